@@ -1,0 +1,34 @@
+/*
+ * The log: one line an event, logfmt, with a fixed set of first keys (ts, level, component, msg). The sink and the
+ * clock are given by the program, so that this room has neither.
+ */
+#ifndef AMP_BASE_LOG_H
+#define AMP_BASE_LOG_H
+
+#include <stdarg.h>
+#include <stdint.h>
+
+enum amp_log_level { AMP_LOG_DEBUG, AMP_LOG_INFO, AMP_LOG_WARN, AMP_LOG_ERROR };
+
+/* Longest line, with the final zero; a longer one is cut. */
+#define AMP_LOG_LINE_MAX 1024
+
+/* Where lines go: `write_cb` gets a whole line without a newline; `now_us_cb` gives UTC microseconds since 1970. */
+struct amp_log {
+    enum amp_log_level level; /* lines below it are dropped */
+    void (*write_cb)(void *arg, enum amp_log_level level, const char *line);
+    int64_t (*now_us_cb)(void *arg);
+    void *arg;
+};
+
+/*
+ * Writes one line. `format` makes what follows component and level: by convention `msg="..." key=value ...`.
+ * Does nothing if log is NULL or the level is below the log's. As thread-safe as the write callback.
+ */
+void amp_log(const struct amp_log *log, enum amp_log_level level, const char *component, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* "2026-01-02T03:04:05.678901Z" of microseconds since 1970 into text[32]. */
+void amp_log_time(int64_t us, char text[32]);
+
+#endif

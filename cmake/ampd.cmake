@@ -1,0 +1,38 @@
+# Helpers for the rooms: every target gets the same language, warnings and floating-point rules.
+
+add_library(ampd_flags INTERFACE)
+target_compile_options(ampd_flags INTERFACE
+  -ffp-contract=off -fno-fast-math -fvisibility=hidden -fno-strict-aliasing
+  -Wall -Wextra -Werror -Wshadow -Wpointer-arith -Wcast-qual -Wstrict-prototypes
+  -Wmissing-prototypes -Wold-style-definition -Wvla -Wundef -Wformat=2 -Wno-unused-parameter)
+# The POSIX interfaces that -std=c17 hides; _GNU_SOURCE is asked for by the single file that needs it.
+target_compile_definitions(ampd_flags INTERFACE _POSIX_C_SOURCE=200809L)
+target_include_directories(ampd_flags INTERFACE ${PROJECT_SOURCE_DIR})
+
+# ampd_library(NAME SOURCES a.c ... [LINK lib ...]): a static library of one room.
+function(ampd_library name)
+  cmake_parse_arguments(A "" "" "SOURCES;LINK" ${ARGN})
+  add_library(${name} STATIC ${A_SOURCES})
+  target_link_libraries(${name} PUBLIC ${A_LINK} PRIVATE ampd_flags)
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
+endfunction()
+
+# ampd_program(NAME SOURCES a.c ... [LINK lib ...])
+function(ampd_program name)
+  cmake_parse_arguments(A "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${A_SOURCES})
+  target_link_libraries(${name} PRIVATE ${A_LINK} ampd_flags)
+endfunction()
+
+# ampd_test(NAME SUITE unit|kernels|sim|... SOURCES a.c ... [LINK lib ...]): a cmocka program, run by ctest
+# under the label SUITE. A test that exits with 77 could not run, and has printed "SKIPPED: reason".
+function(ampd_test name)
+  cmake_parse_arguments(A "" "SUITE;TIMEOUT" "SOURCES;LINK;ARGS" ${ARGN})
+  add_executable(${name} ${A_SOURCES})
+  target_link_libraries(${name} PRIVATE ${A_LINK} cmocka ampd_flags)
+  add_test(NAME ${name} COMMAND ${name} ${A_ARGS})
+  if(NOT A_TIMEOUT)
+    set(A_TIMEOUT 60)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS ${A_SUITE} SKIP_RETURN_CODE 77 TIMEOUT ${A_TIMEOUT})
+endfunction()
