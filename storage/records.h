@@ -1,0 +1,233 @@
+/*
+ * The plain types that the server's core decides with and the store keeps. No function, no I/O: core, stores
+ * and the simulator meet here.
+ */
+#ifndef AMPD_RECORDS_H
+#define AMPD_RECORDS_H
+
+#include "amp/dtype.h"
+#include "amp/scaler.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bounds. A name fits a file name and a metric label; the rest bounds what one CreateModel (1 MiB) can ask
+ * for. */
+#define AMPD_NAME_MAX          128  /* bytes of a model, parameter or worker name, with the final zero */
+#define AMPD_PARAMETERS_MAX    8192 /* DESIGN section 3 */
+#define AMPD_DIMENSIONS_MAX    8    /* dimensions of one parameter */
+#define AMPD_GROUPS_MAX        16   /* parameter groups of one model */
+#define AMPD_WORLD_MAX         256  /* ranks of one model: staging memory is one gradient per rank */
+#define AMPD_ELEMENTS_MAX      ((uint64_t)1 << 36) /* elements of one model: 64 Gi */
+#define AMPD_USER_STATE_MAX    65536               /* bytes per rank */
+#define AMPD_OVERFLOW_ROWS_MAX 64                  /* rows of one step, STEP section 2 */
+#define AMPD_REASON_MAX        64                  /* bytes of a reason, with the final zero */
+#define AMPD_BOOT_ID_BYTES     16
+
+/* Numbers below are part of the wire and file formats: never reuse one. Zero means "not given". */
+enum ampd_optimizer { AMPD_OPTIMIZER_SGD = 1, AMPD_OPTIMIZER_ADAMW = 2 };
+enum ampd_schedule {
+    AMPD_SCHEDULE_CONSTANT = 1,
+    AMPD_SCHEDULE_LINEAR_WARMUP = 2,
+    AMPD_SCHEDULE_STEP = 3,
+    AMPD_SCHEDULE_COSINE = 4
+};
+enum ampd_sync { AMPD_SYNC_ALL = 1, AMPD_SYNC_QUORUM = 2 };
+enum ampd_on_loss { AMPD_ON_LOSS_WAIT = 1, AMPD_ON_LOSS_SHRINK = 2 };
+enum ampd_weighting { AMPD_WEIGHTING_EQUAL = 1, AMPD_WEIGHTING_PUSHED = 2 };
+enum ampd_cast_overflow { AMPD_CAST_REPORT = 1, AMPD_CAST_SATURATE = 2 };
+enum ampd_floor_policy { AMPD_FLOOR_CLAMP = 1, AMPD_FLOOR_FREEZE = 2, AMPD_FLOOR_FAIL = 3 };
+enum ampd_durability { AMPD_DURABILITY_CHECKPOINT = 1, AMPD_DURABILITY_STEP = 2 };
+enum ampd_verdict {
+    AMPD_VERDICT_APPLIED = 1,
+    AMPD_VERDICT_SKIPPED_OVERFLOW = 2,
+    AMPD_VERDICT_SKIPPED_EMPTY = 3,
+    AMPD_VERDICT_LATE = 4, /* an answer to a worker, never a row */
+};
+enum ampd_model_state {
+    AMPD_MODEL_CREATED = 1,
+    AMPD_MODEL_LOADING = 2,
+    AMPD_MODEL_WAITING = 3,
+    AMPD_MODEL_RUNNING = 4,
+    AMPD_MODEL_STALLED = 5,
+    AMPD_MODEL_DONE = 6,
+};
+
+/* One parameter: its elements in C order; a scalar has no dimensions and one element. */
+struct ampd_parameter_spec {
+    char name[AMPD_NAME_MAX];
+    uint32_t dimensions;
+    uint64_t shape[AMPD_DIMENSIONS_MAX];
+    uint32_t group; /* index into groups */
+};
+
+/* What a group of parameters has of its own. */
+struct ampd_group_spec {
+    float lr_scale; /* factor of the scheduled learning rate, default 1 */
+    bool weight_decay_set;
+    float weight_decay; /* instead of the optimizer's, if set */
+};
+
+/* A model as its users describe it. Absent fields are filled in before two are compared (DESIGN section 7).
+ */
+struct ampd_model_spec {
+    char name[AMPD_NAME_MAX];
+    uint32_t parameters_count;
+    struct ampd_parameter_spec *parameters; /* owned */
+    uint32_t groups_count;                  /* at least 1 once filled in */
+    struct ampd_group_spec groups[AMPD_GROUPS_MAX];
+
+    enum ampd_optimizer optimizer; /* default ADAMW */
+    float lr;                      /* base learning rate, default 1e-3 */
+    float beta1, beta2, eps;       /* ADAMW: 0.9, 0.999, 1e-8 */
+    float weight_decay;            /* ADAMW 0.01, SGD 0 */
+    bool weight_decay_set;
+    float momentum, dampening; /* SGD: 0, 0 */
+    bool nesterov;
+
+    enum ampd_schedule schedule; /* default CONSTANT */
+    uint64_t warmup_steps;       /* LINEAR_WARMUP, COSINE: applied steps */
+    uint64_t total_steps;        /* COSINE */
+    uint64_t step_every;         /* STEP: applied steps */
+    float step_factor;           /* STEP: factor each step_every */
+    float lr_min;                /* COSINE */
+
+    float clip_value;    /* clip by value, 0: off */
+    float clip_max_norm; /* clip by the global 2-norm, 0: off */
+
+    uint32_t world_size;
+    enum ampd_sync sync;
+    uint32_t quorum; /* q of QUORUM */
+    enum ampd_on_loss on_loss;
+    uint64_t loss_timeout_ms; /* default 600000 */
+    uint32_t min_workers;     /* default 1 */
+    enum ampd_weighting weighting;
+    enum amp_dtype cast; /* dtype of pulls, default AMP_F16 */
+    enum ampd_cast_overflow cast_overflow;
+    struct amp_scaler_config scaler;
+    enum ampd_floor_policy floor_policy;
+    uint32_t max_consecutive_overflows; /* default 50 */
+    uint64_t max_steps;                 /* attempted steps, 0: endless */
+    uint64_t checkpoint_every;          /* attempted steps, default 100 */
+    uint32_t keep_last;                 /* checkpoints kept, default 3 */
+    enum ampd_durability durability;
+};
+
+/* Who a process is: its boot counter (or lease revision) and a random id of that boot. */
+struct ampd_fence {
+    uint64_t counter;
+    uint8_t boot_id[AMPD_BOOT_ID_BYTES];
+};
+
+/* One life of a worker; ordered by (fence, counter), never given twice. {0, 0} is none. */
+struct ampd_incarnation {
+    uint64_t fence;   /* counter of the coordinator's fence */
+    uint64_t counter; /* from 1 within it */
+};
+
+/* A rank and who holds it. */
+struct ampd_worker_record {
+    char name[AMPD_NAME_MAX];
+    uint32_t rank;
+    struct ampd_incarnation incarnation;
+    bool left; /* by Leave: the rank is free */
+};
+
+/* One contributor of a closed step. */
+struct ampd_contributor {
+    uint32_t rank;
+    struct ampd_incarnation incarnation;
+    float weight;
+};
+
+/* Who overflowed, apart from ranks: the sum, or the range test after it (STEP section 4). */
+#define AMPD_RANK_SUM   UINT32_MAX
+#define AMPD_RANK_RANGE (UINT32_MAX - 1)
+
+/* One overflow of a step: by (parameter, rank). */
+struct ampd_overflow_row {
+    uint32_t parameter;
+    uint32_t rank;      /* or AMPD_RANK_SUM, AMPD_RANK_RANGE */
+    uint64_t inf_count; /* RANGE: elements out of range */
+    uint64_t nan_count;
+    uint64_t first_index; /* element of the parameter */
+    float largest;        /* largest finite magnitude of that gradient, as pushed */
+};
+
+/* Why a row of the scale's history exists. */
+enum ampd_row_kind { AMPD_ROW_STEP = 1, AMPD_ROW_EPOCH = 2, AMPD_ROW_SET = 3, AMPD_ROW_RESET = 4 };
+
+/* One decided step, or the first row of an epoch. Key: (model, epoch, step). */
+struct ampd_step_row {
+    enum ampd_row_kind kind;
+    uint64_t epoch, step;
+    uint64_t parent_epoch, parent_step; /* kind EPOCH: the row it follows */
+    enum ampd_verdict verdict;
+    uint32_t tries;             /* opens of the step, at least 1 */
+    uint64_t contributors_hash; /* XXH3-64 of the list */
+    uint32_t contributors_count;
+    struct ampd_contributor contributors[AMPD_WORLD_MAX];
+    float scale; /* the scale the gradients carry */
+    uint64_t scale_id;
+    struct amp_scaler_state after; /* the record after the verdict */
+    float coefficient;             /* f */
+    double norm;                   /* global 2-norm of g before clipping; 0 if skipped */
+    float clip;                    /* clip coefficient */
+    float lr;
+    uint64_t version;         /* of the parameters after the step */
+    uint64_t overflow_params; /* (parameter, rank) pairs that overflowed, kept as rows or not */
+    uint64_t inf_total, nan_total;
+    uint32_t rows_count;
+    struct ampd_overflow_row rows[AMPD_OVERFLOW_ROWS_MAX];
+    uint64_t durable_step;
+    bool cut;        /* a checkpoint is taken after this step */
+    bool superseded; /* a later epoch starts below it */
+    int64_t at_us;   /* UTC microseconds */
+};
+
+/* The start of an epoch: what it continues. */
+struct ampd_epoch_record {
+    uint64_t epoch;
+    uint64_t parent;                /* 0: the first */
+    uint64_t base_epoch, base_step; /* the checkpoint it starts from */
+    char reason[AMPD_REASON_MAX];   /* CREATED, RESTART, ROLLBACK */
+    int64_t at_us;
+};
+
+/* One finished checkpoint part. */
+struct ampd_checkpoint_record {
+    uint64_t epoch, step, version;
+    char file[256]; /* relative to the data directory */
+    uint64_t size_bytes;
+    uint8_t manifest[16]; /* XXH3-128 over names, shapes and hashes of the tensors */
+    int64_t at_us;
+};
+
+/* A model as it is found at start. */
+struct ampd_model_record {
+    struct ampd_model_spec spec;
+    uint64_t epoch;             /* highest stored */
+    uint64_t base_step;         /* of that epoch */
+    struct ampd_step_row *last; /* newest row of that epoch, or NULL; owned */
+    uint32_t workers_count;
+    struct ampd_worker_record *workers; /* owned */
+    uint32_t checkpoints_count;
+    struct ampd_checkpoint_record *checkpoints; /* ascending (epoch, step), not void; owned */
+};
+
+/*
+ * What a checkpoint file carries beside tensors. Equal states give equal files: no epoch, time, path,
+ * incarnation, try or count of restarts.
+ */
+struct ampd_checkpoint_state {
+    uint64_t step, version;
+    struct amp_scaler_state scaler;
+    uint32_t world_size;
+    struct { /* one per rank; owned */
+        uint8_t *data;
+        uint32_t size;
+    } * user_states;
+};
+
+#endif
