@@ -1,0 +1,278 @@
+/*
+ * libampclient: train with an ampd server from C.
+ *
+ * A worker connects, creates the model (or finds it), loads its first values, joins, and then goes round:
+ *
+ *     while ((rc = ampclient_step_begin(model, &step)) == 0) {
+ *         ... forward and backward of loss * step.scale, on ampclient_parameter(model, i) ...
+ *         rc = ampclient_push(model, i, gradient, AMP_F16);   // per parameter, as soon as it is ready
+ *         rc = ampclient_step_end(model, &result);            // the verdict, the same on every worker
+ *     }
+ *
+ * Calls block; a loop thread of the client does the I/O. Lost connections, restarts of the server and
+ * rollbacks are handled inside: the next ampclient_step_begin gives the step that the server is at.
+ *
+ * Errors: 0 or a negative AMP_E code (base/err.h); ampclient_error_text gives the sentence.
+ * ampclient_step_begin alone returns 1 too, when the model is done. Bad arguments are answered with
+ * AMP_EINVAL, never with an abort. Threads: a client and its models may be used by one thread at a time;
+ * different clients are independent. The loop thread blocks all signals (SIGPIPE among them). After fork()
+ * only exec is allowed in the child. Structs given by the caller begin with `size`, set to sizeof by the
+ * _INIT macros, so that they can grow.
+ */
+#ifndef AMPCLIENT_H
+#define AMPCLIENT_H
+
+#include "amp/dtype.h"
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define AMPCLIENT_API __attribute__((visibility("default")))
+
+struct ampclient;
+struct ampclient_model;
+
+enum ampclient_optimizer { AMPCLIENT_SGD = 1, AMPCLIENT_ADAMW = 2 };
+enum ampclient_schedule {
+    AMPCLIENT_CONSTANT = 1,
+    AMPCLIENT_LINEAR_WARMUP = 2,
+    AMPCLIENT_STEP = 3,
+    AMPCLIENT_COSINE = 4,
+};
+enum ampclient_scaler {
+    AMPCLIENT_SCALER_DYNAMIC = 1,
+    AMPCLIENT_SCALER_STATIC = 2,
+    AMPCLIENT_SCALER_NONE = 3
+};
+enum ampclient_verdict {
+    AMPCLIENT_APPLIED = 1,
+    AMPCLIENT_SKIPPED_OVERFLOW = 2,
+    AMPCLIENT_SKIPPED_EMPTY = 3,
+    AMPCLIENT_LATE = 4,
+    AMPCLIENT_ROLLED_BACK = 5,
+};
+
+struct ampclient_options {
+    size_t size;
+    uint64_t connect_timeout_ms;   /* first connection; default 10000 */
+    uint64_t reconnect_timeout_ms; /* how long a lost server is waited for; default 600000 */
+    uint64_t
+        call_timeout_ms; /* create, load, pull and other calls that do not wait for workers; default 60000 */
+    uint64_t step_timeout_ms; /* step_begin and step_end, which wait for the other workers; default 900000 */
+};
+#define AMPCLIENT_OPTIONS_INIT                                                                               \
+    {                                                                                                        \
+        .size = sizeof(struct ampclient_options)                                                             \
+    }
+
+/* One parameter of a model to be created. Borrowed during the call. */
+struct ampclient_parameter_spec {
+    const char *name;
+    uint32_t dimensions; /* at most 8; 0: a scalar */
+    uint64_t shape[8];
+};
+
+/* A model to be created. Zero means the default given. */
+struct ampclient_spec {
+    size_t size;
+    const char *name; /* letters, digits, '.', '_', '-'; at most 127 bytes */
+    const struct ampclient_parameter_spec *parameters;
+    uint32_t parameters_count; /* 1 to 8192 */
+    uint32_t world_size;       /* 1 to 256 */
+
+    enum ampclient_optimizer optimizer; /* ADAMW */
+    float lr;                           /* 1e-3 */
+    float beta1, beta2, eps;            /* 0.9, 0.999, 1e-8 */
+    bool weight_decay_set;              /* without it: 0.01 for ADAMW, 0 for SGD */
+    float weight_decay;
+    float momentum, dampening; /* SGD: 0, 0 */
+    bool nesterov;
+
+    enum ampclient_schedule schedule; /* CONSTANT; counts applied steps */
+    uint64_t warmup_steps, total_steps, step_every;
+    float step_factor, lr_min;
+
+    float clip_value;    /* 0: off */
+    float clip_max_norm; /* 0: off; of the global 2-norm */
+
+    enum amp_dtype cast;          /* dtype of the pulled parameters: AMP_F16 */
+    enum ampclient_scaler scaler; /* DYNAMIC */
+    float init_scale;             /* 65536 */
+    float growth_factor;          /* 2 */
+    float backoff_factor;         /* 0.5 */
+    uint32_t growth_interval;     /* 2000 */
+    float min_scale, max_scale;   /* 1, 2^24 */
+
+    uint64_t max_steps;        /* attempted steps, then the model is done; 0: endless */
+    uint64_t checkpoint_every; /* attempted steps: 100 */
+    uint32_t keep_last;        /* checkpoints kept: 3 */
+    uint64_t loss_timeout_ms;  /* how long a step waits for a missing worker: 600000 */
+};
+#define AMPCLIENT_SPEC_INIT                                                                                  \
+    {                                                                                                        \
+        .size = sizeof(struct ampclient_spec)                                                                \
+    }
+
+struct ampclient_join_options {
+    size_t size;
+    const char *worker_name; /* NULL: "rank-<rank>" */
+    int32_t rank;            /* -1: RANK of the environment if set, else given by the server */
+    int32_t world_size;      /* -1: WORLD_SIZE of the environment if set, else not checked */
+    bool replace;            /* take the rank of a worker whose lease has ended */
+    uint32_t
+        accumulate; /* pushes of each parameter per step; their sum goes out, as fp32 if > 1; 0 means 1 */
+};
+#define AMPCLIENT_JOIN_OPTIONS_INIT                                                                          \
+    {                                                                                                        \
+        .size = sizeof(struct ampclient_join_options), .rank = -1, .world_size = -1                          \
+    }
+
+/* A parameter as pulled. `data` is a view: valid until the next step_begin, pull or leave of that model. */
+struct ampclient_tensor {
+    const char *name;
+    uint32_t dimensions;
+    const uint64_t *shape;
+    uint64_t elements;
+    enum amp_dtype dtype;
+    const void *data;
+};
+
+struct ampclient_step {
+    size_t size;
+    uint64_t epoch;
+    uint64_t step;    /* from 1; the data of a step should be a function of this number alone */
+    uint64_t version; /* of the parameters */
+    float scale;      /* multiply the loss by it */
+    uint64_t scale_id;
+    bool rolled_back; /* this step was begun before, in an older epoch */
+};
+#define AMPCLIENT_STEP_INIT                                                                                  \
+    {                                                                                                        \
+        .size = sizeof(struct ampclient_step)                                                                \
+    }
+
+struct ampclient_result {
+    size_t size;
+    uint64_t epoch, step;
+    enum ampclient_verdict verdict;
+    uint64_t applied; /* steps applied so far */
+    uint64_t version; /* after this step */
+    double norm;      /* global 2-norm of the unscaled gradient, before clipping; 0 if skipped */
+    float clip;       /* clip coefficient */
+    float scale, new_scale;
+    uint64_t scale_id, new_scale_id;
+    uint64_t overflow_parameters; /* (parameter, worker) pairs with an overflow */
+    uint64_t range_warnings;      /* values whose low-precision copy overflowed in the apply before */
+    uint64_t durable_step;        /* last step that survives a crash */
+};
+#define AMPCLIENT_RESULT_INIT                                                                                \
+    {                                                                                                        \
+        .size = sizeof(struct ampclient_result)                                                              \
+    }
+
+/* -- life
+ * ----------------------------------------------------------------------------------------------------------
+ */
+
+/*
+ * Connects to "host:port" (several separated by commas are tried in turn). options may be NULL. On success
+ * *client is owned by the caller (ampclient_close); on failure it is NULL, and `error` (may be NULL) has the
+ * text. AMP_EINVAL, AMP_ENOMEM, AMP_EUNAVAILABLE.
+ */
+AMPCLIENT_API int ampclient_connect(const char *endpoints, const struct ampclient_options *options,
+                                    struct ampclient **client, struct amp_error *error);
+
+/* Ends the loop thread and frees the client and its models; NULL is allowed. Leases are left to run out. */
+AMPCLIENT_API void ampclient_close(struct ampclient *client);
+
+/* The text of the last error of this client: a sentence; "" if there was none. Valid until the next call. */
+AMPCLIENT_API const char *ampclient_error_text(const struct ampclient *client);
+
+/* "0.1.0" */
+AMPCLIENT_API const char *ampclient_version(void);
+
+/* -- models
+ * -------------------------------------------------------------------------------------------------------- */
+
+/*
+ * Creates the model, or finds it if one of the same name and an equal specification exists (*existed, may be
+ * NULL). AMP_EEXIST if its specification differs; AMP_EINVAL names the field.
+ */
+AMPCLIENT_API int ampclient_create(struct ampclient *client, const struct ampclient_spec *spec,
+                                   bool *existed);
+
+/*
+ * Gives the model its first values: values[i] has the elements of parameter i in fp32, borrowed during the
+ * call. The first complete load wins; if there was one already, *already (may be NULL) is true and nothing
+ * changes.
+ */
+AMPCLIENT_API int ampclient_load(struct ampclient *client, const char *model_name, const float *const *values,
+                                 uint32_t values_count, bool *already);
+
+/*
+ * Joins a model as a worker; waits until the lease is given. options may be NULL. On success *model is owned
+ * by the client and freed by ampclient_leave or ampclient_close. AMP_ENOTFOUND, AMP_EINVAL (WORLD_SIZE
+ * differs), AMP_ESTATE (no free rank).
+ */
+AMPCLIENT_API int ampclient_join(struct ampclient *client, const char *model_name,
+                                 const struct ampclient_join_options *options,
+                                 struct ampclient_model **model);
+
+/* Gives the rank back and frees the model, also after a failure. */
+AMPCLIENT_API int ampclient_leave(struct ampclient_model *model);
+
+AMPCLIENT_API uint32_t ampclient_rank(const struct ampclient_model *model);
+AMPCLIENT_API uint32_t ampclient_world_size(const struct ampclient_model *model);
+AMPCLIENT_API uint32_t ampclient_parameters_count(const struct ampclient_model *model);
+
+/* The index of a parameter, or -1. */
+AMPCLIENT_API int64_t ampclient_parameter_index(const struct ampclient_model *model, const char *name);
+
+/* A view of parameter `index` as last pulled. AMP_ERANGE, AMP_ESTATE (nothing pulled yet). */
+AMPCLIENT_API int ampclient_parameter(const struct ampclient_model *model, uint32_t index,
+                                      struct ampclient_tensor *tensor);
+
+/*
+ * Pulls the newest complete version, for evaluation; not between step_begin and step_end (AMP_ESTATE). Works
+ * when the model is done. *version may be NULL.
+ */
+AMPCLIENT_API int ampclient_pull(struct ampclient_model *model, uint64_t *version);
+
+/* -- steps
+ * ---------------------------------------------------------------------------------------------------------
+ */
+
+/*
+ * Waits for the next step, pulls its parameters. 0, 1 when the model is done, or an error. A step that was
+ * begun and not ended is begun again.
+ */
+AMPCLIENT_API int ampclient_step_begin(struct ampclient_model *model, struct ampclient_step *step);
+
+/*
+ * Hands in the scaled gradient of one parameter: all its elements, of any of AMP_F16, AMP_BF16, AMP_F32 (the
+ * same for all parameters of a step). The gradient is borrowed until step_end. Sending begins at once, in the
+ * background. After a rollback it does nothing and returns 0. AMP_EINVAL, AMP_ERANGE, AMP_ESTATE (no step
+ * begun, or pushed before).
+ */
+AMPCLIENT_API int ampclient_push(struct ampclient_model *model, uint32_t parameter, const void *gradient,
+                                 enum amp_dtype dtype);
+
+/*
+ * Ends the step: parameters not pushed are absent. Waits for the verdict. After a rollback: 0 with verdict
+ * ROLLED_BACK, and the next step_begin gives the earlier step.
+ */
+AMPCLIENT_API int ampclient_step_end(struct ampclient_model *model, struct ampclient_result *result);
+
+/* -- user state
+ * ---------------------------------------------------------------------------------------------------- */
+
+/* Bytes (at most 65536, copied) stored with the verdict of the next step_end, and so inside checkpoints. */
+AMPCLIENT_API int ampclient_set_user_state(struct ampclient_model *model, const void *data, size_t size);
+
+/* The user state of this rank in the restored step; *size 0 if there is none. A view, valid until the next
+ * call. */
+AMPCLIENT_API int ampclient_user_state(const struct ampclient_model *model, const void **data, size_t *size);
+
+#endif
