@@ -1,0 +1,136 @@
+/*
+ * A call: one HTTP/2 stream with one RPC on it, seen from the server or from the client. What both sides can
+ * do with it is here; arpc_server.h and arpc_client.h add what only one side can.
+ *
+ * Every function runs on the thread of the loop that the server or channel was made for. None of them calls
+ * back: callbacks come from the loop, at the end of its turn. A call that is over (closed) stays a valid
+ * object for those who hold a reference, and every operation on it has no effect or returns AMP_ESTATE.
+ */
+#ifndef ARPC_CALL_H
+#define ARPC_CALL_H
+
+#include "base/err.h"
+#include "rpc/method.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* google.rpc.Code */
+enum arpc_status {
+    ARPC_STATUS_OK = 0,
+    ARPC_STATUS_CANCELLED = 1,
+    ARPC_STATUS_UNKNOWN = 2,
+    ARPC_STATUS_INVALID_ARGUMENT = 3,
+    ARPC_STATUS_DEADLINE_EXCEEDED = 4,
+    ARPC_STATUS_NOT_FOUND = 5,
+    ARPC_STATUS_ALREADY_EXISTS = 6,
+    ARPC_STATUS_PERMISSION_DENIED = 7,
+    ARPC_STATUS_RESOURCE_EXHAUSTED = 8,
+    ARPC_STATUS_FAILED_PRECONDITION = 9,
+    ARPC_STATUS_ABORTED = 10,
+    ARPC_STATUS_OUT_OF_RANGE = 11,
+    ARPC_STATUS_UNIMPLEMENTED = 12,
+    ARPC_STATUS_INTERNAL = 13,
+    ARPC_STATUS_UNAVAILABLE = 14,
+    ARPC_STATUS_DATA_LOSS = 15,
+    ARPC_STATUS_UNAUTHENTICATED = 16
+};
+
+/* "NOT_FOUND" of 5; "UNKNOWN" of a number outside 0..16. */
+const char *arpc_status_name(int status);
+
+struct arpc_pair {
+    const char *key;
+    const char *value;
+};
+
+/* Most pairs in the metadata of an ErrorInfo, and their sizes with the final zero. Longer ones are cut on
+ * sending. */
+#define ARPC_DETAIL_PAIRS_MAX 16
+#define ARPC_DETAIL_KEY_MAX   64
+#define ARPC_DETAIL_VALUE_MAX 256
+#define ARPC_STATUS_TEXT_MAX  1024 /* longest grpc-message, with the final zero */
+
+/* What grpc-status-details-bin adds to a status (google.rpc.ErrorInfo, RetryInfo, BadRequest). Zeroed:
+ * nothing. */
+struct arpc_details {
+    const char *reason;            /* ErrorInfo.reason, UPPER_SNAKE; NULL or "": no ErrorInfo */
+    const char *domain;            /* ErrorInfo.domain; NULL: "ampd" */
+    const struct arpc_pair *pairs; /* ErrorInfo.metadata */
+    size_t pair_count;             /* at most ARPC_DETAIL_PAIRS_MAX; further ones are left out */
+    int64_t retry_ms;              /* RetryInfo.retry_delay; 0: no RetryInfo */
+    const char *field;             /* BadRequest: path of the field at fault; NULL: no BadRequest */
+    const char *field_text;        /* BadRequest: what is wrong with it */
+};
+
+/* How a call ended. All pointers are valid during the `closed` callback only; none is NULL but details'. */
+struct arpc_result {
+    int status;                  /* enum arpc_status */
+    const char *message;         /* UTF-8 text, "" if none */
+    struct arpc_details details; /* client: parsed from the trailers; server: zeroed */
+    bool
+        from_peer; /* the server itself said so; else this side noticed (connection lost, deadline, cancel) */
+};
+
+/* The value that details.pairs has for key, or NULL. */
+const char *arpc_details_find(const struct arpc_details *details, const char *key);
+
+/* Gets the argument it was registered with. No call pointer: the call may be gone by then. */
+typedef void (*arpc_release_cb)(void *arg);
+
+/* When arpc_call_queued is above this, a producer that can wait should wait for `writable`. */
+#define ARPC_HIGH_WATER ((size_t)1 << 20)
+/* `writable` comes when the queue has fallen to this or below. */
+#define ARPC_LOW_WATER ((size_t)256 << 10)
+
+/*
+ * Queues one message: `head` (copied) followed by `body`. With `release_cb`, body is sent from where it lies
+ * and must not change until release_cb(release_arg) has been called: exactly once, from the loop, when its
+ * bytes have left this process or never will; that may be after `closed`. Without one, body is copied too. 0:
+ * body is taken. On failure nothing is queued, release_cb will not be called, and body stays the caller's:
+ * AMP_ESTATE (finished, half-closed or over), AMP_EEXHAUSTED (the connection's max_queued bytes are reached;
+ * wait for `writable`), AMP_EINVAL (over 4 GiB), AMP_ENOMEM.
+ */
+int arpc_call_send(struct arpc_call *call, const void *head, size_t head_size, const void *body,
+                   size_t body_size, arpc_release_cb release_cb, void *release_arg);
+
+/* Bytes of this call that have not left the process. */
+size_t arpc_call_queued(const struct arpc_call *call);
+
+/*
+ * Stops message callbacks (and half_close) until arpc_call_resume. The peer may fill the stream's window and
+ * then has to wait; other streams of the connection go on. May be used inside a message callback: what
+ * follows is kept. Repeating either has no effect.
+ */
+void arpc_call_pause(struct arpc_call *call);
+void arpc_call_resume(struct arpc_call *call);
+
+/*
+ * Ends the call at once with RST_STREAM; what is queued is dropped. `closed` comes with `status` (CANCELLED
+ * is usual). No effect if the call is over.
+ */
+void arpc_call_cancel(struct arpc_call *call, int status, const char *message);
+
+/* The pointer of the user; NULL at first. */
+void arpc_call_set_user(struct arpc_call *call, void *user);
+void *arpc_call_user(const struct arpc_call *call);
+
+/* Keeps the object (not the stream) alive for a pointer that is kept elsewhere, across `closed`. */
+struct arpc_call *arpc_call_ref(struct arpc_call *call);
+void arpc_call_unref(struct arpc_call *call);
+
+/* Whether `closed` has been or is being called. */
+bool arpc_call_is_closed(const struct arpc_call *call);
+
+/* Milliseconds until the deadline, 0 if it has passed, INT64_MAX if there is none. */
+int64_t arpc_call_time_left_ms(const struct arpc_call *call);
+
+/*
+ * The index-th value of a metadata key that the peer sent and that is listed in keep_metadata, or false.
+ * Values of keys that end in "-bin" are decoded. Valid as long as the call.
+ */
+bool arpc_call_metadata(const struct arpc_call *call, const char *key, size_t index, const uint8_t **value,
+                        size_t *size);
+
+#endif

@@ -1,0 +1,92 @@
+/*
+ * The client side: a channel is one target and at most one connection to it; calls are made on it.
+ *
+ * One loop, one thread: all functions and callbacks are on the thread of the loop that was given. SIGPIPE
+ * must be ignored by the program, or blocked on the loop's thread.
+ */
+#ifndef ARPC_CLIENT_H
+#define ARPC_CLIENT_H
+
+#include "rpc/arpc_call.h"
+
+struct uv_loop_s;
+struct arpc_channel;
+
+/*
+ *   IDLE -> CONNECTING -> READY -> IDLE (the connection ended)
+ *           CONNECTING -> BACKOFF -> CONNECTING (calls wait) or IDLE (none does)
+ *   any -> CLOSED
+ */
+enum arpc_channel_state {
+    ARPC_CHANNEL_IDLE,
+    ARPC_CHANNEL_CONNECTING,
+    ARPC_CHANNEL_READY,
+    ARPC_CHANNEL_BACKOFF,
+    ARPC_CHANNEL_CLOSED
+};
+
+/* Every field's 0 or NULL means the default. */
+struct arpc_channel_options {
+    size_t size; /* sizeof(struct arpc_channel_options) */
+    void *arg;
+    /* Called after each change of state. `error` says why for BACKOFF and for IDLE after READY, else NULL. */
+    void (*state_cb)(struct arpc_channel *channel, enum arpc_channel_state state,
+                     const struct amp_error *error, void *arg);
+    const char *const *keep_metadata; /* NULL-terminated names of response metadata to keep */
+    size_t max_queued;                /* 1 GiB of unsent bytes per connection */
+    size_t stream_window;             /* 16 MiB, also of the connection */
+    int64_t connect_ms;               /* 10 s for name, connection and first SETTINGS */
+    int64_t keepalive_ms;   /* 30 s without a byte received while calls are open: PING; 20 s more: lost */
+    int64_t write_stall_ms; /* 30 s in which the peer takes no byte of what waits: lost */
+    int64_t backoff_min_ms; /* 100 ms: first wait after a failed attempt; grows by 1.6, +-20 % jitter */
+    int64_t backoff_max_ms; /* 5 s */
+    uint64_t seed;          /* of the jitter; 0: from the clock */
+};
+
+/*
+ * Makes a channel to "host:port", "[v6]:port" or "unix:/path". It connects when the first call is made, or by
+ * arpc_channel_connect. 0 and *out; AMP_EINVAL (target), AMP_ENOMEM.
+ */
+int arpc_channel_new(struct uv_loop_s *loop, const char *target, const struct arpc_channel_options *options,
+                     struct arpc_channel **out, struct amp_error *error);
+
+/* Starts to connect if IDLE, or at once if in BACKOFF. */
+void arpc_channel_connect(struct arpc_channel *channel);
+
+/*
+ * Cancels all calls (`closed` with CANCELLED), closes the connection and frees the channel; then `closed_cb`
+ * (may be NULL) is called. Every release_cb has been called before it. The loop must run until then.
+ */
+void arpc_channel_close(struct arpc_channel *channel, void (*closed_cb)(void *arg), void *arg);
+
+enum arpc_channel_state arpc_channel_state(const struct arpc_channel *channel);
+
+/* Every field's 0 or NULL means the default. */
+struct arpc_call_options {
+    size_t size;         /* sizeof(struct arpc_call_options) */
+    int64_t deadline_ms; /* from now; 0: none (then the caller must see to it that the call ends) */
+    size_t max_message;  /* 4 MiB: largest response message */
+    /* Wait in BACKOFF for a connection, up to the deadline. Else a failed attempt to connect fails the call
+     * (UNAVAILABLE). */
+    bool wait_for_ready;
+    bool single_response; /* unary, client stream: the call ends INTERNAL unless OK comes with exactly one
+                             message */
+    const struct arpc_pair *metadata; /* request metadata, copied; values of "-bin" keys are already base64 */
+    size_t metadata_count;            /* at most 32, 4 KiB in all */
+};
+
+/*
+ * Begins a call of "/package.Service/Method". `handler` must outlive it; `user` is what arpc_call_user
+ * returns. Messages may be sent at once; they go out when there is a connection. The caller ends its side
+ * with arpc_call_half_close. 0 and *out (may be NULL; the pointer is good until `closed` returns). Callbacks
+ * come from the loop, never from inside this function; after 0, `closed` always comes. AMP_ESTATE (channel
+ * closed), AMP_EINVAL (path, metadata), AMP_EEXHAUSTED (1024 calls), AMP_ENOMEM: no callback comes.
+ */
+int arpc_channel_call(struct arpc_channel *channel, const char *path, const struct arpc_call_options *options,
+                      const struct arpc_handler *handler, void *user, struct arpc_call **out,
+                      struct amp_error *error);
+
+/* No further messages from this side, after those queued. No effect if done before. */
+void arpc_call_half_close(struct arpc_call *call);
+
+#endif

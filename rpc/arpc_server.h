@@ -1,0 +1,127 @@
+/*
+ * The server side: listens, finds the row of each call, and calls its handler.
+ *
+ *   arpc_server_new -> arpc_server_listen (any number) -> [arpc_server_drain] -> arpc_server_close
+ *
+ * One loop, one thread: all functions and callbacks are on the thread of the loop that was given. The program
+ * must ignore SIGPIPE (libuv writes with plain writev).
+ */
+#ifndef ARPC_SERVER_H
+#define ARPC_SERVER_H
+
+#include "rpc/arpc_call.h"
+
+struct uv_loop_s;
+struct arpc_server;
+
+/* Every field's 0 or NULL means the default. */
+struct arpc_server_options {
+    size_t size; /* sizeof(struct arpc_server_options), so that fields can be added */
+    void *arg;   /* arpc_server_arg, arpc_call_server_arg */
+
+    /*
+     * Asked for each call of a known method before `started`. Non-zero refuses: the call fails as
+     * arpc_call_fail does with *error, and its handler never hears of it (not even `closed`). NULL: all are
+     * admitted.
+     */
+    int (*admit_cb)(struct arpc_call *call, void *arg, struct amp_error *error);
+
+    const char *const
+        *keep_metadata;        /* NULL-terminated names of request metadata to keep; all others are dropped */
+    size_t max_connections;    /* 1024: above it a connection is closed at once */
+    size_t max_streams;        /* 256 per connection */
+    size_t max_metadata_bytes; /* 8 KiB per header block, counted as RFC 9113 6.5.2 does */
+    size_t max_metadata_count; /* 64 fields per header block */
+    size_t max_queued;         /* 64 MiB of unsent bytes per connection */
+    size_t stream_window;      /* 16 MiB, also of the connection */
+    int64_t idle_ms;           /* 5 min: a connection without streams is closed by GOAWAY */
+    int64_t keepalive_ms;      /* 2 h without a byte received: PING; 20 s without answer: closed */
+    int64_t write_stall_ms;    /* 30 s in which the peer takes no byte of what waits: closed */
+};
+
+/*
+ * Makes a server for `count` rows, which must outlive it. The options are copied (keep_metadata too is only
+ * pointed to). Health is served with one entry for each service of the rows and "" for the whole, all
+ * SERVING. 0 and *out; AMP_ENOMEM, AMP_EINVAL (two rows of one name, a handler without `closed`).
+ */
+int arpc_server_new(struct uv_loop_s *loop, const struct arpc_server_options *options,
+                    const struct arpc_method *methods, size_t count, struct arpc_server **out,
+                    struct amp_error *error);
+
+/*
+ * Starts to listen on "host:port", "[v6]:port" (port 0: one that is free) or "unix:/path" (at most 107 bytes;
+ * a file that is there already is an error). *port (may be NULL) gets the port, 0 for a unix socket. 0;
+ * AMP_EINVAL (address), AMP_EEXIST (in use), AMP_EDENIED, AMP_EIO. On failure the server is as before.
+ */
+int arpc_server_listen(struct arpc_server *server, const char *address, int *port, struct amp_error *error);
+
+/*
+ * Serves grpc.reflection.v1 and v1alpha from a serialized google.protobuf.FileDescriptorSet (which must
+ * outlive the server; made by protoc --include_imports). list_services names the rows' services. Before the
+ * first listen. 0; AMP_EINVAL (not a descriptor set), AMP_ENOMEM.
+ */
+int arpc_server_enable_reflection(struct arpc_server *server, const uint8_t *descriptors, size_t size,
+                                  struct amp_error *error);
+
+/* Sets the health of a service ("" is the whole server) and tells its watchers. AMP_ENOTFOUND. */
+int arpc_server_set_health(struct arpc_server *server, const char *service, bool serving);
+
+/*
+ * Stops: no new connections, health NOT_SERVING, GOAWAY in two phases; calls under way go on until grace_ms,
+ * then they are cut. `drained_cb` is called once, when no connection is left. arpc_server_close is still
+ * needed.
+ */
+void arpc_server_drain(struct arpc_server *server, int64_t grace_ms, void (*drained_cb)(void *arg),
+                       void *arg);
+
+/*
+ * Cuts everything now and frees the server: each open call gets `closed` (UNAVAILABLE), each release_cb is
+ * called, then `closed_cb` (may be NULL), when the memory is gone. The loop must run until then. A drained_cb
+ * that is still due is called first.
+ */
+void arpc_server_close(struct arpc_server *server, void (*closed_cb)(void *arg), void *arg);
+
+/* options.arg */
+void *arpc_server_arg(const struct arpc_server *server);
+
+struct arpc_server_stats {
+    uint64_t connections_total;
+    uint64_t calls_total;
+    uint64_t bytes_received;
+    uint64_t bytes_sent;
+    size_t connections; /* open now */
+    size_t calls;       /* open now */
+};
+void arpc_server_stats(const struct arpc_server *server, struct arpc_server_stats *stats);
+
+/* ---- what only the server side of a call can do ---- */
+
+/*
+ * Sends what is queued, then the status. `message` (NULL: "") is UTF-8; details may be NULL. If nothing has
+ * been sent, the answer is one HEADERS frame (Trailers-Only). What the client still sends is dropped. No
+ * effect if the call is finished or over.
+ */
+void arpc_call_finish(struct arpc_call *call, int status, const char *message,
+                      const struct arpc_details *details);
+
+/* arpc_call_finish with the status, text and reason of an error. */
+void arpc_call_fail(struct arpc_call *call, const struct amp_error *error);
+
+/* One message (copied) and OK: the answer of a unary method. Errors as arpc_call_send; then the call is
+ * failed with it. */
+int arpc_call_reply(struct arpc_call *call, const void *message, size_t size);
+
+/*
+ * Adds metadata to the response head (before the first message) or to the trailers. Values of "-bin" keys are
+ * given raw. AMP_ESTATE (too late), AMP_EINVAL (not a metadata key or text), AMP_EEXHAUSTED (over 32 fields
+ * or 4 KiB).
+ */
+int arpc_call_add_initial(struct arpc_call *call, const char *key, const void *value, size_t size);
+int arpc_call_add_trailing(struct arpc_call *call, const char *key, const void *value, size_t size);
+
+/* The row of the call, the server's options.arg, and "127.0.0.1:40312" or "unix". */
+const struct arpc_method *arpc_call_method(const struct arpc_call *call);
+void *arpc_call_server_arg(const struct arpc_call *call);
+const char *arpc_call_peer(const struct arpc_call *call);
+
+#endif
