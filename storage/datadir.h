@@ -1,0 +1,43 @@
+/*
+ * The data directory: who holds it, and which format it has.
+ *
+ *   LOCK      flock by the process that uses the directory; its text is the pid
+ *   VERSION   the number of the directory's layout
+ *   ampd.db   the store (SQLite)
+ *   models/<model>/checkpoints/step-<10 digits>/shard-<k>-of-<K>.safetensors
+ */
+#ifndef AMPD_DATADIR_H
+#define AMPD_DATADIR_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+
+/* The layout above. Raised when an older program could not read what a newer one wrote. */
+#define AMPD_DATADIR_VERSION 1
+
+/* Longest path of a data directory with the final zero: leaves room for what is below it within PATH_MAX. */
+#define AMPD_DATADIR_PATH_MAX 3072
+
+struct ampd_datadir {
+    int lock_fd;
+    char path[AMPD_DATADIR_PATH_MAX];
+};
+
+/*
+ * Takes the directory, creating it (mode 0700, parents must exist) if it is not there. AMP_ELOCKED: the text
+ * names the pid that holds it; AMP_EVERSION: the text names both versions; AMP_EINVAL: not a directory, too
+ * long, not permitted; AMP_EIO, AMP_EEXHAUSTED. On failure nothing is held.
+ */
+int ampd_datadir_open(struct ampd_datadir *dir, const char *path, struct amp_error *error);
+
+/* Lets the directory go. */
+void ampd_datadir_close(struct ampd_datadir *dir);
+
+/*
+ * True if `name` can be a directory of its own: 1 to AMPD_NAME_MAX - 1 of [A-Za-z0-9._-], no leading dot. A
+ * model's name must pass.
+ */
+bool ampd_datadir_name_ok(const char *name);
+
+#endif
