@@ -211,6 +211,10 @@ AMPCLIENT_API int ampclient_create(struct ampclient *client, const struct ampcli
 AMPCLIENT_API int ampclient_load(struct ampclient *client, const char *model_name, const float *const *values,
                                  uint32_t values_count, bool *already);
 
+/* How a model stands. AMP_ENOTFOUND. */
+AMPCLIENT_API int ampclient_status(struct ampclient *client, const char *model_name,
+                                   struct ampclient_status *status);
+
 /*
  * Joins a model as a worker; waits until the lease is given. options may be NULL. On success *model is owned
  * by the client and freed by ampclient_leave or ampclient_close. AMP_ENOTFOUND, AMP_EINVAL (WORLD_SIZE
