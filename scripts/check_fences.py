@@ -1,0 +1,161 @@
+#!/usr/bin/python3
+"""check_fences.py [ROOT]: who may include and call what (DESIGN.md, section 3), over all tracked and untracked sources.
+
+Prints one line per violation, FILE:LINE: RULE, and exits with 1 if there is any. The rules are the tables below; a
+rule that is not in a table does not exist.
+"""
+import os
+import re
+import sys
+
+sys.dont_write_bytecode = True
+import c_source  # noqa: E402
+
+SOURCE = re.compile(r"\.(c|h|def|inc|cc|cpp|hh|hpp)$")
+EVERYTHING = ("",)
+
+# Which room a file is in: the first prefix that fits. "server/" and "client/" are what stands beside the sub-rooms: the
+# server's main.c and methods.def, the client's public header.
+ROOMS = ("base/", "amp/", "proto/", "rpc/", "storage/", "server/core/", "server/io/", "server/", "client/core/",
+         "client/io/", "client/ampctl/", "client/", "examples/", "tests/", "bench/")
+
+# What a room may include: path prefixes, besides its own. The io rooms and ampctl see base and amp through the headers
+# that they may include anyway.
+MAY_INCLUDE = {
+    "base/": (),
+    "amp/": ("base/",),
+    "proto/": ("base/",),
+    "rpc/": ("base/", "proto/grpc/"),
+    "storage/": ("base/", "amp/"),
+    "server/core/": ("base/", "amp/", "storage/records.h"),
+    "server/io/": ("server/", "rpc/", "proto/", "storage/", "base/", "amp/"),
+    "server/": ("server/", "rpc/", "proto/", "storage/", "base/", "amp/"),
+    "client/core/": ("base/", "amp/"),
+    "client/io/": ("client/core/", "client/ampclient.h", "rpc/", "proto/", "base/", "amp/"),
+    "client/ampctl/": ("client/io/", "client/core/", "client/ampclient.h", "rpc/", "proto/", "base/", "amp/"),
+    "client/": ("base/", "amp/"),
+    "examples/": ("client/ampclient.h", "amp/"),
+    "tests/": EVERYTHING,
+    "bench/": EVERYTHING,
+}
+
+# Room prefixes that a quoted include may begin with; anything else is not written from the root.
+TOP = tuple(sorted({room.split("/")[0] + "/" for room in ROOMS}))
+
+NANOPB = re.compile(r"^(pb\.h|pb_\w+\.h|.*\.pb\.h)$")
+INTRINSICS = re.compile(r"^(x86intrin|[a-z]?mmintrin|nmmintrin|avx\w*intrin|arm_neon|arm_sve|arm_bf16|arm_fp16)\.h$")
+TESTING = r"^(tests|bench)/"
+MAINS = r"(^|/)main\.c$|^client/ampctl/|^examples/|" + TESTING
+
+# Third-party headers: (name, header pattern, where allowed, the rule in words).
+HEADERS = (
+    ("uv", re.compile(r"^uv(\.h|/)"), re.compile(r"(^|/)io/|(^|/)main\.c$|^client/ampctl/|" + TESTING),
+     "<uv.h> only in */io/ and mains"),
+    ("nghttp2", re.compile(r"^nghttp2/"), re.compile(r"^rpc/(.*/)?h2[^/]*(/|$)|" + TESTING),
+     "nghttp2 only in the h2 files of rpc"),
+    ("sqlite3", re.compile(r"^sqlite3(ext)?\.h$"), re.compile(r"^storage/|" + TESTING), "sqlite3 only in storage"),
+    ("nanopb", NANOPB, re.compile(r"^(proto|rpc)/|" + TESTING), "nanopb only in proto and rpc"),
+    ("intrinsics", INTRINSICS, re.compile(r"^amp/kernels_(?!ref\b)\w+\.c$|" + TESTING),
+     "intrinsics only in amp/kernels_<isa>.c"),
+)
+
+# The simulator and the cores are linked without these; a header would be the first step to it.
+SIMULATOR = re.compile(r"^tests/sim/")
+SIMULATOR_BANNED = ("uv", "nghttp2", "sqlite3")
+
+
+OUTSIDE_WORLD = re.compile(r"(^|/)io/|(^|/)config(\.[ch]$|/)|" + MAINS)
+
+# What only the rim may ask of the system: (pattern, whether it is looked for inside strings, the rule in words).
+CALLS = (
+    (c_source.call_of("clock_gettime", "clock_getres", "clock", "time", "gettimeofday", "timespec_get", "ftime", "uv_hrtime", "uv_now",
+           "uv_clock_gettime", "uv_gettimeofday", "nanosleep", "clock_nanosleep", "usleep", "sleep", "uv_sleep"),
+     False, "clocks only in io/, mains and config"),
+    (c_source.call_of("getrandom", "getentropy", "rand", "rand_r", "srand", "random", "srandom", "[dlm]rand48", "[en]rand48",
+           "arc4random\\w*", "uv_random"), False, "randomness only in io/, mains and config"),
+    (re.compile(r"/dev/u?random\b"), True, "randomness only in io/, mains and config"),
+    (c_source.call_of("getenv", "secure_getenv", "setenv", "putenv", "unsetenv", "uv_os_getenv", "uv_os_setenv"), False,
+     "the environment only in io/, mains and config"),
+    (c_source.call_of("exit", "_exit", "_Exit", "quick_exit"), False, "exit only in io/, mains and config"),
+)
+BUILTIN = re.compile(r"\b__builtin_(ia32|neon|aarch64)_\w+")
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
+FT_POINTER = re.compile(r"\bFT_POINTER\b")
+
+
+def room_of(path):
+    return next((room for room in ROOMS if path.startswith(room)), None)
+
+
+def generated_owner(name):
+    """The folder that a generated header stands for: the build writes proto/ampd/v1/x.pb.h, with or without proto/."""
+    return name if name.startswith("proto/") else "proto/" + name
+
+
+def check_include(path, room, name, quoted):
+    """Yields the rules that this include breaks."""
+    for kind, header, allowed, rule in HEADERS:
+        if not header.match(name.rsplit("/", 1)[-1] if kind in ("nanopb", "intrinsics") else name):
+            continue
+        if not allowed.search(path):
+            yield "%s: %s" % (name, rule)
+        elif SIMULATOR.match(path) and kind in SIMULATOR_BANNED:
+            yield "%s: the simulator knows no %s" % (name, kind)
+    if name.endswith(".pb.h"):
+        # One that only the library itself brings (google/protobuf) belongs to nobody's schema.
+        name = generated_owner(name)
+    elif not quoted and not name.startswith(TOP):
+        return
+    elif re.match(r"^pb(_\w+)?\.h$", name):
+        return
+    elif not name.startswith(TOP):
+        yield '"%s": includes are written from the root, from one of the rooms' % name
+        return
+    if name.startswith("proto/google/") or room_of(name) == room:
+        return
+    if not name.startswith(MAY_INCLUDE[room]):
+        yield "%s: %s may include only %s" % (name, room, ", ".join((room,) + MAY_INCLUDE[room]))
+
+
+def check_source(path, text):
+    """Yields (position, rule)."""
+    room = room_of(path)
+    if room is None:
+        yield 0, "a source outside the rooms of the layout"
+        return
+    code = c_source.strip_comments(text)
+    bare = c_source.strip_comments_and_strings(text)
+    for match in INCLUDE.finditer(code):
+        for rule in check_include(path, room, match.group(1) or match.group(2), match.group(1) is not None):
+            yield match.start(), rule
+    if not HEADERS[-1][2].search(path):
+        for match in BUILTIN.finditer(bare):
+            yield match.start(), "%s: %s" % (match.group(), HEADERS[-1][3])
+    if OUTSIDE_WORLD.search(path):
+        return
+    for pattern, in_strings, rule in CALLS:
+        for match in pattern.finditer(code if in_strings else bare):
+            yield match.start(), "%s: %s" % (match.group().rstrip(" \t\n("), rule)
+
+
+def check_options(text):
+    for match in FT_POINTER.finditer(re.sub(r"(#|//)[^\n]*", lambda m: " " * len(m.group()), text)):
+        yield match.start(), "FT_POINTER: a peer would choose the size of an allocation"
+
+
+def main():
+    root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+    files = [path for path in c_source.list_files(root) if SOURCE.search(path) or path.endswith(".options")]
+    count = 0
+    for path in files:
+        text = c_source.read(root, path)
+        found = check_options(text) if path.endswith(".options") else check_source(path, text)
+        for position, rule in sorted(found):
+            print("%s:%d: %s" % (path, c_source.line_of(text, position), rule))
+            count += 1
+    print("fences: %d files, %d violations" % (len(files), count))
+    return 1 if count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
