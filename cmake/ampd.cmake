@@ -17,11 +17,12 @@ function(ampd_library name)
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
 endfunction()
 
-# ampd_program(NAME SOURCES a.c ... [LINK lib ...])
+# ampd_program(NAME SOURCES a.c ... [LINK lib ...]): a program that people run; all of them lie in <build>/bin.
 function(ampd_program name)
   cmake_parse_arguments(A "" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${A_SOURCES})
   target_link_libraries(${name} PRIVATE ${A_LINK} ampd_flags)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 endfunction()
 
 # ampd_test(NAME SUITE unit|kernels|sim|... SOURCES a.c ... [LINK lib ...]): a cmocka program, run by ctest
