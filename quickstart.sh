@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# From a bare Debian 12 machine to a trained network: installs what is missing, builds, and trains the digits job with
+# one ampd server and two workers in fp16. Everything stays in this folder's build/.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+echo "== packages"
+scripts/packages.sh run build
+echo "== build (build/release)"
+cmake --preset release >build-quickstart.log 2>&1 || { cat build-quickstart.log && exit 1; }
+cmake --build --preset release --target ampd ampctl digits >>build-quickstart.log 2>&1 ||
+	{ tail -n 40 build-quickstart.log && exit 1; }
+mv build-quickstart.log build/quickstart-build.log
+
+dir=build/quickstart
+rm -rf "$dir"
+echo "== training: 1 ampd, 2 workers, fp16 from loss scale 2^24 (server's log: $dir/ampd.log)"
+examples/digits/run.sh --bin build/release/bin --dir "$dir" --port 0 --picture "$@"
+echo "checkpoints: $(cd "$dir/data" && find . -name '*.safetensors' | sort | tail -n 1 | sed "s|^\.|$dir/data|")"

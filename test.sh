@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and runs all tests; the last line gives the totals.
+#
+#   test.sh                 everything within the budget (about 14 minutes on two cores)
+#   test.sh --build-only    stops after the build
+#   test.sh --long [SUITE]  the large counts of one suite, or of all: digits sim kernels
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+long='' suite='' build_only=''
+while [ $# -gt 0 ]; do
+	case $1 in
+	--build-only) build_only=1 && shift ;;
+	--long) long=1 && suite=${2:-all} && shift $(($# > 1 ? 2 : 1)) ;;
+	*) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+	esac
+done
+
+out=build/test
+mkdir -p "$out"
+log=$out/log.txt
+: >"$log"
+
+section() { printf '== %s (%d s)\n' "$1" "$SECONDS"; }
+
+must() { # command...: ends the run when it fails
+	"$@" >>"$log" 2>&1 && return
+	tail -n 60 "$log" >&2
+	echo "test.sh: failed: $*; the whole output is in $log" >&2
+	exit 1
+}
+
+section packages
+scripts/packages.sh run build test || exit 1
+
+section "build: release"
+must cmake --preset release
+must cmake --build --preset release
+[ -n "$build_only" ] && exit 0
+
+if [ -n "$long" ]; then
+	exec tests/long.sh "$suite"
+fi
+
+broken=0
+# A check that is no test program counts as one test.
+check() { # name command...
+	local name=$1
+	shift
+	section "$name"
+	if "$@" >"$out/$name.log" 2>&1; then
+		printf '0: [       OK ] %s\n' "$name" >>"$out/ctest.log"
+	else
+		cat "$out/$name.log"
+		printf '0: [  FAILED  ] %s\n' "$name" >>"$out/ctest.log"
+		broken=1
+	fi
+}
+
+suites() { # preset, label expression
+	section "tests: $1 $2"
+	ctest --test-dir "build/$1" -V --no-tests=error -L "$2" >"$out/ctest-$1.log" 2>&1 || {
+		broken=1
+		# What failed, without the noise of what passed.
+		grep -E '\[  ERROR   \]|\[  FAILED  \]|\*\*\*|error: Failure|: error:|SUMMARY: ' "$out/ctest-$1.log" | head -n 60
+		echo "test.sh: the whole output is in $out/ctest-$1.log"
+	}
+	# Test numbers of the two presets must not be taken for one another.
+	sed "s/^\([0-9]*\): /$1-\1: /" "$out/ctest-$1.log" >>"$out/ctest.log"
+}
+
+: >"$out/ctest.log"
+check fences scripts/check_fences.sh
+check fences-self-test scripts/test_check_fences.sh
+check style scripts/check_style.sh
+suites release '.*'
+
+section "build: asan"
+must cmake --preset asan
+must cmake --build --preset asan
+AMPD_TEST_SEEDS=${AMPD_TEST_SEEDS:-} suites asan 'unit|kernels|sim'
+
+# Each line "N: [ OK ] name" is one test; the set of (N, name) counts, since a runner may repeat a name in its summary.
+count() { grep -E "^[a-z0-9-]+: \[ *$1 *\]" "$out/ctest.log" | grep -v 'test(s)' | sort -u | wc -l; }
+passed=$(count OK)
+failed=$(count FAILED)
+grep -hE '^[a-z0-9-]+: SKIPPED: ' "$out/ctest.log" | sed 's/^[a-z0-9-]*: //' | sort -u >"$out/skipped.txt"
+skipped=$(wc -l <"$out/skipped.txt")
+[ "$failed" -gt 0 ] && broken=1
+# A program that crashed has no FAILED line of its own.
+[ "$broken" -ne 0 ] && [ "$failed" -eq 0 ] && failed=1
+section "done"
+cat "$out/skipped.txt"
+echo "ampd: $passed passed, $failed failed, $skipped skipped"
+exit "$broken"
