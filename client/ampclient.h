@@ -41,11 +41,7 @@ enum ampclient_schedule {
     AMPCLIENT_STEP = 3,
     AMPCLIENT_COSINE = 4,
 };
-enum ampclient_scaler {
-    AMPCLIENT_SCALER_DYNAMIC = 1,
-    AMPCLIENT_SCALER_STATIC = 2,
-    AMPCLIENT_SCALER_NONE = 3
-};
+enum ampclient_scaler { AMPCLIENT_SCALER_DYNAMIC = 1, AMPCLIENT_SCALER_STATIC = 2, AMPCLIENT_SCALER_NONE = 3 };
 enum ampclient_verdict {
     AMPCLIENT_APPLIED = 1,
     AMPCLIENT_SKIPPED_OVERFLOW = 2,
@@ -58,13 +54,12 @@ struct ampclient_options {
     size_t size;
     uint64_t connect_timeout_ms;   /* first connection; default 10000 */
     uint64_t reconnect_timeout_ms; /* how long a lost server is waited for; default 600000 */
-    uint64_t
-        call_timeout_ms; /* create, load, pull and other calls that do not wait for workers; default 60000 */
-    uint64_t step_timeout_ms; /* step_begin and step_end, which wait for the other workers; default 900000 */
+    uint64_t call_timeout_ms;      /* create, load, pull and other calls that do not wait for workers; default 60000 */
+    uint64_t step_timeout_ms;      /* step_begin and step_end, which wait for the other workers; default 900000 */
 };
-#define AMPCLIENT_OPTIONS_INIT                                                                               \
-    {                                                                                                        \
-        .size = sizeof(struct ampclient_options)                                                             \
+#define AMPCLIENT_OPTIONS_INIT                                                                                         \
+    {                                                                                                                  \
+        .size = sizeof(struct ampclient_options)                                                                       \
     }
 
 /* One parameter of a model to be created. Borrowed during the call. */
@@ -110,9 +105,9 @@ struct ampclient_spec {
     uint32_t keep_last;        /* checkpoints kept: 3 */
     uint64_t loss_timeout_ms;  /* how long a step waits for a missing worker: 600000 */
 };
-#define AMPCLIENT_SPEC_INIT                                                                                  \
-    {                                                                                                        \
-        .size = sizeof(struct ampclient_spec)                                                                \
+#define AMPCLIENT_SPEC_INIT                                                                                            \
+    {                                                                                                                  \
+        .size = sizeof(struct ampclient_spec)                                                                          \
     }
 
 struct ampclient_join_options {
@@ -121,12 +116,11 @@ struct ampclient_join_options {
     int32_t rank;            /* -1: RANK of the environment if set, else given by the server */
     int32_t world_size;      /* -1: WORLD_SIZE of the environment if set, else not checked */
     bool replace;            /* take the rank of a worker whose lease has ended */
-    uint32_t
-        accumulate; /* pushes of each parameter per step; their sum goes out, as fp32 if > 1; 0 means 1 */
+    uint32_t accumulate;     /* pushes of each parameter per step; their sum goes out, as fp32 if > 1; 0 means 1 */
 };
-#define AMPCLIENT_JOIN_OPTIONS_INIT                                                                          \
-    {                                                                                                        \
-        .size = sizeof(struct ampclient_join_options), .rank = -1, .world_size = -1                          \
+#define AMPCLIENT_JOIN_OPTIONS_INIT                                                                                    \
+    {                                                                                                                  \
+        .size = sizeof(struct ampclient_join_options), .rank = -1, .world_size = -1                                    \
     }
 
 /* A parameter as pulled. `data` is a view: valid until the next step_begin, pull or leave of that model. */
@@ -148,9 +142,9 @@ struct ampclient_step {
     uint64_t scale_id;
     bool rolled_back; /* this step was begun before, in an older epoch */
 };
-#define AMPCLIENT_STEP_INIT                                                                                  \
-    {                                                                                                        \
-        .size = sizeof(struct ampclient_step)                                                                \
+#define AMPCLIENT_STEP_INIT                                                                                            \
+    {                                                                                                                  \
+        .size = sizeof(struct ampclient_step)                                                                          \
     }
 
 struct ampclient_result {
@@ -167,14 +161,29 @@ struct ampclient_result {
     uint64_t range_warnings;      /* values whose low-precision copy overflowed in the apply before */
     uint64_t durable_step;        /* last step that survives a crash */
 };
-#define AMPCLIENT_RESULT_INIT                                                                                \
-    {                                                                                                        \
-        .size = sizeof(struct ampclient_result)                                                              \
+#define AMPCLIENT_RESULT_INIT                                                                                          \
+    {                                                                                                                  \
+        .size = sizeof(struct ampclient_result)                                                                        \
     }
 
-/* -- life
- * ----------------------------------------------------------------------------------------------------------
- */
+/* How a model stands, as the server tells it. */
+struct ampclient_status {
+    size_t size;
+    uint64_t epoch;
+    uint64_t step; /* the open step, or the last one when the model is done */
+    uint64_t version;
+    uint64_t attempted; /* decided steps: applied + skipped */
+    uint64_t applied;
+    uint64_t skipped;
+    float scale;
+    bool done;
+};
+#define AMPCLIENT_STATUS_INIT                                                                                          \
+    {                                                                                                                  \
+        .size = sizeof(struct ampclient_status)                                                                        \
+    }
+
+/* ---- life ---- */
 
 /*
  * Connects to "host:port" (several separated by commas are tried in turn). options may be NULL. On success
@@ -200,8 +209,7 @@ AMPCLIENT_API const char *ampclient_version(void);
  * Creates the model, or finds it if one of the same name and an equal specification exists (*existed, may be
  * NULL). AMP_EEXIST if its specification differs; AMP_EINVAL names the field.
  */
-AMPCLIENT_API int ampclient_create(struct ampclient *client, const struct ampclient_spec *spec,
-                                   bool *existed);
+AMPCLIENT_API int ampclient_create(struct ampclient *client, const struct ampclient_spec *spec, bool *existed);
 
 /*
  * Gives the model its first values: values[i] has the elements of parameter i in fp32, borrowed during the
@@ -212,8 +220,7 @@ AMPCLIENT_API int ampclient_load(struct ampclient *client, const char *model_nam
                                  uint32_t values_count, bool *already);
 
 /* How a model stands. AMP_ENOTFOUND. */
-AMPCLIENT_API int ampclient_status(struct ampclient *client, const char *model_name,
-                                   struct ampclient_status *status);
+AMPCLIENT_API int ampclient_status(struct ampclient *client, const char *model_name, struct ampclient_status *status);
 
 /*
  * Joins a model as a worker; waits until the lease is given. options may be NULL. On success *model is owned
@@ -221,8 +228,7 @@ AMPCLIENT_API int ampclient_status(struct ampclient *client, const char *model_n
  * differs), AMP_ESTATE (no free rank).
  */
 AMPCLIENT_API int ampclient_join(struct ampclient *client, const char *model_name,
-                                 const struct ampclient_join_options *options,
-                                 struct ampclient_model **model);
+                                 const struct ampclient_join_options *options, struct ampclient_model **model);
 
 /* Gives the rank back and frees the model, also after a failure. */
 AMPCLIENT_API int ampclient_leave(struct ampclient_model *model);
@@ -244,9 +250,7 @@ AMPCLIENT_API int ampclient_parameter(const struct ampclient_model *model, uint3
  */
 AMPCLIENT_API int ampclient_pull(struct ampclient_model *model, uint64_t *version);
 
-/* -- steps
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- steps ---- */
 
 /*
  * Waits for the next step, pulls its parameters. 0, 1 when the model is done, or an error. A step that was
