@@ -1,0 +1,192 @@
+#include "storage/store.h"
+
+#include "base/assert.h"
+#include "storage/store_impl.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+int ampd_store_no_model(struct amp_error *error, const char *model)
+{
+    return amp_error_set(error, AMP_ENOTFOUND, "MODEL_NOT_FOUND", "the store has no model \"%s\"", model);
+}
+
+int ampd_store_model_exists(struct amp_error *error, const char *model)
+{
+    return amp_error_set(error, AMP_EEXIST, "MODEL_EXISTS", "the store has a model \"%s\" already", model);
+}
+
+int ampd_store_old_epoch(struct amp_error *error, uint64_t given, uint64_t newest)
+{
+    return amp_error_set(error, AMP_ESTATE, "STALE_EPOCH",
+                         "epoch %" PRIu64 " is refused: epoch %" PRIu64 " is stored", given, newest);
+}
+
+int ampd_store_step_exists(struct amp_error *error, uint64_t epoch, uint64_t step)
+{
+    return amp_error_set(error, AMP_EEXIST, "STEP_EXISTS",
+                         "step %" PRIu64 " of epoch %" PRIu64 " has its row already", step, epoch);
+}
+
+int ampd_store_step_gap(struct amp_error *error, uint64_t epoch, uint64_t step)
+{
+    return amp_error_set(error, AMP_ESTATE, "STEP_GAP",
+                         "step %" PRIu64 " of epoch %" PRIu64 " is refused: the row before it is missing",
+                         step, epoch);
+}
+
+int ampd_store_no_checkpoint(struct amp_error *error, uint64_t epoch, uint64_t step)
+{
+    return amp_error_set(error, AMP_ENOTFOUND, "CHECKPOINT_NOT_FOUND",
+                         "no checkpoint of epoch %" PRIu64 ", step %" PRIu64 " is stored", epoch, step);
+}
+
+int ampd_store_open_reader(struct ampd_store *store, struct ampd_store **reader, struct amp_error *error)
+{
+    *reader = NULL;
+    return store->ops->open_reader(store, reader, error);
+}
+
+void ampd_store_close(struct ampd_store *store)
+{
+    if (store != NULL)
+        store->ops->close(store);
+}
+
+int ampd_store_boot(struct ampd_store *store, uint32_t shard, const uint8_t boot_id[AMPD_BOOT_ID_BYTES],
+                    struct ampd_fence *fence, struct amp_error *error)
+{
+    return store->ops->boot(store, shard, boot_id, fence, error);
+}
+
+int ampd_store_put_model(struct ampd_store *store, const struct ampd_model_spec *spec, int64_t at_us,
+                         struct amp_error *error)
+{
+    AMP_ASSERT(spec->parameters_count > 0 && spec->groups_count > 0 && spec->groups_count <= AMPD_GROUPS_MAX);
+    return store->ops->put_model(store, spec, at_us, error);
+}
+
+int ampd_store_put_epoch(struct ampd_store *store, const char *model, const struct ampd_epoch_record *epoch,
+                         const struct ampd_step_row *first, struct amp_error *error)
+{
+    AMP_ASSERT(epoch->epoch > 0 && epoch->parent < epoch->epoch);
+    AMP_ASSERT(first->kind == AMPD_ROW_EPOCH && first->epoch == epoch->epoch &&
+               first->step == epoch->base_step);
+    return store->ops->put_epoch(store, model, epoch, first, error);
+}
+
+int ampd_store_put_worker(struct ampd_store *store, const char *model,
+                          const struct ampd_worker_record *worker, struct amp_error *error)
+{
+    return store->ops->put_worker(store, model, worker, error);
+}
+
+int ampd_store_put_verdict(struct ampd_store *store, const char *model, const struct ampd_step_row *row,
+                           bool full, struct amp_error *error)
+{
+    AMP_ASSERT(row->kind != AMPD_ROW_EPOCH && row->epoch > 0);
+    AMP_ASSERT(row->contributors_count <= AMPD_WORLD_MAX && row->rows_count <= AMPD_OVERFLOW_ROWS_MAX);
+    return store->ops->put_verdict(store, model, row, full, error);
+}
+
+int ampd_store_put_checkpoint(struct ampd_store *store, const char *model,
+                              const struct ampd_checkpoint_record *checkpoint, struct amp_error *error)
+{
+    return store->ops->put_checkpoint(store, model, checkpoint, error);
+}
+
+int ampd_store_drop_checkpoint(struct ampd_store *store, const char *model, uint64_t epoch, uint64_t step,
+                               struct amp_error *error)
+{
+    return store->ops->drop_checkpoint(store, model, epoch, step, error);
+}
+
+int ampd_store_load(struct ampd_store *store, struct ampd_model_record **records, size_t *count,
+                    struct amp_error *error)
+{
+    *records = NULL;
+    *count = 0;
+    return store->ops->load(store, records, count, error);
+}
+
+/* Turns epoch and from of a filter into inclusive bounds. */
+static void key_bounds(const struct ampd_history_filter *filter, struct ampd_history_key *lo,
+                       struct ampd_history_key *hi)
+{
+    *lo = (struct ampd_history_key){filter->epoch, 0, 0};
+    *hi = (struct ampd_history_key){filter->epoch != 0 ? filter->epoch : UINT64_MAX, UINT64_MAX, UINT32_MAX};
+    const struct ampd_history_key *from = &filter->from;
+    if (from->epoch == 0 && from->step == 0 && from->sequence == 0)
+        return;
+    if (filter->epoch != 0 && from->epoch != 0 && from->epoch != filter->epoch) {
+        /* A page that starts outside its epoch: all of the epoch, or none of it. */
+        bool all = filter->descending ? from->epoch > filter->epoch : from->epoch < filter->epoch;
+        if (!all)
+            *hi = (struct ampd_history_key){0, 0, 0};
+        return;
+    }
+    struct ampd_history_key *bound = filter->descending ? hi : lo;
+    uint64_t epoch = from->epoch != 0 ? from->epoch : filter->epoch;
+    *bound = (struct ampd_history_key){epoch, from->step, from->sequence};
+}
+
+int ampd_store_page_history(struct ampd_store *store, const char *model,
+                            const struct ampd_history_filter *filter, uint32_t limit, void *arg,
+                            struct amp_error *error, ampd_history_cb *row_cb)
+{
+    struct ampd_history_key lo, hi;
+    key_bounds(filter, &lo, &hi);
+    limit = limit > AMPD_STORE_PAGE_MAX ? AMPD_STORE_PAGE_MAX : limit;
+    return store->ops->page_history(store, model, filter, &lo, &hi, limit, arg, error, row_cb);
+}
+
+int ampd_store_page_overflows(struct ampd_store *store, const char *model,
+                              const struct ampd_history_filter *filter, uint32_t limit, void *arg,
+                              struct amp_error *error, ampd_overflows_cb *row_cb)
+{
+    struct ampd_history_key lo, hi;
+    key_bounds(filter, &lo, &hi);
+    limit = limit > AMPD_STORE_PAGE_MAX ? AMPD_STORE_PAGE_MAX : limit;
+    return store->ops->page_overflows(store, model, filter, &lo, &hi, limit, arg, error, row_cb);
+}
+
+int ampd_model_spec_copy(struct ampd_model_spec *to, const struct ampd_model_spec *from)
+{
+    *to = *from;
+    to->parameters = NULL;
+    if (from->parameters_count == 0)
+        return 0;
+    to->parameters = malloc(from->parameters_count * sizeof *to->parameters);
+    if (to->parameters == NULL) {
+        memset(to, 0, sizeof *to);
+        return AMP_ENOMEM;
+    }
+    memcpy(to->parameters, from->parameters, from->parameters_count * sizeof *to->parameters);
+    return 0;
+}
+
+void ampd_model_spec_clear(struct ampd_model_spec *spec)
+{
+    free(spec->parameters);
+    memset(spec, 0, sizeof *spec);
+}
+
+void ampd_model_records_free(struct ampd_model_record *records, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        ampd_model_spec_clear(&records[i].spec);
+        free(records[i].last);
+        free(records[i].workers);
+        free(records[i].checkpoints);
+    }
+    free(records);
+}
+
+void ampd_checkpoint_state_clear(struct ampd_checkpoint_state *state)
+{
+    for (uint32_t i = 0; state->user_states != NULL && i < state->world_size; i++)
+        free(state->user_states[i].data);
+    free(state->user_states);
+    memset(state, 0, sizeof *state);
+}

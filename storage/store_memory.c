@@ -1,0 +1,498 @@
+/*
+ * The store in memory: arrays behind one lock. For the simulator and tests, and the plain statement of what
+ * the SQLite store must do: one suite runs on both. It grows with the history and is bounded by the life of a
+ * test.
+ */
+#include "storage/store_impl.h"
+
+#include "base/list.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct history_row {
+    struct amp_list node; /* in model->history, ordered by key */
+    struct ampd_history_key key;
+    struct ampd_step_row row;
+};
+
+struct memory_checkpoint {
+    struct ampd_checkpoint_record record;
+    bool voided;
+};
+
+struct memory_model {
+    struct amp_list node; /* in shared->models, ordered by name */
+    struct ampd_model_spec spec;
+    struct ampd_epoch_record epoch; /* the newest; all zero before the first */
+    struct amp_list history;
+    struct ampd_worker_record workers[AMPD_WORLD_MAX]; /* ascending rank */
+    uint32_t workers_count;
+    struct memory_checkpoint *checkpoints; /* in order of arrival */
+    size_t checkpoints_count, checkpoints_capacity;
+};
+
+/* What all handles of one store share. */
+struct memory_shared {
+    pthread_mutex_t lock;
+    unsigned handles;
+    struct ampd_fence *fences; /* by shard */
+    uint32_t fences_count;
+    struct amp_list models;
+};
+
+struct memory_store {
+    struct ampd_store base;
+    struct memory_shared *shared;
+};
+
+static struct memory_shared *lock_shared(struct ampd_store *store)
+{
+    struct memory_shared *shared = AMP_CONTAINER(store, struct memory_store, base)->shared;
+    (void)pthread_mutex_lock(&shared->lock); /* a plain mutex of our own: it cannot fail */
+    return shared;
+}
+
+static int unlock_with(struct memory_shared *shared, int result)
+{
+    (void)pthread_mutex_unlock(&shared->lock);
+    return result;
+}
+
+static struct memory_model *find_model(struct memory_shared *shared, const char *name)
+{
+    AMP_LIST_EACH(it, safe, &shared->models)
+    {
+        struct memory_model *model = AMP_CONTAINER(it, struct memory_model, node);
+        if (strcmp(model->spec.name, name) == 0)
+            return model;
+    }
+    return NULL;
+}
+
+static int no_memory(struct amp_error *error)
+{
+    return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory in the store");
+}
+
+static int key_compare(const struct ampd_history_key *a, const struct ampd_history_key *b)
+{
+    if (a->epoch != b->epoch)
+        return a->epoch < b->epoch ? -1 : 1;
+    if (a->step != b->step)
+        return a->step < b->step ? -1 : 1;
+    return a->sequence == b->sequence ? 0 : a->sequence < b->sequence ? -1 : 1;
+}
+
+/* ---- writing ---- */
+
+static int memory_boot(struct ampd_store *store, uint32_t shard, const uint8_t *boot_id,
+                       struct ampd_fence *fence, struct amp_error *error)
+{
+    struct memory_shared *shared = lock_shared(store);
+    if (shard >= shared->fences_count) {
+        struct ampd_fence *more = realloc(shared->fences, (shard + 1u) * sizeof *more);
+        if (more == NULL)
+            return unlock_with(shared, no_memory(error));
+        memset(more + shared->fences_count, 0, (shard + 1u - shared->fences_count) * sizeof *more);
+        shared->fences = more;
+        shared->fences_count = shard + 1;
+    }
+    struct ampd_fence *mine = &shared->fences[shard];
+    mine->counter++;
+    memcpy(mine->boot_id, boot_id, sizeof mine->boot_id);
+    *fence = *mine;
+    return unlock_with(shared, 0);
+}
+
+static int memory_put_model(struct ampd_store *store, const struct ampd_model_spec *spec, int64_t at_us,
+                            struct amp_error *error)
+{
+    struct memory_shared *shared = lock_shared(store);
+    if (find_model(shared, spec->name) != NULL)
+        return unlock_with(shared, ampd_store_model_exists(error, spec->name));
+    struct memory_model *model = calloc(1, sizeof *model);
+    if (model == NULL || ampd_model_spec_copy(&model->spec, spec) != 0) {
+        free(model);
+        return unlock_with(shared, no_memory(error));
+    }
+    amp_list_init(&model->history);
+    struct amp_list *before = shared->models.next;
+    while (before != &shared->models &&
+           strcmp(AMP_CONTAINER(before, struct memory_model, node)->spec.name, spec->name) < 0)
+        before = before->next;
+    amp_list_push(before, &model->node);
+    return unlock_with(shared, 0);
+}
+
+static struct history_row *find_row(const struct memory_model *model, const struct ampd_history_key *key)
+{
+    for (struct amp_list *it = model->history.prev; it != &model->history; it = it->prev) {
+        struct history_row *row = AMP_CONTAINER(it, struct history_row, node);
+        int order = key_compare(&row->key, key);
+        if (order == 0)
+            return row;
+        if (order < 0)
+            return NULL;
+    }
+    return NULL;
+}
+
+/* Links a copy of the row at its place. AMP_ENOMEM. */
+static int add_row(struct memory_model *model, const struct ampd_history_key *key,
+                   const struct ampd_step_row *row)
+{
+    struct history_row *added = malloc(sizeof *added);
+    if (added == NULL)
+        return AMP_ENOMEM;
+    added->key = *key;
+    added->row = *row;
+    struct amp_list *before = &model->history;
+    while (before->prev != &model->history &&
+           key_compare(&AMP_CONTAINER(before->prev, struct history_row, node)->key, key) > 0)
+        before = before->prev;
+    amp_list_push(before, &added->node);
+    return 0;
+}
+
+static int memory_put_epoch(struct ampd_store *store, const char *name, const struct ampd_epoch_record *epoch,
+                            const struct ampd_step_row *first, struct amp_error *error)
+{
+    struct memory_shared *shared = lock_shared(store);
+    struct memory_model *model = find_model(shared, name);
+    if (model == NULL)
+        return unlock_with(shared, ampd_store_no_model(error, name));
+    if (epoch->epoch <= model->epoch.epoch)
+        return unlock_with(shared, ampd_store_old_epoch(error, epoch->epoch, model->epoch.epoch));
+    struct ampd_history_key key = {epoch->epoch, epoch->base_step, 0};
+    if (add_row(model, &key, first) != 0)
+        return unlock_with(shared, no_memory(error));
+    model->epoch = *epoch;
+    AMP_LIST_EACH(it, safe, &model->history)
+    {
+        struct history_row *row = AMP_CONTAINER(it, struct history_row, node);
+        bool above =
+            row->key.step > epoch->base_step || (row->key.step == epoch->base_step && row->key.sequence > 0);
+        if (row->key.epoch < epoch->epoch && above)
+            row->row.superseded = true;
+    }
+    for (size_t i = 0; i < model->checkpoints_count; i++)
+        if (model->checkpoints[i].record.step > epoch->base_step)
+            model->checkpoints[i].voided = true;
+    return unlock_with(shared, 0);
+}
+
+static void remove_worker(struct memory_model *model, uint32_t index)
+{
+    model->workers_count--;
+    memmove(model->workers + index, model->workers + index + 1,
+            (model->workers_count - index) * sizeof *model->workers);
+}
+
+static int memory_put_worker(struct ampd_store *store, const char *name,
+                             const struct ampd_worker_record *worker, struct amp_error *error)
+{
+    struct memory_shared *shared = lock_shared(store);
+    struct memory_model *model = find_model(shared, name);
+    if (model == NULL)
+        return unlock_with(shared, ampd_store_no_model(error, name));
+    for (uint32_t i = model->workers_count; i-- > 0;)
+        if (model->workers[i].rank == worker->rank || strcmp(model->workers[i].name, worker->name) == 0)
+            remove_worker(model, i);
+    if (model->workers_count == AMPD_WORLD_MAX)
+        return unlock_with(shared, amp_error_set(error, AMP_EINVAL, NULL, "more ranks than AMPD_WORLD_MAX"));
+    uint32_t at = 0;
+    while (at < model->workers_count && model->workers[at].rank < worker->rank)
+        at++;
+    memmove(model->workers + at + 1, model->workers + at,
+            (model->workers_count - at) * sizeof *model->workers);
+    model->workers[at] = *worker;
+    model->workers_count++;
+    return unlock_with(shared, 0);
+}
+
+/* The key a verdict's row gets: 0 and *key, or why it is refused. */
+static int verdict_key(const struct memory_model *model, const struct ampd_step_row *row,
+                       struct ampd_history_key *key, struct amp_error *error)
+{
+    *key = (struct ampd_history_key){row->epoch, row->step, 0};
+    if (row->epoch != model->epoch.epoch)
+        return ampd_store_old_epoch(error, row->epoch, model->epoch.epoch);
+    if (row->kind != AMPD_ROW_STEP) {
+        while (key->sequence == 0 || find_row(model, key) != NULL)
+            key->sequence++;
+        return 0;
+    }
+    struct ampd_history_key before = {row->epoch, row->step - 1, 0};
+    if (find_row(model, key) != NULL)
+        return ampd_store_step_exists(error, row->epoch, row->step);
+    if (find_row(model, &before) == NULL)
+        return ampd_store_step_gap(error, row->epoch, row->step);
+    return 0;
+}
+
+static int memory_put_verdict(struct ampd_store *store, const char *name, const struct ampd_step_row *row,
+                              bool full, struct amp_error *error)
+{
+    struct memory_shared *shared = lock_shared(store);
+    struct memory_model *model = find_model(shared, name);
+    if (model == NULL)
+        return unlock_with(shared, ampd_store_no_model(error, name));
+    struct ampd_history_key key;
+    int rc = verdict_key(model, row, &key, error);
+    if (rc == 0 && add_row(model, &key, row) != 0)
+        rc = no_memory(error);
+    return unlock_with(shared, rc);
+}
+
+static struct memory_checkpoint *find_checkpoint(struct memory_model *model, uint64_t epoch, uint64_t step)
+{
+    for (size_t i = 0; i < model->checkpoints_count; i++)
+        if (model->checkpoints[i].record.epoch == epoch && model->checkpoints[i].record.step == step)
+            return &model->checkpoints[i];
+    return NULL;
+}
+
+static int memory_put_checkpoint(struct ampd_store *store, const char *name,
+                                 const struct ampd_checkpoint_record *checkpoint, struct amp_error *error)
+{
+    struct memory_shared *shared = lock_shared(store);
+    struct memory_model *model = find_model(shared, name);
+    if (model == NULL)
+        return unlock_with(shared, ampd_store_no_model(error, name));
+    if (checkpoint->epoch != model->epoch.epoch)
+        return unlock_with(shared, ampd_store_old_epoch(error, checkpoint->epoch, model->epoch.epoch));
+    struct memory_checkpoint *at = find_checkpoint(model, checkpoint->epoch, checkpoint->step);
+    if (at == NULL) {
+        if (model->checkpoints_count == model->checkpoints_capacity) {
+            size_t capacity = model->checkpoints_capacity * 2 + 4;
+            struct memory_checkpoint *more = realloc(model->checkpoints, capacity * sizeof *more);
+            if (more == NULL)
+                return unlock_with(shared, no_memory(error));
+            model->checkpoints = more;
+            model->checkpoints_capacity = capacity;
+        }
+        at = &model->checkpoints[model->checkpoints_count++];
+    }
+    *at = (struct memory_checkpoint){.record = *checkpoint};
+    return unlock_with(shared, 0);
+}
+
+static int memory_drop_checkpoint(struct ampd_store *store, const char *name, uint64_t epoch, uint64_t step,
+                                  struct amp_error *error)
+{
+    struct memory_shared *shared = lock_shared(store);
+    struct memory_model *model = find_model(shared, name);
+    if (model == NULL)
+        return unlock_with(shared, ampd_store_no_model(error, name));
+    struct memory_checkpoint *at = find_checkpoint(model, epoch, step);
+    if (at == NULL)
+        return unlock_with(shared, ampd_store_no_checkpoint(error, epoch, step));
+    *at = model->checkpoints[--model->checkpoints_count];
+    return unlock_with(shared, 0);
+}
+
+/* ---- reading ---- */
+
+static int compare_checkpoints(const void *a, const void *b)
+{
+    const struct ampd_checkpoint_record *left = a, *right = b;
+    struct ampd_history_key x = {left->epoch, left->step, 0}, y = {right->epoch, right->step, 0};
+    return key_compare(&x, &y);
+}
+
+static int copy_checkpoints(const struct memory_model *model, struct ampd_model_record *record)
+{
+    if (model->checkpoints_count == 0)
+        return 0;
+    record->checkpoints = calloc(model->checkpoints_count, sizeof *record->checkpoints);
+    if (record->checkpoints == NULL)
+        return AMP_ENOMEM;
+    for (size_t i = 0; i < model->checkpoints_count; i++)
+        if (!model->checkpoints[i].voided)
+            record->checkpoints[record->checkpoints_count++] = model->checkpoints[i].record;
+    qsort(record->checkpoints, record->checkpoints_count, sizeof *record->checkpoints, compare_checkpoints);
+    return 0;
+}
+
+static int copy_record(const struct memory_model *model, struct ampd_model_record *record)
+{
+    if (ampd_model_spec_copy(&record->spec, &model->spec) != 0 || copy_checkpoints(model, record) != 0)
+        return AMP_ENOMEM;
+    record->epoch = model->epoch.epoch;
+    record->base_step = model->epoch.base_step;
+    if (model->workers_count > 0) {
+        record->workers = calloc(model->workers_count, sizeof *record->workers);
+        if (record->workers == NULL)
+            return AMP_ENOMEM;
+        memcpy(record->workers, model->workers, model->workers_count * sizeof *record->workers);
+        record->workers_count = model->workers_count;
+    }
+    if (amp_list_empty(&model->history))
+        return 0;
+    record->last = malloc(sizeof *record->last);
+    if (record->last == NULL)
+        return AMP_ENOMEM;
+    *record->last = AMP_CONTAINER(model->history.prev, struct history_row, node)->row;
+    return 0;
+}
+
+static int memory_load(struct ampd_store *store, struct ampd_model_record **records, size_t *count,
+                       struct amp_error *error)
+{
+    struct memory_shared *shared = lock_shared(store);
+    size_t models = 0;
+    AMP_LIST_EACH(it, safe, &shared->models)
+    models++;
+    struct ampd_model_record *loaded = calloc(models + 1, sizeof *loaded);
+    int rc = loaded == NULL ? AMP_ENOMEM : 0;
+    size_t at = 0;
+    for (struct amp_list *it = shared->models.next; rc == 0 && it != &shared->models; it = it->next)
+        rc = copy_record(AMP_CONTAINER(it, struct memory_model, node), &loaded[at++]);
+    if (rc != 0) {
+        if (loaded != NULL)
+            ampd_model_records_free(loaded, at);
+        return unlock_with(shared, no_memory(error));
+    }
+    *records = loaded;
+    *count = models;
+    return unlock_with(shared, 0);
+}
+
+static bool row_passes(const struct history_row *row, const struct ampd_history_filter *filter)
+{
+    if (row->row.superseded && !filter->superseded_too)
+        return false;
+    return !filter->skipped_only ||
+           (row->row.kind == AMPD_ROW_STEP && row->row.verdict != AMPD_VERDICT_APPLIED);
+}
+
+static int memory_page_history(struct ampd_store *store, const char *name,
+                               const struct ampd_history_filter *filter, const struct ampd_history_key *lo,
+                               const struct ampd_history_key *hi, uint32_t limit, void *arg,
+                               struct amp_error *error, ampd_history_cb *row_cb)
+{
+    struct memory_shared *shared = lock_shared(store);
+    struct memory_model *model = find_model(shared, name);
+    if (model == NULL)
+        return unlock_with(shared, ampd_store_no_model(error, name));
+    struct amp_list *head = &model->history;
+    int rc = 0;
+    struct amp_list *it = filter->descending ? head->prev : head->next;
+    for (; rc == 0 && limit > 0 && it != head; it = filter->descending ? it->prev : it->next) {
+        struct history_row *row = AMP_CONTAINER(it, struct history_row, node);
+        if (key_compare(&row->key, lo) < 0 || key_compare(&row->key, hi) > 0 || !row_passes(row, filter))
+            continue;
+        limit--;
+        rc = row_cb(arg, &row->key, &row->row);
+    }
+    return unlock_with(shared, rc);
+}
+
+/* Hands out the overflow rows of one step; *limit counts down. */
+static int page_rows_of(const struct history_row *row, const struct ampd_history_key *lo,
+                        const struct ampd_history_key *hi, bool descending, uint32_t *limit, void *arg,
+                        ampd_overflows_cb *row_cb)
+{
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && *limit > 0 && i < row->row.rows_count; i++) {
+        uint32_t index = descending ? row->row.rows_count - 1 - i : i;
+        struct ampd_history_key key = {row->key.epoch, row->key.step, index};
+        if (key_compare(&key, lo) < 0 || key_compare(&key, hi) > 0)
+            continue;
+        (*limit)--;
+        rc = row_cb(arg, &key, &row->row.rows[index]);
+    }
+    return rc;
+}
+
+static int memory_page_overflows(struct ampd_store *store, const char *name,
+                                 const struct ampd_history_filter *filter, const struct ampd_history_key *lo,
+                                 const struct ampd_history_key *hi, uint32_t limit, void *arg,
+                                 struct amp_error *error, ampd_overflows_cb *row_cb)
+{
+    struct memory_shared *shared = lock_shared(store);
+    struct memory_model *model = find_model(shared, name);
+    if (model == NULL)
+        return unlock_with(shared, ampd_store_no_model(error, name));
+    struct amp_list *head = &model->history;
+    int rc = 0;
+    struct amp_list *it = filter->descending ? head->prev : head->next;
+    for (; rc == 0 && limit > 0 && it != head; it = filter->descending ? it->prev : it->next) {
+        struct history_row *row = AMP_CONTAINER(it, struct history_row, node);
+        if (row->key.sequence == 0 && (filter->superseded_too || !row->row.superseded))
+            rc = page_rows_of(row, lo, hi, filter->descending, &limit, arg, row_cb);
+    }
+    return unlock_with(shared, rc);
+}
+
+/* ---- life ---- */
+
+static int memory_open_reader(struct ampd_store *store, struct ampd_store **reader, struct amp_error *error)
+{
+    struct memory_store *handle = malloc(sizeof *handle);
+    if (handle == NULL)
+        return no_memory(error);
+    struct memory_shared *shared = lock_shared(store);
+    shared->handles++;
+    *handle = (struct memory_store){.base = *store, .shared = shared};
+    *reader = &handle->base;
+    return unlock_with(shared, 0);
+}
+
+static void free_model(struct memory_model *model)
+{
+    AMP_LIST_EACH(it, safe, &model->history)
+    free(AMP_CONTAINER(it, struct history_row, node));
+    ampd_model_spec_clear(&model->spec);
+    free(model->checkpoints);
+    free(model);
+}
+
+static void memory_close(struct ampd_store *store)
+{
+    struct memory_shared *shared = lock_shared(store);
+    unsigned left = --shared->handles;
+    (void)unlock_with(shared, 0);
+    free(AMP_CONTAINER(store, struct memory_store, base));
+    if (left > 0)
+        return;
+    AMP_LIST_EACH(it, safe, &shared->models)
+    free_model(AMP_CONTAINER(it, struct memory_model, node));
+    free(shared->fences);
+    (void)pthread_mutex_destroy(&shared->lock);
+    free(shared);
+}
+
+static const struct ampd_store_ops memory_ops = {
+    .open_reader = memory_open_reader,
+    .close = memory_close,
+    .boot = memory_boot,
+    .put_model = memory_put_model,
+    .put_epoch = memory_put_epoch,
+    .put_worker = memory_put_worker,
+    .put_verdict = memory_put_verdict,
+    .put_checkpoint = memory_put_checkpoint,
+    .drop_checkpoint = memory_drop_checkpoint,
+    .load = memory_load,
+    .page_history = memory_page_history,
+    .page_overflows = memory_page_overflows,
+};
+
+int ampd_store_memory_open(struct ampd_store **store, struct amp_error *error)
+{
+    *store = NULL;
+    struct memory_store *handle = calloc(1, sizeof *handle);
+    struct memory_shared *shared = calloc(1, sizeof *shared);
+    if (handle == NULL || shared == NULL || pthread_mutex_init(&shared->lock, NULL) != 0) {
+        free(handle);
+        free(shared);
+        return no_memory(error);
+    }
+    amp_list_init(&shared->models);
+    shared->handles = 1;
+    *handle = (struct memory_store){.base.ops = &memory_ops, .shared = shared};
+    *store = &handle->base;
+    return 0;
+}
