@@ -1,0 +1,99 @@
+/*
+ * The core of one shard: all decisions of the server. Events in, outputs out: no I/O, no thread, no clock, no
+ * randomness. With the same events at the same times it does the same, bit for bit.
+ *
+ *     ampd_core_step(core, now_ms, &event);
+ *     while (ampd_core_next(core, &output))
+ *         ... do it ...
+ *
+ * One thread at a time. `now_ms` is a monotonic clock of the host's and must not go back.
+ */
+#ifndef AMPD_CORE_H
+#define AMPD_CORE_H
+
+#include "base/err.h"
+#include "server/core/events.h"
+#include "server/core/layout.h"
+#include "server/core/outputs.h"
+#include "storage/records.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define AMPD_LEASE_MS   30000 /* STEP section 1 */
+#define AMPD_CALLS_MAX  65536 /* calls that wait or stream at one time; 1,024 connections of 64 streams */
+#define AMPD_MODELS_MAX 1024
+
+struct ampd_core;
+
+/* Zero means the default. */
+struct ampd_core_config {
+    uint32_t shard, shards;  /* this is shard `shard` of `shards` (default 1) */
+    struct ampd_fence fence; /* of this process; stored before the core is made */
+    uint64_t block_elements; /* AMPD_BLOCK_ELEMENTS; a multiple of 64 */
+    uint64_t lease_ms;       /* AMPD_LEASE_MS */
+    uint64_t memory_max;     /* bytes of all models' tensors and slots; 0: no bound but the machine's */
+    bool carry_own;          /* messages to itself go through the host too (the simulator delays them) */
+};
+
+/* ---- life ---- */
+
+/* A core without models. On success *core is the caller's (ampd_core_free). AMP_EINVAL, AMP_ENOMEM. */
+int ampd_core_new(const struct ampd_core_config *config, struct ampd_core **core);
+
+/* Frees the core and all memory of its models: no job, stream or writer may use it any more. NULL is allowed. */
+void ampd_core_free(struct ampd_core *core);
+
+/* ---- operate ---- */
+
+/* Takes one event. Never fails: what is wrong with a call is told in its reply. */
+void ampd_core_step(struct ampd_core *core, uint64_t now_ms, const struct ampd_event *event);
+
+/* Fills *output with the next thing to do and returns true; false when there is none. */
+bool ampd_core_next(struct ampd_core *core, struct ampd_output *output);
+
+/* ---- query: pure views, valid until the next ampd_core_step ---- */
+
+uint32_t ampd_core_models_count(const struct ampd_core *core);
+
+/* Index of a model by name, or -1. */
+int64_t ampd_core_find(const struct ampd_core *core, const char *name);
+
+struct ampd_model_info {
+    const struct ampd_model_spec *spec; /* with defaults filled in; valid as long as the core */
+    const struct ampd_layout *layout;   /* valid as long as the core */
+    enum ampd_model_state state;
+    bool recovering; /* after a start, until the new epoch is stored */
+    bool unstable;   /* max_consecutive_overflows reached */
+    uint64_t epoch;
+    uint64_t base_epoch, base_step; /* where the epoch began */
+    uint64_t step;                  /* the open step, or the next one */
+    uint64_t decided_step;          /* last decided */
+    uint64_t version;               /* newest complete one */
+    uint64_t durable_step;
+    struct amp_scaler_state scaler;
+    const struct ampd_step_row *last; /* row of decided_step in this process, or NULL */
+    uint32_t missing_rank;            /* STALLED: who */
+    uint32_t checkpoints_count;
+    const struct ampd_checkpoint_record *checkpoints; /* ascending */
+    uint64_t range_total;                             /* values beyond the cast's range in the last apply */
+    uint64_t memory_bytes;
+};
+
+/* index < ampd_core_models_count. */
+void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_model_info *info);
+
+struct ampd_worker_info {
+    char name[AMPD_NAME_MAX]; /* "" : nobody ever held the rank */
+    struct ampd_incarnation incarnation;
+    bool joined;            /* under the present epoch */
+    uint64_t lease_left_ms; /* 0: the lease has ended */
+    bool left;
+    uint64_t blocks_present, blocks_wanted; /* of the open step */
+};
+
+/* rank < spec->world_size. */
+void ampd_core_worker(const struct ampd_core *core, uint32_t index, uint32_t rank, uint64_t now_ms,
+                      struct ampd_worker_info *info);
+
+#endif

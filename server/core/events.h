@@ -1,0 +1,164 @@
+/*
+ * What can happen to the core. The host makes one event a happening and hands it to ampd_core_step.
+ *
+ * Calls. `call` is a number that the host gives each RPC of the methods below: not 0, never used twice in a
+ * process. The core answers each call exactly once (AMPD_OUT_REPLY), or not at all if AMPD_EVENT_CALL_CLOSED
+ * came first. CALL_CLOSED is sent once for a call that ends without the core's answer: cancelled, deadline,
+ * connection lost, or refused by the host itself (a message that does not parse, a block out of range). A
+ * stream that holds a grant of memory sends it only when its I/O loop touches that memory no more.
+ *
+ * Everything an event points to is borrowed for the call of ampd_core_step.
+ */
+#ifndef AMPD_EVENTS_H
+#define AMPD_EVENTS_H
+
+#include "server/core/messages.h"
+#include "server/core/passes.h"
+#include "storage/records.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum ampd_event_type {
+    /* ---- from the store, at start ---- */
+    AMPD_EVENT_MODEL_FOUND = 1, /* u.found: one for each stored model, before START */
+    AMPD_EVENT_START = 2,       /* all models have been found: the core begins recovery */
+
+    /* ---- calls that one answer ends ---- */
+    AMPD_EVENT_CREATE_MODEL = 10,   /* u.create */
+    AMPD_EVENT_JOIN = 11,           /* u.join */
+    AMPD_EVENT_KEEP_ALIVE = 12,     /* u.worker */
+    AMPD_EVENT_LEAVE = 13,          /* u.worker */
+    AMPD_EVENT_GET_PUSH_STATE = 14, /* u.push_state */
+    AMPD_EVENT_CHECKPOINT = 15,     /* u.named */
+
+    /* ---- streams ---- */
+    AMPD_EVENT_LOAD_BEGIN = 20, /* u.named: the header is here; answered by LOAD_GRANT or a reply */
+    AMPD_EVENT_LOAD_BLOCK = 21, /* u.block: a granted block is in memory */
+    AMPD_EVENT_LOAD_END = 22,   /* the client has sent all it has */
+    AMPD_EVENT_PULL = 23,       /* u.pull; answered by PULL_GRANT and PULL_BLOCKS, or a reply */
+    AMPD_EVENT_PUSH_BEGIN = 24, /* u.push: the header is here; answered by PUSH_GRANT and PUSH_BLOCKS, or a reply */
+    AMPD_EVENT_PUSH_BLOCK = 25, /* u.block: a granted block is in memory, or was refused for its checksum */
+    AMPD_EVENT_PUSH_END = 26,   /* u.push_end: the trailer is here, after all blocks the client sent */
+    AMPD_EVENT_CALL_CLOSED = 27,
+    AMPD_EVENT_REVOKED = 28, /* the I/O loop of `call` has let go of the memory that was revoked */
+
+    /* ---- other signs of life ---- */
+    AMPD_EVENT_RENEW = 30, /* u.worker, no call: DATA of this worker arrived; at most once a second each */
+
+    /* ---- completions ---- */
+    AMPD_EVENT_JOB_DONE = 40,     /* u.job, as it was given out */
+    AMPD_EVENT_PERSISTED = 41,    /* u.persisted */
+    AMPD_EVENT_RESTORED = 42,     /* u.restored */
+    AMPD_EVENT_PART_WRITTEN = 43, /* u.part */
+
+    /* ---- the rest ---- */
+    AMPD_EVENT_PEER = 50,  /* u.message, from another shard */
+    AMPD_EVENT_DRAIN = 51, /* the process is to end: cut a last checkpoint; answered by AMPD_OUT_DRAINED */
+    AMPD_EVENT_TICK = 52,  /* the time of AMPD_OUT_TIMER has come */
+};
+
+struct ampd_event_create {
+    const struct ampd_model_spec *spec; /* as given: the core fills in defaults and checks */
+};
+
+struct ampd_event_named {
+    const char *model;
+};
+
+struct ampd_event_join {
+    const char *model;
+    const char *worker;  /* name, or "" : made from rank */
+    int32_t rank;        /* RANK, or -1 */
+    uint32_t world_size; /* WORLD_SIZE, or 0: not checked */
+    bool replace;
+};
+
+struct ampd_event_worker {
+    const char *model;
+    uint32_t rank;
+    struct ampd_incarnation incarnation;
+};
+
+struct ampd_event_push_state {
+    const char *model;
+    uint64_t epoch, step;
+    uint32_t rank;
+    struct ampd_incarnation incarnation;
+};
+
+enum ampd_pull_by { AMPD_PULL_STEP = 1, AMPD_PULL_VERSION = 2, AMPD_PULL_LATEST = 3 };
+
+struct ampd_event_pull {
+    const char *model;
+    enum ampd_pull_by by;
+    uint64_t epoch;                    /* 0: the present one */
+    uint64_t number;                   /* the step or version; not used by LATEST */
+    uint64_t have_epoch, have_version; /* what the client holds, 0, 0: nothing */
+};
+
+struct ampd_event_push {
+    const char *model;
+    uint64_t epoch, step;
+    uint32_t rank;
+    struct ampd_incarnation incarnation;
+    uint64_t scale_id;
+    enum amp_dtype dtype;
+    float weight; /* 1 with equal weights */
+    const uint8_t *user_state;
+    uint32_t user_state_size;
+};
+
+struct ampd_event_block {
+    uint64_t block;
+    bool bad_checksum; /* the bytes do not match: nothing below is set */
+    uint32_t counts_count;
+    const struct ampd_segment_count *counts; /* what ampd_receive_block found */
+};
+
+struct ampd_event_push_end {
+    uint32_t absent_count;
+    const uint32_t *absent; /* indexes of the parameters that this push does not have */
+};
+
+struct ampd_event_persisted {
+    uint64_t token;
+};
+
+struct ampd_event_restored {
+    uint64_t token;
+    int code; /* 0, or why it cannot be used (AMP_EDATALOSS, AMP_ENOTFOUND, ...); tensors then hold anything */
+    const struct ampd_checkpoint_state *state; /* code 0 */
+};
+
+struct ampd_event_part {
+    uint64_t token;
+    int code; /* 0; AMP_ECANCELLED after AMPD_OUT_CUT_CANCEL. A full disk is tried again by the host */
+    const struct ampd_checkpoint_record *record; /* code 0: file, size_bytes, manifest are used */
+};
+
+struct ampd_event {
+    enum ampd_event_type type;
+    uint64_t call;  /* of call and stream events, else 0 */
+    int64_t utc_us; /* UTC now, for the records alone: no decision depends on it */
+    union {
+        const struct ampd_model_record *found;
+        struct ampd_event_create create;
+        struct ampd_event_named named;
+        struct ampd_event_join join;
+        struct ampd_event_worker worker;
+        struct ampd_event_push_state push_state;
+        struct ampd_event_pull pull;
+        struct ampd_event_push push;
+        struct ampd_event_block block;
+        struct ampd_event_push_end push_end;
+        struct ampd_job job;
+        struct ampd_event_persisted persisted;
+        struct ampd_event_restored restored;
+        struct ampd_event_part part;
+        const struct ampd_message *message;
+    } u;
+};
+
+#endif

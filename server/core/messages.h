@@ -1,0 +1,158 @@
+/*
+ * The messages between shards (STEP section 2) as plain structs. With one shard they travel through a queue
+ * in memory; with more, the host carries them.
+ */
+#ifndef AMPD_MESSAGES_H
+#define AMPD_MESSAGES_H
+
+#include "storage/records.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum ampd_message_type {
+    AMPD_MESSAGE_CREATE = 1,   /* coordinator -> shards: a model begins */
+    AMPD_MESSAGE_LOADED = 2,   /* shard -> coordinator: every block has its first value */
+    AMPD_MESSAGE_SYNC = 3,     /* coordinator -> shards: what do you hold? */
+    AMPD_MESSAGE_SYNCED = 4,   /* shard -> coordinator: the answer */
+    AMPD_MESSAGE_RESTORE = 5,  /* coordinator -> shards: read and verify this checkpoint */
+    AMPD_MESSAGE_RESTORED = 6, /* shard -> coordinator: it is in memory, or it is damaged */
+    AMPD_MESSAGE_EPOCH = 7,
+    AMPD_MESSAGE_EPOCH_STORED = 8,
+    AMPD_MESSAGE_OPEN = 9,
+    AMPD_MESSAGE_COMPLETE = 10,
+    AMPD_MESSAGE_CLOSE = 11,
+    AMPD_MESSAGE_VOTE = 12,
+    AMPD_MESSAGE_VERDICT = 13,
+    AMPD_MESSAGE_APPLIED = 14,
+    AMPD_MESSAGE_CUT = 15, /* coordinator -> shards: take your part now (after Load, before a drain) */
+    AMPD_MESSAGE_PART_DONE = 16,
+    AMPD_MESSAGE_STATE = 17, /* coordinator -> shards: STALLED and which rank, RUNNING, DONE */
+};
+
+/* A worker that a step expects. */
+struct ampd_expected {
+    uint32_t rank;
+    struct ampd_incarnation incarnation;
+};
+
+/* OPEN; with `closed` it carries the CLOSE. */
+struct ampd_open {
+    uint64_t step, version;
+    uint32_t try_number; /* from 0; ordered within the fence of the sender */
+    float scale;
+    uint64_t scale_id;
+    uint32_t expected_count; /* ascending ranks */
+    struct ampd_expected expected[AMPD_WORLD_MAX];
+    bool closed; /* contributors = expected, each of weight 1 */
+    float coefficient;
+};
+
+/* CLOSE of a try whose contributors were not known at OPEN. */
+struct ampd_close {
+    uint64_t step;
+    uint32_t try_number;
+    float coefficient;
+    uint32_t contributors_count; /* ascending ranks */
+    struct ampd_contributor contributors[AMPD_WORLD_MAX];
+};
+
+struct ampd_complete {
+    uint64_t step;
+    uint32_t try_number;
+    struct ampd_contributor contributor;
+};
+
+/* The sum of squares of one maximal aligned subtree of the global block index of one parameter. */
+struct ampd_subtree {
+    uint32_t parameter;
+    uint32_t level; /* 2^level leaves */
+    uint64_t index; /* of the subtree among those of its level */
+    double squares;
+};
+
+struct ampd_vote {
+    uint64_t step;
+    uint32_t try_number;
+    uint64_t contributors_hash;
+    uint64_t subtrees_count;
+    struct ampd_subtree *subtrees; /* owned; ascending (parameter, position) */
+    uint64_t overflow_params;      /* (parameter, rank) pairs */
+    uint64_t inf_total, nan_total;
+    uint32_t rows_count; /* the first by (parameter, rank) */
+    struct ampd_overflow_row rows[AMPD_OVERFLOW_ROWS_MAX];
+    uint32_t absent_count; /* parameters that no contributor pushed: the same on all shards that hold them */
+};
+
+/* Everything that apply needs, as bits, and the row as persisted. */
+struct ampd_verdict_message {
+    struct ampd_step_row row;
+    float bias1, bias2;              /* 1 - beta^t; 1 for SGD */
+    float group_lr[AMPD_GROUPS_MAX]; /* learning rate of each group */
+    bool has_next;
+    struct ampd_open next; /* OPEN of the next step */
+};
+
+/* Parameters whose masters are beyond the cast's range. */
+struct ampd_range_warning {
+    uint32_t parameter;
+    uint64_t count;
+};
+
+struct ampd_applied {
+    uint64_t step, version;
+    uint64_t range_total;
+    uint32_t range_count;
+    struct ampd_range_warning range[AMPD_OVERFLOW_ROWS_MAX];
+};
+
+struct ampd_sync {
+    bool lost; /* the memory of the sender is lost */
+    uint64_t highest_epoch;
+    uint32_t checkpoints_count;
+    struct ampd_checkpoint_record *checkpoints; /* owned */
+};
+
+struct ampd_restore {
+    uint64_t epoch, step; /* the checkpoint; 0, 0: none is left */
+    bool ok;
+    uint64_t version;
+    struct amp_scaler_state scaler;
+};
+
+struct ampd_state_message {
+    enum ampd_model_state state;
+    uint32_t missing_rank; /* STALLED */
+};
+
+/* One message about one model. The fences are those of STEP section 1. */
+struct ampd_message {
+    enum ampd_message_type type;
+    uint32_t from, to; /* shard indexes */
+    struct ampd_fence from_fence, to_fence;
+    uint32_t model;
+    uint64_t epoch;
+    union {
+        struct ampd_open open;
+        struct ampd_close close;
+        struct ampd_complete complete;
+        struct ampd_vote vote;
+        struct ampd_verdict_message verdict;
+        struct ampd_applied applied;
+        struct ampd_sync sync;
+        struct ampd_restore restore; /* RESTORE, RESTORED; PART_DONE, CUT: epoch and step */
+        struct ampd_epoch_record epoch_record;
+        struct ampd_state_message state;
+    } u;
+};
+
+/* A zeroed message, or NULL when memory is out. */
+struct ampd_message *ampd_message_new(enum ampd_message_type type);
+
+/* A copy with what it owns, or NULL when memory is out. */
+struct ampd_message *ampd_message_copy(const struct ampd_message *message);
+
+/* Frees a message and what it owns; NULL is allowed. */
+void ampd_message_free(struct ampd_message *message);
+
+#endif

@@ -1,0 +1,252 @@
+/*
+ * What the core wants done. The host drains outputs with ampd_core_next after each event, in order.
+ *
+ * Everything an output points to is valid until the next call of ampd_core_next or ampd_core_step, but for
+ * memory of models (slots, masters, cast copies, snapshots, checksums, layouts), which is valid as long as
+ * the core.
+ */
+#ifndef AMPD_OUTPUTS_H
+#define AMPD_OUTPUTS_H
+
+#include "base/err.h"
+#include "server/core/layout.h"
+#include "server/core/messages.h"
+#include "server/core/passes.h"
+#include "storage/records.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum ampd_output_type {
+    AMPD_OUT_REPLY = 1,       /* u.reply: end this call; it must be forgotten */
+    AMPD_OUT_LOAD_GRANT,      /* u.load: blocks of this call go to memory */
+    AMPD_OUT_PUSH_GRANT,      /* u.push: where blocks of this call go, once PUSH_BLOCKS lists them */
+    AMPD_OUT_PUSH_BLOCKS,     /* u.blocks: these may be received (or are to be dropped) now */
+    AMPD_OUT_PUSH_REVOKE,     /* touch the slot no more, then send REVOKED; the reply comes by itself */
+    AMPD_OUT_PULL_GRANT,      /* u.pull: send the header; blocks follow as PULL_BLOCKS lists them */
+    AMPD_OUT_PULL_BLOCKS,     /* u.blocks: these may be sent now */
+    AMPD_OUT_PULL_REVOKE,     /* let go of the copy (finish a frame from a zero page), then send REVOKED; a reply
+                               follows */
+    AMPD_OUT_JOB,             /* u.job: run it on a compute thread, then send JOB_DONE */
+    AMPD_OUT_PERSIST,         /* u.persist: store it, then send PERSISTED. In order of output, each model */
+    AMPD_OUT_RESTORE,         /* u.restore: read and verify a checkpoint into memory, then send RESTORED */
+    AMPD_OUT_CUT,             /* u.cut: write a checkpoint part from the snapshot, then send PART_WRITTEN */
+    AMPD_OUT_CUT_CANCEL,      /* u.token: stop that part; PART_WRITTEN follows with AMP_ECANCELLED (or 0) */
+    AMPD_OUT_DROP_CHECKPOINT, /* u.drop: out of the catalogue, then remove the file. No answer */
+    AMPD_OUT_NOTIFY,          /* u.notify: a row for watchers, already stored */
+    AMPD_OUT_TIMER,           /* u.timer: send TICK then; replaces the time given before */
+    AMPD_OUT_SEND,            /* u.message: to shard message->to */
+    AMPD_OUT_LOG,             /* u.log: one line for the operator */
+    AMPD_OUT_DRAINED,         /* what DRAIN asked for is done: nothing is left to store */
+};
+
+/* Which member of ampd_reply.u is set. */
+enum ampd_reply_kind {
+    AMPD_REPLY_NONE = 0,
+    AMPD_REPLY_CREATE,
+    AMPD_REPLY_LOAD,
+    AMPD_REPLY_JOIN,
+    AMPD_REPLY_KEEP_ALIVE,
+    AMPD_REPLY_STEP, /* Push: the StepResult */
+    AMPD_REPLY_PUSH_STATE,
+    AMPD_REPLY_CHECKPOINT,
+};
+
+/* STEP section 2. */
+struct ampd_step_result {
+    uint64_t epoch, step;
+    enum ampd_verdict verdict; /* LATE: only epoch and step are set besides */
+    uint64_t applied;          /* applied steps so far */
+    uint64_t version;          /* after this step */
+    double norm;
+    uint32_t clips_count; /* clip coefficients, one per group of parameters */
+    float clips[AMPD_GROUPS_MAX];
+    float scale, new_scale;
+    uint64_t scale_id, new_scale_id;
+    uint64_t overflow_params; /* (parameter, rank) pairs */
+    uint64_t inf_total, nan_total;
+    uint32_t rows_count;
+    const struct ampd_overflow_row *rows;
+    uint64_t range_total; /* values beyond the cast's range in the previous apply */
+    uint32_t range_count;
+    const struct ampd_range_warning *range;
+    uint64_t durable_step;
+};
+
+/* Consecutive blocks. */
+struct ampd_block_range {
+    uint64_t first, count;
+};
+
+struct ampd_join_result {
+    uint32_t model; /* index, for the queries of core.h */
+    uint32_t rank, world_size;
+    struct ampd_incarnation incarnation;
+    uint64_t epoch, step; /* the step to begin with */
+    uint64_t lease_ms;
+    const uint8_t *user_state; /* of this rank in the restored step; size 0: none */
+    uint32_t user_state_size;
+};
+
+/* The end of one call. error.code 0: OK, and u holds the result. */
+struct ampd_reply {
+    struct amp_error error; /* code, ErrorInfo reason, text with the remedy */
+    uint64_t epoch, step;   /* the present ones, for the details of ABORTED; 0, 0: not given */
+    uint64_t retry_ms;      /* RetryInfo; 0: none */
+    enum ampd_reply_kind kind;
+    union {
+        struct {
+            uint32_t model;
+            bool existed;
+            uint64_t epoch;
+        } create;
+        struct {
+            bool already_loaded;
+        } load;
+        struct ampd_join_result join;
+        struct {
+            uint64_t epoch, step; /* of the open step */
+            enum ampd_model_state state;
+            uint64_t lease_ms;
+        } keep_alive;
+        struct ampd_step_result step;
+        struct {
+            uint64_t ranges_count;
+            const struct ampd_block_range *ranges; /* PRESENT, ascending */
+            bool complete;                         /* the trailer is here too */
+        } push_state;
+        struct {
+            uint64_t epoch, step, version;
+        } checkpoint;
+    } u;
+};
+
+/* Load: block b, with 4 bytes an element, goes to masters + (b - first) * block_elements. All may be sent. */
+struct ampd_load_grant {
+    uint32_t model;
+    const struct ampd_layout *layout;
+    uint64_t first, count; /* the blocks of this shard */
+    float *masters;
+};
+
+/* Push: block b goes to memory + (b - first) * stride, in the dtype of the push. */
+struct ampd_push_grant {
+    uint32_t model;
+    const struct ampd_layout *layout;
+    uint64_t first, count; /* the blocks of this shard: others are out of range */
+    uint8_t *memory;       /* the slot of the rank */
+    size_t stride;         /* bytes from block to block */
+    enum amp_dtype dtype;
+};
+
+/* A range for a stream. Until a block is listed, its bytes stay unread. */
+struct ampd_blocks {
+    uint64_t first, count;
+    bool drop; /* push: present already: read, and throw away; no PUSH_BLOCK event */
+};
+
+/* The header of a pull, and where its blocks lie: memory + (b - first) * stride, CRC32C in crcs[b - first]. */
+struct ampd_pull_grant {
+    uint32_t model;
+    const struct ampd_layout *layout;
+    uint64_t epoch, step, version; /* step: the one this version is for */
+    uint64_t scale_id;
+    float scale;
+    enum amp_dtype dtype;
+    bool unchanged; /* the client has this version: no block follows, end the stream with OK */
+    uint64_t first, count;
+    const uint8_t *memory;
+    size_t stride;
+    const uint32_t *crcs; /* of each block as sent; may be read once PULL_BLOCKS lists the block */
+};
+
+enum ampd_persist_kind {
+    AMPD_PERSIST_MODEL = 1,  /* spec, then epoch with row: FULL, both or none is not asked for */
+    AMPD_PERSIST_EPOCH,      /* epoch, row: FULL; voids checkpoints above the base, marks rows superseded */
+    AMPD_PERSIST_WORKER,     /* worker */
+    AMPD_PERSIST_VERDICT,    /* row (kind STEP), full */
+    AMPD_PERSIST_CHECKPOINT, /* checkpoint: FULL */
+    AMPD_PERSIST_FENCE,      /* fence of shard `shard`: FULL */
+};
+
+/*
+ * Something to store. A full disk is tried again by the host until it goes or the process ends; a failed
+ * fsync ends the process. So PERSISTED means stored, and there is no other answer.
+ */
+struct ampd_persist {
+    uint64_t token;
+    enum ampd_persist_kind kind;
+    const char *model;
+    int64_t at_us;
+    const struct ampd_model_spec *spec;
+    const struct ampd_epoch_record *epoch;
+    const struct ampd_step_row *row;
+    const struct ampd_worker_record *worker;
+    const struct ampd_checkpoint_record *checkpoint;
+    bool full;
+    uint32_t shard;
+    struct ampd_fence fence;
+};
+
+/* The tensors of one shard, flat; parameter i begins at layout->starts[i]. m, v: NULL where there is none. */
+struct ampd_tensor_view {
+    float *masters, *m, *v;
+};
+
+struct ampd_restore_order {
+    uint64_t token;
+    uint32_t model;
+    const struct ampd_model_spec *spec;
+    const struct ampd_layout *layout;
+    const struct ampd_checkpoint_record *checkpoint;
+    struct ampd_tensor_view tensors; /* to be filled */
+};
+
+struct ampd_cut_order {
+    uint64_t token;
+    uint32_t model;
+    const struct ampd_model_spec *spec;
+    const struct ampd_layout *layout;
+    uint64_t epoch, step;
+    struct ampd_tensor_view tensors;           /* stays as it is until PART_WRITTEN */
+    const struct ampd_checkpoint_state *state; /* likewise */
+};
+
+enum ampd_log_level { AMPD_LOG_INFO = 1, AMPD_LOG_WARN = 2, AMPD_LOG_ERROR = 3 };
+
+struct ampd_output {
+    enum ampd_output_type type;
+    uint64_t call; /* of replies, grants, blocks and revocations */
+    union {
+        struct ampd_reply reply;
+        struct ampd_load_grant load;
+        struct ampd_push_grant push;
+        struct ampd_pull_grant pull;
+        struct ampd_blocks blocks;
+        struct ampd_job job;
+        struct ampd_persist persist;
+        struct ampd_restore_order restore;
+        struct ampd_cut_order cut;
+        uint64_t token;
+        struct {
+            const char *model;
+            const struct ampd_checkpoint_record *checkpoint;
+        } drop;
+        struct {
+            uint32_t model;
+            const struct ampd_step_row *row;
+        } notify;
+        struct {
+            uint64_t at_ms;
+        } timer;
+        const struct ampd_message *message;
+        struct {
+            enum ampd_log_level level;
+            const char *model; /* or "" */
+            const char *text;
+        } log;
+    } u;
+};
+
+#endif

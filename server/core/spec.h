@@ -1,0 +1,33 @@
+/*
+ * Specifications of models: filling in defaults, checking, comparing.
+ *
+ * Every text of a refusal names the field and the remedy, since it goes to the user as it is.
+ */
+#ifndef AMPD_SPEC_H
+#define AMPD_SPEC_H
+
+#include "base/err.h"
+#include "storage/records.h"
+
+/* Fills absent (zero) fields with their defaults (storage/records.h). Pure; any thread. */
+void ampd_spec_defaults(struct ampd_model_spec *spec);
+
+/*
+ * 0, or why the specification cannot be: AMP_EINVAL (a field out of its range), AMP_EUNIMPLEMENTED (a value
+ * that is reserved), AMP_EEXHAUSTED (a bound). Call after the defaults are filled in. Any thread.
+ */
+int ampd_spec_check(const struct ampd_model_spec *spec, struct amp_error *error);
+
+/*
+ * 0 if both say the same, else AMP_EEXIST (reason MODEL_EXISTS) with a text that names the first field that
+ * differs and both values. Call after the defaults are filled in. Any thread.
+ */
+int ampd_spec_compare(const struct ampd_model_spec *have, const struct ampd_model_spec *want, struct amp_error *error);
+
+/* Copies a specification with its parameters; *to is the caller's (ampd_spec_clear). AMP_ENOMEM: *to is empty. */
+int ampd_spec_copy(struct ampd_model_spec *to, const struct ampd_model_spec *from);
+
+/* Frees what a specification owns and makes it empty. */
+void ampd_spec_clear(struct ampd_model_spec *spec);
+
+#endif
