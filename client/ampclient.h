@@ -202,12 +202,11 @@ AMPCLIENT_API const char *ampclient_error_text(const struct ampclient *client);
 /* "0.1.0" */
 AMPCLIENT_API const char *ampclient_version(void);
 
-/* -- models
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- models ---- */
 
 /*
- * Creates the model, or finds it if one of the same name and an equal specification exists (*existed, may be
- * NULL). AMP_EEXIST if its specification differs; AMP_EINVAL names the field.
+ * Creates the model, or finds it if one of the same name and an equal specification exists (*existed, may be NULL).
+ * AMP_EEXIST if its specification differs; AMP_EINVAL names the field.
  */
 AMPCLIENT_API int ampclient_create(struct ampclient *client, const struct ampclient_spec *spec, bool *existed);
 
@@ -273,14 +272,12 @@ AMPCLIENT_API int ampclient_push(struct ampclient_model *model, uint32_t paramet
  */
 AMPCLIENT_API int ampclient_step_end(struct ampclient_model *model, struct ampclient_result *result);
 
-/* -- user state
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- user state ---- */
 
 /* Bytes (at most 65536, copied) stored with the verdict of the next step_end, and so inside checkpoints. */
 AMPCLIENT_API int ampclient_set_user_state(struct ampclient_model *model, const void *data, size_t size);
 
-/* The user state of this rank in the restored step; *size 0 if there is none. A view, valid until the next
- * call. */
+/* The user state of this rank in the restored step; *size 0 if there is none. A view, valid until the next call. */
 AMPCLIENT_API int ampclient_user_state(const struct ampclient_model *model, const void **data, size_t *size);
 
 #endif
