@@ -87,8 +87,8 @@ struct ampd_vote {
 /* Everything that apply needs, as bits, and the row as persisted. */
 struct ampd_verdict_message {
     struct ampd_step_row row;
-    float bias1, bias2;              /* 1 - beta^t; 1 for SGD */
-    float group_lr[AMPD_GROUPS_MAX]; /* learning rate of each group */
+    double bias1, bias2;              /* 1 - beta^t; 0 where the optimizer has none */
+    double group_lr[AMPD_GROUPS_MAX]; /* learning rate of each group */
     bool has_next;
     struct ampd_open next; /* OPEN of the next step */
 };
@@ -106,7 +106,7 @@ struct ampd_applied {
     struct ampd_range_warning range[AMPD_OVERFLOW_ROWS_MAX];
 };
 
-struct ampd_sync {
+struct ampd_sync_state {
     bool lost; /* the memory of the sender is lost */
     uint64_t highest_epoch;
     uint32_t checkpoints_count;
@@ -139,7 +139,7 @@ struct ampd_message {
         struct ampd_vote vote;
         struct ampd_verdict_message verdict;
         struct ampd_applied applied;
-        struct ampd_sync sync;
+        struct ampd_sync_state sync;
         struct ampd_restore restore; /* RESTORE, RESTORED; PART_DONE, CUT: epoch and step */
         struct ampd_epoch_record epoch_record;
         struct ampd_state_message state;
