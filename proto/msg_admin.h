@@ -1,0 +1,70 @@
+/* Messages of the administrator. How the functions behave: proto/msg_common.h. */
+#ifndef AMPD_PROTO_MSG_ADMIN_H
+#define AMPD_PROTO_MSG_ADMIN_H
+
+#include "proto/msg_common.h"
+#include "proto/msg_model.h"
+
+/* A checkpoint that all shards hold. */
+struct ampd_msg_checkpoint_info {
+    char model[128];
+    uint64_t epoch;         /* epoch in which it was cut */
+    uint64_t step;          /* steps that it contains; 0: the initial values */
+    uint64_t version;       /* of the parameters in it */
+    uint64_t applied;       /* applied steps in it */
+    float scale;            /* loss scale in it */
+    uint64_t size_bytes;    /* over all its files */
+    char manifest_hash[33]; /* XXH3-128 of the tensors' names, shapes and hashes; 32 hex digits */
+    bool has_create_time;
+    struct ampd_msg_time create_time; /* when it became complete */
+    uint32_t parts;                   /* files, one per shard */
+    char path[256];                   /* its folder, relative to the data directory */
+};
+
+struct ampd_msg_get_status_request {
+    char model[128]; /* only this one; default "": all */
+};
+
+struct ampd_msg_get_status_response {
+    char version[64]; /* of the server, "major.minor.patch" */
+    bool has_server_time;
+    struct ampd_msg_time server_time; /* now */
+    uint64_t uptime_ms;
+    uint64_t fence;   /* boot counter, or etcd revision of the shard's lock */
+    char boot_id[33]; /* random id of this boot: 32 hex digits */
+    uint32_t shard;   /* index of the shard that answers */
+    uint32_t shard_count;
+    bool draining;
+    char isa[16];                             /* kernels in use: "reference", "avx2", "avx512", "neon" */
+    struct ampd_msg_model_status_list models; /* by name, up to 1000 */
+    struct ampd_msg_shard_list shards;        /* by index; block ranges are those of each model, so 0 here */
+};
+
+struct ampd_msg_checkpoint_request {
+    char model[128];
+    bool no_wait; /* answer when it is asked for, not when it exists; default false */
+};
+
+struct ampd_msg_checkpoint_response {
+    bool has_checkpoint;
+    struct ampd_msg_checkpoint_info checkpoint; /* absent with no_wait */
+};
+
+int ampd_msg_get_status_request_encode(const struct ampd_msg_get_status_request *message, struct amp_buf *out);
+int ampd_msg_get_status_request_decode(struct ampd_msg_get_status_request *message, const void *data, size_t size,
+                                       struct amp_error *error);
+
+int ampd_msg_get_status_response_encode(const struct ampd_msg_get_status_response *message, struct amp_buf *out);
+int ampd_msg_get_status_response_decode(struct ampd_msg_get_status_response *message, const void *data, size_t size,
+                                        struct amp_error *error);
+void ampd_msg_get_status_response_free(struct ampd_msg_get_status_response *message);
+
+int ampd_msg_checkpoint_request_encode(const struct ampd_msg_checkpoint_request *message, struct amp_buf *out);
+int ampd_msg_checkpoint_request_decode(struct ampd_msg_checkpoint_request *message, const void *data, size_t size,
+                                       struct amp_error *error);
+
+int ampd_msg_checkpoint_response_encode(const struct ampd_msg_checkpoint_response *message, struct amp_buf *out);
+int ampd_msg_checkpoint_response_decode(struct ampd_msg_checkpoint_response *message, const void *data, size_t size,
+                                        struct amp_error *error);
+
+#endif

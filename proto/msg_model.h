@@ -1,0 +1,249 @@
+/* What a model is and how it stands. How the functions behave: proto/msg_common.h. */
+#ifndef AMPD_PROTO_MSG_MODEL_H
+#define AMPD_PROTO_MSG_MODEL_H
+
+#include "proto/msg_common.h"
+
+enum ampd_msg_optimizer_kind {
+    AMPD_MSG_OPTIMIZER_KIND_UNSPECIFIED = 0, /* ADAMW */
+    AMPD_MSG_OPTIMIZER_KIND_SGD = 1,         /* with momentum, dampening, Nesterov's form and coupled weight decay */
+    AMPD_MSG_OPTIMIZER_KIND_ADAMW = 2,       /* Adam with decoupled weight decay */
+};
+
+/* How the learning rate moves. All of them count applied steps, so that a skipped step never moves them; a warm-up may precede each of them. */
+enum ampd_msg_schedule_kind {
+    AMPD_MSG_SCHEDULE_KIND_UNSPECIFIED = 0, /* CONSTANT */
+    AMPD_MSG_SCHEDULE_KIND_CONSTANT = 1,
+    AMPD_MSG_SCHEDULE_KIND_LINEAR_WARMUP = 2, /* up over `warmup_steps`, then constant */
+    AMPD_MSG_SCHEDULE_KIND_STEP = 3,          /* times `gamma` every `step_size` applied steps */
+    AMPD_MSG_SCHEDULE_KIND_COSINE = 4,        /* down to `min_learning_rate` at `total_steps` */
+    AMPD_MSG_SCHEDULE_KIND_WORKER = 5,        /* the header of each push names it; all contributors must agree */
+};
+
+enum ampd_msg_clip_scope {
+    AMPD_MSG_CLIP_SCOPE_UNSPECIFIED = 0, /* GLOBAL */
+    AMPD_MSG_CLIP_SCOPE_GLOBAL = 1,      /* one norm over all parameters */
+    AMPD_MSG_CLIP_SCOPE_GROUP = 2,       /* one norm per parameter group */
+};
+
+enum ampd_msg_sync_mode {
+    AMPD_MSG_SYNC_MODE_UNSPECIFIED = 0, /* SYNC */
+    AMPD_MSG_SYNC_MODE_SYNC = 1,        /* a step needs all expected ranks */
+    AMPD_MSG_SYNC_MODE_QUORUM = 2,      /* a step closes with the first `quorum` ranks */
+};
+
+enum ampd_msg_on_loss {
+    AMPD_MSG_ON_LOSS_UNSPECIFIED = 0, /* WAIT */
+    AMPD_MSG_ON_LOSS_WAIT = 1,   /* a step waits for a missing rank until loss_timeout, then the model is STALLED */
+    AMPD_MSG_ON_LOSS_SHRINK = 2, /* the next step opens with the ranks that live, at least min_workers */
+};
+
+enum ampd_msg_weighting {
+    AMPD_MSG_WEIGHTING_UNSPECIFIED = 0, /* EQUAL */
+    AMPD_MSG_WEIGHTING_EQUAL = 1,       /* every weight is 1 */
+    AMPD_MSG_WEIGHTING_PUSHED = 2,      /* the header of each push names its weight */
+};
+
+enum ampd_msg_cast_overflow {
+    AMPD_MSG_CAST_OVERFLOW_UNSPECIFIED = 0, /* REPORT */
+    AMPD_MSG_CAST_OVERFLOW_REPORT = 1,      /* a master beyond the cast type's range is cast to Inf and reported */
+    AMPD_MSG_CAST_OVERFLOW_SATURATE = 2,    /* it is cast to the largest finite value and reported */
+};
+
+/* What happens when the scale is at its floor and max_consecutive_overflows are reached. */
+enum ampd_msg_floor_policy {
+    AMPD_MSG_FLOOR_POLICY_UNSPECIFIED = 0, /* CLAMP */
+    AMPD_MSG_FLOOR_POLICY_CLAMP = 1,       /* go on */
+    AMPD_MSG_FLOOR_POLICY_FREEZE = 2,      /* open no step until SetScale, ResetScale or Rollback */
+    AMPD_MSG_FLOOR_POLICY_FAIL = 3,        /* tell every worker to end */
+};
+
+enum ampd_msg_durability {
+    AMPD_MSG_DURABILITY_UNSPECIFIED = 0, /* CHECKPOINT */
+    AMPD_MSG_DURABILITY_CHECKPOINT =
+        1,                        /* after a crash the model resumes at the last checkpoint, with a higher epoch */
+    AMPD_MSG_DURABILITY_STEP = 2, /* each step is journalled before it is voted on: no applied step is lost */
+};
+
+/* One parameter tensor, row-major. */
+struct ampd_msg_parameter_spec {
+    char name[128]; /* unique within the model; 1 to 127 bytes; no '#' and no '@' */
+    uint32_t shape_count;
+    uint64_t shape[8]; /* up to 8 extents, each at least 1; empty: a scalar. Up to 2^36 elements in all */
+    uint32_t group;    /* index into ModelSpec.groups; default 0 */
+};
+
+struct ampd_msg_parameter_spec_list {
+    struct ampd_msg_parameter_spec *items;
+    size_t count;
+};
+
+/* Parameters that share optimizer values. Absent values are the optimizer's. */
+struct ampd_msg_parameter_group {
+    char name[64]; /* shown in status; default "" */
+    bool has_learning_rate_factor;
+    double learning_rate_factor; /* times the scheduled learning rate; finite, >= 0; default 1 */
+    bool has_weight_decay;
+    double weight_decay; /* finite, >= 0; default: the optimizer's */
+    bool has_max_norm;
+    float max_norm; /* clip scope GROUP: greatest 2-norm; > 0; default: the model's */
+};
+
+struct ampd_msg_parameter_group_list {
+    struct ampd_msg_parameter_group *items;
+    size_t count;
+};
+
+struct ampd_msg_optimizer_spec {
+    enum ampd_msg_optimizer_kind kind; /* default ADAMW */
+    bool has_learning_rate;
+    double learning_rate; /* finite, >= 0; default 0.001 for ADAMW, 0.01 for SGD */
+    bool has_beta1;
+    double beta1; /* ADAMW: [0, 1); default 0.9 */
+    bool has_beta2;
+    double beta2; /* ADAMW: [0, 1); default 0.999 */
+    bool has_epsilon;
+    double epsilon; /* ADAMW: 2^-100 to 1; default 1e-8 */
+    bool has_weight_decay;
+    double weight_decay; /* finite, >= 0; default 0.01 for ADAMW, 0 for SGD */
+    double momentum;     /* SGD: [0, 1); default 0 */
+    double dampening;    /* SGD: [0, 1]; default 0 */
+    bool nesterov;       /* SGD: needs momentum > 0 and dampening 0; default false */
+};
+
+struct ampd_msg_schedule_spec {
+    enum ampd_msg_schedule_kind kind; /* default CONSTANT */
+    uint64_t warmup_steps; /* applied step k (from 0) below it uses (k + 1) / warmup_steps of the rate; default 0 */
+    uint64_t step_size;    /* STEP: applied steps; at least 1 */
+    bool has_gamma;
+    double gamma;             /* STEP: finite, > 0; default 0.1 */
+    uint64_t total_steps;     /* COSINE: applied steps, warm-up counted; above warmup_steps */
+    double min_learning_rate; /* COSINE: finite, >= 0; default 0 */
+};
+
+struct ampd_msg_clip_spec {
+    bool has_value;
+    float value; /* each element of the unscaled gradient into [-value, value]; finite, > 0; default: off */
+    bool has_max_norm;
+    float max_norm;                 /* greatest 2-norm of the unscaled gradient; finite, > 0; default: off */
+    enum ampd_msg_clip_scope scope; /* of max_norm; default GLOBAL */
+};
+
+struct ampd_msg_scaler_spec {
+    enum ampd_msg_scaler_policy policy; /* default DYNAMIC */
+    bool has_init_scale;
+    float init_scale; /* within [min_scale, max_scale]; default 65536 (1 for NONE) */
+    bool has_growth_factor;
+    float growth_factor; /* finite, > 1; default 2 */
+    bool has_backoff_factor;
+    float backoff_factor; /* (0, 1); default 0.5 */
+    bool has_growth_interval;
+    uint32_t growth_interval; /* clean steps; at least 1; default 2000 */
+    bool has_hysteresis;
+    uint32_t hysteresis; /* overflows, for policies that have one; at least 1; default 2 */
+    bool has_min_scale;
+    float min_scale; /* finite, > 0; default 1 */
+    bool has_max_scale;
+    float max_scale; /* finite, >= min_scale; default 16777216 (2^24) */
+};
+
+/* A model's specification. Absent fields are filled in with their defaults before two specifications are compared. */
+struct ampd_msg_model_spec {
+    char name[128];                                 /* 1 to 127 bytes of A-Z a-z 0-9 . _ - ; does not begin with '.' */
+    struct ampd_msg_parameter_spec_list parameters; /* 1 to 8192, in the order of the flat space */
+    struct ampd_msg_parameter_group_list groups;    /* up to 16; default: one group without values of its own */
+    bool has_optimizer;
+    struct ampd_msg_optimizer_spec optimizer;
+    bool has_schedule;
+    struct ampd_msg_schedule_spec schedule;
+    bool has_clip;
+    struct ampd_msg_clip_spec clip;
+    uint32_t world_size;               /* number of ranks; 1 to 256; must be given */
+    enum ampd_msg_sync_mode sync_mode; /* default SYNC */
+    uint32_t quorum;                   /* QUORUM: 1 to world_size; else 0 */
+    enum ampd_msg_on_loss on_loss;     /* default WAIT */
+    bool has_loss_timeout_ms;
+    uint64_t loss_timeout_ms; /* 1 to 2^40; default 600000 (10 minutes) */
+    bool has_min_workers;
+    uint32_t min_workers;                      /* SHRINK: 1 to world_size; default 1 */
+    enum ampd_msg_weighting weighting;         /* default EQUAL */
+    enum ampd_msg_dtype cast_dtype;            /* what Pull sends; default F16 */
+    enum ampd_msg_cast_overflow cast_overflow; /* default REPORT */
+    bool has_scaler;
+    struct ampd_msg_scaler_spec scaler;
+    enum ampd_msg_floor_policy floor_policy; /* default CLAMP */
+    bool has_max_consecutive_overflows;
+    uint32_t max_consecutive_overflows; /* steps; at least 1; default 50 */
+    uint64_t max_steps;                 /* attempted steps after which the model is DONE; default 0: endless */
+    bool has_checkpoint_every;
+    uint64_t checkpoint_every; /* steps, skipped ones counted; 0: only on demand; default 100 */
+    bool has_keep_last;
+    uint32_t keep_last;                  /* newest checkpoints that are kept; at least 1; default 3 */
+    uint64_t keep_every;                 /* also keep those whose step is a multiple of it; default 0: none */
+    enum ampd_msg_durability durability; /* default CHECKPOINT */
+};
+
+/* A worker as the coordinator knows it. */
+struct ampd_msg_worker_status {
+    char name[128];
+    uint32_t rank; /* 0 to world_size - 1 */
+    bool live;     /* its lease has not ended */
+    bool has_incarnation;
+    struct ampd_msg_incarnation incarnation;
+    uint64_t lease_left_ms;   /* 0 when not live */
+    uint64_t pushes;          /* pushes that counted, since the server started */
+    uint64_t overflow_pushes; /* of these, with an Inf or a NaN of the worker's own */
+    bool has_last_step;
+    uint64_t last_step; /* step of the last push that counted; absent: none */
+    bool has_join_time;
+    struct ampd_msg_time join_time;
+};
+
+struct ampd_msg_worker_status_list {
+    struct ampd_msg_worker_status *items;
+    size_t count;
+};
+
+/* How a model stands. */
+struct ampd_msg_model_status {
+    char name[128];
+    enum ampd_msg_model_state state;
+    uint64_t epoch;   /* from 1 */
+    uint64_t step;    /* the open step, or the next one */
+    uint64_t applied; /* applied steps */
+    uint64_t version; /* newest complete version of the parameters */
+    bool has_durable_step;
+    uint64_t durable_step; /* last step that survives a crash; absent: only the initial values do */
+    bool has_scale;
+    struct ampd_msg_scale_record scale;
+    uint32_t world_size;
+    uint32_t parameter_count;
+    uint64_t element_count;                     /* over all parameters, padding not counted */
+    uint32_t block_count;                       /* blocks of the flat space */
+    bool unstable;                              /* max_consecutive_overflows in a row are reached */
+    bool frozen;                                /* floor_policy freeze has stopped the model */
+    char waiting_for[256];                      /* one sentence: what the model waits for; "" when it runs */
+    struct ampd_msg_worker_status_list workers; /* by rank */
+    bool has_create_time;
+    struct ampd_msg_time create_time;
+    enum ampd_msg_optimizer_kind optimizer;
+    enum ampd_msg_dtype cast_dtype;
+};
+
+struct ampd_msg_model_status_list {
+    struct ampd_msg_model_status *items;
+    size_t count;
+};
+
+/*
+ * Fills every absent field with its default: has_ flags are set, unspecified enums are named, and a specification
+ * without groups gets one. 0, or AMP_ENOMEM with the specification as it was. spec->groups is from malloc, or empty.
+ */
+int ampd_msg_model_spec_defaults(struct ampd_msg_model_spec *spec);
+
+int ampd_msg_model_spec_encode(const struct ampd_msg_model_spec *message, struct amp_buf *out);
+int ampd_msg_model_spec_decode(struct ampd_msg_model_spec *message, const void *data, size_t size,
+                               struct amp_error *error);
+void ampd_msg_model_spec_free(struct ampd_msg_model_spec *message);
+
+#endif

@@ -1,0 +1,154 @@
+/* Messages about the loss scale and its history. How the functions behave: proto/msg_common.h. */
+#ifndef AMPD_PROTO_MSG_SCALE_H
+#define AMPD_PROTO_MSG_SCALE_H
+
+#include "proto/msg_common.h"
+
+enum ampd_msg_history_kind {
+    AMPD_MSG_HISTORY_KIND_UNSPECIFIED = 0,
+    AMPD_MSG_HISTORY_KIND_STEP = 1,        /* a decided step */
+    AMPD_MSG_HISTORY_KIND_EPOCH = 2,       /* a new epoch: parent, base and reason are given */
+    AMPD_MSG_HISTORY_KIND_SCALE_SET = 3,   /* SetScale: actor and reason are given */
+    AMPD_MSG_HISTORY_KIND_SCALE_RESET = 4, /* ResetScale: actor and reason are given */
+};
+
+/* A row of the history. Per epoch there is one STEP row for each decided step, with no gap. */
+struct ampd_msg_scale_history_row {
+    uint64_t epoch;
+    uint64_t step; /* other kinds than STEP: the step that follows */
+    enum ampd_msg_history_kind kind;
+    enum ampd_msg_verdict verdict; /* STEP: APPLIED, SKIPPED_OVERFLOW or SKIPPED_EMPTY */
+    float old_scale;               /* before */
+    uint64_t old_scale_id;
+    bool has_record;
+    struct ampd_msg_scale_record record; /* after */
+    uint64_t version;                    /* of the parameters, after */
+    double norm;                         /* 2-norm of the unscaled mean gradient before clipping; 0 when skipped */
+    double learning_rate;                /* base learning rate used; 0 when skipped */
+    float clip_coefficient;              /* the smallest over the groups; (0, 1]; 0 when skipped */
+    uint32_t contributors;               /* workers whose gradients counted */
+    bool has_overflow_totals;
+    struct ampd_msg_overflow_totals overflow_totals; /* absent: none */
+    bool has_decide_time;
+    struct ampd_msg_time decide_time;
+    bool superseded;       /* rolled back later */
+    uint64_t parent_epoch; /* EPOCH: the one before; 0 for the first */
+    uint64_t base_epoch;   /* EPOCH: epoch of the checkpoint that it began from */
+    uint64_t base_step;    /* EPOCH: the first step that is done again */
+    char actor[128];       /* who asked, or "server" */
+    char reason[256];      /* one sentence */
+};
+
+struct ampd_msg_scale_history_row_list {
+    struct ampd_msg_scale_history_row *items;
+    size_t count;
+};
+
+struct ampd_msg_get_scale_request {
+    char model[128];
+};
+
+struct ampd_msg_get_scale_response {
+    bool has_record;
+    struct ampd_msg_scale_record record;
+    uint64_t epoch;
+    uint64_t step; /* the open step, or the next one */
+    bool unstable; /* max_consecutive_overflows in a row are reached */
+    bool frozen;   /* floor_policy freeze has stopped the model */
+};
+
+struct ampd_msg_list_scale_history_request {
+    char model[128];
+    bool has_epoch;
+    uint64_t epoch;     /* only this one; default: the steps that stand, over all epochs */
+    uint64_t from_step; /* first step; default 0 */
+    bool has_to_step;
+    uint64_t to_step; /* last step, included; default: no end */
+    uint32_t verdicts_count;
+    enum ampd_msg_verdict verdicts[4]; /* only these; up to 4; default: all */
+    bool only_changes;                 /* only rows after which the scale differs; default false */
+    bool include_superseded;           /* also steps that were rolled back; default false */
+    bool newest_first;                 /* default false: oldest first */
+    uint32_t page_size;                /* 1 to 1000 rows; default 100 */
+    char page_token[192];              /* next_page_token of the page before; default: the first page */
+};
+
+struct ampd_msg_list_scale_history_response {
+    struct ampd_msg_scale_history_row_list rows;
+    char next_page_token[192]; /* "": this was the last page */
+};
+
+struct ampd_msg_list_overflows_request {
+    char model[128];
+    bool has_epoch;
+    uint64_t epoch;     /* only this one; default: the steps that stand, over all epochs */
+    uint64_t from_step; /* first step; default 0 */
+    bool has_to_step;
+    uint64_t to_step;    /* last step, included; default: no end */
+    char parameter[128]; /* only this one; default "": all */
+    bool has_rank;
+    uint32_t rank;                        /* only this worker; default: all */
+    enum ampd_msg_overflow_source source; /* only this source; default: all */
+    bool include_superseded;              /* also steps that were rolled back; default false */
+    bool newest_first;                    /* default false: oldest first */
+    uint32_t page_size;                   /* 1 to 1000 rows; default 100 */
+    char page_token[192];                 /* next_page_token of the page before; default: the first page */
+};
+
+struct ampd_msg_list_overflows_response {
+    struct ampd_msg_overflow_row_list rows;
+    char next_page_token[192]; /* "": this was the last page */
+};
+
+struct ampd_msg_watch_steps_request {
+    char model[128];
+    bool has_from_step;
+    uint64_t from_step; /* also stored rows from this step on; default: only new ones */
+};
+
+struct ampd_msg_watch_steps_response {
+    bool has_row;
+    struct ampd_msg_scale_history_row row;
+    enum ampd_msg_model_state state;             /* of the model, after the row */
+    struct ampd_msg_overflow_row_list overflows; /* the first 64 of the step */
+};
+
+int ampd_msg_get_scale_request_encode(const struct ampd_msg_get_scale_request *message, struct amp_buf *out);
+int ampd_msg_get_scale_request_decode(struct ampd_msg_get_scale_request *message, const void *data, size_t size,
+                                      struct amp_error *error);
+
+int ampd_msg_get_scale_response_encode(const struct ampd_msg_get_scale_response *message, struct amp_buf *out);
+int ampd_msg_get_scale_response_decode(struct ampd_msg_get_scale_response *message, const void *data, size_t size,
+                                       struct amp_error *error);
+
+int ampd_msg_list_scale_history_request_encode(const struct ampd_msg_list_scale_history_request *message,
+                                               struct amp_buf *out);
+int ampd_msg_list_scale_history_request_decode(struct ampd_msg_list_scale_history_request *message, const void *data,
+                                               size_t size, struct amp_error *error);
+
+int ampd_msg_list_scale_history_response_encode(const struct ampd_msg_list_scale_history_response *message,
+                                                struct amp_buf *out);
+int ampd_msg_list_scale_history_response_decode(struct ampd_msg_list_scale_history_response *message, const void *data,
+                                                size_t size, struct amp_error *error);
+void ampd_msg_list_scale_history_response_free(struct ampd_msg_list_scale_history_response *message);
+
+int ampd_msg_list_overflows_request_encode(const struct ampd_msg_list_overflows_request *message, struct amp_buf *out);
+int ampd_msg_list_overflows_request_decode(struct ampd_msg_list_overflows_request *message, const void *data,
+                                           size_t size, struct amp_error *error);
+
+int ampd_msg_list_overflows_response_encode(const struct ampd_msg_list_overflows_response *message,
+                                            struct amp_buf *out);
+int ampd_msg_list_overflows_response_decode(struct ampd_msg_list_overflows_response *message, const void *data,
+                                            size_t size, struct amp_error *error);
+void ampd_msg_list_overflows_response_free(struct ampd_msg_list_overflows_response *message);
+
+int ampd_msg_watch_steps_request_encode(const struct ampd_msg_watch_steps_request *message, struct amp_buf *out);
+int ampd_msg_watch_steps_request_decode(struct ampd_msg_watch_steps_request *message, const void *data, size_t size,
+                                        struct amp_error *error);
+
+int ampd_msg_watch_steps_response_encode(const struct ampd_msg_watch_steps_response *message, struct amp_buf *out);
+int ampd_msg_watch_steps_response_decode(struct ampd_msg_watch_steps_response *message, const void *data, size_t size,
+                                         struct amp_error *error);
+void ampd_msg_watch_steps_response_free(struct ampd_msg_watch_steps_response *message);
+
+#endif
