@@ -151,6 +151,7 @@ struct ampclient_ended {
         struct ampclient_join_answer join;
         struct {
             uint64_t epoch, step;
+            bool valid; /* incarnation_valid of the answer */
         } keep_alive;
         struct ampclient_core_result push;
     } u;

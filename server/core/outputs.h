@@ -71,7 +71,10 @@ struct ampd_step_result {
     uint64_t range_total; /* values beyond the cast's range in the previous apply */
     uint32_t range_count;
     const struct ampd_range_warning *range;
-    uint64_t durable_step;
+    uint64_t durable_step; /* 0: only the initial values survive a crash */
+    float lr;              /* base learning rate of the step; 0 if skipped */
+    uint32_t consecutive_overflows;
+    bool unstable; /* max_consecutive_overflows are reached */
 };
 
 /* Consecutive blocks. */
@@ -108,7 +111,8 @@ struct ampd_reply {
         struct {
             uint64_t epoch, step; /* of the open step */
             enum ampd_model_state state;
-            uint64_t lease_ms;
+            bool valid;        /* false: the lease has ended or the incarnation is not the rank's: join again */
+            uint64_t lease_ms; /* 0 if not valid */
         } keep_alive;
         struct ampd_step_result step;
         struct {
