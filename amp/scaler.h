@@ -37,16 +37,16 @@ struct amp_scaler_config {
 
 /* The loss-scale record of DESIGN section 6, less the names of model and epoch. */
 struct amp_scaler_state {
-    float scale;                    /* finite, in [min_scale, max_scale] */
-    uint64_t scale_id;              /* rises by one each time the scale's value is set anew */
-    uint32_t growth_tracker;        /* clean steps towards the next growth */
+    float scale;             /* finite, in [min_scale, max_scale] */
+    uint64_t scale_id;       /* rises by one each time the scale's value is set anew */
+    uint32_t growth_tracker; /* clean steps towards the next growth */
     uint32_t hysteresis_left;
     uint32_t consecutive_overflows;
     uint64_t total_overflows;
     uint64_t steps_since_overflow;
-    uint64_t attempted;             /* decided steps */
+    uint64_t attempted; /* decided steps */
     uint64_t applied;
-    uint64_t skipped;               /* overflow and empty */
+    uint64_t skipped; /* overflow and empty */
 };
 
 enum amp_scaler_outcome { AMP_SCALER_CLEAN, AMP_SCALER_OVERFLOW, AMP_SCALER_EMPTY };

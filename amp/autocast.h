@@ -1,0 +1,94 @@
+/*
+ * Local autocast: which dtype an operation's operands are cast to, and a cache of casts that cannot be stale.
+ *
+ * Regions nest per thread. A region has a mode and may have a registry of its own. The cache is keyed by (tensor id,
+ * version): a pull or an update gives a tensor another version, so an old cast is never found, and nothing has to be
+ * cleared by luck. Entering, leaving and deciding allocate nothing; only a cast that is cached does.
+ */
+#ifndef AMP_AUTOCAST_H
+#define AMP_AUTOCAST_H
+
+#include "amp/dtype.h"
+#include "amp/kernels.h"
+#include "amp/registry.h"
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Deepest nesting of regions on a thread: nested calls of a program, not data, so small. */
+#define AMP_AUTOCAST_DEPTH_MAX 32
+
+/* Begins a region on this thread. 0, AMP_EEXHAUSTED beyond AMP_AUTOCAST_DEPTH_MAX, AMP_EINVAL for an unknown mode. */
+int amp_autocast_enter(enum amp_autocast_mode mode);
+
+/* As enter, with a registry that is borrowed until the exit; NULL: the built-in lists. */
+int amp_autocast_enter_with(enum amp_autocast_mode mode, const struct amp_registry *registry);
+
+/* Ends the innermost region of this thread; an exit without an enter is a fault of the program (assert). */
+void amp_autocast_exit(void);
+
+/* The mode of this thread's innermost region; NONE outside. */
+enum amp_autocast_mode amp_autocast_mode(void);
+
+/* The low dtype of a mode: f16, bf16, or AMP_DTYPE_NONE for NONE. */
+enum amp_dtype amp_autocast_low_dtype(enum amp_autocast_mode mode);
+
+/*
+ * The dtype that `op` takes an operand of `in` in, by this thread's region: `in` itself outside a region, for f64, and
+ * for operations that are not listed. For an operation that promotes, ask amp_autocast_promote.
+ */
+enum amp_dtype amp_autocast_dtype(const char *op, enum amp_dtype in);
+
+/*
+ * The common dtype of the n operands of `op`, into *out: for a promoting operation the widest (f64 is left out of the
+ * choice, any f32 gives f32); for others as amp_autocast_dtype of the first. 0; AMP_EINVAL if low types other than the
+ * region's own meet, if n is 0, or if the operation is banned in this mode, with a text that names the remedy.
+ */
+int amp_autocast_promote(const char *op, const enum amp_dtype *in, size_t n, enum amp_dtype *out,
+                         struct amp_error *error);
+
+/* A tensor's elements, borrowed. */
+struct amp_tensor_view {
+    const void *data;
+    size_t count;
+    enum amp_dtype dtype;
+    uint64_t id;      /* unique among the tensors of a cache; 0: never cached */
+    uint64_t version; /* changes whenever the elements do */
+};
+
+/* Casts of whole tensors, by (id, version, dtype). */
+struct amp_cast_cache;
+
+/* An empty cache of at most max_bytes of casts, or NULL without memory. One thread at a time. */
+struct amp_cast_cache *amp_cast_cache_new(size_t max_bytes);
+
+/* Frees the cache and every cast in it; NULL is allowed. */
+void amp_cast_cache_free(struct amp_cast_cache *cache);
+
+/* Casts held, bytes they take, and how often one was found. */
+struct amp_cast_cache_stats {
+    size_t entries;
+    size_t bytes;
+    uint64_t hits;
+    uint64_t misses;
+};
+void amp_cast_cache_stats(const struct amp_cast_cache *cache, struct amp_cast_cache_stats *stats);
+
+/*
+ * The operand as `op` wants it: *out is `in` itself where the dtype is right (no copy), else a cast. With a cache and an
+ * id the cast is kept: it is valid until the same id is asked for with another version, or the cache is full and gives
+ * room to another, or is freed. Otherwise it goes to `buffer` (buffer_bytes of it; may be NULL if the cache serves).
+ * 0; AMP_EINVAL if the operation is banned or f64 would have to be cast; AMP_ENOMEM; AMP_ERANGE if the buffer is too
+ * small or missing.
+ */
+int amp_autocast_cast(const struct amp_kernels *kernels, const char *op, const struct amp_tensor_view *in,
+                      struct amp_cast_cache *cache, void *buffer, size_t buffer_bytes, struct amp_tensor_view *out,
+                      struct amp_error *error);
+
+/* dst (count elements of `to`) = src cast from `from`; any pair of f32, f16, bf16. Goes through f32. */
+void amp_cast(const struct amp_kernels *kernels, void *dst, enum amp_dtype to, const void *src, enum amp_dtype from,
+              size_t count);
+
+#endif

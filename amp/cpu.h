@@ -1,0 +1,24 @@
+/* Which kernels this processor can run, and whether its floating-point environment is the one they need. */
+#ifndef AMP_CPU_H
+#define AMP_CPU_H
+
+#include "amp/kernels.h"
+#include "base/err.h"
+
+/*
+ * Chooses a kernel table: `isa` is "ref", "avx2" or "avx512"; NULL or "" means the fastest that this processor has.
+ * 0; AMP_EINVAL for an unknown name, AMP_EUNIMPLEMENTED for one that this processor or build lacks, with a text that
+ * names those it has. *out lives for ever. Programs pass the variable AMPD_ISA; any thread.
+ */
+int amp_cpu_select(const char *isa, const struct amp_kernels **out, struct amp_error *error);
+
+/* The i-th variant's name whether this processor has it or not; NULL behind the last. For tests and benches. */
+const char *amp_cpu_isa(size_t i);
+
+/*
+ * 0 if this thread rounds to nearest and keeps denormals (neither flush-to-zero nor denormals-are-zero), else
+ * AMP_ESTATE with a text. Threads inherit the mode at their creation; a library loaded with -ffast-math may change it.
+ */
+int amp_fp_env_check(struct amp_error *error);
+
+#endif

@@ -1,0 +1,128 @@
+/*
+ * The numeric kernels: one table of functions per instruction set, all of them with the same bits.
+ *
+ * kernels_ref.c is plain C and defines what is correct; the other variants are faster and equal, bit for bit, for
+ * every input (docs/numerics.md). A new operation is a new member here and a function in kernels_ref.c; a new optimizer
+ * or dtype is a new row of the arrays. An entry is never NULL where the reference has one: a variant starts as a copy
+ * of the reference's entry and replaces what it does faster.
+ *
+ * Common rules: n = 0 is allowed; pointers need the alignment of their element only; source and destination are the
+ * same or do not overlap; nothing is allocated; any thread. Results that are NaN are the canonical NaN.
+ */
+#ifndef AMP_KERNELS_H
+#define AMP_KERNELS_H
+
+#include "amp/dtype.h"
+#include "amp/optim.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Rows of the arrays below that are indexed by enum amp_dtype: f32, f16, bf16. */
+#define AMP_KERNEL_DTYPES (AMP_BF16 + 1)
+
+/* Lanes of the sum of squares: element i of a segment goes to lane i mod 16. */
+#define AMP_SQUARE_LANES 16
+
+/* The one NaN that kernels write, as binary32, binary16 and bfloat16. */
+#define AMP_F32_NAN  0x7fc00000u
+#define AMP_F16_NAN  0x7e00u
+#define AMP_BF16_NAN 0x7fc0u
+
+/* Bits of +Inf as binary32: a magnitude (bits without sign) is finite if and only if it is below this. */
+#define AMP_F32_INF 0x7f800000u
+
+/* What a finite test found; starts as AMP_CHECK_INIT and is added to. */
+struct amp_check {
+    uint64_t inf_count;
+    uint64_t nan_count;
+    uint64_t first; /* index of the first that is not finite; UINT64_MAX: none */
+    float largest;  /* largest finite magnitude; 0 if there is none */
+};
+
+#define AMP_CHECK_INIT ((struct amp_check){.first = UINT64_MAX})
+
+/*
+ * Scalars of an optimizer in the form that the kernels take; made by amp_apply_prepare alone. docs/numerics.md names
+ * each by the same word.
+ */
+struct amp_apply_scalars {
+    float clip; /* clip coefficient */
+    bool nesterov;
+    bool first_step;
+    /* SGD, in double */
+    double lr;
+    double weight_decay;
+    double momentum;
+    double keep; /* 1 - dampening */
+    /* AdamW, in double, for elements whose update is not small against the master */
+    double beta1;
+    double rest1; /* 1 - beta1 */
+    double beta2;
+    double rest2; /* 1 - beta2 */
+    double eps;   /* eps * sqrt(bias2) */
+    double rate;  /* lr * sqrt(bias2) / bias1 */
+    double decay; /* lr * weight_decay */
+    /* the same, each rounded once, for all others */
+    float beta1_f;
+    float rest1_f;
+    float beta2_f;
+    float rest2_f;
+    float eps_f;
+    float rate_f;
+    float decay_f;
+    float guard_rate; /* fp32(10 * rate) */
+    float guard_keep; /* fp32(1 - 10 * decay); 0 where every element needs double */
+};
+
+/* In AdamW's guard: products below this are too near to denormals for single precision to be exact enough. */
+#define AMP_ADAMW_GUARD_MIN 0x1p-100f
+
+/* dst[i] = src[i] as binary32. For f32 a copy (NaN canonical). */
+typedef void amp_load_fn(float *dst, const void *src, size_t n);
+
+/* dst[i] = src[i] in the dtype, RNE, overflow to Inf. Returns the largest magnitude of src as bits (0 if n = 0). */
+typedef uint32_t amp_store_fn(void *dst, const float *src, size_t n);
+
+/* Adds the n elements, whose first has index `base`, to *check. */
+typedef void amp_check_fn(const void *src, size_t n, uint64_t base, struct amp_check *check);
+
+/*
+ * sum[i] = fp32(weight * src[i]) (set), or sum[i] = fp32(sum[i] + fp32(weight * src[i])) (add). A NaN in sum has any
+ * payload: scale makes it canonical.
+ */
+typedef void amp_sum_fn(float *sum, const void *src, float weight, size_t n);
+
+/* dst[i] = fp32(src[i] * factor). Returns the largest magnitude of dst as bits: all finite if below AMP_F32_INF. */
+typedef uint32_t amp_scale_fn(float *dst, const float *src, float factor, size_t n);
+
+/* g[i] clamped to [-limit, limit], limit >= 0; a NaN stays NaN, and -0 stays -0. */
+typedef void amp_clip_value_fn(float *g, float limit, size_t n);
+
+/* lanes[i mod 16] += (double)g[i] * g[i] in the order of i. n is a multiple of 16, but for the last call of a segment. */
+typedef void amp_squares_fn(const float *g, size_t n, double lanes[AMP_SQUARE_LANES]);
+
+/* One step of an optimizer on n elements: p, and the moments it has (others may be NULL). */
+typedef void amp_apply_fn(const struct amp_apply_scalars *scalars, size_t n, const float *g, float *p, float *m,
+                          float *v);
+
+struct amp_kernels {
+    const char *isa;                      /* "ref", "avx2", "avx512" */
+    amp_load_fn *load[AMP_KERNEL_DTYPES]; /* row 0 is NULL in each of these */
+    amp_store_fn *store[AMP_KERNEL_DTYPES];
+    amp_check_fn *check[AMP_KERNEL_DTYPES];
+    amp_sum_fn *sum_set[AMP_KERNEL_DTYPES];
+    amp_sum_fn *sum_add[AMP_KERNEL_DTYPES];
+    amp_scale_fn *scale;
+    amp_clip_value_fn *clip_value;
+    amp_squares_fn *squares;
+    amp_apply_fn *apply[AMP_OPTIMIZERS]; /* NULL: not built yet */
+};
+
+/* The tables. Ask amp_cpu_select: a variant may not be compiled, or not be for this processor. */
+extern const struct amp_kernels amp_kernels_ref;
+extern const struct amp_kernels amp_kernels_avx2;
+extern const struct amp_kernels amp_kernels_avx512;
+
+#endif

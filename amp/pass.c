@@ -1,0 +1,217 @@
+/*
+ * The vote pass and the apply pass, tile by tile.
+ *
+ * A tile is small enough that the sum, its test, its squares and the optimizer find it in the first cache level, and a
+ * multiple of the 16 lanes, so that a segment's lanes do not depend on the tile size. Nothing else depends on it either:
+ * every other operation is per element.
+ */
+#include "amp/pass.h"
+
+#include "amp/reduce.h"
+#include "base/assert.h"
+
+#include <math.h>
+#include <string.h>
+
+/* 4 KiB of g: with the tiles of master, moments and inputs it stays within a first-level cache of 32 KiB. */
+#define TILE 1024
+_Static_assert(TILE % AMP_SQUARE_LANES == 0, "lanes go on from tile to tile");
+
+/* The range test: below it, g * g and its sums stay far from overflow in single precision (docs/numerics.md). */
+#define RANGE_LIMIT 0x1p63f
+
+/* Smallest eps * sqrt(bias2) for which AdamW's single-precision form is exact enough. */
+#define ADAMW_GUARD_EPS 0x1p-40
+
+/* Smallest magnitude, as bits, that rounds to Inf in each cast; none does in f32. And the largest finite values. */
+static const uint32_t cast_limit[AMP_KERNEL_DTYPES] = {
+    [AMP_F32] = AMP_F32_INF, [AMP_F16] = 0x477ff000u, [AMP_BF16] = 0x7f7f8000u};
+static const uint16_t cast_largest[AMP_KERNEL_DTYPES] = {[AMP_F16] = 0x7bff, [AMP_BF16] = 0x7f7f};
+
+static uint32_t magnitude(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits & 0x7fffffffu;
+}
+
+static float float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* sum * f of n elements from `start`; returns the largest magnitude. */
+static uint32_t form(const struct amp_kernels *kernels, const struct amp_pass_in *in, size_t start, size_t n, float *g)
+{
+    for (unsigned i = 0; i < in->inputs_count; i++) {
+        const struct amp_input *input = &in->inputs[i];
+        const char *data = (const char *)input->data + start * amp_dtype_size(input->dtype);
+        amp_sum_fn *sum = i == 0 ? kernels->sum_set[input->dtype] : kernels->sum_add[input->dtype];
+        sum(g, data, in->equal_weights ? 1.0f : input->weight, n);
+    }
+    return kernels->scale(g, g, in->coefficient, n);
+}
+
+static void count_range(const float *g, size_t start, size_t n, struct amp_pass_vote *vote)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t a = magnitude(g[i]);
+        if (a < magnitude(RANGE_LIMIT) || a >= AMP_F32_INF)
+            continue;
+        vote->range_count++;
+        if (start + i < vote->range_first)
+            vote->range_first = start + i;
+    }
+}
+
+void amp_pass_vote(const struct amp_kernels *kernels, const struct amp_pass_in *in, float *g_out,
+                   struct amp_pass_vote *vote)
+{
+    AMP_ASSERT(in->inputs_count > 0);
+    _Alignas(64) float tile[TILE];
+    double lanes[AMP_SQUARE_LANES] = {0};
+    struct amp_check check = AMP_CHECK_INIT;
+    uint32_t largest = 0;
+
+    *vote = (struct amp_pass_vote){.sum_first = UINT64_MAX, .range_first = UINT64_MAX};
+    for (size_t start = 0; start < in->count; start += TILE) {
+        size_t n = in->count - start < TILE ? in->count - start : TILE;
+        float *g = g_out ? g_out + start : tile;
+        uint32_t most = form(kernels, in, start, n, g);
+        if (most >= AMP_F32_INF)
+            kernels->check[AMP_F32](g, n, start, &check);
+        else if (most > largest)
+            largest = most;
+        if (in->clip_value_set)
+            kernels->clip_value(g, in->clip_value, n);
+        if (in->squares && most >= magnitude(RANGE_LIMIT))
+            count_range(g, start, n, vote);
+        kernels->squares(g, n, lanes);
+    }
+    vote->sum_inf = check.inf_count;
+    vote->sum_nan = check.nan_count;
+    vote->sum_first = check.first;
+    vote->largest = magnitude(check.largest) > largest ? check.largest : float_of(largest);
+    vote->squares = check.inf_count + check.nan_count > 0 ? 0 : amp_tree_lanes(lanes);
+}
+
+void amp_apply_prepare(const struct amp_apply *apply, struct amp_apply_scalars *k)
+{
+    *k = (struct amp_apply_scalars){
+        .clip = apply->clip,
+        .nesterov = apply->nesterov,
+        .first_step = apply->first_step,
+        .lr = apply->lr,
+        .weight_decay = apply->weight_decay,
+        .momentum = apply->momentum,
+        .keep = 1 - apply->dampening,
+        .beta1 = apply->beta1,
+        .rest1 = 1 - apply->beta1,
+        .beta2 = apply->beta2,
+        .rest2 = 1 - apply->beta2,
+        .decay = apply->lr * apply->weight_decay,
+    };
+    if (apply->optimizer != AMP_OPT_ADAMW)
+        return;
+    double root = sqrt(apply->bias2);
+    k->eps = apply->eps * root;
+    k->rate = apply->lr * root / apply->bias1;
+    k->beta1_f = (float)k->beta1;
+    k->rest1_f = (float)k->rest1;
+    k->beta2_f = (float)k->beta2;
+    k->rest2_f = (float)k->rest2;
+    k->eps_f = (float)k->eps;
+    k->rate_f = (float)k->rate;
+    k->decay_f = (float)k->decay;
+    k->guard_rate = (float)(10 * k->rate);
+    bool in_double = k->eps < ADAMW_GUARD_EPS || !(10 * k->decay < 1);
+    k->guard_keep = in_double ? 0.0f : (float)(1 - 10 * k->decay);
+}
+
+/* A finite master beyond the cast's range: the largest finite value of its sign. */
+static void saturate(const float *master, size_t n, enum amp_dtype cast, uint16_t *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t a = magnitude(master[i]);
+        if (a >= cast_limit[cast] && a < AMP_F32_INF)
+            out[i] = (uint16_t)((signbit(master[i]) ? 0x8000u : 0u) | cast_largest[cast]);
+    }
+}
+
+static void count_masters(const float *master, size_t n, enum amp_dtype cast, struct amp_apply_stats *stats)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t a = magnitude(master[i]);
+        if (a >= AMP_F32_INF) {
+            stats->not_finite++;
+            continue;
+        }
+        if (a >= cast_limit[cast])
+            stats->cast_overflows++;
+        if (a > magnitude(stats->largest))
+            stats->largest = float_of(a);
+    }
+}
+
+static void cast_tile(const struct amp_kernels *kernels, const float *master, size_t n, enum amp_dtype cast,
+                      bool saturating, void *out, struct amp_apply_stats *stats)
+{
+    uint32_t largest = kernels->store[cast](out, master, n);
+    if (largest < cast_limit[cast]) {
+        if (largest > magnitude(stats->largest))
+            stats->largest = float_of(largest);
+        return;
+    }
+    count_masters(master, n, cast, stats);
+    if (saturating && cast != AMP_F32)
+        saturate(master, n, cast, out);
+}
+
+void amp_pass_cast(const struct amp_kernels *kernels, size_t count, const float *master, enum amp_dtype cast,
+                   bool saturating, void *cast_out, struct amp_apply_stats *stats)
+{
+    size_t size = amp_dtype_size(cast);
+    for (size_t start = 0; start < count; start += TILE) {
+        size_t n = count - start < TILE ? count - start : TILE;
+        cast_tile(kernels, master + start, n, cast, saturating, (char *)cast_out + start * size, stats);
+    }
+}
+
+/* One tile of apply, from its g. */
+static void apply_tile(const struct amp_kernels *kernels, const struct amp_apply *apply,
+                       const struct amp_apply_scalars *scalars, size_t start, size_t n, const float *g, float *master,
+                       float *m, float *v, void *cast_out, struct amp_apply_stats *stats)
+{
+    kernels->apply[apply->optimizer](scalars, n, g, master + start, m ? m + start : NULL, v ? v + start : NULL);
+    cast_tile(kernels, master + start, n, apply->cast, apply->saturate,
+              (char *)cast_out + start * amp_dtype_size(apply->cast), stats);
+}
+
+void amp_pass_apply(const struct amp_kernels *kernels, const struct amp_pass_in *in, const struct amp_apply *apply,
+                    float *master, float *m, float *v, void *cast_out, struct amp_apply_stats *stats)
+{
+    AMP_ASSERT(in->inputs_count > 0);
+    _Alignas(64) float g[TILE];
+    struct amp_apply_scalars scalars;
+    amp_apply_prepare(apply, &scalars);
+    for (size_t start = 0; start < in->count; start += TILE) {
+        size_t n = in->count - start < TILE ? in->count - start : TILE;
+        (void)form(kernels, in, start, n, g); /* judged by the vote pass */
+        if (in->clip_value_set)
+            kernels->clip_value(g, in->clip_value, n);
+        apply_tile(kernels, apply, &scalars, start, n, g, master, m, v, cast_out, stats);
+    }
+}
+
+void amp_pass_apply_g(const struct amp_kernels *kernels, size_t count, const float *g, const struct amp_apply *apply,
+                      float *master, float *m, float *v, void *cast_out, struct amp_apply_stats *stats)
+{
+    struct amp_apply_scalars scalars;
+    amp_apply_prepare(apply, &scalars);
+    for (size_t start = 0; start < count; start += TILE) {
+        size_t n = count - start < TILE ? count - start : TILE;
+        apply_tile(kernels, apply, &scalars, start, n, g + start, master, m, v, cast_out, stats);
+    }
+}

@@ -1,0 +1,76 @@
+/*
+ * The two passes of a step over one segment: contiguous elements of one parameter in one block.
+ *
+ * The vote pass forms the gradient g (rank-ordered weighted sum, unscaled, tested, clipped by value) and its sum of
+ * squares; the apply pass forms the same g, with the same bits, and moves master, moments and the next cast copy. Both
+ * work on tiles that stay in the first cache level, so that memory is touched once.
+ *
+ * No allocation, no state; any thread, on segments that do not overlap. The floating-point environment must be the
+ * default one (amp_fp_env_check).
+ */
+#ifndef AMP_PASS_H
+#define AMP_PASS_H
+
+#include "amp/kernels.h"
+#include "amp/optim.h"
+
+/* One worker's staged gradient of the segment; not listed if it is absent from that worker. */
+struct amp_input {
+    const void *data;
+    enum amp_dtype dtype; /* f32, f16 or bf16; may differ between inputs */
+    float weight;         /* ignored with equal_weights */
+};
+
+/* What g is made of: the same for vote and apply. */
+struct amp_pass_in {
+    size_t count;                   /* elements of the segment, without pad */
+    const struct amp_input *inputs; /* by rising rank */
+    unsigned inputs_count;          /* at least 1: a parameter absent from all has no pass */
+    bool equal_weights;             /* every weight is 1 */
+    float coefficient;              /* f, finite, > 0 */
+    bool clip_value_set;
+    float clip_value; /* >= 0 */
+    bool squares;     /* the optimizer squares g: range test */
+};
+
+/* What a segment contributes to the vote. */
+struct amp_pass_vote {
+    double squares;       /* of g after clip by value; of no meaning if anything below was found */
+    uint64_t sum_inf;     /* elements whose sum * f is Inf, */
+    uint64_t sum_nan;     /* or NaN (so is each whose sum is one) */
+    uint64_t sum_first;   /* index of the first of these in the segment; UINT64_MAX: none */
+    uint64_t range_count; /* finite |g| >= 2^63 after clip by value, where squared */
+    uint64_t range_first; /* UINT64_MAX: none */
+    float largest;        /* largest finite |sum * f|, before clip by value */
+};
+
+/* Forms g and judges it. g_out (count floats, for the journal) may be NULL. */
+void amp_pass_vote(const struct amp_kernels *kernels, const struct amp_pass_in *in, float *g_out,
+                   struct amp_pass_vote *vote);
+
+/* What a segment's apply reports; added to, so that one struct may serve all segments of a parameter. */
+struct amp_apply_stats {
+    uint64_t cast_overflows; /* masters that are finite but beyond the cast's range */
+    uint64_t not_finite;     /* masters that became Inf or NaN */
+    float largest;           /* largest finite |master| */
+};
+
+/*
+ * Forms g again and applies it: *master, *m and *v (NULL where the optimizer has none) change in place, and cast_out
+ * (count elements of apply->cast) gets the next copy. Only after a verdict APPLIED: g is finite.
+ */
+void amp_pass_apply(const struct amp_kernels *kernels, const struct amp_pass_in *in, const struct amp_apply *apply,
+                    float *master, float *m, float *v, void *cast_out, struct amp_apply_stats *stats);
+
+/* The same from g as the vote pass wrote it (replay of a journal). */
+void amp_pass_apply_g(const struct amp_kernels *kernels, size_t count, const float *g, const struct amp_apply *apply,
+                      float *master, float *m, float *v, void *cast_out, struct amp_apply_stats *stats);
+
+/* The cast copy of masters alone (after Load or restore). Adds to *stats. */
+void amp_pass_cast(const struct amp_kernels *kernels, size_t count, const float *master, enum amp_dtype cast,
+                   bool saturate, void *cast_out, struct amp_apply_stats *stats);
+
+/* The kernel's form of the scalars. */
+void amp_apply_prepare(const struct amp_apply *apply, struct amp_apply_scalars *scalars);
+
+#endif
