@@ -55,9 +55,8 @@ struct ampd_checkpoint_place {
  * AMP_EEXHAUSTED (NO_SPACE): the disk is full, nothing is left; AMP_EIO (STORE_FAILED): a write or fsync
  * failed: the server must end; AMP_ENOMEM.
  */
-int ampd_checkpoint_write(const struct ampd_checkpoint_place *place,
-                          const struct ampd_checkpoint_tensor *tensors, uint32_t tensors_count,
-                          const struct ampd_checkpoint_state *state, const atomic_bool *cancel,
+int ampd_checkpoint_write(const struct ampd_checkpoint_place *place, const struct ampd_checkpoint_tensor *tensors,
+                          uint32_t tensors_count, const struct ampd_checkpoint_state *state, const atomic_bool *cancel,
                           struct ampd_checkpoint_record *record, struct amp_error *error);
 
 /*
@@ -80,8 +79,7 @@ int ampd_checkpoint_remove(const char *data_dir, const char *file, struct amp_er
  * not among `keep` (relative to data_dir), "*.tmp", and step directories that are empty then. Other names are
  * left alone.
  */
-int ampd_checkpoint_sweep(const struct ampd_checkpoint_place *place,
-                          const struct ampd_checkpoint_record *keep, uint32_t keep_count,
-                          struct amp_error *error);
+int ampd_checkpoint_sweep(const struct ampd_checkpoint_place *place, const struct ampd_checkpoint_record *keep,
+                          uint32_t keep_count, struct amp_error *error);
 
 #endif

@@ -14,11 +14,11 @@
 
 /* Bounds. A name fits a file name and a metric label; the rest bounds what one CreateModel (1 MiB) can ask
  * for. */
-#define AMPD_NAME_MAX          128  /* bytes of a model, parameter or worker name, with the final zero */
-#define AMPD_PARAMETERS_MAX    8192 /* DESIGN section 3 */
-#define AMPD_DIMENSIONS_MAX    8    /* dimensions of one parameter */
-#define AMPD_GROUPS_MAX        16   /* parameter groups of one model */
-#define AMPD_WORLD_MAX         256  /* ranks of one model: staging memory is one gradient per rank */
+#define AMPD_NAME_MAX          128                 /* bytes of a model, parameter or worker name, with the final zero */
+#define AMPD_PARAMETERS_MAX    8192                /* DESIGN section 3 */
+#define AMPD_DIMENSIONS_MAX    8                   /* dimensions of one parameter */
+#define AMPD_GROUPS_MAX        16                  /* parameter groups of one model */
+#define AMPD_WORLD_MAX         256                 /* ranks of one model: staging memory is one gradient per rank */
 #define AMPD_ELEMENTS_MAX      ((uint64_t)1 << 36) /* elements of one model: 64 Gi */
 #define AMPD_USER_STATE_MAX    65536               /* bytes per rank */
 #define AMPD_OVERFLOW_ROWS_MAX 64                  /* rows of one step, STEP section 2 */

@@ -19,21 +19,20 @@ int ampd_store_model_exists(struct amp_error *error, const char *model)
 
 int ampd_store_old_epoch(struct amp_error *error, uint64_t given, uint64_t newest)
 {
-    return amp_error_set(error, AMP_ESTATE, "STALE_EPOCH",
-                         "epoch %" PRIu64 " is refused: epoch %" PRIu64 " is stored", given, newest);
+    return amp_error_set(error, AMP_ESTATE, "STALE_EPOCH", "epoch %" PRIu64 " is refused: epoch %" PRIu64 " is stored",
+                         given, newest);
 }
 
 int ampd_store_step_exists(struct amp_error *error, uint64_t epoch, uint64_t step)
 {
-    return amp_error_set(error, AMP_EEXIST, "STEP_EXISTS",
-                         "step %" PRIu64 " of epoch %" PRIu64 " has its row already", step, epoch);
+    return amp_error_set(error, AMP_EEXIST, "STEP_EXISTS", "step %" PRIu64 " of epoch %" PRIu64 " has its row already",
+                         step, epoch);
 }
 
 int ampd_store_step_gap(struct amp_error *error, uint64_t epoch, uint64_t step)
 {
     return amp_error_set(error, AMP_ESTATE, "STEP_GAP",
-                         "step %" PRIu64 " of epoch %" PRIu64 " is refused: the row before it is missing",
-                         step, epoch);
+                         "step %" PRIu64 " of epoch %" PRIu64 " is refused: the row before it is missing", step, epoch);
 }
 
 int ampd_store_no_checkpoint(struct amp_error *error, uint64_t epoch, uint64_t step)
@@ -71,19 +70,18 @@ int ampd_store_put_epoch(struct ampd_store *store, const char *model, const stru
                          const struct ampd_step_row *first, struct amp_error *error)
 {
     AMP_ASSERT(epoch->epoch > 0 && epoch->parent < epoch->epoch);
-    AMP_ASSERT(first->kind == AMPD_ROW_EPOCH && first->epoch == epoch->epoch &&
-               first->step == epoch->base_step);
+    AMP_ASSERT(first->kind == AMPD_ROW_EPOCH && first->epoch == epoch->epoch && first->step == epoch->base_step);
     return store->ops->put_epoch(store, model, epoch, first, error);
 }
 
-int ampd_store_put_worker(struct ampd_store *store, const char *model,
-                          const struct ampd_worker_record *worker, struct amp_error *error)
+int ampd_store_put_worker(struct ampd_store *store, const char *model, const struct ampd_worker_record *worker,
+                          struct amp_error *error)
 {
     return store->ops->put_worker(store, model, worker, error);
 }
 
-int ampd_store_put_verdict(struct ampd_store *store, const char *model, const struct ampd_step_row *row,
-                           bool full, struct amp_error *error)
+int ampd_store_put_verdict(struct ampd_store *store, const char *model, const struct ampd_step_row *row, bool full,
+                           struct amp_error *error)
 {
     AMP_ASSERT(row->kind != AMPD_ROW_EPOCH && row->epoch > 0);
     AMP_ASSERT(row->contributors_count <= AMPD_WORLD_MAX && row->rows_count <= AMPD_OVERFLOW_ROWS_MAX);
@@ -131,9 +129,8 @@ static void key_bounds(const struct ampd_history_filter *filter, struct ampd_his
     *bound = (struct ampd_history_key){epoch, from->step, from->sequence};
 }
 
-int ampd_store_page_history(struct ampd_store *store, const char *model,
-                            const struct ampd_history_filter *filter, uint32_t limit, void *arg,
-                            struct amp_error *error, ampd_history_cb *row_cb)
+int ampd_store_page_history(struct ampd_store *store, const char *model, const struct ampd_history_filter *filter,
+                            uint32_t limit, void *arg, struct amp_error *error, ampd_history_cb *row_cb)
 {
     struct ampd_history_key lo, hi;
     key_bounds(filter, &lo, &hi);
@@ -141,9 +138,8 @@ int ampd_store_page_history(struct ampd_store *store, const char *model,
     return store->ops->page_history(store, model, filter, &lo, &hi, limit, arg, error, row_cb);
 }
 
-int ampd_store_page_overflows(struct ampd_store *store, const char *model,
-                              const struct ampd_history_filter *filter, uint32_t limit, void *arg,
-                              struct amp_error *error, ampd_overflows_cb *row_cb)
+int ampd_store_page_overflows(struct ampd_store *store, const char *model, const struct ampd_history_filter *filter,
+                              uint32_t limit, void *arg, struct amp_error *error, ampd_overflows_cb *row_cb)
 {
     struct ampd_history_key lo, hi;
     key_bounds(filter, &lo, &hi);

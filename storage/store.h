@@ -39,18 +39,16 @@ struct ampd_history_key {
 
 /* Which rows a page has. All zero: every row that is not superseded, from the first one. */
 struct ampd_history_filter {
-    uint64_t epoch; /* 0: all epochs */
-    struct ampd_history_key
-        from;            /* first key of the page, inclusive; descending: the last; 0,0,0: no bound */
-    bool superseded_too; /* rows that a later epoch took back */
-    bool skipped_only;   /* only verdicts other than APPLIED */
-    bool descending;     /* newest first */
+    uint64_t epoch;               /* 0: all epochs */
+    struct ampd_history_key from; /* first key of the page, inclusive; descending: the last; 0,0,0: no bound */
+    bool superseded_too;          /* rows that a later epoch took back */
+    bool skipped_only;            /* only verdicts other than APPLIED */
+    bool descending;              /* newest first */
 };
 
 /* Gets one row, borrowed until it returns. Anything but 0 ends the page and is returned by the page call. */
 typedef int ampd_history_cb(void *arg, const struct ampd_history_key *key, const struct ampd_step_row *row);
-typedef int ampd_overflows_cb(void *arg, const struct ampd_history_key *key,
-                              const struct ampd_overflow_row *row);
+typedef int ampd_overflows_cb(void *arg, const struct ampd_history_key *key, const struct ampd_overflow_row *row);
 
 /* ---- life ---- */
 
@@ -92,16 +90,16 @@ int ampd_store_put_epoch(struct ampd_store *store, const char *model, const stru
                          const struct ampd_step_row *first, struct amp_error *error);
 
 /* A rank and who holds it; replaces what is stored of that rank, and of that name. */
-int ampd_store_put_worker(struct ampd_store *store, const char *model,
-                          const struct ampd_worker_record *worker, struct amp_error *error);
+int ampd_store_put_worker(struct ampd_store *store, const char *model, const struct ampd_worker_record *worker,
+                          struct amp_error *error);
 
 /*
  * One decided step: row, contributors, overflow rows, scale record, durable step. FULL if `full` (durability:
  * step). A row of kind SET or RESET goes behind the rows that its (epoch, step) has. AMP_EEXIST: the step has
  * its row.
  */
-int ampd_store_put_verdict(struct ampd_store *store, const char *model, const struct ampd_step_row *row,
-                           bool full, struct amp_error *error);
+int ampd_store_put_verdict(struct ampd_store *store, const char *model, const struct ampd_step_row *row, bool full,
+                           struct amp_error *error);
 
 /* FULL. A finished checkpoint file enters the catalogue. AMP_ESTATE: its epoch is not the model's newest one.
  */
@@ -123,14 +121,12 @@ int ampd_store_load(struct ampd_store *store, struct ampd_model_record **records
                     struct amp_error *error);
 
 /* Hands at most `limit` (bounded by AMPD_STORE_PAGE_MAX) rows that pass the filter to row_cb, in order. */
-int ampd_store_page_history(struct ampd_store *store, const char *model,
-                            const struct ampd_history_filter *filter, uint32_t limit, void *arg,
-                            struct amp_error *error, ampd_history_cb *row_cb);
+int ampd_store_page_history(struct ampd_store *store, const char *model, const struct ampd_history_filter *filter,
+                            uint32_t limit, void *arg, struct amp_error *error, ampd_history_cb *row_cb);
 
 /* The same for overflow rows, ordered by (epoch, step, index). skipped_only has no effect. */
-int ampd_store_page_overflows(struct ampd_store *store, const char *model,
-                              const struct ampd_history_filter *filter, uint32_t limit, void *arg,
-                              struct amp_error *error, ampd_overflows_cb *row_cb);
+int ampd_store_page_overflows(struct ampd_store *store, const char *model, const struct ampd_history_filter *filter,
+                              uint32_t limit, void *arg, struct amp_error *error, ampd_overflows_cb *row_cb);
 
 /* ---- memory of records ---- */
 

@@ -15,22 +15,20 @@ struct ampd_store_ops {
                      const struct ampd_step_row *first, struct amp_error *error);
     int (*put_worker)(struct ampd_store *store, const char *model, const struct ampd_worker_record *worker,
                       struct amp_error *error);
-    int (*put_verdict)(struct ampd_store *store, const char *model, const struct ampd_step_row *row,
-                       bool full, struct amp_error *error);
-    int (*put_checkpoint)(struct ampd_store *store, const char *model,
-                          const struct ampd_checkpoint_record *checkpoint, struct amp_error *error);
+    int (*put_verdict)(struct ampd_store *store, const char *model, const struct ampd_step_row *row, bool full,
+                       struct amp_error *error);
+    int (*put_checkpoint)(struct ampd_store *store, const char *model, const struct ampd_checkpoint_record *checkpoint,
+                          struct amp_error *error);
     int (*drop_checkpoint)(struct ampd_store *store, const char *model, uint64_t epoch, uint64_t step,
                            struct amp_error *error);
-    int (*load)(struct ampd_store *store, struct ampd_model_record **records, size_t *count,
-                struct amp_error *error);
+    int (*load)(struct ampd_store *store, struct ampd_model_record **records, size_t *count, struct amp_error *error);
     /* lo and hi are inclusive bounds that already hold the filter's epoch and from. */
     int (*page_history)(struct ampd_store *store, const char *model, const struct ampd_history_filter *filter,
-                        const struct ampd_history_key *lo, const struct ampd_history_key *hi, uint32_t limit,
-                        void *arg, struct amp_error *error, ampd_history_cb *row_cb);
-    int (*page_overflows)(struct ampd_store *store, const char *model,
-                          const struct ampd_history_filter *filter, const struct ampd_history_key *lo,
-                          const struct ampd_history_key *hi, uint32_t limit, void *arg,
-                          struct amp_error *error, ampd_overflows_cb *row_cb);
+                        const struct ampd_history_key *lo, const struct ampd_history_key *hi, uint32_t limit, void *arg,
+                        struct amp_error *error, ampd_history_cb *row_cb);
+    int (*page_overflows)(struct ampd_store *store, const char *model, const struct ampd_history_filter *filter,
+                          const struct ampd_history_key *lo, const struct ampd_history_key *hi, uint32_t limit,
+                          void *arg, struct amp_error *error, ampd_overflows_cb *row_cb);
 };
 
 /* The first member of every handle. */

@@ -87,8 +87,8 @@ static int key_compare(const struct ampd_history_key *a, const struct ampd_histo
 
 /* ---- writing ---- */
 
-static int memory_boot(struct ampd_store *store, uint32_t shard, const uint8_t *boot_id,
-                       struct ampd_fence *fence, struct amp_error *error)
+static int memory_boot(struct ampd_store *store, uint32_t shard, const uint8_t *boot_id, struct ampd_fence *fence,
+                       struct amp_error *error)
 {
     struct memory_shared *shared = lock_shared(store);
     if (shard >= shared->fences_count) {
@@ -140,8 +140,7 @@ static struct history_row *find_row(const struct memory_model *model, const stru
 }
 
 /* Links a copy of the row at its place. AMP_ENOMEM. */
-static int add_row(struct memory_model *model, const struct ampd_history_key *key,
-                   const struct ampd_step_row *row)
+static int add_row(struct memory_model *model, const struct ampd_history_key *key, const struct ampd_step_row *row)
 {
     struct history_row *added = malloc(sizeof *added);
     if (added == NULL)
@@ -172,8 +171,7 @@ static int memory_put_epoch(struct ampd_store *store, const char *name, const st
     AMP_LIST_EACH(it, safe, &model->history)
     {
         struct history_row *row = AMP_CONTAINER(it, struct history_row, node);
-        bool above =
-            row->key.step > epoch->base_step || (row->key.step == epoch->base_step && row->key.sequence > 0);
+        bool above = row->key.step > epoch->base_step || (row->key.step == epoch->base_step && row->key.sequence > 0);
         if (row->key.epoch < epoch->epoch && above)
             row->row.superseded = true;
     }
@@ -190,8 +188,8 @@ static void remove_worker(struct memory_model *model, uint32_t index)
             (model->workers_count - index) * sizeof *model->workers);
 }
 
-static int memory_put_worker(struct ampd_store *store, const char *name,
-                             const struct ampd_worker_record *worker, struct amp_error *error)
+static int memory_put_worker(struct ampd_store *store, const char *name, const struct ampd_worker_record *worker,
+                             struct amp_error *error)
 {
     struct memory_shared *shared = lock_shared(store);
     struct memory_model *model = find_model(shared, name);
@@ -205,16 +203,15 @@ static int memory_put_worker(struct ampd_store *store, const char *name,
     uint32_t at = 0;
     while (at < model->workers_count && model->workers[at].rank < worker->rank)
         at++;
-    memmove(model->workers + at + 1, model->workers + at,
-            (model->workers_count - at) * sizeof *model->workers);
+    memmove(model->workers + at + 1, model->workers + at, (model->workers_count - at) * sizeof *model->workers);
     model->workers[at] = *worker;
     model->workers_count++;
     return unlock_with(shared, 0);
 }
 
 /* The key a verdict's row gets: 0 and *key, or why it is refused. */
-static int verdict_key(const struct memory_model *model, const struct ampd_step_row *row,
-                       struct ampd_history_key *key, struct amp_error *error)
+static int verdict_key(const struct memory_model *model, const struct ampd_step_row *row, struct ampd_history_key *key,
+                       struct amp_error *error)
 {
     *key = (struct ampd_history_key){row->epoch, row->step, 0};
     if (row->epoch != model->epoch.epoch)
@@ -232,8 +229,8 @@ static int verdict_key(const struct memory_model *model, const struct ampd_step_
     return 0;
 }
 
-static int memory_put_verdict(struct ampd_store *store, const char *name, const struct ampd_step_row *row,
-                              bool full, struct amp_error *error)
+static int memory_put_verdict(struct ampd_store *store, const char *name, const struct ampd_step_row *row, bool full,
+                              struct amp_error *error)
 {
     struct memory_shared *shared = lock_shared(store);
     struct memory_model *model = find_model(shared, name);
@@ -364,14 +361,12 @@ static bool row_passes(const struct history_row *row, const struct ampd_history_
 {
     if (row->row.superseded && !filter->superseded_too)
         return false;
-    return !filter->skipped_only ||
-           (row->row.kind == AMPD_ROW_STEP && row->row.verdict != AMPD_VERDICT_APPLIED);
+    return !filter->skipped_only || (row->row.kind == AMPD_ROW_STEP && row->row.verdict != AMPD_VERDICT_APPLIED);
 }
 
-static int memory_page_history(struct ampd_store *store, const char *name,
-                               const struct ampd_history_filter *filter, const struct ampd_history_key *lo,
-                               const struct ampd_history_key *hi, uint32_t limit, void *arg,
-                               struct amp_error *error, ampd_history_cb *row_cb)
+static int memory_page_history(struct ampd_store *store, const char *name, const struct ampd_history_filter *filter,
+                               const struct ampd_history_key *lo, const struct ampd_history_key *hi, uint32_t limit,
+                               void *arg, struct amp_error *error, ampd_history_cb *row_cb)
 {
     struct memory_shared *shared = lock_shared(store);
     struct memory_model *model = find_model(shared, name);
@@ -407,10 +402,9 @@ static int page_rows_of(const struct history_row *row, const struct ampd_history
     return rc;
 }
 
-static int memory_page_overflows(struct ampd_store *store, const char *name,
-                                 const struct ampd_history_filter *filter, const struct ampd_history_key *lo,
-                                 const struct ampd_history_key *hi, uint32_t limit, void *arg,
-                                 struct amp_error *error, ampd_overflows_cb *row_cb)
+static int memory_page_overflows(struct ampd_store *store, const char *name, const struct ampd_history_filter *filter,
+                                 const struct ampd_history_key *lo, const struct ampd_history_key *hi, uint32_t limit,
+                                 void *arg, struct amp_error *error, ampd_overflows_cb *row_cb)
 {
     struct memory_shared *shared = lock_shared(store);
     struct memory_model *model = find_model(shared, name);

@@ -1,0 +1,138 @@
+#define _DEFAULT_SOURCE /* flock, which POSIX leaves out */
+#include "storage/datadir.h"
+
+#include "storage/records.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A pid or a version number as text, with the final zero. */
+#define NUMBER_TEXT_MAX 32
+
+bool ampd_datadir_name_ok(const char *name)
+{
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    size_t size = strnlen(name, AMPD_NAME_MAX);
+    return size > 0 && size < AMPD_NAME_MAX && name[0] != '.' && strspn(name, allowed) == size;
+}
+
+static int system_error(struct amp_error *error, const char *what, const char *path)
+{
+    int cause = errno;
+    if (cause == ENOSPC || cause == EDQUOT)
+        return amp_error_set(error, AMP_EEXHAUSTED, "NO_SPACE", "%s %s: the disk is full", what, path);
+    bool given_wrong = cause == EACCES || cause == EPERM || cause == ENOENT || cause == ENOTDIR || cause == EROFS;
+    return amp_error_set(error, given_wrong ? AMP_EINVAL : AMP_EIO, "DATA_DIR", "%s %s: %s", what, path,
+                         strerror(cause));
+}
+
+/* The number at the start of a small file; -1 if there is none. */
+static long long read_number(int fd)
+{
+    char text[NUMBER_TEXT_MAX];
+    ssize_t got = pread(fd, text, sizeof text - 1, 0);
+    if (got <= 0)
+        return -1;
+    text[got] = 0;
+    char *end;
+    long long number = strtoll(text, &end, 10);
+    return end == text || number < 0 ? -1 : number;
+}
+
+static int write_number(int fd, long long number)
+{
+    char text[NUMBER_TEXT_MAX];
+    int size = snprintf(text, sizeof text, "%lld\n", number);
+    if (ftruncate(fd, 0) != 0)
+        return -1;
+    return pwrite(fd, text, (size_t)size, 0) == size ? 0 : -1;
+}
+
+static int take_lock(struct ampd_datadir *dir, struct amp_error *error)
+{
+    char path[AMPD_DATADIR_PATH_MAX + 16];
+    (void)snprintf(path, sizeof path, "%s/LOCK", dir->path);
+    dir->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (dir->lock_fd < 0)
+        return system_error(error, "cannot open", path);
+    int rc = 0;
+    if (flock(dir->lock_fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        rc = amp_error_set(error, AMP_ELOCKED, "DATA_DIR_LOCKED",
+                           "data directory %s is in use by process %lld: stop it, or choose another --data-dir",
+                           dir->path, read_number(dir->lock_fd));
+    else if (write_number(dir->lock_fd, (long long)getpid()) != 0)
+        rc = system_error(error, "cannot write", path);
+    if (rc != 0)
+        ampd_datadir_close(dir);
+    return rc;
+}
+
+/* Writes VERSION into a new directory, so that a later and different layout can be told from this one. */
+static int write_version(int fd, const struct ampd_datadir *dir, const char *path, struct amp_error *error)
+{
+    if (write_number(fd, AMPD_DATADIR_VERSION) != 0 || fsync(fd) != 0)
+        return system_error(error, "cannot write", path);
+    int dir_fd = open(dir->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd < 0)
+        return system_error(error, "cannot open", dir->path);
+    int rc = fsync(dir_fd) == 0 ? 0 : system_error(error, "cannot fsync", dir->path);
+    (void)close(dir_fd); /* read-only: nothing to lose */
+    return rc;
+}
+
+static int check_version(struct ampd_datadir *dir, struct amp_error *error)
+{
+    char path[AMPD_DATADIR_PATH_MAX + 16];
+    (void)snprintf(path, sizeof path, "%s/VERSION", dir->path);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return system_error(error, "cannot open", path);
+    struct stat info;
+    long long version = read_number(fd);
+    int rc = 0;
+    if (fstat(fd, &info) != 0)
+        rc = system_error(error, "cannot read", path);
+    else if (info.st_size == 0)
+        rc = write_version(fd, dir, path, error);
+    else if (version < 1)
+        rc = amp_error_set(error, AMP_EINVAL, "DATA_DIR", "%s is not a version number: not a data directory of ampd",
+                           path);
+    else if (version > AMPD_DATADIR_VERSION)
+        rc = amp_error_set(error, AMP_EVERSION, "DATA_DIR_NEWER",
+                           "data directory %s has layout %lld, this ampd knows up to %d: use the newer ampd", dir->path,
+                           version, AMPD_DATADIR_VERSION);
+    (void)close(fd); /* fsynced where it was written */
+    return rc;
+}
+
+int ampd_datadir_open(struct ampd_datadir *dir, const char *path, struct amp_error *error)
+{
+    dir->lock_fd = -1;
+    size_t size = strlen(path);
+    if (size == 0 || size >= sizeof dir->path)
+        return amp_error_set(error, AMP_EINVAL, "DATA_DIR", "the data directory's path must have 1 to %zu bytes",
+                             sizeof dir->path - 1);
+    memcpy(dir->path, path, size + 1);
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return system_error(error, "cannot create data directory", path);
+    int rc = take_lock(dir, error);
+    if (rc != 0)
+        return rc;
+    rc = check_version(dir, error);
+    if (rc != 0)
+        ampd_datadir_close(dir);
+    return rc;
+}
+
+void ampd_datadir_close(struct ampd_datadir *dir)
+{
+    if (dir->lock_fd >= 0)
+        (void)close(dir->lock_fd); /* lets the lock go; its text is only a hint */
+    dir->lock_fd = -1;
+}

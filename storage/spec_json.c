@@ -1,0 +1,219 @@
+/*
+ * One table says which member of the spec goes under which key, for both directions. Floats travel as JSON reals with 17
+ * digits, which name a double, and so a float, exactly; 64-bit counts as JSON integers (two's complement above 2^63).
+ */
+#include "storage/spec_json.h"
+
+#include "base/assert.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum field_kind { FIELD_U32, FIELD_U64, FIELD_F32, FIELD_BOOL };
+
+struct field {
+    const char *key;
+    enum field_kind kind;
+    size_t offset;
+};
+
+_Static_assert(sizeof(enum ampd_optimizer) == sizeof(uint32_t), "enums are kept as 32-bit numbers");
+
+#define SPEC_FIELD(kind, member)                                                                                       \
+    {                                                                                                                  \
+#member, kind, offsetof(struct ampd_model_spec, member)                                                        \
+    }
+#define SCALER_FIELD(kind, member)                                                                                     \
+    {                                                                                                                  \
+        "scaler_" #member, kind, offsetof(struct ampd_model_spec, scaler.member)                                       \
+    }
+
+static const struct field spec_fields[] = {
+    SPEC_FIELD(FIELD_U32, optimizer),
+    SPEC_FIELD(FIELD_F32, lr),
+    SPEC_FIELD(FIELD_F32, beta1),
+    SPEC_FIELD(FIELD_F32, beta2),
+    SPEC_FIELD(FIELD_F32, eps),
+    SPEC_FIELD(FIELD_F32, weight_decay),
+    SPEC_FIELD(FIELD_BOOL, weight_decay_set),
+    SPEC_FIELD(FIELD_F32, momentum),
+    SPEC_FIELD(FIELD_F32, dampening),
+    SPEC_FIELD(FIELD_BOOL, nesterov),
+    SPEC_FIELD(FIELD_U32, schedule),
+    SPEC_FIELD(FIELD_U64, warmup_steps),
+    SPEC_FIELD(FIELD_U64, total_steps),
+    SPEC_FIELD(FIELD_U64, step_every),
+    SPEC_FIELD(FIELD_F32, step_factor),
+    SPEC_FIELD(FIELD_F32, lr_min),
+    SPEC_FIELD(FIELD_F32, clip_value),
+    SPEC_FIELD(FIELD_F32, clip_max_norm),
+    SPEC_FIELD(FIELD_U32, world_size),
+    SPEC_FIELD(FIELD_U32, sync),
+    SPEC_FIELD(FIELD_U32, quorum),
+    SPEC_FIELD(FIELD_U32, on_loss),
+    SPEC_FIELD(FIELD_U64, loss_timeout_ms),
+    SPEC_FIELD(FIELD_U32, min_workers),
+    SPEC_FIELD(FIELD_U32, weighting),
+    SPEC_FIELD(FIELD_U32, cast),
+    SPEC_FIELD(FIELD_U32, cast_overflow),
+    SCALER_FIELD(FIELD_U32, policy),
+    SCALER_FIELD(FIELD_F32, init_scale),
+    SCALER_FIELD(FIELD_F32, growth_factor),
+    SCALER_FIELD(FIELD_F32, backoff_factor),
+    SCALER_FIELD(FIELD_U32, growth_interval),
+    SCALER_FIELD(FIELD_U32, hysteresis),
+    SCALER_FIELD(FIELD_F32, min_scale),
+    SCALER_FIELD(FIELD_F32, max_scale),
+    SPEC_FIELD(FIELD_U32, floor_policy),
+    SPEC_FIELD(FIELD_U32, max_consecutive_overflows),
+    SPEC_FIELD(FIELD_U64, max_steps),
+    SPEC_FIELD(FIELD_U64, checkpoint_every),
+    SPEC_FIELD(FIELD_U32, keep_last),
+    SPEC_FIELD(FIELD_U32, durability),
+};
+
+static const struct field group_fields[] = {
+    {"lr_scale", FIELD_F32, offsetof(struct ampd_group_spec, lr_scale)},
+    {"weight_decay_set", FIELD_BOOL, offsetof(struct ampd_group_spec, weight_decay_set)},
+    {"weight_decay", FIELD_F32, offsetof(struct ampd_group_spec, weight_decay)},
+};
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static json_t *field_to_json(const struct field *field, const char *base)
+{
+    const char *at = base + field->offset;
+    uint32_t u32;
+    uint64_t u64;
+    float f32;
+    bool flag;
+    switch (field->kind) {
+    case FIELD_U32:
+        memcpy(&u32, at, sizeof u32);
+        return json_integer((json_int_t)u32);
+    case FIELD_U64:
+        memcpy(&u64, at, sizeof u64);
+        return json_integer((json_int_t)u64);
+    case FIELD_F32:
+        memcpy(&f32, at, sizeof f32);
+        return json_real((double)f32); /* NULL if it is not finite */
+    case FIELD_BOOL:
+        memcpy(&flag, at, sizeof flag);
+        return json_boolean(flag);
+    }
+    return NULL;
+}
+
+static int field_from_json(const struct field *field, const json_t *value, char *base)
+{
+    char *at = base + field->offset;
+    bool is_integer = json_is_integer(value);
+    uint64_t u64 = (uint64_t)json_integer_value(value);
+    uint32_t u32 = (uint32_t)u64;
+    float f32 = (float)json_number_value(value);
+    bool flag = json_is_true(value);
+    switch (field->kind) {
+    case FIELD_U32:
+        memcpy(at, &u32, sizeof u32);
+        return is_integer && u64 <= UINT32_MAX ? 0 : AMP_EDATALOSS;
+    case FIELD_U64:
+        memcpy(at, &u64, sizeof u64);
+        return is_integer ? 0 : AMP_EDATALOSS;
+    case FIELD_F32:
+        memcpy(at, &f32, sizeof f32);
+        return json_is_number(value) ? 0 : AMP_EDATALOSS;
+    case FIELD_BOOL:
+        memcpy(at, &flag, sizeof flag);
+        return json_is_boolean(value) ? 0 : AMP_EDATALOSS;
+    }
+    return AMP_EDATALOSS;
+}
+
+static json_t *fields_to_json(const struct field *fields, size_t count, const void *base)
+{
+    json_t *object = json_object();
+    for (size_t i = 0; object != NULL && i < count; i++) {
+        if (json_object_set_new(object, fields[i].key, field_to_json(&fields[i], base)) != 0) {
+            json_decref(object);
+            object = NULL;
+        }
+    }
+    return object;
+}
+
+static int fields_from_json(const struct field *fields, size_t count, const json_t *object, void *base)
+{
+    for (size_t i = 0; i < count; i++) {
+        int rc = field_from_json(&fields[i], json_object_get(object, fields[i].key), base);
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
+}
+
+int ampd_spec_to_json(const struct ampd_model_spec *spec, char **text)
+{
+    *text = NULL;
+    json_t *object = fields_to_json(spec_fields, COUNT(spec_fields), spec);
+    json_t *groups = json_array();
+    for (uint32_t i = 0; i < spec->groups_count && groups != NULL; i++) {
+        json_t *group = fields_to_json(group_fields, COUNT(group_fields), &spec->groups[i]);
+        if (json_array_append_new(groups, group) != 0) {
+            json_decref(groups);
+            groups = NULL;
+        }
+    }
+    int rc = AMP_EINVAL;
+    if (object != NULL && groups != NULL && json_object_set(object, "groups", groups) == 0) {
+        *text = json_dumps(object, JSON_SORT_KEYS | JSON_COMPACT);
+        rc = *text != NULL ? 0 : AMP_ENOMEM;
+    }
+    json_decref(groups);
+    json_decref(object);
+    return rc;
+}
+
+int ampd_spec_from_json(const char *text, struct ampd_model_spec *spec)
+{
+    json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    if (object == NULL)
+        return AMP_EDATALOSS;
+    int rc = fields_from_json(spec_fields, COUNT(spec_fields), object, spec);
+    const json_t *groups = json_object_get(object, "groups");
+    size_t count = json_array_size(groups);
+    if (count == 0 || count > AMPD_GROUPS_MAX)
+        rc = AMP_EDATALOSS;
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = fields_from_json(group_fields, COUNT(group_fields), json_array_get(groups, i), &spec->groups[i]);
+    spec->groups_count = (uint32_t)count;
+    json_decref(object);
+    return rc;
+}
+
+void ampd_shape_to_text(const struct ampd_parameter_spec *parameter, char text[AMPD_SHAPE_TEXT_MAX])
+{
+    AMP_ASSERT(parameter->dimensions <= AMPD_DIMENSIONS_MAX);
+    size_t used = (size_t)snprintf(text, AMPD_SHAPE_TEXT_MAX, "[");
+    for (uint32_t i = 0; i < parameter->dimensions; i++)
+        used += (size_t)snprintf(text + used, AMPD_SHAPE_TEXT_MAX - used, "%s%" PRIu64, i > 0 ? "," : "",
+                                 parameter->shape[i]);
+    (void)snprintf(text + used, AMPD_SHAPE_TEXT_MAX - used, "]");
+}
+
+int ampd_shape_from_text(const char *text, struct ampd_parameter_spec *parameter)
+{
+    json_t *array = json_loads(text, 0, NULL);
+    size_t count = json_array_size(array);
+    int rc = json_is_array(array) && count <= AMPD_DIMENSIONS_MAX ? 0 : AMP_EDATALOSS;
+    parameter->dimensions = (uint32_t)count;
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        const json_t *value = json_array_get(array, i);
+        parameter->shape[i] = (uint64_t)json_integer_value(value);
+        rc = json_is_integer(value) ? 0 : AMP_EDATALOSS;
+    }
+    json_decref(array);
+    return rc;
+}
