@@ -80,7 +80,7 @@ void amp_cast_cache_stats(const struct amp_cast_cache *cache, struct amp_cast_ca
  * The operand as `op` wants it: *out is `in` itself where the dtype is right (no copy), else a cast. With a cache and an
  * id the cast is kept: it is valid until the same id is asked for with another version, or the cache is full and gives
  * room to another, or is freed. Otherwise it goes to `buffer` (buffer_bytes of it; may be NULL if the cache serves).
- * 0; AMP_EINVAL if the operation is banned or f64 would have to be cast; AMP_ENOMEM; AMP_ERANGE if the buffer is too
+ * 0; AMP_EINVAL if the operation is banned; AMP_ENOMEM; AMP_ERANGE if the buffer is too
  * small or missing.
  */
 int amp_autocast_cast(const struct amp_kernels *kernels, const char *op, const struct amp_tensor_view *in,
