@@ -1,10 +1,10 @@
 /*
  * Checkpoint files: one safetensors file per shard, readable by any reader of that format.
  *
- * Tensors: `name`, `name#m`, `name#v` (F32; m and v as the optimizer has them) and `user_state#<rank>` (U8),
- * laid out in that order of kinds and by name. `__metadata__` carries the format "ampd/1", step, version, the
- * scale record, and an XXH3-128 of each tensor and of the metadata. The file is a pure function of the state:
- * equal states give equal bytes.
+ * Tensors: `name`, `name#m`, `name#v` (F32; m and v as the optimizer has them), then `user_state#<rank>` (U8), each kind
+ * sorted by name without holes, as the format's own writer orders them. `__metadata__` carries the format "ampd/1", step,
+ * version, the scale record, an XXH3-128 of each tensor and one of the header. The file is a pure function of the
+ * state: equal states give equal bytes.
  *
  * A file appears whole or not at all: written beside under a name ending in ".tmp", fsynced, renamed,
  * directory fsynced. Reading trusts nothing: header, sizes, offsets and hashes are verified before the state

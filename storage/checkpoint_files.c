@@ -1,0 +1,164 @@
+#include "storage/checkpoint_files.h"
+
+#include "storage/datadir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define STEP_PREFIX "step-"
+#define FILE_PREFIX "shard-"
+#define FILE_SUFFIX ".safetensors"
+
+int checkpoint_system_error(struct amp_error *error, const char *what, const char *path)
+{
+    int cause = errno;
+    if (cause == ENOSPC || cause == EDQUOT)
+        return amp_error_set(error, AMP_EEXHAUSTED, "NO_SPACE", "%s %s: the disk is full", what, path);
+    return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s %s: %s", what, path, strerror(cause));
+}
+
+int checkpoint_path_make(const struct ampd_checkpoint_place *place, uint64_t step, char path[CHECKPOINT_PATH_MAX],
+                         char *file, size_t file_size, struct amp_error *error)
+{
+    if (!ampd_datadir_name_ok(place->model))
+        return amp_error_set(error, AMP_EINVAL, NULL,
+                             "model name \"%.100s\" cannot name a directory: use letters, digits, '.', '_' and '-'",
+                             place->model);
+    int used = snprintf(file, file_size,
+                        "models/%s/checkpoints/" STEP_PREFIX "%010" PRIu64 "/" FILE_PREFIX "%" PRIu32
+                        "-of-%" PRIu32 FILE_SUFFIX,
+                        place->model, step, place->shard, place->shards);
+    if (used < 0 || (size_t)used >= file_size)
+        return amp_error_set(error, AMP_EINVAL, NULL, "the name of a checkpoint file is too long");
+    used = snprintf(path, CHECKPOINT_PATH_MAX, "%s/%s", place->data_dir, file);
+    if (used < 0 || used >= CHECKPOINT_PATH_MAX)
+        return amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
+    return 0;
+}
+
+int checkpoint_directory_sync(const char *path, struct amp_error *error)
+{
+    char dir[CHECKPOINT_PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    (void)snprintf(dir, sizeof dir, "%.*s", slash != NULL ? (int)(slash - path) : 1, slash != NULL ? path : ".");
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return checkpoint_system_error(error, "cannot open", dir);
+    int rc = fsync(fd) == 0 ? 0 : checkpoint_system_error(error, "cannot fsync", dir);
+    (void)close(fd); /* a directory: nothing to lose */
+    return rc;
+}
+
+int checkpoint_directories_make(const char *data_dir, const char *file, struct amp_error *error)
+{
+    for (const char *slash = strchr(file, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        char path[CHECKPOINT_PATH_MAX];
+        (void)snprintf(path, sizeof path, "%s/%.*s", data_dir, (int)(slash - file), file);
+        if (mkdir(path, 0700) != 0 && errno != EEXIST)
+            return checkpoint_system_error(error, "cannot create", path);
+        /* Also if it was there: it may be from a run that ended before this fsync. */
+        int rc = checkpoint_directory_sync(path, error);
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
+}
+
+/* Removes the step directory that a file's path is in, if it is empty; the removal is made durable. */
+static int remove_step_directory(char *path, struct amp_error *error)
+{
+    char *slash = strrchr(path, '/');
+    *slash = 0;
+    if (rmdir(path) == 0)
+        return checkpoint_directory_sync(path, error);
+    if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOENT)
+        return 0;
+    return checkpoint_system_error(error, "cannot remove", path);
+}
+
+int ampd_checkpoint_remove(const char *data_dir, const char *file, struct amp_error *error)
+{
+    char path[CHECKPOINT_PATH_MAX];
+    int used = snprintf(path, sizeof path, "%s/%s", data_dir, file);
+    if (used < 0 || (size_t)used >= sizeof path)
+        return amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
+    if (unlink(path) != 0 && errno != ENOENT)
+        return checkpoint_system_error(error, "cannot remove", path);
+    return remove_step_directory(path, error);
+}
+
+static bool has_suffix(const char *name, const char *suffix)
+{
+    size_t size = strlen(name), suffix_size = strlen(suffix);
+    return size >= suffix_size && strcmp(name + size - suffix_size, suffix) == 0;
+}
+
+static bool is_kept(const char *file, const struct ampd_checkpoint_record *keep, uint32_t keep_count)
+{
+    for (uint32_t i = 0; i < keep_count; i++)
+        if (strcmp(keep[i].file, file) == 0)
+            return true;
+    return false;
+}
+
+/* Sweeps one step directory, given relative to the data directory. */
+static int sweep_step(const char *data_dir, const char *step, const struct ampd_checkpoint_record *keep,
+                      uint32_t keep_count, struct amp_error *error)
+{
+    char path[CHECKPOINT_PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/%s", data_dir, step);
+    DIR *dir = opendir(path);
+    if (dir == NULL)
+        return checkpoint_system_error(error, "cannot open", path);
+    int rc = 0;
+    for (struct dirent *entry = readdir(dir); rc == 0 && entry != NULL; entry = readdir(dir)) {
+        const char *name = entry->d_name;
+        bool ours = strncmp(name, FILE_PREFIX, strlen(FILE_PREFIX)) == 0 &&
+                    (has_suffix(name, FILE_SUFFIX) || has_suffix(name, FILE_SUFFIX CHECKPOINT_TEMPORARY));
+        char file[CHECKPOINT_PATH_MAX];
+        int used = snprintf(file, sizeof file, "%s/%s", step, name);
+        if (ours && used > 0 && (size_t)used < sizeof file && !is_kept(file, keep, keep_count))
+            rc = ampd_checkpoint_remove(data_dir, file, error);
+    }
+    (void)closedir(dir); /* only read */
+    if (rc != 0 || (rmdir(path) != 0 && errno != ENOTEMPTY && errno != EEXIST && errno != ENOENT))
+        return rc != 0 ? rc : checkpoint_system_error(error, "cannot remove", path);
+    return 0;
+}
+
+static bool is_step_name(const char *name)
+{
+    size_t prefix = strlen(STEP_PREFIX);
+    size_t digits = strncmp(name, STEP_PREFIX, prefix) == 0 ? strspn(name + prefix, "0123456789") : 0;
+    return digits >= 10 && name[prefix + digits] == 0;
+}
+
+int ampd_checkpoint_sweep(const struct ampd_checkpoint_place *place, const struct ampd_checkpoint_record *keep,
+                          uint32_t keep_count, struct amp_error *error)
+{
+    char path[CHECKPOINT_PATH_MAX];
+    if (!ampd_datadir_name_ok(place->model))
+        return amp_error_set(error, AMP_EINVAL, NULL, "model name \"%.100s\" cannot name a directory", place->model);
+    int used = snprintf(path, sizeof path, "%s/models/%s/checkpoints", place->data_dir, place->model);
+    if (used < 0 || (size_t)used >= sizeof path)
+        return amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
+    DIR *dir = opendir(path);
+    if (dir == NULL)
+        return errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot open", path);
+    int rc = 0;
+    for (struct dirent *entry = readdir(dir); rc == 0 && entry != NULL; entry = readdir(dir)) {
+        char step[512];
+        if (!is_step_name(entry->d_name))
+            continue;
+        (void)snprintf(step, sizeof step, "models/%s/checkpoints/%s", place->model, entry->d_name);
+        rc = sweep_step(place->data_dir, step, keep, keep_count, error);
+    }
+    (void)closedir(dir); /* only read */
+    return rc;
+}
