@@ -78,6 +78,7 @@ struct ampd_block_reader {
     bool header_seen;    /* the stream has had its header */
     bool trailer_seen;   /* the stream has had its trailer */
     uint32_t seen;       /* bit n: field n of this message has come */
+    bool kept;           /* data of this message is in the buffer */
     size_t message_left; /* bytes of this message still to come */
     uint32_t field;      /* number of the field under way */
     uint64_t varint;     /* the varint or fixed value under way */

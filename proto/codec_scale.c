@@ -1,0 +1,29 @@
+#include "proto/codec.h"
+
+#include "ampd/v1/scale_service.pb.h"
+
+_Static_assert(sizeof(((ampd_v1_GetScaleRequest *)0)->model) == 128, "scale_service.options was not read");
+
+AMPD_CODEC_LIST_DECLARE(ampd_v1_ScaleHistoryRow, ampd_msg_scale_history_row, AMPD_MSG_ROWS_MAX)
+AMPD_CODEC(ampd_v1_ScaleHistoryRow, ampd_msg_scale_history_row)
+AMPD_CODEC_LIST(ampd_v1_ScaleHistoryRow, ampd_msg_scale_history_row)
+AMPD_CODEC(ampd_v1_GetScaleRequest, ampd_msg_get_scale_request)
+AMPD_CODEC(ampd_v1_GetScaleResponse, ampd_msg_get_scale_response)
+AMPD_CODEC(ampd_v1_ListScaleHistoryRequest, ampd_msg_list_scale_history_request)
+AMPD_CODEC(ampd_v1_ListScaleHistoryResponse, ampd_msg_list_scale_history_response)
+AMPD_CODEC(ampd_v1_ListOverflowsRequest, ampd_msg_list_overflows_request)
+AMPD_CODEC(ampd_v1_ListOverflowsResponse, ampd_msg_list_overflows_response)
+AMPD_CODEC(ampd_v1_WatchStepsRequest, ampd_msg_watch_steps_request)
+AMPD_CODEC(ampd_v1_WatchStepsResponse, ampd_msg_watch_steps_response)
+
+AMPD_CODEC_PUBLIC(ampd_v1_GetScaleRequest, ampd_msg_get_scale_request)
+AMPD_CODEC_PUBLIC(ampd_v1_GetScaleResponse, ampd_msg_get_scale_response)
+AMPD_CODEC_PUBLIC(ampd_v1_ListScaleHistoryRequest, ampd_msg_list_scale_history_request)
+AMPD_CODEC_PUBLIC(ampd_v1_ListScaleHistoryResponse, ampd_msg_list_scale_history_response)
+AMPD_CODEC_PUBLIC_FREE(ampd_v1_ListScaleHistoryResponse, ampd_msg_list_scale_history_response)
+AMPD_CODEC_PUBLIC(ampd_v1_ListOverflowsRequest, ampd_msg_list_overflows_request)
+AMPD_CODEC_PUBLIC(ampd_v1_ListOverflowsResponse, ampd_msg_list_overflows_response)
+AMPD_CODEC_PUBLIC_FREE(ampd_v1_ListOverflowsResponse, ampd_msg_list_overflows_response)
+AMPD_CODEC_PUBLIC(ampd_v1_WatchStepsRequest, ampd_msg_watch_steps_request)
+AMPD_CODEC_PUBLIC(ampd_v1_WatchStepsResponse, ampd_msg_watch_steps_response)
+AMPD_CODEC_PUBLIC_FREE(ampd_v1_WatchStepsResponse, ampd_msg_watch_steps_response)

@@ -1,0 +1,30 @@
+#include "proto/codec.h"
+
+#include "ampd/v1/parameter_service.pb.h"
+
+AMPD_CODEC(ampd_v1_StepResult, ampd_msg_step_result)
+AMPD_CODEC(ampd_v1_LoadHeader, ampd_msg_load_header)
+AMPD_CODEC(ampd_v1_LoadResponse, ampd_msg_load_response)
+AMPD_CODEC(ampd_v1_HeldVersion, ampd_msg_held_version)
+AMPD_CODEC(ampd_v1_PullRequest, ampd_msg_pull_request)
+AMPD_CODEC(ampd_v1_PullHeader, ampd_msg_pull_header)
+AMPD_CODEC(ampd_v1_PushHeader, ampd_msg_push_header)
+AMPD_CODEC(ampd_v1_PushTrailer, ampd_msg_push_trailer)
+AMPD_CODEC(ampd_v1_PushResponse, ampd_msg_push_response)
+AMPD_CODEC(ampd_v1_GetPushStateRequest, ampd_msg_get_push_state_request)
+AMPD_CODEC(ampd_v1_GetPushStateResponse, ampd_msg_get_push_state_response)
+
+AMPD_CODEC_PUBLIC(ampd_v1_StepResult, ampd_msg_step_result)
+AMPD_CODEC_PUBLIC_FREE(ampd_v1_StepResult, ampd_msg_step_result)
+AMPD_CODEC_PUBLIC(ampd_v1_LoadHeader, ampd_msg_load_header)
+AMPD_CODEC_PUBLIC(ampd_v1_LoadResponse, ampd_msg_load_response)
+AMPD_CODEC_PUBLIC(ampd_v1_PullRequest, ampd_msg_pull_request)
+AMPD_CODEC_PUBLIC(ampd_v1_PullHeader, ampd_msg_pull_header)
+AMPD_CODEC_PUBLIC(ampd_v1_PushHeader, ampd_msg_push_header)
+AMPD_CODEC_PUBLIC_FREE(ampd_v1_PushHeader, ampd_msg_push_header)
+AMPD_CODEC_PUBLIC(ampd_v1_PushTrailer, ampd_msg_push_trailer)
+AMPD_CODEC_PUBLIC(ampd_v1_PushResponse, ampd_msg_push_response)
+AMPD_CODEC_PUBLIC_FREE(ampd_v1_PushResponse, ampd_msg_push_response)
+AMPD_CODEC_PUBLIC(ampd_v1_GetPushStateRequest, ampd_msg_get_push_state_request)
+AMPD_CODEC_PUBLIC(ampd_v1_GetPushStateResponse, ampd_msg_get_push_state_response)
+AMPD_CODEC_PUBLIC_FREE(ampd_v1_GetPushStateResponse, ampd_msg_get_push_state_response)

@@ -1,0 +1,35 @@
+#include "proto/codec_model.h"
+
+#include "ampd/v1/parameter_service.pb.h"
+
+_Static_assert(sizeof(((ampd_v1_PushTrailer *)0)->absent) == AMPD_MSG_PARAMETERS_MAX * sizeof(uint32_t),
+               "parameter_service.options was not read");
+
+AMPD_CODEC(ampd_v1_CreateModelRequest, ampd_msg_create_model_request)
+AMPD_CODEC(ampd_v1_CreateModelResponse, ampd_msg_create_model_response)
+AMPD_CODEC(ampd_v1_GetModelRequest, ampd_msg_get_model_request)
+AMPD_CODEC(ampd_v1_GetModelResponse, ampd_msg_get_model_response)
+AMPD_CODEC(ampd_v1_ListModelsRequest, ampd_msg_list_models_request)
+AMPD_CODEC(ampd_v1_ListModelsResponse, ampd_msg_list_models_response)
+AMPD_CODEC(ampd_v1_JoinRequest, ampd_msg_join_request)
+AMPD_CODEC(ampd_v1_JoinResponse, ampd_msg_join_response)
+AMPD_CODEC(ampd_v1_KeepAliveRequest, ampd_msg_keep_alive_request)
+AMPD_CODEC(ampd_v1_KeepAliveResponse, ampd_msg_keep_alive_response)
+AMPD_CODEC(ampd_v1_LeaveRequest, ampd_msg_leave_request)
+
+AMPD_CODEC_PUBLIC(ampd_v1_CreateModelRequest, ampd_msg_create_model_request)
+AMPD_CODEC_PUBLIC_FREE(ampd_v1_CreateModelRequest, ampd_msg_create_model_request)
+AMPD_CODEC_PUBLIC(ampd_v1_CreateModelResponse, ampd_msg_create_model_response)
+AMPD_CODEC_PUBLIC_FREE(ampd_v1_CreateModelResponse, ampd_msg_create_model_response)
+AMPD_CODEC_PUBLIC(ampd_v1_GetModelRequest, ampd_msg_get_model_request)
+AMPD_CODEC_PUBLIC(ampd_v1_GetModelResponse, ampd_msg_get_model_response)
+AMPD_CODEC_PUBLIC_FREE(ampd_v1_GetModelResponse, ampd_msg_get_model_response)
+AMPD_CODEC_PUBLIC(ampd_v1_ListModelsRequest, ampd_msg_list_models_request)
+AMPD_CODEC_PUBLIC(ampd_v1_ListModelsResponse, ampd_msg_list_models_response)
+AMPD_CODEC_PUBLIC_FREE(ampd_v1_ListModelsResponse, ampd_msg_list_models_response)
+AMPD_CODEC_PUBLIC(ampd_v1_JoinRequest, ampd_msg_join_request)
+AMPD_CODEC_PUBLIC(ampd_v1_JoinResponse, ampd_msg_join_response)
+AMPD_CODEC_PUBLIC_FREE(ampd_v1_JoinResponse, ampd_msg_join_response)
+AMPD_CODEC_PUBLIC(ampd_v1_KeepAliveRequest, ampd_msg_keep_alive_request)
+AMPD_CODEC_PUBLIC(ampd_v1_KeepAliveResponse, ampd_msg_keep_alive_response)
+AMPD_CODEC_PUBLIC(ampd_v1_LeaveRequest, ampd_msg_leave_request)
