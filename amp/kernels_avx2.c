@@ -1,0 +1,359 @@
+/*
+ * AVX2 kernels (with F16C, without FMA): eight elements at a time, the same operations in the same order as the
+ * reference, so the same bits. Faster because conversions, tests and square roots take one instruction for eight elements.
+ *
+ * - f16 goes through VCVTPH2PS and VCVTPS2PH, which keep denormals and round to nearest even; only NaN needs a second look.
+ * - bf16 is rounded by integers.
+ * - max(bits without sign) decides "all finite" in one comparison a tile; what is not finite is counted by the reference.
+ * - Tails of less than eight elements (sixteen where lanes or 16-bit packs ask for it) are the reference's.
+ */
+#include "amp/kernels.h"
+
+#include <immintrin.h>
+
+#define WIDTH 8
+
+/* Elements of one look of the finite test: few enough that a bad look is counted from cache. */
+#define LOOK 2048
+
+static __m256 canonical(__m256 x)
+{
+    __m256 nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+    return _mm256_blendv_ps(x, _mm256_castsi256_ps(_mm256_set1_epi32((int)AMP_F32_NAN)), nan);
+}
+
+static __m256i magnitude(__m256 x)
+{
+    return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
+}
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint32_t reduce_max(__m256i x)
+{
+    __m128i y = _mm_max_epu32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    y = _mm_max_epu32(y, _mm_shuffle_epi32(y, 0x4e));
+    y = _mm_max_epu32(y, _mm_shuffle_epi32(y, 0xb1));
+    return (uint32_t)_mm_cvtsi128_si32(y);
+}
+
+static __m256 widen_f32(const void *src)
+{
+    return _mm256_loadu_ps(src);
+}
+
+static __m256 widen_f16(const void *src)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128(src));
+}
+
+static __m256 widen_bf16(const void *src)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(src)), 16));
+}
+
+/* Eight 32-bit values below 2^16, packed to 16 bits in order. */
+static __m128i pack(__m256i x)
+{
+    return _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+}
+
+static __m128i narrow_f16(__m256 x)
+{
+    __m128i h = _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    return _mm_blendv_epi8(h, _mm_set1_epi16(AMP_F16_NAN), pack(_mm256_srli_epi32(nan, 16)));
+}
+
+static __m128i narrow_bf16(__m256 x)
+{
+    __m256i bits = _mm256_castps_si256(x);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    __m256i h = _mm256_srli_epi32(rounded, 16);
+    return pack(_mm256_blendv_epi8(h, _mm256_set1_epi32(AMP_BF16_NAN), nan));
+}
+
+/* The three conversions of a dtype differ by `widen` and the element type alone. */
+#define LOAD(NAME, TYPE, DTYPE)                                                                                        \
+    static void load_##NAME(float *dst, const void *src, size_t n)                                                     \
+    {                                                                                                                  \
+        const TYPE *s = src;                                                                                           \
+        size_t i = 0;                                                                                                  \
+        for (; i + WIDTH <= n; i += WIDTH)                                                                             \
+            _mm256_storeu_ps(dst + i, canonical(widen_##NAME(s + i)));                                                 \
+        amp_kernels_ref.load[DTYPE](dst + i, s + i, n - i);                                                            \
+    }
+
+#define SUM(NAME, TYPE, DTYPE)                                                                                         \
+    static void sum_set_##NAME(float *sum, const void *src, float weight, size_t n)                                    \
+    {                                                                                                                  \
+        const TYPE *s = src;                                                                                           \
+        __m256 w = _mm256_set1_ps(weight);                                                                             \
+        size_t i = 0;                                                                                                  \
+        for (; i + WIDTH <= n; i += WIDTH)                                                                             \
+            _mm256_storeu_ps(sum + i, _mm256_mul_ps(w, widen_##NAME(s + i)));                                          \
+        amp_kernels_ref.sum_set[DTYPE](sum + i, s + i, weight, n - i);                                                 \
+    }                                                                                                                  \
+    static void sum_add_##NAME(float *sum, const void *src, float weight, size_t n)                                    \
+    {                                                                                                                  \
+        const TYPE *s = src;                                                                                           \
+        __m256 w = _mm256_set1_ps(weight);                                                                             \
+        size_t i = 0;                                                                                                  \
+        for (; i + WIDTH <= n; i += WIDTH) {                                                                           \
+            __m256 product = _mm256_mul_ps(w, widen_##NAME(s + i));                                                    \
+            _mm256_storeu_ps(sum + i, _mm256_add_ps(_mm256_loadu_ps(sum + i), product));                               \
+        }                                                                                                              \
+        amp_kernels_ref.sum_add[DTYPE](sum + i, s + i, weight, n - i);                                                 \
+    }
+
+LOAD(f32, float, AMP_F32)
+LOAD(f16, uint16_t, AMP_F16)
+LOAD(bf16, uint16_t, AMP_BF16)
+SUM(f32, float, AMP_F32)
+SUM(f16, uint16_t, AMP_F16)
+SUM(bf16, uint16_t, AMP_BF16)
+
+static uint32_t store_f32(void *dst, const float *src, size_t n)
+{
+    float *d = dst;
+    __m256i most = _mm256_setzero_si256();
+    size_t i = 0;
+    for (; i + WIDTH <= n; i += WIDTH) {
+        __m256 x = _mm256_loadu_ps(src + i);
+        most = _mm256_max_epu32(most, magnitude(x));
+        _mm256_storeu_ps(d + i, canonical(x));
+    }
+    uint32_t tail = amp_kernels_ref.store[AMP_F32](d + i, src + i, n - i);
+    return larger(reduce_max(most), tail);
+}
+
+#define STORE16(NAME, DTYPE)                                                                                           \
+    static uint32_t store_##NAME(void *dst, const float *src, size_t n)                                                \
+    {                                                                                                                  \
+        uint16_t *d = dst;                                                                                             \
+        __m256i most = _mm256_setzero_si256();                                                                         \
+        size_t i = 0;                                                                                                  \
+        for (; i + WIDTH <= n; i += WIDTH) {                                                                           \
+            __m256 x = _mm256_loadu_ps(src + i);                                                                       \
+            most = _mm256_max_epu32(most, magnitude(x));                                                               \
+            _mm_storeu_si128((__m128i *)(void *)(d + i), narrow_##NAME(x));                                            \
+        }                                                                                                              \
+        uint32_t tail = amp_kernels_ref.store[DTYPE](d + i, src + i, n - i);                                           \
+        return larger(reduce_max(most), tail);                                                                         \
+    }
+
+STORE16(f16, AMP_F16)
+STORE16(bf16, AMP_BF16)
+
+/* Largest magnitude, in the dtype's own bits, of a multiple of 8 (f32) or 16 (16 bits) elements. */
+static uint32_t most_f32(const float *s, size_t n)
+{
+    __m256i most = _mm256_setzero_si256();
+    for (size_t i = 0; i < n; i += WIDTH)
+        most = _mm256_max_epu32(most, magnitude(_mm256_loadu_ps(s + i)));
+    return reduce_max(most);
+}
+
+static uint32_t most_16(const uint16_t *s, size_t n)
+{
+    __m256i sign = _mm256_set1_epi16(0x7fff);
+    __m256i most = _mm256_setzero_si256();
+    for (size_t i = 0; i < n; i += 16) {
+        __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(s + i));
+        most = _mm256_max_epu16(most, _mm256_and_si256(x, sign));
+    }
+    __m256i low = _mm256_and_si256(most, _mm256_set1_epi32(0xffff));
+    return reduce_max(_mm256_max_epu32(low, _mm256_srli_epi32(most, 16)));
+}
+
+/* Look by look: where all is finite only the largest counts, and the reference judges that one element. */
+#define CHECK(NAME, TYPE, DTYPE, MOST, STEP, INFINITE)                                                                 \
+    static void check_##NAME(const void *src, size_t n, uint64_t base, struct amp_check *check)                        \
+    {                                                                                                                  \
+        const TYPE *s = src;                                                                                           \
+        while (n > 0) {                                                                                                \
+            size_t look = n < LOOK ? n : LOOK;                                                                         \
+            size_t whole = look - look % (STEP);                                                                       \
+            uint32_t most = MOST(s, whole);                                                                            \
+            if (most < (INFINITE)) {                                                                                   \
+                uint32_t bits = most;                                                                                  \
+                amp_kernels_ref.check[DTYPE](&bits, whole > 0, base, check);                                           \
+                amp_kernels_ref.check[DTYPE](s + whole, look - whole, base + whole, check);                            \
+            } else {                                                                                                   \
+                amp_kernels_ref.check[DTYPE](s, look, base, check);                                                    \
+            }                                                                                                          \
+            s += look;                                                                                                 \
+            base += look;                                                                                              \
+            n -= look;                                                                                                 \
+        }                                                                                                              \
+    }
+
+CHECK(f32, float, AMP_F32, most_f32, 8, AMP_F32_INF)
+CHECK(f16, uint16_t, AMP_F16, most_16, 16, 0x7c00u)
+CHECK(bf16, uint16_t, AMP_BF16, most_16, 16, 0x7f80u)
+
+static uint32_t scale(float *dst, const float *src, float factor, size_t n)
+{
+    __m256 f = _mm256_set1_ps(factor);
+    __m256i most = _mm256_setzero_si256();
+    size_t i = 0;
+    for (; i + WIDTH <= n; i += WIDTH) {
+        __m256 x = canonical(_mm256_mul_ps(_mm256_loadu_ps(src + i), f));
+        most = _mm256_max_epu32(most, magnitude(x));
+        _mm256_storeu_ps(dst + i, x);
+    }
+    uint32_t tail = amp_kernels_ref.scale(dst + i, src + i, factor, n - i);
+    return larger(reduce_max(most), tail);
+}
+
+static void clip_value(float *g, float limit, size_t n)
+{
+    __m256 high = _mm256_set1_ps(limit);
+    __m256 low = _mm256_set1_ps(-limit);
+    size_t i = 0;
+    for (; i + WIDTH <= n; i += WIDTH) {
+        /* min(a, b) is a < b ? a : b, so that NaN and the sign of zero come from g. */
+        __m256 x = _mm256_min_ps(high, _mm256_loadu_ps(g + i));
+        _mm256_storeu_ps(g + i, canonical(_mm256_max_ps(low, x)));
+    }
+    amp_kernels_ref.clip_value(g + i, limit, n - i);
+}
+
+static __m256d low_half(__m256 x)
+{
+    return _mm256_cvtps_pd(_mm256_castps256_ps128(x));
+}
+
+static __m256d high_half(__m256 x)
+{
+    return _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
+}
+
+static __m256 join_halves(__m256d low, __m256d high)
+{
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm256_cvtpd_ps(low)), _mm256_cvtpd_ps(high), 1);
+}
+
+static void squares(const float *g, size_t n, double lanes[AMP_SQUARE_LANES])
+{
+    __m256d sum[4];
+    for (unsigned j = 0; j < 4; j++)
+        sum[j] = _mm256_loadu_pd(lanes + 4 * j);
+    size_t i = 0;
+    for (; i + AMP_SQUARE_LANES <= n; i += AMP_SQUARE_LANES)
+        for (unsigned j = 0; j < 4; j++) {
+            __m256d x = _mm256_cvtps_pd(_mm_loadu_ps(g + i + 4 * j));
+            sum[j] = _mm256_add_pd(sum[j], _mm256_mul_pd(x, x));
+        }
+    for (unsigned j = 0; j < 4; j++)
+        _mm256_storeu_pd(lanes + 4 * j, sum[j]);
+    amp_kernels_ref.squares(g + i, n - i, lanes);
+}
+
+/* Four elements of SGD; *buffer is the old momentum buffer and becomes the new one, unrounded, where has_m. */
+static __m256d sgd_4(const struct amp_apply_scalars *k, bool has_m, __m256d g, __m256d p, __m256d *buffer)
+{
+    __m256d d = _mm256_add_pd(g, _mm256_mul_pd(_mm256_set1_pd(k->weight_decay), p));
+    if (has_m) {
+        __m256d momentum = _mm256_set1_pd(k->momentum);
+        __m256d next = d;
+        if (!k->first_step)
+            next = _mm256_add_pd(_mm256_mul_pd(momentum, *buffer), _mm256_mul_pd(_mm256_set1_pd(k->keep), d));
+        *buffer = next;
+        d = k->nesterov ? _mm256_add_pd(d, _mm256_mul_pd(momentum, next)) : next;
+    }
+    return _mm256_sub_pd(p, _mm256_mul_pd(_mm256_set1_pd(k->lr), d));
+}
+
+static void apply_sgd(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+{
+    __m256 clip = _mm256_set1_ps(k->clip);
+    bool has_m = m != NULL;
+    size_t i = 0;
+    for (; i + WIDTH <= n; i += WIDTH) {
+        __m256 x = _mm256_mul_ps(_mm256_loadu_ps(g + i), clip);
+        __m256 master = _mm256_loadu_ps(p + i);
+        __m256 old = has_m ? _mm256_loadu_ps(m + i) : x;
+        __m256d low = low_half(old);
+        __m256d high = high_half(old);
+        __m256d p_low = sgd_4(k, has_m, low_half(x), low_half(master), &low);
+        __m256d p_high = sgd_4(k, has_m, high_half(x), high_half(master), &high);
+        if (has_m)
+            _mm256_storeu_ps(m + i, canonical(join_halves(low, high)));
+        _mm256_storeu_ps(p + i, canonical(join_halves(p_low, p_high)));
+    }
+    amp_kernels_ref.apply[AMP_OPT_SGD](k, n - i, g + i, p + i, has_m ? m + i : NULL, v);
+}
+
+static __m256d adamw_in_double_4(const struct amp_apply_scalars *k, __m256d g, __m256d p, __m256d m, __m256d v)
+{
+    __m256d m1 = _mm256_add_pd(_mm256_mul_pd(_mm256_set1_pd(k->beta1), m), _mm256_mul_pd(_mm256_set1_pd(k->rest1), g));
+    __m256d v1 = _mm256_add_pd(_mm256_mul_pd(_mm256_set1_pd(k->beta2), v),
+                               _mm256_mul_pd(_mm256_set1_pd(k->rest2), _mm256_mul_pd(g, g)));
+    __m256d divisor = _mm256_add_pd(_mm256_sqrt_pd(v1), _mm256_set1_pd(k->eps));
+    __m256d quotient = _mm256_div_pd(_mm256_mul_pd(_mm256_set1_pd(k->rate), m1), divisor);
+    __m256d update = _mm256_add_pd(quotient, _mm256_mul_pd(_mm256_set1_pd(k->decay), p));
+    return _mm256_sub_pd(p, update);
+}
+
+/* All eight in double; the caller keeps those that need it. */
+static __m256 adamw_in_double(const struct amp_apply_scalars *k, __m256 g, __m256 p, __m256 m, __m256 v)
+{
+    return join_halves(adamw_in_double_4(k, low_half(g), low_half(p), low_half(m), low_half(v)),
+                       adamw_in_double_4(k, high_half(g), high_half(p), high_half(m), high_half(v)));
+}
+
+static __m256 absolute(__m256 x)
+{
+    return _mm256_castsi256_ps(magnitude(x));
+}
+
+static void apply_adamw(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+{
+    __m256 clip = _mm256_set1_ps(k->clip);
+    __m256 beta1 = _mm256_set1_ps(k->beta1_f), rest1 = _mm256_set1_ps(k->rest1_f);
+    __m256 beta2 = _mm256_set1_ps(k->beta2_f), rest2 = _mm256_set1_ps(k->rest2_f);
+    __m256 eps = _mm256_set1_ps(k->eps_f), rate = _mm256_set1_ps(k->rate_f), decay = _mm256_set1_ps(k->decay_f);
+    __m256 guard_rate = _mm256_set1_ps(k->guard_rate), guard_keep = _mm256_set1_ps(k->guard_keep);
+    __m256 guard_min = _mm256_set1_ps(AMP_ADAMW_GUARD_MIN);
+    size_t i = 0;
+    for (; i + WIDTH <= n; i += WIDTH) {
+        __m256 x = _mm256_mul_ps(_mm256_loadu_ps(g + i), clip);
+        __m256 p0 = _mm256_loadu_ps(p + i), m0 = _mm256_loadu_ps(m + i), v0 = _mm256_loadu_ps(v + i);
+        __m256 old_m = _mm256_mul_ps(beta1, m0);
+        __m256 new_m = _mm256_mul_ps(rest1, x);
+        __m256 m1 = _mm256_add_ps(old_m, new_m);
+        __m256 v1 = _mm256_add_ps(_mm256_mul_ps(beta2, v0), _mm256_mul_ps(rest2, _mm256_mul_ps(x, x)));
+        __m256 divisor = _mm256_add_ps(_mm256_sqrt_ps(v1), eps);
+        __m256 bound =
+            _mm256_add_ps(_mm256_mul_ps(guard_rate, _mm256_add_ps(absolute(old_m), absolute(new_m))), guard_min);
+        __m256 guard = _mm256_mul_ps(_mm256_mul_ps(absolute(p0), divisor), guard_keep);
+        __m256 quotient = _mm256_div_ps(_mm256_mul_ps(rate, m1), divisor);
+        __m256 p1 = _mm256_sub_ps(p0, _mm256_add_ps(quotient, _mm256_mul_ps(decay, p0)));
+        __m256 single = _mm256_cmp_ps(guard, bound, _CMP_GE_OQ);
+        if (_mm256_movemask_ps(single) != 0xff)
+            p1 = _mm256_blendv_ps(adamw_in_double(k, x, p0, m0, v0), p1, single);
+        _mm256_storeu_ps(m + i, canonical(m1));
+        _mm256_storeu_ps(v + i, canonical(v1));
+        _mm256_storeu_ps(p + i, canonical(p1));
+    }
+    amp_kernels_ref.apply[AMP_OPT_ADAMW](k, n - i, g + i, p + i, m + i, v + i);
+}
+
+const struct amp_kernels amp_kernels_avx2 = {
+    .isa = "avx2",
+    .load = {[AMP_F32] = load_f32, [AMP_F16] = load_f16, [AMP_BF16] = load_bf16},
+    .store = {[AMP_F32] = store_f32, [AMP_F16] = store_f16, [AMP_BF16] = store_bf16},
+    .check = {[AMP_F32] = check_f32, [AMP_F16] = check_f16, [AMP_BF16] = check_bf16},
+    .sum_set = {[AMP_F32] = sum_set_f32, [AMP_F16] = sum_set_f16, [AMP_BF16] = sum_set_bf16},
+    .sum_add = {[AMP_F32] = sum_add_f32, [AMP_F16] = sum_add_f16, [AMP_BF16] = sum_add_bf16},
+    .scale = scale,
+    .clip_value = clip_value,
+    .squares = squares,
+    .apply = {[AMP_OPT_SGD] = apply_sgd, [AMP_OPT_ADAMW] = apply_adamw},
+};

@@ -1,0 +1,345 @@
+/*
+ * AVX-512 kernels (F, BW, DQ, VL): sixteen elements at a time, the same operations in the same order as the reference,
+ * so the same bits. Faster because conversions, tests and square roots take one instruction for sixteen elements.
+ *
+ * - f16 goes through VCVTPH2PS and VCVTPS2PH, which keep denormals and round to nearest even; only NaN needs a second look.
+ * - bf16 is rounded by integers: VCVTNEPS2BF16 would flush denormals.
+ * - max(bits without sign) decides "all finite" in one comparison a tile; what is not finite is counted by the reference.
+ * - No fused multiply-add, no reciprocal or root approximation.
+ * - Tails of less than sixteen elements are the reference's.
+ */
+#include "amp/kernels.h"
+
+#include <immintrin.h>
+
+#define WIDTH 16
+
+/* Elements of one look of the finite test: few enough that a bad look is counted from cache. */
+#define LOOK 2048
+
+static __m512 canonical(__m512 x)
+{
+    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    return _mm512_mask_blend_ps(nan, x, _mm512_castsi512_ps(_mm512_set1_epi32((int)AMP_F32_NAN)));
+}
+
+static __m512i magnitude(__m512 x)
+{
+    return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
+}
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+static __m512 widen_f32(const void *src)
+{
+    return _mm512_loadu_ps(src);
+}
+
+static __m512 widen_f16(const void *src)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256(src));
+}
+
+static __m512 widen_bf16(const void *src)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(src)), 16));
+}
+
+static __m256i narrow_f16(__m512 x)
+{
+    __m256i h = _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    return _mm256_mask_blend_epi16(nan, h, _mm256_set1_epi16(AMP_F16_NAN));
+}
+
+static __m256i narrow_bf16(__m512 x)
+{
+    __m512i bits = _mm512_castps_si512(x);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    __m256i h = _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    return _mm256_mask_blend_epi16(nan, h, _mm256_set1_epi16(AMP_BF16_NAN));
+}
+
+/* The three conversions of a dtype differ by `widen` and the element type alone. */
+#define LOAD(NAME, TYPE, DTYPE)                                                                                        \
+    static void load_##NAME(float *dst, const void *src, size_t n)                                                     \
+    {                                                                                                                  \
+        const TYPE *s = src;                                                                                           \
+        size_t i = 0;                                                                                                  \
+        for (; i + WIDTH <= n; i += WIDTH)                                                                             \
+            _mm512_storeu_ps(dst + i, canonical(widen_##NAME(s + i)));                                                 \
+        amp_kernels_ref.load[DTYPE](dst + i, s + i, n - i);                                                            \
+    }
+
+#define SUM(NAME, TYPE, DTYPE)                                                                                         \
+    static void sum_set_##NAME(float *sum, const void *src, float weight, size_t n)                                    \
+    {                                                                                                                  \
+        const TYPE *s = src;                                                                                           \
+        __m512 w = _mm512_set1_ps(weight);                                                                             \
+        size_t i = 0;                                                                                                  \
+        for (; i + WIDTH <= n; i += WIDTH)                                                                             \
+            _mm512_storeu_ps(sum + i, _mm512_mul_ps(w, widen_##NAME(s + i)));                                          \
+        amp_kernels_ref.sum_set[DTYPE](sum + i, s + i, weight, n - i);                                                 \
+    }                                                                                                                  \
+    static void sum_add_##NAME(float *sum, const void *src, float weight, size_t n)                                    \
+    {                                                                                                                  \
+        const TYPE *s = src;                                                                                           \
+        __m512 w = _mm512_set1_ps(weight);                                                                             \
+        size_t i = 0;                                                                                                  \
+        for (; i + WIDTH <= n; i += WIDTH) {                                                                           \
+            __m512 product = _mm512_mul_ps(w, widen_##NAME(s + i));                                                    \
+            _mm512_storeu_ps(sum + i, _mm512_add_ps(_mm512_loadu_ps(sum + i), product));                               \
+        }                                                                                                              \
+        amp_kernels_ref.sum_add[DTYPE](sum + i, s + i, weight, n - i);                                                 \
+    }
+
+LOAD(f32, float, AMP_F32)
+LOAD(f16, uint16_t, AMP_F16)
+LOAD(bf16, uint16_t, AMP_BF16)
+SUM(f32, float, AMP_F32)
+SUM(f16, uint16_t, AMP_F16)
+SUM(bf16, uint16_t, AMP_BF16)
+
+static uint32_t store_f32(void *dst, const float *src, size_t n)
+{
+    float *d = dst;
+    __m512i most = _mm512_setzero_si512();
+    size_t i = 0;
+    for (; i + WIDTH <= n; i += WIDTH) {
+        __m512 x = _mm512_loadu_ps(src + i);
+        most = _mm512_max_epu32(most, magnitude(x));
+        _mm512_storeu_ps(d + i, canonical(x));
+    }
+    uint32_t tail = amp_kernels_ref.store[AMP_F32](d + i, src + i, n - i);
+    return larger(_mm512_reduce_max_epu32(most), tail);
+}
+
+#define STORE16(NAME, DTYPE)                                                                                           \
+    static uint32_t store_##NAME(void *dst, const float *src, size_t n)                                                \
+    {                                                                                                                  \
+        uint16_t *d = dst;                                                                                             \
+        __m512i most = _mm512_setzero_si512();                                                                         \
+        size_t i = 0;                                                                                                  \
+        for (; i + WIDTH <= n; i += WIDTH) {                                                                           \
+            __m512 x = _mm512_loadu_ps(src + i);                                                                       \
+            most = _mm512_max_epu32(most, magnitude(x));                                                               \
+            _mm256_storeu_si256((__m256i *)(void *)(d + i), narrow_##NAME(x));                                         \
+        }                                                                                                              \
+        uint32_t tail = amp_kernels_ref.store[DTYPE](d + i, src + i, n - i);                                           \
+        return larger(_mm512_reduce_max_epu32(most), tail);                                                            \
+    }
+
+STORE16(f16, AMP_F16)
+STORE16(bf16, AMP_BF16)
+
+/* Largest magnitude, in the dtype's own bits, of a multiple of 16 (f32) or 32 (16 bits) elements. */
+static uint32_t most_f32(const float *s, size_t n)
+{
+    __m512i most = _mm512_setzero_si512();
+    for (size_t i = 0; i < n; i += WIDTH)
+        most = _mm512_max_epu32(most, magnitude(_mm512_loadu_ps(s + i)));
+    return _mm512_reduce_max_epu32(most);
+}
+
+static uint32_t most_16(const uint16_t *s, size_t n)
+{
+    __m512i sign = _mm512_set1_epi16(0x7fff);
+    __m512i most = _mm512_setzero_si512();
+    for (size_t i = 0; i < n; i += 32)
+        most = _mm512_max_epu16(most, _mm512_and_si512(_mm512_loadu_si512(s + i), sign));
+    __m512i low = _mm512_and_si512(most, _mm512_set1_epi32(0xffff));
+    return _mm512_reduce_max_epu32(_mm512_max_epu32(low, _mm512_srli_epi32(most, 16)));
+}
+
+/* Look by look: where all is finite only the largest counts, and the reference judges that one element. */
+#define CHECK(NAME, TYPE, DTYPE, MOST, STEP, INFINITE)                                                                 \
+    static void check_##NAME(const void *src, size_t n, uint64_t base, struct amp_check *check)                        \
+    {                                                                                                                  \
+        const TYPE *s = src;                                                                                           \
+        while (n > 0) {                                                                                                \
+            size_t look = n < LOOK ? n : LOOK;                                                                         \
+            size_t whole = look - look % (STEP);                                                                       \
+            uint32_t most = MOST(s, whole);                                                                            \
+            if (most < (INFINITE)) {                                                                                   \
+                uint32_t bits = most;                                                                                  \
+                amp_kernels_ref.check[DTYPE](&bits, whole > 0, base, check);                                           \
+                amp_kernels_ref.check[DTYPE](s + whole, look - whole, base + whole, check);                            \
+            } else {                                                                                                   \
+                amp_kernels_ref.check[DTYPE](s, look, base, check);                                                    \
+            }                                                                                                          \
+            s += look;                                                                                                 \
+            base += look;                                                                                              \
+            n -= look;                                                                                                 \
+        }                                                                                                              \
+    }
+
+CHECK(f32, float, AMP_F32, most_f32, 16, AMP_F32_INF)
+CHECK(f16, uint16_t, AMP_F16, most_16, 32, 0x7c00u)
+CHECK(bf16, uint16_t, AMP_BF16, most_16, 32, 0x7f80u)
+
+static uint32_t scale(float *dst, const float *src, float factor, size_t n)
+{
+    __m512 f = _mm512_set1_ps(factor);
+    __m512i most = _mm512_setzero_si512();
+    size_t i = 0;
+    for (; i + WIDTH <= n; i += WIDTH) {
+        __m512 x = canonical(_mm512_mul_ps(_mm512_loadu_ps(src + i), f));
+        most = _mm512_max_epu32(most, magnitude(x));
+        _mm512_storeu_ps(dst + i, x);
+    }
+    uint32_t tail = amp_kernels_ref.scale(dst + i, src + i, factor, n - i);
+    return larger(_mm512_reduce_max_epu32(most), tail);
+}
+
+static void clip_value(float *g, float limit, size_t n)
+{
+    __m512 high = _mm512_set1_ps(limit);
+    __m512 low = _mm512_set1_ps(-limit);
+    size_t i = 0;
+    for (; i + WIDTH <= n; i += WIDTH) {
+        /* min(a, b) is a < b ? a : b, so that NaN and the sign of zero come from g. */
+        __m512 x = _mm512_min_ps(high, _mm512_loadu_ps(g + i));
+        _mm512_storeu_ps(g + i, canonical(_mm512_max_ps(low, x)));
+    }
+    amp_kernels_ref.clip_value(g + i, limit, n - i);
+}
+
+static __m512d low_half(__m512 x)
+{
+    return _mm512_cvtps_pd(_mm512_castps512_ps256(x));
+}
+
+static __m512d high_half(__m512 x)
+{
+    return _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
+}
+
+static __m512 join_halves(__m512d low, __m512d high)
+{
+    return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(low)), _mm512_cvtpd_ps(high), 1);
+}
+
+static void squares(const float *g, size_t n, double lanes[AMP_SQUARE_LANES])
+{
+    __m512d low = _mm512_loadu_pd(lanes);
+    __m512d high = _mm512_loadu_pd(lanes + 8);
+    size_t i = 0;
+    for (; i + WIDTH <= n; i += WIDTH) {
+        __m512 x = _mm512_loadu_ps(g + i);
+        __m512d a = low_half(x);
+        __m512d b = high_half(x);
+        low = _mm512_add_pd(low, _mm512_mul_pd(a, a));
+        high = _mm512_add_pd(high, _mm512_mul_pd(b, b));
+    }
+    _mm512_storeu_pd(lanes, low);
+    _mm512_storeu_pd(lanes + 8, high);
+    amp_kernels_ref.squares(g + i, n - i, lanes);
+}
+
+/* Eight elements of SGD; *buffer is the old momentum buffer and becomes the new one, unrounded, where has_m. */
+static __m512d sgd_8(const struct amp_apply_scalars *k, bool has_m, __m512d g, __m512d p, __m512d *buffer)
+{
+    __m512d d = _mm512_add_pd(g, _mm512_mul_pd(_mm512_set1_pd(k->weight_decay), p));
+    if (has_m) {
+        __m512d momentum = _mm512_set1_pd(k->momentum);
+        __m512d next = d;
+        if (!k->first_step)
+            next = _mm512_add_pd(_mm512_mul_pd(momentum, *buffer), _mm512_mul_pd(_mm512_set1_pd(k->keep), d));
+        *buffer = next;
+        d = k->nesterov ? _mm512_add_pd(d, _mm512_mul_pd(momentum, next)) : next;
+    }
+    return _mm512_sub_pd(p, _mm512_mul_pd(_mm512_set1_pd(k->lr), d));
+}
+
+static void apply_sgd(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+{
+    __m512 clip = _mm512_set1_ps(k->clip);
+    bool has_m = m != NULL;
+    size_t i = 0;
+    for (; i + WIDTH <= n; i += WIDTH) {
+        __m512 x = _mm512_mul_ps(_mm512_loadu_ps(g + i), clip);
+        __m512 master = _mm512_loadu_ps(p + i);
+        __m512 old = has_m ? _mm512_loadu_ps(m + i) : x;
+        __m512d low = low_half(old);
+        __m512d high = high_half(old);
+        __m512d p_low = sgd_8(k, has_m, low_half(x), low_half(master), &low);
+        __m512d p_high = sgd_8(k, has_m, high_half(x), high_half(master), &high);
+        if (has_m)
+            _mm512_storeu_ps(m + i, canonical(join_halves(low, high)));
+        _mm512_storeu_ps(p + i, canonical(join_halves(p_low, p_high)));
+    }
+    amp_kernels_ref.apply[AMP_OPT_SGD](k, n - i, g + i, p + i, has_m ? m + i : NULL, v);
+}
+
+static __m512d adamw_in_double_8(const struct amp_apply_scalars *k, __m512d g, __m512d p, __m512d m, __m512d v)
+{
+    __m512d m1 = _mm512_add_pd(_mm512_mul_pd(_mm512_set1_pd(k->beta1), m), _mm512_mul_pd(_mm512_set1_pd(k->rest1), g));
+    __m512d v1 = _mm512_add_pd(_mm512_mul_pd(_mm512_set1_pd(k->beta2), v),
+                               _mm512_mul_pd(_mm512_set1_pd(k->rest2), _mm512_mul_pd(g, g)));
+    __m512d divisor = _mm512_add_pd(_mm512_sqrt_pd(v1), _mm512_set1_pd(k->eps));
+    __m512d quotient = _mm512_div_pd(_mm512_mul_pd(_mm512_set1_pd(k->rate), m1), divisor);
+    __m512d update = _mm512_add_pd(quotient, _mm512_mul_pd(_mm512_set1_pd(k->decay), p));
+    return _mm512_sub_pd(p, update);
+}
+
+/* All sixteen in double; the caller keeps those that need it. */
+static __m512 adamw_in_double(const struct amp_apply_scalars *k, __m512 g, __m512 p, __m512 m, __m512 v)
+{
+    return join_halves(adamw_in_double_8(k, low_half(g), low_half(p), low_half(m), low_half(v)),
+                       adamw_in_double_8(k, high_half(g), high_half(p), high_half(m), high_half(v)));
+}
+
+static __m512 absolute(__m512 x)
+{
+    return _mm512_castsi512_ps(magnitude(x));
+}
+
+static void apply_adamw(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+{
+    __m512 clip = _mm512_set1_ps(k->clip);
+    __m512 beta1 = _mm512_set1_ps(k->beta1_f), rest1 = _mm512_set1_ps(k->rest1_f);
+    __m512 beta2 = _mm512_set1_ps(k->beta2_f), rest2 = _mm512_set1_ps(k->rest2_f);
+    __m512 eps = _mm512_set1_ps(k->eps_f), rate = _mm512_set1_ps(k->rate_f), decay = _mm512_set1_ps(k->decay_f);
+    __m512 guard_rate = _mm512_set1_ps(k->guard_rate), guard_keep = _mm512_set1_ps(k->guard_keep);
+    __m512 guard_min = _mm512_set1_ps(AMP_ADAMW_GUARD_MIN);
+    size_t i = 0;
+    for (; i + WIDTH <= n; i += WIDTH) {
+        __m512 x = _mm512_mul_ps(_mm512_loadu_ps(g + i), clip);
+        __m512 p0 = _mm512_loadu_ps(p + i), m0 = _mm512_loadu_ps(m + i), v0 = _mm512_loadu_ps(v + i);
+        __m512 old_m = _mm512_mul_ps(beta1, m0);
+        __m512 new_m = _mm512_mul_ps(rest1, x);
+        __m512 m1 = _mm512_add_ps(old_m, new_m);
+        __m512 v1 = _mm512_add_ps(_mm512_mul_ps(beta2, v0), _mm512_mul_ps(rest2, _mm512_mul_ps(x, x)));
+        __m512 divisor = _mm512_add_ps(_mm512_sqrt_ps(v1), eps);
+        __m512 bound =
+            _mm512_add_ps(_mm512_mul_ps(guard_rate, _mm512_add_ps(absolute(old_m), absolute(new_m))), guard_min);
+        __m512 guard = _mm512_mul_ps(_mm512_mul_ps(absolute(p0), divisor), guard_keep);
+        __m512 quotient = _mm512_div_ps(_mm512_mul_ps(rate, m1), divisor);
+        __m512 p1 = _mm512_sub_ps(p0, _mm512_add_ps(quotient, _mm512_mul_ps(decay, p0)));
+        __mmask16 single = _mm512_cmp_ps_mask(guard, bound, _CMP_GE_OQ);
+        if (single != 0xffff)
+            p1 = _mm512_mask_blend_ps(single, adamw_in_double(k, x, p0, m0, v0), p1);
+        _mm512_storeu_ps(m + i, canonical(m1));
+        _mm512_storeu_ps(v + i, canonical(v1));
+        _mm512_storeu_ps(p + i, canonical(p1));
+    }
+    amp_kernels_ref.apply[AMP_OPT_ADAMW](k, n - i, g + i, p + i, m + i, v + i);
+}
+
+const struct amp_kernels amp_kernels_avx512 = {
+    .isa = "avx512",
+    .load = {[AMP_F32] = load_f32, [AMP_F16] = load_f16, [AMP_BF16] = load_bf16},
+    .store = {[AMP_F32] = store_f32, [AMP_F16] = store_f16, [AMP_BF16] = store_bf16},
+    .check = {[AMP_F32] = check_f32, [AMP_F16] = check_f16, [AMP_BF16] = check_bf16},
+    .sum_set = {[AMP_F32] = sum_set_f32, [AMP_F16] = sum_set_f16, [AMP_BF16] = sum_set_bf16},
+    .sum_add = {[AMP_F32] = sum_add_f32, [AMP_F16] = sum_add_f16, [AMP_BF16] = sum_add_bf16},
+    .scale = scale,
+    .clip_value = clip_value,
+    .squares = squares,
+    .apply = {[AMP_OPT_SGD] = apply_sgd, [AMP_OPT_ADAMW] = apply_adamw},
+};
