@@ -1,0 +1,549 @@
+/*
+ * The link: nghttp2's callbacks, flow control, deadlines.
+ *
+ * nghttp2 is entered from four places only: arpc_link_receive (mem_recv), arpc_link_produce (mem_send), the submit
+ * functions in flush, tick and drain, and, inside its receive callbacks, the functions that only queue (consume,
+ * rst_stream). User callbacks run inside mem_recv (messages) and from flush (everything else), and can only mark
+ * calls. So nothing re-enters it.
+ *
+ * Flow control is manual. The stream's window is reopened as the user takes bytes; the connection's at once, so that a
+ * paused call does not stop the others, until paused calls hold HELD_CREDIT_MAX: from then on only as bytes are taken.
+ * Streams begin with a small window, which grows when a call shows that it moves bulk data: a held push costs 256 KiB,
+ * a running one is not slowed down.
+ */
+#include "rpc/h2/call.h"
+
+#include "base/assert.h"
+#include "rpc/h2/body.h"
+
+#include <nghttp2/nghttp2.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Window of a new stream: one Push header and some blocks. */
+#define INITIAL_WINDOW (256 << 10)
+/* A call that took this much moves bulk data. */
+#define GROW_AFTER ((size_t)64 << 10)
+/* Bytes that paused calls of one connection may hold before the connection is slowed down too. */
+#define HELD_CREDIT_MAX ((size_t)4 << 20)
+/* Largest frame that is accepted, and that is sent (nghttp2 keeps a buffer of that size even for NO_COPY). */
+#define MAX_FRAME_IN  (1 << 20)
+#define MAX_FRAME_OUT ((size_t)256 << 10)
+/* Frames that wait to be sent because the peer provokes them and does not read (attack: outbound queue growth). */
+#define MAX_OUTBOUND_FRAMES 1000
+/* Unanswered PINGs and SETTINGS of the peer (attack: PING flood). */
+#define MAX_OUTBOUND_ACKS 100
+/* Resets by the peer: a burst, and per second (attack: rapid reset). */
+#define RESET_BURST 1000
+#define RESET_RATE  33
+/* A header block over this many times the limit ends its stream without an answer. */
+#define HEADER_HARD_FACTOR 2
+
+static const uint8_t ping_drain[8] = {'d', 'r', 'a', 'i', 'n', 'i', 'n', 'g'};
+
+static void ignore_closed(struct arpc_call *call, const struct arpc_result *result)
+{
+    (void)call;
+    (void)result;
+}
+
+/* Of a request whose row is not known yet, or that is refused. */
+static const struct arpc_handler no_handler = {.closed = ignore_closed};
+
+struct nghttp2_session *arpc_call_session(const struct arpc_call *call)
+{
+    return call->link->session;
+}
+
+void arpc_link_due(struct arpc_link *link, int64_t when_ms)
+{
+    if (when_ms >= link->next_due_ms)
+        return;
+    link->next_due_ms = when_ms;
+    link->wake_cb(link);
+}
+
+int arpc_head_keep(struct arpc_call *call, const uint8_t *name, size_t name_size, const uint8_t *value,
+                   size_t value_size)
+{
+    const char *const *keep = call->link->config->keep_metadata;
+    for (; keep != NULL && *keep != NULL; keep++) {
+        if (strlen(*keep) != name_size || memcmp(*keep, name, name_size) != 0)
+            continue;
+        int rc = arpc_fields_keep(&call->kept, *keep, value, value_size);
+        call->head.bad_metadata = call->head.bad_metadata || rc == AMP_EINVAL;
+        call->head.too_large = call->head.too_large || rc == AMP_EEXHAUSTED;
+        return rc == AMP_ENOMEM ? rc : 0;
+    }
+    return 0;
+}
+
+static struct arpc_call *call_of(nghttp2_session *session, int32_t stream_id)
+{
+    return nghttp2_session_get_stream_user_data(session, stream_id);
+}
+
+static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
+{
+    struct arpc_link *link = arg;
+    link->header_since_ms = link->now_ms;
+    arpc_link_due(link, link->now_ms + ARPC_HANDSHAKE_MS);
+    if (!link->config->server || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
+        return 0;
+    /* nghttp2 counts open streams; calls whose end is still to be told are bounded here. */
+    if (link->call_count >= 2 * link->config->max_streams)
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    struct arpc_call *call = arpc_call_create(link, &no_handler);
+    if (call == NULL)
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    call->quiet = true;
+    call->stream_id = frame->hd.stream_id;
+    (void)nghttp2_session_set_stream_user_data(session, call->stream_id, call); /* the stream is there */
+    return 0;
+}
+
+/* Counts a field; false if the block is over a limit and its fields are of no interest any more. */
+static bool count_field(struct arpc_call *call, size_t name_size, size_t value_size)
+{
+    struct arpc_head *head = &call->head;
+    const struct arpc_link_config *config = call->link->config;
+    head->count++;
+    head->bytes += name_size + value_size + 32;
+    if (head->bytes > config->max_metadata_bytes || head->count > config->max_metadata_count)
+        head->too_large = true;
+    return !head->too_large;
+}
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t name_size,
+                     const uint8_t *value, size_t value_size, uint8_t flags, void *arg)
+{
+    (void)flags;
+    struct arpc_link *link = arg;
+    struct arpc_call *call = call_of(session, frame->hd.stream_id);
+    if (call == NULL || arpc_call_is_over(call))
+        return 0;
+    if (!count_field(call, name_size, value_size)) {
+        bool hopeless = call->head.bytes > HEADER_HARD_FACTOR * link->config->max_metadata_bytes ||
+                        call->head.count > HEADER_HARD_FACTOR * link->config->max_metadata_count;
+        return hopeless ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : 0;
+    }
+    int rc = 0;
+    if (!link->config->server)
+        rc = arpc_request_field(call, name, name_size, value, value_size);
+    else if (frame->headers.cat == NGHTTP2_HCAT_REQUEST)
+        rc = arpc_serve_field(call, name, name_size, value, value_size);
+    return rc == 0 ? 0 : NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+}
+
+static void headers_complete(struct arpc_link *link, struct arpc_call *call, const nghttp2_frame *frame)
+{
+    bool end = (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
+    if (link->config->server) {
+        if (frame->headers.cat == NGHTTP2_HCAT_REQUEST)
+            arpc_serve_begin(call);
+    } else if (!end && call->head.http_status >= 200) {
+        arpc_request_head(call);
+    }
+}
+
+static void ping_answered(struct arpc_link *link, const uint8_t *opaque)
+{
+    link->ping_ms = INT64_MAX;
+    if (memcmp(opaque, ping_drain, sizeof ping_drain) != 0 || link->drain != ARPC_DRAIN_NOTICE)
+        return;
+    link->drain = ARPC_DRAIN_FINAL;
+    (void)nghttp2_submit_goaway(link->session, NGHTTP2_FLAG_NONE,
+                                nghttp2_session_get_last_proc_stream_id(link->session), NGHTTP2_NO_ERROR, NULL, 0);
+}
+
+static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
+{
+    struct arpc_link *link = arg;
+    if (frame->hd.type == NGHTTP2_SETTINGS && (frame->hd.flags & NGHTTP2_FLAG_ACK) == 0)
+        link->peer_settings = true;
+    if (frame->hd.type == NGHTTP2_GOAWAY)
+        link->peer_goaway = true;
+    if (frame->hd.type == NGHTTP2_PING && (frame->hd.flags & NGHTTP2_FLAG_ACK) != 0)
+        ping_answered(link, frame->ping.opaque_data);
+    if (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA)
+        return 0;
+    struct arpc_call *call = call_of(session, frame->hd.stream_id);
+    if (frame->hd.type == NGHTTP2_HEADERS) {
+        link->header_since_ms = INT64_MAX;
+        if (call != NULL && !arpc_call_is_over(call))
+            headers_complete(link, call, frame);
+    }
+    if (call != NULL && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0) {
+        call->end_seen = true;
+        arpc_call_receive_end(call);
+    }
+    return 0;
+}
+
+/* Bytes that are done with: reopens the stream's window, and grows it once for a call that moves bulk data. */
+static void consume_stream(struct arpc_call *call, size_t size)
+{
+    struct arpc_link *link = call->link;
+    if (size == 0 || link == NULL || link->session == NULL || call->stream_over)
+        return;
+    /* Failures: no memory (the window stays shut, the deadline ends the call) or a stream that is gone. */
+    (void)nghttp2_session_consume_stream(link->session, call->stream_id, size);
+    call->taken += size;
+    if (call->window_grown || call->taken < GROW_AFTER)
+        return;
+    call->window_grown = true;
+    (void)nghttp2_session_set_local_window_size(link->session, NGHTTP2_FLAG_NONE, call->stream_id,
+                                                (int32_t)link->config->stream_window);
+}
+
+static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream_id, const uint8_t *data, size_t size,
+                   void *arg)
+{
+    (void)flags;
+    struct arpc_link *link = arg;
+    struct arpc_call *call = call_of(session, stream_id);
+    size_t done = size;
+    if (call != NULL) {
+        done = arpc_call_receive(call, data, size);
+        consume_stream(call, done);
+    }
+    size_t credit = link->held <= HELD_CREDIT_MAX ? size : done;
+    link->uncredited += size - credit;
+    (void)nghttp2_session_consume_connection(session, credit);
+    return 0;
+}
+
+static int on_stream_close(nghttp2_session *session, int32_t stream_id, uint32_t error_code, void *arg)
+{
+    (void)arg;
+    struct arpc_call *call = call_of(session, stream_id);
+    if (call == NULL)
+        return 0;
+    arpc_call_stream_closed(call, error_code);
+    (void)nghttp2_session_set_stream_user_data(session, stream_id, NULL);
+    return 0;
+}
+
+static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
+{
+    struct arpc_link *link = arg;
+    bool last = frame->hd.type == NGHTTP2_HEADERS && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
+    struct arpc_call *call = last && link->config->server ? call_of(session, frame->hd.stream_id) : NULL;
+    if (call == NULL)
+        return 0;
+    call->trailers_sent = true;
+    /* The client need not send the rest (RFC 9113 8.1). */
+    if (!call->end_seen)
+        (void)nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id, NGHTTP2_NO_ERROR);
+    return 0;
+}
+
+ssize_t arpc_link_read_body(nghttp2_session *session, int32_t stream_id, uint8_t *buf, size_t length, uint32_t *flags,
+                            nghttp2_data_source *source, void *arg)
+{
+    (void)session;
+    (void)stream_id;
+    (void)buf;
+    (void)arg;
+    struct arpc_call *call = source->ptr;
+    if (call->unsent == 0 && !call->ended) {
+        call->deferred = true;
+        return NGHTTP2_ERR_DEFERRED;
+    }
+    size_t slots;
+    size_t size = arpc_out_slots(call, length, &slots);
+    if (size > 0)
+        *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
+    if (size < call->unsent || !call->ended)
+        return (ssize_t)size;
+    *flags |= NGHTTP2_DATA_FLAG_EOF;
+    if (call->server) {
+        *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
+        if (arpc_serve_trailers(call) != 0)
+            return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    }
+    return (ssize_t)size;
+}
+
+static bool batch_has_room(const struct arpc_batch *batch, size_t slots)
+{
+    return batch->bytes < ARPC_BATCH_BYTES && batch->count + slots + 1 <= ARPC_BATCH_SLOTS &&
+           batch->pin_count + slots <= ARPC_BATCH_SLOTS &&
+           batch->scratch_used + ARPC_FRAME_SCRATCH <= ARPC_BATCH_SCRATCH;
+}
+
+static int on_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *framehd, size_t length,
+                        nghttp2_data_source *source, void *arg)
+{
+    (void)session;
+    (void)frame;
+    struct arpc_link *link = arg;
+    struct arpc_call *call = source->ptr;
+    size_t slots;
+    (void)arpc_out_slots(call, length, &slots);
+    if (!batch_has_room(link->batch, slots))
+        return NGHTTP2_ERR_WOULDBLOCK;
+    (void)arpc_batch_scratch(link->batch, framehd, 9);
+    arpc_out_give(call, link->batch, length);
+    return 0;
+}
+
+static ssize_t on_read_length(nghttp2_session *session, uint8_t type, int32_t stream_id, int32_t session_window,
+                              int32_t stream_window, uint32_t remote_max_frame_size, void *arg)
+{
+    (void)session;
+    (void)type;
+    (void)stream_id;
+    (void)arg;
+    size_t size = MAX_FRAME_OUT;
+    if ((size_t)session_window < size)
+        size = (size_t)session_window;
+    if ((size_t)stream_window < size)
+        size = (size_t)stream_window;
+    return (ssize_t)(remote_max_frame_size < size ? remote_max_frame_size : size);
+}
+
+static int make_callbacks(nghttp2_session_callbacks **out)
+{
+    nghttp2_session_callbacks *callbacks;
+    if (nghttp2_session_callbacks_new(&callbacks) != 0)
+        return AMP_ENOMEM;
+    nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
+    nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
+    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame_recv);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
+    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);
+    nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, on_frame_send);
+    nghttp2_session_callbacks_set_send_data_callback(callbacks, on_send_data);
+    nghttp2_session_callbacks_set_data_source_read_length_callback(callbacks, on_read_length);
+    *out = callbacks;
+    return 0;
+}
+
+static int make_session(struct arpc_link *link)
+{
+    nghttp2_session_callbacks *callbacks = NULL;
+    nghttp2_option *option = NULL;
+    int rc = AMP_ENOMEM;
+    if (make_callbacks(&callbacks) != 0)
+        return AMP_ENOMEM;
+    if (nghttp2_option_new(&option) != 0)
+        goto free_callbacks;
+    nghttp2_option_set_no_auto_window_update(option, 1);
+    nghttp2_option_set_no_closed_streams(option, 1);
+    nghttp2_option_set_max_outbound_ack(option, MAX_OUTBOUND_ACKS);
+    nghttp2_option_set_stream_reset_rate_limit(option, RESET_BURST, RESET_RATE);
+    if (link->config->server)
+        rc = nghttp2_session_server_new2(&link->session, callbacks, link, option);
+    else
+        rc = nghttp2_session_client_new2(&link->session, callbacks, link, option);
+    rc = rc == 0 ? 0 : AMP_ENOMEM;
+    nghttp2_option_del(option);
+free_callbacks:
+    nghttp2_session_callbacks_del(callbacks);
+    return rc;
+}
+
+static int submit_settings(struct arpc_link *link)
+{
+    const struct arpc_link_config *config = link->config;
+    nghttp2_settings_entry entries[6] = {
+        {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, INITIAL_WINDOW},
+        {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, MAX_FRAME_IN},
+        {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, (uint32_t)config->max_metadata_bytes},
+    };
+    size_t count = 3;
+    if (config->server) {
+        entries[count++] =
+            (nghttp2_settings_entry){NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, (uint32_t)config->max_streams};
+        /* All streams then have equal turns (each is made incremental), and priority trees cost nothing. */
+        entries[count++] = (nghttp2_settings_entry){NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES, 1};
+    } else {
+        entries[count++] = (nghttp2_settings_entry){NGHTTP2_SETTINGS_ENABLE_PUSH, 0};
+    }
+    if (nghttp2_submit_settings(link->session, NGHTTP2_FLAG_NONE, entries, count) != 0)
+        return AMP_ENOMEM;
+    if (nghttp2_session_set_local_window_size(link->session, NGHTTP2_FLAG_NONE, 0, (int32_t)config->stream_window) != 0)
+        return AMP_ENOMEM;
+    return 0;
+}
+
+int arpc_link_init(struct arpc_link *link, struct arpc_link_config *config, void (*wake_cb)(struct arpc_link *),
+                   bool session, int64_t now_ms)
+{
+    *link = (struct arpc_link){.config = config, .wake_cb = wake_cb, .now_ms = now_ms};
+    amp_list_init(&link->calls);
+    amp_list_init(&link->dirty);
+    amp_list_init(&link->events);
+    link->opened_ms = now_ms;
+    link->received_ms = now_ms;
+    link->idle_since_ms = now_ms;
+    link->ping_ms = INT64_MAX;
+    link->header_since_ms = INT64_MAX;
+    link->next_due_ms = INT64_MAX;
+    if (!session)
+        return 0;
+    link->next_due_ms = now_ms + ARPC_HANDSHAKE_MS;
+    int rc = make_session(link);
+    if (rc == 0)
+        rc = submit_settings(link);
+    if (rc != 0)
+        nghttp2_session_del(link->session);
+    return rc;
+}
+
+void arpc_link_close(struct arpc_link *link)
+{
+    AMP_ASSERT(amp_list_empty(&link->calls) && link->queued == 0);
+    nghttp2_session_del(link->session);
+    link->session = NULL;
+}
+
+int arpc_link_receive(struct arpc_link *link, const uint8_t *data, size_t size)
+{
+    if (link->error != 0)
+        return link->error;
+    link->received_ms = link->now_ms;
+    ssize_t rc = nghttp2_session_mem_recv(link->session, data, size);
+    if (rc < 0)
+        link->error = rc == NGHTTP2_ERR_NOMEM ? AMP_ENOMEM : AMP_EINVAL;
+    else if (nghttp2_session_get_outbound_queue_size(link->session) > MAX_OUTBOUND_FRAMES + link->call_count)
+        link->error = AMP_EEXHAUSTED;
+    link->wake_cb(link); /* acknowledgements and window updates may be due */
+    return link->error;
+}
+
+int arpc_link_produce(struct arpc_link *link, struct arpc_batch *batch)
+{
+    link->batch = batch;
+    while (link->error == 0 && batch_has_room(batch, 1)) {
+        const uint8_t *data;
+        ssize_t size = nghttp2_session_mem_send(link->session, &data);
+        if (size < 0)
+            link->error = size == NGHTTP2_ERR_NOMEM ? AMP_ENOMEM : AMP_EINTERNAL;
+        if (size <= 0)
+            break;
+        AMP_ASSERT((size_t)size <= ARPC_FRAME_SCRATCH);
+        (void)arpc_batch_scratch(batch, data, (size_t)size);
+    }
+    link->batch = NULL;
+    return link->error;
+}
+
+static void flush_held(struct arpc_call *call)
+{
+    struct arpc_link *link = call->link;
+    bool wanted = !arpc_call_is_over(call) && !(call->server && call->ended);
+    if (wanted && (!call->resumed || call->paused))
+        return;
+    call->resumed = false;
+    size_t done = arpc_call_receive_held(call);
+    consume_stream(call, done);
+    size_t credit = done < link->uncredited ? done : link->uncredited;
+    link->uncredited -= credit;
+    if (credit > 0)
+        (void)nghttp2_session_consume_connection(link->session, credit);
+}
+
+static void flush_call(struct arpc_call *call)
+{
+    struct arpc_link *link = call->link;
+    if (link->session == NULL || link->error != 0) {
+        if (arpc_call_is_over(call) && link->session == NULL)
+            arpc_call_stream_over(call);
+        return;
+    }
+    flush_held(call);
+    arpc_call_receive_end(call);
+    if (call->server)
+        arpc_serve_flush(call);
+    else
+        arpc_request_flush(call);
+    if (!call->reset || call->reset_done || call->stream_over)
+        return;
+    call->reset_done = true;
+    if (call->stream_id == 0)
+        arpc_call_stream_over(call);
+    else
+        (void)nghttp2_submit_rst_stream(link->session, NGHTTP2_FLAG_NONE, call->stream_id, call->reset_code);
+}
+
+bool arpc_link_flush(struct arpc_link *link)
+{
+    /* What is added meanwhile is for the next round, so that a round is finite. */
+    struct amp_list work;
+    amp_list_init(&work);
+    for (struct amp_list *it = amp_list_shift(&link->dirty); it != NULL; it = amp_list_shift(&link->dirty))
+        amp_list_push(&work, it);
+    for (struct amp_list *it = amp_list_shift(&work); it != NULL; it = amp_list_shift(&work))
+        flush_call(AMP_CONTAINER(it, struct arpc_call, in_dirty));
+    for (struct amp_list *it = amp_list_shift(&link->events); it != NULL; it = amp_list_shift(&link->events))
+        amp_list_push(&work, it);
+    for (struct amp_list *it = amp_list_shift(&work); it != NULL; it = amp_list_shift(&work))
+        arpc_call_tell(AMP_CONTAINER(it, struct arpc_call, in_events));
+    return !amp_list_empty(&link->dirty) || !amp_list_empty(&link->events);
+}
+
+void arpc_link_abort(struct arpc_link *link, int status, const char *message)
+{
+    AMP_LIST_EACH(it, safe, &link->calls)
+    {
+        struct arpc_call *call = AMP_CONTAINER(it, struct arpc_call, in_link);
+        arpc_call_close(call, status, message);
+        arpc_call_stream_over(call);
+    }
+}
+
+void arpc_link_fail_parked(struct arpc_link *link, const char *message)
+{
+    AMP_ASSERT(link->session == NULL);
+    AMP_LIST_EACH(it, safe, &link->calls)
+    {
+        struct arpc_call *call = AMP_CONTAINER(it, struct arpc_call, in_link);
+        if (!call->wait_for_ready)
+            arpc_call_close(call, ARPC_STATUS_UNAVAILABLE, message);
+    }
+}
+
+void arpc_link_move(struct arpc_link *from, struct arpc_link *to)
+{
+    AMP_LIST_EACH(it, safe, &from->calls)
+    {
+        struct arpc_call *call = AMP_CONTAINER(it, struct arpc_call, in_link);
+        if (arpc_call_is_over(call))
+            continue;
+        amp_list_remove(&call->in_link);
+        amp_list_remove(&call->in_dirty);
+        amp_list_remove(&call->in_events);
+        from->call_count--;
+        from->queued -= call->queued;
+        to->call_count++;
+        to->queued += call->queued;
+        to->idle_since_ms = INT64_MAX;
+        call->link = to;
+        amp_list_push(&to->calls, &call->in_link);
+        arpc_call_mark_dirty(call);
+        arpc_link_due(to, call->deadline_ms);
+    }
+}
+
+void arpc_link_drain(struct arpc_link *link)
+{
+    if (link->session == NULL || link->drain != ARPC_DRAIN_NO)
+        return;
+    link->drain = ARPC_DRAIN_NOTICE;
+    (void)nghttp2_submit_shutdown_notice(link->session); /* without memory the grace timer ends the connection */
+    (void)nghttp2_submit_ping(link->session, NGHTTP2_FLAG_NONE, ping_drain);
+    link->wake_cb(link);
+}
+
+bool arpc_link_is_over(const struct arpc_link *link)
+{
+    if (link->error != 0)
+        return true;
+    if (nghttp2_session_want_write(link->session))
+        return false;
+    bool drained = link->drain == ARPC_DRAIN_FINAL && link->call_count == 0;
+    return drained || !nghttp2_session_want_read(link->session);
+}

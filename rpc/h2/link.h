@@ -1,0 +1,159 @@
+/*
+ * One HTTP/2 connection without I/O, and the calls on it. Internal to rpc/.
+ *
+ * A link takes received bytes, gives bytes to send, and is told the time; who owns it (io/conn.c, or a test that joins
+ * two links in memory) moves the bytes. It never acts by itself: what a call asks for is noted, the owner is woken, and
+ * arpc_link_flush does it. So nghttp2 is never re-entered from its own callbacks, and no callback of a user
+ * runs inside arpc_call_*.
+ *
+ * Order of use, as often as needed: arpc_link_receive, arpc_link_tick; then arpc_link_flush until it says that nothing is
+ * left; then arpc_link_produce and, when those bytes have gone, arpc_batch_done.
+ */
+#ifndef ARPC_H2_LINK_H
+#define ARPC_H2_LINK_H
+
+#include "base/err.h"
+#include "base/list.h"
+#include "rpc/arpc_call.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+struct nghttp2_session;
+struct arpc_out;
+
+/* The rows of a server, sorted by name. */
+struct arpc_method_table {
+    const struct arpc_method **rows;
+    size_t count;
+};
+
+/* Adds rows. 0, AMP_ENOMEM, AMP_EINVAL (a name twice, a handler without `closed`): the table is as before. */
+int arpc_method_table_add(struct arpc_method_table *table, const struct arpc_method *methods, size_t count,
+                          struct amp_error *error);
+void arpc_method_table_close(struct arpc_method_table *table);
+/* The row of "/service/name", or NULL. The match is exact. */
+const struct arpc_method *arpc_method_table_find(const struct arpc_method_table *table, const uint8_t *path,
+                                                 size_t size);
+
+/* What all links of one server or channel share. */
+struct arpc_link_config {
+    bool server;
+    void *arg; /* arpc_call_server_arg */
+    struct arpc_method_table methods;
+    int (*admit_cb)(struct arpc_call *call, void *arg, struct amp_error *error);
+    const char *const *keep_metadata;
+    size_t max_streams;
+    size_t max_metadata_bytes;
+    size_t max_metadata_count;
+    size_t max_queued;
+    size_t stream_window;
+    int64_t idle_ms; /* 0: none */
+    int64_t keepalive_ms;
+    int64_t write_stall_ms;
+    uint64_t calls_total;
+    size_t calls;
+};
+
+struct arpc_link {
+    struct arpc_link_config *config;
+    struct nghttp2_session *session;         /* NULL: a parking link, whose calls wait for a connection */
+    void (*wake_cb)(struct arpc_link *link); /* please flush soon */
+    int64_t now_ms;                          /* set by the owner before each use */
+    char peer[64];
+
+    struct amp_list calls;  /* all that are not gone */
+    struct amp_list dirty;  /* those that asked for something */
+    struct amp_list events; /* those that have something to tell their user */
+    size_t call_count;
+    size_t queued;     /* unsent bytes of all calls */
+    size_t held;       /* received bytes that paused calls keep */
+    size_t uncredited; /* of held, what the connection's window was not reopened for */
+
+    struct arpc_batch *batch; /* being filled */
+    int error;                /* AMP_E: the connection is beyond use */
+    bool peer_settings;       /* the peer's first SETTINGS are here */
+    bool peer_goaway;
+    enum { ARPC_DRAIN_NO, ARPC_DRAIN_NOTICE, ARPC_DRAIN_FINAL } drain;
+    int64_t next_due_ms;
+    int64_t opened_ms;
+    int64_t received_ms;     /* when a byte was last received */
+    int64_t ping_ms;         /* when the unanswered PING was sent, or INT64_MAX */
+    int64_t idle_since_ms;   /* INT64_MAX while there are calls */
+    int64_t header_since_ms; /* when the header block under way began, or INT64_MAX */
+};
+
+/* 10 s for the preface and the first SETTINGS, and for each header block: a peer that is slower is not a gRPC peer. */
+#define ARPC_HANDSHAKE_MS 10000
+/* gRFC A8: time for the answer to a keepalive PING. */
+#define ARPC_PING_TIMEOUT_MS 20000
+
+/*
+ * An empty link; with `session` false a parking link. 0 or AMP_ENOMEM (nothing to close then). The owner sets now_ms
+ * before.
+ */
+int arpc_link_init(struct arpc_link *link, struct arpc_link_config *config, void (*wake_cb)(struct arpc_link *),
+                   bool session, int64_t now_ms);
+
+/* Frees it. All its calls have been ended (arpc_link_abort, arpc_link_flush) and all batches are done. */
+void arpc_link_close(struct arpc_link *link);
+
+/* Takes received bytes; calls message callbacks. 0, or the link's error: nothing more may be received. */
+int arpc_link_receive(struct arpc_link *link, const uint8_t *data, size_t size);
+
+/* Does what calls asked for and tells users what happened. True if it has to be called again. */
+bool arpc_link_flush(struct arpc_link *link);
+
+/* Deadlines of calls and of the link. To be called when next_due_ms has come. */
+void arpc_link_tick(struct arpc_link *link);
+
+/* Ends every call with this status. The stream of each goes with the link. */
+void arpc_link_abort(struct arpc_link *link, int status, const char *message);
+
+/* Ends all calls of a parking link that do not wait for ready. */
+void arpc_link_fail_parked(struct arpc_link *link, const char *message);
+
+/* Moves the calls of a parking link to one with a session. */
+void arpc_link_move(struct arpc_link *from, struct arpc_link *to);
+
+/* Begins to refuse new streams: GOAWAY, PING, and the final GOAWAY after its answer. */
+void arpc_link_drain(struct arpc_link *link);
+
+/* Whether nothing is left to do and the connection can be closed. */
+bool arpc_link_is_over(const struct arpc_link *link);
+
+/* ---- bytes to send ---- */
+
+/* Slots of one writev, and what control frames and frame headers of one batch may take. */
+#define ARPC_BATCH_SLOTS   512
+#define ARPC_BATCH_SCRATCH ((size_t)64 << 10)
+/* Scratch that the next frame may need: a whole header frame of 16 KiB, or the small pieces of a DATA frame. */
+#define ARPC_FRAME_SCRATCH ((size_t)20 << 10)
+/* A batch ends when it has this much: what is queued behind it in the socket delays every other stream. */
+#define ARPC_BATCH_BYTES ((size_t)1 << 20)
+
+struct arpc_batch_pin {
+    struct arpc_out *out;
+    size_t bytes;
+};
+
+/* Bytes to send, in order. The memory they lie in stays valid until arpc_batch_done. */
+struct arpc_batch {
+    size_t count;
+    size_t bytes;
+    size_t pin_count;
+    size_t scratch_used;
+    struct iovec slots[ARPC_BATCH_SLOTS];
+    struct arpc_batch_pin pins[ARPC_BATCH_SLOTS];
+    uint8_t scratch[ARPC_BATCH_SCRATCH];
+};
+
+/* Fills an empty batch; it is empty afterwards if there is nothing to send. 0 or the link's error. */
+int arpc_link_produce(struct arpc_link *link, struct arpc_batch *batch);
+
+/* The batch has left, or never will; calls release callbacks. It is empty then. */
+void arpc_batch_done(struct arpc_link *link, struct arpc_batch *batch);
+
+#endif

@@ -1,0 +1,170 @@
+/*
+ * The receiving half of a call: DATA bytes into messages.
+ *
+ * Bytes are delivered as they come, with pointers into the receive buffer. While the user has paused the call they are
+ * held; the stream's window is then not reopened, so that at most a window of them can come.
+ */
+#include "rpc/h2/call.h"
+
+#include "base/assert.h"
+
+#include <stdio.h>
+
+static bool is_reading(const struct arpc_call *call)
+{
+    return !arpc_call_is_over(call) && !(call->server && call->ended);
+}
+
+static void message_begins(struct arpc_call *call, const struct arpc_piece *piece)
+{
+    if (piece->compressed) {
+        arpc_call_fault(call, ARPC_STATUS_INTERNAL, "compressed message, but no grpc-encoding was agreed");
+        return;
+    }
+    if (call->single_inbound && call->messages > 0) {
+        arpc_call_fault(call, call->server ? ARPC_STATUS_UNIMPLEMENTED : ARPC_STATUS_INTERNAL,
+                        "more than one message where exactly one is expected");
+        return;
+    }
+    if (piece->size > call->max_message) {
+        char text[128];
+        (void)snprintf(text, sizeof text, "message of %zu bytes is over the limit of %zu", piece->size,
+                       call->max_message);
+        arpc_call_fault(call, ARPC_STATUS_RESOURCE_EXHAUSTED, text);
+        return;
+    }
+    call->messages++;
+    call->message_size = piece->size;
+    call->whole = NULL;
+    if (call->handler->message != NULL)
+        amp_buf_init(&call->message, piece->size);
+    else if (call->handler->message_begin != NULL)
+        call->handler->message_begin(call, piece->size);
+}
+
+static void message_continues(struct arpc_call *call, const struct arpc_piece *piece)
+{
+    if (call->handler->message == NULL) {
+        if (call->handler->message_bytes != NULL)
+            call->handler->message_bytes(call, piece->data, piece->size);
+        return;
+    }
+    /* Whole in the receive buffer, and delivered at once: no need to collect it. */
+    if (piece->size == call->message_size && !call->single_inbound) {
+        call->whole = piece->data;
+        return;
+    }
+    if (amp_buf_append(&call->message, piece->data, piece->size) != 0)
+        arpc_call_fault(call, ARPC_STATUS_RESOURCE_EXHAUSTED, "no memory for the message");
+}
+
+void arpc_call_deliver(struct arpc_call *call)
+{
+    static const uint8_t nothing[1];
+    const uint8_t *data = call->whole != NULL ? call->whole : call->message.data != NULL ? call->message.data : nothing;
+    call->handler->message(call, data, call->message_size);
+    amp_buf_close(&call->message);
+}
+
+static void message_ends(struct arpc_call *call)
+{
+    if (call->handler->message == NULL) {
+        if (call->handler->message_end != NULL)
+            call->handler->message_end(call);
+    } else if (!call->single_inbound) {
+        arpc_call_deliver(call);
+    }
+}
+
+/* Delivers until the user pauses or ends the call; returns how many bytes were used up. */
+static size_t deliver(struct arpc_call *call, const uint8_t *data, size_t size)
+{
+    size_t done = 0;
+    while (is_reading(call) && !call->paused) {
+        struct arpc_piece piece;
+        done += arpc_deframe(&call->deframer, data + done, size - done, &piece);
+        switch (piece.kind) {
+        case ARPC_PIECE_NONE:
+            return done;
+        case ARPC_PIECE_BEGIN:
+            message_begins(call, &piece);
+            break;
+        case ARPC_PIECE_BYTES:
+            message_continues(call, &piece);
+            break;
+        case ARPC_PIECE_END:
+            message_ends(call);
+            break;
+        }
+    }
+    return is_reading(call) ? done : size;
+}
+
+size_t arpc_call_receive(struct arpc_call *call, const uint8_t *data, size_t size)
+{
+    if (!is_reading(call))
+        return size;
+    size_t done = call->held.size > 0 ? 0 : deliver(call, data, size);
+    if (done == size)
+        return done;
+    if (amp_buf_append(&call->held, data + done, size - done) != 0) {
+        arpc_call_fault(call, ARPC_STATUS_RESOURCE_EXHAUSTED, "no memory for the bytes of a paused call");
+        return size;
+    }
+    call->link->held += size - done;
+    return done;
+}
+
+size_t arpc_call_receive_held(struct arpc_call *call)
+{
+    size_t size = call->held.size;
+    size_t done = deliver(call, call->held.data, size);
+    amp_buf_consume(&call->held, done);
+    if (call->held.size == 0)
+        amp_buf_close(&call->held);
+    AMP_ASSERT(call->link->held >= done);
+    call->link->held -= done;
+    return done;
+}
+
+static void server_end(struct arpc_call *call)
+{
+    if (call->single_inbound && call->messages == 0) {
+        arpc_call_fault(call, ARPC_STATUS_UNIMPLEMENTED, "no message where exactly one is expected");
+        return;
+    }
+    if (call->single_inbound && call->handler->message != NULL)
+        arpc_call_deliver(call);
+    if (is_reading(call) && call->handler->half_close != NULL)
+        call->handler->half_close(call);
+}
+
+void arpc_call_receive_end(struct arpc_call *call)
+{
+    bool ended_before = call->state == ARPC_CALL_REMOTE_ENDED || call->state == ARPC_CALL_BOTH_ENDED;
+    if (!call->end_seen || call->paused || call->held.size > 0 || ended_before || !is_reading(call))
+        return;
+    if (!arpc_deframer_is_clean(&call->deframer) && (call->server || call->head.grpc_status == ARPC_STATUS_OK)) {
+        arpc_call_fault(call, ARPC_STATUS_INTERNAL, "the stream ended inside a message");
+        return;
+    }
+    arpc_call_set_state(call, call->state == ARPC_CALL_OPEN ? ARPC_CALL_REMOTE_ENDED : ARPC_CALL_BOTH_ENDED);
+    if (call->server)
+        server_end(call);
+    else
+        arpc_request_end(call);
+}
+
+void arpc_call_pause(struct arpc_call *call)
+{
+    call->paused = true;
+}
+
+void arpc_call_resume(struct arpc_call *call)
+{
+    if (!call->paused)
+        return;
+    call->paused = false;
+    call->resumed = true;
+    arpc_call_mark_dirty(call);
+}

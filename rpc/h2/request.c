@@ -1,0 +1,221 @@
+/* The client's side of header blocks: a call becomes a request; what comes back becomes a result. */
+#include "rpc/h2/body.h"
+#include "rpc/h2/call.h"
+
+#include "base/assert.h"
+#include "base/err.h"
+#include "rpc/arpc_client.h"
+#include "rpc/wire/details.h"
+#include "rpc/wire/status.h"
+#include "rpc/wire/text.h"
+
+#include <nghttp2/nghttp2.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OWN_FIELDS 9
+#define USER_AGENT "grpc-c-ampd/0.1.0"
+
+/* Longest "/package.Service/Method". */
+#define PATH_MAX_SIZE 512
+
+static bool is_name(const uint8_t *name, size_t size, const char *text)
+{
+    return strlen(text) == size && memcmp(name, text, size) == 0;
+}
+
+static bool path_ok(const char *path)
+{
+    size_t size = strnlen(path, PATH_MAX_SIZE + 1);
+    const char *second = path[0] == '/' ? strchr(path + 1, '/') : NULL;
+    if (size > PATH_MAX_SIZE || second == NULL || second == path + 1 || second[1] == 0)
+        return false;
+    return arpc_metadata_text_ok((const uint8_t *)path, size);
+}
+
+static int add_metadata(struct arpc_call *call, const struct arpc_pair *pairs, size_t count, struct amp_error *error)
+{
+    for (size_t i = 0; i < count; i++) {
+        int rc = arpc_fields_add_metadata(&call->initial, pairs[i].key, (const uint8_t *)pairs[i].value,
+                                          strlen(pairs[i].value), true);
+        if (rc != 0)
+            return amp_error_set(error, rc, NULL, "metadata \"%s\" cannot be sent: %s", pairs[i].key, amp_strerror(rc));
+    }
+    return 0;
+}
+
+int arpc_request_new(struct arpc_link *link, const char *path, const struct arpc_pair *metadata, size_t metadata_count,
+                     const struct arpc_handler *handler, struct arpc_call **out, struct amp_error *error)
+{
+    if (!path_ok(path))
+        return amp_error_set(error, AMP_EINVAL, NULL, "\"%s\" is not \"/package.Service/Method\"", path);
+    struct arpc_call *call = arpc_call_create(link, handler);
+    if (call == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "no memory for a call");
+    call->path = strdup(path);
+    int rc = call->path != NULL ? add_metadata(call, metadata, metadata_count, error) : AMP_ENOMEM;
+    if (rc == 0) {
+        arpc_call_mark_dirty(call);
+        *out = call;
+        return 0;
+    }
+    /* It was never the caller's: it goes without a word. */
+    call->quiet = true;
+    arpc_call_close(call, ARPC_STATUS_INTERNAL, NULL);
+    arpc_call_stream_over(call);
+    return rc;
+}
+
+static void keep_details(struct arpc_call *call, const uint8_t *value, size_t size)
+{
+    uint8_t *raw = size <= 2 * ARPC_STATUS_BYTES_MAX ? malloc(size + 1) : NULL;
+    if (raw == NULL || arpc_base64_decode(value, size, raw, &call->head.details_size) != 0) {
+        free(raw); /* broken details do not spoil the status */
+        return;
+    }
+    free(call->head.details);
+    call->head.details = raw;
+}
+
+static void keep_message(struct arpc_call *call, const uint8_t *value, size_t size)
+{
+    char text[ARPC_STATUS_TEXT_MAX];
+    (void)arpc_percent_decode(value, size, text, sizeof text);
+    free(call->head.message);
+    call->head.message = strdup(text);
+}
+
+static int parse_http_status(const uint8_t *value, size_t size)
+{
+    int status = 0;
+    for (size_t i = 0; i < size && i < 3; i++)
+        status = status * 10 + (value[i] - '0');
+    return status;
+}
+
+int arpc_request_field(struct arpc_call *call, const uint8_t *name, size_t name_size, const uint8_t *value,
+                       size_t value_size)
+{
+    struct arpc_head *head = &call->head;
+    if (is_name(name, name_size, ":status"))
+        head->http_status = parse_http_status(value, value_size);
+    else if (is_name(name, name_size, "content-type"))
+        head->grpc_content = value_size >= 16 && memcmp(value, "application/grpc", 16) == 0;
+    else if (is_name(name, name_size, "grpc-status"))
+        head->grpc_status = arpc_status_parse(value, value_size);
+    else if (is_name(name, name_size, "grpc-message"))
+        keep_message(call, value, value_size);
+    else if (is_name(name, name_size, "grpc-status-details-bin"))
+        keep_details(call, value, value_size);
+    else
+        return arpc_head_keep(call, name, name_size, value, value_size);
+    return 0;
+}
+
+/* A response that is not gRPC: its HTTP status says more than what follows. */
+static bool refuse_foreign(struct arpc_call *call)
+{
+    const struct arpc_head *head = &call->head;
+    char text[96];
+    if (head->too_large) {
+        arpc_call_fault(call, ARPC_STATUS_RESOURCE_EXHAUSTED, "the response's metadata is too large");
+    } else if (head->http_status != 200 && head->grpc_status < 0) {
+        (void)snprintf(text, sizeof text, "the server answered with HTTP status %d", head->http_status);
+        arpc_call_fault(call, arpc_status_from_http(head->http_status), text);
+    } else if (!head->grpc_content && head->grpc_status < 0) {
+        arpc_call_fault(call, ARPC_STATUS_UNKNOWN, "the response's content-type is not application/grpc");
+    } else {
+        return false;
+    }
+    return true;
+}
+
+void arpc_request_head(struct arpc_call *call)
+{
+    if (refuse_foreign(call))
+        return;
+    if (call->handler->started != NULL)
+        call->handler->started(call);
+}
+
+void arpc_request_end(struct arpc_call *call)
+{
+    const struct arpc_head *head = &call->head;
+    if (head->grpc_status < 0) {
+        if (!refuse_foreign(call))
+            arpc_call_fault(call, ARPC_STATUS_UNKNOWN, "the response ended without grpc-status");
+        return;
+    }
+    if (head->grpc_status == ARPC_STATUS_OK && call->single_inbound && call->messages != 1) {
+        arpc_call_fault(call, ARPC_STATUS_INTERNAL, "the server sent OK without its message");
+        return;
+    }
+    if (head->grpc_status == ARPC_STATUS_OK && call->single_inbound && call->handler->message != NULL)
+        arpc_call_deliver(call);
+    if (arpc_call_is_over(call))
+        return;
+    bool all_sent = call->state == ARPC_CALL_BOTH_ENDED && call->unsent == 0;
+    call->from_peer = true;
+    arpc_call_close(call, head->grpc_status, head->message);
+    /* The server has said its last word; what this side had still to send is of no use. */
+    if (!all_sent)
+        arpc_call_reset(call, NGHTTP2_CANCEL);
+}
+
+static void put(nghttp2_nv *nv, size_t *count, const char *name, const void *value, size_t size)
+{
+    nv[(*count)++] =
+        (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name), size, NGHTTP2_NV_FLAG_NONE};
+}
+
+static int32_t submit_request(struct arpc_call *call)
+{
+    const char *authority = call->link->peer;
+    nghttp2_nv nv[OWN_FIELDS + ARPC_FIELDS_MAX];
+    size_t count = 0;
+    put(nv, &count, ":method", "POST", 4);
+    put(nv, &count, ":scheme", "http", 4);
+    put(nv, &count, ":path", call->path, strlen(call->path));
+    put(nv, &count, ":authority", authority, strlen(authority));
+    put(nv, &count, "te", "trailers", 8);
+    put(nv, &count, "content-type", "application/grpc", 16);
+    put(nv, &count, "user-agent", USER_AGENT, sizeof USER_AGENT - 1);
+    char timeout[ARPC_TIMEOUT_TEXT_MAX];
+    if (call->deadline_ms != INT64_MAX) {
+        size_t size = arpc_timeout_write(arpc_call_time_left_ms(call), timeout);
+        put(nv, &count, "grpc-timeout", timeout, size);
+    }
+    size_t cursor = 0;
+    struct arpc_field field;
+    while (arpc_fields_next(&call->initial, &cursor, &field))
+        put(nv, &count, field.name, field.value, field.value_size);
+    nghttp2_data_provider provider = {.source.ptr = call, .read_callback = arpc_link_read_body};
+    return nghttp2_submit_request(arpc_call_session(call), NULL, nv, count, &provider, call);
+}
+
+void arpc_request_flush(struct arpc_call *call)
+{
+    if (call->stream_over || call->reset)
+        return;
+    if (call->stream_id == 0) {
+        if (arpc_call_is_over(call))
+            return;
+        int32_t id = submit_request(call);
+        if (id > 0) {
+            call->stream_id = id;
+            call->head_submitted = true;
+            return;
+        }
+        arpc_call_close(call, id == NGHTTP2_ERR_NOMEM ? ARPC_STATUS_RESOURCE_EXHAUSTED : ARPC_STATUS_UNAVAILABLE,
+                        "the connection takes no further calls");
+        arpc_call_stream_over(call);
+        return;
+    }
+    if (call->deferred && (call->unsent > 0 || call->ended)) {
+        /* A failure says that the stream is closing, which its close callback tells. */
+        (void)nghttp2_session_resume_data(arpc_call_session(call), call->stream_id);
+        call->deferred = false;
+    }
+}

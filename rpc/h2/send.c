@@ -1,0 +1,206 @@
+/*
+ * The sending half of a call: messages into batches of iovecs.
+ *
+ * A body is never copied: its slot in the batch points to where it lies, and its release callback waits until no batch
+ * points there. Small pieces (frame headers, prefixes) are copied into the batch's scratch, where neighbours merge into one
+ * slot.
+ */
+#include "rpc/h2/call.h"
+
+#include "base/assert.h"
+#include "base/err.h"
+#include "rpc/arpc_client.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Up to this size a copy costs less than a slot of its own. */
+#define COPY_MAX 256
+
+/* Most messages that one DATA frame takes from, so that the slots and the scratch it needs are bounded. */
+#define FRAME_MESSAGES 32
+
+_Static_assert(ARPC_FRAME_SCRATCH >= FRAME_MESSAGES * 2 * COPY_MAX + 9, "a frame of small pieces fits");
+_Static_assert(ARPC_BATCH_SCRATCH >= 2 * ARPC_FRAME_SCRATCH, "one frame is no whole batch");
+
+static void out_release(struct arpc_out *out)
+{
+    struct arpc_call *call = out->call;
+    if (out->release_cb != NULL)
+        out->release_cb(out->release_arg);
+    free(out);
+    arpc_call_unref(call);
+}
+
+int arpc_call_send(struct arpc_call *call, const void *head, size_t head_size, const void *body, size_t body_size,
+                   arpc_release_cb release_cb, void *release_arg)
+{
+    if (call->ended || arpc_call_is_over(call))
+        return AMP_ESTATE;
+    if (head_size > UINT32_MAX || body_size > UINT32_MAX - head_size)
+        return AMP_EINVAL;
+    size_t copied = head_size + (release_cb == NULL ? body_size : 0);
+    size_t size = ARPC_PREFIX_SIZE + head_size + body_size;
+    size_t queued = call->link->queued;
+    size_t max_queued = call->link->config->max_queued;
+    /* A single message goes however large it is; else one over the limit could never be sent. */
+    if (queued > 0 && (queued >= max_queued || size > max_queued - queued))
+        return AMP_EEXHAUSTED;
+    struct arpc_out *out = malloc(sizeof *out + ARPC_PREFIX_SIZE + copied);
+    if (out == NULL)
+        return AMP_ENOMEM;
+    *out = (struct arpc_out){.call = arpc_call_ref(call), .size = size};
+    arpc_prefix_write(out->head, (uint32_t)(head_size + body_size));
+    if (head_size > 0)
+        memcpy(out->head + ARPC_PREFIX_SIZE, head, head_size);
+    if (release_cb == NULL && body_size > 0)
+        memcpy(out->head + ARPC_PREFIX_SIZE + head_size, body, body_size);
+    out->head_size = ARPC_PREFIX_SIZE + copied;
+    out->body = body;
+    out->release_cb = release_cb;
+    out->release_arg = release_arg;
+    amp_list_push(&call->out, &out->node);
+    if (call->unsent == 0) {
+        call->progress_ms = call->link->now_ms;
+        arpc_link_due(call->link, call->progress_ms + call->link->config->write_stall_ms);
+    }
+    call->unsent += size;
+    call->queued += size;
+    call->link->queued += size;
+    call->was_high = call->was_high || call->queued > ARPC_LOW_WATER;
+    arpc_call_mark_dirty(call);
+    return 0;
+}
+
+size_t arpc_call_queued(const struct arpc_call *call)
+{
+    return call->queued;
+}
+
+void arpc_batch_add(struct arpc_batch *batch, const void *data, size_t size)
+{
+    struct iovec *last = batch->count > 0 ? &batch->slots[batch->count - 1] : NULL;
+    batch->bytes += size;
+    if (last != NULL && (const uint8_t *)last->iov_base + last->iov_len == data) {
+        last->iov_len += size;
+        return;
+    }
+    AMP_ASSERT(batch->count < ARPC_BATCH_SLOTS);
+    batch->slots[batch->count++] = (struct iovec){(void *)(uintptr_t)data, size};
+}
+
+void *arpc_batch_scratch(struct arpc_batch *batch, const void *data, size_t size)
+{
+    AMP_ASSERT(size <= ARPC_BATCH_SCRATCH - batch->scratch_used);
+    void *copy = batch->scratch + batch->scratch_used;
+    memcpy(copy, data, size);
+    batch->scratch_used += size;
+    arpc_batch_add(batch, copy, size);
+    return copy;
+}
+
+static void give_piece(struct arpc_batch *batch, const uint8_t *data, size_t size)
+{
+    if (size <= COPY_MAX)
+        (void)arpc_batch_scratch(batch, data, size);
+    else
+        arpc_batch_add(batch, data, size);
+}
+
+/* Puts up to `limit` bytes of one message into the batch; returns how many. */
+static size_t give_out(struct arpc_out *out, struct arpc_batch *batch, size_t limit)
+{
+    size_t total = 0;
+    if (out->given < out->head_size) {
+        size_t size = out->head_size - out->given < limit ? out->head_size - out->given : limit;
+        give_piece(batch, out->head + out->given, size);
+        out->given += size;
+        total += size;
+    }
+    if (total < limit && out->given < out->size) {
+        size_t size = out->size - out->given < limit - total ? out->size - out->given : limit - total;
+        give_piece(batch, out->body + (out->given - out->head_size), size);
+        out->given += size;
+        total += size;
+    }
+    return total;
+}
+
+void arpc_out_give(struct arpc_call *call, struct arpc_batch *batch, size_t size)
+{
+    call->unsent -= size;
+    call->progress_ms = call->link->now_ms;
+    while (size > 0) {
+        AMP_ASSERT(!amp_list_empty(&call->out));
+        struct arpc_out *out = AMP_CONTAINER(call->out.next, struct arpc_out, node);
+        struct arpc_batch_pin *pin = batch->pin_count > 0 ? &batch->pins[batch->pin_count - 1] : NULL;
+        if (pin == NULL || pin->out != out) {
+            AMP_ASSERT(batch->pin_count < ARPC_BATCH_SLOTS);
+            pin = &batch->pins[batch->pin_count++];
+            *pin = (struct arpc_batch_pin){.out = out};
+            out->pins++;
+        }
+        size_t given = give_out(out, batch, size);
+        pin->bytes += given;
+        size -= given;
+        if (out->given == out->size)
+            amp_list_remove(&out->node);
+    }
+}
+
+size_t arpc_out_slots(struct arpc_call *call, size_t limit, size_t *slots)
+{
+    size_t total = 0;
+    size_t messages = 0;
+    for (struct amp_list *it = call->out.next; it != &call->out && total < limit && messages < FRAME_MESSAGES;
+         it = it->next) {
+        const struct arpc_out *out = AMP_CONTAINER(it, struct arpc_out, node);
+        total += out->size - out->given;
+        messages++;
+    }
+    *slots = 2 * messages + 1;
+    return total < limit ? total : limit;
+}
+
+void arpc_out_drop(struct arpc_call *call)
+{
+    AMP_LIST_EACH(it, safe, &call->out)
+    {
+        struct arpc_out *out = AMP_CONTAINER(it, struct arpc_out, node);
+        size_t rest = out->size - out->given;
+        amp_list_remove(&out->node);
+        call->unsent -= rest;
+        call->queued -= rest;
+        call->link->queued -= rest;
+        if (out->pins == 0)
+            out_release(out);
+    }
+}
+
+void arpc_batch_done(struct arpc_link *link, struct arpc_batch *batch)
+{
+    for (size_t i = 0; i < batch->pin_count; i++) {
+        struct arpc_out *out = batch->pins[i].out;
+        struct arpc_call *call = out->call;
+        call->queued -= batch->pins[i].bytes;
+        link->queued -= batch->pins[i].bytes;
+        if (call->was_high && call->queued <= ARPC_LOW_WATER)
+            arpc_call_mark_event(call);
+        /* Not in its call's queue any more: all given, or dropped. */
+        if (--out->pins == 0 && amp_list_empty(&out->node))
+            out_release(out);
+    }
+    batch->count = 0;
+    batch->bytes = 0;
+    batch->pin_count = 0;
+    batch->scratch_used = 0;
+}
+
+void arpc_call_half_close(struct arpc_call *call)
+{
+    if (call->ended || arpc_call_is_over(call))
+        return;
+    call->ended = true;
+    arpc_call_set_state(call, call->state == ARPC_CALL_OPEN ? ARPC_CALL_LOCAL_ENDED : ARPC_CALL_BOTH_ENDED);
+    arpc_call_mark_dirty(call);
+}

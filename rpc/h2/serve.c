@@ -1,0 +1,295 @@
+/*
+ * The server's side of header blocks: a request becomes a call of a row, or is refused; a response is its head, its
+ * messages and its trailers, or only trailers.
+ */
+#include "rpc/h2/body.h"
+#include "rpc/h2/call.h"
+
+#include "base/assert.h"
+#include "base/err.h"
+#include "rpc/arpc_server.h"
+#include "rpc/wire/details.h"
+#include "rpc/wire/text.h"
+
+#include <nghttp2/nghttp2.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Fields of a response of ours, apart from metadata. */
+#define OWN_FIELDS 6
+
+static bool is_name(const uint8_t *name, size_t size, const char *text)
+{
+    return strlen(text) == size && memcmp(name, text, size) == 0;
+}
+
+static bool is_grpc_content(const uint8_t *value, size_t size)
+{
+    static const char type[] = "application/grpc";
+    static const char proto[] = "+proto";
+    size_t length = sizeof type - 1;
+    if (size < length || memcmp(value, type, length) != 0)
+        return false;
+    value += length;
+    size -= length;
+    if (size >= sizeof proto - 1 && memcmp(value, proto, sizeof proto - 1) == 0) {
+        value += sizeof proto - 1;
+        size -= sizeof proto - 1;
+    }
+    return size == 0 || *value == ';' || *value == ' ';
+}
+
+int arpc_serve_field(struct arpc_call *call, const uint8_t *name, size_t name_size, const uint8_t *value,
+                     size_t value_size)
+{
+    struct arpc_head *head = &call->head;
+    if (is_name(name, name_size, ":path"))
+        call->method = arpc_method_table_find(&call->link->config->methods, value, value_size);
+    else if (is_name(name, name_size, ":method"))
+        head->post = is_name(value, value_size, "POST");
+    else if (is_name(name, name_size, "content-type"))
+        head->grpc_content = is_grpc_content(value, value_size);
+    else if (is_name(name, name_size, "grpc-timeout"))
+        head->bad_timeout = arpc_timeout_parse(value, value_size, &head->timeout_ns) != 0;
+    else if (is_name(name, name_size, "grpc-encoding"))
+        head->identity = is_name(value, value_size, "identity");
+    else
+        return arpc_head_keep(call, name, name_size, value, value_size);
+    return 0;
+}
+
+/* An answer to a request that no handler hears of. */
+static void refuse(struct arpc_call *call, int status, const char *message)
+{
+    call->quiet = true;
+    arpc_call_finish(call, status, message, NULL);
+}
+
+static bool refuse_bad_head(struct arpc_call *call)
+{
+    struct arpc_head *head = &call->head;
+    if (head->too_large) {
+        refuse(call, ARPC_STATUS_RESOURCE_EXHAUSTED, "the request's metadata is too large");
+    } else if (!head->post || !head->grpc_content) {
+        head->http_status = head->post ? 415 : 405;
+        refuse(call, ARPC_STATUS_UNKNOWN, NULL);
+    } else if (call->method == NULL) {
+        refuse(call, ARPC_STATUS_UNIMPLEMENTED, "unknown service or method");
+    } else if (call->method->handler == NULL) {
+        refuse(call, ARPC_STATUS_UNIMPLEMENTED, "this server does not implement the method");
+    } else if (head->bad_timeout) {
+        refuse(call, ARPC_STATUS_INVALID_ARGUMENT, "grpc-timeout: 1 to 8 digits and one of H M S m u n are expected");
+    } else if (head->bad_metadata) {
+        refuse(call, ARPC_STATUS_INTERNAL, "metadata: a -bin value is not base64");
+    } else if (!head->identity) {
+        refuse(call, ARPC_STATUS_UNIMPLEMENTED, "grpc-encoding: only identity is accepted");
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static void set_deadline(struct arpc_call *call)
+{
+    if (call->head.timeout_ns == INT64_MAX)
+        return;
+    int64_t timeout_ms = call->head.timeout_ns / 1000000 + (call->head.timeout_ns % 1000000 != 0);
+    call->deadline_ms = call->link->now_ms + timeout_ms;
+    arpc_link_due(call->link, call->deadline_ms);
+}
+
+void arpc_serve_begin(struct arpc_call *call)
+{
+    const struct arpc_link_config *config = call->link->config;
+    if (refuse_bad_head(call))
+        return;
+    struct amp_error error = {0};
+    if (config->admit_cb != NULL && config->admit_cb(call, config->arg, &error) != 0) {
+        call->quiet = true;
+        arpc_call_fail(call, &error);
+        return;
+    }
+    call->handler = call->method->handler;
+    call->max_message = call->method->max_message;
+    call->single_inbound = call->method->kind == ARPC_UNARY || call->method->kind == ARPC_SERVER_STREAM;
+    set_deadline(call);
+    if (call->handler->started != NULL)
+        call->handler->started(call);
+}
+
+static void put(nghttp2_nv *nv, size_t *count, const char *name, const void *value, size_t size)
+{
+    nv[(*count)++] =
+        (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name), size, NGHTTP2_NV_FLAG_NONE};
+}
+
+static void put_fields(nghttp2_nv *nv, size_t *count, const struct arpc_fields *fields)
+{
+    size_t cursor = 0;
+    struct arpc_field field;
+    while (arpc_fields_next(fields, &cursor, &field))
+        put(nv, count, field.name, field.value, field.value_size);
+}
+
+/* The text of the trailers, which must live until they are submitted. */
+struct trailer_text {
+    char status[4];
+    char message[3 * ARPC_STATUS_TEXT_MAX];
+    char details[ARPC_BASE64_SIZE(ARPC_STATUS_BYTES_MAX)];
+};
+
+static void put_trailers(const struct arpc_call *call, nghttp2_nv *nv, size_t *count, struct trailer_text *text)
+{
+    int status_size = snprintf(text->status, sizeof text->status, "%d", call->status);
+    put(nv, count, "grpc-status", text->status, (size_t)status_size);
+    if (call->status_message != NULL) {
+        size_t size = arpc_percent_encode(call->status_message, text->message, sizeof text->message);
+        put(nv, count, "grpc-message", text->message, size);
+    }
+    if (call->status_details != NULL) {
+        size_t size = arpc_base64_encode(call->status_details, call->status_details_size, text->details);
+        put(nv, count, "grpc-status-details-bin", text->details, size);
+    }
+    put_fields(nv, count, &call->trailing);
+}
+
+int arpc_serve_trailers(struct arpc_call *call)
+{
+    struct trailer_text text;
+    nghttp2_nv nv[OWN_FIELDS + ARPC_FIELDS_MAX];
+    size_t count = 0;
+    put_trailers(call, nv, &count, &text);
+    return nghttp2_submit_trailer(arpc_call_session(call), call->stream_id, nv, count);
+}
+
+static int submit_http_refusal(struct arpc_call *call)
+{
+    char status[4];
+    nghttp2_nv nv[1];
+    size_t count = 0;
+    int size = snprintf(status, sizeof status, "%d", call->head.http_status);
+    put(nv, &count, ":status", status, (size_t)size);
+    return nghttp2_submit_response(arpc_call_session(call), call->stream_id, nv, count, NULL);
+}
+
+static int submit_trailers_only(struct arpc_call *call)
+{
+    struct trailer_text text;
+    nghttp2_nv nv[OWN_FIELDS + ARPC_FIELDS_MAX];
+    size_t count = 0;
+    put(nv, &count, ":status", "200", 3);
+    put(nv, &count, "content-type", "application/grpc", 16);
+    if (!call->head.identity)
+        put(nv, &count, "grpc-accept-encoding", "identity", 8);
+    put_trailers(call, nv, &count, &text);
+    return nghttp2_submit_response(arpc_call_session(call), call->stream_id, nv, count, NULL);
+}
+
+static int submit_head(struct arpc_call *call)
+{
+    nghttp2_nv nv[OWN_FIELDS + ARPC_FIELDS_MAX];
+    size_t count = 0;
+    put(nv, &count, ":status", "200", 3);
+    put(nv, &count, "content-type", "application/grpc", 16);
+    put_fields(nv, &count, &call->initial);
+    nghttp2_data_provider provider = {.source.ptr = call, .read_callback = arpc_link_read_body};
+    return nghttp2_submit_response(arpc_call_session(call), call->stream_id, nv, count, &provider);
+}
+
+void arpc_serve_flush(struct arpc_call *call)
+{
+    if (call->stream_over || call->reset || (call->unsent == 0 && !call->ended))
+        return;
+    int rc = 0;
+    if (call->head_submitted) {
+        if (call->deferred)
+            rc = nghttp2_session_resume_data(arpc_call_session(call), call->stream_id);
+        call->deferred = false;
+    } else {
+        call->head_submitted = true;
+        if (call->head.http_status != 0)
+            rc = submit_http_refusal(call);
+        else if (call->unsent == 0 && call->initial.count == 0)
+            rc = submit_trailers_only(call);
+        else
+            rc = submit_head(call);
+    }
+    if (rc == NGHTTP2_ERR_NOMEM)
+        call->link->error = AMP_ENOMEM;
+    /* Any other failure says that the stream is closing, which its close callback tells. */
+}
+
+void arpc_call_finish(struct arpc_call *call, int status, const char *message, const struct arpc_details *details)
+{
+    AMP_ASSERT(call->server);
+    if (call->ended || arpc_call_is_over(call))
+        return;
+    arpc_call_set_status(call, status, message);
+    if (details != NULL) {
+        uint8_t bytes[ARPC_STATUS_BYTES_MAX];
+        size_t size = 0;
+        const char *text = call->status_message != NULL ? call->status_message : "";
+        /* Without memory the details are lost, not the status. */
+        if (arpc_details_encode(status, text, details, bytes, &size) == 0 && size > 0)
+            call->status_details = malloc(size);
+        if (call->status_details != NULL) {
+            memcpy(call->status_details, bytes, size);
+            call->status_details_size = size;
+        }
+    }
+    call->ended = true;
+    arpc_call_set_state(call, call->state == ARPC_CALL_OPEN ? ARPC_CALL_LOCAL_ENDED : ARPC_CALL_BOTH_ENDED);
+    arpc_call_mark_dirty(call);
+}
+
+void arpc_call_fail(struct arpc_call *call, const struct amp_error *error)
+{
+    struct arpc_details details = {.reason = error->reason};
+    int status = amp_err_grpc_status(error->code);
+    const char *text = error->text[0] != 0 ? error->text : amp_strerror(error->code);
+    arpc_call_finish(call, status != 0 ? status : ARPC_STATUS_UNKNOWN, text, &details);
+}
+
+int arpc_call_reply(struct arpc_call *call, const void *message, size_t size)
+{
+    int rc = arpc_call_send(call, message, size, NULL, 0, NULL, NULL);
+    if (rc == 0) {
+        arpc_call_finish(call, ARPC_STATUS_OK, NULL, NULL);
+    } else {
+        struct amp_error error;
+        (void)amp_error_set(&error, rc, NULL, "the answer could not be queued: %s", amp_strerror(rc));
+        arpc_call_fail(call, &error);
+    }
+    return rc;
+}
+
+int arpc_call_add_initial(struct arpc_call *call, const char *key, const void *value, size_t size)
+{
+    if (call->head_submitted || call->unsent > 0 || call->ended)
+        return AMP_ESTATE;
+    return arpc_fields_add_metadata(&call->initial, key, value, size, false);
+}
+
+int arpc_call_add_trailing(struct arpc_call *call, const char *key, const void *value, size_t size)
+{
+    if (call->ended)
+        return AMP_ESTATE;
+    return arpc_fields_add_metadata(&call->trailing, key, value, size, false);
+}
+
+const struct arpc_method *arpc_call_method(const struct arpc_call *call)
+{
+    return call->method;
+}
+
+void *arpc_call_server_arg(const struct arpc_call *call)
+{
+    return call->link != NULL ? call->link->config->arg : NULL;
+}
+
+const char *arpc_call_peer(const struct arpc_call *call)
+{
+    return call->link != NULL ? call->link->peer : "";
+}

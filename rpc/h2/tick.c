@@ -1,0 +1,105 @@
+/*
+ * The deadlines of a link and of its calls. One time is kept, the earliest; when it comes, all are looked at. A link has at
+ * most some hundred calls, so that a heap would save nothing.
+ */
+#include "rpc/h2/body.h"
+#include "rpc/h2/call.h"
+
+#include <nghttp2/nghttp2.h>
+
+static int64_t after(int64_t from_ms, int64_t wait_ms)
+{
+    return from_ms == INT64_MAX || wait_ms <= 0 ? INT64_MAX : from_ms + wait_ms;
+}
+
+/* A server's stream whose peer opens no window is cut; a client's may be held by the server on purpose. */
+static int64_t stall_ms(const struct arpc_call *call)
+{
+    if (!call->server || call->unsent == 0)
+        return INT64_MAX;
+    return after(call->progress_ms, call->link->config->write_stall_ms);
+}
+
+static int64_t handshake_ms(const struct arpc_link *link)
+{
+    return link->peer_settings ? INT64_MAX : after(link->opened_ms, ARPC_HANDSHAKE_MS);
+}
+
+/* A client asks only while calls are open, a server always: it may hold a dead peer's connection. */
+static int64_t keepalive_ms(const struct arpc_link *link)
+{
+    bool wanted = link->config->server || link->call_count > 0;
+    return wanted && link->ping_ms == INT64_MAX ? after(link->received_ms, link->config->keepalive_ms) : INT64_MAX;
+}
+
+static int64_t idle_ms(const struct arpc_link *link)
+{
+    return link->drain == ARPC_DRAIN_NO ? after(link->idle_since_ms, link->config->idle_ms) : INT64_MAX;
+}
+
+static void earlier(int64_t *due_ms, int64_t when_ms)
+{
+    if (when_ms < *due_ms)
+        *due_ms = when_ms;
+}
+
+static void reckon(struct arpc_link *link)
+{
+    int64_t due_ms = INT64_MAX;
+    for (struct amp_list *it = link->calls.next; it != &link->calls; it = it->next) {
+        struct arpc_call *call = AMP_CONTAINER(it, struct arpc_call, in_link);
+        earlier(&due_ms, call->deadline_ms);
+        if (!call->reset)
+            earlier(&due_ms, stall_ms(call));
+    }
+    if (link->session != NULL) {
+        earlier(&due_ms, handshake_ms(link));
+        earlier(&due_ms, after(link->header_since_ms, ARPC_HANDSHAKE_MS));
+        earlier(&due_ms, keepalive_ms(link));
+        earlier(&due_ms, after(link->ping_ms, ARPC_PING_TIMEOUT_MS));
+        earlier(&due_ms, idle_ms(link));
+    }
+    link->next_due_ms = due_ms;
+}
+
+static void tick_calls(struct arpc_link *link)
+{
+    AMP_LIST_EACH(it, safe, &link->calls)
+    {
+        struct arpc_call *call = AMP_CONTAINER(it, struct arpc_call, in_link);
+        if (call->deadline_ms <= link->now_ms)
+            arpc_call_deadline(call);
+        if (stall_ms(call) <= link->now_ms && !call->reset) {
+            arpc_call_close(call, ARPC_STATUS_CANCELLED, "the client takes no data");
+            arpc_call_reset(call, NGHTTP2_CANCEL);
+        }
+    }
+}
+
+static void tick_link(struct arpc_link *link)
+{
+    int64_t now_ms = link->now_ms;
+    if (handshake_ms(link) <= now_ms || after(link->header_since_ms, ARPC_HANDSHAKE_MS) <= now_ms ||
+        after(link->ping_ms, ARPC_PING_TIMEOUT_MS) <= now_ms) {
+        link->error = AMP_EDEADLINE;
+        return;
+    }
+    if (keepalive_ms(link) <= now_ms) {
+        static const uint8_t opaque[8] = {'k', 'e', 'e', 'p', 'a', 'l', 'i', 'v'};
+        link->ping_ms = now_ms;
+        (void)nghttp2_submit_ping(link->session, NGHTTP2_FLAG_NONE, opaque); /* else the timeout ends the link */
+    }
+    if (idle_ms(link) <= now_ms)
+        arpc_link_drain(link);
+}
+
+void arpc_link_tick(struct arpc_link *link)
+{
+    if (link->now_ms < link->next_due_ms)
+        return;
+    tick_calls(link);
+    if (link->session != NULL && link->error == 0)
+        tick_link(link);
+    reckon(link);
+    link->wake_cb(link);
+}
