@@ -59,6 +59,12 @@ int ampd_store_boot(struct ampd_store *store, uint32_t shard, const uint8_t boot
     return store->ops->boot(store, shard, boot_id, fence, error);
 }
 
+int ampd_store_put_fence(struct ampd_store *store, uint32_t shard, const struct ampd_fence *fence,
+                         struct amp_error *error)
+{
+    return store->ops->put_fence(store, shard, fence, error);
+}
+
 int ampd_store_put_model(struct ampd_store *store, const struct ampd_model_spec *spec, int64_t at_us,
                          struct amp_error *error)
 {

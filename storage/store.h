@@ -77,6 +77,10 @@ void ampd_store_close(struct ampd_store *store);
 int ampd_store_boot(struct ampd_store *store, uint32_t shard, const uint8_t boot_id[AMPD_BOOT_ID_BYTES],
                     struct ampd_fence *fence, struct amp_error *error);
 
+/* FULL. The newest fence seen of a shard. Replaces what is stored of it. */
+int ampd_store_put_fence(struct ampd_store *store, uint32_t shard, const struct ampd_fence *fence,
+                         struct amp_error *error);
+
 /* FULL. A new model, with its parameters. AMP_EEXIST: the name is taken. The spec is copied. */
 int ampd_store_put_model(struct ampd_store *store, const struct ampd_model_spec *spec, int64_t at_us,
                          struct amp_error *error);

@@ -9,6 +9,7 @@ struct ampd_store_ops {
     void (*close)(struct ampd_store *store);
     int (*boot)(struct ampd_store *store, uint32_t shard, const uint8_t *boot_id, struct ampd_fence *fence,
                 struct amp_error *error);
+    int (*put_fence)(struct ampd_store *store, uint32_t shard, const struct ampd_fence *fence, struct amp_error *error);
     int (*put_model)(struct ampd_store *store, const struct ampd_model_spec *spec, int64_t at_us,
                      struct amp_error *error);
     int (*put_epoch)(struct ampd_store *store, const char *model, const struct ampd_epoch_record *epoch,

@@ -87,22 +87,41 @@ static int key_compare(const struct ampd_history_key *a, const struct ampd_histo
 
 /* ---- writing ---- */
 
-static int memory_boot(struct ampd_store *store, uint32_t shard, const uint8_t *boot_id, struct ampd_fence *fence,
-                       struct amp_error *error)
+/* The stored fence of a shard, made if it is not there. NULL: out of memory. */
+static struct ampd_fence *fence_of(struct memory_shared *shared, uint32_t shard)
 {
-    struct memory_shared *shared = lock_shared(store);
     if (shard >= shared->fences_count) {
         struct ampd_fence *more = realloc(shared->fences, (shard + 1u) * sizeof *more);
         if (more == NULL)
-            return unlock_with(shared, no_memory(error));
+            return NULL;
         memset(more + shared->fences_count, 0, (shard + 1u - shared->fences_count) * sizeof *more);
         shared->fences = more;
         shared->fences_count = shard + 1;
     }
-    struct ampd_fence *mine = &shared->fences[shard];
+    return &shared->fences[shard];
+}
+
+static int memory_boot(struct ampd_store *store, uint32_t shard, const uint8_t *boot_id, struct ampd_fence *fence,
+                       struct amp_error *error)
+{
+    struct memory_shared *shared = lock_shared(store);
+    struct ampd_fence *mine = fence_of(shared, shard);
+    if (mine == NULL)
+        return unlock_with(shared, no_memory(error));
     mine->counter++;
     memcpy(mine->boot_id, boot_id, sizeof mine->boot_id);
     *fence = *mine;
+    return unlock_with(shared, 0);
+}
+
+static int memory_put_fence(struct ampd_store *store, uint32_t shard, const struct ampd_fence *fence,
+                            struct amp_error *error)
+{
+    struct memory_shared *shared = lock_shared(store);
+    struct ampd_fence *seen = fence_of(shared, shard);
+    if (seen == NULL)
+        return unlock_with(shared, no_memory(error));
+    *seen = *fence;
     return unlock_with(shared, 0);
 }
 
@@ -463,6 +482,7 @@ static const struct ampd_store_ops memory_ops = {
     .open_reader = memory_open_reader,
     .close = memory_close,
     .boot = memory_boot,
+    .put_fence = memory_put_fence,
     .put_model = memory_put_model,
     .put_epoch = memory_put_epoch,
     .put_worker = memory_put_worker,

@@ -239,6 +239,7 @@ static const struct ampd_store_ops sqlite_ops = {
     .open_reader = sqlite_open_reader,
     .close = sqlite_close,
     .boot = store_sqlite_boot,
+    .put_fence = store_sqlite_put_fence,
     .put_model = store_sqlite_put_model,
     .put_epoch = store_sqlite_put_epoch,
     .put_worker = store_sqlite_put_worker,

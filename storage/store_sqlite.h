@@ -120,6 +120,8 @@ int store_sqlite_page_overflows(struct ampd_store *store, const char *model, con
 /* store_sqlite_write.c: the ops of the writer. */
 int store_sqlite_boot(struct ampd_store *store, uint32_t shard, const uint8_t *boot_id, struct ampd_fence *fence,
                       struct amp_error *error);
+int store_sqlite_put_fence(struct ampd_store *store, uint32_t shard, const struct ampd_fence *fence,
+                           struct amp_error *error);
 int store_sqlite_put_model(struct ampd_store *store, const struct ampd_model_spec *spec, int64_t at_us,
                            struct amp_error *error);
 int store_sqlite_put_epoch(struct ampd_store *store, const char *model, const struct ampd_epoch_record *epoch,

@@ -30,6 +30,16 @@ static int query_number(struct sqlite_store *store, const struct store_cursor *b
     return result;
 }
 
+static int put_fence(struct sqlite_store *store, uint32_t shard, uint64_t counter, const uint8_t *boot_id,
+                     struct amp_error *error)
+{
+    struct store_cursor put = store_binder(store, STMT_FENCE_PUT);
+    store_bind_u64(&put, shard);
+    store_bind_u64(&put, counter);
+    store_bind_blob(&put, boot_id, AMPD_BOOT_ID_BYTES);
+    return run_bound(store, &put, "storing a fence", error);
+}
+
 static int boot_in_transaction(struct sqlite_store *store, uint32_t shard, const uint8_t *boot_id, uint64_t *counter,
                                struct amp_error *error)
 {
@@ -39,11 +49,7 @@ static int boot_in_transaction(struct sqlite_store *store, uint32_t shard, const
     if (rc != 0)
         return rc;
     (*counter)++;
-    struct store_cursor put = store_binder(store, STMT_FENCE_PUT);
-    store_bind_u64(&put, shard);
-    store_bind_u64(&put, *counter);
-    store_bind_blob(&put, boot_id, AMPD_BOOT_ID_BYTES);
-    return run_bound(store, &put, "storing the boot", error);
+    return put_fence(store, shard, *counter, boot_id, error);
 }
 
 int store_sqlite_boot(struct ampd_store *base, uint32_t shard, const uint8_t *boot_id, struct ampd_fence *fence,
@@ -60,6 +66,14 @@ int store_sqlite_boot(struct ampd_store *base, uint32_t shard, const uint8_t *bo
     fence->counter = counter;
     memcpy(fence->boot_id, boot_id, AMPD_BOOT_ID_BYTES);
     return 0;
+}
+
+int store_sqlite_put_fence(struct ampd_store *base, uint32_t shard, const struct ampd_fence *fence,
+                           struct amp_error *error)
+{
+    struct sqlite_store *store = store_of(base);
+    int rc = store_begin(store, true, error);
+    return rc != 0 ? rc : store_end(store, put_fence(store, shard, fence->counter, fence->boot_id, error), error);
 }
 
 /* ---- models ---- */

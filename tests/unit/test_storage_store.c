@@ -1,0 +1,471 @@
+/* One suite for every implementation of the store: what store.h promises. */
+#include "storage/store.h"
+#include "tests/unit/storage_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct fixture {
+    bool sqlite;
+    char directory[256];
+    struct ampd_store *store;
+};
+
+static int open_store(struct fixture *fixture)
+{
+    return fixture->sqlite ? ampd_store_sqlite_open(fixture->directory, &fixture->store, NULL)
+                           : ampd_store_memory_open(&fixture->store, NULL);
+}
+
+static int setup_with(void **state, bool sqlite)
+{
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    fixture->sqlite = sqlite;
+    strcpy(fixture->directory, storage_fixture_directory());
+    *state = fixture;
+    return open_store(fixture);
+}
+
+static int setup_memory(void **state)
+{
+    return setup_with(state, false);
+}
+
+static int setup_sqlite(void **state)
+{
+    return setup_with(state, true);
+}
+
+static int teardown(void **state)
+{
+    struct fixture *fixture = *state;
+    ampd_store_close(fixture->store);
+    storage_fixture_remove(fixture->directory);
+    free(fixture);
+    return 0;
+}
+
+/* Closes and opens again where that keeps anything: what was stored must still be there. */
+static void reopen(struct fixture *fixture)
+{
+    if (!fixture->sqlite)
+        return;
+    ampd_store_close(fixture->store);
+    assert_int_equal(open_store(fixture), 0);
+}
+
+static void put_model(struct ampd_store *store, const char *name)
+{
+    struct ampd_model_spec spec = storage_fixture_spec(name);
+    assert_int_equal(ampd_store_put_model(store, &spec, 42, NULL), 0);
+    ampd_model_spec_clear(&spec);
+}
+
+static int put_epoch(struct ampd_store *store, const char *name, uint64_t epoch, uint64_t base_epoch,
+                     uint64_t base_step)
+{
+    struct ampd_epoch_record record = storage_fixture_epoch(epoch, base_epoch, base_step);
+    struct ampd_step_row row = storage_fixture_first_row(&record);
+    return ampd_store_put_epoch(store, name, &record, &row, NULL);
+}
+
+static int put_step(struct ampd_store *store, const char *name, uint64_t epoch, uint64_t step, bool overflow)
+{
+    struct ampd_step_row row = storage_fixture_step(epoch, step, overflow);
+    return ampd_store_put_verdict(store, name, &row, step % 3 == 0, NULL);
+}
+
+static int put_checkpoint(struct ampd_store *store, const char *name, uint64_t epoch, uint64_t step)
+{
+    struct ampd_checkpoint_record record = {.epoch = epoch, .step = step, .version = step, .size_bytes = 1 + step};
+    strcpy(record.file, "models/m/checkpoints/x");
+    memset(record.manifest, (int)step, sizeof record.manifest);
+    return ampd_store_put_checkpoint(store, name, &record, NULL);
+}
+
+/* A model "m" in epoch 1 with steps 1..count; every third one overflowed. */
+static void put_history(struct ampd_store *store, uint64_t count)
+{
+    put_model(store, "m");
+    assert_int_equal(put_epoch(store, "m", 1, 0, 0), 0);
+    for (uint64_t step = 1; step <= count; step++)
+        assert_int_equal(put_step(store, "m", 1, step, step % 3 == 0), 0);
+}
+
+#define SEEN_MAX 64
+
+struct seen {
+    size_t count, stop_at;
+    struct ampd_history_key keys[SEEN_MAX];
+    struct ampd_step_row *rows; /* [SEEN_MAX] */
+    struct ampd_overflow_row overflows[SEEN_MAX];
+};
+
+static int see_row(void *arg, const struct ampd_history_key *key, const struct ampd_step_row *row)
+{
+    struct seen *seen = arg;
+    assert_true(seen->count < SEEN_MAX);
+    seen->keys[seen->count] = *key;
+    if (seen->rows != NULL)
+        seen->rows[seen->count] = *row;
+    seen->count++;
+    return seen->count == seen->stop_at ? AMP_ECANCELLED : 0;
+}
+
+static int see_overflow(void *arg, const struct ampd_history_key *key, const struct ampd_overflow_row *row)
+{
+    struct seen *seen = arg;
+    assert_true(seen->count < SEEN_MAX);
+    seen->keys[seen->count] = *key;
+    seen->overflows[seen->count++] = *row;
+    return 0;
+}
+
+static void assert_keys(const struct seen *seen, const char *expected)
+{
+    char text[SEEN_MAX * 16] = "";
+    for (size_t i = 0; i < seen->count; i++)
+        sprintf(text + strlen(text), "%s%d.%d.%d", i > 0 ? " " : "", (int)seen->keys[i].epoch, (int)seen->keys[i].step,
+                (int)seen->keys[i].sequence);
+    assert_string_equal(text, expected);
+}
+
+static void assert_page(struct ampd_store *store, struct ampd_history_filter filter, uint32_t limit,
+                        const char *expected)
+{
+    struct seen seen = {0};
+    assert_int_equal(ampd_store_page_history(store, "m", &filter, limit, &seen, NULL, see_row), 0);
+    assert_keys(&seen, expected);
+}
+
+/* ---- boots, models ---- */
+
+static void each_boot_has_a_higher_fence_and_its_own_id(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_fence fence, other = {7, {9}};
+    uint8_t first[AMPD_BOOT_ID_BYTES] = {1, 0, 2}, second[AMPD_BOOT_ID_BYTES] = {3};
+    assert_int_equal(ampd_store_boot(fixture->store, 0, first, &fence, NULL), 0);
+    assert_int_equal(fence.counter, 1);
+    assert_memory_equal(fence.boot_id, first, sizeof first);
+    reopen(fixture);
+    assert_int_equal(ampd_store_boot(fixture->store, 0, second, &fence, NULL), 0);
+    assert_int_equal(fence.counter, 2);
+    assert_memory_equal(fence.boot_id, second, sizeof second);
+    assert_int_equal(ampd_store_put_fence(fixture->store, 3, &other, NULL), 0);
+    assert_int_equal(ampd_store_boot(fixture->store, 3, second, &fence, NULL), 0);
+    assert_int_equal(fence.counter, 8);
+}
+
+static void assert_same_spec(const struct ampd_model_spec *left, const struct ampd_model_spec *right)
+{
+    struct ampd_model_spec a = *left, b = *right;
+    assert_int_equal(a.parameters_count, b.parameters_count);
+    assert_memory_equal(a.parameters, b.parameters, a.parameters_count * sizeof *a.parameters);
+    a.parameters = b.parameters = NULL;
+    assert_memory_equal(a.groups, b.groups, a.groups_count * sizeof *a.groups);
+    assert_memory_equal(&a.scaler, &b.scaler, sizeof a.scaler);
+    assert_memory_equal(&a, &b, sizeof a);
+}
+
+static void a_model_comes_back_as_it_was_given(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_model_record *records;
+    size_t count;
+    put_model(fixture->store, "zebra");
+    put_model(fixture->store, "ant");
+    reopen(fixture);
+    assert_int_equal(ampd_store_load(fixture->store, &records, &count, NULL), 0);
+    assert_int_equal(count, 2);
+    struct ampd_model_spec spec = storage_fixture_spec("ant");
+    assert_same_spec(&records[0].spec, &spec);
+    assert_string_equal(records[1].spec.name, "zebra");
+    assert_int_equal(records[0].epoch, 0);
+    assert_null(records[0].last);
+    assert_int_equal(records[0].workers_count + records[0].checkpoints_count, 0);
+    ampd_model_spec_clear(&spec);
+    ampd_model_records_free(records, count);
+}
+
+static void a_second_model_of_one_name_is_refused(void **state)
+{
+    struct fixture *fixture = *state;
+    struct amp_error error = {0};
+    struct ampd_model_spec spec = storage_fixture_spec("m");
+    put_model(fixture->store, "m");
+    assert_int_equal(ampd_store_put_model(fixture->store, &spec, 1, &error), AMP_EEXIST);
+    assert_string_equal(error.reason, "MODEL_EXISTS");
+    assert_non_null(strstr(error.text, "\"m\""));
+    ampd_model_spec_clear(&spec);
+}
+
+static void every_call_on_an_unknown_model_says_not_found(void **state)
+{
+    struct ampd_store *store = ((struct fixture *)*state)->store;
+    struct ampd_worker_record worker = {.name = "w"};
+    struct ampd_history_filter filter = {0};
+    struct seen seen = {0};
+    assert_int_equal(put_epoch(store, "no", 1, 0, 0), AMP_ENOTFOUND);
+    assert_int_equal(put_step(store, "no", 1, 1, false), AMP_ENOTFOUND);
+    assert_int_equal(put_checkpoint(store, "no", 1, 1), AMP_ENOTFOUND);
+    assert_int_equal(ampd_store_put_worker(store, "no", &worker, NULL), AMP_ENOTFOUND);
+    assert_int_equal(ampd_store_drop_checkpoint(store, "no", 1, 1, NULL), AMP_ENOTFOUND);
+    assert_int_equal(ampd_store_page_history(store, "no", &filter, 1, &seen, NULL, see_row), AMP_ENOTFOUND);
+    assert_int_equal(ampd_store_page_overflows(store, "no", &filter, 1, &seen, NULL, see_overflow), AMP_ENOTFOUND);
+}
+
+/* ---- rows ---- */
+
+static void a_step_comes_back_as_it_was_given(void **state)
+{
+    struct fixture *fixture = *state;
+    put_history(fixture->store, 3);
+    reopen(fixture);
+    struct ampd_history_filter filter = {.from = {1, 2, 0}};
+    struct seen seen = {.rows = calloc(SEEN_MAX, sizeof(struct ampd_step_row))};
+    assert_int_equal(ampd_store_page_history(fixture->store, "m", &filter, 9, &seen, NULL, see_row), 0);
+    assert_keys(&seen, "1.2.0 1.3.0");
+    struct ampd_step_row applied = storage_fixture_step(1, 2, false), skipped = storage_fixture_step(1, 3, true);
+    assert_memory_equal(&seen.rows[0], &applied, sizeof applied);
+    assert_memory_equal(&seen.rows[1], &skipped, sizeof skipped);
+    free(seen.rows);
+}
+
+static void a_row_without_the_one_before_it_is_refused(void **state)
+{
+    struct ampd_store *store = ((struct fixture *)*state)->store;
+    put_history(store, 2);
+    assert_int_equal(put_step(store, "m", 1, 4, false), AMP_ESTATE);
+    assert_int_equal(put_step(store, "m", 1, 2, false), AMP_EEXIST);
+    assert_int_equal(put_step(store, "m", 2, 3, false), AMP_ESTATE);
+    assert_int_equal(put_step(store, "m", 1, 3, false), 0);
+    assert_page(store, (struct ampd_history_filter){0}, 99, "1.0.0 1.1.0 1.2.0 1.3.0");
+}
+
+static void set_and_reset_rows_follow_the_step_they_come_after(void **state)
+{
+    struct ampd_store *store = ((struct fixture *)*state)->store;
+    put_history(store, 2);
+    struct ampd_step_row set = storage_fixture_step(1, 1, false);
+    set.kind = AMPD_ROW_SET;
+    assert_int_equal(ampd_store_put_verdict(store, "m", &set, false, NULL), 0);
+    set.kind = AMPD_ROW_RESET;
+    assert_int_equal(ampd_store_put_verdict(store, "m", &set, true, NULL), 0);
+    assert_page(store, (struct ampd_history_filter){0}, 99, "1.0.0 1.1.0 1.1.1 1.1.2 1.2.0");
+}
+
+static void a_new_epoch_supersedes_rows_above_its_base(void **state)
+{
+    struct fixture *fixture = *state;
+    put_history(fixture->store, 4);
+    struct ampd_step_row set = storage_fixture_step(1, 2, false);
+    set.kind = AMPD_ROW_SET;
+    assert_int_equal(ampd_store_put_verdict(fixture->store, "m", &set, false, NULL), 0);
+    assert_int_equal(put_epoch(fixture->store, "m", 2, 1, 2), 0);
+    assert_int_equal(put_step(fixture->store, "m", 1, 5, false), AMP_ESTATE);
+    assert_int_equal(put_step(fixture->store, "m", 2, 3, true), 0);
+    reopen(fixture);
+    struct ampd_store *store = fixture->store;
+    assert_page(store, (struct ampd_history_filter){0}, 99, "1.0.0 1.1.0 1.2.0 2.2.0 2.3.0");
+    assert_page(store, (struct ampd_history_filter){.superseded_too = true}, 99,
+                "1.0.0 1.1.0 1.2.0 1.2.1 1.3.0 1.4.0 2.2.0 2.3.0");
+    struct seen seen = {0};
+    struct ampd_history_filter current = {0}, all = {.superseded_too = true};
+    assert_int_equal(ampd_store_page_overflows(store, "m", &current, 99, &seen, NULL, see_overflow), 0);
+    assert_keys(&seen, "2.3.0 2.3.1");
+    seen.count = 0;
+    assert_int_equal(ampd_store_page_overflows(store, "m", &all, 99, &seen, NULL, see_overflow), 0);
+    assert_keys(&seen, "1.3.0 1.3.1 2.3.0 2.3.1");
+}
+
+static void an_epoch_not_above_the_newest_is_refused(void **state)
+{
+    struct ampd_store *store = ((struct fixture *)*state)->store;
+    put_model(store, "m");
+    assert_int_equal(put_epoch(store, "m", 3, 0, 0), 0);
+    assert_int_equal(put_epoch(store, "m", 3, 0, 0), AMP_ESTATE);
+    assert_int_equal(put_epoch(store, "m", 2, 0, 0), AMP_ESTATE);
+    assert_page(store, (struct ampd_history_filter){0}, 99, "3.0.0");
+}
+
+/* ---- pages ---- */
+
+static void pages_are_cut_by_limit_and_go_on_from_a_key(void **state)
+{
+    struct ampd_store *store = ((struct fixture *)*state)->store;
+    put_history(store, 5);
+    assert_page(store, (struct ampd_history_filter){0}, 2, "1.0.0 1.1.0");
+    assert_page(store, (struct ampd_history_filter){.from = {1, 1, 1}}, 2, "1.2.0 1.3.0");
+    assert_page(store, (struct ampd_history_filter){.from = {1, 5, 1}}, 2, "");
+    assert_page(store, (struct ampd_history_filter){.descending = true}, 2, "1.5.0 1.4.0");
+    assert_page(store, (struct ampd_history_filter){.descending = true, .from = {1, 3, 0}}, 9,
+                "1.3.0 1.2.0 1.1.0 1.0.0");
+    assert_page(store, (struct ampd_history_filter){0}, 0, "");
+}
+
+static void pages_filter_by_epoch_and_by_verdict(void **state)
+{
+    struct ampd_store *store = ((struct fixture *)*state)->store;
+    put_history(store, 7);
+    assert_int_equal(put_epoch(store, "m", 2, 1, 4), 0);
+    assert_page(store, (struct ampd_history_filter){.skipped_only = true}, 9, "1.3.0");
+    assert_page(store, (struct ampd_history_filter){.skipped_only = true, .superseded_too = true}, 9, "1.3.0 1.6.0");
+    assert_page(store, (struct ampd_history_filter){.epoch = 2}, 9, "2.4.0");
+    assert_page(store, (struct ampd_history_filter){.epoch = 1, .from = {1, 3, 0}}, 9, "1.3.0 1.4.0");
+    assert_page(store, (struct ampd_history_filter){.epoch = 1, .from = {0, 3, 0}}, 9, "1.3.0 1.4.0");
+    assert_page(store, (struct ampd_history_filter){.epoch = 1, .from = {2, 1, 0}}, 9, "");
+    assert_page(store, (struct ampd_history_filter){.epoch = 2, .from = {1, 1, 0}}, 9, "2.4.0");
+    assert_page(store, (struct ampd_history_filter){.epoch = 1, .from = {2, 1, 0}, .descending = true}, 1, "1.4.0");
+    assert_page(store, (struct ampd_history_filter){.epoch = 9}, 9, "");
+}
+
+static void overflow_rows_page_by_step_and_index(void **state)
+{
+    struct ampd_store *store = ((struct fixture *)*state)->store;
+    put_history(store, 6);
+    struct seen seen = {0};
+    struct ampd_history_filter filter = {.from = {1, 3, 1}}, down = {.descending = true};
+    assert_int_equal(ampd_store_page_overflows(store, "m", &filter, 2, &seen, NULL, see_overflow), 0);
+    assert_keys(&seen, "1.3.1 1.6.0");
+    struct ampd_step_row row = storage_fixture_step(1, 3, true);
+    assert_memory_equal(&seen.overflows[0], &row.rows[1], sizeof row.rows[1]);
+    assert_memory_equal(&seen.overflows[1], &row.rows[0], sizeof row.rows[0]);
+    seen.count = 0;
+    assert_int_equal(ampd_store_page_overflows(store, "m", &down, 3, &seen, NULL, see_overflow), 0);
+    assert_keys(&seen, "1.6.1 1.6.0 1.3.1");
+}
+
+static void a_callback_ends_its_page_with_its_own_code(void **state)
+{
+    struct ampd_store *store = ((struct fixture *)*state)->store;
+    put_history(store, 5);
+    struct ampd_history_filter filter = {0};
+    struct seen seen = {.stop_at = 2};
+    assert_int_equal(ampd_store_page_history(store, "m", &filter, 9, &seen, NULL, see_row), AMP_ECANCELLED);
+    assert_int_equal(seen.count, 2);
+    assert_page(store, filter, 1, "1.0.0");
+}
+
+static void a_reader_sees_what_the_writer_stored(void **state)
+{
+    struct ampd_store *store = ((struct fixture *)*state)->store, *reader;
+    put_history(store, 1);
+    assert_int_equal(ampd_store_open_reader(store, &reader, NULL), 0);
+    assert_page(reader, (struct ampd_history_filter){0}, 9, "1.0.0 1.1.0");
+    assert_int_equal(put_step(store, "m", 1, 2, true), 0);
+    assert_page(reader, (struct ampd_history_filter){0}, 9, "1.0.0 1.1.0 1.2.0");
+    struct ampd_model_record *records;
+    size_t count;
+    assert_int_equal(ampd_store_load(reader, &records, &count, NULL), 0);
+    assert_int_equal(records[0].last->step, 2);
+    ampd_model_records_free(records, count);
+    ampd_store_close(reader);
+}
+
+/* ---- what is found at start ---- */
+
+static void load_gives_the_newest_epoch_its_last_row_and_the_workers(void **state)
+{
+    struct fixture *fixture = *state;
+    put_history(fixture->store, 6);
+    struct ampd_worker_record workers[] = {{"second", 1, {3, 4}, false},
+                                           {"first", 0, {3, 5}, true},
+                                           {"second", 1, {3, 6}, false},
+                                           {"first", 7, {4, 1}, false}};
+    for (size_t i = 0; i < 4; i++)
+        assert_int_equal(ampd_store_put_worker(fixture->store, "m", &workers[i], NULL), 0);
+    reopen(fixture);
+    struct ampd_model_record *records;
+    size_t count;
+    assert_int_equal(ampd_store_load(fixture->store, &records, &count, NULL), 0);
+    assert_int_equal(count, 1);
+    assert_int_equal(records[0].epoch, 1);
+    assert_int_equal(records[0].base_step, 0);
+    struct ampd_step_row last = storage_fixture_step(1, 6, true);
+    assert_memory_equal(records[0].last, &last, sizeof last);
+    assert_int_equal(records[0].workers_count, 2); /* the name "first" moved from rank 0 to 7 */
+    assert_string_equal(records[0].workers[0].name, "second");
+    assert_int_equal(records[0].workers[0].incarnation.counter, 6);
+    assert_int_equal(records[0].workers[1].rank, 7);
+    assert_false(records[0].workers[1].left);
+    ampd_model_records_free(records, count);
+    assert_int_equal(put_epoch(fixture->store, "m", 5, 1, 4), 0);
+    assert_int_equal(ampd_store_load(fixture->store, &records, &count, NULL), 0);
+    assert_int_equal(records[0].epoch, 5);
+    assert_int_equal(records[0].base_step, 4);
+    assert_int_equal(records[0].last->kind, AMPD_ROW_EPOCH);
+    assert_int_equal(records[0].last->parent_epoch, 4);
+    ampd_model_records_free(records, count);
+}
+
+static void assert_checkpoints(struct ampd_store *store, const char *expected)
+{
+    struct ampd_model_record *records;
+    size_t count;
+    char text[256] = "";
+    assert_int_equal(ampd_store_load(store, &records, &count, NULL), 0);
+    for (uint32_t i = 0; i < records[0].checkpoints_count; i++) {
+        const struct ampd_checkpoint_record *at = &records[0].checkpoints[i];
+        sprintf(text + strlen(text), "%d.%d ", (int)at->epoch, (int)at->step);
+        assert_int_equal(at->version, at->step);
+        assert_int_equal(at->size_bytes, 1 + at->step);
+        assert_int_equal(at->manifest[15], at->step);
+        assert_string_equal(at->file, "models/m/checkpoints/x");
+    }
+    assert_string_equal(text, expected);
+    ampd_model_records_free(records, count);
+}
+
+static void a_new_epoch_voids_checkpoints_above_its_base(void **state)
+{
+    struct fixture *fixture = *state;
+    put_history(fixture->store, 1);
+    for (uint64_t step = 0; step <= 6; step += 2)
+        assert_int_equal(put_checkpoint(fixture->store, "m", 1, step), 0);
+    assert_int_equal(put_checkpoint(fixture->store, "m", 1, 6), 0); /* again: no second one */
+    assert_int_equal(put_epoch(fixture->store, "m", 2, 1, 4), 0);
+    assert_int_equal(put_checkpoint(fixture->store, "m", 1, 8), AMP_ESTATE);
+    assert_int_equal(put_checkpoint(fixture->store, "m", 2, 6), 0);
+    reopen(fixture);
+    assert_checkpoints(fixture->store, "1.0 1.2 1.4 2.6 ");
+    assert_int_equal(ampd_store_drop_checkpoint(fixture->store, "m", 1, 2, NULL), 0);
+    assert_int_equal(ampd_store_drop_checkpoint(fixture->store, "m", 1, 2, NULL), AMP_ENOTFOUND);
+    reopen(fixture);
+    assert_checkpoints(fixture->store, "1.0 1.4 2.6 ");
+}
+
+#define ON_BOTH(test)                                                                                                  \
+    {#test " (memory)", test, setup_memory, teardown, NULL},                                                           \
+    {                                                                                                                  \
+#test " (sqlite)", test, setup_sqlite, teardown, NULL                                                          \
+    }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        ON_BOTH(each_boot_has_a_higher_fence_and_its_own_id),
+        ON_BOTH(a_model_comes_back_as_it_was_given),
+        ON_BOTH(a_second_model_of_one_name_is_refused),
+        ON_BOTH(every_call_on_an_unknown_model_says_not_found),
+        ON_BOTH(a_step_comes_back_as_it_was_given),
+        ON_BOTH(a_row_without_the_one_before_it_is_refused),
+        ON_BOTH(set_and_reset_rows_follow_the_step_they_come_after),
+        ON_BOTH(a_new_epoch_supersedes_rows_above_its_base),
+        ON_BOTH(an_epoch_not_above_the_newest_is_refused),
+        ON_BOTH(pages_are_cut_by_limit_and_go_on_from_a_key),
+        ON_BOTH(pages_filter_by_epoch_and_by_verdict),
+        ON_BOTH(overflow_rows_page_by_step_and_index),
+        ON_BOTH(a_callback_ends_its_page_with_its_own_code),
+        ON_BOTH(a_reader_sees_what_the_writer_stored),
+        ON_BOTH(load_gives_the_newest_epoch_its_last_row_and_the_workers),
+        ON_BOTH(a_new_epoch_voids_checkpoints_above_its_base),
+    };
+    return cmocka_run_group_tests_name("storage_store", tests, NULL, NULL);
+}
