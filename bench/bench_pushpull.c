@@ -1,0 +1,179 @@
+/*
+ * Our side of the push and pull rows: one fp16 parameter, one worker, a real ampd, through libampclient.
+ *
+ *     bench_pushpull push|pull HOST:PORT BYTES     for each line on stdin moves BYTES and prints the seconds it took
+ *
+ * push: from handing in the gradient to the verdict. That is more than the peer does: block checksums, the finite test, the
+ * vote and the stored verdict are inside. The apply is not: the next step_begin waits for it, outside the time.
+ * pull: of a version that this client has not seen, complete on the server; ends when the whole tensor lies in this
+ * process and its block checksums are verified.
+ */
+#include "amp/dtype.h"
+#include "client/ampclient.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define MODEL_NAME "bench"
+
+/* The apply of one step of the sizes measured here takes well below a second; this long means that it is lost. */
+#define APPLY_TIMEOUT_S 30.0
+#define APPLY_POLL_NS   1000000
+
+/* Never while a measurement runs: writing a checkpoint would share the server's core. */
+#define CHECKPOINT_NEVER 1000000000
+
+struct bench {
+    struct ampclient *client;
+    struct ampclient_model *model;
+    uint16_t *gradient; /* fp16 */
+    uint64_t elements;
+};
+
+static double now_s(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static void check(const struct bench *bench, int rc, const char *what)
+{
+    if (rc == 0)
+        return;
+    const char *text = ampclient_error_text(bench->client);
+    (void)fprintf(stderr, "bench_pushpull: %s: %s (%d)\n", what, text != NULL && *text != 0 ? text : "failed", rc);
+    exit(1);
+}
+
+static void create(const struct bench *bench)
+{
+    struct ampclient_parameter_spec parameter = {.name = "w", .dimensions = 1, .shape = {bench->elements}};
+    struct ampclient_spec spec = AMPCLIENT_SPEC_INIT;
+    spec.name = MODEL_NAME;
+    spec.parameters = &parameter;
+    spec.parameters_count = 1;
+    spec.world_size = 1;
+    spec.optimizer = AMPCLIENT_SGD;
+    spec.scaler = AMPCLIENT_SCALER_NONE;
+    spec.cast = AMP_F16;
+    spec.checkpoint_every = CHECKPOINT_NEVER;
+    check(bench, ampclient_create(bench->client, &spec, NULL), "create");
+
+    float *values = calloc(bench->elements, sizeof *values);
+    if (values == NULL)
+        check(bench, AMP_ENOMEM, "first values");
+    const float *parameters[] = {values};
+    check(bench, ampclient_load(bench->client, MODEL_NAME, parameters, 1, NULL), "load");
+    free(values);
+}
+
+/* Small numbers of both signs and all mantissas: bits 0x1000 to 0x1fff are 2^-11 to 2^-7. */
+static void fill_gradient(struct bench *bench)
+{
+    bench->gradient = malloc(bench->elements * sizeof *bench->gradient);
+    if (bench->gradient == NULL)
+        check(bench, AMP_ENOMEM, "gradient");
+    for (uint64_t i = 0; i < bench->elements; i++)
+        bench->gradient[i] = (uint16_t)(0x1000 | (i * 2654435761u >> 7 & 0x8fff));
+}
+
+static void open_bench(struct bench *bench, const char *endpoint, uint64_t bytes)
+{
+    struct amp_error error = {0};
+    bench->elements = bytes / sizeof *bench->gradient;
+    if (ampclient_connect(endpoint, NULL, &bench->client, &error) != 0) {
+        (void)fprintf(stderr, "bench_pushpull: connect to %s: %s\n", endpoint, error.text);
+        exit(1);
+    }
+    create(bench);
+    fill_gradient(bench);
+    struct ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
+    join.worker_name = "bench";
+    join.rank = 0;
+    join.world_size = 1;
+    check(bench, ampclient_join(bench->client, MODEL_NAME, &join, &bench->model), "join");
+}
+
+static void close_bench(struct bench *bench)
+{
+    (void)ampclient_leave(bench->model);
+    ampclient_close(bench->client);
+    free(bench->gradient);
+}
+
+/* One step; returns the seconds from the gradient to the verdict. */
+static double push_once(const struct bench *bench, uint64_t *version)
+{
+    struct ampclient_step step = AMPCLIENT_STEP_INIT;
+    struct ampclient_result result = AMPCLIENT_RESULT_INIT;
+    check(bench, ampclient_step_begin(bench->model, &step), "step_begin");
+    double begin = now_s();
+    check(bench, ampclient_push(bench->model, 0, bench->gradient, AMP_F16), "push");
+    check(bench, ampclient_step_end(bench->model, &result), "step_end");
+    double seconds = now_s() - begin;
+    if (result.verdict != AMPCLIENT_APPLIED) {
+        (void)fprintf(stderr, "bench_pushpull: step %" PRIu64 " was not applied\n", result.step);
+        exit(1);
+    }
+    *version = result.version;
+    return seconds;
+}
+
+static void await_version(const struct bench *bench, uint64_t version)
+{
+    struct ampclient_status status = AMPCLIENT_STATUS_INIT;
+    double deadline = now_s() + APPLY_TIMEOUT_S;
+    for (;;) {
+        check(bench, ampclient_status(bench->client, MODEL_NAME, &status), "status");
+        if (status.version >= version)
+            return;
+        if (now_s() > deadline) {
+            (void)fprintf(stderr, "bench_pushpull: version %" PRIu64 " does not come\n", version);
+            exit(1);
+        }
+        (void)nanosleep(&(struct timespec){.tv_nsec = APPLY_POLL_NS}, NULL);
+    }
+}
+
+/* Makes a new version, waits for it, and pulls it; returns the seconds of the pull. */
+static double pull_once(const struct bench *bench)
+{
+    uint64_t wanted, pulled;
+    (void)push_once(bench, &wanted);
+    await_version(bench, wanted);
+    double begin = now_s();
+    check(bench, ampclient_pull(bench->model, &pulled), "pull");
+    double seconds = now_s() - begin;
+    if (pulled != wanted) {
+        (void)fprintf(stderr, "bench_pushpull: pulled version %" PRIu64 " instead of %" PRIu64 "\n", pulled, wanted);
+        exit(1);
+    }
+    return seconds;
+}
+
+int main(int argc, char **argv)
+{
+    bool push = argc == 4 && strcmp(argv[1], "push") == 0;
+    bool pull = argc == 4 && strcmp(argv[1], "pull") == 0;
+    uint64_t bytes = push || pull ? strtoull(argv[3], NULL, 10) : 0;
+    if (bytes == 0 || bytes % sizeof(uint16_t) != 0) {
+        (void)fprintf(stderr, "usage: bench_pushpull push|pull HOST:PORT BYTES\n");
+        return 2;
+    }
+    struct bench bench = {0};
+    open_bench(&bench, argv[2], bytes);
+    char line[64];
+    uint64_t version;
+    while (fgets(line, sizeof line, stdin) != NULL) {
+        (void)printf("%.9f\n", push ? push_once(&bench, &version) : pull_once(&bench));
+        (void)fflush(stdout);
+    }
+    close_bench(&bench);
+    return 0;
+}
