@@ -37,21 +37,21 @@ static int write_all(int fd, const void *data, uint64_t size, const atomic_bool 
     return 0;
 }
 
-static int write_content(int fd, const struct checkpoint_pieces *pieces, const struct ampd_checkpoint_state *state,
-                         const atomic_bool *cancel, const char *path, uint64_t *file_size, struct amp_error *error)
-{
+/* What goes into a file: its header, ready made, and the pieces behind it. */
+struct content {
+    struct checkpoint_pieces pieces;
     uint8_t *header;
     size_t header_size;
-    int rc = checkpoint_header_write(pieces, state, &header, &header_size, error);
-    if (rc != 0)
-        return rc;
-    rc = write_all(fd, header, header_size, cancel, path, error);
-    free(header);
-    *file_size = header_size;
-    for (uint32_t i = 0; rc == 0 && i < pieces->count; i++) {
-        const struct checkpoint_piece *piece = &pieces->items[i];
+    uint64_t size; /* of the whole file */
+};
+
+static int write_content(int fd, const struct content *content, const atomic_bool *cancel, const char *path,
+                         struct amp_error *error)
+{
+    int rc = write_all(fd, content->header, content->header_size, cancel, path, error);
+    for (uint32_t i = 0; rc == 0 && i < content->pieces.count; i++) {
+        const struct checkpoint_piece *piece = &content->pieces.items[i];
         rc = write_all(fd, piece->data, piece->end - piece->begin, cancel, path, error);
-        *file_size += piece->end - piece->begin;
     }
     if (rc == 0 && fsync(fd) != 0)
         rc = checkpoint_system_error(error, "cannot fsync", path);
@@ -59,8 +59,7 @@ static int write_content(int fd, const struct checkpoint_pieces *pieces, const s
 }
 
 /* Writes beside, then renames. Leaves no partial file, under either name. */
-static int write_file(const char *path, const struct checkpoint_pieces *pieces,
-                      const struct ampd_checkpoint_state *state, const atomic_bool *cancel, uint64_t *file_size,
+static int write_file(const char *path, const struct content *content, const atomic_bool *cancel,
                       struct amp_error *error)
 {
     char temporary[CHECKPOINT_PATH_MAX];
@@ -69,7 +68,7 @@ static int write_file(const char *path, const struct checkpoint_pieces *pieces,
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0)
         return checkpoint_system_error(error, "cannot create", temporary);
-    int rc = write_content(fd, pieces, state, cancel, temporary, file_size, error);
+    int rc = write_content(fd, content, cancel, temporary, error);
     if (close(fd) != 0 && rc == 0)
         rc = checkpoint_system_error(error, "cannot close", temporary);
     if (rc == 0 && rename(temporary, path) != 0)
@@ -89,7 +88,7 @@ static void hash_pieces(struct checkpoint_pieces *pieces)
     }
 }
 
-/* Pieces of what is to be written, hashed and in order. The memory behind them is only read. */
+/* Pieces of what is to be written, without order. The memory behind them is only read. */
 static int pieces_to_write(const struct ampd_checkpoint_tensor *tensors, uint32_t count,
                            const struct ampd_checkpoint_state *state, struct checkpoint_pieces *pieces,
                            struct amp_error *error)
@@ -103,11 +102,32 @@ static int pieces_to_write(const struct ampd_checkpoint_tensor *tensors, uint32_
     memcpy(targets, tensors, count * sizeof *targets);
     int rc = checkpoint_pieces_of(targets, count, state, pieces, error);
     free(targets);
+    return rc;
+}
+
+/* All of a file but the tensors' bytes; closed by content_close after success. */
+static int content_open(struct content *content, const struct ampd_checkpoint_tensor *tensors, uint32_t count,
+                        const struct ampd_checkpoint_state *state, struct amp_error *error)
+{
+    int rc = pieces_to_write(tensors, count, state, &content->pieces, error);
     if (rc != 0)
         return rc;
-    checkpoint_layout(pieces);
-    hash_pieces(pieces);
+    checkpoint_layout(&content->pieces);
+    hash_pieces(&content->pieces);
+    rc = checkpoint_header_write(&content->pieces, state, &content->header, &content->header_size, error);
+    if (rc != 0) {
+        free(content->pieces.items);
+        return rc;
+    }
+    const struct checkpoint_pieces *pieces = &content->pieces;
+    content->size = content->header_size + (pieces->count > 0 ? pieces->items[pieces->count - 1].end : 0);
     return 0;
+}
+
+static void content_close(struct content *content)
+{
+    free(content->header);
+    free(content->pieces.items);
 }
 
 int ampd_checkpoint_write(const struct ampd_checkpoint_place *place, const struct ampd_checkpoint_tensor *tensors,
@@ -119,19 +139,20 @@ int ampd_checkpoint_write(const struct ampd_checkpoint_place *place, const struc
     int rc = checkpoint_path_make(place, state->step, path, record->file, sizeof record->file, error);
     if (rc != 0)
         return rc;
-    struct checkpoint_pieces pieces;
-    rc = pieces_to_write(tensors, tensors_count, state, &pieces, error);
+    struct content content;
+    rc = content_open(&content, tensors, tensors_count, state, error);
     if (rc != 0)
         return rc;
     rc = checkpoint_directories_make(place->data_dir, record->file, error);
     if (rc == 0)
-        rc = write_file(path, &pieces, state, cancel, &record->size_bytes, error);
+        rc = write_file(path, &content, cancel, error);
     if (rc == 0)
         rc = checkpoint_directory_sync(path, error);
-    checkpoint_manifest(&pieces, record->manifest);
+    checkpoint_manifest(&content.pieces, record->manifest);
     record->step = state->step;
     record->version = state->version;
-    free(pieces.items);
+    record->size_bytes = content.size;
+    content_close(&content);
     return rc;
 }
 

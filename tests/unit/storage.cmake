@@ -1,3 +1,9 @@
 ampd_test(test_storage_store SUITE unit
   SOURCES test_storage_store.c storage_fixture.c
   LINK ampd_store_sqlite)
+ampd_test(test_storage_sqlite SUITE unit
+  SOURCES test_storage_sqlite.c storage_fixture.c storage_faults.c
+  LINK ampd_store_sqlite ampd_checkpoint PkgConfig::SQLITE3)
+ampd_test(test_storage_checkpoint SUITE unit
+  SOURCES test_storage_checkpoint.c storage_fixture.c storage_faults.c
+  LINK ampd_store_sqlite ampd_checkpoint)

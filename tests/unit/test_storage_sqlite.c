@@ -1,0 +1,334 @@
+/* What only the store on disk has: the directory's lock and version, migrations, failing disks, fsyncs that count. */
+#include "storage/datadir.h"
+#include "storage/store.h"
+#include "tests/unit/storage_faults.h"
+#include "tests/unit/storage_fixture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <sqlite3.h>
+
+struct fixture {
+    char directory[256];
+    char data[512]; /* directory/data, made by the test */
+};
+
+static int setup(void **state)
+{
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    strcpy(fixture->directory, storage_fixture_directory());
+    (void)snprintf(fixture->data, sizeof fixture->data, "%s/data", fixture->directory);
+    storage_faults_clear();
+    *state = fixture;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *fixture = *state;
+    storage_faults_clear();
+    storage_fixture_remove(fixture->directory);
+    free(fixture);
+    return 0;
+}
+
+static void write_text(const char *directory, const char *name, const char *text)
+{
+    char path[600];
+    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* ---- the directory ---- */
+
+static void a_new_directory_is_private_and_has_its_version(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_datadir dir;
+    struct stat info;
+    assert_int_equal(ampd_datadir_open(&dir, fixture->data, NULL), 0);
+    assert_int_equal(stat(fixture->data, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0700);
+    char path[600], text[16] = "";
+    (void)snprintf(path, sizeof path, "%s/VERSION", fixture->data);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof text, file));
+    assert_int_equal(fclose(file), 0);
+    assert_string_equal(text, "1\n");
+    ampd_datadir_close(&dir);
+}
+
+static void a_held_directory_is_refused_with_the_holders_pid(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_datadir dir, second;
+    struct amp_error error;
+    char pid[64];
+    assert_int_equal(ampd_datadir_open(&dir, fixture->data, NULL), 0);
+    assert_int_equal(ampd_datadir_open(&second, fixture->data, &error), AMP_ELOCKED);
+    (void)snprintf(pid, sizeof pid, "process %ld:", (long)getpid());
+    assert_non_null(strstr(error.text, pid));
+    ampd_datadir_close(&dir);
+    assert_int_equal(ampd_datadir_open(&second, fixture->data, NULL), 0);
+    ampd_datadir_close(&second);
+}
+
+static void a_newer_or_foreign_directory_is_refused(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_datadir dir;
+    struct amp_error error;
+    assert_int_equal(mkdir(fixture->data, 0755), 0);
+    write_text(fixture->data, "VERSION", "2\n");
+    assert_int_equal(ampd_datadir_open(&dir, fixture->data, &error), AMP_EVERSION);
+    assert_non_null(strstr(error.text, "layout 2"));
+    write_text(fixture->data, "VERSION", "hello\n");
+    assert_int_equal(ampd_datadir_open(&dir, fixture->data, &error), AMP_EINVAL);
+    assert_int_equal(ampd_datadir_open(&dir, "/nowhere/at/all", &error), AMP_EINVAL);
+    assert_int_equal(ampd_datadir_open(&dir, "", &error), AMP_EINVAL);
+}
+
+static void only_plain_names_can_name_a_model(void **state)
+{
+    char longest[AMPD_NAME_MAX + 1];
+    memset(longest, 'a', sizeof longest);
+    longest[AMPD_NAME_MAX] = 0;
+    assert_false(ampd_datadir_name_ok(longest));
+    longest[AMPD_NAME_MAX - 1] = 0;
+    assert_true(ampd_datadir_name_ok(longest));
+    assert_true(ampd_datadir_name_ok("Digits-2.fp16_x"));
+    assert_false(ampd_datadir_name_ok(""));
+    assert_false(ampd_datadir_name_ok(".hidden"));
+    assert_false(ampd_datadir_name_ok("a/b"));
+    assert_false(ampd_datadir_name_ok("a b"));
+    assert_false(ampd_datadir_name_ok("\xc3\xa4"));
+}
+
+/* ---- the file ---- */
+
+static void run_sql(const char *directory, const char *sql)
+{
+    char path[600];
+    sqlite3 *db;
+    (void)snprintf(path, sizeof path, "%s/ampd.db", directory);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
+static void a_store_of_a_newer_schema_is_refused(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_store *store;
+    struct amp_error error;
+    assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, NULL), 0);
+    ampd_store_close(store);
+    run_sql(fixture->directory, "PRAGMA user_version=999");
+    assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, &error), AMP_EVERSION);
+    assert_non_null(strstr(error.text, "schema 999"));
+    assert_null(store);
+}
+
+static void a_database_of_another_program_is_refused(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_store *store;
+    struct amp_error error;
+    run_sql(fixture->directory, "CREATE TABLE t(x)");
+    assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, &error), AMP_EDATALOSS);
+    write_text(fixture->directory, "ampd.db",
+               "this is no database, but a text of more than a hundred bytes, as the "
+               "header of a real one would have at its beginning.............");
+    assert_int_not_equal(ampd_store_sqlite_open(fixture->directory, &store, &error), 0);
+    assert_null(store);
+}
+
+static void the_file_is_private(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_store *store;
+    struct stat info;
+    char path[600];
+    assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, NULL), 0);
+    (void)snprintf(path, sizeof path, "%s/ampd.db", fixture->directory);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    ampd_store_close(store);
+}
+
+/* ---- durability ---- */
+
+/* An open store with model "m" in epoch 1. */
+static struct ampd_store *open_with_model(const struct fixture *fixture)
+{
+    struct ampd_store *store;
+    struct ampd_model_spec spec = storage_fixture_spec("m");
+    struct ampd_epoch_record epoch = storage_fixture_epoch(1, 0, 0);
+    struct ampd_step_row row = storage_fixture_first_row(&epoch);
+    assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, NULL), 0);
+    assert_int_equal(ampd_store_put_model(store, &spec, 0, NULL), 0);
+    assert_int_equal(ampd_store_put_epoch(store, "m", &epoch, &row, NULL), 0);
+    ampd_model_spec_clear(&spec);
+    storage_faults_clear();
+    return store;
+}
+
+static int put_step(struct ampd_store *store, uint64_t step, bool full, struct amp_error *error)
+{
+    struct ampd_step_row row = storage_fixture_step(1, step, true);
+    return ampd_store_put_verdict(store, "m", &row, full, error);
+}
+
+static uint64_t last_step(struct ampd_store *store)
+{
+    struct ampd_model_record *records;
+    size_t count;
+    assert_int_equal(ampd_store_load(store, &records, &count, NULL), 0);
+    uint64_t step = records[0].last->step;
+    ampd_model_records_free(records, count);
+    return step;
+}
+
+static void only_calls_marked_full_wait_for_the_disk(void **state)
+{
+    struct ampd_store *store = open_with_model(*state);
+    assert_int_equal(put_step(store, 1, false, NULL), 0);
+    assert_int_equal(put_step(store, 2, false, NULL), 0);
+    assert_int_equal(storage_faults.fsyncs, 0);
+    assert_int_equal(put_step(store, 3, true, NULL), 0);
+    assert_int_equal(storage_faults.fsyncs, 1);
+    struct ampd_checkpoint_record checkpoint = {.epoch = 1, .step = 3, .file = "x"};
+    assert_int_equal(ampd_store_put_checkpoint(store, "m", &checkpoint, NULL), 0);
+    assert_int_equal(storage_faults.fsyncs, 2);
+    assert_int_equal(put_step(store, 4, false, NULL), 0);
+    assert_int_equal(storage_faults.fsyncs, 2);
+    ampd_store_close(store);
+}
+
+static void a_failed_fsync_is_final(void **state)
+{
+    struct ampd_store *store = open_with_model(*state);
+    struct amp_error error;
+    storage_faults.fail_fsync_at = 1;
+    assert_int_equal(put_step(store, 1, true, &error), AMP_EIO);
+    assert_string_equal(error.reason, "STORE_FAILED");
+    storage_faults_clear();
+    assert_int_equal(put_step(store, 1, false, &error), AMP_EIO);
+    assert_string_equal(error.reason, "STORE_FAILED");
+    ampd_store_close(store);
+}
+
+static void a_failed_fsync_of_the_logs_checkpoint_is_final_too(void **state)
+{
+    struct ampd_store *store = open_with_model(*state);
+    storage_faults.fail_fsync_at = 1;
+    int rc = 0;
+    uint64_t step = 0;
+    while (rc == 0 && step < 100000) /* NORMAL: the first fsync is that of the log's checkpoint */
+        rc = put_step(store, ++step, false, NULL);
+    assert_int_equal(rc, AMP_EIO);
+    assert_int_equal(storage_faults.fsyncs, 1);
+    storage_faults_clear();
+    assert_int_equal(put_step(store, step + 1, false, NULL), AMP_EIO);
+    ampd_store_close(store);
+}
+
+static void a_full_disk_stores_nothing_and_can_be_tried_again(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_store *store = open_with_model(fixture);
+    struct amp_error error;
+    assert_int_equal(put_step(store, 1, false, NULL), 0);
+    unsigned refused = 0;
+    for (unsigned at = 1; at < 100; at++) {
+        storage_faults_clear();
+        storage_faults.fail_write_at = at;
+        storage_faults.write_errno = ENOSPC;
+        int rc = put_step(store, 2, true, &error);
+        if (rc == 0)
+            break;
+        assert_int_equal(rc, AMP_EEXHAUSTED);
+        assert_string_equal(error.reason, "NO_SPACE");
+        storage_faults_clear();
+        assert_int_equal(last_step(store), 1);
+        refused++;
+    }
+    assert_true(refused > 0);
+    storage_faults_clear();
+    assert_int_equal(last_step(store), 2);
+    ampd_store_close(store);
+    assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, NULL), 0);
+    assert_int_equal(last_step(store), 2);
+    ampd_store_close(store);
+}
+
+static void a_killed_process_leaves_every_stored_step(void **state)
+{
+    struct fixture *fixture = *state;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct ampd_store *store = open_with_model(fixture);
+        for (uint64_t step = 1; step <= 50; step++)
+            if (put_step(store, step, false, NULL) != 0)
+                _exit(1);
+        _exit(0); /* nothing is closed or flushed */
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    struct ampd_store *store;
+    assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, NULL), 0);
+    assert_int_equal(last_step(store), 50);
+    ampd_store_close(store);
+}
+
+static void a_damaged_row_is_reported_and_not_believed(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_store *store = open_with_model(fixture);
+    struct amp_error error;
+    struct ampd_model_record *records;
+    size_t count;
+    ampd_store_close(store);
+    run_sql(fixture->directory, "UPDATE models SET spec=replace(spec,'\"lr\":','\"lr\":\"x\",\"old\":')");
+    assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, NULL), 0);
+    assert_int_equal(ampd_store_load(store, &records, &count, &error), AMP_EDATALOSS);
+    assert_null(records);
+    ampd_store_close(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_new_directory_is_private_and_has_its_version, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_held_directory_is_refused_with_the_holders_pid, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_newer_or_foreign_directory_is_refused, setup, teardown),
+        cmocka_unit_test(only_plain_names_can_name_a_model),
+        cmocka_unit_test_setup_teardown(a_store_of_a_newer_schema_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_database_of_another_program_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_file_is_private, setup, teardown),
+        cmocka_unit_test_setup_teardown(only_calls_marked_full_wait_for_the_disk, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_failed_fsync_is_final, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_failed_fsync_of_the_logs_checkpoint_is_final_too, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_full_disk_stores_nothing_and_can_be_tried_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_killed_process_leaves_every_stored_step, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_damaged_row_is_reported_and_not_believed, setup, teardown),
+    };
+    return cmocka_run_group_tests_name("storage_sqlite", tests, NULL, NULL);
+}
