@@ -27,7 +27,7 @@ int ampd_codec_encode(const struct ampd_codec_desc *desc, const pb_msgdesc_t *fi
     if (!pb_encode(&stream, fields, from))
         rc = sink.rc != 0 ? sink.rc : AMP_EINVAL;
     /* What the peer would refuse is refused here, where its author is. */
-    if (rc == 0)
+    if (rc == 0 && out->size > before)
         rc = ampd_codec_check(desc, out->data + before, out->size - before, NULL);
     if (rc != 0)
         out->size = before;

@@ -28,7 +28,8 @@ static bool survive(const struct proto_message *row, const uint8_t *data, size_t
     struct amp_error error = {.text = ""};
     struct amp_buf out;
     amp_buf_init(&out, OUT_MAX);
-    memcpy(exact, data, size);
+    if (size > 0)
+        memcpy(exact, data, size);
     int rc = row->decode(message, exact, size, &error);
     free(exact);
     if (rc == 0) {

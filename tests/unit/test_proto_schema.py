@@ -6,7 +6,7 @@ test_proto_schema.py PROTOC ROOT CODEC_TEST DESCRIPTORS WORK
 1. protoc's own Python code compiles from ROOT (the folder proto/) and imports.
 2. Every message that CODEC_TEST --dump writes is parsed and serialized again to the same bytes.
 3. Rules that protoc does not check: each enum begins with *_UNSPECIFIED = 0; bytes of blocks stand in no oneof, and `data`
-   has the highest number; no .options file asks for malloc'd fields; every field has a comment or a name that says it.
+   has the highest number; no .options file asks for malloc'd fields; the enums of proto/msg_*.h are those of the schema.
 4. DESCRIPTORS is a set that holds every file after its imports.
 """
 import glob
@@ -71,6 +71,22 @@ def check_rules(modules, root):
         assert not re.search(r"FT_POINTER|\bsubmsg_callback\b|PB_FIELD_32BIT", text), path
 
 
+def check_enums(modules, root):
+    schema = {}
+    for module in modules:
+        for enum in module.DESCRIPTOR.enum_types_by_name.values():
+            schema[re.sub(r"(?<=[a-z])(?=[A-Z])", "_", enum.name).lower()] = {v.name: v.number for v in enum.values}
+    seen = 0
+    for path in glob.glob(os.path.join(root, "msg_*.h")):
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        for name, body in re.findall(r"^enum ampd_msg_(\w+) \{(.*?)^\};", text, re.M | re.S):
+            values = {n: int(v) for n, v in re.findall(r"AMPD_MSG_(\w+) = (\d+),", body)}
+            assert values == schema[name], f"enum ampd_msg_{name} in {path}"
+            seen += 1
+    assert seen > 10
+
+
 def check_descriptors(path):
     files = descriptor_pb2.FileDescriptorSet()
     with open(path, "rb") as file:
@@ -92,6 +108,7 @@ def main():
     modules = compile_python(protoc, root, work)
     messages = check_bytes(modules, codec_test, work)
     check_rules(modules, root)
+    check_enums(modules, root)
     check_descriptors(descriptors)
     print(f"{messages} messages read and written alike")
 
