@@ -60,8 +60,8 @@ enum ampd_msg_floor_policy {
 
 enum ampd_msg_durability {
     AMPD_MSG_DURABILITY_UNSPECIFIED = 0, /* CHECKPOINT */
-    AMPD_MSG_DURABILITY_CHECKPOINT =
-        1,                        /* after a crash the model resumes at the last checkpoint, with a higher epoch */
+    /* after a crash the model resumes at the last checkpoint, with a higher epoch */
+    AMPD_MSG_DURABILITY_CHECKPOINT = 1,
     AMPD_MSG_DURABILITY_STEP = 2, /* each step is journalled before it is voted on: no applied step is lost */
 };
 

@@ -81,7 +81,7 @@ def check_enums(modules, root):
         with open(path, encoding="utf-8") as file:
             text = file.read()
         for name, body in re.findall(r"^enum ampd_msg_(\w+) \{(.*?)^\};", text, re.M | re.S):
-            values = {n: int(v) for n, v in re.findall(r"AMPD_MSG_(\w+) = (\d+),", body)}
+            values = {n: int(v) for n, v in re.findall(r"AMPD_MSG_(\w+) =\s+(\d+),", body)}
             assert values == schema[name], f"enum ampd_msg_{name} in {path}"
             seen += 1
     assert seen > 10
