@@ -70,9 +70,10 @@ suites() { # preset, label expression
 }
 
 : >"$out/ctest.log"
-check fences scripts/check_fences.sh
+check fences scripts/check_fences.py
 check fences-self-test scripts/test_check_fences.sh
-check style scripts/check_style.sh
+check style scripts/check_style.py
+check style-self-test scripts/test_check_style.sh
 suites release '.*'
 
 section "build: asan"
