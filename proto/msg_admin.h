@@ -9,7 +9,7 @@
 struct ampd_msg_checkpoint_info {
     char model[128];
     uint64_t epoch;         /* epoch in which it was cut */
-    uint64_t step;          /* steps that it contains; 0: the initial values */
+    uint64_t step;          /* last step in it; 0: the initial values */
     uint64_t version;       /* of the parameters in it */
     uint64_t applied;       /* applied steps in it */
     float scale;            /* loss scale in it */

@@ -193,10 +193,11 @@ struct ampd_msg_worker_status {
     uint64_t lease_left_ms;   /* 0 when not live */
     uint64_t pushes;          /* pushes that counted, since the server started */
     uint64_t overflow_pushes; /* of these, with an Inf or a NaN of the worker's own */
-    bool has_last_step;
-    uint64_t last_step; /* step of the last push that counted; absent: none */
+    uint64_t last_step;       /* step of the last push that counted; 0: none */
     bool has_join_time;
     struct ampd_msg_time join_time;
+    uint32_t blocks_present; /* blocks of the open step that have come from it */
+    uint32_t blocks_wanted;  /* blocks of the open step that it is to send */
 };
 
 struct ampd_msg_worker_status_list {
@@ -208,12 +209,11 @@ struct ampd_msg_worker_status_list {
 struct ampd_msg_model_status {
     char name[128];
     enum ampd_msg_model_state state;
-    uint64_t epoch;   /* from 1 */
-    uint64_t step;    /* the open step, or the next one */
-    uint64_t applied; /* applied steps */
-    uint64_t version; /* newest complete version of the parameters */
-    bool has_durable_step;
-    uint64_t durable_step; /* last step that survives a crash; absent: only the initial values do */
+    uint64_t epoch;        /* from 1 */
+    uint64_t step;         /* the open step, or the next one */
+    uint64_t applied;      /* applied steps */
+    uint64_t version;      /* newest complete version of the parameters */
+    uint64_t durable_step; /* last step that survives a crash; 0: only the initial values do */
     bool has_scale;
     struct ampd_msg_scale_record scale;
     uint32_t world_size;
@@ -228,6 +228,10 @@ struct ampd_msg_model_status {
     struct ampd_msg_time create_time;
     enum ampd_msg_optimizer_kind optimizer;
     enum ampd_msg_dtype cast_dtype;
+    bool recovering;       /* after a start, until the new epoch is stored */
+    uint64_t memory_bytes; /* of tensors and of staged gradients */
+    uint64_t base_epoch;   /* epoch of the checkpoint that the epoch began from; 0: none */
+    uint64_t base_step;    /* last step in that checkpoint; 0: the initial values */
 };
 
 struct ampd_msg_model_status_list {

@@ -34,9 +34,10 @@ struct ampd_msg_scale_history_row {
     bool superseded;       /* rolled back later */
     uint64_t parent_epoch; /* EPOCH: the one before; 0 for the first */
     uint64_t base_epoch;   /* EPOCH: epoch of the checkpoint that it began from */
-    uint64_t base_step;    /* EPOCH: the first step that is done again */
+    uint64_t base_step;    /* EPOCH: last step in that checkpoint; 0: the initial values */
     char actor[128];       /* who asked, or "server" */
-    char reason[256];      /* one sentence */
+    char reason[256];      /* one sentence, or one word of the server's */
+    uint64_t parent_step;  /* EPOCH: last step that was decided in parent_epoch; 0: none */
 };
 
 struct ampd_msg_scale_history_row_list {
@@ -61,7 +62,7 @@ struct ampd_msg_list_scale_history_request {
     char model[128];
     bool has_epoch;
     uint64_t epoch;     /* only this one; default: the steps that stand, over all epochs */
-    uint64_t from_step; /* first step; default 0 */
+    uint64_t from_step; /* first step; default: from the beginning */
     bool has_to_step;
     uint64_t to_step; /* last step, included; default: no end */
     uint32_t verdicts_count;
@@ -82,7 +83,7 @@ struct ampd_msg_list_overflows_request {
     char model[128];
     bool has_epoch;
     uint64_t epoch;     /* only this one; default: the steps that stand, over all epochs */
-    uint64_t from_step; /* first step; default 0 */
+    uint64_t from_step; /* first step; default: from the beginning */
     bool has_to_step;
     uint64_t to_step;    /* last step, included; default: no end */
     char parameter[128]; /* only this one; default "": all */

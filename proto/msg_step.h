@@ -27,13 +27,13 @@ struct ampd_msg_step_result {
     bool has_overflow_totals;
     struct ampd_msg_overflow_totals overflow_totals;   /* absent: none */
     struct ampd_msg_range_warning_list range_warnings; /* of the apply before this step; the first 64 parameters */
-    bool has_durable_step;
-    uint64_t durable_step;          /* the last step that survives a crash; absent: only the initial values do */
+    uint64_t durable_step;          /* the last step that survives a crash; 0: only the initial values do */
     double learning_rate;           /* base learning rate used; 0 when skipped */
     uint32_t consecutive_overflows; /* overflows in a row, up to this step */
     bool unstable;                  /* max_consecutive_overflows in a row are reached */
     bool frozen;                    /* floor_policy freeze: no further step opens until the scale is set or reset */
     bool failed;                    /* floor_policy fail: training should end; the overflows name the parameters */
+    uint64_t range_total;           /* elements over all range warnings, also those that are not listed */
 };
 
 struct ampd_msg_load_header {
@@ -55,7 +55,7 @@ struct ampd_msg_held_version {
 /* Exactly one of step, version and latest is given. */
 struct ampd_msg_pull_request {
     char model[128];
-    uint64_t epoch; /* must be the present one; 0 with latest: any */
+    uint64_t epoch; /* must be the present one; default 0: the present one, whichever it is */
     bool has_step;
     uint64_t step; /* the parameters that this step computes on; waits for the open or next step */
     bool has_version;

@@ -42,7 +42,7 @@ struct ampd_msg_list_models_response {
 
 struct ampd_msg_join_request {
     char model[128];
-    char worker_name[128]; /* 1 to 127 bytes; a known name gets its rank back; must be given */
+    char worker_name[128]; /* a known name gets its rank back; default "rank-<rank>", if rank is given */
     bool has_rank;
     uint32_t rank; /* wanted by a new name; 0 to world_size - 1; default: the lowest free one */
     bool has_world_size;
@@ -64,10 +64,9 @@ struct ampd_msg_join_response {
     struct ampd_msg_shard_list shards; /* by index, up to 1024 */
     bool has_spec;
     struct ampd_msg_model_spec spec; /* with all defaults filled in */
-    bool has_restored_step;
-    uint64_t restored_step; /* step that the epoch began from and to which user_state belongs; absent: none */
+    uint64_t restored_step;          /* last step of the checkpoint that the epoch began from; 0: the initial values */
     struct ampd_msg_bytes
-        user_state; /* what this rank's push of restored_step carried; up to 65536 bytes; default: empty */
+        user_state; /* what the last push of this rank in that checkpoint carried; up to 65536 bytes; default: empty */
 };
 
 struct ampd_msg_keep_alive_request {
