@@ -69,8 +69,7 @@ struct arpc_result {
     int status;                  /* enum arpc_status */
     const char *message;         /* UTF-8 text, "" if none */
     struct arpc_details details; /* client: parsed from the trailers; server: zeroed */
-    bool
-        from_peer; /* the server itself said so; else this side noticed (connection lost, deadline, cancel) */
+    bool from_peer; /* the server itself said so; else this side noticed (connection lost, deadline, cancel) */
 };
 
 /* The value that details.pairs has for key, or NULL. */
@@ -92,8 +91,8 @@ typedef void (*arpc_release_cb)(void *arg);
  * AMP_ESTATE (finished, half-closed or over), AMP_EEXHAUSTED (the connection's max_queued bytes are reached;
  * wait for `writable`), AMP_EINVAL (over 4 GiB), AMP_ENOMEM.
  */
-int arpc_call_send(struct arpc_call *call, const void *head, size_t head_size, const void *body,
-                   size_t body_size, arpc_release_cb release_cb, void *release_arg);
+int arpc_call_send(struct arpc_call *call, const void *head, size_t head_size, const void *body, size_t body_size,
+                   arpc_release_cb release_cb, void *release_arg);
 
 /* Bytes of this call that have not left the process. */
 size_t arpc_call_queued(const struct arpc_call *call);

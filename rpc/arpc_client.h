@@ -29,18 +29,18 @@ enum arpc_channel_state {
 struct arpc_channel_options {
     size_t size; /* sizeof(struct arpc_channel_options) */
     void *arg;
-    /* Called after each change of state. `error` says why for BACKOFF and for IDLE after READY, else NULL. */
-    void (*state_cb)(struct arpc_channel *channel, enum arpc_channel_state state,
-                     const struct amp_error *error, void *arg);
+    /* Called after each change of state but to CLOSED. `error` says why for BACKOFF and for IDLE after READY, else NULL. */
+    void (*state_cb)(struct arpc_channel *channel, enum arpc_channel_state state, const struct amp_error *error,
+                     void *arg);
     const char *const *keep_metadata; /* NULL-terminated names of response metadata to keep */
     size_t max_queued;                /* 1 GiB of unsent bytes per connection */
     size_t stream_window;             /* 16 MiB, also of the connection */
     int64_t connect_ms;               /* 10 s for name, connection and first SETTINGS */
-    int64_t keepalive_ms;   /* 30 s without a byte received while calls are open: PING; 20 s more: lost */
-    int64_t write_stall_ms; /* 30 s in which the peer takes no byte of what waits: lost */
-    int64_t backoff_min_ms; /* 100 ms: first wait after a failed attempt; grows by 1.6, +-20 % jitter */
-    int64_t backoff_max_ms; /* 5 s */
-    uint64_t seed;          /* of the jitter; 0: from the clock */
+    int64_t keepalive_ms;             /* 30 s without a byte received while calls are open: PING; 20 s more: lost */
+    int64_t write_stall_ms;           /* 30 s in which the peer takes no byte of what waits: lost */
+    int64_t backoff_min_ms;           /* 100 ms: first wait after a failed attempt; grows by 1.6, +-20 % jitter */
+    int64_t backoff_max_ms;           /* 5 s */
+    uint64_t seed;                    /* of the jitter; 0: from the clock */
 };
 
 /*
@@ -69,7 +69,7 @@ struct arpc_call_options {
     /* Wait in BACKOFF for a connection, up to the deadline. Else a failed attempt to connect fails the call
      * (UNAVAILABLE). */
     bool wait_for_ready;
-    bool single_response; /* unary, client stream: the call ends INTERNAL unless OK comes with exactly one
+    bool single_response;             /* unary, client stream: the call ends INTERNAL unless OK comes with exactly one
                              message */
     const struct arpc_pair *metadata; /* request metadata, copied; values of "-bin" keys are already base64 */
     size_t metadata_count;            /* at most 32, 4 KiB in all */
@@ -83,8 +83,7 @@ struct arpc_call_options {
  * closed), AMP_EINVAL (path, metadata), AMP_EEXHAUSTED (1024 calls), AMP_ENOMEM: no callback comes.
  */
 int arpc_channel_call(struct arpc_channel *channel, const char *path, const struct arpc_call_options *options,
-                      const struct arpc_handler *handler, void *user, struct arpc_call **out,
-                      struct amp_error *error);
+                      const struct arpc_handler *handler, void *user, struct arpc_call **out, struct amp_error *error);
 
 /* No further messages from this side, after those queued. No effect if done before. */
 void arpc_call_half_close(struct arpc_call *call);

@@ -26,17 +26,16 @@ struct arpc_server_options {
      */
     int (*admit_cb)(struct arpc_call *call, void *arg, struct amp_error *error);
 
-    const char *const
-        *keep_metadata;        /* NULL-terminated names of request metadata to keep; all others are dropped */
-    size_t max_connections;    /* 1024: above it a connection is closed at once */
-    size_t max_streams;        /* 256 per connection */
-    size_t max_metadata_bytes; /* 8 KiB per header block, counted as RFC 9113 6.5.2 does */
-    size_t max_metadata_count; /* 64 fields per header block */
-    size_t max_queued;         /* 64 MiB of unsent bytes per connection */
-    size_t stream_window;      /* 16 MiB, also of the connection */
-    int64_t idle_ms;           /* 5 min: a connection without streams is closed by GOAWAY */
-    int64_t keepalive_ms;      /* 2 h without a byte received: PING; 20 s without answer: closed */
-    int64_t write_stall_ms;    /* 30 s in which the peer takes no byte of what waits: closed */
+    const char *const *keep_metadata; /* NULL-terminated names of request metadata to keep; all others are dropped */
+    size_t max_connections;           /* 1024: above it a connection is closed at once */
+    size_t max_streams;               /* 256 per connection */
+    size_t max_metadata_bytes;        /* 8 KiB per header block, counted as RFC 9113 6.5.2 does */
+    size_t max_metadata_count;        /* 64 fields per header block */
+    size_t max_queued;                /* 64 MiB of unsent bytes per connection */
+    size_t stream_window;             /* 16 MiB, also of the connection */
+    int64_t idle_ms;                  /* 5 min: a connection without streams is closed by GOAWAY */
+    int64_t keepalive_ms;             /* 2 h without a byte received: PING; 20 s without answer: closed */
+    int64_t write_stall_ms;           /* 30 s in which the peer takes no byte of what waits: closed */
 };
 
 /*
@@ -45,8 +44,7 @@ struct arpc_server_options {
  * SERVING. 0 and *out; AMP_ENOMEM, AMP_EINVAL (two rows of one name, a handler without `closed`).
  */
 int arpc_server_new(struct uv_loop_s *loop, const struct arpc_server_options *options,
-                    const struct arpc_method *methods, size_t count, struct arpc_server **out,
-                    struct amp_error *error);
+                    const struct arpc_method *methods, size_t count, struct arpc_server **out, struct amp_error *error);
 
 /*
  * Starts to listen on "host:port", "[v6]:port" (port 0: one that is free) or "unix:/path" (at most 107 bytes;
@@ -71,8 +69,7 @@ int arpc_server_set_health(struct arpc_server *server, const char *service, bool
  * then they are cut. `drained_cb` is called once, when no connection is left. arpc_server_close is still
  * needed.
  */
-void arpc_server_drain(struct arpc_server *server, int64_t grace_ms, void (*drained_cb)(void *arg),
-                       void *arg);
+void arpc_server_drain(struct arpc_server *server, int64_t grace_ms, void (*drained_cb)(void *arg), void *arg);
 
 /*
  * Cuts everything now and frees the server: each open call gets `closed` (UNAVAILABLE), each release_cb is
@@ -101,8 +98,7 @@ void arpc_server_stats(const struct arpc_server *server, struct arpc_server_stat
  * been sent, the answer is one HEADERS frame (Trailers-Only). What the client still sends is dropped. No
  * effect if the call is finished or over.
  */
-void arpc_call_finish(struct arpc_call *call, int status, const char *message,
-                      const struct arpc_details *details);
+void arpc_call_finish(struct arpc_call *call, int status, const char *message, const struct arpc_details *details);
 
 /* arpc_call_finish with the status, text and reason of an error. */
 void arpc_call_fail(struct arpc_call *call, const struct amp_error *error);

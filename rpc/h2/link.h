@@ -23,6 +23,8 @@
 
 struct nghttp2_session;
 struct arpc_out;
+struct arpc_health;
+struct arpc_reflection;
 
 /* The rows of a server, sorted by name. */
 struct arpc_method_table {
@@ -41,7 +43,9 @@ const struct arpc_method *arpc_method_table_find(const struct arpc_method_table 
 /* What all links of one server or channel share. */
 struct arpc_link_config {
     bool server;
-    void *arg; /* arpc_call_server_arg */
+    void *arg;                  /* arpc_call_server_arg */
+    struct arpc_health *health; /* the state of the services that come with a server */
+    struct arpc_reflection *reflection;
     struct arpc_method_table methods;
     int (*admit_cb)(struct arpc_call *call, void *arg, struct amp_error *error);
     const char *const *keep_metadata;

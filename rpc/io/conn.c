@@ -1,0 +1,294 @@
+/*
+ * Everything that a connection does to its link is in conn_pump, at the end of a loop's turn: flush what calls asked for,
+ * write, tell what has left, until nothing is due or the socket is full. One batch is under way at a time: uv_try_write
+ * takes what the socket takes, uv_write the rest, and until it calls back the memory of the batch is pinned.
+ */
+#include "rpc/io/conn.h"
+
+#include "base/assert.h"
+#include "base/err.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Turns of flush and write in one pump, so that one busy connection does not keep the others waiting. */
+#define PUMP_ROUNDS 8
+
+/* Slots of one write: uv_buf_t is laid out as iovec on Unix (libuv documents it). */
+_Static_assert(sizeof(uv_buf_t) == sizeof(struct iovec), "a batch can be given to libuv as it is");
+
+static void wake(struct arpc_link *link)
+{
+    struct arpc_conn *conn = AMP_CONTAINER(link, struct arpc_conn, link);
+    arpc_turn_add(conn->turn, &conn->item);
+}
+
+static void set_now(struct arpc_conn *conn)
+{
+    conn->link.now_ms = (int64_t)uv_now(conn->turn->loop);
+}
+
+static void batch_finished(struct arpc_conn *conn)
+{
+    arpc_batch_done(&conn->link, conn->batch);
+    free(conn->batch);
+    conn->batch = NULL;
+}
+
+static void close_uv(struct arpc_conn *conn, int uv_code, const char *what)
+{
+    struct amp_error error;
+    (void)amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "%s: %s", what, uv_strerror(uv_code));
+    arpc_conn_close(conn, &error);
+}
+
+static void on_written(uv_write_t *req, int status)
+{
+    struct arpc_conn *conn = req->data;
+    conn->writing = false;
+    if (status == 0)
+        *conn->bytes_sent += conn->write_left;
+    batch_finished(conn);
+    if (status != 0 && !conn->closing)
+        close_uv(conn, status, "writing failed");
+    arpc_turn_add(conn->turn, &conn->item);
+}
+
+/* How many slots are used up by `size` bytes; shortens the one after them. */
+static size_t skip_slots(struct iovec *slots, size_t size)
+{
+    size_t used = 0;
+    while (size > 0 && size >= slots[used].iov_len)
+        size -= slots[used++].iov_len;
+    if (size > 0) {
+        slots[used].iov_base = (uint8_t *)slots[used].iov_base + size;
+        slots[used].iov_len -= size;
+    }
+    return used;
+}
+
+static const uv_buf_t *uv_slots(const struct iovec *slots)
+{
+    return (const uv_buf_t *)(const void *)slots;
+}
+
+/* Gives the batch to the socket. True if all has left, or writing failed and the connection is closing. */
+static bool write_batch(struct arpc_conn *conn)
+{
+    struct arpc_batch *batch = conn->batch;
+    struct iovec *slots = batch->slots;
+    size_t left = batch->bytes;
+    while (left > 0) {
+        unsigned count = (unsigned)(batch->slots + batch->count - slots);
+        int rc = uv_try_write(&conn->socket.stream, uv_slots(slots), count);
+        if (rc == UV_EAGAIN)
+            break;
+        if (rc < 0) {
+            close_uv(conn, rc, "writing failed");
+            return true;
+        }
+        *conn->bytes_sent += (uint64_t)rc;
+        left -= (size_t)rc;
+        slots += skip_slots(slots, (size_t)rc);
+    }
+    if (left == 0)
+        return true;
+    unsigned count = (unsigned)(batch->slots + batch->count - slots);
+    conn->write.data = conn;
+    conn->write_left = left;
+    conn->write_ms = conn->link.now_ms;
+    int rc = uv_write(&conn->write, &conn->socket.stream, uv_slots(slots), count, on_written);
+    if (rc != 0) {
+        close_uv(conn, rc, "writing failed");
+        return true;
+    }
+    conn->writing = true;
+    return false;
+}
+
+static void link_failed(struct arpc_conn *conn)
+{
+    struct amp_error error;
+    (void)amp_error_set(&error, conn->link.error, NULL, "HTTP/2 error: %s", amp_strerror(conn->link.error));
+    arpc_conn_close(conn, &error);
+}
+
+/* One batch. True if more may follow at once. */
+static bool write_some(struct arpc_conn *conn)
+{
+    if (conn->writing || conn->closing)
+        return false;
+    if (conn->batch == NULL) {
+        conn->batch = malloc(sizeof *conn->batch);
+        if (conn->batch == NULL) {
+            conn->link.error = AMP_ENOMEM;
+            link_failed(conn);
+            return false;
+        }
+        conn->batch->count = 0;
+        conn->batch->bytes = 0;
+        conn->batch->pin_count = 0;
+        conn->batch->scratch_used = 0;
+    }
+    if (arpc_link_produce(&conn->link, conn->batch) != 0) {
+        batch_finished(conn);
+        link_failed(conn);
+        return false;
+    }
+    if (conn->batch->bytes > 0 && !write_batch(conn))
+        return false;
+    bool more = conn->batch->bytes > 0 && !conn->closing;
+    batch_finished(conn);
+    return more;
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct arpc_conn *conn = timer->data;
+    conn->armed_ms = INT64_MAX;
+    set_now(conn);
+    if (conn->closing)
+        return;
+    arpc_link_tick(&conn->link);
+    size_t left = uv_stream_get_write_queue_size(&conn->socket.stream);
+    if (conn->writing && left != conn->write_left) {
+        conn->write_ms = conn->link.now_ms;
+        *conn->bytes_sent += conn->write_left - left;
+        conn->write_left = left;
+    }
+    if (conn->writing && conn->link.now_ms - conn->write_ms >= conn->link.config->write_stall_ms) {
+        struct amp_error error;
+        (void)amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "the peer takes no data");
+        arpc_conn_close(conn, &error);
+    }
+    arpc_turn_add(conn->turn, &conn->item);
+}
+
+static void arm_timer(struct arpc_conn *conn)
+{
+    int64_t due_ms = conn->link.next_due_ms;
+    if (conn->writing && conn->write_ms + conn->link.config->write_stall_ms < due_ms)
+        due_ms = conn->write_ms + conn->link.config->write_stall_ms;
+    if (due_ms >= conn->armed_ms) /* it fires too early at worst, and is then armed again */
+        return;
+    conn->armed_ms = due_ms;
+    int64_t wait_ms = due_ms > conn->link.now_ms ? due_ms - conn->link.now_ms : 0;
+    (void)uv_timer_start(&conn->timer, on_timer, (uint64_t)wait_ms, 0);
+}
+
+static void conn_pump(struct arpc_turn_item *item)
+{
+    struct arpc_conn *conn = AMP_CONTAINER(item, struct arpc_conn, item);
+    if (!conn->has_link)
+        return;
+    set_now(conn);
+    bool more = true;
+    for (int round = 0; more && round < PUMP_ROUNDS; round++) {
+        more = arpc_link_flush(&conn->link);
+        if (conn->link.error != 0 && !conn->closing)
+            link_failed(conn);
+        more = write_some(conn) || more || !amp_list_empty(&conn->link.events);
+    }
+    if (more)
+        arpc_turn_add(conn->turn, &conn->item);
+    if (!conn->closing && !conn->writing && arpc_link_is_over(&conn->link))
+        arpc_conn_close(conn, NULL);
+    if (!conn->closing)
+        arm_timer(conn);
+    if (conn->pumped_cb != NULL)
+        conn->pumped_cb(conn);
+}
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    (void)suggested;
+    struct arpc_conn *conn = handle->data;
+    *buf = uv_buf_init(conn->turn->read_buffer, (unsigned)ARPC_READ_SIZE);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf)
+{
+    struct arpc_conn *conn = stream->data;
+    if (conn->closing || size == 0)
+        return;
+    set_now(conn);
+    if (size < 0) {
+        if (size == UV_EOF) {
+            struct amp_error error;
+            (void)amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "the peer closed the connection");
+            arpc_conn_close(conn, &error);
+        } else {
+            close_uv(conn, (int)size, "reading failed");
+        }
+        return;
+    }
+    *conn->bytes_received += (uint64_t)size;
+    if (arpc_link_receive(&conn->link, (const uint8_t *)buf->base, (size_t)size) != 0)
+        link_failed(conn);
+}
+
+void arpc_conn_init(struct arpc_conn *conn, struct arpc_turn *turn, bool pipe, void *owner,
+                    void (*pumped_cb)(struct arpc_conn *), void (*closed_cb)(struct arpc_conn *))
+{
+    *conn = (struct arpc_conn){.turn = turn, .owner = owner, .armed_ms = INT64_MAX, .handles = 2};
+    conn->pumped_cb = pumped_cb;
+    conn->closed_cb = closed_cb;
+    amp_list_init(&conn->in_owner);
+    arpc_turn_item_init(&conn->item, conn_pump);
+    /* Neither makes a system call yet. */
+    if (pipe)
+        (void)uv_pipe_init(turn->loop, &conn->socket.pipe, 0);
+    else
+        (void)uv_tcp_init(turn->loop, &conn->socket.tcp);
+    (void)uv_timer_init(turn->loop, &conn->timer);
+    conn->socket.handle.data = conn;
+    conn->timer.data = conn;
+}
+
+int arpc_conn_start(struct arpc_conn *conn, struct arpc_link_config *config, const char *peer)
+{
+    int rc = arpc_link_init(&conn->link, config, wake, true, (int64_t)uv_now(conn->turn->loop));
+    if (rc != 0)
+        return rc;
+    conn->has_link = true;
+    (void)strncpy(conn->link.peer, peer, sizeof conn->link.peer - 1);
+    if (conn->socket.handle.type == UV_TCP)
+        (void)uv_tcp_nodelay(&conn->socket.tcp, 1); /* slower without, not wrong */
+    if (uv_read_start(&conn->socket.stream, on_alloc, on_read) != 0)
+        return AMP_EIO;
+    arpc_turn_add(conn->turn, &conn->item);
+    return 0;
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct arpc_conn *conn = handle->data;
+    if (--conn->handles > 0)
+        return;
+    AMP_ASSERT(conn->batch == NULL);
+    if (conn->has_link) {
+        while (arpc_link_flush(&conn->link))
+            ;
+        arpc_link_close(&conn->link);
+    }
+    arpc_turn_remove(&conn->item);
+    conn->closed_cb(conn);
+}
+
+void arpc_conn_close(struct arpc_conn *conn, const struct amp_error *error)
+{
+    if (conn->closing)
+        return;
+    conn->closing = true;
+    if (error != NULL)
+        conn->error = *error;
+    if (conn->has_link) {
+        if (conn->link.error == 0)
+            conn->link.error = AMP_EUNAVAILABLE;
+        arpc_link_abort(&conn->link, ARPC_STATUS_UNAVAILABLE,
+                        error != NULL ? error->text : "the connection was closed");
+        arpc_turn_add(conn->turn, &conn->item);
+    }
+    uv_close(&conn->socket.handle, on_handle_closed);
+    uv_close((uv_handle_t *)&conn->timer, on_handle_closed);
+}

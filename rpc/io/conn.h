@@ -1,0 +1,52 @@
+/* A socket with a link on it: moves bytes, arms the timer, closes. Internal to rpc/io. */
+#ifndef ARPC_IO_CONN_H
+#define ARPC_IO_CONN_H
+
+#include "rpc/h2/link.h"
+#include "rpc/io/turn.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct arpc_conn {
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } socket;
+    uv_timer_t timer;
+    uv_write_t write;
+    uv_connect_t connect;
+    struct arpc_turn *turn;
+    struct arpc_turn_item item;
+    struct amp_list in_owner;
+    void *owner;
+    struct arpc_link link;
+    bool has_link;
+    bool closing;
+    unsigned handles;         /* socket and timer, while open */
+    int64_t armed_ms;         /* INT64_MAX: the timer is not armed */
+    struct arpc_batch *batch; /* NULL when nothing is under way */
+    bool writing;             /* uv_write has not called back */
+    int64_t write_ms;         /* when the peer last took a byte of it */
+    size_t write_left;
+    uint64_t *bytes_received; /* counters of the owner */
+    uint64_t *bytes_sent;
+    struct amp_error error;                    /* why it was closed; code 0: it was over */
+    void (*pumped_cb)(struct arpc_conn *conn); /* after each pump: the owner looks at the link; may be NULL */
+    void (*closed_cb)(struct arpc_conn *conn); /* everything is closed: the owner frees it */
+};
+
+/* Prepares the handles; `pipe` for a unix socket. Nothing can fail. */
+void arpc_conn_init(struct arpc_conn *conn, struct arpc_turn *turn, bool pipe, void *owner,
+                    void (*pumped_cb)(struct arpc_conn *), void (*closed_cb)(struct arpc_conn *));
+
+/* The socket is connected: begins HTTP/2. 0, AMP_ENOMEM, AMP_EIO; then the caller closes it. */
+int arpc_conn_start(struct arpc_conn *conn, struct arpc_link_config *config, const char *peer);
+
+/* Cuts it: calls end with UNAVAILABLE. closed_cb comes later. `error` may be NULL. No effect if closing. */
+void arpc_conn_close(struct arpc_conn *conn, const struct amp_error *error);
+
+#endif

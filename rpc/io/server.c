@@ -1,0 +1,350 @@
+/*
+ * The server: listeners, connections, drain and close.
+ *
+ *     open -> draining -> (all connections gone) -> drained
+ *     open or draining -> closing -> (listeners, connections, grace timer, turn closed) -> freed
+ *
+ * A listener or connection frees itself in its close callback and then asks for a look at what is left (server_look).
+ */
+#include "rpc/io/server_state.h"
+
+#include "base/assert.h"
+#include "base/err.h"
+#include "rpc/io/address.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_CONNECTIONS    1024 /* gRPC C-core accepts without bound; an ampd has workers, not the public */
+#define DEFAULT_STREAMS        256
+#define DEFAULT_METADATA_BYTES ((size_t)8 << 10) /* the default of gRPC implementations */
+#define DEFAULT_METADATA_COUNT 64
+#define DEFAULT_QUEUED         ((size_t)64 << 20)
+#define DEFAULT_WINDOW         ((size_t)16 << 20) /* 10 Gbit/s at a round trip of 13 ms */
+#define DEFAULT_IDLE_MS        (5 * 60 * 1000)
+#define DEFAULT_KEEPALIVE_MS   (2 * 60 * 60 * 1000) /* gRFC A8 */
+#define DEFAULT_WRITE_STALL_MS 30000
+#define BACKLOG                512
+#define WINDOW_MAX             ((size_t)1 << 30) /* RFC 9113 6.9.1 allows 2^31-1 */
+
+static size_t or_size(size_t value, size_t otherwise)
+{
+    return value != 0 ? value : otherwise;
+}
+
+static int64_t or_ms(int64_t value, int64_t otherwise)
+{
+    return value != 0 ? value : otherwise;
+}
+
+static void set_config(struct arpc_server *server, const struct arpc_server_options *given)
+{
+    struct arpc_server_options options = {0};
+    if (given != NULL)
+        memcpy(&options, given, given->size < sizeof options ? given->size : sizeof options);
+    struct arpc_link_config *config = &server->config;
+    config->server = true;
+    config->arg = options.arg;
+    config->admit_cb = options.admit_cb;
+    config->keep_metadata = options.keep_metadata;
+    config->max_streams = or_size(options.max_streams, DEFAULT_STREAMS);
+    config->max_metadata_bytes = or_size(options.max_metadata_bytes, DEFAULT_METADATA_BYTES);
+    config->max_metadata_count = or_size(options.max_metadata_count, DEFAULT_METADATA_COUNT);
+    config->max_queued = or_size(options.max_queued, DEFAULT_QUEUED);
+    config->stream_window = or_size(options.stream_window, DEFAULT_WINDOW);
+    if (config->stream_window > WINDOW_MAX)
+        config->stream_window = WINDOW_MAX;
+    config->idle_ms = or_ms(options.idle_ms, DEFAULT_IDLE_MS);
+    config->keepalive_ms = or_ms(options.keepalive_ms, DEFAULT_KEEPALIVE_MS);
+    config->write_stall_ms = or_ms(options.write_stall_ms, DEFAULT_WRITE_STALL_MS);
+    server->max_connections = or_size(options.max_connections, DEFAULT_CONNECTIONS);
+}
+
+static void on_turn_closed(struct arpc_turn *turn)
+{
+    struct arpc_server *server = AMP_CONTAINER(turn, struct arpc_server, turn);
+    void (*closed_cb)(void *) = server->closed_cb;
+    void *arg = server->closed_arg;
+    arpc_health_free(server->health);
+    arpc_reflection_free(server->reflection);
+    arpc_method_table_close(&server->config.methods);
+    free(server);
+    if (closed_cb != NULL)
+        closed_cb(arg);
+}
+
+static void on_grace_closed(uv_handle_t *handle)
+{
+    struct arpc_server *server = handle->data;
+    arpc_turn_remove(&server->item);
+    arpc_turn_close(&server->turn, on_turn_closed);
+}
+
+/* Whether something can be told or freed; runs at the end of a turn. */
+static void server_look(struct arpc_turn_item *item)
+{
+    struct arpc_server *server = AMP_CONTAINER(item, struct arpc_server, item);
+    if (server->conn_count > 0 || server->turn_closing)
+        return;
+    if (server->draining && server->drained_cb != NULL) {
+        void (*drained_cb)(void *) = server->drained_cb;
+        server->drained_cb = NULL;
+        (void)uv_timer_stop(&server->grace);
+        drained_cb(server->drained_arg); /* may call arpc_server_close, which asks for another look */
+    }
+    if (!server->closing || server->listener_count > 0 || server->turn_closing)
+        return;
+    server->turn_closing = true;
+    uv_close((uv_handle_t *)&server->grace, on_grace_closed);
+}
+
+int arpc_server_new(struct uv_loop_s *loop, const struct arpc_server_options *options,
+                    const struct arpc_method *methods, size_t count, struct arpc_server **out, struct amp_error *error)
+{
+    struct arpc_server *server = calloc(1, sizeof *server);
+    if (server == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "no memory for a server");
+    set_config(server, options);
+    struct arpc_method_table *table = &server->config.methods;
+    int rc = arpc_method_table_add(table, methods, count, error);
+    if (rc == 0)
+        rc = arpc_health_new(table->rows, table->count, &server->health);
+    if (rc == 0)
+        rc = arpc_method_table_add(table, arpc_health_methods, arpc_health_method_count, error);
+    if (rc == 0)
+        rc = arpc_turn_init(&server->turn, loop);
+    if (rc != 0)
+        goto failed;
+    server->config.health = server->health;
+    amp_list_init(&server->listeners);
+    amp_list_init(&server->conns);
+    arpc_turn_item_init(&server->item, server_look);
+    (void)uv_timer_init(loop, &server->grace); /* cannot fail */
+    server->grace.data = server;
+    *out = server;
+    return 0;
+failed:
+    if (rc == AMP_ENOMEM)
+        (void)amp_error_set(error, AMP_ENOMEM, NULL, "no memory for a server");
+    arpc_health_free(server->health);
+    arpc_method_table_close(table);
+    free(server);
+    return rc;
+}
+
+int arpc_server_enable_reflection(struct arpc_server *server, const uint8_t *descriptors, size_t size,
+                                  struct amp_error *error)
+{
+    AMP_ASSERT(server->reflection == NULL && amp_list_empty(&server->listeners));
+    struct arpc_reflection *reflection;
+    int rc = arpc_reflection_new(descriptors, size, &reflection, error);
+    if (rc != 0)
+        return rc;
+    rc = arpc_method_table_add(&server->config.methods, arpc_reflection_methods, arpc_reflection_method_count, error);
+    if (rc != 0) {
+        arpc_reflection_free(reflection);
+        return rc;
+    }
+    server->reflection = reflection;
+    server->config.reflection = reflection;
+    return 0;
+}
+
+static void on_conn_closed(struct arpc_conn *conn)
+{
+    struct arpc_server *server = conn->owner;
+    amp_list_remove(&conn->in_owner);
+    server->conn_count--;
+    arpc_turn_add(&server->turn, &server->item);
+    free(conn);
+}
+
+static void peer_name(struct arpc_conn *conn, bool is_unix, char *text, int size)
+{
+    struct sockaddr_storage address;
+    int length = (int)sizeof address;
+    if (!is_unix && uv_tcp_getpeername(&conn->socket.tcp, (struct sockaddr *)&address, &length) == 0)
+        arpc_address_write((const struct sockaddr *)&address, text, size, NULL);
+    else
+        (void)snprintf(text, (size_t)size, "%s", is_unix ? "unix" : "?");
+}
+
+static void on_connection(uv_stream_t *stream, int status)
+{
+    struct arpc_listener *listener = stream->data;
+    struct arpc_server *server = listener->server;
+    struct arpc_conn *conn = status == 0 ? malloc(sizeof *conn) : NULL;
+    if (conn == NULL)
+        return; /* out of descriptors or memory: the connection waits in the backlog, libuv asks again */
+    arpc_conn_init(conn, &server->turn, listener->is_unix, server, NULL, on_conn_closed);
+    conn->bytes_received = &server->bytes_received;
+    conn->bytes_sent = &server->bytes_sent;
+    amp_list_push(&server->conns, &conn->in_owner);
+    server->conn_count++;
+    server->connections_total++;
+    char peer[64];
+    int rc = uv_accept(stream, &conn->socket.stream);
+    if (rc == 0 && server->conn_count <= server->max_connections) {
+        peer_name(conn, listener->is_unix, peer, sizeof peer);
+        rc = arpc_conn_start(conn, &server->config, peer);
+        if (rc == 0)
+            return;
+    }
+    arpc_conn_close(conn, NULL);
+}
+
+static void on_listener_closed(uv_handle_t *handle)
+{
+    struct arpc_listener *listener = handle->data;
+    struct arpc_server *server = listener->server;
+    server->listener_count--;
+    arpc_turn_add(&server->turn, &server->item);
+    free(listener);
+}
+
+static void close_listeners(struct arpc_server *server)
+{
+    AMP_LIST_EACH(it, safe, &server->listeners)
+    {
+        struct arpc_listener *listener = AMP_CONTAINER(it, struct arpc_listener, in_server);
+        amp_list_remove(&listener->in_server);
+        uv_close(&listener->socket.handle, on_listener_closed);
+    }
+}
+
+static int bind_tcp(struct arpc_listener *listener, const struct arpc_address *address)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    uv_getaddrinfo_t req;
+    /* Without a callback libuv resolves at once: this is the start of a program, on its own address. */
+    int rc = uv_getaddrinfo(listener->server->turn.loop, &req, NULL, address->host, address->port, &hints);
+    if (rc != 0)
+        return rc;
+    rc = uv_tcp_bind(&listener->socket.tcp, req.addrinfo->ai_addr, 0);
+    uv_freeaddrinfo(req.addrinfo);
+    return rc;
+}
+
+static int amp_code_of(int uv_code)
+{
+    switch (uv_code) {
+    case UV_EADDRINUSE:
+        return AMP_EEXIST;
+    case UV_EACCES:
+    case UV_EPERM:
+        return AMP_EDENIED;
+    case UV_EAI_NONAME:
+    case UV_EAI_ADDRFAMILY:
+    case UV_EADDRNOTAVAIL:
+        return AMP_EINVAL;
+    case UV_ENOMEM:
+        return AMP_ENOMEM;
+    default:
+        return AMP_EIO;
+    }
+}
+
+static void bound_port(struct arpc_listener *listener, int *port)
+{
+    struct sockaddr_storage address;
+    char text[64];
+    int length = (int)sizeof address;
+    if (port == NULL)
+        return;
+    *port = 0;
+    if (!listener->is_unix && uv_tcp_getsockname(&listener->socket.tcp, (struct sockaddr *)&address, &length) == 0)
+        arpc_address_write((const struct sockaddr *)&address, text, sizeof text, port);
+}
+
+int arpc_server_listen(struct arpc_server *server, const char *address, int *port, struct amp_error *error)
+{
+    struct arpc_address parsed;
+    int rc = arpc_address_parse(address, &parsed, error);
+    if (rc != 0)
+        return rc;
+    struct arpc_listener *listener = calloc(1, sizeof *listener);
+    if (listener == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "no memory to listen on %s", address);
+    listener->server = server;
+    listener->is_unix = parsed.is_unix;
+    if (parsed.is_unix)
+        (void)uv_pipe_init(server->turn.loop, &listener->socket.pipe, 0); /* makes no system call */
+    else
+        (void)uv_tcp_init(server->turn.loop, &listener->socket.tcp);
+    listener->socket.handle.data = listener;
+    server->listener_count++;
+    rc = parsed.is_unix ? uv_pipe_bind(&listener->socket.pipe, parsed.host) : bind_tcp(listener, &parsed);
+    if (rc == 0)
+        rc = uv_listen(&listener->socket.stream, BACKLOG, on_connection); /* a used port shows only here */
+    if (rc != 0) {
+        uv_close(&listener->socket.handle, on_listener_closed);
+        return amp_error_set(error, amp_code_of(rc), NULL, "cannot listen on %s: %s", address, uv_strerror(rc));
+    }
+    amp_list_push(&server->listeners, &listener->in_server);
+    bound_port(listener, port);
+    return 0;
+}
+
+int arpc_server_set_health(struct arpc_server *server, const char *service, bool serving)
+{
+    return arpc_health_set(server->health, service, serving);
+}
+
+static void close_conns(struct arpc_server *server, const char *why)
+{
+    struct amp_error error;
+    (void)amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "%s", why);
+    AMP_LIST_EACH(it, safe, &server->conns)
+    {
+        arpc_conn_close(AMP_CONTAINER(it, struct arpc_conn, in_owner), &error);
+    }
+}
+
+static void on_grace(uv_timer_t *timer)
+{
+    close_conns(timer->data, "the server has drained");
+}
+
+void arpc_server_drain(struct arpc_server *server, int64_t grace_ms, void (*drained_cb)(void *arg), void *arg)
+{
+    AMP_ASSERT(!server->draining && !server->closing);
+    server->draining = true;
+    server->drained_cb = drained_cb;
+    server->drained_arg = arg;
+    arpc_health_set_all(server->health, false);
+    close_listeners(server);
+    AMP_LIST_EACH(it, safe, &server->conns)
+    {
+        struct arpc_conn *conn = AMP_CONTAINER(it, struct arpc_conn, in_owner);
+        if (conn->has_link)
+            arpc_link_drain(&conn->link);
+    }
+    (void)uv_timer_start(&server->grace, on_grace, (uint64_t)(grace_ms > 0 ? grace_ms : 0), 0);
+    arpc_turn_add(&server->turn, &server->item);
+}
+
+void arpc_server_close(struct arpc_server *server, void (*closed_cb)(void *arg), void *arg)
+{
+    AMP_ASSERT(!server->closing);
+    server->closing = true;
+    server->closed_cb = closed_cb;
+    server->closed_arg = arg;
+    close_listeners(server);
+    close_conns(server, "the server was closed");
+    arpc_turn_add(&server->turn, &server->item);
+}
+
+void *arpc_server_arg(const struct arpc_server *server)
+{
+    return server->config.arg;
+}
+
+void arpc_server_stats(const struct arpc_server *server, struct arpc_server_stats *stats)
+{
+    *stats = (struct arpc_server_stats){.connections_total = server->connections_total,
+                                        .calls_total = server->config.calls_total,
+                                        .bytes_received = server->bytes_received,
+                                        .bytes_sent = server->bytes_sent,
+                                        .connections = server->conn_count,
+                                        .calls = server->config.calls};
+}

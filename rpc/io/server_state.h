@@ -1,0 +1,47 @@
+/* The insides of a server, shared with the services that come with it. Internal to rpc/. */
+#ifndef ARPC_IO_SERVER_STATE_H
+#define ARPC_IO_SERVER_STATE_H
+
+#include "rpc/arpc_server.h"
+#include "rpc/h2/link.h"
+#include "rpc/io/conn.h"
+#include "rpc/services/health.h"
+#include "rpc/services/reflection.h"
+
+struct arpc_listener {
+    struct amp_list in_server;
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } socket;
+    struct arpc_server *server;
+    bool is_unix;
+};
+
+struct arpc_server {
+    struct arpc_turn turn;
+    struct arpc_turn_item item; /* drained or closed: to be told */
+    struct arpc_link_config config;
+    struct amp_list listeners;
+    size_t listener_count; /* until their close callbacks */
+    struct amp_list conns;
+    size_t conn_count;
+    size_t max_connections;
+    uint64_t connections_total;
+    uint64_t bytes_received;
+    uint64_t bytes_sent;
+    struct arpc_health *health;
+    struct arpc_reflection *reflection; /* NULL: off */
+    uv_timer_t grace;
+    bool draining;
+    bool closing;
+    bool turn_closing;
+    void (*drained_cb)(void *arg);
+    void *drained_arg;
+    void (*closed_cb)(void *arg);
+    void *closed_arg;
+};
+
+#endif

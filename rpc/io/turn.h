@@ -1,0 +1,44 @@
+/*
+ * The end of a loop's turn: what was asked for during it is done there, once for each connection (see h2/link.h). Internal
+ * to rpc/io. Rules of libuv handles: they are closed here and in conn.c, server.c and channel.c only, and the memory around
+ * them is released in the last close callback only.
+ */
+#ifndef ARPC_IO_TURN_H
+#define ARPC_IO_TURN_H
+
+#include "base/list.h"
+
+#include <uv.h>
+
+/* One read: large enough that a 1 MiB message takes few system calls, small enough to stay in the L2 cache. */
+#define ARPC_READ_SIZE ((size_t)256 << 10)
+
+struct arpc_turn_item {
+    struct amp_list node;
+    void (*pump_cb)(struct arpc_turn_item *item);
+};
+
+struct arpc_turn {
+    uv_loop_t *loop;
+    uv_prepare_t prepare; /* after timers and closings */
+    uv_check_t check;     /* after reads and writes */
+    uv_idle_t idle;       /* while something is due: keeps the loop from waiting, and alive */
+    struct amp_list due;
+    char *read_buffer; /* of ARPC_READ_SIZE; a read is handled before the next one begins */
+    unsigned handles;
+    void (*closed_cb)(struct arpc_turn *turn);
+};
+
+/* 0 or AMP_ENOMEM. */
+int arpc_turn_init(struct arpc_turn *turn, uv_loop_t *loop);
+
+/* `closed_cb` is called when the handles are closed. No item may be due. */
+void arpc_turn_close(struct arpc_turn *turn, void (*closed_cb)(struct arpc_turn *turn));
+
+void arpc_turn_item_init(struct arpc_turn_item *item, void (*pump_cb)(struct arpc_turn_item *item));
+
+/* The item's pump_cb is called at the end of this turn. */
+void arpc_turn_add(struct arpc_turn *turn, struct arpc_turn_item *item);
+void arpc_turn_remove(struct arpc_turn_item *item);
+
+#endif
