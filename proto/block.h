@@ -2,12 +2,13 @@
  * The stream messages that carry tensor bytes (LoadRequest, PullResponse, PushRequest): a reader that puts the bytes
  * straight where they go, and a writer that leaves them where they lie.
  *
- * All three have the same fields: header = 1, index = 2, crc32c = 3, trailer = 4 (PushRequest only), data = 15. A stream
- * is one header, then blocks, then at most one trailer, each a message of its own.
+ * All three have the same fields: header = 1, index = 2, crc32c = 3, trailer = 4 (PushRequest only), data = 15. A
+ * stream is one header, then blocks, then at most one trailer, each a message of its own.
  *
- * The reader takes the bytes of a message in pieces of any length, as a transport delivers them; it is not reentrant, and
- * one reader belongs to one thread at a time. Nothing is allocated for a block whose index and crc32c come before its
- * data, which is the order that every protobuf writer uses; for another order the data is kept until the message ends.
+ * The reader takes the bytes of a message in pieces of any length, as a transport delivers them; it is not
+ * reentrant, and one reader belongs to one thread at a time. Nothing is allocated for a block whose index and
+ * crc32c come before its data, which is the order that every protobuf writer uses; for another order the data is
+ * kept until the message ends.
  */
 #ifndef AMPD_PROTO_BLOCK_H
 #define AMPD_PROTO_BLOCK_H
@@ -39,15 +40,16 @@ struct ampd_block {
 };
 
 /*
- * Who uses the reader. Each returns 0, or a negative code with a text in *error (never NULL), which ends the stream: the
- * reader's function returns it. None may call the reader, but ampd_block_reader_discard.
+ * Who uses the reader. Each returns 0, or a negative code with a text in *error (never NULL), which ends the
+ * stream: the reader's function returns it. None may call the reader, but ampd_block_reader_discard.
  */
 struct ampd_block_reader_ops {
     /* The header or trailer, to be decoded by ampd_msg_..._decode; the bytes are valid during the call only. */
     int (*part_cb)(void *arg, enum ampd_block_part part, const uint8_t *data, size_t size, struct amp_error *error);
     /*
-     * A block begins. *destination (NULL before) gets where block->size bytes go, which must stay valid until `end`, the
-     * failure of the reader, or ampd_block_reader_discard; or stays NULL: the bytes are dropped and `end` does not come.
+     * A block begins. *destination (NULL before) gets where block->size bytes go, which must stay valid until
+     * `end`, the failure of the reader, or ampd_block_reader_discard; or stays NULL: the bytes are dropped and
+     * `end` does not come.
      */
     int (*begin_cb)(void *arg, const struct ampd_block *block, uint8_t **destination, struct amp_error *error);
     /* All bytes are in their place; `intact` tells whether their checksum is the one that was sent. */
@@ -102,8 +104,8 @@ void ampd_block_reader_close(struct ampd_block_reader *reader);
 
 /*
  * A message of `size` bytes begins; its bytes follow by ampd_block_reader_bytes, then ampd_block_reader_end. 0 or, for
- * all three: AMP_EINVAL (not such a message, or not in the order of a stream; the text names the field), AMP_ENOMEM, or
- * the code of a callback. After a failure each further call returns the same code.
+ * all three: AMP_EINVAL (not such a message, or not in the order of a stream; the text names the field),
+ * AMP_ENOMEM, or the code of a callback. After a failure each further call returns the same code.
  */
 int ampd_block_reader_begin(struct ampd_block_reader *reader, size_t size, struct amp_error *error);
 int ampd_block_reader_bytes(struct ampd_block_reader *reader, const uint8_t *data, size_t size,
@@ -111,8 +113,8 @@ int ampd_block_reader_bytes(struct ampd_block_reader *reader, const uint8_t *dat
 int ampd_block_reader_end(struct ampd_block_reader *reader, struct amp_error *error);
 
 /*
- * From now on nothing is written to the destination of the block under way, and its `end` does not come; the stream goes
- * on. No effect when no block is under way. Also from inside a callback.
+ * From now on nothing is written to the destination of the block under way, and its `end` does not come; the stream
+ * goes on. No effect when no block is under way. Also from inside a callback.
  */
 void ampd_block_reader_discard(struct ampd_block_reader *reader);
 
@@ -126,8 +128,8 @@ bool ampd_block_reader_has_header(const struct ampd_block_reader *reader);
 size_t ampd_block_head_encode(const struct ampd_block *block, uint8_t head[AMPD_BLOCK_HEAD_MAX]);
 
 /*
- * Appends the message that holds a header or trailer alone; `body` is what ampd_msg_..._encode wrote. 0, AMP_EINVAL (over
- * AMPD_BLOCK_PART_MAX), AMP_ENOMEM, AMP_EEXHAUSTED; *out is unchanged on failure.
+ * Appends the message that holds a header or trailer alone; `body` is what ampd_msg_..._encode wrote. 0, AMP_EINVAL
+ * (over AMPD_BLOCK_PART_MAX), AMP_ENOMEM, AMP_EEXHAUSTED; *out is unchanged on failure.
  */
 int ampd_block_part_encode(enum ampd_block_part part, const struct amp_buf *body, struct amp_buf *out);
 

@@ -1,6 +1,6 @@
 /*
- * An incremental reader of one protobuf shape: pb_decode pulls its bytes and cannot wait for more, and would hold a block
- * until all of it is there.
+ * An incremental reader of one protobuf shape: pb_decode pulls its bytes and cannot wait for more, and would hold a
+ * block until all of it is there.
  *
  *   IDLE --begin--> TAG --> VARINT ----------------.
  *                    |----> FIXED -----------------|
@@ -10,9 +10,9 @@
  *                    |                 SKIP -------|
  *                    '<----------------------------'   at the end of the message: end --> IDLE
  *
- * What a field means is decided where it is complete; what a message means, in `end`. Every message holds exactly one of
- * header, block and trailer, and each field at most once; the header is the first message of the stream and of no other,
- * and the trailer the last.
+ * What a field means is decided where it is complete; what a message means, in `end`. Every message holds exactly
+ * one of header, block and trailer, and each field at most once; the header is the first message of the stream and
+ * of no other, and the trailer the last.
  */
 #include "proto/block.h"
 

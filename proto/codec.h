@@ -69,9 +69,9 @@ struct ampd_codec_desc {
 };
 
 /*
- * Walks a serialized message and all of its submessages. 0, or AMP_EINVAL with a text that names the field: not the wire
- * format, a wrong type, a value or text or list beyond its bound, a text that is no UTF-8 or holds a zero byte, a
- * submessage that comes twice.
+ * Walks a serialized message and all of its submessages. 0, or AMP_EINVAL with a text that names the field: not the
+ * wire format, a wrong type, a value or text or list beyond its bound, a text that is no UTF-8 or holds a zero
+ * byte, a submessage that comes twice.
  */
 int ampd_codec_check(const struct ampd_codec_desc *desc, const uint8_t *data, size_t size, struct amp_error *error);
 
@@ -79,11 +79,17 @@ int ampd_codec_check(const struct ampd_codec_desc *desc, const uint8_t *data, si
 int ampd_codec_encode(const struct ampd_codec_desc *desc, const pb_msgdesc_t *fields, const void *from,
                       struct amp_buf *out);
 
-/* Checks, then decodes into nanopb's prepared struct. On failure, what the callbacks allocated is the caller's to free. */
+/*
+ * Checks, then decodes into nanopb's prepared struct. On failure, what the callbacks allocated is the caller's to
+ * free.
+ */
 int ampd_codec_decode(const struct ampd_codec_desc *desc, const pb_msgdesc_t *fields, void *to, const void *data,
                       size_t size, struct amp_error *error);
 
-/* Makes room for one more item in a list of `count` items of `item_size`: NULL without memory, and items is unchanged. */
+/*
+ * Makes room for one more item in a list of `count` items of `item_size`: NULL without memory, and items is
+ * unchanged.
+ */
 void *ampd_codec_grow(void *items, size_t count, size_t item_size);
 
 /* What a callback says without memory; ampd_codec_decode knows it by its address. */

@@ -1,9 +1,9 @@
 /*
  * The walk over a serialized message before nanopb sees it.
  *
- * nanopb refuses what is malformed, too, but cannot say which field; it cuts a text at a zero byte in silence, takes any
- * bytes for text, and leaves the bounds of callbacks to their author. The walk needs no memory, descends only into
- * submessages that the schema has, and so is as deep as the schema.
+ * nanopb refuses what is malformed, too, but cannot say which field; it cuts a text at a zero byte in silence,
+ * takes any bytes for text, and leaves the bounds of callbacks to their author. The walk needs no memory, descends
+ * only into submessages that the schema has, and so is as deep as the schema.
  */
 #include "proto/codec.h"
 

@@ -1,4 +1,7 @@
-/* The schema itself, for the reflection service: a serialized google.protobuf.FileDescriptorSet, made at build time. */
+/*
+ * The schema itself, for the reflection service: a serialized google.protobuf.FileDescriptorSet, made at build
+ * time.
+ */
 #ifndef AMPD_PROTO_DESCRIPTORS_H
 #define AMPD_PROTO_DESCRIPTORS_H
 

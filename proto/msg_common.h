@@ -2,9 +2,9 @@
  * Messages of ampd.v1 as plain structs: what all of them share.
  *
  * Each `struct ampd_msg_X` holds the message of the same name (proto/ampd/v1, where units, ranges and defaults stand);
- * fields keep their names. A field with `optional`, and each submessage, has its `has_` flag; when that is false, decode
- * leaves the field zero. Strings end with a zero byte. Enums may hold numbers that this version does not know. For each
- * message there is
+ * fields keep their names. A field with `optional`, and each submessage, has its `has_` flag; when that is false,
+ * decode leaves the field zero. Strings end with a zero byte. Enums may hold numbers that this version does not
+ * know. For each message there is
  *
  *   int ampd_msg_X_encode(const struct ampd_msg_X *message, struct amp_buf *out)
  *       Appends the message to *out. AMP_EINVAL for a string that does not end or is no UTF-8, a list or bytes beyond

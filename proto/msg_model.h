@@ -10,7 +10,10 @@ enum ampd_msg_optimizer_kind {
     AMPD_MSG_OPTIMIZER_KIND_ADAMW = 2,       /* Adam with decoupled weight decay */
 };
 
-/* How the learning rate moves. All of them count applied steps, so that a skipped step never moves them; a warm-up may precede each of them. */
+/*
+ * How the learning rate moves. All of them count applied steps, so that a skipped step never moves them; a warm-up
+ * may precede each of them.
+ */
 enum ampd_msg_schedule_kind {
     AMPD_MSG_SCHEDULE_KIND_UNSPECIFIED = 0, /* CONSTANT */
     AMPD_MSG_SCHEDULE_KIND_CONSTANT = 1,

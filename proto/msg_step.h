@@ -1,8 +1,8 @@
 /*
  * Messages of a step: Load, Pull, Push. How the functions behave: proto/msg_common.h.
  *
- * LoadRequest, PullResponse and PushRequest carry tensor bytes and have no struct: proto/block.h reads and writes them,
- * and the messages here are their headers and trailers.
+ * LoadRequest, PullResponse and PushRequest carry tensor bytes and have no struct: proto/block.h reads and writes
+ * them, and the messages here are their headers and trailers.
  */
 #ifndef AMPD_PROTO_MSG_STEP_H
 #define AMPD_PROTO_MSG_STEP_H

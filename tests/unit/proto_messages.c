@@ -1,4 +1,4 @@
-#include "proto_messages.h"
+#include "tests/unit/proto_messages.h"
 
 /* Items of a filled list: enough for the growth of the array to be seen. */
 #define LIST_ITEMS_MAX 5

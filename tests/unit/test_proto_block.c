@@ -1,4 +1,4 @@
-#include "proto_messages.h"
+#include "tests/unit/proto_messages.h"
 
 #include "base/crc32c.h"
 #include "proto/block.h"

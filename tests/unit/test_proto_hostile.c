@@ -1,5 +1,5 @@
 /* Bytes that no honest peer sends: each decode ends with success or with a sentence, and never with more than that. */
-#include "proto_messages.h"
+#include "tests/unit/proto_messages.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* The n-th allocation fails, for each n until none does: a clean error, nothing lost, nothing leaked (a sanitizer sees). */
-#include "proto_messages.h"
+#include "tests/unit/proto_messages.h"
 
 #include "proto/block.h"
 
