@@ -105,10 +105,11 @@ int amp_fp_env_check(struct amp_error *error)
     volatile double one = 1;
     volatile double tie = 0x1p-53;
     volatile double above_tie = 0x1.8p-53;
-    if (smallest_normal * half == 0)
-        return amp_error_set(error, AMP_ESTATE, NULL, "this thread flushes denormals to zero (FTZ is on)");
+    /* First, since a comparison with zero reads its operand as zero too. */
     if (denormal * large == 0)
         return amp_error_set(error, AMP_ESTATE, NULL, "this thread reads denormals as zero (DAZ is on)");
+    if (smallest_normal * half == 0)
+        return amp_error_set(error, AMP_ESTATE, NULL, "this thread flushes denormals to zero (FTZ is on)");
     if (one + tie != 1 || one + above_tie == 1 || -one - above_tie == -1)
         return amp_error_set(error, AMP_ESTATE, NULL, "this thread does not round to nearest");
     return 0;

@@ -135,8 +135,15 @@ double amp_bias_correction(double beta, uint64_t t)
 /* Taylor series of cosine and sine by Horner; at |y| <= pi/4 the first term left out is below 1e-16. */
 static double cos_small(double y)
 {
-    static const double c[] = {-1.0 / 87178291200, 1.0 / 479001600, -1.0 / 3628800, 1.0 / 40320,
-                               -1.0 / 720,         1.0 / 24,        -1.0 / 2,       1.0};
+    static const double c[] = {1.0 / 20922789888000,
+                               -1.0 / 87178291200,
+                               1.0 / 479001600,
+                               -1.0 / 3628800,
+                               1.0 / 40320,
+                               -1.0 / 720,
+                               1.0 / 24,
+                               -1.0 / 2,
+                               1.0};
     double z = y * y;
     double sum = c[0];
     for (unsigned i = 1; i < sizeof c / sizeof c[0]; i++)

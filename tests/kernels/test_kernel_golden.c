@@ -31,7 +31,7 @@
 #define GOLDEN_SGD_P           0x2e3b889eu
 #define GOLDEN_SGD_M           0x78c3afdfu
 #define GOLDEN_SGD_CAST        0xa019ea28u
-#define GOLDEN_SCALARS         0x04c05614u
+#define GOLDEN_SCALARS         0x7b2e60f3u
 
 static const struct amp_kernels *kernels;
 

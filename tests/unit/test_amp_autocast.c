@@ -1,0 +1,281 @@
+/* Autocast regions, PyTorch's lists, promotion, and the cast cache. */
+#include "amp/autocast.h"
+#include "amp/cpu.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void outside_a_region_nothing_is_cast(void **state)
+{
+    assert_int_equal(amp_autocast_mode(), AMP_AUTOCAST_NONE);
+    assert_int_equal(amp_autocast_dtype("linear", AMP_F32), AMP_F32);
+    assert_int_equal(amp_autocast_dtype("linear", AMP_BF16), AMP_BF16);
+}
+
+static void fp16_follows_cudas_lists(void **state)
+{
+    assert_int_equal(amp_autocast_enter(AMP_AUTOCAST_FP16), 0);
+    assert_int_equal(amp_autocast_dtype("linear", AMP_F32), AMP_F16);
+    assert_int_equal(amp_autocast_dtype("matmul", AMP_F16), AMP_F16);
+    assert_int_equal(amp_autocast_dtype("cross_entropy", AMP_F16), AMP_F32);
+    assert_int_equal(amp_autocast_dtype("softmax", AMP_F16), AMP_F32);
+    assert_int_equal(amp_autocast_dtype("norm", AMP_F16), AMP_F32);
+    assert_int_equal(amp_autocast_dtype("relu", AMP_F16), AMP_F16);
+    assert_int_equal(amp_autocast_dtype("linear", AMP_F64), AMP_F64);
+    amp_autocast_exit();
+}
+
+static void bf16_follows_the_cpus_lists(void **state)
+{
+    assert_int_equal(amp_autocast_enter(AMP_AUTOCAST_BF16), 0);
+    assert_int_equal(amp_autocast_dtype("linear", AMP_F32), AMP_BF16);
+    assert_int_equal(amp_autocast_dtype("cross_entropy", AMP_BF16), AMP_F32);
+    assert_int_equal(amp_autocast_dtype("mv", AMP_F32), AMP_F32);
+    assert_int_equal(amp_autocast_dtype("softmax", AMP_BF16), AMP_BF16);
+    assert_int_equal(amp_autocast_dtype("binary_cross_entropy", AMP_BF16), AMP_F32);
+    amp_autocast_exit();
+}
+
+static void inner_regions_win_until_they_end(void **state)
+{
+    assert_int_equal(amp_autocast_enter(AMP_AUTOCAST_FP16), 0);
+    assert_int_equal(amp_autocast_enter(AMP_AUTOCAST_NONE), 0);
+    assert_int_equal(amp_autocast_dtype("linear", AMP_F32), AMP_F32);
+    assert_int_equal(amp_autocast_enter(AMP_AUTOCAST_BF16), 0);
+    assert_int_equal(amp_autocast_dtype("linear", AMP_F32), AMP_BF16);
+    amp_autocast_exit();
+    amp_autocast_exit();
+    assert_int_equal(amp_autocast_dtype("linear", AMP_F32), AMP_F16);
+    amp_autocast_exit();
+    assert_int_equal(amp_autocast_mode(), AMP_AUTOCAST_NONE);
+}
+
+static void nesting_is_bounded_and_unknown_modes_are_refused(void **state)
+{
+    assert_int_equal(amp_autocast_enter((enum amp_autocast_mode)9), AMP_EINVAL);
+    for (unsigned i = 0; i < AMP_AUTOCAST_DEPTH_MAX; i++)
+        assert_int_equal(amp_autocast_enter(AMP_AUTOCAST_FP16), 0);
+    assert_int_equal(amp_autocast_enter(AMP_AUTOCAST_FP16), AMP_EEXHAUSTED);
+    for (unsigned i = 0; i < AMP_AUTOCAST_DEPTH_MAX; i++)
+        amp_autocast_exit();
+}
+
+static void *mode_of_thread(void *mode)
+{
+    *(enum amp_autocast_mode *)mode = amp_autocast_mode();
+    return NULL;
+}
+
+static void a_region_belongs_to_its_thread(void **state)
+{
+    pthread_t thread;
+    enum amp_autocast_mode other = AMP_AUTOCAST_FP16;
+    assert_int_equal(amp_autocast_enter(AMP_AUTOCAST_FP16), 0);
+    assert_int_equal(pthread_create(&thread, NULL, mode_of_thread, &other), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    amp_autocast_exit();
+    assert_int_equal(other, AMP_AUTOCAST_NONE);
+}
+
+static void promoting_ops_take_the_widest_of_their_inputs(void **state)
+{
+    enum amp_dtype out;
+    const enum amp_dtype mixed[] = {AMP_F16, AMP_F32, AMP_F64};
+    const enum amp_dtype low[] = {AMP_F16, AMP_F16};
+    const enum amp_dtype foreign[] = {AMP_F16, AMP_BF16};
+    struct amp_error error;
+    assert_int_equal(amp_autocast_enter(AMP_AUTOCAST_FP16), 0);
+    assert_int_equal(amp_autocast_promote("addcmul", mixed, 3, &out, NULL), 0);
+    assert_int_equal(out, AMP_F32);
+    assert_int_equal(amp_autocast_promote("addcmul", low, 2, &out, NULL), 0);
+    assert_int_equal(out, AMP_F16);
+    assert_int_equal(amp_autocast_promote("addcmul", &mixed[2], 1, &out, NULL), 0);
+    assert_int_equal(out, AMP_F64);
+    assert_int_equal(amp_autocast_promote("addcmul", foreign, 2, &out, &error), AMP_EINVAL);
+    assert_non_null(strstr(error.text, "bf16"));
+    assert_int_equal(amp_autocast_promote("linear", mixed, 3, &out, NULL), 0);
+    assert_int_equal(out, AMP_F16);
+    assert_int_equal(amp_autocast_promote("addcmul", mixed, 0, &out, NULL), AMP_EINVAL);
+    amp_autocast_exit();
+}
+
+static void a_banned_op_is_refused_with_the_remedy(void **state)
+{
+    const enum amp_dtype in = AMP_F16;
+    enum amp_dtype out;
+    struct amp_error error;
+    assert_int_equal(amp_autocast_enter(AMP_AUTOCAST_FP16), 0);
+    assert_int_equal(amp_autocast_promote("binary_cross_entropy", &in, 1, &out, &error), AMP_EINVAL);
+    assert_non_null(strstr(error.text, "binary_cross_entropy_with_logits"));
+    amp_autocast_exit();
+}
+
+static void the_built_in_list_is_sorted_and_complete(void **state)
+{
+    size_t n = 0;
+    for (; amp_registry_builtin(n) != NULL; n++) {
+        if (n > 0)
+            assert_true(strcmp(amp_registry_builtin(n - 1), amp_registry_builtin(n)) < 0);
+        assert_true(amp_registry_policy(NULL, AMP_AUTOCAST_FP16, amp_registry_builtin(n)) != AMP_OP_UNLISTED ||
+                    amp_registry_policy(NULL, AMP_AUTOCAST_BF16, amp_registry_builtin(n)) != AMP_OP_UNLISTED);
+        assert_int_equal(amp_registry_policy(NULL, AMP_AUTOCAST_NONE, amp_registry_builtin(n)), AMP_OP_UNLISTED);
+    }
+    assert_int_equal(n, 199);
+}
+
+static void a_registry_of_ones_own_comes_first(void **state)
+{
+    struct amp_registry registry;
+    amp_registry_init(&registry);
+    assert_int_equal(amp_registry_set(&registry, AMP_AUTOCAST_FP16, "my_op", AMP_OP_LOWER, NULL), 0);
+    assert_int_equal(amp_registry_set(&registry, AMP_AUTOCAST_FP16, "linear", AMP_OP_FP32, NULL), 0);
+    assert_int_equal(amp_autocast_enter_with(AMP_AUTOCAST_FP16, &registry), 0);
+    assert_int_equal(amp_autocast_dtype("my_op", AMP_F32), AMP_F16);
+    assert_int_equal(amp_autocast_dtype("linear", AMP_F16), AMP_F32);
+    assert_int_equal(amp_autocast_dtype("matmul", AMP_F32), AMP_F16);
+    amp_autocast_exit();
+    /* What was not set stays as the built-in list has it. */
+    assert_int_equal(amp_registry_policy(&registry, AMP_AUTOCAST_BF16, "linear"), AMP_OP_LOWER);
+}
+
+static void a_registry_refuses_what_does_not_fit(void **state)
+{
+    struct amp_registry registry;
+    char name[AMP_OP_NAME_MAX + 1];
+    amp_registry_init(&registry);
+    memset(name, 'x', sizeof name);
+    name[AMP_OP_NAME_MAX] = '\0';
+    assert_int_equal(amp_registry_set(&registry, AMP_AUTOCAST_FP16, name, AMP_OP_FP32, NULL), AMP_EINVAL);
+    assert_int_equal(amp_registry_set(&registry, AMP_AUTOCAST_FP16, "", AMP_OP_FP32, NULL), AMP_EINVAL);
+    assert_int_equal(amp_registry_set(&registry, AMP_AUTOCAST_NONE, "op", AMP_OP_FP32, NULL), AMP_EINVAL);
+    for (unsigned i = 0; i < AMP_REGISTRY_MAX; i++) {
+        char op[4] = {'a', (char)('a' + i / 26), (char)('a' + i % 26), '\0'};
+        assert_int_equal(amp_registry_set(&registry, AMP_AUTOCAST_FP16, op, AMP_OP_FP32, NULL), 0);
+    }
+    assert_int_equal(amp_registry_set(&registry, AMP_AUTOCAST_FP16, "more", AMP_OP_FP32, NULL), AMP_EEXHAUSTED);
+    assert_int_equal(amp_registry_set(&registry, AMP_AUTOCAST_FP16, "aaa", AMP_OP_LOWER, NULL), 0);
+}
+
+static void the_right_dtype_is_not_copied(void **state)
+{
+    uint16_t data[3] = {0x3c00, 0, 1};
+    struct amp_tensor_view in = {data, 3, AMP_F16, 1, 1};
+    struct amp_tensor_view out;
+    assert_int_equal(amp_autocast_enter(AMP_AUTOCAST_FP16), 0);
+    assert_int_equal(amp_autocast_cast(&amp_kernels_ref, "linear", &in, NULL, NULL, 0, &out, NULL), 0);
+    assert_ptr_equal(out.data, data);
+    amp_autocast_exit();
+}
+
+static void a_cast_without_cache_needs_a_buffer_of_its_size(void **state)
+{
+    float data[3] = {1, 2, 65536};
+    uint16_t buffer[3];
+    struct amp_tensor_view in = {data, 3, AMP_F32, 0, 0};
+    struct amp_tensor_view out;
+    assert_int_equal(amp_autocast_enter(AMP_AUTOCAST_FP16), 0);
+    assert_int_equal(amp_autocast_cast(&amp_kernels_ref, "linear", &in, NULL, buffer, 5, &out, NULL), AMP_ERANGE);
+    assert_int_equal(amp_autocast_cast(&amp_kernels_ref, "linear", &in, NULL, NULL, 6, &out, NULL), AMP_ERANGE);
+    assert_int_equal(amp_autocast_cast(&amp_kernels_ref, "linear", &in, NULL, buffer, 6, &out, NULL), 0);
+    assert_ptr_equal(out.data, buffer);
+    assert_int_equal(out.dtype, AMP_F16);
+    assert_int_equal(buffer[0], 0x3c00);
+    assert_int_equal(buffer[2], 0x7c00);
+    amp_autocast_exit();
+}
+
+static void a_cached_cast_is_found_again_until_the_version_changes(void **state)
+{
+    float data[2] = {1, 2};
+    struct amp_tensor_view in = {data, 2, AMP_F32, 7, 1};
+    struct amp_tensor_view first, again, changed;
+    struct amp_cast_cache_stats stats;
+    struct amp_cast_cache *cache = amp_cast_cache_new(1024);
+    assert_non_null(cache);
+    assert_int_equal(amp_autocast_enter(AMP_AUTOCAST_BF16), 0);
+    assert_int_equal(amp_autocast_cast(&amp_kernels_ref, "mm", &in, cache, NULL, 0, &first, NULL), 0);
+    assert_int_equal(amp_autocast_cast(&amp_kernels_ref, "mm", &in, cache, NULL, 0, &again, NULL), 0);
+    assert_ptr_equal(first.data, again.data);
+    data[0] = 4;
+    in.version = 2;
+    assert_int_equal(amp_autocast_cast(&amp_kernels_ref, "mm", &in, cache, NULL, 0, &changed, NULL), 0);
+    assert_int_equal(((const uint16_t *)changed.data)[0], 0x4080);
+    assert_int_equal(changed.version, 2);
+    amp_cast_cache_stats(cache, &stats);
+    assert_int_equal(stats.hits, 1);
+    assert_int_equal(stats.misses, 2);
+    assert_int_equal(stats.entries, 1);
+    assert_int_equal(stats.bytes, 4);
+    amp_autocast_exit();
+    amp_cast_cache_free(cache);
+}
+
+static void a_full_cache_drops_what_was_used_longest_ago(void **state)
+{
+    float data[4] = {1, 2, 3, 4};
+    struct amp_tensor_view in = {data, 4, AMP_F32, 1, 1};
+    struct amp_tensor_view out;
+    struct amp_cast_cache_stats stats;
+    struct amp_cast_cache *cache = amp_cast_cache_new(16); /* two casts of four f16 */
+    assert_non_null(cache);
+    assert_int_equal(amp_autocast_enter(AMP_AUTOCAST_FP16), 0);
+    static const uint64_t asked[] = {1, 2, 1, 3, 1, 2};
+    for (size_t i = 0; i < 6; i++) {
+        in.id = asked[i];
+        assert_int_equal(amp_autocast_cast(&amp_kernels_ref, "mm", &in, cache, NULL, 0, &out, NULL), 0);
+    }
+    amp_cast_cache_stats(cache, &stats);
+    assert_int_equal(stats.hits, 2); /* 1 both times; 3 pushed 2 out */
+    assert_int_equal(stats.entries, 2);
+    /* What could never fit goes to the buffer. */
+    float large[9] = {0};
+    uint16_t buffer[9];
+    struct amp_tensor_view big = {large, 9, AMP_F32, 9, 1};
+    assert_int_equal(amp_autocast_cast(&amp_kernels_ref, "mm", &big, cache, buffer, 18, &out, NULL), 0);
+    assert_ptr_equal(out.data, buffer);
+    amp_autocast_exit();
+    amp_cast_cache_free(cache);
+}
+
+static void casts_between_the_low_types_go_through_fp32(void **state)
+{
+    uint16_t in[600], out[600];
+    for (size_t i = 0; i < 600; i++)
+        in[i] = (uint16_t)(0x3c00 + i);
+    amp_cast(&amp_kernels_ref, out, AMP_BF16, in, AMP_F16, 600);
+    for (size_t i = 0; i < 600; i++) {
+        float x;
+        uint16_t expected;
+        amp_kernels_ref.load[AMP_F16](&x, &in[i], 1);
+        (void)amp_kernels_ref.store[AMP_BF16](&expected, &x, 1);
+        assert_int_equal(out[i], expected);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(outside_a_region_nothing_is_cast),
+        cmocka_unit_test(fp16_follows_cudas_lists),
+        cmocka_unit_test(bf16_follows_the_cpus_lists),
+        cmocka_unit_test(inner_regions_win_until_they_end),
+        cmocka_unit_test(nesting_is_bounded_and_unknown_modes_are_refused),
+        cmocka_unit_test(a_region_belongs_to_its_thread),
+        cmocka_unit_test(promoting_ops_take_the_widest_of_their_inputs),
+        cmocka_unit_test(a_banned_op_is_refused_with_the_remedy),
+        cmocka_unit_test(the_built_in_list_is_sorted_and_complete),
+        cmocka_unit_test(a_registry_of_ones_own_comes_first),
+        cmocka_unit_test(a_registry_refuses_what_does_not_fit),
+        cmocka_unit_test(the_right_dtype_is_not_copied),
+        cmocka_unit_test(a_cast_without_cache_needs_a_buffer_of_its_size),
+        cmocka_unit_test(a_cached_cast_is_found_again_until_the_version_changes),
+        cmocka_unit_test(a_full_cache_drops_what_was_used_longest_ago),
+        cmocka_unit_test(casts_between_the_low_types_go_through_fp32),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
