@@ -97,6 +97,20 @@ typedef void amp_sum_fn(float *sum, const void *src, float weight, size_t n);
 /* dst[i] = fp32(src[i] * factor). Returns the largest magnitude of dst as bits: all finite if below AMP_F32_INF. */
 typedef uint32_t amp_scale_fn(float *dst, const float *src, float factor, size_t n);
 
+/* One worker's staged gradient of the segment; not listed if it is absent from that worker. */
+struct amp_input {
+    const void *data;
+    enum amp_dtype dtype; /* f32, f16 or bf16; may differ between inputs */
+    float weight;         /* ignored with equal_weights */
+};
+
+/*
+ * g[i] = fp32(sum * factor) over the inputs' elements from `start` on, in their order (sum_set for the first, sum_add for
+ * the others, scale; but in registers where a variant can). inputs_count >= 1. Returns the largest magnitude as bits.
+ */
+typedef uint32_t amp_form_fn(const struct amp_input *inputs, unsigned inputs_count, bool equal_weights, float factor,
+                             size_t start, size_t n, float *g);
+
 /* g[i] clamped to [-limit, limit], limit >= 0; a NaN stays NaN, and -0 stays -0. */
 typedef void amp_clip_value_fn(float *g, float limit, size_t n);
 
@@ -115,6 +129,7 @@ struct amp_kernels {
     amp_sum_fn *sum_set[AMP_KERNEL_DTYPES];
     amp_sum_fn *sum_add[AMP_KERNEL_DTYPES];
     amp_scale_fn *scale;
+    amp_form_fn *form;
     amp_clip_value_fn *clip_value;
     amp_squares_fn *squares;
     amp_apply_fn *apply[AMP_OPTIMIZERS]; /* NULL: not built yet */

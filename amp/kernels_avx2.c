@@ -211,6 +211,70 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
     return larger(reduce_max(most), tail);
 }
 
+/* Inputs of one dtype that `form` sums in registers; more of them go tile by tile through sum_add. */
+#define FORM_INPUTS_MAX 16
+
+/* What form does for inputs of one dtype: the sum never leaves its register. `whole` is a multiple of WIDTH. */
+#define FORM(NAME, TYPE)                                                                                               \
+    static uint32_t form_##NAME(const struct amp_input *inputs, unsigned count, bool equal_weights, float factor,      \
+                                size_t start, size_t whole, float *g)                                                  \
+    {                                                                                                                  \
+        const TYPE *data[FORM_INPUTS_MAX];                                                                             \
+        __m256 weight[FORM_INPUTS_MAX];                                                                                \
+        __m256 f = _mm256_set1_ps(factor);                                                                             \
+        __m256i most = _mm256_setzero_si256();                                                                         \
+        for (unsigned j = 0; j < count; j++) {                                                                         \
+            data[j] = (const TYPE *)inputs[j].data + start;                                                            \
+            weight[j] = _mm256_set1_ps(equal_weights ? 1.0f : inputs[j].weight);                                       \
+        }                                                                                                              \
+        for (size_t i = 0; i < whole; i += WIDTH) {                                                                    \
+            __m256 sum = _mm256_mul_ps(weight[0], widen_##NAME(data[0] + i));                                          \
+            for (unsigned j = 1; j < count; j++)                                                                       \
+                sum = _mm256_add_ps(sum, _mm256_mul_ps(weight[j], widen_##NAME(data[j] + i)));                         \
+            sum = canonical(_mm256_mul_ps(sum, f));                                                                    \
+            most = _mm256_max_epu32(most, magnitude(sum));                                                             \
+            _mm256_storeu_ps(g + i, sum);                                                                              \
+        }                                                                                                              \
+        return reduce_max(most);                                                                                       \
+    }
+
+FORM(f32, float)
+FORM(f16, uint16_t)
+FORM(bf16, uint16_t)
+
+typedef uint32_t form_whole_fn(const struct amp_input *inputs, unsigned count, bool equal_weights, float factor,
+                               size_t start, size_t whole, float *g);
+
+static form_whole_fn *const form_whole[AMP_KERNEL_DTYPES] = {
+    [AMP_F32] = form_f32, [AMP_F16] = form_f16, [AMP_BF16] = form_bf16};
+
+/* Inputs of several dtypes: one after the other over the tile. */
+static uint32_t form_mixed(const struct amp_input *inputs, unsigned count, bool equal_weights, float factor,
+                           size_t start, size_t n, float *g)
+{
+    for (unsigned j = 0; j < count; j++) {
+        enum amp_dtype dtype = inputs[j].dtype;
+        const char *data = (const char *)inputs[j].data + start * amp_dtype_size(dtype);
+        amp_sum_fn *sum = j == 0 ? amp_kernels_avx2.sum_set[dtype] : amp_kernels_avx2.sum_add[dtype];
+        sum(g, data, equal_weights ? 1.0f : inputs[j].weight, n);
+    }
+    return scale(g, g, factor, n);
+}
+
+static uint32_t form(const struct amp_input *inputs, unsigned count, bool equal_weights, float factor, size_t start,
+                     size_t n, float *g)
+{
+    bool uniform = count <= FORM_INPUTS_MAX;
+    for (unsigned j = 1; j < count; j++)
+        uniform = uniform && inputs[j].dtype == inputs[0].dtype;
+    if (!uniform)
+        return form_mixed(inputs, count, equal_weights, factor, start, n, g);
+    size_t whole = n - n % WIDTH;
+    uint32_t most = form_whole[inputs[0].dtype](inputs, count, equal_weights, factor, start, whole, g);
+    uint32_t tail = amp_kernels_ref.form(inputs, count, equal_weights, factor, start + whole, n - whole, g + whole);
+    return larger(most, tail);
+}
+
 static void clip_value(float *g, float limit, size_t n)
 {
     __m256 high = _mm256_set1_ps(limit);
@@ -353,6 +417,7 @@ const struct amp_kernels amp_kernels_avx2 = {
     .sum_set = {[AMP_F32] = sum_set_f32, [AMP_F16] = sum_set_f16, [AMP_BF16] = sum_set_bf16},
     .sum_add = {[AMP_F32] = sum_add_f32, [AMP_F16] = sum_add_f16, [AMP_BF16] = sum_add_bf16},
     .scale = scale,
+    .form = form,
     .clip_value = clip_value,
     .squares = squares,
     .apply = {[AMP_OPT_SGD] = apply_sgd, [AMP_OPT_ADAMW] = apply_adamw},

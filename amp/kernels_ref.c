@@ -238,6 +238,18 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
     return largest;
 }
 
+static uint32_t form(const struct amp_input *inputs, unsigned inputs_count, bool equal_weights, float factor,
+                     size_t start, size_t n, float *g)
+{
+    for (unsigned i = 0; i < inputs_count; i++) {
+        enum amp_dtype dtype = inputs[i].dtype;
+        const char *data = (const char *)inputs[i].data + start * amp_dtype_size(dtype);
+        amp_sum_fn *sum = i == 0 ? amp_kernels_ref.sum_set[dtype] : amp_kernels_ref.sum_add[dtype];
+        sum(g, data, equal_weights ? 1.0f : inputs[i].weight, n);
+    }
+    return scale(g, g, factor, n);
+}
+
 static void clip_value(float *g, float limit, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -307,6 +319,7 @@ const struct amp_kernels amp_kernels_ref = {
     .sum_set = {[AMP_F32] = sum_set_f32, [AMP_F16] = sum_set_f16, [AMP_BF16] = sum_set_bf16},
     .sum_add = {[AMP_F32] = sum_add_f32, [AMP_F16] = sum_add_f16, [AMP_BF16] = sum_add_bf16},
     .scale = scale,
+    .form = form,
     .clip_value = clip_value,
     .squares = squares,
     .apply = {[AMP_OPT_SGD] = apply_sgd, [AMP_OPT_ADAMW] = apply_adamw},

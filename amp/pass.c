@@ -45,13 +45,7 @@ static float float_of(uint32_t bits)
 /* sum * f of n elements from `start`; returns the largest magnitude. */
 static uint32_t form(const struct amp_kernels *kernels, const struct amp_pass_in *in, size_t start, size_t n, float *g)
 {
-    for (unsigned i = 0; i < in->inputs_count; i++) {
-        const struct amp_input *input = &in->inputs[i];
-        const char *data = (const char *)input->data + start * amp_dtype_size(input->dtype);
-        amp_sum_fn *sum = i == 0 ? kernels->sum_set[input->dtype] : kernels->sum_add[input->dtype];
-        sum(g, data, in->equal_weights ? 1.0f : input->weight, n);
-    }
-    return kernels->scale(g, g, in->coefficient, n);
+    return kernels->form(in->inputs, in->inputs_count, in->equal_weights, in->coefficient, start, n, g);
 }
 
 static void count_range(const float *g, size_t start, size_t n, struct amp_pass_vote *vote)

@@ -14,13 +14,6 @@
 #include "amp/kernels.h"
 #include "amp/optim.h"
 
-/* One worker's staged gradient of the segment; not listed if it is absent from that worker. */
-struct amp_input {
-    const void *data;
-    enum amp_dtype dtype; /* f32, f16 or bf16; may differ between inputs */
-    float weight;         /* ignored with equal_weights */
-};
-
 /* What g is made of: the same for vote and apply. */
 struct amp_pass_in {
     size_t count;                   /* elements of the segment, without pad */

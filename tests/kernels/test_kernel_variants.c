@@ -225,6 +225,28 @@ static void scale_gives_the_references_bits_and_largest(void **state)
     }
 }
 
+/* Inputs of one dtype or of several, up to more than a variant sums in registers. */
+static void form_gives_the_references_bits_and_largest(void **state)
+{
+    EACH_SHAPE(n, skip, random)
+    {
+        static _Alignas(64) unsigned char in[20][ROOM];
+        struct amp_input inputs[20];
+        struct pair out;
+        unsigned count = n % 13 == 0 ? 17 + (unsigned)skip : 1 + (unsigned)n % 5;
+        for (unsigned j = 0; j < count; j++) {
+            enum amp_dtype dtype = dtypes[n % 4 == 0 ? j % DTYPES : n % DTYPES];
+            input_fill(&random, in[j], dtype, ROOM / amp_dtype_size(dtype));
+            inputs[j] = (struct amp_input){in[j], dtype, 0.25f * (float)j};
+        }
+        pair_fill(&out, &random, AMP_F32);
+        uint32_t ours = variant->form(inputs, count, n % 2, 1.0f / 3, 2 - skip, n, at(out.ours, skip));
+        uint32_t theirs = reference->form(inputs, count, n % 2, 1.0f / 3, 2 - skip, n, at(out.theirs, skip));
+        assert_int_equal(ours, theirs);
+        assert_memory_equal(out.ours, out.theirs, ROOM);
+    }
+}
+
 static void clip_by_value_gives_the_references_bits(void **state)
 {
     static const float limits[] = {0.0f, 1.0f, 0x1p-140f, 0x1p63f, 3e38f};
@@ -341,7 +363,7 @@ static void every_operation_of_the_reference_is_there(void **state)
     }
     for (size_t o = 0; o < AMP_OPTIMIZERS; o++)
         assert_int_equal(variant->apply[o] != NULL, reference->apply[o] != NULL);
-    assert_true(variant->scale && variant->clip_value && variant->squares);
+    assert_true(variant->scale && variant->form && variant->clip_value && variant->squares);
 }
 
 int main(int argc, char **argv)
@@ -357,6 +379,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(check_finds_one_bad_element_anywhere_in_a_long_input),
         cmocka_unit_test(sums_give_the_references_bits),
         cmocka_unit_test(scale_gives_the_references_bits_and_largest),
+        cmocka_unit_test(form_gives_the_references_bits_and_largest),
         cmocka_unit_test(clip_by_value_gives_the_references_bits),
         cmocka_unit_test(squares_give_the_references_bits),
         cmocka_unit_test(sgd_gives_the_references_bits),
