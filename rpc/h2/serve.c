@@ -111,6 +111,7 @@ void arpc_serve_begin(struct arpc_call *call)
         arpc_call_fail(call, &error);
         return;
     }
+    call->quiet = false;
     call->handler = call->method->handler;
     call->max_message = call->method->max_message;
     call->single_inbound = call->method->kind == ARPC_UNARY || call->method->kind == ARPC_SERVER_STREAM;

@@ -1,0 +1,51 @@
+/*
+ * echo_server [ADDRESS]: serves ampd.test.v1.Echo with health and reflection. Prints "port N", drains on SIGTERM (grace 2 s),
+ * and ends with 0 when nothing is left. Test only.
+ */
+#include "tests/conformance/echo_service.h"
+
+#include "echo_descriptors.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#define GRACE_MS 2000
+
+static struct arpc_server *server;
+static uv_signal_t sigterm;
+
+static void on_drained(void *arg)
+{
+    (void)arg;
+    arpc_server_close(server, NULL, NULL);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    (void)number;
+    uv_close((uv_handle_t *)handle, NULL);
+    arpc_server_drain(server, GRACE_MS, on_drained, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    uv_loop_t *loop = uv_default_loop();
+    struct echo_state state = {.loop = loop};
+    struct arpc_server_options options = {.size = sizeof options, .arg = &state, .keep_metadata = echo_metadata};
+    struct amp_error error;
+    int port = 0;
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (arpc_server_new(loop, &options, echo_methods, echo_method_count, &server, &error) != 0 ||
+        arpc_server_enable_reflection(server, echo_descriptors, echo_descriptors_size, &error) != 0 ||
+        arpc_server_listen(server, argc > 1 ? argv[1] : "127.0.0.1:0", &port, &error) != 0) {
+        (void)fprintf(stderr, "echo_server: %s\n", error.text);
+        return 1;
+    }
+    (void)printf("port %d\n", port);
+    (void)fflush(stdout);
+    (void)uv_signal_init(loop, &sigterm);
+    (void)uv_signal_start(&sigterm, on_signal, SIGTERM);
+    (void)uv_run(loop, UV_RUN_DEFAULT);
+    return uv_loop_close(loop) == 0 ? 0 : 1;
+}
