@@ -135,22 +135,36 @@ static void key_bounds(const struct ampd_history_filter *filter, struct ampd_his
     *bound = (struct ampd_history_key){epoch, from->step, from->sequence};
 }
 
+/* The filter with its step_max named. */
+static struct ampd_history_filter filled_in(const struct ampd_history_filter *filter)
+{
+    struct ampd_history_filter filled = *filter;
+    if (filled.step_max == 0)
+        filled.step_max = UINT64_MAX;
+    return filled;
+}
+
 int ampd_store_page_history(struct ampd_store *store, const char *model, const struct ampd_history_filter *filter,
                             uint32_t limit, void *arg, struct amp_error *error, ampd_history_cb *row_cb)
 {
     struct ampd_history_key lo, hi;
+    struct ampd_history_filter filled = filled_in(filter);
     key_bounds(filter, &lo, &hi);
     limit = limit > AMPD_STORE_PAGE_MAX ? AMPD_STORE_PAGE_MAX : limit;
-    return store->ops->page_history(store, model, filter, &lo, &hi, limit, arg, error, row_cb);
+    return store->ops->page_history(store, model, &filled, &lo, &hi, limit, arg, error, row_cb);
 }
 
 int ampd_store_page_overflows(struct ampd_store *store, const char *model, const struct ampd_history_filter *filter,
-                              uint32_t limit, void *arg, struct amp_error *error, ampd_overflows_cb *row_cb)
+                              const struct ampd_overflow_filter *which, uint32_t limit, void *arg,
+                              struct amp_error *error, ampd_overflows_cb *row_cb)
 {
+    static const struct ampd_overflow_filter all = {0, UINT32_MAX, 0, UINT32_MAX};
     struct ampd_history_key lo, hi;
+    struct ampd_history_filter filled = filled_in(filter);
     key_bounds(filter, &lo, &hi);
     limit = limit > AMPD_STORE_PAGE_MAX ? AMPD_STORE_PAGE_MAX : limit;
-    return store->ops->page_overflows(store, model, filter, &lo, &hi, limit, arg, error, row_cb);
+    return store->ops->page_overflows(store, model, &filled, which != NULL ? which : &all, &lo, &hi, limit, arg, error,
+                                      row_cb);
 }
 
 int ampd_model_spec_copy(struct ampd_model_spec *to, const struct ampd_model_spec *from)

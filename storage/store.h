@@ -41,14 +41,33 @@ struct ampd_history_key {
 struct ampd_history_filter {
     uint64_t epoch;               /* 0: all epochs */
     struct ampd_history_key from; /* first key of the page, inclusive; descending: the last; 0,0,0: no bound */
+    uint64_t step_min, step_max;  /* steps, inclusive; step_max 0: no bound */
     bool superseded_too;          /* rows that a later epoch took back */
-    bool skipped_only;            /* only verdicts other than APPLIED */
     bool descending;              /* newest first */
+    uint32_t verdicts;            /* bit v: rows of kind STEP with verdict v; 0: all rows */
+    bool only_changes;            /* only rows after which the scale differs */
 };
 
-/* Gets one row, borrowed until it returns. Anything but 0 ends the page and is returned by the page call. */
-typedef int ampd_history_cb(void *arg, const struct ampd_history_key *key, const struct ampd_step_row *row);
-typedef int ampd_overflows_cb(void *arg, const struct ampd_history_key *key, const struct ampd_overflow_row *row);
+/* Which overflow rows of those steps: inclusive bounds. */
+struct ampd_overflow_filter {
+    uint32_t parameter_min, parameter_max;
+    uint32_t rank_min, rank_max; /* AMPD_RANK_RANGE and AMPD_RANK_SUM are the two highest */
+};
+
+/* An overflow row with what is known of its step. */
+struct ampd_overflow_found {
+    struct ampd_overflow_row row;
+    int64_t at_us;
+    bool superseded;
+};
+
+/*
+ * Gets one row, borrowed until it returns; `epoch` is not NULL for a row of kind EPOCH. Anything but 0 ends the page and is
+ * returned by the page call.
+ */
+typedef int ampd_history_cb(void *arg, const struct ampd_history_key *key, const struct ampd_step_row *row,
+                            const struct ampd_epoch_record *epoch);
+typedef int ampd_overflows_cb(void *arg, const struct ampd_history_key *key, const struct ampd_overflow_found *found);
 
 /* ---- life ---- */
 
@@ -128,9 +147,10 @@ int ampd_store_load(struct ampd_store *store, struct ampd_model_record **records
 int ampd_store_page_history(struct ampd_store *store, const char *model, const struct ampd_history_filter *filter,
                             uint32_t limit, void *arg, struct amp_error *error, ampd_history_cb *row_cb);
 
-/* The same for overflow rows, ordered by (epoch, step, index). skipped_only has no effect. */
+/* The same for overflow rows, ordered by (epoch, step, index). `which` NULL: all. verdicts and only_changes have no effect. */
 int ampd_store_page_overflows(struct ampd_store *store, const char *model, const struct ampd_history_filter *filter,
-                              uint32_t limit, void *arg, struct amp_error *error, ampd_overflows_cb *row_cb);
+                              const struct ampd_overflow_filter *which, uint32_t limit, void *arg,
+                              struct amp_error *error, ampd_overflows_cb *row_cb);
 
 /* ---- memory of records ---- */
 

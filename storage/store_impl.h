@@ -23,13 +23,14 @@ struct ampd_store_ops {
     int (*drop_checkpoint)(struct ampd_store *store, const char *model, uint64_t epoch, uint64_t step,
                            struct amp_error *error);
     int (*load)(struct ampd_store *store, struct ampd_model_record **records, size_t *count, struct amp_error *error);
-    /* lo and hi are inclusive bounds that already hold the filter's epoch and from. */
+    /* lo and hi are inclusive bounds that already hold the filter's epoch and from; step_max is never 0; which is not NULL. */
     int (*page_history)(struct ampd_store *store, const char *model, const struct ampd_history_filter *filter,
                         const struct ampd_history_key *lo, const struct ampd_history_key *hi, uint32_t limit, void *arg,
                         struct amp_error *error, ampd_history_cb *row_cb);
     int (*page_overflows)(struct ampd_store *store, const char *model, const struct ampd_history_filter *filter,
-                          const struct ampd_history_key *lo, const struct ampd_history_key *hi, uint32_t limit,
-                          void *arg, struct amp_error *error, ampd_overflows_cb *row_cb);
+                          const struct ampd_overflow_filter *which, const struct ampd_history_key *lo,
+                          const struct ampd_history_key *hi, uint32_t limit, void *arg, struct amp_error *error,
+                          ampd_overflows_cb *row_cb);
 };
 
 /* The first member of every handle. */

@@ -15,6 +15,7 @@ struct history_row {
     struct amp_list node; /* in model->history, ordered by key */
     struct ampd_history_key key;
     struct ampd_step_row row;
+    struct ampd_epoch_record epoch; /* of a row of kind EPOCH */
 };
 
 struct memory_checkpoint {
@@ -159,13 +160,16 @@ static struct history_row *find_row(const struct memory_model *model, const stru
 }
 
 /* Links a copy of the row at its place. AMP_ENOMEM. */
-static int add_row(struct memory_model *model, const struct ampd_history_key *key, const struct ampd_step_row *row)
+static int add_row(struct memory_model *model, const struct ampd_history_key *key, const struct ampd_step_row *row,
+                   const struct ampd_epoch_record *epoch)
 {
-    struct history_row *added = malloc(sizeof *added);
+    struct history_row *added = calloc(1, sizeof *added);
     if (added == NULL)
         return AMP_ENOMEM;
     added->key = *key;
     added->row = *row;
+    if (epoch != NULL)
+        added->epoch = *epoch;
     struct amp_list *before = &model->history;
     while (before->prev != &model->history &&
            key_compare(&AMP_CONTAINER(before->prev, struct history_row, node)->key, key) > 0)
@@ -184,7 +188,7 @@ static int memory_put_epoch(struct ampd_store *store, const char *name, const st
     if (epoch->epoch <= model->epoch.epoch)
         return unlock_with(shared, ampd_store_old_epoch(error, epoch->epoch, model->epoch.epoch));
     struct ampd_history_key key = {epoch->epoch, epoch->base_step, 0};
-    if (add_row(model, &key, first) != 0)
+    if (add_row(model, &key, first, epoch) != 0)
         return unlock_with(shared, no_memory(error));
     model->epoch = *epoch;
     AMP_LIST_EACH(it, safe, &model->history)
@@ -257,7 +261,7 @@ static int memory_put_verdict(struct ampd_store *store, const char *name, const 
         return unlock_with(shared, ampd_store_no_model(error, name));
     struct ampd_history_key key;
     int rc = verdict_key(model, row, &key, error);
-    if (rc == 0 && add_row(model, &key, row) != 0)
+    if (rc == 0 && add_row(model, &key, row, NULL) != 0)
         rc = no_memory(error);
     return unlock_with(shared, rc);
 }
@@ -376,11 +380,18 @@ static int memory_load(struct ampd_store *store, struct ampd_model_record **reco
     return unlock_with(shared, 0);
 }
 
-static bool row_passes(const struct history_row *row, const struct ampd_history_filter *filter)
+static bool step_passes(const struct history_row *row, const struct ampd_history_filter *filter)
 {
     if (row->row.superseded && !filter->superseded_too)
         return false;
-    return !filter->skipped_only || (row->row.kind == AMPD_ROW_STEP && row->row.verdict != AMPD_VERDICT_APPLIED);
+    return row->key.step >= filter->step_min && row->key.step <= filter->step_max;
+}
+
+static bool row_passes(const struct history_row *row, const struct ampd_history_filter *filter)
+{
+    if (!step_passes(row, filter) || (filter->only_changes && row->row.scale == row->row.after.scale))
+        return false;
+    return filter->verdicts == 0 || (row->row.kind == AMPD_ROW_STEP && (filter->verdicts >> row->row.verdict & 1) != 0);
 }
 
 static int memory_page_history(struct ampd_store *store, const char *name, const struct ampd_history_filter *filter,
@@ -399,43 +410,61 @@ static int memory_page_history(struct ampd_store *store, const char *name, const
         if (key_compare(&row->key, lo) < 0 || key_compare(&row->key, hi) > 0 || !row_passes(row, filter))
             continue;
         limit--;
-        rc = row_cb(arg, &row->key, &row->row);
+        rc = row_cb(arg, &row->key, &row->row, row->row.kind == AMPD_ROW_EPOCH ? &row->epoch : NULL);
     }
     return unlock_with(shared, rc);
 }
 
-/* Hands out the overflow rows of one step; *limit counts down. */
-static int page_rows_of(const struct history_row *row, const struct ampd_history_key *lo,
-                        const struct ampd_history_key *hi, bool descending, uint32_t *limit, void *arg,
-                        ampd_overflows_cb *row_cb)
+/* What a page of overflow rows goes by. */
+struct overflow_page {
+    const struct ampd_overflow_filter *which;
+    const struct ampd_history_key *lo, *hi;
+    bool descending;
+    uint32_t limit; /* rows still wanted */
+    void *arg;
+    ampd_overflows_cb *row_cb;
+};
+
+static bool overflow_passes(const struct ampd_overflow_row *row, const struct ampd_overflow_filter *which)
+{
+    return row->parameter >= which->parameter_min && row->parameter <= which->parameter_max &&
+           row->rank >= which->rank_min && row->rank <= which->rank_max;
+}
+
+/* Hands out the overflow rows of one step. */
+static int page_rows_of(const struct history_row *row, struct overflow_page *page)
 {
     int rc = 0;
-    for (uint32_t i = 0; rc == 0 && *limit > 0 && i < row->row.rows_count; i++) {
-        uint32_t index = descending ? row->row.rows_count - 1 - i : i;
+    for (uint32_t i = 0; rc == 0 && page->limit > 0 && i < row->row.rows_count; i++) {
+        uint32_t index = page->descending ? row->row.rows_count - 1 - i : i;
         struct ampd_history_key key = {row->key.epoch, row->key.step, index};
-        if (key_compare(&key, lo) < 0 || key_compare(&key, hi) > 0)
+        struct ampd_overflow_found found = {row->row.rows[index], row->row.at_us, row->row.superseded};
+        if (key_compare(&key, page->lo) < 0 || key_compare(&key, page->hi) > 0 ||
+            !overflow_passes(&found.row, page->which))
             continue;
-        (*limit)--;
-        rc = row_cb(arg, &key, &row->row.rows[index]);
+        page->limit--;
+        rc = page->row_cb(page->arg, &key, &found);
     }
     return rc;
 }
 
 static int memory_page_overflows(struct ampd_store *store, const char *name, const struct ampd_history_filter *filter,
-                                 const struct ampd_history_key *lo, const struct ampd_history_key *hi, uint32_t limit,
-                                 void *arg, struct amp_error *error, ampd_overflows_cb *row_cb)
+                                 const struct ampd_overflow_filter *which, const struct ampd_history_key *lo,
+                                 const struct ampd_history_key *hi, uint32_t limit, void *arg, struct amp_error *error,
+                                 ampd_overflows_cb *row_cb)
 {
     struct memory_shared *shared = lock_shared(store);
     struct memory_model *model = find_model(shared, name);
     if (model == NULL)
         return unlock_with(shared, ampd_store_no_model(error, name));
+    struct overflow_page page = {which, lo, hi, filter->descending, limit, arg, row_cb};
     struct amp_list *head = &model->history;
     int rc = 0;
     struct amp_list *it = filter->descending ? head->prev : head->next;
-    for (; rc == 0 && limit > 0 && it != head; it = filter->descending ? it->prev : it->next) {
+    for (; rc == 0 && page.limit > 0 && it != head; it = filter->descending ? it->prev : it->next) {
         struct history_row *row = AMP_CONTAINER(it, struct history_row, node);
-        if (row->key.sequence == 0 && (filter->superseded_too || !row->row.superseded))
-            rc = page_rows_of(row, lo, hi, filter->descending, &limit, arg, row_cb);
+        if (row->key.sequence == 0 && step_passes(row, filter))
+            rc = page_rows_of(row, &page);
     }
     return unlock_with(shared, rc);
 }

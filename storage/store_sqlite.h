@@ -31,6 +31,7 @@ enum store_statement {
     STMT_MODELS_LIST,
     STMT_PARAMETERS_LIST,
     STMT_EPOCH_LAST,
+    STMT_EPOCH_GET,
     STMT_ROW_LAST,
     STMT_OVERFLOWS_OF_ROW,
     STMT_WORKERS_LIST,
@@ -114,8 +115,9 @@ int store_sqlite_page_history(struct ampd_store *store, const char *model, const
                               const struct ampd_history_key *lo, const struct ampd_history_key *hi, uint32_t limit,
                               void *arg, struct amp_error *error, ampd_history_cb *row_cb);
 int store_sqlite_page_overflows(struct ampd_store *store, const char *model, const struct ampd_history_filter *filter,
-                                const struct ampd_history_key *lo, const struct ampd_history_key *hi, uint32_t limit,
-                                void *arg, struct amp_error *error, ampd_overflows_cb *row_cb);
+                                const struct ampd_overflow_filter *which, const struct ampd_history_key *lo,
+                                const struct ampd_history_key *hi, uint32_t limit, void *arg, struct amp_error *error,
+                                ampd_overflows_cb *row_cb);
 
 /* store_sqlite_write.c: the ops of the writer. */
 int store_sqlite_boot(struct ampd_store *store, uint32_t shard, const uint8_t *boot_id, struct ampd_fence *fence,

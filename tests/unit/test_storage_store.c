@@ -102,15 +102,23 @@ static void put_history(struct ampd_store *store, uint64_t count)
 
 struct seen {
     size_t count, stop_at;
+    uint64_t superseded_step; /* of epoch 1 */
     struct ampd_history_key keys[SEEN_MAX];
     struct ampd_step_row *rows; /* [SEEN_MAX] */
     struct ampd_overflow_row overflows[SEEN_MAX];
 };
 
-static int see_row(void *arg, const struct ampd_history_key *key, const struct ampd_step_row *row)
+static int see_row(void *arg, const struct ampd_history_key *key, const struct ampd_step_row *row,
+                   const struct ampd_epoch_record *epoch)
 {
     struct seen *seen = arg;
     assert_true(seen->count < SEEN_MAX);
+    assert_int_equal(epoch != NULL, row->kind == AMPD_ROW_EPOCH);
+    if (epoch != NULL) {
+        assert_int_equal(epoch->epoch, row->epoch);
+        assert_int_equal(epoch->base_step, row->step);
+        assert_string_equal(epoch->reason, row->epoch == 1 ? "CREATED" : "RESTART");
+    }
     seen->keys[seen->count] = *key;
     if (seen->rows != NULL)
         seen->rows[seen->count] = *row;
@@ -118,12 +126,14 @@ static int see_row(void *arg, const struct ampd_history_key *key, const struct a
     return seen->count == seen->stop_at ? AMP_ECANCELLED : 0;
 }
 
-static int see_overflow(void *arg, const struct ampd_history_key *key, const struct ampd_overflow_row *row)
+static int see_overflow(void *arg, const struct ampd_history_key *key, const struct ampd_overflow_found *found)
 {
     struct seen *seen = arg;
     assert_true(seen->count < SEEN_MAX);
     seen->keys[seen->count] = *key;
-    seen->overflows[seen->count++] = *row;
+    assert_int_equal(found->at_us, INT64_C(1790000000123456));
+    assert_int_equal(found->superseded, key->epoch == 1 && key->step == seen->superseded_step);
+    seen->overflows[seen->count++] = found->row;
     return 0;
 }
 
@@ -218,7 +228,8 @@ static void every_call_on_an_unknown_model_says_not_found(void **state)
     assert_int_equal(ampd_store_put_worker(store, "no", &worker, NULL), AMP_ENOTFOUND);
     assert_int_equal(ampd_store_drop_checkpoint(store, "no", 1, 1, NULL), AMP_ENOTFOUND);
     assert_int_equal(ampd_store_page_history(store, "no", &filter, 1, &seen, NULL, see_row), AMP_ENOTFOUND);
-    assert_int_equal(ampd_store_page_overflows(store, "no", &filter, 1, &seen, NULL, see_overflow), AMP_ENOTFOUND);
+    assert_int_equal(ampd_store_page_overflows(store, "no", &filter, NULL, 1, &seen, NULL, see_overflow),
+                     AMP_ENOTFOUND);
 }
 
 /* ---- rows ---- */
@@ -278,10 +289,11 @@ static void a_new_epoch_supersedes_rows_above_its_base(void **state)
                 "1.0.0 1.1.0 1.2.0 1.2.1 1.3.0 1.4.0 2.2.0 2.3.0");
     struct seen seen = {0};
     struct ampd_history_filter current = {0}, all = {.superseded_too = true};
-    assert_int_equal(ampd_store_page_overflows(store, "m", &current, 99, &seen, NULL, see_overflow), 0);
+    assert_int_equal(ampd_store_page_overflows(store, "m", &current, NULL, 99, &seen, NULL, see_overflow), 0);
     assert_keys(&seen, "2.3.0 2.3.1");
     seen.count = 0;
-    assert_int_equal(ampd_store_page_overflows(store, "m", &all, 99, &seen, NULL, see_overflow), 0);
+    seen.superseded_step = 3;
+    assert_int_equal(ampd_store_page_overflows(store, "m", &all, NULL, 99, &seen, NULL, see_overflow), 0);
     assert_keys(&seen, "1.3.0 1.3.1 2.3.0 2.3.1");
 }
 
@@ -313,10 +325,15 @@ static void pages_are_cut_by_limit_and_go_on_from_a_key(void **state)
 static void pages_filter_by_epoch_and_by_verdict(void **state)
 {
     struct ampd_store *store = ((struct fixture *)*state)->store;
+    const uint32_t skipped = 1u << AMPD_VERDICT_SKIPPED_OVERFLOW | 1u << AMPD_VERDICT_SKIPPED_EMPTY;
     put_history(store, 7);
     assert_int_equal(put_epoch(store, "m", 2, 1, 4), 0);
-    assert_page(store, (struct ampd_history_filter){.skipped_only = true}, 9, "1.3.0");
-    assert_page(store, (struct ampd_history_filter){.skipped_only = true, .superseded_too = true}, 9, "1.3.0 1.6.0");
+    assert_page(store, (struct ampd_history_filter){.verdicts = 1u << AMPD_VERDICT_APPLIED}, 9, "1.1.0 1.2.0 1.4.0");
+    assert_page(store, (struct ampd_history_filter){.step_min = 2, .step_max = 3}, 9, "1.2.0 1.3.0");
+    assert_page(store, (struct ampd_history_filter){.step_min = 4}, 9, "1.4.0 2.4.0");
+    assert_page(store, (struct ampd_history_filter){.only_changes = true, .step_max = 2}, 9, "1.0.0 1.1.0 1.2.0");
+    assert_page(store, (struct ampd_history_filter){.verdicts = skipped}, 9, "1.3.0");
+    assert_page(store, (struct ampd_history_filter){.verdicts = skipped, .superseded_too = true}, 9, "1.3.0 1.6.0");
     assert_page(store, (struct ampd_history_filter){.epoch = 2}, 9, "2.4.0");
     assert_page(store, (struct ampd_history_filter){.epoch = 1, .from = {1, 3, 0}}, 9, "1.3.0 1.4.0");
     assert_page(store, (struct ampd_history_filter){.epoch = 1, .from = {0, 3, 0}}, 9, "1.3.0 1.4.0");
@@ -332,14 +349,28 @@ static void overflow_rows_page_by_step_and_index(void **state)
     put_history(store, 6);
     struct seen seen = {0};
     struct ampd_history_filter filter = {.from = {1, 3, 1}}, down = {.descending = true};
-    assert_int_equal(ampd_store_page_overflows(store, "m", &filter, 2, &seen, NULL, see_overflow), 0);
+    assert_int_equal(ampd_store_page_overflows(store, "m", &filter, NULL, 2, &seen, NULL, see_overflow), 0);
     assert_keys(&seen, "1.3.1 1.6.0");
     struct ampd_step_row row = storage_fixture_step(1, 3, true);
     assert_memory_equal(&seen.overflows[0], &row.rows[1], sizeof row.rows[1]);
     assert_memory_equal(&seen.overflows[1], &row.rows[0], sizeof row.rows[0]);
     seen.count = 0;
-    assert_int_equal(ampd_store_page_overflows(store, "m", &down, 3, &seen, NULL, see_overflow), 0);
+    assert_int_equal(ampd_store_page_overflows(store, "m", &down, NULL, 3, &seen, NULL, see_overflow), 0);
     assert_keys(&seen, "1.6.1 1.6.0 1.3.1");
+}
+
+static void overflow_rows_filter_by_parameter_and_rank(void **state)
+{
+    struct ampd_store *store = ((struct fixture *)*state)->store;
+    put_history(store, 6);
+    struct seen seen = {0};
+    struct ampd_history_filter filter = {.step_min = 4};
+    struct ampd_overflow_filter workers = {0, UINT32_MAX, 0, AMPD_RANK_RANGE - 1};
+    struct ampd_overflow_filter sum = {2, 2, AMPD_RANK_SUM, AMPD_RANK_SUM}, none = {5, 9, 0, UINT32_MAX};
+    assert_int_equal(ampd_store_page_overflows(store, "m", &filter, &workers, 9, &seen, NULL, see_overflow), 0);
+    assert_int_equal(ampd_store_page_overflows(store, "m", &filter, &none, 9, &seen, NULL, see_overflow), 0);
+    assert_int_equal(ampd_store_page_overflows(store, "m", &filter, &sum, 9, &seen, NULL, see_overflow), 0);
+    assert_keys(&seen, "1.6.0 1.6.1");
 }
 
 static void a_callback_ends_its_page_with_its_own_code(void **state)
@@ -462,6 +493,7 @@ int main(void)
         ON_BOTH(pages_are_cut_by_limit_and_go_on_from_a_key),
         ON_BOTH(pages_filter_by_epoch_and_by_verdict),
         ON_BOTH(overflow_rows_page_by_step_and_index),
+        ON_BOTH(overflow_rows_filter_by_parameter_and_rank),
         ON_BOTH(a_callback_ends_its_page_with_its_own_code),
         ON_BOTH(a_reader_sees_what_the_writer_stored),
         ON_BOTH(load_gives_the_newest_epoch_its_last_row_and_the_workers),
