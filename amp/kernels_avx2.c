@@ -303,19 +303,30 @@ static __m256 join_halves(__m256d low, __m256d high)
     return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm256_cvtpd_ps(low)), _mm256_cvtpd_ps(high), 1);
 }
 
+/* sum + x * x of the four elements at g. */
+static __m256d add_squares(__m256d sum, const float *g)
+{
+    __m256d x = _mm256_cvtps_pd(_mm_loadu_ps(g));
+    return _mm256_add_pd(sum, _mm256_mul_pd(x, x));
+}
+
 static void squares(const float *g, size_t n, double lanes[AMP_SQUARE_LANES])
 {
-    __m256d sum[4];
-    for (unsigned j = 0; j < 4; j++)
-        sum[j] = _mm256_loadu_pd(lanes + 4 * j);
+    __m256d a = _mm256_loadu_pd(lanes);
+    __m256d b = _mm256_loadu_pd(lanes + 4);
+    __m256d c = _mm256_loadu_pd(lanes + 8);
+    __m256d d = _mm256_loadu_pd(lanes + 12);
     size_t i = 0;
-    for (; i + AMP_SQUARE_LANES <= n; i += AMP_SQUARE_LANES)
-        for (unsigned j = 0; j < 4; j++) {
-            __m256d x = _mm256_cvtps_pd(_mm_loadu_ps(g + i + 4 * j));
-            sum[j] = _mm256_add_pd(sum[j], _mm256_mul_pd(x, x));
-        }
-    for (unsigned j = 0; j < 4; j++)
-        _mm256_storeu_pd(lanes + 4 * j, sum[j]);
+    for (; i + AMP_SQUARE_LANES <= n; i += AMP_SQUARE_LANES) {
+        a = add_squares(a, g + i);
+        b = add_squares(b, g + i + 4);
+        c = add_squares(c, g + i + 8);
+        d = add_squares(d, g + i + 12);
+    }
+    _mm256_storeu_pd(lanes, a);
+    _mm256_storeu_pd(lanes + 4, b);
+    _mm256_storeu_pd(lanes + 8, c);
+    _mm256_storeu_pd(lanes + 12, d);
     amp_kernels_ref.squares(g + i, n - i, lanes);
 }
 
