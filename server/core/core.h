@@ -89,9 +89,9 @@ struct ampd_worker_info {
     bool joined;            /* under the present epoch */
     uint64_t lease_left_ms; /* 0: the lease has ended */
     bool left;
-    uint64_t pushes;          /* that counted, since this process started */
-    uint64_t overflow_pushes; /* of these, with an Inf or NaN of the worker's own */
-    uint64_t last_step;       /* of the last push that counted; 0: none */
+    uint64_t pushes;                        /* that counted, since this process started */
+    uint64_t overflow_pushes;               /* of these, with an Inf or NaN of the worker's own */
+    uint64_t last_step;                     /* of the last push that counted; 0: none */
     uint64_t blocks_present, blocks_wanted; /* of the open step */
 };
 

@@ -114,7 +114,7 @@ struct ampd_event_block {
     uint64_t block;
     bool bad_checksum; /* the bytes do not match: nothing below is set */
     uint32_t counts_count;
-    const struct ampd_segment_count *counts; /* what ampd_receive_block found */
+    const struct ampd_segment_count *counts; /* of ampd_receive_block: one per segment of the block */
 };
 
 struct ampd_event_push_end {

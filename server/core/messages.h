@@ -67,7 +67,7 @@ struct ampd_complete {
 struct ampd_subtree {
     uint32_t parameter;
     uint32_t level; /* 2^level leaves */
-    uint64_t index; /* of the subtree among those of its level */
+    uint64_t index; /* global index of its first block */
     double squares;
 };
 
@@ -81,7 +81,12 @@ struct ampd_vote {
     uint64_t inf_total, nan_total;
     uint32_t rows_count; /* the first by (parameter, rank) */
     struct ampd_overflow_row rows[AMPD_OVERFLOW_ROWS_MAX];
-    uint32_t absent_count; /* parameters that no contributor pushed: the same on all shards that hold them */
+};
+
+/* Parameters whose masters are beyond the cast's range. */
+struct ampd_range_warning {
+    uint32_t parameter;
+    uint64_t count;
 };
 
 /* Everything that apply needs, as bits, and the row as persisted. */
@@ -89,14 +94,11 @@ struct ampd_verdict_message {
     struct ampd_step_row row;
     double bias1, bias2;              /* 1 - beta^t; 0 where the optimizer has none */
     double group_lr[AMPD_GROUPS_MAX]; /* learning rate of each group */
+    uint64_t range_total;             /* values beyond the cast's range in the previous apply, all shards together */
+    uint32_t range_count;
+    struct ampd_range_warning range[AMPD_OVERFLOW_ROWS_MAX];
     bool has_next;
     struct ampd_open next; /* OPEN of the next step */
-};
-
-/* Parameters whose masters are beyond the cast's range. */
-struct ampd_range_warning {
-    uint32_t parameter;
-    uint64_t count;
 };
 
 struct ampd_applied {
@@ -121,6 +123,7 @@ struct ampd_restore {
 };
 
 struct ampd_state_message {
+    uint64_t sequence; /* rises: an older one has no effect */
     enum ampd_model_state state;
     uint32_t missing_rank; /* STALLED */
 };
@@ -133,6 +136,7 @@ struct ampd_message {
     uint32_t model;
     uint64_t epoch;
     union {
+        struct ampd_model_spec spec; /* CREATE; owned */
         struct ampd_open open;
         struct ampd_close close;
         struct ampd_complete complete;

@@ -150,7 +150,10 @@ struct ampd_blocks {
     bool drop; /* push: present already: read, and throw away; no PUSH_BLOCK event */
 };
 
-/* The header of a pull, and where its blocks lie: memory + (b - first) * stride, CRC32C in crcs[b - first]. */
+/*
+ * The header of a pull, and where its blocks lie: memory + (b - first) * stride, CRC32C in crcs[b - first]. When the
+ * host has sent all blocks it ends the stream with OK and sends CALL_CLOSED; there is no AMPD_OUT_REPLY then.
+ */
 struct ampd_pull_grant {
     uint32_t model;
     const struct ampd_layout *layout;

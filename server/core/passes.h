@@ -40,18 +40,18 @@ struct ampd_job {
 /* Does the work of one job. Any thread; writes only memory that the core set aside for it. */
 void ampd_job_run(const struct ampd_job *job, const struct amp_kernels *kernels);
 
-/* A segment of a received block that is not finite. */
+/* What a received segment holds: counted at once, while it is in cache. */
 struct ampd_segment_count {
     uint32_t parameter;
     uint64_t inf_count, nan_count;
-    uint64_t first_index; /* element of the parameter: the first that is not finite */
+    uint64_t first_index; /* element of the parameter: the first that is not finite; UINT64_MAX: none */
     float largest;        /* largest finite magnitude of the segment; 0 if there is none */
 };
 
 /*
- * Looks a received block over, in place: pad elements are set to zero, and each segment that is not finite is
- * written to counts (room for layout->segments_max entries). Returns how many. For pushes of any dtype and,
- * as AMP_F32, for Load. Any thread that owns the block's memory.
+ * Looks a received block over, in place: pad elements are set to zero, and each segment's counts are written to
+ * `counts` (room for layout->segments_max entries), in the order of the segments. Returns how many segments the block
+ * has. For pushes of any dtype and, as AMP_F32, for Load. Any thread that owns the block's memory.
  */
 uint32_t ampd_receive_block(const struct ampd_layout *layout, uint64_t block, enum amp_dtype dtype, void *data,
                             const struct amp_kernels *kernels, struct ampd_segment_count *counts);

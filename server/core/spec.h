@@ -6,6 +6,7 @@
 #ifndef AMPD_SPEC_H
 #define AMPD_SPEC_H
 
+#include "amp/optim.h"
 #include "base/err.h"
 #include "storage/records.h"
 
@@ -23,6 +24,10 @@ int ampd_spec_check(const struct ampd_model_spec *spec, struct amp_error *error)
  * differs and both values. Call after the defaults are filled in. Any thread.
  */
 int ampd_spec_compare(const struct ampd_model_spec *have, const struct ampd_model_spec *want, struct amp_error *error);
+
+/* The optimizer's values and the schedule in the form that amp takes. Pure; any thread. */
+struct amp_optim_config ampd_spec_optim(const struct ampd_model_spec *spec);
+struct amp_schedule ampd_spec_schedule(const struct ampd_model_spec *spec);
 
 /* Copies a specification with its parameters; *to is the caller's (ampd_spec_clear). AMP_ENOMEM: *to is empty. */
 int ampd_spec_copy(struct ampd_model_spec *to, const struct ampd_model_spec *from);

@@ -1,0 +1,573 @@
+/*
+ * The coordinator of a model: who may push a step, when it is decided, and what becomes of the model.
+ *
+ *   CREATING  -> CREATED                          the model is stored
+ *   SYNCING   -> RESTORING, STORING               sync.c: after a start
+ *   RESTORING -> RESTORING, STORING, SYNCING
+ *   STORING   -> CREATED, WAITING, DONE, SYNCING  the new epoch is stored on all shards
+ *   CREATED   -> LOADED, SYNCING                  all shards have every block
+ *   LOADED    -> WAITING, SYNCING                 checkpoint 0 is written
+ *   WAITING   -> RUNNING, SYNCING                 all ranks have joined under the epoch
+ *   RUNNING   -> STALLED, FINISHING, SYNCING      a rank is gone too long; max_steps are decided
+ *   STALLED   -> RUNNING, SYNCING                 it came back
+ *   FINISHING -> DONE, SYNCING                    the last checkpoint is written
+ *   DONE      -> SYNCING
+ *
+ * Its step goes NONE, OPEN, CLOSED, VOTED as on a shard (shard.c); VOTED means that all votes are in and the verdict is
+ * being stored: from then on nothing can change it. Until then a newer incarnation of an expected rank opens a new try.
+ */
+#include "base/assert.h"
+#include "server/core/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t all_shards(const struct ampd_model *model)
+{
+    uint32_t shards = AMPD_COUNT(model->core);
+    return shards == 64 ? UINT64_MAX : ((uint64_t)1 << shards) - 1;
+}
+
+void ampd_coord_set(struct ampd_model *model, enum ampd_coord_state state)
+{
+    AMP_ASSERT(ampd_machine_allows(&ampd_machine_coord, model->coord.state, state));
+    model->coord.state = state;
+}
+
+static void set_step(struct ampd_coord *coord, enum ampd_step_state to)
+{
+    AMP_ASSERT(ampd_machine_allows(&ampd_machine_step, coord->step, to));
+    coord->step = to;
+}
+
+void ampd_coord_close(struct ampd_model *model)
+{
+    struct ampd_coord *coord = &model->coord;
+    for (uint32_t k = 0; k < AMPD_SHARDS_MAX; k++) {
+        ampd_message_free(coord->votes[k]);
+        ampd_message_free(coord->synced[k]);
+    }
+    free(coord->verdict);
+}
+
+enum ampd_model_state ampd_coord_public(const struct ampd_model *model)
+{
+    switch (model->coord.state) {
+    case AMPD_COORD_LOADED:
+        return AMPD_MODEL_LOADING;
+    case AMPD_COORD_SYNCING:
+    case AMPD_COORD_RESTORING:
+    case AMPD_COORD_STORING:
+    case AMPD_COORD_WAITING:
+        return AMPD_MODEL_WAITING;
+    case AMPD_COORD_RUNNING:
+    case AMPD_COORD_FINISHING:
+        return AMPD_MODEL_RUNNING;
+    case AMPD_COORD_STALLED:
+        return AMPD_MODEL_STALLED;
+    case AMPD_COORD_DONE:
+        return AMPD_MODEL_DONE;
+    default:
+        return model->shard.memory == AMPD_MEMORY_LOADING ? AMPD_MODEL_LOADING : AMPD_MODEL_CREATED;
+    }
+}
+
+void ampd_coord_tell_state(struct ampd_model *model)
+{
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_STATE, 0);
+    message->u.state.sequence = ++model->coord.state_sequence;
+    message->u.state.state = ampd_coord_public(model);
+    message->u.state.missing_rank = model->coord.missing_rank;
+    ampd_bus_send_all_take(model, message);
+}
+
+/* ---- CreateModel ---- */
+
+static void hold_create(struct ampd_model *model, uint64_t id, bool existed)
+{
+    struct ampd_call *call = ampd_call_begin(model->core, id, AMPD_CALL_CREATE, model);
+    if (call == NULL)
+        ampd_call_fail(model->core, id, NULL, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls wait on this server");
+    else
+        call->already_loaded = existed;
+}
+
+static void answer_create(struct ampd_model *model, uint64_t id, bool existed)
+{
+    struct ampd_reply *reply = ampd_call_reply(model->core, id, AMPD_REPLY_CREATE);
+    reply->u.create.model = model->index;
+    reply->u.create.existed = existed;
+    reply->u.create.epoch = model->coord.epoch;
+}
+
+static void create_new(struct ampd_core *core, uint64_t id, const struct ampd_model_spec *spec)
+{
+    struct ampd_model *model;
+    struct amp_error error = {0};
+    if (ampd_model_new(core, spec, &model, &error) != 0) {
+        ampd_call_fail_with(core, id, NULL, &error);
+        return;
+    }
+    struct ampd_coord *coord = &model->coord;
+    coord->state = AMPD_COORD_CREATING;
+    coord->epoch = 1;
+    coord->scaler = model->shard.scaler;
+    model->shard.memory = AMPD_MEMORY_EMPTY;
+    model->shard.epoch = 1;
+    hold_create(model, id, false);
+    struct ampd_epoch_record record = {.epoch = 1};
+    (void)snprintf(record.reason, sizeof(record.reason), "CREATED");
+    ampd_epoch_persist(model, &record, AMPD_PERSIST_MODEL);
+}
+
+void ampd_coord_create(struct ampd_core *core, uint64_t id, const struct ampd_event_create *create)
+{
+    if (core->config.shard != 0) {
+        (void)ampd_core_coordinated(core, id, "");
+        return;
+    }
+    struct ampd_model_spec spec;
+    struct amp_error error = {0};
+    if (ampd_spec_copy(&spec, create->spec) != 0) {
+        ampd_call_fail(core, id, NULL, AMP_EEXHAUSTED, "NO_MEMORY", "no memory for the specification; try again");
+        return;
+    }
+    ampd_spec_defaults(&spec);
+    int rc = ampd_spec_check(&spec, &error);
+    struct ampd_model *model = rc == 0 ? ampd_core_model_named(core, spec.name) : NULL;
+    if (model != NULL)
+        rc = ampd_spec_compare(&model->spec, &spec, &error);
+    if (rc != 0)
+        ampd_call_fail_with(core, id, NULL, &error);
+    else if (model == NULL)
+        create_new(core, id, &spec);
+    else if (model->coord.state == AMPD_COORD_CREATING)
+        hold_create(model, id, true);
+    else
+        answer_create(model, id, true);
+    ampd_spec_clear(&spec);
+}
+
+void ampd_coord_created(struct ampd_model *model)
+{
+    ampd_coord_set(model, AMPD_COORD_CREATED);
+    AMP_LIST_EACH(it, next, &model->creates)
+    {
+        struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+        answer_create(model, call->id, call->already_loaded);
+    }
+}
+
+/* ---- checkpoints ---- */
+
+static void expect_parts(struct ampd_coord *coord, uint64_t step)
+{
+    AMP_ASSERT(coord->cuts_count < AMPD_CUTS_MAX);
+    coord->cuts[coord->cuts_count].step = step;
+    coord->cuts[coord->cuts_count].bits = 0;
+    coord->cuts_count++;
+}
+
+/* CUT at the last decided step: no verdict of a later one has been sent. */
+static void send_cut(struct ampd_model *model)
+{
+    expect_parts(&model->coord, model->coord.decided);
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_CUT, 0);
+    message->u.restore.epoch = model->coord.epoch;
+    message->u.restore.step = model->coord.decided;
+    ampd_bus_send_all_take(model, message);
+}
+
+void ampd_coord_loaded(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_coord *coord = &model->coord;
+    if (coord->state != AMPD_COORD_CREATED || message->epoch != coord->epoch)
+        return;
+    coord->loaded_bits |= (uint64_t)1 << message->from;
+    coord->applied.range_total += message->u.applied.range_total;
+    if (coord->loaded_bits != all_shards(model))
+        return;
+    if (coord->applied.range_total > 0)
+        ampd_out_log(model->core, AMPD_LOG_WARN, model, "%llu first values are beyond the range of %s",
+                     (unsigned long long)coord->applied.range_total, amp_dtype_name(model->spec.cast));
+    coord->loaded_bits = 0;
+    ampd_coord_set(model, AMPD_COORD_LOADED);
+    send_cut(model);
+}
+
+static void answer_checkpoints(struct ampd_model *model, uint64_t version)
+{
+    AMP_LIST_EACH(it, next, &model->checkpoints)
+    {
+        struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+        struct ampd_reply *reply = ampd_call_reply(model->core, call->id, AMPD_REPLY_CHECKPOINT);
+        reply->u.checkpoint.epoch = model->coord.epoch;
+        reply->u.checkpoint.step = model->coord.durable_step;
+        reply->u.checkpoint.version = version;
+    }
+}
+
+/* All shards hold their part of the checkpoint: it exists. */
+static void checkpoint_exists(struct ampd_model *model, uint64_t step, uint64_t version)
+{
+    struct ampd_coord *coord = &model->coord;
+    coord->durable_step = step;
+    coord->has_checkpoint = true;
+    if (!coord->cut_wanted)
+        answer_checkpoints(model, version);
+    if (coord->state == AMPD_COORD_LOADED) {
+        ampd_coord_set(model, AMPD_COORD_WAITING);
+        ampd_coord_tell_state(model);
+        ampd_coord_ranks(model);
+    } else if (coord->state == AMPD_COORD_FINISHING && step == coord->decided) {
+        ampd_coord_set(model, AMPD_COORD_DONE);
+        ampd_coord_tell_state(model);
+    }
+}
+
+void ampd_coord_part_done(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_coord *coord = &model->coord;
+    if (message->epoch != coord->epoch)
+        return;
+    for (uint32_t i = 0; i < coord->cuts_count; i++) {
+        if (coord->cuts[i].step != message->u.restore.step)
+            continue;
+        coord->cuts[i].bits |= (uint64_t)1 << message->from;
+        if (coord->cuts[i].bits != all_shards(model))
+            return;
+        coord->cuts_count--;
+        memmove(&coord->cuts[i], &coord->cuts[i + 1], (coord->cuts_count - i) * sizeof(coord->cuts[0]));
+        checkpoint_exists(model, message->u.restore.step, message->u.restore.version);
+        return;
+    }
+}
+
+void ampd_coord_checkpoint(struct ampd_core *core, uint64_t id, const struct ampd_event_named *named)
+{
+    struct ampd_model *model = ampd_core_coordinated(core, id, named->model);
+    if (model == NULL)
+        return;
+    struct ampd_coord *coord = &model->coord;
+    if (coord->state <= AMPD_COORD_CREATED) {
+        ampd_call_fail(core, id, model, AMP_ESTATE, "MODEL_NOT_LOADED", "%s has no values yet; load it first",
+                       model->spec.name);
+        return;
+    }
+    if (ampd_call_begin(core, id, AMPD_CALL_CHECKPOINT, model) == NULL) {
+        ampd_call_fail(core, id, model, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls wait on this server");
+        return;
+    }
+    if (coord->has_checkpoint && coord->durable_step == coord->decided && coord->step != AMPD_STEP_VOTED)
+        answer_checkpoints(model, coord->version); /* the newest state has one */
+    else if (coord->cuts_count == 0)
+        coord->cut_wanted = true;
+}
+
+/* ---- opening a step ---- */
+
+static void fill_open(struct ampd_model *model, uint32_t try_number)
+{
+    struct ampd_coord *coord = &model->coord;
+    struct ampd_open *open = &coord->open;
+    *open = (struct ampd_open){.step = coord->decided + 1,
+                               .version = coord->version,
+                               .try_number = try_number,
+                               .scale = coord->scaler.scale,
+                               .scale_id = coord->scaler.scale_id};
+    for (uint32_t r = 0; r < model->spec.world_size; r++)
+        open->expected[open->expected_count++] = (struct ampd_expected){r, model->workers[r].record.incarnation};
+    open->closed = model->spec.weighting == AMPD_WEIGHTING_EQUAL && model->spec.sync == AMPD_SYNC_ALL;
+    if (open->closed)
+        open->coefficient = amp_coefficient(open->scale, (double)open->expected_count);
+}
+
+/* Contributors and f are known: every expected rank, each of weight 1. */
+static void close_with_open(struct ampd_coord *coord)
+{
+    struct ampd_close *close = &coord->close;
+    *close = (struct ampd_close){.step = coord->open.step,
+                                 .try_number = coord->open.try_number,
+                                 .coefficient = coord->open.coefficient,
+                                 .contributors_count = coord->open.expected_count};
+    for (uint32_t i = 0; i < coord->open.expected_count; i++)
+        close->contributors[i] =
+            (struct ampd_contributor){coord->open.expected[i].rank, coord->open.expected[i].incarnation, 1};
+    coord->hash = ampd_contributors_hash(close->contributors, close->contributors_count);
+    set_step(coord, AMPD_STEP_CLOSED);
+}
+
+static void forget_votes(struct ampd_coord *coord)
+{
+    for (uint32_t k = 0; k < AMPD_SHARDS_MAX; k++) {
+        ampd_message_free(coord->votes[k]);
+        coord->votes[k] = NULL;
+    }
+    coord->votes_count = 0;
+    memset(coord->complete, 0, sizeof(coord->complete));
+}
+
+static void open_step(struct ampd_model *model, uint32_t try_number)
+{
+    struct ampd_coord *coord = &model->coord;
+    fill_open(model, try_number);
+    forget_votes(coord);
+    set_step(coord, AMPD_STEP_OPEN);
+    if (coord->open.closed)
+        close_with_open(coord);
+}
+
+static void send_open(struct ampd_model *model)
+{
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_OPEN, 0);
+    message->u.open = model->coord.open;
+    ampd_bus_send_all_take(model, message);
+}
+
+/* Whether an expected rank has another incarnation by now. */
+static bool list_is_old(const struct ampd_model *model)
+{
+    const struct ampd_open *open = &model->coord.open;
+    for (uint32_t i = 0; i < open->expected_count; i++) {
+        const struct ampd_worker *worker = &model->workers[open->expected[i].rank];
+        if (!ampd_incarnation_same(open->expected[i].incarnation, worker->record.incarnation))
+            return true;
+    }
+    return false;
+}
+
+static bool all_live(const struct ampd_model *model)
+{
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        if (!model->workers[r].live)
+            return false;
+    }
+    return true;
+}
+
+void ampd_coord_ranks(struct ampd_model *model)
+{
+    struct ampd_coord *coord = &model->coord;
+    if (model->core->draining)
+        return;
+    if (coord->state == AMPD_COORD_WAITING && ampd_workers_all_joined(model)) {
+        ampd_coord_set(model, AMPD_COORD_RUNNING);
+        ampd_coord_tell_state(model);
+        open_step(model, 0);
+        send_open(model);
+        return;
+    }
+    if (coord->state == AMPD_COORD_STALLED && all_live(model)) {
+        ampd_coord_set(model, AMPD_COORD_RUNNING);
+        ampd_coord_tell_state(model);
+    }
+    bool open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED;
+    if (open && list_is_old(model)) {
+        open_step(model, coord->open.try_number + 1);
+        send_open(model);
+    }
+}
+
+void ampd_coord_stall(struct ampd_model *model, uint32_t rank)
+{
+    struct ampd_coord *coord = &model->coord;
+    ampd_coord_set(model, AMPD_COORD_STALLED);
+    coord->missing_rank = rank;
+    ampd_out_log(model->core, AMPD_LOG_ERROR, model,
+                 "stalled at step %llu: rank %u (%s) has been gone for loss_timeout",
+                 (unsigned long long)coord->open.step, rank, model->workers[rank].record.name);
+    ampd_coord_tell_state(model);
+}
+
+/* ---- COMPLETE and CLOSE ---- */
+
+static bool of_this_try(const struct ampd_model *model, const struct ampd_message *message, uint64_t step,
+                        uint32_t try_number)
+{
+    const struct ampd_coord *coord = &model->coord;
+    return message->epoch == coord->epoch && step == coord->open.step && try_number == coord->open.try_number;
+}
+
+/* With pushed weights: every expected rank is complete on all shards. */
+static void try_close(struct ampd_model *model)
+{
+    struct ampd_coord *coord = &model->coord;
+    double sum = 0; /* in rank order, in double */
+    for (uint32_t i = 0; i < coord->open.expected_count; i++) {
+        uint32_t rank = coord->open.expected[i].rank;
+        if (coord->complete[rank] != all_shards(model))
+            return;
+        sum += (double)coord->weights[rank];
+    }
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_CLOSE, 0);
+    coord->open.coefficient = sum > 0 ? amp_coefficient(coord->open.scale, sum) : 0;
+    close_with_open(coord);
+    for (uint32_t i = 0; i < coord->close.contributors_count; i++)
+        coord->close.contributors[i].weight = coord->weights[coord->close.contributors[i].rank];
+    coord->hash = ampd_contributors_hash(coord->close.contributors, coord->close.contributors_count);
+    message->u.close = coord->close;
+    ampd_bus_send_all_take(model, message);
+}
+
+void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_coord *coord = &model->coord;
+    const struct ampd_complete *complete = &message->u.complete;
+    if (coord->step != AMPD_STEP_OPEN || !of_this_try(model, message, complete->step, complete->try_number))
+        return;
+    uint32_t rank = complete->contributor.rank;
+    coord->complete[rank] |= (uint64_t)1 << message->from;
+    coord->weights[rank] = complete->contributor.weight;
+    try_close(model);
+}
+
+/* ---- the verdict ---- */
+
+void ampd_coord_vote(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_coord *coord = &model->coord;
+    const struct ampd_vote *vote = &message->u.vote;
+    bool counts = coord->step == AMPD_STEP_CLOSED && of_this_try(model, message, vote->step, vote->try_number) &&
+                  vote->contributors_hash == coord->hash && coord->votes[message->from] == NULL;
+    if (!counts || model->core->draining)
+        return;
+    coord->votes[message->from] = ampd_need(ampd_message_copy(message));
+    if (++coord->votes_count < AMPD_COUNT(model->core))
+        return;
+    set_step(coord, AMPD_STEP_VOTED);
+    free(coord->verdict);
+    coord->verdict = ampd_verdict_make(model);
+    coord->cut_wanted = coord->cut_wanted && !coord->verdict->row.cut;
+    struct ampd_persist *persist;
+    (void)ampd_out_persist(model, AMPD_PERSIST_VERDICT, 0, &persist);
+    persist->full = model->spec.durability == AMPD_DURABILITY_STEP;
+    persist->row = ampd_out_own(model->core, ampd_need(ampd_copy(&coord->verdict->row, sizeof(coord->verdict->row))));
+}
+
+static void count_pushes(struct ampd_model *model, const struct ampd_step_row *row)
+{
+    for (uint32_t i = 0; i < row->contributors_count; i++) {
+        struct ampd_worker *worker = &model->workers[row->contributors[i].rank];
+        worker->pushes++;
+        worker->last_step = row->step;
+        for (uint32_t j = 0; j < row->rows_count; j++) {
+            if (row->rows[j].rank == row->contributors[i].rank) {
+                worker->overflow_pushes++;
+                break;
+            }
+        }
+    }
+}
+
+static void notify(struct ampd_model *model, const struct ampd_step_row *row)
+{
+    struct ampd_output *output = ampd_out(model->core, AMPD_OUT_NOTIFY, 0);
+    output->u.notify.model = model->index;
+    output->u.notify.row = ampd_out_own(model->core, ampd_need(ampd_copy(row, sizeof(*row))));
+}
+
+/* The row is stored: the step is decided, and the next one opens with the same message. */
+void ampd_coord_verdict_stored(struct ampd_model *model)
+{
+    struct ampd_coord *coord = &model->coord;
+    struct ampd_verdict_message *verdict = coord->verdict;
+    const struct ampd_step_row *row = &verdict->row;
+    coord->decided = row->step;
+    coord->version = row->version;
+    coord->scaler = row->after;
+    coord->applied_bits = 0;
+    coord->applying = (struct ampd_applied){0};
+    set_step(coord, AMPD_STEP_DECIDED);
+    coord->decided_state = AMPD_STEP_DECIDED;
+    coord->step = AMPD_STEP_NONE; /* the step object changes hands */
+    bool unstable = row->after.consecutive_overflows >= model->spec.max_consecutive_overflows;
+    if (unstable && !coord->unstable)
+        ampd_out_log(model->core, AMPD_LOG_WARN, model, "unstable: %u overflows in a row, scale %g",
+                     row->after.consecutive_overflows, (double)row->after.scale);
+    coord->unstable = unstable;
+    if (row->cut)
+        expect_parts(coord, row->step);
+    count_pushes(model, row);
+    notify(model, row);
+    bool last = model->spec.max_steps != 0 && row->step >= model->spec.max_steps;
+    if (last)
+        ampd_coord_set(model, AMPD_COORD_FINISHING);
+    else if (!model->core->draining)
+        open_step(model, 0);
+    verdict->has_next = coord->step != AMPD_STEP_NONE;
+    if (verdict->has_next)
+        verdict->next = coord->open;
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_VERDICT, 0);
+    message->u.verdict = *verdict;
+    ampd_bus_send_all_take(model, message);
+}
+
+static void merge_range(struct ampd_applied *to, const struct ampd_applied *from)
+{
+    to->range_total += from->range_total;
+    for (uint32_t i = 0; i < from->range_count; i++) {
+        uint32_t last = to->range_count;
+        if (last > 0 && to->range[last - 1].parameter == from->range[i].parameter)
+            to->range[last - 1].count += from->range[i].count;
+        else if (last < AMPD_OVERFLOW_ROWS_MAX)
+            to->range[to->range_count++] = from->range[i];
+    }
+}
+
+void ampd_coord_applied(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_coord *coord = &model->coord;
+    uint64_t bit = (uint64_t)1 << message->from;
+    if (message->epoch != coord->epoch || message->u.applied.step != coord->decided ||
+        coord->decided_state != AMPD_STEP_DECIDED || (coord->applied_bits & bit) != 0)
+        return;
+    coord->applied_bits |= bit;
+    merge_range(&coord->applying, &message->u.applied);
+    if (coord->applied_bits != all_shards(model))
+        return;
+    coord->decided_state = AMPD_STEP_APPLIED;
+    coord->applied = coord->applying;
+    ampd_coord_try_last_cut(model);
+}
+
+/* ---- drain ---- */
+
+void ampd_coord_drain(struct ampd_model *model)
+{
+    ampd_coord_try_last_cut(model);
+}
+
+static bool cut_under_way(const struct ampd_coord *coord, uint64_t step)
+{
+    for (uint32_t i = 0; i < coord->cuts_count; i++) {
+        if (coord->cuts[i].step == step)
+            return true;
+    }
+    return false;
+}
+
+static bool has_steps(const struct ampd_coord *coord)
+{
+    return coord->state == AMPD_COORD_RUNNING || coord->state == AMPD_COORD_STALLED ||
+           coord->state == AMPD_COORD_FINISHING;
+}
+
+void ampd_coord_try_last_cut(struct ampd_model *model)
+{
+    struct ampd_coord *coord = &model->coord;
+    if (!model->core->draining || !has_steps(coord) || coord->step == AMPD_STEP_VOTED ||
+        coord->decided_state == AMPD_STEP_DECIDED)
+        return;
+    if (coord->durable_step != coord->decided && !cut_under_way(coord, coord->decided))
+        send_cut(model);
+}
+
+bool ampd_coord_drained(const struct ampd_model *model)
+{
+    const struct ampd_coord *coord = &model->coord;
+    if (model->core->config.shard != 0 || !has_steps(coord))
+        return coord->cuts_count == 0;
+    return coord->step != AMPD_STEP_VOTED && coord->decided_state != AMPD_STEP_DECIDED && coord->cuts_count == 0 &&
+           coord->durable_step == coord->decided;
+}

@@ -1,0 +1,526 @@
+#include "server/core/core.h"
+
+#include "base/assert.h"
+#include "server/core/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- life ---- */
+
+int ampd_core_new(const struct ampd_core_config *config, struct ampd_core **core)
+{
+    *core = NULL;
+    uint32_t shards = config->shards == 0 ? 1 : config->shards;
+    uint64_t block = config->block_elements == 0 ? AMPD_BLOCK_ELEMENTS : config->block_elements;
+    if (config->shard >= shards || shards > AMPD_SHARDS_MAX || block % AMPD_ALIGN_ELEMENTS != 0)
+        return AMP_EINVAL;
+    struct ampd_core *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return AMP_ENOMEM;
+    made->config = *config;
+    made->config.shards = shards;
+    made->config.block_elements = block;
+    if (made->config.lease_ms == 0)
+        made->config.lease_ms = AMPD_LEASE_MS;
+    amp_list_init(&made->outputs);
+    amp_list_init(&made->inbox);
+    amp_list_init(&made->pendings);
+    for (unsigned b = 0; b < AMPD_CALL_BUCKETS; b++)
+        amp_list_init(&made->calls[b]);
+    *core = made;
+    return 0;
+}
+
+void ampd_model_free(struct ampd_model *model)
+{
+    if (model == NULL)
+        return;
+    ampd_shard_close(model);
+    ampd_coord_close(model);
+    ampd_tensors_close(&model->tensors);
+    ampd_layout_free(model->layout);
+    ampd_spec_clear(&model->spec);
+    free(model->workers);
+    free(model);
+}
+
+void ampd_core_free(struct ampd_core *core)
+{
+    if (core == NULL)
+        return;
+    ampd_out_close(core);
+    ampd_bus_close(core);
+    ampd_calls_close(core);
+    for (struct amp_list *node; (node = amp_list_shift(&core->pendings)) != NULL;)
+        free(AMP_CONTAINER(node, struct ampd_pending, node));
+    for (uint32_t i = 0; i < core->models_count; i++)
+        ampd_model_free(core->models[i]);
+    free(core);
+}
+
+/* ---- models ---- */
+
+bool ampd_incarnation_same(struct ampd_incarnation a, struct ampd_incarnation b)
+{
+    return a.fence == b.fence && a.counter == b.counter;
+}
+
+bool ampd_incarnation_newer(struct ampd_incarnation a, struct ampd_incarnation b)
+{
+    return a.fence > b.fence || (a.fence == b.fence && a.counter > b.counter);
+}
+
+int64_t ampd_core_find(const struct ampd_core *core, const char *name)
+{
+    for (uint32_t i = 0; i < core->models_count; i++) {
+        if (strcmp(core->models[i]->spec.name, name) == 0)
+            return i;
+    }
+    return -1;
+}
+
+struct ampd_model *ampd_core_model_named(struct ampd_core *core, const char *name)
+{
+    int64_t index = ampd_core_find(core, name);
+    return index < 0 ? NULL : core->models[index];
+}
+
+struct ampd_model *ampd_core_usable(struct ampd_core *core, uint64_t call, const char *name)
+{
+    struct ampd_model *model = ampd_core_model_named(core, name);
+    if (model == NULL) {
+        ampd_call_fail(core, call, NULL, AMP_ENOTFOUND, "MODEL_NOT_FOUND",
+                       "model: there is none named %s on this server; create it first", name);
+        return NULL;
+    }
+    bool creating = core->config.shard == 0 && model->coord.state == AMPD_COORD_CREATING;
+    if (creating || model->shard.memory <= AMPD_MEMORY_RESTORED) {
+        ampd_call_fail(core, call, NULL, AMP_EUNAVAILABLE, "RECOVERING",
+                       "%s is being made ready; try again in a moment", name);
+        return NULL;
+    }
+    return model;
+}
+
+struct ampd_model *ampd_core_coordinated(struct ampd_core *core, uint64_t call, const char *name)
+{
+    if (core->config.shard == 0)
+        return ampd_core_usable(core, call, name);
+    ampd_call_fail(core, call, NULL, AMP_EUNAVAILABLE, "NOT_COORDINATOR",
+                   "this is shard %u; send the call to shard 0, which coordinates", core->config.shard);
+    return NULL;
+}
+
+int ampd_model_new(struct ampd_core *core, const struct ampd_model_spec *spec, struct ampd_model **model,
+                   struct amp_error *error)
+{
+    *model = NULL;
+    if (core->models_count == AMPD_MODELS_MAX)
+        return amp_error_set(error, AMP_EEXHAUSTED, "TOO_MANY_MODELS", "this server has %d models, its bound",
+                             AMPD_MODELS_MAX);
+    struct ampd_model *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        goto fail;
+    made->core = core;
+    made->index = core->models_count;
+    amp_list_init(&made->pushes);
+    amp_list_init(&made->pulls);
+    amp_list_init(&made->loads);
+    amp_list_init(&made->checkpoints);
+    amp_list_init(&made->creates);
+    if (ampd_spec_copy(&made->spec, spec) != 0)
+        goto fail;
+    if (ampd_layout_new(&made->spec, core->config.block_elements, &made->layout) != 0)
+        goto fail;
+    uint64_t first, count;
+    ampd_layout_shard(made->layout, core->config.shard, AMPD_COUNT(core), &first, &count);
+    uint64_t bytes = ampd_tensors_bytes(made->layout, &made->spec, count);
+    if (core->config.memory_max != 0 && bytes > core->config.memory_max - core->memory_bytes) {
+        ampd_model_free(made);
+        return amp_error_set(error, AMP_EEXHAUSTED, "NO_MEMORY",
+                             "%s needs %llu bytes of memory, more than is left of this server's bound", spec->name,
+                             (unsigned long long)bytes);
+    }
+    if (ampd_tensors_init(&made->tensors, made->layout, &made->spec, first, count) != 0)
+        goto fail;
+    made->workers = calloc(spec->world_size, sizeof(*made->workers));
+    if (made->workers == NULL || ampd_shard_init(made) != 0)
+        goto fail;
+    core->memory_bytes += bytes;
+    core->models[core->models_count++] = made;
+    *model = made;
+    return 0;
+fail:
+    ampd_model_free(made);
+    return amp_error_set(error, AMP_EEXHAUSTED, "NO_MEMORY", "no memory for the model %s on this server", spec->name);
+}
+
+/* ---- events ---- */
+
+/* Ends whatever a closed stream held. */
+static void call_closed(struct ampd_core *core, uint64_t id)
+{
+    struct ampd_call *call = ampd_call_find(core, id);
+    if (call == NULL)
+        return;
+    struct ampd_model *model = call->model;
+    enum ampd_call_kind kind = call->kind;
+    ampd_call_forget(core, call);
+    if (kind == AMPD_CALL_PUSH)
+        ampd_push_closed(model, id);
+    else if (kind == AMPD_CALL_LOAD)
+        ampd_load_closed(model, id);
+    else if (kind == AMPD_CALL_PULL) {
+        ampd_shard_try_apply(model);
+        ampd_memory_try_restore(model);
+    }
+}
+
+static void call_revoked(struct ampd_core *core, uint64_t id)
+{
+    struct ampd_call *call = ampd_call_find(core, id);
+    if (call == NULL || call->state != AMPD_CALL_REVOKING)
+        return;
+    struct ampd_model *model = call->model;
+    enum ampd_call_kind kind = call->kind;
+    ampd_call_let_go(core, call);
+    if (kind == AMPD_CALL_PUSH)
+        ampd_push_closed(model, id);
+    else if (kind == AMPD_CALL_LOAD)
+        ampd_load_closed(model, id);
+    else {
+        ampd_shard_try_apply(model);
+        ampd_memory_try_restore(model);
+    }
+}
+
+/* An event of a stream whose call was answered meanwhile has no effect. */
+static void stream_event(struct ampd_core *core, const struct ampd_event *event)
+{
+    struct ampd_call *call = ampd_call_find(core, event->call);
+    if (call == NULL)
+        return;
+    switch (event->type) {
+    case AMPD_EVENT_LOAD_BLOCK:
+        ampd_load_block(core, call, &event->u.block);
+        break;
+    case AMPD_EVENT_LOAD_END:
+        ampd_load_end(core, call);
+        break;
+    case AMPD_EVENT_PUSH_BLOCK:
+        ampd_push_block(core, call, &event->u.block);
+        break;
+    default:
+        ampd_push_end(core, call, &event->u.push_end);
+        break;
+    }
+}
+
+static void persisted(struct ampd_core *core, uint64_t token)
+{
+    AMP_LIST_EACH(it, next, &core->pendings)
+    {
+        struct ampd_pending *pending = AMP_CONTAINER(it, struct ampd_pending, node);
+        if (pending->token != token)
+            continue;
+        amp_list_remove(&pending->node);
+        struct ampd_model *model = pending->model;
+        switch (pending->kind) {
+        case AMPD_PERSIST_MODEL:
+            ampd_coord_created(model);
+            break;
+        case AMPD_PERSIST_WORKER:
+            ampd_workers_stored(model, pending);
+            break;
+        case AMPD_PERSIST_VERDICT:
+            ampd_coord_verdict_stored(model);
+            break;
+        case AMPD_PERSIST_EPOCH:
+            ampd_memory_epoch_stored(model);
+            break;
+        case AMPD_PERSIST_CHECKPOINT:
+            ampd_memory_stored(model);
+            break;
+        default:
+            break;
+        }
+        free(pending);
+        return;
+    }
+}
+
+/* A model of the store: its memory is lost, its ranks and checkpoints are known. */
+static void model_found(struct ampd_core *core, const struct ampd_model_record *record)
+{
+    struct ampd_model *model;
+    struct amp_error error = {0};
+    if (ampd_model_new(core, &record->spec, &model, &error) != 0) {
+        ampd_out_log(core, AMPD_LOG_ERROR, NULL, "%s cannot be brought back: %s", record->spec.name, error.text);
+        return;
+    }
+    struct ampd_shard *shard = &model->shard;
+    shard->memory = AMPD_MEMORY_LOST;
+    shard->epoch = record->epoch;
+    shard->base_step = record->base_step;
+    model->coord.state = AMPD_COORD_SYNCING;
+    model->coord.epoch = record->epoch;
+    model->coord.parent_step = record->last == NULL ? record->base_step : record->last->step;
+    for (uint32_t i = 0; i < record->checkpoints_count; i++)
+        AMP_ASSERT(ampd_memory_catalogue(shard, &record->checkpoints[i]) == 0);
+    for (uint32_t i = 0; i < record->workers_count; i++) {
+        const struct ampd_worker_record *worker = &record->workers[i];
+        if (worker->rank >= model->spec.world_size)
+            continue;
+        model->workers[worker->rank].record = *worker;
+        model->workers[worker->rank].held = true;
+    }
+}
+
+static void start(struct ampd_core *core)
+{
+    core->started = true;
+    for (uint32_t i = 0; core->config.shard == 0 && i < core->models_count; i++)
+        ampd_sync_start(core->models[i]);
+}
+
+static void drain(struct ampd_core *core)
+{
+    core->draining = true;
+    for (uint32_t i = 0; i < core->models_count; i++) {
+        struct ampd_model *model = core->models[i];
+        struct amp_list *lists[] = {&model->pushes, &model->pulls, &model->loads, &model->checkpoints, &model->creates};
+        for (unsigned l = 0; l < sizeof(lists) / sizeof(lists[0]); l++) {
+            AMP_LIST_EACH(it, next, lists[l])
+            {
+                ampd_call_end(AMP_CONTAINER(it, struct ampd_call, node), AMP_EUNAVAILABLE, "DRAINING",
+                              "the server is about to end; try again when it is back");
+            }
+        }
+        if (core->config.shard == 0)
+            ampd_coord_drain(model);
+    }
+}
+
+static void tick(struct ampd_core *core)
+{
+    core->timer_ms = 0;
+    for (uint32_t i = 0; core->config.shard == 0 && i < core->models_count; i++)
+        ampd_workers_tick(core->models[i]);
+}
+
+/* Calls that are refused in any state: the server drains. */
+static bool refused(struct ampd_core *core, const struct ampd_event *event)
+{
+    bool begins = (event->type >= AMPD_EVENT_CREATE_MODEL && event->type <= AMPD_EVENT_CHECKPOINT) ||
+                  event->type == AMPD_EVENT_LOAD_BEGIN || event->type == AMPD_EVENT_PULL ||
+                  event->type == AMPD_EVENT_PUSH_BEGIN;
+    if (!begins || !core->draining)
+        return false;
+    ampd_call_fail(core, event->call, NULL, AMP_EUNAVAILABLE, "DRAINING",
+                   "the server is about to end; try again when it is back");
+    return true;
+}
+
+static void dispatch_call(struct ampd_core *core, const struct ampd_event *event)
+{
+    switch (event->type) {
+    case AMPD_EVENT_CREATE_MODEL:
+        ampd_coord_create(core, event->call, &event->u.create);
+        break;
+    case AMPD_EVENT_JOIN:
+        ampd_workers_join(core, event->call, &event->u.join);
+        break;
+    case AMPD_EVENT_KEEP_ALIVE:
+        ampd_workers_keep_alive(core, event->call, &event->u.worker);
+        break;
+    case AMPD_EVENT_LEAVE:
+        ampd_workers_leave(core, event->call, &event->u.worker);
+        break;
+    case AMPD_EVENT_GET_PUSH_STATE:
+        ampd_push_state(core, event->call, &event->u.push_state);
+        break;
+    case AMPD_EVENT_CHECKPOINT:
+        ampd_coord_checkpoint(core, event->call, &event->u.named);
+        break;
+    case AMPD_EVENT_LOAD_BEGIN:
+        ampd_load_begin(core, event->call, &event->u.named);
+        break;
+    case AMPD_EVENT_PULL:
+        ampd_pull_begin(core, event->call, &event->u.pull);
+        break;
+    default:
+        ampd_push_begin(core, event->call, &event->u.push);
+        break;
+    }
+}
+
+static void job_done(struct ampd_core *core, const struct ampd_job *job)
+{
+    AMP_ASSERT(job->model < core->models_count);
+    ampd_shard_job_done(core->models[job->model], job);
+}
+
+static void renew(struct ampd_core *core, const struct ampd_event_worker *worker)
+{
+    struct ampd_model *model = ampd_core_model_named(core, worker->model);
+    if (model != NULL)
+        (void)ampd_workers_renew(model, worker->rank, worker->incarnation); /* an ended lease stays ended */
+}
+
+/* The completions of memory.c carry a token: the model is the one that waits for it. */
+static void memory_event(struct ampd_core *core, const struct ampd_event *event)
+{
+    for (uint32_t i = 0; i < core->models_count; i++) {
+        struct ampd_model *model = core->models[i];
+        if (event->type == AMPD_EVENT_RESTORED && model->shard.restore_token == event->u.restored.token)
+            ampd_memory_restored(model, &event->u.restored);
+        else if (event->type == AMPD_EVENT_PART_WRITTEN && model->shard.snapshot_token == event->u.part.token)
+            ampd_memory_written(model, &event->u.part);
+    }
+}
+
+static void dispatch(struct ampd_core *core, const struct ampd_event *event)
+{
+    switch (event->type) {
+    case AMPD_EVENT_MODEL_FOUND:
+        model_found(core, event->u.found);
+        break;
+    case AMPD_EVENT_START:
+        start(core);
+        break;
+    case AMPD_EVENT_LOAD_BLOCK:
+    case AMPD_EVENT_LOAD_END:
+    case AMPD_EVENT_PUSH_BLOCK:
+    case AMPD_EVENT_PUSH_END:
+        stream_event(core, event);
+        break;
+    case AMPD_EVENT_CALL_CLOSED:
+        call_closed(core, event->call);
+        break;
+    case AMPD_EVENT_REVOKED:
+        call_revoked(core, event->call);
+        break;
+    case AMPD_EVENT_RENEW:
+        renew(core, &event->u.worker);
+        break;
+    case AMPD_EVENT_JOB_DONE:
+        job_done(core, &event->u.job);
+        break;
+    case AMPD_EVENT_PERSISTED:
+        persisted(core, event->u.persisted.token);
+        break;
+    case AMPD_EVENT_RESTORED:
+    case AMPD_EVENT_PART_WRITTEN:
+        memory_event(core, event);
+        break;
+    case AMPD_EVENT_PEER:
+        ampd_bus_receive(core, event->u.message);
+        break;
+    case AMPD_EVENT_DRAIN:
+        drain(core);
+        break;
+    case AMPD_EVENT_TICK:
+        tick(core);
+        break;
+    default:
+        if (!refused(core, event))
+            dispatch_call(core, event);
+        break;
+    }
+}
+
+/* Asks for the next tick if it is another one than before. */
+static void arm_timer(struct ampd_core *core)
+{
+    uint64_t next = 0;
+    for (uint32_t i = 0; core->config.shard == 0 && i < core->models_count; i++) {
+        uint64_t at = ampd_workers_next_ms(core->models[i]);
+        if (at != 0 && (next == 0 || at < next))
+            next = at;
+    }
+    if (next == 0 || next == core->timer_ms)
+        return;
+    core->timer_ms = next;
+    ampd_out(core, AMPD_OUT_TIMER, 0)->u.timer.at_ms = next;
+}
+
+static void check_drained(struct ampd_core *core)
+{
+    if (!core->draining || core->drained || !amp_list_empty(&core->pendings))
+        return;
+    for (uint32_t i = 0; i < core->models_count; i++) {
+        struct ampd_model *model = core->models[i];
+        if (model->shard.jobs_out != 0 || model->shard.snapshot != AMPD_SNAPSHOT_FREE || !ampd_coord_drained(model))
+            return;
+    }
+    core->drained = true;
+    (void)ampd_out(core, AMPD_OUT_DRAINED, 0);
+}
+
+void ampd_core_step(struct ampd_core *core, uint64_t now_ms, const struct ampd_event *event)
+{
+    AMP_ASSERT(now_ms >= core->now_ms);
+    core->now_ms = now_ms;
+    core->utc_us = event->utc_us;
+    dispatch(core, event);
+    ampd_bus_drain(core);
+    check_drained(core);
+    arm_timer(core);
+}
+
+/* ---- query ---- */
+
+uint32_t ampd_core_models_count(const struct ampd_core *core)
+{
+    return core->models_count;
+}
+
+void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_model_info *info)
+{
+    AMP_ASSERT(index < core->models_count);
+    const struct ampd_model *model = core->models[index];
+    const struct ampd_shard *shard = &model->shard;
+    const struct ampd_coord *coord = &model->coord;
+    *info = (struct ampd_model_info){
+        .spec = &model->spec,
+        .layout = model->layout,
+        .state = ampd_coord_public(model),
+        .recovering = shard->memory <= AMPD_MEMORY_RESTORED,
+        .unstable = coord->unstable,
+        .epoch = shard->epoch,
+        .base_epoch = shard->base_epoch,
+        .base_step = shard->base_step,
+        .step = ampd_shard_next_step(model),
+        .decided_step = shard->decided_step,
+        .version = shard->version,
+        .durable_step = coord->durable_step,
+        .scaler = shard->scaler,
+        .last = shard->verdict == NULL ? NULL : &shard->verdict->row,
+        .missing_rank = coord->missing_rank,
+        .checkpoints_count = shard->checkpoints_count,
+        .checkpoints = shard->checkpoints,
+        .range_total = shard->applied.range_total,
+        .memory_bytes = model->tensors.bytes,
+    };
+}
+
+void ampd_core_worker(const struct ampd_core *core, uint32_t index, uint32_t rank, uint64_t now_ms,
+                      struct ampd_worker_info *info)
+{
+    AMP_ASSERT(index < core->models_count && rank < core->models[index]->spec.world_size);
+    const struct ampd_model *model = core->models[index];
+    const struct ampd_worker *worker = &model->workers[rank];
+    *info = (struct ampd_worker_info){
+        .incarnation = worker->record.incarnation,
+        .joined = worker->joined_epoch == model->shard.epoch && worker->joined_epoch != 0,
+        .lease_left_ms = worker->live && worker->lease_until_ms > now_ms ? worker->lease_until_ms - now_ms : 0,
+        .left = worker->record.left,
+        .pushes = worker->pushes,
+        .overflow_pushes = worker->overflow_pushes,
+        .last_step = worker->last_step,
+        .blocks_present = model->shard.slots[rank].present,
+        .blocks_wanted = model->tensors.count,
+    };
+    memcpy(info->name, worker->record.name, sizeof(info->name));
+}

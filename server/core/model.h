@@ -1,0 +1,388 @@
+/*
+ * Inside the core: what one process and one model are made of. Private to server/core.
+ *
+ * Machines, one file each: calls (calls.c), loading (load.c), pushes and slots (push.c), pulls (pull.c), the shard
+ * (shard.c), its memory and checkpoints (memory.c), workers and leases (workers.c), the coordinator (coord.c, sync.c).
+ * Coordinator and shard exchange messages (bus.c), also when they are in one process.
+ */
+#ifndef AMPD_MODEL_H
+#define AMPD_MODEL_H
+
+#include "base/list.h"
+#include "server/core/core.h"
+#include "server/core/messages.h"
+#include "server/core/spec.h"
+#include "server/core/states.h"
+#include "server/core/tensors.h"
+
+#define AMPD_SHARDS_MAX   64   /* completion of a push is a bit per shard */
+#define AMPD_CALL_BUCKETS 4096 /* of the table of calls */
+#define AMPD_RETRY_MS     200  /* RetryInfo of UNAVAILABLE: recovery and drain take about that */
+#define AMPD_CUTS_MAX     4    /* checkpoints under way: a shard holds the next apply back after one */
+
+enum ampd_call_kind {
+    AMPD_CALL_UNARY,
+    AMPD_CALL_PUSH,
+    AMPD_CALL_PULL,
+    AMPD_CALL_LOAD,
+    AMPD_CALL_CHECKPOINT,
+    AMPD_CALL_CREATE
+};
+
+/* A call that has not been answered. */
+struct ampd_call {
+    struct amp_list link; /* in the table */
+    struct amp_list node; /* in the model's list of its kind */
+    uint64_t id;
+    enum ampd_call_kind kind;
+    enum ampd_call_state state;
+    struct ampd_model *model; /* NULL: none yet */
+    struct ampd_reply *later; /* REVOKING: the answer; owned */
+    struct ampd_event_push push;
+    uint8_t *user_state; /* of push; owned */
+    struct ampd_event_pull pull;
+    unsigned copy;       /* pull, STREAMING: which cast copy it reads, */
+    uint64_t version;    /* and which version */
+    bool unchanged;      /* pull: no blocks are sent */
+    bool already_loaded; /* load: its answer */
+};
+
+/* A write that has been asked for. */
+struct ampd_pending {
+    struct amp_list node;
+    uint64_t token;
+    enum ampd_persist_kind kind;
+    struct ampd_model *model;
+    uint64_t call;                    /* answered afterwards, or 0 */
+    struct ampd_worker_record worker; /* WORKER */
+};
+
+/* The staging slot of one rank: what it pushes for the open step. */
+struct ampd_slot {
+    uint8_t *states;  /* [blocks of this shard] enum ampd_block_state */
+    uint64_t present; /* blocks PRESENT for the open step */
+    uint64_t writer;  /* the call that may write, or 0; until the host has let go */
+    bool has_header;
+    struct ampd_incarnation incarnation; /* whose bytes they are */
+    enum amp_dtype dtype;
+    float weight;
+    bool ended;      /* the trailer is here */
+    bool complete;   /* and every block is, or is absent */
+    uint8_t *absent; /* bit per parameter, with ended; NULL: none */
+    uint32_t absent_count;
+    struct ampd_segment_count *counts; /* [parameters] of the open step */
+    uint8_t *user_state;
+    uint32_t user_state_size;
+};
+
+struct ampd_bytes {
+    uint8_t *data;
+    uint32_t size;
+};
+
+/* The step that collects. */
+struct ampd_open_step {
+    enum ampd_step_state state; /* NONE, OPEN, CLOSED, VOTED */
+    uint64_t fence;             /* with open.try_number: orders tries */
+    struct ampd_open open;
+    struct ampd_close close; /* CLOSED and later: the contributors and f */
+    uint64_t hash;
+    struct ampd_plan *plan;
+    uint64_t votes_left; /* blocks whose vote pass is not done */
+};
+
+/* What jobs over all blocks are under way. */
+enum ampd_bulk { AMPD_BULK_NONE, AMPD_BULK_APPLY, AMPD_BULK_SNAPSHOT, AMPD_BULK_LOAD, AMPD_BULK_RESTORE };
+
+struct ampd_shard {
+    enum ampd_memory_state memory;
+    uint64_t epoch, base_epoch, base_step;
+    uint64_t new_epoch; /* being stored */
+    struct ampd_open_step step;
+    enum ampd_step_state decided_state;   /* NONE, DECIDED, APPLIED */
+    struct ampd_verdict_message *verdict; /* of decided_step, if decided in this epoch and process; owned */
+    uint64_t decided_step;
+    struct ampd_plan *apply_plan;
+    bool apply_waits; /* DECIDED, but its jobs are not out yet */
+    uint64_t version; /* newest complete one */
+    bool copy_valid[AMPD_COPIES];
+    uint64_t copy_version[AMPD_COPIES];
+    struct amp_scaler_state scaler;
+    struct ampd_slot *slots; /* [world_size] */
+    uint8_t *pending;        /* per block: holds bytes of decided_step that apply has not read */
+    uint8_t *published;      /* per block, of the copy that is written now */
+    uint8_t *vote_states;    /* per block: 0 not out, 1 out, 2 done */
+    uint32_t *vote_serials;  /* per block: of the newest vote job */
+    uint32_t *busy;          /* per block: jobs out */
+    uint64_t jobs_out;
+    enum ampd_bulk bulk;
+    uint64_t bulk_left, bulk_serial;
+    struct ampd_applied applied;         /* range warnings of the last apply */
+    struct ampd_bytes *user_states;      /* [world_size] of the last decided step */
+    struct ampd_bytes *base_user_states; /* [world_size] of the step the epoch began from */
+    /* the snapshot and its file */
+    enum ampd_snapshot_state snapshot;
+    uint64_t snapshot_epoch, snapshot_step, snapshot_token;
+    struct ampd_checkpoint_state snapshot_state; /* owns its user states */
+    bool snapshot_void;                          /* a new epoch came while it was written */
+    struct ampd_checkpoint_record snapshot_record;
+    bool cut_waits; /* a CUT message waits for the snapshot */
+    /* restore */
+    bool restore_waits;
+    uint64_t restore_token;
+    struct ampd_checkpoint_record restore_record;
+    struct amp_scaler_state restored_scaler;
+    uint64_t restored_step, restored_version;
+    /* load */
+    uint64_t loader;     /* the call that writes masters, or 0 */
+    uint8_t *load_have;  /* per block */
+    uint64_t load_count; /* of them */
+    /* catalogue of this shard, ascending */
+    struct ampd_checkpoint_record *checkpoints;
+    uint32_t checkpoints_count, checkpoints_room;
+    /* told by the coordinator */
+    uint64_t state_sequence;
+    bool loaded, stalled, done;
+    uint32_t missing_rank;
+};
+
+struct ampd_worker {
+    struct ampd_worker_record record;
+    bool held;             /* somebody has, or had, the rank */
+    bool live;             /* the lease runs */
+    uint64_t joined_epoch; /* 0: not since this process started */
+    uint64_t lease_until_ms;
+    uint64_t pushes, overflow_pushes, last_step;
+};
+
+struct ampd_coord {
+    enum ampd_coord_state state;
+    uint64_t epoch, base_epoch, base_step, parent_epoch, parent_step;
+    char reason[AMPD_REASON_MAX];
+    uint64_t decided; /* last decided step */
+    uint64_t version; /* after it */
+    struct amp_scaler_state scaler;
+    enum ampd_step_state step;
+    struct ampd_open open;
+    struct ampd_close close;
+    uint64_t hash;
+    uint64_t complete[AMPD_WORLD_MAX]; /* per rank: bit per shard */
+    float weights[AMPD_WORLD_MAX];
+    struct ampd_message *votes[AMPD_SHARDS_MAX]; /* owned */
+    uint32_t votes_count;
+    struct ampd_verdict_message *verdict; /* being stored, then the last one; owned */
+    enum ampd_step_state decided_state;   /* NONE, DECIDED, APPLIED */
+    uint64_t applied_bits;                /* shards that have applied `decided` */
+    struct ampd_applied applied;          /* merged range warnings of the apply before */
+    struct ampd_applied applying;         /* of the present one */
+    bool unstable;
+    bool cut_wanted; /* by a Checkpoint call, or a drain */
+    struct {
+        uint64_t step;
+        uint64_t bits; /* shards whose part is done */
+    } cuts[AMPD_CUTS_MAX];
+    uint32_t cuts_count;
+    uint64_t durable_step;
+    bool has_checkpoint;
+    uint64_t state_sequence;
+    uint32_t missing_rank;
+    struct ampd_message *synced[AMPD_SHARDS_MAX]; /* answers of SYNC; owned */
+    uint64_t answered;                            /* bits */
+    bool restore_failed;
+    uint64_t loaded_bits;
+};
+
+struct ampd_model {
+    struct ampd_core *core;
+    uint32_t index;
+    struct ampd_model_spec spec;
+    struct ampd_layout *layout;
+    struct ampd_tensors tensors;
+    struct ampd_shard shard;
+    struct ampd_coord coord;                                    /* used by shard 0 */
+    struct ampd_worker *workers;                                /* [world_size], likewise */
+    struct amp_list pushes, pulls, loads, checkpoints, creates; /* calls */
+};
+
+struct ampd_core {
+    struct ampd_core_config config;
+    uint64_t now_ms;
+    int64_t utc_us;
+    bool started, draining, drained;
+    struct ampd_model *models[AMPD_MODELS_MAX];
+    uint32_t models_count;
+    uint64_t memory_bytes;
+    struct amp_list outputs;      /* ampd_out_node */
+    struct ampd_out_node *handed; /* the one that the host looks at */
+    struct amp_list inbox;        /* messages to this shard */
+    struct amp_list calls[AMPD_CALL_BUCKETS];
+    uint32_t calls_count;
+    struct amp_list pendings;
+    uint64_t last_token;
+    uint64_t last_incarnation;
+    uint64_t timer_ms; /* 0: none asked for */
+};
+
+#define AMPD_COUNT(core) ((core)->config.shards)
+
+/* ---- core.c ---- */
+/* Memory for a decision already taken: running out of it ends the process, and a restart recovers. */
+void *ampd_need(void *memory);
+void *ampd_copy(const void *from, size_t size); /* NULL when memory is out */
+/* A model with its memory, in the core's table. AMP_EEXHAUSTED with a text. */
+int ampd_model_new(struct ampd_core *core, const struct ampd_model_spec *spec, struct ampd_model **model,
+                   struct amp_error *error);
+void ampd_model_free(struct ampd_model *model);
+struct ampd_model *ampd_core_model_named(struct ampd_core *core, const char *name);
+/* The model of a call, if it can be used now; else NULL, and the call has its answer. */
+struct ampd_model *ampd_core_usable(struct ampd_core *core, uint64_t call, const char *name);
+/* Likewise for calls that the coordinator alone answers. */
+struct ampd_model *ampd_core_coordinated(struct ampd_core *core, uint64_t call, const char *name);
+bool ampd_incarnation_same(struct ampd_incarnation a, struct ampd_incarnation b);
+bool ampd_incarnation_newer(struct ampd_incarnation a, struct ampd_incarnation b); /* a after b */
+
+/* ---- out.c ---- */
+struct ampd_output *ampd_out(struct ampd_core *core, enum ampd_output_type type, uint64_t call);
+void *ampd_out_own(struct ampd_core *core, void *memory); /* freed when the last output has been handed out */
+uint64_t ampd_out_persist(struct ampd_model *model, enum ampd_persist_kind kind, uint64_t call,
+                          struct ampd_persist **persist);
+void ampd_out_log(struct ampd_core *core, enum ampd_log_level level, const struct ampd_model *model, const char *format,
+                  ...) __attribute__((format(printf, 4, 5)));
+void ampd_out_message_take(struct ampd_core *core, struct ampd_message *message);
+void ampd_out_close(struct ampd_core *core);
+
+/* ---- bus.c ---- */
+struct ampd_message *ampd_bus_message(struct ampd_model *model, enum ampd_message_type type, uint32_t to);
+void ampd_bus_send_take(struct ampd_model *model, struct ampd_message *message);
+void ampd_bus_send_all_take(struct ampd_model *model, struct ampd_message *message); /* a copy to each shard */
+void ampd_bus_drain(struct ampd_core *core);
+void ampd_bus_close(struct ampd_core *core);
+void ampd_bus_receive(struct ampd_core *core, const struct ampd_message *message);
+
+/* ---- calls.c ---- */
+struct ampd_call *ampd_call_find(struct ampd_core *core, uint64_t id);
+struct ampd_call *ampd_call_begin(struct ampd_core *core, uint64_t id, enum ampd_call_kind kind,
+                                  struct ampd_model *model);
+void ampd_call_forget(struct ampd_core *core, struct ampd_call *call);
+struct ampd_reply *ampd_call_reply(struct ampd_core *core, uint64_t id, enum ampd_reply_kind kind);
+void ampd_call_fail(struct ampd_core *core, uint64_t id, const struct ampd_model *model, int code, const char *reason,
+                    const char *format, ...) __attribute__((format(printf, 6, 7)));
+void ampd_call_fail_with(struct ampd_core *core, uint64_t id, const struct ampd_model *model,
+                         const struct amp_error *error);
+/* Fails a call that may hold a grant: at once if it holds none, else after the host has let go. */
+void ampd_call_end(struct ampd_call *call, int code, const char *reason, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+void ampd_call_let_go(struct ampd_core *core, struct ampd_call *call); /* REVOKED came */
+void ampd_call_set(struct ampd_call *call, enum ampd_call_state state);
+void ampd_calls_close(struct ampd_core *core);
+
+/* ---- workers.c ---- */
+void ampd_workers_join(struct ampd_core *core, uint64_t call, const struct ampd_event_join *join);
+void ampd_workers_store(struct ampd_model *model, uint64_t call, const struct ampd_worker_record *record);
+void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pending);
+void ampd_workers_keep_alive(struct ampd_core *core, uint64_t call, const struct ampd_event_worker *worker);
+void ampd_workers_leave(struct ampd_core *core, uint64_t call, const struct ampd_event_worker *worker);
+/* Renews a running lease. False: that incarnation holds the rank, but its lease has ended. */
+bool ampd_workers_renew(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation);
+bool ampd_workers_all_joined(const struct ampd_model *model);
+void ampd_workers_tick(struct ampd_model *model);
+uint64_t ampd_workers_next_ms(const struct ampd_model *model); /* when tick has something to do; 0: never */
+
+/* ---- load.c ---- */
+void ampd_load_begin(struct ampd_core *core, uint64_t call, const struct ampd_event_named *named);
+void ampd_load_block(struct ampd_core *core, struct ampd_call *call, const struct ampd_event_block *block);
+void ampd_load_end(struct ampd_core *core, struct ampd_call *call);
+void ampd_load_closed(struct ampd_model *model, uint64_t call); /* the loader's stream is gone */
+void ampd_load_next(struct ampd_model *model);                  /* grants the next loader, or answers all */
+void ampd_load_cast_done(struct ampd_model *model);
+
+/* ---- push.c ---- */
+void ampd_push_begin(struct ampd_core *core, uint64_t call, const struct ampd_event_push *push);
+void ampd_push_block(struct ampd_core *core, struct ampd_call *call, const struct ampd_event_block *block);
+void ampd_push_end(struct ampd_core *core, struct ampd_call *call, const struct ampd_event_push_end *end);
+void ampd_push_closed(struct ampd_model *model, uint64_t call);   /* the stream lets go of its slot */
+void ampd_push_retry(struct ampd_model *model);                   /* looks at every held push again */
+void ampd_push_unblock(struct ampd_model *model, uint64_t local); /* the block may be written again */
+void ampd_push_stalled(struct ampd_model *model, struct ampd_call *call);
+void ampd_push_check_ends(struct ampd_model *model); /* trailers that came before apply was through */
+void ampd_push_answer(struct ampd_model *model);     /* all pushes of the step just decided */
+void ampd_push_state(struct ampd_core *core, uint64_t call, const struct ampd_event_push_state *state);
+void ampd_slot_empty(struct ampd_model *model, uint32_t rank); /* all that is for the open step */
+void ampd_slot_next(struct ampd_model *model, uint32_t rank);  /* the step is decided: metadata for the next one */
+
+/* ---- pull.c ---- */
+void ampd_pull_begin(struct ampd_core *core, uint64_t call, const struct ampd_event_pull *pull);
+void ampd_pull_retry(struct ampd_model *model);
+void ampd_pull_published(struct ampd_model *model, unsigned copy, uint64_t local);
+/* Ends the pulls of versions below `version` that read the copy. True: nobody reads them any more. */
+bool ampd_pull_revoke(struct ampd_model *model, unsigned copy, uint64_t version);
+
+/* ---- shard.c ---- */
+int ampd_shard_init(struct ampd_model *model);
+void ampd_shard_close(struct ampd_model *model);
+void ampd_shard_open(struct ampd_model *model, const struct ampd_message *message);
+void ampd_shard_take_open(struct ampd_model *model, const struct ampd_open *open, uint64_t fence);
+void ampd_shard_take_close(struct ampd_model *model, const struct ampd_message *message);
+void ampd_shard_try_block(struct ampd_model *model, uint64_t local); /* its vote pass, if all is here */
+void ampd_shard_revote(struct ampd_model *model, uint64_t local);
+void ampd_shard_completed(struct ampd_model *model, uint32_t rank);
+void ampd_shard_try_vote(struct ampd_model *model);
+void ampd_shard_verdict(struct ampd_model *model, const struct ampd_message *message);
+void ampd_shard_try_apply(struct ampd_model *model);
+void ampd_shard_job_done(struct ampd_model *model, const struct ampd_job *job);
+void ampd_shard_state(struct ampd_model *model, const struct ampd_message *message);
+const struct ampd_expected *ampd_shard_expected(const struct ampd_model *model, uint32_t rank);
+uint64_t ampd_shard_next_step(const struct ampd_model *model); /* the open step, or the next one */
+void ampd_shard_bulk(struct ampd_model *model, enum ampd_bulk kind, uint32_t work, struct ampd_plan *plan);
+void ampd_shard_bulk_done(struct ampd_model *model);
+uint64_t ampd_contributors_hash(const struct ampd_contributor *contributors, uint32_t count);
+
+/* ---- memory.c ---- */
+void ampd_memory_sync(struct ampd_model *model, const struct ampd_message *message);
+void ampd_memory_restore(struct ampd_model *model, const struct ampd_message *message);
+void ampd_memory_try_restore(struct ampd_model *model);
+void ampd_memory_restored(struct ampd_model *model, const struct ampd_event_restored *restored);
+void ampd_memory_cast_done(struct ampd_model *model);
+void ampd_memory_epoch(struct ampd_model *model, const struct ampd_message *message);
+void ampd_epoch_persist(struct ampd_model *model, const struct ampd_epoch_record *record, enum ampd_persist_kind kind);
+void ampd_memory_epoch_stored(struct ampd_model *model);
+void ampd_memory_cut(struct ampd_model *model, const struct ampd_message *message);
+void ampd_memory_cut_begin(struct ampd_model *model); /* the snapshot begins to fill, at decided_step */
+void ampd_memory_cut_filled(struct ampd_model *model);
+void ampd_memory_written(struct ampd_model *model, const struct ampd_event_part *part);
+void ampd_memory_stored(struct ampd_model *model); /* the catalogue has it */
+int ampd_memory_catalogue(struct ampd_shard *shard, const struct ampd_checkpoint_record *record);
+
+/* ---- coord.c ---- */
+void ampd_coord_create(struct ampd_core *core, uint64_t call, const struct ampd_event_create *create);
+void ampd_coord_created(struct ampd_model *model);
+void ampd_coord_set(struct ampd_model *model, enum ampd_coord_state state);
+void ampd_coord_loaded(struct ampd_model *model, const struct ampd_message *message);
+void ampd_coord_ranks(struct ampd_model *model); /* a rank joined, left, or its lease ended */
+void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *message);
+void ampd_coord_vote(struct ampd_model *model, const struct ampd_message *message);
+void ampd_coord_verdict_stored(struct ampd_model *model);
+void ampd_coord_applied(struct ampd_model *model, const struct ampd_message *message);
+void ampd_coord_part_done(struct ampd_model *model, const struct ampd_message *message);
+void ampd_coord_checkpoint(struct ampd_core *core, uint64_t call, const struct ampd_event_named *named);
+void ampd_coord_stall(struct ampd_model *model, uint32_t rank);
+void ampd_coord_drain(struct ampd_model *model); /* nothing more is decided; cuts a last checkpoint */
+void ampd_coord_try_last_cut(struct ampd_model *model);
+bool ampd_coord_drained(const struct ampd_model *model);
+void ampd_coord_tell_state(struct ampd_model *model);
+enum ampd_model_state ampd_coord_public(const struct ampd_model *model);
+void ampd_coord_close(struct ampd_model *model);
+
+/* ---- verdict.c ---- */
+struct ampd_verdict_message *ampd_verdict_make(struct ampd_model *model);
+void ampd_vote_fill(struct ampd_model *model, struct ampd_vote *vote);
+void ampd_verdict_plan(const struct ampd_model *model, const struct ampd_verdict_message *verdict,
+                       struct ampd_plan *plan);
+
+/* ---- sync.c ---- */
+void ampd_sync_start(struct ampd_model *model);
+void ampd_sync_answer(struct ampd_model *model, const struct ampd_message *message);
+void ampd_sync_restored(struct ampd_model *model, const struct ampd_message *message);
+void ampd_sync_epoch_stored(struct ampd_model *model, const struct ampd_message *message);
+
+#endif

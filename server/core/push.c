@@ -1,0 +1,633 @@
+/*
+ * Push: the staging slots of the ranks, and the streams that fill them (STEP sections 2 and 5).
+ *
+ * Each block of a slot:
+ *
+ *   EMPTY     -> RECEIVING           granted to the one stream that may write the slot
+ *   RECEIVING -> PRESENT, EMPTY      all its bytes came; or bad checksum, revoked or broken stream
+ *   PRESENT   -> CONSUMED, EMPTY     read by apply, or the step skipped; or an OPEN did not list the incarnation
+ *   CONSUMED  -> EMPTY
+ *
+ * shard->pending marks blocks that still hold bytes of the step being applied: such a block, PRESENT as it is, counts for
+ * that step alone, and is granted for the next one when apply has read it. A block is not granted either while a pass of
+ * an earlier try reads it.
+ */
+#include "base/assert.h"
+#include "server/core/model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WEIGHT_MAX 0x1p24f /* STEP section 4 */
+
+static void set_block(struct ampd_slot *slot, uint64_t local, enum ampd_block_state to)
+{
+    AMP_ASSERT(ampd_machine_allows(&ampd_machine_block, slot->states[local], to));
+    slot->states[local] = (uint8_t)to;
+}
+
+static bool bit(const uint8_t *bits, uint32_t i)
+{
+    return bits != NULL && (bits[i / 8] >> (i % 8) & 1) != 0;
+}
+
+/* ---- slots ---- */
+
+static void forget_header(struct ampd_model *model, struct ampd_slot *slot)
+{
+    slot->has_header = false;
+    slot->ended = false;
+    slot->complete = false;
+    slot->present = 0;
+    free(slot->absent);
+    slot->absent = NULL;
+    slot->absent_count = 0;
+    free(slot->user_state);
+    slot->user_state = NULL;
+    slot->user_state_size = 0;
+    memset(slot->counts, 0, model->spec.parameters_count * sizeof(*slot->counts));
+    for (uint32_t p = 0; p < model->spec.parameters_count; p++)
+        slot->counts[p].first_index = UINT64_MAX;
+}
+
+/* Blocks that a stream was to fill are empty again. */
+static void stop_receiving(struct ampd_model *model, struct ampd_slot *slot)
+{
+    for (uint64_t local = 0; local < model->tensors.count; local++) {
+        if (slot->states[local] == AMPD_BLOCK_RECEIVING)
+            set_block(slot, local, AMPD_BLOCK_EMPTY);
+    }
+}
+
+void ampd_slot_empty(struct ampd_model *model, uint32_t rank)
+{
+    struct ampd_slot *slot = &model->shard.slots[rank];
+    stop_receiving(model, slot);
+    for (uint64_t local = 0; local < model->tensors.count; local++) {
+        if (slot->states[local] == AMPD_BLOCK_PRESENT && model->shard.pending[local] == 0)
+            set_block(slot, local, AMPD_BLOCK_EMPTY);
+    }
+    forget_header(model, slot);
+    struct ampd_call *writer = slot->writer == 0 ? NULL : ampd_call_find(model->core, slot->writer);
+    if (writer != NULL)
+        ampd_call_end(writer, AMP_EABORTED, "STALE_INCARNATION",
+                      "rank %u has a newer incarnation, or the step was opened without it; join again", rank);
+}
+
+void ampd_slot_next(struct ampd_model *model, uint32_t rank)
+{
+    struct ampd_slot *slot = &model->shard.slots[rank];
+    stop_receiving(model, slot);
+    forget_header(model, slot);
+    slot->writer = 0;
+}
+
+static void count_segments(struct ampd_slot *slot, const struct ampd_event_block *block)
+{
+    for (uint32_t i = 0; i < block->counts_count; i++) {
+        const struct ampd_segment_count *from = &block->counts[i];
+        struct ampd_segment_count *to = &slot->counts[from->parameter];
+        to->parameter = from->parameter;
+        to->inf_count += from->inf_count;
+        to->nan_count += from->nan_count;
+        if (from->first_index < to->first_index)
+            to->first_index = from->first_index;
+        if (from->largest > to->largest)
+            to->largest = from->largest;
+    }
+}
+
+/* ---- granting ---- */
+
+static void list_blocks(struct ampd_model *model, uint64_t id, uint64_t first, uint64_t count, bool drop)
+{
+    struct ampd_output *output = ampd_out(model->core, AMPD_OUT_PUSH_BLOCKS, id);
+    output->u.blocks = (struct ampd_blocks){.first = model->tensors.first + first, .count = count, .drop = drop};
+}
+
+enum listing { LIST_LATER, LIST_RECEIVE, LIST_DROP };
+
+static enum listing listing_of(const struct ampd_model *model, const struct ampd_slot *slot, uint64_t local)
+{
+    if (model->shard.pending[local] != 0)
+        return LIST_LATER;
+    if (slot->states[local] == AMPD_BLOCK_PRESENT || slot->complete)
+        return LIST_DROP;
+    return model->shard.busy[local] == 0 ? LIST_RECEIVE : LIST_LATER;
+}
+
+/* Lists every block that can be listed now, in runs. */
+static void list_all(struct ampd_model *model, struct ampd_slot *slot, uint64_t id)
+{
+    uint64_t count = model->tensors.count;
+    for (uint64_t first = 0; first < count;) {
+        enum listing listing = listing_of(model, slot, first);
+        uint64_t end = first;
+        while (end < count && listing_of(model, slot, end) == listing)
+            end++;
+        for (uint64_t local = first; listing == LIST_RECEIVE && local < end; local++)
+            set_block(slot, local, AMPD_BLOCK_RECEIVING);
+        if (listing != LIST_LATER)
+            list_blocks(model, id, first, end - first, listing == LIST_DROP);
+        first = end;
+    }
+}
+
+void ampd_push_unblock(struct ampd_model *model, uint64_t local)
+{
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        struct ampd_slot *slot = &model->shard.slots[r];
+        if (slot->writer == 0 || !slot->has_header || slot->states[local] != AMPD_BLOCK_EMPTY)
+            continue;
+        struct ampd_call *call = ampd_call_find(model->core, slot->writer);
+        if (call == NULL || call->state != AMPD_CALL_STREAMING || listing_of(model, slot, local) != LIST_RECEIVE)
+            continue;
+        set_block(slot, local, AMPD_BLOCK_RECEIVING);
+        list_blocks(model, call->id, local, 1, false);
+    }
+}
+
+static void take_user_state(struct ampd_slot *slot, struct ampd_call *call)
+{
+    free(slot->user_state);
+    slot->user_state = call->user_state;
+    slot->user_state_size = call->push.user_state_size;
+    call->user_state = NULL;
+}
+
+/* The dtype of a contribution is known from its first header on: before any job reads it. */
+static void tell_plan(struct ampd_model *model, uint32_t rank, enum amp_dtype dtype)
+{
+    struct ampd_plan *plan = model->shard.step.plan;
+    for (uint32_t i = 0; plan != NULL && i < plan->inputs_count; i++) {
+        if (plan->inputs[i].rank == rank)
+            plan->inputs[i].dtype = dtype;
+    }
+}
+
+static void grant(struct ampd_model *model, struct ampd_call *call)
+{
+    const struct ampd_event_push *push = &call->push;
+    struct ampd_slot *slot = &model->shard.slots[push->rank];
+    if (slot->writer != 0) {
+        struct ampd_call *writer = ampd_call_find(model->core, slot->writer);
+        AMP_ASSERT(writer != NULL && writer != call);
+        ampd_call_end(writer, AMP_EABORTED, "REPLACED", "a newer push of rank %u has taken over", push->rank);
+        return; /* held until the older stream has let go */
+    }
+    if (slot->has_header && (slot->dtype != push->dtype || slot->weight != push->weight)) {
+        ampd_call_end(call, AMP_EINVAL, "INVALID_TENSOR",
+                      "dtype and weight: a resumed push must have those of the one it goes on with, %s and %g",
+                      amp_dtype_name(slot->dtype), (double)slot->weight);
+        return;
+    }
+    if (!slot->has_header) {
+        slot->has_header = true;
+        slot->incarnation = push->incarnation;
+        slot->dtype = push->dtype;
+        slot->weight = push->weight;
+        tell_plan(model, push->rank, push->dtype);
+    }
+    take_user_state(slot, call);
+    slot->writer = call->id;
+    ampd_call_set(call, AMPD_CALL_STREAMING);
+    struct ampd_output *output = ampd_out(model->core, AMPD_OUT_PUSH_GRANT, call->id);
+    output->u.push = (struct ampd_push_grant){.model = model->index,
+                                              .layout = model->layout,
+                                              .first = model->tensors.first,
+                                              .count = model->tensors.count,
+                                              .memory = model->tensors.slots[push->rank],
+                                              .stride = (size_t)model->layout->block_elements * sizeof(float),
+                                              .dtype = push->dtype};
+    list_all(model, slot, call->id);
+}
+
+/* ---- the table of STEP section 5 ---- */
+
+static void fill_result(const struct ampd_model *model, struct ampd_step_result *result)
+{
+    struct ampd_core *core = model->core;
+    const struct ampd_verdict_message *verdict = model->shard.verdict;
+    const struct ampd_step_row *row = &verdict->row;
+    *result = (struct ampd_step_result){
+        .epoch = row->epoch,
+        .step = row->step,
+        .verdict = row->verdict,
+        .applied = row->after.applied,
+        .version = row->version,
+        .norm = row->norm,
+        .scale = row->scale,
+        .scale_id = row->scale_id,
+        .new_scale = row->after.scale,
+        .new_scale_id = row->after.scale_id,
+        .overflow_params = row->overflow_params,
+        .inf_total = row->inf_total,
+        .nan_total = row->nan_total,
+        .rows_count = row->rows_count,
+        .range_total = verdict->range_total,
+        .range_count = verdict->range_count,
+        .durable_step = row->durable_step,
+        .lr = row->lr,
+        .consecutive_overflows = row->after.consecutive_overflows,
+        .unstable = row->after.consecutive_overflows >= model->spec.max_consecutive_overflows,
+    };
+    if (row->verdict == AMPD_VERDICT_APPLIED) {
+        result->clips_count = model->spec.groups_count;
+        for (uint32_t g = 0; g < model->spec.groups_count; g++)
+            result->clips[g] = row->clip;
+    }
+    size_t rows = row->rows_count * sizeof(row->rows[0]);
+    size_t range = verdict->range_count * sizeof(verdict->range[0]);
+    result->rows = ampd_out_own(core, ampd_need(ampd_copy(row->rows, rows)));
+    result->range = ampd_out_own(core, ampd_need(ampd_copy(verdict->range, range)));
+}
+
+/* A push of the last decided step: its stored result, or LATE. */
+static void answer_decided(struct ampd_model *model, struct ampd_call *call)
+{
+    const struct ampd_step_row *row = &model->shard.verdict->row;
+    uint32_t rank = call->push.rank;
+    struct ampd_incarnation incarnation = call->push.incarnation;
+    bool listed = false;
+    for (uint32_t i = 0; i < row->contributors_count; i++) {
+        const struct ampd_contributor *contributor = &row->contributors[i];
+        if (contributor->rank != rank)
+            continue;
+        listed = ampd_incarnation_same(contributor->incarnation, incarnation);
+        if (ampd_incarnation_newer(contributor->incarnation, incarnation)) {
+            ampd_call_end(call, AMP_EABORTED, "STALE_INCARNATION", "rank %u has a newer incarnation; join again", rank);
+            return;
+        }
+    }
+    struct ampd_reply *reply = ampd_call_reply(model->core, call->id, AMPD_REPLY_STEP);
+    if (listed)
+        fill_result(model, &reply->u.step);
+    else
+        reply->u.step = (struct ampd_step_result){.epoch = row->epoch, .step = row->step, .verdict = AMPD_VERDICT_LATE};
+}
+
+/* A push of the open step. */
+static void judge_open(struct ampd_model *model, struct ampd_call *call)
+{
+    const struct ampd_event_push *push = &call->push;
+    const struct ampd_expected *expected = ampd_shard_expected(model, push->rank);
+    if (expected == NULL || ampd_incarnation_newer(push->incarnation, expected->incarnation))
+        return; /* held until an OPEN lists it */
+    if (!ampd_incarnation_same(push->incarnation, expected->incarnation)) {
+        ampd_call_end(call, AMP_EABORTED, "STALE_INCARNATION", "rank %u has a newer incarnation; join again",
+                      push->rank);
+        return;
+    }
+    if (push->scale_id != model->shard.step.open.scale_id) {
+        ampd_call_end(
+            call, AMP_ESTATE, "SCALE_ID",
+            "scale_id: %llu here, but step %llu has scale id %llu; pull the step and scale the loss by its scale",
+            (unsigned long long)push->scale_id, (unsigned long long)push->step,
+            (unsigned long long)model->shard.step.open.scale_id);
+        return;
+    }
+    if (model->core->config.shard == 0 && !ampd_workers_renew(model, push->rank, push->incarnation)) {
+        ampd_call_end(call, AMP_EABORTED, "LEASE_ENDED", "the lease of rank %u has ended; join again", push->rank);
+        return;
+    }
+    grant(model, call);
+}
+
+static void judge(struct ampd_model *model, struct ampd_call *call)
+{
+    const struct ampd_shard *shard = &model->shard;
+    const struct ampd_event_push *push = &call->push;
+    uint64_t next = ampd_shard_next_step(model);
+    bool open = shard->step.state != AMPD_STEP_NONE;
+    if (push->epoch < shard->epoch) {
+        ampd_call_end(call, AMP_EABORTED, "STALE_EPOCH", "epoch %llu is over; join again: the model is in epoch %llu",
+                      (unsigned long long)push->epoch, (unsigned long long)shard->epoch);
+    } else if (push->epoch > shard->epoch) {
+        ampd_call_end(call, AMP_ESTATE, "EPOCH_AHEAD", "epoch: %llu does not exist; the model is in epoch %llu",
+                      (unsigned long long)push->epoch, (unsigned long long)shard->epoch);
+    } else if (push->step == shard->decided_step && shard->verdict != NULL) {
+        answer_decided(model, call);
+    } else if (push->step < next) {
+        ampd_call_end(call, AMP_EABORTED, "STALE_STEP", "step %llu is decided; the model is at step %llu",
+                      (unsigned long long)push->step, (unsigned long long)next);
+    } else if (shard->done) {
+        ampd_call_end(call, AMP_ESTATE, "MODEL_DONE", "%s is done after step %llu", model->spec.name,
+                      (unsigned long long)shard->decided_step);
+    } else if (push->step > next + (open ? 1 : 0)) {
+        ampd_call_end(call, AMP_ESTATE, "STEP_AHEAD", "step: %llu is a later step than %llu, which is open; pull that",
+                      (unsigned long long)push->step, (unsigned long long)next);
+    } else if (open && push->step == next) {
+        judge_open(model, call);
+    } else if (shard->stalled) {
+        ampd_push_stalled(model, call);
+    }
+}
+
+void ampd_push_stalled(struct ampd_model *model, struct ampd_call *call)
+{
+    ampd_call_end(call, AMP_EUNAVAILABLE, "MODEL_STALLED",
+                  "%s waits for rank %u, which has been gone too long; what you pushed is kept", model->spec.name,
+                  model->shard.missing_rank);
+}
+
+static int check_header(const struct ampd_model *model, const struct ampd_event_push *push, struct amp_error *error)
+{
+    if (push->rank >= model->spec.world_size)
+        return amp_error_set(error, AMP_EINVAL, "RANK", "rank: %u is not below the world_size of %s, %u", push->rank,
+                             model->spec.name, model->spec.world_size);
+    if (push->dtype != AMP_F32 && push->dtype != AMP_F16 && push->dtype != AMP_BF16)
+        return amp_error_set(error, AMP_EINVAL, "INVALID_TENSOR", "dtype: %d cannot be pushed; use F32, F16 or BF16",
+                             (int)push->dtype);
+    if (push->user_state_size > AMPD_USER_STATE_MAX)
+        return amp_error_set(error, AMP_EINVAL, "USER_STATE", "user_state: %u bytes; at most %d", push->user_state_size,
+                             AMPD_USER_STATE_MAX);
+    if (model->spec.weighting == AMPD_WEIGHTING_EQUAL && push->weight != 1)
+        return amp_error_set(error, AMP_EINVAL, "WEIGHT", "weight: %g, but weighting is EQUAL; leave it out",
+                             (double)push->weight);
+    if (!(push->weight >= 0 && push->weight <= WEIGHT_MAX))
+        return amp_error_set(error, AMP_EINVAL, "WEIGHT", "weight: %g; give a finite number from 0 to 2^24",
+                             (double)push->weight);
+    return 0;
+}
+
+void ampd_push_begin(struct ampd_core *core, uint64_t id, const struct ampd_event_push *push)
+{
+    struct ampd_model *model = ampd_core_usable(core, id, push->model);
+    if (model == NULL)
+        return;
+    struct amp_error error = {0};
+    if (check_header(model, push, &error) != 0) {
+        ampd_call_fail_with(core, id, model, &error);
+        return;
+    }
+    if (model->shard.memory != AMPD_MEMORY_READY) {
+        ampd_call_fail(core, id, model, AMP_ESTATE, "MODEL_NOT_LOADED", "%s has no values yet; load it first",
+                       model->spec.name);
+        return;
+    }
+    struct ampd_call *call = ampd_call_begin(core, id, AMPD_CALL_PUSH, model);
+    uint8_t *user_state = call == NULL ? NULL : ampd_copy(push->user_state, push->user_state_size);
+    if (user_state == NULL) {
+        ampd_call_fail(core, id, model, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls wait on this server");
+        return;
+    }
+    call->push = *push;
+    call->push.model = model->spec.name;
+    call->push.user_state = NULL;
+    call->user_state = user_state;
+    judge(model, call);
+}
+
+void ampd_push_retry(struct ampd_model *model)
+{
+    AMP_LIST_EACH(it, next, &model->pushes)
+    {
+        struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+        if (call->state == AMPD_CALL_HELD)
+            judge(model, call);
+    }
+}
+
+/* ---- blocks and trailer ---- */
+
+void ampd_push_block(struct ampd_core *core, struct ampd_call *call, const struct ampd_event_block *block)
+{
+    (void)core;
+    struct ampd_model *model = call->model;
+    uint64_t local = block->block - model->tensors.first;
+    if (call->kind != AMPD_CALL_PUSH || call->state != AMPD_CALL_STREAMING || local >= model->tensors.count)
+        return;
+    struct ampd_slot *slot = &model->shard.slots[call->push.rank];
+    AMP_ASSERT(slot->writer == call->id);
+    if (slot->states[local] != AMPD_BLOCK_RECEIVING)
+        return;
+    if (block->bad_checksum) {
+        set_block(slot, local, AMPD_BLOCK_EMPTY);
+        ampd_call_end(call, AMP_EDATALOSS, "BLOCK_CHECKSUM",
+                      "block %llu: its CRC32C does not match; ask GetPushState and send the rest again",
+                      (unsigned long long)block->block);
+        return;
+    }
+    set_block(slot, local, AMPD_BLOCK_PRESENT);
+    slot->present++;
+    count_segments(slot, block);
+    ampd_shard_try_block(model, local);
+}
+
+/* A push that cannot count: each stream that waits with it gets the reason, and a right trailer may come later. */
+static void refuse_trailer(struct ampd_model *model, uint32_t rank, const char *what, const char *parameter)
+{
+    struct ampd_slot *slot = &model->shard.slots[rank];
+    slot->ended = false;
+    free(slot->absent);
+    slot->absent = NULL;
+    slot->absent_count = 0;
+    AMP_LIST_EACH(it, next, &model->pushes)
+    {
+        struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+        if (call->state == AMPD_CALL_ENDED && call->push.rank == rank &&
+            ampd_incarnation_same(call->push.incarnation, slot->incarnation))
+            ampd_call_end(call, AMP_EINVAL, "INCOMPLETE_PUSH",
+                          "%s%s; send all blocks, and list each parameter without a gradient in trailer.absent", what,
+                          parameter);
+    }
+}
+
+/* Whether every parameter of a block is in the absent list; else *parameter is one that is not. */
+static bool all_absent(const struct ampd_model *model, const struct ampd_slot *slot, uint64_t block,
+                       uint32_t *parameter)
+{
+    uint32_t count;
+    const struct ampd_segment *segments = ampd_layout_block(model->layout, block, &count);
+    for (uint32_t i = 0; i < count; i++) {
+        if (!bit(slot->absent, segments[i].parameter)) {
+            *parameter = segments[i].parameter;
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool any_absent(const struct ampd_model *model, const struct ampd_slot *slot, uint64_t block)
+{
+    uint32_t count;
+    const struct ampd_segment *segments = ampd_layout_block(model->layout, block, &count);
+    for (uint32_t i = 0; i < count; i++) {
+        if (bit(slot->absent, segments[i].parameter))
+            return true;
+    }
+    return false;
+}
+
+/* Judges a slot whose trailer is here, once no block of it waits for apply. */
+static void check_end(struct ampd_model *model, uint32_t rank)
+{
+    struct ampd_slot *slot = &model->shard.slots[rank];
+    if (!slot->ended || slot->complete || model->shard.decided_state == AMPD_STEP_DECIDED)
+        return;
+    for (uint64_t local = 0; local < model->tensors.count; local++) {
+        uint32_t parameter = 0;
+        uint64_t block = model->tensors.first + local;
+        if (slot->states[local] == AMPD_BLOCK_PRESENT || all_absent(model, slot, block, &parameter))
+            continue;
+        refuse_trailer(model, rank, "a block is missing that holds a part of ", model->spec.parameters[parameter].name);
+        return;
+    }
+    slot->complete = true;
+    ampd_shard_completed(model, rank);
+    for (uint64_t local = 0; local < model->tensors.count; local++) {
+        if (slot->states[local] == AMPD_BLOCK_PRESENT && any_absent(model, slot, model->tensors.first + local))
+            ampd_shard_revote(model, local);
+        ampd_shard_try_block(model, local);
+    }
+    ampd_shard_try_vote(model);
+}
+
+void ampd_push_check_ends(struct ampd_model *model)
+{
+    for (uint32_t r = 0; r < model->spec.world_size; r++)
+        check_end(model, r);
+}
+
+static int set_absent(const struct ampd_model *model, struct ampd_slot *slot, const struct ampd_event_push_end *end)
+{
+    uint32_t parameters = model->spec.parameters_count;
+    if (end->absent_count == 0)
+        return 0;
+    uint8_t *absent = ampd_need(calloc(1, (parameters + 7) / 8));
+    for (uint32_t i = 0; i < end->absent_count; i++) {
+        uint32_t p = end->absent[i];
+        if (p >= parameters || bit(absent, p)) {
+            free(absent);
+            return AMP_EINVAL;
+        }
+        absent[p / 8] |= (uint8_t)(1u << (p % 8));
+    }
+    slot->absent = absent;
+    slot->absent_count = end->absent_count;
+    return 0;
+}
+
+void ampd_push_end(struct ampd_core *core, struct ampd_call *call, const struct ampd_event_push_end *end)
+{
+    struct ampd_model *model = call->model;
+    if (call->kind != AMPD_CALL_PUSH || call->state != AMPD_CALL_STREAMING)
+        return;
+    uint32_t rank = call->push.rank;
+    struct ampd_slot *slot = &model->shard.slots[rank];
+    AMP_ASSERT(slot->writer == call->id);
+    slot->writer = 0;
+    stop_receiving(model, slot);
+    ampd_call_set(call, AMPD_CALL_ENDED);
+    if (!slot->ended) {
+        if (set_absent(model, slot, end) != 0) {
+            ampd_call_fail(core, call->id, model, AMP_EINVAL, "INVALID_TENSOR",
+                           "trailer.absent: give each index below %u once", model->spec.parameters_count);
+            ampd_push_retry(model);
+            return;
+        }
+        slot->ended = true;
+    }
+    uint64_t id = call->id;
+    check_end(model, rank);
+    call = ampd_call_find(core, id);
+    if (call != NULL && model->shard.stalled)
+        ampd_push_stalled(model, call);
+    ampd_push_retry(model);
+}
+
+void ampd_push_closed(struct ampd_model *model, uint64_t id)
+{
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        struct ampd_slot *slot = &model->shard.slots[r];
+        if (slot->writer != id)
+            continue;
+        slot->writer = 0;
+        stop_receiving(model, slot);
+    }
+    ampd_push_retry(model);
+    ampd_memory_try_restore(model);
+}
+
+void ampd_push_answer(struct ampd_model *model)
+{
+    AMP_LIST_EACH(it, next, &model->pushes)
+    {
+        struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+        if (call->push.step == model->shard.decided_step && call->state != AMPD_CALL_REVOKING)
+            answer_decided(model, call);
+    }
+}
+
+/* ---- GetPushState ---- */
+
+static void reply_ranges(struct ampd_model *model, uint64_t id, const struct ampd_slot *slot)
+{
+    uint64_t count = model->tensors.count;
+    struct ampd_block_range *ranges = ampd_need(calloc(count / 2 + 1, sizeof(*ranges)));
+    uint64_t n = 0;
+    for (uint64_t local = 0; local < count; local++) {
+        bool here = slot != NULL && slot->states[local] == AMPD_BLOCK_PRESENT && model->shard.pending[local] == 0;
+        if (!here)
+            continue;
+        uint64_t block = model->tensors.first + local;
+        if (n > 0 && ranges[n - 1].first + ranges[n - 1].count == block)
+            ranges[n - 1].count++;
+        else
+            ranges[n++] = (struct ampd_block_range){block, 1};
+    }
+    struct ampd_reply *reply = ampd_call_reply(model->core, id, AMPD_REPLY_PUSH_STATE);
+    reply->u.push_state.ranges_count = n;
+    reply->u.push_state.ranges = ampd_out_own(model->core, ranges);
+    reply->u.push_state.complete = slot != NULL && slot->complete;
+}
+
+static void reply_decided(struct ampd_model *model, uint64_t id)
+{
+    struct ampd_reply *reply = ampd_call_reply(model->core, id, AMPD_REPLY_PUSH_STATE);
+    struct ampd_block_range all = {model->tensors.first, model->tensors.count};
+    reply->u.push_state.ranges_count = all.count > 0 ? 1 : 0;
+    reply->u.push_state.ranges = ampd_out_own(model->core, ampd_need(ampd_copy(&all, sizeof(all))));
+    reply->u.push_state.complete = true;
+}
+
+void ampd_push_state(struct ampd_core *core, uint64_t id, const struct ampd_event_push_state *state)
+{
+    struct ampd_model *model = ampd_core_usable(core, id, state->model);
+    if (model == NULL)
+        return;
+    const struct ampd_shard *shard = &model->shard;
+    uint64_t next = ampd_shard_next_step(model);
+    if (state->rank >= model->spec.world_size) {
+        ampd_call_fail(core, id, model, AMP_EINVAL, "RANK", "rank: %u is not below the world_size of %s, %u",
+                       state->rank, model->spec.name, model->spec.world_size);
+        return;
+    }
+    const struct ampd_expected *expected = ampd_shard_expected(model, state->rank);
+    bool older = expected != NULL && ampd_incarnation_newer(expected->incarnation, state->incarnation);
+    if (state->epoch < shard->epoch) {
+        ampd_call_fail(core, id, model, AMP_EABORTED, "STALE_EPOCH",
+                       "epoch %llu is over; join again: the model is in epoch %llu", (unsigned long long)state->epoch,
+                       (unsigned long long)shard->epoch);
+    } else if (state->epoch > shard->epoch || state->step > next + 1) {
+        ampd_call_fail(core, id, model, AMP_ESTATE, "STEP_AHEAD", "step: epoch %llu, step %llu does not exist yet",
+                       (unsigned long long)state->epoch, (unsigned long long)state->step);
+    } else if (state->step == shard->decided_step && shard->verdict != NULL) {
+        reply_decided(model, id);
+    } else if (state->step < next) {
+        ampd_call_fail(core, id, model, AMP_EABORTED, "STALE_STEP", "step %llu is decided; the model is at step %llu",
+                       (unsigned long long)state->step, (unsigned long long)next);
+    } else if (older) {
+        ampd_call_fail(core, id, model, AMP_EABORTED, "STALE_INCARNATION",
+                       "rank %u has a newer incarnation; join again", state->rank);
+    } else if (core->config.shard == 0 && !ampd_workers_renew(model, state->rank, state->incarnation)) {
+        ampd_call_fail(core, id, model, AMP_EABORTED, "LEASE_ENDED", "the lease of rank %u has ended; join again",
+                       state->rank);
+    } else {
+        const struct ampd_slot *slot = &shard->slots[state->rank];
+        bool mine =
+            state->step == next && slot->has_header && ampd_incarnation_same(slot->incarnation, state->incarnation);
+        reply_ranges(model, id, mine ? slot : NULL);
+    }
+}

@@ -1,0 +1,658 @@
+/*
+ * A shard's part of a step (STEP section 2).
+ *
+ *   NONE    -> OPEN                 OPEN came
+ *   OPEN    -> OPEN, CLOSED, NONE   a newer try; the contributors are fixed; a new epoch
+ *   CLOSED  -> OPEN, VOTED, NONE    every vote pass is through
+ *   VOTED   -> OPEN, DECIDED, NONE  VERDICT came
+ *   DECIDED -> APPLIED, NONE        every block is applied
+ *   APPLIED -> NONE                 the next step is decided
+ *
+ * Two steps are under way at a time: the decided one is applied while the next one, whose OPEN came with the VERDICT,
+ * collects. step.state is that of the collecting step (NONE to VOTED), decided_state that of the other (NONE, DECIDED,
+ * APPLIED). A step is voted on only when the one before is APPLIED.
+ *
+ * The vote pass of a block runs as soon as the contributors are fixed and all of them have that block: with equal weights
+ * that is while the push is still under way.
+ */
+#include "base/assert.h"
+#include "server/core/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+/* Vote pass of a block. */
+enum { VOTE_WAITS, VOTE_OUT, VOTE_DONE };
+
+static void set_step(struct ampd_shard *shard, enum ampd_step_state to)
+{
+    AMP_ASSERT(ampd_machine_allows(&ampd_machine_step, shard->step.state, to));
+    shard->step.state = to;
+}
+
+static void set_decided(struct ampd_shard *shard, enum ampd_step_state to)
+{
+    AMP_ASSERT(ampd_machine_allows(&ampd_machine_step, shard->decided_state, to));
+    shard->decided_state = to;
+}
+
+/* ---- life ---- */
+
+int ampd_shard_init(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    uint64_t count = model->tensors.count + 1; /* never zero */
+    uint32_t world = model->spec.world_size;
+    shard->slots = calloc(world, sizeof(*shard->slots));
+    shard->user_states = calloc(world, sizeof(*shard->user_states));
+    shard->base_user_states = calloc(world, sizeof(*shard->base_user_states));
+    shard->pending = calloc(count, 1);
+    shard->published = calloc(count, 1);
+    shard->vote_states = calloc(count, 1);
+    shard->load_have = calloc(count, 1);
+    shard->vote_serials = calloc(count, sizeof(*shard->vote_serials));
+    shard->busy = calloc(count, sizeof(*shard->busy));
+    if (shard->slots == NULL || shard->user_states == NULL || shard->base_user_states == NULL ||
+        shard->pending == NULL || shard->published == NULL || shard->vote_states == NULL || shard->load_have == NULL ||
+        shard->vote_serials == NULL || shard->busy == NULL)
+        return AMP_ENOMEM;
+    for (uint32_t r = 0; r < world; r++) {
+        shard->slots[r].states = calloc(count, 1);
+        shard->slots[r].counts = calloc(model->spec.parameters_count, sizeof(*shard->slots[r].counts));
+        if (shard->slots[r].states == NULL || shard->slots[r].counts == NULL)
+            return AMP_ENOMEM;
+        ampd_slot_next(model, r);
+    }
+    amp_scaler_init(&model->spec.scaler, &shard->scaler);
+    return 0;
+}
+
+static void free_states(struct ampd_bytes *states, uint32_t world)
+{
+    for (uint32_t r = 0; states != NULL && r < world; r++)
+        free(states[r].data);
+    free(states);
+}
+
+void ampd_shard_close(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    for (uint32_t r = 0; shard->slots != NULL && r < model->spec.world_size; r++) {
+        free(shard->slots[r].states);
+        free(shard->slots[r].counts);
+        free(shard->slots[r].absent);
+        free(shard->slots[r].user_state);
+    }
+    free(shard->slots);
+    free_states(shard->user_states, model->spec.world_size);
+    free_states(shard->base_user_states, model->spec.world_size);
+    free(shard->pending);
+    free(shard->published);
+    free(shard->vote_states);
+    free(shard->load_have);
+    free(shard->vote_serials);
+    free(shard->busy);
+    free(shard->verdict);
+    free(shard->checkpoints);
+    for (uint32_t r = 0; shard->snapshot_state.user_states != NULL && r < model->spec.world_size; r++)
+        free(shard->snapshot_state.user_states[r].data);
+    free(shard->snapshot_state.user_states);
+    ampd_plan_unref(shard->step.plan);
+    ampd_plan_unref(shard->apply_plan);
+}
+
+/* ---- views ---- */
+
+uint64_t ampd_shard_next_step(const struct ampd_model *model)
+{
+    return model->shard.decided_step + 1;
+}
+
+const struct ampd_expected *ampd_shard_expected(const struct ampd_model *model, uint32_t rank)
+{
+    const struct ampd_open_step *step = &model->shard.step;
+    for (uint32_t i = 0; step->state != AMPD_STEP_NONE && i < step->open.expected_count; i++) {
+        if (step->open.expected[i].rank == rank)
+            return &step->open.expected[i];
+    }
+    return NULL;
+}
+
+uint64_t ampd_contributors_hash(const struct ampd_contributor *contributors, uint32_t count)
+{
+    XXH3_state_t state;
+    (void)XXH3_64bits_reset(&state);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t words[4] = {contributors[i].rank, contributors[i].incarnation.fence,
+                             contributors[i].incarnation.counter, 0};
+        memcpy(&words[3], &contributors[i].weight, sizeof(contributors[i].weight));
+        (void)XXH3_64bits_update(&state, words, sizeof(words));
+    }
+    return XXH3_64bits_digest(&state);
+}
+
+/* ---- OPEN and CLOSE ---- */
+
+/* The passes of a try begin anew. Results of jobs that are out count no more. */
+static void reset_votes(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    memset(shard->vote_states, VOTE_WAITS, model->tensors.count);
+    for (uint64_t local = 0; local < model->tensors.count; local++)
+        shard->vote_serials[local]++;
+    shard->step.votes_left = model->tensors.count;
+}
+
+static void copy_absent(const struct ampd_model *model, const struct ampd_slot *slot, struct ampd_plan_input *input)
+{
+    size_t size = (model->spec.parameters_count + 7) / 8;
+    free(input->absent);
+    input->absent = slot->absent == NULL ? NULL : ampd_need(ampd_copy(slot->absent, size));
+}
+
+static bool slot_of(const struct ampd_slot *slot, struct ampd_incarnation incarnation)
+{
+    return slot->has_header && ampd_incarnation_same(slot->incarnation, incarnation);
+}
+
+static void close_step(struct ampd_model *model, const struct ampd_close *close)
+{
+    struct ampd_shard *shard = &model->shard;
+    struct ampd_plan *plan = ampd_need(ampd_plan_new(&model->tensors, close->contributors_count));
+    plan->equal_weights = model->spec.weighting == AMPD_WEIGHTING_EQUAL;
+    plan->coefficient = close->coefficient;
+    plan->clip_value = model->spec.clip_value;
+    plan->squares = amp_optim_squares((enum amp_optimizer)model->spec.optimizer);
+    plan->saturate = model->spec.cast_overflow == AMPD_CAST_SATURATE;
+    plan->spec = &model->spec;
+    for (uint32_t i = 0; i < close->contributors_count; i++) {
+        const struct ampd_contributor *contributor = &close->contributors[i];
+        const struct ampd_slot *slot = &shard->slots[contributor->rank];
+        plan->inputs[i].rank = contributor->rank;
+        plan->inputs[i].incarnation = contributor->incarnation;
+        plan->inputs[i].weight = contributor->weight;
+        plan->inputs[i].dtype = slot_of(slot, contributor->incarnation) ? slot->dtype : AMP_DTYPE_NONE;
+        if (slot_of(slot, contributor->incarnation) && slot->complete)
+            copy_absent(model, slot, &plan->inputs[i]);
+    }
+    shard->step.close = *close;
+    shard->step.hash = ampd_contributors_hash(close->contributors, close->contributors_count);
+    shard->step.plan = plan;
+    if (close->coefficient == 0) { /* all weights are 0: nothing is summed, SKIPPED_EMPTY */
+        memset(shard->vote_states, VOTE_DONE, model->tensors.count);
+        shard->step.votes_left = 0;
+    }
+    set_step(shard, AMPD_STEP_CLOSED);
+    for (uint64_t local = 0; local < model->tensors.count; local++)
+        ampd_shard_try_block(model, local);
+    ampd_shard_try_vote(model);
+}
+
+/* Equal weights: who contributes is known at OPEN. */
+static void close_at_open(struct ampd_model *model, const struct ampd_open *open)
+{
+    struct ampd_close *close = ampd_need(calloc(1, sizeof(*close)));
+    close->step = open->step;
+    close->try_number = open->try_number;
+    close->coefficient = open->coefficient;
+    close->contributors_count = open->expected_count;
+    for (uint32_t i = 0; i < open->expected_count; i++)
+        close->contributors[i] = (struct ampd_contributor){open->expected[i].rank, open->expected[i].incarnation, 1};
+    close_step(model, close);
+    free(close);
+}
+
+/* COMPLETE of what an OPEN kept is sent again for the new try. */
+static void complete_again(struct ampd_model *model)
+{
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        if (model->shard.slots[r].complete)
+            ampd_shard_completed(model, r);
+    }
+}
+
+void ampd_shard_take_open(struct ampd_model *model, const struct ampd_open *open, uint64_t fence)
+{
+    struct ampd_shard *shard = &model->shard;
+    struct ampd_open_step *step = &shard->step;
+    if (shard->memory != AMPD_MEMORY_READY || open->step != shard->decided_step + 1)
+        return;
+    bool newer = fence > step->fence || (fence == step->fence && open->try_number > step->open.try_number);
+    if (step->state != AMPD_STEP_NONE && !newer)
+        return;
+    ampd_plan_unref(step->plan);
+    step->plan = NULL;
+    set_step(shard, AMPD_STEP_OPEN);
+    step->fence = fence;
+    step->open = *open;
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        const struct ampd_expected *expected = ampd_shard_expected(model, r);
+        const struct ampd_slot *slot = &shard->slots[r];
+        if (slot->has_header && (expected == NULL || !slot_of(slot, expected->incarnation)))
+            ampd_slot_empty(model, r);
+    }
+    reset_votes(model);
+    if (open->closed)
+        close_at_open(model, open);
+    complete_again(model);
+    ampd_push_retry(model);
+    ampd_pull_retry(model);
+}
+
+void ampd_shard_open(struct ampd_model *model, const struct ampd_message *message)
+{
+    if (message->epoch == model->shard.epoch)
+        ampd_shard_take_open(model, &message->u.open, message->from_fence.counter);
+}
+
+void ampd_shard_take_close(struct ampd_model *model, const struct ampd_message *message)
+{
+    const struct ampd_open_step *step = &model->shard.step;
+    const struct ampd_close *close = &message->u.close;
+    bool mine = message->epoch == model->shard.epoch && step->state == AMPD_STEP_OPEN &&
+                close->step == step->open.step && close->try_number == step->open.try_number &&
+                message->from_fence.counter == step->fence;
+    if (mine)
+        close_step(model, close);
+}
+
+void ampd_shard_completed(struct ampd_model *model, uint32_t rank)
+{
+    struct ampd_shard *shard = &model->shard;
+    const struct ampd_slot *slot = &shard->slots[rank];
+    const struct ampd_expected *expected = ampd_shard_expected(model, rank);
+    if (expected == NULL || !slot_of(slot, expected->incarnation))
+        return;
+    struct ampd_plan *plan = shard->step.plan;
+    for (uint32_t i = 0; plan != NULL && i < plan->inputs_count; i++) {
+        if (plan->inputs[i].rank == rank)
+            copy_absent(model, slot, &plan->inputs[i]);
+    }
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_COMPLETE, 0);
+    message->u.complete.step = shard->step.open.step;
+    message->u.complete.try_number = shard->step.open.try_number;
+    message->u.complete.contributor = (struct ampd_contributor){rank, slot->incarnation, slot->weight};
+    ampd_bus_send_take(model, message);
+}
+
+/* ---- the vote ---- */
+
+static void send_job(struct ampd_model *model, struct ampd_job *job)
+{
+    struct ampd_shard *shard = &model->shard;
+    job->model = model->index;
+    job->plan->refs++;
+    shard->busy[job->block - model->tensors.first]++;
+    shard->jobs_out++;
+    ampd_out(model->core, AMPD_OUT_JOB, 0)->u.job = *job;
+}
+
+/* Which contributors have the block; false if one of them may still send it. *final: all trailers are here. */
+static bool gather_present(const struct ampd_model *model, uint64_t local, struct ampd_job *job, bool *final)
+{
+    const struct ampd_shard *shard = &model->shard;
+    *final = true;
+    for (uint32_t i = 0; i < shard->step.close.contributors_count; i++) {
+        const struct ampd_contributor *contributor = &shard->step.close.contributors[i];
+        const struct ampd_slot *slot = &shard->slots[contributor->rank];
+        if (!slot_of(slot, contributor->incarnation))
+            return false;
+        if (slot->states[local] == AMPD_BLOCK_PRESENT)
+            job->present[contributor->rank / 64] |= (uint64_t)1 << (contributor->rank % 64);
+        else if (!slot->complete)
+            return false;
+        *final = *final && slot->complete;
+    }
+    return true;
+}
+
+static void clear_votes(struct ampd_model *model, uint64_t block)
+{
+    struct ampd_tensors *tensors = &model->tensors;
+    uint32_t count;
+    (void)ampd_layout_block(model->layout, block, &count);
+    uint64_t base = model->layout->block_segments[block] - ampd_tensors_segment_base(tensors);
+    for (uint32_t i = 0; i < count; i++)
+        tensors->votes[base + i] = (struct amp_pass_vote){.sum_first = UINT64_MAX, .range_first = UINT64_MAX};
+}
+
+void ampd_shard_try_block(struct ampd_model *model, uint64_t local)
+{
+    struct ampd_shard *shard = &model->shard;
+    if (shard->step.state != AMPD_STEP_CLOSED || shard->vote_states[local] != VOTE_WAITS ||
+        shard->pending[local] != 0 || shard->busy[local] != 0)
+        return;
+    struct ampd_job job = {.work = AMPD_JOB_VOTE, .block = model->tensors.first + local};
+    bool final;
+    if (!gather_present(model, local, &job, &final))
+        return;
+    uint64_t any = 0;
+    for (unsigned i = 0; i < AMPD_WORLD_MAX / 64; i++)
+        any |= job.present[i];
+    if (any == 0) { /* absent from all */
+        clear_votes(model, job.block);
+        shard->vote_states[local] = VOTE_DONE;
+        shard->step.votes_left--;
+        return;
+    }
+    if (final)
+        job.work |= AMPD_JOB_ABSENT;
+    job.plan = shard->step.plan;
+    job.token = ++shard->vote_serials[local];
+    shard->vote_states[local] = VOTE_OUT;
+    send_job(model, &job);
+}
+
+void ampd_shard_revote(struct ampd_model *model, uint64_t local)
+{
+    struct ampd_shard *shard = &model->shard;
+    if (shard->step.state != AMPD_STEP_CLOSED || shard->vote_states[local] == VOTE_WAITS)
+        return;
+    if (shard->vote_states[local] == VOTE_DONE)
+        shard->step.votes_left++;
+    shard->vote_states[local] = VOTE_WAITS;
+    shard->vote_serials[local]++;
+}
+
+void ampd_shard_try_vote(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    if (shard->step.state != AMPD_STEP_CLOSED || shard->step.votes_left != 0 ||
+        shard->decided_state == AMPD_STEP_DECIDED)
+        return;
+    const struct ampd_close *close = &shard->step.close;
+    for (uint32_t i = 0; i < close->contributors_count; i++) {
+        const struct ampd_slot *slot = &shard->slots[close->contributors[i].rank];
+        if (!slot_of(slot, close->contributors[i].incarnation) || !slot->complete)
+            return;
+    }
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_VOTE, 0);
+    ampd_vote_fill(model, &message->u.vote);
+    set_step(shard, AMPD_STEP_VOTED);
+    ampd_bus_send_take(model, message);
+}
+
+/* ---- the verdict ---- */
+
+/* Everything that was collected is read, or skipped: the block is empty for the next step. */
+static void consume_block(struct ampd_model *model, uint64_t local)
+{
+    struct ampd_shard *shard = &model->shard;
+    shard->pending[local] = 0;
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        uint8_t *state = &shard->slots[r].states[local];
+        if (*state != AMPD_BLOCK_PRESENT)
+            continue;
+        AMP_ASSERT(ampd_machine_allows(&ampd_machine_block, *state, AMPD_BLOCK_CONSUMED));
+        *state = AMPD_BLOCK_CONSUMED;
+        AMP_ASSERT(ampd_machine_allows(&ampd_machine_block, *state, AMPD_BLOCK_EMPTY));
+        *state = AMPD_BLOCK_EMPTY;
+    }
+}
+
+static void keep_user_states(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    const struct ampd_close *close = &shard->step.close;
+    for (uint32_t i = 0; i < close->contributors_count; i++) {
+        uint32_t rank = close->contributors[i].rank;
+        struct ampd_slot *slot = &shard->slots[rank];
+        free(shard->user_states[rank].data);
+        shard->user_states[rank] = (struct ampd_bytes){slot->user_state, slot->user_state_size};
+        slot->user_state = NULL;
+        slot->user_state_size = 0;
+    }
+}
+
+static void send_applied(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    set_decided(shard, AMPD_STEP_APPLIED);
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_APPLIED, 0);
+    message->u.applied = shard->applied;
+    message->u.applied.step = shard->decided_step;
+    message->u.applied.version = shard->version;
+    ampd_bus_send_take(model, message);
+}
+
+/* The verdict on what this shard holds: its step is the one voted on, with the same list. */
+static void decide(struct ampd_model *model, const struct ampd_verdict_message *verdict)
+{
+    struct ampd_shard *shard = &model->shard;
+    AMP_ASSERT(shard->step.state == AMPD_STEP_VOTED && shard->step.hash == verdict->row.contributors_hash);
+    AMP_ASSERT(shard->decided_state != AMPD_STEP_DECIDED);
+    free(shard->verdict);
+    shard->verdict = ampd_need(ampd_copy(verdict, sizeof(*verdict)));
+    shard->decided_step = verdict->row.step;
+    shard->scaler = verdict->row.after;
+    shard->decided_state = AMPD_STEP_VOTED; /* the step object changes hands */
+    set_decided(shard, AMPD_STEP_DECIDED);
+    keep_user_states(model);
+    ampd_plan_unref(shard->apply_plan);
+    shard->apply_plan = shard->step.plan;
+    shard->step.plan = NULL;
+    shard->step.state = AMPD_STEP_NONE;
+    for (uint32_t r = 0; r < model->spec.world_size; r++)
+        ampd_slot_next(model, r);
+}
+
+void ampd_shard_verdict(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_shard *shard = &model->shard;
+    const struct ampd_verdict_message *verdict = &message->u.verdict;
+    if (message->epoch != shard->epoch || shard->memory != AMPD_MEMORY_READY ||
+        verdict->row.step != shard->decided_step + 1)
+        return; /* repeated: it was taken before */
+    decide(model, verdict);
+    bool applied = verdict->row.verdict == AMPD_VERDICT_APPLIED;
+    for (uint64_t local = 0; local < model->tensors.count; local++) {
+        if (applied)
+            shard->pending[local] = 1;
+        else
+            consume_block(model, local);
+    }
+    memset(shard->published, 0, model->tensors.count);
+    if (applied)
+        shard->copy_valid[(shard->version + 1) % AMPD_COPIES] = false;
+    shard->apply_waits = applied || verdict->row.cut;
+    ampd_push_answer(model);
+    if (!shard->apply_waits)
+        send_applied(model);
+    if (verdict->has_next)
+        ampd_shard_take_open(model, &verdict->next, message->from_fence.counter);
+    ampd_shard_try_apply(model);
+}
+
+/* ---- jobs over all blocks ---- */
+
+void ampd_shard_bulk(struct ampd_model *model, enum ampd_bulk kind, uint32_t work, struct ampd_plan *plan)
+{
+    struct ampd_shard *shard = &model->shard;
+    AMP_ASSERT(shard->bulk == AMPD_BULK_NONE);
+    shard->bulk = kind;
+    shard->bulk_left = model->tensors.count;
+    shard->bulk_serial++;
+    for (uint64_t local = 0; local < model->tensors.count; local++) {
+        struct ampd_job job = {
+            .work = work, .block = model->tensors.first + local, .token = shard->bulk_serial, .plan = plan};
+        for (uint32_t i = 0; i < plan->inputs_count; i++) {
+            uint32_t rank = plan->inputs[i].rank;
+            if (shard->slots[rank].states[local] == AMPD_BLOCK_PRESENT)
+                job.present[rank / 64] |= (uint64_t)1 << (rank % 64);
+        }
+        send_job(model, &job);
+    }
+    if (shard->bulk_left == 0)
+        ampd_shard_bulk_done(model);
+}
+
+void ampd_shard_try_apply(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    if (shard->decided_state != AMPD_STEP_DECIDED || !shard->apply_waits || shard->bulk != AMPD_BULK_NONE)
+        return;
+    const struct ampd_step_row *row = &shard->verdict->row;
+    if (row->cut && shard->snapshot != AMPD_SNAPSHOT_FREE)
+        return; /* one part at a time: the next apply waits for the disk */
+    uint64_t version = shard->version + 1;
+    bool applied = row->verdict == AMPD_VERDICT_APPLIED;
+    if (applied && !ampd_pull_revoke(model, (unsigned)(version % AMPD_COPIES), version))
+        return;
+    shard->apply_waits = false;
+    uint32_t work = 0;
+    if (row->cut) {
+        ampd_memory_cut_begin(model);
+        work |= AMPD_JOB_SNAPSHOT;
+    }
+    if (applied) {
+        shard->apply_plan->copy = (unsigned)(version % AMPD_COPIES);
+        ampd_verdict_plan(model, shard->verdict, shard->apply_plan);
+        ampd_shard_bulk(model, AMPD_BULK_APPLY, work | AMPD_JOB_APPLY | AMPD_JOB_ABSENT, shard->apply_plan);
+    } else {
+        struct ampd_plan *plan = ampd_need(ampd_plan_new(&model->tensors, 0));
+        ampd_shard_bulk(model, AMPD_BULK_SNAPSHOT, work, plan);
+        ampd_plan_unref(plan);
+    }
+}
+
+/* What the casts of this shard's masters showed, by parameter. */
+static void gather_range(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    const struct ampd_tensors *tensors = &model->tensors;
+    const struct ampd_layout *layout = model->layout;
+    uint64_t base = ampd_tensors_segment_base(tensors);
+    uint64_t end = layout->block_segments[tensors->first + tensors->count];
+    struct ampd_applied *applied = &shard->applied;
+    *applied = (struct ampd_applied){0};
+    for (uint64_t s = base; s < end; s++) {
+        uint64_t found = tensors->stats[s - base].cast_overflows;
+        if (found == 0)
+            continue;
+        applied->range_total += found;
+        uint32_t parameter = layout->segments[s].parameter;
+        uint32_t last = applied->range_count;
+        if (last > 0 && applied->range[last - 1].parameter == parameter)
+            applied->range[last - 1].count += found;
+        else if (last < AMPD_OVERFLOW_ROWS_MAX)
+            applied->range[applied->range_count++] = (struct ampd_range_warning){parameter, found};
+    }
+}
+
+static void apply_done(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    gather_range(model);
+    shard->version++;
+    AMP_ASSERT(shard->version == shard->verdict->row.version);
+    shard->copy_valid[shard->version % AMPD_COPIES] = true;
+    shard->copy_version[shard->version % AMPD_COPIES] = shard->version;
+    send_applied(model);
+    if (shard->verdict->row.cut)
+        ampd_memory_cut_filled(model);
+    ampd_push_check_ends(model);
+    ampd_pull_retry(model);
+    ampd_shard_try_vote(model);
+}
+
+void ampd_shard_bulk_done(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    enum ampd_bulk kind = shard->bulk;
+    shard->bulk = AMPD_BULK_NONE;
+    switch (kind) {
+    case AMPD_BULK_APPLY:
+        apply_done(model);
+        break;
+    case AMPD_BULK_SNAPSHOT:
+        if (shard->decided_state == AMPD_STEP_DECIDED)
+            send_applied(model);
+        ampd_memory_cut_filled(model);
+        ampd_push_check_ends(model);
+        ampd_shard_try_vote(model);
+        break;
+    case AMPD_BULK_LOAD:
+        gather_range(model);
+        ampd_load_cast_done(model);
+        break;
+    case AMPD_BULK_RESTORE:
+        gather_range(model);
+        ampd_memory_cast_done(model);
+        break;
+    default:
+        break;
+    }
+}
+
+static void bulk_job_done(struct ampd_model *model, const struct ampd_job *job, uint64_t local)
+{
+    struct ampd_shard *shard = &model->shard;
+    if (job->token != shard->bulk_serial || shard->bulk == AMPD_BULK_NONE)
+        return;
+    if (shard->bulk == AMPD_BULK_APPLY) {
+        consume_block(model, local);
+        shard->published[local] = 1;
+        ampd_pull_published(model, job->plan->copy, local);
+    }
+    if (--shard->bulk_left == 0)
+        ampd_shard_bulk_done(model);
+}
+
+static void vote_job_done(struct ampd_model *model, const struct ampd_job *job, uint64_t local)
+{
+    struct ampd_shard *shard = &model->shard;
+    bool counts = shard->step.state == AMPD_STEP_CLOSED && job->plan == shard->step.plan &&
+                  job->token == shard->vote_serials[local] && shard->vote_states[local] == VOTE_OUT;
+    if (!counts)
+        return;
+    shard->vote_states[local] = VOTE_DONE;
+    shard->step.votes_left--;
+}
+
+void ampd_shard_job_done(struct ampd_model *model, const struct ampd_job *job)
+{
+    struct ampd_shard *shard = &model->shard;
+    uint64_t local = job->block - model->tensors.first;
+    AMP_ASSERT(shard->busy[local] > 0 && shard->jobs_out > 0);
+    shard->busy[local]--;
+    shard->jobs_out--;
+    struct ampd_plan *plan = job->plan;
+    if ((job->work & AMPD_JOB_VOTE) != 0)
+        vote_job_done(model, job, local);
+    else
+        bulk_job_done(model, job, local);
+    ampd_plan_unref(plan);
+    if (shard->busy[local] == 0) {
+        ampd_shard_try_block(model, local);
+        ampd_push_unblock(model, local);
+    }
+    ampd_shard_try_vote(model);
+    ampd_memory_try_restore(model);
+}
+
+/* ---- what the coordinator tells ---- */
+
+void ampd_shard_state(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_shard *shard = &model->shard;
+    const struct ampd_state_message *state = &message->u.state;
+    if (message->epoch != shard->epoch || state->sequence <= shard->state_sequence)
+        return;
+    shard->state_sequence = state->sequence;
+    shard->stalled = state->state == AMPD_MODEL_STALLED;
+    shard->done = state->state == AMPD_MODEL_DONE;
+    shard->loaded = state->state >= AMPD_MODEL_WAITING;
+    shard->missing_rank = state->missing_rank;
+    ampd_load_next(model);
+    AMP_LIST_EACH(it, next, &model->pushes)
+    {
+        struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+        if (shard->stalled && call->state == AMPD_CALL_ENDED)
+            ampd_push_stalled(model, call);
+    }
+    ampd_push_retry(model);
+    ampd_pull_retry(model);
+}

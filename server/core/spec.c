@@ -1,0 +1,398 @@
+#include "server/core/spec.h"
+
+#include "amp/optim.h"
+#include "server/core/layout.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Defaults of DESIGN section 7 and of the schema. */
+#define DEFAULT_LR_ADAMW         1e-3f
+#define DEFAULT_LR_SGD           1e-2f
+#define DEFAULT_LOSS_TIMEOUT_MS  600000u
+#define DEFAULT_CONSECUTIVE      50u
+#define DEFAULT_CHECKPOINT_EVERY 100u
+#define DEFAULT_KEEP_LAST        3u
+#define DEFAULT_STEP_FACTOR      0.1f
+#define LOSS_TIMEOUT_MAX_MS      ((uint64_t)1 << 40) /* 34 years: sums of times stay far from overflow */
+
+static void default_float(float *field, float value)
+{
+    if (*field == 0)
+        *field = value;
+}
+
+void ampd_spec_defaults(struct ampd_model_spec *spec)
+{
+    if (spec->groups_count == 0) {
+        spec->groups_count = 1;
+        spec->groups[0] = (struct ampd_group_spec){.lr_scale = 1};
+    }
+    if (spec->optimizer == 0)
+        spec->optimizer = AMPD_OPTIMIZER_ADAMW;
+    bool adamw = spec->optimizer == AMPD_OPTIMIZER_ADAMW;
+    default_float(&spec->lr, adamw ? DEFAULT_LR_ADAMW : DEFAULT_LR_SGD);
+    if (adamw) {
+        default_float(&spec->beta1, 0.9f);
+        default_float(&spec->beta2, 0.999f);
+        default_float(&spec->eps, 1e-8f);
+    }
+    if (!spec->weight_decay_set) {
+        spec->weight_decay = adamw ? 0.01f : 0;
+        spec->weight_decay_set = true;
+    }
+    if (spec->schedule == 0)
+        spec->schedule = AMPD_SCHEDULE_CONSTANT;
+    if (spec->schedule == AMPD_SCHEDULE_STEP)
+        default_float(&spec->step_factor, DEFAULT_STEP_FACTOR);
+    if (spec->sync == 0)
+        spec->sync = AMPD_SYNC_ALL;
+    if (spec->on_loss == 0)
+        spec->on_loss = AMPD_ON_LOSS_WAIT;
+    if (spec->loss_timeout_ms == 0)
+        spec->loss_timeout_ms = DEFAULT_LOSS_TIMEOUT_MS;
+    if (spec->min_workers == 0)
+        spec->min_workers = 1;
+    if (spec->weighting == 0)
+        spec->weighting = AMPD_WEIGHTING_EQUAL;
+    if (spec->cast == 0)
+        spec->cast = AMP_F16;
+    if (spec->cast_overflow == 0)
+        spec->cast_overflow = AMPD_CAST_REPORT;
+    amp_scaler_config_defaults(&spec->scaler);
+    if (spec->floor_policy == 0)
+        spec->floor_policy = AMPD_FLOOR_CLAMP;
+    if (spec->max_consecutive_overflows == 0)
+        spec->max_consecutive_overflows = DEFAULT_CONSECUTIVE;
+    if (spec->checkpoint_every == 0)
+        spec->checkpoint_every = DEFAULT_CHECKPOINT_EVERY;
+    if (spec->keep_last == 0)
+        spec->keep_last = DEFAULT_KEEP_LAST;
+    if (spec->durability == 0)
+        spec->durability = AMPD_DURABILITY_CHECKPOINT;
+}
+
+/* ---- check ---- */
+
+static int invalid(struct amp_error *error, const char *field, const char *remedy)
+{
+    return amp_error_set(error, AMP_EINVAL, "INVALID_SPEC", "%s: %s", field, remedy);
+}
+
+static int reserved(struct amp_error *error, const char *field, const char *remedy)
+{
+    return amp_error_set(error, AMP_EUNIMPLEMENTED, "RESERVED_VALUE", "%s: this value is reserved for later; %s", field,
+                         remedy);
+}
+
+/* A name that can be a file: letters, digits, '.', '_', '-'; no leading dot. */
+static bool file_name_ok(const char *name)
+{
+    size_t length = strnlen(name, AMPD_NAME_MAX);
+    if (length == 0 || length == AMPD_NAME_MAX || name[0] == '.')
+        return false;
+    return strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == length;
+}
+
+static int check_parameter(const struct ampd_model_spec *spec, uint32_t p, uint64_t *elements, struct amp_error *error)
+{
+    const struct ampd_parameter_spec *parameter = &spec->parameters[p];
+    size_t length = strnlen(parameter->name, AMPD_NAME_MAX);
+    if (length == 0 || length == AMPD_NAME_MAX || strpbrk(parameter->name, "#@") != NULL)
+        return amp_error_set(error, AMP_EINVAL, "INVALID_SPEC",
+                             "parameters[%u].name: give 1 to %d bytes without '#' and '@'", p, AMPD_NAME_MAX - 1);
+    if (parameter->dimensions > AMPD_DIMENSIONS_MAX)
+        return amp_error_set(error, AMP_EINVAL, "INVALID_SPEC", "parameters[%u].shape: %s has %u extents; at most %d",
+                             p, parameter->name, parameter->dimensions, AMPD_DIMENSIONS_MAX);
+    uint64_t count = 1;
+    for (uint32_t d = 0; d < parameter->dimensions; d++) {
+        uint64_t extent = parameter->shape[d];
+        if (extent == 0 || extent > AMPD_ELEMENTS_MAX / count)
+            return amp_error_set(error, AMP_EINVAL, "INVALID_SPEC",
+                                 "parameters[%u].shape: extent %u of %s is %llu; give 1 or more, 2^36 elements in all",
+                                 p, d, parameter->name, (unsigned long long)extent);
+        count *= extent;
+    }
+    if (parameter->group >= spec->groups_count)
+        return amp_error_set(error, AMP_EINVAL, "INVALID_SPEC",
+                             "parameters[%u].group: %s names group %u; there are %u, counted from 0", p,
+                             parameter->name, parameter->group, spec->groups_count);
+    *elements += count + AMPD_ALIGN_ELEMENTS;
+    if (*elements > AMPD_ELEMENTS_MAX)
+        return invalid(error, "parameters", "more than 2^36 elements in all; split the model");
+    return 0;
+}
+
+static int compare_names(const void *left, const void *right)
+{
+    const struct ampd_parameter_spec *const *a = left;
+    const struct ampd_parameter_spec *const *b = right;
+    return strcmp((*a)->name, (*b)->name);
+}
+
+static int check_unique(const struct ampd_model_spec *spec, struct amp_error *error)
+{
+    const struct ampd_parameter_spec **sorted = malloc(spec->parameters_count * sizeof(*sorted));
+    if (sorted == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "parameters: no memory to check their names; try again");
+    for (uint32_t p = 0; p < spec->parameters_count; p++)
+        sorted[p] = &spec->parameters[p];
+    qsort(sorted, spec->parameters_count, sizeof(*sorted), compare_names);
+    int rc = 0;
+    for (uint32_t p = 1; rc == 0 && p < spec->parameters_count; p++) {
+        if (strcmp(sorted[p - 1]->name, sorted[p]->name) == 0)
+            rc = amp_error_set(error, AMP_EINVAL, "INVALID_SPEC",
+                               "parameters: two are named %s; give each a name of its own", sorted[p]->name);
+    }
+    free(sorted);
+    return rc;
+}
+
+static int check_parameters(const struct ampd_model_spec *spec, struct amp_error *error)
+{
+    if (!file_name_ok(spec->name))
+        return invalid(error, "name", "give 1 to 127 of A-Z a-z 0-9 . _ - that do not begin with '.'");
+    if (spec->parameters_count == 0 || spec->parameters_count > AMPD_PARAMETERS_MAX)
+        return invalid(error, "parameters", "give 1 to 8192");
+    if (spec->groups_count > AMPD_GROUPS_MAX)
+        return invalid(error, "groups", "give at most 16");
+    for (uint32_t g = 0; g < spec->groups_count; g++) {
+        if (!isfinite(spec->groups[g].lr_scale) || spec->groups[g].lr_scale < 0)
+            return invalid(error, "groups.learning_rate_factor", "give a finite number, 0 or more");
+        if (spec->groups[g].weight_decay_set &&
+            (!isfinite(spec->groups[g].weight_decay) || spec->groups[g].weight_decay < 0))
+            return invalid(error, "groups.weight_decay", "give a finite number, 0 or more");
+    }
+    uint64_t elements = 0;
+    for (uint32_t p = 0; p < spec->parameters_count; p++) {
+        int rc = check_parameter(spec, p, &elements, error);
+        if (rc != 0)
+            return rc;
+    }
+    return check_unique(spec, error);
+}
+
+static int check_optimizer(const struct ampd_model_spec *spec, struct amp_error *error)
+{
+    if (spec->optimizer != AMPD_OPTIMIZER_SGD && spec->optimizer != AMPD_OPTIMIZER_ADAMW)
+        return reserved(error, "optimizer.kind", "use SGD or ADAMW");
+    struct amp_optim_config config = ampd_spec_optim(spec);
+    int rc = amp_optim_check(&config, error);
+    if (rc != 0) {
+        amp_error_wrap(error, "optimizer");
+        return rc;
+    }
+    struct amp_schedule schedule = ampd_spec_schedule(spec);
+    rc = amp_schedule_check(&schedule, error);
+    if (rc != 0) {
+        amp_error_wrap(error, "schedule");
+        return rc;
+    }
+    if (!isfinite(spec->clip_value) || spec->clip_value < 0)
+        return invalid(error, "clip.value", "give a finite number above 0, or leave it out");
+    if (!isfinite(spec->clip_max_norm) || spec->clip_max_norm < 0)
+        return invalid(error, "clip.max_norm", "give a finite number above 0, or leave it out");
+    return 0;
+}
+
+static int check_step_rules(const struct ampd_model_spec *spec, struct amp_error *error)
+{
+    if (spec->world_size == 0 || spec->world_size > AMPD_WORLD_MAX)
+        return invalid(error, "world_size", "give the number of workers, 1 to 256");
+    if (spec->sync == AMPD_SYNC_QUORUM)
+        return reserved(error, "sync_mode", "QUORUM comes later, use SYNC");
+    if (spec->sync != AMPD_SYNC_ALL)
+        return reserved(error, "sync_mode", "use SYNC");
+    if (spec->quorum != 0)
+        return invalid(error, "quorum", "leave it out with sync_mode SYNC");
+    if (spec->on_loss == AMPD_ON_LOSS_SHRINK)
+        return reserved(error, "on_loss", "SHRINK comes later, use WAIT");
+    if (spec->on_loss != AMPD_ON_LOSS_WAIT)
+        return reserved(error, "on_loss", "use WAIT");
+    if (spec->loss_timeout_ms > LOSS_TIMEOUT_MAX_MS)
+        return invalid(error, "loss_timeout_ms", "give 1 to 2^40 milliseconds");
+    if (spec->min_workers > spec->world_size)
+        return invalid(error, "min_workers", "give 1 to world_size");
+    if (spec->weighting != AMPD_WEIGHTING_EQUAL && spec->weighting != AMPD_WEIGHTING_PUSHED)
+        return reserved(error, "weighting", "use EQUAL or PUSHED");
+    if (spec->floor_policy != AMPD_FLOOR_CLAMP)
+        return reserved(error, "floor_policy", "FREEZE and FAIL come later, use CLAMP");
+    if (spec->durability != AMPD_DURABILITY_CHECKPOINT)
+        return reserved(error, "durability", "STEP comes later, use CHECKPOINT");
+    return 0;
+}
+
+int ampd_spec_check(const struct ampd_model_spec *spec, struct amp_error *error)
+{
+    int rc = check_parameters(spec, error);
+    if (rc == 0)
+        rc = check_optimizer(spec, error);
+    if (rc == 0)
+        rc = check_step_rules(spec, error);
+    if (rc != 0)
+        return rc;
+    if (spec->cast != AMP_F16 && spec->cast != AMP_BF16 && spec->cast != AMP_F32)
+        return invalid(error, "cast_dtype", "use F16, BF16 or F32");
+    if (spec->cast_overflow != AMPD_CAST_REPORT && spec->cast_overflow != AMPD_CAST_SATURATE)
+        return reserved(error, "cast_overflow", "use REPORT or SATURATE");
+    rc = amp_scaler_config_check(&spec->scaler, error);
+    if (rc != 0)
+        amp_error_wrap(error, "scaler");
+    return rc;
+}
+
+/* ---- what amp takes ---- */
+
+struct amp_optim_config ampd_spec_optim(const struct ampd_model_spec *spec)
+{
+    return (struct amp_optim_config){.optimizer = (enum amp_optimizer)spec->optimizer,
+                                     .lr = (double)spec->lr,
+                                     .weight_decay = (double)spec->weight_decay,
+                                     .momentum = (double)spec->momentum,
+                                     .dampening = (double)spec->dampening,
+                                     .nesterov = spec->nesterov,
+                                     .beta1 = (double)spec->beta1,
+                                     .beta2 = (double)spec->beta2,
+                                     .eps = (double)spec->eps};
+}
+
+struct amp_schedule ampd_spec_schedule(const struct ampd_model_spec *spec)
+{
+    return (struct amp_schedule){.kind = (enum amp_schedule_kind)spec->schedule,
+                                 .warmup_steps = spec->warmup_steps,
+                                 .total_steps = spec->total_steps,
+                                 .step_size = spec->step_every,
+                                 .gamma = (double)spec->step_factor,
+                                 .min_lr = (double)spec->lr_min};
+}
+
+/* ---- compare ---- */
+
+static int differs(struct amp_error *error, const char *name, const char *field, double have, double want)
+{
+    return amp_error_set(
+        error, AMP_EEXIST, "MODEL_EXISTS",
+        "%s exists with another specification: %s is %.9g there and %.9g here; give it another name, or "
+        "the same specification",
+        name, field, have, want);
+}
+
+/* One field as a number: floats and integers up to 2^53 are compared exactly. */
+struct field {
+    const char *name;
+    double have, want;
+};
+
+static int compare_fields(const struct ampd_model_spec *have, const struct ampd_model_spec *want,
+                          struct amp_error *error)
+{
+#define FIELD(label, member)                                                                                           \
+    {                                                                                                                  \
+        label, (double)have->member, (double)want->member                                                              \
+    }
+    const struct field fields[] = {
+        FIELD("optimizer.kind", optimizer),
+        FIELD("optimizer.learning_rate", lr),
+        FIELD("optimizer.beta1", beta1),
+        FIELD("optimizer.beta2", beta2),
+        FIELD("optimizer.epsilon", eps),
+        FIELD("optimizer.weight_decay", weight_decay),
+        FIELD("optimizer.momentum", momentum),
+        FIELD("optimizer.dampening", dampening),
+        FIELD("optimizer.nesterov", nesterov),
+        FIELD("schedule.kind", schedule),
+        FIELD("schedule.warmup_steps", warmup_steps),
+        FIELD("schedule.total_steps", total_steps),
+        FIELD("schedule.step_size", step_every),
+        FIELD("schedule.gamma", step_factor),
+        FIELD("schedule.min_learning_rate", lr_min),
+        FIELD("clip.value", clip_value),
+        FIELD("clip.max_norm", clip_max_norm),
+        FIELD("world_size", world_size),
+        FIELD("sync_mode", sync),
+        FIELD("quorum", quorum),
+        FIELD("on_loss", on_loss),
+        FIELD("loss_timeout_ms", loss_timeout_ms),
+        FIELD("min_workers", min_workers),
+        FIELD("weighting", weighting),
+        FIELD("cast_dtype", cast),
+        FIELD("cast_overflow", cast_overflow),
+        FIELD("scaler.policy", scaler.policy),
+        FIELD("scaler.init_scale", scaler.init_scale),
+        FIELD("scaler.growth_factor", scaler.growth_factor),
+        FIELD("scaler.backoff_factor", scaler.backoff_factor),
+        FIELD("scaler.growth_interval", scaler.growth_interval),
+        FIELD("scaler.hysteresis", scaler.hysteresis),
+        FIELD("scaler.min_scale", scaler.min_scale),
+        FIELD("scaler.max_scale", scaler.max_scale),
+        FIELD("floor_policy", floor_policy),
+        FIELD("max_consecutive_overflows", max_consecutive_overflows),
+        FIELD("max_steps", max_steps),
+        FIELD("checkpoint_every", checkpoint_every),
+        FIELD("keep_last", keep_last),
+        FIELD("durability", durability),
+        FIELD("groups", groups_count),
+        FIELD("parameters", parameters_count),
+    };
+#undef FIELD
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        if (fields[i].have != fields[i].want)
+            return differs(error, have->name, fields[i].name, fields[i].have, fields[i].want);
+    }
+    return 0;
+}
+
+static bool same_parameter(const struct ampd_parameter_spec *a, const struct ampd_parameter_spec *b)
+{
+    if (strcmp(a->name, b->name) != 0 || a->dimensions != b->dimensions || a->group != b->group)
+        return false;
+    return a->dimensions == 0 || memcmp(a->shape, b->shape, a->dimensions * sizeof(a->shape[0])) == 0;
+}
+
+int ampd_spec_compare(const struct ampd_model_spec *have, const struct ampd_model_spec *want, struct amp_error *error)
+{
+    int rc = compare_fields(have, want, error);
+    if (rc != 0)
+        return rc;
+    for (uint32_t g = 0; g < have->groups_count; g++) {
+        const struct ampd_group_spec *a = &have->groups[g];
+        const struct ampd_group_spec *b = &want->groups[g];
+        if (a->lr_scale != b->lr_scale)
+            return differs(error, have->name, "groups.learning_rate_factor", (double)a->lr_scale, (double)b->lr_scale);
+        if (a->weight_decay_set != b->weight_decay_set || a->weight_decay != b->weight_decay)
+            return differs(error, have->name, "groups.weight_decay", (double)a->weight_decay, (double)b->weight_decay);
+    }
+    for (uint32_t p = 0; p < have->parameters_count; p++) {
+        if (!same_parameter(&have->parameters[p], &want->parameters[p]))
+            return amp_error_set(
+                error, AMP_EEXIST, "MODEL_EXISTS",
+                "%s exists with another specification: parameters[%u] is %s there and %s here, or differs "
+                "in shape or group; give the model another name, or the same specification",
+                have->name, p, have->parameters[p].name, want->parameters[p].name);
+    }
+    return 0;
+}
+
+/* ---- memory ---- */
+
+int ampd_spec_copy(struct ampd_model_spec *to, const struct ampd_model_spec *from)
+{
+    *to = *from;
+    to->parameters = NULL;
+    if (from->parameters_count == 0)
+        return 0;
+    to->parameters = malloc(from->parameters_count * sizeof(*to->parameters));
+    if (to->parameters == NULL) {
+        *to = (struct ampd_model_spec){0};
+        return AMP_ENOMEM;
+    }
+    memcpy(to->parameters, from->parameters, from->parameters_count * sizeof(*to->parameters));
+    return 0;
+}
+
+void ampd_spec_clear(struct ampd_model_spec *spec)
+{
+    free(spec->parameters);
+    *spec = (struct ampd_model_spec){0};
+}

@@ -1,0 +1,75 @@
+#include "server/core/states.h"
+
+#define TO(state) (1u << (state))
+
+static const char *const step_names[] = {"NONE", "OPEN", "CLOSED", "VOTED", "DECIDED", "APPLIED"};
+static const uint32_t step_allowed[AMPD_STEP_STATES] = {
+    [AMPD_STEP_NONE] = TO(AMPD_STEP_OPEN),
+    [AMPD_STEP_OPEN] = TO(AMPD_STEP_OPEN) | TO(AMPD_STEP_CLOSED) | TO(AMPD_STEP_NONE),
+    [AMPD_STEP_CLOSED] = TO(AMPD_STEP_OPEN) | TO(AMPD_STEP_VOTED) | TO(AMPD_STEP_NONE),
+    [AMPD_STEP_VOTED] = TO(AMPD_STEP_OPEN) | TO(AMPD_STEP_DECIDED) | TO(AMPD_STEP_NONE),
+    [AMPD_STEP_DECIDED] = TO(AMPD_STEP_APPLIED) | TO(AMPD_STEP_NONE),
+    [AMPD_STEP_APPLIED] = TO(AMPD_STEP_NONE),
+};
+const struct ampd_machine ampd_machine_step = {"step", step_names, AMPD_STEP_STATES, step_allowed};
+
+static const char *const memory_names[] = {"LOST", "RESTORING", "RESTORED", "EMPTY", "LOADING", "READY"};
+static const uint32_t memory_allowed[AMPD_MEMORY_STATES] = {
+    [AMPD_MEMORY_LOST] = TO(AMPD_MEMORY_RESTORING) | TO(AMPD_MEMORY_EMPTY),
+    [AMPD_MEMORY_RESTORING] = TO(AMPD_MEMORY_RESTORED) | TO(AMPD_MEMORY_LOST),
+    [AMPD_MEMORY_RESTORED] = TO(AMPD_MEMORY_READY) | TO(AMPD_MEMORY_RESTORING),
+    [AMPD_MEMORY_EMPTY] = TO(AMPD_MEMORY_LOADING),
+    [AMPD_MEMORY_LOADING] = TO(AMPD_MEMORY_READY) | TO(AMPD_MEMORY_EMPTY),
+    [AMPD_MEMORY_READY] = TO(AMPD_MEMORY_RESTORING),
+};
+const struct ampd_machine ampd_machine_memory = {"memory", memory_names, AMPD_MEMORY_STATES, memory_allowed};
+
+static const char *const block_names[] = {"EMPTY", "RECEIVING", "PRESENT", "CONSUMED"};
+static const uint32_t block_allowed[AMPD_BLOCK_STATES] = {
+    [AMPD_BLOCK_EMPTY] = TO(AMPD_BLOCK_RECEIVING),
+    [AMPD_BLOCK_RECEIVING] = TO(AMPD_BLOCK_PRESENT) | TO(AMPD_BLOCK_EMPTY),
+    [AMPD_BLOCK_PRESENT] = TO(AMPD_BLOCK_CONSUMED) | TO(AMPD_BLOCK_EMPTY),
+    [AMPD_BLOCK_CONSUMED] = TO(AMPD_BLOCK_EMPTY),
+};
+const struct ampd_machine ampd_machine_block = {"block", block_names, AMPD_BLOCK_STATES, block_allowed};
+
+static const char *const snapshot_names[] = {"FREE", "FILLING", "WRITING", "STORING"};
+static const uint32_t snapshot_allowed[AMPD_SNAPSHOT_STATES] = {
+    [AMPD_SNAPSHOT_FREE] = TO(AMPD_SNAPSHOT_FILLING),
+    [AMPD_SNAPSHOT_FILLING] = TO(AMPD_SNAPSHOT_WRITING) | TO(AMPD_SNAPSHOT_FREE),
+    [AMPD_SNAPSHOT_WRITING] = TO(AMPD_SNAPSHOT_STORING) | TO(AMPD_SNAPSHOT_FREE),
+    [AMPD_SNAPSHOT_STORING] = TO(AMPD_SNAPSHOT_FREE),
+};
+const struct ampd_machine ampd_machine_snapshot = {"snapshot", snapshot_names, AMPD_SNAPSHOT_STATES, snapshot_allowed};
+
+static const char *const coord_names[] = {"CREATING", "SYNCING", "RESTORING", "STORING",   "CREATED", "LOADED",
+                                          "WAITING",  "RUNNING", "STALLED",   "FINISHING", "DONE"};
+static const uint32_t coord_allowed[AMPD_COORD_STATES] = {
+    [AMPD_COORD_CREATING] = TO(AMPD_COORD_CREATED),
+    [AMPD_COORD_SYNCING] = TO(AMPD_COORD_RESTORING) | TO(AMPD_COORD_STORING),
+    [AMPD_COORD_RESTORING] = TO(AMPD_COORD_RESTORING) | TO(AMPD_COORD_STORING) | TO(AMPD_COORD_SYNCING),
+    [AMPD_COORD_STORING] =
+        TO(AMPD_COORD_CREATED) | TO(AMPD_COORD_WAITING) | TO(AMPD_COORD_DONE) | TO(AMPD_COORD_SYNCING),
+    [AMPD_COORD_CREATED] = TO(AMPD_COORD_LOADED) | TO(AMPD_COORD_SYNCING),
+    [AMPD_COORD_LOADED] = TO(AMPD_COORD_WAITING) | TO(AMPD_COORD_SYNCING),
+    [AMPD_COORD_WAITING] = TO(AMPD_COORD_RUNNING) | TO(AMPD_COORD_SYNCING),
+    [AMPD_COORD_RUNNING] = TO(AMPD_COORD_STALLED) | TO(AMPD_COORD_FINISHING) | TO(AMPD_COORD_SYNCING),
+    [AMPD_COORD_STALLED] = TO(AMPD_COORD_RUNNING) | TO(AMPD_COORD_SYNCING),
+    [AMPD_COORD_FINISHING] = TO(AMPD_COORD_DONE) | TO(AMPD_COORD_SYNCING),
+    [AMPD_COORD_DONE] = TO(AMPD_COORD_SYNCING),
+};
+const struct ampd_machine ampd_machine_coord = {"coord", coord_names, AMPD_COORD_STATES, coord_allowed};
+
+static const char *const call_names[] = {"HELD", "STREAMING", "ENDED", "REVOKING"};
+static const uint32_t call_allowed[AMPD_CALL_STATES] = {
+    [AMPD_CALL_HELD] = TO(AMPD_CALL_STREAMING),
+    [AMPD_CALL_STREAMING] = TO(AMPD_CALL_ENDED) | TO(AMPD_CALL_REVOKING),
+    [AMPD_CALL_ENDED] = 0,
+    [AMPD_CALL_REVOKING] = 0,
+};
+const struct ampd_machine ampd_machine_call = {"call", call_names, AMPD_CALL_STATES, call_allowed};
+
+bool ampd_machine_allows(const struct ampd_machine *machine, unsigned from, unsigned to)
+{
+    return from < machine->count && to < machine->count && (machine->allowed[from] >> to & 1) != 0;
+}

@@ -1,0 +1,90 @@
+/*
+ * The state machines of the core as tables: names, and which state may follow which. The diagrams in the essays of the
+ * files that own the machines are compared with these tables by a test.
+ */
+#ifndef AMPD_STATES_H
+#define AMPD_STATES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* One machine. Bit t of allowed[f]: state t may follow state f. */
+struct ampd_machine {
+    const char *name;
+    const char *const *states;
+    unsigned count;
+    const uint32_t *allowed;
+};
+
+/* A step, on a shard and on the coordinator (STEP section 2). NONE: no such step. */
+enum ampd_step_state {
+    AMPD_STEP_NONE,
+    AMPD_STEP_OPEN,
+    AMPD_STEP_CLOSED,
+    AMPD_STEP_VOTED,
+    AMPD_STEP_DECIDED,
+    AMPD_STEP_APPLIED,
+    AMPD_STEP_STATES
+};
+
+/* The memory of a model on a shard. */
+enum ampd_memory_state {
+    AMPD_MEMORY_LOST,      /* after a start: answers only SYNC, RESTORE and EPOCH */
+    AMPD_MEMORY_RESTORING, /* a checkpoint is being read */
+    AMPD_MEMORY_RESTORED,  /* in memory, no epoch yet */
+    AMPD_MEMORY_EMPTY,     /* no values: waits for Load */
+    AMPD_MEMORY_LOADING,
+    AMPD_MEMORY_READY,
+    AMPD_MEMORY_STATES
+};
+
+/* One block of one rank's slot (STEP section 2). */
+enum ampd_block_state {
+    AMPD_BLOCK_EMPTY,
+    AMPD_BLOCK_RECEIVING,
+    AMPD_BLOCK_PRESENT,
+    AMPD_BLOCK_CONSUMED,
+    AMPD_BLOCK_STATES
+};
+
+/* The one snapshot of a model on a shard. */
+enum ampd_snapshot_state {
+    AMPD_SNAPSHOT_FREE,
+    AMPD_SNAPSHOT_FILLING, /* jobs copy into it */
+    AMPD_SNAPSHOT_WRITING, /* the host writes its file */
+    AMPD_SNAPSHOT_STORING, /* the catalogue is written */
+    AMPD_SNAPSHOT_STATES
+};
+
+/* A model as the coordinator runs it. */
+enum ampd_coord_state {
+    AMPD_COORD_CREATING, /* the model is being stored */
+    AMPD_COORD_SYNCING,
+    AMPD_COORD_RESTORING,
+    AMPD_COORD_STORING, /* the new epoch is being stored on all shards */
+    AMPD_COORD_CREATED, /* no values */
+    AMPD_COORD_LOADED,  /* values; checkpoint 0 is being written */
+    AMPD_COORD_WAITING, /* ranks are missing before the first OPEN of the epoch */
+    AMPD_COORD_RUNNING,
+    AMPD_COORD_STALLED,
+    AMPD_COORD_FINISHING, /* max_steps decided; the last checkpoint is being written */
+    AMPD_COORD_DONE,
+    AMPD_COORD_STATES
+};
+
+/* A call that waits or streams. */
+enum ampd_call_state {
+    AMPD_CALL_HELD,      /* not granted yet; its body is unread */
+    AMPD_CALL_STREAMING, /* granted: the host touches memory of the model */
+    AMPD_CALL_ENDED,     /* its body is here; waits for the answer */
+    AMPD_CALL_REVOKING,  /* answered as soon as the host has let go */
+    AMPD_CALL_STATES
+};
+
+extern const struct ampd_machine ampd_machine_step, ampd_machine_memory, ampd_machine_block, ampd_machine_snapshot,
+    ampd_machine_coord, ampd_machine_call;
+
+/* Whether `to` may follow `from`. */
+bool ampd_machine_allows(const struct ampd_machine *machine, unsigned from, unsigned to);
+
+#endif

@@ -1,0 +1,142 @@
+#include "server/core/tensors.h"
+
+#include "base/assert.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Zeroed and aligned; NULL when memory is out. Fresh pages of a large block cost nothing until they are touched. */
+static void *alloc_zeroed(uint64_t bytes)
+{
+    uint64_t rounded = (bytes + AMPD_TENSOR_ALIGN - 1) / AMPD_TENSOR_ALIGN * AMPD_TENSOR_ALIGN;
+    void *memory = aligned_alloc(AMPD_TENSOR_ALIGN, rounded == 0 ? AMPD_TENSOR_ALIGN : rounded);
+    if (memory != NULL)
+        memset(memory, 0, rounded);
+    return memory;
+}
+
+/* Not zeroed: every byte is written before it is read. */
+static void *alloc_raw(uint64_t bytes)
+{
+    uint64_t rounded = (bytes + AMPD_TENSOR_ALIGN - 1) / AMPD_TENSOR_ALIGN * AMPD_TENSOR_ALIGN;
+    return aligned_alloc(AMPD_TENSOR_ALIGN, rounded == 0 ? AMPD_TENSOR_ALIGN : rounded);
+}
+
+static unsigned moments_of(const struct ampd_model_spec *spec)
+{
+    return amp_optim_moments((enum amp_optimizer)spec->optimizer, (double)spec->momentum);
+}
+
+uint64_t ampd_tensors_bytes(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count)
+{
+    uint64_t elements = count * layout->block_elements;
+    uint64_t each = 4 * (1 + moments_of(spec)) * 2 + AMPD_COPIES * amp_dtype_size(spec->cast) + 4 * spec->world_size;
+    return elements * each + layout->segments_count * (sizeof(struct amp_pass_vote) + sizeof(struct amp_apply_stats));
+}
+
+uint64_t ampd_tensors_segment_base(const struct ampd_tensors *tensors)
+{
+    return tensors->layout->block_segments[tensors->first];
+}
+
+static int alloc_slots(struct ampd_tensors *tensors, uint64_t elements)
+{
+    tensors->slots = calloc(tensors->world_size, sizeof(*tensors->slots));
+    if (tensors->slots == NULL)
+        return AMP_ENOMEM;
+    for (uint32_t r = 0; r < tensors->world_size; r++) {
+        tensors->slots[r] = alloc_raw(elements * sizeof(float));
+        if (tensors->slots[r] == NULL)
+            return AMP_ENOMEM;
+    }
+    return 0;
+}
+
+int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *layout,
+                      const struct ampd_model_spec *spec, uint64_t first, uint64_t count)
+{
+    uint64_t elements = count * layout->block_elements;
+    *tensors = (struct ampd_tensors){.layout = layout,
+                                     .first = first,
+                                     .count = count,
+                                     .world_size = spec->world_size,
+                                     .cast = spec->cast,
+                                     .moments = moments_of(spec),
+                                     .bytes = ampd_tensors_bytes(layout, spec, count)};
+    tensors->masters = alloc_zeroed(elements * sizeof(float));
+    bool ok = tensors->masters != NULL;
+    if (tensors->moments >= 1)
+        ok = (tensors->m = alloc_zeroed(elements * sizeof(float))) != NULL && ok;
+    if (tensors->moments >= 2)
+        ok = (tensors->v = alloc_zeroed(elements * sizeof(float))) != NULL && ok;
+    for (unsigned c = 0; c < AMPD_COPIES; c++) {
+        ok = (tensors->copies[c] = alloc_zeroed(elements * amp_dtype_size(spec->cast))) != NULL && ok;
+        ok = (tensors->crcs[c] = calloc(count + 1, sizeof(uint32_t))) != NULL && ok;
+    }
+    uint64_t segments = layout->block_segments[first + count] - layout->block_segments[first];
+    ok = (tensors->votes = calloc(segments + 1, sizeof(*tensors->votes))) != NULL && ok;
+    ok = (tensors->stats = calloc(segments + 1, sizeof(*tensors->stats))) != NULL && ok;
+    if (ok && alloc_slots(tensors, elements) == 0)
+        return 0;
+    ampd_tensors_close(tensors);
+    return AMP_ENOMEM;
+}
+
+void ampd_tensors_close(struct ampd_tensors *tensors)
+{
+    free(tensors->masters);
+    free(tensors->m);
+    free(tensors->v);
+    free(tensors->snapshot);
+    free(tensors->snapshot_m);
+    free(tensors->snapshot_v);
+    for (unsigned c = 0; c < AMPD_COPIES; c++) {
+        free(tensors->copies[c]);
+        free(tensors->crcs[c]);
+    }
+    for (uint32_t r = 0; tensors->slots != NULL && r < tensors->world_size; r++)
+        free(tensors->slots[r]);
+    free(tensors->slots);
+    free(tensors->votes);
+    free(tensors->stats);
+    *tensors = (struct ampd_tensors){0};
+}
+
+int ampd_tensors_need_snapshot(struct ampd_tensors *tensors)
+{
+    uint64_t bytes = tensors->count * tensors->layout->block_elements * sizeof(float);
+    if (tensors->snapshot == NULL)
+        tensors->snapshot = alloc_raw(bytes);
+    if (tensors->snapshot == NULL)
+        return AMP_ENOMEM;
+    if (tensors->moments >= 1 && tensors->snapshot_m == NULL)
+        tensors->snapshot_m = alloc_raw(bytes);
+    if (tensors->moments >= 1 && tensors->snapshot_m == NULL)
+        return AMP_ENOMEM;
+    if (tensors->moments >= 2 && tensors->snapshot_v == NULL)
+        tensors->snapshot_v = alloc_raw(bytes);
+    return tensors->moments >= 2 && tensors->snapshot_v == NULL ? AMP_ENOMEM : 0;
+}
+
+struct ampd_plan *ampd_plan_new(struct ampd_tensors *tensors, uint32_t inputs_count)
+{
+    struct ampd_plan *plan = calloc(1, sizeof(*plan) + inputs_count * sizeof(plan->inputs[0]));
+    if (plan == NULL)
+        return NULL;
+    plan->refs = 1;
+    plan->tensors = tensors;
+    plan->inputs_count = inputs_count;
+    return plan;
+}
+
+void ampd_plan_unref(struct ampd_plan *plan)
+{
+    if (plan == NULL)
+        return;
+    AMP_ASSERT(plan->refs > 0);
+    if (--plan->refs > 0)
+        return;
+    for (uint32_t i = 0; i < plan->inputs_count; i++)
+        free(plan->inputs[i].absent);
+    free(plan);
+}

@@ -1,0 +1,273 @@
+/*
+ * From what the passes found to a vote, and from votes to a verdict (STEP sections 2 and 4). Pure: the same tensors and
+ * lists give the same bits, however the model is cut into shards.
+ *
+ * Who is blamed: (parameter, rank) for each input that is not finite. SUM and RANGE rows are given for parameters whose
+ * inputs were all finite: with an Inf in an input, the sum has one too and says nothing new.
+ */
+#include "amp/reduce.h"
+#include "base/assert.h"
+#include "server/core/model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool bit(const uint8_t *bits, uint32_t i)
+{
+    return bits != NULL && (bits[i / 8] >> (i % 8) & 1) != 0;
+}
+
+/* ---- the vote ---- */
+
+static void add_row(struct ampd_vote *vote, const struct ampd_overflow_row *row)
+{
+    vote->overflow_params++;
+    vote->inf_total += row->inf_count;
+    vote->nan_total += row->nan_count;
+    if (vote->rows_count < AMPD_OVERFLOW_ROWS_MAX)
+        vote->rows[vote->rows_count++] = *row;
+}
+
+/* The rows of the ranks. True if there was one. */
+static bool add_inputs(const struct ampd_model *model, uint32_t parameter, struct ampd_vote *vote)
+{
+    const struct ampd_close *close = &model->shard.step.close;
+    bool any = false;
+    for (uint32_t i = 0; i < close->contributors_count; i++) {
+        uint32_t rank = close->contributors[i].rank;
+        const struct ampd_slot *slot = &model->shard.slots[rank];
+        const struct ampd_segment_count *count = &slot->counts[parameter];
+        if (count->inf_count + count->nan_count == 0 || bit(slot->absent, parameter))
+            continue;
+        any = true;
+        struct ampd_overflow_row row = {parameter,          rank,          count->inf_count, count->nan_count,
+                                        count->first_index, count->largest};
+        add_row(vote, &row);
+    }
+    return any;
+}
+
+/* The rows of the sum and of its range, over the segments [from, to) of one parameter. */
+static void add_sums(const struct ampd_model *model, uint64_t from, uint64_t to, struct ampd_vote *vote)
+{
+    const struct ampd_segment *segments = model->layout->segments;
+    uint64_t base = ampd_tensors_segment_base(&model->tensors);
+    struct ampd_overflow_row sum = {segments[from].parameter, AMPD_RANK_SUM, 0, 0, UINT64_MAX, 0};
+    struct ampd_overflow_row range = {segments[from].parameter, AMPD_RANK_RANGE, 0, 0, UINT64_MAX, 0};
+    for (uint64_t s = from; s < to; s++) {
+        const struct amp_pass_vote *found = &model->tensors.votes[s - base];
+        sum.inf_count += found->sum_inf;
+        sum.nan_count += found->sum_nan;
+        range.inf_count += found->range_count;
+        if (found->sum_first != UINT64_MAX && sum.first_index == UINT64_MAX)
+            sum.first_index = segments[s].first + found->sum_first;
+        if (found->range_first != UINT64_MAX && range.first_index == UINT64_MAX)
+            range.first_index = segments[s].first + found->range_first;
+        if (found->largest > sum.largest)
+            sum.largest = range.largest = found->largest;
+    }
+    if (range.inf_count > 0)
+        add_row(vote, &range);
+    if (sum.inf_count + sum.nan_count > 0)
+        add_row(vote, &sum);
+}
+
+/* The sums of squares of the segments [from, to) of one parameter, as whole nodes of the tree over global blocks. */
+static void add_squares(const struct ampd_model *model, uint64_t from, uint64_t to, struct ampd_vote *vote)
+{
+    const struct ampd_layout *layout = model->layout;
+    uint64_t base = ampd_tensors_segment_base(&model->tensors);
+    uint32_t parameter = layout->segments[from].parameter;
+    uint64_t first = (layout->starts[parameter] + layout->segments[from].first) / layout->block_elements;
+    struct amp_tree_part parts[AMP_TREE_PARTS_MAX];
+    size_t count = amp_tree_parts(first, first + (to - from), parts);
+    for (size_t i = 0; i < count; i++) {
+        struct amp_tree tree;
+        amp_tree_init(&tree);
+        uint64_t end = parts[i].first + ((uint64_t)1 << parts[i].level);
+        for (uint64_t block = parts[i].first; block < end; block++)
+            amp_tree_add(&tree, block, model->tensors.votes[from + (block - first) - base].squares);
+        vote->subtrees[vote->subtrees_count++] =
+            (struct ampd_subtree){parameter, parts[i].level, parts[i].first, amp_tree_sum(&tree)};
+    }
+}
+
+static bool absent_from_all(const struct ampd_model *model, uint32_t parameter)
+{
+    const struct ampd_close *close = &model->shard.step.close;
+    for (uint32_t i = 0; i < close->contributors_count; i++) {
+        if (!bit(model->shard.slots[close->contributors[i].rank].absent, parameter))
+            return false;
+    }
+    return true;
+}
+
+void ampd_vote_fill(struct ampd_model *model, struct ampd_vote *vote)
+{
+    const struct ampd_open_step *step = &model->shard.step;
+    const struct ampd_layout *layout = model->layout;
+    uint64_t segment = ampd_tensors_segment_base(&model->tensors);
+    uint64_t end = layout->block_segments[model->tensors.first + model->tensors.count];
+    vote->step = step->open.step;
+    vote->try_number = step->open.try_number;
+    vote->contributors_hash = step->hash;
+    if (step->close.coefficient == 0 || segment == end)
+        return; /* nothing was summed */
+    /* At most one node per segment: each node covers at least one. */
+    vote->subtrees = ampd_need(calloc(end - segment, sizeof(*vote->subtrees)));
+    while (segment < end) {
+        uint32_t parameter = layout->segments[segment].parameter;
+        uint64_t from = segment;
+        while (segment < end && layout->segments[segment].parameter == parameter)
+            segment++;
+        if (absent_from_all(model, parameter))
+            continue;
+        if (!add_inputs(model, parameter, vote))
+            add_sums(model, from, segment, vote);
+        add_squares(model, from, segment, vote);
+    }
+}
+
+/* ---- the verdict ---- */
+
+/* Global norm: subtrees per parameter, parameters by their index. Votes are in shard order, so both rise. */
+static double norm_of(const struct ampd_coord *coord, uint32_t shards)
+{
+    struct amp_tree all, one;
+    amp_tree_init(&all);
+    uint32_t parameter = UINT32_MAX;
+    for (uint32_t k = 0; k < shards; k++) {
+        const struct ampd_vote *vote = &coord->votes[k]->u.vote;
+        for (uint64_t i = 0; i < vote->subtrees_count; i++) {
+            const struct ampd_subtree *subtree = &vote->subtrees[i];
+            if (subtree->parameter != parameter) {
+                if (parameter != UINT32_MAX)
+                    amp_tree_add(&all, parameter, amp_tree_sum(&one));
+                amp_tree_init(&one);
+                parameter = subtree->parameter;
+            }
+            amp_tree_add(&one, subtree->index, subtree->squares);
+        }
+    }
+    if (parameter != UINT32_MAX)
+        amp_tree_add(&all, parameter, amp_tree_sum(&one));
+    return sqrt(amp_tree_sum(&all));
+}
+
+/* Rows of several shards, which come in order of parameters: those of one (parameter, rank) become one. */
+static void merge_rows(const struct ampd_coord *coord, uint32_t shards, struct ampd_step_row *row)
+{
+    for (uint32_t k = 0; k < shards; k++) {
+        const struct ampd_vote *vote = &coord->votes[k]->u.vote;
+        row->overflow_params += vote->overflow_params;
+        row->inf_total += vote->inf_total;
+        row->nan_total += vote->nan_total;
+        for (uint32_t i = 0; i < vote->rows_count; i++) {
+            const struct ampd_overflow_row *from = &vote->rows[i];
+            struct ampd_overflow_row *to = NULL;
+            for (uint32_t j = 0; j < row->rows_count && to == NULL; j++) {
+                if (row->rows[j].parameter == from->parameter && row->rows[j].rank == from->rank)
+                    to = &row->rows[j];
+            }
+            if (to == NULL) {
+                if (row->rows_count < AMPD_OVERFLOW_ROWS_MAX)
+                    row->rows[row->rows_count++] = *from;
+                continue;
+            }
+            row->overflow_params--;
+            to->inf_count += from->inf_count;
+            to->nan_count += from->nan_count;
+            if (from->first_index < to->first_index)
+                to->first_index = from->first_index;
+            if (from->largest > to->largest)
+                to->largest = from->largest;
+        }
+    }
+}
+
+static bool cut_here(const struct ampd_model *model, uint64_t step)
+{
+    const struct ampd_model_spec *spec = &model->spec;
+    return model->coord.cut_wanted || step % spec->checkpoint_every == 0 ||
+           (spec->max_steps != 0 && step == spec->max_steps);
+}
+
+/* Scalars that only an applied step has. */
+static void fill_scalars(const struct ampd_model *model, struct ampd_verdict_message *verdict)
+{
+    const struct ampd_model_spec *spec = &model->spec;
+    struct ampd_step_row *row = &verdict->row;
+    struct amp_schedule schedule = ampd_spec_schedule(spec);
+    row->norm = norm_of(&model->coord, AMPD_COUNT(model->core));
+    row->clip = spec->clip_max_norm > 0 ? amp_clip_coefficient((double)spec->clip_max_norm, row->norm) : 1;
+    row->version = model->coord.version + 1;
+    double lr = amp_schedule_lr(&schedule, (double)spec->lr, model->coord.version);
+    row->lr = (float)lr;
+    for (uint32_t g = 0; g < spec->groups_count; g++)
+        verdict->group_lr[g] = lr * (double)spec->groups[g].lr_scale;
+    struct amp_optim_config config = ampd_spec_optim(spec);
+    struct amp_apply apply;
+    amp_optim_scalars(&config, row->version, lr, row->clip, &apply);
+    verdict->bias1 = apply.bias1;
+    verdict->bias2 = apply.bias2;
+}
+
+struct ampd_verdict_message *ampd_verdict_make(struct ampd_model *model)
+{
+    struct ampd_coord *coord = &model->coord;
+    struct ampd_verdict_message *verdict = ampd_need(calloc(1, sizeof(*verdict)));
+    struct ampd_step_row *row = &verdict->row;
+    row->kind = AMPD_ROW_STEP;
+    row->epoch = coord->epoch;
+    row->step = coord->open.step;
+    row->tries = coord->open.try_number + 1;
+    row->contributors_hash = coord->hash;
+    row->contributors_count = coord->close.contributors_count;
+    memcpy(row->contributors, coord->close.contributors, row->contributors_count * sizeof(row->contributors[0]));
+    row->scale = coord->open.scale;
+    row->scale_id = coord->open.scale_id;
+    row->coefficient = coord->close.coefficient;
+    row->version = coord->version;
+    row->clip = 0;
+    row->at_us = model->core->utc_us;
+    row->durable_step = coord->durable_step;
+    row->cut = cut_here(model, row->step);
+    merge_rows(coord, AMPD_COUNT(model->core), row);
+    enum amp_scaler_outcome outcome = AMP_SCALER_CLEAN;
+    row->verdict = AMPD_VERDICT_APPLIED;
+    if (coord->close.coefficient == 0) {
+        row->verdict = AMPD_VERDICT_SKIPPED_EMPTY;
+        outcome = AMP_SCALER_EMPTY;
+    } else if (row->overflow_params > 0) {
+        row->verdict = AMPD_VERDICT_SKIPPED_OVERFLOW;
+        outcome = AMP_SCALER_OVERFLOW;
+    } else {
+        fill_scalars(model, verdict);
+    }
+    row->after = coord->scaler;
+    amp_scaler_update(&model->spec.scaler, &row->after, outcome);
+    verdict->range_total = coord->applied.range_total;
+    verdict->range_count = coord->applied.range_count;
+    memcpy(verdict->range, coord->applied.range, coord->applied.range_count * sizeof(verdict->range[0]));
+    return verdict;
+}
+
+void ampd_verdict_plan(const struct ampd_model *model, const struct ampd_verdict_message *verdict,
+                       struct ampd_plan *plan)
+{
+    const struct ampd_model_spec *spec = &model->spec;
+    uint64_t t = verdict->row.version;
+    for (uint32_t g = 0; g < spec->groups_count; g++) {
+        struct amp_optim_config config = ampd_spec_optim(spec);
+        if (spec->groups[g].weight_decay_set)
+            config.weight_decay = (double)spec->groups[g].weight_decay;
+        struct amp_apply *apply = &plan->applies[g];
+        amp_optim_scalars(&config, t, verdict->group_lr[g], verdict->row.clip, apply);
+        apply->bias1 = verdict->bias1; /* as bits from the coordinator, never derived a second time */
+        apply->bias2 = verdict->bias2;
+        apply->cast = spec->cast;
+        apply->saturate = spec->cast_overflow == AMPD_CAST_SATURATE;
+        apply->first_step = t == 1; /* of the model: a parameter that was absent then starts from a zero buffer */
+    }
+}

@@ -1,0 +1,271 @@
+/*
+ * Workers: ranks, incarnations and leases (STEP section 1). Used by the coordinator alone.
+ *
+ * A rank is held by a name. A Join gives its holder a new incarnation, stored before it is answered, and a lease that
+ * every sign of life renews. A lease that has ended stays ended: only a Join brings the rank back.
+ */
+#include "base/assert.h"
+#include "server/core/model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define NO_RANK UINT32_MAX
+
+static bool running(const struct ampd_model *model, const struct ampd_worker *worker)
+{
+    return worker->live && worker->lease_until_ms > model->core->now_ms;
+}
+
+bool ampd_workers_renew(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation)
+{
+    struct ampd_worker *worker = &model->workers[rank];
+    if (!worker->held || !ampd_incarnation_same(worker->record.incarnation, incarnation))
+        return true; /* not the holder: the tables of push and pull judge it */
+    if (!running(model, worker))
+        return false;
+    worker->lease_until_ms = model->core->now_ms + model->core->config.lease_ms;
+    return true;
+}
+
+bool ampd_workers_all_joined(const struct ampd_model *model)
+{
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        if (model->workers[r].joined_epoch != model->coord.epoch || model->workers[r].record.left)
+            return false;
+    }
+    return true;
+}
+
+/* ---- Join ---- */
+
+static bool is_free(const struct ampd_worker *worker)
+{
+    return !worker->held || worker->record.left;
+}
+
+static uint32_t rank_of_name(const struct ampd_model *model, const char *name)
+{
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        if (model->workers[r].held && strcmp(model->workers[r].record.name, name) == 0)
+            return r;
+    }
+    return NO_RANK;
+}
+
+/* The rank of a new name: its RANK, or the lowest that is free, or with `replace` one whose lease has ended. */
+static uint32_t rank_for_new(const struct ampd_model *model, const struct ampd_event_join *join)
+{
+    if (join->rank >= 0) {
+        const struct ampd_worker *worker = &model->workers[join->rank];
+        bool allowed = is_free(worker) || (join->replace && !running(model, worker));
+        return allowed ? (uint32_t)join->rank : NO_RANK;
+    }
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        if (is_free(&model->workers[r]))
+            return r;
+    }
+    for (uint32_t r = 0; join->replace && r < model->spec.world_size; r++) {
+        if (!running(model, &model->workers[r]))
+            return r;
+    }
+    return NO_RANK;
+}
+
+static int check_join(const struct ampd_model *model, const struct ampd_event_join *join, struct amp_error *error)
+{
+    if (join->world_size != 0 && join->world_size != model->spec.world_size)
+        return amp_error_set(error, AMP_EINVAL, "WORLD_SIZE",
+                             "world_size: %u here, but %s has %u; start that many workers", join->world_size,
+                             model->spec.name, model->spec.world_size);
+    if (join->rank >= 0 && (uint32_t)join->rank >= model->spec.world_size)
+        return amp_error_set(error, AMP_EINVAL, "RANK", "rank: %d is not below the world_size of %s, %u", join->rank,
+                             model->spec.name, model->spec.world_size);
+    if (join->worker[0] == 0 && join->rank < 0)
+        return amp_error_set(error, AMP_EINVAL, "WORKER_NAME",
+                             "worker_name: give a name, or set RANK in the environment");
+    if (strnlen(join->worker, AMPD_NAME_MAX) == AMPD_NAME_MAX)
+        return amp_error_set(error, AMP_EINVAL, "WORKER_NAME", "worker_name: give at most %d bytes", AMPD_NAME_MAX - 1);
+    return 0;
+}
+
+void ampd_workers_join(struct ampd_core *core, uint64_t id, const struct ampd_event_join *join)
+{
+    struct ampd_model *model = ampd_core_coordinated(core, id, join->model);
+    if (model == NULL)
+        return;
+    struct amp_error error = {0};
+    if (check_join(model, join, &error) != 0) {
+        ampd_call_fail_with(core, id, model, &error);
+        return;
+    }
+    char name[AMPD_NAME_MAX];
+    if (join->worker[0] != 0)
+        (void)snprintf(name, sizeof(name), "%s", join->worker);
+    else
+        (void)snprintf(name, sizeof(name), "rank-%d", join->rank);
+    uint32_t rank = rank_of_name(model, name);
+    if (rank == NO_RANK)
+        rank = rank_for_new(model, join);
+    if (rank == NO_RANK) {
+        ampd_call_fail(core, id, model, AMP_ESTATE, "NO_FREE_RANK",
+                       "%s: no rank of %s is free; let a worker leave, or join with replace once its lease has ended",
+                       name, model->spec.name);
+        return;
+    }
+    if (ampd_call_begin(core, id, AMPD_CALL_UNARY, model) == NULL) {
+        ampd_call_fail(core, id, model, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls wait on this server");
+        return;
+    }
+    struct ampd_worker_record record = {.rank = rank,
+                                        .incarnation = {core->config.fence.counter, ++core->last_incarnation}};
+    memcpy(record.name, name, sizeof(name));
+    /* The name holds the rank from now on, so that another Join cannot be given it meanwhile. */
+    model->workers[rank].held = true;
+    memcpy(model->workers[rank].record.name, name, sizeof(name));
+    model->workers[rank].record.rank = rank;
+    model->workers[rank].record.left = false;
+    ampd_workers_store(model, id, &record);
+}
+
+void ampd_workers_store(struct ampd_model *model, uint64_t id, const struct ampd_worker_record *record)
+{
+    struct ampd_persist *persist;
+    (void)ampd_out_persist(model, AMPD_PERSIST_WORKER, id, &persist);
+    struct ampd_pending *pending = AMP_CONTAINER(model->core->pendings.prev, struct ampd_pending, node);
+    pending->worker = *record;
+    struct ampd_worker_record *copy = ampd_need(ampd_copy(record, sizeof(*record)));
+    persist->worker = ampd_out_own(model->core, copy);
+}
+
+static void answer_join(struct ampd_model *model, uint64_t id, const struct ampd_worker_record *record)
+{
+    const struct ampd_shard *shard = &model->shard;
+    struct ampd_reply *reply = ampd_call_reply(model->core, id, AMPD_REPLY_JOIN);
+    const struct ampd_bytes *state = &shard->base_user_states[record->rank];
+    reply->u.join = (struct ampd_join_result){.model = model->index,
+                                              .rank = record->rank,
+                                              .world_size = model->spec.world_size,
+                                              .incarnation = record->incarnation,
+                                              .epoch = model->coord.epoch,
+                                              .step = ampd_shard_next_step(model),
+                                              .lease_ms = model->core->config.lease_ms};
+    if (state->size > 0) {
+        reply->u.join.user_state_size = state->size;
+        reply->u.join.user_state = ampd_out_own(model->core, ampd_need(ampd_copy(state->data, state->size)));
+    }
+}
+
+void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pending)
+{
+    struct ampd_worker *worker = &model->workers[pending->worker.rank];
+    bool wanted = pending->call != 0 && ampd_call_find(model->core, pending->call) != NULL;
+    if (pending->worker.left) {
+        worker->record = pending->worker;
+        worker->live = false;
+        if (wanted)
+            (void)ampd_call_reply(model->core, pending->call, AMPD_REPLY_NONE);
+        return;
+    }
+    if (worker->held && ampd_incarnation_newer(worker->record.incarnation, pending->worker.incarnation))
+        return; /* stores come back in order, so this cannot be; a newer one would win */
+    worker->record = pending->worker;
+    worker->live = true;
+    worker->joined_epoch = model->coord.epoch;
+    worker->lease_until_ms = model->core->now_ms + model->core->config.lease_ms;
+    if (wanted)
+        answer_join(model, pending->call, &pending->worker);
+    ampd_coord_ranks(model);
+}
+
+/* ---- KeepAlive, Leave ---- */
+
+static bool check_rank(struct ampd_core *core, uint64_t id, const struct ampd_model *model, uint32_t rank)
+{
+    if (rank < model->spec.world_size)
+        return true;
+    ampd_call_fail(core, id, model, AMP_EINVAL, "RANK", "rank: %u is not below the world_size of %s, %u", rank,
+                   model->spec.name, model->spec.world_size);
+    return false;
+}
+
+void ampd_workers_keep_alive(struct ampd_core *core, uint64_t id, const struct ampd_event_worker *event)
+{
+    struct ampd_model *model = ampd_core_coordinated(core, id, event->model);
+    if (model == NULL || !check_rank(core, id, model, event->rank))
+        return;
+    struct ampd_worker *worker = &model->workers[event->rank];
+    bool holder = worker->held && worker->joined_epoch == model->coord.epoch &&
+                  ampd_incarnation_same(worker->record.incarnation, event->incarnation);
+    bool valid = holder && ampd_workers_renew(model, event->rank, event->incarnation);
+    struct ampd_reply *reply = ampd_call_reply(core, id, AMPD_REPLY_KEEP_ALIVE);
+    reply->u.keep_alive.epoch = model->coord.epoch;
+    reply->u.keep_alive.step = ampd_shard_next_step(model);
+    reply->u.keep_alive.state = ampd_coord_public(model);
+    reply->u.keep_alive.valid = valid;
+    reply->u.keep_alive.lease_ms = valid ? worker->lease_until_ms - core->now_ms : 0;
+}
+
+void ampd_workers_leave(struct ampd_core *core, uint64_t id, const struct ampd_event_worker *event)
+{
+    struct ampd_model *model = ampd_core_coordinated(core, id, event->model);
+    if (model == NULL || !check_rank(core, id, model, event->rank))
+        return;
+    struct ampd_worker *worker = &model->workers[event->rank];
+    if (!worker->held || !ampd_incarnation_same(worker->record.incarnation, event->incarnation)) {
+        ampd_call_fail(core, id, model, AMP_EABORTED, "STALE_INCARNATION",
+                       "rank %u is held by another incarnation; nothing is left to give back", event->rank);
+        return;
+    }
+    if (ampd_call_begin(core, id, AMPD_CALL_UNARY, model) == NULL) {
+        ampd_call_fail(core, id, model, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls wait on this server");
+        return;
+    }
+    struct ampd_worker_record record = worker->record;
+    record.left = true;
+    ampd_workers_store(model, id, &record);
+}
+
+/* ---- time ---- */
+
+/* Whether the coordinator waits for this rank: a step is open, and only a push can move it. */
+static bool waited_for(const struct ampd_model *model)
+{
+    return model->coord.state == AMPD_COORD_RUNNING &&
+           (model->coord.step == AMPD_STEP_OPEN || model->coord.step == AMPD_STEP_CLOSED);
+}
+
+void ampd_workers_tick(struct ampd_model *model)
+{
+    uint64_t now = model->core->now_ms;
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        struct ampd_worker *worker = &model->workers[r];
+        if (worker->live && worker->lease_until_ms <= now) {
+            worker->live = false;
+            ampd_out_log(model->core, AMPD_LOG_WARN, model, "the lease of rank %u (%s) has ended", r,
+                         worker->record.name);
+        }
+        if (!worker->live && worker->joined_epoch == model->coord.epoch && waited_for(model) &&
+            now >= worker->lease_until_ms + model->spec.loss_timeout_ms)
+            ampd_coord_stall(model, r);
+    }
+}
+
+uint64_t ampd_workers_next_ms(const struct ampd_model *model)
+{
+    uint64_t next = 0;
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        const struct ampd_worker *worker = &model->workers[r];
+        if (worker->joined_epoch != model->coord.epoch || worker->joined_epoch == 0)
+            continue;
+        uint64_t at = worker->lease_until_ms;
+        if (!worker->live) {
+            if (!waited_for(model))
+                continue;
+            at += model->spec.loss_timeout_ms;
+        }
+        if (next == 0 || at < next)
+            next = at;
+    }
+    return next;
+}
