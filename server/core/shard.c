@@ -21,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 /* Vote pass of a block. */
@@ -123,15 +122,16 @@ const struct ampd_expected *ampd_shard_expected(const struct ampd_model *model, 
 
 uint64_t ampd_contributors_hash(const struct ampd_contributor *contributors, uint32_t count)
 {
-    XXH3_state_t state;
-    (void)XXH3_64bits_reset(&state);
+    uint64_t words[AMPD_WORLD_MAX * 4] = {0};
+    AMP_ASSERT(count <= AMPD_WORLD_MAX);
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t words[4] = {contributors[i].rank, contributors[i].incarnation.fence,
-                             contributors[i].incarnation.counter, 0};
-        memcpy(&words[3], &contributors[i].weight, sizeof(contributors[i].weight));
-        (void)XXH3_64bits_update(&state, words, sizeof(words));
+        uint64_t *word = words + 4 * (size_t)i;
+        word[0] = contributors[i].rank;
+        word[1] = contributors[i].incarnation.fence;
+        word[2] = contributors[i].incarnation.counter;
+        memcpy(&word[3], &contributors[i].weight, sizeof(contributors[i].weight));
     }
-    return XXH3_64bits_digest(&state);
+    return XXH3_64bits(words, 4 * (size_t)count * sizeof(words[0]));
 }
 
 /* ---- OPEN and CLOSE ---- */
