@@ -25,8 +25,11 @@
 #define INITIAL_WINDOW (256 << 10)
 /* A call that took this much moves bulk data. */
 #define GROW_AFTER ((size_t)64 << 10)
-/* Bytes that paused calls of one connection may hold before the connection is slowed down too. */
-#define HELD_CREDIT_MAX ((size_t)4 << 20)
+/*
+ * Bytes that paused calls of one connection may hold before the connection is slowed down too: the initial windows of
+ * 256 held pushes, or four grown streams. Only a peer that fills more than that stops its own other calls.
+ */
+#define HELD_CREDIT_MAX ((size_t)64 << 20)
 /* Largest frame that is accepted, and that is sent (nghttp2 keeps a buffer of that size even for NO_COPY). */
 #define MAX_FRAME_IN  (1 << 20)
 #define MAX_FRAME_OUT ((size_t)256 << 10)
@@ -100,6 +103,10 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     call->quiet = true;
     call->stream_id = frame->hd.stream_id;
     (void)nghttp2_session_set_stream_user_data(session, call->stream_id, call); /* the stream is there */
+    /* Without `incremental` streams are served strictly in turn: a pull would starve every reply behind it. */
+    const nghttp2_extpri turns = {.urgency = NGHTTP2_EXTPRI_DEFAULT_URGENCY, .inc = 1};
+    if (nghttp2_session_change_extpri_stream_priority(session, call->stream_id, &turns, 1) != 0)
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     return 0;
 }
 

@@ -20,8 +20,7 @@
 
 _Static_assert(sizeof(((google_rpc_ErrorInfo *)0)->reason) == 64, "error_details.options was not found");
 _Static_assert(sizeof(((google_rpc_ErrorInfo_MetadataEntry *)0)->key) == ARPC_DETAIL_KEY_MAX, "sizes differ");
-_Static_assert(sizeof(((google_rpc_ErrorInfo_MetadataEntry *)0)->value) == ARPC_DETAIL_VALUE_MAX,
-               "sizes differ");
+_Static_assert(sizeof(((google_rpc_ErrorInfo_MetadataEntry *)0)->value) == ARPC_DETAIL_VALUE_MAX, "sizes differ");
 _Static_assert(sizeof(((google_rpc_ErrorInfo *)0)->metadata) / sizeof(google_rpc_ErrorInfo_MetadataEntry) ==
                    ARPC_DETAIL_PAIRS_MAX,
                "counts differ");
@@ -81,8 +80,8 @@ static bool has_reason(const struct arpc_details *details)
     return details->reason != NULL && details->reason[0] != 0;
 }
 
-static bool put_details(pb_ostream_t *stream, struct arpc_details_store *store,
-                        const struct arpc_details *details, bool with_pairs)
+static bool put_details(pb_ostream_t *stream, struct arpc_details_store *store, const struct arpc_details *details,
+                        bool with_pairs)
 {
     if (has_reason(details)) {
         fill_info(&store->info, details, with_pairs);
@@ -146,8 +145,7 @@ static void keep_info(struct arpc_details_store *store)
 static void keep_retry(struct arpc_details_store *store)
 {
     const google_protobuf_Duration *delay = &store->retry.retry_delay;
-    if (store->retry.has_retry_delay && delay->seconds >= 0 && delay->seconds < INT32_MAX &&
-        delay->nanos >= 0)
+    if (store->retry.has_retry_delay && delay->seconds >= 0 && delay->seconds < INT32_MAX && delay->nanos >= 0)
         store->details->retry_ms = delay->seconds * 1000 + delay->nanos / 1000000;
 }
 
@@ -177,8 +175,7 @@ static void take_any(struct arpc_details_store *store)
     }
 }
 
-static bool take_field(pb_istream_t *stream, struct arpc_details_store *store, pb_wire_type_t type,
-                       uint32_t tag)
+static bool take_field(pb_istream_t *stream, struct arpc_details_store *store, pb_wire_type_t type, uint32_t tag)
 {
     if (tag != google_rpc_Status_details_tag || type != PB_WT_STRING)
         return pb_skip_field(stream, type);

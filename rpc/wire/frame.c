@@ -11,8 +11,7 @@ void arpc_prefix_write(uint8_t prefix[ARPC_PREFIX_SIZE], uint32_t size)
     prefix[4] = (uint8_t)size;
 }
 
-static size_t take_prefix(struct arpc_deframer *deframer, const uint8_t *data, size_t size,
-                          struct arpc_piece *piece)
+static size_t take_prefix(struct arpc_deframer *deframer, const uint8_t *data, size_t size, struct arpc_piece *piece)
 {
     size_t missing = ARPC_PREFIX_SIZE - deframer->have;
     size_t used = size < missing ? size : missing;
@@ -28,8 +27,7 @@ static size_t take_prefix(struct arpc_deframer *deframer, const uint8_t *data, s
     return used;
 }
 
-size_t arpc_deframe(struct arpc_deframer *deframer, const uint8_t *data, size_t size,
-                    struct arpc_piece *piece)
+size_t arpc_deframe(struct arpc_deframer *deframer, const uint8_t *data, size_t size, struct arpc_piece *piece)
 {
     *piece = (struct arpc_piece){.kind = ARPC_PIECE_NONE};
     if (!deframer->in_message)

@@ -35,8 +35,7 @@ void arpc_prefix_write(uint8_t prefix[ARPC_PREFIX_SIZE], uint32_t size);
 
 /* The next piece; returns how many of the bytes it used up (0 for END). Call again with the rest until NONE.
  */
-size_t arpc_deframe(struct arpc_deframer *deframer, const uint8_t *data, size_t size,
-                    struct arpc_piece *piece);
+size_t arpc_deframe(struct arpc_deframer *deframer, const uint8_t *data, size_t size, struct arpc_piece *piece);
 
 /* Whether a stream that ends here ends between two messages. */
 bool arpc_deframer_is_clean(const struct arpc_deframer *deframer);

@@ -178,8 +178,7 @@ int arpc_base64_decode(const uint8_t *text, size_t size, uint8_t *out, size_t *o
 
 bool arpc_metadata_key_ok(const char *key)
 {
-    if (*key == 0 || strncmp(key, "grpc-", 5) == 0 || strcmp(key, "content-type") == 0 ||
-        strcmp(key, "te") == 0)
+    if (*key == 0 || strncmp(key, "grpc-", 5) == 0 || strcmp(key, "content-type") == 0 || strcmp(key, "te") == 0)
         return false;
     return key[strspn(key, "0123456789abcdefghijklmnopqrstuvwxyz_.-")] == 0;
 }
