@@ -1,0 +1,66 @@
+#include "client/ampctl/ctl.h"
+
+#include <stdio.h>
+
+int ampctl_open(struct ampctl *ctl)
+{
+    struct amp_error error = {0};
+    if (ctl->timeout_ms == 0)
+        ctl->timeout_ms = AMPCTL_TIMEOUT_MS;
+    const struct ampclient_link_options options = {
+        .connect_ms = ctl->timeout_ms < AMPCTL_TIMEOUT_MS ? ctl->timeout_ms : AMPCTL_TIMEOUT_MS};
+    int rc = ampclient_link_open(ctl->endpoints, &options, &ctl->link, &error);
+    if (rc == 0)
+        return 0;
+    (void)fprintf(stderr, "ampctl: %s\n", error.text);
+    return rc == AMP_EINVAL ? AMPCTL_EXIT_USAGE : AMPCTL_EXIT_FAILED;
+}
+
+void ampctl_close(struct ampctl *ctl)
+{
+    if (ctl->link != NULL && ampclient_link_close(ctl->link))
+        ampclient_link_free(ctl->link);
+    ctl->link = NULL;
+}
+
+static int no_answer(const struct ampctl *ctl, const struct ampclient_reply *reply)
+{
+    if (reply->from_peer || reply->code != AMP_EUNAVAILABLE)
+        (void)fprintf(stderr, "ampctl: %s: %s\n", ctl->verb, reply->error.text);
+    else
+        (void)fprintf(stderr, "ampctl: %s: no ampd answers at %s (%s); start the server, or name it with --endpoint\n",
+                      ctl->verb, ctl->endpoints, reply->error.text);
+    return AMPCTL_EXIT_RPC + amp_err_grpc_status(reply->code);
+}
+
+int ampctl_call(struct ampctl *ctl, const struct ampclient_request *request, struct ampclient_reply *reply)
+{
+    for (size_t tries = 0;; tries++) {
+        int rc = ampclient_rpc(ctl->link, request, reply);
+        if (rc == 0)
+            return 0;
+        /* The link has gone on to the next address. */
+        if (rc != AMP_EUNAVAILABLE || reply->from_peer || tries + 1 >= ctl->link->channels_count)
+            return no_answer(ctl, reply);
+        ampclient_reply_close(reply);
+    }
+}
+
+int ampctl_ask(struct ampctl *ctl, const char *path, int encoded, const struct amp_buf *request,
+               struct ampclient_reply *reply)
+{
+    *reply = (struct ampclient_reply){0};
+    if (encoded != 0) {
+        (void)fprintf(stderr, "ampctl: %s: the request cannot be made: %s; names must be UTF-8\n", ctl->verb,
+                      amp_strerror(encoded));
+        return AMPCTL_EXIT_FAILED;
+    }
+    const struct ampclient_request call = {.path = path, .body = request, .timeout_ms = ctl->timeout_ms};
+    return ampctl_call(ctl, &call, reply);
+}
+
+int ampctl_bad_answer(const struct amp_error *error)
+{
+    (void)fprintf(stderr, "ampctl: the server's answer cannot be read (%s); are versions mixed?\n", error->text);
+    return AMPCTL_EXIT_FAILED;
+}

@@ -1,0 +1,64 @@
+/* What the verbs of ampctl share: options, the connection, and how things are printed. */
+#ifndef AMPCTL_CTL_H
+#define AMPCTL_CTL_H
+
+#include "client/io/rpc.h"
+#include "proto/msg.h"
+
+#include <argp.h>
+#include <stdbool.h>
+
+/* Exit codes. An RPC that fails ends with AMPCTL_EXIT_RPC plus its gRPC status, as grpcurl does. */
+#define AMPCTL_EXIT_FAILED 1
+#define AMPCTL_EXIT_USAGE  2
+#define AMPCTL_EXIT_RPC    64
+
+/* Options that come before or after the verb. */
+struct ampctl {
+    const char *endpoints;
+    bool json;
+    uint64_t timeout_ms; /* of each call; 0: the verb's own */
+    struct ampclient_link *link;
+    const char *verb;
+};
+
+#define AMPCTL_TIMEOUT_MS 10000
+
+/*
+ * Parses a verb's arguments: `own` (input: `input`) and the common options. A usage error ends the program with
+ * argp_err_exit_status.
+ */
+void ampctl_parse(struct ampctl *ctl, const struct argp *own, void *input, int argc, char **argv);
+
+/* Connects nowhere yet. 0, or an exit code after a sentence on stderr. */
+int ampctl_open(struct ampctl *ctl);
+void ampctl_close(struct ampctl *ctl);
+
+/*
+ * One RPC; the next address is tried when one cannot be reached. `encoded` is what the encoding of the request returned.
+ * 0, or an exit code after a sentence on stderr; *reply is the caller's to close in every case.
+ */
+int ampctl_ask(struct ampctl *ctl, const char *path, int encoded, const struct amp_buf *request,
+               struct ampclient_reply *reply);
+/* The same for a request with a message_cb. */
+int ampctl_call(struct ampctl *ctl, const struct ampclient_request *request, struct ampclient_reply *reply);
+
+/* The answer could not be decoded: says so. An exit code. */
+int ampctl_bad_answer(const struct amp_error *error);
+
+/* Copies an argument into a field of a message, or ends the program with a usage error. */
+void ampctl_name(struct argp_state *state, char field[128], const char *value);
+/* An argument that is a number from 0 to 2^63 - 1, or a usage error that names the option. */
+uint64_t ampctl_number(struct argp_state *state, const char *option, const char *value);
+
+/* ---- verbs: argv[0] is the verb. They return the exit code ---- */
+
+int ampctl_ready(struct ampctl *ctl, int argc, char **argv);
+int ampctl_status(struct ampctl *ctl, int argc, char **argv);
+int ampctl_models(struct ampctl *ctl, int argc, char **argv);
+int ampctl_history(struct ampctl *ctl, int argc, char **argv);
+int ampctl_overflows(struct ampctl *ctl, int argc, char **argv);
+int ampctl_watch(struct ampctl *ctl, int argc, char **argv);
+int ampctl_checkpoint(struct ampctl *ctl, int argc, char **argv);
+
+#endif

@@ -1,0 +1,326 @@
+/*
+ * ampctl history and ampctl overflows: pages of rows, followed to the end; each is printed before the next is asked for.
+ */
+#include "client/ampctl/ctl.h"
+#include "client/ampctl/plot.h"
+#include "client/ampctl/rows.h"
+#include "client/io/methods.h"
+
+#include <langinfo.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    KEY_FROM = 256,
+    KEY_TO,
+    KEY_EPOCH,
+    KEY_ALL,
+    KEY_NEWEST,
+    KEY_LIMIT,
+    KEY_SKIPPED,
+    KEY_PLOT,
+    KEY_PARAMETER,
+    KEY_RANK
+};
+
+/* Both verbs' questions; what one lacks stays zero. */
+struct question {
+    char model[128];
+    bool has_epoch, has_to, has_rank;
+    uint64_t epoch, from, to, rank;
+    bool all, newest_first, skipped, plot;
+    uint64_t limit; /* rows; 0: all */
+    char parameter[128];
+};
+
+#define PAGING_OPTIONS                                                                                                 \
+    {"from", KEY_FROM, "STEP", 0, "First step", 0}, {"to", KEY_TO, "STEP", 0, "Last step, included", 0},               \
+        {"epoch", KEY_EPOCH, "EPOCH", 0, "Only this epoch (the steps that stand, over all epochs)", 0},                \
+        {"all", KEY_ALL, NULL, 0, "Also steps that were rolled back", 0},                                              \
+        {"newest-first", KEY_NEWEST, NULL, 0, "Newest steps first", 0},                                                \
+    {                                                                                                                  \
+        "limit", KEY_LIMIT, "ROWS", 0, "At most so many rows", 0                                                       \
+    }
+
+static error_t parse_filter(int key, char *arg, struct argp_state *state)
+{
+    struct question *question = state->input;
+    switch (key) {
+    case KEY_SKIPPED:
+        question->skipped = true;
+        return 0;
+    case KEY_PLOT:
+        question->plot = true;
+        return 0;
+    case KEY_PARAMETER:
+        ampctl_name(state, question->parameter, arg);
+        return 0;
+    case KEY_RANK:
+        question->has_rank = true;
+        question->rank = ampctl_number(state, "--rank", arg);
+        return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num > 0)
+            argp_error(state, "one model is enough; \"%.40s\" is too much", arg);
+        ampctl_name(state, question->model, arg);
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "name the model; ampctl models lists them");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct question *question = state->input;
+    switch (key) {
+    case KEY_FROM:
+        question->from = ampctl_number(state, "--from", arg);
+        return 0;
+    case KEY_TO:
+        question->has_to = true;
+        question->to = ampctl_number(state, "--to", arg);
+        return 0;
+    case KEY_EPOCH:
+        question->has_epoch = true;
+        question->epoch = ampctl_number(state, "--epoch", arg);
+        return 0;
+    case KEY_ALL:
+        question->all = true;
+        return 0;
+    case KEY_NEWEST:
+        question->newest_first = true;
+        return 0;
+    case KEY_LIMIT:
+        question->limit = ampctl_number(state, "--limit", arg);
+        if (question->limit == 0)
+            argp_error(state, "--limit is 0; give the number of rows");
+        return 0;
+    default:
+        return parse_filter(key, arg, state);
+    }
+}
+
+/* ---- pages ---- */
+
+/* A walk over pages. */
+struct walk {
+    struct ampctl *ctl;
+    const struct question *question;
+    struct ampctl_list list;
+    struct ampctl_plot *plot; /* instead of rows */
+    uint64_t rows;            /* seen so far */
+    char page_token[192];
+};
+
+static uint32_t page_size(const struct walk *walk)
+{
+    uint64_t left = walk->question->limit > 0 ? walk->question->limit - walk->rows : AMPD_MSG_ROWS_MAX;
+    return (uint32_t)(left < AMPD_MSG_ROWS_MAX ? left : AMPD_MSG_ROWS_MAX);
+}
+
+static int encode_history(const struct walk *walk, struct amp_buf *out)
+{
+    const struct question *question = walk->question;
+    struct ampd_msg_list_scale_history_request request = {.has_epoch = question->has_epoch,
+                                                          .epoch = question->epoch,
+                                                          .from_step = question->from,
+                                                          .has_to_step = question->has_to,
+                                                          .to_step = question->to,
+                                                          .include_superseded = question->all,
+                                                          .newest_first = question->newest_first,
+                                                          .page_size = page_size(walk)};
+    if (question->skipped) {
+        request.verdicts[request.verdicts_count++] = AMPD_MSG_VERDICT_SKIPPED_OVERFLOW;
+        request.verdicts[request.verdicts_count++] = AMPD_MSG_VERDICT_SKIPPED_EMPTY;
+    }
+    memcpy(request.model, question->model, sizeof request.model);
+    memcpy(request.page_token, walk->page_token, sizeof request.page_token);
+    return ampd_msg_list_scale_history_request_encode(&request, out);
+}
+
+static int encode_overflows(const struct walk *walk, struct amp_buf *out)
+{
+    const struct question *question = walk->question;
+    struct ampd_msg_list_overflows_request request = {.has_epoch = question->has_epoch,
+                                                      .epoch = question->epoch,
+                                                      .from_step = question->from,
+                                                      .has_to_step = question->has_to,
+                                                      .to_step = question->to,
+                                                      .has_rank = question->has_rank,
+                                                      .rank = (uint32_t)question->rank,
+                                                      .include_superseded = question->all,
+                                                      .newest_first = question->newest_first,
+                                                      .page_size = page_size(walk)};
+    memcpy(request.model, question->model, sizeof request.model);
+    memcpy(request.parameter, question->parameter, sizeof request.parameter);
+    memcpy(request.page_token, walk->page_token, sizeof request.page_token);
+    return ampd_msg_list_overflows_request_encode(&request, out);
+}
+
+/* A server may give more than asked for; nobody is shown more than the limit. */
+static bool wanted(struct walk *walk)
+{
+    if (walk->question->limit > 0 && walk->rows >= walk->question->limit)
+        return false;
+    walk->rows++;
+    return true;
+}
+
+static int print_page(struct walk *walk, json_t *rows, bool ok)
+{
+    int code = ok && ampctl_list_page(&walk->list, rows) == 0 ? 0 : AMPCTL_EXIT_FAILED;
+    json_decref(rows);
+    return code;
+}
+
+static void plot_page(struct walk *walk, const struct ampd_msg_list_scale_history_response *page)
+{
+    for (size_t i = 0; i < page->rows.count && wanted(walk); i++) {
+        const struct ampd_msg_scale_history_row *row = &page->rows.items[i];
+        if (row->kind == AMPD_MSG_HISTORY_KIND_STEP && !row->superseded)
+            ampctl_plot_add(walk->plot, row->step, (double)row->old_scale, row->verdict != AMPD_MSG_VERDICT_APPLIED);
+    }
+}
+
+static int take_history(struct walk *walk, const struct amp_buf *body)
+{
+    struct ampd_msg_list_scale_history_response page;
+    struct amp_error error = {0};
+    if (ampd_msg_list_scale_history_response_decode(&page, body->data, body->size, &error) != 0)
+        return ampctl_bad_answer(&error);
+    int code = 0;
+    if (walk->plot != NULL) {
+        plot_page(walk, &page);
+    } else {
+        json_t *rows = json_array();
+        bool ok = rows != NULL;
+        for (size_t i = 0; ok && i < page.rows.count && wanted(walk); i++)
+            ok = json_array_append_new(rows, ampctl_history_row(&page.rows.items[i])) == 0;
+        code = print_page(walk, rows, ok);
+    }
+    memcpy(walk->page_token, page.next_page_token, sizeof walk->page_token);
+    ampd_msg_list_scale_history_response_free(&page);
+    return code;
+}
+
+static int take_overflows(struct walk *walk, const struct amp_buf *body)
+{
+    struct ampd_msg_list_overflows_response page;
+    struct amp_error error = {0};
+    if (ampd_msg_list_overflows_response_decode(&page, body->data, body->size, &error) != 0)
+        return ampctl_bad_answer(&error);
+    json_t *rows = json_array();
+    bool ok = rows != NULL;
+    for (size_t i = 0; ok && i < page.rows.count && wanted(walk); i++)
+        ok = json_array_append_new(rows, ampctl_overflow_row(&page.rows.items[i])) == 0;
+    int code = print_page(walk, rows, ok);
+    memcpy(walk->page_token, page.next_page_token, sizeof walk->page_token);
+    ampd_msg_list_overflows_response_free(&page);
+    return code;
+}
+
+static int walk_pages(struct walk *walk, const char *path, int (*encode)(const struct walk *walk, struct amp_buf *out),
+                      int (*take)(struct walk *walk, const struct amp_buf *body))
+{
+    int code = 0;
+    do {
+        struct amp_buf request;
+        amp_buf_init(&request, AMPD_MSG_SIZE_MAX);
+        struct ampclient_reply reply;
+        code = ampctl_ask(walk->ctl, path, encode(walk, &request), &request, &reply);
+        if (code == 0)
+            code = take(walk, &reply.body);
+        ampclient_reply_close(&reply);
+        amp_buf_close(&request);
+    } while (code == 0 && walk->page_token[0] != 0 &&
+             (walk->question->limit == 0 || walk->rows < walk->question->limit));
+    return code;
+}
+
+/* ---- verbs ---- */
+
+static int draw(const struct ampctl_plot *plot)
+{
+    bool terminal = isatty(fileno(stdout)), colour = getenv("NO_COLOR") == NULL;
+    const struct ampctl_plot_style style = {.blocks = strcmp(nl_langinfo(CODESET), "UTF-8") == 0,
+                                            .colour = terminal && colour};
+    struct amp_buf text;
+    amp_buf_init(&text, AMPD_MSG_SIZE_MAX);
+    int rc = ampctl_plot_render(plot, &style, &text);
+    if (rc == 0 && fwrite(text.data, 1, text.size, stdout) != text.size)
+        rc = AMP_EIO;
+    amp_buf_close(&text);
+    return rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
+}
+
+static int print_history(struct ampctl *ctl, struct question *question)
+{
+    struct walk walk = {.ctl = ctl,
+                        .question = question,
+                        .list = {.out = stdout, .json = ctl->json, .columns = ampctl_history_columns}};
+    if (question->plot && !ctl->json) {
+        walk.plot = malloc(sizeof *walk.plot);
+        if (walk.plot == NULL)
+            return AMPCTL_EXIT_FAILED;
+        ampctl_plot_init(walk.plot);
+        question->newest_first = false;
+    }
+    int code = walk_pages(&walk, AMPCLIENT_SCALE_SERVICE "ListScaleHistory", encode_history, take_history);
+    if (code == 0 && walk.plot != NULL)
+        code = draw(walk.plot);
+    else if (code == 0 && ampctl_list_end(&walk.list) != 0)
+        code = AMPCTL_EXIT_FAILED;
+    free(walk.plot);
+    return code;
+}
+
+int ampctl_history(struct ampctl *ctl, int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        PAGING_OPTIONS,
+        {"skipped", KEY_SKIPPED, NULL, 0, "Only skipped steps", 0},
+        {"plot", KEY_PLOT, NULL, 0, "Draw the scale over the steps; skipped ones are x (with -o json: the rows)", 0},
+        {0},
+    };
+    const struct argp own = {
+        .options = options, .parser = parse, .args_doc = "MODEL", .doc = "Shows the loss scale, step by step."};
+    struct question question = {0};
+    ampctl_parse(ctl, &own, &question, argc, argv);
+    int code = ampctl_open(ctl);
+    if (code != 0)
+        return code;
+    code = print_history(ctl, &question);
+    ampctl_close(ctl);
+    return code;
+}
+
+int ampctl_overflows(struct ampctl *ctl, int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        PAGING_OPTIONS,
+        {"parameter", KEY_PARAMETER, "NAME", 0, "Only this parameter", 0},
+        {"rank", KEY_RANK, "RANK", 0, "Only this worker", 0},
+        {0},
+    };
+    const struct argp own = {.options = options,
+                             .parser = parse,
+                             .args_doc = "MODEL",
+                             .doc = "Shows whose gradients had an Inf or a NaN, in which parameter, and how many."};
+    struct question question = {0};
+    ampctl_parse(ctl, &own, &question, argc, argv);
+    int code = ampctl_open(ctl);
+    if (code != 0)
+        return code;
+    struct walk walk = {.ctl = ctl,
+                        .question = &question,
+                        .list = {.out = stdout, .json = ctl->json, .columns = ampctl_overflow_columns}};
+    code = walk_pages(&walk, AMPCLIENT_SCALE_SERVICE "ListOverflows", encode_overflows, take_overflows);
+    if (code == 0 && ampctl_list_end(&walk.list) != 0)
+        code = AMPCTL_EXIT_FAILED;
+    ampctl_close(ctl);
+    return code;
+}

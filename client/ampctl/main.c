@@ -1,0 +1,186 @@
+/*
+ * ampctl: asks an ampd from the command line.
+ *
+ * Data goes to stdout, talk to stderr. Exit codes: 0; 1 something failed here; 2 usage; 64 + the gRPC status of a call that
+ * failed; `ready` has those of pg_isready (ready.c).
+ */
+#include "client/ampctl/ctl.h"
+
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_ENDPOINT "127.0.0.1:7420"
+
+const char *argp_program_version = "ampctl 0.1.0";
+
+struct verb {
+    const char *name;
+    int (*run)(struct ampctl *ctl, int argc, char **argv);
+};
+
+static const struct verb verbs[] = {
+    {"ready", ampctl_ready},           {"status", ampctl_status},       {"models", ampctl_models},
+    {"history", ampctl_history},       {"overflows", ampctl_overflows}, {"watch", ampctl_watch},
+    {"checkpoint", ampctl_checkpoint},
+};
+
+/* ---- options that all verbs have ---- */
+
+enum { KEY_ENDPOINT = 'e', KEY_OUTPUT = 'o', KEY_TIMEOUT = 't' };
+
+static const struct argp_option common_options[] = {
+    {"endpoint", KEY_ENDPOINT, "HOST:PORT", 0,
+     "Server; several with commas are tried in turn (AMPCTL_ENDPOINTS, else " DEFAULT_ENDPOINT ")", 0},
+    {"output", KEY_OUTPUT, "table|json", 0, "Form of the data (table)", 0},
+    {"timeout", KEY_TIMEOUT, "SECONDS", 0, "How long a call may take (10)", 0},
+    {0},
+};
+
+/* Above a year a timeout is a mistake. */
+#define TIMEOUT_MAX_S 31536000.0
+
+static error_t parse_common(int key, char *arg, struct argp_state *state)
+{
+    struct ampctl *ctl = state->input;
+    char *end;
+    double seconds;
+    switch (key) {
+    case KEY_ENDPOINT:
+        ctl->endpoints = arg;
+        return 0;
+    case KEY_OUTPUT:
+        if (strcmp(arg, "json") != 0 && strcmp(arg, "table") != 0)
+            argp_error(state, "--output is \"%s\"; give table or json", arg);
+        ctl->json = strcmp(arg, "json") == 0;
+        return 0;
+    case KEY_TIMEOUT:
+        seconds = strtod(arg, &end);
+        if (end == arg || *end != 0 || !(seconds >= 0.001 && seconds <= TIMEOUT_MAX_S))
+            argp_error(state, "--timeout is \"%s\"; give seconds, 0.001 or more", arg);
+        ctl->timeout_ms = (uint64_t)(seconds * 1000);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp common_argp = {.options = common_options, .parser = parse_common};
+
+/* ---- a verb's own ---- */
+
+struct verb_input {
+    struct ampctl *ctl;
+    const struct argp *own;
+    void *input;
+};
+
+static error_t parse_verb(int key, char *arg, struct argp_state *state)
+{
+    struct verb_input *input = state->input;
+    if (key == ARGP_KEY_INIT) {
+        state->child_inputs[0] = input->input;
+        state->child_inputs[1] = input->ctl;
+        return 0;
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+void ampctl_parse(struct ampctl *ctl, const struct argp *own, void *input, int argc, char **argv)
+{
+    const struct argp_child children[] = {{own, 0, NULL, 0}, {&common_argp, 0, "Options of all verbs:", 1}, {0}};
+    const struct argp argp = {.parser = parse_verb, .args_doc = own->args_doc, .doc = own->doc, .children = children};
+    struct verb_input all = {.ctl = ctl, .own = own, .input = input};
+    char name[64];
+    (void)snprintf(name, sizeof name, "ampctl %s", argv[0]);
+    argv[0] = name;
+    /* Errors, --help and --version end the program inside. */
+    (void)argp_parse(&argp, argc, argv, 0, NULL, &all);
+}
+
+void ampctl_name(struct argp_state *state, char field[128], const char *value)
+{
+    if (value[0] == 0 || strlen(value) > 127)
+        argp_error(state, "\"%.40s\" is no name; names have 1 to 127 bytes", value);
+    (void)snprintf(field, 128, "%s", value);
+}
+
+uint64_t ampctl_number(struct argp_state *state, const char *option, const char *value)
+{
+    char *end;
+    long long number = strtoll(value, &end, 10);
+    if (end == value || *end != 0 || number < 0)
+        argp_error(state, "%s is \"%.40s\"; give a number that is not negative", option, value);
+    return (uint64_t)number;
+}
+
+/* ---- the program ---- */
+
+struct command {
+    struct ampctl *ctl;
+    int verb_at; /* index in argv; 0: none */
+};
+
+static error_t parse_command(int key, char *arg, struct argp_state *state)
+{
+    struct command *command = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = command->ctl;
+        return 0;
+    case ARGP_KEY_ARG:
+        command->verb_at = state->next - 1;
+        state->next = state->argc; /* the rest is the verb's */
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_usage(state);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const char program_doc[] = "Asks an ampd server.\v"
+                                  "Verbs (ampctl VERB --help tells more):\n"
+                                  "  ready                 whether the server accepts work\n"
+                                  "  status [MODEL]        the server, its models and their workers\n"
+                                  "  models                all models\n"
+                                  "  history MODEL         the loss scale, step by step, or --plot\n"
+                                  "  overflows MODEL       whose gradients had Inf or NaN, and where\n"
+                                  "  watch MODEL           steps as they are decided\n"
+                                  "  checkpoint MODEL      writes a checkpoint now\n";
+
+static const struct verb *find_verb(const char *name)
+{
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
+        if (strcmp(verbs[i].name, name) == 0)
+            return &verbs[i];
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    (void)setlocale(LC_CTYPE, ""); /* for the width of names and the blocks of pictures; numbers stay as they are */
+    argp_err_exit_status = AMPCTL_EXIT_USAGE;
+    struct ampctl ctl = {.endpoints = getenv("AMPCTL_ENDPOINTS")};
+    if (ctl.endpoints == NULL || ctl.endpoints[0] == 0)
+        ctl.endpoints = DEFAULT_ENDPOINT;
+    const struct argp_child children[] = {{&common_argp, 0, NULL, 0}, {0}};
+    const struct argp argp = {
+        .parser = parse_command, .args_doc = "VERB [ARGUMENTS]", .doc = program_doc, .children = children};
+    struct command command = {.ctl = &ctl};
+    (void)argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &command);
+    const struct verb *verb = find_verb(argv[command.verb_at]);
+    if (verb == NULL) {
+        (void)fprintf(stderr, "ampctl: there is no verb \"%s\"; see ampctl --help\n", argv[command.verb_at]);
+        return AMPCTL_EXIT_USAGE;
+    }
+    ctl.verb = verb->name;
+    int code = verb->run(&ctl, argc - command.verb_at, argv + command.verb_at);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        (void)fprintf(stderr, "ampctl: the output could not be written; is the disk full?\n");
+        return code != 0 ? code : AMPCTL_EXIT_FAILED;
+    }
+    return code;
+}

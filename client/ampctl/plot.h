@@ -1,0 +1,47 @@
+/*
+ * A small picture of the loss scale over the steps, for a terminal: log2 upwards, steps to the right, skipped steps as x.
+ * Any number of steps in bounded memory: neighbouring steps share a column.
+ */
+#ifndef AMPCTL_PLOT_H
+#define AMPCTL_PLOT_H
+
+#include "base/buf.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define AMPCTL_PLOT_COLUMNS 60
+#define AMPCTL_PLOT_ROWS    10
+/* Steps are gathered in so many cells at most, each of 2^k steps: many more than columns, so that widths hardly differ. */
+#define AMPCTL_PLOT_CELLS 4096
+
+/* What a few neighbouring steps had: log2 of the scale. */
+struct ampctl_plot_cell {
+    float low, high; /* low > high: no step */
+    float skipped;   /* of the highest skipped one; negative infinity: none */
+};
+
+struct ampctl_plot {
+    uint64_t steps; /* added */
+    uint64_t skipped;
+    uint64_t first_step, last_step;
+    uint64_t width; /* steps per cell */
+    size_t cells_count;
+    struct ampctl_plot_cell cells[AMPCTL_PLOT_CELLS];
+};
+
+struct ampctl_plot_style {
+    bool blocks; /* the terminal shows UTF-8 */
+    bool colour;
+};
+
+void ampctl_plot_init(struct ampctl_plot *plot);
+
+/* Adds a step with the scale that its gradients carried. Steps come rising; one that does not, or a scale that is not a
+ * positive number, is left out. */
+void ampctl_plot_add(struct ampctl_plot *plot, uint64_t step, double scale, bool skipped);
+
+/* Appends the picture as lines of text. Without any step: one line that says so. 0 or an error of amp_buf_append. */
+int ampctl_plot_render(const struct ampctl_plot *plot, const struct ampctl_plot_style *style, struct amp_buf *out);
+
+#endif

@@ -1,0 +1,65 @@
+/*
+ * ampctl ready: exit codes as pg_isready has them: 0 the server accepts work, 1 it is there and does not (it starts or
+ * drains), 2 no answer, 3 no attempt was made (usage).
+ */
+#include "client/ampctl/ctl.h"
+#include "client/io/methods.h"
+
+#include <stdio.h>
+
+enum { ACCEPTING = 0, REJECTING = 1, NO_RESPONSE = 2, NO_ATTEMPT = 3 };
+
+/* HealthCheckResponse has one field, an enum: field 1, SERVING = 1. Absent is 0, UNKNOWN. */
+#define STATUS_KEY     0x08
+#define STATUS_SERVING 1
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    if (key == ARGP_KEY_ARG)
+        argp_error(state, "ready takes no argument, but got \"%.40s\"", arg);
+    return ARGP_ERR_UNKNOWN;
+}
+
+static bool is_serving(const struct amp_buf *body)
+{
+    return body->size >= 2 && body->data[0] == STATUS_KEY && body->data[1] == STATUS_SERVING;
+}
+
+static int check(struct ampctl *ctl)
+{
+    const struct ampclient_request request = {.path = AMPCLIENT_HEALTH_CHECK, .timeout_ms = ctl->timeout_ms};
+    struct ampclient_reply reply = {0};
+    int code = NO_RESPONSE;
+    for (size_t tries = 0; code == NO_RESPONSE && tries < ctl->link->channels_count; tries++) {
+        ampclient_reply_close(&reply);
+        (void)ampclient_rpc(ctl->link, &request, &reply);
+        if (reply.code == 0)
+            code = is_serving(&reply.body) ? ACCEPTING : REJECTING;
+        else if (reply.from_peer)
+            code = REJECTING;
+    }
+    static const char *const words[] = {"accepting", "rejecting", "no response"};
+    if (ctl->json)
+        (void)printf("{\"ready\":%s,\"status\":\"%s\"}\n", code == ACCEPTING ? "true" : "false", words[code]);
+    else
+        (void)printf("%s: %s\n", ctl->endpoints, words[code]);
+    if (code == NO_RESPONSE)
+        (void)fprintf(stderr, "ampctl: ready: %s\n", reply.error.text);
+    ampclient_reply_close(&reply);
+    return code;
+}
+
+int ampctl_ready(struct ampctl *ctl, int argc, char **argv)
+{
+    const struct argp own = {.parser = parse,
+                             .doc =
+                                 "Tells whether the server accepts work. Ends with 0 if it does, 1 if it is there but "
+                                 "does not, 2 without an answer, 3 after wrong usage."};
+    argp_err_exit_status = NO_ATTEMPT;
+    ampctl_parse(ctl, &own, NULL, argc, argv);
+    if (ampctl_open(ctl) != 0)
+        return NO_ATTEMPT;
+    int code = check(ctl);
+    ampctl_close(ctl);
+    return code;
+}

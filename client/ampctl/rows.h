@@ -1,0 +1,58 @@
+/*
+ * Messages as JSON objects, and rows of such objects as a table or as JSON. One description serves both: a table shows some
+ * of the keys.
+ */
+#ifndef AMPCTL_ROWS_H
+#define AMPCTL_ROWS_H
+
+#include "proto/msg.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+/* ---- messages as objects; NULL: out of memory ---- */
+
+json_t *ampctl_history_row(const struct ampd_msg_scale_history_row *row);
+json_t *ampctl_overflow_row(const struct ampd_msg_overflow_row *row);
+json_t *ampctl_model_row(const struct ampd_msg_model_status *model, bool with_workers);
+json_t *ampctl_worker_row(const struct ampd_msg_worker_status *worker);
+json_t *ampctl_checkpoint_row(const struct ampd_msg_checkpoint_info *checkpoint);
+
+/* ---- tables ---- */
+
+struct ampctl_column {
+    const char *key;
+    const char *title;
+    bool right; /* numbers */
+};
+
+extern const struct ampctl_column ampctl_history_columns[];
+extern const struct ampctl_column ampctl_overflow_columns[];
+extern const struct ampctl_column ampctl_model_columns[];
+extern const struct ampctl_column ampctl_worker_columns[];
+extern const struct ampctl_column ampctl_checkpoint_columns[];
+
+/* The text of a value in a table: "-" for null, "yes" and "no", numbers short. Longest text of a number: 31. */
+const char *ampctl_cell(const json_t *value, char buffer[32]);
+
+/*
+ * A list that comes in pages: one JSON object with all rows, or a table whose titles stand above the first page. Nothing is
+ * printed before the first page is there, so that a call that fails at once leaves stdout empty. 0, or -1: out of memory, or
+ * the stream failed.
+ */
+struct ampctl_list {
+    FILE *out;
+    bool json;
+    const struct ampctl_column *columns; /* ends with a key of NULL */
+    bool opened;                         /* the head of the JSON object has been printed */
+    bool begun;                          /* a row has been printed */
+};
+int ampctl_list_page(struct ampctl_list *list, const json_t *rows);
+/* Closes the JSON object; a table without any row says so on stderr. */
+int ampctl_list_end(struct ampctl_list *list);
+
+/* Prints one object as a line of JSON. */
+int ampctl_print_json(FILE *out, const json_t *value);
+
+#endif

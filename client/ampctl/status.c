@@ -1,0 +1,150 @@
+/* ampctl status and ampctl models: how the server and its models stand. */
+#include "client/ampctl/ctl.h"
+#include "client/ampctl/rows.h"
+#include "client/io/methods.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* ---- status ---- */
+
+static error_t parse_status(int key, char *arg, struct argp_state *state)
+{
+    struct ampd_msg_get_status_request *request = state->input;
+    if (key != ARGP_KEY_ARG || state->arg_num > 0)
+        return ARGP_ERR_UNKNOWN;
+    ampctl_name(state, request->model, arg);
+    return 0;
+}
+
+static json_t *server_object(const struct ampd_msg_get_status_response *status)
+{
+    return json_pack("{s:s, s:I, s:I, s:s, s:i, s:i, s:b, s:s}", "version", status->version, "uptime_ms",
+                     (json_int_t)status->uptime_ms, "fence", (json_int_t)status->fence, "boot_id", status->boot_id,
+                     "shard", (int)status->shard, "shard_count", (int)status->shard_count, "draining",
+                     (int)status->draining, "isa", status->isa);
+}
+
+static json_t *model_objects(const struct ampd_msg_model_status_list *models, bool with_workers)
+{
+    json_t *rows = json_array();
+    for (size_t i = 0; i < models->count; i++)
+        if (json_array_append_new(rows, ampctl_model_row(&models->items[i], with_workers)) != 0) {
+            json_decref(rows);
+            return NULL;
+        }
+    return rows;
+}
+
+static int print_list(const struct ampctl_column *columns, const json_t *rows)
+{
+    struct ampctl_list list = {.out = stdout, .columns = columns};
+    return ampctl_list_page(&list, rows);
+}
+
+static int print_status(const struct ampctl *ctl, const struct ampd_msg_get_status_response *status, bool one_model)
+{
+    json_t *server = server_object(status), *models = model_objects(&status->models, true);
+    int rc = server != NULL && models != NULL ? 0 : -1;
+    if (rc == 0 && ctl->json) {
+        json_t *all = json_pack("{s:O, s:O}", "server", server, "models", models);
+        rc = ampctl_print_json(stdout, all);
+        json_decref(all);
+    } else if (rc == 0) {
+        (void)printf("ampd %s, up %" PRIu64 " s, boot %" PRIu64 ", shard %" PRIu32 " of %" PRIu32 ", kernels %s%s\n",
+                     status->version, status->uptime_ms / 1000, status->fence, status->shard, status->shard_count,
+                     status->isa, status->draining ? ", draining" : "");
+        rc = print_list(ampctl_model_columns, models);
+        if (rc == 0 && one_model && status->models.count == 1)
+            rc = print_list(ampctl_worker_columns, json_object_get(json_array_get(models, 0), "workers"));
+    }
+    json_decref(server);
+    json_decref(models);
+    return rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
+}
+
+int ampctl_status(struct ampctl *ctl, int argc, char **argv)
+{
+    const struct argp own = {.parser = parse_status,
+                             .args_doc = "[MODEL]",
+                             .doc = "Shows the server and its models; with MODEL also its workers."};
+    struct ampd_msg_get_status_request request = {0};
+    ampctl_parse(ctl, &own, &request, argc, argv);
+    int code = ampctl_open(ctl);
+    if (code != 0)
+        return code;
+    struct amp_buf body;
+    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
+    struct ampclient_reply reply;
+    struct amp_error error = {0};
+    code = ampctl_ask(ctl, AMPCLIENT_ADMIN_SERVICE "GetStatus", ampd_msg_get_status_request_encode(&request, &body),
+                      &body, &reply);
+    if (code == 0) {
+        struct ampd_msg_get_status_response status;
+        if (ampd_msg_get_status_response_decode(&status, reply.body.data, reply.body.size, &error) != 0)
+            code = ampctl_bad_answer(&error);
+        else
+            code = print_status(ctl, &status, request.model[0] != 0);
+        ampd_msg_get_status_response_free(&status);
+    }
+    ampclient_reply_close(&reply);
+    amp_buf_close(&body);
+    ampctl_close(ctl);
+    return code;
+}
+
+/* ---- models ---- */
+
+static error_t parse_models(int key, char *arg, struct argp_state *state)
+{
+    if (key == ARGP_KEY_ARG)
+        argp_error(state, "models takes no argument, but got \"%.40s\"", arg);
+    return ARGP_ERR_UNKNOWN;
+}
+
+/* One page; the token of the next goes into request. */
+static int models_page(struct ampctl *ctl, struct ampd_msg_list_models_request *request, struct ampctl_list *list)
+{
+    struct amp_buf body;
+    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
+    struct ampclient_reply reply;
+    struct amp_error error = {0};
+    int code = ampctl_ask(ctl, AMPCLIENT_PARAMETER_SERVICE "ListModels",
+                          ampd_msg_list_models_request_encode(request, &body), &body, &reply);
+    if (code == 0) {
+        struct ampd_msg_list_models_response page;
+        if (ampd_msg_list_models_response_decode(&page, reply.body.data, reply.body.size, &error) != 0) {
+            code = ampctl_bad_answer(&error);
+        } else {
+            json_t *rows = model_objects(&page.models, false);
+            if (rows == NULL || ampctl_list_page(list, rows) != 0)
+                code = AMPCTL_EXIT_FAILED;
+            json_decref(rows);
+            (void)snprintf(request->page_token, sizeof request->page_token, "%s", page.next_page_token);
+        }
+        ampd_msg_list_models_response_free(&page);
+    }
+    ampclient_reply_close(&reply);
+    amp_buf_close(&body);
+    return code;
+}
+
+int ampctl_models(struct ampctl *ctl, int argc, char **argv)
+{
+    const struct argp own = {.parser = parse_models, .doc = "Lists all models of the server."};
+    ampctl_parse(ctl, &own, NULL, argc, argv);
+    int code = ampctl_open(ctl);
+    if (code != 0)
+        return code;
+    struct ampd_msg_list_models_request request = {0};
+    struct ampctl_list list = {.out = stdout, .json = ctl->json, .columns = ampctl_model_columns};
+    bool first = true;
+    while (code == 0 && (first || request.page_token[0] != 0)) {
+        code = models_page(ctl, &request, &list);
+        first = false;
+    }
+    if (code == 0 && ampctl_list_end(&list) != 0)
+        code = AMPCTL_EXIT_FAILED;
+    ampctl_close(ctl);
+    return code;
+}

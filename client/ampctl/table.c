@@ -1,0 +1,113 @@
+/* Rows as a table (libsmartcols) or as JSON, a page at a time, so that memory is bounded by a page. */
+#include "client/ampctl/rows.h"
+
+#include <libsmartcols.h>
+#include <string.h>
+#include <unistd.h>
+
+const char *ampctl_cell(const json_t *value, char buffer[32])
+{
+    switch (value != NULL ? json_typeof(value) : JSON_NULL) {
+    case JSON_STRING:
+        return json_string_value(value);
+    case JSON_INTEGER:
+        (void)snprintf(buffer, 32, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+        return buffer;
+    case JSON_REAL:
+        (void)snprintf(buffer, 32, "%.6g", json_real_value(value));
+        return buffer;
+    case JSON_TRUE:
+        return "yes";
+    case JSON_FALSE:
+        return "no";
+    default:
+        return "-";
+    }
+}
+
+static int add_line(struct libscols_table *table, const struct ampctl_column *columns, const json_t *row)
+{
+    struct libscols_line *line = scols_table_new_line(table, NULL);
+    int rc = line != NULL ? 0 : -1;
+    for (size_t i = 0; rc == 0 && columns[i].key != NULL; i++) {
+        char buffer[32];
+        rc = scols_line_set_data(line, i, ampctl_cell(json_object_get(row, columns[i].key), buffer));
+    }
+    return rc;
+}
+
+static int fill_table(struct libscols_table *table, const struct ampctl_list *list, const json_t *rows)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && list->columns[i].key != NULL; i++)
+        if (scols_table_new_column(table, list->columns[i].title, 0, list->columns[i].right ? SCOLS_FL_RIGHT : 0) ==
+            NULL)
+            rc = -1;
+    for (size_t i = 0; rc == 0 && i < json_array_size(rows); i++)
+        rc = add_line(table, list->columns, json_array_get(rows, i));
+    return rc;
+}
+
+static int print_table(const struct ampctl_list *list, const json_t *rows)
+{
+    if (json_array_size(rows) == 0)
+        return 0;
+    struct libscols_table *table = scols_new_table();
+    if (table == NULL)
+        return -1;
+    (void)scols_table_set_stream(table, list->out);
+    /* Only a terminal has a width to fit in; a file or pipe gets whole values. */
+    if (!isatty(fileno(list->out)))
+        (void)scols_table_set_termforce(table, SCOLS_TERMFORCE_NEVER);
+    (void)scols_table_enable_noheadings(table, list->begun);
+    int rc = fill_table(table, list, rows);
+    if (rc == 0)
+        rc = scols_print_table(table);
+    scols_unref_table(table);
+    return rc == 0 ? 0 : -1;
+}
+
+int ampctl_print_json(FILE *out, const json_t *value)
+{
+    if (value == NULL || json_dumpf(value, out, JSON_COMPACT) != 0)
+        return -1;
+    return fputc('\n', out) != EOF ? 0 : -1;
+}
+
+static int open_list(struct ampctl_list *list)
+{
+    if (list->opened)
+        return 0;
+    list->opened = true;
+    return fputs("{\"rows\":[", list->out) != EOF ? 0 : -1;
+}
+
+static int print_rows(struct ampctl_list *list, const json_t *rows)
+{
+    int rc = open_list(list);
+    for (size_t i = 0; rc == 0 && i < json_array_size(rows); i++) {
+        if (fputs(list->begun ? ",\n" : "\n", list->out) == EOF ||
+            json_dumpf(json_array_get(rows, i), list->out, JSON_COMPACT) != 0)
+            rc = -1;
+        list->begun = true;
+    }
+    return rc;
+}
+
+int ampctl_list_page(struct ampctl_list *list, const json_t *rows)
+{
+    if (list->json)
+        return print_rows(list, rows);
+    int rc = print_table(list, rows);
+    list->begun = list->begun || json_array_size(rows) > 0;
+    return rc;
+}
+
+int ampctl_list_end(struct ampctl_list *list)
+{
+    if (list->json)
+        return open_list(list) == 0 && fputs("]}\n", list->out) != EOF ? 0 : -1;
+    if (!list->begun)
+        (void)fputs("There are no rows.\n", stderr);
+    return 0;
+}

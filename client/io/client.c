@@ -1,0 +1,282 @@
+#include "client/io/client.h"
+
+#include "base/assert.h"
+#include "client/io/methods.h"
+#include "client/io/model.h"
+#include "client/io/spec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define VERSION              "0.1.0"
+#define CONNECT_TIMEOUT_MS   10000
+#define RECONNECT_TIMEOUT_MS 600000 /* STEP section 5 */
+#define CALL_TIMEOUT_MS      60000
+#define STEP_TIMEOUT_MS      900000 /* a loss timeout of 10 minutes and a half of it */
+/* Longer waits are as good as endless, and sums of a few of them do not wrap. */
+#define TIMEOUT_MAX_MS ((uint64_t)1 << 40)
+
+/* ---- structs of the caller ---- */
+
+static bool all_zero(const unsigned char *bytes, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (bytes[i] != 0)
+            return false;
+    return true;
+}
+
+static int bad_struct(const char *what, struct amp_error *error)
+{
+    return amp_error_set(error, AMP_EINVAL, NULL,
+                         "The %s were not readied by the _INIT macro, or are of a newer version of the library.", what);
+}
+
+int ampclient_take_struct(void *to, size_t to_size, const void *from, const char *what, struct amp_error *error)
+{
+    size_t size;
+    memcpy(&size, from, sizeof size);
+    if (size < sizeof size || (size > to_size && !all_zero((const unsigned char *)from + to_size, size - to_size)))
+        return bad_struct(what, error);
+    memcpy(to, from, size < to_size ? size : to_size);
+    return 0;
+}
+
+int ampclient_give_struct(void *to, const void *from, size_t from_size, const char *what, struct amp_error *error)
+{
+    size_t size;
+    memcpy(&size, to, sizeof size);
+    if (size < sizeof size)
+        return bad_struct(what, error);
+    memcpy(to, from, size < from_size ? size : from_size);
+    memcpy(to, &size, sizeof size);
+    return 0;
+}
+
+/* ---- life ---- */
+
+void ampclient_begin(struct ampclient *client)
+{
+    client->error = (struct amp_error){0};
+}
+
+static uint64_t timeout_or(uint64_t given, uint64_t otherwise)
+{
+    if (given == 0)
+        return otherwise;
+    return given < TIMEOUT_MAX_MS ? given : TIMEOUT_MAX_MS;
+}
+
+static int take_options(struct ampclient *client, const struct ampclient_options *options, struct amp_error *error)
+{
+    struct ampclient_options *to = &client->options;
+    *to = (struct ampclient_options){0};
+    if (options != NULL) {
+        int rc = ampclient_take_struct(to, sizeof *to, options, "options", error);
+        if (rc != 0)
+            return rc;
+    }
+    to->connect_timeout_ms = timeout_or(to->connect_timeout_ms, CONNECT_TIMEOUT_MS);
+    to->reconnect_timeout_ms = timeout_or(to->reconnect_timeout_ms, RECONNECT_TIMEOUT_MS);
+    to->call_timeout_ms = timeout_or(to->call_timeout_ms, CALL_TIMEOUT_MS);
+    to->step_timeout_ms = timeout_or(to->step_timeout_ms, STEP_TIMEOUT_MS);
+    return 0;
+}
+
+static void on_kick(void *arg)
+{
+    struct ampclient *client = arg;
+    AMP_LIST_EACH(node, next, &client->models)
+    ampclient_model_drain(AMP_CONTAINER(node, struct ampclient_model, node));
+}
+
+static void on_stop(void *arg)
+{
+    struct ampclient *client = arg;
+    AMP_LIST_EACH(node, next, &client->models)
+    ampclient_model_stop(AMP_CONTAINER(node, struct ampclient_model, node));
+}
+
+/* Any answer of the server, refusals included, shows that it is one and can be reached. */
+static int first_contact(struct ampclient *client, const char *endpoints, struct amp_error *error)
+{
+    struct ampclient_request request = {.path = AMPCLIENT_HEALTH_CHECK,
+                                        .timeout_ms = client->options.connect_timeout_ms};
+    uint64_t until = ampclient_now_ms() + client->options.connect_timeout_ms;
+    uint64_t pause = AMPCLIENT_RPC_PAUSE_MS;
+    for (;;) {
+        struct ampclient_reply reply;
+        (void)ampclient_rpc(client->link, &request, &reply);
+        ampclient_reply_close(&reply);
+        if (reply.code == 0 || reply.from_peer)
+            return 0;
+        uint64_t now = ampclient_now_ms();
+        if (reply.code != AMP_EUNAVAILABLE || now + pause >= until)
+            return amp_error_set(
+                error, AMP_EUNAVAILABLE, NULL,
+                "No ampd answered at %.150s within %llu ms (%.150s); start the server or mend the address.", endpoints,
+                (unsigned long long)client->options.connect_timeout_ms, reply.error.text);
+        ampclient_link_pause(client->link, pause);
+        pause = pause < AMPCLIENT_RPC_PAUSE_MAX_MS ? pause * 2 : pause;
+        request.timeout_ms = until - now;
+    }
+}
+
+/* A share of the time for each address, so that one that does not answer leaves some for the others. */
+static uint64_t attempt_ms(const char *endpoints, uint64_t connect_timeout_ms)
+{
+    uint64_t count = 1;
+    for (const char *at = endpoints; *at != 0; at++)
+        count += *at == ',';
+    uint64_t share = (connect_timeout_ms < CONNECT_TIMEOUT_MS ? connect_timeout_ms : CONNECT_TIMEOUT_MS) / count;
+    return share > 0 ? share : 1;
+}
+
+int ampclient_connect(const char *endpoints, const struct ampclient_options *options, struct ampclient **client,
+                      struct amp_error *error)
+{
+    if (client == NULL)
+        return amp_error_set(error, AMP_EINVAL, NULL, "client is NULL; give the place where the handle goes.");
+    *client = NULL;
+    if (endpoints == NULL || endpoints[0] == 0)
+        return amp_error_set(error, AMP_EINVAL, NULL, "The address is missing; give host:port.");
+    struct ampclient *made = calloc(1, sizeof *made);
+    if (made == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "There is no memory for a client.");
+    amp_list_init(&made->models);
+    int rc = take_options(made, options, error);
+    if (rc != 0)
+        goto fail_free;
+    struct ampclient_link_options link = {
+        .connect_ms = attempt_ms(endpoints, made->options.connect_timeout_ms),
+        .kick_cb = on_kick,
+        .stop_cb = on_stop,
+        .arg = made,
+    };
+    rc = ampclient_link_open(endpoints, &link, &made->link, error);
+    if (rc != 0)
+        goto fail_free;
+    rc = first_contact(made, endpoints, error);
+    if (rc != 0) {
+        ampclient_close(made);
+        return rc;
+    }
+    *client = made;
+    return 0;
+fail_free:
+    free(made);
+    return rc;
+}
+
+void ampclient_close(struct ampclient *client)
+{
+    if (client == NULL)
+        return;
+    /* A loop that did not end may still use all of this. */
+    if (!ampclient_link_close(client->link))
+        return;
+    for (struct amp_list *node; (node = amp_list_shift(&client->models)) != NULL;)
+        ampclient_model_free(AMP_CONTAINER(node, struct ampclient_model, node));
+    ampclient_link_free(client->link);
+    free(client);
+}
+
+const char *ampclient_error_text(const struct ampclient *client)
+{
+    return client != NULL ? client->error.text : "";
+}
+
+const char *ampclient_version(void)
+{
+    return VERSION;
+}
+
+/* ---- calls about models ---- */
+
+int ampclient_ask(struct ampclient *client, const char *path, const struct amp_buf *request,
+                  struct ampclient_reply *reply)
+{
+    struct ampclient_request call = {.path = path, .body = request, .timeout_ms = client->options.call_timeout_ms};
+    int rc = ampclient_rpc_retry(client->link, &call, client->options.reconnect_timeout_ms, NULL, reply);
+    if (rc != 0)
+        client->error = reply->error;
+    return rc;
+}
+
+int ampclient_create(struct ampclient *client, const struct ampclient_spec *spec, bool *existed)
+{
+    if (client == NULL)
+        return AMP_EINVAL;
+    ampclient_begin(client);
+    if (spec == NULL)
+        return amp_error_set(&client->error, AMP_EINVAL, NULL, "spec is NULL; give the specification of the model.");
+    struct ampclient_spec taken = {0};
+    int rc = ampclient_take_struct(&taken, sizeof taken, spec, "fields of spec", &client->error);
+    if (rc != 0)
+        return rc;
+    struct amp_buf request;
+    amp_buf_init(&request, AMPD_MSG_SIZE_MAX);
+    struct ampclient_reply reply = {0};
+    rc = ampclient_spec_encode(&taken, &request, &client->error);
+    if (rc == 0)
+        rc = ampclient_ask(client, AMPCLIENT_PARAMETER_SERVICE "CreateModel", &request, &reply);
+    if (rc == 0) {
+        struct ampd_msg_create_model_response response;
+        rc = ampd_msg_create_model_response_decode(&response, reply.body.data, reply.body.size, &client->error);
+        if (rc == 0 && existed != NULL)
+            *existed = !response.created;
+        ampd_msg_create_model_response_free(&response);
+    }
+    ampclient_reply_close(&reply);
+    amp_buf_close(&request);
+    return rc;
+}
+
+int ampclient_get_model(struct ampclient *client, const char *name, struct ampd_msg_get_model_response *response)
+{
+    struct ampd_msg_get_model_request message = {0};
+    int rc = ampclient_copy_name(message.model, name, "The name of the model", &client->error);
+    if (rc != 0)
+        return rc;
+    struct amp_buf request;
+    amp_buf_init(&request, AMPD_MSG_SIZE_MAX);
+    struct ampclient_reply reply = {0};
+    rc = ampd_msg_get_model_request_encode(&message, &request);
+    if (rc != 0)
+        (void)amp_error_set(&client->error, rc, NULL, "The name of the model must be UTF-8.");
+    else
+        rc = ampclient_ask(client, AMPCLIENT_PARAMETER_SERVICE "GetModel", &request, &reply);
+    if (rc == 0)
+        rc = ampd_msg_get_model_response_decode(response, reply.body.data, reply.body.size, &client->error);
+    ampclient_reply_close(&reply);
+    amp_buf_close(&request);
+    return rc;
+}
+
+int ampclient_status(struct ampclient *client, const char *model_name, struct ampclient_status *status)
+{
+    if (client == NULL)
+        return AMP_EINVAL;
+    ampclient_begin(client);
+    if (status == NULL)
+        return amp_error_set(&client->error, AMP_EINVAL, NULL, "status is NULL; give the place where it goes.");
+    struct ampd_msg_get_model_response response;
+    int rc = ampclient_get_model(client, model_name, &response);
+    if (rc != 0)
+        return rc;
+    const struct ampd_msg_model_status *from = &response.status;
+    bool done = from->state == AMPD_MSG_MODEL_STATE_DONE;
+    struct ampclient_status to = {.size = sizeof to,
+                                  .epoch = from->epoch,
+                                  .step =
+                                      done && from->step > from->scale.attempted ? from->scale.attempted : from->step,
+                                  .version = from->version,
+                                  .attempted = from->scale.attempted,
+                                  .applied = from->applied,
+                                  .skipped = from->scale.skipped,
+                                  .scale = from->scale.scale,
+                                  .done = done};
+    rc = ampclient_give_struct(status, &to, sizeof to, "fields of status", &client->error);
+    ampd_msg_get_model_response_free(&response);
+    return rc;
+}

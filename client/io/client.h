@@ -1,0 +1,35 @@
+/* The client handle: a link, its models, and the last error. Internal to client/io. */
+#ifndef AMPCLIENT_CLIENT_H
+#define AMPCLIENT_CLIENT_H
+
+#include "client/ampclient.h"
+#include "client/io/link.h"
+#include "client/io/rpc.h"
+#include "proto/msg.h"
+
+struct ampclient {
+    struct ampclient_link *link;
+    struct ampclient_options options; /* with all defaults filled in */
+    struct amp_list models;           /* of struct ampclient_model; changed by the loop's thread alone */
+    struct amp_error error;           /* of the last call; the user's thread */
+};
+
+/* Clears the last error; each public function begins with it. */
+void ampclient_begin(struct ampclient *client);
+
+/*
+ * Copies a struct of the caller that begins with its size over one with the defaults. AMP_EINVAL: the size is too small to
+ * hold `size`, or there are bytes beyond what this version knows that are not zero.
+ */
+int ampclient_take_struct(void *to, size_t to_size, const void *from, const char *what, struct amp_error *error);
+/* Copies a result into the caller's struct, as much as fits its size. AMP_EINVAL as above. */
+int ampclient_give_struct(void *to, const void *from, size_t from_size, const char *what, struct amp_error *error);
+
+/* RPC with a message as request: tries again as ampclient_rpc_retry does. The error is the client's. */
+int ampclient_ask(struct ampclient *client, const char *path, const struct amp_buf *request,
+                  struct ampclient_reply *reply);
+
+/* GetModel. On success *response is the caller's to free. The error is the client's. */
+int ampclient_get_model(struct ampclient *client, const char *name, struct ampd_msg_get_model_response *response);
+
+#endif

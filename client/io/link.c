@@ -1,0 +1,288 @@
+#include "client/io/link.h"
+
+#include "base/assert.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define CONNECT_MS 10000 /* of one attempt */
+
+uint64_t ampclient_now_ms(void)
+{
+    return uv_hrtime() / 1000000;
+}
+
+/* ---- waiting ---- */
+
+bool ampclient_link_wait(struct ampclient_link *link, uint64_t deadline_ms)
+{
+    struct timespec at = {.tv_sec = (time_t)(deadline_ms / 1000), .tv_nsec = (long)(deadline_ms % 1000) * 1000000};
+    (void)pthread_cond_timedwait(&link->wake, &link->mutex, &at);
+    return ampclient_now_ms() < deadline_ms;
+}
+
+int ampclient_link_break(struct ampclient_link *link, struct amp_error *error)
+{
+    link->broken = true;
+    return amp_error_set(error, AMP_EINTERNAL, NULL,
+                         "The client's own thread does not answer any more; close this client and make another one.");
+}
+
+void ampclient_link_pause(struct ampclient_link *link, uint64_t ms)
+{
+    uint64_t until = ampclient_now_ms() + ms;
+    (void)pthread_mutex_lock(&link->mutex);
+    while (!link->broken && ampclient_link_wait(link, until))
+        ;
+    (void)pthread_mutex_unlock(&link->mutex);
+}
+
+/* ---- jobs ---- */
+
+void ampclient_link_kick(struct ampclient_link *link)
+{
+    (void)uv_async_send(&link->async); /* fails only on a closing handle, and then nobody waits */
+}
+
+int ampclient_link_run(struct ampclient_link *link, struct ampclient_job *job, uint64_t timeout_ms,
+                       struct amp_error *error)
+{
+    uint64_t deadline = ampclient_now_ms() + timeout_ms + AMPCLIENT_WAIT_SLACK_MS;
+    int rc = 0;
+    job->finished = false;
+    (void)pthread_mutex_lock(&link->mutex);
+    if (link->broken) {
+        rc = ampclient_link_break(link, error);
+    } else {
+        amp_list_push(&link->jobs, &job->node);
+        ampclient_link_kick(link);
+    }
+    while (rc == 0 && !job->finished)
+        if (!ampclient_link_wait(link, deadline) && !job->finished)
+            rc = ampclient_link_break(link, error);
+    (void)pthread_mutex_unlock(&link->mutex);
+    return rc;
+}
+
+void ampclient_link_finish(struct ampclient_link *link, struct ampclient_job *job)
+{
+    (void)pthread_mutex_lock(&link->mutex);
+    job->finished = true;
+    (void)pthread_cond_broadcast(&link->wake);
+    (void)pthread_mutex_unlock(&link->mutex);
+}
+
+/* ---- the loop's thread ---- */
+
+static void on_channel_closed(void *arg)
+{
+    struct ampclient_link *link = arg;
+    if (--link->channels_open == 0)
+        uv_close((uv_handle_t *)&link->async, NULL);
+}
+
+/* Closes everything that keeps the loop alive; uv_run returns when all of it is closed. */
+static void begin_stop(struct ampclient_link *link)
+{
+    link->closing = true;
+    if (link->stop_cb != NULL)
+        link->stop_cb(link->arg);
+    for (size_t i = 0; i < link->channels_count; i++)
+        arpc_channel_close(link->channels[i], on_channel_closed, link);
+}
+
+static struct ampclient_job *next_job(struct ampclient_link *link, bool *stopping)
+{
+    (void)pthread_mutex_lock(&link->mutex);
+    struct amp_list *node = amp_list_shift(&link->jobs);
+    *stopping = link->stopping;
+    (void)pthread_mutex_unlock(&link->mutex);
+    return node != NULL ? AMP_CONTAINER(node, struct ampclient_job, node) : NULL;
+}
+
+static void on_async(uv_async_t *async)
+{
+    struct ampclient_link *link = async->data;
+    if (link->closing)
+        return;
+    bool stopping;
+    for (struct ampclient_job *job; (job = next_job(link, &stopping)) != NULL;)
+        job->run_cb(job);
+    if (stopping)
+        begin_stop(link);
+    else if (link->kick_cb != NULL)
+        link->kick_cb(link->arg);
+}
+
+static void *loop_main(void *arg)
+{
+    struct ampclient_link *link = arg;
+    (void)uv_run(&link->loop, UV_RUN_DEFAULT);
+    (void)pthread_mutex_lock(&link->mutex);
+    link->ended = true;
+    (void)pthread_cond_broadcast(&link->wake);
+    (void)pthread_mutex_unlock(&link->mutex);
+    return NULL;
+}
+
+int ampclient_link_call(struct ampclient_link *link, const char *path, const struct arpc_call_options *options,
+                        const struct arpc_handler *handler, void *user, struct arpc_call **out, size_t *channel,
+                        struct amp_error *error)
+{
+    *channel = link->current;
+    /* Pauses between attempts are the caller's; those of the channel would come on top. */
+    arpc_channel_connect(link->channels[link->current]);
+    return arpc_channel_call(link->channels[link->current], path, options, handler, user, out, error);
+}
+
+void ampclient_link_lost(struct ampclient_link *link, size_t channel)
+{
+    if (channel == link->current)
+        link->current = (link->current + 1) % link->channels_count;
+}
+
+/* ---- life ---- */
+
+static int bad_endpoints(const char *endpoints, struct amp_error *error)
+{
+    return amp_error_set(error, AMP_EINVAL, NULL,
+                         "The address \"%.200s\" is not understood; give host:port, or up to %d of them with commas.",
+                         endpoints, AMPCLIENT_ENDPOINTS_MAX);
+}
+
+/* Makes one channel per address. Those made are the link's, also after a failure. */
+static int open_channels(struct ampclient_link *link, const char *endpoints,
+                         const struct ampclient_link_options *options, struct amp_error *error)
+{
+    struct arpc_channel_options channel = {
+        .size = sizeof channel, .connect_ms = (int64_t)(options->connect_ms != 0 ? options->connect_ms : CONNECT_MS)};
+    link->endpoints = strdup(endpoints);
+    if (link->endpoints == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "There is no memory for a client.");
+    char *rest = NULL;
+    for (char *one = strtok_r(link->endpoints, ",", &rest); one != NULL; one = strtok_r(NULL, ",", &rest)) {
+        if (link->channels_count == AMPCLIENT_ENDPOINTS_MAX)
+            return bad_endpoints(endpoints, error);
+        int rc = arpc_channel_new(&link->loop, one, &channel, &link->channels[link->channels_count], error);
+        if (rc != 0)
+            return rc;
+        link->channels_count++;
+        link->channels_open++;
+    }
+    return link->channels_count > 0 ? 0 : bad_endpoints(endpoints, error);
+}
+
+static int start_thread(struct ampclient_link *link)
+{
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* inherited by the thread and by those that it makes */
+    int rc = pthread_create(&link->thread, NULL, loop_main, link);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc == 0 ? 0 : AMP_EIO;
+}
+
+static int init_waiting(struct ampclient_link *link)
+{
+    pthread_condattr_t attributes;
+    if (pthread_condattr_init(&attributes) != 0)
+        return AMP_ENOMEM;
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* the clock of uv_hrtime */
+    int rc = pthread_cond_init(&link->wake, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+    if (rc != 0)
+        return AMP_ENOMEM;
+    rc = pthread_mutex_init(&link->mutex, NULL);
+    if (rc != 0)
+        (void)pthread_cond_destroy(&link->wake);
+    return rc == 0 ? 0 : AMP_ENOMEM;
+}
+
+/* Without a thread: the caller runs the loop until all is closed. */
+static void close_unstarted(struct ampclient_link *link)
+{
+    if (link->channels_count == 0)
+        uv_close((uv_handle_t *)&link->async, NULL);
+    begin_stop(link);
+    (void)uv_run(&link->loop, UV_RUN_DEFAULT);
+    (void)uv_loop_close(&link->loop);
+}
+
+static int no_loop(struct amp_error *error)
+{
+    return amp_error_set(error, AMP_EIO, NULL, "No event loop can be made; raise the limit of open files.");
+}
+
+int ampclient_link_open(const char *endpoints, const struct ampclient_link_options *options,
+                        struct ampclient_link **out, struct amp_error *error)
+{
+    *out = NULL;
+    struct ampclient_link *link = calloc(1, sizeof *link);
+    if (link == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "There is no memory for a client.");
+    amp_list_init(&link->jobs);
+    int rc = init_waiting(link);
+    if (rc != 0)
+        goto fail_memory;
+    if (uv_loop_init(&link->loop) != 0) {
+        rc = no_loop(error);
+        goto fail_waiting;
+    }
+    if (uv_async_init(&link->loop, &link->async, on_async) != 0) {
+        rc = no_loop(error);
+        (void)uv_loop_close(&link->loop);
+        goto fail_waiting;
+    }
+    link->async.data = link;
+    rc = open_channels(link, endpoints, options, error);
+    if (rc != 0)
+        goto fail_channels;
+    link->kick_cb = options->kick_cb;
+    link->stop_cb = options->stop_cb;
+    link->arg = options->arg;
+    if (start_thread(link) != 0) {
+        link->stop_cb = NULL;
+        rc = amp_error_set(error, AMP_EIO, NULL, "No thread can be made; raise the limit of processes.");
+        goto fail_channels;
+    }
+    *out = link;
+    return 0;
+fail_channels:
+    close_unstarted(link);
+fail_waiting:
+    (void)pthread_cond_destroy(&link->wake);
+    (void)pthread_mutex_destroy(&link->mutex);
+fail_memory:
+    free(link->endpoints);
+    free(link);
+    return rc;
+}
+
+bool ampclient_link_close(struct ampclient_link *link)
+{
+    uint64_t deadline = ampclient_now_ms() + AMPCLIENT_CLOSE_MS;
+    (void)pthread_mutex_lock(&link->mutex);
+    link->stopping = true;
+    ampclient_link_kick(link);
+    while (!link->ended && ampclient_link_wait(link, deadline))
+        ;
+    bool ended = link->ended;
+    (void)pthread_mutex_unlock(&link->mutex);
+    if (ended) {
+        (void)pthread_join(link->thread, NULL);
+        AMP_ASSERT(uv_loop_close(&link->loop) == 0);
+    } else {
+        (void)pthread_detach(link->thread);
+    }
+    return ended;
+}
+
+void ampclient_link_free(struct ampclient_link *link)
+{
+    (void)pthread_cond_destroy(&link->wake);
+    (void)pthread_mutex_destroy(&link->mutex);
+    free(link->endpoints);
+    free(link);
+}

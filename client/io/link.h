@@ -1,0 +1,116 @@
+/*
+ * The client's thread, loop and connections. Users' threads hand work to it and wait.
+ *
+ * Threads. There are two: the user's (one at a time) and the loop's, on which everything of rpc/ runs.
+ *
+ *   link->mutex guards   link->jobs, job->finished, link->stopping, link->ended, link->broken; of each model: the core,
+ *                        and what model.h says
+ *   the loop's thread    owns all else: channels, calls, timers, the list of models
+ *
+ * The mutex is taken by: the user's thread, to hand over and to wait; the loop's thread, around each use of a core and
+ * to tell that something is finished. It is never held while a callback of the user or of rpc runs, and it is the only
+ * one, so there is no order to keep. Waiting is on link->wake with a deadline; every change of a waited-for flag is
+ * broadcast.
+ *
+ * A wait whose deadline passes means a loop that stands still (each call that the loop makes has a deadline of its own,
+ * well before). Then the link is broken: its memory is left alone, since the loop may still use it, each later call
+ * fails at once, and closing does not hang.
+ */
+#ifndef AMPCLIENT_LINK_H
+#define AMPCLIENT_LINK_H
+
+#include "base/err.h"
+#include "base/list.h"
+#include "rpc/arpc_client.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+/* Addresses of one client: those of a cluster's shards, with room. */
+#define AMPCLIENT_ENDPOINTS_MAX 16
+/* Beyond the deadline of what is waited for: by then the loop stands still. */
+#define AMPCLIENT_WAIT_SLACK_MS 60000
+/* How long closing waits for the loop to end. */
+#define AMPCLIENT_CLOSE_MS 10000
+
+/* A piece of work for the loop's thread. From malloc, so that it can be left alone when the link breaks. */
+struct ampclient_job {
+    struct amp_list node;
+    void (*run_cb)(struct ampclient_job *job); /* on the loop's thread, without the mutex */
+    bool finished;
+};
+
+struct ampclient_link {
+    pthread_mutex_t mutex;
+    pthread_cond_t wake; /* by the monotonic clock */
+    pthread_t thread;
+    uv_loop_t loop;
+    uv_async_t async;
+    struct amp_list jobs;
+    bool stopping; /* ampclient_link_close was called */
+    bool ended;    /* the loop's thread is at its end */
+    bool broken;
+    void (*kick_cb)(void *arg); /* on the loop's thread, without the mutex: after each wake-up of the loop */
+    void (*stop_cb)(void *arg); /* on the loop's thread: the link is about to close its channels */
+    void *arg;
+    char *endpoints; /* the texts, zeros between them */
+    struct arpc_channel *channels[AMPCLIENT_ENDPOINTS_MAX];
+    size_t channels_count;
+    size_t channels_open;
+    size_t current; /* the channel that calls go to */
+    bool closing;   /* the loop's thread has begun to stop */
+};
+
+struct ampclient_link_options {
+    uint64_t connect_ms;        /* longest attempt to connect; 0: 10 s */
+    void (*kick_cb)(void *arg); /* may be NULL */
+    void (*stop_cb)(void *arg); /* may be NULL */
+    void *arg;
+};
+
+/*
+ * Starts the thread, with all signals blocked. Connects nowhere yet. `endpoints`: "host:port", several separated by
+ * commas. 0 and *out (ampclient_link_close); AMP_EINVAL, AMP_ENOMEM, AMP_EIO with a text.
+ */
+int ampclient_link_open(const char *endpoints, const struct ampclient_link_options *options,
+                        struct ampclient_link **out, struct amp_error *error);
+
+/*
+ * Cuts all calls, ends the thread and closes its loop. True: the memory of models may be freed, and then the link by
+ * ampclient_link_free. False: the loop did not end in time; everything it may still use is left alone. User's thread.
+ */
+bool ampclient_link_close(struct ampclient_link *link);
+void ampclient_link_free(struct ampclient_link *link);
+
+/* Runs a job and waits until ampclient_link_finish. 0, or AMP_EINTERNAL (broken: the job is not the caller's any more). */
+int ampclient_link_run(struct ampclient_link *link, struct ampclient_job *job, uint64_t timeout_ms,
+                       struct amp_error *error);
+/* Loop's thread, without the mutex. The job is the waiting thread's again. */
+void ampclient_link_finish(struct ampclient_link *link, struct ampclient_job *job);
+
+/* Makes the loop call kick_cb soon. Any thread. */
+void ampclient_link_kick(struct ampclient_link *link);
+
+/* With the mutex: waits for the next broadcast. False: `deadline_ms` (of ampclient_now_ms) has passed. */
+bool ampclient_link_wait(struct ampclient_link *link, uint64_t deadline_ms);
+/* With the mutex: the loop stands still. Returns AMP_EINTERNAL with the text. */
+int ampclient_link_break(struct ampclient_link *link, struct amp_error *error);
+/* User's thread: sleeps so long, at the longest until the link breaks. */
+void ampclient_link_pause(struct ampclient_link *link, uint64_t ms);
+
+/* Monotonic. Any thread. */
+uint64_t ampclient_now_ms(void);
+
+/*
+ * Loop's thread: begins a call on the present channel (at once, if that one was waiting to connect again). As
+ * arpc_channel_call. *channel gets what ampclient_link_lost wants.
+ */
+int ampclient_link_call(struct ampclient_link *link, const char *path, const struct arpc_call_options *options,
+                        const struct arpc_handler *handler, void *user, struct arpc_call **out, size_t *channel,
+                        struct amp_error *error);
+/* Loop's thread: the channel's connection failed; later calls go to the next address. */
+void ampclient_link_lost(struct ampclient_link *link, size_t channel);
+
+#endif

@@ -1,0 +1,407 @@
+/* The host of a core (see model.h): its outputs, its wishes, its life. */
+#include "client/io/model.h"
+
+#include "base/assert.h"
+#include "client/io/methods.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- outputs ---- */
+
+/* With the mutex: tells the waiting thread, once nothing of its memory is in use. */
+static void tell_done(struct ampclient_model *model)
+{
+    if (!model->done_ready || model->borrowed > 0)
+        return;
+    model->done_ready = false;
+    model->done_told = true;
+    (void)pthread_cond_broadcast(&model->client->link->wake);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct ampclient_model *model = timer->data;
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_TICK};
+    ampclient_model_event(model, &event);
+}
+
+static void set_timer(struct ampclient_model *model, uint64_t at_ms)
+{
+    uint64_t now = ampclient_now_ms();
+    uv_update_time(&model->client->link->loop); /* timers count from the loop's own, older idea of now */
+    /* One more: uv rounds down, and a tick that comes early would be set again at once. */
+    (void)uv_timer_start(&model->timer, on_timer, at_ms > now ? at_ms - now + 1 : 0, 0);
+}
+
+/* With the mutex. Calls no one back and never steps the core, so the views of the output stay good. */
+static void act(struct ampclient_model *model, const struct ampclient_output *output)
+{
+    struct ampclient_core_call *call;
+    switch (output->type) {
+    case AMPCLIENT_OUT_JOIN:
+    case AMPCLIENT_OUT_KEEP_ALIVE:
+    case AMPCLIENT_OUT_LEAVE:
+    case AMPCLIENT_OUT_PULL:
+    case AMPCLIENT_OUT_GET_PUSH_STATE:
+    case AMPCLIENT_OUT_PUSH:
+        ampclient_call_begin(model, output);
+        break;
+    case AMPCLIENT_OUT_PUSH_BLOCK:
+        if ((call = ampclient_call_find(model, output->call)) != NULL)
+            ampclient_push_block(call, output->u.block);
+        break;
+    case AMPCLIENT_OUT_PUSH_END:
+        if ((call = ampclient_call_find(model, output->call)) != NULL)
+            ampclient_push_end(call, output->u.end.absent, output->u.end.absent_count);
+        break;
+    case AMPCLIENT_OUT_CANCEL:
+        if ((call = ampclient_call_find(model, output->call)) != NULL) {
+            call->cancelled = true;
+            arpc_call_cancel(call->call, ARPC_STATUS_CANCELLED, "cancelled by the client");
+        }
+        break;
+    case AMPCLIENT_OUT_USER_DONE:
+        model->done = output->u.done;
+        model->done_ready = true;
+        break;
+    case AMPCLIENT_OUT_TIMER:
+        set_timer(model, output->u.at_ms);
+        break;
+    }
+}
+
+/* Tells the end of a call that could not begin. */
+static void tell_failed(struct ampclient_model *model, uint64_t number, int code, const char *text)
+{
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_ENDED, .call = number};
+    event.u.ended.code = code;
+    event.u.ended.reason = "";
+    event.u.ended.text = text;
+    ampclient_core_step(model->core, ampclient_now_ms(), &event);
+}
+
+static void drain_locked(struct ampclient_model *model)
+{
+    struct ampclient_output output;
+    for (;;) {
+        while (model->unborn == 0 && ampclient_core_next(model->core, &output))
+            act(model, &output);
+        struct amp_list *node = amp_list_shift(&model->failed);
+        if (node != NULL) {
+            struct ampclient_core_call *call = AMP_CONTAINER(node, struct ampclient_core_call, node);
+            tell_failed(model, call->number, call->error.code, call->error.text);
+            ampclient_call_free(call);
+        } else if (model->unborn != 0) {
+            uint64_t number = model->unborn;
+            model->unborn = 0;
+            tell_failed(model, number, AMP_ENOMEM, "There is no memory for a call.");
+        } else {
+            break;
+        }
+    }
+    tell_done(model);
+}
+
+void ampclient_model_drain(struct ampclient_model *model)
+{
+    if (model->stopped)
+        return;
+    (void)pthread_mutex_lock(&model->client->link->mutex);
+    drain_locked(model);
+    (void)pthread_mutex_unlock(&model->client->link->mutex);
+}
+
+void ampclient_model_event(struct ampclient_model *model, const struct ampclient_event *event)
+{
+    if (model->stopped)
+        return;
+    (void)pthread_mutex_lock(&model->client->link->mutex);
+    ampclient_core_step(model->core, ampclient_now_ms(), event);
+    drain_locked(model);
+    (void)pthread_mutex_unlock(&model->client->link->mutex);
+}
+
+/* ---- attaching and detaching ---- */
+
+struct attach_job {
+    struct ampclient_job job;
+    struct ampclient_model *model;
+};
+
+static void run_attach(struct ampclient_job *job)
+{
+    struct ampclient_model *model = AMP_CONTAINER(job, struct attach_job, job)->model;
+    (void)uv_timer_init(&model->client->link->loop, &model->timer); /* cannot fail */
+    model->timer.data = model;
+    amp_list_push(&model->client->models, &model->node);
+    model->attached = true;
+    ampclient_link_finish(model->client->link, job);
+}
+
+static void finish_detach(struct ampclient_model *model)
+{
+    (void)pthread_mutex_lock(&model->client->link->mutex);
+    bool idle = model->borrowed == 0;
+    (void)pthread_mutex_unlock(&model->client->link->mutex);
+    if (model->detaching == NULL || !idle || !amp_list_empty(&model->calls) || !model->timer_closed)
+        return;
+    struct ampclient_job *job = model->detaching;
+    model->detaching = NULL;
+    model->attached = false;
+    amp_list_remove(&model->node);
+    ampclient_link_finish(model->client->link, job);
+}
+
+void ampclient_model_sent(void *arg)
+{
+    struct ampclient_model *model = arg;
+    (void)pthread_mutex_lock(&model->client->link->mutex);
+    model->borrowed--;
+    tell_done(model);
+    (void)pthread_mutex_unlock(&model->client->link->mutex);
+    finish_detach(model);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    struct ampclient_model *model = handle->data;
+    model->timer_closed = true;
+    finish_detach(model);
+}
+
+void ampclient_model_stop(struct ampclient_model *model)
+{
+    if (!model->stopped)
+        uv_close((uv_handle_t *)&model->timer, on_timer_closed);
+    model->stopped = true;
+}
+
+static void run_detach(struct ampclient_job *job)
+{
+    struct ampclient_model *model = AMP_CONTAINER(job, struct attach_job, job)->model;
+    model->detaching = job;
+    AMP_LIST_EACH(node, next, &model->calls)
+    arpc_call_cancel(AMP_CONTAINER(node, struct ampclient_core_call, node)->call, ARPC_STATUS_CANCELLED,
+                     "the client left the model");
+    ampclient_model_stop(model);
+}
+
+static int run_job(struct ampclient_model *model, void (*run_cb)(struct ampclient_job *job))
+{
+    struct ampclient *client = model->client;
+    struct attach_job *job = calloc(1, sizeof *job);
+    if (job == NULL)
+        return amp_error_set(&client->error, AMP_ENOMEM, NULL, "There is no memory for a model.");
+    job->job.run_cb = run_cb;
+    job->model = model;
+    int rc = ampclient_link_run(client->link, &job->job, client->options.call_timeout_ms, &client->error);
+    if (rc == 0)
+        free(job);
+    return rc;
+}
+
+int ampclient_model_attach(struct ampclient_model *model)
+{
+    return run_job(model, run_attach);
+}
+
+int ampclient_model_detach(struct ampclient_model *model)
+{
+    return run_job(model, run_detach);
+}
+
+void ampclient_model_free(struct ampclient_model *model)
+{
+    ampclient_core_free(model->core);
+    free(model->parameters);
+    free(model->scratch);
+    free(model->user_state);
+    free(model);
+}
+
+/* ---- wishes ---- */
+
+int ampclient_model_wish(struct ampclient_model *model, enum ampclient_event_type type,
+                         struct ampclient_user_done *done)
+{
+    struct ampclient *client = model->client;
+    struct ampclient_link *link = client->link;
+    /* The core ends each wish in time; this bound is for a loop that stands still. */
+    uint64_t deadline = ampclient_now_ms() + client->options.step_timeout_ms + client->options.reconnect_timeout_ms +
+                        client->options.call_timeout_ms + AMPCLIENT_WAIT_SLACK_MS;
+    struct ampclient_event event = {.type = type};
+    (void)pthread_mutex_lock(&link->mutex);
+    int rc = link->broken ? ampclient_link_break(link, &client->error) : 0;
+    if (rc == 0) {
+        model->done_told = false;
+        ampclient_core_step(model->core, ampclient_now_ms(), &event);
+        ampclient_link_kick(link);
+    }
+    while (rc == 0 && !model->done_told)
+        if (!ampclient_link_wait(link, deadline) && !model->done_told)
+            rc = ampclient_link_break(link, &client->error);
+    if (rc == 0) {
+        *done = model->done;
+        rc = done->code;
+    }
+    (void)pthread_mutex_unlock(&link->mutex);
+    if (rc < 0 && client->error.code == 0) {
+        client->error = done->error;
+        client->error.code = rc;
+    }
+    return rc;
+}
+
+/* ---- calls ---- */
+
+struct ampclient_core_call *ampclient_call_find(struct ampclient_model *model, uint64_t number)
+{
+    AMP_LIST_EACH(node, next, &model->calls)
+    {
+        struct ampclient_core_call *call = AMP_CONTAINER(node, struct ampclient_core_call, node);
+        if (call->number == number)
+            return call;
+    }
+    return NULL; /* it could not begin, or has ended and the core does not know yet */
+}
+
+void ampclient_call_free(struct ampclient_core_call *call)
+{
+    ampd_block_reader_close(&call->pull.reader);
+    amp_buf_close(&call->reply);
+    amp_buf_close(&call->push.trailer);
+    free(call->push.blocks);
+    free(call);
+}
+
+void ampclient_call_give_up(struct ampclient_core_call *call, int code, const char *text)
+{
+    if (call->error.code == 0)
+        (void)amp_error_set(&call->error, code, NULL, "%s", text);
+    if (call->call != NULL)
+        arpc_call_cancel(call->call, ARPC_STATUS_CANCELLED, text);
+}
+
+static void on_message(struct arpc_call *call, const uint8_t *data, size_t size)
+{
+    struct ampclient_core_call *own = arpc_call_user(call);
+    if (amp_buf_append(&own->reply, data, size) != 0)
+        ampclient_call_give_up(own, AMP_ENOMEM, "There is no memory for the server's answer.");
+}
+
+static void on_writable(struct arpc_call *call)
+{
+    struct ampclient_core_call *own = arpc_call_user(call);
+    (void)pthread_mutex_lock(&own->model->client->link->mutex);
+    ampclient_push_feed(own);
+    (void)pthread_mutex_unlock(&own->model->client->link->mutex);
+}
+
+static uint64_t number_of(const struct arpc_details *details, const char *key)
+{
+    const char *value = arpc_details_find(details, key);
+    return value != NULL ? strtoull(value, NULL, 10) : 0;
+}
+
+static void on_closed(struct arpc_call *call, const struct arpc_result *result)
+{
+    struct ampclient_core_call *own = arpc_call_user(call);
+    struct ampclient_model *model = own->model;
+    amp_list_remove(&own->node);
+    if (!result->from_peer && result->status == ARPC_STATUS_UNAVAILABLE)
+        ampclient_link_lost(model->client->link, own->channel);
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_ENDED, .call = own->number};
+    struct ampclient_ended *ended = &event.u.ended;
+    if (own->error.code != 0) {
+        ended->code = own->error.code;
+        ended->reason = own->error.reason;
+        ended->text = own->error.text;
+    } else {
+        ended->code = amp_err_from_grpc_status(result->status);
+        ended->reason = result->details.reason != NULL ? result->details.reason : "";
+        ended->text = result->message[0] != 0 || ended->code == 0 ? result->message : arpc_status_name(result->status);
+        ended->epoch = number_of(&result->details, "epoch");
+        ended->step = number_of(&result->details, "step");
+        ended->retry_ms = result->details.retry_ms > 0 ? (uint64_t)result->details.retry_ms : 0;
+    }
+    if (ended->code == 0 && !own->cancelled && !model->stopped)
+        ampclient_answer(own, &event);
+    else
+        ampclient_model_event(model, &event);
+    ampclient_call_free(own);
+    finish_detach(model);
+}
+
+static const struct arpc_handler unary_handler = {.message = on_message, .writable = on_writable, .closed = on_closed};
+static const struct arpc_handler pull_handler = {
+    .message_begin = ampclient_pull_message_begin,
+    .message_bytes = ampclient_pull_message_bytes,
+    .message_end = ampclient_pull_message_end,
+    .closed = on_closed,
+};
+
+static const char *path_of(enum ampclient_output_type kind)
+{
+    switch (kind) {
+    case AMPCLIENT_OUT_JOIN:
+        return AMPCLIENT_PARAMETER_SERVICE "Join";
+    case AMPCLIENT_OUT_KEEP_ALIVE:
+        return AMPCLIENT_PARAMETER_SERVICE "KeepAlive";
+    case AMPCLIENT_OUT_LEAVE:
+        return AMPCLIENT_PARAMETER_SERVICE "Leave";
+    case AMPCLIENT_OUT_PULL:
+        return AMPCLIENT_PARAMETER_SERVICE "Pull";
+    case AMPCLIENT_OUT_GET_PUSH_STATE:
+        return AMPCLIENT_PARAMETER_SERVICE "GetPushState";
+    default:
+        AMP_ASSERT(kind == AMPCLIENT_OUT_PUSH);
+        return AMPCLIENT_PARAMETER_SERVICE "Push";
+    }
+}
+
+static int start(struct ampclient_core_call *call, const struct ampclient_output *output)
+{
+    struct ampclient_model *model = call->model;
+    bool pull = call->kind == AMPCLIENT_OUT_PULL;
+    struct arpc_call_options options = {.size = sizeof options,
+                                        .deadline_ms = (int64_t)output->deadline_ms,
+                                        .max_message = AMPCLIENT_REPLY_MAX,
+                                        .single_response = !pull};
+    struct amp_buf request;
+    amp_buf_init(&request, AMPD_MSG_SIZE_MAX);
+    int rc = ampclient_request_encode(model, output, &request);
+    if (rc != 0) {
+        (void)amp_error_set(&call->error, rc, NULL,
+                            "The request cannot be made: names must be UTF-8, and memory free.");
+        goto out;
+    }
+    rc = ampclient_link_call(model->client->link, path_of(call->kind), &options, pull ? &pull_handler : &unary_handler,
+                             call, &call->call, &call->channel, &call->error);
+    if (rc != 0)
+        goto out;
+    if (arpc_call_send(call->call, request.data, request.size, NULL, 0, NULL, NULL) != 0)
+        ampclient_call_give_up(call, AMP_ENOMEM, "There is no memory for a request.");
+    else if (call->kind != AMPCLIENT_OUT_PUSH)
+        arpc_call_half_close(call->call);
+out:
+    amp_buf_close(&request);
+    return rc;
+}
+
+void ampclient_call_begin(struct ampclient_model *model, const struct ampclient_output *output)
+{
+    struct ampclient_core_call *call = calloc(1, sizeof *call);
+    if (call == NULL) {
+        model->unborn = output->call; /* drain_locked tells its end before it takes another output */
+        return;
+    }
+    call->model = model;
+    call->number = output->call;
+    call->kind = output->type;
+    amp_buf_init(&call->reply, AMPCLIENT_REPLY_MAX);
+    amp_buf_init(&call->push.trailer, AMPD_MSG_SIZE_MAX);
+    ampclient_pull_begin(call, output->type == AMPCLIENT_OUT_PULL ? &output->u.pull : NULL);
+    int rc = start(call, output);
+    amp_list_push(rc == 0 ? &model->calls : &model->failed, &call->node);
+}

@@ -1,0 +1,137 @@
+/*
+ * A joined model: the host of one client core. It does what the core says, and tells it what came of it.
+ *
+ *     user's thread                       loop's thread
+ *     wish -> core_step, kick             ampclient_model_drain: core_next until empty, each output becomes an RPC,
+ *     wait for `done`                     a message, a cancel, a timer, or `done`
+ *                                         an RPC's callbacks -> core_step, drain
+ *
+ * The host holds no policy: whether to try again, when, and what the user is told are the core's.
+ *
+ * Memory of others. Gradients (the user's) and sums (the core's) are sent from where they lie. A wish is not told to be
+ * done while a piece of them may still be read (`borrowed`), so the user may change them from then on, and the core may
+ * be freed once the host is detached.
+ */
+#ifndef AMPCLIENT_MODEL_H
+#define AMPCLIENT_MODEL_H
+
+#include "base/buf.h"
+#include "client/core/core.h"
+#include "client/io/client.h"
+#include "proto/block.h"
+#include "proto/msg.h"
+
+/* A parameter, as the specification that came with the first Join has it. */
+struct ampclient_model_parameter {
+    char name[AMPCLIENT_NAME_MAX];
+    uint32_t dimensions;
+    uint64_t shape[8];
+    uint64_t elements;
+};
+
+struct ampclient_model {
+    struct amp_list node; /* in client->models; loop's thread */
+    struct ampclient *client;
+    /* under the mutex */
+    struct ampclient_core *core;
+    struct ampclient_user_done done; /* of the wish */
+    bool done_ready;                 /* it is set, but something is still borrowed */
+    bool done_told;                  /* the waiting thread may take it */
+    uint64_t borrowed;               /* pieces of memory of the user or the core that are still being sent */
+    struct ampclient_model_parameter *parameters; /* NULL before the first Join; then constant, readable without it */
+    uint32_t parameters_count;
+    enum amp_dtype cast;
+    struct ampclient_incarnation boot_of; /* the incarnation that boot_id belongs to */
+    uint64_t boot_id;
+    /* loop's thread */
+    uv_timer_t timer;
+    bool attached;
+    bool timer_closed;
+    bool stopped; /* events of calls are not told to the core any more */
+    struct amp_list calls;
+    struct amp_list failed; /* calls that could not begin: their end is told after the outputs at hand */
+    uint64_t unborn;        /* number of one for which there was no memory at all; 0: none */
+    uint8_t *scratch;       /* one block of a push, gathered */
+    struct ampclient_job *detaching;
+    /* user's thread */
+    uint8_t *user_state; /* what ampclient_user_state gave last; room for AMPCLIENT_USER_STATE_MAX bytes */
+};
+
+/* One RPC of a core. */
+struct ampclient_core_call {
+    struct amp_list node;
+    struct ampclient_model *model;
+    uint64_t number;
+    enum ampclient_output_type kind;
+    struct arpc_call *call; /* NULL: could not begin */
+    size_t channel;
+    bool cancelled;         /* by the core: nothing of it matters any more */
+    struct amp_error error; /* what this side found wrong; goes before what the server says */
+    struct amp_buf reply;   /* the one message of all kinds but PULL */
+    struct {
+        struct ampclient_out_pull wanted;
+        struct ampd_block_reader reader;
+        uint64_t first, count; /* blocks that the header announced */
+    } pull;
+    struct {
+        uint64_t *blocks; /* to be sent, in order */
+        size_t count, capacity, next;
+        bool end;
+        struct amp_buf trailer; /* the message */
+    } push;
+};
+
+/* ---- the user's thread ---- */
+
+/* Attaches the model to the loop. As ampclient_link_run. */
+int ampclient_model_attach(struct ampclient_model *model);
+/* Ends all calls of the model and takes it from the loop; then it may be freed. As ampclient_link_run. */
+int ampclient_model_detach(struct ampclient_model *model);
+/* Frees a model that is not attached, or whose loop has ended. */
+void ampclient_model_free(struct ampclient_model *model);
+
+/* Hands a wish (AMPCLIENT_EVENT_JOIN to _LEAVE) to the core and waits for its end. done->code, or AMP_EINTERNAL. */
+int ampclient_model_wish(struct ampclient_model *model, enum ampclient_event_type type,
+                         struct ampclient_user_done *done);
+
+/* ---- the loop's thread ---- */
+
+/* Does what the core wants. Without the mutex. */
+void ampclient_model_drain(struct ampclient_model *model);
+/* The link closes: the timer is closed, and the core hears nothing more. */
+void ampclient_model_stop(struct ampclient_model *model);
+
+/* Tells the core of an event and does what it wants then. Without the mutex. */
+void ampclient_model_event(struct ampclient_model *model, const struct ampclient_event *event);
+
+/* arpc's release_cb for a view: arg is the model, whose `borrowed` was raised for it. */
+void ampclient_model_sent(void *arg);
+
+/* Sends the request of an output that begins an RPC; the call goes into model->calls, or model->failed. With the mutex. */
+void ampclient_call_begin(struct ampclient_model *model, const struct ampclient_output *output);
+struct ampclient_core_call *ampclient_call_find(struct ampclient_model *model, uint64_t number);
+/* This side gives the call up; its end is told with this code. */
+void ampclient_call_give_up(struct ampclient_core_call *call, int code, const char *text);
+void ampclient_call_free(struct ampclient_core_call *call);
+
+/* The request of an output as a message (model.h: of PUSH the header, else the whole). With the mutex. */
+int ampclient_request_encode(const struct ampclient_model *model, const struct ampclient_output *output,
+                             struct amp_buf *out);
+/*
+ * Fills ended->u from the answer of a call that ended well, tells PUSH_STATE before it, and ends in ampclient_model_event.
+ * An answer that cannot be read becomes AMP_EINTERNAL.
+ */
+void ampclient_answer(struct ampclient_core_call *call, struct ampclient_event *event);
+
+/* Push: more blocks, the end, and what a writable stream can take. With the mutex. */
+void ampclient_push_block(struct ampclient_core_call *call, uint64_t block);
+void ampclient_push_end(struct ampclient_core_call *call, const uint32_t *absent, uint32_t absent_count);
+void ampclient_push_feed(struct ampclient_core_call *call);
+
+/* Pull: the handler of its messages, and its reader. */
+void ampclient_pull_begin(struct ampclient_core_call *call, const struct ampclient_out_pull *wanted);
+void ampclient_pull_message_begin(struct arpc_call *call, size_t size);
+void ampclient_pull_message_bytes(struct arpc_call *call, const uint8_t *data, size_t size);
+void ampclient_pull_message_end(struct arpc_call *call);
+
+#endif

@@ -1,0 +1,150 @@
+#include "client/io/spec.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ELEMENTS_MAX ((uint64_t)1 << 40) /* above the server's bound, below where products of 64 bits wrap */
+#define SHAPE_MAX    8
+
+int ampclient_copy_name(char field[128], const char *name, const char *what, struct amp_error *error)
+{
+    size_t size = name != NULL ? strnlen(name, 128) : 0;
+    if (size == 0 || size == 128)
+        return amp_error_set(error, AMP_EINVAL, NULL, "%s must be given and have 1 to 127 bytes.", what);
+    memcpy(field, name, size + 1);
+    return 0;
+}
+
+int ampclient_parameter_elements(const uint64_t *shape, uint32_t dimensions, uint64_t *elements)
+{
+    *elements = 1;
+    for (uint32_t d = 0; d < dimensions; d++) {
+        if (shape[d] == 0 || shape[d] > ELEMENTS_MAX / *elements)
+            return AMP_EINVAL;
+        *elements *= shape[d];
+    }
+    return 0;
+}
+
+static int put_parameter(const struct ampclient_parameter_spec *from, uint32_t index,
+                         struct ampd_msg_parameter_spec *to, struct amp_error *error)
+{
+    char what[64];
+    (void)snprintf(what, sizeof what, "The name of parameter %u", index);
+    int rc = ampclient_copy_name(to->name, from->name, what, error);
+    if (rc != 0)
+        return rc;
+    if (from->dimensions > SHAPE_MAX)
+        return amp_error_set(error, AMP_EINVAL, NULL, "Parameter \"%s\" has %u dimensions; at most %d are possible.",
+                             to->name, from->dimensions, SHAPE_MAX);
+    uint64_t elements;
+    if (ampclient_parameter_elements(from->shape, from->dimensions, &elements) != 0)
+        return amp_error_set(error, AMP_EINVAL, NULL,
+                             "The shape of parameter \"%s\" has an extent of 0, or is too large; mend the shape.",
+                             to->name);
+    to->shape_count = from->dimensions;
+    memcpy(to->shape, from->shape, from->dimensions * sizeof *to->shape);
+    return 0;
+}
+
+/* A field that is 0 means the server's default: it stays absent. */
+#define PUT(to, field, value)                                                                                          \
+    do {                                                                                                               \
+        (to)->has_##field = (value) != 0;                                                                              \
+        (to)->field = (value);                                                                                         \
+    } while (0)
+
+static void put_optimizer(const struct ampclient_spec *spec, struct ampd_msg_optimizer_spec *to)
+{
+    to->kind = (enum ampd_msg_optimizer_kind)spec->optimizer;
+    PUT(to, learning_rate, (double)spec->lr);
+    PUT(to, beta1, (double)spec->beta1);
+    PUT(to, beta2, (double)spec->beta2);
+    PUT(to, epsilon, (double)spec->eps);
+    to->has_weight_decay = spec->weight_decay_set;
+    to->weight_decay = spec->weight_decay_set ? (double)spec->weight_decay : 0;
+    to->momentum = (double)spec->momentum;
+    to->dampening = (double)spec->dampening;
+    to->nesterov = spec->nesterov;
+}
+
+static void put_schedule(const struct ampclient_spec *spec, struct ampd_msg_schedule_spec *to)
+{
+    to->kind = (enum ampd_msg_schedule_kind)spec->schedule;
+    to->warmup_steps = spec->warmup_steps;
+    to->total_steps = spec->total_steps;
+    to->step_size = spec->step_every;
+    PUT(to, gamma, (double)spec->step_factor);
+    to->min_learning_rate = (double)spec->lr_min;
+}
+
+static void put_scaler(const struct ampclient_spec *spec, struct ampd_msg_scaler_spec *to)
+{
+    to->policy = (enum ampd_msg_scaler_policy)spec->scaler;
+    PUT(to, init_scale, spec->init_scale);
+    PUT(to, growth_factor, spec->growth_factor);
+    PUT(to, backoff_factor, spec->backoff_factor);
+    PUT(to, growth_interval, spec->growth_interval);
+    PUT(to, min_scale, spec->min_scale);
+    PUT(to, max_scale, spec->max_scale);
+}
+
+static void put_model(const struct ampclient_spec *spec, struct ampd_msg_model_spec *to)
+{
+    to->world_size = spec->world_size;
+    to->has_optimizer = true;
+    put_optimizer(spec, &to->optimizer);
+    to->has_schedule = true;
+    put_schedule(spec, &to->schedule);
+    to->has_clip = spec->clip_value != 0 || spec->clip_max_norm != 0;
+    PUT(&to->clip, value, spec->clip_value);
+    PUT(&to->clip, max_norm, spec->clip_max_norm);
+    to->cast_dtype = (enum ampd_msg_dtype)spec->cast;
+    to->has_scaler = true;
+    put_scaler(spec, &to->scaler);
+    to->max_steps = spec->max_steps;
+    PUT(to, checkpoint_every, spec->checkpoint_every);
+    PUT(to, keep_last, spec->keep_last);
+    PUT(to, loss_timeout_ms, spec->loss_timeout_ms);
+}
+
+static int check(const struct ampclient_spec *spec, struct amp_error *error)
+{
+    if (spec->parameters == NULL || spec->parameters_count == 0 || spec->parameters_count > AMPD_MSG_PARAMETERS_MAX)
+        return amp_error_set(error, AMP_EINVAL, NULL, "parameters_count is %u; give 1 to %d parameters.",
+                             spec->parameters_count, AMPD_MSG_PARAMETERS_MAX);
+    if (spec->world_size == 0 || spec->world_size > AMPD_MSG_WORKERS_MAX)
+        return amp_error_set(error, AMP_EINVAL, NULL, "world_size is %u; give the number of workers, 1 to %d.",
+                             spec->world_size, AMPD_MSG_WORKERS_MAX);
+    return 0;
+}
+
+int ampclient_spec_encode(const struct ampclient_spec *spec, struct amp_buf *out, struct amp_error *error)
+{
+    struct ampd_msg_create_model_request request = {.has_spec = true};
+    int rc = ampclient_copy_name(request.spec.name, spec->name, "The name of the model", error);
+    if (rc == 0)
+        rc = check(spec, error);
+    if (rc != 0)
+        return rc;
+    put_model(spec, &request.spec);
+    struct ampd_msg_parameter_spec *items = calloc(spec->parameters_count, sizeof *items);
+    if (items == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "There is no memory for the specification.");
+    request.spec.parameters.items = items;
+    request.spec.parameters.count = spec->parameters_count;
+    for (uint32_t i = 0; rc == 0 && i < spec->parameters_count; i++)
+        rc = put_parameter(&spec->parameters[i], i, &items[i], error);
+    if (rc == 0) {
+        rc = ampd_msg_create_model_request_encode(&request, out);
+        if (rc == AMP_EEXHAUSTED)
+            rc = amp_error_set(error, AMP_EINVAL, NULL,
+                               "The specification is larger than %d bytes; use fewer parameters or shorter names.",
+                               AMPD_MSG_SIZE_MAX);
+        else if (rc != 0)
+            (void)amp_error_set(error, rc, NULL, "The specification cannot be sent; names must be UTF-8.");
+    }
+    free(items);
+    return rc;
+}
