@@ -95,6 +95,7 @@ struct arpc_call *arpc_call_create(struct arpc_link *link, const struct arpc_han
     amp_list_push(&link->calls, &call->in_link);
     link->call_count++;
     link->idle_since_ms = INT64_MAX;
+    arpc_link_due(link, link->received_ms + link->config->keepalive_ms);
     link->config->calls++;
     link->config->calls_total++;
     return call;
@@ -256,8 +257,11 @@ static void call_gone(struct arpc_call *call)
     amp_list_remove(&call->in_dirty);
     amp_list_remove(&call->in_events);
     link->call_count--;
-    if (link->call_count == 0)
+    if (link->call_count == 0) {
         link->idle_since_ms = link->now_ms;
+        if (link->config->idle_ms > 0)
+            arpc_link_due(link, link->now_ms + link->config->idle_ms);
+    }
     link->config->calls--;
     arpc_call_set_state(call, ARPC_CALL_GONE);
     call->link = NULL;
