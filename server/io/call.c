@@ -1,0 +1,194 @@
+#include "server/io/call.h"
+
+#include "base/assert.h"
+#include "proto/msg_common.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* RetryInfo of a draining server: about the time that a restart takes. */
+#define DRAIN_RETRY_MS 500
+
+static struct amp_list *bucket(struct ampd_server *server, uint64_t id)
+{
+    return &server->calls[id % SERVER_CALL_BUCKETS]; /* ids are given in turn */
+}
+
+struct io_call *io_call_open(struct arpc_call *rpc, size_t size, const struct io_call_ops *ops)
+{
+    struct ampd_server *server = arpc_call_server_arg(rpc);
+    if (server->state != SERVER_RUNNING) {
+        struct arpc_details details = {.reason = "DRAINING", .retry_ms = DRAIN_RETRY_MS};
+        arpc_call_finish(rpc, ARPC_STATUS_UNAVAILABLE, "the server is ending; connect again", &details);
+        return NULL;
+    }
+    struct io_call *call = calloc(1, size);
+    if (call == NULL) {
+        arpc_call_finish(rpc, ARPC_STATUS_RESOURCE_EXHAUSTED, "out of memory for this call", NULL);
+        return NULL;
+    }
+    *call = (struct io_call){.server = server, .rpc = rpc, .ops = ops, .id = ++server->last_call, .refs = 1};
+    amp_list_push(bucket(server, call->id), &call->node);
+    arpc_call_set_user(rpc, call);
+    return call;
+}
+
+struct io_call *io_call_of(struct arpc_call *rpc)
+{
+    return arpc_call_user(rpc);
+}
+
+struct io_call *io_call_find(struct ampd_server *server, uint64_t id)
+{
+    AMP_LIST_EACH(it, safe, bucket(server, id))
+    {
+        struct io_call *call = AMP_CONTAINER(it, struct io_call, node);
+        if (call->id == id)
+            return call;
+    }
+    return NULL;
+}
+
+void io_call_ref(struct io_call *call)
+{
+    call->refs++;
+}
+
+void io_call_unref(struct io_call *call)
+{
+    AMP_ASSERT(call->refs > 0);
+    if (--call->refs > 0)
+        return;
+    AMP_ASSERT(call->rpc == NULL && !call->at_core && call->pins == 0);
+    amp_list_remove(&call->node);
+    if (call->ops->free_cb != NULL)
+        call->ops->free_cb(call);
+    free(call);
+}
+
+/* The stream is over and no memory of its model is in use: the core may forget it. Calls into the core. */
+static void tell_closed(struct io_call *call)
+{
+    if (call->rpc != NULL || call->pins > 0 || !call->at_core || call->detached)
+        return;
+    call->at_core = false;
+    struct ampd_event event = {.type = AMPD_EVENT_CALL_CLOSED, .call = call->id};
+    ampd_server_event(call->server, &event);
+}
+
+void io_call_closed(struct arpc_call *rpc, const struct arpc_result *result)
+{
+    struct io_call *call = io_call_of(rpc);
+    if (call == NULL)
+        return;
+    arpc_call_set_user(rpc, NULL);
+    call->rpc = NULL;
+    call->finished = true;
+    tell_closed(call);
+    io_call_unref(call);
+}
+
+void io_call_pin(struct io_call *call)
+{
+    call->pins++;
+    call->refs++;
+}
+
+void io_call_unpin(void *arg)
+{
+    struct io_call *call = arg;
+    AMP_ASSERT(call->pins > 0);
+    call->pins--;
+    tell_closed(call);
+    io_call_unref(call);
+}
+
+void io_call_event(struct io_call *call, struct ampd_event *event)
+{
+    event->call = call->id;
+    call->at_core = true;
+    ampd_server_event(call->server, event);
+}
+
+/* ---- answering ---- */
+
+static void finish(struct io_call *call, int status, const char *message, const struct arpc_details *details)
+{
+    if (call->rpc == NULL || call->finished)
+        return;
+    call->finished = true;
+    arpc_call_finish(call->rpc, status, message, details);
+}
+
+static void finish_with_error(struct io_call *call, const struct ampd_reply *reply)
+{
+    char epoch[24], step[24];
+    struct arpc_pair pairs[2] = {{"epoch", epoch}, {"step", step}};
+    (void)snprintf(epoch, sizeof epoch, "%" PRIu64, reply->epoch);
+    (void)snprintf(step, sizeof step, "%" PRIu64, reply->step);
+    struct arpc_details details = {.reason = reply->error.reason,
+                                   .pairs = pairs,
+                                   .pair_count = reply->epoch != 0 ? 2 : 0,
+                                   .retry_ms = (int64_t)reply->retry_ms};
+    finish(call, amp_err_grpc_status(reply->error.code), reply->error.text, &details);
+}
+
+void io_call_answer(struct io_call *call, const struct ampd_reply *reply)
+{
+    call->at_core = false;
+    if (call->detached) {
+        call->detached = false;
+        io_call_unref(call);
+        return;
+    }
+    if (call->rpc == NULL || call->finished)
+        return;
+    if (reply->error.code != 0)
+        finish_with_error(call, reply);
+    else
+        call->ops->reply_cb(call, reply);
+}
+
+void io_call_fail(struct io_call *call, const struct amp_error *error)
+{
+    struct arpc_details details = {.reason = error->reason};
+    finish(call, amp_err_grpc_status(error->code), error->text, &details);
+}
+
+void io_call_refuse(struct io_call *call, int code, const char *reason, const char *format, ...)
+{
+    struct amp_error error;
+    char text[AMP_ERROR_TEXT_MAX];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args); /* a text that is too long is cut */
+    va_end(args);
+    (void)amp_error_set(&error, code, reason, "%s", text);
+    io_call_fail(call, &error);
+}
+
+void io_call_reply_buf(struct io_call *call, struct amp_buf *buf, int encoded)
+{
+    if (encoded != 0) {
+        io_call_refuse(call, encoded == AMP_EINVAL ? AMP_EINTERNAL : encoded, NULL, "the answer cannot be written: %s",
+                       amp_strerror(encoded));
+    } else if (call->rpc != NULL && !call->finished) {
+        call->finished = true;
+        (void)arpc_call_reply(call->rpc, buf->data, buf->size); /* fails the call itself */
+    }
+    amp_buf_close(buf);
+}
+
+void io_call_end(struct io_call *call)
+{
+    finish(call, ARPC_STATUS_OK, NULL, NULL);
+}
+
+struct amp_buf io_message_buf(void)
+{
+    struct amp_buf buf;
+    amp_buf_init(&buf, AMPD_MSG_SIZE_MAX);
+    return buf;
+}

@@ -1,0 +1,54 @@
+/* Between the messages of ampd.v1 and the structs of the core. Pure but for io_model_status, which asks the core. */
+#ifndef AMPD_IO_CONVERT_H
+#define AMPD_IO_CONVERT_H
+
+#include "proto/msg.h"
+#include "server/io/server.h"
+
+/* 0, or AMP_EINVAL: this server is shard 0 of 1. */
+int io_check_shard(uint32_t shard, struct amp_error *error);
+
+/* The core's incarnation of a message's; {0, 0} if it is absent. */
+struct ampd_incarnation io_incarnation(bool given, const struct ampd_msg_incarnation *message);
+struct ampd_msg_incarnation io_msg_incarnation(const struct ampd_server *server, struct ampd_incarnation incarnation);
+
+/*
+ * A specification as given, with absent fields filled in as the schema says, so that an explicit zero stays one. On
+ * success *spec owns its parameters (ampd_model_spec_clear). AMP_EUNIMPLEMENTED: a field that has no counterpart yet;
+ * AMP_ENOMEM. *message is filled in too.
+ */
+int io_spec_from_msg(struct ampd_msg_model_spec *message, struct ampd_model_spec *spec, struct amp_error *error);
+
+/* The reverse; freed by ampd_msg_model_spec_free. AMP_ENOMEM. */
+int io_spec_to_msg(const struct ampd_model_spec *spec, struct ampd_msg_model_spec *message);
+
+/* The scale record of a model. */
+struct ampd_msg_scale_record io_scale_record(const struct ampd_model_spec *spec, const struct amp_scaler_state *scaler);
+
+/* How a model stands; `workers` are allocated if wanted (free(status->workers.items)). AMP_ENOMEM. */
+int io_model_status(const struct ampd_server *server, uint32_t model, bool with_workers,
+                    struct ampd_msg_model_status *status);
+
+/* The one shard of this server. */
+struct ampd_msg_shard io_shard(const struct ampd_server *server, const struct ampd_layout *layout);
+
+/* An overflow row; worker_name is left empty. Any thread: the spec of a model does not change. */
+void io_overflow_row(const struct ampd_model_spec *spec, uint64_t epoch, uint64_t step,
+                     const struct ampd_overflow_row *row, struct ampd_msg_overflow_row *message);
+
+/* Fills in the names of the workers that hold the ranks now. */
+void io_name_workers(const struct ampd_server *server, uint32_t model, struct ampd_msg_overflow_row *rows,
+                     size_t count);
+
+/* A row of the history. `epoch` is of a row of kind EPOCH, else NULL. Any thread. */
+void io_history_row(const struct ampd_model_spec *spec, const struct ampd_step_row *row,
+                    const struct ampd_epoch_record *epoch, struct ampd_msg_scale_history_row *message);
+
+/* PushResponse with the result. As ampd_msg_..._encode; AMP_ENOMEM. */
+int io_encode_step_result(const struct ampd_server *server, uint32_t model, const struct ampd_step_result *result,
+                          struct amp_buf *out);
+
+/* The page size a request asks for: its own, 100 if it is 0. AMP_EINVAL above 1000. */
+int io_page_size(uint32_t given, uint32_t *size, struct amp_error *error);
+
+#endif

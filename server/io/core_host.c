@@ -1,0 +1,193 @@
+/*
+ * Runs the core: one event in, all its outputs done, in order. The only place that calls ampd_core_step and _next.
+ */
+#include "base/assert.h"
+#include "rpc/arpc_server.h"
+#include "server/io/call.h"
+#include "storage/checkpoint.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A job of the core on its way through the compute threads. Kept for reuse: a step of n blocks needs n of them. */
+struct job_task {
+    struct io_task task;
+    struct ampd_server *server;
+    struct ampd_job job;
+};
+
+static void job_run(struct io_task *task)
+{
+    struct job_task *job = AMP_CONTAINER(task, struct job_task, task);
+    ampd_job_run(&job->job, job->server->options->kernels);
+}
+
+static void job_done(struct io_task *task)
+{
+    struct job_task *done = AMP_CONTAINER(task, struct job_task, task);
+    struct ampd_server *server = done->server;
+    struct ampd_event event = {.type = AMPD_EVENT_JOB_DONE, .u.job = done->job};
+    amp_list_push(&server->idle_jobs, &task->node);
+    ampd_server_event(server, &event);
+}
+
+static void submit_job(struct ampd_server *server, const struct ampd_job *job)
+{
+    struct amp_list *node = amp_list_shift(&server->idle_jobs);
+    struct job_task *task = node != NULL ? AMP_CONTAINER(node, struct job_task, task.node) : malloc(sizeof *task);
+    if (task == NULL) {
+        /* No memory for a task: the loop does it itself. */
+        struct ampd_event event = {.type = AMPD_EVENT_JOB_DONE, .u.job = *job};
+        ampd_job_run(job, server->options->kernels);
+        ampd_server_event(server, &event);
+        return;
+    }
+    task->task = (struct io_task){.run_cb = job_run, .done_cb = job_done};
+    task->server = server;
+    task->job = *job;
+    io_threads_submit(server->compute, &task->task);
+}
+
+static void on_core_timer(uv_timer_t *timer)
+{
+    struct ampd_server *server = timer->data;
+    struct ampd_event event = {.type = AMPD_EVENT_TICK};
+    ampd_server_event(server, &event);
+}
+
+static void arm(struct ampd_server *server, uint64_t at_ms)
+{
+    uint64_t now = uv_now(&server->loop);
+    /* Cannot fail: the handle is open and has a callback. */
+    (void)uv_timer_start(&server->core_timer, on_core_timer, at_ms > now ? at_ms - now : 0, 0);
+}
+
+static void log_line(const struct ampd_server *server, enum ampd_log_level level, const char *model, const char *text)
+{
+    enum amp_log_level to = level == AMPD_LOG_ERROR  ? AMP_LOG_ERROR
+                            : level == AMPD_LOG_WARN ? AMP_LOG_WARN
+                                                     : AMP_LOG_INFO;
+    if (model != NULL && model[0] != 0)
+        amp_log(server->log, to, "core", "msg=\"%s\" model=%s", text, model);
+    else
+        amp_log(server->log, to, "core", "msg=\"%s\"", text);
+}
+
+/* An output for a call; one for a call that is gone is of no use to anybody. */
+static void call_output(struct ampd_server *server, const struct ampd_output *output)
+{
+    struct io_call *call = io_call_find(server, output->call);
+    if (call == NULL)
+        return;
+    if (output->type == AMPD_OUT_REPLY)
+        io_call_answer(call, &output->u.reply);
+    else
+        call->ops->output_cb(call, output);
+}
+
+static void do_output(struct ampd_server *server, const struct ampd_output *output)
+{
+    switch (output->type) {
+    case AMPD_OUT_REPLY:
+    case AMPD_OUT_LOAD_GRANT:
+    case AMPD_OUT_PUSH_GRANT:
+    case AMPD_OUT_PUSH_BLOCKS:
+    case AMPD_OUT_PUSH_REVOKE:
+    case AMPD_OUT_PULL_GRANT:
+    case AMPD_OUT_PULL_BLOCKS:
+    case AMPD_OUT_PULL_REVOKE:
+        call_output(server, output);
+        break;
+    case AMPD_OUT_JOB:
+        submit_job(server, &output->u.job);
+        break;
+    case AMPD_OUT_PERSIST:
+        ampd_server_persist(server, &output->u.persist);
+        break;
+    case AMPD_OUT_RESTORE:
+        ampd_server_restore(server, &output->u.restore);
+        break;
+    case AMPD_OUT_CUT:
+        ampd_server_cut(server, &output->u.cut);
+        break;
+    case AMPD_OUT_CUT_CANCEL:
+        ampd_server_cut_cancel(server, output->u.token);
+        break;
+    case AMPD_OUT_DROP_CHECKPOINT:
+        ampd_server_drop_checkpoint(server, output->u.drop.model, output->u.drop.checkpoint);
+        break;
+    case AMPD_OUT_NOTIFY:
+        ampd_server_notify(server, output->u.notify.model);
+        break;
+    case AMPD_OUT_TIMER:
+        arm(server, output->u.timer.at_ms);
+        break;
+    case AMPD_OUT_LOG:
+        log_line(server, output->u.log.level, output->u.log.model, output->u.log.text);
+        break;
+    case AMPD_OUT_DRAINED:
+        ampd_server_drained(server);
+        break;
+    case AMPD_OUT_SEND: /* one shard: the core carries its own messages */
+        AMP_ASSERT(!"a message to another shard");
+    }
+}
+
+/* Health says SERVING once every model that was found is ready. */
+static void update_health(struct ampd_server *server)
+{
+    if (server->serving || server->state != SERVER_RUNNING)
+        return;
+    for (uint32_t i = 0; i < ampd_core_models_count(server->core); i++) {
+        struct ampd_model_info info;
+        ampd_core_model(server->core, i, &info);
+        if (info.recovering)
+            return;
+    }
+    server->serving = true;
+    (void)arpc_server_set_health(server->rpc, "", true); /* "" is always there */
+    amp_log(server->log, AMP_LOG_INFO, "server", "msg=\"serving\" models=%u", ampd_core_models_count(server->core));
+}
+
+void ampd_server_event(struct ampd_server *server, struct ampd_event *event)
+{
+    event->utc_us = ampd_utc_us();
+    ampd_core_step(server->core, uv_now(&server->loop), event);
+    if (server->stepping)
+        return;
+    server->stepping = true;
+    struct ampd_output output;
+    while (ampd_core_next(server->core, &output))
+        do_output(server, &output);
+    server->stepping = false;
+    update_health(server);
+}
+
+/* ---- recovery ---- */
+
+/* Removes files that no catalogue names: of writes that were cut off, and of void epochs. */
+static int sweep(struct ampd_server *server, const struct ampd_model_record *record, struct amp_error *error)
+{
+    struct ampd_checkpoint_place place = {server->dir.path, record->spec.name, 0, 1};
+    return ampd_checkpoint_sweep(&place, record->checkpoints, record->checkpoints_count, error);
+}
+
+int ampd_server_recover(struct ampd_server *server, struct amp_error *error)
+{
+    struct ampd_model_record *records;
+    size_t count;
+    int rc = ampd_store_load(server->store, &records, &count, error);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        rc = sweep(server, &records[i], error);
+        if (rc != 0)
+            break;
+        struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &records[i]};
+        ampd_server_event(server, &event);
+    }
+    ampd_model_records_free(records, count);
+    if (rc != 0)
+        return rc;
+    struct ampd_event start = {.type = AMPD_EVENT_START};
+    ampd_server_event(server, &start);
+    return 0;
+}

@@ -1,0 +1,103 @@
+/*
+ * The end of the process:
+ *
+ *   SIGTERM, SIGINT   health NOT_SERVING, new calls UNAVAILABLE (DRAINING), the core cuts last checkpoints and answers
+ *                     what waits
+ *   AMPD_OUT_DRAINED  GOAWAY; calls under way get GRACE_MS; then everything is closed and the loop runs empty
+ *   a second signal   the process ends at once, as by kill -9: nothing that was promised is lost
+ *
+ * All of it is bounded: after DRAIN_MS the process ends, whatever hangs.
+ */
+#include "rpc/arpc_server.h"
+#include "server/io/server.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* For answers that are written already to leave. */
+#define GRACE_MS 1000
+
+/* Longest drain: a last checkpoint of a large model on a slow disk. */
+#define DRAIN_MS 60000
+
+static void on_drain_timeout(uv_timer_t *timer)
+{
+    const struct ampd_server *server = timer->data;
+    struct amp_error error;
+    (void)amp_error_set(&error, AMP_EDEADLINE, "DRAIN_TIMEOUT", "not drained within %d ms", DRAIN_MS);
+    ampd_server_fatal(server, "the drain took too long", &error);
+}
+
+static void begin_drain(struct ampd_server *server, const char *signal_name)
+{
+    server->state = SERVER_DRAINING;
+    amp_log(server->log, AMP_LOG_INFO, "server", "msg=\"draining\" signal=%s", signal_name);
+    /* Cannot fail: the handle is open and has a callback. */
+    (void)uv_timer_start(&server->drain_timer, on_drain_timeout, DRAIN_MS, 0);
+    (void)arpc_server_set_health(server->rpc, "", false); /* "" is always there */
+    ampd_server_end_watches(server);
+    struct ampd_event event = {.type = AMPD_EVENT_DRAIN};
+    ampd_server_event(server, &event);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct ampd_server *server = handle->data;
+    const char *name = number == SIGTERM ? "SIGTERM" : "SIGINT";
+    if (server->state == SERVER_RUNNING) {
+        begin_drain(server, name);
+        return;
+    }
+    amp_log(server->log, AMP_LOG_WARN, "server", "msg=\"second signal, ending at once\" signal=%s", name);
+    _Exit(AMPD_EXIT_FAILED);
+}
+
+int ampd_server_watch_signals(struct ampd_server *server)
+{
+    int rc = uv_signal_start(&server->on_term, on_signal, SIGTERM);
+    return rc != 0 ? rc : uv_signal_start(&server->on_int, on_signal, SIGINT);
+}
+
+static void on_connections_gone(void *arg)
+{
+    ampd_server_close(arg);
+}
+
+void ampd_server_drained(struct ampd_server *server)
+{
+    if (server->state != SERVER_DRAINING)
+        return;
+    amp_log(server->log, AMP_LOG_INFO, "server", "msg=\"drained\"");
+    arpc_server_drain(server->rpc, GRACE_MS, on_connections_gone, server);
+}
+
+static void close_handle(uv_handle_t *handle)
+{
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+/* rpc has given back every body: no memory of the core is in use. The threads end when their queues are empty. */
+static void on_rpc_closed(void *arg)
+{
+    struct ampd_server *server = arg;
+    server->rpc = NULL;
+    io_threads_close(server->compute);
+    io_threads_close(server->files);
+    io_threads_close(server->readers);
+    io_threads_close(server->writer);
+    close_handle((uv_handle_t *)&server->core_timer);
+    close_handle((uv_handle_t *)&server->drain_timer);
+    close_handle((uv_handle_t *)&server->on_term);
+    close_handle((uv_handle_t *)&server->on_int);
+}
+
+void ampd_server_close(struct ampd_server *server)
+{
+    if (server->state == SERVER_CLOSING)
+        return;
+    server->state = SERVER_CLOSING;
+    atomic_store(&server->stop_waiting, true);
+    arpc_server_close(server->rpc, on_rpc_closed, server);
+}

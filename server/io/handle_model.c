@@ -1,0 +1,199 @@
+/* CreateModel, GetModel, ListModels. */
+#include "base/assert.h"
+#include "server/io/call.h"
+#include "server/io/convert.h"
+#include "server/io/handlers.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A model by name; else the call is refused. */
+static bool find_model(struct io_call *call, const char *name, uint32_t *index)
+{
+    int64_t found = ampd_core_find(call->server->core, name);
+    if (found < 0)
+        io_call_refuse(call, AMP_ENOTFOUND, "MODEL_NOT_FOUND",
+                       "model: there is none named %s on this server; create it first", name);
+    *index = found < 0 ? 0 : (uint32_t)found;
+    return found >= 0;
+}
+
+/* ---- CreateModel ---- */
+
+static void create_reply(struct io_call *call, const struct ampd_reply *reply)
+{
+    struct ampd_model_info info;
+    struct ampd_msg_create_model_response response;
+    AMP_ASSERT(reply->kind == AMPD_REPLY_CREATE);
+    ampd_core_model(call->server->core, reply->u.create.model, &info);
+    memset(&response, 0, sizeof response);
+    struct amp_buf buf = io_message_buf();
+    response.has_spec = true;
+    response.created = !reply->u.create.existed;
+    response.state = (enum ampd_msg_model_state)info.state;
+    int rc = io_spec_to_msg(info.spec, &response.spec);
+    if (rc == 0)
+        rc = ampd_msg_create_model_response_encode(&response, &buf);
+    io_call_reply_buf(call, &buf, rc);
+    ampd_msg_model_spec_free(&response.spec);
+}
+
+static const struct io_call_ops create_ops = {create_reply, NULL, NULL};
+
+static void create_decoded(struct io_call *call, struct ampd_msg_create_model_request *request)
+{
+    struct ampd_model_spec spec;
+    struct amp_error error = {0};
+    if (!request->has_spec) {
+        io_call_refuse(call, AMP_EINVAL, "INVALID_FIELD", "spec: it is missing; give the model's specification");
+        return;
+    }
+    int rc = io_spec_from_msg(&request->spec, &spec, &error);
+    if (rc != 0) {
+        io_call_fail(call, &error);
+        return;
+    }
+    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create.spec = &spec};
+    io_call_event(call, &event);
+    ampd_model_spec_clear(&spec);
+}
+
+static void create_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
+{
+    struct ampd_msg_create_model_request request;
+    struct amp_error error = {0};
+    struct io_call *call = io_call_open(rpc, sizeof *call, &create_ops);
+    if (call == NULL)
+        return;
+    if (ampd_msg_create_model_request_decode(&request, data, size, &error) != 0) {
+        io_call_fail(call, &error);
+        return;
+    }
+    create_decoded(call, &request);
+    ampd_msg_create_model_request_free(&request);
+}
+
+const struct arpc_handler ampd_handle_create_model = {.message = create_message, .closed = io_call_closed};
+
+/* ---- GetModel ---- */
+
+static const struct io_call_ops plain_ops = {NULL, NULL, NULL};
+
+static void answer_get(struct io_call *call, uint32_t index)
+{
+    const struct ampd_server *server = call->server;
+    struct ampd_model_info info;
+    struct ampd_msg_get_model_response response;
+    ampd_core_model(server->core, index, &info);
+    struct ampd_msg_shard shard = io_shard(server, info.layout);
+    memset(&response, 0, sizeof response);
+    response.has_spec = response.has_status = true;
+    response.block_elements = (uint32_t)info.layout->block_elements;
+    response.shards = (struct ampd_msg_shard_list){&shard, 1};
+    struct amp_buf buf = io_message_buf();
+    int rc = io_spec_to_msg(info.spec, &response.spec);
+    if (rc == 0)
+        rc = io_model_status(server, index, true, &response.status);
+    if (rc == 0)
+        rc = ampd_msg_get_model_response_encode(&response, &buf);
+    io_call_reply_buf(call, &buf, rc);
+    free(response.status.workers.items);
+    ampd_msg_model_spec_free(&response.spec);
+}
+
+static void get_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
+{
+    struct ampd_msg_get_model_request request;
+    struct amp_error error = {0};
+    uint32_t index;
+    struct io_call *call = io_call_open(rpc, sizeof *call, &plain_ops);
+    if (call == NULL)
+        return;
+    if (ampd_msg_get_model_request_decode(&request, data, size, &error) != 0)
+        io_call_fail(call, &error);
+    else if (find_model(call, request.model, &index))
+        answer_get(call, index);
+}
+
+const struct arpc_handler ampd_handle_get_model = {.message = get_message, .closed = io_call_closed};
+
+/* ---- ListModels ---- */
+
+/* A model in the order of names. */
+struct named {
+    const char *name;
+    uint32_t index;
+};
+
+static int compare_named(const void *a, const void *b)
+{
+    const struct named *left = a, *right = b;
+    return strcmp(left->name, right->name);
+}
+
+/* Names from `from` on, in order; the caller frees the array. NULL: out of memory. */
+static struct named *names_from(const struct ampd_server *server, const char *from, size_t *count)
+{
+    uint32_t models = ampd_core_models_count(server->core);
+    struct named *names = calloc(models + 1, sizeof *names);
+    *count = 0;
+    for (uint32_t i = 0; names != NULL && i < models; i++) {
+        struct ampd_model_info info;
+        ampd_core_model(server->core, i, &info);
+        if (strcmp(info.spec->name, from) >= 0)
+            names[(*count)++] = (struct named){info.spec->name, i};
+    }
+    if (names != NULL)
+        qsort(names, *count, sizeof *names, compare_named);
+    return names;
+}
+
+static void answer_list(struct io_call *call, const struct named *names, size_t count, uint32_t page_size)
+{
+    struct ampd_msg_list_models_response response;
+    struct amp_buf buf = io_message_buf();
+    memset(&response, 0, sizeof response);
+    if (count > page_size) /* the next page begins with the first name that has no place on this one */
+        (void)snprintf(response.next_page_token, sizeof response.next_page_token, "%s", names[page_size].name);
+    count = count > page_size ? page_size : count;
+    response.models.items = calloc(count + 1, sizeof *response.models.items);
+    int rc = response.models.items == NULL ? AMP_ENOMEM : 0;
+    for (; rc == 0 && response.models.count < count; response.models.count++)
+        rc = io_model_status(call->server, names[response.models.count].index, false,
+                             &response.models.items[response.models.count]);
+    if (rc == 0)
+        rc = ampd_msg_list_models_response_encode(&response, &buf);
+    io_call_reply_buf(call, &buf, rc);
+    free(response.models.items);
+}
+
+static void list_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
+{
+    struct ampd_msg_list_models_request request;
+    struct amp_error error = {0};
+    uint32_t page_size = 0;
+    struct io_call *call = io_call_open(rpc, sizeof *call, &plain_ops);
+    if (call == NULL)
+        return;
+    int rc = ampd_msg_list_models_request_decode(&request, data, size, &error);
+    if (rc == 0)
+        rc = io_page_size(request.page_size, &page_size, &error);
+    if (rc == 0 && request.page_token[0] != 0 && !ampd_datadir_name_ok(request.page_token))
+        rc = amp_error_set(&error, AMP_EINVAL, "INVALID_FIELD",
+                           "page_token: not one of this server; give next_page_token of the page before");
+    if (rc != 0) {
+        io_call_fail(call, &error);
+        return;
+    }
+    size_t count;
+    struct named *names = names_from(call->server, request.page_token, &count);
+    if (names == NULL)
+        io_call_refuse(call, AMP_ENOMEM, NULL, "out of memory for this page");
+    else
+        answer_list(call, names, count, page_size);
+    free(names);
+}
+
+const struct arpc_handler ampd_handle_list_models = {.message = list_message, .closed = io_call_closed};

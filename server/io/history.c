@@ -1,0 +1,307 @@
+/*
+ * ListScaleHistory and ListOverflows: pages read on the reader thread, each its own short transaction, and answered from
+ * the loop. A page token is the key of the first row of the next page: "epoch.step.sequence".
+ */
+#include "base/assert.h"
+#include "server/io/call.h"
+#include "server/io/convert.h"
+#include "server/io/handlers.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One page under way. Rows are of one of the two kinds. */
+struct page {
+    struct io_call call;
+    struct io_task task;
+    uint32_t model; /* index */
+    const struct ampd_model_spec *spec;
+    struct ampd_history_filter filter;
+    struct ampd_overflow_filter which;
+    uint32_t size; /* rows asked for; one more is read, to know whether a page follows */
+    struct ampd_msg_scale_history_row *rows;
+    struct ampd_msg_overflow_row *overflows;
+    size_t count;
+    bool more;
+    struct ampd_history_key next;
+    struct amp_error error;
+    int code;
+};
+
+static struct page *page_of(struct io_call *call)
+{
+    return AMP_CONTAINER(call, struct page, call);
+}
+
+/* ---- tokens and filters ---- */
+
+static bool parse_token(const char *text, struct ampd_history_key *key)
+{
+    unsigned long long epoch, step;
+    unsigned sequence;
+    int used = 0;
+    if (strspn(text, "0123456789.") != strlen(text) ||
+        sscanf(text, "%20llu.%20llu.%10u%n", &epoch, &step, &sequence, &used) != 3 || text[used] != 0)
+        return false;
+    *key = (struct ampd_history_key){epoch, step, sequence};
+    return true;
+}
+
+static void write_token(const struct page *page, char *text, size_t size)
+{
+    if (page->more)
+        (void)snprintf(text, size, "%" PRIu64 ".%" PRIu64 ".%" PRIu32, page->next.epoch, page->next.step,
+                       page->next.sequence);
+}
+
+static int fill_page(struct page *page, uint32_t page_size, const char *token, uint64_t from_step, bool has_to_step,
+                     uint64_t to_step, struct amp_error *error)
+{
+    int rc = io_page_size(page_size, &page->size, error);
+    if (rc != 0)
+        return rc;
+    if (has_to_step && to_step < from_step)
+        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "to_step: it is before from_step");
+    page->filter.step_min = from_step;
+    page->filter.step_max = has_to_step ? to_step : UINT64_MAX;
+    if (page->filter.step_max == 0) {
+        /* The store takes 0 for "no bound", and no step has the number 0: a range that holds none. */
+        page->filter.step_min = 2;
+        page->filter.step_max = 1;
+    }
+    if (token[0] != 0 && !parse_token(token, &page->filter.from))
+        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
+                             "page_token: not one of this server; give next_page_token of the page before");
+    return 0;
+}
+
+static bool find_model(struct page *page, const char *name)
+{
+    const struct ampd_server *server = page->call.server;
+    int64_t found = ampd_core_find(server->core, name);
+    struct ampd_model_info info;
+    if (found < 0) {
+        io_call_refuse(&page->call, AMP_ENOTFOUND, "MODEL_NOT_FOUND",
+                       "model: there is none named %s on this server; create it first", name);
+        return false;
+    }
+    ampd_core_model(server->core, (uint32_t)found, &info);
+    page->model = (uint32_t)found;
+    page->spec = info.spec; /* as long as the core, and it never changes: the reader may look at it */
+    return true;
+}
+
+static void page_free(struct io_call *call)
+{
+    free(page_of(call)->rows);
+    free(page_of(call)->overflows);
+}
+
+static const struct io_call_ops page_ops = {NULL, NULL, page_free};
+
+/* Reads on the reader thread; the call lives until it is done. */
+static void submit(struct page *page, void (*run_cb)(struct io_task *), void (*done_cb)(struct io_task *))
+{
+    page->task = (struct io_task){.run_cb = run_cb, .done_cb = done_cb};
+    io_call_ref(&page->call);
+    io_threads_submit(page->call.server->readers, &page->task);
+}
+
+/* Whether one more row has a place; if not, it begins the next page. */
+static bool has_place(struct page *page, const struct ampd_history_key *key)
+{
+    if (page->count < page->size)
+        return true;
+    page->more = true;
+    page->next = *key;
+    return false;
+}
+
+/* ---- history ---- */
+
+static int take_row(void *arg, const struct ampd_history_key *key, const struct ampd_step_row *row,
+                    const struct ampd_epoch_record *epoch)
+{
+    struct page *page = arg;
+    if (has_place(page, key))
+        io_history_row(page->spec, row, epoch, &page->rows[page->count++]);
+    return 0;
+}
+
+static void history_run(struct io_task *task)
+{
+    struct page *page = AMP_CONTAINER(task, struct page, task);
+    page->code = ampd_store_page_history(page->call.server->reader, page->spec->name, &page->filter, page->size + 1,
+                                         page, &page->error, take_row);
+}
+
+static void history_done(struct io_task *task)
+{
+    struct page *page = AMP_CONTAINER(task, struct page, task);
+    struct ampd_msg_list_scale_history_response response;
+    struct amp_buf buf = io_message_buf();
+    memset(&response, 0, sizeof response);
+    response.rows = (struct ampd_msg_scale_history_row_list){page->rows, page->count};
+    write_token(page, response.next_page_token, sizeof response.next_page_token);
+    if (page->code != 0)
+        io_call_fail(&page->call, &page->error);
+    else
+        io_call_reply_buf(&page->call, &buf, ampd_msg_list_scale_history_response_encode(&response, &buf));
+    io_call_unref(&page->call);
+}
+
+static int history_filter(struct page *page, const struct ampd_msg_list_scale_history_request *request,
+                          struct amp_error *error)
+{
+    page->filter.epoch = request->has_epoch ? request->epoch : 0;
+    page->filter.superseded_too = request->include_superseded || request->has_epoch;
+    page->filter.descending = request->newest_first;
+    page->filter.only_changes = request->only_changes;
+    for (uint32_t i = 0; i < request->verdicts_count; i++) {
+        if ((unsigned)request->verdicts[i] - 1 > (unsigned)AMPD_VERDICT_SKIPPED_EMPTY - 1)
+            return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
+                                 "verdicts: %d is in no row; use APPLIED, SKIPPED_OVERFLOW or SKIPPED_EMPTY",
+                                 (int)request->verdicts[i]);
+        page->filter.verdicts |= 1u << request->verdicts[i];
+    }
+    return fill_page(page, request->page_size, request->page_token, request->from_step, request->has_to_step,
+                     request->to_step, error);
+}
+
+static void history_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
+{
+    struct ampd_msg_list_scale_history_request request;
+    struct amp_error error = {0};
+    struct io_call *call = io_call_open(rpc, sizeof(struct page), &page_ops);
+    if (call == NULL)
+        return;
+    struct page *page = page_of(call);
+    int rc = ampd_msg_list_scale_history_request_decode(&request, data, size, &error);
+    if (rc == 0)
+        rc = history_filter(page, &request, &error);
+    if (rc != 0) {
+        io_call_fail(call, &error);
+        return;
+    }
+    if (!find_model(page, request.model))
+        return;
+    page->rows = calloc(page->size, sizeof *page->rows);
+    if (page->rows == NULL)
+        io_call_refuse(call, AMP_ENOMEM, NULL, "out of memory for this page");
+    else
+        submit(page, history_run, history_done);
+}
+
+const struct arpc_handler ampd_handle_list_scale_history = {.message = history_message, .closed = io_call_closed};
+
+/* ---- overflows ---- */
+
+static int take_overflow(void *arg, const struct ampd_history_key *key, const struct ampd_overflow_found *found)
+{
+    struct page *page = arg;
+    if (!has_place(page, key))
+        return 0;
+    struct ampd_msg_overflow_row *to = &page->overflows[page->count++];
+    io_overflow_row(page->spec, key->epoch, key->step, &found->row, to);
+    to->has_decide_time = found->at_us != 0;
+    to->decide_time.us = found->at_us;
+    to->superseded = found->superseded;
+    return 0;
+}
+
+static void overflows_run(struct io_task *task)
+{
+    struct page *page = AMP_CONTAINER(task, struct page, task);
+    page->code = ampd_store_page_overflows(page->call.server->reader, page->spec->name, &page->filter, &page->which,
+                                           page->size + 1, page, &page->error, take_overflow);
+}
+
+static void overflows_done(struct io_task *task)
+{
+    struct page *page = AMP_CONTAINER(task, struct page, task);
+    struct ampd_msg_list_overflows_response response;
+    struct amp_buf buf = io_message_buf();
+    memset(&response, 0, sizeof response);
+    io_name_workers(page->call.server, page->model, page->overflows, page->count);
+    response.rows = (struct ampd_msg_overflow_row_list){page->overflows, page->count};
+    write_token(page, response.next_page_token, sizeof response.next_page_token);
+    if (page->code != 0)
+        io_call_fail(&page->call, &page->error);
+    else
+        io_call_reply_buf(&page->call, &buf, ampd_msg_list_overflows_response_encode(&response, &buf));
+    io_call_unref(&page->call);
+}
+
+static void source_bounds(enum ampd_msg_overflow_source source, struct ampd_overflow_filter *which)
+{
+    *which = (struct ampd_overflow_filter){0, UINT32_MAX, 0, UINT32_MAX};
+    if (source == AMPD_MSG_OVERFLOW_SOURCE_WORKER)
+        which->rank_max = AMPD_RANK_RANGE - 1;
+    else if (source == AMPD_MSG_OVERFLOW_SOURCE_SUM)
+        which->rank_min = which->rank_max = AMPD_RANK_SUM;
+    else if (source == AMPD_MSG_OVERFLOW_SOURCE_RANGE)
+        which->rank_min = which->rank_max = AMPD_RANK_RANGE;
+}
+
+static int parameter_bounds(const struct page *page, const char *name, struct ampd_overflow_filter *which,
+                            struct amp_error *error)
+{
+    if (name[0] == 0)
+        return 0;
+    for (uint32_t i = 0; i < page->spec->parameters_count; i++) {
+        if (strcmp(page->spec->parameters[i].name, name) == 0) {
+            which->parameter_min = which->parameter_max = i;
+            return 0;
+        }
+    }
+    return amp_error_set(error, AMP_ENOTFOUND, "PARAMETER_NOT_FOUND", "parameter: %s has none named %s",
+                         page->spec->name, name);
+}
+
+static int overflow_filter(struct page *page, const struct ampd_msg_list_overflows_request *request,
+                           struct amp_error *error)
+{
+    page->filter.epoch = request->has_epoch ? request->epoch : 0;
+    page->filter.superseded_too = request->include_superseded || request->has_epoch;
+    page->filter.descending = request->newest_first;
+    source_bounds(request->source, &page->which);
+    if (request->has_rank && request->rank >= AMPD_WORLD_MAX)
+        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "rank: %u is too large; ranks are below world_size",
+                             request->rank);
+    if (request->has_rank) {
+        page->which.rank_min = request->rank > page->which.rank_min ? request->rank : page->which.rank_min;
+        page->which.rank_max = request->rank < page->which.rank_max ? request->rank : page->which.rank_max;
+    }
+    return fill_page(page, request->page_size, request->page_token, request->from_step, request->has_to_step,
+                     request->to_step, error);
+}
+
+static void overflows_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
+{
+    struct ampd_msg_list_overflows_request request;
+    struct amp_error error = {0};
+    struct io_call *call = io_call_open(rpc, sizeof(struct page), &page_ops);
+    if (call == NULL)
+        return;
+    struct page *page = page_of(call);
+    int rc = ampd_msg_list_overflows_request_decode(&request, data, size, &error);
+    if (rc == 0)
+        rc = overflow_filter(page, &request, &error);
+    if (rc == 0 && !find_model(page, request.model))
+        return;
+    if (rc == 0)
+        rc = parameter_bounds(page, request.parameter, &page->which, &error);
+    if (rc != 0) {
+        io_call_fail(call, &error);
+        return;
+    }
+    page->overflows = calloc(page->size, sizeof *page->overflows);
+    if (page->overflows == NULL)
+        io_call_refuse(call, AMP_ENOMEM, NULL, "out of memory for this page");
+    else
+        submit(page, overflows_run, overflows_done);
+}
+
+const struct arpc_handler ampd_handle_list_overflows = {.message = overflows_message, .closed = io_call_closed};

@@ -1,0 +1,258 @@
+/*
+ * Pull: blocks of a cast copy, sent from where they lie as the core lists them.
+ *
+ * The copy is in use until rpc has let go of the last body: only then is the core told CALL_CLOSED. When the core needs
+ * the copy it revokes: it hears REVOKED at once, although a body may still be on its way to the socket. What that body
+ * then carries is a mixture of two versions; its checksum, which went out before it, does not match, and the stream ends
+ * ABORTED. So no reader, however slow, holds an update up, and none takes a mixed block for a good one.
+ */
+#include "base/assert.h"
+#include "proto/block.h"
+#include "proto/msg_step.h"
+#include "server/io/call.h"
+#include "server/io/convert.h"
+#include "server/io/handlers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct pull {
+    struct io_call call;
+    uint64_t wanted_first, wanted_count; /* of the request; count 0: to the end */
+    struct ampd_pull_grant grant;
+    bool granted, revoked;
+    uint64_t first, count;           /* blocks of this stream */
+    uint64_t sent;                   /* of them */
+    struct ampd_block_range *ranges; /* listed, not sent; in order */
+    size_t ranges_at, ranges_count, ranges_room;
+};
+
+static struct pull *pull_of(struct io_call *call)
+{
+    return AMP_CONTAINER(call, struct pull, call);
+}
+
+/* ---- sending ---- */
+
+/* Sends one block. False: not now, or the call is over. */
+static bool send_block(struct pull *pull, uint64_t index)
+{
+    const struct ampd_pull_grant *grant = &pull->grant;
+    uint64_t local = index - grant->first;
+    uint8_t head[AMPD_BLOCK_HEAD_MAX];
+    struct ampd_block block = {
+        .index = (uint32_t)index,
+        .crc32c = grant->crcs[local],
+        .size = (uint32_t)(ampd_layout_block_elements(grant->layout, index) * amp_dtype_size(grant->dtype))};
+    size_t head_size = ampd_block_head_encode(&block, head);
+    io_call_pin(&pull->call);
+    int rc = arpc_call_send(pull->call.rpc, head, head_size, grant->memory + (size_t)local * grant->stride, block.size,
+                            io_call_unpin, &pull->call);
+    if (rc == 0)
+        return true;
+    pull->call.pins--; /* not by io_call_unpin: the release callback is not owed */
+    io_call_unref(&pull->call);
+    if (rc != AMP_EEXHAUSTED)
+        io_call_refuse(&pull->call, rc, NULL, "a block cannot be sent: %s", amp_strerror(rc));
+    return false;
+}
+
+/* Sends what is listed, as far as the connection takes it; `writable` goes on. */
+static void send_listed(struct pull *pull)
+{
+    while (pull->call.rpc != NULL && !pull->call.finished && pull->ranges_at < pull->ranges_count &&
+           arpc_call_queued(pull->call.rpc) < ARPC_HIGH_WATER) {
+        struct ampd_block_range *range = &pull->ranges[pull->ranges_at];
+        if (!send_block(pull, range->first))
+            return;
+        pull->sent++;
+        range->first++;
+        if (--range->count == 0)
+            pull->ranges_at++;
+    }
+    if (pull->granted && pull->sent == pull->count)
+        io_call_end(&pull->call);
+}
+
+/* ---- what the core says ---- */
+
+static void send_header(struct pull *pull)
+{
+    const struct ampd_pull_grant *grant = &pull->grant;
+    struct ampd_msg_pull_header header = {.epoch = grant->epoch,
+                                          .step = grant->step,
+                                          .version = grant->version,
+                                          .scale_id = grant->scale_id,
+                                          .scale = grant->scale,
+                                          .dtype = (enum ampd_msg_dtype)grant->dtype,
+                                          .first_block = (uint32_t)pull->first,
+                                          .block_count = (uint32_t)pull->count,
+                                          .unchanged = grant->unchanged};
+    struct amp_buf body = io_message_buf(), message = io_message_buf();
+    int rc = ampd_msg_pull_header_encode(&header, &body);
+    if (rc == 0)
+        rc = ampd_block_part_encode(AMPD_BLOCK_HEADER, &body, &message);
+    if (rc == 0 && pull->call.rpc != NULL)
+        rc = arpc_call_send(pull->call.rpc, NULL, 0, message.data, message.size, NULL, NULL);
+    if (rc != 0)
+        io_call_refuse(&pull->call, rc, NULL, "the header cannot be sent: %s", amp_strerror(rc));
+    amp_buf_close(&message);
+    amp_buf_close(&body);
+}
+
+static void take_grant(struct pull *pull, const struct ampd_pull_grant *grant)
+{
+    uint64_t end = grant->first + grant->count;
+    pull->grant = *grant;
+    if (pull->wanted_first > end || (pull->wanted_first == end && grant->count > 0)) {
+        io_call_refuse(&pull->call, AMP_EINVAL, "INVALID_FIELD",
+                       "first_block: %llu is out of range; the blocks end at %llu",
+                       (unsigned long long)pull->wanted_first, (unsigned long long)end);
+        return;
+    }
+    pull->first = pull->wanted_first > grant->first ? pull->wanted_first : grant->first;
+    pull->count = end - pull->first;
+    if (pull->wanted_count != 0 && pull->wanted_count < pull->count)
+        pull->count = pull->wanted_count;
+    if (grant->unchanged)
+        pull->count = 0;
+    pull->granted = true;
+    send_header(pull);
+    send_listed(pull);
+}
+
+static bool add_range(struct pull *pull, uint64_t first, uint64_t count)
+{
+    if (pull->ranges_at == pull->ranges_count)
+        pull->ranges_at = pull->ranges_count = 0;
+    if (pull->ranges_count > pull->ranges_at) {
+        struct ampd_block_range *last = &pull->ranges[pull->ranges_count - 1];
+        if (last->first + last->count == first) {
+            last->count += count;
+            return true;
+        }
+    }
+    if (pull->ranges_count == pull->ranges_room) {
+        size_t room = pull->ranges_room * 2 + 8;
+        struct ampd_block_range *more = realloc(pull->ranges, room * sizeof *more);
+        if (more == NULL)
+            return false;
+        pull->ranges = more;
+        pull->ranges_room = room;
+    }
+    pull->ranges[pull->ranges_count++] = (struct ampd_block_range){first, count};
+    return true;
+}
+
+static void take_blocks(struct pull *pull, const struct ampd_blocks *blocks)
+{
+    uint64_t first = blocks->first > pull->first ? blocks->first : pull->first;
+    uint64_t end = blocks->first + blocks->count;
+    uint64_t own_end = pull->first + pull->count;
+    end = end < own_end ? end : own_end;
+    if (!pull->granted || pull->call.finished || first >= end)
+        return;
+    if (add_range(pull, first, end - first))
+        send_listed(pull);
+    else
+        io_call_refuse(&pull->call, AMP_ENOMEM, NULL, "out of memory for this stream; pull again");
+}
+
+static void pull_output(struct io_call *call, const struct ampd_output *output)
+{
+    struct pull *pull = pull_of(call);
+    switch (output->type) {
+    case AMPD_OUT_PULL_GRANT:
+        take_grant(pull, &output->u.pull);
+        break;
+    case AMPD_OUT_PULL_BLOCKS:
+        take_blocks(pull, &output->u.blocks);
+        break;
+    case AMPD_OUT_PULL_REVOKE:
+        pull->revoked = true;
+        pull->ranges_at = pull->ranges_count = 0;
+        struct ampd_event event = {.type = AMPD_EVENT_REVOKED};
+        io_call_event(call, &event);
+        break;
+    default:
+        AMP_ASSERT(!"an output that is not for a pull");
+    }
+}
+
+static void pull_reply(struct io_call *call, const struct ampd_reply *reply)
+{
+    io_call_end(call);
+}
+
+static void pull_free(struct io_call *call)
+{
+    free(pull_of(call)->ranges);
+}
+
+static const struct io_call_ops pull_ops = {pull_reply, pull_output, pull_free};
+
+/* ---- what rpc says ---- */
+
+static int check_request(const struct ampd_msg_pull_request *request, struct amp_error *error)
+{
+    int named = (request->has_step ? 1 : 0) + (request->has_version ? 1 : 0) + (request->latest ? 1 : 0);
+    if (named != 1)
+        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "give exactly one of step, version and latest");
+    return io_check_shard(request->shard, error);
+}
+
+static void renew(struct io_call *call, const struct ampd_msg_pull_request *request)
+{
+    if (!request->has_rank)
+        return;
+    struct ampd_event event = {
+        .type = AMPD_EVENT_RENEW,
+        .u.worker = {.model = request->model,
+                     .rank = request->rank,
+                     .incarnation = io_incarnation(request->has_incarnation, &request->incarnation)}};
+    ampd_server_event(call->server, &event);
+}
+
+static void pull_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
+{
+    struct ampd_msg_pull_request request;
+    struct amp_error error = {0};
+    struct io_call *call = io_call_open(rpc, sizeof(struct pull), &pull_ops);
+    if (call == NULL)
+        return;
+    int rc = ampd_msg_pull_request_decode(&request, data, size, &error);
+    if (rc == 0)
+        rc = check_request(&request, &error);
+    if (rc != 0) {
+        io_call_fail(call, &error);
+        return;
+    }
+    pull_of(call)->wanted_first = request.first_block;
+    pull_of(call)->wanted_count = request.block_count;
+    renew(call, &request);
+    struct ampd_event event = {.type = AMPD_EVENT_PULL,
+                               .u.pull = {.model = request.model,
+                                          .by = request.has_step      ? AMPD_PULL_STEP
+                                                : request.has_version ? AMPD_PULL_VERSION
+                                                                      : AMPD_PULL_LATEST,
+                                          .epoch = request.epoch,
+                                          .number = request.has_step ? request.step : request.version}};
+    if (request.has_have_version) {
+        event.u.pull.have_epoch = request.have_version.epoch;
+        event.u.pull.have_version = request.have_version.version;
+    }
+    io_call_event(call, &event);
+}
+
+static void pull_writable(struct arpc_call *rpc)
+{
+    struct io_call *call = io_call_of(rpc);
+    if (call != NULL && !pull_of(call)->revoked)
+        send_listed(pull_of(call));
+}
+
+const struct arpc_handler ampd_handle_pull = {
+    .message = pull_message,
+    .writable = pull_writable,
+    .closed = io_call_closed,
+};

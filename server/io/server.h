@@ -1,0 +1,133 @@
+/*
+ * The server process: one loop thread that runs the core and all connections, and threads for compute, the store and
+ * files. Nothing here decides anything about training: events go into server/core, and what it asks for is done.
+ *
+ *   loop thread     rpc, the core, this room
+ *   compute         jobs of the core: blocks of the vote and apply passes
+ *   writer          the store's writing handle, in the order that the core gave
+ *   reader          the store's reading handle: pages of history
+ *   files           checkpoint files: written from snapshots, read at start
+ */
+#ifndef AMPD_IO_SERVER_H
+#define AMPD_IO_SERVER_H
+
+#include "base/err.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "server/core/core.h"
+#include "server/io/threads.h"
+#include "storage/datadir.h"
+#include "storage/store.h"
+
+#include <stdatomic.h>
+#include <uv.h>
+
+struct amp_kernels;
+struct arpc_server;
+
+/* Bits of arpc_method.roles. Without tokens every caller has all of them. */
+#define AMPD_ROLE_WORKER   1u
+#define AMPD_ROLE_OPERATOR 2u
+#define AMPD_ROLE_READER   4u
+#define AMPD_ROLE_PEER     8u
+
+/* Exit codes of the program. */
+enum { AMPD_EXIT_OK = 0, AMPD_EXIT_FAILED = 1, AMPD_EXIT_USAGE = 2, AMPD_EXIT_DATA_DIR = 3 };
+
+#define AMPD_VERSION "0.1.0"
+
+struct ampd_server_options {
+    const char *data_dir;
+    const char *listen; /* host:port */
+    bool insecure;      /* listen beyond loopback without TLS */
+    unsigned compute_threads;
+    const struct amp_kernels *kernels;
+    const char *isa;
+    const struct amp_log *log; /* its write_cb must be safe from any thread */
+};
+
+/* From STARTING to DRAINING to CLOSING, never back. */
+enum server_state { SERVER_STARTING, SERVER_RUNNING, SERVER_DRAINING, SERVER_CLOSING };
+
+#define SERVER_CALL_BUCKETS 1024 /* of the table of calls; chains are short up to tens of thousands */
+
+struct ampd_server {
+    uv_loop_t loop;
+    const struct ampd_server_options *options;
+    const struct amp_log *log;
+    enum server_state state;
+    uint64_t started_ms;
+    struct ampd_datadir dir;
+    struct ampd_store *store, *reader;
+    struct ampd_fence fence;
+    struct ampd_core *core;
+    bool stepping; /* outputs of the core are being drained */
+    bool serving;  /* as health says */
+    struct io_threads *compute, *writer, *readers, *files;
+    struct arpc_server *rpc;
+    char endpoint[256]; /* where it listens, as told to clients */
+    struct amp_list calls[SERVER_CALL_BUCKETS];
+    uint64_t last_call; /* id given last */
+    struct amp_list watchers;
+    struct amp_list cuts; /* checkpoint files being written */
+    struct amp_list idle_jobs;
+    uv_timer_t core_timer, drain_timer;
+    uv_signal_t on_term, on_int;
+    bool handles_open; /* timers and signals */
+    int exit_code;
+    atomic_bool stop_waiting; /* tasks that wait for space on the disk give up: the process ends */
+};
+
+/* Runs the program until it is drained. Returns its exit code; what went wrong has been told on stderr in one line. */
+int ampd_server_run(const struct ampd_server_options *options);
+
+/* UTC now, microseconds since 1970. Any thread. */
+int64_t ampd_utc_us(void);
+
+/* Ends the process at once: what the disk holds is not known, or a rule is broken. Any thread. */
+_Noreturn void ampd_server_fatal(const struct ampd_server *server, const char *what, const struct amp_error *error);
+
+/* ---- core_host.c ---- */
+
+/*
+ * Hands the core one event and does what it asks for. When called from within an output, the outputs that follow are done
+ * by the outer call: what the output at hand points to is then no longer valid.
+ */
+void ampd_server_event(struct ampd_server *server, struct ampd_event *event);
+
+/* Begins: models found in the store, then START. 0 or an error. */
+int ampd_server_recover(struct ampd_server *server, struct amp_error *error);
+
+/* ---- persist.c ---- */
+
+/* Does what the core wants stored, on the writer; in order. */
+void ampd_server_persist(struct ampd_server *server, const struct ampd_persist *persist);
+void ampd_server_drop_checkpoint(struct ampd_server *server, const char *model,
+                                 const struct ampd_checkpoint_record *checkpoint);
+
+/* ---- files.c ---- */
+
+void ampd_server_cut(struct ampd_server *server, const struct ampd_cut_order *order);
+void ampd_server_cut_cancel(struct ampd_server *server, uint64_t token);
+void ampd_server_restore(struct ampd_server *server, const struct ampd_restore_order *order);
+
+/* ---- watch.c ---- */
+
+/* A row of a model was stored: its watchers read on. */
+void ampd_server_notify(struct ampd_server *server, uint32_t model);
+
+/* Ends all watches: the server drains. */
+void ampd_server_end_watches(struct ampd_server *server);
+
+/* ---- drain.c ---- */
+
+/* SIGTERM, SIGINT: the first drains, the second ends the process at once. */
+int ampd_server_watch_signals(struct ampd_server *server);
+
+/* The core has nothing left to do: connections are closed, then the loop ends. */
+void ampd_server_drained(struct ampd_server *server);
+
+/* Closes everything that is open; the loop must run afterwards until it is empty. */
+void ampd_server_close(struct ampd_server *server);
+
+#endif

@@ -1,0 +1,127 @@
+#include "server/io/threads.h"
+
+#include "base/assert.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+struct io_threads {
+    uv_async_t wake; /* some task is done */
+    pthread_mutex_t lock;
+    pthread_cond_t more; /* `queue` grew, or `stop` */
+    struct amp_list queue, done;
+    bool stop;
+    unsigned count; /* of threads that run */
+    pthread_t threads[];
+};
+
+static void *thread_main(void *arg)
+{
+    struct io_threads *pool = arg;
+    (void)pthread_mutex_lock(&pool->lock); /* a plain mutex of our own: it cannot fail */
+    for (;;) {
+        while (amp_list_empty(&pool->queue) && !pool->stop)
+            (void)pthread_cond_wait(&pool->more, &pool->lock);
+        struct amp_list *node = amp_list_shift(&pool->queue);
+        if (node == NULL)
+            break;
+        (void)pthread_mutex_unlock(&pool->lock);
+        struct io_task *task = AMP_CONTAINER(node, struct io_task, node);
+        task->run_cb(task);
+        (void)pthread_mutex_lock(&pool->lock);
+        bool first = amp_list_empty(&pool->done);
+        amp_list_push(&pool->done, &task->node);
+        if (first)
+            (void)uv_async_send(&pool->wake); /* fails only on a closed handle, which outlives the threads */
+    }
+    (void)pthread_mutex_unlock(&pool->lock);
+    return NULL;
+}
+
+static void give_back(struct io_threads *pool)
+{
+    struct amp_list done;
+    amp_list_init(&done);
+    (void)pthread_mutex_lock(&pool->lock);
+    for (struct amp_list *node; (node = amp_list_shift(&pool->done)) != NULL;)
+        amp_list_push(&done, node);
+    (void)pthread_mutex_unlock(&pool->lock);
+    for (struct amp_list *node; (node = amp_list_shift(&done)) != NULL;) {
+        struct io_task *task = AMP_CONTAINER(node, struct io_task, node);
+        task->done_cb(task);
+    }
+}
+
+static void on_wake(uv_async_t *wake)
+{
+    give_back(AMP_CONTAINER(wake, struct io_threads, wake));
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct io_threads *pool = handle->data;
+    (void)pthread_cond_destroy(&pool->more);
+    (void)pthread_mutex_destroy(&pool->lock);
+    free(pool);
+}
+
+/* Signals are the loop's: a thread that inherits a full mask never takes one. */
+static int start_threads(struct io_threads *pool, unsigned count)
+{
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = 0;
+    while (rc == 0 && pool->count < count) {
+        rc = pthread_create(&pool->threads[pool->count], NULL, thread_main, pool);
+        pool->count += rc == 0 ? 1 : 0;
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc == 0 ? 0 : AMP_ENOMEM;
+}
+
+int io_threads_new(uv_loop_t *loop, unsigned count, struct io_threads **out)
+{
+    AMP_ASSERT(count > 0);
+    *out = NULL;
+    struct io_threads *pool = calloc(1, sizeof *pool + count * sizeof *pool->threads);
+    if (pool == NULL || uv_async_init(loop, &pool->wake, on_wake) != 0) {
+        free(pool);
+        return AMP_ENOMEM;
+    }
+    pool->wake.data = pool;
+    amp_list_init(&pool->queue);
+    amp_list_init(&pool->done);
+    (void)pthread_mutex_init(&pool->lock, NULL); /* cannot fail with default attributes on Linux */
+    (void)pthread_cond_init(&pool->more, NULL);
+    if (start_threads(pool, count) != 0) {
+        io_threads_close(pool);
+        return AMP_ENOMEM;
+    }
+    *out = pool;
+    return 0;
+}
+
+void io_threads_submit(struct io_threads *pool, struct io_task *task)
+{
+    (void)pthread_mutex_lock(&pool->lock);
+    AMP_ASSERT(!pool->stop);
+    amp_list_push(&pool->queue, &task->node);
+    (void)pthread_cond_signal(&pool->more);
+    (void)pthread_mutex_unlock(&pool->lock);
+}
+
+void io_threads_close(struct io_threads *pool)
+{
+    if (pool == NULL)
+        return;
+    (void)pthread_mutex_lock(&pool->lock);
+    pool->stop = true;
+    (void)pthread_cond_broadcast(&pool->more);
+    (void)pthread_mutex_unlock(&pool->lock);
+    for (unsigned i = 0; i < pool->count; i++)
+        (void)pthread_join(pool->threads[i], NULL); /* our own threads, joined once */
+    give_back(pool);
+    uv_close((uv_handle_t *)&pool->wake, on_closed);
+}

@@ -1,0 +1,34 @@
+/*
+ * Threads that take tasks from one queue and give them back to the loop: a pool for compute, and single threads that
+ * keep the order of their tasks (the store's writer, its reader, checkpoint files).
+ */
+#ifndef AMPD_IO_THREADS_H
+#define AMPD_IO_THREADS_H
+
+#include "base/err.h"
+#include "base/list.h"
+
+#include <uv.h>
+
+struct io_threads;
+
+/* Embedded in what is to be done. The owner keeps it alive until done_cb. */
+struct io_task {
+    struct amp_list node;
+    void (*run_cb)(struct io_task *task);  /* on a thread of the pool */
+    void (*done_cb)(struct io_task *task); /* afterwards, on the loop; the task may be freed in it */
+};
+
+/* `count` threads, at least 1. On success *out is the caller's (io_threads_close). AMP_ENOMEM. */
+int io_threads_new(uv_loop_t *loop, unsigned count, struct io_threads **out);
+
+/* Queues a task; tasks are begun in order. On the loop. Never fails: the queue is in the tasks. */
+void io_threads_submit(struct io_threads *threads, struct io_task *task);
+
+/*
+ * Waits until everything queued has run, ends the threads, calls what done_cb are due, and frees the pool once the loop
+ * has closed its handle. On the loop; nothing may be submitted afterwards. NULL is allowed.
+ */
+void io_threads_close(struct io_threads *threads);
+
+#endif

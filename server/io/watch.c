@@ -1,0 +1,212 @@
+/*
+ * WatchSteps: every row is read from the store, also new ones: a notice only says that there is more. So a watcher gets
+ * each row once and in order, whenever it came, and a slow one holds nothing but its place. One read is under way per
+ * watcher, of a few rows, and none while the connection is full.
+ */
+#include "base/assert.h"
+#include "server/io/call.h"
+#include "server/io/convert.h"
+#include "server/io/handlers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Rows of one read: enough to catch up fast; each is 11 KiB here. */
+#define READ_ROWS 32
+
+struct watch_row {
+    struct ampd_history_key key;
+    struct ampd_step_row row;
+    bool is_epoch;
+    struct ampd_epoch_record epoch;
+};
+
+struct watch {
+    struct io_call call;
+    struct amp_list in_watchers; /* of the server */
+    struct io_task task;
+    uint32_t model; /* index */
+    const struct ampd_model_spec *spec;
+    struct ampd_history_filter filter; /* from: the next row */
+    bool reading;
+    bool more;              /* rows may have come since the read began */
+    struct watch_row *rows; /* [READ_ROWS] */
+    size_t count;
+    struct amp_error error;
+    int code;
+};
+
+static struct watch *watch_of(struct io_call *call)
+{
+    return AMP_CONTAINER(call, struct watch, call);
+}
+
+static int take_row(void *arg, const struct ampd_history_key *key, const struct ampd_step_row *row,
+                    const struct ampd_epoch_record *epoch)
+{
+    struct watch *watch = arg;
+    AMP_ASSERT(watch->count < READ_ROWS);
+    struct watch_row *to = &watch->rows[watch->count++];
+    to->key = *key;
+    to->row = *row;
+    to->is_epoch = epoch != NULL;
+    if (epoch != NULL)
+        to->epoch = *epoch;
+    return 0;
+}
+
+static void watch_run(struct io_task *task)
+{
+    struct watch *watch = AMP_CONTAINER(task, struct watch, task);
+    watch->code = ampd_store_page_history(watch->call.server->reader, watch->spec->name, &watch->filter, READ_ROWS,
+                                          watch, &watch->error, take_row);
+}
+
+static int encode_row(const struct watch *watch, const struct watch_row *row, struct amp_buf *buf)
+{
+    const struct ampd_server *server = watch->call.server;
+    struct ampd_model_info info;
+    struct ampd_msg_watch_steps_response response;
+    ampd_core_model(server->core, watch->model, &info);
+    memset(&response, 0, sizeof response);
+    response.has_row = true;
+    io_history_row(watch->spec, &row->row, row->is_epoch ? &row->epoch : NULL, &response.row);
+    response.state = (enum ampd_msg_model_state)info.state;
+    response.overflows.items = calloc(row->row.rows_count + 1, sizeof *response.overflows.items);
+    if (response.overflows.items == NULL)
+        return AMP_ENOMEM;
+    response.overflows.count = row->row.rows_count;
+    for (uint32_t i = 0; i < row->row.rows_count; i++)
+        io_overflow_row(watch->spec, row->key.epoch, row->key.step, &row->row.rows[i], &response.overflows.items[i]);
+    io_name_workers(server, watch->model, response.overflows.items, response.overflows.count);
+    int rc = ampd_msg_watch_steps_response_encode(&response, buf);
+    free(response.overflows.items);
+    return rc;
+}
+
+static void send_row(struct watch *watch, const struct watch_row *row)
+{
+    struct amp_buf buf = io_message_buf();
+    int rc = encode_row(watch, row, &buf);
+    if (rc == 0)
+        rc = arpc_call_send(watch->call.rpc, NULL, 0, buf.data, buf.size, NULL, NULL);
+    if (rc != 0)
+        io_call_refuse(&watch->call, AMP_EEXHAUSTED, "SLOW_READER",
+                       "step %llu cannot be sent (%s); watch again from it", (unsigned long long)row->key.step,
+                       amp_strerror(rc));
+    amp_buf_close(&buf);
+}
+
+static void read_on(struct watch *watch);
+
+static void watch_done(struct io_task *task)
+{
+    struct watch *watch = AMP_CONTAINER(task, struct watch, task);
+    watch->reading = false;
+    for (size_t i = 0; i < watch->count && watch->call.rpc != NULL && !watch->call.finished; i++) {
+        send_row(watch, &watch->rows[i]);
+        watch->filter.from = watch->rows[i].key;
+        watch->filter.from.sequence++;
+    }
+    if (watch->code != 0)
+        io_call_fail(&watch->call, &watch->error);
+    watch->more = watch->more || watch->count == READ_ROWS;
+    if (watch->more)
+        read_on(watch);
+    io_call_unref(&watch->call);
+}
+
+/* Reads from the next row on, if nothing stands against it; else `writable` or the end of the read under way does. */
+static void read_on(struct watch *watch)
+{
+    watch->more = true;
+    if (watch->reading || watch->call.rpc == NULL || watch->call.finished ||
+        arpc_call_queued(watch->call.rpc) > ARPC_LOW_WATER)
+        return;
+    watch->more = false;
+    watch->reading = true;
+    watch->count = 0;
+    watch->task = (struct io_task){.run_cb = watch_run, .done_cb = watch_done};
+    io_call_ref(&watch->call);
+    io_threads_submit(watch->call.server->readers, &watch->task);
+}
+
+void ampd_server_notify(struct ampd_server *server, uint32_t model)
+{
+    AMP_LIST_EACH(it, safe, &server->watchers)
+    {
+        struct watch *watch = AMP_CONTAINER(it, struct watch, in_watchers);
+        if (watch->model == model)
+            read_on(watch);
+    }
+}
+
+void ampd_server_end_watches(struct ampd_server *server)
+{
+    AMP_LIST_EACH(it, safe, &server->watchers)
+    {
+        struct watch *watch = AMP_CONTAINER(it, struct watch, in_watchers);
+        io_call_refuse(&watch->call, AMP_EUNAVAILABLE, "DRAINING", "the server is ending; watch again");
+    }
+}
+
+static void watch_free(struct io_call *call)
+{
+    amp_list_remove(&watch_of(call)->in_watchers);
+    free(watch_of(call)->rows);
+}
+
+static const struct io_call_ops watch_ops = {NULL, NULL, watch_free};
+
+static void begin(struct watch *watch, const struct ampd_msg_watch_steps_request *request)
+{
+    const struct ampd_server *server = watch->call.server;
+    int64_t found = ampd_core_find(server->core, request->model);
+    struct ampd_model_info info;
+    if (found < 0) {
+        io_call_refuse(&watch->call, AMP_ENOTFOUND, "MODEL_NOT_FOUND",
+                       "model: there is none named %s on this server; create it first", request->model);
+        return;
+    }
+    ampd_core_model(server->core, (uint32_t)found, &info);
+    watch->model = (uint32_t)found;
+    watch->spec = info.spec;
+    watch->rows = calloc(READ_ROWS, sizeof *watch->rows);
+    if (watch->rows == NULL) {
+        io_call_refuse(&watch->call, AMP_ENOMEM, NULL, "out of memory for this watch");
+        return;
+    }
+    if (request->has_from_step)
+        watch->filter.step_min = request->from_step;
+    else
+        watch->filter.from = (struct ampd_history_key){info.epoch, info.decided_step, UINT32_MAX};
+    amp_list_push(&watch->call.server->watchers, &watch->in_watchers);
+    read_on(watch);
+}
+
+static void watch_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
+{
+    struct ampd_msg_watch_steps_request request;
+    struct amp_error error = {0};
+    struct io_call *call = io_call_open(rpc, sizeof(struct watch), &watch_ops);
+    if (call == NULL)
+        return;
+    amp_list_init(&watch_of(call)->in_watchers);
+    if (ampd_msg_watch_steps_request_decode(&request, data, size, &error) != 0)
+        io_call_fail(call, &error);
+    else
+        begin(watch_of(call), &request);
+}
+
+static void watch_writable(struct arpc_call *rpc)
+{
+    struct io_call *call = io_call_of(rpc);
+    if (call != NULL && watch_of(call)->more)
+        read_on(watch_of(call));
+}
+
+const struct arpc_handler ampd_handle_watch_steps = {
+    .message = watch_message,
+    .writable = watch_writable,
+    .closed = io_call_closed,
+};

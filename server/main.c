@@ -1,0 +1,212 @@
+/* ampd: parses the command line, prepares the process, and runs the server. */
+#define _DEFAULT_SOURCE /* struct rlimit's and argp's helpers */
+#include "amp/cpu.h"
+#include "server/io/server.h"
+
+#include <argp.h>
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define LISTEN_DEFAULT "127.0.0.1:7420"
+
+/* More threads than that gain nothing: memory bandwidth is used up long before. */
+#define COMPUTE_THREADS_MAX 256
+
+const char *argp_program_version = "ampd " AMPD_VERSION;
+
+enum { OPTION_DATA_DIR = 'd', OPTION_LISTEN = 'l', OPTION_THREADS = 256, OPTION_LOG_LEVEL, OPTION_INSECURE };
+
+static const struct argp_option options_table[] = {
+    {"data-dir", OPTION_DATA_DIR, "DIR", 0, "Directory of models, history and checkpoints; made if it is not there", 0},
+    {"listen", OPTION_LISTEN, "HOST:PORT", 0, "Address to listen on, default " LISTEN_DEFAULT "; port 0: a free one",
+     0},
+    {"compute-threads", OPTION_THREADS, "N", 0, "Threads for the passes of a step, default: one for each processor", 0},
+    {"log-level", OPTION_LOG_LEVEL, "LEVEL", 0, "debug, info (default), warn or error", 0},
+    {"insecure", OPTION_INSECURE, NULL, 0, "Listen beyond loopback without encryption and without asking who calls", 0},
+    {0},
+};
+
+struct arguments {
+    struct ampd_server_options server;
+    enum amp_log_level level;
+    char wrong[256]; /* what is wrong with the command line; "" if nothing */
+};
+
+static bool parse_threads(const char *text, unsigned *threads)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    *threads = (unsigned)value;
+    return errno == 0 && end != text && *end == 0 && value >= 1 && value <= COMPUTE_THREADS_MAX;
+}
+
+static bool parse_level(const char *text, enum amp_log_level *level)
+{
+    static const char *const names[] = {"debug", "info", "warn", "error"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *level = (enum amp_log_level)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct arguments *arguments = state->input;
+    char *wrong = arguments->wrong;
+    switch (key) {
+    case OPTION_DATA_DIR:
+        arguments->server.data_dir = arg;
+        return 0;
+    case OPTION_LISTEN:
+        arguments->server.listen = arg;
+        return 0;
+    case OPTION_THREADS:
+        if (!parse_threads(arg, &arguments->server.compute_threads))
+            (void)snprintf(wrong, sizeof arguments->wrong, "--compute-threads %.40s: give 1 to %d", arg,
+                           COMPUTE_THREADS_MAX);
+        return 0;
+    case OPTION_LOG_LEVEL:
+        if (!parse_level(arg, &arguments->level))
+            (void)snprintf(wrong, sizeof arguments->wrong, "--log-level %.40s: give debug, info, warn or error", arg);
+        return 0;
+    case OPTION_INSECURE:
+        arguments->server.insecure = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        (void)snprintf(wrong, sizeof arguments->wrong, "unexpected argument %.100s", arg);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* Whether only this machine can reach an address: a loopback one, or a name that is none. */
+static bool is_loopback(const char *address)
+{
+    char host[256];
+    const char *colon = strrchr(address, ':');
+    size_t size = colon != NULL ? (size_t)(colon - address) : strlen(address);
+    if (strncmp(address, "unix:", 5) == 0)
+        return true;
+    if (size >= 2 && address[0] == '[' && address[size - 1] == ']') {
+        address++;
+        size -= 2;
+    }
+    if (size >= sizeof host)
+        return false;
+    memcpy(host, address, size);
+    host[size] = 0;
+    struct in_addr v4;
+    struct in6_addr v6;
+    if (inet_pton(AF_INET, host, &v4) == 1)
+        return (ntohl(v4.s_addr) >> 24) == 127;
+    if (inet_pton(AF_INET6, host, &v6) == 1)
+        return IN6_IS_ADDR_LOOPBACK(&v6);
+    return strcmp(host, "localhost") == 0;
+}
+
+static void check_arguments(struct arguments *arguments)
+{
+    struct ampd_server_options *server = &arguments->server;
+    if (arguments->wrong[0] != 0)
+        return;
+    if (server->data_dir == NULL)
+        (void)snprintf(arguments->wrong, sizeof arguments->wrong, "--data-dir is missing; name a directory");
+    else if (!server->insecure && !is_loopback(server->listen))
+        (void)snprintf(arguments->wrong, sizeof arguments->wrong,
+                       "--listen %.100s is reachable from other machines; add --insecure to allow that",
+                       server->listen);
+}
+
+/* One line on stderr and exit code 2 for whatever is wrong. */
+static int usage_error(const char *text)
+{
+    (void)fprintf(stderr, "ampd: %s (see ampd --help)\n", text);
+    return AMPD_EXIT_USAGE;
+}
+
+static int parse(int argc, char **argv, struct arguments *arguments)
+{
+    static const struct argp parser = {
+        .options = options_table,
+        .parser = parse_option,
+        .doc = "A parameter server for mixed-precision training, with one authoritative loss scale."};
+    int at = 0;
+    /* Our own error line: argp's has two. */
+    error_t rc = argp_parse(&parser, argc, argv, ARGP_NO_ERRS, &at, arguments);
+    if (rc != 0) {
+        char text[200];
+        (void)snprintf(text, sizeof text, "bad option near %.100s", at > 0 && at <= argc ? argv[at - 1] : "the end");
+        return usage_error(text);
+    }
+    check_arguments(arguments);
+    return arguments->wrong[0] != 0 ? usage_error(arguments->wrong) : AMPD_EXIT_OK;
+}
+
+/* ---- the process ---- */
+
+/* One write per line, so that lines of different threads do not mix. */
+static void write_line(void *arg, enum amp_log_level level, const char *line)
+{
+    char text[AMP_LOG_LINE_MAX + 1];
+    int size = snprintf(text, sizeof text, "%s\n", line);
+    if (size > 0 && write(STDERR_FILENO, text, (size_t)size) < 0)
+        return; /* nobody reads the log */
+}
+
+static int64_t log_now(void *arg)
+{
+    return ampd_utc_us();
+}
+
+/* A connection is a descriptor: take as many as the system lets us. */
+static void raise_descriptors(const struct amp_log *log)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        amp_log(log, AMP_LOG_WARN, "server", "msg=\"cannot raise the limit of open files\"");
+}
+
+static unsigned processors(void)
+{
+    long count = sysconf(_SC_NPROCESSORS_ONLN);
+    return count < 1 ? 1 : count > COMPUTE_THREADS_MAX ? COMPUTE_THREADS_MAX : (unsigned)count;
+}
+
+int main(int argc, char **argv)
+{
+    struct arguments arguments = {.server = {.listen = LISTEN_DEFAULT}, .level = AMP_LOG_INFO};
+    struct amp_error error = {0};
+    int code = parse(argc, argv, &arguments);
+    if (code != AMPD_EXIT_OK)
+        return code;
+    const char *isa = getenv("AMPD_ISA");
+    if (amp_cpu_select(isa, &arguments.server.kernels, &error) != 0)
+        return usage_error(error.text);
+    if (amp_fp_env_check(&error) != 0) {
+        (void)fprintf(stderr, "ampd: %s\n", error.text);
+        return AMPD_EXIT_FAILED;
+    }
+    struct amp_log log = {.level = arguments.level, .write_cb = write_line, .now_us_cb = log_now};
+    arguments.server.log = &log;
+    arguments.server.isa = arguments.server.kernels->isa;
+    if (arguments.server.compute_threads == 0)
+        arguments.server.compute_threads = processors();
+    raise_descriptors(&log);
+    (void)signal(SIGPIPE, SIG_IGN); /* a lost connection is an error of a write */
+    return ampd_server_run(&arguments.server);
+}
