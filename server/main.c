@@ -19,6 +19,7 @@
 /* More threads than that gain nothing: memory bandwidth is used up long before. */
 #define COMPUTE_THREADS_MAX 256
 
+__attribute__((visibility("default"))) /* the C library looks for it */
 const char *argp_program_version = "ampd " AMPD_VERSION;
 
 enum { OPTION_DATA_DIR = 'd', OPTION_LISTEN = 'l', OPTION_THREADS = 256, OPTION_LOG_LEVEL, OPTION_INSECURE };
@@ -65,6 +66,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     struct arguments *arguments = state->input;
     char *wrong = arguments->wrong;
     switch (key) {
+    case ARGP_KEY_INIT:
+        state->err_stream = NULL; /* getopt tells what is wrong in one line; argp's second one is left out */
+        return 0;
     case OPTION_DATA_DIR:
         arguments->server.data_dir = arg;
         return 0;
@@ -125,7 +129,7 @@ static void check_arguments(struct arguments *arguments)
         (void)snprintf(arguments->wrong, sizeof arguments->wrong, "--data-dir is missing; name a directory");
     else if (!server->insecure && !is_loopback(server->listen))
         (void)snprintf(arguments->wrong, sizeof arguments->wrong,
-                       "--listen %.100s is reachable from other machines; add --insecure to allow that",
+                       "--listen %.100s: not a loopback address; add --insecure to be reachable from other machines",
                        server->listen);
 }
 
@@ -142,14 +146,8 @@ static int parse(int argc, char **argv, struct arguments *arguments)
         .options = options_table,
         .parser = parse_option,
         .doc = "A parameter server for mixed-precision training, with one authoritative loss scale."};
-    int at = 0;
-    /* Our own error line: argp's has two. */
-    error_t rc = argp_parse(&parser, argc, argv, ARGP_NO_ERRS, &at, arguments);
-    if (rc != 0) {
-        char text[200];
-        (void)snprintf(text, sizeof text, "bad option near %.100s", at > 0 && at <= argc ? argv[at - 1] : "the end");
-        return usage_error(text);
-    }
+    if (argp_parse(&parser, argc, argv, 0, NULL, arguments) != 0)
+        return AMPD_EXIT_USAGE;
     check_arguments(arguments);
     return arguments->wrong[0] != 0 ? usage_error(arguments->wrong) : AMPD_EXIT_OK;
 }
