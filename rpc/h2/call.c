@@ -80,7 +80,7 @@ struct arpc_call *arpc_call_create(struct arpc_link *link, const struct arpc_han
     call->link = link;
     call->handler = handler;
     call->deadline_ms = INT64_MAX;
-    call->progress_ms = link->now_ms;
+    call->progress_ms = arpc_link_now(link);
     call->head.identity = true;
     call->head.timeout_ns = INT64_MAX;
     call->head.grpc_status = -1;
@@ -258,9 +258,9 @@ static void call_gone(struct arpc_call *call)
     amp_list_remove(&call->in_events);
     link->call_count--;
     if (link->call_count == 0) {
-        link->idle_since_ms = link->now_ms;
+        link->idle_since_ms = arpc_link_now(link);
         if (link->config->idle_ms > 0)
-            arpc_link_due(link, link->now_ms + link->config->idle_ms);
+            arpc_link_due(link, link->idle_since_ms + link->config->idle_ms);
     }
     link->config->calls--;
     arpc_call_set_state(call, ARPC_CALL_GONE);
@@ -318,7 +318,7 @@ int64_t arpc_call_time_left_ms(const struct arpc_call *call)
 {
     if (call->deadline_ms == INT64_MAX)
         return INT64_MAX;
-    int64_t now_ms = call->link != NULL ? call->link->now_ms : call->deadline_ms;
+    int64_t now_ms = call->link != NULL ? arpc_link_now(call->link) : call->deadline_ms;
     return call->deadline_ms > now_ms ? call->deadline_ms - now_ms : 0;
 }
 

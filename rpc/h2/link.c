@@ -67,6 +67,14 @@ void arpc_link_due(struct arpc_link *link, int64_t when_ms)
     link->wake_cb(link);
 }
 
+void arpc_link_fail(struct arpc_link *link, int code, const char *why)
+{
+    if (link->error != 0)
+        return;
+    link->error = code;
+    link->error_text = why;
+}
+
 int arpc_head_keep(struct arpc_call *call, const uint8_t *name, size_t name_size, const uint8_t *value,
                    size_t value_size)
 {
@@ -90,8 +98,9 @@ static struct arpc_call *call_of(nghttp2_session *session, int32_t stream_id)
 static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
 {
     struct arpc_link *link = arg;
-    link->header_since_ms = link->now_ms;
-    arpc_link_due(link, link->now_ms + ARPC_HANDSHAKE_MS);
+    link->header_stream = frame->hd.stream_id;
+    link->header_since_ms = arpc_link_now(link);
+    arpc_link_due(link, link->header_since_ms + ARPC_HANDSHAKE_MS);
     if (!link->config->server || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
         return 0;
     /* nghttp2 counts open streams; calls whose end is still to be told are bounded here. */
@@ -164,6 +173,23 @@ static void ping_answered(struct arpc_link *link, const uint8_t *opaque)
                                 nghttp2_session_get_last_proc_stream_id(link->session), NGHTTP2_NO_ERROR, NULL, 0);
 }
 
+/* The header block under way is complete, or its stream is gone. */
+static void header_block_over(struct arpc_link *link, int32_t stream_id)
+{
+    if (link->header_stream == stream_id)
+        link->header_since_ms = INT64_MAX;
+}
+
+static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *arg)
+{
+    (void)session;
+    struct arpc_link *link = arg;
+    /* Nothing but CONTINUATION may follow an unfinished block (RFC 9113 6.10). */
+    if (hd->type != NGHTTP2_CONTINUATION)
+        header_block_over(link, link->header_stream);
+    return 0;
+}
+
 static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
 {
     struct arpc_link *link = arg;
@@ -177,7 +203,7 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
         return 0;
     struct arpc_call *call = call_of(session, frame->hd.stream_id);
     if (frame->hd.type == NGHTTP2_HEADERS) {
-        link->header_since_ms = INT64_MAX;
+        header_block_over(link, frame->hd.stream_id);
         if (call != NULL && !arpc_call_is_over(call))
             headers_complete(link, call, frame);
     }
@@ -223,7 +249,7 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream_id, c
 
 static int on_stream_close(nghttp2_session *session, int32_t stream_id, uint32_t error_code, void *arg)
 {
-    (void)arg;
+    header_block_over(arg, stream_id);
     struct arpc_call *call = call_of(session, stream_id);
     if (call == NULL)
         return 0;
@@ -317,6 +343,7 @@ static int make_callbacks(nghttp2_session_callbacks **out)
     if (nghttp2_session_callbacks_new(&callbacks) != 0)
         return AMP_ENOMEM;
     nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
+    nghttp2_session_callbacks_set_on_begin_frame_callback(callbacks, on_begin_frame);
     nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
     nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame_recv);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
@@ -377,9 +404,10 @@ static int submit_settings(struct arpc_link *link)
 }
 
 int arpc_link_init(struct arpc_link *link, struct arpc_link_config *config, void (*wake_cb)(struct arpc_link *),
-                   bool session, int64_t now_ms)
+                   bool session)
 {
-    *link = (struct arpc_link){.config = config, .wake_cb = wake_cb, .now_ms = now_ms};
+    int64_t now_ms = config->now_cb(config->clock);
+    *link = (struct arpc_link){.config = config, .wake_cb = wake_cb};
     amp_list_init(&link->calls);
     amp_list_init(&link->dirty);
     amp_list_init(&link->events);
@@ -411,12 +439,12 @@ int arpc_link_receive(struct arpc_link *link, const uint8_t *data, size_t size)
 {
     if (link->error != 0)
         return link->error;
-    link->received_ms = link->now_ms;
+    link->received_ms = arpc_link_now(link);
     ssize_t rc = nghttp2_session_mem_recv(link->session, data, size);
     if (rc < 0)
-        link->error = rc == NGHTTP2_ERR_NOMEM ? AMP_ENOMEM : AMP_EINVAL;
+        arpc_link_fail(link, rc == NGHTTP2_ERR_NOMEM ? AMP_ENOMEM : AMP_EINVAL, nghttp2_strerror((int)rc));
     else if (nghttp2_session_get_outbound_queue_size(link->session) > MAX_OUTBOUND_FRAMES + link->call_count)
-        link->error = AMP_EEXHAUSTED;
+        arpc_link_fail(link, AMP_EEXHAUSTED, "the peer asks for answers that it does not read");
     link->wake_cb(link); /* acknowledgements and window updates may be due */
     return link->error;
 }
@@ -428,7 +456,7 @@ int arpc_link_produce(struct arpc_link *link, struct arpc_batch *batch)
         const uint8_t *data;
         ssize_t size = nghttp2_session_mem_send(link->session, &data);
         if (size < 0)
-            link->error = size == NGHTTP2_ERR_NOMEM ? AMP_ENOMEM : AMP_EINTERNAL;
+            arpc_link_fail(link, size == NGHTTP2_ERR_NOMEM ? AMP_ENOMEM : AMP_EINTERNAL, nghttp2_strerror((int)size));
         if (size <= 0)
             break;
         AMP_ASSERT((size_t)size <= ARPC_FRAME_SCRATCH);

@@ -1,7 +1,7 @@
 /*
  * One HTTP/2 connection without I/O, and the calls on it. Internal to rpc/.
  *
- * A link takes received bytes, gives bytes to send, and is told the time; who owns it (io/conn.c, or a test that joins
+ * A link takes received bytes, gives bytes to send, and asks for the time; who owns it (io/conn.c, or a test that joins
  * two links in memory) moves the bytes. It never acts by itself: what a call asks for is noted, the owner is woken, and
  * arpc_link_flush does it. So nghttp2 is never re-entered from its own callbacks, and no callback of a user
  * runs inside arpc_call_*.
@@ -43,6 +43,8 @@ const struct arpc_method *arpc_method_table_find(const struct arpc_method_table 
 /* What all links of one server or channel share. */
 struct arpc_link_config {
     bool server;
+    int64_t (*now_cb)(void *clock); /* milliseconds of a clock that never goes back */
+    void *clock;
     void *arg;                  /* arpc_call_server_arg */
     struct arpc_health *health; /* the state of the services that come with a server */
     struct arpc_reflection *reflection;
@@ -65,7 +67,6 @@ struct arpc_link {
     struct arpc_link_config *config;
     struct nghttp2_session *session;         /* NULL: a parking link, whose calls wait for a connection */
     void (*wake_cb)(struct arpc_link *link); /* please flush soon */
-    int64_t now_ms;                          /* set by the owner before each use */
     char peer[64];
 
     struct amp_list calls;  /* all that are not gone */
@@ -78,6 +79,7 @@ struct arpc_link {
 
     struct arpc_batch *batch; /* being filled */
     int error;                /* AMP_E: the connection is beyond use */
+    const char *error_text;   /* why; a constant */
     bool peer_settings;       /* the peer's first SETTINGS are here */
     bool peer_goaway;
     enum { ARPC_DRAIN_NO, ARPC_DRAIN_NOTICE, ARPC_DRAIN_FINAL } drain;
@@ -86,8 +88,18 @@ struct arpc_link {
     int64_t received_ms;     /* when a byte was last received */
     int64_t ping_ms;         /* when the unanswered PING was sent, or INT64_MAX */
     int64_t idle_since_ms;   /* INT64_MAX while there are calls */
+    int32_t header_stream;   /* of the last header block */
     int64_t header_since_ms; /* when the header block under way began, or INT64_MAX */
 };
+
+/* The time now. */
+static inline int64_t arpc_link_now(const struct arpc_link *link)
+{
+    return link->config->now_cb(link->config->clock);
+}
+
+/* The link is beyond use, for this reason (a constant text). The first one counts. */
+void arpc_link_fail(struct arpc_link *link, int code, const char *why);
 
 /* 10 s for the preface and the first SETTINGS, and for each header block: a peer that is slower is not a gRPC peer. */
 #define ARPC_HANDSHAKE_MS 10000
@@ -95,11 +107,10 @@ struct arpc_link {
 #define ARPC_PING_TIMEOUT_MS 20000
 
 /*
- * An empty link; with `session` false a parking link. 0 or AMP_ENOMEM (nothing to close then). The owner sets now_ms
- * before.
+ * An empty link; with `session` false a parking link. 0 or AMP_ENOMEM (nothing to close then).
  */
 int arpc_link_init(struct arpc_link *link, struct arpc_link_config *config, void (*wake_cb)(struct arpc_link *),
-                   bool session, int64_t now_ms);
+                   bool session);
 
 /* Frees it. All its calls have been ended (arpc_link_abort, arpc_link_flush) and all batches are done. */
 void arpc_link_close(struct arpc_link *link);

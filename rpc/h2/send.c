@@ -61,7 +61,7 @@ int arpc_call_send(struct arpc_call *call, const void *head, size_t head_size, c
     out->release_arg = release_arg;
     amp_list_push(&call->out, &out->node);
     if (call->unsent == 0) {
-        call->progress_ms = call->link->now_ms;
+        call->progress_ms = arpc_link_now(call->link);
         arpc_link_due(call->link, call->progress_ms + call->link->config->write_stall_ms);
     }
     call->unsent += size;
@@ -129,7 +129,7 @@ static size_t give_out(struct arpc_out *out, struct arpc_batch *batch, size_t li
 void arpc_out_give(struct arpc_call *call, struct arpc_batch *batch, size_t size)
 {
     call->unsent -= size;
-    call->progress_ms = call->link->now_ms;
+    call->progress_ms = arpc_link_now(call->link);
     while (size > 0) {
         AMP_ASSERT(!amp_list_empty(&call->out));
         struct arpc_out *out = AMP_CONTAINER(call->out.next, struct arpc_out, node);

@@ -96,7 +96,7 @@ static void set_deadline(struct arpc_call *call)
     if (call->head.timeout_ns == INT64_MAX)
         return;
     int64_t timeout_ms = call->head.timeout_ns / 1000000 + (call->head.timeout_ns % 1000000 != 0);
-    call->deadline_ms = call->link->now_ms + timeout_ms;
+    call->deadline_ms = arpc_link_now(call->link) + timeout_ms;
     arpc_link_due(call->link, call->deadline_ms);
 }
 
@@ -218,7 +218,7 @@ void arpc_serve_flush(struct arpc_call *call)
             rc = submit_head(call);
     }
     if (rc == NGHTTP2_ERR_NOMEM)
-        call->link->error = AMP_ENOMEM;
+        arpc_link_fail(call->link, AMP_ENOMEM, "no memory for a response");
     /* Any other failure says that the stream is closing, which its close callback tells. */
 }
 

@@ -62,28 +62,30 @@ static void reckon(struct arpc_link *link)
     link->next_due_ms = due_ms;
 }
 
-static void tick_calls(struct arpc_link *link)
+static void tick_calls(struct arpc_link *link, int64_t now_ms)
 {
     AMP_LIST_EACH(it, safe, &link->calls)
     {
         struct arpc_call *call = AMP_CONTAINER(it, struct arpc_call, in_link);
-        if (call->deadline_ms <= link->now_ms)
+        if (call->deadline_ms <= now_ms)
             arpc_call_deadline(call);
-        if (stall_ms(call) <= link->now_ms && !call->reset) {
+        if (stall_ms(call) <= now_ms && !call->reset) {
             arpc_call_close(call, ARPC_STATUS_CANCELLED, "the client takes no data");
             arpc_call_reset(call, NGHTTP2_CANCEL);
         }
     }
 }
 
-static void tick_link(struct arpc_link *link)
+static void tick_link(struct arpc_link *link, int64_t now_ms)
 {
-    int64_t now_ms = link->now_ms;
-    if (handshake_ms(link) <= now_ms || after(link->header_since_ms, ARPC_HANDSHAKE_MS) <= now_ms ||
-        after(link->ping_ms, ARPC_PING_TIMEOUT_MS) <= now_ms) {
-        link->error = AMP_EDEADLINE;
+    if (handshake_ms(link) <= now_ms)
+        arpc_link_fail(link, AMP_EDEADLINE, "the peer did not begin HTTP/2 in time");
+    else if (after(link->header_since_ms, ARPC_HANDSHAKE_MS) <= now_ms)
+        arpc_link_fail(link, AMP_EDEADLINE, "a header block did not end in time");
+    else if (after(link->ping_ms, ARPC_PING_TIMEOUT_MS) <= now_ms)
+        arpc_link_fail(link, AMP_EDEADLINE, "the peer did not answer a PING in time");
+    if (link->error != 0)
         return;
-    }
     if (keepalive_ms(link) <= now_ms) {
         static const uint8_t opaque[8] = {'k', 'e', 'e', 'p', 'a', 'l', 'i', 'v'};
         link->ping_ms = now_ms;
@@ -95,11 +97,12 @@ static void tick_link(struct arpc_link *link)
 
 void arpc_link_tick(struct arpc_link *link)
 {
-    if (link->now_ms < link->next_due_ms)
+    int64_t now_ms = arpc_link_now(link);
+    if (now_ms < link->next_due_ms)
         return;
-    tick_calls(link);
+    tick_calls(link, now_ms);
     if (link->session != NULL && link->error == 0)
-        tick_link(link);
+        tick_link(link, now_ms);
     reckon(link);
     link->wake_cb(link);
 }

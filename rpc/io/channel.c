@@ -361,7 +361,6 @@ static void on_timer_closed(uv_handle_t *handle)
 static void channel_pump(struct arpc_turn_item *item)
 {
     struct arpc_channel *channel = AMP_CONTAINER(item, struct arpc_channel, item);
-    channel->parking.now_ms = now_of(channel);
     arpc_link_tick(&channel->parking);
     advance(channel);
     if (arpc_link_flush(&channel->parking))
@@ -406,6 +405,8 @@ static void set_options(struct arpc_channel *channel, const struct arpc_channel_
     struct arpc_link_config *config = &channel->config;
     channel->arg = options.arg;
     channel->state_cb = options.state_cb;
+    config->now_cb = arpc_turn_now;
+    config->clock = &channel->turn;
     config->keep_metadata = options.keep_metadata;
     config->max_streams = CALLS_MAX;
     config->max_metadata_bytes = METADATA_BYTES;
@@ -440,7 +441,7 @@ int arpc_channel_new(struct uv_loop_s *loop, const char *target, const struct ar
     (void)snprintf(channel->authority, sizeof channel->authority, "%s",
                    channel->address.is_unix ? "localhost" : target);
     /* A parking link allocates nothing. */
-    (void)arpc_link_init(&channel->parking, &channel->config, wake_parking, false, (int64_t)uv_now(loop));
+    (void)arpc_link_init(&channel->parking, &channel->config, wake_parking, false);
     arpc_turn_item_init(&channel->item, channel_pump);
     amp_list_init(&channel->conns);
     channel->due_ms = INT64_MAX;
@@ -483,9 +484,7 @@ static struct arpc_link *link_for_call(struct arpc_channel *channel)
 {
     struct arpc_conn *conn = channel->current;
     bool ready = channel->state == ARPC_CHANNEL_READY && !conn->closing && !conn->link.peer_goaway;
-    struct arpc_link *link = ready ? &conn->link : &channel->parking;
-    link->now_ms = now_of(channel);
-    return link;
+    return ready ? &conn->link : &channel->parking;
 }
 
 int arpc_channel_call(struct arpc_channel *channel, const char *path, const struct arpc_call_options *given,
@@ -509,7 +508,7 @@ int arpc_channel_call(struct arpc_channel *channel, const char *path, const stru
     call->wait_for_ready = options.wait_for_ready;
     call->single_inbound = options.single_response;
     if (options.deadline_ms > 0) {
-        call->deadline_ms = link->now_ms + options.deadline_ms;
+        call->deadline_ms = now_of(channel) + options.deadline_ms;
         arpc_link_due(link, call->deadline_ms);
     }
     if (channel->state == ARPC_CHANNEL_BACKOFF && !call->wait_for_ready)

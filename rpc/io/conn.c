@@ -23,9 +23,9 @@ static void wake(struct arpc_link *link)
     arpc_turn_add(conn->turn, &conn->item);
 }
 
-static void set_now(struct arpc_conn *conn)
+static int64_t now_of(const struct arpc_conn *conn)
 {
-    conn->link.now_ms = (int64_t)uv_now(conn->turn->loop);
+    return (int64_t)uv_now(conn->turn->loop);
 }
 
 static void batch_finished(struct arpc_conn *conn)
@@ -96,7 +96,7 @@ static bool write_batch(struct arpc_conn *conn)
     unsigned count = (unsigned)(batch->slots + batch->count - slots);
     conn->write.data = conn;
     conn->write_left = left;
-    conn->write_ms = conn->link.now_ms;
+    conn->write_ms = now_of(conn);
     int rc = uv_write(&conn->write, &conn->socket.stream, uv_slots(slots), count, on_written);
     if (rc != 0) {
         close_uv(conn, rc, "writing failed");
@@ -109,7 +109,7 @@ static bool write_batch(struct arpc_conn *conn)
 static void link_failed(struct arpc_conn *conn)
 {
     struct amp_error error;
-    (void)amp_error_set(&error, conn->link.error, NULL, "HTTP/2 error: %s", amp_strerror(conn->link.error));
+    (void)amp_error_set(&error, conn->link.error, NULL, "HTTP/2: %s", conn->link.error_text);
     arpc_conn_close(conn, &error);
 }
 
@@ -121,7 +121,7 @@ static bool write_some(struct arpc_conn *conn)
     if (conn->batch == NULL) {
         conn->batch = malloc(sizeof *conn->batch);
         if (conn->batch == NULL) {
-            conn->link.error = AMP_ENOMEM;
+            arpc_link_fail(&conn->link, AMP_ENOMEM, "no memory to send");
             link_failed(conn);
             return false;
         }
@@ -146,17 +146,16 @@ static void on_timer(uv_timer_t *timer)
 {
     struct arpc_conn *conn = timer->data;
     conn->armed_ms = INT64_MAX;
-    set_now(conn);
     if (conn->closing)
         return;
     arpc_link_tick(&conn->link);
     size_t left = uv_stream_get_write_queue_size(&conn->socket.stream);
     if (conn->writing && left != conn->write_left) {
-        conn->write_ms = conn->link.now_ms;
+        conn->write_ms = now_of(conn);
         *conn->bytes_sent += conn->write_left - left;
         conn->write_left = left;
     }
-    if (conn->writing && conn->link.now_ms - conn->write_ms >= conn->link.config->write_stall_ms) {
+    if (conn->writing && now_of(conn) - conn->write_ms >= conn->link.config->write_stall_ms) {
         struct amp_error error;
         (void)amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "the peer takes no data");
         arpc_conn_close(conn, &error);
@@ -172,7 +171,7 @@ static void arm_timer(struct arpc_conn *conn)
     if (due_ms >= conn->armed_ms) /* it fires too early at worst, and is then armed again */
         return;
     conn->armed_ms = due_ms;
-    int64_t wait_ms = due_ms > conn->link.now_ms ? due_ms - conn->link.now_ms : 0;
+    int64_t wait_ms = due_ms > now_of(conn) ? due_ms - now_of(conn) : 0;
     (void)uv_timer_start(&conn->timer, on_timer, (uint64_t)wait_ms, 0);
 }
 
@@ -181,7 +180,6 @@ static void conn_pump(struct arpc_turn_item *item)
     struct arpc_conn *conn = AMP_CONTAINER(item, struct arpc_conn, item);
     if (!conn->has_link)
         return;
-    set_now(conn);
     bool more = true;
     for (int round = 0; more && round < PUMP_ROUNDS; round++) {
         more = arpc_link_flush(&conn->link);
@@ -211,7 +209,6 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf)
     struct arpc_conn *conn = stream->data;
     if (conn->closing || size == 0)
         return;
-    set_now(conn);
     if (size < 0) {
         if (size == UV_EOF) {
             struct amp_error error;
@@ -247,7 +244,7 @@ void arpc_conn_init(struct arpc_conn *conn, struct arpc_turn *turn, bool pipe, v
 
 int arpc_conn_start(struct arpc_conn *conn, struct arpc_link_config *config, const char *peer)
 {
-    int rc = arpc_link_init(&conn->link, config, wake, true, (int64_t)uv_now(conn->turn->loop));
+    int rc = arpc_link_init(&conn->link, config, wake, true);
     if (rc != 0)
         return rc;
     conn->has_link = true;
@@ -283,8 +280,7 @@ void arpc_conn_close(struct arpc_conn *conn, const struct amp_error *error)
     if (error != NULL)
         conn->error = *error;
     if (conn->has_link) {
-        if (conn->link.error == 0)
-            conn->link.error = AMP_EUNAVAILABLE;
+        arpc_link_fail(&conn->link, AMP_EUNAVAILABLE, "the connection is closed");
         arpc_link_abort(&conn->link, ARPC_STATUS_UNAVAILABLE,
                         error != NULL ? error->text : "the connection was closed");
         arpc_turn_add(conn->turn, &conn->item);

@@ -44,6 +44,8 @@ static void set_config(struct arpc_server *server, const struct arpc_server_opti
         memcpy(&options, given, given->size < sizeof options ? given->size : sizeof options);
     struct arpc_link_config *config = &server->config;
     config->server = true;
+    config->now_cb = arpc_turn_now;
+    config->clock = &server->turn;
     config->arg = options.arg;
     config->admit_cb = options.admit_cb;
     config->keep_metadata = options.keep_metadata;

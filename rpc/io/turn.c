@@ -74,6 +74,11 @@ void arpc_turn_close(struct arpc_turn *turn, void (*closed_cb)(struct arpc_turn 
     uv_close((uv_handle_t *)&turn->idle, on_handle_closed);
 }
 
+int64_t arpc_turn_now(void *turn)
+{
+    return (int64_t)uv_now(((const struct arpc_turn *)turn)->loop);
+}
+
 void arpc_turn_item_init(struct arpc_turn_item *item, void (*pump_cb)(struct arpc_turn_item *item))
 {
     amp_list_init(&item->node);

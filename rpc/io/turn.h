@@ -35,6 +35,9 @@ int arpc_turn_init(struct arpc_turn *turn, uv_loop_t *loop);
 /* `closed_cb` is called when the handles are closed. No item may be due. */
 void arpc_turn_close(struct arpc_turn *turn, void (*closed_cb)(struct arpc_turn *turn));
 
+/* The loop's time in milliseconds; the clock of links. */
+int64_t arpc_turn_now(void *turn);
+
 void arpc_turn_item_init(struct arpc_turn_item *item, void (*pump_cb)(struct arpc_turn_item *item));
 
 /* The item's pump_cb is called at the end of this turn. */

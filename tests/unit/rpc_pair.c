@@ -16,9 +16,16 @@ static void wake(struct arpc_link *link)
     side->woken++;
 }
 
-void rpc_side_config(struct rpc_side *side, bool server)
+static int64_t read_clock(void *clock)
+{
+    return *(int64_t *)clock;
+}
+
+void rpc_side_config(struct rpc_side *side, bool server, int64_t *clock_ms)
 {
     side->config = (struct arpc_link_config){.server = server,
+                                             .now_cb = read_clock,
+                                             .clock = clock_ms,
                                              .max_streams = server ? 256 : 1024,
                                              .max_metadata_bytes = 8192,
                                              .max_metadata_count = 64,
@@ -34,11 +41,11 @@ void rpc_pair_open(struct rpc_pair *pair, const struct arpc_method *methods, siz
     memset(pair, 0, sizeof *pair);
     memset(&rpc_seen_of_server, 0, sizeof rpc_seen_of_server);
     pair->now_ms = 1000;
-    rpc_side_config(&pair->client, false);
-    rpc_side_config(&pair->server, true);
+    rpc_side_config(&pair->client, false, &pair->now_ms);
+    rpc_side_config(&pair->server, true, &pair->now_ms);
     AMP_ASSERT(arpc_method_table_add(&pair->server.config.methods, methods, count, NULL) == 0);
-    AMP_ASSERT(arpc_link_init(&pair->client.link, &pair->client.config, wake, true, pair->now_ms) == 0);
-    AMP_ASSERT(arpc_link_init(&pair->server.link, &pair->server.config, wake, true, pair->now_ms) == 0);
+    AMP_ASSERT(arpc_link_init(&pair->client.link, &pair->client.config, wake, true) == 0);
+    AMP_ASSERT(arpc_link_init(&pair->server.link, &pair->server.config, wake, true) == 0);
     (void)snprintf(pair->client.link.peer, sizeof pair->client.link.peer, "test");
     (void)snprintf(pair->server.link.peer, sizeof pair->server.link.peer, "test");
 }
@@ -85,8 +92,6 @@ void rpc_pair_run(struct rpc_pair *pair)
 void rpc_pair_pass(struct rpc_pair *pair, int64_t ms)
 {
     pair->now_ms += ms;
-    pair->client.link.now_ms = pair->now_ms;
-    pair->server.link.now_ms = pair->now_ms;
     arpc_link_tick(&pair->client.link);
     arpc_link_tick(&pair->server.link);
     rpc_pair_run(pair);
@@ -95,7 +100,7 @@ void rpc_pair_pass(struct rpc_pair *pair, int64_t ms)
 static void close_side(struct rpc_side *side)
 {
     if (side->link.error == 0)
-        side->link.error = AMP_EUNAVAILABLE;
+        arpc_link_fail(&side->link, AMP_EUNAVAILABLE, "over");
     arpc_link_abort(&side->link, ARPC_STATUS_UNAVAILABLE, "the test is over");
     while (arpc_link_flush(&side->link))
         ;

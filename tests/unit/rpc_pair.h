@@ -42,8 +42,8 @@ void rpc_pair_close(struct rpc_pair *pair);
 struct arpc_call *rpc_pair_call(struct rpc_pair *pair, const char *method, const struct arpc_handler *handler,
                                 void *user);
 
-/* Fills the configuration of one side with the defaults of the real one. */
-void rpc_side_config(struct rpc_side *side, bool server);
+/* Fills the configuration of one side with the defaults of the real one, and a clock that reads *clock_ms. */
+void rpc_side_config(struct rpc_side *side, bool server, int64_t *clock_ms);
 
 /* What a handler of these tests saw; the user pointer of its calls. */
 struct rpc_seen {

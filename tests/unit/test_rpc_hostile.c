@@ -21,6 +21,7 @@
 struct raw {
     nghttp2_session *session;
     struct rpc_side server;
+    int64_t now_ms;
     const uint8_t *body;
     size_t body_size;
     size_t body_used;
@@ -164,9 +165,10 @@ static int setup(void **state)
     nghttp2_session_callbacks_del(callbacks);
     nghttp2_option_del(option);
     assert_int_equal(nghttp2_submit_settings(raw.session, 0, NULL, 0), 0);
-    rpc_side_config(&raw.server, true);
+    raw.now_ms = 1000;
+    rpc_side_config(&raw.server, true, &raw.now_ms);
     assert_int_equal(arpc_method_table_add(&raw.server.config.methods, methods, COUNT(methods), NULL), 0);
-    assert_int_equal(arpc_link_init(&raw.server.link, &raw.server.config, wake, true, 1000), 0);
+    assert_int_equal(arpc_link_init(&raw.server.link, &raw.server.config, wake, true), 0);
     return 0;
 }
 
@@ -175,7 +177,7 @@ static int teardown(void **state)
     (void)state;
     struct arpc_link *link = &raw.server.link;
     if (link->error == 0)
-        link->error = AMP_EUNAVAILABLE;
+        arpc_link_fail(link, AMP_EUNAVAILABLE, "over");
     arpc_link_abort(link, ARPC_STATUS_UNAVAILABLE, "the test is over");
     while (arpc_link_flush(link))
         ;
@@ -405,6 +407,26 @@ static void too_many_or_too_large_headers_are_refused_and_the_connection_lives(v
     expect_grpc(ARPC_STATUS_OK);
 }
 
+static void a_header_block_that_does_not_end_is_given_up_and_a_refused_one_is_not(void **state)
+{
+    (void)state;
+    /* HEADERS of stream 3 with 100 bytes announced and one there. */
+    static const uint8_t begun[] = {0, 0, 100, 1, 4, 0, 0, 0, 3, 0x82};
+    struct arpc_link *link = &raw.server.link;
+    request("/t.T/Stream", "X-Upper", "is malformed", "", 0, true);
+    assert_int_equal(raw.closed, 1);
+    raw.now_ms += ARPC_HANDSHAKE_MS;
+    arpc_link_tick(link);
+    assert_int_equal(link->error, 0);
+    feed(begun, sizeof begun);
+    raw.now_ms += ARPC_HANDSHAKE_MS - 1;
+    arpc_link_tick(link);
+    assert_int_equal(link->error, 0);
+    raw.now_ms += 1;
+    arpc_link_tick(link);
+    assert_int_equal(link->error, AMP_EDEADLINE);
+}
+
 static void http_1_is_refused_at_the_first_bytes(void **state)
 {
     (void)state;
@@ -492,6 +514,7 @@ int main(void)
         WITH_RAW(a_prefix_of_4_gib_is_refused_without_waiting_for_it),
         WITH_RAW(an_answer_before_the_end_of_the_request_resets_with_no_error),
         WITH_RAW(too_many_or_too_large_headers_are_refused_and_the_connection_lives),
+        WITH_RAW(a_header_block_that_does_not_end_is_given_up_and_a_refused_one_is_not),
         WITH_RAW(http_1_is_refused_at_the_first_bytes),
         WITH_RAW(a_flood_of_pings_ends_the_connection),
         WITH_RAW(rapid_resets_end_the_connection_and_leave_no_call),

@@ -388,6 +388,23 @@ static void a_stream_whose_peer_opens_no_window_is_cut(void **state)
     assert_int_equal(client.closed, 1);
 }
 
+static void a_queue_that_begins_late_has_its_whole_time(void **state)
+{
+    (void)state;
+    static int released;
+    released = 0;
+    struct arpc_call *call = rpc_pair_call(&pair, "Note", &rpc_noting, &client);
+    rpc_pair_run(&pair);
+    arpc_call_pause(call);
+    pair.now_ms += 1000000; /* nobody told the links */
+    send_zeros(rpc_seen_of_server.call, MIB, &released);
+    rpc_pair_run(&pair);
+    rpc_pair_pass(&pair, 29999);
+    assert_int_equal(rpc_seen_of_server.closed, 0);
+    rpc_pair_pass(&pair, 1);
+    assert_int_equal(rpc_seen_of_server.closed, 1);
+}
+
 static void a_peer_that_says_nothing_is_given_up_after_the_handshake_time(void **state)
 {
     (void)state;
@@ -491,7 +508,7 @@ static void a_batch_under_way_pins_its_buffers_beyond_the_end_of_the_call(void *
     (void)arpc_link_flush(&pair.client.link);
     assert_int_equal(arpc_link_produce(&pair.client.link, &pair.client.batch), 0);
     assert_true(pair.client.batch.bytes > 100 * KIB);
-    pair.client.link.error = AMP_EUNAVAILABLE;
+    arpc_link_fail(&pair.client.link, AMP_EUNAVAILABLE, "lost");
     arpc_link_abort(&pair.client.link, ARPC_STATUS_UNAVAILABLE, "lost");
     while (arpc_link_flush(&pair.client.link))
         ;
@@ -541,6 +558,7 @@ int main(void)
         WITH_PAIR(the_deadline_is_told_to_the_handler_and_to_the_client),
         WITH_PAIR(a_deadline_after_the_first_message_resets_the_stream),
         WITH_PAIR(a_stream_whose_peer_opens_no_window_is_cut),
+        WITH_PAIR(a_queue_that_begins_late_has_its_whole_time),
         WITH_PAIR(a_peer_that_says_nothing_is_given_up_after_the_handshake_time),
         WITH_PAIR(a_client_with_a_call_pings_and_gives_a_dead_server_up),
         WITH_PAIR(an_idle_connection_is_closed_and_one_with_a_call_is_not),
