@@ -1,0 +1,38 @@
+/* sim [--seeds N] [--first S] [--verbose]: runs N seeds from S on, each twice if it is among the first ten. */
+#include "tests/sim/sim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TWICE 10 /* seeds that are run a second time, to see that one seed is one run */
+
+int main(int argc, char **argv)
+{
+    uint64_t seeds = 200, first = 1;
+    bool verbose = false;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--seeds") == 0 && i + 1 < argc) {
+            seeds = strtoull(argv[++i], NULL, 10);
+        } else if (strcmp(argv[i], "--first") == 0 && i + 1 < argc) {
+            first = strtoull(argv[++i], NULL, 10);
+        } else if (strcmp(argv[i], "--verbose") == 0) {
+            verbose = true;
+        } else {
+            (void)fprintf(stderr, "usage: sim [--seeds N] [--first S] [--verbose]\n");
+            return 1;
+        }
+    }
+    uint64_t all = 0;
+    for (uint64_t seed = first; seed < first + seeds; seed++) {
+        uint64_t trace = sim_run(seed, verbose);
+        if (seed - first < TWICE && sim_run(seed, false) != trace) {
+            (void)fprintf(stderr, "seed %llu: the second run differs from the first\n", (unsigned long long)seed);
+            return 1;
+        }
+        all = all * 31 + trace;
+    }
+    (void)printf("sim: %llu seeds from %llu, trace %016llx\n", (unsigned long long)seeds, (unsigned long long)first,
+                 (unsigned long long)all);
+    return 0;
+}

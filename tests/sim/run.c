@@ -1,0 +1,292 @@
+/* The scheduler: of all that can happen next, one is chosen, and everything is a function of the seed. */
+#include "tests/sim/sim.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Noreturn void sim_fail(const struct sim *sim, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    (void)fprintf(stderr, "seed %llu, event %llu, %llu ms: ", (unsigned long long)sim->seed,
+                  (unsigned long long)sim->events, (unsigned long long)sim->now_ms);
+    (void)vfprintf(stderr, format, arguments);
+    (void)fprintf(stderr, "\nagain: sim --seeds 1 --first %llu --verbose\n", (unsigned long long)sim->seed);
+    va_end(arguments);
+    abort();
+}
+
+void sim_trace(struct sim *sim, uint64_t a, uint64_t b)
+{
+    struct amp_random random;
+    amp_random_init(&random, sim->trace ^ (a << 32) ^ b);
+    sim->trace = amp_random_next(&random);
+}
+
+uint64_t sim_below(struct sim *sim, uint64_t bound)
+{
+    return amp_random_below(&sim->random, bound);
+}
+
+/* ---- what can happen ---- */
+
+enum choice_kind { CHOICE_UP, CHOICE_DOWN, CHOICE_SEND, CHOICE_LET_GO, CHOICE_CLOSE, CHOICE_ACT, CHOICE_TASK };
+
+struct choice {
+    enum choice_kind kind;
+    uint64_t index;
+};
+
+#define CHOICES_MAX (SIM_CALLS_MAX * 4 + 4096)
+
+static uint64_t add_call(const struct sim *sim, uint64_t i, struct choice *choices, uint64_t count)
+{
+    const struct sim_call *call = &sim->calls[i];
+    if (sim_call_can_go_up(sim, call))
+        choices[count++] = (struct choice){CHOICE_UP, i};
+    if (!amp_list_empty(&call->down))
+        choices[count++] = (struct choice){CHOICE_DOWN, i};
+    if (call->to_send_count > 0 && !call->revoked && !call->over && sim->core != NULL)
+        choices[count++] = (struct choice){CHOICE_SEND, i};
+    if (call->revoked && !call->over && sim->core != NULL)
+        choices[count++] = (struct choice){CHOICE_LET_GO, i};
+    bool all_sent = call->kind == SIM_PULL && call->granted && !call->over && !call->revoked &&
+                    (call->pull.unchanged || call->sent == call->pull.count);
+    bool orphan = call->client_gone && !call->over && amp_list_empty(&call->up);
+    if ((all_sent || orphan) && sim->core != NULL)
+        choices[count++] = (struct choice){CHOICE_CLOSE, i};
+    return count;
+}
+
+static uint64_t list_choices(const struct sim *sim, struct choice *choices)
+{
+    uint64_t count = 0;
+    for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
+        if (sim->calls[i].used)
+            count = add_call(sim, i, choices, count);
+    }
+    for (uint32_t w = 0; w < sim->model.spec.world_size; w++) {
+        if (sim_worker_can_act(sim, w))
+            choices[count++] = (struct choice){CHOICE_ACT, w};
+    }
+    uint64_t tasks = sim->core == NULL ? 0 : sim_server_tasks(sim);
+    for (uint64_t t = 0; t < tasks && count < CHOICES_MAX; t++)
+        choices[count++] = (struct choice){CHOICE_TASK, t};
+    return count;
+}
+
+/* A pull that has sent everything ends with OK; a call whose client is gone is closed. */
+static void close_call(struct sim *sim, struct sim_call *call)
+{
+    bool ok = !call->client_gone;
+    sim_call_break(sim, call, false);
+    if (!ok)
+        return;
+    struct sim_message *message = sim_message_new(SIM_ENDED);
+    message->answer.type = AMPCLIENT_EVENT_ENDED;
+    message->answer.u.ended.reason = "";
+    message->answer.u.ended.text = "";
+    amp_list_push(&call->down, &message->node);
+}
+
+/* Which life of a rank an incarnation belongs to is known when its Join is answered. */
+static void note_join(struct sim *sim, const struct sim_call *call, const struct sim_message *message)
+{
+    const struct ampclient_join_answer *join = &message->answer.u.ended.u.join;
+    if (message->type == SIM_ENDED && message->error.code == 0 && join->parameters_count != 0 &&
+        join->incarnation.fence == sim->store.boots && join->incarnation.counter < 4096 && call->kind == SIM_UNARY)
+        sim->actors[join->incarnation.counter] = call->life;
+}
+
+static void do_choice(struct sim *sim, const struct choice *choice)
+{
+    struct sim_call *call = choice->index < SIM_CALLS_MAX ? &sim->calls[choice->index] : NULL;
+    sim_trace(sim, 5000 + choice->kind, choice->index);
+    struct sim_message *message;
+    switch (choice->kind) {
+    case CHOICE_UP:
+        sim_call_go_up(sim, call);
+        break;
+    case CHOICE_DOWN:
+        message = AMP_CONTAINER(amp_list_shift(&call->down), struct sim_message, node);
+        note_join(sim, call, message);
+        sim_worker_answer(sim, call, message);
+        break;
+    case CHOICE_SEND:
+        sim_call_send(sim, call);
+        break;
+    case CHOICE_LET_GO:
+        sim_call_let_go(sim, call);
+        break;
+    case CHOICE_CLOSE:
+        close_call(sim, call);
+        break;
+    case CHOICE_ACT:
+        sim_worker_act(sim, (uint32_t)choice->index);
+        break;
+    case CHOICE_TASK:
+        (void)sim_server_run_task(sim, choice->index);
+        break;
+    }
+}
+
+static void sweep_calls(struct sim *sim)
+{
+    for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
+        struct sim_call *call = &sim->calls[i];
+        if (call->used && call->over && (call->client_gone || call->life != sim->workers[call->worker].life))
+            sim_call_free(call);
+    }
+}
+
+/* ---- time ---- */
+
+static uint64_t earliest(const struct sim *sim)
+{
+    uint64_t next = UINT64_MAX;
+    uint64_t times[3 * SIM_WORLD_MAX + 2];
+    unsigned count = 0;
+    times[count++] = sim->core == NULL ? sim->server_restart_ms : sim->server_timer_ms;
+    for (uint32_t w = 0; w < sim->model.spec.world_size; w++) {
+        const struct sim_worker *worker = &sim->workers[w];
+        times[count++] = worker->core == NULL ? worker->restart_ms : worker->timer_ms;
+        times[count++] = worker->core != NULL && worker->pause_ms > sim->now_ms ? worker->pause_ms : 0;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (times[i] != 0 && times[i] < next)
+            next = times[i];
+    }
+    return next;
+}
+
+static bool run_timers(struct sim *sim)
+{
+    bool any = false;
+    if (sim->core == NULL && sim->server_restart_ms <= sim->now_ms) {
+        sim_server_start(sim);
+        any = true;
+    } else if (sim->core != NULL && sim->server_timer_ms != 0 && sim->server_timer_ms <= sim->now_ms) {
+        sim->server_timer_ms = 0;
+        struct ampd_event event = {.type = AMPD_EVENT_TICK};
+        sim_server_event(sim, &event);
+        any = true;
+    }
+    for (uint32_t w = 0; w < sim->model.spec.world_size; w++) {
+        struct sim_worker *worker = &sim->workers[w];
+        if (worker->core == NULL && worker->restart_ms != 0 && worker->restart_ms <= sim->now_ms) {
+            sim_worker_start(sim, w);
+            any = true;
+        } else if (worker->core != NULL && worker->timer_ms != 0 && worker->timer_ms <= sim->now_ms) {
+            sim_worker_tick(sim, w);
+            any = true;
+        }
+    }
+    return any;
+}
+
+/* ---- faults ---- */
+
+static void break_one(struct sim *sim)
+{
+    uint64_t start = sim_below(sim, SIM_CALLS_MAX);
+    for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
+        struct sim_call *call = &sim->calls[(start + i) % SIM_CALLS_MAX];
+        if (!call->used || call->over || call->client_gone)
+            continue;
+        sim->breaks--;
+        sim_call_break(sim, call, true);
+        return;
+    }
+}
+
+static void maybe_fault(struct sim *sim)
+{
+    if (sim_below(sim, 150) != 0)
+        return;
+    uint64_t which = sim_below(sim, 3);
+    if (which == 0 && sim->server_kills > 0 && sim->core != NULL) {
+        sim->server_kills--;
+        sim_server_kill(sim);
+    } else if (which == 1 && sim->worker_kills > 0) {
+        uint32_t w = (uint32_t)sim_below(sim, sim->model.spec.world_size);
+        if (sim->workers[w].core == NULL || sim->workers[w].program == SIM_FINISHED)
+            return;
+        sim->worker_kills--;
+        sim_worker_kill(sim, w);
+    } else if (which == 2 && sim->breaks > 0) {
+        break_one(sim);
+    }
+}
+
+static bool finished(const struct sim *sim)
+{
+    for (uint32_t w = 0; w < sim->model.spec.world_size; w++) {
+        if (sim->workers[w].program != SIM_FINISHED)
+            return false;
+    }
+    return sim->core != NULL && sim_server_tasks(sim) == 0;
+}
+
+/* ---- a run ---- */
+
+static void one_event(struct sim *sim)
+{
+    static struct choice choices[CHOICES_MAX];
+    maybe_fault(sim);
+    uint64_t count = list_choices(sim, choices);
+    bool wait = count == 0 || sim_below(sim, 200) == 0;
+    if (wait) {
+        uint64_t next = earliest(sim);
+        if (next == UINT64_MAX && count == 0)
+            sim_fail(sim, "invariant 7: nothing can happen any more");
+        if (next != UINT64_MAX) {
+            if (next > sim->now_ms)
+                sim->now_ms = next;
+            (void)run_timers(sim);
+        }
+    } else {
+        uint64_t pick = sim_below(sim, count);
+        do_choice(sim, &choices[pick]);
+    }
+    sim->events++;
+    sweep_calls(sim);
+    sim_check_event(sim);
+}
+
+uint64_t sim_run(uint64_t seed, bool verbose)
+{
+    struct sim *sim = calloc(1, sizeof(*sim));
+    sim->seed = seed;
+    sim->verbose = verbose;
+    sim->now_ms = 1000;
+    amp_random_init(&sim->random, seed);
+    amp_list_init(&sim->tasks);
+    amp_list_init(&sim->jobs);
+    sim_model_init(&sim->model, seed);
+    if (seed % 4 != 0) { /* every fourth seed is a run without faults */
+        sim->server_kills = (uint32_t)sim_below(sim, 4);
+        sim->worker_kills = (uint32_t)sim_below(sim, 4);
+        sim->breaks = (uint32_t)sim_below(sim, 6);
+        sim->flips = (uint32_t)sim_below(sim, 3);
+    }
+    sim_server_start(sim);
+    for (uint32_t w = 0; w < sim->model.spec.world_size; w++)
+        sim_worker_start(sim, w);
+    while (!finished(sim))
+        one_event(sim);
+    sim_check_end(sim);
+    if (verbose)
+        (void)fprintf(stderr, "seed %llu: %llu events, %llu ms, %llu steps decided, %llu skipped, %llu epochs\n",
+                      (unsigned long long)seed, (unsigned long long)sim->events, (unsigned long long)sim->now_ms,
+                      (unsigned long long)sim->steps_decided, (unsigned long long)sim->steps_skipped,
+                      (unsigned long long)sim->epochs_seen);
+    uint64_t trace = sim->trace;
+    sim_server_close(sim);
+    for (uint32_t w = 0; w < sim->model.spec.world_size; w++)
+        sim_worker_close(sim, w);
+    sim_model_close(&sim->model);
+    free(sim);
+    return trace;
+}

@@ -1,0 +1,457 @@
+/*
+ * The host of a worker's core, and the program that trains with it: create, load, join; then begin, push in any order,
+ * end, until the model is done; then pull the result.
+ */
+#include "tests/sim/sim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PAUSE_MS 100 /* of the program, before it asks again */
+
+static void drain(struct sim *sim, uint32_t w);
+
+static void worker_event(struct sim *sim, uint32_t w, struct ampclient_event *event)
+{
+    struct sim_worker *worker = &sim->workers[w];
+    sim_trace(sim, 1000 + event->type, event->call * 8 + w);
+    ampclient_core_step(worker->core, sim->now_ms, event);
+    drain(sim, w);
+}
+
+static void wish(struct sim *sim, uint32_t w, enum ampclient_event_type type)
+{
+    struct ampclient_event event = {.type = type};
+    worker_event(sim, w, &event);
+}
+
+/* ---- requests ---- */
+
+static struct sim_message *request(struct sim *sim, struct sim_call *call, enum ampd_event_type type)
+{
+    struct sim_message *message = sim_message_new(SIM_REQUEST);
+    message->request.type = type;
+    (void)snprintf(message->text[0], AMPD_NAME_MAX, "%s", sim->model.spec.name);
+    amp_list_push(&call->up, &message->node);
+    return message;
+}
+
+static void send_worker(struct sim *sim, uint32_t w, const struct ampclient_output *output, enum ampd_event_type type)
+{
+    struct sim_call *call = sim_call_new(sim, SIM_UNARY, w, output->call);
+    struct sim_message *message = request(sim, call, type);
+    struct ampd_incarnation incarnation = {output->incarnation.fence, output->incarnation.counter};
+    if (type == AMPD_EVENT_GET_PUSH_STATE)
+        message->request.u.push_state = (struct ampd_event_push_state){
+            message->text[0], output->u.push.epoch, output->u.push.step, (uint32_t)output->rank, incarnation};
+    else
+        message->request.u.worker = (struct ampd_event_worker){message->text[0], (uint32_t)output->rank, incarnation};
+}
+
+static void send_join(struct sim *sim, uint32_t w, const struct ampclient_output *output)
+{
+    struct sim_call *call = sim_call_new(sim, SIM_UNARY, w, output->call);
+    struct sim_message *message = request(sim, call, AMPD_EVENT_JOIN);
+    (void)snprintf(message->text[1], AMPD_NAME_MAX, "%s", output->worker);
+    message->request.u.join =
+        (struct ampd_event_join){message->text[0], message->text[1], output->rank, sim->model.spec.world_size, false};
+}
+
+static void send_pull(struct sim *sim, uint32_t w, const struct ampclient_output *output)
+{
+    struct sim_call *call = sim_call_new(sim, SIM_PULL, w, output->call);
+    call->pull_memory = output->u.pull.memory;
+    call->pull_stride = output->u.pull.stride;
+    struct sim_message *message = request(sim, call, AMPD_EVENT_PULL);
+    message->request.u.pull = (struct ampd_event_pull){message->text[0],          (enum ampd_pull_by)output->u.pull.by,
+                                                       output->u.pull.epoch,      output->u.pull.number,
+                                                       output->u.pull.have_epoch, output->u.pull.have_version};
+}
+
+static void send_push(struct sim *sim, uint32_t w, const struct ampclient_output *output)
+{
+    struct sim_call *call = sim_call_new(sim, SIM_PUSH, w, output->call);
+    struct sim_message *message = request(sim, call, AMPD_EVENT_PUSH_BEGIN);
+    const struct ampclient_out_push *push = &output->u.push;
+    message->bytes = malloc(push->user_state_size + (size_t)1);
+    if (push->user_state_size > 0)
+        memcpy(message->bytes, push->user_state, push->user_state_size);
+    message->request.u.push = (struct ampd_event_push){message->text[0],
+                                                       push->epoch,
+                                                       push->step,
+                                                       (uint32_t)output->rank,
+                                                       {output->incarnation.fence, output->incarnation.counter},
+                                                       push->scale_id,
+                                                       push->dtype,
+                                                       push->weight,
+                                                       message->bytes,
+                                                       push->user_state_size};
+}
+
+static struct sim_call *call_of(struct sim *sim, uint32_t w, uint64_t client_call)
+{
+    for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
+        struct sim_call *call = &sim->calls[i];
+        if (call->used && call->worker == w && call->life == sim->workers[w].life && call->client_call == client_call)
+            return call;
+    }
+    return NULL;
+}
+
+static void send_block(struct sim *sim, uint32_t w, const struct ampclient_output *output)
+{
+    struct sim_call *call = call_of(sim, w, output->call);
+    if (call == NULL || call->over)
+        return;
+    uint8_t scratch[SIM_BLOCK_ELEMENTS * sizeof(float)];
+    struct sim_message *message = sim_message_new(SIM_BLOCK);
+    message->block = output->u.block;
+    const void *data = ampclient_core_block(sim->workers[w].core, output->u.block, scratch, &message->size);
+    message->data = malloc(message->size);
+    memcpy(message->data, data, message->size);
+    amp_list_push(&call->up, &message->node);
+}
+
+static void send_end(struct sim *sim, uint32_t w, const struct ampclient_output *output)
+{
+    struct sim_call *call = call_of(sim, w, output->call);
+    if (call == NULL || call->over)
+        return;
+    struct sim_message *message = sim_message_new(SIM_END);
+    message->absent_count = output->u.end.absent_count;
+    message->absent = calloc(message->absent_count + (size_t)1, sizeof(*message->absent));
+    if (message->absent_count > 0)
+        memcpy(message->absent, output->u.end.absent, message->absent_count * sizeof(*message->absent));
+    amp_list_push(&call->up, &message->node);
+}
+
+/* ---- the program ---- */
+
+static void free_gradients(struct sim *sim, struct sim_worker *worker)
+{
+    for (uint32_t p = 0; worker->gradients != NULL && p < sim->model.spec.parameters_count; p++)
+        free(worker->gradients[p]);
+    free(worker->gradients);
+    free(worker->order);
+    worker->gradients = NULL;
+    worker->order = NULL;
+    worker->order_count = 0;
+}
+
+/* A step is in hand: its gradients, and the order in which they get ready. */
+static void take_step(struct sim *sim, struct sim_worker *worker, const struct ampclient_user_done *done)
+{
+    const struct sim_model *model = &sim->model;
+    worker->epoch = done->step.epoch;
+    worker->step = done->step.step;
+    worker->version = done->step.version;
+    worker->scale = done->step.scale;
+    sim_check_pulled(sim, worker);
+    worker->key = (struct sim_key){worker->step, worker->rank, model->by_actor ? worker->life : 0};
+    free_gradients(sim, worker);
+    uint32_t parameters = model->spec.parameters_count;
+    worker->gradients = calloc(parameters, sizeof(*worker->gradients));
+    worker->order = calloc(parameters, sizeof(*worker->order));
+    for (uint32_t p = 0; p < parameters; p++) {
+        if (sim_model_absent(model, &worker->key, p))
+            continue;
+        worker->gradients[p] = malloc(model->layout->sizes[p] * sizeof(float));
+        sim_model_gradient(model, &worker->key, worker->scale, p, worker->gradients[p]);
+        uint32_t at = (uint32_t)sim_below(sim, worker->order_count + 1);
+        worker->order[worker->order_count++] = worker->order[at];
+        worker->order[at] = p;
+    }
+    /* The user state says which step it belongs to, and whose it is. */
+    uint64_t state[2] = {worker->step, worker->rank};
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_USER_STATE};
+    event.u.user_state.data = state;
+    event.u.user_state.size = sizeof(state);
+    ampclient_core_step(worker->core, sim->now_ms, &event);
+}
+
+static void check_user_state(struct sim *sim, struct sim_worker *worker)
+{
+    size_t size;
+    const uint8_t *data = ampclient_core_user_state(worker->core, &size);
+    uint64_t base = sim->store.base_step;
+    uint64_t state[2];
+    if (size == 0 && base == 0)
+        return;
+    if (size != sizeof(state))
+        sim_fail(sim, "rank %u: the user state of step %llu is missing", worker->rank, (unsigned long long)base);
+    memcpy(state, data, sizeof(state));
+    if (state[0] != base || state[1] != worker->rank)
+        sim_fail(sim, "rank %u: the user state is that of step %llu, not of %llu", worker->rank,
+                 (unsigned long long)state[0], (unsigned long long)base);
+}
+
+static void user_done(struct sim *sim, uint32_t w, const struct ampclient_user_done *done)
+{
+    struct sim_worker *worker = &sim->workers[w];
+    if (sim->verbose)
+        (void)fprintf(stderr, "%8llu worker %u: wish %d -> %d %s\n", (unsigned long long)sim->now_ms, w, done->wish,
+                      done->code, done->error.text);
+    if (done->code < 0 && done->code != AMP_EUNAVAILABLE && done->code != AMP_EDEADLINE)
+        sim_fail(sim, "worker %u: wish %d failed: %s", w, done->wish, done->error.text);
+    switch (done->wish) {
+    case AMPCLIENT_EVENT_JOIN:
+        worker->program = done->code == 0 ? SIM_DO_BEGIN : SIM_DO_JOIN;
+        if (done->code == 0)
+            check_user_state(sim, worker);
+        break;
+    case AMPCLIENT_EVENT_STEP_BEGIN:
+        worker->program = done->code == 0 ? SIM_DO_PUSH : done->code == 1 ? SIM_DO_PULL : SIM_DO_BEGIN;
+        if (done->code == 0)
+            take_step(sim, worker, done);
+        break;
+    case AMPCLIENT_EVENT_STEP_END:
+        if (done->code == 0) {
+            worker->results++;
+            if (done->result.verdict != AMPCLIENT_CORE_ROLLED_BACK && done->result.verdict != AMPCLIENT_CORE_LATE)
+                sim_check_result(sim, &done->result);
+            free_gradients(sim, worker);
+        }
+        worker->program = SIM_DO_BEGIN;
+        break;
+    default:
+        worker->program = done->code == 0 ? SIM_FINISHED : SIM_DO_PULL;
+        if (done->code == 0) {
+            worker->epoch = done->step.epoch;
+            worker->version = done->step.version;
+            worker->step = done->step.step;
+            sim_check_pulled(sim, worker);
+        }
+        break;
+    }
+}
+
+static void drain(struct sim *sim, uint32_t w)
+{
+    struct sim_worker *worker = &sim->workers[w];
+    struct ampclient_output output;
+    while (ampclient_core_next(worker->core, &output)) {
+        sim_trace(sim, 1100 + output.type, output.call * 8 + w);
+        struct sim_call *call;
+        switch (output.type) {
+        case AMPCLIENT_OUT_JOIN:
+            send_join(sim, w, &output);
+            break;
+        case AMPCLIENT_OUT_KEEP_ALIVE:
+            send_worker(sim, w, &output, AMPD_EVENT_KEEP_ALIVE);
+            break;
+        case AMPCLIENT_OUT_LEAVE:
+            send_worker(sim, w, &output, AMPD_EVENT_LEAVE);
+            break;
+        case AMPCLIENT_OUT_GET_PUSH_STATE:
+            send_worker(sim, w, &output, AMPD_EVENT_GET_PUSH_STATE);
+            break;
+        case AMPCLIENT_OUT_PULL:
+            send_pull(sim, w, &output);
+            break;
+        case AMPCLIENT_OUT_PUSH:
+            send_push(sim, w, &output);
+            break;
+        case AMPCLIENT_OUT_PUSH_BLOCK:
+            send_block(sim, w, &output);
+            break;
+        case AMPCLIENT_OUT_PUSH_END:
+            send_end(sim, w, &output);
+            break;
+        case AMPCLIENT_OUT_CANCEL:
+            call = call_of(sim, w, output.call);
+            if (call != NULL)
+                sim_call_break(sim, call, true);
+            break;
+        case AMPCLIENT_OUT_USER_DONE:
+            user_done(sim, w, &output.u.done);
+            break;
+        case AMPCLIENT_OUT_TIMER:
+            worker->timer_ms = output.u.at_ms;
+            break;
+        }
+    }
+}
+
+/* ---- answers ---- */
+
+/* The program's own calls: CreateModel and Load. */
+static void program_answer(struct sim *sim, struct sim_call *call, const struct sim_message *message)
+{
+    struct sim_worker *worker = &sim->workers[call->worker];
+    bool create = call->kind == SIM_CREATE;
+    int code = message->error.code;
+    if (code == 0)
+        worker->program = create ? SIM_DO_LOAD : SIM_DO_JOIN;
+    else if (code == AMP_EUNAVAILABLE)
+        worker->program = create ? SIM_DO_CREATE : SIM_DO_LOAD;
+    else if (code == AMP_ENOTFOUND && !create)
+        worker->program = SIM_DO_CREATE; /* the server ended before the model was stored */
+    else
+        sim_fail(sim, "worker %u: %s failed: %s", call->worker, create ? "create" : "load", message->error.text);
+    worker->pause_ms = code == 0 ? 0 : sim->now_ms + PAUSE_MS;
+}
+
+void sim_worker_answer(struct sim *sim, struct sim_call *call, struct sim_message *message)
+{
+    struct sim_worker *worker = &sim->workers[call->worker];
+    bool mine = worker->core != NULL && call->life == worker->life;
+    if (mine && message->type == SIM_BLOCK)
+        memcpy(call->pull_memory + message->block * call->pull_stride, message->data, message->size);
+    bool ended = message->type == SIM_ENDED;
+    uint32_t w = call->worker;
+    if (ended)
+        call->client_gone = true;
+    if (mine && call->client_call == 0) {
+        if (ended)
+            program_answer(sim, call, message);
+    } else if (mine) {
+        struct ampclient_event *event = &message->answer;
+        event->call = call->client_call;
+        worker_event(sim, w, event);
+    }
+    sim_message_free(message);
+}
+
+/* ---- acting ---- */
+
+bool sim_worker_can_act(const struct sim *sim, uint32_t w)
+{
+    const struct sim_worker *worker = &sim->workers[w];
+    if (worker->core == NULL || worker->pause_ms > sim->now_ms)
+        return false;
+    return worker->program != SIM_WAIT && worker->program != SIM_FINISHED && worker->program != SIM_WAIT_CREATE &&
+           worker->program != SIM_WAIT_LOAD && worker->program != SIM_DEAD;
+}
+
+static void do_load(struct sim *sim, uint32_t w)
+{
+    struct sim_call *call = sim_call_new(sim, SIM_LOAD, w, 0);
+    struct sim_message *message = request(sim, call, AMPD_EVENT_LOAD_BEGIN);
+    message->request.u.named.model = message->text[0];
+    const struct ampd_layout *layout = sim->model.layout;
+    for (uint64_t b = 0; b < layout->blocks; b++) {
+        struct sim_message *block = sim_message_new(SIM_BLOCK);
+        block->block = b;
+        block->size = ampd_layout_block_elements(layout, b) * sizeof(float);
+        block->data = malloc(block->size);
+        memcpy(block->data, sim->model.states[0].master + b * SIM_BLOCK_ELEMENTS, block->size);
+        amp_list_push(&call->up, &block->node);
+    }
+    struct sim_message *end = sim_message_new(SIM_END);
+    amp_list_push(&call->up, &end->node);
+}
+
+static void do_push(struct sim *sim, uint32_t w)
+{
+    struct sim_worker *worker = &sim->workers[w];
+    if (worker->order_count == 0) {
+        worker->program = SIM_DO_END;
+        return;
+    }
+    uint32_t p = worker->order[--worker->order_count];
+    struct amp_error error = {0};
+    int rc = ampclient_core_push(worker->core, sim->now_ms, p, worker->gradients[p],
+                                 sim_model_dtype(&sim->model, &worker->key), &error);
+    if (rc != 0)
+        sim_fail(sim, "worker %u: push failed: %s", w, error.text);
+    sim_trace(sim, 1200, p * 8 + w);
+    drain(sim, w);
+}
+
+void sim_worker_act(struct sim *sim, uint32_t w)
+{
+    struct sim_worker *worker = &sim->workers[w];
+    struct sim_call *call;
+    struct sim_message *message;
+    switch (worker->program) {
+    case SIM_DO_CREATE:
+        call = sim_call_new(sim, SIM_CREATE, w, 0);
+        message = request(sim, call, AMPD_EVENT_CREATE_MODEL);
+        message->request.u.create.spec = &sim->model.spec;
+        worker->program = SIM_WAIT_CREATE;
+        break;
+    case SIM_DO_LOAD:
+        do_load(sim, w);
+        worker->program = SIM_WAIT_LOAD;
+        break;
+    case SIM_DO_JOIN:
+        worker->program = SIM_WAIT;
+        wish(sim, w, AMPCLIENT_EVENT_JOIN);
+        break;
+    case SIM_DO_BEGIN:
+        worker->program = SIM_WAIT;
+        wish(sim, w, AMPCLIENT_EVENT_STEP_BEGIN);
+        break;
+    case SIM_DO_PUSH:
+        do_push(sim, w);
+        break;
+    case SIM_DO_END:
+        worker->program = SIM_WAIT;
+        wish(sim, w, AMPCLIENT_EVENT_STEP_END);
+        break;
+    case SIM_DO_PULL:
+        worker->program = SIM_WAIT;
+        wish(sim, w, AMPCLIENT_EVENT_PULL_LATEST);
+        break;
+    default:
+        break;
+    }
+}
+
+void sim_worker_tick(struct sim *sim, uint32_t w)
+{
+    struct sim_worker *worker = &sim->workers[w];
+    worker->timer_ms = 0;
+    wish(sim, w, AMPCLIENT_EVENT_TICK);
+}
+
+/* ---- life ---- */
+
+void sim_worker_start(struct sim *sim, uint32_t w)
+{
+    struct sim_worker *worker = &sim->workers[w];
+    char name[32];
+    (void)snprintf(name, sizeof(name), "worker-%u", w);
+    worker->rank = w;
+    worker->life++;
+    worker->restart_ms = 0;
+    worker->timer_ms = 0;
+    worker->pause_ms = 0;
+    struct ampclient_core_config config = {.model = sim->model.spec.name,
+                                           .worker = name,
+                                           .rank = (int32_t)w,
+                                           .world_size = (int32_t)sim->model.spec.world_size};
+    if (ampclient_core_new(&config, &worker->core) != 0)
+        sim_fail(sim, "no worker");
+    worker->program = SIM_DO_CREATE;
+}
+
+void sim_worker_kill(struct sim *sim, uint32_t w)
+{
+    struct sim_worker *worker = &sim->workers[w];
+    sim_trace(sim, 901, w);
+    if (sim->verbose)
+        (void)fprintf(stderr, "%8llu worker %u killed\n", (unsigned long long)sim->now_ms, w);
+    for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
+        struct sim_call *call = &sim->calls[i];
+        if (!call->used || call->worker != w || call->life != worker->life)
+            continue;
+        call->client_gone = true;
+        if (sim_below(sim, 2) == 0 && call->kind != SIM_PULL)
+            continue; /* the server notices later; what is on its way arrives */
+        sim_call_break(sim, call, false);
+    }
+    ampclient_core_free(worker->core);
+    worker->core = NULL;
+    free_gradients(sim, worker);
+    worker->program = SIM_DEAD;
+    static const uint64_t pauses[] = {200, 200, 200, 40000, 700000};
+    worker->restart_ms = sim->now_ms + pauses[sim_below(sim, 5)];
+}
+
+void sim_worker_close(struct sim *sim, uint32_t w)
+{
+    ampclient_core_free(sim->workers[w].core);
+    free_gradients(sim, &sim->workers[w]);
+}
