@@ -15,6 +15,9 @@ static bool is_reading(const struct arpc_call *call)
     return !arpc_call_is_over(call) && !(call->server && call->ended);
 }
 
+/* Where "no bytes" are. */
+static const uint8_t nothing[1];
+
 static void message_begins(struct arpc_call *call, const struct arpc_piece *piece)
 {
     if (piece->compressed) {
@@ -60,7 +63,6 @@ static void message_continues(struct arpc_call *call, const struct arpc_piece *p
 
 void arpc_call_deliver(struct arpc_call *call)
 {
-    static const uint8_t nothing[1];
     const uint8_t *data = call->whole != NULL ? call->whole : call->message.data != NULL ? call->message.data : nothing;
     call->handler->message(call, data, call->message_size);
     amp_buf_close(&call->message);
@@ -118,7 +120,7 @@ size_t arpc_call_receive(struct arpc_call *call, const uint8_t *data, size_t siz
 size_t arpc_call_receive_held(struct arpc_call *call)
 {
     size_t size = call->held.size;
-    size_t done = deliver(call, call->held.data, size);
+    size_t done = deliver(call, size > 0 ? call->held.data : nothing, size);
     amp_buf_consume(&call->held, done);
     if (call->held.size == 0)
         amp_buf_close(&call->held);

@@ -27,6 +27,8 @@
 #define BACKLOG                512
 #define WINDOW_MAX             ((size_t)1 << 30) /* RFC 9113 6.9.1 allows 2^31-1 */
 
+static void on_connection(uv_stream_t *stream, int status);
+
 static size_t or_size(size_t value, size_t otherwise)
 {
     return value != 0 ? value : otherwise;
@@ -82,10 +84,22 @@ static void on_grace_closed(uv_handle_t *handle)
     arpc_turn_close(&server->turn, on_turn_closed);
 }
 
+/* Connections that could not be accepted for want of memory are tried again when others have gone. */
+static void accept_waiting(struct arpc_server *server)
+{
+    AMP_LIST_EACH(it, safe, &server->listeners)
+    {
+        struct arpc_listener *listener = AMP_CONTAINER(it, struct arpc_listener, in_server);
+        if (listener->waiting)
+            on_connection(&listener->socket.stream, 0);
+    }
+}
+
 /* Whether something can be told or freed; runs at the end of a turn. */
 static void server_look(struct arpc_turn_item *item)
 {
     struct arpc_server *server = AMP_CONTAINER(item, struct arpc_server, item);
+    accept_waiting(server);
     if (server->conn_count > 0 || server->turn_closing)
         return;
     if (server->draining && server->drained_cb != NULL) {
@@ -175,9 +189,13 @@ static void on_connection(uv_stream_t *stream, int status)
 {
     struct arpc_listener *listener = stream->data;
     struct arpc_server *server = listener->server;
-    struct arpc_conn *conn = status == 0 ? malloc(sizeof *conn) : NULL;
+    if (status != 0)
+        return; /* out of descriptors: libuv has closed the connection by its spare one */
+    struct arpc_conn *conn = malloc(sizeof *conn);
+    /* Without memory the connection stays with libuv, which listens again once it is accepted. */
+    listener->waiting = conn == NULL;
     if (conn == NULL)
-        return; /* out of descriptors or memory: the connection waits in the backlog, libuv asks again */
+        return;
     arpc_conn_init(conn, &server->turn, listener->is_unix, server, NULL, on_conn_closed);
     conn->bytes_received = &server->bytes_received;
     conn->bytes_sent = &server->bytes_sent;

@@ -18,6 +18,7 @@ struct arpc_listener {
     } socket;
     struct arpc_server *server;
     bool is_unix;
+    bool waiting; /* a connection is there that could not be accepted */
 };
 
 struct arpc_server {
