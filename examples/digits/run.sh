@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# Trains the digits job on this machine: one ampd and two workers, supervised.
+#
+# A process that a signal ends is started again with the same data directory or RANK after 200 ms, at most 20 times in
+# all; any other non-zero exit ends the run. At the end ampd gets SIGTERM, which drains it.
+#
+#   run.sh [--bin DIR] [--dir DIR] [--port P] [--steps N] [--dtype f16|bf16|f32] [--seed S] [--hidden H]
+#          [--checkpoint-every N] [--quiet] [--picture]
+#
+# DIR of --dir (made if missing) gets data/ (the server's), ampd.log, and a file with the process id of each process
+# (ampd.pid, worker-0.pid, worker-1.pid). Port 0 takes a free one; its number is then in DIR/port.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+bin=$root/build/release/bin dir='' port=7420 picture='' world=2 restarts_max=20
+worker_args=() steps=300
+
+usage() {
+	sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+	exit 2
+}
+
+while [ $# -gt 0 ]; do
+	case $1 in
+	--bin) bin=${2:?} && shift 2 ;;
+	--dir) dir=${2:?} && shift 2 ;;
+	--port) port=${2:?} && shift 2 ;;
+	--steps) steps=${2:?} && shift 2 ;;
+	--dtype | --seed | --hidden | --checkpoint-every) worker_args+=("$1" "${2:?}") && shift 2 ;;
+	--quiet) worker_args+=("$1") && shift ;;
+	--picture) picture=1 && shift ;;
+	*) usage ;;
+	esac
+done
+
+find_program() { # name
+	[ -x "$bin/$1" ] && echo "$bin/$1" && return
+	echo "run.sh: no program $1 in $bin; build first (./test.sh --build-only), or name the folder with --bin" >&2
+	return 1
+}
+ampd=$(find_program ampd)
+digits=$(find_program digits)
+ampctl=$(find_program ampctl)
+
+if [ -z "$dir" ]; then
+	dir=$(mktemp -d -t digits.XXXXXX)
+fi
+mkdir -p "$dir"
+
+declare -A role=()
+restarts=0 first_start=1
+
+start_ampd() {
+	"$ampd" --data-dir "$dir/data" --listen "127.0.0.1:$port" >>"$dir/ampd.log" 2>&1 &
+	role[$!]=ampd
+	echo $! >"$dir/ampd.pid"
+	echo "$port" >"$dir/port"
+}
+
+start_worker() { # rank
+	RANK=$1 WORLD_SIZE=$world "$digits" --connect "127.0.0.1:$port" --steps "$steps" "${worker_args[@]}" &
+	role[$!]=worker-$1
+	echo $! >"$dir/worker-$1.pid"
+}
+
+stop_all() {
+	local pid
+	for pid in "${!role[@]}"; do
+		kill -TERM "$pid" 2>/dev/null || true
+	done
+	for _ in $(seq 100); do
+		local alive=''
+		for pid in "${!role[@]}"; do
+			kill -0 "$pid" 2>/dev/null && alive=1
+		done
+		[ -z "$alive" ] && break
+		sleep 0.1
+	done
+	for pid in "${!role[@]}"; do
+		kill -KILL "$pid" 2>/dev/null || true
+	done
+}
+trap stop_all EXIT
+trap 'exit 130' INT TERM
+
+# With --port 0 a used port means another try; ampd ends with 1 then.
+choose_port() {
+	[ "$port" != 0 ] && return
+	port=$((20000 + RANDOM % 20000))
+}
+
+wanted_port=$port
+choose_port
+start_ampd
+for ((rank = 0; rank < world; rank++)); do
+	start_worker "$rank"
+done
+
+remaining=$world
+while [ "$remaining" -gt 0 ]; do
+	status=0 pid=''
+	wait -n -p pid "${!role[@]}" || status=$?
+	who=${role[$pid]}
+	unset "role[$pid]"
+	if [ "$status" -gt 128 ]; then
+		restarts=$((restarts + 1))
+		if [ "$restarts" -gt "$restarts_max" ]; then
+			echo "run.sh: $who was ended by signal $((status - 128)); restarted $restarts_max times already, giving up" >&2
+			exit 1
+		fi
+		echo "run.sh: $who was ended by signal $((status - 128)), starting it again" >&2
+		sleep 0.2
+		if [ "$who" = ampd ]; then start_ampd; else start_worker "${who#worker-}"; fi
+	elif [ "$status" -ne 0 ] && [ "$who" = ampd ] && [ "$wanted_port" = 0 ] && [ "$first_start" = 1 ] &&
+		[ ! -e "$dir/data/ampd.db" ]; then
+		port=0 && choose_port && start_ampd
+	elif [ "$status" -ne 0 ] || [ "$who" = ampd ]; then
+		echo "run.sh: $who ended with code $status" >&2
+		[ "$who" = ampd ] && tail -n 3 "$dir/ampd.log" >&2
+		exit "$((status == 0 ? 1 : status))"
+	else
+		remaining=$((remaining - 1))
+	fi
+done
+[ -n "$picture" ] && "$ampctl" --endpoint "127.0.0.1:$port" history digits --plot
+
+# ampd drains: it finishes its checkpoint and ends with 0.
+for pid in "${!role[@]}"; do
+	kill -TERM "$pid"
+	status=0
+	wait "$pid" || status=$?
+	unset "role[$pid]"
+	[ "$status" -eq 0 ] || { echo "run.sh: ampd ended with code $status after SIGTERM" >&2 && exit 1; }
+done

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# The large counts, after a release build: digits, sim, kernels, or all.  (./test.sh --long [SUITE])
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+suite=${1:-all} broken=0 known=''
+
+run() { # suite command...
+	[ "$suite" = "$1" ] || [ "$suite" = all ] || return 0
+	known=1
+	echo "== long: $1"
+	shift
+	"$@" || broken=1
+}
+
+run digits /usr/bin/python3 tests/integration/test_digits.py build/release/bin --long
+run sim build/release/tests/sim/sim --seeds 20000
+run kernels env AMPD_TEST_LONG=1 ctest --test-dir build/release -L kernels --output-on-failure
+[ -n "$known" ] || { echo "test.sh: no suite \"$suite\"; there are digits, sim, kernels, all" >&2 && exit 2; }
+exit "$broken"
