@@ -380,7 +380,8 @@ static int start(struct ampclient_core_call *call, const struct ampclient_output
                              call, &call->call, &call->channel, &call->error);
     if (rc != 0)
         goto out;
-    if (arpc_call_send(call->call, request.data, request.size, NULL, 0, NULL, NULL) != 0)
+    int sent = arpc_call_send(call->call, request.data, request.size, NULL, 0, NULL, NULL);
+    if (sent != 0 && sent != AMP_ESTATE) /* over already: `closed` comes and says why */
         ampclient_call_give_up(call, AMP_ENOMEM, "There is no memory for a request.");
     else if (call->kind != AMPCLIENT_OUT_PUSH)
         arpc_call_half_close(call->call);

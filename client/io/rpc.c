@@ -119,7 +119,7 @@ static void run_exchange(struct ampclient_job *job)
     const struct amp_buf *body = request->body;
     int rc = arpc_call_send(exchange->call, body != NULL ? body->data : NULL, body != NULL ? body->size : 0, NULL, 0,
                             NULL, NULL);
-    if (rc != 0)
+    if (rc != 0 && rc != AMP_ESTATE) /* over: `closed` says why */
         stop(exchange, rc, "The request could not be sent; free some memory and try again.");
     else if (request->feed_cb != NULL)
         feed(exchange);
