@@ -414,12 +414,21 @@ void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *me
 {
     struct ampd_coord *coord = &model->coord;
     const struct ampd_complete *complete = &message->u.complete;
-    if (coord->step != AMPD_STEP_OPEN || !of_this_try(model, message, complete->step, complete->try_number))
+    bool open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED;
+    if (!open || !of_this_try(model, message, complete->step, complete->try_number))
         return;
     uint32_t rank = complete->contributor.rank;
     coord->complete[rank] |= (uint64_t)1 << message->from;
     coord->weights[rank] = complete->contributor.weight;
-    try_close(model);
+    if (coord->step == AMPD_STEP_OPEN)
+        try_close(model);
+}
+
+bool ampd_coord_waits_for(const struct ampd_model *model, uint32_t rank)
+{
+    const struct ampd_coord *coord = &model->coord;
+    bool open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED;
+    return coord->state == AMPD_COORD_RUNNING && open && coord->complete[rank] != all_shards(model);
 }
 
 /* ---- the verdict ---- */
@@ -490,6 +499,10 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
         expect_parts(coord, row->step);
     count_pushes(model, row);
     notify(model, row);
+    if (coord->state == AMPD_COORD_STALLED) { /* what the missing rank had sent was enough */
+        ampd_coord_set(model, AMPD_COORD_RUNNING);
+        ampd_coord_tell_state(model);
+    }
     bool last = model->spec.max_steps != 0 && row->step >= model->spec.max_steps;
     if (last)
         ampd_coord_set(model, AMPD_COORD_FINISHING);

@@ -360,6 +360,7 @@ void ampd_coord_set(struct ampd_model *model, enum ampd_coord_state state);
 void ampd_coord_loaded(struct ampd_model *model, const struct ampd_message *message);
 void ampd_coord_ranks(struct ampd_model *model); /* a rank joined, left, or its lease ended */
 void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *message);
+bool ampd_coord_waits_for(const struct ampd_model *model, uint32_t rank); /* only its push can move the step */
 void ampd_coord_vote(struct ampd_model *model, const struct ampd_message *message);
 void ampd_coord_verdict_stored(struct ampd_model *model);
 void ampd_coord_applied(struct ampd_model *model, const struct ampd_message *message);

@@ -146,7 +146,11 @@ void ampd_sync_epoch_stored(struct ampd_model *model, const struct ampd_message 
         ampd_coord_set(model, AMPD_COORD_CREATED);
     else
         ampd_coord_set(model, done ? AMPD_COORD_DONE : AMPD_COORD_WAITING);
-    ampd_out_log(model->core, AMPD_LOG_INFO, model, "epoch %llu begins from the checkpoint of step %llu",
-                 (unsigned long long)coord->epoch, (unsigned long long)coord->base_step);
+    if (coord->has_checkpoint)
+        ampd_out_log(model->core, AMPD_LOG_INFO, model, "epoch %llu begins from the checkpoint of step %llu",
+                     (unsigned long long)coord->epoch, (unsigned long long)coord->base_step);
+    else
+        ampd_out_log(model->core, AMPD_LOG_WARN, model, "epoch %llu begins without a checkpoint: load the model again",
+                     (unsigned long long)coord->epoch);
     ampd_coord_tell_state(model);
 }

@@ -228,13 +228,6 @@ void ampd_workers_leave(struct ampd_core *core, uint64_t id, const struct ampd_e
 
 /* ---- time ---- */
 
-/* Whether the coordinator waits for this rank: a step is open, and only a push can move it. */
-static bool waited_for(const struct ampd_model *model)
-{
-    return model->coord.state == AMPD_COORD_RUNNING &&
-           (model->coord.step == AMPD_STEP_OPEN || model->coord.step == AMPD_STEP_CLOSED);
-}
-
 void ampd_workers_tick(struct ampd_model *model)
 {
     uint64_t now = model->core->now_ms;
@@ -245,7 +238,7 @@ void ampd_workers_tick(struct ampd_model *model)
             ampd_out_log(model->core, AMPD_LOG_WARN, model, "the lease of rank %u (%s) has ended", r,
                          worker->record.name);
         }
-        if (!worker->live && worker->joined_epoch == model->coord.epoch && waited_for(model) &&
+        if (!worker->live && worker->joined_epoch == model->coord.epoch && ampd_coord_waits_for(model, r) &&
             now >= worker->lease_until_ms + model->spec.loss_timeout_ms)
             ampd_coord_stall(model, r);
     }
@@ -260,7 +253,7 @@ uint64_t ampd_workers_next_ms(const struct ampd_model *model)
             continue;
         uint64_t at = worker->lease_until_ms;
         if (!worker->live) {
-            if (!waited_for(model))
+            if (!ampd_coord_waits_for(model, r))
                 continue;
             at += model->spec.loss_timeout_ms;
         }

@@ -1,11 +1,23 @@
 /* sim [--seeds N] [--first S] [--verbose]: runs N seeds from S on, each twice if it is among the first ten. */
 #include "tests/sim/sim.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define TWICE 10 /* seeds that are run a second time, to see that one seed is one run */
+
+/* The seed under way, for the line that a broken assert leaves behind. */
+static char seed_line[64];
+
+static void tell_seed(int signal_number)
+{
+    (void)signal_number;
+    ssize_t written = write(STDERR_FILENO, seed_line, strlen(seed_line));
+    (void)written; /* nothing can be done about it here */
+}
 
 int main(int argc, char **argv)
 {
@@ -23,8 +35,10 @@ int main(int argc, char **argv)
             return 1;
         }
     }
+    (void)signal(SIGABRT, tell_seed);
     uint64_t all = 0;
     for (uint64_t seed = first; seed < first + seeds; seed++) {
+        (void)snprintf(seed_line, sizeof(seed_line), "sim: seed %llu\n", (unsigned long long)seed);
         uint64_t trace = sim_run(seed, verbose);
         if (seed - first < TWICE && sim_run(seed, false) != trace) {
             (void)fprintf(stderr, "seed %llu: the second run differs from the first\n", (unsigned long long)seed);

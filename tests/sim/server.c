@@ -423,13 +423,20 @@ static void do_cut(struct sim *sim, const struct sim_task *task)
     sim_server_event(sim, &event);
 }
 
+/* A file may be found damaged if an older one is there, and the workers still train: then they go on from that one. */
+static bool may_damage(const struct sim *sim, uint64_t step)
+{
+    return sim->store.last_step < sim->model.spec.max_steps && sim->store.checkpoints_count > 1 &&
+           step != sim->store.checkpoints[0].step;
+}
+
 static void do_restore(struct sim *sim, const struct sim_task *task)
 {
     const struct ampd_restore_order *order = &task->output.u.restore;
     const struct sim_file *file = &sim->store.files[task->checkpoint.step];
     struct ampd_event event = {.type = AMPD_EVENT_RESTORED, .u.restored = {order->token, 0, &file->state}};
     size_t bytes = sim->model.layout->elements * sizeof(float);
-    bool damaged = task->checkpoint.step > 0 && sim_below(sim, 10) == 0;
+    bool damaged = may_damage(sim, task->checkpoint.step) && sim_below(sim, 10) == 0;
     if (damaged) {
         event.u.restored.code = AMP_EDATALOSS;
         sim->durable_told = 0; /* what a disk destroys is not the server's promise */

@@ -232,6 +232,9 @@ static void drain(struct sim *sim, uint32_t w)
     struct ampclient_output output;
     while (ampclient_core_next(worker->core, &output)) {
         sim_trace(sim, 1100 + output.type, output.call * 8 + w);
+        if (sim->verbose)
+            (void)fprintf(stderr, "%8llu worker %u: output %d, call %llu\n", (unsigned long long)sim->now_ms, w,
+                          output.type, (unsigned long long)output.call);
         struct sim_call *call;
         switch (output.type) {
         case AMPCLIENT_OUT_JOIN:
@@ -308,6 +311,9 @@ void sim_worker_answer(struct sim *sim, struct sim_call *call, struct sim_messag
     } else if (mine) {
         struct ampclient_event *event = &message->answer;
         event->call = call->client_call;
+        if (sim->verbose && ended)
+            (void)fprintf(stderr, "%8llu worker %u: call %llu ended with %d %s\n", (unsigned long long)sim->now_ms, w,
+                          (unsigned long long)event->call, message->error.code, message->error.text);
         worker_event(sim, w, event);
     }
     sim_message_free(message);
