@@ -43,7 +43,8 @@ struct arpc_handler {
     void (*message_end)(struct arpc_call *call);
     /* Server only: the client sends no more messages. A kind with one request has had exactly one by now. */
     void (*half_close)(struct arpc_call *call);
-    /* The bytes queued fell to the low-water mark after they had been above it. */
+    /* The bytes queued fell to the low-water mark after they had been above it; or there is room again after a send
+     * was refused with AMP_EEXHAUSTED. */
     void (*writable)(struct arpc_call *call);
     /*
      * The call is over. Server: result->status is the one that was sent, or CANCELLED, DEADLINE_EXCEEDED or

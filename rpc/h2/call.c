@@ -292,8 +292,11 @@ void arpc_call_tell(struct arpc_call *call)
             call_gone(call);
         return;
     }
-    if (call->was_high && call->queued <= ARPC_LOW_WATER) {
-        call->was_high = false;
+    bool fallen = call->was_high && call->queued <= ARPC_LOW_WATER;
+    bool room = call->refused && arpc_link_has_room(call->link);
+    if (fallen || room) {
+        call->was_high = call->queued > ARPC_LOW_WATER;
+        call->refused = false;
         if (!call->quiet && !call->ended && call->handler->writable != NULL)
             call->handler->writable(call);
     }

@@ -96,6 +96,7 @@ struct arpc_call {
     struct amp_list out;
     size_t unsent;       /* bytes not yet given to a batch */
     size_t queued;       /* bytes that have not left */
+    bool refused;        /* a message was refused for want of room on the connection: `writable` is due */
     bool was_high;       /* queued was above the low-water mark: `writable` is due when it falls */
     bool head_submitted; /* response or request HEADERS are with nghttp2 */
     bool deferred;       /* nghttp2 waits for arpc_call's word that there is data */
@@ -155,6 +156,8 @@ void arpc_call_deliver(struct arpc_call *call);
 void arpc_out_give(struct arpc_call *call, struct arpc_batch *batch, size_t size);
 /* How many bytes, at most `limit`, one DATA frame may take now; *slots: an upper bound of what arpc_out_give then adds. */
 size_t arpc_out_slots(struct arpc_call *call, size_t limit, size_t *slots);
+/* Whether messages that were refused for want of room may be tried again. */
+bool arpc_link_has_room(const struct arpc_link *link);
 /* Drops what is not in a batch. */
 void arpc_out_drop(struct arpc_call *call);
 /* Adds bytes where they lie. */

@@ -559,6 +559,8 @@ void arpc_link_move(struct arpc_link *from, struct arpc_link *to)
         call->link = to;
         amp_list_push(&to->calls, &call->in_link);
         arpc_call_mark_dirty(call);
+        if (call->refused)
+            arpc_call_mark_event(call); /* it waited for room on the parking link */
         arpc_link_due(to, call->deadline_ms);
     }
 }

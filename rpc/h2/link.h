@@ -74,6 +74,7 @@ struct arpc_link {
     struct amp_list events; /* those that have something to tell their user */
     size_t call_count;
     size_t queued;     /* unsent bytes of all calls */
+    bool refused;      /* some call's message was refused: the queue was full */
     size_t held;       /* received bytes that paused calls keep */
     size_t uncredited; /* of held, what the connection's window was not reopened for */
 

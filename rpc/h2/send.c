@@ -44,8 +44,11 @@ int arpc_call_send(struct arpc_call *call, const void *head, size_t head_size, c
     size_t queued = call->link->queued;
     size_t max_queued = call->link->config->max_queued;
     /* A single message goes however large it is; else one over the limit could never be sent. */
-    if (queued > 0 && (queued >= max_queued || size > max_queued - queued))
+    if (queued > 0 && (queued >= max_queued || size > max_queued - queued)) {
+        call->refused = true;
+        call->link->refused = true;
         return AMP_EEXHAUSTED;
+    }
     struct arpc_out *out = malloc(sizeof *out + ARPC_PREFIX_SIZE + copied);
     if (out == NULL)
         return AMP_ENOMEM;
@@ -162,6 +165,25 @@ size_t arpc_out_slots(struct arpc_call *call, size_t limit, size_t *slots)
     return total < limit ? total : limit;
 }
 
+bool arpc_link_has_room(const struct arpc_link *link)
+{
+    return link->queued <= link->config->max_queued / 2;
+}
+
+/* Tells the calls whose message was refused, when half of the limit is free again. */
+static void wake_refused(struct arpc_link *link)
+{
+    if (!link->refused || !arpc_link_has_room(link))
+        return;
+    link->refused = false;
+    AMP_LIST_EACH(it, safe, &link->calls)
+    {
+        struct arpc_call *call = AMP_CONTAINER(it, struct arpc_call, in_link);
+        if (call->refused)
+            arpc_call_mark_event(call);
+    }
+}
+
 void arpc_out_drop(struct arpc_call *call)
 {
     AMP_LIST_EACH(it, safe, &call->out)
@@ -175,6 +197,7 @@ void arpc_out_drop(struct arpc_call *call)
         if (out->pins == 0)
             out_release(out);
     }
+    wake_refused(call->link);
 }
 
 void arpc_batch_done(struct arpc_link *link, struct arpc_batch *batch)
@@ -194,6 +217,7 @@ void arpc_batch_done(struct arpc_link *link, struct arpc_batch *batch)
     batch->bytes = 0;
     batch->pin_count = 0;
     batch->scratch_used = 0;
+    wake_refused(link);
 }
 
 void arpc_call_half_close(struct arpc_call *call)

@@ -322,6 +322,32 @@ static void sending_over_the_connections_limit_is_refused_and_the_body_stays_the
     assert_int_equal(client.closed, 1);
 }
 
+static void a_call_whose_message_was_refused_is_told_when_there_is_room(void **state)
+{
+    (void)state;
+    static int released;
+    static struct rpc_seen server_one;
+    static const uint8_t zeros[1024];
+    released = 0;
+    memset(&server_one, 0, sizeof server_one);
+    struct arpc_call *call = rpc_pair_call(&pair, "Pause", &rpc_noting, &client);
+    rpc_pair_run(&pair);
+    arpc_call_set_user(rpc_seen_of_server.call, &server_one);
+    server_one.call = rpc_seen_of_server.call;
+    struct arpc_call *starved = rpc_pair_call(&pair, "Note", &rpc_noting, &other);
+    for (int i = 0; i < 4; i++)
+        send_zeros(call, 16 * MIB - 5, &released);
+    assert_int_equal(arpc_call_send(starved, zeros, 1, NULL, 0, NULL, NULL), AMP_EEXHAUSTED);
+    rpc_pair_run(&pair);
+    assert_int_equal(other.writable, 0);
+    for (int i = 0; i < 4; i++) {
+        arpc_call_resume(server_one.call);
+        rpc_pair_run(&pair);
+    }
+    assert_int_equal(other.writable, 1);
+    assert_int_equal(arpc_call_send(starved, zeros, 1, NULL, 0, NULL, NULL), 0);
+}
+
 static void after_the_end_nothing_can_be_sent(void **state)
 {
     (void)state;
@@ -554,6 +580,7 @@ int main(void)
         WITH_PAIR(a_call_that_is_finished_early_stops_the_client_and_drops_the_rest),
         WITH_PAIR(writable_comes_once_when_the_queue_has_fallen),
         WITH_PAIR(sending_over_the_connections_limit_is_refused_and_the_body_stays_the_callers),
+        WITH_PAIR(a_call_whose_message_was_refused_is_told_when_there_is_room),
         WITH_PAIR(after_the_end_nothing_can_be_sent),
         WITH_PAIR(the_deadline_is_told_to_the_handler_and_to_the_client),
         WITH_PAIR(a_deadline_after_the_first_message_resets_the_stream),
