@@ -90,7 +90,7 @@ static error_t parse_verb(int key, char *arg, struct argp_state *state)
 void ampctl_parse(struct ampctl *ctl, const struct argp *own, void *input, int argc, char **argv)
 {
     const struct argp_child children[] = {{own, 0, NULL, 0}, {&common_argp, 0, "Options of all verbs:", 1}, {0}};
-    const struct argp argp = {.parser = parse_verb, .args_doc = own->args_doc, .doc = own->doc, .children = children};
+    const struct argp argp = {.parser = parse_verb, .doc = own->doc, .children = children};
     struct verb_input all = {.ctl = ctl, .own = own, .input = input};
     char name[64];
     (void)snprintf(name, sizeof name, "ampctl %s", argv[0]);

@@ -132,8 +132,6 @@ int ampclient_link_call(struct ampclient_link *link, const char *path, const str
                         struct amp_error *error)
 {
     *channel = link->current;
-    /* Pauses between attempts are the caller's; those of the channel would come on top. */
-    arpc_channel_connect(link->channels[link->current]);
     return arpc_channel_call(link->channels[link->current], path, options, handler, user, out, error);
 }
 
@@ -156,8 +154,13 @@ static int bad_endpoints(const char *endpoints, struct amp_error *error)
 static int open_channels(struct ampclient_link *link, const char *endpoints,
                          const struct ampclient_link_options *options, struct amp_error *error)
 {
-    struct arpc_channel_options channel = {
-        .size = sizeof channel, .connect_ms = (int64_t)(options->connect_ms != 0 ? options->connect_ms : CONNECT_MS)};
+    /* Whoever calls pauses between tries; pauses of the channel's own would come on top. */
+    const struct arpc_channel_options channel = {
+        .size = sizeof channel,
+        .connect_ms = (int64_t)(options->connect_ms != 0 ? options->connect_ms : CONNECT_MS),
+        .backoff_min_ms = 1,
+        .backoff_max_ms = 1,
+    };
     link->endpoints = strdup(endpoints);
     if (link->endpoints == NULL)
         return amp_error_set(error, AMP_ENOMEM, NULL, "There is no memory for a client.");

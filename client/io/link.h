@@ -104,8 +104,7 @@ void ampclient_link_pause(struct ampclient_link *link, uint64_t ms);
 uint64_t ampclient_now_ms(void);
 
 /*
- * Loop's thread: begins a call on the present channel (at once, if that one was waiting to connect again). As
- * arpc_channel_call. *channel gets what ampclient_link_lost wants.
+ * Loop's thread: begins a call on the present channel; it fails when the attempt to connect does. As arpc_channel_call. *channel gets what ampclient_link_lost wants.
  */
 int ampclient_link_call(struct ampclient_link *link, const char *path, const struct arpc_call_options *options,
                         const struct arpc_handler *handler, void *user, struct arpc_call **out, size_t *channel,

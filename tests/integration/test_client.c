@@ -1,0 +1,293 @@
+/* libampclient against a server that behaves: the loop of a worker, and what wrong use gets. */
+#include "tests/integration/client_fixture.h"
+
+#include <unistd.h>
+
+static void a_worker_goes_round_until_the_model_is_done(void **state)
+{
+    struct fixture *fixture = *state;
+    bool existed = true, already = true;
+    fixture_ok(fixture, fixture_create(fixture, 3, &existed));
+    assert_false(existed);
+    fixture_ok(fixture, fixture_create(fixture, 3, &existed));
+    assert_true(existed);
+    fixture_ok(fixture, fixture_load(fixture, &already));
+    assert_false(already);
+    fixture_ok(fixture, fixture_load(fixture, &already));
+    assert_true(already);
+    struct ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
+    join.rank = 0;
+    fixture_ok(fixture, ampclient_join(fixture->client, MODEL, &join, &fixture->model));
+    assert_int_equal(ampclient_world_size(fixture->model), 1);
+    assert_int_equal(ampclient_parameters_count(fixture->model), PARAMETERS);
+    assert_int_equal(ampclient_parameter_index(fixture->model, "line"), 3);
+    for (unsigned s = 0; s < 3; s++) {
+        fixture_begin(fixture);
+        assert_int_equal(fixture->step.step, s + 1);
+        assert_false(fixture->step.rolled_back);
+        assert_true(fixture->step.scale == 1024);
+        fixture_check(fixture, s);
+        fixture_push(fixture);
+        fixture_end(fixture);
+        assert_int_equal(fixture->result.verdict, AMPCLIENT_APPLIED);
+        assert_int_equal(fixture->result.step, s + 1);
+        assert_int_equal(fixture->result.version, s + 1);
+    }
+    assert_int_equal(ampclient_step_begin(fixture->model, &fixture->step), 1);
+    uint64_t version = 0;
+    fixture_ok(fixture, ampclient_pull(fixture->model, &version));
+    assert_int_equal(version, 3);
+    fixture_check(fixture, 3);
+    struct ampclient_status status = AMPCLIENT_STATUS_INIT;
+    fixture_ok(fixture, ampclient_status(fixture->client, MODEL, &status));
+    assert_true(status.done);
+    assert_int_equal(status.step, 3);
+    assert_int_equal(status.applied, 3);
+    fixture_ok(fixture, ampclient_leave(fixture->model));
+    assert_int_equal(fake_counts(fixture->fake).leaves, 1);
+}
+
+static void an_overflow_is_a_result_and_halves_the_scale(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture_begin(fixture);
+    fixture->gradients[1][3] = INFINITY;
+    fixture_push(fixture);
+    fixture_end(fixture);
+    assert_int_equal(fixture->result.verdict, AMPCLIENT_SKIPPED_OVERFLOW);
+    assert_true(fixture->result.scale == 1024 && fixture->result.new_scale == 512);
+    assert_int_equal(fixture->result.overflow_parameters, 1);
+    fixture_begin(fixture);
+    assert_true(fixture->step.scale == 512);
+    fixture_check(fixture, 0);
+}
+
+static void parameters_that_are_not_pushed_count_as_zero(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture_begin(fixture);
+    fixture_ok(fixture, ampclient_push(fixture->model, 1, fixture->gradients[1], AMP_F32));
+    fixture_end(fixture);
+    assert_int_equal(fixture->result.verdict, AMPCLIENT_APPLIED);
+    assert_true(fake_value(fixture->fake, 0) == fixture->values[0][0]);
+    uint64_t seven = (fixture_sizes[0] + 63) / 64 * 64;
+    assert_true(fake_value(fixture->fake, seven) == fixture->values[1][0] - 0.5f);
+}
+
+static void a_step_without_any_push_is_a_step(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture_begin(fixture);
+    fixture_end(fixture);
+    assert_int_equal(fixture->result.step, 1);
+    fixture_begin(fixture);
+    assert_int_equal(fixture->step.step, 2);
+}
+
+static void a_step_begun_again_is_the_same_step(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture_begin(fixture);
+    fixture_push(fixture);
+    fixture_begin(fixture);
+    assert_int_equal(fixture->step.step, 1);
+    fixture_push(fixture);
+    fixture_end(fixture);
+    fixture_begin(fixture);
+    fixture_check(fixture, 1);
+}
+
+static void user_state_travels_with_the_push_and_back_with_a_join(void **state)
+{
+    struct fixture *fixture = *state;
+    const void *data;
+    size_t size = 1;
+    fixture_ok(fixture, ampclient_user_state(fixture->model, &data, &size));
+    assert_int_equal(size, 0);
+    fixture_begin(fixture);
+    fixture_push(fixture);
+    fixture_ok(fixture, ampclient_set_user_state(fixture->model, "position 7", 10));
+    fixture_end(fixture);
+    char got[16];
+    assert_int_equal(fake_user_state(fixture->fake, got, sizeof got), 10);
+    assert_memory_equal(got, "position 7", 10);
+    fixture_ok(fixture, ampclient_leave(fixture->model));
+    struct ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
+    join.rank = 0;
+    fixture_ok(fixture, ampclient_join(fixture->client, MODEL, &join, &fixture->model));
+    fixture_ok(fixture, ampclient_user_state(fixture->model, &data, &size));
+    assert_int_equal(size, 10);
+    assert_memory_equal(data, "position 7", 10);
+}
+
+static void accumulated_pushes_go_out_as_their_sum(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture_ok(fixture, ampclient_leave(fixture->model));
+    struct ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
+    join.rank = 0;
+    join.accumulate = 2;
+    fixture_ok(fixture, ampclient_join(fixture->client, MODEL, &join, &fixture->model));
+    fixture_begin(fixture);
+    for (int i = 0; i < PARAMETERS; i++)
+        for (uint64_t e = 0; e < fixture_sizes[i]; e++)
+            fixture->gradients[i][e] *= 0.5f;
+    fixture_push(fixture);
+    fixture_push(fixture);
+    fixture_end(fixture);
+    fixture_begin(fixture);
+    fixture_check(fixture, 1);
+}
+
+static void gradients_may_be_freed_once_the_step_has_ended(void **state)
+{
+    struct fixture *fixture = *state;
+    for (int s = 0; s < 3; s++) {
+        fixture_begin(fixture);
+        fixture_push(fixture);
+        fixture_end(fixture);
+        for (int i = 0; i < PARAMETERS; i++) {
+            free(fixture->gradients[i]);
+            fixture->gradients[i] = malloc(fixture_sizes[i] * sizeof(float));
+        }
+    }
+}
+
+/* ---- wrong use ---- */
+
+static void expect_error(const struct fixture *fixture, int rc, int code, const char *word)
+{
+    assert_int_equal(rc, code);
+    const char *text = ampclient_error_text(fixture->client);
+    if (strstr(text, word) == NULL)
+        fail_msg("\"%s\" does not speak of \"%s\"", text, word);
+}
+
+static void wrong_arguments_get_a_code_and_a_sentence(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampclient_model *model = NULL;
+    struct ampclient_tensor tensor;
+    const void *data;
+    size_t size;
+    expect_error(fixture, ampclient_create(fixture->client, NULL, NULL), AMP_EINVAL, "spec");
+    expect_error(fixture, ampclient_join(fixture->client, "none", NULL, &model), AMP_EINVAL, "RANK");
+    expect_error(fixture, ampclient_load(fixture->client, MODEL, NULL, 5, NULL), AMP_EINVAL, "values");
+    expect_error(fixture, ampclient_load(fixture->client, MODEL, (const float *const *)fixture->values, 4, NULL),
+                 AMP_EINVAL, "values_count");
+    expect_error(fixture, ampclient_load(fixture->client, "none", (const float *const *)fixture->values, 5, NULL),
+                 AMP_ENOTFOUND, "no such model");
+    expect_error(fixture, ampclient_parameter(fixture->model, PARAMETERS, &tensor), AMP_ERANGE, "5");
+    expect_error(fixture, ampclient_parameter(fixture->model, 0, &tensor), AMP_ESTATE, "pulled");
+    expect_error(fixture, ampclient_push(fixture->model, 0, fixture->gradients[0], AMP_F32), AMP_ESTATE, "step");
+    fixture_begin(fixture);
+    expect_error(fixture, ampclient_push(fixture->model, 0, NULL, AMP_F32), AMP_EINVAL, "NULL");
+    expect_error(fixture, ampclient_push(fixture->model, 9, fixture->gradients[0], AMP_F32), AMP_ERANGE, "9");
+    expect_error(fixture, ampclient_push(fixture->model, 0, fixture->gradients[0], AMP_F64), AMP_EINVAL, "AMP_F16");
+    expect_error(fixture, ampclient_pull(fixture->model, NULL), AMP_ESTATE, "step_begin");
+    fixture_ok(fixture, ampclient_push(fixture->model, 0, fixture->gradients[0], AMP_F32));
+    expect_error(fixture, ampclient_push(fixture->model, 0, fixture->gradients[0], AMP_F32), AMP_ESTATE, "pushed");
+    expect_error(fixture, ampclient_step_end(fixture->model, NULL), AMP_EINVAL, "result");
+    expect_error(fixture, ampclient_set_user_state(fixture->model, "x", 70000), AMP_EINVAL, "70000");
+    expect_error(fixture, ampclient_user_state(fixture->model, &data, NULL), AMP_EINVAL, "size");
+    assert_null(model);
+    (void)size;
+    fixture_end(fixture);
+    assert_int_equal(ampclient_step_begin(NULL, &fixture->step), AMP_EINVAL);
+    assert_int_equal(ampclient_leave(NULL), AMP_EINVAL);
+}
+
+static void a_specification_that_differs_is_refused(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampclient_parameter_spec parameter = {.name = "w", .dimensions = 1, .shape = {4}};
+    struct ampclient_spec spec = AMPCLIENT_SPEC_INIT;
+    spec.name = MODEL;
+    spec.parameters = &parameter;
+    spec.parameters_count = 1;
+    spec.world_size = 1;
+    expect_error(fixture, ampclient_create(fixture->client, &spec, NULL), AMP_EEXIST, "another number");
+    spec.world_size = 0;
+    expect_error(fixture, ampclient_create(fixture->client, &spec, NULL), AMP_EINVAL, "world_size");
+}
+
+static void rank_and_world_size_come_from_the_environment(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture_ok(fixture, ampclient_leave(fixture->model));
+    assert_int_equal(setenv("RANK", "0", 1), 0);
+    assert_int_equal(setenv("WORLD_SIZE", "3", 1), 0);
+    int differs = ampclient_join(fixture->client, MODEL, NULL, &fixture->model);
+    assert_int_equal(setenv("WORLD_SIZE", "1", 1), 0);
+    int joined = ampclient_join(fixture->client, MODEL, NULL, &fixture->model);
+    uint32_t rank = ampclient_rank(fixture->model);
+    struct ampclient_model *other = NULL;
+    assert_int_equal(setenv("RANK", "first", 1), 0);
+    int no_number = ampclient_join(fixture->client, MODEL, NULL, &other);
+    assert_int_equal(unsetenv("RANK") | unsetenv("WORLD_SIZE"), 0);
+    assert_int_equal(differs, AMP_EINVAL);
+    assert_int_equal(joined, 0);
+    assert_int_equal(rank, 0);
+    expect_error(fixture, no_number, AMP_EINVAL, "RANK");
+}
+
+static void structs_grow_by_their_size(void **state)
+{
+    struct fixture *fixture = *state;
+    struct {
+        struct ampclient_options options;
+        uint64_t later;
+    } newer = {.options = AMPCLIENT_OPTIONS_INIT};
+    newer.options.size = sizeof newer;
+    struct ampclient *client = NULL;
+    struct amp_error error = {0};
+    newer.later = 1;
+    assert_int_equal(ampclient_connect(fake_endpoint(fixture->fake), &newer.options, &client, &error), AMP_EINVAL);
+    newer.later = 0;
+    assert_int_equal(ampclient_connect(fake_endpoint(fixture->fake), &newer.options, &client, &error), 0);
+    ampclient_close(client);
+    newer.options.size = 0;
+    assert_int_equal(ampclient_connect(fake_endpoint(fixture->fake), &newer.options, &client, &error), AMP_EINVAL);
+    assert_non_null(strstr(error.text, "_INIT"));
+    struct ampclient_status shorter = {.size = offsetof(struct ampclient_status, version)};
+    shorter.version = 99;
+    fixture_ok(fixture, ampclient_status(fixture->client, MODEL, &shorter));
+    assert_int_equal(shorter.epoch, 1);
+    assert_int_equal(shorter.version, 99);
+    assert_int_equal(shorter.size, offsetof(struct ampclient_status, version));
+}
+
+static void addresses_that_make_no_sense_are_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"", ",", "nonsense", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:7420,nonsense"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct ampclient *client = NULL;
+        struct amp_error error = {0};
+        assert_int_equal(ampclient_connect(bad[i], NULL, &client, &error), AMP_EINVAL);
+        assert_null(client);
+        assert_true(strlen(error.text) > 10);
+    }
+}
+
+#define JOINED(test) cmocka_unit_test_setup_teardown(test, fixture_setup_joined, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_worker_goes_round_until_the_model_is_done, fixture_setup, fixture_teardown),
+        JOINED(an_overflow_is_a_result_and_halves_the_scale),
+        JOINED(parameters_that_are_not_pushed_count_as_zero),
+        JOINED(a_step_without_any_push_is_a_step),
+        JOINED(a_step_begun_again_is_the_same_step),
+        JOINED(user_state_travels_with_the_push_and_back_with_a_join),
+        JOINED(accumulated_pushes_go_out_as_their_sum),
+        JOINED(gradients_may_be_freed_once_the_step_has_ended),
+        JOINED(wrong_arguments_get_a_code_and_a_sentence),
+        JOINED(a_specification_that_differs_is_refused),
+        JOINED(rank_and_world_size_come_from_the_environment),
+        JOINED(structs_grow_by_their_size),
+        cmocka_unit_test(addresses_that_make_no_sense_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
