@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum field_kind { FIELD_U32, FIELD_U64, FIELD_F32, FIELD_BOOL };
+enum field_kind { FIELD_U32, FIELD_U64, FIELD_F32, FIELD_BOOL, FIELD_GROUP_NAME };
 
 struct field {
     const char *key;
@@ -76,6 +76,7 @@ static const struct field spec_fields[] = {
 };
 
 static const struct field group_fields[] = {
+    {"name", FIELD_GROUP_NAME, offsetof(struct ampd_group_spec, name)},
     {"lr_scale", FIELD_F32, offsetof(struct ampd_group_spec, lr_scale)},
     {"weight_decay_set", FIELD_BOOL, offsetof(struct ampd_group_spec, weight_decay_set)},
     {"weight_decay", FIELD_F32, offsetof(struct ampd_group_spec, weight_decay)},
@@ -103,8 +104,19 @@ static json_t *field_to_json(const struct field *field, const char *base)
     case FIELD_BOOL:
         memcpy(&flag, at, sizeof flag);
         return json_boolean(flag);
+    case FIELD_GROUP_NAME:
+        return json_string(at); /* NULL if it is not UTF-8 */
     }
     return NULL;
+}
+
+static int copy_name(const json_t *value, char name[AMPD_GROUP_NAME_MAX])
+{
+    const char *text = json_string_value(value);
+    if (text == NULL || strlen(text) >= AMPD_GROUP_NAME_MAX)
+        return AMP_EDATALOSS;
+    memcpy(name, text, strlen(text) + 1);
+    return 0;
 }
 
 static int field_from_json(const struct field *field, const json_t *value, char *base)
@@ -128,6 +140,8 @@ static int field_from_json(const struct field *field, const json_t *value, char 
     case FIELD_BOOL:
         memcpy(at, &flag, sizeof flag);
         return json_is_boolean(value) ? 0 : AMP_EDATALOSS;
+    case FIELD_GROUP_NAME:
+        return copy_name(value, at);
     }
     return AMP_EDATALOSS;
 }

@@ -122,13 +122,33 @@ static void finish(struct io_call *call, int status, const char *message, const 
     arpc_call_finish(call->rpc, status, message, details);
 }
 
+/* Every error has an ErrorInfo (AIP-193): where its maker gave no reason, its kind is one. */
+static const char *reason_of(const struct amp_error *error)
+{
+    if (error->reason[0] != 0)
+        return error->reason;
+    switch (error->code) {
+    case AMP_EINVAL:
+        return "INVALID_FIELD";
+    case AMP_ENOMEM:
+    case AMP_EEXHAUSTED:
+        return "EXHAUSTED";
+    case AMP_EUNIMPLEMENTED:
+        return "RESERVED_VALUE";
+    case AMP_EUNAVAILABLE:
+        return "UNAVAILABLE";
+    default:
+        return "INTERNAL";
+    }
+}
+
 static void finish_with_error(struct io_call *call, const struct ampd_reply *reply)
 {
     char epoch[24], step[24];
     struct arpc_pair pairs[2] = {{"epoch", epoch}, {"step", step}};
     (void)snprintf(epoch, sizeof epoch, "%" PRIu64, reply->epoch);
     (void)snprintf(step, sizeof step, "%" PRIu64, reply->step);
-    struct arpc_details details = {.reason = reply->error.reason,
+    struct arpc_details details = {.reason = reason_of(&reply->error),
                                    .pairs = pairs,
                                    .pair_count = reply->epoch != 0 ? 2 : 0,
                                    .retry_ms = (int64_t)reply->retry_ms};
@@ -153,7 +173,7 @@ void io_call_answer(struct io_call *call, const struct ampd_reply *reply)
 
 void io_call_fail(struct io_call *call, const struct amp_error *error)
 {
-    struct arpc_details details = {.reason = error->reason};
+    struct arpc_details details = {.reason = reason_of(error)};
     finish(call, amp_err_grpc_status(error->code), error->text, &details);
 }
 

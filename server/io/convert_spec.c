@@ -1,6 +1,8 @@
 /* Specifications between the schema's form, which tells absent from zero, and the core's. */
+#include "server/io/check_spec.h"
 #include "server/io/convert.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,26 +24,6 @@ _Static_assert((int)AMPD_MSG_HISTORY_KIND_SCALE_RESET == (int)AMPD_ROW_RESET, "k
 
 /* ---- from the wire ---- */
 
-static int not_yet(struct amp_error *error, const char *field, const char *remedy)
-{
-    return amp_error_set(error, AMP_EUNIMPLEMENTED, "RESERVED_VALUE", "%s: this comes later; %s", field, remedy);
-}
-
-/* Fields that the core has no place for: refused, so that none is dropped in silence. */
-static int check_reserved(const struct ampd_msg_model_spec *message, struct amp_error *error)
-{
-    if (message->schedule.kind == AMPD_MSG_SCHEDULE_KIND_WORKER)
-        return not_yet(error, "schedule.kind", "use CONSTANT, LINEAR_WARMUP, STEP or COSINE");
-    if (message->clip.scope == AMPD_MSG_CLIP_SCOPE_GROUP)
-        return not_yet(error, "clip.scope", "use GLOBAL");
-    if (message->keep_every != 0)
-        return not_yet(error, "keep_every", "leave it out");
-    for (size_t i = 0; i < message->groups.count; i++)
-        if (message->groups.items[i].has_max_norm)
-            return not_yet(error, "groups.max_norm", "leave it out");
-    return 0;
-}
-
 static void groups_from_msg(const struct ampd_msg_parameter_group_list *list, struct ampd_model_spec *spec)
 {
     spec->groups_count = (uint32_t)list->count;
@@ -51,6 +33,7 @@ static void groups_from_msg(const struct ampd_msg_parameter_group_list *list, st
             .lr_scale = from->has_learning_rate_factor ? (float)from->learning_rate_factor : 1.0f,
             .weight_decay_set = from->has_weight_decay,
             .weight_decay = (float)from->weight_decay};
+        memcpy(spec->groups[i].name, from->name, sizeof spec->groups[i].name);
     }
 }
 
@@ -107,7 +90,7 @@ static void numerics_from_msg(const struct ampd_msg_model_spec *message, struct 
 int io_spec_from_msg(struct ampd_msg_model_spec *message, struct ampd_model_spec *spec, struct amp_error *error)
 {
     memset(spec, 0, sizeof *spec);
-    int rc = check_reserved(message, error);
+    int rc = io_check_spec(message, error);
     if (rc != 0)
         return rc;
     if (ampd_msg_model_spec_defaults(message) != 0 || parameters_from_msg(&message->parameters, spec) != 0)
@@ -135,6 +118,23 @@ int io_spec_from_msg(struct ampd_msg_model_spec *message, struct ampd_model_spec
 
 /* ---- to the wire ---- */
 
+/*
+ * The shortest decimal number that is this float: 0.001 was given and is 0.001 again, not 0.00100000004749745. The same
+ * float comes of both.
+ */
+static double shortest(float value)
+{
+    char text[32];
+    double result = (double)value;
+    for (int digits = 6; digits <= 9; digits++) {
+        (void)snprintf(text, sizeof text, "%.*g", digits, (double)value);
+        result = strtod(text, NULL);
+        if ((float)result == value)
+            return result;
+    }
+    return result;
+}
+
 static int parameters_to_msg(const struct ampd_model_spec *spec, struct ampd_msg_parameter_spec_list *list)
 {
     list->items = calloc(spec->parameters_count + 1, sizeof *list->items);
@@ -159,10 +159,11 @@ static int groups_to_msg(const struct ampd_model_spec *spec, struct ampd_msg_par
         return AMP_ENOMEM;
     list->count = spec->groups_count;
     for (uint32_t i = 0; i < spec->groups_count; i++) {
+        memcpy(list->items[i].name, spec->groups[i].name, sizeof list->items[i].name);
         list->items[i].has_learning_rate_factor = true;
-        list->items[i].learning_rate_factor = (double)spec->groups[i].lr_scale;
+        list->items[i].learning_rate_factor = shortest(spec->groups[i].lr_scale);
         list->items[i].has_weight_decay = spec->groups[i].weight_decay_set;
-        list->items[i].weight_decay = (double)spec->groups[i].weight_decay;
+        list->items[i].weight_decay = shortest(spec->groups[i].weight_decay);
     }
     return 0;
 }
@@ -173,26 +174,26 @@ static void optimizer_to_msg(const struct ampd_model_spec *spec, struct ampd_msg
     message->has_optimizer = true;
     message->optimizer = (struct ampd_msg_optimizer_spec){.kind = (enum ampd_msg_optimizer_kind)spec->optimizer,
                                                           .has_learning_rate = true,
-                                                          .learning_rate = (double)spec->lr,
+                                                          .learning_rate = shortest(spec->lr),
                                                           .has_beta1 = adamw,
-                                                          .beta1 = (double)spec->beta1,
+                                                          .beta1 = shortest(spec->beta1),
                                                           .has_beta2 = adamw,
-                                                          .beta2 = (double)spec->beta2,
+                                                          .beta2 = shortest(spec->beta2),
                                                           .has_epsilon = adamw,
-                                                          .epsilon = (double)spec->eps,
+                                                          .epsilon = shortest(spec->eps),
                                                           .has_weight_decay = true,
-                                                          .weight_decay = (double)spec->weight_decay,
-                                                          .momentum = (double)spec->momentum,
-                                                          .dampening = (double)spec->dampening,
+                                                          .weight_decay = shortest(spec->weight_decay),
+                                                          .momentum = shortest(spec->momentum),
+                                                          .dampening = shortest(spec->dampening),
                                                           .nesterov = spec->nesterov};
     message->has_schedule = true;
     message->schedule = (struct ampd_msg_schedule_spec){.kind = (enum ampd_msg_schedule_kind)spec->schedule,
                                                         .warmup_steps = spec->warmup_steps,
                                                         .step_size = spec->step_every,
                                                         .has_gamma = spec->schedule == AMPD_SCHEDULE_STEP,
-                                                        .gamma = (double)spec->step_factor,
+                                                        .gamma = shortest(spec->step_factor),
                                                         .total_steps = spec->total_steps,
-                                                        .min_learning_rate = (double)spec->lr_min};
+                                                        .min_learning_rate = shortest(spec->lr_min)};
     message->has_clip = spec->clip_value != 0 || spec->clip_max_norm != 0;
     message->clip = (struct ampd_msg_clip_spec){.has_value = spec->clip_value != 0,
                                                 .value = spec->clip_value,

@@ -266,6 +266,9 @@ static int overflow_filter(struct page *page, const struct ampd_msg_list_overflo
     page->filter.epoch = request->has_epoch ? request->epoch : 0;
     page->filter.superseded_too = request->include_superseded || request->has_epoch;
     page->filter.descending = request->newest_first;
+    if ((unsigned)request->source > (unsigned)AMPD_MSG_OVERFLOW_SOURCE_RANGE)
+        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "source: there is no %d; use WORKER, SUM or RANGE",
+                             (int)request->source);
     source_bounds(request->source, &page->which);
     if (request->has_rank && request->rank >= AMPD_WORLD_MAX)
         return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "rank: %u is too large; ranks are below world_size",

@@ -112,7 +112,13 @@ static void take_grant(struct pull *pull, const struct ampd_pull_grant *grant)
     }
     pull->first = pull->wanted_first > grant->first ? pull->wanted_first : grant->first;
     pull->count = end - pull->first;
-    if (pull->wanted_count != 0 && pull->wanted_count < pull->count)
+    if (pull->wanted_count > pull->count) {
+        io_call_refuse(&pull->call, AMP_EINVAL, "INVALID_FIELD",
+                       "block_count: %llu is out of range; the blocks end at %llu",
+                       (unsigned long long)pull->wanted_count, (unsigned long long)end);
+        return;
+    }
+    if (pull->wanted_count != 0)
         pull->count = pull->wanted_count;
     if (grant->unchanged)
         pull->count = 0;

@@ -223,6 +223,11 @@ static int take_trailer(struct receive *receive, const uint8_t *data, size_t siz
     if (receive->trailer == NULL)
         return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the trailer; push again");
     int rc = ampd_msg_push_trailer_decode(receive->trailer, data, size, error);
+    for (uint32_t i = 1; rc == 0 && i < receive->trailer->absent_count; i++)
+        if (receive->trailer->absent[i] <= receive->trailer->absent[i - 1])
+            rc = amp_error_set(error, AMP_EINVAL, "INVALID_TENSOR",
+                               "trailer.absent: %u follows %u; give each index once, in rising order",
+                               receive->trailer->absent[i], receive->trailer->absent[i - 1]);
     return rc;
 }
 

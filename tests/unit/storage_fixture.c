@@ -47,7 +47,8 @@ struct ampd_model_spec storage_fixture_spec(const char *name)
     (void)snprintf(spec.parameters[2].name, AMPD_NAME_MAX, "temperature \xc3\xa4"); /* a scalar, UTF-8 */
     spec.groups_count = 2;
     spec.groups[0].lr_scale = 1.0f;
-    spec.groups[1] = (struct ampd_group_spec){.lr_scale = 0.1f, .weight_decay_set = true, .weight_decay = 0.25f};
+    spec.groups[1] = (struct ampd_group_spec){
+        .name = "bias \xc3\xa4", .lr_scale = 0.1f, .weight_decay_set = true, .weight_decay = 0.25f};
     spec.optimizer = AMPD_OPTIMIZER_ADAMW;
     spec.lr = 1e-3f;
     spec.beta1 = 0.9f;

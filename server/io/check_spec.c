@@ -1,0 +1,156 @@
+#include "server/io/check_spec.h"
+
+#include <math.h>
+
+static int invalid(struct amp_error *error, const char *field, const char *remedy)
+{
+    return amp_error_set(error, AMP_EINVAL, "INVALID_SPEC", "%s: %s", field, remedy);
+}
+
+static int not_yet(struct amp_error *error, const char *field, const char *remedy)
+{
+    return amp_error_set(error, AMP_EUNIMPLEMENTED, "RESERVED_VALUE", "%s: this comes later; %s", field, remedy);
+}
+
+/* ---- enums ---- */
+
+struct enum_field {
+    const char *field;
+    int value, max; /* largest number that the schema names */
+};
+
+static int check_enums(const struct ampd_msg_model_spec *spec, struct amp_error *error)
+{
+    const struct enum_field fields[] = {
+        {"optimizer.kind", (int)spec->optimizer.kind, AMPD_MSG_OPTIMIZER_KIND_ADAMW},
+        {"schedule.kind", (int)spec->schedule.kind, AMPD_MSG_SCHEDULE_KIND_WORKER},
+        {"clip.scope", (int)spec->clip.scope, AMPD_MSG_CLIP_SCOPE_GROUP},
+        {"sync_mode", (int)spec->sync_mode, AMPD_MSG_SYNC_MODE_QUORUM},
+        {"on_loss", (int)spec->on_loss, AMPD_MSG_ON_LOSS_SHRINK},
+        {"weighting", (int)spec->weighting, AMPD_MSG_WEIGHTING_PUSHED},
+        {"cast_dtype", (int)spec->cast_dtype, AMPD_MSG_DTYPE_BF16},
+        {"cast_overflow", (int)spec->cast_overflow, AMPD_MSG_CAST_OVERFLOW_SATURATE},
+        {"scaler.policy", (int)spec->scaler.policy, AMPD_MSG_SCALER_POLICY_PADDLE},
+        {"floor_policy", (int)spec->floor_policy, AMPD_MSG_FLOOR_POLICY_FAIL},
+        {"durability", (int)spec->durability, AMPD_MSG_DURABILITY_STEP},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (fields[i].value < 0 || fields[i].value > fields[i].max)
+            return amp_error_set(error, AMP_EINVAL, "INVALID_SPEC",
+                                 "%s: there is no %d; use a value that the schema names", fields[i].field,
+                                 fields[i].value);
+    return 0;
+}
+
+/* ---- zeros ---- */
+
+struct given_field {
+    const char *field;
+    bool given;
+    double value;
+};
+
+/* Fields whose default is not zero, and for which zero is out of range. */
+static int check_zeros(const struct ampd_msg_model_spec *spec, struct amp_error *error)
+{
+    const struct ampd_msg_scaler_spec *scaler = &spec->scaler;
+    const struct given_field fields[] = {
+        {"optimizer.epsilon", spec->optimizer.has_epsilon, spec->optimizer.epsilon},
+        {"schedule.gamma", spec->schedule.has_gamma, spec->schedule.gamma},
+        {"clip.value", spec->clip.has_value, (double)spec->clip.value},
+        {"clip.max_norm", spec->clip.has_max_norm, (double)spec->clip.max_norm},
+        {"scaler.init_scale", scaler->has_init_scale, (double)scaler->init_scale},
+        {"scaler.growth_factor", scaler->has_growth_factor, (double)scaler->growth_factor},
+        {"scaler.backoff_factor", scaler->has_backoff_factor, (double)scaler->backoff_factor},
+        {"scaler.growth_interval", scaler->has_growth_interval, (double)scaler->growth_interval},
+        {"scaler.hysteresis", scaler->has_hysteresis, (double)scaler->hysteresis},
+        {"scaler.min_scale", scaler->has_min_scale, (double)scaler->min_scale},
+        {"scaler.max_scale", scaler->has_max_scale, (double)scaler->max_scale},
+        {"loss_timeout_ms", spec->has_loss_timeout_ms, (double)spec->loss_timeout_ms},
+        {"min_workers", spec->has_min_workers, (double)spec->min_workers},
+        {"max_consecutive_overflows", spec->has_max_consecutive_overflows, (double)spec->max_consecutive_overflows},
+        {"keep_last", spec->has_keep_last, (double)spec->keep_last},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (fields[i].given && !(fields[i].value > 0) && !isnan(fields[i].value))
+            return amp_error_set(error, AMP_EINVAL, "INVALID_SPEC",
+                                 "%s: %g is out of range; give a number above 0, or leave it out for the default",
+                                 fields[i].field, fields[i].value);
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (fields[i].given && !isfinite(fields[i].value))
+            return invalid(error, fields[i].field, "give a finite number");
+    return 0;
+}
+
+/* Doubles that the core keeps as floats: they must not leave a float's range on the way. */
+static int check_narrowed(const struct ampd_msg_model_spec *spec, struct amp_error *error)
+{
+    const struct given_field fields[] = {
+        {"optimizer.learning_rate", spec->optimizer.has_learning_rate, spec->optimizer.learning_rate},
+        {"optimizer.weight_decay", spec->optimizer.has_weight_decay, spec->optimizer.weight_decay},
+        {"optimizer.momentum", true, spec->optimizer.momentum},
+        {"optimizer.dampening", true, spec->optimizer.dampening},
+        {"schedule.min_learning_rate", true, spec->schedule.min_learning_rate},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (fields[i].given && !(fields[i].value >= 0 && isfinite((float)fields[i].value)))
+            return amp_error_set(error, AMP_EINVAL, "INVALID_SPEC",
+                                 "%s: %g is out of range; give a finite number, 0 or more", fields[i].field,
+                                 fields[i].value);
+    return 0;
+}
+
+/* Zeros that the schema allows and the core cannot hold: it would take them for absent. */
+static int check_later_zeros(const struct ampd_msg_model_spec *spec, struct amp_error *error)
+{
+    const struct ampd_msg_optimizer_spec *optimizer = &spec->optimizer;
+    if (optimizer->has_learning_rate && optimizer->learning_rate == 0)
+        return not_yet(error, "optimizer.learning_rate", "give a number above 0");
+    if (optimizer->has_beta1 && optimizer->beta1 == 0)
+        return not_yet(error, "optimizer.beta1", "give a number above 0");
+    if (optimizer->has_beta2 && optimizer->beta2 == 0)
+        return not_yet(error, "optimizer.beta2", "give a number above 0");
+    if (spec->has_checkpoint_every && spec->checkpoint_every == 0)
+        return not_yet(error, "checkpoint_every", "give a number above 0, as large as you like");
+    return 0;
+}
+
+/* ---- what the core has no place for: refused, so that nothing is dropped in silence ---- */
+
+static int check_later(const struct ampd_msg_model_spec *spec, struct amp_error *error)
+{
+    if (spec->schedule.kind == AMPD_MSG_SCHEDULE_KIND_WORKER)
+        return not_yet(error, "schedule.kind", "use CONSTANT, LINEAR_WARMUP, STEP or COSINE");
+    if (spec->clip.scope == AMPD_MSG_CLIP_SCOPE_GROUP)
+        return not_yet(error, "clip.scope", "use GLOBAL");
+    if (spec->scaler.policy > AMPD_MSG_SCALER_POLICY_NONE)
+        return not_yet(error, "scaler.policy", "use DYNAMIC, STATIC or NONE");
+    if (spec->keep_every != 0)
+        return not_yet(error, "keep_every", "leave it out");
+    for (size_t i = 0; i < spec->groups.count; i++)
+        if (spec->groups.items[i].has_max_norm)
+            return not_yet(error, "groups.max_norm", "leave it out");
+    return check_later_zeros(spec, error);
+}
+
+static int check_groups(const struct ampd_msg_model_spec *spec, struct amp_error *error)
+{
+    for (size_t i = 0; i < spec->groups.count; i++) {
+        const struct ampd_msg_parameter_group *group = &spec->groups.items[i];
+        if (group->has_max_norm && !(group->max_norm > 0 && isfinite(group->max_norm)))
+            return invalid(error, "groups.max_norm", "give a finite number above 0, or leave it out");
+    }
+    return 0;
+}
+
+int io_check_spec(const struct ampd_msg_model_spec *spec, struct amp_error *error)
+{
+    int rc = check_enums(spec, error);
+    if (rc == 0)
+        rc = check_zeros(spec, error);
+    if (rc == 0)
+        rc = check_narrowed(spec, error);
+    if (rc == 0)
+        rc = check_groups(spec, error);
+    return rc != 0 ? rc : check_later(spec, error);
+}
