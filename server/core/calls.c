@@ -116,7 +116,8 @@ void ampd_call_fail_with(struct ampd_core *core, uint64_t id, const struct ampd_
     fill_details(reply, model);
 }
 
-static void set_error(struct amp_error *error, int code, const char *reason, const char *format, va_list arguments)
+static void __attribute__((format(printf, 4, 0)))
+set_error(struct amp_error *error, int code, const char *reason, const char *format, va_list arguments)
 {
     char text[AMP_ERROR_TEXT_MAX];
     (void)vsnprintf(text, sizeof(text), format, arguments); /* a text that is too long is cut */

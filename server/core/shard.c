@@ -205,12 +205,39 @@ static void close_at_open(struct ampd_model *model, const struct ampd_open *open
     free(close);
 }
 
-/* COMPLETE of what an OPEN kept is sent again for the new try. */
+static void send_complete(struct ampd_model *model, uint32_t rank)
+{
+    struct ampd_shard *shard = &model->shard;
+    const struct ampd_slot *slot = &shard->slots[rank];
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_COMPLETE, 0);
+    message->u.complete.step = shard->step.open.step;
+    message->u.complete.try_number = shard->step.open.try_number;
+    message->u.complete.contributor = (struct ampd_contributor){rank, slot->incarnation, slot->weight};
+    ampd_bus_send_take(model, message);
+}
+
+void ampd_shard_completed(struct ampd_model *model, uint32_t rank)
+{
+    struct ampd_shard *shard = &model->shard;
+    const struct ampd_slot *slot = &shard->slots[rank];
+    const struct ampd_expected *expected = ampd_shard_expected(model, rank);
+    if (expected == NULL || !slot_of(slot, expected->incarnation))
+        return;
+    /* No job that is out reads this list: those that leave absent parameters out wait for every rank's trailer. */
+    struct ampd_plan *plan = shard->step.plan;
+    for (uint32_t i = 0; plan != NULL && i < plan->inputs_count; i++) {
+        if (plan->inputs[i].rank == rank)
+            copy_absent(model, slot, &plan->inputs[i]);
+    }
+    send_complete(model, rank);
+}
+
+/* COMPLETE of what an OPEN kept is sent again for the new try; its plan has the lists already. */
 static void complete_again(struct ampd_model *model)
 {
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
         if (model->shard.slots[r].complete)
-            ampd_shard_completed(model, r);
+            send_complete(model, r);
     }
 }
 
@@ -257,25 +284,6 @@ void ampd_shard_take_close(struct ampd_model *model, const struct ampd_message *
                 message->from_fence.counter == step->fence;
     if (mine)
         close_step(model, close);
-}
-
-void ampd_shard_completed(struct ampd_model *model, uint32_t rank)
-{
-    struct ampd_shard *shard = &model->shard;
-    const struct ampd_slot *slot = &shard->slots[rank];
-    const struct ampd_expected *expected = ampd_shard_expected(model, rank);
-    if (expected == NULL || !slot_of(slot, expected->incarnation))
-        return;
-    struct ampd_plan *plan = shard->step.plan;
-    for (uint32_t i = 0; plan != NULL && i < plan->inputs_count; i++) {
-        if (plan->inputs[i].rank == rank)
-            copy_absent(model, slot, &plan->inputs[i]);
-    }
-    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_COMPLETE, 0);
-    message->u.complete.step = shard->step.open.step;
-    message->u.complete.try_number = shard->step.open.try_number;
-    message->u.complete.contributor = (struct ampd_contributor){rank, slot->incarnation, slot->weight};
-    ampd_bus_send_take(model, message);
 }
 
 /* ---- the vote ---- */

@@ -63,6 +63,7 @@ int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *la
                                      .cast = spec->cast,
                                      .moments = moments_of(spec),
                                      .bytes = ampd_tensors_bytes(layout, spec, count)};
+    amp_list_init(&tensors->plans);
     tensors->masters = alloc_zeroed(elements * sizeof(float));
     bool ok = tensors->masters != NULL;
     if (tensors->moments >= 1)
@@ -82,8 +83,18 @@ int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *la
     return AMP_ENOMEM;
 }
 
+static void plan_free(struct ampd_plan *plan)
+{
+    amp_list_remove(&plan->node);
+    for (uint32_t i = 0; i < plan->inputs_count; i++)
+        free(plan->inputs[i].absent);
+    free(plan);
+}
+
 void ampd_tensors_close(struct ampd_tensors *tensors)
 {
+    while (tensors->plans.next != NULL && !amp_list_empty(&tensors->plans))
+        plan_free(AMP_CONTAINER(tensors->plans.next, struct ampd_plan, node));
     free(tensors->masters);
     free(tensors->m);
     free(tensors->v);
@@ -123,6 +134,7 @@ struct ampd_plan *ampd_plan_new(struct ampd_tensors *tensors, uint32_t inputs_co
     struct ampd_plan *plan = calloc(1, sizeof(*plan) + inputs_count * sizeof(plan->inputs[0]));
     if (plan == NULL)
         return NULL;
+    amp_list_push(&tensors->plans, &plan->node);
     plan->refs = 1;
     plan->tensors = tensors;
     plan->inputs_count = inputs_count;
@@ -134,9 +146,6 @@ void ampd_plan_unref(struct ampd_plan *plan)
     if (plan == NULL)
         return;
     AMP_ASSERT(plan->refs > 0);
-    if (--plan->refs > 0)
-        return;
-    for (uint32_t i = 0; i < plan->inputs_count; i++)
-        free(plan->inputs[i].absent);
-    free(plan);
+    if (--plan->refs == 0)
+        plan_free(plan);
 }

@@ -6,6 +6,7 @@
 #define AMPD_TENSORS_H
 
 #include "amp/pass.h"
+#include "base/list.h"
 #include "server/core/layout.h"
 #include "server/core/passes.h"
 #include "storage/records.h"
@@ -29,6 +30,7 @@ struct ampd_tensors {
     struct amp_pass_vote *votes;               /* by segment, from the first of this shard */
     struct amp_apply_stats *stats;             /* likewise */
     uint64_t bytes;
+    struct amp_list plans; /* all that are alive */
 };
 
 /* Bytes that a model of this layout takes on a shard with `count` blocks, checkpoints included. */
@@ -38,7 +40,7 @@ uint64_t ampd_tensors_bytes(const struct ampd_layout *layout, const struct ampd_
 int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *layout,
                       const struct ampd_model_spec *spec, uint64_t first, uint64_t count);
 
-/* Frees everything. */
+/* Frees everything, plans that jobs still hold included: no job may run any more. */
 void ampd_tensors_close(struct ampd_tensors *tensors);
 
 /* Allocates the snapshot if it is not there. AMP_ENOMEM. */
@@ -58,7 +60,8 @@ struct ampd_plan_input {
 
 /* What all jobs of one try or one apply share. */
 struct ampd_plan {
-    uint32_t refs; /* the owner's and one for each job that is out; touched by the core's thread alone */
+    struct amp_list node; /* among the tensors' plans */
+    uint32_t refs;        /* the owner's and one for each job that is out; touched by the core's thread alone */
     struct ampd_tensors *tensors;
     bool equal_weights;
     float coefficient;
