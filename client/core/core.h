@@ -265,8 +265,8 @@ void ampclient_core_step(struct ampclient_core *core, uint64_t now_ms, const str
 bool ampclient_core_next(struct ampclient_core *core, struct ampclient_output *output);
 
 /*
- * The gradient of one parameter, all its elements. Borrowed until STEP_END is done (with accumulate > 1 it is
- * added up at once and not kept). Drain the outputs afterwards. AMP_EINVAL, AMP_ERANGE, AMP_ESTATE with a
+ * The gradient of one parameter, all its elements. Borrowed until STEP_END is done with another code than
+ * AMP_EDEADLINE, which leaves the step as it is (with accumulate > 1 it is added up at once and not kept). Drain the outputs afterwards. AMP_EINVAL, AMP_ERANGE, AMP_ESTATE with a
  * text; 0, and nothing done, after a rollback.
  */
 int ampclient_core_push(struct ampclient_core *core, uint64_t now_ms, uint32_t parameter, const void *gradient,

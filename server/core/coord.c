@@ -169,6 +169,15 @@ static void expect_parts(struct ampd_coord *coord, uint64_t step)
     coord->cuts_count++;
 }
 
+static bool cut_under_way(const struct ampd_coord *coord, uint64_t step)
+{
+    for (uint32_t i = 0; i < coord->cuts_count; i++) {
+        if (coord->cuts[i].step == step)
+            return true;
+    }
+    return false;
+}
+
 /* CUT at the last decided step: no verdict of a later one has been sent. */
 static void send_cut(struct ampd_model *model)
 {
@@ -261,7 +270,7 @@ void ampd_coord_checkpoint(struct ampd_core *core, uint64_t id, const struct amp
     }
     if (coord->has_checkpoint && coord->durable_step == coord->decided && coord->step != AMPD_STEP_VOTED)
         answer_checkpoints(model, coord->version); /* the newest state has one */
-    else if (coord->cuts_count == 0)
+    else if (!cut_under_way(coord, coord->decided))
         coord->cut_wanted = true;
 }
 
@@ -549,15 +558,6 @@ void ampd_coord_applied(struct ampd_model *model, const struct ampd_message *mes
 void ampd_coord_drain(struct ampd_model *model)
 {
     ampd_coord_try_last_cut(model);
-}
-
-static bool cut_under_way(const struct ampd_coord *coord, uint64_t step)
-{
-    for (uint32_t i = 0; i < coord->cuts_count; i++) {
-        if (coord->cuts[i].step == step)
-            return true;
-    }
-    return false;
 }
 
 static bool has_steps(const struct ampd_coord *coord)

@@ -23,7 +23,7 @@ enum ampd_output_type {
     AMPD_OUT_LOAD_GRANT,      /* u.load: blocks of this call go to memory */
     AMPD_OUT_PUSH_GRANT,      /* u.push: where blocks of this call go, once PUSH_BLOCKS lists them */
     AMPD_OUT_PUSH_BLOCKS,     /* u.blocks: these may be received (or are to be dropped) now */
-    AMPD_OUT_PUSH_REVOKE,     /* touch the slot no more, then send REVOKED; the reply comes by itself */
+    AMPD_OUT_PUSH_REVOKE,     /* Push, Load: touch that memory no more, then send REVOKED; a reply follows */
     AMPD_OUT_PULL_GRANT,      /* u.pull: send the header; blocks follow as PULL_BLOCKS lists them */
     AMPD_OUT_PULL_BLOCKS,     /* u.blocks: these may be sent now */
     AMPD_OUT_PULL_REVOKE,     /* let go of the copy (finish a frame from a zero page), then send REVOKED; a reply

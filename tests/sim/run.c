@@ -48,7 +48,7 @@ static uint64_t add_call(const struct sim *sim, uint64_t i, struct choice *choic
         choices[count++] = (struct choice){CHOICE_UP, i};
     if (!amp_list_empty(&call->down))
         choices[count++] = (struct choice){CHOICE_DOWN, i};
-    if (call->to_send_count > 0 && !call->revoked && !call->over && sim->core != NULL)
+    if (call->to_send_count > 0 && !call->over && sim->core != NULL)
         choices[count++] = (struct choice){CHOICE_SEND, i};
     if (call->revoked && !call->over && sim->core != NULL)
         choices[count++] = (struct choice){CHOICE_LET_GO, i};

@@ -506,8 +506,8 @@ bool sim_call_can_go_up(const struct sim *sim, const struct sim_call *call)
     const struct sim_message *message = AMP_CONTAINER(call->up.next, struct sim_message, node);
     if (message->type == SIM_REQUEST)
         return true;
-    if (!call->granted || call->revoked || call->over)
-        return false;
+    if (!call->granted || call->over)
+        return false; /* (a stream that is revoked goes on until its loop has seen it) */
     if (message->type == SIM_END || call->kind == SIM_LOAD)
         return true;
     return call->listed[message->block] != 0;

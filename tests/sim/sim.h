@@ -169,7 +169,7 @@ struct sim_worker {
     void **gradients; /* [parameters] of the step in hand */
     uint32_t *order;  /* parameters still to be pushed */
     uint32_t order_count;
-    uint64_t last_epoch, last_step; /* of the last result */
+    bool state_given; /* the user state of the step */
     uint64_t results;
 };
 

@@ -139,6 +139,16 @@ static void free_gradients(struct sim *sim, struct sim_worker *worker)
     worker->order_count = 0;
 }
 
+/* The user state says which step it belongs to, and whose it is. It may come before the pushes or after them. */
+static void give_user_state(struct sim *sim, struct sim_worker *worker)
+{
+    uint64_t state[2] = {worker->step, worker->rank};
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_USER_STATE};
+    event.u.user_state.data = state;
+    event.u.user_state.size = sizeof(state);
+    ampclient_core_step(worker->core, sim->now_ms, &event);
+}
+
 /* A step is in hand: its gradients, and the order in which they get ready. */
 static void take_step(struct sim *sim, struct sim_worker *worker, const struct ampclient_user_done *done)
 {
@@ -162,12 +172,9 @@ static void take_step(struct sim *sim, struct sim_worker *worker, const struct a
         worker->order[worker->order_count++] = worker->order[at];
         worker->order[at] = p;
     }
-    /* The user state says which step it belongs to, and whose it is. */
-    uint64_t state[2] = {worker->step, worker->rank};
-    struct ampclient_event event = {.type = AMPCLIENT_EVENT_USER_STATE};
-    event.u.user_state.data = state;
-    event.u.user_state.size = sizeof(state);
-    ampclient_core_step(worker->core, sim->now_ms, &event);
+    worker->state_given = sim_below(sim, 2) == 0;
+    if (worker->state_given)
+        give_user_state(sim, worker);
 }
 
 static void check_user_state(struct sim *sim, struct sim_worker *worker)
@@ -394,6 +401,9 @@ void sim_worker_act(struct sim *sim, uint32_t w)
         break;
     case SIM_DO_END:
         worker->program = SIM_WAIT;
+        if (!worker->state_given)
+            give_user_state(sim, worker);
+        drain(sim, w);
         wish(sim, w, AMPCLIENT_EVENT_STEP_END);
         break;
     case SIM_DO_PULL:
