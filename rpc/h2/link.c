@@ -1,10 +1,10 @@
 /*
  * The link: nghttp2's callbacks, flow control, deadlines.
  *
- * nghttp2 is entered from four places only: arpc_link_receive (mem_recv), arpc_link_produce (mem_send), the submit
- * functions in flush, tick and drain, and, inside its receive callbacks, the functions that only queue (consume,
- * rst_stream). User callbacks run inside mem_recv (messages) and from flush (everything else), and can only mark
- * calls. So nothing re-enters it.
+ * nghttp2 is entered by arpc_link_receive (mem_recv), by arpc_link_produce (mem_send), and by the submit functions that
+ * flush, tick and drain call. Inside its own callbacks only functions that queue are used (consume, rst_stream, trailer).
+ * User callbacks run inside mem_recv (messages) and from flush (everything else), and can only mark calls. So nothing
+ * re-enters it.
  *
  * Flow control is manual. The stream's window is reopened as the user takes bytes; the connection's at once, so that a
  * paused call does not stop the others, until paused calls hold HELD_CREDIT_MAX: from then on only as bytes are taken.
@@ -365,7 +365,6 @@ static int make_session(struct arpc_link *link)
     if (nghttp2_option_new(&option) != 0)
         goto free_callbacks;
     nghttp2_option_set_no_auto_window_update(option, 1);
-    nghttp2_option_set_no_closed_streams(option, 1);
     nghttp2_option_set_max_outbound_ack(option, MAX_OUTBOUND_ACKS);
     nghttp2_option_set_stream_reset_rate_limit(option, RESET_BURST, RESET_RATE);
     if (link->config->server)
