@@ -1,0 +1,192 @@
+/* Rows of ampctl: messages as JSON objects, cells of tables, lists in pages. */
+#include "client/ampctl/rows.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct ampd_msg_scale_history_row step_row(uint64_t step)
+{
+    return (struct ampd_msg_scale_history_row){.epoch = 2,
+                                               .step = step,
+                                               .kind = AMPD_MSG_HISTORY_KIND_STEP,
+                                               .verdict = AMPD_MSG_VERDICT_SKIPPED_OVERFLOW,
+                                               .old_scale = 65536,
+                                               .old_scale_id = 1,
+                                               .has_record = true,
+                                               .record = {.scale = 32768, .scale_id = 2},
+                                               .contributors = 2,
+                                               .has_overflow_totals = true,
+                                               .overflow_totals = {.rows = 1, .inf_count = 5},
+                                               .has_decide_time = true,
+                                               .decide_time = {1767323045678901}};
+}
+
+static void assert_json(json_t *value, const char *expected)
+{
+    char *text = json_dumps(value, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+static void a_step_row_has_the_names_and_numbers_of_the_step(void **state)
+{
+    (void)state;
+    const struct ampd_msg_scale_history_row row = step_row(1ull << 60);
+    json_t *object = ampctl_history_row(&row);
+    assert_json(json_object_get(object, "step"), "1152921504606846976");
+    assert_json(json_object_get(object, "kind"), "\"step\"");
+    assert_json(json_object_get(object, "verdict"), "\"skipped_overflow\"");
+    assert_json(json_object_get(object, "old_scale"), "65536.0");
+    assert_json(json_object_get(object, "scale"), "32768.0");
+    assert_json(json_object_get(object, "inf_count"), "5");
+    assert_json(json_object_get(object, "superseded"), "false");
+    assert_json(json_object_get(object, "time"), "\"2026-01-02T03:04:05.678901Z\"");
+    assert_null(json_object_get(object, "actor"));
+    json_decref(object);
+}
+
+static void an_epoch_row_names_its_parent_and_has_no_verdict(void **state)
+{
+    (void)state;
+    const struct ampd_msg_scale_history_row row = {.epoch = 3,
+                                                   .kind = AMPD_MSG_HISTORY_KIND_EPOCH,
+                                                   .parent_epoch = 2,
+                                                   .base_epoch = 1,
+                                                   .base_step = 40,
+                                                   .actor = "server",
+                                                   .reason = "restart"};
+    json_t *object = ampctl_history_row(&row);
+    assert_json(json_object_get(object, "kind"), "\"epoch\"");
+    assert_json(json_object_get(object, "verdict"), "null");
+    assert_json(json_object_get(object, "parent_epoch"), "2");
+    assert_json(json_object_get(object, "reason"), "\"restart\"");
+    json_decref(object);
+}
+
+static void numbers_that_json_cannot_hold_are_null(void **state)
+{
+    (void)state;
+    struct ampd_msg_scale_history_row row = step_row(1);
+    row.norm = NAN;
+    row.old_scale = INFINITY;
+    json_t *object = ampctl_history_row(&row);
+    assert_json(json_object_get(object, "norm"), "null");
+    assert_json(json_object_get(object, "old_scale"), "null");
+    json_decref(object);
+}
+
+static void an_overflow_of_the_sum_has_no_worker(void **state)
+{
+    (void)state;
+    const struct ampd_msg_overflow_row row = {
+        .parameter = "w", .source = AMPD_MSG_OVERFLOW_SOURCE_SUM, .inf_count = 1, .largest_finite = 3};
+    json_t *object = ampctl_overflow_row(&row);
+    assert_json(json_object_get(object, "source"), "\"sum\"");
+    assert_json(json_object_get(object, "rank"), "null");
+    assert_json(json_object_get(object, "worker"), "null");
+    json_decref(object);
+}
+
+static void enums_of_a_later_server_are_unknown_not_a_crash(void **state)
+{
+    (void)state;
+    struct ampd_msg_scale_history_row row = step_row(1);
+    row.kind = (enum ampd_msg_history_kind)99;
+    json_t *object = ampctl_history_row(&row);
+    assert_json(json_object_get(object, "kind"), "\"unknown\"");
+    json_decref(object);
+}
+
+static void cells_are_short_texts(void **state)
+{
+    (void)state;
+    char buffer[32];
+    json_t *values = json_pack("[s, I, f, b, n]", "x", (json_int_t)INT64_MIN, 1.0 / 3, 1);
+    assert_string_equal(ampctl_cell(json_array_get(values, 0), buffer), "x");
+    assert_string_equal(ampctl_cell(json_array_get(values, 1), buffer), "-9223372036854775808");
+    assert_string_equal(ampctl_cell(json_array_get(values, 2), buffer), "0.333333");
+    assert_string_equal(ampctl_cell(json_array_get(values, 3), buffer), "yes");
+    assert_string_equal(ampctl_cell(json_array_get(values, 4), buffer), "-");
+    assert_string_equal(ampctl_cell(NULL, buffer), "-");
+    json_decref(values);
+}
+
+/* ---- lists ---- */
+
+static char *print_pages(bool json, unsigned pages, unsigned rows_per_page)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    struct ampctl_list list = {.out = out, .json = json, .columns = ampctl_overflow_columns};
+    uint64_t step = 0;
+    for (unsigned p = 0; p < pages; p++) {
+        json_t *rows = json_array();
+        for (unsigned r = 0; r < rows_per_page; r++) {
+            const struct ampd_msg_overflow_row row = {.step = ++step, .parameter = "fc1.weight", .inf_count = 3};
+            assert_int_equal(json_array_append_new(rows, ampctl_overflow_row(&row)), 0);
+        }
+        assert_int_equal(ampctl_list_page(&list, rows), 0);
+        json_decref(rows);
+    }
+    assert_int_equal(ampctl_list_end(&list), 0);
+    assert_int_equal(fclose(out), 0);
+    return text;
+}
+
+static void pages_of_json_are_one_object(void **state)
+{
+    (void)state;
+    char *text = print_pages(true, 3, 2);
+    json_t *all = json_loads(text, 0, NULL);
+    assert_non_null(all);
+    assert_int_equal(json_array_size(json_object_get(all, "rows")), 6);
+    assert_json(json_object_get(json_array_get(json_object_get(all, "rows"), 5), "step"), "6");
+    json_decref(all);
+    free(text);
+}
+
+static void an_empty_list_is_still_json(void **state)
+{
+    (void)state;
+    char *none = print_pages(true, 0, 0), *empty = print_pages(true, 2, 0);
+    assert_string_equal(none, "{\"rows\":[]}\n");
+    assert_string_equal(empty, "{\"rows\":[]}\n");
+    free(none);
+    free(empty);
+}
+
+static void a_table_has_its_titles_once(void **state)
+{
+    (void)state;
+    char *text = print_pages(false, 3, 2);
+    const char *title = strstr(text, "PARAMETER");
+    assert_non_null(title);
+    assert_null(strstr(title + 1, "PARAMETER"));
+    size_t lines = 0;
+    for (const char *at = text; (at = strchr(at, '\n')) != NULL; at++)
+        lines++;
+    assert_int_equal(lines, 7);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_row_has_the_names_and_numbers_of_the_step),
+        cmocka_unit_test(an_epoch_row_names_its_parent_and_has_no_verdict),
+        cmocka_unit_test(numbers_that_json_cannot_hold_are_null),
+        cmocka_unit_test(an_overflow_of_the_sum_has_no_worker),
+        cmocka_unit_test(enums_of_a_later_server_are_unknown_not_a_crash),
+        cmocka_unit_test(cells_are_short_texts),
+        cmocka_unit_test(pages_of_json_are_one_object),
+        cmocka_unit_test(an_empty_list_is_still_json),
+        cmocka_unit_test(a_table_has_its_titles_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
