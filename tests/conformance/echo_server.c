@@ -4,7 +4,7 @@
  */
 #include "tests/conformance/echo_service.h"
 
-#include "echo_descriptors.h"
+#include "tests/conformance/echo_descriptors.h"
 
 #include <signal.h>
 #include <stdio.h>
