@@ -2,11 +2,15 @@
 #include "client/ampctl/rows.h"
 
 #include <libsmartcols.h>
-#include <string.h>
+#include <math.h>
 #include <unistd.h>
+
+/* Up to here whole numbers are shown with all digits. */
+#define WHOLE_MAX 1e15
 
 const char *ampctl_cell(const json_t *value, char buffer[32])
 {
+    bool whole;
     switch (value != NULL ? json_typeof(value) : JSON_NULL) {
     case JSON_STRING:
         return json_string_value(value);
@@ -14,7 +18,9 @@ const char *ampctl_cell(const json_t *value, char buffer[32])
         (void)snprintf(buffer, 32, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
         return buffer;
     case JSON_REAL:
-        (void)snprintf(buffer, 32, "%.6g", json_real_value(value));
+        /* Scales are powers of two, mostly: whole, or they could not be recognised. */
+        whole = fabs(json_real_value(value)) < WHOLE_MAX && trunc(json_real_value(value)) == json_real_value(value);
+        (void)snprintf(buffer, 32, whole ? "%.0f" : "%.6g", json_real_value(value));
         return buffer;
     case JSON_TRUE:
         return "yes";

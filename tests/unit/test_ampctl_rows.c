@@ -113,6 +113,9 @@ static void cells_are_short_texts(void **state)
     assert_string_equal(ampctl_cell(json_array_get(values, 3), buffer), "yes");
     assert_string_equal(ampctl_cell(json_array_get(values, 4), buffer), "-");
     assert_string_equal(ampctl_cell(NULL, buffer), "-");
+    json_t *scale = json_real(16777216);
+    assert_string_equal(ampctl_cell(scale, buffer), "16777216");
+    json_decref(scale);
     json_decref(values);
 }
 
