@@ -120,6 +120,17 @@ static bool is_loopback(const char *address)
     return strcmp(host, "localhost") == 0;
 }
 
+/* Whether an address ends in a port; the rest is looked at when it is listened on. */
+static bool has_port(const char *address)
+{
+    const char *colon = strrchr(address, ':');
+    size_t digits = colon != NULL ? strspn(colon + 1, "0123456789") : 0;
+    if (strncmp(address, "unix:", 5) == 0)
+        return true;
+    return colon != NULL && colon != address && digits > 0 && digits <= 5 && colon[1 + digits] == 0 &&
+           strtol(colon + 1, NULL, 10) <= 65535;
+}
+
 static void check_arguments(struct arguments *arguments)
 {
     struct ampd_server_options *server = &arguments->server;
@@ -127,6 +138,9 @@ static void check_arguments(struct arguments *arguments)
         return;
     if (server->data_dir == NULL)
         (void)snprintf(arguments->wrong, sizeof arguments->wrong, "--data-dir is missing; name a directory");
+    else if (!has_port(server->listen))
+        (void)snprintf(arguments->wrong, sizeof arguments->wrong,
+                       "--listen %.100s: give HOST:PORT with a port of 0 to 65535", server->listen);
     else if (!server->insecure && !is_loopback(server->listen))
         (void)snprintf(arguments->wrong, sizeof arguments->wrong,
                        "--listen %.100s: not a loopback address; add --insecure to be reachable from other machines",

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum field_kind { FIELD_U32, FIELD_U64, FIELD_F32, FIELD_BOOL, FIELD_GROUP_NAME };
+enum field_kind { FIELD_U32, FIELD_U64, FIELD_F32, FIELD_F64, FIELD_BOOL, FIELD_GROUP_NAME };
 
 struct field {
     const char *key;
@@ -22,6 +22,9 @@ struct field {
 
 _Static_assert(sizeof(enum ampd_optimizer) == sizeof(uint32_t), "enums are kept as 32-bit numbers");
 
+/* A real of either width. */
+#define FIELD_REAL(type, member) (sizeof(((type *)NULL)->member) == sizeof(double) ? FIELD_F64 : FIELD_F32)
+#define SPEC_REAL(member)        SPEC_FIELD(FIELD_REAL(struct ampd_model_spec, member), member)
 #define SPEC_FIELD(kind, member)                                                                                       \
     {                                                                                                                  \
 #member, kind, offsetof(struct ampd_model_spec, member)                                                        \
@@ -33,23 +36,23 @@ _Static_assert(sizeof(enum ampd_optimizer) == sizeof(uint32_t), "enums are kept 
 
 static const struct field spec_fields[] = {
     SPEC_FIELD(FIELD_U32, optimizer),
-    SPEC_FIELD(FIELD_F32, lr),
-    SPEC_FIELD(FIELD_F32, beta1),
-    SPEC_FIELD(FIELD_F32, beta2),
-    SPEC_FIELD(FIELD_F32, eps),
-    SPEC_FIELD(FIELD_F32, weight_decay),
+    SPEC_REAL(lr),
+    SPEC_REAL(beta1),
+    SPEC_REAL(beta2),
+    SPEC_REAL(eps),
+    SPEC_REAL(weight_decay),
     SPEC_FIELD(FIELD_BOOL, weight_decay_set),
-    SPEC_FIELD(FIELD_F32, momentum),
-    SPEC_FIELD(FIELD_F32, dampening),
+    SPEC_REAL(momentum),
+    SPEC_REAL(dampening),
     SPEC_FIELD(FIELD_BOOL, nesterov),
     SPEC_FIELD(FIELD_U32, schedule),
     SPEC_FIELD(FIELD_U64, warmup_steps),
     SPEC_FIELD(FIELD_U64, total_steps),
     SPEC_FIELD(FIELD_U64, step_every),
-    SPEC_FIELD(FIELD_F32, step_factor),
-    SPEC_FIELD(FIELD_F32, lr_min),
-    SPEC_FIELD(FIELD_F32, clip_value),
-    SPEC_FIELD(FIELD_F32, clip_max_norm),
+    SPEC_REAL(step_factor),
+    SPEC_REAL(lr_min),
+    SPEC_REAL(clip_value),
+    SPEC_REAL(clip_max_norm),
     SPEC_FIELD(FIELD_U32, world_size),
     SPEC_FIELD(FIELD_U32, sync),
     SPEC_FIELD(FIELD_U32, quorum),
@@ -77,9 +80,9 @@ static const struct field spec_fields[] = {
 
 static const struct field group_fields[] = {
     {"name", FIELD_GROUP_NAME, offsetof(struct ampd_group_spec, name)},
-    {"lr_scale", FIELD_F32, offsetof(struct ampd_group_spec, lr_scale)},
+    {"lr_scale", FIELD_REAL(struct ampd_group_spec, lr_scale), offsetof(struct ampd_group_spec, lr_scale)},
     {"weight_decay_set", FIELD_BOOL, offsetof(struct ampd_group_spec, weight_decay_set)},
-    {"weight_decay", FIELD_F32, offsetof(struct ampd_group_spec, weight_decay)},
+    {"weight_decay", FIELD_REAL(struct ampd_group_spec, weight_decay), offsetof(struct ampd_group_spec, weight_decay)},
 };
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -90,6 +93,7 @@ static json_t *field_to_json(const struct field *field, const char *base)
     uint32_t u32;
     uint64_t u64;
     float f32;
+    double f64;
     bool flag;
     switch (field->kind) {
     case FIELD_U32:
@@ -101,6 +105,9 @@ static json_t *field_to_json(const struct field *field, const char *base)
     case FIELD_F32:
         memcpy(&f32, at, sizeof f32);
         return json_real((double)f32); /* NULL if it is not finite */
+    case FIELD_F64:
+        memcpy(&f64, at, sizeof f64);
+        return json_real(f64); /* likewise */
     case FIELD_BOOL:
         memcpy(&flag, at, sizeof flag);
         return json_boolean(flag);
@@ -125,7 +132,8 @@ static int field_from_json(const struct field *field, const json_t *value, char 
     bool is_integer = json_is_integer(value);
     uint64_t u64 = (uint64_t)json_integer_value(value);
     uint32_t u32 = (uint32_t)u64;
-    float f32 = (float)json_number_value(value);
+    double f64 = json_number_value(value);
+    float f32 = (float)f64;
     bool flag = json_is_true(value);
     switch (field->kind) {
     case FIELD_U32:
@@ -136,6 +144,9 @@ static int field_from_json(const struct field *field, const json_t *value, char 
         return is_integer ? 0 : AMP_EDATALOSS;
     case FIELD_F32:
         memcpy(at, &f32, sizeof f32);
+        return json_is_number(value) ? 0 : AMP_EDATALOSS;
+    case FIELD_F64:
+        memcpy(at, &f64, sizeof f64);
         return json_is_number(value) ? 0 : AMP_EDATALOSS;
     case FIELD_BOOL:
         memcpy(at, &flag, sizeof flag);

@@ -80,6 +80,9 @@ static void fill_worker(const struct ampd_server *server, uint32_t model, uint32
     status->pushes = info.pushes;
     status->overflow_pushes = info.overflow_pushes;
     status->last_step = info.last_step;
+    const int64_t *joined = server->join_us[model];
+    status->has_join_time = joined != NULL && joined[rank] != 0;
+    status->join_time.us = status->has_join_time ? joined[rank] : 0;
 }
 
 static int fill_workers(const struct ampd_server *server, uint32_t model, uint32_t world_size,
@@ -117,6 +120,9 @@ int io_model_status(const struct ampd_server *server, uint32_t model, bool with_
         status->element_count += info.layout->sizes[i];
     status->block_count = (uint32_t)info.layout->blocks;
     status->unstable = info.unstable;
+    status->memory_bytes = info.memory_bytes;
+    status->base_epoch = info.base_epoch;
+    status->base_step = info.base_step;
     waiting_text(&info, status->waiting_for, sizeof status->waiting_for);
     status->optimizer = (enum ampd_msg_optimizer_kind)info.spec->optimizer;
     status->cast_dtype = (enum ampd_msg_dtype)info.spec->cast;
@@ -204,7 +210,8 @@ void io_history_row(const struct ampd_model_spec *spec, const struct ampd_step_r
         return;
     message->parent_epoch = epoch->parent;
     message->base_epoch = epoch->base_epoch;
-    message->base_step = epoch->base_step + 1;
+    message->base_step = epoch->base_step;
+    message->parent_step = row->parent_step;
     (void)snprintf(message->actor, sizeof message->actor, "server");
     (void)snprintf(message->reason, sizeof message->reason, "%s", reason_text(epoch->reason));
 }

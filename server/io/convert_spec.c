@@ -29,10 +29,10 @@ static void groups_from_msg(const struct ampd_msg_parameter_group_list *list, st
     spec->groups_count = (uint32_t)list->count;
     for (size_t i = 0; i < list->count && i < AMPD_GROUPS_MAX; i++) {
         const struct ampd_msg_parameter_group *from = &list->items[i];
-        spec->groups[i] = (struct ampd_group_spec){
-            .lr_scale = from->has_learning_rate_factor ? (float)from->learning_rate_factor : 1.0f,
-            .weight_decay_set = from->has_weight_decay,
-            .weight_decay = (float)from->weight_decay};
+        spec->groups[i] =
+            (struct ampd_group_spec){.lr_scale = from->has_learning_rate_factor ? from->learning_rate_factor : 1.0f,
+                                     .weight_decay_set = from->has_weight_decay,
+                                     .weight_decay = from->weight_decay};
         memcpy(spec->groups[i].name, from->name, sizeof spec->groups[i].name);
     }
 }
@@ -60,21 +60,21 @@ static void numerics_from_msg(const struct ampd_msg_model_spec *message, struct 
     const struct ampd_msg_schedule_spec *schedule = &message->schedule;
     const struct ampd_msg_scaler_spec *scaler = &message->scaler;
     spec->optimizer = (enum ampd_optimizer)optimizer->kind;
-    spec->lr = (float)optimizer->learning_rate;
-    spec->beta1 = (float)optimizer->beta1;
-    spec->beta2 = (float)optimizer->beta2;
-    spec->eps = (float)optimizer->epsilon;
-    spec->weight_decay = (float)optimizer->weight_decay;
+    spec->lr = optimizer->learning_rate;
+    spec->beta1 = optimizer->beta1;
+    spec->beta2 = optimizer->beta2;
+    spec->eps = optimizer->epsilon;
+    spec->weight_decay = optimizer->weight_decay;
     spec->weight_decay_set = optimizer->has_weight_decay;
-    spec->momentum = (float)optimizer->momentum;
-    spec->dampening = (float)optimizer->dampening;
+    spec->momentum = optimizer->momentum;
+    spec->dampening = optimizer->dampening;
     spec->nesterov = optimizer->nesterov;
     spec->schedule = (enum ampd_schedule)schedule->kind;
     spec->warmup_steps = schedule->warmup_steps;
     spec->total_steps = schedule->total_steps;
     spec->step_every = schedule->step_size;
-    spec->step_factor = schedule->has_gamma ? (float)schedule->gamma : 0;
-    spec->lr_min = (float)schedule->min_learning_rate;
+    spec->step_factor = schedule->has_gamma ? schedule->gamma : 0;
+    spec->lr_min = schedule->min_learning_rate;
     spec->clip_value = message->clip.has_value ? message->clip.value : 0;
     spec->clip_max_norm = message->clip.has_max_norm ? message->clip.max_norm : 0;
     spec->scaler = (struct amp_scaler_config){.policy = (enum amp_scaler_policy)scaler->policy,
@@ -120,8 +120,10 @@ int io_spec_from_msg(struct ampd_msg_model_spec *message, struct ampd_model_spec
 
 /*
  * The shortest decimal number that is this float: 0.001 was given and is 0.001 again, not 0.00100000004749745. The same
- * float comes of both.
+ * float comes of both. (A member that is a double is given back as it is.)
  */
+#define SHORTEST(member) (sizeof(member) == sizeof(float) ? shortest((float)(member)) : (double)(member))
+
 static double shortest(float value)
 {
     char text[32];
@@ -161,9 +163,9 @@ static int groups_to_msg(const struct ampd_model_spec *spec, struct ampd_msg_par
     for (uint32_t i = 0; i < spec->groups_count; i++) {
         memcpy(list->items[i].name, spec->groups[i].name, sizeof list->items[i].name);
         list->items[i].has_learning_rate_factor = true;
-        list->items[i].learning_rate_factor = shortest(spec->groups[i].lr_scale);
+        list->items[i].learning_rate_factor = SHORTEST(spec->groups[i].lr_scale);
         list->items[i].has_weight_decay = spec->groups[i].weight_decay_set;
-        list->items[i].weight_decay = shortest(spec->groups[i].weight_decay);
+        list->items[i].weight_decay = SHORTEST(spec->groups[i].weight_decay);
     }
     return 0;
 }
@@ -174,26 +176,26 @@ static void optimizer_to_msg(const struct ampd_model_spec *spec, struct ampd_msg
     message->has_optimizer = true;
     message->optimizer = (struct ampd_msg_optimizer_spec){.kind = (enum ampd_msg_optimizer_kind)spec->optimizer,
                                                           .has_learning_rate = true,
-                                                          .learning_rate = shortest(spec->lr),
+                                                          .learning_rate = SHORTEST(spec->lr),
                                                           .has_beta1 = adamw,
-                                                          .beta1 = shortest(spec->beta1),
+                                                          .beta1 = SHORTEST(spec->beta1),
                                                           .has_beta2 = adamw,
-                                                          .beta2 = shortest(spec->beta2),
+                                                          .beta2 = SHORTEST(spec->beta2),
                                                           .has_epsilon = adamw,
-                                                          .epsilon = shortest(spec->eps),
+                                                          .epsilon = SHORTEST(spec->eps),
                                                           .has_weight_decay = true,
-                                                          .weight_decay = shortest(spec->weight_decay),
-                                                          .momentum = shortest(spec->momentum),
-                                                          .dampening = shortest(spec->dampening),
+                                                          .weight_decay = SHORTEST(spec->weight_decay),
+                                                          .momentum = SHORTEST(spec->momentum),
+                                                          .dampening = SHORTEST(spec->dampening),
                                                           .nesterov = spec->nesterov};
     message->has_schedule = true;
     message->schedule = (struct ampd_msg_schedule_spec){.kind = (enum ampd_msg_schedule_kind)spec->schedule,
                                                         .warmup_steps = spec->warmup_steps,
                                                         .step_size = spec->step_every,
                                                         .has_gamma = spec->schedule == AMPD_SCHEDULE_STEP,
-                                                        .gamma = shortest(spec->step_factor),
+                                                        .gamma = SHORTEST(spec->step_factor),
                                                         .total_steps = spec->total_steps,
-                                                        .min_learning_rate = shortest(spec->lr_min)};
+                                                        .min_learning_rate = SHORTEST(spec->lr_min)};
     message->has_clip = spec->clip_value != 0 || spec->clip_max_norm != 0;
     message->clip = (struct ampd_msg_clip_spec){.has_value = spec->clip_value != 0,
                                                 .value = spec->clip_value,

@@ -97,7 +97,8 @@ static int encode_status(const struct ampd_server *server, const char *only, boo
         (void)snprintf(response.boot_id + 2 * i, 3, "%02x", server->fence.boot_id[i]);
     response.shard_count = 1;
     response.draining = server->state != SERVER_RUNNING;
-    (void)snprintf(response.isa, sizeof response.isa, "%s", server->options->isa);
+    bool is_reference = strcmp(server->options->isa, "ref") == 0;
+    (void)snprintf(response.isa, sizeof response.isa, "%s", is_reference ? "reference" : server->options->isa);
     response.shards = (struct ampd_msg_shard_list){&shard, 1};
     int rc = fill_models(server, only, with_workers, &response.models);
     if (rc == 0)

@@ -9,6 +9,16 @@
 
 /* ---- Join ---- */
 
+/* Remembers the time for GetStatus; without memory for it, the time is not told. */
+static void note_join(struct ampd_server *server, const struct ampd_join_result *join)
+{
+    int64_t **times = &server->join_us[join->model];
+    if (*times == NULL)
+        *times = calloc(join->world_size, sizeof **times);
+    if (*times != NULL)
+        (*times)[join->rank] = ampd_utc_us();
+}
+
 static void join_reply(struct io_call *call, const struct ampd_reply *reply)
 {
     const struct ampd_server *server = call->server;
@@ -16,6 +26,7 @@ static void join_reply(struct io_call *call, const struct ampd_reply *reply)
     struct ampd_model_info info;
     struct ampd_msg_join_response response;
     AMP_ASSERT(reply->kind == AMPD_REPLY_JOIN);
+    note_join(call->server, join);
     ampd_core_model(server->core, join->model, &info);
     struct ampd_msg_shard shard = io_shard(server, info.layout);
     memset(&response, 0, sizeof response);

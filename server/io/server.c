@@ -190,6 +190,8 @@ int ampd_server_run(const struct ampd_server_options *options)
     ampd_core_free(server->core);
     for (struct amp_list *node; (node = amp_list_shift(&server->idle_jobs)) != NULL;)
         free(AMP_CONTAINER(node, struct io_task, node)); /* the first member of the job it is part of */
+    for (size_t i = 0; i < AMPD_MODELS_MAX; i++)
+        free(server->join_us[i]);
     close_storage(server);
     AMP_ASSERT(uv_loop_close(&server->loop) == 0);
     free(server);

@@ -67,7 +67,8 @@ struct ampd_server {
     struct arpc_server *rpc;
     char endpoint[256]; /* where it listens, as told to clients */
     struct amp_list calls[SERVER_CALL_BUCKETS];
-    uint64_t last_call; /* id given last */
+    uint64_t last_call;                /* id given last */
+    int64_t *join_us[AMPD_MODELS_MAX]; /* [world_size] when each rank joined this process, UTC; NULL: none has */
     struct amp_list watchers;
     struct amp_list cuts; /* checkpoint files being written */
     struct amp_list idle_jobs;
