@@ -104,6 +104,9 @@ void ampclient_model_stop(struct ampclient_model *model);
 /* Tells the core of an event and does what it wants then. Without the mutex. */
 void ampclient_model_event(struct ampclient_model *model, const struct ampclient_event *event);
 
+/* Ends a detachment that waited for the last call or the last piece of memory. */
+void ampclient_model_detach_if_idle(struct ampclient_model *model);
+
 /* arpc's release_cb for a view: arg is the model, whose `borrowed` was raised for it. */
 void ampclient_model_sent(void *arg);
 
