@@ -1,0 +1,128 @@
+#!/usr/bin/python3
+"""ampd as strangers see it: grpcurl with no .proto at hand, and examples/overflow.py.
+
+    test_server_grpcurl.py BIN_DIR [NAME ...]
+"""
+import json
+import subprocess
+import sys
+
+from ampd_testing import (PROTO, ROOT, Api, CALL_TIMEOUT_S, MessageToDict, block_message, common, grpc, pack, params,
+                          run)
+
+FETCH = ROOT / "tests" / "conformance" / "fetch.sh"
+FETCH_TIMEOUT_S = 100
+GRPCURL = None
+
+
+def fetch():
+    """The path of grpcurl, or None and the reason has been printed."""
+    done = subprocess.run(["sh", FETCH, "grpcurl"], stdout=subprocess.PIPE, encoding="utf-8", timeout=FETCH_TIMEOUT_S)
+    text = done.stdout.strip()
+    if done.returncode == 0:
+        return text
+    assert done.returncode == 77, f"fetch.sh ended with {done.returncode}: {text}"
+    print(f"SKIPPED: test_server_grpcurl: {text.removeprefix('SKIPPED: ')}")
+    return None
+
+
+def grpcurl(context, *arguments, data=None, fails=False):
+    """The output of one call of the shared server."""
+    command = [GRPCURL, "-plaintext", "-max-time", str(CALL_TIMEOUT_S), "-format-error"]
+    if data is not None:
+        command += ["-d", "@"]
+    done = subprocess.run([*command, f"127.0.0.1:{context.shared.port}", *arguments], input=data or "",
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=2 * CALL_TIMEOUT_S, encoding="utf-8")
+    assert (done.returncode != 0) == fails, f"grpcurl {arguments} ended with {done.returncode}: {done.stdout}"
+    return done.stdout
+
+
+def call(context, method, request, **fields):
+    """The answer of a method as a dictionary; `request` is one message or a list of them."""
+    messages = request if isinstance(request, list) else [request]
+    return json.loads(grpcurl(context, f"ampd.v1.{method}", data="\n".join(map(json.dumps, messages)), **fields))
+
+
+# ---- examples/overflow.py: needs no grpcurl ----
+
+def test_the_example_in_python_sees_the_scale_halve(context):
+    for scale in (1024, 512):
+        done = subprocess.run([sys.executable, "-B", ROOT / "examples" / "overflow.py", f"127.0.0.1:{context.shared.port}"],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, encoding="utf-8")
+        assert done.returncode == 0, done.stdout
+        for line in (f"pushed an Inf: VERDICT_SKIPPED_OVERFLOW, scale {scale} -> {scale // 2}",
+                     "parameter w, worker python: 1 Inf, first at 0", "pushed ones: VERDICT_APPLIED, norm 2"):
+            assert line in done.stdout, f"{line!r} is not in\n{done.stdout}"
+
+
+def test_the_unix_socket_serves_too(context):
+    with grpc.insecure_channel(f"unix:{context.shared.data_dir / 'ampd.sock'}") as channel:
+        assert Api(channel).GetStatus().shard_count == 1
+
+
+# ---- grpcurl ----
+
+def test_grpcurl_lists_the_services_and_methods(context):
+    listed = grpcurl(context, "list").split()
+    for service in ("ampd.v1.ParameterService", "ampd.v1.ScaleService", "ampd.v1.AdminService", "grpc.health.v1.Health",
+                    "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"):
+        assert service in listed, listed
+    assert set(grpcurl(context, "list", "ampd.v1.ParameterService").split()) == {
+        f"ampd.v1.ParameterService.{name}" for name in
+        ("CreateModel", "GetModel", "ListModels", "DeleteModel", "Join", "KeepAlive", "Leave", "Load", "Pull", "Push",
+         "GetPushState")}
+
+
+def test_grpcurl_describes_what_the_schema_has(context):
+    assert "rpc Push ( stream .ampd.v1.PushRequest ) returns ( .ampd.v1.PushResponse );" in \
+        grpcurl(context, "describe", "ampd.v1.ParameterService")
+    assert "SCALER_POLICY_DYNAMIC = 1;" in grpcurl(context, "describe", "ampd.v1.ScalerPolicy")
+    for proto in (PROTO / "ampd" / "v1").glob("*.proto"):
+        for line in proto.read_text().splitlines():
+            if line.startswith("message "):
+                name = line.split()[1]
+                assert f"message {name} {{" in grpcurl(context, "describe", f"ampd.v1.{name}"), name
+                break  # one of each file
+    assert "Symbol not found" in grpcurl(context, "describe", "ampd.v1.Nothing", fails=True)
+
+
+def test_grpcurl_checks_health(context):
+    for service in ("", "ampd.v1.ParameterService"):
+        answer = json.loads(grpcurl(context, "grpc.health.v1.Health/Check", data=json.dumps({"service": service})))
+        assert answer == {"status": "SERVING"}, answer
+
+
+def test_grpcurl_trains_a_step_from_json(context):
+    spec = {"name": "json", "worldSize": 1, "parameters": [{"name": "w", "shape": [4]}],
+            "optimizer": {"kind": "OPTIMIZER_KIND_SGD", "learningRate": 0.5}, "scaler": {"initScale": 1024}}
+    answer = call(context, "ParameterService/CreateModel", {"spec": spec})
+    assert answer["created"] and answer["spec"]["scaler"]["growthInterval"] == 2000, answer
+    assert "created" not in call(context, "ParameterService/CreateModel", {"spec": spec})
+    block = block_message(params.LoadRequest, 0, pack(common.DTYPE_F32, [1.0, 2.0, 3.0, 4.0] + [0.0] * 60))
+
+    assert call(context, "ParameterService/Load", [{"header": {"model": "json"}}, MessageToDict(block)]) == {}
+    joined = call(context, "ParameterService/Join", {"model": "json", "workerName": "curl"})
+    assert joined["worldSize"] == 1 and joined["step"] == "1", joined
+    data = pack(common.DTYPE_F16, [float("inf"), 0.0, 0.0, 0.0] + [0.0] * 60)
+    header = {"model": "json", "epoch": 1, "step": 1, "incarnation": joined["incarnation"], "scaleId": 1,
+              "dtype": "DTYPE_F16"}
+    pushed = call(context, "ParameterService/Push",
+                  [{"header": header}, MessageToDict(block_message(params.PushRequest, 0, data))])["result"]
+    assert (pushed["verdict"], pushed["oldScale"], pushed["newScale"]) == ("VERDICT_SKIPPED_OVERFLOW", 1024, 512), pushed
+    record = call(context, "ScaleService/GetScale", {"model": "json"})["record"]
+    assert record["scale"] == 512 and record["skipped"] == "1", record
+    rows = call(context, "ScaleService/ListOverflows", {"model": "json"})["rows"]
+    assert (rows[0]["parameter"], rows[0]["workerName"], rows[0]["infCount"]) == ("w", "curl", "1"), rows
+    status = call(context, "AdminService/GetStatus", {})
+    assert "json" in [found["name"] for found in status["models"]], status
+
+
+def test_grpcurl_shows_the_reason_of_an_error(context):
+    refusal = grpcurl(context, "ampd.v1.ScaleService/GetScale", data=json.dumps({"model": "nobody"}), fails=True)
+    for part in ("MODEL_NOT_FOUND", "nobody", '"code": 5'):
+        assert part in refusal, refusal
+
+
+if __name__ == "__main__":
+    GRPCURL = fetch()
+    run({name: value for name, value in globals().items() if GRPCURL is not None or "grpcurl" not in name})
