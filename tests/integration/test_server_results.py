@@ -334,7 +334,7 @@ def test_pad_elements_are_ignored(context):
     data = pack(F16, [1024.0] * 4 + [NAN] * 60)
     result = worker.api.Push([worker.push_header(), block_message(params.PushRequest, 0, data)]).result
     assert (result.verdict, result.norm) == (APPLIED, 2.0), result
-    answers = worker.api.Pull(model=worker.model.name, latest=True)
+    answers = worker.api.Pull(model=worker.model.name, step=2)
     assert unpack(F16, answers[1].data) == (0.5, 1.5, 2.5, 3.5) + (0.0,) * 60
 
 
