@@ -17,7 +17,7 @@
 #define AMPD_NAME_MAX          128                 /* bytes of a model, parameter or worker name, with the final zero */
 #define AMPD_PARAMETERS_MAX    8192                /* DESIGN section 3 */
 #define AMPD_DIMENSIONS_MAX    8                   /* dimensions of one parameter */
-#define AMPD_GROUP_NAME_MAX    64   /* bytes of a group's name, with the final zero */
+#define AMPD_GROUP_NAME_MAX    64                  /* bytes of a group's name, with the final zero */
 #define AMPD_GROUPS_MAX        16                  /* parameter groups of one model */
 #define AMPD_WORLD_MAX         256                 /* ranks of one model: staging memory is one gradient per rank */
 #define AMPD_ELEMENTS_MAX      ((uint64_t)1 << 36) /* elements of one model: 64 Gi */
@@ -66,7 +66,7 @@ struct ampd_parameter_spec {
 /* What a group of parameters has of its own. */
 struct ampd_group_spec {
     char name[AMPD_GROUP_NAME_MAX]; /* shown to people; "" is none */
-    float lr_scale; /* factor of the scheduled learning rate, default 1 */
+    float lr_scale;                 /* factor of the scheduled learning rate, default 1 */
     bool weight_decay_set;
     float weight_decay; /* instead of the optimizer's, if set */
 };

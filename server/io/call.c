@@ -173,7 +173,8 @@ void io_call_answer(struct io_call *call, const struct ampd_reply *reply)
 
 void io_call_fail(struct io_call *call, const struct amp_error *error)
 {
-    struct arpc_details details = {.reason = reason_of(error)};
+    struct arpc_details details = {.reason = reason_of(error),
+                                   .retry_ms = error->code == AMP_EUNAVAILABLE ? DRAIN_RETRY_MS : 0};
     finish(call, amp_err_grpc_status(error->code), error->text, &details);
 }
 

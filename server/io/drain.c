@@ -89,6 +89,12 @@ static void on_rpc_closed(void *arg)
     io_threads_close(server->writer);
     close_handle((uv_handle_t *)&server->core_timer);
     close_handle((uv_handle_t *)&server->drain_timer);
+    /* Once their handles are closed the signals would end the process with a wrong code; the end is near anyway. */
+    sigset_t ending;
+    (void)sigemptyset(&ending);
+    (void)sigaddset(&ending, SIGTERM);
+    (void)sigaddset(&ending, SIGINT);
+    (void)pthread_sigmask(SIG_BLOCK, &ending, NULL);
     close_handle((uv_handle_t *)&server->on_term);
     close_handle((uv_handle_t *)&server->on_int);
 }

@@ -1,0 +1,137 @@
+#!/usr/bin/python3
+"""What the server's own room promises beside the protocol: slow readers, slow watchers, its other socket, its end.
+
+    test_server_io.py BIN_DIR [NAME ...]
+"""
+import signal
+import subprocess
+import time
+
+import grpc
+
+from ampd_testing import (Api, CALL_TIMEOUT_S, Code, HEALTH_SERVING, OpenStream, check_rich, common, crc32c, Refusal, refused,
+                          run)
+
+# 48 blocks of fp16, 6 MiB: more than the connection takes while nobody reads.
+LARGE = [("w", [48 * 65536])]
+
+
+def large_model(context, server):
+    return context.model("large", server, parameters=LARGE, tensors={"w": [1.0] * LARGE[0][1][0]})
+
+
+def other_channel(server, **options):
+    """A connection of its own, with small windows: what is not read stays at the server."""
+    return grpc.insecure_channel(f"127.0.0.1:{server.port}", options=[
+        ("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.http2.lookahead_bytes", 65535), ("grpc.http2.bdp_probe", 0), *options.items()])
+
+
+def test_a_slow_reader_holds_no_update_up_and_gets_no_mixed_block(context):
+    server = context.server()
+    test_model = large_model(context, server)
+    worker = test_model.worker()
+    worker.pull()
+    with other_channel(server) as channel:
+        slow = Api(channel).start("Pull", model="large", latest=True)
+        header = slow.next().header
+        assert (header.version, header.block_count) == (0, 48)
+        gradient = {"w": [float(header.scale)] * LARGE[0][1][0]}
+        for step in range(1, 4):
+            began = time.monotonic()
+            assert worker.push(gradient).step == step
+            worker.pull()
+            assert time.monotonic() - began < CALL_TIMEOUT_S, "a step took as long as a deadline"
+        blocks, error = 0, None
+        try:
+            for answer in slow.call:
+                if answer.crc32c == crc32c(answer.data):
+                    assert answer.data == answer.data[:2] * (len(answer.data) // 2), f"block {answer.index} is mixed"
+                    blocks += 1
+        except grpc.RpcError as raised:
+            error = Refusal(raised)
+        assert error is not None and (error.code, error.reason) == (Code.ABORTED, "PULL_OUTRUN"), (blocks, str(error))
+        check_rich(error)
+        assert blocks < 48
+
+
+def test_a_slow_watcher_gets_every_row_once_and_in_order(context):
+    server = context.server()
+    test_model = context.model("watched", server)
+    worker = test_model.worker()
+    with other_channel(server) as channel:
+        watch = Api(channel).start("WatchSteps", model="watched", from_step=1, timeout_s=60)
+        for _ in range(120):
+            worker.train({"w": [1.0] * 4})
+        rows = [watch.next().row for _ in range(121)]
+        watch.cancel()
+    steps = [row.step for row in rows if row.verdict == common.VERDICT_APPLIED]
+    assert steps == list(range(1, 121)), steps
+
+
+def test_the_unix_socket_in_the_data_directory_serves_the_same(context):
+    server = context.server()
+    context.model("here", server)
+    path = server.data_dir / "ampd.sock"
+    if len(str(path)) > 107:
+        print(f"SKIPPED: {path} is too long for a socket")
+        return
+    with grpc.insecure_channel(f"unix:{path}") as channel:
+        assert Api(channel).health() == HEALTH_SERVING
+        assert Api(channel).GetModel(model="here").status.state == common.MODEL_STATE_WAITING
+    server.restart_after_kill()  # leaves the file of the socket behind
+    with grpc.insecure_channel(f"unix:{path}") as channel:
+        assert Api(channel).GetModel(model="here").status.epoch == 2
+    assert server.terminate() == 0
+    assert not path.exists()
+
+
+def test_a_connection_that_stays_does_not_hold_the_end_up(context):
+    server = context.server()
+    worker = context.model("ended", server, world_size=2).worker("w0", rank=0)
+    stream = OpenStream(worker.api, "Push", [worker.push_header(scale_id=1)])
+    watch = worker.api.start("WatchSteps", model="ended")
+    server.process.send_signal(signal.SIGTERM)
+    for answer in (stream.result, watch.next):
+        refusal = refused(answer, Code.UNAVAILABLE, "DRAINING")
+        assert refusal.retry_ms, refusal
+    stream.end()
+    assert server.process.wait(20) == 0
+
+
+def test_a_second_signal_ends_the_process_at_once(context):
+    server = context.server()
+    context.model("twice", server)
+    server.process.send_signal(signal.SIGTERM)
+    while "msg=\"draining\"" not in server.log():
+        time.sleep(0.001)
+    server.process.send_signal(signal.SIGTERM)
+    try:
+        code = server.process.wait(20)
+    except subprocess.TimeoutExpired as error:
+        raise AssertionError("the process did not end") from error
+    assert code in (0, 1)  # 0: the drain was faster than the signal
+    server.start()
+    assert Api(server.channel).GetModel(model="twice").status.epoch == 2
+
+
+def test_a_stream_cut_in_the_middle_of_a_block_goes_on_by_another(context):
+    server = context.server()
+    test_model = context.model("cut", server, parameters=[("w", [2 * 65536])],
+                               tensors={"w": [1.0] * (2 * 65536)})
+    worker = test_model.worker()
+    worker.pull()
+    gradient = {"w": [1024.0] * (2 * 65536)}
+    header, first, second, trailer = worker.push_messages(gradient)
+    for _ in range(3):
+        with other_channel(server) as channel:
+            stream = OpenStream(Api(channel), "Push", [header, first])
+            while worker.present() != {0}:
+                time.sleep(0.001)
+            stream.cancel()
+    result = worker.api.Push([header, second, trailer]).result
+    assert (result.step, result.verdict, result.norm) == (1, common.VERDICT_APPLIED, (2 * 65536) ** 0.5), result
+
+
+if __name__ == "__main__":
+    run(globals())
