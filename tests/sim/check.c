@@ -109,6 +109,28 @@ void sim_check_pulled(struct sim *sim, const struct sim_worker *worker)
     }
 }
 
+void sim_check_observed(struct sim *sim, const struct sim_call *call)
+{
+    const struct sim_model *model = &sim->model;
+    if (call->seen.epoch != sim->store.epoch)
+        return; /* begun before a crash */
+    const struct sim_state *state = NULL;
+    for (uint64_t s = 0; s <= model->decided; s++) {
+        if (model->states[s].version == call->seen.version)
+            state = &model->states[s];
+    }
+    if (state == NULL)
+        sim_fail(sim, "invariant 3: an onlooker got version %llu", (unsigned long long)call->seen.version);
+    for (uint32_t p = 0; p < model->spec.parameters_count; p++) {
+        uint32_t want[256];
+        size_t size = amp_dtype_size(model->spec.cast);
+        uint64_t elements = model->layout->sizes[p];
+        (void)amp_kernels_ref.store[model->spec.cast](want, state->master + model->layout->starts[p], elements);
+        if (memcmp(call->own + model->layout->starts[p] * size, want, elements * size) != 0)
+            sim_fail(sim, "invariant 3: an onlooker's version %llu is mixed", (unsigned long long)call->seen.version);
+    }
+}
+
 static void check_tensor(struct sim *sim, const float *have, const float *want, const char *name)
 {
     if (have != NULL && memcmp(have, want, sim->model.layout->elements * sizeof(float)) != 0)

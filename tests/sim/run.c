@@ -52,9 +52,10 @@ static uint64_t add_call(const struct sim *sim, uint64_t i, struct choice *choic
         choices[count++] = (struct choice){CHOICE_SEND, i};
     if (call->revoked && !call->over && sim->core != NULL)
         choices[count++] = (struct choice){CHOICE_LET_GO, i};
-    bool all_sent = call->kind == SIM_PULL && call->granted && !call->over && !call->revoked &&
+    bool pull = call->kind == SIM_PULL || call->kind == SIM_OBSERVE;
+    bool all_sent = pull && call->granted && !call->over && !call->revoked &&
                     (call->pull.unchanged || call->sent == call->pull.count);
-    bool orphan = call->client_gone && !call->over && amp_list_empty(&call->up);
+    bool orphan = call->lost && !call->over; /* the server notices a broken stream at any time */
     if ((all_sent || orphan) && sim->core != NULL)
         choices[count++] = (struct choice){CHOICE_CLOSE, i};
     return count;
@@ -80,9 +81,8 @@ static uint64_t list_choices(const struct sim *sim, struct choice *choices)
 /* A pull that has sent everything ends with OK; a call whose client is gone is closed. */
 static void close_call(struct sim *sim, struct sim_call *call)
 {
-    bool ok = !call->client_gone;
-    sim_call_break(sim, call, false);
-    if (!ok)
+    sim_call_close(sim, call);
+    if (call->lost)
         return;
     struct sim_message *message = sim_message_new(SIM_ENDED);
     message->answer.type = AMPCLIENT_EVENT_ENDED;
@@ -136,7 +136,8 @@ static void sweep_calls(struct sim *sim)
 {
     for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
         struct sim_call *call = &sim->calls[i];
-        if (call->used && call->over && (call->client_gone || call->life != sim->workers[call->worker].life))
+        bool gone = call->client_gone || (call->kind != SIM_OBSERVE && call->life != sim->workers[call->worker].life);
+        if (call->used && call->over && gone)
             sim_call_free(call);
     }
 }
@@ -193,10 +194,10 @@ static void break_one(struct sim *sim)
     uint64_t start = sim_below(sim, SIM_CALLS_MAX);
     for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
         struct sim_call *call = &sim->calls[(start + i) % SIM_CALLS_MAX];
-        if (!call->used || call->over || call->client_gone)
+        if (!call->used || call->lost || call->client_gone)
             continue;
         sim->breaks--;
-        sim_call_break(sim, call, true);
+        sim_call_lose(sim, call);
         return;
     }
 }
@@ -235,6 +236,8 @@ static void one_event(struct sim *sim)
 {
     static struct choice choices[CHOICES_MAX];
     maybe_fault(sim);
+    if (sim->observers > 0 && sim->core != NULL && sim_below(sim, 50) == 0)
+        sim_observe(sim);
     uint64_t count = list_choices(sim, choices);
     bool wait = count == 0 || sim_below(sim, 200) == 0;
     if (wait) {
@@ -247,8 +250,11 @@ static void one_event(struct sim *sim)
             (void)run_timers(sim);
         }
     } else {
-        uint64_t pick = sim_below(sim, count);
-        do_choice(sim, &choices[pick]);
+        struct choice *choice = &choices[sim_below(sim, count)];
+        /* An onlooker reads slowly, so that apply overtakes it. */
+        bool slow = choice->kind == CHOICE_SEND && sim->calls[choice->index].kind == SIM_OBSERVE;
+        if (!slow || sim_below(sim, 10) == 0)
+            do_choice(sim, choice);
     }
     sim->events++;
     sweep_calls(sim);
@@ -271,6 +277,8 @@ uint64_t sim_run(uint64_t seed, bool verbose)
         sim->breaks = (uint32_t)sim_below(sim, 6);
         sim->flips = (uint32_t)sim_below(sim, 3);
     }
+    sim->slow_disk = seed % 5 == 0;
+    sim->observers = (uint32_t)sim_below(sim, 8);
     sim_server_start(sim);
     for (uint32_t w = 0; w < sim->model.spec.world_size; w++)
         sim_worker_start(sim, w);

@@ -40,6 +40,7 @@ void sim_call_free(struct sim_call *call)
     flush(&call->down);
     free(call->listed);
     free(call->to_send);
+    free(call->own);
     memset(call, 0, sizeof(*call));
 }
 
@@ -76,7 +77,7 @@ static struct sim_call *find_call(struct sim *sim, uint64_t id)
 
 static void send_down(struct sim_call *call, struct sim_message *message)
 {
-    if (call->client_gone)
+    if (call->client_gone || call->lost)
         sim_message_free(message);
     else
         amp_list_push(&call->down, &message->node);
@@ -197,7 +198,7 @@ static void do_blocks(struct sim *sim, struct sim_call *call, const struct ampd_
         if (b >= sim->model.layout->blocks || call->listed[b] != 0)
             sim_fail(sim, "block %llu was listed twice, or does not exist", (unsigned long long)b);
         call->listed[b] = blocks->drop ? 2 : 1;
-        if (call->kind == SIM_PULL)
+        if (call->kind == SIM_PULL || call->kind == SIM_OBSERVE)
             call->to_send[call->to_send_count++] = b;
     }
 }
@@ -205,6 +206,7 @@ static void do_blocks(struct sim *sim, struct sim_call *call, const struct ampd_
 static void task_free(struct sim_task *task)
 {
     free(task->row);
+    ampd_message_free(task->message);
     free(task);
 }
 
@@ -227,6 +229,8 @@ static void keep_task(struct sim *sim, const struct ampd_output *output)
     }
     if (output->type == AMPD_OUT_RESTORE)
         task->checkpoint = *output->u.restore.checkpoint;
+    if (output->type == AMPD_OUT_SEND)
+        task->message = ampd_message_copy(output->u.message);
     amp_list_push(output->type == AMPD_OUT_JOB ? &sim->jobs : &sim->tasks, &task->node);
 }
 
@@ -283,6 +287,9 @@ static void do_output(struct sim *sim, const struct ampd_output *output)
         break;
     case AMPD_OUT_TIMER:
         sim->server_timer_ms = output->u.timer.at_ms;
+        break;
+    case AMPD_OUT_SEND:
+        keep_task(sim, output);
         break;
     case AMPD_OUT_LOG:
         if (sim->verbose)
@@ -459,7 +466,25 @@ static struct sim_task *nth(struct amp_list *list, uint64_t n)
     return AMP_CONTAINER(it, struct sim_task, node);
 }
 
-/* Jobs run and are reported in any order; of the store only the first of all writes may go, files at any time. */
+static void do_peer(struct sim *sim, const struct sim_task *task)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = task->message};
+    sim_server_event(sim, &event);
+}
+
+/* Writes of the store go in order, and so do messages between shards; files go in any order. */
+static struct sim_task *first_of_kind(struct sim *sim, struct sim_task *task)
+{
+    if (task->output.type != AMPD_OUT_PERSIST && task->output.type != AMPD_OUT_SEND)
+        return task;
+    for (struct amp_list *it = sim->tasks.next;; it = it->next) {
+        struct sim_task *earlier = AMP_CONTAINER(it, struct sim_task, node);
+        if (earlier->output.type == task->output.type)
+            return earlier;
+    }
+}
+
+/* Jobs run, and are reported, in any order. */
 bool sim_server_run_task(struct sim *sim, uint64_t pick)
 {
     uint64_t jobs = list_count(&sim->jobs);
@@ -476,20 +501,16 @@ bool sim_server_run_task(struct sim *sim, uint64_t pick)
         sim_server_event(sim, &event);
         return true;
     }
-    struct sim_task *task = nth(&sim->tasks, pick - jobs);
-    for (struct amp_list *it = sim->tasks.next; task->output.type == AMPD_OUT_PERSIST && it != &task->node;
-         it = it->next) {
-        struct sim_task *earlier = AMP_CONTAINER(it, struct sim_task, node);
-        if (earlier->output.type == AMPD_OUT_PERSIST)
-            task = earlier;
-        if (task == earlier)
-            break;
-    }
+    struct sim_task *task = first_of_kind(sim, nth(&sim->tasks, pick - jobs));
+    if (task->output.type == AMPD_OUT_CUT && sim->slow_disk && sim_below(sim, 60) != 0)
+        return false;
     amp_list_remove(&task->node);
     if (task->output.type == AMPD_OUT_PERSIST)
         do_persist(sim, task);
     else if (task->output.type == AMPD_OUT_CUT)
         do_cut(sim, task);
+    else if (task->output.type == AMPD_OUT_SEND)
+        do_peer(sim, task);
     else
         do_restore(sim, task);
     task_free(task);
@@ -517,6 +538,7 @@ static void receive_block(struct sim *sim, struct sim_call *call, struct sim_mes
 {
     struct ampd_segment_count counts[64];
     bool load = call->kind == SIM_LOAD;
+    sim_message_fill(sim, call, message);
     if (!load && call->listed[message->block] == 2)
         return;
     uint8_t *to = load ? (uint8_t *)call->load.masters + message->block * SIM_BLOCK_ELEMENTS * sizeof(float)
@@ -582,7 +604,7 @@ void sim_call_let_go(struct sim *sim, struct sim_call *call)
     sim_server_event(sim, &event);
 }
 
-void sim_call_break(struct sim *sim, struct sim_call *call, bool tell_client)
+void sim_call_close(struct sim *sim, struct sim_call *call)
 {
     flush(&call->up);
     call->to_send_count = 0;
@@ -592,11 +614,17 @@ void sim_call_break(struct sim *sim, struct sim_call *call, bool tell_client)
         sim_server_event(sim, &event);
     }
     call->over = true;
-    if (!tell_client)
-        return;
+}
+
+void sim_call_lose(struct sim *sim, struct sim_call *call)
+{
+    for (struct amp_list *it = call->up.next; it != &call->up; it = it->next)
+        sim_message_fill(sim, call, AMP_CONTAINER(it, struct sim_message, node)); /* it is in the network by now */
     flush(&call->down);
     struct amp_error error = {.code = AMP_EUNAVAILABLE, .text = "the connection is lost"};
-    send_down(call, ended_message(&error, 0, 0, 0));
+    if (!call->client_gone)
+        amp_list_push(&call->down, &ended_message(&error, 0, 0, 0)->node);
+    call->lost = true;
 }
 
 /* ---- life ---- */
@@ -629,7 +657,8 @@ void sim_server_start(struct sim *sim)
 {
     sim->store.boots++;
     memset(sim->actors, 0, sizeof(sim->actors));
-    struct ampd_core_config config = {.fence = {.counter = sim->store.boots}, .block_elements = SIM_BLOCK_ELEMENTS};
+    struct ampd_core_config config = {
+        .fence = {.counter = sim->store.boots}, .block_elements = SIM_BLOCK_ELEMENTS, .carry_own = sim->seed % 2 == 0};
     if (ampd_core_new(&config, &sim->core) != 0)
         sim_fail(sim, "no core");
     sim->server_restart_ms = 0;
@@ -661,7 +690,9 @@ void sim_server_kill(struct sim *sim)
         bool answered = call->over && !amp_list_empty(&call->down);
         if (answered && sim_below(sim, 2) == 0)
             continue; /* the answer is on its way already */
-        sim_call_break(sim, call, true);
+        sim_call_close(sim, call);
+        if (!call->lost)
+            sim_call_lose(sim, call);
     }
     sim->server_restart_ms = sim->now_ms + 1 + sim_below(sim, 2000);
 }

@@ -63,7 +63,7 @@ void sim_model_step(struct sim_model *model, const struct ampd_step_row *row, co
 
 /* ---- the world ---- */
 
-enum sim_call_kind { SIM_UNARY, SIM_CREATE, SIM_LOAD, SIM_PUSH, SIM_PULL };
+enum sim_call_kind { SIM_UNARY, SIM_CREATE, SIM_LOAD, SIM_PUSH, SIM_PULL, SIM_OBSERVE };
 
 enum sim_message_type { SIM_REQUEST, SIM_BLOCK, SIM_END, SIM_HEADER, SIM_STATE, SIM_ENDED };
 
@@ -96,6 +96,7 @@ struct sim_call {
     bool begun;       /* the server's core knows it */
     bool over;        /* answered or closed at the server */
     bool client_gone; /* the client waits for nothing any more */
+    bool lost;        /* the client has been told that it is broken; the server may not know yet */
     /* grant */
     bool granted, revoked;
     uint8_t *listed; /* per block: 1 receive, 2 drop */
@@ -106,6 +107,8 @@ struct sim_call {
     uint64_t *to_send, to_send_count;
     uint8_t *pull_memory; /* the client's */
     size_t pull_stride;
+    struct ampclient_pull_header seen; /* OBSERVE */
+    uint8_t *own;                      /* OBSERVE: its memory */
 };
 
 /* Something the server's host has been asked to do. */
@@ -116,7 +119,8 @@ struct sim_task {
     struct ampd_epoch_record epoch;
     struct ampd_worker_record worker;
     struct ampd_checkpoint_record checkpoint;
-    bool ran; /* a job that has run and is not reported yet */
+    struct ampd_message *message; /* SEND */
+    bool ran;                     /* a job that has run and is not reported yet */
     bool cancelled;
 };
 
@@ -188,6 +192,8 @@ struct sim {
     struct sim_call calls[SIM_CALLS_MAX];
     struct sim_worker workers[SIM_WORLD_MAX];
     uint32_t actors[4096]; /* by incarnation counter: which life of its rank joined with it; reset at each boot */
+    bool slow_disk;        /* files take long: cuts meet */
+    uint32_t observers;    /* pulls of onlookers left */
     uint32_t server_kills, worker_kills, breaks, flips; /* faults left */
     uint64_t steps_decided, steps_skipped, epochs_seen, applied_max;
     uint64_t durable_told; /* highest durable step that a worker was told, in the present lineage */
@@ -211,7 +217,8 @@ bool sim_call_can_go_up(const struct sim *sim, const struct sim_call *call);
 void sim_call_go_up(struct sim *sim, struct sim_call *call);
 void sim_call_send(struct sim *sim, struct sim_call *call); /* the next listed block of a pull */
 void sim_call_let_go(struct sim *sim, struct sim_call *call);
-void sim_call_break(struct sim *sim, struct sim_call *call, bool tell_client);
+void sim_call_close(struct sim *sim, struct sim_call *call); /* the server sees the stream end */
+void sim_call_lose(struct sim *sim, struct sim_call *call);  /* the client does; what it has sent may still arrive */
 void sim_call_free(struct sim_call *call);
 void sim_server_close(struct sim *sim);
 
@@ -219,7 +226,11 @@ void sim_server_close(struct sim *sim);
 void sim_worker_start(struct sim *sim, uint32_t w);
 void sim_worker_kill(struct sim *sim, uint32_t w);
 void sim_worker_answer(struct sim *sim, struct sim_call *call, struct sim_message *message);
+/* Reads the bytes of a block of a push out of the worker's gradients, unless that was done before. */
+void sim_message_fill(struct sim *sim, struct sim_call *call, struct sim_message *message);
 void sim_worker_act(struct sim *sim, uint32_t w);
+/* An onlooker pulls the newest version, at its own pace. */
+void sim_observe(struct sim *sim);
 bool sim_worker_can_act(const struct sim *sim, uint32_t w);
 void sim_worker_tick(struct sim *sim, uint32_t w);
 void sim_worker_close(struct sim *sim, uint32_t w);
@@ -230,6 +241,7 @@ void sim_check_epoch(struct sim *sim, const struct ampd_epoch_record *epoch);
 void sim_check_event(struct sim *sim);
 void sim_check_result(struct sim *sim, const struct ampclient_core_result *result);
 void sim_check_pulled(struct sim *sim, const struct sim_worker *worker);
+void sim_check_observed(struct sim *sim, const struct sim_call *call);
 void sim_check_file(struct sim *sim, const struct sim_file *file);
 void sim_check_end(struct sim *sim);
 

@@ -2,6 +2,7 @@
  * The host of a worker's core, and the program that trains with it: create, load, join; then begin, push in any order,
  * end, until the model is done; then pull the result.
  */
+#include "client/core/internal.h"
 #include "tests/sim/sim.h"
 
 #include <stdio.h>
@@ -102,21 +103,43 @@ static struct sim_call *call_of(struct sim *sim, uint32_t w, uint64_t client_cal
 static void send_block(struct sim *sim, uint32_t w, const struct ampclient_output *output)
 {
     struct sim_call *call = call_of(sim, w, output->call);
-    if (call == NULL || call->over)
+    if (call == NULL || call->over || call->lost)
         return;
-    uint8_t scratch[SIM_BLOCK_ELEMENTS * sizeof(float)];
     struct sim_message *message = sim_message_new(SIM_BLOCK);
     message->block = output->u.block;
-    const void *data = ampclient_core_block(sim->workers[w].core, output->u.block, scratch, &message->size);
+    amp_list_push(&call->up, &message->node);
+}
+
+/* What a careless client might send where it has no gradient: it must not matter. */
+static void soil(struct sim *sim, const struct sim_worker *worker, struct sim_message *message)
+{
+    uint32_t count;
+    const struct ampd_segment *segments = ampd_layout_block(sim->model.layout, message->block, &count);
+    size_t size = message->size / ampd_layout_block_elements(sim->model.layout, message->block);
+    for (uint32_t i = 0; i < count; i++) {
+        if (sim_model_absent(&sim->model, &worker->key, segments[i].parameter))
+            memset(message->data + segments[i].offset * size, i % 2 == 0 ? 0x7c : 0x3c, segments[i].count * size);
+    }
+}
+
+void sim_message_fill(struct sim *sim, struct sim_call *call, struct sim_message *message)
+{
+    const struct sim_worker *worker = &sim->workers[call->worker];
+    if (message->type != SIM_BLOCK || message->data != NULL)
+        return;
+    uint8_t scratch[SIM_BLOCK_ELEMENTS * sizeof(float)];
+    if (worker->core == NULL || worker->life != call->life)
+        sim_fail(sim, "a block of a worker that is gone is sent");
+    const void *data = ampclient_core_block(worker->core, message->block, scratch, &message->size);
     message->data = malloc(message->size);
     memcpy(message->data, data, message->size);
-    amp_list_push(&call->up, &message->node);
+    soil(sim, worker, message);
 }
 
 static void send_end(struct sim *sim, uint32_t w, const struct ampclient_output *output)
 {
     struct sim_call *call = call_of(sim, w, output->call);
-    if (call == NULL || call->over)
+    if (call == NULL || call->over || call->lost)
         return;
     struct sim_message *message = sim_message_new(SIM_END);
     message->absent_count = output->u.end.absent_count;
@@ -193,6 +216,18 @@ static void check_user_state(struct sim *sim, struct sim_worker *worker)
                  (unsigned long long)state[0], (unsigned long long)base);
 }
 
+/* Nobody is left out of a step of `sync`: LATE is told only where another incarnation of the rank has counted. */
+static void check_late(struct sim *sim, const struct sim_worker *worker, const struct ampclient_core_result *result)
+{
+    const struct ampd_step_row *row = &sim->store.rows[result->step];
+    if (result->verdict != AMPCLIENT_CORE_LATE || row->epoch != result->epoch)
+        return;
+    struct ampd_incarnation counted = row->contributors[worker->rank].incarnation;
+    const struct ampclient_incarnation *now = &worker->core->incarnation;
+    if (counted.fence == now->fence && counted.counter == now->counter)
+        sim_fail(sim, "invariant 2: rank %u is late for step %llu", worker->rank, (unsigned long long)result->step);
+}
+
 static void user_done(struct sim *sim, uint32_t w, const struct ampclient_user_done *done)
 {
     struct sim_worker *worker = &sim->workers[w];
@@ -215,6 +250,7 @@ static void user_done(struct sim *sim, uint32_t w, const struct ampclient_user_d
     case AMPCLIENT_EVENT_STEP_END:
         if (done->code == 0) {
             worker->results++;
+            check_late(sim, worker, &done->result);
             if (done->result.verdict != AMPCLIENT_CORE_ROLLED_BACK && done->result.verdict != AMPCLIENT_CORE_LATE)
                 sim_check_result(sim, &done->result);
             free_gradients(sim, worker);
@@ -270,8 +306,8 @@ static void drain(struct sim *sim, uint32_t w)
             break;
         case AMPCLIENT_OUT_CANCEL:
             call = call_of(sim, w, output.call);
-            if (call != NULL)
-                sim_call_break(sim, call, true);
+            if (call != NULL && !call->lost)
+                sim_call_lose(sim, call);
             break;
         case AMPCLIENT_OUT_USER_DONE:
             user_done(sim, w, &output.u.done);
@@ -302,10 +338,37 @@ static void program_answer(struct sim *sim, struct sim_call *call, const struct 
     worker->pause_ms = code == 0 ? 0 : sim->now_ms + PAUSE_MS;
 }
 
+void sim_observe(struct sim *sim)
+{
+    struct sim_call *call = sim_call_new(sim, SIM_OBSERVE, 0, 0);
+    call->own = calloc(sim->model.layout->elements, sizeof(float));
+    struct sim_message *message = request(sim, call, AMPD_EVENT_PULL);
+    message->request.u.pull = (struct ampd_event_pull){.model = message->text[0], .by = AMPD_PULL_LATEST};
+    sim->observers--;
+}
+
+static void observed(struct sim *sim, struct sim_call *call, struct sim_message *message)
+{
+    size_t stride = SIM_BLOCK_ELEMENTS * amp_dtype_size(sim->model.spec.cast);
+    if (message->type == SIM_HEADER)
+        call->seen = message->answer.u.header;
+    else if (message->type == SIM_BLOCK)
+        memcpy(call->own + message->block * stride, message->data, message->size);
+    else if (message->type == SIM_ENDED && message->error.code == 0)
+        sim_check_observed(sim, call);
+    if (message->type == SIM_ENDED)
+        call->client_gone = true;
+    sim_message_free(message);
+}
+
 void sim_worker_answer(struct sim *sim, struct sim_call *call, struct sim_message *message)
 {
     struct sim_worker *worker = &sim->workers[call->worker];
     bool mine = worker->core != NULL && call->life == worker->life;
+    if (call->kind == SIM_OBSERVE) {
+        observed(sim, call, message);
+        return;
+    }
     if (mine && message->type == SIM_BLOCK)
         memcpy(call->pull_memory + message->block * call->pull_stride, message->data, message->size);
     bool ended = message->type == SIM_ENDED;
@@ -453,10 +516,9 @@ void sim_worker_kill(struct sim *sim, uint32_t w)
         struct sim_call *call = &sim->calls[i];
         if (!call->used || call->worker != w || call->life != worker->life)
             continue;
+        if (!call->lost)
+            sim_call_lose(sim, call); /* the server notices later; what is on its way arrives */
         call->client_gone = true;
-        if (sim_below(sim, 2) == 0 && call->kind != SIM_PULL)
-            continue; /* the server notices later; what is on its way arrives */
-        sim_call_break(sim, call, false);
     }
     ampclient_core_free(worker->core);
     worker->core = NULL;
