@@ -41,12 +41,11 @@ struct ampd_history_key {
 struct ampd_history_filter {
     uint64_t epoch;               /* 0: all epochs */
     struct ampd_history_key from; /* first key of the page, inclusive; descending: the last; 0,0,0: no bound */
-    uint64_t step_min,
-        step_max;        /* inclusive; step_max 0: no bound. A row that is no step counts as the step after it */
-    bool superseded_too; /* rows that a later epoch took back */
-    bool descending;     /* newest first */
-    uint32_t verdicts;   /* bit v: rows of kind STEP with verdict v; 0: all rows */
-    bool only_changes;   /* only rows after which the scale differs */
+    uint64_t step_min, step_max;  /* of the key, inclusive; step_max 0: no bound */
+    bool superseded_too;          /* rows that a later epoch took back */
+    bool descending;              /* newest first */
+    uint32_t verdicts;            /* bit v: rows of kind STEP with verdict v; 0: all rows */
+    bool only_changes;            /* only rows after which the scale differs */
 };
 
 /* Which overflow rows of those steps: inclusive bounds. */

@@ -384,8 +384,7 @@ static bool step_passes(const struct history_row *row, const struct ampd_history
 {
     if (row->row.superseded && !filter->superseded_too)
         return false;
-    uint64_t step = row->key.step + (row->row.kind == AMPD_ROW_STEP ? 0 : 1);
-    return step >= filter->step_min && step <= filter->step_max;
+    return row->key.step >= filter->step_min && row->key.step <= filter->step_max;
 }
 
 static bool row_passes(const struct history_row *row, const struct ampd_history_filter *filter)
