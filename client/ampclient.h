@@ -78,16 +78,16 @@ struct ampclient_spec {
     uint32_t world_size;       /* 1 to 256 */
 
     enum ampclient_optimizer optimizer; /* ADAMW */
-    float lr;                           /* 1e-3 */
-    float beta1, beta2, eps;            /* 0.9, 0.999, 1e-8 */
+    double lr;                          /* 1e-3 */
+    double beta1, beta2, eps;           /* 0.9, 0.999, 1e-8 */
     bool weight_decay_set;              /* without it: 0.01 for ADAMW, 0 for SGD */
-    float weight_decay;
-    float momentum, dampening; /* SGD: 0, 0 */
+    double weight_decay;
+    double momentum, dampening; /* SGD: 0, 0 */
     bool nesterov;
 
     enum ampclient_schedule schedule; /* CONSTANT; counts applied steps */
     uint64_t warmup_steps, total_steps, step_every;
-    float step_factor, lr_min;
+    double step_factor, lr_min;
 
     float clip_value;    /* 0: off */
     float clip_max_norm; /* 0: off; of the global 2-norm */

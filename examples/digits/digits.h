@@ -83,7 +83,7 @@ float digits_mlp_train(struct digits_mlp *mlp, const float *pixels, const uint8_
 double digits_mlp_accuracy(struct digits_mlp *mlp, const float *pixels, const uint8_t *digits, size_t count);
 
 /* What both ways of training share. */
-#define DIGITS_LR        1e-3f
+#define DIGITS_LR        1e-3
 #define DIGITS_CLIP_NORM 1.0f
 
 /* ---- local.c ---- */

@@ -85,12 +85,8 @@ static void apply_step(struct local *local, uint64_t step)
         amp_pass_vote(local->mlp.kernels, &in, NULL, &vote);
         squares += vote.squares;
     }
-    const struct amp_optim_config config = {.optimizer = AMP_OPT_ADAMW,
-                                            .lr = (double)DIGITS_LR,
-                                            .weight_decay = (double)0.01f,
-                                            .beta1 = (double)0.9f,
-                                            .beta2 = (double)0.999f,
-                                            .eps = (double)1e-8f};
+    const struct amp_optim_config config = {
+        .optimizer = AMP_OPT_ADAMW, .lr = DIGITS_LR, .weight_decay = 0.01, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
     struct amp_apply apply = {0};
     amp_optim_scalars(&config, step, config.lr, amp_clip_coefficient((double)DIGITS_CLIP_NORM, sqrt(squares)), &apply);
     apply.cast = AMP_F32;
