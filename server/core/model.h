@@ -308,7 +308,9 @@ void ampd_push_check_ends(struct ampd_model *model); /* trailers that came befor
 void ampd_push_answer(struct ampd_model *model);     /* all pushes of the step just decided */
 void ampd_push_state(struct ampd_core *core, uint64_t call, const struct ampd_event_push_state *state);
 void ampd_slot_empty(struct ampd_model *model, uint32_t rank); /* all that is for the open step */
-void ampd_slot_next(struct ampd_model *model, uint32_t rank);  /* the step is decided: metadata for the next one */
+/* Whether a parameter with a part in the block is in the slot's absent list. */
+bool ampd_slot_any_absent(const struct ampd_model *model, const struct ampd_slot *slot, uint64_t block);
+void ampd_slot_next(struct ampd_model *model, uint32_t rank); /* the step is decided: metadata for the next one */
 
 /* ---- pull.c ---- */
 void ampd_pull_begin(struct ampd_core *core, uint64_t call, const struct ampd_event_pull *pull);

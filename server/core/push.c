@@ -449,7 +449,7 @@ static bool all_absent(const struct ampd_model *model, const struct ampd_slot *s
     return true;
 }
 
-static bool any_absent(const struct ampd_model *model, const struct ampd_slot *slot, uint64_t block)
+bool ampd_slot_any_absent(const struct ampd_model *model, const struct ampd_slot *slot, uint64_t block)
 {
     uint32_t count;
     const struct ampd_segment *segments = ampd_layout_block(model->layout, block, &count);
@@ -477,7 +477,8 @@ static void check_end(struct ampd_model *model, uint32_t rank)
     slot->complete = true;
     ampd_shard_completed(model, rank);
     for (uint64_t local = 0; local < model->tensors.count; local++) {
-        if (slot->states[local] == AMPD_BLOCK_PRESENT && any_absent(model, slot, model->tensors.first + local))
+        if (slot->states[local] == AMPD_BLOCK_PRESENT &&
+            ampd_slot_any_absent(model, slot, model->tensors.first + local))
             ampd_shard_revote(model, local);
         ampd_shard_try_block(model, local);
     }

@@ -317,6 +317,18 @@ static bool gather_present(const struct ampd_model *model, uint64_t local, struc
     return true;
 }
 
+/* Whether one of the trailers that are here takes a parameter out of the block: then the pass waits for all of them. */
+static bool must_leave_out(const struct ampd_model *model, uint64_t block)
+{
+    const struct ampd_shard *shard = &model->shard;
+    for (uint32_t i = 0; i < shard->step.close.contributors_count; i++) {
+        const struct ampd_slot *slot = &shard->slots[shard->step.close.contributors[i].rank];
+        if (slot->complete && ampd_slot_any_absent(model, slot, block))
+            return true;
+    }
+    return false;
+}
+
 static void clear_votes(struct ampd_model *model, uint64_t block)
 {
     struct ampd_tensors *tensors = &model->tensors;
@@ -335,7 +347,7 @@ void ampd_shard_try_block(struct ampd_model *model, uint64_t local)
         return;
     struct ampd_job job = {.work = AMPD_JOB_VOTE, .block = model->tensors.first + local};
     bool final;
-    if (!gather_present(model, local, &job, &final))
+    if (!gather_present(model, local, &job, &final) || (!final && must_leave_out(model, job.block)))
         return;
     uint64_t any = 0;
     for (unsigned i = 0; i < AMPD_WORLD_MAX / 64; i++)

@@ -69,7 +69,7 @@ void sim_model_init(struct sim_model *model, uint64_t seed)
     *model = (struct sim_model){.seed = seed, .by_actor = seed % 3 == 0};
     random_spec(&model->spec, seed);
     ampd_spec_defaults(&model->spec);
-    (void)ampd_layout_new(&model->spec, SIM_BLOCK_ELEMENTS, &model->layout);
+    (void)ampd_layout_new(&model->spec, AMPD_ALIGN_ELEMENTS * (1 + seed / 2 % 3), &model->layout);
     for (unsigned s = 0; s <= SIM_STEPS_MAX; s++)
         state_alloc(model, &model->states[s]);
     for (uint32_t p = 0; p < model->spec.parameters_count; p++) {

@@ -112,7 +112,7 @@ static void fill_join(struct sim *sim, const struct ampd_join_result *from, stru
     to->lease_ms = from->lease_ms;
     to->parameters_count = sim->model.spec.parameters_count;
     to->elements = sim->model.layout->sizes;
-    to->block_elements = SIM_BLOCK_ELEMENTS;
+    to->block_elements = sim->model.layout->block_elements;
     to->cast = sim->model.spec.cast;
     to->user_state_size = from->user_state_size;
     message->bytes = malloc(from->user_state_size + 1);
@@ -541,8 +541,9 @@ static void receive_block(struct sim *sim, struct sim_call *call, struct sim_mes
     sim_message_fill(sim, call, message);
     if (!load && call->listed[message->block] == 2)
         return;
-    uint8_t *to = load ? (uint8_t *)call->load.masters + message->block * SIM_BLOCK_ELEMENTS * sizeof(float)
-                       : call->push.memory + message->block * call->push.stride;
+    uint8_t *to =
+        load ? (uint8_t *)call->load.masters + message->block * sim->model.layout->block_elements * sizeof(float)
+             : call->push.memory + message->block * call->push.stride;
     memcpy(to, message->data, message->size);
     struct ampd_event event = {.type = load ? AMPD_EVENT_LOAD_BLOCK : AMPD_EVENT_PUSH_BLOCK, .call = call->id};
     event.u.block.block = message->block;
@@ -618,8 +619,6 @@ void sim_call_close(struct sim *sim, struct sim_call *call)
 
 void sim_call_lose(struct sim *sim, struct sim_call *call)
 {
-    for (struct amp_list *it = call->up.next; it != &call->up; it = it->next)
-        sim_message_fill(sim, call, AMP_CONTAINER(it, struct sim_message, node)); /* it is in the network by now */
     flush(&call->down);
     struct amp_error error = {.code = AMP_EUNAVAILABLE, .text = "the connection is lost"};
     if (!call->client_gone)
@@ -657,8 +656,9 @@ void sim_server_start(struct sim *sim)
 {
     sim->store.boots++;
     memset(sim->actors, 0, sizeof(sim->actors));
-    struct ampd_core_config config = {
-        .fence = {.counter = sim->store.boots}, .block_elements = SIM_BLOCK_ELEMENTS, .carry_own = sim->seed % 2 == 0};
+    struct ampd_core_config config = {.fence = {.counter = sim->store.boots},
+                                      .block_elements = sim->model.layout->block_elements,
+                                      .carry_own = sim->seed % 2 == 0};
     if (ampd_core_new(&config, &sim->core) != 0)
         sim_fail(sim, "no core");
     sim->server_restart_ms = 0;

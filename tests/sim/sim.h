@@ -17,12 +17,12 @@
 #include "client/core/core.h"
 #include "server/core/core.h"
 
-#define SIM_WORLD_MAX      3
-#define SIM_STEPS_MAX      12
-#define SIM_EPOCHS_MAX     64
-#define SIM_BLOCK_ELEMENTS 64
-#define SIM_CALLS_MAX      256
-#define SIM_EVENTS_MAX     400000 /* a run that takes more does not end: invariant 7 */
+#define SIM_WORLD_MAX          3
+#define SIM_STEPS_MAX          12
+#define SIM_EPOCHS_MAX         64
+#define SIM_BLOCK_ELEMENTS_MAX 192 /* 64, 128 or 192, by seed: blocks of one and of several parameters */
+#define SIM_CALLS_MAX          256
+#define SIM_EVENTS_MAX         400000 /* a run that takes more does not end: invariant 7 */
 
 /* ---- REF ---- */
 

@@ -127,7 +127,7 @@ void sim_message_fill(struct sim *sim, struct sim_call *call, struct sim_message
     const struct sim_worker *worker = &sim->workers[call->worker];
     if (message->type != SIM_BLOCK || message->data != NULL)
         return;
-    uint8_t scratch[SIM_BLOCK_ELEMENTS * sizeof(float)];
+    uint8_t scratch[SIM_BLOCK_ELEMENTS_MAX * sizeof(float)];
     if (worker->core == NULL || worker->life != call->life)
         sim_fail(sim, "a block of a worker that is gone is sent");
     const void *data = ampclient_core_block(worker->core, message->block, scratch, &message->size);
@@ -338,6 +338,12 @@ static void program_answer(struct sim *sim, struct sim_call *call, const struct 
     worker->pause_ms = code == 0 ? 0 : sim->now_ms + PAUSE_MS;
 }
 
+static void fill_all(struct sim *sim, struct sim_call *call)
+{
+    for (struct amp_list *it = call->up.next; it != &call->up; it = it->next)
+        sim_message_fill(sim, call, AMP_CONTAINER(it, struct sim_message, node));
+}
+
 void sim_observe(struct sim *sim)
 {
     struct sim_call *call = sim_call_new(sim, SIM_OBSERVE, 0, 0);
@@ -349,7 +355,7 @@ void sim_observe(struct sim *sim)
 
 static void observed(struct sim *sim, struct sim_call *call, struct sim_message *message)
 {
-    size_t stride = SIM_BLOCK_ELEMENTS * amp_dtype_size(sim->model.spec.cast);
+    size_t stride = sim->model.layout->block_elements * amp_dtype_size(sim->model.spec.cast);
     if (message->type == SIM_HEADER)
         call->seen = message->answer.u.header;
     else if (message->type == SIM_BLOCK)
@@ -373,6 +379,8 @@ void sim_worker_answer(struct sim *sim, struct sim_call *call, struct sim_messag
         memcpy(call->pull_memory + message->block * call->pull_stride, message->data, message->size);
     bool ended = message->type == SIM_ENDED;
     uint32_t w = call->worker;
+    if (ended && mine)
+        fill_all(sim, call); /* up to here the host reads gradients */
     if (ended)
         call->client_gone = true;
     if (mine && call->client_call == 0) {
@@ -411,7 +419,7 @@ static void do_load(struct sim *sim, uint32_t w)
         block->block = b;
         block->size = ampd_layout_block_elements(layout, b) * sizeof(float);
         block->data = malloc(block->size);
-        memcpy(block->data, sim->model.states[0].master + b * SIM_BLOCK_ELEMENTS, block->size);
+        memcpy(block->data, sim->model.states[0].master + b * layout->block_elements, block->size);
         amp_list_push(&call->up, &block->node);
     }
     struct sim_message *end = sim_message_new(SIM_END);
@@ -516,6 +524,7 @@ void sim_worker_kill(struct sim *sim, uint32_t w)
         struct sim_call *call = &sim->calls[i];
         if (!call->used || call->worker != w || call->life != worker->life)
             continue;
+        fill_all(sim, call);
         if (!call->lost)
             sim_call_lose(sim, call); /* the server notices later; what is on its way arrives */
         call->client_gone = true;
