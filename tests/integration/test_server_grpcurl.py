@@ -11,13 +11,17 @@ from ampd_testing import (PROTO, ROOT, Api, CALL_TIMEOUT_S, MessageToDict, block
                           run)
 
 FETCH = ROOT / "tests" / "conformance" / "fetch.sh"
-FETCH_TIMEOUT_S = 100
+FETCH_TIMEOUT_S = 90
 GRPCURL = None
 
 
 def fetch():
     """The path of grpcurl, or None and the reason has been printed."""
-    done = subprocess.run(["sh", FETCH, "grpcurl"], stdout=subprocess.PIPE, encoding="utf-8", timeout=FETCH_TIMEOUT_S)
+    try:
+        done = subprocess.run(["sh", FETCH, "grpcurl"], stdout=subprocess.PIPE, encoding="utf-8", timeout=FETCH_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        print(f"SKIPPED: test_server_grpcurl: grpcurl was not built within {FETCH_TIMEOUT_S} s")
+        return None
     text = done.stdout.strip()
     if done.returncode == 0:
         return text
