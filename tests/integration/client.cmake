@@ -5,3 +5,10 @@ if(TARGET ampclient_io)
   ampd_test(test_client SUITE integration SOURCES test_client.c LINK ampclient_io fake_ampd TIMEOUT 120)
   ampd_test(test_client_faults SUITE integration SOURCES test_client_faults.c LINK ampclient_io fake_ampd TIMEOUT 120)
 endif()
+
+# ampctl against a real ampd; Python's own library is enough.
+if(TARGET ampd AND TARGET ampctl AND EXISTS ${PROJECT_SOURCE_DIR}/examples/digits/CMakeLists.txt)
+  add_test(NAME test_ampctl
+    COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/test_ampctl.py $<TARGET_FILE_DIR:ampctl>)
+  set_tests_properties(test_ampctl PROPERTIES LABELS integration TIMEOUT 120)
+endif()

@@ -1,0 +1,187 @@
+#!/usr/bin/python3
+"""ampctl against a real ampd that two workers have trained on: every verb, every form of output, every exit code.
+
+    test_ampctl.py BIN_DIR
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+BIN = pathlib.Path(sys.argv[1]).resolve()
+STEPS = 24
+TIMEOUT_S = 60
+UNREACHABLE = "127.0.0.1:1"   # nothing listens there, and no test could
+NOT_FOUND = 64 + 5
+UNAVAILABLE = 64 + 14
+
+
+def start_ampd(folder):
+    log = folder / "ampd.log"
+    with open(log, "w", encoding="utf-8") as out:
+        ampd = subprocess.Popen([BIN / "ampd", "--data-dir", folder / "data", "--listen", "127.0.0.1:0"],
+                                stdout=out, stderr=out)
+    deadline = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline and ampd.poll() is None:
+        match = re.search(r"127\.0\.0\.1:([1-9]\d*)", log.read_text())
+        if match:
+            return ampd, f"127.0.0.1:{match[1]}"
+        time.sleep(0.02)
+    raise AssertionError("ampd did not start:\n" + log.read_text())
+
+
+def train(endpoint):
+    workers = []
+    for rank in range(2):
+        environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="2")
+        workers.append(subprocess.Popen([BIN / "digits", "--connect", endpoint, "--steps", str(STEPS), "--quiet"],
+                                        env=environment, stdout=subprocess.DEVNULL))
+    codes = [worker.wait(TIMEOUT_S) for worker in workers]
+    assert codes == [0, 0], f"the workers ended with {codes}"
+
+
+class Ampctl:
+    def __init__(self, endpoint):
+        self.endpoint = endpoint
+
+    def __call__(self, *arguments, code=0, endpoint=None, env=None):
+        """Its stdout; stderr is in self.stderr."""
+        command = [BIN / "ampctl", "--endpoint", endpoint or self.endpoint, *arguments]
+        if env is not None:
+            command = [BIN / "ampctl", *arguments]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=TIMEOUT_S,
+                              encoding="utf-8", check=False, env=dict(os.environ, LC_ALL="C.UTF-8", **(env or {})))
+        self.stderr = done.stderr
+        assert done.returncode == code, f"{arguments}: exit code {done.returncode}, not {code}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def json(self, *arguments):
+        return json.loads(self("-o", "json", *arguments))
+
+
+def ready_has_the_exit_codes_of_pg_isready(ampctl):
+    assert "accepting" in ampctl("ready")
+    assert ampctl.json("ready") == {"ready": True, "status": "accepting"}
+    assert "no response" in ampctl("ready", code=2, endpoint=UNREACHABLE)
+    ampctl("ready", "superfluous", code=3)
+    ampctl("ready", code=3, endpoint="nonsense")
+
+
+def the_address_comes_from_the_environment_too(ampctl):
+    assert ampctl.endpoint in ampctl("ready", env={"AMPCTL_ENDPOINTS": ampctl.endpoint})
+    assert ampctl("models", env={"AMPCTL_ENDPOINTS": f"{UNREACHABLE},{ampctl.endpoint}"})
+
+
+def status_and_models_show_the_model_as_it_stands(ampctl):
+    status = ampctl.json("status")
+    assert [row["name"] for row in status["models"]] == ["digits"] and status["server"]["draining"] is False
+    row = ampctl.json("models")["rows"][0]
+    assert row["state"] == "done" and row["applied"] + row["skipped"] == row["attempted"] == STEPS
+    assert isinstance(row["step"], int) and row["cast"] == "f16" and row["world_size"] == 2
+    assert "digits" in ampctl("models") and "rank-1" in ampctl("status", "digits")
+
+
+def history_has_a_row_for_each_step_in_either_direction(ampctl):
+    rows = [row for row in ampctl.json("history", "digits")["rows"] if row["kind"] == "step"]
+    assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
+    for row in rows:
+        halved = row["verdict"] == "skipped_overflow"
+        assert row["scale"] == (row["old_scale"] / 2 if halved else row["old_scale"]) and row["contributors"] == 2
+        assert (row["inf_count"] + row["nan_count"] > 0) == halved
+    newest = [row for row in ampctl.json("history", "digits", "--newest-first")["rows"] if row["kind"] == "step"]
+    assert newest == rows[::-1]
+
+
+def filters_narrow_the_rows(ampctl):
+    steps = [row["step"] for row in ampctl.json("history", "digits", "--from", "5", "--to", "9")["rows"]
+             if row["kind"] == "step"]
+    assert steps == [5, 6, 7, 8, 9]
+    assert len(ampctl.json("history", "digits", "--limit", "3")["rows"]) == 3
+    skipped = ampctl.json("history", "digits", "--skipped")["rows"]
+    assert skipped and all(row["verdict"].startswith("skipped") for row in skipped)
+    assert ampctl.json("history", "digits", "--epoch", "99")["rows"] == []
+
+
+def overflows_name_parameter_and_worker(ampctl):
+    skipped = {row["step"] for row in ampctl.json("history", "digits", "--skipped")["rows"]}
+    rows = ampctl.json("overflows", "digits")["rows"]
+    assert {row["step"] for row in rows} == skipped
+    for row in rows:
+        assert row["parameter"] and row["source"] == "worker" and row["worker"] == f"rank-{row['rank']}"
+    assert {row["rank"] for row in ampctl.json("overflows", "digits", "--rank", "1")["rows"]} <= {1}
+    one = ampctl.json("overflows", "digits", "--parameter", rows[0]["parameter"])["rows"]
+    assert one and {row["parameter"] for row in one} == {rows[0]["parameter"]}
+    assert rows[0]["parameter"] in ampctl("overflows", "digits")
+
+
+def the_picture_fits_and_marks_skipped_steps(ampctl):
+    lines = ampctl("history", "digits", "--plot").splitlines()
+    skipped = len(ampctl.json("history", "digits", "--skipped")["rows"])
+    assert lines[0] == f"loss scale over {STEPS} steps, {skipped} skipped (x)"
+    assert sum(line.count("x") for line in lines[1:]) == skipped and max(map(len, lines)) < 80
+    assert "2^24" in lines[1] and "\x1b" not in "".join(lines)
+
+
+def watch_shows_stored_steps_line_by_line(ampctl):
+    command = [BIN / "ampctl", "--endpoint", ampctl.endpoint, "-o", "json", "watch", "digits", "--from", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8") as watch:
+        rows = []
+        while not rows or rows[-1]["step"] < STEPS:
+            rows.append(json.loads(watch.stdout.readline()))
+        watch.terminate()
+    assert [row["step"] for row in rows if row["kind"] == "step"] == list(range(1, STEPS + 1))
+    assert all(row["overflows"] for row in rows if row["verdict"] == "skipped_overflow")
+
+
+def checkpoint_answers_with_the_one_that_exists(ampctl):
+    rows = ampctl.json("checkpoint", "digits")["rows"]
+    assert rows[0]["model"] == "digits" and rows[0]["step"] == STEPS
+
+
+def wrong_use_ends_with_2_and_a_failed_call_with_64_and_its_status(ampctl):
+    for arguments in ((), ("nonsense",), ("history",), ("history", "digits", "--from", "x"),
+                      ("history", "digits", "--limit", "0"), ("-o", "xml", "models"), ("models", "one")):
+        assert ampctl(*arguments, code=2) == "" and ampctl.stderr
+    assert ampctl("history", "none", code=NOT_FOUND) == "" and "none" in ampctl.stderr
+    assert ampctl("-o", "json", "overflows", "none", code=NOT_FOUND) == ""
+    ampctl("models", code=UNAVAILABLE, endpoint=UNREACHABLE)
+    assert "--endpoint" in ampctl.stderr
+
+
+TESTS = (
+    ready_has_the_exit_codes_of_pg_isready, the_address_comes_from_the_environment_too,
+    status_and_models_show_the_model_as_it_stands, history_has_a_row_for_each_step_in_either_direction,
+    filters_narrow_the_rows, overflows_name_parameter_and_worker, the_picture_fits_and_marks_skipped_steps,
+    watch_shows_stored_steps_line_by_line, checkpoint_answers_with_the_one_that_exists,
+    wrong_use_ends_with_2_and_a_failed_call_with_64_and_its_status,
+)
+
+
+def main():
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="ampctl-") as folder:
+        ampd, endpoint = start_ampd(pathlib.Path(folder))
+        try:
+            train(endpoint)
+            for test in TESTS:
+                print(f"[ RUN      ] {test.__name__}", flush=True)
+                try:
+                    test(Ampctl(endpoint))
+                    print(f"[       OK ] {test.__name__}", flush=True)
+                except (AssertionError, KeyError, ValueError, OSError, subprocess.SubprocessError) as error:
+                    print(f"[  ERROR   ] {type(error).__name__}: {error}\n[  FAILED  ] {test.__name__}", flush=True)
+                    failed += 1
+        finally:
+            ampd.terminate()
+            code = ampd.wait(TIMEOUT_S)
+    if code != 0:
+        print(f"ampd ended with {code} after SIGTERM")
+    sys.exit(1 if failed or code != 0 else 0)
+
+
+if __name__ == "__main__":
+    main()
