@@ -151,6 +151,8 @@ static void update_health(struct ampd_server *server)
 
 void ampd_server_event(struct ampd_server *server, struct ampd_event *event)
 {
+    if (server->state == SERVER_CLOSING)
+        return; /* nothing that was promised is open, and the threads end: the core is not asked any more */
     event->utc_us = ampd_utc_us();
     ampd_core_step(server->core, uv_now(&server->loop), event);
     if (server->stepping)

@@ -87,6 +87,8 @@ static void on_rpc_closed(void *arg)
     io_threads_close(server->files);
     io_threads_close(server->readers);
     io_threads_close(server->writer);
+    if (!server->handles_open)
+        return;
     close_handle((uv_handle_t *)&server->core_timer);
     close_handle((uv_handle_t *)&server->drain_timer);
     /* Once their handles are closed the signals would end the process with a wrong code; the end is near anyway. */
@@ -105,5 +107,8 @@ void ampd_server_close(struct ampd_server *server)
         return;
     server->state = SERVER_CLOSING;
     atomic_store(&server->stop_waiting, true);
-    arpc_server_close(server->rpc, on_rpc_closed, server);
+    if (server->rpc != NULL)
+        arpc_server_close(server->rpc, on_rpc_closed, server);
+    else
+        on_rpc_closed(server);
 }

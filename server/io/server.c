@@ -78,6 +78,7 @@ static int open_handles(struct ampd_server *server, struct amp_error *error)
         uv_signal_init(&server->loop, &server->on_term) != 0 || uv_signal_init(&server->loop, &server->on_int) != 0 ||
         ampd_server_watch_signals(server) != 0)
         return amp_error_set(error, AMP_EIO, NULL, "cannot watch signals");
+    server->handles_open = true;
     server->core_timer.data = server;
     server->drain_timer.data = server;
     server->on_term.data = server;
@@ -182,9 +183,8 @@ int ampd_server_run(const struct ampd_server_options *options)
         amp_list_init(&server->calls[i]);
     int code = start(server, &error);
     if (code != AMPD_EXIT_OK) {
-        /* Nothing was promised yet, and the process ends: the system takes back what is open. */
         (void)fprintf(stderr, "ampd: %s\n", error.text);
-        return code;
+        ampd_server_close(server);
     }
     (void)uv_run(&server->loop, UV_RUN_DEFAULT); /* until every handle is closed */
     ampd_core_free(server->core);
@@ -195,6 +195,7 @@ int ampd_server_run(const struct ampd_server_options *options)
     close_storage(server);
     AMP_ASSERT(uv_loop_close(&server->loop) == 0);
     free(server);
-    amp_log(options->log, AMP_LOG_INFO, "server", "msg=\"ended\"");
-    return AMPD_EXIT_OK;
+    if (code == AMPD_EXIT_OK)
+        amp_log(options->log, AMP_LOG_INFO, "server", "msg=\"ended\"");
+    return code;
 }

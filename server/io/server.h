@@ -74,8 +74,7 @@ struct ampd_server {
     struct amp_list idle_jobs;
     uv_timer_t core_timer, drain_timer;
     uv_signal_t on_term, on_int;
-    bool handles_open; /* timers and signals */
-    int exit_code;
+    bool handles_open;        /* timers and signals */
     atomic_bool stop_waiting; /* tasks that wait for space on the disk give up: the process ends */
 };
 
