@@ -12,6 +12,8 @@
 #define AMPCTL_EXIT_FAILED 1
 #define AMPCTL_EXIT_USAGE  2
 #define AMPCTL_EXIT_RPC    64
+/* Wrong usage of `ready`, whose codes are those of pg_isready. */
+#define AMPCTL_EXIT_NO_ATTEMPT 3
 
 /* Options that come before or after the verb. */
 struct ampctl {

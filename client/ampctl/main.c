@@ -159,10 +159,26 @@ static const struct verb *find_verb(const char *name)
     return NULL;
 }
 
+/* `ready` promises another code for wrong usage, and a wrong option may come before the verb. */
+static int usage_code(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *one = argv[i];
+        bool takes_next = strcmp(one, "-e") == 0 || strcmp(one, "-o") == 0 || strcmp(one, "-t") == 0 ||
+                          strcmp(one, "--endpoint") == 0 || strcmp(one, "--output") == 0 ||
+                          strcmp(one, "--timeout") == 0;
+        if (takes_next)
+            i++;
+        else if (one[0] != '-')
+            return strcmp(one, "ready") == 0 ? AMPCTL_EXIT_NO_ATTEMPT : AMPCTL_EXIT_USAGE;
+    }
+    return AMPCTL_EXIT_USAGE;
+}
+
 int main(int argc, char **argv)
 {
     (void)setlocale(LC_CTYPE, ""); /* for the width of names and the blocks of pictures; numbers stay as they are */
-    argp_err_exit_status = AMPCTL_EXIT_USAGE;
+    argp_err_exit_status = usage_code(argc, argv);
     struct ampctl ctl = {.endpoints = getenv("AMPCTL_ENDPOINTS")};
     if (ctl.endpoints == NULL || ctl.endpoints[0] == 0)
         ctl.endpoints = DEFAULT_ENDPOINT;

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-enum { ACCEPTING = 0, REJECTING = 1, NO_RESPONSE = 2, NO_ATTEMPT = 3 };
+enum { ACCEPTING = 0, REJECTING = 1, NO_RESPONSE = 2, NO_ATTEMPT = AMPCTL_EXIT_NO_ATTEMPT };
 
 /* HealthCheckResponse has one field, an enum: field 1, SERVING = 1. Absent is 0, UNKNOWN. */
 #define STATUS_KEY     0x08
@@ -55,7 +55,6 @@ int ampctl_ready(struct ampctl *ctl, int argc, char **argv)
                              .doc =
                                  "Tells whether the server accepts work. Ends with 0 if it does, 1 if it is there but "
                                  "does not, 2 without an answer, 3 after wrong usage."};
-    argp_err_exit_status = NO_ATTEMPT;
     ampctl_parse(ctl, &own, NULL, argc, argv);
     if (ampctl_open(ctl) != 0)
         return NO_ATTEMPT;

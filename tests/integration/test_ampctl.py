@@ -69,6 +69,7 @@ def ready_has_the_exit_codes_of_pg_isready(ampctl):
     assert "no response" in ampctl("ready", code=2, endpoint=UNREACHABLE)
     ampctl("ready", "superfluous", code=3)
     ampctl("ready", code=3, endpoint="nonsense")
+    ampctl("--timeout", "soon", "ready", code=3)
 
 
 def the_address_comes_from_the_environment_too(ampctl):
