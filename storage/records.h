@@ -66,9 +66,9 @@ struct ampd_parameter_spec {
 /* What a group of parameters has of its own. */
 struct ampd_group_spec {
     char name[AMPD_GROUP_NAME_MAX]; /* shown to people; "" is none */
-    float lr_scale;                 /* factor of the scheduled learning rate, default 1 */
+    double lr_scale;                /* factor of the scheduled learning rate, default 1 */
     bool weight_decay_set;
-    float weight_decay; /* instead of the optimizer's, if set */
+    double weight_decay; /* instead of the optimizer's, if set */
 };
 
 /* A model as its users describe it. Absent fields are filled in before two are compared (DESIGN section 7).
@@ -81,19 +81,19 @@ struct ampd_model_spec {
     struct ampd_group_spec groups[AMPD_GROUPS_MAX];
 
     enum ampd_optimizer optimizer; /* default ADAMW */
-    float lr;                      /* base learning rate, default 1e-3 */
-    float beta1, beta2, eps;       /* ADAMW: 0.9, 0.999, 1e-8 */
-    float weight_decay;            /* ADAMW 0.01, SGD 0 */
+    double lr;                     /* base learning rate, default 1e-3 */
+    double beta1, beta2, eps;      /* ADAMW: 0.9, 0.999, 1e-8 */
+    double weight_decay;           /* ADAMW 0.01, SGD 0 */
     bool weight_decay_set;
-    float momentum, dampening; /* SGD: 0, 0 */
+    double momentum, dampening; /* SGD: 0, 0 */
     bool nesterov;
 
     enum ampd_schedule schedule; /* default CONSTANT */
     uint64_t warmup_steps;       /* LINEAR_WARMUP, COSINE: applied steps */
     uint64_t total_steps;        /* COSINE */
     uint64_t step_every;         /* STEP: applied steps */
-    float step_factor;           /* STEP: factor each step_every */
-    float lr_min;                /* COSINE */
+    double step_factor;          /* STEP: factor each step_every */
+    double lr_min;               /* COSINE */
 
     float clip_value;    /* clip by value, 0: off */
     float clip_max_norm; /* clip by the global 2-norm, 0: off */
@@ -176,9 +176,9 @@ struct ampd_step_row {
     float coefficient;             /* f */
     double norm;                   /* global 2-norm of g before clipping; 0 if skipped */
     float clip;                    /* clip coefficient */
-    float lr;
-    uint64_t version;         /* of the parameters after the step */
-    uint64_t overflow_params; /* (parameter, rank) pairs that overflowed, kept as rows or not */
+    double lr;                     /* base learning rate; 0 if skipped */
+    uint64_t version;              /* of the parameters after the step */
+    uint64_t overflow_params;      /* (parameter, rank) pairs that overflowed, kept as rows or not */
     uint64_t inf_total, nan_total;
     uint32_t rows_count;
     struct ampd_overflow_row rows[AMPD_OVERFLOW_ROWS_MAX];

@@ -83,7 +83,7 @@ static int read_row(sqlite3_stmt *statement, struct ampd_history_key *key, struc
     row->coefficient = (float)store_column_f64(&get);
     row->norm = store_column_f64(&get);
     row->clip = (float)store_column_f64(&get);
-    row->lr = (float)store_column_f64(&get);
+    row->lr = store_column_f64(&get);
     row->version = store_column_u64(&get);
     row->overflow_params = store_column_u64(&get);
     row->inf_total = store_column_u64(&get);

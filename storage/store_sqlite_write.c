@@ -180,7 +180,7 @@ static void bind_row(struct store_cursor *put, const struct ampd_step_row *row, 
     store_bind_f64(put, (double)row->coefficient);
     store_bind_f64(put, row->norm);
     store_bind_f64(put, (double)row->clip);
-    store_bind_f64(put, (double)row->lr);
+    store_bind_f64(put, row->lr);
     store_bind_u64(put, row->version);
     store_bind_u64(put, row->overflow_params);
     store_bind_u64(put, row->inf_total);

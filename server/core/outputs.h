@@ -72,7 +72,7 @@ struct ampd_step_result {
     uint32_t range_count;
     const struct ampd_range_warning *range;
     uint64_t durable_step; /* 0: only the initial values survive a crash */
-    float lr;              /* base learning rate of the step; 0 if skipped */
+    double lr;             /* base learning rate of the step; 0 if skipped */
     uint32_t consecutive_overflows;
     bool unstable; /* max_consecutive_overflows are reached */
 };

@@ -8,16 +8,16 @@
 #include <string.h>
 
 /* Defaults of DESIGN section 7 and of the schema. */
-#define DEFAULT_LR_ADAMW         1e-3f
-#define DEFAULT_LR_SGD           1e-2f
+#define DEFAULT_LR_ADAMW         1e-3
+#define DEFAULT_LR_SGD           1e-2
 #define DEFAULT_LOSS_TIMEOUT_MS  600000u
 #define DEFAULT_CONSECUTIVE      50u
 #define DEFAULT_CHECKPOINT_EVERY 100u
 #define DEFAULT_KEEP_LAST        3u
-#define DEFAULT_STEP_FACTOR      0.1f
+#define DEFAULT_STEP_FACTOR      0.1
 #define LOSS_TIMEOUT_MAX_MS      ((uint64_t)1 << 40) /* 34 years: sums of times stay far from overflow */
 
-static void default_float(float *field, float value)
+static void default_real(double *field, double value)
 {
     if (*field == 0)
         *field = value;
@@ -32,20 +32,20 @@ void ampd_spec_defaults(struct ampd_model_spec *spec)
     if (spec->optimizer == 0)
         spec->optimizer = AMPD_OPTIMIZER_ADAMW;
     bool adamw = spec->optimizer == AMPD_OPTIMIZER_ADAMW;
-    default_float(&spec->lr, adamw ? DEFAULT_LR_ADAMW : DEFAULT_LR_SGD);
+    default_real(&spec->lr, adamw ? DEFAULT_LR_ADAMW : DEFAULT_LR_SGD);
     if (adamw) {
-        default_float(&spec->beta1, 0.9f);
-        default_float(&spec->beta2, 0.999f);
-        default_float(&spec->eps, 1e-8f);
+        default_real(&spec->beta1, 0.9);
+        default_real(&spec->beta2, 0.999);
+        default_real(&spec->eps, 1e-8);
     }
     if (!spec->weight_decay_set) {
-        spec->weight_decay = adamw ? 0.01f : 0;
+        spec->weight_decay = adamw ? 0.01 : 0;
         spec->weight_decay_set = true;
     }
     if (spec->schedule == 0)
         spec->schedule = AMPD_SCHEDULE_CONSTANT;
     if (spec->schedule == AMPD_SCHEDULE_STEP)
-        default_float(&spec->step_factor, DEFAULT_STEP_FACTOR);
+        default_real(&spec->step_factor, DEFAULT_STEP_FACTOR);
     if (spec->sync == 0)
         spec->sync = AMPD_SYNC_ALL;
     if (spec->on_loss == 0)
@@ -247,14 +247,14 @@ int ampd_spec_check(const struct ampd_model_spec *spec, struct amp_error *error)
 struct amp_optim_config ampd_spec_optim(const struct ampd_model_spec *spec)
 {
     return (struct amp_optim_config){.optimizer = (enum amp_optimizer)spec->optimizer,
-                                     .lr = (double)spec->lr,
-                                     .weight_decay = (double)spec->weight_decay,
-                                     .momentum = (double)spec->momentum,
-                                     .dampening = (double)spec->dampening,
+                                     .lr = spec->lr,
+                                     .weight_decay = spec->weight_decay,
+                                     .momentum = spec->momentum,
+                                     .dampening = spec->dampening,
                                      .nesterov = spec->nesterov,
-                                     .beta1 = (double)spec->beta1,
-                                     .beta2 = (double)spec->beta2,
-                                     .eps = (double)spec->eps};
+                                     .beta1 = spec->beta1,
+                                     .beta2 = spec->beta2,
+                                     .eps = spec->eps};
 }
 
 struct amp_schedule ampd_spec_schedule(const struct ampd_model_spec *spec)
@@ -263,8 +263,8 @@ struct amp_schedule ampd_spec_schedule(const struct ampd_model_spec *spec)
                                  .warmup_steps = spec->warmup_steps,
                                  .total_steps = spec->total_steps,
                                  .step_size = spec->step_every,
-                                 .gamma = (double)spec->step_factor,
-                                 .min_lr = (double)spec->lr_min};
+                                 .gamma = spec->step_factor,
+                                 .min_lr = spec->lr_min};
 }
 
 /* ---- compare ---- */
@@ -273,12 +273,12 @@ static int differs(struct amp_error *error, const char *name, const char *field,
 {
     return amp_error_set(
         error, AMP_EEXIST, "MODEL_EXISTS",
-        "%s exists with another specification: %s is %.9g there and %.9g here; give it another name, or "
+        "%s exists with another specification: %s is %.15g there and %.15g here; give it another name, or "
         "the same specification",
         name, field, have, want);
 }
 
-/* One field as a number: floats and integers up to 2^53 are compared exactly. */
+/* One field as a number: reals and integers up to 2^53 are compared exactly. */
 struct field {
     const char *name;
     double have, want;
@@ -359,9 +359,9 @@ int ampd_spec_compare(const struct ampd_model_spec *have, const struct ampd_mode
         const struct ampd_group_spec *a = &have->groups[g];
         const struct ampd_group_spec *b = &want->groups[g];
         if (a->lr_scale != b->lr_scale)
-            return differs(error, have->name, "groups.learning_rate_factor", (double)a->lr_scale, (double)b->lr_scale);
+            return differs(error, have->name, "groups.learning_rate_factor", a->lr_scale, b->lr_scale);
         if (a->weight_decay_set != b->weight_decay_set || a->weight_decay != b->weight_decay)
-            return differs(error, have->name, "groups.weight_decay", (double)a->weight_decay, (double)b->weight_decay);
+            return differs(error, have->name, "groups.weight_decay", a->weight_decay, b->weight_decay);
     }
     for (uint32_t p = 0; p < have->parameters_count; p++) {
         if (!same_parameter(&have->parameters[p], &want->parameters[p]))

@@ -24,7 +24,7 @@ static void *alloc_raw(uint64_t bytes)
 
 static unsigned moments_of(const struct ampd_model_spec *spec)
 {
-    return amp_optim_moments((enum amp_optimizer)spec->optimizer, (double)spec->momentum);
+    return amp_optim_moments((enum amp_optimizer)spec->optimizer, spec->momentum);
 }
 
 uint64_t ampd_tensors_bytes(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count)

@@ -202,10 +202,10 @@ static void fill_scalars(const struct ampd_model *model, struct ampd_verdict_mes
     row->norm = norm_of(&model->coord, AMPD_COUNT(model->core));
     row->clip = spec->clip_max_norm > 0 ? amp_clip_coefficient((double)spec->clip_max_norm, row->norm) : 1;
     row->version = model->coord.version + 1;
-    double lr = amp_schedule_lr(&schedule, (double)spec->lr, model->coord.version);
-    row->lr = (float)lr;
+    double lr = amp_schedule_lr(&schedule, spec->lr, model->coord.version);
+    row->lr = lr;
     for (uint32_t g = 0; g < spec->groups_count; g++)
-        verdict->group_lr[g] = lr * (double)spec->groups[g].lr_scale;
+        verdict->group_lr[g] = lr * spec->groups[g].lr_scale;
     struct amp_optim_config config = ampd_spec_optim(spec);
     struct amp_apply apply;
     amp_optim_scalars(&config, row->version, lr, row->clip, &apply);
@@ -261,7 +261,7 @@ void ampd_verdict_plan(const struct ampd_model *model, const struct ampd_verdict
     for (uint32_t g = 0; g < spec->groups_count; g++) {
         struct amp_optim_config config = ampd_spec_optim(spec);
         if (spec->groups[g].weight_decay_set)
-            config.weight_decay = (double)spec->groups[g].weight_decay;
+            config.weight_decay = spec->groups[g].weight_decay;
         struct amp_apply *apply = &plan->applies[g];
         amp_optim_scalars(&config, t, verdict->group_lr[g], verdict->row.clip, apply);
         apply->bias1 = verdict->bias1; /* as bits from the coordinator, never derived a second time */

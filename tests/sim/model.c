@@ -41,7 +41,7 @@ static void random_spec(struct ampd_model_spec *spec, uint64_t seed)
     static const uint32_t worlds[] = {1, 2, 2, 2, 2, 3};
     spec->world_size = worlds[pick(&random, 6)];
     spec->optimizer = pick(&random, 2) == 0 ? AMPD_OPTIMIZER_ADAMW : AMPD_OPTIMIZER_SGD;
-    spec->momentum = spec->optimizer == AMPD_OPTIMIZER_SGD && pick(&random, 2) == 0 ? 0.9f : 0;
+    spec->momentum = spec->optimizer == AMPD_OPTIMIZER_SGD && pick(&random, 2) == 0 ? 0.9 : 0;
     spec->clip_max_norm = pick(&random, 2) == 0 ? 0.5f : 0;
     spec->clip_value = pick(&random, 4) == 0 ? 0.01f : 0;
     static const enum amp_dtype casts[] = {AMP_F16, AMP_BF16, AMP_F32};
@@ -325,7 +325,7 @@ void sim_model_step(struct sim_model *model, const struct ampd_step_row *row, co
         struct amp_schedule schedule = ampd_spec_schedule(&model->spec);
         norm = norm_of(&ref);
         clip = model->spec.clip_max_norm > 0 ? amp_clip_coefficient((double)model->spec.clip_max_norm, norm) : 1;
-        apply(&ref, from, to, amp_schedule_lr(&schedule, (double)model->spec.lr, from->version), clip);
+        apply(&ref, from, to, amp_schedule_lr(&schedule, model->spec.lr, from->version), clip);
     }
     amp_scaler_update(&model->spec.scaler, &to->scaler,
                       ref.overflow_params > 0 ? AMP_SCALER_OVERFLOW : AMP_SCALER_CLEAN);

@@ -46,20 +46,20 @@ struct ampd_model_spec storage_fixture_spec(const char *name)
     spec.parameters[1].group = 1;
     (void)snprintf(spec.parameters[2].name, AMPD_NAME_MAX, "temperature \xc3\xa4"); /* a scalar, UTF-8 */
     spec.groups_count = 2;
-    spec.groups[0].lr_scale = 1.0f;
+    spec.groups[0].lr_scale = 1.0;
     spec.groups[1] = (struct ampd_group_spec){
-        .name = "bias \xc3\xa4", .lr_scale = 0.1f, .weight_decay_set = true, .weight_decay = 0.25f};
+        .name = "bias \xc3\xa4", .lr_scale = 0.1, .weight_decay_set = true, .weight_decay = 0.3};
     spec.optimizer = AMPD_OPTIMIZER_ADAMW;
-    spec.lr = 1e-3f;
-    spec.beta1 = 0.9f;
-    spec.beta2 = 0.999f;
-    spec.eps = 1e-8f;
-    spec.weight_decay = 0.01f;
+    spec.lr = 1e-3;
+    spec.beta1 = 0.9;
+    spec.beta2 = 0.999;
+    spec.eps = 1e-8;
+    spec.weight_decay = 0.01;
     spec.nesterov = true;
     spec.schedule = AMPD_SCHEDULE_COSINE;
     spec.warmup_steps = 7;
     spec.total_steps = (uint64_t)1 << 40;
-    spec.lr_min = 0x1p-149f;
+    spec.lr_min = 0x1p-1022;
     spec.clip_max_norm = 1.5f;
     spec.world_size = 2;
     spec.sync = AMPD_SYNC_ALL;
@@ -132,7 +132,7 @@ struct ampd_step_row storage_fixture_step(uint64_t epoch, uint64_t step, bool ov
     row.coefficient = 0x1.fffffep-20f;
     row.norm = 0.1;
     row.clip = 0.3f;
-    row.lr = 1e-7f;
+    row.lr = 1e-7;
     row.version = step - 1;
     row.durable_step = step / 2;
     row.cut = step % 2 == 0;
