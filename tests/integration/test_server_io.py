@@ -55,6 +55,20 @@ def test_a_slow_reader_holds_no_update_up_and_gets_no_mixed_block(context):
         assert blocks < 48
 
 
+def test_pushes_that_come_before_the_update_has_read_the_last_ones_are_taken_whole(context):
+    """No pull in between: blocks of a step arrive while the update still reads those of the step before."""
+    server = context.server("--compute-threads", "1")
+    test_model = large_model(context, server)
+    worker = test_model.worker()
+    worker.pull()
+    size = LARGE[0][1][0]
+    for step in range(1, 9):
+        result = worker.push({"w": [1024.0 * (step % 3)] * size})
+        assert (result.step, result.verdict, result.norm) == (step, common.VERDICT_APPLIED, step % 3 * size ** 0.5), result
+    header, tensors = worker.pull()
+    assert (header.version, set(tensors["w"])) == (8, {1.0 - 0.5 * sum(step % 3 for step in range(1, 9))})
+
+
 def test_a_slow_watcher_gets_every_row_once_and_in_order(context):
     server = context.server()
     test_model = context.model("watched", server)
