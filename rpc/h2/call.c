@@ -86,6 +86,7 @@ struct arpc_call *arpc_call_create(struct arpc_link *link, const struct arpc_han
     call->head.grpc_status = -1;
     amp_list_init(&call->in_dirty);
     amp_list_init(&call->in_events);
+    amp_list_init(&call->in_refused);
     amp_list_init(&call->out);
     amp_buf_init(&call->held, 2 * link->config->stream_window);
     amp_buf_init(&call->message, 0);
@@ -256,6 +257,7 @@ static void call_gone(struct arpc_call *call)
     amp_list_remove(&call->in_link);
     amp_list_remove(&call->in_dirty);
     amp_list_remove(&call->in_events);
+    amp_list_remove(&call->in_refused);
     link->call_count--;
     if (link->call_count == 0) {
         link->idle_since_ms = arpc_link_now(link);
@@ -293,10 +295,11 @@ void arpc_call_tell(struct arpc_call *call)
         return;
     }
     bool fallen = call->was_high && call->queued <= ARPC_LOW_WATER;
-    bool room = call->refused && arpc_link_has_room(call->link);
+    /* Those told before it may have filled the room again: then it stays in the list, and the next batch wakes it. */
+    bool room = !amp_list_empty(&call->in_refused) && arpc_link_has_room(call->link);
     if (fallen || room) {
         call->was_high = call->queued > ARPC_LOW_WATER;
-        call->refused = false;
+        amp_list_remove(&call->in_refused);
         if (!call->quiet && !call->ended && call->handler->writable != NULL)
             call->handler->writable(call);
     }

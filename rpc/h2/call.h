@@ -69,6 +69,7 @@ struct arpc_call {
     struct amp_list in_link;
     struct amp_list in_dirty;
     struct amp_list in_events;
+    struct amp_list in_refused; /* a message was refused for want of room on the connection: `writable` is due */
     const struct arpc_handler *handler;
     const struct arpc_method *method; /* server */
     void *user;
@@ -96,7 +97,6 @@ struct arpc_call {
     struct amp_list out;
     size_t unsent;       /* bytes not yet given to a batch */
     size_t queued;       /* bytes that have not left */
-    bool refused;        /* a message was refused for want of room on the connection: `writable` is due */
     bool was_high;       /* queued was above the low-water mark: `writable` is due when it falls */
     bool head_submitted; /* response or request HEADERS are with nghttp2 */
     bool deferred;       /* nghttp2 waits for arpc_call's word that there is data */

@@ -90,6 +90,15 @@ int arpc_head_keep(struct arpc_call *call, const uint8_t *name, size_t name_size
     return 0;
 }
 
+/*
+ * What a callback that may have run a user's returns: a link that ended meanwhile takes nothing more, or calls would begin
+ * on it that nobody ends.
+ */
+static int go_on(const struct arpc_link *link)
+{
+    return link->error == 0 ? 0 : NGHTTP2_ERR_CALLBACK_FAILURE;
+}
+
 static struct arpc_call *call_of(nghttp2_session *session, int32_t stream_id)
 {
     return nghttp2_session_get_stream_user_data(session, stream_id);
@@ -211,7 +220,7 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
         call->end_seen = true;
         arpc_call_receive_end(call);
     }
-    return 0;
+    return go_on(link);
 }
 
 /* Bytes that are done with: reopens the stream's window, and grows it once for a call that moves bulk data. */
@@ -244,7 +253,7 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream_id, c
     size_t credit = link->held <= HELD_CREDIT_MAX ? size : done;
     link->uncredited += size - credit;
     (void)nghttp2_session_consume_connection(session, credit);
-    return 0;
+    return go_on(link);
 }
 
 static int on_stream_close(nghttp2_session *session, int32_t stream_id, uint32_t error_code, void *arg)
@@ -410,6 +419,7 @@ int arpc_link_init(struct arpc_link *link, struct arpc_link_config *config, void
     amp_list_init(&link->calls);
     amp_list_init(&link->dirty);
     amp_list_init(&link->events);
+    amp_list_init(&link->refused);
     link->opened_ms = now_ms;
     link->received_ms = now_ms;
     link->idle_since_ms = now_ms;
@@ -558,8 +568,12 @@ void arpc_link_move(struct arpc_link *from, struct arpc_link *to)
         call->link = to;
         amp_list_push(&to->calls, &call->in_link);
         arpc_call_mark_dirty(call);
-        if (call->refused)
-            arpc_call_mark_event(call); /* it waited for room on the parking link */
+        if (!amp_list_empty(&call->in_refused)) {
+            /* It waited for room on the parking link. */
+            amp_list_remove(&call->in_refused);
+            amp_list_push(&to->refused, &call->in_refused);
+            arpc_call_mark_event(call);
+        }
         arpc_link_due(to, call->deadline_ms);
     }
 }

@@ -69,12 +69,12 @@ struct arpc_link {
     void (*wake_cb)(struct arpc_link *link); /* please flush soon */
     char peer[64];
 
-    struct amp_list calls;  /* all that are not gone */
-    struct amp_list dirty;  /* those that asked for something */
-    struct amp_list events; /* those that have something to tell their user */
+    struct amp_list calls;   /* all that are not gone */
+    struct amp_list dirty;   /* those that asked for something */
+    struct amp_list events;  /* those that have something to tell their user */
+    struct amp_list refused; /* those whose message found the queue full, in the order in which they are told of room */
     size_t call_count;
     size_t queued;     /* unsent bytes of all calls */
-    bool refused;      /* some call's message was refused: the queue was full */
     size_t held;       /* received bytes that paused calls keep */
     size_t uncredited; /* of held, what the connection's window was not reopened for */
 

@@ -45,8 +45,8 @@ int arpc_call_send(struct arpc_call *call, const void *head, size_t head_size, c
     size_t max_queued = call->link->config->max_queued;
     /* A single message goes however large it is; else one over the limit could never be sent. */
     if (queued > 0 && (queued >= max_queued || size > max_queued - queued)) {
-        call->refused = true;
-        call->link->refused = true;
+        if (amp_list_empty(&call->in_refused))
+            amp_list_push(&call->link->refused, &call->in_refused);
         return AMP_EEXHAUSTED;
     }
     struct arpc_out *out = malloc(sizeof *out + ARPC_PREFIX_SIZE + copied);
@@ -170,17 +170,17 @@ bool arpc_link_has_room(const struct arpc_link *link)
     return link->queued <= link->config->max_queued / 2;
 }
 
-/* Tells the calls whose message was refused, when half of the limit is free again. */
+/*
+ * Wakes the calls whose message was refused, when half of the limit is free again. Each leaves the list only when it is
+ * told, and goes to its end when it is refused again, so that all have their turn.
+ */
 static void wake_refused(struct arpc_link *link)
 {
-    if (!link->refused || !arpc_link_has_room(link))
+    if (!arpc_link_has_room(link))
         return;
-    link->refused = false;
-    AMP_LIST_EACH(it, safe, &link->calls)
+    AMP_LIST_EACH(it, safe, &link->refused)
     {
-        struct arpc_call *call = AMP_CONTAINER(it, struct arpc_call, in_link);
-        if (call->refused)
-            arpc_call_mark_event(call);
+        arpc_call_mark_event(AMP_CONTAINER(it, struct arpc_call, in_refused));
     }
 }
 

@@ -58,11 +58,52 @@ static void finish_at_begin(struct arpc_call *call, size_t size)
     arpc_call_finish(call, ARPC_STATUS_ABORTED, "no need to read", NULL);
 }
 
-static struct arpc_handler noting, collecting, echoing, replying, pausing, cancelling, finishing;
+#define PULL_PARTS 2
+#define PULL_SIZE  (400 * KIB)
+
+/* What a pull has still to send, kept where the user pointer of its call is. */
+static int pull_left[64];
+static size_t pull_count;
+
+static void go_on_pulling(struct arpc_call *call)
+{
+    static const uint8_t part[PULL_SIZE];
+    int *left = arpc_call_user(call);
+    for (; *left > 0; --*left)
+        if (arpc_call_send(call, part, sizeof part, NULL, 0, NULL, NULL) != 0)
+            return; /* `writable` calls again */
+    arpc_call_finish(call, ARPC_STATUS_OK, NULL, NULL);
+}
+
+static void begin_pull(struct arpc_call *call)
+{
+    pull_left[pull_count] = PULL_PARTS;
+    arpc_call_set_user(call, &pull_left[pull_count++]);
+    go_on_pulling(call);
+}
+
+static void end_pull(struct arpc_call *call, const struct arpc_result *result)
+{
+    (void)call;
+    (void)result;
+}
+
+static const struct arpc_handler pulling = {.started = begin_pull, .writable = go_on_pulling, .closed = end_pull};
+
+/* As when the connection is closed from inside a callback. */
+static void break_link(struct arpc_call *call)
+{
+    rpc_noting.started(call);
+    struct arpc_link *link = call->link;
+    arpc_link_fail(link, AMP_EUNAVAILABLE, "closed");
+    arpc_link_abort(link, ARPC_STATUS_UNAVAILABLE, "closed");
+}
+
+static struct arpc_handler noting, collecting, echoing, replying, pausing, cancelling, finishing, breaking;
 
 static void make_handlers(void)
 {
-    noting = collecting = echoing = replying = pausing = cancelling = finishing = rpc_noting;
+    noting = collecting = echoing = replying = pausing = cancelling = finishing = breaking = rpc_noting;
     collecting.half_close = finish_at_half_close;
     echoing.message = echo;
     echoing.half_close = finish_at_half_close;
@@ -71,6 +112,8 @@ static void make_handlers(void)
     pausing.half_close = finish_at_half_close;
     cancelling.message_bytes = cancel_at_bytes;
     finishing.message_begin = finish_at_begin;
+    breaking.started = break_link;
+    pull_count = 0;
 }
 
 static const struct arpc_method methods[] = {
@@ -81,6 +124,8 @@ static const struct arpc_method methods[] = {
     {"t.T", "Pause", ARPC_CLIENT_STREAM, false, 0, 64 * MIB, &pausing},
     {"t.T", "Cancel", ARPC_CLIENT_STREAM, false, 0, MESSAGE_MAX, &cancelling},
     {"t.T", "Finish", ARPC_CLIENT_STREAM, false, 0, MESSAGE_MAX, &finishing},
+    {"t.T", "Break", ARPC_BIDI, false, 0, MESSAGE_MAX, &breaking},
+    {"t.T", "Pull", ARPC_SERVER_STREAM, false, 0, MESSAGE_MAX, &pulling},
 };
 
 static struct rpc_pair pair;
@@ -348,6 +393,38 @@ static void a_call_whose_message_was_refused_is_told_when_there_is_room(void **s
     assert_int_equal(arpc_call_send(starved, zeros, 1, NULL, 0, NULL, NULL), 0);
 }
 
+static void every_one_of_many_refused_calls_has_its_turn(void **state)
+{
+    (void)state;
+    static struct rpc_seen pulls[40];
+    memset(pulls, 0, sizeof pulls);
+    pair.server.config.max_queued = MIB;
+    for (size_t i = 0; i < COUNT(pulls); i++) {
+        struct arpc_call *call = rpc_pair_call(&pair, "Pull", &rpc_noting, &pulls[i]);
+        send_text(call, "");
+        arpc_call_half_close(call);
+    }
+    rpc_pair_run(&pair);
+    for (size_t i = 0; i < COUNT(pulls); i++) {
+        assert_int_equal(pulls[i].closed, 1);
+        assert_int_equal(pulls[i].status, ARPC_STATUS_OK);
+        assert_int_equal(pulls[i].bytes, PULL_PARTS * PULL_SIZE);
+    }
+}
+
+static void a_link_that_ends_inside_a_callback_begins_no_further_call(void **state)
+{
+    (void)state;
+    static struct rpc_seen calls[4];
+    memset(calls, 0, sizeof calls);
+    for (size_t i = 0; i < COUNT(calls); i++)
+        (void)rpc_pair_call(&pair, "Break", &rpc_noting, &calls[i]);
+    rpc_pair_run(&pair); /* their four HEADERS are in one read */
+    assert_int_equal(rpc_seen_of_server.started, 1);
+    assert_int_equal(rpc_seen_of_server.closed, 1);
+    assert_int_equal(pair.server.link.call_count, 0);
+}
+
 static void after_the_end_nothing_can_be_sent(void **state)
 {
     (void)state;
@@ -581,6 +658,8 @@ int main(void)
         WITH_PAIR(writable_comes_once_when_the_queue_has_fallen),
         WITH_PAIR(sending_over_the_connections_limit_is_refused_and_the_body_stays_the_callers),
         WITH_PAIR(a_call_whose_message_was_refused_is_told_when_there_is_room),
+        WITH_PAIR(every_one_of_many_refused_calls_has_its_turn),
+        WITH_PAIR(a_link_that_ends_inside_a_callback_begins_no_further_call),
         WITH_PAIR(after_the_end_nothing_can_be_sent),
         WITH_PAIR(the_deadline_is_told_to_the_handler_and_to_the_client),
         WITH_PAIR(a_deadline_after_the_first_message_resets_the_stream),
