@@ -53,6 +53,7 @@ def test_a_slow_reader_holds_no_update_up_and_gets_no_mixed_block(context):
         assert error is not None and (error.code, error.reason) == (Code.ABORTED, "PULL_OUTRUN"), (blocks, str(error))
         check_rich(error)
         assert blocks < 48
+    assert server.terminate() == 0
 
 
 def test_pushes_that_come_before_the_update_has_read_the_last_ones_are_taken_whole(context):
@@ -67,6 +68,7 @@ def test_pushes_that_come_before_the_update_has_read_the_last_ones_are_taken_who
         assert (result.step, result.verdict, result.norm) == (step, common.VERDICT_APPLIED, step % 3 * size ** 0.5), result
     header, tensors = worker.pull()
     assert (header.version, set(tensors["w"])) == (8, {1.0 - 0.5 * sum(step % 3 for step in range(1, 9))})
+    assert server.terminate() == 0
 
 
 def test_a_slow_watcher_gets_every_row_once_and_in_order(context):
