@@ -1,0 +1,91 @@
+/* A host for the server's core in unit tests: does what outputs ask for at once, and keeps what a test looks at. */
+#ifndef AMPD_TEST_CORE_FIXTURE_H
+#define AMPD_TEST_CORE_FIXTURE_H
+
+#include "server/core/core.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define CORE_CALLS_MAX  64
+#define CORE_TASKS_MAX  64
+#define CORE_BLOCKS_MAX 8
+
+/* What became of a call. */
+struct core_call {
+    bool answered, granted, revoked;
+    struct ampd_reply reply; /* without its pointers */
+    struct ampd_overflow_row rows[AMPD_OVERFLOW_ROWS_MAX];
+    struct ampd_block_range ranges[CORE_BLOCKS_MAX];
+    uint8_t listed[CORE_BLOCKS_MAX]; /* 1: receive or send, 2: drop */
+    struct ampd_push_grant push;
+    struct ampd_pull_grant pull;
+    struct ampd_load_grant load;
+};
+
+struct core_host {
+    struct ampd_core *core;
+    uint64_t now_ms;
+    uint64_t last_call;
+    struct core_call calls[CORE_CALLS_MAX];
+    bool hold_jobs, hold_persists, hold_files; /* kept in tasks instead of done at once */
+    struct ampd_output tasks[CORE_TASKS_MAX];
+    unsigned tasks_count;
+    unsigned persists[8]; /* by kind */
+    unsigned cuts, notified, drained, dropped;
+    uint64_t timer_ms;
+    struct ampd_step_row row;                          /* the last that was notified */
+    struct ampd_epoch_record epoch;                    /* the last that was stored */
+    float file[CORE_BLOCKS_MAX * AMPD_ALIGN_ELEMENTS]; /* masters of the last part */
+    struct ampd_checkpoint_state file_state;
+    int restore_code;           /* what a restore finds */
+    uint64_t restored_steps[8]; /* which checkpoints were asked for */
+    unsigned restored_count;
+};
+
+/* Two parameters, "a" of 100 and "b" of 10 elements: blocks 0 and 1 hold a, block 2 holds b. SGD with rate 1. */
+void core_spec(struct ampd_model_spec *spec, uint32_t world_size);
+
+void core_host_init(struct core_host *host, uint64_t boot);
+void core_host_close(struct core_host *host);
+
+/* Sends one event, and does what comes of it. */
+void core_event(struct core_host *host, struct ampd_event *event);
+/* Does a task that was held back, and takes it off the list. */
+void core_do_task(struct core_host *host, unsigned index);
+void core_do_all(struct core_host *host);
+void core_tick(struct core_host *host, uint64_t now_ms);
+struct core_call *core_call(struct core_host *host, uint64_t call);
+
+/* ---- calls; each returns its number ---- */
+uint64_t core_create(struct core_host *host, const struct ampd_model_spec *spec);
+uint64_t core_load(struct core_host *host, float value); /* every element; all blocks and the end, if granted */
+uint64_t core_join(struct core_host *host, const char *worker, int32_t rank);
+struct ampd_incarnation core_joined(struct core_host *host, uint64_t call);
+uint64_t core_pull_step(struct core_host *host, uint64_t epoch, uint64_t step);
+uint64_t core_pull_latest(struct core_host *host);
+uint64_t core_push_header(struct core_host *host, uint64_t step, uint32_t rank, struct ampd_incarnation incarnation);
+/* As core_push_header, with every field given. */
+uint64_t core_push_event(struct core_host *host, const struct ampd_event_push *push);
+void core_push_block(struct core_host *host, uint64_t call, uint64_t block, float value);
+void core_push_end(struct core_host *host, uint64_t call, const uint32_t *absent, uint32_t absent_count);
+/* Header, all three blocks of one value, and the end. */
+uint64_t core_push_all(struct core_host *host, uint64_t step, uint32_t rank, struct ampd_incarnation incarnation,
+                       float value);
+uint64_t core_push_state(struct core_host *host, uint64_t epoch, uint64_t step, uint32_t rank,
+                         struct ampd_incarnation incarnation);
+void core_close_call(struct core_host *host, uint64_t call);
+void core_revoked(struct core_host *host, uint64_t call);
+
+/* A model with two ranks that have joined; step 1 is open. */
+void core_running(struct core_host *host, struct ampd_incarnation incarnations[2]);
+
+/* The call has failed with this code and reason, and a text that holds `word`. */
+void core_assert_failed(struct core_host *host, uint64_t call, int code, const char *reason, const char *word);
+void core_assert_held(struct core_host *host, uint64_t call);
+struct ampd_model_info core_info(struct core_host *host);
+
+#endif
