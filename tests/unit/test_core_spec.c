@@ -1,0 +1,193 @@
+/* Specifications: each refusal names the field and the remedy. */
+#include "server/core/spec.h"
+#include "tests/unit/core_fixture.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct ampd_model_spec spec;
+static struct ampd_parameter_spec parameters[2];
+
+static int setup(void **state)
+{
+    (void)state;
+    core_spec(&spec, 2);
+    memcpy(parameters, spec.parameters, sizeof(parameters));
+    spec.parameters = parameters;
+    ampd_spec_defaults(&spec);
+    return 0;
+}
+
+static void assert_refused(int code, const char *field)
+{
+    struct amp_error error = {0};
+    assert_int_equal(code, ampd_spec_check(&spec, &error));
+    if (strstr(error.text, field) == NULL)
+        fail_msg("\"%s\" does not name %s", error.text, field);
+    assert_true(strlen(error.text) > strlen(field) + 8); /* it says what to do, too */
+    (void)setup(NULL);
+}
+
+static void a_specification_with_defaults_is_accepted(void **state)
+{
+    (void)state;
+    struct amp_error error = {0};
+    assert_int_equal(0, ampd_spec_check(&spec, &error));
+    assert_int_equal(AMPD_SYNC_ALL, spec.sync);
+    assert_int_equal(AMPD_ON_LOSS_WAIT, spec.on_loss);
+    assert_int_equal(600000, spec.loss_timeout_ms);
+    assert_int_equal(100, spec.checkpoint_every);
+    assert_int_equal(3, spec.keep_last);
+    assert_int_equal(50, spec.max_consecutive_overflows);
+    assert_int_equal(1, spec.groups_count);
+}
+
+static void names_and_shapes_out_of_range_are_refused(void **state)
+{
+    (void)state;
+    spec.name[0] = 0;
+    assert_refused(AMP_EINVAL, "name");
+    (void)snprintf(spec.name, sizeof(spec.name), "../escape");
+    assert_refused(AMP_EINVAL, "name");
+    spec.parameters_count = 0;
+    assert_refused(AMP_EINVAL, "parameters");
+    parameters[1].name[0] = 0;
+    assert_refused(AMP_EINVAL, "parameters[1].name");
+    parameters[1].name[0] = '#';
+    assert_refused(AMP_EINVAL, "parameters[1].name");
+    parameters[1].name[0] = 'a';
+    assert_refused(AMP_EINVAL, "two are named a");
+    parameters[0].shape[0] = 0;
+    assert_refused(AMP_EINVAL, "parameters[0].shape");
+    parameters[0].shape[0] = AMPD_ELEMENTS_MAX + 1;
+    assert_refused(AMP_EINVAL, "parameters[0].shape");
+    parameters[0].dimensions = AMPD_DIMENSIONS_MAX + 1;
+    assert_refused(AMP_EINVAL, "parameters[0].shape");
+    parameters[0].group = 1;
+    assert_refused(AMP_EINVAL, "parameters[0].group");
+}
+
+static void numbers_out_of_range_are_refused(void **state)
+{
+    (void)state;
+    spec.lr = NAN;
+    assert_refused(AMP_EINVAL, "optimizer");
+    spec.momentum = 1;
+    assert_refused(AMP_EINVAL, "optimizer");
+    spec.clip_value = -1;
+    assert_refused(AMP_EINVAL, "clip.value");
+    spec.clip_max_norm = INFINITY;
+    assert_refused(AMP_EINVAL, "clip.max_norm");
+    spec.world_size = 0;
+    assert_refused(AMP_EINVAL, "world_size");
+    spec.world_size = AMPD_WORLD_MAX + 1;
+    assert_refused(AMP_EINVAL, "world_size");
+    spec.quorum = 1;
+    assert_refused(AMP_EINVAL, "quorum");
+    spec.min_workers = 3;
+    assert_refused(AMP_EINVAL, "min_workers");
+    spec.loss_timeout_ms = UINT64_MAX;
+    assert_refused(AMP_EINVAL, "loss_timeout_ms");
+    spec.cast = AMP_F64;
+    assert_refused(AMP_EINVAL, "cast_dtype");
+    spec.scaler.min_scale = -1;
+    assert_refused(AMP_EINVAL, "scaler");
+    spec.groups[0].lr_scale = -1;
+    assert_refused(AMP_EINVAL, "groups.learning_rate_factor");
+    spec.schedule = AMPD_SCHEDULE_COSINE;
+    assert_refused(AMP_EINVAL, "schedule");
+}
+
+static void values_that_are_reserved_are_named(void **state)
+{
+    (void)state;
+    spec.sync = AMPD_SYNC_QUORUM;
+    assert_refused(AMP_EUNIMPLEMENTED, "sync_mode");
+    spec.on_loss = AMPD_ON_LOSS_SHRINK;
+    assert_refused(AMP_EUNIMPLEMENTED, "on_loss");
+    spec.durability = AMPD_DURABILITY_STEP;
+    assert_refused(AMP_EUNIMPLEMENTED, "durability");
+    spec.floor_policy = AMPD_FLOOR_FREEZE;
+    assert_refused(AMP_EUNIMPLEMENTED, "floor_policy");
+    spec.optimizer = (enum ampd_optimizer)7;
+    assert_refused(AMP_EUNIMPLEMENTED, "optimizer.kind");
+}
+
+static void assert_differs(const struct ampd_model_spec *other, const char *field)
+{
+    struct amp_error error = {0};
+    assert_int_equal(AMP_EEXIST, ampd_spec_compare(&spec, other, &error));
+    assert_string_equal("MODEL_EXISTS", error.reason);
+    if (strstr(error.text, field) == NULL)
+        fail_msg("\"%s\" does not name %s", error.text, field);
+}
+
+static void two_specifications_differ_by_the_first_field_that_does(void **state)
+{
+    (void)state;
+    struct ampd_model_spec other;
+    struct amp_error error = {0};
+    assert_int_equal(0, ampd_spec_copy(&other, &spec));
+    assert_int_equal(0, ampd_spec_compare(&spec, &other, &error));
+    other.lr = 0.5f;
+    assert_differs(&other, "optimizer.learning_rate");
+    other.lr = spec.lr;
+    other.scaler.growth_interval++;
+    assert_differs(&other, "scaler.growth_interval");
+    other.scaler.growth_interval--;
+    other.parameters[1].shape[0]++;
+    assert_differs(&other, "parameters[1]");
+    ampd_spec_clear(&other);
+}
+
+static void a_second_create_with_another_specification_leaves_the_model_as_it_is(void **state)
+{
+    (void)state;
+    struct core_host host;
+    core_host_init(&host, 1);
+    struct ampd_model_spec other;
+    core_spec(&other, 2);
+    uint64_t first = core_create(&host, &other);
+    assert_false(core_call(&host, first)->reply.u.create.existed);
+    assert_true(core_call(&host, core_create(&host, &other))->reply.u.create.existed);
+    other.max_steps = 5;
+    core_assert_failed(&host, core_create(&host, &other), AMP_EEXIST, "MODEL_EXISTS", "max_steps");
+    assert_int_equal(0, core_info(&host).spec->max_steps);
+    other.world_size = 0;
+    core_assert_failed(&host, core_create(&host, &other), AMP_EINVAL, "INVALID_SPEC", "world_size");
+    assert_int_equal(1, ampd_core_models_count(host.core));
+    core_host_close(&host);
+}
+
+static void two_creates_at_once_make_one_model(void **state)
+{
+    (void)state;
+    struct core_host host;
+    core_host_init(&host, 1);
+    host.hold_persists = true;
+    struct ampd_model_spec other;
+    core_spec(&other, 2);
+    uint64_t first = core_create(&host, &other);
+    uint64_t second = core_create(&host, &other);
+    assert_false(core_call(&host, second)->answered); /* not before it is stored */
+    core_do_all(&host);
+    assert_false(core_call(&host, first)->reply.u.create.existed);
+    assert_true(core_call(&host, second)->reply.u.create.existed);
+    assert_int_equal(1, host.persists[AMPD_PERSIST_MODEL]);
+    core_host_close(&host);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_specification_with_defaults_is_accepted, setup),
+        cmocka_unit_test_setup(names_and_shapes_out_of_range_are_refused, setup),
+        cmocka_unit_test_setup(numbers_out_of_range_are_refused, setup),
+        cmocka_unit_test_setup(values_that_are_reserved_are_named, setup),
+        cmocka_unit_test_setup(two_specifications_differ_by_the_first_field_that_does, setup),
+        cmocka_unit_test(a_second_create_with_another_specification_leaves_the_model_as_it_is),
+        cmocka_unit_test(two_creates_at_once_make_one_model),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
