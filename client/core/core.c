@@ -147,7 +147,7 @@ bool ampclient_core_failed(struct ampclient_core *core, const struct ampclient_e
         core->need_join = true;
         return false;
     }
-    if (!again_later(ended->code) && ended->code != AMP_EABORTED && ended->code != AMP_EDATALOSS)
+    if (!again_later(ended->code) && ended->code != AMP_EABORTED)
         return true;
     if (core->failures == 0)
         core->first_failure_ms = core->now_ms;

@@ -34,7 +34,8 @@ struct ampclient_pull {
     struct ampclient_pull_header header; /* of the first shard that answered */
     bool unchanged;                      /* the version is the one that is held */
     uint64_t blocks_here;
-    uint8_t *have; /* [blocks] */
+    uint32_t resends; /* for blocks that came damaged */
+    uint8_t *have;    /* [blocks] */
 };
 
 /* A push under way. */

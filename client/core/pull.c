@@ -113,6 +113,7 @@ static void pull_complete(struct ampclient_core *core)
     core->held_version = header->version;
     core->has_values = true;
     ampclient_core_succeeded(core);
+    pull->resends = 0;
     core->done.step.epoch = header->epoch;
     core->done.step.step = header->step;
     core->done.step.version = header->version;
@@ -154,6 +155,10 @@ static void pull_failed(struct ampclient_core *core, const struct ampclient_ende
     }
     if (moved(core, ended))
         return;
+    if (ended->code == AMP_EDATALOSS && core->pull.resends < AMPCLIENT_BLOCK_RESENDS_MAX) {
+        core->pull.resends++;
+        return; /* asked for again at once */
+    }
     if (ampclient_core_failed(core, ended))
         ampclient_core_finish(core, core->last_error.code, &core->last_error, after_failure(core));
 }

@@ -1,0 +1,533 @@
+/* The worker's machine: what goes out when, what is tried again, and what the user is told. */
+#include "client/core/core.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define OUTPUTS_MAX 64
+#define BLOCK       64
+
+static struct ampclient_core *core;
+static uint64_t now_ms;
+static struct ampclient_output outputs[OUTPUTS_MAX];
+static uint32_t absent[4], absent_count;
+static unsigned count;
+
+/* ---- host ---- */
+
+static void drain(void)
+{
+    struct ampclient_output output;
+    while (ampclient_core_next(core, &output)) {
+        assert_true(count < OUTPUTS_MAX);
+        if (output.type == AMPCLIENT_OUT_PUSH_END) {
+            absent_count = output.u.end.absent_count;
+            memcpy(absent, output.u.end.absent, absent_count * sizeof(*absent));
+        }
+        outputs[count++] = output;
+    }
+}
+
+static void send(struct ampclient_event *event)
+{
+    ampclient_core_step(core, now_ms, event);
+    drain();
+}
+
+static void wish(enum ampclient_event_type type)
+{
+    struct ampclient_event event = {.type = type};
+    send(&event);
+}
+
+/* The oldest output of a kind, taken off the list; ends the test if there is none. */
+static struct ampclient_output take(enum ampclient_output_type type)
+{
+    for (unsigned i = 0; i < count; i++) {
+        if (outputs[i].type != type)
+            continue;
+        struct ampclient_output found = outputs[i];
+        count--;
+        memmove(&outputs[i], &outputs[i + 1], (count - i) * sizeof(outputs[0]));
+        return found;
+    }
+    fail_msg("no output of kind %d", (int)type);
+    return outputs[0];
+}
+
+static unsigned have(enum ampclient_output_type type)
+{
+    unsigned found = 0;
+    for (unsigned i = 0; i < count; i++)
+        found += outputs[i].type == type ? 1 : 0;
+    return found;
+}
+
+static void end_with(uint64_t call, struct ampclient_ended ended)
+{
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_ENDED, .call = call, .u.ended = ended};
+    send(&event);
+}
+
+static void fail_call(uint64_t call, int code, const char *reason, uint64_t epoch, uint64_t step)
+{
+    struct ampclient_ended ended = {.code = code, .reason = reason, .text = "text", .epoch = epoch, .step = step};
+    end_with(call, ended);
+}
+
+static void tick(uint64_t ms)
+{
+    now_ms += ms;
+    wish(AMPCLIENT_EVENT_TICK);
+}
+
+/* Two parameters of 100 and 10 elements: blocks 0 and 1 hold the first, block 2 the second. */
+static void answer_join(uint64_t epoch, uint64_t step, uint64_t incarnation)
+{
+    static const uint64_t elements[] = {100, 10};
+    struct ampclient_ended ended = {0};
+    ended.u.join = (struct ampclient_join_answer){.rank = 1,
+                                                  .world_size = 2,
+                                                  .incarnation = {1, incarnation},
+                                                  .epoch = epoch,
+                                                  .step = step,
+                                                  .lease_ms = 30000,
+                                                  .parameters_count = 2,
+                                                  .elements = elements,
+                                                  .block_elements = BLOCK,
+                                                  .cast = AMP_F16};
+    end_with(take(AMPCLIENT_OUT_JOIN).call, ended);
+}
+
+static void answer_pull(uint64_t epoch, uint64_t step, uint64_t version)
+{
+    struct ampclient_output pull = take(AMPCLIENT_OUT_PULL);
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = pull.call};
+    event.u.header = (struct ampclient_pull_header){epoch, step, version, 5, 1024, AMP_F16};
+    send(&event);
+    bool same = pull.u.pull.have_epoch == epoch && pull.u.pull.have_version == version;
+    for (uint64_t b = 0; !same && b < 3; b++) {
+        memset(pull.u.pull.memory + b * pull.u.pull.stride, (int)version, pull.u.pull.stride);
+        event = (struct ampclient_event){.type = AMPCLIENT_EVENT_PULL_BLOCK, .call = pull.call, .u.block = b};
+        send(&event);
+    }
+    end_with(pull.call, (struct ampclient_ended){0});
+}
+
+static struct ampclient_user_done done(enum ampclient_event_type type, int code)
+{
+    struct ampclient_output output = take(AMPCLIENT_OUT_USER_DONE);
+    assert_int_equal(type, output.u.done.wish);
+    assert_int_equal(code, output.u.done.code);
+    return output.u.done;
+}
+
+static void begin(uint64_t epoch, uint64_t step)
+{
+    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    answer_pull(epoch, step, step - 1);
+    assert_int_equal(step, done(AMPCLIENT_EVENT_STEP_BEGIN, 0).step.step);
+}
+
+static void make(uint32_t accumulate)
+{
+    now_ms = 1000;
+    count = 0;
+    struct ampclient_core_config config = {
+        .model = "m", .worker = "w", .rank = 1, .world_size = 2, .accumulate = accumulate};
+    assert_int_equal(0, ampclient_core_new(&config, &core));
+    wish(AMPCLIENT_EVENT_JOIN);
+    answer_join(1, 1, 1);
+    (void)done(AMPCLIENT_EVENT_JOIN, 0);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    make(1);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    ampclient_core_free(core);
+    return 0;
+}
+
+static uint16_t first[100], second[10];
+
+static void push(uint32_t parameter, const void *gradient)
+{
+    struct amp_error error = {0};
+    assert_int_equal(0, ampclient_core_push(core, now_ms, parameter, gradient, AMP_F16, &error));
+    drain();
+}
+
+static void answer_push(uint64_t call, uint64_t epoch, uint64_t step)
+{
+    struct ampclient_ended ended = {0};
+    ended.u.push = (struct ampclient_core_result){.epoch = epoch, .step = step, .verdict = AMPCLIENT_CORE_APPLIED};
+    end_with(call, ended);
+}
+
+/* ---- tests ---- */
+
+static void a_block_goes_out_when_its_parameters_are_pushed(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    push(1, second);
+    struct ampclient_output header = take(AMPCLIENT_OUT_PUSH);
+    assert_int_equal(5, header.u.push.scale_id);
+    assert_int_equal(1, header.u.push.step);
+    assert_int_equal(AMP_F16, header.u.push.dtype);
+    assert_int_equal(2, take(AMPCLIENT_OUT_PUSH_BLOCK).u.block);
+    assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_BLOCK));
+    push(0, first);
+    assert_int_equal(0, take(AMPCLIENT_OUT_PUSH_BLOCK).u.block);
+    assert_int_equal(1, take(AMPCLIENT_OUT_PUSH_BLOCK).u.block);
+    assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_END));
+    wish(AMPCLIENT_EVENT_STEP_END);
+    assert_int_equal(header.call, take(AMPCLIENT_OUT_PUSH_END).call);
+    assert_int_equal(0, absent_count);
+    answer_push(header.call, 1, 1);
+    assert_int_equal(AMPCLIENT_CORE_APPLIED, done(AMPCLIENT_EVENT_STEP_END, 0).result.verdict);
+}
+
+static void what_is_not_pushed_by_step_end_is_absent(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    push(1, second);
+    wish(AMPCLIENT_EVENT_STEP_END);
+    (void)take(AMPCLIENT_OUT_PUSH_END);
+    assert_int_equal(1, absent_count);
+    assert_int_equal(0, absent[0]);
+    assert_int_equal(1, have(AMPCLIENT_OUT_PUSH_BLOCK));
+}
+
+static void a_block_in_one_piece_is_a_view_and_others_are_gathered_with_zeros(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    first[70] = 0x3c00;
+    push(0, first);
+    uint16_t scratch[BLOCK];
+    size_t size;
+    assert_ptr_equal(first, ampclient_core_block(core, 0, scratch, &size));
+    assert_int_equal(BLOCK * 2, size);
+    memset(scratch, 0xff, sizeof(scratch));
+    assert_ptr_equal(scratch, ampclient_core_block(core, 1, scratch, &size)); /* 36 elements and pad */
+    assert_int_equal(0x3c00, scratch[6]);
+    assert_int_equal(0, scratch[36]);
+    assert_int_equal(0, scratch[63]);
+    first[70] = 0;
+}
+
+static void a_push_that_broke_off_asks_what_is_there_and_sends_the_rest(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    push(0, first);
+    push(1, second);
+    wish(AMPCLIENT_EVENT_STEP_END);
+    uint64_t old = take(AMPCLIENT_OUT_PUSH).call;
+    count = 0;
+    fail_call(old, AMP_EUNAVAILABLE, "", 0, 0);
+    assert_int_equal(0, have(AMPCLIENT_OUT_GET_PUSH_STATE)); /* a pause first */
+    tick(AMPCLIENT_BACKOFF_MS);
+    uint64_t ask = take(AMPCLIENT_OUT_GET_PUSH_STATE).call;
+    const struct ampclient_range ranges[] = {{0, 1}, {2, 1}};
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_PUSH_STATE, .call = ask};
+    event.u.push_state.ranges = ranges;
+    event.u.push_state.ranges_count = 2;
+    send(&event);
+    end_with(ask, (struct ampclient_ended){0});
+    uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
+    assert_int_equal(1, take(AMPCLIENT_OUT_PUSH_BLOCK).u.block);
+    assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_BLOCK));
+    (void)take(AMPCLIENT_OUT_PUSH_END);
+    answer_push(call, 1, 1);
+    (void)done(AMPCLIENT_EVENT_STEP_END, 0);
+}
+
+static void pauses_double_up_to_their_bound(void **state)
+{
+    (void)state;
+    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    for (uint64_t pause = AMPCLIENT_BACKOFF_MS; pause <= 4 * AMPCLIENT_BACKOFF_MAX_MS; pause *= 2) {
+        fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_EUNAVAILABLE, "", 0, 0);
+        uint64_t wait = pause < AMPCLIENT_BACKOFF_MAX_MS ? pause : AMPCLIENT_BACKOFF_MAX_MS;
+        tick(wait - 1);
+        assert_int_equal(0, have(AMPCLIENT_OUT_PULL));
+        tick(1);
+        assert_int_equal(1, have(AMPCLIENT_OUT_PULL));
+    }
+}
+
+static void after_the_reconnect_timeout_the_user_is_told(void **state)
+{
+    (void)state;
+    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    uint64_t begun = now_ms;
+    while (have(AMPCLIENT_OUT_USER_DONE) == 0) {
+        if (have(AMPCLIENT_OUT_PULL) > 0)
+            fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_EUNAVAILABLE, "", 0, 0);
+        count = have(AMPCLIENT_OUT_USER_DONE) > 0 || have(AMPCLIENT_OUT_PULL) > 0 ? count : 0;
+        if (have(AMPCLIENT_OUT_USER_DONE) == 0)
+            tick(500);
+        assert_true(now_ms - begun < 2 * AMPCLIENT_RECONNECT_MS);
+    }
+    struct ampclient_user_done result = done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_EUNAVAILABLE);
+    assert_true(now_ms - begun >= AMPCLIENT_RECONNECT_MS);
+    assert_string_equal("text", result.error.text);
+    assert_int_equal(AMPCLIENT_STATE_READY, ampclient_core_state(core));
+}
+
+static void a_block_is_sent_again_three_times_and_no_more(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    push(1, second);
+    wish(AMPCLIENT_EVENT_STEP_END);
+    for (unsigned i = 0; i < AMPCLIENT_BLOCK_RESENDS_MAX; i++) {
+        fail_call(take(AMPCLIENT_OUT_PUSH).call, AMP_EDATALOSS, "BLOCK_CHECKSUM", 1, 1);
+        end_with(take(AMPCLIENT_OUT_GET_PUSH_STATE).call, (struct ampclient_ended){0});
+    }
+    fail_call(take(AMPCLIENT_OUT_PUSH).call, AMP_EDATALOSS, "BLOCK_CHECKSUM", 1, 1);
+    (void)done(AMPCLIENT_EVENT_STEP_END, AMP_EDATALOSS);
+}
+
+static void a_higher_epoch_rolls_the_step_back(void **state)
+{
+    (void)state;
+    begin(1, 4);
+    push(1, second);
+    uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
+    fail_call(call, AMP_EABORTED, "STALE_EPOCH", 2, 3);
+    answer_join(2, 3, 2);
+    assert_int_equal(AMPCLIENT_STATE_ROLLED_BACK, ampclient_core_state(core));
+    count = 0;
+    push(0, first); /* does nothing and succeeds */
+    assert_int_equal(0, have(AMPCLIENT_OUT_PUSH));
+    wish(AMPCLIENT_EVENT_STEP_END);
+    assert_int_equal(AMPCLIENT_CORE_ROLLED_BACK, done(AMPCLIENT_EVENT_STEP_END, 0).result.verdict);
+    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    assert_int_equal(3, outputs[0].u.pull.number);
+    answer_pull(2, 3, 2);
+    struct ampclient_user_done result = done(AMPCLIENT_EVENT_STEP_BEGIN, 0);
+    assert_true(result.step.rolled_back);
+    assert_int_equal(3, result.step.step);
+}
+
+static void a_lease_that_ended_is_mended_and_the_push_begins_anew(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    push(0, first);
+    push(1, second);
+    wish(AMPCLIENT_EVENT_STEP_END);
+    uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
+    count = 0;
+    fail_call(call, AMP_EABORTED, "LEASE_ENDED", 1, 1);
+    answer_join(1, 1, 2);
+    struct ampclient_output header = take(AMPCLIENT_OUT_PUSH);
+    assert_int_equal(2, header.incarnation.counter);
+    assert_int_equal(3, have(AMPCLIENT_OUT_PUSH_BLOCK));
+    answer_push(header.call, 1, 1);
+    (void)done(AMPCLIENT_EVENT_STEP_END, 0);
+}
+
+static void keep_alive_goes_out_three_times_a_lease_and_may_end_the_membership(void **state)
+{
+    (void)state;
+    tick(10000);
+    struct ampclient_output keep = take(AMPCLIENT_OUT_KEEP_ALIVE);
+    struct ampclient_ended ended = {0};
+    ended.u.keep_alive.epoch = 1;
+    ended.u.keep_alive.valid = true;
+    end_with(keep.call, ended);
+    assert_int_equal(0, have(AMPCLIENT_OUT_JOIN));
+    tick(10000);
+    ended.u.keep_alive.valid = false;
+    end_with(take(AMPCLIENT_OUT_KEEP_ALIVE).call, ended);
+    assert_int_equal(1, have(AMPCLIENT_OUT_JOIN));
+}
+
+static void after_a_skip_no_blocks_are_asked_for(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    wish(AMPCLIENT_EVENT_STEP_END);
+    answer_push(take(AMPCLIENT_OUT_PUSH).call, 1, 1);
+    (void)done(AMPCLIENT_EVENT_STEP_END, 0);
+    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    struct ampclient_output pull = outputs[count - 1].type == AMPCLIENT_OUT_PULL ? outputs[count - 1] : outputs[0];
+    assert_int_equal(1, pull.u.pull.have_epoch);
+    assert_int_equal(0, pull.u.pull.have_version);
+    answer_pull(1, 2, 0);
+    assert_int_equal(0, done(AMPCLIENT_EVENT_STEP_BEGIN, 0).step.version);
+}
+
+static void a_pull_that_broke_off_leaves_no_version_behind(void **state)
+{
+    (void)state;
+    begin(1, 2); /* version 1 */
+    wish(AMPCLIENT_EVENT_STEP_END);
+    answer_push(take(AMPCLIENT_OUT_PUSH).call, 1, 2);
+    (void)done(AMPCLIENT_EVENT_STEP_END, 0);
+    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    struct ampclient_output pull = take(AMPCLIENT_OUT_PULL);
+    assert_int_equal(1, pull.u.pull.have_version);
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = pull.call};
+    event.u.header = (struct ampclient_pull_header){1, 3, 2, 5, 1024, AMP_F16};
+    send(&event);
+    fail_call(pull.call, AMP_EABORTED, "PULL_OUTRUN", 1, 3);
+    assert_int_equal(0, take(AMPCLIENT_OUT_PULL).u.pull.have_version);
+}
+
+static void a_model_that_is_done_ends_the_loop(void **state)
+{
+    (void)state;
+    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_ESTATE, "MODEL_DONE", 1, 2);
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 1);
+    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 1);
+    wish(AMPCLIENT_EVENT_PULL_LATEST);
+    answer_pull(1, 2, 1);
+    assert_int_equal(1, done(AMPCLIENT_EVENT_PULL_LATEST, 0).step.version);
+}
+
+static void the_wish_is_answered_only_when_no_stream_reads_gradients(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    push(1, second);
+    wish(AMPCLIENT_EVENT_STEP_END);
+    uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
+    tick(AMPCLIENT_STEP_TIMEOUT_MS);
+    assert_int_equal(call, take(AMPCLIENT_OUT_CANCEL).call);
+    assert_int_equal(0, have(AMPCLIENT_OUT_USER_DONE));
+    fail_call(call, AMP_ECANCELLED, "", 0, 0);
+    (void)done(AMPCLIENT_EVENT_STEP_END, AMP_EDEADLINE);
+}
+
+static void user_state_given_after_the_header_begins_the_stream_anew(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    push(1, second);
+    uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_USER_STATE};
+    event.u.user_state.data = "here";
+    event.u.user_state.size = 4;
+    send(&event);
+    count = 0;
+    wish(AMPCLIENT_EVENT_STEP_END);
+    assert_int_equal(call, take(AMPCLIENT_OUT_CANCEL).call);
+    fail_call(call, AMP_ECANCELLED, "", 0, 0);
+    end_with(take(AMPCLIENT_OUT_GET_PUSH_STATE).call, (struct ampclient_ended){0});
+    struct ampclient_output header = take(AMPCLIENT_OUT_PUSH);
+    assert_int_equal(4, header.u.push.user_state_size);
+    assert_memory_equal("here", header.u.push.user_state, 4);
+}
+
+static void accumulated_gradients_go_out_once_as_their_fp32_sum(void **state)
+{
+    (void)state;
+    ampclient_core_free(core);
+    make(2);
+    begin(1, 1);
+    for (unsigned i = 0; i < 10; i++)
+        second[i] = 0x3c00; /* 1 */
+    push(1, second);
+    assert_int_equal(0, have(AMPCLIENT_OUT_PUSH));
+    push(1, second);
+    assert_int_equal(AMP_F32, take(AMPCLIENT_OUT_PUSH).u.push.dtype);
+    assert_int_equal(2, take(AMPCLIENT_OUT_PUSH_BLOCK).u.block);
+    float scratch[BLOCK];
+    size_t size;
+    const float *data = ampclient_core_block(core, 2, scratch, &size);
+    assert_int_equal(BLOCK * 4, size);
+    assert_true(data[0] == 2 && data[9] == 2 && data[10] == 0);
+    struct amp_error error = {0};
+    assert_int_equal(AMP_ESTATE, ampclient_core_push(core, now_ms, 1, second, AMP_F16, &error));
+    memset(second, 0, sizeof(second));
+}
+
+static void bad_arguments_are_errors_that_say_why(void **state)
+{
+    (void)state;
+    struct amp_error error = {0};
+    assert_int_equal(AMP_ESTATE, ampclient_core_push(core, now_ms, 0, first, AMP_F16, &error));
+    begin(1, 1);
+    assert_int_equal(AMP_ERANGE, ampclient_core_push(core, now_ms, 2, first, AMP_F16, &error));
+    assert_int_equal(AMP_EINVAL, ampclient_core_push(core, now_ms, 0, NULL, AMP_F16, &error));
+    assert_int_equal(AMP_EINVAL, ampclient_core_push(core, now_ms, 0, first, AMP_F64, &error));
+    push(0, first);
+    assert_int_equal(AMP_EINVAL, ampclient_core_push(core, now_ms, 1, second, AMP_BF16, &error));
+    assert_int_equal(AMP_ESTATE, ampclient_core_push(core, now_ms, 0, first, AMP_F16, &error));
+    assert_true(strlen(error.text) > 10);
+    wish(AMPCLIENT_EVENT_JOIN);
+    (void)done(AMPCLIENT_EVENT_JOIN, AMP_ESTATE);
+}
+
+static void headers_of_different_shards_must_agree(void **state)
+{
+    (void)state;
+    ampclient_core_free(core);
+    now_ms = 1000;
+    count = 0;
+    struct ampclient_core_config config = {.model = "m", .rank = 1, .world_size = -1, .shards = 2};
+    assert_int_equal(0, ampclient_core_new(&config, &core));
+    wish(AMPCLIENT_EVENT_JOIN);
+    answer_join(1, 1, 1);
+    (void)done(AMPCLIENT_EVENT_JOIN, 0);
+    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    uint64_t calls[2] = {take(AMPCLIENT_OUT_PULL).call, take(AMPCLIENT_OUT_PULL).call};
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = calls[0]};
+    event.u.header = (struct ampclient_pull_header){1, 1, 0, 5, 1024, AMP_F16};
+    send(&event);
+    event.call = calls[1];
+    event.u.header.version = 1;
+    send(&event);
+    assert_int_equal(2, have(AMPCLIENT_OUT_CANCEL));
+    fail_call(calls[0], AMP_ECANCELLED, "", 0, 0);
+    tick(AMPCLIENT_BACKOFF_MS);
+    assert_int_equal(0, have(AMPCLIENT_OUT_PULL)); /* one stream may still write */
+    fail_call(calls[1], AMP_ECANCELLED, "", 0, 0);
+    assert_int_equal(2, have(AMPCLIENT_OUT_PULL));
+}
+
+int main(void)
+{
+#define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(a_block_goes_out_when_its_parameters_are_pushed),
+        TEST(what_is_not_pushed_by_step_end_is_absent),
+        TEST(a_block_in_one_piece_is_a_view_and_others_are_gathered_with_zeros),
+        TEST(a_push_that_broke_off_asks_what_is_there_and_sends_the_rest),
+        TEST(pauses_double_up_to_their_bound),
+        TEST(after_the_reconnect_timeout_the_user_is_told),
+        TEST(a_block_is_sent_again_three_times_and_no_more),
+        TEST(a_higher_epoch_rolls_the_step_back),
+        TEST(a_lease_that_ended_is_mended_and_the_push_begins_anew),
+        TEST(keep_alive_goes_out_three_times_a_lease_and_may_end_the_membership),
+        TEST(after_a_skip_no_blocks_are_asked_for),
+        TEST(a_pull_that_broke_off_leaves_no_version_behind),
+        TEST(a_model_that_is_done_ends_the_loop),
+        TEST(the_wish_is_answered_only_when_no_stream_reads_gradients),
+        TEST(user_state_given_after_the_header_begins_the_stream_anew),
+        TEST(accumulated_gradients_go_out_once_as_their_fp32_sum),
+        TEST(bad_arguments_are_errors_that_say_why),
+        TEST(headers_of_different_shards_must_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

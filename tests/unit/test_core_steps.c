@@ -1,0 +1,330 @@
+/* What a step does with gradients: overlap, absent parameters, overflows, weights, and readers of the copies. */
+#include "tests/unit/core_fixture.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct core_host host;
+static struct ampd_incarnation incarnations[2];
+
+static void begin(enum ampd_weighting weighting)
+{
+    core_host_init(&host, 7);
+    struct ampd_model_spec spec;
+    core_spec(&spec, 2);
+    spec.weighting = weighting;
+    assert_int_equal(0, core_call(&host, core_create(&host, &spec))->reply.error.code);
+    assert_int_equal(0, core_call(&host, core_load(&host, 1))->reply.error.code);
+    incarnations[0] = core_joined(&host, core_join(&host, "w0", 0));
+    incarnations[1] = core_joined(&host, core_join(&host, "w1", 1));
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    begin(AMPD_WEIGHTING_EQUAL);
+    return 0;
+}
+
+static int setup_weights(void **state)
+{
+    (void)state;
+    begin(AMPD_WEIGHTING_PUSHED);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    core_host_close(&host);
+    return 0;
+}
+
+/* Element of a parameter in the newest copy, which is fp32 here. */
+static float pulled(uint32_t parameter, uint64_t element)
+{
+    uint64_t call = core_pull_latest(&host);
+    const struct ampd_pull_grant *grant = &core_call(&host, call)->pull;
+    assert_true(core_call(&host, call)->granted);
+    float value;
+    memcpy(&value, grant->memory + (grant->layout->starts[parameter] + element) * sizeof(float), sizeof(value));
+    core_close_call(&host, call);
+    return value;
+}
+
+static unsigned jobs_of(uint32_t work)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < host.tasks_count; i++) {
+        if (host.tasks[i].type == AMPD_OUT_JOB && (host.tasks[i].u.job.work & work) != 0)
+            count++;
+    }
+    return count;
+}
+
+static void a_block_is_voted_on_as_soon_as_all_ranks_have_it(void **state)
+{
+    (void)state;
+    host.hold_jobs = true;
+    uint64_t first = core_push_header(&host, 1, 0, incarnations[0]);
+    uint64_t second = core_push_header(&host, 1, 1, incarnations[1]);
+    core_push_block(&host, first, 0, 1);
+    core_push_block(&host, first, 1, 1);
+    assert_int_equal(0, jobs_of(AMPD_JOB_VOTE));
+    core_push_block(&host, second, 1, 1); /* the others are still on their way */
+    assert_int_equal(1, jobs_of(AMPD_JOB_VOTE));
+    assert_int_equal(1, host.tasks[0].u.job.block);
+}
+
+static void the_mean_is_applied_and_versions_rise(void **state)
+{
+    (void)state;
+    (void)core_push_all(&host, 1, 0, incarnations[0], 1024);
+    uint64_t push = core_push_all(&host, 1, 1, incarnations[1], 3072);
+    const struct ampd_step_result *result = &core_call(&host, push)->reply.u.step;
+    assert_int_equal(AMPD_VERDICT_APPLIED, result->verdict);
+    assert_int_equal(1, result->version);
+    assert_true(result->norm == sqrt(110.0 * 4));
+    assert_true(pulled(0, 0) == -1 && pulled(0, 99) == -1 && pulled(1, 9) == -1); /* 1 - (1 + 3) / 2 */
+}
+
+static void an_overflow_skips_the_step_and_names_parameter_and_rank(void **state)
+{
+    (void)state;
+    (void)core_push_all(&host, 1, 0, incarnations[0], 1);
+    uint64_t push = core_push_header(&host, 1, 1, incarnations[1]);
+    core_push_block(&host, push, 0, 7);
+    core_push_block(&host, push, 1, INFINITY);
+    core_push_block(&host, push, 2, NAN);
+    core_push_end(&host, push, NULL, 0);
+    const struct core_call *call = core_call(&host, push);
+    const struct ampd_step_result *result = &call->reply.u.step;
+    assert_int_equal(AMPD_VERDICT_SKIPPED_OVERFLOW, result->verdict);
+    assert_int_equal(0, result->version);
+    assert_true(result->scale == 1024 && result->new_scale == 512);
+    assert_int_equal(result->scale_id + 1, result->new_scale_id);
+    assert_int_equal(2, result->rows_count);
+    assert_int_equal(0, call->rows[0].parameter);
+    assert_int_equal(1, call->rows[0].rank);
+    assert_int_equal(36, call->rows[0].inf_count); /* 100 - 64 */
+    assert_int_equal(64, call->rows[0].first_index);
+    assert_true(call->rows[0].largest == 7);
+    assert_int_equal(1, call->rows[1].parameter);
+    assert_int_equal(10, call->rows[1].nan_count);
+    assert_int_equal(36, result->inf_total);
+    assert_int_equal(10, result->nan_total);
+    assert_true(pulled(0, 0) == 1);
+}
+
+static void a_sum_that_is_not_finite_is_blamed_on_the_sum(void **state)
+{
+    (void)state;
+    (void)core_push_all(&host, 1, 0, incarnations[0], 3e38f);
+    uint64_t push = core_push_all(&host, 1, 1, incarnations[1], 3e38f);
+    const struct core_call *call = core_call(&host, push);
+    assert_int_equal(AMPD_VERDICT_SKIPPED_OVERFLOW, call->reply.u.step.verdict);
+    assert_int_equal(2, call->reply.u.step.rows_count);
+    assert_int_equal(AMPD_RANK_SUM, call->rows[0].rank);
+    assert_int_equal(100, call->rows[0].inf_count);
+    assert_int_equal(0, call->rows[0].first_index);
+}
+
+static void absent_from_one_counts_as_zero_and_absent_from_all_is_untouched(void **state)
+{
+    (void)state;
+    const uint32_t b[] = {1};
+    uint64_t first = core_push_header(&host, 1, 0, incarnations[0]);
+    core_push_block(&host, first, 0, 1024);
+    core_push_block(&host, first, 1, 1024);
+    core_push_end(&host, first, b, 1);
+    uint64_t second = core_push_all(&host, 1, 1, incarnations[1], 1024);
+    assert_int_equal(AMPD_VERDICT_APPLIED, core_call(&host, second)->reply.u.step.verdict);
+    assert_true(pulled(0, 0) == 0 && pulled(1, 0) == 0.5f);
+    const uint32_t both[] = {0, 1};
+    (void)core_push_all(&host, 2, 0, incarnations[0], 1024);
+    uint64_t push = core_push_header(&host, 2, 1, incarnations[1]);
+    core_push_end(&host, push, both, 2);
+    assert_true(pulled(0, 0) == -0.5f && pulled(1, 0) == 0);
+}
+
+static void a_step_absent_from_all_is_applied_to_nothing(void **state)
+{
+    (void)state;
+    const uint32_t both[] = {0, 1};
+    uint64_t push = 0;
+    for (uint32_t r = 0; r < 2; r++) {
+        push = core_push_header(&host, 1, r, incarnations[r]);
+        core_push_end(&host, push, both, 2);
+    }
+    const struct ampd_step_result *result = &core_call(&host, push)->reply.u.step;
+    assert_int_equal(AMPD_VERDICT_APPLIED, result->verdict);
+    assert_true(result->norm == 0);
+    assert_true(pulled(0, 0) == 1 && pulled(1, 0) == 1);
+}
+
+/* ---- weights ---- */
+
+static uint64_t push_weighted(uint32_t rank, float weight, float value)
+{
+    struct ampd_event_push push = {"model", 1, 1, rank, incarnations[rank], 1, AMP_F32, weight, NULL, 0};
+    uint64_t call = core_push_event(&host, &push);
+    for (uint64_t b = 0; b < 3 && value != 0; b++)
+        core_push_block(&host, call, b, value);
+    const uint32_t both[] = {0, 1};
+    core_push_end(&host, call, both, value == 0 ? 2 : 0);
+    return call;
+}
+
+static void pushed_weights_make_a_weighted_mean(void **state)
+{
+    (void)state;
+    (void)push_weighted(0, 3, 1024);
+    uint64_t push = push_weighted(1, 1, 5120);
+    assert_int_equal(AMPD_VERDICT_APPLIED, core_call(&host, push)->reply.u.step.verdict);
+    assert_true(pulled(0, 0) == -1); /* 1 - (3 * 1 + 1 * 5) / 4 */
+    assert_true(host.row.contributors[0].weight == 3);
+}
+
+static void all_weights_0_skip_the_step_and_leave_the_scale(void **state)
+{
+    (void)state;
+    (void)push_weighted(0, 0, 0);
+    uint64_t push = push_weighted(1, 0, 0);
+    const struct ampd_step_result *result = &core_call(&host, push)->reply.u.step;
+    assert_int_equal(AMPD_VERDICT_SKIPPED_EMPTY, result->verdict);
+    assert_true(result->scale == result->new_scale);
+    assert_int_equal(result->scale_id, result->new_scale_id);
+    assert_true(pulled(0, 0) == 1);
+}
+
+static void a_weight_out_of_range_is_refused(void **state)
+{
+    (void)state;
+    struct ampd_event_push push = {"model", 1, 1, 0, incarnations[0], 1, AMP_F32, -1, NULL, 0};
+    core_assert_failed(&host, core_push_event(&host, &push), AMP_EINVAL, "WEIGHT", "2^24");
+    push.weight = NAN;
+    core_assert_failed(&host, core_push_event(&host, &push), AMP_EINVAL, "WEIGHT", "2^24");
+    push.weight = 0x1p25f;
+    core_assert_failed(&host, core_push_event(&host, &push), AMP_EINVAL, "WEIGHT", "2^24");
+}
+
+/* ---- readers and writers while a step is applied ---- */
+
+static void decide(uint64_t step)
+{
+    (void)core_push_all(&host, step, 0, incarnations[0], 1);
+    (void)core_push_all(&host, step, 1, incarnations[1], 1);
+}
+
+/* Votes are run, applies are kept. */
+static void run_votes(void)
+{
+    for (unsigned i = 0; i < host.tasks_count;) {
+        if (host.tasks[i].type == AMPD_OUT_JOB && (host.tasks[i].u.job.work & AMPD_JOB_VOTE) != 0)
+            core_do_task(&host, i), i = 0;
+        else
+            i++;
+    }
+}
+
+static void a_pull_of_the_next_step_gets_blocks_as_apply_publishes_them(void **state)
+{
+    (void)state;
+    host.hold_jobs = true;
+    decide(1);
+    run_votes();
+    assert_int_equal(3, jobs_of(AMPD_JOB_APPLY));
+    uint64_t pull = core_pull_step(&host, 1, 2);
+    assert_true(core_call(&host, pull)->granted);
+    assert_int_equal(1, core_call(&host, pull)->pull.version);
+    assert_int_equal(0, core_call(&host, pull)->listed[0] + core_call(&host, pull)->listed[1]);
+    core_do_task(&host, 1);
+    assert_int_equal(1, core_call(&host, pull)->listed[1]);
+    assert_int_equal(0, core_call(&host, pull)->listed[0]);
+    core_do_all(&host);
+    assert_int_equal(1, core_call(&host, pull)->listed[0]);
+    assert_int_equal(1, core_call(&host, pull)->listed[2]);
+}
+
+static void a_push_for_the_next_step_is_granted_block_by_block_as_they_are_consumed(void **state)
+{
+    (void)state;
+    host.hold_jobs = true;
+    decide(1);
+    run_votes();
+    uint64_t push = core_push_header(&host, 2, 0, incarnations[0]);
+    assert_true(core_call(&host, push)->granted);
+    assert_int_equal(0, core_call(&host, push)->listed[1]);
+    core_do_task(&host, 1);
+    assert_int_equal(1, core_call(&host, push)->listed[1]);
+    assert_int_equal(0, core_call(&host, push)->listed[0]);
+    core_do_all(&host);
+    assert_int_equal(1, core_call(&host, push)->listed[0]);
+}
+
+static void apply_takes_a_copy_back_from_its_readers_and_waits_until_they_have_let_go(void **state)
+{
+    (void)state;
+    uint64_t slow = core_pull_latest(&host); /* version 0 */
+    decide(1);                               /* writes the other copy */
+    assert_false(core_call(&host, slow)->revoked);
+    decide(2);
+    assert_true(core_call(&host, slow)->revoked);
+    assert_int_equal(1, core_info(&host).version); /* apply waits */
+    core_revoked(&host, slow);
+    core_assert_failed(&host, slow, AMP_EABORTED, "PULL_OUTRUN", "version 0");
+    assert_int_equal(2, core_info(&host).version);
+}
+
+static void a_version_that_the_client_has_is_not_sent(void **state)
+{
+    (void)state;
+    struct ampd_event event = {.type = AMPD_EVENT_PULL, .call = 40, .u.pull = {"model", AMPD_PULL_STEP, 1, 1, 1, 0}};
+    core_event(&host, &event);
+    assert_true(core_call(&host, 40)->pull.unchanged);
+    assert_int_equal(0, core_call(&host, 40)->listed[0]);
+    event.call = 41;
+    event.u.pull.have_epoch = 2; /* the same number in another epoch is another version */
+    core_event(&host, &event);
+    assert_false(core_call(&host, 41)->pull.unchanged);
+    assert_int_equal(1, core_call(&host, 41)->listed[0]);
+}
+
+static void the_verdict_is_stored_before_anyone_is_told(void **state)
+{
+    (void)state;
+    uint64_t first = core_push_all(&host, 1, 0, incarnations[0], 1);
+    host.hold_persists = true;
+    uint64_t second = core_push_all(&host, 1, 1, incarnations[1], 1);
+    assert_int_equal(1, host.tasks_count);
+    assert_int_equal(AMPD_PERSIST_VERDICT, host.tasks[0].u.persist.kind);
+    assert_false(core_call(&host, first)->answered);
+    assert_int_equal(0, host.notified);
+    core_do_all(&host);
+    assert_true(core_call(&host, first)->answered && core_call(&host, second)->answered);
+    assert_int_equal(1, host.notified);
+}
+
+int main(void)
+{
+#define STEP(test)   cmocka_unit_test_setup_teardown(test, setup, teardown)
+#define WEIGHT(test) cmocka_unit_test_setup_teardown(test, setup_weights, teardown)
+    const struct CMUnitTest tests[] = {
+        STEP(a_block_is_voted_on_as_soon_as_all_ranks_have_it),
+        STEP(the_mean_is_applied_and_versions_rise),
+        STEP(an_overflow_skips_the_step_and_names_parameter_and_rank),
+        STEP(a_sum_that_is_not_finite_is_blamed_on_the_sum),
+        STEP(absent_from_one_counts_as_zero_and_absent_from_all_is_untouched),
+        STEP(a_step_absent_from_all_is_applied_to_nothing),
+        WEIGHT(pushed_weights_make_a_weighted_mean),
+        WEIGHT(all_weights_0_skip_the_step_and_leave_the_scale),
+        WEIGHT(a_weight_out_of_range_is_refused),
+        STEP(a_pull_of_the_next_step_gets_blocks_as_apply_publishes_them),
+        STEP(a_push_for_the_next_step_is_granted_block_by_block_as_they_are_consumed),
+        STEP(apply_takes_a_copy_back_from_its_readers_and_waits_until_they_have_let_go),
+        STEP(a_version_that_the_client_has_is_not_sent),
+        STEP(the_verdict_is_stored_before_anyone_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
