@@ -1,15 +1,28 @@
 /*
- * Loss-scale policies as rows of a table.
+ * Loss-scale policies as rows of one table, and one machine that reads it.
  *
- * A row says what an overflow and what a clean step do to tracker, hysteresis and scale; all that is common (counts,
- * floor, cap, the finite guard, the scale id) is done once, in amp_scaler_update, whatever the policy:
+ * What differs between policies is when an overflow backs off, when forgiveness comes back, and how long a clean run
+ * has to be. hysteresis H means that the H-th counted overflow backs off and the H - 1 before it are forgiven: they
+ * still skip their step and end the clean run, but leave the scale. The counter hysteresis_left falls from H to 1; at 1
+ * the next overflow backs off, and it stays 1 until the row's refill.
  *
- *   dynamic  overflow: scale *= backoff, tracker = 0.  clean: tracker + 1; at growth_interval: scale *= growth, tracker = 0.
- *            This is torch's GradScaler with a floor and a cap. Where the grown scale is not finite, the old one stays.
- *   static   neither moves the scale; an overflow still skips the step.
- *   none     as static, with scale 1.
+ *   policy                  H    refilled to H by             grows at the end of
+ *   dynamic                 1    -                            growth_interval clean steps
+ *   megatron                H    growth                       growth_interval clean steps
+ *   deepspeed               H    growth                       one clean step more, counted from an overflow
+ *   deepspeed_consecutive   H    each clean step              one clean step more, counted from an overflow
+ *   apex_hysteresis         H    each clean step              growth_interval clean steps
+ *   paddle                  H    each clean step, backing off growth_interval clean steps
+ *   static, none            neither moves the scale; an overflow still skips the step
  *
- * The policies that keep hysteresis are named, so that a specification that asks for one is told it is not built.
+ * dynamic is torch's GradScaler with a floor and a cap. DeepSpeed tests the clean steps *before* the present one
+ * (fp16/loss_scaler.py, stable_interval), hence its one step more after each overflow and after the start, and
+ * growth_interval steps from one growth to the next. Megatron's and Apex's own counters go below 1; nothing can be
+ * seen of that, so one counter serves all.
+ *
+ * What is common is done once, whatever the policy: counts, floor, cap, the finite guard (a grown scale that is not
+ * finite is not taken, as in torch) and the scale id. At the floor an overflow goes on counting and skipping, forgiveness is
+ * spent and refilled as above, and scale and id stay: none of the originals' other ends (an exception, a decay to zero) exists here.
  */
 #include "amp/scaler.h"
 
@@ -26,45 +39,27 @@
 #define DEFAULT_MIN        1.0f
 #define DEFAULT_MAX        0x1p24f
 
-/* Moves tracker and hysteresis, and returns the scale that the policy wants, before floor, cap and guard. */
-typedef float wish_fn(const struct amp_scaler_config *config, struct amp_scaler_state *state);
+/* When hysteresis_left goes back to hysteresis. */
+enum refill { REFILL_NEVER = 0, REFILL_CLEAN = 1, REFILL_GROWTH = 2, REFILL_BACKOFF = 4 };
 
 struct policy_row {
     const char *name;
-    wish_fn *overflow; /* NULL: not built */
-    wish_fn *clean;
+    bool moves;      /* overflow and clean steps change the scale */
+    bool forgives;   /* has hysteresis; else every overflow backs off */
+    bool grows_late; /* the first clean step after an overflow or the start is not counted */
+    unsigned refill; /* of enum refill */
 };
 
-static float back_off(const struct amp_scaler_config *config, struct amp_scaler_state *state)
-{
-    state->growth_tracker = 0;
-    return state->scale * config->backoff_factor;
-}
-
-static float grow_after_interval(const struct amp_scaler_config *config, struct amp_scaler_state *state)
-{
-    state->growth_tracker++;
-    if (state->growth_tracker < config->growth_interval)
-        return state->scale;
-    state->growth_tracker = 0;
-    return state->scale * config->growth_factor;
-}
-
-static float keep(const struct amp_scaler_config *config, struct amp_scaler_state *state)
-{
-    return state->scale;
-}
-
 static const struct policy_row policies[] = {
-    [AMP_SCALER_POLICY_UNSET] = {"unset", NULL, NULL},
-    [AMP_SCALER_DYNAMIC] = {"dynamic", back_off, grow_after_interval},
-    [AMP_SCALER_STATIC] = {"static", keep, keep},
-    [AMP_SCALER_NONE] = {"none", keep, keep},
-    [AMP_SCALER_MEGATRON] = {"megatron", NULL, NULL},
-    [AMP_SCALER_DEEPSPEED] = {"deepspeed", NULL, NULL},
-    [AMP_SCALER_DEEPSPEED_CONSECUTIVE] = {"deepspeed_consecutive", NULL, NULL},
-    [AMP_SCALER_APEX_HYSTERESIS] = {"apex_hysteresis", NULL, NULL},
-    [AMP_SCALER_PADDLE] = {"paddle", NULL, NULL},
+    [AMP_SCALER_POLICY_UNSET] = {"unset", false, false, false, REFILL_NEVER},
+    [AMP_SCALER_DYNAMIC] = {"dynamic", true, false, false, REFILL_NEVER},
+    [AMP_SCALER_STATIC] = {"static", false, false, false, REFILL_NEVER},
+    [AMP_SCALER_NONE] = {"none", false, false, false, REFILL_NEVER},
+    [AMP_SCALER_MEGATRON] = {"megatron", true, true, false, REFILL_GROWTH},
+    [AMP_SCALER_DEEPSPEED] = {"deepspeed", true, true, true, REFILL_GROWTH},
+    [AMP_SCALER_DEEPSPEED_CONSECUTIVE] = {"deepspeed_consecutive", true, true, true, REFILL_CLEAN},
+    [AMP_SCALER_APEX_HYSTERESIS] = {"apex_hysteresis", true, true, false, REFILL_CLEAN},
+    [AMP_SCALER_PADDLE] = {"paddle", true, true, false, REFILL_CLEAN | REFILL_BACKOFF},
 };
 #define POLICIES (sizeof policies / sizeof policies[0])
 
@@ -97,12 +92,9 @@ static int bad(struct amp_error *error, const char *field, float value, const ch
 int amp_scaler_config_check(const struct amp_scaler_config *c, struct amp_error *error)
 {
     if ((unsigned)c->policy >= POLICIES || c->policy == AMP_SCALER_POLICY_UNSET)
-        return amp_error_set(error, AMP_EINVAL, NULL, "scaler.policy %d is unknown: use dynamic, static or none",
-                             (int)c->policy);
-    if (policies[c->policy].overflow == NULL)
-        return amp_error_set(error, AMP_EUNIMPLEMENTED, NULL,
-                             "scaler.policy %s is not implemented: use dynamic, static or none",
-                             policies[c->policy].name);
+        return amp_error_set(error, AMP_EINVAL, NULL, "scaler.policy %d is unknown: use %s to %s (1 to %d)",
+                             (int)c->policy, policies[AMP_SCALER_DYNAMIC].name, policies[POLICIES - 1].name,
+                             (int)POLICIES - 1);
     /* Normal numbers alone: 1 / scale of a denormal would be Inf. */
     if (!(isfinite(c->min_scale) && c->min_scale >= FLT_MIN))
         return bad(error, "min_scale", c->min_scale, "finite and at least 2^-126");
@@ -143,6 +135,44 @@ static void set_scale(const struct amp_scaler_config *config, struct amp_scaler_
     state->scale_id++;
 }
 
+static void refill(const struct policy_row *policy, const struct amp_scaler_config *config,
+                   struct amp_scaler_state *state, enum refill when)
+{
+    if (policy->refill & when)
+        state->hysteresis_left = config->hysteresis;
+}
+
+static void overflowed(const struct policy_row *policy, const struct amp_scaler_config *config,
+                       struct amp_scaler_state *state)
+{
+    state->growth_tracker = 0;
+    if (policy->forgives && state->hysteresis_left > 1) {
+        state->hysteresis_left--;
+        return;
+    }
+    set_scale(config, state, state->scale * config->backoff_factor);
+    refill(policy, config, state, REFILL_BACKOFF);
+}
+
+/*
+ * The tracker counts the clean steps before this one that count towards growth. Where growth is late it reaches
+ * growth_interval itself, and the step that grows is already the first of the next run.
+ */
+static void went_well(const struct policy_row *policy, const struct amp_scaler_config *config,
+                      struct amp_scaler_state *state)
+{
+    refill(policy, config, state, REFILL_CLEAN);
+    uint32_t before = state->growth_tracker;
+    bool grows = policy->grows_late ? before >= config->growth_interval : before + 1 >= config->growth_interval;
+    if (!grows) {
+        state->growth_tracker = before + 1;
+        return;
+    }
+    state->growth_tracker = policy->grows_late ? 1 : 0;
+    refill(policy, config, state, REFILL_GROWTH);
+    set_scale(config, state, state->scale * config->growth_factor);
+}
+
 void amp_scaler_update(const struct amp_scaler_config *config, struct amp_scaler_state *state,
                        enum amp_scaler_outcome outcome)
 {
@@ -153,7 +183,8 @@ void amp_scaler_update(const struct amp_scaler_config *config, struct amp_scaler
         state->applied++;
         state->consecutive_overflows = 0;
         state->steps_since_overflow++;
-        set_scale(config, state, policy->clean(config, state));
+        if (policy->moves)
+            went_well(policy, config, state);
         return;
     case AMP_SCALER_OVERFLOW:
         state->skipped++;
@@ -161,10 +192,21 @@ void amp_scaler_update(const struct amp_scaler_config *config, struct amp_scaler
         state->steps_since_overflow = 0;
         if (state->consecutive_overflows < UINT32_MAX)
             state->consecutive_overflows++;
-        set_scale(config, state, policy->overflow(config, state));
+        if (policy->moves)
+            overflowed(policy, config, state);
         return;
     case AMP_SCALER_EMPTY:
         state->skipped++;
         return;
     }
+}
+
+bool amp_scaler_at_floor(const struct amp_scaler_config *config, const struct amp_scaler_state *state)
+{
+    return policies[config->policy].moves && state->scale <= config->min_scale;
+}
+
+const char *amp_scaler_policy_name(enum amp_scaler_policy policy)
+{
+    return (unsigned)policy < POLICIES ? policies[policy].name : "unknown";
 }

@@ -1,6 +1,7 @@
 /*
  * Loss-scale policies as one table-driven machine: the server's record and a library user's scaler move by it alone.
- * The state machines are those of PyTorch's GradScaler (dynamic) and of a fixed scale (static).
+ * The state machines are those of PyTorch's GradScaler (dynamic), Megatron-LM, DeepSpeed, Apex and Paddle, each with a
+ * floor and a cap, and a fixed scale. scaler.c has them as a table.
  */
 #ifndef AMP_SCALER_H
 #define AMP_SCALER_H
@@ -30,17 +31,17 @@ struct amp_scaler_config {
     float growth_factor;           /* default 2; > 1 */
     float backoff_factor;          /* default 0.5; in (0, 1) */
     uint32_t growth_interval;      /* default 2000 clean steps; >= 1 */
-    uint32_t hysteresis;           /* default 2; policies that have one */
+    uint32_t hysteresis;           /* default 2; >= 1. The overflow of this number backs off (MEGATRON and later) */
     float min_scale;               /* default 1; > 0 */
     float max_scale;               /* default 2^24; finite, >= min_scale */
 };
 
 /* The loss-scale record of DESIGN section 6, less the names of model and epoch. */
 struct amp_scaler_state {
-    float scale;             /* finite, in [min_scale, max_scale] */
-    uint64_t scale_id;       /* rises by one each time the scale's value is set anew */
-    uint32_t growth_tracker; /* clean steps towards the next growth */
-    uint32_t hysteresis_left;
+    float scale;              /* finite, in [min_scale, max_scale] */
+    uint64_t scale_id;        /* rises by one each time the scale's value is set anew */
+    uint32_t growth_tracker;  /* clean steps towards the next growth */
+    uint32_t hysteresis_left; /* hysteresis to 1: at 1 the next overflow backs off; of no meaning without forgiveness */
     uint32_t consecutive_overflows;
     uint64_t total_overflows;
     uint64_t steps_since_overflow;
@@ -66,5 +67,14 @@ void amp_scaler_init(const struct amp_scaler_config *config, struct amp_scaler_s
  */
 void amp_scaler_update(const struct amp_scaler_config *config, struct amp_scaler_state *state,
                        enum amp_scaler_outcome outcome);
+
+/*
+ * Whether the scale is at min_scale, so that a further overflow can only skip its step and count. False for policies that
+ * never move the scale. Pure; any thread.
+ */
+bool amp_scaler_at_floor(const struct amp_scaler_config *config, const struct amp_scaler_state *state);
+
+/* "dynamic", "megatron", ...: as DESIGN section 6 names it; "unset" and "unknown" otherwise. Constant text; any thread. */
+const char *amp_scaler_policy_name(enum amp_scaler_policy policy);
 
 #endif

@@ -123,8 +123,6 @@ static int check_later(const struct ampd_msg_model_spec *spec, struct amp_error 
         return not_yet(error, "schedule.kind", "use CONSTANT, LINEAR_WARMUP, STEP or COSINE");
     if (spec->clip.scope == AMPD_MSG_CLIP_SCOPE_GROUP)
         return not_yet(error, "clip.scope", "use GLOBAL");
-    if (spec->scaler.policy > AMPD_MSG_SCALER_POLICY_NONE)
-        return not_yet(error, "scaler.policy", "use DYNAMIC, STATIC or NONE");
     if (spec->keep_every != 0)
         return not_yet(error, "keep_every", "leave it out");
     for (size_t i = 0; i < spec->groups.count; i++)

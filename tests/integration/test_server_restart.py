@@ -71,6 +71,27 @@ def test_after_a_kill_training_goes_on_from_the_last_checkpoint(context):
     assert (status.base_epoch, status.base_step) == (1, 6), status
 
 
+def test_forgiveness_that_was_spent_is_spent_after_a_restart(context):
+    """The policies that forgive: the counter is in the checkpoint, so that the trace goes on as if nothing had been."""
+    server = context.server()
+    for policy, golden in ((common.SCALER_POLICY_MEGATRON, [64, 64, 64, 32, 16]),
+                           (common.SCALER_POLICY_DEEPSPEED, [64, 64, 64, 32, 16]),
+                           (common.SCALER_POLICY_PADDLE, [64, 64, 64, 32, 32])):
+        test_model = context.model(f"forgiving-{policy}", server, checkpoint_every=3, scaler=model.ScalerSpec(
+            policy=policy, init_scale=64.0, growth_interval=100))
+        worker, got = test_model.worker(), []
+        for step in range(1, 6):
+            if step == 4:
+                eventually(lambda m=test_model: m.status().durable_step == 3, "step 3 is durable")
+                server.restart_after_kill()
+                test_model.reconnect()
+                worker.join()
+                assert worker.step == 4 and test_model.api.GetScale(model=test_model.name).record.hysteresis_left == 1
+            worker.pull()
+            got.append(worker.push({"w": [INF if step >= 3 else 0.0] * 4}).new_scale)
+        assert got == golden, (policy, got)
+
+
 def test_the_history_keeps_what_was_rolled_back(context):
     server = context.server()
     test_model = context.model("history", server, checkpoint_every=3, **momentum())

@@ -423,26 +423,41 @@ def test_only_the_first_64_rows_are_listed_and_all_are_counted(context):
     assert (result.overflow_totals.rows, result.overflow_totals.inf_count) == (100, 100)
 
 
-def test_the_dynamic_scale_follows_the_golden_trace(context):
-    # reference trace of the dynamic policy: start 1024, growth every 4 clean steps
-    trace = "......XXX..X........."
-    golden = [1024] * 3 + [2048] * 3 + [1024, 512, 256, 256, 256, 128, 128, 128, 128, 256, 256, 256, 256, 512, 512]
-    worker = one(context, scaler=model.ScalerSpec(init_scale=1024.0, growth_interval=4))
-    got = []
-    for mark in trace:
-        worker.pull()
-        got.append(worker.push({"w": [INF if mark == "X" else 0.0] * 4}).new_scale)
-    assert got == golden, got
-    rows = worker.model.step_rows()
-    assert [row.record.scale for row in rows] == golden and [row.step for row in rows] == list(range(1, len(trace) + 1))
-    assert [row.old_scale for row in rows] == [1024] + golden[:-1]
-    for before, after in zip(rows, rows[1:]):
-        assert after.old_scale_id == before.record.scale_id
-        assert (after.record.scale_id > before.record.scale_id) == (after.record.scale != before.record.scale)
-    record = worker.api.GetScale(model=worker.model.name)
-    assert record.record == rows[-1].record and (record.epoch, record.step) == (1, len(trace) + 1)
-    assert (record.record.attempted, record.record.applied, record.record.skipped, record.record.total_overflows,
-            record.record.steps_since_overflow) == (21, 17, 4, 4, 9), record
+# Start 1024, growth interval 4, hysteresis 2: the scale after each step, as the policies' originals move it.
+TRACE = "......XXX..X........."
+GOLDEN = {
+    common.SCALER_POLICY_DYNAMIC: [1024] * 3 + [2048] * 3 + [1024, 512] + [256] * 3 + [128] * 4 + [256] * 4 + [512] * 2,
+    common.SCALER_POLICY_MEGATRON:
+        [1024] * 3 + [2048] * 4 + [1024] + [512] * 3 + [256] * 4 + [512] * 4 + [1024] * 2,
+    common.SCALER_POLICY_DEEPSPEED: [1024] * 4 + [2048] * 3 + [1024] + [512] * 3 + [256] * 5 + [512] * 4 + [1024],
+    common.SCALER_POLICY_DEEPSPEED_CONSECUTIVE:
+        [1024] * 4 + [2048] * 3 + [1024] + [512] * 8 + [1024] * 4 + [2048],
+    common.SCALER_POLICY_APEX_HYSTERESIS: [1024] * 3 + [2048] * 4 + [1024] + [512] * 7 + [1024] * 4 + [2048] * 2,
+    common.SCALER_POLICY_PADDLE: [1024] * 3 + [2048] * 4 + [1024] * 8 + [2048] * 4 + [4096] * 2,
+}
+
+
+def test_the_scale_of_every_policy_follows_its_golden_trace(context):
+    for policy, golden in GOLDEN.items():
+        worker = one(context, scaler=model.ScalerSpec(policy=policy, init_scale=1024.0, growth_interval=4))
+        assert worker.model.spec.scaler.policy == policy
+        got = []
+        for mark in TRACE:
+            worker.pull()
+            got.append(worker.push({"w": [INF if mark == "X" else 0.0] * 4}).new_scale)
+        assert got == golden, (policy, got)
+        rows = worker.model.step_rows()
+        assert [row.record.scale for row in rows] == golden
+        assert [row.step for row in rows] == list(range(1, len(TRACE) + 1))
+        assert [row.old_scale for row in rows] == [1024] + golden[:-1]
+        for before, after in zip(rows, rows[1:]):
+            assert after.old_scale_id == before.record.scale_id
+            assert (after.record.scale_id > before.record.scale_id) == (after.record.scale != before.record.scale)
+        record = worker.api.GetScale(model=worker.model.name)
+        assert record.record == rows[-1].record and (record.epoch, record.step) == (1, len(TRACE) + 1)
+        assert record.record.policy == policy
+        assert (record.record.attempted, record.record.applied, record.record.skipped, record.record.total_overflows,
+                record.record.steps_since_overflow) == (21, 17, 4, 4, 9), record
 
 
 def test_the_scale_stays_within_floor_and_cap(context):

@@ -204,8 +204,7 @@ def test_what_comes_later_is_refused_as_reserved_or_kept(context):
              {"cast_overflow": model.CAST_OVERFLOW_SATURATE}, {"keep_every": 7}, {"checkpoint_every": 0},
              schedule(model.SCHEDULE_KIND_WORKER), clip(max_norm=1.0, scope=model.CLIP_SCOPE_GROUP),
              groups({"name": "g", "max_norm": 2.0}), groups({"name": "embedding", "learning_rate_factor": 0.0}),
-             sgd(learning_rate=0.0), sgd(learning_rate=0.1), adamw(beta1=0.0, beta2=0.0, weight_decay=0.0),
-             *(scaler(policy=policy) for policy in range(1, 9))]
+             sgd(learning_rate=0.0), sgd(learning_rate=0.1), adamw(beta1=0.0, beta2=0.0, weight_decay=0.0)]
     for at, fields in enumerate(later):
         wanted = spec(f"later-{at}", **fields)
         try:
@@ -220,6 +219,13 @@ def test_what_comes_later_is_refused_as_reserved_or_kept(context):
         except AssertionError as error:
             wrong.append(str(error))
     assert not wrong, "\n    ".join(line.replace("\n", " ") for line in wrong)
+
+
+def test_every_scaler_policy_is_taken_and_kept(context):
+    api = context.model(load=False).api
+    for policy in range(1, 9):
+        wanted = spec(f"policy-{policy}", **scaler(policy=policy, hysteresis=3, growth_interval=5))
+        check_kept(wanted, api.CreateModel(spec=wanted).spec, "spec")
 
 
 def test_the_answer_has_all_defaults(context):

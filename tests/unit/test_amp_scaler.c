@@ -1,4 +1,4 @@
-/* The loss-scale policies: torch's golden trace, floor, cap, guard, and the counts that every policy keeps. */
+/* The loss-scale policies: a golden trace of each, floor, cap, guard, and the counts that every policy keeps. */
 #include "amp/scaler.h"
 
 #include <math.h>
@@ -20,29 +20,179 @@ static struct amp_scaler_config checked(struct amp_scaler_config config)
     return config;
 }
 
-static void dynamic_follows_torchs_golden_trace(void **state)
+/* One trace for all policies, as their originals run it: start 1024, interval 4, hysteresis 2; scales after each step. */
+#define TRACE       "......XXX..X........."
+#define TRACE_STEPS (sizeof TRACE - 1)
+
+struct golden {
+    enum amp_scaler_policy policy;
+    float scales[TRACE_STEPS];
+};
+
+static const struct golden golden_traces[] = {
+    {AMP_SCALER_DYNAMIC,
+     {1024, 1024, 1024, 2048, 2048, 2048, 1024, 512, 256, 256, 256, 128, 128, 128, 128, 256, 256, 256, 256, 512, 512}},
+    {AMP_SCALER_STATIC, {1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024,
+                         1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024}},
+    {AMP_SCALER_MEGATRON, {1024, 1024, 1024, 2048, 2048, 2048, 2048, 1024, 512,  512, 512,
+                           256,  256,  256,  256,  512,  512,  512,  512,  1024, 1024}},
+    {AMP_SCALER_DEEPSPEED, {1024, 1024, 1024, 1024, 2048, 2048, 2048, 1024, 512, 512, 512,
+                            256,  256,  256,  256,  256,  512,  512,  512,  512, 1024}},
+    {AMP_SCALER_DEEPSPEED_CONSECUTIVE, {1024, 1024, 1024, 1024, 2048, 2048, 2048, 1024, 512,  512, 512,
+                                        512,  512,  512,  512,  512,  1024, 1024, 1024, 1024, 2048}},
+    {AMP_SCALER_APEX_HYSTERESIS, {1024, 1024, 1024, 2048, 2048, 2048, 2048, 1024, 512,  512, 512,
+                                  512,  512,  512,  512,  1024, 1024, 1024, 1024, 2048, 2048}},
+    {AMP_SCALER_PADDLE, {1024, 1024, 1024, 2048, 2048, 2048, 2048, 1024, 1024, 1024, 1024,
+                         1024, 1024, 1024, 1024, 2048, 2048, 2048, 2048, 4096, 4096}},
+};
+#define GOLDEN_TRACES (sizeof golden_traces / sizeof golden_traces[0])
+
+/* Runs `trace` ('.' clean, 'X' overflow, '-' empty) from the start and compares each scale with its id. */
+static void follow(struct amp_scaler_config config, const char *trace, const float *scales, struct amp_scaler_state *s)
 {
-    static const char trace[] = "......XXX..X.........";
-    static const float expected[] = {1024, 1024, 1024, 2048, 2048, 2048, 1024, 512, 256, 256, 256,
-                                     128,  128,  128,  128,  256,  256,  256,  256, 512, 512};
-    _Static_assert(sizeof trace - 1 == sizeof expected / sizeof expected[0], "one scale a step");
-    struct amp_scaler_config config = checked((struct amp_scaler_config){.init_scale = 1024, .growth_interval = 4});
+    config = checked(config);
+    amp_scaler_init(&config, s);
+    uint64_t id = s->scale_id;
+    for (size_t i = 0; trace[i] != '\0'; i++) {
+        float before = s->scale;
+        enum amp_scaler_outcome outcome = trace[i] == 'X'   ? AMP_SCALER_OVERFLOW
+                                          : trace[i] == '-' ? AMP_SCALER_EMPTY
+                                                            : AMP_SCALER_CLEAN;
+        amp_scaler_update(&config, s, outcome);
+        if (s->scale != scales[i])
+            print_message("%s, step %zu: %g, expected %g\n", amp_scaler_policy_name(config.policy), i, (double)s->scale,
+                          (double)scales[i]);
+        assert_true(s->scale == scales[i]);
+        id += s->scale != before;
+        assert_int_equal(s->scale_id, id);
+    }
+}
+
+static void every_policy_follows_its_golden_trace(void **state)
+{
+    for (size_t i = 0; i < GOLDEN_TRACES; i++) {
+        struct amp_scaler_state s;
+        follow((struct amp_scaler_config){.policy = golden_traces[i].policy, .init_scale = 1024, .growth_interval = 4},
+               TRACE, golden_traces[i].scales, &s);
+        assert_int_equal(s.attempted, 21);
+        assert_int_equal(s.applied, 17);
+        assert_int_equal(s.skipped, 4);
+        assert_int_equal(s.total_overflows, 4);
+        assert_int_equal(s.steps_since_overflow, 9);
+        assert_int_equal(s.consecutive_overflows, 0);
+    }
+}
+
+static void every_policy_but_none_has_a_golden_trace(void **state)
+{
+    bool seen[AMP_SCALER_PADDLE + 1] = {false};
+    seen[AMP_SCALER_NONE] = true; /* its scale can only be 1 */
+    for (size_t i = 0; i < GOLDEN_TRACES; i++)
+        seen[golden_traces[i].policy] = true;
+    for (size_t i = AMP_SCALER_DYNAMIC; i <= AMP_SCALER_PADDLE; i++)
+        assert_true(seen[i]);
+}
+
+/* Megatron's docstring says "consecutive", its code does not: isolated overflows spend forgiveness too. */
+static void megatron_forgives_again_only_after_a_full_clean_window(void **state)
+{
+    static const float scales[] = {64, 64, 32, 32, 16, 16, 32, 32};
+    struct amp_scaler_state s;
+    follow((struct amp_scaler_config){.policy = AMP_SCALER_MEGATRON, .init_scale = 64, .growth_interval = 2},
+           "X.X.X..X", scales, &s);
+    assert_int_equal(s.hysteresis_left, 1);
+}
+
+static void apex_forgives_again_after_any_clean_step(void **state)
+{
+    static const float scales[] = {64, 64, 64, 64, 32, 16, 16, 16};
+    struct amp_scaler_state s;
+    follow((struct amp_scaler_config){.policy = AMP_SCALER_APEX_HYSTERESIS, .init_scale = 64}, "X.X-XX.X", scales, &s);
+    assert_int_equal(s.hysteresis_left, 1);
+}
+
+static void paddle_needs_as_many_overflows_for_each_backoff(void **state)
+{
+    static const float scales[] = {64, 64, 32, 32, 32, 16, 16, 16, 16};
+    struct amp_scaler_state s;
+    follow((struct amp_scaler_config){.policy = AMP_SCALER_PADDLE, .init_scale = 64, .hysteresis = 3}, "XXXXXXXX.",
+           scales, &s);
+    assert_int_equal(s.hysteresis_left, 3);
+}
+
+static void deepspeed_grows_one_clean_step_late_and_then_each_interval(void **state)
+{
+    static const enum amp_scaler_policy policies[] = {AMP_SCALER_DEEPSPEED, AMP_SCALER_DEEPSPEED_CONSECUTIVE};
+    static const float scales[] = {2, 2, 4, 4, 8, 8, 8, 8, 16};
+    static const float each[] = {2, 4, 8, 8, 8, 16, 32};
+    for (size_t i = 0; i < 2; i++) {
+        struct amp_scaler_state s;
+        follow((struct amp_scaler_config){.policy = policies[i], .init_scale = 2, .growth_interval = 2}, ".....X...",
+               scales, &s);
+        follow((struct amp_scaler_config){.policy = policies[i], .init_scale = 2, .growth_interval = 1}, "...X...",
+               each, &s);
+    }
+}
+
+static void hysteresis_of_one_forgives_nothing(void **state)
+{
+    static const float scales[] = {32, 16, 16, 8};
+    for (int policy = AMP_SCALER_MEGATRON; policy <= AMP_SCALER_PADDLE; policy++) {
+        struct amp_scaler_state s;
+        follow((struct amp_scaler_config){.policy = (enum amp_scaler_policy)policy, .init_scale = 64, .hysteresis = 1},
+               "XX.X", scales, &s);
+        assert_int_equal(s.hysteresis_left, 1);
+    }
+}
+
+/* No policy ends, raises or decays at the floor: the step is skipped and counted, and the scale keeps value and id. */
+static void at_the_floor_every_policy_goes_on_counting(void **state)
+{
+    for (int policy = AMP_SCALER_DYNAMIC; policy <= AMP_SCALER_PADDLE; policy++) {
+        struct amp_scaler_config config =
+            checked((struct amp_scaler_config){.policy = (enum amp_scaler_policy)policy,
+                                               .init_scale = policy == AMP_SCALER_NONE ? 1 : 3,
+                                               .hysteresis = 3});
+        bool moves = policy != AMP_SCALER_STATIC && policy != AMP_SCALER_NONE;
+        struct amp_scaler_state s;
+        amp_scaler_init(&config, &s);
+        assert_false(amp_scaler_at_floor(&config, &s));
+        for (unsigned n = 0; n < 100; n++)
+            amp_scaler_update(&config, &s, AMP_SCALER_OVERFLOW);
+        assert_true(s.scale == (policy == AMP_SCALER_STATIC ? 3 : 1));
+        assert_true(amp_scaler_at_floor(&config, &s) == moves);
+        assert_int_equal(s.scale_id, moves ? 3 : 1);
+        assert_int_equal(s.consecutive_overflows, 100);
+        assert_int_equal(s.total_overflows, 100);
+        assert_int_equal(s.skipped, 100);
+        assert_int_equal(s.applied, 0);
+    }
+}
+
+static void every_policy_leaves_the_floor_by_clean_steps(void **state)
+{
+    for (int policy = AMP_SCALER_MEGATRON; policy <= AMP_SCALER_PADDLE; policy++) {
+        struct amp_scaler_config config = checked((struct amp_scaler_config){
+            .policy = (enum amp_scaler_policy)policy, .init_scale = 1, .growth_interval = 2});
+        struct amp_scaler_state s;
+        amp_scaler_init(&config, &s);
+        for (unsigned n = 0; n < 5; n++)
+            amp_scaler_update(&config, &s, AMP_SCALER_OVERFLOW);
+        for (unsigned n = 0; n < 3; n++)
+            amp_scaler_update(&config, &s, AMP_SCALER_CLEAN);
+        assert_true(s.scale == 2);
+        assert_int_equal(s.scale_id, 2);
+    }
+}
+
+static void the_count_of_consecutive_overflows_does_not_wrap(void **state)
+{
+    struct amp_scaler_config config = checked((struct amp_scaler_config){0});
     struct amp_scaler_state s;
     amp_scaler_init(&config, &s);
-    uint64_t id = s.scale_id;
-    for (size_t i = 0; trace[i] != '\0'; i++) {
-        float before = s.scale;
-        amp_scaler_update(&config, &s, trace[i] == 'X' ? AMP_SCALER_OVERFLOW : AMP_SCALER_CLEAN);
-        assert_true(s.scale == expected[i]);
-        id += s.scale != before;
-        assert_int_equal(s.scale_id, id);
-    }
-    assert_int_equal(s.attempted, 21);
-    assert_int_equal(s.applied, 17);
-    assert_int_equal(s.skipped, 4);
-    assert_int_equal(s.total_overflows, 4);
-    assert_int_equal(s.steps_since_overflow, 9);
-    assert_int_equal(s.consecutive_overflows, 0);
+    s.consecutive_overflows = UINT32_MAX;
+    amp_scaler_update(&config, &s, AMP_SCALER_OVERFLOW);
+    assert_int_equal(s.consecutive_overflows, UINT32_MAX);
 }
 
 static void scale_stays_at_the_floor_and_keeps_its_id_there(void **state)
@@ -122,23 +272,32 @@ static void defaults_are_torchs_with_a_floor_and_a_cap(void **state)
     assert_true(config.min_scale == 1 && config.max_scale == 16777216);
 }
 
-static void policies_that_are_not_built_are_named(void **state)
+static void every_policy_is_taken_and_has_its_name(void **state)
 {
-    static const struct {
-        enum amp_scaler_policy policy;
-        const char *name;
-    } rows[] = {{AMP_SCALER_MEGATRON, "megatron"},
-                {AMP_SCALER_DEEPSPEED, "deepspeed"},
-                {AMP_SCALER_DEEPSPEED_CONSECUTIVE, "deepspeed_consecutive"},
-                {AMP_SCALER_APEX_HYSTERESIS, "apex_hysteresis"},
-                {AMP_SCALER_PADDLE, "paddle"}};
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct amp_scaler_config config = {.policy = rows[i].policy};
-        struct amp_error error;
-        amp_scaler_config_defaults(&config);
-        assert_int_equal(amp_scaler_config_check(&config, &error), AMP_EUNIMPLEMENTED);
-        assert_non_null(strstr(error.text, rows[i].name));
-    }
+    static const char *const names[] = {
+        "unset",           "dynamic", "static", "none", "megatron", "deepspeed", "deepspeed_consecutive",
+        "apex_hysteresis", "paddle"};
+    for (int policy = AMP_SCALER_DYNAMIC; policy <= AMP_SCALER_PADDLE; policy++)
+        (void)checked((struct amp_scaler_config){.policy = (enum amp_scaler_policy)policy});
+    for (int policy = AMP_SCALER_POLICY_UNSET; policy <= AMP_SCALER_PADDLE; policy++)
+        assert_string_equal(amp_scaler_policy_name((enum amp_scaler_policy)policy), names[policy]);
+    assert_string_equal(amp_scaler_policy_name((enum amp_scaler_policy)(AMP_SCALER_PADDLE + 1)), "unknown");
+}
+
+/* Zero means absent until the defaults are filled; after that it is a value like another. */
+static void zeros_are_refused_where_the_defaults_were_not_filled(void **state)
+{
+    struct amp_error error;
+    struct amp_scaler_config config = checked((struct amp_scaler_config){0});
+    config.growth_interval = 0;
+    assert_int_equal(amp_scaler_config_check(&config, &error), AMP_EINVAL);
+    assert_non_null(strstr(error.text, "growth_interval"));
+    config = checked((struct amp_scaler_config){0});
+    config.hysteresis = 0;
+    assert_int_equal(amp_scaler_config_check(&config, &error), AMP_EINVAL);
+    assert_non_null(strstr(error.text, "hysteresis"));
+    assert_int_equal(amp_scaler_config_check(&(struct amp_scaler_config){0}, &error), AMP_EINVAL);
+    assert_non_null(strstr(error.text, "policy"));
 }
 
 static void values_out_of_range_are_refused_by_field(void **state)
@@ -159,6 +318,11 @@ static void values_out_of_range_are_refused_by_field(void **state)
         {{.growth_factor = NAN}, "growth_factor"},
         {{.backoff_factor = 1}, "backoff_factor"},
         {{.backoff_factor = -0.5f}, "backoff_factor"},
+        {{.init_scale = -1}, "init_scale"},
+        {{.init_scale = INFINITY}, "init_scale"},
+        {{.init_scale = 0x1p-140f}, "init_scale"},
+        {{.growth_factor = INFINITY}, "growth_factor"},
+        {{.policy = (enum amp_scaler_policy) - 1}, "policy"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct amp_scaler_config config = rows[i].config;
@@ -172,14 +336,24 @@ static void values_out_of_range_are_refused_by_field(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dynamic_follows_torchs_golden_trace),
+        cmocka_unit_test(every_policy_follows_its_golden_trace),
+        cmocka_unit_test(every_policy_but_none_has_a_golden_trace),
+        cmocka_unit_test(megatron_forgives_again_only_after_a_full_clean_window),
+        cmocka_unit_test(apex_forgives_again_after_any_clean_step),
+        cmocka_unit_test(paddle_needs_as_many_overflows_for_each_backoff),
+        cmocka_unit_test(deepspeed_grows_one_clean_step_late_and_then_each_interval),
+        cmocka_unit_test(hysteresis_of_one_forgives_nothing),
+        cmocka_unit_test(at_the_floor_every_policy_goes_on_counting),
+        cmocka_unit_test(every_policy_leaves_the_floor_by_clean_steps),
+        cmocka_unit_test(the_count_of_consecutive_overflows_does_not_wrap),
         cmocka_unit_test(scale_stays_at_the_floor_and_keeps_its_id_there),
         cmocka_unit_test(scale_stays_at_the_cap),
         cmocka_unit_test(growth_that_is_not_finite_is_not_taken),
         cmocka_unit_test(an_empty_step_touches_neither_scale_nor_tracker),
         cmocka_unit_test(static_and_none_never_move_the_scale),
         cmocka_unit_test(defaults_are_torchs_with_a_floor_and_a_cap),
-        cmocka_unit_test(policies_that_are_not_built_are_named),
+        cmocka_unit_test(every_policy_is_taken_and_has_its_name),
+        cmocka_unit_test(zeros_are_refused_where_the_defaults_were_not_filled),
         cmocka_unit_test(values_out_of_range_are_refused_by_field),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
