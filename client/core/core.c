@@ -228,6 +228,7 @@ static void wish_step_begin(struct ampclient_core *core)
         return;
     }
     core->pull.by = AMPCLIENT_PULL_STEP;
+    core->pull.resends = 0;
     ampclient_core_set_state(core, AMPCLIENT_STATE_PULLING);
 }
 
@@ -262,6 +263,7 @@ static void wish_pull(struct ampclient_core *core)
     }
     core->fetch_from = core->state;
     core->pull.by = AMPCLIENT_PULL_LATEST;
+    core->pull.resends = 0;
     ampclient_core_set_state(core, AMPCLIENT_STATE_FETCHING);
 }
 
@@ -391,8 +393,9 @@ static void join_ended(struct ampclient_core *core, const struct ampclient_ended
     int rc = take_model(core, answer);
     if (rc != 0) {
         (void)amp_error_set(&core->last_error, rc, NULL, "%s",
-                            rc == AMP_ESTATE ? "the model is not the one that was joined before"
-                                             : "no memory for the model");
+                            rc == AMP_ESTATE      ? "the model is not the one that was joined before"
+                            : rc == AMP_EDATALOSS ? "the server's parameters cannot be: wrong sizes"
+                                                  : "no memory for the model");
         join_failed(core);
         return;
     }
@@ -485,7 +488,7 @@ static void drive(struct ampclient_core *core)
 static void arm_timer(struct ampclient_core *core)
 {
     uint64_t next = 0;
-    uint64_t times[] = {core->retry_ms, core->wish == 0 ? 0 : core->wish_deadline_ms,
+    uint64_t times[] = {core->retry_ms, core->wish == 0 || core->done_ready ? 0 : core->wish_deadline_ms,
                         core->has_model && active(core) && core->keep_alive_call == 0 ? core->keep_alive_ms : 0};
     for (unsigned i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
         if (times[i] != 0 && (next == 0 || times[i] < next))
