@@ -26,8 +26,9 @@ static void set_timer(struct ampclient_model *model, uint64_t at_ms)
 {
     uint64_t now = ampclient_now_ms();
     uv_update_time(&model->client->link->loop); /* timers count from the loop's own, older idea of now */
-    /* One more: uv rounds down, and a tick that comes early would be set again at once. */
-    (void)uv_timer_start(&model->timer, on_timer, at_ms > now ? at_ms - now + 1 : 0, 0);
+    /* One more: uv rounds down, and a tick that comes early would be set again at once. Never 0: libuv runs all timers
+     * that are due before it looks at sockets, so a time in the past that is set again and again would starve them. */
+    (void)uv_timer_start(&model->timer, on_timer, (at_ms > now ? at_ms - now : 0) + 1, 0);
 }
 
 /* With the mutex. Calls no one back and never steps the core, so the views of the output stay good. */
