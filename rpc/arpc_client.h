@@ -55,7 +55,8 @@ void arpc_channel_connect(struct arpc_channel *channel);
 
 /*
  * Cancels all calls (`closed` with CANCELLED), closes the connection and frees the channel; then `closed_cb`
- * (may be NULL) is called. Every release_cb has been called before it. The loop must run until then.
+ * (may be NULL) is called. Every release_cb has been called before it. The loop must run until then: where a name is
+ * being resolved, for as long as the system's resolver takes.
  */
 void arpc_channel_close(struct arpc_channel *channel, void (*closed_cb)(void *arg), void *arg);
 

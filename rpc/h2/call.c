@@ -86,9 +86,11 @@ struct arpc_call *arpc_call_create(struct arpc_link *link, const struct arpc_han
     call->head.grpc_status = -1;
     amp_list_init(&call->in_dirty);
     amp_list_init(&call->in_events);
+    amp_list_init(&call->in_waiting);
     amp_list_init(&call->in_refused);
     amp_list_init(&call->out);
-    amp_buf_init(&call->held, 2 * link->config->stream_window);
+    /* The window it may grow to, and what was on its way under the one it began with. */
+    amp_buf_init(&call->held, link->config->stream_window + ARPC_INITIAL_WINDOW);
     amp_buf_init(&call->message, 0);
     arpc_fields_init(&call->kept, link->config->max_metadata_bytes);
     arpc_fields_init(&call->initial, ARPC_FIELDS_BYTES_MAX);
@@ -96,7 +98,7 @@ struct arpc_call *arpc_call_create(struct arpc_link *link, const struct arpc_han
     amp_list_push(&link->calls, &call->in_link);
     link->call_count++;
     link->idle_since_ms = INT64_MAX;
-    arpc_link_due(link, link->received_ms + link->config->keepalive_ms);
+    arpc_link_due(link, arpc_after(link->received_ms, link->config->keepalive_ms));
     link->config->calls++;
     link->config->calls_total++;
     return call;
@@ -154,7 +156,8 @@ void arpc_call_set_status(struct arpc_call *call, int status, const char *messag
         copy = strndup(message, ARPC_STATUS_TEXT_MAX - 1); /* without memory the text is lost, not the status */
     free(call->status_message);
     call->status_message = copy;
-    call->status = status;
+    /* A number that is none of gRPC's says nothing to the peer. */
+    call->status = status >= ARPC_STATUS_OK && status <= ARPC_STATUS_UNAUTHENTICATED ? status : ARPC_STATUS_UNKNOWN;
 }
 
 void arpc_call_close(struct arpc_call *call, int status, const char *message)
@@ -171,6 +174,8 @@ void arpc_call_close(struct arpc_call *call, int status, const char *message)
 
 void arpc_call_stream_over(struct arpc_call *call)
 {
+    if (!call->server && call->stream_id != 0 && !call->stream_over)
+        call->link->stream_count--;
     call->stream_over = true;
     arpc_call_mark_event(call);
 }
@@ -252,17 +257,19 @@ static void call_gone(struct arpc_call *call)
     arpc_out_drop(call);
     AMP_ASSERT(link->held >= call->held.size);
     link->held -= call->held.size;
+    arpc_link_credit(link, call->held.size);
     amp_buf_close(&call->held);
     amp_buf_close(&call->message);
     amp_list_remove(&call->in_link);
     amp_list_remove(&call->in_dirty);
     amp_list_remove(&call->in_events);
+    amp_list_remove(&call->in_waiting);
     amp_list_remove(&call->in_refused);
     link->call_count--;
     if (link->call_count == 0) {
         link->idle_since_ms = arpc_link_now(link);
         if (link->config->idle_ms > 0)
-            arpc_link_due(link, link->idle_since_ms + link->config->idle_ms);
+            arpc_link_due(link, arpc_after(link->idle_since_ms, link->config->idle_ms));
     }
     link->config->calls--;
     arpc_call_set_state(call, ARPC_CALL_GONE);

@@ -40,6 +40,9 @@ struct arpc_out {
     uint8_t head[];
 };
 
+/* Window of a new stream, where config.stream_window is not less: one Push header and some blocks. */
+#define ARPC_INITIAL_WINDOW ((size_t)256 << 10)
+
 /* What the header blocks of the peer said. */
 struct arpc_head {
     size_t bytes; /* counted as RFC 9113 6.5.2 does: name + value + 32 */
@@ -69,6 +72,7 @@ struct arpc_call {
     struct amp_list in_link;
     struct amp_list in_dirty;
     struct amp_list in_events;
+    struct amp_list in_waiting; /* client */
     struct amp_list in_refused; /* a message was refused for want of room on the connection: `writable` is due */
     const struct arpc_handler *handler;
     const struct arpc_method *method; /* server */
@@ -177,11 +181,15 @@ int arpc_request_field(struct arpc_call *call, const uint8_t *name, size_t name_
                        size_t value_size);
 void arpc_request_head(struct arpc_call *call);
 void arpc_request_flush(struct arpc_call *call);
+/* Begins the streams of calls that wait, as many as the peer allows. */
+void arpc_request_begin(struct arpc_link *link);
 void arpc_request_end(struct arpc_call *call);
 int arpc_request_new(struct arpc_link *link, const char *path, const struct arpc_pair *metadata, size_t metadata_count,
                      const struct arpc_handler *handler, struct arpc_call **out, struct amp_error *error);
 
 /* link.c */
+/* Reopens the connection's window for `size` bytes that are held no more, as far as it was not reopened for them. */
+void arpc_link_credit(struct arpc_link *link, size_t size);
 struct nghttp2_session *arpc_call_session(const struct arpc_call *call);
 /* The link's next deadline is at most when_ms. */
 void arpc_link_due(struct arpc_link *link, int64_t when_ms);

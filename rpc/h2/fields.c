@@ -24,6 +24,11 @@ void arpc_fields_close(struct arpc_fields *fields)
     fields->count = 0;
 }
 
+int arpc_fields_reserve(struct arpc_fields *fields)
+{
+    return amp_buf_reserve(&fields->bytes, fields->bytes.max - fields->bytes.size);
+}
+
 int arpc_fields_add(struct arpc_fields *fields, const char *name, size_t name_size, const uint8_t *value,
                     size_t value_size)
 {

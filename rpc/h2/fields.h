@@ -28,6 +28,9 @@ struct arpc_field {
 void arpc_fields_init(struct arpc_fields *fields, size_t max_bytes);
 void arpc_fields_close(struct arpc_fields *fields);
 
+/* Takes the memory for all that may be added, so that what is added never moves. 0 or AMP_ENOMEM. */
+int arpc_fields_reserve(struct arpc_fields *fields);
+
 /* Appends a field as it is. 0, AMP_EEXHAUSTED (count or bytes), AMP_ENOMEM. */
 int arpc_fields_add(struct arpc_fields *fields, const char *name, size_t name_size, const uint8_t *value,
                     size_t value_size);

@@ -21,8 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Window of a new stream: one Push header and some blocks. */
-#define INITIAL_WINDOW (256 << 10)
 /* A call that took this much moves bulk data. */
 #define GROW_AFTER ((size_t)64 << 10)
 /*
@@ -82,7 +80,10 @@ int arpc_head_keep(struct arpc_call *call, const uint8_t *name, size_t name_size
     for (; keep != NULL && *keep != NULL; keep++) {
         if (strlen(*keep) != name_size || memcmp(*keep, name, name_size) != 0)
             continue;
-        int rc = arpc_fields_keep(&call->kept, *keep, value, value_size);
+        /* A client's trailers come after callbacks that may have taken pointers. */
+        int rc = call->server ? 0 : arpc_fields_reserve(&call->kept);
+        if (rc == 0)
+            rc = arpc_fields_keep(&call->kept, *keep, value, value_size);
         call->head.bad_metadata = call->head.bad_metadata || rc == AMP_EINVAL;
         call->head.too_large = call->head.too_large || rc == AMP_EEXHAUSTED;
         return rc == AMP_ENOMEM ? rc : 0;
@@ -151,7 +152,11 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     if (!count_field(call, name_size, value_size)) {
         bool hopeless = call->head.bytes > HEADER_HARD_FACTOR * link->config->max_metadata_bytes ||
                         call->head.count > HEADER_HARD_FACTOR * link->config->max_metadata_count;
-        return hopeless ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : 0;
+        if (!hopeless)
+            return 0;
+        if (!link->config->server)
+            arpc_call_close(call, ARPC_STATUS_RESOURCE_EXHAUSTED, "the response's metadata is too large");
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     }
     int rc = 0;
     if (!link->config->server)
@@ -174,9 +179,12 @@ static void headers_complete(struct arpc_link *link, struct arpc_call *call, con
 
 static void ping_answered(struct arpc_link *link, const uint8_t *opaque)
 {
-    link->ping_ms = INT64_MAX;
-    if (memcmp(opaque, ping_drain, sizeof ping_drain) != 0 || link->drain != ARPC_DRAIN_NOTICE)
+    bool drains = link->drain == ARPC_DRAIN_NOTICE;
+    if (memcmp(opaque, ping_drain, sizeof ping_drain) != 0 || !drains) {
+        link->ping_ms = drains ? arpc_link_now(link) : INT64_MAX; /* the drain's own is still to be answered */
         return;
+    }
+    link->ping_ms = INT64_MAX;
     link->drain = ARPC_DRAIN_FINAL;
     (void)nghttp2_submit_goaway(link->session, NGHTTP2_FLAG_NONE,
                                 nghttp2_session_get_last_proc_stream_id(link->session), NGHTTP2_NO_ERROR, NULL, 0);
@@ -232,7 +240,7 @@ static void consume_stream(struct arpc_call *call, size_t size)
     /* Failures: no memory (the window stays shut, the deadline ends the call) or a stream that is gone. */
     (void)nghttp2_session_consume_stream(link->session, call->stream_id, size);
     call->taken += size;
-    if (call->window_grown || call->taken < GROW_AFTER)
+    if (call->window_grown || call->taken < GROW_AFTER || link->config->stream_window <= ARPC_INITIAL_WINDOW)
         return;
     call->window_grown = true;
     (void)nghttp2_session_set_local_window_size(link->session, NGHTTP2_FLAG_NONE, call->stream_id,
@@ -390,8 +398,9 @@ free_callbacks:
 static int submit_settings(struct arpc_link *link)
 {
     const struct arpc_link_config *config = link->config;
+    size_t window = config->stream_window < ARPC_INITIAL_WINDOW ? config->stream_window : ARPC_INITIAL_WINDOW;
     nghttp2_settings_entry entries[6] = {
-        {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, INITIAL_WINDOW},
+        {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, (uint32_t)window},
         {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, MAX_FRAME_IN},
         {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, (uint32_t)config->max_metadata_bytes},
     };
@@ -420,6 +429,7 @@ int arpc_link_init(struct arpc_link *link, struct arpc_link_config *config, void
     amp_list_init(&link->dirty);
     amp_list_init(&link->events);
     amp_list_init(&link->refused);
+    amp_list_init(&link->waiting);
     link->opened_ms = now_ms;
     link->received_ms = now_ms;
     link->idle_since_ms = now_ms;
@@ -475,6 +485,14 @@ int arpc_link_produce(struct arpc_link *link, struct arpc_batch *batch)
     return link->error;
 }
 
+void arpc_link_credit(struct arpc_link *link, size_t size)
+{
+    size_t credit = size < link->uncredited ? size : link->uncredited;
+    link->uncredited -= credit;
+    if (credit > 0)
+        (void)nghttp2_session_consume_connection(link->session, credit); /* as in consume_stream */
+}
+
 static void flush_held(struct arpc_call *call)
 {
     struct arpc_link *link = call->link;
@@ -484,10 +502,7 @@ static void flush_held(struct arpc_call *call)
     call->resumed = false;
     size_t done = arpc_call_receive_held(call);
     consume_stream(call, done);
-    size_t credit = done < link->uncredited ? done : link->uncredited;
-    link->uncredited -= credit;
-    if (credit > 0)
-        (void)nghttp2_session_consume_connection(link->session, credit);
+    arpc_link_credit(link, done);
 }
 
 static void flush_call(struct arpc_call *call)
@@ -522,6 +537,8 @@ bool arpc_link_flush(struct arpc_link *link)
         amp_list_push(&work, it);
     for (struct amp_list *it = amp_list_shift(&work); it != NULL; it = amp_list_shift(&work))
         flush_call(AMP_CONTAINER(it, struct arpc_call, in_dirty));
+    if (link->session != NULL && link->error == 0 && !link->config->server)
+        arpc_request_begin(link);
     for (struct amp_list *it = amp_list_shift(&link->events); it != NULL; it = amp_list_shift(&link->events))
         amp_list_push(&work, it);
     for (struct amp_list *it = amp_list_shift(&work); it != NULL; it = amp_list_shift(&work))
@@ -583,9 +600,18 @@ void arpc_link_drain(struct arpc_link *link)
     if (link->session == NULL || link->drain != ARPC_DRAIN_NO)
         return;
     link->drain = ARPC_DRAIN_NOTICE;
-    (void)nghttp2_submit_shutdown_notice(link->session); /* without memory the grace timer ends the connection */
+    (void)nghttp2_submit_shutdown_notice(link->session); /* without memory the timeout ends the connection */
     (void)nghttp2_submit_ping(link->session, NGHTTP2_FLAG_NONE, ping_drain);
+    /* An older PING that is still unanswered keeps its own, earlier deadline. */
+    if (link->ping_ms == INT64_MAX)
+        link->ping_ms = arpc_link_now(link);
+    arpc_link_due(link, arpc_after(link->ping_ms, ARPC_PING_TIMEOUT_MS));
     link->wake_cb(link);
+}
+
+bool arpc_link_takes_calls(const struct arpc_link *link)
+{
+    return link->error == 0 && nghttp2_session_check_request_allowed(link->session) != 0;
 }
 
 bool arpc_link_is_over(const struct arpc_link *link)

@@ -63,16 +63,21 @@ struct arpc_link_config {
     size_t calls;
 };
 
+/* Longest name of a peer, with the final zero: a host name of 255 bytes, brackets and a port. */
+#define ARPC_PEER_SIZE 272
+
 struct arpc_link {
     struct arpc_link_config *config;
     struct nghttp2_session *session;         /* NULL: a parking link, whose calls wait for a connection */
     void (*wake_cb)(struct arpc_link *link); /* please flush soon */
-    char peer[64];
+    char peer[ARPC_PEER_SIZE];
 
     struct amp_list calls;   /* all that are not gone */
     struct amp_list dirty;   /* those that asked for something */
     struct amp_list events;  /* those that have something to tell their user */
     struct amp_list refused; /* those whose message found the queue full, in the order in which they are told of room */
+    struct amp_list waiting; /* client: those that wait for a place among the streams that the peer allows */
+    size_t stream_count;     /* client: streams begun and not over */
     size_t call_count;
     size_t queued;     /* unsent bytes of all calls */
     size_t held;       /* received bytes that paused calls keep */
@@ -97,6 +102,12 @@ struct arpc_link {
 static inline int64_t arpc_link_now(const struct arpc_link *link)
 {
     return link->config->now_cb(link->config->clock);
+}
+
+/* A wait that begins at from_ms. INT64_MAX, which is never, stays it, and what would be later is it. */
+static inline int64_t arpc_after(int64_t from_ms, int64_t wait_ms)
+{
+    return wait_ms > 0 && from_ms > INT64_MAX - wait_ms ? INT64_MAX : from_ms + wait_ms;
 }
 
 /* The link is beyond use, for this reason (a constant text). The first one counts. */
@@ -136,6 +147,9 @@ void arpc_link_move(struct arpc_link *from, struct arpc_link *to);
 
 /* Begins to refuse new streams: GOAWAY, PING, and the final GOAWAY after its answer. */
 void arpc_link_drain(struct arpc_link *link);
+
+/* Client: whether further calls may begin: no GOAWAY has come, and stream ids are left. */
+bool arpc_link_takes_calls(const struct arpc_link *link);
 
 /* Whether nothing is left to do and the connection can be closed. */
 bool arpc_link_is_over(const struct arpc_link *link);

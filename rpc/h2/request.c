@@ -195,22 +195,45 @@ static int32_t submit_request(struct arpc_call *call)
     return nghttp2_submit_request(arpc_call_session(call), NULL, nv, count, &provider, call);
 }
 
+static void begin_stream(struct arpc_call *call)
+{
+    bool allowed = arpc_link_takes_calls(call->link);
+    int32_t id = allowed ? submit_request(call) : 0;
+    if (id > 0) {
+        call->stream_id = id;
+        call->head_submitted = true;
+        call->link->stream_count++;
+        return;
+    }
+    if (id == NGHTTP2_ERR_NOMEM)
+        arpc_call_close(call, ARPC_STATUS_RESOURCE_EXHAUSTED, "no memory for the request");
+    else
+        arpc_call_close(call, ARPC_STATUS_UNAVAILABLE, "the connection takes no further calls");
+    arpc_call_stream_over(call);
+}
+
+/*
+ * nghttp2 would queue requests above the peer's limit too, but it keeps those that were cancelled until their turn comes,
+ * and says nothing when a GOAWAY has made them hopeless. A call that waits here goes as soon as it is over.
+ */
+void arpc_request_begin(struct arpc_link *link)
+{
+    size_t limit = nghttp2_session_get_remote_settings(link->session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
+    while (!amp_list_empty(&link->waiting) && (link->stream_count < limit || !arpc_link_takes_calls(link))) {
+        struct arpc_call *call = AMP_CONTAINER(link->waiting.next, struct arpc_call, in_waiting);
+        amp_list_remove(&call->in_waiting);
+        if (!arpc_call_is_over(call))
+            begin_stream(call);
+    }
+}
+
 void arpc_request_flush(struct arpc_call *call)
 {
     if (call->stream_over || call->reset)
         return;
     if (call->stream_id == 0) {
-        if (arpc_call_is_over(call))
-            return;
-        int32_t id = submit_request(call);
-        if (id > 0) {
-            call->stream_id = id;
-            call->head_submitted = true;
-            return;
-        }
-        arpc_call_close(call, id == NGHTTP2_ERR_NOMEM ? ARPC_STATUS_RESOURCE_EXHAUSTED : ARPC_STATUS_UNAVAILABLE,
-                        "the connection takes no further calls");
-        arpc_call_stream_over(call);
+        if (!arpc_call_is_over(call) && amp_list_empty(&call->in_waiting))
+            amp_list_push(&call->link->waiting, &call->in_waiting);
         return;
     }
     if (call->deferred && (call->unsent > 0 || call->ended)) {

@@ -65,7 +65,7 @@ int arpc_call_send(struct arpc_call *call, const void *head, size_t head_size, c
     amp_list_push(&call->out, &out->node);
     if (call->unsent == 0) {
         call->progress_ms = arpc_link_now(call->link);
-        arpc_link_due(call->link, call->progress_ms + call->link->config->write_stall_ms);
+        arpc_link_due(call->link, arpc_after(call->progress_ms, call->link->config->write_stall_ms));
     }
     call->unsent += size;
     call->queued += size;

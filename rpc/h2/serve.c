@@ -96,7 +96,7 @@ static void set_deadline(struct arpc_call *call)
     if (call->head.timeout_ns == INT64_MAX)
         return;
     int64_t timeout_ms = call->head.timeout_ns / 1000000 + (call->head.timeout_ns % 1000000 != 0);
-    call->deadline_ms = arpc_link_now(call->link) + timeout_ms;
+    call->deadline_ms = arpc_after(arpc_link_now(call->link), timeout_ms);
     arpc_link_due(call->link, call->deadline_ms);
 }
 
@@ -144,6 +144,7 @@ struct trailer_text {
 static void put_trailers(const struct arpc_call *call, nghttp2_nv *nv, size_t *count, struct trailer_text *text)
 {
     int status_size = snprintf(text->status, sizeof text->status, "%d", call->status);
+    AMP_ASSERT(status_size > 0 && (size_t)status_size < sizeof text->status);
     put(nv, count, "grpc-status", text->status, (size_t)status_size);
     if (call->status_message != NULL) {
         size_t size = arpc_percent_encode(call->status_message, text->message, sizeof text->message);
@@ -228,6 +229,7 @@ void arpc_call_finish(struct arpc_call *call, int status, const char *message, c
     if (call->ended || arpc_call_is_over(call))
         return;
     arpc_call_set_status(call, status, message);
+    status = call->status;
     if (details != NULL) {
         uint8_t bytes[ARPC_STATUS_BYTES_MAX];
         size_t size = 0;

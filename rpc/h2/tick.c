@@ -9,7 +9,7 @@
 
 static int64_t after(int64_t from_ms, int64_t wait_ms)
 {
-    return from_ms == INT64_MAX || wait_ms <= 0 ? INT64_MAX : from_ms + wait_ms;
+    return from_ms == INT64_MAX || wait_ms <= 0 ? INT64_MAX : arpc_after(from_ms, wait_ms);
 }
 
 /* A server's stream whose peer opens no window is cut; a client's may be held by the server on purpose. */

@@ -49,7 +49,7 @@ struct arpc_channel {
     void *arg;
     void (*state_cb)(struct arpc_channel *, enum arpc_channel_state, const struct amp_error *, void *);
     struct arpc_address address;
-    char authority[64];
+    char authority[ARPC_PEER_SIZE];
     int64_t connect_ms;
     int64_t backoff_min_ms;
     int64_t backoff_max_ms;
@@ -128,7 +128,8 @@ static int64_t next_backoff(struct arpc_channel *channel)
     double grown = (double)base_ms * BACKOFF_FACTOR;
     channel->backoff_ms = grown < (double)channel->backoff_max_ms ? (int64_t)grown : channel->backoff_max_ms;
     double jitter = 1.0 + BACKOFF_JITTER * (2.0 * amp_random_unit(&channel->random) - 1.0);
-    return (int64_t)((double)base_ms * jitter) + 1;
+    double wait_ms = (double)base_ms * jitter + 1.0;
+    return wait_ms < (double)INT64_MAX ? (int64_t)wait_ms : INT64_MAX;
 }
 
 /* The attempt is over without success: calls that do not wait fail, the others wait for the next one. */
@@ -139,7 +140,7 @@ static void attempt_failed(struct arpc_channel *channel, const char *why)
     drop_addresses(channel);
     (void)amp_error_set(&channel->error, AMP_EUNAVAILABLE, NULL, "cannot connect to %s: %s", channel->authority, why);
     arpc_link_fail_parked(&channel->parking, channel->error.text);
-    channel->due_ms = now_of(channel) + next_backoff(channel);
+    channel->due_ms = arpc_after(now_of(channel), next_backoff(channel));
     set_state(channel, ARPC_CHANNEL_BACKOFF, &channel->error);
     arpc_turn_add(&channel->turn, &channel->item);
 }
@@ -150,6 +151,7 @@ static void leave_ready(struct arpc_channel *channel, const struct amp_error *er
     channel->current = NULL;
     channel->due_ms = INT64_MAX;
     set_state(channel, ARPC_CHANNEL_IDLE, error);
+    arpc_turn_add(&channel->turn, &channel->item); /* calls may have been parked since it ended */
 }
 
 static void on_conn_closed(struct arpc_conn *conn)
@@ -185,8 +187,10 @@ static void on_conn_pumped(struct arpc_conn *conn)
         drop_addresses(channel);
         arpc_link_move(&channel->parking, &conn->link);
         set_state(channel, ARPC_CHANNEL_READY, NULL);
-    } else if (channel->state == ARPC_CHANNEL_READY && conn->link.peer_goaway) {
-        (void)amp_error_set(&channel->error, AMP_EUNAVAILABLE, NULL, "the server is going away");
+    } else if (channel->state == ARPC_CHANNEL_READY && !arpc_link_takes_calls(&conn->link)) {
+        (void)amp_error_set(&channel->error, AMP_EUNAVAILABLE, NULL, "%s",
+                            conn->link.peer_goaway ? "the server is going away"
+                                                   : "the connection has no stream ids left");
         arpc_link_drain(&conn->link); /* it closes when its calls have ended */
         leave_ready(channel, &channel->error);
     }
@@ -313,7 +317,7 @@ static bool calls_wait(const struct arpc_channel *channel)
 static void start_connecting(struct arpc_channel *channel)
 {
     channel->connect_wanted = false;
-    channel->due_ms = now_of(channel) + channel->connect_ms;
+    channel->due_ms = arpc_after(now_of(channel), channel->connect_ms);
     set_state(channel, ARPC_CHANNEL_CONNECTING, NULL);
     if (channel->state == ARPC_CHANNEL_CONNECTING) /* state_cb may have closed the channel */
         begin_attempt(channel);
@@ -463,6 +467,8 @@ void arpc_channel_close(struct arpc_channel *channel, void (*closed_cb)(void *ar
     channel->closed_arg = arg;
     channel->current = NULL;
     drop_addresses(channel);
+    if (channel->resolving)
+        (void)uv_cancel((uv_req_t *)&channel->resolve); /* one that is under way has to be waited for */
     arpc_link_abort(&channel->parking, ARPC_STATUS_CANCELLED, "the channel was closed");
     AMP_LIST_EACH(it, safe, &channel->conns)
     {
@@ -483,7 +489,7 @@ enum arpc_channel_state arpc_channel_state(const struct arpc_channel *channel)
 static struct arpc_link *link_for_call(struct arpc_channel *channel)
 {
     struct arpc_conn *conn = channel->current;
-    bool ready = channel->state == ARPC_CHANNEL_READY && !conn->closing && !conn->link.peer_goaway;
+    bool ready = channel->state == ARPC_CHANNEL_READY && !conn->closing && arpc_link_takes_calls(&conn->link);
     return ready ? &conn->link : &channel->parking;
 }
 
@@ -508,7 +514,7 @@ int arpc_channel_call(struct arpc_channel *channel, const char *path, const stru
     call->wait_for_ready = options.wait_for_ready;
     call->single_inbound = options.single_response;
     if (options.deadline_ms > 0) {
-        call->deadline_ms = now_of(channel) + options.deadline_ms;
+        call->deadline_ms = arpc_after(now_of(channel), options.deadline_ms);
         arpc_link_due(link, call->deadline_ms);
     }
     if (channel->state == ARPC_CHANNEL_BACKOFF && !call->wait_for_ready)

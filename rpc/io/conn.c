@@ -166,8 +166,9 @@ static void on_timer(uv_timer_t *timer)
 static void arm_timer(struct arpc_conn *conn)
 {
     int64_t due_ms = conn->link.next_due_ms;
-    if (conn->writing && conn->write_ms + conn->link.config->write_stall_ms < due_ms)
-        due_ms = conn->write_ms + conn->link.config->write_stall_ms;
+    int64_t stalled_ms = conn->writing ? arpc_after(conn->write_ms, conn->link.config->write_stall_ms) : INT64_MAX;
+    if (stalled_ms < due_ms)
+        due_ms = stalled_ms;
     if (due_ms >= conn->armed_ms) /* it fires too early at worst, and is then armed again */
         return;
     conn->armed_ms = due_ms;

@@ -331,7 +331,7 @@ void arpc_server_drain(struct arpc_server *server, int64_t grace_ms, void (*drai
     server->draining = true;
     server->drained_cb = drained_cb;
     server->drained_arg = arg;
-    arpc_health_set_all(server->health, false);
+    arpc_health_drain(server->health);
     close_listeners(server);
     AMP_LIST_EACH(it, safe, &server->conns)
     {

@@ -41,6 +41,7 @@ struct arpc_health {
     struct entry *entries;
     size_t count;
     struct amp_list watchers;
+    bool draining;
 };
 
 static struct entry *find_entry(struct arpc_health *health, const char *service)
@@ -187,6 +188,12 @@ static void tell_watcher(struct arpc_health *health, struct watcher *watcher)
         arpc_call_finish(watcher->call, ARPC_STATUS_RESOURCE_EXHAUSTED, "the watcher does not read", NULL);
 }
 
+/* An open watch would make a drain last its whole grace: it ends when it has been told. */
+static void end_watch(struct watcher *watcher)
+{
+    arpc_call_finish(watcher->call, ARPC_STATUS_UNAVAILABLE, "the server is draining", NULL);
+}
+
 static void on_watch(struct arpc_call *call, const uint8_t *data, size_t size)
 {
     grpc_health_v1_HealthCheckRequest request;
@@ -204,6 +211,8 @@ static void on_watch(struct arpc_call *call, const uint8_t *data, size_t size)
     amp_list_push(&health->watchers, &watcher->node);
     arpc_call_set_user(call, watcher);
     tell_watcher(health, watcher);
+    if (health->draining)
+        end_watch(watcher);
 }
 
 static void on_closed(struct arpc_call *call, const struct arpc_result *result)
@@ -234,11 +243,16 @@ int arpc_health_set(struct arpc_health *health, const char *service, bool servin
     return 0;
 }
 
-void arpc_health_set_all(struct arpc_health *health, bool serving)
+void arpc_health_drain(struct arpc_health *health)
 {
+    health->draining = true;
     for (size_t i = 0; i < health->count; i++)
-        health->entries[i].serving = serving;
+        health->entries[i].serving = false;
     tell_all(health);
+    AMP_LIST_EACH(it, safe, &health->watchers)
+    {
+        end_watch(AMP_CONTAINER(it, struct watcher, node));
+    }
 }
 
 static const struct arpc_handler check_handler = {.message = on_check, .closed = on_closed};

@@ -23,7 +23,7 @@ void arpc_health_free(struct arpc_health *health);
 /* Changes an entry and tells its watchers. AMP_ENOTFOUND. */
 int arpc_health_set(struct arpc_health *health, const char *service, bool serving);
 
-/* All entries at once. */
-void arpc_health_set_all(struct arpc_health *health, bool serving);
+/* All entries become NOT_SERVING, and watches end with UNAVAILABLE when they have been told so; later ones too. */
+void arpc_health_drain(struct arpc_health *health);
 
 #endif

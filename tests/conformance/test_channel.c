@@ -463,6 +463,50 @@ static void the_grace_of_a_drain_ends_calls_that_do_not(void **state)
     assert_int_equal(seen.status, ARPC_STATUS_UNAVAILABLE);
 }
 
+static void a_drain_ends_watches_of_health(void **state)
+{
+    struct fixture *fixture = *state;
+    struct seen seen = {0};
+    bool drained = false;
+    call_with(fixture, "/grpc.health.v1.Health/Watch", NULL, &seen, "", 0);
+    while (seen.messages == 0)
+        (void)uv_run(&fixture->loop, UV_RUN_ONCE);
+    arpc_server_drain(fixture->server, 10 * GUARD_MS, set_flag, &drained);
+    run_until_bool(fixture, &drained);
+    run_until(fixture, &seen.closed);
+    assert_int_equal(seen.messages, 2);
+    assert_int_equal(echo_get_number(seen.last, seen.last_size, 1), 2); /* NOT_SERVING */
+    assert_int_equal(seen.status, ARPC_STATUS_UNAVAILABLE);
+    assert_true(seen.from_peer);
+}
+
+static void times_without_end_are_none(void **state)
+{
+    struct fixture *fixture = *state;
+    struct arpc_channel_options options = {.size = sizeof options,
+                                           .connect_ms = INT64_MAX,
+                                           .keepalive_ms = INT64_MAX,
+                                           .write_stall_ms = INT64_MAX,
+                                           .backoff_min_ms = INT64_MAX,
+                                           .backoff_max_ms = INT64_MAX};
+    struct arpc_call_options forever = {.size = sizeof forever, .deadline_ms = INT64_MAX};
+    struct seen seen = {0};
+    struct seen refused = {0};
+    stop_channel(fixture);
+    assert_int_equal(arpc_channel_new(&fixture->loop, fixture->target, &options, &fixture->channel, NULL), 0);
+    call_with(fixture, PATH("Unary"), &forever, &seen, "x", 1);
+    assert_true(arpc_call_time_left_ms(seen.call) == INT64_MAX);
+    run_until(fixture, &seen.closed);
+    assert_int_equal(seen.status, ARPC_STATUS_OK);
+    stop_server(fixture);
+    while (arpc_channel_state(fixture->channel) != ARPC_CHANNEL_IDLE)
+        (void)uv_run(&fixture->loop, UV_RUN_ONCE);
+    call_with(fixture, PATH("Unary"), &forever, &refused, "x", 1);
+    run_until(fixture, &refused.closed);
+    assert_int_equal(refused.status, ARPC_STATUS_UNAVAILABLE);
+    assert_int_equal(arpc_channel_state(fixture->channel), ARPC_CHANNEL_BACKOFF);
+}
+
 static void a_response_over_the_limit_of_the_call_is_refused(void **state)
 {
     struct fixture *fixture = *state;
@@ -644,6 +688,8 @@ static void names_are_resolved_and_unknown_ones_are_unavailable(void **state)
     struct fixture *fixture = *state;
     struct seen seen = {0};
     char target[64];
+    static const char long_name[] =
+        "a-label-as-long-as-one-may-be.a-label-as-long-as-one-may-be.and-a-last-one.invalid:1";
     stop_channel(fixture);
     (void)snprintf(target, sizeof target, "localhost:%d", fixture->port);
     start_channel(fixture, target);
@@ -657,6 +703,12 @@ static void names_are_resolved_and_unknown_ones_are_unavailable(void **state)
     run_until(fixture, &seen.closed);
     assert_int_equal(seen.status, ARPC_STATUS_UNAVAILABLE);
     assert_non_null(strstr(seen.message, "name.invalid:1"));
+    stop_channel(fixture);
+    memset(&seen, 0, sizeof seen);
+    start_channel(fixture, long_name);
+    call_with(fixture, PATH("Unary"), NULL, &seen, "x", 1);
+    run_until(fixture, &seen.closed);
+    assert_non_null(strstr(seen.message, long_name));
 }
 
 static void a_channel_may_be_closed_while_it_resolves(void **state)
@@ -750,6 +802,8 @@ int main(void)
         WITH_BOTH(waiting_for_ready_ends_at_the_deadline),
         WITH_BOTH(a_draining_server_finishes_calls_and_takes_no_new_ones),
         WITH_BOTH(the_grace_of_a_drain_ends_calls_that_do_not),
+        WITH_BOTH(a_drain_ends_watches_of_health),
+        WITH_BOTH(times_without_end_are_none),
         WITH_BOTH(a_response_over_the_limit_of_the_call_is_refused),
         WITH_BOTH(a_thousand_calls_share_one_connection),
         WITH_BOTH(a_unary_reply_overtakes_pulls_that_fill_the_connection),

@@ -36,7 +36,7 @@ void rpc_side_config(struct rpc_side *side, bool server, int64_t *clock_ms)
                                              .write_stall_ms = 30000};
 }
 
-void rpc_pair_open(struct rpc_pair *pair, const struct arpc_method *methods, size_t count)
+void rpc_pair_prepare(struct rpc_pair *pair, const struct arpc_method *methods, size_t count)
 {
     memset(pair, 0, sizeof *pair);
     memset(&rpc_seen_of_server, 0, sizeof rpc_seen_of_server);
@@ -44,10 +44,20 @@ void rpc_pair_open(struct rpc_pair *pair, const struct arpc_method *methods, siz
     rpc_side_config(&pair->client, false, &pair->now_ms);
     rpc_side_config(&pair->server, true, &pair->now_ms);
     AMP_ASSERT(arpc_method_table_add(&pair->server.config.methods, methods, count, NULL) == 0);
+}
+
+void rpc_pair_connect(struct rpc_pair *pair)
+{
     AMP_ASSERT(arpc_link_init(&pair->client.link, &pair->client.config, wake, true) == 0);
     AMP_ASSERT(arpc_link_init(&pair->server.link, &pair->server.config, wake, true) == 0);
     (void)snprintf(pair->client.link.peer, sizeof pair->client.link.peer, "test");
     (void)snprintf(pair->server.link.peer, sizeof pair->server.link.peer, "test");
+}
+
+void rpc_pair_open(struct rpc_pair *pair, const struct arpc_method *methods, size_t count)
+{
+    rpc_pair_prepare(pair, methods, count);
+    rpc_pair_connect(pair);
 }
 
 static void deliver(struct rpc_pair *pair, struct rpc_side *to, const uint8_t *data, size_t size)
@@ -62,6 +72,16 @@ static void deliver(struct rpc_pair *pair, struct rpc_side *to, const uint8_t *d
     }
 }
 
+bool rpc_pair_carry(struct rpc_pair *pair, struct rpc_side *from, struct rpc_side *to)
+{
+    (void)arpc_link_produce(&from->link, &from->batch); /* its error is the link's */
+    bool moved = from->batch.bytes > 0;
+    for (size_t i = 0; i < from->batch.count; i++)
+        deliver(pair, to, from->batch.slots[i].iov_base, from->batch.slots[i].iov_len);
+    arpc_batch_done(&from->link, &from->batch);
+    return moved;
+}
+
 /* True if anything was done. */
 static bool step(struct rpc_pair *pair, struct rpc_side *from, struct rpc_side *to)
 {
@@ -70,11 +90,7 @@ static bool step(struct rpc_pair *pair, struct rpc_side *from, struct rpc_side *
         ;
     if (from->link.error != 0)
         return false;
-    (void)arpc_link_produce(&from->link, &from->batch); /* its error is the link's */
-    bool moved = from->batch.bytes > 0;
-    for (size_t i = 0; i < from->batch.count; i++)
-        deliver(pair, to, from->batch.slots[i].iov_base, from->batch.slots[i].iov_len);
-    arpc_batch_done(&from->link, &from->batch);
+    bool moved = rpc_pair_carry(pair, from, to);
     return moved || from->woken != woken || !amp_list_empty(&from->link.events) || !amp_list_empty(&from->link.dirty);
 }
 

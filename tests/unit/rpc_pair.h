@@ -29,6 +29,13 @@ struct rpc_pair {
 /* A pair whose server has these rows. Asserts on failure. */
 void rpc_pair_open(struct rpc_pair *pair, const struct arpc_method *methods, size_t count);
 
+/* The two halves of it, for tests that change a configuration in between. */
+void rpc_pair_prepare(struct rpc_pair *pair, const struct arpc_method *methods, size_t count);
+void rpc_pair_connect(struct rpc_pair *pair);
+
+/* Gives one side what the other has to send now. False if that is nothing. */
+bool rpc_pair_carry(struct rpc_pair *pair, struct rpc_side *from, struct rpc_side *to);
+
 /* Moves bytes and tells users until nothing happens any more. */
 void rpc_pair_run(struct rpc_pair *pair);
 
