@@ -164,7 +164,7 @@ enum ampd_row_kind { AMPD_ROW_STEP = 1, AMPD_ROW_EPOCH = 2, AMPD_ROW_SET = 3, AM
 struct ampd_step_row {
     enum ampd_row_kind kind;
     uint64_t epoch, step;
-    uint64_t parent_epoch, parent_step; /* kind EPOCH: the row it follows */
+    uint64_t parent_epoch, parent_step; /* kind EPOCH: the epoch before, and the last step decided in it; 0: none */
     enum ampd_verdict verdict;
     uint32_t tries;             /* opens of the step, at least 1 */
     uint64_t contributors_hash; /* XXH3-64 of the list */

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ALIGN_ELEMENTS 64 /* start of each parameter, as on the server */
+#define ALIGN_ELEMENTS 64                  /* start of each parameter, as on the server */
+#define ELEMENTS_MAX   ((uint64_t)1 << 36) /* of a model, likewise: sums of a server that lies stay far from overflow */
+#define PARAMETERS_MAX 8192                /* likewise */
 
 static uint64_t round_up(uint64_t value, uint64_t unit)
 {
@@ -14,17 +16,26 @@ int ampclient_core_layout_init(struct ampclient_core_layout *flat, const struct 
 {
     *flat = (struct ampclient_core_layout){.parameters = answer->parameters_count,
                                            .block_elements = answer->block_elements};
-    if (answer->parameters_count == 0 || answer->block_elements == 0 || answer->block_elements % ALIGN_ELEMENTS != 0)
-        return AMP_EINVAL;
+    if (answer->parameters_count == 0 || answer->parameters_count > PARAMETERS_MAX || answer->block_elements == 0 ||
+        answer->block_elements > ELEMENTS_MAX || answer->block_elements % ALIGN_ELEMENTS != 0)
+        return AMP_EDATALOSS;
     flat->starts = calloc(flat->parameters, sizeof(*flat->starts));
     flat->sizes = calloc(flat->parameters, sizeof(*flat->sizes));
-    if (flat->starts == NULL || flat->sizes == NULL)
-        goto fail;
+    if (flat->starts == NULL || flat->sizes == NULL) {
+        ampclient_core_layout_close(flat);
+        return AMP_ENOMEM;
+    }
+    int rc = AMP_EDATALOSS;
     for (uint32_t p = 0; p < flat->parameters; p++) {
+        if (answer->elements[p] == 0 || answer->elements[p] > ELEMENTS_MAX)
+            goto fail;
         flat->starts[p] = flat->elements;
         flat->sizes[p] = answer->elements[p];
         flat->elements += round_up(answer->elements[p], ALIGN_ELEMENTS);
+        if (flat->elements > ELEMENTS_MAX)
+            goto fail;
     }
+    rc = AMP_ENOMEM;
     flat->blocks = round_up(flat->elements, flat->block_elements) / flat->block_elements;
     flat->block_parameter = calloc(flat->blocks + 1, sizeof(*flat->block_parameter));
     if (flat->block_parameter == NULL)
@@ -38,7 +49,7 @@ int ampclient_core_layout_init(struct ampclient_core_layout *flat, const struct 
     return 0;
 fail:
     ampclient_core_layout_close(flat);
-    return AMP_ENOMEM;
+    return rc;
 }
 
 void ampclient_core_layout_close(struct ampclient_core_layout *flat)

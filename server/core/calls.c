@@ -62,6 +62,7 @@ struct ampd_call *ampd_call_begin(struct ampd_core *core, uint64_t id, enum ampd
     call->id = id;
     call->kind = kind;
     call->model = model;
+    call->begun_ms = core->now_ms;
     amp_list_init(&call->node);
     amp_list_push(bucket(core, id), &call->link);
     struct amp_list *list = model == NULL ? NULL : list_of(model, kind);
@@ -164,6 +165,30 @@ void ampd_call_let_go(struct ampd_core *core, struct ampd_call *call)
     uint64_t id = call->id;
     struct ampd_reply *reply = ampd_call_reply(core, id, AMPD_REPLY_NONE);
     *reply = answer;
+}
+
+static void sweep_list(struct ampd_core *core, struct amp_list *list, uint64_t longest_ms)
+{
+    AMP_LIST_EACH(it, next, list)
+    {
+        struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+        bool waits = call->state == AMPD_CALL_HELD || call->state == AMPD_CALL_ENDED;
+        if (waits && core->now_ms - call->begun_ms >= longest_ms)
+            ampd_call_end(call, AMP_EUNAVAILABLE, "WAITED_TOO_LONG",
+                          "%s did not come to this in %llu ms; what you pushed is kept: ask again",
+                          call->model->spec.name, (unsigned long long)longest_ms);
+    }
+}
+
+void ampd_calls_sweep(struct ampd_core *core)
+{
+    for (uint32_t i = 0; i < core->models_count; i++) {
+        struct ampd_model *model = core->models[i];
+        struct amp_list *lists[] = {&model->pushes, &model->pulls, &model->loads, &model->checkpoints};
+        uint64_t longest_ms = core->config.lease_ms + model->spec.loss_timeout_ms;
+        for (unsigned l = 0; l < sizeof(lists) / sizeof(lists[0]); l++)
+            sweep_list(core, lists[l], longest_ms);
+    }
 }
 
 void ampd_calls_close(struct ampd_core *core)

@@ -116,9 +116,9 @@ static void create_new(struct ampd_core *core, uint64_t id, const struct ampd_mo
     model->shard.memory = AMPD_MEMORY_EMPTY;
     model->shard.epoch = 1;
     hold_create(model, id, false);
-    struct ampd_epoch_record record = {.epoch = 1};
-    (void)snprintf(record.reason, sizeof(record.reason), "CREATED");
-    ampd_epoch_persist(model, &record, AMPD_PERSIST_MODEL);
+    struct ampd_epoch_message epoch = {.record = {.epoch = 1}};
+    (void)snprintf(epoch.record.reason, sizeof(epoch.record.reason), "CREATED");
+    ampd_epoch_persist(model, &epoch, AMPD_PERSIST_MODEL);
 }
 
 void ampd_coord_create(struct ampd_core *core, uint64_t id, const struct ampd_event_create *create)
@@ -205,16 +205,27 @@ void ampd_coord_loaded(struct ampd_model *model, const struct ampd_message *mess
     send_cut(model);
 }
 
+/* The calls that wait for the checkpoint that is there now, or for an earlier one. */
 static void answer_checkpoints(struct ampd_model *model, uint64_t version)
 {
     AMP_LIST_EACH(it, next, &model->checkpoints)
     {
         struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+        if (call->step > model->coord.durable_step)
+            continue;
         struct ampd_reply *reply = ampd_call_reply(model->core, call->id, AMPD_REPLY_CHECKPOINT);
         reply->u.checkpoint.epoch = model->coord.epoch;
         reply->u.checkpoint.step = model->coord.durable_step;
         reply->u.checkpoint.version = version;
     }
+}
+
+/* A Checkpoint call that would wait for a verdict of a model that stands still. */
+static void stalled(struct ampd_model *model, uint64_t call)
+{
+    ampd_call_fail(model->core, call, model, AMP_EUNAVAILABLE, "MODEL_STALLED",
+                   "%s waits for rank %u, which has been gone too long; the last checkpoint is of step %llu",
+                   model->spec.name, model->coord.missing_rank, (unsigned long long)model->coord.durable_step);
 }
 
 /* All shards hold their part of the checkpoint: it exists. */
@@ -223,8 +234,7 @@ static void checkpoint_exists(struct ampd_model *model, uint64_t step, uint64_t 
     struct ampd_coord *coord = &model->coord;
     coord->durable_step = step;
     coord->has_checkpoint = true;
-    if (!coord->cut_wanted)
-        answer_checkpoints(model, version);
+    answer_checkpoints(model, version);
     if (coord->state == AMPD_COORD_LOADED) {
         ampd_coord_set(model, AMPD_COORD_WAITING);
         ampd_coord_tell_state(model);
@@ -264,13 +274,23 @@ void ampd_coord_checkpoint(struct ampd_core *core, uint64_t id, const struct amp
                        model->spec.name);
         return;
     }
-    if (ampd_call_begin(core, id, AMPD_CALL_CHECKPOINT, model) == NULL) {
+    bool storing = coord->step == AMPD_STEP_VOTED; /* a verdict that is being stored is as good as decided */
+    uint64_t newest = storing ? coord->open.step : coord->decided;
+    bool exists = coord->has_checkpoint && coord->durable_step == newest;
+    bool coming = cut_under_way(coord, newest) || (storing && coord->verdict->row.cut);
+    if (!exists && !coming && coord->state == AMPD_COORD_STALLED) {
+        stalled(model, id);
+        return;
+    }
+    struct ampd_call *call = ampd_call_begin(core, id, AMPD_CALL_CHECKPOINT, model);
+    if (call == NULL) {
         ampd_call_fail(core, id, model, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls wait on this server");
         return;
     }
-    if (coord->has_checkpoint && coord->durable_step == coord->decided && coord->step != AMPD_STEP_VOTED)
-        answer_checkpoints(model, coord->version); /* the newest state has one */
-    else if (!cut_under_way(coord, coord->decided))
+    call->step = exists || coming ? newest : newest + 1;
+    if (exists)
+        answer_checkpoints(model, coord->version);
+    else if (!coming)
         coord->cut_wanted = true;
 }
 
@@ -346,15 +366,6 @@ static bool list_is_old(const struct ampd_model *model)
     return false;
 }
 
-static bool all_live(const struct ampd_model *model)
-{
-    for (uint32_t r = 0; r < model->spec.world_size; r++) {
-        if (!model->workers[r].live)
-            return false;
-    }
-    return true;
-}
-
 void ampd_coord_ranks(struct ampd_model *model)
 {
     struct ampd_coord *coord = &model->coord;
@@ -367,10 +378,7 @@ void ampd_coord_ranks(struct ampd_model *model)
         send_open(model);
         return;
     }
-    if (coord->state == AMPD_COORD_STALLED && all_live(model)) {
-        ampd_coord_set(model, AMPD_COORD_RUNNING);
-        ampd_coord_tell_state(model);
-    }
+    ampd_coord_review(model);
     bool open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED;
     if (open && list_is_old(model)) {
         open_step(model, coord->open.try_number + 1);
@@ -378,15 +386,43 @@ void ampd_coord_ranks(struct ampd_model *model)
     }
 }
 
-void ampd_coord_stall(struct ampd_model *model, uint32_t rank)
+/* Checkpoint calls that wait for a verdict, which may be long in coming; not those whose part is being written. */
+static void end_checkpoint_calls(struct ampd_model *model)
+{
+    AMP_LIST_EACH(it, next, &model->checkpoints)
+    {
+        struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+        if (!cut_under_way(&model->coord, call->step))
+            stalled(model, call->id);
+    }
+}
+
+static void stall(struct ampd_model *model, uint32_t rank)
 {
     struct ampd_coord *coord = &model->coord;
-    ampd_coord_set(model, AMPD_COORD_STALLED);
     coord->missing_rank = rank;
     ampd_out_log(model->core, AMPD_LOG_ERROR, model,
                  "stalled at step %llu: rank %u (%s) has been gone for loss_timeout",
                  (unsigned long long)coord->open.step, rank, model->workers[rank].record.name);
     ampd_coord_tell_state(model);
+    end_checkpoint_calls(model);
+}
+
+void ampd_coord_review(struct ampd_model *model)
+{
+    struct ampd_coord *coord = &model->coord;
+    if (coord->state != AMPD_COORD_RUNNING && coord->state != AMPD_COORD_STALLED)
+        return;
+    uint32_t gone = ampd_workers_gone(model);
+    if (gone == AMPD_NO_RANK && coord->state == AMPD_COORD_STALLED) {
+        ampd_coord_set(model, AMPD_COORD_RUNNING);
+        ampd_coord_tell_state(model);
+    } else if (gone != AMPD_NO_RANK && coord->state == AMPD_COORD_RUNNING) {
+        ampd_coord_set(model, AMPD_COORD_STALLED);
+        stall(model, gone);
+    } else if (gone != AMPD_NO_RANK && gone != coord->missing_rank) {
+        stall(model, gone);
+    }
 }
 
 /* ---- COMPLETE and CLOSE ---- */
@@ -412,6 +448,7 @@ static void try_close(struct ampd_model *model)
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_CLOSE, 0);
     coord->open.coefficient = sum > 0 ? amp_coefficient(coord->open.scale, sum) : 0;
     close_with_open(coord);
+    coord->close.empty = !(sum > 0);
     for (uint32_t i = 0; i < coord->close.contributors_count; i++)
         coord->close.contributors[i].weight = coord->weights[coord->close.contributors[i].rank];
     coord->hash = ampd_contributors_hash(coord->close.contributors, coord->close.contributors_count);
@@ -431,13 +468,15 @@ void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *me
     coord->weights[rank] = complete->contributor.weight;
     if (coord->step == AMPD_STEP_OPEN)
         try_close(model);
+    if (coord->state == AMPD_COORD_STALLED)
+        ampd_coord_review(model);
 }
 
 bool ampd_coord_waits_for(const struct ampd_model *model, uint32_t rank)
 {
     const struct ampd_coord *coord = &model->coord;
     bool open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED;
-    return coord->state == AMPD_COORD_RUNNING && open && coord->complete[rank] != all_shards(model);
+    return open && coord->complete[rank] != all_shards(model);
 }
 
 /* ---- the verdict ---- */

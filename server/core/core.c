@@ -112,6 +112,19 @@ struct ampd_model *ampd_core_coordinated(struct ampd_core *core, uint64_t call, 
     return NULL;
 }
 
+/*
+ * What a model may come to take, counted before any of it is asked for: tensors and slots, what is known of their blocks
+ * and segments, and user states (a slot's, held pushes', those of the last step, of the base and of a snapshot).
+ */
+static uint64_t most_bytes(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count)
+{
+    uint64_t states = AMPD_HELD_PUSHES + 4;
+    uint64_t per_rank = sizeof(struct ampd_slot) + sizeof(struct ampd_worker) + count + states * AMPD_USER_STATE_MAX +
+                        spec->parameters_count * sizeof(struct ampd_segment_count);
+    return ampd_tensors_bytes(layout, spec, count) + layout->segments_count * sizeof(struct ampd_segment) +
+           count * AMPD_BLOCK_BYTES + spec->world_size * per_rank;
+}
+
 int ampd_model_new(struct ampd_core *core, const struct ampd_model_spec *spec, struct ampd_model **model,
                    struct amp_error *error)
 {
@@ -135,12 +148,14 @@ int ampd_model_new(struct ampd_core *core, const struct ampd_model_spec *spec, s
         goto fail;
     uint64_t first, count;
     ampd_layout_shard(made->layout, core->config.shard, AMPD_COUNT(core), &first, &count);
-    uint64_t bytes = ampd_tensors_bytes(made->layout, &made->spec, count);
+    uint64_t bytes = most_bytes(made->layout, &made->spec, count);
     if (core->config.memory_max != 0 && bytes > core->config.memory_max - core->memory_bytes) {
         ampd_model_free(made);
         return amp_error_set(error, AMP_EEXHAUSTED, "NO_MEMORY",
-                             "%s needs %llu bytes of memory, more than is left of this server's bound", spec->name,
-                             (unsigned long long)bytes);
+                             "%s may need %llu bytes of memory, but %llu are left of this server's %llu", spec->name,
+                             (unsigned long long)bytes,
+                             (unsigned long long)(core->config.memory_max - core->memory_bytes),
+                             (unsigned long long)core->config.memory_max);
     }
     if (ampd_tensors_init(&made->tensors, made->layout, &made->spec, first, count) != 0)
         goto fail;
@@ -265,15 +280,15 @@ static void model_found(struct ampd_core *core, const struct ampd_model_record *
     shard->base_step = record->base_step;
     model->coord.state = AMPD_COORD_SYNCING;
     model->coord.epoch = record->epoch;
-    model->coord.parent_step = record->last == NULL ? record->base_step : record->last->step;
+    bool decided = record->last != NULL && record->last->kind == AMPD_ROW_STEP;
+    model->coord.parent_step = decided ? record->last->step : 0;
     for (uint32_t i = 0; i < record->checkpoints_count; i++)
         AMP_ASSERT(ampd_memory_catalogue(shard, &record->checkpoints[i]) == 0);
     for (uint32_t i = 0; i < record->workers_count; i++) {
         const struct ampd_worker_record *worker = &record->workers[i];
         if (worker->rank >= model->spec.world_size)
             continue;
-        model->workers[worker->rank].record = *worker;
-        model->workers[worker->rank].held = true;
+        ampd_workers_found(model, worker);
     }
 }
 
@@ -305,8 +320,15 @@ static void drain(struct ampd_core *core)
 static void tick(struct ampd_core *core)
 {
     core->timer_ms = 0;
-    for (uint32_t i = 0; core->config.shard == 0 && i < core->models_count; i++)
-        ampd_workers_tick(core->models[i]);
+    for (uint32_t i = 0; i < core->models_count; i++) {
+        ampd_memory_tick(core->models[i]);
+        if (core->config.shard == 0)
+            ampd_workers_tick(core->models[i]);
+    }
+    if (core->sweep_ms != 0 && core->sweep_ms <= core->now_ms) {
+        core->sweep_ms = 0;
+        ampd_calls_sweep(core);
+    }
 }
 
 /* Calls that are refused in any state: the server drains. */
@@ -364,18 +386,20 @@ static void job_done(struct ampd_core *core, const struct ampd_job *job)
 static void renew(struct ampd_core *core, const struct ampd_event_worker *worker)
 {
     struct ampd_model *model = ampd_core_model_named(core, worker->model);
-    if (model != NULL)
+    if (model != NULL && core->config.shard == 0 && worker->rank < model->spec.world_size)
         (void)ampd_workers_renew(model, worker->rank, worker->incarnation); /* an ended lease stays ended */
 }
 
 /* The completions of memory.c carry a token: the model is the one that waits for it. */
 static void memory_event(struct ampd_core *core, const struct ampd_event *event)
 {
+    uint64_t token = event->type == AMPD_EVENT_RESTORED ? event->u.restored.token : event->u.part.token;
+    AMP_ASSERT(token != 0);
     for (uint32_t i = 0; i < core->models_count; i++) {
         struct ampd_model *model = core->models[i];
-        if (event->type == AMPD_EVENT_RESTORED && model->shard.restore_token == event->u.restored.token)
+        if (event->type == AMPD_EVENT_RESTORED && model->shard.restore_token == token)
             ampd_memory_restored(model, &event->u.restored);
-        else if (event->type == AMPD_EVENT_PART_WRITTEN && model->shard.snapshot_token == event->u.part.token)
+        else if (event->type == AMPD_EVENT_PART_WRITTEN && model->shard.snapshot_token == token)
             ampd_memory_written(model, &event->u.part);
     }
 }
@@ -430,14 +454,22 @@ static void dispatch(struct ampd_core *core, const struct ampd_event *event)
     }
 }
 
+/* The earlier of two times; 0 is never. */
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a == 0 || (b != 0 && b < a) ? b : a;
+}
+
 /* Asks for the next tick if it is another one than before. */
 static void arm_timer(struct ampd_core *core)
 {
-    uint64_t next = 0;
-    for (uint32_t i = 0; core->config.shard == 0 && i < core->models_count; i++) {
-        uint64_t at = ampd_workers_next_ms(core->models[i]);
-        if (at != 0 && (next == 0 || at < next))
-            next = at;
+    if (core->sweep_ms == 0 && core->calls_count > 0)
+        core->sweep_ms = core->now_ms + AMPD_SWEEP_MS;
+    uint64_t next = core->sweep_ms;
+    for (uint32_t i = 0; i < core->models_count; i++) {
+        next = earlier(next, core->models[i]->shard.restore_retry_ms);
+        if (core->config.shard == 0)
+            next = earlier(next, ampd_workers_next_ms(core->models[i]));
     }
     if (next == 0 || next == core->timer_ms)
         return;

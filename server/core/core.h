@@ -32,7 +32,7 @@ struct ampd_core_config {
     struct ampd_fence fence; /* of this process; stored before the core is made */
     uint64_t block_elements; /* AMPD_BLOCK_ELEMENTS; a multiple of 64 */
     uint64_t lease_ms;       /* AMPD_LEASE_MS */
-    uint64_t memory_max;     /* bytes of all models' tensors and slots; 0: no bound but the machine's */
+    uint64_t memory_max;     /* bytes that all models together may come to take; 0: no bound but the machine's */
     bool carry_own;          /* messages to itself go through the host too (the simulator delays them) */
 };
 

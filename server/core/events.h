@@ -128,7 +128,8 @@ struct ampd_event_persisted {
 
 struct ampd_event_restored {
     uint64_t token;
-    int code; /* 0, or why it cannot be used (AMP_EDATALOSS, AMP_ENOTFOUND, ...); tensors then hold anything */
+    int code; /* 0; AMP_EDATALOSS, AMP_ENOTFOUND: it is lost, the one before is taken; else (AMP_ENOMEM, AMP_EIO) it is
+               * asked for again later. But for 0 the tensors then hold anything */
     const struct ampd_checkpoint_state *state; /* code 0 */
 };
 

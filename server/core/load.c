@@ -82,13 +82,13 @@ void ampd_load_block(struct ampd_core *core, struct ampd_call *call, const struc
     }
 }
 
-/* Masters -> cast copy of version 0, which is even. */
+/* Masters -> cast copy of version 0, which is even; the moments begin at zero. */
 static void cast_all(struct ampd_model *model)
 {
     struct ampd_plan *plan = ampd_need(ampd_plan_new(&model->tensors, 0));
     plan->copy = 0;
     plan->saturate = model->spec.cast_overflow == AMPD_CAST_SATURATE;
-    ampd_shard_bulk(model, AMPD_BULK_LOAD, AMPD_JOB_CAST, plan);
+    ampd_shard_bulk(model, AMPD_BULK_LOAD, AMPD_JOB_CAST | AMPD_JOB_RESET, plan);
     ampd_plan_unref(plan);
 }
 
@@ -107,7 +107,7 @@ void ampd_load_end(struct ampd_core *core, struct ampd_call *call)
     while (shard->load_have[missing] != 0)
         missing++;
     uint64_t id = call->id;
-    ampd_call_fail(core, id, model, AMP_EINVAL, "INCOMPLETE_LOAD",
+    ampd_call_fail(core, id, model, AMP_ESTATE, "INCOMPLETE_LOAD",
                    "block %llu is missing, and %llu more; send every block, then end the stream",
                    (unsigned long long)(model->tensors.first + missing),
                    (unsigned long long)(model->tensors.count - shard->load_count - 1));

@@ -24,6 +24,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Between two tries to read a checkpoint: long enough for a log line each. */
+#define RESTORE_RETRY_MS 5000
+
 static void set_memory(struct ampd_shard *shard, enum ampd_memory_state to)
 {
     AMP_ASSERT(ampd_machine_allows(&ampd_machine_memory, shard->memory, to));
@@ -190,11 +193,44 @@ static void take_states(struct ampd_model *model, const struct ampd_checkpoint_s
     }
 }
 
+/* Whether the file itself is at fault. Anything else (memory, descriptors, the disk's mood) may pass. */
+static bool is_gone(int code)
+{
+    return code == AMP_EDATALOSS || code == AMP_ENOTFOUND;
+}
+
+/*
+ * A durable checkpoint is not given up for an error that may pass: the model stays RECOVERING, and the file is read
+ * again. Should it never be readable, an operator who moves it away makes it ENOTFOUND.
+ */
+static void read_later(struct ampd_model *model, int code)
+{
+    struct ampd_shard *shard = &model->shard;
+    shard->restore_retry_ms = model->core->now_ms + RESTORE_RETRY_MS;
+    ampd_out_log(model->core, AMPD_LOG_ERROR, model,
+                 "checkpoint %llu cannot be read now: %s; reading it again every %d ms (remove the file to give it up)",
+                 (unsigned long long)shard->restore_record.step, amp_strerror(code), RESTORE_RETRY_MS);
+}
+
+void ampd_memory_tick(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    if (shard->restore_retry_ms == 0 || shard->restore_retry_ms > model->core->now_ms)
+        return;
+    shard->restore_retry_ms = 0;
+    shard->restore_waits = true;
+    ampd_memory_try_restore(model);
+}
+
 void ampd_memory_restored(struct ampd_model *model, const struct ampd_event_restored *restored)
 {
     struct ampd_shard *shard = &model->shard;
     shard->restore_token = 0;
     bool ok = restored->code == 0 && restored->state->step == shard->restore_record.step;
+    if (!ok && restored->code != 0 && !is_gone(restored->code)) {
+        read_later(model, restored->code);
+        return;
+    }
     if (!ok) {
         ampd_out_log(model->core, AMPD_LOG_ERROR, model, "checkpoint %llu cannot be used: %s; taking the one before",
                      (unsigned long long)shard->restore_record.step,
@@ -222,30 +258,32 @@ void ampd_memory_cast_done(struct ampd_model *model)
 
 /* ---- EPOCH ---- */
 
-static void fill_epoch_row(const struct ampd_model *model, const struct ampd_epoch_record *record,
+static void fill_epoch_row(const struct ampd_model *model, const struct ampd_epoch_message *message,
                            struct ampd_step_row *row)
 {
+    const struct ampd_epoch_record *record = &message->record;
     const struct ampd_shard *shard = &model->shard;
     row->kind = AMPD_ROW_EPOCH;
     row->epoch = record->epoch;
     row->step = record->base_step;
-    row->parent_epoch = record->base_epoch;
-    row->parent_step = record->base_step;
+    row->parent_epoch = record->parent;
+    row->parent_step = message->parent_step;
     row->after = shard->scaler;
     row->scale = shard->scaler.scale;
     row->scale_id = shard->scaler.scale_id;
     row->version = shard->version;
     row->durable_step = record->base_step;
-    row->at_us = record->at_us;
 }
 
-void ampd_epoch_persist(struct ampd_model *model, const struct ampd_epoch_record *record, enum ampd_persist_kind kind)
+void ampd_epoch_persist(struct ampd_model *model, const struct ampd_epoch_message *message, enum ampd_persist_kind kind)
 {
+    const struct ampd_epoch_record *record = &message->record;
     struct ampd_core *core = model->core;
     struct ampd_epoch_record *epoch = ampd_need(ampd_copy(record, sizeof(*record)));
     struct ampd_step_row *row = ampd_need(calloc(1, sizeof(*row)));
     epoch->at_us = core->utc_us;
-    fill_epoch_row(model, epoch, row);
+    fill_epoch_row(model, message, row);
+    row->at_us = core->utc_us;
     struct ampd_persist *persist;
     (void)ampd_out_persist(model, kind, 0, &persist);
     persist->full = true;
@@ -290,7 +328,7 @@ static void take_base(struct ampd_model *model, const struct ampd_epoch_record *
 void ampd_memory_epoch(struct ampd_model *model, const struct ampd_message *message)
 {
     struct ampd_shard *shard = &model->shard;
-    const struct ampd_epoch_record *record = &message->u.epoch_record;
+    const struct ampd_epoch_record *record = &message->u.epoch.record;
     if (record->epoch <= shard->epoch)
         return; /* stored, and answered, before */
     if (shard->memory != AMPD_MEMORY_RESTORED && shard->memory != AMPD_MEMORY_LOST)
@@ -304,7 +342,7 @@ void ampd_memory_epoch(struct ampd_model *model, const struct ampd_message *mess
     shard->base_epoch = record->base_epoch;
     shard->base_step = record->base_step;
     shard->new_epoch = record->epoch;
-    ampd_epoch_persist(model, record, AMPD_PERSIST_EPOCH);
+    ampd_epoch_persist(model, &message->u.epoch, AMPD_PERSIST_EPOCH);
 }
 
 void ampd_memory_epoch_stored(struct ampd_model *model)

@@ -53,6 +53,7 @@ struct ampd_close {
     uint64_t step;
     uint32_t try_number;
     float coefficient;
+    bool empty;                  /* all weights are 0: nothing is summed, SKIPPED_EMPTY */
     uint32_t contributors_count; /* ascending ranks */
     struct ampd_contributor contributors[AMPD_WORLD_MAX];
 };
@@ -122,6 +123,12 @@ struct ampd_restore {
     struct amp_scaler_state scaler;
 };
 
+/* EPOCH. */
+struct ampd_epoch_message {
+    struct ampd_epoch_record record;
+    uint64_t parent_step; /* last step that was decided in the epoch before; 0: none */
+};
+
 struct ampd_state_message {
     uint64_t sequence; /* rises: an older one has no effect */
     enum ampd_model_state state;
@@ -145,7 +152,7 @@ struct ampd_message {
         struct ampd_applied applied;
         struct ampd_sync_state sync;
         struct ampd_restore restore; /* RESTORE, RESTORED; PART_DONE, CUT: epoch and step */
-        struct ampd_epoch_record epoch_record;
+        struct ampd_epoch_message epoch;
         struct ampd_state_message state;
     } u;
 };

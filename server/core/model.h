@@ -19,6 +19,10 @@
 #define AMPD_CALL_BUCKETS 4096 /* of the table of calls */
 #define AMPD_RETRY_MS     200  /* RetryInfo of UNAVAILABLE: recovery and drain take about that */
 #define AMPD_CUTS_MAX     4    /* checkpoints under way: a shard holds the next apply back after one */
+#define AMPD_SWEEP_MS     5000 /* how often calls that wait too long are looked for */
+#define AMPD_HELD_PUSHES  4 /* held pushes of one rank: each keeps a user state; the newest takes the oldest's place */
+#define AMPD_NO_RANK      UINT32_MAX
+#define AMPD_BLOCK_BYTES  16 /* known of each block, apart from slots: pending, published, votes, serials, jobs */
 
 enum ampd_call_kind {
     AMPD_CALL_UNARY,
@@ -37,6 +41,7 @@ struct ampd_call {
     enum ampd_call_kind kind;
     enum ampd_call_state state;
     struct ampd_model *model; /* NULL: none yet */
+    uint64_t begun_ms;
     struct ampd_reply *later; /* REVOKING: the answer; owned */
     struct ampd_event_push push;
     uint8_t *user_state; /* of push; owned */
@@ -45,6 +50,7 @@ struct ampd_call {
     uint64_t version;    /* and which version */
     bool unchanged;      /* pull: no blocks are sent */
     bool already_loaded; /* load: its answer */
+    uint64_t step;       /* checkpoint: answered by one of this step or a later one */
 };
 
 /* A write that has been asked for. */
@@ -129,6 +135,7 @@ struct ampd_shard {
     bool cut_waits; /* a CUT message waits for the snapshot */
     /* restore */
     bool restore_waits;
+    uint64_t restore_retry_ms; /* RESTORING: when the file is read again; 0: not */
     uint64_t restore_token;
     struct ampd_checkpoint_record restore_record;
     struct amp_scaler_state restored_scaler;
@@ -152,12 +159,15 @@ struct ampd_worker {
     bool live;             /* the lease runs */
     uint64_t joined_epoch; /* 0: not since this process started */
     uint64_t lease_until_ms;
+    struct ampd_incarnation asked; /* newest one given out, stored or not */
+    uint32_t writes;               /* of it that are being stored: until then nobody else gets the rank */
     uint64_t pushes, overflow_pushes, last_step;
 };
 
 struct ampd_coord {
     enum ampd_coord_state state;
-    uint64_t epoch, base_epoch, base_step, parent_epoch, parent_step;
+    uint64_t epoch, base_epoch, base_step;
+    uint64_t parent_step; /* last one decided in the epoch before a start; 0: none */
     char reason[AMPD_REASON_MAX];
     uint64_t decided; /* last decided step */
     uint64_t version; /* after it */
@@ -221,6 +231,7 @@ struct ampd_core {
     uint64_t last_token;
     uint64_t last_incarnation;
     uint64_t timer_ms; /* 0: none asked for */
+    uint64_t sweep_ms; /* next look at calls that wait; 0: none wait */
 };
 
 #define AMPD_COUNT(core) ((core)->config.shards)
@@ -274,6 +285,8 @@ void ampd_call_end(struct ampd_call *call, int code, const char *reason, const c
     __attribute__((format(printf, 4, 5)));
 void ampd_call_let_go(struct ampd_core *core, struct ampd_call *call); /* REVOKED came */
 void ampd_call_set(struct ampd_call *call, enum ampd_call_state state);
+/* Ends calls that have waited as long as a missing rank may hold a step up: nothing waits without a deadline. */
+void ampd_calls_sweep(struct ampd_core *core);
 void ampd_calls_close(struct ampd_core *core);
 
 /* ---- workers.c ---- */
@@ -287,6 +300,9 @@ bool ampd_workers_renew(struct ampd_model *model, uint32_t rank, struct ampd_inc
 bool ampd_workers_all_joined(const struct ampd_model *model);
 void ampd_workers_tick(struct ampd_model *model);
 uint64_t ampd_workers_next_ms(const struct ampd_model *model); /* when tick has something to do; 0: never */
+void ampd_workers_found(struct ampd_model *model, const struct ampd_worker_record *record);
+/* A rank that the open step waits for and that has been gone for loss_timeout, or AMPD_NO_RANK. */
+uint32_t ampd_workers_gone(const struct ampd_model *model);
 
 /* ---- load.c ---- */
 void ampd_load_begin(struct ampd_core *core, uint64_t call, const struct ampd_event_named *named);
@@ -344,9 +360,11 @@ void ampd_memory_sync(struct ampd_model *model, const struct ampd_message *messa
 void ampd_memory_restore(struct ampd_model *model, const struct ampd_message *message);
 void ampd_memory_try_restore(struct ampd_model *model);
 void ampd_memory_restored(struct ampd_model *model, const struct ampd_event_restored *restored);
+void ampd_memory_tick(struct ampd_model *model);
 void ampd_memory_cast_done(struct ampd_model *model);
 void ampd_memory_epoch(struct ampd_model *model, const struct ampd_message *message);
-void ampd_epoch_persist(struct ampd_model *model, const struct ampd_epoch_record *record, enum ampd_persist_kind kind);
+void ampd_epoch_persist(struct ampd_model *model, const struct ampd_epoch_message *message,
+                        enum ampd_persist_kind kind);
 void ampd_memory_epoch_stored(struct ampd_model *model);
 void ampd_memory_cut(struct ampd_model *model, const struct ampd_message *message);
 void ampd_memory_cut_begin(struct ampd_model *model); /* the snapshot begins to fill, at decided_step */
@@ -368,8 +386,8 @@ void ampd_coord_verdict_stored(struct ampd_model *model);
 void ampd_coord_applied(struct ampd_model *model, const struct ampd_message *message);
 void ampd_coord_part_done(struct ampd_model *model, const struct ampd_message *message);
 void ampd_coord_checkpoint(struct ampd_core *core, uint64_t call, const struct ampd_event_named *named);
-void ampd_coord_stall(struct ampd_model *model, uint32_t rank);
-void ampd_coord_drain(struct ampd_model *model); /* nothing more is decided; cuts a last checkpoint */
+void ampd_coord_review(struct ampd_model *model); /* STALLED, and for whom, or RUNNING */
+void ampd_coord_drain(struct ampd_model *model);  /* nothing more is decided; cuts a last checkpoint */
 void ampd_coord_try_last_cut(struct ampd_model *model);
 bool ampd_coord_drained(const struct ampd_model *model);
 void ampd_coord_tell_state(struct ampd_model *model);

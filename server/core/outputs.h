@@ -157,7 +157,7 @@ struct ampd_blocks {
 struct ampd_pull_grant {
     uint32_t model;
     const struct ampd_layout *layout;
-    uint64_t epoch, step, version; /* step: the one this version is for */
+    uint64_t epoch, step, version; /* step: the one that computes on this version; 0: not known any more */
     uint64_t scale_id;
     float scale;
     enum amp_dtype dtype;

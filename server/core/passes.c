@@ -109,12 +109,24 @@ static void snapshot_block(const struct ampd_tensors *tensors, uint64_t block)
         memcpy(tensors->snapshot_v + index, tensors->v + index, bytes);
 }
 
+static void reset_block(const struct ampd_tensors *tensors, uint64_t block)
+{
+    uint64_t index = (block - tensors->first) * tensors->layout->block_elements;
+    size_t bytes = (size_t)ampd_layout_block_elements(tensors->layout, block) * sizeof(float);
+    if (tensors->m != NULL)
+        memset(tensors->m + index, 0, bytes);
+    if (tensors->v != NULL)
+        memset(tensors->v + index, 0, bytes);
+}
+
 void ampd_job_run(const struct ampd_job *job, const struct amp_kernels *kernels)
 {
     const struct ampd_tensors *tensors = job->plan->tensors;
     uint64_t base = tensors->layout->block_segments[job->block] - ampd_tensors_segment_base(tensors);
     uint32_t count;
     const struct ampd_segment *segments = ampd_layout_block(tensors->layout, job->block, &count);
+    if ((job->work & AMPD_JOB_RESET) != 0)
+        reset_block(tensors, job->block);
     if ((job->work & AMPD_JOB_VOTE) != 0) {
         for (uint32_t i = 0; i < count; i++)
             vote_segment(job, kernels, &segments[i], &tensors->votes[base + i]);

@@ -25,6 +25,7 @@ enum ampd_job_work {
     AMPD_JOB_CAST = 4,     /* the cast copy of the masters as they are */
     AMPD_JOB_SNAPSHOT = 8, /* a copy of masters and moments for a checkpoint */
     AMPD_JOB_ABSENT = 16,  /* (with VOTE, APPLY) the lists of absent parameters are final: leave those out */
+    AMPD_JOB_RESET = 32,   /* moments of zero, whatever a checkpoint that could not be used has left there */
 };
 
 /* One unit of compute. Copied freely; given back whole in AMPD_EVENT_JOB_DONE. */

@@ -39,6 +39,25 @@ static void list_published(struct ampd_model *model, const struct ampd_call *cal
     }
 }
 
+/*
+ * The step that computes on the version, with its scale. The version before the newest is that of the decided step if
+ * that was applied; of which step it was else is not known here: 0, and a scale that nobody can push with.
+ */
+static void name_step(const struct ampd_model *model, struct ampd_pull_grant *grant)
+{
+    const struct ampd_shard *shard = &model->shard;
+    const struct ampd_step_row *row = shard->verdict == NULL ? NULL : &shard->verdict->row;
+    if (grant->version == newest_version(shard)) {
+        grant->step = ampd_shard_next_step(model);
+        grant->scale_id = shard->scaler.scale_id;
+        grant->scale = shard->scaler.scale;
+    } else if (row != NULL && row->verdict == AMPD_VERDICT_APPLIED && grant->version + 1 == row->version) {
+        grant->step = row->step;
+        grant->scale_id = row->scale_id;
+        grant->scale = row->scale;
+    }
+}
+
 static void grant(struct ampd_model *model, struct ampd_call *call, uint64_t version)
 {
     const struct ampd_shard *shard = &model->shard;
@@ -51,10 +70,7 @@ static void grant(struct ampd_model *model, struct ampd_call *call, uint64_t ver
         .model = model->index,
         .layout = model->layout,
         .epoch = shard->epoch,
-        .step = ampd_shard_next_step(model),
         .version = version,
-        .scale_id = shard->scaler.scale_id,
-        .scale = shard->scaler.scale,
         .dtype = tensors->cast,
         .unchanged = call->unchanged,
         .first = tensors->first,
@@ -63,6 +79,7 @@ static void grant(struct ampd_model *model, struct ampd_call *call, uint64_t ver
         .stride = (size_t)(tensors->layout->block_elements * amp_dtype_size(tensors->cast)),
         .crcs = tensors->crcs[call->copy],
     };
+    name_step(model, &output->u.pull);
     ampd_call_set(call, AMPD_CALL_STREAMING);
     if (!call->unchanged)
         list_published(model, call);
@@ -121,7 +138,7 @@ static void try_pull(struct ampd_model *model, struct ampd_call *call)
     const struct ampd_shard *shard = &model->shard;
     const struct ampd_event_pull *pull = &call->pull;
     if (pull->epoch != 0 && pull->epoch < shard->epoch) {
-        ampd_call_end(call, AMP_EABORTED, "STALE_EPOCH", "epoch %llu is over; join again: the model is in epoch %llu",
+        ampd_call_end(call, AMP_EABORTED, "ROLLED_BACK", "epoch %llu is over; join again: the model is in epoch %llu",
                       (unsigned long long)pull->epoch, (unsigned long long)shard->epoch);
         return;
     }

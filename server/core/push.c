@@ -19,8 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WEIGHT_MAX 0x1p24f /* STEP section 4 */
-
 static void set_block(struct ampd_slot *slot, uint64_t local, enum ampd_block_state to)
 {
     AMP_ASSERT(ampd_machine_allows(&ampd_machine_block, slot->states[local], to));
@@ -60,9 +58,24 @@ static void stop_receiving(struct ampd_model *model, struct ampd_slot *slot)
     }
 }
 
+/* Pushes of the slot's incarnation whose trailer is here: what they wait for cannot come any more. */
+static void end_waiting(struct ampd_model *model, uint32_t rank)
+{
+    const struct ampd_slot *slot = &model->shard.slots[rank];
+    AMP_LIST_EACH(it, next, &model->pushes)
+    {
+        struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+        if (call->state == AMPD_CALL_ENDED && call->push.rank == rank &&
+            ampd_incarnation_same(call->push.incarnation, slot->incarnation))
+            ampd_call_end(call, AMP_EABORTED, "FENCED", "rank %u has a newer incarnation; join again", rank);
+    }
+}
+
 void ampd_slot_empty(struct ampd_model *model, uint32_t rank)
 {
     struct ampd_slot *slot = &model->shard.slots[rank];
+    if (slot->has_header)
+        end_waiting(model, rank);
     stop_receiving(model, slot);
     for (uint64_t local = 0; local < model->tensors.count; local++) {
         if (slot->states[local] == AMPD_BLOCK_PRESENT && model->shard.pending[local] == 0)
@@ -71,7 +84,7 @@ void ampd_slot_empty(struct ampd_model *model, uint32_t rank)
     forget_header(model, slot);
     struct ampd_call *writer = slot->writer == 0 ? NULL : ampd_call_find(model->core, slot->writer);
     if (writer != NULL)
-        ampd_call_end(writer, AMP_EABORTED, "STALE_INCARNATION",
+        ampd_call_end(writer, AMP_EABORTED, "FENCED",
                       "rank %u has a newer incarnation, or the step was opened without it; join again", rank);
 }
 
@@ -110,9 +123,11 @@ enum listing { LIST_LATER, LIST_RECEIVE, LIST_DROP };
 
 static enum listing listing_of(const struct ampd_model *model, const struct ampd_slot *slot, uint64_t local)
 {
+    if (slot->ended)
+        return LIST_DROP; /* a trailer has said what the push holds: nothing is written any more */
     if (model->shard.pending[local] != 0)
         return LIST_LATER;
-    if (slot->states[local] == AMPD_BLOCK_PRESENT || slot->complete)
+    if (slot->states[local] == AMPD_BLOCK_PRESENT)
         return LIST_DROP;
     return model->shard.busy[local] == 0 ? LIST_RECEIVE : LIST_LATER;
 }
@@ -256,7 +271,7 @@ static void answer_decided(struct ampd_model *model, struct ampd_call *call)
             continue;
         listed = ampd_incarnation_same(contributor->incarnation, incarnation);
         if (ampd_incarnation_newer(contributor->incarnation, incarnation)) {
-            ampd_call_end(call, AMP_EABORTED, "STALE_INCARNATION", "rank %u has a newer incarnation; join again", rank);
+            ampd_call_end(call, AMP_EABORTED, "FENCED", "rank %u has a newer incarnation; join again", rank);
             return;
         }
     }
@@ -272,12 +287,10 @@ static void judge_open(struct ampd_model *model, struct ampd_call *call)
 {
     const struct ampd_event_push *push = &call->push;
     const struct ampd_expected *expected = ampd_shard_expected(model, push->rank);
-    if (expected == NULL || ampd_incarnation_newer(push->incarnation, expected->incarnation))
+    if (expected == NULL || ampd_incarnation_newer(push->incarnation, expected->incarnation)) {
+        if (model->shard.stalled)
+            ampd_push_stalled(model, call);
         return; /* held until an OPEN lists it */
-    if (!ampd_incarnation_same(push->incarnation, expected->incarnation)) {
-        ampd_call_end(call, AMP_EABORTED, "STALE_INCARNATION", "rank %u has a newer incarnation; join again",
-                      push->rank);
-        return;
     }
     if (push->scale_id != model->shard.step.open.scale_id) {
         ampd_call_end(
@@ -288,10 +301,17 @@ static void judge_open(struct ampd_model *model, struct ampd_call *call)
         return;
     }
     if (model->core->config.shard == 0 && !ampd_workers_renew(model, push->rank, push->incarnation)) {
-        ampd_call_end(call, AMP_EABORTED, "LEASE_ENDED", "the lease of rank %u has ended; join again", push->rank);
+        ampd_call_end(call, AMP_EABORTED, "FENCED", "the lease of rank %u has ended; join again", push->rank);
         return;
     }
     grant(model, call);
+}
+
+/* Whether the open step expects a newer incarnation of the rank: this one is over. */
+static bool fenced(const struct ampd_model *model, const struct ampd_event_push *push)
+{
+    const struct ampd_expected *expected = ampd_shard_expected(model, push->rank);
+    return expected != NULL && ampd_incarnation_newer(expected->incarnation, push->incarnation);
 }
 
 static void judge(struct ampd_model *model, struct ampd_call *call)
@@ -301,7 +321,7 @@ static void judge(struct ampd_model *model, struct ampd_call *call)
     uint64_t next = ampd_shard_next_step(model);
     bool open = shard->step.state != AMPD_STEP_NONE;
     if (push->epoch < shard->epoch) {
-        ampd_call_end(call, AMP_EABORTED, "STALE_EPOCH", "epoch %llu is over; join again: the model is in epoch %llu",
+        ampd_call_end(call, AMP_EABORTED, "ROLLED_BACK", "epoch %llu is over; join again: the model is in epoch %llu",
                       (unsigned long long)push->epoch, (unsigned long long)shard->epoch);
     } else if (push->epoch > shard->epoch) {
         ampd_call_end(call, AMP_ESTATE, "EPOCH_AHEAD", "epoch: %llu does not exist; the model is in epoch %llu",
@@ -317,6 +337,8 @@ static void judge(struct ampd_model *model, struct ampd_call *call)
     } else if (push->step > next + (open ? 1 : 0)) {
         ampd_call_end(call, AMP_ESTATE, "STEP_AHEAD", "step: %llu is a later step than %llu, which is open; pull that",
                       (unsigned long long)push->step, (unsigned long long)next);
+    } else if (fenced(model, push)) {
+        ampd_call_end(call, AMP_EABORTED, "FENCED", "rank %u has a newer incarnation; join again", push->rank);
     } else if (open && push->step == next) {
         judge_open(model, call);
     } else if (shard->stalled) {
@@ -345,10 +367,28 @@ static int check_header(const struct ampd_model *model, const struct ampd_event_
     if (model->spec.weighting == AMPD_WEIGHTING_EQUAL && push->weight != 1)
         return amp_error_set(error, AMP_EINVAL, "WEIGHT", "weight: %g, but weighting is EQUAL; leave it out",
                              (double)push->weight);
-    if (!(push->weight >= 0 && push->weight <= WEIGHT_MAX))
-        return amp_error_set(error, AMP_EINVAL, "WEIGHT", "weight: %g; give a finite number from 0 to 2^24",
+    bool fits = push->weight == 0 || (push->weight >= AMPD_WEIGHT_MIN && push->weight <= AMPD_WEIGHT_MAX);
+    if (!fits)
+        return amp_error_set(error, AMP_EINVAL, "WEIGHT", "weight: %g; give 0, or a number from 2^-24 to 2^24",
                              (double)push->weight);
     return 0;
+}
+
+/* Held pushes of one rank are few, whoever sends them: the newest take the place of the oldest. */
+static void bound_held(struct ampd_model *model, uint32_t rank)
+{
+    struct ampd_call *oldest = NULL;
+    unsigned held = 0;
+    AMP_LIST_EACH(it, next, &model->pushes)
+    {
+        struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+        if (call->state != AMPD_CALL_HELD || call->push.rank != rank)
+            continue;
+        if (held++ == 0)
+            oldest = call;
+    }
+    if (held > AMPD_HELD_PUSHES)
+        ampd_call_end(oldest, AMP_EABORTED, "REPLACED", "newer pushes of rank %u wait for their step", rank);
 }
 
 void ampd_push_begin(struct ampd_core *core, uint64_t id, const struct ampd_event_push *push)
@@ -377,6 +417,7 @@ void ampd_push_begin(struct ampd_core *core, uint64_t id, const struct ampd_even
     call->push.user_state = NULL;
     call->user_state = user_state;
     judge(model, call);
+    bound_held(model, push->rank);
 }
 
 void ampd_push_retry(struct ampd_model *model)
@@ -432,6 +473,10 @@ static void refuse_trailer(struct ampd_model *model, uint32_t rank, const char *
                           "%s%s; send all blocks, and list each parameter without a gradient in trailer.absent", what,
                           parameter);
     }
+    struct ampd_call *writer = slot->writer == 0 ? NULL : ampd_call_find(model->core, slot->writer);
+    if (writer != NULL) /* it was told to drop blocks that are wanted now */
+        ampd_call_end(writer, AMP_EABORTED, "REPLACED",
+                      "the trailer before was refused; ask GetPushState, begin again");
 }
 
 /* Whether every parameter of a block is in the absent list; else *parameter is one that is not. */
@@ -460,6 +505,24 @@ bool ampd_slot_any_absent(const struct ampd_model *model, const struct ampd_slot
     return false;
 }
 
+static void set_bit(uint8_t *bits, uint32_t i)
+{
+    bits[i / 8] |= (uint8_t)(1u << (i % 8));
+}
+
+/* A push of weight 0 may leave out any block (STEP section 4): what it does not have whole is absent. */
+static void leave_out(struct ampd_model *model, struct ampd_slot *slot, uint64_t block)
+{
+    if (slot->absent == NULL)
+        slot->absent = ampd_need(calloc(1, (model->spec.parameters_count + 7) / 8));
+    uint32_t count;
+    const struct ampd_segment *segments = ampd_layout_block(model->layout, block, &count);
+    for (uint32_t i = 0; i < count; i++) {
+        slot->absent_count += bit(slot->absent, segments[i].parameter) ? 0 : 1;
+        set_bit(slot->absent, segments[i].parameter);
+    }
+}
+
 /* Judges a slot whose trailer is here, once no block of it waits for apply. */
 static void check_end(struct ampd_model *model, uint32_t rank)
 {
@@ -471,6 +534,10 @@ static void check_end(struct ampd_model *model, uint32_t rank)
         uint64_t block = model->tensors.first + local;
         if (slot->states[local] == AMPD_BLOCK_PRESENT || all_absent(model, slot, block, &parameter))
             continue;
+        if (slot->weight == 0) {
+            leave_out(model, slot, block);
+            continue;
+        }
         refuse_trailer(model, rank, "a block is missing that holds a part of ", model->spec.parameters[parameter].name);
         return;
     }
@@ -503,7 +570,7 @@ static int set_absent(const struct ampd_model *model, struct ampd_slot *slot, co
             free(absent);
             return AMP_EINVAL;
         }
-        absent[p / 8] |= (uint8_t)(1u << (p % 8));
+        set_bit(absent, p);
     }
     slot->absent = absent;
     slot->absent_count = end->absent_count;
@@ -608,7 +675,7 @@ void ampd_push_state(struct ampd_core *core, uint64_t id, const struct ampd_even
     const struct ampd_expected *expected = ampd_shard_expected(model, state->rank);
     bool older = expected != NULL && ampd_incarnation_newer(expected->incarnation, state->incarnation);
     if (state->epoch < shard->epoch) {
-        ampd_call_fail(core, id, model, AMP_EABORTED, "STALE_EPOCH",
+        ampd_call_fail(core, id, model, AMP_EABORTED, "ROLLED_BACK",
                        "epoch %llu is over; join again: the model is in epoch %llu", (unsigned long long)state->epoch,
                        (unsigned long long)shard->epoch);
     } else if (state->epoch > shard->epoch || state->step > next + 1) {
@@ -620,10 +687,10 @@ void ampd_push_state(struct ampd_core *core, uint64_t id, const struct ampd_even
         ampd_call_fail(core, id, model, AMP_EABORTED, "STALE_STEP", "step %llu is decided; the model is at step %llu",
                        (unsigned long long)state->step, (unsigned long long)next);
     } else if (older) {
-        ampd_call_fail(core, id, model, AMP_EABORTED, "STALE_INCARNATION",
-                       "rank %u has a newer incarnation; join again", state->rank);
+        ampd_call_fail(core, id, model, AMP_EABORTED, "FENCED", "rank %u has a newer incarnation; join again",
+                       state->rank);
     } else if (core->config.shard == 0 && !ampd_workers_renew(model, state->rank, state->incarnation)) {
-        ampd_call_fail(core, id, model, AMP_EABORTED, "LEASE_ENDED", "the lease of rank %u has ended; join again",
+        ampd_call_fail(core, id, model, AMP_EABORTED, "FENCED", "the lease of rank %u has ended; join again",
                        state->rank);
     } else {
         const struct ampd_slot *slot = &shard->slots[state->rank];

@@ -181,7 +181,7 @@ static void close_step(struct ampd_model *model, const struct ampd_close *close)
     shard->step.close = *close;
     shard->step.hash = ampd_contributors_hash(close->contributors, close->contributors_count);
     shard->step.plan = plan;
-    if (close->coefficient == 0) { /* all weights are 0: nothing is summed, SKIPPED_EMPTY */
+    if (close->empty) {
         memset(shard->vote_states, VOTE_DONE, model->tensors.count);
         shard->step.votes_left = 0;
     }
@@ -456,7 +456,7 @@ static void decide(struct ampd_model *model, const struct ampd_verdict_message *
     shard->step.plan = NULL;
     shard->step.state = AMPD_STEP_NONE;
     for (uint32_t r = 0; r < model->spec.world_size; r++)
-        ampd_slot_next(model, r);
+        ampd_slot_next(model, r); /* (a stream of it that goes on drops what it gets: the slot has its trailer) */
 }
 
 void ampd_shard_verdict(struct ampd_model *model, const struct ampd_message *message)

@@ -17,6 +17,9 @@
 #define DEFAULT_STEP_FACTOR      0.1
 #define LOSS_TIMEOUT_MAX_MS      ((uint64_t)1 << 40) /* 34 years: sums of times stay far from overflow */
 
+#define PUSHED_SCALE_MAX 0x1p93f
+#define PUSHED_SCALE_MIN 0x1p-100f
+
 static void default_real(double *field, double value)
 {
     if (*field == 0)
@@ -223,6 +226,18 @@ static int check_step_rules(const struct ampd_model_spec *spec, struct amp_error
     return 0;
 }
 
+/* f of pushed weights must be a normal number: 2^24 * 256 ranks * scale below 2^126, 2^-24 * scale above 2^-126. */
+static int check_weights(const struct ampd_model_spec *spec, struct amp_error *error)
+{
+    if (spec->weighting != AMPD_WEIGHTING_PUSHED)
+        return 0;
+    if (spec->scaler.max_scale > PUSHED_SCALE_MAX)
+        return invalid(error, "scaler.max_scale", "give at most 2^93 with weighting PUSHED");
+    if (spec->scaler.min_scale < PUSHED_SCALE_MIN)
+        return invalid(error, "scaler.min_scale", "give at least 2^-100 with weighting PUSHED");
+    return 0;
+}
+
 int ampd_spec_check(const struct ampd_model_spec *spec, struct amp_error *error)
 {
     int rc = check_parameters(spec, error);
@@ -237,9 +252,11 @@ int ampd_spec_check(const struct ampd_model_spec *spec, struct amp_error *error)
     if (spec->cast_overflow != AMPD_CAST_REPORT && spec->cast_overflow != AMPD_CAST_SATURATE)
         return reserved(error, "cast_overflow", "use REPORT or SATURATE");
     rc = amp_scaler_config_check(&spec->scaler, error);
-    if (rc != 0)
+    if (rc != 0) {
         amp_error_wrap(error, "scaler");
-    return rc;
+        return rc;
+    }
+    return check_weights(spec, error);
 }
 
 /* ---- what amp takes ---- */

@@ -57,7 +57,8 @@ static void store_epoch(struct ampd_model *model)
     ampd_coord_set(model, AMPD_COORD_STORING);
     coord->answered = 0;
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_EPOCH, 0);
-    struct ampd_epoch_record *record = &message->u.epoch_record;
+    message->u.epoch.parent_step = coord->parent_step;
+    struct ampd_epoch_record *record = &message->u.epoch.record;
     record->parent = coord->epoch;
     record->epoch = coord->epoch + 1;
     record->base_epoch = coord->base_epoch;
@@ -141,6 +142,7 @@ void ampd_sync_epoch_stored(struct ampd_model *model, const struct ampd_message 
     coord->decided = coord->base_step;
     coord->durable_step = coord->base_step;
     coord->state_sequence = 0;
+    coord->unstable = coord->scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
     bool done = model->spec.max_steps != 0 && coord->decided >= model->spec.max_steps;
     if (!coord->has_checkpoint)
         ampd_coord_set(model, AMPD_COORD_CREATED);

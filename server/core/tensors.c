@@ -5,21 +5,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Zeroed and aligned; NULL when memory is out. Fresh pages of a large block cost nothing until they are touched. */
+/*
+ * Aligned memory on calloc and malloc, which ask the kernel for pages of large blocks and touch none of them: CreateModel
+ * runs on the control loop, and zeroing gigabytes there would outlast leases. The first touch is the compute threads'.
+ * The pointer that malloc gave lies right before the aligned one.
+ */
+static void *align(void *raw)
+{
+    if (raw == NULL)
+        return NULL;
+    uintptr_t at = ((uintptr_t)raw + AMPD_TENSOR_ALIGN) / AMPD_TENSOR_ALIGN * AMPD_TENSOR_ALIGN;
+    void **aligned = (void **)at;
+    aligned[-1] = raw; /* malloc aligns to 16: there is always room for it */
+    return aligned;
+}
+
 static void *alloc_zeroed(uint64_t bytes)
 {
-    uint64_t rounded = (bytes + AMPD_TENSOR_ALIGN - 1) / AMPD_TENSOR_ALIGN * AMPD_TENSOR_ALIGN;
-    void *memory = aligned_alloc(AMPD_TENSOR_ALIGN, rounded == 0 ? AMPD_TENSOR_ALIGN : rounded);
-    if (memory != NULL)
-        memset(memory, 0, rounded);
-    return memory;
+    return align(calloc(1, bytes + AMPD_TENSOR_ALIGN));
 }
 
 /* Not zeroed: every byte is written before it is read. */
 static void *alloc_raw(uint64_t bytes)
 {
-    uint64_t rounded = (bytes + AMPD_TENSOR_ALIGN - 1) / AMPD_TENSOR_ALIGN * AMPD_TENSOR_ALIGN;
-    return aligned_alloc(AMPD_TENSOR_ALIGN, rounded == 0 ? AMPD_TENSOR_ALIGN : rounded);
+    return align(malloc(bytes + AMPD_TENSOR_ALIGN));
+}
+
+static void free_aligned(void *memory)
+{
+    if (memory != NULL)
+        free(((void **)memory)[-1]);
 }
 
 static unsigned moments_of(const struct ampd_model_spec *spec)
@@ -95,18 +110,18 @@ void ampd_tensors_close(struct ampd_tensors *tensors)
 {
     while (tensors->plans.next != NULL && !amp_list_empty(&tensors->plans))
         plan_free(AMP_CONTAINER(tensors->plans.next, struct ampd_plan, node));
-    free(tensors->masters);
-    free(tensors->m);
-    free(tensors->v);
-    free(tensors->snapshot);
-    free(tensors->snapshot_m);
-    free(tensors->snapshot_v);
+    free_aligned(tensors->masters);
+    free_aligned(tensors->m);
+    free_aligned(tensors->v);
+    free_aligned(tensors->snapshot);
+    free_aligned(tensors->snapshot_m);
+    free_aligned(tensors->snapshot_v);
     for (unsigned c = 0; c < AMPD_COPIES; c++) {
-        free(tensors->copies[c]);
+        free_aligned(tensors->copies[c]);
         free(tensors->crcs[c]);
     }
     for (uint32_t r = 0; tensors->slots != NULL && r < tensors->world_size; r++)
-        free(tensors->slots[r]);
+        free_aligned(tensors->slots[r]);
     free(tensors->slots);
     free(tensors->votes);
     free(tensors->stats);

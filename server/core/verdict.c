@@ -112,7 +112,7 @@ void ampd_vote_fill(struct ampd_model *model, struct ampd_vote *vote)
     vote->step = step->open.step;
     vote->try_number = step->open.try_number;
     vote->contributors_hash = step->hash;
-    if (step->close.coefficient == 0 || segment == end)
+    if (step->close.empty || segment == end)
         return; /* nothing was summed */
     /* At most one node per segment: each node covers at least one. */
     vote->subtrees = ampd_need(calloc(end - segment, sizeof(*vote->subtrees)));
@@ -236,7 +236,7 @@ struct ampd_verdict_message *ampd_verdict_make(struct ampd_model *model)
     merge_rows(coord, AMPD_COUNT(model->core), row);
     enum amp_scaler_outcome outcome = AMP_SCALER_CLEAN;
     row->verdict = AMPD_VERDICT_APPLIED;
-    if (coord->close.coefficient == 0) {
+    if (coord->close.empty) {
         row->verdict = AMPD_VERDICT_SKIPPED_EMPTY;
         outcome = AMP_SCALER_EMPTY;
     } else if (row->overflow_params > 0) {

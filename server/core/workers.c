@@ -2,15 +2,16 @@
  * Workers: ranks, incarnations and leases (STEP section 1). Used by the coordinator alone.
  *
  * A rank is held by a name. A Join gives its holder a new incarnation, stored before it is answered, and a lease that
- * every sign of life renews. A lease that has ended stays ended: only a Join brings the rank back.
+ * every sign of life renews. A lease that has ended stays ended: only a Join brings the rank back. Leave ends it.
+ *
+ * Who holds a rank is settled when it is stored. While a write of a rank is under way, no other name gets it.
+ * A coordinator that starts cannot know who lives: it takes every rank it finds for live until a lease has passed.
  */
 #include "base/assert.h"
 #include "server/core/model.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#define NO_RANK UINT32_MAX
 
 static bool running(const struct ampd_model *model, const struct ampd_worker *worker)
 {
@@ -41,7 +42,13 @@ bool ampd_workers_all_joined(const struct ampd_model *model)
 
 static bool is_free(const struct ampd_worker *worker)
 {
-    return !worker->held || worker->record.left;
+    return worker->writes == 0 && (!worker->held || worker->record.left);
+}
+
+/* With `replace`: the lease has ended. */
+static bool is_lost(const struct ampd_model *model, const struct ampd_worker *worker)
+{
+    return worker->writes == 0 && !running(model, worker);
 }
 
 static uint32_t rank_of_name(const struct ampd_model *model, const char *name)
@@ -50,7 +57,7 @@ static uint32_t rank_of_name(const struct ampd_model *model, const char *name)
         if (model->workers[r].held && strcmp(model->workers[r].record.name, name) == 0)
             return r;
     }
-    return NO_RANK;
+    return AMPD_NO_RANK;
 }
 
 /* The rank of a new name: its RANK, or the lowest that is free, or with `replace` one whose lease has ended. */
@@ -58,18 +65,18 @@ static uint32_t rank_for_new(const struct ampd_model *model, const struct ampd_e
 {
     if (join->rank >= 0) {
         const struct ampd_worker *worker = &model->workers[join->rank];
-        bool allowed = is_free(worker) || (join->replace && !running(model, worker));
-        return allowed ? (uint32_t)join->rank : NO_RANK;
+        bool allowed = is_free(worker) || (join->replace && is_lost(model, worker));
+        return allowed ? (uint32_t)join->rank : AMPD_NO_RANK;
     }
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
         if (is_free(&model->workers[r]))
             return r;
     }
     for (uint32_t r = 0; join->replace && r < model->spec.world_size; r++) {
-        if (!running(model, &model->workers[r]))
+        if (is_lost(model, &model->workers[r]))
             return r;
     }
-    return NO_RANK;
+    return AMPD_NO_RANK;
 }
 
 static int check_join(const struct ampd_model *model, const struct ampd_event_join *join, struct amp_error *error)
@@ -105,9 +112,9 @@ void ampd_workers_join(struct ampd_core *core, uint64_t id, const struct ampd_ev
     else
         (void)snprintf(name, sizeof(name), "rank-%d", join->rank);
     uint32_t rank = rank_of_name(model, name);
-    if (rank == NO_RANK)
+    if (rank == AMPD_NO_RANK)
         rank = rank_for_new(model, join);
-    if (rank == NO_RANK) {
+    if (rank == AMPD_NO_RANK) {
         ampd_call_fail(core, id, model, AMP_ESTATE, "NO_FREE_RANK",
                        "%s: no rank of %s is free; let a worker leave, or join with replace once its lease has ended",
                        name, model->spec.name);
@@ -125,6 +132,7 @@ void ampd_workers_join(struct ampd_core *core, uint64_t id, const struct ampd_ev
     memcpy(model->workers[rank].record.name, name, sizeof(name));
     model->workers[rank].record.rank = rank;
     model->workers[rank].record.left = false;
+    model->workers[rank].asked = record.incarnation;
     ampd_workers_store(model, id, &record);
 }
 
@@ -134,6 +142,7 @@ void ampd_workers_store(struct ampd_model *model, uint64_t id, const struct ampd
     (void)ampd_out_persist(model, AMPD_PERSIST_WORKER, id, &persist);
     struct ampd_pending *pending = AMP_CONTAINER(model->core->pendings.prev, struct ampd_pending, node);
     pending->worker = *record;
+    model->workers[record->rank].writes++;
     struct ampd_worker_record *copy = ampd_need(ampd_copy(record, sizeof(*record)));
     persist->worker = ampd_out_own(model->core, copy);
 }
@@ -160,9 +169,13 @@ void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pe
 {
     struct ampd_worker *worker = &model->workers[pending->worker.rank];
     bool wanted = pending->call != 0 && ampd_call_find(model->core, pending->call) != NULL;
+    AMP_ASSERT(worker->writes > 0);
+    worker->writes--;
     if (pending->worker.left) {
         worker->record = pending->worker;
+        worker->record.left = worker->writes == 0; /* else a Join of the same name follows */
         worker->live = false;
+        worker->lease_until_ms = model->core->now_ms; /* gone from now on */
         if (wanted)
             (void)ampd_call_reply(model->core, pending->call, AMPD_REPLY_NONE);
         return;
@@ -212,8 +225,8 @@ void ampd_workers_leave(struct ampd_core *core, uint64_t id, const struct ampd_e
     if (model == NULL || !check_rank(core, id, model, event->rank))
         return;
     struct ampd_worker *worker = &model->workers[event->rank];
-    if (!worker->held || !ampd_incarnation_same(worker->record.incarnation, event->incarnation)) {
-        ampd_call_fail(core, id, model, AMP_EABORTED, "STALE_INCARNATION",
+    if (!worker->held || !ampd_incarnation_same(worker->asked, event->incarnation)) {
+        ampd_call_fail(core, id, model, AMP_EABORTED, "FENCED",
                        "rank %u is held by another incarnation; nothing is left to give back", event->rank);
         return;
     }
@@ -228,6 +241,16 @@ void ampd_workers_leave(struct ampd_core *core, uint64_t id, const struct ampd_e
 
 /* ---- time ---- */
 
+void ampd_workers_found(struct ampd_model *model, const struct ampd_worker_record *record)
+{
+    struct ampd_worker *worker = &model->workers[record->rank];
+    worker->record = *record;
+    worker->asked = record->incarnation;
+    worker->held = true;
+    worker->live = !record->left;
+    worker->lease_until_ms = model->core->now_ms + model->core->config.lease_ms;
+}
+
 void ampd_workers_tick(struct ampd_model *model)
 {
     uint64_t now = model->core->now_ms;
@@ -235,13 +258,24 @@ void ampd_workers_tick(struct ampd_model *model)
         struct ampd_worker *worker = &model->workers[r];
         if (worker->live && worker->lease_until_ms <= now) {
             worker->live = false;
+            if (model->coord.state == AMPD_COORD_DONE)
+                continue; /* its worker has gone home */
             ampd_out_log(model->core, AMPD_LOG_WARN, model, "the lease of rank %u (%s) has ended", r,
                          worker->record.name);
         }
-        if (!worker->live && worker->joined_epoch == model->coord.epoch && ampd_coord_waits_for(model, r) &&
-            now >= worker->lease_until_ms + model->spec.loss_timeout_ms)
-            ampd_coord_stall(model, r);
     }
+    ampd_coord_review(model);
+}
+
+uint32_t ampd_workers_gone(const struct ampd_model *model)
+{
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        const struct ampd_worker *worker = &model->workers[r];
+        if (!worker->live && worker->joined_epoch == model->coord.epoch && ampd_coord_waits_for(model, r) &&
+            model->core->now_ms >= worker->lease_until_ms + model->spec.loss_timeout_ms)
+            return r;
+    }
+    return AMPD_NO_RANK;
 }
 
 uint64_t ampd_workers_next_ms(const struct ampd_model *model)
@@ -253,7 +287,7 @@ uint64_t ampd_workers_next_ms(const struct ampd_model *model)
             continue;
         uint64_t at = worker->lease_until_ms;
         if (!worker->live) {
-            if (!ampd_coord_waits_for(model, r))
+            if (model->coord.state != AMPD_COORD_RUNNING || !ampd_coord_waits_for(model, r))
                 continue;
             at += model->spec.loss_timeout_ms;
         }

@@ -310,7 +310,7 @@ static void a_higher_epoch_rolls_the_step_back(void **state)
     begin(1, 4);
     push(1, second);
     uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
-    fail_call(call, AMP_EABORTED, "STALE_EPOCH", 2, 3);
+    fail_call(call, AMP_EABORTED, "ROLLED_BACK", 2, 3);
     answer_join(2, 3, 2);
     assert_int_equal(AMPCLIENT_STATE_ROLLED_BACK, ampclient_core_state(core));
     count = 0;
@@ -335,7 +335,7 @@ static void a_lease_that_ended_is_mended_and_the_push_begins_anew(void **state)
     wish(AMPCLIENT_EVENT_STEP_END);
     uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
     count = 0;
-    fail_call(call, AMP_EABORTED, "LEASE_ENDED", 1, 1);
+    fail_call(call, AMP_EABORTED, "FENCED", 1, 1);
     answer_join(1, 1, 2);
     struct ampclient_output header = take(AMPCLIENT_OUT_PUSH);
     assert_int_equal(2, header.incarnation.counter);

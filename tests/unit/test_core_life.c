@@ -102,7 +102,7 @@ static void a_load_without_all_blocks_is_refused(void **state)
     core_event(&host, &event);
     event = (struct ampd_event){.type = AMPD_EVENT_LOAD_END, .call = 40};
     core_event(&host, &event);
-    core_assert_failed(&host, 40, AMP_EINVAL, "INCOMPLETE_LOAD", "block 0 is missing, and 2 more");
+    core_assert_failed(&host, 40, AMP_ESTATE, "INCOMPLETE_LOAD", "block 0 is missing, and 2 more");
 }
 
 /* ---- Join, Leave, leases ---- */
@@ -346,7 +346,7 @@ static void a_restart_begins_a_higher_epoch_from_the_newest_checkpoint(void **st
     assert_int_equal(5, core_call(&host, join)->reply.u.join.epoch);
     struct ampd_event_push push = {"model", 4, 10, 0, {1, 1}, 1, AMP_F32, 1, NULL, 0};
     uint64_t old = core_push_event(&host, &push);
-    core_assert_failed(&host, old, AMP_EABORTED, "STALE_EPOCH", "join again");
+    core_assert_failed(&host, old, AMP_EABORTED, "ROLLED_BACK", "join again");
     assert_int_equal(5, core_call(&host, old)->reply.epoch);
     assert_int_equal(10, core_call(&host, old)->reply.step);
 }

@@ -134,9 +134,9 @@ static void an_older_incarnation_is_aborted(void **state)
 {
     (void)state;
     (void)core_joined(&host, core_join(&host, "w0", 0));
-    core_assert_failed(&host, core_push_header(&host, 1, 0, incarnations[0]), AMP_EABORTED, "STALE_INCARNATION",
+    core_assert_failed(&host, core_push_header(&host, 1, 0, incarnations[0]), AMP_EABORTED, "FENCED",
                        "join again");
-    core_assert_failed(&host, core_push_state(&host, 1, 1, 0, incarnations[0]), AMP_EABORTED, "STALE_INCARNATION",
+    core_assert_failed(&host, core_push_state(&host, 1, 1, 0, incarnations[0]), AMP_EABORTED, "FENCED",
                        "join again");
 }
 
@@ -198,9 +198,9 @@ static void push_after_lease_expiry_is_rejected(void **state)
 {
     (void)state;
     core_tick(&host, host.now_ms + AMPD_LEASE_MS);
-    core_assert_failed(&host, core_push_header(&host, 1, 0, incarnations[0]), AMP_EABORTED, "LEASE_ENDED",
+    core_assert_failed(&host, core_push_header(&host, 1, 0, incarnations[0]), AMP_EABORTED, "FENCED",
                        "join again");
-    core_assert_failed(&host, core_push_state(&host, 1, 1, 1, incarnations[1]), AMP_EABORTED, "LEASE_ENDED",
+    core_assert_failed(&host, core_push_state(&host, 1, 1, 1, incarnations[1]), AMP_EABORTED, "FENCED",
                        "join again");
 }
 
