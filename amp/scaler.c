@@ -21,8 +21,9 @@
  * seen of that, so one counter serves all.
  *
  * What is common is done once, whatever the policy: counts, floor, cap, the finite guard (a grown scale that is not
- * finite is not taken, as in torch) and the scale id. At the floor an overflow goes on counting and skipping, forgiveness is
- * spent and refilled as above, and scale and id stay: none of the originals' other ends (an exception, a decay to zero) exists here.
+ * finite is not taken, as in torch) and the scale id. At the floor an overflow goes on counting and skipping,
+ * forgiveness is spent and refilled as above, and scale and id stay: none of the originals' other ends (an exception, a
+ * decay to zero) exists here.
  */
 #include "amp/scaler.h"
 

@@ -69,12 +69,14 @@ void amp_scaler_update(const struct amp_scaler_config *config, struct amp_scaler
                        enum amp_scaler_outcome outcome);
 
 /*
- * Whether the scale is at min_scale, so that a further overflow can only skip its step and count. False for policies that
- * never move the scale. Pure; any thread.
+ * Whether the scale is at min_scale, so that a further overflow can only skip its step and count. False for policies
+ * that never move the scale. Pure; any thread.
  */
 bool amp_scaler_at_floor(const struct amp_scaler_config *config, const struct amp_scaler_state *state);
 
-/* "dynamic", "megatron", ...: as DESIGN section 6 names it; "unset" and "unknown" otherwise. Constant text; any thread. */
+/*
+ * "dynamic", "megatron", ...: as DESIGN section 6 names it; "unset" and "unknown" otherwise. Constant text; any thread.
+ */
 const char *amp_scaler_policy_name(enum amp_scaler_policy policy);
 
 #endif

@@ -2,3 +2,8 @@
 foreach(module reduce optim scaler autocast pass cpu)
   ampd_test(test_amp_${module} SUITE unit SOURCES test_amp_${module}.c LINK amp m)
 endforeach()
+
+# Scalers and gradient utilities.
+foreach(module grad)
+  ampd_test(test_amp_${module} SUITE unit SOURCES test_amp_${module}.c LINK amp m)
+endforeach()
