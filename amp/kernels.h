@@ -51,19 +51,20 @@ struct amp_apply_scalars {
     float clip; /* clip coefficient */
     bool nesterov;
     bool first_step;
-    /* SGD, in double */
+    bool centered;
+    /* SGD, in double; RMSProp and Lion too; Adagrad: after its decay; LAMB: times the trust ratio */
     double lr;
     double weight_decay;
     double momentum;
     double keep; /* 1 - dampening */
-    /* AdamW, in double, for elements whose update is not small against the master */
+    /* Adam and AdamW, in double, for elements whose update is not small against the master; the others for all */
     double beta1;
     double rest1; /* 1 - beta1 */
-    double beta2;
+    double beta2; /* RMSProp: alpha */
     double rest2; /* 1 - beta2 */
-    double eps;   /* eps * sqrt(bias2) */
-    double rate;  /* lr * sqrt(bias2) / bias1 */
-    double decay; /* lr * weight_decay */
+    double eps;   /* Adam, AdamW, LAMB: eps * sqrt(bias2) */
+    double rate;  /* lr * sqrt(bias2) / bias1; LAMB: without lr */
+    double decay; /* lr * weight_decay where it is decoupled (AdamW, Lion), else 0 */
     /* the same, each rounded once, for all others */
     float beta1_f;
     float rest1_f;
@@ -72,11 +73,11 @@ struct amp_apply_scalars {
     float eps_f;
     float rate_f;
     float decay_f;
-    float guard_rate; /* fp32(10 * rate) */
+    float guard_rate; /* AdamW: fp32(10 * rate); Adam: fp32(12 * rate) */
     float guard_keep; /* fp32(1 - 10 * decay); 0 where every element needs double */
 };
 
-/* In AdamW's guard: products below this are too near to denormals for single precision to be exact enough. */
+/* In the guard of Adam and AdamW: products below this are too near to denormals for single precision to be exact enough. */
 #define AMP_ADAMW_GUARD_MIN 0x1p-100f
 
 /* dst[i] = src[i] as binary32. For f32 a copy (NaN canonical). */
@@ -117,12 +118,29 @@ typedef void amp_clip_value_fn(float *g, float limit, size_t n);
 /* lanes[i mod 16] += (double)g[i] * g[i] in the order of i. n is a multiple of 16, but for the last call of a segment. */
 typedef void amp_squares_fn(const float *g, size_t n, double lanes[AMP_SQUARE_LANES]);
 
-/* One step of an optimizer on n elements: p, and the moments it has (others may be NULL). */
+/* The largest magnitude of n elements as bits of binary32: 0 if n = 0, AMP_F32_NAN if any is NaN. */
+typedef uint32_t amp_largest_fn(const void *src, size_t n);
+
+/* lanes[i mod 16] += |g[i]|, with the rules of amp_squares_fn. */
+typedef void amp_magnitudes_fn(const float *g, size_t n, double lanes[AMP_SQUARE_LANES]);
+
+/* lanes[i mod 16] += (|g[i]| / unit)^p, p >= 1 and finite; unit >= every |g[i]|, finite, > 0. Otherwise as squares. */
+typedef void amp_powers_fn(const float *g, size_t n, double p, float unit, double lanes[AMP_SQUARE_LANES]);
+
+/*
+ * One step of an optimizer on n elements: p, and the moments it has (others may be NULL: SGD's m without momentum,
+ * RMSProp's v if neither momentum nor centered).
+ */
 typedef void amp_apply_fn(const struct amp_apply_scalars *scalars, size_t n, const float *g, float *p, float *m,
                           float *v);
 
+/* LAMB's first pass: the squares of masters and of updates, each to its lanes as amp_squares_fn. Changes nothing else. */
+typedef void amp_lamb_squares_fn(const struct amp_apply_scalars *scalars, size_t n, const float *g, const float *p,
+                                 const float *m, const float *v, double masters[AMP_SQUARE_LANES],
+                                 double updates[AMP_SQUARE_LANES]);
+
 struct amp_kernels {
-    const char *isa;                      /* "ref", "avx2", "avx512" */
+    const char *isa;                      /* "ref", "avx2", "avx512", "neon" */
     amp_load_fn *load[AMP_KERNEL_DTYPES]; /* row 0 is NULL in each of these */
     amp_store_fn *store[AMP_KERNEL_DTYPES];
     amp_check_fn *check[AMP_KERNEL_DTYPES];
@@ -132,12 +150,17 @@ struct amp_kernels {
     amp_form_fn *form;
     amp_clip_value_fn *clip_value;
     amp_squares_fn *squares;
-    amp_apply_fn *apply[AMP_OPTIMIZERS]; /* NULL: not built yet */
+    amp_magnitudes_fn *magnitudes;
+    amp_powers_fn *powers;
+    amp_lamb_squares_fn *lamb_squares;
+    amp_largest_fn *largest[AMP_KERNEL_DTYPES];
+    amp_apply_fn *apply[AMP_OPTIMIZERS]; /* row 0 is NULL */
 };
 
 /* The tables. Ask amp_cpu_select: a variant may not be compiled, or not be for this processor. */
 extern const struct amp_kernels amp_kernels_ref;
 extern const struct amp_kernels amp_kernels_avx2;
 extern const struct amp_kernels amp_kernels_avx512;
+extern const struct amp_kernels amp_kernels_neon;
 
 #endif

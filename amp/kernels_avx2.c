@@ -171,6 +171,20 @@ static uint32_t most_16(const uint16_t *s, size_t n)
     return reduce_max(_mm256_max_epu32(low, _mm256_srli_epi32(most, 16)));
 }
 
+/* The largest element of a dtype in its own bits stands for all. */
+#define LARGEST(NAME, TYPE, DTYPE, MOST, STEP)                                                                         \
+    static uint32_t largest_##NAME(const void *src, size_t n)                                                          \
+    {                                                                                                                  \
+        const TYPE *s = src;                                                                                           \
+        size_t whole = n - n % (STEP);                                                                                 \
+        uint32_t bits = MOST(s, whole);                                                                                \
+        return larger(amp_kernels_ref.largest[DTYPE](&bits, 1), amp_kernels_ref.largest[DTYPE](s + whole, n - whole)); \
+    }
+
+LARGEST(f32, float, AMP_F32, most_f32, 8)
+LARGEST(f16, uint16_t, AMP_F16, most_16, 16)
+LARGEST(bf16, uint16_t, AMP_BF16, most_16, 16)
+
 /* Look by look: where all is finite only the largest counts, and the reference judges that one element. */
 #define CHECK(NAME, TYPE, DTYPE, MOST, STEP, INFINITE)                                                                 \
     static void check_##NAME(const void *src, size_t n, uint64_t base, struct amp_check *check)                        \
@@ -330,6 +344,66 @@ static void squares(const float *g, size_t n, double lanes[AMP_SQUARE_LANES])
     amp_kernels_ref.squares(g + i, n - i, lanes);
 }
 
+/* What kernels_double.h is written in. */
+typedef __m256 vf;
+typedef __m256d vd;
+
+static vf vf_load(const float *src)
+{
+    return _mm256_loadu_ps(src);
+}
+
+static void vf_store(float *dst, vf x)
+{
+    _mm256_storeu_ps(dst, x);
+}
+
+static vf vf_all(float x)
+{
+    return _mm256_set1_ps(x);
+}
+
+static vd vd_load(const double *src)
+{
+    return _mm256_loadu_pd(src);
+}
+
+static void vd_store(double *dst, vd x)
+{
+    _mm256_storeu_pd(dst, x);
+}
+
+static vd vd_all(double x)
+{
+    return _mm256_set1_pd(x);
+}
+
+static vd vd_root(vd x)
+{
+    return _mm256_sqrt_pd(x);
+}
+
+static vd vd_magnitude(vd x)
+{
+    return _mm256_andnot_pd(_mm256_set1_pd(-0.0), x);
+}
+
+/* max(a, b) is a > b ? a : b, so that a NaN stays. */
+static vd vd_at_least_zero(vd x)
+{
+    return _mm256_max_pd(_mm256_setzero_pd(), x);
+}
+
+static vd vd_step_of_sign(vd x, double size)
+{
+    vd up = _mm256_cmp_pd(x, _mm256_setzero_pd(), _CMP_GT_OQ);
+    vd down = _mm256_cmp_pd(x, _mm256_setzero_pd(), _CMP_LT_OQ);
+    x = _mm256_blendv_pd(x, _mm256_set1_pd(size), up);
+    return _mm256_blendv_pd(x, _mm256_set1_pd(-size), down);
+}
+
+#include "amp/kernels_double.h"
+
 /* Four elements of SGD; *buffer is the old momentum buffer and becomes the new one, unrounded, where has_m. */
 static __m256d sgd_4(const struct amp_apply_scalars *k, bool has_m, __m256d g, __m256d p, __m256d *buffer)
 {
@@ -365,7 +439,7 @@ static void apply_sgd(const struct amp_apply_scalars *k, size_t n, const float *
     amp_kernels_ref.apply[AMP_OPT_SGD](k, n - i, g + i, p + i, has_m ? m + i : NULL, v);
 }
 
-static __m256d adamw_in_double_4(const struct amp_apply_scalars *k, __m256d g, __m256d p, __m256d m, __m256d v)
+static __m256d adam_in_double_4(const struct amp_apply_scalars *k, __m256d g, __m256d p, __m256d m, __m256d v)
 {
     __m256d m1 = _mm256_add_pd(_mm256_mul_pd(_mm256_set1_pd(k->beta1), m), _mm256_mul_pd(_mm256_set1_pd(k->rest1), g));
     __m256d v1 = _mm256_add_pd(_mm256_mul_pd(_mm256_set1_pd(k->beta2), v),
@@ -376,11 +450,12 @@ static __m256d adamw_in_double_4(const struct amp_apply_scalars *k, __m256d g, _
     return _mm256_sub_pd(p, update);
 }
 
-/* All eight in double; the caller keeps those that need it. */
-static __m256 adamw_in_double(const struct amp_apply_scalars *k, __m256 g, __m256 p, __m256 m, __m256 v)
+/* All of a vector in double, the gradient in two halves; the caller keeps those that need it. */
+static __m256 adam_in_double(const struct amp_apply_scalars *k, __m256d g_low, __m256d g_high, __m256 p, __m256 m,
+                             __m256 v)
 {
-    return join_halves(adamw_in_double_4(k, low_half(g), low_half(p), low_half(m), low_half(v)),
-                       adamw_in_double_4(k, high_half(g), high_half(p), high_half(m), high_half(v)));
+    return join_halves(adam_in_double_4(k, g_low, low_half(p), low_half(m), low_half(v)),
+                       adam_in_double_4(k, g_high, high_half(p), high_half(m), high_half(v)));
 }
 
 static __m256 absolute(__m256 x)
@@ -388,8 +463,11 @@ static __m256 absolute(__m256 x)
     return _mm256_castsi256_ps(magnitude(x));
 }
 
-static void apply_adamw(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+/* Adam and AdamW: in single precision, and in double where the guard asks for it. */
+static void adam(const struct amp_apply_scalars *k, enum amp_optimizer optimizer, size_t n, const float *g, float *p,
+                 float *m, float *v)
 {
+    bool couple = optimizer == AMP_OPT_ADAM && k->weight_decay != 0;
     __m256 clip = _mm256_set1_ps(k->clip);
     __m256 beta1 = _mm256_set1_ps(k->beta1_f), rest1 = _mm256_set1_ps(k->rest1_f);
     __m256 beta2 = _mm256_set1_ps(k->beta2_f), rest2 = _mm256_set1_ps(k->rest2_f);
@@ -400,6 +478,12 @@ static void apply_adamw(const struct amp_apply_scalars *k, size_t n, const float
     for (; i + WIDTH <= n; i += WIDTH) {
         __m256 x = _mm256_mul_ps(_mm256_loadu_ps(g + i), clip);
         __m256 p0 = _mm256_loadu_ps(p + i), m0 = _mm256_loadu_ps(m + i), v0 = _mm256_loadu_ps(v + i);
+        __m256d x_low = low_half(x), x_high = high_half(x);
+        if (couple) {
+            x_low = coupled(k, x_low, low_half(p0));
+            x_high = coupled(k, x_high, high_half(p0));
+            x = join_halves(x_low, x_high);
+        }
         __m256 old_m = _mm256_mul_ps(beta1, m0);
         __m256 new_m = _mm256_mul_ps(rest1, x);
         __m256 m1 = _mm256_add_ps(old_m, new_m);
@@ -412,12 +496,22 @@ static void apply_adamw(const struct amp_apply_scalars *k, size_t n, const float
         __m256 p1 = _mm256_sub_ps(p0, _mm256_add_ps(quotient, _mm256_mul_ps(decay, p0)));
         __m256 single = _mm256_cmp_ps(guard, bound, _CMP_GE_OQ);
         if (_mm256_movemask_ps(single) != 0xff)
-            p1 = _mm256_blendv_ps(adamw_in_double(k, x, p0, m0, v0), p1, single);
+            p1 = _mm256_blendv_ps(adam_in_double(k, x_low, x_high, p0, m0, v0), p1, single);
         _mm256_storeu_ps(m + i, canonical(m1));
         _mm256_storeu_ps(v + i, canonical(v1));
         _mm256_storeu_ps(p + i, canonical(p1));
     }
-    amp_kernels_ref.apply[AMP_OPT_ADAMW](k, n - i, g + i, p + i, m + i, v + i);
+    amp_kernels_ref.apply[optimizer](k, n - i, g + i, p + i, m + i, v + i);
+}
+
+static void apply_adamw(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+{
+    adam(k, AMP_OPT_ADAMW, n, g, p, m, v);
+}
+
+static void apply_adam(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+{
+    adam(k, AMP_OPT_ADAM, n, g, p, m, v);
 }
 
 const struct amp_kernels amp_kernels_avx2 = {
@@ -431,5 +525,15 @@ const struct amp_kernels amp_kernels_avx2 = {
     .form = form,
     .clip_value = clip_value,
     .squares = squares,
-    .apply = {[AMP_OPT_SGD] = apply_sgd, [AMP_OPT_ADAMW] = apply_adamw},
+    .magnitudes = magnitudes,
+    .powers = powers,
+    .lamb_squares = lamb_squares,
+    .largest = {[AMP_F32] = largest_f32, [AMP_F16] = largest_f16, [AMP_BF16] = largest_bf16},
+    .apply = {[AMP_OPT_SGD] = apply_sgd,
+              [AMP_OPT_ADAMW] = apply_adamw,
+              [AMP_OPT_ADAM] = apply_adam,
+              [AMP_OPT_ADAGRAD] = apply_adagrad,
+              [AMP_OPT_RMSPROP] = apply_rmsprop,
+              [AMP_OPT_LION] = apply_lion,
+              [AMP_OPT_LAMB] = apply_lamb},
 };

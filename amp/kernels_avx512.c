@@ -156,6 +156,20 @@ static uint32_t most_16(const uint16_t *s, size_t n)
     return _mm512_reduce_max_epu32(_mm512_max_epu32(low, _mm512_srli_epi32(most, 16)));
 }
 
+/* The largest element of a dtype in its own bits stands for all. */
+#define LARGEST(NAME, TYPE, DTYPE, MOST, STEP)                                                                         \
+    static uint32_t largest_##NAME(const void *src, size_t n)                                                          \
+    {                                                                                                                  \
+        const TYPE *s = src;                                                                                           \
+        size_t whole = n - n % (STEP);                                                                                 \
+        uint32_t bits = MOST(s, whole);                                                                                \
+        return larger(amp_kernels_ref.largest[DTYPE](&bits, 1), amp_kernels_ref.largest[DTYPE](s + whole, n - whole)); \
+    }
+
+LARGEST(f32, float, AMP_F32, most_f32, 16)
+LARGEST(f16, uint16_t, AMP_F16, most_16, 32)
+LARGEST(bf16, uint16_t, AMP_BF16, most_16, 32)
+
 /* Look by look: where all is finite only the largest counts, and the reference judges that one element. */
 #define CHECK(NAME, TYPE, DTYPE, MOST, STEP, INFINITE)                                                                 \
     static void check_##NAME(const void *src, size_t n, uint64_t base, struct amp_check *check)                        \
@@ -304,6 +318,66 @@ static void squares(const float *g, size_t n, double lanes[AMP_SQUARE_LANES])
     amp_kernels_ref.squares(g + i, n - i, lanes);
 }
 
+/* What kernels_double.h is written in. */
+typedef __m512 vf;
+typedef __m512d vd;
+
+static vf vf_load(const float *src)
+{
+    return _mm512_loadu_ps(src);
+}
+
+static void vf_store(float *dst, vf x)
+{
+    _mm512_storeu_ps(dst, x);
+}
+
+static vf vf_all(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+static vd vd_load(const double *src)
+{
+    return _mm512_loadu_pd(src);
+}
+
+static void vd_store(double *dst, vd x)
+{
+    _mm512_storeu_pd(dst, x);
+}
+
+static vd vd_all(double x)
+{
+    return _mm512_set1_pd(x);
+}
+
+static vd vd_root(vd x)
+{
+    return _mm512_sqrt_pd(x);
+}
+
+static vd vd_magnitude(vd x)
+{
+    return _mm512_abs_pd(x);
+}
+
+/* max(a, b) is a > b ? a : b, so that a NaN stays. */
+static vd vd_at_least_zero(vd x)
+{
+    return _mm512_max_pd(_mm512_setzero_pd(), x);
+}
+
+static vd vd_step_of_sign(vd x, double size)
+{
+    __mmask8 up = _mm512_cmp_pd_mask(x, _mm512_setzero_pd(), _CMP_GT_OQ);
+    __mmask8 down = _mm512_cmp_pd_mask(x, _mm512_setzero_pd(), _CMP_LT_OQ);
+    x = _mm512_mask_blend_pd(up, x, _mm512_set1_pd(size));
+    return _mm512_mask_blend_pd(down, x, _mm512_set1_pd(-size));
+}
+
+#include "amp/kernels_double.h"
+
 /* Eight elements of SGD; *buffer is the old momentum buffer and becomes the new one, unrounded, where has_m. */
 static __m512d sgd_8(const struct amp_apply_scalars *k, bool has_m, __m512d g, __m512d p, __m512d *buffer)
 {
@@ -339,7 +413,7 @@ static void apply_sgd(const struct amp_apply_scalars *k, size_t n, const float *
     amp_kernels_ref.apply[AMP_OPT_SGD](k, n - i, g + i, p + i, has_m ? m + i : NULL, v);
 }
 
-static __m512d adamw_in_double_8(const struct amp_apply_scalars *k, __m512d g, __m512d p, __m512d m, __m512d v)
+static __m512d adam_in_double_8(const struct amp_apply_scalars *k, __m512d g, __m512d p, __m512d m, __m512d v)
 {
     __m512d m1 = _mm512_add_pd(_mm512_mul_pd(_mm512_set1_pd(k->beta1), m), _mm512_mul_pd(_mm512_set1_pd(k->rest1), g));
     __m512d v1 = _mm512_add_pd(_mm512_mul_pd(_mm512_set1_pd(k->beta2), v),
@@ -350,11 +424,12 @@ static __m512d adamw_in_double_8(const struct amp_apply_scalars *k, __m512d g, _
     return _mm512_sub_pd(p, update);
 }
 
-/* All sixteen in double; the caller keeps those that need it. */
-static __m512 adamw_in_double(const struct amp_apply_scalars *k, __m512 g, __m512 p, __m512 m, __m512 v)
+/* All of a vector in double, the gradient in two halves; the caller keeps those that need it. */
+static __m512 adam_in_double(const struct amp_apply_scalars *k, __m512d g_low, __m512d g_high, __m512 p, __m512 m,
+                             __m512 v)
 {
-    return join_halves(adamw_in_double_8(k, low_half(g), low_half(p), low_half(m), low_half(v)),
-                       adamw_in_double_8(k, high_half(g), high_half(p), high_half(m), high_half(v)));
+    return join_halves(adam_in_double_8(k, g_low, low_half(p), low_half(m), low_half(v)),
+                       adam_in_double_8(k, g_high, high_half(p), high_half(m), high_half(v)));
 }
 
 static __m512 absolute(__m512 x)
@@ -362,8 +437,11 @@ static __m512 absolute(__m512 x)
     return _mm512_castsi512_ps(magnitude(x));
 }
 
-static void apply_adamw(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+/* Adam and AdamW: in single precision, and in double where the guard asks for it. */
+static void adam(const struct amp_apply_scalars *k, enum amp_optimizer optimizer, size_t n, const float *g, float *p,
+                 float *m, float *v)
 {
+    bool couple = optimizer == AMP_OPT_ADAM && k->weight_decay != 0;
     __m512 clip = _mm512_set1_ps(k->clip);
     __m512 beta1 = _mm512_set1_ps(k->beta1_f), rest1 = _mm512_set1_ps(k->rest1_f);
     __m512 beta2 = _mm512_set1_ps(k->beta2_f), rest2 = _mm512_set1_ps(k->rest2_f);
@@ -374,6 +452,12 @@ static void apply_adamw(const struct amp_apply_scalars *k, size_t n, const float
     for (; i + WIDTH <= n; i += WIDTH) {
         __m512 x = _mm512_mul_ps(_mm512_loadu_ps(g + i), clip);
         __m512 p0 = _mm512_loadu_ps(p + i), m0 = _mm512_loadu_ps(m + i), v0 = _mm512_loadu_ps(v + i);
+        __m512d x_low = low_half(x), x_high = high_half(x);
+        if (couple) {
+            x_low = coupled(k, x_low, low_half(p0));
+            x_high = coupled(k, x_high, high_half(p0));
+            x = join_halves(x_low, x_high);
+        }
         __m512 old_m = _mm512_mul_ps(beta1, m0);
         __m512 new_m = _mm512_mul_ps(rest1, x);
         __m512 m1 = _mm512_add_ps(old_m, new_m);
@@ -386,12 +470,22 @@ static void apply_adamw(const struct amp_apply_scalars *k, size_t n, const float
         __m512 p1 = _mm512_sub_ps(p0, _mm512_add_ps(quotient, _mm512_mul_ps(decay, p0)));
         __mmask16 single = _mm512_cmp_ps_mask(guard, bound, _CMP_GE_OQ);
         if (single != 0xffff)
-            p1 = _mm512_mask_blend_ps(single, adamw_in_double(k, x, p0, m0, v0), p1);
+            p1 = _mm512_mask_blend_ps(single, adam_in_double(k, x_low, x_high, p0, m0, v0), p1);
         _mm512_storeu_ps(m + i, canonical(m1));
         _mm512_storeu_ps(v + i, canonical(v1));
         _mm512_storeu_ps(p + i, canonical(p1));
     }
-    amp_kernels_ref.apply[AMP_OPT_ADAMW](k, n - i, g + i, p + i, m + i, v + i);
+    amp_kernels_ref.apply[optimizer](k, n - i, g + i, p + i, m + i, v + i);
+}
+
+static void apply_adamw(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+{
+    adam(k, AMP_OPT_ADAMW, n, g, p, m, v);
+}
+
+static void apply_adam(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+{
+    adam(k, AMP_OPT_ADAM, n, g, p, m, v);
 }
 
 const struct amp_kernels amp_kernels_avx512 = {
@@ -405,5 +499,15 @@ const struct amp_kernels amp_kernels_avx512 = {
     .form = form,
     .clip_value = clip_value,
     .squares = squares,
-    .apply = {[AMP_OPT_SGD] = apply_sgd, [AMP_OPT_ADAMW] = apply_adamw},
+    .magnitudes = magnitudes,
+    .powers = powers,
+    .lamb_squares = lamb_squares,
+    .largest = {[AMP_F32] = largest_f32, [AMP_F16] = largest_f16, [AMP_BF16] = largest_bf16},
+    .apply = {[AMP_OPT_SGD] = apply_sgd,
+              [AMP_OPT_ADAMW] = apply_adamw,
+              [AMP_OPT_ADAM] = apply_adam,
+              [AMP_OPT_ADAGRAD] = apply_adagrad,
+              [AMP_OPT_RMSPROP] = apply_rmsprop,
+              [AMP_OPT_LION] = apply_lion,
+              [AMP_OPT_LAMB] = apply_lamb},
 };

@@ -7,6 +7,8 @@
  */
 #include "amp/kernels.h"
 
+#include "amp/norm.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -266,6 +268,52 @@ static void squares(const float *g, size_t n, double lanes[AMP_SQUARE_LANES])
     }
 }
 
+static void magnitudes(const float *g, size_t n, double lanes[AMP_SQUARE_LANES])
+{
+    for (size_t i = 0; i < n; i++)
+        lanes[i % AMP_SQUARE_LANES] += fabs((double)g[i]);
+}
+
+static void powers(const float *g, size_t n, double p, float unit, double lanes[AMP_SQUARE_LANES])
+{
+    for (size_t i = 0; i < n; i++)
+        lanes[i % AMP_SQUARE_LANES] += amp_real_power(fabs((double)g[i]) / (double)unit, p);
+}
+
+/* NaN is greater than all others, and one value. */
+static uint32_t largest_of(uint32_t largest, float x)
+{
+    uint32_t a = magnitude(canonical(x));
+    return a > largest ? a : largest;
+}
+
+static uint32_t largest_f32(const void *src, size_t n)
+{
+    const float *s = src;
+    uint32_t largest = 0;
+    for (size_t i = 0; i < n; i++)
+        largest = largest_of(largest, s[i]);
+    return largest;
+}
+
+static uint32_t largest_f16(const void *src, size_t n)
+{
+    const uint16_t *s = src;
+    uint32_t largest = 0;
+    for (size_t i = 0; i < n; i++)
+        largest = largest_of(largest, f32_of_f16(s[i]));
+    return largest;
+}
+
+static uint32_t largest_bf16(const void *src, size_t n)
+{
+    const uint16_t *s = src;
+    uint32_t largest = 0;
+    for (size_t i = 0; i < n; i++)
+        largest = largest_of(largest, f32_of_bf16(s[i]));
+    return largest;
+}
+
 /* SGD in double throughout; buffer and master are rounded once, where they are stored. */
 static void apply_sgd(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
 {
@@ -281,33 +329,129 @@ static void apply_sgd(const struct amp_apply_scalars *k, size_t n, const float *
     }
 }
 
-/* AdamW's new master in double, from the old state: for an update that is not small against the master. */
-static float adamw_in_double(const struct amp_apply_scalars *k, float g, float p, float m, float v)
+/* The gradient with the decay that torch couples to it. Without decay it is the gradient itself, whatever p is. */
+static double coupled(const struct amp_apply_scalars *k, float g, float p)
 {
-    double m1 = k->beta1 * (double)m + k->rest1 * (double)g;
-    double v1 = k->beta2 * (double)v + k->rest2 * ((double)g * (double)g);
+    return k->weight_decay != 0 ? (double)g + k->weight_decay * (double)p : (double)g;
+}
+
+/* Adam's new master in double, from the old state: for an update that is not small against the master. */
+static float adam_in_double(const struct amp_apply_scalars *k, double g, float p, float m, float v)
+{
+    double m1 = k->beta1 * (double)m + k->rest1 * g;
+    double v1 = k->beta2 * (double)v + k->rest2 * (g * g);
     double update = k->rate * m1 / (sqrt(v1) + k->eps) + k->decay * (double)p;
     return (float)((double)p - update);
 }
 
-static void apply_adamw(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+static void adam(const struct amp_apply_scalars *k, bool couple, size_t n, const float *g, float *p, float *m, float *v)
 {
     for (size_t i = 0; i < n; i++) {
         float clipped = g[i] * k->clip;
+        double exact = couple ? coupled(k, clipped, p[i]) : (double)clipped;
+        float d = (float)exact;
         float old_m = k->beta1_f * m[i];
-        float new_m = k->rest1_f * clipped;
+        float new_m = k->rest1_f * d;
         float m1 = old_m + new_m;
-        float v1 = k->beta2_f * v[i] + k->rest2_f * (clipped * clipped);
+        float v1 = k->beta2_f * v[i] + k->rest2_f * (d * d);
         float divisor = sqrtf(v1) + k->eps_f;
         float bound = k->guard_rate * (fabsf(old_m) + fabsf(new_m)) + AMP_ADAMW_GUARD_MIN;
         float p1;
         if (fabsf(p[i]) * divisor * k->guard_keep >= bound)
             p1 = p[i] - (k->rate_f * m1 / divisor + k->decay_f * p[i]);
         else
-            p1 = adamw_in_double(k, clipped, p[i], m[i], v[i]);
+            p1 = adam_in_double(k, exact, p[i], m[i], v[i]);
         m[i] = canonical(m1);
         v[i] = canonical(v1);
         p[i] = canonical(p1);
+    }
+}
+
+static void apply_adamw(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+{
+    adam(k, false, n, g, p, m, v);
+}
+
+static void apply_adam(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+{
+    adam(k, true, n, g, p, m, v);
+}
+
+/* Adagrad; m is the sum of squares. */
+static void apply_adagrad(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+{
+    for (size_t i = 0; i < n; i++) {
+        double d = coupled(k, g[i] * k->clip, p[i]);
+        double sum = (double)m[i] + d * d;
+        double update = k->lr * d / (sqrt(sum) + k->eps);
+        m[i] = canonical((float)sum);
+        p[i] = canonical((float)((double)p[i] - update));
+    }
+}
+
+/* RMSProp; m is the mean of squares, v the mean of gradients (centered), the momentum buffer, or NULL. */
+static void apply_rmsprop(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+{
+    for (size_t i = 0; i < n; i++) {
+        double d = coupled(k, g[i] * k->clip, p[i]);
+        double square = k->beta2 * (double)m[i] + k->rest2 * (d * d);
+        double spread = square;
+        if (v != NULL && k->centered) {
+            double mean = k->beta2 * (double)v[i] + k->rest2 * d;
+            spread = square - mean * mean;
+            spread = spread < 0 ? 0 : spread;
+            v[i] = canonical((float)mean);
+        }
+        double step = d / (sqrt(spread) + k->eps);
+        if (v != NULL && !k->centered) {
+            step = k->momentum * (double)v[i] + step;
+            v[i] = canonical((float)step);
+        }
+        m[i] = canonical((float)square);
+        p[i] = canonical((float)((double)p[i] - k->lr * step));
+    }
+}
+
+/* Lion: a step of the rate's size in the direction of the mean; zero and NaN stay what they are. */
+static void apply_lion(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+{
+    for (size_t i = 0; i < n; i++) {
+        double c = g[i] * k->clip;
+        double mean = k->beta1 * (double)m[i] + k->rest1 * c;
+        double step = mean > 0 ? k->lr : mean < 0 ? -k->lr : mean;
+        m[i] = canonical((float)(k->beta2 * (double)m[i] + k->rest2 * c));
+        p[i] = canonical((float)((double)p[i] - (step + k->decay * (double)p[i])));
+    }
+}
+
+/* LAMB's update of one element before the trust ratio, and its moments, all unrounded. */
+static double lamb_update(const struct amp_apply_scalars *k, float g, float p, float m, float v, double *m1, double *v1)
+{
+    double c = g * k->clip;
+    *m1 = k->beta1 * (double)m + k->rest1 * c;
+    *v1 = k->beta2 * (double)v + k->rest2 * (c * c);
+    return k->rate * *m1 / (sqrt(*v1) + k->eps) + k->weight_decay * (double)p;
+}
+
+static void lamb_squares(const struct amp_apply_scalars *k, size_t n, const float *g, const float *p, const float *m,
+                         const float *v, double masters[AMP_SQUARE_LANES], double updates[AMP_SQUARE_LANES])
+{
+    for (size_t i = 0; i < n; i++) {
+        double m1, v1;
+        double update = lamb_update(k, g[i], p[i], m[i], v[i], &m1, &v1);
+        masters[i % AMP_SQUARE_LANES] += (double)p[i] * (double)p[i];
+        updates[i % AMP_SQUARE_LANES] += update * update;
+    }
+}
+
+static void apply_lamb(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+{
+    for (size_t i = 0; i < n; i++) {
+        double m1, v1;
+        double update = lamb_update(k, g[i], p[i], m[i], v[i], &m1, &v1);
+        m[i] = canonical((float)m1);
+        v[i] = canonical((float)v1);
+        p[i] = canonical((float)((double)p[i] - k->lr * update));
     }
 }
 
@@ -322,5 +466,15 @@ const struct amp_kernels amp_kernels_ref = {
     .form = form,
     .clip_value = clip_value,
     .squares = squares,
-    .apply = {[AMP_OPT_SGD] = apply_sgd, [AMP_OPT_ADAMW] = apply_adamw},
+    .magnitudes = magnitudes,
+    .powers = powers,
+    .lamb_squares = lamb_squares,
+    .largest = {[AMP_F32] = largest_f32, [AMP_F16] = largest_f16, [AMP_BF16] = largest_bf16},
+    .apply = {[AMP_OPT_SGD] = apply_sgd,
+              [AMP_OPT_ADAMW] = apply_adamw,
+              [AMP_OPT_ADAM] = apply_adam,
+              [AMP_OPT_ADAGRAD] = apply_adagrad,
+              [AMP_OPT_RMSPROP] = apply_rmsprop,
+              [AMP_OPT_LION] = apply_lion,
+              [AMP_OPT_LAMB] = apply_lamb},
 };

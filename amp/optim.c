@@ -9,16 +9,15 @@
 /* What an optimizer keeps and needs, by its number. */
 struct optimizer_row {
     const char *name;
-    unsigned moments; /* SGD: with momentum */
+    unsigned moments; /* SGD and RMSProp: with momentum */
     bool squares;
-    bool built;
 };
 
 static const struct optimizer_row rows[AMP_OPTIMIZERS] = {
-    [AMP_OPT_UNSET] = {"unset", 0, false, false},    [AMP_OPT_SGD] = {"sgd", 1, false, true},
-    [AMP_OPT_ADAMW] = {"adamw", 2, true, true},      [AMP_OPT_ADAM] = {"adam", 2, true, false},
-    [AMP_OPT_ADAGRAD] = {"adagrad", 1, true, false}, [AMP_OPT_RMSPROP] = {"rmsprop", 2, true, false},
-    [AMP_OPT_LION] = {"lion", 1, false, false},      [AMP_OPT_LAMB] = {"lamb", 2, true, false},
+    [AMP_OPT_UNSET] = {"unset", 0, false},    [AMP_OPT_SGD] = {"sgd", 1, false},
+    [AMP_OPT_ADAMW] = {"adamw", 2, true},     [AMP_OPT_ADAM] = {"adam", 2, true},
+    [AMP_OPT_ADAGRAD] = {"adagrad", 1, true}, [AMP_OPT_RMSPROP] = {"rmsprop", 2, true},
+    [AMP_OPT_LION] = {"lion", 1, false},      [AMP_OPT_LAMB] = {"lamb", 2, true},
 };
 
 static const struct optimizer_row *row_of(enum amp_optimizer optimizer)
@@ -42,29 +41,80 @@ static int check_sgd(const struct amp_optim_config *c, struct amp_error *error)
     return 0;
 }
 
-static int check_adamw(const struct amp_optim_config *c, struct amp_error *error)
+static int check_betas(const struct amp_optim_config *c, struct amp_error *error)
 {
     if (!(c->beta1 >= 0 && c->beta1 < 1))
         return bad(error, "beta1", c->beta1, "in [0, 1)");
     if (!(c->beta2 >= 0 && c->beta2 < 1))
         return bad(error, "beta2", c->beta2, "in [0, 1)");
+    return 0;
+}
+
+static int check_eps(const struct amp_optim_config *c, struct amp_error *error)
+{
     if (!(c->eps >= AMP_EPS_MIN && c->eps <= 1))
         return bad(error, "eps", c->eps, "in [2^-100, 1]");
     return 0;
 }
 
+static int check_adam(const struct amp_optim_config *c, struct amp_error *error)
+{
+    int rc = check_betas(c, error);
+    return rc != 0 ? rc : check_eps(c, error);
+}
+
+static int check_adagrad(const struct amp_optim_config *c, struct amp_error *error)
+{
+    if (!(c->lr_decay >= 0 && isfinite(c->lr_decay)))
+        return bad(error, "lr_decay", c->lr_decay, "finite and at least 0");
+    return check_eps(c, error);
+}
+
+static int check_rmsprop(const struct amp_optim_config *c, struct amp_error *error)
+{
+    if (!(c->alpha >= 0 && c->alpha < 1))
+        return bad(error, "alpha", c->alpha, "in [0, 1)");
+    if (!(c->momentum >= 0 && c->momentum < 1))
+        return bad(error, "momentum", c->momentum, "in [0, 1)");
+    if (c->centered && c->momentum > 0)
+        return amp_error_set(error, AMP_EUNIMPLEMENTED, NULL,
+                             "rmsprop with both momentum and centered is not implemented: choose one");
+    return check_eps(c, error);
+}
+
+typedef int check_fn(const struct amp_optim_config *config, struct amp_error *error);
+
+static check_fn *const checks[AMP_OPTIMIZERS] = {
+    [AMP_OPT_SGD] = check_sgd,         [AMP_OPT_ADAMW] = check_adam,      [AMP_OPT_ADAM] = check_adam,
+    [AMP_OPT_ADAGRAD] = check_adagrad, [AMP_OPT_RMSPROP] = check_rmsprop, [AMP_OPT_LION] = check_betas,
+    [AMP_OPT_LAMB] = check_adam,
+};
+
+void amp_optim_defaults(enum amp_optimizer optimizer, struct amp_optim_config *config)
+{
+    static const struct amp_optim_config defaults[AMP_OPTIMIZERS] = {
+        [AMP_OPT_SGD] = {.lr = 1e-3},
+        [AMP_OPT_ADAMW] = {.lr = 1e-3, .weight_decay = 1e-2, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
+        [AMP_OPT_ADAM] = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
+        [AMP_OPT_ADAGRAD] = {.lr = 1e-2, .eps = 1e-10},
+        [AMP_OPT_RMSPROP] = {.lr = 1e-2, .alpha = 0.99, .eps = 1e-8},
+        [AMP_OPT_LION] = {.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.99},
+        [AMP_OPT_LAMB] = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-6},
+    };
+    bool known = (unsigned)optimizer < AMP_OPTIMIZERS;
+    *config = known ? defaults[optimizer] : defaults[AMP_OPT_UNSET];
+    config->optimizer = known ? optimizer : AMP_OPT_UNSET;
+}
+
 int amp_optim_check(const struct amp_optim_config *c, struct amp_error *error)
 {
     if ((unsigned)c->optimizer >= AMP_OPTIMIZERS || c->optimizer == AMP_OPT_UNSET)
-        return amp_error_set(error, AMP_EINVAL, NULL, "optimizer %d is unknown: use sgd or adamw", (int)c->optimizer);
-    if (!rows[c->optimizer].built)
-        return amp_error_set(error, AMP_EUNIMPLEMENTED, NULL, "optimizer %s is not implemented: use sgd or adamw",
-                             rows[c->optimizer].name);
+        return amp_error_set(error, AMP_EINVAL, NULL, "optimizer %d is unknown", (int)c->optimizer);
     if (!(c->lr >= 0 && isfinite(c->lr)))
         return bad(error, "lr", c->lr, "finite and at least 0");
     if (!(c->weight_decay >= 0 && isfinite(c->weight_decay)))
         return bad(error, "weight_decay", c->weight_decay, "finite and at least 0");
-    return c->optimizer == AMP_OPT_SGD ? check_sgd(c, error) : check_adamw(c, error);
+    return checks[c->optimizer](c, error);
 }
 
 void amp_optim_scalars(const struct amp_optim_config *config, uint64_t t, double lr, float clip,
@@ -83,14 +133,25 @@ void amp_optim_scalars(const struct amp_optim_config *config, uint64_t t, double
         .eps = config->eps,
         .bias1 = amp_bias_correction(config->beta1, t),
         .bias2 = amp_bias_correction(config->beta2, t),
+        .alpha = config->alpha,
+        .centered = config->centered,
+        .trust = 1,
     };
+    if (config->optimizer == AMP_OPT_ADAGRAD)
+        apply->lr = lr / (1 + (double)(t - 1) * config->lr_decay);
 }
 
 unsigned amp_optim_moments(enum amp_optimizer optimizer, double momentum)
 {
-    if (optimizer == AMP_OPT_SGD && momentum == 0)
-        return 0;
-    return row_of(optimizer)->moments;
+    bool buffered = optimizer == AMP_OPT_SGD || optimizer == AMP_OPT_RMSPROP;
+    return row_of(optimizer)->moments - (buffered && momentum == 0 ? 1 : 0);
+}
+
+unsigned amp_optim_config_moments(const struct amp_optim_config *config)
+{
+    if (config->optimizer == AMP_OPT_RMSPROP && config->centered)
+        return 2;
+    return amp_optim_moments(config->optimizer, config->momentum);
 }
 
 bool amp_optim_squares(enum amp_optimizer optimizer)
@@ -114,6 +175,13 @@ float amp_clip_coefficient(double max_norm, double norm)
     if (ratio >= 1)
         return 1;
     return ratio > 0 ? (float)ratio : 0;
+}
+
+double amp_lamb_trust(double master_squares, double update_squares)
+{
+    if (!(master_squares > 0 && update_squares > 0))
+        return 1;
+    return sqrt(master_squares) / sqrt(update_squares);
 }
 
 double amp_power(double base, uint64_t exponent)

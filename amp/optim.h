@@ -19,11 +19,11 @@ enum amp_optimizer {
     AMP_OPT_UNSET = 0,
     AMP_OPT_SGD = 1,   /* momentum, dampening, Nesterov, weight decay (coupled) */
     AMP_OPT_ADAMW = 2, /* weight decay decoupled */
-    AMP_OPT_ADAM = 3,
+    AMP_OPT_ADAM = 3,  /* weight decay coupled */
     AMP_OPT_ADAGRAD = 4,
-    AMP_OPT_RMSPROP = 5,
+    AMP_OPT_RMSPROP = 5, /* momentum, or centered */
     AMP_OPT_LION = 6,
-    AMP_OPT_LAMB = 7,
+    AMP_OPT_LAMB = 7, /* its apply needs a trust ratio: see amp_pass_lamb */
 };
 #define AMP_OPTIMIZERS 8
 
@@ -32,12 +32,15 @@ struct amp_optim_config {
     enum amp_optimizer optimizer;
     double lr;           /* finite, >= 0 */
     double weight_decay; /* finite, >= 0; default 0 (SGD), 0.01 (AdamW) is the caller's to fill in */
-    double momentum;     /* SGD: [0, 1) */
+    double momentum;     /* SGD, RMSProp: [0, 1) */
     double dampening;    /* SGD: [0, 1] */
     bool nesterov;       /* SGD: needs momentum > 0 and dampening 0 */
-    double beta1;        /* AdamW: [0, 1) */
-    double beta2;        /* AdamW: [0, 1) */
-    double eps;          /* AdamW: [AMP_EPS_MIN, 1] */
+    double beta1;        /* Adam, AdamW, Lion, LAMB: [0, 1) */
+    double beta2;        /* Adam, AdamW, Lion, LAMB: [0, 1) */
+    double eps;          /* all but SGD and Lion: [AMP_EPS_MIN, 1] */
+    double alpha;        /* RMSProp: [0, 1) */
+    bool centered;       /* RMSProp: needs momentum 0 */
+    double lr_decay;     /* Adagrad: finite, >= 0 */
 };
 
 /* Smallest eps: 1 / eps must be a normal binary32, since the kernels divide by it in single precision. */
@@ -63,20 +66,35 @@ struct amp_apply {
     double eps;
     double bias1; /* 1 - beta1^t, t = applied count of this step, from 1 */
     double bias2; /* 1 - beta2^t */
+    double alpha; /* RMSProp */
+    bool centered;
+    double trust; /* LAMB: amp_lamb_trust of this parameter; finite, > 0. amp_optim_scalars sets 1 */
 };
 
-/* 0, AMP_EINVAL with a text that names the field and its range, or AMP_EUNIMPLEMENTED for an optimizer without kernel. */
+/*
+ * Torch's defaults of an optimizer, all other fields zero; Lion's are its paper's, LAMB's its paper's with apex's eps.
+ * An unknown optimizer gives all zeros.
+ */
+void amp_optim_defaults(enum amp_optimizer optimizer, struct amp_optim_config *config);
+
+/* 0, AMP_EINVAL with a text that names the field and its range, or AMP_EUNIMPLEMENTED for RMSProp with both momentum and centered. */
 int amp_optim_check(const struct amp_optim_config *config, struct amp_error *error);
 
 /*
  * The scalars of applied step t (from 1): bias corrections and the optimizer's values, with the learning rate of this
- * step and the clip coefficient. `cast`, `saturate` and `first_step` are left zero for the caller to set.
+ * step (Adagrad's lr_decay is applied to it here) and the clip coefficient. `cast`, `saturate` and `first_step` are left zero for the caller to set.
  */
 void amp_optim_scalars(const struct amp_optim_config *config, uint64_t t, double lr, float clip,
                        struct amp_apply *apply);
 
-/* Moments kept per element: 0 (SGD without momentum), 1 (m) or 2 (m and v). */
+/*
+ * Moments kept per element: 0 (SGD without momentum), 1 (m) or 2 (m and v). Those of Adagrad (the sum of squares) and of
+ * RMSProp (m: mean of squares; v: with momentum its buffer) are named in docs/numerics.md. Not for centered RMSProp.
+ */
 unsigned amp_optim_moments(enum amp_optimizer optimizer, double momentum);
+
+/* The same for a whole configuration, centered RMSProp included (v: the mean of gradients). */
+unsigned amp_optim_config_moments(const struct amp_optim_config *config);
 
 /* Whether the optimizer squares the gradient, so that the range test |g| < 2^63 applies. */
 bool amp_optim_squares(enum amp_optimizer optimizer);
@@ -89,6 +107,12 @@ float amp_coefficient(float scale, double sum_of_weights);
 
 /* fp32(min(1, max_norm / (norm + 1e-6))); max_norm >= 0. A NaN norm gives 0: such a step is never applied. */
 float amp_clip_coefficient(double max_norm, double norm);
+
+/*
+ * LAMB's trust ratio of one parameter, from the sums of squares of its master and of its update: the quotient of the two
+ * norms, or 1 where either is 0.
+ */
+double amp_lamb_trust(double master_squares, double update_squares);
 
 /* base^exponent by repeated squaring, in the order that docs/numerics.md fixes. */
 double amp_power(double base, uint64_t exponent);

@@ -93,6 +93,8 @@ void amp_pass_vote(const struct amp_kernels *kernels, const struct amp_pass_in *
 
 void amp_apply_prepare(const struct amp_apply *apply, struct amp_apply_scalars *k)
 {
+    bool decoupled = apply->optimizer == AMP_OPT_ADAMW || apply->optimizer == AMP_OPT_LION;
+    bool adams = apply->optimizer == AMP_OPT_ADAMW || apply->optimizer == AMP_OPT_ADAM;
     *k = (struct amp_apply_scalars){
         .clip = apply->clip,
         .nesterov = apply->nesterov,
@@ -105,11 +107,22 @@ void amp_apply_prepare(const struct amp_apply *apply, struct amp_apply_scalars *
         .rest1 = 1 - apply->beta1,
         .beta2 = apply->beta2,
         .rest2 = 1 - apply->beta2,
-        .decay = apply->lr * apply->weight_decay,
+        .eps = apply->eps,
+        .decay = decoupled ? apply->lr * apply->weight_decay : 0,
+        .centered = apply->centered,
     };
-    if (apply->optimizer != AMP_OPT_ADAMW)
-        return;
     double root = sqrt(apply->bias2);
+    if (apply->optimizer == AMP_OPT_RMSPROP) {
+        k->beta2 = apply->alpha;
+        k->rest2 = 1 - apply->alpha;
+    }
+    if (apply->optimizer == AMP_OPT_LAMB) {
+        k->eps = apply->eps * root;
+        k->rate = root / apply->bias1;
+        k->lr = apply->lr * apply->trust;
+    }
+    if (!adams)
+        return;
     k->eps = apply->eps * root;
     k->rate = apply->lr * root / apply->bias1;
     k->beta1_f = (float)k->beta1;
@@ -119,7 +132,8 @@ void amp_apply_prepare(const struct amp_apply *apply, struct amp_apply_scalars *
     k->eps_f = (float)k->eps;
     k->rate_f = (float)k->rate;
     k->decay_f = (float)k->decay;
-    k->guard_rate = (float)(10 * k->rate);
+    double roundings = apply->optimizer == AMP_OPT_ADAM ? 12 : 10;
+    k->guard_rate = (float)(roundings * k->rate);
     bool in_double = k->eps < ADAMW_GUARD_EPS || !(10 * k->decay < 1);
     k->guard_keep = in_double ? 0.0f : (float)(1 - 10 * k->decay);
 }
@@ -197,6 +211,41 @@ void amp_pass_apply(const struct amp_kernels *kernels, const struct amp_pass_in 
             kernels->clip_value(g, in->clip_value, n);
         apply_tile(kernels, apply, &scalars, start, n, g, master, m, v, cast_out, stats);
     }
+}
+
+static void lamb_tile(const struct amp_kernels *kernels, const struct amp_apply_scalars *scalars, size_t start,
+                      size_t n, const float *g, const float *master, const float *m, const float *v,
+                      double lanes[2][AMP_SQUARE_LANES])
+{
+    kernels->lamb_squares(scalars, n, g, master + start, m + start, v + start, lanes[0], lanes[1]);
+}
+
+void amp_pass_lamb(const struct amp_kernels *kernels, const struct amp_pass_in *in, const struct amp_apply *apply,
+                   const float *master, const float *m, const float *v, struct amp_lamb_squares *squares)
+{
+    AMP_ASSERT(in->inputs_count > 0);
+    _Alignas(64) float g[TILE];
+    double lanes[2][AMP_SQUARE_LANES] = {{0}};
+    struct amp_apply_scalars scalars;
+    amp_apply_prepare(apply, &scalars);
+    for (size_t start = 0; start < in->count; start += TILE) {
+        size_t n = in->count - start < TILE ? in->count - start : TILE;
+        (void)form(kernels, in, start, n, g); /* judged by the vote pass */
+        if (in->clip_value_set)
+            kernels->clip_value(g, in->clip_value, n);
+        lamb_tile(kernels, &scalars, start, n, g, master, m, v, lanes);
+    }
+    *squares = (struct amp_lamb_squares){amp_tree_lanes(lanes[0]), amp_tree_lanes(lanes[1])};
+}
+
+void amp_pass_lamb_g(const struct amp_kernels *kernels, size_t count, const float *g, const struct amp_apply *apply,
+                     const float *master, const float *m, const float *v, struct amp_lamb_squares *squares)
+{
+    double lanes[2][AMP_SQUARE_LANES] = {{0}};
+    struct amp_apply_scalars scalars;
+    amp_apply_prepare(apply, &scalars);
+    lamb_tile(kernels, &scalars, 0, count, g, master, m, v, lanes);
+    *squares = (struct amp_lamb_squares){amp_tree_lanes(lanes[0]), amp_tree_lanes(lanes[1])};
 }
 
 void amp_pass_apply_g(const struct amp_kernels *kernels, size_t count, const float *g, const struct amp_apply *apply,

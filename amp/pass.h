@@ -55,7 +55,25 @@ struct amp_apply_stats {
 void amp_pass_apply(const struct amp_kernels *kernels, const struct amp_pass_in *in, const struct amp_apply *apply,
                     float *master, float *m, float *v, void *cast_out, struct amp_apply_stats *stats);
 
-/* The same from g as the vote pass wrote it (replay of a journal). */
+/* LAMB: the sums of squares of a segment's masters and of their updates before the trust ratio. */
+struct amp_lamb_squares {
+    double masters;
+    double updates;
+};
+
+/*
+ * LAMB's first pass over a segment; changes nothing. The caller adds the squares of a parameter's segments (in the tree
+ * of amp/reduce.h), sets apply->trust = amp_lamb_trust(masters, updates) for that parameter, and then applies. Only
+ * after a verdict APPLIED.
+ */
+void amp_pass_lamb(const struct amp_kernels *kernels, const struct amp_pass_in *in, const struct amp_apply *apply,
+                   const float *master, const float *m, const float *v, struct amp_lamb_squares *squares);
+
+/* The same from g as the vote pass wrote it. */
+void amp_pass_lamb_g(const struct amp_kernels *kernels, size_t count, const float *g, const struct amp_apply *apply,
+                     const float *master, const float *m, const float *v, struct amp_lamb_squares *squares);
+
+/* The same apply from g as the vote pass wrote it (replay of a journal). */
 void amp_pass_apply_g(const struct amp_kernels *kernels, size_t count, const float *g, const struct amp_apply *apply,
                       float *master, float *m, float *v, void *cast_out, struct amp_apply_stats *stats);
 

@@ -2,10 +2,12 @@
  * Hashes of results, so that they never change silently: a checkpoint written today must be reached again by the same
  * gradients on any machine and by any later version. A line that changes here is a change of docs/numerics.md.
  */
+#include "amp/norm.h"
 #include "amp/pass.h"
 #include "base/crc32c.h"
 #include "tests/kernels/inputs.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -32,6 +34,8 @@
 #define GOLDEN_SGD_M           0x78c3afdfu
 #define GOLDEN_SGD_CAST        0xa019ea28u
 #define GOLDEN_SCALARS         0x7b2e60f3u
+#define GOLDEN_NORMS           0xa9cebcf3u
+#define GOLDEN_TRUST           0x75fb3249u
 
 static const struct amp_kernels *kernels;
 
@@ -137,6 +141,67 @@ static void three_steps_of_sgd_are_golden(void **state)
     expect("sgd cast", cast, sizeof cast, GOLDEN_SGD_CAST);
 }
 
+/* Hashes of the optimizers that keep to no cast of their own: p, m and v in one. */
+static const struct other {
+    enum amp_optimizer optimizer;
+    double momentum;
+    bool centered;
+    uint32_t hash;
+} others[] = {
+    {AMP_OPT_ADAM, 0, false, 0xe65e6ce7u},    {AMP_OPT_ADAGRAD, 0, false, 0xffc564c8u},
+    {AMP_OPT_RMSPROP, 0, false, 0x5cc1b3aeu}, {AMP_OPT_RMSPROP, 0.9, false, 0x42bf3506u},
+    {AMP_OPT_RMSPROP, 0, true, 0xfed2977bu},  {AMP_OPT_LION, 0, false, 0xbda2ac65u},
+    {AMP_OPT_LAMB, 0, false, 0xbff87723u},
+};
+
+static void one_step_of_each_other_optimizer_is_golden(void **state)
+{
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        struct amp_optim_config config;
+        struct amp_input inputs[3];
+        struct amp_apply apply;
+        struct amp_apply_stats stats = {0};
+        make_state();
+        for (size_t j = 0; j < N; j++)
+            m[j] = m[j] < 0 ? -m[j] : m[j];
+        struct amp_pass_in in = make_in(inputs);
+        amp_optim_defaults(others[i].optimizer, &config);
+        config.weight_decay = 0.01;
+        config.momentum = others[i].momentum;
+        config.centered = others[i].centered;
+        amp_optim_scalars(&config, 3, config.lr, 0.7f, &apply);
+        apply.cast = AMP_BF16;
+        apply.trust = 0.8;
+        bool with_v = amp_optim_config_moments(&config) == 2;
+        amp_pass_apply(kernels, &in, &apply, p, m, with_v ? v : NULL, cast, &stats);
+        assert_int_equal(stats.not_finite, 0);
+        uint32_t hash = amp_crc32c(amp_crc32c(amp_crc32c(0, p, sizeof p), m, sizeof m), v, sizeof v);
+        if (hash != others[i].hash)
+            print_message("%s: 0x%08xu, expected 0x%08xu\n", amp_optim_name(config.optimizer), hash, others[i].hash);
+        assert_int_equal(hash, others[i].hash);
+    }
+}
+
+static void norms_are_golden(void **state)
+{
+    static const double ps[] = {1, 1.5, 2, 3, 10, INFINITY};
+    double norms[6], t[2];
+    make_state();
+    struct amp_span spans[] = {{in32, N, AMP_F32}, {in16, N, AMP_F16}, {inb16, N, AMP_BF16}};
+    for (size_t i = 0; i < 6; i++)
+        assert_int_equal(amp_norm(kernels, spans, 3, ps[i], &norms[i], NULL), 0);
+    expect("norms", norms, sizeof norms, GOLDEN_NORMS);
+    struct amp_optim_config config;
+    struct amp_lamb_squares squares;
+    struct amp_apply apply;
+    amp_optim_defaults(AMP_OPT_LAMB, &config);
+    amp_optim_scalars(&config, 3, config.lr, 0.7f, &apply);
+    amp_pass_lamb_g(kernels, N, in32, &apply, p, m, v, &squares);
+    t[0] = amp_lamb_trust(squares.masters, squares.updates);
+    t[1] = squares.updates;
+    expect("trust", t, sizeof t, GOLDEN_TRUST);
+}
+
 static void scalars_are_golden(void **state)
 {
     double scalars[260];
@@ -160,6 +225,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(vote_clipped_by_value_with_equal_weights_is_golden),
         cmocka_unit_test(three_steps_of_adamw_are_golden),
         cmocka_unit_test(three_steps_of_sgd_are_golden),
+        cmocka_unit_test(one_step_of_each_other_optimizer_is_golden),
+        cmocka_unit_test(norms_are_golden),
         cmocka_unit_test(scalars_are_golden),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -277,12 +277,47 @@ static void squares_give_the_references_bits(void **state)
     }
 }
 
+static void largest_is_the_references(void **state)
+{
+    for (size_t d = 0; d < DTYPES; d++) {
+        EACH_SHAPE(n, skip, random)
+        {
+            _Alignas(64) unsigned char in[ROOM];
+            input_fill(&random, in, dtypes[d], ROOM / amp_dtype_size(dtypes[d]));
+            if (n % 3 != 0)
+                make_finite(in, dtypes[d], ROOM / amp_dtype_size(dtypes[d]));
+            const void *src = in + skip * amp_dtype_size(dtypes[d]);
+            assert_int_equal(variant->largest[dtypes[d]](src, n), reference->largest[dtypes[d]](src, n));
+        }
+    }
+}
+
+static void magnitudes_and_powers_give_the_references_bits(void **state)
+{
+    EACH_SHAPE(n, skip, random)
+    {
+        _Alignas(64) unsigned char in[ROOM];
+        input_fill(&random, in, AMP_F32, ROOM / 4);
+        make_finite(in, AMP_F32, ROOM / 4);
+        double ours[AMP_SQUARE_LANES];
+        double theirs[AMP_SQUARE_LANES];
+        for (size_t i = 0; i < AMP_SQUARE_LANES; i++)
+            ours[i] = theirs[i] = (double)i * 0.1;
+        variant->magnitudes(at(in, skip), n, ours);
+        reference->magnitudes(at(in, skip), n, theirs);
+        variant->powers(at(in, skip), n, 1 + 0.1 * (double)n, 3.4028235e38f, ours);
+        reference->powers(at(in, skip), n, 1 + 0.1 * (double)n, 3.4028235e38f, theirs);
+        assert_memory_equal(ours, theirs, sizeof ours);
+    }
+}
+
 static struct amp_apply_scalars make_scalars(enum amp_optimizer optimizer, struct amp_random *random, size_t n)
 {
     struct amp_apply_scalars k = {
         .clip = n % 3 ? 1.0f : 0.37f,
         .nesterov = n % 4 == 1,
         .first_step = n % 5 == 0,
+        .centered = n % 4 == 2,
         .lr = 0.1 * amp_random_unit(random),
         .weight_decay = n % 2 ? 0.01 : 0,
         .momentum = 0.9,
@@ -318,7 +353,7 @@ static void fill_state(struct pair *pair, struct amp_random *random, bool any, i
     memcpy(pair->theirs, pair->ours, ROOM);
 }
 
-static void check_apply(enum amp_optimizer optimizer, bool with_m)
+static void check_apply(enum amp_optimizer optimizer, bool with_m, bool with_v)
 {
     EACH_SHAPE(n, skip, random)
     {
@@ -334,9 +369,9 @@ static void check_apply(enum amp_optimizer optimizer, bool with_m)
         }
         struct amp_apply_scalars k = make_scalars(optimizer, &random, n);
         variant->apply[optimizer](&k, n, at(g.ours, skip), at(p.ours, 2 - skip), with_m ? at(m.ours, skip) : NULL,
-                                  at(v.ours, 1));
+                                  with_v ? at(v.ours, 1) : NULL);
         reference->apply[optimizer](&k, n, at(g.theirs, skip), at(p.theirs, 2 - skip),
-                                    with_m ? at(m.theirs, skip) : NULL, at(v.theirs, 1));
+                                    with_m ? at(m.theirs, skip) : NULL, with_v ? at(v.theirs, 1) : NULL);
         assert_memory_equal(p.ours, p.theirs, ROOM);
         assert_memory_equal(m.ours, m.theirs, ROOM);
         assert_memory_equal(v.ours, v.theirs, ROOM);
@@ -345,13 +380,64 @@ static void check_apply(enum amp_optimizer optimizer, bool with_m)
 
 static void sgd_gives_the_references_bits(void **state)
 {
-    check_apply(AMP_OPT_SGD, true);
-    check_apply(AMP_OPT_SGD, false);
+    check_apply(AMP_OPT_SGD, true, true);
+    check_apply(AMP_OPT_SGD, false, false);
 }
 
 static void adamw_gives_the_references_bits(void **state)
 {
-    check_apply(AMP_OPT_ADAMW, true);
+    check_apply(AMP_OPT_ADAMW, true, true);
+}
+
+static void adam_gives_the_references_bits(void **state)
+{
+    check_apply(AMP_OPT_ADAM, true, true);
+}
+
+static void adagrad_gives_the_references_bits(void **state)
+{
+    check_apply(AMP_OPT_ADAGRAD, true, false);
+    check_apply(AMP_OPT_ADAGRAD, true, true);
+}
+
+static void rmsprop_gives_the_references_bits(void **state)
+{
+    check_apply(AMP_OPT_RMSPROP, true, false);
+    check_apply(AMP_OPT_RMSPROP, true, true);
+}
+
+static void lion_gives_the_references_bits(void **state)
+{
+    check_apply(AMP_OPT_LION, true, false);
+    check_apply(AMP_OPT_LION, true, true);
+}
+
+static void lamb_gives_the_references_bits(void **state)
+{
+    check_apply(AMP_OPT_LAMB, true, true);
+}
+
+static void lamb_squares_give_the_references_bits(void **state)
+{
+    EACH_SHAPE(n, skip, random)
+    {
+        struct pair g, p, m, v;
+        fill_state(&g, &random, false, -20, 2);
+        fill_state(&p, &random, false, -14, 1);
+        fill_state(&m, &random, false, -20, 2);
+        fill_state(&v, &random, false, -40, 4);
+        for (size_t i = 0; i < ROOM / 4; i++)
+            *at(v.ours, i) = *at(v.ours, i) < 0 ? -*at(v.ours, i) : *at(v.ours, i);
+        struct amp_apply_scalars k = make_scalars(AMP_OPT_LAMB, &random, n);
+        double ours[2][AMP_SQUARE_LANES], theirs[2][AMP_SQUARE_LANES];
+        for (size_t i = 0; i < AMP_SQUARE_LANES; i++)
+            ours[0][i] = theirs[0][i] = ours[1][i] = theirs[1][i] = (double)i * 0.1;
+        variant->lamb_squares(&k, n, at(g.ours, skip), at(p.ours, 2 - skip), at(m.ours, skip), at(v.ours, 1), ours[0],
+                              ours[1]);
+        reference->lamb_squares(&k, n, at(g.ours, skip), at(p.ours, 2 - skip), at(m.ours, skip), at(v.ours, 1),
+                                theirs[0], theirs[1]);
+        assert_memory_equal(ours, theirs, sizeof ours);
+    }
 }
 
 static void every_operation_of_the_reference_is_there(void **state)
@@ -359,11 +445,12 @@ static void every_operation_of_the_reference_is_there(void **state)
     for (size_t d = 0; d < DTYPES; d++) {
         enum amp_dtype t = dtypes[d];
         assert_true(variant->load[t] && variant->store[t] && variant->check[t]);
-        assert_true(variant->sum_set[t] && variant->sum_add[t]);
+        assert_true(variant->sum_set[t] && variant->sum_add[t] && variant->largest[t]);
     }
     for (size_t o = 0; o < AMP_OPTIMIZERS; o++)
         assert_int_equal(variant->apply[o] != NULL, reference->apply[o] != NULL);
     assert_true(variant->scale && variant->form && variant->clip_value && variant->squares);
+    assert_true(variant->magnitudes && variant->powers && variant->lamb_squares);
 }
 
 int main(int argc, char **argv)
@@ -384,6 +471,14 @@ int main(int argc, char **argv)
         cmocka_unit_test(squares_give_the_references_bits),
         cmocka_unit_test(sgd_gives_the_references_bits),
         cmocka_unit_test(adamw_gives_the_references_bits),
+        cmocka_unit_test(adam_gives_the_references_bits),
+        cmocka_unit_test(adagrad_gives_the_references_bits),
+        cmocka_unit_test(rmsprop_gives_the_references_bits),
+        cmocka_unit_test(lion_gives_the_references_bits),
+        cmocka_unit_test(lamb_gives_the_references_bits),
+        cmocka_unit_test(lamb_squares_give_the_references_bits),
+        cmocka_unit_test(largest_is_the_references),
+        cmocka_unit_test(magnitudes_and_powers_give_the_references_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

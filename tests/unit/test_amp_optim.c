@@ -121,7 +121,7 @@ static void bad_optimizers_are_refused_by_field(void **state)
         const char *field;
     } rows[] = {
         {{.lr = 1}, AMP_EINVAL, "optimizer"},
-        {{.optimizer = AMP_OPT_LION, .lr = 1}, AMP_EUNIMPLEMENTED, "lion"},
+        {{.optimizer = (enum amp_optimizer)99, .lr = 1}, AMP_EINVAL, "99"},
         {sgd, AMP_EINVAL, "lr"},
         {sgd, AMP_EINVAL, "weight_decay"},
         {sgd, AMP_EINVAL, "momentum"},
@@ -149,12 +149,96 @@ static void bad_optimizers_are_refused_by_field(void **state)
     }
 }
 
+static void the_defaults_of_every_optimizer_pass_its_check(void **state)
+{
+    struct amp_optim_config config;
+    for (unsigned i = AMP_OPT_SGD; i < AMP_OPTIMIZERS; i++) {
+        amp_optim_defaults((enum amp_optimizer)i, &config);
+        assert_int_equal(config.optimizer, i);
+        assert_int_equal(amp_optim_check(&config, NULL), 0);
+    }
+    amp_optim_defaults((enum amp_optimizer)99, &config);
+    assert_int_equal(config.optimizer, AMP_OPT_UNSET);
+    assert_int_equal(amp_optim_check(&config, NULL), AMP_EINVAL);
+}
+
+/* One field of a valid configuration is spoiled; the text names it. */
+static void each_optimizer_refuses_its_own_bad_fields(void **state)
+{
+    static const struct {
+        enum amp_optimizer optimizer;
+        const char *field;
+        double value;
+    } rows[] = {
+        {AMP_OPT_ADAM, "beta1", 1},         {AMP_OPT_ADAM, "beta2", NAN},     {AMP_OPT_ADAM, "eps", 0},
+        {AMP_OPT_ADAM, "eps", 2},           {AMP_OPT_ADAGRAD, "eps", -1},     {AMP_OPT_ADAGRAD, "lr_decay", -0.1},
+        {AMP_OPT_ADAGRAD, "lr_decay", NAN}, {AMP_OPT_RMSPROP, "alpha", 1},    {AMP_OPT_RMSPROP, "momentum", -0.5},
+        {AMP_OPT_RMSPROP, "eps", 0x1p-101}, {AMP_OPT_LION, "beta1", -0.1},    {AMP_OPT_LION, "beta2", 1},
+        {AMP_OPT_LAMB, "eps", INFINITY},    {AMP_OPT_LAMB, "beta1", INFINITY}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct amp_optim_config config;
+        struct amp_error error;
+        amp_optim_defaults(rows[i].optimizer, &config);
+        double *fields[] = {&config.beta1,    &config.beta2, &config.eps,
+                            &config.lr_decay, &config.alpha, &config.momentum};
+        static const char *const names[] = {"beta1", "beta2", "eps", "lr_decay", "alpha", "momentum"};
+        for (size_t f = 0; f < sizeof fields / sizeof fields[0]; f++)
+            if (strcmp(names[f], rows[i].field) == 0)
+                *fields[f] = rows[i].value;
+        assert_int_equal(amp_optim_check(&config, &error), AMP_EINVAL);
+        assert_non_null(strstr(error.text, rows[i].field));
+    }
+}
+
+static void rmsprop_has_momentum_or_is_centered(void **state)
+{
+    struct amp_optim_config config;
+    struct amp_error error;
+    amp_optim_defaults(AMP_OPT_RMSPROP, &config);
+    assert_int_equal(amp_optim_config_moments(&config), 1);
+    config.centered = true;
+    assert_int_equal(amp_optim_check(&config, &error), 0);
+    assert_int_equal(amp_optim_config_moments(&config), 2);
+    config.momentum = 0.9;
+    assert_int_equal(amp_optim_check(&config, &error), AMP_EUNIMPLEMENTED);
+    assert_non_null(strstr(error.text, "centered"));
+    config.centered = false;
+    assert_int_equal(amp_optim_check(&config, &error), 0);
+    assert_int_equal(amp_optim_config_moments(&config), 2);
+}
+
+static void adagrads_rate_decays_with_the_applied_count(void **state)
+{
+    struct amp_apply apply;
+    struct amp_optim_config config;
+    amp_optim_defaults(AMP_OPT_ADAGRAD, &config);
+    config.lr_decay = 0.25;
+    amp_optim_scalars(&config, 1, 0.5, 1, &apply);
+    assert_true(apply.lr == 0.5);
+    amp_optim_scalars(&config, 5, 0.5, 1, &apply);
+    assert_true(apply.lr == 0.25);
+}
+
+static void lambs_trust_is_the_quotient_of_norms_or_one(void **state)
+{
+    assert_true(amp_lamb_trust(16, 4) == 2);
+    assert_true(amp_lamb_trust(0, 4) == 1);
+    assert_true(amp_lamb_trust(4, 0) == 1);
+    assert_true(amp_lamb_trust(NAN, 4) == 1);
+}
+
 static void optimizers_tell_their_moments_and_whether_they_square(void **state)
 {
     assert_int_equal(amp_optim_moments(AMP_OPT_SGD, 0), 0);
     assert_int_equal(amp_optim_moments(AMP_OPT_SGD, 0.9), 1);
     assert_int_equal(amp_optim_moments(AMP_OPT_ADAMW, 0), 2);
+    assert_int_equal(amp_optim_moments(AMP_OPT_RMSPROP, 0), 1);
+    assert_int_equal(amp_optim_moments(AMP_OPT_RMSPROP, 0.5), 2);
+    assert_int_equal(amp_optim_moments(AMP_OPT_ADAGRAD, 0), 1);
+    assert_int_equal(amp_optim_moments(AMP_OPT_LION, 0), 1);
+    assert_int_equal(amp_optim_moments(AMP_OPT_LAMB, 0), 2);
     assert_false(amp_optim_squares(AMP_OPT_SGD));
+    assert_false(amp_optim_squares(AMP_OPT_LION));
     assert_true(amp_optim_squares(AMP_OPT_ADAMW));
     assert_string_equal(amp_optim_name(AMP_OPT_ADAMW), "adamw");
     assert_string_equal(amp_optim_name((enum amp_optimizer)99), "unset");
@@ -173,6 +257,11 @@ int main(void)
         cmocka_unit_test(constant_and_worker_schedules_leave_the_base),
         cmocka_unit_test(bad_schedules_are_refused_by_field),
         cmocka_unit_test(bad_optimizers_are_refused_by_field),
+        cmocka_unit_test(the_defaults_of_every_optimizer_pass_its_check),
+        cmocka_unit_test(each_optimizer_refuses_its_own_bad_fields),
+        cmocka_unit_test(rmsprop_has_momentum_or_is_centered),
+        cmocka_unit_test(adagrads_rate_decays_with_the_applied_count),
+        cmocka_unit_test(lambs_trust_is_the_quotient_of_norms_or_one),
         cmocka_unit_test(optimizers_tell_their_moments_and_whether_they_square),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

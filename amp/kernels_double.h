@@ -1,0 +1,169 @@
+/*
+ * Kernels that compute in double, once for all vector variants: the optimizers but Adam and AdamW, and the sums of
+ * magnitudes and of LAMB's squares. Only for kernels_<isa>.c, which before it names
+ *
+ *     WIDTH                              floats of a vector
+ *     vf, vd                             a vector of floats; of half as many doubles, with the operators of C
+ *     vf_load, vf_store, vf_all, vd_load, vd_store, vd_all, vd_root, vd_magnitude
+ *     vd_at_least_zero                   x < 0 ? 0 : x
+ *     vd_step_of_sign                    x > 0 ? size : x < 0 ? -size : x
+ *     low_half, high_half, join_halves   between the two, rounding to nearest
+ *     canonical
+ *
+ * Every operation is one of kernels_ref.c in the same order, so the bits are the same; the compiler must not contract
+ * (-ffp-contract=off). Faster by the width of the vectors; tails are the reference's.
+ */
+#ifndef AMP_KERNELS_DOUBLE_H
+#define AMP_KERNELS_DOUBLE_H
+
+#include "amp/kernels.h"
+
+/* Doubles of a vector, and vectors of the 16 lanes. */
+#define HALF         (WIDTH / 2)
+#define LANE_VECTORS (AMP_SQUARE_LANES / HALF)
+
+/* One half of a vector: the state of an element goes in as old and comes out as new, unrounded. */
+struct half {
+    vd p, m, v;
+};
+
+static vd coupled(const struct amp_apply_scalars *k, vd g, vd p)
+{
+    if (k->weight_decay == 0)
+        return g;
+    return g + vd_all(k->weight_decay) * p;
+}
+
+static void adagrad_half(const struct amp_apply_scalars *k, vd g, bool has_v, struct half *x)
+{
+    vd d = coupled(k, g, x->p);
+    x->m = x->m + d * d;
+    x->p = x->p - vd_all(k->lr) * d / (vd_root(x->m) + vd_all(k->eps));
+}
+
+static void rmsprop_half(const struct amp_apply_scalars *k, vd g, bool has_v, struct half *x)
+{
+    vd d = coupled(k, g, x->p);
+    x->m = vd_all(k->beta2) * x->m + vd_all(k->rest2) * (d * d);
+    vd spread = x->m;
+    if (has_v && k->centered) {
+        x->v = vd_all(k->beta2) * x->v + vd_all(k->rest2) * d;
+        spread = vd_at_least_zero(x->m - x->v * x->v);
+    }
+    vd step = d / (vd_root(spread) + vd_all(k->eps));
+    if (has_v && !k->centered) {
+        step = vd_all(k->momentum) * x->v + step;
+        x->v = step;
+    }
+    x->p = x->p - vd_all(k->lr) * step;
+}
+
+static void lion_half(const struct amp_apply_scalars *k, vd g, bool has_v, struct half *x)
+{
+    vd mean = vd_all(k->beta1) * x->m + vd_all(k->rest1) * g;
+    x->m = vd_all(k->beta2) * x->m + vd_all(k->rest2) * g;
+    x->p = x->p - (vd_step_of_sign(mean, k->lr) + vd_all(k->decay) * x->p);
+}
+
+/* LAMB's update before the trust ratio; the moments become the new ones. */
+static vd lamb_update(const struct amp_apply_scalars *k, vd g, struct half *x)
+{
+    x->m = vd_all(k->beta1) * x->m + vd_all(k->rest1) * g;
+    x->v = vd_all(k->beta2) * x->v + vd_all(k->rest2) * (g * g);
+    return vd_all(k->rate) * x->m / (vd_root(x->v) + vd_all(k->eps)) + vd_all(k->weight_decay) * x->p;
+}
+
+static void lamb_half(const struct amp_apply_scalars *k, vd g, bool has_v, struct half *x)
+{
+    vd update = lamb_update(k, g, x);
+    x->p = x->p - vd_all(k->lr) * update;
+}
+
+/* The loop around a half. A v that is NULL or that the optimizer does not use is neither read nor written. */
+#define APPLY_IN_DOUBLE(NAME, OPTIMIZER, USES_V)                                                                       \
+    static void apply_##NAME(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m,          \
+                             float *v)                                                                                 \
+    {                                                                                                                  \
+        bool has_v = (USES_V) && v != NULL;                                                                            \
+        size_t i = 0;                                                                                                  \
+        for (; i + WIDTH <= n; i += WIDTH) {                                                                           \
+            vf c = vf_load(g + i) * vf_all(k->clip);                                                                   \
+            vf p0 = vf_load(p + i), m0 = vf_load(m + i);                                                               \
+            vf v0 = has_v ? vf_load(v + i) : m0;                                                                       \
+            struct half low = {low_half(p0), low_half(m0), low_half(v0)};                                              \
+            struct half high = {high_half(p0), high_half(m0), high_half(v0)};                                          \
+            NAME##_half(k, low_half(c), has_v, &low);                                                                  \
+            NAME##_half(k, high_half(c), has_v, &high);                                                                \
+            if (has_v)                                                                                                 \
+                vf_store(v + i, canonical(join_halves(low.v, high.v)));                                                \
+            vf_store(m + i, canonical(join_halves(low.m, high.m)));                                                    \
+            vf_store(p + i, canonical(join_halves(low.p, high.p)));                                                    \
+        }                                                                                                              \
+        amp_kernels_ref.apply[OPTIMIZER](k, n - i, g + i, p + i, m + i, has_v ? v + i : NULL);                         \
+    }
+
+APPLY_IN_DOUBLE(adagrad, AMP_OPT_ADAGRAD, false)
+APPLY_IN_DOUBLE(rmsprop, AMP_OPT_RMSPROP, true)
+APPLY_IN_DOUBLE(lion, AMP_OPT_LION, false)
+APPLY_IN_DOUBLE(lamb, AMP_OPT_LAMB, true)
+
+static void lanes_load(vd *x, const double *lanes)
+{
+    for (size_t j = 0; j < LANE_VECTORS; j++)
+        x[j] = vd_load(lanes + j * HALF);
+}
+
+static void lanes_store(double *lanes, const vd *x)
+{
+    for (size_t j = 0; j < LANE_VECTORS; j++)
+        vd_store(lanes + j * HALF, x[j]);
+}
+
+static void lamb_squares(const struct amp_apply_scalars *k, size_t n, const float *g, const float *p, const float *m,
+                         const float *v, double masters[AMP_SQUARE_LANES], double updates[AMP_SQUARE_LANES])
+{
+    vd of_masters[LANE_VECTORS], of_updates[LANE_VECTORS];
+    lanes_load(of_masters, masters);
+    lanes_load(of_updates, updates);
+    size_t whole = n - n % AMP_SQUARE_LANES;
+    for (size_t i = 0; i < whole; i += WIDTH) {
+        size_t lane = i % AMP_SQUARE_LANES / HALF;
+        vf c = vf_load(g + i) * vf_all(k->clip);
+        vf p0 = vf_load(p + i), m0 = vf_load(m + i), v0 = vf_load(v + i);
+        struct half low = {low_half(p0), low_half(m0), low_half(v0)};
+        struct half high = {high_half(p0), high_half(m0), high_half(v0)};
+        vd update_low = lamb_update(k, low_half(c), &low);
+        vd update_high = lamb_update(k, high_half(c), &high);
+        of_masters[lane] += low.p * low.p;
+        of_masters[lane + 1] += high.p * high.p;
+        of_updates[lane] += update_low * update_low;
+        of_updates[lane + 1] += update_high * update_high;
+    }
+    lanes_store(masters, of_masters);
+    lanes_store(updates, of_updates);
+    amp_kernels_ref.lamb_squares(k, n - whole, g + whole, p + whole, m + whole, v + whole, masters, updates);
+}
+
+static void magnitudes(const float *g, size_t n, double lanes[AMP_SQUARE_LANES])
+{
+    vd sum[LANE_VECTORS];
+    lanes_load(sum, lanes);
+    size_t whole = n - n % AMP_SQUARE_LANES;
+    for (size_t i = 0; i < whole; i += AMP_SQUARE_LANES) {
+        for (size_t j = 0; j < LANE_VECTORS; j += 2) {
+            vf x = vf_load(g + i + j * HALF);
+            sum[j] += vd_magnitude(low_half(x));
+            sum[j + 1] += vd_magnitude(high_half(x));
+        }
+    }
+    lanes_store(lanes, sum);
+    amp_kernels_ref.magnitudes(g + whole, n - whole, lanes);
+}
+
+/* Real powers are rare, and most of their time is in the polynomials: the reference's. */
+static void powers(const float *g, size_t n, double p, float unit, double lanes[AMP_SQUARE_LANES])
+{
+    amp_kernels_ref.powers(g, n, p, unit, lanes);
+}
+
+#endif

@@ -1,0 +1,55 @@
+/*
+ * p-norms of tensors, with one result whatever the variant or the number of threads: the maximum is exact, and sums go
+ * through the lanes and trees of amp/reduce.h. Powers are our own (docs/numerics.md): libm's differ between machines.
+ *
+ * A tensor is summed in blocks of AMP_NORM_BLOCK elements, so that several threads may each take some of the blocks. All
+ * functions are pure; any thread.
+ */
+#ifndef AMP_NORM_H
+#define AMP_NORM_H
+
+#include "amp/dtype.h"
+#include "base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct amp_kernels;
+
+/* Elements of a block: the unit of the tree, as in the server's flat space. */
+#define AMP_NORM_BLOCK 65536
+
+/* Elements in memory, borrowed. */
+struct amp_span {
+    const void *data;
+    size_t count;
+    enum amp_dtype dtype; /* f32, f16 or bf16 */
+};
+
+/* x^p for x in [0, 1] and p >= 1, finite; relative error below 2^-48 times (1 + |p log2 x|). 0 below 2^-1022. */
+double amp_real_power(double x, double p);
+
+/* The largest magnitude of the span: Inf or NaN (before Inf) if it holds one, 0 if it is empty. */
+float amp_norm_largest(const struct amp_kernels *kernels, const struct amp_span *span);
+
+/*
+ * The sum of (|x| / unit)^p of a span of at most AMP_NORM_BLOCK elements, whose magnitudes are finite and at most `unit`;
+ * p as in amp_norm, finite; unit is used for p other than 1 and 2 only. 0 if it is empty.
+ */
+double amp_norm_block(const struct amp_kernels *kernels, const struct amp_span *block, double p, float unit);
+
+/* The sum of a whole span: the tree over its blocks. */
+double amp_norm_sum(const struct amp_kernels *kernels, const struct amp_span *span, double p, float unit);
+
+/* The norm from its sum: sum for p = 1, its root for 2, else unit * sum^(1/p). */
+double amp_norm_of_sum(double sum, double p, float unit);
+
+/*
+ * The p-norm of all elements of n spans together, into *norm; p >= 1, INFINITY for the largest magnitude. 0 without
+ * elements. NaN if any element is NaN, else Inf if any is Inf. 0, or AMP_EINVAL for p < 1 or NaN or for a dtype without
+ * kernels.
+ */
+int amp_norm(const struct amp_kernels *kernels, const struct amp_span *spans, size_t n, double p, double *norm,
+             struct amp_error *error);
+
+#endif
