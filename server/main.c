@@ -1,6 +1,7 @@
 /* ampd: parses the command line, prepares the process, and runs the server. */
 #define _DEFAULT_SOURCE /* struct rlimit's and argp's helpers */
 #include "amp/cpu.h"
+#include "server/io/memory_limit.h"
 #include "server/io/server.h"
 
 #include <argp.h>
@@ -19,16 +20,35 @@
 /* More threads than that gain nothing: memory bandwidth is used up long before. */
 #define COMPUTE_THREADS_MAX 256
 
+/* Share of the machine's memory that models take by default. The rest is for what is queued, the store, and the pages of
+ * checkpoint files on their way to the disk. */
+#define MEMORY_SHARE_PERCENT 75
+
 __attribute__((visibility("default"))) /* the C library looks for it */
 const char *argp_program_version = "ampd " AMPD_VERSION;
 
-enum { OPTION_DATA_DIR = 'd', OPTION_LISTEN = 'l', OPTION_THREADS = 256, OPTION_LOG_LEVEL, OPTION_INSECURE };
+enum {
+    OPTION_DATA_DIR = 'd',
+    OPTION_LISTEN = 'l',
+    OPTION_THREADS = 256,
+    OPTION_MEMORY_MAX,
+    OPTION_LOG_LEVEL,
+    OPTION_INSECURE
+};
+
+/* The text of a number that a macro names. */
+#define TEXT_OF(number)          TEXT_OF_EXPANDED(number)
+#define TEXT_OF_EXPANDED(number) #number
 
 static const struct argp_option options_table[] = {
     {"data-dir", OPTION_DATA_DIR, "DIR", 0, "Directory of models, history and checkpoints; made if it is not there", 0},
     {"listen", OPTION_LISTEN, "HOST:PORT", 0, "Address to listen on, default " LISTEN_DEFAULT "; port 0: a free one",
      0},
     {"compute-threads", OPTION_THREADS, "N", 0, "Threads for the passes of a step, default: one for each processor", 0},
+    {"memory-max", OPTION_MEMORY_MAX, "BYTES", 0,
+     "Memory for the tensors of all models, a number with K, M or G; default: " TEXT_OF(
+         MEMORY_SHARE_PERCENT) " % of what this process may use",
+     0},
     {"log-level", OPTION_LOG_LEVEL, "LEVEL", 0, "debug, info (default), warn or error", 0},
     {"insecure", OPTION_INSECURE, NULL, 0, "Listen beyond loopback without encryption and without asking who calls", 0},
     {0},
@@ -47,6 +67,21 @@ static bool parse_threads(const char *text, unsigned *threads)
     long value = strtol(text, &end, 10);
     *threads = (unsigned)value;
     return errno == 0 && end != text && *end == 0 && value >= 1 && value <= COMPUTE_THREADS_MAX;
+}
+
+/* "1073741824", "1048576K", "1024M" and "1G" are the same. */
+static bool parse_bytes(const char *text, uint64_t *bytes)
+{
+    static const char units[] = "KMG";
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (errno != 0 || text[0] < '0' || text[0] > '9' || value == 0)
+        return false;
+    const char *unit = *end != 0 ? strchr(units, *end) : NULL;
+    unsigned shift = unit != NULL ? 10 * (unsigned)(unit - units + 1) : 0;
+    *bytes = (uint64_t)value << shift;
+    return end[unit != NULL] == 0 && *bytes >> shift == value;
 }
 
 static bool parse_level(const char *text, enum amp_log_level *level)
@@ -79,6 +114,11 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         if (!parse_threads(arg, &arguments->server.compute_threads))
             (void)snprintf(wrong, sizeof arguments->wrong, "--compute-threads %.40s: give 1 to %d", arg,
                            COMPUTE_THREADS_MAX);
+        return 0;
+    case OPTION_MEMORY_MAX:
+        if (!parse_bytes(arg, &arguments->server.memory_max))
+            (void)snprintf(wrong, sizeof arguments->wrong,
+                           "--memory-max %.40s: give a number of bytes above 0, with K, M or G behind it", arg);
         return 0;
     case OPTION_LOG_LEVEL:
         if (!parse_level(arg, &arguments->level))
@@ -218,6 +258,8 @@ int main(int argc, char **argv)
     arguments.server.isa = arguments.server.kernels->isa;
     if (arguments.server.compute_threads == 0)
         arguments.server.compute_threads = processors();
+    if (arguments.server.memory_max == 0)
+        arguments.server.memory_max = io_memory_limit() / 100 * MEMORY_SHARE_PERCENT;
     raise_descriptors(&log);
     (void)signal(SIGPIPE, SIG_IGN); /* a lost connection is an error of a write */
     return ampd_server_run(&arguments.server);

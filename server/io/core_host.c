@@ -6,6 +6,7 @@
 #include "server/io/call.h"
 #include "storage/checkpoint.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -174,6 +175,18 @@ static int sweep(struct ampd_server *server, const struct ampd_model_record *rec
     return ampd_checkpoint_sweep(&place, record->checkpoints, record->checkpoints_count, error);
 }
 
+/*
+ * A stored model that the core has no room for ends the start. Without it its name would be free, and a new model of that
+ * name would write over the old one's history.
+ */
+static int not_taken_up(const struct ampd_server *server, const char *model, struct amp_error *error)
+{
+    return amp_error_set(error, AMP_EEXHAUSTED, NULL,
+                         "the stored model %s cannot be taken up, as the line above says; --memory-max is %" PRIu64
+                         " bytes: start with a higher one, or with a data directory that has fewer models",
+                         model, server->options->memory_max);
+}
+
 int ampd_server_recover(struct ampd_server *server, struct amp_error *error)
 {
     struct ampd_model_record *records;
@@ -185,6 +198,8 @@ int ampd_server_recover(struct ampd_server *server, struct amp_error *error)
             break;
         struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &records[i]};
         ampd_server_event(server, &event);
+        if (ampd_core_find(server->core, records[i].spec.name) < 0)
+            rc = not_taken_up(server, records[i].spec.name, error);
     }
     ampd_model_records_free(records, count);
     if (rc != 0)

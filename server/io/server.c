@@ -126,7 +126,7 @@ static int open_rpc(struct ampd_server *server, struct amp_error *error)
 
 static int open_core(struct ampd_server *server, struct amp_error *error)
 {
-    struct ampd_core_config config = {.shards = 1, .fence = server->fence};
+    struct ampd_core_config config = {.shards = 1, .fence = server->fence, .memory_max = server->options->memory_max};
     int rc = ampd_core_new(&config, &server->core);
     if (rc != 0)
         return amp_error_set(error, rc, NULL, "cannot make the core: %s", amp_strerror(rc));
@@ -136,9 +136,10 @@ static int open_core(struct ampd_server *server, struct amp_error *error)
 static void log_start(const struct ampd_server *server)
 {
     amp_log(server->log, AMP_LOG_INFO, "server",
-            "msg=\"listening\" address=%s data_dir=%s version=%s isa=%s compute_threads=%u boot=%" PRIu64,
+            "msg=\"listening\" address=%s data_dir=%s version=%s isa=%s compute_threads=%u memory_max=%" PRIu64
+            " boot=%" PRIu64,
             server->endpoint, server->dir.path, AMPD_VERSION, server->options->isa, server->options->compute_threads,
-            server->fence.counter);
+            server->options->memory_max, server->fence.counter);
     if (server->options->insecure)
         amp_log(server->log, AMP_LOG_WARN, "server",
                 "msg=\"--insecure: everybody who reaches this address can read and change every model\" address=%s",

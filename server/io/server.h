@@ -41,6 +41,7 @@ struct ampd_server_options {
     const char *listen; /* host:port */
     bool insecure;      /* listen beyond loopback without TLS */
     unsigned compute_threads;
+    uint64_t memory_max; /* bytes of the tensors of all models; 0: no bound */
     const struct amp_kernels *kernels;
     const char *isa;
     const struct amp_log *log; /* its write_cb must be safe from any thread */
@@ -95,7 +96,7 @@ _Noreturn void ampd_server_fatal(const struct ampd_server *server, const char *w
  */
 void ampd_server_event(struct ampd_server *server, struct ampd_event *event);
 
-/* Begins: models found in the store, then START. 0 or an error. */
+/* Begins: models found in the store, then START. 0 or an error; AMP_EEXHAUSTED: a model does not fit into memory_max. */
 int ampd_server_recover(struct ampd_server *server, struct amp_error *error);
 
 /* ---- persist.c ---- */

@@ -3,6 +3,8 @@
 
     test_server_io.py BIN_DIR [NAME ...]
 """
+import os
+import re
 import signal
 import subprocess
 import time
@@ -10,7 +12,7 @@ import time
 import grpc
 
 from ampd_testing import (Api, CALL_TIMEOUT_S, Code, HEALTH_SERVING, OpenStream, check_rich, common, crc32c, Refusal, refused,
-                          run)
+                          run, spec, start_and_fail)
 
 # 48 blocks of fp16, 6 MiB: more than the connection takes while nobody reads.
 LARGE = [("w", [48 * 65536])]
@@ -147,6 +149,65 @@ def test_a_stream_cut_in_the_middle_of_a_block_goes_on_by_another(context):
             stream.cancel()
     result = worker.api.Push([header, second, trailer]).result
     assert (result.step, result.verdict, result.norm) == (1, common.VERDICT_APPLIED, (2 * 65536) ** 0.5), result
+
+
+MIB = 1 << 20
+MIB_ELEMENTS = [("w", [MIB])]  # 16 MiB with SGD, one worker and fp16: master, snapshot, two casts, one slot
+
+
+def figures(text):
+    """The numbers of a sentence that can be bytes of a model."""
+    return [int(word) for word in re.findall(r"\d+", text) if int(word) >= MIB]
+
+
+def test_a_model_beyond_the_memory_bound_is_refused_with_both_figures(context):
+    server = context.server("--memory-max", "48M")
+    api = Api(server.channel)
+    refusal = refused(lambda: api.CreateModel(spec=spec("huge", [("w", [16 * MIB])])), Code.RESOURCE_EXHAUSTED, "NO_MEMORY",
+                      words="huge")
+    assert 48 * MIB in figures(refusal.text), refusal
+    assert max(figures(refusal.text)) >= 16 * 16 * MIB, refusal  # what it needs
+    context.model("first", server, parameters=MIB_ELEMENTS, tensors={"w": [1.0] * MIB})
+    context.model("second", server, parameters=MIB_ELEMENTS, load=False)
+    refusal = refused(lambda: api.CreateModel(spec=spec("third", MIB_ELEMENTS)), Code.RESOURCE_EXHAUSTED, "NO_MEMORY")
+    assert len(figures(refusal.text)) >= 2 and 48 * MIB in figures(refusal.text), refusal
+    assert api.CreateModel(spec=spec("second", MIB_ELEMENTS)).created is False
+    assert api.CreateModel(spec=spec("small")).created is True
+    assert server.terminate() == 0
+
+
+def test_the_bound_is_a_share_of_the_machine_unless_it_is_given(context):
+    def bound(*options):
+        server = context.server(*options)
+        assert server.terminate() == 0
+        return int(re.search(r" memory_max=(\d+) ", server.log())[1])
+
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert MIB <= bound() <= machine * 3 // 4
+    for text, size in (("1G", 1 << 30), ("3M", 3 << 20), ("5000K", 5000 << 10), ("12345678", 12345678)):
+        assert bound("--memory-max", text) == size, text
+
+
+def test_a_memory_bound_that_is_no_number_of_bytes_is_a_usage_error(context):
+    for text in ("", "0", "0G", "-1", "1.5G", "1T", "G", "1GB", " 1", "99999999999999999999", "18446744073709551615G"):
+        code, lines = start_and_fail(context.bin_dir, "--data-dir", context.folder(), f"--memory-max={text}")
+        assert code == 2 and len(lines) == 1 and "--memory-max" in lines[0], (text, code, lines)
+
+
+def test_a_stored_model_that_does_not_fit_ends_the_start_and_is_kept(context):
+    server = context.server("--memory-max", "64M")
+    test_model = context.model("kept", server, parameters=MIB_ELEMENTS, tensors={"w": [1.0] * MIB})
+    assert server.terminate() == 0
+    code, lines = start_and_fail(context.bin_dir, "--data-dir", server.data_dir, "--listen", "127.0.0.1:0",
+                                 "--memory-max", "12M")
+    assert code == 1, (code, lines)
+    for word in ("ampd: ", "kept", "--memory-max", str(12 * MIB)):
+        assert word in lines[-1], (word, lines)
+    assert any("kept" in line and len(figures(line)) >= 2 for line in lines[:-1]), lines
+    server.start()
+    header, tensors = test_model.reconnect().latest()
+    assert (header.version, set(tensors["w"])) == (0, {1.0})
+    assert server.terminate() == 0
 
 
 if __name__ == "__main__":
