@@ -5,7 +5,7 @@
 #   test.sh --build-only    stops after the build
 #   test.sh --long [SUITE]  the large counts of one suite, or of all: digits sim kernels
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
+cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 
 long='' suite='' build_only=''
 while [ $# -gt 0 ]; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The large counts, after a release build: digits, sim, kernels, or all.  (./test.sh --long [SUITE])
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 suite=${1:-all} broken=0 known=''
 
 run() { # suite command...

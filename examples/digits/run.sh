@@ -49,7 +49,7 @@ fi
 mkdir -p "$dir"
 
 declare -A role=()
-restarts=0 first_start=1
+restarts=0
 
 start_ampd() {
 	"$ampd" --data-dir "$dir/data" --listen "127.0.0.1:$port" >>"$dir/ampd.log" 2>&1 &
@@ -84,23 +84,49 @@ stop_all() {
 trap stop_all EXIT
 trap 'exit 130' INT TERM
 
-# With --port 0 a used port means another try; ampd ends with 1 then.
-choose_port() {
-	[ "$port" != 0 ] && return
-	port=$((20000 + RANDOM % 20000))
+# Starts ampd for the first time and waits until it listens, so that no worker meets another program's port. With
+# --port 0 a used port (ampd ends with 1) means another try.
+first_start() {
+	local wanted=$port pid status
+	for _ in $(seq 10); do
+		[ "$wanted" = 0 ] && port=$((20000 + RANDOM % 12000))
+		: >"$dir/ampd.log"
+		start_ampd
+		pid=$(<"$dir/ampd.pid")
+		while kill -0 "$pid" 2>/dev/null; do
+			grep -q 'msg="listening"' "$dir/ampd.log" && return
+			sleep 0.02
+		done
+		status=0
+		wait "$pid" || status=$?
+		unset "role[$pid]"
+		[ "$wanted" = 0 ] && [ "$status" = 1 ] || break
+	done
+	echo "run.sh: ampd ended with code $status: $(tail -n 1 "$dir/ampd.log")" >&2
+	exit "$((status == 0 ? 1 : status))"
 }
 
-wanted_port=$port
-choose_port
-start_ampd
+first_start
 for ((rank = 0; rank < world; rank++)); do
 	start_worker "$rank"
 done
 
+# The id of a process that has ended. `wait -n` would not do: bash forgets a job that ended by a signal while the
+# script was doing something else. `wait ID` knows the status of each child to the end.
+next_ended() {
+	while :; do
+		for pid in "${!role[@]}"; do
+			kill -0 "$pid" 2>/dev/null || return 0
+		done
+		sleep 0.05
+	done
+}
+
 remaining=$world
 while [ "$remaining" -gt 0 ]; do
-	status=0 pid=''
-	wait -n -p pid "${!role[@]}" || status=$?
+	status=0
+	next_ended
+	wait "$pid" || status=$?
 	who=${role[$pid]}
 	unset "role[$pid]"
 	if [ "$status" -gt 128 ]; then
@@ -112,9 +138,6 @@ while [ "$remaining" -gt 0 ]; do
 		echo "run.sh: $who was ended by signal $((status - 128)), starting it again" >&2
 		sleep 0.2
 		if [ "$who" = ampd ]; then start_ampd; else start_worker "${who#worker-}"; fi
-	elif [ "$status" -ne 0 ] && [ "$who" = ampd ] && [ "$wanted_port" = 0 ] && [ "$first_start" = 1 ] &&
-		[ ! -e "$dir/data/ampd.db" ]; then
-		port=0 && choose_port && start_ampd
 	elif [ "$status" -ne 0 ] || [ "$who" = ampd ]; then
 		echo "run.sh: $who ended with code $status" >&2
 		[ "$who" = ampd ] && tail -n 3 "$dir/ampd.log" >&2
