@@ -144,7 +144,7 @@ static void take(struct core_host *host, const struct ampd_output *output)
     case AMPD_OUT_PERSIST:
         host->persists[output->u.persist.kind]++;
         if (output->u.persist.epoch != NULL)
-            host->epoch = *output->u.persist.epoch;
+            host->epoch = *output->u.persist.epoch, host->epoch_row = *output->u.persist.row;
         keep(host, output);
         break;
     case AMPD_OUT_JOB:

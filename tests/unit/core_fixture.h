@@ -38,7 +38,8 @@ struct core_host {
     unsigned cuts, notified, drained, dropped;
     uint64_t timer_ms;
     struct ampd_step_row row;                          /* the last that was notified */
-    struct ampd_epoch_record epoch;                    /* the last that was stored */
+    struct ampd_epoch_record epoch;                    /* the last that was stored, */
+    struct ampd_step_row epoch_row;                    /* and its row */
     float file[CORE_BLOCKS_MAX * AMPD_ALIGN_ELEMENTS]; /* masters of the last part */
     struct ampd_checkpoint_state file_state;
     int restore_code;           /* what a restore finds */

@@ -1,0 +1,4 @@
+# What of the cores takes more than one machine to go wrong: waits, memory, restarts.
+ampd_test(test_core_faults SUITE unit SOURCES test_core_faults.c core_fixture.c LINK ampd_core amp amp_base m)
+ampd_test(test_core_waits SUITE unit SOURCES test_core_waits.c core_fixture.c LINK ampd_core amp amp_base m)
+ampd_test(test_ampclient_core_layout SUITE unit SOURCES test_ampclient_core_layout.c LINK ampclient_core amp amp_base)

@@ -1,0 +1,291 @@
+/* Who waits for what, and for how long: stalls, ranks that leave, calls that nobody can answer. */
+#include "tests/unit/core_fixture.h"
+
+#include <string.h>
+
+static struct core_host host;
+static struct ampd_incarnation incarnations[2];
+
+static int setup(void **state)
+{
+    (void)state;
+    core_host_init(&host, 7);
+    return 0;
+}
+
+static int setup_running(void **state)
+{
+    (void)setup(state);
+    core_running(&host, incarnations);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    core_host_close(&host);
+    return 0;
+}
+
+static uint64_t next_call(void)
+{
+    return ++host.last_call;
+}
+
+static uint64_t checkpoint(void)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_CHECKPOINT, .call = next_call(), .u.named = {"model"}};
+    core_event(&host, &event);
+    return event.call;
+}
+
+static uint64_t of_worker(enum ampd_event_type type, uint32_t rank, struct ampd_incarnation incarnation)
+{
+    struct ampd_event event = {.type = type, .call = next_call(), .u.worker = {"model", rank, incarnation}};
+    core_event(&host, &event);
+    return event.call;
+}
+
+static uint64_t join(const char *name, bool replace)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_JOIN, .call = next_call(), .u.join = {"model", name, -1, 0, replace}};
+    core_event(&host, &event);
+    return event.call;
+}
+
+/* ---- STALLED ---- */
+
+/* Rank 0 loses its lease a second before rank 1 does, and stalls the model. */
+static void stall_for_rank_0(void)
+{
+    core_tick(&host, host.now_ms + 1000);
+    (void)of_worker(AMPD_EVENT_KEEP_ALIVE, 1, incarnations[1]);
+    core_tick(&host, host.now_ms + AMPD_LEASE_MS - 1000);
+    core_tick(&host, host.now_ms + 1000);
+    core_tick(&host, host.now_ms + 600000 - 1000);
+    assert_int_equal(AMPD_MODEL_STALLED, core_info(&host).state);
+    assert_int_equal(0, core_info(&host).missing_rank);
+}
+
+static void a_model_that_waits_for_another_rank_by_now_is_not_stalled_for_the_first(void **state)
+{
+    (void)state;
+    stall_for_rank_0();
+    incarnations[0] = core_joined(&host, core_join(&host, "w0", 0));
+    assert_int_equal(AMPD_MODEL_RUNNING, core_info(&host).state); /* rank 1 has been gone for less than loss_timeout */
+    uint64_t push = core_push_all(&host, 1, 0, incarnations[0], 1);
+    assert_false(core_call(&host, push)->answered);
+    core_tick(&host, host.now_ms + 1000);
+    assert_int_equal(AMPD_MODEL_STALLED, core_info(&host).state);
+    core_assert_failed(&host, push, AMP_EUNAVAILABLE, "MODEL_STALLED", "rank 1");
+}
+
+static void a_stalled_model_names_the_rank_that_is_still_gone(void **state)
+{
+    (void)state;
+    stall_for_rank_0();
+    core_tick(&host, host.now_ms + 2000); /* rank 1 has been gone too long, too */
+    incarnations[0] = core_joined(&host, core_join(&host, "w0", 0));
+    assert_int_equal(AMPD_MODEL_STALLED, core_info(&host).state);
+    assert_int_equal(1, core_info(&host).missing_rank);
+    core_assert_failed(&host, core_push_all(&host, 1, 0, incarnations[0], 1), AMP_EUNAVAILABLE, "MODEL_STALLED",
+                       "rank 1");
+}
+
+static void a_rank_that_left_is_gone_at_once(void **state)
+{
+    (void)state;
+    uint64_t push = core_push_all(&host, 1, 0, incarnations[0], 1);
+    assert_int_equal(0, core_call(&host, of_worker(AMPD_EVENT_LEAVE, 1, incarnations[1]))->reply.error.code);
+    for (unsigned i = 0; i < 60; i++) { /* rank 0 keeps its lease */
+        core_tick(&host, host.now_ms + 10000 - (i == 59 ? 1 : 0));
+        struct ampd_event renew = {.type = AMPD_EVENT_RENEW, .u.worker = {"model", 0, incarnations[0]}};
+        core_event(&host, &renew);
+    }
+    assert_int_equal(AMPD_MODEL_RUNNING, core_info(&host).state);
+    core_tick(&host, host.now_ms + 1); /* loss_timeout after it left, not after its lease */
+    assert_int_equal(AMPD_MODEL_STALLED, core_info(&host).state);
+    core_assert_failed(&host, push, AMP_EUNAVAILABLE, "MODEL_STALLED", "rank 1");
+}
+
+static void a_checkpoint_call_does_not_wait_for_a_stalled_model(void **state)
+{
+    (void)state;
+    (void)core_push_all(&host, 1, 0, incarnations[0], 1);
+    (void)core_push_all(&host, 1, 1, incarnations[1], 1);
+    uint64_t before = checkpoint();
+    assert_false(core_call(&host, before)->answered);
+    core_tick(&host, host.now_ms + AMPD_LEASE_MS);
+    core_tick(&host, host.now_ms + 600000);
+    assert_int_equal(AMPD_MODEL_STALLED, core_info(&host).state);
+    core_assert_failed(&host, before, AMP_EUNAVAILABLE, "MODEL_STALLED", "rank 0");
+    core_assert_failed(&host, checkpoint(), AMP_EUNAVAILABLE, "MODEL_STALLED", "step 0");
+}
+
+static void a_push_by_an_incarnation_to_come_does_not_wait_for_a_stalled_model(void **state)
+{
+    (void)state;
+    struct ampd_incarnation forged = {incarnations[0].fence, incarnations[0].counter + 1000};
+    core_tick(&host, host.now_ms + AMPD_LEASE_MS);
+    uint64_t push = core_push_header(&host, 1, 0, forged);
+    core_assert_held(&host, push);
+    core_tick(&host, host.now_ms + 600000);
+    core_assert_failed(&host, push, AMP_EUNAVAILABLE, "MODEL_STALLED", "rank 0");
+}
+
+/* ---- calls that nobody can answer ---- */
+
+static void a_call_waits_as_long_as_a_missing_rank_may_and_no_longer(void **state)
+{
+    (void)state;
+    struct ampd_model_spec spec;
+    core_spec(&spec, 2);
+    spec.loss_timeout_ms = 20000;
+    (void)core_create(&host, &spec);
+    (void)core_load(&host, 1);
+    incarnations[0] = core_joined(&host, core_join(&host, "w0", 0));
+    uint64_t pull = core_pull_step(&host, 1, 1); /* rank 1 never comes: no step opens, and nothing stalls */
+    uint64_t push = core_push_header(&host, 1, 0, incarnations[0]);
+    uint64_t end = host.now_ms + AMPD_LEASE_MS + 20000;
+    core_assert_held(&host, pull);
+    assert_true(host.timer_ms != 0);
+    while (host.now_ms < end) {
+        core_assert_held(&host, pull);
+        core_assert_held(&host, push);
+        core_tick(&host, host.now_ms + 5000);
+    }
+    core_assert_failed(&host, pull, AMP_EUNAVAILABLE, "WAITED_TOO_LONG", "50000 ms");
+    core_assert_failed(&host, push, AMP_EUNAVAILABLE, "WAITED_TOO_LONG", "50000 ms");
+    assert_true(core_call(&host, pull)->reply.retry_ms > 0);
+}
+
+static void held_pushes_of_one_rank_are_four(void **state)
+{
+    (void)state;
+    uint64_t calls[5];
+    for (unsigned i = 0; i < 5; i++)
+        calls[i] = core_push_header(&host, 2, 0, incarnations[0]);
+    uint64_t other = core_push_header(&host, 2, 1, incarnations[1]);
+    core_assert_failed(&host, calls[0], AMP_EABORTED, "REPLACED", "rank 0");
+    for (unsigned i = 1; i < 5; i++)
+        core_assert_held(&host, calls[i]);
+    core_assert_held(&host, other);
+}
+
+static void an_older_incarnation_is_aborted_for_the_next_step_too(void **state)
+{
+    (void)state;
+    struct ampd_incarnation old = incarnations[0];
+    incarnations[0] = core_joined(&host, core_join(&host, "w0", 0));
+    core_assert_failed(&host, core_push_header(&host, 2, 0, old), AMP_EABORTED, "FENCED", "join again");
+    core_assert_held(&host, core_push_header(&host, 2, 0, incarnations[0]));
+}
+
+static void a_waiting_push_of_an_older_incarnation_is_aborted_when_the_step_opens_without_it(void **state)
+{
+    (void)state;
+    uint64_t push = core_push_all(&host, 1, 0, incarnations[0], 1);
+    assert_false(core_call(&host, push)->answered);
+    (void)core_joined(&host, core_join(&host, "w0", 0));
+    core_assert_failed(&host, push, AMP_EABORTED, "FENCED", "join again");
+}
+
+/* ---- ranks ---- */
+
+static void a_sign_of_life_of_a_rank_out_of_range_is_passed_over(void **state)
+{
+    (void)state;
+    const uint32_t ranks[] = {2, 255, 4000000000u, UINT32_MAX};
+    for (unsigned i = 0; i < 4; i++) {
+        struct ampd_event renew = {.type = AMPD_EVENT_RENEW, .u.worker = {"model", ranks[i], {0, 0}}};
+        core_event(&host, &renew);
+    }
+    assert_int_equal(AMPD_MODEL_RUNNING, core_info(&host).state);
+}
+
+static void a_rank_that_is_being_stored_goes_to_no_other_name(void **state)
+{
+    (void)state;
+    host.hold_persists = true;
+    (void)of_worker(AMPD_EVENT_LEAVE, 1, incarnations[1]);
+    uint64_t again = join("w1", false); /* the same name, before its Leave is stored */
+    core_do_task(&host, 0);
+    uint64_t other = join("w2", false);
+    uint64_t replacing = join("w3", true);
+    core_assert_failed(&host, other, AMP_ESTATE, "NO_FREE_RANK", "w2");
+    core_assert_failed(&host, replacing, AMP_ESTATE, "NO_FREE_RANK", "w3");
+    host.hold_persists = false;
+    core_do_all(&host);
+    assert_int_equal(1, core_call(&host, again)->reply.u.join.rank);
+}
+
+static void of_two_that_replace_one_rank_one_gets_it(void **state)
+{
+    (void)state;
+    core_tick(&host, host.now_ms + 1000);
+    (void)of_worker(AMPD_EVENT_KEEP_ALIVE, 1, incarnations[1]);
+    core_tick(&host, host.now_ms + AMPD_LEASE_MS - 1000); /* the lease of rank 0 has ended */
+    host.hold_persists = true;
+    uint64_t first = join("w2", true);
+    uint64_t second = join("w3", true);
+    core_assert_failed(&host, second, AMP_ESTATE, "NO_FREE_RANK", "w3");
+    core_do_all(&host);
+    assert_int_equal(0, core_call(&host, first)->reply.u.join.rank);
+}
+
+static void a_leave_that_a_newer_join_has_overtaken_is_fenced(void **state)
+{
+    (void)state;
+    host.hold_persists = true;
+    uint64_t again = join("w1", false);
+    core_assert_failed(&host, of_worker(AMPD_EVENT_LEAVE, 1, incarnations[1]), AMP_EABORTED, "FENCED", "rank 1");
+    core_do_all(&host);
+    (void)core_joined(&host, again);
+    core_assert_failed(&host, join("w2", false), AMP_ESTATE, "NO_FREE_RANK", "w2");
+}
+
+static void ranks_found_at_a_start_are_live_for_one_lease(void **state)
+{
+    (void)state;
+    struct ampd_model_spec spec;
+    core_spec(&spec, 1);
+    struct ampd_checkpoint_record checkpoint_record = {.epoch = 4, .step = 5, .version = 5};
+    struct ampd_worker_record worker = {.name = "alice", .incarnation = {6, 3}};
+    struct ampd_model_record record = {.spec = spec,
+                                       .epoch = 4,
+                                       .checkpoints = &checkpoint_record,
+                                       .checkpoints_count = 1,
+                                       .workers = &worker,
+                                       .workers_count = 1};
+    struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
+    core_event(&host, &event);
+    event = (struct ampd_event){.type = AMPD_EVENT_START};
+    core_event(&host, &event);
+    core_tick(&host, host.now_ms + AMPD_LEASE_MS - 1);
+    core_assert_failed(&host, join("bob", true), AMP_ESTATE, "NO_FREE_RANK", "bob");
+    core_tick(&host, host.now_ms + 1);
+    assert_int_equal(0, core_call(&host, join("bob", true))->reply.error.code);
+}
+
+int main(void)
+{
+#define TEST_OF(name) cmocka_unit_test_setup_teardown(name, setup_running, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST_OF(a_model_that_waits_for_another_rank_by_now_is_not_stalled_for_the_first),
+        TEST_OF(a_stalled_model_names_the_rank_that_is_still_gone),
+        TEST_OF(a_rank_that_left_is_gone_at_once),
+        TEST_OF(a_checkpoint_call_does_not_wait_for_a_stalled_model),
+        TEST_OF(a_push_by_an_incarnation_to_come_does_not_wait_for_a_stalled_model),
+        cmocka_unit_test_setup_teardown(a_call_waits_as_long_as_a_missing_rank_may_and_no_longer, setup, teardown),
+        TEST_OF(held_pushes_of_one_rank_are_four),
+        TEST_OF(an_older_incarnation_is_aborted_for_the_next_step_too),
+        TEST_OF(a_waiting_push_of_an_older_incarnation_is_aborted_when_the_step_opens_without_it),
+        TEST_OF(a_sign_of_life_of_a_rank_out_of_range_is_passed_over),
+        TEST_OF(a_rank_that_is_being_stored_goes_to_no_other_name),
+        TEST_OF(of_two_that_replace_one_rank_one_gets_it),
+        TEST_OF(a_leave_that_a_newer_join_has_overtaken_is_fenced),
+        cmocka_unit_test_setup_teardown(ranks_found_at_a_start_are_live_for_one_lease, setup, teardown),
+    };
+#undef TEST_OF
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
