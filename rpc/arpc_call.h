@@ -85,10 +85,10 @@ typedef void (*arpc_release_cb)(void *arg);
 
 /*
  * Queues one message: `head` (copied) followed by `body`. With `release_cb`, body is sent from where it lies
- * and must not change until release_cb(release_arg) has been called: exactly once, from the loop, when its
- * bytes have left this process or never will; that may be after `closed`. Without one, body is copied too. 0:
- * body is taken. On failure nothing is queued, release_cb will not be called, and body stays the caller's:
- * AMP_ESTATE (finished, half-closed or over), AMP_EEXHAUSTED (the connection's max_queued bytes are reached;
+ * and must not change until release_cb(release_arg) has been called: exactly once, from the loop (or from
+ * inside arpc_call_blank), when its bytes have left this process or never will; that may be after `closed`.
+ * Without one, body is copied too. 0: body is taken. On failure nothing is queued, release_cb will not be
+ * called, and body stays the caller's: AMP_ESTATE (finished, half-closed or over), AMP_EEXHAUSTED (the connection's max_queued bytes are reached;
  * wait for `writable`), AMP_EINVAL (over 4 GiB), AMP_ENOMEM.
  */
 int arpc_call_send(struct arpc_call *call, const void *head, size_t head_size, const void *body, size_t body_size,
@@ -100,7 +100,8 @@ size_t arpc_call_queued(const struct arpc_call *call);
 /*
  * Stops message callbacks (and half_close) until arpc_call_resume. The peer may fill the stream's window and
  * then has to wait; other streams of the connection go on. May be used inside a message callback: what
- * follows is kept. Repeating either has no effect.
+ * follows is kept, but not beyond the connection: a call that is paused when it is lost ends UNAVAILABLE, even if the
+ * rest had come. Repeating either has no effect.
  */
 void arpc_call_pause(struct arpc_call *call);
 void arpc_call_resume(struct arpc_call *call);
