@@ -369,7 +369,7 @@ static int check_header(const struct ampd_model *model, const struct ampd_event_
                              (double)push->weight);
     bool fits = push->weight == 0 || (push->weight >= AMPD_WEIGHT_MIN && push->weight <= AMPD_WEIGHT_MAX);
     if (!fits)
-        return amp_error_set(error, AMP_EINVAL, "WEIGHT", "weight: %g; give 0, or a number from 2^-24 to 2^24",
+        return amp_error_set(error, AMP_EINVAL, "WEIGHT", "weight: %g; give 0, or a number from 2^-60 to 2^24",
                              (double)push->weight);
     return 0;
 }

@@ -18,7 +18,7 @@
 #define LOSS_TIMEOUT_MAX_MS      ((uint64_t)1 << 40) /* 34 years: sums of times stay far from overflow */
 
 #define PUSHED_SCALE_MAX 0x1p93f
-#define PUSHED_SCALE_MIN 0x1p-100f
+#define PUSHED_SCALE_MIN 0x1p-60f
 
 static void default_real(double *field, double value)
 {
@@ -226,7 +226,7 @@ static int check_step_rules(const struct ampd_model_spec *spec, struct amp_error
     return 0;
 }
 
-/* f of pushed weights must be a normal number: 2^24 * 256 ranks * scale below 2^126, 2^-24 * scale above 2^-126. */
+/* f of pushed weights must be a normal number: 2^24 * 256 ranks * scale below 2^126, 2^-60 * scale above 2^-126. */
 static int check_weights(const struct ampd_model_spec *spec, struct amp_error *error)
 {
     if (spec->weighting != AMPD_WEIGHTING_PUSHED)
@@ -234,7 +234,7 @@ static int check_weights(const struct ampd_model_spec *spec, struct amp_error *e
     if (spec->scaler.max_scale > PUSHED_SCALE_MAX)
         return invalid(error, "scaler.max_scale", "give at most 2^93 with weighting PUSHED");
     if (spec->scaler.min_scale < PUSHED_SCALE_MIN)
-        return invalid(error, "scaler.min_scale", "give at least 2^-100 with weighting PUSHED");
+        return invalid(error, "scaler.min_scale", "give at least 2^-60 with weighting PUSHED");
     return 0;
 }
 

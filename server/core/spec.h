@@ -14,7 +14,7 @@
  * Weights of pushes, apart from 0 (STEP section 4). With the scales that ampd_spec_check lets pass, f = 1 / (scale * sum)
  * is a normal number for every sum of them: neither 0, which would apply nothing, nor Inf.
  */
-#define AMPD_WEIGHT_MIN 0x1p-24f
+#define AMPD_WEIGHT_MIN 0x1p-60f
 #define AMPD_WEIGHT_MAX 0x1p24f
 
 /* Fills absent (zero) fields with their defaults (storage/records.h). Pure; any thread. */

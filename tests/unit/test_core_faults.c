@@ -310,13 +310,13 @@ static void weights_and_scales_without_a_normal_coefficient_are_refused(void **s
     spec.scaler.max_scale = 0x1p94f;
     core_assert_failed(&host, core_create(&host, &spec), AMP_EINVAL, "INVALID_SPEC", "scaler.max_scale");
     spec.scaler.max_scale = 0;
-    spec.scaler.min_scale = 0x1p-101f;
+    spec.scaler.min_scale = 0x1p-61f;
     core_assert_failed(&host, core_create(&host, &spec), AMP_EINVAL, "INVALID_SPEC", "scaler.min_scale");
     spec.scaler.min_scale = 0;
     begin(&spec);
-    struct ampd_event_push header = weighted(0, 0x1p-25f);
-    core_assert_failed(&host, core_push_event(&host, &header), AMP_EINVAL, "WEIGHT", "2^-24");
-    header.weight = 0x1p-24f;
+    struct ampd_event_push header = weighted(0, 0x1p-61f);
+    core_assert_failed(&host, core_push_event(&host, &header), AMP_EINVAL, "WEIGHT", "2^-60");
+    header.weight = 0x1p-60f;
     assert_true(core_call(&host, core_push_event(&host, &header))->granted);
 }
 
