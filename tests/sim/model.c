@@ -51,6 +51,8 @@ static void random_spec(struct ampd_model_spec *spec, uint64_t seed)
     spec->scaler.init_scale = (float)((uint32_t)1 << (10 + pick(&random, 15)));
     spec->scaler.growth_interval = 1 + pick(&random, 3);
     spec->max_steps = 2 + pick(&random, SIM_STEPS_MAX - 2);
+    if (pick(&random, 3) == 0) /* models that stall after a worker's first absence */
+        spec->loss_timeout_ms = 2000;
     spec->checkpoint_every = 1 + pick(&random, 4);
     spec->keep_last = 1 + pick(&random, 3);
     if (pick(&random, 3) == 0)
