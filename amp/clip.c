@@ -1,0 +1,123 @@
+/* Clipping over the kernels and amp/norm.h: measure everything first, then write in one pass. */
+#include "amp/clip.h"
+
+#include "amp/cpu.h"
+#include "amp/norm.h"
+#include "amp/optim.h"
+#include "amp/reduce.h"
+
+#include <math.h>
+
+/* Elements of a tile on the stack: 4 KiB of fp32, which stays in the first cache level. */
+#define TILE 1024
+
+static int check(const struct amp_tensor *in, const struct amp_tensor *out, size_t n, struct amp_error *error)
+{
+    int rc = amp_tensors_check_pairs(in, out, n, error);
+    return rc != 0 ? rc : amp_fp_env_check(error);
+}
+
+int amp_clip_by_value(const struct amp_kernels *kernels, const struct amp_tensor *gradient, float limit,
+                      const struct amp_tensor *out, struct amp_error *error)
+{
+    if (!(limit >= 0))
+        return amp_error_set(error, AMP_EINVAL, NULL, "the clip value is %g, must be at least 0", (double)limit);
+    int rc = check(gradient, out, 1, error);
+    if (rc != 0 || gradient->data == NULL)
+        return rc;
+    size_t in_size = amp_dtype_size(gradient->dtype);
+    size_t out_size = amp_dtype_size(out->dtype);
+    for (size_t done = 0; done < gradient->count; done += TILE) {
+        float tile[TILE];
+        size_t n = gradient->count - done < TILE ? gradient->count - done : TILE;
+        kernels->load[gradient->dtype](tile, (const char *)gradient->data + done * in_size, n);
+        kernels->clip_value(tile, limit, n);
+        (void)kernels->store[out->dtype]((char *)out->data + done * out_size, tile, n);
+    }
+    return 0;
+}
+
+static struct amp_span span_of(const struct amp_tensor *tensor)
+{
+    return (struct amp_span){tensor->data, tensor->data != NULL ? tensor->count : 0, tensor->dtype};
+}
+
+/* The largest magnitude of all: NaN before Inf before any number. */
+static float largest_of(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n)
+{
+    float largest = 0;
+    for (size_t i = 0; i < n && !isnan(largest); i++) {
+        struct amp_span span = span_of(&gradients[i]);
+        float here = span.count > 0 ? amp_norm_largest(kernels, &span) : 0;
+        if (isnan(here) || here > largest)
+            largest = here;
+    }
+    return largest;
+}
+
+/* amp_norm over spans that are looked at one by one, so that no array of them has to be made. */
+static double norm_of(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n, double p)
+{
+    float largest = largest_of(kernels, gradients, n);
+    if (isinf(p) || !isfinite(largest) || largest == 0)
+        return (double)largest;
+    struct amp_tree tree;
+    amp_tree_init(&tree);
+    for (size_t i = 0; i < n; i++) {
+        struct amp_span span = span_of(&gradients[i]);
+        if (span.count > 0)
+            amp_tree_add(&tree, i, amp_norm_sum(kernels, &span, p, largest));
+    }
+    return amp_norm_of_sum(amp_tree_sum(&tree), p, largest);
+}
+
+static int check_p(double p, struct amp_error *error)
+{
+    if (p >= 1)
+        return 0;
+    return amp_error_set(error, AMP_EINVAL, NULL, "the norm's p is %g, must be at least 1", p);
+}
+
+int amp_grads_norm(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n, double p,
+                   double *norm, struct amp_error *error)
+{
+    int rc = check_p(p, error);
+    if (rc == 0)
+        rc = check(gradients, gradients, n, error);
+    if (rc == 0)
+        *norm = norm_of(kernels, gradients, n, p);
+    return rc;
+}
+
+int amp_grads_clip_by_norm(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n,
+                           double max_norm, double p, const struct amp_tensor *out, double *norm,
+                           struct amp_error *error)
+{
+    if (!(max_norm >= 0))
+        return amp_error_set(error, AMP_EINVAL, NULL, "the largest norm is %g, must be at least 0", max_norm);
+    int rc = check_p(p, error);
+    if (rc == 0)
+        rc = check(gradients, out, n, error);
+    if (rc != 0)
+        return rc;
+    double before = norm_of(kernels, gradients, n, p);
+    if (norm != NULL)
+        *norm = before;
+    if (!isfinite(before))
+        return amp_error_set(error, AMP_ERANGE, NULL, "the norm is %g: a gradient overflowed, leave the step out",
+                             before);
+    float factor = amp_clip_coefficient(max_norm, before);
+    for (size_t i = 0; i < n; i++) {
+        if (factor < 1)
+            (void)amp_tensor_multiply(kernels, &gradients[i], factor, &out[i]);
+        else
+            amp_tensor_copy(kernels, &gradients[i], &out[i]);
+    }
+    return 0;
+}
+
+int amp_grad_clip_by_norm(const struct amp_kernels *kernels, const struct amp_tensor *gradient, double max_norm,
+                          double p, const struct amp_tensor *out, double *norm, struct amp_error *error)
+{
+    return amp_grads_clip_by_norm(kernels, gradient, 1, max_norm, p, out, norm, error);
+}

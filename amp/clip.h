@@ -1,0 +1,54 @@
+/*
+ * Gradient clipping: by value, and by the p-norm of one gradient or of a whole dictionary.
+ *
+ * The rules of amp/grad.h hold: memory is the caller's and nothing is allocated; missing gradients are passed over; 0,
+ * AMP_EINVAL with a text, or AMP_ESTATE in a thread that flushes denormals; after a failure nothing has been written;
+ * any thread. p is a number from 1 on, or INFINITY for the largest magnitude; below 1, NaN and negative ones are
+ * AMP_EINVAL.
+ *
+ * Clip after unscaling and after the overflow test: clipping by value would turn an Inf into a finite number, and a
+ * norm that is not finite is refused.
+ *
+ * Source: the specification of gradient utilities (GradientClipper), with the differences that docs/specs.md lists.
+ */
+#ifndef AMP_CLIP_H
+#define AMP_CLIP_H
+
+#include "amp/tensor.h"
+
+#include <stddef.h>
+
+/* The usual norm. */
+#define AMP_CLIP_L2 2.0
+
+/*
+ * *out = *gradient with every element clamped to [-limit, limit], then rounded to out's dtype: so in 16 bits the bound
+ * is the rounded limit. Inf becomes the limit of its sign, NaN stays NaN, -0 stays -0. limit >= 0, which may be
+ * INFINITY (no bound); AMP_EINVAL for a negative one or NaN. out may be the gradient itself.
+ */
+int amp_clip_by_value(const struct amp_kernels *kernels, const struct amp_tensor *gradient, float limit,
+                      const struct amp_tensor *out, struct amp_error *error);
+
+/*
+ * *norm = the p-norm of all elements of the n gradients together, in double, by the lanes and trees of docs/numerics.md
+ * over blocks counted from each tensor's start: the same bits for every kernel table. 0 of no elements; Inf if an
+ * element is Inf and none is NaN; NaN if one is.
+ */
+int amp_grads_norm(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n, double p,
+                   double *norm, struct amp_error *error);
+
+/*
+ * out[i] = gradients[i] * fp32(min(1, max_norm / (norm + 1e-6))), norm the p-norm of them all: never increases a
+ * gradient. With the factor 1 the bits are copied (written not at all in place). *norm, unless NULL, is the norm
+ * before. max_norm >= 0: 0 makes all zeros, INFINITY only measures; negative or NaN is AMP_EINVAL. AMP_ERANGE if the
+ * norm is Inf or NaN: a gradient overflowed, and a product would only spread it. *norm is set then too.
+ */
+int amp_grads_clip_by_norm(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n,
+                           double max_norm, double p, const struct amp_tensor *out, double *norm,
+                           struct amp_error *error);
+
+/* The same for one gradient, by its own norm. */
+int amp_grad_clip_by_norm(const struct amp_kernels *kernels, const struct amp_tensor *gradient, double max_norm,
+                          double p, const struct amp_tensor *out, double *norm, struct amp_error *error);
+
+#endif
