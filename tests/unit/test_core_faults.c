@@ -1,4 +1,5 @@
 /* What must not go wrong besides: slots with two writers, memory that keeps what it should not, numbers at their ends. */
+#include "amp/kernels.h"
 #include "server/core/spec.h"
 #include "tests/unit/core_fixture.h"
 
@@ -320,6 +321,52 @@ static void weights_and_scales_without_a_normal_coefficient_are_refused(void **s
     assert_true(core_call(&host, core_push_event(&host, &header))->granted);
 }
 
+/* ---- absent parameters ---- */
+
+/* The one block of both parameters, with NaN where b is. */
+static void push_block_with_nan_in_b(uint64_t id)
+{
+    const struct ampd_push_grant *grant = &core_call(&host, id)->push;
+    float *to = (float *)(void *)grant->memory;
+    uint64_t b = grant->layout->starts[1];
+    for (uint64_t i = 0; i < grant->layout->elements; i++)
+        to[i] = i < b ? 1024 : NAN;
+    struct ampd_segment_count counts[8];
+    struct ampd_event event = {.type = AMPD_EVENT_PUSH_BLOCK, .call = id};
+    event.u.block.counts = counts;
+    event.u.block.counts_count = ampd_receive_block(grant->layout, 0, AMP_F32, to, &amp_kernels_ref, counts);
+    core_event(&host, &event);
+}
+
+/* Rank 0 lists b as absent; which trailer comes first is the caller's. Returns the norm. */
+static double absent_in_a_shared_block(bool absent_first)
+{
+    core_host_close(&host);
+    core_host_init(&host, 7);
+    ampd_core_free(host.core);
+    struct ampd_core_config config = {.fence = {.counter = 7}, .block_elements = 3 * (uint64_t)AMPD_ALIGN_ELEMENTS};
+    assert_int_equal(0, ampd_core_new(&config, &host.core));
+    core_running(&host, incarnations);
+    const uint32_t b = 1;
+    uint64_t first = core_push_header(&host, 1, 0, incarnations[0]);
+    uint64_t second = core_push_header(&host, 1, 1, incarnations[1]);
+    push_block_with_nan_in_b(first);
+    core_push_block(&host, second, 0, 1024); /* now every rank has the block */
+    core_push_end(&host, absent_first ? first : second, absent_first ? &b : NULL, absent_first ? 1 : 0);
+    core_push_end(&host, absent_first ? second : first, absent_first ? NULL : &b, absent_first ? 0 : 1);
+    assert_int_equal(AMPD_VERDICT_APPLIED, core_call(&host, first)->reply.u.step.verdict);
+    assert_int_equal(0, host.row.rows_count);
+    return host.row.norm;
+}
+
+static void what_an_absent_parameter_holds_never_matters_whatever_comes_first(void **state)
+{
+    (void)state;
+    double expected = sqrt(100 + 10 * 0.25); /* a: the mean of 1 and 1; b: of 1 and nothing */
+    assert_true(absent_in_a_shared_block(true) == expected);
+    assert_true(absent_in_a_shared_block(false) == expected);
+}
+
 /* ---- numbers and memory ---- */
 
 static void defaults_are_the_doubles_of_the_schema(void **state)
@@ -412,6 +459,7 @@ int main(void)
         TEST_OF(a_push_of_weight_0_needs_no_blocks),
         TEST_OF(a_push_of_weight_0_without_blocks_and_no_other_skips_the_step),
         TEST_OF(weights_and_scales_without_a_normal_coefficient_are_refused),
+        TEST_OF(what_an_absent_parameter_holds_never_matters_whatever_comes_first),
         TEST_OF(defaults_are_the_doubles_of_the_schema),
         TEST_OF(a_rate_that_no_float_has_reaches_the_row),
         TEST_OF(a_model_beyond_the_bound_of_memory_is_refused_with_both_figures),
