@@ -4,6 +4,6 @@ foreach(module norm reduce optim scaler autocast pass cpu)
 endforeach()
 
 # Scalers and gradient utilities.
-foreach(module grad clip static_scaler dynamic_scaler)
+foreach(module grad clip static_scaler dynamic_scaler fsdp)
   ampd_test(test_amp_${module} SUITE unit SOURCES test_amp_${module}.c LINK amp m)
 endforeach()

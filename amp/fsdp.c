@@ -1,0 +1,286 @@
+/*
+ * Mixed precision around gather and scatter: casts that keep the tensor where the dtype is right, and a dynamic scale.
+ */
+#include "amp/fsdp.h"
+
+#include "amp/cpu.h"
+#include "amp/grad.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- configuration ---- */
+
+struct amp_fsdp_config amp_fsdp_config_default(void)
+{
+    return (struct amp_fsdp_config){.enabled = true,
+                                    .forward_dtype = AMP_F16,
+                                    .backward_dtype = AMP_F32,
+                                    .use_loss_scaling = true,
+                                    .initial_loss_scale = 2.0f,
+                                    .min_loss_scale = 1.0f,
+                                    .max_loss_scale = 65536.0f,
+                                    .loss_scale_growth_factor = 2.0f,
+                                    .loss_scale_backoff_factor = 0.5f,
+                                    .loss_scale_steps = 2000};
+}
+
+static struct amp_scaler_config scaler_of(const struct amp_fsdp_config *config)
+{
+    return (struct amp_scaler_config){.policy = AMP_SCALER_DYNAMIC,
+                                      .init_scale = config->initial_loss_scale,
+                                      .growth_factor = config->loss_scale_growth_factor,
+                                      .backoff_factor = config->loss_scale_backoff_factor,
+                                      .growth_interval = config->loss_scale_steps,
+                                      .hysteresis = 1,
+                                      .min_scale = config->min_loss_scale,
+                                      .max_scale = config->max_loss_scale};
+}
+
+int amp_fsdp_config_check(const struct amp_fsdp_config *config, struct amp_error *error)
+{
+    if (config == NULL)
+        return amp_error_set(error, AMP_EINVAL, NULL, "no FSDP mixed-precision config is given");
+    if (config->forward_dtype != AMP_F16 && config->forward_dtype != AMP_BF16)
+        return amp_error_set(error, AMP_EINVAL, NULL, "forward_dtype is %s, must be f16 or bf16",
+                             amp_dtype_name(config->forward_dtype));
+    if (config->backward_dtype != AMP_F32)
+        return amp_error_set(error, AMP_EINVAL, NULL, "backward_dtype is %s, must be f32 for stability",
+                             amp_dtype_name(config->backward_dtype));
+    if (!(config->initial_loss_scale >= config->min_loss_scale && config->initial_loss_scale <= config->max_loss_scale))
+        return amp_error_set(error, AMP_EINVAL, NULL, "initial_loss_scale is %g, must be between %g and %g",
+                             (double)config->initial_loss_scale, (double)config->min_loss_scale,
+                             (double)config->max_loss_scale);
+    struct amp_scaler_config scaler = scaler_of(config);
+    return amp_scaler_config_check(&scaler, error);
+}
+
+/* ---- units ---- */
+
+void amp_fsdp_unit_init(struct amp_fsdp_unit *unit, const char *name)
+{
+    *unit = (struct amp_fsdp_unit){.gathered_parameter = {.name = name}, .local_gradient = {.name = name}};
+}
+
+/* Frees the tensor's memory; its name stays. */
+static void drop(struct amp_tensor *tensor)
+{
+    free(tensor->data);
+    *tensor = (struct amp_tensor){.name = tensor->name};
+}
+
+/* Memory for `count` elements, at least one byte so that an empty tensor is there; NULL without memory. */
+static void *room_for(size_t count, enum amp_dtype dtype)
+{
+    size_t bytes = count * amp_dtype_size(dtype);
+    return malloc(bytes > 0 ? bytes : 1);
+}
+
+static int no_memory(struct amp_error *error, const struct amp_tensor *tensor)
+{
+    return amp_error_set(error, AMP_ENOMEM, NULL, "no memory for the %zu elements of \"%.100s\"", tensor->count,
+                         amp_tensor_name(tensor));
+}
+
+static int check_present(const struct amp_tensor *tensor, struct amp_error *error)
+{
+    if (tensor == NULL || tensor->data == NULL)
+        return amp_error_set(error, AMP_EINVAL, NULL, "no tensor is given");
+    return amp_tensors_check(tensor, 1, error);
+}
+
+static int set(struct amp_tensor *to, const struct amp_tensor *from, struct amp_error *error)
+{
+    int rc = check_present(from, error);
+    if (rc != 0)
+        return rc;
+    void *data = room_for(from->count, from->dtype);
+    if (data == NULL)
+        return no_memory(error, from);
+    memcpy(data, from->data, from->count * amp_dtype_size(from->dtype));
+    drop(to);
+    *to = (struct amp_tensor){to->name, data, from->count, from->dtype};
+    return 0;
+}
+
+int amp_fsdp_unit_set_parameter(struct amp_fsdp_unit *unit, const struct amp_tensor *tensor, struct amp_error *error)
+{
+    return set(&unit->gathered_parameter, tensor, error);
+}
+
+int amp_fsdp_unit_set_gradient(struct amp_fsdp_unit *unit, const struct amp_tensor *tensor, struct amp_error *error)
+{
+    return set(&unit->local_gradient, tensor, error);
+}
+
+void amp_fsdp_unit_clear(struct amp_fsdp_unit *unit)
+{
+    drop(&unit->gathered_parameter);
+    drop(&unit->local_gradient);
+}
+
+/* ---- the manager ---- */
+
+int amp_fsdp_manager_init(struct amp_fsdp_manager *manager, const struct amp_fsdp_config *config,
+                          const struct amp_fsdp *fsdp, struct amp_error *error)
+{
+    if (manager == NULL || fsdp == NULL || fsdp->kernels == NULL)
+        return amp_error_set(error, AMP_EINVAL, NULL, "an FSDP manager needs memory and an fsdp with kernels");
+    if (fsdp->rank >= fsdp->world_size)
+        return amp_error_set(error, AMP_EINVAL, NULL, "rank %lu is not one of %lu", (unsigned long)fsdp->rank,
+                             (unsigned long)fsdp->world_size);
+    int rc = amp_fsdp_config_check(config, error);
+    if (rc != 0)
+        return rc;
+    *manager = (struct amp_fsdp_manager){.config = *config, .fsdp = fsdp, .scaler_config = scaler_of(config)};
+    amp_fsdp_reset_loss_scale(manager);
+    return 0;
+}
+
+/* Whether a tensor is wanted in another dtype than it has. */
+static bool wants_cast(const struct amp_fsdp_manager *manager, const struct amp_tensor *tensor, enum amp_dtype dtype)
+{
+    return manager->config.enabled && tensor->dtype != dtype;
+}
+
+static int cast(const struct amp_fsdp_manager *manager, const struct amp_tensor *in, enum amp_dtype dtype, void *buffer,
+                size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error)
+{
+    int rc = check_present(in, error);
+    if (rc != 0)
+        return rc;
+    if (!wants_cast(manager, in, dtype)) {
+        *out = *in;
+        return 0;
+    }
+    struct amp_tensor to = {in->name, buffer, in->count, dtype};
+    if (buffer == NULL || buffer_bytes / amp_dtype_size(dtype) < in->count)
+        return amp_error_set(error, AMP_EINVAL, NULL, "the cast of \"%.100s\" needs a buffer for %zu elements of %s",
+                             amp_tensor_name(in), in->count, amp_dtype_name(dtype));
+    rc = amp_tensors_check_pairs(in, &to, 1, error);
+    if (rc == 0)
+        rc = amp_fp_env_check(error);
+    if (rc != 0)
+        return rc;
+    amp_tensor_copy(manager->fsdp->kernels, in, &to);
+    *out = to;
+    return 0;
+}
+
+int amp_fsdp_to_mixed_precision(const struct amp_fsdp_manager *manager, const struct amp_tensor *gathered, void *buffer,
+                                size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error)
+{
+    return cast(manager, gathered, manager->config.forward_dtype, buffer, buffer_bytes, out, error);
+}
+
+int amp_fsdp_gradient_to_fp32(const struct amp_fsdp_manager *manager, const struct amp_tensor *gradient, void *buffer,
+                              size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error)
+{
+    return cast(manager, gradient, manager->config.backward_dtype, buffer, buffer_bytes, out, error);
+}
+
+static bool scales(const struct amp_fsdp_manager *manager)
+{
+    return manager->config.enabled && manager->config.use_loss_scaling;
+}
+
+int amp_fsdp_scale_loss(const struct amp_fsdp_manager *manager, const struct amp_tensor *loss,
+                        const struct amp_tensor *out, struct amp_error *error)
+{
+    if (!scales(manager))
+        return amp_grads_copy(manager->fsdp->kernels, loss, 1, out, error);
+    return amp_loss_scale(manager->fsdp->kernels, loss, manager->scaler.scale, out, error);
+}
+
+int amp_fsdp_check_overflow(struct amp_fsdp_manager *manager, const struct amp_tensor *gradients, size_t n,
+                            bool *overflow, struct amp_error *error)
+{
+    bool found = false;
+    int rc = amp_tensors_check(gradients, n, error);
+    if (rc == 0 && scales(manager)) {
+        rc = amp_grads_overflow(manager->fsdp->kernels, gradients, n, &found, error);
+        amp_scaler_update(&manager->scaler_config, &manager->scaler, found ? AMP_SCALER_OVERFLOW : AMP_SCALER_CLEAN);
+    }
+    if (rc == 0)
+        *overflow = found;
+    return rc;
+}
+
+float amp_fsdp_loss_scale(const struct amp_fsdp_manager *manager)
+{
+    return manager->scaler.scale;
+}
+
+void amp_fsdp_reset_loss_scale(struct amp_fsdp_manager *manager)
+{
+    amp_scaler_init(&manager->scaler_config, &manager->scaler);
+}
+
+/* ---- the integration ---- */
+
+int amp_fsdp_integration_init(struct amp_fsdp_integration *integration, const struct amp_fsdp *fsdp,
+                              const struct amp_fsdp_config *config, struct amp_error *error)
+{
+    struct amp_fsdp_config defaults = amp_fsdp_config_default();
+    return amp_fsdp_manager_init(integration != NULL ? &integration->manager : NULL,
+                                 config != NULL ? config : &defaults, fsdp, error);
+}
+
+/* Replaces a tensor of the unit by its cast, in memory of its own. */
+static int replace(const struct amp_fsdp_manager *manager, struct amp_tensor *tensor, enum amp_dtype dtype,
+                   struct amp_error *error)
+{
+    if (!wants_cast(manager, tensor, dtype))
+        return 0;
+    struct amp_tensor made;
+    void *data = room_for(tensor->count, dtype);
+    if (data == NULL)
+        return no_memory(error, tensor);
+    int rc = cast(manager, tensor, dtype, data, tensor->count * amp_dtype_size(dtype), &made, error);
+    if (rc != 0) {
+        free(data);
+        return rc;
+    }
+    drop(tensor);
+    *tensor = made;
+    return 0;
+}
+
+int amp_fsdp_apply_mixed_precision(const struct amp_fsdp_integration *integration, struct amp_fsdp_unit *unit,
+                                   struct amp_error *error)
+{
+    if (unit == NULL)
+        return amp_error_set(error, AMP_EINVAL, NULL, "no sharding unit is given");
+    if (unit->gathered_parameter.data == NULL)
+        return amp_error_set(error, AMP_ESTATE, NULL, "\"%.100s\" must be gathered first",
+                             amp_tensor_name(&unit->gathered_parameter));
+    return replace(&integration->manager, &unit->gathered_parameter, integration->manager.config.forward_dtype, error);
+}
+
+int amp_fsdp_apply_gradient_fp32(const struct amp_fsdp_integration *integration, struct amp_fsdp_unit *unit,
+                                 struct amp_error *error)
+{
+    if (unit == NULL)
+        return amp_error_set(error, AMP_EINVAL, NULL, "no sharding unit is given");
+    if (unit->local_gradient.data == NULL)
+        return amp_error_set(error, AMP_ESTATE, NULL, "the gradient of \"%.100s\" is not computed yet",
+                             amp_tensor_name(&unit->local_gradient));
+    return replace(&integration->manager, &unit->local_gradient, integration->manager.config.backward_dtype, error);
+}
+
+int amp_fsdp_integration_scale_loss(const struct amp_fsdp_integration *integration, const struct amp_tensor *loss,
+                                    const struct amp_tensor *out, struct amp_error *error)
+{
+    return amp_fsdp_scale_loss(&integration->manager, loss, out, error);
+}
+
+int amp_fsdp_integration_check_overflow(struct amp_fsdp_integration *integration, const struct amp_tensor *gradients,
+                                        size_t n, bool *overflow, struct amp_error *error)
+{
+    return amp_fsdp_check_overflow(&integration->manager, gradients, n, overflow, error);
+}
+
+struct amp_fsdp_manager *amp_fsdp_integration_manager(struct amp_fsdp_integration *integration)
+{
+    return &integration->manager;
+}

@@ -1,0 +1,156 @@
+/*
+ * Mixed precision for fully sharded data parallel training: parameters in f16 or bf16 after they are gathered,
+ * gradients in fp32 before they are scattered, and a loss scale of its own that moves by the machine of amp/scaler.h.
+ *
+ * The specification uses FSDP and its sharding unit and does not define them. Here `struct amp_fsdp` names a process of
+ * a group, and `struct amp_fsdp_unit` owns one parameter as gathered and its local gradient; gathering and scattering
+ * themselves are the caller's (with ampd: a pull and a push).
+ *
+ * Common rules. 0, or AMP_EINVAL with a text (a NULL that the specification forbids, a tensor that is not well formed,
+ * see amp/tensor.h), AMP_ESTATE (a unit without what is to be converted, or a thread that flushes denormals),
+ * AMP_ENOMEM. After a failure nothing has changed. Objects are used by one thread at a time.
+ *
+ * Source: the specification of FSDP mixed precision, with the differences that docs/specs.md lists.
+ */
+#ifndef AMP_FSDP_H
+#define AMP_FSDP_H
+
+#include "amp/scaler.h"
+#include "amp/tensor.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- configuration ---- */
+
+struct amp_fsdp_config {
+    bool enabled;                    /* default true; false: nothing is cast, scaled or checked */
+    enum amp_dtype forward_dtype;    /* default f16; f16 or bf16 */
+    enum amp_dtype backward_dtype;   /* default f32, and nothing else */
+    bool use_loss_scaling;           /* default true */
+    float initial_loss_scale;        /* default 2; within [min_loss_scale, max_loss_scale] */
+    float min_loss_scale;            /* default 1; at least 2^-126 */
+    float max_loss_scale;            /* default 65536; finite, at least min_loss_scale */
+    float loss_scale_growth_factor;  /* default 2; finite, above 1 */
+    float loss_scale_backoff_factor; /* default 0.5; in (0, 1) */
+    uint32_t loss_scale_steps;       /* default 2000 steps without overflow before the scale grows; at least 1 */
+};
+
+/* The defaults. Pure; any thread. */
+struct amp_fsdp_config amp_fsdp_config_default(void);
+
+/* 0; AMP_EINVAL with a text that names the field and its range, or for NULL. Checked whether enabled or not. Pure. */
+int amp_fsdp_config_check(const struct amp_fsdp_config *config, struct amp_error *error);
+
+/* ---- the group's process, and one sharded parameter ---- */
+
+struct amp_fsdp {
+    const struct amp_kernels *kernels; /* borrowed */
+    uint32_t rank;                     /* 0 to world_size - 1; for reports */
+    uint32_t world_size;
+};
+
+/*
+ * A parameter and its gradient, in memory of the unit (malloc). data NULL: not gathered, not computed. Zero-initialise,
+ * or amp_fsdp_unit_init; what it holds is freed by amp_fsdp_unit_clear.
+ */
+struct amp_fsdp_unit {
+    struct amp_tensor gathered_parameter;
+    struct amp_tensor local_gradient;
+};
+
+/* Holds nothing yet. `name` is borrowed as long as the unit; may be NULL. */
+void amp_fsdp_unit_init(struct amp_fsdp_unit *unit, const char *name);
+
+/*
+ * Copies a gathered parameter (or a local gradient) into the unit, and frees the one before. `tensor` stays the
+ * caller's, and must not be the unit's own. AMP_EINVAL if it is missing or not well formed; AMP_ENOMEM.
+ */
+int amp_fsdp_unit_set_parameter(struct amp_fsdp_unit *unit, const struct amp_tensor *tensor, struct amp_error *error);
+int amp_fsdp_unit_set_gradient(struct amp_fsdp_unit *unit, const struct amp_tensor *tensor, struct amp_error *error);
+
+/* Frees what the unit holds (after a scatter); it may be used again. */
+void amp_fsdp_unit_clear(struct amp_fsdp_unit *unit);
+
+/* ---- the manager ---- */
+
+struct amp_fsdp_manager {
+    struct amp_fsdp_config config;
+    const struct amp_fsdp *fsdp; /* borrowed */
+    struct amp_scaler_config scaler_config;
+    struct amp_scaler_state scaler;
+};
+
+/*
+ * Makes a manager in caller memory, with nothing to close; the config is copied, `fsdp` borrowed as long as the
+ * manager. AMP_EINVAL for NULL, for an fsdp without kernels or with rank >= world_size, and for a config that does not
+ * pass its check.
+ */
+int amp_fsdp_manager_init(struct amp_fsdp_manager *manager, const struct amp_fsdp_config *config,
+                          const struct amp_fsdp *fsdp, struct amp_error *error);
+
+/*
+ * *out = the gathered parameter in forward_dtype: the tensor itself, without a copy, if it has that dtype or the
+ * manager is disabled, else cast (RNE, beyond the range to Inf) into `buffer`, whose memory *out then borrows. The
+ * buffer is aligned for the dtype, does not overlap the tensor, and has room for buffer_bytes: AMP_EINVAL else.
+ * AMP_EINVAL too for a missing tensor.
+ */
+int amp_fsdp_to_mixed_precision(const struct amp_fsdp_manager *manager, const struct amp_tensor *gathered, void *buffer,
+                                size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error);
+
+/* The same for a gradient, to backward_dtype. */
+int amp_fsdp_gradient_to_fp32(const struct amp_fsdp_manager *manager, const struct amp_tensor *gradient, void *buffer,
+                              size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error);
+
+/* *out = *loss * scale (amp_loss_scale); a copy without loss scaling. out may be the loss itself. */
+int amp_fsdp_scale_loss(const struct amp_fsdp_manager *manager, const struct amp_tensor *loss,
+                        const struct amp_tensor *out, struct amp_error *error);
+
+/*
+ * *overflow: whether any of the n gradients has an Inf or NaN, missing ones passed over; and moves the loss scale by
+ * one step: on an overflow max(min_loss_scale, scale * backoff), else after loss_scale_steps min(max_loss_scale, scale
+ * * growth). Without loss scaling false, and nothing moves.
+ */
+int amp_fsdp_check_overflow(struct amp_fsdp_manager *manager, const struct amp_tensor *gradients, size_t n,
+                            bool *overflow, struct amp_error *error);
+
+/* The scale in use now. */
+float amp_fsdp_loss_scale(const struct amp_fsdp_manager *manager);
+
+/* Back to initial_loss_scale, with all counts zero. */
+void amp_fsdp_reset_loss_scale(struct amp_fsdp_manager *manager);
+
+/* ---- the integration: what to call after a gather and before a scatter ---- */
+
+struct amp_fsdp_integration {
+    struct amp_fsdp_manager manager;
+};
+
+/* Makes an integration in caller memory. config NULL: the defaults. Errors of amp_fsdp_manager_init. */
+int amp_fsdp_integration_init(struct amp_fsdp_integration *integration, const struct amp_fsdp *fsdp,
+                              const struct amp_fsdp_config *config, struct amp_error *error);
+
+/*
+ * After a gather: the unit's parameter becomes one of forward_dtype; the old memory is freed. AMP_ESTATE if it has not
+ * been gathered; AMP_EINVAL for a NULL unit; AMP_ENOMEM, and the unit is as it was.
+ */
+int amp_fsdp_apply_mixed_precision(const struct amp_fsdp_integration *integration, struct amp_fsdp_unit *unit,
+                                   struct amp_error *error);
+
+/* Before a scatter: the unit's gradient becomes fp32, likewise. AMP_ESTATE if it has not been computed. */
+int amp_fsdp_apply_gradient_fp32(const struct amp_fsdp_integration *integration, struct amp_fsdp_unit *unit,
+                                 struct amp_error *error);
+
+/* amp_fsdp_scale_loss of its manager. */
+int amp_fsdp_integration_scale_loss(const struct amp_fsdp_integration *integration, const struct amp_tensor *loss,
+                                    const struct amp_tensor *out, struct amp_error *error);
+
+/* amp_fsdp_check_overflow of its manager. */
+int amp_fsdp_integration_check_overflow(struct amp_fsdp_integration *integration, const struct amp_tensor *gradients,
+                                        size_t n, bool *overflow, struct amp_error *error);
+
+/* Its manager: borrowed as long as the integration. */
+struct amp_fsdp_manager *amp_fsdp_integration_manager(struct amp_fsdp_integration *integration);
+
+#endif
