@@ -179,27 +179,23 @@ void amp_scaler_update(const struct amp_scaler_config *config, struct amp_scaler
 {
     const struct policy_row *policy = &policies[config->policy];
     state->attempted++;
-    switch (outcome) {
-    case AMP_SCALER_CLEAN:
+    if (outcome == AMP_SCALER_CLEAN) {
         state->applied++;
         state->consecutive_overflows = 0;
         state->steps_since_overflow++;
         if (policy->moves)
             went_well(policy, config, state);
         return;
-    case AMP_SCALER_OVERFLOW:
-        state->skipped++;
-        state->total_overflows++;
-        state->steps_since_overflow = 0;
-        if (state->consecutive_overflows < UINT32_MAX)
-            state->consecutive_overflows++;
-        if (policy->moves)
-            overflowed(policy, config, state);
-        return;
-    case AMP_SCALER_EMPTY:
-        state->skipped++;
-        return;
     }
+    state->skipped++;
+    if (outcome == AMP_SCALER_EMPTY)
+        return;
+    state->total_overflows++;
+    state->steps_since_overflow = 0;
+    if (state->consecutive_overflows < UINT32_MAX)
+        state->consecutive_overflows++;
+    if (policy->moves)
+        overflowed(policy, config, state);
 }
 
 bool amp_scaler_at_floor(const struct amp_scaler_config *config, const struct amp_scaler_state *state)

@@ -374,6 +374,36 @@ static void a_unit_takes_new_tensors_empty_ones_and_refuses_missing_ones(void **
     amp_fsdp_unit_clear(&unit);
 }
 
+/* The test is linked with --wrap=malloc. */
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+static bool memory_is_out;
+
+void *__wrap_malloc(size_t size)
+{
+    return memory_is_out ? NULL : __real_malloc(size);
+}
+
+static void without_memory_the_unit_is_as_it_was(void **state)
+{
+    struct amp_fsdp_integration integration;
+    struct amp_fsdp_unit unit;
+    float data[] = {1, 2};
+    struct amp_tensor tensor = {NULL, data, 2, AMP_F32}, other = {NULL, data, 1, AMP_F32};
+    assert_int_equal(amp_fsdp_integration_init(&integration, &fsdp, NULL, &error), 0);
+    amp_fsdp_unit_init(&unit, "w");
+    assert_int_equal(amp_fsdp_unit_set_parameter(&unit, &tensor, &error), 0);
+    memory_is_out = true;
+    int set = amp_fsdp_unit_set_parameter(&unit, &other, &error);
+    int applied = amp_fsdp_apply_mixed_precision(&integration, &unit, &error);
+    memory_is_out = false;
+    assert_int_equal(set, AMP_ENOMEM);
+    assert_int_equal(applied, AMP_ENOMEM);
+    assert_true(unit.gathered_parameter.count == 2 && unit.gathered_parameter.dtype == AMP_F32);
+    assert_memory_equal(unit.gathered_parameter.data, data, sizeof data);
+    amp_fsdp_unit_clear(&unit);
+}
+
 #ifdef __SSE__
 #include <xmmintrin.h>
 #define FLUSH 0x8040u /* FTZ and DAZ of MXCSR */
@@ -419,6 +449,7 @@ int main(void)
         cmocka_unit_test(an_integration_without_config_has_the_defaults),
         cmocka_unit_test(conversions_before_gather_or_backward_are_errors_of_state),
         cmocka_unit_test(a_unit_takes_new_tensors_empty_ones_and_refuses_missing_ones),
+        cmocka_unit_test(without_memory_the_unit_is_as_it_was),
 #ifdef __SSE__
         cmocka_unit_test(a_thread_that_flushes_denormals_is_refused_and_the_unit_is_as_it_was),
 #endif

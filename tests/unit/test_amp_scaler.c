@@ -20,7 +20,7 @@ static struct amp_scaler_config checked(struct amp_scaler_config config)
     return config;
 }
 
-/* One trace for all policies, as their originals run it: start 1024, interval 4, hysteresis 2; scales after each step. */
+/* One trace for all policies, as the originals run: start 1024, interval 4, hysteresis 2; the scale after each step. */
 #define TRACE       "......XXX..X........."
 #define TRACE_STEPS (sizeof TRACE - 1)
 
@@ -309,6 +309,9 @@ static void values_out_of_range_are_refused_by_field(void **state)
         {{.policy = (enum amp_scaler_policy)99}, "policy"},
         {{.min_scale = -1}, "min_scale"},
         {{.min_scale = 0x1p-140f}, "min_scale"},
+        {{.min_scale = INFINITY}, "min_scale"},
+        {{.min_scale = NAN}, "min_scale"},
+        {{.max_scale = NAN}, "max_scale"},
         {{.max_scale = INFINITY}, "max_scale"},
         {{.min_scale = 8, .max_scale = 4}, "max_scale"},
         {{.init_scale = NAN}, "init_scale"},
