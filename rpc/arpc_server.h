@@ -100,6 +100,16 @@ void arpc_server_stats(const struct arpc_server *server, struct arpc_server_stat
  */
 void arpc_call_finish(struct arpc_call *call, int status, const char *message, const struct arpc_details *details);
 
+/*
+ * Takes back the memory of all bodies that were sent by reference (arpc_call_send with a release_cb) and have not left the
+ * process, without waiting for a slow peer: zeros go in their place, so that messages and frames keep their length and the
+ * other streams of the connection go on. Each release_cb is called before this returns, and as always only once. What the
+ * peer gets is not what was meant: messages must have a checksum, and the call must then end with an error. Bytes that
+ * are copies (heads, bodies without a release_cb) go as they are. Also possible after `closed`, as long as a reference to
+ * the call is held; it has no effect when nothing is left.
+ */
+void arpc_call_blank(struct arpc_call *call);
+
 /* arpc_call_finish with the status, text and reason of an error. */
 void arpc_call_fail(struct arpc_call *call, const struct amp_error *error);
 

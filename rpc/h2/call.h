@@ -37,6 +37,7 @@ struct arpc_out {
     size_t size;      /* head and body */
     size_t given;     /* bytes that are in batches, or were */
     unsigned pins;    /* batches that point into it */
+    bool blank;       /* zeros go in place of the body that has not left */
     uint8_t head[];
 };
 
@@ -99,12 +100,13 @@ struct arpc_call {
 
     /* sending */
     struct amp_list out;
-    size_t unsent;       /* bytes not yet given to a batch */
-    size_t queued;       /* bytes that have not left */
-    bool was_high;       /* queued was above the low-water mark: `writable` is due when it falls */
-    bool head_submitted; /* response or request HEADERS are with nghttp2 */
-    bool deferred;       /* nghttp2 waits for arpc_call's word that there is data */
-    bool ended;          /* no more messages from this side */
+    struct arpc_batch *batch; /* the one under way, if it has bytes of this call, also when GONE; else NULL */
+    size_t unsent;            /* bytes not yet given to a batch */
+    size_t queued;            /* bytes that have not left */
+    bool was_high;            /* queued was above the low-water mark: `writable` is due when it falls */
+    bool head_submitted;      /* response or request HEADERS are with nghttp2 */
+    bool deferred;            /* nghttp2 waits for arpc_call's word that there is data */
+    bool ended;               /* no more messages from this side */
     bool trailers_sent;
     bool reset; /* RST_STREAM is wanted */
     bool reset_done;

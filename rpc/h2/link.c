@@ -28,9 +28,8 @@
  * 256 held pushes, or four grown streams. Only a peer that fills more than that stops its own other calls.
  */
 #define HELD_CREDIT_MAX ((size_t)64 << 20)
-/* Largest frame that is accepted, and that is sent (nghttp2 keeps a buffer of that size even for NO_COPY). */
-#define MAX_FRAME_IN  (1 << 20)
-#define MAX_FRAME_OUT ((size_t)256 << 10)
+/* Largest frame that is accepted. */
+#define MAX_FRAME_IN (1 << 20)
 /* Frames that wait to be sent because the peer provokes them and does not read (attack: outbound queue growth). */
 #define MAX_OUTBOUND_FRAMES 1000
 /* Unanswered PINGs and SETTINGS of the peer (attack: PING flood). */
@@ -346,7 +345,7 @@ static ssize_t on_read_length(nghttp2_session *session, uint8_t type, int32_t st
     (void)type;
     (void)stream_id;
     (void)arg;
-    size_t size = MAX_FRAME_OUT;
+    size_t size = ARPC_FRAME_OUT_MAX;
     if ((size_t)session_window < size)
         size = (size_t)session_window;
     if ((size_t)stream_window < size)

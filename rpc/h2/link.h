@@ -163,13 +163,21 @@ bool arpc_link_is_over(const struct arpc_link *link);
 #define ARPC_FRAME_SCRATCH ((size_t)20 << 10)
 /* A batch ends when it has this much: what is queued behind it in the socket delays every other stream. */
 #define ARPC_BATCH_BYTES ((size_t)1 << 20)
+/* Largest frame that is sent (nghttp2 keeps a buffer of that size even for NO_COPY); so no slot is longer. */
+#define ARPC_FRAME_OUT_MAX ((size_t)256 << 10)
 
+/* Bytes of one message in a batch: they lie in the slots from first_slot to the first_slot of the next pin. */
 struct arpc_batch_pin {
     struct arpc_out *out;
     size_t bytes;
+    size_t first_slot;
 };
 
-/* Bytes to send, in order. The memory they lie in stays valid until arpc_batch_done. */
+/*
+ * Bytes to send, in order. The memory they lie in stays valid until arpc_batch_done; but arpc_call_blank may make slots
+ * point elsewhere meanwhile, so who writes them reads each slot anew after anything else has run. A link has one batch
+ * at a time.
+ */
 struct arpc_batch {
     size_t count;
     size_t bytes;

@@ -2,7 +2,9 @@
  * The sending half of a call: messages into batches of iovecs.
  *
  * A body is never copied: its slot in the batch points to where it lies, and its release callback waits until no batch
- * points there. Small pieces (frame headers, prefixes) are copied into the batch's scratch, where neighbours merge into one
+ * points there. Should the owner need the memory back earlier (arpc_call_blank), the slots that point there are turned to
+ * a page of zeros instead: nothing but slots ever points to a body, and only until the bytes are with the kernel. Small
+ * pieces (frame headers, prefixes) are copied into the batch's scratch, where neighbours merge into one
  * slot.
  */
 #include "rpc/h2/call.h"
@@ -10,6 +12,7 @@
 #include "base/assert.h"
 #include "base/err.h"
 #include "rpc/arpc_client.h"
+#include "rpc/arpc_server.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +25,9 @@
 
 _Static_assert(ARPC_FRAME_SCRATCH >= FRAME_MESSAGES * 2 * COPY_MAX + 9, "a frame of small pieces fits");
 _Static_assert(ARPC_BATCH_SCRATCH >= 2 * ARPC_FRAME_SCRATCH, "one frame is no whole batch");
+
+/* What goes in place of a body that was taken back: one piece is never longer. Never written to. */
+static uint8_t zeros[ARPC_FRAME_OUT_MAX];
 
 static void out_release(struct arpc_out *out)
 {
@@ -122,7 +128,7 @@ static size_t give_out(struct arpc_out *out, struct arpc_batch *batch, size_t li
     }
     if (total < limit && out->given < out->size) {
         size_t size = out->size - out->given < limit - total ? out->size - out->given : limit - total;
-        give_piece(batch, out->body + (out->given - out->head_size), size);
+        give_piece(batch, out->blank ? zeros : out->body + (out->given - out->head_size), size);
         out->given += size;
         total += size;
     }
@@ -140,8 +146,10 @@ void arpc_out_give(struct arpc_call *call, struct arpc_batch *batch, size_t size
         if (pin == NULL || pin->out != out) {
             AMP_ASSERT(batch->pin_count < ARPC_BATCH_SLOTS);
             pin = &batch->pins[batch->pin_count++];
-            *pin = (struct arpc_batch_pin){.out = out};
+            *pin = (struct arpc_batch_pin){.out = out, .first_slot = batch->count};
             out->pins++;
+            AMP_ASSERT(call->batch == NULL || call->batch == batch);
+            call->batch = batch;
         }
         size_t given = give_out(out, batch, size);
         pin->bytes += given;
@@ -202,6 +210,9 @@ void arpc_out_drop(struct arpc_call *call)
 
 void arpc_batch_done(struct arpc_link *link, struct arpc_batch *batch)
 {
+    /* Before any release callback, which may blank other calls of this batch: pins below then point to freed messages. */
+    for (size_t i = 0; i < batch->pin_count; i++)
+        batch->pins[i].out->call->batch = NULL;
     for (size_t i = 0; i < batch->pin_count; i++) {
         struct arpc_out *out = batch->pins[i].out;
         struct arpc_call *call = out->call;
@@ -218,6 +229,59 @@ void arpc_batch_done(struct arpc_link *link, struct arpc_batch *batch)
     batch->pin_count = 0;
     batch->scratch_used = 0;
     wake_refused(link);
+}
+
+/* Turns the slots of one pin that point into the body to zeros. */
+static void blank_slots(struct arpc_batch *batch, size_t pin)
+{
+    const struct arpc_out *out = batch->pins[pin].out;
+    uintptr_t body = (uintptr_t)out->body;
+    size_t end = pin + 1 < batch->pin_count ? batch->pins[pin + 1].first_slot : batch->count;
+    for (size_t i = batch->pins[pin].first_slot; i < end; i++) {
+        struct iovec *slot = &batch->slots[i];
+        if ((uintptr_t)slot->iov_base - body >= out->size - out->head_size)
+            continue; /* a frame's or a message's head */
+        AMP_ASSERT(slot->iov_len <= sizeof zeros);
+        slot->iov_base = zeros;
+    }
+}
+
+/* Gives the memory of a blank message back, once. */
+static void release_blank(struct arpc_out *out)
+{
+    arpc_release_cb release_cb = out->release_cb;
+    if (!out->blank || release_cb == NULL)
+        return;
+    out->release_cb = NULL;
+    release_cb(out->release_arg);
+}
+
+void arpc_call_blank(struct arpc_call *call)
+{
+    struct arpc_batch *batch = call->batch;
+    size_t pins = batch != NULL ? batch->pin_count : 0;
+    for (size_t i = 0; i < pins; i++) {
+        struct arpc_out *out = batch->pins[i].out;
+        if (out->call != call || out->release_cb == NULL)
+            continue;
+        out->blank = true;
+        blank_slots(batch, i);
+    }
+    AMP_LIST_EACH(it, safe, &call->out)
+    {
+        struct arpc_out *out = AMP_CONTAINER(it, struct arpc_out, node);
+        out->blank = out->blank || out->release_cb != NULL;
+    }
+    /* Nothing points to the bodies any more: from here on the callbacks may do as they like. */
+    arpc_call_ref(call);
+    for (size_t i = 0; i < pins; i++)
+        if (batch->pins[i].out->call == call)
+            release_blank(batch->pins[i].out);
+    AMP_LIST_EACH(it, safe, &call->out)
+    {
+        release_blank(AMP_CONTAINER(it, struct arpc_out, node));
+    }
+    arpc_call_unref(call);
 }
 
 void arpc_call_half_close(struct arpc_call *call)

@@ -1,7 +1,10 @@
 /*
  * Everything that a connection does to its link is in conn_pump, at the end of a loop's turn: flush what calls asked for,
- * write, tell what has left, until nothing is due or the socket is full. One batch is under way at a time: uv_try_write
- * takes what the socket takes, uv_write the rest, and until it calls back the memory of the batch is pinned.
+ * write, tell what has left, until nothing is due or the socket is full. One batch is under way at a time.
+ *
+ * Bodies lie in memory that may be taken back at any time between two turns, so libuv, which keeps pointers, never gets
+ * them: uv_try_write writes from the slots of the batch at once or not at all, and when the socket is full a small copied
+ * piece goes to uv_write, whose callback says that the socket takes bytes again.
  */
 #include "rpc/io/conn.h"
 
@@ -30,9 +33,9 @@ static int64_t now_of(const struct arpc_conn *conn)
 
 static void batch_finished(struct arpc_conn *conn)
 {
-    arpc_batch_done(&conn->link, conn->batch);
-    free(conn->batch);
-    conn->batch = NULL;
+    arpc_batch_done(&conn->link, &conn->sending->batch);
+    free(conn->sending);
+    conn->sending = NULL;
 }
 
 static void close_uv(struct arpc_conn *conn, int uv_code, const char *what)
@@ -42,14 +45,14 @@ static void close_uv(struct arpc_conn *conn, int uv_code, const char *what)
     arpc_conn_close(conn, &error);
 }
 
+/* The socket has taken the piece, and the next pump goes on; or nothing leaves any more. */
 static void on_written(uv_write_t *req, int status)
 {
     struct arpc_conn *conn = req->data;
     conn->writing = false;
     if (status == 0)
         *conn->bytes_sent += conn->write_left;
-    batch_finished(conn);
-    if (status != 0 && !conn->closing)
+    else if (!conn->closing)
         close_uv(conn, status, "writing failed");
     arpc_turn_add(conn->turn, &conn->item);
 }
@@ -72,38 +75,57 @@ static const uv_buf_t *uv_slots(const struct iovec *slots)
     return (const uv_buf_t *)(const void *)slots;
 }
 
+/* Copies the next bytes into the piece. */
+static void take_piece(struct arpc_sending *sending)
+{
+    sending->piece_size = 0;
+    while (sending->left > 0 && sending->piece_size < ARPC_PIECE_MAX) {
+        struct iovec *slot = &sending->batch.slots[sending->at];
+        size_t room = ARPC_PIECE_MAX - sending->piece_size;
+        size_t size = slot->iov_len < room ? slot->iov_len : room;
+        memcpy(sending->piece + sending->piece_size, slot->iov_base, size);
+        sending->piece_size += size;
+        sending->left -= size;
+        sending->at += skip_slots(slot, size);
+    }
+}
+
+/* The socket is full: gives libuv something to wait with. */
+static void write_piece(struct arpc_conn *conn)
+{
+    struct arpc_sending *sending = conn->sending;
+    take_piece(sending);
+    uv_buf_t buf = uv_buf_init((char *)sending->piece, (unsigned)sending->piece_size);
+    conn->write.data = conn;
+    conn->write_left = sending->piece_size;
+    conn->write_ms = now_of(conn);
+    int rc = uv_write(&conn->write, &conn->socket.stream, &buf, 1, on_written);
+    if (rc != 0)
+        close_uv(conn, rc, "writing failed");
+    conn->writing = rc == 0;
+}
+
 /* Gives the batch to the socket. True if all has left, or writing failed and the connection is closing. */
 static bool write_batch(struct arpc_conn *conn)
 {
-    struct arpc_batch *batch = conn->batch;
-    struct iovec *slots = batch->slots;
-    size_t left = batch->bytes;
-    while (left > 0) {
-        unsigned count = (unsigned)(batch->slots + batch->count - slots);
+    struct arpc_sending *sending = conn->sending;
+    while (sending->left > 0) {
+        struct iovec *slots = &sending->batch.slots[sending->at];
+        unsigned count = (unsigned)(sending->batch.count - sending->at);
         int rc = uv_try_write(&conn->socket.stream, uv_slots(slots), count);
-        if (rc == UV_EAGAIN)
-            break;
+        if (rc == UV_EAGAIN) {
+            write_piece(conn);
+            return conn->closing;
+        }
         if (rc < 0) {
             close_uv(conn, rc, "writing failed");
             return true;
         }
         *conn->bytes_sent += (uint64_t)rc;
-        left -= (size_t)rc;
-        slots += skip_slots(slots, (size_t)rc);
+        sending->left -= (size_t)rc;
+        sending->at += skip_slots(slots, (size_t)rc);
     }
-    if (left == 0)
-        return true;
-    unsigned count = (unsigned)(batch->slots + batch->count - slots);
-    conn->write.data = conn;
-    conn->write_left = left;
-    conn->write_ms = now_of(conn);
-    int rc = uv_write(&conn->write, &conn->socket.stream, uv_slots(slots), count, on_written);
-    if (rc != 0) {
-        close_uv(conn, rc, "writing failed");
-        return true;
-    }
-    conn->writing = true;
-    return false;
+    return true;
 }
 
 static void link_failed(struct arpc_conn *conn)
@@ -113,33 +135,42 @@ static void link_failed(struct arpc_conn *conn)
     arpc_conn_close(conn, &error);
 }
 
-/* One batch. True if more may follow at once. */
+/* Fills a new batch. False if there is nothing to send, or the link has failed. */
+static bool next_batch(struct arpc_conn *conn)
+{
+    struct arpc_sending *sending = malloc(sizeof *sending);
+    if (sending == NULL) {
+        arpc_link_fail(&conn->link, AMP_ENOMEM, "no memory to send");
+        link_failed(conn);
+        return false;
+    }
+    conn->sending = sending;
+    sending->at = 0;
+    sending->batch.count = 0;
+    sending->batch.bytes = 0;
+    sending->batch.pin_count = 0;
+    sending->batch.scratch_used = 0;
+    int rc = arpc_link_produce(&conn->link, &sending->batch);
+    sending->left = sending->batch.bytes;
+    if (rc == 0 && sending->left > 0)
+        return true;
+    batch_finished(conn);
+    if (rc != 0)
+        link_failed(conn);
+    return false;
+}
+
+/* One batch, or the rest of one. True if more may follow at once. */
 static bool write_some(struct arpc_conn *conn)
 {
     if (conn->writing || conn->closing)
         return false;
-    if (conn->batch == NULL) {
-        conn->batch = malloc(sizeof *conn->batch);
-        if (conn->batch == NULL) {
-            arpc_link_fail(&conn->link, AMP_ENOMEM, "no memory to send");
-            link_failed(conn);
-            return false;
-        }
-        conn->batch->count = 0;
-        conn->batch->bytes = 0;
-        conn->batch->pin_count = 0;
-        conn->batch->scratch_used = 0;
-    }
-    if (arpc_link_produce(&conn->link, conn->batch) != 0) {
-        batch_finished(conn);
-        link_failed(conn);
+    if (conn->sending == NULL && !next_batch(conn))
         return false;
-    }
-    if (conn->batch->bytes > 0 && !write_batch(conn))
+    if (!write_batch(conn))
         return false;
-    bool more = conn->batch->bytes > 0 && !conn->closing;
     batch_finished(conn);
-    return more;
+    return !conn->closing;
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -263,7 +294,9 @@ static void on_handle_closed(uv_handle_t *handle)
     struct arpc_conn *conn = handle->data;
     if (--conn->handles > 0)
         return;
-    AMP_ASSERT(conn->batch == NULL);
+    AMP_ASSERT(!conn->writing);
+    if (conn->sending != NULL)
+        batch_finished(conn); /* the rest of it never leaves */
     if (conn->has_link) {
         while (arpc_link_flush(&conn->link))
             ;

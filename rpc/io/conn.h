@@ -9,6 +9,22 @@
 #include <stdint.h>
 #include <uv.h>
 
+/*
+ * What is copied out of a batch when the socket is full, so that libuv has something to wait with: the rest must not be
+ * with libuv, since it may be taken back (arpc_call_blank). Small beside what a socket takes at once when it takes
+ * something again, a third of its buffer.
+ */
+#define ARPC_PIECE_MAX ((size_t)16 << 10)
+
+/* A batch on its way to the socket. */
+struct arpc_sending {
+    size_t at;         /* the slot that is next; what has left of it is cut off */
+    size_t left;       /* bytes from there on */
+    size_t piece_size; /* bytes that are with libuv */
+    uint8_t piece[ARPC_PIECE_MAX];
+    struct arpc_batch batch;
+};
+
 struct arpc_conn {
     union {
         uv_handle_t handle;
@@ -26,13 +42,13 @@ struct arpc_conn {
     struct arpc_link link;
     bool has_link;
     bool closing;
-    unsigned handles;         /* socket and timer, while open */
-    int64_t armed_ms;         /* INT64_MAX: the timer is not armed */
-    struct arpc_batch *batch; /* NULL when nothing is under way */
-    bool writing;             /* uv_write has not called back */
-    int64_t write_ms;         /* when the peer last took a byte of it */
-    size_t write_left;
-    uint64_t *bytes_received; /* counters of the owner */
+    unsigned handles;             /* socket and timer, while open */
+    int64_t armed_ms;             /* INT64_MAX: the timer is not armed */
+    struct arpc_sending *sending; /* NULL when nothing is under way */
+    bool writing;                 /* uv_write has not called back: the piece is libuv's */
+    int64_t write_ms;             /* when the peer last took a byte of it */
+    size_t write_left;            /* of the piece, as far as is known */
+    uint64_t *bytes_received;     /* counters of the owner */
     uint64_t *bytes_sent;
     struct amp_error error;                    /* why it was closed; code 0: it was over */
     void (*pumped_cb)(struct arpc_conn *conn); /* after each pump: the owner looks at the link; may be NULL */

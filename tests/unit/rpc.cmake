@@ -5,3 +5,4 @@ ampd_test(test_rpc_limits SUITE unit SOURCES test_rpc_limits.c rpc_pair.c LINK a
 ampd_test(test_rpc_hostile SUITE unit SOURCES test_rpc_hostile.c rpc_pair.c LINK arpc_h2)
 ampd_test(test_rpc_call SUITE unit SOURCES test_rpc_call.c LINK arpc)
 target_compile_definitions(test_rpc_call PRIVATE RPC_CALL_SOURCE="${PROJECT_SOURCE_DIR}/rpc/h2/call.c")
+ampd_test(test_rpc_blank SUITE unit SOURCES test_rpc_blank.c rpc_pair.c LINK arpc_h2)
