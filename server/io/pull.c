@@ -2,9 +2,10 @@
  * Pull: blocks of a cast copy, sent from where they lie as the core lists them.
  *
  * The copy is in use until rpc has let go of the last body: only then is the core told CALL_CLOSED. When the core needs
- * the copy it revokes: it hears REVOKED at once, although a body may still be on its way to the socket. What that body
- * then carries is a mixture of two versions; its checksum, which went out before it, does not match, and the stream ends
- * ABORTED. So no reader, however slow, holds an update up, and none takes a mixed block for a good one.
+ * the copy it revokes: rpc puts zeros in place of what has not left (arpc_call_blank), so that nothing reads the copy any
+ * more, and the core hears REVOKED at once. A block that was cut so fails its checksum, which went out before it (but for one
+ * that holds zeros anyway), and the stream ends ABORTED (STEP section 3). So no reader, however slow, holds an update up,
+ * and none takes a mixed block for a good one. OK is said only when every body has left: it vouches for all of them.
  */
 #include "base/assert.h"
 #include "proto/block.h"
@@ -18,6 +19,7 @@
 
 struct pull {
     struct io_call call;
+    struct arpc_call *stream;            /* referenced: bodies may be under way after `closed` */
     uint64_t wanted_first, wanted_count; /* of the request; count 0: to the end */
     struct ampd_pull_grant grant;
     bool granted, revoked;
@@ -34,6 +36,23 @@ static struct pull *pull_of(struct io_call *call)
 
 /* ---- sending ---- */
 
+/* OK, once all blocks have left. */
+static void end_when_sent(struct pull *pull)
+{
+    if (pull->granted && !pull->revoked && pull->sent == pull->count && pull->call.pins == 0)
+        io_call_end(&pull->call);
+}
+
+/* Release callback of a block. */
+static void block_left(void *arg)
+{
+    struct pull *pull = arg;
+    io_call_ref(&pull->call);
+    io_call_unpin(&pull->call);
+    end_when_sent(pull);
+    io_call_unref(&pull->call);
+}
+
 /* Sends one block. False: not now, or the call is over. */
 static bool send_block(struct pull *pull, uint64_t index)
 {
@@ -47,10 +66,10 @@ static bool send_block(struct pull *pull, uint64_t index)
     size_t head_size = ampd_block_head_encode(&block, head);
     io_call_pin(&pull->call);
     int rc = arpc_call_send(pull->call.rpc, head, head_size, grant->memory + (size_t)local * grant->stride, block.size,
-                            io_call_unpin, &pull->call);
+                            block_left, pull);
     if (rc == 0)
         return true;
-    pull->call.pins--; /* not by io_call_unpin: the release callback is not owed */
+    pull->call.pins--; /* not by block_left: the release callback is not owed */
     io_call_unref(&pull->call);
     if (rc != AMP_EEXHAUSTED)
         io_call_refuse(&pull->call, rc, NULL, "a block cannot be sent: %s", amp_strerror(rc));
@@ -70,8 +89,7 @@ static void send_listed(struct pull *pull)
         if (--range->count == 0)
             pull->ranges_at++;
     }
-    if (pull->granted && pull->sent == pull->count)
-        io_call_end(&pull->call);
+    end_when_sent(pull);
 }
 
 /* ---- what the core says ---- */
@@ -156,12 +174,27 @@ static void take_blocks(struct pull *pull, const struct ampd_blocks *blocks)
     uint64_t end = blocks->first + blocks->count;
     uint64_t own_end = pull->first + pull->count;
     end = end < own_end ? end : own_end;
-    if (!pull->granted || pull->call.finished || first >= end)
+    if (!pull->granted || pull->revoked || pull->call.finished || first >= end)
         return;
     if (add_range(pull, first, end - first))
         send_listed(pull);
     else
         io_call_refuse(&pull->call, AMP_ENOMEM, NULL, "out of memory for this stream; pull again");
+}
+
+/* Lets go of the copy. What rpc gives back may close the call at the core, which then needs no answer. */
+static void take_revocation(struct pull *pull)
+{
+    struct io_call *call = &pull->call;
+    io_call_ref(call);
+    pull->revoked = true;
+    pull->ranges_at = pull->ranges_count = 0;
+    arpc_call_blank(pull->stream);
+    if (call->at_core) {
+        struct ampd_event event = {.type = AMPD_EVENT_REVOKED};
+        io_call_event(call, &event);
+    }
+    io_call_unref(call);
 }
 
 static void pull_output(struct io_call *call, const struct ampd_output *output)
@@ -175,10 +208,7 @@ static void pull_output(struct io_call *call, const struct ampd_output *output)
         take_blocks(pull, &output->u.blocks);
         break;
     case AMPD_OUT_PULL_REVOKE:
-        pull->revoked = true;
-        pull->ranges_at = pull->ranges_count = 0;
-        struct ampd_event event = {.type = AMPD_EVENT_REVOKED};
-        io_call_event(call, &event);
+        take_revocation(pull);
         break;
     default:
         AMP_ASSERT(!"an output that is not for a pull");
@@ -192,6 +222,7 @@ static void pull_reply(struct io_call *call, const struct ampd_reply *reply)
 
 static void pull_free(struct io_call *call)
 {
+    arpc_call_unref(pull_of(call)->stream);
     free(pull_of(call)->ranges);
 }
 
@@ -226,6 +257,7 @@ static void pull_message(struct arpc_call *rpc, const uint8_t *data, size_t size
     struct io_call *call = io_call_open(rpc, sizeof(struct pull), &pull_ops);
     if (call == NULL)
         return;
+    pull_of(call)->stream = arpc_call_ref(rpc);
     int rc = ampd_msg_pull_request_decode(&request, data, size, &error);
     if (rc == 0)
         rc = check_request(&request, &error);

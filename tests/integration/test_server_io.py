@@ -3,16 +3,19 @@
 
     test_server_io.py BIN_DIR [NAME ...]
 """
+import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
+import threading
 import time
 
 import grpc
 
-from ampd_testing import (Api, CALL_TIMEOUT_S, Code, HEALTH_SERVING, OpenStream, check_rich, common, crc32c, Refusal, refused,
-                          run, spec, start_and_fail)
+from ampd_testing import (Api, CALL_TIMEOUT_S, Code, HEALTH_SERVING, OpenStream, check_rich, common, crc32c, eventually, pack,
+                          Refusal, refused, run, spec, start_and_fail)
 
 # 48 blocks of fp16, 6 MiB: more than the connection takes while nobody reads.
 LARGE = [("w", [48 * 65536])]
@@ -55,6 +58,113 @@ def test_a_slow_reader_holds_no_update_up_and_gets_no_mixed_block(context):
         assert error is not None and (error.code, error.reason) == (Code.ABORTED, "PULL_OUTRUN"), (blocks, str(error))
         check_rich(error)
         assert blocks < 48
+    assert server.terminate() == 0
+
+
+class Valve:
+    """Between a client and the server: bytes of the server pass up to a number, the others wait in the server's socket."""
+
+    def __init__(self, port):
+        self.port_behind, self.allowed, self.changed = port, 0, threading.Condition()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.behind = self.front = None
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.allow(1 << 40)
+        self.listener.close()
+        self.cut()
+
+    def _serve(self):
+        try:
+            self.front, _ = self.listener.accept()
+        except OSError:
+            return  # closed before anybody came
+        self.behind = socket.socket()
+        self.behind.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.behind.connect(("127.0.0.1", self.port_behind))
+        threading.Thread(target=self._copy, args=(self.front, self.behind, False), daemon=True).start()
+        self._copy(self.behind, self.front, True)
+
+    def _copy(self, source, target, metered):
+        try:
+            while True:
+                with self.changed:
+                    while metered and self.allowed <= 0:
+                        self.changed.wait()
+                data = source.recv(min(self.allowed, 65536) if metered else 65536)
+                self.allowed -= len(data) if metered else 0
+                if not data:
+                    break
+                target.sendall(data)
+        except OSError:
+            pass  # the other side is gone
+        self.cut()
+
+    def allow(self, size):
+        with self.changed:
+            self.allowed += size
+            self.changed.notify_all()
+
+    def cut(self):
+        """Ends both connections."""
+        for end in (self.front, self.behind):
+            with contextlib.suppress(OSError, AttributeError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+def read_until_revoked(call, versions):
+    """Reads a pull to its end: (blocks whose checksum is right, whether one was wrong, how it ended)."""
+    good, wrong, refusal = 0, False, None
+    try:
+        header = call.next().header
+        for answer in call.call:
+            if answer.crc32c == crc32c(answer.data):
+                assert answer.data == versions[header.version] * (len(answer.data) // 2), f"block {answer.index} is mixed"
+                good += 1
+            else:
+                wrong = True
+    except grpc.RpcError as raised:
+        refusal = Refusal(raised)
+    return good, wrong, refusal
+
+
+def test_a_copy_is_taken_back_wherever_its_readers_sockets_stopped(context):
+    """Windows without end, and sockets that stop: at the header, in the first block, in one that is half sent, later."""
+    server = context.server()
+    test_model = large_model(context, server)
+    worker = test_model.worker()
+    worker.pull()
+    versions = {version: pack(common.DTYPE_F16, [1.0 - 0.5 * version]) for version in range(4)}
+    with contextlib.ExitStack() as stack:
+        pulls = []
+        for size in (200, 40000, 200000, 1000000, 2500000):
+            valve = stack.enter_context(Valve(server.port))
+            valve.allow(size)
+            channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{valve.port}", options=[
+                ("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1),
+                ("grpc.http2.lookahead_bytes", 1 << 24), ("grpc.http2.bdp_probe", 0)]))
+            pulls.append((valve, Api(channel).start("Pull", model="large", latest=True, timeout_s=60)))
+        for valve, _ in pulls:
+            eventually(lambda valve=valve: valve.allowed <= 0, "the reader has stopped")
+        pulls[1][0].cut()  # its connection is lost with a block half sent
+        gradient = {"w": [1024.0] * LARGE[0][1][0]}
+        for step in range(1, 4):
+            assert worker.push(gradient).step == step
+            worker.pull()
+        for at, (valve, call) in enumerate(pulls):
+            valve.allow(1 << 40)
+            good, wrong, refusal = read_until_revoked(call, versions)
+            assert good < 48 and refusal is not None, (at, good, wrong, str(refusal))
+            if at == 1:
+                assert refusal.code == Code.UNAVAILABLE, refusal
+                continue
+            assert (refusal.code, refusal.reason) == (Code.ABORTED, "PULL_OUTRUN"), (at, good, wrong, str(refusal))
+            assert wrong, f"reader {at} was revoked between two blocks"
     assert server.terminate() == 0
 
 
