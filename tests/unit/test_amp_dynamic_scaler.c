@@ -324,9 +324,9 @@ static void the_scaler_follows_the_servers_machine(void **state)
     struct amp_scaler_state server;
     amp_scaler_config_defaults(&config);
     amp_scaler_init(&config, &server);
-    uint32_t random = 1;
+    uint64_t random = 1;
     for (unsigned i = 0; i < 1000; i++) {
-        random = random * 1664525u + 1013904223u;
+        random = (random * 1664525 + 1013904223) & UINT32_MAX;
         bool overflow = random >> 30 == 0;
         (void)amp_dynamic_scaler_update(&scaler, overflow);
         amp_scaler_update(&config, &server, overflow ? AMP_SCALER_OVERFLOW : AMP_SCALER_CLEAN);

@@ -1,0 +1,50 @@
+#!/usr/bin/python3
+"""docs/specs.md against the sources: each row has its C and its tests, and every name in it is there.
+
+    test_specs_table.py SOURCE_DIR
+"""
+import pathlib
+import re
+import sys
+
+NAME = re.compile(r"`(?:struct |enum )?([A-Za-z_0-9]+)`")
+
+
+def rows(page):
+    """(section, cells) of each row of the tables with three columns."""
+    section = ""
+    for line in page.splitlines():
+        if line.startswith("## "):
+            section = line[3:]
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if line.startswith("| ") and len(cells) == 3 and cells[2].strip(" |") != "tests":
+            yield section, [cell.strip(" |") for cell in cells]
+
+
+def main(source):
+    page = (source / "docs/specs.md").read_text()
+    headers = "\n".join(path.read_text() for path in (source / "amp").glob("*.h"))
+    # Listed in a main: a test that is written and not run does not count.
+    tests = {name for path in (source / "tests/unit").glob("test_amp_*.c")
+             for name in re.findall(r"cmocka_unit_test(?:_setup_teardown)?\((\w+)", path.read_text())}
+    wrong, seen = [], 0
+    for section, (what, c, held) in rows(page):
+        seen += 1
+        row = f"{section}: {what[:60]}"
+        if not c or not held:
+            wrong.append(f"{row}: an empty cell")
+        wrong += [f"{row}: no header of amp/ has {name}" for name in NAME.findall(c)
+                  if not re.search(rf"\b{name}\b", headers)]
+        wrong += [f"{row}: no test {name}" for name in NAME.findall(held) if name not in tests]
+        if not NAME.findall(c) and "not built" not in c:
+            wrong.append(f"{row}: neither C nor \"not built\"")
+        if not NAME.findall(held) and "not built" not in held and "all of the file" not in held:
+            wrong.append(f"{row}: neither a test nor \"not built\"")
+    if seen < 100:
+        wrong.append(f"only {seen} rows were found: has the form of the tables changed?")
+    print("\n".join(wrong) if wrong else f"{seen} rows hold")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1])))
