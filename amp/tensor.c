@@ -97,6 +97,8 @@ bool amp_tensor_multiply(const struct amp_kernels *kernels, const struct amp_ten
     if (in->data == NULL)
         return false;
     uint32_t largest = 0;
+    if (in->dtype == AMP_F32 && out->dtype == AMP_F32)
+        return kernels->scale(out->data, in->data, factor, in->count) >= overflows_from[AMP_F32];
     size_t in_size = amp_dtype_size(in->dtype);
     size_t out_size = amp_dtype_size(out->dtype);
     for (size_t done = 0; done < in->count; done += TILE) {
