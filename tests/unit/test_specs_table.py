@@ -8,6 +8,7 @@ import re
 import sys
 
 NAME = re.compile(r"`(?:struct |enum )?([A-Za-z_0-9]+)`")
+PATH = re.compile(r"`([a-z_0-9]+/[A-Za-z_0-9/.]+)`")
 
 
 def rows(page):
@@ -36,9 +37,11 @@ def main(source):
         wrong += [f"{row}: no header of amp/ has {name}" for name in NAME.findall(c)
                   if not re.search(rf"\b{name}\b", headers)]
         wrong += [f"{row}: no test {name}" for name in NAME.findall(held) if name not in tests]
-        if not NAME.findall(c) and "not built" not in c:
+        paths = PATH.findall(c + held)
+        wrong += [f"{row}: no file {path}" for path in paths if not (source / path).exists()]
+        if not NAME.findall(c) and not paths and "not built" not in c:
             wrong.append(f"{row}: neither C nor \"not built\"")
-        if not NAME.findall(held) and "not built" not in held and "all of the file" not in held:
+        if not NAME.findall(held) and not paths and "not built" not in held and "all of the file" not in held:
             wrong.append(f"{row}: neither a test nor \"not built\"")
     if seen < 100:
         wrong.append(f"only {seen} rows were found: has the form of the tables changed?")
