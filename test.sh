@@ -31,7 +31,7 @@ must() { # command...: ends the run when it fails
 }
 
 section packages
-scripts/packages.sh run build test || exit 1
+scripts/packages.sh run build test cross || exit 1
 
 section "build: release"
 must cmake --preset release

@@ -29,7 +29,7 @@ static bool has_avx512(void)
 }
 #endif
 
-static bool has_ref(void)
+static bool always(void)
 {
     return true;
 }
@@ -40,6 +40,11 @@ static const struct variant {
     const struct amp_kernels *kernels; /* NULL: not compiled for this processor family */
     bool (*present)(void);
 } variants[] = {
+#ifdef AMP_KERNELS_NEON /* set where the build compiles kernels_neon.c: every AArch64 processor has it */
+    {"neon", &amp_kernels_neon, always},
+#else
+    {"neon", NULL, NULL},
+#endif
 #ifdef AMP_KERNELS_X86
     {"avx512", &amp_kernels_avx512, has_avx512},
     {"avx2", &amp_kernels_avx2, has_avx2},
@@ -47,7 +52,7 @@ static const struct variant {
     {"avx512", NULL, NULL},
     {"avx2", NULL, NULL},
 #endif
-    {"ref", &amp_kernels_ref, has_ref},
+    {"ref", &amp_kernels_ref, always},
 };
 #define VARIANTS (sizeof variants / sizeof variants[0])
 

@@ -1,11 +1,13 @@
 #!/bin/sh
 # A fused multiply-add rounds once where docs/numerics.md rounds twice. Usage: no_fused.sh LIBRARY
+# OBJDUMP names the program for a foreign processor.
 set -u
-command -v objdump >/dev/null || {
+objdump=${OBJDUMP:-objdump}
+command -v "$objdump" >/dev/null || {
     echo "SKIPPED: objdump is not installed"
     exit 77
 }
-listing=$(objdump -d "$1") || exit 1
+listing=$("$objdump" -d "$1") || exit 1
 lines=$(printf '%s\n' "$listing" | grep -c 'ret')
 if [ "$lines" -lt 10 ]; then
     echo "the listing of $1 has no functions: nothing was looked at"

@@ -1,0 +1,34 @@
+#!/bin/sh
+# The NEON kernels, cross-compiled and run on an emulated processor: against the reference, with the golden hashes, and
+# without fused instructions.  Usage: neon.sh SOURCE_DIRECTORY BUILD_DIRECTORY
+set -eu
+source=$1 build=$2/neon
+compiler=aarch64-linux-gnu-gcc
+for tool in $compiler aarch64-linux-gnu-objdump qemu-aarch64; do
+    command -v "$tool" >/dev/null || {
+        echo "SKIPPED: kernels neon: $tool is not installed (section [cross] of deploy/packages.txt)"
+        exit 77
+    }
+done
+mkdir -p "$build"
+cd "$source"
+flags='-std=c17 -O2 -g -ffp-contract=off -fno-fast-math -fno-strict-aliasing -D_POSIX_C_SOURCE=200809L
+    -DAMP_KERNELS_NEON -Wall -Wextra -Werror -Wno-unused-parameter -I. -Itests/kernels/cross'
+objects=
+for file in amp/kernels_ref.c amp/kernels_neon.c amp/cpu.c amp/norm.c amp/optim.c amp/pass.c amp/reduce.c \
+    base/err.c base/assert.c tests/kernels/inputs.c tests/kernels/cross/crc32c.c; do
+    object=$build/$(basename "$file" .c).o
+    # shellcheck disable=SC2086 # a list of flags
+    $compiler $flags -c "$file" -o "$object"
+    objects="$objects $object"
+done
+OBJDUMP=aarch64-linux-gnu-objdump tests/kernels/no_fused.sh "$build/kernels_neon.o"
+OBJDUMP=aarch64-linux-gnu-objdump tests/kernels/no_fused.sh "$build/kernels_ref.o"
+for program in coverage golden splits; do
+    # shellcheck disable=SC2086 # lists of flags and objects
+    $compiler $flags -static "tests/kernels/test_kernel_$program.c" $objects -o "$build/$program" -lm -pthread
+done
+for program in coverage golden splits; do
+    qemu-aarch64 "$build/$program" neon emulated
+done
+qemu-aarch64 "$build/golden" ref
