@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The large counts, after a release build: digits, sim, kernels, casts, or all.  (./test.sh --long [SUITE])
+# The large counts, after a release build: digits, sim, kernels, casts, curves, or all.  (./test.sh --long [SUITE])
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 suite=${1:-all} broken=0 known=''
@@ -17,5 +17,8 @@ run sim build/release/tests/sim/sim --seeds 20000
 run kernels env AMPD_TEST_LONG=1 ctest --test-dir build/release -L kernels --output-on-failure
 # All 2^32 inputs of the casts to f16 and bf16, every variant against independent oracles.
 run casts build/release/tests/kernels/test_kernel_casts full
-[ -n "$known" ] || { echo "test.sh: no suite \"$suite\"; there are digits, sim, kernels, casts, all" >&2 && exit 2; }
+# A thousand steps of each optimizer beside PyTorch's.
+curves() { scripts/packages.sh torch && /usr/bin/python3 tests/kernels/torch_curves.py build/release/tests/kernels/curves; }
+run curves curves
+[ -n "$known" ] || { echo "test.sh: no suite \"$suite\"; there are digits, sim, kernels, casts, curves, all" >&2 && exit 2; }
 exit "$broken"
