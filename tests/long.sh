@@ -18,6 +18,7 @@ run kernels env AMPD_TEST_LONG=1 ctest --test-dir build/release -L kernels --out
 # All 2^32 inputs of the casts to f16 and bf16, every variant against independent oracles.
 run casts build/release/tests/kernels/test_kernel_casts full
 # A thousand steps of each optimizer beside PyTorch's.
+# shellcheck disable=SC2317 # run calls it
 curves() { scripts/packages.sh torch && /usr/bin/python3 tests/kernels/torch_curves.py build/release/tests/kernels/curves; }
 run curves curves
 [ -n "$known" ] || { echo "test.sh: no suite \"$suite\"; there are digits, sim, kernels, casts, curves, all" >&2 && exit 2; }
