@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
 # From a bare Debian 12 machine to a trained network: installs what is missing, builds, and trains the digits job with
 # one ampd server and two workers in fp16. Everything stays in this folder's build/.
+#
+#   quickstart.sh [--steps N] [--dtype f16|bf16|f32] [--seed S] [--hidden H]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
+
+examples/digits/run.sh --check "$@" || exit # wrong options are told now, not after the build
 
 echo "== packages"
 scripts/packages.sh run build

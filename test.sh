@@ -12,7 +12,8 @@ while [ $# -gt 0 ]; do
 	case $1 in
 	--build-only) build_only=1 && shift ;;
 	--long) long=1 && suite=${2:-all} && shift $(($# > 1 ? 2 : 1)) ;;
-	*) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+	--help) sed -n '2,7s/^# \{0,1\}//p' "$0" && exit 0 ;;
+	*) echo "test.sh: no option is called \"$1\"; there are --build-only, --long [SUITE], --help" >&2 && exit 2 ;;
 	esac
 done
 

@@ -90,7 +90,7 @@ enum ampd_msg_model_state {
     AMPD_MSG_MODEL_STATE_DONE = 6,    /* max_steps reached */
 };
 
-/* A loss-scale policy; the exact state machines are in docs/scalers.md. */
+/* A loss-scale policy; the exact state machines are in amp/scaler.c. */
 enum ampd_msg_scaler_policy {
     AMPD_MSG_SCALER_POLICY_UNSPECIFIED = 0,
     AMPD_MSG_SCALER_POLICY_DYNAMIC = 1,
@@ -148,7 +148,7 @@ struct ampd_msg_scale_record {
     float scale;                    /* finite, within the model's [min_scale, max_scale] */
     uint64_t scale_id;              /* names this value within its epoch; from 1; rises when the value's bits change */
     uint32_t growth_tracker;        /* clean steps counted towards the next growth */
-    uint32_t hysteresis_left;       /* overflows that are still forgiven, for policies that forgive */
+    uint32_t hysteresis_left;       /* at 1 the next overflow lowers the scale, at n the n-th; policies that forgive */
     uint32_t consecutive_overflows; /* steps skipped for overflow in a row, up to this one */
     uint64_t total_overflows;       /* steps skipped for overflow since the model began */
     uint64_t steps_since_overflow;  /* decided steps after the last overflow, or since the model began */

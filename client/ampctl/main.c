@@ -13,7 +13,7 @@
 
 #define DEFAULT_ENDPOINT "127.0.0.1:7420"
 
-const char *argp_program_version = "ampctl 0.1.0";
+__attribute__((visibility("default"))) const char *argp_program_version = "ampctl 0.1.0";
 
 struct verb {
     const char *name;

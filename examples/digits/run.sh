@@ -5,10 +5,11 @@
 # all; any other non-zero exit ends the run. At the end ampd gets SIGTERM, which drains it.
 #
 #   run.sh [--bin DIR] [--dir DIR] [--port P] [--steps N] [--dtype f16|bf16|f32] [--seed S] [--hidden H]
-#          [--checkpoint-every N] [--quiet] [--picture]
+#          [--checkpoint-every N] [--quiet] [--picture] [--check]
 #
 # DIR of --dir (made if missing) gets data/ (the server's), ampd.log, and a file with the process id of each process
-# (ampd.pid, worker-0.pid, worker-1.pid). Port 0 takes a free one; its number is then in DIR/port.
+# (ampd.pid, worker-0.pid, worker-1.pid). Port 0 takes a free one; its number is then in DIR/port. --check looks at the
+# options only.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -16,23 +17,34 @@ root=$(cd "$here/../.." && pwd)
 bin=$root/build/release/bin dir='' port=7420 picture='' world=2 restarts_max=20
 worker_args=() steps=300
 
-usage() {
-	sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+usage() { # what is wrong
+	[ $# -gt 0 ] && echo "run.sh: $1" >&2
+	sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
 	exit 2
 }
 
+check_only=''
 while [ $# -gt 0 ]; do
 	case $1 in
-	--bin) bin=${2:?} && shift 2 ;;
-	--dir) dir=${2:?} && shift 2 ;;
-	--port) port=${2:?} && shift 2 ;;
-	--steps) steps=${2:?} && shift 2 ;;
-	--dtype | --seed | --hidden | --checkpoint-every) worker_args+=("$1" "${2:?}") && shift 2 ;;
+	--bin | --dir | --port | --steps | --dtype | --seed | --hidden | --checkpoint-every)
+		[ $# -gt 1 ] || usage "$1 needs a value"
+		case $1 in
+		--bin) bin=$2 ;;
+		--dir) dir=$2 ;;
+		--port) port=$2 ;;
+		--steps) steps=$2 ;;
+		*) worker_args+=("$1" "$2") ;;
+		esac
+		shift 2
+		;;
 	--quiet) worker_args+=("$1") && shift ;;
 	--picture) picture=1 && shift ;;
-	*) usage ;;
+	--check) check_only=1 && shift ;;
+	--help) usage ;;
+	*) usage "no option is called \"$1\"" ;;
 	esac
 done
+[ -n "$check_only" ] && exit 0
 
 find_program() { # name
 	[ -x "$bin/$1" ] && echo "$bin/$1" && return
@@ -84,11 +96,22 @@ stop_all() {
 trap stop_all EXIT
 trap 'exit 130' INT TERM
 
+# Says that a signal has ended a process, and ends the run if that was once too often.
+count_restart() { # who, status
+	restarts=$((restarts + 1))
+	if [ "$restarts" -gt "$restarts_max" ]; then
+		echo "run.sh: $1 was ended by signal $(($2 - 128)); restarted $restarts_max times already, giving up" >&2
+		exit 1
+	fi
+	echo "run.sh: $1 was ended by signal $(($2 - 128)), starting it again" >&2
+	sleep 0.2
+}
+
 # Starts ampd for the first time and waits until it listens, so that no worker meets another program's port. With
 # --port 0 a used port (ampd ends with 1) means another try.
 first_start() {
 	local wanted=$port pid status
-	for _ in $(seq 10); do
+	for _ in $(seq "$restarts_max"); do
 		[ "$wanted" = 0 ] && port=$((20000 + RANDOM % 12000))
 		: >"$dir/ampd.log"
 		start_ampd
@@ -100,7 +123,11 @@ first_start() {
 		status=0
 		wait "$pid" || status=$?
 		unset "role[$pid]"
-		[ "$wanted" = 0 ] && [ "$status" = 1 ] || break
+		if [ "$status" -gt 128 ]; then
+			count_restart ampd "$status"
+		elif [ "$wanted" != 0 ] || [ "$status" != 1 ]; then
+			break
+		fi
 	done
 	echo "run.sh: ampd ended with code $status: $(tail -n 1 "$dir/ampd.log")" >&2
 	exit "$((status == 0 ? 1 : status))"
@@ -130,13 +157,7 @@ while [ "$remaining" -gt 0 ]; do
 	who=${role[$pid]}
 	unset "role[$pid]"
 	if [ "$status" -gt 128 ]; then
-		restarts=$((restarts + 1))
-		if [ "$restarts" -gt "$restarts_max" ]; then
-			echo "run.sh: $who was ended by signal $((status - 128)); restarted $restarts_max times already, giving up" >&2
-			exit 1
-		fi
-		echo "run.sh: $who was ended by signal $((status - 128)), starting it again" >&2
-		sleep 0.2
+		count_restart "$who" "$status"
 		if [ "$who" = ampd ]; then start_ampd; else start_worker "${who#worker-}"; fi
 	elif [ "$status" -ne 0 ] || [ "$who" = ampd ]; then
 		echo "run.sh: $who ended with code $status" >&2
