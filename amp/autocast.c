@@ -14,31 +14,51 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct region {
-    enum amp_autocast_mode mode;
-    const struct amp_registry *registry;
-};
-
 static _Thread_local struct {
     unsigned depth;
-    struct region regions[AMP_AUTOCAST_DEPTH_MAX];
+    struct amp_autocast_config regions[AMP_AUTOCAST_DEPTH_MAX];
 } stack;
 
-static struct region current(void)
+/* What holds outside every region, and in one that is not enabled. */
+static const struct amp_autocast_config untouched = {AMP_AUTOCAST_NONE, false, false, NULL};
+
+static const struct amp_autocast_config *current(void)
 {
-    if (stack.depth == 0)
-        return (struct region){AMP_AUTOCAST_NONE, NULL};
-    return stack.regions[stack.depth - 1];
+    if (stack.depth == 0 || !stack.regions[stack.depth - 1].enabled)
+        return &untouched;
+    return &stack.regions[stack.depth - 1];
+}
+
+struct amp_autocast_config amp_autocast_config_of(enum amp_autocast_mode mode, const struct amp_registry *registry)
+{
+    return (struct amp_autocast_config){mode, true, true, registry};
+}
+
+struct amp_autocast_config amp_autocast_config_fp16(const struct amp_registry *registry)
+{
+    return amp_autocast_config_of(AMP_AUTOCAST_FP16, registry);
+}
+
+struct amp_autocast_config amp_autocast_config_bf16(const struct amp_registry *registry)
+{
+    return amp_autocast_config_of(AMP_AUTOCAST_BF16, registry);
+}
+
+int amp_autocast_enter_config(const struct amp_autocast_config *config)
+{
+    struct amp_autocast_config region = config != NULL ? *config : amp_autocast_config_bf16(NULL);
+    if (region.mode != AMP_AUTOCAST_NONE && amp_autocast_low_dtype(region.mode) == AMP_DTYPE_NONE)
+        return AMP_EINVAL;
+    if (stack.depth == AMP_AUTOCAST_DEPTH_MAX)
+        return AMP_EEXHAUSTED;
+    stack.regions[stack.depth++] = region;
+    return 0;
 }
 
 int amp_autocast_enter_with(enum amp_autocast_mode mode, const struct amp_registry *registry)
 {
-    if (mode != AMP_AUTOCAST_NONE && amp_autocast_low_dtype(mode) == AMP_DTYPE_NONE)
-        return AMP_EINVAL;
-    if (stack.depth == AMP_AUTOCAST_DEPTH_MAX)
-        return AMP_EEXHAUSTED;
-    stack.regions[stack.depth++] = (struct region){mode, registry};
-    return 0;
+    struct amp_autocast_config config = amp_autocast_config_of(mode, registry);
+    return amp_autocast_enter_config(&config);
 }
 
 int amp_autocast_enter(enum amp_autocast_mode mode)
@@ -52,9 +72,26 @@ void amp_autocast_exit(void)
     stack.depth--;
 }
 
+bool amp_autocast_current(struct amp_autocast_config *config)
+{
+    if (config != NULL)
+        *config = stack.depth > 0 ? stack.regions[stack.depth - 1] : untouched;
+    return stack.depth > 0;
+}
+
+bool amp_autocast_active(void)
+{
+    return current()->mode != AMP_AUTOCAST_NONE;
+}
+
+unsigned amp_autocast_depth(void)
+{
+    return stack.depth;
+}
+
 enum amp_autocast_mode amp_autocast_mode(void)
 {
-    return current().mode;
+    return current()->mode;
 }
 
 enum amp_dtype amp_autocast_low_dtype(enum amp_autocast_mode mode)
@@ -69,14 +106,21 @@ enum amp_dtype amp_autocast_low_dtype(enum amp_autocast_mode mode)
     }
 }
 
-enum amp_dtype amp_autocast_dtype(const char *op, enum amp_dtype in)
+/* What autocast may touch: floats that are not f64. */
+static bool is_eligible(enum amp_dtype dtype)
 {
-    struct region region = current();
-    if (in != AMP_F32 && in != AMP_F16 && in != AMP_BF16)
+    return dtype == AMP_F32 || dtype == AMP_F16 || dtype == AMP_BF16;
+}
+
+static enum amp_dtype by_rule(const struct amp_op_rule *rule, enum amp_autocast_mode mode, enum amp_dtype in)
+{
+    if (!is_eligible(in))
         return in;
-    switch (amp_registry_policy(region.registry, region.mode, op)) {
+    if (rule->forward != AMP_DTYPE_NONE)
+        return rule->forward;
+    switch (rule->policy) {
     case AMP_OP_LOWER:
-        return amp_autocast_low_dtype(region.mode);
+        return amp_autocast_low_dtype(mode);
     case AMP_OP_FP32:
         return AMP_F32;
     default:
@@ -84,29 +128,54 @@ enum amp_dtype amp_autocast_dtype(const char *op, enum amp_dtype in)
     }
 }
 
-static int banned(const char *op, struct amp_error *error)
+enum amp_dtype amp_autocast_dtype(const char *op, enum amp_dtype in)
 {
-    return amp_error_set(error, AMP_EINVAL, NULL,
-                         "%s is unsafe under autocast: use %s_with_logits, or leave the region for it", op, op);
+    const struct amp_autocast_config *region = current();
+    if (region->mode == AMP_AUTOCAST_NONE)
+        return in;
+    struct amp_op_rule rule = amp_registry_rule(region->registry, region->mode, op);
+    return by_rule(&rule, region->mode, in);
+}
+
+enum amp_dtype amp_autocast_backward_dtype(const char *op, enum amp_dtype in)
+{
+    const struct amp_autocast_config *region = current();
+    struct amp_op_rule rule = amp_registry_rule(region->registry, region->mode, op);
+    if (is_eligible(in) && rule.backward != AMP_DTYPE_NONE)
+        return rule.backward;
+    return by_rule(&rule, region->mode, in);
+}
+
+enum amp_dtype amp_autocast_dtype_named(const char *op, enum amp_dtype in, enum amp_dtype named)
+{
+    return named != AMP_DTYPE_NONE ? named : amp_autocast_dtype(op, in);
+}
+
+static int banned(const char *op, const char *remedy, struct amp_error *error)
+{
+    if (remedy == NULL || remedy[0] == '\0')
+        return amp_error_set(error, AMP_EINVAL, NULL, "%s is unsafe under autocast: leave the region for it", op);
+    return amp_error_set(error, AMP_EINVAL, NULL, "%s is unsafe under autocast: %s, or leave the region for it", op,
+                         remedy);
 }
 
 int amp_autocast_promote(const char *op, const enum amp_dtype *in, size_t n, enum amp_dtype *out,
                          struct amp_error *error)
 {
-    struct region region = current();
-    enum amp_op_policy policy = amp_registry_policy(region.registry, region.mode, op);
+    const struct amp_autocast_config *region = current();
+    struct amp_op_rule rule = amp_registry_rule(region->registry, region->mode, op);
     if (n == 0)
         return amp_error_set(error, AMP_EINVAL, NULL, "%s has no operands", op);
-    if (policy == AMP_OP_BANNED)
-        return banned(op, error);
-    if (policy != AMP_OP_PROMOTE) {
-        *out = amp_autocast_dtype(op, in[0]);
+    if (rule.policy == AMP_OP_BANNED)
+        return banned(op, rule.remedy, error);
+    if (rule.policy != AMP_OP_PROMOTE || rule.forward != AMP_DTYPE_NONE) {
+        *out = by_rule(&rule, region->mode, in[0]);
         return 0;
     }
-    enum amp_dtype low = amp_autocast_low_dtype(region.mode);
+    enum amp_dtype low = amp_autocast_low_dtype(region->mode);
     enum amp_dtype widest = AMP_DTYPE_NONE;
     for (size_t i = 0; i < n; i++) {
-        if (in[i] == AMP_F64)
+        if (!is_eligible(in[i]))
             continue;
         if (in[i] != AMP_F32 && in[i] != low)
             return amp_error_set(error, AMP_EINVAL, NULL, "%s: an operand is %s in a region of %s: cast it first", op,
@@ -114,7 +183,7 @@ int amp_autocast_promote(const char *op, const enum amp_dtype *in, size_t n, enu
         if (widest != AMP_F32)
             widest = in[i];
     }
-    *out = widest == AMP_DTYPE_NONE ? AMP_F64 : widest;
+    *out = widest == AMP_DTYPE_NONE ? in[0] : widest;
     return 0;
 }
 
@@ -225,29 +294,52 @@ static int cast_cached(const struct amp_kernels *kernels, const struct amp_tenso
     return 0;
 }
 
+static int cast_to_buffer(const struct amp_kernels *kernels, enum amp_dtype dtype, const struct amp_tensor_view *in,
+                          void *buffer, size_t buffer_bytes, struct amp_tensor_view *out, struct amp_error *error)
+{
+    size_t bytes = in->count * amp_dtype_size(dtype);
+    if (buffer == NULL || buffer_bytes < bytes)
+        return amp_error_set(error, AMP_ERANGE, NULL, "the cast needs a buffer of %zu bytes", bytes);
+    amp_cast(kernels, buffer, dtype, in->data, in->dtype, in->count);
+    *out = (struct amp_tensor_view){buffer, in->count, dtype, 0, 0};
+    return 0;
+}
+
 int amp_autocast_cast(const struct amp_kernels *kernels, const char *op, const struct amp_tensor_view *in,
                       struct amp_cast_cache *cache, void *buffer, size_t buffer_bytes, struct amp_tensor_view *out,
                       struct amp_error *error)
 {
-    struct region region = current();
-    if (amp_registry_policy(region.registry, region.mode, op) == AMP_OP_BANNED)
-        return banned(op, error);
-    enum amp_dtype dtype = amp_autocast_dtype(op, in->dtype);
+    const struct amp_autocast_config *region = current();
+    struct amp_op_rule rule = amp_registry_rule(region->registry, region->mode, op);
+    if (rule.policy == AMP_OP_BANNED)
+        return banned(op, rule.remedy, error);
+    enum amp_dtype dtype = by_rule(&rule, region->mode, in->dtype);
     if (dtype == in->dtype) {
         *out = *in;
         return 0;
     }
+    /* PyTorch's rule: only fp32 weights in the low dtype are worth keeping; other casts are of activations. */
+    bool keep = region->cache_enabled && cache != NULL && in->id != 0 && in->dtype == AMP_F32 &&
+                dtype == amp_autocast_low_dtype(region->mode);
     size_t bytes = in->count * amp_dtype_size(dtype);
-    if (cache != NULL && in->id != 0 && bytes <= cache->max_bytes) {
-        if (cast_cached(kernels, in, dtype, bytes, cache, out) == 0)
-            return 0;
-        return amp_error_set(error, AMP_ENOMEM, NULL, "no memory for a cast of %zu bytes", bytes);
+    if (!keep || bytes > cache->max_bytes)
+        return cast_to_buffer(kernels, dtype, in, buffer, buffer_bytes, out, error);
+    if (cast_cached(kernels, in, dtype, bytes, cache, out) == 0)
+        return 0;
+    return amp_error_set(error, AMP_ENOMEM, NULL, "no memory for a cast of %zu bytes", bytes);
+}
+
+int amp_autocast_cast_to(const struct amp_kernels *kernels, enum amp_dtype dtype, const struct amp_tensor_view *in,
+                         void *buffer, size_t buffer_bytes, struct amp_tensor_view *out, struct amp_error *error)
+{
+    if (dtype == in->dtype) {
+        *out = *in;
+        return 0;
     }
-    if (buffer == NULL || buffer_bytes < bytes)
-        return amp_error_set(error, AMP_ERANGE, NULL, "%s: the cast needs a buffer of %zu bytes", op, bytes);
-    amp_cast(kernels, buffer, dtype, in->data, in->dtype, in->count);
-    *out = (struct amp_tensor_view){buffer, in->count, dtype, 0, 0};
-    return 0;
+    if (!is_eligible(dtype) || !is_eligible(in->dtype))
+        return amp_error_set(error, AMP_EINVAL, NULL, "no cast from %s to %s: only f32, f16 and bf16 are cast",
+                             amp_dtype_name(in->dtype), amp_dtype_name(dtype));
+    return cast_to_buffer(kernels, dtype, in, buffer, buffer_bytes, out, error);
 }
 
 void amp_cast(const struct amp_kernels *kernels, void *dst, enum amp_dtype to, const void *src, enum amp_dtype from,

@@ -1,6 +1,7 @@
 /* Look-up of an operation's policy: the caller's rows first, then the built-in lists by binary search. */
 #include "amp/registry.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 static const struct builtin {
@@ -43,6 +44,29 @@ static enum amp_op_policy builtin_policy(enum amp_autocast_mode mode, const char
     return AMP_OP_UNLISTED;
 }
 
+/* The row of `op`, made as the built-in lists have it where it is missing; NULL with the error's code in *code. */
+static struct amp_registry_row *row_of(struct amp_registry *registry, const char *op, int *code,
+                                       struct amp_error *error)
+{
+    if (op[0] == '\0' || strlen(op) >= AMP_OP_NAME_MAX) {
+        *code = amp_error_set(error, AMP_EINVAL, NULL, "the op's name must have 1 to %d bytes", AMP_OP_NAME_MAX - 1);
+        return NULL;
+    }
+    size_t i = find(registry, op);
+    if (i == AMP_REGISTRY_MAX) {
+        *code = amp_error_set(error, AMP_EEXHAUSTED, NULL, "the registry holds at most %d ops", AMP_REGISTRY_MAX);
+        return NULL;
+    }
+    struct amp_registry_row *row = &registry->rows[i];
+    if (i == registry->count) {
+        *row = (struct amp_registry_row){
+            .policy = {AMP_OP_UNLISTED, builtin_policy(AMP_AUTOCAST_FP16, op), builtin_policy(AMP_AUTOCAST_BF16, op)}};
+        strcpy(row->op, op);
+        registry->count++;
+    }
+    return row;
+}
+
 int amp_registry_set(struct amp_registry *registry, enum amp_autocast_mode mode, const char *op,
                      enum amp_op_policy policy, struct amp_error *error)
 {
@@ -50,33 +74,96 @@ int amp_registry_set(struct amp_registry *registry, enum amp_autocast_mode mode,
         return amp_error_set(error, AMP_EINVAL, NULL, "autocast mode %d has no policies: use FP16 or BF16", (int)mode);
     if ((unsigned)policy > AMP_OP_BANNED)
         return amp_error_set(error, AMP_EINVAL, NULL, "policy %d is unknown", (int)policy);
-    if (op[0] == '\0' || strlen(op) >= AMP_OP_NAME_MAX)
-        return amp_error_set(error, AMP_EINVAL, NULL, "the op's name must have 1 to %d bytes", AMP_OP_NAME_MAX - 1);
-    size_t i = find(registry, op);
-    if (i == AMP_REGISTRY_MAX)
-        return amp_error_set(error, AMP_EEXHAUSTED, NULL, "the registry holds at most %d ops", AMP_REGISTRY_MAX);
-    if (i == registry->count) {
-        /* What is not set here stays as the built-in lists have it. */
-        strcpy(registry->rows[i].op, op);
-        registry->rows[i].policy[AMP_AUTOCAST_NONE] = AMP_OP_UNLISTED;
-        registry->rows[i].policy[AMP_AUTOCAST_FP16] = builtin_policy(AMP_AUTOCAST_FP16, op);
-        registry->rows[i].policy[AMP_AUTOCAST_BF16] = builtin_policy(AMP_AUTOCAST_BF16, op);
-        registry->count++;
-    }
-    registry->rows[i].policy[mode] = policy;
+    int code = 0;
+    struct amp_registry_row *row = row_of(registry, op, &code, error);
+    if (row == NULL)
+        return code;
+    row->policy[mode] = policy;
     return 0;
+}
+
+static int set_both(struct amp_registry *registry, const char *op, enum amp_op_policy policy, struct amp_error *error)
+{
+    int code = 0;
+    struct amp_registry_row *row = row_of(registry, op, &code, error);
+    if (row == NULL)
+        return code;
+    row->policy[AMP_AUTOCAST_FP16] = policy;
+    row->policy[AMP_AUTOCAST_BF16] = policy;
+    return 0;
+}
+
+int amp_registry_allow(struct amp_registry *registry, const char *op, struct amp_error *error)
+{
+    return set_both(registry, op, AMP_OP_LOWER, error);
+}
+
+int amp_registry_deny(struct amp_registry *registry, const char *op, struct amp_error *error)
+{
+    return set_both(registry, op, AMP_OP_FP32, error);
+}
+
+int amp_registry_promote(struct amp_registry *registry, const char *op, struct amp_error *error)
+{
+    return set_both(registry, op, AMP_OP_PROMOTE, error);
+}
+
+int amp_registry_keep(struct amp_registry *registry, const char *op, struct amp_error *error)
+{
+    return set_both(registry, op, AMP_OP_UNLISTED, error);
+}
+
+int amp_registry_ban(struct amp_registry *registry, const char *op, const char *remedy, struct amp_error *error)
+{
+    if (remedy != NULL && strlen(remedy) >= AMP_OP_REMEDY_MAX)
+        return amp_error_set(error, AMP_EINVAL, NULL, "a remedy has at most %d bytes", AMP_OP_REMEDY_MAX - 1);
+    int code = set_both(registry, op, AMP_OP_BANNED, error);
+    if (code == 0)
+        strcpy(registry->rows[find(registry, op)].remedy, remedy != NULL ? remedy : "");
+    return code;
+}
+
+static bool is_default_dtype(enum amp_dtype dtype)
+{
+    return dtype == AMP_DTYPE_NONE || dtype == AMP_F32 || dtype == AMP_F16 || dtype == AMP_BF16;
+}
+
+int amp_registry_set_dtypes(struct amp_registry *registry, const char *op, enum amp_dtype forward,
+                            enum amp_dtype backward, struct amp_error *error)
+{
+    if (!is_default_dtype(forward) || !is_default_dtype(backward))
+        return amp_error_set(error, AMP_EINVAL, NULL, "%s: default dtypes are f32, f16, bf16 or none", op);
+    int code = 0;
+    struct amp_registry_row *row = row_of(registry, op, &code, error);
+    if (row == NULL)
+        return code;
+    row->forward = forward;
+    row->backward = backward;
+    return 0;
+}
+
+struct amp_op_rule amp_registry_rule(const struct amp_registry *registry, enum amp_autocast_mode mode, const char *op)
+{
+    struct amp_op_rule rule = {AMP_OP_UNLISTED, AMP_DTYPE_NONE, AMP_DTYPE_NONE, NULL};
+    if (mode != AMP_AUTOCAST_FP16 && mode != AMP_AUTOCAST_BF16)
+        return rule;
+    if (registry != NULL) {
+        size_t i = find(registry, op);
+        if (i < registry->count) {
+            const struct amp_registry_row *row = &registry->rows[i];
+            return (struct amp_op_rule){row->policy[mode], row->forward, row->backward, row->remedy};
+        }
+    }
+    rule.policy = builtin_policy(mode, op);
+    /* PyTorch bans this one op, and names the one to use. */
+    if (rule.policy == AMP_OP_BANNED)
+        rule.remedy = "use binary_cross_entropy_with_logits";
+    return rule;
 }
 
 enum amp_op_policy amp_registry_policy(const struct amp_registry *registry, enum amp_autocast_mode mode, const char *op)
 {
-    if (mode != AMP_AUTOCAST_FP16 && mode != AMP_AUTOCAST_BF16)
-        return AMP_OP_UNLISTED;
-    if (registry != NULL) {
-        size_t i = find(registry, op);
-        if (i < registry->count)
-            return registry->rows[i].policy[mode];
-    }
-    return builtin_policy(mode, op);
+    return amp_registry_rule(registry, mode, op).policy;
 }
 
 const char *amp_registry_builtin(size_t i)

@@ -29,12 +29,27 @@ enum amp_op_policy {
 #define AMP_REGISTRY_MAX 64
 #define AMP_OP_NAME_MAX  48
 
+/* Longest remedy of a banned op, with the final zero: half a sentence. */
+#define AMP_OP_REMEDY_MAX 96
+
 struct amp_registry {
     size_t count;
-    struct {
+    struct amp_registry_row {
         char op[AMP_OP_NAME_MAX];
-        enum amp_op_policy policy[3]; /* by enum amp_autocast_mode */
+        enum amp_op_policy policy[3];   /* by enum amp_autocast_mode */
+        enum amp_dtype forward;         /* what the function takes its operands in; NONE: by policy */
+        enum amp_dtype backward;        /* the same for its backward; NONE: as forward */
+        char remedy[AMP_OP_REMEDY_MAX]; /* for a banned op; "" says to leave the region */
     } rows[AMP_REGISTRY_MAX];
+};
+
+/* All that is known of an op in a mode. */
+struct amp_op_rule {
+    enum amp_op_policy policy;
+    enum amp_dtype forward;  /* NONE: by policy */
+    enum amp_dtype backward; /* NONE: as forward */
+    const char
+        *remedy; /* what to do instead of a banned op; NULL or "": leave the region. Borrowed from the registry */
 };
 
 /* Empty: the built-in lists alone decide. */
@@ -46,6 +61,32 @@ void amp_registry_init(struct amp_registry *registry);
  */
 int amp_registry_set(struct amp_registry *registry, enum amp_autocast_mode mode, const char *op,
                      enum amp_op_policy policy, struct amp_error *error);
+
+/*
+ * The rules of the specification, in both modes: allow runs `op` in the low dtype, deny in fp32, promote in the widest
+ * of its inputs, keep in its input types whatever the built-in lists say. As amp_registry_set in all else.
+ */
+int amp_registry_allow(struct amp_registry *registry, const char *op, struct amp_error *error);
+int amp_registry_deny(struct amp_registry *registry, const char *op, struct amp_error *error);
+int amp_registry_promote(struct amp_registry *registry, const char *op, struct amp_error *error);
+int amp_registry_keep(struct amp_registry *registry, const char *op, struct amp_error *error);
+
+/*
+ * Refuses `op` in both modes with a text that ends in `remedy` ("use ..."; copied; NULL: the text says to leave the
+ * region). As amp_registry_set, and AMP_EINVAL for a remedy of AMP_OP_REMEDY_MAX bytes or more.
+ */
+int amp_registry_ban(struct amp_registry *registry, const char *op, const char *remedy, struct amp_error *error);
+
+/*
+ * Default dtypes of a function of one's own, in place of its policy, in both modes: f32, f16 or bf16; AMP_DTYPE_NONE
+ * leaves the forward to the policy, and lets the backward follow the forward. As amp_registry_set, and AMP_EINVAL for
+ * another dtype.
+ */
+int amp_registry_set_dtypes(struct amp_registry *registry, const char *op, enum amp_dtype forward,
+                            enum amp_dtype backward, struct amp_error *error);
+
+/* The rule of `op` in `mode`, by the same search as amp_registry_policy. Allocates nothing. */
+struct amp_op_rule amp_registry_rule(const struct amp_registry *registry, enum amp_autocast_mode mode, const char *op);
 
 /* The policy of `op` in `mode`; `registry` may be NULL. UNLISTED in mode NONE and for unknown names. Allocates nothing. */
 enum amp_op_policy amp_registry_policy(const struct amp_registry *registry, enum amp_autocast_mode mode,

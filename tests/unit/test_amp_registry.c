@@ -1,0 +1,143 @@
+/* A program's own rules on top of the built-in lists: allow, deny, promote, keep, ban, and their bounds. */
+#include "amp/autocast.h"
+#include "amp/cpu.h"
+#include "amp/registry.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void custom_ops_follow_their_rule_in_both_modes(void **state)
+{
+    struct amp_registry registry;
+    amp_registry_init(&registry);
+    assert_int_equal(amp_registry_allow(&registry, "mine", NULL), 0);
+    assert_int_equal(amp_registry_deny(&registry, "exact", NULL), 0);
+    assert_int_equal(amp_registry_promote(&registry, "join", NULL), 0);
+    for (int mode = AMP_AUTOCAST_FP16; mode <= AMP_AUTOCAST_BF16; mode++) {
+        enum amp_dtype low = amp_autocast_low_dtype((enum amp_autocast_mode)mode);
+        enum amp_dtype in[2] = {low, AMP_F32}, out;
+        assert_int_equal(amp_autocast_enter_with((enum amp_autocast_mode)mode, &registry), 0);
+        assert_int_equal(amp_autocast_dtype("mine", AMP_F32), low);
+        assert_int_equal(amp_autocast_dtype("exact", low), AMP_F32);
+        assert_int_equal(amp_autocast_promote("join", in, 2, &out, NULL), 0);
+        assert_int_equal(out, AMP_F32);
+        assert_int_equal(amp_autocast_promote("join", in, 1, &out, NULL), 0);
+        assert_int_equal(out, low);
+        amp_autocast_exit();
+    }
+}
+
+static void the_last_rule_of_an_op_holds_and_takes_one_row(void **state)
+{
+    struct amp_registry registry;
+    amp_registry_init(&registry);
+    assert_int_equal(amp_registry_allow(&registry, "mine", NULL), 0);
+    assert_int_equal(amp_registry_deny(&registry, "mine", NULL), 0);
+    assert_int_equal(registry.count, 1);
+    assert_int_equal(amp_registry_policy(&registry, AMP_AUTOCAST_FP16, "mine"), AMP_OP_FP32);
+    assert_int_equal(amp_registry_keep(&registry, "mine", NULL), 0);
+    assert_int_equal(amp_registry_policy(&registry, AMP_AUTOCAST_BF16, "mine"), AMP_OP_UNLISTED);
+}
+
+static void a_kept_op_runs_in_its_input_types_against_the_built_in_list(void **state)
+{
+    struct amp_registry registry;
+    amp_registry_init(&registry);
+    assert_int_equal(amp_registry_keep(&registry, "softmax", NULL), 0);
+    assert_int_equal(amp_autocast_enter_with(AMP_AUTOCAST_FP16, &registry), 0);
+    assert_int_equal(amp_autocast_dtype("softmax", AMP_F16), AMP_F16);
+    assert_int_equal(amp_autocast_dtype("log_softmax", AMP_F16), AMP_F32);
+    amp_autocast_exit();
+}
+
+static void a_banned_op_of_ones_own_is_refused_with_its_remedy(void **state)
+{
+    struct amp_registry registry;
+    struct amp_error error;
+    float data[1] = {1};
+    struct amp_tensor_view in = {data, 1, AMP_F32, 0, 0}, out;
+    enum amp_dtype dtype = AMP_F32;
+    amp_registry_init(&registry);
+    assert_int_equal(amp_registry_ban(&registry, "bad", "use better", NULL), 0);
+    assert_int_equal(amp_registry_ban(&registry, "worse", NULL, NULL), 0);
+    assert_int_equal(amp_autocast_cast(&amp_kernels_ref, "bad", &in, NULL, NULL, 0, &out, NULL), 0); /* outside */
+    assert_int_equal(amp_autocast_enter_with(AMP_AUTOCAST_BF16, &registry), 0);
+    assert_int_equal(amp_autocast_cast(&amp_kernels_ref, "bad", &in, NULL, NULL, 0, &out, &error), AMP_EINVAL);
+    assert_string_equal(error.text, "bad is unsafe under autocast: use better, or leave the region for it");
+    assert_int_equal(amp_autocast_promote("worse", &dtype, 1, &dtype, &error), AMP_EINVAL);
+    assert_string_equal(error.text, "worse is unsafe under autocast: leave the region for it");
+    amp_autocast_exit();
+}
+
+static void the_built_in_ban_can_be_lifted_by_a_rule(void **state)
+{
+    struct amp_registry registry;
+    enum amp_dtype in = AMP_F16, out;
+    struct amp_error error;
+    amp_registry_init(&registry);
+    assert_int_equal(amp_registry_deny(&registry, "binary_cross_entropy", NULL), 0);
+    assert_int_equal(amp_autocast_enter(AMP_AUTOCAST_FP16), 0);
+    assert_int_equal(amp_autocast_promote("binary_cross_entropy", &in, 1, &out, &error), AMP_EINVAL);
+    assert_int_equal(amp_autocast_enter_with(AMP_AUTOCAST_FP16, &registry), 0);
+    assert_int_equal(amp_autocast_promote("binary_cross_entropy", &in, 1, &out, NULL), 0);
+    assert_int_equal(out, AMP_F32);
+    amp_autocast_exit();
+    amp_autocast_exit();
+}
+
+static void rules_refuse_what_does_not_fit_and_change_nothing(void **state)
+{
+    struct amp_registry registry;
+    struct amp_error error;
+    char remedy[AMP_OP_REMEDY_MAX + 1];
+    char op[16];
+    amp_registry_init(&registry);
+    memset(remedy, 'r', sizeof remedy);
+    remedy[AMP_OP_REMEDY_MAX] = '\0';
+    assert_int_equal(amp_registry_ban(&registry, "bad", remedy, &error), AMP_EINVAL);
+    assert_int_equal(amp_registry_allow(&registry, "", &error), AMP_EINVAL);
+    assert_int_equal(amp_registry_set(&registry, AMP_AUTOCAST_FP16, "op", (enum amp_op_policy)9, NULL), AMP_EINVAL);
+    assert_int_equal(registry.count, 0);
+    for (unsigned i = 0; i < AMP_REGISTRY_MAX; i++) {
+        (void)snprintf(op, sizeof op, "op%u", i);
+        assert_int_equal(amp_registry_allow(&registry, op, NULL), 0);
+    }
+    assert_int_equal(amp_registry_deny(&registry, "more", &error), AMP_EEXHAUSTED);
+    assert_int_equal(amp_registry_ban(&registry, "more", NULL, &error), AMP_EEXHAUSTED);
+    assert_int_equal(amp_registry_set_dtypes(&registry, "more", AMP_F32, AMP_F32, &error), AMP_EEXHAUSTED);
+    assert_non_null(strstr(error.text, "64"));
+    assert_int_equal(registry.count, AMP_REGISTRY_MAX);
+    assert_int_equal(amp_registry_policy(&registry, AMP_AUTOCAST_FP16, "more"), AMP_OP_UNLISTED);
+}
+
+static void a_rule_tells_all_that_is_known_of_an_op(void **state)
+{
+    struct amp_op_rule rule = amp_registry_rule(NULL, AMP_AUTOCAST_FP16, "binary_cross_entropy");
+    assert_int_equal(rule.policy, AMP_OP_BANNED);
+    assert_string_equal(rule.remedy, "use binary_cross_entropy_with_logits");
+    rule = amp_registry_rule(NULL, AMP_AUTOCAST_BF16, "binary_cross_entropy");
+    assert_int_equal(rule.policy, AMP_OP_FP32);
+    assert_null(rule.remedy);
+    rule = amp_registry_rule(NULL, AMP_AUTOCAST_NONE, "linear");
+    assert_int_equal(rule.policy, AMP_OP_UNLISTED);
+    assert_int_equal(rule.forward, AMP_DTYPE_NONE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(custom_ops_follow_their_rule_in_both_modes),
+        cmocka_unit_test(the_last_rule_of_an_op_holds_and_takes_one_row),
+        cmocka_unit_test(a_kept_op_runs_in_its_input_types_against_the_built_in_list),
+        cmocka_unit_test(a_banned_op_of_ones_own_is_refused_with_its_remedy),
+        cmocka_unit_test(the_built_in_ban_can_be_lifted_by_a_rule),
+        cmocka_unit_test(rules_refuse_what_does_not_fit_and_change_nothing),
+        cmocka_unit_test(a_rule_tells_all_that_is_known_of_an_op),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
