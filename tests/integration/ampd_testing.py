@@ -10,6 +10,7 @@ run that hangs all the same is ended with a traceback after RUN_TIMEOUT_S.
 import contextlib
 import ctypes
 import faulthandler
+import functools
 import math
 import os
 import pathlib
@@ -99,6 +100,7 @@ def _crc_table():
 _CRC_TABLE = _crc_table()
 
 
+@functools.lru_cache(maxsize=64)  # tests send the same block many times, and a byte takes a while here
 def crc32c(data):
     crc, table = 0xFFFFFFFF, _CRC_TABLE
     for byte in data:

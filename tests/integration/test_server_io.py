@@ -15,7 +15,7 @@ import time
 import grpc
 
 from ampd_testing import (Api, CALL_TIMEOUT_S, Code, HEALTH_SERVING, OpenStream, check_rich, common, crc32c, eventually, pack,
-                          Refusal, refused, run, spec, start_and_fail)
+                          params, Refusal, refused, run, spec, start_and_fail)
 
 # 48 blocks of fp16, 6 MiB: more than the connection takes while nobody reads.
 LARGE = [("w", [48 * 65536])]
@@ -117,6 +117,13 @@ class Valve:
                 end.shutdown(socket.SHUT_RDWR)
 
 
+def unlimited_channel(valve):
+    """Through a valve, with large windows: what does not pass waits in sockets and behind them, not for a window."""
+    return grpc.insecure_channel(f"127.0.0.1:{valve.port}", options=[
+        ("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.http2.lookahead_bytes", 1 << 24), ("grpc.http2.bdp_probe", 0)])
+
+
 def read_until_revoked(call, versions):
     """Reads a pull to its end: (blocks whose checksum is right, whether one was wrong, how it ended)."""
     good, wrong, refusal = 0, False, None
@@ -145,9 +152,7 @@ def test_a_copy_is_taken_back_wherever_its_readers_sockets_stopped(context):
         for size in (200, 40000, 200000, 1000000, 2500000):
             valve = stack.enter_context(Valve(server.port))
             valve.allow(size)
-            channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{valve.port}", options=[
-                ("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1),
-                ("grpc.http2.lookahead_bytes", 1 << 24), ("grpc.http2.bdp_probe", 0)]))
+            channel = stack.enter_context(unlimited_channel(valve))
             pulls.append((valve, Api(channel).start("Pull", model="large", latest=True, timeout_s=60)))
         for valve, _ in pulls:
             eventually(lambda valve=valve: valve.allowed <= 0, "the reader has stopped")
@@ -165,6 +170,73 @@ def test_a_copy_is_taken_back_wherever_its_readers_sockets_stopped(context):
                 continue
             assert (refusal.code, refusal.reason) == (Code.ABORTED, "PULL_OUTRUN"), (at, good, wrong, str(refusal))
             assert wrong, f"reader {at} was revoked between two blocks"
+    assert server.terminate() == 0
+
+
+class Reader:
+    """Pulls the latest version over and over through a valve, and judges each answer."""
+
+    def __init__(self, server):
+        self.valve, self.whole, self.outrun, self.wrong, self.fault = Valve(server.port), 0, 0, 0, None
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self._read, daemon=True)
+        self.thread.start()
+
+    def _read(self):
+        versions = {version: pack(common.DTYPE_F16, [1.0 - 0.5 * version]) for version in range(64)}
+        try:
+            with unlimited_channel(self.valve) as channel:
+                while not self.stopping.is_set():
+                    call = Api(channel).start("Pull", model="large", latest=True, timeout_s=60)
+                    good, wrong, refusal = read_until_revoked(call, versions)
+                    if refusal is None:
+                        assert good == 48 and not wrong, f"OK after {good} good blocks"
+                        self.whole += 1
+                    else:
+                        assert (refusal.code, refusal.reason) == (Code.ABORTED, "PULL_OUTRUN"), refusal
+                        self.outrun += 1
+                        self.wrong += wrong
+        except Exception as error:  # told by stop()
+            self.fault = error
+
+    def stop(self):
+        self.stopping.set()
+        self.valve.allow(1 << 40)
+        self.thread.join(CALL_TIMEOUT_S)
+        assert not self.thread.is_alive(), "a reader hangs"
+        assert self.fault is None, f"a reader: {self.fault}"
+
+
+def test_readers_go_on_while_their_copy_is_taken_back_under_them(context):
+    """ThreadSanitizer sees who reads and writes the copy here, with AMPD_ISA=ref: it does not see the stores of vectors."""
+    server = context.server()
+    test_model = large_model(context, server)
+    worker = test_model.worker()
+    worker.pull()
+    readers = [Reader(server) for _ in range(3)]
+    done = threading.Event()
+
+    def trickle():
+        while not done.wait(0.001):
+            for reader in readers:
+                reader.valve.allow(20000)
+
+    threading.Thread(target=trickle, daemon=True).start()
+    gradient = {"w": [1024.0] * LARGE[0][1][0]}
+    messages = worker.blocks(gradient)
+    step = 0
+    while step < 60 and (step < 12 or not all(reader.outrun for reader in readers)):
+        step += 1
+        trailer = params.PushRequest(trailer=params.PushTrailer())
+        assert worker.api.Push([worker.push_header(step=step), *messages, trailer]).result.step == step
+        worker.step = step + 1
+        worker.header = next(worker.api.start("Pull", model="large", epoch=1, step=step + 1).call).header
+    done.set()
+    for reader in readers:
+        reader.stop()
+        with reader.valve:
+            pass
+    assert sum(reader.outrun for reader in readers) > 0, "no reader was slow enough"
     assert server.terminate() == 0
 
 
