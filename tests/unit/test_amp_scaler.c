@@ -145,6 +145,20 @@ static void hysteresis_of_one_forgives_nothing(void **state)
     }
 }
 
+static void hysteresis_of_one_is_the_dynamic_policy_where_growth_is_not_late(void **state)
+{
+    static const enum amp_scaler_policy policies[] = {AMP_SCALER_MEGATRON, AMP_SCALER_APEX_HYSTERESIS,
+                                                      AMP_SCALER_PADDLE};
+    assert_int_equal(golden_traces[0].policy, AMP_SCALER_DYNAMIC);
+    for (size_t i = 0; i < 3; i++) {
+        struct amp_scaler_state s;
+        follow(
+            (struct amp_scaler_config){
+                .policy = policies[i], .init_scale = 1024, .growth_interval = 4, .hysteresis = 1},
+            TRACE, golden_traces[0].scales, &s);
+    }
+}
+
 /* No policy ends, raises or decays at the floor: the step is skipped and counted, and the scale keeps value and id. */
 static void at_the_floor_every_policy_goes_on_counting(void **state)
 {
@@ -346,6 +360,7 @@ int main(void)
         cmocka_unit_test(paddle_needs_as_many_overflows_for_each_backoff),
         cmocka_unit_test(deepspeed_grows_one_clean_step_late_and_then_each_interval),
         cmocka_unit_test(hysteresis_of_one_forgives_nothing),
+        cmocka_unit_test(hysteresis_of_one_is_the_dynamic_policy_where_growth_is_not_late),
         cmocka_unit_test(at_the_floor_every_policy_goes_on_counting),
         cmocka_unit_test(every_policy_leaves_the_floor_by_clean_steps),
         cmocka_unit_test(the_count_of_consecutive_overflows_does_not_wrap),

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""docs/specs.md against the sources: each row has its C and its tests, and every name in it is there.
+"""Pages against the sources. docs/specs.md: each row has its C and its tests, and every name in it is there.
+docs/scalers.md: its golden traces are those that the unit test runs.
 
     test_specs_table.py SOURCE_DIR
 """
@@ -20,6 +21,19 @@ def rows(page):
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
         if line.startswith("| ") and len(cells) == 3 and cells[2].strip(" |") != "tests":
             yield section, [cell.strip(" |") for cell in cells]
+
+
+def traces(source):
+    """What is wrong with the golden traces of docs/scalers.md."""
+    page = (source / "docs/scalers.md").read_text()
+    written = {name: numbers.split() for name, numbers in re.findall(r"^(\w+) +((?:\d+ ?){21})$", page, re.M)}
+    test = (source / "tests/unit/test_amp_scaler.c").read_text()
+    run = {name.lower(): re.findall(r"\d+", numbers)
+           for name, numbers in re.findall(r"\{AMP_SCALER_(\w+),\s*\{([\d,\s]+)\}\}", test)}
+    if len(run) < 7:
+        return [f"scalers.md: only {len(run)} traces were found in the test"]
+    return [f"scalers.md: the trace of {name} differs" for name in sorted(run | written)
+            if run.get(name) != written.get(name)]
 
 
 def main(source):
@@ -45,6 +59,7 @@ def main(source):
             wrong.append(f"{row}: neither a test nor \"not built\"")
     if seen < 100:
         wrong.append(f"only {seen} rows were found: has the form of the tables changed?")
+    wrong += traces(source)
     print("\n".join(wrong) if wrong else f"{seen} rows hold")
     return 1 if wrong else 0
 
