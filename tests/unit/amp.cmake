@@ -10,7 +10,7 @@ endforeach()
 target_link_options(test_amp_fsdp PRIVATE -Wl,--wrap=malloc) # to run out of memory
 
 # Autocast's context and registry; the allocator is wrapped to count.
-foreach(module autocast_context registry)
+foreach(module autocast_context registry dlpack)
   ampd_test(test_amp_${module} SUITE unit SOURCES test_amp_${module}.c LINK amp m)
 endforeach()
 target_link_options(test_amp_autocast_context PRIVATE -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc)

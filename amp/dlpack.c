@@ -1,0 +1,201 @@
+/* DLPack tensors: every field of a foreign struct is checked before the view is made, in the order of its layout. */
+#include "amp/dlpack.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The layout is an ABI: these are the offsets of DLPack 1.x on a machine with 64-bit pointers. */
+_Static_assert(sizeof(void *) != 8 ||
+                   (offsetof(struct amp_dlpack_managed, manager_ctx) == 8 &&
+                    offsetof(struct amp_dlpack_managed, flags) == 24 &&
+                    offsetof(struct amp_dlpack_managed, tensor) == 32 &&
+                    offsetof(struct amp_dlpack_tensor, ndim) == 16 && offsetof(struct amp_dlpack_tensor, dtype) == 20 &&
+                    offsetof(struct amp_dlpack_tensor, shape) == 24 && sizeof(struct amp_dlpack_tensor) == 48),
+               "the layout of DLPack 1.x");
+
+static enum amp_dtype dtype_of(const struct amp_dlpack_tensor *tensor)
+{
+    if (tensor->dtype.lanes != 1)
+        return AMP_DTYPE_NONE;
+    if (tensor->dtype.code == AMP_DLPACK_BFLOAT)
+        return tensor->dtype.bits == 16 ? AMP_BF16 : AMP_DTYPE_NONE;
+    if (tensor->dtype.code != AMP_DLPACK_FLOAT)
+        return AMP_DTYPE_NONE;
+    switch (tensor->dtype.bits) {
+    case 16:
+        return AMP_F16;
+    case 32:
+        return AMP_F32;
+    case 64:
+        return AMP_F64;
+    default:
+        return AMP_DTYPE_NONE;
+    }
+}
+
+/* The product of the sizes, into *count; an element has `size` bytes. Sizes of 0 win over those that overflow. */
+static int count_of(const int64_t *shape, size_t ndim, size_t size, size_t *count, struct amp_error *error)
+{
+    bool empty = false;
+    for (size_t i = 0; i < ndim; i++) {
+        if (shape[i] < 0)
+            return amp_error_set(error, AMP_EINVAL, NULL, "dimension %zu has the size %lld", i, (long long)shape[i]);
+        empty = empty || shape[i] == 0;
+    }
+    uint64_t product = empty ? 0 : 1;
+    for (size_t i = 0; i < ndim && !empty; i++) {
+        if (product > (uint64_t)PTRDIFF_MAX / size / (uint64_t)shape[i])
+            return amp_error_set(error, AMP_EINVAL, NULL, "the shape has more elements than memory can");
+        product *= (uint64_t)shape[i];
+    }
+    *count = (size_t)product;
+    return 0;
+}
+
+/* Dense row-major; the stride of a dimension of size 1 is never used, and nothing is used of an empty tensor. */
+static int check_strides(const struct amp_dlpack_tensor *tensor, size_t count, struct amp_error *error)
+{
+    if (tensor->strides == NULL || count == 0)
+        return 0;
+    int64_t expected = 1;
+    for (int32_t i = tensor->ndim - 1; i >= 0; i--) {
+        if (tensor->shape[i] != 1 && tensor->strides[i] != expected)
+            return amp_error_set(error, AMP_EINVAL, NULL,
+                                 "dimension %d has the stride %lld, not %lld: make the tensor contiguous first", (int)i,
+                                 (long long)tensor->strides[i], (long long)expected);
+        expected *= tensor->shape[i];
+    }
+    return 0;
+}
+
+static int check_head(const struct amp_dlpack_managed *managed, struct amp_error *error)
+{
+    /* Behind the version and the deleter nothing may be read of another major version. */
+    if (managed->version.major != AMP_DLPACK_MAJOR)
+        return amp_error_set(error, AMP_EVERSION, NULL, "DLPack version %u is not %d", managed->version.major,
+                             AMP_DLPACK_MAJOR);
+    const struct amp_dlpack_tensor *tensor = &managed->tensor;
+    if (tensor->device.type != AMP_DLPACK_CPU)
+        return amp_error_set(error, AMP_EINVAL, NULL, "device type %d is not the CPU's: copy the tensor there first",
+                             (int)tensor->device.type);
+    if (tensor->ndim < 0 || tensor->ndim > AMP_DLPACK_NDIM_MAX || (tensor->ndim > 0 && tensor->shape == NULL))
+        return amp_error_set(error, AMP_EINVAL, NULL, "%d dimensions: 0 to %d, with their sizes, can be taken",
+                             (int)tensor->ndim, AMP_DLPACK_NDIM_MAX);
+    if (dtype_of(tensor) == AMP_DTYPE_NONE)
+        return amp_error_set(error, AMP_EINVAL, NULL,
+                             "type code %u of %u bits in %u lanes: only f32, f16, bf16 and f64 can be taken",
+                             tensor->dtype.code, tensor->dtype.bits, tensor->dtype.lanes);
+    return 0;
+}
+
+int amp_dlpack_import(struct amp_dlpack_managed *managed, struct amp_dlpack_import *import, struct amp_error *error)
+{
+    *import = (struct amp_dlpack_import){.managed = NULL};
+    int code = check_head(managed, error);
+    if (code != 0)
+        return code;
+    const struct amp_dlpack_tensor *tensor = &managed->tensor;
+    enum amp_dtype dtype = dtype_of(tensor);
+    size_t size = amp_dtype_size(dtype);
+    size_t count = 0;
+    code = count_of(tensor->shape, (size_t)tensor->ndim, size, &count, error);
+    if (code == 0)
+        code = check_strides(tensor, count, error);
+    if (code != 0)
+        return code;
+    const char *data = NULL;
+    if (count > 0) {
+        if (tensor->data == NULL)
+            return amp_error_set(error, AMP_EINVAL, NULL, "%zu elements without an address", count);
+        if (tensor->byte_offset > (uint64_t)PTRDIFF_MAX - count * size)
+            return amp_error_set(error, AMP_EINVAL, NULL, "the byte offset is outside of memory");
+        data = (const char *)tensor->data + tensor->byte_offset;
+        if ((uintptr_t)data % size != 0)
+            return amp_error_set(error, AMP_EINVAL, NULL, "the elements are not aligned to %zu bytes", size);
+    }
+    import->view = (struct amp_tensor_view){data, count, dtype, 0, 0};
+    import->read_only = (managed->flags & AMP_DLPACK_READ_ONLY) != 0;
+    import->managed = managed;
+    return 0;
+}
+
+void amp_dlpack_release(struct amp_dlpack_import *import)
+{
+    struct amp_dlpack_managed *managed = import->managed;
+    *import = (struct amp_dlpack_import){.managed = NULL};
+    if (managed != NULL && managed->deleter != NULL)
+        managed->deleter(managed);
+}
+
+/* One allocation: the struct that goes out, and behind it what it points to. */
+struct outgoing {
+    struct amp_dlpack_managed managed;
+    void *context;
+    void (*release_cb)(void *context);
+    int64_t sizes[]; /* the shape, then the strides */
+};
+
+static void delete_outgoing(struct amp_dlpack_managed *self)
+{
+    struct outgoing *outgoing = self->manager_ctx;
+    if (outgoing->release_cb != NULL)
+        outgoing->release_cb(outgoing->context);
+    free(outgoing);
+}
+
+static void fill_tensor(struct outgoing *outgoing, const struct amp_tensor_view *view, const int64_t *shape,
+                        size_t ndim)
+{
+    struct amp_dlpack_tensor *tensor = &outgoing->managed.tensor;
+    tensor->data = view->count > 0 ? (void *)(uintptr_t)view->data : NULL;
+    tensor->device.type = AMP_DLPACK_CPU;
+    tensor->ndim = (int32_t)ndim;
+    tensor->dtype.code = view->dtype == AMP_BF16 ? AMP_DLPACK_BFLOAT : AMP_DLPACK_FLOAT;
+    tensor->dtype.bits = (uint8_t)(8 * amp_dtype_size(view->dtype));
+    tensor->dtype.lanes = 1;
+    tensor->shape = outgoing->sizes;
+    tensor->strides = outgoing->sizes + ndim;
+    memcpy(tensor->shape, shape, ndim * sizeof *shape);
+    /* An empty tensor's strides are never used; with sizes of 0 as 1 they cannot overflow for any sane shape. */
+    uint64_t stride = 1;
+    for (size_t i = ndim; i-- > 0;) {
+        tensor->strides[i] = view->count > 0 ? (int64_t)stride : 1;
+        stride *= view->count > 0 ? (uint64_t)shape[i] : 1;
+    }
+}
+
+int amp_dlpack_export(const struct amp_tensor_view *view, const int64_t *shape, size_t ndim, bool read_only,
+                      void *context, void (*release_cb)(void *context), struct amp_dlpack_managed **out,
+                      struct amp_error *error)
+{
+    *out = NULL;
+    size_t size = amp_dtype_size(view->dtype);
+    if (size == 0)
+        return amp_error_set(error, AMP_EINVAL, NULL, "only f32, f16, bf16 and f64 can be given out");
+    int64_t flat = (int64_t)view->count;
+    if (ndim == 0) {
+        shape = &flat;
+        ndim = 1;
+    }
+    if (ndim > AMP_DLPACK_NDIM_MAX)
+        return amp_error_set(error, AMP_EINVAL, NULL, "%zu dimensions: at most %d", ndim, AMP_DLPACK_NDIM_MAX);
+    size_t count = 0;
+    int code = count_of(shape, ndim, size, &count, error);
+    if (code != 0)
+        return code;
+    if (count != view->count)
+        return amp_error_set(error, AMP_EINVAL, NULL, "the shape has %zu elements, the view %zu", count, view->count);
+    struct outgoing *outgoing = calloc(1, sizeof *outgoing + 2 * ndim * sizeof *shape);
+    if (outgoing == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "no memory for a DLPack tensor");
+    outgoing->context = context;
+    outgoing->release_cb = release_cb;
+    outgoing->managed.version.major = AMP_DLPACK_MAJOR;
+    outgoing->managed.version.minor = AMP_DLPACK_MINOR;
+    outgoing->managed.manager_ctx = outgoing;
+    outgoing->managed.deleter = delete_outgoing;
+    outgoing->managed.flags = read_only ? AMP_DLPACK_READ_ONLY : 0;
+    fill_tensor(outgoing, view, shape, ndim);
+    *out = &outgoing->managed;
+    return 0;
+}
