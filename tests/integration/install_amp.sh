@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# install_amp.sh BUILD COMPILER [FLAGS]: installs the component "amp" of a build, moves the install, and builds a program
+# outside the tree against it, by find_package and by pkg-config, and runs it. FLAGS are those of the build, since a
+# library with a sanitizer needs it in the program too.
+set -euo pipefail
+build=$1 compiler=$2 flags=${3:-}
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+if ! command -v pkg-config >/dev/null; then
+	echo "SKIPPED: pkg-config is not installed"
+	exit 77
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+cmake --install "$build" --component amp --prefix "$work/first" >/dev/null
+mv "$work/first" "$work/prefix"
+cp -r "$here/outside" "$work/source"
+
+echo "find_package"
+cmake -S "$work/source" -B "$work/cmake" -DCMAKE_C_COMPILER="$compiler" -DCMAKE_C_FLAGS="$flags" \
+	-DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
+cmake --build "$work/cmake" >/dev/null
+"$work/cmake/outside"
+
+echo "pkg-config"
+pc=$(find "$work/prefix" -name amp.pc)
+export PKG_CONFIG_PATH=${pc%/*}
+pkg-config --exact-version=0.1.0 amp
+# shellcheck disable=SC2046,SC2086 # lists of flags
+"$compiler" -std=c17 -Wall -Wextra -Werror $flags $(pkg-config --cflags amp) "$work/source/main.c" -o "$work/outside" \
+	$(pkg-config --libs amp)
+"$work/outside"
+
+# Every installed header stands alone.
+headers=$(cd "$work/prefix/include/ampd" && find . -name '*.h' | sed 's|^\./||')
+[ -n "$headers" ]
+for header in $headers; do
+	# shellcheck disable=SC2046
+	echo "#include \"$header\"" | "$compiler" -std=c17 -Wall -Wextra -Werror $(pkg-config --cflags amp) -fsyntax-only -xc -
+done
+echo "all headers stand alone"
