@@ -158,9 +158,9 @@ static void fill_tensor(struct outgoing *outgoing, const struct amp_tensor_view 
     memcpy(tensor->shape, shape, ndim * sizeof *shape);
     /* An empty tensor's strides are never used; with sizes of 0 as 1 they cannot overflow for any sane shape. */
     uint64_t stride = 1;
-    for (size_t i = ndim; i-- > 0;) {
-        tensor->strides[i] = view->count > 0 ? (int64_t)stride : 1;
-        stride *= view->count > 0 ? (uint64_t)shape[i] : 1;
+    for (size_t i = ndim; i > 0; i--) {
+        tensor->strides[i - 1] = view->count > 0 ? (int64_t)stride : 1;
+        stride *= view->count > 0 ? (uint64_t)shape[i - 1] : 1;
     }
 }
 

@@ -1,7 +1,9 @@
-/* Look-up of an operation's policy: the caller's rows first, then the built-in lists by binary search. */
+/* Look-up of an operation's policy: the caller's rows first, then the built-in lists. */
 #include "amp/registry.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 
 static const struct builtin {
@@ -27,21 +29,54 @@ static size_t find(const struct amp_registry *registry, const char *op)
     return i;
 }
 
+/*
+ * An index of the built-in rows by hash, open addressing, so that a decision compares about one name; a slot holds a
+ * row's number plus one. It depends on constants alone and is filled at the first question. Threads that fill it at
+ * the same time put the same rows into the same slots: each row's slot follows from the rows before it.
+ */
+#define INDEX_SLOTS 1024 /* a power of two, five times the rows */
+_Static_assert(BUILTINS < UINT8_MAX && BUILTINS * 4 < INDEX_SLOTS, "rows fit a byte, and most slots are empty");
+static _Atomic uint8_t index_slots[INDEX_SLOTS];
+static atomic_bool index_ready;
+
+/* Length and six letters tell the names of the lists apart well enough, without a pass over each letter. */
+static size_t slot_of(const char *op)
+{
+    size_t length = strlen(op);
+    if (length == 0)
+        return 0;
+    const unsigned char *at = (const unsigned char *)op;
+    /* Six weighted letters and the length: a sum far below 2^32, so that nothing wraps; the weights are primes. */
+    uint32_t sum = at[0] * 5u + at[length / 4] * 31u + at[length / 2] * 131u + at[length * 3 / 4] * 263u +
+                   at[length > 1 ? length - 2 : 0] * 521u + at[length - 1] * 769u;
+    return (sum + (uint32_t)(length % INDEX_SLOTS) * 379u) % INDEX_SLOTS;
+}
+
+static void fill_index(void)
+{
+    for (size_t row = 0; row < BUILTINS; row++) {
+        size_t slot = slot_of(builtins[row].op);
+        for (;; slot = (slot + 1) % INDEX_SLOTS) {
+            uint8_t held = atomic_load_explicit(&index_slots[slot], memory_order_relaxed);
+            if (held == 0 || held == row + 1)
+                break;
+        }
+        atomic_store_explicit(&index_slots[slot], (uint8_t)(row + 1), memory_order_relaxed);
+    }
+    atomic_store_explicit(&index_ready, true, memory_order_release);
+}
+
 static enum amp_op_policy builtin_policy(enum amp_autocast_mode mode, const char *op)
 {
-    size_t low = 0;
-    size_t high = BUILTINS;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        int order = strcmp(op, builtins[middle].op);
-        if (order == 0)
-            return builtins[middle].policy[mode];
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
+    if (!atomic_load_explicit(&index_ready, memory_order_acquire))
+        fill_index();
+    for (size_t slot = slot_of(op);; slot = (slot + 1) % INDEX_SLOTS) {
+        uint8_t held = atomic_load_explicit(&index_slots[slot], memory_order_relaxed);
+        if (held == 0)
+            return AMP_OP_UNLISTED;
+        if (strcmp(op, builtins[held - 1].op) == 0)
+            return builtins[held - 1].policy[mode];
     }
-    return AMP_OP_UNLISTED;
 }
 
 /* The row of `op`, made as the built-in lists have it where it is missing; NULL with the error's code in *code. */

@@ -3,6 +3,7 @@
 #include "amp/cpu.h"
 #include "amp/registry.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -128,9 +129,47 @@ static void a_rule_tells_all_that_is_known_of_an_op(void **state)
     assert_int_equal(rule.forward, AMP_DTYPE_NONE);
 }
 
+static void names_that_are_not_in_the_lists_are_unlisted(void **state)
+{
+    char name[AMP_OP_NAME_MAX + 8];
+    assert_int_equal(amp_registry_policy(NULL, AMP_AUTOCAST_FP16, ""), AMP_OP_UNLISTED);
+    for (size_t i = 0; amp_registry_builtin(i) != NULL; i++) {
+        (void)snprintf(name, sizeof name, "%s~", amp_registry_builtin(i));
+        assert_int_equal(amp_registry_policy(NULL, AMP_AUTOCAST_FP16, name), AMP_OP_UNLISTED);
+        assert_int_equal(amp_registry_policy(NULL, AMP_AUTOCAST_BF16, name), AMP_OP_UNLISTED);
+        name[0] ^= 1;
+        assert_int_equal(amp_registry_policy(NULL, AMP_AUTOCAST_FP16, name), AMP_OP_UNLISTED);
+    }
+}
+
+static void *look_everything_up(void *missing)
+{
+    size_t *n = missing;
+    *n = 0;
+    for (size_t i = 0; amp_registry_builtin(i) != NULL; i++)
+        *n += amp_registry_policy(NULL, AMP_AUTOCAST_FP16, amp_registry_builtin(i)) == AMP_OP_UNLISTED &&
+              amp_registry_policy(NULL, AMP_AUTOCAST_BF16, amp_registry_builtin(i)) == AMP_OP_UNLISTED;
+    return NULL;
+}
+
+/* First in the list of tests: nobody has asked before, so that the threads fill the index together. */
+static void the_first_question_may_come_from_many_threads(void **state)
+{
+    pthread_t threads[8];
+    size_t missing[8];
+    for (size_t i = 0; i < 8; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, look_everything_up, &missing[i]), 0);
+    for (size_t i = 0; i < 8; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(missing[i], 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_question_may_come_from_many_threads),
+        cmocka_unit_test(names_that_are_not_in_the_lists_are_unlisted),
         cmocka_unit_test(custom_ops_follow_their_rule_in_both_modes),
         cmocka_unit_test(the_last_rule_of_an_op_holds_and_takes_one_row),
         cmocka_unit_test(a_kept_op_runs_in_its_input_types_against_the_built_in_list),
