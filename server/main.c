@@ -20,6 +20,19 @@
 /* More threads than that gain nothing: memory bandwidth is used up long before. */
 #define COMPUTE_THREADS_MAX 256
 
+/*
+ * SIGTERM and SIGINT wait from the first instant until the server watches for them, so that one that comes while it starts
+ * drains it too, and does not end it half-way. Threads made meanwhile keep them blocked: the loop's thread takes them.
+ */
+static void hold_signals(void)
+{
+    sigset_t signals;
+    (void)sigemptyset(&signals);
+    (void)sigaddset(&signals, SIGTERM);
+    (void)sigaddset(&signals, SIGINT);
+    (void)sigprocmask(SIG_BLOCK, &signals, NULL);
+}
+
 /* Share of the machine's memory that models take by default. The rest is for what is queued, the store, and the pages of
  * checkpoint files on their way to the disk. */
 #define MEMORY_SHARE_PERCENT 75
@@ -243,6 +256,7 @@ int main(int argc, char **argv)
 {
     struct arguments arguments = {.server = {.listen = LISTEN_DEFAULT}, .level = AMP_LOG_INFO};
     struct amp_error error = {0};
+    hold_signals();
     int code = parse(argc, argv, &arguments);
     if (code != AMPD_EXIT_OK)
         return code;

@@ -169,11 +169,15 @@ while [ "$remaining" -gt 0 ]; do
 done
 [ -n "$picture" ] && "$ampctl" --endpoint "127.0.0.1:$port" history digits --plot
 
-# ampd drains: it finishes its checkpoint and ends with 0.
-for pid in "${!role[@]}"; do
-	kill -TERM "$pid"
+# ampd drains: it finishes its checkpoint and ends with 0. Killed meanwhile, it is started once more, to be drained.
+while :; do
+	pid=$(<"$dir/ampd.pid")
+	kill -TERM "$pid" 2>/dev/null || true
 	status=0
 	wait "$pid" || status=$?
 	unset "role[$pid]"
-	[ "$status" -eq 0 ] || { echo "run.sh: ampd ended with code $status after SIGTERM" >&2 && exit 1; }
+	[ "$status" -le 128 ] && break
+	count_restart ampd "$status"
+	start_ampd
 done
+[ "$status" -eq 0 ] || { echo "run.sh: ampd ended with code $status after SIGTERM" >&2 && exit 1; }

@@ -56,7 +56,15 @@ static void on_signal(uv_signal_t *handle, int number)
 int ampd_server_watch_signals(struct ampd_server *server)
 {
     int rc = uv_signal_start(&server->on_term, on_signal, SIGTERM);
-    return rc != 0 ? rc : uv_signal_start(&server->on_int, on_signal, SIGINT);
+    if (rc == 0)
+        rc = uv_signal_start(&server->on_int, on_signal, SIGINT);
+    /* main blocked them until now; what came meanwhile is delivered here, to the handlers. */
+    sigset_t signals;
+    (void)sigemptyset(&signals);
+    (void)sigaddset(&signals, SIGTERM);
+    (void)sigaddset(&signals, SIGINT);
+    (void)pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
+    return rc;
 }
 
 static void on_connections_gone(void *arg)
