@@ -112,8 +112,8 @@ struct ampclient_spec {
 
 struct ampclient_join_options {
     size_t size;
-    const char *worker_name; /* NULL: "rank-<rank>" */
-    int32_t rank;            /* -1: RANK of the environment if set, else given by the server */
+    const char *worker_name; /* NULL: "rank-<rank>", for which rank or RANK must be given */
+    int32_t rank;            /* -1: RANK of the environment if set, else given by the server (then worker_name is needed) */
     int32_t world_size;      /* -1: WORLD_SIZE of the environment if set, else not checked */
     bool replace;            /* take the rank of a worker whose lease has ended */
     uint32_t accumulate;     /* pushes of each parameter per step; their sum goes out, as fp32 if > 1; 0 means 1 */
