@@ -77,7 +77,13 @@ def pull(service, joined, step):
 
 def main():
     address = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:7420"
+    if len(sys.argv) > 2 or address.startswith("-") or ":" not in address:
+        sys.exit(__doc__)
     channel = grpc.insecure_channel(address)
+    try:
+        grpc.channel_ready_future(channel).result(timeout=5)
+    except grpc.FutureTimeoutError:
+        sys.exit(f"no server at {address}; start one: ampd --data-dir D --listen {address}")
     service = Service(channel, "ParameterService", params)
 
     spec = model.ModelSpec(name="hello", parameters=[model.ParameterSpec(name="w", shape=[4])], world_size=1,

@@ -87,6 +87,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (options->steps == 0 || options->hidden == 0 || options->batch == 0)
             argp_error(state, "--steps, --hidden and --batch must be at least 1");
+        if (options->local && options->dtype != AMP_DTYPE_NONE && options->dtype != AMP_F32)
+            argp_error(state, "--local trains in fp32: leave --dtype out, or train with a server");
+        if (options->dtype == AMP_DTYPE_NONE)
+            options->dtype = options->local ? AMP_F32 : AMP_F16;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -101,7 +105,6 @@ int main(int argc, char **argv)
     struct digits_options options = {.connect = "127.0.0.1:7420",
                                      .data_path = DIGITS_DATA_PATH,
                                      .model = "digits",
-                                     .dtype = AMP_F16,
                                      .steps = 300,
                                      .seed = 1,
                                      .hidden = 512,

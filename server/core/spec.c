@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Defaults of DESIGN section 7 and of the schema. */
@@ -176,6 +177,15 @@ static int check_parameters(const struct ampd_model_spec *spec, struct amp_error
     return check_unique(spec, error);
 }
 
+/* What amp refuses has a text that names the field, but no reason: amp knows of no wire. */
+static int from_amp(int rc, struct amp_error *error)
+{
+    const char *reason = rc == AMP_EUNIMPLEMENTED ? "RESERVED_VALUE" : "INVALID_SPEC";
+    if (error != NULL && error->reason[0] == 0)
+        (void)snprintf(error->reason, sizeof error->reason, "%s", reason);
+    return rc;
+}
+
 static int check_optimizer(const struct ampd_model_spec *spec, struct amp_error *error)
 {
     if (spec->optimizer != AMPD_OPTIMIZER_SGD && spec->optimizer != AMPD_OPTIMIZER_ADAMW)
@@ -184,14 +194,12 @@ static int check_optimizer(const struct ampd_model_spec *spec, struct amp_error 
     int rc = amp_optim_check(&config, error);
     if (rc != 0) {
         amp_error_wrap(error, "optimizer");
-        return rc;
+        return from_amp(rc, error);
     }
     struct amp_schedule schedule = ampd_spec_schedule(spec);
     rc = amp_schedule_check(&schedule, error);
-    if (rc != 0) {
-        amp_error_wrap(error, "schedule");
-        return rc;
-    }
+    if (rc != 0)
+        return from_amp(rc, error);
     if (!isfinite(spec->clip_value) || spec->clip_value < 0)
         return invalid(error, "clip.value", "give a finite number above 0, or leave it out");
     if (!isfinite(spec->clip_max_norm) || spec->clip_max_norm < 0)
@@ -252,10 +260,8 @@ int ampd_spec_check(const struct ampd_model_spec *spec, struct amp_error *error)
     if (spec->cast_overflow != AMPD_CAST_REPORT && spec->cast_overflow != AMPD_CAST_SATURATE)
         return reserved(error, "cast_overflow", "use REPORT or SATURATE");
     rc = amp_scaler_config_check(&spec->scaler, error);
-    if (rc != 0) {
-        amp_error_wrap(error, "scaler");
-        return rc;
-    }
+    if (rc != 0)
+        return from_amp(rc, error);
     return check_weights(spec, error);
 }
 

@@ -178,6 +178,21 @@ static void two_creates_at_once_make_one_model(void **state)
     core_host_close(&host);
 }
 
+static void what_amp_refuses_has_the_reason_of_a_specification(void **state)
+{
+    (void)state;
+    struct core_host host;
+    core_host_init(&host, 1);
+    struct ampd_model_spec spec;
+    core_spec(&spec, 1);
+    spec.lr = -1.0;
+    core_assert_failed(&host, core_create(&host, &spec), AMP_EINVAL, "INVALID_SPEC", "lr");
+    core_spec(&spec, 1);
+    spec.scaler.growth_factor = 0.5f;
+    core_assert_failed(&host, core_create(&host, &spec), AMP_EINVAL, "INVALID_SPEC", "growth_factor");
+    core_host_close(&host);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -188,6 +203,7 @@ int main(void)
         cmocka_unit_test_setup(two_specifications_differ_by_the_first_field_that_does, setup),
         cmocka_unit_test(a_second_create_with_another_specification_leaves_the_model_as_it_is),
         cmocka_unit_test(two_creates_at_once_make_one_model),
+        cmocka_unit_test(what_amp_refuses_has_the_reason_of_a_specification),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
