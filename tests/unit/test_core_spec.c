@@ -183,13 +183,13 @@ static void what_amp_refuses_has_the_reason_of_a_specification(void **state)
     (void)state;
     struct core_host host;
     core_host_init(&host, 1);
-    struct ampd_model_spec spec;
-    core_spec(&spec, 1);
-    spec.lr = -1.0;
-    core_assert_failed(&host, core_create(&host, &spec), AMP_EINVAL, "INVALID_SPEC", "lr");
-    core_spec(&spec, 1);
-    spec.scaler.growth_factor = 0.5f;
-    core_assert_failed(&host, core_create(&host, &spec), AMP_EINVAL, "INVALID_SPEC", "growth_factor");
+    struct ampd_model_spec bad;
+    core_spec(&bad, 1);
+    bad.lr = -1.0;
+    core_assert_failed(&host, core_create(&host, &bad), AMP_EINVAL, "INVALID_SPEC", "lr");
+    core_spec(&bad, 1);
+    bad.scaler.growth_factor = 0.5f;
+    core_assert_failed(&host, core_create(&host, &bad), AMP_EINVAL, "INVALID_SPEC", "growth_factor");
     core_host_close(&host);
 }
 
