@@ -8,6 +8,7 @@
 #define ARPC_CLIENT_H
 
 #include "rpc/arpc_call.h"
+#include "rpc/arpc_tls.h"
 
 struct uv_loop_s;
 struct arpc_channel;
@@ -41,6 +42,7 @@ struct arpc_channel_options {
     int64_t backoff_min_ms;           /* 100 ms: first wait after a failed attempt; grows by 1.6, +-20 % jitter */
     int64_t backoff_max_ms;           /* 5 s */
     uint64_t seed;                    /* of the jitter; 0: from the clock */
+    struct arpc_tls *tls;             /* a client's context, of which the channel takes a reference; NULL: plaintext */
 };
 
 /*

@@ -10,6 +10,8 @@
 #define ARPC_SERVER_H
 
 #include "rpc/arpc_call.h"
+#include "rpc/arpc_peer.h"
+#include "rpc/arpc_tls.h"
 
 struct uv_loop_s;
 struct arpc_server;
@@ -25,6 +27,13 @@ struct arpc_server_options {
      * admitted.
      */
     int (*admit_cb)(struct arpc_call *call, void *arg, struct amp_error *error);
+
+    /*
+     * A connection ended before its TLS handshake was done (a certificate that was refused, plaintext, no "h2"): for a
+     * log. Any peer can bring this about as often as it likes, so a log must bound what it writes. It must not close the
+     * server. NULL: nobody is told.
+     */
+    void (*handshake_failed_cb)(const char *peer, const struct amp_error *error, void *arg);
 
     const char *const *keep_metadata; /* NULL-terminated names of request metadata to keep; all others are dropped */
     size_t max_connections;           /* 1024: above it a connection is closed at once */
@@ -52,6 +61,10 @@ int arpc_server_new(struct uv_loop_s *loop, const struct arpc_server_options *op
  * AMP_EINVAL (address), AMP_EEXIST (in use), AMP_EDENIED, AMP_EIO. On failure the server is as before.
  */
 int arpc_server_listen(struct arpc_server *server, const char *address, int *port, struct amp_error *error);
+
+/* The same with TLS: `tls` is a server's context, of which the listener takes a reference; NULL: plaintext. */
+int arpc_server_listen_tls(struct arpc_server *server, const char *address, struct arpc_tls *tls, int *port,
+                           struct amp_error *error);
 
 /*
  * Serves grpc.reflection.v1 and v1alpha from a serialized google.protobuf.FileDescriptorSet (which must
@@ -84,6 +97,7 @@ void *arpc_server_arg(const struct arpc_server *server);
 struct arpc_server_stats {
     uint64_t connections_total;
     uint64_t calls_total;
+    uint64_t handshakes_failed; /* TLS handshakes that did not end well */
     uint64_t bytes_received;
     uint64_t bytes_sent;
     size_t connections; /* open now */
@@ -129,5 +143,8 @@ int arpc_call_add_trailing(struct arpc_call *call, const char *key, const void *
 const struct arpc_method *arpc_call_method(const struct arpc_call *call);
 void *arpc_call_server_arg(const struct arpc_call *call);
 const char *arpc_call_peer(const struct arpc_call *call);
+
+/* More about the peer; never NULL. Valid until `closed` of the call returns; after it the address is "". */
+const struct arpc_peer *arpc_call_peer_info(const struct arpc_call *call);
 
 #endif

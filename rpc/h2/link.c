@@ -435,6 +435,7 @@ int arpc_link_init(struct arpc_link *link, struct arpc_link_config *config, void
     link->ping_ms = INT64_MAX;
     link->header_since_ms = INT64_MAX;
     link->next_due_ms = INT64_MAX;
+    link->peer_info = (struct arpc_peer){.address = link->peer, .pid = -1, .uid = -1, .gid = -1};
     if (!session)
         return 0;
     link->next_due_ms = now_ms + ARPC_HANDSHAKE_MS;

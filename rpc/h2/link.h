@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/list.h"
 #include "rpc/arpc_call.h"
+#include "rpc/arpc_peer.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -71,6 +72,7 @@ struct arpc_link {
     struct nghttp2_session *session;         /* NULL: a parking link, whose calls wait for a connection */
     void (*wake_cb)(struct arpc_link *link); /* please flush soon */
     char peer[ARPC_PEER_SIZE];
+    struct arpc_peer peer_info; /* its address is `peer`; who owns the link fills in the rest */
 
     struct amp_list calls;   /* all that are not gone */
     struct amp_list dirty;   /* those that asked for something */

@@ -292,6 +292,12 @@ void *arpc_call_server_arg(const struct arpc_call *call)
     return call->link != NULL ? call->link->config->arg : NULL;
 }
 
+const struct arpc_peer *arpc_call_peer_info(const struct arpc_call *call)
+{
+    static const struct arpc_peer nobody = {.address = "", .pid = -1, .uid = -1, .gid = -1};
+    return call->link != NULL ? &call->link->peer_info : &nobody;
+}
+
 const char *arpc_call_peer(const struct arpc_call *call)
 {
     return call->link != NULL ? call->link->peer : "";

@@ -278,6 +278,14 @@ static void bound_port(struct arpc_listener *listener, int *port)
 
 int arpc_server_listen(struct arpc_server *server, const char *address, int *port, struct amp_error *error)
 {
+    return arpc_server_listen_tls(server, address, NULL, port, error);
+}
+
+int arpc_server_listen_tls(struct arpc_server *server, const char *address, struct arpc_tls *tls, int *port,
+                           struct amp_error *error)
+{
+    if (tls != NULL)
+        return amp_error_set(error, AMP_EUNIMPLEMENTED, NULL, "TLS is not implemented");
     struct arpc_address parsed;
     int rc = arpc_address_parse(address, &parsed, error);
     if (rc != 0)

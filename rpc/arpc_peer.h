@@ -1,0 +1,34 @@
+/* Who is at the other end of a connection, as far as the transport knows. */
+#ifndef ARPC_PEER_H
+#define ARPC_PEER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum arpc_transport {
+    ARPC_TRANSPORT_TCP,
+    ARPC_TRANSPORT_TLS, /* TCP with TLS */
+    ARPC_TRANSPORT_UNIX
+};
+
+/* Longest name taken from a certificate, with the final zero: a DNS name has 253 bytes. */
+#define ARPC_PEER_NAME_SIZE 256
+
+struct arpc_peer {
+    const char *address; /* "127.0.0.1:40312", "[::1]:40312" or "unix" */
+    enum arpc_transport transport;
+    bool encrypted; /* by TLS; also over a unix socket, if its listener asks for it */
+    /*
+     * From the peer's certificate, which has been verified: the subject's common name, and the first DNS or URI entry of
+     * the subject's alternative names. "" without a certificate, or where it has none, or one that is longer than fits or
+     * has a zero byte inside (never a cut one: names give rights).
+     */
+    char subject[ARPC_PEER_NAME_SIZE];
+    char alternative[ARPC_PEER_NAME_SIZE];
+    /* The process that connected to the unix socket (SO_PEERCRED); -1 for other transports, or if unknown. */
+    int64_t pid;
+    int64_t uid;
+    int64_t gid;
+};
+
+#endif
