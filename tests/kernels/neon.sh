@@ -1,6 +1,6 @@
 #!/bin/sh
 # The NEON kernels, cross-compiled and run on an emulated processor: against the reference, with the golden hashes, and
-# without fused instructions.  Usage: neon.sh SOURCE_DIRECTORY BUILD_DIRECTORY
+# without fused instructions.  Usage: neon.sh SOURCE_DIRECTORY BUILD_DIRECTORY. AMPD_NEON_FLAGS adds flags of the compiler.
 set -eu
 source=$1 build=$2/neon
 compiler=aarch64-linux-gnu-gcc
@@ -14,6 +14,7 @@ mkdir -p "$build"
 cd "$source"
 flags='-std=c17 -O2 -g -ffp-contract=off -fno-fast-math -fno-strict-aliasing -D_POSIX_C_SOURCE=200809L
     -DAMP_KERNELS_NEON -Wall -Wextra -Werror -Wno-unused-parameter -I. -Itests/kernels/cross'
+flags="$flags ${AMPD_NEON_FLAGS:-}"
 objects=
 for file in amp/kernels_ref.c amp/kernels_neon.c amp/cpu.c amp/norm.c amp/optim.c amp/pass.c amp/reduce.c \
     base/err.c base/assert.c tests/kernels/inputs.c tests/kernels/cross/crc32c.c; do

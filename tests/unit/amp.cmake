@@ -14,3 +14,6 @@ foreach(module autocast_context registry dlpack)
   ampd_test(test_amp_${module} SUITE unit SOURCES test_amp_${module}.c LINK amp m)
 endforeach()
 target_link_options(test_amp_autocast_context PRIVATE -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc)
+
+ampd_test(test_amp_memory SUITE unit SOURCES test_amp_memory.c LINK amp m)
+target_link_options(test_amp_memory PRIVATE -Wl,--wrap=malloc -Wl,--wrap=calloc) # to run out of memory

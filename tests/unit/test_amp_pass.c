@@ -295,6 +295,39 @@ static void sgd_first_step_takes_the_gradient_as_its_buffer(void **state)
     assert_true(m[0] == 2 && p[0] == 8 && m[N - 1] == 2 && p[N - 1] == 8);
 }
 
+static void lambs_first_pass_clips_by_value_as_the_vote_does(void **state)
+{
+    struct amp_input inputs[2];
+    struct amp_pass_vote vote;
+    struct amp_lamb_squares fused, from_g;
+    struct amp_optim_config config;
+    struct amp_apply apply;
+    fill(15);
+    amp_optim_defaults(AMP_OPT_LAMB, &config);
+    amp_optim_scalars(&config, 1, config.lr, 1, &apply);
+    struct amp_pass_in in = two_inputs(inputs);
+    in.clip_value_set = true;
+    in.clip_value = 0.25f;
+    amp_pass_vote(kernels, &in, g, &vote);
+    amp_pass_lamb(kernels, &in, &apply, p, m, v, &fused);
+    amp_pass_lamb_g(kernels, N, g, &apply, p, m, v, &from_g);
+    assert_memory_equal(&fused, &from_g, sizeof fused);
+}
+
+static void a_cast_to_f32_cannot_overflow_and_reports_what_is_not_finite(void **state)
+{
+    struct amp_apply_stats stats = {0};
+    float out[N];
+    fill(16);
+    p[5] = 0x1.fffffep127f;
+    p[6] = -INFINITY;
+    amp_pass_cast(kernels, N, p, AMP_F32, true, out, &stats);
+    assert_int_equal(stats.cast_overflows, 0);
+    assert_int_equal(stats.not_finite, 1);
+    assert_true(stats.largest == 0x1.fffffep127f);
+    assert_memory_equal(out, p, sizeof p);
+}
+
 static void an_empty_segment_has_no_findings(void **state)
 {
     struct amp_input inputs[2];
@@ -324,6 +357,8 @@ int main(void)
         cmocka_unit_test(the_cast_is_that_of_the_new_master),
         cmocka_unit_test(masters_beyond_the_cast_are_counted_and_saturated_on_request),
         cmocka_unit_test(sgd_first_step_takes_the_gradient_as_its_buffer),
+        cmocka_unit_test(lambs_first_pass_clips_by_value_as_the_vote_does),
+        cmocka_unit_test(a_cast_to_f32_cannot_overflow_and_reports_what_is_not_finite),
         cmocka_unit_test(an_empty_segment_has_no_findings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# coverage.sh [OPTION]... ROOM...: which lines and branches of the rooms the tests run, with gcc's gcov.
+#
+#   --suites REGEX       the suites of ctest that are run (default: unit|kernels)
+#   --lines PERCENT      fails if the rooms' lines together are covered less
+#   --branches FILE      fails if a branch of this file is not covered (may be repeated)
+#   --missing            names each line and branch that is not covered
+#
+# A room is a folder, such as amp or server/core. Builds in build/coverage. What cannot be covered is named line by line,
+# with the reason, in scripts/coverage_excluded.txt; branches of AMP_ASSERT do not count. Kernels that this processor
+# cannot run are measured apart: NEON's on an emulated processor, AVX-512's not at all.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+
+build=build/coverage suites='unit|kernels' report=() rooms=()
+while [ $# -gt 0 ]; do
+	case $1 in
+	--suites) suites=$2 && shift 2 ;;
+	--lines | --branches) report+=("$1" "$2") && shift 2 ;;
+	--missing) report+=("$1") && shift ;;
+	--help) sed -n '2,11s/^# \{0,1\}//p' "$0" && exit 0 ;;
+	-*) echo "coverage.sh: no option is called \"$1\"; see --help" >&2 && exit 2 ;;
+	*) [ -d "$1" ] || { echo "coverage.sh: there is no room \"$1\"" >&2 && exit 2; } && rooms+=("${1%/}") && shift ;;
+	esac
+done
+[ ${#rooms[@]} -gt 0 ] || { echo "usage: coverage.sh [OPTION]... ROOM..., see --help" >&2 && exit 2; }
+
+scripts/packages.sh build test cross
+mkdir -p "$build"
+log=$build/coverage.log
+must() { # command...
+	"$@" >"$log" 2>&1 || { tail -n 40 "$log" >&2 && echo "coverage.sh: failed: $*" >&2 && exit 1; }
+}
+must cmake --preset coverage
+must cmake --build --preset coverage
+# Counts of earlier runs would add up.
+find "$build" -name '*.gcda' -delete
+echo "coverage: tests $suites"
+must ctest --test-dir "$build" -j "$(nproc)" --timeout 600 --no-tests=error -L "$suites"
+
+for isa in avx2 avx512; do
+	if "$build/tests/kernels/test_kernel_golden" "$isa" >"$log" 2>&1; then continue; fi
+	grep -q '^SKIPPED' "$log" || { cat "$log" && exit 1; }
+	report+=(--apart "amp/kernels_$isa.c" "this processor has no $isa: none of it was run")
+done
+if [[ " ${rooms[*]} " == *" amp "* ]]; then
+	echo "coverage: NEON under qemu"
+	AMPD_NEON_FLAGS='-O1 --coverage -fprofile-update=atomic' tests/kernels/neon.sh "$PWD" "$PWD/$build" >"$log" 2>&1 || {
+		tail -n 20 "$log" && grep -q '^SKIPPED' "$log" || exit 1
+	}
+	report+=(--objects aarch64-linux-gnu-gcov "$build/neon" amp/kernels_neon.c)
+	report+=(--apart amp/kernels_neon.c "emulated by qemu, not part of the total")
+fi
+exec scripts/coverage_report.py --build "$build" "${report[@]}" "${rooms[@]}"
