@@ -26,7 +26,10 @@ enum arpc_channel_state {
     ARPC_CHANNEL_CLOSED
 };
 
-/* Every field's 0 or NULL means the default. */
+/*
+ * Every field's 0 or NULL means the default. 5 min is what servers allow a client's PINGs to be apart (gRFC A8); a server
+ * that says "too_many_pings" makes the channel wait twice as long from then on.
+ */
 struct arpc_channel_options {
     size_t size; /* sizeof(struct arpc_channel_options) */
     void *arg;
@@ -37,7 +40,7 @@ struct arpc_channel_options {
     size_t max_queued;                /* 1 GiB of unsent bytes per connection */
     size_t stream_window;             /* 16 MiB, also of the connection */
     int64_t connect_ms;               /* 10 s for name, connection and first SETTINGS */
-    int64_t keepalive_ms;             /* 30 s without a byte received while calls are open: PING; 20 s more: lost */
+    int64_t keepalive_ms;             /* 5 min (see below) without a byte received while calls are open: PING; 20 s more: lost */
     int64_t write_stall_ms;           /* 30 s in which the peer takes no byte of what waits: lost */
     int64_t backoff_min_ms;           /* 100 ms: first wait after a failed attempt; grows by 1.6, +-20 % jitter */
     int64_t backoff_max_ms;           /* 5 s */

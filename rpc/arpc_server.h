@@ -43,8 +43,15 @@ struct arpc_server_options {
     size_t max_queued;                /* 64 MiB of unsent bytes per connection */
     size_t stream_window;             /* 16 MiB, also of the connection */
     int64_t idle_ms;                  /* 5 min: a connection without streams is closed by GOAWAY */
-    int64_t keepalive_ms;             /* 2 h without a byte received: PING; 20 s without answer: closed */
+    int64_t keepalive_ms;             /* 2 h without a byte received: PING */
     int64_t write_stall_ms;           /* 30 s in which the peer takes no byte of what waits: closed */
+    int64_t keepalive_timeout_ms;     /* 20 s without an answer to the PING: closed */
+    /* 5 min: a client's PINGs that come closer together than this, with nothing sent to it in between, are tolerated twice;
+     * at the third it gets GOAWAY ENHANCE_YOUR_CALM "too_many_pings". -1: any number is tolerated. */
+    int64_t min_ping_interval_ms;
+    int64_t max_age_ms;       /* no limit: a connection that is this old, +-10 %, is drained */
+    int64_t max_age_grace_ms; /* no limit: calls that are still open this long after that are cut */
+    uint64_t seed;            /* of the +-10 %; 0: from the clock */
 };
 
 /*

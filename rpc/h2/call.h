@@ -189,6 +189,21 @@ void arpc_request_end(struct arpc_call *call);
 int arpc_request_new(struct arpc_link *link, const char *path, const struct arpc_pair *metadata, size_t metadata_count,
                      const struct arpc_handler *handler, struct arpc_call **out, struct amp_error *error);
 
+/* life.c: PINGs, ages and GOAWAYs */
+/* The time for the answer to a PING. */
+int64_t arpc_link_ping_timeout_ms(const struct arpc_link *link);
+/* Sets what a new link has of an age. */
+void arpc_link_life_init(struct arpc_link *link);
+/* arpc_link_drain for a reason that the final GOAWAY tells (a constant). */
+void arpc_link_retire(struct arpc_link *link, const char *why);
+void arpc_link_ping_received(struct arpc_link *link);
+void arpc_link_ping_answered(struct arpc_link *link, const uint8_t *opaque);
+void arpc_link_goaway_received(struct arpc_link *link, uint32_t h2_code, const uint8_t *debug, size_t size);
+/* Whether a request with this id comes after the final GOAWAY. */
+bool arpc_link_is_too_late(const struct arpc_link *link, int32_t stream_id);
+/* Refuses late_stream. To be called once nghttp2 is done with its header block: before that the stream is idle to it. */
+void arpc_link_refuse_late(struct arpc_link *link);
+
 /* link.c */
 /* Reopens the connection's window for `size` bytes that are held no more, as far as it was not reopened for them. */
 void arpc_link_credit(struct arpc_link *link, size_t size);

@@ -1,5 +1,5 @@
 /*
- * The link: nghttp2's callbacks, flow control, deadlines.
+ * The link: nghttp2's callbacks and flow control. (Deadlines are in tick.c; PINGs, ages and GOAWAYs in life.c.)
  *
  * nghttp2 is entered by arpc_link_receive (mem_recv), by arpc_link_produce (mem_send), and by the submit functions that
  * flush, tick and drain call. Inside its own callbacks only functions that queue are used (consume, rst_stream, trailer).
@@ -39,8 +39,6 @@
 #define RESET_RATE  33
 /* A header block over this many times the limit ends its stream without an answer. */
 #define HEADER_HARD_FACTOR 2
-
-static const uint8_t ping_drain[8] = {'d', 'r', 'a', 'i', 'n', 'i', 'n', 'g'};
 
 static void ignore_closed(struct arpc_call *call, const struct arpc_result *result)
 {
@@ -112,6 +110,8 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     arpc_link_due(link, link->header_since_ms + ARPC_HANDSHAKE_MS);
     if (!link->config->server || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
         return 0;
+    if (arpc_link_is_too_late(link, frame->hd.stream_id))
+        return 0;
     /* nghttp2 counts open streams; calls whose end is still to be told are bounded here. */
     if (link->call_count >= 2 * link->config->max_streams)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
@@ -176,19 +176,6 @@ static void headers_complete(struct arpc_link *link, struct arpc_call *call, con
     }
 }
 
-static void ping_answered(struct arpc_link *link, const uint8_t *opaque)
-{
-    bool drains = link->drain == ARPC_DRAIN_NOTICE;
-    if (memcmp(opaque, ping_drain, sizeof ping_drain) != 0 || !drains) {
-        link->ping_ms = drains ? arpc_link_now(link) : INT64_MAX; /* the drain's own is still to be answered */
-        return;
-    }
-    link->ping_ms = INT64_MAX;
-    link->drain = ARPC_DRAIN_FINAL;
-    (void)nghttp2_submit_goaway(link->session, NGHTTP2_FLAG_NONE,
-                                nghttp2_session_get_last_proc_stream_id(link->session), NGHTTP2_NO_ERROR, NULL, 0);
-}
-
 /* The header block under way is complete, or its stream is gone. */
 static void header_block_over(struct arpc_link *link, int32_t stream_id)
 {
@@ -200,6 +187,9 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
 {
     (void)session;
     struct arpc_link *link = arg;
+    arpc_link_refuse_late(link);
+    if (hd->type == NGHTTP2_HEADERS && link->config->server && arpc_link_is_too_late(link, hd->stream_id))
+        link->late_stream = hd->stream_id;
     /* Nothing but CONTINUATION may follow an unfinished block (RFC 9113 6.10). */
     if (hd->type != NGHTTP2_CONTINUATION)
         header_block_over(link, link->header_stream);
@@ -212,9 +202,12 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
     if (frame->hd.type == NGHTTP2_SETTINGS && (frame->hd.flags & NGHTTP2_FLAG_ACK) == 0)
         link->peer_settings = true;
     if (frame->hd.type == NGHTTP2_GOAWAY)
-        link->peer_goaway = true;
+        arpc_link_goaway_received(link, frame->goaway.error_code, frame->goaway.opaque_data,
+                                  frame->goaway.opaque_data_len);
     if (frame->hd.type == NGHTTP2_PING && (frame->hd.flags & NGHTTP2_FLAG_ACK) != 0)
-        ping_answered(link, frame->ping.opaque_data);
+        arpc_link_ping_answered(link, frame->ping.opaque_data);
+    else if (frame->hd.type == NGHTTP2_PING)
+        arpc_link_ping_received(link);
     if (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA)
         return 0;
     struct arpc_call *call = call_of(session, frame->hd.stream_id);
@@ -277,6 +270,9 @@ static int on_stream_close(nghttp2_session *session, int32_t stream_id, uint32_t
 static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
 {
     struct arpc_link *link = arg;
+    if (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA)
+        link->sent_since_ping = true;
+    link->expulsion_sent = link->expulsion_sent || (link->expelled && frame->hd.type == NGHTTP2_GOAWAY);
     bool last = frame->hd.type == NGHTTP2_HEADERS && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
     struct arpc_call *call = last && link->config->server ? call_of(session, frame->hd.stream_id) : NULL;
     if (call == NULL)
@@ -436,6 +432,7 @@ int arpc_link_init(struct arpc_link *link, struct arpc_link_config *config, void
     link->header_since_ms = INT64_MAX;
     link->next_due_ms = INT64_MAX;
     link->peer_info = (struct arpc_peer){.address = link->peer, .pid = -1, .uid = -1, .gid = -1};
+    arpc_link_life_init(link);
     if (!session)
         return 0;
     link->next_due_ms = now_ms + ARPC_HANDSHAKE_MS;
@@ -456,10 +453,11 @@ void arpc_link_close(struct arpc_link *link)
 
 int arpc_link_receive(struct arpc_link *link, const uint8_t *data, size_t size)
 {
-    if (link->error != 0)
+    if (link->error != 0 || link->expelled)
         return link->error;
     link->received_ms = arpc_link_now(link);
     ssize_t rc = nghttp2_session_mem_recv(link->session, data, size);
+    arpc_link_refuse_late(link);
     if (rc < 0)
         arpc_link_fail(link, rc == NGHTTP2_ERR_NOMEM ? AMP_ENOMEM : AMP_EINVAL, nghttp2_strerror((int)rc));
     else if (nghttp2_session_get_outbound_queue_size(link->session) > MAX_OUTBOUND_FRAMES + link->call_count)
@@ -471,7 +469,7 @@ int arpc_link_receive(struct arpc_link *link, const uint8_t *data, size_t size)
 int arpc_link_produce(struct arpc_link *link, struct arpc_batch *batch)
 {
     link->batch = batch;
-    while (link->error == 0 && batch_has_room(batch, 1)) {
+    while (link->error == 0 && !link->expulsion_sent && batch_has_room(batch, 1)) {
         const uint8_t *data;
         ssize_t size = nghttp2_session_mem_send(link->session, &data);
         if (size < 0)
@@ -595,20 +593,6 @@ void arpc_link_move(struct arpc_link *from, struct arpc_link *to)
     }
 }
 
-void arpc_link_drain(struct arpc_link *link)
-{
-    if (link->session == NULL || link->drain != ARPC_DRAIN_NO)
-        return;
-    link->drain = ARPC_DRAIN_NOTICE;
-    (void)nghttp2_submit_shutdown_notice(link->session); /* without memory the timeout ends the connection */
-    (void)nghttp2_submit_ping(link->session, NGHTTP2_FLAG_NONE, ping_drain);
-    /* An older PING that is still unanswered keeps its own, earlier deadline. */
-    if (link->ping_ms == INT64_MAX)
-        link->ping_ms = arpc_link_now(link);
-    arpc_link_due(link, arpc_after(link->ping_ms, ARPC_PING_TIMEOUT_MS));
-    link->wake_cb(link);
-}
-
 bool arpc_link_takes_calls(const struct arpc_link *link)
 {
     return link->error == 0 && nghttp2_session_check_request_allowed(link->session) != 0;
@@ -616,7 +600,7 @@ bool arpc_link_takes_calls(const struct arpc_link *link)
 
 bool arpc_link_is_over(const struct arpc_link *link)
 {
-    if (link->error != 0)
+    if (link->error != 0 || link->expulsion_sent)
         return true;
     if (nghttp2_session_want_write(link->session))
         return false;

@@ -59,6 +59,11 @@ struct arpc_link_config {
     size_t stream_window;
     int64_t idle_ms; /* 0: none */
     int64_t keepalive_ms;
+    int64_t keepalive_timeout_ms; /* 0: ARPC_PING_TIMEOUT_MS */
+    int64_t min_ping_interval_ms; /* server; 0: PINGs are not counted */
+    int64_t max_age_ms;           /* server; 0: none. Each link's own is this +-10 % */
+    int64_t max_age_grace_ms;     /* server; 0: none */
+    uint64_t jitter;              /* of the ages: the state of a generator */
     int64_t write_stall_ms;
     uint64_t calls_total;
     size_t calls;
@@ -91,8 +96,18 @@ struct arpc_link {
     bool peer_settings;       /* the peer's first SETTINGS are here */
     bool peer_goaway;
     enum { ARPC_DRAIN_NO, ARPC_DRAIN_NOTICE, ARPC_DRAIN_FINAL } drain;
+    const char *drain_why; /* debug data of the final GOAWAY, a constant; NULL: none */
+    int32_t last_stream;   /* that the final GOAWAY promised to serve */
+    int32_t late_stream;   /* a request that came after it and is to be refused; 0: none */
+    bool expelled;         /* a GOAWAY with an error is queued: nothing of the peer is taken any more */
+    bool expulsion_sent;   /* ... and it is in a batch: nothing more is produced */
+    int64_t peer_ping_ms;  /* server: when the peer last sent a PING, or INT64_MIN */
+    unsigned ping_strikes; /* PINGs that came too early, since the last HEADERS or DATA of ours */
+    bool sent_since_ping;  /* HEADERS or DATA of ours */
     int64_t next_due_ms;
     int64_t opened_ms;
+    int64_t age_due_ms;      /* the connection is drained then; INT64_MAX: never */
+    int64_t cut_due_ms;      /* the connection is cut then; INT64_MAX: never */
     int64_t received_ms;     /* when a byte was last received */
     int64_t ping_ms;         /* when the unanswered PING was sent, or INT64_MAX */
     int64_t idle_since_ms;   /* INT64_MAX while there are calls */
@@ -119,6 +134,8 @@ void arpc_link_fail(struct arpc_link *link, int code, const char *why);
 #define ARPC_HANDSHAKE_MS 10000
 /* gRFC A8: time for the answer to a keepalive PING. */
 #define ARPC_PING_TIMEOUT_MS 20000
+/* gRFC A8: this many PINGs that come too early are forgiven, the next one is answered with GOAWAY. */
+#define ARPC_PING_STRIKES_MAX 2
 
 /*
  * An empty link; with `session` false a parking link. 0 or AMP_ENOMEM (nothing to close then).
@@ -149,6 +166,9 @@ void arpc_link_move(struct arpc_link *from, struct arpc_link *to);
 
 /* Begins to refuse new streams: GOAWAY, PING, and the final GOAWAY after its answer. */
 void arpc_link_drain(struct arpc_link *link);
+
+/* Ends the connection: GOAWAY with an HTTP/2 error code and a text (a constant), then nothing more. */
+void arpc_link_expel(struct arpc_link *link, uint32_t h2_code, const char *debug);
 
 /* Client: whether further calls may begin: no GOAWAY has come, and stream ids are left. */
 bool arpc_link_takes_calls(const struct arpc_link *link);

@@ -37,6 +37,11 @@ static int64_t idle_ms(const struct arpc_link *link)
     return link->drain == ARPC_DRAIN_NO ? after(link->idle_since_ms, link->config->idle_ms) : INT64_MAX;
 }
 
+static int64_t age_ms(const struct arpc_link *link)
+{
+    return link->drain == ARPC_DRAIN_NO ? link->age_due_ms : INT64_MAX;
+}
+
 static void earlier(int64_t *due_ms, int64_t when_ms)
 {
     if (when_ms < *due_ms)
@@ -56,8 +61,10 @@ static void reckon(struct arpc_link *link)
         earlier(&due_ms, handshake_ms(link));
         earlier(&due_ms, after(link->header_since_ms, ARPC_HANDSHAKE_MS));
         earlier(&due_ms, keepalive_ms(link));
-        earlier(&due_ms, after(link->ping_ms, ARPC_PING_TIMEOUT_MS));
+        earlier(&due_ms, after(link->ping_ms, arpc_link_ping_timeout_ms(link)));
         earlier(&due_ms, idle_ms(link));
+        earlier(&due_ms, age_ms(link));
+        earlier(&due_ms, link->cut_due_ms);
     }
     link->next_due_ms = due_ms;
 }
@@ -82,8 +89,10 @@ static void tick_link(struct arpc_link *link, int64_t now_ms)
         arpc_link_fail(link, AMP_EDEADLINE, "the peer did not begin HTTP/2 in time");
     else if (after(link->header_since_ms, ARPC_HANDSHAKE_MS) <= now_ms)
         arpc_link_fail(link, AMP_EDEADLINE, "a header block did not end in time");
-    else if (after(link->ping_ms, ARPC_PING_TIMEOUT_MS) <= now_ms)
+    else if (after(link->ping_ms, arpc_link_ping_timeout_ms(link)) <= now_ms)
         arpc_link_fail(link, AMP_EDEADLINE, "the peer did not answer a PING in time");
+    else if (link->cut_due_ms <= now_ms)
+        arpc_link_fail(link, AMP_EUNAVAILABLE, "the connection's largest age and its grace have passed");
     if (link->error != 0)
         return;
     if (keepalive_ms(link) <= now_ms) {
@@ -92,7 +101,11 @@ static void tick_link(struct arpc_link *link, int64_t now_ms)
         (void)nghttp2_submit_ping(link->session, NGHTTP2_FLAG_NONE, opaque); /* else the timeout ends the link */
     }
     if (idle_ms(link) <= now_ms)
-        arpc_link_drain(link);
+        arpc_link_retire(link, "max_idle");
+    if (age_ms(link) <= now_ms) {
+        arpc_link_retire(link, "max_age");
+        link->cut_due_ms = after(now_ms, link->config->max_age_grace_ms);
+    }
 }
 
 void arpc_link_tick(struct arpc_link *link)

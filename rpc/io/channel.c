@@ -29,7 +29,7 @@
 #define DEFAULT_WINDOW         ((size_t)16 << 20)
 #define WINDOW_MAX             ((size_t)1 << 30)
 #define DEFAULT_CONNECT_MS     10000
-#define DEFAULT_KEEPALIVE_MS   30000
+#define DEFAULT_KEEPALIVE_MS   (5 * 60 * 1000) /* what servers tolerate without asking (gRFC A8) */
 #define DEFAULT_WRITE_STALL_MS 30000
 #define DEFAULT_BACKOFF_MIN_MS 100
 #define DEFAULT_BACKOFF_MAX_MS 5000

@@ -24,6 +24,7 @@
 #define DEFAULT_IDLE_MS        (5 * 60 * 1000)
 #define DEFAULT_KEEPALIVE_MS   (2 * 60 * 60 * 1000) /* gRFC A8 */
 #define DEFAULT_WRITE_STALL_MS 30000
+#define DEFAULT_MIN_PING_MS    (5 * 60 * 1000) /* gRFC A8 */
 #define BACKLOG                512
 #define WINDOW_MAX             ((size_t)1 << 30) /* RFC 9113 6.9.1 allows 2^31-1 */
 
@@ -61,6 +62,11 @@ static void set_config(struct arpc_server *server, const struct arpc_server_opti
     config->idle_ms = or_ms(options.idle_ms, DEFAULT_IDLE_MS);
     config->keepalive_ms = or_ms(options.keepalive_ms, DEFAULT_KEEPALIVE_MS);
     config->write_stall_ms = or_ms(options.write_stall_ms, DEFAULT_WRITE_STALL_MS);
+    config->keepalive_timeout_ms = options.keepalive_timeout_ms;
+    config->min_ping_interval_ms = or_ms(options.min_ping_interval_ms, DEFAULT_MIN_PING_MS);
+    config->max_age_ms = options.max_age_ms;
+    config->max_age_grace_ms = options.max_age_grace_ms;
+    config->jitter = options.seed != 0 ? options.seed : uv_hrtime();
     server->max_connections = or_size(options.max_connections, DEFAULT_CONNECTIONS);
 }
 

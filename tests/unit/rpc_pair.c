@@ -33,6 +33,7 @@ void rpc_side_config(struct rpc_side *side, bool server, int64_t *clock_ms)
                                              .stream_window = (size_t)16 << 20,
                                              .idle_ms = server ? 300000 : 0,
                                              .keepalive_ms = server ? 7200000 : 30000,
+                                             .min_ping_interval_ms = server ? 300000 : 0,
                                              .write_stall_ms = 30000};
 }
 

@@ -1,0 +1,146 @@
+/*
+ * How long a connection lives and how it ends: PINGs of both sides, its age, and the GOAWAYs.
+ *
+ * The names of gRFC A8 and A9:
+ *
+ *   keepalive      nothing was received for keepalive_ms: PING; no answer within keepalive_timeout_ms: lost.
+ *   ping strikes   a PING of the client that comes sooner than min_ping_interval_ms after the one before is a strike. What
+ *                  the server sends of a call (HEADERS, DATA) wipes the strikes out, because clients measure bandwidth by
+ *                  PINGs while data comes. One strike above ARPC_PING_STRIKES_MAX ends the connection: ENHANCE_YOUR_CALM,
+ *                  "too_many_pings". A client that is told so waits twice as long from then on.
+ *   max_idle       no call for idle_ms: drained, "max_idle".
+ *   max_age        max_age_ms +-10 % after the connection began: drained, "max_age"; cut when its grace has passed.
+ *
+ * A drain is GOAWAY with the largest id (calls that are on their way are still served), PING, and when its answer is here,
+ * which is after all calls that the client began before it knew, the final GOAWAY with the last id that is served.
+ */
+#include "rpc/h2/call.h"
+
+#include <nghttp2/nghttp2.h>
+
+#include <string.h>
+
+static const uint8_t ping_drain[8] = {'d', 'r', 'a', 'i', 'n', 'i', 'n', 'g'};
+
+/* gRFC A8: what a client adds to its wait when it is told that it asks too often. */
+static const char too_many_pings[] = "too_many_pings";
+
+/* A wait is not doubled beyond this: two hours, the longest that anyone asks for. */
+#define KEEPALIVE_MS_MAX (2 * 60 * 60 * 1000)
+
+int64_t arpc_link_ping_timeout_ms(const struct arpc_link *link)
+{
+    int64_t timeout_ms = link->config->keepalive_timeout_ms;
+    return timeout_ms > 0 ? timeout_ms : ARPC_PING_TIMEOUT_MS;
+}
+
+/* The age with its jitter, so that connections that began together (a restart) do not all end together. */
+static int64_t next_age_ms(struct arpc_link_config *config)
+{
+    int64_t tenth_ms = config->max_age_ms / 10;
+    config->jitter = config->jitter * 6364136223846793005u + 1442695040888963407u;
+    return config->max_age_ms - tenth_ms + (int64_t)((config->jitter >> 1) % ((uint64_t)tenth_ms * 2 + 1));
+}
+
+void arpc_link_life_init(struct arpc_link *link)
+{
+    struct arpc_link_config *config = link->config;
+    link->peer_ping_ms = INT64_MIN;
+    link->age_due_ms = INT64_MAX;
+    link->cut_due_ms = INT64_MAX;
+    if (!config->server || config->max_age_ms <= 0)
+        return;
+    link->age_due_ms = arpc_after(link->opened_ms, next_age_ms(config));
+}
+
+static void goaway(struct arpc_link *link, uint32_t h2_code, const char *debug)
+{
+    size_t size = debug != NULL ? strlen(debug) : 0;
+    if (link->drain != ARPC_DRAIN_FINAL)
+        link->last_stream = nghttp2_session_get_last_proc_stream_id(link->session);
+    link->drain = ARPC_DRAIN_FINAL;
+    /* Without memory the answer to the next request says it, or the timeout ends the connection. */
+    (void)nghttp2_submit_goaway(link->session, NGHTTP2_FLAG_NONE, link->last_stream, h2_code, (const uint8_t *)debug,
+                                size);
+}
+
+void arpc_link_drain(struct arpc_link *link)
+{
+    arpc_link_retire(link, NULL);
+}
+
+void arpc_link_retire(struct arpc_link *link, const char *why)
+{
+    if (link->session == NULL || link->drain != ARPC_DRAIN_NO)
+        return;
+    link->drain = ARPC_DRAIN_NOTICE;
+    link->drain_why = why;
+    (void)nghttp2_submit_shutdown_notice(link->session); /* without memory the timeout ends the connection */
+    (void)nghttp2_submit_ping(link->session, NGHTTP2_FLAG_NONE, ping_drain);
+    /* An older PING that is still unanswered keeps its own, earlier deadline. */
+    if (link->ping_ms == INT64_MAX)
+        link->ping_ms = arpc_link_now(link);
+    arpc_link_due(link, arpc_after(link->ping_ms, arpc_link_ping_timeout_ms(link)));
+    link->wake_cb(link);
+}
+
+void arpc_link_expel(struct arpc_link *link, uint32_t h2_code, const char *debug)
+{
+    if (link->session == NULL || link->expelled || link->error != 0)
+        return;
+    link->expelled = true;
+    goaway(link, h2_code, debug);
+    link->wake_cb(link);
+}
+
+void arpc_link_ping_answered(struct arpc_link *link, const uint8_t *opaque)
+{
+    bool drains = link->drain == ARPC_DRAIN_NOTICE;
+    if (memcmp(opaque, ping_drain, sizeof ping_drain) != 0 || !drains) {
+        link->ping_ms = drains ? arpc_link_now(link) : INT64_MAX; /* the drain's own is still to be answered */
+        return;
+    }
+    link->ping_ms = INT64_MAX;
+    goaway(link, NGHTTP2_NO_ERROR, link->drain_why);
+}
+
+void arpc_link_ping_received(struct arpc_link *link)
+{
+    const struct arpc_link_config *config = link->config;
+    int64_t now_ms = arpc_link_now(link);
+    bool early = link->peer_ping_ms != INT64_MIN && now_ms - link->peer_ping_ms < config->min_ping_interval_ms;
+    link->peer_ping_ms = now_ms;
+    if (!config->server)
+        return;
+    if (link->sent_since_ping) {
+        link->sent_since_ping = false;
+        link->ping_strikes = 0;
+    } else if (early && ++link->ping_strikes > ARPC_PING_STRIKES_MAX) {
+        arpc_link_expel(link, NGHTTP2_ENHANCE_YOUR_CALM, too_many_pings);
+    }
+}
+
+void arpc_link_goaway_received(struct arpc_link *link, uint32_t h2_code, const uint8_t *debug, size_t size)
+{
+    struct arpc_link_config *config = link->config;
+    link->peer_goaway = true;
+    bool pings = h2_code == NGHTTP2_ENHANCE_YOUR_CALM && size == sizeof too_many_pings - 1 &&
+                 memcmp(debug, too_many_pings, size) == 0;
+    if (config->server || !pings)
+        return;
+    config->keepalive_ms = config->keepalive_ms < KEEPALIVE_MS_MAX / 2 ? config->keepalive_ms * 2 : KEEPALIVE_MS_MAX;
+}
+
+bool arpc_link_is_too_late(const struct arpc_link *link, int32_t stream_id)
+{
+    return link->drain == ARPC_DRAIN_FINAL && stream_id > link->last_stream;
+}
+
+void arpc_link_refuse_late(struct arpc_link *link)
+{
+    int32_t stream_id = link->late_stream;
+    link->late_stream = 0;
+    /* nghttp2 passes such requests over in silence. Without memory the GOAWAY alone says the same. */
+    if (stream_id != 0)
+        (void)nghttp2_submit_rst_stream(link->session, NGHTTP2_FLAG_NONE, stream_id, NGHTTP2_REFUSED_STREAM);
+}
