@@ -37,5 +37,9 @@ void amp_log(const struct amp_log *log, enum amp_log_level level, const char *co
     va_start(args, format);
     (void)vsnprintf(line + used, sizeof line - (size_t)used, format, args);
     va_end(args);
+    /* What a value brings along must not look like a line of its own. */
+    for (char *at = line; *at != 0; at++)
+        if ((unsigned char)*at < ' ' || *at == 0x7f)
+            *at = '?';
     log->write_cb(log->arg, level, line);
 }

@@ -10,7 +10,7 @@
 
 enum amp_log_level { AMP_LOG_DEBUG, AMP_LOG_INFO, AMP_LOG_WARN, AMP_LOG_ERROR };
 
-/* Longest line, with the final zero; a longer one is cut. */
+/* Longest line, with the final zero; a longer one is cut. Control characters become '?'. */
 #define AMP_LOG_LINE_MAX 1024
 
 /* Where lines go: `write_cb` gets a whole line without a newline; `now_us_cb` gives UTC microseconds since 1970. */

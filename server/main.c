@@ -1,11 +1,11 @@
 /* ampd: parses the command line, prepares the process, and runs the server. */
 #define _DEFAULT_SOURCE /* struct rlimit's and argp's helpers */
 #include "amp/cpu.h"
+#include "server/io/auth_options.h"
 #include "server/io/memory_limit.h"
 #include "server/io/server.h"
 
 #include <argp.h>
-#include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -21,8 +21,8 @@
 #define COMPUTE_THREADS_MAX 256
 
 /*
- * SIGTERM and SIGINT wait from the first instant until the server watches for them, so that one that comes while it starts
- * drains it too, and does not end it half-way. Threads made meanwhile keep them blocked: the loop's thread takes them.
+ * SIGTERM, SIGINT and SIGHUP wait from the first instant until the server watches for them, so that one that comes while it
+ * starts has its effect then, and does not end it half-way. Threads made meanwhile keep them blocked: the loop's thread takes them.
  */
 static void hold_signals(void)
 {
@@ -30,6 +30,7 @@ static void hold_signals(void)
     (void)sigemptyset(&signals);
     (void)sigaddset(&signals, SIGTERM);
     (void)sigaddset(&signals, SIGINT);
+    (void)sigaddset(&signals, SIGHUP);
     (void)sigprocmask(SIG_BLOCK, &signals, NULL);
 }
 
@@ -46,7 +47,13 @@ enum {
     OPTION_THREADS = 256,
     OPTION_MEMORY_MAX,
     OPTION_LOG_LEVEL,
-    OPTION_INSECURE
+    OPTION_INSECURE,
+    OPTION_CERT_FILE,
+    OPTION_KEY_FILE,
+    OPTION_TRUSTED_CA_FILE,
+    OPTION_CLIENT_CERT_AUTH,
+    OPTION_CLIENT_CERT_ROLE,
+    OPTION_TOKEN_FILE
 };
 
 /* The text of a number that a macro names. */
@@ -63,14 +70,21 @@ static const struct argp_option options_table[] = {
          MEMORY_SHARE_PERCENT) " % of what this process may use",
      0},
     {"log-level", OPTION_LOG_LEVEL, "LEVEL", 0, "debug, info (default), warn or error", 0},
-    {"insecure", OPTION_INSECURE, NULL, 0, "Listen beyond loopback without encryption and without asking who calls", 0},
+    {"cert-file", OPTION_CERT_FILE, "FILE", 0, "The server's certificate, PEM; with it the server speaks TLS", 0},
+    {"key-file", OPTION_KEY_FILE, "FILE", 0, "The private key of the certificate", 0},
+    {"token-file", OPTION_TOKEN_FILE, "FILE", 0, "Who may call, and as what (docs/security.md)", 0},
+    {"trusted-ca-file", OPTION_TRUSTED_CA_FILE, "FILE", 0, "Authorities whose client certificates are believed", 0},
+    {"client-cert-auth", OPTION_CLIENT_CERT_AUTH, NULL, 0, "Connect no client that shows no certificate", 0},
+    {"client-cert-role", OPTION_CLIENT_CERT_ROLE, "ROLE", 0,
+     "read, worker, operator or peer: for client certificates that the token file does not name", 0},
+    {"insecure", OPTION_INSECURE, NULL, 0, "Listen beyond loopback without encryption, or without asking who calls", 0},
     {0},
 };
 
 struct arguments {
     struct ampd_server_options server;
     enum amp_log_level level;
-    char wrong[256]; /* what is wrong with the command line; "" if nothing */
+    char wrong[AMP_ERROR_TEXT_MAX]; /* what is wrong with the command line; "" if nothing */
 };
 
 static bool parse_threads(const char *text, unsigned *threads)
@@ -109,6 +123,36 @@ static bool parse_level(const char *text, enum amp_log_level *level)
     return false;
 }
 
+/* False: the key is none of these. */
+static bool parse_auth_option(int key, const char *arg, struct ampd_auth_options *auth)
+{
+    switch (key) {
+    case OPTION_INSECURE:
+        auth->insecure = true;
+        return true;
+    case OPTION_CERT_FILE:
+        auth->cert_file = arg;
+        return true;
+    case OPTION_KEY_FILE:
+        auth->key_file = arg;
+        return true;
+    case OPTION_TRUSTED_CA_FILE:
+        auth->trusted_ca_file = arg;
+        return true;
+    case OPTION_CLIENT_CERT_AUTH:
+        auth->client_cert_auth = true;
+        return true;
+    case OPTION_CLIENT_CERT_ROLE:
+        auth->client_cert_role = arg;
+        return true;
+    case OPTION_TOKEN_FILE:
+        auth->token_file = arg;
+        return true;
+    default:
+        return false;
+    }
+}
+
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     struct arguments *arguments = state->input;
@@ -137,40 +181,12 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         if (!parse_level(arg, &arguments->level))
             (void)snprintf(wrong, sizeof arguments->wrong, "--log-level %.40s: give debug, info, warn or error", arg);
         return 0;
-    case OPTION_INSECURE:
-        arguments->server.insecure = true;
-        return 0;
     case ARGP_KEY_ARG:
         (void)snprintf(wrong, sizeof arguments->wrong, "unexpected argument %.100s", arg);
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_auth_option(key, arg, &arguments->server.auth) ? 0 : ARGP_ERR_UNKNOWN;
     }
-}
-
-/* Whether only this machine can reach an address: a loopback one, or a name that is none. */
-static bool is_loopback(const char *address)
-{
-    char host[256];
-    const char *colon = strrchr(address, ':');
-    size_t size = colon != NULL ? (size_t)(colon - address) : strlen(address);
-    if (strncmp(address, "unix:", 5) == 0)
-        return true;
-    if (size >= 2 && address[0] == '[' && address[size - 1] == ']') {
-        address++;
-        size -= 2;
-    }
-    if (size >= sizeof host)
-        return false;
-    memcpy(host, address, size);
-    host[size] = 0;
-    struct in_addr v4;
-    struct in6_addr v6;
-    if (inet_pton(AF_INET, host, &v4) == 1)
-        return (ntohl(v4.s_addr) >> 24) == 127;
-    if (inet_pton(AF_INET6, host, &v6) == 1)
-        return IN6_IS_ADDR_LOOPBACK(&v6);
-    return strcmp(host, "localhost") == 0;
 }
 
 /* Whether an address ends in a port; the rest is looked at when it is listened on. */
@@ -187,6 +203,7 @@ static bool has_port(const char *address)
 static void check_arguments(struct arguments *arguments)
 {
     struct ampd_server_options *server = &arguments->server;
+    struct amp_error error = {0};
     if (arguments->wrong[0] != 0)
         return;
     if (server->data_dir == NULL)
@@ -194,10 +211,8 @@ static void check_arguments(struct arguments *arguments)
     else if (!has_port(server->listen))
         (void)snprintf(arguments->wrong, sizeof arguments->wrong,
                        "--listen %.100s: give HOST:PORT with a port of 0 to 65535", server->listen);
-    else if (!server->insecure && !is_loopback(server->listen))
-        (void)snprintf(arguments->wrong, sizeof arguments->wrong,
-                       "--listen %.100s: not a loopback address; add --insecure to be reachable from other machines",
-                       server->listen);
+    else if (ampd_auth_options_check(&server->auth, server->listen, &error) != 0)
+        (void)snprintf(arguments->wrong, sizeof arguments->wrong, "%s", error.text);
 }
 
 /* One line on stderr and exit code 2 for whatever is wrong. */

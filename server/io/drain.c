@@ -5,6 +5,7 @@
  *                     what waits
  *   AMPD_OUT_DRAINED  GOAWAY; calls under way get GRACE_MS; then everything is closed and the loop runs empty
  *   a second signal   the process ends at once, as by kill -9: nothing that was promised is lost
+ *   SIGHUP            is no end: certificates and tokens are read anew
  *
  * All of it is bounded: after DRAIN_MS the process ends, whatever hangs.
  */
@@ -53,16 +54,25 @@ static void on_signal(uv_signal_t *handle, int number)
     _Exit(AMPD_EXIT_FAILED);
 }
 
+static void on_hup(uv_signal_t *handle, int number)
+{
+    struct ampd_server *server = handle->data;
+    ampd_auth_reload(&server->auth);
+}
+
 int ampd_server_watch_signals(struct ampd_server *server)
 {
     int rc = uv_signal_start(&server->on_term, on_signal, SIGTERM);
     if (rc == 0)
         rc = uv_signal_start(&server->on_int, on_signal, SIGINT);
+    if (rc == 0)
+        rc = uv_signal_start(&server->on_hup, on_hup, SIGHUP);
     /* main blocked them until now; what came meanwhile is delivered here, to the handlers. */
     sigset_t signals;
     (void)sigemptyset(&signals);
     (void)sigaddset(&signals, SIGTERM);
     (void)sigaddset(&signals, SIGINT);
+    (void)sigaddset(&signals, SIGHUP);
     (void)pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
     return rc;
 }
@@ -104,9 +114,11 @@ static void on_rpc_closed(void *arg)
     (void)sigemptyset(&ending);
     (void)sigaddset(&ending, SIGTERM);
     (void)sigaddset(&ending, SIGINT);
+    (void)sigaddset(&ending, SIGHUP);
     (void)pthread_sigmask(SIG_BLOCK, &ending, NULL);
     close_handle((uv_handle_t *)&server->on_term);
     close_handle((uv_handle_t *)&server->on_int);
+    close_handle((uv_handle_t *)&server->on_hup);
 }
 
 void ampd_server_close(struct ampd_server *server)

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -76,14 +77,23 @@ static int open_handles(struct ampd_server *server, struct amp_error *error)
     if (uv_timer_init(&server->loop, &server->core_timer) != 0 ||
         uv_timer_init(&server->loop, &server->drain_timer) != 0 ||
         uv_signal_init(&server->loop, &server->on_term) != 0 || uv_signal_init(&server->loop, &server->on_int) != 0 ||
-        ampd_server_watch_signals(server) != 0)
+        uv_signal_init(&server->loop, &server->on_hup) != 0 || ampd_server_watch_signals(server) != 0)
         return amp_error_set(error, AMP_EIO, NULL, "cannot watch signals");
     server->handles_open = true;
     server->core_timer.data = server;
     server->drain_timer.data = server;
     server->on_term.data = server;
     server->on_int.data = server;
+    server->on_hup.data = server;
     return 0;
+}
+
+/* Where callers are asked who they are, who may connect to a socket is decided call by call, not by the file's mode. */
+static void open_socket_mode(const struct ampd_server *server, const char *path)
+{
+    if (server->auth.policy.on && chmod(path, 0666) != 0)
+        amp_log(server->log, AMP_LOG_WARN, "server", "msg=\"only this user can connect to the unix socket\" path=%s",
+                path);
 }
 
 /* The unix socket in the data directory, for clients of this machine; a path that is too long for one is done without. */
@@ -100,11 +110,49 @@ static void listen_unix(struct ampd_server *server)
     (void)unlink(path); /* of a process that is gone: this one holds the directory's lock */
     if (arpc_server_listen(server->rpc, address, NULL, &error) != 0)
         amp_log(server->log, AMP_LOG_WARN, "server", "msg=\"no unix socket\" path=%s err=\"%s\"", path, error.text);
+    else
+        open_socket_mode(server, path);
+}
+
+static int admit(struct arpc_call *call, void *arg, struct amp_error *error)
+{
+    struct ampd_server *server = arg;
+    return ampd_auth_admit(&server->auth, call, error);
+}
+
+static void on_handshake_failed(const char *peer, const struct amp_error *error, void *arg)
+{
+    struct ampd_server *server = arg;
+    ampd_auth_handshake_failed(&server->auth, peer, error);
+}
+
+static int listen_rpc(struct ampd_server *server, struct amp_error *error)
+{
+    const char *address = server->options->listen;
+    int port = 0;
+    int rc = server->auth.tls != NULL ? arpc_server_listen_tls(server->rpc, address, server->auth.tls, &port, error)
+                                      : arpc_server_listen(server->rpc, address, &port, error);
+    if (rc != 0)
+        return rc == AMP_EINVAL ? AMPD_EXIT_USAGE : AMPD_EXIT_FAILED;
+    bool is_unix = strncmp(address, "unix:", 5) == 0;
+    const char *colon = strrchr(address, ':');
+    if (is_unix)
+        (void)snprintf(server->endpoint, sizeof server->endpoint, "%s", address);
+    else
+        (void)snprintf(server->endpoint, sizeof server->endpoint, "%.*s:%d", colon != NULL ? (int)(colon - address) : 0,
+                       address, port);
+    if (is_unix)
+        open_socket_mode(server, address + 5);
+    return AMPD_EXIT_OK;
 }
 
 static int open_rpc(struct ampd_server *server, struct amp_error *error)
 {
-    struct arpc_server_options options = {.size = sizeof options, .arg = server};
+    struct arpc_server_options options = {.size = sizeof options,
+                                          .arg = server,
+                                          .admit_cb = admit,
+                                          .keep_metadata = ampd_auth_metadata,
+                                          .handshake_failed_cb = on_handshake_failed};
     size_t count;
     const struct arpc_method *methods = ampd_methods(&count);
     int rc = arpc_server_new(&server->loop, &options, methods, count, &server->rpc, error);
@@ -112,13 +160,9 @@ static int open_rpc(struct ampd_server *server, struct amp_error *error)
         rc = arpc_server_enable_reflection(server->rpc, ampd_descriptor_set, ampd_descriptor_set_size, error);
     if (rc != 0)
         return AMPD_EXIT_FAILED;
-    int port = 0;
-    rc = arpc_server_listen(server->rpc, server->options->listen, &port, error);
-    if (rc != 0)
-        return rc == AMP_EINVAL ? AMPD_EXIT_USAGE : AMPD_EXIT_FAILED;
-    const char *colon = strrchr(server->options->listen, ':');
-    (void)snprintf(server->endpoint, sizeof server->endpoint, "%.*s:%d",
-                   colon != NULL ? (int)(colon - server->options->listen) : 0, server->options->listen, port);
+    int code = listen_rpc(server, error);
+    if (code != AMPD_EXIT_OK)
+        return code;
     (void)arpc_server_set_health(server->rpc, "", false); /* until recovery is done; "" is always there */
     listen_unix(server);
     return AMPD_EXIT_OK;
@@ -135,20 +179,23 @@ static int open_core(struct ampd_server *server, struct amp_error *error)
 
 static void log_start(const struct ampd_server *server)
 {
+    const struct ampd_auth_options *auth = &server->options->auth;
     amp_log(server->log, AMP_LOG_INFO, "server",
             "msg=\"listening\" address=%s data_dir=%s version=%s isa=%s compute_threads=%u memory_max=%" PRIu64
-            " boot=%" PRIu64,
+            " boot=%" PRIu64 " tls=%s callers=%s",
             server->endpoint, server->dir.path, AMPD_VERSION, server->options->isa, server->options->compute_threads,
-            server->options->memory_max, server->fence.counter);
-    if (server->options->insecure)
-        amp_log(server->log, AMP_LOG_WARN, "server",
-                "msg=\"--insecure: everybody who reaches this address can read and change every model\" address=%s",
-                server->endpoint);
+            server->options->memory_max, server->fence.counter, server->auth.tls != NULL ? "yes" : "no",
+            server->auth.policy.on ? "asked" : "all");
+    const char *warning = ampd_auth_options_warning(auth, server->options->listen);
+    if (warning != NULL)
+        amp_log(server->log, AMP_LOG_WARN, "server", "msg=\"%s\" address=%s", warning, server->endpoint);
 }
 
 /* Everything from the data directory to the running loop. Returns an exit code; *error says why it is not 0. */
 static int start(struct ampd_server *server, struct amp_error *error)
 {
+    if (ampd_auth_open(&server->auth, &server->options->auth, server->log, error) != 0)
+        return AMPD_EXIT_USAGE;
     int code = open_storage(server, error);
     if (code != AMPD_EXIT_OK)
         return code;
@@ -194,6 +241,7 @@ int ampd_server_run(const struct ampd_server_options *options)
     for (size_t i = 0; i < AMPD_MODELS_MAX; i++)
         free(server->join_us[i]);
     close_storage(server);
+    ampd_auth_close(&server->auth);
     AMP_ASSERT(uv_loop_close(&server->loop) == 0);
     free(server);
     if (code == AMPD_EXIT_OK)

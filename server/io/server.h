@@ -15,6 +15,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "server/core/core.h"
+#include "server/io/auth_gate.h"
 #include "server/io/threads.h"
 #include "storage/datadir.h"
 #include "storage/store.h"
@@ -25,7 +26,7 @@
 struct amp_kernels;
 struct arpc_server;
 
-/* Bits of arpc_method.roles. Without tokens every caller has all of them. */
+/* Bits of arpc_method.roles (auth_rules.h names who has which). Where nobody is asked, everybody has all of them. */
 #define AMPD_ROLE_WORKER   1u
 #define AMPD_ROLE_OPERATOR 2u
 #define AMPD_ROLE_READER   4u
@@ -38,8 +39,8 @@ enum { AMPD_EXIT_OK = 0, AMPD_EXIT_FAILED = 1, AMPD_EXIT_USAGE = 2, AMPD_EXIT_DA
 
 struct ampd_server_options {
     const char *data_dir;
-    const char *listen; /* host:port */
-    bool insecure;      /* listen beyond loopback without TLS */
+    const char *listen; /* host:port or unix:/path */
+    struct ampd_auth_options auth;
     unsigned compute_threads;
     uint64_t memory_max; /* bytes of the tensors of all models; 0: no bound */
     const struct amp_kernels *kernels;
@@ -66,6 +67,7 @@ struct ampd_server {
     bool serving;  /* as health says */
     struct io_threads *compute, *writer, *readers, *files;
     struct arpc_server *rpc;
+    struct ampd_auth auth;
     char endpoint[256]; /* where it listens, as told to clients */
     struct amp_list calls[SERVER_CALL_BUCKETS];
     uint64_t last_call;                /* id given last */
@@ -74,7 +76,7 @@ struct ampd_server {
     struct amp_list cuts; /* checkpoint files being written */
     struct amp_list idle_jobs;
     uv_timer_t core_timer, drain_timer;
-    uv_signal_t on_term, on_int;
+    uv_signal_t on_term, on_int, on_hup;
     bool handles_open;        /* timers and signals */
     atomic_bool stop_waiting; /* tasks that wait for space on the disk give up: the process ends */
 };
@@ -122,7 +124,7 @@ void ampd_server_end_watches(struct ampd_server *server);
 
 /* ---- drain.c ---- */
 
-/* SIGTERM, SIGINT: the first drains, the second ends the process at once. */
+/* SIGTERM, SIGINT: the first drains, the second ends the process at once. SIGHUP: certificates and tokens are read anew. */
 int ampd_server_watch_signals(struct ampd_server *server);
 
 /* The core has nothing left to do: connections are closed, then the loop ends. */

@@ -1,0 +1,34 @@
+/* Bearer tokens (RFC 6750): their form, their hash, comparing hashes, and new ones. Any thread. */
+#ifndef ARPC_TOKEN_H
+#define ARPC_TOKEN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Shortest: 16 characters of base64 are 96 random bits, the least that nobody guesses over a network. */
+#define ARPC_TOKEN_MIN 16
+/* Longest that is hashed: signed tokens of other systems are shorter than this, and metadata is bounded anyway. */
+#define ARPC_TOKEN_MAX 1024
+/* SHA-256. Tokens are random, so that a slow hash (as of passwords) would gain nothing. */
+#define ARPC_TOKEN_HASH_SIZE 32
+/* What arpc_token_new makes, with the final zero: a prefix that secret scanners can know, and 32 bytes in base64url. */
+#define ARPC_TOKEN_PREFIX    "ampd_"
+#define ARPC_TOKEN_TEXT_SIZE (sizeof ARPC_TOKEN_PREFIX + 43)
+
+/* Whether it has an allowed length and only characters of the grammar "b64token". */
+bool arpc_token_valid(const char *token, size_t size);
+
+/* The SHA-256 of the bytes. 0, or AMP_EINTERNAL when OpenSSL fails. */
+int arpc_token_hash(const char *token, size_t size, uint8_t hash[ARPC_TOKEN_HASH_SIZE]);
+
+/* Compares in a time that does not depend on what differs. */
+bool arpc_token_hash_equal(const uint8_t a[ARPC_TOKEN_HASH_SIZE], const uint8_t b[ARPC_TOKEN_HASH_SIZE]);
+
+/* A new random token. 0, or AMP_EIO when the system has no random numbers. */
+int arpc_token_new(char text[ARPC_TOKEN_TEXT_SIZE]);
+
+/* Overwrites a secret; the compiler does not leave it out. */
+void arpc_token_wipe(void *secret, size_t size);
+
+#endif
