@@ -1,15 +1,29 @@
 #!/bin/sh
-# Puts the foreign clients that come as Go programs into a cache outside the tree, and prints its path.
-# Exit code 77, with the reason, where that is not possible. Usage: fetch.sh [grpcurl]
+# Puts the foreign programs that come as Go packages into a cache outside the tree, and prints the path of the one asked for.
+# Exit code 77, with the reason, where that is not possible. Usage: fetch.sh [TOOL]   (default grpcurl; "all" builds each)
 set -eu
 
 cache=${AMPD_CACHE:-$HOME/.cache/ampd}/bin
 tool=${1:-grpcurl}
 
+# connectconformance: v1.0.7 requires connectrpc.com/connect/v2, which the module proxy refuses (403).
 case $tool in
+all) ;;
 grpcurl) package=github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3 ;;
+interop_client) package=google.golang.org/grpc/interop/client@v1.85.0 ;;
+connectconformance) package=connectrpc.com/conformance/cmd/connectconformance@v1.0.6 ;;
+h2spec) package=github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible ;;
+ghz) package=github.com/bojand/ghz/cmd/ghz@v0.121.0 ;;
+grpc-health-probe) package=github.com/grpc-ecosystem/grpc-health-probe@v0.4.37 ;;
 *) echo "fetch.sh: unknown tool $tool" >&2; exit 2 ;;
 esac
+
+if [ "$tool" = all ]; then
+    for each in grpcurl interop_client connectconformance h2spec ghz grpc-health-probe; do
+        sh "$0" "$each" || [ $? -eq 77 ]
+    done
+    exit 0
+fi
 
 if [ ! -x "$cache/$tool" ]; then
     if ! command -v go >/dev/null 2>&1; then
@@ -17,9 +31,14 @@ if [ ! -x "$cache/$tool" ]; then
         exit 77
     fi
     mkdir -p "$cache"
-    if ! GOBIN=$cache GOFLAGS=-mod=mod go install "$package" >"$cache/$tool.log" 2>&1; then
+    # One folder for each build: go names the program after its package, and tests run side by side.
+    fresh=$(mktemp -d "$cache/$tool.XXXXXX")
+    if ! GOBIN=$fresh GOFLAGS=-mod=mod go install "$package" >"$cache/$tool.log" 2>&1; then
+        rm -rf "$fresh"
         echo "SKIPPED: $tool cannot be fetched: $(tail -n 1 "$cache/$tool.log")"
         exit 77
     fi
+    mv "$fresh"/* "$cache/$tool"
+    rm -rf "$fresh"
 fi
 echo "$cache/$tool"

@@ -3,21 +3,12 @@
 set -eu
 
 here=$(dirname "$0")
-if ! tool=$(sh "$here/fetch.sh" grpcurl); then
-    echo "$tool"
-    exit 77
-fi
-work=$(mktemp -d)
-"$1" >"$work/port" &
-server=$!
-trap 'kill $server 2>/dev/null || true; rm -rf "$work"' EXIT
-tries=0
-while [ ! -s "$work/port" ]; do
-    tries=$((tries + 1))
-    [ $tries -lt 200 ] || { echo "echo_server did not start"; exit 1; }
-    sleep 0.05
-done
-target=127.0.0.1:$(cut -d' ' -f2 "$work/port")
+# shellcheck source=start.sh
+. "$here/start.sh"
+need grpcurl
+
+start "$1"
+target=127.0.0.1:$port
 
 # expect WHAT PATTERN ARGUMENTS...: the output of grpcurl has a line that matches.
 expect() {
@@ -25,11 +16,11 @@ expect() {
     shift 2
     "$tool" -plaintext -max-time 20 "$@" >"$work/out" 2>&1 || true
     if ! grep -q -- "$pattern" "$work/out"; then
-        echo "FAILED: $what: no \"$pattern\" in"
-        cat "$work/out"
-        exit 1
+        echo "no \"$pattern\" in"
+        not_ok "grpcurl: $what" "$work/out"
+        return
     fi
-    echo "ok: $what"
+    ok "grpcurl: $what"
 }
 
 expect "services are listed" '^ampd.test.v1.Echo$' "$target" list
@@ -47,3 +38,4 @@ expect "a status" 'Code: FailedPrecondition' -d '{"code":9,"message":"no"}' "$ta
 expect "an ErrorInfo" '"reason": "MODEL_DONE"' -d '{"code":9,"reason":"MODEL_DONE"}' "$target" ampd.test.v1.Echo/Fail
 expect "an unimplemented row" 'Code: Unimplemented' -d '{}' "$target" ampd.test.v1.Echo/Missing
 expect "health" '"status": "SERVING"' "$target" grpc.health.v1.Health/Check
+exit "$failed"
