@@ -1,5 +1,5 @@
 /*
- * The client side: a channel is one target and at most one connection to it; calls are made on it.
+ * The client side: a channel is a list of endpoints and at most one connection for new calls; calls are made on it.
  *
  * One loop, one thread: all functions and callbacks are on the thread of the loop that was given. SIGPIPE
  * must be ignored by the program, or blocked on the loop's thread.
@@ -39,18 +39,23 @@ struct arpc_channel_options {
     const char *const *keep_metadata; /* NULL-terminated names of response metadata to keep */
     size_t max_queued;                /* 1 GiB of unsent bytes per connection */
     size_t stream_window;             /* 16 MiB, also of the connection */
-    int64_t connect_ms;               /* 10 s for name, connection and first SETTINGS */
-    int64_t keepalive_ms;             /* 5 min (see below) without a byte received while calls are open: PING; 20 s more: lost */
-    int64_t write_stall_ms;           /* 30 s in which the peer takes no byte of what waits: lost */
-    int64_t backoff_min_ms;           /* 100 ms: first wait after a failed attempt; grows by 1.6, +-20 % jitter */
-    int64_t backoff_max_ms;           /* 5 s */
-    uint64_t seed;                    /* of the jitter; 0: from the clock */
-    struct arpc_tls *tls;             /* a client's context, of which the channel takes a reference; NULL: plaintext */
+    int64_t connect_ms;               /* 10 s for names, connection and first SETTINGS, all endpoints together */
+    int64_t idle_timeout_ms;          /* 30 min without a call: the connection is closed; the next call makes another */
+    int64_t keepalive_time_ms;        /* 5 min (see above) without a byte received while calls are open: PING */
+    int64_t keepalive_timeout_ms;     /* 20 s for the answer to a PING, else the connection is lost */
+    bool keepalive_permit_without_calls; /* PING without open calls too */
+    int64_t write_stall_ms;              /* 30 s in which the peer takes no byte of what waits: lost */
+    int64_t initial_backoff_ms; /* 100 ms from the begin of a failed attempt to the next; grows by 1.6, +-20 % jitter */
+    int64_t max_backoff_ms;     /* 5 s */
+    uint64_t seed;              /* of the jitter; 0: from the clock */
+    struct arpc_tls *tls;       /* a client's context, of which the channel takes a reference; NULL: plaintext */
 };
 
 /*
- * Makes a channel to "host:port", "[v6]:port" or "unix:/path". It connects when the first call is made, or by
- * arpc_channel_connect. 0 and *out; AMP_EINVAL (target), AMP_ENOMEM.
+ * Makes a channel to "host:port", "[v6]:port" or "unix:/path", or up to 16 of them with commas: they, and all addresses
+ * of a name, are tried in turn until one speaks HTTP/2, each with its share of connect_ms; after a connection was lost, from
+ * the next one on. It connects when the first call is made, or by arpc_channel_connect. 0 and *out; AMP_EINVAL
+ * (target), AMP_ENOMEM.
  */
 int arpc_channel_new(struct uv_loop_s *loop, const char *target, const struct arpc_channel_options *options,
                      struct arpc_channel **out, struct amp_error *error);
@@ -60,8 +65,8 @@ void arpc_channel_connect(struct arpc_channel *channel);
 
 /*
  * Cancels all calls (`closed` with CANCELLED), closes the connection and frees the channel; then `closed_cb`
- * (may be NULL) is called. Every release_cb has been called before it. The loop must run until then: where a name is
- * being resolved, for as long as the system's resolver takes.
+ * (may be NULL) is called. Every release_cb has been called before it. The loop must run until then. (A lookup of a name
+ * that has no answer yet is left to a thread of its own, which ends when the system's resolver does.)
  */
 void arpc_channel_close(struct arpc_channel *channel, void (*closed_cb)(void *arg), void *arg);
 

@@ -8,7 +8,7 @@ int ampctl_open(struct ampctl *ctl)
     if (ctl->timeout_ms == 0)
         ctl->timeout_ms = AMPCTL_TIMEOUT_MS;
     const struct ampclient_link_options options = {
-        .connect_ms = ctl->timeout_ms < AMPCTL_TIMEOUT_MS ? ctl->timeout_ms : AMPCTL_TIMEOUT_MS};
+        .channel.connect_ms = (int64_t)(ctl->timeout_ms < AMPCTL_TIMEOUT_MS ? ctl->timeout_ms : AMPCTL_TIMEOUT_MS)};
     int rc = ampclient_link_open(ctl->endpoints, &options, &ctl->link, &error);
     if (rc == 0)
         return 0;
@@ -35,15 +35,8 @@ static int no_answer(const struct ampctl *ctl, const struct ampclient_reply *rep
 
 int ampctl_call(struct ampctl *ctl, const struct ampclient_request *request, struct ampclient_reply *reply)
 {
-    for (size_t tries = 0;; tries++) {
-        int rc = ampclient_rpc(ctl->link, request, reply);
-        if (rc == 0)
-            return 0;
-        /* The link has gone on to the next address. */
-        if (rc != AMP_EUNAVAILABLE || reply->from_peer || tries + 1 >= ctl->link->channels_count)
-            return no_answer(ctl, reply);
-        ampclient_reply_close(reply);
-    }
+    int rc = ampclient_rpc(ctl->link, request, reply);
+    return rc == 0 ? 0 : no_answer(ctl, reply);
 }
 
 int ampctl_ask(struct ampctl *ctl, const char *path, int encoded, const struct amp_buf *request,

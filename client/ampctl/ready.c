@@ -30,14 +30,11 @@ static int check(struct ampctl *ctl)
     const struct ampclient_request request = {.path = AMPCLIENT_HEALTH_CHECK, .timeout_ms = ctl->timeout_ms};
     struct ampclient_reply reply = {0};
     int code = NO_RESPONSE;
-    for (size_t tries = 0; code == NO_RESPONSE && tries < ctl->link->channels_count; tries++) {
-        ampclient_reply_close(&reply);
-        (void)ampclient_rpc(ctl->link, &request, &reply);
-        if (reply.code == 0)
-            code = is_serving(&reply.body) ? ACCEPTING : REJECTING;
-        else if (reply.from_peer)
-            code = REJECTING;
-    }
+    (void)ampclient_rpc(ctl->link, &request, &reply);
+    if (reply.code == 0)
+        code = is_serving(&reply.body) ? ACCEPTING : REJECTING;
+    else if (reply.from_peer)
+        code = REJECTING;
     static const char *const words[] = {"accepting", "rejecting", "no response"};
     if (ctl->json)
         (void)printf("{\"ready\":%s,\"status\":\"%s\"}\n", code == ACCEPTING ? "true" : "false", words[code]);

@@ -59,8 +59,6 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
     struct ampclient_core_call *own = arpc_call_user(call);
     struct ampclient_model *model = own->model;
     amp_list_remove(&own->node);
-    if (!result->from_peer && result->status == ARPC_STATUS_UNAVAILABLE)
-        ampclient_link_lost(model->client->link, own->channel);
     struct ampclient_event event = {.type = AMPCLIENT_EVENT_ENDED, .call = own->number};
     struct ampclient_ended *ended = &event.u.ended;
     if (own->error.code != 0) {
@@ -127,7 +125,7 @@ static int start(struct ampclient_core_call *call, const struct ampclient_output
         goto out;
     }
     rc = ampclient_link_call(model->client->link, path_of(call->kind), &options, pull ? &pull_handler : &unary_handler,
-                             call, &call->call, &call->channel, &call->error);
+                             call, &call->call, &call->error);
     if (rc != 0)
         goto out;
     int sent = arpc_call_send(call->call, request.data, request.size, NULL, 0, NULL, NULL);

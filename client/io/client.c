@@ -122,16 +122,6 @@ static int first_contact(struct ampclient *client, const char *endpoints, struct
     }
 }
 
-/* A share of the time for each address, so that one that does not answer leaves some for the others. */
-static uint64_t attempt_ms(const char *endpoints, uint64_t connect_timeout_ms)
-{
-    uint64_t count = 1;
-    for (const char *at = endpoints; *at != 0; at++)
-        count += *at == ',';
-    uint64_t share = (connect_timeout_ms < CONNECT_TIMEOUT_MS ? connect_timeout_ms : CONNECT_TIMEOUT_MS) / count;
-    return share > 0 ? share : 1;
-}
-
 int ampclient_connect(const char *endpoints, const struct ampclient_options *options, struct ampclient **client,
                       struct amp_error *error)
 {
@@ -147,8 +137,9 @@ int ampclient_connect(const char *endpoints, const struct ampclient_options *opt
     int rc = take_options(made, options, error);
     if (rc != 0)
         goto fail_free;
+    uint64_t connect_ms = made->options.connect_timeout_ms;
     struct ampclient_link_options link = {
-        .connect_ms = attempt_ms(endpoints, made->options.connect_timeout_ms),
+        .channel.connect_ms = (int64_t)(connect_ms < CONNECT_TIMEOUT_MS ? connect_ms : CONNECT_TIMEOUT_MS),
         .kick_cb = on_kick,
         .stop_cb = on_stop,
         .arg = made,

@@ -7,8 +7,6 @@
 #include <string.h>
 #include <time.h>
 
-#define CONNECT_MS 10000 /* of one attempt */
-
 uint64_t ampclient_now_ms(void)
 {
     return uv_hrtime() / 1000000;
@@ -79,8 +77,7 @@ void ampclient_link_finish(struct ampclient_link *link, struct ampclient_job *jo
 static void on_channel_closed(void *arg)
 {
     struct ampclient_link *link = arg;
-    if (--link->channels_open == 0)
-        uv_close((uv_handle_t *)&link->async, NULL);
+    uv_close((uv_handle_t *)&link->async, NULL);
 }
 
 /* Closes everything that keeps the loop alive; uv_run returns when all of it is closed. */
@@ -89,8 +86,7 @@ static void begin_stop(struct ampclient_link *link)
     link->closing = true;
     if (link->stop_cb != NULL)
         link->stop_cb(link->arg);
-    for (size_t i = 0; i < link->channels_count; i++)
-        arpc_channel_close(link->channels[i], on_channel_closed, link);
+    arpc_channel_close(link->channel, on_channel_closed, link);
 }
 
 static struct ampclient_job *next_job(struct ampclient_link *link, bool *stopping)
@@ -128,53 +124,22 @@ static void *loop_main(void *arg)
 }
 
 int ampclient_link_call(struct ampclient_link *link, const char *path, const struct arpc_call_options *options,
-                        const struct arpc_handler *handler, void *user, struct arpc_call **out, size_t *channel,
-                        struct amp_error *error)
+                        const struct arpc_handler *handler, void *user, struct arpc_call **out, struct amp_error *error)
 {
-    *channel = link->current;
-    return arpc_channel_call(link->channels[link->current], path, options, handler, user, out, error);
-}
-
-void ampclient_link_lost(struct ampclient_link *link, size_t channel)
-{
-    if (channel == link->current)
-        link->current = (link->current + 1) % link->channels_count;
+    return arpc_channel_call(link->channel, path, options, handler, user, out, error);
 }
 
 /* ---- life ---- */
 
-static int bad_endpoints(const char *endpoints, struct amp_error *error)
+static int open_channel(struct ampclient_link *link, const char *endpoints, const struct arpc_channel_options *given,
+                        struct amp_error *error)
 {
-    return amp_error_set(error, AMP_EINVAL, NULL,
-                         "The address \"%.200s\" is not understood; give host:port, or up to %d of them with commas.",
-                         endpoints, AMPCLIENT_ENDPOINTS_MAX);
-}
-
-/* Makes one channel per address. Those made are the link's, also after a failure. */
-static int open_channels(struct ampclient_link *link, const char *endpoints,
-                         const struct ampclient_link_options *options, struct amp_error *error)
-{
+    struct arpc_channel_options options = *given;
+    options.size = sizeof options;
     /* Whoever calls pauses between tries; pauses of the channel's own would come on top. */
-    const struct arpc_channel_options channel = {
-        .size = sizeof channel,
-        .connect_ms = (int64_t)(options->connect_ms != 0 ? options->connect_ms : CONNECT_MS),
-        .backoff_min_ms = 1,
-        .backoff_max_ms = 1,
-    };
-    link->endpoints = strdup(endpoints);
-    if (link->endpoints == NULL)
-        return amp_error_set(error, AMP_ENOMEM, NULL, "There is no memory for a client.");
-    char *rest = NULL;
-    for (char *one = strtok_r(link->endpoints, ",", &rest); one != NULL; one = strtok_r(NULL, ",", &rest)) {
-        if (link->channels_count == AMPCLIENT_ENDPOINTS_MAX)
-            return bad_endpoints(endpoints, error);
-        int rc = arpc_channel_new(&link->loop, one, &channel, &link->channels[link->channels_count], error);
-        if (rc != 0)
-            return rc;
-        link->channels_count++;
-        link->channels_open++;
-    }
-    return link->channels_count > 0 ? 0 : bad_endpoints(endpoints, error);
+    options.initial_backoff_ms = 1;
+    options.max_backoff_ms = 1;
+    return arpc_channel_new(&link->loop, endpoints, &options, &link->channel, error);
 }
 
 static int start_thread(struct ampclient_link *link)
@@ -206,9 +171,10 @@ static int init_waiting(struct ampclient_link *link)
 /* Without a thread: the caller runs the loop until all is closed. */
 static void close_unstarted(struct ampclient_link *link)
 {
-    if (link->channels_count == 0)
+    if (link->channel != NULL)
+        begin_stop(link);
+    else
         uv_close((uv_handle_t *)&link->async, NULL);
-    begin_stop(link);
     (void)uv_run(&link->loop, UV_RUN_DEFAULT);
     (void)uv_loop_close(&link->loop);
 }
@@ -239,7 +205,7 @@ int ampclient_link_open(const char *endpoints, const struct ampclient_link_optio
         goto fail_waiting;
     }
     link->async.data = link;
-    rc = open_channels(link, endpoints, options, error);
+    rc = open_channel(link, endpoints, &options->channel, error);
     if (rc != 0)
         goto fail_channels;
     link->kick_cb = options->kick_cb;
@@ -258,7 +224,6 @@ fail_waiting:
     (void)pthread_cond_destroy(&link->wake);
     (void)pthread_mutex_destroy(&link->mutex);
 fail_memory:
-    free(link->endpoints);
     free(link);
     return rc;
 }
@@ -286,6 +251,5 @@ void ampclient_link_free(struct ampclient_link *link)
 {
     (void)pthread_cond_destroy(&link->wake);
     (void)pthread_mutex_destroy(&link->mutex);
-    free(link->endpoints);
     free(link);
 }

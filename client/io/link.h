@@ -5,7 +5,7 @@
  *
  *   link->mutex guards   link->jobs, job->finished, link->stopping, link->ended, link->broken; of each model: the core,
  *                        and what model.h says
- *   the loop's thread    owns all else: channels, calls, timers, the list of models
+ *   the loop's thread    owns all else: the channel, calls, timers, the list of models
  *
  * The mutex is taken by: the user's thread, to hand over and to wait; the loop's thread, around each use of a core and
  * to tell that something is finished. It is never held while a callback of the user or of rpc runs, and it is the only
@@ -28,8 +28,6 @@
 #include <stdint.h>
 #include <uv.h>
 
-/* Addresses of one client: those of a cluster's shards, with room. */
-#define AMPCLIENT_ENDPOINTS_MAX 16
 /* Beyond the deadline of what is waited for: by then the loop stands still. */
 #define AMPCLIENT_WAIT_SLACK_MS 60000
 /* How long closing waits for the loop to end. */
@@ -53,26 +51,22 @@ struct ampclient_link {
     bool ended;    /* the loop's thread is at its end */
     bool broken;
     void (*kick_cb)(void *arg); /* on the loop's thread, without the mutex: after each wake-up of the loop */
-    void (*stop_cb)(void *arg); /* on the loop's thread: the link is about to close its channels */
+    void (*stop_cb)(void *arg); /* on the loop's thread: the link is about to close its channel */
     void *arg;
-    char *endpoints; /* the texts, zeros between them */
-    struct arpc_channel *channels[AMPCLIENT_ENDPOINTS_MAX];
-    size_t channels_count;
-    size_t channels_open;
-    size_t current; /* the channel that calls go to */
-    bool closing;   /* the loop's thread has begun to stop */
+    struct arpc_channel *channel;
+    bool closing; /* the loop's thread has begun to stop */
 };
 
 struct ampclient_link_options {
-    uint64_t connect_ms;        /* longest attempt to connect; 0: 10 s */
-    void (*kick_cb)(void *arg); /* may be NULL */
-    void (*stop_cb)(void *arg); /* may be NULL */
+    struct arpc_channel_options channel; /* zeroed: the defaults of a client; state_cb is not used */
+    void (*kick_cb)(void *arg);          /* may be NULL */
+    void (*stop_cb)(void *arg);          /* may be NULL */
     void *arg;
 };
 
 /*
- * Starts the thread, with all signals blocked. Connects nowhere yet. `endpoints`: "host:port", several separated by
- * commas. 0 and *out (ampclient_link_close); AMP_EINVAL, AMP_ENOMEM, AMP_EIO with a text.
+ * Starts the thread, with all signals blocked. Connects nowhere yet. `endpoints`: as the target of
+ * arpc_channel_new. 0 and *out (ampclient_link_close); AMP_EINVAL, AMP_ENOMEM, AMP_EIO with a text.
  */
 int ampclient_link_open(const char *endpoints, const struct ampclient_link_options *options,
                         struct ampclient_link **out, struct amp_error *error);
@@ -103,13 +97,9 @@ void ampclient_link_pause(struct ampclient_link *link, uint64_t ms);
 /* Monotonic. Any thread. */
 uint64_t ampclient_now_ms(void);
 
-/*
- * Loop's thread: begins a call on the present channel; it fails when the attempt to connect does. As arpc_channel_call. *channel gets what ampclient_link_lost wants.
- */
+/* Loop's thread: begins a call, as arpc_channel_call; it fails when no endpoint can be connected to. */
 int ampclient_link_call(struct ampclient_link *link, const char *path, const struct arpc_call_options *options,
-                        const struct arpc_handler *handler, void *user, struct arpc_call **out, size_t *channel,
+                        const struct arpc_handler *handler, void *user, struct arpc_call **out,
                         struct amp_error *error);
-/* Loop's thread: the channel's connection failed; later calls go to the next address. */
-void ampclient_link_lost(struct ampclient_link *link, size_t channel);
 
 #endif

@@ -64,7 +64,6 @@ struct ampclient_core_call {
     uint64_t number;
     enum ampclient_output_type kind;
     struct arpc_call *call; /* NULL: could not begin */
-    size_t channel;
     bool cancelled;         /* by the core: nothing of it matters any more */
     struct amp_error error; /* what this side found wrong; goes before what the server says */
     struct amp_buf reply;   /* the one message of all kinds but PULL */

@@ -11,7 +11,6 @@ struct ampclient_exchange {
     struct ampclient_link *link;
     const struct ampclient_request *request; /* the waiting thread's */
     struct arpc_call *call;
-    size_t channel;
     uint64_t borrowed; /* pieces of the user's memory that are still being sent */
     bool over;         /* the call has closed */
     struct ampclient_reply reply;
@@ -90,8 +89,6 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
     if (reply->code == 0 && result->status != ARPC_STATUS_OK)
         reply->code = amp_error_set(&reply->error, amp_err_from_grpc_status(result->status), result->details.reason,
                                     "%s", result->message[0] != 0 ? result->message : arpc_status_name(result->status));
-    if (!result->from_peer && result->status == ARPC_STATUS_UNAVAILABLE)
-        ampclient_link_lost(exchange->link, exchange->channel);
     exchange->over = true;
     finish_if_over(exchange);
 }
@@ -109,7 +106,7 @@ static void run_exchange(struct ampclient_job *job)
                                         .single_response = request->message_cb == NULL};
     struct ampclient_reply *reply = &exchange->reply;
     reply->code = ampclient_link_call(exchange->link, request->path, &options, &exchange_handler, exchange,
-                                      &exchange->call, &exchange->channel, &reply->error);
+                                      &exchange->call, &reply->error);
     if (reply->code != 0) {
         reply->status = amp_err_grpc_status(reply->code);
         exchange->over = true;

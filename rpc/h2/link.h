@@ -64,6 +64,7 @@ struct arpc_link_config {
     int64_t max_age_ms;           /* server; 0: none. Each link's own is this +-10 % */
     int64_t max_age_grace_ms;     /* server; 0: none */
     uint64_t jitter;              /* of the ages: the state of a generator */
+    bool keepalive_without_calls; /* client */
     int64_t write_stall_ms;
     uint64_t calls_total;
     size_t calls;

@@ -25,10 +25,11 @@ static int64_t handshake_ms(const struct arpc_link *link)
     return link->peer_settings ? INT64_MAX : after(link->opened_ms, ARPC_HANDSHAKE_MS);
 }
 
-/* A client asks only while calls are open, a server always: it may hold a dead peer's connection. */
+/* A client asks only while calls are open, if it is not told otherwise; a server always: it may hold a dead peer's
+ * connection. */
 static int64_t keepalive_ms(const struct arpc_link *link)
 {
-    bool wanted = link->config->server || link->call_count > 0;
+    bool wanted = link->config->server || link->call_count > 0 || link->config->keepalive_without_calls;
     return wanted && link->ping_ms == INT64_MAX ? after(link->received_ms, link->config->keepalive_ms) : INT64_MAX;
 }
 

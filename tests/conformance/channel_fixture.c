@@ -73,7 +73,7 @@ static void on_state(struct arpc_channel *channel, enum arpc_channel_state state
 void channel_start_channel(struct fixture *fixture, const char *target)
 {
     struct arpc_channel_options options = {
-        .size = sizeof options, .arg = fixture, .state_cb = on_state, .backoff_min_ms = 10, .seed = 1};
+        .size = sizeof options, .arg = fixture, .state_cb = on_state, .initial_backoff_ms = 10, .seed = 1};
     assert_int_equal(arpc_channel_new(&fixture->loop, target, &options, &fixture->channel, NULL), 0);
     fixture->channel_closed = false;
 }

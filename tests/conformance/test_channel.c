@@ -258,10 +258,10 @@ static void times_without_end_are_none(void **state)
     struct fixture *fixture = *state;
     struct arpc_channel_options options = {.size = sizeof options,
                                            .connect_ms = INT64_MAX,
-                                           .keepalive_ms = INT64_MAX,
+                                           .keepalive_time_ms = INT64_MAX,
                                            .write_stall_ms = INT64_MAX,
-                                           .backoff_min_ms = INT64_MAX,
-                                           .backoff_max_ms = INT64_MAX};
+                                           .initial_backoff_ms = INT64_MAX,
+                                           .max_backoff_ms = INT64_MAX};
     struct arpc_call_options forever = {.size = sizeof forever, .deadline_ms = INT64_MAX};
     struct seen seen = {0};
     struct seen refused = {0};
