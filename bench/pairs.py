@@ -6,6 +6,7 @@
 ours and peer are medians in GB/s (10^9 bytes), ratio is the median of the ratios of the pairs. A row is `ok` when that
 median meets the goal; the confidence interval and the CPU time go to stderr. BIN holds the programs. NAME picks rows by a
 part of their name; rows marked as calibration run only so. The exit code says whether it could be measured, not how well.
+Rows that a program measures by itself (bench_kernels, bench_grad) are run from here too, and print themselves.
 
 Both sides speak one protocol: a server program on the first core, a client program on the second; for each line that
 the client gets on stdin it moves the bytes once and prints the seconds it took. So two sides are alive at the same time
@@ -38,6 +39,10 @@ class Failed(Exception):
     pass
 
 
+class Skipped(Exception):
+    """The peer cannot run here; the text is the reason."""
+
+
 class Side:
     """A server and its client, pinned, with a folder of their own."""
 
@@ -66,8 +71,9 @@ class Side:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def spawn(self, core, *command):
+        """On one core, or with None on all."""
         cores = sorted(os.sched_getaffinity(0))
-        core = cores[min(core, len(cores) - 1)]
+        core = ",".join(map(str, cores)) if core is None else cores[min(core, len(cores) - 1)]
         with open(os.path.join(self.folder, "log"), "ab") as log:
             process = subprocess.Popen(["taskset", "-c", str(core), *command], stdin=subprocess.PIPE,
                                        stdout=subprocess.PIPE, stderr=log, bufsize=0)
@@ -144,10 +150,42 @@ class Ampd(Side):
             time.sleep(0.05)
 
 
+class Kernels(Side):
+    """Vote and apply of one worker's gradient by the library alone (bench_kernels.c); size: elements times bytes."""
+
+    def __init__(self, programs, size, elements, threads):
+        super().__init__(programs, size)
+        self.arguments = [str(elements), str(threads)]
+        self.core = 0 if threads == 1 else None
+
+    def command(self):
+        return [self.program("bench_kernels"), "--serve"]
+
+    def start(self):
+        process = self.spawn(self.core, *self.command(), *self.arguments)
+        answer = self.line(process, START_S)
+        if answer.startswith("SKIPPED: "):
+            raise Skipped(answer[len("SKIPPED: "):].strip())
+        return process
+
+
+class Torch(Kernels):
+    """The same by PyTorch (torch_adamw.py), with as many threads."""
+
+    def command(self):
+        return ["/usr/bin/python3", os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_adamw.py")]
+
+
+# Vote and apply of one worker: 30 bytes an element, and together more than 2 GB of arrays.
+STEP_ELEMENTS = 128 * MIB
+STEP_BYTES = 30 * STEP_ELEMENTS
+
 # name, (ours, its arguments), (peer, its arguments), goal, whether it is only a calibration of the harness
 ROWS = (
     ("push_f16_64mib", (Ampd, 64 * MIB, "push"), (Pump, 64 * MIB, "push"), 0.75, False),
     ("pull_f16_64mib", (Ampd, 64 * MIB, "pull"), (Pump, 64 * MIB, "pull"), 0.75, False),
+    ("kernels_torch_1t", (Kernels, STEP_BYTES, STEP_ELEMENTS, 1), (Torch, STEP_BYTES, STEP_ELEMENTS, 1), 5.0, False),
+    ("kernels_torch_2t", (Kernels, STEP_BYTES, STEP_ELEMENTS, 2), (Torch, STEP_BYTES, STEP_ELEMENTS, 2), 5.0, False),
     # The peer against itself: how far from 1 the noise of this machine takes a ratio.
     ("noise_push_64mib", (Pump, 64 * MIB, "push"), (Pump, 64 * MIB, "push"), 0.95, True),
     ("noise_pull_64mib", (Pump, 64 * MIB, "pull"), (Pump, 64 * MIB, "pull"), 0.95, True),
@@ -181,20 +219,54 @@ def measure(programs, name, ours, peer, goal):
         file=sys.stderr)
 
 
+def own_rows(programs):
+    """Rows that programs measure by themselves: (name, command, added environment)."""
+    programs = os.path.abspath(programs)
+    kernels = os.path.join(programs, "bench_kernels")
+    try:
+        names = subprocess.run([kernels, "--list"], stdout=subprocess.PIPE, check=True, timeout=START_S).stdout
+    except OSError as problem:
+        raise Failed("%s; build it first" % problem) from problem
+    for name in names.decode().split():
+        yield name, [kernels, name], {}
+    guard = [os.path.join(programs, "bench_grad"), "examples/digits/digits.csv"]
+    yield "kernels_guard_share", guard, {}
+    yield "kernels_guard_share_ref", guard, {"AMPD_ISA": "ref"}
+
+
+def run_own(name, command, environment):
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    try:
+        done = subprocess.run(command, cwd=root, env=dict(os.environ, **environment), timeout=START_S, check=False)
+    except subprocess.TimeoutExpired as problem:
+        raise Failed("it took more than %d s" % START_S) from problem
+    if done.returncode != 0:
+        raise Failed("%s ended with %d" % (" ".join(command), done.returncode))
+
+
 def main():
     if not 2 <= len(sys.argv) <= 3:
         print("usage: pairs.py BIN [NAME]", file=sys.stderr)
         return 2
-    wanted = sys.argv[2] if len(sys.argv) == 3 else ""
-    rows = [row for row in ROWS if wanted in row[0] and (wanted or not row[4])]
-    if not rows:
-        print("bench: no row has \"%s\" in its name; there are: %s" % (wanted, ", ".join(row[0] for row in ROWS)),
+    programs, wanted = sys.argv[1], sys.argv[2] if len(sys.argv) == 3 else ""
+    try:
+        rows = [(name, not calibrates, measure, (programs, name, ours, peer, goal))
+                for name, ours, peer, goal, calibrates in ROWS]
+        rows += [(own[0], True, run_own, own) for own in own_rows(programs)]
+    except Failed as problem:
+        print("bench: %s" % problem, file=sys.stderr)
+        return 1
+    chosen = [row for row in rows if wanted in row[0] and (wanted or row[1])]
+    if not chosen:
+        print("bench: no row has \"%s\" in its name; there are: %s" % (wanted, ", ".join(row[0] for row in rows)),
               file=sys.stderr)
         return 2
     failed = 0
-    for name, ours, peer, goal, _ in rows:
+    for name, _, run, arguments in chosen:
         try:
-            measure(sys.argv[1], name, ours, peer, goal)
+            run(*arguments)
+        except Skipped as reason:
+            print("%s\t-\t-\t-\t-\tskipped: %s" % (name, reason), flush=True)
         except Failed as problem:
             print("bench: %s could not be measured: %s" % (name, problem), file=sys.stderr)
             failed = 1

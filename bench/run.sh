@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
 # run.sh [NAME]: measures ampd beside its peers on this machine, one row a measurement, tab-separated:
 #
-#   name  ours  peer  ratio  goal  ok|short
+#   name  ours  peer  ratio  goal  ok|short|info|skipped: reason
 #
-# NAME picks the rows whose names contain it. Installs what is missing, builds the release preset, and says on stderr on
+# ours and peer are GB/s and ratio is ours to peer, but for names in _ns (nanoseconds of a call, the goal is a limit) and
+# kernels_guard_share (milliseconds, the ratio is a share and the goal a limit). `info` has no goal.
+# NAME picks the rows whose names contain it: `kernels` those of the numerics library, of which bench_kernels.c says what
+# each compares; torch is installed when its rows are asked for, which takes 0.5 GB. Installs what is missing, builds the release preset, and says on stderr on
 # what machine. A row that falls short does not change the exit code: 0 measured, 1 something could not be, 2 wrong use.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-targets=(ampd ampctl tcp_pump bench_pushpull)
+targets=(ampd ampctl tcp_pump bench_pushpull bench_kernels bench_grad)
 
 if [[ $# -gt 1 || ${1-} == -* ]]; then
     echo "usage: bench/run.sh [NAME]" >&2
@@ -16,6 +19,10 @@ if [[ $# -gt 1 || ${1-} == -* ]]; then
 fi
 
 "$root/scripts/packages.sh" build run bench >&2
+# Without it the rows beside torch say that they are skipped.
+if [[ kernels_torch_1t == *"${1-}"* || kernels_torch_2t == *"${1-}"* ]]; then
+    "$root/scripts/packages.sh" torch >&2 || true
+fi
 cd "$root"
 build() {
     cmake --preset release && cmake --build --preset release --target "${targets[@]}"

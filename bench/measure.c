@@ -1,0 +1,178 @@
+#define _GNU_SOURCE /* sched_setaffinity and MAP_ANONYMOUS */
+#include "bench/measure.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+
+/* Fixed, so that a list of ratios always gives the same interval. */
+#define BOOTSTRAP_SEED  1
+#define BOOTSTRAP_DRAWS 2000
+
+void bench_fail(const char *what)
+{
+    (void)fprintf(stderr, "bench: %s\n", what);
+    exit(1);
+}
+
+double bench_now_s(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/*
+ * One page more than asked for, as malloc takes for its header. Arrays at distances of exactly 2^28 bytes would share the
+ * hash by which AMD's first cache level predicts its way, and evict each other at every turn (four times slower).
+ */
+#define SPACING 4096
+
+void *bench_alloc(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes + SPACING, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        bench_fail("no memory for the arrays: a row needs about 3 GB");
+    return memory;
+}
+
+void bench_free(void *memory, size_t bytes)
+{
+    (void)munmap(memory, bytes + SPACING);
+}
+
+void bench_pin(unsigned i)
+{
+    static cpu_set_t allowed;
+    static bool known;
+    if (!known && sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        bench_fail("the cores of this process cannot be asked for");
+    known = true;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int core = 0; core < CPU_SETSIZE; core++) {
+        if (!CPU_ISSET(core, &allowed))
+            continue;
+        CPU_ZERO(&one);
+        CPU_SET(core, &one);
+        if (i-- == 0)
+            break;
+    }
+    if (sched_setaffinity(0, sizeof one, &one) != 0)
+        bench_fail("a thread cannot be pinned");
+}
+
+/* The second thread: lives for one run, and is there before the clock starts. */
+struct helper {
+    const struct bench_side *side;
+    pthread_barrier_t barrier;
+    size_t first, count;
+};
+
+static void *help(void *context)
+{
+    struct helper *helper = context;
+    bench_pin(1);
+    (void)pthread_barrier_wait(&helper->barrier);
+    helper->side->work(helper->side->context, helper->first, helper->count);
+    return NULL;
+}
+
+double bench_run(const struct bench_side *side, size_t elements, size_t grain, unsigned threads)
+{
+    bench_pin(0);
+    if (side->before != NULL)
+        side->before(side->context);
+    if (threads == 1) {
+        double begin = bench_now_s();
+        side->work(side->context, 0, elements);
+        return bench_now_s() - begin;
+    }
+    size_t half = elements / grain / 2 * grain;
+    struct helper helper = {.side = side, .first = half, .count = elements - half};
+    pthread_t thread;
+    if (pthread_barrier_init(&helper.barrier, NULL, 2) != 0 || pthread_create(&thread, NULL, help, &helper) != 0)
+        bench_fail("no second thread");
+    (void)pthread_barrier_wait(&helper.barrier);
+    double begin = bench_now_s();
+    side->work(side->context, 0, half);
+    (void)pthread_join(thread, NULL);
+    double end = bench_now_s();
+    (void)pthread_barrier_destroy(&helper.barrier);
+    return end - begin;
+}
+
+const struct bench_side *bench_fastest(const struct bench_side *sides, size_t n, const struct bench_row *row)
+{
+    const struct bench_side *best = NULL;
+    double best_s = 0;
+    for (size_t i = 0; i < n; i++) {
+        double first = bench_run(&sides[i], row->elements, row->grain, row->threads);
+        double second = bench_run(&sides[i], row->elements, row->grain, row->threads);
+        double s = first < second ? first : second;
+        (void)fprintf(stderr, "# peer %s: %.1f ms\n", sides[i].name, s * 1e3);
+        if (best == NULL || s < best_s) {
+            best = &sides[i];
+            best_s = s;
+        }
+    }
+    return best;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_median(double *values, size_t n)
+{
+    qsort(values, n, sizeof *values, ascending);
+    return (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
+
+/* 95 % of the medians of resampled lists. */
+static void interval(const double *values, size_t n, double *low, double *high)
+{
+    static double medians[BOOTSTRAP_DRAWS];
+    uint64_t state = BOOTSTRAP_SEED;
+    for (size_t d = 0; d < BOOTSTRAP_DRAWS; d++) {
+        double drawn[BENCH_PAIRS];
+        for (size_t i = 0; i < n; i++) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            drawn[i] = values[(state >> 33) % n];
+        }
+        medians[d] = bench_median(drawn, n);
+    }
+    qsort(medians, BOOTSTRAP_DRAWS, sizeof *medians, ascending);
+    *low = medians[BOOTSTRAP_DRAWS / 40];
+    *high = medians[BOOTSTRAP_DRAWS - 1 - BOOTSTRAP_DRAWS / 40];
+}
+
+void bench_pairs(const struct bench_row *row, const struct bench_side *ours, const struct bench_side *peer)
+{
+    double a[BENCH_PAIRS], b[BENCH_PAIRS], ratios[BENCH_PAIRS];
+    for (int i = -BENCH_WARM_UPS; i < BENCH_PAIRS; i++) {
+        double x = bench_run(ours, row->elements, row->grain, row->threads);
+        double y = bench_run(peer, row->elements, row->grain, row->threads);
+        if (i < 0)
+            continue;
+        a[i] = row->bytes / x / 1e9;
+        b[i] = row->bytes / y / 1e9;
+        ratios[i] = y / x;
+    }
+    double low, high;
+    interval(ratios, BENCH_PAIRS, &low, &high);
+    double ratio = bench_median(ratios, BENCH_PAIRS);
+    printf("%s\t%.2f\t%.2f\t%.2f\t%.2f\t%s\n", row->name, bench_median(a, BENCH_PAIRS), bench_median(b, BENCH_PAIRS),
+           ratio, row->goal, ratio >= row->goal ? "ok" : "short");
+    (void)fflush(stdout);
+    (void)fprintf(stderr, "# %s: %d pairs, ratio %.2f to %.2f, 95 %% of its median %.2f to %.2f; %.3f ns an element\n",
+                  row->name, BENCH_PAIRS, ratios[0], ratios[BENCH_PAIRS - 1], low, high,
+                  row->bytes / bench_median(a, BENCH_PAIRS) / (double)row->elements);
+}
