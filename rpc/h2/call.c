@@ -81,6 +81,7 @@ struct arpc_call *arpc_call_create(struct arpc_link *link, const struct arpc_han
     call->handler = handler;
     call->deadline_ms = INT64_MAX;
     call->progress_ms = arpc_link_now(link);
+    call->slow_since_ms = INT64_MAX;
     call->head.identity = true;
     call->head.timeout_ns = INT64_MAX;
     call->head.grpc_status = -1;
@@ -303,7 +304,7 @@ void arpc_call_tell(struct arpc_call *call)
     }
     bool fallen = call->was_high && call->queued <= ARPC_LOW_WATER;
     /* Those told before it may have filled the room again: then it stays in the list, and the next batch wakes it. */
-    bool room = !amp_list_empty(&call->in_refused) && arpc_link_has_room(call->link);
+    bool room = !amp_list_empty(&call->in_refused) && arpc_call_has_room(call);
     if (fallen || room) {
         call->was_high = call->queued > ARPC_LOW_WATER;
         amp_list_remove(&call->in_refused);

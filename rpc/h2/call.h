@@ -94,6 +94,8 @@ struct arpc_call {
     bool paused;
     bool resumed; /* held bytes are to be delivered */
     bool window_grown;
+    int64_t slow_since_ms; /* since when slow_bytes are counted; INT64_MAX: no message is awaited */
+    size_t slow_bytes;
     size_t taken;     /* bytes that the user is done with */
     bool end_seen;    /* END_STREAM is here */
     bool stream_over; /* nghttp2 has closed the stream, or it never began and never will */
@@ -111,7 +113,8 @@ struct arpc_call {
     bool reset; /* RST_STREAM is wanted */
     bool reset_done;
     uint32_t reset_code;
-    int64_t progress_ms;         /* when a byte was last given to a batch, or the queue was empty */
+    int64_t progress_ms;         /* since when progress_bytes are counted: the queue was empty, or it went well */
+    size_t progress_bytes;       /* given to batches since then */
     struct arpc_fields initial;  /* of the head; client: request metadata */
     struct arpc_fields trailing; /* server */
 
@@ -164,12 +167,17 @@ void arpc_out_give(struct arpc_call *call, struct arpc_batch *batch, size_t size
 size_t arpc_out_slots(struct arpc_call *call, size_t limit, size_t *slots);
 /* Whether messages that were refused for want of room may be tried again. */
 bool arpc_link_has_room(const struct arpc_link *link);
+bool arpc_call_has_room(const struct arpc_call *call);
 /* Drops what is not in a batch. */
 void arpc_out_drop(struct arpc_call *call);
 /* Adds bytes where they lie. */
 void arpc_batch_add(struct arpc_batch *batch, const void *data, size_t size);
 /* Adds a copy of the bytes, which fit. */
 void *arpc_batch_scratch(struct arpc_batch *batch, const void *data, size_t size);
+
+/* abuse.c */
+/* The peer took this much of what waits. */
+void arpc_call_progress(struct arpc_call *call, size_t size);
 
 /* serve.c: the server's side of header blocks */
 int arpc_serve_field(struct arpc_call *call, const uint8_t *name, size_t name_size, const uint8_t *value,

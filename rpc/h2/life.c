@@ -14,6 +14,7 @@
  * A drain is GOAWAY with the largest id (calls that are on their way are still served), PING, and when its answer is here,
  * which is after all calls that the client began before it knew, the final GOAWAY with the last id that is served.
  */
+#include "rpc/h2/abuse.h"
 #include "rpc/h2/call.h"
 
 #include <nghttp2/nghttp2.h>
@@ -116,6 +117,8 @@ void arpc_link_ping_received(struct arpc_link *link)
         link->sent_since_ping = false;
         link->ping_strikes = 0;
     } else if (early && ++link->ping_strikes > ARPC_PING_STRIKES_MAX) {
+        /* No strike for its address: a keepalive that was set too short is no attack. */
+        arpc_link_count(link, ARPC_ABUSE_PINGS);
         arpc_link_expel(link, NGHTTP2_ENHANCE_YOUR_CALM, too_many_pings);
     }
 }

@@ -14,6 +14,7 @@
 #include "rpc/h2/call.h"
 
 #include "base/assert.h"
+#include "rpc/h2/abuse.h"
 #include "rpc/h2/body.h"
 
 #include <nghttp2/nghttp2.h>
@@ -24,21 +25,11 @@
 /* A call that took this much moves bulk data. */
 #define GROW_AFTER ((size_t)64 << 10)
 /*
- * Bytes that paused calls of one connection may hold before the connection is slowed down too: the initial windows of
- * 256 held pushes, or four grown streams. Only a peer that fills more than that stops its own other calls.
+ * Resets of any kind that nghttp2 lets through. What is counted are those before the answer (arpc_limits.resets_burst), which
+ * nghttp2 cannot tell from those after it: its own limit is only the net below.
  */
-#define HELD_CREDIT_MAX ((size_t)64 << 20)
-/* Largest frame that is accepted. */
-#define MAX_FRAME_IN (1 << 20)
-/* Frames that wait to be sent because the peer provokes them and does not read (attack: outbound queue growth). */
-#define MAX_OUTBOUND_FRAMES 1000
-/* Unanswered PINGs and SETTINGS of the peer (attack: PING flood). */
-#define MAX_OUTBOUND_ACKS 100
-/* Resets by the peer: a burst, and per second (attack: rapid reset). */
-#define RESET_BURST 1000
-#define RESET_RATE  33
-/* A header block over this many times the limit ends its stream without an answer. */
-#define HEADER_HARD_FACTOR 2
+#define ANY_RESET_BURST 1000000
+#define ANY_RESET_RATE  100000
 
 static void ignore_closed(struct arpc_call *call, const struct arpc_result *result)
 {
@@ -107,13 +98,13 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     struct arpc_link *link = arg;
     link->header_stream = frame->hd.stream_id;
     link->header_since_ms = arpc_link_now(link);
-    arpc_link_due(link, link->header_since_ms + ARPC_HANDSHAKE_MS);
+    arpc_link_due(link, arpc_after(link->header_since_ms, link->watch.limits->headers_ms));
     if (!link->config->server || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
         return 0;
     if (arpc_link_is_too_late(link, frame->hd.stream_id))
         return 0;
     /* nghttp2 counts open streams; calls whose end is still to be told are bounded here. */
-    if (link->call_count >= 2 * link->config->max_streams)
+    if (link->call_count >= (size_t)link->watch.limits->calls_factor * link->config->max_streams)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     struct arpc_call *call = arpc_call_create(link, &no_handler);
     if (call == NULL)
@@ -149,8 +140,9 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     if (call == NULL || arpc_call_is_over(call))
         return 0;
     if (!count_field(call, name_size, value_size)) {
-        bool hopeless = call->head.bytes > HEADER_HARD_FACTOR * link->config->max_metadata_bytes ||
-                        call->head.count > HEADER_HARD_FACTOR * link->config->max_metadata_count;
+        size_t factor = (size_t)link->watch.limits->metadata_hard_factor;
+        bool hopeless = call->head.bytes > factor * link->config->max_metadata_bytes ||
+                        call->head.count > factor * link->config->max_metadata_count;
         if (!hopeless)
             return 0;
         if (!link->config->server)
@@ -208,9 +200,10 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
         arpc_link_ping_answered(link, frame->ping.opaque_data);
     else if (frame->hd.type == NGHTTP2_PING)
         arpc_link_ping_received(link);
+    struct arpc_call *call = call_of(session, frame->hd.stream_id);
+    arpc_link_watch_received(link, frame, call);
     if (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA)
         return 0;
-    struct arpc_call *call = call_of(session, frame->hd.stream_id);
     if (frame->hd.type == NGHTTP2_HEADERS) {
         header_block_over(link, frame->hd.stream_id);
         if (call != NULL && !arpc_call_is_over(call))
@@ -220,6 +213,8 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
         call->end_seen = true;
         arpc_call_receive_end(call);
     }
+    if (call != NULL && frame->hd.type == NGHTTP2_HEADERS)
+        arpc_call_watch_message(call, 0);
     return go_on(link);
 }
 
@@ -249,8 +244,9 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream_id, c
     if (call != NULL) {
         done = arpc_call_receive(call, data, size);
         consume_stream(call, done);
+        arpc_call_watch_message(call, size);
     }
-    size_t credit = link->held <= HELD_CREDIT_MAX ? size : done;
+    size_t credit = link->held <= (size_t)link->watch.limits->held ? size : done;
     link->uncredited += size - credit;
     (void)nghttp2_session_consume_connection(session, credit);
     return go_on(link);
@@ -272,6 +268,7 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
     struct arpc_link *link = arg;
     if (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA)
         link->sent_since_ping = true;
+    arpc_link_watch_sent(link, frame);
     link->expulsion_sent = link->expulsion_sent || (link->expelled && frame->hd.type == NGHTTP2_GOAWAY);
     bool last = frame->hd.type == NGHTTP2_HEADERS && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
     struct arpc_call *call = last && link->config->server ? call_of(session, frame->hd.stream_id) : NULL;
@@ -358,6 +355,7 @@ static int make_callbacks(nghttp2_session_callbacks **out)
     nghttp2_session_callbacks_set_on_begin_frame_callback(callbacks, on_begin_frame);
     nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
     nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame_recv);
+    nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(callbacks, arpc_link_watch_invalid);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
     nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);
     nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, on_frame_send);
@@ -365,6 +363,16 @@ static int make_callbacks(nghttp2_session_callbacks **out)
     nghttp2_session_callbacks_set_data_source_read_length_callback(callbacks, on_read_length);
     *out = callbacks;
     return 0;
+}
+
+static void set_limits(nghttp2_option *option, const struct arpc_limits *limits)
+{
+    nghttp2_option_set_max_outbound_ack(option, (size_t)limits->outbound_acks);
+    nghttp2_option_set_max_settings(option, (size_t)limits->settings_entries);
+    nghttp2_option_set_max_deflate_dynamic_table_size(option, (size_t)limits->hpack_table);
+    nghttp2_option_set_stream_reset_rate_limit(option, ANY_RESET_BURST, ANY_RESET_RATE);
+    /* nghttp2 1.52 counts one for each receive call that the frame head is spread over; watch.c counts frames. */
+    nghttp2_option_set_max_continuations(option, SIZE_MAX);
 }
 
 static int make_session(struct arpc_link *link)
@@ -377,8 +385,7 @@ static int make_session(struct arpc_link *link)
     if (nghttp2_option_new(&option) != 0)
         goto free_callbacks;
     nghttp2_option_set_no_auto_window_update(option, 1);
-    nghttp2_option_set_max_outbound_ack(option, MAX_OUTBOUND_ACKS);
-    nghttp2_option_set_stream_reset_rate_limit(option, RESET_BURST, RESET_RATE);
+    set_limits(option, link->watch.limits);
     if (link->config->server)
         rc = nghttp2_session_server_new2(&link->session, callbacks, link, option);
     else
@@ -396,7 +403,7 @@ static int submit_settings(struct arpc_link *link)
     size_t window = config->stream_window < ARPC_INITIAL_WINDOW ? config->stream_window : ARPC_INITIAL_WINDOW;
     nghttp2_settings_entry entries[6] = {
         {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, (uint32_t)window},
-        {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, MAX_FRAME_IN},
+        {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, (uint32_t)link->watch.limits->frame_in},
         {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, (uint32_t)config->max_metadata_bytes},
     };
     size_t count = 3;
@@ -431,11 +438,14 @@ int arpc_link_init(struct arpc_link *link, struct arpc_link_config *config, void
     link->ping_ms = INT64_MAX;
     link->header_since_ms = INT64_MAX;
     link->next_due_ms = INT64_MAX;
+    link->goodbye_due_ms = INT64_MAX;
+    const struct arpc_limits *limits = config->limits != NULL ? config->limits : &arpc_limits_default;
+    arpc_watch_init(&link->watch, limits, config->server, now_ms);
     link->peer_info = (struct arpc_peer){.address = link->peer, .pid = -1, .uid = -1, .gid = -1};
     arpc_link_life_init(link);
     if (!session)
         return 0;
-    link->next_due_ms = now_ms + ARPC_HANDSHAKE_MS;
+    link->next_due_ms = arpc_after(now_ms, config->server ? limits->preface_ms : ARPC_HANDSHAKE_MS);
     int rc = make_session(link);
     if (rc == 0)
         rc = submit_settings(link);
@@ -456,12 +466,17 @@ int arpc_link_receive(struct arpc_link *link, const uint8_t *data, size_t size)
     if (link->error != 0 || link->expelled)
         return link->error;
     link->received_ms = arpc_link_now(link);
-    ssize_t rc = nghttp2_session_mem_recv(link->session, data, size);
-    arpc_link_refuse_late(link);
-    if (rc < 0)
-        arpc_link_fail(link, rc == NGHTTP2_ERR_NOMEM ? AMP_ENOMEM : AMP_EINVAL, nghttp2_strerror((int)rc));
-    else if (nghttp2_session_get_outbound_queue_size(link->session) > MAX_OUTBOUND_FRAMES + link->call_count)
-        arpc_link_fail(link, AMP_EEXHAUSTED, "the peer asks for answers that it does not read");
+    size_t slice = arpc_link_watch(link, data, size);
+    while (size > 0 && link->error == 0 && !link->expelled) {
+        size_t part = size < slice ? size : slice;
+        ssize_t rc = nghttp2_session_mem_recv(link->session, data, part);
+        arpc_link_refuse_late(link);
+        if (rc < 0)
+            arpc_link_fail(link, rc == NGHTTP2_ERR_NOMEM ? AMP_ENOMEM : AMP_EINVAL, nghttp2_strerror((int)rc));
+        arpc_link_watch_queue(link);
+        data += part;
+        size -= part;
+    }
     link->wake_cb(link); /* acknowledgements and window updates may be due */
     return link->error;
 }

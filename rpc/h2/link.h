@@ -15,7 +15,9 @@
 #include "base/err.h"
 #include "base/list.h"
 #include "rpc/arpc_call.h"
+#include "rpc/arpc_limits.h"
 #include "rpc/arpc_peer.h"
+#include "rpc/h2/watch.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -66,6 +68,11 @@ struct arpc_link_config {
     uint64_t jitter;              /* of the ages: the state of a generator */
     bool keepalive_without_calls; /* client */
     int64_t write_stall_ms;
+    const struct arpc_limits *limits; /* NULL: arpc_limits_default; what has a field above is taken from there */
+    void (*abuse_cb)(const char *peer, enum arpc_abuse cause, uint64_t unreported, void *arg);
+    struct arpc_bucket reports; /* calls of abuse_cb */
+    uint64_t unreported;        /* since the last of them */
+    uint64_t abuses[ARPC_ABUSE_COUNT];
     uint64_t calls_total;
     size_t calls;
 };
@@ -95,7 +102,11 @@ struct arpc_link {
     int error;                /* AMP_E: the connection is beyond use */
     const char *error_text;   /* why; a constant */
     bool peer_settings;       /* the peer's first SETTINGS are here */
+    bool settings_acked;      /* the peer has taken ours */
     bool peer_goaway;
+    struct arpc_watch watch;
+    enum arpc_abuse abuse;  /* why the connection is being ended, or NONE */
+    int64_t goodbye_due_ms; /* by when its GOAWAY has to be taken; INT64_MAX: none is due */
     enum { ARPC_DRAIN_NO, ARPC_DRAIN_NOTICE, ARPC_DRAIN_FINAL } drain;
     const char *drain_why; /* debug data of the final GOAWAY, a constant; NULL: none */
     int32_t last_stream;   /* that the final GOAWAY promised to serve */

@@ -38,6 +38,11 @@ static void out_release(struct arpc_out *out)
     arpc_call_unref(call);
 }
 
+static bool fits_in(size_t queued, size_t size, size_t most)
+{
+    return most == 0 || queued == 0 || (queued < most && size <= most - queued);
+}
+
 int arpc_call_send(struct arpc_call *call, const void *head, size_t head_size, const void *body, size_t body_size,
                    arpc_release_cb release_cb, void *release_arg)
 {
@@ -47,10 +52,10 @@ int arpc_call_send(struct arpc_call *call, const void *head, size_t head_size, c
         return AMP_EINVAL;
     size_t copied = head_size + (release_cb == NULL ? body_size : 0);
     size_t size = ARPC_PREFIX_SIZE + head_size + body_size;
-    size_t queued = call->link->queued;
-    size_t max_queued = call->link->config->max_queued;
     /* A single message goes however large it is; else one over the limit could never be sent. */
-    if (queued > 0 && (queued >= max_queued || size > max_queued - queued)) {
+    bool fits = fits_in(call->link->queued, size, call->link->config->max_queued) &&
+                fits_in(call->queued, size, (size_t)call->link->watch.limits->stream_queued);
+    if (!fits) {
         if (amp_list_empty(&call->in_refused))
             amp_list_push(&call->link->refused, &call->in_refused);
         return AMP_EEXHAUSTED;
@@ -71,6 +76,7 @@ int arpc_call_send(struct arpc_call *call, const void *head, size_t head_size, c
     amp_list_push(&call->out, &out->node);
     if (call->unsent == 0) {
         call->progress_ms = arpc_link_now(call->link);
+        call->progress_bytes = 0;
         arpc_link_due(call->link, arpc_after(call->progress_ms, call->link->config->write_stall_ms));
     }
     call->unsent += size;
@@ -138,7 +144,7 @@ static size_t give_out(struct arpc_out *out, struct arpc_batch *batch, size_t li
 void arpc_out_give(struct arpc_call *call, struct arpc_batch *batch, size_t size)
 {
     call->unsent -= size;
-    call->progress_ms = arpc_link_now(call->link);
+    arpc_call_progress(call, size);
     while (size > 0) {
         AMP_ASSERT(!amp_list_empty(&call->out));
         struct arpc_out *out = AMP_CONTAINER(call->out.next, struct arpc_out, node);
@@ -178,6 +184,12 @@ bool arpc_link_has_room(const struct arpc_link *link)
     return link->queued <= link->config->max_queued / 2;
 }
 
+bool arpc_call_has_room(const struct arpc_call *call)
+{
+    size_t most = (size_t)call->link->watch.limits->stream_queued;
+    return arpc_link_has_room(call->link) && (most == 0 || call->queued <= most / 2);
+}
+
 /*
  * Wakes the calls whose message was refused, when half of the limit is free again. Each leaves the list only when it is
  * told, and goes to its end when it is refused again, so that all have their turn.
@@ -188,7 +200,9 @@ static void wake_refused(struct arpc_link *link)
         return;
     AMP_LIST_EACH(it, safe, &link->refused)
     {
-        arpc_call_mark_event(AMP_CONTAINER(it, struct arpc_call, in_refused));
+        struct arpc_call *call = AMP_CONTAINER(it, struct arpc_call, in_refused);
+        if (arpc_call_has_room(call))
+            arpc_call_mark_event(call);
     }
 }
 

@@ -2,6 +2,7 @@
  * The deadlines of a link and of its calls. One time is kept, the earliest; when it comes, all are looked at. A link has at
  * most some hundred calls, so that a heap would save nothing.
  */
+#include "rpc/h2/abuse.h"
 #include "rpc/h2/body.h"
 #include "rpc/h2/call.h"
 
@@ -12,17 +13,17 @@ static int64_t after(int64_t from_ms, int64_t wait_ms)
     return from_ms == INT64_MAX || wait_ms <= 0 ? INT64_MAX : arpc_after(from_ms, wait_ms);
 }
 
-/* A server's stream whose peer opens no window is cut; a client's may be held by the server on purpose. */
-static int64_t stall_ms(const struct arpc_call *call)
-{
-    if (!call->server || call->unsent == 0)
-        return INT64_MAX;
-    return after(call->progress_ms, call->link->config->write_stall_ms);
-}
-
 static int64_t handshake_ms(const struct arpc_link *link)
 {
-    return link->peer_settings ? INT64_MAX : after(link->opened_ms, ARPC_HANDSHAKE_MS);
+    const struct arpc_limits *limits = link->watch.limits;
+    if (!link->peer_settings)
+        return after(link->opened_ms, link->config->server ? limits->preface_ms : ARPC_HANDSHAKE_MS);
+    return link->settings_acked ? INT64_MAX : after(link->opened_ms, limits->settings_ack_ms);
+}
+
+static int64_t headers_ms(const struct arpc_link *link)
+{
+    return after(link->header_since_ms, link->watch.limits->headers_ms);
 }
 
 /* A client asks only while calls are open, if it is not told otherwise; a server always: it may hold a dead peer's
@@ -55,12 +56,13 @@ static void reckon(struct arpc_link *link)
     for (struct amp_list *it = link->calls.next; it != &link->calls; it = it->next) {
         struct arpc_call *call = AMP_CONTAINER(it, struct arpc_call, in_link);
         earlier(&due_ms, call->deadline_ms);
-        if (!call->reset)
-            earlier(&due_ms, stall_ms(call));
+        earlier(&due_ms, arpc_call_stall_ms(call));
+        earlier(&due_ms, arpc_call_slow_ms(call));
     }
     if (link->session != NULL) {
         earlier(&due_ms, handshake_ms(link));
-        earlier(&due_ms, after(link->header_since_ms, ARPC_HANDSHAKE_MS));
+        earlier(&due_ms, headers_ms(link));
+        earlier(&due_ms, link->goodbye_due_ms);
         earlier(&due_ms, keepalive_ms(link));
         earlier(&due_ms, after(link->ping_ms, arpc_link_ping_timeout_ms(link)));
         earlier(&due_ms, idle_ms(link));
@@ -77,19 +79,19 @@ static void tick_calls(struct arpc_link *link, int64_t now_ms)
         struct arpc_call *call = AMP_CONTAINER(it, struct arpc_call, in_link);
         if (call->deadline_ms <= now_ms)
             arpc_call_deadline(call);
-        if (stall_ms(call) <= now_ms && !call->reset) {
-            arpc_call_close(call, ARPC_STATUS_CANCELLED, "the client takes no data");
-            arpc_call_reset(call, NGHTTP2_CANCEL);
-        }
+        arpc_call_slow(call, now_ms);
+        arpc_call_stall(call, now_ms);
     }
 }
 
 static void tick_link(struct arpc_link *link, int64_t now_ms)
 {
     if (handshake_ms(link) <= now_ms)
-        arpc_link_fail(link, AMP_EDEADLINE, "the peer did not begin HTTP/2 in time");
-    else if (after(link->header_since_ms, ARPC_HANDSHAKE_MS) <= now_ms)
-        arpc_link_fail(link, AMP_EDEADLINE, "a header block did not end in time");
+        arpc_link_drop(link, AMP_EDEADLINE, ARPC_ABUSE_SLOW_PREFACE);
+    else if (headers_ms(link) <= now_ms)
+        arpc_link_drop(link, AMP_EDEADLINE, ARPC_ABUSE_SLOW_HEADERS);
+    else if (link->goodbye_due_ms <= now_ms)
+        arpc_link_fail(link, AMP_EDEADLINE, "the peer did not take the GOAWAY in time");
     else if (after(link->ping_ms, arpc_link_ping_timeout_ms(link)) <= now_ms)
         arpc_link_fail(link, AMP_EDEADLINE, "the peer did not answer a PING in time");
     else if (link->cut_due_ms <= now_ms)

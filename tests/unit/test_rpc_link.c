@@ -351,12 +351,22 @@ static void writable_comes_once_when_the_queue_has_fallen(void **state)
     assert_int_equal(arpc_call_queued(call), 0);
 }
 
+/* The connection's limit alone. */
+static void let_one_stream_queue_all(struct arpc_link *link)
+{
+    static struct arpc_limits limits;
+    limits = arpc_limits_default;
+    limits.stream_queued = 0;
+    link->watch.limits = &limits;
+}
+
 static void sending_over_the_connections_limit_is_refused_and_the_body_stays_the_callers(void **state)
 {
     (void)state;
     static int released;
     released = 0;
     static const uint8_t zeros[1024];
+    let_one_stream_queue_all(&pair.client.link);
     struct arpc_call *call = rpc_pair_call(&pair, "Note", &rpc_noting, &client);
     for (int i = 0; i < 4; i++)
         send_zeros(call, 16 * MIB - 5, &released);
@@ -375,6 +385,7 @@ static void a_call_whose_message_was_refused_is_told_when_there_is_room(void **s
     static const uint8_t zeros[1024];
     released = 0;
     memset(&server_one, 0, sizeof server_one);
+    let_one_stream_queue_all(&pair.client.link);
     struct arpc_call *call = rpc_pair_call(&pair, "Pause", &rpc_noting, &client);
     rpc_pair_run(&pair);
     arpc_call_set_user(rpc_seen_of_server.call, &server_one);
@@ -515,10 +526,13 @@ static void a_peer_that_says_nothing_is_given_up_after_the_handshake_time(void *
     rpc_pair_open(&silent, methods, COUNT(methods));
     silent.cut = true;
     rpc_pair_run(&silent);
-    rpc_pair_pass(&silent, ARPC_HANDSHAKE_MS - 1);
+    rpc_pair_pass(&silent, arpc_limits_default.preface_ms - 1);
     assert_int_equal(silent.server.link.error, 0);
     rpc_pair_pass(&silent, 1);
     assert_int_equal(silent.server.link.error, AMP_EDEADLINE);
+    rpc_pair_pass(&silent, ARPC_HANDSHAKE_MS - arpc_limits_default.preface_ms - 1);
+    assert_int_equal(silent.client.link.error, 0);
+    rpc_pair_pass(&silent, 1);
     assert_int_equal(silent.client.link.error, AMP_EDEADLINE);
     rpc_pair_close(&silent);
 }

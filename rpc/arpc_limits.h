@@ -1,0 +1,114 @@
+/*
+ * What one peer may ask of a server or channel before it is held to be hostile: every counter, cap and deadline against the
+ * known attacks on HTTP/2 and gRPC, each with its reason, in this one place.
+ *
+ * Rates are token buckets: `*_burst` may come at once, and `*_per_s` come back in a second. Times are milliseconds. 0 means
+ * that there is no limit.
+ */
+#ifndef ARPC_LIMITS_H
+#define ARPC_LIMITS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* X(name, default, reason) */
+#define ARPC_LIMITS(X)                                                                                                 \
+    /* connections */                                                                                                  \
+    X(connections, 1024, "in all; C-core accepts without bound, but an ampd has workers, not the public")              \
+    X(connections_per_address, 64, "one address (IPv6: one /64; unix: one user) is not to take them all")              \
+    X(strikes_burst, 16, "connections of one address that were ended as abuse, before its next ones are refused")      \
+    X(strikes_per_min, 60, "so that an attacker that comes back costs one connection a second")                        \
+    X(spare_descriptors, 64, "kept back from the process's limit for files, so that storage never finds none")         \
+    X(preface_ms, 5000, "preface and first SETTINGS: one round trip, with the loss of some packets")                   \
+    X(settings_ack_ms, 10000, "the answer to our SETTINGS; until it is here a peer need not keep them")                \
+    X(headers_ms, 10000, "one header block: at most 64 KiB, slower than any modem")                                    \
+    X(idle_ms, 300000, "a connection without calls; gRPC clients connect again when they need to")                     \
+    X(goodbye_ms, 1000, "to take the GOAWAY that says why, before the socket is closed")                               \
+    /* queued bytes, both ways */                                                                                      \
+    X(queued, 64 << 20, "unsent bytes of a connection: four tensors' blocks under way (CVE-2019-9517)")                \
+    X(stream_queued, 32 << 20, "unsent bytes of a stream: half of it, so that one that is not read leaves room")       \
+    X(write_stall_ms, 30000, "in which the peer takes less than write_min_rate of what waits (CVE-2016-1546)")         \
+    X(write_min_rate, 1024, "bytes/s; a window opened byte by byte is no progress (CVE-2019-9511)")                    \
+    X(message_window_ms, 10000, "in which a message under way, or a unary's first, grows by message_min_rate")         \
+    X(message_min_rate, 1024, "bytes/s; slower than any network that a worker is on (slowloris)")                      \
+    X(held, 64 << 20, "bytes that paused calls of a connection hold before it is slowed down: 256 held pushes")        \
+    /* calls */                                                                                                        \
+    X(streams, 256, "open at a time on a connection: pushes of 64 workers, four each")                                 \
+    X(calls_factor, 2, "calls per allowed stream: those whose end is still to be told are work too (CVE-2025-8671)")   \
+    X(metadata_bytes, 8192, "of a decoded header block, name + value + 32 each: the default of gRPC (CVE-2016-6581)")  \
+    X(metadata_count, 64, "fields of a header block, every cookie crumb for itself (CVE-2026-49975)")                  \
+    X(metadata_hard_factor, 2, "above this many times the two, the stream ends without an answer")                     \
+    X(hpack_table, 4096, "bytes of the encoder's table, whatever the peer allows: the protocol's initial size")        \
+    X(header_block, 65536, "bytes of a compressed header block with its CONTINUATIONs: 8 times the decoded limit")     \
+    X(continuations, 8, "frames of a header block: 8 of 16 KiB are above header_block (CVE-2024-28182)")               \
+    X(settings_entries, 32, "entries of a SETTINGS frame: six are defined (CVE-2020-11080)")                           \
+    X(frame_in, 1 << 20, "bytes of a frame that is accepted: a block's bulk without a frame header every 16 KiB")      \
+    /* frames that ask for work and bring nothing */                                                                   \
+    X(empty_frames, 10, "in a row, without END_STREAM or END_HEADERS (CVE-2019-9518)")                                 \
+    X(frames_burst, 10000, "frames without payload: WINDOW_UPDATE, unknown, crumbs of DATA; nghttp2's glitch limit")   \
+    X(frames_per_s, 330, "... on top of what is earned: 2 for each HEADERS or DATA, 1 for each 4 KiB, either way")     \
+    X(pings_burst, 100, "PINGs; each HEADERS or DATA of ours earns one, since clients measure by them (CVE-2019-9512)") \
+    X(pings_per_s, 10, "far above any keepalive")                                                                      \
+    X(settings_burst, 100, "SETTINGS frames: each may touch every stream's window (CVE-2019-9515)")                    \
+    X(settings_per_s, 10, "clients change their windows about once a second at most")                                  \
+    X(priorities_burst, 100, "PRIORITY frames; each new stream earns ten (CVE-2019-9513)")                             \
+    X(priorities_per_s, 10, "no gRPC client sends any")                                                                \
+    X(resets_burst, 1000, "resets of calls that are not answered yet: four times all streams (CVE-2023-44487)")        \
+    X(resets_per_s, 33, "the default of nghttp2; resets after the answer are not counted (nghttp2#1984)")              \
+    X(faults_burst, 100, "frames that make us reset a stream or are invalid (CVE-2025-8671)")                          \
+    X(faults_per_s, 10, "a correct peer causes none")                                                                  \
+    X(refusals_burst, 1000, "streams above the limit before our SETTINGS are acknowledged: a client that starts big")  \
+    X(refusals_per_s, 33, "as resets")                                                                                 \
+    X(outbound_frames, 1000, "frames that wait to be sent because the peer provokes them and does not read")           \
+    X(outbound_acks, 100, "of these, answers to PING and SETTINGS")                                                    \
+    /* the log */                                                                                                      \
+    X(reports_burst, 10, "abuse_cb calls at once, so that an attacker does not fill the disk")                         \
+    X(reports_per_s, 1, "... and in the long run")
+
+struct arpc_limits {
+#define ARPC_LIMIT_FIELD(name, value, reason) int64_t name;
+    ARPC_LIMITS(ARPC_LIMIT_FIELD)
+#undef ARPC_LIMIT_FIELD
+};
+
+extern const struct arpc_limits arpc_limits_default;
+
+/* Sets a limit by its name; false if there is no such limit or the value is negative. */
+bool arpc_limits_set(struct arpc_limits *limits, const char *name, int64_t value);
+
+/* Why a connection was ended, a stream cut or a connection not taken. X(NAME, name in metrics, the words for a log and for GOAWAY) */
+#define ARPC_ABUSES(X)                                                                     \
+    X(PINGS, "pings", "too many PING frames")                                              \
+    X(SETTINGS, "settings", "too many SETTINGS frames")                                    \
+    X(PRIORITIES, "priorities", "too many PRIORITY frames")                                \
+    X(FRAMES, "frames", "too many frames without payload")                                 \
+    X(EMPTY_FRAMES, "empty_frames", "too many empty frames")                               \
+    X(CONTINUATIONS, "continuations", "a header block in too many frames")                 \
+    X(HEADER_BLOCK, "header_block", "a header block of too many bytes")                    \
+    X(RESETS, "resets", "too many calls reset before their answer")                        \
+    X(FAULTS, "faults", "too many faults")                                                 \
+    X(REFUSALS, "refusals", "too many streams above the limit")                            \
+    X(UNREAD_ANSWERS, "unread_answers", "the peer asks for answers that it does not read") \
+    X(SLOW_PREFACE, "slow_preface", "the peer did not begin HTTP/2 in time")               \
+    X(SLOW_HEADERS, "slow_headers", "a header block did not end in time")                  \
+    X(SLOW_MESSAGE, "slow_message", "the message comes too slowly")                        \
+    X(STALLED, "stalled", "the peer takes no data")                                        \
+    X(CONNECTIONS, "connections", "too many connections in all")                           \
+    X(ADDRESS, "address", "too many connections of one address")                           \
+    X(STRIKES, "strikes", "an address whose connections were ended as abuse")              \
+    X(DESCRIPTORS, "descriptors", "no descriptors left for a connection")
+
+enum arpc_abuse {
+    ARPC_ABUSE_NONE,
+#define ARPC_ABUSE_ENUM(name, metric, text) ARPC_ABUSE_##name,
+    ARPC_ABUSES(ARPC_ABUSE_ENUM)
+#undef ARPC_ABUSE_ENUM
+        ARPC_ABUSE_COUNT
+};
+
+/* "pings" and "too many PING frames"; "none" and "" of ARPC_ABUSE_NONE. Constants. */
+const char *arpc_abuse_name(enum arpc_abuse cause);
+const char *arpc_abuse_text(enum arpc_abuse cause);
+
+#endif

@@ -1,0 +1,211 @@
+/*
+ * The limits of rpc/arpc_limits.h at work on a link.
+ *
+ * Three things see what a peer does: the scanner of frames (watch.c), which runs before nghttp2; nghttp2's callbacks, which know
+ * whether a reset call was answered and what was invalid; and the clock (tick.c). A peer that breaks a limit gets GOAWAY
+ * with ENHANCE_YOUR_CALM and the reason, and is not read any more; one that did not get as far as HTTP/2 is dropped.
+ */
+#include "rpc/h2/abuse.h"
+
+#include <stdio.h>
+
+/* Of bytes that are mostly frame heads nghttp2 gets this much at a time, so that what it counts stops it soon. */
+#define SLICE ((size_t)4 << 10)
+/* Frames on average shorter than this are mostly heads. */
+#define SHORT_FRAME 256
+
+static const struct arpc_limits *limits_of(const struct arpc_link *link)
+{
+    return link->watch.limits;
+}
+
+void arpc_link_count(struct arpc_link *link, enum arpc_abuse cause)
+{
+    struct arpc_link_config *config = link->config;
+    config->abuses[cause]++;
+    if (config->abuse_cb == NULL)
+        return;
+    const struct arpc_limits *limits = limits_of(link);
+    arpc_bucket_fill(&config->reports, limits->reports_burst, limits->reports_per_s, arpc_link_now(link));
+    if (!arpc_bucket_take(&config->reports, limits->reports_burst)) {
+        config->unreported++;
+        return;
+    }
+    config->abuse_cb(link->peer, cause, config->unreported, config->arg);
+    config->unreported = 0;
+}
+
+void arpc_link_punish(struct arpc_link *link, enum arpc_abuse cause)
+{
+    if (cause == ARPC_ABUSE_NONE || link->abuse != ARPC_ABUSE_NONE || link->error != 0)
+        return;
+    link->abuse = cause;
+    arpc_link_count(link, cause);
+    arpc_link_expel(link, NGHTTP2_ENHANCE_YOUR_CALM, arpc_abuse_text(cause));
+    link->goodbye_due_ms = arpc_after(arpc_link_now(link), limits_of(link)->goodbye_ms);
+    arpc_link_due(link, link->goodbye_due_ms);
+}
+
+void arpc_link_drop(struct arpc_link *link, int code, enum arpc_abuse cause)
+{
+    if (link->error != 0)
+        return;
+    if (link->abuse == ARPC_ABUSE_NONE) {
+        link->abuse = cause;
+        arpc_link_count(link, cause);
+    }
+    arpc_link_fail(link, code, arpc_abuse_text(cause));
+}
+
+size_t arpc_link_watch(struct arpc_link *link, const uint8_t *data, size_t size)
+{
+    struct arpc_watch *watch = &link->watch;
+    uint64_t before = watch->frame_count;
+    arpc_link_punish(link, arpc_watch_scan(watch, data, size, arpc_link_now(link)));
+    if (link->expelled)
+        return 0;
+    return (watch->frame_count - before) * SHORT_FRAME > size ? SLICE : size;
+}
+
+void arpc_link_watch_received(struct arpc_link *link, const nghttp2_frame *frame, const struct arpc_call *call)
+{
+    bool ack = (frame->hd.flags & NGHTTP2_FLAG_ACK) != 0;
+    link->settings_acked = link->settings_acked || (frame->hd.type == NGHTTP2_SETTINGS && ack);
+    /* A reset after the answer is a client that does not wait for our END_STREAM. */
+    bool early = frame->hd.type == NGHTTP2_RST_STREAM && call != NULL && !call->trailers_sent;
+    if (link->config->server && early)
+        arpc_link_punish(link, arpc_watch_reset(&link->watch, arpc_link_now(link)));
+}
+
+int arpc_link_watch_invalid(nghttp2_session *session, const nghttp2_frame *frame, int error, void *arg)
+{
+    (void)session;
+    (void)frame;
+    struct arpc_link *link = arg;
+    int64_t now_ms = arpc_link_now(link);
+    bool refused = error == NGHTTP2_ERR_REFUSED_STREAM;
+    arpc_link_punish(link, refused ? arpc_watch_refusal(&link->watch, now_ms) : arpc_watch_fault(&link->watch, now_ms));
+    return 0;
+}
+
+void arpc_link_watch_sent(struct arpc_link *link, const nghttp2_frame *frame)
+{
+    bool error = frame->hd.type == NGHTTP2_GOAWAY && frame->goaway.error_code != NGHTTP2_NO_ERROR;
+    if (error && !link->expelled) {
+        /* nghttp2's own verdict: what the peer still sends is of no interest, and after CVE-2026-27135 not to be parsed. */
+        link->expelled = true;
+        link->goodbye_due_ms = arpc_after(arpc_link_now(link), limits_of(link)->goodbye_ms);
+        arpc_link_due(link, link->goodbye_due_ms);
+    }
+    if (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA)
+        arpc_watch_sent(&link->watch, frame->hd.length);
+    /* NO_ERROR and CANCEL are this side's own will, what was refused is counted when it comes. */
+    uint32_t code = frame->hd.type == NGHTTP2_RST_STREAM ? frame->rst_stream.error_code : NGHTTP2_NO_ERROR;
+    if (code != NGHTTP2_NO_ERROR && code != NGHTTP2_CANCEL && code != NGHTTP2_REFUSED_STREAM)
+        arpc_link_punish(link, arpc_watch_fault(&link->watch, arpc_link_now(link)));
+}
+
+void arpc_link_watch_queue(struct arpc_link *link)
+{
+    /* Every call may have its own frames there. */
+    int64_t most = limits_of(link)->outbound_frames;
+    size_t queued = nghttp2_session_get_outbound_queue_size(link->session);
+    if (most > 0 && queued > (size_t)most + link->call_count)
+        arpc_link_drop(link, AMP_EEXHAUSTED, ARPC_ABUSE_UNREAD_ANSWERS);
+}
+
+/* Whether the peer is the one that keeps a message from going on. */
+static bool awaits_bytes(const struct arpc_call *call)
+{
+    if (!call->server || arpc_call_is_over(call) || call->ended || call->end_seen)
+        return false;
+    return !arpc_deframer_is_clean(&call->deframer) || (call->single_inbound && call->messages == 0);
+}
+
+/* Whether this side does: the bytes are not wanted yet. */
+static bool is_held_back(const struct arpc_call *call)
+{
+    return call->paused || call->held.size > 0 || call->link->uncredited > 0;
+}
+
+/* Bytes that are due in this time. */
+static int64_t least_of(int64_t bytes_per_s, int64_t time_ms)
+{
+    return time_ms > INT32_MAX ? 1 : bytes_per_s * time_ms / 1000; /* a time that never comes asks for nothing */
+}
+
+static void restart_message(struct arpc_call *call)
+{
+    call->slow_since_ms = arpc_link_now(call->link);
+    call->slow_bytes = 0;
+}
+
+void arpc_call_watch_message(struct arpc_call *call, size_t size)
+{
+    if (call->link == NULL || !awaits_bytes(call)) {
+        call->slow_since_ms = INT64_MAX;
+    } else if (call->slow_since_ms == INT64_MAX) {
+        restart_message(call);
+        arpc_link_due(call->link, arpc_call_slow_ms(call));
+    } else {
+        call->slow_bytes += size;
+        if ((int64_t)call->slow_bytes >= least_of(limits_of(call->link)->message_min_rate,
+                                                  limits_of(call->link)->message_window_ms))
+            restart_message(call);
+    }
+}
+
+int64_t arpc_call_slow_ms(const struct arpc_call *call)
+{
+    int64_t window_ms = limits_of(call->link)->message_window_ms;
+    if (call->slow_since_ms == INT64_MAX || window_ms == 0 || !awaits_bytes(call))
+        return INT64_MAX;
+    return arpc_after(call->slow_since_ms, window_ms);
+}
+
+void arpc_call_slow(struct arpc_call *call, int64_t now_ms)
+{
+    const struct arpc_limits *limits = limits_of(call->link);
+    if (arpc_call_slow_ms(call) > now_ms)
+        return;
+    if (is_held_back(call)) {
+        restart_message(call);
+        return;
+    }
+    arpc_link_count(call->link, ARPC_ABUSE_SLOW_MESSAGE);
+    char text[128];
+    (void)snprintf(text, sizeof text, "the message comes at less than %lld bytes a second: send it faster",
+                   (long long)limits->message_min_rate);
+    arpc_call_fault(call, ARPC_STATUS_DEADLINE_EXCEEDED, text);
+}
+
+int64_t arpc_call_stall_ms(const struct arpc_call *call)
+{
+    int64_t stall_ms = call->link->config->write_stall_ms;
+    /* A client's stream may be held by the server on purpose. */
+    if (!call->server || call->reset || call->unsent == 0 || stall_ms <= 0)
+        return INT64_MAX;
+    return arpc_after(call->progress_ms, stall_ms);
+}
+
+void arpc_call_progress(struct arpc_call *call, size_t size)
+{
+    call->progress_bytes += size;
+    const struct arpc_link *link = call->link;
+    if ((int64_t)call->progress_bytes < least_of(limits_of(link)->write_min_rate, link->config->write_stall_ms))
+        return;
+    call->progress_ms = arpc_link_now(link);
+    call->progress_bytes = 0;
+}
+
+void arpc_call_stall(struct arpc_call *call, int64_t now_ms)
+{
+    struct arpc_link *link = call->link;
+    if (arpc_call_stall_ms(call) > now_ms)
+        return;
+    arpc_link_count(link, ARPC_ABUSE_STALLED);
+    arpc_call_close(call, ARPC_STATUS_CANCELLED, "the client takes no data");
+    arpc_call_reset(call, NGHTTP2_CANCEL);
+    /* A peer that does it again and again is not only slow. */
+    arpc_link_punish(link, arpc_watch_fault(&link->watch, now_ms));
+}

@@ -1,0 +1,62 @@
+/*
+ * Counts the frames of a peer, before nghttp2 sees them: a scanner of frame heads and a token bucket for each kind of frame
+ * that asks for work and brings nothing. No I/O; the time is given. Internal to rpc/.
+ *
+ * nghttp2 1.52 has no such limits, counts CONTINUATIONs by receive call instead of by frame, and says nothing
+ * of the frames that it ignores.
+ */
+#ifndef ARPC_H2_WATCH_H
+#define ARPC_H2_WATCH_H
+
+#include "rpc/arpc_limits.h"
+
+/* Tokens in thousandths, so that a rate per second comes back in whole numbers each millisecond. */
+struct arpc_bucket {
+    int64_t level;
+    int64_t at_ms;
+};
+
+/* A full bucket. */
+void arpc_bucket_init(struct arpc_bucket *bucket, int64_t burst, int64_t now_ms);
+/* Adds what has come back since it was last looked at. */
+void arpc_bucket_fill(struct arpc_bucket *bucket, int64_t burst, int64_t per_s, int64_t now_ms);
+/* Adds what was earned. */
+void arpc_bucket_earn(struct arpc_bucket *bucket, int64_t burst, int64_t count);
+/* Takes one; false if there is none. A burst of 0 is no limit. */
+bool arpc_bucket_take(struct arpc_bucket *bucket, int64_t burst);
+
+struct arpc_watch {
+    const struct arpc_limits *limits;
+    struct arpc_bucket pings;
+    struct arpc_bucket settings;
+    struct arpc_bucket priorities;
+    struct arpc_bucket frames;
+    struct arpc_bucket resets;
+    struct arpc_bucket faults;
+    struct arpc_bucket refusals;
+    uint32_t preface_left; /* bytes that are no frame */
+    uint32_t payload_left; /* of the frame under way */
+    uint8_t head[9];
+    uint8_t head_used;
+    uint32_t continuations; /* of the header block under way */
+    uint64_t block;         /* its bytes */
+    uint32_t empties;       /* frames in a row that brought nothing */
+    uint64_t frame_count;   /* all that were seen */
+    uint64_t byte_count;
+};
+
+/* `server`: the peer sends the client's preface first. */
+void arpc_watch_init(struct arpc_watch *watch, const struct arpc_limits *limits, bool server, int64_t now_ms);
+
+/* Looks at received bytes. NONE, or the first limit that they break: the peer is not to be served any more. */
+enum arpc_abuse arpc_watch_scan(struct arpc_watch *watch, const uint8_t *data, size_t size, int64_t now_ms);
+
+/* HEADERS or DATA of this size were sent to the peer: it may answer them by PING and WINDOW_UPDATE. */
+void arpc_watch_sent(struct arpc_watch *watch, size_t size);
+
+/* What only nghttp2 sees: a call reset before its answer, a fault, a stream refused. NONE or the limit's cause. */
+enum arpc_abuse arpc_watch_reset(struct arpc_watch *watch, int64_t now_ms);
+enum arpc_abuse arpc_watch_fault(struct arpc_watch *watch, int64_t now_ms);
+enum arpc_abuse arpc_watch_refusal(struct arpc_watch *watch, int64_t now_ms);
+
+#endif
