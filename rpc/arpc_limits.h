@@ -18,7 +18,7 @@
     X(connections, 1024, "in all; C-core accepts without bound, but an ampd has workers, not the public")              \
     X(connections_per_address, 64, "one address (IPv6: one /64; unix: one user) is not to take them all")              \
     X(strikes_burst, 16, "connections of one address that were ended as abuse, before its next ones are refused")      \
-    X(strikes_per_min, 60, "so that an attacker that comes back costs one connection a second")                        \
+    X(strikes_per_s, 1, "so that an attacker that comes back costs one connection a second")                        \
     X(spare_descriptors, 64, "kept back from the process's limit for files, so that storage never finds none")         \
     X(preface_ms, 5000, "preface and first SETTINGS: one round trip, with the loss of some packets")                   \
     X(settings_ack_ms, 10000, "the answer to our SETTINGS; until it is here a peer need not keep them")                \

@@ -10,6 +10,7 @@
 #define ARPC_SERVER_H
 
 #include "rpc/arpc_call.h"
+#include "rpc/arpc_limits.h"
 #include "rpc/arpc_peer.h"
 #include "rpc/arpc_tls.h"
 
@@ -34,6 +35,14 @@ struct arpc_server_options {
      * server. NULL: nobody is told.
      */
     void (*handshake_failed_cb)(const char *peer, const struct amp_error *error, void *arg);
+
+    /*
+     * A peer was held to be hostile: its connection is being ended, or its call (SLOW_MESSAGE, STALLED). For a log: it is
+     * called at most once a second in the long run (limits reports_*); `unreported` more were not told since the last time.
+     * All are counted in the stats. It must not close the server. NULL: nobody is told.
+     */
+    void (*abuse_cb)(const char *peer, enum arpc_abuse cause, uint64_t unreported, void *arg);
+    const struct arpc_limits *limits; /* copied; NULL: arpc_limits_default. What has a field here is taken from that */
 
     const char *const *keep_metadata; /* NULL-terminated names of request metadata to keep; all others are dropped */
     size_t max_connections;           /* 1024: above it a connection is closed at once */
@@ -109,6 +118,7 @@ struct arpc_server_stats {
     uint64_t bytes_sent;
     size_t connections; /* open now */
     size_t calls;       /* open now */
+    uint64_t abuses[ARPC_ABUSE_COUNT]; /* by cause: connections ended or not taken, calls cut */
 };
 void arpc_server_stats(const struct arpc_server *server, struct arpc_server_stats *stats);
 

@@ -149,8 +149,8 @@ void arpc_call_watch_message(struct arpc_call *call, size_t size)
         arpc_link_due(call->link, arpc_call_slow_ms(call));
     } else {
         call->slow_bytes += size;
-        if ((int64_t)call->slow_bytes >= least_of(limits_of(call->link)->message_min_rate,
-                                                  limits_of(call->link)->message_window_ms))
+        if ((int64_t)call->slow_bytes >=
+            least_of(limits_of(call->link)->message_min_rate, limits_of(call->link)->message_window_ms))
             restart_message(call);
     }
 }

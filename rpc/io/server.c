@@ -14,19 +14,14 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
-#define DEFAULT_CONNECTIONS    1024 /* gRPC C-core accepts without bound; an ampd has workers, not the public */
-#define DEFAULT_STREAMS        256
-#define DEFAULT_METADATA_BYTES ((size_t)8 << 10) /* the default of gRPC implementations */
-#define DEFAULT_METADATA_COUNT 64
-#define DEFAULT_QUEUED         ((size_t)64 << 20)
-#define DEFAULT_WINDOW         ((size_t)16 << 20) /* 10 Gbit/s at a round trip of 13 ms */
-#define DEFAULT_IDLE_MS        (5 * 60 * 1000)
-#define DEFAULT_KEEPALIVE_MS   (2 * 60 * 60 * 1000) /* gRFC A8 */
-#define DEFAULT_WRITE_STALL_MS 30000
-#define DEFAULT_MIN_PING_MS    (5 * 60 * 1000) /* gRFC A8 */
-#define BACKLOG                512
-#define WINDOW_MAX             ((size_t)1 << 30) /* RFC 9113 6.9.1 allows 2^31-1 */
+/* Of the limits, rpc/arpc_limits.h has the defaults and their reasons. */
+#define DEFAULT_WINDOW       ((size_t)16 << 20)   /* 10 Gbit/s at a round trip of 13 ms */
+#define DEFAULT_KEEPALIVE_MS (2 * 60 * 60 * 1000) /* gRFC A8 */
+#define DEFAULT_MIN_PING_MS  (5 * 60 * 1000)      /* gRFC A8 */
+#define BACKLOG              512
+#define WINDOW_MAX           ((size_t)1 << 30) /* RFC 9113 6.9.1 allows 2^31-1 */
 
 static void on_connection(uv_stream_t *stream, int status);
 
@@ -40,41 +35,65 @@ static int64_t or_ms(int64_t value, int64_t otherwise)
     return value != 0 ? value : otherwise;
 }
 
+/* libuv closes connections that it has no descriptor for, but storage needs some too. */
+static size_t with_descriptors(size_t connections, const struct arpc_limits *limits)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY)
+        return connections;
+    size_t spare = (size_t)limits->spare_descriptors;
+    size_t room = files.rlim_cur > 2 * spare ? files.rlim_cur - spare : files.rlim_cur / 2;
+    return connections < room ? connections : room;
+}
+
 static void set_config(struct arpc_server *server, const struct arpc_server_options *given)
 {
     struct arpc_server_options options = {0};
     if (given != NULL)
         memcpy(&options, given, given->size < sizeof options ? given->size : sizeof options);
+    struct arpc_limits *limits = &server->limits;
+    *limits = options.limits != NULL ? *options.limits : arpc_limits_default;
     struct arpc_link_config *config = &server->config;
+    config->limits = limits;
+    config->abuse_cb = options.abuse_cb;
+    arpc_bucket_init(&config->reports, limits->reports_burst, 0);
     config->server = true;
     config->now_cb = arpc_turn_now;
     config->clock = &server->turn;
     config->arg = options.arg;
     config->admit_cb = options.admit_cb;
     config->keep_metadata = options.keep_metadata;
-    config->max_streams = or_size(options.max_streams, DEFAULT_STREAMS);
-    config->max_metadata_bytes = or_size(options.max_metadata_bytes, DEFAULT_METADATA_BYTES);
-    config->max_metadata_count = or_size(options.max_metadata_count, DEFAULT_METADATA_COUNT);
-    config->max_queued = or_size(options.max_queued, DEFAULT_QUEUED);
+    config->max_streams = or_size(options.max_streams, (size_t)limits->streams);
+    config->max_metadata_bytes = or_size(options.max_metadata_bytes, (size_t)limits->metadata_bytes);
+    config->max_metadata_count = or_size(options.max_metadata_count, (size_t)limits->metadata_count);
+    config->max_queued = or_size(options.max_queued, (size_t)limits->queued);
     config->stream_window = or_size(options.stream_window, DEFAULT_WINDOW);
     if (config->stream_window > WINDOW_MAX)
         config->stream_window = WINDOW_MAX;
-    config->idle_ms = or_ms(options.idle_ms, DEFAULT_IDLE_MS);
+    config->idle_ms = or_ms(options.idle_ms, limits->idle_ms);
     config->keepalive_ms = or_ms(options.keepalive_ms, DEFAULT_KEEPALIVE_MS);
-    config->write_stall_ms = or_ms(options.write_stall_ms, DEFAULT_WRITE_STALL_MS);
+    config->write_stall_ms = or_ms(options.write_stall_ms, limits->write_stall_ms);
     config->keepalive_timeout_ms = options.keepalive_timeout_ms;
     config->min_ping_interval_ms = or_ms(options.min_ping_interval_ms, DEFAULT_MIN_PING_MS);
     config->max_age_ms = options.max_age_ms;
     config->max_age_grace_ms = options.max_age_grace_ms;
     config->jitter = options.seed != 0 ? options.seed : uv_hrtime();
-    server->max_connections = or_size(options.max_connections, DEFAULT_CONNECTIONS);
+    server->max_connections = with_descriptors(or_size(options.max_connections, (size_t)limits->connections), limits);
+    arpc_gate_init(&server->gate, limits);
 }
+
+/* A connection with the address that it is counted for. */
+struct visit {
+    struct arpc_conn conn;
+    struct arpc_guest *guest; /* NULL: it was not let in */
+};
 
 static void on_turn_closed(struct arpc_turn *turn)
 {
     struct arpc_server *server = AMP_CONTAINER(turn, struct arpc_server, turn);
     void (*closed_cb)(void *) = server->closed_cb;
     void *arg = server->closed_arg;
+    arpc_gate_close(&server->gate);
     arpc_health_free(server->health);
     arpc_reflection_free(server->reflection);
     arpc_method_table_close(&server->config.methods);
@@ -175,10 +194,14 @@ int arpc_server_enable_reflection(struct arpc_server *server, const uint8_t *des
 static void on_conn_closed(struct arpc_conn *conn)
 {
     struct arpc_server *server = conn->owner;
+    struct visit *visit = AMP_CONTAINER(conn, struct visit, conn);
     amp_list_remove(&conn->in_owner);
     server->conn_count--;
+    if (visit->guest != NULL)
+        arpc_gate_leave(&server->gate, visit->guest, conn->has_link && conn->link.abuse != ARPC_ABUSE_NONE,
+                        arpc_turn_now(&server->turn));
     arpc_turn_add(&server->turn, &server->item);
-    free(conn);
+    free(visit);
 }
 
 static void peer_name(struct arpc_conn *conn, bool is_unix, char *text, int size)
@@ -191,17 +214,34 @@ static void peer_name(struct arpc_conn *conn, bool is_unix, char *text, int size
         (void)snprintf(text, (size_t)size, "%s", is_unix ? "unix" : "?");
 }
 
+/* Whether the connection is let in: NONE, and it is counted. */
+static enum arpc_abuse enter(struct arpc_server *server, struct visit *visit, bool is_unix)
+{
+    if (server->conn_count > server->max_connections)
+        return ARPC_ABUSE_CONNECTIONS;
+    struct arpc_gate_key key = arpc_gate_key_of_user(-1);
+    struct sockaddr_storage address;
+    int length = (int)sizeof address;
+    if (!is_unix && uv_tcp_getpeername(&visit->conn.socket.tcp, (struct sockaddr *)&address, &length) == 0)
+        key = arpc_gate_key_of_address((const struct sockaddr *)&address);
+    return arpc_gate_enter(&server->gate, &key, arpc_turn_now(&server->turn), &visit->guest);
+}
+
 static void on_connection(uv_stream_t *stream, int status)
 {
     struct arpc_listener *listener = stream->data;
     struct arpc_server *server = listener->server;
-    if (status != 0)
-        return; /* out of descriptors: libuv has closed the connection by its spare one */
-    struct arpc_conn *conn = malloc(sizeof *conn);
-    /* Without memory the connection stays with libuv, which listens again once it is accepted. */
-    listener->waiting = conn == NULL;
-    if (conn == NULL)
+    if (status != 0) {
+        server->config.abuses[ARPC_ABUSE_DESCRIPTORS]++; /* libuv has closed the connection by its spare one */
         return;
+    }
+    struct visit *visit = malloc(sizeof *visit);
+    /* Without memory the connection stays with libuv, which listens again once it is accepted. */
+    listener->waiting = visit == NULL;
+    if (visit == NULL)
+        return;
+    struct arpc_conn *conn = &visit->conn;
+    visit->guest = NULL;
     arpc_conn_init(conn, &server->turn, listener->is_unix, server, NULL, on_conn_closed);
     conn->bytes_received = &server->bytes_received;
     conn->bytes_sent = &server->bytes_sent;
@@ -210,7 +250,9 @@ static void on_connection(uv_stream_t *stream, int status)
     server->connections_total++;
     char peer[64];
     int rc = uv_accept(stream, &conn->socket.stream);
-    if (rc == 0 && server->conn_count <= server->max_connections) {
+    enum arpc_abuse cause = rc == 0 ? enter(server, visit, listener->is_unix) : ARPC_ABUSE_NONE;
+    server->config.abuses[cause]++;
+    if (rc == 0 && cause == ARPC_ABUSE_NONE) {
         peer_name(conn, listener->is_unix, peer, sizeof peer);
         rc = arpc_conn_start(conn, &server->config, peer);
         if (rc == 0)
@@ -381,4 +423,6 @@ void arpc_server_stats(const struct arpc_server *server, struct arpc_server_stat
                                         .bytes_sent = server->bytes_sent,
                                         .connections = server->conn_count,
                                         .calls = server->config.calls};
+    memcpy(stats->abuses, server->config.abuses, sizeof stats->abuses);
+    stats->abuses[ARPC_ABUSE_NONE] = 0;
 }

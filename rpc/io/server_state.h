@@ -5,6 +5,7 @@
 #include "rpc/arpc_server.h"
 #include "rpc/h2/link.h"
 #include "rpc/io/conn.h"
+#include "rpc/io/gate.h"
 #include "rpc/services/health.h"
 #include "rpc/services/reflection.h"
 
@@ -25,6 +26,8 @@ struct arpc_server {
     struct arpc_turn turn;
     struct arpc_turn_item item; /* drained or closed: to be told */
     struct arpc_link_config config;
+    struct arpc_limits limits;
+    struct arpc_gate gate;
     struct amp_list listeners;
     size_t listener_count; /* until their close callbacks */
     struct amp_list conns;
