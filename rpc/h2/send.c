@@ -38,9 +38,16 @@ static void out_release(struct arpc_out *out)
     arpc_call_unref(call);
 }
 
+/* A client may fill the connection by one call: what it sends is its own. SIZE_MAX: no limit. */
+static size_t stream_limit(const struct arpc_call *call)
+{
+    size_t most = (size_t)call->link->watch.limits->stream_queued;
+    return call->server && most > 0 ? most : SIZE_MAX;
+}
+
 static bool fits_in(size_t queued, size_t size, size_t most)
 {
-    return most == 0 || queued == 0 || (queued < most && size <= most - queued);
+    return queued == 0 || (queued < most && size <= most - queued);
 }
 
 int arpc_call_send(struct arpc_call *call, const void *head, size_t head_size, const void *body, size_t body_size,
@@ -54,7 +61,7 @@ int arpc_call_send(struct arpc_call *call, const void *head, size_t head_size, c
     size_t size = ARPC_PREFIX_SIZE + head_size + body_size;
     /* A single message goes however large it is; else one over the limit could never be sent. */
     bool fits = fits_in(call->link->queued, size, call->link->config->max_queued) &&
-                fits_in(call->queued, size, (size_t)call->link->watch.limits->stream_queued);
+                fits_in(call->queued, size, stream_limit(call));
     if (!fits) {
         if (amp_list_empty(&call->in_refused))
             amp_list_push(&call->link->refused, &call->in_refused);
@@ -186,8 +193,7 @@ bool arpc_link_has_room(const struct arpc_link *link)
 
 bool arpc_call_has_room(const struct arpc_call *call)
 {
-    size_t most = (size_t)call->link->watch.limits->stream_queued;
-    return arpc_link_has_room(call->link) && (most == 0 || call->queued <= most / 2);
+    return arpc_link_has_room(call->link) && call->queued <= stream_limit(call) / 2;
 }
 
 /*

@@ -351,22 +351,12 @@ static void writable_comes_once_when_the_queue_has_fallen(void **state)
     assert_int_equal(arpc_call_queued(call), 0);
 }
 
-/* The connection's limit alone. */
-static void let_one_stream_queue_all(struct arpc_link *link)
-{
-    static struct arpc_limits limits;
-    limits = arpc_limits_default;
-    limits.stream_queued = 0;
-    link->watch.limits = &limits;
-}
-
 static void sending_over_the_connections_limit_is_refused_and_the_body_stays_the_callers(void **state)
 {
     (void)state;
     static int released;
     released = 0;
     static const uint8_t zeros[1024];
-    let_one_stream_queue_all(&pair.client.link);
     struct arpc_call *call = rpc_pair_call(&pair, "Note", &rpc_noting, &client);
     for (int i = 0; i < 4; i++)
         send_zeros(call, 16 * MIB - 5, &released);
@@ -385,7 +375,6 @@ static void a_call_whose_message_was_refused_is_told_when_there_is_room(void **s
     static const uint8_t zeros[1024];
     released = 0;
     memset(&server_one, 0, sizeof server_one);
-    let_one_stream_queue_all(&pair.client.link);
     struct arpc_call *call = rpc_pair_call(&pair, "Pause", &rpc_noting, &client);
     rpc_pair_run(&pair);
     arpc_call_set_user(rpc_seen_of_server.call, &server_one);
