@@ -58,15 +58,15 @@ check() { # name command...
 	fi
 }
 
-suites() { # preset, label expression
-	section "tests: $1 $2"
-	ctest --test-dir "build/$1" -V --no-tests=error -L "$2" >"$out/ctest-$1.log" 2>&1 || {
+suites() { # preset, ctest's -L or -R, expression
+	section "tests: $1 $3"
+	ctest --test-dir "build/$1" -V --no-tests=error "$2" "$3" >"$out/ctest-$1.log" 2>&1 || {
 		broken=1
 		# What failed, without the noise of what passed.
 		grep -E '\[  ERROR   \]|\[  FAILED  \]|\*\*\*|error: Failure|: error:|SUMMARY: ' "$out/ctest-$1.log" | head -n 60
 		echo "test.sh: the whole output is in $out/ctest-$1.log"
 	}
-	# Test numbers of the two presets must not be taken for one another.
+	# Test numbers of two presets must not be taken for one another.
 	sed "s/^\([0-9]*\): /$1-\1: /" "$out/ctest-$1.log" >>"$out/ctest.log"
 }
 
@@ -75,12 +75,17 @@ check fences scripts/check_fences.py
 check fences-self-test scripts/test_check_fences.sh
 check style scripts/check_style.py
 check style-self-test scripts/test_check_style.sh
-suites release '.*'
+suites release -L '.*'
 
 section "build: asan"
 must cmake --preset asan
 must cmake --build --preset asan
-AMPD_TEST_SEEDS=${AMPD_TEST_SEEDS:-} suites asan 'unit|kernels|sim'
+AMPD_TEST_SEEDS=${AMPD_TEST_SEEDS:-} suites asan -L 'unit|kernels|sim'
+
+section "build: integer"
+must cmake --preset integer
+must cmake --build --preset integer
+suites integer -R '^test_(amp|kernel)_'
 
 # Each line "N: [ OK ] name" is one test; the set of (N, name) counts, since a runner may repeat a name in its summary.
 count() { grep -E "^[a-z0-9-]+: \[ *$1 *\]" "$out/ctest.log" | grep -v 'test(s)' | sort -u | wc -l; }

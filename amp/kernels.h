@@ -6,8 +6,9 @@
  * or dtype is a new row of the arrays. An entry is never NULL where the reference has one: a variant starts as a copy
  * of the reference's entry and replaces what it does faster.
  *
- * Common rules: n = 0 is allowed; pointers need the alignment of their element only; source and destination are the
- * same or do not overlap; nothing is allocated; any thread. Results that are NaN are the canonical NaN.
+ * Common rules: n = 0 is allowed; arrays of elements may begin at any address, odd ones too (lanes need the alignment of
+ * double); source and destination are the same or do not overlap; nothing is allocated; any thread. Results that are
+ * NaN are the canonical NaN.
  */
 #ifndef AMP_KERNELS_H
 #define AMP_KERNELS_H

@@ -17,6 +17,10 @@
 #define F16_NORMAL        0x38800000u
 #define F16_HALF_DENORMAL 0x33000000u
 
+/* An element at any address: arrays of a caller may begin at odd ones. */
+typedef float any_f32 __attribute__((aligned(1)));
+typedef uint16_t any_u16 __attribute__((aligned(1)));
+
 static uint32_t bits_of(float x)
 {
     uint32_t bits;
@@ -92,30 +96,30 @@ static uint16_t bf16_of_f32(float x)
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }
 
-static void load_f32(float *dst, const void *src, size_t n)
+static void load_f32(any_f32 *dst, const void *src, size_t n)
 {
-    const float *s = src;
+    const any_f32 *s = src;
     for (size_t i = 0; i < n; i++)
         dst[i] = canonical(s[i]);
 }
 
-static void load_f16(float *dst, const void *src, size_t n)
+static void load_f16(any_f32 *dst, const void *src, size_t n)
 {
-    const uint16_t *s = src;
+    const any_u16 *s = src;
     for (size_t i = 0; i < n; i++)
         dst[i] = f32_of_f16(s[i]);
 }
 
-static void load_bf16(float *dst, const void *src, size_t n)
+static void load_bf16(any_f32 *dst, const void *src, size_t n)
 {
-    const uint16_t *s = src;
+    const any_u16 *s = src;
     for (size_t i = 0; i < n; i++)
         dst[i] = f32_of_bf16(s[i]);
 }
 
-static uint32_t store_f32(void *dst, const float *src, size_t n)
+static uint32_t store_f32(void *dst, const any_f32 *src, size_t n)
 {
-    float *d = dst;
+    any_f32 *d = dst;
     uint32_t largest = 0;
     for (size_t i = 0; i < n; i++) {
         uint32_t a = magnitude(src[i]);
@@ -125,9 +129,9 @@ static uint32_t store_f32(void *dst, const float *src, size_t n)
     return largest;
 }
 
-static uint32_t store_f16(void *dst, const float *src, size_t n)
+static uint32_t store_f16(void *dst, const any_f32 *src, size_t n)
 {
-    uint16_t *d = dst;
+    any_u16 *d = dst;
     uint32_t largest = 0;
     for (size_t i = 0; i < n; i++) {
         uint32_t a = magnitude(src[i]);
@@ -137,9 +141,9 @@ static uint32_t store_f16(void *dst, const float *src, size_t n)
     return largest;
 }
 
-static uint32_t store_bf16(void *dst, const float *src, size_t n)
+static uint32_t store_bf16(void *dst, const any_f32 *src, size_t n)
 {
-    uint16_t *d = dst;
+    any_u16 *d = dst;
     uint32_t largest = 0;
     for (size_t i = 0; i < n; i++) {
         uint32_t a = magnitude(src[i]);
@@ -167,68 +171,68 @@ static void check_one(float x, uint64_t index, struct amp_check *check)
 
 static void check_f32(const void *src, size_t n, uint64_t base, struct amp_check *check)
 {
-    const float *s = src;
+    const any_f32 *s = src;
     for (size_t i = 0; i < n; i++)
         check_one(s[i], base + i, check);
 }
 
 static void check_f16(const void *src, size_t n, uint64_t base, struct amp_check *check)
 {
-    const uint16_t *s = src;
+    const any_u16 *s = src;
     for (size_t i = 0; i < n; i++)
         check_one(f32_of_f16(s[i]), base + i, check);
 }
 
 static void check_bf16(const void *src, size_t n, uint64_t base, struct amp_check *check)
 {
-    const uint16_t *s = src;
+    const any_u16 *s = src;
     for (size_t i = 0; i < n; i++)
         check_one(f32_of_bf16(s[i]), base + i, check);
 }
 
-static void sum_set_f32(float *sum, const void *src, float weight, size_t n)
+static void sum_set_f32(any_f32 *sum, const void *src, float weight, size_t n)
 {
-    const float *s = src;
+    const any_f32 *s = src;
     for (size_t i = 0; i < n; i++)
         sum[i] = weight * s[i];
 }
 
-static void sum_add_f32(float *sum, const void *src, float weight, size_t n)
+static void sum_add_f32(any_f32 *sum, const void *src, float weight, size_t n)
 {
-    const float *s = src;
+    const any_f32 *s = src;
     for (size_t i = 0; i < n; i++)
         sum[i] = sum[i] + weight * s[i];
 }
 
-static void sum_set_f16(float *sum, const void *src, float weight, size_t n)
+static void sum_set_f16(any_f32 *sum, const void *src, float weight, size_t n)
 {
-    const uint16_t *s = src;
+    const any_u16 *s = src;
     for (size_t i = 0; i < n; i++)
         sum[i] = weight * f32_of_f16(s[i]);
 }
 
-static void sum_add_f16(float *sum, const void *src, float weight, size_t n)
+static void sum_add_f16(any_f32 *sum, const void *src, float weight, size_t n)
 {
-    const uint16_t *s = src;
+    const any_u16 *s = src;
     for (size_t i = 0; i < n; i++)
         sum[i] = sum[i] + weight * f32_of_f16(s[i]);
 }
 
-static void sum_set_bf16(float *sum, const void *src, float weight, size_t n)
+static void sum_set_bf16(any_f32 *sum, const void *src, float weight, size_t n)
 {
-    const uint16_t *s = src;
+    const any_u16 *s = src;
     for (size_t i = 0; i < n; i++)
         sum[i] = weight * f32_of_bf16(s[i]);
 }
 
-static void sum_add_bf16(float *sum, const void *src, float weight, size_t n)
+static void sum_add_bf16(any_f32 *sum, const void *src, float weight, size_t n)
 {
-    const uint16_t *s = src;
+    const any_u16 *s = src;
     for (size_t i = 0; i < n; i++)
         sum[i] = sum[i] + weight * f32_of_bf16(s[i]);
 }
 
-static uint32_t scale(float *dst, const float *src, float factor, size_t n)
+static uint32_t scale(any_f32 *dst, const any_f32 *src, float factor, size_t n)
 {
     uint32_t largest = 0;
     for (size_t i = 0; i < n; i++) {
@@ -252,7 +256,7 @@ static uint32_t form(const struct amp_input *inputs, unsigned inputs_count, bool
     return scale(g, g, factor, n);
 }
 
-static void clip_value(float *g, float limit, size_t n)
+static void clip_value(any_f32 *g, float limit, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         float x = limit < g[i] ? limit : g[i];
@@ -260,7 +264,7 @@ static void clip_value(float *g, float limit, size_t n)
     }
 }
 
-static void squares(const float *g, size_t n, double lanes[AMP_SQUARE_LANES])
+static void squares(const any_f32 *g, size_t n, double lanes[AMP_SQUARE_LANES])
 {
     for (size_t i = 0; i < n; i++) {
         double x = g[i];
@@ -268,13 +272,13 @@ static void squares(const float *g, size_t n, double lanes[AMP_SQUARE_LANES])
     }
 }
 
-static void magnitudes(const float *g, size_t n, double lanes[AMP_SQUARE_LANES])
+static void magnitudes(const any_f32 *g, size_t n, double lanes[AMP_SQUARE_LANES])
 {
     for (size_t i = 0; i < n; i++)
         lanes[i % AMP_SQUARE_LANES] += fabs((double)g[i]);
 }
 
-static void powers(const float *g, size_t n, double p, float unit, double lanes[AMP_SQUARE_LANES])
+static void powers(const any_f32 *g, size_t n, double p, float unit, double lanes[AMP_SQUARE_LANES])
 {
     for (size_t i = 0; i < n; i++)
         lanes[i % AMP_SQUARE_LANES] += amp_real_power(fabs((double)g[i]) / (double)unit, p);
@@ -289,7 +293,7 @@ static uint32_t largest_of(uint32_t largest, float x)
 
 static uint32_t largest_f32(const void *src, size_t n)
 {
-    const float *s = src;
+    const any_f32 *s = src;
     uint32_t largest = 0;
     for (size_t i = 0; i < n; i++)
         largest = largest_of(largest, s[i]);
@@ -298,7 +302,7 @@ static uint32_t largest_f32(const void *src, size_t n)
 
 static uint32_t largest_f16(const void *src, size_t n)
 {
-    const uint16_t *s = src;
+    const any_u16 *s = src;
     uint32_t largest = 0;
     for (size_t i = 0; i < n; i++)
         largest = largest_of(largest, f32_of_f16(s[i]));
@@ -307,7 +311,7 @@ static uint32_t largest_f16(const void *src, size_t n)
 
 static uint32_t largest_bf16(const void *src, size_t n)
 {
-    const uint16_t *s = src;
+    const any_u16 *s = src;
     uint32_t largest = 0;
     for (size_t i = 0; i < n; i++)
         largest = largest_of(largest, f32_of_bf16(s[i]));
@@ -315,7 +319,7 @@ static uint32_t largest_bf16(const void *src, size_t n)
 }
 
 /* SGD in double throughout; buffer and master are rounded once, where they are stored. */
-static void apply_sgd(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+static void apply_sgd(const struct amp_apply_scalars *k, size_t n, const any_f32 *g, any_f32 *p, any_f32 *m, any_f32 *v)
 {
     for (size_t i = 0; i < n; i++) {
         float clipped = g[i] * k->clip;
@@ -344,7 +348,8 @@ static float adam_in_double(const struct amp_apply_scalars *k, double g, float p
     return (float)((double)p - update);
 }
 
-static void adam(const struct amp_apply_scalars *k, bool couple, size_t n, const float *g, float *p, float *m, float *v)
+static void adam(const struct amp_apply_scalars *k, bool couple, size_t n, const any_f32 *g, any_f32 *p, any_f32 *m,
+                 any_f32 *v)
 {
     for (size_t i = 0; i < n; i++) {
         float clipped = g[i] * k->clip;
@@ -367,18 +372,21 @@ static void adam(const struct amp_apply_scalars *k, bool couple, size_t n, const
     }
 }
 
-static void apply_adamw(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+static void apply_adamw(const struct amp_apply_scalars *k, size_t n, const any_f32 *g, any_f32 *p, any_f32 *m,
+                        any_f32 *v)
 {
     adam(k, false, n, g, p, m, v);
 }
 
-static void apply_adam(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+static void apply_adam(const struct amp_apply_scalars *k, size_t n, const any_f32 *g, any_f32 *p, any_f32 *m,
+                       any_f32 *v)
 {
     adam(k, true, n, g, p, m, v);
 }
 
 /* Adagrad; m is the sum of squares. */
-static void apply_adagrad(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+static void apply_adagrad(const struct amp_apply_scalars *k, size_t n, const any_f32 *g, any_f32 *p, any_f32 *m,
+                          any_f32 *v)
 {
     for (size_t i = 0; i < n; i++) {
         double d = coupled(k, g[i] * k->clip, p[i]);
@@ -390,7 +398,8 @@ static void apply_adagrad(const struct amp_apply_scalars *k, size_t n, const flo
 }
 
 /* RMSProp; m is the mean of squares, v the mean of gradients (centered), the momentum buffer, or NULL. */
-static void apply_rmsprop(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+static void apply_rmsprop(const struct amp_apply_scalars *k, size_t n, const any_f32 *g, any_f32 *p, any_f32 *m,
+                          any_f32 *v)
 {
     for (size_t i = 0; i < n; i++) {
         double d = coupled(k, g[i] * k->clip, p[i]);
@@ -413,7 +422,8 @@ static void apply_rmsprop(const struct amp_apply_scalars *k, size_t n, const flo
 }
 
 /* Lion: a step of the rate's size in the direction of the mean; zero and NaN stay what they are. */
-static void apply_lion(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+static void apply_lion(const struct amp_apply_scalars *k, size_t n, const any_f32 *g, any_f32 *p, any_f32 *m,
+                       any_f32 *v)
 {
     for (size_t i = 0; i < n; i++) {
         double c = g[i] * k->clip;
@@ -433,8 +443,9 @@ static double lamb_update(const struct amp_apply_scalars *k, float g, float p, f
     return k->rate * *m1 / (sqrt(*v1) + k->eps) + k->weight_decay * (double)p;
 }
 
-static void lamb_squares(const struct amp_apply_scalars *k, size_t n, const float *g, const float *p, const float *m,
-                         const float *v, double masters[AMP_SQUARE_LANES], double updates[AMP_SQUARE_LANES])
+static void lamb_squares(const struct amp_apply_scalars *k, size_t n, const any_f32 *g, const any_f32 *p,
+                         const any_f32 *m, const any_f32 *v, double masters[AMP_SQUARE_LANES],
+                         double updates[AMP_SQUARE_LANES])
 {
     for (size_t i = 0; i < n; i++) {
         double m1, v1;
@@ -444,7 +455,8 @@ static void lamb_squares(const struct amp_apply_scalars *k, size_t n, const floa
     }
 }
 
-static void apply_lamb(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+static void apply_lamb(const struct amp_apply_scalars *k, size_t n, const any_f32 *g, any_f32 *p, any_f32 *m,
+                       any_f32 *v)
 {
     for (size_t i = 0; i < n; i++) {
         double m1, v1;

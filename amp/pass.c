@@ -28,6 +28,10 @@ static const uint32_t cast_limit[AMP_KERNEL_DTYPES] = {
     [AMP_F32] = AMP_F32_INF, [AMP_F16] = 0x477ff000u, [AMP_BF16] = 0x7f7f8000u};
 static const uint16_t cast_largest[AMP_KERNEL_DTYPES] = {[AMP_F16] = 0x7bff, [AMP_BF16] = 0x7f7f};
 
+/* An element at any address, as for the kernels. */
+typedef float any_f32 __attribute__((aligned(1)));
+typedef uint16_t any_u16 __attribute__((aligned(1)));
+
 static uint32_t magnitude(float x)
 {
     uint32_t bits;
@@ -48,7 +52,7 @@ static uint32_t form(const struct amp_kernels *kernels, const struct amp_pass_in
     return kernels->form(in->inputs, in->inputs_count, in->equal_weights, in->coefficient, start, n, g);
 }
 
-static void count_range(const float *g, size_t start, size_t n, struct amp_pass_vote *vote)
+static void count_range(const any_f32 *g, size_t start, size_t n, struct amp_pass_vote *vote)
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t a = magnitude(g[i]);
@@ -139,7 +143,7 @@ void amp_apply_prepare(const struct amp_apply *apply, struct amp_apply_scalars *
 }
 
 /* A finite master beyond the cast's range: the largest finite value of its sign. */
-static void saturate(const float *master, size_t n, enum amp_dtype cast, uint16_t *out)
+static void saturate(const any_f32 *master, size_t n, enum amp_dtype cast, any_u16 *out)
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t a = magnitude(master[i]);
@@ -148,7 +152,7 @@ static void saturate(const float *master, size_t n, enum amp_dtype cast, uint16_
     }
 }
 
-static void count_masters(const float *master, size_t n, enum amp_dtype cast, struct amp_apply_stats *stats)
+static void count_masters(const any_f32 *master, size_t n, enum amp_dtype cast, struct amp_apply_stats *stats)
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t a = magnitude(master[i]);

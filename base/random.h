@@ -2,6 +2,8 @@
 #ifndef AMP_BASE_RANDOM_H
 #define AMP_BASE_RANDOM_H
 
+#include "base/wraps.h"
+
 #include <stdint.h>
 
 struct amp_random {
@@ -14,8 +16,8 @@ static inline void amp_random_init(struct amp_random *random, uint64_t seed)
     random->state = seed;
 }
 
-/* The next 64 bits. */
-static inline uint64_t amp_random_next(struct amp_random *random)
+/* The next 64 bits. The generator is defined modulo 2^64. */
+AMP_WRAPS static inline uint64_t amp_random_next(struct amp_random *random)
 {
     uint64_t z = (random->state += 0x9e3779b97f4a7c15u);
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;

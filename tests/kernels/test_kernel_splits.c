@@ -213,15 +213,21 @@ static uint32_t hash_of_run(unsigned shards, unsigned threads, enum amp_optimize
     return amp_crc32c(hash, cast, sizeof cast);
 }
 
+/* Two hashes in one, modulo 2^32. */
+static uint32_t mix(uint32_t hash, uint32_t next)
+{
+    return (uint32_t)((uint64_t)hash * 31 + next);
+}
+
 static void every_split_into_shards_and_threads_has_the_one_hash(void **state)
 {
     static const unsigned splits[] = {1, 2, 4};
     for (size_t k = 0; k < 3; k++) {
         for (size_t t = 0; t < 3; t++) {
             uint32_t hash = 0;
-            hash = hash * 31 + hash_of_run(splits[k], splits[t], AMP_OPT_ADAMW);
-            hash = hash * 31 + hash_of_run(splits[k], splits[t], AMP_OPT_SGD);
-            hash = hash * 31 + hash_of_run(splits[k], splits[t], AMP_OPT_ADAM);
+            hash = mix(hash, hash_of_run(splits[k], splits[t], AMP_OPT_ADAMW));
+            hash = mix(hash, hash_of_run(splits[k], splits[t], AMP_OPT_SGD));
+            hash = mix(hash, hash_of_run(splits[k], splits[t], AMP_OPT_ADAM));
             if (hash != GOLDEN)
                 print_message("%s, %u shards, %u threads: 0x%08xu\n", kernels->isa, splits[k], splits[t], hash);
             assert_int_equal(hash, GOLDEN);

@@ -26,7 +26,11 @@ void *__wrap_calloc(size_t n, size_t size);
 
 static bool fails(void)
 {
-    return until_failure != NEVER && until_failure-- == 0;
+    if (until_failure == NEVER)
+        return false;
+    bool now = until_failure == 0;
+    until_failure = now ? NEVER : until_failure - 1;
+    return now;
 }
 
 void *__wrap_malloc(size_t size)

@@ -135,10 +135,10 @@ static void blocks_taken_in_any_order_give_the_norm_of_the_whole(void **state)
         struct amp_span whole = {values, N, AMP_F32};
         float largest = amp_norm_largest(&amp_kernels_ref, &whole);
         double sums[4];
-        for (size_t b = 4; b-- > 0;) {
-            size_t start = b * AMP_NORM_BLOCK;
+        for (size_t b = 4; b > 0; b--) {
+            size_t start = (b - 1) * AMP_NORM_BLOCK;
             struct amp_span block = {values + start, N - start < AMP_NORM_BLOCK ? N - start : AMP_NORM_BLOCK, AMP_F32};
-            sums[b] = amp_norm_block(&amp_kernels_ref, &block, ps[i], largest);
+            sums[b - 1] = amp_norm_block(&amp_kernels_ref, &block, ps[i], largest);
         }
         struct amp_tree tree;
         amp_tree_init(&tree);

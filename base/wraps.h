@@ -1,0 +1,14 @@
+/*
+ * AMP_WRAPS marks a function whose unsigned arithmetic wraps on purpose, so that clang's -fsanitize=integer leaves it alone;
+ * a comment at the function says why. Everywhere else a wrap is a fault.
+ */
+#ifndef AMP_BASE_WRAPS_H
+#define AMP_BASE_WRAPS_H
+
+#if defined(__clang__)
+#define AMP_WRAPS __attribute__((no_sanitize("unsigned-integer-overflow", "unsigned-shift-base")))
+#else
+#define AMP_WRAPS
+#endif
+
+#endif
