@@ -61,6 +61,8 @@ struct arpc_server_options {
     int64_t max_age_ms;       /* no limit: a connection that is this old, +-10 %, is drained */
     int64_t max_age_grace_ms; /* no limit: calls that are still open this long after that are cut */
     uint64_t seed;            /* of the +-10 %; 0: from the clock */
+    bool
+        compress; /* answers of 1 KiB to 1 MiB, but not what is sent by reference, go by gzip to clients that accept it */
 };
 
 /*

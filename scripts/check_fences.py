@@ -55,6 +55,7 @@ HEADERS = (
      "nghttp2 only in the h2 files of rpc"),
     ("sqlite3", re.compile(r"^sqlite3(ext)?\.h$"), re.compile(r"^storage/|" + TESTING), "sqlite3 only in storage"),
     ("nanopb", NANOPB, re.compile(r"^(proto|rpc)/|" + TESTING), "nanopb only in proto and rpc"),
+    ("zlib", re.compile(r"^zlib\.h$"), re.compile(r"^rpc/wire/inflate\.c$|" + TESTING), "zlib only in rpc/wire/inflate.c"),
     ("intrinsics", INTRINSICS, re.compile(r"^amp/kernels_(?!ref\b)\w+\.c$|" + TESTING),
      "intrinsics only in amp/kernels_<isa>.c"),
 )

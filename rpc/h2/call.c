@@ -28,6 +28,7 @@
 #include "base/err.h"
 #include "rpc/arpc_server.h"
 #include "rpc/wire/details.h"
+#include "rpc/wire/inflate.h"
 #include "rpc/wire/status.h"
 
 #include <stdio.h>
@@ -82,7 +83,6 @@ struct arpc_call *arpc_call_create(struct arpc_link *link, const struct arpc_han
     call->deadline_ms = INT64_MAX;
     call->progress_ms = arpc_link_now(link);
     call->slow_since_ms = INT64_MAX;
-    call->head.identity = true;
     call->head.timeout_ns = INT64_MAX;
     call->head.grpc_status = -1;
     amp_list_init(&call->in_dirty);
@@ -261,6 +261,8 @@ static void call_gone(struct arpc_call *call)
     arpc_link_credit(link, call->held.size);
     amp_buf_close(&call->held);
     amp_buf_close(&call->message);
+    arpc_inflate_free(call->inflate);
+    call->inflate = NULL;
     amp_list_remove(&call->in_link);
     amp_list_remove(&call->in_dirty);
     amp_list_remove(&call->in_events);

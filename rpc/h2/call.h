@@ -44,6 +44,12 @@ struct arpc_out {
 /* Window of a new stream, where config.stream_window is not less: one Push header and some blocks. */
 #define ARPC_INITIAL_WINDOW ((size_t)256 << 10)
 
+/* Of grpc-encoding. */
+enum arpc_encoding { ARPC_ENCODING_IDENTITY, ARPC_ENCODING_GZIP, ARPC_ENCODING_UNKNOWN };
+
+/* Of grpc-accept-encoding: what this side reads. */
+#define ARPC_ENCODINGS "identity,gzip"
+
 /* What the header blocks of the peer said. */
 struct arpc_head {
     size_t bytes; /* counted as RFC 9113 6.5.2 does: name + value + 32 */
@@ -53,9 +59,12 @@ struct arpc_head {
     /* request */
     bool post;
     bool grpc_content;
-    bool identity; /* grpc-encoding absent or identity */
+    bool proto_content; /* it is application/grpc+proto, which the answer's is then too */
+    bool accepts_gzip;
     bool bad_timeout;
     int64_t timeout_ns; /* INT64_MAX: none */
+    /* both */
+    enum arpc_encoding encoding;
     /* response */
     int http_status;
     int grpc_status;  /* -1: none yet */
@@ -63,6 +72,11 @@ struct arpc_head {
     uint8_t *details; /* raw google.rpc.Status */
     size_t details_size;
 };
+
+/*
+ * An inflated message is given to a handler of pieces as three callbacks, at each of which it may pause: which is next.
+ */
+enum arpc_stage { ARPC_STAGE_NONE, ARPC_STAGE_BEGIN, ARPC_STAGE_BYTES, ARPC_STAGE_END };
 
 struct arpc_call {
     unsigned refs; /* one is the link's, until GONE; one is held by each arpc_out */
@@ -89,8 +103,10 @@ struct arpc_call {
     struct amp_buf message; /* being collected */
     const uint8_t *whole;   /* the message lies in one piece in the receive buffer */
     size_t message_size;
-    unsigned messages;   /* begun so far */
-    bool single_inbound; /* exactly one message is to come */
+    struct arpc_inflate *inflate; /* of the compressed message that is being received, or NULL */
+    enum arpc_stage stage;        /* what of a message that was inflated is to be told next */
+    unsigned messages;            /* begun so far */
+    bool single_inbound;          /* exactly one message is to come */
     bool paused;
     bool resumed; /* held bytes are to be delivered */
     bool window_grown;
@@ -107,6 +123,7 @@ struct arpc_call {
     size_t queued;            /* bytes that have not left */
     bool was_high;            /* queued was above the low-water mark: `writable` is due when it falls */
     bool head_submitted;      /* response or request HEADERS are with nghttp2 */
+    bool compress;            /* server: answers of some size go compressed */
     bool deferred;            /* nghttp2 waits for arpc_call's word that there is data */
     bool ended;               /* no more messages from this side */
     bool trailers_sent;
@@ -182,6 +199,7 @@ void arpc_call_progress(struct arpc_call *call, size_t size);
 /* serve.c: the server's side of header blocks */
 int arpc_serve_field(struct arpc_call *call, const uint8_t *name, size_t name_size, const uint8_t *value,
                      size_t value_size);
+enum arpc_encoding arpc_encoding_of(const uint8_t *name, size_t size);
 void arpc_serve_begin(struct arpc_call *call);
 void arpc_serve_flush(struct arpc_call *call);
 int arpc_serve_trailers(struct arpc_call *call);

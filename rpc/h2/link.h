@@ -59,6 +59,7 @@ struct arpc_link_config {
     size_t max_metadata_count;
     size_t max_queued;
     size_t stream_window;
+    bool compress;   /* server: answers go compressed to clients that accept it */
     int64_t idle_ms; /* 0: none */
     int64_t keepalive_ms;
     int64_t keepalive_timeout_ms; /* 0: ARPC_PING_TIMEOUT_MS */

@@ -3,10 +3,14 @@
  *
  * Bytes are delivered as they come, with pointers into the receive buffer. While the user has paused the call they are
  * held; the stream's window is then not reopened, so that at most a window of them can come.
+ *
+ * A compressed message is inflated as it comes, into memory that the method's largest message bounds, and delivered when it
+ * is whole: its size is not known before.
  */
 #include "rpc/h2/call.h"
 
 #include "base/assert.h"
+#include "rpc/wire/inflate.h"
 
 #include <stdio.h>
 
@@ -18,10 +22,59 @@ static bool is_reading(const struct arpc_call *call)
 /* Where "no bytes" are. */
 static const uint8_t nothing[1];
 
+static void compressed_over(struct arpc_call *call)
+{
+    arpc_inflate_free(call->inflate);
+    call->inflate = NULL;
+}
+
+static void compressed_begins(struct arpc_call *call)
+{
+    AMP_ASSERT(call->inflate == NULL);
+    amp_buf_init(&call->message, call->max_message);
+    call->inflate = arpc_inflate_new();
+    if (call->inflate == NULL)
+        arpc_call_fault(call, ARPC_STATUS_RESOURCE_EXHAUSTED, "no memory to inflate a message");
+}
+
+static void compressed_continues(struct arpc_call *call, const struct arpc_piece *piece)
+{
+    char text[128];
+    int rc = arpc_inflate_take(call->inflate, piece->data, piece->size, &call->message);
+    if (rc == 0)
+        return;
+    compressed_over(call);
+    if (rc == AMP_EINVAL) {
+        arpc_call_fault(call, ARPC_STATUS_INTERNAL,
+                        "a compressed message is not gzip, or does not end where it should");
+    } else if (rc == AMP_EEXHAUSTED) {
+        (void)snprintf(text, sizeof text, "message is over the limit of %zu bytes once it is inflated",
+                       call->max_message);
+        arpc_call_fault(call, ARPC_STATUS_RESOURCE_EXHAUSTED, text);
+    } else {
+        arpc_call_fault(call, ARPC_STATUS_RESOURCE_EXHAUSTED, "no memory to inflate a message");
+    }
+}
+
+/* Whether the message is whole; then it lies in call->message. */
+static bool compressed_ends(struct arpc_call *call)
+{
+    bool whole = arpc_inflate_is_whole(call->inflate);
+    compressed_over(call);
+    call->message_size = call->message.size;
+    if (!whole)
+        arpc_call_fault(call, ARPC_STATUS_INTERNAL, "a compressed message ends too early");
+    return whole;
+}
+
 static void message_begins(struct arpc_call *call, const struct arpc_piece *piece)
 {
-    if (piece->compressed) {
-        arpc_call_fault(call, ARPC_STATUS_INTERNAL, "compressed message, but no grpc-encoding was agreed");
+    if (piece->flag > 1) {
+        arpc_call_fault(call, ARPC_STATUS_INTERNAL, "a message's compressed flag is neither 0 nor 1");
+        return;
+    }
+    if (piece->flag == 1 && call->head.encoding != ARPC_ENCODING_GZIP) {
+        arpc_call_fault(call, ARPC_STATUS_INTERNAL, "compressed message, but grpc-encoding is not gzip");
         return;
     }
     if (call->single_inbound && call->messages > 0) {
@@ -39,7 +92,9 @@ static void message_begins(struct arpc_call *call, const struct arpc_piece *piec
     call->messages++;
     call->message_size = piece->size;
     call->whole = NULL;
-    if (call->handler->message != NULL)
+    if (piece->flag == 1)
+        compressed_begins(call);
+    else if (call->handler->message != NULL)
         amp_buf_init(&call->message, piece->size);
     else if (call->handler->message_begin != NULL)
         call->handler->message_begin(call, piece->size);
@@ -47,6 +102,10 @@ static void message_begins(struct arpc_call *call, const struct arpc_piece *piec
 
 static void message_continues(struct arpc_call *call, const struct arpc_piece *piece)
 {
+    if (call->inflate != NULL) {
+        compressed_continues(call, piece);
+        return;
+    }
     if (call->handler->message == NULL) {
         if (call->handler->message_bytes != NULL)
             call->handler->message_bytes(call, piece->data, piece->size);
@@ -68,9 +127,31 @@ void arpc_call_deliver(struct arpc_call *call)
     amp_buf_close(&call->message);
 }
 
+/* One callback of an inflated message, for a handler that takes pieces. */
+static void tell_stage(struct arpc_call *call)
+{
+    const struct arpc_handler *handler = call->handler;
+    enum arpc_stage stage = call->stage;
+    call->stage = stage == ARPC_STAGE_END ? ARPC_STAGE_NONE : stage + 1;
+    if (stage == ARPC_STAGE_BEGIN && handler->message_begin != NULL)
+        handler->message_begin(call, call->message_size);
+    if (stage == ARPC_STAGE_BYTES && handler->message_bytes != NULL && call->message_size > 0)
+        handler->message_bytes(call, call->message.data, call->message_size);
+    if (stage != ARPC_STAGE_END)
+        return;
+    amp_buf_close(&call->message);
+    if (handler->message_end != NULL)
+        handler->message_end(call);
+}
+
 static void message_ends(struct arpc_call *call)
 {
-    if (call->handler->message == NULL) {
+    bool compressed = call->inflate != NULL;
+    if (compressed && !compressed_ends(call))
+        return;
+    if (compressed && call->handler->message == NULL) {
+        call->stage = ARPC_STAGE_BEGIN;
+    } else if (call->handler->message == NULL) {
         if (call->handler->message_end != NULL)
             call->handler->message_end(call);
     } else if (!call->single_inbound) {
@@ -84,6 +165,10 @@ static size_t deliver(struct arpc_call *call, const uint8_t *data, size_t size)
     size_t done = 0;
     while (is_reading(call) && !call->paused) {
         struct arpc_piece piece;
+        if (call->stage != ARPC_STAGE_NONE) {
+            tell_stage(call);
+            continue;
+        }
         done += arpc_deframe(&call->deframer, data + done, size - done, &piece);
         switch (piece.kind) {
         case ARPC_PIECE_NONE:

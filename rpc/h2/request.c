@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OWN_FIELDS 9
-#define USER_AGENT "grpc-c-ampd/0.1.0"
+#define OWN_FIELDS 10
+#define USER_AGENT "grpc-c-ampd/" ARPC_VERSION
 
 /* Longest "/package.Service/Method". */
 #define PATH_MAX_SIZE 512
@@ -103,6 +103,8 @@ int arpc_request_field(struct arpc_call *call, const uint8_t *name, size_t name_
         head->http_status = parse_http_status(value, value_size);
     else if (is_name(name, name_size, "content-type"))
         head->grpc_content = value_size >= 16 && memcmp(value, "application/grpc", 16) == 0;
+    else if (is_name(name, name_size, "grpc-encoding"))
+        head->encoding = arpc_encoding_of(value, value_size);
     else if (is_name(name, name_size, "grpc-status"))
         head->grpc_status = arpc_status_parse(value, value_size);
     else if (is_name(name, name_size, "grpc-message"))
@@ -181,6 +183,7 @@ static int32_t submit_request(struct arpc_call *call)
     put(nv, &count, ":authority", authority, strlen(authority));
     put(nv, &count, "te", "trailers", 8);
     put(nv, &count, "content-type", "application/grpc", 16);
+    put(nv, &count, "grpc-accept-encoding", ARPC_ENCODINGS, sizeof ARPC_ENCODINGS - 1);
     put(nv, &count, "user-agent", USER_AGENT, sizeof USER_AGENT - 1);
     char timeout[ARPC_TIMEOUT_TEXT_MAX];
     if (call->deadline_ms != INT64_MAX) {

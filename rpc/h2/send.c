@@ -13,12 +13,21 @@
 #include "base/err.h"
 #include "rpc/arpc_client.h"
 #include "rpc/arpc_server.h"
+#include "rpc/wire/inflate.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* Up to this size a copy costs less than a slot of its own. */
 #define COPY_MAX 256
+
+/*
+ * Messages of this size are compressed where a client asks for it and the server does it: below, the gain is less than a
+ * packet; above, the loop's thread would be held up for more than some milliseconds. Tensors, which are sent by reference,
+ * never are.
+ */
+#define COMPRESS_MIN ((size_t)1 << 10)
+#define COMPRESS_MAX ((size_t)1 << 20)
 
 /* Most messages that one DATA frame takes from, so that the slots and the scratch it needs are bounded. */
 #define FRAME_MESSAGES 32
@@ -50,11 +59,10 @@ static bool fits_in(size_t queued, size_t size, size_t most)
     return queued == 0 || (queued < most && size <= most - queued);
 }
 
-int arpc_call_send(struct arpc_call *call, const void *head, size_t head_size, const void *body, size_t body_size,
-                   arpc_release_cb release_cb, void *release_arg)
+/* Queues one message as it is; `flag` goes in front of its length. */
+static int send_as_is(struct arpc_call *call, uint8_t flag, const void *head, size_t head_size, const void *body,
+                      size_t body_size, arpc_release_cb release_cb, void *release_arg)
 {
-    if (call->ended || arpc_call_is_over(call))
-        return AMP_ESTATE;
     if (head_size > UINT32_MAX || body_size > UINT32_MAX - head_size)
         return AMP_EINVAL;
     size_t copied = head_size + (release_cb == NULL ? body_size : 0);
@@ -71,7 +79,7 @@ int arpc_call_send(struct arpc_call *call, const void *head, size_t head_size, c
     if (out == NULL)
         return AMP_ENOMEM;
     *out = (struct arpc_out){.call = arpc_call_ref(call), .size = size};
-    arpc_prefix_write(out->head, (uint32_t)(head_size + body_size));
+    arpc_prefix_write(out->head, flag, (uint32_t)(head_size + body_size));
     if (head_size > 0)
         memcpy(out->head + ARPC_PREFIX_SIZE, head, head_size);
     if (release_cb == NULL && body_size > 0)
@@ -92,6 +100,27 @@ int arpc_call_send(struct arpc_call *call, const void *head, size_t head_size, c
     call->was_high = call->was_high || call->queued > ARPC_LOW_WATER;
     arpc_call_mark_dirty(call);
     return 0;
+}
+
+int arpc_call_send(struct arpc_call *call, const void *head, size_t head_size, const void *body, size_t body_size,
+                   arpc_release_cb release_cb, void *release_arg)
+{
+    if (call->ended || arpc_call_is_over(call))
+        return AMP_ESTATE;
+    bool may = call->compress && body_size == 0 && head_size >= COMPRESS_MIN && head_size <= COMPRESS_MAX;
+    if (may) {
+        struct amp_buf packed;
+        amp_buf_init(&packed, head_size - 1);
+        int rc = arpc_deflate(head, head_size, &packed);
+        if (rc == 0)
+            rc = send_as_is(call, 1, packed.data, packed.size, NULL, 0, release_cb, release_arg);
+        else
+            may = false; /* it would not be smaller, or there is no memory to try */
+        amp_buf_close(&packed);
+        if (may)
+            return rc;
+    }
+    return send_as_is(call, 0, head, head_size, body, body_size, release_cb, release_arg);
 }
 
 size_t arpc_call_queued(const struct arpc_call *call)

@@ -25,7 +25,8 @@ static bool is_name(const uint8_t *name, size_t size, const char *text)
     return strlen(text) == size && memcmp(name, text, size) == 0;
 }
 
-static bool is_grpc_content(const uint8_t *value, size_t size)
+/* *proto_named: it names the message format, as "application/grpc+proto". */
+static bool is_grpc_content(const uint8_t *value, size_t size, bool *proto_named)
 {
     static const char type[] = "application/grpc";
     static const char proto[] = "+proto";
@@ -34,11 +35,19 @@ static bool is_grpc_content(const uint8_t *value, size_t size)
         return false;
     value += length;
     size -= length;
-    if (size >= sizeof proto - 1 && memcmp(value, proto, sizeof proto - 1) == 0) {
+    *proto_named = size >= sizeof proto - 1 && memcmp(value, proto, sizeof proto - 1) == 0;
+    if (*proto_named) {
         value += sizeof proto - 1;
         size -= sizeof proto - 1;
     }
     return size == 0 || *value == ';' || *value == ' ';
+}
+
+enum arpc_encoding arpc_encoding_of(const uint8_t *name, size_t size)
+{
+    if (is_name(name, size, "gzip"))
+        return ARPC_ENCODING_GZIP;
+    return is_name(name, size, "identity") ? ARPC_ENCODING_IDENTITY : ARPC_ENCODING_UNKNOWN;
 }
 
 int arpc_serve_field(struct arpc_call *call, const uint8_t *name, size_t name_size, const uint8_t *value,
@@ -50,11 +59,13 @@ int arpc_serve_field(struct arpc_call *call, const uint8_t *name, size_t name_si
     else if (is_name(name, name_size, ":method"))
         head->post = is_name(value, value_size, "POST");
     else if (is_name(name, name_size, "content-type"))
-        head->grpc_content = is_grpc_content(value, value_size);
+        head->grpc_content = is_grpc_content(value, value_size, &head->proto_content);
     else if (is_name(name, name_size, "grpc-timeout"))
         head->bad_timeout = arpc_timeout_parse(value, value_size, &head->timeout_ns) != 0;
     else if (is_name(name, name_size, "grpc-encoding"))
-        head->identity = is_name(value, value_size, "identity");
+        head->encoding = arpc_encoding_of(value, value_size);
+    else if (is_name(name, name_size, "grpc-accept-encoding"))
+        head->accepts_gzip = head->accepts_gzip || arpc_list_has(value, value_size, "gzip");
     else
         return arpc_head_keep(call, name, name_size, value, value_size);
     return 0;
@@ -83,8 +94,8 @@ static bool refuse_bad_head(struct arpc_call *call)
         refuse(call, ARPC_STATUS_INVALID_ARGUMENT, "grpc-timeout: 1 to 8 digits and one of H M S m u n are expected");
     } else if (head->bad_metadata) {
         refuse(call, ARPC_STATUS_INTERNAL, "metadata: a -bin value is not base64");
-    } else if (!head->identity) {
-        refuse(call, ARPC_STATUS_UNIMPLEMENTED, "grpc-encoding: only identity is accepted");
+    } else if (head->encoding == ARPC_ENCODING_UNKNOWN) {
+        refuse(call, ARPC_STATUS_UNIMPLEMENTED, "grpc-encoding: only identity and gzip are accepted");
     } else {
         return false;
     }
@@ -112,6 +123,7 @@ void arpc_serve_begin(struct arpc_call *call)
         return;
     }
     call->quiet = false;
+    call->compress = config->compress && call->head.accepts_gzip;
     call->handler = call->method->handler;
     call->max_message = call->method->max_message;
     call->single_inbound = call->method->kind == ARPC_UNARY || call->method->kind == ARPC_SERVER_STREAM;
@@ -132,6 +144,15 @@ static void put_fields(nghttp2_nv *nv, size_t *count, const struct arpc_fields *
     struct arpc_field field;
     while (arpc_fields_next(fields, &cursor, &field))
         put(nv, count, field.name, field.value, field.value_size);
+}
+
+/* The answer has the form of the request. */
+static void put_content_type(const struct arpc_call *call, nghttp2_nv *nv, size_t *count)
+{
+    if (call->head.proto_content)
+        put(nv, count, "content-type", "application/grpc+proto", 22);
+    else
+        put(nv, count, "content-type", "application/grpc", 16);
 }
 
 /* The text of the trailers, which must live until they are submitted. */
@@ -182,9 +203,9 @@ static int submit_trailers_only(struct arpc_call *call)
     nghttp2_nv nv[OWN_FIELDS + ARPC_FIELDS_MAX];
     size_t count = 0;
     put(nv, &count, ":status", "200", 3);
-    put(nv, &count, "content-type", "application/grpc", 16);
-    if (!call->head.identity)
-        put(nv, &count, "grpc-accept-encoding", "identity", 8);
+    put_content_type(call, nv, &count);
+    if (call->head.encoding == ARPC_ENCODING_UNKNOWN)
+        put(nv, &count, "grpc-accept-encoding", ARPC_ENCODINGS, sizeof ARPC_ENCODINGS - 1);
     put_trailers(call, nv, &count, &text);
     return nghttp2_submit_response(arpc_call_session(call), call->stream_id, nv, count, NULL);
 }
@@ -194,7 +215,9 @@ static int submit_head(struct arpc_call *call)
     nghttp2_nv nv[OWN_FIELDS + ARPC_FIELDS_MAX];
     size_t count = 0;
     put(nv, &count, ":status", "200", 3);
-    put(nv, &count, "content-type", "application/grpc", 16);
+    put_content_type(call, nv, &count);
+    if (call->compress)
+        put(nv, &count, "grpc-encoding", "gzip", 4);
     put_fields(nv, &count, &call->initial);
     nghttp2_data_provider provider = {.source.ptr = call, .read_callback = arpc_link_read_body};
     return nghttp2_submit_response(arpc_call_session(call), call->stream_id, nv, count, &provider);

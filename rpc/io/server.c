@@ -73,6 +73,7 @@ static void set_config(struct arpc_server *server, const struct arpc_server_opti
     config->idle_ms = or_ms(options.idle_ms, limits->idle_ms);
     config->keepalive_ms = or_ms(options.keepalive_ms, DEFAULT_KEEPALIVE_MS);
     config->write_stall_ms = or_ms(options.write_stall_ms, limits->write_stall_ms);
+    config->compress = options.compress;
     config->keepalive_timeout_ms = options.keepalive_timeout_ms;
     config->min_ping_interval_ms = or_ms(options.min_ping_interval_ms, DEFAULT_MIN_PING_MS);
     config->max_age_ms = options.max_age_ms;

@@ -2,9 +2,9 @@
 
 #include <string.h>
 
-void arpc_prefix_write(uint8_t prefix[ARPC_PREFIX_SIZE], uint32_t size)
+void arpc_prefix_write(uint8_t prefix[ARPC_PREFIX_SIZE], uint8_t flag, uint32_t size)
 {
-    prefix[0] = 0;
+    prefix[0] = flag;
     prefix[1] = (uint8_t)(size >> 24);
     prefix[2] = (uint8_t)(size >> 16);
     prefix[3] = (uint8_t)(size >> 8);
@@ -23,7 +23,7 @@ static size_t take_prefix(struct arpc_deframer *deframer, const uint8_t *data, s
     const uint8_t *p = deframer->prefix;
     deframer->left = (uint32_t)p[1] << 24 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 8 | p[4];
     deframer->in_message = true;
-    *piece = (struct arpc_piece){.kind = ARPC_PIECE_BEGIN, .compressed = p[0] != 0, .size = deframer->left};
+    *piece = (struct arpc_piece){.kind = ARPC_PIECE_BEGIN, .flag = p[0], .size = deframer->left};
     return used;
 }
 

@@ -25,13 +25,13 @@ enum arpc_piece_kind {
 
 struct arpc_piece {
     enum arpc_piece_kind kind;
-    bool compressed; /* of BEGIN */
+    uint8_t flag; /* of BEGIN: 0, or 1 for a compressed message; any other number is an error */
     const uint8_t *data;
     size_t size;
 };
 
-/* Writes the prefix of an uncompressed message. */
-void arpc_prefix_write(uint8_t prefix[ARPC_PREFIX_SIZE], uint32_t size);
+/* Writes the prefix of a message; flag: 1 if it is compressed. */
+void arpc_prefix_write(uint8_t prefix[ARPC_PREFIX_SIZE], uint8_t flag, uint32_t size);
 
 /* The next piece; returns how many of the bytes it used up (0 for END). Call again with the rest until NONE.
  */

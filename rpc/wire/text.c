@@ -197,3 +197,25 @@ bool arpc_metadata_is_binary(const char *key, size_t size)
 {
     return size > 4 && memcmp(key + size - 4, "-bin", 4) == 0;
 }
+
+bool arpc_list_has(const uint8_t *list, size_t size, const char *name)
+{
+    size_t name_size = strlen(name);
+    for (;;) {
+        while (size > 0 && *list == ' ') {
+            list++;
+            size--;
+        }
+        const uint8_t *comma = size > 0 ? memchr(list, ',', size) : NULL;
+        size_t part = comma != NULL ? (size_t)(comma - list) : size;
+        size_t used = part;
+        while (used > 0 && list[used - 1] == ' ')
+            used--;
+        if (used == name_size && memcmp(list, name, used) == 0)
+            return true;
+        if (comma == NULL)
+            return false;
+        list = comma + 1;
+        size -= part + 1;
+    }
+}

@@ -50,4 +50,7 @@ bool arpc_metadata_text_ok(const uint8_t *value, size_t size);
 /* Whether the key's values are binary, that is, base64 on the wire. */
 bool arpc_metadata_is_binary(const char *key, size_t size);
 
+/* Whether a comma-separated list of names, as in grpc-accept-encoding, has this one. */
+bool arpc_list_has(const uint8_t *list, size_t size, const char *name);
+
 #endif

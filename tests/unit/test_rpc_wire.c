@@ -26,7 +26,7 @@ static void trace_piece(struct trace *trace, const struct arpc_piece *piece)
 {
     char *at = trace->text + trace->used;
     if (piece->kind == ARPC_PIECE_BEGIN)
-        trace->used += (size_t)sprintf(at, "%s%zu(", piece->compressed ? "C" : "B", piece->size);
+        trace->used += (size_t)sprintf(at, "%s%zu(", piece->flag ? "C" : "B", piece->size);
     if (piece->kind == ARPC_PIECE_BYTES) {
         memcpy(at, piece->data, piece->size);
         trace->used += piece->size;
@@ -97,11 +97,11 @@ static void the_largest_prefix_is_read_as_it_is_written(void **state)
         uint8_t prefix[ARPC_PREFIX_SIZE];
         struct arpc_deframer deframer = {0};
         struct arpc_piece piece;
-        arpc_prefix_write(prefix, sizes[i]);
+        arpc_prefix_write(prefix, (uint8_t)(i % 2), sizes[i]);
         assert_int_equal(arpc_deframe(&deframer, prefix, sizeof prefix, &piece), sizeof prefix);
         assert_int_equal(piece.kind, ARPC_PIECE_BEGIN);
         assert_int_equal(piece.size, sizes[i]);
-        assert_false(piece.compressed);
+        assert_int_equal(piece.flag, i % 2);
     }
 }
 
