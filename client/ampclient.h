@@ -56,6 +56,17 @@ struct ampclient_options {
     uint64_t reconnect_timeout_ms; /* how long a lost server is waited for; default 600000 */
     uint64_t call_timeout_ms;      /* create, load, pull and other calls that do not wait for workers; default 60000 */
     uint64_t step_timeout_ms;      /* step_begin and step_end, which wait for the other workers; default 900000 */
+
+    /*
+     * TLS and who this client is; files are PEM, and are read again when they change. NULL: what the environment variable
+     * says; "": none. With cacert, cert or server_name, or "tls://" before the address, the connection is TLS.
+     */
+    const char *cacert;        /* AMPD_CACERT: authorities of the server; none: those of the system */
+    const char *cert;          /* AMPD_CERT: the client's own certificate, and */
+    const char *key;           /* AMPD_KEY: its private key, for a server that asks for them */
+    const char *server_name;   /* AMPD_SERVER_NAME: whom the server's certificate must be for; none: the address's host */
+    const char *token_file;    /* AMPD_TOKEN_FILE: a file with one token */
+    bool token_over_plaintext; /* send the token to other machines without TLS too: who listens there can use it */
 };
 #define AMPCLIENT_OPTIONS_INIT                                                                                         \
     {                                                                                                                  \
@@ -186,9 +197,10 @@ struct ampclient_status {
 /* ---- life ---- */
 
 /*
- * Connects to "host:port" (several separated by commas are tried in turn). options may be NULL. On success
- * *client is owned by the caller (ampclient_close); on failure it is NULL, and `error` (may be NULL) has the
- * text. AMP_EINVAL, AMP_ENOMEM, AMP_EUNAVAILABLE.
+ * Connects to "host:port", "tls://host:port" or "unix:/path" (several separated by commas are tried in turn).
+ * options may be NULL, and are copied. On success *client is owned by the caller (ampclient_close); on failure it is
+ * NULL, and `error` (may be NULL) has the text. AMP_EINVAL, AMP_ENOMEM, AMP_EUNAVAILABLE; AMP_ENOTFOUND, AMP_EDENIED and
+ * AMP_EIO (a file of the options).
  */
 AMPCLIENT_API int ampclient_connect(const char *endpoints, const struct ampclient_options *options,
                                     struct ampclient **client, struct amp_error *error);

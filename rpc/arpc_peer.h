@@ -31,4 +31,10 @@ struct arpc_peer {
     int64_t gid;
 };
 
+/*
+ * Whether only this machine is behind "host:port", "[v6]:port" or "unix:/path": a unix socket, a loopback address, or the
+ * name localhost. Any thread.
+ */
+bool arpc_is_loopback(const char *address);
+
 #endif

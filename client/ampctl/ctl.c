@@ -8,6 +8,7 @@ int ampctl_open(struct ampctl *ctl)
     if (ctl->timeout_ms == 0)
         ctl->timeout_ms = AMPCTL_TIMEOUT_MS;
     const struct ampclient_link_options options = {
+        .secure = ctl->secure,
         .channel.connect_ms = (int64_t)(ctl->timeout_ms < AMPCTL_TIMEOUT_MS ? ctl->timeout_ms : AMPCTL_TIMEOUT_MS)};
     int rc = ampclient_link_open(ctl->endpoints, &options, &ctl->link, &error);
     if (rc == 0)

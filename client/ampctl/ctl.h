@@ -18,6 +18,7 @@
 /* Options that come before or after the verb. */
 struct ampctl {
     const char *endpoints;
+    struct ampclient_secure_options secure;
     bool json;
     uint64_t timeout_ms; /* of each call; 0: the verb's own */
     struct ampclient_link *link;
@@ -62,5 +63,6 @@ int ampctl_history(struct ampctl *ctl, int argc, char **argv);
 int ampctl_overflows(struct ampctl *ctl, int argc, char **argv);
 int ampctl_watch(struct ampctl *ctl, int argc, char **argv);
 int ampctl_checkpoint(struct ampctl *ctl, int argc, char **argv);
+int ampctl_token(struct ampctl *ctl, int argc, char **argv);
 
 #endif

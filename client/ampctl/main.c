@@ -23,23 +23,69 @@ struct verb {
 static const struct verb verbs[] = {
     {"ready", ampctl_ready},           {"status", ampctl_status},       {"models", ampctl_models},
     {"history", ampctl_history},       {"overflows", ampctl_overflows}, {"watch", ampctl_watch},
-    {"checkpoint", ampctl_checkpoint},
+    {"checkpoint", ampctl_checkpoint}, {"token", ampctl_token},
 };
 
 /* ---- options that all verbs have ---- */
 
-enum { KEY_ENDPOINT = 'e', KEY_OUTPUT = 'o', KEY_TIMEOUT = 't' };
+enum {
+    KEY_ENDPOINT = 'e',
+    KEY_OUTPUT = 'o',
+    KEY_TIMEOUT = 't',
+    KEY_CACERT = 512, /* above the verbs' own keys */
+    KEY_CERT,
+    KEY_KEY,
+    KEY_SERVER_NAME,
+    KEY_TOKEN_FILE,
+    KEY_TOKEN_OVER_PLAINTEXT
+};
 
 static const struct argp_option common_options[] = {
     {"endpoint", KEY_ENDPOINT, "HOST:PORT", 0,
-     "Server; several with commas are tried in turn (AMPCTL_ENDPOINTS, else " DEFAULT_ENDPOINT ")", 0},
+     "Server, also tls://HOST:PORT or unix:PATH; several with commas are tried in turn (AMPCTL_ENDPOINTS, "
+     "else " DEFAULT_ENDPOINT ")",
+     0},
     {"output", KEY_OUTPUT, "table|json", 0, "Form of the data (table)", 0},
     {"timeout", KEY_TIMEOUT, "SECONDS", 0, "How long a call may take (10)", 0},
+    {"cacert", KEY_CACERT, "FILE", 0, "TLS, with a server certificate by these authorities (AMPD_CACERT)", 0},
+    {"cert", KEY_CERT, "FILE", 0, "TLS, with this client certificate (AMPD_CERT)", 0},
+    {"key", KEY_KEY, "FILE", 0, "The private key of --cert (AMPD_KEY)", 0},
+    {"server-name", KEY_SERVER_NAME, "NAME", 0,
+     "TLS, with a server certificate for this name, not the endpoint's (AMPD_SERVER_NAME)", 0},
+    {"token-file", KEY_TOKEN_FILE, "FILE", 0, "Send the token in this file (AMPD_TOKEN_FILE)", 0},
+    {"token-over-plaintext", KEY_TOKEN_OVER_PLAINTEXT, NULL, 0, "Send it to other machines without TLS too", 0},
     {0},
 };
 
 /* Above a year a timeout is a mistake. */
 #define TIMEOUT_MAX_S 31536000.0
+
+/* False: the key is none of these. */
+static bool parse_secure(int key, const char *arg, struct ampclient_secure_options *secure)
+{
+    switch (key) {
+    case KEY_CACERT:
+        secure->cacert = arg;
+        return true;
+    case KEY_CERT:
+        secure->cert = arg;
+        return true;
+    case KEY_KEY:
+        secure->key = arg;
+        return true;
+    case KEY_SERVER_NAME:
+        secure->server_name = arg;
+        return true;
+    case KEY_TOKEN_FILE:
+        secure->token_file = arg;
+        return true;
+    case KEY_TOKEN_OVER_PLAINTEXT:
+        secure->token_over_plaintext = true;
+        return true;
+    default:
+        return false;
+    }
+}
 
 static error_t parse_common(int key, char *arg, struct argp_state *state)
 {
@@ -62,7 +108,7 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
         ctl->timeout_ms = (uint64_t)(seconds * 1000);
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_secure(key, arg, &ctl->secure) ? 0 : ARGP_ERR_UNKNOWN;
     }
 }
 
@@ -149,7 +195,8 @@ static const char program_doc[] = "Asks an ampd server.\v"
                                   "  history MODEL         the loss scale, step by step, or --plot\n"
                                   "  overflows MODEL       whose gradients had Inf or NaN, and where\n"
                                   "  watch MODEL           steps as they are decided\n"
-                                  "  checkpoint MODEL      writes a checkpoint now\n";
+                                  "  checkpoint MODEL      writes a checkpoint now\n"
+                                  "  token new ROLE NAME   makes a token and its line for ampd --token-file\n";
 
 static const struct verb *find_verb(const char *name)
 {
@@ -159,15 +206,26 @@ static const struct verb *find_verb(const char *name)
     return NULL;
 }
 
+/* Whether an argument is a common option whose value is the next argument. */
+static bool takes_next(const char *argument)
+{
+    for (const struct argp_option *option = common_options; option->name != NULL; option++) {
+        if (option->arg == NULL)
+            continue;
+        if (argument[0] == '-' && argument[1] == option->key && argument[2] == 0)
+            return true;
+        if (strncmp(argument, "--", 2) == 0 && strcmp(argument + 2, option->name) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* `ready` promises another code for wrong usage, and a wrong option may come before the verb. */
 static int usage_code(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         const char *one = argv[i];
-        bool takes_next = strcmp(one, "-e") == 0 || strcmp(one, "-o") == 0 || strcmp(one, "-t") == 0 ||
-                          strcmp(one, "--endpoint") == 0 || strcmp(one, "--output") == 0 ||
-                          strcmp(one, "--timeout") == 0;
-        if (takes_next)
+        if (takes_next(one))
             i++;
         else if (one[0] != '-')
             return strcmp(one, "ready") == 0 ? AMPCTL_EXIT_NO_ATTEMPT : AMPCTL_EXIT_USAGE;

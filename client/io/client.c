@@ -140,6 +140,12 @@ int ampclient_connect(const char *endpoints, const struct ampclient_options *opt
     uint64_t connect_ms = made->options.connect_timeout_ms;
     struct ampclient_link_options link = {
         .channel.connect_ms = (int64_t)(connect_ms < CONNECT_TIMEOUT_MS ? connect_ms : CONNECT_TIMEOUT_MS),
+        .secure = {.cacert = made->options.cacert,
+                   .cert = made->options.cert,
+                   .key = made->options.key,
+                   .server_name = made->options.server_name,
+                   .token_file = made->options.token_file,
+                   .token_over_plaintext = made->options.token_over_plaintext},
         .kick_cb = on_kick,
         .stop_cb = on_stop,
         .arg = made,

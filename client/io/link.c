@@ -126,20 +126,31 @@ static void *loop_main(void *arg)
 int ampclient_link_call(struct ampclient_link *link, const char *path, const struct arpc_call_options *options,
                         const struct arpc_handler *handler, void *user, struct arpc_call **out, struct amp_error *error)
 {
-    return arpc_channel_call(link->channel, path, options, handler, user, out, error);
+    const char *authorization = ampclient_secure_authorization(&link->secure, ampclient_now_ms());
+    const struct arpc_pair pair = {"authorization", authorization};
+    struct arpc_call_options with = *options;
+    if (authorization != NULL) {
+        with.metadata = &pair; /* callers have no metadata of their own */
+        with.metadata_count = 1;
+    }
+    return arpc_channel_call(link->channel, path, &with, handler, user, out, error);
 }
 
 /* ---- life ---- */
 
-static int open_channel(struct ampclient_link *link, const char *endpoints, const struct arpc_channel_options *given,
+static int open_channel(struct ampclient_link *link, const char *endpoints, const struct ampclient_link_options *given,
                         struct amp_error *error)
 {
-    struct arpc_channel_options options = *given;
+    int rc = ampclient_secure_open(&link->secure, endpoints, &given->secure, error);
+    if (rc != 0)
+        return rc;
+    struct arpc_channel_options options = given->channel;
     options.size = sizeof options;
+    options.tls = link->secure.tls;
     /* Whoever calls pauses between tries; pauses of the channel's own would come on top. */
     options.initial_backoff_ms = 1;
     options.max_backoff_ms = 1;
-    return arpc_channel_new(&link->loop, endpoints, &options, &link->channel, error);
+    return arpc_channel_new(&link->loop, link->secure.target, &options, &link->channel, error);
 }
 
 static int start_thread(struct ampclient_link *link)
@@ -205,7 +216,7 @@ int ampclient_link_open(const char *endpoints, const struct ampclient_link_optio
         goto fail_waiting;
     }
     link->async.data = link;
-    rc = open_channel(link, endpoints, &options->channel, error);
+    rc = open_channel(link, endpoints, options, error);
     if (rc != 0)
         goto fail_channels;
     link->kick_cb = options->kick_cb;
@@ -224,6 +235,7 @@ fail_waiting:
     (void)pthread_cond_destroy(&link->wake);
     (void)pthread_mutex_destroy(&link->mutex);
 fail_memory:
+    ampclient_secure_close(&link->secure);
     free(link);
     return rc;
 }
@@ -251,5 +263,6 @@ void ampclient_link_free(struct ampclient_link *link)
 {
     (void)pthread_cond_destroy(&link->wake);
     (void)pthread_mutex_destroy(&link->mutex);
+    ampclient_secure_close(&link->secure);
     free(link);
 }

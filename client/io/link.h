@@ -21,6 +21,7 @@
 
 #include "base/err.h"
 #include "base/list.h"
+#include "client/io/secure.h"
 #include "rpc/arpc_client.h"
 
 #include <pthread.h>
@@ -53,20 +54,22 @@ struct ampclient_link {
     void (*kick_cb)(void *arg); /* on the loop's thread, without the mutex: after each wake-up of the loop */
     void (*stop_cb)(void *arg); /* on the loop's thread: the link is about to close its channel */
     void *arg;
+    struct ampclient_secure secure;
     struct arpc_channel *channel;
     bool closing; /* the loop's thread has begun to stop */
 };
 
 struct ampclient_link_options {
     struct arpc_channel_options channel; /* zeroed: the defaults of a client; state_cb is not used */
-    void (*kick_cb)(void *arg);          /* may be NULL */
-    void (*stop_cb)(void *arg);          /* may be NULL */
+    struct ampclient_secure_options secure;
+    void (*kick_cb)(void *arg); /* may be NULL */
+    void (*stop_cb)(void *arg); /* may be NULL */
     void *arg;
 };
 
 /*
- * Starts the thread, with all signals blocked. Connects nowhere yet. `endpoints`: as the target of
- * arpc_channel_new. 0 and *out (ampclient_link_close); AMP_EINVAL, AMP_ENOMEM, AMP_EIO with a text.
+ * Starts the thread, with all signals blocked. Connects nowhere yet. `endpoints`: as
+ * ampclient_secure_open. 0 and *out (ampclient_link_close); AMP_EINVAL, AMP_ENOMEM, AMP_EIO with a text.
  */
 int ampclient_link_open(const char *endpoints, const struct ampclient_link_options *options,
                         struct ampclient_link **out, struct amp_error *error);
@@ -97,7 +100,7 @@ void ampclient_link_pause(struct ampclient_link *link, uint64_t ms);
 /* Monotonic. Any thread. */
 uint64_t ampclient_now_ms(void);
 
-/* Loop's thread: begins a call, as arpc_channel_call; it fails when no endpoint can be connected to. */
+/* Loop's thread: begins a call, as arpc_channel_call, with the client's token; it fails when no endpoint can be connected to. */
 int ampclient_link_call(struct ampclient_link *link, const char *path, const struct arpc_call_options *options,
                         const struct arpc_handler *handler, void *user, struct arpc_call **out,
                         struct amp_error *error);

@@ -219,7 +219,7 @@ static enum ampd_auth_way way_of(const struct arpc_peer *peer)
         return AMPD_AUTH_UNIX;
     if (peer->encrypted)
         return AMPD_AUTH_TLS;
-    return ampd_auth_is_loopback(peer->address) ? AMPD_AUTH_LOOPBACK : AMPD_AUTH_PLAINTEXT;
+    return arpc_is_loopback(peer->address) ? AMPD_AUTH_LOOPBACK : AMPD_AUTH_PLAINTEXT;
 }
 
 int ampd_auth_admit(struct ampd_auth *auth, struct arpc_call *call, struct amp_error *error)

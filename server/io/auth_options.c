@@ -1,33 +1,9 @@
 #include "server/io/auth_options.h"
 
+#include "rpc/arpc_peer.h"
 #include "server/io/auth_rules.h"
 
-#include <arpa/inet.h>
 #include <string.h>
-
-bool ampd_auth_is_loopback(const char *address)
-{
-    char host[256];
-    const char *colon = strrchr(address, ':');
-    size_t size = colon != NULL ? (size_t)(colon - address) : strlen(address);
-    if (strncmp(address, "unix:", 5) == 0)
-        return true;
-    if (size >= 2 && address[0] == '[' && address[size - 1] == ']') {
-        address++;
-        size -= 2;
-    }
-    if (size >= sizeof host)
-        return false;
-    memcpy(host, address, size);
-    host[size] = 0;
-    struct in_addr v4;
-    struct in6_addr v6;
-    if (inet_pton(AF_INET, host, &v4) == 1)
-        return (ntohl(v4.s_addr) >> 24) == 127;
-    if (inet_pton(AF_INET6, host, &v6) == 1)
-        return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127); /* ::ffff:127.0.0.1 */
-    return strcmp(host, "localhost") == 0;
-}
 
 static int refuse(struct amp_error *error, const char *text)
 {
@@ -74,7 +50,7 @@ int ampd_auth_options_check(const struct ampd_auth_options *options, const char 
     int rc = check_tls(options, listen, error);
     if (rc != 0)
         return rc;
-    bool beyond = !ampd_auth_is_loopback(listen);
+    bool beyond = !arpc_is_loopback(listen);
     bool tls = options->cert_file != NULL;
     if (beyond && options->insecure && tls && asks_who(options))
         return refuse(error, "--insecure has no use with TLS and tokens or client certificates: leave it out");
@@ -95,7 +71,7 @@ int ampd_auth_options_check(const struct ampd_auth_options *options, const char 
 
 const char *ampd_auth_options_warning(const struct ampd_auth_options *options, const char *listen)
 {
-    if (ampd_auth_is_loopback(listen) || !options->insecure)
+    if (arpc_is_loopback(listen) || !options->insecure)
         return NULL;
     if (options->cert_file != NULL)
         return "--insecure: everybody who reaches this address can read and change every model";

@@ -17,9 +17,6 @@ struct ampd_auth_options {
     const char *token_file;       /* NULL: no tokens */
 };
 
-/* Whether only this machine can reach an address: a unix socket, a loopback address, or the name localhost. */
-bool ampd_auth_is_loopback(const char *address);
-
 /* 0, or AMP_EINVAL: the options contradict each other or leave a door open; the sentence names the remedy. */
 int ampd_auth_options_check(const struct ampd_auth_options *options, const char *listen, struct amp_error *error);
 

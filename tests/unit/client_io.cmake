@@ -2,6 +2,7 @@
 if(TARGET ampclient_io)
   ampd_test(test_client_flat SUITE unit SOURCES test_client_flat.c LINK ampclient_io)
   ampd_test(test_client_spec SUITE unit SOURCES test_client_spec.c LINK ampclient_io)
+  ampd_test(test_client_secure SUITE unit SOURCES test_client_secure.c LINK ampclient_io)
   ampd_test(test_ampctl_plot SUITE unit SOURCES test_ampctl_plot.c LINK ampctl_print)
   ampd_test(test_ampctl_rows SUITE unit SOURCES test_ampctl_rows.c LINK ampctl_print)
 endif()

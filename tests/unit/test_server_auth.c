@@ -1,4 +1,5 @@
 /* Who is let in: identities, every row of server/methods.def against every role, and which options go together. */
+#include "rpc/arpc_peer.h"
 #include "server/io/auth.h"
 #include "server/io/auth_options.h"
 #include "server/io/handlers.h"
@@ -383,9 +384,9 @@ static void loopback_is_told_from_other_addresses(void **state)
     static const char *const beyond[] = {"0.0.0.0:7420", "[::]:1",    "10.0.0.1:1",         "localhost.example:1",
                                          "example:1",    "127.0.0:1", "[::ffff:10.0.0.1]:1"};
     for (size_t i = 0; i < sizeof loopback / sizeof *loopback; i++)
-        assert_true(ampd_auth_is_loopback(loopback[i]));
+        assert_true(arpc_is_loopback(loopback[i]));
     for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++)
-        assert_false(ampd_auth_is_loopback(beyond[i]));
+        assert_false(arpc_is_loopback(beyond[i]));
 }
 
 #define TLS .cert_file = "c", .key_file = "k"

@@ -1,0 +1,158 @@
+/*
+ * ampctl token new: makes a token and the line for ampd's token file. Asks no server.
+ *
+ * The token goes to stdout, alone, so that it can be sent into a file; the line, in which only the token's hash is, goes to
+ * stderr, or by --append into the file. Nothing else keeps the token.
+ */
+#include "client/ampctl/ctl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { KEY_APPEND = 256, KEY_EXPIRES };
+
+/* role, name (at most 255 bytes), hash, time, and what stands between them */
+#define LINE_MAX_SIZE 512
+
+struct token_input {
+    const char *words[3]; /* "new", role, name */
+    const char *append;
+    const char *expires;
+};
+
+/* "2027-01-31" or "2027-01-31T12:00:00Z"; whether there is such a day ampd finds out. */
+static bool has_form_of_time(const char *text)
+{
+    static const char form[] = "0000-00-00T00:00:00Z";
+    size_t size = strlen(text);
+    for (size_t i = 0; i < size && i < sizeof form; i++)
+        if (form[i] == '0' ? text[i] < '0' || text[i] > '9' : text[i] != form[i])
+            return false;
+    return size == 10 || size == 20;
+}
+
+static void check(struct argp_state *state, const struct token_input *input)
+{
+    static const char *const roles[] = {"read", "worker", "operator", "peer"};
+    const char *role = input->words[1], *name = input->words[2];
+    bool known = false;
+    if (name == NULL || strcmp(input->words[0], "new") != 0)
+        argp_error(state, "give \"new\", the role and a name: token new worker alice");
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        known = known || strcmp(role, roles[i]) == 0;
+    if (!known)
+        argp_error(state, "there is no role \"%.40s\"; give read, worker, operator or peer", role);
+    if (name[0] == 0 || strlen(name) > 255)
+        argp_error(state, "a name has 1 to 255 bytes");
+    for (const char *at = name; *at != 0; at++)
+        if ((unsigned char)*at <= ' ' || *at == 0x7f || *at == '"' || *at == '\\')
+            argp_error(state, "a name has no spaces, quotes, backslashes and control characters");
+    if (input->expires != NULL && !has_form_of_time(input->expires))
+        argp_error(state, "--expires is \"%.40s\"; give 2027-01-31 or 2027-01-31T12:00:00Z (UTC)", input->expires);
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct token_input *input = state->input;
+    switch (key) {
+    case KEY_APPEND:
+        input->append = arg;
+        return 0;
+    case KEY_EXPIRES:
+        input->expires = arg;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num >= 3)
+            argp_error(state, "\"%.40s\" is too much", arg);
+        input->words[state->arg_num] = arg;
+        return 0;
+    case ARGP_KEY_END:
+        check(state, input);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static int make_line(const struct token_input *input, const char *token, char line[LINE_MAX_SIZE])
+{
+    uint8_t hash[ARPC_TOKEN_HASH_SIZE];
+    char hex[2 * ARPC_TOKEN_HASH_SIZE + 1];
+    int rc = arpc_token_hash(token, strlen(token), hash);
+    if (rc != 0)
+        return rc;
+    for (size_t i = 0; i < sizeof hash; i++)
+        (void)snprintf(hex + 2 * i, 3, "%02x", hash[i]);
+    bool ends = input->expires != NULL;
+    (void)snprintf(line, LINE_MAX_SIZE, "token %s %s %s%s%s\n", input->words[1], input->words[2], hex,
+                   ends ? " expires=" : "", ends ? input->expires : "");
+    return 0;
+}
+
+/* Whether the line must be kept apart from a last one without a newline. */
+static bool ends_open(int fd)
+{
+    char last = '\n';
+    off_t size = lseek(fd, 0, SEEK_END);
+    return size > 0 && pread(fd, &last, 1, size - 1) == 1 && last != '\n';
+}
+
+static int append(const char *path, const char *line)
+{
+    char text[LINE_MAX_SIZE + 1];
+    int fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    bool done = false;
+    if (fd >= 0) {
+        int size = snprintf(text, sizeof text, "%s%s", ends_open(fd) ? "\n" : "", line);
+        done = write(fd, text, (size_t)size) == size;
+        done = close(fd) == 0 && done;
+    }
+    if (done)
+        return 0;
+    (void)fprintf(stderr, "ampctl: token: %s cannot be written: %s\n", path, strerror(errno));
+    return AMPCTL_EXIT_FAILED;
+}
+
+static int give(const struct ampctl *ctl, const struct token_input *input, const char *token, char *line)
+{
+    int code = input->append != NULL ? append(input->append, line) : 0;
+    if (code != 0)
+        return code;
+    line[strlen(line) - 1] = 0;
+    if (ctl->json)
+        (void)printf("{\"token\":\"%s\",\"line\":\"%s\"}\n", token, line); /* the check has left nothing to escape */
+    else
+        (void)printf("%s\n", token);
+    if (input->append != NULL)
+        (void)fprintf(stderr, "Its line is in %s; send ampd a SIGHUP to have it read.\n", input->append);
+    else if (!ctl->json)
+        (void)fprintf(stderr, "Append this line to ampd's token file, then send ampd a SIGHUP:\n%s\n", line);
+    return 0;
+}
+
+int ampctl_token(struct ampctl *ctl, int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        {"append", KEY_APPEND, "FILE", 0, "Append the line to ampd's token file", 0},
+        {"expires", KEY_EXPIRES, "TIME", 0, "Not good from then on: 2027-01-31 or 2027-01-31T12:00:00Z", 0},
+        {0},
+    };
+    const struct argp own = {.options = options,
+                             .parser = parse,
+                             .args_doc = "new ROLE NAME",
+                             .doc = "Makes a token for a caller with the role read, worker, operator or peer, and the "
+                                    "line by which ampd knows it. The token is printed once and kept nowhere."};
+    struct token_input input = {0};
+    char token[ARPC_TOKEN_TEXT_SIZE], line[LINE_MAX_SIZE];
+    ampctl_parse(ctl, &own, &input, argc, argv);
+    if (arpc_token_new(token) != 0 || make_line(&input, token, line) != 0) {
+        (void)fprintf(stderr, "ampctl: token: the system gives no random numbers\n");
+        return AMPCTL_EXIT_FAILED;
+    }
+    int code = give(ctl, &input, token, line);
+    arpc_token_wipe(token, sizeof token);
+    return code;
+}

@@ -1,0 +1,248 @@
+#include "client/io/secure.h"
+
+#include "rpc/arpc_peer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SCHEME   "tls://"
+#define LOOK_MS  1000 /* between two looks at the files */
+#define PREFIX   "Bearer "
+#define SPACE    " \t\r\n"
+#define FILE_MAX (ARPC_TOKEN_MAX + 16) /* a token and some space around it */
+
+enum { CACERT, CERT, KEY, TOKEN };
+
+/* ---- endpoints ---- */
+
+static int bad_endpoints(const char *text, const char *what, struct amp_error *error)
+{
+    return amp_error_set(error, AMP_EINVAL, NULL, "The address \"%.200s\" %s", text, what);
+}
+
+/* How many endpoints there are of each kind. */
+struct kinds {
+    size_t all;
+    size_t tls;     /* with the scheme */
+    size_t sockets; /* unix: */
+    size_t remote;  /* of other machines, without the scheme */
+};
+
+/* Copies the list without its schemes. */
+static void strip(const char *endpoints, char *to, struct kinds *kinds)
+{
+    *kinds = (struct kinds){0};
+    for (const char *at = endpoints;; at++) {
+        size_t size = strcspn(at, ",");
+        bool has_scheme = strncmp(at, SCHEME, sizeof SCHEME - 1) == 0;
+        size_t skip = has_scheme ? sizeof SCHEME - 1 : 0;
+        memcpy(to, at + skip, size - skip);
+        to[size - skip] = 0;
+        kinds->all++;
+        kinds->tls += has_scheme;
+        kinds->sockets += strncmp(to, "unix:", 5) == 0;
+        kinds->remote += !has_scheme && !arpc_is_loopback(to);
+        to += size - skip;
+        at += size;
+        if (*at == 0)
+            return;
+        *to++ = ',';
+    }
+}
+
+static int take_endpoints(struct ampclient_secure *secure, const char *endpoints, bool *tls, bool *remote,
+                          struct amp_error *error)
+{
+    struct kinds kinds;
+    secure->target = malloc(strlen(endpoints) + 1);
+    if (secure->target == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "There is no memory for a client.");
+    strip(endpoints, secure->target, &kinds);
+    if (kinds.tls != 0 && kinds.tls != kinds.all)
+        return bad_endpoints(endpoints, "has tls:// before some of its parts; give it before all or none.", error);
+    *tls =
+        kinds.tls != 0 || (*tls && kinds.sockets != kinds.all); /* files of the environment do not matter to a socket */
+    *remote = kinds.remote != 0;
+    if (*tls && kinds.sockets != 0)
+        return bad_endpoints(endpoints, "mixes TLS with a unix socket, which has none; give the one or the other.",
+                             error);
+    return 0;
+}
+
+/* ---- files ---- */
+
+static bool stamp_of(const char *path, struct ampclient_stamp *stamp)
+{
+    struct stat file;
+    if (stat(path, &file) != 0)
+        return false;
+    *stamp = (struct ampclient_stamp){
+        .device = file.st_dev, .inode = file.st_ino, .size = file.st_size, .changed = file.st_ctim};
+    return true;
+}
+
+static bool same_stamp(const struct ampclient_stamp *a, const struct ampclient_stamp *b)
+{
+    return a->device == b->device && a->inode == b->inode && a->size == b->size &&
+           a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
+}
+
+static int token_error(const char *path, int code, const char *what, struct amp_error *error)
+{
+    return amp_error_set(error, code, NULL, "The token file %.200s %s", path, what);
+}
+
+static int read_file(const char *path, char text[FILE_MAX + 1], size_t *size, struct amp_error *error)
+{
+    *size = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe must not hold the loop */
+    if (fd < 0)
+        return amp_error_set(error, errno == ENOENT ? AMP_ENOTFOUND : AMP_EDENIED, NULL,
+                             "The token file %.200s cannot be read: %s.", path, strerror(errno));
+    while (*size <= FILE_MAX) {
+        ssize_t got = read(fd, text + *size, FILE_MAX + 1 - *size);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            break; /* the end, or what is there is no token */
+        *size += (size_t)got;
+    }
+    (void)close(fd); /* only read */
+    return 0;
+}
+
+/* The file is one token, with space around it. */
+static int load_token(struct ampclient_secure *secure, struct amp_error *error)
+{
+    const char *path = secure->files[TOKEN];
+    char text[FILE_MAX + 1];
+    size_t size;
+    int rc = read_file(path, text, &size, error);
+    if (rc != 0)
+        return rc;
+    const char *token = text;
+    while (size > 0 && *token != 0 && strchr(SPACE, *token) != NULL) {
+        token++;
+        size--;
+    }
+    while (size > 0 && token[size - 1] != 0 && strchr(SPACE, token[size - 1]) != NULL)
+        size--;
+    if (arpc_token_valid(token, size)) {
+        memcpy(secure->authorization, PREFIX, sizeof PREFIX - 1);
+        memcpy(secure->authorization + sizeof PREFIX - 1, token, size);
+        secure->authorization[sizeof PREFIX - 1 + size] = 0;
+        secure->has_token = true;
+    } else {
+        rc = token_error(path, AMP_EINVAL,
+                         "does not hold one token of 16 to 1024 letters, digits or -._~+/; make one with ampctl token "
+                         "new.",
+                         error);
+    }
+    arpc_token_wipe(text, sizeof text);
+    return rc;
+}
+
+/* Notes how the files are now; true: one of the kind has changed since. */
+static bool changed(struct ampclient_secure *secure, int first, int last)
+{
+    bool any = false;
+    for (int i = first; i <= last; i++) {
+        struct ampclient_stamp stamp;
+        /* One that is away for a moment is about to be replaced. */
+        if (secure->files[i] == NULL || !stamp_of(secure->files[i], &stamp) || same_stamp(&stamp, &secure->stamps[i]))
+            continue;
+        secure->stamps[i] = stamp;
+        any = true;
+    }
+    return any;
+}
+
+const char *ampclient_secure_authorization(struct ampclient_secure *secure, uint64_t now_ms)
+{
+    if (now_ms - secure->looked_ms >= LOOK_MS) {
+        secure->looked_ms = now_ms;
+        /* Whatever cannot be used leaves what is in use. */
+        if (changed(secure, TOKEN, TOKEN))
+            (void)load_token(secure, NULL);
+        if (changed(secure, CACERT, KEY) && secure->tls != NULL)
+            (void)arpc_tls_reload(secure->tls, NULL);
+    }
+    return secure->has_token ? secure->authorization : NULL;
+}
+
+/* ---- life ---- */
+
+/* What was given, else what the environment says; "" is none. */
+static const char *either(const char *given, const char *variable)
+{
+    if (given == NULL)
+        given = getenv(variable);
+    return given != NULL && given[0] != 0 ? given : NULL;
+}
+
+static int open_tls(struct ampclient_secure *secure, const char *server_name, struct amp_error *error)
+{
+    const struct arpc_tls_client_options options = {.size = sizeof options,
+                                                    .trusted_ca_file = secure->files[CACERT],
+                                                    .cert_file = secure->files[CERT],
+                                                    .key_file = secure->files[KEY],
+                                                    .server_name = server_name};
+    return arpc_tls_client(&options, &secure->tls, error);
+}
+
+static int take_files(struct ampclient_secure *secure, const struct ampclient_secure_options *options,
+                      struct amp_error *error)
+{
+    const char *const paths[AMPCLIENT_SECURE_FILES] = {
+        [CACERT] = either(options->cacert, "AMPD_CACERT"),
+        [CERT] = either(options->cert, "AMPD_CERT"),
+        [KEY] = either(options->key, "AMPD_KEY"),
+        [TOKEN] = either(options->token_file, "AMPD_TOKEN_FILE"),
+    };
+    if ((paths[CERT] != NULL) != (paths[KEY] != NULL))
+        return amp_error_set(error, AMP_EINVAL, NULL,
+                             "A client certificate and its private key go together: give both cert and key.");
+    for (int i = 0; i < AMPCLIENT_SECURE_FILES; i++)
+        if (paths[i] != NULL && (secure->files[i] = strdup(paths[i])) == NULL)
+            return amp_error_set(error, AMP_ENOMEM, NULL, "There is no memory for a client.");
+    (void)changed(secure, CACERT, TOKEN); /* before they are read: a later change is seen */
+    return 0;
+}
+
+int ampclient_secure_open(struct ampclient_secure *secure, const char *endpoints,
+                          const struct ampclient_secure_options *options, struct amp_error *error)
+{
+    *secure = (struct ampclient_secure){0};
+    const char *server_name = either(options->server_name, "AMPD_SERVER_NAME");
+    int rc = take_files(secure, options, error);
+    bool tls = secure->files[CACERT] != NULL || secure->files[CERT] != NULL || server_name != NULL;
+    bool remote = false;
+    if (rc == 0)
+        rc = take_endpoints(secure, endpoints, &tls, &remote, error);
+    if (rc == 0 && secure->files[TOKEN] != NULL && !tls && remote && !options->token_over_plaintext)
+        rc = bad_endpoints(endpoints,
+                           "is on another machine, and a token would go there unencrypted; connect with tls:// and "
+                           "cacert, or allow it with token-over-plaintext.",
+                           error);
+    if (rc == 0 && secure->files[TOKEN] != NULL)
+        rc = load_token(secure, error);
+    if (rc == 0 && tls)
+        rc = open_tls(secure, server_name, error);
+    if (rc != 0)
+        ampclient_secure_close(secure);
+    return rc;
+}
+
+void ampclient_secure_close(struct ampclient_secure *secure)
+{
+    arpc_tls_unref(secure->tls);
+    for (int i = 0; i < AMPCLIENT_SECURE_FILES; i++)
+        free(secure->files[i]);
+    free(secure->target);
+    arpc_token_wipe(secure->authorization, sizeof secure->authorization);
+    *secure = (struct ampclient_secure){0};
+}

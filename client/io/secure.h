@@ -1,0 +1,64 @@
+/*
+ * How a client protects its connection and says who it is: TLS, and a token. Internal to client/io and ampctl.
+ *
+ * The files are looked at again while the client lives, at most once a second, when a call begins: a token or certificate
+ * that is replaced is used from then on. One that cannot be read or does not fit leaves the old one in use.
+ */
+#ifndef AMPCLIENT_SECURE_H
+#define AMPCLIENT_SECURE_H
+
+#include "base/err.h"
+#include "rpc/arpc_tls.h"
+#include "rpc/arpc_token.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <time.h>
+
+/* Of each: NULL: what the environment variable says; "": none. */
+struct ampclient_secure_options {
+    const char *cacert;        /* AMPD_CACERT */
+    const char *cert;          /* AMPD_CERT */
+    const char *key;           /* AMPD_KEY */
+    const char *server_name;   /* AMPD_SERVER_NAME */
+    const char *token_file;    /* AMPD_TOKEN_FILE */
+    bool token_over_plaintext; /* send the token unencrypted to other machines too */
+};
+
+/* A file, as it was when it was read last. */
+struct ampclient_stamp {
+    dev_t device;
+    ino_t inode;
+    off_t size;
+    struct timespec changed;
+};
+
+#define AMPCLIENT_SECURE_FILES 4 /* cacert, cert, key, token file */
+
+struct ampclient_secure {
+    char *target;         /* the endpoints as rpc takes them, without "tls://" */
+    struct arpc_tls *tls; /* NULL: plaintext */
+    char *files[AMPCLIENT_SECURE_FILES];
+    struct ampclient_stamp stamps[AMPCLIENT_SECURE_FILES];
+    uint64_t looked_ms;
+    bool has_token;
+    char authorization[sizeof "Bearer " + ARPC_TOKEN_MAX];
+};
+
+/*
+ * Reads the files. `endpoints`: "host:port", "[v6]:port", "unix:/path", or "tls://host:port", several with commas; with
+ * cacert, cert or server_name all are meant to be TLS. Either all are, or none. 0; AMP_EINVAL (endpoints, options that do
+ * not fit, a token that would cross a network unencrypted), and those of arpc_tls_client. After a failure there is nothing
+ * to close.
+ */
+int ampclient_secure_open(struct ampclient_secure *secure, const char *endpoints,
+                          const struct ampclient_secure_options *options, struct amp_error *error);
+
+/* Also of a zeroed one, and twice. */
+void ampclient_secure_close(struct ampclient_secure *secure);
+
+/* The value of "authorization" for a call that begins now, or NULL. Valid until the next call of this function. */
+const char *ampclient_secure_authorization(struct ampclient_secure *secure, uint64_t now_ms);
+
+#endif

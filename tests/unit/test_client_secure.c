@@ -1,0 +1,221 @@
+/* What a client does with its endpoints, files and token before it connects, and when a file changes. */
+#include "client/io/secure.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* cmocka needs the headers above. */
+#include <cmocka.h>
+
+#define TOKEN_A "aaaa-aaaa-aaaa-aaaa"
+#define TOKEN_B "bbbb-bbbb-bbbb-bbbb"
+
+static char folder[64], path[96];
+
+static int setup(void **state)
+{
+    (void)snprintf(folder, sizeof folder, "/tmp/ampd-client-secure-XXXXXX");
+    if (mkdtemp(folder) == NULL)
+        return -1;
+    (void)snprintf(path, sizeof path, "%s/token", folder);
+    static const char *const variables[] = {"AMPD_CACERT", "AMPD_CERT", "AMPD_KEY", "AMPD_SERVER_NAME",
+                                            "AMPD_TOKEN_FILE"};
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        (void)unsetenv(variables[i]);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)unlink(path);
+    return rmdir(folder);
+}
+
+/* A new file in place of the old one, as editors and `mv` do. */
+static void put(const char *text, size_t size)
+{
+    char fresh[112];
+    (void)snprintf(fresh, sizeof fresh, "%s.new", path);
+    FILE *file = fopen(fresh, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(rename(fresh, path), 0);
+}
+
+static void put_text(const char *text)
+{
+    put(text, strlen(text));
+}
+
+static int opened(struct ampclient_secure *secure, const char *endpoints,
+                  const struct ampclient_secure_options *options, struct amp_error *error)
+{
+    *error = (struct amp_error){0};
+    return ampclient_secure_open(secure, endpoints, options, error);
+}
+
+static void refused(const char *endpoints, const struct ampclient_secure_options *options, int code, const char *words)
+{
+    struct ampclient_secure secure;
+    struct amp_error error;
+    int rc = opened(&secure, endpoints, options, &error);
+    if (rc != code || strstr(error.text, words) == NULL)
+        fail_msg("%s: %d \"%s\"", endpoints, rc, error.text);
+    assert_null(strstr(error.text, "aaaa"));
+    ampclient_secure_close(&secure); /* may be done, and changes nothing */
+}
+
+static void endpoints_without_tls_pass_unchanged(void **state)
+{
+    static const char *const lists[] = {"127.0.0.1:1", "a:1,b:2,[::1]:3", "unix:/x", "", ",", "a:1,,b:2"};
+    const struct ampclient_secure_options none = {0};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        struct ampclient_secure secure;
+        struct amp_error error;
+        assert_int_equal(opened(&secure, lists[i], &none, &error), 0);
+        assert_string_equal(secure.target, lists[i]); /* rpc judges them */
+        assert_null(secure.tls);
+        assert_null(ampclient_secure_authorization(&secure, 5000));
+        ampclient_secure_close(&secure);
+    }
+}
+
+static void tls_is_for_all_endpoints_or_none(void **state)
+{
+    const struct ampclient_secure_options none = {0}, name = {.server_name = "x"};
+    refused("tls://a:1,b:2", &none, AMP_EINVAL, "all or none");
+    refused("a:1,tls://b:2", &none, AMP_EINVAL, "all or none");
+    refused("tls://unix:/x", &none, AMP_EINVAL, "unix socket");
+    refused("a:1,unix:/x", &name, AMP_EINVAL, "unix socket");
+}
+
+static void a_certificate_and_its_key_go_together(void **state)
+{
+    const struct ampclient_secure_options cert = {.cert = "c"}, key = {.key = "k"};
+    refused("a:1", &cert, AMP_EINVAL, "go together");
+    refused("a:1", &key, AMP_EINVAL, "go together");
+}
+
+static void files_for_tls_do_not_matter_to_a_unix_socket(void **state)
+{
+    const struct ampclient_secure_options options = {.cacert = "/nowhere"};
+    struct ampclient_secure secure;
+    struct amp_error error;
+    assert_int_equal(opened(&secure, "unix:/x", &options, &error), 0);
+    assert_null(secure.tls);
+    ampclient_secure_close(&secure);
+}
+
+static void the_token_is_what_the_file_holds_without_space(void **state)
+{
+    static const char *const texts[] = {TOKEN_A, TOKEN_A "\n", "\n  " TOKEN_A "\r\n\n", "\t" TOKEN_A " "};
+    const struct ampclient_secure_options options = {.token_file = path};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct ampclient_secure secure;
+        struct amp_error error;
+        put_text(texts[i]);
+        assert_int_equal(opened(&secure, "localhost:1", &options, &error), 0);
+        assert_string_equal(ampclient_secure_authorization(&secure, 0), "Bearer " TOKEN_A);
+        ampclient_secure_close(&secure);
+    }
+}
+
+static void what_is_no_token_is_refused_and_not_shown(void **state)
+{
+    static const char *const texts[] = {
+        "", "\n", "short", TOKEN_A " " TOKEN_B, TOKEN_A "\n" TOKEN_B, "aaaa aaaa aaaa aaaa"};
+    const struct ampclient_secure_options options = {.token_file = path};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        put_text(texts[i]);
+        refused("localhost:1", &options, AMP_EINVAL, "does not hold one token");
+    }
+    put(TOKEN_A "\0", sizeof TOKEN_A);
+    refused("localhost:1", &options, AMP_EINVAL, "does not hold one token");
+    static char large[100000];
+    memset(large, 'a', sizeof large);
+    put(large, sizeof large);
+    refused("localhost:1", &options, AMP_EINVAL, "does not hold one token");
+    put(large, ARPC_TOKEN_MAX + 1);
+    refused("localhost:1", &options, AMP_EINVAL, "does not hold one token");
+    const struct ampclient_secure_options missing = {.token_file = "/nowhere/token"},
+                                          directory = {.token_file = folder};
+    refused("localhost:1", &missing, AMP_ENOTFOUND, "cannot be read");
+    refused("localhost:1", &directory, AMP_EINVAL, "does not hold one token");
+}
+
+static void a_token_goes_to_other_machines_only_by_tls_or_when_told(void **state)
+{
+    struct ampclient_secure_options options = {.token_file = path};
+    put_text(TOKEN_A);
+    refused("10.0.0.1:1", &options, AMP_EINVAL, "unencrypted");
+    refused("127.0.0.1:1,example:1", &options, AMP_EINVAL, "unencrypted");
+    refused("unix:/x,10.0.0.1:1", &options, AMP_EINVAL, "unencrypted");
+    struct ampclient_secure secure;
+    struct amp_error error;
+    assert_int_equal(opened(&secure, "unix:/x,[::1]:1,127.0.0.1:1", &options, &error), 0);
+    ampclient_secure_close(&secure);
+    options.token_over_plaintext = true;
+    assert_int_equal(opened(&secure, "10.0.0.1:1", &options, &error), 0);
+    assert_string_equal(ampclient_secure_authorization(&secure, 0), "Bearer " TOKEN_A);
+    ampclient_secure_close(&secure);
+}
+
+static void a_token_that_is_replaced_is_used_within_a_second(void **state)
+{
+    const struct ampclient_secure_options options = {.token_file = path};
+    struct ampclient_secure secure;
+    struct amp_error error;
+    put_text(TOKEN_A);
+    assert_int_equal(opened(&secure, "localhost:1", &options, &error), 0);
+    assert_string_equal(ampclient_secure_authorization(&secure, 10000), "Bearer " TOKEN_A);
+    put_text(TOKEN_B);
+    assert_string_equal(ampclient_secure_authorization(&secure, 10999), "Bearer " TOKEN_A); /* not looked at yet */
+    assert_string_equal(ampclient_secure_authorization(&secure, 11000), "Bearer " TOKEN_B);
+    put_text("half a tok"); /* not whole: the old one goes on */
+    assert_string_equal(ampclient_secure_authorization(&secure, 12000), "Bearer " TOKEN_B);
+    (void)unlink(path);
+    assert_string_equal(ampclient_secure_authorization(&secure, 13000), "Bearer " TOKEN_B);
+    put_text(TOKEN_A "\n");
+    assert_string_equal(ampclient_secure_authorization(&secure, 14000), "Bearer " TOKEN_A);
+    ampclient_secure_close(&secure);
+}
+
+static void the_environment_says_what_is_not_given(void **state)
+{
+    struct ampclient_secure_options options = {0};
+    struct ampclient_secure secure;
+    struct amp_error error;
+    put_text(TOKEN_A);
+    (void)setenv("AMPD_TOKEN_FILE", path, 1);
+    assert_int_equal(opened(&secure, "localhost:1", &options, &error), 0);
+    assert_string_equal(ampclient_secure_authorization(&secure, 0), "Bearer " TOKEN_A);
+    ampclient_secure_close(&secure);
+    options.token_file = ""; /* none, whatever the environment says */
+    assert_int_equal(opened(&secure, "localhost:1", &options, &error), 0);
+    assert_null(ampclient_secure_authorization(&secure, 0));
+    ampclient_secure_close(&secure);
+    (void)unsetenv("AMPD_TOKEN_FILE");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(endpoints_without_tls_pass_unchanged),
+        cmocka_unit_test(tls_is_for_all_endpoints_or_none),
+        cmocka_unit_test(a_certificate_and_its_key_go_together),
+        cmocka_unit_test(files_for_tls_do_not_matter_to_a_unix_socket),
+        cmocka_unit_test(the_token_is_what_the_file_holds_without_space),
+        cmocka_unit_test(what_is_no_token_is_refused_and_not_shown),
+        cmocka_unit_test(a_token_goes_to_other_machines_only_by_tls_or_when_told),
+        cmocka_unit_test(a_token_that_is_replaced_is_used_within_a_second),
+        cmocka_unit_test(the_environment_says_what_is_not_given),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
