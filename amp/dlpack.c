@@ -10,8 +10,9 @@ _Static_assert(sizeof(void *) != 8 ||
                     offsetof(struct amp_dlpack_managed, flags) == 24 &&
                     offsetof(struct amp_dlpack_managed, tensor) == 32 &&
                     offsetof(struct amp_dlpack_tensor, ndim) == 16 && offsetof(struct amp_dlpack_tensor, dtype) == 20 &&
-                    offsetof(struct amp_dlpack_tensor, shape) == 24 && sizeof(struct amp_dlpack_tensor) == 48),
-               "the layout of DLPack 1.x");
+                    offsetof(struct amp_dlpack_tensor, shape) == 24 && sizeof(struct amp_dlpack_tensor) == 48 &&
+                    offsetof(struct amp_dlpack_legacy, manager_ctx) == 48),
+               "the layout of DLPack 1.x, and of the struct before it");
 
 static enum amp_dtype dtype_of(const struct amp_dlpack_tensor *tensor)
 {
@@ -68,13 +69,8 @@ static int check_strides(const struct amp_dlpack_tensor *tensor, size_t count, s
     return 0;
 }
 
-static int check_head(const struct amp_dlpack_managed *managed, struct amp_error *error)
+static int check_head(const struct amp_dlpack_tensor *tensor, struct amp_error *error)
 {
-    /* Behind the version and the deleter nothing may be read of another major version. */
-    if (managed->version.major != AMP_DLPACK_MAJOR)
-        return amp_error_set(error, AMP_EVERSION, NULL, "DLPack version %u is not %d", managed->version.major,
-                             AMP_DLPACK_MAJOR);
-    const struct amp_dlpack_tensor *tensor = &managed->tensor;
     if (tensor->device.type != AMP_DLPACK_CPU)
         return amp_error_set(error, AMP_EINVAL, NULL, "device type %d is not the CPU's: copy the tensor there first",
                              (int)tensor->device.type);
@@ -88,13 +84,12 @@ static int check_head(const struct amp_dlpack_managed *managed, struct amp_error
     return 0;
 }
 
-int amp_dlpack_import(struct amp_dlpack_managed *managed, struct amp_dlpack_import *import, struct amp_error *error)
+/* The view of a foreign tensor, or why there is none. */
+static int view_of(const struct amp_dlpack_tensor *tensor, struct amp_tensor_view *view, struct amp_error *error)
 {
-    *import = (struct amp_dlpack_import){.managed = NULL};
-    int code = check_head(managed, error);
+    int code = check_head(tensor, error);
     if (code != 0)
         return code;
-    const struct amp_dlpack_tensor *tensor = &managed->tensor;
     enum amp_dtype dtype = dtype_of(tensor);
     size_t size = amp_dtype_size(dtype);
     size_t count = 0;
@@ -113,40 +108,77 @@ int amp_dlpack_import(struct amp_dlpack_managed *managed, struct amp_dlpack_impo
         if ((uintptr_t)data % size != 0)
             return amp_error_set(error, AMP_EINVAL, NULL, "the elements are not aligned to %zu bytes", size);
     }
-    import->view = (struct amp_tensor_view){data, count, dtype, 0, 0};
+    *view = (struct amp_tensor_view){data, count, dtype, 0, 0};
+    return 0;
+}
+
+int amp_dlpack_import(struct amp_dlpack_managed *managed, struct amp_dlpack_import *import, struct amp_error *error)
+{
+    *import = (struct amp_dlpack_import){.managed = NULL};
+    /* Behind the version and the deleter nothing may be read of another major version. */
+    if (managed->version.major != AMP_DLPACK_MAJOR)
+        return amp_error_set(error, AMP_EVERSION, NULL, "DLPack version %u is not %d", managed->version.major,
+                             AMP_DLPACK_MAJOR);
+    int code = view_of(&managed->tensor, &import->view, error);
+    if (code != 0)
+        return code;
     import->read_only = (managed->flags & AMP_DLPACK_READ_ONLY) != 0;
     import->managed = managed;
     return 0;
 }
 
+int amp_dlpack_import_legacy(struct amp_dlpack_legacy *legacy, struct amp_dlpack_import *import,
+                             struct amp_error *error)
+{
+    *import = (struct amp_dlpack_import){.managed = NULL};
+    int code = view_of(&legacy->tensor, &import->view, error);
+    if (code == 0)
+        import->legacy = legacy;
+    return code;
+}
+
 void amp_dlpack_release(struct amp_dlpack_import *import)
 {
     struct amp_dlpack_managed *managed = import->managed;
+    struct amp_dlpack_legacy *legacy = import->legacy;
     *import = (struct amp_dlpack_import){.managed = NULL};
     if (managed != NULL && managed->deleter != NULL)
         managed->deleter(managed);
+    if (legacy != NULL && legacy->deleter != NULL)
+        legacy->deleter(legacy);
 }
 
 /* One allocation: the struct that goes out, and behind it what it points to. */
 struct outgoing {
-    struct amp_dlpack_managed managed;
+    union {
+        struct amp_dlpack_managed managed;
+        struct amp_dlpack_legacy legacy;
+    } as;
     void *context;
     void (*release_cb)(void *context);
     int64_t sizes[]; /* the shape, then the strides */
 };
 
-static void delete_outgoing(struct amp_dlpack_managed *self)
+static void delete_outgoing(struct outgoing *outgoing)
 {
-    struct outgoing *outgoing = self->manager_ctx;
     if (outgoing->release_cb != NULL)
         outgoing->release_cb(outgoing->context);
     free(outgoing);
 }
 
-static void fill_tensor(struct outgoing *outgoing, const struct amp_tensor_view *view, const int64_t *shape,
-                        size_t ndim)
+static void delete_managed(struct amp_dlpack_managed *self)
 {
-    struct amp_dlpack_tensor *tensor = &outgoing->managed.tensor;
+    delete_outgoing(self->manager_ctx);
+}
+
+static void delete_legacy(struct amp_dlpack_legacy *self)
+{
+    delete_outgoing(self->manager_ctx);
+}
+
+static void fill_tensor(struct outgoing *outgoing, struct amp_dlpack_tensor *tensor, const struct amp_tensor_view *view,
+                        const int64_t *shape, size_t ndim)
+{
     tensor->data = view->count > 0 ? (void *)(uintptr_t)view->data : NULL;
     tensor->device.type = AMP_DLPACK_CPU;
     tensor->ndim = (int32_t)ndim;
@@ -164,38 +196,74 @@ static void fill_tensor(struct outgoing *outgoing, const struct amp_tensor_view 
     }
 }
 
-int amp_dlpack_export(const struct amp_tensor_view *view, const int64_t *shape, size_t ndim, bool read_only,
-                      void *context, void (*release_cb)(void *context), struct amp_dlpack_managed **out,
-                      struct amp_error *error)
+/* What both structs have in common; which is the caller's to say. NULL with the error's code in *code. */
+static struct outgoing *make_outgoing(const struct amp_tensor_view *view, const int64_t *shape, size_t ndim,
+                                      bool versioned, void *context, void (*release_cb)(void *context), int *code,
+                                      struct amp_error *error)
 {
-    *out = NULL;
+    *code = AMP_EINVAL;
     size_t size = amp_dtype_size(view->dtype);
-    if (size == 0)
-        return amp_error_set(error, AMP_EINVAL, NULL, "only f32, f16, bf16 and f64 can be given out");
+    if (size == 0) {
+        (void)amp_error_set(error, AMP_EINVAL, NULL, "only f32, f16, bf16 and f64 can be given out");
+        return NULL;
+    }
     int64_t flat = (int64_t)view->count;
     if (ndim == 0) {
         shape = &flat;
         ndim = 1;
     }
-    if (ndim > AMP_DLPACK_NDIM_MAX)
-        return amp_error_set(error, AMP_EINVAL, NULL, "%zu dimensions: at most %d", ndim, AMP_DLPACK_NDIM_MAX);
+    if (ndim > AMP_DLPACK_NDIM_MAX) {
+        (void)amp_error_set(error, AMP_EINVAL, NULL, "%zu dimensions: at most %d", ndim, AMP_DLPACK_NDIM_MAX);
+        return NULL;
+    }
     size_t count = 0;
-    int code = count_of(shape, ndim, size, &count, error);
-    if (code != 0)
-        return code;
-    if (count != view->count)
-        return amp_error_set(error, AMP_EINVAL, NULL, "the shape has %zu elements, the view %zu", count, view->count);
+    *code = count_of(shape, ndim, size, &count, error);
+    if (*code != 0)
+        return NULL;
+    if (count != view->count) {
+        *code = amp_error_set(error, AMP_EINVAL, NULL, "the shape has %zu elements, the view %zu", count, view->count);
+        return NULL;
+    }
     struct outgoing *outgoing = calloc(1, sizeof *outgoing + 2 * ndim * sizeof *shape);
-    if (outgoing == NULL)
-        return amp_error_set(error, AMP_ENOMEM, NULL, "no memory for a DLPack tensor");
+    if (outgoing == NULL) {
+        *code = amp_error_set(error, AMP_ENOMEM, NULL, "no memory for a DLPack tensor");
+        return NULL;
+    }
     outgoing->context = context;
     outgoing->release_cb = release_cb;
-    outgoing->managed.version.major = AMP_DLPACK_MAJOR;
-    outgoing->managed.version.minor = AMP_DLPACK_MINOR;
-    outgoing->managed.manager_ctx = outgoing;
-    outgoing->managed.deleter = delete_outgoing;
-    outgoing->managed.flags = read_only ? AMP_DLPACK_READ_ONLY : 0;
-    fill_tensor(outgoing, view, shape, ndim);
-    *out = &outgoing->managed;
+    fill_tensor(outgoing, versioned ? &outgoing->as.managed.tensor : &outgoing->as.legacy.tensor, view, shape, ndim);
+    return outgoing;
+}
+
+int amp_dlpack_export(const struct amp_tensor_view *view, const int64_t *shape, size_t ndim, bool read_only,
+                      void *context, void (*release_cb)(void *context), struct amp_dlpack_managed **out,
+                      struct amp_error *error)
+{
+    int code;
+    *out = NULL;
+    struct outgoing *outgoing = make_outgoing(view, shape, ndim, true, context, release_cb, &code, error);
+    if (outgoing == NULL)
+        return code;
+    struct amp_dlpack_managed *managed = &outgoing->as.managed;
+    managed->version.major = AMP_DLPACK_MAJOR;
+    managed->version.minor = AMP_DLPACK_MINOR;
+    managed->manager_ctx = outgoing;
+    managed->deleter = delete_managed;
+    managed->flags = read_only ? AMP_DLPACK_READ_ONLY : 0;
+    *out = managed;
+    return 0;
+}
+
+int amp_dlpack_export_legacy(const struct amp_tensor_view *view, const int64_t *shape, size_t ndim, void *context,
+                             void (*release_cb)(void *context), struct amp_dlpack_legacy **out, struct amp_error *error)
+{
+    int code;
+    *out = NULL;
+    struct outgoing *outgoing = make_outgoing(view, shape, ndim, false, context, release_cb, &code, error);
+    if (outgoing == NULL)
+        return code;
+    outgoing->as.legacy.manager_ctx = outgoing;
+    outgoing->as.legacy.deleter = delete_legacy;
+    *out = &outgoing->as.legacy;
     return 0;
 }

@@ -1,9 +1,10 @@
 /*
- * Tensors of other libraries, in and out, by DLPack 1.x (DLManagedTensorVersioned), without a copy.
+ * Tensors of other libraries, in and out, by DLPack, without a copy: 1.x (DLManagedTensorVersioned), and the unversioned
+ * struct before it (DLManagedTensor), which is all that the NumPy and PyTorch of Debian 12 know.
  *
- * The structs are declared here, with the layout of DLPack's version 1 and names of our own: the header that
- * distributions carry (0.6) has the older, unversioned struct, which cannot say that a tensor is read only. A pointer of
- * a program's DLManagedTensorVersioned can be cast to ours and back. Only memory of the CPU, dense in row-major order,
+ * The structs are declared here, with DLPack's layouts and names of our own: the header that distributions carry (0.6)
+ * has the unversioned struct alone, which cannot say that a tensor is read only. A pointer of a program's
+ * DLManagedTensorVersioned or DLManagedTensor can be cast to ours and back. Only memory of the CPU, dense in row-major order,
  * of f32, f16, bf16 or f64 is taken; anything else is an error and leaves the tensor with its owner.
  */
 #ifndef AMP_DLPACK_H
@@ -60,11 +61,19 @@ struct amp_dlpack_managed {
     struct amp_dlpack_tensor tensor;
 };
 
+/* DLManagedTensor: what Python's capsules named "dltensor" hold; "dltensor_versioned" is the struct above. */
+struct amp_dlpack_legacy {
+    struct amp_dlpack_tensor tensor;
+    void *manager_ctx;
+    void (*deleter)(struct amp_dlpack_legacy *self); /* may be NULL */
+};
+
 /* A tensor that was taken in. */
 struct amp_dlpack_import {
-    struct amp_tensor_view view; /* borrowed from `managed`; id and version are the caller's to set, 0 at first */
+    struct amp_tensor_view view; /* borrowed from the struct below; id and version are the caller's, 0 at first */
     bool read_only;              /* view.data must not be written to */
     struct amp_dlpack_managed *managed;
+    struct amp_dlpack_legacy *legacy; /* one of the two is NULL; both: nothing was taken in */
 };
 
 /*
@@ -73,6 +82,10 @@ struct amp_dlpack_import {
  * caller, its deleter not called, and *import is empty. Allocates nothing.
  */
 int amp_dlpack_import(struct amp_dlpack_managed *managed, struct amp_dlpack_import *import, struct amp_error *error);
+
+/* The same for the unversioned struct, which nobody can mark as read only: ask its owner before writing. */
+int amp_dlpack_import_legacy(struct amp_dlpack_legacy *legacy, struct amp_dlpack_import *import,
+                             struct amp_error *error);
 
 /* Calls the deleter of what was taken in, once, and empties *import; an empty one is allowed. */
 void amp_dlpack_release(struct amp_dlpack_import *import);
@@ -87,5 +100,10 @@ void amp_dlpack_release(struct amp_dlpack_import *import);
 int amp_dlpack_export(const struct amp_tensor_view *view, const int64_t *shape, size_t ndim, bool read_only,
                       void *context, void (*release_cb)(void *context), struct amp_dlpack_managed **out,
                       struct amp_error *error);
+
+/* The same as an unversioned struct, for receivers that know no other. */
+int amp_dlpack_export_legacy(const struct amp_tensor_view *view, const int64_t *shape, size_t ndim, void *context,
+                             void (*release_cb)(void *context), struct amp_dlpack_legacy **out,
+                             struct amp_error *error);
 
 #endif

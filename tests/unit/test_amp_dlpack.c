@@ -258,6 +258,54 @@ static void a_foreign_tensor_is_cast_like_any_other(void **state)
     assert_int_equal(buffer[5], 0x4600);
 }
 
+static void count_delete_legacy(struct amp_dlpack_legacy *self)
+{
+    deleted++;
+}
+
+static void an_unversioned_tensor_is_taken_and_released_once(void **state)
+{
+    struct foreign f;
+    struct amp_dlpack_import import;
+    make_foreign(&f);
+    struct amp_dlpack_legacy legacy = {.tensor = f.managed.tensor, .deleter = count_delete_legacy};
+    assert_int_equal(amp_dlpack_import_legacy(&legacy, &import, NULL), 0);
+    assert_ptr_equal(import.view.data, &f.data[1]);
+    assert_int_equal(import.view.count, 6);
+    assert_false(import.read_only);
+    assert_ptr_equal(import.legacy, &legacy);
+    amp_dlpack_release(&import);
+    amp_dlpack_release(&import);
+    assert_int_equal(deleted, 1);
+    legacy.deleter = NULL;
+    assert_int_equal(amp_dlpack_import_legacy(&legacy, &import, NULL), 0);
+    amp_dlpack_release(&import);
+    legacy.tensor.device.type = 2;
+    assert_int_equal(amp_dlpack_import_legacy(&legacy, &import, NULL), AMP_EINVAL);
+    assert_null(import.legacy);
+}
+
+static void a_view_goes_out_unversioned_and_comes_back(void **state)
+{
+    float data[6] = {1, 2, 3, 4, 5, 6};
+    const int64_t shape[2] = {2, 3};
+    struct amp_tensor_view view = {data, 6, AMP_F32, 7, 8};
+    struct amp_dlpack_legacy *out;
+    struct amp_dlpack_import import;
+    unsigned released = 0;
+    assert_int_equal(amp_dlpack_export_legacy(&view, shape, 2, &released, count_release, &out, NULL), 0);
+    assert_int_equal(out->tensor.ndim, 2);
+    assert_int_equal(out->tensor.strides[0], 3);
+    assert_int_equal(amp_dlpack_import_legacy(out, &import, NULL), 0);
+    assert_ptr_equal(import.view.data, data);
+    amp_dlpack_release(&import);
+    assert_int_equal(released, 1);
+    view.count = 5;
+    assert_int_equal(amp_dlpack_export_legacy(&view, shape, 2, &released, count_release, &out, NULL), AMP_EINVAL);
+    assert_null(out);
+    assert_int_equal(released, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -271,6 +319,8 @@ int main(void)
         cmocka_unit_test(a_view_goes_out_flat_without_a_shape),
         cmocka_unit_test(a_view_that_does_not_fit_its_shape_stays_here),
         cmocka_unit_test(a_foreign_tensor_is_cast_like_any_other),
+        cmocka_unit_test(an_unversioned_tensor_is_taken_and_released_once),
+        cmocka_unit_test(a_view_goes_out_unversioned_and_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
