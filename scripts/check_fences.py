@@ -53,6 +53,8 @@ HEADERS = (
      "<uv.h> only in */io/ and mains"),
     ("nghttp2", re.compile(r"^nghttp2/"), re.compile(r"^rpc/(.*/)?h2[^/]*(/|$)|" + TESTING),
      "nghttp2 only in the h2 files of rpc"),
+    ("openssl", re.compile(r"^openssl/"), re.compile(r"^rpc/io/tls\w*\.c$|(^|/)io/tokens?\.c$|" + TESTING),
+     "openssl only in rpc/io/tls*.c and where tokens are hashed (io/token.c)"),
     ("sqlite3", re.compile(r"^sqlite3(ext)?\.h$"), re.compile(r"^storage/|" + TESTING), "sqlite3 only in storage"),
     ("nanopb", NANOPB, re.compile(r"^(proto|rpc)/|" + TESTING), "nanopb only in proto and rpc"),
     ("zlib", re.compile(r"^zlib\.h$"), re.compile(r"^rpc/wire/inflate\.c$|" + TESTING), "zlib only in rpc/wire/inflate.c"),
@@ -62,7 +64,7 @@ HEADERS = (
 
 # The simulator and the cores are linked without these; a header would be the first step to it.
 SIMULATOR = re.compile(r"^tests/sim/")
-SIMULATOR_BANNED = ("uv", "nghttp2", "sqlite3")
+SIMULATOR_BANNED = ("uv", "nghttp2", "openssl", "sqlite3")
 
 
 OUTSIDE_WORLD = re.compile(r"(^|/)io/|(^|/)config(\.[ch]$|/)|" + MAINS)

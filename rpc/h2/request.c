@@ -175,10 +175,11 @@ static void put(nghttp2_nv *nv, size_t *count, const char *name, const void *val
 static int32_t submit_request(struct arpc_call *call)
 {
     const char *authority = call->link->peer;
+    const char *scheme = call->link->peer_info.encrypted ? "https" : "http";
     nghttp2_nv nv[OWN_FIELDS + ARPC_FIELDS_MAX];
     size_t count = 0;
     put(nv, &count, ":method", "POST", 4);
-    put(nv, &count, ":scheme", "http", 4);
+    put(nv, &count, ":scheme", scheme, strlen(scheme));
     put(nv, &count, ":path", call->path, strlen(call->path));
     put(nv, &count, ":authority", authority, strlen(authority));
     put(nv, &count, "te", "trailers", 8);

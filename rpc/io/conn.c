@@ -5,6 +5,9 @@
  * Bodies lie in memory that may be taken back at any time between two turns, so libuv, which keeps pointers, never gets
  * them: uv_try_write writes from the slots of the batch at once or not at all, and when the socket is full a small copied
  * piece goes to uv_write, whose callback says that the socket takes bytes again.
+ *
+ * With TLS the socket gets the session's output, which is a copy anyway, and no more of a batch is encrypted than that has
+ * room for. What is received is decrypted into the front of the buffer that it was read into.
  */
 #include "rpc/io/conn.h"
 
@@ -16,6 +19,13 @@
 
 /* Turns of flush and write in one pump, so that one busy connection does not keep the others waiting. */
 #define PUMP_ROUNDS 8
+
+/* Before this, the read buffer takes no ciphertext: plaintext of records that began in an earlier read goes there. */
+#define TLS_SLACK (ARPC_TLS_RECORD_MAX + ARPC_TLS_OVERHEAD_MAX)
+
+/* First bytes that are TLS's: a record with a hello, and one with an alert. HTTP/2 begins with 'P' or 0. */
+#define TLS_HELLO 22
+#define TLS_ALERT 21
 
 /* Slots of one write: uv_buf_t is laid out as iovec on Unix (libuv documents it). */
 _Static_assert(sizeof(uv_buf_t) == sizeof(struct iovec), "a batch can be given to libuv as it is");
@@ -36,6 +46,8 @@ static void batch_finished(struct arpc_conn *conn)
     arpc_batch_done(&conn->link, &conn->sending->batch);
     free(conn->sending);
     conn->sending = NULL;
+    if (conn->tls != NULL)
+        arpc_tls_trim(conn->tls);
 }
 
 static void close_uv(struct arpc_conn *conn, int uv_code, const char *what)
@@ -45,15 +57,29 @@ static void close_uv(struct arpc_conn *conn, int uv_code, const char *what)
     arpc_conn_close(conn, &error);
 }
 
+/* Nothing leaves any more. A server that refuses a handshake closes the connection, but has said why before. */
+static void cannot_write(struct arpc_conn *conn, int uv_code)
+{
+    bool gone = uv_code == UV_EPIPE || uv_code == UV_ECONNRESET;
+    if (gone && conn->tls != NULL && !conn->link.peer_settings)
+        conn->write_failed = true;
+    else if (!conn->closing)
+        close_uv(conn, uv_code, "writing failed");
+}
+
 /* The socket has taken the piece, and the next pump goes on; or nothing leaves any more. */
 static void on_written(uv_write_t *req, int status)
 {
     struct arpc_conn *conn = req->data;
     conn->writing = false;
-    if (status == 0)
+    if (status == 0) {
         *conn->bytes_sent += conn->write_left;
-    else if (!conn->closing)
-        close_uv(conn, status, "writing failed");
+        if (conn->tls != NULL)
+            arpc_tls_sent(conn->tls, conn->tls_writing);
+    } else {
+        cannot_write(conn, status);
+    }
+    conn->tls_writing = 0;
     arpc_turn_add(conn->turn, &conn->item);
 }
 
@@ -90,31 +116,74 @@ static void take_piece(struct arpc_sending *sending)
     }
 }
 
-/* The socket is full: gives libuv something to wait with. */
-static void write_piece(struct arpc_conn *conn)
+/* The socket is full: libuv waits with these bytes. */
+static void hand_over(struct arpc_conn *conn, const uint8_t *data, size_t size)
 {
-    struct arpc_sending *sending = conn->sending;
-    take_piece(sending);
-    uv_buf_t buf = uv_buf_init((char *)sending->piece, (unsigned)sending->piece_size);
+    uv_buf_t buf = uv_buf_init((char *)(uintptr_t)data, (unsigned)size);
     conn->write.data = conn;
-    conn->write_left = sending->piece_size;
+    conn->write_left = size;
     conn->write_ms = now_of(conn);
     int rc = uv_write(&conn->write, &conn->socket.stream, &buf, 1, on_written);
     if (rc != 0)
-        close_uv(conn, rc, "writing failed");
+        cannot_write(conn, rc);
     conn->writing = rc == 0;
+}
+
+/* Gives the output of TLS to the socket. True if all has left. */
+static bool write_output(struct arpc_conn *conn)
+{
+    size_t size;
+    const uint8_t *data = arpc_tls_output(conn->tls, &size);
+    while (size > 0 && !conn->writing && !conn->write_failed && !conn->closing) {
+        uv_buf_t buf = uv_buf_init((char *)(uintptr_t)data, (unsigned)size);
+        int rc = uv_try_write(&conn->socket.stream, &buf, 1);
+        if (rc == UV_EAGAIN) {
+            conn->tls_writing = size;
+            hand_over(conn, data, size);
+        } else if (rc < 0) {
+            cannot_write(conn, rc);
+        } else {
+            *conn->bytes_sent += (uint64_t)rc;
+            arpc_tls_sent(conn->tls, (size_t)rc);
+            data = arpc_tls_output(conn->tls, &size);
+        }
+    }
+    return size == 0;
+}
+
+/* Encrypts the batch and gives it to the socket, as write_batch does. */
+static bool write_batch_tls(struct arpc_conn *conn)
+{
+    struct arpc_sending *sending = conn->sending;
+    while (write_output(conn) && sending->left > 0) {
+        struct iovec *slots = &sending->batch.slots[sending->at];
+        struct amp_error error;
+        size_t taken;
+        if (arpc_tls_encrypt(conn->tls, slots, sending->batch.count - sending->at, &taken, &error) != 0) {
+            arpc_conn_close(conn, &error);
+            return true;
+        }
+        sending->left -= taken;
+        sending->at += skip_slots(slots, taken);
+    }
+    size_t left;
+    (void)arpc_tls_output(conn->tls, &left);
+    return conn->closing || (left == 0 && sending->left == 0);
 }
 
 /* Gives the batch to the socket. True if all has left, or writing failed and the connection is closing. */
 static bool write_batch(struct arpc_conn *conn)
 {
+    if (conn->tls != NULL)
+        return write_batch_tls(conn);
     struct arpc_sending *sending = conn->sending;
     while (sending->left > 0) {
         struct iovec *slots = &sending->batch.slots[sending->at];
         unsigned count = (unsigned)(sending->batch.count - sending->at);
         int rc = uv_try_write(&conn->socket.stream, uv_slots(slots), count);
         if (rc == UV_EAGAIN) {
-            write_piece(conn);
+            take_piece(sending);
+            hand_over(conn, sending->piece, sending->piece_size);
             return conn->closing;
         }
         if (rc < 0) {
@@ -131,7 +200,11 @@ static bool write_batch(struct arpc_conn *conn)
 static void link_failed(struct arpc_conn *conn)
 {
     struct amp_error error;
-    (void)amp_error_set(&error, conn->link.error, NULL, "HTTP/2: %s", conn->link.error_text);
+    if (conn->link.error == AMP_EDEADLINE && conn->tls != NULL && !arpc_tls_is_ready(conn->tls))
+        (void)amp_error_set(&error, AMP_EDEADLINE, NULL, "the TLS handshake with %s did not end in time",
+                            conn->link.peer_info.address);
+    else
+        (void)amp_error_set(&error, conn->link.error, NULL, "HTTP/2: %s", conn->link.error_text);
     arpc_conn_close(conn, &error);
 }
 
@@ -163,8 +236,13 @@ static bool next_batch(struct arpc_conn *conn)
 /* One batch, or the rest of one. True if more may follow at once. */
 static bool write_some(struct arpc_conn *conn)
 {
-    if (conn->writing || conn->closing)
+    if (conn->writing || conn->closing || conn->write_failed)
         return false;
+    if (conn->tls != NULL && !arpc_tls_is_ready(conn->tls)) {
+        if (write_output(conn))
+            arpc_tls_trim(conn->tls);
+        return false;
+    }
     if (conn->sending == NULL && !next_batch(conn))
         return false;
     if (!write_batch(conn))
@@ -233,7 +311,73 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
     struct arpc_conn *conn = handle->data;
-    *buf = uv_buf_init(conn->turn->read_buffer, (unsigned)ARPC_READ_SIZE);
+    size_t skip = conn->tls != NULL ? TLS_SLACK : 0;
+    *buf = uv_buf_init(conn->turn->read_buffer + skip, (unsigned)(ARPC_READ_SIZE - skip));
+}
+
+static void take_plaintext(struct arpc_conn *conn, const uint8_t *data, size_t size)
+{
+    if (size > 0 && !conn->closing && arpc_link_receive(&conn->link, data, size) != 0)
+        link_failed(conn);
+}
+
+/* Many records at a time: a message that lies in one piece need not be collected. */
+static void receive_tls(struct arpc_conn *conn, const uint8_t *data, size_t size)
+{
+    struct arpc_tls_session *tls = conn->tls;
+    uint8_t *plain = (uint8_t *)conn->turn->read_buffer;
+    struct amp_error error;
+    size_t used = 0;
+    size_t got;
+    int rc;
+    arpc_tls_input(tls, data, size);
+    do {
+        /* What of the ciphertext has been taken may be written over. */
+        size_t room = (size_t)(data - plain) + size - arpc_tls_input_left(tls) - used;
+        rc = arpc_tls_decrypt(tls, plain + used, room, &got, &error);
+        if (arpc_tls_is_ready(tls) && !conn->link.peer_info.encrypted) {
+            conn->link.peer_info.encrypted = true;
+            arpc_tls_names(tls, &conn->link.peer_info);
+        }
+        used += got;
+        if (rc != 0 || got == 0 || room - got < ARPC_TLS_RECORD_MAX) {
+            take_plaintext(conn, plain, used);
+            used = 0;
+        }
+    } while (rc == 0 && got > 0 && !conn->closing);
+    arpc_tls_input(tls, NULL, 0); /* the next read goes over it */
+    if (rc != 0)
+        arpc_conn_close(conn, &error);
+    arpc_turn_add(conn->turn, &conn->item);
+}
+
+/* One side has TLS and the other does not. */
+static void refuse_foreign(struct arpc_conn *conn)
+{
+    struct amp_error error;
+    conn->foreign = true;
+    if (conn->link.config->server)
+        (void)amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "the client %s speaks TLS, which this port is not for",
+                            conn->link.peer);
+    else
+        (void)amp_error_set(&error, AMP_EUNAVAILABLE, NULL,
+                            "the server %s speaks TLS: connect with it (trusted_ca_file, --trusted-ca-file)",
+                            conn->link.peer);
+    arpc_conn_close(conn, &error);
+}
+
+static void read_ended(struct arpc_conn *conn, int uv_code)
+{
+    struct amp_error error;
+    if (uv_code != UV_EOF) {
+        close_uv(conn, uv_code, "reading failed");
+        return;
+    }
+    if (conn->tls != NULL)
+        arpc_tls_ended(conn->tls, &error);
+    else
+        (void)amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "the peer closed the connection");
+    arpc_conn_close(conn, &error);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf)
@@ -242,18 +386,18 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf)
     if (conn->closing || size == 0)
         return;
     if (size < 0) {
-        if (size == UV_EOF) {
-            struct amp_error error;
-            (void)amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "the peer closed the connection");
-            arpc_conn_close(conn, &error);
-        } else {
-            close_uv(conn, (int)size, "reading failed");
-        }
+        read_ended(conn, (int)size);
         return;
     }
+    bool first = !conn->heard;
+    conn->heard = true;
     *conn->bytes_received += (uint64_t)size;
-    if (arpc_link_receive(&conn->link, (const uint8_t *)buf->base, (size_t)size) != 0)
-        link_failed(conn);
+    if (conn->tls != NULL)
+        receive_tls(conn, (const uint8_t *)buf->base, (size_t)size);
+    else if (first && buf->base[0] == (conn->link.config->server ? TLS_HELLO : TLS_ALERT))
+        refuse_foreign(conn);
+    else
+        take_plaintext(conn, (const uint8_t *)buf->base, (size_t)size);
 }
 
 void arpc_conn_init(struct arpc_conn *conn, struct arpc_turn *turn, bool pipe, void *owner,
@@ -276,11 +420,27 @@ void arpc_conn_init(struct arpc_conn *conn, struct arpc_turn *turn, bool pipe, v
 
 int arpc_conn_start(struct arpc_conn *conn, struct arpc_link_config *config, const char *peer)
 {
+    return arpc_conn_start_tls(conn, config, peer, NULL, NULL);
+}
+
+int arpc_conn_start_tls(struct arpc_conn *conn, struct arpc_link_config *config, const char *peer, struct arpc_tls *tls,
+                        const char *host)
+{
     int rc = arpc_link_init(&conn->link, config, wake, true);
     if (rc != 0)
         return rc;
     conn->has_link = true;
-    (void)strncpy(conn->link.peer, peer, sizeof conn->link.peer - 1);
+    const char *name = tls != NULL ? tls->server_name : NULL;
+    bool brackets = name != NULL && strchr(name, ':') != NULL;
+    (void)snprintf(conn->link.peer, sizeof conn->link.peer, brackets ? "[%s]" : "%s", name != NULL ? name : peer);
+    if (tls != NULL)
+        rc = arpc_tls_session_new(tls, host, peer, &conn->tls);
+    if (rc != 0)
+        return rc;
+    if (conn->socket.handle.type != UV_TCP)
+        conn->link.peer_info.transport = ARPC_TRANSPORT_UNIX;
+    else
+        conn->link.peer_info.transport = tls != NULL ? ARPC_TRANSPORT_TLS : ARPC_TRANSPORT_TCP;
     if (conn->socket.handle.type == UV_TCP)
         (void)uv_tcp_nodelay(&conn->socket.tcp, 1); /* slower without, not wrong */
     if (uv_read_start(&conn->socket.stream, on_alloc, on_read) != 0)
@@ -303,7 +463,28 @@ static void on_handle_closed(uv_handle_t *handle)
         arpc_link_close(&conn->link);
     }
     arpc_turn_remove(&conn->item);
+    struct arpc_tls_session *tls = conn->tls;
     conn->closed_cb(conn);
+    arpc_tls_session_free(tls);
+}
+
+bool arpc_conn_no_tls(const struct arpc_conn *conn)
+{
+    bool refused = conn->tls != NULL && !conn->link.peer_info.encrypted;
+    return conn->heard && conn->error.code != 0 && (refused || conn->foreign);
+}
+
+/* An alert or close_notify: it goes if the socket takes it at once. */
+static void say_goodbye(struct arpc_conn *conn)
+{
+    size_t size;
+    if (conn->tls == NULL || conn->writing || conn->write_failed)
+        return;
+    arpc_tls_close_notify(conn->tls);
+    const uint8_t *data = arpc_tls_output(conn->tls, &size);
+    uv_buf_t buf = uv_buf_init((char *)(uintptr_t)data, (unsigned)size);
+    int rc = size > 0 ? uv_try_write(&conn->socket.stream, &buf, 1) : 0;
+    *conn->bytes_sent += rc > 0 ? (uint64_t)rc : 0;
 }
 
 void arpc_conn_close(struct arpc_conn *conn, const struct amp_error *error)
@@ -311,6 +492,7 @@ void arpc_conn_close(struct arpc_conn *conn, const struct amp_error *error)
     if (conn->closing)
         return;
     conn->closing = true;
+    say_goodbye(conn);
     if (error != NULL)
         conn->error = *error;
     if (conn->has_link) {

@@ -3,6 +3,7 @@
 #define ARPC_IO_CONN_H
 
 #include "rpc/h2/link.h"
+#include "rpc/io/tls.h"
 #include "rpc/io/turn.h"
 
 #include <stdbool.h>
@@ -42,6 +43,11 @@ struct arpc_conn {
     struct arpc_link link;
     bool has_link;
     bool closing;
+    bool heard;                   /* the peer has sent a byte */
+    bool foreign;                 /* without TLS: it began with a record of TLS */
+    struct arpc_tls_session *tls; /* NULL: plaintext */
+    size_t tls_writing;           /* bytes of its output that are with libuv */
+    bool write_failed;            /* during a handshake: what is read will say why */
     unsigned handles;             /* socket and timer, while open */
     int64_t armed_ms;             /* INT64_MAX: the timer is not armed */
     struct arpc_sending *sending; /* NULL when nothing is under way */
@@ -61,6 +67,13 @@ void arpc_conn_init(struct arpc_conn *conn, struct arpc_turn *turn, bool pipe, v
 
 /* The socket is connected: begins HTTP/2. 0, AMP_ENOMEM, AMP_EIO; then the caller closes it. */
 int arpc_conn_start(struct arpc_conn *conn, struct arpc_link_config *config, const char *peer);
+
+/* The same with TLS; `host` as arpc_tls_session_new has it. */
+int arpc_conn_start_tls(struct arpc_conn *conn, struct arpc_link_config *config, const char *peer, struct arpc_tls *tls,
+                        const char *host);
+
+/* A closed connection: whether the two did not come to an understanding about TLS; `error` says why. */
+bool arpc_conn_no_tls(const struct arpc_conn *conn);
 
 /* Cuts it: calls end with UNAVAILABLE. closed_cb comes later. `error` may be NULL. No effect if closing. */
 void arpc_conn_close(struct arpc_conn *conn, const struct amp_error *error);

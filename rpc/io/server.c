@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/err.h"
 #include "rpc/io/address.h"
+#include "rpc/io/peer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -198,6 +199,11 @@ static void on_conn_closed(struct arpc_conn *conn)
     struct visit *visit = AMP_CONTAINER(conn, struct visit, conn);
     amp_list_remove(&conn->in_owner);
     server->conn_count--;
+    if (arpc_conn_no_tls(conn) && !server->closing) {
+        server->handshakes_failed++;
+        if (server->handshake_failed_cb != NULL)
+            server->handshake_failed_cb(conn->link.peer, &conn->error, server->config.arg);
+    }
     if (visit->guest != NULL)
         arpc_gate_leave(&server->gate, visit->guest, conn->has_link && conn->link.abuse != ARPC_ABUSE_NONE,
                         arpc_turn_now(&server->turn));
@@ -220,7 +226,10 @@ static enum arpc_abuse enter(struct arpc_server *server, struct visit *visit, bo
 {
     if (server->conn_count > server->max_connections)
         return ARPC_ABUSE_CONNECTIONS;
-    struct arpc_gate_key key = arpc_gate_key_of_user(-1);
+    struct arpc_peer who = {.uid = -1};
+    if (is_unix)
+        arpc_peer_credentials(&visit->conn.socket.handle, &who);
+    struct arpc_gate_key key = arpc_gate_key_of_user(who.uid);
     struct sockaddr_storage address;
     int length = (int)sizeof address;
     if (!is_unix && uv_tcp_getpeername(&visit->conn.socket.tcp, (struct sockaddr *)&address, &length) == 0)
@@ -255,7 +264,9 @@ static void on_connection(uv_stream_t *stream, int status)
     server->config.abuses[cause]++;
     if (rc == 0 && cause == ARPC_ABUSE_NONE) {
         peer_name(conn, listener->is_unix, peer, sizeof peer);
-        rc = arpc_conn_start(conn, &server->config, peer);
+        rc = arpc_conn_start_tls(conn, &server->config, peer, listener->tls, NULL);
+        if (rc == 0 && listener->is_unix)
+            arpc_peer_credentials(&conn->socket.handle, &conn->link.peer_info);
         if (rc == 0)
             return;
     }
@@ -268,6 +279,7 @@ static void on_listener_closed(uv_handle_t *handle)
     struct arpc_server *server = listener->server;
     server->listener_count--;
     arpc_turn_add(&server->turn, &server->item);
+    arpc_tls_unref(listener->tls);
     free(listener);
 }
 
@@ -333,8 +345,7 @@ int arpc_server_listen(struct arpc_server *server, const char *address, int *por
 int arpc_server_listen_tls(struct arpc_server *server, const char *address, struct arpc_tls *tls, int *port,
                            struct amp_error *error)
 {
-    if (tls != NULL)
-        return amp_error_set(error, AMP_EUNIMPLEMENTED, NULL, "TLS is not implemented");
+    AMP_ASSERT(tls == NULL || tls->server);
     struct arpc_address parsed;
     int rc = arpc_address_parse(address, &parsed, error);
     if (rc != 0)
@@ -344,6 +355,7 @@ int arpc_server_listen_tls(struct arpc_server *server, const char *address, stru
         return amp_error_set(error, AMP_ENOMEM, NULL, "no memory to listen on %s", address);
     listener->server = server;
     listener->is_unix = parsed.is_unix;
+    listener->tls = tls != NULL ? arpc_tls_ref(tls) : NULL;
     if (parsed.is_unix)
         (void)uv_pipe_init(server->turn.loop, &listener->socket.pipe, 0); /* makes no system call */
     else

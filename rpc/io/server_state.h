@@ -18,6 +18,7 @@ struct arpc_listener {
         uv_pipe_t pipe;
     } socket;
     struct arpc_server *server;
+    struct arpc_tls *tls; /* NULL: plaintext */
     bool is_unix;
     bool waiting; /* a connection is there that could not be accepted */
 };
@@ -34,6 +35,8 @@ struct arpc_server {
     size_t conn_count;
     size_t max_connections;
     uint64_t connections_total;
+    uint64_t handshakes_failed;
+    void (*handshake_failed_cb)(const char *peer, const struct amp_error *error, void *arg);
     uint64_t bytes_received;
     uint64_t bytes_sent;
     struct arpc_health *health;
