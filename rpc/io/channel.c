@@ -159,6 +159,7 @@ static void on_turn_closed(struct arpc_turn *turn)
     void (*closed_cb)(void *) = channel->closed_cb;
     void *arg = channel->closed_arg;
     arpc_link_close(&channel->parking);
+    arpc_tls_unref(channel->tls);
     free(channel);
     if (closed_cb != NULL)
         closed_cb(arg);
@@ -243,6 +244,8 @@ static void set_options(struct arpc_channel *channel, const struct arpc_channel_
         memcpy(&options, given, given->size < sizeof options ? given->size : sizeof options);
     channel->arg = options.arg;
     channel->state_cb = options.state_cb;
+    AMP_ASSERT(options.tls == NULL || !options.tls->server);
+    channel->tls = options.tls != NULL ? arpc_tls_ref(options.tls) : NULL;
     channel->config.now_cb = arpc_turn_now;
     channel->config.clock = &channel->turn;
     set_limits(channel, &options);

@@ -33,6 +33,7 @@ struct arpc_channel {
     enum arpc_channel_state state;
     void *arg;
     void (*state_cb)(struct arpc_channel *, enum arpc_channel_state, const struct amp_error *, void *);
+    struct arpc_tls *tls; /* NULL: plaintext */
     struct arpc_endpoints endpoints;
     size_t first_endpoint; /* where the next attempt begins */
     int64_t connect_ms;

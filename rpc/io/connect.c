@@ -141,7 +141,9 @@ static void on_connect(uv_connect_t *req, int status)
     if (conn->socket.handle.type == UV_TCP)
         (void)uv_tcp_keepalive(&conn->socket.tcp, 1, TCP_KEEPALIVE_S); /* without it a dead host is found later */
     const struct arpc_endpoint *endpoint = endpoint_of(channel);
-    int rc = arpc_conn_start(conn, &channel->config, endpoint->address.is_unix ? "localhost" : endpoint->text);
+    bool is_unix = endpoint->address.is_unix;
+    int rc = arpc_conn_start_tls(conn, &channel->config, is_unix ? "localhost" : endpoint->text, channel->tls,
+                                 is_unix ? "localhost" : endpoint->address.host);
     if (rc != 0) {
         (void)amp_error_set(&error, rc, NULL, "%s", amp_strerror(rc));
         arpc_conn_close(conn, &error);

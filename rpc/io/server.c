@@ -80,6 +80,7 @@ static void set_config(struct arpc_server *server, const struct arpc_server_opti
     config->max_age_ms = options.max_age_ms;
     config->max_age_grace_ms = options.max_age_grace_ms;
     config->jitter = options.seed != 0 ? options.seed : uv_hrtime();
+    server->handshake_failed_cb = options.handshake_failed_cb;
     server->max_connections = with_descriptors(or_size(options.max_connections, (size_t)limits->connections), limits);
     arpc_gate_init(&server->gate, limits);
 }
@@ -432,6 +433,7 @@ void arpc_server_stats(const struct arpc_server *server, struct arpc_server_stat
 {
     *stats = (struct arpc_server_stats){.connections_total = server->connections_total,
                                         .calls_total = server->config.calls_total,
+                                        .handshakes_failed = server->handshakes_failed,
                                         .bytes_received = server->bytes_received,
                                         .bytes_sent = server->bytes_sent,
                                         .connections = server->conn_count,

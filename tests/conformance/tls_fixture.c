@@ -126,7 +126,7 @@ void tls_start_server(struct fixture *fixture, const char *address, struct arpc_
 
 void tls_start_channel(struct fixture *fixture, const char *host, struct arpc_tls *tls)
 {
-    struct arpc_channel_options options = {.size = sizeof options, .tls = tls, .backoff_min_ms = 10, .seed = 1};
+    struct arpc_channel_options options = {.size = sizeof options, .tls = tls, .initial_backoff_ms = 10, .seed = 1};
     if (strncmp(host, "unix:", 5) == 0)
         (void)snprintf(fixture->target, sizeof fixture->target, "%s", host);
     else
