@@ -144,7 +144,8 @@ struct arpc_call {
     char *status_message;    /* NULL: "" */
     uint8_t *status_details; /* server: serialized google.rpc.Status to send */
     size_t status_details_size;
-    char *path; /* client */
+    int64_t retry_ms; /* server: of grpc-retry-pushback-ms, 0: none */
+    char *path;       /* client */
 };
 
 /* call.c */

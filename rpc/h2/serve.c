@@ -13,12 +13,13 @@
 
 #include <nghttp2/nghttp2.h>
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Fields of a response of ours, apart from metadata. */
-#define OWN_FIELDS 6
+#define OWN_FIELDS 7
 
 static bool is_name(const uint8_t *name, size_t size, const char *text)
 {
@@ -92,6 +93,9 @@ static bool refuse_bad_head(struct arpc_call *call)
         refuse(call, ARPC_STATUS_UNIMPLEMENTED, "this server does not implement the method");
     } else if (head->bad_timeout) {
         refuse(call, ARPC_STATUS_INVALID_ARGUMENT, "grpc-timeout: 1 to 8 digits and one of H M S m u n are expected");
+    } else if (head->timeout_ns == 0) {
+        /* The work would be for nobody; and whether the handler or the clock is first must not be chance. */
+        refuse(call, ARPC_STATUS_DEADLINE_EXCEEDED, "the deadline has passed before the call began");
     } else if (head->bad_metadata) {
         refuse(call, ARPC_STATUS_INTERNAL, "metadata: a -bin value is not base64");
     } else if (head->encoding == ARPC_ENCODING_UNKNOWN) {
@@ -160,6 +164,7 @@ struct trailer_text {
     char status[4];
     char message[3 * ARPC_STATUS_TEXT_MAX];
     char details[ARPC_BASE64_SIZE(ARPC_STATUS_BYTES_MAX)];
+    char pushback[24];
 };
 
 static void put_trailers(const struct arpc_call *call, nghttp2_nv *nv, size_t *count, struct trailer_text *text)
@@ -174,6 +179,10 @@ static void put_trailers(const struct arpc_call *call, nghttp2_nv *nv, size_t *c
     if (call->status_details != NULL) {
         size_t size = arpc_base64_encode(call->status_details, call->status_details_size, text->details);
         put(nv, count, "grpc-status-details-bin", text->details, size);
+    }
+    if (call->retry_ms > 0) {
+        int size = snprintf(text->pushback, sizeof text->pushback, "%" PRId64, call->retry_ms);
+        put(nv, count, "grpc-retry-pushback-ms", text->pushback, (size_t)size);
     }
     put_fields(nv, count, &call->trailing);
 }
@@ -254,6 +263,7 @@ void arpc_call_finish(struct arpc_call *call, int status, const char *message, c
     arpc_call_set_status(call, status, message);
     status = call->status;
     if (details != NULL) {
+        call->retry_ms = details->retry_ms;
         uint8_t bytes[ARPC_STATUS_BYTES_MAX];
         size_t size = 0;
         const char *text = call->status_message != NULL ? call->status_message : "";

@@ -8,3 +8,4 @@ target_compile_definitions(test_rpc_call PRIVATE RPC_CALL_SOURCE="${PROJECT_SOUR
 ampd_test(test_rpc_blank SUITE unit SOURCES test_rpc_blank.c rpc_pair.c LINK arpc_h2)
 ampd_test(test_rpc_life SUITE unit SOURCES test_rpc_life.c rpc_raw.c rpc_pair.c LINK arpc_h2)
 ampd_test(test_rpc_gzip SUITE unit SOURCES test_rpc_gzip.c rpc_raw.c rpc_pair.c LINK arpc_h2)
+ampd_test(test_rpc_heads SUITE unit SOURCES test_rpc_heads.c rpc_raw.c rpc_pair.c LINK arpc_h2)

@@ -192,7 +192,7 @@ int32_t rpc_raw_submit(const struct rpc_raw_header *headers, size_t count, const
     raw.closed = raw.ended = raw.resets = 0;
     raw.data_size = 0;
     raw.headers[0] = raw.status[0] = raw.grpc_status[0] = 0;
-    int32_t id = nghttp2_submit_request(raw.session, NULL, nv, count, &provider, NULL);
+    int32_t id = nghttp2_submit_request(raw.session, NULL, nv, count, body != NULL ? &provider : NULL, NULL);
     AMP_ASSERT(id > 0);
     rpc_raw_run();
     return id;
