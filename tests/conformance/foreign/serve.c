@@ -21,12 +21,18 @@ static void on_signal(uv_signal_t *handle, int number)
 struct arpc_server *serve_begin(const struct arpc_server_options *options, const struct arpc_method *methods,
                                 size_t count, int *port)
 {
+    /* A test program opens all its connections from one address. */
+    static struct arpc_limits limits;
+    limits = arpc_limits_default;
+    limits.connections_per_address = 0;
+    struct arpc_server_options all = *options;
+    all.limits = &limits;
     struct arpc_server *server;
     struct amp_error error;
     char address[32];
     (void)signal(SIGPIPE, SIG_IGN);
     (void)snprintf(address, sizeof address, "127.0.0.1:%d", *port);
-    if (arpc_server_new(uv_default_loop(), options, methods, count, &server, &error) != 0 ||
+    if (arpc_server_new(uv_default_loop(), &all, methods, count, &server, &error) != 0 ||
         arpc_server_listen(server, address, port, &error) != 0) {
         (void)fprintf(stderr, "%s\n", error.text);
         return NULL;
