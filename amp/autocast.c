@@ -294,12 +294,23 @@ static int cast_cached(const struct amp_kernels *kernels, const struct amp_tenso
     return 0;
 }
 
+/* More elements than memory can hold would make sizes wrap. */
+static int check_count(const struct amp_tensor_view *in, struct amp_error *error)
+{
+    if (in->count <= (size_t)PTRDIFF_MAX / sizeof(double))
+        return 0;
+    return amp_error_set(error, AMP_EINVAL, NULL, "the tensor has more elements than memory can hold");
+}
+
 static int cast_to_buffer(const struct amp_kernels *kernels, enum amp_dtype dtype, const struct amp_tensor_view *in,
                           void *buffer, size_t buffer_bytes, struct amp_tensor_view *out, struct amp_error *error)
 {
     size_t bytes = in->count * amp_dtype_size(dtype);
     if (buffer == NULL || buffer_bytes < bytes)
         return amp_error_set(error, AMP_ERANGE, NULL, "the cast needs a buffer of %zu bytes", bytes);
+    uintptr_t from = (uintptr_t)in->data, to = (uintptr_t)buffer;
+    if (from < to + bytes && to < from + in->count * amp_dtype_size(in->dtype))
+        return amp_error_set(error, AMP_EINVAL, NULL, "the buffer overlaps the tensor: give other memory");
     amp_cast(kernels, buffer, dtype, in->data, in->dtype, in->count);
     *out = (struct amp_tensor_view){buffer, in->count, dtype, 0, 0};
     return 0;
@@ -318,6 +329,9 @@ int amp_autocast_cast(const struct amp_kernels *kernels, const char *op, const s
         *out = *in;
         return 0;
     }
+    int code = check_count(in, error);
+    if (code != 0)
+        return code;
     /* PyTorch's rule: only fp32 weights in the low dtype are worth keeping; other casts are of activations. */
     bool keep = region->cache_enabled && cache != NULL && in->id != 0 && in->dtype == AMP_F32 &&
                 dtype == amp_autocast_low_dtype(region->mode);
@@ -339,7 +353,8 @@ int amp_autocast_cast_to(const struct amp_kernels *kernels, enum amp_dtype dtype
     if (!is_eligible(dtype) || !is_eligible(in->dtype))
         return amp_error_set(error, AMP_EINVAL, NULL, "no cast from %s to %s: only f32, f16 and bf16 are cast",
                              amp_dtype_name(in->dtype), amp_dtype_name(dtype));
-    return cast_to_buffer(kernels, dtype, in, buffer, buffer_bytes, out, error);
+    int code = check_count(in, error);
+    return code != 0 ? code : cast_to_buffer(kernels, dtype, in, buffer, buffer_bytes, out, error);
 }
 
 void amp_cast(const struct amp_kernels *kernels, void *dst, enum amp_dtype to, const void *src, enum amp_dtype from,

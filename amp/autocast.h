@@ -115,8 +115,8 @@ void amp_cast_cache_stats(const struct amp_cast_cache *cache, struct amp_cast_ca
  * The operand as `op` wants it: *out is `in` itself where the dtype is right (no copy), else a cast. A cast from
  * fp32 to the region's low dtype with a cache and an id is kept, unless the region has no cache: it is valid until the same id is asked for with another version, or the cache is full and gives
  * room to another, or is freed. Otherwise it goes to `buffer` (buffer_bytes of it; may be NULL if the cache serves).
- * 0; AMP_EINVAL if the operation is banned; AMP_ENOMEM; AMP_ERANGE if the buffer is too
- * small or missing.
+ * 0; AMP_EINVAL if the operation is banned, the buffer overlaps the tensor, or the count is beyond memory; AMP_ENOMEM;
+ * AMP_ERANGE if the buffer is too small or missing. Casts do not depend on the floating-point environment.
  */
 int amp_autocast_cast(const struct amp_kernels *kernels, const char *op, const struct amp_tensor_view *in,
                       struct amp_cast_cache *cache, void *buffer, size_t buffer_bytes, struct amp_tensor_view *out,
@@ -124,13 +124,16 @@ int amp_autocast_cast(const struct amp_kernels *kernels, const char *op, const s
 
 /*
  * The operand in a dtype that the caller names, in any region or none: *out is `in` itself where the dtype is right,
- * else a cast in `buffer`. 0; AMP_EINVAL for a dtype, or an operand, other than f32, f16 and bf16; AMP_ERANGE if the
- * buffer is too small or missing. Nothing is cached.
+ * else a cast in `buffer`. 0; AMP_EINVAL for a dtype, or an operand, other than f32, f16 and bf16, and otherwise as
+ * amp_autocast_cast. Nothing is cached.
  */
 int amp_autocast_cast_to(const struct amp_kernels *kernels, enum amp_dtype dtype, const struct amp_tensor_view *in,
                          void *buffer, size_t buffer_bytes, struct amp_tensor_view *out, struct amp_error *error);
 
-/* dst (count elements of `to`) = src cast from `from`; any pair of f32, f16, bf16. Goes through f32. */
+/*
+ * dst (count elements of `to`) = src cast from `from`; any pair of f32, f16, bf16. Goes through f32. The two do not
+ * overlap; they may lie at any address.
+ */
 void amp_cast(const struct amp_kernels *kernels, void *dst, enum amp_dtype to, const void *src, enum amp_dtype from,
               size_t count);
 

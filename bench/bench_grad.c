@@ -6,7 +6,8 @@
  *
  * Each pair is one step and the utilities on its gradients. Prints a row in the form of bench/run.sh: milliseconds of
  * the utilities and of the step, medians, and the median share; the specifications ask for less than 0.05. With the
- * plain C kernels (AMPD_ISA=ref) it has no goal.
+ * plain C kernels (AMPD_ISA=ref) it has no goal. A second row has what autocast adds to a forward pass: entering,
+ * leaving, and the decision of each operation (the casts are what it is asked for). Same goal.
  */
 #include "amp/autocast.h"
 #include "amp/clip.h"
@@ -23,6 +24,7 @@
 #define BATCH     64
 #define WARM_UP   5
 #define PAIRS     50
+#define REGIONS   1000
 #define MAX_SHARE 0.05
 
 static double now_ms(void)
@@ -95,6 +97,44 @@ static int measure(struct digits_data *data, struct digits_mlp *mlp, const struc
     return 0;
 }
 
+/* One forward pass's share of autocast: a region, and a decision for each operation of the network. */
+static double autocast_ms(void)
+{
+    static const char *const ops[] = {"linear", "relu", "linear", "relu", "linear", "cross_entropy"};
+    volatile int sink = 0;
+    double begin = now_ms();
+    for (unsigned i = 0; i < REGIONS; i++) {
+        sink = amp_autocast_enter(AMP_AUTOCAST_FP16);
+        for (size_t j = 0; j < sizeof ops / sizeof ops[0]; j++)
+            sink = (int)amp_autocast_dtype(ops[j], AMP_F32);
+        amp_autocast_exit();
+    }
+    (void)sink;
+    return (now_ms() - begin) / REGIONS;
+}
+
+static void measure_autocast(struct digits_data *data, struct digits_mlp *mlp)
+{
+    static float pixels[BATCH * DIGITS_PIXELS];
+    static uint8_t digits[BATCH];
+    double forwards[PAIRS], regions[PAIRS], shares[PAIRS];
+    digits_data_batch(data, 1, 1, 0, 1, BATCH, pixels, digits);
+    for (int i = -WARM_UP; i < PAIRS; i++) {
+        double begin = now_ms();
+        (void)digits_mlp_accuracy(mlp, pixels, digits, BATCH);
+        double forward = now_ms() - begin;
+        double region = autocast_ms();
+        if (i < 0)
+            continue;
+        forwards[i] = forward;
+        regions[i] = region;
+        shares[i] = region / forward;
+    }
+    double share = median(shares, PAIRS);
+    printf("kernels_autocast_share\t%.6f\t%.3f\t%.6f\t<%.2f\t%s\n", median(regions, PAIRS), median(forwards, PAIRS),
+           share, MAX_SHARE, share < MAX_SHARE ? "ok" : "short");
+}
+
 int main(int argc, char **argv)
 {
     struct amp_error error = {0};
@@ -119,6 +159,8 @@ int main(int argc, char **argv)
     digits_mlp_init(&mlp, 1);
     if (amp_autocast_enter(AMP_AUTOCAST_FP16) == 0) {
         rc = measure(&data, &mlp, &scaler, &error) == 0 ? 0 : 1;
+        if (rc == 0)
+            measure_autocast(&data, &mlp);
         amp_autocast_exit();
     }
     if (rc != 0)

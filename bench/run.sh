@@ -4,7 +4,7 @@
 #   name  ours  peer  ratio  goal  ok|short|info|skipped: reason
 #
 # ours and peer are GB/s and ratio is ours to peer, but for names in _ns (nanoseconds of a call, the goal is a limit) and
-# kernels_guard_share (milliseconds, the ratio is a share and the goal a limit). `info` has no goal.
+# in _share (milliseconds, the ratio is a share and the goal a limit). `info` has no goal.
 # NAME picks the rows whose names contain it: `kernels` those of the numerics library, of which bench_kernels.c says what
 # each compares; torch is installed when its rows are asked for, which takes 0.5 GB. Installs what is missing, builds the release preset, and says on stderr on
 # what machine. A row that falls short does not change the exit code: 0 measured, 1 something could not be, 2 wrong use.

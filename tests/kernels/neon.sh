@@ -25,6 +25,23 @@ for file in amp/kernels_ref.c amp/kernels_neon.c amp/cpu.c amp/norm.c amp/optim.
 done
 OBJDUMP=aarch64-linux-gnu-objdump tests/kernels/no_fused.sh "$build/kernels_neon.o"
 OBJDUMP=aarch64-linux-gnu-objdump tests/kernels/no_fused.sh "$build/kernels_ref.o"
+# The other compiler's objects: not contracted either, and the same hashes.
+if command -v clang >/dev/null; then
+    theirs=
+    for file in amp/kernels_ref.c amp/kernels_neon.c amp/cpu.c amp/norm.c amp/optim.c amp/pass.c amp/reduce.c; do
+        object=$build/$(basename "$file" .c)-clang.o
+        # shellcheck disable=SC2086 # a list of flags
+        clang --target=aarch64-linux-gnu $flags -c "$file" -o "$object"
+        theirs="$theirs $object"
+    done
+    # shellcheck disable=SC2086 # a list of objects
+    aarch64-linux-gnu-ld -r $theirs -o "$build/all-clang.o"
+    OBJDUMP=aarch64-linux-gnu-objdump tests/kernels/no_fused.sh "$build/all-clang.o"
+    # shellcheck disable=SC2086 # lists of flags and objects
+    $compiler $flags -static tests/kernels/test_kernel_golden.c "$build/all-clang.o" "$build/err.o" "$build/assert.o" "$build/inputs.o" \
+        "$build/crc32c.o" -o "$build/golden-clang" -lm
+    qemu-aarch64 "$build/golden-clang" neon
+fi
 for program in coverage golden splits; do
     # shellcheck disable=SC2086 # lists of flags and objects
     $compiler $flags -static "tests/kernels/test_kernel_$program.c" $objects -o "$build/$program" -lm -pthread

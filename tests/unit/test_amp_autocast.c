@@ -189,6 +189,29 @@ static void a_cast_without_cache_needs_a_buffer_of_its_size(void **state)
     amp_autocast_exit();
 }
 
+static void a_cast_over_its_own_operand_or_of_more_than_memory_is_refused(void **state)
+{
+    float data[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    struct amp_tensor_view in = {data + 2, 4, AMP_F32, 0, 0}, out;
+    struct amp_error error;
+    assert_int_equal(amp_autocast_enter(AMP_AUTOCAST_FP16), 0);
+    for (size_t start = 1; start <= 5; start++) {
+        bool apart = start == 1; /* 8 bytes before the operand, which begins at 8 */
+        int code = amp_autocast_cast(&amp_kernels_ref, "mm", &in, NULL, data + start - 1, 8, &out, &error);
+        assert_int_equal(code, apart ? 0 : AMP_EINVAL);
+        code = amp_autocast_cast_to(&amp_kernels_ref, AMP_BF16, &in, data + start - 1, 8, &out, &error);
+        assert_int_equal(code, apart ? 0 : AMP_EINVAL);
+    }
+    assert_non_null(strstr(error.text, "overlaps"));
+    assert_true(data[2] == 3 && data[5] == 6);
+    assert_int_equal(amp_autocast_cast(&amp_kernels_ref, "mm", &in, NULL, data + 6, 8, &out, &error), 0);
+    in.count = SIZE_MAX / 2 + 2; /* as f16, a size of 4 if it wrapped */
+    assert_int_equal(amp_autocast_cast(&amp_kernels_ref, "mm", &in, NULL, data + 6, 8, &out, &error), AMP_EINVAL);
+    assert_int_equal(amp_autocast_cast_to(&amp_kernels_ref, AMP_F16, &in, data + 6, 8, &out, &error), AMP_EINVAL);
+    assert_non_null(strstr(error.text, "memory"));
+    amp_autocast_exit();
+}
+
 static void a_cached_cast_is_found_again_until_the_version_changes(void **state)
 {
     float data[2] = {1, 2};
@@ -273,6 +296,7 @@ int main(void)
         cmocka_unit_test(a_registry_refuses_what_does_not_fit),
         cmocka_unit_test(the_right_dtype_is_not_copied),
         cmocka_unit_test(a_cast_without_cache_needs_a_buffer_of_its_size),
+        cmocka_unit_test(a_cast_over_its_own_operand_or_of_more_than_memory_is_refused),
         cmocka_unit_test(a_cached_cast_is_found_again_until_the_version_changes),
         cmocka_unit_test(a_full_cache_drops_what_was_used_longest_ago),
         cmocka_unit_test(casts_between_the_low_types_go_through_fp32),
