@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -190,6 +191,44 @@ static void a_tls_client_at_a_plaintext_port_is_told_so(void **state)
     start(fixture, NULL, "127.0.0.1", tls_client_context("ca", NULL, NULL));
     tls_expect(fixture, ARPC_STATUS_UNAVAILABLE, "speaks no TLS: connect without it");
     wait_failure(fixture, "speaks TLS, which this port is not for");
+}
+
+/* Runs until the server has no connection, and tells how long that took. */
+static int64_t wait_alone(struct fixture *fixture)
+{
+    struct arpc_server_stats stats;
+    uint64_t start_ms = uv_hrtime() / 1000000;
+    do {
+        (void)uv_run(&fixture->loop, UV_RUN_ONCE);
+        arpc_server_stats(fixture->server, &stats);
+    } while (stats.connections_total == 0 || stats.connections > 0);
+    return (int64_t)(uv_hrtime() / 1000000 - start_ms);
+}
+
+static void a_handshake_that_stops_half_way_meets_the_deadline(void **state)
+{
+    /* Nothing; the head of a record; and half a hello. */
+    static const uint8_t hello[100] = {22, 3, 1, 0, 200, 1, 0, 0, 196, 3, 3};
+    static const size_t sizes[] = {0, 5, sizeof hello};
+    struct fixture *fixture = *state;
+    struct arpc_limits limits = arpc_limits_default;
+    limits.preface_ms = 100;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct sockaddr_in address;
+        uint8_t byte;
+        tls_start_server_with(fixture, "127.0.0.1:0", tls_server_context("server", NULL, false), &limits);
+        assert_int_equal(uv_ip4_addr("127.0.0.1", fixture->port, &address), 0);
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
+        if (sizes[i] > 0)
+            assert_int_equal(send(fd, hello, sizes[i], 0), sizes[i]);
+        assert_in_range(wait_alone(fixture), 90, 10000);
+        assert_true(recv(fd, &byte, 1, 0) <= 0);
+        (void)close(fd);
+        if (sizes[i] > 0)
+            wait_failure(fixture, "the TLS handshake with 127.0.0.1:");
+        channel_stop_server(fixture);
+    }
 }
 
 static void push_of_64_mib_by_reference_arrives_and_every_buffer_is_released(void **state)
@@ -428,6 +467,7 @@ int main(void)
         WITH_LOOP(a_server_certificate_with_another_purpose_is_refused),
         WITH_LOOP(a_plaintext_client_at_a_tls_port_is_told_so),
         WITH_LOOP(a_tls_client_at_a_plaintext_port_is_told_so),
+        WITH_LOOP(a_handshake_that_stops_half_way_meets_the_deadline),
         WITH_LOOP(push_of_64_mib_by_reference_arrives_and_every_buffer_is_released),
         WITH_LOOP(pull_of_64_mib_is_what_it_is_without_tls),
         WITH_LOOP(a_paused_pull_keeps_its_place_and_does_not_stop_other_calls),

@@ -109,9 +109,16 @@ static void on_handshake_failed(const char *peer, const struct amp_error *error,
 
 void tls_start_server(struct fixture *fixture, const char *address, struct arpc_tls *tls)
 {
+    tls_start_server_with(fixture, address, tls, NULL);
+}
+
+void tls_start_server_with(struct fixture *fixture, const char *address, struct arpc_tls *tls,
+                           const struct arpc_limits *limits)
+{
     struct arpc_server_options options = {.size = sizeof options,
                                           .arg = &fixture->state,
                                           .keep_metadata = echo_metadata,
+                                          .limits = limits,
                                           .admit_cb = on_admit,
                                           .handshake_failed_cb = on_handshake_failed};
     struct amp_error error = {0};

@@ -29,6 +29,8 @@ struct arpc_tls *tls_client_context(const char *ca, const char *cert, const char
 /* A server at the address, and its port; a channel to host (with the server's port) or to "unix:...". Take the caller's
  * reference of the context; NULL: plaintext. */
 void tls_start_server(struct fixture *fixture, const char *address, struct arpc_tls *tls);
+void tls_start_server_with(struct fixture *fixture, const char *address, struct arpc_tls *tls,
+                           const struct arpc_limits *limits);
 void tls_start_channel(struct fixture *fixture, const char *host, struct arpc_tls *tls);
 
 /* Unary "hello": its result. */
