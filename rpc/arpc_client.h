@@ -8,6 +8,7 @@
 #define ARPC_CLIENT_H
 
 #include "rpc/arpc_call.h"
+#include "rpc/arpc_retry.h"
 #include "rpc/arpc_tls.h"
 
 struct uv_loop_s;
@@ -48,7 +49,13 @@ struct arpc_channel_options {
     int64_t initial_backoff_ms; /* 100 ms from the begin of a failed attempt to the next; grows by 1.6, +-20 % jitter */
     int64_t max_backoff_ms;     /* 5 s */
     uint64_t seed;              /* of the jitter; 0: from the clock */
-    struct arpc_tls *tls;       /* a client's context, of which the channel takes a reference; NULL: plaintext */
+    /* gRFC A6's throttling: a failed attempt takes one of max_tokens (10; 1000 at most), an OK gives token_ratio (0.1)
+     * back; with half of them or fewer nothing is tried again. */
+    unsigned retry_max_tokens;
+    double retry_token_ratio;
+    size_t retry_buffer_call; /* 256 KiB of messages of a call are kept to send them again; beyond, it is committed */
+    size_t retry_buffer;      /* 16 MiB of all calls */
+    struct arpc_tls *tls;     /* a client's context, of which the channel takes a reference; NULL: plaintext */
 };
 
 /*
@@ -80,6 +87,8 @@ struct arpc_call_options {
     /* Wait in BACKOFF for a connection, up to the deadline. Else a failed attempt to connect fails the call
      * (UNAVAILABLE). */
     bool wait_for_ready;
+    bool idempotent;                       /* may be tried again, by the default policy (arpc_retry.h) */
+    const struct arpc_retry_policy *retry; /* may be tried again, by this policy; copied */
     bool single_response;             /* unary, client stream: the call ends INTERNAL unless OK comes with exactly one
                              message */
     const struct arpc_pair *metadata; /* request metadata, copied; values of "-bin" keys are already base64 */
@@ -92,6 +101,12 @@ struct arpc_call_options {
  * with arpc_call_half_close. 0 and *out (may be NULL; the pointer is good until `closed` returns). Callbacks
  * come from the loop, never from inside this function; after 0, `closed` always comes. AMP_ESTATE (channel
  * closed), AMP_EINVAL (path, metadata), AMP_EEXHAUSTED (1024 calls), AMP_ENOMEM: no callback comes.
+ *
+ * Attempts. One that the server has not looked at is made again whatever the options say (gRFC A6, transparent retries):
+ * the connection was lost or drained before the request left, or the server refused the stream. Others follow the policy,
+ * if there is one. The deadline covers all of them. None is made after the response's headers are here, nor after a byte of
+ * a message that is sent from the caller's memory (release_cb) has left, nor beyond the bounds of what is kept. The caller
+ * sees nothing of attempts that are followed by another: only their time, and arpc_call_queued, which rises again.
  */
 int arpc_channel_call(struct arpc_channel *channel, const char *path, const struct arpc_call_options *options,
                       const struct arpc_handler *handler, void *user, struct arpc_call **out, struct amp_error *error);

@@ -18,6 +18,9 @@
  * CLOSED: the result is known, `closed` is due or was called; the stream may still have to send its trailers or
  * RST_STREAM. GONE: the stream is over too, the link has let go; the object lives as long as references to it.
  *
+ * A client's call may take several attempts, each a stream of its own (park.c); its states are about the call, not the
+ * stream. They go back to where they were: an attempt that is followed by another has not ended the remote side.
+ *
  * Who holds references: the link, from creation to GONE; every message on its way out, until its bytes have left; the user,
  * by arpc_call_ref. Nothing is told inside arpc_call_*: functions note what is wanted (dirty) or what is to be told
  * (events), and arpc_link_flush does it.
@@ -70,6 +73,11 @@ bool arpc_call_is_over(const struct arpc_call *call)
     return call->state == ARPC_CALL_CLOSED || call->state == ARPC_CALL_GONE;
 }
 
+bool arpc_call_is_deaf(const struct arpc_call *call)
+{
+    return call->again || arpc_call_is_over(call);
+}
+
 struct arpc_call *arpc_call_create(struct arpc_link *link, const struct arpc_handler *handler)
 {
     struct arpc_call *call = calloc(1, sizeof *call);
@@ -90,6 +98,8 @@ struct arpc_call *arpc_call_create(struct arpc_link *link, const struct arpc_han
     amp_list_init(&call->in_waiting);
     amp_list_init(&call->in_refused);
     amp_list_init(&call->out);
+    amp_list_init(&call->sent);
+    call->retry.committed = call->server || link->config->parking == NULL;
     /* The window it may grow to, and what was on its way under the one it began with. */
     amp_buf_init(&call->held, link->config->stream_window + ARPC_INITIAL_WINDOW);
     amp_buf_init(&call->message, 0);
@@ -189,14 +199,25 @@ static void server_stream_closed(struct arpc_call *call)
         arpc_call_close(call, ARPC_STATUS_CANCELLED, "the client cancelled the call");
 }
 
+/* RFC 9113 section 7. nghttp2 too closes streams with it that are above the last id of a GOAWAY. */
+#define H2_REFUSED_STREAM 0x7
+
+static enum arpc_reach reach_of(const struct arpc_call *call, uint32_t h2_code)
+{
+    if (!call->head_left)
+        return ARPC_REACH_NONE;
+    return h2_code == H2_REFUSED_STREAM ? ARPC_REACH_REFUSED : ARPC_REACH_SERVER;
+}
+
 static void client_stream_closed(struct arpc_call *call, uint32_t h2_code)
 {
+    int status = arpc_status_from_h2(h2_code);
     /* The trailers are here; they are told when the messages before them are taken. */
-    if (call->end_seen)
+    if (call->end_seen || arpc_call_try_again(call, status, reach_of(call, h2_code)))
         return;
     char text[64];
     (void)snprintf(text, sizeof text, "the server reset the stream (HTTP/2 error %u)", (unsigned)h2_code);
-    arpc_call_close(call, arpc_status_from_h2(h2_code), text);
+    arpc_call_close(call, status, text);
 }
 
 void arpc_call_stream_closed(struct arpc_call *call, uint32_t h2_code)
@@ -255,6 +276,7 @@ void arpc_call_deadline(struct arpc_call *call)
 static void call_gone(struct arpc_call *call)
 {
     struct arpc_link *link = call->link;
+    arpc_out_forget(call);
     arpc_out_drop(call);
     AMP_ASSERT(link->held >= call->held.size);
     link->held -= call->held.size;
@@ -302,6 +324,11 @@ void arpc_call_tell(struct arpc_call *call)
             tell_closed(call);
         if (call->stream_over)
             call_gone(call);
+        return;
+    }
+    if (call->again) {
+        if (call->stream_over && call->batch == NULL)
+            arpc_call_begin_again(call);
         return;
     }
     bool fallen = call->was_high && call->queued <= ARPC_LOW_WATER;

@@ -71,6 +71,8 @@ struct arpc_head {
     char *message;    /* of grpc-message, decoded; NULL: none */
     uint8_t *details; /* raw google.rpc.Status */
     size_t details_size;
+    enum arpc_pushback pushback;
+    int64_t pushback_ms;
 };
 
 /*
@@ -118,6 +120,8 @@ struct arpc_call {
 
     /* sending */
     struct amp_list out;
+    struct amp_list sent;     /* client: messages all of which is in batches, or was, kept to be sent again */
+    size_t retained;          /* bytes of `sent` and of what has left of `out` */
     struct arpc_batch *batch; /* the one under way, if it has bytes of this call, also when GONE; else NULL */
     size_t unsent;            /* bytes not yet given to a batch */
     size_t queued;            /* bytes that have not left */
@@ -134,6 +138,12 @@ struct arpc_call {
     size_t progress_bytes;       /* given to batches since then */
     struct arpc_fields initial;  /* of the head; client: request metadata */
     struct arpc_fields trailing; /* server */
+
+    /* client: attempts (park.c) */
+    struct arpc_retry retry;
+    bool head_left;   /* the request's HEADERS are in a batch, or were */
+    bool again;       /* the attempt has failed; the next one begins when its stream is over and its bytes are gone */
+    int64_t begin_ms; /* not before that; 0: at any time */
 
     /* the end */
     bool told;  /* `closed` was called */
@@ -167,6 +177,16 @@ void arpc_call_mark_event(struct arpc_call *call);
 void arpc_call_tell(struct arpc_call *call);
 void arpc_call_deadline(struct arpc_call *call);
 bool arpc_call_is_over(const struct arpc_call *call); /* CLOSED or GONE */
+/* What comes on the stream is of no interest: over, or beginning again. */
+bool arpc_call_is_deaf(const struct arpc_call *call);
+
+/* park.c: between connections */
+/* The attempt has failed like this. True if the call begins again: the caller sees to it that the stream ends. */
+bool arpc_call_try_again(struct arpc_call *call, int status, enum arpc_reach reach);
+/* Moves a call that is to begin again to the parking link. */
+void arpc_call_begin_again(struct arpc_call *call);
+/* The call can not begin again from here on: what was kept for that goes. */
+void arpc_call_commit(struct arpc_call *call);
 
 /* receive.c */
 /* Takes DATA bytes; returns how many are done with, the others are held. */
@@ -188,6 +208,10 @@ bool arpc_link_has_room(const struct arpc_link *link);
 bool arpc_call_has_room(const struct arpc_call *call);
 /* Drops what is not in a batch. */
 void arpc_out_drop(struct arpc_call *call);
+/* Drops what was kept to be sent again. */
+void arpc_out_forget(struct arpc_call *call);
+/* Everything is to be sent once more; no batch has bytes of it. */
+void arpc_out_rewind(struct arpc_call *call);
 /* Adds bytes where they lie. */
 void arpc_batch_add(struct arpc_batch *batch, const void *data, size_t size);
 /* Adds a copy of the bytes, which fit. */
@@ -213,6 +237,8 @@ void arpc_request_flush(struct arpc_call *call);
 /* Begins the streams of calls that wait, as many as the peer allows. */
 void arpc_request_begin(struct arpc_link *link);
 void arpc_request_end(struct arpc_call *call);
+/* The response has ended: whether the call begins again instead. */
+bool arpc_request_again(struct arpc_call *call);
 int arpc_request_new(struct arpc_link *link, const char *path, const struct arpc_pair *metadata, size_t metadata_count,
                      const struct arpc_handler *handler, struct arpc_call **out, struct amp_error *error);
 

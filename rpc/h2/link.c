@@ -137,7 +137,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     (void)flags;
     struct arpc_link *link = arg;
     struct arpc_call *call = call_of(session, frame->hd.stream_id);
-    if (call == NULL || arpc_call_is_over(call))
+    if (call == NULL || arpc_call_is_deaf(call))
         return 0;
     if (!count_field(call, name_size, value_size)) {
         size_t factor = (size_t)link->watch.limits->metadata_hard_factor;
@@ -206,7 +206,7 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
         return 0;
     if (frame->hd.type == NGHTTP2_HEADERS) {
         header_block_over(link, frame->hd.stream_id);
-        if (call != NULL && !arpc_call_is_over(call))
+        if (call != NULL && !arpc_call_is_deaf(call))
             headers_complete(link, call, frame);
     }
     if (call != NULL && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0) {
@@ -263,6 +263,12 @@ static int on_stream_close(nghttp2_session *session, int32_t stream_id, uint32_t
     return 0;
 }
 
+static void note_head_left(struct arpc_call *call)
+{
+    if (call != NULL)
+        call->head_left = true;
+}
+
 static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
 {
     struct arpc_link *link = arg;
@@ -270,6 +276,8 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
         link->sent_since_ping = true;
     arpc_link_watch_sent(link, frame);
     link->expulsion_sent = link->expulsion_sent || (link->expelled && frame->hd.type == NGHTTP2_GOAWAY);
+    if (!link->config->server && frame->hd.type == NGHTTP2_HEADERS)
+        note_head_left(call_of(session, frame->hd.stream_id));
     bool last = frame->hd.type == NGHTTP2_HEADERS && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
     struct arpc_call *call = last && link->config->server ? call_of(session, frame->hd.stream_id) : NULL;
     if (call == NULL)
@@ -289,7 +297,7 @@ ssize_t arpc_link_read_body(nghttp2_session *session, int32_t stream_id, uint8_t
     (void)buf;
     (void)arg;
     struct arpc_call *call = source->ptr;
-    if (call->unsent == 0 && !call->ended) {
+    if (call->again || (call->unsent == 0 && !call->ended)) {
         call->deferred = true;
         return NGHTTP2_ERR_DEFERRED;
     }
@@ -566,45 +574,6 @@ void arpc_link_abort(struct arpc_link *link, int status, const char *message)
         struct arpc_call *call = AMP_CONTAINER(it, struct arpc_call, in_link);
         arpc_call_close(call, status, message);
         arpc_call_stream_over(call);
-    }
-}
-
-void arpc_link_fail_parked(struct arpc_link *link, const char *message)
-{
-    AMP_ASSERT(link->session == NULL);
-    AMP_LIST_EACH(it, safe, &link->calls)
-    {
-        struct arpc_call *call = AMP_CONTAINER(it, struct arpc_call, in_link);
-        if (!call->wait_for_ready)
-            arpc_call_close(call, ARPC_STATUS_UNAVAILABLE, message);
-    }
-}
-
-void arpc_link_move(struct arpc_link *from, struct arpc_link *to)
-{
-    AMP_LIST_EACH(it, safe, &from->calls)
-    {
-        struct arpc_call *call = AMP_CONTAINER(it, struct arpc_call, in_link);
-        if (arpc_call_is_over(call))
-            continue;
-        amp_list_remove(&call->in_link);
-        amp_list_remove(&call->in_dirty);
-        amp_list_remove(&call->in_events);
-        from->call_count--;
-        from->queued -= call->queued;
-        to->call_count++;
-        to->queued += call->queued;
-        to->idle_since_ms = INT64_MAX;
-        call->link = to;
-        amp_list_push(&to->calls, &call->in_link);
-        arpc_call_mark_dirty(call);
-        if (!amp_list_empty(&call->in_refused)) {
-            /* It waited for room on the parking link. */
-            amp_list_remove(&call->in_refused);
-            amp_list_push(&to->refused, &call->in_refused);
-            arpc_call_mark_event(call);
-        }
-        arpc_link_due(to, call->deadline_ms);
     }
 }
 

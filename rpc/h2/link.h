@@ -14,10 +14,12 @@
 
 #include "base/err.h"
 #include "base/list.h"
+#include "base/random.h"
 #include "rpc/arpc_call.h"
 #include "rpc/arpc_limits.h"
 #include "rpc/arpc_peer.h"
 #include "rpc/h2/watch.h"
+#include "rpc/wire/retry.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -68,6 +70,12 @@ struct arpc_link_config {
     int64_t max_age_grace_ms;     /* server; 0: none */
     uint64_t jitter;              /* of the ages: the state of a generator */
     bool keepalive_without_calls; /* client */
+    struct arpc_link *parking;    /* client: where calls go that are to begin again; NULL: none does */
+    struct arpc_retry_throttle throttle;
+    struct amp_random *random; /* of the waits before calls begin again */
+    size_t retained;           /* bytes that calls keep to send them again */
+    size_t max_retained;       /* of all calls */
+    size_t max_retained_call;  /* of each */
     int64_t write_stall_ms;
     const struct arpc_limits *limits; /* NULL: arpc_limits_default; what has a field above is taken from there */
     void (*abuse_cb)(const char *peer, enum arpc_abuse cause, uint64_t unreported, void *arg);
@@ -171,11 +179,17 @@ void arpc_link_tick(struct arpc_link *link);
 /* Ends every call with this status. The stream of each goes with the link. */
 void arpc_link_abort(struct arpc_link *link, int status, const char *message);
 
-/* Ends all calls of a parking link that do not wait for ready. */
+/* The connection is lost: a client's calls begin again if they may; the others end with UNAVAILABLE. */
+void arpc_link_lost(struct arpc_link *link, const char *message);
+
+/* No connection can be made: ends all calls of a parking link that may begin and do not wait for ready. */
 void arpc_link_fail_parked(struct arpc_link *link, const char *message);
 
-/* Moves the calls of a parking link to one with a session. */
+/* Moves the calls of a parking link that may begin now to one with a session. */
 void arpc_link_move(struct arpc_link *from, struct arpc_link *to);
+
+/* Whether a parking link has calls that may begin now. */
+bool arpc_link_has_parked(const struct arpc_link *link);
 
 /* Begins to refuse new streams: GOAWAY, PING, and the final GOAWAY after its answer. */
 void arpc_link_drain(struct arpc_link *link);

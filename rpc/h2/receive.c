@@ -16,7 +16,7 @@
 
 static bool is_reading(const struct arpc_call *call)
 {
-    return !arpc_call_is_over(call) && !(call->server && call->ended);
+    return !arpc_call_is_deaf(call) && !(call->server && call->ended);
 }
 
 /* Where "no bytes" are. */
@@ -235,6 +235,8 @@ void arpc_call_receive_end(struct arpc_call *call)
         arpc_call_fault(call, ARPC_STATUS_INTERNAL, "the stream ended inside a message");
         return;
     }
+    if (!call->server && arpc_request_again(call))
+        return;
     arpc_call_set_state(call, call->state == ARPC_CALL_OPEN ? ARPC_CALL_REMOTE_ENDED : ARPC_CALL_BOTH_ENDED);
     if (call->server)
         server_end(call);

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OWN_FIELDS 10
+#define OWN_FIELDS 11
 #define USER_AGENT "grpc-c-ampd/" ARPC_VERSION
 
 /* Longest "/package.Service/Method". */
@@ -87,6 +87,13 @@ static void keep_message(struct arpc_call *call, const uint8_t *value, size_t si
     call->head.message = strdup(text);
 }
 
+/* A field that comes twice says nothing clear, which is "no" too. */
+static void keep_pushback(struct arpc_head *head, const uint8_t *value, size_t size)
+{
+    bool first = head->pushback == ARPC_PUSHBACK_NONE;
+    head->pushback = first ? arpc_pushback_parse(value, size, &head->pushback_ms) : ARPC_PUSHBACK_NEVER;
+}
+
 static int parse_http_status(const uint8_t *value, size_t size)
 {
     int status = 0;
@@ -111,6 +118,8 @@ int arpc_request_field(struct arpc_call *call, const uint8_t *name, size_t name_
         keep_message(call, value, value_size);
     else if (is_name(name, name_size, "grpc-status-details-bin"))
         keep_details(call, value, value_size);
+    else if (is_name(name, name_size, "grpc-retry-pushback-ms"))
+        keep_pushback(head, value, value_size);
     else
         return arpc_head_keep(call, name, name_size, value, value_size);
     return 0;
@@ -134,10 +143,45 @@ static bool refuse_foreign(struct arpc_call *call)
     return true;
 }
 
+/* The status of an answer that is not gRPC, which a proxy may have given; OK if it is gRPC. */
+static int foreign_status(const struct arpc_head *head)
+{
+    if (head->grpc_status >= 0 || head->too_large)
+        return ARPC_STATUS_OK;
+    if (head->http_status != 200)
+        return arpc_status_from_http(head->http_status);
+    return head->grpc_content ? ARPC_STATUS_OK : ARPC_STATUS_UNKNOWN;
+}
+
+static bool foreign_again(struct arpc_call *call)
+{
+    int status = foreign_status(&call->head);
+    if (status == ARPC_STATUS_OK || !arpc_call_try_again(call, status, ARPC_REACH_SERVER))
+        return false;
+    arpc_call_reset(call, NGHTTP2_CANCEL);
+    return true;
+}
+
+bool arpc_request_again(struct arpc_call *call)
+{
+    int status = call->head.grpc_status;
+    if (status == ARPC_STATUS_OK)
+        arpc_retry_succeeded(&call->link->config->throttle);
+    if (status < 0)
+        return foreign_again(call);
+    if (status == ARPC_STATUS_OK || !arpc_call_try_again(call, status, ARPC_REACH_SERVER))
+        return false;
+    bool all_sent = call->state == ARPC_CALL_LOCAL_ENDED && call->unsent == 0;
+    if (!all_sent)
+        arpc_call_reset(call, NGHTTP2_CANCEL);
+    return true;
+}
+
 void arpc_request_head(struct arpc_call *call)
 {
-    if (refuse_foreign(call))
+    if (foreign_again(call) || refuse_foreign(call))
         return;
+    arpc_call_commit(call);
     if (call->handler->started != NULL)
         call->handler->started(call);
 }
@@ -191,6 +235,11 @@ static int32_t submit_request(struct arpc_call *call)
         size_t size = arpc_timeout_write(arpc_call_time_left_ms(call), timeout);
         put(nv, &count, "grpc-timeout", timeout, size);
     }
+    char attempts[12];
+    if (call->retry.attempts > 0) {
+        int size = snprintf(attempts, sizeof attempts, "%u", call->retry.attempts);
+        put(nv, &count, "grpc-previous-rpc-attempts", attempts, (size_t)size);
+    }
     size_t cursor = 0;
     struct arpc_field field;
     while (arpc_fields_next(&call->initial, &cursor, &field))
@@ -211,7 +260,7 @@ static void begin_stream(struct arpc_call *call)
     }
     if (id == NGHTTP2_ERR_NOMEM)
         arpc_call_close(call, ARPC_STATUS_RESOURCE_EXHAUSTED, "no memory for the request");
-    else
+    else if (!arpc_call_try_again(call, ARPC_STATUS_UNAVAILABLE, ARPC_REACH_NONE))
         arpc_call_close(call, ARPC_STATUS_UNAVAILABLE, "the connection takes no further calls");
     arpc_call_stream_over(call);
 }
@@ -226,14 +275,14 @@ void arpc_request_begin(struct arpc_link *link)
     while (!amp_list_empty(&link->waiting) && (link->stream_count < limit || !arpc_link_takes_calls(link))) {
         struct arpc_call *call = AMP_CONTAINER(link->waiting.next, struct arpc_call, in_waiting);
         amp_list_remove(&call->in_waiting);
-        if (!arpc_call_is_over(call))
+        if (!arpc_call_is_deaf(call))
             begin_stream(call);
     }
 }
 
 void arpc_request_flush(struct arpc_call *call)
 {
-    if (call->stream_over || call->reset)
+    if (call->stream_over || call->reset || call->again)
         return;
     if (call->stream_id == 0) {
         if (!arpc_call_is_over(call) && amp_list_empty(&call->in_waiting))

@@ -177,6 +177,56 @@ static size_t give_out(struct arpc_out *out, struct arpc_batch *batch, size_t li
     return total;
 }
 
+/* What left has to be kept as long as the call may begin again; bodies of the user's cannot be, and there are bounds. */
+static void retain(struct arpc_call *call, const struct arpc_out *out, size_t size)
+{
+    struct arpc_link_config *config = call->link->config;
+    if (call->retry.committed)
+        return;
+    call->retained += size;
+    config->retained += size;
+    if (out->release_cb != NULL || call->retained > config->max_retained_call ||
+        config->retained > config->max_retained)
+        arpc_call_commit(call);
+}
+
+void arpc_out_forget(struct arpc_call *call)
+{
+    call->link->config->retained -= call->retained;
+    call->retained = 0;
+    for (struct amp_list *it = amp_list_shift(&call->sent); it != NULL; it = amp_list_shift(&call->sent)) {
+        struct arpc_out *out = AMP_CONTAINER(it, struct arpc_out, node);
+        if (out->pins == 0) /* else its batch does it */
+            out_release(out);
+    }
+}
+
+void arpc_out_rewind(struct arpc_call *call)
+{
+    struct amp_list rest;
+    AMP_ASSERT(call->batch == NULL && call->queued == call->unsent);
+    amp_list_init(&rest);
+    for (struct amp_list *it = amp_list_shift(&call->out); it != NULL; it = amp_list_shift(&call->out))
+        amp_list_push(&rest, it);
+    for (struct amp_list *it = amp_list_shift(&call->sent); it != NULL; it = amp_list_shift(&call->sent))
+        amp_list_push(&call->out, it);
+    for (struct amp_list *it = amp_list_shift(&rest); it != NULL; it = amp_list_shift(&rest))
+        amp_list_push(&call->out, it);
+    size_t size = 0;
+    for (struct amp_list *it = call->out.next; it != &call->out; it = it->next) {
+        struct arpc_out *out = AMP_CONTAINER(it, struct arpc_out, node);
+        AMP_ASSERT(out->pins == 0);
+        out->given = 0;
+        size += out->size;
+    }
+    call->link->queued += size - call->queued;
+    call->queued = size;
+    call->unsent = size;
+    call->was_high = call->was_high || call->queued > ARPC_LOW_WATER;
+    call->link->config->retained -= call->retained;
+    call->retained = 0;
+}
+
 void arpc_out_give(struct arpc_call *call, struct arpc_batch *batch, size_t size)
 {
     call->unsent -= size;
@@ -196,8 +246,12 @@ void arpc_out_give(struct arpc_call *call, struct arpc_batch *batch, size_t size
         size_t given = give_out(out, batch, size);
         pin->bytes += given;
         size -= given;
-        if (out->given == out->size)
-            amp_list_remove(&out->node);
+        retain(call, out, given);
+        if (out->given < out->size)
+            continue;
+        amp_list_remove(&out->node);
+        if (!call->retry.committed)
+            amp_list_push(&call->sent, &out->node);
     }
 }
 
@@ -267,7 +321,7 @@ void arpc_batch_done(struct arpc_link *link, struct arpc_batch *batch)
         struct arpc_call *call = out->call;
         call->queued -= batch->pins[i].bytes;
         link->queued -= batch->pins[i].bytes;
-        if (call->was_high && call->queued <= ARPC_LOW_WATER)
+        if (call->again || (call->was_high && call->queued <= ARPC_LOW_WATER))
             arpc_call_mark_event(call);
         /* Not in its call's queue any more: all given, or dropped. */
         if (--out->pins == 0 && amp_list_empty(&out->node))

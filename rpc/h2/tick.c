@@ -50,7 +50,7 @@ static void earlier(int64_t *due_ms, int64_t when_ms)
         *due_ms = when_ms;
 }
 
-static void reckon(struct arpc_link *link)
+static void reckon(struct arpc_link *link, int64_t now_ms)
 {
     int64_t due_ms = INT64_MAX;
     for (struct amp_list *it = link->calls.next; it != &link->calls; it = it->next) {
@@ -58,6 +58,8 @@ static void reckon(struct arpc_link *link)
         earlier(&due_ms, call->deadline_ms);
         earlier(&due_ms, arpc_call_stall_ms(call));
         earlier(&due_ms, arpc_call_slow_ms(call));
+        if (call->begin_ms > now_ms)
+            earlier(&due_ms, call->begin_ms);
     }
     if (link->session != NULL) {
         earlier(&due_ms, handshake_ms(link));
@@ -119,6 +121,6 @@ void arpc_link_tick(struct arpc_link *link)
     tick_calls(link, now_ms);
     if (link->session != NULL && link->error == 0)
         tick_link(link, now_ms);
-    reckon(link);
+    reckon(link, now_ms);
     link->wake_cb(link);
 }

@@ -37,11 +37,16 @@
 #define BACKOFF_MULTIPLIER           1.6 /* MULTIPLIER and JITTER of connection-backoff.md */
 #define BACKOFF_JITTER               0.2
 /* At most so often a server that takes connections and drops them at once is tried again. */
-#define RECONNECT_MS    1000
-#define DEFAULT_MESSAGE ((size_t)4 << 20)  /* as gRPC implementations */
-#define METADATA_BYTES  ((size_t)16 << 10) /* of a response: our own details take up to 6 KiB */
-#define METADATA_COUNT  64
-#define CALLS_MAX       1024
+#define RECONNECT_MS 1000
+/* gRFC A6 names the tokens and the ratio; the buffers are those of gRPC's C core (a call) and of grpc-java (a channel). */
+#define DEFAULT_RETRY_TOKENS      10
+#define DEFAULT_RETRY_RATIO       0.1
+#define DEFAULT_RETRY_BUFFER_CALL ((size_t)256 << 10)
+#define DEFAULT_RETRY_BUFFER      ((size_t)16 << 20)
+#define DEFAULT_MESSAGE           ((size_t)4 << 20)  /* as gRPC implementations */
+#define METADATA_BYTES            ((size_t)16 << 10) /* of a response: our own details take up to 6 KiB */
+#define METADATA_COUNT            64
+#define CALLS_MAX                 1024
 
 void arpc_channel_set_state(struct arpc_channel *channel, enum arpc_channel_state state, const struct amp_error *error)
 {
@@ -115,17 +120,6 @@ void arpc_channel_leave_ready(struct arpc_channel *channel, const struct amp_err
     arpc_turn_add(&channel->turn, &channel->item); /* calls may have been parked since it ended */
 }
 
-static bool calls_wait(const struct arpc_channel *channel)
-{
-    for (const struct amp_list *it = channel->parking.calls.next; it != &channel->parking.calls; it = it->next) {
-        const struct arpc_call *call =
-            (const struct arpc_call *)(const void *)((const char *)it - offsetof(struct arpc_call, in_link));
-        if (!arpc_call_is_over(call))
-            return true;
-    }
-    return false;
-}
-
 static void start_connecting(struct arpc_channel *channel)
 {
     channel->connect_wanted = false;
@@ -144,7 +138,7 @@ static void advance(struct arpc_channel *channel)
     if (channel->state != ARPC_CHANNEL_IDLE && channel->state != ARPC_CHANNEL_BACKOFF)
         return;
     bool may = due || (channel->state == ARPC_CHANNEL_IDLE && channel->due_ms == INT64_MAX);
-    if (channel->connect_wanted || (may && calls_wait(channel))) {
+    if (channel->connect_wanted || (may && arpc_link_has_parked(&channel->parking))) {
         start_connecting(channel);
     } else if (due) {
         channel->due_ms = INT64_MAX;
@@ -172,11 +166,22 @@ static void on_timer_closed(uv_handle_t *handle)
     arpc_turn_close(&channel->turn, on_turn_closed);
 }
 
+/* Where a new call goes: the connection if there is one, else it is parked. */
+static struct arpc_link *link_for_call(struct arpc_channel *channel)
+{
+    struct arpc_conn *conn = channel->current;
+    bool ready = channel->state == ARPC_CHANNEL_READY && !conn->closing && arpc_link_takes_calls(&conn->link);
+    return ready ? &conn->link : &channel->parking;
+}
+
 static void channel_pump(struct arpc_turn_item *item)
 {
     struct arpc_channel *channel = AMP_CONTAINER(item, struct arpc_channel, item);
     arpc_link_tick(&channel->parking);
     advance(channel);
+    struct arpc_link *to = link_for_call(channel);
+    if (to != &channel->parking)
+        arpc_link_move(&channel->parking, to); /* those whose wait is over */
     if (arpc_link_flush(&channel->parking))
         arpc_turn_add(&channel->turn, &channel->item);
     arm_timer(channel);
@@ -237,6 +242,18 @@ static void set_times(struct arpc_channel *channel, const struct arpc_channel_op
     channel->max_backoff_ms = or_ms(options->max_backoff_ms, DEFAULT_MAX_BACKOFF_MS);
 }
 
+static void set_retries(struct arpc_channel *channel, const struct arpc_channel_options *options)
+{
+    struct arpc_link_config *config = &channel->config;
+    unsigned max_tokens = options->retry_max_tokens != 0 ? options->retry_max_tokens : DEFAULT_RETRY_TOKENS;
+    double ratio = options->retry_token_ratio > 0 ? options->retry_token_ratio : DEFAULT_RETRY_RATIO;
+    config->parking = &channel->parking;
+    config->random = &channel->random;
+    config->max_retained_call = or_size(options->retry_buffer_call, DEFAULT_RETRY_BUFFER_CALL);
+    config->max_retained = or_size(options->retry_buffer, DEFAULT_RETRY_BUFFER);
+    arpc_retry_throttle_init(&config->throttle, max_tokens, ratio);
+}
+
 static void set_options(struct arpc_channel *channel, const struct arpc_channel_options *given)
 {
     struct arpc_channel_options options = {0};
@@ -250,6 +267,7 @@ static void set_options(struct arpc_channel *channel, const struct arpc_channel_
     channel->config.clock = &channel->turn;
     set_limits(channel, &options);
     set_times(channel, &options);
+    set_retries(channel, &options);
     amp_random_init(&channel->random, options.seed != 0 ? options.seed : uv_hrtime());
 }
 
@@ -307,14 +325,6 @@ enum arpc_channel_state arpc_channel_state(const struct arpc_channel *channel)
     return channel->state;
 }
 
-/* Where a new call goes: the connection if there is one, else it is parked. */
-static struct arpc_link *link_for_call(struct arpc_channel *channel)
-{
-    struct arpc_conn *conn = channel->current;
-    bool ready = channel->state == ARPC_CHANNEL_READY && !conn->closing && arpc_link_takes_calls(&conn->link);
-    return ready ? &conn->link : &channel->parking;
-}
-
 int arpc_channel_call(struct arpc_channel *channel, const char *path, const struct arpc_call_options *given,
                       const struct arpc_handler *handler, void *user, struct arpc_call **out, struct amp_error *error)
 {
@@ -335,11 +345,14 @@ int arpc_channel_call(struct arpc_channel *channel, const char *path, const stru
     call->max_message = or_size(options.max_message, DEFAULT_MESSAGE);
     call->wait_for_ready = options.wait_for_ready;
     call->single_inbound = options.single_response;
+    if (options.retry != NULL || options.idempotent)
+        arpc_retry_init(&call->retry, options.retry);
     if (options.deadline_ms > 0) {
         call->deadline_ms = arpc_after(arpc_channel_now(channel), options.deadline_ms);
         arpc_link_due(link, call->deadline_ms);
     }
-    if (channel->state == ARPC_CHANNEL_BACKOFF && !call->wait_for_ready)
+    if (channel->state == ARPC_CHANNEL_BACKOFF && !call->wait_for_ready &&
+        !arpc_call_try_again(call, ARPC_STATUS_UNAVAILABLE, ARPC_REACH_SERVER))
         arpc_call_close(call, ARPC_STATUS_UNAVAILABLE, channel->error.text);
     if (out != NULL)
         *out = call;

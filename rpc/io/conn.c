@@ -497,8 +497,7 @@ void arpc_conn_close(struct arpc_conn *conn, const struct amp_error *error)
         conn->error = *error;
     if (conn->has_link) {
         arpc_link_fail(&conn->link, AMP_EUNAVAILABLE, "the connection is closed");
-        arpc_link_abort(&conn->link, ARPC_STATUS_UNAVAILABLE,
-                        error != NULL ? error->text : "the connection was closed");
+        arpc_link_lost(&conn->link, error != NULL ? error->text : "the connection was closed");
         arpc_turn_add(conn->turn, &conn->item);
     }
     uv_close(&conn->socket.handle, on_handle_closed);
