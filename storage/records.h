@@ -209,6 +209,7 @@ struct ampd_checkpoint_record {
 /* A model as it is found at start. */
 struct ampd_model_record {
     struct ampd_model_spec spec;
+    int64_t created_us;         /* UTC microseconds */
     uint64_t epoch;             /* highest stored */
     uint64_t base_step;         /* of that epoch */
     struct ampd_step_row *last; /* newest row of that epoch, or NULL; owned */

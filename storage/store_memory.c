@@ -26,6 +26,7 @@ struct memory_checkpoint {
 struct memory_model {
     struct amp_list node; /* in shared->models, ordered by name */
     struct ampd_model_spec spec;
+    int64_t created_us;
     struct ampd_epoch_record epoch; /* the newest; all zero before the first */
     struct amp_list history;
     struct ampd_worker_record workers[AMPD_WORLD_MAX]; /* ascending rank */
@@ -137,6 +138,7 @@ static int memory_put_model(struct ampd_store *store, const struct ampd_model_sp
         free(model);
         return unlock_with(shared, no_memory(error));
     }
+    model->created_us = at_us;
     amp_list_init(&model->history);
     struct amp_list *before = shared->models.next;
     while (before != &shared->models &&
@@ -340,6 +342,7 @@ static int copy_record(const struct memory_model *model, struct ampd_model_recor
 {
     if (ampd_model_spec_copy(&record->spec, &model->spec) != 0 || copy_checkpoints(model, record) != 0)
         return AMP_ENOMEM;
+    record->created_us = model->created_us;
     record->epoch = model->epoch.epoch;
     record->base_step = model->epoch.base_step;
     if (model->workers_count > 0) {

@@ -47,7 +47,7 @@ static const char *const statement_texts[STMT_COUNT] = {
     [STMT_CHECKPOINT_PUT] = "INSERT OR REPLACE INTO checkpoints(model_id,epoch,step,version,file,size_bytes,"
                             "manifest,at_us,void) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,0)",
     [STMT_CHECKPOINT_DROP] = "DELETE FROM checkpoints WHERE model_id=?1 AND epoch=?2 AND step=?3",
-    [STMT_MODELS_LIST] = "SELECT id,name,spec FROM models ORDER BY name",
+    [STMT_MODELS_LIST] = "SELECT id,name,spec,created_us FROM models ORDER BY name",
     [STMT_PARAMETERS_LIST] = "SELECT name,shape,group_index FROM parameters WHERE model_id=?1 ORDER BY position",
     [STMT_EPOCH_LAST] = "SELECT epoch,base_step FROM epochs WHERE model_id=?1 ORDER BY epoch DESC LIMIT 1",
     [STMT_EPOCH_GET] = "SELECT parent,base_epoch,base_step,reason,at_us FROM epochs WHERE model_id=?1 AND epoch=?2",

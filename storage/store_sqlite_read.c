@@ -405,6 +405,7 @@ static int load_model(struct sqlite_store *store, const struct store_cursor *lis
         ampd_spec_from_json((const char *)spec, &record->spec) != 0)
         return damaged(store, "specification", error);
     memcpy(record->spec.name, name, strlen((const char *)name) + 1);
+    record->created_us = sqlite3_column_int64(list->statement, 3);
     int rc = load_parameters(store, id, &record->spec, error);
     if (rc == 0)
         rc = load_epoch(store, id, record, error);

@@ -137,6 +137,7 @@ int ampd_model_new(struct ampd_core *core, const struct ampd_model_spec *spec, s
         goto fail;
     made->core = core;
     made->index = core->models_count;
+    made->created_us = core->utc_us;
     amp_list_init(&made->pushes);
     amp_list_init(&made->pulls);
     amp_list_init(&made->loads);
@@ -275,6 +276,7 @@ static void model_found(struct ampd_core *core, const struct ampd_model_record *
         return;
     }
     struct ampd_shard *shard = &model->shard;
+    model->created_us = record->created_us;
     shard->memory = AMPD_MEMORY_LOST;
     shard->epoch = record->epoch;
     shard->base_step = record->base_step;
@@ -534,6 +536,7 @@ void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_m
         .checkpoints = shard->checkpoints,
         .range_total = shard->applied.range_total,
         .memory_bytes = model->tensors.bytes,
+        .created_us = model->created_us,
     };
 }
 

@@ -78,6 +78,7 @@ struct ampd_model_info {
     const struct ampd_checkpoint_record *checkpoints; /* ascending */
     uint64_t range_total;                             /* values beyond the cast's range in the last apply */
     uint64_t memory_bytes;
+    int64_t created_us; /* UTC, as the store has it */
 };
 
 /* index < ampd_core_models_count. */

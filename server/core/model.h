@@ -212,6 +212,7 @@ struct ampd_model {
     struct ampd_coord coord;                                    /* used by shard 0 */
     struct ampd_worker *workers;                                /* [world_size], likewise */
     struct amp_list pushes, pulls, loads, checkpoints, creates; /* calls */
+    int64_t created_us;                                         /* UTC, for the records alone */
 };
 
 struct ampd_core {

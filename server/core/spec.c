@@ -292,30 +292,66 @@ struct amp_schedule ampd_spec_schedule(const struct ampd_model_spec *spec)
 
 /* ---- compare ---- */
 
-static int differs(struct amp_error *error, const char *name, const char *field, double have, double want)
-{
-    return amp_error_set(
-        error, AMP_EEXIST, "MODEL_EXISTS",
-        "%s exists with another specification: %s is %.15g there and %.15g here; give it another name, or "
-        "the same specification",
-        name, field, have, want);
-}
+/* The names of the schema, by number. */
+static const char *const optimizers[] = {NULL, "SGD", "ADAMW"};
+static const char *const schedules[] = {NULL, "CONSTANT", "LINEAR_WARMUP", "STEP", "COSINE"};
+static const char *const sync_modes[] = {NULL, "SYNC", "QUORUM"};
+static const char *const losses[] = {NULL, "WAIT", "SHRINK"};
+static const char *const weightings[] = {NULL, "EQUAL", "PUSHED"};
+static const char *const cast_dtypes[] = {NULL, "F32", "F16", "BF16"};
+static const char *const cast_overflows[] = {NULL, "REPORT", "SATURATE"};
+static const char *const floors[] = {NULL, "CLAMP", "FREEZE", "FAIL"};
+static const char *const durabilities[] = {NULL, "CHECKPOINT", "STEP"};
+static const char *const policies[] = {
+    NULL, "DYNAMIC", "STATIC", "NONE", "MEGATRON", "DEEPSPEED", "DEEPSPEED_CONSECUTIVE", "APEX_HYSTERESIS", "PADDLE"};
+
+_Static_assert(AMP_F32 == 1 && AMP_F16 == 2 && AMP_BF16 == 3, "names by number");
+_Static_assert(AMP_SCALER_PADDLE == 8, "names by number");
+_Static_assert(AMP_SCALER_DEEPSPEED_CONSECUTIVE == 6, "names by number");
 
 /* One field as a number: reals and integers up to 2^53 are compared exactly. */
 struct field {
     const char *name;
     double have, want;
+    const char *const *values; /* what the numbers are called, or NULL */
+    size_t values_count;
 };
+
+/* "0.001", or the name of a value. */
+static void write_value(const struct field *field, double value, char *text, size_t size)
+{
+    size_t index = (size_t)value;
+    if (field->values != NULL && index > 0 && index < field->values_count)
+        (void)snprintf(text, size, "%s", field->values[index]);
+    else
+        (void)snprintf(text, size, "%.15g", value);
+}
+
+static int differs(struct amp_error *error, const char *name, const struct field *field)
+{
+    char have[32], want[32];
+    write_value(field, field->have, have, sizeof have);
+    write_value(field, field->want, want, sizeof want);
+    return amp_error_set(
+        error, AMP_EEXIST, "MODEL_EXISTS",
+        "%s exists with another specification: %s is %s there and %s here; give it another name, or the "
+        "same specification",
+        name, field->name, have, want);
+}
 
 static int compare_fields(const struct ampd_model_spec *have, const struct ampd_model_spec *want,
                           struct amp_error *error)
 {
 #define FIELD(label, member)                                                                                           \
     {                                                                                                                  \
-        label, (double)have->member, (double)want->member                                                              \
+        label, (double)have->member, (double)want->member, NULL, 0                                                     \
+    }
+#define NAMED(label, member, names)                                                                                    \
+    {                                                                                                                  \
+        label, (double)have->member, (double)want->member, names, sizeof(names) / sizeof(names[0])                     \
     }
     const struct field fields[] = {
-        FIELD("optimizer.kind", optimizer),
+        NAMED("optimizer.kind", optimizer, optimizers),
         FIELD("optimizer.learning_rate", lr),
         FIELD("optimizer.beta1", beta1),
         FIELD("optimizer.beta2", beta2),
@@ -324,7 +360,7 @@ static int compare_fields(const struct ampd_model_spec *have, const struct ampd_
         FIELD("optimizer.momentum", momentum),
         FIELD("optimizer.dampening", dampening),
         FIELD("optimizer.nesterov", nesterov),
-        FIELD("schedule.kind", schedule),
+        NAMED("schedule.kind", schedule, schedules),
         FIELD("schedule.warmup_steps", warmup_steps),
         FIELD("schedule.total_steps", total_steps),
         FIELD("schedule.step_size", step_every),
@@ -333,15 +369,15 @@ static int compare_fields(const struct ampd_model_spec *have, const struct ampd_
         FIELD("clip.value", clip_value),
         FIELD("clip.max_norm", clip_max_norm),
         FIELD("world_size", world_size),
-        FIELD("sync_mode", sync),
+        NAMED("sync_mode", sync, sync_modes),
         FIELD("quorum", quorum),
-        FIELD("on_loss", on_loss),
+        NAMED("on_loss", on_loss, losses),
         FIELD("loss_timeout_ms", loss_timeout_ms),
         FIELD("min_workers", min_workers),
-        FIELD("weighting", weighting),
-        FIELD("cast_dtype", cast),
-        FIELD("cast_overflow", cast_overflow),
-        FIELD("scaler.policy", scaler.policy),
+        NAMED("weighting", weighting, weightings),
+        NAMED("cast_dtype", cast, cast_dtypes),
+        NAMED("cast_overflow", cast_overflow, cast_overflows),
+        NAMED("scaler.policy", scaler.policy, policies),
         FIELD("scaler.init_scale", scaler.init_scale),
         FIELD("scaler.growth_factor", scaler.growth_factor),
         FIELD("scaler.backoff_factor", scaler.backoff_factor),
@@ -349,19 +385,20 @@ static int compare_fields(const struct ampd_model_spec *have, const struct ampd_
         FIELD("scaler.hysteresis", scaler.hysteresis),
         FIELD("scaler.min_scale", scaler.min_scale),
         FIELD("scaler.max_scale", scaler.max_scale),
-        FIELD("floor_policy", floor_policy),
+        NAMED("floor_policy", floor_policy, floors),
         FIELD("max_consecutive_overflows", max_consecutive_overflows),
         FIELD("max_steps", max_steps),
         FIELD("checkpoint_every", checkpoint_every),
         FIELD("keep_last", keep_last),
-        FIELD("durability", durability),
+        NAMED("durability", durability, durabilities),
         FIELD("groups", groups_count),
         FIELD("parameters", parameters_count),
     };
 #undef FIELD
+#undef NAMED
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         if (fields[i].have != fields[i].want)
-            return differs(error, have->name, fields[i].name, fields[i].have, fields[i].want);
+            return differs(error, have->name, &fields[i]);
     }
     return 0;
 }
@@ -381,10 +418,12 @@ int ampd_spec_compare(const struct ampd_model_spec *have, const struct ampd_mode
     for (uint32_t g = 0; g < have->groups_count; g++) {
         const struct ampd_group_spec *a = &have->groups[g];
         const struct ampd_group_spec *b = &want->groups[g];
+        const struct field factor = {"groups.learning_rate_factor", a->lr_scale, b->lr_scale, NULL, 0};
+        const struct field decay = {"groups.weight_decay", a->weight_decay, b->weight_decay, NULL, 0};
         if (a->lr_scale != b->lr_scale)
-            return differs(error, have->name, "groups.learning_rate_factor", a->lr_scale, b->lr_scale);
+            return differs(error, have->name, &factor);
         if (a->weight_decay_set != b->weight_decay_set || a->weight_decay != b->weight_decay)
-            return differs(error, have->name, "groups.weight_decay", a->weight_decay, b->weight_decay);
+            return differs(error, have->name, &decay);
     }
     for (uint32_t p = 0; p < have->parameters_count; p++) {
         if (!same_parameter(&have->parameters[p], &want->parameters[p]))

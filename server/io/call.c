@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* RetryInfo of a draining server: about the time that a restart takes. */
 #define DRAIN_RETRY_MS 500
@@ -142,16 +143,49 @@ static const char *reason_of(const struct amp_error *error)
     }
 }
 
+/* The path of a field, with the final zero. */
+#define FIELD_MAX 128
+
+/*
+ * BadRequest's field. Texts of bad requests begin with it: "page_size: 1001 is too many", or, where the message is named,
+ * "JoinRequest: model is longer than". NULL: the text names none.
+ */
+static const char *field_of(const struct amp_error *error, char field[FIELD_MAX])
+{
+    const char *text = error->text;
+    const char *colon = strstr(text, ": ");
+    bool named = text[0] >= 'A' && text[0] <= 'Z' && colon != NULL && memchr(text, ' ', (size_t)(colon - text)) == NULL;
+    if (named)
+        text = colon + 2;
+    size_t size = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_.[]");
+    if (error->code != AMP_EINVAL || size == 0 || size >= FIELD_MAX || text[size] != (named ? ' ' : ':'))
+        return NULL;
+    memcpy(field, text, size);
+    field[size] = 0;
+    return field;
+}
+
+/* RetryInfo: 0 where waiting alone changes nothing. */
+static int64_t retry_of(const struct amp_error *error)
+{
+    bool crowded = error->code == AMP_EEXHAUSTED && strcmp(error->reason, "TOO_MANY_CALLS") == 0;
+    return error->code == AMP_EUNAVAILABLE || error->code == AMP_ENOMEM || crowded ? DRAIN_RETRY_MS : 0;
+}
+
 static void finish_with_error(struct io_call *call, const struct ampd_reply *reply)
 {
     char epoch[24], step[24];
     struct arpc_pair pairs[2] = {{"epoch", epoch}, {"step", step}};
     (void)snprintf(epoch, sizeof epoch, "%" PRIu64, reply->epoch);
     (void)snprintf(step, sizeof step, "%" PRIu64, reply->step);
+    char field[FIELD_MAX];
     struct arpc_details details = {.reason = reason_of(&reply->error),
                                    .pairs = pairs,
                                    .pair_count = reply->epoch != 0 ? 2 : 0,
-                                   .retry_ms = (int64_t)reply->retry_ms};
+                                   .retry_ms =
+                                       reply->retry_ms != 0 ? (int64_t)reply->retry_ms : retry_of(&reply->error),
+                                   .field = field_of(&reply->error, field),
+                                   .field_text = reply->error.text};
     finish(call, amp_err_grpc_status(reply->error.code), reply->error.text, &details);
 }
 
@@ -173,8 +207,11 @@ void io_call_answer(struct io_call *call, const struct ampd_reply *reply)
 
 void io_call_fail(struct io_call *call, const struct amp_error *error)
 {
+    char field[FIELD_MAX];
     struct arpc_details details = {.reason = reason_of(error),
-                                   .retry_ms = error->code == AMP_EUNAVAILABLE ? DRAIN_RETRY_MS : 0};
+                                   .retry_ms = retry_of(error),
+                                   .field = field_of(error, field),
+                                   .field_text = error->text};
     finish(call, amp_err_grpc_status(error->code), error->text, &details);
 }
 

@@ -120,6 +120,8 @@ int io_model_status(const struct ampd_server *server, uint32_t model, bool with_
         status->element_count += info.layout->sizes[i];
     status->block_count = (uint32_t)info.layout->blocks;
     status->unstable = info.unstable;
+    status->has_create_time = info.created_us != 0;
+    status->create_time.us = info.created_us;
     status->memory_bytes = info.memory_bytes;
     status->base_epoch = info.base_epoch;
     status->base_step = info.base_step;

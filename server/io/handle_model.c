@@ -121,6 +121,19 @@ const struct arpc_handler ampd_handle_get_model = {.message = get_message, .clos
 
 /* ---- ListModels ---- */
 
+/* A page token is this and the name that the page begins with; '/' is in no name, so that a bare name is no token. */
+#define TOKEN_HEAD      "models/"
+#define TOKEN_HEAD_SIZE (sizeof TOKEN_HEAD - 1)
+
+/* The name that a page begins with; NULL: not a token of ours. */
+static const char *token_name(const char *token)
+{
+    if (token[0] == 0)
+        return "";
+    bool ours = strncmp(token, TOKEN_HEAD, TOKEN_HEAD_SIZE) == 0 && ampd_datadir_name_ok(token + TOKEN_HEAD_SIZE);
+    return ours ? token + TOKEN_HEAD_SIZE : NULL;
+}
+
 /* A model in the order of names. */
 struct named {
     const char *name;
@@ -156,7 +169,8 @@ static void answer_list(struct io_call *call, const struct named *names, size_t 
     struct amp_buf buf = io_message_buf();
     memset(&response, 0, sizeof response);
     if (count > page_size) /* the next page begins with the first name that has no place on this one */
-        (void)snprintf(response.next_page_token, sizeof response.next_page_token, "%s", names[page_size].name);
+        (void)snprintf(response.next_page_token, sizeof response.next_page_token, TOKEN_HEAD "%s",
+                       names[page_size].name);
     count = count > page_size ? page_size : count;
     response.models.items = calloc(count + 1, sizeof *response.models.items);
     int rc = response.models.items == NULL ? AMP_ENOMEM : 0;
@@ -180,7 +194,7 @@ static void list_message(struct arpc_call *rpc, const uint8_t *data, size_t size
     int rc = ampd_msg_list_models_request_decode(&request, data, size, &error);
     if (rc == 0)
         rc = io_page_size(request.page_size, &page_size, &error);
-    if (rc == 0 && request.page_token[0] != 0 && !ampd_datadir_name_ok(request.page_token))
+    if (rc == 0 && token_name(request.page_token) == NULL)
         rc = amp_error_set(&error, AMP_EINVAL, "INVALID_FIELD",
                            "page_token: not one of this server; give next_page_token of the page before");
     if (rc != 0) {
@@ -188,7 +202,7 @@ static void list_message(struct arpc_call *rpc, const uint8_t *data, size_t size
         return;
     }
     size_t count;
-    struct named *names = names_from(call->server, request.page_token, &count);
+    struct named *names = names_from(call->server, token_name(request.page_token), &count);
     if (names == NULL)
         io_call_refuse(call, AMP_ENOMEM, NULL, "out of memory for this page");
     else

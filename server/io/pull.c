@@ -230,11 +230,21 @@ static const struct io_call_ops pull_ops = {pull_reply, pull_output, pull_free};
 
 /* ---- what rpc says ---- */
 
-static int check_request(const struct ampd_msg_pull_request *request, struct amp_error *error)
+static int check_request(const struct ampd_server *server, const struct ampd_msg_pull_request *request,
+                         struct amp_error *error)
 {
     int named = (request->has_step ? 1 : 0) + (request->has_version ? 1 : 0) + (request->latest ? 1 : 0);
     if (named != 1)
-        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "give exactly one of step, version and latest");
+        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "step: give exactly one of step, version and latest");
+    struct ampd_model_info info;
+    int64_t index = ampd_core_find(server->core, request->model);
+    if (index >= 0 && request->has_rank) {
+        ampd_core_model(server->core, (uint32_t)index, &info);
+        if (request->rank >= info.spec->world_size)
+            return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
+                                 "rank: %u is too large; ranks of %s are below its world size, which is %u",
+                                 request->rank, info.spec->name, info.spec->world_size);
+    }
     return io_check_shard(request->shard, error);
 }
 
@@ -260,7 +270,7 @@ static void pull_message(struct arpc_call *rpc, const uint8_t *data, size_t size
     pull_of(call)->stream = arpc_call_ref(rpc);
     int rc = ampd_msg_pull_request_decode(&request, data, size, &error);
     if (rc == 0)
-        rc = check_request(&request, &error);
+        rc = check_request(call->server, &request, &error);
     if (rc != 0) {
         io_call_fail(call, &error);
         return;

@@ -55,6 +55,8 @@ message Status { int32 code = 1; string message = 2; repeated Any details = 3; }
 message ErrorInfo { string reason = 1; string domain = 2; map<string, string> metadata = 3; }
 message Duration { int64 seconds = 1; int32 nanos = 2; }
 message RetryInfo { Duration retry_delay = 1; }
+message FieldViolation { string field = 1; string description = 2; }
+message BadRequest { repeated FieldViolation field_violations = 1; }
 message HealthCheckRequest { string service = 1; }
 message HealthCheckResponse { int32 status = 1; }
 """
@@ -350,6 +352,7 @@ class Refusal:
     def __init__(self, error):
         self.code, self.text = error.code(), error.details() or ""
         self.reason, self.domain, self.metadata, self.retry_ms, self.status = "", "", {}, None, None
+        self.field = None  # of a BadRequest
         raw = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
         if raw is None:
             return
@@ -362,6 +365,8 @@ class Refusal:
             elif kind == "google.rpc.RetryInfo":
                 delay = foreign.RetryInfo.FromString(detail.value).retry_delay
                 self.retry_ms = delay.seconds * 1000 + delay.nanos / 1e6
+            elif kind == "google.rpc.BadRequest":
+                self.field = foreign.BadRequest.FromString(detail.value).field_violations[0].field
 
     def __str__(self):
         return f"{self.code.name} {self.reason or '(no reason)'} {self.metadata}: {self.text!r}"

@@ -259,6 +259,8 @@ def test_worker_calls_with_a_wrong_rank_or_world_are_refused(context):
     refused(lambda: worker.push_state(rank=1), INVALID, words="rank")
     refused(lambda: api.Join(model=name, worker_name="x", world_size=2), INVALID, words="world_size")
     refused(lambda: api.Join(model=name, worker_name="x", rank=1), INVALID, words="rank")
+    named = refused(lambda: api.Join(model=name, worker_name="n" * 128), INVALID, words="worker_name")
+    assert named.field == "worker_name", named.field
     refused(lambda: api.Join(model=name), INVALID, words="worker_name")
     check_untouched(worker)
 
@@ -272,6 +274,7 @@ def test_a_pull_must_say_what_it_wants(context):
     refused(lambda: api.Pull(model=name, latest=True, first_block=2), INVALID, words="first_block")
     refused(lambda: api.Pull(model=name, latest=True, block_count=2), INVALID, words="block_count")
     refused(lambda: api.Pull(model=name, latest=True, shard=1), INVALID, words="shard")
+    assert refused(lambda: api.Pull(model=name, latest=True, rank=1), INVALID, "INVALID_FIELD", "rank").field == "rank"
     refused(lambda: api.Pull(model=name, version=7), (Code.FAILED_PRECONDITION, Code.ABORTED), words="version")
     refused(lambda: api.Pull(model=name, latest=True, epoch=9), Code.FAILED_PRECONDITION, words="epoch")
     check_untouched(worker)

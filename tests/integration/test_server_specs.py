@@ -4,6 +4,7 @@
     test_server_specs.py BIN_DIR [NAME ...]
 """
 import math
+import time
 
 from ampd_testing import (Code, grpc, model, params, Refusal, refused, run, spec)
 
@@ -188,10 +189,10 @@ def test_a_request_without_specification_is_refused(context):
 
 def test_reserved_numbers_are_refused(context):
     api = context.model(load=False).api
-    for fields in (*(optimizer(kind=kind) for kind in range(3, 9)), {"sync_mode": 3}, {"sync_mode": 4}, {"on_loss": 3},
-                   {"cast_dtype": 4}):
-        refused(lambda f=fields: api.CreateModel(spec=spec("reserved", **f)),
-                (Code.UNIMPLEMENTED, Code.INVALID_ARGUMENT))
+    for fields in (*(optimizer(kind=kind) for kind in range(3, 16)), {"sync_mode": 3}, {"sync_mode": 4}, {"on_loss": 3}):
+        refused(lambda f=fields: api.CreateModel(spec=spec("reserved", **f)), Code.UNIMPLEMENTED, "RESERVED_VALUE")
+    for fields in (optimizer(kind=16), {"sync_mode": 8}, {"cast_dtype": 4}):
+        refused(lambda f=fields: api.CreateModel(spec=spec("reserved", **f)), Code.INVALID_ARGUMENT, "INVALID_SPEC")
     refused(lambda: api.GetModel(model="reserved"), Code.NOT_FOUND, "MODEL_NOT_FOUND")
 
 
@@ -288,6 +289,8 @@ def test_another_specification_is_refused_with_the_field(context):
         changed = spec(first.name, **{"parameters": two, "max_steps": 7, **fields})
         refused(lambda c=changed: first.api.CreateModel(spec=c), Code.ALREADY_EXISTS, "MODEL_EXISTS",
                 (field, first.name))
+    changed = spec(first.name, parameters=two, max_steps=7, weighting=model.WEIGHTING_PUSHED)
+    refused(lambda: first.api.CreateModel(spec=changed), Code.ALREADY_EXISTS, words="weighting is EQUAL there and PUSHED here")
     assert first.api.GetModel(model=first.name).spec == first.spec
 
 
@@ -304,7 +307,18 @@ def test_models_are_listed_by_name_in_pages(context):
         got, token, pages = got + [status.name for status in page.models], page.next_page_token, pages + 1
     assert got == names and pages == 3, (got, pages)
     refused(lambda: api.ListModels(page_size=1001), Code.INVALID_ARGUMENT, words="page_size")
-    refused(lambda: api.ListModels(page_token="no token"), Code.INVALID_ARGUMENT, words="page_token")
+    for token in ("no token", "m-03", "models/", "models/no name"):
+        assert refused(lambda t=token: api.ListModels(page_token=t), Code.INVALID_ARGUMENT, "INVALID_FIELD",
+                       "page_token").field == "page_token"
+
+
+def test_a_model_tells_when_it_was_made(context):
+    server = context.server()
+    before = time.time()
+    api = context.model("timed", server, load=False).api
+    made = api.GetModel(model="timed").status.create_time
+    assert before - 1 <= made.seconds + made.nanos / 1e9 <= time.time() + 1, made
+    assert api.ListModels().models[0].create_time == made
 
 
 if __name__ == "__main__":

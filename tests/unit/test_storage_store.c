@@ -193,6 +193,7 @@ static void a_model_comes_back_as_it_was_given(void **state)
     put_model(fixture->store, "ant");
     reopen(fixture);
     assert_int_equal(ampd_store_load(fixture->store, &records, &count, NULL), 0);
+    assert_int_equal(records[0].created_us, 42);
     assert_int_equal(count, 2);
     struct ampd_model_spec spec = storage_fixture_spec("ant");
     assert_same_spec(&records[0].spec, &spec);
