@@ -2,9 +2,11 @@
 """An ampd client in another language: one worker pushes a gradient with an Inf, the scale halves, the step is skipped.
 
     examples/overflow.py [HOST:PORT]        (Debian: apt-get install python3-grpcio protobuf-compiler)
+    examples/overflow.py --cacert ca.crt --token-file alice.token HOST:PORT
 
 The messages are made from proto/ by protoc into a temporary folder; the calls are plain gRPC.
 """
+import argparse
 import pathlib
 import struct
 import subprocess
@@ -75,11 +77,62 @@ def pull(service, joined, step):
     return answers[0].header, first
 
 
+class SendToken(grpc.UnaryUnaryClientInterceptor, grpc.StreamUnaryClientInterceptor,
+                grpc.UnaryStreamClientInterceptor):
+    """Adds the token to each call. (grpcio's own access_token_call_credentials do the same, but over TLS only.)"""
+
+    def __init__(self, token):
+        self.metadata = [("authorization", "Bearer " + token)]
+
+    def intercept(self, call, details, request):
+        return call(CallDetails(details, self.metadata), request)
+
+    intercept_unary_unary = intercept_stream_unary = intercept_unary_stream = intercept
+
+
+class CallDetails(grpc.ClientCallDetails):
+    def __init__(self, details, metadata):
+        self.method, self.timeout, self.credentials = details.method, details.timeout, details.credentials
+        self.wait_for_ready = details.wait_for_ready
+        self.metadata = (details.metadata or []) + metadata
+
+
+def connect(options):
+    """A channel: TLS if there are authorities for the server's certificate, and with the token in each call."""
+    def content(path):
+        return pathlib.Path(path).read_bytes() if path else None
+
+    if options.cacert:
+        name = [("grpc.ssl_target_name_override", options.server_name)] if options.server_name else []
+        credentials = grpc.ssl_channel_credentials(content(options.cacert), content(options.key), content(options.cert))
+        channel = grpc.secure_channel(options.address, credentials, name)
+    else:
+        if options.token_file and not options.address.startswith(("127.", "localhost:", "unix:", "[::1]")):
+            sys.exit("the token would go to another machine unencrypted; connect with --cacert")
+        channel = grpc.insecure_channel(options.address)
+    if options.token_file:
+        token = content(options.token_file).decode().strip()
+        channel = grpc.intercept_channel(channel, SendToken(token))
+    return channel
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("address", nargs="?", default="127.0.0.1:7420", metavar="HOST:PORT")
+    parser.add_argument("--cacert", metavar="FILE", help="TLS, with a server certificate by these authorities")
+    parser.add_argument("--cert", metavar="FILE", help="TLS, with this client certificate")
+    parser.add_argument("--key", metavar="FILE", help="the private key of --cert")
+    parser.add_argument("--server-name", metavar="NAME", help="whom the server's certificate is for, if not HOST")
+    parser.add_argument("--token-file", metavar="FILE", help="send the token in this file")
+    options = parser.parse_args()
+    if ":" not in options.address:
+        parser.error(f"\"{options.address}\" is not HOST:PORT")
+    return options
+
+
 def main():
-    address = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:7420"
-    if len(sys.argv) > 2 or address.startswith("-") or ":" not in address:
-        sys.exit(__doc__)
-    channel = grpc.insecure_channel(address)
+    options = parse_options()
+    address, channel = options.address, connect(options)
     try:
         grpc.channel_ready_future(channel).result(timeout=5)
     except grpc.FutureTimeoutError:
