@@ -189,6 +189,12 @@ def _die_with_parent():
     _prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing outlives a test that is ended
 
 
+CHANNEL_OPTIONS = [
+    ("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), ("grpc.enable_retries", 0),
+    ("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 200),
+    ("grpc.use_local_subchannel_pool", 1)]
+
+
 class Server:
     """One ampd on a data directory; a restart keeps the directory and takes a new port."""
 
@@ -207,20 +213,21 @@ class Server:
                 [self.program, "--data-dir", self.data_dir, "--listen", "127.0.0.1:0", *self.options],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_die_with_parent)
         self.port = self._wait_for_port(began_at)
-        self.channel = grpc.insecure_channel(f"127.0.0.1:{self.port}", options=[
-            ("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), ("grpc.enable_retries", 0),
-            ("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 200),
-            ("grpc.use_local_subchannel_pool", 1)])
+        self.channel = self.connect()
         grpc.channel_ready_future(self.channel).result(timeout=self.START_TIMEOUT_S)
         # A server that has just started makes its models ready first, and says so by its health.
         eventually(lambda: Api(self.channel).health() == HEALTH_SERVING, "the server is healthy", self.START_TIMEOUT_S)
         return self
 
+    def connect(self):
+        """A channel of its own connection."""
+        return grpc.insecure_channel(f"127.0.0.1:{self.port}", options=CHANNEL_OPTIONS)
+
     def _wait_for_port(self, began_at):
         until = time.monotonic() + self.START_TIMEOUT_S
         while time.monotonic() < until:
             said = self.log_path.read_bytes()[began_at:].decode(errors="replace")
-            for match in re.finditer(r"127\.0\.0\.1:(\d+)", said):
+            for match in re.finditer(r"(?:127\.0\.0\.1|0\.0\.0\.0):(\d+)", said):
                 if int(match[1]) != 0:
                     return int(match[1])
             assert self.process.poll() is None, f"ampd ended with {self.process.returncode}:\n{said[-1500:]}"

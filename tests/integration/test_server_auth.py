@@ -1,0 +1,299 @@
+#!/usr/bin/python3
+"""Tokens, roles and users of the unix socket, on a real ampd: who is let in, who is not, and what SIGHUP changes.
+
+    test_server_auth.py BIN_DIR [NAME ...]
+"""
+import json
+import os
+import re
+import shutil
+import subprocess
+
+from ampd_testing import Api, CALL_TIMEOUT_S, METHODS, Code, Refusal, grpc, refused, run, start_and_fail
+from auth_testing import ROLES, TokenFile, WithToken, api_with, command, hang_up, methods_def
+
+
+FLOOD = 10000
+FLOOD_IN_FLIGHT = 200
+NOBODY = 65534
+
+
+def tokens_and_server(context):
+    """(token file, server on plaintext loopback, role -> token)."""
+    tokens = TokenFile(context)
+    by_role = {role: tokens.new(role) for role in ROLES}
+    return tokens, context.server("--token-file", tokens.path), by_role
+
+
+def memory_kib(server):
+    status = open(f"/proc/{server.process.pid}/status", encoding="ascii").read()
+    return int(re.search(r"VmRSS:\s+(\d+)", status)[1])
+
+
+# ---- roles ----
+
+def test_each_role_may_call_what_methods_def_says_and_nothing_else(context):
+    _, server, by_role = tokens_and_server(context)
+    ladder = ("read", "worker", "operator")
+    rows = list(methods_def())
+    assert {row[1] for row in rows} == set(METHODS), "methods.def and the schema differ"
+    pairs = 0
+    for _, method, needed, implemented in rows:
+        for role in (*ROLES, None):
+            api = api_with(server.channel, by_role.get(role))
+            code = Code.OK
+            try:
+                started = api.start(method, [] if method in ("Load", "Push") else None)
+                started.all() if hasattr(started, "all") else started.result()
+            except grpc.RpcError as error:
+                refusal, code = Refusal(error), error.code()
+            if not implemented:
+                expected = code == Code.UNIMPLEMENTED
+            elif role is None:
+                expected = code == Code.UNAUTHENTICATED and refusal.reason == "TOKEN_MISSING"
+            elif role == needed or (role in ladder and needed in ladder and ladder.index(role) > ladder.index(needed)):
+                expected = code not in (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED, Code.UNIMPLEMENTED)
+            else:
+                expected = (code == Code.PERMISSION_DENIED and refusal.reason == "ROLE_REQUIRED"
+                            and f"/{method} needs the role {needed}" in refusal.text)
+            assert expected, f"{role} calls {method}, which needs {needed}: {code}"
+            pairs += 1
+    assert pairs == len(rows) * 5
+
+
+def test_health_is_open_and_reflection_needs_read(context):
+    _, server, by_role = tokens_and_server(context)
+    assert Api(server.channel).health() == 1
+    for version in ("v1", "v1alpha"):
+        def reflect(channel):
+            call = channel.stream_stream(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo")
+            return list(call(iter([b"\x3a\x00"]), timeout=CALL_TIMEOUT_S))  # list_services = ""
+
+        refused(lambda: reflect(server.channel), Code.UNAUTHENTICATED, "TOKEN_MISSING")
+        refused(lambda: reflect(WithToken(server.channel, "Bearer " + by_role["peer"])), Code.PERMISSION_DENIED)
+        answers = reflect(WithToken(server.channel, "Bearer " + by_role["read"]))
+        assert b"ampd.v1.ParameterService" in answers[0]
+
+
+# ---- tokens that are wrong ----
+
+def test_wrong_tokens_are_refused_for_their_reason_and_never_shown(context):
+    tokens = TokenFile(context)
+    good = tokens.new("operator", "good")
+    expired = tokens.new("operator", "old", "--expires", "2020-01-01")
+    later = tokens.new("operator", "later", "--expires", "2999-12-31T23:59:59Z")
+    server = context.server("--token-file", tokens.path)
+    api_with(server.channel, good).GetStatus()
+    api_with(server.channel, later).GetStatus()
+    cases = [("TOKEN_MALFORMED", good), ("TOKEN_MALFORMED", "Basic " + good), ("TOKEN_MALFORMED", "Bearer x"),
+             ("TOKEN_MALFORMED", "Bearer " + "a" * 1025), ("TOKEN_MALFORMED", "Bearer " + "a" * 6000),
+             ("TOKEN_MALFORMED", f"Bearer {good} {good}"), ("TOKEN_UNKNOWN", "Bearer " + "a" * 1024),
+             ("TOKEN_UNKNOWN", f"Bearer {good}x"), ("TOKEN_UNKNOWN", f"Bearer {good[:-1]}"),
+             ("TOKEN_UNKNOWN", "Bearer " + good.swapcase()), ("TOKEN_EXPIRED", f"Bearer {expired}")]
+    for reason, value in cases:
+        refusal = refused(Api(WithToken(server.channel, value)).GetStatus, Code.UNAUTHENTICATED, reason)
+        assert good[5:] not in refusal.text and expired[5:] not in refusal.text, refusal
+    refused(Api(WithToken(server.channel, f"Bearer {good}", f"Bearer {good}")).GetStatus, Code.UNAUTHENTICATED,
+            "TOKEN_MALFORMED")
+    code, lines = server.terminate(), server.log()
+    assert code == 0
+    for token in (good, expired, later):
+        assert token[5:] not in lines and token.swapcase()[5:] not in lines, "a token is in the log"
+
+
+def test_ten_thousand_wrong_tokens_are_counted_and_fill_no_log(context):
+    _, server, by_role = tokens_and_server(context)
+    wrong = [WithToken(server.channel, f"Bearer {'wrong-token-number'}-{i % 997}") for i in range(997)]
+    path, request_type, response_type = METHODS["GetStatus"]
+    request = request_type()
+    api_with(server.channel, by_role["read"]).GetStatus()
+    refused(Api(wrong[0]).GetStatus, Code.UNAUTHENTICATED, "TOKEN_UNKNOWN")
+    before, codes, waiting = memory_kib(server), set(), []
+    calls = [channel.unary_unary(path, request_serializer=request_type.SerializeToString,
+                                 response_deserializer=response_type.FromString) for channel in wrong]
+    for i in range(FLOOD - 1):
+        waiting.append(calls[i % len(calls)].future(request, timeout=CALL_TIMEOUT_S))
+        if len(waiting) == FLOOD_IN_FLIGHT:
+            codes |= {call.code() for call in waiting}
+            waiting = []
+            api_with(server.channel, by_role["read"]).GetStatus()  # those who may go on meanwhile
+    codes |= {call.code() for call in waiting}
+    assert codes == {Code.UNAUTHENTICATED}, codes
+    grown = memory_kib(server) - before
+    assert grown < 4096, f"{grown} KiB more after {FLOOD} wrong tokens"
+    assert server.terminate() == 0
+    lines = [line for line in server.log().splitlines() if "refused" in line]
+    assert 2 <= len(lines) <= 12, f"{len(lines)} lines about {FLOOD} refusals"
+    counted = sum(int(re.search(r"(?:count|calls)=(\d+)", line)[1]) for line in lines)
+    assert counted == FLOOD, f"{counted} of {FLOOD} were counted:\n" + "\n".join(lines)
+
+
+# ---- SIGHUP ----
+
+def test_a_removed_token_is_refused_from_the_next_call_on_the_same_connection(context):
+    tokens, server, by_role = tokens_and_server(context)
+    api = api_with(server.channel, by_role["worker"])
+    model = context.model("kept", server=_As(server, by_role["worker"]))
+    worker = model.worker()
+    watch = api.start("WatchSteps", model="kept")
+    assert worker.train({"w": [1.0] * 4}).step == 1
+    watch.next()
+    tokens.remove("worker")
+    hang_up(server, "token file read anew")
+    refused(lambda: api.GetModel(model="kept"), Code.UNAUTHENTICATED, "TOKEN_UNKNOWN")
+    # What has begun goes on; and another token goes on with the same worker.
+    fresh = tokens.new("worker", "second")
+    hang_up(server, "token file read anew")
+    model.api = api_with(server.channel, fresh)
+    assert worker.train({"w": [1.0] * 4}).step == 2
+    assert watch.next().row.step == 2
+    watch.cancel()
+
+
+class _As:
+    """A server as TestModel sees it, with a token in each call."""
+
+    def __init__(self, server, token):
+        self.server, self.channel = server, WithToken(server.channel, f"Bearer {token}")
+
+
+def test_a_file_that_cannot_be_used_leaves_the_old_rules(context):
+    tokens, server, by_role = tokens_and_server(context)
+    api, good = api_with(server.channel, by_role["read"]), tokens.path.read_text()
+    faults = [lambda: tokens.put(good + "nonsense\n"), lambda: tokens.put(good + "token read x " + by_role["read"] + "\n"),
+              lambda: tokens.path.chmod(0o620), tokens.path.unlink, lambda: tokens.put("x" * 600000),
+              lambda: (tokens.path.unlink(), os.mkfifo(tokens.path, 0o600))]
+    for fault in faults:
+        fault()
+        hang_up(server, "the token file was not taken")
+        api.GetStatus()
+        tokens.path.unlink(missing_ok=True)
+        tokens.put(good)
+    assert by_role["read"] not in server.log(), "a token that was pasted into the file is in the log"
+    tokens.put("# nobody\n")
+    hang_up(server, "the token file has no rule in it")
+    refused(api.GetStatus, Code.UNAUTHENTICATED, "TOKEN_UNKNOWN")
+
+
+def test_sighup_without_files_changes_nothing(context):
+    server = context.server()
+    hang_up(server, "nothing to read anew")
+    Api(server.channel).GetStatus()
+    assert server.terminate() == 0
+
+
+# ---- the unix socket ----
+
+def test_users_of_the_socket_are_known_by_the_kernel(context):
+    tokens = TokenFile(context)
+    tokens.new("operator")
+    server = context.server("--token-file", tokens.path)
+    path = server.data_dir / "ampd.sock"
+    if len(str(path)) > 107:
+        print(f"SKIPPED: {path} is too long for a socket")
+        return
+    with grpc.insecure_channel(f"unix:{path}") as channel:  # ampd's own user
+        Api(channel).GetStatus()
+        refused(lambda: Api(channel).Checkpoint(model="none"), Code.NOT_FOUND)
+    refused(Api(server.channel).GetStatus, Code.UNAUTHENTICATED, "TOKEN_MISSING")
+    tokens.add(f"uid read {os.getuid()}")
+    hang_up(server, "token file read anew")
+    with grpc.insecure_channel(f"unix:{path}") as channel:
+        Api(channel).GetStatus()
+        refused(lambda: Api(channel).Checkpoint(model="none"), Code.PERMISSION_DENIED, "ROLE_REQUIRED")
+
+
+def test_other_users_of_the_socket_have_the_role_of_their_line(context):
+    if os.getuid() != 0:
+        print("SKIPPED: test_server_auth: only root can call as another user")
+        return
+    tokens = TokenFile(context)
+    server = context.server("--token-file", tokens.path)
+    path = server.data_dir / "ampd.sock"
+    ampctl = context.work / "ampctl-of-others"
+    shutil.copy(context.bin_dir / "ampctl", ampctl)
+    for reachable in (context.work, server.data_dir, ampctl):
+        reachable.chmod(0o755)
+
+    def status(code):
+        return command(context.work, ampctl.name, "--endpoint", f"unix:{path}", "status", code=code, user=NOBODY,
+                       group=NOBODY, cwd="/")[1]
+
+    assert f"the user {NOBODY}" in status(64 + 16)
+    tokens.add(f"uid peer {NOBODY}")
+    hang_up(server, "token file read anew")
+    assert "needs the role read" in status(64 + 7)
+    tokens.put(f"uid read *\nuid operator {NOBODY + 1}\n")
+    hang_up(server, "token file read anew")
+    status(0)
+
+
+# ---- programs and options ----
+
+def test_ampctl_makes_tokens_and_sends_them(context):
+    tokens, server, by_role = tokens_and_server(context)
+    endpoint, file = f"127.0.0.1:{server.port}", tokens.client_file(by_role["read"])
+    _, said = command(context.bin_dir, "ampctl", "-e", endpoint, "models", code=64 + 16)
+    assert "--token-file" in said
+    command(context.bin_dir, "ampctl", "-e", endpoint, "--token-file", file, "models")
+    command(context.bin_dir, "ampctl", "-e", endpoint, "models", env=dict(os.environ, AMPD_TOKEN_FILE=str(file)))
+    _, said = command(context.bin_dir, "ampctl", "-e", endpoint, "checkpoint", "m", "--token-file", file, code=64 + 7)
+    assert "the role read" in said and "needs the role operator" in said
+    command(context.bin_dir, "ampctl", "-e", endpoint, "ready")  # health asks nobody
+    _, said = command(context.bin_dir, "ampctl", "-e", "192.0.2.1:7420", "--token-file", file, "models", code=2)
+    assert "unencrypted" in said and by_role["read"] not in said
+    made = json.loads(command(context.bin_dir, "ampctl", "-o", "json", "token", "new", "worker", "w")[0])
+    tokens.add(made["line"])
+    hang_up(server, "token file read anew")
+    refused(lambda: api_with(server.channel, made["token"]).Checkpoint(model="m"), Code.PERMISSION_DENIED)
+    for wrong in (("new", "admin", "x"), ("new", "read"), ("new", "read", "two words"), ("make", "read", "x"),
+                  ("new", "read", "x", "--expires", "soon")):
+        command(context.bin_dir, "ampctl", "token", *wrong, code=2)
+
+
+def test_the_token_of_the_document_s_shell_commands_is_one(context):
+    tokens = TokenFile(context)
+    token = subprocess.run("openssl rand -hex 32", shell=True, check=True, stdout=subprocess.PIPE, encoding="ascii").stdout
+    line = subprocess.run("tr -d '\\n' | sha256sum", shell=True, check=True, stdout=subprocess.PIPE, encoding="ascii",
+                          input=token).stdout
+    tokens.add(f"token read shell {line.split()[0]}")
+    server = context.server("--token-file", tokens.path)
+    api_with(server.channel, token.strip()).GetStatus()
+
+
+def test_libampclient_tells_that_the_token_is_wrong_and_ends(context):
+    tokens, server, _ = tokens_and_server(context)
+    environment = dict(os.environ, RANK="0", WORLD_SIZE="1", AMPD_TOKEN_FILE=str(tokens.client_file("x" * 40)))
+    _, said = command(context.bin_dir, "digits", "--connect", f"127.0.0.1:{server.port}", "--steps", "5", code=1,
+                      env=environment)
+    assert "not in the server's token file" in said and "x" * 40 not in said, said
+
+
+def test_options_that_do_not_fit_are_refused_at_start(context):
+    tokens = TokenFile(context)
+    loose = TokenFile(context)
+    loose.path.chmod(0o666)
+    bad = TokenFile(context)
+    bad.put("token read x 1234\n")
+    cases = [(("--listen", "0.0.0.0:0"), ("--cert-file", "--insecure")),
+             (("--listen", "0.0.0.0:0", "--token-file", tokens.path), ("--cert-file",)),
+             (("--cert-file", "c"), ("--key-file",)), (("--key-file", "k"), ("--cert-file",)),
+             (("--client-cert-auth",), ("--trusted-ca-file",)), (("--trusted-ca-file", "x"), ("--cert-file",)),
+             (("--token-file", "/nowhere/tokens"), ("/nowhere/tokens", "No such file")),
+             (("--token-file", context.work), ("not a file",)), (("--token-file", loose.path), ("chmod go-w",)),
+             (("--token-file", bad.path), ("line 1", "SHA-256")),
+             (("--cert-file", "/nowhere/c", "--key-file", "/nowhere/k"), ("/nowhere/",))]
+    for options, words in cases:
+        code, lines = start_and_fail(context.bin_dir, "--data-dir", context.folder(), "--listen", "127.0.0.1:0", *options)
+        assert code == 2 and len(lines) == 1, (options, code, lines)
+        for word in words:
+            assert word in lines[0], (options, word, lines)
+
+
+def test_insecure_is_allowed_and_warned_of(context):
+    server = context.server("--listen", "0.0.0.0:0", "--insecure")
+    assert "level=warn" in server.log() and "--insecure: everybody who reaches this address" in server.log()
+
+
+if __name__ == "__main__":
+    run(globals())
