@@ -43,7 +43,8 @@ struct arpc_tls_session {
     struct output *out; /* NULL: nothing is to be sent */
     bool begun;         /* a byte has come */
     bool ready;
-    bool over; /* OpenSSL must not be asked any more */
+    bool spoken; /* plaintext has come */
+    bool over;   /* OpenSSL must not be asked any more */
     bool plaintext;
     bool no_h2;
     uint64_t received;
@@ -345,7 +346,12 @@ static int say_plaintext(struct arpc_tls_session *session, struct amp_error *err
 
 void arpc_tls_ended(const struct arpc_tls_session *session, struct amp_error *error)
 {
-    if (session->ready)
+    if (session->ready && !session->tls->server && !session->spoken)
+        (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL,
+                            "%s closed the connection right after the TLS handshake: it may demand a certificate, or "
+                            "another one (cert_file and key_file, --cert-file and --key-file)",
+                            session->peer); /* in TLS 1.3 a client is done before the server has looked at it */
+    else if (session->ready)
         (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL,
                             "the connection was cut (it ended without TLS's close_notify)");
     else
@@ -402,8 +408,10 @@ int arpc_tls_decrypt(struct arpc_tls_session *session, uint8_t *out, size_t size
         session->over = true;
         return amp_error_set(error, AMP_EUNAVAILABLE, NULL, "the peer changes keys too often");
     }
-    if (rc == 1)
+    if (rc == 1) {
+        session->spoken = true;
         return 0;
+    }
     *got = 0;
     int kind = SSL_get_error(session->ssl, rc);
     if (kind == SSL_ERROR_WANT_READ)

@@ -194,6 +194,8 @@ static void an_end_without_close_notify_is_told_apart(void **state)
     shake_hands(&client, &server, 4096, NULL);
     arpc_tls_ended(server.session, &error);
     assert_string_equal(error.text, "the connection was cut (it ended without TLS's close_notify)");
+    arpc_tls_ended(client.session, &error);
+    assert_non_null(strstr(error.text, "right after the TLS handshake: it may demand a certificate"));
     close_end(&client);
     close_end(&server);
 }
