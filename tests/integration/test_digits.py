@@ -167,6 +167,26 @@ class Suite:
             return None
 
 
+def every_instruction_set(job, reference, options):
+    """Server and workers with each kernel variant that this processor has: one checkpoint."""
+    chosen, done = os.environ.pop("AMPD_ISA", None), []
+    try:
+        for isa in ("ref", "avx2", "avx512", "neon"):
+            os.environ["AMPD_ISA"] = isa
+            try:
+                job.local("--steps", "1")
+            except subprocess.CalledProcessError:
+                continue  # not on this processor
+            equal(job.run(*options), reference)
+            done.append(isa)
+    finally:
+        os.environ.pop("AMPD_ISA")
+        if chosen is not None:
+            os.environ["AMPD_ISA"] = chosen
+    assert "ref" in done, done
+    print(f"    equal with {', '.join(done)}")
+
+
 def kills(suite, job, reference, rng, options, count):
     """`count` runs with a killed server and as many with a killed worker; all end with the reference's bits."""
 
@@ -196,6 +216,7 @@ def short(suite, job, rng):
         return
     suite.test("each_skipped_step_has_its_overflow_rows", check_overflows, job, reference)
     suite.test("a_second_run_ends_with_the_same_checkpoint", lambda: equal(job.run(*SHORT), reference))
+    suite.test("every_instruction_set_ends_with_the_same_checkpoint", every_instruction_set, job, reference, SHORT)
     suite.test("a_short_run_in_bf16_ends_with_a_result", job.run, *SHORT, "--dtype", "bf16")
     suite.test("a_short_run_in_fp32_ends_with_a_result", job.run, *SHORT, "--dtype", "f32")
     suite.test("a_run_without_a_server_ends_with_a_result", job.local, "--steps", "60")
