@@ -31,6 +31,12 @@ pkg-config --exact-version=0.1.0 amp
 	$(pkg-config --libs amp)
 "$work/outside"
 
+echo "docs/amp.md"
+awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$here/../../docs/amp.md" >"$work/page.c"
+# shellcheck disable=SC2046,SC2086 # lists of flags
+"$compiler" -std=c17 -Wall -Wextra -Werror $flags $(pkg-config --cflags amp) "$work/page.c" -o "$work/page" $(pkg-config --libs amp)
+"$work/page"
+
 # Every installed header stands alone.
 headers=$(cd "$work/prefix/include/ampd" && find . -name '*.h' | sed 's|^\./||')
 [ -n "$headers" ]
