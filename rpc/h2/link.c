@@ -454,6 +454,8 @@ int arpc_link_init(struct arpc_link *link, struct arpc_link_config *config, void
     if (!session)
         return 0;
     link->next_due_ms = arpc_after(now_ms, config->server ? limits->preface_ms : ARPC_HANDSHAKE_MS);
+    if (link->age_due_ms < link->next_due_ms)
+        link->next_due_ms = link->age_due_ms;
     int rc = make_session(link);
     if (rc == 0)
         rc = submit_settings(link);

@@ -176,6 +176,17 @@ static void a_connection_that_is_old_is_drained_with_its_reason(void **state)
     assert_false(arpc_link_is_over(&raw.server.link));
 }
 
+static void an_age_below_every_other_wait_is_not_late(void **state)
+{
+    (void)state;
+    rpc_raw_close();
+    max_age_ms = 200;
+    open_raw();
+    rpc_raw_request("/t.T/Note", NULL, NULL, empty_message, sizeof empty_message, false);
+    rpc_raw_pass(220);
+    assert_int_equal(raw.goaways, 2);
+}
+
 static void ages_differ_by_a_tenth_at_most_and_not_all_are_equal(void **state)
 {
     (void)state;
@@ -322,6 +333,7 @@ int main(void)
         WITH_RAW(what_the_server_sends_wipes_strikes_out),
         WITH_RAW(our_client_asks_half_as_often_once_it_was_told_so),
         WITH_RAW(a_connection_that_is_old_is_drained_with_its_reason),
+        WITH_RAW(an_age_below_every_other_wait_is_not_late),
         WITH_RAW(ages_differ_by_a_tenth_at_most_and_not_all_are_equal),
         WITH_RAW(a_call_that_outlasts_the_grace_of_an_old_connection_is_cut),
         WITH_RAW(an_idle_connection_is_drained_with_its_reason),

@@ -1,0 +1,164 @@
+#!/usr/bin/python3
+"""Compression, keepalive and connection age as Debian's grpcio sees them: grpcio_life.py ECHO_SERVER PROTO_DIR.
+
+Exit code 0: all passed; 1: a check failed; 77: grpcio is not here.
+"""
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+import grpcio_echo as echo  # skips where grpcio is not here
+
+grpc, echo_pb2 = echo.grpc, echo.echo_pb2
+Code = grpc.StatusCode
+TIMEOUT_S = 20
+
+
+class Relay:
+    """Forwards one connection and counts what the server sends."""
+
+    def __init__(self, port):
+        self.received = 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.target = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        threading.Thread(target=self.serve, args=(port,), daemon=True).start()
+
+    def serve(self, port):
+        client, _ = self.listener.accept()
+        with self.listener, client, socket.create_connection(("127.0.0.1", port)) as server:
+            back = threading.Thread(target=self.pump, args=(client, server, False), daemon=True)
+            back.start()
+            self.pump(server, client, True)
+            back.join()
+
+    def pump(self, source, sink, count):
+        with contextlib.suppress(OSError):
+            for data in iter(lambda: source.recv(65536), b""):
+                self.received += len(data) if count else 0
+                sink.sendall(data)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+
+class Life(unittest.TestCase):
+    def serve(self, *settings):
+        server = subprocess.Popen([echo.SERVER, "127.0.0.1:0", *settings], stdout=subprocess.PIPE, text=True)
+
+        def end():
+            server.send_signal(signal.SIGTERM)
+            server.stdout.close()
+            self.assertEqual(server.wait(timeout=30), 0)
+
+        self.addCleanup(end)
+        return int(server.stdout.readline().split()[1])
+
+    def stub(self, target, compression=None, **options):
+        options = [("grpc." + key.replace("__", "."), value) for key, value in options.items()]
+        channel = grpc.insecure_channel(target if isinstance(target, str) else "127.0.0.1:%d" % target,
+                                        options=[("grpc.max_receive_message_length", -1), *options],
+                                        compression=compression)
+        self.addCleanup(channel.close)
+        return echo.Stub(channel)
+
+    def refused(self, call, request):
+        with self.assertRaises(grpc.RpcError) as caught:
+            call(request, timeout=TIMEOUT_S)
+        return caught.exception
+
+    # ---- compression ----
+
+    def test_compressed_requests_of_every_kind_are_read(self):
+        stub = self.stub(self.serve(), grpc.Compression.Gzip)
+        for data in (b"", b"x", bytes(1 << 20), os.urandom(1 << 20), b"abc" * 100000):
+            self.assertEqual(stub.unary(echo_pb2.Payload(data=data), timeout=TIMEOUT_S).data, data)
+        chunks = [bytes(70000), b"", os.urandom(3000), b"text " * 1000]
+        payloads = [echo_pb2.Payload(data=chunk) for chunk in chunks]
+        summary = stub.collect(iter(payloads), timeout=TIMEOUT_S)
+        self.assertEqual((summary.messages, summary.bytes), (4, sum(map(len, chunks))))
+        self.assertEqual(summary.crc32c, echo.crc32c(b"".join(chunks)))
+        self.assertEqual([m.data for m in stub.chat(iter(payloads), timeout=TIMEOUT_S)], chunks)
+        held = stub.hold(iter(payloads), timeout=TIMEOUT_S)  # paused for a while
+        self.assertEqual((held.messages, held.crc32c), (4, summary.crc32c))
+
+    def test_a_message_that_inflates_beyond_the_limit_is_resource_exhausted(self):
+        stub = self.stub(self.serve(), grpc.Compression.Gzip)
+        error = self.refused(stub.unary, echo_pb2.Payload(data=bytes(200 << 20)))
+        self.assertEqual(error.code(), Code.RESOURCE_EXHAUSTED)
+        self.assertIn("once it is inflated", error.details())
+
+    def test_deflate_is_unimplemented(self):
+        stub = self.stub(self.serve(), grpc.Compression.Deflate)
+        self.assertEqual(self.refused(stub.unary, echo_pb2.Payload(data=bytes(9000))).code(), Code.UNIMPLEMENTED)
+
+    def test_answers_are_compressed_only_where_the_server_does_it(self):
+        for settings, most in (((), None), (("compress=1",), 50000)):
+            relay = Relay(self.serve(*settings))
+            stub = self.stub(relay.target)
+            data = b"The same again. " * 60000
+            self.assertEqual(stub.unary(echo_pb2.Payload(data=data), timeout=TIMEOUT_S).data, data)
+            noise = os.urandom(5000)
+            self.assertEqual(stub.unary(echo_pb2.Payload(data=noise), timeout=TIMEOUT_S).data, noise)
+            if most is None:
+                self.assertGreater(relay.received, len(data))
+            else:
+                self.assertLess(relay.received, most)
+
+    # ---- keepalive ----
+
+    PINGING = {"keepalive_time_ms": 200, "keepalive_permit_without_calls": 1, "http2__max_pings_without_data": 0,
+               "http2__min_time_between_pings_ms": 200}
+
+    def test_pings_as_often_as_allowed_keep_a_connection(self):
+        stub = self.stub(self.serve("min_ping_interval_ms=100"), **self.PINGING)
+        stub.sleep(echo_pb2.SleepRequest(ms=2000), timeout=TIMEOUT_S)
+
+    def test_pings_more_often_than_allowed_end_it(self):
+        stub = self.stub(self.serve("min_ping_interval_ms=60000"), **self.PINGING)
+        start = time.monotonic()
+        self.assertEqual(self.refused(stub.sleep, echo_pb2.SleepRequest(ms=15000)).code(), Code.UNAVAILABLE)
+        self.assertLess(time.monotonic() - start, 10)  # it takes four PINGs
+        stub.unary(echo_pb2.Payload(), timeout=TIMEOUT_S)  # on a new connection
+
+    def test_a_client_that_works_is_not_counted(self):
+        stub = self.stub(self.serve("min_ping_interval_ms=60000"), **self.PINGING)
+        until = time.monotonic() + 2
+        while time.monotonic() < until:
+            stub.unary(echo_pb2.Payload(data=b"x"), timeout=TIMEOUT_S)
+            time.sleep(0.02)
+
+    def test_the_servers_pings_are_answered(self):
+        stub = self.stub(self.serve("keepalive_ms=100", "keepalive_timeout_ms=1000"))
+        stub.sleep(echo_pb2.SleepRequest(ms=1500), timeout=TIMEOUT_S)
+
+    # ---- age ----
+
+    def test_the_end_of_an_old_connection_is_not_noticed(self):
+        stub = self.stub(self.serve("max_age_ms=200"))
+        long = stub.sleep.future(echo_pb2.SleepRequest(ms=1500), timeout=TIMEOUT_S)
+        stream = stub.repeat(echo_pb2.RepeatRequest(messages=200, size=100000), timeout=TIMEOUT_S)
+        received = threading.Thread(target=lambda: self.assertEqual(sum(1 for _ in stream), 200))
+        received.start()
+        until = time.monotonic() + 2
+        calls = 0
+        while time.monotonic() < until:
+            self.assertEqual(stub.unary(echo_pb2.Payload(data=b"x"), timeout=TIMEOUT_S).data, b"x")
+            calls += 1
+        received.join(TIMEOUT_S)
+        long.result()
+        print("%d calls over some ten connections" % calls)
+
+    def test_a_call_longer_than_age_and_grace_is_cut(self):
+        stub = self.stub(self.serve("max_age_ms=200", "max_age_grace_ms=200"))
+        start = time.monotonic()
+        self.assertEqual(self.refused(stub.sleep, echo_pb2.SleepRequest(ms=15000)).code(), Code.UNAVAILABLE)
+        self.assertLess(time.monotonic() - start, 5)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)
