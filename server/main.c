@@ -53,7 +53,8 @@ enum {
     OPTION_TRUSTED_CA_FILE,
     OPTION_CLIENT_CERT_AUTH,
     OPTION_CLIENT_CERT_ROLE,
-    OPTION_TOKEN_FILE
+    OPTION_TOKEN_FILE,
+    OPTION_TIMES /* the first of AMPD_TIMES_COUNT, in the order of enum ampd_time */
 };
 
 /* The text of a number that a macro names. */
@@ -77,6 +78,18 @@ static const struct argp_option options_table[] = {
     {"client-cert-auth", OPTION_CLIENT_CERT_AUTH, NULL, 0, "Connect no client that shows no certificate", 0},
     {"client-cert-role", OPTION_CLIENT_CERT_ROLE, "ROLE", 0,
      "read, worker, operator or peer: for client certificates that the token file does not name", 0},
+    {"keepalive-time", OPTION_TIMES + AMPD_TIME_KEEPALIVE, "TIME", 0,
+     "Ask a client that sent nothing for this long whether it lives, default 2h", 1},
+    {"keepalive-timeout", OPTION_TIMES + AMPD_TIME_KEEPALIVE_TIMEOUT, "TIME", 0,
+     "Close its connection when it has not answered by then, default 20s", 1},
+    {"min-ping-interval", OPTION_TIMES + AMPD_TIME_MIN_PING_INTERVAL, "TIME", 0,
+     "Clients that ask more often than this, default 5m, are disconnected at the third time", 1},
+    {"max-connection-idle", OPTION_TIMES + AMPD_TIME_CONNECTION_IDLE, "TIME", 0,
+     "Close connections without a call for this long, default 5m", 1},
+    {"max-connection-age", OPTION_TIMES + AMPD_TIME_CONNECTION_AGE, "TIME", 0,
+     "Let connections of this age, 10 % more or less, end; default: none", 1},
+    {"max-connection-age-grace", OPTION_TIMES + AMPD_TIME_CONNECTION_AGE_GRACE, "TIME", 0,
+     "Cut the calls that are still open on them so much later, default: never", 1},
     {"insecure", OPTION_INSECURE, NULL, 0, "Listen beyond loopback without encryption, or without asking who calls", 0},
     {0},
 };
@@ -111,6 +124,28 @@ static bool parse_bytes(const char *text, uint64_t *bytes)
     return end[unit != NULL] == 0 && *bytes >> shift == value;
 }
 
+/* "1500ms", "90s", "5m" and "2h": at least 1 ms, at most ten years. */
+static bool parse_time(const char *text, int64_t *ms)
+{
+    static const struct {
+        const char *name;
+        int64_t ms;
+    } units[] = {{"ms", 1}, {"s", 1000}, {"m", 60 * 1000}, {"h", 60 * 60 * 1000}};
+    const int64_t most_ms = INT64_C(10) * 365 * 24 * 60 * 60 * 1000;
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (errno != 0 || text[0] < '0' || text[0] > '9' || value < 1)
+        return false;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (strcmp(end, units[i].name) != 0)
+            continue;
+        *ms = value <= most_ms / units[i].ms ? value * units[i].ms : 0;
+        return *ms > 0;
+    }
+    return false;
+}
+
 static bool parse_level(const char *text, enum amp_log_level *level)
 {
     static const char *const names[] = {"debug", "info", "warn", "error"};
@@ -121,6 +156,21 @@ static bool parse_level(const char *text, enum amp_log_level *level)
         }
     }
     return false;
+}
+
+/* False: the key is none of these. */
+static bool parse_time_option(int key, const char *arg, struct arguments *arguments)
+{
+    if (key < OPTION_TIMES || key >= OPTION_TIMES + AMPD_TIMES_COUNT)
+        return false;
+    if (parse_time(arg, &arguments->server.times_ms[key - OPTION_TIMES]))
+        return true;
+    for (const struct argp_option *option = options_table; option->name != NULL; option++)
+        if (option->key == key)
+            (void)snprintf(arguments->wrong, sizeof arguments->wrong,
+                           "--%s %.40s: give a time of 1ms to ten years, a number with ms, s, m or h", option->name,
+                           arg);
+    return true;
 }
 
 /* False: the key is none of these. */
@@ -185,7 +235,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         (void)snprintf(wrong, sizeof arguments->wrong, "unexpected argument %.100s", arg);
         return 0;
     default:
-        return parse_auth_option(key, arg, &arguments->server.auth) ? 0 : ARGP_ERR_UNKNOWN;
+        if (parse_auth_option(key, arg, &arguments->server.auth) || parse_time_option(key, arg, arguments))
+            return 0;
+        return ARGP_ERR_UNKNOWN;
     }
 }
 

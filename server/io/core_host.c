@@ -146,7 +146,7 @@ static void update_health(struct ampd_server *server)
             return;
     }
     server->serving = true;
-    (void)arpc_server_set_health(server->rpc, "", true); /* "" is always there */
+    ampd_server_set_health(server, true);
     amp_log(server->log, AMP_LOG_INFO, "server", "msg=\"serving\" models=%u", ampd_core_models_count(server->core));
 }
 

@@ -36,7 +36,7 @@ static void begin_drain(struct ampd_server *server, const char *signal_name)
     amp_log(server->log, AMP_LOG_INFO, "server", "msg=\"draining\" signal=%s", signal_name);
     /* Cannot fail: the handle is open and has a callback. */
     (void)uv_timer_start(&server->drain_timer, on_drain_timeout, DRAIN_MS, 0);
-    (void)arpc_server_set_health(server->rpc, "", false); /* "" is always there */
+    ampd_server_set_health(server, false);
     ampd_server_end_watches(server);
     struct ampd_event event = {.type = AMPD_EVENT_DRAIN};
     ampd_server_event(server, &event);

@@ -146,6 +146,16 @@ static int listen_rpc(struct ampd_server *server, struct amp_error *error)
     return AMPD_EXIT_OK;
 }
 
+void ampd_server_set_health(struct ampd_server *server, bool serving)
+{
+    size_t count;
+    const struct arpc_method *methods = ampd_methods(&count);
+    /* None can fail: "" and the services of rows are always there. */
+    (void)arpc_server_set_health(server->rpc, "", serving);
+    for (size_t i = 0; i < count; i++)
+        (void)arpc_server_set_health(server->rpc, methods[i].service, serving);
+}
+
 static int open_rpc(struct ampd_server *server, struct amp_error *error)
 {
     struct arpc_server_options options = {.size = sizeof options,
@@ -153,6 +163,13 @@ static int open_rpc(struct ampd_server *server, struct amp_error *error)
                                           .admit_cb = admit,
                                           .keep_metadata = ampd_auth_metadata,
                                           .handshake_failed_cb = on_handshake_failed};
+    const int64_t *times_ms = server->options->times_ms;
+    options.keepalive_ms = times_ms[AMPD_TIME_KEEPALIVE];
+    options.keepalive_timeout_ms = times_ms[AMPD_TIME_KEEPALIVE_TIMEOUT];
+    options.min_ping_interval_ms = times_ms[AMPD_TIME_MIN_PING_INTERVAL];
+    options.idle_ms = times_ms[AMPD_TIME_CONNECTION_IDLE];
+    options.max_age_ms = times_ms[AMPD_TIME_CONNECTION_AGE];
+    options.max_age_grace_ms = times_ms[AMPD_TIME_CONNECTION_AGE_GRACE];
     size_t count;
     const struct arpc_method *methods = ampd_methods(&count);
     int rc = arpc_server_new(&server->loop, &options, methods, count, &server->rpc, error);
@@ -163,7 +180,7 @@ static int open_rpc(struct ampd_server *server, struct amp_error *error)
     int code = listen_rpc(server, error);
     if (code != AMPD_EXIT_OK)
         return code;
-    (void)arpc_server_set_health(server->rpc, "", false); /* until recovery is done; "" is always there */
+    ampd_server_set_health(server, false); /* until recovery is done */
     listen_unix(server);
     return AMPD_EXIT_OK;
 }

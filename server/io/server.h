@@ -37,10 +37,22 @@ enum { AMPD_EXIT_OK = 0, AMPD_EXIT_FAILED = 1, AMPD_EXIT_USAGE = 2, AMPD_EXIT_DA
 
 #define AMPD_VERSION "0.1.0"
 
+/* Times of connections, by gRPC's names (gRFC A8, A9; rpc/arpc_server.h). */
+enum ampd_time {
+    AMPD_TIME_KEEPALIVE,
+    AMPD_TIME_KEEPALIVE_TIMEOUT,
+    AMPD_TIME_MIN_PING_INTERVAL,
+    AMPD_TIME_CONNECTION_IDLE,
+    AMPD_TIME_CONNECTION_AGE,
+    AMPD_TIME_CONNECTION_AGE_GRACE,
+    AMPD_TIMES_COUNT
+};
+
 struct ampd_server_options {
     const char *data_dir;
     const char *listen; /* host:port or unix:/path */
     struct ampd_auth_options auth;
+    int64_t times_ms[AMPD_TIMES_COUNT]; /* 0: the default of rpc */
     unsigned compute_threads;
     uint64_t memory_max; /* bytes of the tensors of all models; 0: no bound */
     const struct amp_kernels *kernels;
@@ -89,6 +101,9 @@ int64_t ampd_utc_us(void);
 
 /* Ends the process at once: what the disk holds is not known, or a rule is broken. Any thread. */
 _Noreturn void ampd_server_fatal(const struct ampd_server *server, const char *what, const struct amp_error *error);
+
+/* Says by health, of the whole and of each service, whether calls are served. */
+void ampd_server_set_health(struct ampd_server *server, bool serving);
 
 /* ---- core_host.c ---- */
 

@@ -376,6 +376,20 @@ def test_a_memory_bound_that_is_no_number_of_bytes_is_a_usage_error(context):
         assert code == 2 and len(lines) == 1 and "--memory-max" in lines[0], (text, code, lines)
 
 
+def test_times_of_connections_are_read_or_refused(context):
+    for option in ("keepalive-time", "keepalive-timeout", "min-ping-interval", "max-connection-idle",
+                   "max-connection-age", "max-connection-age-grace"):
+        for text in ("", "5", "0s", "-1s", "1d", "s", "1 s", "1.5s", "99999999999999h"):
+            code, lines = start_and_fail(context.bin_dir, "--data-dir", context.folder(), f"--{option}={text}")
+            assert code == 2 and len(lines) == 1 and f"--{option} " in lines[0], (option, text, code, lines)
+    server = context.server("--keepalive-time", "90m", "--keepalive-timeout=20s", "--min-ping-interval=1500ms",
+                            "--max-connection-age", "100ms", "--max-connection-age-grace=2h", "--max-connection-idle", "1h")
+    api = context.model("aged", server, load=False).api
+    until = time.monotonic() + 1
+    while time.monotonic() < until:  # over some ten connections, none of which is missed
+        api.GetModel(model="aged")
+
+
 def test_a_stored_model_that_does_not_fit_ends_the_start_and_is_kept(context):
     server = context.server("--memory-max", "64M")
     test_model = context.model("kept", server, parameters=MIB_ELEMENTS, tensors={"w": [1.0] * MIB})
