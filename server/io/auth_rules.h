@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Rules of one file. Each call compares its token with every token: 1024 of them cost 20 microseconds. */
+/* Rules of one file. Each call compares its token with every token: 1024 of them cost 23 microseconds, one 0.7. */
 #define AMPD_AUTH_RULES_MAX 1024
 /* A file of that many long lines. */
 #define AMPD_AUTH_FILE_MAX ((size_t)512 << 10)

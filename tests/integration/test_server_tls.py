@@ -216,6 +216,46 @@ class Training:
             process.communicate(timeout=CALL_TIMEOUT_S)
 
 
+def test_a_client_that_trains_takes_new_certificates_for_its_next_connection(context):
+    one, two = authority(context), authority(context)
+    folder = context.work / "mutual"
+    folder.mkdir()
+    files = {name: folder / name for name in ("ca.crt", "server.crt", "server.key", "client.crt", "client.key")}
+
+    def use(issuer):
+        replace_pair(files["server.crt"], files["server.key"], issuer.server())
+        replace_pair(files["client.crt"], files["client.key"], issuer.client("trainer"))
+        files["ca.crt"].write_bytes(issuer.cert.read_bytes())
+
+    use(one)
+    server = TlsServer(context, one, "--trusted-ca-file", files["ca.crt"], "--client-cert-auth", "--client-cert-role",
+                       "worker", "--listen", f"127.0.0.1:{free_port()}", pair=(files["server.crt"], files["server.key"]),
+                       shown=(files["client.crt"], files["client.key"]))
+    environment = dict(os.environ, RANK="0", WORLD_SIZE="1", AMPD_CACERT=str(files["ca.crt"]),
+                       AMPD_CERT=str(files["client.crt"]), AMPD_KEY=str(files["client.key"]))
+    worker = subprocess.Popen(
+        [context.bin_dir / "digits", "--connect", f"127.0.0.1:{server.port}", "--steps", str(TRAINING_STEPS), "--hidden",
+         "32", "--batch", "16", "--checkpoint-every", "20", "--quiet"], env=environment, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, preexec_fn=_die_with_parent)
+
+    def steps():
+        assert worker.poll() is None, f"the worker ended: {worker.stderr.read().decode()}"
+        return Api(server.channel).GetModel(model="digits").status.scale.attempted
+
+    try:
+        eventually(lambda: created(Api(server.channel)), "the worker has made its model")
+        eventually(lambda: steps() > RELOAD_STEPS, "it trains")
+        server.kill()
+        use(two)  # nothing that the old authority has signed is good for the new server
+        server.authority = two
+        server.start()
+        before = steps()
+        eventually(lambda: steps() >= before + RELOAD_STEPS, "it goes on with the new certificates")
+    finally:
+        worker.kill()
+        worker.communicate(timeout=CALL_TIMEOUT_S)
+
+
 def created(api):
     try:
         return bool(api.ListModels().models)

@@ -103,6 +103,32 @@ static void a_certificate_and_its_key_go_together(void **state)
     refused("a:1", &key, AMP_EINVAL, "go together");
 }
 
+static void files_for_tls_must_be_there(void **state)
+{
+    const struct ampclient_secure_options missing = {.cacert = "/nowhere/ca.crt"}, junk = {.cacert = path},
+                                          no_key = {.cert = path, .key = "/nowhere/key"};
+    put_text("no certificate\n");
+    refused("a:1", &missing, AMP_ENOTFOUND, "/nowhere/ca.crt");
+    refused("a:1", &junk, AMP_EINVAL, path);
+    refused("a:1", &no_key, AMP_ENOTFOUND, "/nowhere/key");
+}
+
+static void a_scheme_or_a_name_is_enough_for_tls(void **state)
+{
+    const struct ampclient_secure_options none = {0}, name = {.server_name = "x"}, token = {.token_file = path};
+    const struct ampclient_secure_options *const options[] = {&none, &name, &token};
+    static const char *const endpoints[] = {"tls://a:1,tls://[::1]:2", "a:1,[::1]:2", "tls://a:1,tls://[::1]:2"};
+    put_text(TOKEN_A);
+    for (size_t i = 0; i < 3; i++) {
+        struct ampclient_secure secure;
+        struct amp_error error;
+        assert_int_equal(opened(&secure, endpoints[i], options[i], &error), 0);
+        assert_string_equal(secure.target, "a:1,[::1]:2");
+        assert_non_null(secure.tls);
+        ampclient_secure_close(&secure);
+    }
+}
+
 static void files_for_tls_do_not_matter_to_a_unix_socket(void **state)
 {
     const struct ampclient_secure_options options = {.cacert = "/nowhere"};
@@ -210,6 +236,8 @@ int main(void)
         cmocka_unit_test(endpoints_without_tls_pass_unchanged),
         cmocka_unit_test(tls_is_for_all_endpoints_or_none),
         cmocka_unit_test(a_certificate_and_its_key_go_together),
+        cmocka_unit_test(files_for_tls_must_be_there),
+        cmocka_unit_test(a_scheme_or_a_name_is_enough_for_tls),
         cmocka_unit_test(files_for_tls_do_not_matter_to_a_unix_socket),
         cmocka_unit_test(the_token_is_what_the_file_holds_without_space),
         cmocka_unit_test(what_is_no_token_is_refused_and_not_shown),
