@@ -26,6 +26,7 @@ run curves curves
 model() { scripts/packages.sh model && tests/model/run.sh quick; }
 run model model
 # Of the numerics: 95 % of the lines, and every branch of the scaler machine.
-run coverage scripts/coverage.sh --lines 95 --branches amp/scaler.c --branches amp/dynamic_scaler.c amp
+run coverage scripts/coverage.sh --target amp_tests --tests '^test_(amp|kernel)_' --lines 95 \
+	--branches amp/scaler.c --branches amp/dynamic_scaler.c amp
 [ -n "$known" ] || { echo "test.sh: no suite \"$suite\"; there are digits, sim, kernels, casts, curves, model, coverage, all" >&2 && exit 2; }
 exit "$broken"

@@ -14,6 +14,7 @@ mkdir -p "$build"
 cd "$source"
 flags='-std=c17 -O2 -g -ffp-contract=off -fno-fast-math -fno-strict-aliasing -D_POSIX_C_SOURCE=200809L
     -DAMP_KERNELS_NEON -Wall -Wextra -Werror -Wno-unused-parameter -I. -Itests/kernels/cross'
+plain=$flags
 flags="$flags ${AMPD_NEON_FLAGS:-}"
 objects=
 for file in amp/kernels_ref.c amp/kernels_neon.c amp/cpu.c amp/norm.c amp/optim.c amp/pass.c amp/reduce.c \
@@ -31,7 +32,7 @@ if command -v clang >/dev/null; then
     for file in amp/kernels_ref.c amp/kernels_neon.c amp/cpu.c amp/norm.c amp/optim.c amp/pass.c amp/reduce.c; do
         object=$build/$(basename "$file" .c)-clang.o
         # shellcheck disable=SC2086 # a list of flags
-        clang --target=aarch64-linux-gnu $flags -c "$file" -o "$object"
+        clang --target=aarch64-linux-gnu $plain -c "$file" -o "$object"
         theirs="$theirs $object"
     done
     # shellcheck disable=SC2086 # a list of objects
