@@ -102,8 +102,11 @@ static int run(struct watch *watch)
     int code = AMPCTL_EXIT_FAILED;
     if (ampd_msg_watch_steps_request_encode(&watch->request, &body) == 0) {
         /* Without a deadline: the user ends it; a lost server is noticed by the connection's own pings. */
-        const struct ampclient_request request = {
-            .path = AMPCLIENT_SCALE_SERVICE "WatchSteps", .body = &body, .message_cb = on_message, .arg = watch};
+        const struct ampclient_request request = {.path = AMPCLIENT_SCALE_SERVICE "WatchSteps",
+                                                  .body = &body,
+                                                  .idempotent = true,
+                                                  .message_cb = on_message,
+                                                  .arg = watch};
         struct ampclient_reply reply;
         code = ampctl_call(watch->ctl, &request, &reply);
         ampclient_reply_close(&reply);

@@ -115,6 +115,7 @@ static int start(struct ampclient_core_call *call, const struct ampclient_output
     struct arpc_call_options options = {.size = sizeof options,
                                         .deadline_ms = (int64_t)output->deadline_ms,
                                         .max_message = AMPCLIENT_REPLY_MAX,
+                                        .idempotent = call->kind != AMPCLIENT_OUT_PUSH, /* which the core resumes */
                                         .single_response = !pull};
     struct amp_buf request;
     amp_buf_init(&request, AMPD_MSG_SIZE_MAX);

@@ -193,7 +193,8 @@ const char *ampclient_version(void)
 int ampclient_ask(struct ampclient *client, const char *path, const struct amp_buf *request,
                   struct ampclient_reply *reply)
 {
-    struct ampclient_request call = {.path = path, .body = request, .timeout_ms = client->options.call_timeout_ms};
+    struct ampclient_request call = {
+        .path = path, .body = request, .timeout_ms = client->options.call_timeout_ms, .idempotent = true};
     int rc = ampclient_rpc_retry(client->link, &call, client->options.reconnect_timeout_ms, NULL, reply);
     if (rc != 0)
         client->error = reply->error;

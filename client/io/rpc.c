@@ -103,6 +103,7 @@ static void run_exchange(struct ampclient_job *job)
     struct arpc_call_options options = {.size = sizeof options,
                                         .deadline_ms = (int64_t)request->timeout_ms,
                                         .max_message = AMPCLIENT_REPLY_MAX,
+                                        .idempotent = request->idempotent,
                                         .single_response = request->message_cb == NULL};
     struct ampclient_reply *reply = &exchange->reply;
     reply->code = ampclient_link_call(exchange->link, request->path, &options, &exchange_handler, exchange,

@@ -31,6 +31,7 @@ struct ampclient_request {
     const char *path;
     const struct amp_buf *body; /* the first message; NULL: an empty one */
     uint64_t timeout_ms;        /* of one try; 0: none (only for a server stream) */
+    bool idempotent;            /* the channel may send it again within a try (gRFC A6), as server/methods.def says */
     /* Client stream: called on the loop's thread at first and each time the queue has run low. Sends more; returns 1 when
      * all is sent, 0 to be called again, or a code. */
     int (*feed_cb)(void *arg, struct arpc_call *call);

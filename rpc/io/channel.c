@@ -101,12 +101,13 @@ void arpc_channel_attempt_failed(struct arpc_channel *channel)
     arpc_turn_add(&channel->turn, &channel->item);
 }
 
-void arpc_channel_attempt_succeeded(struct arpc_channel *channel)
+void arpc_channel_attempt_succeeded(struct arpc_channel *channel, struct arpc_link *link)
 {
     arpc_connect_stop(channel);
     channel->backoff_ms = 0;
     channel->due_ms = INT64_MAX;
-    arpc_link_move(&channel->parking, &channel->current->link);
+    if (link != NULL)
+        arpc_link_move(&channel->parking, link);
     arpc_channel_set_state(channel, ARPC_CHANNEL_READY, NULL);
 }
 

@@ -67,8 +67,8 @@ static inline int64_t arpc_channel_now(const struct arpc_channel *channel)
 void arpc_channel_set_state(struct arpc_channel *channel, enum arpc_channel_state state, const struct amp_error *error);
 /* The attempt is over without success; attempt.why says why. */
 void arpc_channel_attempt_failed(struct arpc_channel *channel);
-/* The server's SETTINGS are here. */
-void arpc_channel_attempt_succeeded(struct arpc_channel *channel);
+/* The server's SETTINGS are here: calls move to this link; NULL: it is over already. */
+void arpc_channel_attempt_succeeded(struct arpc_channel *channel, struct arpc_link *link);
 /* The connection of the channel is lost, or takes no further calls. */
 void arpc_channel_leave_ready(struct arpc_channel *channel, const struct amp_error *error);
 

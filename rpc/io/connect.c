@@ -91,6 +91,9 @@ static void on_conn_closed(struct arpc_conn *conn)
     channel->conn_count--;
     if (channel->current == conn) {
         const char *why = conn->error.code != 0 ? conn->error.text : "the server closed the connection";
+        /* Its server began to drain before the calls could move: it was a connection all the same. */
+        if (channel->state == ARPC_CHANNEL_CONNECTING && conn->has_link && conn->link.peer_goaway)
+            arpc_channel_attempt_succeeded(channel, NULL);
         if (channel->state == ARPC_CHANNEL_READY) {
             (void)amp_error_set(&channel->error, AMP_EUNAVAILABLE, NULL, "%s", why);
             arpc_channel_leave_ready(channel, &channel->error);
@@ -117,7 +120,7 @@ static void on_conn_pumped(struct arpc_conn *conn)
     if (channel->current != conn || conn->closing)
         return;
     if (channel->state == ARPC_CHANNEL_CONNECTING && conn->link.peer_settings)
-        arpc_channel_attempt_succeeded(channel);
+        arpc_channel_attempt_succeeded(channel, &conn->link);
     const char *why = channel->state == ARPC_CHANNEL_READY ? why_no_calls(&conn->link) : NULL;
     if (why == NULL)
         return;
