@@ -11,3 +11,7 @@ ampd_test(test_rpc_blank SUITE unit SOURCES test_rpc_blank.c rpc_pair.c LINK arp
 ampd_test(test_rpc_life SUITE unit SOURCES test_rpc_life.c rpc_raw.c rpc_pair.c LINK arpc_h2)
 ampd_test(test_rpc_gzip SUITE unit SOURCES test_rpc_gzip.c rpc_raw.c rpc_pair.c LINK arpc_h2)
 ampd_test(test_rpc_heads SUITE unit SOURCES test_rpc_heads.c rpc_raw.c rpc_pair.c LINK arpc_h2)
+# docs/grpc.md names files and tests: they have to be there.
+add_test(NAME test_grpc_table
+  COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_LIST_DIR}/test_grpc_table.py ${PROJECT_SOURCE_DIR})
+set_tests_properties(test_grpc_table PROPERTIES LABELS unit TIMEOUT 60)

@@ -292,6 +292,29 @@ static void a_unary_answer_does_not_wait_for_a_large_pull(void **state)
     rpc_pair_close(&pair);
 }
 
+static void our_client_says_who_it_is_and_what_it_reads(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"user-agent", NULL};
+    struct rpc_pair pair;
+    struct rpc_seen seen = {0};
+    const uint8_t *value;
+    size_t size;
+    rpc_pair_prepare(&pair, methods, COUNT(methods));
+    pair.server.config.keep_metadata = names;
+    rpc_pair_connect(&pair);
+    (void)rpc_pair_call(&pair, "Stream", &rpc_noting, &seen);
+    rpc_pair_run(&pair);
+    const struct arpc_call *call = rpc_seen_of_server.call;
+    assert_true(arpc_call_metadata(call, names[0], 0, &value, &size));
+    static const char agent[] = "grpc-c-ampd/";
+    assert_true(size >= sizeof agent + 2 && memcmp(value, agent, sizeof agent - 1) == 0);
+    for (size_t i = sizeof agent - 1; i < size; i++)
+        assert_non_null(strchr("0123456789.", value[i]));
+    assert_true(call->head.accepts_gzip);
+    rpc_pair_close(&pair);
+}
+
 int main(void)
 {
 #define WITH_RAW(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
@@ -304,6 +327,7 @@ int main(void)
         WITH_RAW(the_end_of_a_request_has_three_forms),
         WITH_RAW(an_error_with_a_time_to_wait_has_it_for_retries_too),
         WITH_RAW(a_unary_answer_does_not_wait_for_a_large_pull),
+        WITH_RAW(our_client_says_who_it_is_and_what_it_reads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
