@@ -66,7 +66,7 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
         ended->reason = own->error.reason;
         ended->text = own->error.text;
     } else {
-        ended->code = amp_err_from_grpc_status(result->status);
+        ended->code = ampclient_link_code(model->client->link, result->status);
         ended->reason = result->details.reason != NULL ? result->details.reason : "";
         ended->text = result->message[0] != 0 || ended->code == 0 ? result->message : arpc_status_name(result->status);
         ended->epoch = number_of(&result->details, "epoch");

@@ -136,6 +136,13 @@ int ampclient_link_call(struct ampclient_link *link, const char *path, const str
     return arpc_channel_call(link->channel, path, &with, handler, user, out, error);
 }
 
+int ampclient_link_code(struct ampclient_link *link, int status)
+{
+    if (status == ARPC_STATUS_UNAUTHENTICATED && ampclient_secure_renewed(&link->secure, ampclient_now_ms()))
+        return AMP_EUNAVAILABLE;
+    return amp_err_from_grpc_status(status);
+}
+
 /* ---- life ---- */
 
 static int open_channel(struct ampclient_link *link, const char *endpoints, const struct ampclient_link_options *given,

@@ -100,6 +100,12 @@ void ampclient_link_pause(struct ampclient_link *link, uint64_t ms);
 /* Monotonic. Any thread. */
 uint64_t ampclient_now_ms(void);
 
+/*
+ * Loop's thread: the AMP_E code of how a call ended. UNAUTHENTICATED is AMP_EUNAVAILABLE, to be tried again, where the
+ * client has got a new token meanwhile.
+ */
+int ampclient_link_code(struct ampclient_link *link, int status);
+
 /* Loop's thread: begins a call, as arpc_channel_call, with the client's token; it fails when no endpoint can be connected to. */
 int ampclient_link_call(struct ampclient_link *link, const char *path, const struct arpc_call_options *options,
                         const struct arpc_handler *handler, void *user, struct arpc_call **out,

@@ -161,16 +161,28 @@ static bool changed(struct ampclient_secure *secure, int first, int last)
     return any;
 }
 
+static void look(struct ampclient_secure *secure, uint64_t now_ms)
+{
+    secure->looked_ms = now_ms;
+    /* Whatever cannot be used leaves what is in use. */
+    if (changed(secure, TOKEN, TOKEN) && load_token(secure, NULL) == 0) {
+        secure->replaced = true;
+        secure->replaced_ms = now_ms;
+    }
+    if (changed(secure, CACERT, KEY) && secure->tls != NULL)
+        (void)arpc_tls_reload(secure->tls, NULL);
+}
+
+bool ampclient_secure_renewed(struct ampclient_secure *secure, uint64_t now_ms)
+{
+    look(secure, now_ms);
+    return secure->replaced && now_ms - secure->replaced_ms < AMPCLIENT_SECURE_RENEWED_MS;
+}
+
 const char *ampclient_secure_authorization(struct ampclient_secure *secure, uint64_t now_ms)
 {
-    if (now_ms - secure->looked_ms >= LOOK_MS) {
-        secure->looked_ms = now_ms;
-        /* Whatever cannot be used leaves what is in use. */
-        if (changed(secure, TOKEN, TOKEN))
-            (void)load_token(secure, NULL);
-        if (changed(secure, CACERT, KEY) && secure->tls != NULL)
-            (void)arpc_tls_reload(secure->tls, NULL);
-    }
+    if (now_ms - secure->looked_ms >= LOOK_MS)
+        look(secure, now_ms);
     return secure->has_token ? secure->authorization : NULL;
 }
 

@@ -43,6 +43,8 @@ struct ampclient_secure {
     struct ampclient_stamp stamps[AMPCLIENT_SECURE_FILES];
     uint64_t looked_ms;
     bool has_token;
+    bool replaced; /* the token is not the first one */
+    uint64_t replaced_ms;
     char authorization[sizeof "Bearer " + ARPC_TOKEN_MAX];
 };
 
@@ -57,6 +59,15 @@ int ampclient_secure_open(struct ampclient_secure *secure, const char *endpoints
 
 /* Also of a zeroed one, and twice. */
 void ampclient_secure_close(struct ampclient_secure *secure);
+
+/* After the token was replaced, calls that were refused with the old one may be tried again for so long. */
+#define AMPCLIENT_SECURE_RENEWED_MS 2000
+
+/*
+ * A call was refused since the server does not know its token. Looks at the file at once. True: there is a new token, and
+ * the call may be tried again with it.
+ */
+bool ampclient_secure_renewed(struct ampclient_secure *secure, uint64_t now_ms);
 
 /* The value of "authorization" for a call that begins now, or NULL. Valid until the next call of this function. */
 const char *ampclient_secure_authorization(struct ampclient_secure *secure, uint64_t now_ms);

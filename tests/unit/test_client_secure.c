@@ -213,6 +213,24 @@ static void a_token_that_is_replaced_is_used_within_a_second(void **state)
     ampclient_secure_close(&secure);
 }
 
+static void a_refused_call_may_be_tried_again_soon_after_the_token_was_replaced(void **state)
+{
+    const struct ampclient_secure_options options = {.token_file = path};
+    struct ampclient_secure secure;
+    struct amp_error error;
+    put_text(TOKEN_A);
+    assert_int_equal(opened(&secure, "localhost:1", &options, &error), 0);
+    assert_false(ampclient_secure_renewed(&secure, 10000));
+    put_text("half a tok");
+    assert_false(ampclient_secure_renewed(&secure, 10001));
+    put_text(TOKEN_B);
+    assert_true(ampclient_secure_renewed(&secure, 10002)); /* at once, not a second later */
+    assert_string_equal(ampclient_secure_authorization(&secure, 10002), "Bearer " TOKEN_B);
+    assert_true(ampclient_secure_renewed(&secure, 10001 + AMPCLIENT_SECURE_RENEWED_MS));
+    assert_false(ampclient_secure_renewed(&secure, 10002 + AMPCLIENT_SECURE_RENEWED_MS)); /* nor is the new one known */
+    ampclient_secure_close(&secure);
+}
+
 static void the_environment_says_what_is_not_given(void **state)
 {
     struct ampclient_secure_options options = {0};
@@ -243,6 +261,7 @@ int main(void)
         cmocka_unit_test(what_is_no_token_is_refused_and_not_shown),
         cmocka_unit_test(a_token_goes_to_other_machines_only_by_tls_or_when_told),
         cmocka_unit_test(a_token_that_is_replaced_is_used_within_a_second),
+        cmocka_unit_test(a_refused_call_may_be_tried_again_soon_after_the_token_was_replaced),
         cmocka_unit_test(the_environment_says_what_is_not_given),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
