@@ -357,15 +357,22 @@ int amp_autocast_cast_to(const struct amp_kernels *kernels, enum amp_dtype dtype
     return code != 0 ? code : cast_to_buffer(kernels, dtype, in, buffer, buffer_bytes, out, error);
 }
 
+/*
+ * A destination from this size on is written past the caches: what a core has of them would be gone before it is read, and
+ * writing alone saves reading it first. As the C library's memcpy does.
+ */
+#define CAST_STREAM_BYTES (8u << 20)
+
 void amp_cast(const struct amp_kernels *kernels, void *dst, enum amp_dtype to, const void *src, enum amp_dtype from,
               size_t count)
 {
+    bool stream = count >= CAST_STREAM_BYTES / amp_dtype_size(to);
     if (from == AMP_F32) {
-        (void)kernels->store[to](dst, src, count);
+        (void)(stream ? kernels->store_stream : kernels->store)[to](dst, src, count);
         return;
     }
     if (to == AMP_F32) {
-        kernels->load[from](dst, src, count);
+        (stream ? kernels->load_stream : kernels->load)[from](dst, src, count);
         return;
     }
     /* Between the 16-bit types by tiles; exact in the middle, so rounded once. */

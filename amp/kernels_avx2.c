@@ -68,14 +68,30 @@ static __m128i narrow_f16(__m256 x)
     return _mm_blendv_epi8(h, _mm_set1_epi16(AMP_F16_NAN), pack(_mm256_srli_epi32(nan, 16)));
 }
 
-static __m128i narrow_bf16(__m256 x)
+static __m256i round_bf16(__m256 x)
 {
     __m256i bits = _mm256_castps_si256(x);
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+    return _mm256_srli_epi32(rounded, 16);
+}
+
+static __m128i narrow_bf16(__m256 x)
+{
     __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-    __m256i h = _mm256_srli_epi32(rounded, 16);
-    return pack(_mm256_blendv_epi8(h, _mm256_set1_epi32(AMP_BF16_NAN), nan));
+    return pack(_mm256_blendv_epi8(round_bf16(x), _mm256_set1_epi32(AMP_BF16_NAN), nan));
+}
+
+/* Two vectors without NaN. */
+static __m256i narrow_numbers_f16(__m256 a, __m256 b)
+{
+    const int nearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    return _mm256_set_m128i(_mm256_cvtps_ph(b, nearest), _mm256_cvtps_ph(a, nearest));
+}
+
+static __m256i narrow_numbers_bf16(__m256 a, __m256 b)
+{
+    return _mm256_permute4x64_epi64(_mm256_packus_epi32(round_bf16(a), round_bf16(b)), 0xd8);
 }
 
 /* The three conversions of a dtype differ by `widen` and the element type alone. */
@@ -111,6 +127,28 @@ static __m128i narrow_bf16(__m256 x)
         amp_kernels_ref.sum_add[DTYPE](sum + i, s + i, weight, n - i);                                                 \
     }
 
+/* Elements before the first whole vector of dst, at most n. */
+static size_t unaligned(const void *dst, size_t size, size_t n)
+{
+    size_t head = (32 - (uintptr_t)dst % 32) % 32 / size;
+    return head < n ? head : n;
+}
+
+/* Past the caches: whole vectors of dst, which then needs not be read before it is written. */
+#define LOAD_STREAM(NAME, DTYPE)                                                                                       \
+    static void load_stream_##NAME(float *dst, const void *src, size_t n)                                              \
+    {                                                                                                                  \
+        size_t i = unaligned(dst, sizeof(float), n);                                                                   \
+        const uint16_t *s = src;                                                                                       \
+        amp_kernels_ref.load[DTYPE](dst, s, i);                                                                        \
+        for (; i + WIDTH <= n; i += WIDTH)                                                                             \
+            _mm256_stream_ps(dst + i, canonical(widen_##NAME(s + i)));                                                 \
+        _mm_sfence();                                                                                                  \
+        amp_kernels_ref.load[DTYPE](dst + i, s + i, n - i);                                                            \
+    }
+
+LOAD_STREAM(f16, AMP_F16)
+LOAD_STREAM(bf16, AMP_BF16)
 LOAD(f32, float, AMP_F32)
 LOAD(f16, uint16_t, AMP_F16)
 LOAD(bf16, uint16_t, AMP_BF16)
@@ -132,19 +170,46 @@ static uint32_t store_f32(void *dst, const float *src, size_t n)
     return larger(reduce_max(most), tail);
 }
 
+/*
+ * Two vectors at a time; the canonical NaN costs as much as the rest and is only asked for where there is one. The loop is
+ * once for a dst that is read soon, and once past the caches, for which dst is aligned to the vectors that are written.
+ */
+#define STORE16_LOOP(NAME, DTYPE, PUT, d, src, whole, most)                                                            \
+    for (size_t i = 0; i < (whole); i += 2 * WIDTH) {                                                                  \
+        __m256 a = _mm256_loadu_ps((src) + i), b = _mm256_loadu_ps((src) + i + WIDTH);                                 \
+        (most) = _mm256_max_epu32(most, _mm256_max_epu32(magnitude(a), magnitude(b)));                                 \
+        __m256i h = narrow_numbers_##NAME(a, b);                                                                       \
+        if (_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q)) != 0)                                                \
+            h = _mm256_set_m128i(narrow_##NAME(b), narrow_##NAME(a));                                                  \
+        PUT((d) + i, h);                                                                                               \
+    }
+
+#define PUT_CACHED(DST, X)   _mm256_storeu_si256((__m256i *)(void *)(DST), X)
+#define PUT_STREAMED(DST, X) _mm256_stream_si256((__m256i *)(void *)(DST), X)
+
 #define STORE16(NAME, DTYPE)                                                                                           \
     static uint32_t store_##NAME(void *dst, const float *src, size_t n)                                                \
     {                                                                                                                  \
         uint16_t *d = dst;                                                                                             \
         __m256i most = _mm256_setzero_si256();                                                                         \
-        size_t i = 0;                                                                                                  \
-        for (; i + WIDTH <= n; i += WIDTH) {                                                                           \
-            __m256 x = _mm256_loadu_ps(src + i);                                                                       \
-            most = _mm256_max_epu32(most, magnitude(x));                                                               \
-            _mm_storeu_si128((__m128i *)(void *)(d + i), narrow_##NAME(x));                                            \
-        }                                                                                                              \
-        uint32_t tail = amp_kernels_ref.store[DTYPE](d + i, src + i, n - i);                                           \
+        size_t whole = n - n % (2 * WIDTH);                                                                            \
+        STORE16_LOOP(NAME, DTYPE, PUT_CACHED, d, src, whole, most)                                                     \
+        uint32_t tail = amp_kernels_ref.store[DTYPE](d + whole, src + whole, n - whole);                               \
         return larger(reduce_max(most), tail);                                                                         \
+    }                                                                                                                  \
+    static uint32_t store_stream_##NAME(void *dst, const float *src, size_t n)                                         \
+    {                                                                                                                  \
+        size_t head = unaligned(dst, sizeof(uint16_t), n);                                                             \
+        uint32_t first = amp_kernels_ref.store[DTYPE](dst, src, head);                                                 \
+        uint16_t *d = (uint16_t *)dst + head;                                                                          \
+        src += head;                                                                                                   \
+        n -= head;                                                                                                     \
+        __m256i most = _mm256_setzero_si256();                                                                         \
+        size_t whole = n - n % (2 * WIDTH);                                                                            \
+        STORE16_LOOP(NAME, DTYPE, PUT_STREAMED, d, src, whole, most)                                                   \
+        _mm_sfence();                                                                                                  \
+        uint32_t tail = amp_kernels_ref.store[DTYPE](d + whole, src + whole, n - whole);                               \
+        return larger(larger(reduce_max(most), first), tail);                                                          \
     }
 
 STORE16(f16, AMP_F16)
@@ -211,56 +276,81 @@ CHECK(f32, float, AMP_F32, most_f32, 8, AMP_F32_INF)
 CHECK(f16, uint16_t, AMP_F16, most_16, 16, 0x7c00u)
 CHECK(bf16, uint16_t, AMP_BF16, most_16, 16, 0x7f80u)
 
+/* After a loop that has stored n elements and found the largest magnitude: NaN is made canonical where there is any. */
+static uint32_t settle(float *x, size_t n, __m256i most)
+{
+    uint32_t bits = reduce_max(most);
+    if (bits <= AMP_F32_INF)
+        return bits;
+    load_f32(x, x, n);
+    return AMP_F32_NAN;
+}
+
 static uint32_t scale(float *dst, const float *src, float factor, size_t n)
 {
     __m256 f = _mm256_set1_ps(factor);
-    __m256i most = _mm256_setzero_si256();
-    size_t i = 0;
-    for (; i + WIDTH <= n; i += WIDTH) {
-        __m256 x = canonical(_mm256_mul_ps(_mm256_loadu_ps(src + i), f));
-        most = _mm256_max_epu32(most, magnitude(x));
-        _mm256_storeu_ps(dst + i, x);
+    __m256i most_a = _mm256_setzero_si256(), most_b = most_a;
+    size_t whole = n - n % (2 * WIDTH);
+    for (size_t i = 0; i < whole; i += 2 * WIDTH) {
+        __m256 a = _mm256_mul_ps(_mm256_loadu_ps(src + i), f);
+        __m256 b = _mm256_mul_ps(_mm256_loadu_ps(src + i + WIDTH), f);
+        most_a = _mm256_max_epu32(most_a, magnitude(a));
+        most_b = _mm256_max_epu32(most_b, magnitude(b));
+        _mm256_storeu_ps(dst + i, a);
+        _mm256_storeu_ps(dst + i + WIDTH, b);
     }
-    uint32_t tail = amp_kernels_ref.scale(dst + i, src + i, factor, n - i);
-    return larger(reduce_max(most), tail);
+    uint32_t tail = amp_kernels_ref.scale(dst + whole, src + whole, factor, n - whole);
+    return larger(settle(dst, whole, _mm256_max_epu32(most_a, most_b)), tail);
 }
 
 /* Inputs of one dtype that `form` sums in registers; more of them go tile by tile through sum_add. */
 #define FORM_INPUTS_MAX 16
 
-/* What form does for inputs of one dtype: the sum never leaves its register. `whole` is a multiple of WIDTH. */
-#define FORM(NAME, TYPE)                                                                                               \
-    static uint32_t form_##NAME(const struct amp_input *inputs, unsigned count, bool equal_weights, float factor,      \
-                                size_t start, size_t whole, float *g)                                                  \
+/*
+ * What form does for inputs of one dtype: the sum never leaves its register; two of them, so that their chains of additions
+ * overlap. Equal weights need no product: it would be exact. `whole` is a multiple of two vectors.
+ */
+#define FORM(NAME, DTYPE, TYPE, TERM)                                                                                  \
+    static uint32_t form_##NAME(const struct amp_input *inputs, unsigned count, float factor, size_t start,            \
+                                size_t whole, float *g)                                                                \
     {                                                                                                                  \
         const TYPE *data[FORM_INPUTS_MAX];                                                                             \
-        __m256 weight[FORM_INPUTS_MAX];                                                                                \
         __m256 f = _mm256_set1_ps(factor);                                                                             \
         __m256i most = _mm256_setzero_si256();                                                                         \
-        for (unsigned j = 0; j < count; j++) {                                                                         \
+        for (unsigned j = 0; j < count; j++)                                                                           \
             data[j] = (const TYPE *)inputs[j].data + start;                                                            \
-            weight[j] = _mm256_set1_ps(equal_weights ? 1.0f : inputs[j].weight);                                       \
+        for (size_t i = 0; i < whole; i += 2 * WIDTH) {                                                                \
+            __m256 a = TERM(inputs[0], widen_##DTYPE(data[0] + i));                                                    \
+            __m256 b = TERM(inputs[0], widen_##DTYPE(data[0] + i + WIDTH));                                            \
+            for (unsigned j = 1; j < count; j++) {                                                                     \
+                a = _mm256_add_ps(a, TERM(inputs[j], widen_##DTYPE(data[j] + i)));                                     \
+                b = _mm256_add_ps(b, TERM(inputs[j], widen_##DTYPE(data[j] + i + WIDTH)));                             \
+            }                                                                                                          \
+            a = _mm256_mul_ps(a, f);                                                                                   \
+            b = _mm256_mul_ps(b, f);                                                                                   \
+            most = _mm256_max_epu32(most, _mm256_max_epu32(magnitude(a), magnitude(b)));                               \
+            _mm256_storeu_ps(g + i, a);                                                                                \
+            _mm256_storeu_ps(g + i + WIDTH, b);                                                                        \
         }                                                                                                              \
-        for (size_t i = 0; i < whole; i += WIDTH) {                                                                    \
-            __m256 sum = _mm256_mul_ps(weight[0], widen_##NAME(data[0] + i));                                          \
-            for (unsigned j = 1; j < count; j++)                                                                       \
-                sum = _mm256_add_ps(sum, _mm256_mul_ps(weight[j], widen_##NAME(data[j] + i)));                         \
-            sum = canonical(_mm256_mul_ps(sum, f));                                                                    \
-            most = _mm256_max_epu32(most, magnitude(sum));                                                             \
-            _mm256_storeu_ps(g + i, sum);                                                                              \
-        }                                                                                                              \
-        return reduce_max(most);                                                                                       \
+        return settle(g, whole, most);                                                                                 \
     }
 
-FORM(f32, float)
-FORM(f16, uint16_t)
-FORM(bf16, uint16_t)
+#define EQUAL(INPUT, X)    (X)
+#define WEIGHTED(INPUT, X) _mm256_mul_ps(_mm256_set1_ps((INPUT).weight), X)
+FORM(f32_equal, f32, float, EQUAL)
+FORM(f16_equal, f16, uint16_t, EQUAL)
+FORM(bf16_equal, bf16, uint16_t, EQUAL)
+FORM(f32_weighted, f32, float, WEIGHTED)
+FORM(f16_weighted, f16, uint16_t, WEIGHTED)
+FORM(bf16_weighted, bf16, uint16_t, WEIGHTED)
 
-typedef uint32_t form_whole_fn(const struct amp_input *inputs, unsigned count, bool equal_weights, float factor,
-                               size_t start, size_t whole, float *g);
+typedef uint32_t form_whole_fn(const struct amp_input *inputs, unsigned count, float factor, size_t start, size_t whole,
+                               float *g);
 
-static form_whole_fn *const form_whole[AMP_KERNEL_DTYPES] = {
-    [AMP_F32] = form_f32, [AMP_F16] = form_f16, [AMP_BF16] = form_bf16};
+static form_whole_fn *const form_equal[AMP_KERNEL_DTYPES] = {
+    [AMP_F32] = form_f32_equal, [AMP_F16] = form_f16_equal, [AMP_BF16] = form_bf16_equal};
+static form_whole_fn *const form_weighted[AMP_KERNEL_DTYPES] = {
+    [AMP_F32] = form_f32_weighted, [AMP_F16] = form_f16_weighted, [AMP_BF16] = form_bf16_weighted};
 
 /* Inputs of several dtypes: one after the other over the tile. */
 static uint32_t form_mixed(const struct amp_input *inputs, unsigned count, bool equal_weights, float factor,
@@ -283,8 +373,9 @@ static uint32_t form(const struct amp_input *inputs, unsigned count, bool equal_
         uniform = uniform && inputs[j].dtype == inputs[0].dtype;
     if (!uniform)
         return form_mixed(inputs, count, equal_weights, factor, start, n, g);
-    size_t whole = n - n % WIDTH;
-    uint32_t most = form_whole[inputs[0].dtype](inputs, count, equal_weights, factor, start, whole, g);
+    size_t whole = n - n % (2 * WIDTH);
+    form_whole_fn *const *wholes = equal_weights ? form_equal : form_weighted;
+    uint32_t most = wholes[inputs[0].dtype](inputs, count, factor, start, whole, g);
     uint32_t tail = amp_kernels_ref.form(inputs, count, equal_weights, factor, start + whole, n - whole, g + whole);
     return larger(most, tail);
 }
@@ -450,17 +541,142 @@ static __m256d adam_in_double_4(const struct amp_apply_scalars *k, __m256d g, __
     return _mm256_sub_pd(p, update);
 }
 
-/* All of a vector in double, the gradient in two halves; the caller keeps those that need it. */
-static __m256 adam_in_double(const struct amp_apply_scalars *k, __m256d g_low, __m256d g_high, __m256 p, __m256 m,
-                             __m256 v)
-{
-    return join_halves(adam_in_double_4(k, g_low, low_half(p), low_half(m), low_half(v)),
-                       adam_in_double_4(k, g_high, high_half(p), high_half(m), high_half(v)));
-}
-
 static __m256 absolute(__m256 x)
 {
     return _mm256_castsi256_ps(magnitude(x));
+}
+
+/*
+ * Adam and AdamW go over spans of elements in rounds, each of which has a short chain of dependencies: in one loop the root,
+ * the quotient and what waits for them would fill the processor's queues long before its units. The last round computes in
+ * double what the guard sends there, from the state before the step, which the others have kept: such elements are few and
+ * anywhere, so that a branch at each would be guessed wrong.
+ */
+#define SPAN      256
+#define MANY_LATE (SPAN / 4) /* of more than these the vectors are cheaper than the picking */
+
+struct adam_span {
+    float x[SPAN];                   /* the gradient after clipping, before weight decay */
+    float p[SPAN], m[SPAN], v[SPAN]; /* before the step */
+    float divisor[SPAN];             /* root of the new v, and eps */
+    float bound[SPAN];               /* the guard's right side */
+    uint64_t late[SPAN / 64];        /* elements that need double, a bit each */
+};
+
+/* The moments of n elements, a multiple of WIDTH. */
+static void adam_moments(const struct amp_apply_scalars *k, bool couple, size_t n, const float *g, const float *p,
+                         float *m, float *v, struct adam_span *span)
+{
+    const __m256 clip = _mm256_set1_ps(k->clip);
+    const __m256 beta1 = _mm256_set1_ps(k->beta1_f), rest1 = _mm256_set1_ps(k->rest1_f);
+    const __m256 beta2 = _mm256_set1_ps(k->beta2_f), rest2 = _mm256_set1_ps(k->rest2_f);
+    const __m256 eps = _mm256_set1_ps(k->eps_f), guard_rate = _mm256_set1_ps(k->guard_rate);
+    const __m256 guard_min = _mm256_set1_ps(AMP_ADAMW_GUARD_MIN);
+    for (size_t i = 0; i < n; i += WIDTH) {
+        __m256 x = _mm256_mul_ps(_mm256_loadu_ps(g + i), clip);
+        __m256 m0 = _mm256_loadu_ps(m + i), v0 = _mm256_loadu_ps(v + i);
+        _mm256_store_ps(span->x + i, x);
+        _mm256_store_ps(span->m + i, m0);
+        _mm256_store_ps(span->v + i, v0);
+        if (couple) {
+            __m256 p0 = _mm256_loadu_ps(p + i);
+            x = join_halves(coupled(k, low_half(x), low_half(p0)), coupled(k, high_half(x), high_half(p0)));
+        }
+        __m256 old_m = _mm256_mul_ps(beta1, m0);
+        __m256 new_m = _mm256_mul_ps(rest1, x);
+        __m256 v1 = _mm256_add_ps(_mm256_mul_ps(beta2, v0), _mm256_mul_ps(rest2, _mm256_mul_ps(x, x)));
+        __m256 bound = _mm256_mul_ps(guard_rate, _mm256_add_ps(absolute(old_m), absolute(new_m)));
+        _mm256_store_ps(span->divisor + i, _mm256_add_ps(_mm256_sqrt_ps(v1), eps));
+        _mm256_store_ps(span->bound + i, _mm256_add_ps(bound, guard_min));
+        _mm256_storeu_ps(m + i, canonical(_mm256_add_ps(old_m, new_m)));
+        _mm256_storeu_ps(v + i, canonical(v1));
+    }
+}
+
+/* Their masters in single precision, from the new m. */
+static void adam_masters(const struct amp_apply_scalars *k, size_t n, float *p, const float *m, struct adam_span *span)
+{
+    const __m256 rate = _mm256_set1_ps(k->rate_f), decay = _mm256_set1_ps(k->decay_f);
+    const __m256 guard_keep = _mm256_set1_ps(k->guard_keep);
+    uint8_t *late = (uint8_t *)span->late;
+    span->late[(n - 1) / 64] = 0; /* of the last word only a part may be written below */
+    for (size_t i = 0; i < n; i += WIDTH) {
+        __m256 p0 = _mm256_loadu_ps(p + i), m1 = _mm256_loadu_ps(m + i);
+        __m256 divisor = _mm256_load_ps(span->divisor + i);
+        __m256 guard = _mm256_mul_ps(_mm256_mul_ps(absolute(p0), divisor), guard_keep);
+        __m256 single = _mm256_cmp_ps(guard, _mm256_load_ps(span->bound + i), _CMP_GE_OQ);
+        __m256 quotient = _mm256_div_ps(_mm256_mul_ps(rate, m1), divisor);
+        _mm256_store_ps(span->p + i, p0);
+        late[i / WIDTH] = (uint8_t)~_mm256_movemask_ps(single);
+        p0 = _mm256_sub_ps(p0, _mm256_add_ps(quotient, _mm256_mul_ps(decay, p0)));
+        _mm256_storeu_ps(p + i, canonical(p0));
+    }
+}
+
+static __m256d pick(const float *x, const uint16_t *at)
+{
+    return _mm256_cvtps_pd(_mm_setr_ps(x[at[0]], x[at[1]], x[at[2]], x[at[3]]));
+}
+
+/* The elements of a span named by `at`, four at a time; the last group may repeat the last one. */
+static void adam_few_late(const struct amp_apply_scalars *k, bool couple, const struct adam_span *old, uint16_t *at,
+                          size_t count, float *p)
+{
+    for (size_t j = 0; j < 3; j++)
+        at[count + j] = at[count - 1];
+    for (size_t j = 0; j < count; j += 4) {
+        __m256d x = pick(old->x, at + j), p0 = pick(old->p, at + j);
+        if (couple)
+            x = coupled(k, x, p0);
+        __m256d p1 = adam_in_double_4(k, x, p0, pick(old->m, at + j), pick(old->v, at + j));
+        _Alignas(32) float out[WIDTH];
+        _mm256_store_ps(out, canonical(join_halves(p1, p1)));
+        for (size_t l = 0; l < 4; l++)
+            p[at[j + l]] = out[l];
+    }
+}
+
+/* Where many elements need double all are computed, and those taken that do. */
+static void adam_many_late(const struct amp_apply_scalars *k, bool couple, const struct adam_span *old, size_t n,
+                           float *p)
+{
+    const __m256i lanes = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    for (size_t i = 0; i < n; i += WIDTH) {
+        __m256 p0 = _mm256_load_ps(old->p + i), x = _mm256_load_ps(old->x + i);
+        __m256d x_low = low_half(x), x_high = high_half(x);
+        if (couple) {
+            x_low = coupled(k, x_low, low_half(p0));
+            x_high = coupled(k, x_high, high_half(p0));
+        }
+        __m256 m0 = _mm256_load_ps(old->m + i), v0 = _mm256_load_ps(old->v + i);
+        __m256d p_low = adam_in_double_4(k, x_low, low_half(p0), low_half(m0), low_half(v0));
+        __m256d p_high = adam_in_double_4(k, x_high, high_half(p0), high_half(m0), high_half(v0));
+        __m256i bits = _mm256_set1_epi32(((const uint8_t *)old->late)[i / WIDTH]);
+        __m256 late = _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(bits, lanes), lanes));
+        __m256 p1 = _mm256_blendv_ps(_mm256_loadu_ps(p + i), canonical(join_halves(p_low, p_high)), late);
+        _mm256_storeu_ps(p + i, p1);
+    }
+}
+
+/* The elements of a span that need double. */
+static void adam_late(const struct amp_apply_scalars *k, bool couple, const struct adam_span *old, size_t n, float *p)
+{
+    uint16_t at[SPAN + 3];
+    size_t count = 0;
+    for (size_t w = 0; w < (n + 63) / 64; w++)
+        count += (size_t)__builtin_popcountll(old->late[w]);
+    if (count > MANY_LATE) {
+        adam_many_late(k, couple, old, n, p);
+        return;
+    }
+    if (count == 0)
+        return;
+    count = 0;
+    for (size_t w = 0; w < (n + 63) / 64; w++) {
+        for (uint64_t bits = old->late[w]; bits != 0; bits &= bits - 1)
+            at[count++] = (uint16_t)(w * 64 + (size_t)__builtin_ctzll(bits));
+    }
+    adam_few_late(k, couple, old, at, count, p);
 }
 
 /* Adam and AdamW: in single precision, and in double where the guard asks for it. */
@@ -468,40 +684,15 @@ static void adam(const struct amp_apply_scalars *k, enum amp_optimizer optimizer
                  float *m, float *v)
 {
     bool couple = optimizer == AMP_OPT_ADAM && k->weight_decay != 0;
-    __m256 clip = _mm256_set1_ps(k->clip);
-    __m256 beta1 = _mm256_set1_ps(k->beta1_f), rest1 = _mm256_set1_ps(k->rest1_f);
-    __m256 beta2 = _mm256_set1_ps(k->beta2_f), rest2 = _mm256_set1_ps(k->rest2_f);
-    __m256 eps = _mm256_set1_ps(k->eps_f), rate = _mm256_set1_ps(k->rate_f), decay = _mm256_set1_ps(k->decay_f);
-    __m256 guard_rate = _mm256_set1_ps(k->guard_rate), guard_keep = _mm256_set1_ps(k->guard_keep);
-    __m256 guard_min = _mm256_set1_ps(AMP_ADAMW_GUARD_MIN);
-    size_t i = 0;
-    for (; i + WIDTH <= n; i += WIDTH) {
-        __m256 x = _mm256_mul_ps(_mm256_loadu_ps(g + i), clip);
-        __m256 p0 = _mm256_loadu_ps(p + i), m0 = _mm256_loadu_ps(m + i), v0 = _mm256_loadu_ps(v + i);
-        __m256d x_low = low_half(x), x_high = high_half(x);
-        if (couple) {
-            x_low = coupled(k, x_low, low_half(p0));
-            x_high = coupled(k, x_high, high_half(p0));
-            x = join_halves(x_low, x_high);
-        }
-        __m256 old_m = _mm256_mul_ps(beta1, m0);
-        __m256 new_m = _mm256_mul_ps(rest1, x);
-        __m256 m1 = _mm256_add_ps(old_m, new_m);
-        __m256 v1 = _mm256_add_ps(_mm256_mul_ps(beta2, v0), _mm256_mul_ps(rest2, _mm256_mul_ps(x, x)));
-        __m256 divisor = _mm256_add_ps(_mm256_sqrt_ps(v1), eps);
-        __m256 bound =
-            _mm256_add_ps(_mm256_mul_ps(guard_rate, _mm256_add_ps(absolute(old_m), absolute(new_m))), guard_min);
-        __m256 guard = _mm256_mul_ps(_mm256_mul_ps(absolute(p0), divisor), guard_keep);
-        __m256 quotient = _mm256_div_ps(_mm256_mul_ps(rate, m1), divisor);
-        __m256 p1 = _mm256_sub_ps(p0, _mm256_add_ps(quotient, _mm256_mul_ps(decay, p0)));
-        __m256 single = _mm256_cmp_ps(guard, bound, _CMP_GE_OQ);
-        if (_mm256_movemask_ps(single) != 0xff)
-            p1 = _mm256_blendv_ps(adam_in_double(k, x_low, x_high, p0, m0, v0), p1, single);
-        _mm256_storeu_ps(m + i, canonical(m1));
-        _mm256_storeu_ps(v + i, canonical(v1));
-        _mm256_storeu_ps(p + i, canonical(p1));
+    _Alignas(32) struct adam_span span;
+    size_t whole = n - n % WIDTH;
+    for (size_t i = 0; i < whole; i += SPAN) {
+        size_t count = whole - i < SPAN ? whole - i : SPAN;
+        adam_moments(k, couple, count, g + i, p + i, m + i, v + i, &span);
+        adam_masters(k, count, p + i, m + i, &span);
+        adam_late(k, couple, &span, count, p + i);
     }
-    amp_kernels_ref.apply[optimizer](k, n - i, g + i, p + i, m + i, v + i);
+    amp_kernels_ref.apply[optimizer](k, n - whole, g + whole, p + whole, m + whole, v + whole);
 }
 
 static void apply_adamw(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
@@ -518,6 +709,8 @@ const struct amp_kernels amp_kernels_avx2 = {
     .isa = "avx2",
     .load = {[AMP_F32] = load_f32, [AMP_F16] = load_f16, [AMP_BF16] = load_bf16},
     .store = {[AMP_F32] = store_f32, [AMP_F16] = store_f16, [AMP_BF16] = store_bf16},
+    .load_stream = {[AMP_F32] = load_f32, [AMP_F16] = load_stream_f16, [AMP_BF16] = load_stream_bf16},
+    .store_stream = {[AMP_F32] = store_f32, [AMP_F16] = store_stream_f16, [AMP_BF16] = store_stream_bf16},
     .check = {[AMP_F32] = check_f32, [AMP_F16] = check_f16, [AMP_BF16] = check_bf16},
     .sum_set = {[AMP_F32] = sum_set_f32, [AMP_F16] = sum_set_f16, [AMP_BF16] = sum_set_bf16},
     .sum_add = {[AMP_F32] = sum_add_f32, [AMP_F16] = sum_add_f16, [AMP_BF16] = sum_add_bf16},

@@ -16,13 +16,13 @@
  *   kernels_adamw_1t, _2t            one worker's f16 gradient, AdamW, next f16 copy: reads g 2, p m v 12, writes p m v 12,
  *                                    copy 2: 28 bytes an element. Peer: a loop that reads and writes the same arrays with one
  *                                    exclusive-or; the fastest of plain, non-temporal copy, and that with prefetch.
- *   kernels_cast_A_to_B              amp_cast, 6 bytes an element. Peer: the C library's memcpy of half as many bytes,
+ *   kernels_cast_A_to_B_1t, _2t      amp_cast, 6 bytes an element. Peer: the C library's memcpy of half as many bytes,
  *                                    which it reads and writes.
  *   kernels_finite_test              unscale of fp32 in place (8 bytes), which tests as it goes. Peer: without the test.
- *   kernels_vote_apply_w4, _w8       the vote pass and the apply pass over W staged f16 gradients: 4W + 26 bytes. Peer: each
+ *   kernels_vote_apply_wW_1t, _2t    the vote pass and the apply pass over W staged f16 gradients: 4W + 26 bytes. Peer: each
  *                                    gradient is added to an fp32 sum when it comes (the first one stored, plainly or
  *                                    non-temporally, whichever is faster), then our apply pass from that sum: 10W + 26.
- *   kernels_fused_1t                 vote and apply of one worker with clip by value: 30 bytes. Peer: the same work by our
+ *   kernels_fused_1t, _2t            vote and apply of one worker with clip by value: 30 bytes. Peer: the same work by our
  *                                    own kernels, one pass over all each: unscale, finite test, clip, AdamW, cast: 52.
  *   kernels_autocast_..._ns          medians of 10^7 calls in nanoseconds; the goal is a limit, there is no peer.
  *
@@ -460,14 +460,21 @@ static const struct {
 } rows[] = {
     {"kernels_adamw_1t", measure_adamw, 0.90, 1, 1},
     {"kernels_adamw_2t", measure_adamw, 0.90, 2, 1},
-    {"kernels_cast_f32_to_f16", measure_f32_to_f16, 0.95, 1, 0},
-    {"kernels_cast_f32_to_bf16", measure_f32_to_bf16, 0.95, 1, 0},
-    {"kernels_cast_f16_to_f32", measure_f16_to_f32, 0.95, 1, 0},
-    {"kernels_cast_bf16_to_f32", measure_bf16_to_f32, 0.95, 1, 0},
+    {"kernels_cast_f32_to_f16_1t", measure_f32_to_f16, 0.95, 1, 0},
+    {"kernels_cast_f32_to_f16_2t", measure_f32_to_f16, 0.95, 2, 0},
+    {"kernels_cast_f32_to_bf16_1t", measure_f32_to_bf16, 0.95, 1, 0},
+    {"kernels_cast_f32_to_bf16_2t", measure_f32_to_bf16, 0.95, 2, 0},
+    {"kernels_cast_f16_to_f32_1t", measure_f16_to_f32, 0.95, 1, 0},
+    {"kernels_cast_f16_to_f32_2t", measure_f16_to_f32, 0.95, 2, 0},
+    {"kernels_cast_bf16_to_f32_1t", measure_bf16_to_f32, 0.95, 1, 0},
+    {"kernels_cast_bf16_to_f32_2t", measure_bf16_to_f32, 0.95, 2, 0},
     {"kernels_finite_test", measure_finite, 0.95, 1, 0},
-    {"kernels_vote_apply_w4", measure_vote, 1.3, 1, 4},
-    {"kernels_vote_apply_w8", measure_vote, 1.7, 1, 8},
+    {"kernels_vote_apply_w4_1t", measure_vote, 1.3, 1, 4},
+    {"kernels_vote_apply_w4_2t", measure_vote, 1.3, 2, 4},
+    {"kernels_vote_apply_w8_1t", measure_vote, 1.7, 1, 8},
+    {"kernels_vote_apply_w8_2t", measure_vote, 1.7, 2, 8},
     {"kernels_fused_1t", measure_fused, 1.5, 1, 1},
+    {"kernels_fused_2t", measure_fused, 1.5, 2, 1},
     {"kernels_autocast_decision_ns", measure_decision, 20, 1, 0},
     {"kernels_autocast_enter_leave_ns", measure_enter, 50, 1, 0},
 };

@@ -74,6 +74,18 @@ static void call_store(const struct amp_kernels *kernels, const struct op *op, u
     result->bits = kernels->store[op->dtype](at[0], at[1], n);
 }
 
+static void call_load_stream(const struct amp_kernels *kernels, const struct op *op, unsigned set, void *const *at,
+                             size_t n, struct result *result)
+{
+    kernels->load_stream[op->dtype](at[0], at[1], n);
+}
+
+static void call_store_stream(const struct amp_kernels *kernels, const struct op *op, unsigned set, void *const *at,
+                              size_t n, struct result *result)
+{
+    result->bits = kernels->store_stream[op->dtype](at[0], at[1], n);
+}
+
 static void call_check(const struct amp_kernels *kernels, const struct op *op, unsigned set, void *const *at, size_t n,
                        struct result *result)
 {
@@ -175,6 +187,11 @@ static const struct op ops[] = {
     {"store f32", call_store, {F, F}, .dtype = F},
     {"store f16", call_store, {H, F}, .dtype = H},
     {"store bf16", call_store, {B, F}, .dtype = B},
+    {"load f16 past the caches", call_load_stream, {F, H}, .dtype = H},
+    {"load bf16 past the caches", call_load_stream, {F, B}, .dtype = B},
+    {"store f32 past the caches", call_store_stream, {F, F}, .dtype = F},
+    {"store f16 past the caches", call_store_stream, {H, F}, .dtype = H},
+    {"store bf16 past the caches", call_store_stream, {B, F}, .dtype = B},
     {"check f32", call_check, {F}, .dtype = F},
     {"check f16", call_check, {H}, .dtype = H},
     {"check bf16", call_check, {B}, .dtype = B},

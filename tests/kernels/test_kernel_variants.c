@@ -449,6 +449,7 @@ static void every_operation_of_the_reference_is_there(void **state)
     for (size_t d = 0; d < DTYPES; d++) {
         enum amp_dtype t = dtypes[d];
         assert_true(variant->load[t] && variant->store[t] && variant->check[t]);
+        assert_true(variant->load_stream[t] && variant->store_stream[t]);
         assert_true(variant->sum_set[t] && variant->sum_add[t] && variant->largest[t]);
     }
     for (size_t o = 0; o < AMP_OPTIMIZERS; o++)

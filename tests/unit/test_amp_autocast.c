@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -280,6 +281,32 @@ static void casts_between_the_low_types_go_through_fp32(void **state)
     }
 }
 
+static void a_cast_too_large_for_the_caches_is_that_of_its_parts(void **state)
+{
+    enum { N = 5 << 20, PART = 1000 };
+    const struct amp_kernels *kernels;
+    float *wide = malloc(N * sizeof *wide);
+    uint16_t *narrow = malloc(N * sizeof *narrow);
+    assert_true(wide != NULL && narrow != NULL);
+    assert_int_equal(amp_cpu_select(NULL, &kernels, NULL), 0);
+    for (size_t i = 0; i < N; i++)
+        wide[i] = (float)i * 0x1p-10f;
+    amp_cast(kernels, narrow, AMP_F16, wide, AMP_F32, N);
+    for (size_t i = 0; i + PART <= N; i += N / 50) {
+        uint16_t part[PART];
+        amp_cast(kernels, part, AMP_F16, wide + i, AMP_F32, PART);
+        assert_memory_equal(narrow + i, part, sizeof part);
+    }
+    amp_cast(kernels, wide, AMP_F32, narrow, AMP_F16, N);
+    for (size_t i = 0; i + PART <= N; i += N / 50) {
+        float part[PART];
+        amp_cast(kernels, part, AMP_F32, narrow + i, AMP_F16, PART);
+        assert_memory_equal(wide + i, part, sizeof part);
+    }
+    free(narrow);
+    free(wide);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -300,6 +327,7 @@ int main(void)
         cmocka_unit_test(a_cached_cast_is_found_again_until_the_version_changes),
         cmocka_unit_test(a_full_cache_drops_what_was_used_longest_ago),
         cmocka_unit_test(casts_between_the_low_types_go_through_fp32),
+        cmocka_unit_test(a_cast_too_large_for_the_caches_is_that_of_its_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
