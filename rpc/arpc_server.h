@@ -140,7 +140,7 @@ void arpc_call_finish(struct arpc_call *call, int status, const char *message, c
  * peer gets is not what was meant: messages must have a checksum, and the call must then end with an error. Bytes that
  * are copies (heads, bodies without a release_cb) go as they are. Also possible after `closed`, as long as a reference to
  * the call is held; it has no effect when nothing is left. With TLS the same: what is encrypted and waits for the socket
- * (at most 134 KiB of the connection) is a copy, and goes as it is.
+ * (at most 70 KiB of the connection) is a copy, and goes as it is.
  */
 void arpc_call_blank(struct arpc_call *call);
 
