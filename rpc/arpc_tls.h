@@ -43,7 +43,7 @@ struct arpc_tls_client_options {
 
 /*
  * Reads the files and makes a context with one reference, which is the caller's. 0 and *out; else *out is untouched and
- * the text names the file and the remedy: AMP_EINVAL (options that do not fit, a file that is not what it should be, a
+ * the text names the file and the remedy, by the names that ampd's and libampclient's options have: AMP_EINVAL (options that do not fit, a file that is not what it should be, a
  * key that is not the certificate's), AMP_ENOTFOUND, AMP_EDENIED, AMP_EIO (reading), AMP_ENOMEM.
  */
 int arpc_tls_server(const struct arpc_tls_server_options *options, struct arpc_tls **out, struct amp_error *error);

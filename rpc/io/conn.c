@@ -360,8 +360,7 @@ static void refuse_foreign(struct arpc_conn *conn)
         (void)amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "the client %s speaks TLS, which this port is not for",
                             conn->link.peer);
     else
-        (void)amp_error_set(&error, AMP_EUNAVAILABLE, NULL,
-                            "the server %s speaks TLS: connect with it (trusted_ca_file, --trusted-ca-file)",
+        (void)amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "the server %s speaks TLS: connect with it (cacert)",
                             conn->link.peer);
     arpc_conn_close(conn, &error);
 }

@@ -89,7 +89,7 @@ static int load_trusted(struct arpc_tls *tls, SSL_CTX *ctx, struct amp_error *er
         if (!tls->server && SSL_CTX_set_default_verify_paths(ctx) != 1)
             return amp_error_set(error, AMP_EIO, NULL,
                                  "the authorities that this system trusts cannot be read (%s): name a file of them "
-                                 "(trusted_ca_file, --trusted-ca-file)",
+                                 "(cacert)",
                                  arpc_tls_reason());
         return 0;
     }
@@ -198,13 +198,13 @@ int arpc_tls_server(const struct arpc_tls_server_options *given, struct arpc_tls
     struct arpc_tls_server_options options = {0};
     memcpy(&options, given, given->size < sizeof options ? given->size : sizeof options);
     if (options.cert_file == NULL || options.key_file == NULL)
-        return amp_error_set(error, AMP_EINVAL, NULL,
-                             "a server with TLS needs a certificate and its key: give both (cert_file and key_file, "
-                             "--cert-file and --key-file)");
+        return amp_error_set(
+            error, AMP_EINVAL, NULL,
+            "a server with TLS needs a certificate and its key: give both (--cert-file and --key-file)");
     if (options.client_cert_auth && options.trusted_ca_file == NULL)
         return amp_error_set(error, AMP_EINVAL, NULL,
                              "clients' certificates cannot be checked without their authorities: give a file of them "
-                             "(trusted_ca_file, --trusted-ca-file)");
+                             "(--trusted-ca-file)");
     /* The strings are only read. */
     const struct arpc_tls context = {.server = true,
                                      .client_cert_auth = options.client_cert_auth,
@@ -221,8 +221,7 @@ int arpc_tls_client(const struct arpc_tls_client_options *given, struct arpc_tls
         memcpy(&options, given, given->size < sizeof options ? given->size : sizeof options);
     if ((options.cert_file == NULL) != (options.key_file == NULL))
         return amp_error_set(error, AMP_EINVAL, NULL,
-                             "a certificate and its key go together: give both or neither (cert_file and key_file, "
-                             "--cert-file and --key-file)");
+                             "a certificate and its key go together: give both or neither (cert and key)");
     if (options.server_name != NULL && (options.server_name[0] == 0 || strlen(options.server_name) > 255))
         return amp_error_set(error, AMP_EINVAL, NULL,
                              "the server's name must have 1 to 255 bytes: give the DNS name or IP address of its "

@@ -125,11 +125,9 @@ void arpc_tls_say_refused(struct x509_store_ctx_st *store, bool server, const ch
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
     case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
     case X509_V_ERR_CERT_SIGNATURE_FAILURE:
-        refuse(error,
-               "%s is not signed by an authority that is trusted here (%s): %s (trusted_ca_file, "
-               "--trusted-ca-file)",
-               whose, reason_text,
-               server ? "use one that is, or trust the authority" : "give the file of the one that signed it");
+        refuse(error, "%s is not signed by an authority that is trusted here (%s): %s", whose, reason_text,
+               server ? "use one that is, or trust the authority (--trusted-ca-file)"
+                      : "give the file of the one that signed it (cacert)");
         return;
     case X509_V_ERR_INVALID_PURPOSE:
         refuse(error, "%s is not meant for a %s: have one made whose extended key usage has %s", whose,

@@ -276,9 +276,7 @@ static void say_alert(const struct arpc_tls_session *session, int alert, struct 
     switch (alert) {
     case SSL_AD_CERTIFICATE_REQUIRED:
         (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL,
-                            "%s %s demands a certificate: give one and its key (cert_file and key_file, --cert-file "
-                            "and --key-file)",
-                            other, peer);
+                            "%s %s demands a certificate: give one and its key (cert and key)", other, peer);
         return;
     case SSL_AD_UNKNOWN_CA:
         (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL,
@@ -292,8 +290,7 @@ static void say_alert(const struct arpc_tls_session *session, int alert, struct 
         return;
     case SSL_AD_HANDSHAKE_FAILURE:
         (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL,
-                            "%s %s refused the handshake: it may demand a certificate (cert_file and key_file, "
-                            "--cert-file and --key-file), or other ciphers",
+                            "%s %s refused the handshake: it may demand a certificate (cert and key), or other ciphers",
                             other, peer);
         return;
     default:
@@ -349,7 +346,7 @@ void arpc_tls_ended(const struct arpc_tls_session *session, struct amp_error *er
     if (session->ready && !session->tls->server && !session->spoken)
         (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL,
                             "%s closed the connection right after the TLS handshake: it may demand a certificate, or "
-                            "another one (cert_file and key_file, --cert-file and --key-file)",
+                            "another one (cert and key)",
                             session->peer); /* in TLS 1.3 a client is done before the server has looked at it */
     else if (session->ready)
         (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL,

@@ -99,7 +99,7 @@ static void the_systems_authorities_do_not_know_the_tests(void **state)
 {
     struct fixture *fixture = *state;
     start(fixture, tls_server_context("server", NULL, false), "127.0.0.1", tls_client_context(NULL, NULL, NULL));
-    tls_expect(fixture, ARPC_STATUS_UNAVAILABLE, "--trusted-ca-file");
+    tls_expect(fixture, ARPC_STATUS_UNAVAILABLE, "give the file of the one that signed it (cacert)");
 }
 
 static void certificates_outside_their_time_are_refused(void **state)
@@ -259,6 +259,37 @@ static void push_of_64_mib_by_reference_arrives_and_every_buffer_is_released(voi
     free(body);
 }
 
+static void bodies_taken_back_while_they_are_sent_are_not_touched_again(void **state)
+{
+    struct fixture *fixture = *state;
+    struct seen seen = {0};
+    struct seen watch = {0};
+    uint8_t *body = malloc(MIB);
+    assert_non_null(body);
+    memset(body, 1, MIB);
+    uint8_t head[16];
+    size_t used = 0;
+    echo_put_head(head, &used, 1, MIB);
+    start(fixture, tls_server_context("server", NULL, false), "127.0.0.1", tls_client_context("ca", NULL, NULL));
+    tls_expect(fixture, ARPC_STATUS_OK, "");
+    channel_call(fixture, PATH("Collect"), NULL, &seen);
+    for (int i = 0; i < 16; i++)
+        assert_int_equal(arpc_call_send(seen.call, head, used, body, MIB, channel_count_release, &fixture->released),
+                         0);
+    for (int i = 0; i < 100 && arpc_call_queued(seen.call) > 15 * MIB; i++)
+        (void)uv_run(&fixture->loop, UV_RUN_NOWAIT);
+    assert_in_range(arpc_call_queued(seen.call), 1, 16 * MIB);
+    arpc_call_blank(seen.call);
+    assert_int_equal(fixture->released, 16);
+    free(body);
+    arpc_call_half_close(seen.call);
+    channel_run_until(fixture, &seen.closed);
+    assert_int_equal(seen.status, ARPC_STATUS_OK);
+    assert_int_equal(echo_get_number(seen.last, seen.last_size, 2), 16 * MIB);
+    tls_hello(fixture, &watch);
+    assert_int_equal(watch.status, ARPC_STATUS_OK);
+}
+
 static void pull_of_64_mib_is_what_it_is_without_tls(void **state)
 {
     struct fixture *fixture = *state;
@@ -404,11 +435,11 @@ static void bad_files_are_named_with_the_remedy(void **state)
 {
     (void)state;
     struct arpc_tls_server_options options = {.size = sizeof options};
-    expect_no_context(&options, AMP_EINVAL, "give both (cert_file and key_file");
+    expect_no_context(&options, AMP_EINVAL, "give both (--cert-file and --key-file)");
     options.cert_file = in_dir("server.pem");
     options.key_file = in_dir("server.key");
     options.client_cert_auth = true;
-    expect_no_context(&options, AMP_EINVAL, "give a file of them (trusted_ca_file");
+    expect_no_context(&options, AMP_EINVAL, "give a file of them (--trusted-ca-file)");
     options.client_cert_auth = false;
     options.key_file = in_dir("absent.key");
     expect_no_context(&options, AMP_ENOTFOUND, "absent.key: No such file");
@@ -469,6 +500,7 @@ int main(void)
         WITH_LOOP(a_tls_client_at_a_plaintext_port_is_told_so),
         WITH_LOOP(a_handshake_that_stops_half_way_meets_the_deadline),
         WITH_LOOP(push_of_64_mib_by_reference_arrives_and_every_buffer_is_released),
+        WITH_LOOP(bodies_taken_back_while_they_are_sent_are_not_touched_again),
         WITH_LOOP(pull_of_64_mib_is_what_it_is_without_tls),
         WITH_LOOP(a_paused_pull_keeps_its_place_and_does_not_stop_other_calls),
         WITH_LOOP(a_reload_is_for_new_connections_and_those_that_there_are_go_on),
