@@ -353,7 +353,7 @@ int main(void)
         {SERVICE, "Unimplemented", ARPC_UNARY, false, 0, max_message, NULL},
         {SERVICE, "IdempotentUnary", ARPC_UNARY, true, 0, max_message, &handler},
     };
-    struct arpc_server_options options = {.size = sizeof options, .keep_metadata = keep};
+    struct arpc_server_options options = {.size = sizeof options, .keep_metadata = keep, .compress = true};
     struct arpc_server *server = serve_begin(&options, methods, sizeof methods / sizeof *methods, &port);
     if (server == NULL)
         return 1;

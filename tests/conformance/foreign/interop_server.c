@@ -246,7 +246,7 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    struct arpc_server_options options = {.size = sizeof options, .keep_metadata = keep};
+    struct arpc_server_options options = {.size = sizeof options, .keep_metadata = keep, .compress = true};
     struct arpc_server *server = serve_begin(&options, methods, sizeof methods / sizeof *methods, &port);
     if (server == NULL)
         return 1;
