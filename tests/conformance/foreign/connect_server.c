@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MESSAGE_MAX ((size_t)4 << 20)
 #define HELD_MAX    ((size_t)64 << 20) /* of what one call received, kept for its answer */
@@ -308,22 +309,24 @@ static bool read_request(struct amp_buf *request)
 {
     uint8_t prefix[4];
     uint8_t byte;
+    amp_buf_init(request, MESSAGE_MAX);
     if (fread(prefix, 1, sizeof prefix, stdin) != sizeof prefix)
         return false;
     uint32_t size = (uint32_t)prefix[0] << 24 | (uint32_t)prefix[1] << 16 | (uint32_t)prefix[2] << 8 | prefix[3];
-    amp_buf_init(request, MESSAGE_MAX);
     for (uint32_t i = 0; i < size; i++)
         if (fread(&byte, 1, 1, stdin) != 1 || amp_buf_append(request, &byte, 1) != 0)
             return false;
     return true;
 }
 
-static void write_response(int port)
+static void write_response(int port, struct wire_span cert)
 {
     struct amp_buf response;
     amp_buf_init(&response, MESSAGE_MAX);
     put_text(&response, TAG(ServerCompatResponse_host), "127.0.0.1");
     wire_put_number(&response, TAG(ServerCompatResponse_port), (uint64_t)port);
+    if (cert.size > 0)
+        wire_put_bytes(&response, TAG(ServerCompatResponse_pem_cert), cert.data, cert.size);
     uint8_t prefix[4] = {0, 0, (uint8_t)(response.size >> 8), (uint8_t)response.size};
     AMP_ASSERT(response.size <= UINT16_MAX);
     (void)fwrite(prefix, 1, sizeof prefix, stdout);
@@ -332,19 +335,67 @@ static void write_response(int port)
     amp_buf_close(&response);
 }
 
+/* The context is made from files, which are read at once: the names live as long as the folder. */
+struct credentials {
+    char folder[32];
+    char cert[64];
+    char key[64];
+    char authority[64];
+};
+
+static bool write_file(char *name, size_t capacity, const char *folder, const char *what, struct wire_span data)
+{
+    (void)snprintf(name, capacity, "%s/%s", folder, what);
+    FILE *file = fopen(name, "w");
+    if (file == NULL)
+        return false;
+    bool written = fwrite(data.data, 1, data.size, file) == data.size;
+    return fclose(file) == 0 && written;
+}
+
+/* False where the request asks for TLS and its files cannot be written. */
+static bool take_credentials(struct wire_span request, struct credentials *names, struct arpc_tls_server_options *files)
+{
+    struct wire_span creds = wire_bytes(request, TAG(ServerCompatRequest_server_creds));
+    struct wire_span client = wire_bytes(request, TAG(ServerCompatRequest_client_tls_cert));
+    (void)snprintf(names->folder, sizeof names->folder, "/tmp/connect_server.XXXXXX");
+    if (mkdtemp(names->folder) == NULL ||
+        !write_file(names->cert, sizeof names->cert, names->folder, "cert", wire_bytes(creds, TAG(TLSCreds_cert))) ||
+        !write_file(names->key, sizeof names->key, names->folder, "key", wire_bytes(creds, TAG(TLSCreds_key))))
+        return false;
+    *files = (struct arpc_tls_server_options){
+        .size = sizeof *files, .cert_file = names->cert, .key_file = names->key, .client_cert_auth = client.size > 0};
+    if (client.size == 0)
+        return true;
+    files->trusted_ca_file = names->authority;
+    return write_file(names->authority, sizeof names->authority, names->folder, "authority", client);
+}
+
+static void drop_credentials(const struct credentials *names)
+{
+    (void)unlink(names->cert);
+    (void)unlink(names->key);
+    (void)unlink(names->authority);
+    (void)rmdir(names->folder);
+}
+
 #define SERVICE PACKAGE "ConformanceService"
 
 int main(void)
 {
     struct amp_buf request;
+    struct credentials names = {0};
+    struct arpc_tls_server_options files;
     int port = 0;
-    if (!read_request(&request)) {
-        (void)fprintf(stderr, "connect_server: no ServerCompatRequest on stdin\n");
+    bool there = read_request(&request);
+    struct wire_span wanted = span_of(&request);
+    bool tls = wire_number(wanted, TAG(ServerCompatRequest_use_tls)) != 0;
+    if (!there || (tls && !take_credentials(wanted, &names, &files))) {
+        (void)fprintf(stderr, "connect_server: no ServerCompatRequest on stdin, or its certificates cannot be kept\n");
         return 1;
     }
-    size_t limit = (size_t)wire_number(span_of(&request), TAG(ServerCompatRequest_message_receive_limit));
+    size_t limit = (size_t)wire_number(wanted, TAG(ServerCompatRequest_message_receive_limit));
     size_t max_message = limit > 0 ? limit : MESSAGE_MAX;
-    amp_buf_close(&request);
     const struct arpc_method methods[] = {
         {SERVICE, "Unary", ARPC_UNARY, false, 0, max_message, &handler},
         {SERVICE, "ServerStream", ARPC_SERVER_STREAM, false, 0, max_message, &handler},
@@ -354,9 +405,14 @@ int main(void)
         {SERVICE, "IdempotentUnary", ARPC_UNARY, true, 0, max_message, &handler},
     };
     struct arpc_server_options options = {.size = sizeof options, .keep_metadata = keep, .compress = true};
-    struct arpc_server *server = serve_begin(&options, methods, sizeof methods / sizeof *methods, &port);
+    struct arpc_server *server =
+        serve_begin(&options, methods, sizeof methods / sizeof *methods, tls ? &files : NULL, &port);
+    if (tls)
+        drop_credentials(&names);
     if (server == NULL)
         return 1;
-    write_response(port);
+    struct wire_span creds = wire_bytes(wanted, TAG(ServerCompatRequest_server_creds));
+    write_response(port, tls ? wire_bytes(creds, TAG(TLSCreds_cert)) : (struct wire_span){0});
+    amp_buf_close(&request);
     return serve_run(server);
 }

@@ -77,7 +77,7 @@ int main(void)
 {
     struct arpc_server_options options = {.size = sizeof options};
     int port = 0;
-    struct arpc_server *server = serve_begin(&options, methods, sizeof methods / sizeof *methods, &port);
+    struct arpc_server *server = serve_begin(&options, methods, sizeof methods / sizeof *methods, NULL, &port);
     if (server == NULL)
         return 1;
     (void)printf("port %d\n", port);

@@ -1,5 +1,5 @@
 /*
- * interop_server [--port P]: serves grpc.testing.TestService, for the interoperability test clients of other
+ * interop_server [--port P] [--tls --cert-file F --key-file F]: serves grpc.testing.TestService, for the interoperability test clients of other
  * implementations. Prints "port N". Test only.
  */
 #include "tests/conformance/foreign/interop.pb.h"
@@ -237,17 +237,26 @@ static const struct arpc_method methods[] = {
 
 int main(int argc, char **argv)
 {
+    struct arpc_tls_server_options files = {.size = sizeof files};
+    bool tls = false;
     int port = 0;
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--port") == 0 && i + 1 < argc) {
+        if (strcmp(argv[i], "--tls") == 0) {
+            tls = true;
+        } else if (strcmp(argv[i], "--port") == 0 && i + 1 < argc) {
             port = atoi(argv[++i]);
+        } else if (strcmp(argv[i], "--cert-file") == 0 && i + 1 < argc) {
+            files.cert_file = argv[++i];
+        } else if (strcmp(argv[i], "--key-file") == 0 && i + 1 < argc) {
+            files.key_file = argv[++i];
         } else {
-            (void)fprintf(stderr, "usage: interop_server [--port P]\n");
+            (void)fprintf(stderr, "usage: interop_server [--port P] [--tls --cert-file F --key-file F]\n");
             return 2;
         }
     }
     struct arpc_server_options options = {.size = sizeof options, .keep_metadata = keep, .compress = true};
-    struct arpc_server *server = serve_begin(&options, methods, sizeof methods / sizeof *methods, &port);
+    struct arpc_server *server =
+        serve_begin(&options, methods, sizeof methods / sizeof *methods, tls ? &files : NULL, &port);
     if (server == NULL)
         return 1;
     (void)printf("port %d\n", port);

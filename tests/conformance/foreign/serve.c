@@ -19,7 +19,7 @@ static void on_signal(uv_signal_t *handle, int number)
 }
 
 struct arpc_server *serve_begin(const struct arpc_server_options *options, const struct arpc_method *methods,
-                                size_t count, int *port)
+                                size_t count, const struct arpc_tls_server_options *files, int *port)
 {
     /* A test program opens all its connections from one address. */
     static struct arpc_limits limits;
@@ -28,15 +28,18 @@ struct arpc_server *serve_begin(const struct arpc_server_options *options, const
     struct arpc_server_options all = *options;
     all.limits = &limits;
     struct arpc_server *server;
+    struct arpc_tls *tls = NULL;
     struct amp_error error;
     char address[32];
     (void)signal(SIGPIPE, SIG_IGN);
     (void)snprintf(address, sizeof address, "127.0.0.1:%d", *port);
-    if (arpc_server_new(uv_default_loop(), &all, methods, count, &server, &error) != 0 ||
-        arpc_server_listen(server, address, port, &error) != 0) {
+    if ((files != NULL && arpc_tls_server(files, &tls, &error) != 0) ||
+        arpc_server_new(uv_default_loop(), &all, methods, count, &server, &error) != 0 ||
+        arpc_server_listen_tls(server, address, tls, port, &error) != 0) {
         (void)fprintf(stderr, "%s\n", error.text);
         return NULL;
     }
+    arpc_tls_unref(tls);
     return server;
 }
 
