@@ -88,7 +88,7 @@ def test_wrong_tokens_are_refused_for_their_reason_and_never_shown(context):
     good = tokens.new("operator", "good")
     expired = tokens.new("operator", "old", "--expires", "2020-01-01")
     later = tokens.new("operator", "later", "--expires", "2999-12-31T23:59:59Z")
-    server = context.server("--token-file", tokens.path)
+    server = context.server("--token-file", tokens.path, "--log-level", "debug")
     api_with(server.channel, good).GetStatus()
     api_with(server.channel, later).GetStatus()
     cases = [("TOKEN_MALFORMED", good), ("TOKEN_MALFORMED", "Basic " + good), ("TOKEN_MALFORMED", "Bearer x"),
