@@ -40,7 +40,15 @@ static void compressed_begins(struct arpc_call *call)
 static void compressed_continues(struct arpc_call *call, const struct arpc_piece *piece)
 {
     char text[128];
+    struct arpc_watch *watch = &call->link->watch;
+    if (!arpc_watch_may_inflate(watch, arpc_link_now(call->link))) {
+        compressed_over(call);
+        arpc_call_fault(call, ARPC_STATUS_RESOURCE_EXHAUSTED, "this connection's messages inflate to too much; wait");
+        return;
+    }
+    size_t before = call->message.size;
     int rc = arpc_inflate_take(call->inflate, piece->data, piece->size, &call->message);
+    arpc_watch_inflated(watch, piece->size, call->message.size - before);
     if (rc == 0)
         return;
     compressed_over(call);

@@ -33,6 +33,8 @@ enum frame_type {
 #define EARNING_BYTES 4096
 /* What a new stream earns of PRIORITY frames. */
 #define PRIORITIES_BY_STREAM 10
+/* Honest data inflates to less than this many times its size, and costs no more than if it had come so. */
+#define INFLATED_FREE 16
 
 void arpc_bucket_init(struct arpc_bucket *bucket, int64_t burst, int64_t now_ms)
 {
@@ -82,6 +84,7 @@ void arpc_watch_init(struct arpc_watch *watch, const struct arpc_limits *limits,
     arpc_bucket_init(&watch->resets, limits->resets_burst, now_ms);
     arpc_bucket_init(&watch->faults, limits->faults_burst, now_ms);
     arpc_bucket_init(&watch->refusals, limits->refusals_burst, now_ms);
+    arpc_bucket_init(&watch->inflated, limits->inflated_burst, now_ms);
 }
 
 static void earn(struct arpc_watch *watch, size_t size)
@@ -241,4 +244,18 @@ enum arpc_abuse arpc_watch_refusal(struct arpc_watch *watch, int64_t now_ms)
     const struct arpc_limits *limits = watch->limits;
     arpc_bucket_fill(&watch->refusals, limits->refusals_burst, limits->refusals_per_s, now_ms);
     return take(&watch->refusals, limits->refusals_burst, ARPC_ABUSE_REFUSALS);
+}
+
+bool arpc_watch_may_inflate(struct arpc_watch *watch, int64_t now_ms)
+{
+    const struct arpc_limits *limits = watch->limits;
+    arpc_bucket_fill(&watch->inflated, limits->inflated_burst, limits->inflated_per_s, now_ms);
+    return limits->inflated_burst == 0 || watch->inflated.level > 0;
+}
+
+void arpc_watch_inflated(struct arpc_watch *watch, size_t compressed, size_t inflated)
+{
+    size_t costless = compressed * INFLATED_FREE;
+    if (inflated > costless)
+        watch->inflated.level -= (int64_t)(inflated - costless) * TOKEN;
 }

@@ -34,6 +34,7 @@ struct arpc_watch {
     struct arpc_bucket resets;
     struct arpc_bucket faults;
     struct arpc_bucket refusals;
+    struct arpc_bucket inflated;
     uint32_t preface_left; /* bytes that are no frame */
     uint32_t payload_left; /* of the frame under way */
     uint8_t head[9];
@@ -53,6 +54,10 @@ enum arpc_abuse arpc_watch_scan(struct arpc_watch *watch, const uint8_t *data, s
 
 /* HEADERS or DATA of this size were sent to the peer: it may answer them by PING and WINDOW_UPDATE. */
 void arpc_watch_sent(struct arpc_watch *watch, size_t size);
+
+/* Whether a compressed message may go on to be inflated; and what came of how much, which is paid for afterwards. */
+bool arpc_watch_may_inflate(struct arpc_watch *watch, int64_t now_ms);
+void arpc_watch_inflated(struct arpc_watch *watch, size_t compressed, size_t inflated);
 
 /* What only nghttp2 sees: a call reset before its answer, a fault, a stream refused. NONE or the limit's cause. */
 enum arpc_abuse arpc_watch_reset(struct arpc_watch *watch, int64_t now_ms);

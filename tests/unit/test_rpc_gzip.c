@@ -332,6 +332,35 @@ static void a_message_that_inflates_beyond_the_methods_limit_is_resource_exhaust
     }
 }
 
+static void a_connection_whose_messages_inflate_by_far_has_to_wait(void **state)
+{
+    (void)state;
+    static uint8_t zeros[MESSAGE_MAX];
+    const struct arpc_limits *limits = raw.server.link.watch.limits;
+    pack(zeros, MESSAGE_MAX, true);
+    size_t enough = (size_t)limits->inflated_burst / (MESSAGE_MAX - 16 * packed.size) + 1;
+    size_t served = 0;
+    for (int i = 0; i < 2; i++) {
+        for (;;) {
+            send_packed("/t.T/Pieces");
+            if (strcmp(raw.grpc_status, "0") != 0)
+                break;
+            expect_status(ARPC_STATUS_OK);
+            served++;
+        }
+        assert_non_null(strstr(rpc_raw_value("grpc-message", 0), "inflate to too much"));
+        expect_status(ARPC_STATUS_RESOURCE_EXHAUSTED);
+        assert_in_range(served, enough * (size_t)(i + 1) * 98 / 100, enough * (size_t)(i + 1) * 102 / 100);
+        raw.now_ms += limits->inflated_burst / limits->inflated_per_s * 1000;
+    }
+    /* What is compressed as data is costs nothing. */
+    for (size_t i = 0; i < 2 * enough; i++) {
+        pack(noise(MESSAGE_MAX - 1000), MESSAGE_MAX - 1000, true);
+        send_packed("/t.T/Pieces");
+        expect_status(ARPC_STATUS_OK);
+    }
+}
+
 static void a_message_that_is_not_gzip_or_ends_early_is_internal(void **state)
 {
     (void)state;
@@ -428,6 +457,7 @@ int main(void)
         WITH_RAW(plain_and_compressed_messages_may_alternate),
         WITH_RAW(an_inflated_message_waits_wherever_the_call_is_paused),
         WITH_RAW(a_message_that_inflates_beyond_the_methods_limit_is_resource_exhausted),
+        WITH_RAW(a_connection_whose_messages_inflate_by_far_has_to_wait),
         WITH_RAW(a_message_that_is_not_gzip_or_ends_early_is_internal),
         WITH_RAW(a_flag_that_is_neither_0_nor_1_is_internal),
         WITH_RAW(a_call_that_ends_inside_a_compressed_message_leaves_no_memory),
