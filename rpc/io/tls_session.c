@@ -275,8 +275,8 @@ static void say_alert(const struct arpc_tls_session *session, int alert, struct 
     const char *other = session->tls->server ? "the client" : "the server";
     switch (alert) {
     case SSL_AD_CERTIFICATE_REQUIRED:
-        (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL,
-                            "%s %s demands a certificate: give one and its key (cert and key)", other, peer);
+        (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL, "%s %s demands a certificate: give one (cert and key)",
+                            other, peer);
         return;
     case SSL_AD_UNKNOWN_CA:
         (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL,

@@ -3,6 +3,7 @@
 
 #include "base/crc32c.h"
 #include "tests/conformance/echo_wire.h"
+#include "tests/conformance/proxy.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,7 +132,7 @@ static void a_client_without_a_certificate_is_told_that_it_needs_one(void **stat
 {
     struct fixture *fixture = *state;
     start(fixture, tls_server_context("server", "ca", true), "127.0.0.1", tls_client_context("ca", NULL, NULL));
-    tls_expect(fixture, ARPC_STATUS_UNAVAILABLE, "demands a certificate: give one and its key");
+    tls_expect(fixture, ARPC_STATUS_UNAVAILABLE, "demands a certificate: give one (cert and key)");
     wait_failure(fixture, "shows no certificate, and this port demands one");
 }
 
@@ -229,6 +230,49 @@ static void a_handshake_that_stops_half_way_meets_the_deadline(void **state)
             wait_failure(fixture, "the TLS handshake with 127.0.0.1:");
         channel_stop_server(fixture);
     }
+}
+
+/* A pull through a proxy, which stops when some of it has come. */
+static void start_pull_and_freeze(struct fixture *fixture, struct proxy *proxy, struct seen *seen)
+{
+    proxy_start(proxy, &fixture->loop, fixture->port);
+    fixture->port = proxy->port;
+    tls_start_channel(fixture, "127.0.0.1", tls_client_context("ca", NULL, NULL));
+    channel_repeat_call(fixture, NULL, seen, 1000, MIB);
+    while (proxy->forwarded < 4 * MIB)
+        (void)uv_run(&fixture->loop, UV_RUN_ONCE);
+    proxy_freeze(proxy);
+}
+
+static void a_client_that_does_not_read_is_cut(void **state)
+{
+    struct fixture *fixture = *state;
+    struct proxy proxy;
+    struct seen seen = {0};
+    struct arpc_limits limits = arpc_limits_default;
+    limits.write_stall_ms = 300;
+    tls_start_server_with(fixture, "127.0.0.1:0", tls_server_context("server", NULL, false), &limits);
+    start_pull_and_freeze(fixture, &proxy, &seen);
+    assert_in_range(wait_alone(fixture), 200, 20000);
+    assert_int_equal(seen.closed, 0); /* it knows nothing yet */
+    proxy_cut(&proxy);
+    channel_run_until(fixture, &seen.closed);
+    assert_int_equal(seen.status, ARPC_STATUS_UNAVAILABLE);
+}
+
+static void a_connection_that_is_cut_in_the_middle_ends_its_calls_with_that(void **state)
+{
+    struct fixture *fixture = *state;
+    struct proxy proxy;
+    struct seen seen = {0};
+    tls_start_server(fixture, "127.0.0.1:0", tls_server_context("server", NULL, false));
+    start_pull_and_freeze(fixture, &proxy, &seen);
+    proxy_cut(&proxy);
+    channel_run_until(fixture, &seen.closed);
+    assert_int_equal(seen.status, ARPC_STATUS_UNAVAILABLE);
+    if (strstr(seen.message, "the connection was cut") == NULL && strstr(seen.message, "reset by peer") == NULL)
+        fail_msg("\"%s\"", seen.message);
+    channel_wait_open(fixture, 0);
 }
 
 static void push_of_64_mib_by_reference_arrives_and_every_buffer_is_released(void **state)
@@ -499,6 +543,8 @@ int main(void)
         WITH_LOOP(a_plaintext_client_at_a_tls_port_is_told_so),
         WITH_LOOP(a_tls_client_at_a_plaintext_port_is_told_so),
         WITH_LOOP(a_handshake_that_stops_half_way_meets_the_deadline),
+        WITH_LOOP(a_client_that_does_not_read_is_cut),
+        WITH_LOOP(a_connection_that_is_cut_in_the_middle_ends_its_calls_with_that),
         WITH_LOOP(push_of_64_mib_by_reference_arrives_and_every_buffer_is_released),
         WITH_LOOP(bodies_taken_back_while_they_are_sent_are_not_touched_again),
         WITH_LOOP(pull_of_64_mib_is_what_it_is_without_tls),
