@@ -100,8 +100,8 @@ size_t arpc_call_queued(const struct arpc_call *call);
 /*
  * Stops message callbacks (and half_close) until arpc_call_resume. The peer may fill the stream's window and
  * then has to wait; other streams of the connection go on. May be used inside a message callback: what
- * follows is kept, but not beyond the connection: a call that is paused when it is lost ends UNAVAILABLE, even if the
- * rest had come. Repeating either has no effect.
+ * follows is kept. When the connection is lost, a client's call whose whole answer had come is not disturbed; any other ends
+ * UNAVAILABLE. Repeating either has no effect.
  */
 void arpc_call_pause(struct arpc_call *call);
 void arpc_call_resume(struct arpc_call *call);

@@ -528,14 +528,23 @@ static void flush_held(struct arpc_call *call)
     arpc_link_credit(link, done);
 }
 
+static void flush_parked(struct arpc_call *call)
+{
+    if (call->end_seen) { /* it has outlived its connection */
+        flush_held(call);
+        arpc_call_receive_end(call);
+    }
+    if (arpc_call_is_over(call))
+        arpc_call_stream_over(call);
+}
+
 static void flush_call(struct arpc_call *call)
 {
     struct arpc_link *link = call->link;
-    if (link->session == NULL || link->error != 0) {
-        if (arpc_call_is_over(call) && link->session == NULL)
-            arpc_call_stream_over(call);
+    if (link->session == NULL)
+        flush_parked(call);
+    if (link->session == NULL || link->error != 0)
         return;
-    }
     flush_held(call);
     arpc_call_receive_end(call);
     if (call->server)

@@ -8,6 +8,9 @@
  *
  * What is kept for that: the messages that were copied, up to bounds for the call and for the channel. A message that is
  * sent from the user's memory commits its call when its first byte leaves, because that memory goes back to the user.
+ *
+ * A call whose whole answer has come, but whose user has paused it, outlives its connection here too: its stream is over,
+ * and what is held is delivered when the user goes on.
  */
 #include "rpc/h2/call.h"
 
@@ -117,7 +120,7 @@ void arpc_call_begin_again(struct arpc_call *call)
 
 static bool may_begin(const struct arpc_call *call, int64_t now_ms)
 {
-    return !arpc_call_is_over(call) && call->begin_ms <= now_ms;
+    return !arpc_call_is_over(call) && !call->stream_over && call->begin_ms <= now_ms;
 }
 
 bool arpc_link_has_parked(const struct arpc_link *link)
@@ -156,11 +159,29 @@ void arpc_link_fail_parked(struct arpc_link *link, const char *message)
     }
 }
 
+/* The whole answer is here, and no batch has bytes of the call; what it had still to send is of no use. */
+static bool keep_answer(struct arpc_call *call)
+{
+    struct arpc_link *link = call->link;
+    struct arpc_link *parking = link->config->parking;
+    if (call->server || parking == NULL || !call->end_seen || arpc_call_is_deaf(call) || call->batch != NULL)
+        return false;
+    arpc_call_stream_over(call);
+    arpc_out_forget(call);
+    arpc_out_drop(call);
+    link->held -= call->held.size;
+    parking->held += call->held.size;
+    move(call, parking);
+    return true;
+}
+
 void arpc_link_lost(struct arpc_link *link, const char *message)
 {
     AMP_LIST_EACH(it, safe, &link->calls)
     {
         struct arpc_call *call = AMP_CONTAINER(it, struct arpc_call, in_link);
+        if (keep_answer(call))
+            continue;
         enum arpc_reach reach = call->head_left ? ARPC_REACH_SERVER : ARPC_REACH_NONE;
         if (!arpc_call_try_again(call, ARPC_STATUS_UNAVAILABLE, reach))
             arpc_call_close(call, ARPC_STATUS_UNAVAILABLE, message);

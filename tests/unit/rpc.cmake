@@ -1,7 +1,8 @@
 # rpc: the formats, and the stream machine joined in memory. No ports, no clock.
 ampd_test(test_rpc_wire SUITE unit SOURCES test_rpc_wire.c LINK arpc_wire)
 ampd_test(test_rpc_retry SUITE unit SOURCES test_rpc_retry.c LINK arpc_wire)
-ampd_test(test_rpc_again SUITE unit SOURCES test_rpc_again.c rpc_frames.c rpc_pair.c LINK arpc_h2)
+ampd_test(test_rpc_again SUITE unit SOURCES test_rpc_again.c rpc_script.c rpc_frames.c rpc_pair.c LINK arpc_h2)
+ampd_test(test_rpc_kept SUITE unit SOURCES test_rpc_kept.c rpc_script.c rpc_frames.c rpc_pair.c LINK arpc_h2)
 ampd_test(test_rpc_link SUITE unit SOURCES test_rpc_link.c rpc_pair.c LINK arpc_h2)
 ampd_test(test_rpc_limits SUITE unit SOURCES test_rpc_limits.c rpc_pair.c LINK arpc_h2)
 ampd_test(test_rpc_hostile SUITE unit SOURCES test_rpc_hostile.c rpc_raw.c rpc_pair.c LINK arpc_h2)
