@@ -7,9 +7,10 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 
-from ampd_testing import (CALL_TIMEOUT_S, CHANNEL_OPTIONS, METHODS, Api, Code, Refusal, grpc, refused, run,
+from ampd_testing import (CALL_TIMEOUT_S, CHANNEL_OPTIONS, METHODS, Api, Code, Refusal, eventually, grpc, refused, run,
                           start_and_fail, _die_with_parent)
 from auth_testing import ROLES, TokenFile, WithToken, api_with, command, hang_up, methods_def
 
@@ -186,6 +187,21 @@ def test_sighup_without_files_changes_nothing(context):
     hang_up(server, "nothing to read anew")
     Api(server.channel).GetStatus()
     assert server.terminate() == 0
+
+
+def test_a_sighup_while_ampd_starts_waits_until_it_has_started(context):
+    folder, log_path = context.folder(), context.work / "starting.log"
+    with open(log_path, "w", encoding="utf-8") as log:
+        ampd = subprocess.Popen([context.bin_dir / "ampd", "--data-dir", folder, "--listen", "127.0.0.1:0"],
+                                stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_die_with_parent)
+    try:
+        while not folder.exists():  # the first thing that it makes, long after it holds signals back
+            assert ampd.poll() is None, f"ampd ended with {ampd.returncode}"
+        ampd.send_signal(signal.SIGHUP)
+        eventually(lambda: "nothing to read anew" in log_path.read_text(), "the signal is heard later")
+    finally:
+        ampd.terminate()
+        assert ampd.wait(CALL_TIMEOUT_S) == 0
 
 
 # ---- the unix socket ----
