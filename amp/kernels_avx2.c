@@ -556,7 +556,6 @@ static __m256 absolute(__m256 x)
 #define MANY_LATE (SPAN / 4) /* of more than these the vectors are cheaper than the picking */
 
 struct adam_span {
-    float x[SPAN];                   /* the gradient after clipping, before weight decay */
     float p[SPAN], m[SPAN], v[SPAN]; /* before the step */
     float divisor[SPAN];             /* root of the new v, and eps */
     float bound[SPAN];               /* the guard's right side */
@@ -572,10 +571,10 @@ static void adam_moments(const struct amp_apply_scalars *k, bool couple, size_t 
     const __m256 beta2 = _mm256_set1_ps(k->beta2_f), rest2 = _mm256_set1_ps(k->rest2_f);
     const __m256 eps = _mm256_set1_ps(k->eps_f), guard_rate = _mm256_set1_ps(k->guard_rate);
     const __m256 guard_min = _mm256_set1_ps(AMP_ADAMW_GUARD_MIN);
+    __m256 nan = _mm256_setzero_ps();
     for (size_t i = 0; i < n; i += WIDTH) {
         __m256 x = _mm256_mul_ps(_mm256_loadu_ps(g + i), clip);
         __m256 m0 = _mm256_loadu_ps(m + i), v0 = _mm256_loadu_ps(v + i);
-        _mm256_store_ps(span->x + i, x);
         _mm256_store_ps(span->m + i, m0);
         _mm256_store_ps(span->v + i, v0);
         if (couple) {
@@ -588,8 +587,14 @@ static void adam_moments(const struct amp_apply_scalars *k, bool couple, size_t 
         __m256 bound = _mm256_mul_ps(guard_rate, _mm256_add_ps(absolute(old_m), absolute(new_m)));
         _mm256_store_ps(span->divisor + i, _mm256_add_ps(_mm256_sqrt_ps(v1), eps));
         _mm256_store_ps(span->bound + i, _mm256_add_ps(bound, guard_min));
-        _mm256_storeu_ps(m + i, canonical(_mm256_add_ps(old_m, new_m)));
-        _mm256_storeu_ps(v + i, canonical(v1));
+        __m256 m1 = _mm256_add_ps(old_m, new_m);
+        nan = _mm256_or_ps(nan, _mm256_cmp_ps(m1, v1, _CMP_UNORD_Q));
+        _mm256_storeu_ps(m + i, m1);
+        _mm256_storeu_ps(v + i, v1);
+    }
+    if (_mm256_movemask_ps(nan) != 0) {
+        load_f32(m, m, n);
+        load_f32(v, v, n);
     }
 }
 
@@ -613,22 +618,28 @@ static void adam_masters(const struct amp_apply_scalars *k, size_t n, float *p, 
     }
 }
 
-static __m256d pick(const float *x, const uint16_t *at)
+static __m128 pick(const float *x, const uint16_t *at)
 {
-    return _mm256_cvtps_pd(_mm_setr_ps(x[at[0]], x[at[1]], x[at[2]], x[at[3]]));
+    return _mm_setr_ps(x[at[0]], x[at[1]], x[at[2]], x[at[3]]);
+}
+
+static __m256d pick_pd(const float *x, const uint16_t *at)
+{
+    return _mm256_cvtps_pd(pick(x, at));
 }
 
 /* The elements of a span named by `at`, four at a time; the last group may repeat the last one. */
 static void adam_few_late(const struct amp_apply_scalars *k, bool couple, const struct adam_span *old, uint16_t *at,
-                          size_t count, float *p)
+                          size_t count, const float *g, float *p)
 {
     for (size_t j = 0; j < 3; j++)
         at[count + j] = at[count - 1];
     for (size_t j = 0; j < count; j += 4) {
-        __m256d x = pick(old->x, at + j), p0 = pick(old->p, at + j);
+        __m256d x = _mm256_cvtps_pd(_mm_mul_ps(pick(g, at + j), _mm_set1_ps(k->clip)));
+        __m256d p0 = pick_pd(old->p, at + j);
         if (couple)
             x = coupled(k, x, p0);
-        __m256d p1 = adam_in_double_4(k, x, p0, pick(old->m, at + j), pick(old->v, at + j));
+        __m256d p1 = adam_in_double_4(k, x, p0, pick_pd(old->m, at + j), pick_pd(old->v, at + j));
         _Alignas(32) float out[WIDTH];
         _mm256_store_ps(out, canonical(join_halves(p1, p1)));
         for (size_t l = 0; l < 4; l++)
@@ -638,11 +649,12 @@ static void adam_few_late(const struct amp_apply_scalars *k, bool couple, const 
 
 /* Where many elements need double all are computed, and those taken that do. */
 static void adam_many_late(const struct amp_apply_scalars *k, bool couple, const struct adam_span *old, size_t n,
-                           float *p)
+                           const float *g, float *p)
 {
     const __m256i lanes = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
     for (size_t i = 0; i < n; i += WIDTH) {
-        __m256 p0 = _mm256_load_ps(old->p + i), x = _mm256_load_ps(old->x + i);
+        __m256 p0 = _mm256_load_ps(old->p + i);
+        __m256 x = _mm256_mul_ps(_mm256_loadu_ps(g + i), _mm256_set1_ps(k->clip));
         __m256d x_low = low_half(x), x_high = high_half(x);
         if (couple) {
             x_low = coupled(k, x_low, low_half(p0));
@@ -659,14 +671,15 @@ static void adam_many_late(const struct amp_apply_scalars *k, bool couple, const
 }
 
 /* The elements of a span that need double. */
-static void adam_late(const struct amp_apply_scalars *k, bool couple, const struct adam_span *old, size_t n, float *p)
+static void adam_late(const struct amp_apply_scalars *k, bool couple, const struct adam_span *old, size_t n,
+                      const float *g, float *p)
 {
     uint16_t at[SPAN + 3];
     size_t count = 0;
     for (size_t w = 0; w < (n + 63) / 64; w++)
         count += (size_t)__builtin_popcountll(old->late[w]);
     if (count > MANY_LATE) {
-        adam_many_late(k, couple, old, n, p);
+        adam_many_late(k, couple, old, n, g, p);
         return;
     }
     if (count == 0)
@@ -676,7 +689,7 @@ static void adam_late(const struct amp_apply_scalars *k, bool couple, const stru
         for (uint64_t bits = old->late[w]; bits != 0; bits &= bits - 1)
             at[count++] = (uint16_t)(w * 64 + (size_t)__builtin_ctzll(bits));
     }
-    adam_few_late(k, couple, old, at, count, p);
+    adam_few_late(k, couple, old, at, count, g, p);
 }
 
 /* Adam and AdamW: in single precision, and in double where the guard asks for it. */
@@ -690,7 +703,7 @@ static void adam(const struct amp_apply_scalars *k, enum amp_optimizer optimizer
         size_t count = whole - i < SPAN ? whole - i : SPAN;
         adam_moments(k, couple, count, g + i, p + i, m + i, v + i, &span);
         adam_masters(k, count, p + i, m + i, &span);
-        adam_late(k, couple, &span, count, p + i);
+        adam_late(k, couple, &span, count, g + i, p + i);
     }
     amp_kernels_ref.apply[optimizer](k, n - whole, g + whole, p + whole, m + whole, v + whole);
 }
