@@ -5,6 +5,7 @@
  * - f16 goes through VCVTPH2PS and VCVTPS2PH, which keep denormals and round to nearest even; only NaN needs a second look.
  * - bf16 is rounded by integers.
  * - max(bits without sign) decides "all finite" in one comparison a tile; what is not finite is counted by the reference.
+ * - NaN is made canonical by a second look at what was written, where the first has found one.
  * - Tails of less than eight elements (sixteen where lanes or 16-bit packs ask for it) are the reference's.
  */
 #include "amp/kernels.h"
@@ -127,11 +128,11 @@ static __m256i narrow_numbers_bf16(__m256 a, __m256 b)
         amp_kernels_ref.sum_add[DTYPE](sum + i, s + i, weight, n - i);                                                 \
     }
 
-/* Elements before the first whole vector of dst, at most n. */
+/* Elements before the first whole vector of dst, at most n: all of them where no vector begins with an element. */
 static size_t unaligned(const void *dst, size_t size, size_t n)
 {
-    size_t head = (32 - (uintptr_t)dst % 32) % 32 / size;
-    return head < n ? head : n;
+    size_t bytes = (32 - (uintptr_t)dst % 32) % 32;
+    return bytes % size != 0 || bytes / size > n ? n : bytes / size;
 }
 
 /* Past the caches: whole vectors of dst, which then needs not be read before it is written. */

@@ -170,7 +170,8 @@ static void count_masters(const any_f32 *master, size_t n, enum amp_dtype cast, 
 static void cast_tile(const struct amp_kernels *kernels, const float *master, size_t n, enum amp_dtype cast,
                       bool saturating, void *out, struct amp_apply_stats *stats)
 {
-    uint32_t largest = kernels->store[cast](out, master, n);
+    /* Past the caches: nobody reads the copy before the pass has gone over much more than they hold. */
+    uint32_t largest = kernels->store_stream[cast](out, master, n);
     if (largest < cast_limit[cast]) {
         if (largest > magnitude(stats->largest))
             stats->largest = float_of(largest);
