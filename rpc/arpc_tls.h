@@ -36,9 +36,9 @@ struct arpc_tls_client_options {
     const char *trusted_ca_file; /* authorities of servers; NULL: those of the system */
     const char *cert_file;       /* the client's own certificate, for a server that demands one; with key_file only */
     const char *key_file;
-    const char
-        *server_name; /* DNS name or IP address that the server's certificate must be for, sent as SNI (a DNS name)
-                                and as :authority; NULL: the target's host ("localhost" for unix:) */
+    /* DNS name or IP address that the server's certificate must be for; sent as SNI (a name) and as :authority. NULL: the
+     * host of the endpoint that is connected to; "localhost" for unix:. */
+    const char *server_name;
 };
 
 /*
