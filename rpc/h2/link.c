@@ -16,6 +16,7 @@
 #include "base/assert.h"
 #include "rpc/h2/abuse.h"
 #include "rpc/h2/body.h"
+#include "rpc/h2/memory.h"
 
 #include <nghttp2/nghttp2.h>
 
@@ -388,16 +389,17 @@ static int make_session(struct arpc_link *link)
     nghttp2_session_callbacks *callbacks = NULL;
     nghttp2_option *option = NULL;
     int rc = AMP_ENOMEM;
-    if (make_callbacks(&callbacks) != 0)
+    link->memory = arpc_memory_new(link->config->memory);
+    if (link->memory == NULL || make_callbacks(&callbacks) != 0)
         return AMP_ENOMEM;
     if (nghttp2_option_new(&option) != 0)
         goto free_callbacks;
     nghttp2_option_set_no_auto_window_update(option, 1);
     set_limits(option, link->watch.limits);
     if (link->config->server)
-        rc = nghttp2_session_server_new2(&link->session, callbacks, link, option);
+        rc = nghttp2_session_server_new3(&link->session, callbacks, link, option, &link->memory->mem);
     else
-        rc = nghttp2_session_client_new2(&link->session, callbacks, link, option);
+        rc = nghttp2_session_client_new3(&link->session, callbacks, link, option, &link->memory->mem);
     rc = rc == 0 ? 0 : AMP_ENOMEM;
     nghttp2_option_del(option);
 free_callbacks:
@@ -430,6 +432,13 @@ static int submit_settings(struct arpc_link *link)
     return 0;
 }
 
+static void close_session(struct arpc_link *link)
+{
+    arpc_memory_free(link->memory);
+    link->memory = NULL;
+    link->session = NULL;
+}
+
 int arpc_link_init(struct arpc_link *link, struct arpc_link_config *config, void (*wake_cb)(struct arpc_link *),
                    bool session)
 {
@@ -460,15 +469,14 @@ int arpc_link_init(struct arpc_link *link, struct arpc_link_config *config, void
     if (rc == 0)
         rc = submit_settings(link);
     if (rc != 0)
-        nghttp2_session_del(link->session);
+        close_session(link);
     return rc;
 }
 
 void arpc_link_close(struct arpc_link *link)
 {
     AMP_ASSERT(amp_list_empty(&link->calls) && link->queued == 0);
-    nghttp2_session_del(link->session);
-    link->session = NULL;
+    close_session(link);
 }
 
 int arpc_link_receive(struct arpc_link *link, const uint8_t *data, size_t size)

@@ -82,6 +82,7 @@ struct arpc_link_config {
     struct arpc_bucket reports; /* calls of abuse_cb */
     uint64_t unreported;        /* since the last of them */
     uint64_t abuses[ARPC_ABUSE_COUNT];
+    void *memory; /* nghttp2_mem for its sessions: tests let it run out; NULL: the C library's */
     uint64_t calls_total;
     size_t calls;
 };
@@ -91,6 +92,7 @@ struct arpc_link_config {
 
 struct arpc_link {
     struct arpc_link_config *config;
+    struct arpc_memory *memory;              /* of the session */
     struct nghttp2_session *session;         /* NULL: a parking link, whose calls wait for a connection */
     void (*wake_cb)(struct arpc_link *link); /* please flush soon */
     char peer[ARPC_PEER_SIZE];

@@ -47,12 +47,17 @@ void rpc_pair_prepare(struct rpc_pair *pair, const struct arpc_method *methods, 
     AMP_ASSERT(arpc_method_table_add(&pair->server.config.methods, methods, count, NULL) == 0);
 }
 
+int rpc_side_open(struct rpc_side *side)
+{
+    int rc = arpc_link_init(&side->link, &side->config, wake, true);
+    (void)snprintf(side->link.peer, sizeof side->link.peer, "test");
+    return rc;
+}
+
 void rpc_pair_connect(struct rpc_pair *pair)
 {
-    AMP_ASSERT(arpc_link_init(&pair->client.link, &pair->client.config, wake, true) == 0);
-    AMP_ASSERT(arpc_link_init(&pair->server.link, &pair->server.config, wake, true) == 0);
-    (void)snprintf(pair->client.link.peer, sizeof pair->client.link.peer, "test");
-    (void)snprintf(pair->server.link.peer, sizeof pair->server.link.peer, "test");
+    AMP_ASSERT(rpc_side_open(&pair->client) == 0);
+    AMP_ASSERT(rpc_side_open(&pair->server) == 0);
 }
 
 void rpc_pair_open(struct rpc_pair *pair, const struct arpc_method *methods, size_t count)
@@ -114,7 +119,7 @@ void rpc_pair_pass(struct rpc_pair *pair, int64_t ms)
     rpc_pair_run(pair);
 }
 
-static void close_side(struct rpc_side *side)
+void rpc_side_close(struct rpc_side *side)
 {
     if (side->link.error == 0)
         arpc_link_fail(&side->link, AMP_EUNAVAILABLE, "over");
@@ -127,8 +132,8 @@ static void close_side(struct rpc_side *side)
 
 void rpc_pair_close(struct rpc_pair *pair)
 {
-    close_side(&pair->client);
-    close_side(&pair->server);
+    rpc_side_close(&pair->client);
+    rpc_side_close(&pair->server);
     AMP_ASSERT(pair->client.config.calls == 0 && pair->server.config.calls == 0);
 }
 

@@ -49,6 +49,10 @@ void rpc_pair_close(struct rpc_pair *pair);
 struct arpc_call *rpc_pair_call(struct rpc_pair *pair, const char *method, const struct arpc_handler *handler,
                                 void *user);
 
+/* One side: 0 or AMP_ENOMEM, then there is nothing to close. Closing frees its rows too. */
+int rpc_side_open(struct rpc_side *side);
+void rpc_side_close(struct rpc_side *side);
+
 /* Fills the configuration of one side with the defaults of the real one, and a clock that reads *clock_ms. */
 void rpc_side_config(struct rpc_side *side, bool server, int64_t *clock_ms);
 
