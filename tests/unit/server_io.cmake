@@ -1,5 +1,5 @@
 # What of server/io needs no loop.
 ampd_test(test_server_memory_limit SUITE unit SOURCES test_server_memory_limit.c LINK ampd_server)
 ampd_test(test_server_auth_rules SUITE unit SOURCES test_server_auth_rules.c LINK ampd_server)
-ampd_test(test_server_auth SUITE unit SOURCES test_server_auth.c LINK ampd_server)
-target_link_options(test_server_auth PRIVATE -Wl,--wrap=arpc_token_hash_equal)
+ampd_test(test_server_roles SUITE unit SOURCES test_server_roles.c LINK ampd_server)
+target_link_options(test_server_roles PRIVATE -Wl,--wrap=arpc_token_hash_equal)
