@@ -106,7 +106,8 @@ int ampd_store_put_model(struct ampd_store *store, const struct ampd_model_spec 
 
 /*
  * FULL. A new epoch with its first row (kind EPOCH, at its base step), and in the same transaction: rows
- * above the base step are marked superseded, checkpoints above it are void. AMP_ESTATE: not above the highest
+ * above the base step are marked superseded, checkpoints above it are void (all of them, if the epoch has no base: its
+ * base epoch is 0). AMP_ESTATE: not above the highest
  * epoch stored.
  */
 int ampd_store_put_epoch(struct ampd_store *store, const char *model, const struct ampd_epoch_record *epoch,

@@ -201,7 +201,7 @@ static int memory_put_epoch(struct ampd_store *store, const char *name, const st
             row->row.superseded = true;
     }
     for (size_t i = 0; i < model->checkpoints_count; i++)
-        if (model->checkpoints[i].record.step > epoch->base_step)
+        if (epoch->base_epoch == 0 || model->checkpoints[i].record.step > epoch->base_step)
             model->checkpoints[i].voided = true;
     return unlock_with(shared, 0);
 }

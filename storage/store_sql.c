@@ -34,7 +34,7 @@ static const char *const statement_texts[STMT_COUNT] = {
                        " VALUES(?1,?2,?3,?4,?5,?6,?7)",
     [STMT_ROWS_SUPERSEDE] = "UPDATE steps SET superseded=1 WHERE model_id=?1 AND epoch<?2 AND superseded=0"
                             " AND (step,sequence)>(?3,0)",
-    [STMT_CHECKPOINTS_VOID] = "UPDATE checkpoints SET void=1 WHERE model_id=?1 AND step>?2 AND void=0",
+    [STMT_CHECKPOINTS_VOID] = "UPDATE checkpoints SET void=1 WHERE model_id=?1 AND (step>?2 OR ?3=0) AND void=0",
     [STMT_ROW_PUT] = "INSERT INTO steps(model_id,epoch,step,sequence," STORE_ROW_COLUMNS ")"
                      " VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [STMT_ROW_EXISTS] = "SELECT 1 FROM steps WHERE model_id=?1 AND epoch=?2 AND step=?3 AND sequence=0",

@@ -321,6 +321,7 @@ static int put_epoch(struct sqlite_store *store, const char *model, const struct
     struct store_cursor files = store_binder(store, STMT_CHECKPOINTS_VOID);
     store_bind_u64(&files, (uint64_t)id);
     store_bind_u64(&files, epoch->base_step);
+    store_bind_u64(&files, epoch->base_epoch);
     rc = run_bound(store, &files, "voiding checkpoints", error);
     return rc != 0 ? rc : put_row(store, id, 0, first, error);
 }

@@ -7,27 +7,37 @@
 #include "server/core/model.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct inbox_node {
     struct amp_list node;
     struct ampd_message *message;
 };
 
-struct ampd_message *ampd_bus_message(struct ampd_model *model, enum ampd_message_type type, uint32_t to)
+struct ampd_message *ampd_bus_plain(struct ampd_core *core, enum ampd_message_type type, uint32_t to)
 {
-    struct ampd_core *core = model->core;
     struct ampd_message *message = ampd_need(ampd_message_new(type));
     message->from = core->config.shard;
     message->to = to;
     message->from_fence = core->config.fence;
-    message->model = model->index;
-    message->epoch = core->config.shard == 0 ? model->coord.epoch : model->shard.epoch;
+    message->to_fence = ampd_fences_of(core, to);
     return message;
 }
 
-void ampd_bus_send_take(struct ampd_model *model, struct ampd_message *message)
+struct ampd_message *ampd_bus_message(struct ampd_model *model, enum ampd_message_type type, uint32_t to)
 {
-    struct ampd_core *core = model->core;
+    struct ampd_message *message = ampd_bus_plain(model->core, type, to);
+    memcpy(message->model, model->spec.name, sizeof(message->model));
+    message->epoch = model->core->config.shard == 0 ? model->coord.epoch : model->shard.epoch;
+    return message;
+}
+
+void ampd_bus_send_take(struct ampd_core *core, struct ampd_message *message)
+{
+    if (core->fenced) {
+        ampd_message_free(message);
+        return;
+    }
     if (message->to != core->config.shard || core->config.carry_own) {
         ampd_out_message_take(core, message);
         return;
@@ -37,15 +47,17 @@ void ampd_bus_send_take(struct ampd_model *model, struct ampd_message *message)
     amp_list_push(&core->inbox, &node->node);
 }
 
-void ampd_bus_send_all_take(struct ampd_model *model, struct ampd_message *message)
+void ampd_bus_send_all_take(struct ampd_core *core, struct ampd_message *message)
 {
-    for (uint32_t k = 1; k < AMPD_COUNT(model->core); k++) {
+    for (uint32_t k = 1; k < AMPD_COUNT(core); k++) {
         struct ampd_message *copy = ampd_need(ampd_message_copy(message));
         copy->to = k;
-        ampd_bus_send_take(model, copy);
+        copy->to_fence = ampd_fences_of(core, k);
+        ampd_bus_send_take(core, copy);
     }
     message->to = 0;
-    ampd_bus_send_take(model, message);
+    message->to_fence = core->config.fence;
+    ampd_bus_send_take(core, message);
 }
 
 static void to_coordinator(struct ampd_model *model, const struct ampd_message *message)
@@ -54,8 +66,14 @@ static void to_coordinator(struct ampd_model *model, const struct ampd_message *
     case AMPD_MESSAGE_LOADED:
         ampd_coord_loaded(model, message);
         break;
-    case AMPD_MESSAGE_SYNCED:
-        ampd_sync_answer(model, message);
+    case AMPD_MESSAGE_LOAD_WANT:
+        ampd_coord_want(model, message);
+        break;
+    case AMPD_MESSAGE_LOAD_GONE:
+        ampd_coord_gone(model, message);
+        break;
+    case AMPD_MESSAGE_NOT_CREATED:
+        ampd_sync_not_created(model, message);
         break;
     case AMPD_MESSAGE_RESTORED:
         ampd_sync_restored(model, message);
@@ -83,8 +101,11 @@ static void to_coordinator(struct ampd_model *model, const struct ampd_message *
 static void to_shard(struct ampd_model *model, const struct ampd_message *message)
 {
     switch (message->type) {
-    case AMPD_MESSAGE_SYNC:
-        ampd_memory_sync(model, message);
+    case AMPD_MESSAGE_LOAD_GRANT:
+        ampd_load_granted(model, message);
+        break;
+    case AMPD_MESSAGE_UNFIT:
+        ampd_shard_unfit(model, message);
         break;
     case AMPD_MESSAGE_RESTORE:
         ampd_memory_restore(model, message);
@@ -102,7 +123,7 @@ static void to_shard(struct ampd_model *model, const struct ampd_message *messag
         ampd_shard_verdict(model, message);
         break;
     case AMPD_MESSAGE_CUT:
-        ampd_memory_cut(model, message);
+        ampd_snapshot_cut(model, message);
         break;
     case AMPD_MESSAGE_STATE:
         ampd_shard_state(model, message);
@@ -112,11 +133,47 @@ static void to_shard(struct ampd_model *model, const struct ampd_message *messag
     }
 }
 
+/* Messages about the process, or about a model that may not be here. True: it was one. */
+static bool of_the_process(struct ampd_core *core, const struct ampd_message *message)
+{
+    bool coordinator = core->config.shard == 0;
+    switch (message->type) {
+    case AMPD_MESSAGE_TOO_LOW:
+        ampd_fences_too_low(core, message);
+        return true;
+    case AMPD_MESSAGE_HELLO:
+        if (coordinator)
+            ampd_sync_hello(core, message);
+        return true;
+    case AMPD_MESSAGE_SYNC:
+        if (message->from == 0)
+            ampd_sync_asked(core, message);
+        return true;
+    case AMPD_MESSAGE_SYNCED:
+        if (coordinator)
+            ampd_sync_answer(core, message);
+        return true;
+    case AMPD_MESSAGE_SYNC_DONE:
+        if (coordinator)
+            ampd_sync_done(core, message);
+        return true;
+    case AMPD_MESSAGE_CREATE:
+        if (message->from == 0)
+            ampd_sync_create(core, message);
+        return true;
+    default:
+        return false;
+    }
+}
+
 void ampd_bus_receive(struct ampd_core *core, const struct ampd_message *message)
 {
-    if (message->model >= core->models_count || message->to != core->config.shard)
-        return; /* a model that this shard does not have yet: the coordinator asks again by SYNC */
-    struct ampd_model *model = core->models[message->model];
+    if (message->to != core->config.shard || message->from >= AMPD_COUNT(core) || core->fenced ||
+        !ampd_fences_admit(core, message) || of_the_process(core, message))
+        return;
+    struct ampd_model *model = ampd_core_model_named(core, message->model);
+    if (model == NULL)
+        return; /* one that this shard does not have: the coordinator finds out by SYNC */
     if (core->config.shard == 0)
         to_coordinator(model, message);
     if (message->from == 0)

@@ -147,7 +147,12 @@ void ampd_call_end(struct ampd_call *call, int code, const char *reason, const c
     if (call->state == AMPD_CALL_REVOKING)
         return; /* its answer is settled */
     if (call->state != AMPD_CALL_STREAMING) {
-        ampd_call_fail_with(core, call->id, call->model, &error);
+        struct ampd_model *model = call->model;
+        enum ampd_call_kind kind = call->kind;
+        uint64_t id = call->id;
+        ampd_call_fail_with(core, id, model, &error);
+        if (kind == AMPD_CALL_LOAD)
+            ampd_load_closed(model, id);
         return;
     }
     call->later = ampd_need(calloc(1, sizeof(*call->later)));
@@ -188,6 +193,7 @@ void ampd_calls_sweep(struct ampd_core *core)
         uint64_t longest_ms = core->config.lease_ms + model->spec.loss_timeout_ms;
         for (unsigned l = 0; l < sizeof(lists) / sizeof(lists[0]); l++)
             sweep_list(core, lists[l], longest_ms);
+        ampd_load_wants(model);
     }
 }
 

@@ -1,8 +1,9 @@
 /*
  * The coordinator of a model: who may push a step, when it is decided, and what becomes of the model.
  *
- *   CREATING  -> CREATED                          the model is stored
- *   SYNCING   -> RESTORING, STORING               sync.c: after a start
+ *   CREATING  -> CREATED, SYNCING                 the model is stored on all shards
+ *   SYNCING   -> RESTORING                        sync.c: a shard has started, and memory is lost
+ *   SYNCING   -> CREATED, LOADED, WAITING, RUNNING, STALLED, FINISHING, DONE   nothing is lost
  *   RESTORING -> RESTORING, STORING, SYNCING
  *   STORING   -> CREATED, WAITING, DONE, SYNCING  the new epoch is stored on all shards
  *   CREATED   -> LOADED, SYNCING                  all shards have every block
@@ -22,12 +23,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static uint64_t all_shards(const struct ampd_model *model)
-{
-    uint32_t shards = AMPD_COUNT(model->core);
-    return shards == 64 ? UINT64_MAX : ((uint64_t)1 << shards) - 1;
-}
 
 void ampd_coord_set(struct ampd_model *model, enum ampd_coord_state state)
 {
@@ -79,7 +74,7 @@ void ampd_coord_tell_state(struct ampd_model *model)
     message->u.state.sequence = ++model->coord.state_sequence;
     message->u.state.state = ampd_coord_public(model);
     message->u.state.missing_rank = model->coord.missing_rank;
-    ampd_bus_send_all_take(model, message);
+    ampd_bus_send_all_take(model->core, message);
 }
 
 /* ---- CreateModel ---- */
@@ -109,22 +104,28 @@ static void create_new(struct ampd_core *core, uint64_t id, const struct ampd_mo
         ampd_call_fail_with(core, id, NULL, &error);
         return;
     }
-    struct ampd_coord *coord = &model->coord;
-    coord->state = AMPD_COORD_CREATING;
-    coord->epoch = 1;
-    coord->scaler = model->shard.scaler;
-    model->shard.memory = AMPD_MEMORY_EMPTY;
-    model->shard.epoch = 1;
+    model->coord.scaler = model->shard.scaler;
     hold_create(model, id, false);
-    struct ampd_epoch_message epoch = {.record = {.epoch = 1}};
-    (void)snprintf(epoch.record.reason, sizeof(epoch.record.reason), "CREATED");
-    ampd_epoch_persist(model, &epoch, AMPD_PERSIST_MODEL);
+    ampd_sync_store_epoch(model, "CREATED");
+}
+
+/* A model that is being created, perhaps without success: the shards are asked again. */
+static void create_again(struct ampd_model *model, uint64_t id)
+{
+    hold_create(model, id, true);
+    for (uint32_t k = 1; k < AMPD_COUNT(model->core); k++)
+        ampd_coord_resend(model, k);
 }
 
 void ampd_coord_create(struct ampd_core *core, uint64_t id, const struct ampd_event_create *create)
 {
     if (core->config.shard != 0) {
         (void)ampd_core_coordinated(core, id, "");
+        return;
+    }
+    if (core->sync.running) {
+        ampd_call_fail(core, id, NULL, AMP_EUNAVAILABLE, "RECOVERING",
+                       "not all %u shards have told what they hold; try again in a moment", AMPD_COUNT(core));
         return;
     }
     struct ampd_model_spec spec;
@@ -143,7 +144,7 @@ void ampd_coord_create(struct ampd_core *core, uint64_t id, const struct ampd_ev
     else if (model == NULL)
         create_new(core, id, &spec);
     else if (model->coord.state == AMPD_COORD_CREATING)
-        hold_create(model, id, true);
+        create_again(model, id);
     else
         answer_create(model, id, true);
     ampd_spec_clear(&spec);
@@ -151,7 +152,6 @@ void ampd_coord_create(struct ampd_core *core, uint64_t id, const struct ampd_ev
 
 void ampd_coord_created(struct ampd_model *model)
 {
-    ampd_coord_set(model, AMPD_COORD_CREATED);
     AMP_LIST_EACH(it, next, &model->creates)
     {
         struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
@@ -185,24 +185,64 @@ static void send_cut(struct ampd_model *model)
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_CUT, 0);
     message->u.restore.epoch = model->coord.epoch;
     message->u.restore.step = model->coord.decided;
-    ampd_bus_send_all_take(model, message);
+    ampd_bus_send_all_take(model->core, message);
 }
 
 void ampd_coord_loaded(struct ampd_model *model, const struct ampd_message *message)
 {
     struct ampd_coord *coord = &model->coord;
-    if (coord->state != AMPD_COORD_CREATED || message->epoch != coord->epoch)
+    bool counts = coord->state == AMPD_COORD_CREATED && message->epoch == coord->epoch &&
+                  message->u.applied.load == coord->loader && (coord->loaded_bits & AMPD_BIT(message->from)) == 0;
+    if (!counts)
         return;
-    coord->loaded_bits |= (uint64_t)1 << message->from;
+    coord->loaded_bits |= AMPD_BIT(message->from);
     coord->applied.range_total += message->u.applied.range_total;
-    if (coord->loaded_bits != all_shards(model))
+    if (coord->loaded_bits != AMPD_ALL_SHARDS(model->core))
         return;
     if (coord->applied.range_total > 0)
         ampd_out_log(model->core, AMPD_LOG_WARN, model, "%llu first values are beyond the range of %s",
                      (unsigned long long)coord->applied.range_total, amp_dtype_name(model->spec.cast));
     coord->loaded_bits = 0;
+    coord->loader = 0;
     ampd_coord_set(model, AMPD_COORD_LOADED);
     send_cut(model);
+}
+
+static void send_grant(struct ampd_model *model)
+{
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_LOAD_GRANT, 0);
+    message->u.load = model->coord.loader;
+    ampd_bus_send_all_take(model->core, message);
+}
+
+static void set_loader(struct ampd_coord *coord, uint64_t loader)
+{
+    coord->loader = loader;
+    coord->loaded_bits = 0;
+    coord->applied = (struct ampd_applied){0};
+}
+
+void ampd_coord_want(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_coord *coord = &model->coord;
+    if (coord->state != AMPD_COORD_CREATED || message->epoch != coord->epoch || message->u.load == 0)
+        return;
+    bool same = coord->loader == message->u.load;
+    if (!same && coord->loader != 0 && model->core->now_ms < coord->loader_until_ms)
+        return; /* it asks again */
+    if (!same)
+        set_loader(coord, message->u.load);
+    coord->loader_until_ms = model->core->now_ms + model->core->config.lease_ms;
+    send_grant(model);
+}
+
+void ampd_coord_gone(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_coord *coord = &model->coord;
+    if (coord->state != AMPD_COORD_CREATED || message->epoch != coord->epoch || message->u.load != coord->loader)
+        return;
+    set_loader(coord, 0);
+    send_grant(model);
 }
 
 /* The calls that wait for the checkpoint that is there now, or for an earlier one. */
@@ -248,13 +288,13 @@ static void checkpoint_exists(struct ampd_model *model, uint64_t step, uint64_t 
 void ampd_coord_part_done(struct ampd_model *model, const struct ampd_message *message)
 {
     struct ampd_coord *coord = &model->coord;
-    if (message->epoch != coord->epoch)
-        return;
+    if (message->epoch != coord->epoch || coord->state <= AMPD_COORD_STORING)
+        return; /* while SYNC goes on, what it was told counts */
     for (uint32_t i = 0; i < coord->cuts_count; i++) {
         if (coord->cuts[i].step != message->u.restore.step)
             continue;
-        coord->cuts[i].bits |= (uint64_t)1 << message->from;
-        if (coord->cuts[i].bits != all_shards(model))
+        coord->cuts[i].bits |= AMPD_BIT(message->from);
+        if (coord->cuts[i].bits != AMPD_ALL_SHARDS(model->core))
             return;
         coord->cuts_count--;
         memmove(&coord->cuts[i], &coord->cuts[i + 1], (coord->cuts_count - i) * sizeof(coord->cuts[0]));
@@ -351,7 +391,7 @@ static void send_open(struct ampd_model *model)
 {
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_OPEN, 0);
     message->u.open = model->coord.open;
-    ampd_bus_send_all_take(model, message);
+    ampd_bus_send_all_take(model->core, message);
 }
 
 /* Whether an expected rank has another incarnation by now. */
@@ -441,7 +481,7 @@ static void try_close(struct ampd_model *model)
     double sum = 0; /* in rank order, in double */
     for (uint32_t i = 0; i < coord->open.expected_count; i++) {
         uint32_t rank = coord->open.expected[i].rank;
-        if (coord->complete[rank] != all_shards(model))
+        if (coord->complete[rank] != AMPD_ALL_SHARDS(model->core))
             return;
         sum += (double)coord->weights[rank];
     }
@@ -453,7 +493,23 @@ static void try_close(struct ampd_model *model)
         coord->close.contributors[i].weight = coord->weights[coord->close.contributors[i].rank];
     coord->hash = ampd_contributors_hash(coord->close.contributors, coord->close.contributors_count);
     message->u.close = coord->close;
-    ampd_bus_send_all_take(model, message);
+    ampd_bus_send_all_take(model->core, message);
+}
+
+/* The shards were given unlike weights: the push counts nowhere. */
+static void refuse_push(struct ampd_model *model, const struct ampd_complete *complete)
+{
+    model->coord.complete[complete->contributor.rank] = 0;
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_UNFIT, 0);
+    message->u.unfit = *complete;
+    ampd_bus_send_all_take(model->core, message);
+}
+
+/* Steps go on; not so while SYNC finds out from where. */
+static bool has_steps(const struct ampd_coord *coord)
+{
+    return coord->state == AMPD_COORD_RUNNING || coord->state == AMPD_COORD_STALLED ||
+           coord->state == AMPD_COORD_FINISHING;
 }
 
 void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *message)
@@ -461,10 +517,15 @@ void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *me
     struct ampd_coord *coord = &model->coord;
     const struct ampd_complete *complete = &message->u.complete;
     bool open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED;
-    if (!open || !of_this_try(model, message, complete->step, complete->try_number))
+    if (!open || !has_steps(coord) || complete->contributor.rank >= model->spec.world_size ||
+        !of_this_try(model, message, complete->step, complete->try_number))
         return;
     uint32_t rank = complete->contributor.rank;
-    coord->complete[rank] |= (uint64_t)1 << message->from;
+    if (coord->complete[rank] != 0 && coord->weights[rank] != complete->contributor.weight) {
+        refuse_push(model, complete);
+        return;
+    }
+    coord->complete[rank] |= AMPD_BIT(message->from);
     coord->weights[rank] = complete->contributor.weight;
     if (coord->step == AMPD_STEP_OPEN)
         try_close(model);
@@ -476,7 +537,7 @@ bool ampd_coord_waits_for(const struct ampd_model *model, uint32_t rank)
 {
     const struct ampd_coord *coord = &model->coord;
     bool open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED;
-    return open && coord->complete[rank] != all_shards(model);
+    return open && coord->complete[rank] != AMPD_ALL_SHARDS(model->core);
 }
 
 /* ---- the verdict ---- */
@@ -485,8 +546,9 @@ void ampd_coord_vote(struct ampd_model *model, const struct ampd_message *messag
 {
     struct ampd_coord *coord = &model->coord;
     const struct ampd_vote *vote = &message->u.vote;
-    bool counts = coord->step == AMPD_STEP_CLOSED && of_this_try(model, message, vote->step, vote->try_number) &&
-                  vote->contributors_hash == coord->hash && coord->votes[message->from] == NULL;
+    bool counts = coord->step == AMPD_STEP_CLOSED && has_steps(coord) &&
+                  of_this_try(model, message, vote->step, vote->try_number) && vote->contributors_hash == coord->hash &&
+                  coord->votes[message->from] == NULL;
     if (!counts || model->core->draining)
         return;
     coord->votes[message->from] = ampd_need(ampd_message_copy(message));
@@ -524,6 +586,18 @@ static void notify(struct ampd_model *model, const struct ampd_step_row *row)
     output->u.notify.row = ampd_out_own(model->core, ampd_need(ampd_copy(row, sizeof(*row))));
 }
 
+/* To the shards whose bits are given. */
+static void send_verdict(struct ampd_model *model, uint64_t shards)
+{
+    for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;) {
+        if ((shards & AMPD_BIT(k)) == 0)
+            continue;
+        struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_VERDICT, k);
+        message->u.verdict = *model->coord.verdict;
+        ampd_bus_send_take(model->core, message);
+    }
+}
+
 /* The row is stored: the step is decided, and the next one opens with the same message. */
 void ampd_coord_verdict_stored(struct ampd_model *model)
 {
@@ -531,6 +605,7 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
     struct ampd_verdict_message *verdict = coord->verdict;
     const struct ampd_step_row *row = &verdict->row;
     coord->decided = row->step;
+    coord->parent_step = row->step;
     coord->version = row->version;
     coord->scaler = row->after;
     coord->applied_bits = 0;
@@ -552,16 +627,18 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
         ampd_coord_tell_state(model);
     }
     bool last = model->spec.max_steps != 0 && row->step >= model->spec.max_steps;
-    if (last)
+    bool interrupted = coord->state == AMPD_COORD_SYNCING; /* SYNC says how it goes on */
+    if (interrupted)
+        coord->before = last ? AMPD_COORD_FINISHING : coord->before;
+    else if (last)
         ampd_coord_set(model, AMPD_COORD_FINISHING);
     else if (!model->core->draining)
         open_step(model, 0);
     verdict->has_next = coord->step != AMPD_STEP_NONE;
     if (verdict->has_next)
         verdict->next = coord->open;
-    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_VERDICT, 0);
-    message->u.verdict = *verdict;
-    ampd_bus_send_all_take(model, message);
+    if (!interrupted)
+        send_verdict(model, AMPD_ALL_SHARDS(model->core));
 }
 
 static void merge_range(struct ampd_applied *to, const struct ampd_applied *from)
@@ -579,13 +656,13 @@ static void merge_range(struct ampd_applied *to, const struct ampd_applied *from
 void ampd_coord_applied(struct ampd_model *model, const struct ampd_message *message)
 {
     struct ampd_coord *coord = &model->coord;
-    uint64_t bit = (uint64_t)1 << message->from;
+    uint64_t bit = AMPD_BIT(message->from);
     if (message->epoch != coord->epoch || message->u.applied.step != coord->decided ||
         coord->decided_state != AMPD_STEP_DECIDED || (coord->applied_bits & bit) != 0)
         return;
     coord->applied_bits |= bit;
     merge_range(&coord->applying, &message->u.applied);
-    if (coord->applied_bits != all_shards(model))
+    if (coord->applied_bits != AMPD_ALL_SHARDS(model->core))
         return;
     coord->decided_state = AMPD_STEP_APPLIED;
     coord->applied = coord->applying;
@@ -597,12 +674,6 @@ void ampd_coord_applied(struct ampd_model *model, const struct ampd_message *mes
 void ampd_coord_drain(struct ampd_model *model)
 {
     ampd_coord_try_last_cut(model);
-}
-
-static bool has_steps(const struct ampd_coord *coord)
-{
-    return coord->state == AMPD_COORD_RUNNING || coord->state == AMPD_COORD_STALLED ||
-           coord->state == AMPD_COORD_FINISHING;
 }
 
 void ampd_coord_try_last_cut(struct ampd_model *model)
@@ -622,4 +693,103 @@ bool ampd_coord_drained(const struct ampd_model *model)
         return coord->cuts_count == 0;
     return coord->step != AMPD_STEP_VOTED && coord->decided_state != AMPD_STEP_DECIDED && coord->cuts_count == 0 &&
            coord->durable_step == coord->decided;
+}
+
+/* ---- SYNC, and sessions that broke ---- */
+
+void ampd_coord_interrupt(struct ampd_model *model)
+{
+    struct ampd_coord *coord = &model->coord;
+    if (coord->state == AMPD_COORD_SYNCING)
+        return;
+    coord->before = coord->state;
+    ampd_coord_set(model, AMPD_COORD_SYNCING);
+    AMP_LIST_EACH(it, next, &model->checkpoints)
+    {
+        ampd_call_end(AMP_CONTAINER(it, struct ampd_call, node), AMP_EUNAVAILABLE, "RECOVERING",
+                      "%s is being made ready; ask again in a moment", model->spec.name);
+    }
+}
+
+void ampd_coord_forget_step(struct ampd_model *model)
+{
+    struct ampd_coord *coord = &model->coord;
+    forget_votes(coord);
+    coord->step = AMPD_STEP_NONE;
+    coord->decided_state = AMPD_STEP_NONE;
+    coord->applied_bits = 0;
+    coord->applied = (struct ampd_applied){0};
+    coord->parent_step = 0;
+    coord->cuts_count = 0;
+    coord->cut_wanted = false;
+    coord->loader = 0;
+    coord->loaded_bits = 0;
+}
+
+void ampd_coord_resume(struct ampd_model *model)
+{
+    struct ampd_coord *coord = &model->coord;
+    ampd_coord_set(model, coord->before);
+    bool open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED;
+    bool running = coord->state == AMPD_COORD_RUNNING || coord->state == AMPD_COORD_STALLED;
+    if (open)
+        open_step(model, coord->open.try_number + 1);
+    else if (running && coord->step == AMPD_STEP_NONE && !model->core->draining)
+        open_step(model, 0);
+    for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;)
+        ampd_coord_resend(model, k);
+    ampd_coord_ranks(model);
+}
+
+static void resend_step(struct ampd_model *model, uint32_t shard)
+{
+    const struct ampd_coord *coord = &model->coord;
+    if (coord->decided_state == AMPD_STEP_DECIDED && (coord->applied_bits & AMPD_BIT(shard)) == 0)
+        send_verdict(model, AMPD_BIT(shard));
+    if (coord->step != AMPD_STEP_OPEN && coord->step != AMPD_STEP_CLOSED)
+        return;
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_OPEN, shard);
+    message->u.open = coord->open;
+    ampd_bus_send_take(model->core, message);
+    if (coord->step != AMPD_STEP_CLOSED || coord->open.closed)
+        return;
+    message = ampd_bus_message(model, AMPD_MESSAGE_CLOSE, shard);
+    message->u.close = coord->close;
+    ampd_bus_send_take(model->core, message);
+}
+
+static void resend_cuts(struct ampd_model *model, uint32_t shard)
+{
+    const struct ampd_coord *coord = &model->coord;
+    for (uint32_t i = 0; i < coord->cuts_count; i++) {
+        if ((coord->cuts[i].bits & AMPD_BIT(shard)) != 0)
+            continue;
+        struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_CUT, shard);
+        message->u.restore.epoch = coord->epoch;
+        message->u.restore.step = coord->cuts[i].step;
+        ampd_bus_send_take(model->core, message);
+    }
+}
+
+void ampd_coord_resend(struct ampd_model *model, uint32_t shard)
+{
+    struct ampd_coord *coord = &model->coord;
+    if (coord->state == AMPD_COORD_SYNCING)
+        return; /* SYNC is asked again for the process as a whole */
+    if (coord->state <= AMPD_COORD_STORING) {
+        ampd_sync_resend(model, shard);
+        return;
+    }
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_STATE, shard);
+    message->u.state.sequence = ++coord->state_sequence;
+    message->u.state.state = ampd_coord_public(model);
+    message->u.state.missing_rank = coord->missing_rank;
+    ampd_bus_send_take(model->core, message);
+    if (coord->state == AMPD_COORD_CREATED) {
+        message = ampd_bus_message(model, AMPD_MESSAGE_LOAD_GRANT, shard);
+        message->u.load = coord->loader;
+        ampd_bus_send_take(model->core, message);
+    }
+    resend_step(model, shard);
+    resend_cuts(model, shard);
 }

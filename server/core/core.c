@@ -52,6 +52,7 @@ void ampd_core_free(struct ampd_core *core)
     ampd_out_close(core);
     ampd_bus_close(core);
     ampd_calls_close(core);
+    ampd_fences_close(core);
     for (struct amp_list *node; (node = amp_list_shift(&core->pendings)) != NULL;)
         free(AMP_CONTAINER(node, struct ampd_pending, node));
     for (uint32_t i = 0; i < core->models_count; i++)
@@ -105,8 +106,14 @@ struct ampd_model *ampd_core_usable(struct ampd_core *core, uint64_t call, const
 
 struct ampd_model *ampd_core_coordinated(struct ampd_core *core, uint64_t call, const char *name)
 {
+    struct ampd_model *model = core->config.shard == 0 ? ampd_core_usable(core, call, name) : NULL;
+    if (model != NULL && model->coord.state <= AMPD_COORD_STORING) {
+        ampd_call_fail(core, call, NULL, AMP_EUNAVAILABLE, "RECOVERING",
+                       "%s: a shard has started, and the model goes on in a moment; try again then", name);
+        return NULL;
+    }
     if (core->config.shard == 0)
-        return ampd_core_usable(core, call, name);
+        return model;
     ampd_call_fail(core, call, NULL, AMP_EUNAVAILABLE, "NOT_COORDINATOR",
                    "this is shard %u; send the call to shard 0, which coordinates", core->config.shard);
     return NULL;
@@ -187,10 +194,10 @@ static void call_closed(struct ampd_core *core, uint64_t id)
         ampd_push_closed(model, id);
     else if (kind == AMPD_CALL_LOAD)
         ampd_load_closed(model, id);
-    else if (kind == AMPD_CALL_PULL) {
+    else if (kind == AMPD_CALL_PULL)
         ampd_shard_try_apply(model);
+    if (model != NULL)
         ampd_memory_try_restore(model);
-    }
 }
 
 static void call_revoked(struct ampd_core *core, uint64_t id)
@@ -205,10 +212,9 @@ static void call_revoked(struct ampd_core *core, uint64_t id)
         ampd_push_closed(model, id);
     else if (kind == AMPD_CALL_LOAD)
         ampd_load_closed(model, id);
-    else {
+    else
         ampd_shard_try_apply(model);
-        ampd_memory_try_restore(model);
-    }
+    ampd_memory_try_restore(model);
 }
 
 /* An event of a stream whose call was answered meanwhile has no effect. */
@@ -243,25 +249,28 @@ static void persisted(struct ampd_core *core, uint64_t token)
         amp_list_remove(&pending->node);
         struct ampd_model *model = pending->model;
         switch (pending->kind) {
-        case AMPD_PERSIST_MODEL:
-            ampd_coord_created(model);
-            break;
         case AMPD_PERSIST_WORKER:
             ampd_workers_stored(model, pending);
             break;
         case AMPD_PERSIST_VERDICT:
-            ampd_coord_verdict_stored(model);
+            if (core->config.shard == 0)
+                ampd_coord_verdict_stored(model);
+            else
+                ampd_shard_verdict_stored(model);
             break;
+        case AMPD_PERSIST_MODEL:
         case AMPD_PERSIST_EPOCH:
             ampd_memory_epoch_stored(model);
             break;
         case AMPD_PERSIST_CHECKPOINT:
-            ampd_memory_stored(model);
+            ampd_snapshot_stored(model);
             break;
-        default:
+        case AMPD_PERSIST_FENCE:
+            ampd_fences_stored(core, pending);
             break;
         }
         free(pending);
+        ampd_sync_try_answer(core);
         return;
     }
 }
@@ -277,7 +286,7 @@ static void model_found(struct ampd_core *core, const struct ampd_model_record *
     }
     struct ampd_shard *shard = &model->shard;
     model->created_us = record->created_us;
-    shard->memory = AMPD_MEMORY_LOST;
+    shard->stored = true;
     shard->epoch = record->epoch;
     shard->base_step = record->base_step;
     model->coord.state = AMPD_COORD_SYNCING;
@@ -285,7 +294,7 @@ static void model_found(struct ampd_core *core, const struct ampd_model_record *
     bool decided = record->last != NULL && record->last->kind == AMPD_ROW_STEP;
     model->coord.parent_step = decided ? record->last->step : 0;
     for (uint32_t i = 0; i < record->checkpoints_count; i++)
-        AMP_ASSERT(ampd_memory_catalogue(shard, &record->checkpoints[i]) == 0);
+        AMP_ASSERT(ampd_catalogue_add(shard, &record->checkpoints[i]) == 0);
     for (uint32_t i = 0; i < record->workers_count; i++) {
         const struct ampd_worker_record *worker = &record->workers[i];
         if (worker->rank >= model->spec.world_size)
@@ -297,8 +306,10 @@ static void model_found(struct ampd_core *core, const struct ampd_model_record *
 static void start(struct ampd_core *core)
 {
     core->started = true;
-    for (uint32_t i = 0; core->config.shard == 0 && i < core->models_count; i++)
-        ampd_sync_start(core->models[i]);
+    if (core->config.shard == 0)
+        ampd_sync_start(core);
+    else
+        ampd_sync_try_answer(core);
 }
 
 static void drain(struct ampd_core *core)
@@ -368,7 +379,7 @@ static void dispatch_call(struct ampd_core *core, const struct ampd_event *event
         ampd_coord_checkpoint(core, event->call, &event->u.named);
         break;
     case AMPD_EVENT_LOAD_BEGIN:
-        ampd_load_begin(core, event->call, &event->u.named);
+        ampd_load_begin(core, event->call, &event->u.load);
         break;
     case AMPD_EVENT_PULL:
         ampd_pull_begin(core, event->call, &event->u.pull);
@@ -402,7 +413,7 @@ static void memory_event(struct ampd_core *core, const struct ampd_event *event)
         if (event->type == AMPD_EVENT_RESTORED && model->shard.restore_token == token)
             ampd_memory_restored(model, &event->u.restored);
         else if (event->type == AMPD_EVENT_PART_WRITTEN && model->shard.snapshot_token == token)
-            ampd_memory_written(model, &event->u.part);
+            ampd_snapshot_written(model, &event->u.part);
     }
 }
 
@@ -440,8 +451,15 @@ static void dispatch(struct ampd_core *core, const struct ampd_event *event)
     case AMPD_EVENT_PART_WRITTEN:
         memory_event(core, event);
         break;
+    case AMPD_EVENT_FENCE_FOUND:
+        ampd_fences_found(core, &event->u.fence);
+        break;
     case AMPD_EVENT_PEER:
         ampd_bus_receive(core, event->u.message);
+        break;
+    case AMPD_EVENT_PEER_UP:
+        if (core->config.shard != 0 && event->u.shard == 0)
+            ampd_resend_to_coordinator(core);
         break;
     case AMPD_EVENT_DRAIN:
         drain(core);
@@ -520,7 +538,8 @@ void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_m
         .spec = &model->spec,
         .layout = model->layout,
         .state = ampd_coord_public(model),
-        .recovering = shard->memory <= AMPD_MEMORY_RESTORED,
+        .recovering =
+            shard->memory <= AMPD_MEMORY_RESTORED || (core->config.shard == 0 && coord->state <= AMPD_COORD_STORING),
         .unstable = coord->unstable,
         .epoch = shard->epoch,
         .base_epoch = shard->base_epoch,

@@ -24,6 +24,7 @@ enum ampd_event_type {
     /* ---- from the store, at start ---- */
     AMPD_EVENT_MODEL_FOUND = 1, /* u.found: one for each stored model, before START */
     AMPD_EVENT_START = 2,       /* all models have been found: the core begins recovery */
+    AMPD_EVENT_FENCE_FOUND = 3, /* u.fence: the highest that was stored for a shard, before START */
 
     /* ---- calls that one answer ends ---- */
     AMPD_EVENT_CREATE_MODEL = 10,   /* u.create */
@@ -34,7 +35,7 @@ enum ampd_event_type {
     AMPD_EVENT_CHECKPOINT = 15,     /* u.named */
 
     /* ---- streams ---- */
-    AMPD_EVENT_LOAD_BEGIN = 20, /* u.named: the header is here; answered by LOAD_GRANT or a reply */
+    AMPD_EVENT_LOAD_BEGIN = 20, /* u.load: the header is here; answered by LOAD_GRANT or a reply */
     AMPD_EVENT_LOAD_BLOCK = 21, /* u.block: a granted block is in memory */
     AMPD_EVENT_LOAD_END = 22,   /* the client has sent all it has */
     AMPD_EVENT_PULL = 23,       /* u.pull; answered by PULL_GRANT and PULL_BLOCKS, or a reply */
@@ -54,9 +55,10 @@ enum ampd_event_type {
     AMPD_EVENT_PART_WRITTEN = 43, /* u.part */
 
     /* ---- the rest ---- */
-    AMPD_EVENT_PEER = 50,  /* u.message, from another shard */
-    AMPD_EVENT_DRAIN = 51, /* the process is to end: cut a last checkpoint; answered by AMPD_OUT_DRAINED */
-    AMPD_EVENT_TICK = 52,  /* the time of AMPD_OUT_TIMER has come */
+    AMPD_EVENT_PEER = 50,    /* u.message, from another shard */
+    AMPD_EVENT_DRAIN = 51,   /* the process is to end: cut a last checkpoint; answered by AMPD_OUT_DRAINED */
+    AMPD_EVENT_TICK = 52,    /* the time of AMPD_OUT_TIMER has come */
+    AMPD_EVENT_PEER_UP = 53, /* u.shard: a session with that shard begins; messages of one before may be lost */
 };
 
 struct ampd_event_create {
@@ -65,6 +67,17 @@ struct ampd_event_create {
 
 struct ampd_event_named {
     const char *model;
+};
+
+struct ampd_event_load {
+    const char *model;
+    uint64_t loader; /* a number that the client gave its load on every shard; 0: none, where there is one shard */
+};
+
+/* A fence of a shard, as stored. */
+struct ampd_event_fence {
+    uint32_t shard;
+    struct ampd_fence fence;
 };
 
 struct ampd_event_join {
@@ -147,6 +160,9 @@ struct ampd_event {
         const struct ampd_model_record *found;
         struct ampd_event_create create;
         struct ampd_event_named named;
+        struct ampd_event_load load;
+        struct ampd_event_fence fence;
+        uint32_t shard;
         struct ampd_event_join join;
         struct ampd_event_worker worker;
         struct ampd_event_push_state push_state;

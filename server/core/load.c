@@ -1,7 +1,13 @@
 /*
- * Load: the first values of a model, written by one client stream straight into the masters. Others wait; when the
- * values are in, and checkpoint 0 holds them, all are answered. A model without checkpoint 0 is not loaded: a server
- * that ends before forgets the values, and the loader, who has no answer yet, sends them again.
+ * Load: the first values of a model, written by one client straight into the masters, by one stream to each shard, all
+ * under one number. Others wait; when the values are in, and checkpoint 0 holds them, all are answered. A model without
+ * checkpoint 0 is not loaded: a server that ends before forgets the values, and the loader, who has no answer yet, sends
+ * them again.
+ *
+ * Who may load is decided by the coordinator: a shard with a waiting loader sends WANT, GRANT names one to all shards, and
+ * GONE, when a stream of it breaks off before the end, frees the grant. WANT is repeated while a loader waits or loads, and
+ * a grant for which none has come for the time of a lease is given to another. Whatever the shards have by then is void,
+ * for the values of two loaders must not meet in one model.
  */
 #include "base/assert.h"
 #include "server/core/model.h"
@@ -9,15 +15,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-void ampd_load_begin(struct ampd_core *core, uint64_t id, const struct ampd_event_named *named)
+static bool is_mine(const struct ampd_model *model, const struct ampd_message *message)
 {
-    struct ampd_model *model = ampd_core_usable(core, id, named->model);
+    return message->epoch == model->shard.epoch;
+}
+
+void ampd_load_begin(struct ampd_core *core, uint64_t id, const struct ampd_event_load *load)
+{
+    struct ampd_model *model = ampd_core_usable(core, id, load->model);
     if (model == NULL)
         return;
-    if (ampd_call_begin(core, id, AMPD_CALL_LOAD, model) == NULL) {
+    if (load->loader == 0 && AMPD_COUNT(core) > 1) {
+        ampd_call_fail(core, id, model, AMP_EINVAL, "LOADER",
+                       "loader: this model has %u shards; give its load one number, the same on each of them",
+                       AMPD_COUNT(core));
+        return;
+    }
+    struct ampd_call *call = ampd_call_begin(core, id, AMPD_CALL_LOAD, model);
+    if (call == NULL) {
         ampd_call_fail(core, id, model, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls wait on this server");
         return;
     }
+    call->loader = load->loader == 0 ? id : load->loader;
     ampd_load_next(model);
 }
 
@@ -27,6 +46,7 @@ static void grant(struct ampd_model *model, struct ampd_call *call)
     AMP_ASSERT(shard->memory == AMPD_MEMORY_EMPTY);
     shard->memory = AMPD_MEMORY_LOADING;
     shard->loader = call->id;
+    shard->loaded_by = call->loader;
     shard->load_count = 0;
     memset(shard->load_have, 0, model->tensors.count);
     ampd_call_set(call, AMPD_CALL_STREAMING);
@@ -47,12 +67,101 @@ void ampd_load_next(struct ampd_model *model)
         if (shard->memory == AMPD_MEMORY_READY && shard->loaded) {
             bool already = call->id != shard->loader;
             ampd_call_reply(model->core, call->id, AMPD_REPLY_LOAD)->u.load.already_loaded = already;
-        } else if (shard->memory == AMPD_MEMORY_EMPTY && shard->loader == 0 && call->state == AMPD_CALL_HELD) {
+        } else if (shard->memory == AMPD_MEMORY_EMPTY && shard->loader == 0 && call->state == AMPD_CALL_HELD &&
+                   call->loader == shard->granted) {
             grant(model, call);
         }
     }
     if (shard->loaded)
         shard->loader = 0;
+    else if (shard->memory == AMPD_MEMORY_EMPTY && shard->loader == 0)
+        ampd_load_wants(model);
+}
+
+static void send_want(struct ampd_model *model, uint64_t loader)
+{
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_LOAD_WANT, 0);
+    message->u.load = loader;
+    ampd_bus_send_take(model->core, message);
+}
+
+static bool is_here(const struct ampd_model *model, uint64_t loader)
+{
+    AMP_LIST_EACH(it, next, &model->loads)
+    {
+        if (AMP_CONTAINER(it, struct ampd_call, node)->loader == loader)
+            return true;
+    }
+    return false;
+}
+
+void ampd_load_wants(struct ampd_model *model)
+{
+    const struct ampd_shard *shard = &model->shard;
+    if (shard->loaded || shard->memory < AMPD_MEMORY_EMPTY)
+        return;
+    if (shard->granted != 0 && is_here(model, shard->granted)) {
+        send_want(model, shard->granted);
+        return;
+    }
+    AMP_LIST_EACH(it, next, &model->loads)
+    {
+        const struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+        if (call->state != AMPD_CALL_HELD)
+            continue;
+        send_want(model, call->loader);
+        return;
+    }
+}
+
+/* A loader's stream ended, and the model is not loaded: who has the grant next begins from nothing, on every shard. */
+static void tell_gone(struct ampd_model *model, uint64_t loader)
+{
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_LOAD_GONE, 0);
+    message->u.load = loader;
+    ampd_bus_send_take(model->core, message);
+}
+
+/* Ends what a loader has begun here; its memory is free when its stream has let go, and no job writes to it. */
+static void end_loader(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    struct ampd_call *call = shard->loader == 0 ? NULL : ampd_call_find(model->core, shard->loader);
+    bool streaming = call != NULL && (call->state == AMPD_CALL_STREAMING || call->state == AMPD_CALL_REVOKING);
+    if (call != NULL)
+        ampd_call_end(call, AMP_EUNAVAILABLE, "LOAD_BROKEN",
+                      "the load broke off on another shard of %s; load again under another number", model->spec.name);
+    if (streaming)
+        return;
+    shard->loader = 0;
+    shard->loaded_by = 0;
+    if (shard->bulk != AMPD_BULK_NONE)
+        shard->bulk = AMPD_BULK_VOID;
+    else if (shard->memory >= AMPD_MEMORY_EMPTY)
+        shard->memory = AMPD_MEMORY_EMPTY;
+}
+
+void ampd_load_granted(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_shard *shard = &model->shard;
+    uint64_t loader = message->u.load;
+    if (!is_mine(model, message) || shard->loaded || shard->memory < AMPD_MEMORY_EMPTY)
+        return;
+    shard->granted = loader;
+    if (shard->memory != AMPD_MEMORY_EMPTY && shard->loaded_by != loader)
+        end_loader(model);
+    ampd_load_next(model);
+}
+
+void ampd_load_void(struct ampd_model *model)
+{
+    AMP_LIST_EACH(it, next, &model->loads)
+    {
+        ampd_call_end(AMP_CONTAINER(it, struct ampd_call, node), AMP_EUNAVAILABLE, "RECOVERING",
+                      "%s begins anew; load again", model->spec.name);
+    }
+    model->shard.granted = 0;
+    model->shard.loaded_by = 0;
 }
 
 void ampd_load_block(struct ampd_core *core, struct ampd_call *call, const struct ampd_event_block *block)
@@ -120,10 +229,28 @@ void ampd_load_closed(struct ampd_model *model, uint64_t id)
     if (shard->loader != id)
         return;
     shard->loader = 0;
-    if (shard->memory != AMPD_MEMORY_LOADING || shard->bulk == AMPD_BULK_LOAD)
+    bool whole = shard->memory != AMPD_MEMORY_LOADING || shard->bulk != AMPD_BULK_NONE;
+    if (whole && AMPD_COUNT(model->core) == 1)
         return; /* all its values are here: it is a load, whoever still waits for the answer */
-    shard->memory = AMPD_MEMORY_EMPTY;
+    if (!shard->loaded && shard->memory > AMPD_MEMORY_EMPTY)
+        tell_gone(model, shard->loaded_by);
+    if (whole)
+        return; /* the grant that follows makes it void, unless the other shards have theirs */
+    shard->loaded_by = 0;
+    if (shard->memory == AMPD_MEMORY_LOADING)
+        shard->memory = AMPD_MEMORY_EMPTY;
     ampd_load_next(model);
+}
+
+void ampd_load_loaded(struct ampd_model *model)
+{
+    const struct ampd_shard *shard = &model->shard;
+    if (shard->memory != AMPD_MEMORY_READY || shard->loaded || shard->loaded_by == 0)
+        return;
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_LOADED, 0);
+    message->u.applied = shard->applied;
+    message->u.applied.load = shard->loaded_by;
+    ampd_bus_send_take(model->core, message);
 }
 
 void ampd_load_cast_done(struct ampd_model *model)
@@ -133,7 +260,5 @@ void ampd_load_cast_done(struct ampd_model *model)
     shard->version = 0;
     shard->copy_valid[0] = true;
     shard->copy_version[0] = 0;
-    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_LOADED, 0);
-    message->u.applied = shard->applied;
-    ampd_bus_send_take(model, message);
+    ampd_load_loaded(model);
 }

@@ -1,21 +1,15 @@
 /*
- * A shard's memory of a model: lost at a start, brought back from a checkpoint, and cut into checkpoints (STEP section 6).
+ * A shard's memory of a model: lost at a start, and brought back from a checkpoint (STEP section 6). How it is cut into
+ * checkpoints is in snapshot.c.
  *
- *   LOST      -> RESTORING, EMPTY      RESTORE came; or a new epoch without a checkpoint
- *   RESTORING -> RESTORED, LOST        in memory and verified; or damaged
- *   RESTORED  -> READY, RESTORING      the new epoch is stored; or another checkpoint is asked for
- *   EMPTY     -> LOADING               a loader has the grant
- *   LOADING   -> READY, EMPTY          every block is in; or the loader's stream is gone
- *   READY     -> RESTORING
+ *   LOST      -> RESTORING, EMPTY            RESTORE came; or a new epoch without a checkpoint
+ *   RESTORING -> RESTORED, LOST              in memory and verified; or damaged, or there is no checkpoint
+ *   RESTORED  -> READY, RESTORING            the new epoch is stored; or another checkpoint is asked for
+ *   EMPTY     -> LOADING, RESTORING          a loader has the grant
+ *   LOADING   -> READY, EMPTY, RESTORING     every block is in; or the loader's stream is gone
+ *   READY     -> RESTORING, EMPTY            or another shard's part of the load broke off
  *
- * The snapshot: masters and moments are copied to memory of their own by the jobs of apply (or by jobs of their own after
- * a skipped step), so that the step goes on while the file is written. There is one snapshot, so the next cut waits for
- * the file of the one before.
- *
- *   FREE    -> FILLING
- *   FILLING -> WRITING, FREE
- *   WRITING -> STORING, FREE     the file is there; or the epoch that it belongs to is over
- *   STORING -> FREE              the catalogue has it
+ * RESTORE comes to all shards of a model, also to those that have lost nothing: what they were doing ends first.
  */
 #include "base/assert.h"
 #include "server/core/model.h"
@@ -33,96 +27,19 @@ static void set_memory(struct ampd_shard *shard, enum ampd_memory_state to)
     shard->memory = to;
 }
 
-static void set_snapshot(struct ampd_shard *shard, enum ampd_snapshot_state to)
-{
-    AMP_ASSERT(ampd_machine_allows(&ampd_machine_snapshot, shard->snapshot, to));
-    shard->snapshot = to;
-}
-
-/* ---- the catalogue ---- */
-
-int ampd_memory_catalogue(struct ampd_shard *shard, const struct ampd_checkpoint_record *record)
-{
-    for (uint32_t i = 0; i < shard->checkpoints_count; i++) {
-        if (shard->checkpoints[i].epoch == record->epoch && shard->checkpoints[i].step == record->step) {
-            shard->checkpoints[i] = *record;
-            return 0;
-        }
-    }
-    if (shard->checkpoints_count == shard->checkpoints_room) {
-        uint32_t room = shard->checkpoints_room * 2 + 4;
-        void *grown = realloc(shard->checkpoints, room * sizeof(*shard->checkpoints));
-        if (grown == NULL)
-            return AMP_ENOMEM;
-        shard->checkpoints = grown;
-        shard->checkpoints_room = room;
-    }
-    shard->checkpoints[shard->checkpoints_count++] = *record;
-    return 0;
-}
-
-/* Checkpoints beyond keep_last go, oldest first. Another shard may be one part behind: then one more is kept. */
-static void prune(struct ampd_model *model)
-{
-    struct ampd_shard *shard = &model->shard;
-    uint32_t keep = model->spec.keep_last + (AMPD_COUNT(model->core) > 1 ? 1 : 0);
-    while (shard->checkpoints_count > keep) {
-        struct ampd_checkpoint_record *record = ampd_need(ampd_copy(&shard->checkpoints[0], sizeof(*record)));
-        struct ampd_output *output = ampd_out(model->core, AMPD_OUT_DROP_CHECKPOINT, 0);
-        output->u.drop.model = model->spec.name;
-        output->u.drop.checkpoint = ampd_out_own(model->core, record);
-        shard->checkpoints_count--;
-        memmove(shard->checkpoints, shard->checkpoints + 1, shard->checkpoints_count * sizeof(*shard->checkpoints));
-    }
-}
-
-/* A new epoch voids what lies above its base. */
-static void void_above(struct ampd_shard *shard, uint64_t base_step)
-{
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < shard->checkpoints_count; i++) {
-        if (shard->checkpoints[i].step <= base_step)
-            shard->checkpoints[kept++] = shard->checkpoints[i];
-    }
-    shard->checkpoints_count = kept;
-}
-
-static const struct ampd_checkpoint_record *find_checkpoint(const struct ampd_shard *shard, uint64_t epoch,
-                                                            uint64_t step)
-{
-    for (uint32_t i = 0; i < shard->checkpoints_count; i++) {
-        if (shard->checkpoints[i].epoch == epoch && shard->checkpoints[i].step == step)
-            return &shard->checkpoints[i];
-    }
-    return NULL;
-}
-
-/* ---- SYNC and RESTORE ---- */
-
-void ampd_memory_sync(struct ampd_model *model, const struct ampd_message *message)
-{
-    (void)message;
-    const struct ampd_shard *shard = &model->shard;
-    struct ampd_message *answer = ampd_bus_message(model, AMPD_MESSAGE_SYNCED, 0);
-    answer->u.sync.lost = shard->memory <= AMPD_MEMORY_RESTORED;
-    answer->u.sync.highest_epoch = shard->epoch;
-    answer->u.sync.checkpoints_count = shard->checkpoints_count;
-    if (shard->checkpoints_count > 0)
-        answer->u.sync.checkpoints =
-            ampd_need(ampd_copy(shard->checkpoints, shard->checkpoints_count * sizeof(*shard->checkpoints)));
-    ampd_bus_send_take(model, answer);
-}
+/* ---- RESTORE ---- */
 
 static void answer_restore(struct ampd_model *model, bool ok)
 {
     const struct ampd_shard *shard = &model->shard;
     struct ampd_message *answer = ampd_bus_message(model, AMPD_MESSAGE_RESTORED, 0);
+    answer->round = shard->round;
     answer->u.restore.epoch = shard->restore_record.epoch;
     answer->u.restore.step = shard->restore_record.step;
     answer->u.restore.ok = ok;
     answer->u.restore.version = shard->restored_version;
     answer->u.restore.scaler = shard->restored_scaler;
-    ampd_bus_send_take(model, answer);
+    ampd_bus_send_take(model->core, answer);
 }
 
 /* Ends every stream, so that the tensors can be written over. */
@@ -136,22 +53,44 @@ static void end_streams(struct ampd_model *model)
                           "%s goes back to a checkpoint; try again in a moment", model->spec.name);
         }
     }
+    ampd_load_void(model);
+}
+
+/* Whether a RESTORE or EPOCH belongs to a SYNC before the one that this shard has answered last. */
+static bool is_stale(const struct ampd_model *model, const struct ampd_message *message)
+{
+    return message->round < model->core->sync.seen;
+}
+
+static bool same_checkpoint(const struct ampd_checkpoint_record *a, const struct ampd_restore *b)
+{
+    return a->epoch == b->epoch && a->step == b->step;
 }
 
 void ampd_memory_restore(struct ampd_model *model, const struct ampd_message *message)
 {
     struct ampd_shard *shard = &model->shard;
-    const struct ampd_checkpoint_record *record =
-        find_checkpoint(shard, message->u.restore.epoch, message->u.restore.step);
-    shard->restore_record =
-        (struct ampd_checkpoint_record){.epoch = message->u.restore.epoch, .step = message->u.restore.step};
-    if (record == NULL) {
+    const struct ampd_restore *restore = &message->u.restore;
+    if (is_stale(model, message))
+        return;
+    if (message->round == shard->round && same_checkpoint(&shard->restore_record, restore)) {
+        ampd_memory_tell(model); /* repeated */
+        return;
+    }
+    shard->round = message->round;
+    const struct ampd_checkpoint_record *record = ampd_catalogue_find(shard, restore->epoch, restore->step);
+    shard->restore_record = (struct ampd_checkpoint_record){.epoch = restore->epoch, .step = restore->step};
+    if (record != NULL)
+        shard->restore_record = *record;
+    else if (restore->epoch != 0) {
         answer_restore(model, false);
         return;
     }
-    shard->restore_record = *record;
-    set_memory(shard, AMPD_MEMORY_RESTORING);
+    if (shard->memory != AMPD_MEMORY_RESTORING)
+        set_memory(shard, AMPD_MEMORY_RESTORING);
     shard->restore_waits = true;
+    shard->restore_retry_ms = 0;
+    ampd_shard_forget(model);
     end_streams(model);
     ampd_memory_try_restore(model);
 }
@@ -159,10 +98,15 @@ void ampd_memory_restore(struct ampd_model *model, const struct ampd_message *me
 void ampd_memory_try_restore(struct ampd_model *model)
 {
     struct ampd_shard *shard = &model->shard;
-    if (!shard->restore_waits || shard->jobs_out != 0 || !amp_list_empty(&model->pushes) ||
-        !amp_list_empty(&model->pulls))
+    if (!shard->restore_waits || shard->restore_token != 0 || shard->jobs_out != 0 || !amp_list_empty(&model->pushes) ||
+        !amp_list_empty(&model->pulls) || !amp_list_empty(&model->loads))
         return;
     shard->restore_waits = false;
+    if (shard->restore_record.epoch == 0) {
+        set_memory(shard, AMPD_MEMORY_LOST);
+        answer_restore(model, true);
+        return;
+    }
     shard->restore_token = ++model->core->last_token;
     struct ampd_output *output = ampd_out(model->core, AMPD_OUT_RESTORE, 0);
     output->u.restore = (struct ampd_restore_order){
@@ -226,6 +170,10 @@ void ampd_memory_restored(struct ampd_model *model, const struct ampd_event_rest
 {
     struct ampd_shard *shard = &model->shard;
     shard->restore_token = 0;
+    if (shard->restore_waits) { /* another one has been asked for meanwhile */
+        ampd_memory_try_restore(model);
+        return;
+    }
     bool ok = restored->code == 0 && restored->state->step == shard->restore_record.step;
     if (!ok && restored->code != 0 && !is_gone(restored->code)) {
         read_later(model, restored->code);
@@ -252,6 +200,8 @@ void ampd_memory_restored(struct ampd_model *model, const struct ampd_event_rest
 
 void ampd_memory_cast_done(struct ampd_model *model)
 {
+    if (model->shard.restore_waits)
+        return; /* as above: the last job's end goes on with that */
     set_memory(&model->shard, AMPD_MEMORY_RESTORED);
     answer_restore(model, true);
 }
@@ -275,7 +225,7 @@ static void fill_epoch_row(const struct ampd_model *model, const struct ampd_epo
     row->durable_step = record->base_step;
 }
 
-void ampd_epoch_persist(struct ampd_model *model, const struct ampd_epoch_message *message, enum ampd_persist_kind kind)
+static void persist_epoch(struct ampd_model *model, const struct ampd_epoch_message *message)
 {
     const struct ampd_epoch_record *record = &message->record;
     struct ampd_core *core = model->core;
@@ -285,7 +235,7 @@ void ampd_epoch_persist(struct ampd_model *model, const struct ampd_epoch_messag
     fill_epoch_row(model, message, row);
     row->at_us = core->utc_us;
     struct ampd_persist *persist;
-    (void)ampd_out_persist(model, kind, 0, &persist);
+    (void)ampd_out_persist(model, model->shard.stored ? AMPD_PERSIST_EPOCH : AMPD_PERSIST_MODEL, 0, &persist);
     persist->full = true;
     persist->spec = &model->spec;
     persist->epoch = ampd_out_own(core, epoch);
@@ -309,13 +259,7 @@ static void take_base(struct ampd_model *model, const struct ampd_epoch_record *
         shard->copy_valid[c] = restored && c == shard->version % AMPD_COPIES;
     shard->copy_version[shard->version % AMPD_COPIES] = shard->version;
     shard->decided_step = record->base_step;
-    shard->decided_state = AMPD_STEP_NONE;
-    shard->step.state = AMPD_STEP_NONE;
-    shard->apply_waits = false;
-    ampd_plan_unref(shard->step.plan);
-    ampd_plan_unref(shard->apply_plan);
-    shard->step.plan = NULL;
-    shard->apply_plan = NULL;
+    ampd_shard_forget(model);
     free(shard->verdict);
     shard->verdict = NULL;
     memset(shard->pending, 0, model->tensors.count);
@@ -325,157 +269,65 @@ static void take_base(struct ampd_model *model, const struct ampd_epoch_record *
     }
 }
 
+/* A part that a new epoch comes to: in time, not stored before, and on the memory that it is about. */
+static bool takes_epoch(const struct ampd_model *model, const struct ampd_message *message)
+{
+    const struct ampd_shard *shard = &model->shard;
+    const struct ampd_epoch_record *record = &message->u.epoch.record;
+    if (is_stale(model, message) || record->epoch <= shard->epoch || shard->new_epoch != 0)
+        return false;
+    if (shard->memory == AMPD_MEMORY_RESTORED)
+        return shard->restored_step == record->base_step && shard->restore_record.epoch == record->base_epoch;
+    return shard->memory == AMPD_MEMORY_LOST && record->base_epoch == 0;
+}
+
 void ampd_memory_epoch(struct ampd_model *model, const struct ampd_message *message)
 {
     struct ampd_shard *shard = &model->shard;
     const struct ampd_epoch_record *record = &message->u.epoch.record;
-    if (record->epoch <= shard->epoch)
-        return; /* stored, and answered, before */
-    if (shard->memory != AMPD_MEMORY_RESTORED && shard->memory != AMPD_MEMORY_LOST)
+    if (!takes_epoch(model, message)) {
+        if (record->epoch == shard->epoch)
+            ampd_memory_tell(model); /* repeated */
         return;
-    void_above(shard, record->base_step);
-    if (shard->snapshot == AMPD_SNAPSHOT_WRITING) {
-        shard->snapshot_void = true;
-        ampd_out(model->core, AMPD_OUT_CUT_CANCEL, 0)->u.token = shard->snapshot_token;
     }
+    ampd_catalogue_void(shard, record->base_epoch, record->base_step);
+    ampd_snapshot_void(model);
     take_base(model, record);
     shard->base_epoch = record->base_epoch;
     shard->base_step = record->base_step;
     shard->new_epoch = record->epoch;
-    ampd_epoch_persist(model, &message->u.epoch, AMPD_PERSIST_EPOCH);
+    persist_epoch(model, &message->u.epoch);
+}
+
+static void answer_epoch(struct ampd_model *model)
+{
+    struct ampd_message *answer = ampd_bus_message(model, AMPD_MESSAGE_EPOCH_STORED, 0);
+    answer->epoch = model->shard.epoch;
+    ampd_bus_send_take(model->core, answer);
 }
 
 void ampd_memory_epoch_stored(struct ampd_model *model)
 {
     struct ampd_shard *shard = &model->shard;
     shard->epoch = shard->new_epoch;
+    shard->new_epoch = 0;
+    shard->stored = true;
     shard->state_sequence = 0;
     shard->stalled = false;
     shard->done = false;
     shard->loaded = shard->memory == AMPD_MEMORY_RESTORED;
     set_memory(shard, shard->memory == AMPD_MEMORY_RESTORED ? AMPD_MEMORY_READY : AMPD_MEMORY_EMPTY);
-    struct ampd_message *answer = ampd_bus_message(model, AMPD_MESSAGE_EPOCH_STORED, 0);
-    answer->epoch = shard->epoch;
-    ampd_bus_send_take(model, answer);
+    answer_epoch(model);
 }
 
-/* ---- checkpoints ---- */
-
-static void try_cut(struct ampd_model *model)
+void ampd_memory_tell(struct ampd_model *model)
 {
-    struct ampd_shard *shard = &model->shard;
-    if (!shard->cut_waits || shard->snapshot != AMPD_SNAPSHOT_FREE || shard->bulk != AMPD_BULK_NONE)
-        return;
-    shard->cut_waits = false;
-    ampd_memory_cut_begin(model);
-    struct ampd_plan *plan = ampd_need(ampd_plan_new(&model->tensors, 0));
-    ampd_shard_bulk(model, AMPD_BULK_SNAPSHOT, AMPD_JOB_SNAPSHOT, plan);
-    ampd_plan_unref(plan);
-}
-
-void ampd_memory_cut(struct ampd_model *model, const struct ampd_message *message)
-{
-    struct ampd_shard *shard = &model->shard;
-    bool here = message->epoch == shard->epoch && shard->memory == AMPD_MEMORY_READY &&
-                message->u.restore.step == shard->decided_step && shard->decided_state != AMPD_STEP_DECIDED;
-    if (!here)
-        return;
-    shard->cut_waits = true;
-    try_cut(model);
-}
-
-static void free_snapshot_states(struct ampd_model *model)
-{
-    struct ampd_checkpoint_state *state = &model->shard.snapshot_state;
-    for (uint32_t r = 0; state->user_states != NULL && r < model->spec.world_size; r++)
-        free(state->user_states[r].data);
-    free(state->user_states);
-    *state = (struct ampd_checkpoint_state){0};
-}
-
-void ampd_memory_cut_begin(struct ampd_model *model)
-{
-    struct ampd_shard *shard = &model->shard;
-    AMP_ASSERT(ampd_tensors_need_snapshot(&model->tensors) == 0);
-    set_snapshot(shard, AMPD_SNAPSHOT_FILLING);
-    shard->snapshot_void = false;
-    shard->snapshot_epoch = shard->epoch;
-    shard->snapshot_step = shard->decided_step;
-    free_snapshot_states(model);
-    struct ampd_checkpoint_state *state = &shard->snapshot_state;
-    state->step = shard->decided_step;
-    state->version = shard->verdict == NULL ? shard->version : shard->verdict->row.version;
-    state->scaler = shard->scaler;
-    state->world_size = model->spec.world_size;
-    state->user_states = ampd_need(calloc(model->spec.world_size, sizeof(*state->user_states)));
-    for (uint32_t r = 0; r < model->spec.world_size; r++) {
-        if (shard->user_states[r].size == 0)
-            continue;
-        state->user_states[r].size = shard->user_states[r].size;
-        state->user_states[r].data = ampd_need(ampd_copy(shard->user_states[r].data, shard->user_states[r].size));
-    }
-}
-
-void ampd_memory_cut_filled(struct ampd_model *model)
-{
-    struct ampd_shard *shard = &model->shard;
-    set_snapshot(shard, AMPD_SNAPSHOT_WRITING);
-    shard->snapshot_token = ++model->core->last_token;
-    struct ampd_output *output = ampd_out(model->core, AMPD_OUT_CUT, 0);
-    output->u.cut = (struct ampd_cut_order){
-        .token = shard->snapshot_token,
-        .model = model->index,
-        .spec = &model->spec,
-        .layout = model->layout,
-        .epoch = shard->snapshot_epoch,
-        .step = shard->snapshot_step,
-        .tensors = {model->tensors.snapshot, model->tensors.snapshot_m, model->tensors.snapshot_v},
-        .state = &shard->snapshot_state,
-    };
-}
-
-/* The snapshot may be filled again: what waited for it goes on. */
-static void snapshot_free(struct ampd_model *model)
-{
-    set_snapshot(&model->shard, AMPD_SNAPSHOT_FREE);
-    try_cut(model);
-    ampd_shard_try_apply(model);
-}
-
-void ampd_memory_written(struct ampd_model *model, const struct ampd_event_part *part)
-{
-    struct ampd_shard *shard = &model->shard;
-    shard->snapshot_token = 0;
-    if (part->code != 0 || shard->snapshot_void) {
-        if (part->code != 0 && part->code != AMP_ECANCELLED)
-            ampd_out_log(model->core, AMPD_LOG_ERROR, model, "checkpoint %llu was not written: %s",
-                         (unsigned long long)shard->snapshot_step, amp_strerror(part->code));
-        snapshot_free(model);
-        return;
-    }
-    struct ampd_checkpoint_record *record = &shard->snapshot_record;
-    *record = *part->record;
-    record->epoch = shard->snapshot_epoch;
-    record->step = shard->snapshot_step;
-    record->version = shard->snapshot_state.version;
-    record->at_us = model->core->utc_us;
-    set_snapshot(shard, AMPD_SNAPSHOT_STORING);
-    struct ampd_persist *persist;
-    (void)ampd_out_persist(model, AMPD_PERSIST_CHECKPOINT, 0, &persist);
-    persist->full = true;
-    persist->checkpoint = ampd_out_own(model->core, ampd_need(ampd_copy(record, sizeof(*record))));
-}
-
-void ampd_memory_stored(struct ampd_model *model)
-{
-    struct ampd_shard *shard = &model->shard;
-    AMP_ASSERT(ampd_memory_catalogue(shard, &shard->snapshot_record) == 0);
-    prune(model);
-    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_PART_DONE, 0);
-    message->epoch = shard->snapshot_epoch;
-    message->u.restore.epoch = shard->snapshot_epoch;
-    message->u.restore.step = shard->snapshot_step;
-    message->u.restore.version = shard->snapshot_record.version;
-    ampd_bus_send_take(model, message);
-    snapshot_free(model);
+    const struct ampd_shard *shard = &model->shard;
+    bool lost = shard->memory == AMPD_MEMORY_LOST && shard->round != 0 && shard->restore_record.epoch == 0;
+    if (shard->memory == AMPD_MEMORY_RESTORED || lost)
+        answer_restore(model, true);
+    else if (shard->memory == AMPD_MEMORY_LOST && shard->round != 0)
+        answer_restore(model, false);
+    else if (shard->memory >= AMPD_MEMORY_EMPTY && shard->new_epoch == 0)
+        answer_epoch(model);
 }

@@ -46,6 +46,10 @@ struct ampd_message *ampd_message_copy(const struct ampd_message *message)
         ok = copy_items(&items, message->u.sync.checkpoints, message->u.sync.checkpoints_count,
                         sizeof(struct ampd_checkpoint_record));
         copy->u.sync.checkpoints = items;
+        if (ok && ampd_spec_copy(&copy->u.sync.spec, &message->u.sync.spec) != 0) {
+            free(items);
+            ok = false;
+        }
         break;
     default:
         break;
@@ -61,11 +65,13 @@ void ampd_message_free(struct ampd_message *message)
 {
     if (message == NULL)
         return;
-    if (message->type == AMPD_MESSAGE_CREATE)
+    if (message->type == AMPD_MESSAGE_CREATE) {
         ampd_spec_clear(&message->u.spec);
-    else if (message->type == AMPD_MESSAGE_VOTE)
+    } else if (message->type == AMPD_MESSAGE_VOTE) {
         free(message->u.vote.subtrees);
-    else if (message->type == AMPD_MESSAGE_SYNCED)
+    } else if (message->type == AMPD_MESSAGE_SYNCED) {
         free(message->u.sync.checkpoints);
+        ampd_spec_clear(&message->u.sync.spec);
+    }
     free(message);
 }

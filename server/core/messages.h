@@ -11,10 +11,10 @@
 #include <stdint.h>
 
 enum ampd_message_type {
-    AMPD_MESSAGE_CREATE = 1,   /* coordinator -> shards: a model begins */
+    AMPD_MESSAGE_CREATE = 1,   /* coordinator -> shards: a model that the shard may not know; EPOCH follows */
     AMPD_MESSAGE_LOADED = 2,   /* shard -> coordinator: every block has its first value */
-    AMPD_MESSAGE_SYNC = 3,     /* coordinator -> shards: what do you hold? */
-    AMPD_MESSAGE_SYNCED = 4,   /* shard -> coordinator: the answer */
+    AMPD_MESSAGE_SYNC = 3,     /* coordinator -> shards, of no model: what do you hold? */
+    AMPD_MESSAGE_SYNCED = 4,   /* shard -> coordinator: the answer, one for each model, */
     AMPD_MESSAGE_RESTORE = 5,  /* coordinator -> shards: read and verify this checkpoint */
     AMPD_MESSAGE_RESTORED = 6, /* shard -> coordinator: it is in memory, or it is damaged */
     AMPD_MESSAGE_EPOCH = 7,
@@ -28,6 +28,14 @@ enum ampd_message_type {
     AMPD_MESSAGE_CUT = 15, /* coordinator -> shards: take your part now (after Load, before a drain) */
     AMPD_MESSAGE_PART_DONE = 16,
     AMPD_MESSAGE_STATE = 17, /* coordinator -> shards: STALLED and which rank, RUNNING, DONE */
+    AMPD_MESSAGE_HELLO = 18, /* shard -> coordinator, of no model: a session begins; what was under way may be lost */
+    AMPD_MESSAGE_SYNC_DONE = 19,   /* shard -> coordinator, of no model: after the last SYNCED */
+    AMPD_MESSAGE_LOAD_WANT = 20,   /* shard -> coordinator: a loader waits */
+    AMPD_MESSAGE_LOAD_GRANT = 21,  /* coordinator -> shards: who may load; 0: nobody, and what came is void */
+    AMPD_MESSAGE_LOAD_GONE = 22,   /* shard -> coordinator: the loader's stream ended before the model was loaded */
+    AMPD_MESSAGE_UNFIT = 23,       /* coordinator -> shards: the weight of a push differs from shard to shard */
+    AMPD_MESSAGE_TOO_LOW = 24,     /* to the sender: a process with a higher fence has its place */
+    AMPD_MESSAGE_NOT_CREATED = 25, /* shard -> coordinator: no memory for the model */
 };
 
 /* A worker that a step expects. */
@@ -104,13 +112,15 @@ struct ampd_verdict_message {
 
 struct ampd_applied {
     uint64_t step, version;
+    uint64_t load; /* LOADED: the loader's number */
     uint64_t range_total;
     uint32_t range_count;
     struct ampd_range_warning range[AMPD_OVERFLOW_ROWS_MAX];
 };
 
 struct ampd_sync_state {
-    bool lost; /* the memory of the sender is lost */
+    struct ampd_model_spec spec; /* owned; for a coordinator that lost its store */
+    bool lost;                   /* the memory of the sender is lost */
     uint64_t highest_epoch;
     uint32_t checkpoints_count;
     struct ampd_checkpoint_record *checkpoints; /* owned */
@@ -135,13 +145,15 @@ struct ampd_state_message {
     uint32_t missing_rank; /* STALLED */
 };
 
-/* One message about one model. The fences are those of STEP section 1. */
+/* One message, about one model or none. The fences are those of STEP section 1. */
 struct ampd_message {
     enum ampd_message_type type;
     uint32_t from, to; /* shard indexes */
-    struct ampd_fence from_fence, to_fence;
-    uint32_t model;
+    struct ampd_fence from_fence;
+    struct ampd_fence to_fence; /* that the sender believes the receiver to have; counter 0: it does not know */
+    char model[AMPD_NAME_MAX];  /* "": none */
     uint64_t epoch;
+    uint64_t round; /* of SYNC: RESTORE, EPOCH, and the answers to all three belong to one */
     union {
         struct ampd_model_spec spec; /* CREATE; owned */
         struct ampd_open open;
@@ -154,6 +166,9 @@ struct ampd_message {
         struct ampd_restore restore; /* RESTORE, RESTORED; PART_DONE, CUT: epoch and step */
         struct ampd_epoch_message epoch;
         struct ampd_state_message state;
+        uint64_t load;              /* WANT, GRANT, GONE: the loader's number */
+        struct ampd_complete unfit; /* UNFIT */
+        struct ampd_fence fence;    /* TOO_LOW: the higher one */
     } u;
 };
 

@@ -2,8 +2,9 @@
  * Inside the core: what one process and one model are made of. Private to server/core.
  *
  * Machines, one file each: calls (calls.c), loading (load.c), pushes and slots (push.c), pulls (pull.c), the shard
- * (shard.c), its memory and checkpoints (memory.c), workers and leases (workers.c), the coordinator (coord.c, sync.c).
- * Coordinator and shard exchange messages (bus.c), also when they are in one process.
+ * (shard.c), its memory (memory.c) and checkpoints (snapshot.c), workers and leases (workers.c), the coordinator (coord.c,
+ * sync.c). Coordinator and shards exchange messages (bus.c), also when they are in one process; fences.c says whose count,
+ * resend.c repeats what a broken session may have lost.
  */
 #ifndef AMPD_MODEL_H
 #define AMPD_MODEL_H
@@ -49,7 +50,8 @@ struct ampd_call {
     unsigned copy;       /* pull, STREAMING: which cast copy it reads, */
     uint64_t version;    /* and which version */
     bool unchanged;      /* pull: no blocks are sent */
-    bool already_loaded; /* load: its answer */
+    bool already_loaded; /* create: the model was there before */
+    uint64_t loader;     /* load: its number */
     uint64_t step;       /* checkpoint: answered by one of this step or a later one */
 };
 
@@ -61,6 +63,26 @@ struct ampd_pending {
     struct ampd_model *model;
     uint64_t call;                    /* answered afterwards, or 0 */
     struct ampd_worker_record worker; /* WORKER */
+    uint32_t shard;                   /* FENCE: whose, */
+    struct ampd_fence fence;          /* and which */
+};
+
+/* What is known of another shard. */
+struct ampd_peer {
+    struct ampd_fence fence;   /* the highest seen, stored; counter 0: none */
+    struct ampd_fence storing; /* a higher one that is being stored; counter 0: none */
+    struct ampd_message *held; /* its last HELLO or SYNC, taken when the fence is stored; owned */
+    uint64_t told;             /* the counter of a fence that was reported as too low */
+};
+
+/* SYNC of a process: what it asked for, or was asked for. */
+struct ampd_sync_round {
+    uint64_t round;                        /* shard 0: of the newest SYNC */
+    bool running;                          /* shard 0: not all have answered */
+    uint64_t done;                         /* shard 0: bits of those that have */
+    uint64_t synced_with[AMPD_SHARDS_MAX]; /* shard 0: counter of the fence that answered last */
+    uint64_t asked;                        /* the round that waits for our answer; 0: none */
+    uint64_t seen;                         /* the newest round of the present coordinator */
 };
 
 /* The staging slot of one rank: what it pushes for the open step. */
@@ -98,16 +120,26 @@ struct ampd_open_step {
 };
 
 /* What jobs over all blocks are under way. */
-enum ampd_bulk { AMPD_BULK_NONE, AMPD_BULK_APPLY, AMPD_BULK_SNAPSHOT, AMPD_BULK_LOAD, AMPD_BULK_RESTORE };
+enum ampd_bulk {
+    AMPD_BULK_NONE,
+    AMPD_BULK_APPLY,
+    AMPD_BULK_SNAPSHOT,
+    AMPD_BULK_LOAD,
+    AMPD_BULK_RESTORE,
+    AMPD_BULK_VOID /* a restore has made it pointless: only its end is waited for */
+};
 
 struct ampd_shard {
     enum ampd_memory_state memory;
     uint64_t epoch, base_epoch, base_step;
-    uint64_t new_epoch; /* being stored */
+    uint64_t new_epoch; /* being stored; 0: none */
+    bool stored;        /* the store has the model */
+    uint64_t round;     /* of the last RESTORE */
     struct ampd_open_step step;
     enum ampd_step_state decided_state;   /* NONE, DECIDED, APPLIED */
     struct ampd_verdict_message *verdict; /* of decided_step, if decided in this epoch and process; owned */
     uint64_t decided_step;
+    struct ampd_verdict_message *verdict_waits; /* the next one, being stored; owned */
     struct ampd_plan *apply_plan;
     bool apply_waits; /* DECIDED, but its jobs are not out yet */
     uint64_t version; /* newest complete one */
@@ -142,6 +174,8 @@ struct ampd_shard {
     uint64_t restored_step, restored_version;
     /* load */
     uint64_t loader;     /* the call that writes masters, or 0 */
+    uint64_t granted;    /* number of the loader that may, or 0 */
+    uint64_t loaded_by;  /* number of the loader whose values are here; 0: none, or the model is loaded */
     uint8_t *load_have;  /* per block */
     uint64_t load_count; /* of them */
     /* catalogue of this shard, ascending */
@@ -197,8 +231,11 @@ struct ampd_coord {
     uint64_t state_sequence;
     uint32_t missing_rank;
     struct ampd_message *synced[AMPD_SHARDS_MAX]; /* answers of SYNC; owned */
-    uint64_t answered;                            /* bits */
+    enum ampd_coord_state before;                 /* SYNC: the state that it interrupted */
+    uint64_t answered;                            /* bits: of RESTORE, or of EPOCH */
     bool restore_failed;
+    uint64_t loader;          /* number of the loader that has the grant, or 0, */
+    uint64_t loader_until_ms; /* and how long without a WANT */
     uint64_t loaded_bits;
 };
 
@@ -222,6 +259,9 @@ struct ampd_core {
     bool started, draining, drained;
     struct ampd_model *models[AMPD_MODELS_MAX];
     uint32_t models_count;
+    struct ampd_peer peers[AMPD_SHARDS_MAX];
+    struct ampd_sync_round sync;
+    bool fenced; /* another process has this shard's place */
     uint64_t memory_bytes;
     struct amp_list outputs;      /* ampd_out_node */
     struct ampd_out_node *handed; /* the one that the host looks at */
@@ -235,7 +275,9 @@ struct ampd_core {
     uint64_t sweep_ms; /* next look at calls that wait; 0: none wait */
 };
 
-#define AMPD_COUNT(core) ((core)->config.shards)
+#define AMPD_COUNT(core)      ((core)->config.shards)
+#define AMPD_BIT(shard)       ((uint64_t)1 << (shard))
+#define AMPD_ALL_SHARDS(core) (UINT64_MAX >> (64 - AMPD_COUNT(core)))
 
 /* ---- core.c ---- */
 /* Memory for a decision already taken: running out of it ends the process, and a restart recovers. */
@@ -265,8 +307,10 @@ void ampd_out_close(struct ampd_core *core);
 
 /* ---- bus.c ---- */
 struct ampd_message *ampd_bus_message(struct ampd_model *model, enum ampd_message_type type, uint32_t to);
-void ampd_bus_send_take(struct ampd_model *model, struct ampd_message *message);
-void ampd_bus_send_all_take(struct ampd_model *model, struct ampd_message *message); /* a copy to each shard */
+/* A message of the process, about no model. */
+struct ampd_message *ampd_bus_plain(struct ampd_core *core, enum ampd_message_type type, uint32_t to);
+void ampd_bus_send_take(struct ampd_core *core, struct ampd_message *message);
+void ampd_bus_send_all_take(struct ampd_core *core, struct ampd_message *message); /* a copy to each shard */
 void ampd_bus_drain(struct ampd_core *core);
 void ampd_bus_close(struct ampd_core *core);
 void ampd_bus_receive(struct ampd_core *core, const struct ampd_message *message);
@@ -306,12 +350,16 @@ void ampd_workers_found(struct ampd_model *model, const struct ampd_worker_recor
 uint32_t ampd_workers_gone(const struct ampd_model *model);
 
 /* ---- load.c ---- */
-void ampd_load_begin(struct ampd_core *core, uint64_t call, const struct ampd_event_named *named);
+void ampd_load_begin(struct ampd_core *core, uint64_t call, const struct ampd_event_load *load);
 void ampd_load_block(struct ampd_core *core, struct ampd_call *call, const struct ampd_event_block *block);
 void ampd_load_end(struct ampd_core *core, struct ampd_call *call);
 void ampd_load_closed(struct ampd_model *model, uint64_t call); /* the loader's stream is gone */
 void ampd_load_next(struct ampd_model *model);                  /* grants the next loader, or answers all */
 void ampd_load_cast_done(struct ampd_model *model);
+void ampd_load_void(struct ampd_model *model);   /* a restore: whoever loads is told to begin anew */
+void ampd_load_loaded(struct ampd_model *model); /* LOADED to the coordinator, if it may lack it */
+void ampd_load_wants(struct ampd_model *model);  /* WANT, if a loader waits or loads; also now and then */
+void ampd_load_granted(struct ampd_model *model, const struct ampd_message *message);
 
 /* ---- push.c ---- */
 void ampd_push_begin(struct ampd_core *core, uint64_t call, const struct ampd_event_push *push);
@@ -325,6 +373,8 @@ void ampd_push_check_ends(struct ampd_model *model); /* trailers that came befor
 void ampd_push_answer(struct ampd_model *model);     /* all pushes of the step just decided */
 void ampd_push_state(struct ampd_core *core, uint64_t call, const struct ampd_event_push_state *state);
 void ampd_slot_empty(struct ampd_model *model, uint32_t rank); /* all that is for the open step */
+void ampd_slot_unfit(struct ampd_model *model,
+                     uint32_t rank); /* likewise, and its pushes are refused for their weight */
 /* Whether a parameter with a part in the block is in the slot's absent list. */
 bool ampd_slot_any_absent(const struct ampd_model *model, const struct ampd_slot *slot, uint64_t block);
 void ampd_slot_next(struct ampd_model *model, uint32_t rank); /* the step is decided: metadata for the next one */
@@ -347,6 +397,10 @@ void ampd_shard_revote(struct ampd_model *model, uint64_t local);
 void ampd_shard_completed(struct ampd_model *model, uint32_t rank);
 void ampd_shard_try_vote(struct ampd_model *model);
 void ampd_shard_verdict(struct ampd_model *model, const struct ampd_message *message);
+void ampd_shard_verdict_stored(struct ampd_model *model); /* not on shard 0: the coordinator stores it there */
+void ampd_shard_unfit(struct ampd_model *model, const struct ampd_message *message);
+void ampd_shard_forget(struct ampd_model *model); /* a restore: the step, and the one being applied */
+void ampd_shard_tell(struct ampd_model *model);   /* COMPLETE, VOTE, APPLIED, as far as they were sent */
 void ampd_shard_try_apply(struct ampd_model *model);
 void ampd_shard_job_done(struct ampd_model *model, const struct ampd_job *job);
 void ampd_shard_state(struct ampd_model *model, const struct ampd_message *message);
@@ -357,7 +411,6 @@ void ampd_shard_bulk_done(struct ampd_model *model);
 uint64_t ampd_contributors_hash(const struct ampd_contributor *contributors, uint32_t count);
 
 /* ---- memory.c ---- */
-void ampd_memory_sync(struct ampd_model *model, const struct ampd_message *message);
 void ampd_memory_restore(struct ampd_model *model, const struct ampd_message *message);
 void ampd_memory_try_restore(struct ampd_model *model);
 void ampd_memory_restored(struct ampd_model *model, const struct ampd_event_restored *restored);
@@ -367,16 +420,30 @@ void ampd_memory_epoch(struct ampd_model *model, const struct ampd_message *mess
 void ampd_epoch_persist(struct ampd_model *model, const struct ampd_epoch_message *message,
                         enum ampd_persist_kind kind);
 void ampd_memory_epoch_stored(struct ampd_model *model);
-void ampd_memory_cut(struct ampd_model *model, const struct ampd_message *message);
-void ampd_memory_cut_begin(struct ampd_model *model); /* the snapshot begins to fill, at decided_step */
-void ampd_memory_cut_filled(struct ampd_model *model);
-void ampd_memory_written(struct ampd_model *model, const struct ampd_event_part *part);
-void ampd_memory_stored(struct ampd_model *model); /* the catalogue has it */
-int ampd_memory_catalogue(struct ampd_shard *shard, const struct ampd_checkpoint_record *record);
+void ampd_memory_tell(struct ampd_model *model); /* RESTORED or EPOCH_STORED, if that is the present state */
+
+/* ---- snapshot.c ---- */
+void ampd_snapshot_cut(struct ampd_model *model, const struct ampd_message *message);
+void ampd_snapshot_begin(struct ampd_model *model); /* it begins to fill, at decided_step */
+void ampd_snapshot_filled(struct ampd_model *model);
+void ampd_snapshot_written(struct ampd_model *model, const struct ampd_event_part *part);
+void ampd_snapshot_stored(struct ampd_model *model); /* the catalogue has it */
+void ampd_snapshot_void(struct ampd_model *model);   /* a new epoch: what is being written counts for nothing */
+void ampd_snapshot_drop(struct ampd_model *model);   /* the jobs that filled it have become pointless */
+void ampd_snapshot_tell(struct ampd_model *model);   /* PART_DONE of every checkpoint of this epoch */
+int ampd_catalogue_add(struct ampd_shard *shard, const struct ampd_checkpoint_record *record);
+void ampd_catalogue_void(struct ampd_shard *shard, uint64_t base_epoch, uint64_t base_step);
+const struct ampd_checkpoint_record *ampd_catalogue_find(const struct ampd_shard *shard, uint64_t epoch, uint64_t step);
 
 /* ---- coord.c ---- */
 void ampd_coord_create(struct ampd_core *core, uint64_t call, const struct ampd_event_create *create);
-void ampd_coord_created(struct ampd_model *model);
+void ampd_coord_created(struct ampd_model *model);   /* answers those who wait for it */
+void ampd_coord_interrupt(struct ampd_model *model); /* SYNC begins */
+void ampd_coord_resume(struct ampd_model *model);    /* SYNC found nothing lost: a new try */
+void ampd_coord_forget_step(struct ampd_model *model);
+void ampd_coord_want(struct ampd_model *model, const struct ampd_message *message);
+void ampd_coord_gone(struct ampd_model *model, const struct ampd_message *message);
+void ampd_coord_resend(struct ampd_model *model, uint32_t shard);
 void ampd_coord_set(struct ampd_model *model, enum ampd_coord_state state);
 void ampd_coord_loaded(struct ampd_model *model, const struct ampd_message *message);
 void ampd_coord_ranks(struct ampd_model *model); /* a rank joined, left, or its lease ended */
@@ -402,9 +469,31 @@ void ampd_verdict_plan(const struct ampd_model *model, const struct ampd_verdict
                        struct ampd_plan *plan);
 
 /* ---- sync.c ---- */
-void ampd_sync_start(struct ampd_model *model);
-void ampd_sync_answer(struct ampd_model *model, const struct ampd_message *message);
+void ampd_sync_start(struct ampd_core *core);
+void ampd_sync_hello(struct ampd_core *core, const struct ampd_message *message);
+void ampd_sync_asked(struct ampd_core *core, const struct ampd_message *message);
+void ampd_sync_try_answer(struct ampd_core *core); /* if one is due, and nothing that it tells is being stored */
+void ampd_sync_answer(struct ampd_core *core, const struct ampd_message *message);
+void ampd_sync_done(struct ampd_core *core, const struct ampd_message *message);
+void ampd_sync_create(struct ampd_core *core, const struct ampd_message *message);
+void ampd_sync_not_created(struct ampd_model *model, const struct ampd_message *message);
+void ampd_sync_store_epoch(struct ampd_model *model, const char *reason);
+void ampd_sync_resend(struct ampd_model *model, uint32_t shard); /* RESTORE or EPOCH, if it was not answered */
 void ampd_sync_restored(struct ampd_model *model, const struct ampd_message *message);
 void ampd_sync_epoch_stored(struct ampd_model *model, const struct ampd_message *message);
+
+/* ---- resend.c ---- */
+void ampd_resend_to_shard(struct ampd_core *core, uint32_t shard);
+void ampd_resend_to_coordinator(struct ampd_core *core);
+
+/* ---- fences.c ---- */
+void ampd_fences_found(struct ampd_core *core, const struct ampd_event_fence *found);
+/* Whether a message of another shard counts. False: it was refused, or held, or is of no use. */
+bool ampd_fences_admit(struct ampd_core *core, const struct ampd_message *message);
+void ampd_fences_stored(struct ampd_core *core, const struct ampd_pending *pending);
+void ampd_fences_too_low(struct ampd_core *core, const struct ampd_message *message);
+void ampd_fences_close(struct ampd_core *core);
+/* The fence that a message to this shard is addressed to. */
+struct ampd_fence ampd_fences_of(const struct ampd_core *core, uint32_t shard);
 
 #endif

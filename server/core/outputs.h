@@ -38,6 +38,7 @@ enum ampd_output_type {
     AMPD_OUT_TIMER,           /* u.timer: send TICK then; replaces the time given before */
     AMPD_OUT_SEND,            /* u.message: to shard message->to */
     AMPD_OUT_LOG,             /* u.log: one line for the operator */
+    AMPD_OUT_FENCED,          /* another process has this shard's place: the host ends the process */
     AMPD_OUT_DRAINED,         /* what DRAIN asked for is done: nothing is left to store */
 };
 

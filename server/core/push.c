@@ -88,6 +88,20 @@ void ampd_slot_empty(struct ampd_model *model, uint32_t rank)
                       "rank %u has a newer incarnation, or the step was opened without it; join again", rank);
 }
 
+void ampd_slot_unfit(struct ampd_model *model, uint32_t rank)
+{
+    const struct ampd_slot *slot = &model->shard.slots[rank];
+    AMP_LIST_EACH(it, next, &model->pushes)
+    {
+        struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+        if (call->state != AMPD_CALL_HELD && call->push.rank == rank && slot->has_header &&
+            ampd_incarnation_same(call->push.incarnation, slot->incarnation))
+            ampd_call_end(call, AMP_EINVAL, "WEIGHT", "weight: %g here, another on another shard; give all the same",
+                          (double)slot->weight);
+    }
+    ampd_slot_empty(model, rank);
+}
+
 void ampd_slot_next(struct ampd_model *model, uint32_t rank)
 {
     struct ampd_slot *slot = &model->shard.slots[rank];

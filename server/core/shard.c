@@ -95,6 +95,7 @@ void ampd_shard_close(struct ampd_model *model)
     free(shard->vote_serials);
     free(shard->busy);
     free(shard->verdict);
+    free(shard->verdict_waits);
     free(shard->checkpoints);
     for (uint32_t r = 0; shard->snapshot_state.user_states != NULL && r < model->spec.world_size; r++)
         free(shard->snapshot_state.user_states[r].data);
@@ -213,7 +214,7 @@ static void send_complete(struct ampd_model *model, uint32_t rank)
     message->u.complete.step = shard->step.open.step;
     message->u.complete.try_number = shard->step.open.try_number;
     message->u.complete.contributor = (struct ampd_contributor){rank, slot->incarnation, slot->weight};
-    ampd_bus_send_take(model, message);
+    ampd_bus_send_take(model->core, message);
 }
 
 void ampd_shard_completed(struct ampd_model *model, uint32_t rank)
@@ -377,6 +378,13 @@ void ampd_shard_revote(struct ampd_model *model, uint64_t local)
     shard->vote_serials[local]++;
 }
 
+static void tell_vote(struct ampd_model *model)
+{
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_VOTE, 0);
+    ampd_vote_fill(model, &message->u.vote);
+    ampd_bus_send_take(model->core, message);
+}
+
 void ampd_shard_try_vote(struct ampd_model *model)
 {
     struct ampd_shard *shard = &model->shard;
@@ -389,10 +397,8 @@ void ampd_shard_try_vote(struct ampd_model *model)
         if (!slot_of(slot, close->contributors[i].incarnation) || !slot->complete)
             return;
     }
-    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_VOTE, 0);
-    ampd_vote_fill(model, &message->u.vote);
     set_step(shard, AMPD_STEP_VOTED);
-    ampd_bus_send_take(model, message);
+    tell_vote(model);
 }
 
 /* ---- the verdict ---- */
@@ -427,15 +433,20 @@ static void keep_user_states(struct ampd_model *model)
     }
 }
 
-static void send_applied(struct ampd_model *model)
+static void tell_applied(struct ampd_model *model)
 {
-    struct ampd_shard *shard = &model->shard;
-    set_decided(shard, AMPD_STEP_APPLIED);
+    const struct ampd_shard *shard = &model->shard;
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_APPLIED, 0);
     message->u.applied = shard->applied;
     message->u.applied.step = shard->decided_step;
     message->u.applied.version = shard->version;
-    ampd_bus_send_take(model, message);
+    ampd_bus_send_take(model->core, message);
+}
+
+static void send_applied(struct ampd_model *model)
+{
+    set_decided(&model->shard, AMPD_STEP_APPLIED);
+    tell_applied(model);
 }
 
 /* The verdict on what this shard holds: its step is the one voted on, with the same list. */
@@ -459,13 +470,9 @@ static void decide(struct ampd_model *model, const struct ampd_verdict_message *
         ampd_slot_next(model, r); /* (a stream of it that goes on drops what it gets: the slot has its trailer) */
 }
 
-void ampd_shard_verdict(struct ampd_model *model, const struct ampd_message *message)
+static void act(struct ampd_model *model, const struct ampd_verdict_message *verdict, uint64_t fence)
 {
     struct ampd_shard *shard = &model->shard;
-    const struct ampd_verdict_message *verdict = &message->u.verdict;
-    if (message->epoch != shard->epoch || shard->memory != AMPD_MEMORY_READY ||
-        verdict->row.step != shard->decided_step + 1)
-        return; /* repeated: it was taken before */
     decide(model, verdict);
     bool applied = verdict->row.verdict == AMPD_VERDICT_APPLIED;
     for (uint64_t local = 0; local < model->tensors.count; local++) {
@@ -482,8 +489,40 @@ void ampd_shard_verdict(struct ampd_model *model, const struct ampd_message *mes
     if (!shard->apply_waits)
         send_applied(model);
     if (verdict->has_next)
-        ampd_shard_take_open(model, &verdict->next, message->from_fence.counter);
+        ampd_shard_take_open(model, &verdict->next, fence);
     ampd_shard_try_apply(model);
+}
+
+/* Stored before it is acted on: by the coordinator where that is here, else by this shard. */
+void ampd_shard_verdict(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_shard *shard = &model->shard;
+    const struct ampd_verdict_message *verdict = &message->u.verdict;
+    if (message->epoch != shard->epoch || shard->memory != AMPD_MEMORY_READY || shard->verdict_waits != NULL)
+        return;
+    if (verdict->row.step == shard->decided_step && shard->decided_state == AMPD_STEP_APPLIED)
+        tell_applied(model); /* repeated: so may the answer have been lost */
+    if (verdict->row.step != shard->decided_step + 1)
+        return;
+    if (model->core->config.shard == 0) {
+        act(model, verdict, message->from_fence.counter);
+        return;
+    }
+    shard->verdict_waits = ampd_need(ampd_copy(verdict, sizeof(*verdict)));
+    struct ampd_persist *persist;
+    (void)ampd_out_persist(model, AMPD_PERSIST_VERDICT, 0, &persist);
+    persist->full = model->spec.durability == AMPD_DURABILITY_STEP;
+    persist->row = ampd_out_own(model->core, ampd_need(ampd_copy(&verdict->row, sizeof(verdict->row))));
+}
+
+void ampd_shard_verdict_stored(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    struct ampd_verdict_message *verdict = shard->verdict_waits;
+    shard->verdict_waits = NULL;
+    if (verdict != NULL) /* else a restore has overtaken it */
+        act(model, verdict, ampd_fences_of(model->core, 0).counter);
+    free(verdict);
 }
 
 /* ---- jobs over all blocks ---- */
@@ -524,7 +563,7 @@ void ampd_shard_try_apply(struct ampd_model *model)
     shard->apply_waits = false;
     uint32_t work = 0;
     if (row->cut) {
-        ampd_memory_cut_begin(model);
+        ampd_snapshot_begin(model);
         work |= AMPD_JOB_SNAPSHOT;
     }
     if (applied) {
@@ -572,7 +611,7 @@ static void apply_done(struct ampd_model *model)
     shard->copy_version[shard->version % AMPD_COPIES] = shard->version;
     send_applied(model);
     if (shard->verdict->row.cut)
-        ampd_memory_cut_filled(model);
+        ampd_snapshot_filled(model);
     ampd_push_check_ends(model);
     ampd_pull_retry(model);
     ampd_shard_try_vote(model);
@@ -590,7 +629,7 @@ void ampd_shard_bulk_done(struct ampd_model *model)
     case AMPD_BULK_SNAPSHOT:
         if (shard->decided_state == AMPD_STEP_DECIDED)
             send_applied(model);
-        ampd_memory_cut_filled(model);
+        ampd_snapshot_filled(model);
         ampd_push_check_ends(model);
         ampd_shard_try_vote(model);
         break;
@@ -601,6 +640,13 @@ void ampd_shard_bulk_done(struct ampd_model *model)
     case AMPD_BULK_RESTORE:
         gather_range(model);
         ampd_memory_cast_done(model);
+        break;
+    case AMPD_BULK_VOID:
+        ampd_snapshot_drop(model);
+        if (shard->memory == AMPD_MEMORY_LOADING) { /* the load that it belonged to is over */
+            shard->memory = AMPD_MEMORY_EMPTY;
+            ampd_load_next(model);
+        }
         break;
     default:
         break;
@@ -675,4 +721,48 @@ void ampd_shard_state(struct ampd_model *model, const struct ampd_message *messa
     }
     ampd_push_retry(model);
     ampd_pull_retry(model);
+}
+
+/* ---- interruptions ---- */
+
+void ampd_shard_forget(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    free(shard->verdict_waits);
+    shard->verdict_waits = NULL;
+    shard->step.state = AMPD_STEP_NONE;
+    shard->decided_state = AMPD_STEP_NONE;
+    shard->apply_waits = false;
+    shard->cut_waits = false;
+    ampd_plan_unref(shard->step.plan);
+    ampd_plan_unref(shard->apply_plan);
+    shard->step.plan = NULL;
+    shard->apply_plan = NULL;
+    if (shard->bulk != AMPD_BULK_NONE)
+        shard->bulk = AMPD_BULK_VOID;
+}
+
+void ampd_shard_tell(struct ampd_model *model)
+{
+    const struct ampd_shard *shard = &model->shard;
+    if (shard->memory != AMPD_MEMORY_READY)
+        return;
+    if (shard->decided_state == AMPD_STEP_APPLIED)
+        tell_applied(model);
+    if (shard->step.state != AMPD_STEP_NONE)
+        complete_again(model);
+    if (shard->step.state == AMPD_STEP_VOTED)
+        tell_vote(model);
+}
+
+/* The shards were given unlike weights for one push: it cannot count anywhere. */
+void ampd_shard_unfit(struct ampd_model *model, const struct ampd_message *message)
+{
+    const struct ampd_open_step *step = &model->shard.step;
+    const struct ampd_complete *unfit = &message->u.unfit;
+    bool mine = message->epoch == model->shard.epoch && step->state == AMPD_STEP_OPEN &&
+                unfit->step == step->open.step && unfit->try_number == step->open.try_number &&
+                unfit->contributor.rank < model->spec.world_size;
+    if (mine)
+        ampd_slot_unfit(model, unfit->contributor.rank);
 }

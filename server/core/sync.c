@@ -1,9 +1,17 @@
 /*
- * SYNC: how a coordinator that starts finds out what the shards hold, and where the model goes on (STEP section 6).
+ * SYNC: how a coordinator finds out what the shards hold, and where each model goes on (STEP section 6).
  *
- * With `durability: checkpoint` every restart is lost memory: a new epoch, 1 + the highest that any shard has stored,
- * from the newest checkpoint that all hold. It is read and verified into memory before the epoch is stored; a damaged
- * one is passed over for the one before. Without any, the model is CREATED again and waits for Load.
+ * It begins whenever shard 0 starts, or sees a higher fence of any shard, in rounds that are numbered within its fence: what
+ * is answered to an older round does not count. Each shard tells what its store and its memory hold of each model, when
+ * nothing of that is being stored any more. Then, model by model:
+ *
+ *   a memory is lost, or the epochs differ   RESTORE of the newest checkpoint that all hold, read and verified into memory
+ *                                            on all of them (a damaged one is passed over for the one before); then a new
+ *                                            epoch, 1 + the highest that any has stored. Without a checkpoint the model is
+ *                                            CREATED again and waits for Load.
+ *   nothing is lost                          the last verdict is sent again, and the open step is opened in a new try
+ *
+ * With `durability: checkpoint` every restart is lost memory.
  */
 #include "base/assert.h"
 #include "server/core/model.h"
@@ -12,21 +20,131 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t all_shards(const struct ampd_model *model)
+/* ---- the coordinator asks ---- */
+
+static void forget_answers(struct ampd_model *model)
 {
-    uint32_t shards = AMPD_COUNT(model->core);
-    return shards == 64 ? UINT64_MAX : ((uint64_t)1 << shards) - 1;
+    for (uint32_t k = 0; k < AMPD_SHARDS_MAX; k++) {
+        ampd_message_free(model->coord.synced[k]);
+        model->coord.synced[k] = NULL;
+    }
 }
 
-void ampd_sync_start(struct ampd_model *model)
+void ampd_sync_start(struct ampd_core *core)
 {
-    model->coord.answered = 0;
-    ampd_bus_send_all_take(model, ampd_bus_message(model, AMPD_MESSAGE_SYNC, 0));
+    struct ampd_sync_round *sync = &core->sync;
+    sync->round++;
+    sync->running = true;
+    sync->done = 0;
+    for (uint32_t i = 0; i < core->models_count; i++) {
+        forget_answers(core->models[i]);
+        ampd_coord_interrupt(core->models[i]);
+    }
+    struct ampd_message *message = ampd_bus_plain(core, AMPD_MESSAGE_SYNC, 0);
+    message->round = sync->round;
+    ampd_bus_send_all_take(core, message);
+}
+
+void ampd_sync_hello(struct ampd_core *core, const struct ampd_message *message)
+{
+    struct ampd_sync_round *sync = &core->sync;
+    uint32_t k = message->from;
+    bool again = sync->synced_with[k] == message->from_fence.counter;
+    if (!core->started)
+        return;
+    if (!again && !sync->running) {
+        ampd_sync_start(core);
+    } else if (sync->running) { /* it may have answered as another process: it answers anew */
+        sync->done &= ~AMPD_BIT(k);
+        struct ampd_message *ask = ampd_bus_plain(core, AMPD_MESSAGE_SYNC, k);
+        ask->round = sync->round;
+        ampd_bus_send_take(core, ask);
+    } else {
+        ampd_resend_to_shard(core, k);
+    }
+}
+
+/* ---- a shard answers ---- */
+
+void ampd_sync_asked(struct ampd_core *core, const struct ampd_message *message)
+{
+    if (message->round < core->sync.seen)
+        return;
+    core->sync.seen = message->round;
+    core->sync.asked = message->round;
+    ampd_sync_try_answer(core);
+}
+
+static void tell_model(struct ampd_model *model, uint64_t round)
+{
+    const struct ampd_shard *shard = &model->shard;
+    struct ampd_message *answer = ampd_bus_message(model, AMPD_MESSAGE_SYNCED, 0);
+    answer->round = round;
+    struct ampd_sync_state *state = &answer->u.sync;
+    AMP_ASSERT(ampd_spec_copy(&state->spec, &model->spec) == 0);
+    state->lost = shard->memory <= AMPD_MEMORY_RESTORED;
+    state->highest_epoch = shard->epoch;
+    state->checkpoints_count = shard->checkpoints_count;
+    if (shard->checkpoints_count > 0)
+        state->checkpoints =
+            ampd_need(ampd_copy(shard->checkpoints, shard->checkpoints_count * sizeof(*shard->checkpoints)));
+    ampd_bus_send_take(model->core, answer);
+}
+
+void ampd_sync_try_answer(struct ampd_core *core)
+{
+    struct ampd_sync_round *sync = &core->sync;
+    if (sync->asked == 0 || !core->started)
+        return;
+    AMP_LIST_EACH(it, next, &core->pendings)
+    {
+        enum ampd_persist_kind kind = AMP_CONTAINER(it, struct ampd_pending, node)->kind;
+        if (kind == AMPD_PERSIST_MODEL || kind == AMPD_PERSIST_EPOCH || kind == AMPD_PERSIST_VERDICT)
+            return;
+    }
+    for (uint32_t i = 0; i < core->models_count; i++)
+        tell_model(core->models[i], sync->asked);
+    struct ampd_message *done = ampd_bus_plain(core, AMPD_MESSAGE_SYNC_DONE, 0);
+    done->round = sync->asked;
+    sync->asked = 0;
+    ampd_bus_send_take(core, done);
+}
+
+/* ---- the coordinator decides ---- */
+
+static void restore_next(struct ampd_model *model);
+
+/* A model that this coordinator does not know, since its store is new: a shard does. */
+static struct ampd_model *learn(struct ampd_core *core, const struct ampd_model_spec *spec)
+{
+    struct ampd_model *model;
+    struct amp_error error = {0};
+    if (ampd_model_new(core, spec, &model, &error) != 0) {
+        ampd_out_log(core, AMPD_LOG_ERROR, NULL, "%s cannot be brought back: %s", spec->name, error.text);
+        return NULL;
+    }
+    model->coord.state = AMPD_COORD_SYNCING;
+    return model;
+}
+
+void ampd_sync_answer(struct ampd_core *core, const struct ampd_message *message)
+{
+    if (!core->sync.running || message->round != core->sync.round)
+        return;
+    struct ampd_model *model = ampd_core_model_named(core, message->model);
+    if (model == NULL)
+        model = learn(core, &message->u.sync.spec);
+    if (model == NULL)
+        return;
+    ampd_message_free(model->coord.synced[message->from]);
+    model->coord.synced[message->from] = ampd_need(ampd_message_copy(message));
 }
 
 /* Whether shard k holds the checkpoint. */
 static bool holds(const struct ampd_coord *coord, uint32_t k, uint64_t epoch, uint64_t step)
 {
+    if (coord->synced[k] == NULL)
+        return false;
     const struct ampd_sync_state *sync = &coord->synced[k]->u.sync;
     for (uint32_t i = 0; i < sync->checkpoints_count; i++) {
         if (sync->checkpoints[i].epoch == epoch && sync->checkpoints[i].step == step)
@@ -35,12 +153,12 @@ static bool holds(const struct ampd_coord *coord, uint32_t k, uint64_t epoch, ui
     return false;
 }
 
-/* Takes the newest checkpoint that all hold out of shard 0's answer; false if there is none. */
+/* Takes the newest checkpoint that all hold out of shard 0's answer; false, and 0, 0, if there is none. */
 static bool take_newest(struct ampd_model *model, struct ampd_checkpoint_record *newest)
 {
     struct ampd_coord *coord = &model->coord;
-    struct ampd_sync_state *mine = &coord->synced[0]->u.sync;
-    while (mine->checkpoints_count > 0) {
+    struct ampd_sync_state *mine = coord->synced[0] == NULL ? NULL : &coord->synced[0]->u.sync;
+    while (mine != NULL && mine->checkpoints_count > 0) {
         *newest = mine->checkpoints[--mine->checkpoints_count];
         bool all = true;
         for (uint32_t k = 1; k < AMPD_COUNT(model->core); k++)
@@ -48,96 +166,191 @@ static bool take_newest(struct ampd_model *model, struct ampd_checkpoint_record 
         if (all)
             return true;
     }
+    *newest = (struct ampd_checkpoint_record){0};
     return false;
 }
 
-static void store_epoch(struct ampd_model *model)
+/* A shard whose store is new, while another holds checkpoints: its part of them is gone, and nothing may replace it. */
+static uint32_t shard_without_store(const struct ampd_model *model)
+{
+    const struct ampd_coord *coord = &model->coord;
+    uint32_t empty = AMPD_NO_RANK;
+    bool checkpoints = false;
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
+        if (coord->synced[k] == NULL)
+            empty = k;
+        else
+            checkpoints = checkpoints || coord->synced[k]->u.sync.checkpoints_count > 0;
+    }
+    return checkpoints ? empty : AMPD_NO_RANK;
+}
+
+static void send_create(struct ampd_model *model, uint32_t shard)
+{
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_CREATE, shard);
+    AMP_ASSERT(ampd_spec_copy(&message->u.spec, &model->spec) == 0);
+    ampd_bus_send_take(model->core, message);
+}
+
+/* EPOCH for one shard, after CREATE if the model may be new to it. */
+static void send_epoch(struct ampd_model *model, uint32_t shard)
 {
     struct ampd_coord *coord = &model->coord;
-    ampd_coord_set(model, AMPD_COORD_STORING);
-    coord->answered = 0;
-    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_EPOCH, 0);
+    if (coord->epoch == 0 && shard != 0)
+        send_create(model, shard);
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_EPOCH, shard);
+    message->round = model->core->sync.round;
     message->u.epoch.parent_step = coord->parent_step;
     struct ampd_epoch_record *record = &message->u.epoch.record;
     record->parent = coord->epoch;
     record->epoch = coord->epoch + 1;
     record->base_epoch = coord->base_epoch;
     record->base_step = coord->base_step;
-    (void)snprintf(record->reason, sizeof(record->reason), "RESTART");
-    ampd_bus_send_all_take(model, message);
+    memcpy(record->reason, coord->reason, sizeof(record->reason));
+    ampd_bus_send_take(model->core, message);
+}
+
+void ampd_sync_store_epoch(struct ampd_model *model, const char *reason)
+{
+    model->coord.answered = 0;
+    (void)snprintf(model->coord.reason, sizeof(model->coord.reason), "%s", reason);
+    for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;)
+        send_epoch(model, k);
+}
+
+/* RESTORE for one shard: what it was doing with the tensors ends, then it reads the checkpoint, if there is one. */
+static void send_restore(struct ampd_model *model, uint32_t shard)
+{
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_RESTORE, shard);
+    message->round = model->core->sync.round;
+    message->u.restore.epoch = model->coord.base_epoch;
+    message->u.restore.step = model->coord.base_step;
+    ampd_bus_send_take(model->core, message);
+}
+
+void ampd_sync_resend(struct ampd_model *model, uint32_t shard)
+{
+    if ((model->coord.answered & AMPD_BIT(shard)) != 0)
+        return;
+    if (model->coord.state == AMPD_COORD_RESTORING)
+        send_restore(model, shard);
+    else
+        send_epoch(model, shard);
 }
 
 static void restore_next(struct ampd_model *model)
 {
     struct ampd_coord *coord = &model->coord;
-    struct ampd_checkpoint_record newest;
+    struct ampd_checkpoint_record newest = {0};
     coord->answered = 0;
     coord->restore_failed = false;
-    if (!take_newest(model, &newest)) {
-        coord->base_epoch = 0;
-        coord->base_step = 0;
-        coord->version = 0;
-        coord->has_checkpoint = false;
-        amp_scaler_init(&model->spec.scaler, &coord->scaler);
-        store_epoch(model);
-        return;
-    }
-    ampd_coord_set(model, AMPD_COORD_RESTORING);
+    coord->has_checkpoint = take_newest(model, &newest);
     coord->base_epoch = newest.epoch;
     coord->base_step = newest.step;
-    coord->has_checkpoint = true;
-    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_RESTORE, 0);
-    message->u.restore.epoch = newest.epoch;
-    message->u.restore.step = newest.step;
-    ampd_bus_send_all_take(model, message);
+    if (!coord->has_checkpoint) {
+        coord->version = 0;
+        amp_scaler_init(&model->spec.scaler, &coord->scaler);
+    }
+    ampd_coord_set(model, AMPD_COORD_RESTORING);
+    for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;)
+        send_restore(model, k);
 }
 
-void ampd_sync_answer(struct ampd_model *model, const struct ampd_message *message)
+static bool must_begin_anew(const struct ampd_model *model)
+{
+    const struct ampd_coord *coord = &model->coord;
+    bool anew = coord->before <= AMPD_COORD_STORING;
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
+        const struct ampd_message *answer = coord->synced[k];
+        anew = anew || answer == NULL || answer->u.sync.lost || answer->u.sync.highest_epoch != coord->epoch;
+    }
+    return anew;
+}
+
+/* All shards have answered for all models. */
+static void decide(struct ampd_model *model)
 {
     struct ampd_coord *coord = &model->coord;
-    if (coord->state != AMPD_COORD_SYNCING)
+    uint32_t empty = shard_without_store(model);
+    if (empty != AMPD_NO_RANK) {
+        ampd_out_log(
+            model->core, AMPD_LOG_ERROR, model,
+            "shard %u does not know the model, whose other shards hold checkpoints: bring back its data directory",
+            empty);
         return;
-    ampd_message_free(coord->synced[message->from]);
-    coord->synced[message->from] = ampd_need(ampd_message_copy(message));
-    coord->answered |= (uint64_t)1 << message->from;
-    if (coord->answered != all_shards(model))
-        return;
+    }
+    bool anew = must_begin_anew(model);
     for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
-        if (coord->synced[k]->u.sync.highest_epoch > coord->epoch)
+        if (coord->synced[k] == NULL)
+            send_create(model, k);
+        else if (coord->synced[k]->u.sync.highest_epoch > coord->epoch)
             coord->epoch = coord->synced[k]->u.sync.highest_epoch;
     }
-    restore_next(model);
+    if (anew)
+        restore_next(model);
+    else
+        ampd_coord_resume(model);
+}
+
+void ampd_sync_done(struct ampd_core *core, const struct ampd_message *message)
+{
+    struct ampd_sync_round *sync = &core->sync;
+    if (!sync->running || message->round != sync->round)
+        return;
+    sync->done |= AMPD_BIT(message->from);
+    sync->synced_with[message->from] = message->from_fence.counter;
+    if (sync->done != AMPD_ALL_SHARDS(core))
+        return;
+    sync->running = false;
+    for (uint32_t i = 0; i < core->models_count; i++)
+        decide(core->models[i]);
 }
 
 void ampd_sync_restored(struct ampd_model *model, const struct ampd_message *message)
 {
     struct ampd_coord *coord = &model->coord;
     const struct ampd_restore *restore = &message->u.restore;
-    if (coord->state != AMPD_COORD_RESTORING || restore->epoch != coord->base_epoch ||
-        restore->step != coord->base_step)
+    if (coord->state != AMPD_COORD_RESTORING || message->round != model->core->sync.round ||
+        restore->epoch != coord->base_epoch || restore->step != coord->base_step ||
+        (coord->answered & AMPD_BIT(message->from)) != 0)
         return;
     coord->restore_failed = coord->restore_failed || !restore->ok;
-    if (message->from == 0) {
+    if (message->from == 0 && coord->has_checkpoint) {
         coord->version = restore->version;
         coord->scaler = restore->scaler;
     }
-    coord->answered |= (uint64_t)1 << message->from;
-    if (coord->answered != all_shards(model))
+    coord->answered |= AMPD_BIT(message->from);
+    if (coord->answered != AMPD_ALL_SHARDS(model->core))
         return;
-    if (coord->restore_failed)
+    if (coord->restore_failed) {
         restore_next(model);
-    else
-        store_epoch(model);
+        return;
+    }
+    ampd_coord_set(model, AMPD_COORD_STORING);
+    ampd_sync_store_epoch(model, "RESTART");
+}
+
+static void log_epoch(const struct ampd_model *model)
+{
+    const struct ampd_coord *coord = &model->coord;
+    if (coord->has_checkpoint)
+        ampd_out_log(model->core, AMPD_LOG_INFO, model, "epoch %llu begins from the checkpoint of step %llu",
+                     (unsigned long long)coord->epoch, (unsigned long long)coord->base_step);
+    else if (coord->epoch > 1)
+        ampd_out_log(model->core, AMPD_LOG_WARN, model, "epoch %llu begins without a checkpoint: load the model again",
+                     (unsigned long long)coord->epoch);
 }
 
 void ampd_sync_epoch_stored(struct ampd_model *model, const struct ampd_message *message)
 {
     struct ampd_coord *coord = &model->coord;
-    if (coord->state != AMPD_COORD_STORING || message->epoch != coord->epoch + 1)
+    bool waits = coord->state == AMPD_COORD_STORING || coord->state == AMPD_COORD_CREATING;
+    if (!waits || message->epoch != coord->epoch + 1)
         return;
-    coord->answered |= (uint64_t)1 << message->from;
-    if (coord->answered != all_shards(model))
+    coord->answered |= AMPD_BIT(message->from);
+    if (coord->answered != AMPD_ALL_SHARDS(model->core))
         return;
+    ampd_coord_forget_step(model);
     coord->epoch++;
     coord->decided = coord->base_step;
     coord->durable_step = coord->base_step;
@@ -148,11 +361,34 @@ void ampd_sync_epoch_stored(struct ampd_model *model, const struct ampd_message 
         ampd_coord_set(model, AMPD_COORD_CREATED);
     else
         ampd_coord_set(model, done ? AMPD_COORD_DONE : AMPD_COORD_WAITING);
-    if (coord->has_checkpoint)
-        ampd_out_log(model->core, AMPD_LOG_INFO, model, "epoch %llu begins from the checkpoint of step %llu",
-                     (unsigned long long)coord->epoch, (unsigned long long)coord->base_step);
-    else
-        ampd_out_log(model->core, AMPD_LOG_WARN, model, "epoch %llu begins without a checkpoint: load the model again",
-                     (unsigned long long)coord->epoch);
+    log_epoch(model);
+    ampd_coord_created(model);
     ampd_coord_tell_state(model);
+}
+
+/* ---- a shard learns of a model ---- */
+
+void ampd_sync_create(struct ampd_core *core, const struct ampd_message *message)
+{
+    struct ampd_model *model = ampd_core_model_named(core, message->u.spec.name);
+    if (model != NULL)
+        return;
+    struct amp_error error = {0};
+    if (ampd_model_new(core, &message->u.spec, &model, &error) == 0)
+        return;
+    ampd_out_log(core, AMPD_LOG_ERROR, NULL, "%s cannot be made here: %s", message->u.spec.name, error.text);
+    struct ampd_message *answer = ampd_bus_plain(core, AMPD_MESSAGE_NOT_CREATED, 0);
+    memcpy(answer->model, message->model, sizeof(answer->model));
+    ampd_bus_send_take(core, answer);
+}
+
+void ampd_sync_not_created(struct ampd_model *model, const struct ampd_message *message)
+{
+    AMP_LIST_EACH(it, next, &model->creates)
+    {
+        struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+        ampd_call_fail(model->core, call->id, NULL, AMP_EEXHAUSTED, "NO_MEMORY",
+                       "shard %u has no memory for %s; give it more, then create the model again", message->from,
+                       model->spec.name);
+    }
 }

@@ -129,7 +129,8 @@ static void do_output(struct ampd_server *server, const struct ampd_output *outp
     case AMPD_OUT_DRAINED:
         ampd_server_drained(server);
         break;
-    case AMPD_OUT_SEND: /* one shard: the core carries its own messages */
+    case AMPD_OUT_FENCED:
+    case AMPD_OUT_SEND: /* one shard: the core carries its own messages, and nobody has its place */
         AMP_ASSERT(!"a message to another shard");
     }
 }

@@ -32,10 +32,22 @@ uint64_t sim_below(struct sim *sim, uint64_t bound)
 
 /* ---- what can happen ---- */
 
-enum choice_kind { CHOICE_UP, CHOICE_DOWN, CHOICE_SEND, CHOICE_LET_GO, CHOICE_CLOSE, CHOICE_ACT, CHOICE_TASK };
+enum choice_kind {
+    CHOICE_UP,
+    CHOICE_DOWN,
+    CHOICE_SEND,
+    CHOICE_LET_GO,
+    CHOICE_CLOSE,
+    CHOICE_ACT,
+    CHOICE_TASK,
+    CHOICE_INBOX,
+    CHOICE_OUTBOX,
+    CHOICE_SESSION
+};
 
 struct choice {
     enum choice_kind kind;
+    uint32_t shard;
     uint64_t index;
 };
 
@@ -44,20 +56,35 @@ struct choice {
 static uint64_t add_call(const struct sim *sim, uint64_t i, struct choice *choices, uint64_t count)
 {
     const struct sim_call *call = &sim->calls[i];
+    bool here = sim->shard[call->shard].core != NULL;
     if (sim_call_can_go_up(sim, call))
-        choices[count++] = (struct choice){CHOICE_UP, i};
+        choices[count++] = (struct choice){CHOICE_UP, call->shard, i};
     if (!amp_list_empty(&call->down))
-        choices[count++] = (struct choice){CHOICE_DOWN, i};
-    if (call->to_send_count > 0 && !call->over && sim->core != NULL)
-        choices[count++] = (struct choice){CHOICE_SEND, i};
-    if (call->revoked && !call->over && sim->core != NULL)
-        choices[count++] = (struct choice){CHOICE_LET_GO, i};
+        choices[count++] = (struct choice){CHOICE_DOWN, call->shard, i};
+    if (call->to_send_count > 0 && !call->over && here)
+        choices[count++] = (struct choice){CHOICE_SEND, call->shard, i};
+    if (call->revoked && !call->over && here)
+        choices[count++] = (struct choice){CHOICE_LET_GO, call->shard, i};
     bool pull = call->kind == SIM_PULL || call->kind == SIM_OBSERVE;
     bool all_sent = pull && call->granted && !call->over && !call->revoked &&
                     (call->pull.unchanged || call->sent == call->pull.count);
     bool orphan = call->lost && !call->over; /* the server notices a broken stream at any time */
-    if ((all_sent || orphan) && sim->core != NULL)
-        choices[count++] = (struct choice){CHOICE_CLOSE, i};
+    if ((all_sent || orphan) && here)
+        choices[count++] = (struct choice){CHOICE_CLOSE, call->shard, i};
+    return count;
+}
+
+static uint64_t add_shard(const struct sim *sim, const struct sim_shard *shard, struct choice *choices, uint64_t count)
+{
+    uint64_t tasks = shard->core == NULL ? 0 : sim_server_tasks(shard);
+    for (uint64_t t = 0; t < tasks && count < CHOICES_MAX - 3; t++)
+        choices[count++] = (struct choice){CHOICE_TASK, shard->index, t};
+    if (shard->core != NULL && !amp_list_empty(&shard->inbox))
+        choices[count++] = (struct choice){CHOICE_INBOX, shard->index, 0};
+    if (sim->shard[0].core != NULL && !amp_list_empty(&shard->outbox))
+        choices[count++] = (struct choice){CHOICE_OUTBOX, shard->index, 0};
+    if (sim_session_can_begin(sim, shard))
+        choices[count++] = (struct choice){CHOICE_SESSION, shard->index, 0};
     return count;
 }
 
@@ -70,11 +97,10 @@ static uint64_t list_choices(const struct sim *sim, struct choice *choices)
     }
     for (uint32_t w = 0; w < sim->model.spec.world_size; w++) {
         if (sim_worker_can_act(sim, w))
-            choices[count++] = (struct choice){CHOICE_ACT, w};
+            choices[count++] = (struct choice){CHOICE_ACT, 0, w};
     }
-    uint64_t tasks = sim->core == NULL ? 0 : sim_server_tasks(sim);
-    for (uint64_t t = 0; t < tasks && count < CHOICES_MAX; t++)
-        choices[count++] = (struct choice){CHOICE_TASK, t};
+    for (uint32_t k = 0; k < sim->shards; k++)
+        count = add_shard(sim, &sim->shard[k], choices, count);
     return count;
 }
 
@@ -96,14 +122,16 @@ static void note_join(struct sim *sim, const struct sim_call *call, const struct
 {
     const struct ampclient_join_answer *join = &message->answer.u.ended.u.join;
     if (message->type == SIM_ENDED && message->error.code == 0 && join->parameters_count != 0 &&
-        join->incarnation.fence == sim->store.boots && join->incarnation.counter < 4096 && call->kind == SIM_UNARY)
+        join->incarnation.fence == sim->shard[0].store.boots && join->incarnation.counter < 4096 &&
+        call->kind == SIM_UNARY)
         sim->actors[join->incarnation.counter] = call->life;
 }
 
 static void do_choice(struct sim *sim, const struct choice *choice)
 {
     struct sim_call *call = choice->index < SIM_CALLS_MAX ? &sim->calls[choice->index] : NULL;
-    sim_trace(sim, 5000 + choice->kind, choice->index);
+    struct sim_shard *shard = &sim->shard[choice->shard];
+    sim_trace(sim, 5000 + choice->kind + 10000 * (uint64_t)choice->shard, choice->index);
     struct sim_message *message;
     switch (choice->kind) {
     case CHOICE_UP:
@@ -127,7 +155,14 @@ static void do_choice(struct sim *sim, const struct choice *choice)
         sim_worker_act(sim, (uint32_t)choice->index);
         break;
     case CHOICE_TASK:
-        (void)sim_server_run_task(sim, choice->index);
+        (void)sim_server_run_task(sim, shard, choice->index);
+        break;
+    case CHOICE_INBOX:
+    case CHOICE_OUTBOX:
+        sim_session_deliver(sim, shard, choice->kind == CHOICE_OUTBOX);
+        break;
+    case CHOICE_SESSION:
+        sim_session_up(sim, shard);
         break;
     }
 }
@@ -147,9 +182,10 @@ static void sweep_calls(struct sim *sim)
 static uint64_t earliest(const struct sim *sim)
 {
     uint64_t next = UINT64_MAX;
-    uint64_t times[3 * SIM_WORLD_MAX + 2];
+    uint64_t times[2 * SIM_WORLD_MAX + SIM_SHARDS_MAX];
     unsigned count = 0;
-    times[count++] = sim->core == NULL ? sim->server_restart_ms : sim->server_timer_ms;
+    for (uint32_t k = 0; k < sim->shards; k++)
+        times[count++] = sim->shard[k].core == NULL ? sim->shard[k].restart_ms : sim->shard[k].timer_ms;
     for (uint32_t w = 0; w < sim->model.spec.world_size; w++) {
         const struct sim_worker *worker = &sim->workers[w];
         times[count++] = worker->core == NULL ? worker->restart_ms : worker->timer_ms;
@@ -165,14 +201,17 @@ static uint64_t earliest(const struct sim *sim)
 static bool run_timers(struct sim *sim)
 {
     bool any = false;
-    if (sim->core == NULL && sim->server_restart_ms <= sim->now_ms) {
-        sim_server_start(sim);
-        any = true;
-    } else if (sim->core != NULL && sim->server_timer_ms != 0 && sim->server_timer_ms <= sim->now_ms) {
-        sim->server_timer_ms = 0;
-        struct ampd_event event = {.type = AMPD_EVENT_TICK};
-        sim_server_event(sim, &event);
-        any = true;
+    for (uint32_t k = 0; k < sim->shards; k++) {
+        struct sim_shard *shard = &sim->shard[k];
+        if (shard->core == NULL && shard->restart_ms <= sim->now_ms) {
+            sim_server_start(sim, shard);
+            any = true;
+        } else if (shard->core != NULL && shard->timer_ms != 0 && shard->timer_ms <= sim->now_ms) {
+            shard->timer_ms = 0;
+            struct ampd_event event = {.type = AMPD_EVENT_TICK};
+            sim_server_event(sim, shard, &event);
+            any = true;
+        }
     }
     for (uint32_t w = 0; w < sim->model.spec.world_size; w++) {
         struct sim_worker *worker = &sim->workers[w];
@@ -206,10 +245,14 @@ static void maybe_fault(struct sim *sim)
 {
     if (sim_below(sim, 150) != 0)
         return;
-    uint64_t which = sim_below(sim, 3);
-    if (which == 0 && sim->server_kills > 0 && sim->core != NULL) {
+    uint64_t which = sim_below(sim, 4);
+    struct sim_shard *shard = &sim->shard[sim_below(sim, sim->shards)];
+    if (which == 0 && sim->server_kills > 0 && shard->core != NULL) {
         sim->server_kills--;
-        sim_server_kill(sim);
+        sim_server_kill(sim, shard);
+    } else if (which == 3 && sim->cuts > 0 && shard->up) {
+        sim->cuts--;
+        sim_session_cut(sim, shard);
     } else if (which == 1 && sim->worker_kills > 0) {
         uint32_t w = (uint32_t)sim_below(sim, sim->model.spec.world_size);
         if (sim->workers[w].core == NULL || sim->workers[w].program == SIM_FINISHED)
@@ -227,7 +270,12 @@ static bool finished(const struct sim *sim)
         if (sim->workers[w].program != SIM_FINISHED)
             return false;
     }
-    return sim->core != NULL && sim_server_tasks(sim) == 0;
+    for (uint32_t k = 0; k < sim->shards; k++) {
+        const struct sim_shard *shard = &sim->shard[k];
+        if (shard->core == NULL || sim_server_tasks(shard) != 0)
+            return false;
+    }
+    return true;
 }
 
 /* ---- a run ---- */
@@ -236,7 +284,7 @@ static void one_event(struct sim *sim)
 {
     static struct choice choices[CHOICES_MAX];
     maybe_fault(sim);
-    if (sim->observers > 0 && sim->core != NULL && sim_below(sim, 50) == 0)
+    if (sim->observers > 0 && sim_below(sim, 50) == 0)
         sim_observe(sim);
     uint64_t count = list_choices(sim, choices);
     bool wait = count == 0 || sim_below(sim, 200) == 0;
@@ -268,18 +316,18 @@ uint64_t sim_run(uint64_t seed, bool verbose)
     sim->verbose = verbose;
     sim->now_ms = 1000;
     amp_random_init(&sim->random, seed);
-    amp_list_init(&sim->tasks);
-    amp_list_init(&sim->jobs);
     sim_model_init(&sim->model, seed);
     if (seed % 4 != 0) { /* every fourth seed is a run without faults */
         sim->server_kills = (uint32_t)sim_below(sim, 4);
         sim->worker_kills = (uint32_t)sim_below(sim, 4);
         sim->breaks = (uint32_t)sim_below(sim, 6);
         sim->flips = (uint32_t)sim_below(sim, 3);
+        sim->cuts = (uint32_t)sim_below(sim, 5);
+        sim->repeats = (uint32_t)sim_below(sim, 10);
     }
     sim->slow_disk = seed % 5 == 0;
     sim->observers = (uint32_t)sim_below(sim, 8);
-    sim_server_start(sim);
+    sim_server_init(sim);
     for (uint32_t w = 0; w < sim->model.spec.world_size; w++)
         sim_worker_start(sim, w);
     while (!finished(sim))

@@ -44,7 +44,8 @@ void sim_call_free(struct sim_call *call)
     memset(call, 0, sizeof(*call));
 }
 
-struct sim_call *sim_call_new(struct sim *sim, enum sim_call_kind kind, uint32_t worker, uint64_t client_call)
+struct sim_call *sim_call_new(struct sim *sim, enum sim_call_kind kind, uint32_t shard, uint32_t worker,
+                              uint64_t client_call)
 {
     for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
         struct sim_call *call = &sim->calls[i];
@@ -54,6 +55,7 @@ struct sim_call *sim_call_new(struct sim *sim, enum sim_call_kind kind, uint32_t
         call->used = true;
         call->id = ++sim->last_call;
         call->kind = kind;
+        call->shard = shard;
         call->worker = worker;
         call->life = sim->workers[worker].life;
         call->client_call = client_call;
@@ -203,52 +205,22 @@ static void do_blocks(struct sim *sim, struct sim_call *call, const struct ampd_
     }
 }
 
-static void task_free(struct sim_task *task)
+/* A message waits in its session, or is lost with it. */
+static void keep_message(struct sim *sim, struct sim_shard *shard, const struct ampd_message *message)
 {
-    free(task->row);
-    ampd_message_free(task->message);
-    free(task);
-}
-
-static void keep_task(struct sim *sim, const struct ampd_output *output)
-{
+    struct sim_shard *other = &sim->shard[shard->index == 0 ? message->to : shard->index];
+    bool own = message->to == shard->index;
+    if (!own && !other->up)
+        return;
     struct sim_task *task = calloc(1, sizeof(*task));
-    task->output = *output;
-    if (output->type == AMPD_OUT_PERSIST) {
-        const struct ampd_persist *persist = &output->u.persist;
-        if (persist->row != NULL) {
-            task->row = malloc(sizeof(*task->row));
-            *task->row = *persist->row;
-        }
-        if (persist->epoch != NULL)
-            task->epoch = *persist->epoch;
-        if (persist->worker != NULL)
-            task->worker = *persist->worker;
-        if (persist->checkpoint != NULL)
-            task->checkpoint = *persist->checkpoint;
-    }
-    if (output->type == AMPD_OUT_RESTORE)
-        task->checkpoint = *output->u.restore.checkpoint;
-    if (output->type == AMPD_OUT_SEND)
-        task->message = ampd_message_copy(output->u.message);
-    amp_list_push(output->type == AMPD_OUT_JOB ? &sim->jobs : &sim->tasks, &task->node);
+    task->message = ampd_message_copy(message);
+    amp_list_push(own || shard->index == 0 ? &other->inbox : &other->outbox, &task->node);
 }
 
-static void drop_checkpoint(struct sim *sim, const struct ampd_checkpoint_record *record)
-{
-    struct sim_store *store = &sim->store;
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < store->checkpoints_count; i++) {
-        if (store->checkpoints[i].step != record->step)
-            store->checkpoints[kept++] = store->checkpoints[i];
-    }
-    store->checkpoints_count = kept;
-}
-
-static void do_output(struct sim *sim, const struct ampd_output *output)
+static void do_output(struct sim *sim, struct sim_shard *shard, const struct ampd_output *output)
 {
     struct sim_call *call = output->call == 0 ? NULL : find_call(sim, output->call);
-    sim_trace(sim, 100 + output->type, output->call);
+    sim_trace(sim, 100 + output->type + 10000 * shard->index, output->call);
     if (call != NULL && call->over)
         return; /* the stream was closed meanwhile: the core will hear of it */
     switch (output->type) {
@@ -278,246 +250,94 @@ static void do_output(struct sim *sim, const struct ampd_output *output)
     case AMPD_OUT_PERSIST:
     case AMPD_OUT_RESTORE:
     case AMPD_OUT_CUT:
-        keep_task(sim, output);
+        sim_disk_keep(shard, output);
+        break;
+    case AMPD_OUT_CUT_CANCEL:
+        sim_disk_cancel(shard, output->u.token);
         break;
     case AMPD_OUT_DROP_CHECKPOINT:
-        drop_checkpoint(sim, output->u.drop.checkpoint);
+        sim_disk_drop(&shard->store, output->u.drop.checkpoint);
         break;
     case AMPD_OUT_NOTIFY:
         break;
     case AMPD_OUT_TIMER:
-        sim->server_timer_ms = output->u.timer.at_ms;
+        shard->timer_ms = output->u.timer.at_ms;
         break;
     case AMPD_OUT_SEND:
-        keep_task(sim, output);
+        keep_message(sim, shard, output->u.message);
         break;
+    case AMPD_OUT_FENCED:
+        sim_fail(sim, "shard %u was told that another process has its place", shard->index);
     case AMPD_OUT_LOG:
         if (sim->verbose)
-            (void)fprintf(stderr, "%8llu server: %s\n", (unsigned long long)sim->now_ms, output->u.log.text);
+            (void)fprintf(stderr, "%8llu shard %u: %s\n", (unsigned long long)sim->now_ms, shard->index,
+                          output->u.log.text);
         break;
     default:
         break;
     }
 }
 
-void sim_server_event(struct sim *sim, struct ampd_event *event)
+void sim_server_event(struct sim *sim, struct sim_shard *shard, struct ampd_event *event)
 {
-    if (sim->core == NULL)
+    if (shard->core == NULL)
         return;
     event->utc_us = (int64_t)sim->now_ms * 1000;
-    sim_trace(sim, event->type, event->call);
-    ampd_core_step(sim->core, sim->now_ms, event);
+    sim_trace(sim, event->type + 10000 * (uint64_t)shard->index, event->call);
+    ampd_core_step(shard->core, sim->now_ms, event);
     struct ampd_output output;
-    while (ampd_core_next(sim->core, &output))
-        do_output(sim, &output);
+    while (ampd_core_next(shard->core, &output))
+        do_output(sim, shard, &output);
 }
 
-/* ---- jobs, store, files ---- */
-
-static uint64_t list_count(const struct amp_list *list)
+/* An event of a call, to the shard that it goes to. */
+static void call_event(struct sim *sim, const struct sim_call *call, struct ampd_event *event)
 {
-    uint64_t count = 0;
-    for (const struct amp_list *it = list->next; it != list; it = it->next)
-        count++;
-    return count;
+    sim_server_event(sim, &sim->shard[call->shard], event);
 }
 
-uint64_t sim_server_tasks(const struct sim *sim)
-{
-    return list_count(&sim->tasks) + list_count(&sim->jobs);
-}
+/* ---- sessions between shards ---- */
 
-static void store_checkpoint(struct sim *sim, const struct ampd_checkpoint_record *record)
+void sim_session_deliver(struct sim *sim, struct sim_shard *shard, bool to_zero)
 {
-    drop_checkpoint(sim, record);
-    sim->store.checkpoints[sim->store.checkpoints_count++] = *record;
-}
-
-static void store_epoch(struct sim *sim, const struct ampd_epoch_record *epoch)
-{
-    struct sim_store *store = &sim->store;
-    if (epoch->epoch <= store->epoch)
-        sim_fail(sim, "epoch %llu is stored after %llu", (unsigned long long)epoch->epoch,
-                 (unsigned long long)store->epoch);
-    store->epoch = epoch->epoch;
-    store->base_epoch = epoch->base_epoch;
-    store->base_step = epoch->base_step;
-    store->last_step = epoch->base_step;
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < store->checkpoints_count; i++) {
-        if (store->checkpoints[i].step <= epoch->base_step)
-            store->checkpoints[kept++] = store->checkpoints[i];
-    }
-    store->checkpoints_count = kept;
-    sim_check_epoch(sim, epoch);
-}
-
-static void do_persist(struct sim *sim, struct sim_task *task)
-{
-    struct sim_store *store = &sim->store;
-    switch (task->output.u.persist.kind) {
-    case AMPD_PERSIST_MODEL:
-        store->has_model = true;
-        store_epoch(sim, &task->epoch);
-        break;
-    case AMPD_PERSIST_EPOCH:
-        store_epoch(sim, &task->epoch);
-        break;
-    case AMPD_PERSIST_WORKER:
-        store->workers[task->worker.rank] = task->worker;
-        store->has_worker[task->worker.rank] = true;
-        break;
-    case AMPD_PERSIST_VERDICT:
-        sim_check_row(sim, task->row);
-        store->rows[task->row->step] = *task->row;
-        store->last_step = task->row->step;
-        break;
-    case AMPD_PERSIST_CHECKPOINT:
-        store_checkpoint(sim, &task->checkpoint);
-        break;
-    default:
-        break;
-    }
-    struct ampd_event event = {.type = AMPD_EVENT_PERSISTED, .u.persisted = {task->output.u.persist.token}};
-    sim_server_event(sim, &event);
-}
-
-static float *copy_floats(const float *from, uint64_t count)
-{
-    if (from == NULL)
-        return NULL;
-    float *to = malloc(count * sizeof(*to));
-    memcpy(to, from, count * sizeof(*to));
-    return to;
-}
-
-static void file_free(struct sim_file *file, uint32_t world)
-{
-    free(file->master);
-    free(file->m);
-    free(file->v);
-    for (uint32_t r = 0; file->state.user_states != NULL && r < world; r++)
-        free(file->state.user_states[r].data);
-    free(file->state.user_states);
-    memset(file, 0, sizeof(*file));
-}
-
-static void do_cut(struct sim *sim, const struct sim_task *task)
-{
-    const struct ampd_cut_order *order = &task->output.u.cut;
-    struct ampd_checkpoint_record record = {.size_bytes = 1};
-    struct ampd_event event = {.type = AMPD_EVENT_PART_WRITTEN, .u.part = {order->token, 0, &record}};
-    if (task->cancelled)
-        event.u.part.code = AMP_ECANCELLED;
-    struct sim_file *file = &sim->store.files[order->step];
-    file_free(file, sim->model.spec.world_size);
-    uint64_t elements = sim->model.layout->elements;
-    file->used = true;
-    file->step = order->step;
-    file->master = copy_floats(order->tensors.masters, elements);
-    file->m = copy_floats(order->tensors.m, elements);
-    file->v = copy_floats(order->tensors.v, elements);
-    file->state = *order->state;
-    file->state.user_states = calloc(sim->model.spec.world_size, sizeof(*file->state.user_states));
-    for (uint32_t r = 0; r < sim->model.spec.world_size; r++) {
-        uint32_t size = order->state->user_states[r].size;
-        file->state.user_states[r].size = size;
-        file->state.user_states[r].data = malloc(size + (size_t)1);
-        if (size > 0)
-            memcpy(file->state.user_states[r].data, order->state->user_states[r].data, size);
-    }
-    sim_check_file(sim, file);
-    sim_server_event(sim, &event);
-}
-
-/* A file may be found damaged if an older one is there, and the workers still train: then they go on from that one. */
-static bool may_damage(const struct sim *sim, uint64_t step)
-{
-    return sim->store.last_step < sim->model.spec.max_steps && sim->store.checkpoints_count > 1 &&
-           step != sim->store.checkpoints[0].step;
-}
-
-static void do_restore(struct sim *sim, const struct sim_task *task)
-{
-    const struct ampd_restore_order *order = &task->output.u.restore;
-    const struct sim_file *file = &sim->store.files[task->checkpoint.step];
-    struct ampd_event event = {.type = AMPD_EVENT_RESTORED, .u.restored = {order->token, 0, &file->state}};
-    size_t bytes = sim->model.layout->elements * sizeof(float);
-    bool damaged = may_damage(sim, task->checkpoint.step) && sim_below(sim, 10) == 0;
-    if (sim_below(sim, 10) == 0) { /* what may pass costs no checkpoint */
-        event.u.restored.code = sim_below(sim, 2) == 0 ? AMP_ENOMEM : AMP_EIO;
-        memset(order->tensors.masters, 0x55, bytes);
-    } else if (damaged) {
-        event.u.restored.code = AMP_EDATALOSS;
-        sim->durable_told = 0; /* what a disk destroys is not the server's promise */
-        memset(order->tensors.masters, 0x55, bytes);
-    } else {
-        memcpy(order->tensors.masters, file->master, bytes);
-        if (order->tensors.m != NULL)
-            memcpy(order->tensors.m, file->m, bytes);
-        if (order->tensors.v != NULL)
-            memcpy(order->tensors.v, file->v, bytes);
-    }
-    sim_server_event(sim, &event);
-}
-
-static struct sim_task *nth(struct amp_list *list, uint64_t n)
-{
-    struct amp_list *it = list->next;
-    while (n-- > 0)
-        it = it->next;
-    return AMP_CONTAINER(it, struct sim_task, node);
-}
-
-static void do_peer(struct sim *sim, const struct sim_task *task)
-{
-    struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = task->message};
-    sim_server_event(sim, &event);
-}
-
-/* Writes of the store go in order, and so do messages between shards; files go in any order. */
-static struct sim_task *first_of_kind(struct sim *sim, struct sim_task *task)
-{
-    if (task->output.type != AMPD_OUT_PERSIST && task->output.type != AMPD_OUT_SEND)
-        return task;
-    for (struct amp_list *it = sim->tasks.next;; it = it->next) {
-        struct sim_task *earlier = AMP_CONTAINER(it, struct sim_task, node);
-        if (earlier->output.type == task->output.type)
-            return earlier;
-    }
-}
-
-/* Jobs run, and are reported, in any order. */
-bool sim_server_run_task(struct sim *sim, uint64_t pick)
-{
-    uint64_t jobs = list_count(&sim->jobs);
-    if (pick < jobs) {
-        struct sim_task *task = nth(&sim->jobs, pick);
-        if (!task->ran) {
-            ampd_job_run(&task->output.u.job, &amp_kernels_ref);
-            task->ran = true;
-            return true;
-        }
+    struct amp_list *from = to_zero ? &shard->outbox : &shard->inbox;
+    struct sim_task *task = AMP_CONTAINER(from->next, struct sim_task, node);
+    bool again = sim->repeats > 0 && sim_below(sim, 30) == 0; /* a message may come twice */
+    sim->repeats -= again ? 1 : 0;
+    if (!again)
         amp_list_remove(&task->node);
-        struct ampd_event event = {.type = AMPD_EVENT_JOB_DONE, .u.job = task->output.u.job};
-        task_free(task);
-        sim_server_event(sim, &event);
-        return true;
-    }
-    struct sim_task *task = first_of_kind(sim, nth(&sim->tasks, pick - jobs));
-    if (task->output.type == AMPD_OUT_CUT && sim->slow_disk && sim_below(sim, 60) != 0)
-        return false;
-    amp_list_remove(&task->node);
-    if (task->output.type == AMPD_OUT_PERSIST)
-        do_persist(sim, task);
-    else if (task->output.type == AMPD_OUT_CUT)
-        do_cut(sim, task);
-    else if (task->output.type == AMPD_OUT_SEND)
-        do_peer(sim, task);
+    struct ampd_message *message = again ? ampd_message_copy(task->message) : task->message;
+    struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = message};
+    sim_server_event(sim, to_zero ? &sim->shard[0] : shard, &event);
+    if (again)
+        ampd_message_free(message);
     else
-        do_restore(sim, task);
-    task_free(task);
-    return true;
+        sim_task_free(task);
+}
+
+bool sim_session_can_begin(const struct sim *sim, const struct sim_shard *shard)
+{
+    return shard->index != 0 && !shard->up && shard->core != NULL && sim->shard[0].core != NULL;
+}
+
+void sim_session_up(struct sim *sim, struct sim_shard *shard)
+{
+    shard->up = true;
+    struct ampd_event zero = {.type = AMPD_EVENT_PEER_UP, .u.shard = shard->index};
+    struct ampd_event one = {.type = AMPD_EVENT_PEER_UP, .u.shard = 0};
+    sim_server_event(sim, &sim->shard[0], &zero);
+    sim_server_event(sim, shard, &one);
+}
+
+/* What is on its way is lost, in both directions, from some message on. */
+void sim_session_cut(struct sim *sim, struct sim_shard *shard)
+{
+    sim_trace(sim, 902, shard->index);
+    if (sim->verbose)
+        (void)fprintf(stderr, "%8llu session of shard %u cut\n", (unsigned long long)sim->now_ms, shard->index);
+    shard->up = false;
+    sim_disk_forget(&shard->inbox);
+    sim_disk_forget(&shard->outbox);
 }
 
 /* ---- streams ---- */
@@ -525,7 +345,7 @@ bool sim_server_run_task(struct sim *sim, uint64_t pick)
 /* Whether the first message that goes up can be taken by the server now. */
 bool sim_call_can_go_up(const struct sim *sim, const struct sim_call *call)
 {
-    if (amp_list_empty(&call->up) || sim->core == NULL)
+    if (amp_list_empty(&call->up) || sim->shard[call->shard].core == NULL)
         return false;
     const struct sim_message *message = AMP_CONTAINER(call->up.next, struct sim_message, node);
     if (message->type == SIM_REQUEST)
@@ -544,9 +364,9 @@ static void receive_block(struct sim *sim, struct sim_call *call, struct sim_mes
     sim_message_fill(sim, call, message);
     if (!load && call->listed[message->block] == 2)
         return;
-    uint8_t *to =
-        load ? (uint8_t *)call->load.masters + message->block * sim->model.layout->block_elements * sizeof(float)
-             : call->push.memory + message->block * call->push.stride;
+    uint8_t *to = load ? (uint8_t *)call->load.masters +
+                             (message->block - call->load.first) * sim->model.layout->block_elements * sizeof(float)
+                       : call->push.memory + (message->block - call->push.first) * call->push.stride;
     memcpy(to, message->data, message->size);
     struct ampd_event event = {.type = load ? AMPD_EVENT_LOAD_BLOCK : AMPD_EVENT_PUSH_BLOCK, .call = call->id};
     event.u.block.block = message->block;
@@ -559,7 +379,7 @@ static void receive_block(struct sim *sim, struct sim_call *call, struct sim_mes
         event.u.block.counts_count = ampd_receive_block(
             sim->model.layout, message->block, load ? AMP_F32 : call->push.dtype, to, &amp_kernels_ref, counts);
     }
-    sim_server_event(sim, &event);
+    call_event(sim, call, &event);
 }
 
 void sim_call_go_up(struct sim *sim, struct sim_call *call)
@@ -568,7 +388,7 @@ void sim_call_go_up(struct sim *sim, struct sim_call *call)
     if (message->type == SIM_REQUEST) {
         call->begun = true;
         message->request.call = call->id;
-        sim_server_event(sim, &message->request);
+        call_event(sim, call, &message->request);
     } else if (message->type == SIM_BLOCK) {
         receive_block(sim, call, message);
     } else {
@@ -576,7 +396,7 @@ void sim_call_go_up(struct sim *sim, struct sim_call *call)
                                    .call = call->id};
         event.u.push_end.absent = message->absent;
         event.u.push_end.absent_count = message->absent_count;
-        sim_server_event(sim, &event);
+        call_event(sim, call, &event);
     }
     sim_message_free(message);
 }
@@ -605,17 +425,17 @@ void sim_call_let_go(struct sim *sim, struct sim_call *call)
     call->to_send_count = 0;
     flush(&call->up);
     struct ampd_event event = {.type = AMPD_EVENT_REVOKED, .call = call->id};
-    sim_server_event(sim, &event);
+    call_event(sim, call, &event);
 }
 
 void sim_call_close(struct sim *sim, struct sim_call *call)
 {
     flush(&call->up);
     call->to_send_count = 0;
-    if (call->begun && !call->over && sim->core != NULL) {
+    if (call->begun && !call->over && sim->shard[call->shard].core != NULL) {
         call->over = true;
         struct ampd_event event = {.type = AMPD_EVENT_CALL_CLOSED, .call = call->id};
-        sim_server_event(sim, &event);
+        call_event(sim, call, &event);
     }
     call->over = true;
 }
@@ -631,9 +451,9 @@ void sim_call_lose(struct sim *sim, struct sim_call *call)
 
 /* ---- life ---- */
 
-static void find_model(struct sim *sim)
+static void find_model(struct sim *sim, struct sim_shard *shard)
 {
-    struct sim_store *store = &sim->store;
+    struct sim_store *store = &shard->store;
     if (!store->has_model)
         return;
     struct ampd_worker_record workers[SIM_WORLD_MAX];
@@ -652,43 +472,81 @@ static void find_model(struct sim *sim)
     if (store->last_step > store->base_step)
         record.last = &store->rows[store->last_step];
     struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
-    sim_server_event(sim, &event);
+    sim_server_event(sim, shard, &event);
 }
 
-void sim_server_start(struct sim *sim)
+static void find_fences(struct sim *sim, struct sim_shard *shard)
 {
-    sim->store.boots++;
-    memset(sim->actors, 0, sizeof(sim->actors));
-    struct ampd_core_config config = {.fence = {.counter = sim->store.boots},
+    for (uint32_t k = 0; k < sim->shards; k++) {
+        struct ampd_event event = {.type = AMPD_EVENT_FENCE_FOUND, .u.fence = {k, shard->store.fences[k]}};
+        if (event.u.fence.fence.counter != 0)
+            sim_server_event(sim, shard, &event);
+    }
+}
+
+void sim_server_init(struct sim *sim)
+{
+    static const uint32_t counts[] = {1, 1, 2, 2, 3, 4};
+    sim->shards = counts[sim->seed / 7 % 6];
+    for (uint32_t k = 0; k < sim->shards; k++) {
+        struct sim_shard *shard = &sim->shard[k];
+        const struct ampd_layout *layout = sim->model.layout;
+        shard->index = k;
+        amp_list_init(&shard->tasks);
+        amp_list_init(&shard->jobs);
+        amp_list_init(&shard->inbox);
+        amp_list_init(&shard->outbox);
+        ampd_layout_shard(layout, k, sim->shards, &shard->block, &shard->blocks);
+        uint64_t end = (shard->block + shard->blocks) * layout->block_elements;
+        shard->element = shard->block * layout->block_elements;
+        shard->elements = (end < layout->elements ? end : layout->elements) - shard->element;
+        if (shard->blocks == 0)
+            shard->elements = 0;
+        sim_server_start(sim, shard);
+    }
+}
+
+void sim_server_start(struct sim *sim, struct sim_shard *shard)
+{
+    shard->store.boots++;
+    if (shard->index == 0)
+        memset(sim->actors, 0, sizeof(sim->actors));
+    struct ampd_core_config config = {.shard = shard->index,
+                                      .shards = sim->shards,
+                                      .fence = {.counter = shard->store.boots},
                                       .block_elements = sim->model.layout->block_elements,
                                       .carry_own = sim->seed % 2 == 0};
-    if (ampd_core_new(&config, &sim->core) != 0)
+    if (ampd_core_new(&config, &shard->core) != 0)
         sim_fail(sim, "no core");
-    sim->server_restart_ms = 0;
-    sim->server_timer_ms = 0;
-    find_model(sim);
+    shard->restart_ms = 0;
+    shard->timer_ms = 0;
+    find_fences(sim, shard);
+    find_model(sim, shard);
     struct ampd_event event = {.type = AMPD_EVENT_START};
-    sim_server_event(sim, &event);
+    sim_server_event(sim, shard, &event);
 }
 
-static void drop_tasks(struct amp_list *list)
+static void cut_sessions(struct sim *sim, struct sim_shard *shard)
 {
-    for (struct amp_list *it; (it = amp_list_shift(list)) != NULL;)
-        task_free(AMP_CONTAINER(it, struct sim_task, node));
+    for (uint32_t k = 0; k < sim->shards; k++) {
+        if (shard->index == 0 || k == shard->index)
+            sim_session_cut(sim, &sim->shard[k]);
+    }
 }
 
-void sim_server_kill(struct sim *sim)
+void sim_server_kill(struct sim *sim, struct sim_shard *shard)
 {
-    sim_trace(sim, 900, sim->now_ms);
+    sim_trace(sim, 900 + 10000 * (uint64_t)shard->index, sim->now_ms);
     if (sim->verbose)
-        (void)fprintf(stderr, "%8llu server killed\n", (unsigned long long)sim->now_ms);
-    ampd_core_free(sim->core);
-    sim->core = NULL;
-    drop_tasks(&sim->tasks);
-    drop_tasks(&sim->jobs);
+        (void)fprintf(stderr, "%8llu shard %u killed\n", (unsigned long long)sim->now_ms, shard->index);
+    ampd_core_free(shard->core);
+    shard->core = NULL;
+    sim_disk_forget(&shard->tasks);
+    sim_disk_forget(&shard->jobs);
+    cut_sessions(sim, shard);
     for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
         struct sim_call *call = &sim->calls[i];
-        if (!call->used)
+        if (!call->used || call->shard != shard->index)
             continue;
         bool answered = call->over && !amp_list_empty(&call->down);
         if (answered && sim_below(sim, 2) == 0)
@@ -697,18 +555,22 @@ void sim_server_kill(struct sim *sim)
         if (!call->lost)
             sim_call_lose(sim, call);
     }
-    sim->server_restart_ms = sim->now_ms + 1 + sim_below(sim, 2000);
+    shard->restart_ms = sim->now_ms + 1 + sim_below(sim, 2000);
 }
 
 void sim_server_close(struct sim *sim)
 {
-    ampd_core_free(sim->core);
-    drop_tasks(&sim->tasks);
-    drop_tasks(&sim->jobs);
+    for (uint32_t k = 0; k < sim->shards; k++) {
+        struct sim_shard *shard = &sim->shard[k];
+        ampd_core_free(shard->core);
+        sim_disk_forget(&shard->tasks);
+        sim_disk_forget(&shard->jobs);
+        sim_disk_forget(&shard->inbox);
+        sim_disk_forget(&shard->outbox);
+        sim_disk_close(sim, shard);
+    }
     for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
         if (sim->calls[i].used)
             sim_call_free(&sim->calls[i]);
     }
-    for (unsigned s = 0; s <= SIM_STEPS_MAX; s++)
-        file_free(&sim->store.files[s], sim->model.spec.world_size);
 }

@@ -1,9 +1,10 @@
 /*
- * The simulator: workers (client/core) against a server (server/core) with a virtual clock, a network and a disk in
- * memory, and one event a step, chosen by a seeded scheduler. One seed is one run, bit for bit.
+ * The simulator: workers (client/core) against the shards of a server (server/core) with a virtual clock, a network and
+ * disks in memory, and one event a step, chosen by a seeded scheduler. One seed is one run, bit for bit.
  *
  *   model.c   what is trained: a random specification, gradients, and REF, the same training in a straight line
- *   server.c  the host of the server's core: jobs, store, files, streams; and its death
+ *   server.c  the host of a shard's core: calls, streams, sessions; and its death
+ *   disk.c    its jobs, store and files
  *   worker.c  the host of a worker's core and the program that trains with it; and its death
  *   check.c   the invariants of DESIGN section 2
  *   run.c     the scheduler
@@ -18,6 +19,7 @@
 #include "server/core/core.h"
 
 #define SIM_WORLD_MAX          3
+#define SIM_SHARDS_MAX         4
 #define SIM_STEPS_MAX          12
 #define SIM_EPOCHS_MAX         64
 #define SIM_BLOCK_ELEMENTS_MAX 192 /* 64, 128 or 192, by seed: blocks of one and of several parameters */
@@ -89,6 +91,7 @@ struct sim_call {
     bool used;
     uint64_t id; /* the server's number */
     enum sim_call_kind kind;
+    uint32_t shard; /* that it goes to */
     uint32_t worker;
     uint32_t life;        /* of the worker that began it */
     uint64_t client_call; /* the client core's number; 0: the program's own */
@@ -143,7 +146,22 @@ struct sim_store {
     bool has_worker[SIM_WORLD_MAX];
     struct ampd_checkpoint_record checkpoints[SIM_STEPS_MAX + 1];
     uint32_t checkpoints_count;
-    struct sim_file files[SIM_STEPS_MAX + 1]; /* by step */
+    struct sim_file files[SIM_STEPS_MAX + 1]; /* by step: this shard's part */
+    struct ampd_fence fences[SIM_SHARDS_MAX]; /* highest seen */
+};
+
+/* One process of the server. */
+struct sim_shard {
+    uint32_t index;
+    struct ampd_core *core; /* NULL: it is down */
+    uint64_t restart_ms, timer_ms;
+    uint64_t block, blocks;        /* of the layout: first, and how many */
+    uint64_t element, elements;    /* likewise */
+    struct amp_list tasks, jobs;   /* what its core has asked for */
+    struct amp_list inbox, outbox; /* messages from and to shard 0, in order; those to itself are in inbox */
+    bool up;                       /* the session with shard 0 */
+    struct sim_store store;
+    uint64_t seen_epoch, seen_step;
 };
 
 enum sim_program {
@@ -174,6 +192,8 @@ struct sim_worker {
     uint32_t *order;  /* parameters still to be pushed */
     uint32_t order_count;
     bool state_given; /* the user state of the step */
+    uint32_t loads;   /* streams of a load that are not answered */
+    bool load_failed;
     uint64_t results;
 };
 
@@ -184,20 +204,20 @@ struct sim {
     uint64_t now_ms;
     uint64_t events, trace; /* count, and a hash over everything that happened */
     struct sim_model model;
-    struct sim_store store;
-    struct ampd_core *core; /* NULL: the server is down */
-    uint64_t server_restart_ms, server_timer_ms;
-    struct amp_list tasks, jobs;
+    uint32_t shards;
+    struct sim_shard shard[SIM_SHARDS_MAX]; /* 0 coordinates */
     uint64_t last_call;
+    uint64_t last_loader;
     struct sim_call calls[SIM_CALLS_MAX];
     struct sim_worker workers[SIM_WORLD_MAX];
     uint32_t actors[4096]; /* by incarnation counter: which life of its rank joined with it; reset at each boot */
     bool slow_disk;        /* files take long: cuts meet */
     uint32_t observers;    /* pulls of onlookers left */
     uint32_t server_kills, worker_kills, breaks, flips; /* faults left */
+    uint32_t cuts, repeats;                          /* likewise: of sessions between shards, and messages said twice */
+    struct ampd_epoch_record epochs[SIM_EPOCHS_MAX]; /* as the first shard has stored them */
     uint64_t steps_decided, steps_skipped, epochs_seen, applied_max;
     uint64_t durable_told; /* highest durable step that a worker was told, in the present lineage */
-    uint64_t seen_epoch, seen_step;
 };
 
 _Noreturn void sim_fail(const struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -205,12 +225,30 @@ void sim_trace(struct sim *sim, uint64_t a, uint64_t b);
 uint64_t sim_below(struct sim *sim, uint64_t bound);
 
 /* ---- server.c ---- */
-void sim_server_start(struct sim *sim);
-void sim_server_kill(struct sim *sim);
-void sim_server_event(struct sim *sim, struct ampd_event *event);
-bool sim_server_run_task(struct sim *sim, uint64_t pick); /* one persist, file or job; false: there is none */
-uint64_t sim_server_tasks(const struct sim *sim);
-struct sim_call *sim_call_new(struct sim *sim, enum sim_call_kind kind, uint32_t worker, uint64_t client_call);
+void sim_server_init(struct sim *sim);
+void sim_server_start(struct sim *sim, struct sim_shard *shard);
+void sim_server_kill(struct sim *sim, struct sim_shard *shard);
+void sim_server_event(struct sim *sim, struct sim_shard *shard, struct ampd_event *event);
+
+/* ---- disk.c ---- */
+void sim_task_free(struct sim_task *task);
+void sim_disk_keep(struct sim_shard *shard, const struct ampd_output *output); /* to be done later */
+void sim_disk_forget(struct amp_list *tasks);
+void sim_disk_cancel(struct sim_shard *shard, uint64_t token);
+void sim_disk_drop(struct sim_store *store, const struct ampd_checkpoint_record *record);
+void sim_disk_close(struct sim *sim, struct sim_shard *shard);
+/* One persist, file or job; false: nothing was done. */
+bool sim_server_run_task(struct sim *sim, struct sim_shard *shard, uint64_t pick);
+uint64_t sim_server_tasks(const struct sim_shard *shard);
+
+/* ---- server.c: sessions and calls ---- */
+/* The session of a shard with shard 0: its next message, its beginning and its end. */
+void sim_session_deliver(struct sim *sim, struct sim_shard *shard, bool to_zero);
+void sim_session_up(struct sim *sim, struct sim_shard *shard);
+void sim_session_cut(struct sim *sim, struct sim_shard *shard);
+bool sim_session_can_begin(const struct sim *sim, const struct sim_shard *shard);
+struct sim_call *sim_call_new(struct sim *sim, enum sim_call_kind kind, uint32_t shard, uint32_t worker,
+                              uint64_t client_call);
 struct sim_message *sim_message_new(enum sim_message_type type);
 void sim_message_free(struct sim_message *message);
 bool sim_call_can_go_up(const struct sim *sim, const struct sim_call *call);
@@ -236,13 +274,13 @@ void sim_worker_tick(struct sim *sim, uint32_t w);
 void sim_worker_close(struct sim *sim, uint32_t w);
 
 /* ---- check.c ---- */
-void sim_check_row(struct sim *sim, const struct ampd_step_row *row);
-void sim_check_epoch(struct sim *sim, const struct ampd_epoch_record *epoch);
+void sim_check_row(struct sim *sim, const struct sim_shard *shard, const struct ampd_step_row *row);
+void sim_check_epoch(struct sim *sim, const struct sim_shard *shard, const struct ampd_epoch_record *epoch);
 void sim_check_event(struct sim *sim);
 void sim_check_result(struct sim *sim, const struct ampclient_core_result *result);
 void sim_check_pulled(struct sim *sim, const struct sim_worker *worker);
 void sim_check_observed(struct sim *sim, const struct sim_call *call);
-void sim_check_file(struct sim *sim, const struct sim_file *file);
+void sim_check_file(struct sim *sim, const struct sim_shard *shard, const struct sim_file *file);
 void sim_check_end(struct sim *sim);
 
 /* ---- run.c ---- */

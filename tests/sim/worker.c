@@ -40,7 +40,7 @@ static struct sim_message *request(struct sim *sim, struct sim_call *call, enum 
 
 static void send_worker(struct sim *sim, uint32_t w, const struct ampclient_output *output, enum ampd_event_type type)
 {
-    struct sim_call *call = sim_call_new(sim, SIM_UNARY, w, output->call);
+    struct sim_call *call = sim_call_new(sim, SIM_UNARY, output->shard, w, output->call);
     struct sim_message *message = request(sim, call, type);
     struct ampd_incarnation incarnation = {output->incarnation.fence, output->incarnation.counter};
     if (type == AMPD_EVENT_GET_PUSH_STATE)
@@ -52,7 +52,7 @@ static void send_worker(struct sim *sim, uint32_t w, const struct ampclient_outp
 
 static void send_join(struct sim *sim, uint32_t w, const struct ampclient_output *output)
 {
-    struct sim_call *call = sim_call_new(sim, SIM_UNARY, w, output->call);
+    struct sim_call *call = sim_call_new(sim, SIM_UNARY, output->shard, w, output->call);
     struct sim_message *message = request(sim, call, AMPD_EVENT_JOIN);
     (void)snprintf(message->text[1], AMPD_NAME_MAX, "%s", output->worker);
     message->request.u.join =
@@ -61,7 +61,7 @@ static void send_join(struct sim *sim, uint32_t w, const struct ampclient_output
 
 static void send_pull(struct sim *sim, uint32_t w, const struct ampclient_output *output)
 {
-    struct sim_call *call = sim_call_new(sim, SIM_PULL, w, output->call);
+    struct sim_call *call = sim_call_new(sim, SIM_PULL, output->shard, w, output->call);
     call->pull_memory = output->u.pull.memory;
     call->pull_stride = output->u.pull.stride;
     struct sim_message *message = request(sim, call, AMPD_EVENT_PULL);
@@ -72,7 +72,7 @@ static void send_pull(struct sim *sim, uint32_t w, const struct ampclient_output
 
 static void send_push(struct sim *sim, uint32_t w, const struct ampclient_output *output)
 {
-    struct sim_call *call = sim_call_new(sim, SIM_PUSH, w, output->call);
+    struct sim_call *call = sim_call_new(sim, SIM_PUSH, output->shard, w, output->call);
     struct sim_message *message = request(sim, call, AMPD_EVENT_PUSH_BEGIN);
     const struct ampclient_out_push *push = &output->u.push;
     message->bytes = malloc(push->user_state_size + (size_t)1);
@@ -204,7 +204,7 @@ static void check_user_state(struct sim *sim, struct sim_worker *worker)
 {
     size_t size;
     const uint8_t *data = ampclient_core_user_state(worker->core, &size);
-    uint64_t base = sim->store.base_step;
+    uint64_t base = sim->shard[0].store.base_step;
     uint64_t state[2];
     if (size == 0 && base == 0)
         return;
@@ -219,7 +219,7 @@ static void check_user_state(struct sim *sim, struct sim_worker *worker)
 /* Nobody is left out of a step of `sync`: LATE is told only where another incarnation of the rank has counted. */
 static void check_late(struct sim *sim, const struct sim_worker *worker, const struct ampclient_core_result *result)
 {
-    const struct ampd_step_row *row = &sim->store.rows[result->step];
+    const struct ampd_step_row *row = &sim->shard[0].store.rows[result->step];
     if (result->verdict != AMPCLIENT_CORE_LATE || row->epoch != result->epoch)
         return;
     struct ampd_incarnation counted = row->contributors[worker->rank].incarnation;
@@ -321,20 +321,39 @@ static void drain(struct sim *sim, uint32_t w)
 
 /* ---- answers ---- */
 
+/* One stream of a load has ended: what becomes of the load is known with the last. */
+static void load_answer(struct sim *sim, struct sim_worker *worker, int code)
+{
+    for (unsigned i = 0; code != 0 && !worker->load_failed && i < SIM_CALLS_MAX; i++) {
+        struct sim_call *call = &sim->calls[i];
+        bool other = call->used && call->kind == SIM_LOAD && call->worker == worker->rank &&
+                     call->life == worker->life && !call->client_gone && !call->lost;
+        if (other) /* the rest of the load is of no use: it would wait for what does not come */
+            sim_call_lose(sim, call);
+    }
+    worker->loads--;
+    worker->load_failed = worker->load_failed || code != 0;
+    if (worker->program == SIM_WAIT_LOAD && code == AMP_ENOTFOUND)
+        worker->after = SIM_DO_CREATE; /* the server ended before the model was stored */
+    if (worker->loads > 0)
+        return;
+    worker->program = worker->load_failed ? worker->after : SIM_DO_JOIN;
+    worker->pause_ms = worker->load_failed ? sim->now_ms + PAUSE_MS : 0;
+}
+
 /* The program's own calls: CreateModel and Load. */
 static void program_answer(struct sim *sim, struct sim_call *call, const struct sim_message *message)
 {
     struct sim_worker *worker = &sim->workers[call->worker];
     bool create = call->kind == SIM_CREATE;
     int code = message->error.code;
-    if (code == 0)
-        worker->program = create ? SIM_DO_LOAD : SIM_DO_JOIN;
-    else if (code == AMP_EUNAVAILABLE)
-        worker->program = create ? SIM_DO_CREATE : SIM_DO_LOAD;
-    else if (code == AMP_ENOTFOUND && !create)
-        worker->program = SIM_DO_CREATE; /* the server ended before the model was stored */
-    else
+    if (code != 0 && code != AMP_EUNAVAILABLE && (code != AMP_ENOTFOUND || create))
         sim_fail(sim, "worker %u: %s failed: %s", call->worker, create ? "create" : "load", message->error.text);
+    if (!create) {
+        load_answer(sim, worker, code);
+        return;
+    }
+    worker->program = code == 0 ? SIM_DO_LOAD : SIM_DO_CREATE;
     worker->pause_ms = code == 0 ? 0 : sim->now_ms + PAUSE_MS;
 }
 
@@ -346,7 +365,7 @@ static void fill_all(struct sim *sim, struct sim_call *call)
 
 void sim_observe(struct sim *sim)
 {
-    struct sim_call *call = sim_call_new(sim, SIM_OBSERVE, 0, 0);
+    struct sim_call *call = sim_call_new(sim, SIM_OBSERVE, (uint32_t)sim_below(sim, sim->shards), 0, 0);
     call->own = calloc(sim->model.layout->elements, sizeof(float));
     struct sim_message *message = request(sim, call, AMPD_EVENT_PULL);
     message->request.u.pull = (struct ampd_event_pull){.model = message->text[0], .by = AMPD_PULL_LATEST};
@@ -408,13 +427,13 @@ bool sim_worker_can_act(const struct sim *sim, uint32_t w)
            worker->program != SIM_WAIT_LOAD && worker->program != SIM_DEAD;
 }
 
-static void do_load(struct sim *sim, uint32_t w)
+static void load_shard(struct sim *sim, uint32_t w, const struct sim_shard *shard)
 {
-    struct sim_call *call = sim_call_new(sim, SIM_LOAD, w, 0);
+    struct sim_call *call = sim_call_new(sim, SIM_LOAD, shard->index, w, 0);
     struct sim_message *message = request(sim, call, AMPD_EVENT_LOAD_BEGIN);
-    message->request.u.named.model = message->text[0];
+    message->request.u.load = (struct ampd_event_load){message->text[0], sim->last_loader};
     const struct ampd_layout *layout = sim->model.layout;
-    for (uint64_t b = 0; b < layout->blocks; b++) {
+    for (uint64_t b = shard->block; b < shard->block + shard->blocks; b++) {
         struct sim_message *block = sim_message_new(SIM_BLOCK);
         block->block = b;
         block->size = ampd_layout_block_elements(layout, b) * sizeof(float);
@@ -424,6 +443,17 @@ static void do_load(struct sim *sim, uint32_t w)
     }
     struct sim_message *end = sim_message_new(SIM_END);
     amp_list_push(&call->up, &end->node);
+}
+
+static void do_load(struct sim *sim, uint32_t w)
+{
+    struct sim_worker *worker = &sim->workers[w];
+    sim->last_loader++;
+    worker->loads = sim->shards;
+    worker->load_failed = false;
+    worker->after = SIM_DO_LOAD;
+    for (uint32_t k = 0; k < sim->shards; k++)
+        load_shard(sim, w, &sim->shard[k]);
 }
 
 static void do_push(struct sim *sim, uint32_t w)
@@ -450,7 +480,7 @@ void sim_worker_act(struct sim *sim, uint32_t w)
     struct sim_message *message;
     switch (worker->program) {
     case SIM_DO_CREATE:
-        call = sim_call_new(sim, SIM_CREATE, w, 0);
+        call = sim_call_new(sim, SIM_CREATE, 0, w, 0);
         message = request(sim, call, AMPD_EVENT_CREATE_MODEL);
         message->request.u.create.spec = &sim->model.spec;
         worker->program = SIM_WAIT_CREATE;
@@ -508,7 +538,8 @@ void sim_worker_start(struct sim *sim, uint32_t w)
     struct ampclient_core_config config = {.model = sim->model.spec.name,
                                            .worker = name,
                                            .rank = (int32_t)w,
-                                           .world_size = (int32_t)sim->model.spec.world_size};
+                                           .world_size = (int32_t)sim->model.spec.world_size,
+                                           .shards = sim->shards};
     if (ampclient_core_new(&config, &worker->core) != 0)
         sim_fail(sim, "no worker");
     worker->program = SIM_DO_CREATE;

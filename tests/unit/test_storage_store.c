@@ -475,6 +475,17 @@ static void a_new_epoch_voids_checkpoints_above_its_base(void **state)
     assert_checkpoints(fixture->store, "1.0 1.4 2.6 ");
 }
 
+static void an_epoch_without_a_base_voids_every_checkpoint(void **state)
+{
+    struct ampd_store *store = ((struct fixture *)*state)->store;
+    put_history(store, 2);
+    assert_int_equal(put_checkpoint(store, "m", 1, 0), 0);
+    assert_int_equal(put_epoch(store, "m", 2, 0, 0), 0);
+    assert_checkpoints(store, "");
+    assert_int_equal(put_checkpoint(store, "m", 2, 0), 0);
+    assert_checkpoints(store, "2.0 ");
+}
+
 #define ON_BOTH(test)                                                                                                  \
     {#test " (memory)", test, setup_memory, teardown, NULL},                                                           \
     {                                                                                                                  \
@@ -501,6 +512,7 @@ int main(void)
         ON_BOTH(a_reader_sees_what_the_writer_stored),
         ON_BOTH(load_gives_the_newest_epoch_its_last_row_and_the_workers),
         ON_BOTH(a_new_epoch_voids_checkpoints_above_its_base),
+        ON_BOTH(an_epoch_without_a_base_voids_every_checkpoint),
     };
     return cmocka_run_group_tests_name("storage_store", tests, NULL, NULL);
 }

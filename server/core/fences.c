@@ -1,0 +1,145 @@
+/*
+ * Fences: whose messages count (STEP section 1).
+ *
+ * Each process that is shard k has a fence, higher than those before it. The highest that was seen of another shard is
+ * stored, with full sync, before anything is answered to it. A lower one, or an equal counter of another boot, is refused,
+ * and its sender is told: it ends. A message that is addressed to another process than this one is of no use: the sender
+ * learns who is here from HELLO or SYNC.
+ */
+#include "base/assert.h"
+#include "server/core/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool same_boot(const struct ampd_fence *a, const struct ampd_fence *b)
+{
+    return memcmp(a->boot_id, b->boot_id, sizeof(a->boot_id)) == 0;
+}
+
+struct ampd_fence ampd_fences_of(const struct ampd_core *core, uint32_t shard)
+{
+    return shard == core->config.shard ? core->config.fence : core->peers[shard].fence;
+}
+
+void ampd_fences_found(struct ampd_core *core, const struct ampd_event_fence *found)
+{
+    if (found->shard < AMPD_COUNT(core) && found->shard != core->config.shard)
+        core->peers[found->shard].fence = found->fence;
+}
+
+/* What a shard says first: taken when its fence is stored. Everything else is said again. */
+static void hold(struct ampd_peer *peer, const struct ampd_message *message)
+{
+    if (message->type != AMPD_MESSAGE_HELLO && message->type != AMPD_MESSAGE_SYNC)
+        return;
+    ampd_message_free(peer->held);
+    peer->held = ampd_need(ampd_message_copy(message));
+}
+
+static void store(struct ampd_core *core, uint32_t shard, const struct ampd_fence *fence)
+{
+    core->peers[shard].storing = *fence;
+    struct ampd_pending *pending = ampd_need(calloc(1, sizeof(*pending)));
+    pending->token = ++core->last_token;
+    pending->kind = AMPD_PERSIST_FENCE;
+    pending->shard = shard;
+    pending->fence = *fence;
+    amp_list_push(&core->pendings, &pending->node);
+    struct ampd_persist *persist = &ampd_out(core, AMPD_OUT_PERSIST, 0)->u.persist;
+    persist->token = pending->token;
+    persist->kind = AMPD_PERSIST_FENCE;
+    persist->model = "";
+    persist->at_us = core->utc_us;
+    persist->full = true;
+    persist->shard = shard;
+    persist->fence = *fence;
+}
+
+static void refuse(struct ampd_core *core, const struct ampd_message *message, const struct ampd_fence *known)
+{
+    struct ampd_peer *peer = &core->peers[message->from];
+    if (message->type == AMPD_MESSAGE_TOO_LOW)
+        return; /* two that think so of each other would never end */
+    if (peer->told != message->from_fence.counter) {
+        peer->told = message->from_fence.counter;
+        ampd_out_log(core, AMPD_LOG_ERROR, NULL,
+                     "a process with fence %llu speaks as shard %u, but one with fence %llu has that place: refused",
+                     (unsigned long long)message->from_fence.counter, message->from,
+                     (unsigned long long)known->counter);
+    }
+    struct ampd_message *answer = ampd_need(ampd_message_new(AMPD_MESSAGE_TOO_LOW));
+    answer->from = core->config.shard;
+    answer->to = message->from;
+    answer->from_fence = core->config.fence;
+    answer->to_fence = message->from_fence;
+    answer->u.fence = *known;
+    ampd_out_message_take(core, answer);
+}
+
+bool ampd_fences_admit(struct ampd_core *core, const struct ampd_message *message)
+{
+    if (message->from == core->config.shard)
+        return true;
+    struct ampd_peer *peer = &core->peers[message->from];
+    const struct ampd_fence *known = peer->storing.counter != 0 ? &peer->storing : &peer->fence;
+    const struct ampd_fence *given = &message->from_fence;
+    if (given->counter < known->counter || (given->counter == known->counter && !same_boot(given, known))) {
+        refuse(core, message, known);
+        return false;
+    }
+    bool mine = message->to_fence.counter == 0 || (message->to_fence.counter == core->config.fence.counter &&
+                                                   same_boot(&message->to_fence, &core->config.fence));
+    if (!mine)
+        return false;
+    if (given->counter > known->counter) {
+        hold(peer, message);
+        store(core, message->from, given);
+        return false;
+    }
+    if (peer->storing.counter != 0) {
+        hold(peer, message);
+        return false;
+    }
+    return true;
+}
+
+void ampd_fences_stored(struct ampd_core *core, const struct ampd_pending *pending)
+{
+    struct ampd_peer *peer = &core->peers[pending->shard];
+    peer->fence = pending->fence;
+    if (peer->storing.counter != pending->fence.counter)
+        return; /* a higher one came meanwhile */
+    peer->storing = (struct ampd_fence){0};
+    if (pending->shard == 0) { /* another coordinator counts its rounds anew */
+        core->sync.seen = 0;
+        for (uint32_t i = 0; i < core->models_count; i++)
+            core->models[i]->shard.round = 0;
+    }
+    struct ampd_message *held = peer->held;
+    peer->held = NULL;
+    if (held != NULL)
+        ampd_bus_receive(core, held);
+    ampd_message_free(held);
+}
+
+void ampd_fences_too_low(struct ampd_core *core, const struct ampd_message *message)
+{
+    const struct ampd_fence *higher = &message->u.fence;
+    bool real = higher->counter > core->config.fence.counter ||
+                (higher->counter == core->config.fence.counter && !same_boot(higher, &core->config.fence));
+    if (core->fenced || !real)
+        return;
+    core->fenced = true;
+    ampd_out_log(
+        core, AMPD_LOG_ERROR, NULL,
+        "shard %u: a process with fence %llu has this place, mine is %llu; this process answers nobody any more",
+        core->config.shard, (unsigned long long)higher->counter, (unsigned long long)core->config.fence.counter);
+    (void)ampd_out(core, AMPD_OUT_FENCED, 0);
+}
+
+void ampd_fences_close(struct ampd_core *core)
+{
+    for (uint32_t k = 0; k < AMPD_SHARDS_MAX; k++)
+        ampd_message_free(core->peers[k].held);
+}
