@@ -12,7 +12,8 @@
 
 #include <immintrin.h>
 
-#define WIDTH 8
+#define WIDTH   8
+#define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 
 /* Elements of one look of the finite test: few enough that a bad look is counted from cache. */
 #define LOOK 2048
@@ -64,7 +65,7 @@ static __m128i pack(__m256i x)
 
 static __m128i narrow_f16(__m256 x)
 {
-    __m128i h = _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m128i h = _mm256_cvtps_ph(x, NEAREST);
     __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
     return _mm_blendv_epi8(h, _mm_set1_epi16(AMP_F16_NAN), pack(_mm256_srli_epi32(nan, 16)));
 }
@@ -86,8 +87,7 @@ static __m128i narrow_bf16(__m256 x)
 /* Two vectors without NaN. */
 static __m256i narrow_numbers_f16(__m256 a, __m256 b)
 {
-    const int nearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-    return _mm256_set_m128i(_mm256_cvtps_ph(b, nearest), _mm256_cvtps_ph(a, nearest));
+    return _mm256_set_m128i(_mm256_cvtps_ph(b, NEAREST), _mm256_cvtps_ph(a, NEAREST));
 }
 
 static __m256i narrow_numbers_bf16(__m256 a, __m256 b)
