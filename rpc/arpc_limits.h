@@ -18,7 +18,7 @@
     X(connections, 1024, "in all; C-core accepts without bound, but an ampd has workers, not the public")              \
     X(connections_per_address, 64, "one address (IPv6: one /64; unix: one user) is not to take them all")              \
     X(strikes_burst, 16, "connections of one address that were ended as abuse, before its next ones are refused")      \
-    X(strikes_per_s, 1, "so that an attacker that comes back costs one connection a second")                        \
+    X(strikes_per_s, 1, "so that an attacker that comes back costs one connection a second")                           \
     X(spare_descriptors, 64, "kept back from the process's limit for files, so that storage never finds none")         \
     X(preface_ms, 5000, "preface and first SETTINGS: one round trip, with the loss of some packets")                   \
     X(settings_ack_ms, 10000, "the answer to our SETTINGS; until it is here a peer need not keep them")                \
@@ -38,28 +38,31 @@
     X(calls_factor, 2, "calls per allowed stream: those whose end is still to be told are work too (CVE-2025-8671)")   \
     X(metadata_bytes, 8192, "of a decoded header block, name + value + 32 each: the default of gRPC (CVE-2016-6581)")  \
     X(metadata_count, 64, "fields of a header block, every cookie crumb for itself (CVE-2026-49975)")                  \
-    X(metadata_hard_factor, 2, "above this many times the two, the stream ends without an answer")                     \
+    X(metadata_hard_factor, 4, "above this many times the two the connection ends: what follows is not even decoded")  \
     X(hpack_table, 4096, "bytes of the encoder's table, whatever the peer allows: the protocol's initial size")        \
     X(header_block, 65536, "bytes of a compressed header block with its CONTINUATIONs: 8 times the decoded limit")     \
     X(continuations, 8, "frames of a header block: 8 of 16 KiB are above header_block (CVE-2024-28182)")               \
     X(settings_entries, 32, "entries of a SETTINGS frame: six are defined (CVE-2020-11080)")                           \
     X(frame_in, 1 << 20, "bytes of a frame that is accepted: a block's bulk without a frame header every 16 KiB")      \
-    X(inflated_burst, 16 << 20, "bytes beyond 16 times what came, of gzip: some 30 ms of the loop's thread")            \
+    X(inflated_burst, 16 << 20, "bytes beyond 16 times what came, of gzip: some 30 ms of the loop's thread")           \
     X(inflated_per_s, 16 << 20, "... gradients shrink by less; only what is made to inflate by 1000 pays")             \
     /* frames that ask for work and bring nothing */                                                                   \
     X(empty_frames, 10, "in a row, without END_STREAM or END_HEADERS (CVE-2019-9518)")                                 \
-    X(frames_burst, 10000, "frames without payload: WINDOW_UPDATE, unknown, crumbs of DATA; nghttp2's glitch limit")   \
+    X(frames_burst, 2000, "frames without payload: WINDOW_UPDATE, unknown, crumbs of DATA. nghttp2 allows 10,000")     \
     X(frames_per_s, 330, "... on top of what is earned: 2 for each HEADERS or DATA, 1 for each 4 KiB, either way")     \
-    X(pings_burst, 100, "PINGs; each HEADERS or DATA of ours earns one, since clients measure by them (CVE-2019-9512)") \
+    X(pings_burst, 100,                                                                                                \
+      "PINGs; each HEADERS or DATA of ours earns one, since clients measure by them (CVE-2019-9512)")                  \
     X(pings_per_s, 10, "far above any keepalive")                                                                      \
     X(settings_burst, 100, "SETTINGS frames: each may touch every stream's window (CVE-2019-9515)")                    \
     X(settings_per_s, 10, "clients change their windows about once a second at most")                                  \
     X(priorities_burst, 100, "PRIORITY frames; each new stream earns ten (CVE-2019-9513)")                             \
     X(priorities_per_s, 10, "no gRPC client sends any")                                                                \
-    X(resets_burst, 1000, "resets of calls that are not answered yet: four times all streams (CVE-2023-44487)")        \
+    X(resets_burst, 512, "resets of calls that are not answered yet: twice all streams (CVE-2023-44487)")              \
     X(resets_per_s, 33, "the default of nghttp2; resets after the answer are not counted (nghttp2#1984)")              \
     X(faults_burst, 100, "frames that make us reset a stream or are invalid (CVE-2025-8671)")                          \
     X(faults_per_s, 10, "a correct peer causes none")                                                                  \
+    X(nonsense_burst, 200, "requests that cannot be served: unknown method, bad metadata, a message over its limit")   \
+    X(nonsense_per_s, 50, "a client of another version asks now and then")                                             \
     X(refusals_burst, 1000, "streams above the limit before our SETTINGS are acknowledged: a client that starts big")  \
     X(refusals_per_s, 33, "as resets")                                                                                 \
     X(outbound_frames, 1000, "frames that wait to be sent because the peer provokes them and does not read")           \
@@ -80,25 +83,28 @@ extern const struct arpc_limits arpc_limits_default;
 bool arpc_limits_set(struct arpc_limits *limits, const char *name, int64_t value);
 
 /* Why a connection was ended, a stream cut or a connection not taken. X(NAME, name in metrics, the words for a log and for GOAWAY) */
-#define ARPC_ABUSES(X)                                                                     \
-    X(PINGS, "pings", "too many PING frames")                                              \
-    X(SETTINGS, "settings", "too many SETTINGS frames")                                    \
-    X(PRIORITIES, "priorities", "too many PRIORITY frames")                                \
-    X(FRAMES, "frames", "too many frames without payload")                                 \
-    X(EMPTY_FRAMES, "empty_frames", "too many empty frames")                               \
-    X(CONTINUATIONS, "continuations", "a header block in too many frames")                 \
-    X(HEADER_BLOCK, "header_block", "a header block of too many bytes")                    \
-    X(RESETS, "resets", "too many calls reset before their answer")                        \
-    X(FAULTS, "faults", "too many faults")                                                 \
-    X(REFUSALS, "refusals", "too many streams above the limit")                            \
-    X(UNREAD_ANSWERS, "unread_answers", "the peer asks for answers that it does not read") \
-    X(SLOW_PREFACE, "slow_preface", "the peer did not begin HTTP/2 in time")               \
-    X(SLOW_HEADERS, "slow_headers", "a header block did not end in time")                  \
-    X(SLOW_MESSAGE, "slow_message", "the message comes too slowly")                        \
-    X(STALLED, "stalled", "the peer takes no data")                                        \
-    X(CONNECTIONS, "connections", "too many connections in all")                           \
-    X(ADDRESS, "address", "too many connections of one address")                           \
-    X(STRIKES, "strikes", "an address whose connections were ended as abuse")              \
+#define ARPC_ABUSES(X)                                                                                                 \
+    X(PINGS, "pings", "too many PING frames")                                                                          \
+    X(SETTINGS, "settings", "too many SETTINGS frames")                                                                \
+    X(PRIORITIES, "priorities", "too many PRIORITY frames")                                                            \
+    X(FRAMES, "frames", "too many frames without payload")                                                             \
+    X(EMPTY_FRAMES, "empty_frames", "too many empty frames")                                                           \
+    X(CONTINUATIONS, "continuations", "a header block in too many frames")                                             \
+    X(HEADER_BLOCK, "header_block", "a header block of too many bytes")                                                \
+    X(METADATA, "metadata", "a header block of too many fields or bytes")                                              \
+    X(NONSENSE, "nonsense", "too many requests that cannot be served")                                                 \
+    X(RESETS, "resets", "too many calls reset before their answer")                                                    \
+    X(FAULTS, "faults", "too many faults")                                                                             \
+    X(REFUSALS, "refusals", "too many streams above the limit")                                                        \
+    X(PROTOCOL, "protocol", "a violation of HTTP/2 that ends the connection")                                          \
+    X(UNREAD_ANSWERS, "unread_answers", "the peer asks for answers that it does not read")                             \
+    X(SLOW_PREFACE, "slow_preface", "the peer did not begin HTTP/2 in time")                                           \
+    X(SLOW_HEADERS, "slow_headers", "a header block did not end in time")                                              \
+    X(SLOW_MESSAGE, "slow_message", "the message comes too slowly")                                                    \
+    X(STALLED, "stalled", "the peer takes no data")                                                                    \
+    X(CONNECTIONS, "connections", "too many connections in all")                                                       \
+    X(ADDRESS, "address", "too many connections of one address")                                                       \
+    X(STRIKES, "strikes", "an address whose connections were ended as abuse")                                          \
     X(DESCRIPTORS, "descriptors", "no descriptors left for a connection")
 
 enum arpc_abuse {

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The large counts, after a release build: digits, sim, kernels, casts, curves, model, coverage, or all.  (./test.sh --long [SUITE])
+# The large counts, after a release build: digits, sim, kernels, casts, curves, model, coverage, attacks, or all.
+# (./test.sh --long [SUITE])
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 suite=${1:-all} broken=0 known=''
@@ -28,5 +29,7 @@ run model model
 # Of the numerics: 95 % of the lines, and every branch of the scaler machine.
 run coverage scripts/coverage.sh --target amp_tests --tests '^test_(amp|kernel)_' --lines 95 \
 	--branches amp/scaler.c --branches amp/dynamic_scaler.c amp
-[ -n "$known" ] || { echo "test.sh: no suite \"$suite\"; there are digits, sim, kernels, casts, curves, model, coverage, all" >&2 && exit 2; }
+# The attack table with 1 and 100 connections; the honest p99 of each row.
+run attacks /usr/bin/python3 tests/conformance/attacks/attacks.py --long build/release/bin
+[ -n "$known" ] || { echo "test.sh: no suite \"$suite\"; there are digits, sim, kernels, casts, curves, model, coverage, attacks, all" >&2 && exit 2; }
 exit "$broken"

@@ -77,6 +77,12 @@ void arpc_link_watch_received(struct arpc_link *link, const nghttp2_frame *frame
         arpc_link_punish(link, arpc_watch_reset(&link->watch, arpc_link_now(link)));
 }
 
+void arpc_call_nonsense(struct arpc_call *call)
+{
+    struct arpc_link *link = call->link;
+    arpc_link_punish(link, arpc_watch_nonsense(&link->watch, arpc_link_now(link)));
+}
+
 int arpc_link_watch_invalid(nghttp2_session *session, const nghttp2_frame *frame, int error, void *arg)
 {
     (void)session;
@@ -94,6 +100,8 @@ void arpc_link_watch_sent(struct arpc_link *link, const nghttp2_frame *frame)
     if (error && !link->expelled) {
         /* nghttp2's own verdict: what the peer still sends is of no interest, and after CVE-2026-27135 not to be parsed. */
         link->expelled = true;
+        link->abuse = ARPC_ABUSE_PROTOCOL;
+        arpc_link_count(link, ARPC_ABUSE_PROTOCOL);
         link->goodbye_due_ms = arpc_after(arpc_link_now(link), limits_of(link)->goodbye_ms);
         arpc_link_due(link, link->goodbye_due_ms);
     }

@@ -6,14 +6,8 @@
 
 #include <nghttp2/nghttp2.h>
 
-/* Counts and reports what a peer did; nothing else happens to it. */
-void arpc_link_count(struct arpc_link *link, enum arpc_abuse cause);
-
 /* Ends the connection for this cause: GOAWAY ENHANCE_YOUR_CALM, and nothing of the peer is taken any more. The first counts. */
 void arpc_link_punish(struct arpc_link *link, enum arpc_abuse cause);
-
-/* Ends it at once, without a word: the peer did not get as far as HTTP/2, or does not read. */
-void arpc_link_drop(struct arpc_link *link, int code, enum arpc_abuse cause);
 
 /* Looks at bytes before nghttp2 does. How many it may be given at a time; 0: none, the connection is being ended. */
 size_t arpc_link_watch(struct arpc_link *link, const uint8_t *data, size_t size);

@@ -244,6 +244,8 @@ void arpc_call_reset(struct arpc_call *call, uint32_t h2_code)
 void arpc_call_fault(struct arpc_call *call, int status, const char *message)
 {
     if (call->server) {
+        if (status != ARPC_STATUS_RESOURCE_EXHAUSTED) /* that may be this side's trouble */
+            arpc_call_nonsense(call);
         arpc_call_finish(call, status, message, NULL);
         return;
     }

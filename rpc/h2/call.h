@@ -218,6 +218,8 @@ void arpc_batch_add(struct arpc_batch *batch, const void *data, size_t size);
 void *arpc_batch_scratch(struct arpc_batch *batch, const void *data, size_t size);
 
 /* abuse.c */
+/* Server: counts a request that cannot be served. */
+void arpc_call_nonsense(struct arpc_call *call);
 /* The peer took this much of what waits. */
 void arpc_call_progress(struct arpc_call *call, size_t size);
 

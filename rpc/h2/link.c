@@ -146,8 +146,12 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
                         call->head.count > factor * link->config->max_metadata_count;
         if (!hopeless)
             return 0;
-        if (!link->config->server)
-            arpc_call_close(call, ARPC_STATUS_RESOURCE_EXHAUSTED, "the response's metadata is too large");
+        if (link->config->server) {
+            /* The rest of the block would have to be decoded, for the sake of HPACK's table: an HPACK bomb's work. */
+            arpc_link_punish(link, ARPC_ABUSE_METADATA);
+            return NGHTTP2_ERR_PAUSE;
+        }
+        arpc_call_close(call, ARPC_STATUS_RESOURCE_EXHAUSTED, "the response's metadata is too large");
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     }
     int rc = 0;
@@ -317,9 +321,14 @@ ssize_t arpc_link_read_body(nghttp2_session *session, int32_t stream_id, uint8_t
     return (ssize_t)size;
 }
 
+static size_t batch_most(const struct arpc_batch *batch)
+{
+    return batch->most > 0 && batch->most < ARPC_BATCH_BYTES ? batch->most : ARPC_BATCH_BYTES;
+}
+
 static bool batch_has_room(const struct arpc_batch *batch, size_t slots)
 {
-    return batch->bytes < ARPC_BATCH_BYTES && batch->count + slots + 1 <= ARPC_BATCH_SLOTS &&
+    return batch->bytes < batch_most(batch) && batch->count + slots + 1 <= ARPC_BATCH_SLOTS &&
            batch->pin_count + slots <= ARPC_BATCH_SLOTS &&
            batch->scratch_used + ARPC_FRAME_SCRATCH <= ARPC_BATCH_SCRATCH;
 }
@@ -346,8 +355,10 @@ static ssize_t on_read_length(nghttp2_session *session, uint8_t type, int32_t st
     (void)session;
     (void)type;
     (void)stream_id;
-    (void)arg;
+    const struct arpc_link *link = arg;
     size_t size = ARPC_FRAME_OUT_MAX;
+    if (link->batch != NULL && batch_most(link->batch) < size)
+        size = batch_most(link->batch);
     if ((size_t)session_window < size)
         size = (size_t)session_window;
     if ((size_t)stream_window < size)
@@ -599,6 +610,11 @@ void arpc_link_abort(struct arpc_link *link, int status, const char *message)
 bool arpc_link_takes_calls(const struct arpc_link *link)
 {
     return link->error == 0 && nghttp2_session_check_request_allowed(link->session) != 0;
+}
+
+bool arpc_link_has_output(const struct arpc_link *link)
+{
+    return link->error != 0 || nghttp2_session_want_write(link->session) != 0;
 }
 
 bool arpc_link_is_over(const struct arpc_link *link)

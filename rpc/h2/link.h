@@ -199,8 +199,17 @@ void arpc_link_drain(struct arpc_link *link);
 /* Ends the connection: GOAWAY with an HTTP/2 error code and a text (a constant), then nothing more. */
 void arpc_link_expel(struct arpc_link *link, uint32_t h2_code, const char *debug);
 
+/* Counts and reports what a peer did; nothing else happens to it. */
+void arpc_link_count(struct arpc_link *link, enum arpc_abuse cause);
+
+/* Fails the link for this cause: a peer that did not get as far as HTTP/2, or does not read. */
+void arpc_link_drop(struct arpc_link *link, int code, enum arpc_abuse cause);
+
 /* Client: whether further calls may begin: no GOAWAY has come, and stream ids are left. */
 bool arpc_link_takes_calls(const struct arpc_link *link);
+
+/* Whether there may be something to send. */
+bool arpc_link_has_output(const struct arpc_link *link);
 
 /* Whether nothing is left to do and the connection can be closed. */
 bool arpc_link_is_over(const struct arpc_link *link);
@@ -234,6 +243,7 @@ struct arpc_batch {
     size_t bytes;
     size_t pin_count;
     size_t scratch_used;
+    size_t most; /* bytes, after which it is full; at most ARPC_BATCH_BYTES; 0 is that too */
     struct iovec slots[ARPC_BATCH_SLOTS];
     struct arpc_batch_pin pins[ARPC_BATCH_SLOTS];
     uint8_t scratch[ARPC_BATCH_SCRATCH];

@@ -58,6 +58,8 @@ static void compressed_continues(struct arpc_call *call, const struct arpc_piece
     } else if (rc == AMP_EEXHAUSTED) {
         (void)snprintf(text, sizeof text, "message is over the limit of %zu bytes once it is inflated",
                        call->max_message);
+        if (call->server)
+            arpc_call_nonsense(call);
         arpc_call_fault(call, ARPC_STATUS_RESOURCE_EXHAUSTED, text);
     } else {
         arpc_call_fault(call, ARPC_STATUS_RESOURCE_EXHAUSTED, "no memory to inflate a message");

@@ -76,6 +76,7 @@ int arpc_serve_field(struct arpc_call *call, const uint8_t *name, size_t name_si
 static void refuse(struct arpc_call *call, int status, const char *message)
 {
     call->quiet = true;
+    arpc_call_nonsense(call);
     arpc_call_finish(call, status, message, NULL);
 }
 

@@ -83,6 +83,7 @@ void arpc_watch_init(struct arpc_watch *watch, const struct arpc_limits *limits,
     arpc_bucket_init(&watch->frames, limits->frames_burst, now_ms);
     arpc_bucket_init(&watch->resets, limits->resets_burst, now_ms);
     arpc_bucket_init(&watch->faults, limits->faults_burst, now_ms);
+    arpc_bucket_init(&watch->nonsense, limits->nonsense_burst, now_ms);
     arpc_bucket_init(&watch->refusals, limits->refusals_burst, now_ms);
     arpc_bucket_init(&watch->inflated, limits->inflated_burst, now_ms);
 }
@@ -237,6 +238,13 @@ enum arpc_abuse arpc_watch_fault(struct arpc_watch *watch, int64_t now_ms)
     const struct arpc_limits *limits = watch->limits;
     arpc_bucket_fill(&watch->faults, limits->faults_burst, limits->faults_per_s, now_ms);
     return take(&watch->faults, limits->faults_burst, ARPC_ABUSE_FAULTS);
+}
+
+enum arpc_abuse arpc_watch_nonsense(struct arpc_watch *watch, int64_t now_ms)
+{
+    const struct arpc_limits *limits = watch->limits;
+    arpc_bucket_fill(&watch->nonsense, limits->nonsense_burst, limits->nonsense_per_s, now_ms);
+    return take(&watch->nonsense, limits->nonsense_burst, ARPC_ABUSE_NONSENSE);
 }
 
 enum arpc_abuse arpc_watch_refusal(struct arpc_watch *watch, int64_t now_ms)

@@ -34,6 +34,7 @@ struct arpc_watch {
     struct arpc_bucket resets;
     struct arpc_bucket faults;
     struct arpc_bucket refusals;
+    struct arpc_bucket nonsense;
     struct arpc_bucket inflated;
     uint32_t preface_left; /* bytes that are no frame */
     uint32_t payload_left; /* of the frame under way */
@@ -62,6 +63,7 @@ void arpc_watch_inflated(struct arpc_watch *watch, size_t compressed, size_t inf
 /* What only nghttp2 sees: a call reset before its answer, a fault, a stream refused. NONE or the limit's cause. */
 enum arpc_abuse arpc_watch_reset(struct arpc_watch *watch, int64_t now_ms);
 enum arpc_abuse arpc_watch_fault(struct arpc_watch *watch, int64_t now_ms);
+enum arpc_abuse arpc_watch_nonsense(struct arpc_watch *watch, int64_t now_ms);
 enum arpc_abuse arpc_watch_refusal(struct arpc_watch *watch, int64_t now_ms);
 
 #endif

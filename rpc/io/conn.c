@@ -27,6 +27,12 @@
 #define TLS_HELLO 22
 #define TLS_ALERT 21
 
+/* A read that is not worth the system call any more, and the first one, before anything is known about the peer. */
+#define READ_SIZE_MIN ((size_t)64)
+/* What is left for each when the turn is spent. */
+#define READ_SIZE_SPENT ((size_t)1 << 10)
+#define READ_SIZE_FIRST ((size_t)4 << 10)
+
 /* Slots of one write: uv_buf_t is laid out as iovec on Unix (libuv documents it). */
 _Static_assert(sizeof(uv_buf_t) == sizeof(struct iovec), "a batch can be given to libuv as it is");
 
@@ -208,9 +214,11 @@ static void link_failed(struct arpc_conn *conn)
     arpc_conn_close(conn, &error);
 }
 
-/* Fills a new batch. False if there is nothing to send, or the link has failed. */
-static bool next_batch(struct arpc_conn *conn)
+/* Fills a new batch of about `most` bytes. False if there is nothing to send, or the link has failed. */
+static bool next_batch(struct arpc_conn *conn, size_t most)
 {
+    if (!arpc_link_has_output(&conn->link))
+        return false;
     struct arpc_sending *sending = malloc(sizeof *sending);
     if (sending == NULL) {
         arpc_link_fail(&conn->link, AMP_ENOMEM, "no memory to send");
@@ -223,6 +231,7 @@ static bool next_batch(struct arpc_conn *conn)
     sending->batch.bytes = 0;
     sending->batch.pin_count = 0;
     sending->batch.scratch_used = 0;
+    sending->batch.most = most;
     int rc = arpc_link_produce(&conn->link, &sending->batch);
     sending->left = sending->batch.bytes;
     if (rc == 0 && sending->left > 0)
@@ -233,8 +242,8 @@ static bool next_batch(struct arpc_conn *conn)
     return false;
 }
 
-/* One batch, or the rest of one. True if more may follow at once. */
-static bool write_some(struct arpc_conn *conn)
+/* One batch, or the rest of one, which is taken off *share. True if more may follow at once. */
+static bool write_some(struct arpc_conn *conn, size_t *share)
 {
     if (conn->writing || conn->closing || conn->write_failed)
         return false;
@@ -243,8 +252,9 @@ static bool write_some(struct arpc_conn *conn)
             arpc_tls_trim(conn->tls);
         return false;
     }
-    if (conn->sending == NULL && !next_batch(conn))
+    if (conn->sending == NULL && !next_batch(conn, *share))
         return false;
+    *share -= conn->sending->left < *share ? conn->sending->left : *share;
     if (!write_batch(conn))
         return false;
     batch_finished(conn);
@@ -258,17 +268,9 @@ static void on_timer(uv_timer_t *timer)
     if (conn->closing)
         return;
     arpc_link_tick(&conn->link);
-    size_t left = uv_stream_get_write_queue_size(&conn->socket.stream);
-    if (conn->writing && left != conn->write_left) {
-        conn->write_ms = now_of(conn);
-        *conn->bytes_sent += conn->write_left - left;
-        conn->write_left = left;
-    }
-    if (conn->writing && now_of(conn) - conn->write_ms >= conn->link.config->write_stall_ms) {
-        struct amp_error error;
-        (void)amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "the peer takes no data");
-        arpc_conn_close(conn, &error);
-    }
+    /* The whole piece has to leave: byte by byte is no progress. */
+    if (conn->writing && now_of(conn) - conn->write_ms >= conn->link.config->write_stall_ms)
+        arpc_link_drop(&conn->link, AMP_EUNAVAILABLE, ARPC_ABUSE_STALLED);
     arpc_turn_add(conn->turn, &conn->item);
 }
 
@@ -285,20 +287,30 @@ static void arm_timer(struct arpc_conn *conn)
     (void)uv_timer_start(&conn->timer, on_timer, (uint64_t)wait_ms, 0);
 }
 
+/* Bytes that one connection may write in this turn. */
+static size_t write_share(const struct arpc_turn *turn)
+{
+    return turn->written < ARPC_TURN_WRITE_BYTES ? turn->write_share : ARPC_WRITE_SHARE_BYTES;
+}
+
 static void conn_pump(struct arpc_turn_item *item)
 {
     struct arpc_conn *conn = AMP_CONTAINER(item, struct arpc_conn, item);
     if (!conn->has_link)
         return;
     bool more = true;
-    for (int round = 0; more && round < PUMP_ROUNDS; round++) {
+    const size_t all = write_share(conn->turn);
+    size_t share = all;
+    for (int round = 0; more && share > 0 && round < PUMP_ROUNDS; round++) {
         more = arpc_link_flush(&conn->link);
         if (conn->link.error != 0 && !conn->closing)
             link_failed(conn);
-        more = write_some(conn) || more || !amp_list_empty(&conn->link.events);
+        more = write_some(conn, &share) || more || !amp_list_empty(&conn->link.events);
     }
     if (more)
         arpc_turn_add(conn->turn, &conn->item);
+    conn->turn->written += all - share;
+    conn->turn->writers += share < all;
     if (!conn->closing && !conn->writing && arpc_link_is_over(&conn->link))
         arpc_conn_close(conn, NULL);
     if (!conn->closing)
@@ -311,8 +323,34 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
     struct arpc_conn *conn = handle->data;
+    struct arpc_turn *turn = conn->turn;
+    if (conn->read_turn != turn->number) {
+        conn->read_turn = turn->number;
+        conn->read_ns = 0;
+        turn->readers++;
+    }
     size_t skip = conn->tls != NULL ? TLS_SLACK : 0;
-    *buf = uv_buf_init(conn->turn->read_buffer + skip, (unsigned)(ARPC_READ_SIZE - skip));
+    size_t room = ARPC_READ_SIZE - skip;
+    size_t size = conn->read_size < room ? conn->read_size : room;
+    if (turn->read_ns >= ARPC_TURN_READ_NS && size > READ_SIZE_SPENT)
+        size = READ_SIZE_SPENT;
+    /* Without a buffer libuv leaves the socket alone until the next turn. */
+    bool enough = conn->read_ns >= (turn->read_ns < ARPC_TURN_READ_NS ? turn->share_ns : ARPC_READ_SHARE_NS);
+    *buf = uv_buf_init(turn->read_buffer + skip, enough ? 0 : (unsigned)size);
+}
+
+/* The next read takes as much as this one's share would have been enough for. */
+static void set_read_size(struct arpc_conn *conn, size_t size, int64_t took_ns)
+{
+    int64_t share_ns = conn->turn->share_ns;
+    conn->read_ns += took_ns;
+    conn->turn->read_ns += took_ns;
+    if (took_ns > share_ns && size >= conn->read_size / 2) {
+        size_t fits = (size_t)((double)size * (double)share_ns / (double)took_ns);
+        conn->read_size = fits > READ_SIZE_MIN ? fits : READ_SIZE_MIN;
+    } else if (size == conn->read_size && took_ns < share_ns / 4) {
+        conn->read_size = conn->read_size * 4 < ARPC_READ_SIZE ? conn->read_size * 4 : ARPC_READ_SIZE;
+    }
 }
 
 static void take_plaintext(struct arpc_conn *conn, const uint8_t *data, size_t size)
@@ -384,10 +422,13 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf)
     struct arpc_conn *conn = stream->data;
     if (conn->closing || size == 0)
         return;
+    if (size == UV_ENOBUFS)
+        return; /* on_alloc: it has had its share of this turn */
     if (size < 0) {
         read_ended(conn, (int)size);
         return;
     }
+    uint64_t begin_ns = uv_hrtime();
     bool first = !conn->heard;
     conn->heard = true;
     *conn->bytes_received += (uint64_t)size;
@@ -397,12 +438,14 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf)
         refuse_foreign(conn);
     else
         take_plaintext(conn, (const uint8_t *)buf->base, (size_t)size);
+    set_read_size(conn, (size_t)size, (int64_t)(uv_hrtime() - begin_ns));
 }
 
 void arpc_conn_init(struct arpc_conn *conn, struct arpc_turn *turn, bool pipe, void *owner,
                     void (*pumped_cb)(struct arpc_conn *), void (*closed_cb)(struct arpc_conn *))
 {
-    *conn = (struct arpc_conn){.turn = turn, .owner = owner, .armed_ms = INT64_MAX, .handles = 2};
+    *conn = (struct arpc_conn){
+        .turn = turn, .owner = owner, .armed_ms = INT64_MAX, .read_size = READ_SIZE_FIRST, .handles = 2};
     conn->pumped_cb = pumped_cb;
     conn->closed_cb = closed_cb;
     amp_list_init(&conn->in_owner);
@@ -499,6 +542,10 @@ void arpc_conn_close(struct arpc_conn *conn, const struct amp_error *error)
         arpc_link_lost(&conn->link, error != NULL ? error->text : "the connection was closed");
         arpc_turn_add(conn->turn, &conn->item);
     }
-    uv_close(&conn->socket.handle, on_handle_closed);
+    /* What a peer does not read would stay with the kernel for minutes: such a connection is reset. */
+    bool unread =
+        conn->has_link && (conn->link.abuse == ARPC_ABUSE_STALLED || conn->link.abuse == ARPC_ABUSE_UNREAD_ANSWERS);
+    if (!unread || conn->socket.handle.type != UV_TCP || uv_tcp_close_reset(&conn->socket.tcp, on_handle_closed) != 0)
+        uv_close(&conn->socket.handle, on_handle_closed);
     uv_close((uv_handle_t *)&conn->timer, on_handle_closed);
 }

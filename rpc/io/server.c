@@ -21,6 +21,7 @@
 #define DEFAULT_WINDOW       ((size_t)16 << 20)   /* 10 Gbit/s at a round trip of 13 ms */
 #define DEFAULT_KEEPALIVE_MS (2 * 60 * 60 * 1000) /* gRFC A8 */
 #define DEFAULT_MIN_PING_MS  (5 * 60 * 1000)      /* gRFC A8 */
+#define ACCEPTS_A_TURN       8                    /* each about 30 us */
 #define BACKLOG              512
 #define WINDOW_MAX           ((size_t)1 << 30) /* RFC 9113 6.9.1 allows 2^31-1 */
 
@@ -39,6 +40,7 @@ static int64_t or_ms(int64_t value, int64_t otherwise)
 /* libuv closes connections that it has no descriptor for, but storage needs some too. */
 static size_t with_descriptors(size_t connections, const struct arpc_limits *limits)
 {
+    connections = or_size(connections, SIZE_MAX);
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY)
         return connections;
@@ -112,7 +114,7 @@ static void on_grace_closed(uv_handle_t *handle)
     arpc_turn_close(&server->turn, on_turn_closed);
 }
 
-/* Connections that could not be accepted for want of memory are tried again when others have gone. */
+/* Connections that were not accepted are tried again: in the next turn, or when others have gone and left memory. */
 static void accept_waiting(struct arpc_server *server)
 {
     AMP_LIST_EACH(it, safe, &server->listeners)
@@ -238,6 +240,16 @@ static enum arpc_abuse enter(struct arpc_server *server, struct visit *visit, bo
     return arpc_gate_enter(&server->gate, &key, arpc_turn_now(&server->turn), &visit->guest);
 }
 
+/* A flood of connections has its share of each turn, and no more. */
+static bool may_accept(struct arpc_listener *listener)
+{
+    uint64_t turn = listener->server->turn.number;
+    if (listener->turn != turn)
+        listener->accepted = 0;
+    listener->turn = turn;
+    return listener->accepted++ < ACCEPTS_A_TURN;
+}
+
 static void on_connection(uv_stream_t *stream, int status)
 {
     struct arpc_listener *listener = stream->data;
@@ -246,11 +258,16 @@ static void on_connection(uv_stream_t *stream, int status)
         server->config.abuses[ARPC_ABUSE_DESCRIPTORS]++; /* libuv has closed the connection by its spare one */
         return;
     }
-    struct visit *visit = malloc(sizeof *visit);
-    /* Without memory the connection stays with libuv, which listens again once it is accepted. */
-    listener->waiting = visit == NULL;
-    if (visit == NULL)
+    /* A connection that is not accepted stays with libuv, which listens again once it is. */
+    listener->waiting = true;
+    if (!may_accept(listener)) {
+        arpc_turn_add(&server->turn, &server->item);
         return;
+    }
+    struct visit *visit = malloc(sizeof *visit);
+    if (visit == NULL)
+        return; /* until others have gone */
+    listener->waiting = false;
     struct arpc_conn *conn = &visit->conn;
     visit->guest = NULL;
     arpc_conn_init(conn, &server->turn, listener->is_unix, server, NULL, on_conn_closed);

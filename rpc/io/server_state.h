@@ -20,7 +20,9 @@ struct arpc_listener {
     struct arpc_server *server;
     struct arpc_tls *tls; /* NULL: plaintext */
     bool is_unix;
-    bool waiting; /* a connection is there that could not be accepted */
+    bool waiting;  /* a connection is there that was not accepted yet */
+    uint64_t turn; /* in which connections were last accepted, and how many */
+    unsigned accepted;
 };
 
 struct arpc_server {

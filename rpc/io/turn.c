@@ -27,7 +27,17 @@ static void on_prepare(uv_prepare_t *handle)
 
 static void on_check(uv_check_t *handle)
 {
-    pump_all(handle->data);
+    struct arpc_turn *turn = handle->data;
+    pump_all(turn);
+    int64_t share_ns = ARPC_TURN_READ_NS / (turn->readers > 0 ? turn->readers : 1);
+    turn->share_ns = share_ns > ARPC_READ_SHARE_NS ? share_ns : ARPC_READ_SHARE_NS;
+    size_t write_share = ARPC_TURN_WRITE_BYTES / (turn->writers > 0 ? turn->writers : 1);
+    turn->write_share = write_share > ARPC_WRITE_SHARE_BYTES ? write_share : ARPC_WRITE_SHARE_BYTES;
+    turn->readers = 0;
+    turn->read_ns = 0;
+    turn->written = 0;
+    turn->writers = 0;
+    turn->number++;
 }
 
 static void on_idle(uv_idle_t *handle)
@@ -37,7 +47,8 @@ static void on_idle(uv_idle_t *handle)
 
 int arpc_turn_init(struct arpc_turn *turn, uv_loop_t *loop)
 {
-    *turn = (struct arpc_turn){.loop = loop, .handles = 3};
+    *turn = (struct arpc_turn){
+        .loop = loop, .share_ns = ARPC_TURN_READ_NS, .write_share = ARPC_TURN_WRITE_BYTES, .number = 1, .handles = 3};
     amp_list_init(&turn->due);
     turn->read_buffer = malloc(ARPC_READ_SIZE);
     if (turn->read_buffer == NULL)

@@ -13,6 +13,17 @@
 /* One read: large enough that a 1 MiB message takes few system calls, small enough to stay in the L2 cache. */
 #define ARPC_READ_SIZE ((size_t)256 << 10)
 
+/*
+ * What all reads of one turn may take in all, shared among the connections that read in the turn before: a peer whose bytes are
+ * dear (short frames, long header blocks) gets fewer of them a turn, and one that sends calls now and then hardly waits.
+ */
+#define ARPC_TURN_READ_NS 500000
+/* The smallest share: below it the system calls cost more than what they read. */
+#define ARPC_READ_SHARE_NS 5000
+/* The same for what is written, in bytes: about a millisecond of copying into sockets, and no less than a frame each. */
+#define ARPC_TURN_WRITE_BYTES  ((size_t)4 << 20)
+#define ARPC_WRITE_SHARE_BYTES ((size_t)16 << 10)
+
 struct arpc_turn_item {
     struct amp_list node;
     void (*pump_cb)(struct arpc_turn_item *item);
@@ -25,6 +36,13 @@ struct arpc_turn {
     uv_idle_t idle;       /* while something is due: keeps the loop from waiting, and alive */
     struct amp_list due;
     char *read_buffer; /* of ARPC_READ_SIZE; a read is handled before the next one begins */
+    uint64_t number;   /* of this turn */
+    int64_t share_ns;  /* what the reads of one connection may take in it */
+    int64_t read_ns;   /* what all reads of it have taken */
+    unsigned readers;  /* connections that have read in it */
+    size_t write_share;
+    size_t written; /* bytes of all batches in it */
+    unsigned writers;
     unsigned handles;
     void (*closed_cb)(struct arpc_turn *turn);
 };

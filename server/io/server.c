@@ -126,6 +126,14 @@ static void on_handshake_failed(const char *peer, const struct amp_error *error,
     ampd_auth_handshake_failed(&server->auth, peer, error);
 }
 
+/* The rpc library calls this at most once a second in the long run. */
+static void on_abuse(const char *peer, enum arpc_abuse cause, uint64_t unreported, void *arg)
+{
+    struct ampd_server *server = arg;
+    amp_log(server->log, AMP_LOG_WARN, "rpc", "msg=\"%s\" cause=%s peer=%s unreported=%" PRIu64, arpc_abuse_text(cause),
+            arpc_abuse_name(cause), peer, unreported);
+}
+
 static int listen_rpc(struct ampd_server *server, struct amp_error *error)
 {
     const char *address = server->options->listen;
@@ -162,7 +170,8 @@ static int open_rpc(struct ampd_server *server, struct amp_error *error)
                                           .arg = server,
                                           .admit_cb = admit,
                                           .keep_metadata = ampd_auth_metadata,
-                                          .handshake_failed_cb = on_handshake_failed};
+                                          .handshake_failed_cb = on_handshake_failed,
+                                          .abuse_cb = on_abuse};
     const int64_t *times_ms = server->options->times_ms;
     options.keepalive_ms = times_ms[AMPD_TIME_KEEPALIVE];
     options.keepalive_timeout_ms = times_ms[AMPD_TIME_KEEPALIVE_TIMEOUT];

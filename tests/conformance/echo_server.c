@@ -1,13 +1,14 @@
 /*
  * echo_server [ADDRESS [CERT KEY [CA]]] [NAME=VALUE]...: serves ampd.test.v1.Echo with health and reflection, with TLS if it
  * gets a certificate, and then only to clients of CA if it gets one. A name is a limit of rpc/arpc_limits.h or one of those
- * in take_option below. Prints "port N", reads the files anew on SIGHUP ("reloaded"), drains on SIGTERM (grace 2 s), and ends
- * with 0 when nothing is left. Test only.
+ * in take_option below. Prints "port N", reads the files anew on SIGHUP ("reloaded"), gives back the free pages that malloc keeps
+ * on SIGUSR1, drains on SIGTERM (grace 2 s), and ends with 0 when nothing is left. Test only.
  */
 #include "tests/conformance/echo_service.h"
 
 #include "tests/conformance/echo_descriptors.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@ static struct arpc_server *server;
 static struct arpc_tls *tls;
 static uv_signal_t sigterm;
 static uv_signal_t sighup;
+static uv_signal_t sigusr1;
 
 static void on_drained(void *arg)
 {
@@ -31,6 +33,7 @@ static void on_signal(uv_signal_t *handle, int number)
     (void)number;
     uv_close((uv_handle_t *)handle, NULL);
     uv_close((uv_handle_t *)&sighup, NULL);
+    uv_close((uv_handle_t *)&sigusr1, NULL);
     arpc_server_drain(server, GRACE_MS, on_drained, NULL);
 }
 
@@ -43,6 +46,14 @@ static void on_reload(uv_signal_t *handle, int number)
         (void)arpc_tls_reload(tls, &error);
     (void)printf("%s\n", error.text);
     (void)fflush(stdout);
+}
+
+/* So that a test sees how much memory is in use. */
+static void on_trim(uv_signal_t *handle, int number)
+{
+    (void)handle;
+    (void)number;
+    (void)malloc_trim(0);
 }
 
 static void on_abuse(const char *peer, enum arpc_abuse cause, uint64_t unreported, void *arg)
@@ -131,6 +142,8 @@ int main(int argc, char **argv)
     (void)fflush(stdout);
     (void)uv_signal_init(loop, &sigterm);
     (void)uv_signal_start(&sigterm, on_signal, SIGTERM);
+    (void)uv_signal_init(loop, &sigusr1);
+    (void)uv_signal_start(&sigusr1, on_trim, SIGUSR1);
     (void)uv_signal_init(loop, &sighup);
     (void)uv_signal_start(&sighup, on_reload, SIGHUP);
     (void)uv_run(loop, UV_RUN_DEFAULT);

@@ -199,9 +199,8 @@ static void too_many_or_too_large_headers_are_refused_and_the_connection_lives(v
     }
     rpc_raw_submit(headers, 70, "", 0, true);
     expect_grpc(ARPC_STATUS_RESOURCE_EXHAUSTED);
-    rpc_raw_submit(headers, RPC_RAW_HEADERS_MAX, "", 0, true); /* far beyond: not even answered */
-    assert_int_equal(raw.closed, 1);
-    assert_int_equal(raw.reset_code, NGHTTP2_INTERNAL_ERROR);
+    rpc_raw_submit(headers, RPC_RAW_HEADERS_MAX, "", 0, true);
+    expect_grpc(ARPC_STATUS_RESOURCE_EXHAUSTED);
     rpc_raw_submit(headers, 20, "", 0, true);
     expect_grpc(ARPC_STATUS_OK);
 }

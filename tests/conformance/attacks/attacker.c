@@ -3,11 +3,13 @@
  * connection that was ended comes back at once, with `once` it does not, and the program ends when none is left. Every 50
  * connections come from an address of their own (127.0.0.2 and on). Prints one line:
  *
- *   opened N ended N goaway N calm N resets N answers N sent BYTES
+*   opened N ended N goaway N calm N code N resets N answers N sent BYTES
  *
- * `ended`: by the server. `calm`: of the GOAWAYs, those with ENHANCE_YOUR_CALM. `resets`, `answers`: streams that the server
- * reset or answered. Test only.
+ * `ended`: by the server. `calm`: of the GOAWAYs, those with ENHANCE_YOUR_CALM. `code`: of the last one. `resets`,
+ * `answers`: streams that the server reset or answered. Test only.
  */
+#define _GNU_SOURCE /* POLLRDHUP: the end of a connection that is not read */
+
 #include "tests/conformance/attacks/rows.h"
 
 #include <arpa/inet.h>
@@ -23,7 +25,6 @@
 
 #define PER_ADDRESS  50
 #define SLOW_STEP_MS 20
-#define SETTINGS_ACK "\0\0\0\4\1\0\0\0\0"
 
 struct attack {
     struct frames_seen seen; /* first, so that its callback finds the rest */
@@ -33,8 +34,7 @@ struct attack {
     size_t at; /* of the two, one behind the other */
     uint32_t next_stream;
     int64_t next_ms; /* when a slow one sends its next byte */
-    bool acked;
-    bool waits; /* all was sent */
+    bool waits;      /* all was sent */
 };
 
 static const struct row *row;
@@ -42,7 +42,7 @@ static struct sockaddr_in server;
 static struct attack *attacks;
 static size_t attack_count;
 static bool once;
-static unsigned long long opened, ended, goaways, calms, resets, answers, sent;
+static unsigned long long opened, ended, goaways, calms, code, resets, answers, sent;
 
 static int64_t now_ms(void)
 {
@@ -55,19 +55,13 @@ static void on_frame(struct frames_seen *seen, unsigned type, unsigned flags, ui
 {
     (void)stream;
     (void)size;
-    struct attack *attack = (struct attack *)(void *)seen;
-    if (type == H2_SETTINGS && (flags & H2_ACK) == 0 && !attack->acked) {
-        attack->acked = true;
-        /* In between frames only: at the beginning of a batch, or not at all. */
-        if (attack->at == 0 || attack->at == attack->first.size)
-            (void)!write(attack->fd, SETTINGS_ACK, 9);
-    }
     resets += type == H2_RST_STREAM;
     answers += type == H2_HEADERS && (flags & H2_END_STREAM) != 0;
     if (type != H2_GOAWAY)
         return;
     goaways++;
     calms += seen->payload[7] == 11;
+    code = seen->payload[7];
 }
 
 static void begin(struct attack *attack, size_t index)
@@ -79,7 +73,7 @@ static void begin(struct attack *attack, size_t index)
     attack->at = 0;
     attack->next_stream = 1;
     attack->next_ms = 0;
-    attack->acked = attack->waits = false;
+    attack->waits = false;
     bytes_set_round(&attack->again, 1);
     if (attack->fd < 0 || bind(attack->fd, (struct sockaddr *)&from, sizeof from) != 0)
         exit(2);
@@ -135,7 +129,7 @@ static bool write_some(struct attack *attack, int64_t time_ms)
 
 static short events_of(const struct attack *attack, int64_t time_ms)
 {
-    short events = (row->flags & ROW_UNREAD) == 0 ? POLLIN : 0;
+    short events = (row->flags & ROW_UNREAD) == 0 ? POLLIN : POLLRDHUP;
     if (!attack->waits && attack->next_ms <= time_ms)
         events |= POLLOUT;
     return events;
@@ -143,8 +137,8 @@ static short events_of(const struct attack *attack, int64_t time_ms)
 
 static void handle(struct attack *attack, short events, int64_t time_ms)
 {
-    bool kept = true;
-    if ((events & (POLLIN | POLLHUP | POLLERR)) != 0)
+    bool kept = (events & POLLRDHUP) == 0;
+    if (kept && (events & (POLLIN | POLLHUP | POLLERR)) != 0)
         kept = read_some(attack);
     if (kept && (events & POLLOUT) != 0)
         kept = write_some(attack, time_ms);
@@ -198,8 +192,8 @@ int main(int argc, char **argv)
     int64_t until_ms = now_ms() + atoi(argv[4]);
     while (now_ms() < until_ms && round_of_all(fds) > 0)
         ;
-    (void)printf("opened %llu ended %llu goaway %llu calm %llu resets %llu answers %llu sent %llu\n", opened, ended,
-                 goaways, calms, resets, answers, sent);
+    (void)printf("opened %llu ended %llu goaway %llu calm %llu code %llu resets %llu answers %llu sent %llu\n", opened,
+                 ended, goaways, calms, code, resets, answers, sent);
     for (size_t i = 0; i < attack_count; i++) {
         bytes_free(&attacks[i].first);
         bytes_free(&attacks[i].again);

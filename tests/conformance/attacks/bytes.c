@@ -91,6 +91,7 @@ void bytes_preface(struct bytes *bytes)
 {
     bytes_text(bytes, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     bytes_head(bytes, 0, H2_SETTINGS, 0, 0);
+    bytes_head(bytes, 0, H2_SETTINGS, H2_ACK, 0); /* the server has sent its own before it reads */
 }
 
 static void string(struct bytes *block, const char *text)

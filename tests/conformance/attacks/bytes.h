@@ -53,7 +53,7 @@ void bytes_frame(struct bytes *bytes, unsigned type, unsigned flags, uint32_t st
 void bytes_u32_frame(struct bytes *bytes, unsigned type, uint32_t stream, uint32_t value);
 void bytes_setting(struct bytes *bytes, unsigned id, uint32_t value); /* a SETTINGS frame with one entry */
 
-/* Preface and empty SETTINGS. */
+/* Preface, empty SETTINGS and the answer to those of the server. */
 void bytes_preface(struct bytes *bytes);
 
 /* The header block of a request, nothing of it in HPACK's table. NULL: "application/grpc". */

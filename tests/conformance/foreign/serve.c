@@ -21,10 +21,11 @@ static void on_signal(uv_signal_t *handle, int number)
 struct arpc_server *serve_begin(const struct arpc_server_options *options, const struct arpc_method *methods,
                                 size_t count, const struct arpc_tls_server_options *files, int *port)
 {
-    /* A test program opens all its connections from one address. */
+    /* A test program opens all its connections from one address, and breaks the protocol on many of them. */
     static struct arpc_limits limits;
     limits = arpc_limits_default;
     limits.connections_per_address = 0;
+    limits.strikes_burst = 0;
     struct arpc_server_options all = *options;
     all.limits = &limits;
     struct arpc_server *server;

@@ -1,0 +1,238 @@
+#!/usr/bin/python3
+"""attacks.py BIN [--long] [ROW...]: each row of the attack table against a real server.
+
+Plain: one attacking connection, deadlines of 100 ms; the attacker has to be ended or answered as EXPECTED says, an honest
+client goes on, and the server's memory and descriptors come back.
+
+--long: 1 and 100 attacking connections on one core, which come back as soon as they are ended; server and honest client on
+another. The honest p99 may be at most max(twice the quiet p99, quiet + 2 ms), in 3 of 3 runs.
+
+BIN is the folder with echo_server, attacker and latency.
+"""
+import concurrent.futures
+import os
+import signal
+import subprocess
+import sys
+import time
+
+# What ends a row with one connection: "calm" a GOAWAY that says ENHANCE_YOUR_CALM, "ended" any end of the connection, "reset"
+# a reset of its streams, "answered" an answer or a reset, "goaway" a polite one, because the connection is idle.
+EXPECTED = {
+    "zero_window": "reset", "slow_read": "ended", "data_dribble": "reset",
+    "hpack_bomb": "calm", "http2_bomb": "calm", "priority_flood": "calm",
+    "ping_flood": "calm", "ping_flood_unread": "ended", "settings_flood": "calm", "settings_flood_unread": "ended",
+    "rapid_reset": "calm", "made_you_reset": "calm", "empty_names": "calm",
+    "empty_data": "calm", "empty_headers": "calm", "crumbs": "calm", "continuation_flood": "calm",
+    "large_settings": "ended", "frame_size_zero": "ended", "window_flips": "calm", "after_goaway": "ended",
+    "endless_varint": "ended", "connections": "goaway", "bad_metadata": "calm",
+    "prefix_lie": "ended", "prefix_hold": "answered", "path_confusion": "ended",
+    "slow_preface": "ended", "slow_headers": "ended", "slow_body": "answered", "idle": "goaway",
+    "window_update_flood": "calm", "unknown_flood": "calm", "altsvc_flood": "calm", "priority_update_flood": "calm",
+    "too_many_streams": "ended", "bad_calls": "answered",
+}
+# The number in the table of shared/reference/http2-attacks.md; "-": from the list of bad input.
+NUMBER = {
+    "zero_window": 1, "slow_read": 1, "data_dribble": 1, "hpack_bomb": 2, "http2_bomb": 3, "priority_flood": 4,
+    "ping_flood": 5, "ping_flood_unread": 23, "settings_flood": 5, "settings_flood_unread": 23, "rapid_reset": 6,
+    "made_you_reset": 7, "empty_names": 8, "empty_data": 9, "empty_headers": 9, "crumbs": 9, "continuation_flood": 10,
+    "large_settings": 11, "frame_size_zero": 12, "window_flips": 12, "after_goaway": 13, "endless_varint": 15,
+    "connections": 16, "bad_metadata": 17, "prefix_lie": 18, "prefix_hold": 18, "path_confusion": 19, "slow_preface": 20,
+    "slow_headers": 20, "slow_body": 20, "idle": 20, "window_update_flood": 21, "unknown_flood": 21, "altsvc_flood": 21,
+    "priority_update_flood": 21, "too_many_streams": 22, "bad_calls": "-",
+}
+# The deadline that ends a row, set to 100 ms in the plain test. The others stay as they are, so that a busy machine is none.
+SHORT = {
+    "zero_window": "write_stall_ms", "slow_read": "write_stall_ms", "data_dribble": "write_stall_ms",
+    "ping_flood_unread": "goodbye_ms", "settings_flood_unread": "goodbye_ms", "prefix_hold": "message_window_ms",
+    "slow_preface": "preface_ms", "slow_headers": "headers_ms", "slow_body": "message_window_ms",
+    "connections": "idle_ms", "idle": "idle_ms", "bad_calls": "message_window_ms",
+}
+PLAIN_MS = 6000
+ROWS_AT_ONCE = 4  # each has a server of its own
+# Memory that may stay: pages that the allocator keeps, or 5 % of what there was.
+SLACK_KIB = 4096
+QUIET_S = 1
+ATTACK_S = 2
+RATE = 2000  # honest calls a second
+SERVER_CORE, ATTACK_CORE = "0", "1"
+
+
+class Server:
+    def __init__(self, binaries, limits, core=None, files=None):
+        command = [os.path.join(binaries, "echo_server"), "127.0.0.1:0"] + limits
+        if core is not None:
+            command = ["taskset", "-c", core] + command
+        if files is not None:
+            command = ["prlimit", f"--nofile={files}"] + command
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.port = self.process.stdout.readline().split()[1]
+
+    def memory_kib(self):
+        """Without the free pages that malloc keeps: they are no leak, but would look like one."""
+        self.process.send_signal(signal.SIGUSR1)
+        time.sleep(0.05)
+        with open(f"/proc/{self.process.pid}/status", encoding="ascii") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def end(self):
+        self.process.terminate()
+        _, errors = self.process.communicate(timeout=20)
+        return self.process.returncode, errors
+
+
+def fields(text):
+    words = text.split()
+    return {name: int(value) for name, value in zip(words[::2], words[1::2])}
+
+
+def run(command, core, timeout):
+    if core is not None:
+        command = ["taskset", "-c", core] + command
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=timeout, check=False)
+    return done.returncode, fields(done.stdout)
+
+
+def start(command, core):
+    if core is not None:
+        command = ["taskset", "-c", core] + command
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def came_back(server, memory, descriptors):
+    """Waits for the server to give back what the attack took; a text if it does not."""
+    for _ in range(100):
+        now, files = server.memory_kib(), server.descriptors()
+        if files <= descriptors and now <= max(memory * 1.05, memory + SLACK_KIB):
+            return ""
+        time.sleep(0.1)
+    return f"memory {memory} -> {now} KiB, descriptors {descriptors} -> {files}"
+
+
+def as_expected(row, seen):
+    what = EXPECTED[row]
+    if what == "calm":
+        return seen["calm"] > 0
+    if what == "goaway":
+        return seen["goaway"] > 0
+    if what == "ended":
+        return seen["ended"] > 0
+    if what == "reset":
+        return seen["resets"] > 0
+    return seen["answers"] + seen["resets"] > 0
+
+
+def plain(binaries, row):
+    server = Server(binaries, [f"{SHORT[row]}=100"] if row in SHORT else [])
+    warm(binaries, server)
+    memory, descriptors = server.memory_kib(), server.descriptors()
+    honest = start([os.path.join(binaries, "latency"), server.port, "2", "200"], None)
+    _, seen = run([os.path.join(binaries, "attacker"), row, server.port, "1", str(PLAIN_MS if waits(row) else 2000), "once"],
+                  None, 20)
+    honest_text, _ = honest.communicate(timeout=20)
+    problems = []
+    if not as_expected(row, seen):
+        problems.append(f"expected {EXPECTED[row]}, seen {seen}")
+    if honest.returncode != 0:
+        problems.append(f"the honest client: {honest_text.strip()}")
+    problems.append(came_back(server, memory, descriptors))
+    code, errors = server.end()
+    if code != 0:
+        problems.append(f"the server ended with {code}: {errors[-500:]}")
+    problems = [text for text in problems if text]
+    print(f"{'not ok' if problems else 'ok'} {row}: {'; '.join(problems) or seen}", flush=True)
+    return not problems
+
+
+def waits(row):
+    return EXPECTED[row] in ("calm", "ended")
+
+
+def warm(binaries, server):
+    """What a server allocates once."""
+    run([os.path.join(binaries, "latency"), server.port, "1", "500"], None, 20)
+    run([os.path.join(binaries, "attacker"), "zero_window", server.port, "1", "200", "once"], None, 20)
+
+
+def attacked(binaries, row, connections):
+    """One run: quiet p99, attacked p99, and what the attacker saw."""
+    server = Server(binaries, [], SERVER_CORE)
+    latency = [os.path.join(binaries, "latency"), server.port]
+    warm(binaries, server)
+    _, quiet = run(latency + [str(QUIET_S), str(RATE)], SERVER_CORE, 60)
+    memory, descriptors = server.memory_kib(), server.descriptors()
+    honest = start(latency + [str(ATTACK_S), str(RATE)], SERVER_CORE)
+    time.sleep(0.2)
+    attack = start([os.path.join(binaries, "attacker"), row, server.port, str(connections), str(ATTACK_S * 1000)], ATTACK_CORE)
+    honest_text, _ = honest.communicate(timeout=120)
+    attack_text, _ = attack.communicate(timeout=60)
+    under = fields(honest_text)
+    allowed = max(2 * quiet["p99"], quiet["p99"] + 2000)
+    left = came_back(server, memory, descriptors)
+    code, errors = server.end()
+    good = honest.returncode == 0 and under["p99"] <= allowed and not left and code == 0
+    return good, quiet, under, fields(attack_text), left or (errors[-300:] if code != 0 else "")
+
+
+def long_row(binaries, row, runs):
+    good = True
+    for connections in (1, 100):
+        results = [attacked(binaries, row, connections) for _ in range(runs)]
+        good = good and all(result[0] for result in results)
+        p99 = " ".join(f"{q['p99']}/{u['p99']}" for _, q, u, _, _ in results)
+        failed = sum(u["failed"] for _, _, u, _, _ in results)
+        seen = results[-1][3]
+        notes = " ".join(note for *_, note in results if note)
+        print(f"{'ok' if all(r[0] for r in results) else 'NOT OK'} {NUMBER[row]} {row} x{connections}: "
+              f"p99 quiet/attacked us {p99} failed {failed} attacker {seen} {notes}", flush=True)
+    return good
+
+
+def descriptors_run_out(binaries):
+    """More connections than descriptors (row 16): those over it are closed, and the server goes on."""
+    server = Server(binaries, ["connections_per_address=0", "preface_ms=60000"], files=80)
+    warm(binaries, server)
+    memory, descriptors = server.memory_kib(), server.descriptors()
+    attack = start([os.path.join(binaries, "attacker"), "connections", server.port, "300", "1500", "once"], None)
+    time.sleep(0.5)
+    most = server.descriptors()
+    attack_text, _ = attack.communicate(timeout=20)
+    seen = fields(attack_text)
+    left = came_back(server, memory, descriptors)
+    code, _ = run([os.path.join(binaries, "latency"), server.port, "1", "100"], None, 20)
+    end, errors = server.end()
+    good = code == 0 and end == 0 and not left and seen["ended"] >= 220 and most <= 80
+    print(f"{'ok' if good else 'not ok'} descriptors run out: most {most} {seen} {left} {errors[-200:] if end else ''}", flush=True)
+    return good
+
+
+def main():
+    arguments = sys.argv[1:]
+    is_long = "--long" in arguments
+    runs = 3
+    arguments = [a for a in arguments if a != "--long"]
+    if arguments and arguments[0].startswith("--runs="):
+        runs = int(arguments.pop(0)[7:])
+    binaries, chosen = arguments[0], arguments[1:] or list(EXPECTED)
+    if is_long and (os.cpu_count() or 1) < 2:
+        print("SKIPPED: attacks: attacker and server need a core each")
+        return 77
+    unknown = [row for row in chosen if row not in EXPECTED]
+    if unknown:
+        print(f"attacks.py: no row is called {unknown[0]}; there are {' '.join(EXPECTED)}")
+        return 2
+    if is_long:
+        good = all([long_row(binaries, row, runs) for row in chosen])
+    else:
+        with concurrent.futures.ThreadPoolExecutor(ROWS_AT_ONCE) as pool:
+            good = all(list(pool.map(lambda row: plain(binaries, row), chosen)))
+    if not is_long and len(chosen) == len(EXPECTED):
+        good = descriptors_run_out(binaries) and good
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
