@@ -140,6 +140,8 @@ struct ampd_shard {
     struct ampd_verdict_message *verdict; /* of decided_step, if decided in this epoch and process; owned */
     uint64_t decided_step;
     struct ampd_verdict_message *verdict_waits; /* the next one, being stored; owned */
+    struct ampd_message *open_waits;            /* a newer OPEN that came meanwhile, and */
+    struct ampd_message *close_waits;           /* its CLOSE; owned */
     struct ampd_plan *apply_plan;
     bool apply_waits; /* DECIDED, but its jobs are not out yet */
     uint64_t version; /* newest complete one */
@@ -401,14 +403,20 @@ void ampd_shard_verdict_stored(struct ampd_model *model); /* not on shard 0: the
 void ampd_shard_unfit(struct ampd_model *model, const struct ampd_message *message);
 void ampd_shard_forget(struct ampd_model *model); /* a restore: the step, and the one being applied */
 void ampd_shard_tell(struct ampd_model *model);   /* COMPLETE, VOTE, APPLIED, as far as they were sent */
-void ampd_shard_try_apply(struct ampd_model *model);
-void ampd_shard_job_done(struct ampd_model *model, const struct ampd_job *job);
+void ampd_shard_send_job(struct ampd_model *model, struct ampd_job *job);
+void ampd_shard_vote_done(struct ampd_model *model, const struct ampd_job *job, uint64_t local);
+void ampd_shard_consume(struct ampd_model *model, uint64_t local); /* a block is read, or its step skipped */
+void ampd_shard_applied(struct ampd_model *model);                 /* DECIDED -> APPLIED */
 void ampd_shard_state(struct ampd_model *model, const struct ampd_message *message);
 const struct ampd_expected *ampd_shard_expected(const struct ampd_model *model, uint32_t rank);
 uint64_t ampd_shard_next_step(const struct ampd_model *model); /* the open step, or the next one */
+uint64_t ampd_contributors_hash(const struct ampd_contributor *contributors, uint32_t count);
+
+/* ---- bulk.c ---- */
 void ampd_shard_bulk(struct ampd_model *model, enum ampd_bulk kind, uint32_t work, struct ampd_plan *plan);
 void ampd_shard_bulk_done(struct ampd_model *model);
-uint64_t ampd_contributors_hash(const struct ampd_contributor *contributors, uint32_t count);
+void ampd_shard_try_apply(struct ampd_model *model);
+void ampd_shard_job_done(struct ampd_model *model, const struct ampd_job *job);
 
 /* ---- memory.c ---- */
 void ampd_memory_restore(struct ampd_model *model, const struct ampd_message *message);

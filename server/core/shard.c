@@ -38,6 +38,14 @@ static void set_decided(struct ampd_shard *shard, enum ampd_step_state to)
     shard->decided_state = to;
 }
 
+static void forget_waiting(struct ampd_shard *shard)
+{
+    ampd_message_free(shard->open_waits);
+    ampd_message_free(shard->close_waits);
+    shard->open_waits = NULL;
+    shard->close_waits = NULL;
+}
+
 /* ---- life ---- */
 
 int ampd_shard_init(struct ampd_model *model)
@@ -96,6 +104,7 @@ void ampd_shard_close(struct ampd_model *model)
     free(shard->busy);
     free(shard->verdict);
     free(shard->verdict_waits);
+    forget_waiting(shard);
     free(shard->checkpoints);
     for (uint32_t r = 0; shard->snapshot_state.user_states != NULL && r < model->spec.world_size; r++)
         free(shard->snapshot_state.user_states[r].data);
@@ -270,9 +279,19 @@ void ampd_shard_take_open(struct ampd_model *model, const struct ampd_open *open
     ampd_pull_retry(model);
 }
 
+/* What comes while the verdict before it is being stored is taken after that. True: it waits. */
+static bool waits_for_verdict(struct ampd_model *model, const struct ampd_message *message, struct ampd_message **slot)
+{
+    if (model->shard.verdict_waits == NULL)
+        return false;
+    ampd_message_free(*slot);
+    *slot = ampd_need(ampd_message_copy(message));
+    return true;
+}
+
 void ampd_shard_open(struct ampd_model *model, const struct ampd_message *message)
 {
-    if (message->epoch == model->shard.epoch)
+    if (message->epoch == model->shard.epoch && !waits_for_verdict(model, message, &model->shard.open_waits))
         ampd_shard_take_open(model, &message->u.open, message->from_fence.counter);
 }
 
@@ -280,16 +299,17 @@ void ampd_shard_take_close(struct ampd_model *model, const struct ampd_message *
 {
     const struct ampd_open_step *step = &model->shard.step;
     const struct ampd_close *close = &message->u.close;
-    bool mine = message->epoch == model->shard.epoch && step->state == AMPD_STEP_OPEN &&
-                close->step == step->open.step && close->try_number == step->open.try_number &&
-                message->from_fence.counter == step->fence;
+    if (message->epoch != model->shard.epoch || waits_for_verdict(model, message, &model->shard.close_waits))
+        return;
+    bool mine = step->state == AMPD_STEP_OPEN && close->step == step->open.step &&
+                close->try_number == step->open.try_number && message->from_fence.counter == step->fence;
     if (mine)
         close_step(model, close);
 }
 
 /* ---- the vote ---- */
 
-static void send_job(struct ampd_model *model, struct ampd_job *job)
+void ampd_shard_send_job(struct ampd_model *model, struct ampd_job *job)
 {
     struct ampd_shard *shard = &model->shard;
     job->model = model->index;
@@ -364,7 +384,18 @@ void ampd_shard_try_block(struct ampd_model *model, uint64_t local)
     job.plan = shard->step.plan;
     job.token = ++shard->vote_serials[local];
     shard->vote_states[local] = VOTE_OUT;
-    send_job(model, &job);
+    ampd_shard_send_job(model, &job);
+}
+
+void ampd_shard_vote_done(struct ampd_model *model, const struct ampd_job *job, uint64_t local)
+{
+    struct ampd_shard *shard = &model->shard;
+    bool counts = shard->step.state == AMPD_STEP_CLOSED && job->plan == shard->step.plan &&
+                  job->token == shard->vote_serials[local] && shard->vote_states[local] == VOTE_OUT;
+    if (!counts)
+        return;
+    shard->vote_states[local] = VOTE_DONE;
+    shard->step.votes_left--;
 }
 
 void ampd_shard_revote(struct ampd_model *model, uint64_t local)
@@ -404,7 +435,7 @@ void ampd_shard_try_vote(struct ampd_model *model)
 /* ---- the verdict ---- */
 
 /* Everything that was collected is read, or skipped: the block is empty for the next step. */
-static void consume_block(struct ampd_model *model, uint64_t local)
+void ampd_shard_consume(struct ampd_model *model, uint64_t local)
 {
     struct ampd_shard *shard = &model->shard;
     shard->pending[local] = 0;
@@ -443,7 +474,7 @@ static void tell_applied(struct ampd_model *model)
     ampd_bus_send_take(model->core, message);
 }
 
-static void send_applied(struct ampd_model *model)
+void ampd_shard_applied(struct ampd_model *model)
 {
     set_decided(&model->shard, AMPD_STEP_APPLIED);
     tell_applied(model);
@@ -479,7 +510,7 @@ static void act(struct ampd_model *model, const struct ampd_verdict_message *ver
         if (applied)
             shard->pending[local] = 1;
         else
-            consume_block(model, local);
+            ampd_shard_consume(model, local);
     }
     memset(shard->published, 0, model->tensors.count);
     if (applied)
@@ -487,7 +518,7 @@ static void act(struct ampd_model *model, const struct ampd_verdict_message *ver
     shard->apply_waits = applied || verdict->row.cut;
     ampd_push_answer(model);
     if (!shard->apply_waits)
-        send_applied(model);
+        ampd_shard_applied(model);
     if (verdict->has_next)
         ampd_shard_take_open(model, &verdict->next, fence);
     ampd_shard_try_apply(model);
@@ -520,183 +551,15 @@ void ampd_shard_verdict_stored(struct ampd_model *model)
     struct ampd_shard *shard = &model->shard;
     struct ampd_verdict_message *verdict = shard->verdict_waits;
     shard->verdict_waits = NULL;
-    if (verdict != NULL) /* else a restore has overtaken it */
-        act(model, verdict, ampd_fences_of(model->core, 0).counter);
+    if (verdict == NULL)
+        return; /* a restore has overtaken it */
+    act(model, verdict, ampd_fences_of(model->core, 0).counter);
     free(verdict);
-}
-
-/* ---- jobs over all blocks ---- */
-
-void ampd_shard_bulk(struct ampd_model *model, enum ampd_bulk kind, uint32_t work, struct ampd_plan *plan)
-{
-    struct ampd_shard *shard = &model->shard;
-    AMP_ASSERT(shard->bulk == AMPD_BULK_NONE);
-    shard->bulk = kind;
-    shard->bulk_left = model->tensors.count;
-    shard->bulk_serial++;
-    for (uint64_t local = 0; local < model->tensors.count; local++) {
-        struct ampd_job job = {
-            .work = work, .block = model->tensors.first + local, .token = shard->bulk_serial, .plan = plan};
-        for (uint32_t i = 0; i < plan->inputs_count; i++) {
-            uint32_t rank = plan->inputs[i].rank;
-            if (shard->slots[rank].states[local] == AMPD_BLOCK_PRESENT)
-                job.present[rank / 64] |= (uint64_t)1 << (rank % 64);
-        }
-        send_job(model, &job);
-    }
-    if (shard->bulk_left == 0)
-        ampd_shard_bulk_done(model);
-}
-
-void ampd_shard_try_apply(struct ampd_model *model)
-{
-    struct ampd_shard *shard = &model->shard;
-    if (shard->decided_state != AMPD_STEP_DECIDED || !shard->apply_waits || shard->bulk != AMPD_BULK_NONE)
-        return;
-    const struct ampd_step_row *row = &shard->verdict->row;
-    if (row->cut && shard->snapshot != AMPD_SNAPSHOT_FREE)
-        return; /* one part at a time: the next apply waits for the disk */
-    uint64_t version = shard->version + 1;
-    bool applied = row->verdict == AMPD_VERDICT_APPLIED;
-    if (applied && !ampd_pull_revoke(model, (unsigned)(version % AMPD_COPIES), version))
-        return;
-    shard->apply_waits = false;
-    uint32_t work = 0;
-    if (row->cut) {
-        ampd_snapshot_begin(model);
-        work |= AMPD_JOB_SNAPSHOT;
-    }
-    if (applied) {
-        shard->apply_plan->copy = (unsigned)(version % AMPD_COPIES);
-        ampd_verdict_plan(model, shard->verdict, shard->apply_plan);
-        ampd_shard_bulk(model, AMPD_BULK_APPLY, work | AMPD_JOB_APPLY | AMPD_JOB_ABSENT, shard->apply_plan);
-    } else {
-        struct ampd_plan *plan = ampd_need(ampd_plan_new(&model->tensors, 0));
-        ampd_shard_bulk(model, AMPD_BULK_SNAPSHOT, work, plan);
-        ampd_plan_unref(plan);
-    }
-}
-
-/* What the casts of this shard's masters showed, by parameter. */
-static void gather_range(struct ampd_model *model)
-{
-    struct ampd_shard *shard = &model->shard;
-    const struct ampd_tensors *tensors = &model->tensors;
-    const struct ampd_layout *layout = model->layout;
-    uint64_t base = ampd_tensors_segment_base(tensors);
-    uint64_t end = layout->block_segments[tensors->first + tensors->count];
-    struct ampd_applied *applied = &shard->applied;
-    *applied = (struct ampd_applied){0};
-    for (uint64_t s = base; s < end; s++) {
-        uint64_t found = tensors->stats[s - base].cast_overflows;
-        if (found == 0)
-            continue;
-        applied->range_total += found;
-        uint32_t parameter = layout->segments[s].parameter;
-        uint32_t last = applied->range_count;
-        if (last > 0 && applied->range[last - 1].parameter == parameter)
-            applied->range[last - 1].count += found;
-        else if (last < AMPD_OVERFLOW_ROWS_MAX)
-            applied->range[applied->range_count++] = (struct ampd_range_warning){parameter, found};
-    }
-}
-
-static void apply_done(struct ampd_model *model)
-{
-    struct ampd_shard *shard = &model->shard;
-    gather_range(model);
-    shard->version++;
-    AMP_ASSERT(shard->version == shard->verdict->row.version);
-    shard->copy_valid[shard->version % AMPD_COPIES] = true;
-    shard->copy_version[shard->version % AMPD_COPIES] = shard->version;
-    send_applied(model);
-    if (shard->verdict->row.cut)
-        ampd_snapshot_filled(model);
-    ampd_push_check_ends(model);
-    ampd_pull_retry(model);
-    ampd_shard_try_vote(model);
-}
-
-void ampd_shard_bulk_done(struct ampd_model *model)
-{
-    struct ampd_shard *shard = &model->shard;
-    enum ampd_bulk kind = shard->bulk;
-    shard->bulk = AMPD_BULK_NONE;
-    switch (kind) {
-    case AMPD_BULK_APPLY:
-        apply_done(model);
-        break;
-    case AMPD_BULK_SNAPSHOT:
-        if (shard->decided_state == AMPD_STEP_DECIDED)
-            send_applied(model);
-        ampd_snapshot_filled(model);
-        ampd_push_check_ends(model);
-        ampd_shard_try_vote(model);
-        break;
-    case AMPD_BULK_LOAD:
-        gather_range(model);
-        ampd_load_cast_done(model);
-        break;
-    case AMPD_BULK_RESTORE:
-        gather_range(model);
-        ampd_memory_cast_done(model);
-        break;
-    case AMPD_BULK_VOID:
-        ampd_snapshot_drop(model);
-        if (shard->memory == AMPD_MEMORY_LOADING) { /* the load that it belonged to is over */
-            shard->memory = AMPD_MEMORY_EMPTY;
-            ampd_load_next(model);
-        }
-        break;
-    default:
-        break;
-    }
-}
-
-static void bulk_job_done(struct ampd_model *model, const struct ampd_job *job, uint64_t local)
-{
-    struct ampd_shard *shard = &model->shard;
-    if (job->token != shard->bulk_serial || shard->bulk == AMPD_BULK_NONE)
-        return;
-    if (shard->bulk == AMPD_BULK_APPLY) {
-        consume_block(model, local);
-        shard->published[local] = 1;
-        ampd_pull_published(model, job->plan->copy, local);
-    }
-    if (--shard->bulk_left == 0)
-        ampd_shard_bulk_done(model);
-}
-
-static void vote_job_done(struct ampd_model *model, const struct ampd_job *job, uint64_t local)
-{
-    struct ampd_shard *shard = &model->shard;
-    bool counts = shard->step.state == AMPD_STEP_CLOSED && job->plan == shard->step.plan &&
-                  job->token == shard->vote_serials[local] && shard->vote_states[local] == VOTE_OUT;
-    if (!counts)
-        return;
-    shard->vote_states[local] = VOTE_DONE;
-    shard->step.votes_left--;
-}
-
-void ampd_shard_job_done(struct ampd_model *model, const struct ampd_job *job)
-{
-    struct ampd_shard *shard = &model->shard;
-    uint64_t local = job->block - model->tensors.first;
-    AMP_ASSERT(shard->busy[local] > 0 && shard->jobs_out > 0);
-    shard->busy[local]--;
-    shard->jobs_out--;
-    struct ampd_plan *plan = job->plan;
-    if ((job->work & AMPD_JOB_VOTE) != 0)
-        vote_job_done(model, job, local);
-    else
-        bulk_job_done(model, job, local);
-    ampd_plan_unref(plan);
-    if (shard->busy[local] == 0) {
-        ampd_shard_try_block(model, local);
-        ampd_push_unblock(model, local);
-    }
-    ampd_shard_try_vote(model);
-    ampd_memory_try_restore(model);
+    if (shard->open_waits != NULL)
+        ampd_shard_open(model, shard->open_waits);
+    if (shard->close_waits != NULL)
+        ampd_shard_take_close(model, shard->close_waits);
+    forget_waiting(shard);
 }
 
 /* ---- what the coordinator tells ---- */
@@ -730,6 +593,7 @@ void ampd_shard_forget(struct ampd_model *model)
     struct ampd_shard *shard = &model->shard;
     free(shard->verdict_waits);
     shard->verdict_waits = NULL;
+    forget_waiting(shard);
     shard->step.state = AMPD_STEP_NONE;
     shard->decided_state = AMPD_STEP_NONE;
     shard->apply_waits = false;
