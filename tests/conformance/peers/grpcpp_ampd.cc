@@ -228,7 +228,8 @@ int main(int argc, char **argv)
     check(worker.pull(step) == start, "the values are those that were loaded");
     check(worker.pulled.scale() == 1024, "the scale is 1024");
     StepResult result = worker.push({INFINITY, 0, 0, 0});
-    check(result.verdict() == VERDICT_SKIPPED_OVERFLOW && result.new_scale() == 512, "an Inf skips and halves the scale");
+    check(result.verdict() == VERDICT_SKIPPED_OVERFLOW && result.new_scale() == 512,
+          "an Inf skips and halves the scale");
     check(worker.pull(step + 1) == start, "the values have not moved");
     result = worker.push({512, 512, 512, 512});
     check(result.verdict() == VERDICT_APPLIED && result.norm() == 2, "a gradient of ones is applied, with norm 2");
