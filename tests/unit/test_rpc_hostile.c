@@ -234,6 +234,18 @@ static void http_1_is_refused_at_the_first_bytes(void **state)
     assert_true(arpc_link_is_over(&raw.server.link));
 }
 
+/* Frames of 1 MiB are offered, header blocks of 64 KiB are taken; the head of the frame is enough. */
+static void a_header_frame_larger_than_any_block_ends_the_connection(void **state)
+{
+    (void)state;
+    static const uint8_t head[9] = {0x10, 0, 1, NGHTTP2_HEADERS, NGHTTP2_FLAG_END_HEADERS, 0, 0, 0, 1};
+    rpc_raw_run();
+    rpc_raw_feed(head, sizeof head);
+    rpc_raw_run();
+    assert_int_equal(raw.goaways, 1);
+    assert_int_equal(raw.goaway_code, NGHTTP2_ENHANCE_YOUR_CALM);
+}
+
 static void a_flood_of_pings_ends_the_connection(void **state)
 {
     (void)state;
@@ -315,6 +327,7 @@ int main(void)
         WITH_RAW(too_many_or_too_large_headers_are_refused_and_the_connection_lives),
         WITH_RAW(a_header_block_that_does_not_end_is_given_up_and_a_refused_one_is_not),
         WITH_RAW(http_1_is_refused_at_the_first_bytes),
+        WITH_RAW(a_header_frame_larger_than_any_block_ends_the_connection),
         WITH_RAW(a_flood_of_pings_ends_the_connection),
         WITH_RAW(rapid_resets_end_the_connection_and_leave_no_call),
         WITH_RAW(random_bytes_after_the_preface_never_break_the_link),
