@@ -1,5 +1,5 @@
-// grpcpp_ampd TARGET: a worker on grpc++ against ampd: model, values, join, pull, push, verdict, history. Each check is a
-// line that test.sh counts; exit code 1 if one failed.
+// grpcpp_ampd TARGET [CA CERT KEY]: a worker on grpc++ against ampd: model, values, join, pull, push, verdict, history. With TLS, and
+// a certificate of its own, if it gets the files. Each check is a line that test.sh counts; exit code 1 if one failed.
 #include "ampd/v1/parameter_service.grpc.pb.h"
 #include "ampd/v1/scale_service.grpc.pb.h"
 
@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -212,15 +214,32 @@ class Worker
     std::unique_ptr<ScaleService::Stub> scales;
 };
 
+static std::string read_file(const char *name)
+{
+    std::ifstream file(name);
+    return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+}
+
+static std::shared_ptr<grpc::ChannelCredentials> credentials(int argc, char **argv)
+{
+    if (argc == 2)
+        return grpc::InsecureChannelCredentials();
+    grpc::SslCredentialsOptions files;
+    files.pem_root_certs = read_file(argv[2]);
+    files.pem_cert_chain = read_file(argv[3]);
+    files.pem_private_key = read_file(argv[4]);
+    return grpc::SslCredentials(files);
+}
+
 int main(int argc, char **argv)
 {
     const std::array<float, 4> start = {1, 2, 3, 4};
     const std::array<float, 4> moved = {0.5, 1.5, 2.5, 3.5};
-    if (argc != 2) {
-        fprintf(stderr, "usage: grpcpp_ampd TARGET\n");
+    if (argc != 2 && argc != 5) {
+        fprintf(stderr, "usage: grpcpp_ampd TARGET [CA CERT KEY]\n");
         return 2;
     }
-    Worker worker(grpc::CreateChannel(argv[1], grpc::InsecureChannelCredentials()));
+    Worker worker(grpc::CreateChannel(argv[1], credentials(argc, argv)));
     worker.begin();
     worker.load({1, 2, 3, 4});
     worker.join();
