@@ -44,7 +44,7 @@
     X(continuations, 8, "frames of a header block: 8 of 16 KiB are above header_block (CVE-2024-28182)")               \
     X(settings_entries, 32, "entries of a SETTINGS frame: six are defined (CVE-2020-11080)")                           \
     X(frame_in, 1 << 20, "bytes of a frame that is accepted: a block's bulk without a frame header every 16 KiB")      \
-    X(inflated_burst, 16 << 20, "bytes beyond 16 times what came, of gzip: some 30 ms of the loop's thread")           \
+    X(inflated_burst, 16 << 20, "bytes beyond 16 times what came, of gzip: some 50 ms of the loop's thread")           \
     X(inflated_per_s, 16 << 20, "... gradients shrink by less; only what is made to inflate by 1000 pays")             \
     /* frames that ask for work and bring nothing */                                                                   \
     X(empty_frames, 10, "in a row, without END_STREAM or END_HEADERS (CVE-2019-9518)")                                 \
