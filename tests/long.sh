@@ -14,7 +14,7 @@ run() { # suite command...
 }
 
 run digits /usr/bin/python3 tests/integration/test_digits.py build/release/bin --long
-run sim build/release/tests/sim/sim --seeds 20000
+run sim build/release/bin/sim --seeds 200000 --first 1000000
 run kernels env AMPD_TEST_LONG=1 ctest --test-dir build/release -L kernels --output-on-failure
 # All 2^32 inputs of the casts to f16 and bf16, every variant against independent oracles.
 run casts build/release/tests/kernels/test_kernel_casts full
