@@ -474,6 +474,8 @@ int arpc_link_init(struct arpc_link *link, struct arpc_link_config *config, void
     if (!session)
         return 0;
     link->next_due_ms = arpc_after(now_ms, config->server ? limits->preface_ms : ARPC_HANDSHAKE_MS);
+    if (config->idle_ms > 0 && arpc_after(now_ms, config->idle_ms) < link->next_due_ms)
+        link->next_due_ms = arpc_after(now_ms, config->idle_ms);
     if (link->age_due_ms < link->next_due_ms)
         link->next_due_ms = link->age_due_ms;
     int rc = make_session(link);

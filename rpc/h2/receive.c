@@ -96,6 +96,8 @@ static void message_begins(struct arpc_call *call, const struct arpc_piece *piec
         char text[128];
         (void)snprintf(text, sizeof text, "message of %zu bytes is over the limit of %zu", piece->size,
                        call->max_message);
+        if (call->server)
+            arpc_call_nonsense(call);
         arpc_call_fault(call, ARPC_STATUS_RESOURCE_EXHAUSTED, text);
         return;
     }
