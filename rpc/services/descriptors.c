@@ -83,7 +83,8 @@ struct arpc_bytes arpc_descriptor_field(struct arpc_bytes message, uint32_t want
  */
 static bool strip_name(const char *symbol, struct arpc_bytes name, const char **rest)
 {
-    if (strncmp(symbol, (const char *)name.data, name.size) != 0)
+    /* The name may hold a zero byte, which no symbol does. */
+    if (strnlen(symbol, name.size) < name.size || memcmp(symbol, name.data, name.size) != 0)
         return false;
     const char *after = symbol + name.size;
     *rest = *after == '.' ? after + 1 : NULL;

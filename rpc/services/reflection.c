@@ -84,7 +84,7 @@ struct arpc_bytes arpc_reflection_file(const struct arpc_reflection *reflection,
 {
     for (size_t i = 0; i < reflection->count; i++) {
         struct arpc_bytes found = arpc_descriptor_field(reflection->files[i], 1);
-        if (found.size == strlen(name) && memcmp(found.data, name, found.size) == 0)
+        if (found.size > 0 && found.size == strlen(name) && memcmp(found.data, name, found.size) == 0)
             return reflection->files[i];
     }
     return (struct arpc_bytes){0};

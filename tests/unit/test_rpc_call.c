@@ -189,6 +189,21 @@ static void damaged_descriptors_are_searched_without_harm(void **state)
     }
 }
 
+/* Found by fuzzing: the first was compared with no bytes, the second read behind the symbol. */
+static void names_that_are_empty_or_hold_a_zero_byte_match_nothing(void **state)
+{
+    (void)state;
+    static const uint8_t set[] = {0x0a, 9, 0x22, 7, 0x0a, 5, 'M', 0, 'x', 'y', 'z'};
+    struct arpc_reflection *reflection;
+    assert_int_equal(arpc_reflection_new(set, sizeof set, &reflection, NULL), 0);
+    assert_null(arpc_reflection_file(reflection, "").data);
+    char *symbol = strdup("M"); /* of its own, so that a sanitizer sees the first byte beyond */
+    assert_non_null(symbol);
+    assert_null(arpc_reflection_symbol(reflection, symbol).data);
+    free(symbol);
+    arpc_reflection_free(reflection);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -198,6 +213,7 @@ int main(void)
         cmocka_unit_test(symbols_are_found_in_their_files),
         cmocka_unit_test(bytes_that_are_no_descriptor_set_are_refused),
         cmocka_unit_test(damaged_descriptors_are_searched_without_harm),
+        cmocka_unit_test(names_that_are_empty_or_hold_a_zero_byte_match_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
