@@ -3,7 +3,7 @@
 #
 #   test.sh                 everything within the budget (about 14 minutes on two cores)
 #   test.sh --build-only    stops after the build
-#   test.sh --long [SUITE]  the large counts of one suite, or of all: digits sim kernels casts curves model coverage attacks
+#   test.sh --long [SUITE]  the large counts of one suite, or of all: digits sim kernels casts curves model coverage attacks fuzz
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 
@@ -80,12 +80,24 @@ suites release -L '.*'
 section "build: asan"
 must cmake --preset asan
 must cmake --build --preset asan
-AMPD_TEST_SEEDS=${AMPD_TEST_SEEDS:-} suites asan -L 'unit|kernels|sim'
+AMPD_TEST_SEEDS=${AMPD_TEST_SEEDS:-} suites asan -L 'unit|kernels|sim|fuzz'
 
 section "build: integer"
 must cmake --preset integer
 must cmake --build --preset integer
 suites integer -R '^test_(amp|kernel)_'
+
+# Ten seconds of each target; the long run is --long fuzz.
+section "build: fuzz"
+tests/fuzz/run.sh 0 >"$out/fuzz.log" 2>&1
+fuzz=$?
+if [ "$fuzz" -eq 0 ]; then
+	section fuzz
+	tests/fuzz/run.sh 10 >"$out/fuzz.log" 2>&1
+	fuzz=$?
+fi
+[ "$fuzz" -eq 0 ] || [ "$fuzz" -eq 77 ] || { broken=1 && cat "$out/fuzz.log"; }
+sed 's/^/fuzz: /' "$out/fuzz.log" >>"$out/ctest.log"
 
 # Each line "N: [ OK ] name" is one test; the set of (N, name) counts, since a runner may repeat a name in its summary.
 count() { grep -E "^[a-z0-9-]+: \[ *$1 *\]" "$out/ctest.log" | grep -v 'test(s)' | sort -u | wc -l; }

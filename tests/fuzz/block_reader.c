@@ -190,8 +190,8 @@ static void decode_whole(struct fuzz_input message, const struct found *ours)
     free(request);
 }
 
-static bool one_message(struct ampd_block_reader *reader, struct found *ours, struct fuzz_input message, bool has_trailer,
-                        struct order *order, struct fuzz_script *script)
+static bool one_message(struct ampd_block_reader *reader, struct found *ours, struct fuzz_input message,
+                        bool has_trailer, struct order *order, struct fuzz_script *script)
 {
     struct found theirs = {0};
     bool good = decode_message(message, has_trailer, order, &theirs);
