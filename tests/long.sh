@@ -31,7 +31,7 @@ run coverage scripts/coverage.sh --target amp_tests --tests '^test_(amp|kernel)_
 	--branches amp/scaler.c --branches amp/dynamic_scaler.c amp
 # The attack table with 1 and 100 connections; the honest p99 of each row.
 run attacks /usr/bin/python3 tests/conformance/attacks/attacks.py --long build/release/bin
-# 40 minutes in all, two targets at a time.
-run fuzz tests/fuzz/run.sh 1200
+# 40 minutes in all, two targets at a time: 800 s each.
+run fuzz tests/fuzz/run.sh 800
 [ -n "$known" ] || { echo "test.sh: no suite \"$suite\"; there are digits, sim, kernels, casts, curves, model, coverage, attacks, fuzz, all" >&2 && exit 2; }
 exit "$broken"

@@ -6,23 +6,30 @@
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #include <sanitizer/allocator_interface.h>
-#define ALLOCATED() __sanitizer_get_current_allocated_bytes()
+#define HAS_COUNT 1
 #endif
 #endif
-#ifndef ALLOCATED
-#define ALLOCATED() ((size_t)0) /* only AddressSanitizer's allocator tells */
+
+/* Bytes in use; only AddressSanitizer's allocator tells. */
+static size_t allocated(void)
+{
+#ifdef HAS_COUNT
+    return __sanitizer_get_current_allocated_bytes();
+#else
+    return 0;
 #endif
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    size_t before = ALLOCATED();
+    size_t before = allocated();
     fuzz_one(data, size);
-    if (ALLOCATED() <= before)
+    if (allocated() <= before)
         return 0;
     /* Libraries keep some things from their first use on; what is kept each time is a leak. */
-    before = ALLOCATED();
+    before = allocated();
     fuzz_one(data, size);
-    AMP_ASSERT(ALLOCATED() <= before);
+    AMP_ASSERT(allocated() <= before);
     return 0;
 }
 
