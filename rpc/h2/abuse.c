@@ -42,8 +42,6 @@ void arpc_link_punish(struct arpc_link *link, enum arpc_abuse cause)
     link->abuse = cause;
     arpc_link_count(link, cause);
     arpc_link_expel(link, NGHTTP2_ENHANCE_YOUR_CALM, arpc_abuse_text(cause));
-    link->goodbye_due_ms = arpc_after(arpc_link_now(link), limits_of(link)->goodbye_ms);
-    arpc_link_due(link, link->goodbye_due_ms);
 }
 
 void arpc_link_drop(struct arpc_link *link, int code, enum arpc_abuse cause)
@@ -102,8 +100,7 @@ void arpc_link_watch_sent(struct arpc_link *link, const nghttp2_frame *frame)
         link->expelled = true;
         link->abuse = ARPC_ABUSE_PROTOCOL;
         arpc_link_count(link, ARPC_ABUSE_PROTOCOL);
-        link->goodbye_due_ms = arpc_after(arpc_link_now(link), limits_of(link)->goodbye_ms);
-        arpc_link_due(link, link->goodbye_due_ms);
+        arpc_link_goodbye(link);
     }
     if (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA)
         arpc_watch_sent(&link->watch, frame->hd.length);

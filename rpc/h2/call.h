@@ -251,6 +251,10 @@ int64_t arpc_link_ping_timeout_ms(const struct arpc_link *link);
 void arpc_link_life_init(struct arpc_link *link);
 /* arpc_link_drain for a reason that the final GOAWAY tells (a constant). */
 void arpc_link_retire(struct arpc_link *link, const char *why);
+/* Gives the peer goodbye_ms to take the GOAWAY that ends the connection. */
+void arpc_link_goodbye(struct arpc_link *link);
+/* Sends the keepalive's PING. */
+void arpc_link_ask(struct arpc_link *link);
 void arpc_link_ping_received(struct arpc_link *link);
 void arpc_link_ping_answered(struct arpc_link *link, const uint8_t *opaque);
 void arpc_link_goaway_received(struct arpc_link *link, uint32_t h2_code, const uint8_t *debug, size_t size);

@@ -22,6 +22,7 @@
 #include <string.h>
 
 static const uint8_t ping_drain[8] = {'d', 'r', 'a', 'i', 'n', 'i', 'n', 'g'};
+static const uint8_t ping_alive[8] = {'k', 'e', 'e', 'p', 'a', 'l', 'i', 'v'};
 
 /* gRFC A8: what a client adds to its wait when it is told that it asks too often. */
 static const char too_many_pings[] = "too_many_pings";
@@ -91,18 +92,37 @@ void arpc_link_expel(struct arpc_link *link, uint32_t h2_code, const char *debug
         return;
     link->expelled = true;
     goaway(link, h2_code, debug);
+    arpc_link_goodbye(link);
     link->wake_cb(link);
+}
+
+void arpc_link_goodbye(struct arpc_link *link)
+{
+    int64_t wait_ms = link->watch.limits->goodbye_ms;
+    if (wait_ms <= 0)
+        return;
+    link->goodbye_due_ms = arpc_after(arpc_link_now(link), wait_ms);
+    arpc_link_due(link, link->goodbye_due_ms);
+}
+
+void arpc_link_ask(struct arpc_link *link)
+{
+    link->ping_ms = arpc_link_now(link);
+    link->asked = true;
+    (void)nghttp2_submit_ping(link->session, NGHTTP2_FLAG_NONE, ping_alive); /* else the timeout ends the link */
 }
 
 void arpc_link_ping_answered(struct arpc_link *link, const uint8_t *opaque)
 {
     bool drains = link->drain == ARPC_DRAIN_NOTICE;
-    if (memcmp(opaque, ping_drain, sizeof ping_drain) != 0 || !drains) {
+    if (drains && memcmp(opaque, ping_drain, sizeof ping_drain) == 0) {
+        link->ping_ms = INT64_MAX;
+        goaway(link, NGHTTP2_NO_ERROR, link->drain_why);
+    } else if (link->asked && memcmp(opaque, ping_alive, sizeof ping_alive) == 0) {
+        link->asked = false;
         link->ping_ms = drains ? arpc_link_now(link) : INT64_MAX; /* the drain's own is still to be answered */
-        return;
     }
-    link->ping_ms = INT64_MAX;
-    goaway(link, NGHTTP2_NO_ERROR, link->drain_why);
+    /* Others answer nothing: they must not put a deadline off. */
 }
 
 void arpc_link_ping_received(struct arpc_link *link)
@@ -143,7 +163,10 @@ void arpc_link_refuse_late(struct arpc_link *link)
 {
     int32_t stream_id = link->late_stream;
     link->late_stream = 0;
+    if (stream_id == 0)
+        return;
     /* nghttp2 passes such requests over in silence. Without memory the GOAWAY alone says the same. */
-    if (stream_id != 0)
-        (void)nghttp2_submit_rst_stream(link->session, NGHTTP2_FLAG_NONE, stream_id, NGHTTP2_REFUSED_STREAM);
+    (void)nghttp2_submit_rst_stream(link->session, NGHTTP2_FLAG_NONE, stream_id, NGHTTP2_REFUSED_STREAM);
+    /* Those on their way are forgiven; who goes on makes work that no count of open streams bounds. */
+    arpc_link_punish(link, arpc_watch_refusal(&link->watch, arpc_link_now(link)));
 }

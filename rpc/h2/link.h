@@ -133,6 +133,7 @@ struct arpc_link {
     int64_t cut_due_ms;      /* the connection is cut then; INT64_MAX: never */
     int64_t received_ms;     /* when a byte was last received */
     int64_t ping_ms;         /* when the unanswered PING was sent, or INT64_MAX */
+    bool asked;              /* a keepalive's PING is unanswered */
     int64_t idle_since_ms;   /* INT64_MAX while there are calls */
     int32_t header_stream;   /* of the last header block */
     int64_t header_since_ms; /* when the header block under way began, or INT64_MAX */

@@ -6,8 +6,6 @@
 #include "rpc/h2/body.h"
 #include "rpc/h2/call.h"
 
-#include <nghttp2/nghttp2.h>
-
 static int64_t after(int64_t from_ms, int64_t wait_ms)
 {
     return from_ms == INT64_MAX || wait_ms <= 0 ? INT64_MAX : arpc_after(from_ms, wait_ms);
@@ -39,11 +37,6 @@ static int64_t idle_ms(const struct arpc_link *link)
     return link->drain == ARPC_DRAIN_NO ? after(link->idle_since_ms, link->config->idle_ms) : INT64_MAX;
 }
 
-static int64_t age_ms(const struct arpc_link *link)
-{
-    return link->drain == ARPC_DRAIN_NO ? link->age_due_ms : INT64_MAX;
-}
-
 static void earlier(int64_t *due_ms, int64_t when_ms)
 {
     if (when_ms < *due_ms)
@@ -68,7 +61,7 @@ static void reckon(struct arpc_link *link, int64_t now_ms)
         earlier(&due_ms, keepalive_ms(link));
         earlier(&due_ms, after(link->ping_ms, arpc_link_ping_timeout_ms(link)));
         earlier(&due_ms, idle_ms(link));
-        earlier(&due_ms, age_ms(link));
+        earlier(&due_ms, link->age_due_ms);
         earlier(&due_ms, link->cut_due_ms);
     }
     link->next_due_ms = due_ms;
@@ -100,15 +93,13 @@ static void tick_link(struct arpc_link *link, int64_t now_ms)
         arpc_link_fail(link, AMP_EUNAVAILABLE, "the connection's largest age and its grace have passed");
     if (link->error != 0)
         return;
-    if (keepalive_ms(link) <= now_ms) {
-        static const uint8_t opaque[8] = {'k', 'e', 'e', 'p', 'a', 'l', 'i', 'v'};
-        link->ping_ms = now_ms;
-        (void)nghttp2_submit_ping(link->session, NGHTTP2_FLAG_NONE, opaque); /* else the timeout ends the link */
-    }
+    if (keepalive_ms(link) <= now_ms)
+        arpc_link_ask(link);
     if (idle_ms(link) <= now_ms)
         arpc_link_retire(link, "max_idle");
-    if (age_ms(link) <= now_ms) {
-        arpc_link_retire(link, "max_age");
+    if (link->age_due_ms <= now_ms) {
+        link->age_due_ms = INT64_MAX;
+        arpc_link_retire(link, "max_age"); /* it may be draining already, and is cut all the same */
         link->cut_due_ms = after(now_ms, link->config->max_age_grace_ms);
     }
 }

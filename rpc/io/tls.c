@@ -177,6 +177,7 @@ static int context_new(const struct arpc_tls *given, struct arpc_tls **out, stru
     tls->refs = 1;
     tls->server = given->server;
     tls->client_cert_auth = given->client_cert_auth;
+    tls->key_records = ARPC_TLS_KEY_RECORDS;
     tls->cert_file = copy_of(given->cert_file, &failed);
     tls->key_file = copy_of(given->key_file, &failed);
     tls->trusted_ca_file = copy_of(given->trusted_ca_file, &failed);

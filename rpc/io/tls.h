@@ -30,6 +30,12 @@ struct bio_method_st;
  */
 #define ARPC_TLS_OUTPUT_MAX (4 * (ARPC_TLS_RECORD_MAX + ARPC_TLS_OVERHEAD_MAX) + ((size_t)4 << 10))
 
+/*
+ * Records that one key encrypts. AES-GCM stays safe for 2^24.5 of them (RFC 8446 5.5), which a server of parameters has sent
+ * after 380 GiB, and OpenSSL 3.0 does not count.
+ */
+#define ARPC_TLS_KEY_RECORDS ((uint64_t)1 << 23)
+
 /* The context as tls_session.c sees it. */
 struct arpc_tls {
     unsigned refs;
@@ -39,6 +45,7 @@ struct arpc_tls {
     char *key_file;
     char *trusted_ca_file;
     char *server_name;
+    uint64_t key_records; /* ARPC_TLS_KEY_RECORDS, or what a test wants */
     struct ssl_ctx_st *ctx;
     struct bio_method_st *bytes; /* how OpenSSL reads and writes the session's bytes */
     char warning[AMP_ERROR_TEXT_MAX];

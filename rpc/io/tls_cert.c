@@ -19,6 +19,15 @@ static void add_name(char *names, size_t size, const char *text)
         (void)snprintf(names + used, size - used, "%s%s", used > 0 ? ", " : "", text);
 }
 
+/* Neither a zero, which would cut it, nor what would move about in a log or terminal. */
+static bool is_plain(const char *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (text[i] <= ' ' || text[i] > '~')
+            return false;
+    return true;
+}
+
 /* The text of a DNS name or URI, or NULL if it is something else or could be taken for another one. */
 static const char *text_of(const GENERAL_NAME *name)
 {
@@ -27,7 +36,7 @@ static const char *text_of(const GENERAL_NAME *name)
     const ASN1_IA5STRING *string = name->type == GEN_DNS ? name->d.dNSName : name->d.uniformResourceIdentifier;
     const char *text = (const char *)ASN1_STRING_get0_data(string);
     size_t size = (size_t)ASN1_STRING_length(string);
-    return size > 0 && size < ARPC_PEER_NAME_SIZE && strlen(text) == size ? text : NULL;
+    return size > 0 && size < ARPC_PEER_NAME_SIZE && is_plain(text, size) ? text : NULL;
 }
 
 static void address_text(const GENERAL_NAME *name, char *text, size_t size)

@@ -23,10 +23,11 @@
 
 /*
  * Handshake messages that a peer may send after the handshake (key updates, refused renegotiations), each of which costs
- * more than its bytes: at first, and for each GiB. Honest peers update keys after some hundred GiB.
+ * more than its bytes: at first, and for each 128 MiB. Honest peers update keys after 2^23 records or more, which are some
+ * hundred GiB, but 293 MB where each record holds a frame of a few bytes.
  */
 #define LATE_MESSAGES        16
-#define LATE_MESSAGES_PERIOD ((uint64_t)1 << 30)
+#define LATE_MESSAGES_PERIOD ((uint64_t)128 << 20)
 
 struct output {
     size_t start;
@@ -49,6 +50,7 @@ struct arpc_tls_session {
     bool no_h2;
     uint64_t received;
     uint64_t late_messages;
+    uint64_t key_used; /* records that were encrypted with the key in use */
     char host[ARPC_PEER_NAME_SIZE]; /* that a client expects */
     char peer[ARPC_PEER_SIZE];
     struct amp_error refused; /* why the peer's certificate is not taken; code 0: it is */
@@ -197,6 +199,7 @@ static bool expect_host(struct arpc_tls_session *session)
     SSL *ssl = session->ssl;
     if (X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), session->host) == 1)
         return true;
+    ERR_clear_error(); /* it is no address */
     SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
     return SSL_set1_host(ssl, session->host) == 1 && SSL_set_tlsext_host_name(ssl, session->host) == 1;
 }
@@ -210,6 +213,7 @@ int arpc_tls_session_new(struct arpc_tls *tls, const char *host, const char *pee
     session->tls = arpc_tls_ref(tls);
     (void)snprintf(session->peer, sizeof session->peer, "%s", peer);
     (void)snprintf(session->host, sizeof session->host, "%s", name != NULL ? name : "");
+    AMP_ASSERT(tls->server || session->host[0] != 0); /* OpenSSL takes an empty name for "any" */
     session->ssl = SSL_new(tls->ctx);
     BIO *bytes = session->ssl != NULL ? BIO_new(tls->bytes) : NULL;
     if (bytes == NULL)
@@ -223,10 +227,10 @@ int arpc_tls_session_new(struct arpc_tls *tls, const char *host, const char *pee
         SSL_set_accept_state(session->ssl);
     } else {
         SSL_set_connect_state(session->ssl);
+        ERR_clear_error(); /* what others left in this thread would be taken for the handshake's */
         if (!expect_host(session) || SSL_get_error(session->ssl, SSL_do_handshake(session->ssl)) != SSL_ERROR_WANT_READ)
             goto failed;
     }
-    ERR_clear_error(); /* of a host that is no address */
     *out = session;
     return 0;
 failed:
@@ -443,6 +447,15 @@ static size_t next_record(struct output *out, const struct iovec *slots, size_t 
     return size;
 }
 
+/* Another key, told to the peer before the next record, when the one in use has served long enough. */
+static bool renew_key(struct arpc_tls_session *session)
+{
+    if (session->key_used < session->tls->key_records || SSL_version(session->ssl) != TLS1_3_VERSION)
+        return true; /* TLS 1.2 has none without a new handshake */
+    session->key_used = 0;
+    return SSL_key_update(session->ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1;
+}
+
 int arpc_tls_encrypt(struct arpc_tls_session *session, const struct iovec *slots, size_t count, size_t *taken,
                      struct amp_error *error)
 {
@@ -463,9 +476,10 @@ int arpc_tls_encrypt(struct arpc_tls_session *session, const struct iovec *slots
         size_t written = 0;
         if (size == 0)
             break;
-        if (SSL_write_ex(session->ssl, data, size, &written) != 1)
+        if (!renew_key(session) || SSL_write_ex(session->ssl, data, size, &written) != 1)
             return say_failure(session, error);
         AMP_ASSERT(written == size);
+        session->key_used++;
         *taken += size;
     }
     return 0;

@@ -440,6 +440,63 @@ static void key_updates_are_taken_but_not_a_flood_of_them(void **state)
     close_end(&server);
 }
 
+static int key_updates; /* that came */
+
+static void count_key_updates(int sent, int version, int type, const void *data, size_t size, SSL *ssl, void *arg)
+{
+    (void)version;
+    (void)ssl;
+    (void)arg;
+    if (!sent && type == SSL3_RT_HANDSHAKE && size > 0 && *(const uint8_t *)data == SSL3_MT_KEY_UPDATE)
+        key_updates++;
+}
+
+static void a_key_is_renewed_after_so_many_records(void **state)
+{
+    static const int versions[] = {TLS1_2_VERSION, TLS1_3_VERSION};
+    (void)state;
+    for (size_t i = 0; i < sizeof versions / sizeof versions[0]; i++) {
+        struct raw raw;
+        struct end server;
+        struct arpc_tls *tls = tls_server_context("server", NULL, false);
+        assert_true(tls->key_records == ARPC_TLS_KEY_RECORDS);
+        tls->key_records = 3;
+        open_raw(&raw, false, versions[i]);
+        set_alpn(&raw, "h2");
+        SSL_set_msg_callback(raw.ssl, count_key_updates);
+        key_updates = 0;
+        open_end(&server, tls, NULL);
+        pump(&raw, &server);
+        for (char letter = 'a'; letter < 'k'; letter++) {
+            struct iovec slot = {&letter, 1};
+            size_t taken;
+            char got;
+            assert_int_equal(arpc_tls_encrypt(server.session, &slot, 1, &taken, &server.error), 0);
+            assert_int_equal(taken, 1);
+            pump(&raw, &server);
+            assert_int_equal(SSL_read(raw.ssl, &got, 1), 1);
+            assert_int_equal(got, letter);
+        }
+        assert_int_equal(key_updates, versions[i] == TLS1_3_VERSION ? 3 : 0);
+        close_raw(&raw);
+        close_end(&server);
+    }
+}
+
+static void errors_that_others_left_in_the_thread_are_not_taken_for_ours(void **state)
+{
+    (void)state;
+    struct end client;
+    struct end server;
+    ERR_raise(ERR_LIB_USER, 1);
+    open_pair(&client, &server);
+    ERR_raise(ERR_LIB_USER, 1);
+    shake_hands(&client, &server, 4096, NULL);
+    assert_true(arpc_tls_is_ready(client.session) && arpc_tls_is_ready(server.session));
+    close_end(&client);
+    close_end(&server);
+}
+
 static int choose_nothing(SSL *ssl, const unsigned char **out, unsigned char *size, const unsigned char *offered,
                           unsigned offered_size, void *arg)
 {
@@ -480,6 +537,8 @@ int main(void)
         cmocka_unit_test(each_version_is_spoken_without_tickets),
         cmocka_unit_test(a_renegotiation_is_not_begun),
         cmocka_unit_test(key_updates_are_taken_but_not_a_flood_of_them),
+        cmocka_unit_test(a_key_is_renewed_after_so_many_records),
+        cmocka_unit_test(errors_that_others_left_in_the_thread_are_not_taken_for_ours),
         cmocka_unit_test(a_server_that_does_not_choose_h2_is_refused),
     };
     return cmocka_run_group_tests(tests, tls_group_setup, tls_group_teardown);

@@ -252,6 +252,7 @@ static void feed_request(int32_t id, const char *path)
     frame[2] = (uint8_t)size;
     frame[3] = NGHTTP2_HEADERS;
     frame[4] = NGHTTP2_FLAG_END_HEADERS;
+    frame[7] = (uint8_t)(id >> 8);
     frame[8] = (uint8_t)id;
     rpc_raw_feed(frame, (size_t)size + 9);
 }
@@ -323,6 +324,76 @@ static void a_request_that_comes_before_the_final_goaway_has_left_is_refused_too
     assert_int_equal(raw.goaway_stream, 1);
 }
 
+static void requests_after_the_final_goaway_are_forgiven_for_a_while_only(void **state)
+{
+    (void)state;
+    rpc_raw_request("/t.T/Note", NULL, NULL, empty_message, sizeof empty_message, false);
+    arpc_link_drain(&raw.server.link);
+    rpc_raw_run();
+    struct rpc_side *server = &raw.server;
+    int64_t burst = arpc_limits_default.refusals_burst;
+    int32_t id = 3;
+    for (int i = 0; i < burst + 1 && !server->link.expelled; i++, id += 2) {
+        assert_true(i <= burst);
+        feed_request(id, "/t.T/Note");
+        assert_int_equal(arpc_link_produce(&server->link, &server->batch), 0); /* the peer reads its refusals */
+        arpc_batch_done(&server->link, &server->batch);
+    }
+    assert_int_equal(server->link.abuse, ARPC_ABUSE_REFUSALS);
+    assert_int_equal(started, 1);
+}
+
+/* An answer to a PING that was not sent. */
+static void feed_false_answer(char letter)
+{
+    const uint8_t frame[17] = {0, 0, 8, NGHTTP2_PING, NGHTTP2_FLAG_ACK, 0, 0, 0, 0, (uint8_t)letter};
+    rpc_raw_feed(frame, sizeof frame);
+}
+
+static void answers_to_no_ping_do_not_put_off_the_end_of_a_drain(void **state)
+{
+    (void)state;
+    rpc_raw_request("/t.T/Note", NULL, NULL, empty_message, sizeof empty_message, false);
+    arpc_link_drain(&raw.server.link);
+    (void)carry_to_client(1);
+    for (int ms = 0; ms < ARPC_PING_TIMEOUT_MS; ms += 1000) {
+        assert_int_equal(raw.server.link.error, 0);
+        feed_false_answer('x');
+        raw.now_ms += 1000;
+        arpc_link_tick(&raw.server.link);
+    }
+    assert_int_equal(raw.server.link.error, AMP_EDEADLINE);
+}
+
+static void a_drain_for_another_reason_does_not_keep_an_old_connection_from_being_cut(void **state)
+{
+    (void)state;
+    rpc_raw_close();
+    max_age_ms = 10 * MINUTE_MS;
+    max_age_grace_ms = MINUTE_MS;
+    open_raw();
+    rpc_raw_request("/t.T/Note", NULL, NULL, empty_message, sizeof empty_message, false);
+    arpc_link_drain(&raw.server.link);
+    rpc_raw_run();
+    assert_int_equal(raw.goaways, 2);
+    rpc_raw_pass(max_age_ms + max_age_ms / 10);
+    assert_int_equal(raw.server.link.error, 0);
+    rpc_raw_pass(max_age_grace_ms);
+    assert_int_equal(raw.server.link.error, AMP_EUNAVAILABLE);
+}
+
+static void who_asks_too_often_and_does_not_read_is_cut_soon(void **state)
+{
+    (void)state;
+    const uint8_t frame[17] = {0, 0, 8, NGHTTP2_PING};
+    for (int i = 0; i < 4; i++)
+        rpc_raw_feed(frame, sizeof frame);
+    assert_true(raw.server.link.expelled && raw.server.link.error == 0);
+    raw.now_ms += arpc_limits_default.goodbye_ms;
+    arpc_link_tick(&raw.server.link);
+    assert_int_equal(raw.server.link.error, AMP_EDEADLINE);
+}
+
 int main(void)
 {
 #define WITH_RAW(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
@@ -340,6 +411,10 @@ int main(void)
         WITH_RAW(a_drain_says_goaway_twice_and_serves_what_is_on_its_way),
         WITH_RAW(a_request_after_the_final_goaway_is_refused_and_not_begun),
         WITH_RAW(a_request_that_comes_before_the_final_goaway_has_left_is_refused_too),
+        WITH_RAW(requests_after_the_final_goaway_are_forgiven_for_a_while_only),
+        WITH_RAW(answers_to_no_ping_do_not_put_off_the_end_of_a_drain),
+        WITH_RAW(a_drain_for_another_reason_does_not_keep_an_old_connection_from_being_cut),
+        WITH_RAW(who_asks_too_often_and_does_not_read_is_cut_soon),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
