@@ -36,7 +36,10 @@
 #define DEFAULT_MAX_BACKOFF_MS       5000
 #define BACKOFF_MULTIPLIER           1.6 /* MULTIPLIER and JITTER of connection-backoff.md */
 #define BACKOFF_JITTER               0.2
-/* At most so often a server that takes connections and drops them at once is tried again. */
+/*
+ * A server that takes connections and drops them sooner than this is tried again after the initial back-off, then after twice
+ * as long each time, up to this: its SETTINGS have reset the back-off, and calls that never left begin again without end.
+ */
 #define RECONNECT_MS 1000
 /* gRFC A6 names the tokens and the ratio; the buffers are those of gRPC's C core (a call) and of grpc-java (a channel). */
 #define DEFAULT_RETRY_TOKENS      10
@@ -113,9 +116,11 @@ void arpc_channel_attempt_succeeded(struct arpc_channel *channel, struct arpc_li
 
 void arpc_channel_leave_ready(struct arpc_channel *channel, const struct amp_error *error)
 {
-    int64_t hold_ms = channel->initial_backoff_ms < RECONNECT_MS ? channel->initial_backoff_ms : RECONNECT_MS;
+    bool brief = arpc_channel_now(channel) - channel->attempt.started_ms < RECONNECT_MS;
+    int64_t hold_ms = brief && channel->hold_ms > 0 ? 2 * channel->hold_ms : channel->initial_backoff_ms;
+    channel->hold_ms = hold_ms < RECONNECT_MS ? hold_ms : RECONNECT_MS;
     channel->current = NULL;
-    channel->due_ms = arpc_after(channel->attempt.started_ms, hold_ms);
+    channel->due_ms = arpc_after(channel->attempt.started_ms, channel->hold_ms);
     channel->first_endpoint = (channel->attempt.endpoint + 1) % channel->endpoints.count;
     arpc_channel_set_state(channel, ARPC_CHANNEL_IDLE, error);
     arpc_turn_add(&channel->turn, &channel->item); /* calls may have been parked since it ended */

@@ -40,6 +40,7 @@ struct arpc_channel {
     int64_t initial_backoff_ms;
     int64_t max_backoff_ms;
     int64_t backoff_ms; /* of the next attempt that fails; 0: initial_backoff_ms */
+    int64_t hold_ms; /* from the beginning of the last connection to the next one, if it was brief */
     struct amp_random random;
     struct amp_error error; /* of the last attempt */
     struct amp_list conns;

@@ -23,6 +23,7 @@
 #define DEFAULT_MIN_PING_MS  (5 * 60 * 1000)      /* gRFC A8 */
 #define ACCEPTS_A_TURN       8                    /* each about 30 us */
 #define BACKLOG              512
+#define ACCEPT_AGAIN_MS      100               /* after there was no memory for a connection */
 #define WINDOW_MAX           ((size_t)1 << 30) /* RFC 9113 6.9.1 allows 2^31-1 */
 
 static void on_connection(uv_stream_t *stream, int status);
@@ -107,9 +108,11 @@ static void on_turn_closed(struct arpc_turn *turn)
         closed_cb(arg);
 }
 
-static void on_grace_closed(uv_handle_t *handle)
+static void on_timer_closed(uv_handle_t *handle)
 {
     struct arpc_server *server = handle->data;
+    if (--server->timers > 0)
+        return;
     arpc_turn_remove(&server->item);
     arpc_turn_close(&server->turn, on_turn_closed);
 }
@@ -141,7 +144,8 @@ static void server_look(struct arpc_turn_item *item)
     if (!server->closing || server->listener_count > 0 || server->turn_closing)
         return;
     server->turn_closing = true;
-    uv_close((uv_handle_t *)&server->grace, on_grace_closed);
+    uv_close((uv_handle_t *)&server->grace, on_timer_closed);
+    uv_close((uv_handle_t *)&server->again, on_timer_closed);
 }
 
 int arpc_server_new(struct uv_loop_s *loop, const struct arpc_server_options *options,
@@ -166,7 +170,10 @@ int arpc_server_new(struct uv_loop_s *loop, const struct arpc_server_options *op
     amp_list_init(&server->conns);
     arpc_turn_item_init(&server->item, server_look);
     (void)uv_timer_init(loop, &server->grace); /* cannot fail */
+    (void)uv_timer_init(loop, &server->again);
     server->grace.data = server;
+    server->again.data = server;
+    server->timers = 2;
     *out = server;
     return 0;
 failed:
@@ -250,6 +257,12 @@ static bool may_accept(struct arpc_listener *listener)
     return listener->accepted++ < ACCEPTS_A_TURN;
 }
 
+static void on_again(uv_timer_t *timer)
+{
+    struct arpc_server *server = timer->data;
+    arpc_turn_add(&server->turn, &server->item);
+}
+
 static void on_connection(uv_stream_t *stream, int status)
 {
     struct arpc_listener *listener = stream->data;
@@ -265,8 +278,10 @@ static void on_connection(uv_stream_t *stream, int status)
         return;
     }
     struct visit *visit = malloc(sizeof *visit);
-    if (visit == NULL)
-        return; /* until others have gone */
+    if (visit == NULL) { /* it may be other parts of the process that have it */
+        (void)uv_timer_start(&server->again, on_again, ACCEPT_AGAIN_MS, 0);
+        return;
+    }
     listener->waiting = false;
     struct arpc_conn *conn = &visit->conn;
     visit->guest = NULL;

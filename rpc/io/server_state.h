@@ -44,6 +44,8 @@ struct arpc_server {
     struct arpc_health *health;
     struct arpc_reflection *reflection; /* NULL: off */
     uv_timer_t grace;
+    uv_timer_t again; /* to accept what there was no memory for */
+    unsigned timers;  /* the two, while open */
     bool draining;
     bool closing;
     bool turn_closing;

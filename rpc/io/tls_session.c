@@ -50,7 +50,7 @@ struct arpc_tls_session {
     bool no_h2;
     uint64_t received;
     uint64_t late_messages;
-    uint64_t key_used; /* records that were encrypted with the key in use */
+    uint64_t key_used;              /* records that were encrypted with the key in use */
     char host[ARPC_PEER_NAME_SIZE]; /* that a client expects */
     char peer[ARPC_PEER_SIZE];
     struct amp_error refused; /* why the peer's certificate is not taken; code 0: it is */

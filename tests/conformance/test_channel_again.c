@@ -18,7 +18,7 @@
 
 /* ---- a server that follows a script ---- */
 
-#define CONNS_MAX 8
+#define CONNS_MAX 128
 
 struct peer;
 
@@ -42,7 +42,7 @@ struct peer {
     size_t conn_count;
     /* A whole request is here; may say something, or cut the connection. */
     void (*request_cb)(struct peer_conn *conn, const struct frames_request *request);
-    bool goaway_first; /* the first connection begins with GOAWAY */
+    size_t goaway_conns; /* that many connections begin with GOAWAY */
     bool listener_closed;
 };
 
@@ -76,7 +76,7 @@ static void greet(struct peer_conn *conn)
     struct frames_out out = {0};
     conn->greeted = true;
     frames_settings(&out);
-    if (conn->peer->goaway_first && conn->index == 0)
+    if (conn->index < conn->peer->goaway_conns)
         frames_goaway(&out, 0, H2_NO_ERROR, "");
     say(conn, &out);
 }
@@ -191,7 +191,7 @@ static void expect(struct fixture *fixture, struct seen *seen, int status)
 static void goaway_that_comes_with_the_settings_costs_no_call(void **state)
 {
     struct fixture *fixture = *state;
-    struct peer peer = {.goaway_first = true};
+    struct peer peer = {.goaway_conns = 1};
     struct seen seen[3] = {{0}};
     open_peer(fixture, &peer, answer);
     for (int i = 0; i < 3; i++)
@@ -200,6 +200,20 @@ static void goaway_that_comes_with_the_settings_costs_no_call(void **state)
         expect(fixture, &seen[i], ARPC_STATUS_OK);
     assert_int_equal(peer.conn_count, 2);
     assert_int_equal(peer.conns[0]->in.request_count, 0);
+    close_peer(&peer);
+}
+
+static void a_server_that_drains_each_connection_at_once_is_tried_less_and_less_often(void **state)
+{
+    struct fixture *fixture = *state;
+    struct peer peer = {.goaway_conns = CONNS_MAX};
+    struct seen seen = {0};
+    const struct arpc_call_options options = {.size = sizeof options, .deadline_ms = 600, .single_response = true};
+    open_peer(fixture, &peer, answer);
+    channel_call_with(fixture, PATH("Unary"), &options, &seen, "hello", 5);
+    expect(fixture, &seen, ARPC_STATUS_DEADLINE_EXCEEDED);
+    /* After 10, 20, 40, 80, 160 and 320 ms. */
+    assert_in_range(peer.conn_count, 2, 7);
     close_peer(&peer);
 }
 
@@ -490,6 +504,7 @@ int main(void)
 #define WITH_LOOP(test) cmocka_unit_test_setup_teardown(test, channel_setup_bare, channel_teardown)
     const struct CMUnitTest tests[] = {
         WITH_LOOP(goaway_that_comes_with_the_settings_costs_no_call),
+        WITH_LOOP(a_server_that_drains_each_connection_at_once_is_tried_less_and_less_often),
         WITH_LOOP(streams_below_a_goaway_finish_and_those_above_move),
         WITH_LOOP(goaway_in_the_middle_of_an_answer_does_not_disturb_it),
         WITH_LOOP(goaway_and_the_end_of_the_connection_at_once_cost_no_call),
