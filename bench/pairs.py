@@ -15,139 +15,19 @@ and take turns, A B A B, and a change of the machine's speed meets both.
 import contextlib
 import os
 import random
-import select
-import shutil
-import socket
 import statistics
 import subprocess
 import sys
-import tempfile
-import time
+
+sys.dont_write_bytecode = True
+import rpc_rows  # noqa: E402
+from sides import MIB, Ampd, Failed, Pump, Side, Skipped, START_S  # noqa: E402
 
 PAIRS = 15
 WARM_UPS = 3
-MIB = 1 << 20
-# A side that takes longer to start, or for one round, has failed.
-START_S = 120
-ROUND_S = 60
 # Fixed, so that a list of ratios always gives the same interval.
 BOOTSTRAP_SEED = 1
 BOOTSTRAP_DRAWS = 2000
-
-
-class Failed(Exception):
-    pass
-
-
-class Skipped(Exception):
-    """The peer cannot run here; the text is the reason."""
-
-
-class Side:
-    """A server and its client, pinned, with a folder of their own."""
-
-    def __init__(self, programs, size):
-        self.programs, self.size = programs, size
-        self.processes = []
-
-    def __enter__(self):
-        self.folder = tempfile.mkdtemp(prefix="ampd-bench.")
-        try:
-            self.client = self.start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        for process in reversed(self.processes):
-            process.stdin.close()
-            process.terminate()
-            try:
-                process.wait(timeout=ROUND_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def spawn(self, core, *command):
-        """On one core, or with None on all."""
-        cores = sorted(os.sched_getaffinity(0))
-        core = ",".join(map(str, cores)) if core is None else cores[min(core, len(cores) - 1)]
-        with open(os.path.join(self.folder, "log"), "ab") as log:
-            process = subprocess.Popen(["taskset", "-c", str(core), *command], stdin=subprocess.PIPE,
-                                       stdout=subprocess.PIPE, stderr=log, bufsize=0)
-        self.processes.append(process)
-        return process
-
-    def program(self, name):
-        path = os.path.join(self.programs, name)
-        if not os.access(path, os.X_OK):
-            raise Failed("no program %s; build it first" % path)
-        return path
-
-    def fail(self, what):
-        with open(os.path.join(self.folder, "log"), encoding="utf-8", errors="replace") as log:
-            raise Failed("%s\n%s" % (what, "".join(log.readlines()[-10:])))
-
-    def line(self, process, timeout_s):
-        """One line of a process, unbuffered on our side, so that select tells the truth."""
-        ready, _, _ = select.select([process.stdout], [], [], timeout_s)
-        text = process.stdout.readline() if ready else b""
-        if not text:
-            self.fail("%s gave no answer" % os.path.basename(process.args[3]))
-        return text.decode()
-
-    def round(self):
-        """Moves the bytes once: GB/s."""
-        self.client.stdin.write(b"\n")
-        return self.size / float(self.line(self.client, ROUND_S)) / 1e9
-
-    def cpu_s(self):
-        total = 0
-        for process in self.processes:
-            with open("/proc/%d/stat" % process.pid, encoding="ascii") as file:
-                fields = file.read().rsplit(")", 1)[1].split()
-            total += int(fields[11]) + int(fields[12])
-        return total / os.sysconf("SC_CLK_TCK")
-
-
-class Pump(Side):
-    """A raw TCP connection on loopback whose receiver touches every byte (tcp_pump.c)."""
-
-    def __init__(self, programs, size, direction):
-        super().__init__(programs, size)
-        self.direction = direction
-
-    def start(self):
-        pump = self.program("tcp_pump")
-        port = self.line(self.spawn(0, pump, "serve"), START_S).split()[1]
-        return self.spawn(1, pump, self.direction, port, str(self.size))
-
-
-class Ampd(Side):
-    """A model of one parameter, pushed to or pulled from a real ampd by libampclient (bench_pushpull.c)."""
-
-    def __init__(self, programs, size, direction):
-        super().__init__(programs, size)
-        self.direction = direction
-
-    def start(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            endpoint = "127.0.0.1:%d" % probe.getsockname()[1]
-        server = self.spawn(0, self.program("ampd"), "--data-dir", os.path.join(self.folder, "data"),
-                            "--listen", endpoint)
-        self.await_ready(server, endpoint)
-        return self.spawn(1, self.program("bench_pushpull"), self.direction, endpoint, str(self.size))
-
-    def await_ready(self, server, endpoint):
-        ready = [self.program("ampctl"), "--endpoint", endpoint, "ready"]
-        deadline = time.monotonic() + START_S
-        while subprocess.run(ready, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode != 0:
-            if server.poll() is not None or time.monotonic() > deadline:
-                self.fail("ampd did not become ready")
-            time.sleep(0.05)
 
 
 class Kernels(Side):
@@ -180,15 +60,14 @@ class Torch(Kernels):
 STEP_ELEMENTS = 128 * MIB
 STEP_BYTES = 30 * STEP_ELEMENTS
 
-# name, (ours, its arguments), (peer, its arguments), goal, whether it is only a calibration of the harness
+# name, (ours, its arguments), (peers, each with its arguments), goal, whether it is only a calibration of the harness
 ROWS = (
-    ("push_f16_64mib", (Ampd, 64 * MIB, "push"), (Pump, 64 * MIB, "push"), 0.75, False),
-    ("pull_f16_64mib", (Ampd, 64 * MIB, "pull"), (Pump, 64 * MIB, "pull"), 0.75, False),
-    ("kernels_torch_1t", (Kernels, STEP_BYTES, STEP_ELEMENTS, 1), (Torch, STEP_BYTES, STEP_ELEMENTS, 1), 5.0, False),
-    ("kernels_torch_2t", (Kernels, STEP_BYTES, STEP_ELEMENTS, 2), (Torch, STEP_BYTES, STEP_ELEMENTS, 2), 5.0, False),
+    *rpc_rows.PAIRS,
+    ("kernels_torch_1t", (Kernels, STEP_BYTES, STEP_ELEMENTS, 1), ((Torch, STEP_BYTES, STEP_ELEMENTS, 1),), 5.0, False),
+    ("kernels_torch_2t", (Kernels, STEP_BYTES, STEP_ELEMENTS, 2), ((Torch, STEP_BYTES, STEP_ELEMENTS, 2),), 5.0, False),
     # The peer against itself: how far from 1 the noise of this machine takes a ratio.
-    ("noise_push_64mib", (Pump, 64 * MIB, "push"), (Pump, 64 * MIB, "push"), 0.95, True),
-    ("noise_pull_64mib", (Pump, 64 * MIB, "pull"), (Pump, 64 * MIB, "pull"), 0.95, True),
+    ("noise_push_64mib", (Pump, 64 * MIB, "push"), ((Pump, 64 * MIB, "push"),), 0.95, True),
+    ("noise_pull_64mib", (Pump, 64 * MIB, "pull"), ((Pump, 64 * MIB, "pull"),), 0.95, True),
 )
 
 
@@ -199,24 +78,33 @@ def interval(values):
     return medians[int(0.025 * BOOTSTRAP_DRAWS)], medians[int(0.975 * BOOTSTRAP_DRAWS)]
 
 
-def measure(programs, name, ours, peer, goal):
+def measure(programs, name, ours, peers, goal):
+    """Where there are several peers, the row is that beside the best of them."""
     with contextlib.ExitStack() as stack:
-        a = stack.enter_context(ours[0](programs, *ours[1:]))
-        b = stack.enter_context(peer[0](programs, *peer[1:]))
+        sides = [stack.enter_context(side[0](programs, *side[1:])) for side in (ours, *peers)]
         for _ in range(WARM_UPS):
-            a.round(), b.round()
-        cpu = a.cpu_s(), b.cpu_s()
-        pairs = [(a.round(), b.round()) for _ in range(PAIRS)]
-        cpu = a.cpu_s() - cpu[0], b.cpu_s() - cpu[1]
-        moved = PAIRS * a.size / 1e9
-    ratios = [x / y for x, y in pairs]
+            for side in sides:
+                side.round()
+        cpu = [side.cpu_s() for side in sides]
+        rounds = [[side.round() for side in sides] for _ in range(PAIRS)]
+        cpu = [side.cpu_s() - before for side, before in zip(sides, cpu)]
+        a = sides[0]
+    medians = [statistics.median(values) for values in zip(*rounds)]
+    best = min if a.limits else max
+    peer = 1 + medians[1:].index(best(medians[1:]))
+    ratios = [values[0] / values[peer] for values in rounds]
     ratio = statistics.median(ratios)
-    print("%s\t%.2f\t%.2f\t%.2f\t%.2f\t%s" % (
-        name, statistics.median(x for x, _ in pairs), statistics.median(y for _, y in pairs), ratio, goal,
-        "ok" if ratio >= goal else "short"), flush=True)
-    print("# %s: %d pairs, ratio %.2f to %.2f, 95 %% of its median %.2f to %.2f; CPU s/GB ours %.2f, peer %.2f" % (
-        (name, PAIRS, min(ratios), max(ratios)) + interval(ratios) + (cpu[0] / moved, cpu[1] / moved)),
-        file=sys.stderr)
+    verdict = "info" if goal is None else "ok" if (ratio <= goal if a.limits else ratio >= goal) else "short"
+    shown = "%.0f" if a.limits else "%.2f"
+    print("\t".join((name, shown % medians[0], shown % medians[peer], "%.2f" % ratio,
+                     "-" if goal is None else "%.2f" % goal, verdict)), flush=True)
+    unit = a.unit
+    cpu = [spent / (PAIRS * side.amount) for spent, side in zip(cpu, sides)]
+    print("# %s: %d pairs, ratio %.2f to %.2f, 95 %% of its median %.2f to %.2f; CPU s/%s ours %.3f, peer %.3f" % (
+        (name, PAIRS, min(ratios), max(ratios)) + interval(ratios) + (unit, cpu[0], cpu[peer])), file=sys.stderr)
+    if len(peers) > 1:
+        print("# %s: peers %s" % (name, ", ".join("%s %s" % (side.name(), shown % median)
+                                                   for side, median in zip(sides[1:], medians[1:]))), file=sys.stderr)
 
 
 def own_rows(programs):
@@ -250,8 +138,9 @@ def main():
         return 2
     programs, wanted = sys.argv[1], sys.argv[2] if len(sys.argv) == 3 else ""
     try:
-        rows = [(name, not calibrates, measure, (programs, name, ours, peer, goal))
-                for name, ours, peer, goal, calibrates in ROWS]
+        rows = [(name, not calibrates, measure, (programs, name, ours, peers, goal))
+                for name, ours, peers, goal, calibrates in ROWS]
+        rows += [(name, True, run, (programs, name)) for name, run in rpc_rows.MEMORY]
         rows += [(own[0], True, run_own, own) for own in own_rows(programs)]
     except Failed as problem:
         print("bench: %s" % problem, file=sys.stderr)

@@ -1,0 +1,15 @@
+# The peer on grpc++, where it is installed; the rows beside it are skipped where it is not.
+include(CheckLanguage)
+check_language(CXX)
+pkg_check_modules(GRPCPP IMPORTED_TARGET grpc++)
+if(NOT CMAKE_CXX_COMPILER OR NOT GRPCPP_FOUND)
+  add_custom_target(grpcpp_peer COMMENT "grpcpp_peer: grpc++ is not here (package libgrpc++-dev)")
+  return()
+endif()
+enable_language(CXX)
+add_executable(grpcpp_peer grpcpp_peer.cc)
+target_compile_features(grpcpp_peer PRIVATE cxx_std_17)
+# -O2 or better, as its library: this one is measured.
+target_compile_options(grpcpp_peer PRIVATE -O3 -Wall)
+target_link_libraries(grpcpp_peer PRIVATE PkgConfig::GRPCPP)
+set_target_properties(grpcpp_peer PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)

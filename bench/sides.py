@@ -1,0 +1,152 @@
+"""sides.py: what is measured beside what: a server program on the first core, a client program on the second.
+
+For each line that the client gets on stdin it moves its bytes once, or makes its calls, and prints the seconds it took. So
+several sides are alive at the same time and take turns, A B A B, and a change of the machine's speed meets all of them.
+"""
+import os
+import resource
+import select
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+
+# A side that takes longer to start, or for one round, has failed.
+START_S = 120
+ROUND_S = 60
+MIB = 1 << 20
+
+
+class Failed(Exception):
+    pass
+
+
+class Skipped(Exception):
+    """The peer cannot run here; the text is the reason."""
+
+
+def many_files():
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class Side:
+    """A server and its client, pinned, with a folder of their own."""
+
+    # Whether what a round gives is a time, of which less is better; else it is a rate.
+    limits = False
+    # What `amount` counts: what one round moves, for the CPU time.
+    unit = "GB"
+
+    def __init__(self, programs, size):
+        self.programs, self.size = programs, size
+        self.amount = size / 1e9
+        self.processes = []
+
+    def name(self):
+        return type(self).__name__
+
+    def __enter__(self):
+        self.folder = tempfile.mkdtemp(prefix="ampd-bench.")
+        try:
+            self.client = self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for process in reversed(self.processes):
+            process.stdin.close()
+            process.terminate()
+            try:
+                process.wait(timeout=ROUND_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def spawn(self, core, *command):
+        """On one core, or with None on all. With as many descriptors as this machine lets anybody have."""
+        cores = sorted(os.sched_getaffinity(0))
+        core = ",".join(map(str, cores)) if core is None else cores[min(core, len(cores) - 1)]
+        with open(os.path.join(self.folder, "log"), "ab") as log:
+            process = subprocess.Popen(["taskset", "-c", str(core), *command], stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE, stderr=log, bufsize=0, preexec_fn=many_files)
+        self.processes.append(process)
+        return process
+
+    def program(self, name):
+        path = os.path.join(self.programs, name)
+        if not os.access(path, os.X_OK):
+            raise Failed("no program %s; build it first" % path)
+        return path
+
+    def fail(self, what):
+        with open(os.path.join(self.folder, "log"), encoding="utf-8", errors="replace") as log:
+            raise Failed("%s\n%s" % (what, "".join(log.readlines()[-10:])))
+
+    def line(self, process, timeout_s):
+        """One line of a process, unbuffered on our side, so that select tells the truth."""
+        ready, _, _ = select.select([process.stdout], [], [], timeout_s)
+        text = process.stdout.readline() if ready else b""
+        if not text:
+            self.fail("%s gave no answer" % os.path.basename(process.args[3]))
+        return text.decode()
+
+    def round(self):
+        """Moves the bytes once: GB/s."""
+        self.client.stdin.write(b"\n")
+        return self.size / float(self.line(self.client, ROUND_S)) / 1e9
+
+    def cpu_s(self):
+        total = 0
+        for process in self.processes:
+            with open("/proc/%d/stat" % process.pid, encoding="ascii") as file:
+                fields = file.read().rsplit(")", 1)[1].split()
+            total += int(fields[11]) + int(fields[12])
+        return total / os.sysconf("SC_CLK_TCK")
+
+
+class Pump(Side):
+    """A raw TCP connection on loopback whose receiver touches every byte (tcp_pump.c)."""
+
+    def __init__(self, programs, size, direction):
+        super().__init__(programs, size)
+        self.direction = direction
+
+    def start(self):
+        pump = self.program("tcp_pump")
+        port = self.line(self.spawn(0, pump, "serve"), START_S).split()[1]
+        return self.spawn(1, pump, self.direction, port, str(self.size))
+
+
+class Ampd(Side):
+    """A model of one parameter, pushed to or pulled from a real ampd by libampclient (bench_pushpull.c)."""
+
+    def __init__(self, programs, size, direction, unix=False):
+        super().__init__(programs, size)
+        self.direction, self.unix = direction, unix
+
+    def endpoint(self):
+        if self.unix:
+            return "unix:" + os.path.join(self.folder, "socket")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return "127.0.0.1:%d" % probe.getsockname()[1]
+
+    def start(self):
+        endpoint = self.endpoint()
+        server = self.spawn(0, self.program("ampd"), "--data-dir", os.path.join(self.folder, "data"),
+                            "--listen", endpoint)
+        self.await_ready(server, endpoint)
+        return self.spawn(1, self.program("bench_pushpull"), self.direction, endpoint, str(self.size))
+
+    def await_ready(self, server, endpoint):
+        ready = [self.program("ampctl"), "--endpoint", endpoint, "ready"]
+        deadline = time.monotonic() + START_S
+        while subprocess.run(ready, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode != 0:
+            if server.poll() is not None or time.monotonic() > deadline:
+                self.fail("ampd did not become ready")
+            time.sleep(0.05)
