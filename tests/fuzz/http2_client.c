@@ -44,7 +44,8 @@ static void begin_call(unsigned kind)
 {
     static const char *const paths[] = {"/t.T/Unary", "/t.T/Up", "/t.T/Down", "/t.T/Both"};
     static const struct arpc_pair metadata[] = {{"x-text", "some text"}, {"x-data-bin", "AAEC"}};
-    static const struct arpc_retry_policy policy = {.retryable_status_codes = 0x1fffe};
+    static const struct arpc_retry_policy policies[] = {{.retryable_status_codes = 0x1fffe, .max_attempts = 9},
+                                                        {.initial_backoff_ms = 4000, .max_backoff_ms = 5000}};
     struct fuzz_call *user = fuzz_call_new();
     if (user == NULL)
         return;
@@ -58,12 +59,12 @@ static void begin_call(unsigned kind)
     call->single_inbound = kind % 2 == 0;
     call->wait_for_ready = (kind & 4) != 0;
     if ((kind & 1) != 0)
-        arpc_retry_init(&call->retry, &policy);
+        arpc_retry_init(&call->retry, &policies[kind / 2 % 2]);
     if ((kind & 2) != 0) {
         call->deadline_ms = fuzz_h2.now_ms + 8000;
         arpc_link_due(link, call->deadline_ms);
     }
-    fuzz_call_send(user, kind % 4 == 3 ? 40000 : 10, kind % 4 == 1);
+    fuzz_call_send(user, kind % 4 == 3 ? 40000 : 10, kind == 5);
     if (kind % 4 != 3)
         arpc_call_half_close(call);
 }

@@ -6,6 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 [ $# -gt 0 ] || set -- http2_server http2_client grpc_frame block_reader messages text
 build=build/fuzz
 /usr/bin/python3 -B tests/fuzz/seeds.py "$build/seeds"
+"$build/tests/fuzz/fuzz_message_seeds" "$build/seeds/messages"
 for target; do
 	corpus=tests/fuzz/corpus/$target
 	mkdir -p "$build/merged" "$build/found/$target" "$corpus"

@@ -24,7 +24,7 @@ mkdir -p "$build/broken"
 one() { # target: one line, as the test programs write it
 	local target=$1 corpus=tests/fuzz/corpus/$1 log=$build/$1.log words=()
 	mkdir -p "$build/found/$target"
-	[ -e "tests/fuzz/$target.dict" ] && words=("-dict=tests/fuzz/$target.dict")
+	[ -e "tests/fuzz/${target%_*}.dict" ] && words=("-dict=tests/fuzz/${target%_*}.dict")
 	if "$build/tests/fuzz/fuzz_$target" -max_total_time="$seconds" -max_len=8192 -timeout=20 -rss_limit_mb=2048 \
 		-print_final_stats=1 -artifact_prefix="$build/broken/$target-" "${words[@]}" "$build/found/$target" "$corpus" \
 		>"$log" 2>&1; then

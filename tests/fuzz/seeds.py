@@ -4,6 +4,7 @@
 HTTP/2 frames built by hand: whole calls of each kind, and one input for each row of the attack table. What libFuzzer finds
 from them is worth more than they are; they only save it the search for the preface, for HPACK and for the paths.
 """
+import base64
 import gzip
 import os
 import struct
@@ -19,9 +20,10 @@ def frame(kind, flags, stream, body=b""):
 
 
 def literal(name, value, index=False):
-    """A field without Huffman, lengths below 127; with incremental indexing or without."""
+    """A field without Huffman; with incremental indexing or without."""
     name, value = name.encode(), value if isinstance(value, bytes) else value.encode()
-    return bytes((0x40 if index else 0, len(name))) + name + bytes((len(value),)) + value
+    size = bytes((len(value),)) if len(value) < 127 else b"\x7f" + put(len(value) - 127)
+    return bytes((0x40 if index else 0, len(name))) + name + size + value
 
 
 def request(path, *more, index=True):
@@ -72,8 +74,15 @@ def server_seeds():
     yield "services", HELLO + call(1, "/grpc.health.v1.Health/Check", message(b"\x0a\x03t.T")) + \
         call(3, "/grpc.health.v1.Health/Watch", message(b"\x0a\x00")) + call(5, "/grpc.health.v1.Health/List", message(b"")) + \
         call(7, "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
-             message(b"\x3a\x00") + message(b"\x22\x15ampd.v1.GetScaleRequest") +
-             message(b"\x1a\x16ampd/v1/common.proto") + message(b"\x2a\x04\x0a\x01x\x10") + message(b"\x32\x01x"))
+             message(sub(7, b"")) + message(sub(4, b"ampd.v1.GetScaleRequest")) + message(sub(3, b"none.proto")) +
+             message(sub(5, sub(1, b"x"))) + message(sub(6, b"x")) + message(sub(1, b"host"))) + \
+        call(9, "/grpc.health.v1.Health/Check", message(b"\x0a\x03t.X")) + call(11, "/grpc.health.v1.Health/Watch", message(sub(1, b"?"))) + \
+        call(13, "/grpc.health.v1.Health/Check", message(b"\xff"))
+    yield "descriptors", HELLO + frame(WINDOW, 0, 0, struct.pack(">I", 1 << 20)) + \
+        call(1, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+             message(sub(3, b"ampd/v1/parameter_service.proto")) * 12 + message(b"\xff"))
+    yield "unwatched", HELLO + frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 0)) + \
+        call(1, "/grpc.health.v1.Health/Watch", message(sub(1, b"t.T"))) + frame(WINDOW, 0, 0, struct.pack(">I", 9)) * 20
     bad = (("/t.T/Missing", ()), ("t.T/Unary", ()), ("/t.T/Unary", (("grpc-timeout", "1x"),)),
            ("/t.T/Unary", (("grpc-timeout", "99999999H"),)), ("/t.T/Unary", (("grpc-encoding", "br"),)),
            ("/t.T/Unary", (("x-data-bin", "****"),)), ("/t.T/Unary", (("grpc-timeout", "0n"),)))
@@ -136,6 +145,13 @@ def client_seeds():
         only(3, "14", ("grpc-retry-pushback-ms", "10")) + only(5, "99") + only(7, "8", ("x-data-bin", "AAEC"), ("x-text", "a"))
     yield "http", hello + b"".join(frame(HEADERS, 5, i, s) for i, s in
                                    ((1, b"\x8d"), (3, b"\x8e"), (5, literal(":status", "503")), (7, b"\x88")))
+    for status in ("400", "401", "403", "429", "204", "999", "abc"):
+        yield "http" + status, hello + frame(HEADERS, 5, 1, literal(":status", status)) + \
+            frame(HEADERS, 5, 3, literal(":status", status) + literal("content-type", "text/plain"))
+    details = base64.b64encode(rpc_status()).rstrip(b"=")
+    yield "details", hello + only(1, "5", ("grpc-status-details-bin", details)) + \
+        only(3, "14", ("grpc-status-details-bin", details), ("grpc-retry-pushback-ms", "-1")) + \
+        only(7, "14", ("grpc-retry-pushback-ms", "7"))
     yield "interim", hello + frame(HEADERS, END_HEADERS, 1, literal(":status", "100")) + answer(1) + \
         frame(HEADERS, END_HEADERS, 3, b"\x88" + literal("content-type", "text/html")) + frame(DATA, END_STREAM, 3, b"<html>")
     yield "gzip", hello + answer(1, message(gzip.compress(b"\x00zipped"), 1), b"0", ("grpc-encoding", "gzip")) + \
@@ -196,6 +212,10 @@ def block_seeds():
         yield "unknown%d" % choices, steps + header + piece(b"\x28\x7f", index, b"\x35abcd", crc, b"\x31abcdefgh", sub(9, b"z"), data)
     yield "twice", b"\0\0" + header + piece(index, index, crc, data)
     yield "trailer", b"\0\0" + header + piece(sub(4, b"")) + piece(index, crc, data)
+    yield "trailers", b"\0\0" + header + piece(sub(4, b"a")) + piece(sub(4, b"b"))
+    yield "early_trailer", b"\0\0" + piece(sub(4, b"a"))
+    yield "large", b"\0\0" + header + piece(index, crc, b"\x7a" + put(1 << 19), bytes(99))
+    yield "varint", b"\0\0" + header + piece(b"\x10" + b"\xff" * 9 + b"\x02", crc, data)
     yield "first", b"\0\0" + piece(index, crc, data)
     yield "wire", b"\0\0" + header + piece(b"\x15abcd")
     yield "empty", b"\0\0" + header + piece(index, crc, sub(15, b""))
@@ -216,21 +236,38 @@ def text_seeds():
     digest = "0123456789abcdef" * 4
     yield "tokens", kind(5, "# callers\ntoken worker trainer %s expires=2027-01-31\ntoken operator alice %s expires=2028-02-29T23:59:59Z\n"
                          "cert peer ampd-1.example\nuid read *\nuid worker 1000\n" % (digest, digest[::-1]))
-    yield "tokens_bad", kind(5, "token worker trainer 123\nuid read 4294967295\ncert boss x\nuid read 1 2\n")
+    token = "token worker t %s " % digest.upper()
+    bad = ("token worker t 123", "token worker t " + "g" * 64, "uid read 4294967295", "cert boss x", "uid read 1 2", "token peer", "cert peer ",
+           "uid read x", "what", "a\x01b", "a\0b", token, token + "x", token + "expires=2027-01-32", token + "expires=1969-01-01",
+           token + "expires=2027-02-29", token + "expires=2027-01-01T24:00:00Z", token + "expires=2027-01-31 more", "cert read a \t",
+           token + "\n" + token, "cert peer a b\ncert read a b", "uid read *\nuid peer *", "uid worker 7\nuid read 7\n", "cert peer " + "n" * 300)
+    for i, text in enumerate(bad):
+        yield "tokens%d" % i, kind(5, text)
     yield "spec", kind(6, spec())
     yield "shape", kind(6, "[64,512,1]")
     yield "checkpoint", bytes((7, 4)) + header(4)
     yield "checkpoint_plain", bytes((7, 0)) + header(0)
+    for i, (old, new) in enumerate((("ampd/1", "ampd/2"), ("ampd/1", "ampd/0"), ("ampd/1", "x"), ('"step":"1"', '"step":""'),
+                                    ('"step":"1"', '"step":"-1"'), ('"step":"1"', '"step":"18446744073709551616"'),
+                                    ('"growth_tracker":"1"', '"growth_tracker":"4294967296"'), ('"scale_bits":"1199570944"', '"scale_bits":"0"'),
+                                    ('"world_size":"1"', '"world_size":"9999999"'), ('"world_size":"1"', '"world_size":"0"'),
+                                    ('"F32"', '"F16"'), ("[2,3]", "[3,2]"), ("[0,12]", "[0,12,1]"), ("[0,12]", "[-1,12]"), ("[12,36]", "[8,32]"),
+                                    ("[4]", "[0]"), ("[4]", '["x"]'), ("00" * 16, "0g" * 16), ("00" * 16, "00"), ('"b":', '"c":'))):
+        yield "checkpoint%d" % i, bytes((7, 4)) + header(4).replace(old.encode(), new.encode(), 1)
+    for i, (old, new) in enumerate((('"optimizer":1', '"optimizer":-1'), ('"nesterov":true', '"nesterov":1'), ('"lr":0.5', '"lr":"x"'),
+                                    ('"name":"g"', '"name":7'), ('"lr":0.5', '"lr":1e300'), ('"max_steps":1', '"max_steps":-1'),
+                                    ('"name":"g"', '"name":"%s"' % ("g" * 300)), ('"groups":[', '"groups":[1,'))):
+        yield "spec%d" % i, kind(6, spec().replace(old, new, 1))
 
 
 def spec():
     numbers = ("optimizer schedule warmup_steps total_steps step_every world_size sync quorum on_loss loss_timeout_ms min_workers weighting "
                "cast cast_overflow max_steps checkpoint_every keep_last durability max_consecutive_overflows floor_policy scaler_policy "
                "scaler_growth_interval scaler_hysteresis").split()
-    reals = ("lr beta1 beta2 eps weight_decay momentum dampening step_factor lr_min clip_value clip_max_norm scaler_init scaler_growth_factor "
-             "scaler_backoff_factor scaler_min scaler_max").split()
+    reals = ("lr beta1 beta2 eps weight_decay momentum dampening step_factor lr_min clip_value clip_max_norm scaler_init_scale scaler_growth_factor "
+             "scaler_backoff_factor scaler_min_scale scaler_max_scale").split()
     fields = ['"%s":1' % n for n in numbers] + ['"%s":0.5' % n for n in reals] + ['"nesterov":true', '"weight_decay_set":false']
-    return "{" + ",".join(fields) + ',"groups":[{"name":"g","lr":0.5,"weight_decay":0.5}]}'
+    return "{" + ",".join(fields) + ',"groups":[{"name":"g","lr_scale":0.5,"weight_decay_set":true,"weight_decay":0.5}]}'
 
 
 def header(user_state):
@@ -249,15 +286,23 @@ def header(user_state):
     return ('{"__metadata__":{%s},%s}' % (",".join(meta), ",".join(tensors))).encode()
 
 
+def rpc_status():
+    """A google.rpc.Status with one of each detail."""
+    def any_of(name, inner):
+        return sub(3, sub(1, b"type.googleapis.com/google.rpc." + name) + sub(2, inner))
+    return b"\x08\x05" + sub(2, b"text") + \
+        any_of(b"ErrorInfo", sub(1, b"REASON") + sub(2, b"ampd") + sub(3, sub(1, b"k") + sub(2, b"v"))) + \
+        any_of(b"RetryInfo", sub(1, b"\x08\x01\x10\x80\x94\xeb\xdc\x03")) + \
+        any_of(b"BadRequest", sub(1, sub(1, b"a.b") + sub(2, b"bad")))
+
+
 def message_seeds():
     """One for each message, of fields that many of them have; the fuzzer finds the rest by the codec's comparisons."""
     body = b"\x0a\x06digits\x12\x02w0\x18\x03\x20\x01"
     for which in range(64):
         yield "text%d" % which, bytes((which,)) + body
         yield "nested%d" % which, bytes((which,)) + sub(1, sub(1, b"digits") + sub(2, sub(1, b"w") + sub(2, b"\x40\x80\x04")) + b"\x20\x02")
-    any_of = lambda name, inner: sub(3, sub(1, b"type.googleapis.com/google.rpc." + name) + sub(2, inner))
-    status = b"\x08\x05" + sub(2, b"text") + any_of(b"ErrorInfo", sub(1, b"REASON") + sub(2, b"ampd") + sub(3, sub(1, b"k") + sub(2, b"v"))) + \
-        any_of(b"RetryInfo", sub(1, b"\x08\x01\x10\x80\x94\xeb\xdc\x03")) + any_of(b"BadRequest", sub(1, sub(1, b"a.b") + sub(2, b"bad")))
+    status = rpc_status()
     files = sub(1, sub(1, b"a.proto") + sub(2, b"p.q") + sub(4, sub(1, b"M") + sub(2, sub(1, b"f")) + sub(4, sub(1, b"E") + sub(2, sub(1, b"V")))) +
                 sub(6, sub(1, b"S") + sub(2, sub(1, b"R"))))
     for which in range(64):
