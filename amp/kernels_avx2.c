@@ -619,7 +619,10 @@ static void adam_masters(const struct amp_apply_scalars *k, size_t n, float *p, 
     }
 }
 
-static __m128 pick(const float *x, const uint16_t *at)
+/* One element of an array at any address. */
+typedef float any_f32 __attribute__((aligned(1)));
+
+static __m128 pick(const any_f32 *x, const uint16_t *at)
 {
     return _mm_setr_ps(x[at[0]], x[at[1]], x[at[2]], x[at[3]]);
 }
@@ -631,7 +634,7 @@ static __m256d pick_pd(const float *x, const uint16_t *at)
 
 /* The elements of a span named by `at`, four at a time; the last group may repeat the last one. */
 static void adam_few_late(const struct amp_apply_scalars *k, bool couple, const struct adam_span *old, uint16_t *at,
-                          size_t count, const float *g, float *p)
+                          size_t count, const float *g, any_f32 *p)
 {
     for (size_t j = 0; j < 3; j++)
         at[count + j] = at[count - 1];
