@@ -84,8 +84,12 @@ void arpc_call_nonsense(struct arpc_call *call)
 int arpc_link_watch_invalid(nghttp2_session *session, const nghttp2_frame *frame, int error, void *arg)
 {
     (void)session;
-    (void)frame;
     struct arpc_link *link = arg;
+    /* grpc-go's last GOAWAY names its own last stream, where ours should stand, and nghttp2 takes offence. */
+    if (frame->hd.type == NGHTTP2_GOAWAY) {
+        link->farewell = true;
+        return 0;
+    }
     int64_t now_ms = arpc_link_now(link);
     bool refused = error == NGHTTP2_ERR_REFUSED_STREAM;
     arpc_link_punish(link, refused ? arpc_watch_refusal(&link->watch, now_ms) : arpc_watch_fault(&link->watch, now_ms));
@@ -98,8 +102,10 @@ void arpc_link_watch_sent(struct arpc_link *link, const nghttp2_frame *frame)
     if (error && !link->expelled) {
         /* nghttp2's own verdict: what the peer still sends is of no interest, and after CVE-2026-27135 not to be parsed. */
         link->expelled = true;
-        link->abuse = ARPC_ABUSE_PROTOCOL;
-        arpc_link_count(link, ARPC_ABUSE_PROTOCOL);
+        if (!link->farewell) {
+            link->abuse = ARPC_ABUSE_PROTOCOL;
+            arpc_link_count(link, ARPC_ABUSE_PROTOCOL);
+        }
         arpc_link_goodbye(link);
     }
     if (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA)

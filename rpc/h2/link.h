@@ -115,6 +115,7 @@ struct arpc_link {
     bool peer_settings;       /* the peer's first SETTINGS are here */
     bool settings_acked;      /* the peer has taken ours */
     bool peer_goaway;
+    bool farewell; /* the peer's GOAWAY was at fault: it goes, and it is no attack */
     struct arpc_watch watch;
     enum arpc_abuse abuse;  /* why the connection is being ended, or NONE */
     int64_t goodbye_due_ms; /* by when its GOAWAY has to be taken; INT64_MAX: none is due */

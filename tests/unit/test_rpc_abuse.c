@@ -367,6 +367,19 @@ static void resets_after_the_answer_are_not_counted(void **state)
     assert_int_equal(raw.server.link.error, 0);
 }
 
+/* As grpc-go says good-bye: the last stream that it names is its own. */
+static void a_goaway_that_names_the_wrong_stream_is_no_attack(void **state)
+{
+    (void)state;
+    (void)rpc_raw_request("/t.T/Unary", NULL, NULL, "\0\0\0\0\1x", 6, true);
+    bytes_frame(&out, H2_GOAWAY, 0, 0, "\0\0\0\1\0\0\0\0", 8);
+    rpc_raw_feed(out.data, out.size);
+    rpc_raw_run();
+    assert_true(arpc_link_is_over(&raw.server.link));
+    assert_int_equal(raw.server.link.abuse, ARPC_ABUSE_NONE);
+    assert_int_equal(raw.server.config.abuses[ARPC_ABUSE_PROTOCOL], 0);
+}
+
 static void a_block_of_continuations_that_comes_byte_by_byte_is_a_request(void **state)
 {
     (void)state;
@@ -563,6 +576,7 @@ int main(void)
         WITH_RAW(an_attack_is_answered_by_a_calm_goaway_and_not_read_any_more),
         WITH_RAW(a_peer_that_does_not_take_its_goaway_is_dropped),
         WITH_RAW(resets_after_the_answer_are_not_counted),
+        WITH_RAW(a_goaway_that_names_the_wrong_stream_is_no_attack),
         WITH_RAW(a_block_of_continuations_that_comes_byte_by_byte_is_a_request),
         WITH_RAW(a_message_that_comes_too_slowly_ends_its_call_and_no_other),
         WITH_RAW(a_stream_may_wait_between_messages_and_a_message_may_take_long),
