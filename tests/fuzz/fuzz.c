@@ -81,7 +81,9 @@ struct fuzz_step fuzz_script_next(struct fuzz_script *script)
 {
     /* Heads of frames have 9 bytes, prefixes 5; larger ones are bodies. */
     static const size_t sizes[] = {SIZE_MAX, 1, 2, 5, 9, 40, 300, 3000};
-    uint8_t byte = script->count > 0 ? script->bytes[script->at++ % script->count] : 0;
+    if (script->count == 0 || script->at == FUZZ_STEPS_MAX)
+        return (struct fuzz_step){.size = SIZE_MAX};
+    uint8_t byte = script->bytes[script->at++ % script->count];
     return (struct fuzz_step){.size = sizes[byte % 8], .act = byte / 8};
 }
 

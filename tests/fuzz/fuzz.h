@@ -40,11 +40,21 @@ char *fuzz_text(struct fuzz_input part);
 /* Most bytes of a script: enough for a story, few beside the bytes under test. */
 #define FUZZ_SCRIPT_MAX 32
 
+/* Steps after which the rest comes in one piece: more of them are slow, and tell nothing more. */
+#define FUZZ_STEPS_MAX 400
+
 struct fuzz_script {
     uint8_t bytes[FUZZ_SCRIPT_MAX];
     size_t count;
     size_t at;
 };
+
+/* Of what is only checked: that it is reached is no news to the fuzzer. */
+#ifdef __clang__
+#define FUZZ_NO_COVERAGE __attribute__((no_sanitize("coverage")))
+#else
+#define FUZZ_NO_COVERAGE
+#endif
 
 /* Reads a script: its length, modulo FUZZ_SCRIPT_MAX + 1, and its bytes. */
 void fuzz_script_read(struct fuzz_script *script, struct fuzz_input *input);

@@ -87,6 +87,13 @@ void fuzz_link_check(const struct arpc_link *link, bool batch_out);
 void fuzz_h2_close(void);
 
 /* Acts that these names are needed for; the others are in h2.c. */
-enum { FUZZ_ACT_STUCK = 1, FUZZ_ACT_LATE = 2, FUZZ_ACT_DRAIN = 16, FUZZ_ACT_EXPEL = 17, FUZZ_ACT_OWN = 24 };
+enum {
+    FUZZ_ACT_STUCK = 1,
+    FUZZ_ACT_LATE = 2,
+    FUZZ_ACT_DRAIN = 16,
+    FUZZ_ACT_EXPEL = 17,
+    FUZZ_ACT_PIECES = 22,
+    FUZZ_ACT_OWN = 24
+};
 
 #endif

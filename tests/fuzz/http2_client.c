@@ -12,6 +12,7 @@
 
 #define CONNS_MAX   4 /* open at a time */
 #define MADE_MAX    8 /* by one input: a new session costs more than most inputs */
+#define CALLS_MAX   24
 #define MESSAGE_MAX 4096
 
 static struct fuzz_conn conns[CONNS_MAX];
@@ -46,13 +47,15 @@ static void begin_call(unsigned kind)
     static const struct arpc_pair metadata[] = {{"x-text", "some text"}, {"x-data-bin", "AAEC"}};
     static const struct arpc_retry_policy policies[] = {{.retryable_status_codes = 0x1fffe, .max_attempts = 9},
                                                         {.initial_backoff_ms = 4000, .max_backoff_ms = 5000}};
-    struct fuzz_call *user = fuzz_call_new();
-    if (user == NULL)
+    if (fuzz_h2.config.calls >= CALLS_MAX)
         return;
+    struct fuzz_call *user = fuzz_call_new();
+    AMP_ASSERT(user != NULL);
     bool takes = current->open && arpc_link_takes_calls(&current->link);
     struct arpc_link *link = takes ? &current->link : &parking;
     struct arpc_call *call;
-    AMP_ASSERT(arpc_request_new(link, paths[kind % 4], metadata, kind % 3, &fuzz_taking, &call, NULL) == 0);
+    const struct arpc_handler *handler = kind % 4 == 2 ? &fuzz_collecting : &fuzz_taking;
+    AMP_ASSERT(arpc_request_new(link, paths[kind % 4], metadata, kind % 3, handler, &call, NULL) == 0);
     user->call = call;
     call->user = user;
     call->max_message = MESSAGE_MAX;
@@ -78,6 +81,9 @@ static void act(unsigned what)
         break;
     case FUZZ_ACT_EXPEL:
         fuzz_conn_close(current);
+        break;
+    case FUZZ_ACT_PIECES:
+        current->batch.most = current->batch.most == 0 ? 100 : 0;
         break;
     case 20:
         connect_anew();

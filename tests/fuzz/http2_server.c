@@ -56,6 +56,9 @@ static void act(unsigned what)
     case FUZZ_ACT_EXPEL:
         arpc_link_expel(&conn.link, 0, "expelled");
         break;
+    case FUZZ_ACT_PIECES:
+        conn.batch.most = conn.batch.most == 0 ? 100 : 0;
+        break;
     case FUZZ_ACT_OWN:
         (void)arpc_health_set(health, SERVICE, false);
         break;

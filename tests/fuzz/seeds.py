@@ -26,9 +26,9 @@ def literal(name, value, index=False):
     return bytes((0x40 if index else 0, len(name))) + name + size + value
 
 
-def request(path, *more, index=True):
+def request(path, *more, index=True, content="application/grpc"):
     block = b"\x83\x86" + literal(":path", path, index) + literal(":authority", "x", index)
-    block += literal("te", "trailers", index) + literal("content-type", "application/grpc", index)
+    block += literal("te", "trailers", index) + literal("content-type", content, index)
     return block + b"".join(literal(n, v) for n, v in more)
 
 
@@ -70,7 +70,13 @@ def server_seeds():
     yield "gzip", HELLO + call(1, "/t.T/Bits", message(zipped, 1) * 2, ("grpc-encoding", "gzip")) + \
         call(3, "/t.T/Unary", message(gzip.compress(bytes(100000)), 1), ("grpc-encoding", "gzip"),
              ("grpc-accept-encoding", "gzip")) + call(5, "/t.T/Unary", message(zipped, 1)) + \
-        call(7, "/t.T/Both", message(b"\x07" + bytes(1999)), ("grpc-accept-encoding", "gzip"))
+        call(7, "/t.T/Both", message(b"\x01" + bytes(1999)), ("grpc-accept-encoding", "gzip"))
+    bomb = message(gzip.compress(bytes(4000)), 1)
+    yield "bombs", HELLO + call(1, "/t.T/Bits", bomb * 30, ("grpc-encoding", "gzip"))
+    yield "proto", HELLO + frame(HEADERS, END_HEADERS, 1, request("/t.T/Unary", content="application/grpc+proto")) + \
+        frame(DATA, END_STREAM, 1, message(b"x"))
+    yield "slow", HELLO + call(1, "/t.T/Up", message(bytes(4000))[:20], end=False) + call(3, "/t.T/Unary", b"", end=False)
+    yield "paused", HELLO + call(1, "/t.T/Bits", message(b"\x04") + message(bytes(1000)) * 3) + call(3, "/t.T/Up", message(b"\x04") * 400)
     yield "services", HELLO + call(1, "/grpc.health.v1.Health/Check", message(b"\x0a\x03t.T")) + \
         call(3, "/grpc.health.v1.Health/Watch", message(b"\x0a\x00")) + call(5, "/grpc.health.v1.Health/List", message(b"")) + \
         call(7, "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
@@ -120,7 +126,8 @@ def server_seeds():
 SCRIPTS = (b"\0", script(1, 3, 4, 5), script(act(0, 6), act(3), act(9, 4), act(4, 4), act(10), act(12)),
            script(act(0, 6), act(2, 5), act(14, 5), act(12), act(0, 5)), script(act(1, 6), act(13, 5), act(9, 5), act(11)),
            script(act(0, 7), act(16), act(5), act(0), act(7)), script(act(24, 6), act(25, 5), act(26, 5), act(8), act(8)),
-           script(act(0, 6), act(18, 5), act(19, 5), act(7)), script(act(17, 6), act(6, 2), act(8)))
+           script(act(0, 6), act(18, 5), act(19, 5), act(7)), script(act(17, 6), act(6, 2), act(8)),
+           script(act(6), act(6), act(6), act(9)), script(act(22, 6), act(2, 5), act(10, 6), act(9)))
 
 
 def answer(stream, body=message(b"\x00an answer"), status=b"0", *more):
