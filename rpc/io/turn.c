@@ -3,7 +3,14 @@
 #include "base/assert.h"
 #include "base/err.h"
 
+#include <sched.h>
+#include <stdbool.h>
 #include <stdlib.h>
+
+static void on_idle(uv_idle_t *handle)
+{
+    (void)handle;
+}
 
 /* Each item once: what becomes due meanwhile waits for the next call, which the idle handle brings at once. */
 static void pump_all(struct arpc_turn *turn)
@@ -16,8 +23,32 @@ static void pump_all(struct arpc_turn *turn)
         struct arpc_turn_item *item = AMP_CONTAINER(it, struct arpc_turn_item, node);
         item->pump_cb(item);
     }
-    if (amp_list_empty(&turn->due))
+    if (amp_list_empty(&turn->due) && turn->spin_end_ns == 0)
         (void)uv_idle_stop(&turn->idle);
+}
+
+/* A poll brought work: looks for more before sleeping, unless that was in vain of late. */
+static void spin_begins(struct arpc_turn *turn)
+{
+    if (turn->spin_end_ns != 0)
+        turn->spin_misses = 0;
+    bool worth_it = turn->spin_misses < ARPC_SPIN_MISSES || ++turn->spin_sleeps % ARPC_SPIN_PROBE == 0;
+    turn->spin_end_ns = worth_it ? uv_hrtime() + ARPC_SPIN_NS : 0;
+    if (worth_it)
+        (void)uv_idle_start(&turn->idle, on_idle);
+}
+
+/* It brought none. */
+static void spin_goes_on(struct arpc_turn *turn)
+{
+    if (uv_hrtime() < turn->spin_end_ns) {
+        (void)sched_yield(); /* it cannot fail */
+        return;
+    }
+    turn->spin_end_ns = 0;
+    if (turn->spin_misses < ARPC_SPIN_MISSES)
+        turn->spin_misses++;
+    (void)uv_idle_stop(&turn->idle);
 }
 
 static void on_prepare(uv_prepare_t *handle)
@@ -28,6 +59,12 @@ static void on_prepare(uv_prepare_t *handle)
 static void on_check(uv_check_t *handle)
 {
     struct arpc_turn *turn = handle->data;
+    if (!amp_list_empty(&turn->due)) {
+        spin_begins(turn);
+    } else if (turn->spin_end_ns != 0) {
+        spin_goes_on(turn);
+        return;
+    }
     pump_all(turn);
     int64_t share_ns = ARPC_TURN_READ_NS / (turn->readers > 0 ? turn->readers : 1);
     turn->share_ns = share_ns > ARPC_READ_SHARE_NS ? share_ns : ARPC_READ_SHARE_NS;
@@ -38,11 +75,6 @@ static void on_check(uv_check_t *handle)
     turn->written = 0;
     turn->writers = 0;
     turn->number++;
-}
-
-static void on_idle(uv_idle_t *handle)
-{
-    (void)handle;
 }
 
 int arpc_turn_init(struct arpc_turn *turn, uv_loop_t *loop)
