@@ -79,7 +79,10 @@ struct arpc_limits {
 
 extern const struct arpc_limits arpc_limits_default;
 
-/* Sets a limit by its name; false if there is no such limit or the value is negative. */
+/* Largest value that is set by name: no machine has more of anything, and in thousandths it still is a number. */
+#define ARPC_LIMIT_MAX ((int64_t)1 << 40)
+
+/* Sets a limit by its name; false if there is no such limit, or the value is negative or above ARPC_LIMIT_MAX. */
 bool arpc_limits_set(struct arpc_limits *limits, const char *name, int64_t value);
 
 /* Why a connection was ended, a stream cut or a connection not taken. X(NAME, name in metrics, the words for a log and for GOAWAY) */

@@ -142,7 +142,9 @@ static bool is_held_back(const struct arpc_call *call)
 /* Bytes that are due in this time. */
 static int64_t least_of(int64_t bytes_per_s, int64_t time_ms)
 {
-    return time_ms > INT32_MAX ? 1 : bytes_per_s * time_ms / 1000; /* a time that never comes asks for nothing */
+    if (time_ms > INT32_MAX)
+        return 1; /* a time that never comes asks for nothing */
+    return time_ms > 0 && bytes_per_s > INT64_MAX / time_ms ? INT64_MAX : bytes_per_s * time_ms / 1000;
 }
 
 static void restart_message(struct arpc_call *call)

@@ -18,7 +18,7 @@ bool arpc_limits_set(struct arpc_limits *limits, const char *name, int64_t value
         ARPC_LIMITS(LIMIT_ROW)
 #undef LIMIT_ROW
     };
-    if (value < 0)
+    if (value < 0 || value > ARPC_LIMIT_MAX)
         return false;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (strcmp(rows[i].name, name) != 0)

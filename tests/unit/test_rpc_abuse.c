@@ -222,6 +222,8 @@ static void a_bucket_never_holds_more_than_its_burst_and_0_is_no_limit(void **st
     assert_int_equal(limits.pings_burst, 7);
     assert_false(arpc_limits_set(&limits, "pings", 7));
     assert_false(arpc_limits_set(&limits, "pings_burst", -1));
+    assert_false(arpc_limits_set(&limits, "pings_burst", INT64_MAX)); /* in thousandths it would be below 0 */
+    assert_int_equal(limits.pings_burst, 7);
     assert_string_equal(arpc_abuse_name(ARPC_ABUSE_NONE), "none");
     assert_string_equal(arpc_abuse_name(ARPC_ABUSE_DESCRIPTORS), "descriptors");
 }
