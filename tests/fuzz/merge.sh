@@ -12,7 +12,7 @@ for target; do
 	mkdir -p "$build/merged" "$build/found/$target" "$corpus"
 	rm -rf "${build:?}/merged/$target"
 	mkdir "$build/merged/$target"
-	"$build/tests/fuzz/fuzz_$target" -merge=1 -use_counters=0 -max_len=2048 "$build/merged/$target" "$corpus" \
+	"$build/tests/fuzz/fuzz_$target" -merge=1 -use_counters=0 -max_len=4096 "$build/merged/$target" "$corpus" \
 		"$build/found/$target" "$build/seeds/$target" 2>"$build/merge-$target.log"
 	# Inputs that once broke something have names of their own, and stay.
 	find "$corpus" -type f -regextype posix-extended -regex '.*/[0-9a-f]{40}' -delete
