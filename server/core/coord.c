@@ -159,34 +159,7 @@ void ampd_coord_created(struct ampd_model *model)
     }
 }
 
-/* ---- checkpoints ---- */
-
-static void expect_parts(struct ampd_coord *coord, uint64_t step)
-{
-    AMP_ASSERT(coord->cuts_count < AMPD_CUTS_MAX);
-    coord->cuts[coord->cuts_count].step = step;
-    coord->cuts[coord->cuts_count].bits = 0;
-    coord->cuts_count++;
-}
-
-static bool cut_under_way(const struct ampd_coord *coord, uint64_t step)
-{
-    for (uint32_t i = 0; i < coord->cuts_count; i++) {
-        if (coord->cuts[i].step == step)
-            return true;
-    }
-    return false;
-}
-
-/* CUT at the last decided step: no verdict of a later one has been sent. */
-static void send_cut(struct ampd_model *model)
-{
-    expect_parts(&model->coord, model->coord.decided);
-    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_CUT, 0);
-    message->u.restore.epoch = model->coord.epoch;
-    message->u.restore.step = model->coord.decided;
-    ampd_bus_send_all_take(model->core, message);
-}
+/* ---- Load ---- */
 
 void ampd_coord_loaded(struct ampd_model *model, const struct ampd_message *message)
 {
@@ -205,7 +178,7 @@ void ampd_coord_loaded(struct ampd_model *model, const struct ampd_message *mess
     coord->loaded_bits = 0;
     coord->loader = 0;
     ampd_coord_set(model, AMPD_COORD_LOADED);
-    send_cut(model);
+    ampd_cuts_send(model);
 }
 
 static void send_grant(struct ampd_model *model)
@@ -245,95 +218,6 @@ void ampd_coord_gone(struct ampd_model *model, const struct ampd_message *messag
     send_grant(model);
 }
 
-/* The calls that wait for the checkpoint that is there now, or for an earlier one. */
-static void answer_checkpoints(struct ampd_model *model, uint64_t version)
-{
-    AMP_LIST_EACH(it, next, &model->checkpoints)
-    {
-        struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
-        if (call->step > model->coord.durable_step)
-            continue;
-        struct ampd_reply *reply = ampd_call_reply(model->core, call->id, AMPD_REPLY_CHECKPOINT);
-        reply->u.checkpoint.epoch = model->coord.epoch;
-        reply->u.checkpoint.step = model->coord.durable_step;
-        reply->u.checkpoint.version = version;
-    }
-}
-
-/* A Checkpoint call that would wait for a verdict of a model that stands still. */
-static void stalled(struct ampd_model *model, uint64_t call)
-{
-    ampd_call_fail(model->core, call, model, AMP_EUNAVAILABLE, "MODEL_STALLED",
-                   "%s waits for rank %u, which has been gone too long; the last checkpoint is of step %llu",
-                   model->spec.name, model->coord.missing_rank, (unsigned long long)model->coord.durable_step);
-}
-
-/* All shards hold their part of the checkpoint: it exists. */
-static void checkpoint_exists(struct ampd_model *model, uint64_t step, uint64_t version)
-{
-    struct ampd_coord *coord = &model->coord;
-    coord->durable_step = step;
-    coord->has_checkpoint = true;
-    answer_checkpoints(model, version);
-    if (coord->state == AMPD_COORD_LOADED) {
-        ampd_coord_set(model, AMPD_COORD_WAITING);
-        ampd_coord_tell_state(model);
-        ampd_coord_ranks(model);
-    } else if (coord->state == AMPD_COORD_FINISHING && step == coord->decided) {
-        ampd_coord_set(model, AMPD_COORD_DONE);
-        ampd_coord_tell_state(model);
-    }
-}
-
-void ampd_coord_part_done(struct ampd_model *model, const struct ampd_message *message)
-{
-    struct ampd_coord *coord = &model->coord;
-    if (message->epoch != coord->epoch || coord->state <= AMPD_COORD_STORING)
-        return; /* while SYNC goes on, what it was told counts */
-    for (uint32_t i = 0; i < coord->cuts_count; i++) {
-        if (coord->cuts[i].step != message->u.restore.step)
-            continue;
-        coord->cuts[i].bits |= AMPD_BIT(message->from);
-        if (coord->cuts[i].bits != AMPD_ALL_SHARDS(model->core))
-            return;
-        coord->cuts_count--;
-        memmove(&coord->cuts[i], &coord->cuts[i + 1], (coord->cuts_count - i) * sizeof(coord->cuts[0]));
-        checkpoint_exists(model, message->u.restore.step, message->u.restore.version);
-        return;
-    }
-}
-
-void ampd_coord_checkpoint(struct ampd_core *core, uint64_t id, const struct ampd_event_named *named)
-{
-    struct ampd_model *model = ampd_core_coordinated(core, id, named->model);
-    if (model == NULL)
-        return;
-    struct ampd_coord *coord = &model->coord;
-    if (coord->state <= AMPD_COORD_CREATED) {
-        ampd_call_fail(core, id, model, AMP_ESTATE, "MODEL_NOT_LOADED", "%s has no values yet; load it first",
-                       model->spec.name);
-        return;
-    }
-    bool storing = coord->step == AMPD_STEP_VOTED; /* a verdict that is being stored is as good as decided */
-    uint64_t newest = storing ? coord->open.step : coord->decided;
-    bool exists = coord->has_checkpoint && coord->durable_step == newest;
-    bool coming = cut_under_way(coord, newest) || (storing && coord->verdict->row.cut);
-    if (!exists && !coming && coord->state == AMPD_COORD_STALLED) {
-        stalled(model, id);
-        return;
-    }
-    struct ampd_call *call = ampd_call_begin(core, id, AMPD_CALL_CHECKPOINT, model);
-    if (call == NULL) {
-        ampd_call_fail(core, id, model, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls wait on this server");
-        return;
-    }
-    call->step = exists || coming ? newest : newest + 1;
-    if (exists)
-        answer_checkpoints(model, coord->version);
-    else if (!coming)
-        coord->cut_wanted = true;
-}
-
 /* ---- opening a step ---- */
 
 static void fill_open(struct ampd_model *model, uint32_t try_number)
@@ -365,6 +249,13 @@ static void close_with_open(struct ampd_coord *coord)
             (struct ampd_contributor){coord->open.expected[i].rank, coord->open.expected[i].incarnation, 1};
     coord->hash = ampd_contributors_hash(close->contributors, close->contributors_count);
     set_step(coord, AMPD_STEP_CLOSED);
+}
+
+/* Steps go on; not so while SYNC finds out from where. */
+bool ampd_coord_has_steps(const struct ampd_coord *coord)
+{
+    return coord->state == AMPD_COORD_RUNNING || coord->state == AMPD_COORD_STALLED ||
+           coord->state == AMPD_COORD_FINISHING;
 }
 
 static void forget_votes(struct ampd_coord *coord)
@@ -426,17 +317,6 @@ void ampd_coord_ranks(struct ampd_model *model)
     }
 }
 
-/* Checkpoint calls that wait for a verdict, which may be long in coming; not those whose part is being written. */
-static void end_checkpoint_calls(struct ampd_model *model)
-{
-    AMP_LIST_EACH(it, next, &model->checkpoints)
-    {
-        struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
-        if (!cut_under_way(&model->coord, call->step))
-            stalled(model, call->id);
-    }
-}
-
 static void stall(struct ampd_model *model, uint32_t rank)
 {
     struct ampd_coord *coord = &model->coord;
@@ -445,7 +325,7 @@ static void stall(struct ampd_model *model, uint32_t rank)
                  "stalled at step %llu: rank %u (%s) has been gone for loss_timeout",
                  (unsigned long long)coord->open.step, rank, model->workers[rank].record.name);
     ampd_coord_tell_state(model);
-    end_checkpoint_calls(model);
+    ampd_cuts_end_calls(model);
 }
 
 void ampd_coord_review(struct ampd_model *model)
@@ -505,19 +385,12 @@ static void refuse_push(struct ampd_model *model, const struct ampd_complete *co
     ampd_bus_send_all_take(model->core, message);
 }
 
-/* Steps go on; not so while SYNC finds out from where. */
-static bool has_steps(const struct ampd_coord *coord)
-{
-    return coord->state == AMPD_COORD_RUNNING || coord->state == AMPD_COORD_STALLED ||
-           coord->state == AMPD_COORD_FINISHING;
-}
-
 void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *message)
 {
     struct ampd_coord *coord = &model->coord;
     const struct ampd_complete *complete = &message->u.complete;
     bool open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED;
-    if (!open || !has_steps(coord) || complete->contributor.rank >= model->spec.world_size ||
+    if (!open || !ampd_coord_has_steps(coord) || complete->contributor.rank >= model->spec.world_size ||
         !of_this_try(model, message, complete->step, complete->try_number))
         return;
     uint32_t rank = complete->contributor.rank;
@@ -546,7 +419,7 @@ void ampd_coord_vote(struct ampd_model *model, const struct ampd_message *messag
 {
     struct ampd_coord *coord = &model->coord;
     const struct ampd_vote *vote = &message->u.vote;
-    bool counts = coord->step == AMPD_STEP_CLOSED && has_steps(coord) &&
+    bool counts = coord->step == AMPD_STEP_CLOSED && ampd_coord_has_steps(coord) &&
                   of_this_try(model, message, vote->step, vote->try_number) && vote->contributors_hash == coord->hash &&
                   coord->votes[message->from] == NULL;
     if (!counts || model->core->draining)
@@ -619,7 +492,7 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
                      row->after.consecutive_overflows, (double)row->after.scale);
     coord->unstable = unstable;
     if (row->cut)
-        expect_parts(coord, row->step);
+        ampd_cuts_expect(coord, row->step);
     count_pushes(model, row);
     notify(model, row);
     if (coord->state == AMPD_COORD_STALLED) { /* what the missing rank had sent was enough */
@@ -667,32 +540,6 @@ void ampd_coord_applied(struct ampd_model *model, const struct ampd_message *mes
     coord->decided_state = AMPD_STEP_APPLIED;
     coord->applied = coord->applying;
     ampd_coord_try_last_cut(model);
-}
-
-/* ---- drain ---- */
-
-void ampd_coord_drain(struct ampd_model *model)
-{
-    ampd_coord_try_last_cut(model);
-}
-
-void ampd_coord_try_last_cut(struct ampd_model *model)
-{
-    struct ampd_coord *coord = &model->coord;
-    if (!model->core->draining || !has_steps(coord) || coord->step == AMPD_STEP_VOTED ||
-        coord->decided_state == AMPD_STEP_DECIDED)
-        return;
-    if (coord->durable_step != coord->decided && !cut_under_way(coord, coord->decided))
-        send_cut(model);
-}
-
-bool ampd_coord_drained(const struct ampd_model *model)
-{
-    const struct ampd_coord *coord = &model->coord;
-    if (model->core->config.shard != 0 || !has_steps(coord))
-        return coord->cuts_count == 0;
-    return coord->step != AMPD_STEP_VOTED && coord->decided_state != AMPD_STEP_DECIDED && coord->cuts_count == 0 &&
-           coord->durable_step == coord->decided;
 }
 
 /* ---- SYNC, and sessions that broke ---- */
@@ -758,19 +605,6 @@ static void resend_step(struct ampd_model *model, uint32_t shard)
     ampd_bus_send_take(model->core, message);
 }
 
-static void resend_cuts(struct ampd_model *model, uint32_t shard)
-{
-    const struct ampd_coord *coord = &model->coord;
-    for (uint32_t i = 0; i < coord->cuts_count; i++) {
-        if ((coord->cuts[i].bits & AMPD_BIT(shard)) != 0)
-            continue;
-        struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_CUT, shard);
-        message->u.restore.epoch = coord->epoch;
-        message->u.restore.step = coord->cuts[i].step;
-        ampd_bus_send_take(model->core, message);
-    }
-}
-
 void ampd_coord_resend(struct ampd_model *model, uint32_t shard)
 {
     struct ampd_coord *coord = &model->coord;
@@ -791,5 +625,5 @@ void ampd_coord_resend(struct ampd_model *model, uint32_t shard)
         ampd_bus_send_take(model->core, message);
     }
     resend_step(model, shard);
-    resend_cuts(model, shard);
+    ampd_cuts_resend(model, shard);
 }

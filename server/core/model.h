@@ -460,15 +460,24 @@ bool ampd_coord_waits_for(const struct ampd_model *model, uint32_t rank); /* onl
 void ampd_coord_vote(struct ampd_model *model, const struct ampd_message *message);
 void ampd_coord_verdict_stored(struct ampd_model *model);
 void ampd_coord_applied(struct ampd_model *model, const struct ampd_message *message);
-void ampd_coord_part_done(struct ampd_model *model, const struct ampd_message *message);
-void ampd_coord_checkpoint(struct ampd_core *core, uint64_t call, const struct ampd_event_named *named);
-void ampd_coord_review(struct ampd_model *model); /* STALLED, and for whom, or RUNNING */
-void ampd_coord_drain(struct ampd_model *model);  /* nothing more is decided; cuts a last checkpoint */
+bool ampd_coord_has_steps(const struct ampd_coord *coord); /* steps go on; not so while SYNC finds out from where */
+void ampd_coord_review(struct ampd_model *model);          /* STALLED, and for whom, or RUNNING */
+void ampd_coord_drain(struct ampd_model *model);           /* nothing more is decided; cuts a last checkpoint */
 void ampd_coord_try_last_cut(struct ampd_model *model);
 bool ampd_coord_drained(const struct ampd_model *model);
 void ampd_coord_tell_state(struct ampd_model *model);
 enum ampd_model_state ampd_coord_public(const struct ampd_model *model);
 void ampd_coord_close(struct ampd_model *model);
+
+/* ---- cuts.c ---- */
+void ampd_cuts_expect(struct ampd_coord *coord, uint64_t step); /* PART_DONE of all shards */
+bool ampd_cuts_under_way(const struct ampd_coord *coord, uint64_t step);
+void ampd_cuts_send(
+    struct ampd_model *model); /* CUT at the last decided step: no verdict of a later one has been sent */
+void ampd_cuts_resend(struct ampd_model *model, uint32_t shard);
+void ampd_cuts_end_calls(struct ampd_model *model); /* Checkpoint calls of a model that stalls */
+void ampd_coord_part_done(struct ampd_model *model, const struct ampd_message *message);
+void ampd_coord_checkpoint(struct ampd_core *core, uint64_t call, const struct ampd_event_named *named);
 
 /* ---- verdict.c ---- */
 struct ampd_verdict_message *ampd_verdict_make(struct ampd_model *model);

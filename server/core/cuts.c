@@ -1,0 +1,173 @@
+/*
+ * Checkpoints as the coordinator sees them (STEP section 6): which steps are cut, when one exists, and who waits for it.
+ */
+#include "base/assert.h"
+#include "server/core/model.h"
+
+#include <string.h>
+
+void ampd_cuts_expect(struct ampd_coord *coord, uint64_t step)
+{
+    AMP_ASSERT(coord->cuts_count < AMPD_CUTS_MAX);
+    coord->cuts[coord->cuts_count].step = step;
+    coord->cuts[coord->cuts_count].bits = 0;
+    coord->cuts_count++;
+}
+
+bool ampd_cuts_under_way(const struct ampd_coord *coord, uint64_t step)
+{
+    for (uint32_t i = 0; i < coord->cuts_count; i++) {
+        if (coord->cuts[i].step == step)
+            return true;
+    }
+    return false;
+}
+
+/* CUT at the last decided step: no verdict of a later one has been sent. */
+void ampd_cuts_send(struct ampd_model *model)
+{
+    ampd_cuts_expect(&model->coord, model->coord.decided);
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_CUT, 0);
+    message->u.restore.epoch = model->coord.epoch;
+    message->u.restore.step = model->coord.decided;
+    ampd_bus_send_all_take(model->core, message);
+}
+
+/* The calls that wait for the checkpoint that is there now, or for an earlier one. */
+static void answer_checkpoints(struct ampd_model *model, uint64_t version)
+{
+    AMP_LIST_EACH(it, next, &model->checkpoints)
+    {
+        struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+        if (call->step > model->coord.durable_step)
+            continue;
+        struct ampd_reply *reply = ampd_call_reply(model->core, call->id, AMPD_REPLY_CHECKPOINT);
+        reply->u.checkpoint.epoch = model->coord.epoch;
+        reply->u.checkpoint.step = model->coord.durable_step;
+        reply->u.checkpoint.version = version;
+    }
+}
+
+/* A Checkpoint call that would wait for a verdict of a model that stands still. */
+static void stalled(struct ampd_model *model, uint64_t call)
+{
+    ampd_call_fail(model->core, call, model, AMP_EUNAVAILABLE, "MODEL_STALLED",
+                   "%s waits for rank %u, which has been gone too long; the last checkpoint is of step %llu",
+                   model->spec.name, model->coord.missing_rank, (unsigned long long)model->coord.durable_step);
+}
+
+/* All shards hold their part of the checkpoint: it exists. */
+static void checkpoint_exists(struct ampd_model *model, uint64_t step, uint64_t version)
+{
+    struct ampd_coord *coord = &model->coord;
+    coord->durable_step = step;
+    coord->has_checkpoint = true;
+    answer_checkpoints(model, version);
+    if (coord->state == AMPD_COORD_LOADED) {
+        ampd_coord_set(model, AMPD_COORD_WAITING);
+        ampd_coord_tell_state(model);
+        ampd_coord_ranks(model);
+    } else if (coord->state == AMPD_COORD_FINISHING && step == coord->decided) {
+        ampd_coord_set(model, AMPD_COORD_DONE);
+        ampd_coord_tell_state(model);
+    }
+}
+
+void ampd_coord_part_done(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_coord *coord = &model->coord;
+    if (message->epoch != coord->epoch || coord->state <= AMPD_COORD_STORING)
+        return; /* while SYNC goes on, what it was told counts */
+    for (uint32_t i = 0; i < coord->cuts_count; i++) {
+        if (coord->cuts[i].step != message->u.restore.step)
+            continue;
+        coord->cuts[i].bits |= AMPD_BIT(message->from);
+        if (coord->cuts[i].bits != AMPD_ALL_SHARDS(model->core))
+            return;
+        coord->cuts_count--;
+        memmove(&coord->cuts[i], &coord->cuts[i + 1], (coord->cuts_count - i) * sizeof(coord->cuts[0]));
+        checkpoint_exists(model, message->u.restore.step, message->u.restore.version);
+        return;
+    }
+}
+
+void ampd_coord_checkpoint(struct ampd_core *core, uint64_t id, const struct ampd_event_named *named)
+{
+    struct ampd_model *model = ampd_core_coordinated(core, id, named->model);
+    if (model == NULL)
+        return;
+    struct ampd_coord *coord = &model->coord;
+    if (coord->state <= AMPD_COORD_CREATED) {
+        ampd_call_fail(core, id, model, AMP_ESTATE, "MODEL_NOT_LOADED", "%s has no values yet; load it first",
+                       model->spec.name);
+        return;
+    }
+    bool storing = coord->step == AMPD_STEP_VOTED; /* a verdict that is being stored is as good as decided */
+    uint64_t newest = storing ? coord->open.step : coord->decided;
+    bool exists = coord->has_checkpoint && coord->durable_step == newest;
+    bool coming = ampd_cuts_under_way(coord, newest) || (storing && coord->verdict->row.cut);
+    if (!exists && !coming && coord->state == AMPD_COORD_STALLED) {
+        stalled(model, id);
+        return;
+    }
+    struct ampd_call *call = ampd_call_begin(core, id, AMPD_CALL_CHECKPOINT, model);
+    if (call == NULL) {
+        ampd_call_fail(core, id, model, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls wait on this server");
+        return;
+    }
+    call->step = exists || coming ? newest : newest + 1;
+    if (exists)
+        answer_checkpoints(model, coord->version);
+    else if (!coming)
+        coord->cut_wanted = true;
+}
+
+/* Checkpoint calls that wait for a verdict, which may be long in coming; not those whose part is being written. */
+void ampd_cuts_end_calls(struct ampd_model *model)
+{
+    AMP_LIST_EACH(it, next, &model->checkpoints)
+    {
+        struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+        if (!ampd_cuts_under_way(&model->coord, call->step))
+            stalled(model, call->id);
+    }
+}
+
+/* ---- drain ---- */
+
+void ampd_coord_drain(struct ampd_model *model)
+{
+    ampd_coord_try_last_cut(model);
+}
+
+void ampd_coord_try_last_cut(struct ampd_model *model)
+{
+    struct ampd_coord *coord = &model->coord;
+    if (!model->core->draining || !ampd_coord_has_steps(coord) || coord->step == AMPD_STEP_VOTED ||
+        coord->decided_state == AMPD_STEP_DECIDED)
+        return;
+    if (coord->durable_step != coord->decided && !ampd_cuts_under_way(coord, coord->decided))
+        ampd_cuts_send(model);
+}
+
+bool ampd_coord_drained(const struct ampd_model *model)
+{
+    const struct ampd_coord *coord = &model->coord;
+    if (model->core->config.shard != 0 || !ampd_coord_has_steps(coord))
+        return coord->cuts_count == 0;
+    return coord->step != AMPD_STEP_VOTED && coord->decided_state != AMPD_STEP_DECIDED && coord->cuts_count == 0 &&
+           coord->durable_step == coord->decided;
+}
+
+void ampd_cuts_resend(struct ampd_model *model, uint32_t shard)
+{
+    const struct ampd_coord *coord = &model->coord;
+    for (uint32_t i = 0; i < coord->cuts_count; i++) {
+        if ((coord->cuts[i].bits & AMPD_BIT(shard)) != 0)
+            continue;
+        struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_CUT, shard);
+        message->u.restore.epoch = coord->epoch;
+        message->u.restore.step = coord->cuts[i].step;
+        ampd_bus_send_take(model->core, message);
+    }
+}
