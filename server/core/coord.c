@@ -265,6 +265,7 @@ static void forget_votes(struct ampd_coord *coord)
         coord->votes[k] = NULL;
     }
     coord->votes_count = 0;
+    coord->complete_count = 0;
     memset(coord->complete, 0, sizeof(coord->complete));
 }
 
@@ -354,31 +355,50 @@ static bool of_this_try(const struct ampd_model *model, const struct ampd_messag
     return message->epoch == coord->epoch && step == coord->open.step && try_number == coord->open.try_number;
 }
 
-/* With pushed weights: every expected rank is complete on all shards. */
+static bool is_complete(const struct ampd_model *model, uint32_t rank)
+{
+    return model->coord.complete[rank] == AMPD_ALL_SHARDS(model->core);
+}
+
+/* How many contribute: all that are expected, or of a quorum the first q that were complete. */
+static uint32_t wanted(const struct ampd_model *model)
+{
+    return model->spec.sync == AMPD_SYNC_QUORUM ? model->spec.quorum : model->coord.open.expected_count;
+}
+
+/* CLOSE, where the contributors are not known before: as soon as enough ranks are complete on all shards. */
 static void try_close(struct ampd_model *model)
 {
     struct ampd_coord *coord = &model->coord;
+    if (coord->complete_count < wanted(model))
+        return;
+    struct ampd_close *close = &coord->close;
+    *close = (struct ampd_close){.step = coord->open.step, .try_number = coord->open.try_number};
     double sum = 0; /* in rank order, in double */
     for (uint32_t i = 0; i < coord->open.expected_count; i++) {
-        uint32_t rank = coord->open.expected[i].rank;
-        if (coord->complete[rank] != AMPD_ALL_SHARDS(model->core))
-            return;
-        sum += (double)coord->weights[rank];
+        const struct ampd_expected *expected = &coord->open.expected[i];
+        float weight = coord->weights[expected->rank];
+        if (!is_complete(model, expected->rank))
+            continue;
+        close->contributors[close->contributors_count++] =
+            (struct ampd_contributor){expected->rank, expected->incarnation, weight};
+        sum += (double)weight;
     }
+    AMP_ASSERT(close->contributors_count == wanted(model)); /* each COMPLETE is looked at as it comes */
+    close->empty = !(sum > 0);
+    close->coefficient = sum > 0 ? amp_coefficient(coord->open.scale, sum) : 0;
+    coord->open.coefficient = close->coefficient;
+    coord->hash = ampd_contributors_hash(close->contributors, close->contributors_count);
+    set_step(coord, AMPD_STEP_CLOSED);
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_CLOSE, 0);
-    coord->open.coefficient = sum > 0 ? amp_coefficient(coord->open.scale, sum) : 0;
-    close_with_open(coord);
-    coord->close.empty = !(sum > 0);
-    for (uint32_t i = 0; i < coord->close.contributors_count; i++)
-        coord->close.contributors[i].weight = coord->weights[coord->close.contributors[i].rank];
-    coord->hash = ampd_contributors_hash(coord->close.contributors, coord->close.contributors_count);
-    message->u.close = coord->close;
+    message->u.close = *close;
     ampd_bus_send_all_take(model->core, message);
 }
 
 /* The shards were given unlike weights: the push counts nowhere. */
 static void refuse_push(struct ampd_model *model, const struct ampd_complete *complete)
 {
+    model->coord.complete_count -= is_complete(model, complete->contributor.rank) ? 1 : 0;
     model->coord.complete[complete->contributor.rank] = 0;
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_UNFIT, 0);
     message->u.unfit = *complete;
@@ -398,7 +418,10 @@ void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *me
         refuse_push(model, complete);
         return;
     }
-    coord->complete[rank] |= AMPD_BIT(message->from);
+    if (coord->complete[rank] != AMPD_ALL_SHARDS(model->core)) {
+        coord->complete[rank] |= AMPD_BIT(message->from);
+        coord->complete_count += is_complete(model, rank) ? 1 : 0;
+    }
     coord->weights[rank] = complete->contributor.weight;
     if (coord->step == AMPD_STEP_OPEN)
         try_close(model);
@@ -410,7 +433,12 @@ bool ampd_coord_waits_for(const struct ampd_model *model, uint32_t rank)
 {
     const struct ampd_coord *coord = &model->coord;
     bool open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED;
-    return open && coord->complete[rank] != AMPD_ALL_SHARDS(model->core);
+    if (!open || is_complete(model, rank))
+        return false;
+    uint32_t coming = 0; /* that are complete, or may be: a quorum of them moves the step without this rank */
+    for (uint32_t r = 0; model->spec.sync == AMPD_SYNC_QUORUM && r < model->spec.world_size; r++)
+        coming += is_complete(model, r) || model->workers[r].live ? 1 : 0;
+    return model->spec.sync != AMPD_SYNC_QUORUM || (coord->step == AMPD_STEP_OPEN && coming < model->spec.quorum);
 }
 
 /* ---- the verdict ---- */

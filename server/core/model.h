@@ -213,6 +213,7 @@ struct ampd_coord {
     struct ampd_close close;
     uint64_t hash;
     uint64_t complete[AMPD_WORLD_MAX]; /* per rank: bit per shard */
+    uint32_t complete_count;           /* ranks that are complete on all shards */
     float weights[AMPD_WORLD_MAX];
     struct ampd_message *votes[AMPD_SHARDS_MAX]; /* owned */
     uint32_t votes_count;

@@ -102,12 +102,29 @@ void ampd_slot_unfit(struct ampd_model *model, uint32_t rank)
     ampd_slot_empty(model, rank);
 }
 
+/* The step was decided without this push (quorum): LATE, as soon as the host touches the slot no more. */
+static void revoke_late(struct ampd_model *model, struct ampd_call *call)
+{
+    const struct ampd_step_row *row = &model->shard.verdict->row;
+    call->later = ampd_need(calloc(1, sizeof(*call->later)));
+    call->later->kind = AMPD_REPLY_STEP;
+    call->later->u.step =
+        (struct ampd_step_result){.epoch = row->epoch, .step = row->step, .verdict = AMPD_VERDICT_LATE};
+    ampd_call_set(call, AMPD_CALL_REVOKING);
+    (void)ampd_out(model->core, AMPD_OUT_PUSH_REVOKE, call->id);
+}
+
 void ampd_slot_next(struct ampd_model *model, uint32_t rank)
 {
     struct ampd_slot *slot = &model->shard.slots[rank];
+    struct ampd_call *writer = slot->writer == 0 ? NULL : ampd_call_find(model->core, slot->writer);
+    bool late = writer != NULL && writer->state == AMPD_CALL_STREAMING && !slot->ended && model->shard.verdict != NULL;
     stop_receiving(model, slot);
     forget_header(model, slot);
-    slot->writer = 0;
+    if (late)
+        revoke_late(model, writer); /* the slot has a writer until it has let go */
+    else if (writer == NULL || writer->state != AMPD_CALL_REVOKING)
+        slot->writer = 0;
 }
 
 static void count_segments(struct ampd_slot *slot, const struct ampd_event_block *block)

@@ -211,12 +211,12 @@ static int check_step_rules(const struct ampd_model_spec *spec, struct amp_error
 {
     if (spec->world_size == 0 || spec->world_size > AMPD_WORLD_MAX)
         return invalid(error, "world_size", "give the number of workers, 1 to 256");
-    if (spec->sync == AMPD_SYNC_QUORUM)
-        return reserved(error, "sync_mode", "QUORUM comes later, use SYNC");
-    if (spec->sync != AMPD_SYNC_ALL)
-        return reserved(error, "sync_mode", "use SYNC");
-    if (spec->quorum != 0)
+    if (spec->sync != AMPD_SYNC_ALL && spec->sync != AMPD_SYNC_QUORUM)
+        return reserved(error, "sync_mode", "use SYNC or QUORUM");
+    if (spec->sync == AMPD_SYNC_ALL && spec->quorum != 0)
         return invalid(error, "quorum", "leave it out with sync_mode SYNC");
+    if (spec->sync == AMPD_SYNC_QUORUM && (spec->quorum == 0 || spec->quorum > spec->world_size))
+        return invalid(error, "quorum", "give 1 to world_size");
     if (spec->on_loss == AMPD_ON_LOSS_SHRINK)
         return reserved(error, "on_loss", "SHRINK comes later, use WAIT");
     if (spec->on_loss != AMPD_ON_LOSS_WAIT)

@@ -199,7 +199,7 @@ def test_reserved_numbers_are_refused(context):
 def test_what_comes_later_is_refused_as_reserved_or_kept(context):
     """A value of the schema is either served, and then the specification says so, or refused: never dropped."""
     api = context.model(load=False).api
-    wrong, later = [], [{"sync_mode": model.SYNC_MODE_QUORUM, "quorum": 1}, {"on_loss": model.ON_LOSS_SHRINK},
+    wrong, later = [], [{"on_loss": model.ON_LOSS_SHRINK},
              {"floor_policy": model.FLOOR_POLICY_FREEZE}, {"floor_policy": model.FLOOR_POLICY_FAIL},
              {"durability": model.DURABILITY_STEP}, {"weighting": model.WEIGHTING_PUSHED},
              {"cast_overflow": model.CAST_OVERFLOW_SATURATE}, {"keep_every": 7}, {"checkpoint_every": 0},

@@ -5,7 +5,7 @@
 
 Arithmetic and history: test_server_results.py. Crashes, drain and start: test_server_restart.py.
 """
-from ampd_testing import (Code, HELD_S, OpenStream, block_message, common, eventually, grpc, held, load_messages,
+from ampd_testing import (Code, HELD_S, OpenStream, block_message, common, eventually, grpc, held, load_messages, model,
                           params, refused, run, together)
 
 APPLIED, OVERFLOW = common.VERDICT_APPLIED, common.VERDICT_SKIPPED_OVERFLOW
@@ -41,6 +41,24 @@ def test_a_cut_push_goes_on_where_it_was(context):
     assert (result.step, result.verdict, result.norm) == (1, APPLIED, 5 ** 0.5), result
     state = worker.push_state()
     assert state.complete and worker.present() == {0, 1, 2}
+
+
+def test_a_quorum_decides_without_the_slow_one_and_tells_it_so(context):
+    late = common.VERDICT_LATE
+    fast, slow = context.model(world_size=2, sync_mode=model.SYNC_MODE_QUORUM, quorum=1,
+                               parameters=THREE_BLOCKS).workers(2)
+    fast.pull(), slow.pull()
+    stream = OpenStream(slow.api, "Push", [slow.push_header(), slow.blocks(BIG)[0]])
+    eventually(lambda: slow.present() == {0}, "the slow one has begun")
+    result = fast.api.Push([fast.push_header(), *fast.blocks(BIG)]).result
+    assert (result.step, result.verdict, result.norm) == (1, APPLIED, 5 ** 0.5), result
+    assert stream.result().result.verdict == late  # in the middle of its push
+    stream.end()
+    assert slow.api.Push([slow.push_header(), *slow.blocks(BIG)]).result.verdict == late  # and when it comes again
+    slow.step = 2
+    slow.pull()
+    result = slow.api.Push([slow.push_header(), *slow.blocks(BIG)]).result
+    assert (result.step, result.verdict) == (2, APPLIED), result
 
 
 def test_a_new_push_takes_over_from_one_that_still_streams(context):

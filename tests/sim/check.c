@@ -23,15 +23,21 @@ static void check_scale(struct sim *sim, float scale)
         sim_fail(sim, "invariant 5: the scale is %g", (double)scale);
 }
 
-/* 2: every rank counts exactly once, by the incarnation that it last joined with at the opening. */
+/* 2: every rank counts at most once, in rank order; all of them, or a quorum. */
 static void check_contributors(struct sim *sim, const struct ampd_step_row *row)
 {
-    if (row->contributors_count != sim->model.spec.world_size)
+    const struct ampd_model_spec *spec = &sim->model.spec;
+    uint32_t wanted = spec->sync == AMPD_SYNC_QUORUM ? spec->quorum : spec->world_size;
+    if (row->contributors_count != wanted)
         sim_fail(sim, "invariant 2: %u contributors", row->contributors_count);
     for (uint32_t i = 0; i < row->contributors_count; i++) {
-        if (row->contributors[i].rank != i || row->contributors[i].weight != 1)
+        bool rises = i == 0 || row->contributors[i].rank > row->contributors[i - 1].rank;
+        if (!rises || row->contributors[i].rank >= spec->world_size || row->contributors[i].weight != 1)
             sim_fail(sim, "invariant 2: contributor %u is rank %u", i, row->contributors[i].rank);
     }
+    float f = amp_coefficient(row->scale, (double)wanted);
+    if (memcmp(&f, &row->coefficient, sizeof(f)) != 0)
+        sim_fail(sim, "invariant 3: the coefficient is %g", (double)row->coefficient);
 }
 
 /* 1: what another shard stores is what the coordinator has stored before. */

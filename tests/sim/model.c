@@ -40,6 +40,9 @@ static void random_spec(struct ampd_model_spec *spec, uint64_t seed)
     }
     static const uint32_t worlds[] = {1, 2, 2, 2, 2, 3};
     spec->world_size = worlds[pick(&random, 6)];
+    bool quorum = spec->world_size > 1 && seed % 6 == 5;
+    spec->sync = quorum ? AMPD_SYNC_QUORUM : AMPD_SYNC_ALL;
+    spec->quorum = quorum ? 1 + (uint32_t)(seed / 6 % (spec->world_size - 1)) : 0;
     spec->optimizer = pick(&random, 2) == 0 ? AMPD_OPTIMIZER_ADAMW : AMPD_OPTIMIZER_SGD;
     spec->momentum = spec->optimizer == AMPD_OPTIMIZER_SGD && pick(&random, 2) == 0 ? 0.9 : 0;
     spec->clip_max_norm = pick(&random, 2) == 0 ? 0.5f : 0;
