@@ -4,7 +4,6 @@
 #include "base/err.h"
 
 #include <sched.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
 static void on_idle(uv_idle_t *handle)
@@ -27,27 +26,41 @@ static void pump_all(struct arpc_turn *turn)
         (void)uv_idle_stop(&turn->idle);
 }
 
+static void spin_missed(struct arpc_turn *turn, uint64_t now_ns)
+{
+    if (turn->spin_misses < ARPC_SPIN_MISSES)
+        turn->spin_misses++;
+    if (turn->spin_misses == ARPC_SPIN_MISSES)
+        turn->spin_rest = ARPC_SPIN_REST_TURNS;
+    if (now_ns - turn->spin_end_ns > ARPC_SPIN_NS)
+        turn->spin_rest = ARPC_SPIN_CROWDED_TURNS;
+    turn->spin_end_ns = 0;
+}
+
 /* A poll brought work: looks for more before sleeping, unless that was in vain of late. */
 static void spin_begins(struct arpc_turn *turn)
 {
-    if (turn->spin_end_ns != 0)
+    uint64_t now_ns = uv_hrtime();
+    if (turn->spin_end_ns != 0 && now_ns < turn->spin_end_ns)
         turn->spin_misses = 0;
-    bool worth_it = turn->spin_misses < ARPC_SPIN_MISSES || ++turn->spin_sleeps % ARPC_SPIN_PROBE == 0;
-    turn->spin_end_ns = worth_it ? uv_hrtime() + ARPC_SPIN_NS : 0;
-    if (worth_it)
+    else if (turn->spin_end_ns != 0)
+        spin_missed(turn, now_ns);
+    turn->spin_end_ns = turn->spin_rest == 0 ? now_ns + ARPC_SPIN_NS : 0;
+    if (turn->spin_rest > 0)
+        turn->spin_rest--;
+    else
         (void)uv_idle_start(&turn->idle, on_idle);
 }
 
 /* It brought none. */
 static void spin_goes_on(struct arpc_turn *turn)
 {
-    if (uv_hrtime() < turn->spin_end_ns) {
+    uint64_t now_ns = uv_hrtime();
+    if (now_ns < turn->spin_end_ns) {
         (void)sched_yield(); /* it cannot fail */
         return;
     }
-    turn->spin_end_ns = 0;
-    if (turn->spin_misses < ARPC_SPIN_MISSES)
-        turn->spin_misses++;
+    spin_missed(turn, now_ns);
     (void)uv_idle_stop(&turn->idle);
 }
 

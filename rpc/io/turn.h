@@ -32,9 +32,11 @@
  * that they need not.
  */
 #define ARPC_SPIN_NS UINT64_C(100000)
-/* So many times in vain, and it sleeps at once; but each ARPC_SPIN_PROBE-th time it tries again, for 2 us a turn. */
-#define ARPC_SPIN_MISSES 4
-#define ARPC_SPIN_PROBE  64
+/* So many times in vain, and it sleeps at once in so many turns before it tries again: 2 us a turn. */
+#define ARPC_SPIN_MISSES     4
+#define ARPC_SPIN_REST_TURNS 64
+/* The same after others kept the core for long: who yields then waits for milliseconds, and who sleeps is let in sooner. */
+#define ARPC_SPIN_CROWDED_TURNS 1024
 
 struct arpc_turn_item {
     struct amp_list node;
@@ -57,7 +59,7 @@ struct arpc_turn {
     unsigned writers;
     uint64_t spin_end_ns; /* 0: it does not spin */
     unsigned spin_misses; /* in a row */
-    unsigned spin_sleeps; /* since they were too many */
+    unsigned spin_rest;   /* turns in which it sleeps at once */
     unsigned handles;
     void (*closed_cb)(struct arpc_turn *turn);
 };
