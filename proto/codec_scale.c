@@ -1,4 +1,4 @@
-#include "proto/codec.h"
+#include "proto/codec_model.h"
 
 #include "ampd/v1/scale_service.pb.h"
 
@@ -15,6 +15,16 @@ AMPD_CODEC(ampd_v1_ListOverflowsRequest, ampd_msg_list_overflows_request)
 AMPD_CODEC(ampd_v1_ListOverflowsResponse, ampd_msg_list_overflows_response)
 AMPD_CODEC(ampd_v1_WatchStepsRequest, ampd_msg_watch_steps_request)
 AMPD_CODEC(ampd_v1_WatchStepsResponse, ampd_msg_watch_steps_response)
+AMPD_CODEC_LIST_DECLARE(ampd_v1_StepContributor, ampd_msg_step_contributor, AMPD_MSG_WORKERS_MAX)
+AMPD_CODEC(ampd_v1_StepContributor, ampd_msg_step_contributor)
+AMPD_CODEC_LIST(ampd_v1_StepContributor, ampd_msg_step_contributor)
+AMPD_CODEC_LIST_DECLARE(ampd_v1_ReplayedStep, ampd_msg_replayed_step, AMPD_MSG_ROWS_MAX)
+AMPD_CODEC(ampd_v1_ReplayedStep, ampd_msg_replayed_step)
+AMPD_CODEC_LIST(ampd_v1_ReplayedStep, ampd_msg_replayed_step)
+AMPD_CODEC(ampd_v1_ExplainStepRequest, ampd_msg_explain_step_request)
+AMPD_CODEC(ampd_v1_ExplainStepResponse, ampd_msg_explain_step_response)
+AMPD_CODEC(ampd_v1_ReplayPolicyRequest, ampd_msg_replay_policy_request)
+AMPD_CODEC(ampd_v1_ReplayPolicyResponse, ampd_msg_replay_policy_response)
 
 AMPD_CODEC_PUBLIC(ampd_v1_GetScaleRequest, ampd_msg_get_scale_request)
 AMPD_CODEC_PUBLIC(ampd_v1_GetScaleResponse, ampd_msg_get_scale_response)
@@ -27,3 +37,9 @@ AMPD_CODEC_PUBLIC_FREE(ampd_v1_ListOverflowsResponse, ampd_msg_list_overflows_re
 AMPD_CODEC_PUBLIC(ampd_v1_WatchStepsRequest, ampd_msg_watch_steps_request)
 AMPD_CODEC_PUBLIC(ampd_v1_WatchStepsResponse, ampd_msg_watch_steps_response)
 AMPD_CODEC_PUBLIC_FREE(ampd_v1_WatchStepsResponse, ampd_msg_watch_steps_response)
+AMPD_CODEC_PUBLIC(ampd_v1_ExplainStepRequest, ampd_msg_explain_step_request)
+AMPD_CODEC_PUBLIC(ampd_v1_ExplainStepResponse, ampd_msg_explain_step_response)
+AMPD_CODEC_PUBLIC_FREE(ampd_v1_ExplainStepResponse, ampd_msg_explain_step_response)
+AMPD_CODEC_PUBLIC(ampd_v1_ReplayPolicyRequest, ampd_msg_replay_policy_request)
+AMPD_CODEC_PUBLIC(ampd_v1_ReplayPolicyResponse, ampd_msg_replay_policy_response)
+AMPD_CODEC_PUBLIC_FREE(ampd_v1_ReplayPolicyResponse, ampd_msg_replay_policy_response)

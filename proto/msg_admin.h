@@ -5,6 +5,14 @@
 #include "proto/msg_common.h"
 #include "proto/msg_model.h"
 
+enum ampd_msg_log_level {
+    AMPD_MSG_LOG_LEVEL_UNSPECIFIED = 0,
+    AMPD_MSG_LOG_LEVEL_DEBUG = 1,
+    AMPD_MSG_LOG_LEVEL_INFO = 2,
+    AMPD_MSG_LOG_LEVEL_WARN = 3,
+    AMPD_MSG_LOG_LEVEL_ERROR = 4,
+};
+
 /* A checkpoint that all shards hold. */
 struct ampd_msg_checkpoint_info {
     char model[128];
@@ -19,6 +27,11 @@ struct ampd_msg_checkpoint_info {
     struct ampd_msg_time create_time; /* when it became complete */
     uint32_t parts;                   /* files, one per shard */
     char path[256];                   /* its folder, relative to the data directory */
+};
+
+struct ampd_msg_checkpoint_info_list {
+    struct ampd_msg_checkpoint_info *items;
+    size_t count;
 };
 
 struct ampd_msg_get_status_request {
@@ -38,6 +51,7 @@ struct ampd_msg_get_status_response {
     char isa[16];                             /* kernels in use: "reference", "avx2", "avx512", "neon" */
     struct ampd_msg_model_status_list models; /* by name, up to 1000 */
     struct ampd_msg_shard_list shards;        /* by index; block ranges are those of each model, so 0 here */
+    char trouble[512];                        /* one sentence: what keeps it from storing; "": nothing does */
 };
 
 struct ampd_msg_checkpoint_request {
@@ -48,6 +62,32 @@ struct ampd_msg_checkpoint_request {
 struct ampd_msg_checkpoint_response {
     bool has_checkpoint;
     struct ampd_msg_checkpoint_info checkpoint; /* absent with no_wait */
+};
+
+struct ampd_msg_list_checkpoints_request {
+    char model[128];
+    bool has_min_scale;
+    float min_scale;      /* only those whose scale is at least this, finite; default: all */
+    uint32_t page_size;   /* 1 to 1000; default 100 */
+    char page_token[192]; /* next_page_token of the page before; default: the first page */
+};
+
+struct ampd_msg_list_checkpoints_response {
+    struct ampd_msg_checkpoint_info_list checkpoints;
+    char next_page_token[192]; /* "": this was the last page */
+};
+
+struct ampd_msg_drain_request {
+    bool has_grace_ms;
+    uint64_t grace_ms; /* time for calls under way; up to 3600000; default 10000 */
+};
+
+struct ampd_msg_set_log_level_request {
+    enum ampd_msg_log_level level; /* must be given */
+};
+
+struct ampd_msg_set_log_level_response {
+    enum ampd_msg_log_level old_level;
 };
 
 int ampd_msg_get_status_request_encode(const struct ampd_msg_get_status_request *message, struct amp_buf *out);
@@ -66,5 +106,28 @@ int ampd_msg_checkpoint_request_decode(struct ampd_msg_checkpoint_request *messa
 int ampd_msg_checkpoint_response_encode(const struct ampd_msg_checkpoint_response *message, struct amp_buf *out);
 int ampd_msg_checkpoint_response_decode(struct ampd_msg_checkpoint_response *message, const void *data, size_t size,
                                         struct amp_error *error);
+
+int ampd_msg_list_checkpoints_request_encode(const struct ampd_msg_list_checkpoints_request *message,
+                                             struct amp_buf *out);
+int ampd_msg_list_checkpoints_request_decode(struct ampd_msg_list_checkpoints_request *message, const void *data,
+                                             size_t size, struct amp_error *error);
+
+int ampd_msg_list_checkpoints_response_encode(const struct ampd_msg_list_checkpoints_response *message,
+                                              struct amp_buf *out);
+int ampd_msg_list_checkpoints_response_decode(struct ampd_msg_list_checkpoints_response *message, const void *data,
+                                              size_t size, struct amp_error *error);
+void ampd_msg_list_checkpoints_response_free(struct ampd_msg_list_checkpoints_response *message);
+
+int ampd_msg_drain_request_encode(const struct ampd_msg_drain_request *message, struct amp_buf *out);
+int ampd_msg_drain_request_decode(struct ampd_msg_drain_request *message, const void *data, size_t size,
+                                  struct amp_error *error);
+
+int ampd_msg_set_log_level_request_encode(const struct ampd_msg_set_log_level_request *message, struct amp_buf *out);
+int ampd_msg_set_log_level_request_decode(struct ampd_msg_set_log_level_request *message, const void *data, size_t size,
+                                          struct amp_error *error);
+
+int ampd_msg_set_log_level_response_encode(const struct ampd_msg_set_log_level_response *message, struct amp_buf *out);
+int ampd_msg_set_log_level_response_decode(struct ampd_msg_set_log_level_response *message, const void *data,
+                                           size_t size, struct amp_error *error);
 
 #endif

@@ -3,6 +3,7 @@
 #define AMPD_PROTO_MSG_SCALE_H
 
 #include "proto/msg_common.h"
+#include "proto/msg_model.h"
 
 enum ampd_msg_history_kind {
     AMPD_MSG_HISTORY_KIND_UNSPECIFIED = 0,
@@ -114,6 +115,74 @@ struct ampd_msg_watch_steps_response {
     struct ampd_msg_overflow_row_list overflows; /* the first 64 of the step */
 };
 
+struct ampd_msg_explain_step_request {
+    char model[128];
+    bool has_epoch;
+    uint64_t epoch; /* default: the epoch in which the step stands */
+    uint64_t step;
+};
+
+/* One worker's part in a step. */
+struct ampd_msg_step_contributor {
+    uint32_t rank;
+    char worker_name[128];
+    bool has_incarnation;
+    struct ampd_msg_incarnation incarnation;
+    float weight; /* 1 for weighting EQUAL */
+};
+
+struct ampd_msg_step_contributor_list {
+    struct ampd_msg_step_contributor *items;
+    size_t count;
+};
+
+struct ampd_msg_explain_step_response {
+    bool has_row;
+    struct ampd_msg_scale_history_row row;
+    struct ampd_msg_step_contributor_list contributors; /* by rank */
+    struct ampd_msg_overflow_row_list overflows;        /* by (parameter, rank), up to 1000 */
+    bool has_overflow_totals;
+    struct ampd_msg_overflow_totals overflow_totals;   /* over all rows; absent: none */
+    struct ampd_msg_range_warning_list range_warnings; /* of the apply of this step */
+    char explanation[1024];                            /* in words: whose gradient, which parameter, what to do */
+};
+
+struct ampd_msg_replay_policy_request {
+    char model[128];
+    bool has_epoch;
+    uint64_t epoch;     /* default: the steps that stand, over all epochs */
+    uint64_t from_step; /* first step; default: from the beginning */
+    bool has_to_step;
+    uint64_t to_step; /* last step, included; default: no end */
+    bool has_scaler;
+    struct ampd_msg_scaler_spec scaler; /* the policy to try; must be given */
+    uint32_t page_size;                 /* 1 to 1000 rows; default 100 */
+    char page_token[192];               /* next_page_token of the page before; default: the first page */
+};
+
+struct ampd_msg_replayed_step {
+    uint64_t epoch;
+    uint64_t step;
+    enum ampd_msg_verdict verdict; /* as stored */
+    float stored_scale;            /* after the step, as it was */
+    float replayed_scale;          /* after the step, under the other policy */
+    bool uncertain;                /* the verdict might have been another under the other policy's scale */
+};
+
+struct ampd_msg_replayed_step_list {
+    struct ampd_msg_replayed_step *items;
+    size_t count;
+};
+
+struct ampd_msg_replay_policy_response {
+    struct ampd_msg_replayed_step_list rows;
+    char next_page_token[192]; /* "": this was the last page */
+    uint64_t differing_steps;  /* on this page: steps after which the two scales differ */
+    float final_scale;         /* after the last row of the page, under the other policy */
+    uint64_t uncertain_steps;  /* on this page: steps whose verdict might have been another */
+    char note[256];            /* one sentence: what this answer cannot know */
+};
+
 int ampd_msg_get_scale_request_encode(const struct ampd_msg_get_scale_request *message, struct amp_buf *out);
 int ampd_msg_get_scale_request_decode(struct ampd_msg_get_scale_request *message, const void *data, size_t size,
                                       struct amp_error *error);
@@ -151,5 +220,23 @@ int ampd_msg_watch_steps_response_encode(const struct ampd_msg_watch_steps_respo
 int ampd_msg_watch_steps_response_decode(struct ampd_msg_watch_steps_response *message, const void *data, size_t size,
                                          struct amp_error *error);
 void ampd_msg_watch_steps_response_free(struct ampd_msg_watch_steps_response *message);
+
+int ampd_msg_explain_step_request_encode(const struct ampd_msg_explain_step_request *message, struct amp_buf *out);
+int ampd_msg_explain_step_request_decode(struct ampd_msg_explain_step_request *message, const void *data, size_t size,
+                                         struct amp_error *error);
+
+int ampd_msg_explain_step_response_encode(const struct ampd_msg_explain_step_response *message, struct amp_buf *out);
+int ampd_msg_explain_step_response_decode(struct ampd_msg_explain_step_response *message, const void *data, size_t size,
+                                          struct amp_error *error);
+void ampd_msg_explain_step_response_free(struct ampd_msg_explain_step_response *message);
+
+int ampd_msg_replay_policy_request_encode(const struct ampd_msg_replay_policy_request *message, struct amp_buf *out);
+int ampd_msg_replay_policy_request_decode(struct ampd_msg_replay_policy_request *message, const void *data, size_t size,
+                                          struct amp_error *error);
+
+int ampd_msg_replay_policy_response_encode(const struct ampd_msg_replay_policy_response *message, struct amp_buf *out);
+int ampd_msg_replay_policy_response_decode(struct ampd_msg_replay_policy_response *message, const void *data,
+                                           size_t size, struct amp_error *error);
+void ampd_msg_replay_policy_response_free(struct ampd_msg_replay_policy_response *message);
 
 #endif

@@ -31,8 +31,10 @@
     L(ampd_v1_WorkerStatus, ampd_msg_worker_status)                                                                    \
     L(ampd_v1_ModelStatus, ampd_msg_model_status)                                                                      \
     X(ampd_v1_HeldVersion, ampd_msg_held_version)                                                                      \
-    X(ampd_v1_CheckpointInfo, ampd_msg_checkpoint_info)                                                                \
-    L(ampd_v1_ScaleHistoryRow, ampd_msg_scale_history_row)
+    L(ampd_v1_CheckpointInfo, ampd_msg_checkpoint_info)                                                                \
+    L(ampd_v1_ScaleHistoryRow, ampd_msg_scale_history_row)                                                             \
+    L(ampd_v1_StepContributor, ampd_msg_step_contributor)                                                              \
+    L(ampd_v1_ReplayedStep, ampd_msg_replayed_step)
 
 /* Messages with a public pair; F: they have a free, too. */
 #define PROTO_MESSAGES(X, F)                                                                                           \
@@ -69,7 +71,16 @@
     X(ampd_v1_GetStatusRequest, ampd_msg_get_status_request)                                                           \
     F(ampd_v1_GetStatusResponse, ampd_msg_get_status_response)                                                         \
     X(ampd_v1_CheckpointRequest, ampd_msg_checkpoint_request)                                                          \
-    X(ampd_v1_CheckpointResponse, ampd_msg_checkpoint_response)
+    X(ampd_v1_CheckpointResponse, ampd_msg_checkpoint_response)                                                        \
+    X(ampd_v1_ListCheckpointsRequest, ampd_msg_list_checkpoints_request)                                               \
+    F(ampd_v1_ListCheckpointsResponse, ampd_msg_list_checkpoints_response)                                             \
+    X(ampd_v1_DrainRequest, ampd_msg_drain_request)                                                                    \
+    X(ampd_v1_SetLogLevelRequest, ampd_msg_set_log_level_request)                                                      \
+    X(ampd_v1_SetLogLevelResponse, ampd_msg_set_log_level_response)                                                    \
+    X(ampd_v1_ExplainStepRequest, ampd_msg_explain_step_request)                                                       \
+    F(ampd_v1_ExplainStepResponse, ampd_msg_explain_step_response)                                                     \
+    X(ampd_v1_ReplayPolicyRequest, ampd_msg_replay_policy_request)                                                     \
+    F(ampd_v1_ReplayPolicyResponse, ampd_msg_replay_policy_response)
 
 /* How a message is filled: EXTREME has every field present, texts and arrays full, numbers at an end of their range. */
 enum fill { FILL_RANDOM, FILL_EXTREME };
