@@ -22,9 +22,14 @@ void amp_log_time(int64_t us, char text[32])
     (void)snprintf(text + used, 32 - used, ".%06ldZ", fraction);
 }
 
+enum amp_log_level amp_log_set_level(struct amp_log *log, enum amp_log_level level)
+{
+    return __atomic_exchange_n(&log->level, level, __ATOMIC_RELAXED);
+}
+
 void amp_log(const struct amp_log *log, enum amp_log_level level, const char *component, const char *format, ...)
 {
-    if (log == NULL || log->write_cb == NULL || level < log->level)
+    if (log == NULL || log->write_cb == NULL || level < __atomic_load_n(&log->level, __ATOMIC_RELAXED))
         return;
     char line[AMP_LOG_LINE_MAX];
     char ts[32] = "";

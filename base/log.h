@@ -15,7 +15,7 @@ enum amp_log_level { AMP_LOG_DEBUG, AMP_LOG_INFO, AMP_LOG_WARN, AMP_LOG_ERROR };
 
 /* Where lines go: `write_cb` gets a whole line without a newline; `now_us_cb` gives UTC microseconds since 1970. */
 struct amp_log {
-    enum amp_log_level level; /* lines below it are dropped */
+    enum amp_log_level level; /* lines below it are dropped; while others log: amp_log_set_level */
     void (*write_cb)(void *arg, enum amp_log_level level, const char *line);
     int64_t (*now_us_cb)(void *arg);
     void *arg;
@@ -27,6 +27,9 @@ struct amp_log {
  */
 void amp_log(const struct amp_log *log, enum amp_log_level level, const char *component, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* Changes the level while other threads may log. Returns the level before. Any thread. */
+enum amp_log_level amp_log_set_level(struct amp_log *log, enum amp_log_level level);
 
 /* "2026-01-02T03:04:05.678901Z" of microseconds since 1970 into text[32]. */
 void amp_log_time(int64_t us, char text[32]);

@@ -143,7 +143,7 @@ struct ampd_msg_explain_step_response {
     struct ampd_msg_overflow_row_list overflows;        /* by (parameter, rank), up to 1000 */
     bool has_overflow_totals;
     struct ampd_msg_overflow_totals overflow_totals;   /* over all rows; absent: none */
-    struct ampd_msg_range_warning_list range_warnings; /* of the apply of this step */
+    struct ampd_msg_range_warning_list range_warnings; /* of the apply of this step; not kept yet */
     char explanation[1024];                            /* in words: whose gradient, which parameter, what to do */
 };
 

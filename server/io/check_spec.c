@@ -158,3 +158,10 @@ int io_check_spec(const struct ampd_msg_model_spec *spec, struct amp_error *erro
         rc = check_groups(spec, error);
     return rc != 0 ? rc : check_later(spec, error);
 }
+
+int io_check_scaler(const struct ampd_msg_scaler_spec *scaler, struct amp_error *error)
+{
+    const struct ampd_msg_model_spec spec = {.scaler = *scaler};
+    int rc = check_enums(&spec, error);
+    return rc != 0 ? rc : check_zeros(&spec, error);
+}

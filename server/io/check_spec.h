@@ -11,4 +11,7 @@
  */
 int io_check_spec(const struct ampd_msg_model_spec *spec, struct amp_error *error);
 
+/* The same for a scaler alone: what enums and zeros only the wire can tell. AMP_EINVAL (INVALID_SPEC). */
+int io_check_scaler(const struct ampd_msg_scaler_spec *scaler, struct amp_error *error);
+
 #endif

@@ -50,21 +50,6 @@ struct ampd_msg_scale_record io_scale_record(const struct ampd_model_spec *spec,
 
 /* ---- how a model stands ---- */
 
-static void waiting_text(const struct ampd_model_info *info, char *text, size_t size)
-{
-    static const char *const texts[] = {
-        [AMPD_MODEL_CREATED] = "a Load of the initial values",
-        [AMPD_MODEL_LOADING] = "the end of the Load under way",
-        [AMPD_MODEL_WAITING] = "all ranks to join",
-    };
-    if (info->recovering)
-        (void)snprintf(text, size, "the end of recovery");
-    else if (info->state == AMPD_MODEL_STALLED)
-        (void)snprintf(text, size, "rank %u, which has been gone for longer than loss_timeout_ms", info->missing_rank);
-    else if ((size_t)info->state < sizeof texts / sizeof *texts && texts[info->state] != NULL)
-        (void)snprintf(text, size, "%s", texts[info->state]);
-}
-
 static void fill_worker(const struct ampd_server *server, uint32_t model, uint32_t rank,
                         struct ampd_msg_worker_status *status)
 {
@@ -80,6 +65,8 @@ static void fill_worker(const struct ampd_server *server, uint32_t model, uint32
     status->pushes = info.pushes;
     status->overflow_pushes = info.overflow_pushes;
     status->last_step = info.last_step;
+    status->blocks_present = (uint32_t)info.blocks_present;
+    status->blocks_wanted = (uint32_t)info.blocks_wanted;
     const int64_t *joined = server->join_us[model];
     status->has_join_time = joined != NULL && joined[rank] != 0;
     status->join_time.us = status->has_join_time ? joined[rank] : 0;
@@ -120,12 +107,13 @@ int io_model_status(const struct ampd_server *server, uint32_t model, bool with_
         status->element_count += info.layout->sizes[i];
     status->block_count = (uint32_t)info.layout->blocks;
     status->unstable = info.unstable;
+    status->recovering = info.recovering;
     status->has_create_time = info.created_us != 0;
     status->create_time.us = info.created_us;
     status->memory_bytes = info.memory_bytes;
     status->base_epoch = info.base_epoch;
     status->base_step = info.base_step;
-    waiting_text(&info, status->waiting_for, sizeof status->waiting_for);
+    io_waiting_text(server, model, &info, status->waiting_for, sizeof status->waiting_for);
     status->optimizer = (enum ampd_msg_optimizer_kind)info.spec->optimizer;
     status->cast_dtype = (enum ampd_msg_dtype)info.spec->cast;
     return with_workers ? fill_workers(server, model, info.spec->world_size, &status->workers) : 0;
@@ -174,6 +162,26 @@ void io_name_workers(const struct ampd_server *server, uint32_t model, struct am
         ampd_core_worker(server->core, model, rows[i].rank, uv_now(&server->loop), &worker);
         memcpy(rows[i].worker_name, worker.name, sizeof rows[i].worker_name);
     }
+}
+
+void io_checkpoint_info(const struct ampd_model_spec *spec, const struct ampd_checkpoint_record *record,
+                        struct ampd_msg_checkpoint_info *message)
+{
+    memset(message, 0, sizeof *message);
+    memcpy(message->model, spec->name, sizeof message->model);
+    message->epoch = record->epoch;
+    message->step = record->step;
+    message->version = record->version;
+    message->applied = record->version; /* a version is made by each applied step, from 0 */
+    message->parts = 1;
+    message->size_bytes = record->size_bytes;
+    for (size_t i = 0; i < sizeof record->manifest; i++)
+        (void)snprintf(message->manifest_hash + 2 * i, 3, "%02x", record->manifest[i]);
+    message->has_create_time = record->at_us != 0;
+    message->create_time.us = record->at_us;
+    const char *slash = strrchr(record->file, '/');
+    (void)snprintf(message->path, sizeof message->path, "%.*s", slash != NULL ? (int)(slash - record->file) : 0,
+                   record->file);
 }
 
 static const char *reason_text(const char *reason)

@@ -1,4 +1,4 @@
-/* Between the messages of ampd.v1 and the structs of the core. Pure but for io_model_status, which asks the core. */
+/* Between the messages of ampd.v1 and the structs of the core. Pure but for what asks the core how it stands. */
 #ifndef AMPD_IO_CONVERT_H
 #define AMPD_IO_CONVERT_H
 
@@ -19,6 +19,9 @@ struct ampd_msg_incarnation io_msg_incarnation(const struct ampd_server *server,
  */
 int io_spec_from_msg(struct ampd_msg_model_spec *message, struct ampd_model_spec *spec, struct amp_error *error);
 
+/* A scaler as it is given: absent fields are zero, for amp_scaler_config_defaults. Pure; io_check_scaler comes first. */
+struct amp_scaler_config io_scaler_from_msg(const struct ampd_msg_scaler_spec *message);
+
 /* The reverse; freed by ampd_msg_model_spec_free. AMP_ENOMEM. */
 int io_spec_to_msg(const struct ampd_model_spec *spec, struct ampd_msg_model_spec *message);
 
@@ -28,6 +31,10 @@ struct ampd_msg_scale_record io_scale_record(const struct ampd_model_spec *spec,
 /* How a model stands; `workers` are allocated if wanted (free(status->workers.items)). AMP_ENOMEM. */
 int io_model_status(const struct ampd_server *server, uint32_t model, bool with_workers,
                     struct ampd_msg_model_status *status);
+
+/* waiting.c: what a model waits for, in one sentence; "" when it runs. Ranks are named as soon as they are missing. */
+void io_waiting_text(const struct ampd_server *server, uint32_t model, const struct ampd_model_info *info, char *text,
+                     size_t size);
 
 /* The one shard of this server. */
 struct ampd_msg_shard io_shard(const struct ampd_server *server, const struct ampd_layout *layout);
@@ -43,6 +50,10 @@ void io_name_workers(const struct ampd_server *server, uint32_t model, struct am
 /* A row of the history. `epoch` is of a row of kind EPOCH, else NULL. Any thread. */
 void io_history_row(const struct ampd_model_spec *spec, const struct ampd_step_row *row,
                     const struct ampd_epoch_record *epoch, struct ampd_msg_scale_history_row *message);
+
+/* What the catalogue knows of a checkpoint; the scale is left 0. Any thread. */
+void io_checkpoint_info(const struct ampd_model_spec *spec, const struct ampd_checkpoint_record *record,
+                        struct ampd_msg_checkpoint_info *message);
 
 /* PushResponse with the result. As ampd_msg_..._encode; AMP_ENOMEM. */
 int io_encode_step_result(const struct ampd_server *server, uint32_t model, const struct ampd_step_result *result,

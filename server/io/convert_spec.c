@@ -54,11 +54,22 @@ static int parameters_from_msg(const struct ampd_msg_parameter_spec_list *list, 
     return 0;
 }
 
+struct amp_scaler_config io_scaler_from_msg(const struct ampd_msg_scaler_spec *message)
+{
+    return (struct amp_scaler_config){.policy = (enum amp_scaler_policy)message->policy,
+                                      .init_scale = message->init_scale,
+                                      .growth_factor = message->growth_factor,
+                                      .backoff_factor = message->backoff_factor,
+                                      .growth_interval = message->growth_interval,
+                                      .hysteresis = message->hysteresis,
+                                      .min_scale = message->min_scale,
+                                      .max_scale = message->max_scale};
+}
+
 static void numerics_from_msg(const struct ampd_msg_model_spec *message, struct ampd_model_spec *spec)
 {
     const struct ampd_msg_optimizer_spec *optimizer = &message->optimizer;
     const struct ampd_msg_schedule_spec *schedule = &message->schedule;
-    const struct ampd_msg_scaler_spec *scaler = &message->scaler;
     spec->optimizer = (enum ampd_optimizer)optimizer->kind;
     spec->lr = optimizer->learning_rate;
     spec->beta1 = optimizer->beta1;
@@ -77,14 +88,7 @@ static void numerics_from_msg(const struct ampd_msg_model_spec *message, struct 
     spec->lr_min = schedule->min_learning_rate;
     spec->clip_value = message->clip.has_value ? message->clip.value : 0;
     spec->clip_max_norm = message->clip.has_max_norm ? message->clip.max_norm : 0;
-    spec->scaler = (struct amp_scaler_config){.policy = (enum amp_scaler_policy)scaler->policy,
-                                              .init_scale = scaler->init_scale,
-                                              .growth_factor = scaler->growth_factor,
-                                              .backoff_factor = scaler->backoff_factor,
-                                              .growth_interval = scaler->growth_interval,
-                                              .hysteresis = scaler->hysteresis,
-                                              .min_scale = scaler->min_scale,
-                                              .max_scale = scaler->max_scale};
+    spec->scaler = io_scaler_from_msg(&message->scaler);
 }
 
 int io_spec_from_msg(struct ampd_msg_model_spec *message, struct ampd_model_spec *spec, struct amp_error *error)

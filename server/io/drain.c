@@ -1,22 +1,23 @@
 /*
  * The end of the process:
  *
- *   SIGTERM, SIGINT   health NOT_SERVING, new calls UNAVAILABLE (DRAINING), the core cuts last checkpoints and answers
- *                     what waits
- *   AMPD_OUT_DRAINED  GOAWAY; calls under way get GRACE_MS; then everything is closed and the loop runs empty
- *   a second signal   the process ends at once, as by kill -9: nothing that was promised is lost
+ *   SIGTERM, SIGINT,  health NOT_SERVING, new calls UNAVAILABLE (DRAINING), the core cuts last checkpoints and answers
+ *   Drain             what waits
+ *   AMPD_OUT_DRAINED  GOAWAY; calls under way get their grace; then everything is closed and the loop runs empty
+ *   a second signal   (of the kind that drains) the process ends at once, as by kill -9: nothing that was promised is lost
  *   SIGHUP            is no end: certificates and tokens are read anew
  *
- * All of it is bounded: after DRAIN_MS the process ends, whatever hangs.
+ * All of it is bounded: DRAIN_MS and the grace later the process ends, whatever hangs.
  */
 #include "rpc/arpc_server.h"
 #include "server/io/server.h"
 
+#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* For answers that are written already to leave. */
+/* After a signal, for answers that are written already to leave. Drain names its own. */
 #define GRACE_MS 1000
 
 /* Longest drain: a last checkpoint of a large model on a slow disk. */
@@ -26,28 +27,44 @@ static void on_drain_timeout(uv_timer_t *timer)
 {
     const struct ampd_server *server = timer->data;
     struct amp_error error;
-    (void)amp_error_set(&error, AMP_EDEADLINE, "DRAIN_TIMEOUT", "not drained within %d ms", DRAIN_MS);
+    (void)amp_error_set(&error, AMP_EDEADLINE, "DRAIN_TIMEOUT", "not drained within %" PRId64 " ms",
+                        DRAIN_MS + server->grace_ms);
     ampd_server_fatal(server, "the drain took too long", &error);
 }
 
-static void begin_drain(struct ampd_server *server, const char *signal_name)
+void ampd_server_drain(struct ampd_server *server, const char *cause, int64_t grace_ms)
 {
+    if (server->state != SERVER_RUNNING)
+        return;
     server->state = SERVER_DRAINING;
-    amp_log(server->log, AMP_LOG_INFO, "server", "msg=\"draining\" signal=%s", signal_name);
+    server->grace_ms = grace_ms;
+    amp_log(server->log, AMP_LOG_INFO, "server", "msg=\"draining\" cause=\"%s\" grace_ms=%" PRId64, cause, grace_ms);
     /* Cannot fail: the handle is open and has a callback. */
-    (void)uv_timer_start(&server->drain_timer, on_drain_timeout, DRAIN_MS, 0);
+    (void)uv_timer_start(&server->drain_timer, on_drain_timeout, (uint64_t)(DRAIN_MS + grace_ms), 0);
     ampd_server_set_health(server, false);
     ampd_server_end_watches(server);
     struct ampd_event event = {.type = AMPD_EVENT_DRAIN};
     ampd_server_event(server, &event);
 }
 
+/* A first signal while Drain's grace goes on: the checkpoints are still written, but nobody is waited for longer. */
+static void hurry(struct ampd_server *server)
+{
+    if (server->grace_ms <= GRACE_MS)
+        return;
+    server->grace_ms = GRACE_MS;
+    if (server->core_drained)
+        ampd_server_close(server);
+}
+
 static void on_signal(uv_signal_t *handle, int number)
 {
     struct ampd_server *server = handle->data;
     const char *name = number == SIGTERM ? "SIGTERM" : "SIGINT";
-    if (server->state == SERVER_RUNNING) {
-        begin_drain(server, name);
+    if (!server->signalled) {
+        server->signalled = true;
+        ampd_server_drain(server, name, GRACE_MS);
+        hurry(server);
         return;
     }
     amp_log(server->log, AMP_LOG_WARN, "server", "msg=\"second signal, ending at once\" signal=%s", name);
@@ -86,8 +103,9 @@ void ampd_server_drained(struct ampd_server *server)
 {
     if (server->state != SERVER_DRAINING)
         return;
+    server->core_drained = true;
     amp_log(server->log, AMP_LOG_INFO, "server", "msg=\"drained\"");
-    arpc_server_drain(server->rpc, GRACE_MS, on_connections_gone, server);
+    arpc_server_drain(server->rpc, server->grace_ms, on_connections_gone, server);
 }
 
 static void close_handle(uv_handle_t *handle)

@@ -4,6 +4,7 @@
  */
 #include "base/assert.h"
 #include "server/io/server.h"
+#include "server/io/trouble.h"
 #include "storage/checkpoint.h"
 
 #include <stdlib.h>
@@ -88,9 +89,9 @@ static bool wait_unless_cancelled(struct cut_task *cut)
     return true;
 }
 
-static void cut_run(struct io_task *base)
+/* Tries until it is written, cancelled, or another failure ends the process. */
+static void write_at_last(struct cut_task *cut)
 {
-    struct cut_task *cut = AMP_CONTAINER(base, struct cut_task, task);
     const struct ampd_server *server = cut->server;
     struct amp_error error = {0};
     bool told = false;
@@ -103,12 +104,20 @@ static void cut_run(struct io_task *base)
         if (!told)
             amp_log(server->log, AMP_LOG_ERROR, "checkpoint", "msg=\"cannot write, trying again\" model=%s err=\"%s\"",
                     cut->order.spec->name, error.text);
+        io_trouble_set(server->trouble, IO_TROUBLE_CHECKPOINT, error.text);
         told = true;
         if (!wait_unless_cancelled(cut)) {
             cut->code = AMP_ECANCELLED;
             return;
         }
     }
+}
+
+static void cut_run(struct io_task *base)
+{
+    struct cut_task *cut = AMP_CONTAINER(base, struct cut_task, task);
+    write_at_last(cut);
+    io_trouble_set(cut->server->trouble, IO_TROUBLE_CHECKPOINT, "");
 }
 
 static void cut_done(struct io_task *base)

@@ -3,6 +3,8 @@
 #include "server/io/call.h"
 #include "server/io/convert.h"
 #include "server/io/handlers.h"
+#include "server/io/pages.h"
+#include "server/io/trouble.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,13 +14,8 @@ static const struct io_call_ops plain_ops = {NULL, NULL, NULL};
 
 static bool find_model(struct io_call *call, const char *name, struct ampd_model_info *info)
 {
-    int64_t found = ampd_core_find(call->server->core, name);
-    if (found < 0)
-        io_call_refuse(call, AMP_ENOTFOUND, "MODEL_NOT_FOUND",
-                       "model: there is none named %s on this server; create it first", name);
-    else
-        ampd_core_model(call->server->core, (uint32_t)found, info);
-    return found >= 0;
+    uint32_t index;
+    return io_find_model(call, name, &index, info);
 }
 
 /* ---- GetScale ---- */
@@ -100,6 +97,7 @@ static int encode_status(const struct ampd_server *server, const char *only, boo
     bool is_reference = strcmp(server->options->isa, "ref") == 0;
     (void)snprintf(response.isa, sizeof response.isa, "%s", is_reference ? "reference" : server->options->isa);
     response.shards = (struct ampd_msg_shard_list){&shard, 1};
+    io_trouble_text(server->trouble, response.trouble, sizeof response.trouble);
     int rc = fill_models(server, only, with_workers, &response.models);
     if (rc == 0)
         rc = ampd_msg_get_status_response_encode(&response, buf);
@@ -150,26 +148,14 @@ static const struct ampd_checkpoint_record *find_record(const struct ampd_model_
 static void fill_checkpoint(const struct ampd_model_info *info, const struct ampd_reply *reply,
                             struct ampd_msg_checkpoint_info *to)
 {
-    uint64_t epoch = reply->u.checkpoint.epoch, step = reply->u.checkpoint.step;
-    memset(to, 0, sizeof *to);
-    memcpy(to->model, info->spec->name, sizeof to->model);
-    to->epoch = epoch;
-    to->step = step;
-    to->version = reply->u.checkpoint.version;
-    to->applied = to->version; /* a version is made by each applied step, from 0 */
-    bool is_last = info->last != NULL && info->last->epoch == epoch && info->last->step == step;
+    struct ampd_checkpoint_record known = {
+        .epoch = reply->u.checkpoint.epoch, .step = reply->u.checkpoint.step, .version = reply->u.checkpoint.version};
+    const struct ampd_checkpoint_record *record = find_record(info, known.epoch, known.step);
+    io_checkpoint_info(info->spec, record != NULL ? record : &known, to);
+    bool is_last = info->last != NULL && info->last->epoch == known.epoch && info->last->step == known.step;
     to->scale = is_last ? info->last->after.scale : info->scaler.scale;
-    to->parts = 1;
-    const struct ampd_checkpoint_record *record = find_record(info, epoch, step);
-    if (record == NULL)
-        return;
-    to->size_bytes = record->size_bytes;
-    for (size_t i = 0; i < sizeof record->manifest; i++)
-        (void)snprintf(to->manifest_hash + 2 * i, 3, "%02x", record->manifest[i]);
-    to->has_create_time = record->at_us != 0;
-    to->create_time.us = record->at_us;
-    const char *slash = strrchr(record->file, '/');
-    (void)snprintf(to->path, sizeof to->path, "%.*s", slash != NULL ? (int)(slash - record->file) : 0, record->file);
+    if (record == NULL) /* dropped already */
+        memset(to->manifest_hash, 0, sizeof to->manifest_hash);
 }
 
 static void checkpoint_reply(struct io_call *call, const struct ampd_reply *reply)

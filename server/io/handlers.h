@@ -12,8 +12,12 @@ extern const struct arpc_handler ampd_handle_create_model, ampd_handle_get_model
 /* receive.c, pull.c */
 extern const struct arpc_handler ampd_handle_load, ampd_handle_push, ampd_handle_pull;
 
-/* history.c, watch.c */
-extern const struct arpc_handler ampd_handle_list_scale_history, ampd_handle_list_overflows, ampd_handle_watch_steps;
+/* handle_admin.c */
+extern const struct arpc_handler ampd_handle_drain, ampd_handle_set_log_level;
+
+/* history.c, watch.c, explain.c, replay.c, checkpoints.c */
+extern const struct arpc_handler ampd_handle_list_scale_history, ampd_handle_list_overflows, ampd_handle_watch_steps,
+    ampd_handle_explain_step, ampd_handle_replay_policy, ampd_handle_list_checkpoints;
 
 /* The rows of server/methods.def; *count is set. They live for ever. */
 const struct arpc_method *ampd_methods(size_t *count);

@@ -1,14 +1,13 @@
 /*
  * ListScaleHistory and ListOverflows: pages read on the reader thread, each its own short transaction, and answered from
- * the loop. A page token is the key of the first row of the next page: "epoch.step.sequence".
+ * the loop.
  */
 #include "base/assert.h"
 #include "server/io/call.h"
 #include "server/io/convert.h"
 #include "server/io/handlers.h"
+#include "server/io/pages.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,60 +36,34 @@ static struct page *page_of(struct io_call *call)
 
 /* ---- tokens and filters ---- */
 
-static bool parse_token(const char *text, struct ampd_history_key *key)
-{
-    unsigned long long epoch, step;
-    unsigned sequence;
-    int used = 0;
-    if (strspn(text, "0123456789.") != strlen(text) ||
-        sscanf(text, "%20llu.%20llu.%10u%n", &epoch, &step, &sequence, &used) != 3 || text[used] != 0)
-        return false;
-    *key = (struct ampd_history_key){epoch, step, sequence};
-    return true;
-}
-
 static void write_token(const struct page *page, char *text, size_t size)
 {
     if (page->more)
-        (void)snprintf(text, size, "%" PRIu64 ".%" PRIu64 ".%" PRIu32, page->next.epoch, page->next.step,
-                       page->next.sequence);
+        io_page_token_write(&page->next, text, size);
 }
 
-static int fill_page(struct page *page, uint32_t page_size, const char *token, uint64_t from_step, bool has_to_step,
-                     uint64_t to_step, struct amp_error *error)
+static int fill_page(struct page *page, uint32_t page_size, const char *token, struct amp_error *error)
 {
     int rc = io_page_size(page_size, &page->size, error);
-    if (rc != 0)
-        return rc;
-    if (has_to_step && to_step < from_step)
-        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "to_step: it is before from_step");
-    page->filter.step_min = from_step;
-    page->filter.step_max = has_to_step ? to_step : UINT64_MAX;
-    if (page->filter.step_max == 0) {
-        /* The store takes 0 for "no bound", and no step has the number 0: a range that holds none. */
-        page->filter.step_min = 2;
-        page->filter.step_max = 1;
-    }
-    if (token[0] != 0 && !parse_token(token, &page->filter.from))
-        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
-                             "page_token: not one of this server; give next_page_token of the page before");
-    return 0;
+    if (rc == 0 && token[0] != 0 && !io_page_token_parse(token, &page->filter.from))
+        rc = io_page_token_refuse(error);
+    return rc;
 }
 
 static bool find_model(struct page *page, const char *name)
 {
-    const struct ampd_server *server = page->call.server;
-    int64_t found = ampd_core_find(server->core, name);
     struct ampd_model_info info;
-    if (found < 0) {
-        io_call_refuse(&page->call, AMP_ENOTFOUND, "MODEL_NOT_FOUND",
-                       "model: there is none named %s on this server; create it first", name);
+    if (!io_find_model(&page->call, name, &page->model, &info))
         return false;
-    }
-    ampd_core_model(server->core, (uint32_t)found, &info);
-    page->model = (uint32_t)found;
-    page->spec = info.spec; /* as long as the core, and it never changes: the reader may look at it */
+    page->spec = info.spec;
     return true;
+}
+
+/* After the read, on the reader thread. */
+static void check_end(struct page *page)
+{
+    if (page->code == 0 && page->count == 0)
+        page->code = io_page_past_end(page->call.server->reader, page->spec->name, &page->filter, &page->error);
 }
 
 static void page_free(struct io_call *call)
@@ -135,6 +108,7 @@ static void history_run(struct io_task *task)
     struct page *page = AMP_CONTAINER(task, struct page, task);
     page->code = ampd_store_page_history(page->call.server->reader, page->spec->name, &page->filter, page->size + 1,
                                          page, &page->error, take_row);
+    check_end(page);
 }
 
 static void history_done(struct io_task *task)
@@ -166,8 +140,8 @@ static int history_filter(struct page *page, const struct ampd_msg_list_scale_hi
                                  (int)request->verdicts[i]);
         page->filter.verdicts |= 1u << request->verdicts[i];
     }
-    return fill_page(page, request->page_size, request->page_token, request->from_step, request->has_to_step,
-                     request->to_step, error);
+    int rc = io_page_steps(&page->filter, request->from_step, request->has_to_step, request->to_step, error);
+    return rc != 0 ? rc : fill_page(page, request->page_size, request->page_token, error);
 }
 
 static void history_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
@@ -216,6 +190,7 @@ static void overflows_run(struct io_task *task)
     struct page *page = AMP_CONTAINER(task, struct page, task);
     page->code = ampd_store_page_overflows(page->call.server->reader, page->spec->name, &page->filter, &page->which,
                                            page->size + 1, page, &page->error, take_overflow);
+    check_end(page);
 }
 
 static void overflows_done(struct io_task *task)
@@ -277,8 +252,8 @@ static int overflow_filter(struct page *page, const struct ampd_msg_list_overflo
         page->which.rank_min = request->rank > page->which.rank_min ? request->rank : page->which.rank_min;
         page->which.rank_max = request->rank < page->which.rank_max ? request->rank : page->which.rank_max;
     }
-    return fill_page(page, request->page_size, request->page_token, request->from_step, request->has_to_step,
-                     request->to_step, error);
+    int rc = io_page_steps(&page->filter, request->from_step, request->has_to_step, request->to_step, error);
+    return rc != 0 ? rc : fill_page(page, request->page_size, request->page_token, error);
 }
 
 static void overflows_message(struct arpc_call *rpc, const uint8_t *data, size_t size)

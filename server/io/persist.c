@@ -4,6 +4,7 @@
  */
 #include "base/assert.h"
 #include "server/io/server.h"
+#include "server/io/trouble.h"
 #include "storage/checkpoint.h"
 
 #include <stdlib.h>
@@ -92,11 +93,14 @@ static void persist_run(struct io_task *base)
         if (!told)
             amp_log(server->log, AMP_LOG_ERROR, "store", "msg=\"cannot store, trying again\" model=%s err=\"%s\"",
                     task->model, error.text);
+        io_trouble_set(server->trouble, IO_TROUBLE_STORE, error.text);
         told = true;
         wait_a_little();
     }
-    if (told)
-        amp_log(server->log, AMP_LOG_INFO, "store", "msg=\"stored at last\" model=%s", task->model);
+    if (!told)
+        return;
+    io_trouble_set(server->trouble, IO_TROUBLE_STORE, "");
+    amp_log(server->log, AMP_LOG_INFO, "store", "msg=\"stored at last\" model=%s", task->model);
 }
 
 static void persist_done(struct io_task *base)
@@ -105,11 +109,15 @@ static void persist_done(struct io_task *base)
     struct ampd_server *server = task->server;
     struct ampd_event event = {.type = AMPD_EVENT_PERSISTED, .u.persisted.token = task->token};
     bool drop = task->drop;
+    /* The last checkpoint makes a model done, of which its watchers must hear. */
+    int64_t model = task->kind == AMPD_PERSIST_CHECKPOINT && !drop ? ampd_core_find(server->core, task->model) : -1;
     ampd_model_spec_clear(&task->spec);
     free(task->row);
     free(task);
     if (!drop)
         ampd_server_event(server, &event);
+    if (model >= 0)
+        ampd_server_notify(server, (uint32_t)model);
 }
 
 /* Copies what the core lent; out of memory here would leave a promise open, and ends the process. */

@@ -5,6 +5,7 @@
 #include "proto/descriptors.h"
 #include "rpc/arpc_server.h"
 #include "server/io/handlers.h"
+#include "server/io/trouble.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -241,13 +242,16 @@ int ampd_server_run(const struct ampd_server_options *options)
 {
     struct amp_error error = {0};
     struct ampd_server *server = calloc(1, sizeof *server);
-    if (server == NULL || uv_loop_init(&server->loop) != 0) {
+    struct io_trouble *trouble = io_trouble_new();
+    if (server == NULL || trouble == NULL || uv_loop_init(&server->loop) != 0) {
+        io_trouble_free(trouble);
         free(server);
         (void)fprintf(stderr, "ampd: out of memory\n");
         return AMPD_EXIT_FAILED;
     }
     server->options = options;
     server->log = options->log;
+    server->trouble = trouble;
     server->dir.lock_fd = -1;
     atomic_init(&server->stop_waiting, false);
     amp_list_init(&server->watchers);
@@ -269,6 +273,7 @@ int ampd_server_run(const struct ampd_server_options *options)
     close_storage(server);
     ampd_auth_close(&server->auth);
     AMP_ASSERT(uv_loop_close(&server->loop) == 0);
+    io_trouble_free(trouble);
     free(server);
     if (code == AMPD_EXIT_OK)
         amp_log(options->log, AMP_LOG_INFO, "server", "msg=\"ended\"");

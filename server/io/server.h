@@ -25,6 +25,7 @@
 
 struct amp_kernels;
 struct arpc_server;
+struct io_trouble;
 
 /* Bits of arpc_method.roles (auth_rules.h names who has which). Where nobody is asked, everybody has all of them. */
 #define AMPD_ROLE_WORKER   1u
@@ -57,7 +58,7 @@ struct ampd_server_options {
     uint64_t memory_max; /* bytes of the tensors of all models; 0: no bound */
     const struct amp_kernels *kernels;
     const char *isa;
-    const struct amp_log *log; /* its write_cb must be safe from any thread */
+    struct amp_log *log; /* its write_cb must be safe from any thread; SetLogLevel changes its level */
 };
 
 /* From STARTING to DRAINING to CLOSING, never back. */
@@ -89,6 +90,10 @@ struct ampd_server {
     struct amp_list idle_jobs;
     uv_timer_t core_timer, drain_timer;
     uv_signal_t on_term, on_int, on_hup;
+    int64_t grace_ms; /* draining: for calls under way, once the core has nothing left to do */
+    bool core_drained;
+    bool signalled; /* SIGTERM or SIGINT has come */
+    struct io_trouble *trouble;
     bool handles_open;        /* timers and signals */
     atomic_bool stop_waiting; /* tasks that wait for space on the disk give up: the process ends */
 };
@@ -141,6 +146,9 @@ void ampd_server_end_watches(struct ampd_server *server);
 
 /* SIGTERM, SIGINT: the first drains, the second ends the process at once. SIGHUP: certificates and tokens are read anew. */
 int ampd_server_watch_signals(struct ampd_server *server);
+
+/* Begins the end, once the server runs: `cause` is for the log. No effect when it has begun. */
+void ampd_server_drain(struct ampd_server *server, const char *cause, int64_t grace_ms);
 
 /* The core has nothing left to do: connections are closed, then the loop ends. */
 void ampd_server_drained(struct ampd_server *server);

@@ -1,12 +1,13 @@
 /*
  * WatchSteps: every row is read from the store, also new ones: a notice only says that there is more. So a watcher gets
  * each row once and in order, whenever it came, and a slow one holds nothing but its place. One read is under way per
- * watcher, of a few rows, and none while the connection is full.
+ * watcher, of a few rows, and none while the connection is full. A watch ends when its model is done and it has all rows.
  */
 #include "base/assert.h"
 #include "server/io/call.h"
 #include "server/io/convert.h"
 #include "server/io/handlers.h"
+#include "server/io/pages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -99,6 +100,15 @@ static void send_row(struct watch *watch, const struct watch_row *row)
 
 static void read_on(struct watch *watch);
 
+/* All stored rows have been sent. A model is done only once its last row is stored. */
+static void end_if_done(struct watch *watch)
+{
+    struct ampd_model_info info;
+    ampd_core_model(watch->call.server->core, watch->model, &info);
+    if (info.state == AMPD_MODEL_DONE)
+        io_call_end(&watch->call);
+}
+
 static void watch_done(struct io_task *task)
 {
     struct watch *watch = AMP_CONTAINER(task, struct watch, task);
@@ -113,6 +123,8 @@ static void watch_done(struct io_task *task)
     watch->more = watch->more || watch->count == READ_ROWS;
     if (watch->more)
         read_on(watch);
+    else
+        end_if_done(watch);
     io_call_unref(&watch->call);
 }
 
@@ -160,16 +172,9 @@ static const struct io_call_ops watch_ops = {NULL, NULL, watch_free};
 
 static void begin(struct watch *watch, const struct ampd_msg_watch_steps_request *request)
 {
-    const struct ampd_server *server = watch->call.server;
-    int64_t found = ampd_core_find(server->core, request->model);
     struct ampd_model_info info;
-    if (found < 0) {
-        io_call_refuse(&watch->call, AMP_ENOTFOUND, "MODEL_NOT_FOUND",
-                       "model: there is none named %s on this server; create it first", request->model);
+    if (!io_find_model(&watch->call, request->model, &watch->model, &info))
         return;
-    }
-    ampd_core_model(server->core, (uint32_t)found, &info);
-    watch->model = (uint32_t)found;
     watch->spec = info.spec;
     watch->rows = calloc(READ_ROWS, sizeof *watch->rows);
     if (watch->rows == NULL) {

@@ -1,5 +1,5 @@
 /* The loss-scale policies: a golden trace of each, floor, cap, guard, and the counts that every policy keeps. */
-#include "amp/scaler.h"
+#include "tests/unit/scaler_traces.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -19,33 +19,6 @@ static struct amp_scaler_config checked(struct amp_scaler_config config)
     assert_int_equal(code, 0);
     return config;
 }
-
-/* One trace for all policies, as the originals run: start 1024, interval 4, hysteresis 2; the scale after each step. */
-#define TRACE       "......XXX..X........."
-#define TRACE_STEPS (sizeof TRACE - 1)
-
-struct golden {
-    enum amp_scaler_policy policy;
-    float scales[TRACE_STEPS];
-};
-
-static const struct golden golden_traces[] = {
-    {AMP_SCALER_DYNAMIC,
-     {1024, 1024, 1024, 2048, 2048, 2048, 1024, 512, 256, 256, 256, 128, 128, 128, 128, 256, 256, 256, 256, 512, 512}},
-    {AMP_SCALER_STATIC, {1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024,
-                         1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024}},
-    {AMP_SCALER_MEGATRON, {1024, 1024, 1024, 2048, 2048, 2048, 2048, 1024, 512,  512, 512,
-                           256,  256,  256,  256,  512,  512,  512,  512,  1024, 1024}},
-    {AMP_SCALER_DEEPSPEED, {1024, 1024, 1024, 1024, 2048, 2048, 2048, 1024, 512, 512, 512,
-                            256,  256,  256,  256,  256,  512,  512,  512,  512, 1024}},
-    {AMP_SCALER_DEEPSPEED_CONSECUTIVE, {1024, 1024, 1024, 1024, 2048, 2048, 2048, 1024, 512,  512, 512,
-                                        512,  512,  512,  512,  512,  1024, 1024, 1024, 1024, 2048}},
-    {AMP_SCALER_APEX_HYSTERESIS, {1024, 1024, 1024, 2048, 2048, 2048, 2048, 1024, 512,  512, 512,
-                                  512,  512,  512,  512,  1024, 1024, 1024, 1024, 2048, 2048}},
-    {AMP_SCALER_PADDLE, {1024, 1024, 1024, 2048, 2048, 2048, 2048, 1024, 1024, 1024, 1024,
-                         1024, 1024, 1024, 1024, 2048, 2048, 2048, 2048, 4096, 4096}},
-};
-#define GOLDEN_TRACES (sizeof golden_traces / sizeof golden_traces[0])
 
 /* Runs `trace` ('.' clean, 'X' overflow, '-' empty) from the start and compares each scale with its id. */
 static void follow(struct amp_scaler_config config, const char *trace, const float *scales, struct amp_scaler_state *s)

@@ -1,0 +1,93 @@
+/* What a model waits for, in one sentence. */
+#include "server/io/convert.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Ranks that are named; the rest is counted, so that the sentence fits its field. */
+#define RANKS_NAMED 8
+
+/* Whether the model waits for a rank: nobody holds it under the present epoch, or its lease has ended. */
+static bool is_missing(const struct ampd_server *server, uint32_t model, uint32_t rank, struct ampd_worker_info *worker)
+{
+    ampd_core_worker(server->core, model, rank, uv_now(&server->loop), worker);
+    return !worker->joined || worker->left || worker->lease_left_ms == 0;
+}
+
+static void append(char *text, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void append(char *text, size_t size, const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text + used, size - used, format, args); /* what has no place is cut */
+    va_end(args);
+}
+
+/* "rank 1 (trainer-1), rank 3 and 12 more of 16 ranks"; "": none is missing. */
+static void missing_ranks(const struct ampd_server *server, uint32_t model, uint32_t world_size, bool only_lost,
+                          char *text, size_t size)
+{
+    uint32_t missing = 0;
+    text[0] = 0;
+    for (uint32_t rank = 0; rank < world_size; rank++) {
+        struct ampd_worker_info worker;
+        bool lost = is_missing(server, model, rank, &worker);
+        if (!lost || (only_lost && (!worker.joined || worker.left)) || missing++ >= RANKS_NAMED)
+            continue;
+        append(text, size, "%srank %u", missing > 1 ? ", " : "", rank);
+        if (worker.name[0] != 0 && !worker.left)
+            append(text, size, " (%.24s)", worker.name);
+    }
+    if (missing > RANKS_NAMED)
+        append(text, size, " and %u more", missing - RANKS_NAMED);
+    if (missing > 0)
+        append(text, size, " of %u", world_size);
+}
+
+static void waiting_for_ranks(const struct ampd_server *server, uint32_t model, const struct ampd_model_info *info,
+                              char *text, size_t size)
+{
+    const struct ampd_model_spec *spec = info->spec;
+    char ranks[256];
+    bool running = info->state == AMPD_MODEL_RUNNING;
+    if (running && spec->max_steps != 0 && info->scaler.attempted >= spec->max_steps) {
+        (void)snprintf(text, size, "the last checkpoint, which is being written");
+        return;
+    }
+    if (running && (spec->sync != AMPD_SYNC_ALL || spec->on_loss != AMPD_ON_LOSS_WAIT))
+        return; /* it goes on without those who are lost */
+    missing_ranks(server, model, spec->world_size, running, ranks, sizeof ranks);
+    if (ranks[0] != 0)
+        (void)snprintf(text, size, running ? "%.200s, whose lease has ended" : "%.200s to join", ranks);
+    else if (!running)
+        (void)snprintf(text, size, "the first step to open");
+}
+
+void io_waiting_text(const struct ampd_server *server, uint32_t model, const struct ampd_model_info *info, char *text,
+                     size_t size)
+{
+    text[0] = 0;
+    if (info->recovering) {
+        (void)snprintf(text, size, "the end of recovery");
+        return;
+    }
+    switch (info->state) {
+    case AMPD_MODEL_CREATED:
+        (void)snprintf(text, size, "a Load of the initial values");
+        break;
+    case AMPD_MODEL_LOADING:
+        (void)snprintf(text, size, "the end of the Load under way");
+        break;
+    case AMPD_MODEL_STALLED:
+        (void)snprintf(text, size, "rank %u, which has been gone for longer than loss_timeout_ms", info->missing_rank);
+        break;
+    case AMPD_MODEL_WAITING:
+    case AMPD_MODEL_RUNNING:
+        waiting_for_ranks(server, model, info, text, size);
+        break;
+    case AMPD_MODEL_DONE:
+        break;
+    }
+}
