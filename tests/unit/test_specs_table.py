@@ -27,7 +27,7 @@ def traces(source):
     """What is wrong with the golden traces of docs/scalers.md."""
     page = (source / "docs/scalers.md").read_text()
     written = {name: numbers.split() for name, numbers in re.findall(r"^(\w+) +((?:\d+ ?){21})$", page, re.M)}
-    test = (source / "tests/unit/test_amp_scaler.c").read_text()
+    test = (source / "tests/unit/scaler_traces.h").read_text()
     run = {name.lower(): re.findall(r"\d+", numbers)
            for name, numbers in re.findall(r"\{AMP_SCALER_(\w+),\s*\{([\d,\s]+)\}\}", test)}
     if len(run) < 7:
