@@ -37,7 +37,7 @@ static int print(const struct ampctl *ctl, const struct ampd_msg_checkpoint_resp
         return 0;
     }
     json_t *rows = json_pack("[o]", ampctl_checkpoint_row(&response->checkpoint));
-    struct ampctl_list list = {.out = stdout, .json = ctl->json, .columns = ampctl_checkpoint_columns};
+    struct ampctl_list list = {.out = stdout, .json = ctl->json, .csv = ctl->csv, .columns = ampctl_checkpoint_columns};
     int rc = rows != NULL ? ampctl_list_page(&list, rows) : -1;
     if (rc == 0)
         rc = ampctl_list_end(&list);

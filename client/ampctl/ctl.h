@@ -19,7 +19,7 @@
 struct ampctl {
     const char *endpoints;
     struct ampclient_secure_options secure;
-    bool json;
+    bool json, csv;      /* neither: tables */
     uint64_t timeout_ms; /* of each call; 0: the verb's own */
     struct ampclient_link *link;
     const char *verb;
@@ -63,6 +63,11 @@ int ampctl_history(struct ampctl *ctl, int argc, char **argv);
 int ampctl_overflows(struct ampctl *ctl, int argc, char **argv);
 int ampctl_watch(struct ampctl *ctl, int argc, char **argv);
 int ampctl_checkpoint(struct ampctl *ctl, int argc, char **argv);
+int ampctl_explain(struct ampctl *ctl, int argc, char **argv);
+int ampctl_replay(struct ampctl *ctl, int argc, char **argv);
+int ampctl_checkpoints(struct ampctl *ctl, int argc, char **argv);
+int ampctl_drain(struct ampctl *ctl, int argc, char **argv);
+int ampctl_log_level(struct ampctl *ctl, int argc, char **argv);
 int ampctl_token(struct ampctl *ctl, int argc, char **argv);
 
 #endif

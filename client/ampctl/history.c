@@ -261,8 +261,8 @@ static int print_history(struct ampctl *ctl, struct question *question)
 {
     struct walk walk = {.ctl = ctl,
                         .question = question,
-                        .list = {.out = stdout, .json = ctl->json, .columns = ampctl_history_columns}};
-    if (question->plot && !ctl->json) {
+                        .list = {.out = stdout, .json = ctl->json, .csv = ctl->csv, .columns = ampctl_history_columns}};
+    if (question->plot && !ctl->json && !ctl->csv) {
         walk.plot = malloc(sizeof *walk.plot);
         if (walk.plot == NULL)
             return AMPCTL_EXIT_FAILED;
@@ -315,9 +315,10 @@ int ampctl_overflows(struct ampctl *ctl, int argc, char **argv)
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
-    struct walk walk = {.ctl = ctl,
-                        .question = &question,
-                        .list = {.out = stdout, .json = ctl->json, .columns = ampctl_overflow_columns}};
+    struct walk walk = {
+        .ctl = ctl,
+        .question = &question,
+        .list = {.out = stdout, .json = ctl->json, .csv = ctl->csv, .columns = ampctl_overflow_columns}};
     code = walk_pages(&walk, AMPCLIENT_SCALE_SERVICE "ListOverflows", encode_overflows, take_overflows);
     if (code == 0 && ampctl_list_end(&walk.list) != 0)
         code = AMPCTL_EXIT_FAILED;

@@ -21,9 +21,19 @@ struct verb {
 };
 
 static const struct verb verbs[] = {
-    {"ready", ampctl_ready},           {"status", ampctl_status},       {"models", ampctl_models},
-    {"history", ampctl_history},       {"overflows", ampctl_overflows}, {"watch", ampctl_watch},
-    {"checkpoint", ampctl_checkpoint}, {"token", ampctl_token},
+    {"ready", ampctl_ready},
+    {"status", ampctl_status},
+    {"models", ampctl_models},
+    {"history", ampctl_history},
+    {"overflows", ampctl_overflows},
+    {"watch", ampctl_watch},
+    {"checkpoint", ampctl_checkpoint},
+    {"token", ampctl_token},
+    {"explain", ampctl_explain},
+    {"replay", ampctl_replay},
+    {"checkpoints", ampctl_checkpoints},
+    {"drain", ampctl_drain},
+    {"log-level", ampctl_log_level},
 };
 
 /* ---- options that all verbs have ---- */
@@ -45,7 +55,7 @@ static const struct argp_option common_options[] = {
      "Server, also tls://HOST:PORT or unix:PATH; several with commas are tried in turn (AMPCTL_ENDPOINTS, "
      "else " DEFAULT_ENDPOINT ")",
      0},
-    {"output", KEY_OUTPUT, "table|json", 0, "Form of the data (table)", 0},
+    {"output", KEY_OUTPUT, "table|json|csv", 0, "Form of the data (table); csv by RFC 4180, for lists", 0},
     {"timeout", KEY_TIMEOUT, "SECONDS", 0, "How long a call may take (10)", 0},
     {"cacert", KEY_CACERT, "FILE", 0, "TLS, with a server certificate by these authorities (AMPD_CACERT)", 0},
     {"cert", KEY_CERT, "FILE", 0, "TLS, with this client certificate (AMPD_CERT)", 0},
@@ -97,8 +107,9 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
         ctl->endpoints = arg;
         return 0;
     case KEY_OUTPUT:
-        if (strcmp(arg, "json") != 0 && strcmp(arg, "table") != 0)
-            argp_error(state, "--output is \"%s\"; give table or json", arg);
+        if (strcmp(arg, "json") != 0 && strcmp(arg, "table") != 0 && strcmp(arg, "csv") != 0)
+            argp_error(state, "--output is \"%s\"; give table, json or csv", arg);
+        ctl->csv = strcmp(arg, "csv") == 0;
         ctl->json = strcmp(arg, "json") == 0;
         return 0;
     case KEY_TIMEOUT:
@@ -195,7 +206,12 @@ static const char program_doc[] = "Asks an ampd server.\v"
                                   "  history MODEL         the loss scale, step by step, or --plot\n"
                                   "  overflows MODEL       whose gradients had Inf or NaN, and where\n"
                                   "  watch MODEL           steps as they are decided\n"
+                                  "  explain MODEL STEP    what happened in a step, in words\n"
+                                  "  replay MODEL          the stored verdicts under another policy\n"
                                   "  checkpoint MODEL      writes a checkpoint now\n"
+                                  "  checkpoints MODEL     lists checkpoints; the latest with a scale of at least x\n"
+                                  "  drain                 ends the server in order\n"
+                                  "  log-level LEVEL       changes the level of the server's log\n"
                                   "  token new ROLE NAME   makes a token and its line for ampd --token-file\n";
 
 static const struct verb *find_verb(const char *name)

@@ -193,7 +193,37 @@ json_t *ampctl_checkpoint_row(const struct ampd_msg_checkpoint_info *checkpoint)
     return object;
 }
 
+json_t *ampctl_replayed_row(const struct ampd_msg_replayed_step *step)
+{
+    json_t *object = json_object();
+    put(&object, "epoch", count_of(step->epoch));
+    put(&object, "step", count_of(step->step));
+    put(&object, "verdict", json_string(NAME_OF(verdicts, step->verdict)));
+    put(&object, "stored_scale", real_of((double)step->stored_scale));
+    put(&object, "replayed_scale", real_of((double)step->replayed_scale));
+    put(&object, "uncertain", json_boolean(step->uncertain));
+    return object;
+}
+
+enum ampd_msg_scaler_policy ampctl_policy(const char *name)
+{
+    for (size_t i = 1; i < sizeof policies / sizeof *policies; i++)
+        if (strcmp(policies[i], name) == 0)
+            return (enum ampd_msg_scaler_policy)i;
+    return AMPD_MSG_SCALER_POLICY_UNSPECIFIED;
+}
+
 /* ---- columns ---- */
+
+const struct ampctl_column ampctl_replay_columns[] = {
+    {"epoch", "EPOCH", true},
+    {"step", "STEP", true},
+    {"verdict", "VERDICT", false},
+    {"stored_scale", "STORED SCALE", true},
+    {"replayed_scale", "REPLAYED SCALE", true},
+    {"uncertain", "UNCERTAIN", false},
+    {NULL, NULL, false},
+};
 
 const struct ampctl_column ampctl_history_columns[] = {
     {"epoch", "EPOCH", true},      {"step", "STEP", true},       {"kind", "KIND", false},

@@ -19,6 +19,11 @@ json_t *ampctl_model_row(const struct ampd_msg_model_status *model, bool with_wo
 json_t *ampctl_worker_row(const struct ampd_msg_worker_status *worker);
 json_t *ampctl_checkpoint_row(const struct ampd_msg_checkpoint_info *checkpoint);
 
+json_t *ampctl_replayed_row(const struct ampd_msg_replayed_step *step);
+
+/* The policy of a name; UNSPECIFIED: there is none. */
+enum ampd_msg_scaler_policy ampctl_policy(const char *name);
+
 /* ---- tables ---- */
 
 struct ampctl_column {
@@ -32,6 +37,7 @@ extern const struct ampctl_column ampctl_overflow_columns[];
 extern const struct ampctl_column ampctl_model_columns[];
 extern const struct ampctl_column ampctl_worker_columns[];
 extern const struct ampctl_column ampctl_checkpoint_columns[];
+extern const struct ampctl_column ampctl_replay_columns[];
 
 /* The text of a value in a table: "-" for null, "yes" and "no", numbers short. Longest text of a number: 31. */
 const char *ampctl_cell(const json_t *value, char buffer[32]);
@@ -43,14 +49,17 @@ const char *ampctl_cell(const json_t *value, char buffer[32]);
  */
 struct ampctl_list {
     FILE *out;
-    bool json;
+    bool json, csv;                      /* neither: a table */
     const struct ampctl_column *columns; /* ends with a key of NULL */
-    bool opened;                         /* the head of the JSON object has been printed */
+    bool opened;                         /* the head of the JSON object, or of the CSV, has been printed */
     bool begun;                          /* a row has been printed */
 };
 int ampctl_list_page(struct ampctl_list *list, const json_t *rows);
 /* Closes the JSON object; a table without any row says so on stderr. */
 int ampctl_list_end(struct ampctl_list *list);
+
+/* One field of a CSV record by RFC 4180: in quotes where it needs them, numbers with all digits, null empty. 0 or -1. */
+int ampctl_csv_field(FILE *out, const json_t *value);
 
 /* Prints one object as a line of JSON. */
 int ampctl_print_json(FILE *out, const json_t *value);

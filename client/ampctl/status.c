@@ -19,10 +19,10 @@ static error_t parse_status(int key, char *arg, struct argp_state *state)
 
 static json_t *server_object(const struct ampd_msg_get_status_response *status)
 {
-    return json_pack("{s:s, s:I, s:I, s:s, s:i, s:i, s:b, s:s}", "version", status->version, "uptime_ms",
+    return json_pack("{s:s, s:I, s:I, s:s, s:i, s:i, s:b, s:s, s:s}", "version", status->version, "uptime_ms",
                      (json_int_t)status->uptime_ms, "fence", (json_int_t)status->fence, "boot_id", status->boot_id,
                      "shard", (int)status->shard, "shard_count", (int)status->shard_count, "draining",
-                     (int)status->draining, "isa", status->isa);
+                     (int)status->draining, "isa", status->isa, "trouble", status->trouble);
 }
 
 static json_t *model_objects(const struct ampd_msg_model_status_list *models, bool with_workers)
@@ -50,10 +50,15 @@ static int print_status(const struct ampctl *ctl, const struct ampd_msg_get_stat
         json_t *all = json_pack("{s:O, s:O}", "server", server, "models", models);
         rc = ampctl_print_json(stdout, all);
         json_decref(all);
+    } else if (rc == 0 && ctl->csv) {
+        struct ampctl_list list = {.out = stdout, .csv = true, .columns = ampctl_model_columns};
+        rc = ampctl_list_page(&list, models);
     } else if (rc == 0) {
         (void)printf("ampd %s, up %" PRIu64 " s, boot %" PRIu64 ", shard %" PRIu32 " of %" PRIu32 ", kernels %s%s\n",
                      status->version, status->uptime_ms / 1000, status->fence, status->shard, status->shard_count,
                      status->isa, status->draining ? ", draining" : "");
+        if (status->trouble[0] != 0)
+            (void)printf("trouble: %s\n", status->trouble);
         rc = print_list(ampctl_model_columns, models);
         if (rc == 0 && one_model && status->models.count == 1)
             rc = print_list(ampctl_worker_columns, json_object_get(json_array_get(models, 0), "workers"));
@@ -137,7 +142,7 @@ int ampctl_models(struct ampctl *ctl, int argc, char **argv)
     if (code != 0)
         return code;
     struct ampd_msg_list_models_request request = {0};
-    struct ampctl_list list = {.out = stdout, .json = ctl->json, .columns = ampctl_model_columns};
+    struct ampctl_list list = {.out = stdout, .json = ctl->json, .csv = ctl->csv, .columns = ampctl_model_columns};
     bool first = true;
     while (code == 0 && (first || request.page_token[0] != 0)) {
         code = models_page(ctl, &request, &list);

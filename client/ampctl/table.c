@@ -3,6 +3,7 @@
 
 #include <libsmartcols.h>
 #include <math.h>
+#include <string.h>
 #include <unistd.h>
 
 /* Up to here whole numbers are shown with all digits. */
@@ -100,10 +101,51 @@ static int print_rows(struct ampctl_list *list, const json_t *rows)
     return rc;
 }
 
+int ampctl_csv_field(FILE *out, const json_t *value)
+{
+    const char *text = json_is_string(value) ? json_string_value(value) : NULL;
+    if (json_is_null(value) || value == NULL)
+        return 0;
+    if (json_is_boolean(value))
+        return fputs(json_is_true(value) ? "true" : "false", out) != EOF ? 0 : -1;
+    if (text == NULL)
+        return json_dumpf(value, out, JSON_ENCODE_ANY);
+    if (strpbrk(text, ",\"\r\n") == NULL)
+        return fputs(text, out) != EOF ? 0 : -1;
+    int rc = fputc('"', out);
+    for (; *text != 0 && rc != EOF; text++) {
+        if (*text == '"')
+            rc = fputc('"', out);
+        if (rc != EOF)
+            rc = fputc(*text, out);
+    }
+    return rc != EOF && fputc('"', out) != EOF ? 0 : -1;
+}
+
+static int print_csv(struct ampctl_list *list, const json_t *rows)
+{
+    int rc = 0;
+    for (size_t c = 0; !list->opened && list->columns[c].key != NULL; c++)
+        (void)fprintf(list->out, "%s%s%s", c > 0 ? "," : "", list->columns[c].key,
+                      list->columns[c + 1].key == NULL ? "\r\n" : "");
+    list->opened = true;
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        for (size_t c = 0; rc == 0 && list->columns[c].key != NULL; c++) {
+            if (c > 0)
+                (void)fputc(',', list->out);
+            rc = ampctl_csv_field(list->out, json_object_get(json_array_get(rows, i), list->columns[c].key));
+        }
+        (void)fputs("\r\n", list->out);
+    }
+    return rc == 0 && !ferror(list->out) ? 0 : -1;
+}
+
 int ampctl_list_page(struct ampctl_list *list, const json_t *rows)
 {
     if (list->json)
         return print_rows(list, rows);
+    if (list->csv)
+        return print_csv(list, rows);
     int rc = print_table(list, rows);
     list->begun = list->begun || json_array_size(rows) > 0;
     return rc;
@@ -113,6 +155,8 @@ int ampctl_list_end(struct ampctl_list *list)
 {
     if (list->json)
         return open_list(list) == 0 && fputs("]}\n", list->out) != EOF ? 0 : -1;
+    if (list->csv)
+        return print_csv(list, NULL);
     if (!list->begun)
         (void)fputs("There are no rows.\n", stderr);
     return 0;

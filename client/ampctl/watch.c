@@ -9,6 +9,7 @@ struct watch {
     struct ampctl *ctl;
     struct ampd_msg_watch_steps_request request;
     bool titled;
+    struct ampctl_list csv;
     int code;
 };
 
@@ -74,6 +75,16 @@ static int print_line(struct watch *watch, const struct ampd_msg_watch_steps_res
     return 0;
 }
 
+static int print_csv(struct watch *watch, const struct ampd_msg_watch_steps_response *message)
+{
+    json_t *rows = json_pack("[o]", ampctl_history_row(&message->row));
+    watch->csv = (struct ampctl_list){
+        .out = stdout, .csv = true, .columns = ampctl_history_columns, .opened = watch->csv.opened};
+    int rc = rows != NULL ? ampctl_list_page(&watch->csv, rows) : -1;
+    json_decref(rows);
+    return rc;
+}
+
 /* On the client's thread, while the main thread waits for the end of the call. */
 static int on_message(void *arg, const uint8_t *data, size_t size)
 {
@@ -86,7 +97,9 @@ static int on_message(void *arg, const uint8_t *data, size_t size)
     }
     int rc = 0;
     if (message.has_row)
-        rc = watch->ctl->json ? print_object(&message) : print_line(watch, &message);
+        rc = watch->ctl->json  ? print_object(&message)
+             : watch->ctl->csv ? print_csv(watch, &message)
+                               : print_line(watch, &message);
     ampd_msg_watch_steps_response_free(&message);
     /* A reader of the pipe sees each step at once. */
     if (rc == 0 && fflush(stdout) == 0)
@@ -124,7 +137,8 @@ int ampctl_watch(struct ampctl *ctl, int argc, char **argv)
     const struct argp own = {.options = options,
                              .parser = parse,
                              .args_doc = "MODEL",
-                             .doc = "Shows steps as they are decided: one line each (with -o json one object a line)."};
+                             .doc = "Shows steps as they are decided: one line each (with -o json one object a line). "
+                                    "Ends when the model is done."};
     struct watch watch = {.ctl = ctl};
     ampctl_parse(ctl, &own, &watch, argc, argv);
     int code = ampctl_open(ctl);

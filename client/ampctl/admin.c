@@ -1,0 +1,122 @@
+/* ampctl drain and log-level. */
+#include "client/ampctl/ctl.h"
+#include "client/io/methods.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* One question without an answer that is shown. */
+static int tell(struct ampctl *ctl, const char *path, int encoded, struct amp_buf *body, struct ampclient_reply *reply)
+{
+    int code = ampctl_ask(ctl, path, encoded, body, reply);
+    amp_buf_close(body);
+    return code;
+}
+
+/* ---- drain ---- */
+
+enum { KEY_GRACE = 256 };
+
+static error_t parse_drain(int key, char *arg, struct argp_state *state)
+{
+    struct ampd_msg_drain_request *request = state->input;
+    switch (key) {
+    case KEY_GRACE:
+        request->has_grace_ms = true;
+        request->grace_ms = ampctl_number(state, "--grace", arg);
+        if (request->grace_ms > 3600)
+            argp_error(state, "--grace is %s; give at most 3600 seconds", arg);
+        request->grace_ms *= 1000;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "drain takes no argument, but got \"%.40s\"", arg);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int ampctl_drain(struct ampctl *ctl, int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        {"grace", KEY_GRACE, "SECONDS", 0, "Time for calls under way (10)", 0},
+        {0},
+    };
+    const struct argp own = {.options = options,
+                             .parser = parse_drain,
+                             .doc = "Ends the server in order: it writes checkpoints, refuses new work, and ends."};
+    struct ampd_msg_drain_request request = {0};
+    ampctl_parse(ctl, &own, &request, argc, argv);
+    int code = ampctl_open(ctl);
+    if (code != 0)
+        return code;
+    struct amp_buf body;
+    struct ampclient_reply reply;
+    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
+    code = tell(ctl, AMPCLIENT_ADMIN_SERVICE "Drain", ampd_msg_drain_request_encode(&request, &body), &body, &reply);
+    if (code == 0) {
+        if (ctl->json || ctl->csv)
+            (void)fputs(ctl->json ? "{\"draining\":true}\n" : "draining\r\ntrue\r\n", stdout);
+        else
+            (void)puts("draining");
+    }
+    ampclient_reply_close(&reply);
+    ampctl_close(ctl);
+    return code;
+}
+
+/* ---- log-level ---- */
+
+static const char *const levels[] = {"", "debug", "info", "warn", "error"};
+#define LEVELS (sizeof levels / sizeof *levels)
+
+static error_t parse_level(int key, char *arg, struct argp_state *state)
+{
+    struct ampd_msg_set_log_level_request *request = state->input;
+    switch (key) {
+    case ARGP_KEY_ARG:
+        for (size_t i = 1; state->arg_num == 0 && i < LEVELS; i++)
+            if (strcmp(arg, levels[i]) == 0)
+                request->level = (enum ampd_msg_log_level)i;
+        if (state->arg_num > 0 || request->level == AMPD_MSG_LOG_LEVEL_UNSPECIFIED)
+            argp_error(state, "\"%.40s\": give one of debug, info, warn, error", arg);
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "give the level: debug, info, warn or error");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int ampctl_log_level(struct ampctl *ctl, int argc, char **argv)
+{
+    const struct argp own = {.parser = parse_level,
+                             .args_doc = "LEVEL",
+                             .doc = "Changes the level of the server's log (debug, info, warn, error) until it ends."};
+    struct ampd_msg_set_log_level_request request = {0};
+    ampctl_parse(ctl, &own, &request, argc, argv);
+    int code = ampctl_open(ctl);
+    if (code != 0)
+        return code;
+    struct amp_buf body;
+    struct ampclient_reply reply;
+    struct ampd_msg_set_log_level_response answer;
+    struct amp_error error = {0};
+    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
+    code = tell(ctl, AMPCLIENT_ADMIN_SERVICE "SetLogLevel", ampd_msg_set_log_level_request_encode(&request, &body),
+                &body, &reply);
+    if (code == 0 && ampd_msg_set_log_level_response_decode(&answer, reply.body.data, reply.body.size, &error) != 0)
+        code = ampctl_bad_answer(&error);
+    if (code == 0) {
+        const char *old = (size_t)answer.old_level < LEVELS ? levels[answer.old_level] : "unknown";
+        const char *now = levels[request.level];
+        (void)printf(ctl->json  ? "{\"old_level\":\"%s\",\"level\":\"%s\"}\n"
+                     : ctl->csv ? "old_level,level\r\n%s,%s\r\n"
+                                : "was %s, is %s\n",
+                     old, now);
+    }
+    ampclient_reply_close(&reply);
+    ampctl_close(ctl);
+    return code;
+}
