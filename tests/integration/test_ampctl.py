@@ -3,6 +3,8 @@
 
     test_ampctl.py BIN_DIR
 """
+import csv
+import io
 import json
 import os
 import pathlib
@@ -17,6 +19,7 @@ STEPS = 24
 TIMEOUT_S = 60
 UNREACHABLE = "127.0.0.1:1"   # nothing listens there, and no test could
 NOT_FOUND = 64 + 5
+OUT_OF_RANGE = 64 + 11
 UNAVAILABLE = 64 + 14
 
 
@@ -127,6 +130,57 @@ def the_picture_fits_and_marks_skipped_steps(ampctl):
     assert "2^24" in lines[1] and "\x1b" not in "".join(lines)
 
 
+def watch_of_a_model_that_is_done_ends(ampctl):
+    rows = [json.loads(line) for line in ampctl("-o", "json", "watch", "digits", "--from", "1").splitlines()]
+    assert [row["step"] for row in rows if row["kind"] == "step"] == list(range(1, STEPS + 1))
+    assert ampctl("watch", "digits") == ""
+
+
+def explain_names_worker_parameter_and_reason(ampctl):
+    found = ampctl.json("overflows", "digits")["rows"][0]
+    told = ampctl.json("explain", "digits", str(found["step"]))
+    assert told["row"]["verdict"] == "skipped_overflow" and len(told["contributors"]) == 2
+    assert found in told["overflows"]
+    for words in (found["worker"], found["parameter"], str(found["first_index"]), "shrank"):
+        assert words in told["explanation"], (words, told["explanation"])
+    assert told["explanation"] in ampctl("explain", "digits", str(found["step"]))
+    ampctl("explain", "digits", str(STEPS + 1), code=OUT_OF_RANGE)
+    ampctl("explain", "digits", code=2)
+
+
+def replay_of_its_own_policy_differs_nowhere(ampctl):
+    history = [row for row in ampctl.json("history", "digits")["rows"] if row["kind"] == "step"]
+    rows = ampctl.json("replay", "digits", "--policy", "static", "--init-scale", "1024")["rows"]
+    assert [row["stored_scale"] for row in rows] == [row["scale"] for row in history]
+    assert {row["replayed_scale"] for row in rows} == {1024.0} and "cannot be known" in ampctl.stderr
+    ampctl("replay", "digits", "--policy", "none-such", code=2)
+
+
+def checkpoints_are_listed_and_the_latest_of_a_scale_is_found(ampctl):
+    rows = ampctl.json("checkpoints", "digits")["rows"]
+    assert rows and rows == sorted(rows, key=lambda row: -row["step"])
+    best = max(row["scale"] for row in rows)
+    latest = ampctl.json("checkpoints", "digits", "--latest", "--min-scale", str(best))["rows"]
+    assert latest == [row for row in rows if row["scale"] >= best][:1]
+    assert len(rows[0]["manifest_hash"]) == 32
+
+
+def csv_has_the_rows_of_json(ampctl):
+    text = ampctl("-o", "csv", "history", "digits")
+    rows, wanted = list(csv.DictReader(io.StringIO(text))), ampctl.json("history", "digits")["rows"]
+    assert [int(row["step"]) for row in rows] == [row["step"] for row in wanted]
+    assert [float(row["scale"]) for row in rows] == [row["scale"] for row in wanted]
+    for arguments in (("overflows", "digits"), ("checkpoints", "digits"), ("models",), ("replay", "digits"), ("status",),
+                      ("watch", "digits", "--from", "1")):
+        assert len(list(csv.reader(io.StringIO(ampctl("-o", "csv", *arguments))))) > 1, arguments
+
+
+def the_level_of_the_log_is_changed(ampctl):
+    assert ampctl.json("log-level", "error") == {"old_level": "info", "level": "error"}
+    assert ampctl("log-level", "info") == "was error, is info\n"
+    ampctl("log-level", "loud", code=2)
+
+
 def watch_shows_stored_steps_line_by_line(ampctl):
     command = [BIN / "ampctl", "--endpoint", ampctl.endpoint, "-o", "json", "watch", "digits", "--from", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8") as watch:
@@ -153,12 +207,21 @@ def wrong_use_ends_with_2_and_a_failed_call_with_64_and_its_status(ampctl):
     assert "--endpoint" in ampctl.stderr
 
 
+def drain_ends_the_server_in_order(ampctl):
+    """The last one; main looks at the exit code."""
+    ampctl("drain", "--grace", "4000", code=2)
+    assert ampctl("drain", "--grace", "1") == "draining\n"
+
+
 TESTS = (
     ready_has_the_exit_codes_of_pg_isready, the_address_comes_from_the_environment_too,
     status_and_models_show_the_model_as_it_stands, history_has_a_row_for_each_step_in_either_direction,
     filters_narrow_the_rows, overflows_name_parameter_and_worker, the_picture_fits_and_marks_skipped_steps,
-    watch_shows_stored_steps_line_by_line, checkpoint_answers_with_the_one_that_exists,
-    wrong_use_ends_with_2_and_a_failed_call_with_64_and_its_status,
+    watch_shows_stored_steps_line_by_line, watch_of_a_model_that_is_done_ends,
+    explain_names_worker_parameter_and_reason, replay_of_its_own_policy_differs_nowhere,
+    checkpoints_are_listed_and_the_latest_of_a_scale_is_found, csv_has_the_rows_of_json, the_level_of_the_log_is_changed,
+    checkpoint_answers_with_the_one_that_exists,
+    wrong_use_ends_with_2_and_a_failed_call_with_64_and_its_status, drain_ends_the_server_in_order,
 )
 
 

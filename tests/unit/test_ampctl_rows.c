@@ -178,9 +178,38 @@ static void a_table_has_its_titles_once(void **state)
     free(text);
 }
 
+static void csv_fields_are_quoted_where_rfc_4180_wants_it(void **state)
+{
+    static const struct {
+        const char *json, *csv;
+    } rows[] = {{"\"plain\"", "plain"},
+                {"\"a,b\"", "\"a,b\""},
+                {"\"say \\\"x\\\"\"", "\"say \"\"x\"\"\""},
+                {"\"two\\r\\nlines\"", "\"two\r\nlines\""},
+                {"\"\"", ""},
+                {"null", ""},
+                {"true", "true"},
+                {"12", "12"},
+                {"0.5", "0.5"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *text = NULL;
+        size_t size = 0;
+        FILE *out = open_memstream(&text, &size);
+        json_t *value = json_loads(rows[i].json, JSON_DECODE_ANY, NULL);
+        assert_true(out != NULL && value != NULL);
+        assert_int_equal(ampctl_csv_field(out, value), 0);
+        assert_int_equal(fclose(out), 0);
+        assert_string_equal(text, rows[i].csv);
+        json_decref(value);
+        free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(csv_fields_are_quoted_where_rfc_4180_wants_it),
         cmocka_unit_test(a_step_row_has_the_names_and_numbers_of_the_step),
         cmocka_unit_test(an_epoch_row_names_its_parent_and_has_no_verdict),
         cmocka_unit_test(numbers_that_json_cannot_hold_are_null),
