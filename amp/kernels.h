@@ -87,6 +87,9 @@ typedef void amp_load_fn(float *dst, const void *src, size_t n);
 /* dst[i] = src[i] in the dtype, RNE, overflow to Inf. Returns the largest magnitude of src as bits (0 if n = 0). */
 typedef uint32_t amp_store_fn(void *dst, const float *src, size_t n);
 
+/* What this thread wrote past the caches is ordered before what it writes from now on, as any other write is. */
+typedef void amp_drain_fn(void);
+
 /* Adds the n elements, whose first has index `base`, to *check. */
 typedef void amp_check_fn(const void *src, size_t n, uint64_t base, struct amp_check *check);
 
@@ -147,6 +150,7 @@ struct amp_kernels {
     /* the same past the caches, where a variant can: for a dst that is larger than they are, or that nobody reads soon */
     amp_load_fn *load_stream[AMP_KERNEL_DTYPES];
     amp_store_fn *store_stream[AMP_KERNEL_DTYPES];
+    amp_drain_fn *drain; /* once after any number of these two */
     amp_check_fn *check[AMP_KERNEL_DTYPES];
     amp_sum_fn *sum_set[AMP_KERNEL_DTYPES];
     amp_sum_fn *sum_add[AMP_KERNEL_DTYPES];

@@ -15,6 +15,12 @@
 #define WIDTH   8
 #define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 
+/*
+ * Elements ahead of a loop that are asked for, where it leaves the memory idle otherwise: near enough to be still there when the
+ * loop comes, far enough to have come.
+ */
+#define AHEAD 256
+
 /* Elements of one look of the finite test: few enough that a bad look is counted from cache. */
 #define LOOK 2048
 
@@ -144,7 +150,6 @@ static size_t unaligned(const void *dst, size_t size, size_t n)
         amp_kernels_ref.load[DTYPE](dst, s, i);                                                                        \
         for (; i + WIDTH <= n; i += WIDTH)                                                                             \
             _mm256_stream_ps(dst + i, canonical(widen_##NAME(s + i)));                                                 \
-        _mm_sfence();                                                                                                  \
         amp_kernels_ref.load[DTYPE](dst + i, s + i, n - i);                                                            \
     }
 
@@ -177,6 +182,7 @@ static uint32_t store_f32(void *dst, const float *src, size_t n)
  */
 #define STORE16_LOOP(NAME, DTYPE, PUT, d, src, whole, most)                                                            \
     for (size_t i = 0; i < (whole); i += 2 * WIDTH) {                                                                  \
+        _mm_prefetch((const char *)((src) + i + AHEAD), _MM_HINT_T0);                                                  \
         __m256 a = _mm256_loadu_ps((src) + i), b = _mm256_loadu_ps((src) + i + WIDTH);                                 \
         (most) = _mm256_max_epu32(most, _mm256_max_epu32(magnitude(a), magnitude(b)));                                 \
         __m256i h = narrow_numbers_##NAME(a, b);                                                                       \
@@ -208,7 +214,6 @@ static uint32_t store_f32(void *dst, const float *src, size_t n)
         __m256i most = _mm256_setzero_si256();                                                                         \
         size_t whole = n - n % (2 * WIDTH);                                                                            \
         STORE16_LOOP(NAME, DTYPE, PUT_STREAMED, d, src, whole, most)                                                   \
-        _mm_sfence();                                                                                                  \
         uint32_t tail = amp_kernels_ref.store[DTYPE](d + whole, src + whole, n - whole);                               \
         return larger(larger(reduce_max(most), first), tail);                                                          \
     }
@@ -304,6 +309,9 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
     return larger(settle(dst, whole, _mm256_max_epu32(most_a, most_b)), tail);
 }
 
+/* The passes form a tile of 1,024 elements at once, too fast for what comes within it: the next tile is asked for. */
+#define FORM_AHEAD 1024
+
 /* Inputs of one dtype that `form` sums in registers; more of them go tile by tile through sum_add. */
 #define FORM_INPUTS_MAX 16
 
@@ -321,9 +329,11 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
         for (unsigned j = 0; j < count; j++)                                                                           \
             data[j] = (const TYPE *)inputs[j].data + start;                                                            \
         for (size_t i = 0; i < whole; i += 2 * WIDTH) {                                                                \
+            _mm_prefetch((const char *)(data[0] + i + FORM_AHEAD), _MM_HINT_T0);                                       \
             __m256 a = TERM(inputs[0], widen_##DTYPE(data[0] + i));                                                    \
             __m256 b = TERM(inputs[0], widen_##DTYPE(data[0] + i + WIDTH));                                            \
             for (unsigned j = 1; j < count; j++) {                                                                     \
+                _mm_prefetch((const char *)(data[j] + i + FORM_AHEAD), _MM_HINT_T0);                                   \
                 a = _mm256_add_ps(a, TERM(inputs[j], widen_##DTYPE(data[j] + i)));                                     \
                 b = _mm256_add_ps(b, TERM(inputs[j], widen_##DTYPE(data[j] + i + WIDTH)));                             \
             }                                                                                                          \
@@ -574,6 +584,9 @@ static void adam_moments(const struct amp_apply_scalars *k, bool couple, size_t 
     const __m256 guard_min = _mm256_set1_ps(AMP_ADAMW_GUARD_MIN);
     __m256 nan = _mm256_setzero_ps();
     for (size_t i = 0; i < n; i += WIDTH) {
+        _mm_prefetch((const char *)(p + i + AHEAD), _MM_HINT_T0);
+        _mm_prefetch((const char *)(m + i + AHEAD), _MM_HINT_T0);
+        _mm_prefetch((const char *)(v + i + AHEAD), _MM_HINT_T0);
         __m256 x = _mm256_mul_ps(_mm256_loadu_ps(g + i), clip);
         __m256 m0 = _mm256_loadu_ps(m + i), v0 = _mm256_loadu_ps(v + i);
         _mm256_store_ps(span->m + i, m0);
@@ -722,12 +735,18 @@ static void apply_adam(const struct amp_apply_scalars *k, size_t n, const float 
     adam(k, AMP_OPT_ADAM, n, g, p, m, v);
 }
 
+static void drain(void)
+{
+    _mm_sfence();
+}
+
 const struct amp_kernels amp_kernels_avx2 = {
     .isa = "avx2",
     .load = {[AMP_F32] = load_f32, [AMP_F16] = load_f16, [AMP_BF16] = load_bf16},
     .store = {[AMP_F32] = store_f32, [AMP_F16] = store_f16, [AMP_BF16] = store_bf16},
     .load_stream = {[AMP_F32] = load_f32, [AMP_F16] = load_stream_f16, [AMP_BF16] = load_stream_bf16},
     .store_stream = {[AMP_F32] = store_f32, [AMP_F16] = store_stream_f16, [AMP_BF16] = store_stream_bf16},
+    .drain = drain,
     .check = {[AMP_F32] = check_f32, [AMP_F16] = check_f16, [AMP_BF16] = check_bf16},
     .sum_set = {[AMP_F32] = sum_set_f32, [AMP_F16] = sum_set_f16, [AMP_BF16] = sum_set_bf16},
     .sum_add = {[AMP_F32] = sum_add_f32, [AMP_F16] = sum_add_f16, [AMP_BF16] = sum_add_bf16},

@@ -190,6 +190,7 @@ void amp_pass_cast(const struct amp_kernels *kernels, size_t count, const float 
         size_t n = count - start < TILE ? count - start : TILE;
         cast_tile(kernels, master + start, n, cast, saturating, (char *)cast_out + start * size, stats);
     }
+    kernels->drain();
 }
 
 /* One tile of apply, from its g. */
@@ -216,6 +217,7 @@ void amp_pass_apply(const struct amp_kernels *kernels, const struct amp_pass_in 
             kernels->clip_value(g, in->clip_value, n);
         apply_tile(kernels, apply, &scalars, start, n, g, master, m, v, cast_out, stats);
     }
+    kernels->drain();
 }
 
 static void lamb_tile(const struct amp_kernels *kernels, const struct amp_apply_scalars *scalars, size_t start,
@@ -262,4 +264,5 @@ void amp_pass_apply_g(const struct amp_kernels *kernels, size_t count, const flo
         size_t n = count - start < TILE ? count - start : TILE;
         apply_tile(kernels, apply, &scalars, start, n, g + start, master, m, v, cast_out, stats);
     }
+    kernels->drain();
 }
