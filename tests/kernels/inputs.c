@@ -59,8 +59,16 @@ void input_fill(struct amp_random *random, void *data, enum amp_dtype dtype, siz
     }
 }
 
+#ifdef AMP_KERNELS_AVX512_IN_C /* where kernels_emulated is linked */
+extern const struct amp_kernels amp_kernels_avx512_in_c;
+#endif
+
 const struct amp_kernels *input_variant(int argc, char **argv)
 {
+#ifdef AMP_KERNELS_AVX512_IN_C
+    if (argc > 1 && strcmp(argv[1], "avx512-in-c") == 0)
+        return &amp_kernels_avx512_in_c;
+#endif
     const struct amp_kernels *kernels;
     struct amp_error error;
     int code = amp_cpu_select(argc > 1 ? argv[1] : NULL, &kernels, &error);
