@@ -31,6 +31,9 @@ must() { # command...: ends the run when it fails
 	exit 1
 }
 
+# Refused now, not after the build; tests/long.sh has the suites.
+[ -z "$suite" ] || tests/long.sh --check "$suite" || exit 2
+
 section packages
 scripts/packages.sh run build test cross || exit 1
 

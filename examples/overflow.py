@@ -13,7 +13,10 @@ import subprocess
 import sys
 import tempfile
 
-import grpc
+try:
+    import grpc
+except ImportError:
+    sys.exit("overflow.py needs grpcio: apt-get install python3-grpcio protobuf-compiler, and run it with /usr/bin/python3")
 
 PROTO = pathlib.Path(__file__).resolve().parent.parent / "proto"
 
@@ -179,4 +182,9 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except grpc.RpcError as error:
+        sys.exit(f"overflow.py: {error.code().name}: {error.details()}")
+    except OSError as error:
+        sys.exit(f"overflow.py: {error}")

@@ -63,8 +63,8 @@ enum {
 
 static const struct argp_option options_table[] = {
     {"data-dir", OPTION_DATA_DIR, "DIR", 0, "Directory of models, history and checkpoints; made if it is not there", 0},
-    {"listen", OPTION_LISTEN, "HOST:PORT", 0, "Address to listen on, default " LISTEN_DEFAULT "; port 0: a free one",
-     0},
+    {"listen", OPTION_LISTEN, "HOST:PORT", 0,
+     "Address to listen on, also unix:/PATH, default " LISTEN_DEFAULT "; port 0: a free one", 0},
     {"compute-threads", OPTION_THREADS, "N", 0, "Threads for the passes of a step, default: one for each processor", 0},
     {"memory-max", OPTION_MEMORY_MAX, "BYTES", 0,
      "Memory for the tensors of all models, a number with K, M or G; default: " TEXT_OF(

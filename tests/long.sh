@@ -3,11 +3,15 @@
 # (./test.sh --long [SUITE])
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
-suite=${1:-all} broken=0 known=''
+suites='digits sim kernels casts curves model coverage attacks fuzz all'
+check_only=''
+[ "${1-}" = --check ] && check_only=1 && shift # looks at the name alone
+suite=${1:-all} broken=0
+[[ " $suites " == *" $suite "* ]] || { echo "test.sh: no suite \"$suite\"; there are ${suites// /, }" >&2 && exit 2; }
+[ -n "$check_only" ] && exit 0
 
 run() { # suite command...
 	[ "$suite" = "$1" ] || [ "$suite" = all ] || return 0
-	known=1
 	echo "== long: $1"
 	shift
 	"$@" || broken=1
@@ -33,5 +37,4 @@ run coverage scripts/coverage.sh --target amp_tests --tests '^test_(amp|kernel)_
 run attacks /usr/bin/python3 tests/conformance/attacks/attacks.py --long build/release/bin
 # 40 minutes in all, two targets at a time: 800 s each.
 run fuzz tests/fuzz/run.sh 800
-[ -n "$known" ] || { echo "test.sh: no suite \"$suite\"; there are digits, sim, kernels, casts, curves, model, coverage, attacks, fuzz, all" >&2 && exit 2; }
 exit "$broken"

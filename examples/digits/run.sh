@@ -23,11 +23,20 @@ usage() { # what is wrong
 	exit 2
 }
 
+check_value() { # option, value
+	case $1 in
+	--dtype) [[ $2 =~ ^(f16|bf16|f32)$ ]] || usage "$1: \"$2\" is none of f16, bf16, f32" ;;
+	--bin | --dir) ;;
+	*) [[ $2 =~ ^[0-9]+$ ]] || usage "$1: \"$2\" is not a number" ;;
+	esac
+}
+
 check_only=''
 while [ $# -gt 0 ]; do
 	case $1 in
 	--bin | --dir | --port | --steps | --dtype | --seed | --hidden | --checkpoint-every)
 		[ $# -gt 1 ] || usage "$1 needs a value"
+		check_value "$1" "$2"
 		case $1 in
 		--bin) bin=$2 ;;
 		--dir) dir=$2 ;;
