@@ -3,6 +3,7 @@
 
 A case that fails must be on the list of exceptions, and one that is on the list must fail.
 """
+import re
 import sys
 import xml.etree.ElementTree
 
@@ -10,8 +11,12 @@ CASES = 146  # of h2spec 2.2.1 with --strict; fewer would mean that it ended ear
 
 with open(sys.argv[2]) as lines:
     accepted = {line.split(" ", 1)[1].strip() for line in lines if line.startswith("h2spec ")}
+with open(sys.argv[1], "rb") as file:
+    report = file.read().decode(errors="replace")
+# The text of a case that fails may hold bytes of a frame as they came, which no XML may.
+report = re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd]", "?", report)
 seen, broken = 0, 0
-for case in xml.etree.ElementTree.parse(sys.argv[1]).iter("testcase"):
+for case in xml.etree.ElementTree.fromstring(report).iter("testcase"):
     name = "%s %s" % (case.get("package"), case.get("classname"))
     seen += 1
     passed = len(case) == 0
