@@ -58,8 +58,8 @@ def test_the_commands_of_the_document_work_as_printed(context):
     environment = dict(os.environ, PATH=f"{context.bin_dir}:{os.environ['PATH']}")
     blocks = [block.replace(":7420", ":" + port) for block in shell_blocks()]
     servers = [block for block in blocks if block.startswith("ampd ")]
-    assert len(blocks) == 5 and len(servers) == 1, blocks
-    server = None
+    assert len(blocks) == 6 and len(servers) == 1, blocks
+    server, printed = None, ""
     try:
         for block in blocks:
             if block in servers:
@@ -73,7 +73,8 @@ def test_the_commands_of_the_document_work_as_printed(context):
             done = subprocess.run(["sh", "-ec", "umask 077\n" + block], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, encoding="utf-8", check=False)
             assert done.returncode == 0, f"{block}\nended with {done.returncode}:\n{done.stdout}"
-        assert "after 20 steps" in done.stdout, done.stdout
+            printed += done.stdout
+        assert "after 20 steps" in printed, printed
     finally:
         if server is not None:
             server.send_signal(signal.SIGTERM)
