@@ -112,8 +112,6 @@ void ampd_sync_try_answer(struct ampd_core *core)
 
 /* ---- the coordinator decides ---- */
 
-static void restore_next(struct ampd_model *model);
-
 /* A model that this coordinator does not know, since its store is new: a shard does. */
 static struct ampd_model *learn(struct ampd_core *core, const struct ampd_model_spec *spec)
 {

@@ -3,22 +3,12 @@
 #include "server/io/call.h"
 #include "server/io/convert.h"
 #include "server/io/handlers.h"
+#include "server/io/pages.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* A model by name; else the call is refused. */
-static bool find_model(struct io_call *call, const char *name, uint32_t *index)
-{
-    int64_t found = ampd_core_find(call->server->core, name);
-    if (found < 0)
-        io_call_refuse(call, AMP_ENOTFOUND, "MODEL_NOT_FOUND",
-                       "model: there is none named %s on this server; create it first", name);
-    *index = found < 0 ? 0 : (uint32_t)found;
-    return found >= 0;
-}
 
 /* ---- CreateModel ---- */
 
@@ -81,19 +71,17 @@ const struct arpc_handler ampd_handle_create_model = {.message = create_message,
 
 static const struct io_call_ops plain_ops = {NULL, NULL, NULL};
 
-static void answer_get(struct io_call *call, uint32_t index)
+static void answer_get(struct io_call *call, uint32_t index, const struct ampd_model_info *info)
 {
     const struct ampd_server *server = call->server;
-    struct ampd_model_info info;
     struct ampd_msg_get_model_response response;
-    ampd_core_model(server->core, index, &info);
-    struct ampd_msg_shard shard = io_shard(server, info.layout);
+    struct ampd_msg_shard shard = io_shard(server, info->layout);
     memset(&response, 0, sizeof response);
     response.has_spec = response.has_status = true;
-    response.block_elements = (uint32_t)info.layout->block_elements;
+    response.block_elements = (uint32_t)info->layout->block_elements;
     response.shards = (struct ampd_msg_shard_list){&shard, 1};
     struct amp_buf buf = io_message_buf();
-    int rc = io_spec_to_msg(info.spec, &response.spec);
+    int rc = io_spec_to_msg(info->spec, &response.spec);
     if (rc == 0)
         rc = io_model_status(server, index, true, &response.status);
     if (rc == 0)
@@ -107,14 +95,15 @@ static void get_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
 {
     struct ampd_msg_get_model_request request;
     struct amp_error error = {0};
+    struct ampd_model_info info;
     uint32_t index;
     struct io_call *call = io_call_open(rpc, sizeof *call, &plain_ops);
     if (call == NULL)
         return;
     if (ampd_msg_get_model_request_decode(&request, data, size, &error) != 0)
         io_call_fail(call, &error);
-    else if (find_model(call, request.model, &index))
-        answer_get(call, index);
+    else if (io_find_model(call, request.model, &index, &info))
+        answer_get(call, index, &info);
 }
 
 const struct arpc_handler ampd_handle_get_model = {.message = get_message, .closed = io_call_closed};
