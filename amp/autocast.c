@@ -8,6 +8,7 @@
  */
 #include "amp/autocast.h"
 
+#include "amp/given.h"
 #include "base/assert.h"
 #include "base/list.h"
 
@@ -162,10 +163,15 @@ static int banned(const char *op, const char *remedy, struct amp_error *error)
 int amp_autocast_promote(const char *op, const enum amp_dtype *in, size_t n, enum amp_dtype *out,
                          struct amp_error *error)
 {
+    int code = amp_both_given(op, "op", out, "out", error);
+    if (code != 0)
+        return code;
     const struct amp_autocast_config *region = current();
     struct amp_op_rule rule = amp_registry_rule(region->registry, region->mode, op);
     if (n == 0)
         return amp_error_set(error, AMP_EINVAL, NULL, "%s has no operands", op);
+    if (in == NULL)
+        return amp_given(in, "in", error);
     if (rule.policy == AMP_OP_BANNED)
         return banned(op, rule.remedy, error);
     if (rule.policy != AMP_OP_PROMOTE || rule.forward != AMP_DTYPE_NONE) {
@@ -302,6 +308,18 @@ static int check_count(const struct amp_tensor_view *in, struct amp_error *error
     return amp_error_set(error, AMP_EINVAL, NULL, "the tensor has more elements than memory can hold");
 }
 
+/* What both casts need; elements that are said to be there must have an address. */
+static int check_cast(const struct amp_kernels *kernels, const struct amp_tensor_view *in,
+                      const struct amp_tensor_view *out, struct amp_error *error)
+{
+    int code = amp_given(kernels, "kernels", error);
+    if (code == 0)
+        code = amp_both_given(in, "in", out, "out", error);
+    if (code == 0 && in->count > 0)
+        code = amp_given(in->data, "in->data", error);
+    return code;
+}
+
 static int cast_to_buffer(const struct amp_kernels *kernels, enum amp_dtype dtype, const struct amp_tensor_view *in,
                           void *buffer, size_t buffer_bytes, struct amp_tensor_view *out, struct amp_error *error)
 {
@@ -320,6 +338,11 @@ int amp_autocast_cast(const struct amp_kernels *kernels, const char *op, const s
                       struct amp_cast_cache *cache, void *buffer, size_t buffer_bytes, struct amp_tensor_view *out,
                       struct amp_error *error)
 {
+    int code = check_cast(kernels, in, out, error);
+    if (code == 0)
+        code = amp_given(op, "op", error);
+    if (code != 0)
+        return code;
     const struct amp_autocast_config *region = current();
     struct amp_op_rule rule = amp_registry_rule(region->registry, region->mode, op);
     if (rule.policy == AMP_OP_BANNED)
@@ -329,7 +352,7 @@ int amp_autocast_cast(const struct amp_kernels *kernels, const char *op, const s
         *out = *in;
         return 0;
     }
-    int code = check_count(in, error);
+    code = check_count(in, error);
     if (code != 0)
         return code;
     /* PyTorch's rule: only fp32 weights in the low dtype are worth keeping; other casts are of activations. */
@@ -346,6 +369,9 @@ int amp_autocast_cast(const struct amp_kernels *kernels, const char *op, const s
 int amp_autocast_cast_to(const struct amp_kernels *kernels, enum amp_dtype dtype, const struct amp_tensor_view *in,
                          void *buffer, size_t buffer_bytes, struct amp_tensor_view *out, struct amp_error *error)
 {
+    int code = check_cast(kernels, in, out, error);
+    if (code != 0)
+        return code;
     if (dtype == in->dtype) {
         *out = *in;
         return 0;
@@ -353,7 +379,7 @@ int amp_autocast_cast_to(const struct amp_kernels *kernels, enum amp_dtype dtype
     if (!is_eligible(dtype) || !is_eligible(in->dtype))
         return amp_error_set(error, AMP_EINVAL, NULL, "no cast from %s to %s: only f32, f16 and bf16 are cast",
                              amp_dtype_name(in->dtype), amp_dtype_name(dtype));
-    int code = check_count(in, error);
+    code = check_count(in, error);
     return code != 0 ? code : cast_to_buffer(kernels, dtype, in, buffer, buffer_bytes, out, error);
 }
 

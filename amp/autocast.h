@@ -4,6 +4,8 @@
  * Regions nest per thread. A region has a mode and may have a registry of its own. The cache is keyed by (tensor id,
  * version): a pull or an update gives a tensor another version, so an old cast is never found, and nothing has to be
  * cleared by luck. Entering, leaving and deciding allocate nothing; only a cast that is cached does.
+ *
+ * Functions with a text for their error refuse a pointer that is NULL, where that is not said to be allowed, by AMP_EINVAL.
  */
 #ifndef AMP_AUTOCAST_H
 #define AMP_AUTOCAST_H

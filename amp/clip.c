@@ -2,6 +2,7 @@
 #include "amp/clip.h"
 
 #include "amp/cpu.h"
+#include "amp/given.h"
 #include "amp/norm.h"
 #include "amp/optim.h"
 #include "amp/reduce.h"
@@ -11,9 +12,12 @@
 /* Elements of a tile on the stack: 4 KiB of fp32, which stays in the first cache level. */
 #define TILE 1024
 
-static int check(const struct amp_tensor *in, const struct amp_tensor *out, size_t n, struct amp_error *error)
+static int check(const struct amp_kernels *kernels, const struct amp_tensor *in, const struct amp_tensor *out,
+                 size_t n, struct amp_error *error)
 {
-    int rc = amp_tensors_check_pairs(in, out, n, error);
+    int rc = amp_given(kernels, "kernels", error);
+    if (rc == 0)
+        rc = amp_tensors_check_pairs(in, out, n, error);
     return rc != 0 ? rc : amp_fp_env_check(error);
 }
 
@@ -22,7 +26,7 @@ int amp_clip_by_value(const struct amp_kernels *kernels, const struct amp_tensor
 {
     if (!(limit >= 0))
         return amp_error_set(error, AMP_EINVAL, NULL, "the clip value is %g, must be at least 0", (double)limit);
-    int rc = check(gradient, out, 1, error);
+    int rc = check(kernels, gradient, out, 1, error);
     if (rc != 0 || gradient->data == NULL)
         return rc;
     size_t in_size = amp_dtype_size(gradient->dtype);
@@ -83,7 +87,9 @@ int amp_grads_norm(const struct amp_kernels *kernels, const struct amp_tensor *g
 {
     int rc = check_p(p, error);
     if (rc == 0)
-        rc = check(gradients, gradients, n, error);
+        rc = amp_given(norm, "norm", error);
+    if (rc == 0)
+        rc = check(kernels, gradients, gradients, n, error);
     if (rc == 0)
         *norm = norm_of(kernels, gradients, n, p);
     return rc;
@@ -97,7 +103,7 @@ int amp_grads_clip_by_norm(const struct amp_kernels *kernels, const struct amp_t
         return amp_error_set(error, AMP_EINVAL, NULL, "the largest norm is %g, must be at least 0", max_norm);
     int rc = check_p(p, error);
     if (rc == 0)
-        rc = check(gradients, out, n, error);
+        rc = check(kernels, gradients, out, n, error);
     if (rc != 0)
         return rc;
     double before = norm_of(kernels, gradients, n, p);

@@ -1,6 +1,8 @@
 /* Processor features decide which kernel tables may run; the floating-point environment is tested by what it does. */
 #include "amp/cpu.h"
 
+#include "amp/given.h"
+
 #include <float.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -77,6 +79,8 @@ int amp_cpu_select(const char *isa, const struct amp_kernels **out, struct amp_e
 {
     bool best = isa == NULL || isa[0] == '\0';
     char list[64];
+    if (out == NULL)
+        return amp_given(out, "out", error);
     for (size_t i = 0; i < VARIANTS; i++) {
         if (!best && strcmp(isa, variants[i].isa) != 0)
             continue;

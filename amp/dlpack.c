@@ -1,6 +1,8 @@
 /* DLPack tensors: every field of a foreign struct is checked before the view is made, in the order of its layout. */
 #include "amp/dlpack.h"
 
+#include "amp/given.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,12 +116,18 @@ static int view_of(const struct amp_dlpack_tensor *tensor, struct amp_tensor_vie
 
 int amp_dlpack_import(struct amp_dlpack_managed *managed, struct amp_dlpack_import *import, struct amp_error *error)
 {
+    int code = amp_given(import, "import", error);
+    if (code != 0)
+        return code;
     *import = (struct amp_dlpack_import){.managed = NULL};
+    code = amp_given(managed, "managed", error);
+    if (code != 0)
+        return code;
     /* Behind the version and the deleter nothing may be read of another major version. */
     if (managed->version.major != AMP_DLPACK_MAJOR)
         return amp_error_set(error, AMP_EVERSION, NULL, "DLPack version %u is not %d", managed->version.major,
                              AMP_DLPACK_MAJOR);
-    int code = view_of(&managed->tensor, &import->view, error);
+    code = view_of(&managed->tensor, &import->view, error);
     if (code != 0)
         return code;
     import->read_only = (managed->flags & AMP_DLPACK_READ_ONLY) != 0;
@@ -130,8 +138,14 @@ int amp_dlpack_import(struct amp_dlpack_managed *managed, struct amp_dlpack_impo
 int amp_dlpack_import_legacy(struct amp_dlpack_legacy *legacy, struct amp_dlpack_import *import,
                              struct amp_error *error)
 {
+    int code = amp_given(import, "import", error);
+    if (code != 0)
+        return code;
     *import = (struct amp_dlpack_import){.managed = NULL};
-    int code = view_of(&legacy->tensor, &import->view, error);
+    code = amp_given(legacy, "legacy", error);
+    if (code != 0)
+        return code;
+    code = view_of(&legacy->tensor, &import->view, error);
     if (code == 0)
         import->legacy = legacy;
     return code;
@@ -201,6 +215,11 @@ static struct outgoing *make_outgoing(const struct amp_tensor_view *view, const 
                                       bool versioned, void *context, void (*release_cb)(void *context), int *code,
                                       struct amp_error *error)
 {
+    *code = amp_given(view, "view", error);
+    if (*code == 0 && view->count > 0)
+        *code = amp_given(view->data, "view->data", error);
+    if (*code != 0)
+        return NULL;
     *code = AMP_EINVAL;
     size_t size = amp_dtype_size(view->dtype);
     if (size == 0) {
@@ -216,6 +235,9 @@ static struct outgoing *make_outgoing(const struct amp_tensor_view *view, const 
         (void)amp_error_set(error, AMP_EINVAL, NULL, "%zu dimensions: at most %d", ndim, AMP_DLPACK_NDIM_MAX);
         return NULL;
     }
+    *code = amp_given(shape, "shape", error);
+    if (*code != 0)
+        return NULL;
     size_t count = 0;
     *code = count_of(shape, ndim, size, &count, error);
     if (*code != 0)
@@ -239,7 +261,9 @@ int amp_dlpack_export(const struct amp_tensor_view *view, const int64_t *shape, 
                       void *context, void (*release_cb)(void *context), struct amp_dlpack_managed **out,
                       struct amp_error *error)
 {
-    int code;
+    int code = amp_given(out, "out", error);
+    if (code != 0)
+        return code;
     *out = NULL;
     struct outgoing *outgoing = make_outgoing(view, shape, ndim, true, context, release_cb, &code, error);
     if (outgoing == NULL)
@@ -257,7 +281,9 @@ int amp_dlpack_export(const struct amp_tensor_view *view, const int64_t *shape, 
 int amp_dlpack_export_legacy(const struct amp_tensor_view *view, const int64_t *shape, size_t ndim, void *context,
                              void (*release_cb)(void *context), struct amp_dlpack_legacy **out, struct amp_error *error)
 {
-    int code;
+    int code = amp_given(out, "out", error);
+    if (code != 0)
+        return code;
     *out = NULL;
     struct outgoing *outgoing = make_outgoing(view, shape, ndim, false, context, release_cb, &code, error);
     if (outgoing == NULL)

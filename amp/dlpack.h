@@ -6,6 +6,7 @@
  * has the unversioned struct alone, which cannot say that a tensor is read only. A pointer of a program's
  * DLManagedTensorVersioned or DLManagedTensor can be cast to ours and back. Only memory of the CPU, dense in row-major order,
  * of f32, f16, bf16 or f64 is taken; anything else is an error and leaves the tensor with its owner.
+ * A pointer that is NULL, where that is not said to be allowed, is AMP_EINVAL.
  */
 #ifndef AMP_DLPACK_H
 #define AMP_DLPACK_H

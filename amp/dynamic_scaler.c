@@ -1,6 +1,7 @@
 /* The dynamic policy of amp/scaler.h with the gradient utilities around it. */
 #include "amp/dynamic_scaler.h"
 
+#include "amp/given.h"
 #include "amp/grad.h"
 
 #include <stdio.h>
@@ -87,6 +88,9 @@ bool amp_dynamic_scaler_enabled(const struct amp_dynamic_scaler *scaler)
 int amp_dynamic_scaler_scale_loss(const struct amp_dynamic_scaler *scaler, const struct amp_tensor *loss,
                                   const struct amp_tensor *out, struct amp_error *error)
 {
+    int rc = amp_given(scaler, "scaler", error);
+    if (rc != 0)
+        return rc;
     if (!amp_dynamic_scaler_enabled(scaler))
         return amp_grads_copy(scaler->kernels, loss, 1, out, error);
     return amp_loss_scale(scaler->kernels, loss, scaler->state.scale, out, error);
@@ -95,9 +99,12 @@ int amp_dynamic_scaler_scale_loss(const struct amp_dynamic_scaler *scaler, const
 int amp_dynamic_scaler_unscale(const struct amp_dynamic_scaler *scaler, const struct amp_tensor *gradients, size_t n,
                                const struct amp_tensor *out, bool *overflow, struct amp_error *error)
 {
+    int rc = amp_given(scaler, "scaler", error);
+    if (rc != 0)
+        return rc;
     if (amp_dynamic_scaler_enabled(scaler))
         return amp_grads_unscale(scaler->kernels, gradients, n, scaler->state.scale, out, overflow, error);
-    int rc = amp_grads_copy(scaler->kernels, gradients, n, out, error);
+    rc = amp_grads_copy(scaler->kernels, gradients, n, out, error);
     if (rc == 0 && overflow != NULL)
         *overflow = false;
     return rc;
@@ -106,9 +113,12 @@ int amp_dynamic_scaler_unscale(const struct amp_dynamic_scaler *scaler, const st
 int amp_dynamic_scaler_check_overflow(const struct amp_dynamic_scaler *scaler, const struct amp_tensor *gradients,
                                       size_t n, bool *overflow, struct amp_error *error)
 {
+    int rc = amp_both_given(scaler, "scaler", overflow, "overflow", error);
+    if (rc != 0)
+        return rc;
     if (amp_dynamic_scaler_enabled(scaler))
         return amp_grads_overflow(scaler->kernels, gradients, n, overflow, error);
-    int rc = amp_tensors_check(gradients, n, error);
+    rc = amp_tensors_check(gradients, n, error);
     if (rc == 0)
         *overflow = false;
     return rc;
@@ -125,8 +135,11 @@ bool amp_dynamic_scaler_update(struct amp_dynamic_scaler *scaler, bool overflow)
 int amp_dynamic_scaler_check_and_update(struct amp_dynamic_scaler *scaler, const struct amp_tensor *gradients, size_t n,
                                         bool *skip, struct amp_error *error)
 {
+    int rc = amp_both_given(scaler, "scaler", skip, "skip", error);
+    if (rc != 0)
+        return rc;
     bool overflow;
-    int rc = amp_dynamic_scaler_check_overflow(scaler, gradients, n, &overflow, error);
+    rc = amp_dynamic_scaler_check_overflow(scaler, gradients, n, &overflow, error);
     if (rc == 0)
         *skip = amp_dynamic_scaler_update(scaler, overflow);
     return rc;

@@ -4,6 +4,7 @@
 #include "amp/fsdp.h"
 
 #include "amp/cpu.h"
+#include "amp/given.h"
 #include "amp/grad.h"
 
 #include <stdlib.h>
@@ -105,11 +106,17 @@ static int set(struct amp_tensor *to, const struct amp_tensor *from, struct amp_
 
 int amp_fsdp_unit_set_parameter(struct amp_fsdp_unit *unit, const struct amp_tensor *tensor, struct amp_error *error)
 {
+    int rc = amp_given(unit, "unit", error);
+    if (rc != 0)
+        return rc;
     return set(&unit->gathered_parameter, tensor, error);
 }
 
 int amp_fsdp_unit_set_gradient(struct amp_fsdp_unit *unit, const struct amp_tensor *tensor, struct amp_error *error)
 {
+    int rc = amp_given(unit, "unit", error);
+    if (rc != 0)
+        return rc;
     return set(&unit->local_gradient, tensor, error);
 }
 
@@ -170,12 +177,18 @@ static int cast(const struct amp_fsdp_manager *manager, const struct amp_tensor 
 int amp_fsdp_to_mixed_precision(const struct amp_fsdp_manager *manager, const struct amp_tensor *gathered, void *buffer,
                                 size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error)
 {
+    int rc = amp_both_given(manager, "manager", out, "out", error);
+    if (rc != 0)
+        return rc;
     return cast(manager, gathered, manager->config.forward_dtype, buffer, buffer_bytes, out, error);
 }
 
 int amp_fsdp_gradient_to_fp32(const struct amp_fsdp_manager *manager, const struct amp_tensor *gradient, void *buffer,
                               size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error)
 {
+    int rc = amp_both_given(manager, "manager", out, "out", error);
+    if (rc != 0)
+        return rc;
     return cast(manager, gradient, manager->config.backward_dtype, buffer, buffer_bytes, out, error);
 }
 
@@ -187,6 +200,9 @@ static bool scales(const struct amp_fsdp_manager *manager)
 int amp_fsdp_scale_loss(const struct amp_fsdp_manager *manager, const struct amp_tensor *loss,
                         const struct amp_tensor *out, struct amp_error *error)
 {
+    int rc = amp_given(manager, "manager", error);
+    if (rc != 0)
+        return rc;
     if (!scales(manager))
         return amp_grads_copy(manager->fsdp->kernels, loss, 1, out, error);
     return amp_loss_scale(manager->fsdp->kernels, loss, manager->scaler.scale, out, error);
@@ -195,8 +211,11 @@ int amp_fsdp_scale_loss(const struct amp_fsdp_manager *manager, const struct amp
 int amp_fsdp_check_overflow(struct amp_fsdp_manager *manager, const struct amp_tensor *gradients, size_t n,
                             bool *overflow, struct amp_error *error)
 {
+    int rc = amp_both_given(manager, "manager", overflow, "overflow", error);
+    if (rc != 0)
+        return rc;
     bool found = false;
-    int rc = amp_tensors_check(gradients, n, error);
+    rc = amp_tensors_check(gradients, n, error);
     if (rc == 0 && scales(manager)) {
         rc = amp_grads_overflow(manager->fsdp->kernels, gradients, n, &found, error);
         amp_scaler_update(&manager->scaler_config, &manager->scaler, found ? AMP_SCALER_OVERFLOW : AMP_SCALER_CLEAN);
@@ -249,8 +268,9 @@ static int replace(const struct amp_fsdp_manager *manager, struct amp_tensor *te
 int amp_fsdp_apply_mixed_precision(const struct amp_fsdp_integration *integration, struct amp_fsdp_unit *unit,
                                    struct amp_error *error)
 {
-    if (unit == NULL)
-        return amp_error_set(error, AMP_EINVAL, NULL, "no sharding unit is given");
+    int rc = amp_both_given(integration, "integration", unit, "unit", error);
+    if (rc != 0)
+        return rc;
     if (unit->gathered_parameter.data == NULL)
         return amp_error_set(error, AMP_ESTATE, NULL, "\"%.100s\" must be gathered first",
                              amp_tensor_name(&unit->gathered_parameter));
@@ -260,8 +280,9 @@ int amp_fsdp_apply_mixed_precision(const struct amp_fsdp_integration *integratio
 int amp_fsdp_apply_gradient_fp32(const struct amp_fsdp_integration *integration, struct amp_fsdp_unit *unit,
                                  struct amp_error *error)
 {
-    if (unit == NULL)
-        return amp_error_set(error, AMP_EINVAL, NULL, "no sharding unit is given");
+    int rc = amp_both_given(integration, "integration", unit, "unit", error);
+    if (rc != 0)
+        return rc;
     if (unit->local_gradient.data == NULL)
         return amp_error_set(error, AMP_ESTATE, NULL, "the gradient of \"%.100s\" is not computed yet",
                              amp_tensor_name(&unit->local_gradient));
@@ -271,12 +292,18 @@ int amp_fsdp_apply_gradient_fp32(const struct amp_fsdp_integration *integration,
 int amp_fsdp_integration_scale_loss(const struct amp_fsdp_integration *integration, const struct amp_tensor *loss,
                                     const struct amp_tensor *out, struct amp_error *error)
 {
+    int rc = amp_given(integration, "integration", error);
+    if (rc != 0)
+        return rc;
     return amp_fsdp_scale_loss(&integration->manager, loss, out, error);
 }
 
 int amp_fsdp_integration_check_overflow(struct amp_fsdp_integration *integration, const struct amp_tensor *gradients,
                                         size_t n, bool *overflow, struct amp_error *error)
 {
+    int rc = amp_given(integration, "integration", error);
+    if (rc != 0)
+        return rc;
     return amp_fsdp_check_overflow(&integration->manager, gradients, n, overflow, error);
 }
 

@@ -5,22 +5,31 @@
 #include "amp/grad.h"
 
 #include "amp/cpu.h"
+#include "amp/given.h"
 
 #include <stdio.h>
 
 /* Elements between two looks at what a finite test has found: small, so that an overflow ends the search soon. */
 #define SEARCH_TILE 4096
 
-static int check_compute(const struct amp_tensor *in, const struct amp_tensor *out, size_t n, struct amp_error *error)
+static int check_pairs(const struct amp_kernels *kernels, const struct amp_tensor *in, const struct amp_tensor *out,
+                       size_t n, struct amp_error *error)
 {
-    int rc = amp_tensors_check_pairs(in, out, n, error);
+    int rc = amp_given(kernels, "kernels", error);
+    return rc != 0 ? rc : amp_tensors_check_pairs(in, out, n, error);
+}
+
+static int check_compute(const struct amp_kernels *kernels, const struct amp_tensor *in, const struct amp_tensor *out,
+                         size_t n, struct amp_error *error)
+{
+    int rc = check_pairs(kernels, in, out, n, error);
     return rc != 0 ? rc : amp_fp_env_check(error);
 }
 
 int amp_grads_copy(const struct amp_kernels *kernels, const struct amp_tensor *in, size_t n,
                    const struct amp_tensor *out, struct amp_error *error)
 {
-    int rc = amp_tensors_check_pairs(in, out, n, error);
+    int rc = check_pairs(kernels, in, out, n, error);
     for (size_t i = 0; rc == 0 && i < n; i++)
         amp_tensor_copy(kernels, &in[i], &out[i]);
     return rc;
@@ -31,7 +40,7 @@ int amp_grads_unscale(const struct amp_kernels *kernels, const struct amp_tensor
 {
     int rc = amp_scale_check(scale, error);
     if (rc == 0)
-        rc = check_compute(gradients, out, n, error);
+        rc = check_compute(kernels, gradients, out, n, error);
     if (rc != 0)
         return rc;
     if (scale == 1) {
@@ -70,7 +79,7 @@ int amp_loss_scale(const struct amp_kernels *kernels, const struct amp_tensor *l
 {
     int rc = amp_scale_check(scale, error);
     if (rc == 0)
-        rc = check_compute(loss, out, 1, error);
+        rc = check_compute(kernels, loss, out, 1, error);
     if (rc == 0)
         (void)amp_tensor_multiply(kernels, loss, scale, out);
     return rc;
@@ -101,7 +110,9 @@ static bool search(const struct amp_kernels *kernels, const struct amp_tensor *t
 static int find(const struct amp_kernels *kernels, const struct amp_tensor *tensors, size_t n, struct wanted wanted,
                 bool *found, struct amp_error *error)
 {
-    int rc = amp_tensors_check(tensors, n, error);
+    int rc = amp_both_given(kernels, "kernels", found, "result", error);
+    if (rc == 0)
+        rc = amp_tensors_check(tensors, n, error);
     if (rc != 0)
         return rc;
     *found = false;
@@ -143,7 +154,11 @@ int amp_grad_is_nan(const struct amp_kernels *kernels, const struct amp_tensor *
 int amp_grads_find_overflow(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n,
                             const char **names, size_t *count, struct amp_error *error)
 {
-    int rc = amp_tensors_check(gradients, n, error);
+    int rc = amp_both_given(kernels, "kernels", count, "count", error);
+    if (rc == 0)
+        rc = amp_tensors_check(gradients, n, error);
+    if (rc == 0 && n > 0)
+        rc = amp_given(names, "names", error);
     if (rc != 0)
         return rc;
     *count = 0;
@@ -157,6 +172,9 @@ int amp_grads_find_overflow(const struct amp_kernels *kernels, const struct amp_
 int amp_overflow_stats_init(struct amp_overflow_stats *stats, size_t total_gradients, size_t overflow_count,
                             const char *const *names, struct amp_error *error)
 {
+    int rc = amp_given(stats, "stats", error);
+    if (rc != 0)
+        return rc;
     if (overflow_count > total_gradients)
         return amp_error_set(error, AMP_EINVAL, NULL, "%zu overflows in %zu gradients", overflow_count,
                              total_gradients);
@@ -172,7 +190,9 @@ int amp_grads_overflow_stats(const struct amp_kernels *kernels, const struct amp
                              const char **names, struct amp_overflow_stats *stats, struct amp_error *error)
 {
     size_t count;
-    int rc = amp_grads_find_overflow(kernels, gradients, n, names, &count, error);
+    int rc = amp_given(stats, "stats", error);
+    if (rc == 0)
+        rc = amp_grads_find_overflow(kernels, gradients, n, names, &count, error);
     return rc != 0 ? rc : amp_overflow_stats_init(stats, n, count, names, error);
 }
 

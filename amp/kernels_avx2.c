@@ -176,33 +176,51 @@ static uint32_t store_f32(void *dst, const float *src, size_t n)
     return larger(reduce_max(most), tail);
 }
 
-/*
- * Two vectors at a time; the canonical NaN costs as much as the rest and is only asked for where there is one. The loop is
- * once for a dst that is read soon, and once past the caches, for which dst is aligned to the vectors that are written.
- */
-#define STORE16_LOOP(NAME, DTYPE, PUT, d, src, whole, most)                                                            \
-    for (size_t i = 0; i < (whole); i += 2 * WIDTH) {                                                                  \
-        _mm_prefetch((const char *)((src) + i + AHEAD), _MM_HINT_T0);                                                  \
-        __m256 a = _mm256_loadu_ps((src) + i), b = _mm256_loadu_ps((src) + i + WIDTH);                                 \
-        (most) = _mm256_max_epu32(most, _mm256_max_epu32(magnitude(a), magnitude(b)));                                 \
-        __m256i h = narrow_numbers_##NAME(a, b);                                                                       \
+/* Two vectors at a time; the canonical NaN costs as much as the rest and is only asked for where there is one. */
+#define SIXTEEN(NAME)                                                                                                  \
+    static inline __attribute__((always_inline)) __m256i sixteen_##NAME(const float *src, __m256i *most)               \
+    {                                                                                                                  \
+        __m256 a = _mm256_loadu_ps(src), b = _mm256_loadu_ps(src + WIDTH);                                             \
+        *most = _mm256_max_epu32(*most, _mm256_max_epu32(magnitude(a), magnitude(b)));                                 \
         if (_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q)) != 0)                                                \
-            h = _mm256_set_m128i(narrow_##NAME(b), narrow_##NAME(a));                                                  \
-        PUT((d) + i, h);                                                                                               \
+            return _mm256_set_m128i(narrow_##NAME(b), narrow_##NAME(a));                                               \
+        return narrow_numbers_##NAME(a, b);                                                                            \
     }
 
-#define PUT_CACHED(DST, X)   _mm256_storeu_si256((__m256i *)(void *)(DST), X)
-#define PUT_STREAMED(DST, X) _mm256_stream_si256((__m256i *)(void *)(DST), X)
+/*
+ * Past the caches a block goes by its four parts in turns, a line of each: what runs ahead of one place leaves the memory of a
+ * core idle, ahead of four it does not. The parts of a block are so long that each turns a page seldom.
+ */
+#define PARTS       4
+#define PART        16384 /* elements */
+#define PARTS_AHEAD 128   /* as AHEAD, for each part */
 
 #define STORE16(NAME, DTYPE)                                                                                           \
+    SIXTEEN(NAME)                                                                                                      \
     static uint32_t store_##NAME(void *dst, const float *src, size_t n)                                                \
     {                                                                                                                  \
         uint16_t *d = dst;                                                                                             \
         __m256i most = _mm256_setzero_si256();                                                                         \
         size_t whole = n - n % (2 * WIDTH);                                                                            \
-        STORE16_LOOP(NAME, DTYPE, PUT_CACHED, d, src, whole, most)                                                     \
+        for (size_t i = 0; i < whole; i += 2 * WIDTH) {                                                                \
+            _mm_prefetch((const char *)(src + i + AHEAD), _MM_HINT_T0);                                                \
+            _mm256_storeu_si256((__m256i *)(void *)(d + i), sixteen_##NAME(src + i, &most));                           \
+        }                                                                                                              \
         uint32_t tail = amp_kernels_ref.store[DTYPE](d + whole, src + whole, n - whole);                               \
         return larger(reduce_max(most), tail);                                                                         \
+    }                                                                                                                  \
+    static void store_parts_##NAME(uint16_t *d, const float *src, __m256i *most)                                       \
+    {                                                                                                                  \
+        for (size_t i = 0; i < PART; i += 4 * WIDTH) {                                                                 \
+            for (size_t j = i; j < PARTS * PART; j += PART) {                                                          \
+                _mm_prefetch((const char *)(src + j + PARTS_AHEAD), _MM_HINT_T0);                                      \
+                _mm_prefetch((const char *)(src + j + PARTS_AHEAD + 2 * WIDTH), _MM_HINT_T0);                          \
+                __m256i low = sixteen_##NAME(src + j, most);                                                           \
+                __m256i high = sixteen_##NAME(src + j + 2 * WIDTH, most);                                              \
+                _mm256_stream_si256((__m256i *)(void *)(d + j), low);                                                  \
+                _mm256_stream_si256((__m256i *)(void *)(d + j + 2 * WIDTH), high);                                     \
+            }                                                                                                          \
+        }                                                                                                              \
     }                                                                                                                  \
     static uint32_t store_stream_##NAME(void *dst, const float *src, size_t n)                                         \
     {                                                                                                                  \
@@ -212,9 +230,14 @@ static uint32_t store_f32(void *dst, const float *src, size_t n)
         src += head;                                                                                                   \
         n -= head;                                                                                                     \
         __m256i most = _mm256_setzero_si256();                                                                         \
-        size_t whole = n - n % (2 * WIDTH);                                                                            \
-        STORE16_LOOP(NAME, DTYPE, PUT_STREAMED, d, src, whole, most)                                                   \
-        uint32_t tail = amp_kernels_ref.store[DTYPE](d + whole, src + whole, n - whole);                               \
+        size_t i = 0;                                                                                                  \
+        for (; i + PARTS * PART <= n; i += PARTS * PART)                                                               \
+            store_parts_##NAME(d + i, src + i, &most);                                                                 \
+        for (; i + 2 * WIDTH <= n; i += 2 * WIDTH) {                                                                   \
+            _mm_prefetch((const char *)(src + i + AHEAD), _MM_HINT_T0);                                                \
+            _mm256_stream_si256((__m256i *)(void *)(d + i), sixteen_##NAME(src + i, &most));                           \
+        }                                                                                                              \
+        uint32_t tail = amp_kernels_ref.store[DTYPE](d + i, src + i, n - i);                                           \
         return larger(larger(reduce_max(most), first), tail);                                                          \
     }
 
@@ -309,39 +332,44 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
     return larger(settle(dst, whole, _mm256_max_epu32(most_a, most_b)), tail);
 }
 
-/* The passes form a tile of 1,024 elements at once, too fast for what comes within it: the next tile is asked for. */
-#define FORM_AHEAD 1024
+/* Elements ahead of each input that are asked for: further on, eight inputs would drive each other out. */
+#define FORM_AHEAD 256
 
 /* Inputs of one dtype that `form` sums in registers; more of them go tile by tile through sum_add. */
 #define FORM_INPUTS_MAX 16
 
+/* Vectors of the sum that are held in registers at once: so many chains of additions overlap. */
+#define FORM_VECTORS   4
+#define FORM_STEP      ((size_t)FORM_VECTORS * WIDTH)
+#define EACH_VECTOR(U) _Pragma("GCC unroll 4") for (size_t U = 0; U < FORM_VECTORS; U++)
+
 /*
- * What form does for inputs of one dtype: the sum never leaves its register; two of them, so that their chains of additions
- * overlap. Equal weights need no product: it would be exact. `whole` is a multiple of two vectors.
+ * What form does for inputs of one dtype: the sum never leaves its registers. Equal weights need no product: it would be
+ * exact. `whole` is a multiple of FORM_STEP.
  */
 #define FORM(NAME, DTYPE, TYPE, TERM)                                                                                  \
     static uint32_t form_##NAME(const struct amp_input *inputs, unsigned count, float factor, size_t start,            \
                                 size_t whole, float *g)                                                                \
     {                                                                                                                  \
         const TYPE *data[FORM_INPUTS_MAX];                                                                             \
-        __m256 f = _mm256_set1_ps(factor);                                                                             \
+        __m256 f = _mm256_set1_ps(factor), sum[FORM_VECTORS];                                                          \
         __m256i most = _mm256_setzero_si256();                                                                         \
         for (unsigned j = 0; j < count; j++)                                                                           \
             data[j] = (const TYPE *)inputs[j].data + start;                                                            \
-        for (size_t i = 0; i < whole; i += 2 * WIDTH) {                                                                \
+        for (size_t i = 0; i < whole; i += FORM_STEP) {                                                                \
             _mm_prefetch((const char *)(data[0] + i + FORM_AHEAD), _MM_HINT_T0);                                       \
-            __m256 a = TERM(inputs[0], widen_##DTYPE(data[0] + i));                                                    \
-            __m256 b = TERM(inputs[0], widen_##DTYPE(data[0] + i + WIDTH));                                            \
+            EACH_VECTOR(u) sum[u] = TERM(inputs[0], widen_##DTYPE(data[0] + i + u * WIDTH));                           \
             for (unsigned j = 1; j < count; j++) {                                                                     \
                 _mm_prefetch((const char *)(data[j] + i + FORM_AHEAD), _MM_HINT_T0);                                   \
-                a = _mm256_add_ps(a, TERM(inputs[j], widen_##DTYPE(data[j] + i)));                                     \
-                b = _mm256_add_ps(b, TERM(inputs[j], widen_##DTYPE(data[j] + i + WIDTH)));                             \
+                EACH_VECTOR(u)                                                                                         \
+                sum[u] = _mm256_add_ps(sum[u], TERM(inputs[j], widen_##DTYPE(data[j] + i + u * WIDTH)));               \
             }                                                                                                          \
-            a = _mm256_mul_ps(a, f);                                                                                   \
-            b = _mm256_mul_ps(b, f);                                                                                   \
-            most = _mm256_max_epu32(most, _mm256_max_epu32(magnitude(a), magnitude(b)));                               \
-            _mm256_storeu_ps(g + i, a);                                                                                \
-            _mm256_storeu_ps(g + i + WIDTH, b);                                                                        \
+            EACH_VECTOR(u)                                                                                             \
+            {                                                                                                          \
+                __m256 x = _mm256_mul_ps(sum[u], f);                                                                   \
+                most = _mm256_max_epu32(most, magnitude(x));                                                           \
+                _mm256_storeu_ps(g + i + u * WIDTH, x);                                                                \
+            }                                                                                                          \
         }                                                                                                              \
         return settle(g, whole, most);                                                                                 \
     }
@@ -384,7 +412,7 @@ static uint32_t form(const struct amp_input *inputs, unsigned count, bool equal_
         uniform = uniform && inputs[j].dtype == inputs[0].dtype;
     if (!uniform)
         return form_mixed(inputs, count, equal_weights, factor, start, n, g);
-    size_t whole = n - n % (2 * WIDTH);
+    size_t whole = n - n % FORM_STEP;
     form_whole_fn *const *wholes = equal_weights ? form_equal : form_weighted;
     uint32_t most = wholes[inputs[0].dtype](inputs, count, factor, start, whole, g);
     uint32_t tail = amp_kernels_ref.form(inputs, count, equal_weights, factor, start + whole, n - whole, g + whole);

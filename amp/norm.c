@@ -4,6 +4,7 @@
  */
 #include "amp/norm.h"
 
+#include "amp/given.h"
 #include "amp/kernels.h"
 #include "amp/reduce.h"
 
@@ -144,12 +145,20 @@ int amp_norm(const struct amp_kernels *kernels, const struct amp_span *spans, si
 {
     float largest = 0;
     struct amp_tree tree;
+    int rc = amp_both_given(kernels, "kernels", norm, "norm", error);
+    if (rc == 0 && n > 0)
+        rc = amp_given(spans, "spans", error);
+    if (rc != 0)
+        return rc;
     if (!(p >= 1))
         return amp_error_set(error, AMP_EINVAL, NULL, "the norm's p is %g, must be at least 1", p);
     for (size_t i = 0; i < n; i++) {
         if (spans[i].dtype != AMP_F32 && spans[i].dtype != AMP_F16 && spans[i].dtype != AMP_BF16)
             return amp_error_set(error, AMP_EINVAL, NULL, "tensor %zu is %s, must be f32, f16 or bf16", i,
                                  amp_dtype_name(spans[i].dtype));
+        if (spans[i].count > 0 && spans[i].data == NULL)
+            return amp_error_set(error, AMP_EINVAL, NULL, "tensor %zu has %zu elements without an address", i,
+                                 spans[i].count);
         largest = largest != largest ? largest : larger(largest, amp_norm_largest(kernels, &spans[i]));
     }
     *norm = (double)largest;

@@ -46,8 +46,8 @@ double amp_norm_of_sum(double sum, double p, float unit);
 
 /*
  * The p-norm of all elements of n spans together, into *norm; p >= 1, INFINITY for the largest magnitude. 0 without
- * elements. NaN if any element is NaN, else Inf if any is Inf. 0, or AMP_EINVAL for p < 1 or NaN or for a dtype without
- * kernels.
+ * elements. NaN if any element is NaN, else Inf if any is Inf. 0, or AMP_EINVAL for p < 1 or NaN, for a dtype without
+ * kernels, for elements without an address, or for a pointer that is NULL (spans may be with n = 0).
  */
 int amp_norm(const struct amp_kernels *kernels, const struct amp_span *spans, size_t n, double p, double *norm,
              struct amp_error *error);

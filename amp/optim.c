@@ -4,6 +4,8 @@
  */
 #include "amp/optim.h"
 
+#include "amp/given.h"
+
 #include <math.h>
 
 /* What an optimizer keeps and needs, by its number. */
@@ -108,6 +110,9 @@ void amp_optim_defaults(enum amp_optimizer optimizer, struct amp_optim_config *c
 
 int amp_optim_check(const struct amp_optim_config *c, struct amp_error *error)
 {
+    int rc = amp_given(c, "config", error);
+    if (rc != 0)
+        return rc;
     if ((unsigned)c->optimizer >= AMP_OPTIMIZERS || c->optimizer == AMP_OPT_UNSET)
         return amp_error_set(error, AMP_EINVAL, NULL, "optimizer %d is unknown", (int)c->optimizer);
     if (!(c->lr >= 0 && isfinite(c->lr)))
@@ -240,6 +245,9 @@ double amp_cos_pi(double x)
 
 int amp_schedule_check(const struct amp_schedule *s, struct amp_error *error)
 {
+    int rc = amp_given(s, "schedule", error);
+    if (rc != 0)
+        return rc;
     switch (s->kind) {
     case AMP_SCHEDULE_UNSET:
     case AMP_SCHEDULE_CONSTANT:

@@ -1,6 +1,8 @@
 /* Look-up of an operation's policy: the caller's rows first, then the built-in lists. */
 #include "amp/registry.h"
 
+#include "amp/given.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -84,6 +86,9 @@ static enum amp_op_policy builtin_policy(enum amp_autocast_mode mode, const char
 static struct amp_registry_row *row_of(struct amp_registry *registry, const char *op, int *code,
                                        struct amp_error *error)
 {
+    *code = amp_both_given(registry, "registry", op, "op", error);
+    if (*code != 0)
+        return NULL;
     if (op[0] == '\0' || strlen(op) >= AMP_OP_NAME_MAX) {
         *code = amp_error_set(error, AMP_EINVAL, NULL, "the op's name must have 1 to %d bytes", AMP_OP_NAME_MAX - 1);
         return NULL;
@@ -167,9 +172,11 @@ static bool is_default_dtype(enum amp_dtype dtype)
 int amp_registry_set_dtypes(struct amp_registry *registry, const char *op, enum amp_dtype forward,
                             enum amp_dtype backward, struct amp_error *error)
 {
+    int code = amp_given(op, "op", error);
+    if (code != 0)
+        return code;
     if (!is_default_dtype(forward) || !is_default_dtype(backward))
         return amp_error_set(error, AMP_EINVAL, NULL, "%s: default dtypes are f32, f16, bf16 or none", op);
-    int code = 0;
     struct amp_registry_row *row = row_of(registry, op, &code, error);
     if (row == NULL)
         return code;
@@ -181,7 +188,7 @@ int amp_registry_set_dtypes(struct amp_registry *registry, const char *op, enum 
 struct amp_op_rule amp_registry_rule(const struct amp_registry *registry, enum amp_autocast_mode mode, const char *op)
 {
     struct amp_op_rule rule = {AMP_OP_UNLISTED, AMP_DTYPE_NONE, AMP_DTYPE_NONE, NULL};
-    if (mode != AMP_AUTOCAST_FP16 && mode != AMP_AUTOCAST_BF16)
+    if (op == NULL || (mode != AMP_AUTOCAST_FP16 && mode != AMP_AUTOCAST_BF16))
         return rule;
     if (registry != NULL) {
         size_t i = find(registry, op);

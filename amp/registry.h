@@ -2,6 +2,7 @@
  * Which precision an operation runs in: PyTorch's autocast lists, by op name, and a caller's own additions.
  *
  * The built-in lists are a sorted constant table. A registry of one's own is caller memory with a bound, consulted first.
+ * Functions that return a code refuse a registry or an op that is NULL by AMP_EINVAL; an op that is NULL is listed nowhere.
  */
 #ifndef AMP_REGISTRY_H
 #define AMP_REGISTRY_H

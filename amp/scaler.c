@@ -27,6 +27,8 @@
  */
 #include "amp/scaler.h"
 
+#include "amp/given.h"
+
 #include <float.h>
 #include <math.h>
 #include <stddef.h>
@@ -92,6 +94,9 @@ static int bad(struct amp_error *error, const char *field, float value, const ch
 
 int amp_scaler_config_check(const struct amp_scaler_config *c, struct amp_error *error)
 {
+    int rc = amp_given(c, "config", error);
+    if (rc != 0)
+        return rc;
     if ((unsigned)c->policy >= POLICIES || c->policy == AMP_SCALER_POLICY_UNSET)
         return amp_error_set(error, AMP_EINVAL, NULL, "scaler.policy %d is unknown: use %s to %s (1 to %d)",
                              (int)c->policy, policies[AMP_SCALER_DYNAMIC].name, policies[POLICIES - 1].name,
@@ -174,17 +179,13 @@ static void went_well(const struct policy_row *policy, const struct amp_scaler_c
     set_scale(config, state, state->scale * config->growth_factor);
 }
 
-void amp_scaler_update(const struct amp_scaler_config *config, struct amp_scaler_state *state,
-                       enum amp_scaler_outcome outcome)
+void amp_scaler_count(struct amp_scaler_state *state, enum amp_scaler_outcome outcome)
 {
-    const struct policy_row *policy = &policies[config->policy];
     state->attempted++;
     if (outcome == AMP_SCALER_CLEAN) {
         state->applied++;
         state->consecutive_overflows = 0;
         state->steps_since_overflow++;
-        if (policy->moves)
-            went_well(policy, config, state);
         return;
     }
     state->skipped++;
@@ -194,7 +195,40 @@ void amp_scaler_update(const struct amp_scaler_config *config, struct amp_scaler
     state->steps_since_overflow = 0;
     if (state->consecutive_overflows < UINT32_MAX)
         state->consecutive_overflows++;
-    if (policy->moves)
+}
+
+int amp_scaler_set(const struct amp_scaler_config *config, struct amp_scaler_state *state, float scale,
+                   struct amp_error *error)
+{
+    if (config->policy == AMP_SCALER_NONE && scale != 1)
+        return amp_error_set(error, AMP_EINVAL, NULL, "scale: %g, but under the policy none it is always 1",
+                             (double)scale);
+    if (!(scale >= config->min_scale && scale <= config->max_scale))
+        return amp_error_set(error, AMP_EINVAL, NULL, "scale: %g is not within [%g, %g], the model's range",
+                             (double)scale, (double)config->min_scale, (double)config->max_scale);
+    state->scale = scale;
+    state->scale_id++;
+    state->growth_tracker = 0;
+    state->hysteresis_left = config->hysteresis;
+    state->consecutive_overflows = 0;
+    return 0;
+}
+
+void amp_scaler_reset(const struct amp_scaler_config *config, struct amp_scaler_state *state)
+{
+    (void)amp_scaler_set(config, state, config->init_scale, NULL); /* a checked config's is within its range */
+}
+
+void amp_scaler_update(const struct amp_scaler_config *config, struct amp_scaler_state *state,
+                       enum amp_scaler_outcome outcome)
+{
+    const struct policy_row *policy = &policies[config->policy];
+    amp_scaler_count(state, outcome);
+    if (!policy->moves || outcome == AMP_SCALER_EMPTY)
+        return;
+    if (outcome == AMP_SCALER_CLEAN)
+        went_well(policy, config, state);
+    else
         overflowed(policy, config, state);
 }
 

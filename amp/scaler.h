@@ -39,7 +39,7 @@ struct amp_scaler_config {
 /* The loss-scale record of DESIGN section 6, less the names of model and epoch. */
 struct amp_scaler_state {
     float scale;              /* finite, in [min_scale, max_scale] */
-    uint64_t scale_id;        /* rises by one each time the scale's value is set anew */
+    uint64_t scale_id;        /* rises by one each time the scale's value changes, or is set by hand */
     uint32_t growth_tracker;  /* clean steps towards the next growth */
     uint32_t hysteresis_left; /* hysteresis to 1: at 1 the next overflow backs off; of no meaning without forgiveness */
     uint32_t consecutive_overflows;
@@ -67,6 +67,23 @@ void amp_scaler_init(const struct amp_scaler_config *config, struct amp_scaler_s
  */
 void amp_scaler_update(const struct amp_scaler_config *config, struct amp_scaler_state *state,
                        enum amp_scaler_outcome outcome);
+
+/*
+ * Counts a decided step whose gradients carried another scale than the record's: one that was set while they were on their
+ * way. It says nothing about the present scale, so the policy does not move. Pure; any thread.
+ */
+void amp_scaler_count(struct amp_scaler_state *state, enum amp_scaler_outcome outcome);
+
+/*
+ * Sets the scale by hand: the run of clean steps, forgiveness and the overflows in a row begin anew, the counts go on, and
+ * the scale has a new id even if its value is the same. AMP_EINVAL with a text if the scale is not within [min_scale,
+ * max_scale], or not 1 under the policy none; the state is then as before. Any thread.
+ */
+int amp_scaler_set(const struct amp_scaler_config *config, struct amp_scaler_state *state, float scale,
+                   struct amp_error *error);
+
+/* The same with init_scale: the record is that of the policy's start, but for its id and the counts. Pure; any thread. */
+void amp_scaler_reset(const struct amp_scaler_config *config, struct amp_scaler_state *state);
 
 /*
  * Whether the scale is at min_scale, so that a further overflow can only skip its step and count. False for policies

@@ -1,6 +1,7 @@
 /* A constant scale: the gradient utilities with one factor, and the presets. */
 #include "amp/static_scaler.h"
 
+#include "amp/given.h"
 #include "amp/grad.h"
 #include "base/assert.h"
 
@@ -12,6 +13,9 @@
 
 int amp_scale_power_of_two(int exponent, float *scale, struct amp_error *error)
 {
+    int rc = amp_given(scale, "scale", error);
+    if (rc != 0)
+        return rc;
     if (exponent < EXPONENT_MIN || exponent > EXPONENT_MAX)
         return amp_error_set(error, AMP_ERANGE, NULL, "2^%d is not a scale: the exponent must be from %d to %d",
                              exponent, EXPONENT_MIN, EXPONENT_MAX);
@@ -61,6 +65,9 @@ bool amp_static_scaler_enabled(const struct amp_static_scaler *scaler)
 int amp_static_scaler_scale_loss(const struct amp_static_scaler *scaler, const struct amp_tensor *loss,
                                  const struct amp_tensor *out, struct amp_error *error)
 {
+    int rc = amp_given(scaler, "scaler", error);
+    if (rc != 0)
+        return rc;
     if (!scaler->enabled)
         return amp_grads_copy(scaler->kernels, loss, 1, out, error);
     return amp_loss_scale(scaler->kernels, loss, scaler->state.scale, out, error);
@@ -69,9 +76,12 @@ int amp_static_scaler_scale_loss(const struct amp_static_scaler *scaler, const s
 int amp_static_scaler_unscale(const struct amp_static_scaler *scaler, const struct amp_tensor *gradients, size_t n,
                               const struct amp_tensor *out, bool *overflow, struct amp_error *error)
 {
+    int rc = amp_given(scaler, "scaler", error);
+    if (rc != 0)
+        return rc;
     if (scaler->enabled)
         return amp_grads_unscale(scaler->kernels, gradients, n, scaler->state.scale, out, overflow, error);
-    int rc = amp_grads_copy(scaler->kernels, gradients, n, out, error);
+    rc = amp_grads_copy(scaler->kernels, gradients, n, out, error);
     if (rc == 0 && overflow != NULL)
         *overflow = false;
     return rc;
@@ -86,9 +96,12 @@ int amp_static_scaler_unscale_one(const struct amp_static_scaler *scaler, const 
 int amp_static_scaler_check_overflow(const struct amp_static_scaler *scaler, const struct amp_tensor *gradients,
                                      size_t n, bool *overflow, struct amp_error *error)
 {
+    int rc = amp_both_given(scaler, "scaler", overflow, "overflow", error);
+    if (rc != 0)
+        return rc;
     if (scaler->enabled)
         return amp_grads_overflow(scaler->kernels, gradients, n, overflow, error);
-    int rc = amp_tensors_check(gradients, n, error);
+    rc = amp_tensors_check(gradients, n, error);
     if (rc == 0)
         *overflow = false;
     return rc;

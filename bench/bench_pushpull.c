@@ -9,6 +9,7 @@
  * process and its block checksums are verified.
  */
 #include "amp/dtype.h"
+#include "bench/measure.h"
 #include "client/ampclient.h"
 
 #include <inttypes.h>
@@ -34,13 +35,6 @@ struct bench {
     uint16_t *gradient; /* fp16 */
     uint64_t elements;
 };
-
-static double now_s(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 static void check(const struct bench *bench, int rc, const char *what)
 {
@@ -113,10 +107,10 @@ static double push_once(const struct bench *bench, uint64_t *version)
     struct ampclient_step step = AMPCLIENT_STEP_INIT;
     struct ampclient_result result = AMPCLIENT_RESULT_INIT;
     check(bench, ampclient_step_begin(bench->model, &step), "step_begin");
-    double begin = now_s();
+    double begin = bench_now_s();
     check(bench, ampclient_push(bench->model, 0, bench->gradient, AMP_F16), "push");
     check(bench, ampclient_step_end(bench->model, &result), "step_end");
-    double seconds = now_s() - begin;
+    double seconds = bench_now_s() - begin;
     if (result.verdict != AMPCLIENT_APPLIED) {
         (void)fprintf(stderr, "bench_pushpull: step %" PRIu64 " was not applied\n", result.step);
         exit(1);
@@ -128,12 +122,12 @@ static double push_once(const struct bench *bench, uint64_t *version)
 static void await_version(const struct bench *bench, uint64_t version)
 {
     struct ampclient_status status = AMPCLIENT_STATUS_INIT;
-    double deadline = now_s() + APPLY_TIMEOUT_S;
+    double deadline = bench_now_s() + APPLY_TIMEOUT_S;
     for (;;) {
         check(bench, ampclient_status(bench->client, MODEL_NAME, &status), "status");
         if (status.version >= version)
             return;
-        if (now_s() > deadline) {
+        if (bench_now_s() > deadline) {
             (void)fprintf(stderr, "bench_pushpull: version %" PRIu64 " does not come\n", version);
             exit(1);
         }
@@ -147,9 +141,9 @@ static double pull_once(const struct bench *bench)
     uint64_t wanted, pulled;
     (void)push_once(bench, &wanted);
     await_version(bench, wanted);
-    double begin = now_s();
+    double begin = bench_now_s();
     check(bench, ampclient_pull(bench->model, &pulled), "pull");
-    double seconds = now_s() - begin;
+    double seconds = bench_now_s() - begin;
     if (pulled != wanted) {
         (void)fprintf(stderr, "bench_pushpull: pulled version %" PRIu64 " instead of %" PRIu64 "\n", pulled, wanted);
         exit(1);

@@ -20,6 +20,7 @@ import subprocess
 import sys
 
 sys.dont_write_bytecode = True
+import checkpoint_rows  # noqa: E402
 import rpc_rows  # noqa: E402
 from sides import MIB, Ampd, Failed, Pump, Side, Skipped, START_S  # noqa: E402
 
@@ -141,6 +142,7 @@ def main():
         rows = [(name, not calibrates, measure, (programs, name, ours, peers, goal))
                 for name, ours, peers, goal, calibrates in ROWS]
         rows += [(name, True, run, (programs, name)) for name, run in rpc_rows.MEMORY]
+        rows += [(name, False, run, (programs, name)) for name, run in checkpoint_rows.ROWS]
         rows += [(own[0], True, run_own, own) for own in own_rows(programs)]
     except Failed as problem:
         print("bench: %s" % problem, file=sys.stderr)

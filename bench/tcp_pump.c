@@ -10,6 +10,8 @@
  * must be: after a push that is the acknowledgement that ends the time, after a pull it is compared in place.
  * Words are in host order: both ends are on one machine.
  */
+#include "bench/measure.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -22,7 +24,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BUFFER_BYTES (256u * 1024u)
@@ -53,13 +54,6 @@ static _Noreturn void die(const char *what)
 {
     (void)fprintf(stderr, "tcp_pump: %s: %s\n", what, errno != 0 ? strerror(errno) : "unexpected end");
     exit(1);
-}
-
-static double now_s(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 static void configure(int fd)
@@ -190,7 +184,7 @@ static void serve(void)
 static double move_once(int fd, const struct request *request)
 {
     uint64_t expected = expected_sum(request->bytes), sum = 0;
-    double begin = now_s();
+    double begin = bench_now_s();
     send_all(fd, request, sizeof *request);
     if (request->direction == PULL) {
         sum = receive_buffers(fd, request->bytes);
@@ -199,7 +193,7 @@ static double move_once(int fd, const struct request *request)
         if (!receive_all(fd, &sum, sizeof sum))
             die("acknowledgement");
     }
-    double seconds = now_s() - begin;
+    double seconds = bench_now_s() - begin;
     if (sum != expected) {
         (void)fprintf(stderr, "tcp_pump: the bytes that arrived are not those sent\n");
         exit(1);

@@ -41,6 +41,9 @@ enum ampclient_schedule {
     AMPCLIENT_STEP = 3,
     AMPCLIENT_COSINE = 4,
 };
+enum ampclient_sync { AMPCLIENT_SYNC = 1, AMPCLIENT_QUORUM = 2 };
+enum ampclient_on_loss { AMPCLIENT_WAIT = 1, AMPCLIENT_SHRINK = 2 };
+enum ampclient_durability { AMPCLIENT_DURABILITY_CHECKPOINT = 1, AMPCLIENT_DURABILITY_STEP = 2 };
 enum ampclient_scaler { AMPCLIENT_SCALER_DYNAMIC = 1, AMPCLIENT_SCALER_STATIC = 2, AMPCLIENT_SCALER_NONE = 3 };
 enum ampclient_verdict {
     AMPCLIENT_APPLIED = 1,
@@ -61,11 +64,11 @@ struct ampclient_options {
      * TLS and who this client is; files are PEM, and are read again when they change. NULL: what the environment variable
      * says; "": none. With cacert, cert or server_name, or "tls://" before the address, the connection is TLS.
      */
-    const char *cacert;        /* AMPD_CACERT: authorities of the server; none: those of the system */
-    const char *cert;          /* AMPD_CERT: the client's own certificate, and */
-    const char *key;           /* AMPD_KEY: its private key, for a server that asks for them */
-    const char *server_name;   /* AMPD_SERVER_NAME: whom the server's certificate must be for; none: the address's host */
-    const char *token_file;    /* AMPD_TOKEN_FILE: a file with one token */
+    const char *cacert;      /* AMPD_CACERT: authorities of the server; none: those of the system */
+    const char *cert;        /* AMPD_CERT: the client's own certificate, and */
+    const char *key;         /* AMPD_KEY: its private key, for a server that asks for them */
+    const char *server_name; /* AMPD_SERVER_NAME: whom the server's certificate must be for; none: the address's host */
+    const char *token_file;  /* AMPD_TOKEN_FILE: a file with one token */
     bool token_over_plaintext; /* send the token to other machines without TLS too: who listens there can use it */
 };
 #define AMPCLIENT_OPTIONS_INIT                                                                                         \
@@ -115,6 +118,14 @@ struct ampclient_spec {
     uint64_t checkpoint_every; /* attempted steps: 100 */
     uint32_t keep_last;        /* checkpoints kept: 3 */
     uint64_t loss_timeout_ms;  /* how long a step waits for a missing worker: 600000 */
+
+    enum ampclient_sync sync;       /* SYNC: a step needs all workers; QUORUM: the first `quorum` ones */
+    uint32_t quorum;                /* QUORUM: 1 to world_size; who comes later gets the verdict LATE */
+    enum ampclient_on_loss on_loss; /* WAIT for a missing worker; SHRINK: go on with the others, */
+    uint32_t min_workers;           /* as long as there are so many: 1 */
+    uint64_t keep_every;            /* checkpoints whose step is a multiple of it are kept for good; 0: none */
+    /* CHECKPOINT: after a crash of the server training goes on from the last checkpoint; STEP: from the last verdict. */
+    enum ampclient_durability durability;
 };
 #define AMPCLIENT_SPEC_INIT                                                                                            \
     {                                                                                                                  \
@@ -124,10 +135,17 @@ struct ampclient_spec {
 struct ampclient_join_options {
     size_t size;
     const char *worker_name; /* NULL: "rank-<rank>", for which rank or RANK must be given */
-    int32_t rank;            /* -1: RANK of the environment if set, else given by the server (then worker_name is needed) */
-    int32_t world_size;      /* -1: WORLD_SIZE of the environment if set, else not checked */
-    bool replace;            /* take the rank of a worker whose lease has ended */
-    uint32_t accumulate;     /* pushes of each parameter per step; their sum goes out, as fp32 if > 1; 0 means 1 */
+    int32_t rank;        /* -1: RANK of the environment if set, else given by the server (then worker_name is needed) */
+    int32_t world_size;  /* -1: WORLD_SIZE of the environment if set, else not checked */
+    bool replace;        /* take the rank of a worker whose lease has ended */
+    uint32_t accumulate; /* pushes of each parameter per step; their sum goes out, as fp32 if > 1; 0 means 1 */
+    /*
+     * Optional: step_begin calls it, on its thread, before it returns a step that begins where a checkpoint ended: after a
+     * rollback, or in a job that goes on. `data` is what this rank gave to ampclient_set_user_state for the step before
+     * (size 0: nothing), valid until it returns; it must not call the client.
+     */
+    void *restore_arg;
+    void (*restore_cb)(void *arg, uint64_t step, const void *data, size_t size);
 };
 #define AMPCLIENT_JOIN_OPTIONS_INIT                                                                                    \
     {                                                                                                                  \
@@ -264,8 +282,9 @@ AMPCLIENT_API int ampclient_pull(struct ampclient_model *model, uint64_t *versio
 /* ---- steps ---- */
 
 /*
- * Waits for the next step, pulls its parameters. 0, 1 when the model is done, or an error. A step that was
- * begun and not ended is begun again.
+ * Waits for the next step, pulls its parameters. 0, 1 when the model is done, or an error: AMP_EUNSTABLE when the loss scale
+ * is at its floor and the model is to fail there (the text names the parameters), AMP_ESTATE when it is to wait for an operator.
+ * A step that was begun and not ended is begun again.
  */
 AMPCLIENT_API int ampclient_step_begin(struct ampclient_model *model, struct ampclient_step *step);
 
@@ -289,7 +308,10 @@ AMPCLIENT_API int ampclient_step_end(struct ampclient_model *model, struct ampcl
 /* Bytes (at most 65536, copied) stored with the verdict of the next step_end, and so inside checkpoints. */
 AMPCLIENT_API int ampclient_set_user_state(struct ampclient_model *model, const void *data, size_t size);
 
-/* The user state of this rank in the restored step; *size 0 if there is none. A view, valid until the next call. */
+/*
+ * The user state of this rank in the step that the epoch began from; *size 0 if there is none. A view, valid until the next
+ * call. It is that of the step in hand only if a checkpoint ended right before it: see restore_cb of the join options.
+ */
 AMPCLIENT_API int ampclient_user_state(const struct ampclient_model *model, const void **data, size_t *size);
 
 #endif

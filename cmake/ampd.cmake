@@ -5,7 +5,7 @@ target_compile_options(ampd_flags INTERFACE
   -ffp-contract=off -fno-fast-math -fvisibility=hidden -fno-strict-aliasing
   -Wall -Wextra -Werror -Wshadow -Wpointer-arith -Wcast-qual -Wstrict-prototypes
   -Wmissing-prototypes -Wold-style-definition -Wvla -Wundef -Wformat=2 -Wno-unused-parameter)
-# The POSIX interfaces that -std=c17 hides; _GNU_SOURCE is asked for by the single file that needs it.
+# The POSIX interfaces that -std=c17 hides; _GNU_SOURCE is asked for by the few files that need it.
 target_compile_definitions(ampd_flags INTERFACE _POSIX_C_SOURCE=200809L)
 target_include_directories(ampd_flags INTERFACE ${PROJECT_SOURCE_DIR})
 

@@ -41,7 +41,7 @@ struct ampd_block {
 
 /*
  * Who uses the reader. Each returns 0, or a negative code with a text in *error (never NULL), which ends the
- * stream: the reader's function returns it. None may call the reader, but ampd_block_reader_discard.
+ * stream: the reader's function returns it. None may call the reader, but ampd_block_reader_discard and _copy_by.
  */
 struct ampd_block_reader_ops {
     /* The header or trailer, to be decoded by ampd_msg_..._decode; the bytes are valid during the call only. */
@@ -55,6 +55,9 @@ struct ampd_block_reader_ops {
     /* All bytes are in their place; `intact` tells whether their checksum is the one that was sent. */
     int (*end_cb)(void *arg, const struct ampd_block *block, bool intact, struct amp_error *error);
 };
+
+/* Copies as memcpy does. */
+typedef void ampd_block_copy_fn(void *to, const void *from, size_t size);
 
 /* What the reader is at within a message; see block_reader.c. */
 enum ampd_block_reader_state {
@@ -88,8 +91,9 @@ struct ampd_block_reader {
     size_t field_left; /* bytes of the field under way still to come */
     struct ampd_block block;
     uint8_t *destination;
-    uint32_t crc;          /* of the bytes put to the destination */
-    struct amp_buf buffer; /* a header, a trailer, or data that came too early */
+    ampd_block_copy_fn *copy; /* NULL: memcpy */
+    uint32_t crc;             /* of the bytes put to the destination */
+    struct amp_buf buffer;    /* a header, a trailer, or data that came too early */
 };
 
 /*
@@ -117,6 +121,19 @@ int ampd_block_reader_end(struct ampd_block_reader *reader, struct amp_error *er
  * goes on. No effect when no block is under way. Also from inside a callback.
  */
 void ampd_block_reader_discard(struct ampd_block_reader *reader);
+
+/*
+ * From now on `copy`, which does what memcpy does, puts the bytes to their places: one that suits tensors which are larger than
+ * the caches. Also from inside a callback.
+ */
+void ampd_block_reader_copy_by(struct ampd_block_reader *reader, ampd_block_copy_fn *copy);
+
+/*
+ * Where the next bytes of the block under way belong, and in *size how many; NULL if they belong nowhere. Who can put bytes there
+ * itself and then gives them to ampd_block_reader_bytes from there saves their copy; what was put there and not given is of no
+ * effect. Valid until the next call with this reader.
+ */
+uint8_t *ampd_block_reader_place(const struct ampd_block_reader *reader, size_t *size);
 
 /* Whether the stream has had its header. */
 bool ampd_block_reader_has_header(const struct ampd_block_reader *reader);

@@ -135,7 +135,12 @@ static void put(struct ampd_block_reader *reader, size_t offset, const uint8_t *
 {
     if (reader->destination == NULL || size == 0)
         return;
-    memcpy(reader->destination + offset, data, size);
+    if (data == reader->destination + offset)
+        ; /* read into its place: ampd_block_reader_place */
+    else if (reader->copy != NULL)
+        reader->copy(reader->destination + offset, data, size);
+    else
+        memcpy(reader->destination + offset, data, size);
     reader->crc = amp_crc32c(reader->crc, data, size);
 }
 
@@ -367,6 +372,19 @@ int ampd_block_reader_end(struct ampd_block_reader *reader, struct amp_error *er
 void ampd_block_reader_discard(struct ampd_block_reader *reader)
 {
     reader->destination = NULL;
+}
+
+uint8_t *ampd_block_reader_place(const struct ampd_block_reader *reader, size_t *size)
+{
+    if (reader->state != AMPD_BLOCK_READER_DATA || reader->destination == NULL)
+        return NULL;
+    *size = reader->field_left;
+    return reader->destination + (reader->block.size - reader->field_left);
+}
+
+void ampd_block_reader_copy_by(struct ampd_block_reader *reader, ampd_block_copy_fn *copy)
+{
+    reader->copy = copy;
 }
 
 bool ampd_block_reader_has_header(const struct ampd_block_reader *reader)

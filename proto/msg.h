@@ -5,6 +5,7 @@
 #include "proto/msg_admin.h"
 #include "proto/msg_common.h"
 #include "proto/msg_model.h"
+#include "proto/msg_peer.h"
 #include "proto/msg_scale.h"
 #include "proto/msg_step.h"
 #include "proto/msg_worker.h"

@@ -77,6 +77,19 @@ struct ampd_msg_list_checkpoints_response {
     char next_page_token[192]; /* "": this was the last page */
 };
 
+struct ampd_msg_rollback_request {
+    char model[128];
+    uint64_t epoch;      /* of the checkpoint */
+    uint64_t step;       /* of the checkpoint */
+    char reason[256];    /* kept in the history; default "" */
+    char request_id[65]; /* the same request sent again is done once; default "": done each time */
+};
+
+struct ampd_msg_rollback_response {
+    uint64_t epoch; /* the new one */
+    uint64_t step;  /* the step that is next */
+};
+
 struct ampd_msg_drain_request {
     bool has_grace_ms;
     uint64_t grace_ms; /* time for calls under way; up to 3600000; default 10000 */
@@ -129,5 +142,11 @@ int ampd_msg_set_log_level_request_decode(struct ampd_msg_set_log_level_request 
 int ampd_msg_set_log_level_response_encode(const struct ampd_msg_set_log_level_response *message, struct amp_buf *out);
 int ampd_msg_set_log_level_response_decode(struct ampd_msg_set_log_level_response *message, const void *data,
                                            size_t size, struct amp_error *error);
+
+int ampd_msg_rollback_request_encode(const struct ampd_msg_rollback_request *message, struct amp_buf *out);
+int ampd_msg_rollback_request_decode(struct ampd_msg_rollback_request *message, const void *data, size_t size, struct amp_error *error);
+
+int ampd_msg_rollback_response_encode(const struct ampd_msg_rollback_response *message, struct amp_buf *out);
+int ampd_msg_rollback_response_decode(struct ampd_msg_rollback_response *message, const void *data, size_t size, struct amp_error *error);
 
 #endif

@@ -39,11 +39,37 @@ struct ampd_msg_scale_history_row {
     char actor[128];       /* who asked, or "server" */
     char reason[256];      /* one sentence, or one word of the server's */
     uint64_t parent_step;  /* EPOCH: last step that was decided in parent_epoch; 0: none */
+    uint64_t from_step;    /* SCALE_SET, SCALE_RESET: first step that uses the scale */
 };
 
 struct ampd_msg_scale_history_row_list {
     struct ampd_msg_scale_history_row *items;
     size_t count;
+};
+
+struct ampd_msg_set_scale_request {
+    char model[128];
+    float scale;         /* finite, within [min_scale, max_scale]; must be given */
+    char reason[256];    /* kept in the history; default "" */
+    char request_id[65]; /* the same request sent again is done once; default "": done each time */
+};
+
+struct ampd_msg_set_scale_response {
+    bool has_record;
+    struct ampd_msg_scale_record record;
+    uint64_t from_step; /* first step that uses it */
+};
+
+struct ampd_msg_reset_scale_request {
+    char model[128];
+    char reason[256];    /* kept in the history; default "" */
+    char request_id[65]; /* the same request sent again is done once; default "": done each time */
+};
+
+struct ampd_msg_reset_scale_response {
+    bool has_record;
+    struct ampd_msg_scale_record record;
+    uint64_t from_step; /* first step that uses it */
 };
 
 struct ampd_msg_get_scale_request {
@@ -238,5 +264,17 @@ int ampd_msg_replay_policy_response_encode(const struct ampd_msg_replay_policy_r
 int ampd_msg_replay_policy_response_decode(struct ampd_msg_replay_policy_response *message, const void *data,
                                            size_t size, struct amp_error *error);
 void ampd_msg_replay_policy_response_free(struct ampd_msg_replay_policy_response *message);
+
+int ampd_msg_set_scale_request_encode(const struct ampd_msg_set_scale_request *message, struct amp_buf *out);
+int ampd_msg_set_scale_request_decode(struct ampd_msg_set_scale_request *message, const void *data, size_t size, struct amp_error *error);
+
+int ampd_msg_set_scale_response_encode(const struct ampd_msg_set_scale_response *message, struct amp_buf *out);
+int ampd_msg_set_scale_response_decode(struct ampd_msg_set_scale_response *message, const void *data, size_t size, struct amp_error *error);
+
+int ampd_msg_reset_scale_request_encode(const struct ampd_msg_reset_scale_request *message, struct amp_buf *out);
+int ampd_msg_reset_scale_request_decode(struct ampd_msg_reset_scale_request *message, const void *data, size_t size, struct amp_error *error);
+
+int ampd_msg_reset_scale_response_encode(const struct ampd_msg_reset_scale_response *message, struct amp_buf *out);
+int ampd_msg_reset_scale_response_decode(struct ampd_msg_reset_scale_response *message, const void *data, size_t size, struct amp_error *error);
 
 #endif

@@ -40,6 +40,7 @@ struct ampd_msg_load_header {
     char model[128];
     uint32_t shard;        /* index of the shard that is addressed; default 0 */
     char worker_name[128]; /* shown while others wait for this loader; default "" */
+    uint64_t load;         /* number of this load, the same on every shard; not 0 where there are several; default 0 */
 };
 
 struct ampd_msg_load_response {

@@ -40,6 +40,11 @@ struct ampd_msg_list_models_response {
     char next_page_token[192];                /* "": this was the last page */
 };
 
+struct ampd_msg_delete_model_request {
+    char model[128];
+    bool force; /* also while workers hold a lease; default false */
+};
+
 struct ampd_msg_join_request {
     char model[128];
     char worker_name[128]; /* a known name gets its rank back; default "rank-<rank>", if rank is given */
@@ -139,5 +144,8 @@ int ampd_msg_keep_alive_response_decode(struct ampd_msg_keep_alive_response *mes
 int ampd_msg_leave_request_encode(const struct ampd_msg_leave_request *message, struct amp_buf *out);
 int ampd_msg_leave_request_decode(struct ampd_msg_leave_request *message, const void *data, size_t size,
                                   struct amp_error *error);
+
+int ampd_msg_delete_model_request_encode(const struct ampd_msg_delete_model_request *message, struct amp_buf *out);
+int ampd_msg_delete_model_request_decode(struct ampd_msg_delete_model_request *message, const void *data, size_t size, struct amp_error *error);
 
 #endif

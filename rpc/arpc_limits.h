@@ -19,12 +19,16 @@
     X(connections_per_address, 64, "one address (IPv6: one /64; unix: one user) is not to take them all")              \
     X(strikes_burst, 16, "connections of one address that were ended as abuse, before its next ones are refused")      \
     X(strikes_per_s, 1, "so that an attacker that comes back costs one connection a second")                           \
+    X(refused_burst, 64,                                                                                               \
+      "connections that are not let in, at once; more wait in the kernel, and so does who opens them")                 \
+    X(refused_per_s, 4000,                                                                                             \
+      "... 25 us each and what they have sent to throw away; whoever is let in waits behind them")                     \
     X(spare_descriptors, 64, "kept back from the process's limit for files, so that storage never finds none")         \
     X(preface_ms, 5000, "preface and first SETTINGS: one round trip, with the loss of some packets")                   \
     X(settings_ack_ms, 10000, "the answer to our SETTINGS; until it is here a peer need not keep them")                \
     X(headers_ms, 10000, "one header block: at most 64 KiB, slower than any modem")                                    \
     X(idle_ms, 300000, "a connection without calls; gRPC clients connect again when they need to")                     \
-    X(goodbye_ms, 1000, "to take the GOAWAY that says why, before the socket is closed")                               \
+    X(goodbye_ms, 1000, "to take the GOAWAY that says why, or after its own, before the socket is closed")             \
     /* queued bytes, both ways */                                                                                      \
     X(queued, 64 << 20, "unsent bytes of a connection: four tensors' blocks under way (CVE-2019-9517)")                \
     X(stream_queued, 32 << 20, "unsent bytes of a stream: half of it, so that one that is not read leaves room")       \

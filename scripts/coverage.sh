@@ -37,6 +37,11 @@ must() { # command...
 }
 must cmake --preset coverage
 must cmake --build --preset coverage --target "$target"
+# Without it nothing is known of the instruction sets, and of the suites there is little to run.
+if [[ ! -x $build/tests/kernels/test_kernel_golden ]]; then
+	echo "coverage.sh: --target $target does not build the tests: leave it out, or name one that does" >&2
+	exit 2
+fi
 # Counts of earlier runs would add up.
 find "$build" -name '*.gcda' -delete
 rm -rf "$build/neon"

@@ -3,6 +3,7 @@
 #include "amp/cpu.h"
 #include "server/io/auth_options.h"
 #include "server/io/memory_limit.h"
+#include "server/io/peers.h"
 #include "server/io/server.h"
 
 #include <argp.h>
@@ -53,6 +54,8 @@ enum {
     OPTION_TRUSTED_CA_FILE,
     OPTION_CLIENT_CERT_AUTH,
     OPTION_CLIENT_CERT_ROLE,
+    OPTION_PEERS,
+    OPTION_SHARD,
     OPTION_TOKEN_FILE,
     OPTION_TIMES /* the first of AMPD_TIMES_COUNT, in the order of enum ampd_time */
 };
@@ -90,6 +93,14 @@ static const struct argp_option options_table[] = {
      "Let connections of this age, 10 % more or less, end; default: none", 1},
     {"max-connection-age-grace", OPTION_TIMES + AMPD_TIME_CONNECTION_AGE_GRACE, "TIME", 0,
      "Cut the calls that are still open on them so much later, default: never", 1},
+    {"worker-lease", OPTION_TIMES + AMPD_TIME_WORKER_LEASE, "TIME", 0,
+     "A worker that is silent for this long has to join again, default 30s", 1},
+    {"peers", OPTION_PEERS, "ADDRESS,...", 0,
+     "Where all shards of the cluster are, by index; each is an ampd with the same list, its --shard and a data "
+     "directory "
+     "of its own",
+     2},
+    {"shard", OPTION_SHARD, "K", 0, "Which of --peers this is, from 0", 2},
     {"insecure", OPTION_INSECURE, NULL, 0, "Listen beyond loopback without encryption, or without asking who calls", 0},
     {0},
 };
@@ -97,6 +108,7 @@ static const struct argp_option options_table[] = {
 struct arguments {
     struct ampd_server_options server;
     enum amp_log_level level;
+    bool has_shard;
     char wrong[AMP_ERROR_TEXT_MAX]; /* what is wrong with the command line; "" if nothing */
 };
 
@@ -144,6 +156,15 @@ static bool parse_time(const char *text, int64_t *ms)
         return *ms > 0;
     }
     return false;
+}
+
+static bool parse_shard(const char *text, uint32_t *shard)
+{
+    char *end;
+    errno = 0;
+    unsigned long value = strtoul(text, &end, 10);
+    *shard = (uint32_t)value;
+    return errno == 0 && text[0] >= '0' && text[0] <= '9' && *end == 0 && value < IO_PEERS_MAX;
 }
 
 static bool parse_level(const char *text, enum amp_log_level *level)
@@ -231,6 +252,15 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         if (!parse_level(arg, &arguments->level))
             (void)snprintf(wrong, sizeof arguments->wrong, "--log-level %.40s: give debug, info, warn or error", arg);
         return 0;
+    case OPTION_PEERS:
+        arguments->server.peers = arg;
+        return 0;
+    case OPTION_SHARD:
+        arguments->has_shard = true;
+        if (!parse_shard(arg, &arguments->server.shard))
+            (void)snprintf(wrong, sizeof arguments->wrong, "--shard %.40s: give an index of --peers, 0 to %d", arg,
+                           IO_PEERS_MAX - 1);
+        return 0;
     case ARGP_KEY_ARG:
         (void)snprintf(wrong, sizeof arguments->wrong, "unexpected argument %.100s", arg);
         return 0;
@@ -252,6 +282,27 @@ static bool has_port(const char *address)
            strtol(colon + 1, NULL, 10) <= 65535;
 }
 
+/* Sessions between shards carry no credentials yet: a cluster whose servers ask for them could not speak. */
+static void check_cluster(struct arguments *arguments)
+{
+    const struct ampd_server_options *server = &arguments->server;
+    size_t size = sizeof arguments->wrong;
+    uint32_t count = server->peers != NULL ? io_peers_count(server->peers) : 0;
+    if (server->peers == NULL && arguments->has_shard)
+        (void)snprintf(arguments->wrong, size, "--shard needs --peers, the addresses of all shards");
+    else if (server->peers != NULL && count < 2)
+        (void)snprintf(arguments->wrong, size, "--peers %.100s: give 2 to %d addresses with commas between them",
+                       server->peers, IO_PEERS_MAX);
+    else if (server->peers != NULL && (!arguments->has_shard || server->shard >= count))
+        (void)snprintf(arguments->wrong, size, "--shard: give which of the %u --peers this is, 0 to %u", count,
+                       count - 1);
+    else if (server->peers != NULL && (server->auth.cert_file != NULL || server->auth.token_file != NULL))
+        (void)snprintf(
+            arguments->wrong, size,
+            "--peers: shards cannot show certificates or tokens to each other yet; leave out --cert-file and "
+            "--token-file, and keep the cluster on a network of its own");
+}
+
 static void check_arguments(struct arguments *arguments)
 {
     struct ampd_server_options *server = &arguments->server;
@@ -265,6 +316,8 @@ static void check_arguments(struct arguments *arguments)
                        "--listen %.100s: give HOST:PORT with a port of 0 to 65535", server->listen);
     else if (ampd_auth_options_check(&server->auth, server->listen, &error) != 0)
         (void)snprintf(arguments->wrong, sizeof arguments->wrong, "%s", error.text);
+    else
+        check_cluster(arguments);
 }
 
 /* One line on stderr and exit code 2 for whatever is wrong. */

@@ -1,12 +1,14 @@
-/* Writing and reading of checkpoint files: the disk's side. The format is checkpoint_format.c's. */
+/* Checkpoint files at once: a whole one written, the parts of one read. The format is checkpoint_format.c's. */
 #include "storage/checkpoint.h"
 
+#include "base/assert.h"
 #include "storage/checkpoint_files.h"
 #include "storage/checkpoint_format.h"
 #include "storage/store.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,160 +16,83 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-/* One read or write: large enough for full speed, small enough to notice a cancel within milliseconds. */
-#define CHUNK_BYTES ((size_t)4 << 20)
+/* One read: large enough for full speed, small enough to be hashed while it is in the processor's cache. */
+#define CHUNK_BYTES ((size_t)1 << 20)
 
 /* ---- writing ---- */
 
-static int write_all(int fd, const void *data, uint64_t size, const atomic_bool *cancel, const char *path,
-                     struct amp_error *error)
+static int put_all(struct ampd_checkpoint_writer *writer, const struct ampd_checkpoint_tensor *tensors, uint32_t count,
+                   const atomic_bool *cancel, struct amp_error *error)
 {
-    const uint8_t *at = data;
-    while (size > 0) {
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ampd_checkpoint_tensor *tensor = &tensors[i];
+        uint64_t first = tensor->is_part ? tensor->first : 0, end = tensor->end;
         if (cancel != NULL && atomic_load(cancel))
-            return amp_error_set(error, AMP_ECANCELLED, NULL, "writing %s was stopped", path);
-        ssize_t put = write(fd, at, size < CHUNK_BYTES ? (size_t)size : CHUNK_BYTES);
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put <= 0)
-            return checkpoint_system_error(error, "cannot write", path);
-        at += put;
-        size -= (uint64_t)put;
+            return amp_error_set(error, AMP_ECANCELLED, NULL, "writing a checkpoint was stopped");
+        if (!tensor->is_part)
+            (void)checkpoint_shape_elements(tensor->dimensions, tensor->shape, &end); /* the writer has checked it */
+        int rc = first == end
+                     ? 0
+                     : ampd_checkpoint_put(writer, i, first, end - first, tensor->master, tensor->m, tensor->v, error);
+        if (rc != 0)
+            return rc;
     }
     return 0;
-}
-
-/* What goes into a file: its header, ready made, and the pieces behind it. */
-struct content {
-    struct checkpoint_pieces pieces;
-    uint8_t *header;
-    size_t header_size;
-    uint64_t size; /* of the whole file */
-};
-
-static int write_content(int fd, const struct content *content, const atomic_bool *cancel, const char *path,
-                         struct amp_error *error)
-{
-    int rc = write_all(fd, content->header, content->header_size, cancel, path, error);
-    for (uint32_t i = 0; rc == 0 && i < content->pieces.count; i++) {
-        const struct checkpoint_piece *piece = &content->pieces.items[i];
-        rc = write_all(fd, piece->data, piece->end - piece->begin, cancel, path, error);
-    }
-    if (rc == 0 && fsync(fd) != 0)
-        rc = checkpoint_system_error(error, "cannot fsync", path);
-    return rc;
-}
-
-/* Writes beside, then renames. Leaves no partial file, under either name. */
-static int write_file(const char *path, const struct content *content, const atomic_bool *cancel,
-                      struct amp_error *error)
-{
-    char temporary[CHECKPOINT_PATH_MAX];
-    if ((size_t)snprintf(temporary, sizeof temporary, "%s" CHECKPOINT_TEMPORARY, path) >= sizeof temporary)
-        return amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return checkpoint_system_error(error, "cannot create", temporary);
-    int rc = write_content(fd, content, cancel, temporary, error);
-    if (close(fd) != 0 && rc == 0)
-        rc = checkpoint_system_error(error, "cannot close", temporary);
-    if (rc == 0 && rename(temporary, path) != 0)
-        rc = checkpoint_system_error(error, "cannot rename", temporary);
-    if (rc != 0)
-        (void)unlink(temporary); /* the error that counts is the first; a sweep finds what is left */
-    return rc;
-}
-
-static void hash_pieces(struct checkpoint_pieces *pieces)
-{
-    for (uint32_t i = 0; i < pieces->count; i++) {
-        struct checkpoint_piece *piece = &pieces->items[i];
-        XXH128_canonical_t canonical;
-        XXH128_canonicalFromHash(&canonical, XXH3_128bits(piece->data, piece->end - piece->begin));
-        memcpy(piece->hash, canonical.digest, sizeof piece->hash);
-    }
-}
-
-/* Pieces of what is to be written, without order. The memory behind them is only read. */
-static int pieces_to_write(const struct ampd_checkpoint_tensor *tensors, uint32_t count,
-                           const struct ampd_checkpoint_state *state, struct checkpoint_pieces *pieces,
-                           struct amp_error *error)
-{
-    _Static_assert(sizeof *tensors == sizeof(struct ampd_checkpoint_target) &&
-                       offsetof(struct ampd_checkpoint_tensor, v) == offsetof(struct ampd_checkpoint_target, v),
-                   "a tensor is a target whose memory is only read");
-    struct ampd_checkpoint_target *targets = malloc((count > 0 ? count : 1) * sizeof *targets);
-    if (targets == NULL)
-        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for a checkpoint's header");
-    memcpy(targets, tensors, count * sizeof *targets);
-    int rc = checkpoint_pieces_of(targets, count, state, pieces, error);
-    free(targets);
-    return rc;
-}
-
-/* All of a file but the tensors' bytes; closed by content_close after success. */
-static int content_open(struct content *content, const struct ampd_checkpoint_tensor *tensors, uint32_t count,
-                        const struct ampd_checkpoint_state *state, struct amp_error *error)
-{
-    int rc = pieces_to_write(tensors, count, state, &content->pieces, error);
-    if (rc != 0)
-        return rc;
-    checkpoint_layout(&content->pieces);
-    hash_pieces(&content->pieces);
-    rc = checkpoint_header_write(&content->pieces, state, &content->header, &content->header_size, error);
-    if (rc != 0) {
-        free(content->pieces.items);
-        return rc;
-    }
-    const struct checkpoint_pieces *pieces = &content->pieces;
-    content->size = content->header_size + (pieces->count > 0 ? pieces->items[pieces->count - 1].end : 0);
-    return 0;
-}
-
-static void content_close(struct content *content)
-{
-    free(content->header);
-    free(content->pieces.items);
 }
 
 int ampd_checkpoint_write(const struct ampd_checkpoint_place *place, const struct ampd_checkpoint_tensor *tensors,
                           uint32_t tensors_count, const struct ampd_checkpoint_state *state, const atomic_bool *cancel,
                           struct ampd_checkpoint_record *record, struct amp_error *error)
 {
+    struct ampd_checkpoint_writer *writer;
     memset(record, 0, sizeof *record);
-    char path[CHECKPOINT_PATH_MAX];
-    int rc = checkpoint_path_make(place, state->step, path, record->file, sizeof record->file, error);
+    int rc = ampd_checkpoint_begin(place, tensors, tensors_count, state, &writer, error);
     if (rc != 0)
         return rc;
-    struct content content;
-    rc = content_open(&content, tensors, tensors_count, state, error);
+    rc = put_all(writer, tensors, tensors_count, cancel, error);
+    if (rc == 0)
+        rc = ampd_checkpoint_end(writer, record, error);
     if (rc != 0)
-        return rc;
-    rc = checkpoint_directories_make(place->data_dir, record->file, error);
-    if (rc == 0)
-        rc = write_file(path, &content, cancel, error);
-    if (rc == 0)
-        rc = checkpoint_directory_sync(path, error);
-    checkpoint_manifest(&content.pieces, record->manifest);
-    record->step = state->step;
-    record->version = state->version;
-    record->size_bytes = content.size;
-    content_close(&content);
+        ampd_checkpoint_abandon(writer);
     return rc;
 }
 
 /* ---- reading ---- */
+
+/* What is being read. */
+struct reading {
+    const struct ampd_checkpoint_target *targets;
+    uint32_t targets_count;
+    struct ampd_checkpoint_state *state; /* the first part's */
+    struct range *ranges;                /* elements that have been read and verified; owned */
+    size_t ranges_count, ranges_room;
+    uint8_t *chunk; /* CHUNK_BYTES; owned */
+    int fd;
+    uint64_t data_at; /* in the file */
+};
+
+/* Elements of one kind of a target. */
+struct range {
+    uint32_t owner;
+    enum checkpoint_kind kind;
+    uint64_t first, end;
+};
 
 static int damaged(struct amp_error *error, const char *what)
 {
     return amp_error_set(error, AMP_EDATALOSS, "CHECKPOINT_DAMAGED", "%s", what);
 }
 
+static int out_of_memory(struct amp_error *error)
+{
+    return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory reading a checkpoint");
+}
+
 static int read_all(int fd, void *data, uint64_t size, uint64_t offset, struct amp_error *error)
 {
     uint8_t *at = data;
     while (size > 0) {
-        ssize_t got = pread(fd, at, size < CHUNK_BYTES ? (size_t)size : CHUNK_BYTES, (off_t)offset);
+        ssize_t got = pread(fd, at, size, (off_t)offset);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -193,75 +118,247 @@ static int read_header(int fd, uint64_t file_size, char **json, uint64_t *size, 
         return damaged(error, "the header's length makes no sense");
     *json = malloc(*size);
     if (*json == NULL)
-        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory reading a checkpoint");
+        return out_of_memory(error);
     rc = read_all(fd, *json, *size, 8, error);
     if (rc != 0)
         free(*json);
     return rc;
 }
 
-static int read_pieces(int fd, uint64_t data_at, const struct checkpoint_pieces *pieces, struct amp_error *error)
+/* Where an element of a kind goes; `element` counts in the parameter. */
+static float *place_of(const struct ampd_checkpoint_target *target, enum checkpoint_kind kind, uint64_t element)
 {
-    for (uint32_t i = 0; i < pieces->count; i++) {
-        const struct checkpoint_piece *piece = &pieces->items[i];
-        uint64_t size = piece->end - piece->begin;
-        int rc = read_all(fd, piece->data, size, data_at + piece->begin, error);
+    float *base = kind == CHECKPOINT_MASTER ? target->master : kind == CHECKPOINT_M ? target->m : target->v;
+    return base + (element - (target->is_part ? target->first : 0));
+}
+
+static struct range wanted_of(const struct ampd_checkpoint_target *target, const struct checkpoint_piece *piece)
+{
+    struct range range = {piece->owner, piece->kind, piece->first, piece->first + piece->elements};
+    if (target->is_part && range.first < target->first)
+        range.first = target->first;
+    if (target->is_part && range.end > target->end)
+        range.end = target->end;
+    return range;
+}
+
+/* Reads a piece chunk by chunk; what is wanted of it goes to its place, the rest only into the hash. */
+static int read_piece(const struct reading *reading, const struct checkpoint_piece *piece, const struct range *wanted,
+                      uint8_t *bytes, XXH3_state_t *hash, struct amp_error *error)
+{
+    uint64_t size = piece->end - piece->begin;
+    for (uint64_t at = 0; at < size;) {
+        uint64_t part = size - at < CHUNK_BYTES ? size - at : CHUNK_BYTES;
+        uint64_t first = piece->first + at / sizeof(float), end = first + part / sizeof(float);
+        bool inside = bytes == NULL && first >= wanted->first && end <= wanted->end;
+        const struct ampd_checkpoint_target *target = bytes == NULL ? &reading->targets[piece->owner] : NULL;
+        void *to = bytes != NULL ? (void *)(bytes + at)
+                   : inside      ? (void *)place_of(target, piece->kind, first)
+                                 : (void *)reading->chunk;
+        int rc = read_all(reading->fd, to, part, reading->data_at + piece->begin + at, error);
         if (rc != 0)
             return rc;
-        XXH128_canonical_t canonical;
-        XXH128_canonicalFromHash(&canonical, XXH3_128bits(piece->data, size));
-        if (memcmp(canonical.digest, piece->hash, sizeof piece->hash) != 0)
-            return amp_error_set(error, AMP_EDATALOSS, "CHECKPOINT_DAMAGED", "the hash of tensor \"%s\" does not match",
-                                 piece->name);
+        (void)XXH3_128bits_update(hash, to, part);
+        uint64_t from = first > wanted->first ? first : wanted->first, until = end < wanted->end ? end : wanted->end;
+        if (bytes == NULL && !inside && from < until)
+            memcpy(place_of(target, piece->kind, from), reading->chunk + (from - first) * sizeof(float),
+                   (until - from) * sizeof(float));
+        at += part;
     }
     return 0;
 }
 
-static int read_file(int fd, const uint8_t *manifest, struct checkpoint_pieces *pieces,
-                     struct ampd_checkpoint_state *state, struct amp_error *error)
+static int verify_piece(const struct reading *reading, const struct checkpoint_piece *piece, const struct range *wanted,
+                        uint8_t *bytes, struct amp_error *error)
+{
+    XXH3_state_t *hash = XXH3_createState();
+    if (hash == NULL)
+        return out_of_memory(error);
+    (void)XXH3_128bits_reset(hash); /* fails only on NULL */
+    int rc = read_piece(reading, piece, wanted, bytes, hash, error);
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(hash));
+    (void)XXH3_freeState(hash); /* always XXH_OK */
+    if (rc == 0 && memcmp(canonical.digest, piece->hash, sizeof piece->hash) != 0)
+        rc = amp_error_set(error, AMP_EDATALOSS, "CHECKPOINT_DAMAGED", "the hash of tensor \"%s\" does not match",
+                           piece->name);
+    return rc;
+}
+
+static int read_user_state(struct reading *reading, const struct checkpoint_piece *piece, struct amp_error *error)
+{
+    const struct range all = {0};
+    uint8_t *data = malloc(piece->elements);
+    if (data == NULL)
+        return out_of_memory(error);
+    int rc = verify_piece(reading, piece, &all, data, error);
+    if (rc != 0 || reading->state->user_states[piece->owner].data != NULL) {
+        free(data); /* every part has them; the first one's counts */
+        return rc;
+    }
+    reading->state->user_states[piece->owner].data = data;
+    reading->state->user_states[piece->owner].size = (uint32_t)piece->elements;
+    return 0;
+}
+
+static int read_tensor(struct reading *reading, const struct checkpoint_piece *piece, struct amp_error *error)
+{
+    struct range wanted = wanted_of(&reading->targets[piece->owner], piece);
+    if (wanted.first >= wanted.end)
+        return 0; /* another shard's */
+    if (reading->ranges_count == reading->ranges_room) {
+        size_t room = reading->ranges_room * 2 + 64;
+        void *grown = realloc(reading->ranges, room * sizeof *reading->ranges);
+        if (grown == NULL)
+            return out_of_memory(error);
+        reading->ranges = grown;
+        reading->ranges_room = room;
+    }
+    reading->ranges[reading->ranges_count++] = wanted;
+    return verify_piece(reading, piece, &wanted, NULL, error);
+}
+
+/* A part's state must be the first one's, but for user states. */
+static bool same_state(const struct ampd_checkpoint_state *a, const struct ampd_checkpoint_state *b)
+{
+    const struct amp_scaler_state *left = &a->scaler, *right = &b->scaler;
+    return a->step == b->step && a->version == b->version && a->world_size == b->world_size &&
+           memcmp(&left->scale, &right->scale, sizeof left->scale) == 0 && left->scale_id == right->scale_id &&
+           left->attempted == right->attempted && left->applied == right->applied && left->skipped == right->skipped;
+}
+
+static int take_state(struct reading *reading, bool first, struct ampd_checkpoint_state *state, struct amp_error *error)
+{
+    if (first) {
+        *reading->state = *state;
+        return 0;
+    }
+    bool same = same_state(reading->state, state);
+    ampd_checkpoint_state_clear(state);
+    return same ? 0 : damaged(error, "the part is of another step or state than the others");
+}
+
+static int read_file(struct reading *reading, const struct ampd_checkpoint_part *part, bool first,
+                     struct amp_error *error)
 {
     struct stat info;
     char *json;
     uint64_t header_size;
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
+    if (fstat(reading->fd, &info) != 0 || !S_ISREG(info.st_mode))
         return damaged(error, "not a regular file");
     uint64_t file_size = (uint64_t)info.st_size;
-    int rc = read_header(fd, file_size, &json, &header_size, error);
+    int rc = read_header(reading->fd, file_size, &json, &header_size, error);
     if (rc != 0)
         return rc;
-    rc = checkpoint_header_read(json, header_size, file_size - 8 - header_size, pieces, state, error);
+    struct checkpoint_pieces pieces;
+    struct ampd_checkpoint_state state;
+    rc = checkpoint_header_read(json, header_size, file_size - 8 - header_size, reading->targets,
+                                reading->targets_count, &pieces, &state, error);
     free(json);
     if (rc != 0)
         return rc;
+    reading->data_at = 8 + header_size;
+    rc = take_state(reading, first, &state, error);
     uint8_t found[CHECKPOINT_HASH_BYTES];
-    checkpoint_manifest(pieces, found);
-    if (manifest != NULL && memcmp(manifest, found, sizeof found) != 0)
-        return damaged(error, "the file is not the one that the catalogue names");
-    return read_pieces(fd, 8 + header_size, pieces, error);
+    checkpoint_manifest(&pieces, found);
+    if (rc == 0 && part->manifest != NULL && memcmp(part->manifest, found, sizeof found) != 0)
+        rc = damaged(error, "the file is not the one that the catalogue names");
+    for (uint32_t i = 0; rc == 0 && i < pieces.count; i++) {
+        const struct checkpoint_piece *piece = &pieces.items[i];
+        rc = piece->kind == CHECKPOINT_USER_STATE ? read_user_state(reading, piece, error)
+                                                  : read_tensor(reading, piece, error);
+    }
+    free(pieces.items);
+    return rc;
+}
+
+static int read_part(struct reading *reading, const struct ampd_checkpoint_part *part, bool first,
+                     struct amp_error *error)
+{
+    char path[CHECKPOINT_PATH_MAX];
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", part->data_dir, part->file) >= sizeof path)
+        return amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
+    reading->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (reading->fd < 0)
+        return amp_error_set(error, errno == ENOENT ? AMP_ENOTFOUND : AMP_EIO, "CHECKPOINT_UNREADABLE",
+                             "cannot open %s: %s", path, strerror(errno));
+    (void)posix_fadvise(reading->fd, 0, 0, POSIX_FADV_SEQUENTIAL); /* only advice */
+    int rc = read_file(reading, part, first, error);
+    (void)close(reading->fd); /* only read */
+    if (rc != 0)
+        amp_error_wrap(error, "checkpoint %s", part->file);
+    return rc;
+}
+
+static int compare_ranges(const void *a, const void *b)
+{
+    const struct range *left = a, *right = b;
+    if (left->owner != right->owner)
+        return left->owner < right->owner ? -1 : 1;
+    if (left->kind != right->kind)
+        return left->kind < right->kind ? -1 : 1;
+    return left->first < right->first ? -1 : left->first > right->first;
+}
+
+/* Every element that is wanted came, and once. */
+static int check_whole(struct reading *reading, struct amp_error *error)
+{
+    if (reading->ranges_count > 0)
+        qsort(reading->ranges, reading->ranges_count, sizeof *reading->ranges, compare_ranges);
+    size_t next = 0;
+    for (uint32_t i = 0; i < reading->targets_count; i++) {
+        const struct ampd_checkpoint_target *target = &reading->targets[i];
+        const float *const memory[CHECKPOINT_KINDS] = {target->master, target->m, target->v};
+        for (unsigned k = 0; k < CHECKPOINT_KINDS; k++) {
+            uint64_t at = target->is_part ? target->first : 0, end = target->end;
+            if (!target->is_part && !checkpoint_shape_elements(target->dimensions, target->shape, &end))
+                return amp_error_set(error, AMP_EINVAL, NULL, "tensor \"%s\" has no valid shape", target->name);
+            if (memory[k] == NULL)
+                continue;
+            for (; next < reading->ranges_count && reading->ranges[next].owner == i && reading->ranges[next].kind == k;
+                 next++) {
+                if (reading->ranges[next].first != at)
+                    break;
+                at = reading->ranges[next].end;
+            }
+            if (at != end)
+                return amp_error_set(error, AMP_EDATALOSS, "CHECKPOINT_DAMAGED",
+                                     "tensor \"%s\" is not whole: element %" PRIu64
+                                     " of its %s is missing, or there twice",
+                                     target->name, at,
+                                     k == 0   ? "values"
+                                     : k == 1 ? "first moment"
+                                              : "second moment");
+        }
+    }
+    return next == reading->ranges_count ? 0 : damaged(error, "elements of a tensor are there twice");
+}
+
+int ampd_checkpoint_read_parts(const struct ampd_checkpoint_part *parts, uint32_t parts_count,
+                               const struct ampd_checkpoint_target *targets, uint32_t targets_count,
+                               struct ampd_checkpoint_state *state, struct amp_error *error)
+{
+    memset(state, 0, sizeof *state);
+    struct reading reading = {.targets = targets, .targets_count = targets_count, .state = state};
+    reading.chunk = malloc(CHUNK_BYTES);
+    int rc = reading.chunk == NULL ? out_of_memory(error) : 0;
+    if (rc == 0 && parts_count == 0)
+        rc = amp_error_set(error, AMP_EINVAL, NULL, "a checkpoint has at least one part");
+    for (uint32_t i = 0; rc == 0 && i < parts_count; i++)
+        rc = read_part(&reading, &parts[i], i == 0, error);
+    if (rc == 0 && (rc = check_whole(&reading, error)) != 0)
+        amp_error_wrap(error, "checkpoint %s", parts[0].file);
+    free(reading.ranges);
+    free(reading.chunk);
+    if (rc != 0)
+        ampd_checkpoint_state_clear(state);
+    return rc;
 }
 
 int ampd_checkpoint_read(const char *data_dir, const char *file, const uint8_t manifest[16],
                          const struct ampd_checkpoint_target *targets, uint32_t targets_count,
                          struct ampd_checkpoint_state *state, struct amp_error *error)
 {
-    memset(state, 0, sizeof *state);
-    char path[CHECKPOINT_PATH_MAX];
-    if ((size_t)snprintf(path, sizeof path, "%s/%s", data_dir, file) >= sizeof path)
-        return amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return amp_error_set(error, errno == ENOENT ? AMP_ENOTFOUND : AMP_EIO, "CHECKPOINT_UNREADABLE",
-                             "cannot open %s: %s", path, strerror(errno));
-    struct checkpoint_pieces pieces;
-    int rc = checkpoint_pieces_of(targets, targets_count, NULL, &pieces, error);
-    if (rc == 0) {
-        rc = read_file(fd, manifest, &pieces, state, error);
-        free(pieces.items);
-    }
-    (void)close(fd); /* only read */
-    if (rc != 0) {
-        ampd_checkpoint_state_clear(state);
-        amp_error_wrap(error, "checkpoint %s", file);
-    }
-    return rc;
+    const struct ampd_checkpoint_part part = {data_dir, file, manifest};
+    return ampd_checkpoint_read_parts(&part, 1, targets, targets_count, state, error);
 }

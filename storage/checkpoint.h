@@ -2,15 +2,16 @@
  * Checkpoint files: one safetensors file per shard, readable by any reader of that format.
  *
  * Tensors: `name`, `name#m`, `name#v` (F32; m and v as the optimizer has them), then `user_state#<rank>` (U8), each kind
- * sorted by name without holes, as the format's own writer orders them. `__metadata__` carries the format "ampd/1", step,
- * version, the scale record, an XXH3-128 of each tensor and one of the header. The file is a pure function of the
- * state: equal states give equal bytes.
+ * sorted by name without holes, as the format's own writer orders them. A parameter that a shard's border cuts is
+ * one-dimensional there: `name@first:end`, `name#m@first:end`, elements of the whole; its shape is in the metadata.
+ * `__metadata__` carries the format "ampd/1", step, version, the scale record, an XXH3-128 of each tensor and one of the
+ * header. The file is a pure function of the state: equal states give equal bytes.
  *
  * A file appears whole or not at all: written beside under a name ending in ".tmp", fsynced, renamed,
  * directory fsynced. Reading trusts nothing: header, sizes, offsets and hashes are verified before the state
  * is handed out.
  *
- * Any thread; no call keeps state of its own. Calls block on the disk.
+ * Any thread; no call keeps state of its own but a writer, which is one thread's at a time. Calls block on the disk.
  */
 #ifndef AMPD_CHECKPOINT_H
 #define AMPD_CHECKPOINT_H
@@ -20,7 +21,10 @@
 
 #include <stdatomic.h>
 
-/* One parameter to write: `elements` floats each, without padding. m and v are NULL where there is none. */
+/*
+ * One parameter: what of it a file or a shard has. The floats are the caller's, without padding: those of [first, end) with
+ * is_part, else all. m and v are NULL where there is none.
+ */
 struct ampd_checkpoint_tensor {
     const char *name; /* UTF-8, no '#' or '@', not "__metadata__" */
     uint32_t dimensions;
@@ -28,10 +32,11 @@ struct ampd_checkpoint_tensor {
     const float *master;
     const float *m;
     const float *v;
+    bool is_part; /* only elements [first, end) of it, possibly none */
+    uint64_t first, end;
 };
 
-/* One parameter to read into: destinations of `elements` floats, the caller's. m and v as when it was
- * written. */
+/* The same to read into. */
 struct ampd_checkpoint_target {
     const char *name;
     uint32_t dimensions;
@@ -39,6 +44,8 @@ struct ampd_checkpoint_target {
     float *master;
     float *m;
     float *v;
+    bool is_part;
+    uint64_t first, end;
 };
 
 /* Which file: data_dir/models/<model>/checkpoints/step-<step>/shard-<shard>-of-<shards>.safetensors. */
@@ -51,7 +58,7 @@ struct ampd_checkpoint_place {
 /*
  * Writes the file of state->step, replacing one that is there. On success *record has step, version, file,
  * size_bytes and manifest (epoch and at_us are the caller's to set). `cancel` may be NULL; once it is true
- * the write ends with AMP_ECANCELLED and leaves nothing. AMP_EINVAL: a name or shape that a file cannot hold;
+ * the write ends with AMP_ECANCELLED and leaves nothing (looked at between tensors). AMP_EINVAL: a name or shape that a file cannot hold;
  * AMP_EEXHAUSTED (NO_SPACE): the disk is full, nothing is left; AMP_EIO (STORE_FAILED): a write or fsync
  * failed: the server must end; AMP_ENOMEM.
  */
@@ -60,12 +67,55 @@ int ampd_checkpoint_write(const struct ampd_checkpoint_place *place, const struc
                           struct ampd_checkpoint_record *record, struct amp_error *error);
 
 /*
- * Reads `file` (relative to data_dir, as in the catalogue) into the targets: each target must be in the file
- * with its shape, and the file must hold no other tensor. *state is filled; its user states are the caller's
- * (ampd_checkpoint_state_clear). If manifest is not NULL it must be the file's. AMP_EDATALOSS: damaged, or
- * not what is asked for; AMP_EVERSION: a newer format; AMP_ENOTFOUND: no such file; AMP_EIO, AMP_ENOMEM.
- * After a failure the destinations hold anything, and *state is empty.
+ * A file in the making, for tensors that come bit by bit. Tell what will be in it: of tensors only name, shape, part and
+ * whether m and v are NULL count, no float is read. Only the temporary file exists until ampd_checkpoint_end.
+ * On success *writer is the caller's (ampd_checkpoint_end or ampd_checkpoint_abandon); *state stays the caller's and must not
+ * change until then. Errors as ampd_checkpoint_write's.
  */
+struct ampd_checkpoint_writer;
+int ampd_checkpoint_begin(const struct ampd_checkpoint_place *place, const struct ampd_checkpoint_tensor *tensors,
+                          uint32_t tensors_count, const struct ampd_checkpoint_state *state,
+                          struct ampd_checkpoint_writer **writer, struct amp_error *error);
+
+/*
+ * The next `count` elements of a tensor (its index in ampd_checkpoint_begin), from element `first` of the parameter on. A
+ * tensor's elements come in order, and one tensor is finished before the next begins; tensors in any order. The
+ * memory is not read any more when the call returns. AMP_EEXHAUSTED: nothing happened, the call may be repeated; AMP_EIO.
+ */
+int ampd_checkpoint_put(struct ampd_checkpoint_writer *writer, uint32_t tensor, uint64_t first, uint64_t count,
+                        const float *master, const float *m, const float *v, struct amp_error *error);
+
+/*
+ * Finishes the file, when all elements are in: it is durable then, and *record filled as by ampd_checkpoint_write. Frees the
+ * writer on success. AMP_EEXHAUSTED: the call may be repeated. AMP_EIO (STORE_FAILED), also for an fsync that finds the disk
+ * full: the server must end. After a failure the writer is still the caller's.
+ */
+int ampd_checkpoint_end(struct ampd_checkpoint_writer *writer, struct ampd_checkpoint_record *record,
+                        struct amp_error *error);
+
+/* Removes the temporary file and frees the writer. NULL is allowed. */
+void ampd_checkpoint_abandon(struct ampd_checkpoint_writer *writer);
+
+/* One part of a checkpoint: `file` relative to data_dir, as in the catalogue; manifest may be NULL: not compared. */
+struct ampd_checkpoint_part {
+    const char *data_dir;
+    const char *file;
+    const uint8_t *manifest;
+};
+
+/*
+ * Reads the parts of one checkpoint, however many shards it was cut for, into the targets, which are all parameters of the
+ * model; is_part says what of each is wanted here (nothing, for one that another shard owns). Parts that hold nothing of it
+ * may be left out. *state is filled; its user states are the caller's (ampd_checkpoint_state_clear). A tensor is
+ * verified whole before its elements count. AMP_EDATALOSS: damaged, or not what is asked for, with file and tensor in
+ * the text; AMP_EVERSION: a newer format; AMP_ENOTFOUND: no such file; AMP_EIO, AMP_ENOMEM. After a failure the
+ * destinations hold anything, and *state is empty.
+ */
+int ampd_checkpoint_read_parts(const struct ampd_checkpoint_part *parts, uint32_t parts_count,
+                               const struct ampd_checkpoint_target *targets, uint32_t targets_count,
+                               struct ampd_checkpoint_state *state, struct amp_error *error);
+
+/* The same of a checkpoint with one part: the file must hold no other tensor than the targets'. */
 int ampd_checkpoint_read(const char *data_dir, const char *file, const uint8_t manifest[16],
                          const struct ampd_checkpoint_target *targets, uint32_t targets_count,
                          struct ampd_checkpoint_state *state, struct amp_error *error);
@@ -81,5 +131,11 @@ int ampd_checkpoint_remove(const char *data_dir, const char *file, struct amp_er
  */
 int ampd_checkpoint_sweep(const struct ampd_checkpoint_place *place, const struct ampd_checkpoint_record *keep,
                           uint32_t keep_count, struct amp_error *error);
+
+/*
+ * Removes all that this format's names give away below a model that is deleted, and the model's directories if they are
+ * empty then. What is not there is success.
+ */
+int ampd_checkpoint_remove_model(const char *data_dir, const char *model, struct amp_error *error);
 
 #endif

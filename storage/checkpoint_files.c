@@ -50,12 +50,16 @@ int checkpoint_directory_sync(const char *path, struct amp_error *error)
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return checkpoint_system_error(error, "cannot open", dir);
-    int rc = fsync(fd) == 0 ? 0 : checkpoint_system_error(error, "cannot fsync", dir);
+    int rc = 0;
+    if (fsync(fd) != 0) {
+        errno = errno == ENOSPC || errno == EDQUOT ? EIO : errno; /* a failed fsync is final, whatever its cause */
+        rc = checkpoint_system_error(error, "cannot fsync", dir);
+    }
     (void)close(fd); /* a directory: nothing to lose */
     return rc;
 }
 
-int checkpoint_directories_make(const char *data_dir, const char *file, struct amp_error *error)
+int checkpoint_directories_make(const char *data_dir, const char *file, bool durable, struct amp_error *error)
 {
     for (const char *slash = strchr(file, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         char path[CHECKPOINT_PATH_MAX];
@@ -63,7 +67,7 @@ int checkpoint_directories_make(const char *data_dir, const char *file, struct a
         if (mkdir(path, 0700) != 0 && errno != EEXIST)
             return checkpoint_system_error(error, "cannot create", path);
         /* Also if it was there: it may be from a run that ended before this fsync. */
-        int rc = checkpoint_directory_sync(path, error);
+        int rc = durable ? checkpoint_directory_sync(path, error) : 0;
         if (rc != 0)
             return rc;
     }
@@ -75,8 +79,12 @@ static int remove_step_directory(char *path, struct amp_error *error)
 {
     char *slash = strrchr(path, '/');
     *slash = 0;
-    if (rmdir(path) == 0)
-        return checkpoint_directory_sync(path, error);
+    if (rmdir(path) == 0) {
+        int rc = checkpoint_directory_sync(path, error);
+        *strrchr(path, '/') = 0;
+        /* The whole model may be removed at the same time: with the parent gone there is nothing to make durable. */
+        return rc != 0 && access(path, F_OK) != 0 && errno == ENOENT ? 0 : rc;
+    }
     if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOENT)
         return 0;
     return checkpoint_system_error(error, "cannot remove", path);
@@ -114,8 +122,8 @@ static int sweep_step(const char *data_dir, const char *step, const struct ampd_
     char path[CHECKPOINT_PATH_MAX];
     (void)snprintf(path, sizeof path, "%s/%s", data_dir, step);
     DIR *dir = opendir(path);
-    if (dir == NULL)
-        return checkpoint_system_error(error, "cannot open", path);
+    if (dir == NULL) /* a dropped checkpoint's file, and its directory with it, may be removed at the same time */
+        return errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot open", path);
     int rc = 0;
     for (struct dirent *entry = readdir(dir); rc == 0 && entry != NULL; entry = readdir(dir)) {
         const char *name = entry->d_name;
@@ -161,4 +169,20 @@ int ampd_checkpoint_sweep(const struct ampd_checkpoint_place *place, const struc
     }
     (void)closedir(dir); /* only read */
     return rc;
+}
+
+int ampd_checkpoint_remove_model(const char *data_dir, const char *model, struct amp_error *error)
+{
+    const struct ampd_checkpoint_place place = {data_dir, model, 0, 1};
+    char path[CHECKPOINT_PATH_MAX];
+    int rc = ampd_checkpoint_sweep(&place, NULL, 0, error);
+    if (rc != 0)
+        return rc;
+    /* A directory that is not empty holds something of another's, and stays. */
+    for (unsigned i = 0; i < 2; i++) {
+        int size = snprintf(path, sizeof path, "%s/models/%s%s", data_dir, model, i == 0 ? "/checkpoints" : "");
+        if (size > 0 && (size_t)size < sizeof path)
+            (void)rmdir(path);
+    }
+    return 0;
 }

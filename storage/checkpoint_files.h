@@ -17,8 +17,8 @@ int checkpoint_system_error(struct amp_error *error, const char *what, const cha
 int checkpoint_path_make(const struct ampd_checkpoint_place *place, uint64_t step, char path[CHECKPOINT_PATH_MAX],
                          char *file, size_t file_size, struct amp_error *error);
 
-/* Makes the directories between data_dir and the file, each durable in its parent. */
-int checkpoint_directories_make(const char *data_dir, const char *file, struct amp_error *error);
+/* Makes the directories between data_dir and the file; with `durable`, each is fsynced into its parent. */
+int checkpoint_directories_make(const char *data_dir, const char *file, bool durable, struct amp_error *error);
 
 /* Fsyncs the directory that a path is in. */
 int checkpoint_directory_sync(const char *path, struct amp_error *error);

@@ -79,7 +79,7 @@ static bool parse_number(const char *text, uint64_t *value)
     return true;
 }
 
-static bool numbers_read(const json_t *metadata, struct ampd_checkpoint_state *state)
+bool checkpoint_numbers_read(const json_t *metadata, struct ampd_checkpoint_state *state)
 {
     for (size_t i = 0; i < NUMBERS_COUNT; i++) {
         char *at = (char *)state + numbers[i].offset;
@@ -136,7 +136,7 @@ static int hash_object(const json_t *object, char text[HASH_TEXT_MAX])
     return 0;
 }
 
-static bool hash_parse(const char *text, uint8_t hash[CHECKPOINT_HASH_BYTES])
+bool checkpoint_hash_parse(const char *text, uint8_t hash[CHECKPOINT_HASH_BYTES])
 {
     if (text == NULL || strlen(text) != HASH_TEXT_MAX - 1)
         return false;
@@ -156,7 +156,7 @@ void checkpoint_manifest(const struct checkpoint_pieces *pieces, uint8_t manifes
         const struct checkpoint_piece *piece = &pieces->items[i];
         /* One record a tensor, fixed size, unused bytes zero; the chain goes on through the seed. */
         struct {
-            char name[CHECKPOINT_TENSOR_NAME_MAX];
+            char name[AMPD_NAME_MAX + 16]; /* without "@first:end", which the shape of a part carries */
             uint64_t shape[AMPD_DIMENSIONS_MAX];
             uint32_t dimensions, is_f32;
             uint8_t hash[CHECKPOINT_HASH_BYTES];
@@ -164,10 +164,14 @@ void checkpoint_manifest(const struct checkpoint_pieces *pieces, uint8_t manifes
         } record;
         XXH128_canonical_t canonical;
         memset(&record, 0, sizeof record);
-        memcpy(record.name, piece->name, strlen(piece->name));
+        memcpy(record.name, piece->name, strcspn(piece->name, "@"));
         memcpy(record.shape, piece->shape, piece->dimensions * sizeof *piece->shape);
+        if (piece->is_part) {
+            record.shape[1] = piece->first;
+            record.shape[2] = 1;
+        }
         record.dimensions = piece->dimensions;
-        record.is_f32 = piece->is_f32;
+        record.is_f32 = piece->kind != CHECKPOINT_USER_STATE;
         memcpy(record.hash, piece->hash, sizeof record.hash);
         XXH128_canonicalFromHash(&canonical, hash);
         memcpy(record.before, canonical.digest, sizeof record.before);
@@ -199,53 +203,76 @@ static bool name_ok(const char *name)
     return size > 0 && size < AMPD_NAME_MAX && strpbrk(name, "#@") == NULL && strcmp(name, METADATA) != 0;
 }
 
-static void add_piece(struct checkpoint_pieces *pieces, const struct ampd_checkpoint_target *target, uint64_t elements,
-                      const char *suffix, float *data)
+static void add_piece(struct checkpoint_pieces *pieces, const struct ampd_checkpoint_tensor *tensor, uint32_t owner,
+                      enum checkpoint_kind kind, const float *data)
 {
-    if (data == NULL)
-        return;
-    struct checkpoint_piece *piece = &pieces->items[pieces->count++];
-    (void)snprintf(piece->name, sizeof piece->name, "%s%s", target->name, suffix);
-    piece->is_f32 = true;
-    piece->dimensions = target->dimensions;
-    for (uint32_t i = 0; i < target->dimensions; i++)
-        piece->shape[i] = target->shape[i];
-    piece->data = data;
-    piece->end = elements * sizeof(float);
+    static const char *const suffixes[CHECKPOINT_KINDS] = {"", "#m", "#v"};
+    struct checkpoint_piece *piece = &pieces->items[pieces->count];
+    uint64_t elements;
+    (void)checkpoint_shape_elements(tensor->dimensions, tensor->shape, &elements); /* checked before */
+    *piece = (struct checkpoint_piece){.kind = kind, .owner = owner, .elements = elements, .data = data};
+    if (tensor->is_part) {
+        piece->first = tensor->first;
+        piece->elements = tensor->end - tensor->first;
+    }
+    if (piece->elements == 0)
+        return; /* nothing of it is here */
+    piece->is_part = piece->elements < elements;
+    if (piece->is_part) {
+        (void)snprintf(piece->name, sizeof piece->name, "%s%s@%" PRIu64 ":%" PRIu64, tensor->name, suffixes[kind],
+                       tensor->first, tensor->end);
+        piece->dimensions = 1;
+        piece->shape[0] = piece->elements;
+    } else {
+        (void)snprintf(piece->name, sizeof piece->name, "%s%s", tensor->name, suffixes[kind]);
+        piece->dimensions = tensor->dimensions;
+        for (uint32_t i = 0; i < tensor->dimensions; i++)
+            piece->shape[i] = tensor->shape[i];
+    }
+    piece->end = piece->elements * sizeof(float);
+    pieces->count++;
 }
 
-static void add_user_state(struct checkpoint_pieces *pieces, uint32_t rank, uint8_t *data, uint32_t size)
+static void add_user_state(struct checkpoint_pieces *pieces, uint32_t rank, const uint8_t *data, uint32_t size)
 {
     struct checkpoint_piece *piece = &pieces->items[pieces->count++];
+    *piece = (struct checkpoint_piece){.kind = CHECKPOINT_USER_STATE, .owner = rank, .dimensions = 1, .elements = size};
     (void)snprintf(piece->name, sizeof piece->name, "user_state#%" PRIu32, rank);
-    piece->dimensions = 1;
     piece->shape[0] = size;
     piece->data = data;
     piece->end = size;
 }
 
-int checkpoint_pieces_of(const struct ampd_checkpoint_target *targets, uint32_t count,
+static bool tensor_ok(const struct ampd_checkpoint_tensor *tensor)
+{
+    uint64_t elements;
+    return name_ok(tensor->name) && checkpoint_shape_elements(tensor->dimensions, tensor->shape, &elements) &&
+           (!tensor->is_part || (tensor->first <= tensor->end && tensor->end <= elements));
+}
+
+int checkpoint_pieces_of(const struct ampd_checkpoint_tensor *tensors, uint32_t count,
                          const struct ampd_checkpoint_state *state, struct checkpoint_pieces *pieces,
                          struct amp_error *error)
 {
-    AMP_ASSERT(count <= AMPD_PARAMETERS_MAX);
-    /* Room for the user states too, which a reader finds later. */
-    *pieces = (struct checkpoint_pieces){.items = calloc(3 * (size_t)count + AMPD_WORLD_MAX, sizeof *pieces->items)};
+    AMP_ASSERT(count <= AMPD_PARAMETERS_MAX && state->world_size <= AMPD_WORLD_MAX);
+    *pieces = (struct checkpoint_pieces){
+        .items = calloc(CHECKPOINT_KINDS * (size_t)count + state->world_size + 1, sizeof *pieces->items)};
     if (pieces->items == NULL)
         return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for a checkpoint's header");
     for (uint32_t i = 0; i < count; i++) {
-        const struct ampd_checkpoint_target *target = &targets[i];
-        uint64_t elements;
-        if (!name_ok(target->name) || !checkpoint_shape_elements(target->dimensions, target->shape, &elements)) {
+        const struct ampd_checkpoint_tensor *tensor = &tensors[i];
+        if (!tensor_ok(tensor)) {
             free(pieces->items);
             return amp_error_set(error, AMP_EINVAL, "INVALID_TENSOR",
-                                 "parameter \"%.100s\": a name or shape that a checkpoint cannot hold", target->name);
+                                 "parameter \"%.100s\": a name or shape that a checkpoint cannot hold", tensor->name);
         }
-        add_piece(pieces, target, elements, "", target->master);
-        add_piece(pieces, target, elements, "#m", target->m);
-        add_piece(pieces, target, elements, "#v", target->v);
+        add_piece(pieces, tensor, i, CHECKPOINT_MASTER, tensor->master);
+        if (tensor->m != NULL)
+            add_piece(pieces, tensor, i, CHECKPOINT_M, tensor->m);
+        if (tensor->v != NULL)
+            add_piece(pieces, tensor, i, CHECKPOINT_V, tensor->v);
     }
-    for (uint32_t rank = 0; state != NULL && state->user_states != NULL && rank < state->world_size; rank++)
+    for (uint32_t rank = 0; state->user_states != NULL && rank < state->world_size; rank++)
         if (state->user_states[rank].size > 0)
             add_user_state(pieces, rank, state->user_states[rank].data, state->user_states[rank].size);
     return 0;
@@ -254,8 +281,9 @@ int checkpoint_pieces_of(const struct ampd_checkpoint_target *targets, uint32_t 
 static int compare_for_layout(const void *a, const void *b)
 {
     const struct checkpoint_piece *left = a, *right = b;
-    if (left->is_f32 != right->is_f32)
-        return left->is_f32 ? -1 : 1;
+    bool left_bytes = left->kind == CHECKPOINT_USER_STATE, right_bytes = right->kind == CHECKPOINT_USER_STATE;
+    if (left_bytes != right_bytes)
+        return left_bytes ? 1 : -1;
     return strcmp(left->name, right->name);
 }
 
@@ -283,12 +311,31 @@ static json_t *piece_to_json(const struct checkpoint_piece *piece)
         json_decref(shape);
         return NULL;
     }
-    return json_pack("{s:s, s:o, s:[I,I]}", "dtype", piece->is_f32 ? "F32" : "U8", "shape", shape, "data_offsets",
-                     (json_int_t)piece->begin, (json_int_t)piece->end);
+    return json_pack("{s:s, s:o, s:[I,I]}", "dtype", piece->kind != CHECKPOINT_USER_STATE ? "F32" : "U8", "shape",
+                     shape, "data_offsets", (json_int_t)piece->begin, (json_int_t)piece->end);
+}
+
+void checkpoint_shape_text(uint32_t dimensions, const uint64_t *shape, char text[CHECKPOINT_SHAPE_TEXT_MAX])
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (uint32_t i = 0; i < dimensions; i++)
+        used +=
+            (size_t)snprintf(text + used, CHECKPOINT_SHAPE_TEXT_MAX - used, "%s%" PRIu64, i > 0 ? "," : "", shape[i]);
+}
+
+/* The shape of a parameter of which only a part is here. */
+static int set_shape(json_t *metadata, const struct ampd_checkpoint_tensor *tensor)
+{
+    char key[AMPD_NAME_MAX + 8], text[CHECKPOINT_SHAPE_TEXT_MAX];
+    (void)snprintf(key, sizeof key, "shape:%s", tensor->name);
+    checkpoint_shape_text(tensor->dimensions, tensor->shape, text);
+    return set_string(metadata, key, text);
 }
 
 /* The whole object but the hash of itself. NULL: out of memory, or a name that is not UTF-8 or given twice. */
-static json_t *header_object(const struct checkpoint_pieces *pieces, const struct ampd_checkpoint_state *state)
+static json_t *header_object(const struct checkpoint_pieces *pieces, const struct ampd_checkpoint_tensor *tensors,
+                             const struct ampd_checkpoint_state *state)
 {
     json_t *object = json_object(), *metadata = json_object();
     char format[16];
@@ -304,6 +351,8 @@ static json_t *header_object(const struct checkpoint_pieces *pieces, const struc
             failed = 1;
         else
             failed = json_object_set_new(object, piece->name, piece_to_json(piece)) | set_string(metadata, key, hash);
+        if (!failed && piece->is_part)
+            failed = set_shape(metadata, &tensors[piece->owner]);
     }
     json_decref(metadata); /* the object holds it, if all went well */
     if (failed) {
@@ -328,10 +377,11 @@ static int frame_header(const char *json, uint8_t **header, size_t *size)
     return 0;
 }
 
-int checkpoint_header_write(const struct checkpoint_pieces *pieces, const struct ampd_checkpoint_state *state,
-                            uint8_t **header, size_t *size, struct amp_error *error)
+int checkpoint_header_write(const struct checkpoint_pieces *pieces, const struct ampd_checkpoint_tensor *tensors,
+                            const struct ampd_checkpoint_state *state, uint8_t **header, size_t *size,
+                            struct amp_error *error)
 {
-    json_t *object = header_object(pieces, state);
+    json_t *object = header_object(pieces, tensors, state);
     if (object == NULL)
         return amp_error_set(error, AMP_EINVAL, "INVALID_TENSOR",
                              "a parameter's name is not UTF-8 or given twice, or memory ran out");
@@ -351,7 +401,7 @@ int checkpoint_header_write(const struct checkpoint_pieces *pieces, const struct
                          "a checkpoint's header is too large or memory ran out");
 }
 
-/* ---- reading ---- */
+/* ---- checking ---- */
 
 static int damaged(struct amp_error *error, const char *what)
 {
@@ -371,10 +421,13 @@ static int check_format(const char *format, struct amp_error *error)
     return version == FORMAT_VERSION ? 0 : damaged(error, "not a checkpoint of ampd");
 }
 
-/* Compares the header's hash of itself; takes it out of the object. */
-static int check_hash(const json_t *object, json_t *metadata, struct amp_error *error)
+int checkpoint_header_check(json_t *object, struct amp_error *error)
 {
+    json_t *metadata = json_object_get(object, METADATA);
     char expected[HASH_TEXT_MAX] = "", found[HASH_TEXT_MAX];
+    int rc = check_format(json_string_value(json_object_get(metadata, "format")), error);
+    if (rc != 0)
+        return rc;
     const char *text = json_string_value(json_object_get(metadata, "hash"));
     if (text == NULL || strlen(text) != HASH_TEXT_MAX - 1)
         return damaged(error, "the header has no hash");
@@ -383,109 +436,4 @@ static int check_hash(const json_t *object, json_t *metadata, struct amp_error *
     if (hash_object(object, found) != 0)
         return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory reading a checkpoint");
     return memcmp(expected, found, sizeof found) == 0 ? 0 : damaged(error, "the header's hash does not match");
-}
-
-static bool json_count(const json_t *value, uint64_t *count)
-{
-    json_int_t number = json_integer_value(value);
-    *count = (uint64_t)number;
-    return json_is_integer(value) && number >= 0;
-}
-
-/* Fills begin and end of a piece from its entry, which must have its type, shape and size. */
-static bool piece_from_json(const json_t *entry, const json_t *metadata, struct checkpoint_piece *piece)
-{
-    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
-    const json_t *shape = json_object_get(entry, "shape"), *offsets = json_object_get(entry, "data_offsets");
-    uint64_t size = piece->end, value;
-    char key[CHECKPOINT_TENSOR_NAME_MAX + 8];
-    if (dtype == NULL || strcmp(dtype, piece->is_f32 ? "F32" : "U8") != 0 || !json_is_array(shape) ||
-        json_array_size(shape) != piece->dimensions || json_array_size(offsets) != 2)
-        return false;
-    for (uint32_t i = 0; i < piece->dimensions; i++)
-        if (!json_count(json_array_get(shape, i), &value) || value != piece->shape[i])
-            return false;
-    if (!json_count(json_array_get(offsets, 0), &piece->begin) || !json_count(json_array_get(offsets, 1), &piece->end))
-        return false;
-    (void)snprintf(key, sizeof key, "hash:%s", piece->name);
-    return piece->begin <= piece->end && piece->end - piece->begin == size &&
-           hash_parse(json_string_value(json_object_get(metadata, key)), piece->hash);
-}
-
-/* Finds the user states of a file: allocates their memory and adds their pieces. */
-static int find_user_states(const json_t *object, struct checkpoint_pieces *pieces, struct ampd_checkpoint_state *state,
-                            struct amp_error *error)
-{
-    if (state->world_size == 0)
-        return 0;
-    state->user_states = calloc(state->world_size, sizeof *state->user_states);
-    if (state->user_states == NULL)
-        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory reading a checkpoint");
-    for (uint32_t rank = 0; rank < state->world_size; rank++) {
-        char name[32];
-        (void)snprintf(name, sizeof name, "user_state#%" PRIu32, rank);
-        const json_t *entry = json_object_get(object, name);
-        uint64_t size;
-        if (entry == NULL)
-            continue;
-        if (!json_count(json_array_get(json_object_get(entry, "shape"), 0), &size) || size == 0 ||
-            size > AMPD_USER_STATE_MAX)
-            return damaged(error, "a user state has no valid size");
-        uint8_t *data = malloc(size);
-        if (data == NULL)
-            return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory reading a checkpoint");
-        state->user_states[rank].data = data;
-        state->user_states[rank].size = (uint32_t)size;
-        add_user_state(pieces, rank, data, (uint32_t)size);
-    }
-    return 0;
-}
-
-static int compare_by_begin(const void *a, const void *b)
-{
-    const struct checkpoint_piece *left = a, *right = b;
-    return left->begin < right->begin ? -1 : left->begin > right->begin;
-}
-
-static int read_object(json_t *object, uint64_t data_size, struct checkpoint_pieces *pieces,
-                       struct ampd_checkpoint_state *state, struct amp_error *error)
-{
-    json_t *metadata = json_object_get(object, METADATA);
-    int rc = check_format(json_string_value(json_object_get(metadata, "format")), error);
-    if (rc == 0)
-        rc = check_hash(object, metadata, error);
-    if (rc == 0 && !numbers_read(metadata, state))
-        rc = damaged(error, "the header's numbers make no sense");
-    if (rc == 0)
-        rc = find_user_states(object, pieces, state, error);
-    if (rc != 0)
-        return rc;
-    if (json_object_size(object) != (size_t)pieces->count + 1)
-        return damaged(error, "the file has other tensors than the model");
-    for (uint32_t i = 0; i < pieces->count; i++)
-        if (!piece_from_json(json_object_get(object, pieces->items[i].name), metadata, &pieces->items[i]))
-            return amp_error_set(error, AMP_EDATALOSS, "CHECKPOINT_DAMAGED",
-                                 "tensor \"%s\" is missing or has another type, shape or size", pieces->items[i].name);
-    qsort(pieces->items, pieces->count, sizeof *pieces->items, compare_by_begin);
-    uint64_t at = 0;
-    for (uint32_t i = 0; i < pieces->count; at = pieces->items[i++].end)
-        if (pieces->items[i].begin != at)
-            return damaged(error, "tensors overlap or leave a hole");
-    return at == data_size ? 0 : damaged(error, "the data is not as long as the header says");
-}
-
-int checkpoint_header_read(const char *json, size_t size, uint64_t data_size, struct checkpoint_pieces *pieces,
-                           struct ampd_checkpoint_state *state, struct amp_error *error)
-{
-    memset(state, 0, sizeof *state);
-    json_t *object = json_loadb(json, size, JSON_REJECT_DUPLICATES, NULL);
-    if (!json_is_object(object) || !json_is_object(json_object_get(object, METADATA))) {
-        json_decref(object);
-        return damaged(error, "the header is not JSON of this format");
-    }
-    int rc = read_object(object, data_size, pieces, state, error);
-    json_decref(object);
-    if (rc != 0)
-        ampd_checkpoint_state_clear(state);
-    return rc;
 }

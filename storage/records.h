@@ -25,6 +25,11 @@
 #define AMPD_OVERFLOW_ROWS_MAX 64                  /* rows of one step, STEP section 2 */
 #define AMPD_REASON_MAX        64                  /* bytes of a reason, with the final zero */
 #define AMPD_BOOT_ID_BYTES     16
+#define AMPD_ACTOR_MAX         128 /* bytes of the name of who asked, with the final zero */
+#define AMPD_WORDS_MAX         256 /* bytes of an operator's own words, with the final zero */
+#define AMPD_REQUEST_ID_MAX    65  /* bytes of a request id, with the final zero: 64 are two UUIDs */
+#define AMPD_ACTS_MAX          32  /* newest acts whose request ids are known: whoever repeats one does so at once */
+#define AMPD_JOURNAL_STEPS     64 /* durability STEP cuts at least so often: each step until then is a gradient on disk */
 
 /* Numbers below are part of the wire and file formats: never reuse one. Zero means "not given". */
 enum ampd_optimizer { AMPD_OPTIMIZER_SGD = 1, AMPD_OPTIMIZER_ADAMW = 2 };
@@ -34,6 +39,7 @@ enum ampd_schedule {
     AMPD_SCHEDULE_STEP = 3,
     AMPD_SCHEDULE_COSINE = 4
 };
+enum ampd_clip_scope { AMPD_CLIP_GLOBAL = 1, AMPD_CLIP_GROUP = 2 };
 enum ampd_sync { AMPD_SYNC_ALL = 1, AMPD_SYNC_QUORUM = 2 };
 enum ampd_on_loss { AMPD_ON_LOSS_WAIT = 1, AMPD_ON_LOSS_SHRINK = 2 };
 enum ampd_weighting { AMPD_WEIGHTING_EQUAL = 1, AMPD_WEIGHTING_PUSHED = 2 };
@@ -69,6 +75,7 @@ struct ampd_group_spec {
     double lr_scale;                /* factor of the scheduled learning rate, default 1 */
     bool weight_decay_set;
     double weight_decay; /* instead of the optimizer's, if set */
+    float clip_max_norm; /* clip scope GROUP: instead of the model's; 0: the model's */
 };
 
 /* A model as its users describe it. Absent fields are filled in before two are compared (DESIGN section 7).
@@ -95,8 +102,9 @@ struct ampd_model_spec {
     double step_factor;          /* STEP: factor each step_every */
     double lr_min;               /* COSINE */
 
-    float clip_value;    /* clip by value, 0: off */
-    float clip_max_norm; /* clip by the global 2-norm, 0: off */
+    float clip_value;                /* clip by value, 0: off */
+    float clip_max_norm;             /* clip by the 2-norm, 0: off */
+    enum ampd_clip_scope clip_scope; /* whose norm, default GLOBAL */
 
     uint32_t world_size;
     enum ampd_sync sync;
@@ -112,7 +120,8 @@ struct ampd_model_spec {
     uint32_t max_consecutive_overflows; /* default 50 */
     uint64_t max_steps;                 /* attempted steps, 0: endless */
     uint64_t checkpoint_every;          /* attempted steps, default 100 */
-    uint32_t keep_last;                 /* checkpoints kept, default 3 */
+    uint64_t keep_every;                /* checkpoints kept: those of every so many steps, 0: none, */
+    uint32_t keep_last;                 /* and the newest so many, default 3 */
     enum ampd_durability durability;
 };
 
@@ -126,6 +135,13 @@ struct ampd_fence {
 struct ampd_incarnation {
     uint64_t fence;   /* counter of the coordinator's fence */
     uint64_t counter; /* from 1 within it */
+};
+
+/* A vote in the journal: the step, and the try of it. */
+struct ampd_journal_key {
+    uint64_t epoch, step;
+    uint64_t fence; /* with try_number: orders tries */
+    uint32_t try_number;
 };
 
 /* A rank and who holds it. */
@@ -160,11 +176,23 @@ struct ampd_overflow_row {
 /* Why a row of the scale's history exists. */
 enum ampd_row_kind { AMPD_ROW_STEP = 1, AMPD_ROW_EPOCH = 2, AMPD_ROW_SET = 3, AMPD_ROW_RESET = 4 };
 
-/* One decided step, or the first row of an epoch. Key: (model, epoch, step). */
+/* Who asked for an act, in his own words, and the id by which he may repeat it. All empty: nobody did. */
+struct ampd_note {
+    char actor[AMPD_ACTOR_MAX];
+    char words[AMPD_WORDS_MAX];
+    char request_id[AMPD_REQUEST_ID_MAX]; /* "": none; then a repeated request is another act */
+};
+
+/*
+ * One decided step, the first row of an epoch, or an operator's act on the scale. Key: (model, epoch, step, sequence);
+ * acts have the last decided step's.
+ */
 struct ampd_step_row {
     enum ampd_row_kind kind;
     uint64_t epoch, step;
     uint64_t parent_epoch, parent_step; /* kind EPOCH: the epoch before, and the last step decided in it; 0: none */
+    uint64_t from_step;                 /* kinds SET, RESET: the first step that uses the scale */
+    struct ampd_note note;              /* kinds SET, RESET, EPOCH */
     enum ampd_verdict verdict;
     uint32_t tries;             /* opens of the step, at least 1 */
     uint64_t contributors_hash; /* XXH3-64 of the list */
@@ -175,10 +203,12 @@ struct ampd_step_row {
     struct amp_scaler_state after; /* the record after the verdict */
     float coefficient;             /* f */
     double norm;                   /* global 2-norm of g before clipping; 0 if skipped */
-    float clip;                    /* clip coefficient */
-    double lr;                     /* base learning rate; 0 if skipped */
-    uint64_t version;              /* of the parameters after the step */
-    uint64_t overflow_params;      /* (parameter, rank) pairs that overflowed, kept as rows or not */
+    float clip;                    /* clip coefficient: the smallest of the groups' */
+    uint32_t clips_count;          /* of an applied step: the number of groups */
+    float clips[AMPD_GROUPS_MAX];
+    double lr;                /* base learning rate; 0 if skipped */
+    uint64_t version;         /* of the parameters after the step */
+    uint64_t overflow_params; /* (parameter, rank) pairs that overflowed, kept as rows or not */
     uint64_t inf_total, nan_total;
     uint32_t rows_count;
     struct ampd_overflow_row rows[AMPD_OVERFLOW_ROWS_MAX];
@@ -200,23 +230,44 @@ struct ampd_epoch_record {
 /* One finished checkpoint part. */
 struct ampd_checkpoint_record {
     uint64_t epoch, step, version;
+    float scale;    /* loss scale in it; 0: not known (written by an older ampd) */
     char file[256]; /* relative to the data directory */
     uint64_t size_bytes;
     uint8_t manifest[16]; /* XXH3-128 over names, shapes and hashes of the tensors */
     int64_t at_us;
 };
 
+/* An act that had a request id: what a repeated request is answered with. */
+struct ampd_act_record {
+    enum ampd_row_kind kind; /* SET, RESET; EPOCH: a rollback */
+    uint64_t epoch, step;    /* of its row */
+    uint64_t from_step;
+    uint64_t base_epoch; /* EPOCH: of the checkpoint; its step is `step` */
+    struct amp_scaler_state after;
+    bool superseded; /* a later epoch has taken it back */
+    char request_id[AMPD_REQUEST_ID_MAX];
+};
+
 /* A model as it is found at start. */
 struct ampd_model_record {
     struct ampd_model_spec spec;
-    int64_t created_us;         /* UTC microseconds */
-    uint64_t epoch;             /* highest stored */
-    uint64_t base_step;         /* of that epoch */
-    struct ampd_step_row *last; /* newest row of that epoch, or NULL; owned */
+    int64_t created_us;             /* UTC microseconds */
+    uint64_t epoch;                 /* highest stored */
+    uint64_t base_epoch, base_step; /* of that epoch */
+    struct ampd_step_row *last;     /* newest row of that epoch, or NULL; owned */
+    /*
+     * With durability STEP: the rows of that epoch from the newest checkpoint's step on, ascending, those of acts too, for
+     * the journal's replay; owned.
+     */
+    uint32_t rows_count;
+    struct ampd_step_row *rows;
     uint32_t workers_count;
     struct ampd_worker_record *workers; /* owned */
     uint32_t checkpoints_count;
     struct ampd_checkpoint_record *checkpoints; /* ascending (epoch, step), not void; owned */
+    uint32_t acts_count;
+    struct ampd_act_record acts[AMPD_ACTS_MAX]; /* the newest with a request id, oldest first */
+    bool deleting;                              /* DeleteModel has begun: it goes on */
 };
 
 /*

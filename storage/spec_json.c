@@ -18,6 +18,8 @@ struct field {
     const char *key;
     enum field_kind kind;
     size_t offset;
+    bool later;      /* specifications that were stored before the key was known lack it, */
+    uint32_t absent; /* and then mean this */
 };
 
 _Static_assert(sizeof(enum ampd_optimizer) == sizeof(uint32_t), "enums are kept as 32-bit numbers");
@@ -27,11 +29,11 @@ _Static_assert(sizeof(enum ampd_optimizer) == sizeof(uint32_t), "enums are kept 
 #define SPEC_REAL(member)        SPEC_FIELD(FIELD_REAL(struct ampd_model_spec, member), member)
 #define SPEC_FIELD(kind, member)                                                                                       \
     {                                                                                                                  \
-#member, kind, offsetof(struct ampd_model_spec, member)                                                        \
+#member, kind, offsetof(struct ampd_model_spec, member), false, 0                                              \
     }
 #define SCALER_FIELD(kind, member)                                                                                     \
     {                                                                                                                  \
-        "scaler_" #member, kind, offsetof(struct ampd_model_spec, scaler.member)                                       \
+        "scaler_" #member, kind, offsetof(struct ampd_model_spec, scaler.member), false, 0                             \
     }
 
 static const struct field spec_fields[] = {
@@ -53,6 +55,7 @@ static const struct field spec_fields[] = {
     SPEC_REAL(lr_min),
     SPEC_REAL(clip_value),
     SPEC_REAL(clip_max_norm),
+    {"clip_scope", FIELD_U32, offsetof(struct ampd_model_spec, clip_scope), true, AMPD_CLIP_GLOBAL},
     SPEC_FIELD(FIELD_U32, world_size),
     SPEC_FIELD(FIELD_U32, sync),
     SPEC_FIELD(FIELD_U32, quorum),
@@ -75,14 +78,17 @@ static const struct field spec_fields[] = {
     SPEC_FIELD(FIELD_U64, max_steps),
     SPEC_FIELD(FIELD_U64, checkpoint_every),
     SPEC_FIELD(FIELD_U32, keep_last),
+    {"keep_every", FIELD_U64, offsetof(struct ampd_model_spec, keep_every), true, 0},
     SPEC_FIELD(FIELD_U32, durability),
 };
 
 static const struct field group_fields[] = {
-    {"name", FIELD_GROUP_NAME, offsetof(struct ampd_group_spec, name)},
-    {"lr_scale", FIELD_REAL(struct ampd_group_spec, lr_scale), offsetof(struct ampd_group_spec, lr_scale)},
-    {"weight_decay_set", FIELD_BOOL, offsetof(struct ampd_group_spec, weight_decay_set)},
-    {"weight_decay", FIELD_REAL(struct ampd_group_spec, weight_decay), offsetof(struct ampd_group_spec, weight_decay)},
+    {"name", FIELD_GROUP_NAME, offsetof(struct ampd_group_spec, name), false, 0},
+    {"lr_scale", FIELD_REAL(struct ampd_group_spec, lr_scale), offsetof(struct ampd_group_spec, lr_scale), false, 0},
+    {"weight_decay_set", FIELD_BOOL, offsetof(struct ampd_group_spec, weight_decay_set), false, 0},
+    {"weight_decay", FIELD_REAL(struct ampd_group_spec, weight_decay), offsetof(struct ampd_group_spec, weight_decay),
+     false, 0},
+    {"clip_max_norm", FIELD_F32, offsetof(struct ampd_group_spec, clip_max_norm), true, 0},
 };
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -172,7 +178,10 @@ static json_t *fields_to_json(const struct field *fields, size_t count, const vo
 static int fields_from_json(const struct field *fields, size_t count, const json_t *object, void *base)
 {
     for (size_t i = 0; i < count; i++) {
-        int rc = field_from_json(&fields[i], json_object_get(object, fields[i].key), base);
+        const json_t *value = json_object_get(object, fields[i].key);
+        json_t *absent = value == NULL && fields[i].later ? json_integer(fields[i].absent) : NULL;
+        int rc = field_from_json(&fields[i], absent != NULL ? absent : value, base);
+        json_decref(absent);
         if (rc != 0)
             return rc;
     }

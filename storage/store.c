@@ -65,6 +65,12 @@ int ampd_store_put_fence(struct ampd_store *store, uint32_t shard, const struct 
     return store->ops->put_fence(store, shard, fence, error);
 }
 
+int ampd_store_get_fence(struct ampd_store *store, uint32_t shard, struct ampd_fence *fence, struct amp_error *error)
+{
+    *fence = (struct ampd_fence){0};
+    return store->ops->get_fence(store, shard, fence, error);
+}
+
 int ampd_store_put_model(struct ampd_store *store, const struct ampd_model_spec *spec, int64_t at_us,
                          struct amp_error *error)
 {
@@ -106,12 +112,26 @@ int ampd_store_drop_checkpoint(struct ampd_store *store, const char *model, uint
     return store->ops->drop_checkpoint(store, model, epoch, step, error);
 }
 
-int ampd_store_load(struct ampd_store *store, struct ampd_model_record **records, size_t *count,
-                    struct amp_error *error)
+int ampd_store_mark_deleting(struct ampd_store *store, const char *model, struct amp_error *error)
 {
-    *records = NULL;
-    *count = 0;
-    return store->ops->load(store, records, count, error);
+    return store->ops->mark_deleting(store, model, error);
+}
+
+int ampd_store_delete_model(struct ampd_store *store, const char *model, struct amp_error *error)
+{
+    return store->ops->delete_model(store, model, error);
+}
+
+int ampd_store_each_deleted(struct ampd_store *store, void *arg, struct amp_error *error,
+                            int (*name_cb)(void *arg, const char *name))
+{
+    return store->ops->each_deleted(store, arg, error, name_cb);
+}
+
+int ampd_store_purge(struct ampd_store *store, uint32_t limit, bool *more, struct amp_error *error)
+{
+    *more = false;
+    return store->ops->purge(store, limit, more, error);
 }
 
 /* Turns epoch and from of a filter into inclusive bounds. */
@@ -167,6 +187,56 @@ int ampd_store_page_overflows(struct ampd_store *store, const char *model, const
                                       row_cb);
 }
 
+/* Adds a row to a model's record; the array grows to powers of two. */
+static int add_row(void *arg, const struct ampd_history_key *key, const struct ampd_step_row *row,
+                   const struct ampd_epoch_record *epoch)
+{
+    struct ampd_model_record *record = arg;
+    (void)key;
+    if (epoch != NULL)
+        return 0;
+    uint32_t count = record->rows_count;
+    if ((count & (count - 1)) == 0) {
+        void *grown = realloc(record->rows, (count == 0 ? 1 : count * 2) * sizeof *record->rows);
+        if (grown == NULL)
+            return AMP_ENOMEM;
+        record->rows = grown;
+    }
+    record->rows[record->rows_count++] = *row;
+    return 0;
+}
+
+/* What a replay of the journal goes by. */
+static int load_rows(struct ampd_store *store, struct ampd_model_record *record, struct amp_error *error)
+{
+    if (record->spec.durability != AMPD_DURABILITY_STEP || record->checkpoints_count == 0)
+        return 0;
+    struct ampd_history_filter filter = {
+        .epoch = record->epoch,
+        .step_min = record->checkpoints[record->checkpoints_count - 1].step,
+    };
+    int rc = ampd_store_page_history(store, record->spec.name, &filter, AMPD_STORE_PAGE_MAX, record, error, add_row);
+    if (rc == AMP_ENOMEM)
+        (void)amp_error_set(error, rc, NULL, "out of memory loading the rows of %s", record->spec.name);
+    return rc;
+}
+
+int ampd_store_load(struct ampd_store *store, struct ampd_model_record **records, size_t *count,
+                    struct amp_error *error)
+{
+    *records = NULL;
+    *count = 0;
+    int rc = store->ops->load(store, records, count, error);
+    for (size_t i = 0; rc == 0 && i < *count; i++)
+        rc = load_rows(store, &(*records)[i], error);
+    if (rc != 0) {
+        ampd_model_records_free(*records, *count);
+        *records = NULL;
+        *count = 0;
+    }
+    return rc;
+}
+
 int ampd_model_spec_copy(struct ampd_model_spec *to, const struct ampd_model_spec *from)
 {
     *to = *from;
@@ -193,6 +263,7 @@ void ampd_model_records_free(struct ampd_model_record *records, size_t count)
     for (size_t i = 0; i < count; i++) {
         ampd_model_spec_clear(&records[i].spec);
         free(records[i].last);
+        free(records[i].rows);
         free(records[i].workers);
         free(records[i].checkpoints);
     }

@@ -100,6 +100,9 @@ int ampd_store_boot(struct ampd_store *store, uint32_t shard, const uint8_t boot
 int ampd_store_put_fence(struct ampd_store *store, uint32_t shard, const struct ampd_fence *fence,
                          struct amp_error *error);
 
+/* What put_fence or boot stored last of a shard; counter 0: nothing was. */
+int ampd_store_get_fence(struct ampd_store *store, uint32_t shard, struct ampd_fence *fence, struct amp_error *error);
+
 /* FULL. A new model, with its parameters. AMP_EEXIST: the name is taken. The spec is copied. */
 int ampd_store_put_model(struct ampd_store *store, const struct ampd_model_spec *spec, int64_t at_us,
                          struct amp_error *error);
@@ -134,6 +137,25 @@ int ampd_store_put_checkpoint(struct ampd_store *store, const char *model,
  * AMP_ENOTFOUND. */
 int ampd_store_drop_checkpoint(struct ampd_store *store, const char *model, uint64_t epoch, uint64_t step,
                                struct amp_error *error);
+
+/*
+ * FULL. DeleteModel of a model that other shards have too begins: ampd_store_load says so of it, so that it goes on after a
+ * start. AMP_ENOTFOUND.
+ */
+int ampd_store_mark_deleting(struct ampd_store *store, const char *model, struct amp_error *error);
+
+/*
+ * FULL. From now on there is no model of this name, whatever happens; its rows go little by little (ampd_store_purge), so
+ * that a long history holds no verdict up. Its files are the caller's to remove. AMP_ENOTFOUND.
+ */
+int ampd_store_delete_model(struct ampd_store *store, const char *model, struct amp_error *error);
+
+/* Hands the name of each deleted model that has rows left to name_cb. Anything but 0 ends the walk and is returned. */
+int ampd_store_each_deleted(struct ampd_store *store, void *arg, struct amp_error *error,
+                            int (*name_cb)(void *arg, const char *name));
+
+/* Takes at most `limit` rows of deleted models out, in one short transaction; *more: some are left. */
+int ampd_store_purge(struct ampd_store *store, uint32_t limit, bool *more, struct amp_error *error);
 
 /* ---- reading ---- */
 

@@ -9,6 +9,7 @@ struct ampd_store_ops {
     void (*close)(struct ampd_store *store);
     int (*boot)(struct ampd_store *store, uint32_t shard, const uint8_t *boot_id, struct ampd_fence *fence,
                 struct amp_error *error);
+    int (*get_fence)(struct ampd_store *store, uint32_t shard, struct ampd_fence *fence, struct amp_error *error);
     int (*put_fence)(struct ampd_store *store, uint32_t shard, const struct ampd_fence *fence, struct amp_error *error);
     int (*put_model)(struct ampd_store *store, const struct ampd_model_spec *spec, int64_t at_us,
                      struct amp_error *error);
@@ -22,6 +23,11 @@ struct ampd_store_ops {
                           struct amp_error *error);
     int (*drop_checkpoint)(struct ampd_store *store, const char *model, uint64_t epoch, uint64_t step,
                            struct amp_error *error);
+    int (*mark_deleting)(struct ampd_store *store, const char *model, struct amp_error *error);
+    int (*delete_model)(struct ampd_store *store, const char *model, struct amp_error *error);
+    int (*each_deleted)(struct ampd_store *store, void *arg, struct amp_error *error,
+                        int (*name_cb)(void *arg, const char *name));
+    int (*purge)(struct ampd_store *store, uint32_t limit, bool *more, struct amp_error *error);
     int (*load)(struct ampd_store *store, struct ampd_model_record **records, size_t *count, struct amp_error *error);
     /* lo and hi are inclusive bounds that already hold the filter's epoch and from; step_max is never 0; which is not NULL. */
     int (*page_history)(struct ampd_store *store, const char *model, const struct ampd_history_filter *filter,

@@ -33,6 +33,7 @@ struct memory_model {
     uint32_t workers_count;
     struct memory_checkpoint *checkpoints; /* in order of arrival */
     size_t checkpoints_count, checkpoints_capacity;
+    bool deleting;
 };
 
 /* What all handles of one store share. */
@@ -124,6 +125,17 @@ static int memory_put_fence(struct ampd_store *store, uint32_t shard, const stru
     if (seen == NULL)
         return unlock_with(shared, no_memory(error));
     *seen = *fence;
+    return unlock_with(shared, 0);
+}
+
+static int memory_get_fence(struct ampd_store *store, uint32_t shard, struct ampd_fence *fence,
+                            struct amp_error *error)
+{
+    struct memory_shared *shared = lock_shared(store);
+    const struct ampd_fence *seen = fence_of(shared, shard);
+    if (seen == NULL)
+        return unlock_with(shared, no_memory(error));
+    *fence = *seen;
     return unlock_with(shared, 0);
 }
 
@@ -338,12 +350,35 @@ static int copy_checkpoints(const struct memory_model *model, struct ampd_model_
     return 0;
 }
 
+/* The newest acts with a request id, oldest first. */
+static void copy_acts(const struct memory_model *model, struct ampd_model_record *record)
+{
+    for (struct amp_list *it = model->history.prev; it != &model->history; it = it->prev) {
+        const struct history_row *row = AMP_CONTAINER(it, struct history_row, node);
+        if (row->row.note.request_id[0] == 0 || record->acts_count == AMPD_ACTS_MAX)
+            continue;
+        memmove(record->acts + 1, record->acts, record->acts_count * sizeof *record->acts);
+        record->acts[0] = (struct ampd_act_record){.kind = row->row.kind,
+                                                   .epoch = row->row.epoch,
+                                                   .step = row->row.step,
+                                                   .from_step = row->row.from_step,
+                                                   .base_epoch = row->epoch.base_epoch,
+                                                   .after = row->row.after,
+                                                   .superseded = row->row.superseded};
+        memcpy(record->acts[0].request_id, row->row.note.request_id, sizeof record->acts[0].request_id);
+        record->acts_count++;
+    }
+}
+
 static int copy_record(const struct memory_model *model, struct ampd_model_record *record)
 {
     if (ampd_model_spec_copy(&record->spec, &model->spec) != 0 || copy_checkpoints(model, record) != 0)
         return AMP_ENOMEM;
     record->created_us = model->created_us;
+    record->deleting = model->deleting;
+    copy_acts(model, record);
     record->epoch = model->epoch.epoch;
+    record->base_epoch = model->epoch.base_epoch;
     record->base_step = model->epoch.base_step;
     if (model->workers_count > 0) {
         record->workers = calloc(model->workers_count, sizeof *record->workers);
@@ -495,6 +530,42 @@ static void free_model(struct memory_model *model)
     free(model);
 }
 
+static int memory_mark_deleting(struct ampd_store *store, const char *name, struct amp_error *error)
+{
+    struct memory_shared *shared = lock_shared(store);
+    struct memory_model *model = find_model(shared, name);
+    if (model == NULL)
+        return unlock_with(shared, ampd_store_no_model(error, name));
+    model->deleting = true;
+    return unlock_with(shared, 0);
+}
+
+static int memory_delete_model(struct ampd_store *store, const char *name, struct amp_error *error)
+{
+    struct memory_shared *shared = lock_shared(store);
+    struct memory_model *model = find_model(shared, name);
+    if (model == NULL)
+        return unlock_with(shared, ampd_store_no_model(error, name));
+    amp_list_remove(&model->node);
+    free_model(model);
+    return unlock_with(shared, 0);
+}
+
+static int memory_each_deleted(struct ampd_store *store, void *arg, struct amp_error *error,
+                               int (*name_cb)(void *arg, const char *name))
+{
+    return 0; /* nothing is left of a deleted model */
+}
+
+static int memory_purge(struct ampd_store *store, uint32_t limit, bool *more, struct amp_error *error)
+{
+    (void)store;
+    (void)limit;
+    (void)error;
+    *more = false; /* nothing is left of a deleted model */
+    return 0;
+}
+
 static void memory_close(struct ampd_store *store)
 {
     struct memory_shared *shared = lock_shared(store);
@@ -514,6 +585,7 @@ static const struct ampd_store_ops memory_ops = {
     .open_reader = memory_open_reader,
     .close = memory_close,
     .boot = memory_boot,
+    .get_fence = memory_get_fence,
     .put_fence = memory_put_fence,
     .put_model = memory_put_model,
     .put_epoch = memory_put_epoch,
@@ -521,6 +593,10 @@ static const struct ampd_store_ops memory_ops = {
     .put_verdict = memory_put_verdict,
     .put_checkpoint = memory_put_checkpoint,
     .drop_checkpoint = memory_drop_checkpoint,
+    .mark_deleting = memory_mark_deleting,
+    .delete_model = memory_delete_model,
+    .each_deleted = memory_each_deleted,
+    .purge = memory_purge,
     .load = memory_load,
     .page_history = memory_page_history,
     .page_overflows = memory_page_overflows,

@@ -44,6 +44,18 @@ static const char *const migrations[] = {
     "  step INTEGER NOT NULL, version INTEGER NOT NULL, file TEXT NOT NULL, size_bytes INTEGER NOT NULL,"
     "  manifest BLOB NOT NULL, at_us INTEGER NOT NULL, void INTEGER NOT NULL,"
     "  PRIMARY KEY(model_id,epoch,step)) WITHOUT ROWID;",
+    /* 1 -> 2: who acted on a scale, the clip coefficient of each group, and models that are being deleted. */
+    "ALTER TABLE steps ADD COLUMN from_step INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE steps ADD COLUMN actor TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE steps ADD COLUMN words TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE steps ADD COLUMN request_id TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE steps ADD COLUMN clips BLOB NOT NULL DEFAULT x'';"
+    "CREATE INDEX acts ON steps(model_id,epoch,step,sequence) WHERE request_id<>'';"
+    "ALTER TABLE models ADD COLUMN deletion INTEGER NOT NULL DEFAULT 0;",
+    /* 2 -> 3: checkpoints name the loss scale in them, older ones that of their step's row; 0: not known. */
+    "ALTER TABLE checkpoints ADD COLUMN scale REAL NOT NULL DEFAULT 0;"
+    "UPDATE checkpoints SET scale=ifnull((SELECT after_scale FROM steps WHERE steps.model_id=checkpoints.model_id"
+    "  AND steps.epoch=checkpoints.epoch AND steps.step=checkpoints.step AND steps.sequence=0),0);",
 };
 
 #define MIGRATIONS_COUNT ((int)(sizeof migrations / sizeof *migrations))

@@ -12,6 +12,7 @@
 #include "storage/store_sqlite.h"
 
 #include "base/assert.h"
+#include "base/failpoint.h"
 #include "base/list.h"
 #include "storage/store_schema.h"
 
@@ -180,11 +181,13 @@ int store_begin(struct sqlite_store *store, bool full, struct amp_error *error)
 
 int store_end(struct sqlite_store *store, int rc, struct amp_error *error)
 {
+    AMP_FAILPOINT("persist.commit");
     if (rc == 0)
         rc = store_run(store, store_statement(store, STMT_COMMIT), "storing", error);
     /* Also after a failed commit, which may leave the transaction open; some errors have rolled back already. */
     if (rc != 0 && sqlite3_get_autocommit(store->db) == 0)
         (void)store_run(store, store_statement(store, STMT_ROLLBACK), "rolling back", NULL);
+    AMP_FAILPOINT("persist.committed");
     return rc;
 }
 
@@ -239,6 +242,7 @@ static const struct ampd_store_ops sqlite_ops = {
     .open_reader = sqlite_open_reader,
     .close = sqlite_close,
     .boot = store_sqlite_boot,
+    .get_fence = store_sqlite_get_fence,
     .put_fence = store_sqlite_put_fence,
     .put_model = store_sqlite_put_model,
     .put_epoch = store_sqlite_put_epoch,
@@ -246,6 +250,10 @@ static const struct ampd_store_ops sqlite_ops = {
     .put_verdict = store_sqlite_put_verdict,
     .put_checkpoint = store_sqlite_put_checkpoint,
     .drop_checkpoint = store_sqlite_drop_checkpoint,
+    .mark_deleting = store_sqlite_mark_deleting,
+    .delete_model = store_sqlite_delete_model,
+    .each_deleted = store_sqlite_each_deleted,
+    .purge = store_sqlite_purge,
     .load = store_sqlite_load,
     .page_history = store_sqlite_page_history,
     .page_overflows = store_sqlite_page_overflows,

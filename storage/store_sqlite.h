@@ -40,6 +40,18 @@ enum store_statement {
     STMT_HISTORY_DOWN,
     STMT_OVERFLOWS_UP,
     STMT_OVERFLOWS_DOWN,
+    STMT_ACTS_LIST,
+    STMT_MODEL_DELETING,
+    STMT_MODEL_DELETED,
+    STMT_DELETED_FIND,
+    STMT_DELETED_LIST,
+    STMT_PURGE_OVERFLOWS, /* these in a row: store_sqlite_delete.c goes through them */
+    STMT_PURGE_STEPS,
+    STMT_PURGE_PARAMETERS,
+    STMT_PURGE_EPOCHS,
+    STMT_PURGE_WORKERS,
+    STMT_PURGE_CHECKPOINTS,
+    STMT_PURGE_MODEL,
     STMT_COUNT
 };
 
@@ -58,8 +70,8 @@ struct sqlite_store {
     "kind,parent_epoch,parent_step,verdict,tries,contributors_hash,contributors,scale,scale_id,after_scale,"           \
     "after_scale_id,growth_tracker,hysteresis_left,consecutive_overflows,total_overflows,"                             \
     "steps_since_overflow,attempted,applied,skipped,coefficient,norm,clip,lr,version,overflow_params,"                 \
-    "inf_total,nan_total,rows_count,durable_step,cut,superseded,at_us"
-#define STORE_ROW_COLUMNS_COUNT 32
+    "inf_total,nan_total,rows_count,durable_step,cut,superseded,at_us,from_step,actor,words,request_id,clips"
+#define STORE_ROW_COLUMNS_COUNT 37
 
 /* The handle of an interface pointer. */
 struct sqlite_store *store_of(struct ampd_store *store);
@@ -122,6 +134,7 @@ int store_sqlite_page_overflows(struct ampd_store *store, const char *model, con
 /* store_sqlite_write.c: the ops of the writer. */
 int store_sqlite_boot(struct ampd_store *store, uint32_t shard, const uint8_t *boot_id, struct ampd_fence *fence,
                       struct amp_error *error);
+int store_sqlite_get_fence(struct ampd_store *base, uint32_t shard, struct ampd_fence *fence, struct amp_error *error);
 int store_sqlite_put_fence(struct ampd_store *store, uint32_t shard, const struct ampd_fence *fence,
                            struct amp_error *error);
 int store_sqlite_put_model(struct ampd_store *store, const struct ampd_model_spec *spec, int64_t at_us,
@@ -136,5 +149,12 @@ int store_sqlite_put_checkpoint(struct ampd_store *store, const char *model,
                                 const struct ampd_checkpoint_record *checkpoint, struct amp_error *error);
 int store_sqlite_drop_checkpoint(struct ampd_store *store, const char *model, uint64_t epoch, uint64_t step,
                                  struct amp_error *error);
+
+/* store_sqlite_delete.c: the end of a model. */
+int store_sqlite_mark_deleting(struct ampd_store *store, const char *model, struct amp_error *error);
+int store_sqlite_delete_model(struct ampd_store *store, const char *model, struct amp_error *error);
+int store_sqlite_each_deleted(struct ampd_store *store, void *arg, struct amp_error *error,
+                              int (*name_cb)(void *arg, const char *name));
+int store_sqlite_purge(struct ampd_store *store, uint32_t limit, bool *more, struct amp_error *error);
 
 #endif

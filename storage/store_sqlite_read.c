@@ -47,6 +47,18 @@ static int decode_contributors(const uint8_t *data, size_t size, struct ampd_ste
     return 0;
 }
 
+static int decode_clips(const uint8_t *data, size_t size, struct ampd_step_row *row)
+{
+    if (size % 4 != 0 || size / 4 > AMPD_GROUPS_MAX)
+        return AMP_EDATALOSS;
+    row->clips_count = (uint32_t)(size / 4);
+    for (uint32_t i = 0; i < row->clips_count; i++) {
+        uint32_t bits = (uint32_t)get_le(data + 4 * (size_t)i, 4);
+        memcpy(&row->clips[i], &bits, sizeof bits);
+    }
+    return 0;
+}
+
 static void read_scaler(struct store_cursor *get, struct amp_scaler_state *after)
 {
     after->scale = (float)store_column_f64(get);
@@ -93,7 +105,14 @@ static int read_row(sqlite3_stmt *statement, struct ampd_history_key *key, struc
     row->cut = store_column_u64(&get) != 0;
     row->superseded = store_column_u64(&get) != 0;
     row->at_us = (int64_t)store_column_u64(&get);
-    if (get.at != 3 + STORE_ROW_COLUMNS_COUNT || row->rows_count > AMPD_OVERFLOW_ROWS_MAX)
+    row->from_step = store_column_u64(&get);
+    store_column_text(&get, row->note.actor, sizeof row->note.actor);
+    store_column_text(&get, row->note.words, sizeof row->note.words);
+    store_column_text(&get, row->note.request_id, sizeof row->note.request_id);
+    size_t clips_size;
+    const uint8_t *clips = store_column_blob(&get, &clips_size);
+    if (get.at != 3 + STORE_ROW_COLUMNS_COUNT || row->rows_count > AMPD_OVERFLOW_ROWS_MAX ||
+        decode_clips(clips, clips_size, row) != 0)
         return AMP_EDATALOSS;
     return decode_contributors(contributors, size, row);
 }
@@ -350,6 +369,7 @@ static int load_checkpoints(struct sqlite_store *store, int64_t id, struct ampd_
         to->size_bytes = store_column_u64(&get);
         const void *manifest = store_column_blob(&get, &size);
         to->at_us = (int64_t)store_column_u64(&get);
+        to->scale = (float)store_column_f64(&get);
         if (size != sizeof to->manifest) {
             rc = damaged(store, "checkpoint", error);
             break;
@@ -360,6 +380,32 @@ static int load_checkpoints(struct sqlite_store *store, int64_t id, struct ampd_
     return rc;
 }
 
+/* The newest acts with a request id; they are read newest first and kept the other way round. */
+static int load_acts(struct sqlite_store *store, int64_t id, struct ampd_model_record *record, struct amp_error *error)
+{
+    struct store_cursor list = store_binder(store, STMT_ACTS_LIST);
+    store_bind_u64(&list, (uint64_t)id);
+    store_bind_u64(&list, AMPD_ACTS_MAX);
+    int rc;
+    while ((rc = next_row(store, &list, "loading acts", error)) == 1 && record->acts_count < AMPD_ACTS_MAX) {
+        memmove(record->acts + 1, record->acts, record->acts_count * sizeof *record->acts);
+        struct ampd_act_record *to = &record->acts[0];
+        struct store_cursor get = {.statement = list.statement};
+        memset(to, 0, sizeof *to);
+        to->kind = (enum ampd_row_kind)store_column_u64(&get);
+        to->epoch = store_column_u64(&get);
+        to->step = store_column_u64(&get);
+        to->from_step = store_column_u64(&get);
+        to->base_epoch = store_column_u64(&get);
+        read_scaler(&get, &to->after);
+        to->superseded = store_column_u64(&get) != 0;
+        store_column_text(&get, to->request_id, sizeof to->request_id);
+        record->acts_count++;
+    }
+    (void)sqlite3_reset(list.statement); /* repeats the error of the step */
+    return rc < 0 ? rc : 0;
+}
+
 static int load_epoch(struct sqlite_store *store, int64_t id, struct ampd_model_record *record, struct amp_error *error)
 {
     struct store_cursor list = store_binder(store, STMT_EPOCH_LAST);
@@ -368,6 +414,7 @@ static int load_epoch(struct sqlite_store *store, int64_t id, struct ampd_model_
     if (rc == 1) {
         struct store_cursor get = {.statement = list.statement};
         record->epoch = store_column_u64(&get);
+        record->base_epoch = store_column_u64(&get);
         record->base_step = store_column_u64(&get);
     }
     (void)sqlite3_reset(list.statement); /* repeats the error of the step */
@@ -406,6 +453,7 @@ static int load_model(struct sqlite_store *store, const struct store_cursor *lis
         return damaged(store, "specification", error);
     memcpy(record->spec.name, name, strlen((const char *)name) + 1);
     record->created_us = sqlite3_column_int64(list->statement, 3);
+    record->deleting = sqlite3_column_int64(list->statement, 4) != 0;
     int rc = load_parameters(store, id, &record->spec, error);
     if (rc == 0)
         rc = load_epoch(store, id, record, error);
@@ -413,6 +461,8 @@ static int load_model(struct sqlite_store *store, const struct store_cursor *lis
         rc = load_last_row(store, id, record, error);
     if (rc == 0)
         rc = load_workers(store, id, record, error);
+    if (rc == 0)
+        rc = load_acts(store, id, record, error);
     return rc != 0 ? rc : load_checkpoints(store, id, record, error);
 }
 

@@ -68,6 +68,23 @@ int store_sqlite_boot(struct ampd_store *base, uint32_t shard, const uint8_t *bo
     return 0;
 }
 
+int store_sqlite_get_fence(struct ampd_store *base, uint32_t shard, struct ampd_fence *fence, struct amp_error *error)
+{
+    struct sqlite_store *store = store_of(base);
+    struct store_cursor get = store_binder(store, STMT_FENCE_GET);
+    store_bind_u64(&get, shard);
+    int rc = get.rc == SQLITE_OK ? sqlite3_step(get.statement) : get.rc;
+    if (rc == SQLITE_ROW) {
+        fence->counter = (uint64_t)sqlite3_column_int64(get.statement, 0);
+        const void *id = sqlite3_column_blob(get.statement, 1);
+        if (id != NULL && sqlite3_column_bytes(get.statement, 1) == AMPD_BOOT_ID_BYTES)
+            memcpy(fence->boot_id, id, AMPD_BOOT_ID_BYTES);
+    }
+    int result = rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : store_failure(store, rc, "reading a fence", error);
+    (void)sqlite3_reset(get.statement); /* repeats the error of the step */
+    return result;
+}
+
 int store_sqlite_put_fence(struct ampd_store *base, uint32_t shard, const struct ampd_fence *fence,
                            struct amp_error *error)
 {
@@ -153,9 +170,24 @@ static size_t encode_contributors(const struct ampd_step_row *row, uint8_t *out)
     return (size_t)row->contributors_count * CONTRIBUTOR_BYTES;
 }
 
-/* Binds STORE_ROW_COLUMNS in order; `contributors` must stay until the statement ran. */
-static void bind_row(struct store_cursor *put, const struct ampd_step_row *row, const uint8_t *contributors,
-                     size_t contributors_size)
+/* The clip coefficients of the groups, 4 bytes each. */
+static size_t encode_clips(const struct ampd_step_row *row, uint8_t *out)
+{
+    for (uint32_t i = 0; i < row->clips_count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &row->clips[i], sizeof bits);
+        put_le(out + 4 * (size_t)i, bits, 4);
+    }
+    return 4 * (size_t)row->clips_count;
+}
+
+/* Blobs of a row, which must stay until the statement ran. */
+struct row_blobs {
+    uint8_t contributors[AMPD_WORLD_MAX * CONTRIBUTOR_BYTES], clips[AMPD_GROUPS_MAX * 4];
+};
+
+/* Binds STORE_ROW_COLUMNS in order. */
+static void bind_row(struct store_cursor *put, const struct ampd_step_row *row, struct row_blobs *blobs)
 {
     const struct amp_scaler_state *after = &row->after;
     store_bind_u64(put, row->kind);
@@ -164,7 +196,7 @@ static void bind_row(struct store_cursor *put, const struct ampd_step_row *row, 
     store_bind_u64(put, row->verdict);
     store_bind_u64(put, row->tries);
     store_bind_u64(put, row->contributors_hash);
-    store_bind_blob(put, contributors, contributors_size);
+    store_bind_blob(put, blobs->contributors, encode_contributors(row, blobs->contributors));
     store_bind_f64(put, (double)row->scale);
     store_bind_u64(put, row->scale_id);
     store_bind_f64(put, (double)after->scale);
@@ -190,6 +222,11 @@ static void bind_row(struct store_cursor *put, const struct ampd_step_row *row, 
     store_bind_u64(put, row->cut);
     store_bind_u64(put, row->superseded);
     store_bind_u64(put, (uint64_t)row->at_us);
+    store_bind_u64(put, row->from_step);
+    store_bind_text(put, row->note.actor);
+    store_bind_text(put, row->note.words);
+    store_bind_text(put, row->note.request_id);
+    store_bind_blob(put, blobs->clips, encode_clips(row, blobs->clips));
 }
 
 static int put_overflows(struct sqlite_store *store, int64_t id, const struct ampd_step_row *row,
@@ -217,14 +254,13 @@ static int put_overflows(struct sqlite_store *store, int64_t id, const struct am
 static int put_row(struct sqlite_store *store, int64_t id, uint64_t sequence, const struct ampd_step_row *row,
                    struct amp_error *error)
 {
-    uint8_t contributors[AMPD_WORLD_MAX * CONTRIBUTOR_BYTES];
-    size_t size = encode_contributors(row, contributors);
+    struct row_blobs blobs;
     struct store_cursor put = store_binder(store, STMT_ROW_PUT);
     store_bind_u64(&put, (uint64_t)id);
     store_bind_u64(&put, row->epoch);
     store_bind_u64(&put, row->step);
     store_bind_u64(&put, sequence);
-    bind_row(&put, row, contributors, size);
+    bind_row(&put, row, &blobs);
     int rc = run_bound(store, &put, "storing a step", error);
     return rc != 0 ? rc : put_overflows(store, id, row, error);
 }
@@ -388,6 +424,7 @@ static int put_checkpoint(struct sqlite_store *store, const char *model,
     store_bind_u64(&put, checkpoint->size_bytes);
     store_bind_blob(&put, checkpoint->manifest, sizeof checkpoint->manifest);
     store_bind_u64(&put, (uint64_t)checkpoint->at_us);
+    store_bind_f64(&put, (double)checkpoint->scale);
     return run_bound(store, &put, "storing a checkpoint", error);
 }
 

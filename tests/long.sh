@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The large counts, after a release build: digits, sim, kernels, casts, curves, model, coverage, attacks, fuzz, or all.
+# The large counts, after a release build: digits, crash, sim, mutations, kernels, casts, curves, model, coverage, attacks, fuzz, or all.
 # (./test.sh --long [SUITE])
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
-suites='digits sim kernels casts curves model coverage attacks fuzz all'
+suites='digits crash sim mutations kernels casts curves model coverage attacks fuzz all'
 check_only=''
 [ "${1-}" = --check ] && check_only=1 && shift # looks at the name alone
 suite=${1:-all} broken=0
@@ -18,7 +18,11 @@ run() { # suite command...
 }
 
 run digits /usr/bin/python3 tests/integration/test_digits.py build/release/bin --long
+# kill -9 at every failpoint, and 300 at random moments of server and workers.
+run crash /usr/bin/python3 -B tests/crash/crash.py build/release --long
 run sim build/release/bin/sim --seeds 200000 --first 1000000
+# Every rule that is taken away is seen by an invariant, within 10,000 seeds each.
+run mutations tests/sim/mutations/run.py
 run kernels env AMPD_TEST_LONG=1 ctest --test-dir build/release -L kernels --output-on-failure
 # All 2^32 inputs of the casts to f16 and bf16, every variant against independent oracles.
 run casts build/release/tests/kernels/test_kernel_casts full

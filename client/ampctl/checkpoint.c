@@ -15,16 +15,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_NO_WAIT:
         request->no_wait = true;
         return 0;
-    case ARGP_KEY_ARG:
-        if (state->arg_num > 0)
-            argp_error(state, "one model is enough; \"%.40s\" is too much", arg);
-        ampctl_name(state, request->model, arg);
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        argp_error(state, "name the model; ampctl models lists them");
-        return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return ampctl_one_model(key, arg, state, request->model);
     }
 }
 

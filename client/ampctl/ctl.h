@@ -51,6 +51,8 @@ int ampctl_bad_answer(const struct amp_error *error);
 
 /* Copies an argument into a field of a message, or ends the program with a usage error. */
 void ampctl_name(struct argp_state *state, char field[128], const char *value);
+/* For verbs that take one model: ARGP_KEY_ARG and ARGP_KEY_NO_ARGS; ARGP_ERR_UNKNOWN for every other key. */
+error_t ampctl_one_model(int key, char *arg, struct argp_state *state, char field[128]);
 /* An argument that is a number from 0 to 2^63 - 1, or a usage error that names the option. */
 uint64_t ampctl_number(struct argp_state *state, const char *option, const char *value);
 
@@ -68,6 +70,9 @@ int ampctl_replay(struct ampctl *ctl, int argc, char **argv);
 int ampctl_checkpoints(struct ampctl *ctl, int argc, char **argv);
 int ampctl_drain(struct ampctl *ctl, int argc, char **argv);
 int ampctl_log_level(struct ampctl *ctl, int argc, char **argv);
+int ampctl_scale(struct ampctl *ctl, int argc, char **argv);
+int ampctl_rollback(struct ampctl *ctl, int argc, char **argv);
+int ampctl_delete(struct ampctl *ctl, int argc, char **argv);
 int ampctl_token(struct ampctl *ctl, int argc, char **argv);
 
 #endif

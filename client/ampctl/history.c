@@ -60,16 +60,8 @@ static error_t parse_filter(int key, char *arg, struct argp_state *state)
         question->has_rank = true;
         question->rank = ampctl_number(state, "--rank", arg);
         return 0;
-    case ARGP_KEY_ARG:
-        if (state->arg_num > 0)
-            argp_error(state, "one model is enough; \"%.40s\" is too much", arg);
-        ampctl_name(state, question->model, arg);
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        argp_error(state, "name the model; ampctl models lists them");
-        return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return ampctl_one_model(key, arg, state, question->model);
     }
 }
 

@@ -32,6 +32,9 @@ static const struct verb verbs[] = {
     {"explain", ampctl_explain},
     {"replay", ampctl_replay},
     {"checkpoints", ampctl_checkpoints},
+    {"scale", ampctl_scale},
+    {"rollback", ampctl_rollback},
+    {"delete", ampctl_delete},
     {"drain", ampctl_drain},
     {"log-level", ampctl_log_level},
 };
@@ -163,6 +166,22 @@ void ampctl_name(struct argp_state *state, char field[128], const char *value)
     (void)snprintf(field, 128, "%s", value);
 }
 
+error_t ampctl_one_model(int key, char *arg, struct argp_state *state, char field[128])
+{
+    switch (key) {
+    case ARGP_KEY_ARG:
+        if (state->arg_num > 0)
+            argp_error(state, "one model is enough; \"%.40s\" is too much", arg);
+        ampctl_name(state, field, arg);
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "name the model; ampctl models lists them");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
 uint64_t ampctl_number(struct argp_state *state, const char *option, const char *value)
 {
     char *end;
@@ -210,6 +229,10 @@ static const char program_doc[] = "Asks an ampd server.\v"
                                   "  replay MODEL          the stored verdicts under another policy\n"
                                   "  checkpoint MODEL      writes a checkpoint now\n"
                                   "  checkpoints MODEL     lists checkpoints; the latest with a scale of at least x\n"
+                                  "  scale set MODEL SCALE sets the loss scale by hand\n"
+                                  "  scale reset MODEL     puts it back to the start of its policy\n"
+                                  "  rollback MODEL STEP   puts a model back to a checkpoint\n"
+                                  "  delete MODEL          deletes a model with its history and checkpoints\n"
                                   "  drain                 ends the server in order\n"
                                   "  log-level LEVEL       changes the level of the server's log\n"
                                   "  token new ROLE NAME   makes a token and its line for ampd --token-file\n";

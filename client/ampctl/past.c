@@ -33,12 +33,6 @@ static float real_argument(struct argp_state *state, const char *option, const c
     return number;
 }
 
-static error_t no_model(struct argp_state *state)
-{
-    argp_error(state, "name the model; ampctl models lists them");
-    return 0;
-}
-
 /* One question, one answer; `take` decodes and prints. */
 static int ask_once(struct ampctl *ctl, const char *path, int encoded, struct amp_buf *request, void *arg,
                     int (*take)(void *arg, const struct amp_buf *body))
@@ -226,12 +220,8 @@ static error_t parse_replay(int key, char *arg, struct argp_state *state)
         replay->only_changes = true;
         return 0;
     case ARGP_KEY_ARG:
-        if (state->arg_num > 0)
-            argp_error(state, "one model is enough; \"%.40s\" is too much", arg);
-        ampctl_name(state, request->model, arg);
-        return 0;
     case ARGP_KEY_NO_ARGS:
-        return no_model(state);
+        return ampctl_one_model(key, arg, state, request->model);
     default:
         return parse_scaler(key, arg, state, &request->scaler);
     }
@@ -337,15 +327,8 @@ static error_t parse_checkpoints(int key, char *arg, struct argp_state *state)
     case KEY_LATEST:
         checkpoints->latest = true;
         return 0;
-    case ARGP_KEY_ARG:
-        if (state->arg_num > 0)
-            argp_error(state, "one model is enough; \"%.40s\" is too much", arg);
-        ampctl_name(state, checkpoints->request.model, arg);
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        return no_model(state);
     default:
-        return ARGP_ERR_UNKNOWN;
+        return ampctl_one_model(key, arg, state, checkpoints->request.model);
     }
 }
 

@@ -67,6 +67,8 @@ static void put_event(json_t **object, const struct ampd_msg_scale_history_row *
         put(object, "parent_epoch", count_of(row->parent_epoch));
         put(object, "base_epoch", count_of(row->base_epoch));
         put(object, "base_step", count_of(row->base_step));
+    } else {
+        put(object, "from_step", count_of(row->from_step));
     }
     put(object, "actor", text_of(row->actor));
     put(object, "reason", text_of(row->reason));
@@ -130,6 +132,8 @@ json_t *ampctl_worker_row(const struct ampd_msg_worker_status *worker)
     put(&object, "last_step", count_of(worker->last_step));
     put(&object, "pushes", count_of(worker->pushes));
     put(&object, "overflow_pushes", count_of(worker->overflow_pushes));
+    put(&object, "straggles", json_boolean(worker->straggles));
+    put(&object, "nonfinite", json_boolean(worker->nonfinite));
     put(&object, "join_time", time_of(worker->has_join_time, worker->join_time));
     return object;
 }
@@ -271,6 +275,8 @@ const struct ampctl_column ampctl_worker_columns[] = {
     {"last_step", "LAST STEP", true},
     {"pushes", "PUSHES", true},
     {"overflow_pushes", "WITH OVERFLOW", true},
+    {"straggles", "STRAGGLES", false},
+    {"nonfinite", "NONFINITE", false},
     {"lease_left_ms", "LEASE LEFT MS", true},
     {NULL, NULL, false},
 };

@@ -140,6 +140,19 @@ static bool again_later(int code)
     return code == AMP_EUNAVAILABLE || code == AMP_EDEADLINE || code == AMP_ECANCELLED || code == AMP_EEXHAUSTED;
 }
 
+/*
+ * A process that knows less than the others have told: it was replaced, and neither it nor its connections have noticed.
+ * Who asks again finds the one in its place. The handle counts steps itself and leaves no block out but those it was told
+ * are there, so this is never its user's mistake.
+ */
+static bool is_behind(const struct ampclient_core *core, const struct ampclient_ended *ended)
+{
+    const char *reason = ended->reason == NULL ? "" : ended->reason;
+    bool older = ended->epoch != 0 && ended->epoch < core->epoch;
+    return (ended->code == AMP_ESTATE && (older || strcmp(reason, "STEP_AHEAD") == 0)) ||
+           (ended->code == AMP_EINVAL && strcmp(reason, "INCOMPLETE_PUSH") == 0);
+}
+
 bool ampclient_core_failed(struct ampclient_core *core, const struct ampclient_ended *ended)
 {
     ampclient_core_note(core, ended);
@@ -147,7 +160,7 @@ bool ampclient_core_failed(struct ampclient_core *core, const struct ampclient_e
         core->need_join = true;
         return false;
     }
-    if (!again_later(ended->code) && ended->code != AMP_EABORTED)
+    if (!again_later(ended->code) && ended->code != AMP_EABORTED && !is_behind(core, ended))
         return true;
     if (core->failures == 0)
         core->first_failure_ms = core->now_ms;
@@ -409,6 +422,7 @@ static void join_ended(struct ampclient_core *core, const struct ampclient_ended
     core->epoch = answer->epoch;
     core->keep_alive_ms = core->now_ms + core->lease_ms / AMPCLIENT_KEEP_ALIVE_DIVISOR;
     take_base_state(core, answer);
+    core->restored_step = answer->restored_step;
     rejoined(core, old_epoch, answer->step);
     if (core->state == AMPCLIENT_STATE_JOINING)
         ampclient_core_finish(core, 0, NULL, AMPCLIENT_STATE_READY);

@@ -107,6 +107,7 @@ struct ampclient_join_answer {
     const uint64_t *elements; /* [parameters_count] */
     uint64_t block_elements;
     enum amp_dtype cast; /* of pulls */
+    uint64_t restored_step; /* last step of the checkpoint that the epoch began from */
     const uint8_t *user_state;
     uint32_t user_state_size;
 };
@@ -222,6 +223,7 @@ struct ampclient_user_done {
         float scale;
         uint64_t scale_id;
         bool rolled_back;
+        bool restored; /* the first step of this handle or of this epoch, and the one after restored_step */
     } step;
     struct ampclient_core_result result; /* STEP_END, code 0 */
 };

@@ -88,6 +88,7 @@ struct ampclient_core {
     uint64_t held_epoch, held_version; /* 0, 0: what is in memory is no version */
     struct ampclient_pull pull;
     uint64_t begun_epoch, begun_step; /* last begun */
+    uint64_t restored_step;           /* of the last Join */
     /* the step in hand */
     uint64_t step_epoch, scale_id;
     struct ampclient_push push;

@@ -125,6 +125,7 @@ static void pull_complete(struct ampclient_core *core)
         return;
     }
     core->done.step.rolled_back = header->epoch != core->begun_epoch && header->step <= core->begun_step;
+    core->done.step.restored = header->epoch != core->begun_epoch && header->step == core->restored_step + 1;
     if (header->epoch != core->begun_epoch || header->step > core->begun_step)
         core->begun_step = header->step;
     core->begun_epoch = header->epoch;
@@ -155,6 +156,13 @@ static void pull_failed(struct ampclient_core *core, const struct ampclient_ende
     }
     if (moved(core, ended))
         return;
+    if (core->state == AMPCLIENT_STATE_PULLING && ended->code == AMP_ESTATE &&
+        strcmp(ended->reason, "MODEL_UNSTABLE") == 0) {
+        struct amp_error error;
+        (void)amp_error_set(&error, AMP_EUNSTABLE, ended->reason, "%s", ended->text);
+        ampclient_core_finish(core, AMP_EUNSTABLE, &error, AMPCLIENT_STATE_READY);
+        return;
+    }
     if (ended->code == AMP_EDATALOSS && core->pull.resends < AMPCLIENT_BLOCK_RESENDS_MAX) {
         core->pull.resends++;
         return; /* asked for again at once */

@@ -125,8 +125,8 @@ static int start(struct ampclient_core_call *call, const struct ampclient_output
                             "The request cannot be made: names must be UTF-8, and memory free.");
         goto out;
     }
-    rc = ampclient_link_call(model->client->link, path_of(call->kind), &options, pull ? &pull_handler : &unary_handler,
-                             call, &call->call, &call->error);
+    rc = ampclient_link_call(model->client->link, output->shard, path_of(call->kind), &options,
+                             pull ? &pull_handler : &unary_handler, call, &call->call, &call->error);
     if (rc != 0)
         goto out;
     int sent = arpc_call_send(call->call, request.data, request.size, NULL, 0, NULL, NULL);

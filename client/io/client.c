@@ -201,6 +201,44 @@ int ampclient_ask(struct ampclient *client, const char *path, const struct amp_b
     return rc;
 }
 
+static int use_shards(struct ampclient *client, const struct ampd_msg_get_status_response *status)
+{
+    const char *endpoints[AMPCLIENT_LINK_SHARDS_MAX];
+    uint32_t count = (uint32_t)status->shards.count;
+    for (uint32_t k = 0; k < count && k < AMPCLIENT_LINK_SHARDS_MAX; k++)
+        endpoints[k] = status->shards.items[k].endpoint;
+    return count < 2 ? 0 : ampclient_link_use_shards(client->link, endpoints, count, &client->error);
+}
+
+int ampclient_find_shards(struct ampclient *client)
+{
+    if (client->shards_known)
+        return 0;
+    struct ampclient_reply reply = {0};
+    struct ampd_msg_get_status_response status;
+    int rc = ampclient_ask(client, AMPCLIENT_ADMIN_SERVICE "GetStatus", NULL, &reply);
+    if (rc == AMP_EUNIMPLEMENTED || rc == AMP_EDENIED) {
+        ampclient_reply_close(&reply);
+        ampclient_begin(client);
+        client->shards_known = true; /* whoever does not tell has none */
+        return 0;
+    }
+    if (rc == 0)
+        rc = ampd_msg_get_status_response_decode(&status, reply.body.data, reply.body.size, &client->error);
+    ampclient_reply_close(&reply);
+    if (rc != 0)
+        return rc;
+    rc = use_shards(client, &status);
+    ampd_msg_get_status_response_free(&status);
+    client->shards_known = rc == 0;
+    return rc;
+}
+
+uint32_t ampclient_shards(const struct ampclient *client)
+{
+    return client->link->shards_count > 1 ? client->link->shards_count : 1;
+}
+
 int ampclient_create(struct ampclient *client, const struct ampclient_spec *spec, bool *existed)
 {
     if (client == NULL)
@@ -216,6 +254,8 @@ int ampclient_create(struct ampclient *client, const struct ampclient_spec *spec
     amp_buf_init(&request, AMPD_MSG_SIZE_MAX);
     struct ampclient_reply reply = {0};
     rc = ampclient_spec_encode(&taken, &request, &client->error);
+    if (rc == 0)
+        rc = ampclient_find_shards(client);
     if (rc == 0)
         rc = ampclient_ask(client, AMPCLIENT_PARAMETER_SERVICE "CreateModel", &request, &reply);
     if (rc == 0) {

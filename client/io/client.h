@@ -12,6 +12,7 @@ struct ampclient {
     struct ampclient_options options; /* with all defaults filled in */
     struct amp_list models;           /* of struct ampclient_model; changed by the loop's thread alone */
     struct amp_error error;           /* of the last call; the user's thread */
+    bool shards_known;                /* the user's thread */
 };
 
 /* Clears the last error; each public function begins with it. */
@@ -28,6 +29,15 @@ int ampclient_give_struct(void *to, const void *from, size_t from_size, const ch
 /* RPC with a message as request: tries again as ampclient_rpc_retry does. The error is the client's. */
 int ampclient_ask(struct ampclient *client, const char *path, const struct amp_buf *request,
                   struct ampclient_reply *reply);
+
+/*
+ * Asks once whether the server is one of several shards, and makes a connection to each of them. Before anything that a
+ * shard alone cannot do. The error is the client's.
+ */
+int ampclient_find_shards(struct ampclient *client);
+
+/* How many there are, at least 1. After ampclient_find_shards. */
+uint32_t ampclient_shards(const struct ampclient *client);
 
 /* GetModel. On success *response is the caller's to free. The error is the client's. */
 int ampclient_get_model(struct ampclient *client, const char *name, struct ampd_msg_get_model_response *response);

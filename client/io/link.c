@@ -77,6 +77,8 @@ void ampclient_link_finish(struct ampclient_link *link, struct ampclient_job *jo
 static void on_channel_closed(void *arg)
 {
     struct ampclient_link *link = arg;
+    if (--link->channels_open > 0)
+        return;
     uv_close((uv_handle_t *)&link->async, NULL);
 }
 
@@ -86,7 +88,10 @@ static void begin_stop(struct ampclient_link *link)
     link->closing = true;
     if (link->stop_cb != NULL)
         link->stop_cb(link->arg);
+    link->channels_open = 1 + link->shards_count;
     arpc_channel_close(link->channel, on_channel_closed, link);
+    for (uint32_t k = 0; k < link->shards_count; k++)
+        arpc_channel_close(link->shards[k], on_channel_closed, link);
 }
 
 static struct ampclient_job *next_job(struct ampclient_link *link, bool *stopping)
@@ -123,8 +128,9 @@ static void *loop_main(void *arg)
     return NULL;
 }
 
-int ampclient_link_call(struct ampclient_link *link, const char *path, const struct arpc_call_options *options,
-                        const struct arpc_handler *handler, void *user, struct arpc_call **out, struct amp_error *error)
+int ampclient_link_call(struct ampclient_link *link, uint32_t shard, const char *path,
+                        const struct arpc_call_options *options, const struct arpc_handler *handler, void *user,
+                        struct arpc_call **out, struct amp_error *error)
 {
     const char *authorization = ampclient_secure_authorization(&link->secure, ampclient_now_ms());
     const struct arpc_pair pair = {"authorization", authorization};
@@ -133,7 +139,57 @@ int ampclient_link_call(struct ampclient_link *link, const char *path, const str
         with.metadata = &pair; /* callers have no metadata of their own */
         with.metadata_count = 1;
     }
-    return arpc_channel_call(link->channel, path, &with, handler, user, out, error);
+    struct arpc_channel *channel = shard < link->shards_count ? link->shards[shard] : link->channel;
+    return arpc_channel_call(channel, path, &with, handler, user, out, error);
+}
+
+struct shards_job {
+    struct ampclient_job job;
+    struct ampclient_link *link;
+    char endpoints[AMPCLIENT_LINK_SHARDS_MAX][256];
+    uint32_t count;
+    int code;
+    struct amp_error error;
+};
+
+static void open_shards(struct ampclient_job *base)
+{
+    struct shards_job *job = AMP_CONTAINER(base, struct shards_job, job);
+    struct ampclient_link *link = job->link;
+    for (uint32_t k = 0; job->code == 0 && k < job->count && !link->closing; k++) {
+        job->code =
+            arpc_channel_new(&link->loop, job->endpoints[k], &link->channel_options, &link->shards[k], &job->error);
+        link->shards_count += job->code == 0 ? 1 : 0;
+    }
+    ampclient_link_finish(link, base);
+}
+
+int ampclient_link_use_shards(struct ampclient_link *link, const char *const *endpoints, uint32_t count,
+                              struct amp_error *error)
+{
+    if (count < 2 || count > AMPCLIENT_LINK_SHARDS_MAX)
+        return amp_error_set(error, AMP_EINVAL, NULL, "The server has %u shards; this client speaks with at most %d.",
+                             count, AMPCLIENT_LINK_SHARDS_MAX);
+    if (link->secure.tls != NULL || link->secure.has_token)
+        return amp_error_set(error, AMP_EUNIMPLEMENTED, NULL,
+                             "The server has %u shards, and a cluster has neither TLS nor tokens yet; connect without.",
+                             count);
+    struct shards_job *job = calloc(1, sizeof *job);
+    if (job == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "There is no memory for the connections to the shards.");
+    job->job.run_cb = open_shards;
+    job->link = link;
+    job->count = count;
+    for (uint32_t k = 0; k < count; k++)
+        (void)snprintf(job->endpoints[k], sizeof job->endpoints[k], "%s", endpoints[k]);
+    int rc = ampclient_link_run(link, &job->job, AMPCLIENT_CLOSE_MS, error);
+    if (rc != 0)
+        return rc; /* broken: the job may still be in use */
+    rc = job->code;
+    if (rc != 0)
+        *error = job->error;
+    free(job);
+    return rc;
 }
 
 int ampclient_link_code(struct ampclient_link *link, int status)
@@ -157,6 +213,7 @@ static int open_channel(struct ampclient_link *link, const char *endpoints, cons
     /* Whoever calls pauses between tries; pauses of the channel's own would come on top. */
     options.initial_backoff_ms = 1;
     options.max_backoff_ms = 1;
+    link->channel_options = options;
     return arpc_channel_new(&link->loop, link->secure.target, &options, &link->channel, error);
 }
 

@@ -34,6 +34,9 @@
 /* How long closing waits for the loop to end. */
 #define AMPCLIENT_CLOSE_MS 10000
 
+/* As many shards as a client of one model may have to speak with. */
+#define AMPCLIENT_LINK_SHARDS_MAX 16
+
 /* A piece of work for the loop's thread. From malloc, so that it can be left alone when the link breaks. */
 struct ampclient_job {
     struct amp_list node;
@@ -56,7 +59,11 @@ struct ampclient_link {
     void *arg;
     struct ampclient_secure secure;
     struct arpc_channel *channel;
-    bool closing; /* the loop's thread has begun to stop */
+    struct arpc_channel_options channel_options;
+    struct arpc_channel *shards[AMPCLIENT_LINK_SHARDS_MAX]; /* one each, where there are several; else none */
+    uint32_t shards_count;
+    uint32_t channels_open; /* while closing: how many are not closed yet */
+    bool closing;           /* the loop's thread has begun to stop */
 };
 
 struct ampclient_link_options {
@@ -106,9 +113,19 @@ uint64_t ampclient_now_ms(void);
  */
 int ampclient_link_code(struct ampclient_link *link, int status);
 
-/* Loop's thread: begins a call, as arpc_channel_call, with the client's token; it fails when no endpoint can be connected to. */
-int ampclient_link_call(struct ampclient_link *link, const char *path, const struct arpc_call_options *options,
-                        const struct arpc_handler *handler, void *user, struct arpc_call **out,
-                        struct amp_error *error);
+/*
+ * From now on calls go to the shard that they name, at its endpoint. Once, with 2 to AMPCLIENT_LINK_SHARDS_MAX. User's
+ * thread. 0; AMP_EINVAL, AMP_ENOMEM, AMP_EUNIMPLEMENTED (TLS or a token, which a cluster cannot check yet).
+ */
+int ampclient_link_use_shards(struct ampclient_link *link, const char *const *endpoints, uint32_t count,
+                              struct amp_error *error);
+
+/*
+ * Loop's thread: begins a call to a shard (0 where there is one alone), as arpc_channel_call, with the client's token; it
+ * fails when no endpoint can be connected to.
+ */
+int ampclient_link_call(struct ampclient_link *link, uint32_t shard, const char *path,
+                        const struct arpc_call_options *options, const struct arpc_handler *handler, void *user,
+                        struct arpc_call **out, struct amp_error *error);
 
 #endif

@@ -4,6 +4,9 @@
  * A block that lies in one parameter is sent from where it lies; one that spans parameters or pads is gathered. The
  * server takes one loader at a time and lets others wait with their bodies unread, so the stream stays below arpc's
  * high-water mark. A load that was cut off is begun again from its first block: the server keeps nothing of half a load.
+ *
+ * Of several shards each gets its own blocks, all at the same time and under one number: no shard answers before all have
+ * theirs. So each but the first has a thread, for as long as the load takes.
  */
 #include "base/crc32c.h"
 #include "client/io/client.h"
@@ -12,13 +15,31 @@
 #include "client/io/spec.h"
 #include "proto/block.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/random.h>
+
+/* A shard hears of a new model a moment after it was created. */
+#define CREATED_MS 10000
 
 struct load {
     struct ampclient_flat flat;
     const float *const *values;
-    float *scratch; /* one block */
-    uint64_t next;  /* block */
+    float *scratch;            /* one block */
+    uint64_t first, next, end; /* blocks */
+};
+
+/* What goes to one shard. */
+struct part {
+    struct ampclient *client;
+    struct load load;
+    struct amp_buf header;
+    uint32_t shard;
+    pthread_t thread;
+    bool started;
+    int code;
+    struct ampclient_reply reply;
 };
 
 static int send_block(struct load *load, struct arpc_call *call, uint64_t index)
@@ -37,19 +58,19 @@ static int send_block(struct load *load, struct arpc_call *call, uint64_t index)
 static int feed(void *arg, struct arpc_call *call)
 {
     struct load *load = arg;
-    while (load->next < load->flat.blocks && arpc_call_queued(call) < ARPC_HIGH_WATER) {
+    while (load->next < load->end && arpc_call_queued(call) < ARPC_HIGH_WATER) {
         int rc = send_block(load, call, load->next);
         if (rc != 0)
             return rc;
         load->next++;
     }
-    return load->next == load->flat.blocks ? 1 : 0;
+    return load->next == load->end ? 1 : 0;
 }
 
 static void restart(void *arg)
 {
     struct load *load = arg;
-    load->next = 0;
+    load->next = load->first;
 }
 
 /* The layout, from the specification that the server has. */
@@ -74,22 +95,18 @@ static int open_load(struct ampclient *client, const struct ampd_msg_get_model_r
     if (rc == 0)
         rc = ampclient_flat_init(&load->flat, sizes, count, model->block_elements);
     free(sizes);
-    if (rc == 0) {
-        load->scratch = malloc(model->block_elements * sizeof *load->scratch);
-        if (load->scratch != NULL)
-            return 0;
-        ampclient_flat_close(&load->flat);
-        rc = AMP_ENOMEM;
-    }
+    if (rc == 0)
+        return 0;
     if (rc == AMP_ENOMEM)
         return amp_error_set(&client->error, rc, NULL, "There is no memory for the layout of the model.");
     return amp_error_set(&client->error, AMP_EINTERNAL, NULL,
                          "The server describes a model that cannot be: is it an ampd?");
 }
 
-static int encode_header(struct ampclient *client, const char *model_name, struct amp_buf *out)
+static int encode_header(struct ampclient *client, const char *model_name, uint32_t shard, uint64_t number,
+                         struct amp_buf *out)
 {
-    struct ampd_msg_load_header header = {0};
+    struct ampd_msg_load_header header = {.shard = shard, .load = number};
     int rc = ampclient_copy_name(header.model, model_name, "The name of the model", &client->error);
     if (rc != 0)
         return rc;
@@ -103,29 +120,112 @@ static int encode_header(struct ampclient *client, const char *model_name, struc
                    : amp_error_set(&client->error, rc, NULL, "The header of the load cannot be made: out of memory.");
 }
 
-static int run_load(struct ampclient *client, const char *model_name, struct load *load, bool *already)
+/* Any thread: it waits for what the loop's thread does. */
+static void *run_part(void *arg)
 {
-    struct amp_buf header;
-    amp_buf_init(&header, AMPD_MSG_SIZE_MAX);
-    struct ampclient_reply reply = {0};
-    int rc = encode_header(client, model_name, &header);
-    if (rc == 0) {
-        struct ampclient_request request = {.path = AMPCLIENT_PARAMETER_SERVICE "Load",
-                                            .body = &header,
-                                            .timeout_ms = client->options.call_timeout_ms,
-                                            .feed_cb = feed,
-                                            .arg = load};
-        rc = ampclient_rpc_retry(client->link, &request, client->options.reconnect_timeout_ms, restart, &reply);
-        if (rc != 0)
-            client->error = reply.error;
+    struct part *part = arg;
+    const struct ampclient_options *options = &part->client->options;
+    struct ampclient_request request = {.path = AMPCLIENT_PARAMETER_SERVICE "Load",
+                                        .shard = part->shard,
+                                        .body = &part->header,
+                                        .timeout_ms = options->call_timeout_ms,
+                                        .feed_cb = feed,
+                                        .arg = &part->load};
+    struct ampclient_link *link = part->client->link;
+    for (uint64_t until = ampclient_now_ms() + CREATED_MS;;) {
+        part->code = ampclient_rpc_retry(link, &request, options->reconnect_timeout_ms, restart, &part->reply);
+        if (part->shard == 0 || part->code != AMP_ENOTFOUND || ampclient_now_ms() >= until)
+            return NULL;
+        ampclient_reply_close(&part->reply);
+        ampclient_link_pause(link, AMPCLIENT_RPC_PAUSE_MS);
+    }
+}
+
+static void start_part(struct part *part)
+{
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the program's own */
+    part->started = pthread_create(&part->thread, NULL, run_part, part) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!part->started)
+        part->code =
+            amp_error_set(&part->reply.error, AMP_EIO, NULL, "No thread can be made; raise the limit of processes.");
+}
+
+/* The number of a load: what others may choose at the same time is another one. Not 0. */
+static uint64_t load_number(void)
+{
+    uint64_t number = 0;
+    while (number == 0)
+        if (getrandom(&number, sizeof number, 0) != sizeof number)
+            return ampclient_now_ms() | 1; /* no random numbers: then the time */
+    return number;
+}
+
+static int open_part(struct ampclient *client, const char *model_name, const struct load *whole, uint32_t shard,
+                     uint64_t number, struct part *part)
+{
+    uint64_t blocks = whole->flat.blocks, count = ampclient_shards(client);
+    *part = (struct part){.client = client, .load = *whole, .shard = shard};
+    amp_buf_init(&part->header, AMPD_MSG_SIZE_MAX);
+    part->load.first = blocks * shard / count;
+    part->load.end = blocks * (shard + 1) / count;
+    part->load.scratch = malloc(whole->flat.block_elements * sizeof *part->load.scratch);
+    if (part->load.scratch == NULL)
+        return amp_error_set(&client->error, AMP_ENOMEM, NULL, "There is no memory for the layout of the model.");
+    return encode_header(client, model_name, shard, number, &part->header);
+}
+
+/* The threads are at their ends, or the link is broken and nothing is freed that it may still use. */
+static void close_part(struct part *part)
+{
+    ampclient_reply_close(&part->reply);
+    amp_buf_close(&part->header);
+    if (!part->client->link->broken)
+        free(part->load.scratch);
+}
+
+/* The first that failed; else what shard 0 says. */
+static int take_parts(struct ampclient *client, const struct part *parts, uint32_t count, bool *already)
+{
+    for (uint32_t k = 0; k < count; k++) {
+        if (parts[k].code == 0)
+            continue;
+        client->error = parts[k].reply.error;
+        return parts[k].code;
+    }
+    struct ampd_msg_load_response response;
+    const struct amp_buf *body = &parts[0].reply.body;
+    int rc = ampd_msg_load_response_decode(&response, body->data, body->size, &client->error);
+    *already = rc == 0 && response.already_loaded;
+    return rc;
+}
+
+static int run_load(struct ampclient *client, const char *model_name, const struct load *load, bool *already)
+{
+    uint32_t count = ampclient_shards(client), made = 0;
+    uint64_t number = count > 1 ? load_number() : 0;
+    struct part *parts = calloc(count, sizeof *parts);
+    if (parts == NULL)
+        return amp_error_set(&client->error, AMP_ENOMEM, NULL, "There is no memory for the layout of the model.");
+    int rc = 0;
+    while (rc == 0 && made < count) {
+        rc = open_part(client, model_name, load, made, number, &parts[made]);
+        made++;
     }
     if (rc == 0) {
-        struct ampd_msg_load_response response;
-        rc = ampd_msg_load_response_decode(&response, reply.body.data, reply.body.size, &client->error);
-        *already = rc == 0 && response.already_loaded;
+        for (uint32_t k = 1; k < count; k++)
+            start_part(&parts[k]);
+        (void)run_part(&parts[0]);
+        for (uint32_t k = 1; k < count; k++)
+            if (parts[k].started)
+                (void)pthread_join(parts[k].thread, NULL);
+        rc = take_parts(client, parts, count, already);
     }
-    ampclient_reply_close(&reply);
-    amp_buf_close(&header);
+    for (uint32_t k = 0; k < made; k++)
+        close_part(&parts[k]);
+    free(parts);
     return rc;
 }
 
@@ -141,12 +241,15 @@ int ampclient_load(struct ampclient *client, const char *model_name, const float
     if (client == NULL)
         return AMP_EINVAL;
     ampclient_begin(client);
+    int rc = ampclient_find_shards(client);
+    if (rc != 0)
+        return rc;
     for (uint32_t i = 0; values == NULL || i < values_count; i++)
         if (values == NULL || values[i] == NULL)
             return amp_error_set(&client->error, AMP_EINVAL, NULL,
                                  "The values of parameter %u are NULL; give values for every parameter.", i);
     struct ampd_msg_get_model_response model;
-    int rc = ampclient_get_model(client, model_name, &model);
+    rc = ampclient_get_model(client, model_name, &model);
     if (rc != 0)
         return rc;
     struct load load = {.values = values};
@@ -156,10 +259,8 @@ int ampclient_load(struct ampclient *client, const char *model_name, const float
         /* Values once loaded stay: there is no need to send others. */
         if (!was_there)
             rc = run_load(client, model_name, &load, &was_there);
-        if (!client->link->broken) {
+        if (!client->link->broken)
             ampclient_flat_close(&load.flat);
-            free(load.scratch);
-        }
     }
     ampd_msg_get_model_response_free(&model);
     if (rc == 0 && already != NULL)

@@ -223,6 +223,7 @@ static void answer_join(struct ampclient_core_call *call, struct ampclient_event
             .elements = elements,
             .block_elements = response.block_elements,
             .cast = (enum amp_dtype)response.spec.cast_dtype,
+            .restored_step = response.restored_step,
             .user_state = response.user_state.data,
             .user_state_size = (uint32_t)response.user_state.size,
         };

@@ -54,6 +54,8 @@ struct ampclient_model {
     uint8_t *scratch;       /* one block of a push, gathered */
     struct ampclient_job *detaching;
     /* user's thread */
+    void *restore_arg; /* the join options' */
+    void (*restore_cb)(void *arg, uint64_t step, const void *data, size_t size);
     uint8_t *user_state; /* what ampclient_user_state gave last; room for AMPCLIENT_USER_STATE_MAX bytes */
 };
 

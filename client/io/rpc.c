@@ -107,8 +107,8 @@ static void run_exchange(struct ampclient_job *job)
                                         .idempotent = request->idempotent,
                                         .single_response = request->message_cb == NULL};
     struct ampclient_reply *reply = &exchange->reply;
-    reply->code = ampclient_link_call(exchange->link, request->path, &options, &exchange_handler, exchange,
-                                      &exchange->call, &reply->error);
+    reply->code = ampclient_link_call(exchange->link, request->shard, request->path, &options, &exchange_handler,
+                                      exchange, &exchange->call, &reply->error);
     if (reply->code != 0) {
         reply->status = amp_err_grpc_status(reply->code);
         exchange->over = true;

@@ -29,6 +29,7 @@ struct ampclient_reply {
 /* What to send and receive. All pointers are borrowed until the function returns. */
 struct ampclient_request {
     const char *path;
+    uint32_t shard;             /* of several */
     const struct amp_buf *body; /* the first message; NULL: an empty one */
     uint64_t timeout_ms;        /* of one try; 0: none (only for a server stream) */
     bool idempotent;            /* the channel may send it again within a try (gRFC A6), as server/methods.def says */

@@ -107,6 +107,12 @@ static void put_model(const struct ampclient_spec *spec, struct ampd_msg_model_s
     PUT(to, checkpoint_every, spec->checkpoint_every);
     PUT(to, keep_last, spec->keep_last);
     PUT(to, loss_timeout_ms, spec->loss_timeout_ms);
+    to->sync_mode = (enum ampd_msg_sync_mode)spec->sync;
+    to->quorum = spec->quorum;
+    to->on_loss = (enum ampd_msg_on_loss)spec->on_loss;
+    PUT(to, min_workers, spec->min_workers);
+    to->keep_every = spec->keep_every;
+    to->durability = (enum ampd_msg_durability)spec->durability;
 }
 
 static int check(const struct ampclient_spec *spec, struct amp_error *error)

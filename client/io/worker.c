@@ -73,6 +73,7 @@ static int new_model(struct ampclient *client, const struct identity *identity,
                                                  .world_size = identity->world_size,
                                                  .replace = options->replace,
                                                  .accumulate = options->accumulate,
+                                                 .shards = ampclient_shards(client),
                                                  .reconnect_timeout_ms = client->options.reconnect_timeout_ms,
                                                  .step_timeout_ms = client->options.step_timeout_ms,
                                                  .call_timeout_ms = client->options.call_timeout_ms};
@@ -80,6 +81,8 @@ static int new_model(struct ampclient *client, const struct identity *identity,
     if (model == NULL)
         return amp_error_set(&client->error, AMP_ENOMEM, NULL, "There is no memory for a model.");
     model->client = client;
+    model->restore_arg = options->restore_arg;
+    model->restore_cb = options->restore_cb;
     amp_list_init(&model->node);
     amp_list_init(&model->calls);
     amp_list_init(&model->failed);
@@ -121,6 +124,8 @@ int ampclient_join(struct ampclient *client, const char *model_name, const struc
     int rc = take_join_options(client, options, &taken);
     if (rc == 0)
         rc = find_identity(client, model_name, &taken, &identity);
+    if (rc == 0)
+        rc = ampclient_find_shards(client);
     struct ampclient_model *made = NULL;
     if (rc == 0)
         rc = new_model(client, &identity, &taken, &made);
@@ -237,6 +242,25 @@ int ampclient_pull(struct ampclient_model *model, uint64_t *version)
 
 /* ---- steps ---- */
 
+/* A copy: in the background the core may join again and drop its own. Valid until the next one. */
+static const uint8_t *copy_user_state(const struct ampclient_model *model, size_t *size)
+{
+    (void)pthread_mutex_lock(&model->client->link->mutex);
+    *size = 0;
+    const uint8_t *state = ampclient_core_user_state(model->core, size);
+    if (*size > 0)
+        memcpy(model->user_state, state, *size);
+    (void)pthread_mutex_unlock(&model->client->link->mutex);
+    return model->user_state;
+}
+
+static void give_back_state(const struct ampclient_model *model, uint64_t step)
+{
+    size_t size;
+    const uint8_t *state = copy_user_state(model, &size);
+    model->restore_cb(model->restore_arg, step, state, size);
+}
+
 int ampclient_step_begin(struct ampclient_model *model, struct ampclient_step *step)
 {
     if (model == NULL)
@@ -256,6 +280,8 @@ int ampclient_step_begin(struct ampclient_model *model, struct ampclient_step *s
                                          .scale = done.step.scale,
                                          .scale_id = done.step.scale_id,
                                          .rolled_back = done.step.rolled_back};
+    if (done.step.restored && model->restore_cb != NULL)
+        give_back_state(model, done.step.step);
     return ampclient_give_struct(step, &begun, sizeof begun, "fields of step", &client->error);
 }
 
@@ -338,13 +364,6 @@ int ampclient_user_state(const struct ampclient_model *model, const void **data,
     ampclient_begin(client);
     if (data == NULL || size == NULL)
         return amp_error_set(&client->error, AMP_EINVAL, NULL, "data or size is NULL; give the places where they go.");
-    /* A copy: in the background the core may join again and drop its own. It is the model's, whoever asks. */
-    (void)pthread_mutex_lock(&client->link->mutex);
-    *size = 0;
-    const uint8_t *state = ampclient_core_user_state(model->core, size);
-    if (*size > 0)
-        memcpy(model->user_state, state, *size);
-    (void)pthread_mutex_unlock(&client->link->mutex);
-    *data = model->user_state;
+    *data = copy_user_state(model, size);
     return 0;
 }

@@ -193,6 +193,8 @@ void arpc_call_commit(struct arpc_call *call);
 size_t arpc_call_receive(struct arpc_call *call, const uint8_t *data, size_t size);
 /* Delivers held bytes after a resume; returns how many are done with. */
 size_t arpc_call_receive_held(struct arpc_call *call);
+/* Where the user wants the next bytes of the stream, and in *size how many; NULL: anywhere. */
+uint8_t *arpc_call_place(struct arpc_call *call, size_t *size);
 /* Tells the end of the peer's messages, if it has come and nothing is held. */
 void arpc_call_receive_end(struct arpc_call *call);
 /* Gives the collected message to the user. */

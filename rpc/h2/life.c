@@ -147,6 +147,10 @@ void arpc_link_goaway_received(struct arpc_link *link, uint32_t h2_code, const u
 {
     struct arpc_link_config *config = link->config;
     link->peer_goaway = true;
+    if (config->server && link->leave_due_ms == INT64_MAX) {
+        link->leave_due_ms = arpc_after(arpc_link_now(link), link->watch.limits->goodbye_ms);
+        arpc_link_due(link, link->leave_due_ms);
+    }
     bool pings = h2_code == NGHTTP2_ENHANCE_YOUR_CALM && size == sizeof too_many_pings - 1 &&
                  memcmp(debug, too_many_pings, size) == 0;
     if (config->server || !pings)

@@ -31,6 +31,8 @@
  */
 #define ANY_RESET_BURST 1000000
 #define ANY_RESET_RATE  100000
+/* Calls that one flush does something for: some 100 us, so that a connection with many holds up no other for long. */
+#define FLUSH_CALLS 64
 
 static void ignore_closed(struct arpc_call *call, const struct arpc_result *result)
 {
@@ -466,6 +468,7 @@ int arpc_link_init(struct arpc_link *link, struct arpc_link_config *config, void
     link->ping_ms = INT64_MAX;
     link->header_since_ms = INT64_MAX;
     link->next_due_ms = INT64_MAX;
+    link->leave_due_ms = INT64_MAX;
     link->goodbye_due_ms = INT64_MAX;
     const struct arpc_limits *limits = config->limits != NULL ? config->limits : &arpc_limits_default;
     arpc_watch_init(&link->watch, limits, config->server, now_ms);
@@ -510,6 +513,19 @@ int arpc_link_receive(struct arpc_link *link, const uint8_t *data, size_t size)
     }
     link->wake_cb(link); /* acknowledgements and window updates may be due */
     return link->error;
+}
+
+uint8_t *arpc_link_place(struct arpc_link *link, size_t *size)
+{
+    int32_t stream_id;
+    size_t left = arpc_watch_data_left(&link->watch, &stream_id);
+    if (left == 0 || link->error != 0 || link->expelled || link->session == NULL)
+        return NULL;
+    struct arpc_call *call = call_of(link->session, stream_id);
+    uint8_t *place = call != NULL ? arpc_call_place(call, size) : NULL;
+    if (place != NULL && *size > left)
+        *size = left;
+    return place;
 }
 
 int arpc_link_produce(struct arpc_link *link, struct arpc_batch *batch)
@@ -581,22 +597,31 @@ static void flush_call(struct arpc_call *call)
         (void)nghttp2_submit_rst_stream(link->session, NGHTTP2_FLAG_NONE, call->stream_id, call->reset_code);
 }
 
+/* Takes up to FLUSH_CALLS off the front; what is added meanwhile is for the next round, so that a round is finite. */
+static void take_some(struct amp_list *from, struct amp_list *some)
+{
+    amp_list_init(some);
+    for (unsigned i = 0; i < FLUSH_CALLS && !amp_list_empty(from); i++)
+        amp_list_push(some, amp_list_shift(from));
+}
+
+bool arpc_link_has_news(const struct arpc_link *link)
+{
+    return !amp_list_empty(&link->dirty) || !amp_list_empty(&link->events);
+}
+
 bool arpc_link_flush(struct arpc_link *link)
 {
-    /* What is added meanwhile is for the next round, so that a round is finite. */
     struct amp_list work;
-    amp_list_init(&work);
-    for (struct amp_list *it = amp_list_shift(&link->dirty); it != NULL; it = amp_list_shift(&link->dirty))
-        amp_list_push(&work, it);
+    take_some(&link->dirty, &work);
     for (struct amp_list *it = amp_list_shift(&work); it != NULL; it = amp_list_shift(&work))
         flush_call(AMP_CONTAINER(it, struct arpc_call, in_dirty));
     if (link->session != NULL && link->error == 0 && !link->config->server)
         arpc_request_begin(link);
-    for (struct amp_list *it = amp_list_shift(&link->events); it != NULL; it = amp_list_shift(&link->events))
-        amp_list_push(&work, it);
+    take_some(&link->events, &work);
     for (struct amp_list *it = amp_list_shift(&work); it != NULL; it = amp_list_shift(&work))
         arpc_call_tell(AMP_CONTAINER(it, struct arpc_call, in_events));
-    return !amp_list_empty(&link->dirty) || !amp_list_empty(&link->events);
+    return arpc_link_has_news(link);
 }
 
 void arpc_link_abort(struct arpc_link *link, int status, const char *message)
@@ -626,5 +651,6 @@ bool arpc_link_is_over(const struct arpc_link *link)
     if (nghttp2_session_want_write(link->session))
         return false;
     bool drained = link->drain == ARPC_DRAIN_FINAL && link->call_count == 0;
-    return drained || !nghttp2_session_want_read(link->session);
+    bool lingers = link->leave_due_ms != INT64_MAX && arpc_link_now(link) < link->leave_due_ms;
+    return drained || (!lingers && !nghttp2_session_want_read(link->session));
 }

@@ -118,6 +118,7 @@ struct arpc_link {
     bool farewell; /* the peer's GOAWAY was at fault: it goes, and it is no attack */
     struct arpc_watch watch;
     enum arpc_abuse abuse;  /* why the connection is being ended, or NONE */
+    int64_t leave_due_ms;   /* a client that said GOAWAY closes the connection until then; INT64_MAX: none has said it */
     int64_t goodbye_due_ms; /* by when its GOAWAY has to be taken; INT64_MAX: none is due */
     enum { ARPC_DRAIN_NO, ARPC_DRAIN_NOTICE, ARPC_DRAIN_FINAL } drain;
     const char *drain_why; /* debug data of the final GOAWAY, a constant; NULL: none */
@@ -174,8 +175,17 @@ void arpc_link_close(struct arpc_link *link);
 /* Takes received bytes; calls message callbacks. 0, or the link's error: nothing more may be received. */
 int arpc_link_receive(struct arpc_link *link, const uint8_t *data, size_t size);
 
-/* Does what calls asked for and tells users what happened. True if it has to be called again. */
+/*
+ * Where the bytes that are received next belong, and in *size how many; NULL: anywhere. They may be put there and given to
+ * arpc_link_receive from there. Valid until the link is used again.
+ */
+uint8_t *arpc_link_place(struct arpc_link *link, size_t *size);
+
+/* Does what calls asked for and tells users what happened, for some of them. True if it has to be called again. */
 bool arpc_link_flush(struct arpc_link *link);
+
+/* Whether calls asked for something, or users are still to be told. */
+bool arpc_link_has_news(const struct arpc_link *link);
 
 /* Deadlines of calls and of the link. To be called when next_due_ms has come. */
 void arpc_link_tick(struct arpc_link *link);

@@ -214,6 +214,19 @@ size_t arpc_call_receive(struct arpc_call *call, const uint8_t *data, size_t siz
     return done;
 }
 
+uint8_t *arpc_call_place(struct arpc_call *call, size_t *size)
+{
+    const struct arpc_deframer *deframer = &call->deframer;
+    bool passes = is_reading(call) && !call->paused && call->held.size == 0;
+    bool plain = deframer->in_message && call->inflate == NULL && call->stage == ARPC_STAGE_NONE;
+    if (!passes || !plain || call->handler->message != NULL || call->handler->message_place == NULL)
+        return NULL;
+    uint8_t *place = call->handler->message_place(call, size);
+    if (place != NULL && *size > deframer->left)
+        *size = deframer->left;
+    return place;
+}
+
 size_t arpc_call_receive_held(struct arpc_call *call)
 {
     size_t size = call->held.size;

@@ -63,6 +63,8 @@ static void reckon(struct arpc_link *link, int64_t now_ms)
         earlier(&due_ms, idle_ms(link));
         earlier(&due_ms, link->age_due_ms);
         earlier(&due_ms, link->cut_due_ms);
+        if (link->leave_due_ms > now_ms)
+            earlier(&due_ms, link->leave_due_ms);
     }
     link->next_due_ms = due_ms;
 }

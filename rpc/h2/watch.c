@@ -220,6 +220,16 @@ enum arpc_abuse arpc_watch_scan(struct arpc_watch *watch, const uint8_t *data, s
     return ARPC_ABUSE_NONE;
 }
 
+size_t arpc_watch_data_left(const struct arpc_watch *watch, int32_t *stream_id)
+{
+    const uint8_t *head = watch->head;
+    if (watch->preface_left > 0 || watch->payload_left == 0 || head[3] != TYPE_DATA || (head[4] & FLAG_PADDED) != 0)
+        return 0;
+    *stream_id =
+        (int32_t)((uint32_t)(head[5] & 0x7f) << 24 | (uint32_t)head[6] << 16 | (uint32_t)head[7] << 8 | head[8]);
+    return watch->payload_left;
+}
+
 void arpc_watch_sent(struct arpc_watch *watch, size_t size)
 {
     earn(watch, size);

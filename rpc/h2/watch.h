@@ -53,6 +53,9 @@ void arpc_watch_init(struct arpc_watch *watch, const struct arpc_limits *limits,
 /* Looks at received bytes. NONE, or the first limit that they break: the peer is not to be served any more. */
 enum arpc_abuse arpc_watch_scan(struct arpc_watch *watch, const uint8_t *data, size_t size, int64_t now_ms);
 
+/* How much of a DATA frame without padding is still to come, and its stream; 0: none is under way. */
+size_t arpc_watch_data_left(const struct arpc_watch *watch, int32_t *stream_id);
+
 /* HEADERS or DATA of this size were sent to the peer: it may answer them by PING and WINDOW_UPDATE. */
 void arpc_watch_sent(struct arpc_watch *watch, size_t size);
 

@@ -14,8 +14,10 @@
 #include "base/assert.h"
 #include "base/err.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 
 /* Turns of flush and write in one pump, so that one busy connection does not keep the others waiting. */
 #define PUMP_ROUNDS 8
@@ -28,10 +30,23 @@
 #define TLS_ALERT 21
 
 /* A read that is not worth the system call any more, and the first one, before anything is known about the peer. */
-#define READ_SIZE_MIN ((size_t)64)
-/* What is left for each when the turn is spent. */
-#define READ_SIZE_SPENT ((size_t)1 << 10)
-#define READ_SIZE_FIRST ((size_t)4 << 10)
+#define READ_SIZE_MIN   ((size_t)256)
+#define READ_SIZE_FIRST ((size_t)1 << 10)
+
+/* The first write where others wait, and the least later ones may shrink to: a frame, as most peers have them. */
+#define WRITE_SIZE_FIRST ((size_t)64 << 10)
+#define WRITE_SIZE_MIN   ((size_t)16 << 10)
+
+/* A place that is worth a read of its own: copying less costs no more than a system call. */
+#define PLACE_MIN ((size_t)16 << 10)
+/* What is read beyond a place in the same call: the heads of the next frame, message and block, and little to copy. */
+#define PLACE_BEYOND ((size_t)4 << 10)
+
+/*
+ * Of a unix socket. With the system's 208 KiB whoever writes goes to sleep four times in a 1 MiB message, and each time the other
+ * side has emptied the buffer before the writer is awake. TCP's buffers grow by themselves, to 4 MiB.
+ */
+#define UNIX_SEND_BYTES (1 << 20)
 
 /* Slots of one write: uv_buf_t is laid out as iovec on Unix (libuv documents it). */
 _Static_assert(sizeof(uv_buf_t) == sizeof(struct iovec), "a batch can be given to libuv as it is");
@@ -242,8 +257,8 @@ static bool next_batch(struct arpc_conn *conn, size_t most)
     return false;
 }
 
-/* One batch, or the rest of one, which is taken off *share. True if more may follow at once. */
-static bool write_some(struct arpc_conn *conn, size_t *share)
+/* One batch of about so many bytes, or the rest of one. True if more may follow at once. */
+static bool write_some(struct arpc_conn *conn, size_t most)
 {
     if (conn->writing || conn->closing || conn->write_failed)
         return false;
@@ -252,9 +267,8 @@ static bool write_some(struct arpc_conn *conn, size_t *share)
             arpc_tls_trim(conn->tls);
         return false;
     }
-    if (conn->sending == NULL && !next_batch(conn, *share))
+    if (conn->sending == NULL && !next_batch(conn, most))
         return false;
-    *share -= conn->sending->left < *share ? conn->sending->left : *share;
     if (!write_batch(conn))
         return false;
     batch_finished(conn);
@@ -287,70 +301,135 @@ static void arm_timer(struct arpc_conn *conn)
     (void)uv_timer_start(&conn->timer, on_timer, (uint64_t)wait_ms, 0);
 }
 
-/* Bytes that one connection may write in this turn. */
-static size_t write_share(const struct arpc_turn *turn)
+/* Everything is closed, and all calls are told: the owner frees it. */
+static void closed(struct arpc_conn *conn)
 {
-    return turn->written < ARPC_TURN_WRITE_BYTES ? turn->write_share : ARPC_WRITE_SHARE_BYTES;
+    struct arpc_tls_session *tls = conn->tls;
+    if (conn->has_link)
+        arpc_link_close(&conn->link);
+    arpc_turn_remove(&conn->item);
+    conn->closed_cb(conn);
+    arpc_tls_session_free(tls);
+}
+
+/* Learns from a round of a pump how much may be written at a time. */
+static void set_write_size(struct arpc_conn *conn, size_t wrote, int64_t took_ns, int64_t most_ns)
+{
+    if (took_ns > most_ns && wrote > 0)
+        conn->write_size = conn->write_size / 2 > WRITE_SIZE_MIN ? conn->write_size / 2 : WRITE_SIZE_MIN;
+    else if (took_ns < most_ns / 4 && wrote >= conn->write_size)
+        conn->write_size = conn->write_size * 2 < ARPC_BATCH_BYTES ? conn->write_size * 2 : ARPC_BATCH_BYTES;
+}
+
+/* Flushes and writes for up to so long. True if there is more to do. */
+static bool pump_for(struct arpc_conn *conn, int64_t most_ns, int64_t begin_ns)
+{
+    const uint64_t *sent = conn->bytes_sent;
+    bool alone = arpc_shares_alone(&conn->turn->shares, begin_ns);
+    bool more = true;
+    int64_t now_ns = begin_ns;
+    for (int round = 0; more && round < PUMP_ROUNDS && now_ns - begin_ns < most_ns; round++) {
+        int64_t from_ns = now_ns;
+        uint64_t before = *sent;
+        more = arpc_link_flush(&conn->link);
+        if (conn->link.error != 0 && !conn->closing)
+            link_failed(conn);
+        more = write_some(conn, alone ? ARPC_BATCH_BYTES : conn->write_size) || more;
+        now_ns = (int64_t)uv_hrtime();
+        set_write_size(conn, (size_t)(*sent - before), now_ns - from_ns, most_ns);
+    }
+    return more || arpc_link_has_news(&conn->link);
 }
 
 static void conn_pump(struct arpc_turn_item *item)
 {
     struct arpc_conn *conn = AMP_CONTAINER(item, struct arpc_conn, item);
-    if (!conn->has_link)
-        return;
-    bool more = true;
-    const size_t all = write_share(conn->turn);
-    size_t share = all;
-    for (int round = 0; more && share > 0 && round < PUMP_ROUNDS; round++) {
-        more = arpc_link_flush(&conn->link);
-        if (conn->link.error != 0 && !conn->closing)
-            link_failed(conn);
-        more = write_some(conn, &share) || more || !amp_list_empty(&conn->link.events);
-    }
+    struct arpc_shares *shares = &conn->turn->shares;
+    int64_t begin_ns = (int64_t)uv_hrtime();
+    bool more = conn->has_link && pump_for(conn, arpc_shares_pump_ns(shares, &item->share), begin_ns);
     if (more)
-        arpc_turn_add(conn->turn, &conn->item);
-    conn->turn->written += all - share;
-    conn->turn->writers += share < all;
-    if (!conn->closing && !conn->writing && arpc_link_is_over(&conn->link))
+        arpc_turn_add(conn->turn, item);
+    if (conn->has_link && !conn->closing && !conn->writing && arpc_link_is_over(&conn->link))
         arpc_conn_close(conn, NULL);
-    if (!conn->closing)
+    if (conn->has_link && !conn->closing)
         arm_timer(conn);
-    if (conn->pumped_cb != NULL)
+    if (conn->has_link && conn->pumped_cb != NULL)
         conn->pumped_cb(conn);
+    int64_t end_ns = (int64_t)uv_hrtime();
+    arpc_shares_pumped(shares, &item->share, arpc_turn_cost(conn->turn, begin_ns, end_ns), end_ns, more);
+    if (conn->handles == 0 && !more)
+        closed(conn);
+}
+
+/* As much as a slice of this turn is enough for, if what was learnt of its peer still holds. */
+static size_t next_read_size(const struct arpc_conn *conn, size_t room)
+{
+    int64_t slice_ns = arpc_shares_read_ns(&conn->turn->shares, &conn->item.share);
+    size_t size = conn->read_size;
+    if (slice_ns < conn->read_slice_ns)
+        size = (size_t)((double)size * (double)slice_ns / (double)conn->read_slice_ns);
+    size = size > READ_SIZE_MIN ? size : READ_SIZE_MIN;
+    return size < room ? size : room;
+}
+
+/* Where what is received next belongs, if that is known: bytes that nothing is done to but to store them. */
+static uint8_t *place_of(struct arpc_conn *conn, size_t *size)
+{
+    return conn->tls == NULL && !conn->closing ? arpc_link_place(&conn->link, size) : NULL;
+}
+
+/*
+ * Where the next read goes; returns how many slots, 0 if it is enough for this turn. Large messages go straight to their place; the
+ * heads between two of them are read with little behind them, so that the next one does, too.
+ */
+static int plan_read(struct arpc_conn *conn, struct iovec slots[2])
+{
+    size_t skip = conn->tls != NULL ? TLS_SLACK : 0;
+    size_t room = next_read_size(conn, ARPC_READ_SIZE - skip);
+    char *buffer = conn->turn->read_buffer + skip;
+    size_t fits;
+    uint8_t *place = place_of(conn, &fits);
+    conn->read_ns = (int64_t)uv_hrtime();
+    if (!arpc_shares_may_read(&conn->turn->shares, &conn->item.share, conn->read_ns))
+        return 0;
+    if (place != NULL && fits >= PLACE_MIN && room >= PLACE_MIN) {
+        conn->read_limited = fits < room;
+        slots[0] = (struct iovec){place, conn->read_limited ? fits : room};
+        slots[1] = (struct iovec){buffer, PLACE_BEYOND};
+        return conn->read_limited ? 2 : 1;
+    }
+    size_t most = place != NULL ? fits + PLACE_BEYOND : conn->placing ? PLACE_BEYOND : room;
+    conn->read_limited = most < room;
+    slots[0] = (struct iovec){buffer, conn->read_limited ? most : room};
+    return 1;
 }
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
     struct arpc_conn *conn = handle->data;
-    struct arpc_turn *turn = conn->turn;
-    if (conn->read_turn != turn->number) {
-        conn->read_turn = turn->number;
-        conn->read_ns = 0;
-        turn->readers++;
-    }
-    size_t skip = conn->tls != NULL ? TLS_SLACK : 0;
-    size_t room = ARPC_READ_SIZE - skip;
-    size_t size = conn->read_size < room ? conn->read_size : room;
-    if (turn->read_ns >= ARPC_TURN_READ_NS && size > READ_SIZE_SPENT)
-        size = READ_SIZE_SPENT;
-    /* Without a buffer libuv leaves the socket alone until the next turn. */
-    bool enough = conn->read_ns >= (turn->read_ns < ARPC_TURN_READ_NS ? turn->share_ns : ARPC_READ_SHARE_NS);
-    *buf = uv_buf_init(turn->read_buffer + skip, enough ? 0 : (unsigned)size);
+    struct iovec slots[2];
+    /* Without a byte of room libuv leaves the socket alone until the next turn. */
+    if (plan_read(conn, slots) > 0)
+        *buf = uv_buf_init(slots[0].iov_base, (unsigned)slots[0].iov_len);
+    else
+        *buf = uv_buf_init(conn->turn->read_buffer, 0);
 }
 
-/* The next read takes as much as this one's share would have been enough for. */
-static void set_read_size(struct arpc_conn *conn, size_t size, int64_t took_ns)
+/* Learns from a read of `size` bytes, for which there was this room, how much the next one may take. */
+static void set_read_size(struct arpc_conn *conn, size_t size, size_t room, int64_t took_ns)
 {
-    int64_t share_ns = conn->turn->share_ns;
-    conn->read_ns += took_ns;
-    conn->turn->read_ns += took_ns;
-    if (took_ns > share_ns && size >= conn->read_size / 2) {
-        size_t fits = (size_t)((double)size * (double)share_ns / (double)took_ns);
-        conn->read_size = fits > READ_SIZE_MIN ? fits : READ_SIZE_MIN;
-    } else if (size == conn->read_size && took_ns < share_ns / 4) {
-        conn->read_size = conn->read_size * 4 < ARPC_READ_SIZE ? conn->read_size * 4 : ARPC_READ_SIZE;
-    }
+    int64_t slice_ns = arpc_shares_read_ns(&conn->turn->shares, &conn->item.share);
+    size_t fits = size;
+    if (size < room / 2)
+        return; /* it was not the bytes that took the time */
+    if (took_ns > slice_ns)
+        fits = (size_t)((double)size * (double)slice_ns / (double)took_ns);
+    else if (size == room && took_ns < slice_ns / 4)
+        fits = size * 4;
+    fits = fits < ARPC_READ_SIZE ? fits : ARPC_READ_SIZE;
+    conn->read_size = fits > READ_SIZE_MIN ? fits : READ_SIZE_MIN;
+    conn->read_slice_ns = slice_ns;
 }
 
 static void take_plaintext(struct arpc_conn *conn, const uint8_t *data, size_t size)
@@ -417,39 +496,92 @@ static void read_ended(struct arpc_conn *conn, int uv_code)
     arpc_conn_close(conn, &error);
 }
 
+/* Takes what came from the first read on, by libuv, or by plan_read. */
+static void take_read(struct arpc_conn *conn, const struct iovec *slots, size_t size)
+{
+    size_t fits;
+    const uint8_t *place = place_of(conn, &fits);
+    bool first = !conn->heard;
+    const uint8_t *data = slots[0].iov_base;
+    size_t part = size < slots[0].iov_len ? size : slots[0].iov_len;
+    conn->heard = true;
+    *conn->bytes_received += (uint64_t)size;
+    if (conn->tls != NULL)
+        receive_tls(conn, data, size);
+    else if (first && data[0] == (conn->link.config->server ? TLS_HELLO : TLS_ALERT))
+        refuse_foreign(conn);
+    else
+        take_plaintext(conn, data, part);
+    if (size > part)
+        take_plaintext(conn, slots[1].iov_base, size - part);
+    conn->placing = place == data || place_of(conn, &fits) != NULL;
+}
+
+/* Accounts for a read of `size` bytes (0 and below: none), for which there was this room. */
+static void read_done(struct arpc_conn *conn, ssize_t size, size_t room)
+{
+    struct arpc_shares *shares = &conn->turn->shares;
+    int64_t now_ns = (int64_t)uv_hrtime();
+    int64_t took_ns = arpc_turn_cost(conn->turn, conn->read_ns, now_ns);
+    if (size > 0 && (!conn->read_limited || took_ns > arpc_shares_read_ns(shares, &conn->item.share)))
+        set_read_size(conn, (size_t)size, room, took_ns);
+    bool drained = size < 0 || (size_t)size < room;
+    arpc_shares_read(shares, &conn->item.share, took_ns, now_ns, drained);
+}
+
+/*
+ * Goes on in a large message: the rest of it to its place and what is beyond into the buffer in one system call, which libuv has
+ * not. An end of the stream is left to libuv, which meets it again.
+ */
+static void read_places(struct arpc_conn *conn)
+{
+    uv_os_fd_t fd;
+    struct iovec slots[2];
+    int count;
+    if (!conn->placing || conn->closing || uv_fileno(&conn->socket.handle, &fd) != 0)
+        return;
+    while (conn->placing && !conn->closing && (count = plan_read(conn, slots)) > 0) {
+        ssize_t got = readv(fd, slots, count);
+        if (got < 0 && errno != EAGAIN && errno != EINTR)
+            close_uv(conn, -errno, "reading failed");
+        if (got > 0)
+            take_read(conn, slots, (size_t)got);
+        read_done(conn, got, slots[0].iov_len + (count > 1 ? slots[1].iov_len : 0));
+        if (got <= 0)
+            return;
+    }
+}
+
 static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf)
 {
     struct arpc_conn *conn = stream->data;
     if (conn->closing || size == 0)
         return;
     if (size == UV_ENOBUFS)
-        return; /* on_alloc: it has had its share of this turn */
-    if (size < 0) {
-        read_ended(conn, (int)size);
-        return;
-    }
-    uint64_t begin_ns = uv_hrtime();
-    bool first = !conn->heard;
-    conn->heard = true;
-    *conn->bytes_received += (uint64_t)size;
-    if (conn->tls != NULL)
-        receive_tls(conn, (const uint8_t *)buf->base, (size_t)size);
-    else if (first && buf->base[0] == (conn->link.config->server ? TLS_HELLO : TLS_ALERT))
-        refuse_foreign(conn);
+        return; /* on_alloc: others come first */
+    if (size > 0)
+        take_read(conn, &(struct iovec){buf->base, (size_t)size}, (size_t)size);
     else
-        take_plaintext(conn, (const uint8_t *)buf->base, (size_t)size);
-    set_read_size(conn, (size_t)size, (int64_t)(uv_hrtime() - begin_ns));
+        read_ended(conn, (int)size);
+    read_done(conn, size, buf->len);
+    read_places(conn);
 }
 
 void arpc_conn_init(struct arpc_conn *conn, struct arpc_turn *turn, bool pipe, void *owner,
                     void (*pumped_cb)(struct arpc_conn *), void (*closed_cb)(struct arpc_conn *))
 {
-    *conn = (struct arpc_conn){
-        .turn = turn, .owner = owner, .armed_ms = INT64_MAX, .read_size = READ_SIZE_FIRST, .handles = 2};
+    *conn = (struct arpc_conn){.turn = turn,
+                               .owner = owner,
+                               .armed_ms = INT64_MAX,
+                               .read_size = READ_SIZE_FIRST,
+                               .read_slice_ns = ARPC_SHARE_SLICE_NS,
+                               .write_size = WRITE_SIZE_FIRST,
+                               .handles = 2};
     conn->pumped_cb = pumped_cb;
     conn->closed_cb = closed_cb;
     amp_list_init(&conn->in_owner);
     arpc_turn_item_init(&conn->item, conn_pump);
+    arpc_share_init(&conn->item.share, (int64_t)uv_hrtime());
     /* Neither makes a system call yet. */
     if (pipe)
         (void)uv_pipe_init(turn->loop, &conn->socket.pipe, 0);
@@ -485,6 +617,8 @@ int arpc_conn_start_tls(struct arpc_conn *conn, struct arpc_link_config *config,
         conn->link.peer_info.transport = tls != NULL ? ARPC_TRANSPORT_TLS : ARPC_TRANSPORT_TCP;
     if (conn->socket.handle.type == UV_TCP)
         (void)uv_tcp_nodelay(&conn->socket.tcp, 1); /* slower without, not wrong */
+    else
+        (void)uv_send_buffer_size(&conn->socket.handle, &(int){UNIX_SEND_BYTES}); /* the same */
     if (uv_read_start(&conn->socket.stream, on_alloc, on_read) != 0)
         return AMP_EIO;
     arpc_turn_add(conn->turn, &conn->item);
@@ -499,15 +633,8 @@ static void on_handle_closed(uv_handle_t *handle)
     AMP_ASSERT(!conn->writing);
     if (conn->sending != NULL)
         batch_finished(conn); /* the rest of it never leaves */
-    if (conn->has_link) {
-        while (arpc_link_flush(&conn->link))
-            ;
-        arpc_link_close(&conn->link);
-    }
-    arpc_turn_remove(&conn->item);
-    struct arpc_tls_session *tls = conn->tls;
-    conn->closed_cb(conn);
-    arpc_tls_session_free(tls);
+    /* Hundreds of calls may have to be told: that is work as any other, and has its turn. */
+    arpc_turn_add(conn->turn, &conn->item);
 }
 
 bool arpc_conn_no_tls(const struct arpc_conn *conn)

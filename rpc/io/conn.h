@@ -49,9 +49,12 @@ struct arpc_conn {
     size_t tls_writing;           /* bytes of its output that are with libuv */
     bool write_failed;            /* during a handshake: what is read will say why */
     unsigned handles;             /* socket and timer, while open */
-    size_t read_size;             /* of the next read: as much as its share of the turn is enough for */
-    uint64_t read_turn;           /* the turn in which it last read ... */
-    int64_t read_ns;              /* ... and what that took */
+    size_t read_size;             /* as much as can be read ... */
+    int64_t read_slice_ns;        /* ... in this time, as far as is known */
+    int64_t read_ns;              /* when the read under way began */
+    size_t write_size;            /* of a batch where others wait */
+    bool read_limited;            /* ... was given less room than it may take, for the sake of places */
+    bool placing;                 /* bytes of a large message went to their place last, or go there next */
     int64_t armed_ms;             /* INT64_MAX: the timer is not armed */
     struct arpc_sending *sending; /* NULL when nothing is under way */
     bool writing;                 /* uv_write has not called back: the piece is libuv's */

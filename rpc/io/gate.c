@@ -132,12 +132,16 @@ enum arpc_abuse arpc_gate_enter(struct arpc_gate *gate, const struct arpc_gate_k
     return ARPC_ABUSE_NONE;
 }
 
-void arpc_gate_leave(struct arpc_gate *gate, struct arpc_guest *guest, bool abuse, int64_t now_ms)
+void arpc_gate_strike(struct arpc_gate *gate, struct arpc_guest *guest, int64_t now_ms)
+{
+    arpc_bucket_fill(&guest->strikes, gate->limits->strikes_burst, gate->limits->strikes_per_s, now_ms);
+    (void)arpc_bucket_take(&guest->strikes, gate->limits->strikes_burst);
+}
+
+void arpc_gate_leave(struct arpc_gate *gate, struct arpc_guest *guest, int64_t now_ms)
 {
     AMP_ASSERT(guest->connections > 0);
     guest->connections--;
     arpc_bucket_fill(&guest->strikes, gate->limits->strikes_burst, gate->limits->strikes_per_s, now_ms);
-    if (abuse)
-        (void)arpc_bucket_take(&guest->strikes, gate->limits->strikes_burst);
     rest(gate, guest);
 }

@@ -47,7 +47,10 @@ void arpc_gate_close(struct arpc_gate *gate);
 enum arpc_abuse arpc_gate_enter(struct arpc_gate *gate, const struct arpc_gate_key *key, int64_t now_ms,
                                 struct arpc_guest **guest);
 
-/* It is gone; `abuse`: it was ended as such. */
-void arpc_gate_leave(struct arpc_gate *gate, struct arpc_guest *guest, bool abuse, int64_t now_ms);
+/* One of its connections is being ended as abuse. */
+void arpc_gate_strike(struct arpc_gate *gate, struct arpc_guest *guest, int64_t now_ms);
+
+/* A connection is gone. */
+void arpc_gate_leave(struct arpc_gate *gate, struct arpc_guest *guest, int64_t now_ms);
 
 #endif

@@ -21,8 +21,9 @@
 #define DEFAULT_WINDOW       ((size_t)16 << 20)   /* 10 Gbit/s at a round trip of 13 ms */
 #define DEFAULT_KEEPALIVE_MS (2 * 60 * 60 * 1000) /* gRFC A8 */
 #define DEFAULT_MIN_PING_MS  (5 * 60 * 1000)      /* gRFC A8 */
-#define ACCEPTS_A_TURN       8                    /* each about 30 us */
+#define ACCEPTS_A_TURN       4                    /* each up to 30 us */
 #define BACKLOG              512
+#define REFUSED_AGAIN_MS     1                 /* after as many were refused as may be */
 #define ACCEPT_AGAIN_MS      100               /* after there was no memory for a connection */
 #define WINDOW_MAX           ((size_t)1 << 30) /* RFC 9113 6.9.1 allows 2^31-1 */
 
@@ -86,12 +87,14 @@ static void set_config(struct arpc_server *server, const struct arpc_server_opti
     server->handshake_failed_cb = options.handshake_failed_cb;
     server->max_connections = with_descriptors(or_size(options.max_connections, (size_t)limits->connections), limits);
     arpc_gate_init(&server->gate, limits);
+    arpc_bucket_init(&server->refused, limits->refused_burst, 0);
 }
 
 /* A connection with the address that it is counted for. */
 struct visit {
     struct arpc_conn conn;
     struct arpc_guest *guest; /* NULL: it was not let in */
+    bool struck;              /* its abuse is counted */
 };
 
 static void on_turn_closed(struct arpc_turn *turn)
@@ -203,6 +206,17 @@ int arpc_server_enable_reflection(struct arpc_server *server, const uint8_t *des
     return 0;
 }
 
+/* Abuse counts at once: until the connection is gone many more of its address might have been let in. */
+static void on_conn_pumped(struct arpc_conn *conn)
+{
+    struct arpc_server *server = conn->owner;
+    struct visit *visit = AMP_CONTAINER(conn, struct visit, conn);
+    if (visit->struck || conn->link.abuse == ARPC_ABUSE_NONE)
+        return;
+    visit->struck = true;
+    arpc_gate_strike(&server->gate, visit->guest, arpc_turn_now(&server->turn));
+}
+
 static void on_conn_closed(struct arpc_conn *conn)
 {
     struct arpc_server *server = conn->owner;
@@ -215,8 +229,7 @@ static void on_conn_closed(struct arpc_conn *conn)
             server->handshake_failed_cb(conn->link.peer, &conn->error, server->config.arg);
     }
     if (visit->guest != NULL)
-        arpc_gate_leave(&server->gate, visit->guest, conn->has_link && conn->link.abuse != ARPC_ABUSE_NONE,
-                        arpc_turn_now(&server->turn));
+        arpc_gate_leave(&server->gate, visit->guest, arpc_turn_now(&server->turn));
     arpc_turn_add(&server->turn, &server->item);
     free(visit);
 }
@@ -247,20 +260,30 @@ static enum arpc_abuse enter(struct arpc_server *server, struct visit *visit, bo
     return arpc_gate_enter(&server->gate, &key, arpc_turn_now(&server->turn), &visit->guest);
 }
 
-/* A flood of connections has its share of each turn, and no more. */
-static bool may_accept(struct arpc_listener *listener)
-{
-    uint64_t turn = listener->server->turn.number;
-    if (listener->turn != turn)
-        listener->accepted = 0;
-    listener->turn = turn;
-    return listener->accepted++ < ACCEPTS_A_TURN;
-}
-
 static void on_again(uv_timer_t *timer)
 {
     struct arpc_server *server = timer->data;
     arpc_turn_add(&server->turn, &server->item);
+}
+
+/* A flood of connections has its share of each turn, and of the time, and no more. */
+static bool may_accept(struct arpc_listener *listener)
+{
+    struct arpc_server *server = listener->server;
+    const struct arpc_limits *limits = &server->limits;
+    arpc_bucket_fill(&server->refused, limits->refused_burst, limits->refused_per_s, arpc_turn_now(&server->turn));
+    if (limits->refused_burst > 0 && server->refused.level < 1000) {
+        (void)uv_timer_start(&server->again, on_again, REFUSED_AGAIN_MS, 0);
+        return false;
+    }
+    uint64_t turn = server->turn.number;
+    if (listener->turn != turn)
+        listener->accepted = 0;
+    listener->turn = turn;
+    if (listener->accepted++ < ACCEPTS_A_TURN)
+        return true;
+    arpc_turn_add(&server->turn, &server->item);
+    return false;
 }
 
 static void on_connection(uv_stream_t *stream, int status)
@@ -271,12 +294,11 @@ static void on_connection(uv_stream_t *stream, int status)
         server->config.abuses[ARPC_ABUSE_DESCRIPTORS]++; /* libuv has closed the connection by its spare one */
         return;
     }
+    server->turn.strangers = true;
     /* A connection that is not accepted stays with libuv, which listens again once it is. */
     listener->waiting = true;
-    if (!may_accept(listener)) {
-        arpc_turn_add(&server->turn, &server->item);
+    if (!may_accept(listener))
         return;
-    }
     struct visit *visit = malloc(sizeof *visit);
     if (visit == NULL) { /* it may be other parts of the process that have it */
         (void)uv_timer_start(&server->again, on_again, ACCEPT_AGAIN_MS, 0);
@@ -285,7 +307,8 @@ static void on_connection(uv_stream_t *stream, int status)
     listener->waiting = false;
     struct arpc_conn *conn = &visit->conn;
     visit->guest = NULL;
-    arpc_conn_init(conn, &server->turn, listener->is_unix, server, NULL, on_conn_closed);
+    visit->struck = false;
+    arpc_conn_init(conn, &server->turn, listener->is_unix, server, on_conn_pumped, on_conn_closed);
     conn->bytes_received = &server->bytes_received;
     conn->bytes_sent = &server->bytes_sent;
     amp_list_push(&server->conns, &conn->in_owner);
@@ -295,6 +318,11 @@ static void on_connection(uv_stream_t *stream, int status)
     int rc = uv_accept(stream, &conn->socket.stream);
     enum arpc_abuse cause = rc == 0 ? enter(server, visit, listener->is_unix) : ARPC_ABUSE_NONE;
     server->config.abuses[cause]++;
+    if (cause != ARPC_ABUSE_NONE) {
+        /* The kernel throws away what such a peer has sent already, which may be megabytes: one is enough for a turn. */
+        (void)arpc_bucket_take(&server->refused, server->limits.refused_burst);
+        listener->accepted = ACCEPTS_A_TURN;
+    }
     if (rc == 0 && cause == ARPC_ABUSE_NONE) {
         peer_name(conn, listener->is_unix, peer, sizeof peer);
         rc = arpc_conn_start_tls(conn, &server->config, peer, listener->tls, NULL);

@@ -31,6 +31,7 @@ struct arpc_server {
     struct arpc_link_config config;
     struct arpc_limits limits;
     struct arpc_gate gate;
+    struct arpc_bucket refused; /* connections that were not let in */
     struct amp_list listeners;
     size_t listener_count; /* until their close callbacks */
     struct amp_list conns;

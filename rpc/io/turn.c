@@ -5,24 +5,78 @@
 
 #include <sched.h>
 #include <stdlib.h>
+#include <time.h>
+
+/* Work that took longer has perhaps lost the core: asking for that costs more than a microsecond. */
+#define LONG_NS 100000
 
 static void on_idle(uv_idle_t *handle)
 {
     (void)handle;
 }
 
-/* Each item once: what becomes due meanwhile waits for the next call, which the idle handle brings at once. */
+static int64_t cpu_ns(void)
+{
+    struct timespec time;
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) != 0)
+        return -1;
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+int64_t arpc_turn_cost(const struct arpc_turn *turn, int64_t begin_ns, int64_t now_ns)
+{
+    int64_t took_ns = now_ns - begin_ns;
+    if (took_ns <= LONG_NS)
+        return took_ns;
+    int64_t used_ns = turn->cpu_ns >= 0 ? cpu_ns() - turn->cpu_ns : LONG_NS; /* without a crowd nobody waits */
+    return used_ns < took_ns ? used_ns : took_ns;
+}
+
+/*
+ * Whoever is calm may be a peer on this core, which the kernel lets in when this thread's slice ends: after milliseconds. What
+ * busy connections and strangers want can wait for as long as such a peer takes. Whether there are any.
+ */
+static bool let_in(struct arpc_turn *turn, int64_t now_ns)
+{
+    const struct arpc_shares *shares = &turn->shares;
+    bool crowd = turn->strangers || arpc_shares_were_used(shares) || !amp_list_empty(&turn->later);
+    if (!crowd || arpc_shares_alone(shares, now_ns) || !arpc_shares_calm_near(shares, now_ns))
+        return false;
+    (void)sched_yield(); /* it cannot fail */
+    return true;
+}
+
+static struct arpc_turn_item *shift(struct amp_list *list)
+{
+    struct amp_list *node = amp_list_shift(list);
+    return node != NULL ? AMP_CONTAINER(node, struct arpc_turn_item, node) : NULL;
+}
+
+/*
+ * Each calm item once, then of the busy ones as many as the turn has time for. What becomes due meanwhile and what is left
+ * waits for the next call, which the idle handle brings at once.
+ */
 static void pump_all(struct arpc_turn *turn)
 {
     struct amp_list work;
     amp_list_init(&work);
-    for (struct amp_list *it = amp_list_shift(&turn->due); it != NULL; it = amp_list_shift(&turn->due))
-        amp_list_push(&work, it);
-    for (struct amp_list *it = amp_list_shift(&work); it != NULL; it = amp_list_shift(&work)) {
-        struct arpc_turn_item *item = AMP_CONTAINER(it, struct arpc_turn_item, node);
-        item->pump_cb(item);
+    int64_t now_ns = (int64_t)uv_hrtime();
+    bool calm = !amp_list_empty(&turn->due);
+    while (!amp_list_empty(&turn->due))
+        amp_list_push(&work, amp_list_shift(&turn->due));
+    for (struct arpc_turn_item *item = shift(&work); item != NULL; item = shift(&work)) {
+        if (arpc_shares_pump_first(&turn->shares, &item->share, now_ns))
+            item->pump_cb(item);
+        else
+            amp_list_push(&turn->later, &item->node);
     }
-    if (amp_list_empty(&turn->due) && turn->spin_end_ns == 0)
+    if (calm)
+        (void)let_in(turn, now_ns);
+    while (!amp_list_empty(&turn->later) && arpc_shares_may_pump(&turn->shares)) {
+        struct arpc_turn_item *item = shift(&turn->later);
+        item->pump_cb(item); /* if it asks for more, it is due again */
+    }
+    if (amp_list_empty(&turn->due) && amp_list_empty(&turn->later) && turn->spin_end_ns == 0)
         (void)uv_idle_stop(&turn->idle);
 }
 
@@ -72,29 +126,26 @@ static void on_prepare(uv_prepare_t *handle)
 static void on_check(uv_check_t *handle)
 {
     struct arpc_turn *turn = handle->data;
-    if (!amp_list_empty(&turn->due)) {
+    bool brought = !amp_list_empty(&turn->due) || !amp_list_empty(&turn->later);
+    if (brought)
         spin_begins(turn);
-    } else if (turn->spin_end_ns != 0) {
+    else if (turn->spin_end_ns != 0)
         spin_goes_on(turn);
-        return;
-    }
-    pump_all(turn);
-    int64_t share_ns = ARPC_TURN_READ_NS / (turn->readers > 0 ? turn->readers : 1);
-    turn->share_ns = share_ns > ARPC_READ_SHARE_NS ? share_ns : ARPC_READ_SHARE_NS;
-    size_t write_share = ARPC_TURN_WRITE_BYTES / (turn->writers > 0 ? turn->writers : 1);
-    turn->write_share = write_share > ARPC_WRITE_SHARE_BYTES ? write_share : ARPC_WRITE_SHARE_BYTES;
-    turn->readers = 0;
-    turn->read_ns = 0;
-    turn->written = 0;
-    turn->writers = 0;
+    if (brought || turn->spin_end_ns == 0)
+        pump_all(turn);
+    int64_t now_ns = (int64_t)uv_hrtime();
+    turn->cpu_ns = let_in(turn, now_ns) ? cpu_ns() : -1;
+    turn->strangers = false;
+    arpc_shares_turn(&turn->shares, now_ns);
     turn->number++;
 }
 
 int arpc_turn_init(struct arpc_turn *turn, uv_loop_t *loop)
 {
-    *turn = (struct arpc_turn){
-        .loop = loop, .share_ns = ARPC_TURN_READ_NS, .write_share = ARPC_TURN_WRITE_BYTES, .number = 1, .handles = 3};
+    *turn = (struct arpc_turn){.loop = loop, .cpu_ns = -1, .number = 1, .handles = 3};
     amp_list_init(&turn->due);
+    amp_list_init(&turn->later);
+    arpc_shares_init(&turn->shares, (int64_t)uv_hrtime());
     turn->read_buffer = malloc(ARPC_READ_SIZE);
     if (turn->read_buffer == NULL)
         return AMP_ENOMEM;
@@ -123,7 +174,7 @@ static void on_handle_closed(uv_handle_t *handle)
 
 void arpc_turn_close(struct arpc_turn *turn, void (*closed_cb)(struct arpc_turn *turn))
 {
-    AMP_ASSERT(amp_list_empty(&turn->due));
+    AMP_ASSERT(amp_list_empty(&turn->due) && amp_list_empty(&turn->later));
     turn->closed_cb = closed_cb;
     uv_close((uv_handle_t *)&turn->prepare, on_handle_closed);
     uv_close((uv_handle_t *)&turn->check, on_handle_closed);
@@ -138,6 +189,7 @@ int64_t arpc_turn_now(void *turn)
 void arpc_turn_item_init(struct arpc_turn_item *item, void (*pump_cb)(struct arpc_turn_item *item))
 {
     amp_list_init(&item->node);
+    item->share = (struct arpc_share){0};
     item->pump_cb = pump_cb;
 }
 

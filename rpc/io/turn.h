@@ -7,23 +7,13 @@
 #define ARPC_IO_TURN_H
 
 #include "base/list.h"
+#include "rpc/io/share.h"
 
 #include <stdint.h>
 #include <uv.h>
 
 /* One read: large enough that a 1 MiB message takes few system calls, small enough to stay in the L2 cache. */
 #define ARPC_READ_SIZE ((size_t)256 << 10)
-
-/*
- * What all reads of one turn may take in all, shared among the connections that read in the turn before: a peer whose bytes are
- * dear (short frames, long header blocks) gets fewer of them a turn, and one that sends calls now and then hardly waits.
- */
-#define ARPC_TURN_READ_NS 500000
-/* The smallest share: below it the system calls cost more than what they read. */
-#define ARPC_READ_SHARE_NS 5000
-/* The same for what is written, in bytes: about a millisecond of copying into sockets, and no less than a frame each. */
-#define ARPC_TURN_WRITE_BYTES  ((size_t)4 << 20)
-#define ARPC_WRITE_SHARE_BYTES ((size_t)16 << 10)
 
 /*
  * Going to sleep and being woken costs a thread some 40 us where its core stops meanwhile (measured on a virtual machine: more
@@ -40,6 +30,7 @@
 
 struct arpc_turn_item {
     struct amp_list node;
+    struct arpc_share share; /* of a connection; anything else stays calm */
     void (*pump_cb)(struct arpc_turn_item *item);
 };
 
@@ -49,14 +40,12 @@ struct arpc_turn {
     uv_check_t check;     /* after reads and writes */
     uv_idle_t idle;       /* while something is due, or may soon be: keeps the loop from waiting, and alive */
     struct amp_list due;
-    char *read_buffer; /* of ARPC_READ_SIZE; a read is handled before the next one begins */
-    uint64_t number;   /* of this turn */
-    int64_t share_ns;  /* what the reads of one connection may take in it */
-    int64_t read_ns;   /* what all reads of it have taken */
-    unsigned readers;  /* connections that have read in it */
-    size_t write_share;
-    size_t written; /* bytes of all batches in it */
-    unsigned writers;
+    struct amp_list later; /* of those that are due the busy ones, which share what a turn has for them */
+    char *read_buffer;     /* of ARPC_READ_SIZE; a read is handled before the next one begins */
+    uint64_t number;       /* of this turn */
+    struct arpc_shares shares;
+    bool strangers;       /* connections were accepted or refused in it */
+    int64_t cpu_ns;       /* of this thread, when the turn began; below 0: it is not known */
     uint64_t spin_end_ns; /* 0: it does not spin */
     unsigned spin_misses; /* in a row */
     unsigned spin_rest;   /* turns in which it sleeps at once */
@@ -74,6 +63,9 @@ void arpc_turn_close(struct arpc_turn *turn, void (*closed_cb)(struct arpc_turn 
 int64_t arpc_turn_now(void *turn);
 
 void arpc_turn_item_init(struct arpc_turn_item *item, void (*pump_cb)(struct arpc_turn_item *item));
+
+/* What work that began then has cost until now: less than the time if the kernel gave the core to others. */
+int64_t arpc_turn_cost(const struct arpc_turn *turn, int64_t begin_ns, int64_t now_ns);
 
 /* The item's pump_cb is called at the end of this turn. */
 void arpc_turn_add(struct arpc_turn *turn, struct arpc_turn_item *item);

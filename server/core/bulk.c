@@ -1,27 +1,97 @@
 /*
- * Jobs over all blocks of a shard: apply, snapshots outside of it, and the casts after Load and restore. One kind is under
- * way at a time.
+ * Jobs over all blocks of a shard: apply, and the casts after Load and restore. One kind is under way at a time.
+ *
+ * A block that a checkpoint has yet to write is saved by the job that applies it; where there is no place for it, its job
+ * is held until the writer has it (snapshot.c). The blocks around it go on.
  */
 #include "base/assert.h"
 #include "server/core/model.h"
 
+#include <string.h>
+
+/* Gives the job of one block out. False: the block waits for the checkpoint's writer. */
+static bool send_block(struct ampd_model *model, uint64_t local, uint32_t work, struct ampd_plan *plan)
+{
+    struct ampd_shard *shard = &model->shard;
+    struct ampd_job job = {
+        .work = work, .block = model->tensors.first + local, .token = shard->bulk_serial, .plan = plan};
+    if ((work & AMPD_JOB_APPLY) != 0 && !ampd_snapshot_spares(model, local, &job))
+        return false;
+    for (uint32_t i = 0; i < plan->inputs_count; i++) {
+        uint32_t rank = plan->inputs[i].rank;
+        if (shard->slots[rank].states[local] == AMPD_BLOCK_PRESENT)
+            job.present[rank / 64] |= (uint64_t)1 << (rank % 64);
+    }
+    ampd_shard_send_job(model, &job);
+    return true;
+}
+
+/* Counts the time in which an apply has nothing to do but wait for the checkpoint. */
+static void watch_held(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    bool stands = shard->held_count > 0 && shard->held_count == shard->bulk_left;
+    uint64_t now = model->core->now_ms;
+    if (shard->held_from_ms != 0)
+        shard->cut_held_ms += now - shard->held_from_ms;
+    shard->held_from_ms = stands ? now : 0;
+}
+
 void ampd_shard_bulk(struct ampd_model *model, enum ampd_bulk kind, uint32_t work, struct ampd_plan *plan)
 {
     struct ampd_shard *shard = &model->shard;
-    AMP_ASSERT(shard->bulk == AMPD_BULK_NONE);
+    AMP_ASSERT(shard->bulk == AMPD_BULK_NONE && shard->held_count == 0);
+    AMP_ASSERT(kind == AMPD_BULK_APPLY || !ampd_snapshot_reads(shard) || (work & AMPD_JOB_RESET) == 0);
     shard->bulk = kind;
     shard->bulk_left = model->tensors.count;
     shard->bulk_serial++;
+    shard->held_next = 0;
     for (uint64_t local = 0; local < model->tensors.count; local++) {
-        struct ampd_job job = {
-            .work = work, .block = model->tensors.first + local, .token = shard->bulk_serial, .plan = plan};
-        for (uint32_t i = 0; i < plan->inputs_count; i++) {
-            uint32_t rank = plan->inputs[i].rank;
-            if (shard->slots[rank].states[local] == AMPD_BLOCK_PRESENT)
-                job.present[rank / 64] |= (uint64_t)1 << (rank % 64);
-        }
-        ampd_shard_send_job(model, &job);
+        if (send_block(model, local, work, plan))
+            continue;
+        shard->held[local] = 1;
+        shard->held_count++;
     }
+    watch_held(model);
+    if (shard->bulk_left == 0)
+        ampd_shard_bulk_done(model);
+}
+
+/* g is formed from the slots, without what is absent; after a restart it is the journal's. */
+static uint32_t apply_work(const struct ampd_shard *shard)
+{
+    return AMPD_JOB_APPLY | (shard->apply_plan->given ? AMPD_JOB_GIVEN : AMPD_JOB_ABSENT);
+}
+
+void ampd_shard_try_held(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    if (shard->held_count == 0)
+        return;
+    AMP_ASSERT(shard->bulk == AMPD_BULK_APPLY);
+    for (uint64_t local = shard->held_next; local < model->tensors.count && shard->held_count > 0; local++) {
+        if (shard->held[local] == 0)
+            continue;
+        if (!send_block(model, local, apply_work(shard), shard->apply_plan))
+            break; /* the writer goes upwards: those above wait too */
+        shard->held[local] = 0;
+        shard->held_count--;
+        shard->held_next = local + 1;
+    }
+    watch_held(model);
+}
+
+/* What is out comes back, and counts for nothing; what was held is not begun. */
+void ampd_shard_forget_bulk(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    if (shard->bulk == AMPD_BULK_NONE)
+        return;
+    shard->bulk = AMPD_BULK_VOID;
+    memset(shard->held, 0, model->tensors.count);
+    shard->bulk_left -= shard->held_count;
+    shard->held_count = 0;
+    watch_held(model);
     if (shard->bulk_left == 0)
         ampd_shard_bulk_done(model);
 }
@@ -31,28 +101,25 @@ void ampd_shard_try_apply(struct ampd_model *model)
     struct ampd_shard *shard = &model->shard;
     if (shard->decided_state != AMPD_STEP_DECIDED || !shard->apply_waits || shard->bulk != AMPD_BULK_NONE)
         return;
+    if (shard->cut_waits)
+        return; /* two checkpoints are under way: the masters are the second one's until the disk has the first */
     const struct ampd_step_row *row = &shard->verdict->row;
-    if (row->cut && shard->snapshot != AMPD_SNAPSHOT_FREE)
-        return; /* one part at a time: the next apply waits for the disk */
     uint64_t version = shard->version + 1;
     bool applied = row->verdict == AMPD_VERDICT_APPLIED;
     if (applied && !ampd_pull_revoke(model, (unsigned)(version % AMPD_COPIES), version))
         return;
     shard->apply_waits = false;
-    uint32_t work = 0;
-    if (row->cut) {
-        ampd_snapshot_begin(model);
-        work |= AMPD_JOB_SNAPSHOT;
-    }
     if (applied) {
         shard->apply_plan->copy = (unsigned)(version % AMPD_COPIES);
         ampd_verdict_plan(model, shard->verdict, shard->apply_plan);
-        ampd_shard_bulk(model, AMPD_BULK_APPLY, work | AMPD_JOB_APPLY | AMPD_JOB_ABSENT, shard->apply_plan);
-    } else {
-        struct ampd_plan *plan = ampd_need(ampd_plan_new(&model->tensors, 0));
-        ampd_shard_bulk(model, AMPD_BULK_SNAPSHOT, work, plan);
-        ampd_plan_unref(plan);
+        ampd_shard_bulk(model, AMPD_BULK_APPLY, apply_work(shard), shard->apply_plan);
+        return;
     }
+    AMP_ASSERT(row->cut); /* skipped: else there was nothing to wait for */
+    ampd_shard_applied(model);
+    ampd_snapshot_request(model);
+    ampd_push_check_ends(model);
+    ampd_shard_try_vote(model);
 }
 
 /* What the casts of this shard's masters showed, by parameter. */
@@ -89,7 +156,7 @@ static void apply_done(struct ampd_model *model)
     shard->copy_version[shard->version % AMPD_COPIES] = shard->version;
     ampd_shard_applied(model);
     if (shard->verdict->row.cut)
-        ampd_snapshot_filled(model);
+        ampd_snapshot_request(model);
     ampd_push_check_ends(model);
     ampd_pull_retry(model);
     ampd_shard_try_vote(model);
@@ -104,13 +171,6 @@ void ampd_shard_bulk_done(struct ampd_model *model)
     case AMPD_BULK_APPLY:
         apply_done(model);
         break;
-    case AMPD_BULK_SNAPSHOT:
-        if (shard->decided_state == AMPD_STEP_DECIDED)
-            ampd_shard_applied(model);
-        ampd_snapshot_filled(model);
-        ampd_push_check_ends(model);
-        ampd_shard_try_vote(model);
-        break;
     case AMPD_BULK_LOAD:
         gather_range(model);
         ampd_load_cast_done(model);
@@ -119,8 +179,11 @@ void ampd_shard_bulk_done(struct ampd_model *model)
         gather_range(model);
         ampd_memory_cast_done(model);
         break;
+    case AMPD_BULK_REPLAY:
+        gather_range(model);
+        ampd_sums_applied(model);
+        break;
     case AMPD_BULK_VOID:
-        ampd_snapshot_drop(model);
         if (shard->memory == AMPD_MEMORY_LOADING) { /* the load that it belonged to is over */
             shard->memory = AMPD_MEMORY_EMPTY;
             ampd_load_next(model);
@@ -141,7 +204,9 @@ static void bulk_job_done(struct ampd_model *model, const struct ampd_job *job, 
         shard->published[local] = 1;
         ampd_pull_published(model, job->plan->copy, local);
     }
-    if (--shard->bulk_left == 0)
+    shard->bulk_left--;
+    watch_held(model);
+    if (shard->bulk_left == 0)
         ampd_shard_bulk_done(model);
 }
 
@@ -153,6 +218,8 @@ void ampd_shard_job_done(struct ampd_model *model, const struct ampd_job *job)
     shard->busy[local]--;
     shard->jobs_out--;
     struct ampd_plan *plan = job->plan;
+    if ((job->work & AMPD_JOB_SAVE) != 0)
+        ampd_snapshot_saved(model, local);
     if ((job->work & AMPD_JOB_VOTE) != 0)
         ampd_shard_vote_done(model, job, local);
     else
@@ -164,4 +231,5 @@ void ampd_shard_job_done(struct ampd_model *model, const struct ampd_job *job)
     }
     ampd_shard_try_vote(model);
     ampd_memory_try_restore(model);
+    ampd_delete_try(model);
 }

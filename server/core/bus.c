@@ -93,6 +93,12 @@ static void to_coordinator(struct ampd_model *model, const struct ampd_message *
     case AMPD_MESSAGE_PART_DONE:
         ampd_coord_part_done(model, message);
         break;
+    case AMPD_MESSAGE_HELD:
+        ampd_rollback_held(model, message);
+        break;
+    case AMPD_MESSAGE_DELETED:
+        ampd_delete_answered(model, message);
+        break;
     default:
         break;
     }
@@ -128,6 +134,9 @@ static void to_shard(struct ampd_model *model, const struct ampd_message *messag
     case AMPD_MESSAGE_STATE:
         ampd_shard_state(model, message);
         break;
+    case AMPD_MESSAGE_HOLDS:
+        ampd_rollback_holds(model, message);
+        break;
     default:
         break;
     }
@@ -160,6 +169,10 @@ static bool of_the_process(struct ampd_core *core, const struct ampd_message *me
     case AMPD_MESSAGE_CREATE:
         if (message->from == 0)
             ampd_sync_create(core, message);
+        return true;
+    case AMPD_MESSAGE_DELETE:
+        if (message->from == 0)
+            ampd_delete_asked(core, message);
         return true;
     default:
         return false;

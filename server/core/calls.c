@@ -45,6 +45,10 @@ static struct amp_list *list_of(struct ampd_model *model, enum ampd_call_kind ki
         return &model->checkpoints;
     case AMPD_CALL_CREATE:
         return &model->creates;
+    case AMPD_CALL_ROLLBACK:
+        return &model->rollbacks;
+    case AMPD_CALL_DELETE:
+        return &model->deletes;
     default:
         return NULL;
     }
@@ -77,6 +81,7 @@ void ampd_call_forget(struct ampd_core *core, struct ampd_call *call)
     amp_list_remove(&call->link);
     amp_list_remove(&call->node);
     free(call->later);
+    free(call->late);
     free(call->user_state);
     free(call);
     core->calls_count--;
@@ -162,14 +167,49 @@ void ampd_call_end(struct ampd_call *call, int code, const char *reason, const c
     (void)ampd_out(core, call->kind == AMPD_CALL_PULL ? AMPD_OUT_PULL_REVOKE : AMPD_OUT_PUSH_REVOKE, call->id);
 }
 
+/* "fc1.weight, fc2.weight": those that overflowed in the last decided step. */
+static void name_parameters(const struct ampd_model *model, char *text, size_t size)
+{
+    const struct ampd_step_row *row = model->shard.verdict == NULL ? NULL : &model->shard.verdict->row;
+    size_t used = 0;
+    uint32_t last = UINT32_MAX;
+    text[0] = 0;
+    for (uint32_t i = 0; row != NULL && i < row->rows_count && used < size; i++) {
+        if (row->rows[i].parameter == last)
+            continue;
+        last = row->rows[i].parameter;
+        used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "",
+                                 model->spec.parameters[last].name); /* what has no place is cut */
+    }
+}
+
+void ampd_call_frozen(struct ampd_call *call)
+{
+    const struct ampd_model *model = call->model;
+    char names[160];
+    name_parameters(model, names, sizeof(names));
+    bool fails = model->spec.floor_policy == AMPD_FLOOR_FAIL;
+    ampd_call_end(
+        call, AMP_ESTATE, fails ? "MODEL_UNSTABLE" : "MODEL_FROZEN",
+        "%s: %u overflows in a row and the scale is at its floor, %g%s%s; set or reset the scale, or roll back",
+        model->spec.name, model->shard.scaler.consecutive_overflows, (double)model->shard.scaler.scale,
+        names[0] != 0 ? "; overflowing: " : "", names);
+}
+
 void ampd_call_let_go(struct ampd_core *core, struct ampd_call *call)
 {
     if (call->state != AMPD_CALL_REVOKING)
         return;
     struct ampd_reply answer = *call->later;
+    struct ampd_verdict_message *late = call->late;
+    const struct ampd_model *model = call->model;
     uint64_t id = call->id;
+    call->late = NULL;
     struct ampd_reply *reply = ampd_call_reply(core, id, AMPD_REPLY_NONE);
     *reply = answer;
+    if (late != NULL)
+        ampd_push_result(model, late, false, &reply->u.step);
+    free(late);
 }
 
 static void sweep_list(struct ampd_core *core, struct amp_list *list, uint64_t longest_ms)
@@ -189,7 +229,10 @@ void ampd_calls_sweep(struct ampd_core *core)
 {
     for (uint32_t i = 0; i < core->models_count; i++) {
         struct ampd_model *model = core->models[i];
-        struct amp_list *lists[] = {&model->pushes, &model->pulls, &model->loads, &model->checkpoints};
+        if (model->gone)
+            continue;
+        struct amp_list *lists[] = {&model->pushes,      &model->pulls,     &model->loads,
+                                    &model->checkpoints, &model->rollbacks, &model->deletes};
         uint64_t longest_ms = core->config.lease_ms + model->spec.loss_timeout_ms;
         for (unsigned l = 0; l < sizeof(lists) / sizeof(lists[0]); l++)
             sweep_list(core, lists[l], longest_ms);

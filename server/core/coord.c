@@ -3,16 +3,19 @@
  *
  *   CREATING  -> CREATED, SYNCING                 the model is stored on all shards
  *   SYNCING   -> RESTORING                        sync.c: a shard has started, and memory is lost
- *   SYNCING   -> CREATED, LOADED, WAITING, RUNNING, STALLED, FINISHING, DONE   nothing is lost
+ *   SYNCING   -> CREATED, LOADED, WAITING, RUNNING, STALLED, FROZEN, FINISHING, DONE   nothing is lost
  *   RESTORING -> RESTORING, STORING, SYNCING
  *   STORING   -> CREATED, WAITING, DONE, SYNCING  the new epoch is stored on all shards
- *   CREATED   -> LOADED, SYNCING                  all shards have every block
- *   LOADED    -> WAITING, SYNCING                 checkpoint 0 is written
- *   WAITING   -> RUNNING, SYNCING                 all ranks have joined under the epoch
- *   RUNNING   -> STALLED, FINISHING, SYNCING      a rank is gone too long; max_steps are decided
- *   STALLED   -> RUNNING, SYNCING                 it came back
- *   FINISHING -> DONE, SYNCING                    the last checkpoint is written
- *   DONE      -> SYNCING
+ *   CREATED   -> LOADED, SYNCING, DELETING        all shards have every block
+ *   LOADED    -> WAITING, SYNCING, DELETING       checkpoint 0 is written
+ *   WAITING   -> RUNNING, FROZEN, RESTORING, SYNCING, DELETING   all ranks have joined under the epoch
+ *   RUNNING   -> STALLED, FROZEN, FINISHING, RESTORING, SYNCING, DELETING   a rank is gone too long; the scale is at its
+ *                                                 floor; max_steps are decided
+ *   STALLED   -> RUNNING, RESTORING, SYNCING, DELETING     it came back
+ *   FROZEN    -> RUNNING, RESTORING, SYNCING, DELETING     an operator has set the scale
+ *   FINISHING -> DONE, RESTORING, SYNCING, DELETING        the last checkpoint is written
+ *   DONE      -> RESTORING, SYNCING, DELETING     RESTORING: an operator rolls back (rollback.c)
+ *   DELETING  ->                                  delete.c
  *
  * Its step goes NONE, OPEN, CLOSED, VOTED as on a shard (shard.c); VOTED means that all votes are in and the verdict is
  * being stored: from then on nothing can change it. Until then a newer incarnation of an expected rank opens a new try.
@@ -36,6 +39,12 @@ static void set_step(struct ampd_coord *coord, enum ampd_step_state to)
     coord->step = to;
 }
 
+void ampd_coord_record(struct ampd_coord *coord, const struct amp_scaler_state *scaler)
+{
+    coord->scaler = *scaler;
+    coord->newest = *scaler;
+}
+
 void ampd_coord_close(struct ampd_model *model)
 {
     struct ampd_coord *coord = &model->coord;
@@ -57,6 +66,7 @@ enum ampd_model_state ampd_coord_public(const struct ampd_model *model)
     case AMPD_COORD_WAITING:
         return AMPD_MODEL_WAITING;
     case AMPD_COORD_RUNNING:
+    case AMPD_COORD_FROZEN:
     case AMPD_COORD_FINISHING:
         return AMPD_MODEL_RUNNING;
     case AMPD_COORD_STALLED:
@@ -68,154 +78,19 @@ enum ampd_model_state ampd_coord_public(const struct ampd_model *model)
     }
 }
 
-void ampd_coord_tell_state(struct ampd_model *model)
+static struct ampd_message *state_message(struct ampd_model *model, uint32_t shard)
 {
-    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_STATE, 0);
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_STATE, shard);
     message->u.state.sequence = ++model->coord.state_sequence;
     message->u.state.state = ampd_coord_public(model);
     message->u.state.missing_rank = model->coord.missing_rank;
-    ampd_bus_send_all_take(model->core, message);
+    message->u.state.frozen = ampd_floor_stops(&model->spec, &model->coord.scaler);
+    return message;
 }
 
-/* ---- CreateModel ---- */
-
-static void hold_create(struct ampd_model *model, uint64_t id, bool existed)
+void ampd_coord_tell_state(struct ampd_model *model)
 {
-    struct ampd_call *call = ampd_call_begin(model->core, id, AMPD_CALL_CREATE, model);
-    if (call == NULL)
-        ampd_call_fail(model->core, id, NULL, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls wait on this server");
-    else
-        call->already_loaded = existed;
-}
-
-static void answer_create(struct ampd_model *model, uint64_t id, bool existed)
-{
-    struct ampd_reply *reply = ampd_call_reply(model->core, id, AMPD_REPLY_CREATE);
-    reply->u.create.model = model->index;
-    reply->u.create.existed = existed;
-    reply->u.create.epoch = model->coord.epoch;
-}
-
-static void create_new(struct ampd_core *core, uint64_t id, const struct ampd_model_spec *spec)
-{
-    struct ampd_model *model;
-    struct amp_error error = {0};
-    if (ampd_model_new(core, spec, &model, &error) != 0) {
-        ampd_call_fail_with(core, id, NULL, &error);
-        return;
-    }
-    model->coord.scaler = model->shard.scaler;
-    hold_create(model, id, false);
-    ampd_sync_store_epoch(model, "CREATED");
-}
-
-/* A model that is being created, perhaps without success: the shards are asked again. */
-static void create_again(struct ampd_model *model, uint64_t id)
-{
-    hold_create(model, id, true);
-    for (uint32_t k = 1; k < AMPD_COUNT(model->core); k++)
-        ampd_coord_resend(model, k);
-}
-
-void ampd_coord_create(struct ampd_core *core, uint64_t id, const struct ampd_event_create *create)
-{
-    if (core->config.shard != 0) {
-        (void)ampd_core_coordinated(core, id, "");
-        return;
-    }
-    if (core->sync.running) {
-        ampd_call_fail(core, id, NULL, AMP_EUNAVAILABLE, "RECOVERING",
-                       "not all %u shards have told what they hold; try again in a moment", AMPD_COUNT(core));
-        return;
-    }
-    struct ampd_model_spec spec;
-    struct amp_error error = {0};
-    if (ampd_spec_copy(&spec, create->spec) != 0) {
-        ampd_call_fail(core, id, NULL, AMP_EEXHAUSTED, "NO_MEMORY", "no memory for the specification; try again");
-        return;
-    }
-    ampd_spec_defaults(&spec);
-    int rc = ampd_spec_check(&spec, &error);
-    struct ampd_model *model = rc == 0 ? ampd_core_model_named(core, spec.name) : NULL;
-    if (model != NULL)
-        rc = ampd_spec_compare(&model->spec, &spec, &error);
-    if (rc != 0)
-        ampd_call_fail_with(core, id, NULL, &error);
-    else if (model == NULL)
-        create_new(core, id, &spec);
-    else if (model->coord.state == AMPD_COORD_CREATING)
-        create_again(model, id);
-    else
-        answer_create(model, id, true);
-    ampd_spec_clear(&spec);
-}
-
-void ampd_coord_created(struct ampd_model *model)
-{
-    AMP_LIST_EACH(it, next, &model->creates)
-    {
-        struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
-        answer_create(model, call->id, call->already_loaded);
-    }
-}
-
-/* ---- Load ---- */
-
-void ampd_coord_loaded(struct ampd_model *model, const struct ampd_message *message)
-{
-    struct ampd_coord *coord = &model->coord;
-    bool counts = coord->state == AMPD_COORD_CREATED && message->epoch == coord->epoch &&
-                  message->u.applied.load == coord->loader && (coord->loaded_bits & AMPD_BIT(message->from)) == 0;
-    if (!counts)
-        return;
-    coord->loaded_bits |= AMPD_BIT(message->from);
-    coord->applied.range_total += message->u.applied.range_total;
-    if (coord->loaded_bits != AMPD_ALL_SHARDS(model->core))
-        return;
-    if (coord->applied.range_total > 0)
-        ampd_out_log(model->core, AMPD_LOG_WARN, model, "%llu first values are beyond the range of %s",
-                     (unsigned long long)coord->applied.range_total, amp_dtype_name(model->spec.cast));
-    coord->loaded_bits = 0;
-    coord->loader = 0;
-    ampd_coord_set(model, AMPD_COORD_LOADED);
-    ampd_cuts_send(model);
-}
-
-static void send_grant(struct ampd_model *model)
-{
-    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_LOAD_GRANT, 0);
-    message->u.load = model->coord.loader;
-    ampd_bus_send_all_take(model->core, message);
-}
-
-static void set_loader(struct ampd_coord *coord, uint64_t loader)
-{
-    coord->loader = loader;
-    coord->loaded_bits = 0;
-    coord->applied = (struct ampd_applied){0};
-}
-
-void ampd_coord_want(struct ampd_model *model, const struct ampd_message *message)
-{
-    struct ampd_coord *coord = &model->coord;
-    if (coord->state != AMPD_COORD_CREATED || message->epoch != coord->epoch || message->u.load == 0)
-        return;
-    bool same = coord->loader == message->u.load;
-    if (!same && coord->loader != 0 && model->core->now_ms < coord->loader_until_ms)
-        return; /* it asks again */
-    if (!same)
-        set_loader(coord, message->u.load);
-    coord->loader_until_ms = model->core->now_ms + model->core->config.lease_ms;
-    send_grant(model);
-}
-
-void ampd_coord_gone(struct ampd_model *model, const struct ampd_message *message)
-{
-    struct ampd_coord *coord = &model->coord;
-    if (coord->state != AMPD_COORD_CREATED || message->epoch != coord->epoch || message->u.load != coord->loader)
-        return;
-    set_loader(coord, 0);
-    send_grant(model);
+    ampd_bus_send_all_take(model->core, state_message(model, 0));
 }
 
 /* ---- opening a step ---- */
@@ -224,13 +99,16 @@ static void fill_open(struct ampd_model *model, uint32_t try_number)
 {
     struct ampd_coord *coord = &model->coord;
     struct ampd_open *open = &coord->open;
+    bool first = try_number == 0; /* all tries have the scale of the first: gradients carry it */
     *open = (struct ampd_open){.step = coord->decided + 1,
                                .version = coord->version,
                                .try_number = try_number,
-                               .scale = coord->scaler.scale,
-                               .scale_id = coord->scaler.scale_id};
-    for (uint32_t r = 0; r < model->spec.world_size; r++)
-        open->expected[open->expected_count++] = (struct ampd_expected){r, model->workers[r].record.incarnation};
+                               .scale = first ? coord->scaler.scale : open->scale,
+                               .scale_id = first ? coord->scaler.scale_id : open->scale_id};
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        if (ampd_workers_expected(model, r))
+            open->expected[open->expected_count++] = (struct ampd_expected){r, model->workers[r].record.incarnation};
+    }
     open->closed = model->spec.weighting == AMPD_WEIGHTING_EQUAL && model->spec.sync == AMPD_SYNC_ALL;
     if (open->closed)
         open->coefficient = amp_coefficient(open->scale, (double)open->expected_count);
@@ -255,7 +133,7 @@ static void close_with_open(struct ampd_coord *coord)
 bool ampd_coord_has_steps(const struct ampd_coord *coord)
 {
     return coord->state == AMPD_COORD_RUNNING || coord->state == AMPD_COORD_STALLED ||
-           coord->state == AMPD_COORD_FINISHING;
+           coord->state == AMPD_COORD_FROZEN || coord->state == AMPD_COORD_FINISHING;
 }
 
 static void forget_votes(struct ampd_coord *coord)
@@ -274,6 +152,7 @@ static void open_step(struct ampd_model *model, uint32_t try_number)
     struct ampd_coord *coord = &model->coord;
     fill_open(model, try_number);
     forget_votes(coord);
+    coord->opened_ms = model->core->now_ms;
     set_step(coord, AMPD_STEP_OPEN);
     if (coord->open.closed)
         close_with_open(coord);
@@ -286,16 +165,41 @@ static void send_open(struct ampd_model *model)
     ampd_bus_send_all_take(model->core, message);
 }
 
-/* Whether an expected rank has another incarnation by now. */
+static bool is_complete(const struct ampd_model *model, uint32_t rank)
+{
+    return model->coord.complete[rank] == AMPD_ALL_SHARDS(model->core);
+}
+
+/* Whether an expected rank has another incarnation by now, or (SHRINK) is gone without having pushed. */
 static bool list_is_old(const struct ampd_model *model)
 {
     const struct ampd_open *open = &model->coord.open;
     for (uint32_t i = 0; i < open->expected_count; i++) {
-        const struct ampd_worker *worker = &model->workers[open->expected[i].rank];
-        if (!ampd_incarnation_same(open->expected[i].incarnation, worker->record.incarnation))
+        uint32_t rank = open->expected[i].rank;
+        const struct ampd_worker *worker = &model->workers[rank];
+        bool lost = !ampd_workers_expected(model, rank) && !is_complete(model, rank);
+        if (lost || !ampd_incarnation_same(open->expected[i].incarnation, worker->record.incarnation))
             return true;
     }
     return false;
+}
+
+/* The first step of an epoch, or the next one after a pause, when enough ranks are there. */
+static void open_first(struct ampd_model *model)
+{
+    struct ampd_coord *coord = &model->coord;
+    if (!ampd_workers_enough(model) || coord->acts_storing > 0)
+        return;
+    bool waited = coord->state == AMPD_COORD_WAITING;
+    bool frozen = ampd_floor_stops(&model->spec, &coord->scaler);
+    if (waited) {
+        ampd_coord_set(model, frozen ? AMPD_COORD_FROZEN : AMPD_COORD_RUNNING);
+        ampd_coord_tell_state(model);
+    }
+    if (frozen)
+        return;
+    open_step(model, 0);
+    send_open(model);
 }
 
 void ampd_coord_ranks(struct ampd_model *model)
@@ -303,16 +207,16 @@ void ampd_coord_ranks(struct ampd_model *model)
     struct ampd_coord *coord = &model->coord;
     if (model->core->draining)
         return;
-    if (coord->state == AMPD_COORD_WAITING && ampd_workers_all_joined(model)) {
-        ampd_coord_set(model, AMPD_COORD_RUNNING);
-        ampd_coord_tell_state(model);
-        open_step(model, 0);
-        send_open(model);
+    if (coord->state == AMPD_COORD_WAITING) {
+        open_first(model);
         return;
     }
     ampd_coord_review(model);
     bool open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED;
-    if (open && list_is_old(model)) {
+    bool running = coord->state == AMPD_COORD_RUNNING || coord->state == AMPD_COORD_STALLED;
+    if (running && coord->step == AMPD_STEP_NONE) {
+        open_first(model);
+    } else if (open && ampd_coord_has_steps(coord) && ampd_workers_enough(model) && list_is_old(model)) {
         open_step(model, coord->open.try_number + 1);
         send_open(model);
     }
@@ -353,11 +257,6 @@ static bool of_this_try(const struct ampd_model *model, const struct ampd_messag
 {
     const struct ampd_coord *coord = &model->coord;
     return message->epoch == coord->epoch && step == coord->open.step && try_number == coord->open.try_number;
-}
-
-static bool is_complete(const struct ampd_model *model, uint32_t rank)
-{
-    return model->coord.complete[rank] == AMPD_ALL_SHARDS(model->core);
 }
 
 /* How many contribute: all that are expected, or of a quorum the first q that were complete. */
@@ -421,6 +320,7 @@ void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *me
     if (coord->complete[rank] != AMPD_ALL_SHARDS(model->core)) {
         coord->complete[rank] |= AMPD_BIT(message->from);
         coord->complete_count += is_complete(model, rank) ? 1 : 0;
+        coord->completed_ms[rank] = model->core->now_ms;
     }
     coord->weights[rank] = complete->contributor.weight;
     if (coord->step == AMPD_STEP_OPEN)
@@ -433,6 +333,9 @@ bool ampd_coord_waits_for(const struct ampd_model *model, uint32_t rank)
 {
     const struct ampd_coord *coord = &model->coord;
     bool open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED;
+    if (coord->step == AMPD_STEP_NONE)
+        return !model->core->draining && (coord->state == AMPD_COORD_RUNNING ||
+                                          coord->state == AMPD_COORD_STALLED); /* SHRINK: too few are left */
     if (!open || is_complete(model, rank))
         return false;
     uint32_t coming = 0; /* that are complete, or may be: a quorum of them moves the step without this rank */
@@ -458,26 +361,19 @@ void ampd_coord_vote(struct ampd_model *model, const struct ampd_message *messag
     set_step(coord, AMPD_STEP_VOTED);
     free(coord->verdict);
     coord->verdict = ampd_verdict_make(model);
+    coord->newest = coord->verdict->row.after;
+    ampd_acts_take(coord, coord->verdict);
     coord->cut_wanted = coord->cut_wanted && !coord->verdict->row.cut;
+    ampd_coord_store_verdict(model);
+}
+
+void ampd_coord_store_verdict(struct ampd_model *model)
+{
+    struct ampd_coord *coord = &model->coord;
     struct ampd_persist *persist;
     (void)ampd_out_persist(model, AMPD_PERSIST_VERDICT, 0, &persist);
     persist->full = model->spec.durability == AMPD_DURABILITY_STEP;
     persist->row = ampd_out_own(model->core, ampd_need(ampd_copy(&coord->verdict->row, sizeof(coord->verdict->row))));
-}
-
-static void count_pushes(struct ampd_model *model, const struct ampd_step_row *row)
-{
-    for (uint32_t i = 0; i < row->contributors_count; i++) {
-        struct ampd_worker *worker = &model->workers[row->contributors[i].rank];
-        worker->pushes++;
-        worker->last_step = row->step;
-        for (uint32_t j = 0; j < row->rows_count; j++) {
-            if (row->rows[j].rank == row->contributors[i].rank) {
-                worker->overflow_pushes++;
-                break;
-            }
-        }
-    }
 }
 
 static void notify(struct ampd_model *model, const struct ampd_step_row *row)
@@ -497,6 +393,14 @@ static void send_verdict(struct ampd_model *model, uint64_t shards)
         message->u.verdict = *model->coord.verdict;
         ampd_bus_send_take(model->core, message);
     }
+}
+
+/* What the model does after a step: goes on, stops at the floor, or ends. */
+static enum ampd_coord_state state_after(const struct ampd_model *model, const struct ampd_step_row *row)
+{
+    if (model->spec.max_steps != 0 && row->step >= model->spec.max_steps)
+        return AMPD_COORD_FINISHING;
+    return ampd_floor_stops(&model->spec, &row->after) ? AMPD_COORD_FROZEN : AMPD_COORD_RUNNING;
 }
 
 /* The row is stored: the step is decided, and the next one opens with the same message. */
@@ -521,25 +425,31 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
     coord->unstable = unstable;
     if (row->cut)
         ampd_cuts_expect(coord, row->step);
-    count_pushes(model, row);
+    ampd_health_count(model, row);
     notify(model, row);
     if (coord->state == AMPD_COORD_STALLED) { /* what the missing rank had sent was enough */
         ampd_coord_set(model, AMPD_COORD_RUNNING);
         ampd_coord_tell_state(model);
     }
-    bool last = model->spec.max_steps != 0 && row->step >= model->spec.max_steps;
+    if (coord->state == AMPD_COORD_DELETING)
+        return;
     bool interrupted = coord->state == AMPD_COORD_SYNCING; /* SYNC says how it goes on */
+    enum ampd_coord_state next = state_after(model, row);
     if (interrupted)
-        coord->before = last ? AMPD_COORD_FINISHING : coord->before;
-    else if (last)
-        ampd_coord_set(model, AMPD_COORD_FINISHING);
-    else if (!model->core->draining)
+        coord->before = next == AMPD_COORD_RUNNING ? coord->before : next;
+    else if (next != AMPD_COORD_RUNNING)
+        ampd_coord_set(model, next);
+    else if (!model->core->draining && ampd_workers_enough(model))
         open_step(model, 0);
     verdict->has_next = coord->step != AMPD_STEP_NONE;
     if (verdict->has_next)
         verdict->next = coord->open;
-    if (!interrupted)
-        send_verdict(model, AMPD_ALL_SHARDS(model->core));
+    if (interrupted)
+        return;
+    send_verdict(model, AMPD_ALL_SHARDS(model->core));
+    if (next == AMPD_COORD_FROZEN)
+        ampd_coord_tell_state(model);
+    ampd_rollback_try(model);
 }
 
 static void merge_range(struct ampd_applied *to, const struct ampd_applied *from)
@@ -575,7 +485,7 @@ void ampd_coord_applied(struct ampd_model *model, const struct ampd_message *mes
 void ampd_coord_interrupt(struct ampd_model *model)
 {
     struct ampd_coord *coord = &model->coord;
-    if (coord->state == AMPD_COORD_SYNCING)
+    if (coord->state == AMPD_COORD_SYNCING || coord->state == AMPD_COORD_DELETING)
         return;
     coord->before = coord->state;
     ampd_coord_set(model, AMPD_COORD_SYNCING);
@@ -599,6 +509,7 @@ void ampd_coord_forget_step(struct ampd_model *model)
     coord->cut_wanted = false;
     coord->loader = 0;
     coord->loaded_bits = 0;
+    coord->acts_count = 0;
 }
 
 void ampd_coord_resume(struct ampd_model *model)
@@ -607,9 +518,10 @@ void ampd_coord_resume(struct ampd_model *model)
     ampd_coord_set(model, coord->before);
     bool open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED;
     bool running = coord->state == AMPD_COORD_RUNNING || coord->state == AMPD_COORD_STALLED;
-    if (open)
+    bool enough = ampd_workers_enough(model);
+    if (open && enough)
         open_step(model, coord->open.try_number + 1);
-    else if (running && coord->step == AMPD_STEP_NONE && !model->core->draining)
+    else if (running && coord->step == AMPD_STEP_NONE && !model->core->draining && enough)
         open_step(model, 0);
     for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;)
         ampd_coord_resend(model, k);
@@ -642,13 +554,14 @@ void ampd_coord_resend(struct ampd_model *model, uint32_t shard)
         ampd_sync_resend(model, shard);
         return;
     }
-    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_STATE, shard);
-    message->u.state.sequence = ++coord->state_sequence;
-    message->u.state.state = ampd_coord_public(model);
-    message->u.state.missing_rank = coord->missing_rank;
-    ampd_bus_send_take(model->core, message);
+    if (coord->state == AMPD_COORD_DELETING) {
+        ampd_delete_send(model, shard);
+        return;
+    }
+    ampd_bus_send_take(model->core, state_message(model, shard));
+    ampd_rollback_resend(model, shard);
     if (coord->state == AMPD_COORD_CREATED) {
-        message = ampd_bus_message(model, AMPD_MESSAGE_LOAD_GRANT, shard);
+        struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_LOAD_GRANT, shard);
         message->u.load = coord->loader;
         ampd_bus_send_take(model->core, message);
     }

@@ -26,6 +26,7 @@ int ampd_core_new(const struct ampd_core_config *config, struct ampd_core **core
     amp_list_init(&made->outputs);
     amp_list_init(&made->inbox);
     amp_list_init(&made->pendings);
+    amp_list_init(&made->graves);
     for (unsigned b = 0; b < AMPD_CALL_BUCKETS; b++)
         amp_list_init(&made->calls[b]);
     *core = made;
@@ -36,13 +37,27 @@ void ampd_model_free(struct ampd_model *model)
 {
     if (model == NULL)
         return;
-    ampd_shard_close(model);
-    ampd_coord_close(model);
-    ampd_tensors_close(&model->tensors);
+    if (!model->gone) {
+        ampd_shard_close(model);
+        ampd_coord_close(model);
+        ampd_tensors_close(&model->tensors);
+    }
     ampd_layout_free(model->layout);
     ampd_spec_clear(&model->spec);
     free(model->workers);
     free(model);
+}
+
+void ampd_model_forget(struct ampd_model *model)
+{
+    AMP_ASSERT(!model->gone && model->shard.jobs_out == 0);
+    model->gone = true;
+    model->core->memory_bytes -= model->memory_bytes;
+    ampd_shard_close(model);
+    ampd_coord_close(model);
+    ampd_tensors_close(&model->tensors);
+    model->shard = (struct ampd_shard){.deleting = true};
+    model->coord = (struct ampd_coord){.state = AMPD_COORD_DELETING};
 }
 
 void ampd_core_free(struct ampd_core *core)
@@ -57,6 +72,8 @@ void ampd_core_free(struct ampd_core *core)
         free(AMP_CONTAINER(node, struct ampd_pending, node));
     for (uint32_t i = 0; i < core->models_count; i++)
         ampd_model_free(core->models[i]);
+    for (struct amp_list *node; (node = amp_list_shift(&core->graves)) != NULL;)
+        ampd_model_free(AMP_CONTAINER(node, struct ampd_model, grave));
     free(core);
 }
 
@@ -72,10 +89,15 @@ bool ampd_incarnation_newer(struct ampd_incarnation a, struct ampd_incarnation b
     return a.fence > b.fence || (a.fence == b.fence && a.counter > b.counter);
 }
 
+bool ampd_core_synced(const struct ampd_core *core)
+{
+    return core->config.shard != 0 || !core->sync.running;
+}
+
 int64_t ampd_core_find(const struct ampd_core *core, const char *name)
 {
     for (uint32_t i = 0; i < core->models_count; i++) {
-        if (strcmp(core->models[i]->spec.name, name) == 0)
+        if (!core->models[i]->gone && strcmp(core->models[i]->spec.name, name) == 0)
             return i;
     }
     return -1;
@@ -93,6 +115,10 @@ struct ampd_model *ampd_core_usable(struct ampd_core *core, uint64_t call, const
     if (model == NULL) {
         ampd_call_fail(core, call, NULL, AMP_ENOTFOUND, "MODEL_NOT_FOUND",
                        "model: there is none named %s on this server; create it first", name);
+        return NULL;
+    }
+    if (model->shard.deleting || model->coord.state == AMPD_COORD_DELETING) {
+        ampd_call_fail(core, call, NULL, AMP_ENOTFOUND, "MODEL_NOT_FOUND", "model: %s is being deleted", name);
         return NULL;
     }
     bool creating = core->config.shard == 0 && model->coord.state == AMPD_COORD_CREATING;
@@ -121,35 +147,48 @@ struct ampd_model *ampd_core_coordinated(struct ampd_core *core, uint64_t call, 
 
 /*
  * What a model may come to take, counted before any of it is asked for: tensors and slots, what is known of their blocks
- * and segments, and user states (a slot's, held pushes', those of the last step, of the base and of a snapshot).
+ * and segments, and user states (a slot's, held pushes', those of the last step, of the base and of two cuts).
  */
 static uint64_t most_bytes(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count)
 {
-    uint64_t states = AMPD_HELD_PUSHES + 4;
+    uint64_t states = AMPD_HELD_PUSHES + 5;
     uint64_t per_rank = sizeof(struct ampd_slot) + sizeof(struct ampd_worker) + count + states * AMPD_USER_STATE_MAX +
                         spec->parameters_count * sizeof(struct ampd_segment_count);
     return ampd_tensors_bytes(layout, spec, count) + layout->segments_count * sizeof(struct ampd_segment) +
            count * AMPD_BLOCK_BYTES + spec->world_size * per_rank;
 }
 
+/* The place of a model that is gone, or the next one. */
+static uint32_t free_place(const struct ampd_core *core)
+{
+    for (uint32_t i = 0; i < core->models_count; i++) {
+        if (core->models[i]->gone)
+            return i;
+    }
+    return core->models_count;
+}
+
 int ampd_model_new(struct ampd_core *core, const struct ampd_model_spec *spec, struct ampd_model **model,
                    struct amp_error *error)
 {
     *model = NULL;
-    if (core->models_count == AMPD_MODELS_MAX)
+    uint32_t index = free_place(core);
+    if (index == AMPD_MODELS_MAX)
         return amp_error_set(error, AMP_EEXHAUSTED, "TOO_MANY_MODELS", "this server has %d models, its bound",
                              AMPD_MODELS_MAX);
     struct ampd_model *made = calloc(1, sizeof(*made));
     if (made == NULL)
         goto fail;
     made->core = core;
-    made->index = core->models_count;
+    made->index = index;
     made->created_us = core->utc_us;
     amp_list_init(&made->pushes);
     amp_list_init(&made->pulls);
     amp_list_init(&made->loads);
     amp_list_init(&made->checkpoints);
     amp_list_init(&made->creates);
+    amp_list_init(&made->rollbacks);
+    amp_list_init(&made->deletes);
     if (ampd_spec_copy(&made->spec, spec) != 0)
         goto fail;
     if (ampd_layout_new(&made->spec, core->config.block_elements, &made->layout) != 0)
@@ -170,8 +209,13 @@ int ampd_model_new(struct ampd_core *core, const struct ampd_model_spec *spec, s
     made->workers = calloc(spec->world_size, sizeof(*made->workers));
     if (made->workers == NULL || ampd_shard_init(made) != 0)
         goto fail;
+    made->memory_bytes = bytes;
     core->memory_bytes += bytes;
-    core->models[core->models_count++] = made;
+    if (index == core->models_count)
+        core->models_count++;
+    else
+        amp_list_push(&core->graves, &core->models[index]->grave);
+    core->models[index] = made;
     *model = made;
     return 0;
 fail:
@@ -196,8 +240,10 @@ static void call_closed(struct ampd_core *core, uint64_t id)
         ampd_load_closed(model, id);
     else if (kind == AMPD_CALL_PULL)
         ampd_shard_try_apply(model);
-    if (model != NULL)
+    if (model != NULL) {
         ampd_memory_try_restore(model);
+        ampd_delete_try(model);
+    }
 }
 
 static void call_revoked(struct ampd_core *core, uint64_t id)
@@ -215,6 +261,7 @@ static void call_revoked(struct ampd_core *core, uint64_t id)
     else
         ampd_shard_try_apply(model);
     ampd_memory_try_restore(model);
+    ampd_delete_try(model);
 }
 
 /* An event of a stream whose call was answered meanwhile has no effect. */
@@ -268,8 +315,19 @@ static void persisted(struct ampd_core *core, uint64_t token)
         case AMPD_PERSIST_FENCE:
             ampd_fences_stored(core, pending);
             break;
+        case AMPD_PERSIST_ACT:
+            ampd_acts_stored(model, pending);
+            break;
+        case AMPD_PERSIST_DELETING:
+            ampd_delete_marked(model);
+            break;
+        case AMPD_PERSIST_DELETE:
+            ampd_delete_stored(model);
+            break;
         }
         free(pending);
+        if (model != NULL)
+            ampd_delete_try(model);
         ampd_sync_try_answer(core);
         return;
     }
@@ -288,10 +346,15 @@ static void model_found(struct ampd_core *core, const struct ampd_model_record *
     model->created_us = record->created_us;
     shard->stored = true;
     shard->epoch = record->epoch;
+    shard->base_epoch = record->base_epoch;
     shard->base_step = record->base_step;
     model->coord.state = AMPD_COORD_SYNCING;
     model->coord.epoch = record->epoch;
-    bool decided = record->last != NULL && record->last->kind == AMPD_ROW_STEP;
+    bool decided =
+        record->last != NULL && (record->last->kind == AMPD_ROW_STEP ||
+                                 (record->last->kind != AMPD_ROW_EPOCH && record->last->step > record->base_step));
+    model->coord.known_count = record->acts_count;
+    memcpy(model->coord.known, record->acts, record->acts_count * sizeof(record->acts[0]));
     model->coord.parent_step = decided ? record->last->step : 0;
     for (uint32_t i = 0; i < record->checkpoints_count; i++)
         AMP_ASSERT(ampd_catalogue_add(shard, &record->checkpoints[i]) == 0);
@@ -301,11 +364,16 @@ static void model_found(struct ampd_core *core, const struct ampd_model_record *
             continue;
         ampd_workers_found(model, worker);
     }
+    if (record->deleting)
+        model->coord.state = AMPD_COORD_DELETING;
+    ampd_sums_found(model, record);
 }
 
 static void start(struct ampd_core *core)
 {
     core->started = true;
+    for (uint32_t i = 0; i < core->models_count; i++)
+        ampd_sums_start(core->models[i]);
     if (core->config.shard == 0)
         ampd_sync_start(core);
     else
@@ -317,7 +385,10 @@ static void drain(struct ampd_core *core)
     core->draining = true;
     for (uint32_t i = 0; i < core->models_count; i++) {
         struct ampd_model *model = core->models[i];
-        struct amp_list *lists[] = {&model->pushes, &model->pulls, &model->loads, &model->checkpoints, &model->creates};
+        if (model->gone)
+            continue;
+        struct amp_list *lists[] = {&model->pushes,  &model->pulls,     &model->loads,  &model->checkpoints,
+                                    &model->creates, &model->rollbacks, &model->deletes};
         for (unsigned l = 0; l < sizeof(lists) / sizeof(lists[0]); l++) {
             AMP_LIST_EACH(it, next, lists[l])
             {
@@ -334,6 +405,8 @@ static void tick(struct ampd_core *core)
 {
     core->timer_ms = 0;
     for (uint32_t i = 0; i < core->models_count; i++) {
+        if (core->models[i]->gone)
+            continue;
         ampd_memory_tick(core->models[i]);
         if (core->config.shard == 0)
             ampd_workers_tick(core->models[i]);
@@ -347,7 +420,7 @@ static void tick(struct ampd_core *core)
 /* Calls that are refused in any state: the server drains. */
 static bool refused(struct ampd_core *core, const struct ampd_event *event)
 {
-    bool begins = (event->type >= AMPD_EVENT_CREATE_MODEL && event->type <= AMPD_EVENT_CHECKPOINT) ||
+    bool begins = (event->type >= AMPD_EVENT_CREATE_MODEL && event->type <= AMPD_EVENT_DELETE_MODEL) ||
                   event->type == AMPD_EVENT_LOAD_BEGIN || event->type == AMPD_EVENT_PULL ||
                   event->type == AMPD_EVENT_PUSH_BEGIN;
     if (!begins || !core->draining)
@@ -378,6 +451,18 @@ static void dispatch_call(struct ampd_core *core, const struct ampd_event *event
     case AMPD_EVENT_CHECKPOINT:
         ampd_coord_checkpoint(core, event->call, &event->u.named);
         break;
+    case AMPD_EVENT_SET_SCALE:
+        ampd_acts_scale(core, event->call, &event->u.act, AMPD_ROW_SET);
+        break;
+    case AMPD_EVENT_RESET_SCALE:
+        ampd_acts_scale(core, event->call, &event->u.act, AMPD_ROW_RESET);
+        break;
+    case AMPD_EVENT_ROLLBACK:
+        ampd_rollback_call(core, event->call, &event->u.act);
+        break;
+    case AMPD_EVENT_DELETE_MODEL:
+        ampd_delete_call(core, event->call, &event->u.act);
+        break;
     case AMPD_EVENT_LOAD_BEGIN:
         ampd_load_begin(core, event->call, &event->u.load);
         break;
@@ -403,17 +488,47 @@ static void renew(struct ampd_core *core, const struct ampd_event_worker *worker
         (void)ampd_workers_renew(model, worker->rank, worker->incarnation); /* an ended lease stays ended */
 }
 
-/* The completions of memory.c carry a token: the model is the one that waits for it. */
-static void memory_event(struct ampd_core *core, const struct ampd_event *event)
+static void journal_event(struct ampd_core *core, const struct ampd_event *event)
 {
-    uint64_t token = event->type == AMPD_EVENT_RESTORED ? event->u.restored.token : event->u.part.token;
+    bool stored = event->type == AMPD_EVENT_JOURNALLED;
+    uint64_t token = stored ? event->u.persisted.token : event->u.replayed.token;
     AMP_ASSERT(token != 0);
     for (uint32_t i = 0; i < core->models_count; i++) {
         struct ampd_model *model = core->models[i];
+        if (model->gone)
+            continue;
+        if (stored && model->shard.journal_token == token)
+            ampd_sums_stored(model);
+        else if (!stored && model->shard.replay.token == token)
+            ampd_sums_replayed(model, &event->u.replayed);
+        else
+            continue;
+        ampd_delete_try(model);
+        return;
+    }
+}
+
+/* The completions of memory.c carry a token: the model is the one that waits for it. */
+static void memory_event(struct ampd_core *core, const struct ampd_event *event)
+{
+    uint64_t token = event->type == AMPD_EVENT_RESTORED      ? event->u.restored.token
+                     : event->type == AMPD_EVENT_PART_BLOCKS ? event->u.part_blocks.token
+                                                             : event->u.part.token;
+    AMP_ASSERT(token != 0);
+    for (uint32_t i = 0; i < core->models_count; i++) {
+        struct ampd_model *model = core->models[i];
+        if (model->gone)
+            continue;
         if (event->type == AMPD_EVENT_RESTORED && model->shard.restore_token == token)
             ampd_memory_restored(model, &event->u.restored);
         else if (event->type == AMPD_EVENT_PART_WRITTEN && model->shard.snapshot_token == token)
             ampd_snapshot_written(model, &event->u.part);
+        else if (event->type == AMPD_EVENT_PART_BLOCKS && model->shard.snapshot_token == token)
+            ampd_snapshot_blocks(model, &event->u.part_blocks);
+        else
+            continue;
+        ampd_delete_try(model);
+        return;
     }
 }
 
@@ -449,7 +564,12 @@ static void dispatch(struct ampd_core *core, const struct ampd_event *event)
         break;
     case AMPD_EVENT_RESTORED:
     case AMPD_EVENT_PART_WRITTEN:
+    case AMPD_EVENT_PART_BLOCKS:
         memory_event(core, event);
+        break;
+    case AMPD_EVENT_JOURNALLED:
+    case AMPD_EVENT_REPLAYED:
+        journal_event(core, event);
         break;
     case AMPD_EVENT_FENCE_FOUND:
         ampd_fences_found(core, &event->u.fence);
@@ -487,6 +607,8 @@ static void arm_timer(struct ampd_core *core)
         core->sweep_ms = core->now_ms + AMPD_SWEEP_MS;
     uint64_t next = core->sweep_ms;
     for (uint32_t i = 0; i < core->models_count; i++) {
+        if (core->models[i]->gone)
+            continue;
         next = earlier(next, core->models[i]->shard.restore_retry_ms);
         if (core->config.shard == 0)
             next = earlier(next, ampd_workers_next_ms(core->models[i]));
@@ -503,7 +625,10 @@ static void check_drained(struct ampd_core *core)
         return;
     for (uint32_t i = 0; i < core->models_count; i++) {
         struct ampd_model *model = core->models[i];
-        if (model->shard.jobs_out != 0 || model->shard.snapshot != AMPD_SNAPSHOT_FREE || !ampd_coord_drained(model))
+        if (model->gone)
+            continue;
+        if (model->shard.jobs_out != 0 || model->shard.journal_token != 0 ||
+            model->shard.snapshot != AMPD_SNAPSHOT_FREE || !ampd_coord_drained(model))
             return;
     }
     core->drained = true;
@@ -528,6 +653,13 @@ uint32_t ampd_core_models_count(const struct ampd_core *core)
     return core->models_count;
 }
 
+/* With a journal every decided step survives a crash; else what the checkpoints hold. */
+static uint64_t durable_step(const struct ampd_model *model)
+{
+    bool journal = model->spec.durability == AMPD_DURABILITY_STEP && model->shard.memory == AMPD_MEMORY_READY;
+    return journal ? model->shard.decided_step : model->coord.durable_step;
+}
+
 void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_model_info *info)
 {
     AMP_ASSERT(index < core->models_count);
@@ -540,15 +672,19 @@ void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_m
         .state = ampd_coord_public(model),
         .recovering =
             shard->memory <= AMPD_MEMORY_RESTORED || (core->config.shard == 0 && coord->state <= AMPD_COORD_STORING),
+        .deleted = model->gone,
+        .deleting = shard->deleting || coord->state == AMPD_COORD_DELETING,
         .unstable = coord->unstable,
+        .frozen = shard->frozen,
         .epoch = shard->epoch,
         .base_epoch = shard->base_epoch,
         .base_step = shard->base_step,
         .step = ampd_shard_next_step(model),
         .decided_step = shard->decided_step,
         .version = shard->version,
-        .durable_step = coord->durable_step,
-        .scaler = shard->scaler,
+        .durable_step = durable_step(model),
+        .scaler = core->config.shard == 0 && coord->state >= AMPD_COORD_CREATED ? coord->scaler : shard->scaler,
+        .step_scale_id = shard->step.state != AMPD_STEP_NONE ? shard->step.open.scale_id : shard->scaler.scale_id,
         .last = shard->verdict == NULL ? NULL : &shard->verdict->row,
         .missing_rank = coord->missing_rank,
         .checkpoints_count = shard->checkpoints_count,
@@ -572,6 +708,8 @@ void ampd_core_worker(const struct ampd_core *core, uint32_t index, uint32_t ran
         .left = worker->record.left,
         .pushes = worker->pushes,
         .overflow_pushes = worker->overflow_pushes,
+        .straggles = worker->straggles,
+        .nonfinite = worker->nonfinite,
         .last_step = worker->last_step,
         .blocks_present = model->shard.slots[rank].present,
         .blocks_wanted = model->tensors.count,

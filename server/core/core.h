@@ -24,6 +24,15 @@
 #define AMPD_CALLS_MAX  65536 /* calls that wait or stream at one time; 1,024 connections of 64 streams */
 #define AMPD_MODELS_MAX 1024
 
+/*
+ * A worker is a straggler when in this many steps in a row it was complete last, at least so long after the one before it,
+ * and for more than half of the step. Shorter waits are those of a shared machine; one step alone is a page fault.
+ */
+#define AMPD_STRAGGLER_STEPS 8
+#define AMPD_STRAGGLER_MS    200
+/* Pushes in a row with an Inf or NaN of the worker's own, while another worker's had none. Chance does not do that. */
+#define AMPD_NONFINITE_PUSHES 5
+
 struct ampd_core;
 
 /* Zero means the default. */
@@ -54,7 +63,11 @@ bool ampd_core_next(struct ampd_core *core, struct ampd_output *output);
 
 /* ---- query: pure views, valid until the next ampd_core_step ---- */
 
+/* Places of models; that of a deleted one is there until another model takes it (info.deleted). */
 uint32_t ampd_core_models_count(const struct ampd_core *core);
+
+/* Whether shard 0 knows what all shards hold; on another shard: always. Until then no model can be created. */
+bool ampd_core_synced(const struct ampd_core *core);
 
 /* Index of a model by name, or -1. */
 int64_t ampd_core_find(const struct ampd_core *core, const char *name);
@@ -64,14 +77,18 @@ struct ampd_model_info {
     const struct ampd_layout *layout;   /* valid as long as the core */
     enum ampd_model_state state;
     bool recovering; /* after a start, until the new epoch is stored */
+    bool deleted;    /* there is no such model any more: nothing else is set but spec and layout */
+    bool deleting;   /* it is about to be deleted */
     bool unstable;   /* max_consecutive_overflows reached */
+    bool frozen;     /* at the floor of the scale: no step opens before an operator acts */
     uint64_t epoch;
     uint64_t base_epoch, base_step; /* where the epoch began */
     uint64_t step;                  /* the open step, or the next one */
     uint64_t decided_step;          /* last decided */
     uint64_t version;               /* newest complete one */
     uint64_t durable_step;
-    struct amp_scaler_state scaler;
+    struct amp_scaler_state scaler;   /* acts that wait for the next step included */
+    uint64_t step_scale_id;           /* that the gradients of the open step carry */
     const struct ampd_step_row *last; /* row of decided_step in this process, or NULL */
     uint32_t missing_rank;            /* STALLED: who */
     uint32_t checkpoints_count;
@@ -92,6 +109,8 @@ struct ampd_worker_info {
     bool left;
     uint64_t pushes;                        /* that counted, since this process started */
     uint64_t overflow_pushes;               /* of these, with an Inf or NaN of the worker's own */
+    bool straggles;                         /* all others wait for it, again and again */
+    bool nonfinite;                         /* its own gradients have Inf or NaN, again and again */
     uint64_t last_step;                     /* of the last push that counted; 0: none */
     uint64_t blocks_present, blocks_wanted; /* of the open step */
 };

@@ -110,14 +110,22 @@ void ampd_coord_checkpoint(struct ampd_core *core, uint64_t id, const struct amp
         stalled(model, id);
         return;
     }
+    bool frozen = coord->state == AMPD_COORD_FROZEN; /* no verdict follows that could bring a cut */
+    if (frozen && !exists && !coming && coord->decided_state == AMPD_STEP_DECIDED) {
+        ampd_call_fail(core, id, model, AMP_EUNAVAILABLE, "RECOVERING",
+                       "step %llu is being applied; ask again in a moment", (unsigned long long)newest);
+        return;
+    }
     struct ampd_call *call = ampd_call_begin(core, id, AMPD_CALL_CHECKPOINT, model);
     if (call == NULL) {
         ampd_call_fail(core, id, model, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls wait on this server");
         return;
     }
-    call->step = exists || coming ? newest : newest + 1;
+    call->step = exists || coming || frozen ? newest : newest + 1;
     if (exists)
         answer_checkpoints(model, coord->version);
+    else if (frozen && !coming)
+        ampd_cuts_send(model);
     else if (!coming)
         coord->cut_wanted = true;
 }

@@ -33,6 +33,10 @@ enum ampd_event_type {
     AMPD_EVENT_LEAVE = 13,          /* u.worker */
     AMPD_EVENT_GET_PUSH_STATE = 14, /* u.push_state */
     AMPD_EVENT_CHECKPOINT = 15,     /* u.named */
+    AMPD_EVENT_SET_SCALE = 16,      /* u.act: scale */
+    AMPD_EVENT_RESET_SCALE = 17,    /* u.act */
+    AMPD_EVENT_ROLLBACK = 18,       /* u.act: epoch and step of a checkpoint */
+    AMPD_EVENT_DELETE_MODEL = 19,   /* u.act: force */
 
     /* ---- streams ---- */
     AMPD_EVENT_LOAD_BEGIN = 20, /* u.load: the header is here; answered by LOAD_GRANT or a reply */
@@ -53,6 +57,9 @@ enum ampd_event_type {
     AMPD_EVENT_PERSISTED = 41,    /* u.persisted */
     AMPD_EVENT_RESTORED = 42,     /* u.restored */
     AMPD_EVENT_PART_WRITTEN = 43, /* u.part */
+    AMPD_EVENT_PART_BLOCKS = 44,  /* u.part_blocks */
+    AMPD_EVENT_JOURNALLED = 45,   /* u.persisted */
+    AMPD_EVENT_REPLAYED = 46,     /* u.replayed */
 
     /* ---- the rest ---- */
     AMPD_EVENT_PEER = 50,    /* u.message, from another shard */
@@ -67,6 +74,15 @@ struct ampd_event_create {
 
 struct ampd_event_named {
     const char *model;
+};
+
+/* What an operator asks for. A request id makes a repeated request the same act. */
+struct ampd_event_act {
+    const char *model;
+    const struct ampd_note *note;
+    float scale;
+    uint64_t epoch, step;
+    bool force; /* also while workers hold a lease */
 };
 
 struct ampd_event_load {
@@ -146,10 +162,25 @@ struct ampd_event_restored {
     const struct ampd_checkpoint_state *state; /* code 0 */
 };
 
+struct ampd_event_part_blocks {
+    uint64_t token;
+    uint64_t first, count; /* as CUT_BLOCKS gave them: their memory is not read any more */
+};
+
 struct ampd_event_part {
     uint64_t token;
     int code; /* 0; AMP_ECANCELLED after AMPD_OUT_CUT_CANCEL. A full disk is tried again by the host */
     const struct ampd_checkpoint_record *record; /* code 0: file, size_bytes, manifest are used */
+};
+
+struct ampd_event_replayed {
+    uint64_t token;
+    int code; /* 0; AMP_ENOTFOUND: there is no whole record of the step; AMP_EDATALOSS: it is of another model; else
+               * (AMP_ENOMEM, AMP_EIO) it is asked for again later */
+    struct ampd_journal_key key;
+    const uint8_t *notes;
+    uint64_t notes_size;
+    bool has_g;
 };
 
 struct ampd_event {
@@ -161,6 +192,7 @@ struct ampd_event {
         struct ampd_event_create create;
         struct ampd_event_named named;
         struct ampd_event_load load;
+        struct ampd_event_act act;
         struct ampd_event_fence fence;
         uint32_t shard;
         struct ampd_event_join join;
@@ -174,6 +206,8 @@ struct ampd_event {
         struct ampd_event_persisted persisted;
         struct ampd_event_restored restored;
         struct ampd_event_part part;
+        struct ampd_event_part_blocks part_blocks;
+        struct ampd_event_replayed replayed;
         const struct ampd_message *message;
     } u;
 };

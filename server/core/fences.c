@@ -40,17 +40,10 @@ static void hold(struct ampd_peer *peer, const struct ampd_message *message)
 static void store(struct ampd_core *core, uint32_t shard, const struct ampd_fence *fence)
 {
     core->peers[shard].storing = *fence;
-    struct ampd_pending *pending = ampd_need(calloc(1, sizeof(*pending)));
-    pending->token = ++core->last_token;
-    pending->kind = AMPD_PERSIST_FENCE;
+    struct ampd_persist *persist;
+    struct ampd_pending *pending = ampd_out_persist_plain(core, AMPD_PERSIST_FENCE, &persist);
     pending->shard = shard;
     pending->fence = *fence;
-    amp_list_push(&core->pendings, &pending->node);
-    struct ampd_persist *persist = &ampd_out(core, AMPD_OUT_PERSIST, 0)->u.persist;
-    persist->token = pending->token;
-    persist->kind = AMPD_PERSIST_FENCE;
-    persist->model = "";
-    persist->at_us = core->utc_us;
     persist->full = true;
     persist->shard = shard;
     persist->fence = *fence;
@@ -111,10 +104,12 @@ void ampd_fences_stored(struct ampd_core *core, const struct ampd_pending *pendi
     if (peer->storing.counter != pending->fence.counter)
         return; /* a higher one came meanwhile */
     peer->storing = (struct ampd_fence){0};
-    if (pending->shard == 0) { /* another coordinator counts its rounds anew */
+    if (pending->shard == 0) { /* another coordinator counts its rounds, and what it tells, anew */
         core->sync.seen = 0;
-        for (uint32_t i = 0; i < core->models_count; i++)
+        for (uint32_t i = 0; i < core->models_count; i++) {
             core->models[i]->shard.round = 0;
+            core->models[i]->shard.state_sequence = 0;
+        }
     }
     struct ampd_message *held = peer->held;
     peer->held = NULL;

@@ -1,9 +1,10 @@
 /*
  * A shard's memory of a model: lost at a start, and brought back from a checkpoint (STEP section 6). How it is cut into
- * checkpoints is in snapshot.c.
+ * checkpoints is in snapshot.c, which of them are kept in catalogue.c.
  *
  *   LOST      -> RESTORING, EMPTY            RESTORE came; or a new epoch without a checkpoint
- *   RESTORING -> RESTORED, LOST              in memory and verified; or damaged, or there is no checkpoint
+ *   RESTORING -> RESTORED, REPLAYING, LOST   in memory and verified; or damaged, or there is no checkpoint
+ *   REPLAYING -> READY, LOST, RESTORING      all steps of the journal are applied (sums.c); or one is missing
  *   RESTORED  -> READY, RESTORING            the new epoch is stored; or another checkpoint is asked for
  *   EMPTY     -> LOADING, RESTORING          a loader has the grant
  *   LOADING   -> READY, EMPTY, RESTORING     every block is in; or the loader's stream is gone
@@ -71,7 +72,7 @@ void ampd_memory_restore(struct ampd_model *model, const struct ampd_message *me
 {
     struct ampd_shard *shard = &model->shard;
     const struct ampd_restore *restore = &message->u.restore;
-    if (is_stale(model, message))
+    if (is_stale(model, message) || shard->deleting)
         return;
     if (message->round == shard->round && same_checkpoint(&shard->restore_record, restore)) {
         ampd_memory_tell(model); /* repeated */
@@ -82,7 +83,8 @@ void ampd_memory_restore(struct ampd_model *model, const struct ampd_message *me
     shard->restore_record = (struct ampd_checkpoint_record){.epoch = restore->epoch, .step = restore->step};
     if (record != NULL)
         shard->restore_record = *record;
-    else if (restore->epoch != 0) {
+    shard->restore_refused = record == NULL && restore->epoch != 0;
+    if (shard->restore_refused) { /* the memory stays as it is */
         answer_restore(model, false);
         return;
     }
@@ -90,7 +92,9 @@ void ampd_memory_restore(struct ampd_model *model, const struct ampd_message *me
         set_memory(shard, AMPD_MEMORY_RESTORING);
     shard->restore_waits = true;
     shard->restore_retry_ms = 0;
+    ampd_sums_stop(model);
     ampd_shard_forget(model);
+    ampd_snapshot_end(model);
     end_streams(model);
     ampd_memory_try_restore(model);
 }
@@ -99,7 +103,7 @@ void ampd_memory_try_restore(struct ampd_model *model)
 {
     struct ampd_shard *shard = &model->shard;
     if (!shard->restore_waits || shard->restore_token != 0 || shard->jobs_out != 0 || !amp_list_empty(&model->pushes) ||
-        !amp_list_empty(&model->pulls) || !amp_list_empty(&model->loads))
+        !amp_list_empty(&model->pulls) || !amp_list_empty(&model->loads) || ampd_snapshot_reads(shard))
         return;
     shard->restore_waits = false;
     if (shard->restore_record.epoch == 0) {
@@ -115,6 +119,8 @@ void ampd_memory_try_restore(struct ampd_model *model)
         .spec = &model->spec,
         .layout = model->layout,
         .checkpoint = &shard->restore_record,
+        .first = model->tensors.first,
+        .count = model->tensors.count,
         .tensors = {model->tensors.masters, model->tensors.m, model->tensors.v},
     };
 }
@@ -162,6 +168,10 @@ void ampd_memory_tick(struct ampd_model *model)
     if (shard->restore_retry_ms == 0 || shard->restore_retry_ms > model->core->now_ms)
         return;
     shard->restore_retry_ms = 0;
+    if (shard->memory == AMPD_MEMORY_REPLAYING) {
+        ampd_sums_read_on(model);
+        return;
+    }
     shard->restore_waits = true;
     ampd_memory_try_restore(model);
 }
@@ -170,6 +180,8 @@ void ampd_memory_restored(struct ampd_model *model, const struct ampd_event_rest
 {
     struct ampd_shard *shard = &model->shard;
     shard->restore_token = 0;
+    if (shard->deleting)
+        return;
     if (shard->restore_waits) { /* another one has been asked for meanwhile */
         ampd_memory_try_restore(model);
         return;
@@ -184,7 +196,10 @@ void ampd_memory_restored(struct ampd_model *model, const struct ampd_event_rest
                      (unsigned long long)shard->restore_record.step,
                      restored->code == 0 ? "it is of another step" : amp_strerror(restored->code));
         set_memory(shard, AMPD_MEMORY_LOST);
-        answer_restore(model, false);
+        if (shard->replay.on)
+            ampd_sums_give_up(model, "its checkpoint is lost");
+        else
+            answer_restore(model, false);
         return;
     }
     shard->restored_step = restored->state->step;
@@ -202,8 +217,29 @@ void ampd_memory_cast_done(struct ampd_model *model)
 {
     if (model->shard.restore_waits)
         return; /* as above: the last job's end goes on with that */
+    if (model->shard.replay.on) {
+        set_memory(&model->shard, AMPD_MEMORY_REPLAYING);
+        ampd_sums_restored(model);
+        return;
+    }
     set_memory(&model->shard, AMPD_MEMORY_RESTORED);
     answer_restore(model, true);
+}
+
+/* ---- durability: step ---- */
+
+void ampd_memory_begin_replay(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    set_memory(shard, AMPD_MEMORY_RESTORING);
+    shard->restore_record = shard->checkpoints[shard->checkpoints_count - 1];
+    shard->restore_waits = true;
+    ampd_memory_try_restore(model);
+}
+
+void ampd_memory_end_replay(struct ampd_model *model, bool ok)
+{
+    set_memory(&model->shard, ok ? AMPD_MEMORY_READY : AMPD_MEMORY_LOST);
 }
 
 /* ---- EPOCH ---- */
@@ -223,6 +259,7 @@ static void fill_epoch_row(const struct ampd_model *model, const struct ampd_epo
     row->scale_id = shard->scaler.scale_id;
     row->version = shard->version;
     row->durable_step = record->base_step;
+    row->note = message->note;
 }
 
 static void persist_epoch(struct ampd_model *model, const struct ampd_epoch_message *message)
@@ -312,11 +349,14 @@ void ampd_memory_epoch_stored(struct ampd_model *model)
     shard->epoch = shard->new_epoch;
     shard->new_epoch = 0;
     shard->stored = true;
+    shard->restore_refused = false;
     shard->state_sequence = 0;
     shard->stalled = false;
+    shard->frozen = false;
     shard->done = false;
     shard->loaded = shard->memory == AMPD_MEMORY_RESTORED;
     set_memory(shard, shard->memory == AMPD_MEMORY_RESTORED ? AMPD_MEMORY_READY : AMPD_MEMORY_EMPTY);
+    ampd_sums_prune(model, shard->base_step);
     answer_epoch(model);
 }
 
@@ -324,7 +364,9 @@ void ampd_memory_tell(struct ampd_model *model)
 {
     const struct ampd_shard *shard = &model->shard;
     bool lost = shard->memory == AMPD_MEMORY_LOST && shard->round != 0 && shard->restore_record.epoch == 0;
-    if (shard->memory == AMPD_MEMORY_RESTORED || lost)
+    if (shard->restore_refused)
+        answer_restore(model, false);
+    else if (shard->memory == AMPD_MEMORY_RESTORED || lost)
         answer_restore(model, true);
     else if (shard->memory == AMPD_MEMORY_LOST && shard->round != 0)
         answer_restore(model, false);

@@ -27,7 +27,7 @@ enum ampd_message_type {
     AMPD_MESSAGE_APPLIED = 14,
     AMPD_MESSAGE_CUT = 15, /* coordinator -> shards: take your part now (after Load, before a drain) */
     AMPD_MESSAGE_PART_DONE = 16,
-    AMPD_MESSAGE_STATE = 17, /* coordinator -> shards: STALLED and which rank, RUNNING, DONE */
+    AMPD_MESSAGE_STATE = 17, /* coordinator -> shards: STALLED and which rank, RUNNING, frozen, DONE */
     AMPD_MESSAGE_HELLO = 18, /* shard -> coordinator, of no model: a session begins; what was under way may be lost */
     AMPD_MESSAGE_SYNC_DONE = 19,   /* shard -> coordinator, of no model: after the last SYNCED */
     AMPD_MESSAGE_LOAD_WANT = 20,   /* shard -> coordinator: a loader waits */
@@ -36,6 +36,24 @@ enum ampd_message_type {
     AMPD_MESSAGE_UNFIT = 23,       /* coordinator -> shards: the weight of a push differs from shard to shard */
     AMPD_MESSAGE_TOO_LOW = 24,     /* to the sender: a process with a higher fence has its place */
     AMPD_MESSAGE_NOT_CREATED = 25, /* shard -> coordinator: no memory for the model */
+    AMPD_MESSAGE_HOLDS = 26,   /* coordinator -> shards: do you hold this checkpoint? An operator would go back to it */
+    AMPD_MESSAGE_HELD = 27,    /* shard -> coordinator: the answer */
+    AMPD_MESSAGE_DELETE = 28,  /* coordinator -> shards, also to those that may not know the model */
+    AMPD_MESSAGE_DELETED = 29, /* shard -> coordinator: it is stored nowhere here any more */
+};
+
+#define AMPD_ACTS_WAIT_MAX 4 /* acts between two verdicts: a person's hand is slower than a step, or the model stands */
+
+/* An operator's act on the scale, as it is stored behind the last decided step. */
+struct ampd_act {
+    enum ampd_row_kind kind; /* SET or RESET */
+    uint64_t from_step;      /* the first that uses the new scale */
+    float scale;             /* the one before */
+    uint64_t scale_id;
+    struct amp_scaler_state after;
+    uint64_t version, durable_step;
+    struct ampd_note note;
+    int64_t at_us;
 };
 
 /* A worker that a step expects. */
@@ -108,6 +126,8 @@ struct ampd_verdict_message {
     struct ampd_range_warning range[AMPD_OVERFLOW_ROWS_MAX];
     bool has_next;
     struct ampd_open next; /* OPEN of the next step */
+    uint32_t acts_count;   /* that were stored after the verdict before: their rows come before this one's */
+    struct ampd_act acts[AMPD_ACTS_WAIT_MAX];
 };
 
 struct ampd_applied {
@@ -122,6 +142,13 @@ struct ampd_sync_state {
     struct ampd_model_spec spec; /* owned; for a coordinator that lost its store */
     bool lost;                   /* the memory of the sender is lost */
     uint64_t highest_epoch;
+    /* durability STEP: where the sender stands */
+    bool ready;                /* its memory has values */
+    bool voted;                /* on the step after `decided` */
+    bool has_last;             /* `last` is set */
+    uint64_t decided, version; /* last decided step, and the version after it */
+    struct amp_scaler_state scaler;
+    struct ampd_step_row last; /* the row of `decided`, if that was in this epoch */
     uint32_t checkpoints_count;
     struct ampd_checkpoint_record *checkpoints; /* owned */
 };
@@ -136,13 +163,15 @@ struct ampd_restore {
 /* EPOCH. */
 struct ampd_epoch_message {
     struct ampd_epoch_record record;
-    uint64_t parent_step; /* last step that was decided in the epoch before; 0: none */
+    uint64_t parent_step;  /* last step that was decided in the epoch before; 0: none */
+    struct ampd_note note; /* of a rollback */
 };
 
 struct ampd_state_message {
     uint64_t sequence; /* rises: an older one has no effect */
     enum ampd_model_state state;
     uint32_t missing_rank; /* STALLED */
+    bool frozen;           /* no step opens before an operator acts */
 };
 
 /* One message, about one model or none. The fences are those of STEP section 1. */
@@ -163,7 +192,7 @@ struct ampd_message {
         struct ampd_verdict_message verdict;
         struct ampd_applied applied;
         struct ampd_sync_state sync;
-        struct ampd_restore restore; /* RESTORE, RESTORED; PART_DONE, CUT: epoch and step */
+        struct ampd_restore restore; /* RESTORE, RESTORED; PART_DONE, CUT, HOLDS: epoch and step; HELD: and ok */
         struct ampd_epoch_message epoch;
         struct ampd_state_message state;
         uint64_t load;              /* WANT, GRANT, GONE: the loader's number */

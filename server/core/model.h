@@ -3,7 +3,7 @@
  *
  * Machines, one file each: calls (calls.c), loading (load.c), pushes and slots (push.c), pulls (pull.c), the shard
  * (shard.c), its memory (memory.c) and checkpoints (snapshot.c), workers and leases (workers.c), the coordinator (coord.c,
- * sync.c). Coordinator and shards exchange messages (bus.c), also when they are in one process; fences.c says whose count,
+ * sync.c), and what operators ask of it (acts.c, rollback.c, delete.c). Coordinator and shards exchange messages (bus.c), also when they are in one process; fences.c says whose count,
  * resend.c repeats what a broken session may have lost.
  */
 #ifndef AMPD_MODEL_H
@@ -19,11 +19,16 @@
 #define AMPD_SHARDS_MAX   64   /* completion of a push is a bit per shard */
 #define AMPD_CALL_BUCKETS 4096 /* of the table of calls */
 #define AMPD_RETRY_MS     200  /* RetryInfo of UNAVAILABLE: recovery and drain take about that */
-#define AMPD_CUTS_MAX     4    /* checkpoints under way: a shard holds the next apply back after one */
+#define AMPD_CUTS_MAX     4    /* checkpoints under way: one is written, one waits, and then a shard applies no more */
+#define AMPD_CUT_BATCH    4    /* blocks given to the writer at a time: 3 MiB with AdamW, written in milliseconds */
+#define AMPD_CUT_OUT_MAX  8    /* blocks that the writer may hold: it always has the next batch */
 #define AMPD_SWEEP_MS     5000 /* how often calls that wait too long are looked for */
 #define AMPD_HELD_PUSHES  4 /* held pushes of one rank: each keeps a user state; the newest takes the oldest's place */
+/* Trailers that fit a process before this one: a client that lost an answer sends two, if it is called twice three. */
+#define AMPD_VANISHED 3
 #define AMPD_NO_RANK      UINT32_MAX
-#define AMPD_BLOCK_BYTES  16 /* known of each block, apart from slots: pending, published, votes, serials, jobs */
+#define AMPD_NO_PLACE     UINT32_MAX
+#define AMPD_BLOCK_BYTES  24 /* known of each block, apart from slots: pending, published, votes, serials, jobs */
 
 enum ampd_call_kind {
     AMPD_CALL_UNARY,
@@ -31,7 +36,9 @@ enum ampd_call_kind {
     AMPD_CALL_PULL,
     AMPD_CALL_LOAD,
     AMPD_CALL_CHECKPOINT,
-    AMPD_CALL_CREATE
+    AMPD_CALL_CREATE,
+    AMPD_CALL_ROLLBACK,
+    AMPD_CALL_DELETE
 };
 
 /* A call that has not been answered. */
@@ -43,7 +50,8 @@ struct ampd_call {
     enum ampd_call_state state;
     struct ampd_model *model; /* NULL: none yet */
     uint64_t begun_ms;
-    struct ampd_reply *later; /* REVOKING: the answer; owned */
+    struct ampd_reply *later;          /* REVOKING: the answer; owned */
+    struct ampd_verdict_message *late; /* likewise, of a push that came late: of its step; owned */
     struct ampd_event_push push;
     uint8_t *user_state; /* of push; owned */
     struct ampd_event_pull pull;
@@ -63,6 +71,7 @@ struct ampd_pending {
     struct ampd_model *model;
     uint64_t call;                    /* answered afterwards, or 0 */
     struct ampd_worker_record worker; /* WORKER */
+    struct ampd_act_record act;       /* ACT */
     uint32_t shard;                   /* FENCE: whose, */
     struct ampd_fence fence;          /* and which */
 };
@@ -98,6 +107,7 @@ struct ampd_slot {
     bool complete;   /* and every block is, or is absent */
     uint8_t *absent; /* bit per parameter, with ended; NULL: none */
     uint32_t absent_count;
+    uint32_t vanished; /* a restart has taken what was told to be PRESENT: so many unfit trailers mean: ask again */
     struct ampd_segment_count *counts; /* [parameters] of the open step */
     uint8_t *user_state;
     uint32_t user_state_size;
@@ -123,18 +133,32 @@ struct ampd_open_step {
 enum ampd_bulk {
     AMPD_BULK_NONE,
     AMPD_BULK_APPLY,
-    AMPD_BULK_SNAPSHOT,
     AMPD_BULK_LOAD,
     AMPD_BULK_RESTORE,
+    AMPD_BULK_REPLAY,
     AMPD_BULK_VOID /* a restore has made it pointless: only its end is waited for */
+};
+
+/* Durability STEP: the way from a checkpoint to the last decided step, after a start. */
+struct ampd_replay {
+    bool on;
+    struct ampd_step_row *rows; /* decided in this epoch, from the checkpoint's step on; owned */
+    uint32_t count, next;       /* next: the one whose record is asked for; count: one more, not decided */
+    bool scaler_set;
+    struct amp_scaler_state scaler; /* after the newest row, whatever its kind */
+    bool late_act;    /* an act was done while a step was open: that step goes on with the scale before it */
+    float open_scale; /* of that step */
+    uint64_t open_scale_id;
+    uint64_t token; /* of the record that is being read; 0: none */
 };
 
 struct ampd_shard {
     enum ampd_memory_state memory;
     uint64_t epoch, base_epoch, base_step;
-    uint64_t new_epoch; /* being stored; 0: none */
-    bool stored;        /* the store has the model */
-    uint64_t round;     /* of the last RESTORE */
+    uint64_t new_epoch;   /* being stored; 0: none */
+    bool stored;          /* the store has the model */
+    uint64_t round;       /* of the last RESTORE, */
+    bool restore_refused; /* which was of a checkpoint that is not here: the memory is as it was before */
     struct ampd_open_step step;
     enum ampd_step_state decided_state;   /* NONE, DECIDED, APPLIED */
     struct ampd_verdict_message *verdict; /* of decided_step, if decided in this epoch and process; owned */
@@ -157,16 +181,42 @@ struct ampd_shard {
     uint64_t jobs_out;
     enum ampd_bulk bulk;
     uint64_t bulk_left, bulk_serial;
+    uint8_t *held;                       /* per block: apply waits for the checkpoint's writer */
+    uint64_t held_count;                 /* of them; all are at or behind */
+    uint64_t held_next;                  /* this one */
+    uint64_t held_from_ms;               /* since when nothing of the apply has been out but those; 0: something is */
     struct ampd_applied applied;         /* range warnings of the last apply */
     struct ampd_bytes *user_states;      /* [world_size] of the last decided step */
     struct ampd_bytes *base_user_states; /* [world_size] of the step the epoch began from */
-    /* the snapshot and its file */
+    /* the journal */
+    uint64_t journal_token;              /* of the vote that is being written; g must stay. 0: none */
+    struct ampd_journal_key journal_key; /* of it */
+    struct ampd_vote *kept; /* VOTED before a restart: the vote; its slots' bytes are gone, step.plan is given; owned */
+    struct ampd_replay replay;
+    bool found_scaler; /* at the start: the record of the newest row, an act's perhaps; and */
+    struct amp_scaler_state newest_scaler;
+    bool late_act; /* whether a step was open then, with another scale than that */
+    float open_scale;
+    uint64_t open_scale_id;
+    /* the checkpoint part that is written */
     enum ampd_snapshot_state snapshot;
     uint64_t snapshot_epoch, snapshot_step, snapshot_token;
     struct ampd_checkpoint_state snapshot_state; /* owns its user states */
-    bool snapshot_void;                          /* a new epoch came while it was written */
+    bool snapshot_void;                          /* STORING: a new epoch came meanwhile */
     struct ampd_checkpoint_record snapshot_record;
-    bool cut_waits; /* a CUT message waits for the snapshot */
+    uint8_t *cut_blocks;   /* per block: enum ampd_cut_block_state */
+    uint32_t *cut_places;  /* per block: where it is saved, or AMPD_NO_PLACE */
+    uint32_t *free_places; /* [free_count] of those for saved blocks */
+    uint32_t free_count;
+    uint64_t cut_next, cut_out, cut_left, cut_saving; /* blocks: next to be given out; OUT; not DONE; SAVING */
+    uint64_t cut_held_ms;                             /* how long apply has stood still for it */
+    bool part_over;                                   /* ENDING: the host has let go */
+    /* the next one: apply must not go on before it begins */
+    bool cut_waits;
+    struct ampd_checkpoint_state cut_state; /* owns its user states */
+    uint64_t cut_epoch;
+    bool cut_is_asked; /* a CUT of step cut_asked came while another one waited */
+    uint64_t cut_asked;
     /* restore */
     bool restore_waits;
     uint64_t restore_retry_ms; /* RESTORING: when the file is read again; 0: not */
@@ -185,8 +235,9 @@ struct ampd_shard {
     uint32_t checkpoints_count, checkpoints_room;
     /* told by the coordinator */
     uint64_t state_sequence;
-    bool loaded, stalled, done;
+    bool loaded, stalled, done, frozen;
     uint32_t missing_rank;
+    bool deleting; /* everything about the model ends; then it is taken out of the store */
 };
 
 struct ampd_worker {
@@ -198,6 +249,8 @@ struct ampd_worker {
     struct ampd_incarnation asked; /* newest one given out, stored or not */
     uint32_t writes;               /* of it that are being stored: until then nobody else gets the rank */
     uint64_t pushes, overflow_pushes, last_step;
+    uint32_t slow_steps, bad_pushes; /* in a row, up to those at which the worker is named */
+    bool straggles, nonfinite;       /* named */
 };
 
 struct ampd_coord {
@@ -205,9 +258,24 @@ struct ampd_coord {
     uint64_t epoch, base_epoch, base_step;
     uint64_t parent_step; /* last one decided in the epoch before a start; 0: none */
     char reason[AMPD_REASON_MAX];
-    uint64_t decided; /* last decided step */
-    uint64_t version; /* after it */
-    struct amp_scaler_state scaler;
+    uint64_t decided;               /* last decided step */
+    uint64_t version;               /* after it */
+    struct amp_scaler_state scaler; /* the record of the newest row that is stored: steps open with it */
+    struct amp_scaler_state newest; /* of the newest one that is stored or being stored: the next row follows from it */
+    uint32_t acts_storing;
+    uint32_t acts_count; /* since the last verdict: they travel with the next one */
+    struct ampd_act acts[AMPD_ACTS_WAIT_MAX];
+    uint32_t known_count;
+    struct ampd_act_record known[AMPD_ACTS_MAX]; /* the newest, stored, oldest first */
+    struct {
+        bool active;          /* asked for, and its epoch is not stored */
+        bool begun;           /* RESTORE has been sent; else the shards are asked whether they hold the checkpoint */
+        uint64_t epoch, step; /* of the checkpoint */
+        uint64_t held;        /* bits of the shards that do */
+        struct ampd_note note;
+    } rollback;
+    uint64_t restore_round; /* of RESTORE: its answers have it */
+    uint64_t deleted;       /* bits of the shards that have deleted the model */
     enum ampd_step_state step;
     struct ampd_open open;
     struct ampd_close close;
@@ -215,7 +283,8 @@ struct ampd_coord {
     uint64_t complete[AMPD_WORLD_MAX]; /* per rank: bit per shard */
     uint32_t complete_count;           /* ranks that are complete on all shards */
     float weights[AMPD_WORLD_MAX];
-    struct ampd_message *votes[AMPD_SHARDS_MAX]; /* owned */
+    uint64_t opened_ms, completed_ms[AMPD_WORLD_MAX]; /* of the present try; the latter where complete */
+    struct ampd_message *votes[AMPD_SHARDS_MAX];      /* owned */
     uint32_t votes_count;
     struct ampd_verdict_message *verdict; /* being stored, then the last one; owned */
     enum ampd_step_state decided_state;   /* NONE, DECIDED, APPLIED */
@@ -249,10 +318,13 @@ struct ampd_model {
     struct ampd_layout *layout;
     struct ampd_tensors tensors;
     struct ampd_shard shard;
-    struct ampd_coord coord;                                    /* used by shard 0 */
-    struct ampd_worker *workers;                                /* [world_size], likewise */
-    struct amp_list pushes, pulls, loads, checkpoints, creates; /* calls */
-    int64_t created_us;                                         /* UTC, for the records alone */
+    struct ampd_coord coord;                                                        /* used by shard 0 */
+    struct ampd_worker *workers;                                                    /* [world_size], likewise */
+    struct amp_list pushes, pulls, loads, checkpoints, creates, rollbacks, deletes; /* calls */
+    int64_t created_us;                                                             /* UTC, for the records alone */
+    uint64_t memory_bytes;                                                          /* counted in the core's */
+    bool gone;             /* deleted: its place is free, and nothing finds it */
+    struct amp_list grave; /* among the core's: specification and layout stay, for threads may look at them */
 };
 
 struct ampd_core {
@@ -262,6 +334,7 @@ struct ampd_core {
     bool started, draining, drained;
     struct ampd_model *models[AMPD_MODELS_MAX];
     uint32_t models_count;
+    struct amp_list graves; /* models that are gone and whose places others have taken */
     struct ampd_peer peers[AMPD_SHARDS_MAX];
     struct ampd_sync_round sync;
     bool fenced; /* another process has this shard's place */
@@ -290,6 +363,7 @@ void *ampd_copy(const void *from, size_t size); /* NULL when memory is out */
 int ampd_model_new(struct ampd_core *core, const struct ampd_model_spec *spec, struct ampd_model **model,
                    struct amp_error *error);
 void ampd_model_free(struct ampd_model *model);
+void ampd_model_forget(struct ampd_model *model); /* deleted: its memory is free; the place is for the next one */
 struct ampd_model *ampd_core_model_named(struct ampd_core *core, const char *name);
 /* The model of a call, if it can be used now; else NULL, and the call has its answer. */
 struct ampd_model *ampd_core_usable(struct ampd_core *core, uint64_t call, const char *name);
@@ -301,8 +375,11 @@ bool ampd_incarnation_newer(struct ampd_incarnation a, struct ampd_incarnation b
 /* ---- out.c ---- */
 struct ampd_output *ampd_out(struct ampd_core *core, enum ampd_output_type type, uint64_t call);
 void *ampd_out_own(struct ampd_core *core, void *memory); /* freed when the last output has been handed out */
-uint64_t ampd_out_persist(struct ampd_model *model, enum ampd_persist_kind kind, uint64_t call,
-                          struct ampd_persist **persist);
+struct ampd_pending *ampd_out_persist(struct ampd_model *model, enum ampd_persist_kind kind, uint64_t call,
+                                      struct ampd_persist **persist);
+/* Something of the process, not of a model. */
+struct ampd_pending *ampd_out_persist_plain(struct ampd_core *core, enum ampd_persist_kind kind,
+                                            struct ampd_persist **persist);
 void ampd_out_log(struct ampd_core *core, enum ampd_log_level level, const struct ampd_model *model, const char *format,
                   ...) __attribute__((format(printf, 4, 5)));
 void ampd_out_message_take(struct ampd_core *core, struct ampd_message *message);
@@ -332,6 +409,7 @@ void ampd_call_fail_with(struct ampd_core *core, uint64_t id, const struct ampd_
 void ampd_call_end(struct ampd_call *call, int code, const char *reason, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void ampd_call_let_go(struct ampd_core *core, struct ampd_call *call); /* REVOKED came */
+void ampd_call_frozen(struct ampd_call *call);                         /* a pull or push of a step that does not open */
 void ampd_call_set(struct ampd_call *call, enum ampd_call_state state);
 /* Ends calls that have waited as long as a missing rank may hold a step up: nothing waits without a deadline. */
 void ampd_calls_sweep(struct ampd_core *core);
@@ -345,9 +423,12 @@ void ampd_workers_keep_alive(struct ampd_core *core, uint64_t call, const struct
 void ampd_workers_leave(struct ampd_core *core, uint64_t call, const struct ampd_event_worker *worker);
 /* Renews a running lease. False: that incarnation holds the rank, but its lease has ended. */
 bool ampd_workers_renew(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation);
-bool ampd_workers_all_joined(const struct ampd_model *model);
+bool ampd_workers_enough(const struct ampd_model *model);                  /* for a step to open */
+bool ampd_workers_expected(const struct ampd_model *model, uint32_t rank); /* by a step that opens now */
+bool ampd_workers_holds_lease(const struct ampd_model *model, uint32_t *rank);
 void ampd_workers_tick(struct ampd_model *model);
 uint64_t ampd_workers_next_ms(const struct ampd_model *model); /* when tick has something to do; 0: never */
+void ampd_workers_adopt(struct ampd_model *model);             /* those found had joined under this epoch */
 void ampd_workers_found(struct ampd_model *model, const struct ampd_worker_record *record);
 /* A rank that the open step waits for and that has been gone for loss_timeout, or AMPD_NO_RANK. */
 uint32_t ampd_workers_gone(const struct ampd_model *model);
@@ -363,6 +444,12 @@ void ampd_load_void(struct ampd_model *model);   /* a restore: whoever loads is 
 void ampd_load_loaded(struct ampd_model *model); /* LOADED to the coordinator, if it may lack it */
 void ampd_load_wants(struct ampd_model *model);  /* WANT, if a loader waits or loads; also now and then */
 void ampd_load_granted(struct ampd_model *model, const struct ampd_message *message);
+
+/* ---- push_answer.c ---- */
+/* The result of a decided step; `counted`: for a push that did, else it is LATE. Owned by the last output. */
+void ampd_push_result(const struct ampd_model *model, const struct ampd_verdict_message *verdict, bool counted,
+                      struct ampd_step_result *result);
+void ampd_push_answer_decided(struct ampd_model *model, struct ampd_call *call); /* a push of the last decided step */
 
 /* ---- push.c ---- */
 void ampd_push_begin(struct ampd_core *core, uint64_t call, const struct ampd_event_push *push);
@@ -399,6 +486,7 @@ void ampd_shard_try_block(struct ampd_model *model, uint64_t local); /* its vote
 void ampd_shard_revote(struct ampd_model *model, uint64_t local);
 void ampd_shard_completed(struct ampd_model *model, uint32_t rank);
 void ampd_shard_try_vote(struct ampd_model *model);
+void ampd_shard_voted(struct ampd_model *model); /* CLOSED -> VOTED: what it takes is stored */
 void ampd_shard_verdict(struct ampd_model *model, const struct ampd_message *message);
 void ampd_shard_verdict_stored(struct ampd_model *model); /* not on shard 0: the coordinator stores it there */
 void ampd_shard_unfit(struct ampd_model *model, const struct ampd_message *message);
@@ -417,6 +505,8 @@ uint64_t ampd_contributors_hash(const struct ampd_contributor *contributors, uin
 void ampd_shard_bulk(struct ampd_model *model, enum ampd_bulk kind, uint32_t work, struct ampd_plan *plan);
 void ampd_shard_bulk_done(struct ampd_model *model);
 void ampd_shard_try_apply(struct ampd_model *model);
+void ampd_shard_try_held(struct ampd_model *model); /* applies of blocks that the checkpoint has let go of */
+void ampd_shard_forget_bulk(struct ampd_model *model);
 void ampd_shard_job_done(struct ampd_model *model, const struct ampd_job *job);
 
 /* ---- memory.c ---- */
@@ -431,20 +521,93 @@ void ampd_epoch_persist(struct ampd_model *model, const struct ampd_epoch_messag
 void ampd_memory_epoch_stored(struct ampd_model *model);
 void ampd_memory_tell(struct ampd_model *model); /* RESTORED or EPOCH_STORED, if that is the present state */
 
+void ampd_memory_begin_replay(struct ampd_model *model);
+void ampd_memory_end_replay(struct ampd_model *model, bool ok);
+
+/* ---- sums.c ---- */
+void ampd_sums_vote(struct ampd_model *model);   /* the vote is written, */
+void ampd_sums_stored(struct ampd_model *model); /* and may leave */
+void ampd_sums_prune(struct ampd_model *model, uint64_t step);
+void ampd_sums_found(struct ampd_model *model, const struct ampd_model_record *record);
+void ampd_sums_start(struct ampd_model *model);
+void ampd_sums_restored(struct ampd_model *model); /* the checkpoint is in memory */
+void ampd_sums_read_on(struct ampd_model *model);  /* asks for the next record */
+void ampd_sums_replayed(struct ampd_model *model, const struct ampd_event_replayed *event);
+void ampd_sums_applied(struct ampd_model *model);
+void ampd_sums_give_up(struct ampd_model *model, const char *why);
+void ampd_sums_stop(struct ampd_model *model);
+/* Whether the vote that is held serves the OPEN too. */
+bool ampd_sums_fits(const struct ampd_model *model, const struct ampd_open *open);
+void ampd_sums_drop(struct ampd_model *model);   /* the vote that is held, with its slots */
+void ampd_sums_forget(struct ampd_model *model); /* the vote alone: its step is over */
+
+/* ---- adopt.c ---- */
+bool ampd_adopt_can(const struct ampd_model *model); /* all shards have answered, and hold what it takes */
+void ampd_adopt(struct ampd_model *model,
+                const struct ampd_checkpoint_record *checkpoint); /* the newest; epoch 0: none */
+
 /* ---- snapshot.c ---- */
+int ampd_snapshot_init(struct ampd_model *model); /* AMP_ENOMEM */
+void ampd_snapshot_close(struct ampd_model *model);
 void ampd_snapshot_cut(struct ampd_model *model, const struct ampd_message *message);
-void ampd_snapshot_begin(struct ampd_model *model); /* it begins to fill, at decided_step */
-void ampd_snapshot_filled(struct ampd_model *model);
+/* A checkpoint of the masters as they are now, at decided_step; none may wait already. */
+void ampd_snapshot_request(struct ampd_model *model);
+/* Whether apply may write over the block. True: *job is told to save it first, if it must. False: it waits. */
+bool ampd_snapshot_spares(struct ampd_model *model, uint64_t local, struct ampd_job *job);
+void ampd_snapshot_saved(struct ampd_model *model, uint64_t local); /* the job that saved it is back */
+void ampd_snapshot_blocks(struct ampd_model *model, const struct ampd_event_part_blocks *blocks);
 void ampd_snapshot_written(struct ampd_model *model, const struct ampd_event_part *part);
 void ampd_snapshot_stored(struct ampd_model *model); /* the catalogue has it */
-void ampd_snapshot_void(struct ampd_model *model);   /* a new epoch: what is being written counts for nothing */
-void ampd_snapshot_drop(struct ampd_model *model);   /* the jobs that filled it have become pointless */
-void ampd_snapshot_tell(struct ampd_model *model);   /* PART_DONE of every checkpoint of this epoch */
+/* Abandons a part that is being written, and one that waits. The masters are free once ampd_snapshot_reads is false. */
+void ampd_snapshot_end(struct ampd_model *model);
+void ampd_snapshot_void(struct ampd_model *model);        /* and a new epoch: one that is stored counts for nothing */
+bool ampd_snapshot_reads(const struct ampd_shard *shard); /* the host, or a job for it, may read masters */
+void ampd_snapshot_forget(struct ampd_model *model);      /* the one that waits */
+void ampd_snapshot_tell(struct ampd_model *model);        /* PART_DONE of every checkpoint of this epoch */
+
+/* ---- catalogue.c ---- */
 int ampd_catalogue_add(struct ampd_shard *shard, const struct ampd_checkpoint_record *record);
 void ampd_catalogue_void(struct ampd_shard *shard, uint64_t base_epoch, uint64_t base_step);
+/* Of the checkpoints that exist on all shards, those that nothing keeps go. */
+void ampd_catalogue_prune(struct ampd_model *model);
+/* Out of the catalogue of the store, and its file. */
+void ampd_catalogue_drop(struct ampd_model *model, const struct ampd_checkpoint_record *record);
 const struct ampd_checkpoint_record *ampd_catalogue_find(const struct ampd_shard *shard, uint64_t epoch, uint64_t step);
 
+/* ---- acts.c ---- */
+void ampd_acts_scale(struct ampd_core *core, uint64_t call, const struct ampd_event_act *act, enum ampd_row_kind kind);
+void ampd_acts_stored(struct ampd_model *model, const struct ampd_pending *pending);
+void ampd_acts_take(struct ampd_coord *coord, struct ampd_verdict_message *verdict); /* those since the last verdict */
+/* The rows of the acts that came with a verdict, on another shard than the coordinator's. */
+void ampd_acts_persist(struct ampd_model *model, const struct ampd_verdict_message *verdict);
+void ampd_acts_remember(struct ampd_coord *coord, const struct ampd_act_record *act);
+void ampd_acts_supersede(struct ampd_model *model); /* a new epoch: what it takes back is told */
+bool ampd_acts_known(struct ampd_model *model, uint64_t call, const struct ampd_event_act *act,
+                     enum ampd_row_kind kind);
+
+/* ---- rollback.c ---- */
+void ampd_rollback_call(struct ampd_core *core, uint64_t call, const struct ampd_event_act *act);
+void ampd_rollback_holds(struct ampd_model *model, const struct ampd_message *message); /* a shard is asked */
+void ampd_rollback_held(struct ampd_model *model, const struct ampd_message *message);  /* and answers */
+void ampd_rollback_try(struct ampd_model *model); /* once nothing is being stored */
+void ampd_rollback_resend(struct ampd_model *model, uint32_t shard);
+void ampd_rollback_fail(struct ampd_model *model, int code, const char *reason, const char *text);
+void ampd_rollback_done(struct ampd_model *model);
+
+/* ---- delete.c ---- */
+void ampd_delete_call(struct ampd_core *core, uint64_t call, const struct ampd_event_act *act);
+void ampd_delete_marked(struct ampd_model *model);
+void ampd_delete_send(struct ampd_model *model, uint32_t shard);
+void ampd_delete_asked(struct ampd_core *core, const struct ampd_message *message);
+void ampd_delete_answered(struct ampd_model *model, const struct ampd_message *message);
+void ampd_delete_try(struct ampd_model *model); /* when nothing of the model is under way any more */
+void ampd_delete_stored(struct ampd_model *model);
+
+/* ---- health.c ---- */
+void ampd_health_count(struct ampd_model *model, const struct ampd_step_row *row); /* a decided step */
+
 /* ---- coord.c ---- */
+void ampd_coord_record(struct ampd_coord *coord, const struct amp_scaler_state *scaler); /* the one of a new epoch */
 void ampd_coord_create(struct ampd_core *core, uint64_t call, const struct ampd_event_create *create);
 void ampd_coord_created(struct ampd_model *model);   /* answers those who wait for it */
 void ampd_coord_interrupt(struct ampd_model *model); /* SYNC begins */
@@ -455,10 +618,11 @@ void ampd_coord_gone(struct ampd_model *model, const struct ampd_message *messag
 void ampd_coord_resend(struct ampd_model *model, uint32_t shard);
 void ampd_coord_set(struct ampd_model *model, enum ampd_coord_state state);
 void ampd_coord_loaded(struct ampd_model *model, const struct ampd_message *message);
-void ampd_coord_ranks(struct ampd_model *model); /* a rank joined, left, or its lease ended */
+void ampd_coord_ranks(struct ampd_model *model); /* a rank joined, left, or its lease ended; or an act is stored */
 void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *message);
 bool ampd_coord_waits_for(const struct ampd_model *model, uint32_t rank); /* only its push can move the step */
 void ampd_coord_vote(struct ampd_model *model, const struct ampd_message *message);
+void ampd_coord_store_verdict(struct ampd_model *model);
 void ampd_coord_verdict_stored(struct ampd_model *model);
 void ampd_coord_applied(struct ampd_model *model, const struct ampd_message *message);
 bool ampd_coord_has_steps(const struct ampd_coord *coord); /* steps go on; not so while SYNC finds out from where */
@@ -481,8 +645,14 @@ void ampd_coord_part_done(struct ampd_model *model, const struct ampd_message *m
 void ampd_coord_checkpoint(struct ampd_core *core, uint64_t call, const struct ampd_event_named *named);
 
 /* ---- verdict.c ---- */
+/* Whether no step opens after this record: at the floor after too many overflows in a row, under FREEZE and FAIL. */
+bool ampd_floor_stops(const struct ampd_model_spec *spec, const struct amp_scaler_state *scaler);
 struct ampd_verdict_message *ampd_verdict_make(struct ampd_model *model);
 void ampd_vote_fill(struct ampd_model *model, struct ampd_vote *vote);
+bool ampd_vote_absent(const struct ampd_model *model, uint32_t parameter); /* from all contributors */
+/* The verdict as it was made, from its row. */
+void ampd_verdict_of_row(const struct ampd_model *model, const struct ampd_step_row *row,
+                         struct ampd_verdict_message *verdict);
 void ampd_verdict_plan(const struct ampd_model *model, const struct ampd_verdict_message *verdict,
                        struct ampd_plan *plan);
 
@@ -497,6 +667,7 @@ void ampd_sync_create(struct ampd_core *core, const struct ampd_message *message
 void ampd_sync_not_created(struct ampd_model *model, const struct ampd_message *message);
 void ampd_sync_store_epoch(struct ampd_model *model, const char *reason);
 void ampd_sync_resend(struct ampd_model *model, uint32_t shard); /* RESTORE or EPOCH, if it was not answered */
+void ampd_sync_roll_back(struct ampd_model *model); /* RESTORE of coord.rollback's checkpoint on all shards */
 void ampd_sync_restored(struct ampd_model *model, const struct ampd_message *message);
 void ampd_sync_epoch_stored(struct ampd_model *model, const struct ampd_message *message);
 

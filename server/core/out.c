@@ -62,23 +62,30 @@ void *ampd_out_own(struct ampd_core *core, void *memory)
     return memory;
 }
 
-uint64_t ampd_out_persist(struct ampd_model *model, enum ampd_persist_kind kind, uint64_t call,
-                          struct ampd_persist **persist)
+struct ampd_pending *ampd_out_persist_plain(struct ampd_core *core, enum ampd_persist_kind kind,
+                                            struct ampd_persist **persist)
 {
-    struct ampd_core *core = model->core;
     struct ampd_pending *pending = ampd_need(calloc(1, sizeof(*pending)));
     pending->token = ++core->last_token;
     pending->kind = kind;
-    pending->model = model;
-    pending->call = call;
     amp_list_push(&core->pendings, &pending->node);
     struct ampd_output *output = ampd_out(core, AMPD_OUT_PERSIST, 0);
     output->u.persist.token = pending->token;
     output->u.persist.kind = kind;
-    output->u.persist.model = model->spec.name;
+    output->u.persist.model = "";
     output->u.persist.at_us = core->utc_us;
     *persist = &output->u.persist;
-    return pending->token;
+    return pending;
+}
+
+struct ampd_pending *ampd_out_persist(struct ampd_model *model, enum ampd_persist_kind kind, uint64_t call,
+                                      struct ampd_persist **persist)
+{
+    struct ampd_pending *pending = ampd_out_persist_plain(model->core, kind, persist);
+    pending->model = model;
+    pending->call = call;
+    (*persist)->model = model->spec.name;
+    return pending;
 }
 
 void ampd_out_log(struct ampd_core *core, enum ampd_log_level level, const struct ampd_model *model, const char *format,

@@ -2,7 +2,7 @@
  * What the core wants done. The host drains outputs with ampd_core_next after each event, in order.
  *
  * Everything an output points to is valid until the next call of ampd_core_next or ampd_core_step, but for
- * memory of models (slots, masters, cast copies, snapshots, checksums, layouts), which is valid as long as
+ * memory of models (slots, masters, saved blocks, cast copies, checksums, layouts), which is valid as long as
  * the core.
  */
 #ifndef AMPD_OUTPUTS_H
@@ -31,9 +31,15 @@ enum ampd_output_type {
     AMPD_OUT_JOB,             /* u.job: run it on a compute thread, then send JOB_DONE */
     AMPD_OUT_PERSIST,         /* u.persist: store it, then send PERSISTED. In order of output, each model */
     AMPD_OUT_RESTORE,         /* u.restore: read and verify a checkpoint into memory, then send RESTORED */
-    AMPD_OUT_CUT,             /* u.cut: write a checkpoint part from the snapshot, then send PART_WRITTEN */
-    AMPD_OUT_CUT_CANCEL,      /* u.token: stop that part; PART_WRITTEN follows with AMP_ECANCELLED (or 0) */
+    AMPD_OUT_CUT,             /* u.cut: begin a checkpoint part. When all its blocks are in, make it durable, then send
+                               * PART_WRITTEN */
+    AMPD_OUT_CUT_BLOCKS,      /* u.cut_blocks: write these, then send PART_BLOCKS */
+    AMPD_OUT_CUT_CANCEL,      /* u.token: stop that part; PART_WRITTEN follows with AMP_ECANCELLED (or 0), when none of
+                               * its blocks is read any more. PART_BLOCKS may be left out */
     AMPD_OUT_DROP_CHECKPOINT, /* u.drop: out of the catalogue, then remove the file. No answer */
+    AMPD_OUT_JOURNAL,         /* u.journal: write and sync a record, then send JOURNALLED. In order, each model */
+    AMPD_OUT_REPLAY,          /* u.replay: read a record into memory, then send REPLAYED */
+    AMPD_OUT_JOURNAL_PRUNE,   /* u.journal_prune: those records are not wanted any more. No answer; in order */
     AMPD_OUT_NOTIFY,          /* u.notify: a row for watchers, already stored */
     AMPD_OUT_TIMER,           /* u.timer: send TICK then; replaces the time given before */
     AMPD_OUT_SEND,            /* u.message: to shard message->to */
@@ -52,12 +58,14 @@ enum ampd_reply_kind {
     AMPD_REPLY_STEP, /* Push: the StepResult */
     AMPD_REPLY_PUSH_STATE,
     AMPD_REPLY_CHECKPOINT,
+    AMPD_REPLY_SCALE, /* SetScale, ResetScale */
+    AMPD_REPLY_ROLLBACK,
 };
 
 /* STEP section 2. */
 struct ampd_step_result {
     uint64_t epoch, step;
-    enum ampd_verdict verdict; /* LATE: only epoch and step are set besides */
+    enum ampd_verdict verdict; /* LATE: this push did not count; the rest is that of the step */
     uint64_t applied;          /* applied steps so far */
     uint64_t version;          /* after this step */
     double norm;
@@ -76,6 +84,8 @@ struct ampd_step_result {
     double lr;             /* base learning rate of the step; 0 if skipped */
     uint32_t consecutive_overflows;
     bool unstable; /* max_consecutive_overflows are reached */
+    bool frozen;   /* floor policy FREEZE: no step opens before an operator acts */
+    bool failed;   /* floor policy FAIL: likewise, and training should end */
 };
 
 /* Consecutive blocks. */
@@ -124,6 +134,13 @@ struct ampd_reply {
         struct {
             uint64_t epoch, step, version;
         } checkpoint;
+        struct {
+            struct amp_scaler_state record;
+            uint64_t from_step; /* the first that uses it */
+        } scale;
+        struct {
+            uint64_t epoch, step; /* the new one, and the step that is next */
+        } rollback;
     } u;
 };
 
@@ -176,6 +193,9 @@ enum ampd_persist_kind {
     AMPD_PERSIST_VERDICT,    /* row (kind STEP), full */
     AMPD_PERSIST_CHECKPOINT, /* checkpoint: FULL */
     AMPD_PERSIST_FENCE,      /* fence of shard `shard`: FULL */
+    AMPD_PERSIST_ACT,        /* row (kind SET or RESET): FULL */
+    AMPD_PERSIST_DELETING,   /* the model is to be deleted, and goes on to be after a start: FULL */
+    AMPD_PERSIST_DELETE,     /* the model and its files: FULL */
 };
 
 /*
@@ -197,18 +217,14 @@ struct ampd_persist {
     struct ampd_fence fence;
 };
 
-/* The tensors of one shard, flat; parameter i begins at layout->starts[i]. m, v: NULL where there is none. */
-struct ampd_tensor_view {
-    float *masters, *m, *v;
-};
-
 struct ampd_restore_order {
     uint64_t token;
     uint32_t model;
     const struct ampd_model_spec *spec;
     const struct ampd_layout *layout;
     const struct ampd_checkpoint_record *checkpoint;
-    struct ampd_tensor_view tensors; /* to be filled */
+    uint64_t first, count;           /* the blocks of this shard */
+    struct ampd_tensor_view tensors; /* to be filled; from block `first` on */
 };
 
 struct ampd_cut_order {
@@ -217,8 +233,37 @@ struct ampd_cut_order {
     const struct ampd_model_spec *spec;
     const struct ampd_layout *layout;
     uint64_t epoch, step;
-    struct ampd_tensor_view tensors;           /* stays as it is until PART_WRITTEN */
-    const struct ampd_checkpoint_state *state; /* likewise */
+    uint64_t first, count;                     /* the blocks of this shard; all come as CUT_BLOCKS, in order */
+    bool has_m, has_v;                         /* whether the optimizer has them */
+    const struct ampd_checkpoint_state *state; /* stays as it is until PART_WRITTEN */
+};
+
+struct ampd_cut_blocks {
+    uint64_t token;                  /* of the cut */
+    uint64_t first, count;           /* consecutive blocks: those after the ones given before */
+    struct ampd_tensor_view tensors; /* of block `first`, and those behind it; stay as they are until PART_BLOCKS */
+};
+
+/*
+ * A vote to be journalled. A full disk is tried again by the host until it goes or the process ends; a failed fsync ends
+ * the process. g stays as it is until JOURNALLED.
+ */
+struct ampd_journal_order {
+    uint64_t token;
+    const char *model;
+    struct ampd_journal_key key;
+    const uint8_t *notes; /* the core's own, not to be looked into */
+    uint64_t notes_size;
+    const float *g; /* NULL: the step cannot be applied */
+    uint64_t elements;
+};
+
+struct ampd_replay_order {
+    uint64_t token;
+    const char *model;
+    uint64_t epoch, step;
+    float *g; /* to be filled: `elements` floats */
+    uint64_t elements;
 };
 
 enum ampd_log_level { AMPD_LOG_INFO = 1, AMPD_LOG_WARN = 2, AMPD_LOG_ERROR = 3 };
@@ -236,6 +281,14 @@ struct ampd_output {
         struct ampd_persist persist;
         struct ampd_restore_order restore;
         struct ampd_cut_order cut;
+        struct ampd_cut_blocks cut_blocks;
+        struct ampd_journal_order journal;
+        struct ampd_replay_order replay;
+        struct {
+            const char *model;
+            uint64_t epoch; /* records of other epochs, */
+            uint64_t step;  /* and those up to this step */
+        } journal_prune;
         uint64_t token;
         struct {
             const char *model;

@@ -60,6 +60,12 @@ static struct amp_pass_in pass_in(const struct ampd_plan *plan, const struct amp
                                 .squares = plan->squares};
 }
 
+/* Moments are NULL where the optimizer has none, and g where there is no journal. */
+static float *at(float *base, uint64_t index)
+{
+    return base == NULL ? NULL : base + index;
+}
+
 static void vote_segment(const struct ampd_job *job, const struct amp_kernels *kernels,
                          const struct ampd_segment *segment, struct amp_pass_vote *vote)
 {
@@ -68,14 +74,10 @@ static void vote_segment(const struct ampd_job *job, const struct amp_kernels *k
     *vote = (struct amp_pass_vote){.sum_first = UINT64_MAX, .range_first = UINT64_MAX};
     if (count == 0)
         return;
+    const struct ampd_tensors *tensors = job->plan->tensors;
+    uint64_t index = (job->block - tensors->first) * tensors->layout->block_elements + segment->offset;
     struct amp_pass_in in = pass_in(job->plan, segment, inputs, count);
-    amp_pass_vote(kernels, &in, NULL, vote);
-}
-
-/* Moments are NULL where the optimizer has none. */
-static float *at(float *base, uint64_t index)
-{
-    return base == NULL ? NULL : base + index;
+    amp_pass_vote(kernels, &in, at(tensors->g, index), vote);
 }
 
 static void apply_segment(const struct ampd_job *job, const struct amp_kernels *kernels,
@@ -88,25 +90,31 @@ static void apply_segment(const struct ampd_job *job, const struct amp_kernels *
     struct amp_input inputs[AMPD_WORLD_MAX];
     unsigned count = (job->work & AMPD_JOB_APPLY) != 0 ? gather_inputs(job, segment, inputs) : 0;
     *stats = (struct amp_apply_stats){0};
+    const struct amp_apply *apply =
+        plan->spec == NULL ? NULL : &plan->applies[plan->spec->parameters[segment->parameter].group];
+    if ((job->work & AMPD_JOB_GIVEN) != 0 && !bit(plan->given_absent, segment->parameter)) {
+        amp_pass_apply_g(kernels, segment->count, tensors->g + index, apply, tensors->masters + index,
+                         at(tensors->m, index), at(tensors->v, index), cast, stats);
+        return;
+    }
     if (count == 0) { /* absent from all, or only the copy is asked for: master and moments stay */
         amp_pass_cast(kernels, segment->count, tensors->masters + index, tensors->cast, plan->saturate, cast, stats);
         return;
     }
     struct amp_pass_in in = pass_in(plan, segment, inputs, count);
-    const struct amp_apply *apply = &plan->applies[plan->spec->parameters[segment->parameter].group];
     amp_pass_apply(kernels, &in, apply, tensors->masters + index, at(tensors->m, index), at(tensors->v, index), cast,
                    stats);
 }
 
-static void snapshot_block(const struct ampd_tensors *tensors, uint64_t block)
+static void save_block(const struct ampd_tensors *tensors, uint64_t block, uint32_t place)
 {
-    uint64_t index = (block - tensors->first) * tensors->layout->block_elements;
+    struct ampd_tensor_view from = ampd_tensors_block(tensors, block), to = ampd_tensors_saved(tensors, place);
     size_t bytes = (size_t)ampd_layout_block_elements(tensors->layout, block) * sizeof(float);
-    memcpy(tensors->snapshot + index, tensors->masters + index, bytes);
-    if (tensors->m != NULL)
-        memcpy(tensors->snapshot_m + index, tensors->m + index, bytes);
-    if (tensors->v != NULL)
-        memcpy(tensors->snapshot_v + index, tensors->v + index, bytes);
+    memcpy(to.masters, from.masters, bytes);
+    if (to.m != NULL)
+        memcpy(to.m, from.m, bytes);
+    if (to.v != NULL)
+        memcpy(to.v, from.v, bytes);
 }
 
 static void reset_block(const struct ampd_tensors *tensors, uint64_t block)
@@ -125,6 +133,8 @@ void ampd_job_run(const struct ampd_job *job, const struct amp_kernels *kernels)
     uint64_t base = tensors->layout->block_segments[job->block] - ampd_tensors_segment_base(tensors);
     uint32_t count;
     const struct ampd_segment *segments = ampd_layout_block(tensors->layout, job->block, &count);
+    if ((job->work & AMPD_JOB_SAVE) != 0)
+        save_block(tensors, job->block, job->saved);
     if ((job->work & AMPD_JOB_RESET) != 0)
         reset_block(tensors, job->block);
     if ((job->work & AMPD_JOB_VOTE) != 0) {
@@ -140,8 +150,6 @@ void ampd_job_run(const struct ampd_job *job, const struct amp_kernels *kernels)
             amp_crc32c(0, tensors->copies[job->plan->copy] + local * tensors->layout->block_elements * size,
                        ampd_layout_block_elements(tensors->layout, job->block) * size);
     }
-    if ((job->work & AMPD_JOB_SNAPSHOT) != 0)
-        snapshot_block(tensors, job->block);
 }
 
 uint32_t ampd_receive_block(const struct ampd_layout *layout, uint64_t block, enum amp_dtype dtype, void *data,

@@ -47,10 +47,11 @@ static void name_step(const struct ampd_model *model, struct ampd_pull_grant *gr
 {
     const struct ampd_shard *shard = &model->shard;
     const struct ampd_step_row *row = shard->verdict == NULL ? NULL : &shard->verdict->row;
+    bool open = shard->step.state != AMPD_STEP_NONE;
     if (grant->version == newest_version(shard)) {
         grant->step = ampd_shard_next_step(model);
-        grant->scale_id = shard->scaler.scale_id;
-        grant->scale = shard->scaler.scale;
+        grant->scale_id = open ? shard->step.open.scale_id : shard->scaler.scale_id;
+        grant->scale = open ? shard->step.open.scale : shard->scaler.scale;
     } else if (row != NULL && row->verdict == AMPD_VERDICT_APPLIED && grant->version + 1 == row->version) {
         grant->step = row->step;
         grant->scale_id = row->scale_id;
@@ -118,6 +119,10 @@ static void try_step(struct ampd_model *model, struct ampd_call *call)
     if (shard->done) {
         ampd_call_end(call, AMP_ESTATE, "MODEL_DONE", "%s is done after step %llu: pull the latest version",
                       model->spec.name, (unsigned long long)shard->decided_step);
+        return;
+    }
+    if (shard->frozen) {
+        ampd_call_frozen(call);
         return;
     }
     if (wanted > next + (open ? 1 : 0)) {

@@ -6,8 +6,10 @@
 
 void ampd_resend_to_shard(struct ampd_core *core, uint32_t shard)
 {
-    for (uint32_t i = 0; i < core->models_count; i++)
-        ampd_coord_resend(core->models[i], shard);
+    for (uint32_t i = 0; i < core->models_count; i++) {
+        if (!core->models[i]->gone)
+            ampd_coord_resend(core->models[i], shard);
+    }
 }
 
 void ampd_resend_to_coordinator(struct ampd_core *core)
@@ -17,6 +19,8 @@ void ampd_resend_to_coordinator(struct ampd_core *core)
     ampd_bus_send_take(core, hello);
     for (uint32_t i = 0; i < core->models_count; i++) {
         struct ampd_model *model = core->models[i];
+        if (model->gone)
+            continue;
         ampd_memory_tell(model);
         ampd_load_loaded(model);
         ampd_load_wants(model);

@@ -62,9 +62,10 @@ int ampd_shard_init(struct ampd_model *model)
     shard->load_have = calloc(count, 1);
     shard->vote_serials = calloc(count, sizeof(*shard->vote_serials));
     shard->busy = calloc(count, sizeof(*shard->busy));
+    shard->held = calloc(count, 1);
     if (shard->slots == NULL || shard->user_states == NULL || shard->base_user_states == NULL ||
         shard->pending == NULL || shard->published == NULL || shard->vote_states == NULL || shard->load_have == NULL ||
-        shard->vote_serials == NULL || shard->busy == NULL)
+        shard->vote_serials == NULL || shard->busy == NULL || shard->held == NULL || ampd_snapshot_init(model) != 0)
         return AMP_ENOMEM;
     for (uint32_t r = 0; r < world; r++) {
         shard->slots[r].states = calloc(count, 1);
@@ -98,6 +99,7 @@ void ampd_shard_close(struct ampd_model *model)
     free_states(shard->base_user_states, model->spec.world_size);
     free(shard->pending);
     free(shard->published);
+    free(shard->held);
     free(shard->vote_states);
     free(shard->load_have);
     free(shard->vote_serials);
@@ -105,10 +107,10 @@ void ampd_shard_close(struct ampd_model *model)
     free(shard->verdict);
     free(shard->verdict_waits);
     forget_waiting(shard);
+    ampd_sums_forget(model);
+    ampd_sums_stop(model);
     free(shard->checkpoints);
-    for (uint32_t r = 0; shard->snapshot_state.user_states != NULL && r < model->spec.world_size; r++)
-        free(shard->snapshot_state.user_states[r].data);
-    free(shard->snapshot_state.user_states);
+    ampd_snapshot_close(model);
     ampd_plan_unref(shard->step.plan);
     ampd_plan_unref(shard->apply_plan);
 }
@@ -168,9 +170,8 @@ static bool slot_of(const struct ampd_slot *slot, struct ampd_incarnation incarn
     return slot->has_header && ampd_incarnation_same(slot->incarnation, incarnation);
 }
 
-static void close_step(struct ampd_model *model, const struct ampd_close *close)
+static struct ampd_plan *new_plan(struct ampd_model *model, const struct ampd_close *close)
 {
-    struct ampd_shard *shard = &model->shard;
     struct ampd_plan *plan = ampd_need(ampd_plan_new(&model->tensors, close->contributors_count));
     plan->equal_weights = model->spec.weighting == AMPD_WEIGHTING_EQUAL;
     plan->coefficient = close->coefficient;
@@ -180,7 +181,7 @@ static void close_step(struct ampd_model *model, const struct ampd_close *close)
     plan->spec = &model->spec;
     for (uint32_t i = 0; i < close->contributors_count; i++) {
         const struct ampd_contributor *contributor = &close->contributors[i];
-        const struct ampd_slot *slot = &shard->slots[contributor->rank];
+        const struct ampd_slot *slot = &model->shard.slots[contributor->rank];
         plan->inputs[i].rank = contributor->rank;
         plan->inputs[i].incarnation = contributor->incarnation;
         plan->inputs[i].weight = contributor->weight;
@@ -188,10 +189,20 @@ static void close_step(struct ampd_model *model, const struct ampd_close *close)
         if (slot_of(slot, contributor->incarnation) && slot->complete)
             copy_absent(model, slot, &plan->inputs[i]);
     }
+    return plan;
+}
+
+static void close_step(struct ampd_model *model, const struct ampd_close *close)
+{
+    struct ampd_shard *shard = &model->shard;
+    uint64_t hash = ampd_contributors_hash(close->contributors, close->contributors_count);
+    bool held = shard->kept != NULL; /* the vote of before a restart, on the same list: nothing is summed again */
+    AMP_ASSERT(!held || hash == shard->kept->contributors_hash);
+    if (!held)
+        shard->step.plan = new_plan(model, close);
     shard->step.close = *close;
-    shard->step.hash = ampd_contributors_hash(close->contributors, close->contributors_count);
-    shard->step.plan = plan;
-    if (close->empty) {
+    shard->step.hash = hash;
+    if (close->empty || held) {
         memset(shard->vote_states, VOTE_DONE, model->tensors.count);
         shard->step.votes_left = 0;
     }
@@ -215,9 +226,20 @@ static void close_at_open(struct ampd_model *model, const struct ampd_open *open
     free(close);
 }
 
+/*
+ * Whether the try that the shard is in is one of the present coordinator's. After a restart of that it is told nothing of
+ * older ones: their numbers may be those of its own.
+ */
+static bool of_this_coordinator(const struct ampd_model *model)
+{
+    return model->shard.step.fence == ampd_fences_of(model->core, 0).counter;
+}
+
 static void send_complete(struct ampd_model *model, uint32_t rank)
 {
     struct ampd_shard *shard = &model->shard;
+    if (!of_this_coordinator(model))
+        return;
     const struct ampd_slot *slot = &shard->slots[rank];
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_COMPLETE, 0);
     message->u.complete.step = shard->step.open.step;
@@ -260,9 +282,13 @@ void ampd_shard_take_open(struct ampd_model *model, const struct ampd_open *open
     bool newer = fence > step->fence || (fence == step->fence && open->try_number > step->open.try_number);
     if (step->state != AMPD_STEP_NONE && !newer)
         return;
-    ampd_plan_unref(step->plan);
-    step->plan = NULL;
+    if (!ampd_sums_fits(model, open)) {
+        ampd_sums_drop(model);
+        ampd_plan_unref(step->plan);
+        step->plan = NULL;
+    }
     set_step(shard, AMPD_STEP_OPEN);
+    shard->frozen = false;
     step->fence = fence;
     step->open = *open;
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
@@ -364,7 +390,7 @@ void ampd_shard_try_block(struct ampd_model *model, uint64_t local)
 {
     struct ampd_shard *shard = &model->shard;
     if (shard->step.state != AMPD_STEP_CLOSED || shard->vote_states[local] != VOTE_WAITS ||
-        shard->pending[local] != 0 || shard->busy[local] != 0)
+        shard->pending[local] != 0 || shard->busy[local] != 0 || shard->journal_token != 0)
         return;
     struct ampd_job job = {.work = AMPD_JOB_VOTE, .block = model->tensors.first + local};
     bool final;
@@ -411,8 +437,18 @@ void ampd_shard_revote(struct ampd_model *model, uint64_t local)
 
 static void tell_vote(struct ampd_model *model)
 {
+    if (!of_this_coordinator(model))
+        return;
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_VOTE, 0);
-    ampd_vote_fill(model, &message->u.vote);
+    const struct ampd_vote *held = model->shard.kept;
+    if (held == NULL) {
+        ampd_vote_fill(model, &message->u.vote);
+    } else {
+        message->u.vote = *held;
+        message->u.vote.try_number = model->shard.step.open.try_number;
+        size_t bytes = held->subtrees_count * sizeof(held->subtrees[0]);
+        message->u.vote.subtrees = ampd_need(ampd_copy(held->subtrees, bytes));
+    }
     ampd_bus_send_take(model->core, message);
 }
 
@@ -420,7 +456,7 @@ void ampd_shard_try_vote(struct ampd_model *model)
 {
     struct ampd_shard *shard = &model->shard;
     if (shard->step.state != AMPD_STEP_CLOSED || shard->step.votes_left != 0 ||
-        shard->decided_state == AMPD_STEP_DECIDED)
+        shard->decided_state == AMPD_STEP_DECIDED || shard->journal_token != 0)
         return;
     const struct ampd_close *close = &shard->step.close;
     for (uint32_t i = 0; i < close->contributors_count; i++) {
@@ -428,7 +464,15 @@ void ampd_shard_try_vote(struct ampd_model *model)
         if (!slot_of(slot, close->contributors[i].incarnation) || !slot->complete)
             return;
     }
-    set_step(shard, AMPD_STEP_VOTED);
+    if (model->spec.durability == AMPD_DURABILITY_STEP && shard->kept == NULL)
+        ampd_sums_vote(model);
+    else
+        ampd_shard_voted(model);
+}
+
+void ampd_shard_voted(struct ampd_model *model)
+{
+    set_step(&model->shard, AMPD_STEP_VOTED);
     tell_vote(model);
 }
 
@@ -493,6 +537,7 @@ static void decide(struct ampd_model *model, const struct ampd_verdict_message *
     shard->decided_state = AMPD_STEP_VOTED; /* the step object changes hands */
     set_decided(shard, AMPD_STEP_DECIDED);
     keep_user_states(model);
+    ampd_sums_forget(model);
     ampd_plan_unref(shard->apply_plan);
     shard->apply_plan = shard->step.plan;
     shard->step.plan = NULL;
@@ -515,7 +560,7 @@ static void act(struct ampd_model *model, const struct ampd_verdict_message *ver
     memset(shard->published, 0, model->tensors.count);
     if (applied)
         shard->copy_valid[(shard->version + 1) % AMPD_COPIES] = false;
-    shard->apply_waits = applied || verdict->row.cut;
+    shard->apply_waits = applied || verdict->row.cut; /* a step that only cuts waits for the cut before it too */
     ampd_push_answer(model);
     if (!shard->apply_waits)
         ampd_shard_applied(model);
@@ -540,6 +585,7 @@ void ampd_shard_verdict(struct ampd_model *model, const struct ampd_message *mes
         return;
     }
     shard->verdict_waits = ampd_need(ampd_copy(verdict, sizeof(*verdict)));
+    ampd_acts_persist(model, verdict);
     struct ampd_persist *persist;
     (void)ampd_out_persist(model, AMPD_PERSIST_VERDICT, 0, &persist);
     persist->full = model->spec.durability == AMPD_DURABILITY_STEP;
@@ -573,6 +619,7 @@ void ampd_shard_state(struct ampd_model *model, const struct ampd_message *messa
     shard->state_sequence = state->sequence;
     shard->stalled = state->state == AMPD_MODEL_STALLED;
     shard->done = state->state == AMPD_MODEL_DONE;
+    shard->frozen = state->frozen && shard->step.state == AMPD_STEP_NONE;
     shard->loaded = state->state >= AMPD_MODEL_WAITING;
     shard->missing_rank = state->missing_rank;
     ampd_load_next(model);
@@ -594,16 +641,16 @@ void ampd_shard_forget(struct ampd_model *model)
     free(shard->verdict_waits);
     shard->verdict_waits = NULL;
     forget_waiting(shard);
+    ampd_sums_forget(model);
     shard->step.state = AMPD_STEP_NONE;
     shard->decided_state = AMPD_STEP_NONE;
     shard->apply_waits = false;
-    shard->cut_waits = false;
+    ampd_snapshot_forget(model);
     ampd_plan_unref(shard->step.plan);
     ampd_plan_unref(shard->apply_plan);
     shard->step.plan = NULL;
     shard->apply_plan = NULL;
-    if (shard->bulk != AMPD_BULK_NONE)
-        shard->bulk = AMPD_BULK_VOID;
+    ampd_shard_forget_bulk(model);
 }
 
 void ampd_shard_tell(struct ampd_model *model)
@@ -627,6 +674,8 @@ void ampd_shard_unfit(struct ampd_model *model, const struct ampd_message *messa
     bool mine = message->epoch == model->shard.epoch && step->state == AMPD_STEP_OPEN &&
                 unfit->step == step->open.step && unfit->try_number == step->open.try_number &&
                 unfit->contributor.rank < model->spec.world_size;
-    if (mine)
+    if (mine) {
+        ampd_sums_drop(model);
         ampd_slot_unfit(model, unfit->contributor.rank);
+    }
 }

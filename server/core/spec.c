@@ -64,6 +64,8 @@ void ampd_spec_defaults(struct ampd_model_spec *spec)
         spec->cast = AMP_F16;
     if (spec->cast_overflow == 0)
         spec->cast_overflow = AMPD_CAST_REPORT;
+    if (spec->clip_scope == 0)
+        spec->clip_scope = AMPD_CLIP_GLOBAL;
     amp_scaler_config_defaults(&spec->scaler);
     if (spec->floor_policy == 0)
         spec->floor_policy = AMPD_FLOOR_CLAMP;
@@ -204,6 +206,15 @@ static int check_optimizer(const struct ampd_model_spec *spec, struct amp_error 
         return invalid(error, "clip.value", "give a finite number above 0, or leave it out");
     if (!isfinite(spec->clip_max_norm) || spec->clip_max_norm < 0)
         return invalid(error, "clip.max_norm", "give a finite number above 0, or leave it out");
+    if (spec->clip_scope != AMPD_CLIP_GLOBAL && spec->clip_scope != AMPD_CLIP_GROUP)
+        return reserved(error, "clip.scope", "use GLOBAL or GROUP");
+    for (uint32_t g = 0; g < spec->groups_count; g++) {
+        float max_norm = spec->groups[g].clip_max_norm;
+        if (!isfinite(max_norm) || max_norm < 0)
+            return invalid(error, "groups.max_norm", "give a finite number above 0, or leave it out");
+        if (max_norm > 0 && spec->clip_scope != AMPD_CLIP_GROUP)
+            return invalid(error, "groups.max_norm", "leave it out, or give clip.scope GROUP");
+    }
     return 0;
 }
 
@@ -217,20 +228,16 @@ static int check_step_rules(const struct ampd_model_spec *spec, struct amp_error
         return invalid(error, "quorum", "leave it out with sync_mode SYNC");
     if (spec->sync == AMPD_SYNC_QUORUM && (spec->quorum == 0 || spec->quorum > spec->world_size))
         return invalid(error, "quorum", "give 1 to world_size");
-    if (spec->on_loss == AMPD_ON_LOSS_SHRINK)
-        return reserved(error, "on_loss", "SHRINK comes later, use WAIT");
-    if (spec->on_loss != AMPD_ON_LOSS_WAIT)
-        return reserved(error, "on_loss", "use WAIT");
+    if (spec->on_loss != AMPD_ON_LOSS_WAIT && spec->on_loss != AMPD_ON_LOSS_SHRINK)
+        return reserved(error, "on_loss", "use WAIT or SHRINK");
     if (spec->loss_timeout_ms > LOSS_TIMEOUT_MAX_MS)
         return invalid(error, "loss_timeout_ms", "give 1 to 2^40 milliseconds");
     if (spec->min_workers > spec->world_size)
         return invalid(error, "min_workers", "give 1 to world_size");
     if (spec->weighting != AMPD_WEIGHTING_EQUAL && spec->weighting != AMPD_WEIGHTING_PUSHED)
         return reserved(error, "weighting", "use EQUAL or PUSHED");
-    if (spec->floor_policy != AMPD_FLOOR_CLAMP)
-        return reserved(error, "floor_policy", "FREEZE and FAIL come later, use CLAMP");
-    if (spec->durability != AMPD_DURABILITY_CHECKPOINT)
-        return reserved(error, "durability", "STEP comes later, use CHECKPOINT");
+    if (spec->floor_policy < AMPD_FLOOR_CLAMP || spec->floor_policy > AMPD_FLOOR_FAIL)
+        return reserved(error, "floor_policy", "use CLAMP, FREEZE or FAIL");
     return 0;
 }
 
@@ -295,6 +302,7 @@ struct amp_schedule ampd_spec_schedule(const struct ampd_model_spec *spec)
 /* The names of the schema, by number. */
 static const char *const optimizers[] = {NULL, "SGD", "ADAMW"};
 static const char *const schedules[] = {NULL, "CONSTANT", "LINEAR_WARMUP", "STEP", "COSINE"};
+static const char *const clip_scopes[] = {NULL, "GLOBAL", "GROUP"};
 static const char *const sync_modes[] = {NULL, "SYNC", "QUORUM"};
 static const char *const losses[] = {NULL, "WAIT", "SHRINK"};
 static const char *const weightings[] = {NULL, "EQUAL", "PUSHED"};
@@ -368,6 +376,7 @@ static int compare_fields(const struct ampd_model_spec *have, const struct ampd_
         FIELD("schedule.min_learning_rate", lr_min),
         FIELD("clip.value", clip_value),
         FIELD("clip.max_norm", clip_max_norm),
+        NAMED("clip.scope", clip_scope, clip_scopes),
         FIELD("world_size", world_size),
         NAMED("sync_mode", sync, sync_modes),
         FIELD("quorum", quorum),
@@ -390,6 +399,7 @@ static int compare_fields(const struct ampd_model_spec *have, const struct ampd_
         FIELD("max_steps", max_steps),
         FIELD("checkpoint_every", checkpoint_every),
         FIELD("keep_last", keep_last),
+        FIELD("keep_every", keep_every),
         NAMED("durability", durability, durabilities),
         FIELD("groups", groups_count),
         FIELD("parameters", parameters_count),
@@ -420,6 +430,9 @@ int ampd_spec_compare(const struct ampd_model_spec *have, const struct ampd_mode
         const struct ampd_group_spec *b = &want->groups[g];
         const struct field factor = {"groups.learning_rate_factor", a->lr_scale, b->lr_scale, NULL, 0};
         const struct field decay = {"groups.weight_decay", a->weight_decay, b->weight_decay, NULL, 0};
+        const struct field clip = {"groups.max_norm", (double)a->clip_max_norm, (double)b->clip_max_norm, NULL, 0};
+        if (a->clip_max_norm != b->clip_max_norm)
+            return differs(error, have->name, &clip);
         if (a->lr_scale != b->lr_scale)
             return differs(error, have->name, &factor);
         if (a->weight_decay_set != b->weight_decay_set || a->weight_decay != b->weight_decay)

@@ -31,6 +31,7 @@ enum ampd_step_state {
 enum ampd_memory_state {
     AMPD_MEMORY_LOST,      /* after a start: answers only SYNC, RESTORE and EPOCH */
     AMPD_MEMORY_RESTORING, /* a checkpoint is being read */
+    AMPD_MEMORY_REPLAYING, /* a checkpoint is in memory, and the steps after it are applied from the journal */
     AMPD_MEMORY_RESTORED,  /* in memory, no epoch yet */
     AMPD_MEMORY_EMPTY,     /* no values: waits for Load */
     AMPD_MEMORY_LOADING,
@@ -47,13 +48,24 @@ enum ampd_block_state {
     AMPD_BLOCK_STATES
 };
 
-/* The one snapshot of a model on a shard. */
+/* The one checkpoint part of a model on a shard that is being written. */
 enum ampd_snapshot_state {
     AMPD_SNAPSHOT_FREE,
-    AMPD_SNAPSHOT_FILLING, /* jobs copy into it */
-    AMPD_SNAPSHOT_WRITING, /* the host writes its file */
+    AMPD_SNAPSHOT_WRITING, /* blocks go to the host, one after the other */
+    AMPD_SNAPSHOT_SEALING, /* the host has them all; the file becomes durable */
+    AMPD_SNAPSHOT_ENDING,  /* abandoned: the host has not let go yet */
     AMPD_SNAPSHOT_STORING, /* the catalogue is written */
     AMPD_SNAPSHOT_STATES
+};
+
+/* One block of that part. */
+enum ampd_cut_block_state {
+    AMPD_CUT_BLOCK_DONE,   /* in the file, or no part is being written */
+    AMPD_CUT_BLOCK_WAITS,  /* must not be written over */
+    AMPD_CUT_BLOCK_SAVING, /* a job copies it, and then writes over it */
+    AMPD_CUT_BLOCK_SAVED,  /* copied */
+    AMPD_CUT_BLOCK_OUT,    /* the host reads it, or its copy */
+    AMPD_CUT_BLOCK_STATES
 };
 
 /* A model as the coordinator runs it. */
@@ -67,8 +79,10 @@ enum ampd_coord_state {
     AMPD_COORD_WAITING, /* ranks are missing before the first OPEN of the epoch */
     AMPD_COORD_RUNNING,
     AMPD_COORD_STALLED,
+    AMPD_COORD_FROZEN,    /* at the floor of the scale: no step opens before an operator acts */
     AMPD_COORD_FINISHING, /* max_steps decided; the last checkpoint is being written */
     AMPD_COORD_DONE,
+    AMPD_COORD_DELETING, /* all shards forget the model */
     AMPD_COORD_STATES
 };
 
@@ -82,7 +96,7 @@ enum ampd_call_state {
 };
 
 extern const struct ampd_machine ampd_machine_step, ampd_machine_memory, ampd_machine_block, ampd_machine_snapshot,
-    ampd_machine_coord, ampd_machine_call;
+    ampd_machine_cut_block, ampd_machine_coord, ampd_machine_call;
 
 /* Whether `to` may follow `from`. */
 bool ampd_machine_allows(const struct ampd_machine *machine, unsigned from, unsigned to);

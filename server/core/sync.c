@@ -11,7 +11,8 @@
  *                                            CREATED again and waits for Load.
  *   nothing is lost                          the last verdict is sent again, and the open step is opened in a new try
  *
- * With `durability: checkpoint` every restart is lost memory.
+ * With `durability: checkpoint` every restart is lost memory. With `durability: step` a shard answers when it has replayed
+ * its journal (sums.c), and a coordinator that has started goes on from what is answered (adopt.c).
  */
 #include "base/assert.h"
 #include "server/core/model.h"
@@ -38,7 +39,8 @@ void ampd_sync_start(struct ampd_core *core)
     sync->done = 0;
     for (uint32_t i = 0; i < core->models_count; i++) {
         forget_answers(core->models[i]);
-        ampd_coord_interrupt(core->models[i]);
+        if (!core->models[i]->gone)
+            ampd_coord_interrupt(core->models[i]);
     }
     struct ampd_message *message = ampd_bus_plain(core, AMPD_MESSAGE_SYNC, 0);
     message->round = sync->round;
@@ -84,6 +86,14 @@ static void tell_model(struct ampd_model *model, uint64_t round)
     AMP_ASSERT(ampd_spec_copy(&state->spec, &model->spec) == 0);
     state->lost = shard->memory <= AMPD_MEMORY_RESTORED;
     state->highest_epoch = shard->epoch;
+    state->ready = shard->memory == AMPD_MEMORY_READY;
+    state->voted = shard->step.state == AMPD_STEP_VOTED;
+    state->decided = shard->decided_step;
+    state->version = shard->verdict == NULL ? shard->version : shard->verdict->row.version;
+    state->scaler = shard->scaler;
+    state->has_last = shard->verdict != NULL;
+    if (state->has_last)
+        state->last = shard->verdict->row;
     state->checkpoints_count = shard->checkpoints_count;
     if (shard->checkpoints_count > 0)
         state->checkpoints =
@@ -96,14 +106,21 @@ void ampd_sync_try_answer(struct ampd_core *core)
     struct ampd_sync_round *sync = &core->sync;
     if (sync->asked == 0 || !core->started)
         return;
+    for (uint32_t i = 0; i < core->models_count; i++) {
+        if (core->models[i]->shard.replay.on)
+            return;
+    }
     AMP_LIST_EACH(it, next, &core->pendings)
     {
         enum ampd_persist_kind kind = AMP_CONTAINER(it, struct ampd_pending, node)->kind;
-        if (kind == AMPD_PERSIST_MODEL || kind == AMPD_PERSIST_EPOCH || kind == AMPD_PERSIST_VERDICT)
+        if (kind == AMPD_PERSIST_MODEL || kind == AMPD_PERSIST_EPOCH || kind == AMPD_PERSIST_VERDICT ||
+            kind == AMPD_PERSIST_ACT || kind == AMPD_PERSIST_DELETE)
             return;
     }
-    for (uint32_t i = 0; i < core->models_count; i++)
-        tell_model(core->models[i], sync->asked);
+    for (uint32_t i = 0; i < core->models_count; i++) {
+        if (!core->models[i]->gone)
+            tell_model(core->models[i], sync->asked);
+    }
     struct ampd_message *done = ampd_bus_plain(core, AMPD_MESSAGE_SYNC_DONE, 0);
     done->round = sync->asked;
     sync->asked = 0;
@@ -205,6 +222,8 @@ static void send_epoch(struct ampd_model *model, uint32_t shard)
     record->base_epoch = coord->base_epoch;
     record->base_step = coord->base_step;
     memcpy(record->reason, coord->reason, sizeof(record->reason));
+    if (coord->rollback.active && coord->rollback.begun)
+        message->u.epoch.note = coord->rollback.note;
     ampd_bus_send_take(model->core, message);
 }
 
@@ -220,7 +239,7 @@ void ampd_sync_store_epoch(struct ampd_model *model, const char *reason)
 static void send_restore(struct ampd_model *model, uint32_t shard)
 {
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_RESTORE, shard);
-    message->round = model->core->sync.round;
+    message->round = model->coord.restore_round;
     message->u.restore.epoch = model->coord.base_epoch;
     message->u.restore.step = model->coord.base_step;
     ampd_bus_send_take(model->core, message);
@@ -236,28 +255,77 @@ void ampd_sync_resend(struct ampd_model *model, uint32_t shard)
         send_epoch(model, shard);
 }
 
-static void restore_next(struct ampd_model *model)
+/* From a checkpoint that all shards hold; 0, 0: there is none. */
+static void restore_from(struct ampd_model *model, uint64_t epoch, uint64_t step)
 {
     struct ampd_coord *coord = &model->coord;
-    struct ampd_checkpoint_record newest = {0};
     coord->answered = 0;
     coord->restore_failed = false;
-    coord->has_checkpoint = take_newest(model, &newest);
-    coord->base_epoch = newest.epoch;
-    coord->base_step = newest.step;
+    coord->has_checkpoint = epoch != 0;
+    coord->base_epoch = epoch;
+    coord->base_step = step;
     if (!coord->has_checkpoint) {
+        struct amp_scaler_state first;
+        amp_scaler_init(&model->spec.scaler, &first);
         coord->version = 0;
-        amp_scaler_init(&model->spec.scaler, &coord->scaler);
+        ampd_coord_record(coord, &first);
     }
     ampd_coord_set(model, AMPD_COORD_RESTORING);
     for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;)
         send_restore(model, k);
 }
 
+/* A rollback that SYNC has come into, if its checkpoint is still there. */
+static bool roll_back_again(struct ampd_model *model)
+{
+    const struct ampd_coord *coord = &model->coord;
+    if (!coord->rollback.active || !coord->rollback.begun)
+        return false;
+    bool all = true;
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++)
+        all = all && holds(coord, k, coord->rollback.epoch, coord->rollback.step);
+    if (!all)
+        ampd_rollback_fail(model, AMP_ENOTFOUND, "CHECKPOINT_NOT_FOUND",
+                           "a shard has lost its part of this checkpoint; the newest one that all hold is taken");
+    return all;
+}
+
+static void restore_next(struct ampd_model *model)
+{
+    struct ampd_coord *coord = &model->coord;
+    struct ampd_checkpoint_record newest = {0};
+    coord->restore_round = model->core->sync.round;
+    if (roll_back_again(model)) {
+        restore_from(model, coord->rollback.epoch, coord->rollback.step);
+        return;
+    }
+    (void)take_newest(model, &newest);
+    restore_from(model, newest.epoch, newest.step);
+}
+
+void ampd_sync_roll_back(struct ampd_model *model)
+{
+    model->coord.restore_round = ++model->core->sync.round; /* no shard takes it for one that it has answered */
+    restore_from(model, model->coord.rollback.epoch, model->coord.rollback.step);
+}
+
+/* A checkpoint that cannot be read has cost a memory: the one before it is taken, or SYNC finds out what is left. */
+static void restore_failed(struct ampd_model *model)
+{
+    struct ampd_coord *coord = &model->coord;
+    if (!coord->rollback.active || !coord->rollback.begun) {
+        restore_next(model);
+        return;
+    }
+    ampd_rollback_fail(model, AMP_EDATALOSS, "CHECKPOINT_DAMAGED",
+                       "this checkpoint cannot be read; the model goes on from the newest one that can");
+    ampd_sync_start(model->core);
+}
+
 static bool must_begin_anew(const struct ampd_model *model)
 {
     const struct ampd_coord *coord = &model->coord;
-    bool anew = coord->before <= AMPD_COORD_STORING;
+    bool anew = coord->before <= AMPD_COORD_STORING && !ampd_adopt_can(model);
     for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
         const struct ampd_message *answer = coord->synced[k];
         anew = anew || answer == NULL || answer->u.sync.lost || answer->u.sync.highest_epoch != coord->epoch;
@@ -269,6 +337,10 @@ static bool must_begin_anew(const struct ampd_model *model)
 static void decide(struct ampd_model *model)
 {
     struct ampd_coord *coord = &model->coord;
+    if (coord->state == AMPD_COORD_DELETING) {
+        ampd_delete_marked(model);
+        return;
+    }
     uint32_t empty = shard_without_store(model);
     if (empty != AMPD_NO_RANK) {
         ampd_out_log(
@@ -284,9 +356,13 @@ static void decide(struct ampd_model *model)
         else if (coord->synced[k]->u.sync.highest_epoch > coord->epoch)
             coord->epoch = coord->synced[k]->u.sync.highest_epoch;
     }
-    if (anew)
+    if (anew) {
         restore_next(model);
-    else
+    } else if (coord->before <= AMPD_COORD_STORING) {
+        struct ampd_checkpoint_record newest = {0};
+        (void)take_newest(model, &newest);
+        ampd_adopt(model, &newest);
+    } else
         ampd_coord_resume(model);
 }
 
@@ -300,32 +376,34 @@ void ampd_sync_done(struct ampd_core *core, const struct ampd_message *message)
     if (sync->done != AMPD_ALL_SHARDS(core))
         return;
     sync->running = false;
-    for (uint32_t i = 0; i < core->models_count; i++)
-        decide(core->models[i]);
+    for (uint32_t i = 0; i < core->models_count; i++) {
+        if (!core->models[i]->gone)
+            decide(core->models[i]);
+    }
 }
 
 void ampd_sync_restored(struct ampd_model *model, const struct ampd_message *message)
 {
     struct ampd_coord *coord = &model->coord;
     const struct ampd_restore *restore = &message->u.restore;
-    if (coord->state != AMPD_COORD_RESTORING || message->round != model->core->sync.round ||
+    if (coord->state != AMPD_COORD_RESTORING || message->round != coord->restore_round ||
         restore->epoch != coord->base_epoch || restore->step != coord->base_step ||
         (coord->answered & AMPD_BIT(message->from)) != 0)
         return;
     coord->restore_failed = coord->restore_failed || !restore->ok;
     if (message->from == 0 && coord->has_checkpoint) {
         coord->version = restore->version;
-        coord->scaler = restore->scaler;
+        ampd_coord_record(coord, &restore->scaler);
     }
     coord->answered |= AMPD_BIT(message->from);
     if (coord->answered != AMPD_ALL_SHARDS(model->core))
         return;
     if (coord->restore_failed) {
-        restore_next(model);
+        restore_failed(model);
         return;
     }
     ampd_coord_set(model, AMPD_COORD_STORING);
-    ampd_sync_store_epoch(model, "RESTART");
+    ampd_sync_store_epoch(model, coord->rollback.active && coord->rollback.begun ? "ROLLBACK" : "RESTART");
 }
 
 static void log_epoch(const struct ampd_model *model)
@@ -360,8 +438,13 @@ void ampd_sync_epoch_stored(struct ampd_model *model, const struct ampd_message 
     else
         ampd_coord_set(model, done ? AMPD_COORD_DONE : AMPD_COORD_WAITING);
     log_epoch(model);
+    ampd_acts_supersede(model);
+    ampd_rollback_done(model);
     ampd_coord_created(model);
     ampd_coord_tell_state(model);
+    for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;)
+        ampd_rollback_resend(model, k); /* one that was asked for and has not begun */
+    ampd_rollback_try(model);
 }
 
 /* ---- a shard learns of a model ---- */

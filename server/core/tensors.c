@@ -42,11 +42,54 @@ static unsigned moments_of(const struct ampd_model_spec *spec)
     return amp_optim_moments((enum amp_optimizer)spec->optimizer, spec->momentum);
 }
 
+/* Bytes of a model for each element, apart from the places for saved blocks; slots with `pushed` bytes. */
+static uint64_t bytes_each(const struct ampd_model_spec *spec, uint64_t pushed)
+{
+    return 4 * (1 + moments_of(spec)) + AMPD_COPIES * amp_dtype_size(spec->cast) + pushed * spec->world_size;
+}
+
+/* Bytes of masters and moments of one block. */
+static uint64_t state_bytes(const struct ampd_layout *layout, unsigned moments)
+{
+    return layout->block_elements * sizeof(float) * (1 + moments);
+}
+
+uint32_t ampd_tensors_places(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count)
+{
+    uint64_t bytes = count * layout->block_elements * bytes_each(spec, 2) / AMPD_SAVED_SHARE;
+    uint64_t places = bytes / state_bytes(layout, moments_of(spec));
+    if (places > count)
+        places = count;
+    return places == 0 && count > 0 ? 1 : (uint32_t)places;
+}
+
 uint64_t ampd_tensors_bytes(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count)
 {
     uint64_t elements = count * layout->block_elements;
-    uint64_t each = 4 * (1 + moments_of(spec)) * 2 + AMPD_COPIES * amp_dtype_size(spec->cast) + 4 * spec->world_size;
-    return elements * each + layout->segments_count * (sizeof(struct amp_pass_vote) + sizeof(struct amp_apply_stats));
+    uint64_t journal = spec->durability == AMPD_DURABILITY_STEP ? sizeof(float) : 0;
+    return elements * (bytes_each(spec, sizeof(float)) + journal) +
+           ampd_tensors_places(layout, spec, count) * state_bytes(layout, moments_of(spec)) +
+           layout->segments_count * (sizeof(struct amp_pass_vote) + sizeof(struct amp_apply_stats));
+}
+
+static float *at(float *base, uint64_t index)
+{
+    return base == NULL ? NULL : base + index;
+}
+
+struct ampd_tensor_view ampd_tensors_block(const struct ampd_tensors *tensors, uint64_t block)
+{
+    uint64_t index = (block - tensors->first) * tensors->layout->block_elements;
+    return (struct ampd_tensor_view){at(tensors->masters, index), at(tensors->m, index), at(tensors->v, index)};
+}
+
+struct ampd_tensor_view ampd_tensors_saved(const struct ampd_tensors *tensors, uint32_t place)
+{
+    AMP_ASSERT(place < tensors->saved_places);
+    uint64_t size = tensors->layout->block_elements;
+    float *masters = tensors->saved + place * size * (1 + tensors->moments);
+    return (struct ampd_tensor_view){masters, tensors->moments >= 1 ? masters + size : NULL,
+                                     tensors->moments >= 2 ? masters + 2 * size : NULL};
 }
 
 uint64_t ampd_tensors_segment_base(const struct ampd_tensors *tensors)
@@ -81,6 +124,9 @@ int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *la
     amp_list_init(&tensors->plans);
     tensors->masters = alloc_zeroed(elements * sizeof(float));
     bool ok = tensors->masters != NULL;
+    tensors->saved_places = ampd_tensors_places(layout, spec, count);
+    /* Untouched until a checkpoint meets an apply: the kernel gives no page before. */
+    ok = (tensors->saved = alloc_raw(tensors->saved_places * state_bytes(layout, tensors->moments))) != NULL && ok;
     if (tensors->moments >= 1)
         ok = (tensors->m = alloc_zeroed(elements * sizeof(float))) != NULL && ok;
     if (tensors->moments >= 2)
@@ -89,6 +135,8 @@ int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *la
         ok = (tensors->copies[c] = alloc_zeroed(elements * amp_dtype_size(spec->cast))) != NULL && ok;
         ok = (tensors->crcs[c] = calloc(count + 1, sizeof(uint32_t))) != NULL && ok;
     }
+    if (spec->durability == AMPD_DURABILITY_STEP)
+        ok = (tensors->g = alloc_zeroed(elements * sizeof(float))) != NULL && ok;
     uint64_t segments = layout->block_segments[first + count] - layout->block_segments[first];
     ok = (tensors->votes = calloc(segments + 1, sizeof(*tensors->votes))) != NULL && ok;
     ok = (tensors->stats = calloc(segments + 1, sizeof(*tensors->stats))) != NULL && ok;
@@ -103,6 +151,7 @@ static void plan_free(struct ampd_plan *plan)
     amp_list_remove(&plan->node);
     for (uint32_t i = 0; i < plan->inputs_count; i++)
         free(plan->inputs[i].absent);
+    free(plan->given_absent);
     free(plan);
 }
 
@@ -113,9 +162,8 @@ void ampd_tensors_close(struct ampd_tensors *tensors)
     free_aligned(tensors->masters);
     free_aligned(tensors->m);
     free_aligned(tensors->v);
-    free_aligned(tensors->snapshot);
-    free_aligned(tensors->snapshot_m);
-    free_aligned(tensors->snapshot_v);
+    free_aligned(tensors->g);
+    free_aligned(tensors->saved);
     for (unsigned c = 0; c < AMPD_COPIES; c++) {
         free_aligned(tensors->copies[c]);
         free(tensors->crcs[c]);
@@ -126,22 +174,6 @@ void ampd_tensors_close(struct ampd_tensors *tensors)
     free(tensors->votes);
     free(tensors->stats);
     *tensors = (struct ampd_tensors){0};
-}
-
-int ampd_tensors_need_snapshot(struct ampd_tensors *tensors)
-{
-    uint64_t bytes = tensors->count * tensors->layout->block_elements * sizeof(float);
-    if (tensors->snapshot == NULL)
-        tensors->snapshot = alloc_raw(bytes);
-    if (tensors->snapshot == NULL)
-        return AMP_ENOMEM;
-    if (tensors->moments >= 1 && tensors->snapshot_m == NULL)
-        tensors->snapshot_m = alloc_raw(bytes);
-    if (tensors->moments >= 1 && tensors->snapshot_m == NULL)
-        return AMP_ENOMEM;
-    if (tensors->moments >= 2 && tensors->snapshot_v == NULL)
-        tensors->snapshot_v = alloc_raw(bytes);
-    return tensors->moments >= 2 && tensors->snapshot_v == NULL ? AMP_ENOMEM : 0;
 }
 
 struct ampd_plan *ampd_plan_new(struct ampd_tensors *tensors, uint32_t inputs_count)

@@ -1,5 +1,6 @@
 /*
- * The memory of one model on one shard: masters, moments, the two cast copies, the snapshot, the staging slots, and the
+ * The memory of one model on one shard: masters, moments, the two cast copies, the staging slots, places for blocks that a
+ * checkpoint needs as they were, and the
  * per-segment results of passes. Memory only: who may touch which block when is decided by shard.c and push.c.
  */
 #ifndef AMPD_TENSORS_H
@@ -16,6 +17,12 @@
 /* Two copies: readers of version v are left alone while v + 1 is written (STEP section 3). */
 #define AMPD_COPIES 2
 
+/*
+ * Places for blocks that apply would write over before a checkpoint in the background has them: a twentieth (5 %) of the
+ * model's other memory (slots counted with two bytes an element, as most push), but at least one block. When all are taken, apply waits for the writer on the blocks concerned.
+ */
+#define AMPD_SAVED_SHARE 20
+
 struct ampd_tensors {
     const struct ampd_layout *layout;
     uint64_t first, count; /* the blocks of this shard */
@@ -24,11 +31,13 @@ struct ampd_tensors {
     unsigned moments; /* 0: neither m nor v; 1: m; 2: both */
     float *masters, *m, *v;
     uint8_t *copies[AMPD_COPIES];
-    uint32_t *crcs[AMPD_COPIES];               /* [count] CRC32C of each block of the copy */
-    float *snapshot, *snapshot_m, *snapshot_v; /* NULL until the first checkpoint */
-    uint8_t **slots;                           /* [world_size] of fp32 size each, whatever is pushed */
-    struct amp_pass_vote *votes;               /* by segment, from the first of this shard */
-    struct amp_apply_stats *stats;             /* likewise */
+    uint32_t *crcs[AMPD_COPIES]; /* [count] CRC32C of each block of the copy */
+    float *saved;                /* [saved_places] of block_elements of each tensor */
+    uint32_t saved_places;
+    uint8_t **slots;               /* [world_size] of fp32 size each, whatever is pushed */
+    float *g;                      /* durability STEP: the gradient as voted on, for the journal; else NULL */
+    struct amp_pass_vote *votes;   /* by segment, from the first of this shard */
+    struct amp_apply_stats *stats; /* likewise */
     uint64_t bytes;
     struct amp_list plans; /* all that are alive */
 };
@@ -36,15 +45,19 @@ struct ampd_tensors {
 /* Bytes that a model of this layout takes on a shard with `count` blocks, checkpoints included. */
 uint64_t ampd_tensors_bytes(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count);
 
-/* Allocates all but the snapshot; masters and moments are zero. AMP_ENOMEM: *tensors is empty. */
+/* Allocates all of it; masters and moments are zero. AMP_ENOMEM: *tensors is empty. */
 int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *layout,
                       const struct ampd_model_spec *spec, uint64_t first, uint64_t count);
 
 /* Frees everything, plans that jobs still hold included: no job may run any more. */
 void ampd_tensors_close(struct ampd_tensors *tensors);
 
-/* Allocates the snapshot if it is not there. AMP_ENOMEM. */
-int ampd_tensors_need_snapshot(struct ampd_tensors *tensors);
+/* Places for saved blocks on a shard with `count` blocks. */
+uint32_t ampd_tensors_places(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count);
+
+/* The tensors of a block of this shard, and of a place for one. Any thread. */
+struct ampd_tensor_view ampd_tensors_block(const struct ampd_tensors *tensors, uint64_t block);
+struct ampd_tensor_view ampd_tensors_saved(const struct ampd_tensors *tensors, uint32_t place);
 
 /* The first segment of this shard: votes and stats are indexed from it. */
 uint64_t ampd_tensors_segment_base(const struct ampd_tensors *tensors);
@@ -72,6 +85,8 @@ struct ampd_plan {
     bool saturate;
     const struct ampd_model_spec *spec;
     struct amp_apply applies[AMPD_GROUPS_MAX];
+    bool given;            /* g is in memory, from the journal: the slots hold nothing */
+    uint8_t *given_absent; /* bit per parameter: absent from all; owned */
     uint32_t inputs_count;
     struct ampd_plan_input inputs[]; /* ascending ranks */
 };

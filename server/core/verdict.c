@@ -93,7 +93,7 @@ static void add_squares(const struct ampd_model *model, uint64_t from, uint64_t 
     }
 }
 
-static bool absent_from_all(const struct ampd_model *model, uint32_t parameter)
+bool ampd_vote_absent(const struct ampd_model *model, uint32_t parameter)
 {
     const struct ampd_close *close = &model->shard.step.close;
     for (uint32_t i = 0; i < close->contributors_count; i++) {
@@ -121,7 +121,7 @@ void ampd_vote_fill(struct ampd_model *model, struct ampd_vote *vote)
         uint64_t from = segment;
         while (segment < end && layout->segments[segment].parameter == parameter)
             segment++;
-        if (absent_from_all(model, parameter))
+        if (ampd_vote_absent(model, parameter))
             continue;
         if (!add_inputs(model, parameter, vote))
             add_sums(model, from, segment, vote);
@@ -131,19 +131,35 @@ void ampd_vote_fill(struct ampd_model *model, struct ampd_vote *vote)
 
 /* ---- the verdict ---- */
 
-/* Global norm: subtrees per parameter, parameters by their index. Votes are in shard order, so both rise. */
-static double norm_of(const struct ampd_coord *coord, uint32_t shards)
+/* The trees over parameters: of all of them, and of each group's. */
+struct norms {
+    const struct ampd_model_spec *spec;
+    struct amp_tree all, groups[AMPD_GROUPS_MAX];
+};
+
+static void add_parameter(struct norms *norms, uint32_t parameter, const struct amp_tree *squares)
 {
-    struct amp_tree all, one;
-    amp_tree_init(&all);
+    double sum = amp_tree_sum(squares);
+    amp_tree_add(&norms->all, parameter, sum);
+    amp_tree_add(&norms->groups[norms->spec->parameters[parameter].group], parameter, sum);
+}
+
+/* Squares: subtrees per parameter, parameters by their index. Votes are in shard order, so both rise. */
+static void gather_norms(const struct ampd_model *model, struct norms *norms)
+{
+    norms->spec = &model->spec;
+    amp_tree_init(&norms->all);
+    for (uint32_t g = 0; g < AMPD_GROUPS_MAX; g++)
+        amp_tree_init(&norms->groups[g]);
+    struct amp_tree one;
     uint32_t parameter = UINT32_MAX;
-    for (uint32_t k = 0; k < shards; k++) {
-        const struct ampd_vote *vote = &coord->votes[k]->u.vote;
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
+        const struct ampd_vote *vote = &model->coord.votes[k]->u.vote;
         for (uint64_t i = 0; i < vote->subtrees_count; i++) {
             const struct ampd_subtree *subtree = &vote->subtrees[i];
             if (subtree->parameter != parameter) {
                 if (parameter != UINT32_MAX)
-                    amp_tree_add(&all, parameter, amp_tree_sum(&one));
+                    add_parameter(norms, parameter, &one);
                 amp_tree_init(&one);
                 parameter = subtree->parameter;
             }
@@ -151,8 +167,38 @@ static double norm_of(const struct ampd_coord *coord, uint32_t shards)
         }
     }
     if (parameter != UINT32_MAX)
-        amp_tree_add(&all, parameter, amp_tree_sum(&one));
-    return sqrt(amp_tree_sum(&all));
+        add_parameter(norms, parameter, &one);
+}
+
+/* The greatest norm that is let pass: of the model, or of a group. 0: any. */
+static float max_norm_of(const struct ampd_model_spec *spec, uint32_t group)
+{
+    bool own = spec->clip_scope == AMPD_CLIP_GROUP && spec->groups[group].clip_max_norm > 0;
+    return own ? spec->groups[group].clip_max_norm : spec->clip_max_norm;
+}
+
+/* Norm and clip coefficients, one per group; with scope GLOBAL all are the same. */
+static void fill_clips(const struct ampd_model *model, struct ampd_step_row *row)
+{
+    const struct ampd_model_spec *spec = &model->spec;
+    struct norms *norms = ampd_need(malloc(sizeof(*norms)));
+    gather_norms(model, norms);
+    row->norm = sqrt(amp_tree_sum(&norms->all));
+    row->clip = 1;
+    row->clips_count = spec->groups_count;
+    for (uint32_t g = 0; g < spec->groups_count; g++) {
+        double norm = spec->clip_scope == AMPD_CLIP_GROUP ? sqrt(amp_tree_sum(&norms->groups[g])) : row->norm;
+        float max_norm = max_norm_of(spec, g);
+        row->clips[g] = max_norm > 0 ? amp_clip_coefficient((double)max_norm, norm) : 1;
+        row->clip = row->clips[g] < row->clip ? row->clips[g] : row->clip;
+    }
+    free(norms);
+}
+
+bool ampd_floor_stops(const struct ampd_model_spec *spec, const struct amp_scaler_state *scaler)
+{
+    return spec->floor_policy != AMPD_FLOOR_CLAMP && scaler->consecutive_overflows >= spec->max_consecutive_overflows &&
+           amp_scaler_at_floor(&spec->scaler, scaler);
 }
 
 /* Rows of several shards, which come in order of parameters: those of one (parameter, rank) become one. */
@@ -189,8 +235,31 @@ static void merge_rows(const struct ampd_coord *coord, uint32_t shards, struct a
 static bool cut_here(const struct ampd_model *model, uint64_t step)
 {
     const struct ampd_model_spec *spec = &model->spec;
-    return model->coord.cut_wanted || step % spec->checkpoint_every == 0 ||
+    bool journal = spec->durability == AMPD_DURABILITY_STEP && step % AMPD_JOURNAL_STEPS == 0;
+    return model->coord.cut_wanted || step % spec->checkpoint_every == 0 || journal ||
            (spec->max_steps != 0 && step == spec->max_steps);
+}
+
+/* What follows from the row of an applied step. */
+static void fill_rates(const struct ampd_model *model, struct ampd_verdict_message *verdict)
+{
+    const struct ampd_model_spec *spec = &model->spec;
+    const struct ampd_step_row *row = &verdict->row;
+    for (uint32_t g = 0; g < spec->groups_count; g++)
+        verdict->group_lr[g] = row->lr * spec->groups[g].lr_scale;
+    struct amp_optim_config config = ampd_spec_optim(spec);
+    struct amp_apply apply;
+    amp_optim_scalars(&config, row->version, row->lr, row->clip, &apply);
+    verdict->bias1 = apply.bias1;
+    verdict->bias2 = apply.bias2;
+}
+
+void ampd_verdict_of_row(const struct ampd_model *model, const struct ampd_step_row *row,
+                         struct ampd_verdict_message *verdict)
+{
+    *verdict = (struct ampd_verdict_message){.row = *row};
+    if (row->verdict == AMPD_VERDICT_APPLIED)
+        fill_rates(model, verdict);
 }
 
 /* Scalars that only an applied step has. */
@@ -199,18 +268,10 @@ static void fill_scalars(const struct ampd_model *model, struct ampd_verdict_mes
     const struct ampd_model_spec *spec = &model->spec;
     struct ampd_step_row *row = &verdict->row;
     struct amp_schedule schedule = ampd_spec_schedule(spec);
-    row->norm = norm_of(&model->coord, AMPD_COUNT(model->core));
-    row->clip = spec->clip_max_norm > 0 ? amp_clip_coefficient((double)spec->clip_max_norm, row->norm) : 1;
+    fill_clips(model, row);
     row->version = model->coord.version + 1;
-    double lr = amp_schedule_lr(&schedule, spec->lr, model->coord.version);
-    row->lr = lr;
-    for (uint32_t g = 0; g < spec->groups_count; g++)
-        verdict->group_lr[g] = lr * spec->groups[g].lr_scale;
-    struct amp_optim_config config = ampd_spec_optim(spec);
-    struct amp_apply apply;
-    amp_optim_scalars(&config, row->version, lr, row->clip, &apply);
-    verdict->bias1 = apply.bias1;
-    verdict->bias2 = apply.bias2;
+    row->lr = amp_schedule_lr(&schedule, spec->lr, model->coord.version);
+    fill_rates(model, verdict);
 }
 
 struct ampd_verdict_message *ampd_verdict_make(struct ampd_model *model)
@@ -245,8 +306,11 @@ struct ampd_verdict_message *ampd_verdict_make(struct ampd_model *model)
     } else {
         fill_scalars(model, verdict);
     }
-    row->after = coord->scaler;
-    amp_scaler_update(&model->spec.scaler, &row->after, outcome);
+    row->after = coord->newest;
+    if (row->scale_id == row->after.scale_id)
+        amp_scaler_update(&model->spec.scaler, &row->after, outcome);
+    else
+        amp_scaler_count(&row->after, outcome); /* set by hand meanwhile: this step says nothing about that scale */
     verdict->range_total = coord->applied.range_total;
     verdict->range_count = coord->applied.range_count;
     memcpy(verdict->range, coord->applied.range, coord->applied.range_count * sizeof(verdict->range[0]));
@@ -263,7 +327,7 @@ void ampd_verdict_plan(const struct ampd_model *model, const struct ampd_verdict
         if (spec->groups[g].weight_decay_set)
             config.weight_decay = spec->groups[g].weight_decay;
         struct amp_apply *apply = &plan->applies[g];
-        amp_optim_scalars(&config, t, verdict->group_lr[g], verdict->row.clip, apply);
+        amp_optim_scalars(&config, t, verdict->group_lr[g], verdict->row.clips[g], apply);
         apply->bias1 = verdict->bias1; /* as bits from the coordinator, never derived a second time */
         apply->bias2 = verdict->bias2;
         apply->cast = spec->cast;

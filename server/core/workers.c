@@ -29,13 +29,40 @@ bool ampd_workers_renew(struct ampd_model *model, uint32_t rank, struct ampd_inc
     return true;
 }
 
-bool ampd_workers_all_joined(const struct ampd_model *model)
+/* on_loss WAIT: all of them. SHRINK: who has joined under the epoch and lives. */
+bool ampd_workers_expected(const struct ampd_model *model, uint32_t rank)
 {
-    for (uint32_t r = 0; r < model->spec.world_size; r++) {
-        if (model->workers[r].joined_epoch != model->coord.epoch || model->workers[r].record.left)
-            return false;
+    const struct ampd_worker *worker = &model->workers[rank];
+    if (model->spec.on_loss != AMPD_ON_LOSS_SHRINK)
+        return true;
+    return worker->joined_epoch == model->coord.epoch && worker->live && !worker->record.left;
+}
+
+/* WAIT: all have joined under the epoch, once, and none has left before the first step. SHRINK: min_workers are there. */
+bool ampd_workers_enough(const struct ampd_model *model)
+{
+    const struct ampd_model_spec *spec = &model->spec;
+    bool shrinks = spec->on_loss == AMPD_ON_LOSS_SHRINK;
+    bool begins = model->coord.state == AMPD_COORD_WAITING;
+    uint32_t count = 0;
+    for (uint32_t r = 0; r < spec->world_size; r++) {
+        const struct ampd_worker *worker = &model->workers[r];
+        bool here = worker->joined_epoch == model->coord.epoch && !worker->record.left;
+        count += shrinks ? (ampd_workers_expected(model, r) ? 1 : 0) : (here || !begins ? 1 : 0);
     }
-    return true;
+    uint32_t least =
+        spec->sync == AMPD_SYNC_QUORUM && spec->quorum > spec->min_workers ? spec->quorum : spec->min_workers;
+    return count >= (shrinks ? least : spec->world_size);
+}
+
+bool ampd_workers_holds_lease(const struct ampd_model *model, uint32_t *rank)
+{
+    for (*rank = 0; *rank < model->spec.world_size; (*rank)++) {
+        const struct ampd_worker *worker = &model->workers[*rank];
+        if (running(model, worker) && worker->joined_epoch == model->coord.epoch)
+            return true;
+    }
+    return false;
 }
 
 /* ---- Join ---- */
@@ -139,8 +166,7 @@ void ampd_workers_join(struct ampd_core *core, uint64_t id, const struct ampd_ev
 void ampd_workers_store(struct ampd_model *model, uint64_t id, const struct ampd_worker_record *record)
 {
     struct ampd_persist *persist;
-    (void)ampd_out_persist(model, AMPD_PERSIST_WORKER, id, &persist);
-    struct ampd_pending *pending = AMP_CONTAINER(model->core->pendings.prev, struct ampd_pending, node);
+    struct ampd_pending *pending = ampd_out_persist(model, AMPD_PERSIST_WORKER, id, &persist);
     pending->worker = *record;
     model->workers[record->rank].writes++;
     struct ampd_worker_record *copy = ampd_need(ampd_copy(record, sizeof(*record)));
@@ -178,6 +204,8 @@ void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pe
         worker->lease_until_ms = model->core->now_ms; /* gone from now on */
         if (wanted)
             (void)ampd_call_reply(model->core, pending->call, AMPD_REPLY_NONE);
+        if (model->spec.on_loss == AMPD_ON_LOSS_SHRINK)
+            ampd_coord_ranks(model);
         return;
     }
     if (worker->held && ampd_incarnation_newer(worker->record.incarnation, pending->worker.incarnation))
@@ -239,6 +267,20 @@ void ampd_workers_leave(struct ampd_core *core, uint64_t id, const struct ampd_e
     ampd_workers_store(model, id, &record);
 }
 
+/* ---- a start ---- */
+
+void ampd_workers_adopt(struct ampd_model *model)
+{
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        struct ampd_worker *worker = &model->workers[r];
+        if (!worker->held || worker->record.left)
+            continue;
+        worker->joined_epoch = model->coord.epoch;
+        worker->live = true;
+        worker->lease_until_ms = model->core->now_ms + model->core->config.lease_ms;
+    }
+}
+
 /* ---- time ---- */
 
 void ampd_workers_found(struct ampd_model *model, const struct ampd_worker_record *record)
@@ -254,17 +296,22 @@ void ampd_workers_found(struct ampd_model *model, const struct ampd_worker_recor
 void ampd_workers_tick(struct ampd_model *model)
 {
     uint64_t now = model->core->now_ms;
+    bool lost = false;
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
         struct ampd_worker *worker = &model->workers[r];
         if (worker->live && worker->lease_until_ms <= now) {
             worker->live = false;
+            lost = true;
             if (model->coord.state == AMPD_COORD_DONE)
                 continue; /* its worker has gone home */
             ampd_out_log(model->core, AMPD_LOG_WARN, model, "the lease of rank %u (%s) has ended", r,
                          worker->record.name);
         }
     }
-    ampd_coord_review(model);
+    if (lost && model->spec.on_loss == AMPD_ON_LOSS_SHRINK)
+        ampd_coord_ranks(model);
+    else
+        ampd_coord_review(model);
 }
 
 uint32_t ampd_workers_gone(const struct ampd_model *model)

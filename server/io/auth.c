@@ -176,6 +176,24 @@ static const char *role_needed(uint32_t needed)
     return "none";
 }
 
+void ampd_auth_caller_name(const struct ampd_auth_policy *policy, const struct ampd_auth_caller *caller, int64_t now_us,
+                           char *name, size_t size)
+{
+    static const char article[] = "the ";
+    struct identity identity;
+    struct amp_error error = {0};
+    name[0] = 0;
+    if (!policy->on && caller->way == AMPD_AUTH_UNIX && caller->uid_known) {
+        (void)snprintf(name, size, "user %u", (unsigned)caller->uid);
+    } else if (policy->on && identify(policy, caller, now_us, &identity, &error) == 0) {
+        size_t used = 0; /* without the quotes that are good in a sentence */
+        for (const char *at = identity.who + sizeof article - 1; *at != 0 && used + 1 < size; at++)
+            if (*at != '"')
+                name[used++] = *at;
+        name[used] = 0;
+    }
+}
+
 int ampd_auth_check(const struct ampd_auth_policy *policy, const struct ampd_auth_caller *caller,
                     const struct arpc_method *method, int64_t now_us, struct amp_error *error)
 {

@@ -222,13 +222,10 @@ static enum ampd_auth_way way_of(const struct arpc_peer *peer)
     return arpc_is_loopback(peer->address) ? AMPD_AUTH_LOOPBACK : AMPD_AUTH_PLAINTEXT;
 }
 
-int ampd_auth_admit(struct ampd_auth *auth, struct arpc_call *call, struct amp_error *error)
+/* What a call shows of who makes it; `names` is for the names of its certificate. */
+static struct ampd_auth_caller caller_of(struct arpc_call *call, const char *names[2])
 {
-    const struct arpc_method *method = arpc_call_method(call);
-    if (!auth->policy.on || ampd_auth_needed(method) == 0)
-        return 0;
     const struct arpc_peer *peer = arpc_call_peer_info(call);
-    const char *names[2];
     size_t count = 0;
     if (peer->subject[0] != 0)
         names[count++] = peer->subject;
@@ -237,7 +234,7 @@ int ampd_auth_admit(struct ampd_auth *auth, struct arpc_call *call, struct amp_e
     const uint8_t *value = NULL, *second;
     size_t size = 0, second_size;
     bool there = arpc_call_metadata(call, AUTHORIZATION, 0, &value, &size);
-    const struct ampd_auth_caller caller = {
+    return (struct ampd_auth_caller){
         .way = way_of(peer),
         .uid_known = peer->uid >= 0,
         .uid = (uint32_t)peer->uid,
@@ -247,8 +244,24 @@ int ampd_auth_admit(struct ampd_auth *auth, struct arpc_call *call, struct amp_e
         .authorization_size = size,
         .authorization_twice = there && arpc_call_metadata(call, AUTHORIZATION, 1, &second, &second_size),
     };
+}
+
+int ampd_auth_admit(struct ampd_auth *auth, struct arpc_call *call, struct amp_error *error)
+{
+    const struct arpc_method *method = arpc_call_method(call);
+    if (!auth->policy.on || ampd_auth_needed(method) == 0)
+        return 0;
+    const char *names[2];
+    const struct ampd_auth_caller caller = caller_of(call, names);
     int rc = ampd_auth_check(&auth->policy, &caller, method, ampd_utc_us(), error);
     if (rc != 0)
         refused(auth, call, error);
     return rc;
+}
+
+void ampd_auth_name(const struct ampd_auth *auth, struct arpc_call *call, char *name, size_t size)
+{
+    const char *names[2];
+    const struct ampd_auth_caller caller = caller_of(call, names);
+    ampd_auth_caller_name(&auth->policy, &caller, ampd_utc_us(), name, size);
 }

@@ -51,6 +51,9 @@ void ampd_auth_close(struct ampd_auth *auth);
 /* May this call begin? As arpc_server_options.admit_cb. */
 int ampd_auth_admit(struct ampd_auth *auth, struct arpc_call *call, struct amp_error *error);
 
+/* Who makes the call, for the history: "token ann", "certificate ...", "user 1000"; "": nobody is asked. */
+void ampd_auth_name(const struct ampd_auth *auth, struct arpc_call *call, char *name, size_t size);
+
 /* A connection came no further than TLS. As arpc_server_options.handshake_failed_cb. */
 void ampd_auth_handshake_failed(struct ampd_auth *auth, const char *peer, const struct amp_error *error);
 

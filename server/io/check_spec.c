@@ -127,13 +127,6 @@ static int check_later(const struct ampd_msg_model_spec *spec, struct amp_error 
 {
     if (spec->schedule.kind == AMPD_MSG_SCHEDULE_KIND_WORKER)
         return not_yet(error, "schedule.kind", "use CONSTANT, LINEAR_WARMUP, STEP or COSINE");
-    if (spec->clip.scope == AMPD_MSG_CLIP_SCOPE_GROUP)
-        return not_yet(error, "clip.scope", "use GLOBAL");
-    if (spec->keep_every != 0)
-        return not_yet(error, "keep_every", "leave it out");
-    for (size_t i = 0; i < spec->groups.count; i++)
-        if (spec->groups.items[i].has_max_norm)
-            return not_yet(error, "groups.max_norm", "leave it out");
     return check_later_zeros(spec, error);
 }
 

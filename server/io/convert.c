@@ -9,12 +9,12 @@
 /* Rows of a page when the request does not say. */
 #define PAGE_SIZE_DEFAULT 100
 
-int io_check_shard(uint32_t shard, struct amp_error *error)
+int io_check_shard(const struct ampd_server *server, uint32_t shard, struct amp_error *error)
 {
-    if (shard == 0)
+    if (shard == server->options->shard)
         return 0;
-    return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "shard: %u does not exist; this server is shard 0 of 1",
-                         shard);
+    return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "shard: %u is not here; this server is shard %u of %u",
+                         shard, server->options->shard, io_peers_shards(server));
 }
 
 struct ampd_incarnation io_incarnation(bool given, const struct ampd_msg_incarnation *message)
@@ -65,6 +65,8 @@ static void fill_worker(const struct ampd_server *server, uint32_t model, uint32
     status->pushes = info.pushes;
     status->overflow_pushes = info.overflow_pushes;
     status->last_step = info.last_step;
+    status->straggles = info.straggles;
+    status->nonfinite = info.nonfinite;
     status->blocks_present = (uint32_t)info.blocks_present;
     status->blocks_wanted = (uint32_t)info.blocks_wanted;
     const int64_t *joined = server->join_us[model];
@@ -107,6 +109,7 @@ int io_model_status(const struct ampd_server *server, uint32_t model, bool with_
         status->element_count += info.layout->sizes[i];
     status->block_count = (uint32_t)info.layout->blocks;
     status->unstable = info.unstable;
+    status->frozen = info.frozen;
     status->recovering = info.recovering;
     status->has_create_time = info.created_us != 0;
     status->create_time.us = info.created_us;
@@ -119,11 +122,20 @@ int io_model_status(const struct ampd_server *server, uint32_t model, bool with_
     return with_workers ? fill_workers(server, model, info.spec->world_size, &status->workers) : 0;
 }
 
-struct ampd_msg_shard io_shard(const struct ampd_server *server, const struct ampd_layout *layout)
+struct ampd_msg_shard_list io_shards(const struct ampd_server *server, const struct ampd_layout *layout,
+                                     struct ampd_msg_shard shards[IO_PEERS_MAX])
 {
-    struct ampd_msg_shard shard = {.block_count = layout != NULL ? (uint32_t)layout->blocks : 0};
-    memcpy(shard.endpoint, server->endpoint, sizeof shard.endpoint);
-    return shard;
+    uint32_t count = io_peers_shards(server);
+    for (uint32_t k = 0; k < count; k++) {
+        uint64_t first = 0, blocks = 0;
+        if (layout != NULL)
+            ampd_layout_shard(layout, k, count, &first, &blocks);
+        shards[k] =
+            (struct ampd_msg_shard){.index = k, .first_block = (uint32_t)first, .block_count = (uint32_t)blocks};
+        const char *address = count > 1 ? io_peers_address(server, k) : server->endpoint;
+        (void)snprintf(shards[k].endpoint, sizeof shards[k].endpoint, "%s", address);
+    }
+    return (struct ampd_msg_shard_list){shards, count};
 }
 
 /* ---- rows ---- */
@@ -173,6 +185,7 @@ void io_checkpoint_info(const struct ampd_model_spec *spec, const struct ampd_ch
     message->step = record->step;
     message->version = record->version;
     message->applied = record->version; /* a version is made by each applied step, from 0 */
+    message->scale = record->scale;
     message->parts = 1;
     message->size_bytes = record->size_bytes;
     for (size_t i = 0; i < sizeof record->manifest; i++)
@@ -190,6 +203,8 @@ static const char *reason_text(const char *reason)
         return "the model was created";
     if (strcmp(reason, "RESTART") == 0)
         return "the server started again and went back to the last checkpoint";
+    if (strcmp(reason, "ROLLBACK") == 0)
+        return "rolled back";
     return reason;
 }
 
@@ -216,14 +231,19 @@ void io_history_row(const struct ampd_model_spec *spec, const struct ampd_step_r
     message->has_decide_time = row->at_us != 0;
     message->decide_time.us = row->at_us;
     message->superseded = row->superseded;
+    message->from_step = row->from_step;
+    memcpy(message->actor, row->note.actor, sizeof message->actor);
+    memcpy(message->reason, row->note.words, sizeof message->reason);
     if (epoch == NULL)
         return;
     message->parent_epoch = epoch->parent;
     message->base_epoch = epoch->base_epoch;
     message->base_step = epoch->base_step;
     message->parent_step = row->parent_step;
-    (void)snprintf(message->actor, sizeof message->actor, "server");
-    (void)snprintf(message->reason, sizeof message->reason, "%s", reason_text(epoch->reason));
+    if (message->actor[0] == 0)
+        (void)snprintf(message->actor, sizeof message->actor, "server");
+    if (message->reason[0] == 0)
+        (void)snprintf(message->reason, sizeof message->reason, "%s", reason_text(epoch->reason));
 }
 
 /* ---- the answer of a push ---- */
@@ -253,7 +273,9 @@ static int fill_overflows(const struct ampd_server *server, uint32_t model, cons
     list->count = result->rows_count;
     for (uint32_t i = 0; i < result->rows_count; i++)
         io_overflow_row(spec, result->epoch, result->step, &result->rows[i], &list->items[i]);
-    io_name_workers(server, model, list->items, list->count);
+    /* Shard 0 alone knows the names, but a result is the same from every shard: of several, none names them. */
+    if (io_peers_shards(server) == 1)
+        io_name_workers(server, model, list->items, list->count);
     return 0;
 }
 
@@ -285,6 +307,9 @@ int io_encode_step_result(const struct ampd_server *server, uint32_t model, cons
     to->learning_rate = (double)result->lr;
     to->consecutive_overflows = result->consecutive_overflows;
     to->unstable = result->unstable;
+    to->frozen = result->frozen;
+    to->failed = result->failed;
+    to->range_total = result->range_total;
     int rc = fill_overflows(server, model, info.spec, result, &to->overflows);
     if (rc == 0)
         rc = fill_range(info.spec, result, &to->range_warnings);

@@ -3,10 +3,11 @@
 #define AMPD_IO_CONVERT_H
 
 #include "proto/msg.h"
+#include "server/io/peers.h"
 #include "server/io/server.h"
 
-/* 0, or AMP_EINVAL: this server is shard 0 of 1. */
-int io_check_shard(uint32_t shard, struct amp_error *error);
+/* 0, or AMP_EINVAL: this server is another shard. */
+int io_check_shard(const struct ampd_server *server, uint32_t shard, struct amp_error *error);
 
 /* The core's incarnation of a message's; {0, 0} if it is absent. */
 struct ampd_incarnation io_incarnation(bool given, const struct ampd_msg_incarnation *message);
@@ -36,8 +37,9 @@ int io_model_status(const struct ampd_server *server, uint32_t model, bool with_
 void io_waiting_text(const struct ampd_server *server, uint32_t model, const struct ampd_model_info *info, char *text,
                      size_t size);
 
-/* The one shard of this server. */
-struct ampd_msg_shard io_shard(const struct ampd_server *server, const struct ampd_layout *layout);
+/* All shards, in `shards`; without a layout their blocks are left at 0. */
+struct ampd_msg_shard_list io_shards(const struct ampd_server *server, const struct ampd_layout *layout,
+                                     struct ampd_msg_shard shards[IO_PEERS_MAX]);
 
 /* An overflow row; worker_name is left empty. Any thread: the spec of a model does not change. */
 void io_overflow_row(const struct ampd_model_spec *spec, uint64_t epoch, uint64_t step,

@@ -10,6 +10,7 @@
 _Static_assert((int)AMPD_MSG_OPTIMIZER_KIND_SGD == (int)AMPD_OPTIMIZER_SGD, "optimizers");
 _Static_assert((int)AMPD_MSG_OPTIMIZER_KIND_ADAMW == (int)AMPD_OPTIMIZER_ADAMW, "optimizers");
 _Static_assert((int)AMPD_MSG_SCHEDULE_KIND_COSINE == (int)AMPD_SCHEDULE_COSINE, "schedules");
+_Static_assert((int)AMPD_MSG_CLIP_SCOPE_GROUP == (int)AMPD_CLIP_GROUP, "clip scopes");
 _Static_assert((int)AMPD_MSG_SYNC_MODE_QUORUM == (int)AMPD_SYNC_QUORUM, "sync modes");
 _Static_assert((int)AMPD_MSG_ON_LOSS_SHRINK == (int)AMPD_ON_LOSS_SHRINK, "losses");
 _Static_assert((int)AMPD_MSG_WEIGHTING_PUSHED == (int)AMPD_WEIGHTING_PUSHED, "weightings");
@@ -32,7 +33,8 @@ static void groups_from_msg(const struct ampd_msg_parameter_group_list *list, st
         spec->groups[i] =
             (struct ampd_group_spec){.lr_scale = from->has_learning_rate_factor ? from->learning_rate_factor : 1.0f,
                                      .weight_decay_set = from->has_weight_decay,
-                                     .weight_decay = from->weight_decay};
+                                     .weight_decay = from->weight_decay,
+                                     .clip_max_norm = from->has_max_norm ? from->max_norm : 0};
         memcpy(spec->groups[i].name, from->name, sizeof spec->groups[i].name);
     }
 }
@@ -88,6 +90,7 @@ static void numerics_from_msg(const struct ampd_msg_model_spec *message, struct 
     spec->lr_min = schedule->min_learning_rate;
     spec->clip_value = message->clip.has_value ? message->clip.value : 0;
     spec->clip_max_norm = message->clip.has_max_norm ? message->clip.max_norm : 0;
+    spec->clip_scope = (enum ampd_clip_scope)message->clip.scope;
     spec->scaler = io_scaler_from_msg(&message->scaler);
 }
 
@@ -116,6 +119,7 @@ int io_spec_from_msg(struct ampd_msg_model_spec *message, struct ampd_model_spec
     spec->max_steps = message->max_steps;
     spec->checkpoint_every = message->checkpoint_every;
     spec->keep_last = message->keep_last;
+    spec->keep_every = message->keep_every;
     spec->durability = (enum ampd_durability)message->durability;
     return 0;
 }
@@ -170,6 +174,8 @@ static int groups_to_msg(const struct ampd_model_spec *spec, struct ampd_msg_par
         list->items[i].learning_rate_factor = SHORTEST(spec->groups[i].lr_scale);
         list->items[i].has_weight_decay = spec->groups[i].weight_decay_set;
         list->items[i].weight_decay = SHORTEST(spec->groups[i].weight_decay);
+        list->items[i].has_max_norm = spec->groups[i].clip_max_norm != 0;
+        list->items[i].max_norm = spec->groups[i].clip_max_norm;
     }
     return 0;
 }
@@ -200,12 +206,13 @@ static void optimizer_to_msg(const struct ampd_model_spec *spec, struct ampd_msg
                                                         .gamma = SHORTEST(spec->step_factor),
                                                         .total_steps = spec->total_steps,
                                                         .min_learning_rate = SHORTEST(spec->lr_min)};
-    message->has_clip = spec->clip_value != 0 || spec->clip_max_norm != 0;
+    bool grouped = spec->clip_scope == AMPD_CLIP_GROUP;
+    message->has_clip = spec->clip_value != 0 || spec->clip_max_norm != 0 || grouped;
     message->clip = (struct ampd_msg_clip_spec){.has_value = spec->clip_value != 0,
                                                 .value = spec->clip_value,
                                                 .has_max_norm = spec->clip_max_norm != 0,
                                                 .max_norm = spec->clip_max_norm,
-                                                .scope = AMPD_MSG_CLIP_SCOPE_GLOBAL};
+                                                .scope = (enum ampd_msg_clip_scope)spec->clip_scope};
 }
 
 static void scaler_to_msg(const struct amp_scaler_config *scaler, struct ampd_msg_model_spec *message)
@@ -257,6 +264,7 @@ int io_spec_to_msg(const struct ampd_model_spec *spec, struct ampd_msg_model_spe
     message->checkpoint_every = spec->checkpoint_every;
     message->has_keep_last = true;
     message->keep_last = spec->keep_last;
+    message->keep_every = spec->keep_every;
     message->durability = (enum ampd_msg_durability)spec->durability;
     return 0;
 }

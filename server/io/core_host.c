@@ -2,8 +2,10 @@
  * Runs the core: one event in, all its outputs done, in order. The only place that calls ampd_core_step and _next.
  */
 #include "base/assert.h"
+#include "base/failpoint.h"
 #include "rpc/arpc_server.h"
 #include "server/io/call.h"
+#include "server/io/peers.h"
 #include "storage/checkpoint.h"
 
 #include <inttypes.h>
@@ -17,10 +19,19 @@ struct job_task {
     struct ampd_job job;
 };
 
+/* The places of a job, by what it does. */
+#define JOB_FAILPOINT(job, place)                                                                                      \
+    AMP_FAILPOINT(((job)->work & AMPD_JOB_VOTE) != 0    ? "vote." place                                                \
+                  : ((job)->work & AMPD_JOB_APPLY) != 0 ? "apply." place                                               \
+                                                        : "checkpoint.job_" place)
+
 static void job_run(struct io_task *task)
 {
     struct job_task *job = AMP_CONTAINER(task, struct job_task, task);
+    JOB_FAILPOINT(&job->job, "begin");
     ampd_job_run(&job->job, job->server->options->kernels);
+    JOB_FAILPOINT(&job->job, "ran");
+    AMP_FAILPOINT("job.done");
 }
 
 static void job_done(struct io_task *task)
@@ -29,7 +40,9 @@ static void job_done(struct io_task *task)
     struct ampd_server *server = done->server;
     struct ampd_event event = {.type = AMPD_EVENT_JOB_DONE, .u.job = done->job};
     amp_list_push(&server->idle_jobs, &task->node);
+    JOB_FAILPOINT(&event.u.job, "told");
     ampd_server_event(server, &event);
+    AMP_FAILPOINT("job.done");
 }
 
 static void submit_job(struct ampd_server *server, const struct ampd_job *job)
@@ -111,11 +124,24 @@ static void do_output(struct ampd_server *server, const struct ampd_output *outp
     case AMPD_OUT_CUT:
         ampd_server_cut(server, &output->u.cut);
         break;
+    case AMPD_OUT_CUT_BLOCKS:
+        ampd_server_cut_blocks(server, &output->u.cut_blocks);
+        break;
     case AMPD_OUT_CUT_CANCEL:
         ampd_server_cut_cancel(server, output->u.token);
         break;
     case AMPD_OUT_DROP_CHECKPOINT:
         ampd_server_drop_checkpoint(server, output->u.drop.model, output->u.drop.checkpoint);
+        break;
+    case AMPD_OUT_JOURNAL:
+        ampd_server_journal(server, &output->u.journal);
+        break;
+    case AMPD_OUT_REPLAY:
+        ampd_server_replay(server, &output->u.replay);
+        break;
+    case AMPD_OUT_JOURNAL_PRUNE:
+        ampd_server_journal_prune(server, output->u.journal_prune.model, output->u.journal_prune.epoch,
+                                  output->u.journal_prune.step);
         break;
     case AMPD_OUT_NOTIFY:
         ampd_server_notify(server, output->u.notify.model);
@@ -130,20 +156,23 @@ static void do_output(struct ampd_server *server, const struct ampd_output *outp
         ampd_server_drained(server);
         break;
     case AMPD_OUT_FENCED:
-    case AMPD_OUT_SEND: /* one shard: the core carries its own messages, and nobody has its place */
-        AMP_ASSERT(!"a message to another shard");
+        ampd_server_fatal(server, "another process has this shard's place",
+                          &(struct amp_error){.text = "see the line before"});
+    case AMPD_OUT_SEND:
+        io_peers_send(server, output->u.message);
+        break;
     }
 }
 
 /* Health says SERVING once every model that was found is ready. */
 static void update_health(struct ampd_server *server)
 {
-    if (server->serving || server->state != SERVER_RUNNING)
+    if (server->serving || server->state != SERVER_RUNNING || !server->found || !ampd_core_synced(server->core))
         return;
     for (uint32_t i = 0; i < ampd_core_models_count(server->core); i++) {
         struct ampd_model_info info;
         ampd_core_model(server->core, i, &info);
-        if (info.recovering)
+        if (info.recovering && !info.deleted)
             return;
     }
     server->serving = true;
@@ -172,7 +201,8 @@ void ampd_server_event(struct ampd_server *server, struct ampd_event *event)
 /* Removes files that no catalogue names: of writes that were cut off, and of void epochs. */
 static int sweep(struct ampd_server *server, const struct ampd_model_record *record, struct amp_error *error)
 {
-    struct ampd_checkpoint_place place = {server->dir.path, record->spec.name, 0, 1};
+    struct ampd_checkpoint_place place = {server->dir.path, record->spec.name, server->options->shard,
+                                          io_peers_shards(server)};
     return ampd_checkpoint_sweep(&place, record->checkpoints, record->checkpoints_count, error);
 }
 
@@ -202,9 +232,20 @@ int ampd_server_recover(struct ampd_server *server, struct amp_error *error)
         if (ampd_core_find(server->core, records[i].spec.name) < 0)
             rc = not_taken_up(server, records[i].spec.name, error);
     }
+    if (rc == 0)
+        rc = ampd_server_sweep_deleted(server, records, count, error);
     ampd_model_records_free(records, count);
     if (rc != 0)
         return rc;
+    for (uint32_t k = 0; k < io_peers_shards(server); k++) {
+        struct ampd_event found = {.type = AMPD_EVENT_FENCE_FOUND, .u.fence.shard = k};
+        rc = ampd_store_get_fence(server->store, k, &found.u.fence.fence, error);
+        if (rc != 0)
+            return rc;
+        if (found.u.fence.fence.counter != 0)
+            ampd_server_event(server, &found);
+    }
+    server->found = true;
     struct ampd_event start = {.type = AMPD_EVENT_START};
     ampd_server_event(server, &start);
     return 0;

@@ -10,6 +10,7 @@
  * All of it is bounded: DRAIN_MS and the grace later the process ends, whatever hangs.
  */
 #include "rpc/arpc_server.h"
+#include "server/io/peers.h"
 #include "server/io/server.h"
 
 #include <inttypes.h>
@@ -105,6 +106,7 @@ void ampd_server_drained(struct ampd_server *server)
         return;
     server->core_drained = true;
     amp_log(server->log, AMP_LOG_INFO, "server", "msg=\"drained\"");
+    io_peers_close(server);
     arpc_server_drain(server->rpc, server->grace_ms, on_connections_gone, server);
 }
 
@@ -121,6 +123,8 @@ static void on_rpc_closed(void *arg)
     server->rpc = NULL;
     io_threads_close(server->compute);
     io_threads_close(server->files);
+    ampd_server_drop_cuts(server);
+    io_threads_close(server->journal);
     io_threads_close(server->readers);
     io_threads_close(server->writer);
     if (!server->handles_open)
@@ -145,6 +149,7 @@ void ampd_server_close(struct ampd_server *server)
         return;
     server->state = SERVER_CLOSING;
     atomic_store(&server->stop_waiting, true);
+    io_peers_close(server);
     if (server->rpc != NULL)
         arpc_server_close(server->rpc, on_rpc_closed, server);
     else

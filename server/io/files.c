@@ -1,8 +1,13 @@
 /*
- * Checkpoint files, on a thread of their own: training does not wait for them. The core has made the snapshot, which
- * stays as it is until PART_WRITTEN.
+ * Checkpoint files, on a thread of their own: training does not wait for them. The core gives the blocks of a part one after
+ * the other and says when each may be read; a part's tasks run in the order in which they were given.
+ *
+ * The tasks of a part: open, blocks (any number), and last either seal or abandon. Its `left` blocks tell when to seal; a
+ * cancel abandons it, if it is not being sealed already.
  */
 #include "base/assert.h"
+#include "base/failpoint.h"
+#include "server/io/peers.h"
 #include "server/io/server.h"
 #include "server/io/trouble.h"
 #include "storage/checkpoint.h"
@@ -15,14 +20,26 @@
 #define RETRY_MS       500
 #define RETRY_SLICE_MS 20
 
-struct cut_task {
-    struct io_task task;
-    struct amp_list in_cuts; /* of the server, so that a cancel finds it */
+/* A part in the making. */
+struct cut {
+    struct amp_list in_cuts;   /* of the server, so that blocks and a cancel find it */
+    struct io_task open, last; /* last: seal or abandon */
     struct ampd_server *server;
     struct ampd_cut_order order;
+    struct ampd_checkpoint_tensor *tensors; /* what of each parameter is in it; owned */
+    struct ampd_checkpoint_writer *writer;  /* NULL: not open, or over */
+    uint64_t left;                          /* blocks that are not written */
+    bool ending;                            /* seal or abandon is on its way */
     atomic_bool cancel;
+    bool told; /* the log has its trouble */
     int code;
     struct ampd_checkpoint_record record;
+};
+
+struct blocks_task {
+    struct io_task task;
+    struct cut *cut;
+    struct ampd_cut_blocks blocks;
 };
 
 struct restore_task {
@@ -34,51 +51,52 @@ struct restore_task {
     struct ampd_checkpoint_state state;
 };
 
-/* ---- writing ---- */
+/* ---- which elements a shard has ---- */
 
-static float *at_start(float *flat, uint64_t start)
+/* What of parameter i lies in the blocks [first, first + count). False: nothing. */
+static bool part_of(const struct ampd_layout *layout, uint32_t i, uint64_t first, uint64_t count, uint64_t *begin,
+                    uint64_t *end)
 {
-    return flat != NULL ? flat + start : NULL;
+    uint64_t from = first * layout->block_elements, until = (first + count) * layout->block_elements;
+    uint64_t start = layout->starts[i], stop = start + layout->sizes[i];
+    *begin = from > start ? from - start : 0;
+    *end = until < stop ? until - start : layout->sizes[i];
+    if (until <= start || from >= stop)
+        *begin = *end = 0;
+    return *begin < *end;
 }
 
-/* The parameters of a model with one shard. The caller frees the array. NULL: out of memory. */
-static struct ampd_checkpoint_target *targets_of(const struct ampd_model_spec *spec, const struct ampd_layout *layout,
-                                                 const struct ampd_tensor_view *tensors)
+static float *at(float *flat, uint64_t index)
 {
-    struct ampd_checkpoint_target *targets = calloc(spec->parameters_count, sizeof *targets);
+    return flat != NULL ? flat + index : NULL;
+}
+
+/* All parameters of a model, with what of each a shard has. The caller frees the array. NULL: out of memory. */
+static struct ampd_checkpoint_target *targets_of(const struct ampd_restore_order *order)
+{
+    const struct ampd_model_spec *spec = order->spec;
+    const struct ampd_layout *layout = order->layout;
+    struct ampd_checkpoint_target *targets = calloc(spec->parameters_count + (size_t)1, sizeof *targets);
     for (uint32_t i = 0; targets != NULL && i < spec->parameters_count; i++) {
-        targets[i] = (struct ampd_checkpoint_target){.name = spec->parameters[i].name,
-                                                     .dimensions = spec->parameters[i].dimensions,
-                                                     .shape = spec->parameters[i].shape,
-                                                     .master = at_start(tensors->masters, layout->starts[i]),
-                                                     .m = at_start(tensors->m, layout->starts[i]),
-                                                     .v = at_start(tensors->v, layout->starts[i])};
+        struct ampd_checkpoint_target *target = &targets[i];
+        *target = (struct ampd_checkpoint_target){.name = spec->parameters[i].name,
+                                                  .dimensions = spec->parameters[i].dimensions,
+                                                  .shape = spec->parameters[i].shape,
+                                                  .is_part = true};
+        uint64_t index = 0;
+        if (part_of(layout, i, order->first, order->count, &target->first, &target->end))
+            index = layout->starts[i] + target->first - order->first * layout->block_elements;
+        target->master = at(order->tensors.masters, index);
+        target->m = at(order->tensors.m, index);
+        target->v = at(order->tensors.v, index);
     }
     return targets;
 }
 
-static int write_once(struct cut_task *cut, struct amp_error *error)
-{
-    const struct ampd_cut_order *order = &cut->order;
-    struct ampd_checkpoint_place place = {cut->server->dir.path, order->spec->name, 0, 1};
-    struct ampd_checkpoint_target *targets = targets_of(order->spec, order->layout, &order->tensors);
-    struct ampd_checkpoint_tensor *tensors = calloc(order->spec->parameters_count, sizeof *tensors);
-    int rc = AMP_ENOMEM;
-    if (targets == NULL || tensors == NULL) {
-        (void)amp_error_set(error, rc, NULL, "out of memory writing a checkpoint");
-    } else {
-        for (uint32_t i = 0; i < order->spec->parameters_count; i++)
-            tensors[i] = (struct ampd_checkpoint_tensor){targets[i].name,   targets[i].dimensions, targets[i].shape,
-                                                         targets[i].master, targets[i].m,          targets[i].v};
-        rc = ampd_checkpoint_write(&place, tensors, order->spec->parameters_count, order->state, &cut->cancel,
-                                   &cut->record, error);
-    }
-    free(tensors);
-    free(targets);
-    return rc;
-}
+/* ---- writing ---- */
 
-static bool wait_unless_cancelled(struct cut_task *cut)
+/* Waits before another try on a full disk. False: the part is cancelled, or the server ends. */
+static bool wait_unless_cancelled(const struct cut *cut)
 {
     struct timespec slice = {.tv_nsec = RETRY_SLICE_MS * 1000000L};
     for (int waited = 0; waited < RETRY_MS; waited += RETRY_SLICE_MS) {
@@ -89,74 +107,240 @@ static bool wait_unless_cancelled(struct cut_task *cut)
     return true;
 }
 
-/* Tries until it is written, cancelled, or another failure ends the process. */
-static void write_at_last(struct cut_task *cut)
+/* After a failure: whether to try again. Any but a full disk or memory ends the process. */
+static bool try_again(struct cut *cut, int code, const struct amp_error *error)
 {
     const struct ampd_server *server = cut->server;
-    struct amp_error error = {0};
-    bool told = false;
-    for (;;) {
-        cut->code = write_once(cut, &error);
-        if (cut->code == 0 || cut->code == AMP_ECANCELLED)
-            return;
-        if (cut->code != AMP_EEXHAUSTED && cut->code != AMP_ENOMEM)
-            ampd_server_fatal(server, "a checkpoint cannot be written", &error);
-        if (!told)
-            amp_log(server->log, AMP_LOG_ERROR, "checkpoint", "msg=\"cannot write, trying again\" model=%s err=\"%s\"",
-                    cut->order.spec->name, error.text);
-        io_trouble_set(server->trouble, IO_TROUBLE_CHECKPOINT, error.text);
-        told = true;
-        if (!wait_unless_cancelled(cut)) {
-            cut->code = AMP_ECANCELLED;
-            return;
-        }
-    }
+    if (code != AMP_EEXHAUSTED && code != AMP_ENOMEM)
+        ampd_server_fatal(server, "a checkpoint cannot be written", error);
+    if (!cut->told)
+        amp_log(server->log, AMP_LOG_ERROR, "checkpoint", "msg=\"cannot write, trying again\" model=%s err=\"%s\"",
+                cut->order.spec->name, error->text);
+    io_trouble_set(server->trouble, IO_TROUBLE_CHECKPOINT, error->text);
+    cut->told = true;
+    if (wait_unless_cancelled(cut))
+        return true;
+    cut->code = AMP_ECANCELLED;
+    return false;
 }
 
-static void cut_run(struct io_task *base)
+/* Whether a task of the part has anything to do. */
+static bool is_over(const struct cut *cut)
 {
-    struct cut_task *cut = AMP_CONTAINER(base, struct cut_task, task);
-    write_at_last(cut);
-    io_trouble_set(cut->server->trouble, IO_TROUBLE_CHECKPOINT, "");
+    return cut->code != 0 || atomic_load(&cut->cancel);
+}
+
+static void over_trouble(const struct cut *cut)
+{
+    if (cut->told)
+        io_trouble_set(cut->server->trouble, IO_TROUBLE_CHECKPOINT, "");
+}
+
+static void open_run(struct io_task *base)
+{
+    struct cut *cut = AMP_CONTAINER(base, struct cut, open);
+    const struct ampd_cut_order *order = &cut->order;
+    const struct ampd_checkpoint_place place = {cut->server->dir.path, order->spec->name, cut->server->options->shard,
+                                                io_peers_shards(cut->server)};
+    struct amp_error error = {0};
+    AMP_FAILPOINT("checkpoint.begin");
+    while (!is_over(cut)) {
+        int rc = ampd_checkpoint_begin(&place, cut->tensors, order->spec->parameters_count, order->state, &cut->writer,
+                                       &error);
+        if (rc == 0 || !try_again(cut, rc, &error))
+            break;
+    }
+    AMP_FAILPOINT("checkpoint.done");
+}
+
+/* The segments of one block of a batch. */
+static int put_block(struct cut *cut, const struct ampd_cut_blocks *blocks, uint64_t block, uint32_t segment,
+                     struct amp_error *error)
+{
+    const struct ampd_layout *layout = cut->order.layout;
+    uint32_t count;
+    const struct ampd_segment *at_segment = ampd_layout_block(layout, block, &count) + segment;
+    uint64_t index = (block - blocks->first) * layout->block_elements + at_segment->offset;
+    return ampd_checkpoint_put(cut->writer, at_segment->parameter, at_segment->first, at_segment->count,
+                               at(blocks->tensors.masters, index), at(blocks->tensors.m, index),
+                               at(blocks->tensors.v, index), error);
+}
+
+static void blocks_run(struct io_task *base)
+{
+    struct blocks_task *task = AMP_CONTAINER(base, struct blocks_task, task);
+    struct cut *cut = task->cut;
+    struct amp_error error = {0};
+    AMP_FAILPOINT("checkpoint.half");
+    for (uint64_t i = 0; i < task->blocks.count; i++) {
+        uint32_t count;
+        (void)ampd_layout_block(cut->order.layout, task->blocks.first + i, &count);
+        for (uint32_t s = 0; s < count && !is_over(cut);) {
+            int rc = put_block(cut, &task->blocks, task->blocks.first + i, s, &error);
+            if (rc == 0)
+                s++;
+            else if (!try_again(cut, rc, &error))
+                break; /* it is over */
+        }
+    }
+    AMP_FAILPOINT("checkpoint.done");
+}
+
+static void seal_run(struct io_task *base)
+{
+    struct cut *cut = AMP_CONTAINER(base, struct cut, last);
+    struct amp_error error = {0};
+    while (!is_over(cut)) {
+        int rc = ampd_checkpoint_end(cut->writer, &cut->record, &error);
+        if (rc == 0) {
+            cut->writer = NULL;
+            break;
+        }
+        if (!try_again(cut, rc, &error))
+            break;
+    }
+    if (cut->writer != NULL && cut->code == 0)
+        cut->code = AMP_ECANCELLED;
+    ampd_checkpoint_abandon(cut->writer);
+    AMP_FAILPOINT("checkpoint.done");
+    over_trouble(cut);
+}
+
+static void abandon_run(struct io_task *base)
+{
+    struct cut *cut = AMP_CONTAINER(base, struct cut, last);
+    cut->code = AMP_ECANCELLED;
+    ampd_checkpoint_abandon(cut->writer);
+    over_trouble(cut);
 }
 
 static void cut_done(struct io_task *base)
 {
-    struct cut_task *cut = AMP_CONTAINER(base, struct cut_task, task);
+    struct cut *cut = AMP_CONTAINER(base, struct cut, last);
     struct ampd_server *server = cut->server;
     if (cut->code == 0)
         amp_log(server->log, AMP_LOG_INFO, "checkpoint", "msg=\"written\" model=%s step=%llu bytes=%llu file=%s",
                 cut->order.spec->name, (unsigned long long)cut->order.step, (unsigned long long)cut->record.size_bytes,
                 cut->record.file);
-    cut->record.epoch = cut->order.epoch;
-    cut->record.at_us = ampd_utc_us();
     struct ampd_event event = {
         .type = AMPD_EVENT_PART_WRITTEN,
         .u.part = {.token = cut->order.token, .code = cut->code, .record = cut->code == 0 ? &cut->record : NULL}};
     amp_list_remove(&cut->in_cuts);
+    AMP_FAILPOINT("checkpoint.written");
     ampd_server_event(server, &event);
+    AMP_FAILPOINT("checkpoint.done");
+    free(cut->tensors);
     free(cut);
+}
+
+/* The last task of a part. */
+static void finish(struct cut *cut, void (*run_cb)(struct io_task *))
+{
+    if (cut->ending || cut->server->state == SERVER_CLOSING)
+        return; /* (a server that closes takes no more tasks: drop_cuts ends the part) */
+    cut->ending = true;
+    cut->last = (struct io_task){.run_cb = run_cb, .done_cb = cut_done};
+    io_threads_submit(cut->server->files, &cut->last);
+}
+
+static void open_done(struct io_task *base)
+{
+    struct cut *cut = AMP_CONTAINER(base, struct cut, open);
+    if (is_over(cut))
+        finish(cut, abandon_run);
+    else if (cut->left == 0)
+        finish(cut, seal_run);
+}
+
+static void blocks_done(struct io_task *base)
+{
+    struct blocks_task *task = AMP_CONTAINER(base, struct blocks_task, task);
+    struct cut *cut = task->cut;
+    struct ampd_event event = {
+        .type = AMPD_EVENT_PART_BLOCKS,
+        .u.part_blocks = {.token = cut->order.token, .first = task->blocks.first, .count = task->blocks.count}};
+    bool over = is_over(cut);
+    cut->left -= task->blocks.count;
+    struct ampd_server *server = cut->server;
+    if (!over && cut->left == 0)
+        finish(cut, seal_run);
+    if (!over)
+        ampd_server_event(server, &event);
+    free(task);
+}
+
+/* What the file will hold: the memory behind it comes later, so that any address stands for "there is one". */
+static struct ampd_checkpoint_tensor *tensors_of(const struct ampd_cut_order *order)
+{
+    static const float some;
+    const struct ampd_model_spec *spec = order->spec;
+    struct ampd_checkpoint_tensor *tensors = calloc(spec->parameters_count + (size_t)1, sizeof *tensors);
+    for (uint32_t i = 0; tensors != NULL && i < spec->parameters_count; i++) {
+        tensors[i] = (struct ampd_checkpoint_tensor){.name = spec->parameters[i].name,
+                                                     .dimensions = spec->parameters[i].dimensions,
+                                                     .shape = spec->parameters[i].shape,
+                                                     .master = &some,
+                                                     .m = order->has_m ? &some : NULL,
+                                                     .v = order->has_v ? &some : NULL,
+                                                     .is_part = true};
+        (void)part_of(order->layout, i, order->first, order->count, &tensors[i].first, &tensors[i].end);
+    }
+    return tensors;
 }
 
 void ampd_server_cut(struct ampd_server *server, const struct ampd_cut_order *order)
 {
-    struct cut_task *cut = calloc(1, sizeof *cut);
-    AMP_ASSERT(cut != NULL); /* 1 KiB that a promise depends on */
-    cut->task = (struct io_task){.run_cb = cut_run, .done_cb = cut_done};
+    struct cut *cut = calloc(1, sizeof *cut);
+    AMP_ASSERT(cut != NULL); /* little memory that a promise depends on */
+    cut->tensors = tensors_of(order);
+    AMP_ASSERT(cut->tensors != NULL);
+    cut->open = (struct io_task){.run_cb = open_run, .done_cb = open_done};
     cut->server = server;
     cut->order = *order;
+    cut->left = order->count;
     atomic_init(&cut->cancel, false);
     amp_list_push(&server->cuts, &cut->in_cuts);
-    io_threads_submit(server->files, &cut->task);
+    io_threads_submit(server->files, &cut->open);
+}
+
+static struct cut *find_cut(struct ampd_server *server, uint64_t token)
+{
+    AMP_LIST_EACH(it, safe, &server->cuts)
+    {
+        struct cut *cut = AMP_CONTAINER(it, struct cut, in_cuts);
+        if (cut->order.token == token)
+            return cut;
+    }
+    return NULL;
+}
+
+void ampd_server_cut_blocks(struct ampd_server *server, const struct ampd_cut_blocks *blocks)
+{
+    struct cut *cut = find_cut(server, blocks->token);
+    struct blocks_task *task = calloc(1, sizeof *task);
+    AMP_ASSERT(cut != NULL && task != NULL); /* as above */
+    task->task = (struct io_task){.run_cb = blocks_run, .done_cb = blocks_done};
+    task->cut = cut;
+    task->blocks = *blocks;
+    io_threads_submit(server->files, &task->task);
 }
 
 void ampd_server_cut_cancel(struct ampd_server *server, uint64_t token)
 {
-    AMP_LIST_EACH(it, safe, &server->cuts)
-    {
-        struct cut_task *cut = AMP_CONTAINER(it, struct cut_task, in_cuts);
-        if (cut->order.token == token)
-            atomic_store(&cut->cancel, true);
+    struct cut *cut = find_cut(server, token);
+    if (cut == NULL)
+        return;
+    atomic_store(&cut->cancel, true);
+    finish(cut, abandon_run);
+}
+
+void ampd_server_drop_cuts(struct ampd_server *server)
+{
+    for (struct amp_list *node; (node = amp_list_shift(&server->cuts)) != NULL;) {
+        struct cut *cut = AMP_CONTAINER(node, struct cut, in_cuts);
+        ampd_checkpoint_abandon(cut->writer);
+        free(cut->tensors);
+        free(cut);
     }
 }
 
@@ -168,13 +352,15 @@ static void restore_run(struct io_task *base)
     const struct ampd_restore_order *order = &task->order;
     const struct ampd_server *server = task->server;
     struct amp_error error = {0};
-    struct ampd_checkpoint_target *targets = targets_of(order->spec, order->layout, &order->tensors);
+    AMP_FAILPOINT("restore.begin");
+    struct ampd_checkpoint_target *targets = targets_of(order);
     if (targets == NULL)
         task->code = amp_error_set(&error, AMP_ENOMEM, NULL, "out of memory reading a checkpoint");
     else
         task->code = ampd_checkpoint_read(server->dir.path, task->checkpoint.file, task->checkpoint.manifest, targets,
                                           order->spec->parameters_count, &task->state, &error);
     free(targets);
+    AMP_FAILPOINT("restore.done");
     if (task->code == 0)
         amp_log(server->log, AMP_LOG_INFO, "checkpoint", "msg=\"read\" model=%s step=%llu file=%s", order->spec->name,
                 (unsigned long long)task->state.step, task->checkpoint.file);
@@ -189,7 +375,9 @@ static void restore_done(struct io_task *base)
     struct ampd_event event = {
         .type = AMPD_EVENT_RESTORED,
         .u.restored = {.token = task->order.token, .code = task->code, .state = task->code == 0 ? &task->state : NULL}};
+    AMP_FAILPOINT("restore.told");
     ampd_server_event(task->server, &event);
+    AMP_FAILPOINT("restore.done");
     ampd_checkpoint_state_clear(&task->state);
     free(task);
 }

@@ -75,11 +75,11 @@ static void answer_get(struct io_call *call, uint32_t index, const struct ampd_m
 {
     const struct ampd_server *server = call->server;
     struct ampd_msg_get_model_response response;
-    struct ampd_msg_shard shard = io_shard(server, info->layout);
+    struct ampd_msg_shard shards[IO_PEERS_MAX];
     memset(&response, 0, sizeof response);
     response.has_spec = response.has_status = true;
     response.block_elements = (uint32_t)info->layout->block_elements;
-    response.shards = (struct ampd_msg_shard_list){&shard, 1};
+    response.shards = io_shards(server, info->layout, shards);
     struct amp_buf buf = io_message_buf();
     int rc = io_spec_to_msg(info->spec, &response.spec);
     if (rc == 0)
@@ -144,7 +144,7 @@ static struct named *names_from(const struct ampd_server *server, const char *fr
     for (uint32_t i = 0; names != NULL && i < models; i++) {
         struct ampd_model_info info;
         ampd_core_model(server->core, i, &info);
-        if (strcmp(info.spec->name, from) >= 0)
+        if (!info.deleted && strcmp(info.spec->name, from) >= 0)
             names[(*count)++] = (struct named){info.spec->name, i};
     }
     if (names != NULL)

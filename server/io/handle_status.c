@@ -38,7 +38,8 @@ static void scale_message(struct arpc_call *rpc, const uint8_t *data, size_t siz
                                                    .record = io_scale_record(info.spec, &info.scaler),
                                                    .epoch = info.epoch,
                                                    .step = info.step,
-                                                   .unstable = info.unstable};
+                                                   .unstable = info.unstable,
+                                                   .frozen = info.frozen};
     struct amp_buf buf = io_message_buf();
     io_call_reply_buf(call, &buf, ampd_msg_get_scale_response_encode(&response, &buf));
 }
@@ -63,7 +64,7 @@ static int fill_models(const struct ampd_server *server, const char *only, bool 
     for (uint32_t i = 0; rc == 0 && i < models && list->count < AMPD_MSG_MODELS_MAX; i++) {
         struct ampd_model_info info;
         ampd_core_model(server->core, i, &info);
-        if (only[0] != 0 && strcmp(only, info.spec->name) != 0)
+        if (info.deleted || (only[0] != 0 && strcmp(only, info.spec->name) != 0))
             continue;
         rc = io_model_status(server, i, with_workers, &list->items[list->count]);
         list->count++;
@@ -83,7 +84,7 @@ static void free_models(struct ampd_msg_model_status_list *list)
 static int encode_status(const struct ampd_server *server, const char *only, bool with_workers, struct amp_buf *buf)
 {
     struct ampd_msg_get_status_response response;
-    struct ampd_msg_shard shard = io_shard(server, NULL);
+    struct ampd_msg_shard shards[IO_PEERS_MAX];
     memset(&response, 0, sizeof response);
     (void)snprintf(response.version, sizeof response.version, "%s", AMPD_VERSION);
     response.has_server_time = true;
@@ -92,11 +93,12 @@ static int encode_status(const struct ampd_server *server, const char *only, boo
     response.fence = server->fence.counter;
     for (int i = 0; i < AMPD_BOOT_ID_BYTES; i++)
         (void)snprintf(response.boot_id + 2 * i, 3, "%02x", server->fence.boot_id[i]);
-    response.shard_count = 1;
+    response.shard = server->options->shard;
+    response.shard_count = io_peers_shards(server);
     response.draining = server->state != SERVER_RUNNING;
     bool is_reference = strcmp(server->options->isa, "ref") == 0;
     (void)snprintf(response.isa, sizeof response.isa, "%s", is_reference ? "reference" : server->options->isa);
-    response.shards = (struct ampd_msg_shard_list){&shard, 1};
+    response.shards = io_shards(server, NULL, shards);
     io_trouble_text(server->trouble, response.trouble, sizeof response.trouble);
     int rc = fill_models(server, only, with_workers, &response.models);
     if (rc == 0)

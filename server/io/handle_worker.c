@@ -28,7 +28,7 @@ static void join_reply(struct io_call *call, const struct ampd_reply *reply)
     AMP_ASSERT(reply->kind == AMPD_REPLY_JOIN);
     note_join(call->server, join);
     ampd_core_model(server->core, join->model, &info);
-    struct ampd_msg_shard shard = io_shard(server, info.layout);
+    struct ampd_msg_shard shards[IO_PEERS_MAX];
     memset(&response, 0, sizeof response);
     response.rank = join->rank;
     response.world_size = join->world_size;
@@ -40,7 +40,7 @@ static void join_reply(struct io_call *call, const struct ampd_reply *reply)
     response.version = info.version;
     response.state = (enum ampd_msg_model_state)info.state;
     response.block_elements = (uint32_t)info.layout->block_elements;
-    response.shards = (struct ampd_msg_shard_list){&shard, 1};
+    response.shards = io_shards(server, info.layout, shards);
     response.has_spec = true;
     response.restored_step = info.base_step;
     uint8_t *user_state = malloc(join->user_state_size + 1u);
@@ -180,7 +180,7 @@ static void push_state_message(struct arpc_call *rpc, const uint8_t *data, size_
         return;
     int rc = ampd_msg_get_push_state_request_decode(&request, data, size, &error);
     if (rc == 0)
-        rc = io_check_shard(request.shard, &error);
+        rc = io_check_shard(call->server, request.shard, &error);
     if (rc != 0) {
         io_call_fail(call, &error);
         return;

@@ -12,8 +12,15 @@ extern const struct arpc_handler ampd_handle_create_model, ampd_handle_get_model
 /* receive.c, pull.c */
 extern const struct arpc_handler ampd_handle_load, ampd_handle_push, ampd_handle_pull;
 
+/* peers.c */
+extern const struct arpc_handler ampd_handle_session;
+
 /* handle_admin.c */
 extern const struct arpc_handler ampd_handle_drain, ampd_handle_set_log_level;
+
+/* handle_acts.c */
+extern const struct arpc_handler ampd_handle_set_scale, ampd_handle_reset_scale, ampd_handle_rollback,
+    ampd_handle_delete_model;
 
 /* history.c, watch.c, explain.c, replay.c, checkpoints.c */
 extern const struct arpc_handler ampd_handle_list_scale_history, ampd_handle_list_overflows, ampd_handle_watch_steps,

@@ -3,9 +3,11 @@
  * tries again, so that the order holds. Any other failure ends the process: nothing may be acknowledged after it.
  */
 #include "base/assert.h"
+#include "base/failpoint.h"
 #include "server/io/server.h"
 #include "server/io/trouble.h"
 #include "storage/checkpoint.h"
+#include "storage/journal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,13 +43,61 @@ static int store_model(const struct persist_task *task, struct amp_error *error)
     return rc;
 }
 
+/* Its file goes afterwards, see remove_file. */
 static int drop_checkpoint(const struct persist_task *task, struct amp_error *error)
 {
     const struct ampd_checkpoint_record *checkpoint = &task->checkpoint;
     int rc = ampd_store_drop_checkpoint(task->server->store, task->model, checkpoint->epoch, checkpoint->step, error);
     if (rc != 0 && rc != AMP_ENOTFOUND)
         return rc;
-    return ampd_checkpoint_remove(task->server->dir.path, checkpoint->file, error);
+    AMP_FAILPOINT("checkpoint.uncatalogued");
+    return 0;
+}
+
+static void remove_run(struct io_task *base)
+{
+    struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
+    const struct ampd_server *server = task->server;
+    struct amp_error error = {0};
+    int rc = ampd_checkpoint_remove(server->dir.path, task->checkpoint.file, &error);
+    if (rc == AMP_EIO)
+        ampd_server_fatal(server, "a checkpoint cannot be removed", &error);
+    if (rc != 0)
+        amp_log(server->log, AMP_LOG_ERROR, "checkpoint",
+                "msg=\"not removed; the next start does\" model=%s err=\"%s\"", task->model, error.text);
+}
+
+static void remove_done(struct io_task *base)
+{
+    free(AMP_CONTAINER(base, struct persist_task, task));
+}
+
+/*
+ * Takes the file of a checkpoint away that the catalogue has forgotten: on the files' thread, for a large file takes long, and
+ * no verdict may wait behind it. The tasks of that thread run in order, so that a later file of the same name is safe. A
+ * server that closes leaves it to the sweep of the next start.
+ */
+static void remove_file(struct persist_task *task)
+{
+    if (task->server->state == SERVER_CLOSING) {
+        free(task);
+        return;
+    }
+    task->task = (struct io_task){.run_cb = remove_run, .done_cb = remove_done};
+    io_threads_submit(task->server->files, &task->task);
+}
+
+/* First out of the store, so that nobody finds it again; what a crash leaves of its files goes with the next start. */
+static int delete_model(const struct persist_task *task, struct amp_error *error)
+{
+    int rc = ampd_store_delete_model(task->server->store, task->model, error);
+    if (rc != 0 && rc != AMP_ENOTFOUND)
+        return rc;
+    AMP_FAILPOINT("delete.unstored");
+    rc = ampd_journal_remove(task->server->dir.path, task->model, error);
+    if (rc != 0)
+        return rc;
+    return ampd_checkpoint_remove_model(task->server->dir.path, task->model, error);
 }
 
 static int store_once(const struct persist_task *task, struct amp_error *error)
@@ -68,6 +118,12 @@ static int store_once(const struct persist_task *task, struct amp_error *error)
         return ampd_store_put_checkpoint(store, task->model, &task->checkpoint, error);
     case AMPD_PERSIST_FENCE:
         return ampd_store_put_fence(store, task->shard, &task->fence, error);
+    case AMPD_PERSIST_ACT:
+        return ampd_store_put_verdict(store, task->model, task->row, true, error);
+    case AMPD_PERSIST_DELETING:
+        return ampd_store_mark_deleting(store, task->model, error);
+    case AMPD_PERSIST_DELETE:
+        return delete_model(task, error);
     }
     return amp_error_set(error, AMP_EINTERNAL, NULL, "unknown kind of record %d", (int)task->kind);
 }
@@ -78,12 +134,24 @@ static void wait_a_little(void)
     (void)nanosleep(&pause, NULL); /* an early end is as good */
 }
 
+/* The place before a record of each kind. */
+static const char *const places[] = {[AMPD_PERSIST_MODEL] = "persist.model",
+                                     [AMPD_PERSIST_EPOCH] = "persist.epoch",
+                                     [AMPD_PERSIST_WORKER] = "persist.worker",
+                                     [AMPD_PERSIST_VERDICT] = "persist.verdict",
+                                     [AMPD_PERSIST_CHECKPOINT] = "checkpoint.insert",
+                                     [AMPD_PERSIST_FENCE] = "persist.fence",
+                                     [AMPD_PERSIST_ACT] = "persist.act",
+                                     [AMPD_PERSIST_DELETING] = "persist.deleting",
+                                     [AMPD_PERSIST_DELETE] = "persist.delete"};
+
 static void persist_run(struct io_task *base)
 {
     struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
     struct ampd_server *server = task->server;
     struct amp_error error = {0};
     bool told = false;
+    AMP_FAILPOINT(task->drop ? "checkpoint.drop" : places[task->kind]);
     for (;;) {
         int rc = store_once(task, &error);
         if (rc == 0)
@@ -97,6 +165,7 @@ static void persist_run(struct io_task *base)
         told = true;
         wait_a_little();
     }
+    AMP_FAILPOINT("persist.done");
     if (!told)
         return;
     io_trouble_set(server->trouble, IO_TROUBLE_STORE, "");
@@ -108,14 +177,25 @@ static void persist_done(struct io_task *base)
     struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
     struct ampd_server *server = task->server;
     struct ampd_event event = {.type = AMPD_EVENT_PERSISTED, .u.persisted.token = task->token};
-    bool drop = task->drop;
-    /* The last checkpoint makes a model done, of which its watchers must hear. */
-    int64_t model = task->kind == AMPD_PERSIST_CHECKPOINT && !drop ? ampd_core_find(server->core, task->model) : -1;
+    if (task->drop) {
+        AMP_FAILPOINT("persist.done");
+        remove_file(task);
+        return;
+    }
+    bool deleted = task->kind == AMPD_PERSIST_DELETE;
+    if (deleted)
+        ampd_server_model_deleted(server, task->model);
+    /* The last checkpoint makes a model done, and a rollback has a row: of both its watchers must hear. */
+    bool heard = task->kind == AMPD_PERSIST_CHECKPOINT || task->kind == AMPD_PERSIST_EPOCH;
+    int64_t model = heard ? ampd_core_find(server->core, task->model) : -1;
     ampd_model_spec_clear(&task->spec);
     free(task->row);
     free(task);
-    if (!drop)
-        ampd_server_event(server, &event);
+    AMP_FAILPOINT("persist.told");
+    ampd_server_event(server, &event);
+    AMP_FAILPOINT("persist.done");
+    if (deleted)
+        ampd_server_purge(server);
     if (model >= 0)
         ampd_server_notify(server, (uint32_t)model);
 }
@@ -140,6 +220,8 @@ void ampd_server_persist(struct ampd_server *server, const struct ampd_persist *
     task->full = persist->full;
     task->shard = persist->shard;
     task->fence = persist->fence;
+    if (persist->kind == AMPD_PERSIST_DELETE)
+        ampd_server_journal_close(server, persist->model);
     if (persist->kind == AMPD_PERSIST_MODEL)
         AMP_ASSERT(ampd_model_spec_copy(&task->spec, persist->spec) == 0);
     if (persist->kind == AMPD_PERSIST_MODEL || persist->kind == AMPD_PERSIST_EPOCH)

@@ -245,7 +245,7 @@ static int check_request(const struct ampd_server *server, const struct ampd_msg
                                  "rank: %u is too large; ranks of %s are below its world size, which is %u",
                                  request->rank, info.spec->name, info.spec->world_size);
     }
-    return io_check_shard(request->shard, error);
+    return io_check_shard(server, request->shard, error);
 }
 
 static void renew(struct io_call *call, const struct ampd_msg_pull_request *request)

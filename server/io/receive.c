@@ -9,6 +9,7 @@
  * the core hears REVOKED in the same turn.
  */
 #include "base/assert.h"
+#include "base/failpoint.h"
 #include "proto/block.h"
 #include "proto/msg_step.h"
 #include "server/io/call.h"
@@ -74,6 +75,7 @@ static void block_done(struct receive *receive, uint64_t block, bool intact)
 {
     struct ampd_event event = {.type = receive->is_push ? AMPD_EVENT_PUSH_BLOCK : AMPD_EVENT_LOAD_BLOCK,
                                .u.block = {.block = block, .bad_checksum = !intact}};
+    AMP_FAILPOINT("receive.block");
     if (intact) {
         event.u.block.counts_count =
             ampd_receive_block(receive->layout, block, receive->dtype, place_of(receive, block),
@@ -82,7 +84,9 @@ static void block_done(struct receive *receive, uint64_t block, bool intact)
         if (receive->listings != NULL)
             receive->listings[block - receive->first] = BLOCK_DROPPED; /* it counts once, whatever comes again */
     }
+    AMP_FAILPOINT("receive.checked");
     io_call_event(&receive->call, &event);
+    AMP_FAILPOINT("receive.done");
 }
 
 static int check_block(const struct receive *receive, const struct ampd_block *block, struct amp_error *error)
@@ -175,12 +179,13 @@ static int begin_load(struct receive *receive, const uint8_t *data, size_t size,
     struct ampd_msg_load_header header;
     int rc = ampd_msg_load_header_decode(&header, data, size, error);
     if (rc == 0)
-        rc = io_check_shard(header.shard, error);
+        rc = io_check_shard(receive->call.server, header.shard, error);
     if (rc != 0)
         return rc;
     memcpy(receive->model, header.model, sizeof receive->model);
     receive->dtype = AMP_F32;
-    struct ampd_event event = {.type = AMPD_EVENT_LOAD_BEGIN, .u.named.model = receive->model};
+    struct ampd_event event = {.type = AMPD_EVENT_LOAD_BEGIN,
+                               .u.load = {.model = receive->model, .loader = header.load}};
     io_call_event(&receive->call, &event);
     return 0;
 }
@@ -195,7 +200,7 @@ static int begin_push(struct receive *receive, const uint8_t *data, size_t size,
     receive->rank = header.rank;
     receive->incarnation = io_incarnation(header.has_incarnation, &header.incarnation);
     receive->renewed_ms = uv_now(&receive->call.server->loop);
-    rc = io_check_shard(header.shard, error);
+    rc = io_check_shard(receive->call.server, header.shard, error);
     if (rc == 0 && header.has_learning_rate)
         rc = amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
                            "learning_rate: %s has a schedule of its own; leave it out", receive->model);
@@ -211,7 +216,9 @@ static int begin_push(struct receive *receive, const uint8_t *data, size_t size,
                                               .weight = header.has_weight ? header.weight : 1.0f,
                                               .user_state = header.user_state.data,
                                               .user_state_size = (uint32_t)header.user_state.size}};
+        AMP_FAILPOINT("receive.header");
         io_call_event(&receive->call, &event);
+        AMP_FAILPOINT("receive.done");
     }
     ampd_msg_push_header_free(&header);
     return rc;
@@ -275,6 +282,7 @@ static void take_grant(struct receive *receive, const struct ampd_output *output
         return;
     }
     receive->granted = true;
+    AMP_FAILPOINT("receive.granted");
     if (receive->call.rpc != NULL)
         arpc_call_resume(receive->call.rpc);
 }
@@ -328,7 +336,9 @@ static void push_reply(struct io_call *call, const struct ampd_reply *reply)
     int64_t model = ampd_core_find(call->server->core, receive_of(call)->model);
     AMP_ASSERT(reply->kind == AMPD_REPLY_STEP && model >= 0);
     int rc = io_encode_step_result(call->server, (uint32_t)model, &reply->u.step, &buf);
+    AMP_FAILPOINT("answer.push");
     io_call_reply_buf(call, &buf, rc);
+    AMP_FAILPOINT("answer.pushed");
 }
 
 static void load_reply(struct io_call *call, const struct ampd_reply *reply)
@@ -410,6 +420,13 @@ static void on_message_bytes(struct arpc_call *rpc, const uint8_t *data, size_t 
     check(call, ampd_block_reader_bytes(&receive_of(call)->reader, data, size, &error), &error);
 }
 
+/* A block's bytes may be read straight into the slot. */
+static uint8_t *on_message_place(struct arpc_call *rpc, size_t *size)
+{
+    struct io_call *call = io_call_of(rpc);
+    return call != NULL && !call->finished ? ampd_block_reader_place(&receive_of(call)->reader, size) : NULL;
+}
+
 static void on_message_end(struct arpc_call *rpc)
 {
     struct io_call *call = io_call_of(rpc);
@@ -433,14 +450,17 @@ static void on_half_close(struct arpc_call *rpc)
         event.u.push_end.absent = receive->trailer->absent;
         event.u.push_end.absent_count = receive->trailer->absent_count;
     }
+    AMP_FAILPOINT("receive.end");
     if (call->at_core)
         io_call_event(call, &event);
+    AMP_FAILPOINT("receive.done");
 }
 
 const struct arpc_handler ampd_handle_push = {
     .started = push_started,
     .message_begin = on_message_begin,
     .message_bytes = on_message_bytes,
+    .message_place = on_message_place,
     .message_end = on_message_end,
     .half_close = on_half_close,
     .closed = io_call_closed,
@@ -450,6 +470,7 @@ const struct arpc_handler ampd_handle_load = {
     .started = load_started,
     .message_begin = on_message_begin,
     .message_bytes = on_message_bytes,
+    .message_place = on_message_place,
     .message_end = on_message_end,
     .half_close = on_half_close,
     .closed = io_call_closed,

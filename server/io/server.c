@@ -2,9 +2,11 @@
 #include "server/io/server.h"
 
 #include "base/assert.h"
+#include "base/failpoint.h"
 #include "proto/descriptors.h"
 #include "rpc/arpc_server.h"
 #include "server/io/handlers.h"
+#include "server/io/peers.h"
 #include "server/io/trouble.h"
 
 #include <inttypes.h>
@@ -48,7 +50,8 @@ static int open_storage(struct ampd_server *server, struct amp_error *error)
     if (rc == 0 && getrandom(boot_id, sizeof boot_id, 0) != sizeof boot_id)
         rc = amp_error_set(error, AMP_EIO, NULL, "no random numbers from the system");
     if (rc == 0)
-        rc = ampd_store_boot(server->store, 0, boot_id, &server->fence, error);
+        rc = ampd_store_boot(server->store, server->options->shard, boot_id, &server->fence, error);
+    AMP_FAILPOINT("start.booted");
     if (rc == 0)
         return AMPD_EXIT_OK;
     return exit_code_of(rc);
@@ -56,6 +59,7 @@ static int open_storage(struct ampd_server *server, struct amp_error *error)
 
 static void close_storage(struct ampd_server *server)
 {
+    ampd_server_journals_close(server);
     ampd_store_close(server->reader);
     ampd_store_close(server->store);
     ampd_datadir_close(&server->dir);
@@ -68,12 +72,14 @@ static int open_handles(struct ampd_server *server, struct amp_error *error)
     struct {
         struct io_threads **pool;
         unsigned count;
-    } pools[] = {{&server->compute, server->options->compute_threads},
-                 {&server->writer, 1},
-                 {&server->readers, 1},
-                 {&server->files, 1}};
+        bool patient;
+    } pools[] = {{&server->compute, server->options->compute_threads, true},
+                 {&server->writer, 1, false},
+                 {&server->readers, 1, false},
+                 {&server->files, 1, false},
+                 {&server->journal, 1, false}};
     for (size_t i = 0; i < sizeof pools / sizeof *pools; i++)
-        if (io_threads_new(&server->loop, pools[i].count, pools[i].pool) != 0)
+        if (io_threads_new(&server->loop, pools[i].count, pools[i].patient, pools[i].pool) != 0)
             return amp_error_set(error, AMP_ENOMEM, NULL, "cannot start threads");
     if (uv_timer_init(&server->loop, &server->core_timer) != 0 ||
         uv_timer_init(&server->loop, &server->drain_timer) != 0 ||
@@ -197,11 +203,18 @@ static int open_rpc(struct ampd_server *server, struct amp_error *error)
 
 static int open_core(struct ampd_server *server, struct amp_error *error)
 {
-    struct ampd_core_config config = {.shards = 1, .fence = server->fence, .memory_max = server->options->memory_max};
+    struct ampd_core_config config = {.shard = server->options->shard,
+                                      .shards = io_peers_shards(server),
+                                      .fence = server->fence,
+                                      .lease_ms = (uint64_t)server->options->times_ms[AMPD_TIME_WORKER_LEASE],
+                                      .memory_max = server->options->memory_max};
     int rc = ampd_core_new(&config, &server->core);
     if (rc != 0)
         return amp_error_set(error, rc, NULL, "cannot make the core: %s", amp_strerror(rc));
-    return ampd_server_recover(server, error);
+    rc = ampd_server_recover(server, error);
+    if (rc == 0)
+        io_peers_start(server);
+    return rc;
 }
 
 static void log_start(const struct ampd_server *server)
@@ -226,7 +239,7 @@ static int start(struct ampd_server *server, struct amp_error *error)
     int code = open_storage(server, error);
     if (code != AMPD_EXIT_OK)
         return code;
-    if (open_handles(server, error) != 0)
+    if (open_handles(server, error) != 0 || io_peers_new(server, error) != 0)
         return AMPD_EXIT_FAILED;
     code = open_rpc(server, error);
     if (code != AMPD_EXIT_OK)
@@ -235,6 +248,7 @@ static int start(struct ampd_server *server, struct amp_error *error)
     server->started_ms = uv_now(&server->loop);
     server->state = SERVER_RUNNING;
     int rc = open_core(server, error);
+    AMP_FAILPOINT("start.done");
     return rc == 0 ? AMPD_EXIT_OK : exit_code_of(rc);
 }
 
@@ -271,6 +285,7 @@ int ampd_server_run(const struct ampd_server_options *options)
     for (size_t i = 0; i < AMPD_MODELS_MAX; i++)
         free(server->join_us[i]);
     close_storage(server);
+    io_peers_free(server);
     ampd_auth_close(&server->auth);
     AMP_ASSERT(uv_loop_close(&server->loop) == 0);
     io_trouble_free(trouble);

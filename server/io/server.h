@@ -6,7 +6,8 @@
  *   compute         jobs of the core: blocks of the vote and apply passes
  *   writer          the store's writing handle, in the order that the core gave
  *   reader          the store's reading handle: pages of history
- *   files           checkpoint files: written from snapshots, read at start
+ *   files           checkpoint files: written in the background, read at start
+ *   journal         votes of models with durability step, synced before they leave; read at start
  */
 #ifndef AMPD_IO_SERVER_H
 #define AMPD_IO_SERVER_H
@@ -25,6 +26,8 @@
 
 struct amp_kernels;
 struct arpc_server;
+struct ampd_journal;
+struct io_peers;
 struct io_trouble;
 
 /* Bits of arpc_method.roles (auth_rules.h names who has which). Where nobody is asked, everybody has all of them. */
@@ -38,7 +41,7 @@ enum { AMPD_EXIT_OK = 0, AMPD_EXIT_FAILED = 1, AMPD_EXIT_USAGE = 2, AMPD_EXIT_DA
 
 #define AMPD_VERSION "0.1.0"
 
-/* Times of connections, by gRPC's names (gRFC A8, A9; rpc/arpc_server.h). */
+/* Times of connections, by gRPC's names (gRFC A8, A9; rpc/arpc_server.h), and of workers. */
 enum ampd_time {
     AMPD_TIME_KEEPALIVE,
     AMPD_TIME_KEEPALIVE_TIMEOUT,
@@ -46,6 +49,7 @@ enum ampd_time {
     AMPD_TIME_CONNECTION_IDLE,
     AMPD_TIME_CONNECTION_AGE,
     AMPD_TIME_CONNECTION_AGE_GRACE,
+    AMPD_TIME_WORKER_LEASE, /* STEP section 1 */
     AMPD_TIMES_COUNT
 };
 
@@ -53,7 +57,9 @@ struct ampd_server_options {
     const char *data_dir;
     const char *listen; /* host:port or unix:/path */
     struct ampd_auth_options auth;
-    int64_t times_ms[AMPD_TIMES_COUNT]; /* 0: the default of rpc */
+    int64_t times_ms[AMPD_TIMES_COUNT]; /* 0: the default of rpc, or of the core */
+    uint32_t shard;    /* of those in `peers` */
+    const char *peers; /* addresses of all shards by index, with commas; NULL: this is the only one */
     unsigned compute_threads;
     uint64_t memory_max; /* bytes of the tensors of all models; 0: no bound */
     const struct amp_kernels *kernels;
@@ -77,8 +83,10 @@ struct ampd_server {
     struct ampd_fence fence;
     struct ampd_core *core;
     bool stepping; /* outputs of the core are being drained */
+    bool found;    /* the core has heard of all that was stored */
     bool serving;  /* as health says */
-    struct io_threads *compute, *writer, *readers, *files;
+    struct io_threads *compute, *writer, *readers, *files, *journal;
+    struct ampd_journal *journals[AMPD_MODELS_MAX]; /* of the journal's thread; NULL: not opened yet */
     struct arpc_server *rpc;
     struct ampd_auth auth;
     char endpoint[256]; /* where it listens, as told to clients */
@@ -93,6 +101,7 @@ struct ampd_server {
     int64_t grace_ms; /* draining: for calls under way, once the core has nothing left to do */
     bool core_drained;
     bool signalled; /* SIGTERM or SIGINT has come */
+    struct io_peers *peers; /* NULL: one shard alone */
     struct io_trouble *trouble;
     bool handles_open;        /* timers and signals */
     atomic_bool stop_waiting; /* tasks that wait for space on the disk give up: the process ends */
@@ -128,11 +137,38 @@ void ampd_server_persist(struct ampd_server *server, const struct ampd_persist *
 void ampd_server_drop_checkpoint(struct ampd_server *server, const char *model,
                                  const struct ampd_checkpoint_record *checkpoint);
 
+/* ---- purge.c ---- */
+
+/* Takes the rows of deleted models out of the store, in portions between the writes of others. */
+void ampd_server_purge(struct ampd_server *server);
+
+/* A model is stored nowhere any more, and the core is about to forget it. */
+void ampd_server_model_deleted(struct ampd_server *server, const char *model);
+
+/* At start: what a crash has left of deletions. `records` are the models that there are. 0 or an error. */
+int ampd_server_sweep_deleted(struct ampd_server *server, const struct ampd_model_record *records, size_t count,
+                              struct amp_error *error);
+
 /* ---- files.c ---- */
 
 void ampd_server_cut(struct ampd_server *server, const struct ampd_cut_order *order);
+void ampd_server_cut_blocks(struct ampd_server *server, const struct ampd_cut_blocks *blocks);
 void ampd_server_cut_cancel(struct ampd_server *server, uint64_t token);
+void ampd_server_drop_cuts(
+    struct ampd_server *server); /* parts that a server which closes leaves; its threads are gone */
 void ampd_server_restore(struct ampd_server *server, const struct ampd_restore_order *order);
+
+/* ---- journal.c ---- */
+
+void ampd_server_journal(struct ampd_server *server, const struct ampd_journal_order *order);
+void ampd_server_replay(struct ampd_server *server, const struct ampd_replay_order *order);
+void ampd_server_journal_prune(struct ampd_server *server, const char *model, uint64_t epoch, uint64_t step);
+
+/* The model is deleted: its index and its name may be another one's soon. */
+void ampd_server_journal_close(struct ampd_server *server, const char *model);
+
+/* Once the journal's thread has ended. */
+void ampd_server_journals_close(struct ampd_server *server);
 
 /* ---- watch.c ---- */
 
@@ -141,6 +177,9 @@ void ampd_server_notify(struct ampd_server *server, uint32_t model);
 
 /* Ends all watches: the server drains. */
 void ampd_server_end_watches(struct ampd_server *server);
+
+/* Ends those of one model: it is deleted. */
+void ampd_server_end_watches_of(struct ampd_server *server, uint32_t model);
 
 /* ---- drain.c ---- */
 

@@ -1,8 +1,10 @@
+#define _GNU_SOURCE /* SCHED_BATCH */
 #include "server/io/threads.h"
 
 #include "base/assert.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 
@@ -12,6 +14,7 @@ struct io_threads {
     pthread_cond_t more; /* `queue` grew, or `stop` */
     struct amp_list queue, done;
     bool stop;
+    bool patient;
     unsigned count; /* of threads that run */
     pthread_t threads[];
 };
@@ -19,6 +22,8 @@ struct io_threads {
 static void *thread_main(void *arg)
 {
     struct io_threads *pool = arg;
+    if (pool->patient) /* slower without, not wrong */
+        (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){0});
     (void)pthread_mutex_lock(&pool->lock); /* a plain mutex of our own: it cannot fail */
     for (;;) {
         while (amp_list_empty(&pool->queue) && !pool->stop)
@@ -81,7 +86,7 @@ static int start_threads(struct io_threads *pool, unsigned count)
     return rc == 0 ? 0 : AMP_ENOMEM;
 }
 
-int io_threads_new(uv_loop_t *loop, unsigned count, struct io_threads **out)
+int io_threads_new(uv_loop_t *loop, unsigned count, bool patient, struct io_threads **out)
 {
     AMP_ASSERT(count > 0);
     *out = NULL;
@@ -91,6 +96,7 @@ int io_threads_new(uv_loop_t *loop, unsigned count, struct io_threads **out)
         return AMP_ENOMEM;
     }
     pool->wake.data = pool;
+    pool->patient = patient;
     amp_list_init(&pool->queue);
     amp_list_init(&pool->done);
     (void)pthread_mutex_init(&pool->lock, NULL); /* cannot fail with default attributes on Linux */

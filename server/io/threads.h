@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/list.h"
 
+#include <stdbool.h>
 #include <uv.h>
 
 struct io_threads;
@@ -19,8 +20,11 @@ struct io_task {
     void (*done_cb)(struct io_task *task); /* afterwards, on the loop; the task may be freed in it */
 };
 
-/* `count` threads, at least 1. On success *out is the caller's (io_threads_close). AMP_ENOMEM. */
-int io_threads_new(uv_loop_t *loop, unsigned count, struct io_threads **out);
+/*
+ * `count` threads, at least 1. `patient`: where the loop is busy on the same core, they wait for the end of its time slice
+ * instead of interrupting it for each task. On success *out is the caller's (io_threads_close). AMP_ENOMEM.
+ */
+int io_threads_new(uv_loop_t *loop, unsigned count, bool patient, struct io_threads **out);
 
 /* Queues a task; tasks are begun in order. On the loop. Never fails: the queue is in the tasks. */
 void io_threads_submit(struct io_threads *threads, struct io_task *task);

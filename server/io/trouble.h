@@ -7,7 +7,7 @@
 struct io_trouble;
 
 /* Who waits. Each has one trouble at a time. */
-enum io_trouble_of { IO_TROUBLE_STORE, IO_TROUBLE_CHECKPOINT, IO_TROUBLE_COUNT };
+enum io_trouble_of { IO_TROUBLE_STORE, IO_TROUBLE_JOURNAL, IO_TROUBLE_CHECKPOINT, IO_TROUBLE_COUNT };
 
 /* NULL: out of memory. Freed by io_trouble_free, when no thread uses it any more; NULL is allowed. */
 struct io_trouble *io_trouble_new(void);

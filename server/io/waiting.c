@@ -73,6 +73,16 @@ void io_waiting_text(const struct ampd_server *server, uint32_t model, const str
         (void)snprintf(text, size, "the end of recovery");
         return;
     }
+    if (info->deleting) {
+        (void)snprintf(text, size, "the end of its deletion");
+        return;
+    }
+    if (info->frozen) {
+        (void)snprintf(text, size,
+                       "an operator: the scale is at its floor after %u overflows in a row; set or reset it",
+                       info->scaler.consecutive_overflows);
+        return;
+    }
     switch (info->state) {
     case AMPD_MODEL_CREATED:
         (void)snprintf(text, size, "a Load of the initial values");

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows of one read: enough to catch up fast; each is 11 KiB here. */
-#define READ_ROWS 32
+/* Rows of one read. Each is 11 KiB here, for as long as the watch lives, and one connection may have hundreds of watches. */
+#define READ_ROWS 4
 
 struct watch_row {
     struct ampd_history_key key;
@@ -117,6 +117,7 @@ static void watch_done(struct io_task *task)
         send_row(watch, &watch->rows[i]);
         watch->filter.from = watch->rows[i].key;
         watch->filter.from.sequence++;
+        watch->filter.step_min = 0; /* from here on by key: a rollback may go behind the step that was asked for */
     }
     if (watch->code != 0)
         io_call_fail(&watch->call, &watch->error);
@@ -159,6 +160,16 @@ void ampd_server_end_watches(struct ampd_server *server)
     {
         struct watch *watch = AMP_CONTAINER(it, struct watch, in_watchers);
         io_call_refuse(&watch->call, AMP_EUNAVAILABLE, "DRAINING", "the server is ending; watch again");
+    }
+}
+
+void ampd_server_end_watches_of(struct ampd_server *server, uint32_t model)
+{
+    AMP_LIST_EACH(it, safe, &server->watchers)
+    {
+        struct watch *watch = AMP_CONTAINER(it, struct watch, in_watchers);
+        if (watch->model == model)
+            io_call_refuse(&watch->call, AMP_ENOTFOUND, "MODEL_NOT_FOUND", "model: %s was deleted", watch->spec->name);
     }
 }
 

@@ -3,6 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* So that what a frozen proxy does not take stays with its peer: the kernel would keep up to tcp_rmem, more than a window. */
+#define RECEIVE_BUFFER (64 << 10)
+
 static void need(int rc, const char *what)
 {
     if (rc == 0)
@@ -85,9 +88,11 @@ void proxy_start(struct proxy *proxy, uv_loop_t *loop, int target)
     *proxy = (struct proxy){.target = target, .open = 3};
     uv_tcp_t *all[] = {&proxy->listener, &proxy->near, &proxy->far};
     for (size_t i = 0; i < 3; i++) {
-        need(uv_tcp_init(loop, all[i]), "init");
+        need(uv_tcp_init_ex(loop, all[i], all[i] == &proxy->far ? AF_INET : AF_UNSPEC), "init");
         all[i]->data = proxy;
     }
+    int buffer = RECEIVE_BUFFER;
+    need(uv_recv_buffer_size((uv_handle_t *)&proxy->far, &buffer), "receive buffer");
     need(uv_ip4_addr("127.0.0.1", 0, &address), "address");
     need(uv_tcp_bind(&proxy->listener, (const struct sockaddr *)&address, 0), "bind");
     need(uv_listen((uv_stream_t *)&proxy->listener, 1, on_client), "listen");

@@ -80,6 +80,9 @@ void fuzz_conn_pump(struct fuzz_conn *conn, bool stuck, bool late);
 /* The connection is lost; its calls end, or go elsewhere. */
 void fuzz_conn_close(struct fuzz_conn *conn);
 
+/* Gives the link bytes as a connection does: what has a place goes there first. */
+void fuzz_link_receive(struct arpc_link *link, const uint8_t *data, size_t size);
+
 /* The sums and bounds of a link. */
 void fuzz_link_check(const struct arpc_link *link, bool batch_out);
 

@@ -124,7 +124,7 @@ static void step(struct fuzz_input *input, struct fuzz_step step)
     size_t size;
     uint8_t *segment = fuzz_segment(input, step.size, &size);
     if (current->open)
-        (void)arpc_link_receive(&current->link, segment, size); /* its error is the link's */
+        fuzz_link_receive(&current->link, segment, size);
     free(segment);
     act(step.act);
     fuzz_h2.now_ms += fuzz_h2_wait_ms(step.act);

@@ -207,8 +207,9 @@ static void read_header(const char *json, size_t size, uint64_t data_size)
     struct checkpoint_pieces pieces;
     struct ampd_checkpoint_state state;
     struct amp_error error = {.text = ""};
-    AMP_ASSERT(checkpoint_pieces_of(targets, 2, NULL, &pieces, NULL) == 0);
-    int rc = checkpoint_header_read(json, size, data_size, &pieces, &state, &error);
+    const struct ampd_checkpoint_tensor tensors[] = {{.name = "w", .dimensions = 2, .shape = weight},
+                                                     {.name = "b", .dimensions = 1, .shape = bias}};
+    int rc = checkpoint_header_read(json, size, data_size, targets, 2, &pieces, &state, &error);
     AMP_ASSERT(rc == 0 || ((rc == AMP_EDATALOSS || rc == AMP_EVERSION) && error.text[0] != 0));
     if (rc == 0) {
         uint8_t *header = NULL;
@@ -217,7 +218,7 @@ static void read_header(const char *json, size_t size, uint64_t data_size)
         for (uint32_t i = 0; i < pieces.count; at = pieces.items[i++].end)
             AMP_ASSERT(pieces.items[i].begin == at && pieces.items[i].end >= at && pieces.items[i].end <= data_size);
         AMP_ASSERT(at == data_size && state.world_size <= AMPD_WORLD_MAX);
-        AMP_ASSERT(checkpoint_header_write(&pieces, &state, &header, &header_size, NULL) == 0);
+        AMP_ASSERT(checkpoint_header_write(&pieces, tensors, &state, &header, &header_size, NULL) == 0);
         free(header);
     }
     ampd_checkpoint_state_clear(&state);

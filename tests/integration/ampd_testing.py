@@ -29,6 +29,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PROTO = ROOT / "proto"
 FILE = pathlib.Path(sys.argv[0]).name
 
+# Servers are forked and executed at once. gRPC's own handlers of fork have waited for its threads without end, and crashed.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 try:
     import grpc
     from google.protobuf.json_format import MessageToDict  # noqa: F401  (for the tests)

@@ -140,6 +140,54 @@ static void a_rollback_while_the_verdict_is_awaited_voids_the_step(void **state)
     fixture_check(fixture, 1);
 }
 
+struct restored {
+    unsigned calls;
+    uint64_t step;
+    char data[32];
+    size_t size;
+};
+
+static void take_state(void *arg, uint64_t step, const void *data, size_t size)
+{
+    struct restored *restored = arg;
+    restored->calls++;
+    restored->step = step;
+    restored->size = size;
+    memcpy(restored->data, data, size < sizeof restored->data ? size : sizeof restored->data);
+}
+
+static void user_state_comes_back_before_the_step_that_follows_the_checkpoint(void **state)
+{
+    struct fixture *fixture = *state;
+    struct restored restored = {0};
+    fixture_ok(fixture, ampclient_leave(fixture->model));
+    struct ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
+    join.rank = 0;
+    join.restore_arg = &restored;
+    join.restore_cb = take_state;
+    fixture_ok(fixture, ampclient_join(fixture->client, MODEL, &join, &fixture->model));
+    assert_int_equal(restored.calls, 0);
+    fixture_begin(fixture);
+    assert_int_equal(restored.calls, 1);
+    assert_int_equal(restored.step, 1);
+    assert_int_equal(restored.size, 0);
+    fixture_push(fixture);
+    fixture_ok(fixture, ampclient_set_user_state(fixture->model, "position 8", 10));
+    fixture_end(fixture);
+    fixture_begin(fixture);
+    assert_int_equal(restored.calls, 1);
+    fake_set(fixture->fake, &(struct fake_faults){.cut_push_after = 2, .roll_back = true, .down_ms = 100});
+    fixture_push(fixture);
+    fixture_end(fixture);
+    assert_int_equal(fixture->result.verdict, AMPCLIENT_ROLLED_BACK);
+    assert_int_equal(restored.calls, 1);
+    fixture_begin(fixture);
+    assert_int_equal(restored.calls, 2);
+    assert_int_equal(restored.step, 1);
+    assert_int_equal(restored.size, 10);
+    assert_memory_equal(restored.data, "position 8", 10);
+}
+
 static void a_server_that_restarts_between_steps_is_joined_again(void **state)
 {
     struct fixture *fixture = *state;
@@ -271,6 +319,7 @@ int main(void)
         JOINED(a_pull_that_was_cut_off_is_repeated),
         JOINED(a_pulled_block_with_a_wrong_checksum_is_pulled_again),
         JOINED(a_pushed_block_that_the_server_finds_damaged_is_sent_again),
+        JOINED(user_state_comes_back_before_the_step_that_follows_the_checkpoint),
         JOINED(a_rollback_while_the_verdict_is_awaited_voids_the_step),
         JOINED(a_server_that_restarts_between_steps_is_joined_again),
         JOINED(a_slow_verdict_is_waited_for_while_the_lease_is_kept),

@@ -331,15 +331,17 @@ def test_a_wrong_load_is_refused_and_a_right_one_still_counts(context):
 
 def test_methods_of_later_versions_are_unimplemented(context):
     api = context.model().api
-    for name in ("DeleteModel", "SetScale", "ResetScale", "Rollback", "Sync", "FetchRows"):
-        check_sentence(refused(lambda n=name: getattr(api, n)(), Code.UNIMPLEMENTED, rich=False))
-    session = api.channel.stream_stream("/ampd.v1.PeerService/Session",
-                                        request_serializer=peer.SessionRequest.SerializeToString,
-                                        response_deserializer=peer.SessionResponse.FromString)
-    refused(lambda: list(session(iter([peer.SessionRequest()]), timeout=10)), Code.UNIMPLEMENTED, rich=False)
+    check_sentence(refused(lambda: api.FetchRows(), Code.UNIMPLEMENTED, rich=False))
     for path in ("/ampd.v1.ParameterService/NoSuch", "/no.Such/Thing"):
         call = api.channel.unary_unary(path, request_serializer=bytes, response_deserializer=bytes)
         refused(lambda c=call: c(b"", timeout=10), Code.UNIMPLEMENTED, rich=False)
+
+
+def test_a_session_with_a_server_that_has_no_other_shards_is_refused(context):
+    session = context.model().api.channel.stream_stream(
+        "/ampd.v1.PeerService/Session", request_serializer=peer.SessionRequest.SerializeToString,
+        response_deserializer=peer.SessionResponse.FromString)
+    refused(lambda: list(session(iter([peer.SessionRequest()]), timeout=10)), Code.UNAVAILABLE, "NO_COORDINATOR")
 
 
 def test_errors_about_a_model_tell_where_it_is(context):

@@ -204,7 +204,7 @@ def test_what_comes_later_is_refused_as_reserved_or_kept(context):
              {"durability": model.DURABILITY_STEP}, {"weighting": model.WEIGHTING_PUSHED},
              {"cast_overflow": model.CAST_OVERFLOW_SATURATE}, {"keep_every": 7}, {"checkpoint_every": 0},
              schedule(model.SCHEDULE_KIND_WORKER), clip(max_norm=1.0, scope=model.CLIP_SCOPE_GROUP),
-             groups({"name": "g", "max_norm": 2.0}), groups({"name": "embedding", "learning_rate_factor": 0.0}),
+             {**groups({"name": "g", "max_norm": 2.0}), **clip(scope=model.CLIP_SCOPE_GROUP)}, groups({"name": "embedding", "learning_rate_factor": 0.0}),
              sgd(learning_rate=0.0), sgd(learning_rate=0.1), adamw(beta1=0.0, beta2=0.0, weight_decay=0.0)]
     for at, fields in enumerate(later):
         wanted = spec(f"later-{at}", **fields)

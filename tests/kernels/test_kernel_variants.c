@@ -106,6 +106,34 @@ static void store_gives_the_references_bits_and_largest(void **state)
     }
 }
 
+/* Long enough for blocks that are gone through by their parts, with what is left over; NaN and Inf in the first block alone. */
+static void a_long_store_past_the_caches_gives_the_references_bits(void **state)
+{
+    enum { N = 2 * 65536 + 77, AHEAD = 40 };
+    float *in = malloc((N + 4) * sizeof *in);
+    unsigned char *ours = malloc(N * 4 + AHEAD + GUARD), *theirs = malloc(N * 4 + AHEAD + GUARD);
+    assert_true(in && ours && theirs);
+    struct amp_random random;
+    amp_random_init(&random, 1);
+    for (size_t i = 0; i < N + 4; i++)
+        in[i] = i < 65536 ? input_any(&random) : input_spread(&random, -20, 20);
+    for (size_t d = 0; d < DTYPES; d++) {
+        size_t size = amp_dtype_size(dtypes[d]);
+        for (size_t skip = 0; skip * size <= AHEAD; skip += 1 + skip * 2) {
+            memset(ours, 1, N * 4 + AHEAD + GUARD);
+            memset(theirs, 1, N * 4 + AHEAD + GUARD);
+            uint32_t a = variant->store_stream[dtypes[d]](ours + skip * size, in + skip % 4, N);
+            uint32_t b = reference->store_stream[dtypes[d]](theirs + skip * size, in + skip % 4, N);
+            variant->drain();
+            assert_int_equal(a, b);
+            assert_memory_equal(ours, theirs, N * 4 + AHEAD + GUARD);
+        }
+    }
+    free(theirs);
+    free(ours);
+    free(in);
+}
+
 /* Every exponent and every pattern of the bits that decide a rounding. */
 static void store_agrees_on_a_sweep_of_all_exponents(void **state)
 {
@@ -466,6 +494,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(load_gives_the_references_bits),
         cmocka_unit_test(load_agrees_on_every_16_bit_value),
         cmocka_unit_test(store_gives_the_references_bits_and_largest),
+        cmocka_unit_test(a_long_store_past_the_caches_gives_the_references_bits),
         cmocka_unit_test(store_agrees_on_a_sweep_of_all_exponents),
         cmocka_unit_test(check_finds_the_same),
         cmocka_unit_test(check_finds_one_bad_element_anywhere_in_a_long_input),

@@ -1,4 +1,5 @@
-/* The invariants of DESIGN section 2, by number; each ends the run if it does not hold. */
+/* The invariants, named in sim.h; each ends the run if it does not hold. Numbers are those of DESIGN section 2. */
+#include "server/core/model.h"
 #include "tests/sim/sim.h"
 
 #include <math.h>
@@ -10,7 +11,7 @@
 static void check_no_gap(struct sim *sim, const struct sim_store *store, const struct ampd_step_row *row)
 {
     if (row->epoch != store->epoch || row->step != store->last_step + 1)
-        sim_fail(sim, "invariant 5: the row of epoch %llu, step %llu follows epoch %llu, step %llu",
+        sim_fail(sim, SIM_SCALE_HISTORY, "the row of epoch %llu, step %llu follows epoch %llu, step %llu",
                  (unsigned long long)row->epoch, (unsigned long long)row->step, (unsigned long long)store->epoch,
                  (unsigned long long)store->last_step);
 }
@@ -20,55 +21,122 @@ static void check_scale(struct sim *sim, float scale)
 {
     const struct amp_scaler_config *config = &sim->model.spec.scaler;
     if (!isfinite(scale) || scale < config->min_scale || scale > config->max_scale)
-        sim_fail(sim, "invariant 5: the scale is %g", (double)scale);
+        sim_fail(sim, SIM_SCALE_HISTORY, "the scale is %g", (double)scale);
+}
+
+/* The scale record that the row at (epoch, step) ends with: of an epoch's base, the row that the checkpoint belongs to. */
+static const struct amp_scaler_state *record_at(const struct sim *sim, uint64_t epoch, uint64_t step)
+{
+    while (epoch != 0 && sim->epochs[epoch].base_step >= step)
+        epoch = sim->epochs[epoch].base_epoch;
+    if (step == 0 || epoch == 0 || sim->ledger[epoch][step] == NULL)
+        return NULL;
+    return &sim->ledger[epoch][step]->after;
+}
+
+bool sim_same_record(const struct amp_scaler_state *a, const struct amp_scaler_state *b)
+{
+    return memcmp(&a->scale, &b->scale, sizeof(a->scale)) == 0 && a->scale_id == b->scale_id &&
+           a->growth_tracker == b->growth_tracker && a->hysteresis_left == b->hysteresis_left &&
+           a->consecutive_overflows == b->consecutive_overflows && a->total_overflows == b->total_overflows &&
+           a->steps_since_overflow == b->steps_since_overflow && a->attempted == b->attempted &&
+           a->applied == b->applied && a->skipped == b->skipped;
+}
+
+/* 5: the row is computed once more from what is before it, by the scaler's machine alone. */
+static void check_record(struct sim *sim, const struct ampd_step_row *row)
+{
+    struct amp_scaler_state record = sim->newest;
+    const struct amp_scaler_state *before = record_at(sim, row->epoch, row->step - 1);
+    struct amp_scaler_state first;
+    amp_scaler_init(&sim->model.spec.scaler, &first);
+    if (before == NULL && row->step != 1)
+        sim_fail(sim, SIM_SCALE_HISTORY, "epoch %llu, step %llu: there is no row before it",
+                 (unsigned long long)row->epoch, (unsigned long long)row->step);
+    const struct amp_scaler_state *act = sim_act_in_force(sim, row->epoch, row->step);
+    before = act != NULL ? act : before != NULL ? before : &first;
+    if (memcmp(&row->scale, &before->scale, sizeof(before->scale)) != 0 || row->scale_id != before->scale_id)
+        sim_fail(sim, SIM_SCALE_HISTORY, "epoch %llu, step %llu: its scale is %g, but what is before it says %g",
+                 (unsigned long long)row->epoch, (unsigned long long)row->step, (double)row->scale,
+                 (double)before->scale);
+    enum amp_scaler_outcome outcome = row->verdict == AMPD_VERDICT_APPLIED            ? AMP_SCALER_CLEAN
+                                      : row->verdict == AMPD_VERDICT_SKIPPED_OVERFLOW ? AMP_SCALER_OVERFLOW
+                                                                                      : AMP_SCALER_EMPTY;
+    if (row->scale_id == record.scale_id)
+        amp_scaler_update(&sim->model.spec.scaler, &record, outcome);
+    else
+        amp_scaler_count(&record, outcome); /* set by hand while the step was open */
+    if (!sim_same_record(&record, &row->after))
+        sim_fail(sim, SIM_SCALE_HISTORY, "epoch %llu, step %llu: the record does not follow from the one before",
+                 (unsigned long long)row->epoch, (unsigned long long)row->step);
+    check_scale(sim, row->after.scale);
+    sim->newest = row->after;
 }
 
 /* 2: every rank counts at most once, in rank order; all of them, or a quorum. */
 static void check_contributors(struct sim *sim, const struct ampd_step_row *row)
 {
     const struct ampd_model_spec *spec = &sim->model.spec;
-    uint32_t wanted = spec->sync == AMPD_SYNC_QUORUM ? spec->quorum : spec->world_size;
-    if (row->contributors_count != wanted)
-        sim_fail(sim, "invariant 2: %u contributors", row->contributors_count);
+    bool quorum = spec->sync == AMPD_SYNC_QUORUM;
+    bool shrinks = !quorum && spec->on_loss == AMPD_ON_LOSS_SHRINK;
+    uint32_t wanted = quorum ? spec->quorum : shrinks ? row->contributors_count : spec->world_size;
+    if (row->contributors_count != wanted || wanted > spec->world_size || wanted < spec->min_workers)
+        sim_fail(sim, SIM_COUNTED_ONCE, "%u contributors", row->contributors_count);
     for (uint32_t i = 0; i < row->contributors_count; i++) {
         bool rises = i == 0 || row->contributors[i].rank > row->contributors[i - 1].rank;
         if (!rises || row->contributors[i].rank >= spec->world_size || row->contributors[i].weight != 1)
-            sim_fail(sim, "invariant 2: contributor %u is rank %u", i, row->contributors[i].rank);
+            sim_fail(sim, SIM_COUNTED_ONCE, "contributor %u is rank %u", i, row->contributors[i].rank);
     }
     float f = amp_coefficient(row->scale, (double)wanted);
     if (memcmp(&f, &row->coefficient, sizeof(f)) != 0)
-        sim_fail(sim, "invariant 3: the coefficient is %g", (double)row->coefficient);
+        sim_fail(sim, SIM_BITWISE, "the coefficient is %g", (double)row->coefficient);
 }
 
-/* 1: what another shard stores is what the coordinator has stored before. */
-static void check_same_row(struct sim *sim, const struct sim_shard *shard, const struct ampd_step_row *row)
+/* Which process of its rank each contributor is. */
+static void find_actors(struct sim *sim, const struct ampd_step_row *row, uint32_t *actors)
 {
-    const struct sim_store *zero = &sim->shard[0].store;
-    if (row->epoch < zero->epoch)
-        return; /* the coordinator has gone on to another epoch, which makes it void */
-    if (row->step > zero->last_step || memcmp(row, &zero->rows[row->step], sizeof(*row)) != 0)
-        sim_fail(sim, "invariant 1: shard %u stores another verdict of step %llu than the coordinator", shard->index,
-                 (unsigned long long)row->step);
+    for (uint32_t i = 0; i < row->contributors_count && sim->model.by_actor; i++) {
+        struct ampd_incarnation incarnation = row->contributors[i].incarnation;
+        bool kept = sim->model.spec.durability == AMPD_DURABILITY_STEP; /* a restart ends no epoch */
+        if ((!kept && incarnation.fence != sim->shard[0].store.boots) || incarnation.fence >= SIM_BOOTS_MAX ||
+            incarnation.counter >= SIM_ACTORS_MAX)
+            sim_fail(sim, SIM_COUNTED_ONCE, "an incarnation of another boot contributes");
+        actors[i] = sim->actors[incarnation.fence][incarnation.counter];
+    }
 }
 
-/* 3: the row is what REF computes, bit for bit. */
+/* 1: a step of an epoch is decided once, by the coordinator; what others store is that. */
+static void check_ledger(struct sim *sim, const struct sim_shard *shard, const struct ampd_step_row *row)
+{
+    struct ampd_step_row **entry = &sim->ledger[row->epoch][row->step];
+    if (shard->index == 0) {
+        if (*entry != NULL)
+            sim_fail(sim, SIM_ONE_VERDICT, "epoch %llu, step %llu is decided twice", (unsigned long long)row->epoch,
+                     (unsigned long long)row->step);
+        *entry = malloc(sizeof(*row));
+        **entry = *row;
+    } else if (*entry == NULL || memcmp(row, *entry, sizeof(*row)) != 0) {
+        sim_fail(sim, SIM_ONE_VERDICT, "shard %u stores another verdict of step %llu than the coordinator",
+                 shard->index, (unsigned long long)row->step);
+    }
+}
+
+/* 3 and 4: the row is what REF computes, bit for bit. */
 void sim_check_row(struct sim *sim, const struct sim_shard *shard, const struct ampd_step_row *row)
 {
     check_no_gap(sim, &shard->store, row);
-    if (shard->index != 0) {
-        check_same_row(sim, shard, row);
+    check_ledger(sim, shard, row);
+    if (shard->index != 0)
         return;
-    }
-    check_scale(sim, row->after.scale);
+    check_record(sim, row);
     check_contributors(sim, row);
     uint32_t actors[SIM_WORLD_MAX] = {0};
-    for (uint32_t i = 0; i < row->contributors_count && sim->model.by_actor; i++) {
-        struct ampd_incarnation incarnation = row->contributors[i].incarnation;
-        if (incarnation.fence != sim->shard[0].store.boots || incarnation.counter >= 4096)
-            sim_fail(sim, "invariant 2: an incarnation of another boot contributes");
-        actors[i] = sim->actors[incarnation.counter];
-    }
-    sim_model_step(&sim->model, row, actors);
+    find_actors(sim, row, actors);
+    const char *what = sim_model_step(&sim->model, row, actors);
+    if (what != NULL)
+        sim_fail(sim, strcmp(what, "verdict") == 0 ? SIM_FINITE : SIM_BITWISE,
+                 "epoch %llu, step %llu: the %s of the row differs from REF's", (unsigned long long)row->epoch,
+                 (unsigned long long)row->step, what);
     sim->steps_decided++;
     sim->steps_skipped += row->verdict == AMPD_VERDICT_APPLIED ? 0 : 1;
     sim_trace(sim, row->step, (uint64_t)row->verdict);
@@ -78,39 +146,60 @@ void sim_check_row(struct sim *sim, const struct sim_shard *shard, const struct 
 void sim_check_epoch(struct sim *sim, const struct sim_shard *shard, const struct ampd_epoch_record *epoch)
 {
     if (epoch->epoch >= SIM_EPOCHS_MAX)
-        sim_fail(sim, "invariant 7: epoch %llu", (unsigned long long)epoch->epoch);
+        sim_fail(sim, SIM_PROGRESS, "epoch %llu", (unsigned long long)epoch->epoch);
     struct ampd_epoch_record *first = &sim->epochs[epoch->epoch];
     if (first->epoch == 0)
         *first = *epoch;
     if (first->base_epoch != epoch->base_epoch || first->base_step != epoch->base_step)
-        sim_fail(sim, "invariant 6: epoch %llu begins from another checkpoint on shard %u",
+        sim_fail(sim, SIM_DURABLE, "epoch %llu begins from another checkpoint on shard %u",
                  (unsigned long long)epoch->epoch, shard->index);
+    bool asked = strcmp(epoch->reason, "ROLLBACK") == 0;
+    const struct sim_operator *who = &sim->operator;
+    if (asked && (who->type != AMPD_EVENT_ROLLBACK || who->epoch != epoch->base_epoch || who->step != epoch->base_step))
+        sim_fail(sim, SIM_DURABLE, "rolled back to step %llu, which nobody has asked for",
+                 (unsigned long long)epoch->base_step);
+    if (asked) { /* as soon as one shard has stored it: a restart in between goes on from there */
+        sim->rolled_back = epoch->epoch;
+        sim->durable_told = epoch->base_step;
+    }
     if (shard->index != 0)
         return;
     if (epoch->base_step < sim->durable_told)
-        sim_fail(sim, "invariant 6: step %llu was durable, but epoch %llu begins from step %llu",
+        sim_fail(sim, SIM_DURABLE, "step %llu was durable, but epoch %llu begins from step %llu",
                  (unsigned long long)sim->durable_told, (unsigned long long)epoch->epoch,
                  (unsigned long long)epoch->base_step);
+    if (sim->loaded && epoch->base_epoch == 0 && !sim->destroyed)
+        sim_fail(sim, SIM_DURABLE, "epoch %llu begins without a checkpoint, though the model was loaded",
+                 (unsigned long long)epoch->epoch);
     if (epoch->base_step > sim->model.decided)
-        sim_fail(sim, "invariant 6: an epoch begins from a step that was never decided");
+        sim_fail(sim, SIM_DURABLE, "an epoch begins from a step that was never decided");
     sim->epochs_seen++;
     sim->model.decided = epoch->base_step;
-    sim->durable_told = 0;
+    const struct amp_scaler_state *base = record_at(sim, epoch->epoch, epoch->base_step);
+    if (base != NULL)
+        sim->newest = *base;
+    else
+        amp_scaler_init(&sim->model.spec.scaler, &sim->newest);
     sim_trace(sim, 700, epoch->epoch);
 }
 
-/* 1: every worker is told the verdict that is stored. */
+/* 1 and 6: every worker is told the verdict that was stored, whatever has become of it since. */
 void sim_check_result(struct sim *sim, const struct ampclient_core_result *result)
 {
-    if (result->epoch != sim->shard[0].store.epoch)
-        return; /* told before a crash that took it back */
-    const struct ampd_step_row *row = &sim->shard[0].store.rows[result->step];
-    bool same = row->epoch == result->epoch && row->step == result->step && (int)row->verdict == (int)result->verdict &&
-                row->version == result->version && memcmp(&row->norm, &result->norm, sizeof(row->norm)) == 0 &&
-                row->scale_id == result->scale_id && row->after.scale == result->new_scale;
+    const struct ampd_step_row *row = result->epoch < SIM_EPOCHS_MAX && result->step <= SIM_STEPS_MAX
+                                          ? sim->ledger[result->epoch][result->step]
+                                          : NULL;
+    bool same = row != NULL && (int)row->verdict == (int)result->verdict && row->version == result->version &&
+                memcmp(&row->norm, &result->norm, sizeof(row->norm)) == 0 && row->scale_id == result->scale_id &&
+                row->after.scale == result->new_scale;
     if (!same)
-        sim_fail(sim, "invariant 1: a worker is told another verdict of step %llu than is stored",
-                 (unsigned long long)result->step);
+        sim_fail(sim, SIM_ONE_VERDICT, "a worker is told another verdict of epoch %llu, step %llu than was stored",
+                 (unsigned long long)result->epoch, (unsigned long long)result->step);
+    if (sim->destroyed || result->epoch < sim->rolled_back)
+        return;
+    if (result->durable_step > sim->model.decided)
+        sim_fail(sim, SIM_DURABLE, "a worker is told that step %llu is durable, but the model is at step %llu",
+                 (unsigned long long)result->durable_step, (unsigned long long)sim->model.decided);
     if (result->durable_step > sim->durable_told)
         sim->durable_told = result->durable_step;
 }
@@ -126,7 +215,7 @@ void sim_check_pulled(struct sim *sim, const struct sim_worker *worker)
     }
     bool current = worker->epoch == sim->shard[0].store.epoch;
     if (state == NULL && current)
-        sim_fail(sim, "invariant 3: version %llu was never reached", (unsigned long long)worker->version);
+        sim_fail(sim, SIM_BITWISE, "version %llu was never reached", (unsigned long long)worker->version);
     if (state == NULL)
         return; /* pulled before a crash that took it back */
     for (uint32_t p = 0; p < model->spec.parameters_count && current; p++) {
@@ -135,7 +224,7 @@ void sim_check_pulled(struct sim *sim, const struct sim_worker *worker)
         uint32_t want[256];
         (void)amp_kernels_ref.store[model->spec.cast](want, state->master + model->layout->starts[p], elements);
         if (memcmp(pulled, want, elements * amp_dtype_size(model->spec.cast)) != 0)
-            sim_fail(sim, "invariant 3: parameter %u of version %llu differs from REF", p,
+            sim_fail(sim, SIM_BITWISE, "parameter %u of version %llu differs from REF", p,
                      (unsigned long long)worker->version);
     }
 }
@@ -151,7 +240,7 @@ void sim_check_observed(struct sim *sim, const struct sim_call *call)
             state = &model->states[s];
     }
     if (state == NULL)
-        sim_fail(sim, "invariant 3: an onlooker got version %llu", (unsigned long long)call->seen.version);
+        sim_fail(sim, SIM_BITWISE, "an onlooker got version %llu", (unsigned long long)call->seen.version);
     const struct sim_shard *shard = &sim->shard[call->shard];
     size_t size = amp_dtype_size(model->spec.cast);
     for (uint32_t p = 0; p < model->spec.parameters_count; p++) {
@@ -163,7 +252,7 @@ void sim_check_observed(struct sim *sim, const struct sim_call *call)
             continue;
         (void)amp_kernels_ref.store[model->spec.cast](want, state->master + from, to - from);
         if (memcmp(call->own + from * size, want, (to - from) * size) != 0)
-            sim_fail(sim, "invariant 3: an onlooker's version %llu is mixed", (unsigned long long)call->seen.version);
+            sim_fail(sim, SIM_BITWISE, "an onlooker's version %llu is mixed", (unsigned long long)call->seen.version);
     }
 }
 
@@ -171,7 +260,22 @@ static void check_tensor(struct sim *sim, const struct sim_shard *shard, const f
                          const char *name)
 {
     if (have != NULL && memcmp(have, want + shard->element, shard->elements * sizeof(float)) != 0)
-        sim_fail(sim, "invariant 3: %s of a checkpoint of shard %u differ from REF", name, shard->index);
+        sim_fail(sim, SIM_BITWISE, "%s of a checkpoint of shard %u differ from REF", name, shard->index);
+}
+
+/* A checkpoint holds the user state of each contributor of its step, as it was pushed with that step. */
+static void check_user_states(struct sim *sim, const struct sim_shard *shard, const struct sim_file *file)
+{
+    const struct ampd_step_row *row = sim->ledger[shard->store.epoch][file->step];
+    for (uint32_t i = 0; row != NULL && i < row->contributors_count; i++) {
+        uint32_t rank = row->contributors[i].rank;
+        uint64_t state[2] = {0, 0};
+        if (file->state.user_states[rank].size == sizeof(state))
+            memcpy(state, file->state.user_states[rank].data, sizeof(state));
+        if (state[0] != file->step || state[1] != rank)
+            sim_fail(sim, SIM_USER_STATE, "a checkpoint of step %llu lacks the user state of rank %u",
+                     (unsigned long long)file->step, rank);
+    }
 }
 
 /* 3 and 4: a checkpoint holds REF's state, and all masters are finite. */
@@ -181,16 +285,39 @@ void sim_check_file(struct sim *sim, const struct sim_shard *shard, const struct
     if (shard->store.epoch < sim->shard[0].store.epoch)
         return; /* of an epoch that is over: it is void as soon as the shard hears of it */
     if (file->step > sim->model.decided)
-        sim_fail(sim, "invariant 6: a checkpoint of a step that is not decided");
+        sim_fail(sim, SIM_DURABLE, "a checkpoint of a step that is not decided");
+    check_user_states(sim, shard, file);
     check_tensor(sim, shard, file->master, state->master, "masters");
     check_tensor(sim, shard, file->m, state->m, "first moments");
     check_tensor(sim, shard, file->v, state->v, "second moments");
     if (file->state.version != state->version || file->state.scaler.scale_id != state->scaler.scale_id ||
         file->state.scaler.scale != state->scaler.scale || file->state.scaler.attempted != state->scaler.attempted)
-        sim_fail(sim, "invariant 5: the scale record of a checkpoint differs from REF");
+        sim_fail(sim, SIM_SCALE_HISTORY, "the scale record of a checkpoint differs from REF");
     for (uint64_t i = 0; i < shard->elements; i++) {
         if (!isfinite(file->master[i]))
-            sim_fail(sim, "invariant 4: a master is not finite");
+            sim_fail(sim, SIM_FINITE, "a master is not finite");
+    }
+}
+
+/* 3: as soon as a shard has applied a step, its tensors are REF's. */
+static void check_applied(struct sim *sim, struct sim_shard *shard, const struct ampd_model_info *info)
+{
+    const struct ampd_model *model = shard->core->models[0];
+    bool applied = model->shard.memory == AMPD_MEMORY_READY && model->shard.decided_state == AMPD_STEP_APPLIED &&
+                   info->epoch == sim->shard[0].store.epoch && shard->seen_applied != info->decided_step;
+    if (!applied || info->decided_step > sim->model.decided)
+        return;
+    const struct sim_state *state = &sim->model.states[info->decided_step];
+    shard->seen_applied = info->decided_step;
+    if (info->version != state->version)
+        sim_fail(sim, SIM_ONE_VERDICT, "shard %u: version %llu after step %llu", shard->index,
+                 (unsigned long long)info->version, (unsigned long long)info->decided_step);
+    const float *tensors[] = {model->tensors.masters, model->tensors.m, model->tensors.v};
+    const float *wanted[] = {state->master, state->m, state->v};
+    for (unsigned i = 0; i < 3; i++) {
+        if (tensors[i] != NULL && memcmp(tensors[i], wanted[i] + shard->element, shard->elements * sizeof(float)) != 0)
+            sim_fail(sim, SIM_BITWISE, "shard %u: its tensors differ from REF's after step %llu", shard->index,
+                     (unsigned long long)info->decided_step);
     }
 }
 
@@ -204,22 +331,25 @@ static void check_shard(struct sim *sim, struct sim_shard *shard)
     bool back =
         info.epoch < shard->seen_epoch || (info.epoch == shard->seen_epoch && info.decided_step < shard->seen_step);
     if (back && !info.recovering)
-        sim_fail(sim, "invariant 1: epoch %llu, step %llu after epoch %llu, step %llu", (unsigned long long)info.epoch,
-                 (unsigned long long)info.decided_step, (unsigned long long)shard->seen_epoch,
-                 (unsigned long long)shard->seen_step);
+        sim_fail(sim, SIM_ONE_VERDICT, "epoch %llu, step %llu after epoch %llu, step %llu",
+                 (unsigned long long)info.epoch, (unsigned long long)info.decided_step,
+                 (unsigned long long)shard->seen_epoch, (unsigned long long)shard->seen_step);
     if (shard->index == 0 && info.durable_step > info.decided_step && !info.recovering)
-        sim_fail(sim, "invariant 6: step %llu is durable before it is decided", (unsigned long long)info.durable_step);
-    if (!info.recovering) {
-        shard->seen_epoch = info.epoch;
-        shard->seen_step = info.decided_step;
-    }
+        sim_fail(sim, SIM_DURABLE, "step %llu is durable before it is decided", (unsigned long long)info.durable_step);
+    if (info.recovering)
+        return;
+    if (shard->seen_epoch != info.epoch)
+        shard->seen_applied = 0;
+    shard->seen_epoch = info.epoch;
+    shard->seen_step = info.decided_step;
+    check_applied(sim, shard, &info);
 }
 
 /* After every event: epochs and steps never go back, the scale is in its bounds, and the run comes to its end. */
 void sim_check_event(struct sim *sim)
 {
     if (sim->events > SIM_EVENTS_MAX)
-        sim_fail(sim, "invariant 7: no end after %d events", SIM_EVENTS_MAX);
+        sim_fail(sim, SIM_PROGRESS, "no end after %d events", SIM_EVENTS_MAX);
     for (uint32_t k = 0; k < sim->shards; k++)
         check_shard(sim, &sim->shard[k]);
 }
@@ -229,13 +359,51 @@ void sim_check_end(struct sim *sim)
 {
     uint64_t last = sim->model.spec.max_steps;
     if (sim->model.decided != last)
-        sim_fail(sim, "invariant 7: ended at step %llu of %llu", (unsigned long long)sim->model.decided,
+        sim_fail(sim, SIM_PROGRESS, "ended at step %llu of %llu", (unsigned long long)sim->model.decided,
                  (unsigned long long)last);
     for (uint32_t k = 0; k < sim->shards; k++) {
         const struct sim_shard *shard = &sim->shard[k];
         const struct sim_file *file = &shard->store.files[last];
         if (shard->store.last_step != last || !file->used)
-            sim_fail(sim, "invariant 6: shard %u has no checkpoint of the last step", k);
+            sim_fail(sim, SIM_DURABLE, "shard %u has no checkpoint of the last step", k);
         sim_check_file(sim, shard, file);
+    }
+}
+
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t size)
+{
+    const uint8_t *bytes = data;
+    for (size_t i = 0; i < size; i++) {
+        struct amp_random random;
+        amp_random_init(&random, hash ^ bytes[i]);
+        hash = amp_random_next(&random);
+    }
+    return hash;
+}
+
+uint64_t sim_check_result_hash(const struct sim *sim)
+{
+    uint64_t hash = 0;
+    for (uint32_t k = 0; k < sim->shards; k++) {
+        const struct sim_shard *shard = &sim->shard[k];
+        const struct sim_file *file = &shard->store.files[sim->model.spec.max_steps];
+        const float *tensors[] = {file->master, file->m, file->v};
+        for (unsigned i = 0; i < 3; i++) {
+            if (tensors[i] != NULL)
+                hash = hash_bytes(hash, tensors[i], shard->elements * sizeof(float));
+        }
+    }
+    const struct sim_file *first = &sim->shard[0].store.files[sim->model.spec.max_steps];
+    const struct amp_scaler_state *record = &first->state.scaler;
+    uint64_t rest[] = {first->state.version, record->scale_id, record->attempted, record->applied, record->skipped};
+    hash = hash_bytes(hash, rest, sizeof(rest));
+    return hash_bytes(hash, &record->scale, sizeof(record->scale));
+}
+
+void sim_check_close(struct sim *sim)
+{
+    for (unsigned e = 0; e < SIM_EPOCHS_MAX; e++) {
+        for (unsigned s = 0; s <= SIM_STEPS_MAX; s++)
+            free(sim->ledger[e][s]);
     }
 }

@@ -1,12 +1,14 @@
 /* What a shard's core has asked its host for: jobs, the store and the files, done one at a time, in any order. */
 #include "tests/sim/sim.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 void sim_task_free(struct sim_task *task)
 {
     free(task->row);
+    free(task->notes);
     ampd_message_free(task->message);
     free(task);
 }
@@ -17,8 +19,12 @@ void sim_disk_forget(struct amp_list *list)
         sim_task_free(AMP_CONTAINER(it, struct sim_task, node));
 }
 
-void sim_disk_keep(struct sim_shard *shard, const struct ampd_output *output)
+static void begin_draft(struct sim *sim, struct sim_shard *shard, const struct ampd_cut_order *order);
+
+void sim_disk_keep(struct sim *sim, struct sim_shard *shard, const struct ampd_output *output)
 {
+    if (output->type == AMPD_OUT_CUT)
+        begin_draft(sim, shard, &output->u.cut);
     struct sim_task *task = calloc(1, sizeof(*task));
     task->output = *output;
     if (output->type == AMPD_OUT_PERSIST) {
@@ -34,21 +40,86 @@ void sim_disk_keep(struct sim_shard *shard, const struct ampd_output *output)
         if (persist->checkpoint != NULL)
             task->checkpoint = *persist->checkpoint;
     }
+    if (output->type == AMPD_OUT_JOURNAL)
+        sim_journal_keep(task, &output->u.journal);
     if (output->type == AMPD_OUT_RESTORE)
         task->checkpoint = *output->u.restore.checkpoint;
     amp_list_push(output->type == AMPD_OUT_JOB ? &shard->jobs : &shard->tasks, &task->node);
 }
 
+/* Blocks of a part that is given up are not read any more when its end is told. */
 void sim_disk_cancel(struct sim_shard *shard, uint64_t token)
 {
-    for (struct amp_list *it = shard->tasks.next; it != &shard->tasks; it = it->next) {
+    AMP_LIST_EACH(it, next, &shard->tasks)
+    {
         struct sim_task *task = AMP_CONTAINER(it, struct sim_task, node);
         if (task->output.type == AMPD_OUT_CUT && task->output.u.cut.token == token)
             task->cancelled = true;
+        if (task->output.type != AMPD_OUT_CUT_BLOCKS || task->output.u.cut_blocks.token != token)
+            continue;
+        amp_list_remove(&task->node);
+        sim_task_free(task);
     }
 }
 
-void sim_disk_drop(struct sim_store *store, const struct ampd_checkpoint_record *record)
+/* Commits that are not synced are remembered, so that a power loss can take them back. */
+static struct sim_undo *remember(struct sim_store *store, enum ampd_persist_kind kind)
+{
+    struct sim_undo *undo = calloc(1, sizeof(*undo));
+    undo->kind = kind;
+    undo->last_step = store->last_step;
+    amp_list_push(&store->undo, &undo->node);
+    return undo;
+}
+
+void sim_disk_synced(struct sim_store *store)
+{
+    for (struct amp_list *it; (it = amp_list_shift(&store->undo)) != NULL;)
+        free(AMP_CONTAINER(it, struct sim_undo, node));
+}
+
+static void take_back(struct sim *sim, struct sim_store *store, const struct sim_undo *undo)
+{
+    if (undo->kind == AMPD_PERSIST_VERDICT) {
+        store->last_step = undo->last_step;
+    } else if (undo->kind == AMPD_PERSIST_WORKER) {
+        store->workers[undo->worker.rank] = undo->worker;
+        store->has_worker[undo->worker.rank] = undo->has_worker;
+    } else { /* a checkpoint is in the catalogue again: its file may be gone */
+        memmove(store->checkpoints + 1, store->checkpoints, store->checkpoints_count * sizeof(store->checkpoints[0]));
+        store->checkpoints[0] = undo->checkpoint;
+        store->checkpoints_count++;
+        store->files[undo->checkpoint.step].gone = sim_below(sim, 2) == 0;
+    }
+}
+
+void sim_disk_power_loss(struct sim *sim, struct sim_shard *shard)
+{
+    struct sim_store *store = &shard->store;
+    sim_trace(sim, 904, shard->index);
+    uint64_t lost = 0, count = 0;
+    for (struct amp_list *it = store->undo.next; it != &store->undo; it = it->next)
+        count++;
+    lost = sim_below(sim, count + 1); /* some of them may have reached the disk all the same, in order */
+    for (uint64_t i = 0; i < lost; i++) {
+        struct sim_undo *undo = AMP_CONTAINER(store->undo.prev, struct sim_undo, node);
+        take_back(sim, store, undo);
+        amp_list_remove(&undo->node);
+        free(undo);
+    }
+    sim_disk_synced(store);
+    if (sim->verbose)
+        (void)fprintf(stderr, "%8llu shard %u: power loss, %llu of %llu commits lost\n",
+                      (unsigned long long)sim->now_ms, shard->index, (unsigned long long)lost,
+                      (unsigned long long)count);
+}
+
+bool sim_disk_is_full(const struct sim *sim, const struct sim_shard *shard)
+{
+    return shard->store.full_until_ms > sim->now_ms;
+}
+
+static void drop_record(struct sim_store *store, const struct ampd_checkpoint_record *record)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < store->checkpoints_count; i++) {
@@ -56,6 +127,12 @@ void sim_disk_drop(struct sim_store *store, const struct ampd_checkpoint_record 
             store->checkpoints[kept++] = store->checkpoints[i];
     }
     store->checkpoints_count = kept;
+}
+
+void sim_disk_drop(struct sim_store *store, const struct ampd_checkpoint_record *record)
+{
+    remember(store, AMPD_PERSIST_CHECKPOINT)->checkpoint = *record;
+    drop_record(store, record);
 }
 
 static uint64_t list_count(const struct amp_list *list)
@@ -71,9 +148,15 @@ uint64_t sim_server_tasks(const struct sim_shard *shard)
     return list_count(&shard->tasks) + list_count(&shard->jobs);
 }
 
+uint64_t sim_server_ready(const struct sim *sim, const struct sim_shard *shard)
+{
+    return sim_is_zombie(sim, shard) || sim_disk_is_full(sim, shard) ? list_count(&shard->jobs)
+                                                                     : sim_server_tasks(shard);
+}
+
 static void store_checkpoint(struct sim_store *store, const struct ampd_checkpoint_record *record)
 {
-    sim_disk_drop(store, record);
+    drop_record(store, record);
     store->checkpoints[store->checkpoints_count++] = *record;
 }
 
@@ -81,7 +164,7 @@ static void store_epoch(struct sim *sim, struct sim_shard *shard, const struct a
 {
     struct sim_store *store = &shard->store;
     if (epoch->epoch <= store->epoch)
-        sim_fail(sim, "epoch %llu is stored after %llu", (unsigned long long)epoch->epoch,
+        sim_fail(sim, SIM_ONE_VERDICT, "epoch %llu is stored after %llu", (unsigned long long)epoch->epoch,
                  (unsigned long long)store->epoch);
     store->epoch = epoch->epoch;
     store->base_epoch = epoch->base_epoch;
@@ -96,7 +179,23 @@ static void store_epoch(struct sim *sim, struct sim_shard *shard, const struct a
     sim_check_epoch(sim, shard, epoch);
 }
 
-static void do_persist(struct sim *sim, struct sim_shard *shard, struct sim_task *task)
+/* Which records are synced when they are committed; all others are with the next that is. */
+static bool is_synced(const struct ampd_persist *persist)
+{
+    return persist->full;
+}
+
+static void commit_worker(struct sim_store *store, const struct ampd_worker_record *worker)
+{
+    struct sim_undo *undo = remember(store, AMPD_PERSIST_WORKER);
+    undo->worker = store->workers[worker->rank];
+    undo->worker.rank = worker->rank;
+    undo->has_worker = store->has_worker[worker->rank];
+    store->workers[worker->rank] = *worker;
+    store->has_worker[worker->rank] = true;
+}
+
+static void commit(struct sim *sim, struct sim_shard *shard, struct sim_task *task)
 {
     struct sim_store *store = &shard->store;
     switch (task->output.u.persist.kind) {
@@ -106,13 +205,15 @@ static void do_persist(struct sim *sim, struct sim_shard *shard, struct sim_task
         break;
     case AMPD_PERSIST_EPOCH:
         store_epoch(sim, shard, &task->epoch);
+        sim_acts_supersede(store, &task->epoch);
+        sim_act_stored(store, task->row, task->epoch.base_epoch);
         break;
     case AMPD_PERSIST_WORKER:
-        store->workers[task->worker.rank] = task->worker;
-        store->has_worker[task->worker.rank] = true;
+        commit_worker(store, &task->worker);
         break;
     case AMPD_PERSIST_VERDICT:
         sim_check_row(sim, shard, task->row);
+        (void)remember(store, AMPD_PERSIST_VERDICT);
         store->rows[task->row->step] = *task->row;
         store->last_step = task->row->step;
         break;
@@ -122,18 +223,36 @@ static void do_persist(struct sim *sim, struct sim_shard *shard, struct sim_task
     case AMPD_PERSIST_FENCE:
         store->fences[task->output.u.persist.shard] = task->output.u.persist.fence;
         break;
+    case AMPD_PERSIST_ACT:
+        sim_check_act(sim, shard, task->row);
+        sim_act_stored(store, task->row, 0);
+        break;
+    default:
+        break;
     }
-    struct ampd_event event = {.type = AMPD_EVENT_PERSISTED, .u.persisted = {task->output.u.persist.token}};
-    sim_server_event(sim, shard, &event);
+    if (is_synced(&task->output.u.persist))
+        sim_disk_synced(store);
 }
 
-static float *copy_floats(const float *from, uint64_t count)
+/* A sync that fails leaves it open whether the record is there, and ends the process. True: it did. */
+static bool fails(struct sim *sim, struct sim_shard *shard, struct sim_task *task)
 {
-    if (from == NULL)
-        return NULL;
-    float *to = malloc(count * sizeof(*to));
-    memcpy(to, from, count * sizeof(*to));
-    return to;
+    if (sim->disk_errors == 0 || sim_below(sim, 200) != 0)
+        return false;
+    sim->disk_errors--;
+    if (sim->verbose)
+        (void)fprintf(stderr, "%8llu shard %u: EIO\n", (unsigned long long)sim->now_ms, shard->index);
+    if (task->output.type == AMPD_OUT_PERSIST && sim_below(sim, 2) == 0)
+        commit(sim, shard, task);
+    sim_server_kill(sim, shard);
+    return true;
+}
+
+static void do_persist(struct sim *sim, struct sim_shard *shard, struct sim_task *task)
+{
+    commit(sim, shard, task);
+    struct ampd_event event = {.type = AMPD_EVENT_PERSISTED, .u.persisted = {task->output.u.persist.token}};
+    sim_server_event(sim, shard, &event);
 }
 
 static void file_free(struct sim_file *file, uint32_t world)
@@ -147,15 +266,47 @@ static void file_free(struct sim_file *file, uint32_t world)
     memset(file, 0, sizeof(*file));
 }
 
+/* A file in the making: its tensors are filled block by block. */
+static void begin_draft(struct sim *sim, struct sim_shard *shard, const struct ampd_cut_order *order)
+{
+    struct sim_file *draft = &shard->draft;
+    file_free(draft, sim->model.spec.world_size);
+    draft->step = order->step;
+    shard->draft_left = order->count;
+    draft->master = malloc(shard->elements * sizeof(float) + 1);
+    draft->m = order->has_m ? malloc(shard->elements * sizeof(float) + 1) : NULL;
+    draft->v = order->has_v ? malloc(shard->elements * sizeof(float) + 1) : NULL;
+}
+
+static void do_cut_blocks(struct sim *sim, struct sim_shard *shard, const struct sim_task *task)
+{
+    const struct ampd_cut_blocks *blocks = &task->output.u.cut_blocks;
+    struct sim_file *draft = &shard->draft;
+    if (blocks->first != shard->block + shard->blocks - shard->draft_left)
+        sim_fail(sim, SIM_BITWISE, "blocks of a checkpoint come out of order: %llu", (unsigned long long)blocks->first);
+    uint64_t size = sim->model.layout->block_elements;
+    uint64_t at = blocks->first * size - shard->element, end = at + blocks->count * size;
+    size_t bytes = ((end < shard->elements ? end : shard->elements) - at) * sizeof(float);
+    memcpy(draft->master + at, blocks->tensors.masters, bytes);
+    if (draft->m != NULL)
+        memcpy(draft->m + at, blocks->tensors.m, bytes);
+    if (draft->v != NULL)
+        memcpy(draft->v + at, blocks->tensors.v, bytes);
+    shard->draft_left -= blocks->count;
+    struct ampd_event event = {.type = AMPD_EVENT_PART_BLOCKS,
+                               .u.part_blocks = {blocks->token, blocks->first, blocks->count}};
+    sim_server_event(sim, shard, &event);
+}
+
+/* All blocks are in: the file gets its name. */
 static void write_file(struct sim *sim, struct sim_shard *shard, const struct ampd_cut_order *order)
 {
     struct sim_file *file = &shard->store.files[order->step];
     file_free(file, sim->model.spec.world_size);
+    *file = shard->draft;
+    shard->draft = (struct sim_file){0};
     file->used = true;
-    file->step = order->step;
-    file->master = copy_floats(order->tensors.masters, shard->elements);
-    file->m = copy_floats(order->tensors.m, shard->elements);
-    file->v = copy_floats(order->tensors.v, shard->elements);
+    file->torn = false;
     file->state = *order->state;
     file->state.user_states = calloc(sim->model.spec.world_size, sizeof(*file->state.user_states));
     for (uint32_t r = 0; r < sim->model.spec.world_size; r++) {
@@ -166,6 +317,22 @@ static void write_file(struct sim *sim, struct sim_shard *shard, const struct am
             memcpy(file->state.user_states[r].data, order->state->user_states[r].data, size);
     }
     sim_check_file(sim, shard, file);
+}
+
+/*
+ * The file is written beside, synced, renamed and entered; a crash before the end leaves none, or half of one that nobody
+ * reads: what the catalogue names was whole when it was entered.
+ */
+void sim_disk_tear(struct sim *sim, struct sim_shard *shard)
+{
+    for (struct amp_list *it = shard->tasks.next; it != &shard->tasks; it = it->next) {
+        const struct sim_task *task = AMP_CONTAINER(it, struct sim_task, node);
+        if (task->output.type != AMPD_OUT_CUT)
+            continue;
+        struct sim_file *file = &shard->store.files[task->output.u.cut.step];
+        if (!file->used && sim_below(sim, 2) == 0)
+            file->torn = true;
+    }
 }
 
 static void do_cut(struct sim *sim, struct sim_shard *shard, const struct sim_task *task)
@@ -185,7 +352,7 @@ static bool may_damage(const struct sim *sim, uint64_t step)
 {
     const struct sim_store *store = &sim->shard[0].store;
     return sim->shards == 1 && store->last_step < sim->model.spec.max_steps && store->checkpoints_count > 1 &&
-           step != store->checkpoints[0].step;
+           step != store->checkpoints[0].step && !store->files[store->checkpoints[0].step].gone;
 }
 
 static void do_restore(struct sim *sim, struct sim_shard *shard, const struct sim_task *task)
@@ -201,6 +368,10 @@ static void do_restore(struct sim *sim, struct sim_shard *shard, const struct si
     } else if (damaged) {
         event.u.restored.code = AMP_EDATALOSS;
         sim->durable_told = 0; /* what a disk destroys is not the server's promise */
+        sim->destroyed = true;
+        memset(order->tensors.masters, 0x55, bytes);
+    } else if (!file->used || file->gone || file->torn) {
+        event.u.restored.code = file->torn ? AMP_EDATALOSS : AMP_ENOTFOUND;
         memset(order->tensors.masters, 0x55, bytes);
     } else {
         memcpy(order->tensors.masters, file->master, bytes);
@@ -220,10 +391,18 @@ static struct sim_task *nth(struct amp_list *list, uint64_t n)
     return AMP_CONTAINER(it, struct sim_task, node);
 }
 
-/* Writes of the store go in order; files go in any order. */
+static void do_journal(struct sim *sim, struct sim_shard *shard, const struct sim_task *task)
+{
+    sim_journal_write(shard, task);
+    struct ampd_event event = {.type = AMPD_EVENT_JOURNALLED, .u.persisted = {task->output.u.journal.token}};
+    sim_server_event(sim, shard, &event);
+}
+
+/* Writes of the store go in order, so do those of the journal and the blocks of a file; files go in any order. */
 static struct sim_task *first_of_kind(struct sim_shard *shard, struct sim_task *task)
 {
-    if (task->output.type != AMPD_OUT_PERSIST)
+    enum ampd_output_type type = task->output.type;
+    if (type != AMPD_OUT_PERSIST && type != AMPD_OUT_CUT_BLOCKS && type != AMPD_OUT_JOURNAL)
         return task;
     for (struct amp_list *it = shard->tasks.next;; it = it->next) {
         struct sim_task *earlier = AMP_CONTAINER(it, struct sim_task, node);
@@ -250,13 +429,26 @@ bool sim_server_run_task(struct sim *sim, struct sim_shard *shard, uint64_t pick
         return true;
     }
     struct sim_task *task = first_of_kind(shard, nth(&shard->tasks, pick - jobs));
-    if (task->output.type == AMPD_OUT_CUT && sim->slow_disk && sim_below(sim, 60) != 0)
+    enum ampd_output_type type = task->output.type;
+    bool writes =
+        type == AMPD_OUT_PERSIST || type == AMPD_OUT_CUT || type == AMPD_OUT_CUT_BLOCKS || type == AMPD_OUT_JOURNAL;
+    if (type == AMPD_OUT_CUT && !task->cancelled && shard->draft_left != 0)
         return false;
+    if (writes && type != AMPD_OUT_PERSIST && sim->slow_disk && sim_below(sim, 30) != 0)
+        return false;
+    if (writes && fails(sim, shard, task))
+        return true;
     amp_list_remove(&task->node);
     if (task->output.type == AMPD_OUT_PERSIST)
         do_persist(sim, shard, task);
     else if (task->output.type == AMPD_OUT_CUT)
         do_cut(sim, shard, task);
+    else if (type == AMPD_OUT_CUT_BLOCKS)
+        do_cut_blocks(sim, shard, task);
+    else if (type == AMPD_OUT_JOURNAL)
+        do_journal(sim, shard, task);
+    else if (type == AMPD_OUT_REPLAY)
+        sim_journal_read(sim, shard, task);
     else
         do_restore(sim, shard, task);
     sim_task_free(task);
@@ -265,6 +457,9 @@ bool sim_server_run_task(struct sim *sim, struct sim_shard *shard, uint64_t pick
 
 void sim_disk_close(struct sim *sim, struct sim_shard *shard)
 {
+    sim_disk_synced(&shard->store);
+    file_free(&shard->draft, sim->model.spec.world_size);
+    sim_journal_close(shard);
     for (unsigned s = 0; s <= SIM_STEPS_MAX; s++)
         file_free(&shard->store.files[s], sim->model.spec.world_size);
 }

@@ -1,4 +1,7 @@
-/* sim [--seeds N] [--first S] [--verbose]: runs N seeds from S on, each twice if it is among the first ten. */
+/*
+ * sim [--seeds N] [--first S] [--verbose]: runs N seeds from S on, each twice if it is among the first ten, and every
+ * fifth once more without faults.
+ */
 #include "tests/sim/sim.h"
 
 #include <signal.h>
@@ -7,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TWICE 10 /* seeds that are run a second time, to see that one seed is one run */
+#define TWICE       10 /* seeds that are run a second time, to see that one seed is one run */
+#define UNDISTURBED 5  /* every fifth seed is run without faults too, where that must give the same result */
 
 /* The seed under way, for the line that a broken assert leaves behind. */
 static char seed_line[64];
@@ -36,17 +40,30 @@ int main(int argc, char **argv)
         }
     }
     (void)signal(SIGABRT, tell_seed);
-    uint64_t all = 0;
+    uint64_t all = 0, compared = 0;
     for (uint64_t seed = first; seed < first + seeds; seed++) {
         (void)snprintf(seed_line, sizeof(seed_line), "sim: seed %llu\n", (unsigned long long)seed);
-        uint64_t trace = sim_run(seed, verbose);
-        if (seed - first < TWICE && sim_run(seed, false) != trace) {
+        uint64_t result, again;
+        uint64_t trace = sim_run(seed, SIM_DISTURBED, verbose, &result);
+        if (seed - first < TWICE && sim_run(seed, SIM_DISTURBED, false, &again) != trace) {
             (void)fprintf(stderr, "seed %llu: the second run differs from the first\n", (unsigned long long)seed);
             return 1;
         }
+        if (seed % UNDISTURBED == 1 && sim_has_one_result(seed)) {
+            (void)sim_run(seed, SIM_UNDISTURBED, false, &again);
+            if (again != result) {
+                (void)fprintf(stderr,
+                              "seed %llu, end: broken invariant bitwise: the final state differs from that of a run "
+                              "without faults\n",
+                              (unsigned long long)seed);
+                return 1;
+            }
+            compared++;
+        }
         all = all * 31 + trace;
     }
-    (void)printf("sim: %llu seeds from %llu, trace %016llx\n", (unsigned long long)seeds, (unsigned long long)first,
-                 (unsigned long long)all);
+    (void)printf("sim: %llu seeds from %llu, trace %016llx; %llu compared with a run without faults\n",
+                 (unsigned long long)seeds, (unsigned long long)first, (unsigned long long)all,
+                 (unsigned long long)compared);
     return 0;
 }

@@ -6,12 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Noreturn void sim_fail(const struct sim *sim, const char *format, ...)
+#define INVARIANT_NAME(name, text) text,
+
+static const char *const invariant_names[SIM_INVARIANTS_COUNT] = {SIM_INVARIANTS(INVARIANT_NAME)};
+
+_Noreturn void sim_fail(const struct sim *sim, enum sim_invariant broken, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    (void)fprintf(stderr, "seed %llu, event %llu, %llu ms: ", (unsigned long long)sim->seed,
-                  (unsigned long long)sim->events, (unsigned long long)sim->now_ms);
+    (void)fprintf(stderr, "seed %llu, event %llu, %llu ms: broken invariant %s: ", (unsigned long long)sim->seed,
+                  (unsigned long long)sim->events, (unsigned long long)sim->now_ms, invariant_names[broken]);
     (void)vfprintf(stderr, format, arguments);
     (void)fprintf(stderr, "\nagain: sim --seeds 1 --first %llu --verbose\n", (unsigned long long)sim->seed);
     va_end(arguments);
@@ -42,7 +46,8 @@ enum choice_kind {
     CHOICE_TASK,
     CHOICE_INBOX,
     CHOICE_OUTBOX,
-    CHOICE_SESSION
+    CHOICE_SESSION,
+    CHOICE_LATE
 };
 
 struct choice {
@@ -53,13 +58,13 @@ struct choice {
 
 #define CHOICES_MAX (SIM_CALLS_MAX * 4 + 4096)
 
-static uint64_t add_call(const struct sim *sim, uint64_t i, struct choice *choices, uint64_t count)
+static uint64_t add_call(struct sim *sim, uint64_t i, struct choice *choices, uint64_t count)
 {
     const struct sim_call *call = &sim->calls[i];
-    bool here = sim->shard[call->shard].core != NULL;
+    bool here = sim_process(sim, call)->core != NULL;
     if (sim_call_can_go_up(sim, call))
         choices[count++] = (struct choice){CHOICE_UP, call->shard, i};
-    if (!amp_list_empty(&call->down))
+    if (!amp_list_empty(&call->down) && sim_net_down(sim, call))
         choices[count++] = (struct choice){CHOICE_DOWN, call->shard, i};
     if (call->to_send_count > 0 && !call->over && here)
         choices[count++] = (struct choice){CHOICE_SEND, call->shard, i};
@@ -68,7 +73,7 @@ static uint64_t add_call(const struct sim *sim, uint64_t i, struct choice *choic
     bool pull = call->kind == SIM_PULL || call->kind == SIM_OBSERVE;
     bool all_sent = pull && call->granted && !call->over && !call->revoked &&
                     (call->pull.unchanged || call->sent == call->pull.count);
-    bool orphan = call->lost && !call->over; /* the server notices a broken stream at any time */
+    bool orphan = call->lost && !call->over && sim_net_up(sim, call); /* the server notices it at any time */
     if ((all_sent || orphan) && here)
         choices[count++] = (struct choice){CHOICE_CLOSE, call->shard, i};
     return count;
@@ -76,19 +81,21 @@ static uint64_t add_call(const struct sim *sim, uint64_t i, struct choice *choic
 
 static uint64_t add_shard(const struct sim *sim, const struct sim_shard *shard, struct choice *choices, uint64_t count)
 {
-    uint64_t tasks = shard->core == NULL ? 0 : sim_server_tasks(shard);
+    uint32_t position = sim_position(sim, shard);
+    uint64_t tasks = shard->core == NULL ? 0 : sim_server_ready(sim, shard);
     for (uint64_t t = 0; t < tasks && count < CHOICES_MAX - 3; t++)
-        choices[count++] = (struct choice){CHOICE_TASK, shard->index, t};
-    if (shard->core != NULL && !amp_list_empty(&shard->inbox))
-        choices[count++] = (struct choice){CHOICE_INBOX, shard->index, 0};
-    if (sim->shard[0].core != NULL && !amp_list_empty(&shard->outbox))
-        choices[count++] = (struct choice){CHOICE_OUTBOX, shard->index, 0};
+        choices[count++] = (struct choice){CHOICE_TASK, position, t};
+    if (shard->core != NULL && !amp_list_empty(&shard->inbox) && sim_net_session_down(sim, shard->index))
+        choices[count++] = (struct choice){CHOICE_INBOX, position, 0};
+    if (sim->shard[shard->peer].core != NULL && !amp_list_empty(&shard->outbox) &&
+        sim_net_session_up(sim, shard->index))
+        choices[count++] = (struct choice){CHOICE_OUTBOX, position, 0};
     if (sim_session_can_begin(sim, shard))
-        choices[count++] = (struct choice){CHOICE_SESSION, shard->index, 0};
+        choices[count++] = (struct choice){CHOICE_SESSION, position, 0};
     return count;
 }
 
-static uint64_t list_choices(const struct sim *sim, struct choice *choices)
+static uint64_t list_choices(struct sim *sim, struct choice *choices)
 {
     uint64_t count = 0;
     for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
@@ -101,6 +108,10 @@ static uint64_t list_choices(const struct sim *sim, struct choice *choices)
     }
     for (uint32_t k = 0; k < sim->shards; k++)
         count = add_shard(sim, &sim->shard[k], choices, count);
+    if (sim->shard[SIM_ZOMBIE].core != NULL)
+        count = add_shard(sim, &sim->shard[SIM_ZOMBIE], choices, count);
+    if (count > 0 && !amp_list_empty(&sim->late)) /* never the last thing that can happen */
+        choices[count++] = (struct choice){CHOICE_LATE, 0, 0};
     return count;
 }
 
@@ -122,9 +133,9 @@ static void note_join(struct sim *sim, const struct sim_call *call, const struct
 {
     const struct ampclient_join_answer *join = &message->answer.u.ended.u.join;
     if (message->type == SIM_ENDED && message->error.code == 0 && join->parameters_count != 0 &&
-        join->incarnation.fence == sim->shard[0].store.boots && join->incarnation.counter < 4096 &&
+        join->incarnation.fence < SIM_BOOTS_MAX && join->incarnation.counter < SIM_ACTORS_MAX &&
         call->kind == SIM_UNARY)
-        sim->actors[join->incarnation.counter] = call->life;
+        sim->actors[join->incarnation.fence][join->incarnation.counter] = call->life;
 }
 
 static void do_choice(struct sim *sim, const struct choice *choice)
@@ -164,6 +175,10 @@ static void do_choice(struct sim *sim, const struct choice *choice)
     case CHOICE_SESSION:
         sim_session_up(sim, shard);
         break;
+    case CHOICE_LATE:
+        if (sim_below(sim, 40) == 0)
+            sim_session_late(sim, sim_below(sim, sim_session_late_count(sim)));
+        break;
     }
 }
 
@@ -171,7 +186,8 @@ static void sweep_calls(struct sim *sim)
 {
     for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
         struct sim_call *call = &sim->calls[i];
-        bool gone = call->client_gone || (call->kind != SIM_OBSERVE && call->life != sim->workers[call->worker].life);
+        bool onlooker = call->kind == SIM_OBSERVE || call->kind == SIM_ACT;
+        bool gone = call->client_gone || (!onlooker && call->life != sim->workers[call->worker].life);
         if (call->used && call->over && gone)
             sim_call_free(call);
     }
@@ -181,11 +197,17 @@ static void sweep_calls(struct sim *sim)
 
 static uint64_t earliest(const struct sim *sim)
 {
-    uint64_t next = UINT64_MAX;
-    uint64_t times[2 * SIM_WORLD_MAX + SIM_SHARDS_MAX];
+    uint64_t next = sim_net_next(sim);
+    uint64_t times[2 * SIM_WORLD_MAX + 2 * SIM_SHARDS_MAX + 2];
     unsigned count = 0;
-    for (uint32_t k = 0; k < sim->shards; k++)
-        times[count++] = sim->shard[k].core == NULL ? sim->shard[k].restart_ms : sim->shard[k].timer_ms;
+    for (uint32_t k = 0; k < sim->shards; k++) {
+        const struct sim_shard *shard = &sim->shard[k];
+        times[count++] = shard->core == NULL ? shard->restart_ms : shard->timer_ms;
+        times[count++] = sim_disk_is_full(sim, shard) ? shard->store.full_until_ms : 0;
+    }
+    const struct sim_shard *zombie = &sim->shard[SIM_ZOMBIE];
+    times[count++] = zombie->core == NULL ? 0 : zombie->timer_ms;
+    times[count++] = zombie->core == NULL ? 0 : zombie->restart_ms;
     for (uint32_t w = 0; w < sim->model.spec.world_size; w++) {
         const struct sim_worker *worker = &sim->workers[w];
         times[count++] = worker->core == NULL ? worker->restart_ms : worker->timer_ms;
@@ -198,18 +220,34 @@ static uint64_t earliest(const struct sim *sim)
     return next;
 }
 
+static void tick(struct sim *sim, struct sim_shard *shard)
+{
+    shard->timer_ms = 0;
+    struct ampd_event event = {.type = AMPD_EVENT_TICK};
+    sim_server_event(sim, shard, &event);
+}
+
+static void run_zombie(struct sim *sim)
+{
+    struct sim_shard *zombie = &sim->shard[SIM_ZOMBIE];
+    if (zombie->core != NULL && zombie->restart_ms <= sim->now_ms)
+        sim_server_kill(sim, zombie);
+    else if (zombie->core != NULL && zombie->timer_ms != 0 && zombie->timer_ms <= sim->now_ms)
+        tick(sim, zombie);
+}
+
 static bool run_timers(struct sim *sim)
 {
     bool any = false;
+    sim_net_run(sim);
+    run_zombie(sim);
     for (uint32_t k = 0; k < sim->shards; k++) {
         struct sim_shard *shard = &sim->shard[k];
         if (shard->core == NULL && shard->restart_ms <= sim->now_ms) {
             sim_server_start(sim, shard);
             any = true;
         } else if (shard->core != NULL && shard->timer_ms != 0 && shard->timer_ms <= sim->now_ms) {
-            shard->timer_ms = 0;
-            struct ampd_event event = {.type = AMPD_EVENT_TICK};
-            sim_server_event(sim, shard, &event);
+            tick(sim, shard);
             any = true;
         }
     }
@@ -241,26 +279,73 @@ static void break_one(struct sim *sim)
     }
 }
 
+static void kill_worker(struct sim *sim)
+{
+    uint32_t w = (uint32_t)sim_below(sim, sim->model.spec.world_size);
+    if (sim->workers[w].core == NULL || sim->workers[w].program == SIM_FINISHED)
+        return;
+    sim->worker_kills--;
+    sim_worker_kill(sim, w);
+}
+
+/* Of one machine, or of all of them. */
+static void lose_power(struct sim *sim, const struct sim_shard *one)
+{
+    bool all = sim_below(sim, 3) == 0;
+    sim->power_losses--;
+    for (uint32_t k = 0; k < sim->shards; k++) {
+        struct sim_shard *shard = &sim->shard[k];
+        if (!all && shard != one)
+            continue;
+        if (shard->core != NULL)
+            sim_server_kill(sim, shard);
+        sim_disk_power_loss(sim, shard);
+    }
+}
+
+static void fill_disk(struct sim *sim, struct sim_shard *shard)
+{
+    static const uint64_t times[] = {500, 5000, 35000, 700000};
+    sim->disk_full--;
+    shard->store.full_until_ms = sim->now_ms + times[sim_below(sim, 4)];
+}
+
 static void maybe_fault(struct sim *sim)
 {
-    if (sim_below(sim, 150) != 0)
+    if (sim_below(sim, 120) != 0)
         return;
-    uint64_t which = sim_below(sim, 4);
+    uint64_t which = sim_below(sim, 8);
     struct sim_shard *shard = &sim->shard[sim_below(sim, sim->shards)];
     if (which == 0 && sim->server_kills > 0 && shard->core != NULL) {
         sim->server_kills--;
         sim_server_kill(sim, shard);
+    } else if (which == 1 && sim->worker_kills > 0) {
+        kill_worker(sim);
+    } else if (which == 2 && sim->breaks > 0) {
+        break_one(sim);
     } else if (which == 3 && sim->cuts > 0 && shard->up) {
         sim->cuts--;
         sim_session_cut(sim, shard);
-    } else if (which == 1 && sim->worker_kills > 0) {
-        uint32_t w = (uint32_t)sim_below(sim, sim->model.spec.world_size);
-        if (sim->workers[w].core == NULL || sim->workers[w].program == SIM_FINISHED)
-            return;
-        sim->worker_kills--;
-        sim_worker_kill(sim, w);
-    } else if (which == 2 && sim->breaks > 0) {
-        break_one(sim);
+    } else if (which == 4 && sim->partitions > 0) {
+        sim->partitions--;
+        sim_net_partition(sim);
+    } else if (which == 5 && sim->power_losses > 0) {
+        lose_power(sim, shard);
+    } else if (which == 6 && sim->disk_full > 0) {
+        fill_disk(sim, shard);
+    } else if (which == 7 && sim->takeovers > 0 && sim_zombie_can_rise(sim, shard)) {
+        sim->takeovers--;
+        sim_zombie_rise(sim, shard);
+    }
+}
+
+/* A worker that has gone home comes back for a model that was rolled back. */
+static void call_back(struct sim *sim)
+{
+    bool done = sim->shard[0].store.last_step == sim->model.spec.max_steps;
+    for (uint32_t w = 0; !done && w < sim->model.spec.world_size; w++) {
+        if (sim->workers[w].program == SIM_FINISHED)
+            sim_worker_kill(sim, w);
     }
 }
 
@@ -286,12 +371,14 @@ static void one_event(struct sim *sim)
     maybe_fault(sim);
     if (sim->observers > 0 && sim_below(sim, 50) == 0)
         sim_observe(sim);
+    if (sim_below(sim, 40) == 0)
+        sim_operator_act(sim);
     uint64_t count = list_choices(sim, choices);
     bool wait = count == 0 || sim_below(sim, 200) == 0;
     if (wait) {
         uint64_t next = earliest(sim);
         if (next == UINT64_MAX && count == 0)
-            sim_fail(sim, "invariant 7: nothing can happen any more");
+            sim_fail(sim, SIM_PROGRESS, "nothing can happen any more");
         if (next != UINT64_MAX) {
             if (next > sim->now_ms)
                 sim->now_ms = next;
@@ -305,11 +392,22 @@ static void one_event(struct sim *sim)
             do_choice(sim, choice);
     }
     sim->events++;
+    call_back(sim);
     sweep_calls(sim);
     sim_check_event(sim);
 }
 
-uint64_t sim_run(uint64_t seed, bool verbose)
+static bool sim_has_operator(uint64_t seed)
+{
+    return seed % 5 == 2 || seed % 5 == 3;
+}
+
+bool sim_has_one_result(uint64_t seed)
+{
+    return !sim_model_by_actor(seed) && !sim_model_quorum(seed) && !sim_model_shrinks(seed) && !sim_has_operator(seed);
+}
+
+uint64_t sim_run(uint64_t seed, enum sim_faults faults, bool verbose, uint64_t *result)
 {
     struct sim *sim = calloc(1, sizeof(*sim));
     sim->seed = seed;
@@ -317,14 +415,21 @@ uint64_t sim_run(uint64_t seed, bool verbose)
     sim->now_ms = 1000;
     amp_random_init(&sim->random, seed);
     sim_model_init(&sim->model, seed);
-    if (seed % 4 != 0) { /* every fourth seed is a run without faults */
+    if (faults == SIM_DISTURBED && seed % 4 != 0) { /* every fourth seed is a run without faults */
         sim->server_kills = (uint32_t)sim_below(sim, 4);
         sim->worker_kills = (uint32_t)sim_below(sim, 4);
         sim->breaks = (uint32_t)sim_below(sim, 6);
         sim->flips = (uint32_t)sim_below(sim, 3);
         sim->cuts = (uint32_t)sim_below(sim, 5);
-        sim->repeats = (uint32_t)sim_below(sim, 10);
+        sim->repeats = (uint32_t)sim_below(sim, 24);
+        sim->partitions = (uint32_t)sim_below(sim, 4);
+        sim->copies = (uint32_t)sim_below(sim, 16);
+        sim->power_losses = (uint32_t)sim_below(sim, 2);
+        sim->disk_full = (uint32_t)sim_below(sim, 2);
+        sim->disk_errors = (uint32_t)sim_below(sim, 2);
+        sim->takeovers = (uint32_t)sim_below(sim, 3);
     }
+    sim->operator.left = sim_has_operator(seed) ? (uint32_t)sim_below(sim, 4) : 0;
     sim->slow_disk = seed % 5 == 0;
     sim->observers = (uint32_t)sim_below(sim, 8);
     sim_server_init(sim);
@@ -333,12 +438,14 @@ uint64_t sim_run(uint64_t seed, bool verbose)
     while (!finished(sim))
         one_event(sim);
     sim_check_end(sim);
+    *result = sim_check_result_hash(sim);
     if (verbose)
         (void)fprintf(stderr, "seed %llu: %llu events, %llu ms, %llu steps decided, %llu skipped, %llu epochs\n",
                       (unsigned long long)seed, (unsigned long long)sim->events, (unsigned long long)sim->now_ms,
                       (unsigned long long)sim->steps_decided, (unsigned long long)sim->steps_skipped,
                       (unsigned long long)sim->epochs_seen);
     uint64_t trace = sim->trace;
+    sim_check_close(sim);
     sim_server_close(sim);
     for (uint32_t w = 0; w < sim->model.spec.world_size; w++)
         sim_worker_close(sim, w);

@@ -58,14 +58,17 @@ struct sim_call *sim_call_new(struct sim *sim, enum sim_call_kind kind, uint32_t
         call->shard = shard;
         call->worker = worker;
         call->life = sim->workers[worker].life;
+        const struct sim_shard *zombie = &sim->shard[SIM_ZOMBIE];
+        call->zombie = zombie->core != NULL && zombie->index == shard && sim_below(sim, 3) == 0; /* an old address */
         call->client_call = client_call;
         call->listed = calloc(sim->model.layout->blocks + 1, 1);
         call->to_send = calloc(sim->model.layout->blocks + 1, sizeof(uint64_t));
         amp_list_init(&call->up);
         amp_list_init(&call->down);
+        sim_net_begin(sim, call);
         return call;
     }
-    sim_fail(sim, "more than %d calls: something waits for ever", SIM_CALLS_MAX);
+    sim_fail(sim, SIM_PROGRESS, "more than %d calls: something waits for ever", SIM_CALLS_MAX);
 }
 
 static struct sim_call *find_call(struct sim *sim, uint64_t id)
@@ -162,8 +165,10 @@ static void do_reply(struct sim *sim, uint64_t id, const struct ampd_reply *repl
 {
     struct sim_call *call = find_call(sim, id);
     if (call == NULL || call->over)
-        sim_fail(sim, "call %llu was answered after its end", (unsigned long long)id);
+        sim_fail(sim, SIM_ONE_ANSWER, "call %llu was answered after its end", (unsigned long long)id);
     call->over = true;
+    if (call->shard == 0 && !call->zombie)
+        sim_lease_reply(sim, reply);
     flush(&call->up);
     call->to_send_count = 0;
     struct sim_message *message = ended_message(&reply->error, reply->epoch, reply->step, reply->retry_ms);
@@ -198,23 +203,11 @@ static void do_blocks(struct sim *sim, struct sim_call *call, const struct ampd_
 {
     for (uint64_t b = blocks->first; b < blocks->first + blocks->count; b++) {
         if (b >= sim->model.layout->blocks || call->listed[b] != 0)
-            sim_fail(sim, "block %llu was listed twice, or does not exist", (unsigned long long)b);
+            sim_fail(sim, SIM_COUNTED_ONCE, "block %llu was listed twice, or does not exist", (unsigned long long)b);
         call->listed[b] = blocks->drop ? 2 : 1;
         if (call->kind == SIM_PULL || call->kind == SIM_OBSERVE)
             call->to_send[call->to_send_count++] = b;
     }
-}
-
-/* A message waits in its session, or is lost with it. */
-static void keep_message(struct sim *sim, struct sim_shard *shard, const struct ampd_message *message)
-{
-    struct sim_shard *other = &sim->shard[shard->index == 0 ? message->to : shard->index];
-    bool own = message->to == shard->index;
-    if (!own && !other->up)
-        return;
-    struct sim_task *task = calloc(1, sizeof(*task));
-    task->message = ampd_message_copy(message);
-    amp_list_push(own || shard->index == 0 ? &other->inbox : &other->outbox, &task->node);
 }
 
 static void do_output(struct sim *sim, struct sim_shard *shard, const struct ampd_output *output)
@@ -248,15 +241,19 @@ static void do_output(struct sim *sim, struct sim_shard *shard, const struct amp
         break;
     case AMPD_OUT_JOB:
     case AMPD_OUT_PERSIST:
+    case AMPD_OUT_JOURNAL:
+    case AMPD_OUT_REPLAY:
     case AMPD_OUT_RESTORE:
     case AMPD_OUT_CUT:
-        sim_disk_keep(shard, output);
+    case AMPD_OUT_CUT_BLOCKS:
+        sim_disk_keep(sim, shard, output);
         break;
     case AMPD_OUT_CUT_CANCEL:
         sim_disk_cancel(shard, output->u.token);
         break;
     case AMPD_OUT_DROP_CHECKPOINT:
-        sim_disk_drop(&shard->store, output->u.drop.checkpoint);
+        if (!sim_is_zombie(sim, shard))
+            sim_disk_drop(&shard->store, output->u.drop.checkpoint);
         break;
     case AMPD_OUT_NOTIFY:
         break;
@@ -264,10 +261,16 @@ static void do_output(struct sim *sim, struct sim_shard *shard, const struct amp
         shard->timer_ms = output->u.timer.at_ms;
         break;
     case AMPD_OUT_SEND:
-        keep_message(sim, shard, output->u.message);
+        sim_session_keep(sim, shard, output->u.message);
         break;
     case AMPD_OUT_FENCED:
-        sim_fail(sim, "shard %u was told that another process has its place", shard->index);
+        if (!sim_is_zombie(sim, shard))
+            sim_fail(sim, SIM_FENCES, "shard %u was told that another process has its place", shard->index);
+        shard->fenced = true;
+        break;
+    case AMPD_OUT_JOURNAL_PRUNE:
+        sim_journal_prune(shard, output->u.journal_prune.epoch, output->u.journal_prune.step);
+        break;
     case AMPD_OUT_LOG:
         if (sim->verbose)
             (void)fprintf(stderr, "%8llu shard %u: %s\n", (unsigned long long)sim->now_ms, shard->index,
@@ -284,68 +287,31 @@ void sim_server_event(struct sim *sim, struct sim_shard *shard, struct ampd_even
         return;
     event->utc_us = (int64_t)sim->now_ms * 1000;
     sim_trace(sim, event->type + 10000 * (uint64_t)shard->index, event->call);
+    bool zero = shard == &sim->shard[0];
+    if (zero)
+        sim_lease_event(sim, event);
     ampd_core_step(shard->core, sim->now_ms, event);
     struct ampd_output output;
     while (ampd_core_next(shard->core, &output))
         do_output(sim, shard, &output);
+    if (zero && event->type == AMPD_EVENT_TICK)
+        sim_lease_tick(sim);
+    if (shard->fenced)
+        sim_server_kill(sim, shard);
 }
 
 /* An event of a call, to the shard that it goes to. */
 static void call_event(struct sim *sim, const struct sim_call *call, struct ampd_event *event)
 {
-    sim_server_event(sim, &sim->shard[call->shard], event);
-}
-
-/* ---- sessions between shards ---- */
-
-void sim_session_deliver(struct sim *sim, struct sim_shard *shard, bool to_zero)
-{
-    struct amp_list *from = to_zero ? &shard->outbox : &shard->inbox;
-    struct sim_task *task = AMP_CONTAINER(from->next, struct sim_task, node);
-    bool again = sim->repeats > 0 && sim_below(sim, 30) == 0; /* a message may come twice */
-    sim->repeats -= again ? 1 : 0;
-    if (!again)
-        amp_list_remove(&task->node);
-    struct ampd_message *message = again ? ampd_message_copy(task->message) : task->message;
-    struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = message};
-    sim_server_event(sim, to_zero ? &sim->shard[0] : shard, &event);
-    if (again)
-        ampd_message_free(message);
-    else
-        sim_task_free(task);
-}
-
-bool sim_session_can_begin(const struct sim *sim, const struct sim_shard *shard)
-{
-    return shard->index != 0 && !shard->up && shard->core != NULL && sim->shard[0].core != NULL;
-}
-
-void sim_session_up(struct sim *sim, struct sim_shard *shard)
-{
-    shard->up = true;
-    struct ampd_event zero = {.type = AMPD_EVENT_PEER_UP, .u.shard = shard->index};
-    struct ampd_event one = {.type = AMPD_EVENT_PEER_UP, .u.shard = 0};
-    sim_server_event(sim, &sim->shard[0], &zero);
-    sim_server_event(sim, shard, &one);
-}
-
-/* What is on its way is lost, in both directions, from some message on. */
-void sim_session_cut(struct sim *sim, struct sim_shard *shard)
-{
-    sim_trace(sim, 902, shard->index);
-    if (sim->verbose)
-        (void)fprintf(stderr, "%8llu session of shard %u cut\n", (unsigned long long)sim->now_ms, shard->index);
-    shard->up = false;
-    sim_disk_forget(&shard->inbox);
-    sim_disk_forget(&shard->outbox);
+    sim_server_event(sim, sim_process(sim, call), event);
 }
 
 /* ---- streams ---- */
 
 /* Whether the first message that goes up can be taken by the server now. */
-bool sim_call_can_go_up(const struct sim *sim, const struct sim_call *call)
+bool sim_call_can_go_up(struct sim *sim, const struct sim_call *call)
 {
-    if (amp_list_empty(&call->up) || sim->shard[call->shard].core == NULL)
+    if (amp_list_empty(&call->up) || sim_process(sim, call)->core == NULL || !sim_net_up(sim, call))
         return false;
     const struct sim_message *message = AMP_CONTAINER(call->up.next, struct sim_message, node);
     if (message->type == SIM_REQUEST)
@@ -361,7 +327,6 @@ static void receive_block(struct sim *sim, struct sim_call *call, struct sim_mes
 {
     struct ampd_segment_count counts[64];
     bool load = call->kind == SIM_LOAD;
-    sim_message_fill(sim, call, message);
     if (!load && call->listed[message->block] == 2)
         return;
     uint8_t *to = load ? (uint8_t *)call->load.masters +
@@ -385,6 +350,8 @@ static void receive_block(struct sim *sim, struct sim_call *call, struct sim_mes
 void sim_call_go_up(struct sim *sim, struct sim_call *call)
 {
     struct sim_message *message = AMP_CONTAINER(amp_list_shift(&call->up), struct sim_message, node);
+    sim_message_fill(sim, call, message);
+    sim_net_copy(sim, call, message);
     if (message->type == SIM_REQUEST) {
         call->begun = true;
         message->request.call = call->id;
@@ -411,7 +378,7 @@ void sim_call_send(struct sim *sim, struct sim_call *call)
     message->data = malloc(message->size);
     memcpy(message->data, grant->memory + (block - grant->first) * grant->stride, message->size);
     if (amp_crc32c(0, message->data, message->size) != grant->crcs[block - grant->first])
-        sim_fail(sim, "a pull sends a block that is written at the same time");
+        sim_fail(sim, SIM_BITWISE, "a pull sends a block that is written at the same time");
     message->answer.type = AMPCLIENT_EVENT_PULL_BLOCK;
     message->answer.u.block = block;
     send_down(call, message);
@@ -432,7 +399,7 @@ void sim_call_close(struct sim *sim, struct sim_call *call)
 {
     flush(&call->up);
     call->to_send_count = 0;
-    if (call->begun && !call->over && sim->shard[call->shard].core != NULL) {
+    if (call->begun && !call->over && sim_process(sim, call)->core != NULL) {
         call->over = true;
         struct ampd_event event = {.type = AMPD_EVENT_CALL_CLOSED, .call = call->id};
         call_event(sim, call, &event);
@@ -447,9 +414,27 @@ void sim_call_lose(struct sim *sim, struct sim_call *call)
     if (!call->client_gone)
         amp_list_push(&call->down, &ended_message(&error, 0, 0, 0)->node);
     call->lost = true;
+    if (!call->begun && !sim_net_up(sim, call))
+        sim_call_close(sim, call); /* it has not come through, and is taken back */
 }
 
 /* ---- life ---- */
+
+/* What ampd_store_load gives of a model with a journal: its rows from the newest checkpoint's step on. */
+static struct ampd_step_row *find_rows(const struct sim *sim, const struct sim_store *store, uint32_t *count)
+{
+    if (sim->model.spec.durability != AMPD_DURABILITY_STEP || store->checkpoints_count == 0)
+        return NULL;
+    uint64_t newest = 0;
+    for (uint32_t i = 0; i < store->checkpoints_count; i++)
+        newest = store->checkpoints[i].step > newest ? store->checkpoints[i].step : newest;
+    struct ampd_step_row *rows = calloc(SIM_STEPS_MAX + 1, sizeof(*rows));
+    for (uint64_t s = newest; s <= store->last_step; s++) {
+        if (store->rows[s].epoch == store->epoch && s > store->base_step)
+            rows[(*count)++] = store->rows[s];
+    }
+    return rows;
+}
 
 static void find_model(struct sim *sim, struct sim_shard *shard)
 {
@@ -464,15 +449,21 @@ static void find_model(struct sim *sim, struct sim_shard *shard)
     }
     struct ampd_model_record record = {.spec = sim->model.spec,
                                        .epoch = store->epoch,
+                                       .base_epoch = store->base_epoch,
                                        .base_step = store->base_step,
                                        .workers_count = count,
                                        .workers = workers,
                                        .checkpoints_count = store->checkpoints_count,
                                        .checkpoints = store->checkpoints};
+    record.acts_count = store->acts_count;
+    memcpy(record.acts, store->acts, sizeof(record.acts));
     if (store->last_step > store->base_step)
         record.last = &store->rows[store->last_step];
+    struct ampd_step_row *rows = find_rows(sim, store, &record.rows_count);
+    record.rows = rows;
     struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
     sim_server_event(sim, shard, &event);
+    free(rows);
 }
 
 static void find_fences(struct sim *sim, struct sim_shard *shard)
@@ -488,12 +479,14 @@ void sim_server_init(struct sim *sim)
 {
     static const uint32_t counts[] = {1, 1, 2, 2, 3, 4};
     sim->shards = counts[sim->seed / 7 % 6];
+    amp_list_init(&sim->late);
     for (uint32_t k = 0; k < sim->shards; k++) {
         struct sim_shard *shard = &sim->shard[k];
         const struct ampd_layout *layout = sim->model.layout;
         shard->index = k;
         amp_list_init(&shard->tasks);
         amp_list_init(&shard->jobs);
+        amp_list_init(&shard->store.undo);
         amp_list_init(&shard->inbox);
         amp_list_init(&shard->outbox);
         ampd_layout_shard(layout, k, sim->shards, &shard->block, &shard->blocks);
@@ -509,15 +502,16 @@ void sim_server_init(struct sim *sim)
 void sim_server_start(struct sim *sim, struct sim_shard *shard)
 {
     shard->store.boots++;
+    sim_disk_synced(&shard->store); /* the boot counter is committed with FULL sync */
     if (shard->index == 0)
-        memset(sim->actors, 0, sizeof(sim->actors));
+        sim_lease_boot(sim);
     struct ampd_core_config config = {.shard = shard->index,
                                       .shards = sim->shards,
                                       .fence = {.counter = shard->store.boots},
                                       .block_elements = sim->model.layout->block_elements,
                                       .carry_own = sim->seed % 2 == 0};
     if (ampd_core_new(&config, &shard->core) != 0)
-        sim_fail(sim, "no core");
+        sim_fail(sim, SIM_ITSELF, "no core");
     shard->restart_ms = 0;
     shard->timer_ms = 0;
     find_fences(sim, shard);
@@ -526,27 +520,23 @@ void sim_server_start(struct sim *sim, struct sim_shard *shard)
     sim_server_event(sim, shard, &event);
 }
 
-static void cut_sessions(struct sim *sim, struct sim_shard *shard)
-{
-    for (uint32_t k = 0; k < sim->shards; k++) {
-        if (shard->index == 0 || k == shard->index)
-            sim_session_cut(sim, &sim->shard[k]);
-    }
-}
-
 void sim_server_kill(struct sim *sim, struct sim_shard *shard)
 {
     sim_trace(sim, 900 + 10000 * (uint64_t)shard->index, sim->now_ms);
     if (sim->verbose)
         (void)fprintf(stderr, "%8llu shard %u killed\n", (unsigned long long)sim->now_ms, shard->index);
+    sim_journal_crash(sim, shard);
     ampd_core_free(shard->core);
     shard->core = NULL;
+    shard->fenced = false;
+    if (!sim_is_zombie(sim, shard))
+        sim_disk_tear(sim, shard);
     sim_disk_forget(&shard->tasks);
     sim_disk_forget(&shard->jobs);
-    cut_sessions(sim, shard);
+    sim_session_end(sim, shard);
     for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
         struct sim_call *call = &sim->calls[i];
-        if (!call->used || call->shard != shard->index)
+        if (!call->used || sim_process(sim, call) != shard)
             continue;
         bool answered = call->over && !amp_list_empty(&call->down);
         if (answered && sim_below(sim, 2) == 0)
@@ -560,6 +550,9 @@ void sim_server_kill(struct sim *sim, struct sim_shard *shard)
 
 void sim_server_close(struct sim *sim)
 {
+    if (sim->shard[SIM_ZOMBIE].core != NULL)
+        sim_server_kill(sim, &sim->shard[SIM_ZOMBIE]);
+    sim_zombie_close(sim);
     for (uint32_t k = 0; k < sim->shards; k++) {
         struct sim_shard *shard = &sim->shard[k];
         ampd_core_free(shard->core);
@@ -569,6 +562,7 @@ void sim_server_close(struct sim *sim)
         sim_disk_forget(&shard->outbox);
         sim_disk_close(sim, shard);
     }
+    sim_disk_forget(&sim->late);
     for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
         if (sim->calls[i].used)
             sim_call_free(&sim->calls[i]);

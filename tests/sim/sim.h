@@ -3,8 +3,12 @@
  * disks in memory, and one event a step, chosen by a seeded scheduler. One seed is one run, bit for bit.
  *
  *   model.c   what is trained: a random specification, gradients, and REF, the same training in a straight line
+ *   sessions.c messages between shards; processes that were replaced and go on
+ *   acts.c    an operator
+ *   leases.c  incarnations and leases, seen from outside
  *   server.c  the host of a shard's core: calls, streams, sessions; and its death
- *   disk.c    its jobs, store and files
+ *   disk.c    its jobs, store and files, and what a disk may do to them
+ *   net.c     links that let nothing through for a while, ends that notice it or do not, calls that are made twice
  *   worker.c  the host of a worker's core and the program that trains with it; and its death
  *   check.c   the invariants of DESIGN section 2
  *   run.c     the scheduler
@@ -21,10 +25,34 @@
 #define SIM_WORLD_MAX          3
 #define SIM_SHARDS_MAX         4
 #define SIM_STEPS_MAX          12
+#define SIM_ZOMBIE             SIM_SHARDS_MAX /* the place of a process that was replaced and goes on */
 #define SIM_EPOCHS_MAX         64
 #define SIM_BLOCK_ELEMENTS_MAX 192 /* 64, 128 or 192, by seed: blocks of one and of several parameters */
 #define SIM_CALLS_MAX          256
-#define SIM_EVENTS_MAX         400000 /* a run that takes more does not end: invariant 7 */
+#define SIM_BOOTS_MAX          64     /* of the coordinator */
+#define SIM_ACTORS_MAX         512    /* Joins of one boot of the coordinator */
+#define SIM_ACTS_MAX           8
+#define SIM_EVENTS_MAX         400000 /* a run that takes more does not end */
+#define SIM_KEEPALIVE_MS       20000  /* after at most this an end of a connection notices that nothing comes through */
+
+/* What must always hold. The names are printed with a violation; tests/sim/mutations says which mutation breaks which. */
+#define SIM_INVARIANTS(X)                                                                                              \
+    X(SIM_ONE_VERDICT, "one-verdict")     /* DESIGN 2.1: a step is decided once, and the same everywhere */            \
+    X(SIM_COUNTED_ONCE, "counted-once")   /* 2.2 */                                                                    \
+    X(SIM_BITWISE, "bitwise")             /* 2.3: what REF computes, on every shard, in every answer and file */       \
+    X(SIM_FINITE, "finite")               /* 2.4 */                                                                    \
+    X(SIM_SCALE_HISTORY, "scale-history") /* 2.5: no gap, each row from the one before, in its bounds */               \
+    X(SIM_DURABLE, "durable")             /* 2.6 */                                                                    \
+    X(SIM_PROGRESS, "progress")           /* 2.7: the run ends, and nothing waits for ever */                          \
+    X(SIM_ONE_ANSWER, "one-answer")       /* a call is answered once, and never with a fault of its sender's */        \
+    X(SIM_INCARNATION, "incarnation")     /* STEP 1: never given twice */                                              \
+    X(SIM_LEASE, "lease")           /* STEP 1: one that has ended stays ended, and one that nothing renews ends */     \
+    X(SIM_FENCES, "fences")         /* STEP 1: only a process that was replaced is told so */                          \
+    X(SIM_USER_STATE, "user-state") /* STEP 6: a Join gets that of the step that it begins after */                    \
+    X(SIM_ITSELF, "simulator")      /* the simulator's own trouble */
+
+#define SIM_INVARIANT_ENUM(name, text) name,
+enum sim_invariant { SIM_INVARIANTS(SIM_INVARIANT_ENUM) SIM_INVARIANTS_COUNT };
 
 /* ---- REF ---- */
 
@@ -52,6 +80,9 @@ struct sim_model {
 };
 
 void sim_model_init(struct sim_model *model, uint64_t seed);
+bool sim_model_by_actor(uint64_t seed);
+bool sim_model_quorum(uint64_t seed);
+bool sim_model_shrinks(uint64_t seed);
 void sim_model_close(struct sim_model *model);
 /* The first value of an element. */
 float sim_model_first(const struct sim_model *model, uint32_t parameter, uint64_t element);
@@ -60,12 +91,12 @@ enum amp_dtype sim_model_dtype(const struct sim_model *model, const struct sim_k
 /* Writes the scaled gradient of one parameter in the key's dtype. */
 void sim_model_gradient(const struct sim_model *model, const struct sim_key *key, float scale, uint32_t parameter,
                         void *gradient);
-/* Computes states[row->step] from the one before, and compares all of the row with it. Ends the program if not equal. */
-void sim_model_step(struct sim_model *model, const struct ampd_step_row *row, const uint32_t *actors);
+/* Computes states[row->step] from the one before, and compares all of the row with it. NULL, or what differs. */
+const char *sim_model_step(struct sim_model *model, const struct ampd_step_row *row, const uint32_t *actors);
 
 /* ---- the world ---- */
 
-enum sim_call_kind { SIM_UNARY, SIM_CREATE, SIM_LOAD, SIM_PUSH, SIM_PULL, SIM_OBSERVE };
+enum sim_call_kind { SIM_UNARY, SIM_CREATE, SIM_LOAD, SIM_PUSH, SIM_PULL, SIM_OBSERVE, SIM_ACT };
 
 enum sim_message_type { SIM_REQUEST, SIM_BLOCK, SIM_END, SIM_HEADER, SIM_STATE, SIM_ENDED };
 
@@ -100,6 +131,11 @@ struct sim_call {
     bool over;        /* answered or closed at the server */
     bool client_gone; /* the client waits for nothing any more */
     bool lost;        /* the client has been told that it is broken; the server may not know yet */
+    bool zombie;      /* it goes to the process that was replaced */
+    bool half;        /* the server has closed it, and the client does not know yet */
+    uint64_t client_ends_ms, server_ends_ms; /* when that end notices that nothing comes through; 0: it need not */
+    uint64_t not_before_ms;                  /* a copy of another call: begins then at the earliest */
+    uint64_t copy;                           /* the id of the call that is made of this one's messages, or 0 */
     /* grant */
     bool granted, revoked;
     uint8_t *listed; /* per block: 1 receive, 2 drop */
@@ -119,6 +155,7 @@ struct sim_task {
     struct amp_list node;
     struct ampd_output output; /* PERSIST, RESTORE, CUT, JOB */
     struct ampd_step_row *row;
+    uint8_t *notes; /* JOURNAL */
     struct ampd_epoch_record epoch;
     struct ampd_worker_record worker;
     struct ampd_checkpoint_record checkpoint;
@@ -130,10 +167,32 @@ struct sim_task {
 /* A checkpoint file. */
 struct sim_file {
     bool used;
+    bool gone; /* removed, though a catalogue that was taken back names it */
+    bool torn; /* a crash came while it was written */
     uint64_t step;
     float *master, *m, *v;
     struct ampd_checkpoint_state state;
     uint64_t hash;
+};
+
+/* What a commit that was not synced has replaced: a power loss brings it back. */
+struct sim_undo {
+    struct amp_list node;
+    enum ampd_persist_kind kind; /* VERDICT, WORKER, CHECKPOINT: one that was dropped */
+    uint64_t last_step;
+    bool has_worker;
+    struct ampd_worker_record worker;
+    struct ampd_checkpoint_record checkpoint;
+};
+
+/* A vote in a shard's journal. */
+struct sim_record {
+    bool used;
+    struct ampd_journal_key key;
+    uint8_t *notes;
+    uint64_t notes_size;
+    float *g;
+    uint64_t elements;
 };
 
 struct sim_store {
@@ -148,6 +207,11 @@ struct sim_store {
     uint32_t checkpoints_count;
     struct sim_file files[SIM_STEPS_MAX + 1]; /* by step: this shard's part */
     struct ampd_fence fences[SIM_SHARDS_MAX]; /* highest seen */
+    struct sim_record journal[SIM_STEPS_MAX + 1]; /* by step */
+    struct amp_list undo;                     /* newest last: commits since the last that was synced */
+    struct ampd_act_record acts[AMPD_ACTS_MAX];
+    uint32_t acts_count;
+    uint64_t full_until_ms; /* the disk is full until then */
 };
 
 /* One process of the server. */
@@ -160,8 +224,19 @@ struct sim_shard {
     struct amp_list tasks, jobs;   /* what its core has asked for */
     struct amp_list inbox, outbox; /* messages from and to shard 0, in order; those to itself are in inbox */
     bool up;                       /* the session with shard 0 */
+    uint32_t peer;                 /* with which process of shard 0: 0, or SIM_ZOMBIE */
+    bool fenced;                   /* it was told that another has its place: it ends */
     struct sim_store store;
+    struct sim_file draft; /* the checkpoint file in the making, */
+    uint64_t draft_left;   /* and how many blocks it lacks */
     uint64_t seen_epoch, seen_step;
+    uint64_t seen_applied; /* of seen_epoch: the last step whose masters were compared with REF's */
+};
+
+/* From a worker to a shard, or from a shard to shard 0: nothing comes through before these times. */
+struct sim_link {
+    uint64_t up_until_ms, down_until_ms;
+    uint64_t session_ends_ms; /* of shards: when the session that it carries is given up */
 };
 
 enum sim_program {
@@ -197,6 +272,30 @@ struct sim_worker {
     uint64_t results;
 };
 
+/* Who sets scales and rolls back, one request at a time, each until it is answered. */
+struct sim_operator {
+    uint32_t left;
+    bool asking, waits; /* a request is to be answered; a call of it is under way */
+    uint64_t pause_ms;
+    enum ampd_event_type type;
+    struct ampd_note note;
+    float scale;
+    uint64_t epoch, step;
+};
+
+/* A SET or RESET, as shard 0 has stored it. */
+struct sim_act {
+    uint64_t epoch, step, from_step;
+    struct amp_scaler_state after;
+    char request_id[AMPD_REQUEST_ID_MAX];
+};
+
+/* A lease as its worker may see it: from the answer to Join on, renewed by what comes to shard 0. */
+struct sim_lease {
+    struct ampd_incarnation incarnation;
+    uint64_t until_ms;
+};
+
 struct sim {
     uint64_t seed;
     bool verbose;
@@ -205,22 +304,39 @@ struct sim {
     uint64_t events, trace; /* count, and a hash over everything that happened */
     struct sim_model model;
     uint32_t shards;
-    struct sim_shard shard[SIM_SHARDS_MAX]; /* 0 coordinates */
+    struct sim_shard shard[SIM_ZOMBIE + 1]; /* 0 coordinates */
     uint64_t last_call;
     uint64_t last_loader;
     struct sim_call calls[SIM_CALLS_MAX];
     struct sim_worker workers[SIM_WORLD_MAX];
-    uint32_t actors[4096]; /* by incarnation counter: which life of its rank joined with it; reset at each boot */
-    bool slow_disk;        /* files take long: cuts meet */
-    uint32_t observers;    /* pulls of onlookers left */
+    /* by incarnation (boot, counter): which life of its rank joined with it */
+    uint32_t actors[SIM_BOOTS_MAX][SIM_ACTORS_MAX];
+    bool slow_disk;                                     /* files take long: cuts meet */
+    uint32_t observers;                                 /* pulls of onlookers left */
     uint32_t server_kills, worker_kills, breaks, flips; /* faults left */
-    uint32_t cuts, repeats;                          /* likewise: of sessions between shards, and messages said twice */
-    struct ampd_epoch_record epochs[SIM_EPOCHS_MAX]; /* as the first shard has stored them */
+    uint32_t cuts, repeats; /* likewise: of sessions between shards, and messages said twice */
+    struct sim_operator operator;
+    struct sim_act acts[SIM_ACTS_MAX];
+    uint32_t acts_count;
+    struct amp_scaler_state newest; /* the record behind the last row or act that shard 0 has stored */
+    uint64_t rolled_back;           /* the last epoch that an operator has asked for */
+    struct sim_lease leases[SIM_WORLD_MAX];
+    struct ampd_incarnation last_given;
+    bool lease_over;             /* the event that is being taken comes of an incarnation whose lease has ended */
+    struct amp_list late;        /* messages between shards that come a second time, whenever */
+    uint32_t partitions, copies; /* links cut, calls made twice */
+    uint32_t power_losses, disk_full, disk_errors, takeovers;
+    bool loaded;    /* a loader was told so: checkpoint 0 is durable */
+    bool destroyed; /* a disk has destroyed a checkpoint: then what was durable may be lost */
+    struct sim_link links[SIM_WORLD_MAX][SIM_SHARDS_MAX], peers[SIM_SHARDS_MAX];
+    struct ampd_step_row *ledger[SIM_EPOCHS_MAX][SIM_STEPS_MAX + 1]; /* every verdict of any epoch, as first stored */
+    struct ampd_epoch_record epochs[SIM_EPOCHS_MAX];                 /* as the first shard has stored them */
     uint64_t steps_decided, steps_skipped, epochs_seen, applied_max;
     uint64_t durable_told; /* highest durable step that a worker was told, in the present lineage */
 };
 
-_Noreturn void sim_fail(const struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
+_Noreturn void sim_fail(const struct sim *sim, enum sim_invariant broken, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 void sim_trace(struct sim *sim, uint64_t a, uint64_t b);
 uint64_t sim_below(struct sim *sim, uint64_t bound);
 
@@ -232,26 +348,39 @@ void sim_server_event(struct sim *sim, struct sim_shard *shard, struct ampd_even
 
 /* ---- disk.c ---- */
 void sim_task_free(struct sim_task *task);
-void sim_disk_keep(struct sim_shard *shard, const struct ampd_output *output); /* to be done later */
+void sim_disk_keep(struct sim *sim, struct sim_shard *shard, const struct ampd_output *output); /* to be done later */
 void sim_disk_forget(struct amp_list *tasks);
 void sim_disk_cancel(struct sim_shard *shard, uint64_t token);
 void sim_disk_drop(struct sim_store *store, const struct ampd_checkpoint_record *record);
+bool sim_disk_is_full(const struct sim *sim, const struct sim_shard *shard);
 void sim_disk_close(struct sim *sim, struct sim_shard *shard);
+/* A crash comes while files are written. */
+void sim_disk_tear(struct sim *sim, struct sim_shard *shard);
+void sim_disk_synced(struct sim_store *store); /* all commits so far are */
+/* What was not synced is gone. */
+void sim_disk_power_loss(struct sim *sim, struct sim_shard *shard);
 /* One persist, file or job; false: nothing was done. */
 bool sim_server_run_task(struct sim *sim, struct sim_shard *shard, uint64_t pick);
 uint64_t sim_server_tasks(const struct sim_shard *shard);
+/* How many of them can be picked now: on a full disk the jobs alone. */
+uint64_t sim_server_ready(const struct sim *sim, const struct sim_shard *shard);
+
+/* ---- journal.c ---- */
+void sim_journal_keep(struct sim_task *task, const struct ampd_journal_order *order);
+void sim_journal_write(struct sim_shard *shard, const struct sim_task *task);
+void sim_journal_read(struct sim *sim, struct sim_shard *shard, const struct sim_task *task);
+void sim_journal_prune(struct sim_shard *shard, uint64_t epoch, uint64_t step);
+/* A crash: a record that was on its way may be there, or not. Before the core is freed. */
+void sim_journal_crash(struct sim *sim, struct sim_shard *shard);
+void sim_journal_close(struct sim_shard *shard);
 
 /* ---- server.c: sessions and calls ---- */
-/* The session of a shard with shard 0: its next message, its beginning and its end. */
-void sim_session_deliver(struct sim *sim, struct sim_shard *shard, bool to_zero);
-void sim_session_up(struct sim *sim, struct sim_shard *shard);
-void sim_session_cut(struct sim *sim, struct sim_shard *shard);
-bool sim_session_can_begin(const struct sim *sim, const struct sim_shard *shard);
+struct sim_shard *sim_process(struct sim *sim, const struct sim_call *call); /* that it goes to */
 struct sim_call *sim_call_new(struct sim *sim, enum sim_call_kind kind, uint32_t shard, uint32_t worker,
                               uint64_t client_call);
 struct sim_message *sim_message_new(enum sim_message_type type);
 void sim_message_free(struct sim_message *message);
-bool sim_call_can_go_up(const struct sim *sim, const struct sim_call *call);
+bool sim_call_can_go_up(struct sim *sim, const struct sim_call *call);
 void sim_call_go_up(struct sim *sim, struct sim_call *call);
 void sim_call_send(struct sim *sim, struct sim_call *call); /* the next listed block of a pull */
 void sim_call_let_go(struct sim *sim, struct sim_call *call);
@@ -273,18 +402,70 @@ bool sim_worker_can_act(const struct sim *sim, uint32_t w);
 void sim_worker_tick(struct sim *sim, uint32_t w);
 void sim_worker_close(struct sim *sim, uint32_t w);
 
+/* ---- acts.c ---- */
+void sim_operator_act(struct sim *sim);
+void sim_operator_answer(struct sim *sim, const struct sim_message *message);
+void sim_act_stored(struct sim_store *store, const struct ampd_step_row *row, uint64_t base_epoch);
+void sim_acts_supersede(struct sim_store *store, const struct ampd_epoch_record *epoch);
+void sim_check_act(struct sim *sim, const struct sim_shard *shard, const struct ampd_step_row *row);
+const struct amp_scaler_state *sim_act_in_force(const struct sim *sim, uint64_t epoch, uint64_t step);
+
+/* ---- leases.c ---- */
+/* What comes to shard 0, before it is taken; what it answers; and the workers after a tick. */
+void sim_lease_event(struct sim *sim, const struct ampd_event *event);
+void sim_lease_reply(struct sim *sim, const struct ampd_reply *reply);
+void sim_lease_tick(struct sim *sim);
+void sim_lease_boot(struct sim *sim); /* shard 0 starts */
+
+/* ---- sessions.c ---- */
+uint32_t sim_position(const struct sim *sim, const struct sim_shard *shard);
+/* A message waits in its session, or is lost with it. */
+void sim_session_keep(struct sim *sim, struct sim_shard *shard, const struct ampd_message *message);
+/* The session of a shard with shard 0: its next message, its beginning and its end. */
+void sim_session_deliver(struct sim *sim, struct sim_shard *shard, bool to_zero);
+void sim_session_up(struct sim *sim, struct sim_shard *shard);
+void sim_session_cut(struct sim *sim, struct sim_shard *shard);
+void sim_session_end(struct sim *sim, struct sim_shard *shard); /* all of a process that ends */
+void sim_session_late(struct sim *sim, uint64_t pick);          /* a message that comes once more */
+uint64_t sim_session_late_count(const struct sim *sim);
+bool sim_session_can_begin(const struct sim *sim, const struct sim_shard *shard);
+/* The process is replaced by another one with its disk, and goes on. */
+bool sim_zombie_can_rise(const struct sim *sim, const struct sim_shard *shard);
+void sim_zombie_rise(struct sim *sim, struct sim_shard *shard);
+void sim_zombie_close(struct sim *sim); /* frees what it has left */
+bool sim_is_zombie(const struct sim *sim, const struct sim_shard *shard);
+
+/* ---- net.c ---- */
+bool sim_net_up(const struct sim *sim, const struct sim_call *call);   /* messages to the server come through */
+bool sim_net_down(const struct sim *sim, const struct sim_call *call); /* messages to the client */
+bool sim_net_session_up(const struct sim *sim, uint32_t k);            /* from shard k to shard 0 */
+bool sim_net_session_down(const struct sim *sim, uint32_t k);
+void sim_net_partition(struct sim *sim);                    /* of some parties, for some time */
+void sim_net_begin(struct sim *sim, struct sim_call *call); /* a call over a link that may let nothing through */
+uint64_t sim_net_next(const struct sim *sim);
+void sim_net_run(struct sim *sim); /* what is due by now: links come back, ends give up */
+/* Of a call that begins: perhaps it is made a second time, later, by something that got no answer. */
+void sim_net_copy(struct sim *sim, struct sim_call *call, const struct sim_message *message);
+
 /* ---- check.c ---- */
 void sim_check_row(struct sim *sim, const struct sim_shard *shard, const struct ampd_step_row *row);
 void sim_check_epoch(struct sim *sim, const struct sim_shard *shard, const struct ampd_epoch_record *epoch);
 void sim_check_event(struct sim *sim);
+bool sim_same_record(const struct amp_scaler_state *a, const struct amp_scaler_state *b);
 void sim_check_result(struct sim *sim, const struct ampclient_core_result *result);
 void sim_check_pulled(struct sim *sim, const struct sim_worker *worker);
 void sim_check_observed(struct sim *sim, const struct sim_call *call);
 void sim_check_file(struct sim *sim, const struct sim_shard *shard, const struct sim_file *file);
 void sim_check_end(struct sim *sim);
+uint64_t sim_check_result_hash(const struct sim *sim); /* of the final checkpoint, all parts */
+void sim_check_close(struct sim *sim);
 
 /* ---- run.c ---- */
-/* Runs one seed to its end; returns the trace hash. */
-uint64_t sim_run(uint64_t seed, bool verbose);
+enum sim_faults { SIM_UNDISTURBED, SIM_DISTURBED };
+
+/* Runs one seed to its end; returns the trace hash. *result: a hash of the final tensors, version and scale record. */
+uint64_t sim_run(uint64_t seed, enum sim_faults faults, bool verbose, uint64_t *result);
+/* Whether the result must be that of a run without faults: the same pushes count in each step of both. */
+bool sim_has_one_result(uint64_t seed);
 
 #endif

@@ -129,7 +129,7 @@ void sim_message_fill(struct sim *sim, struct sim_call *call, struct sim_message
         return;
     uint8_t scratch[SIM_BLOCK_ELEMENTS_MAX * sizeof(float)];
     if (worker->core == NULL || worker->life != call->life)
-        sim_fail(sim, "a block of a worker that is gone is sent");
+        sim_fail(sim, SIM_COUNTED_ONCE, "a block of a worker that is gone is sent");
     const void *data = ampclient_core_block(worker->core, message->block, scratch, &message->size);
     message->data = malloc(message->size);
     memcpy(message->data, data, message->size);
@@ -200,32 +200,45 @@ static void take_step(struct sim *sim, struct sim_worker *worker, const struct a
         give_user_state(sim, worker);
 }
 
+/* Steps go on without some ranks. */
+static bool sim_leaves_ranks_out(const struct sim *sim)
+{
+    return sim->model.spec.sync == AMPD_SYNC_QUORUM || sim->model.spec.on_loss == AMPD_ON_LOSS_SHRINK;
+}
+
 static void check_user_state(struct sim *sim, struct sim_worker *worker)
 {
     size_t size;
     const uint8_t *data = ampclient_core_user_state(worker->core, &size);
     uint64_t base = sim->shard[0].store.base_step;
     uint64_t state[2];
-    bool quorum = sim->model.spec.sync == AMPD_SYNC_QUORUM; /* then of the last step in which the rank has counted */
+    bool quorum = sim_leaves_ranks_out(sim); /* then of the last step in which the rank has counted */
+    bool journal = sim->model.spec.durability == AMPD_DURABILITY_STEP; /* then of the last one before a restart */
+    uint64_t last = journal ? sim->shard[0].store.last_step : base;
     if (size == 0 && (base == 0 || quorum))
         return;
     if (size != sizeof(state))
-        sim_fail(sim, "rank %u: the user state of step %llu is missing", worker->rank, (unsigned long long)base);
+        sim_fail(sim, SIM_USER_STATE, "rank %u: the user state of step %llu is missing", worker->rank,
+                 (unsigned long long)base);
     memcpy(state, data, sizeof(state));
-    if ((quorum ? state[0] > base : state[0] != base) || state[1] != worker->rank)
-        sim_fail(sim, "rank %u: the user state is that of step %llu, not of %llu", worker->rank,
+    bool other = quorum || journal ? state[0] > last || (!quorum && state[0] < base) : state[0] != base;
+    if (other || state[1] != worker->rank)
+        sim_fail(sim, SIM_USER_STATE, "rank %u: the user state is that of step %llu, not of %llu", worker->rank,
                  (unsigned long long)state[0], (unsigned long long)base);
 }
 
 /* LATE is told only to who has not counted: of `sync`, where another incarnation of the rank has. */
 static void check_late(struct sim *sim, const struct sim_worker *worker, const struct ampclient_core_result *result)
 {
-    const struct ampd_step_row *row = &sim->shard[0].store.rows[result->step];
-    if (result->verdict != AMPCLIENT_CORE_LATE || row->epoch != result->epoch)
+    if (result->verdict != AMPCLIENT_CORE_LATE)
         return;
+    const struct ampd_step_row *row = sim->ledger[result->epoch][result->step];
+    if (row == NULL)
+        sim_fail(sim, SIM_COUNTED_ONCE, "rank %u is late for step %llu, which is not decided", worker->rank,
+                 (unsigned long long)result->step);
     const struct ampclient_incarnation *now = &worker->core->incarnation;
     bool counted = false;
-    bool rank_counted = sim->model.spec.sync == AMPD_SYNC_QUORUM;
+    bool rank_counted = sim_leaves_ranks_out(sim);
     for (uint32_t i = 0; i < row->contributors_count; i++) {
         const struct ampd_contributor *contributor = &row->contributors[i];
         if (contributor->rank != worker->rank)
@@ -233,9 +246,11 @@ static void check_late(struct sim *sim, const struct sim_worker *worker, const s
         rank_counted = true;
         counted = contributor->incarnation.fence == now->fence && contributor->incarnation.counter == now->counter;
     }
-    bool gone_on = sim->shard[0].store.last_step > result->step; /* a quorum does not wait for one to hear of its step */
+    bool gone_on =
+        sim->shard[0].store.last_step > result->step; /* a quorum does not wait for one to hear of its step */
     if ((counted && !gone_on) || !rank_counted)
-        sim_fail(sim, "invariant 2: rank %u is late for step %llu", worker->rank, (unsigned long long)result->step);
+        sim_fail(sim, SIM_COUNTED_ONCE, "rank %u is late for step %llu", worker->rank,
+                 (unsigned long long)result->step);
 }
 
 static void user_done(struct sim *sim, uint32_t w, const struct ampclient_user_done *done)
@@ -245,7 +260,7 @@ static void user_done(struct sim *sim, uint32_t w, const struct ampclient_user_d
         (void)fprintf(stderr, "%8llu worker %u: wish %d -> %d %s\n", (unsigned long long)sim->now_ms, w, done->wish,
                       done->code, done->error.text);
     if (done->code < 0 && done->code != AMP_EUNAVAILABLE && done->code != AMP_EDEADLINE)
-        sim_fail(sim, "worker %u: wish %d failed: %s", w, done->wish, done->error.text);
+        sim_fail(sim, SIM_ONE_ANSWER, "worker %u: wish %d failed: %s", w, done->wish, done->error.text);
     switch (done->wish) {
     case AMPCLIENT_EVENT_JOIN:
         worker->program = done->code == 0 ? SIM_DO_BEGIN : SIM_DO_JOIN;
@@ -347,6 +362,7 @@ static void load_answer(struct sim *sim, struct sim_worker *worker, int code)
         worker->after = SIM_DO_CREATE; /* the server ended before the model was stored */
     if (worker->loads > 0)
         return;
+    sim->loaded = sim->loaded || !worker->load_failed;
     worker->program = worker->load_failed ? worker->after : SIM_DO_JOIN;
     worker->pause_ms = worker->load_failed ? sim->now_ms + PAUSE_MS : 0;
 }
@@ -358,7 +374,8 @@ static void program_answer(struct sim *sim, struct sim_call *call, const struct 
     bool create = call->kind == SIM_CREATE;
     int code = message->error.code;
     if (code != 0 && code != AMP_EUNAVAILABLE && (code != AMP_ENOTFOUND || create))
-        sim_fail(sim, "worker %u: %s failed: %s", call->worker, create ? "create" : "load", message->error.text);
+        sim_fail(sim, SIM_ONE_ANSWER, "worker %u: %s failed: %s", call->worker, create ? "create" : "load",
+                 message->error.text);
     if (!create) {
         load_answer(sim, worker, code);
         return;
@@ -402,6 +419,12 @@ void sim_worker_answer(struct sim *sim, struct sim_call *call, struct sim_messag
     bool mine = worker->core != NULL && call->life == worker->life;
     if (call->kind == SIM_OBSERVE) {
         observed(sim, call, message);
+        return;
+    }
+    if (call->kind == SIM_ACT) {
+        call->client_gone = true;
+        sim_operator_answer(sim, message);
+        sim_message_free(message);
         return;
     }
     if (mine && message->type == SIM_BLOCK)
@@ -478,7 +501,7 @@ static void do_push(struct sim *sim, uint32_t w)
     int rc = ampclient_core_push(worker->core, sim->now_ms, p, worker->gradients[p],
                                  sim_model_dtype(&sim->model, &worker->key), &error);
     if (rc != 0)
-        sim_fail(sim, "worker %u: push failed: %s", w, error.text);
+        sim_fail(sim, SIM_ONE_ANSWER, "worker %u: push failed: %s", w, error.text);
     sim_trace(sim, 1200, p * 8 + w);
     drain(sim, w);
 }
@@ -551,7 +574,7 @@ void sim_worker_start(struct sim *sim, uint32_t w)
                                            .world_size = (int32_t)sim->model.spec.world_size,
                                            .shards = sim->shards};
     if (ampclient_core_new(&config, &worker->core) != 0)
-        sim_fail(sim, "no worker");
+        sim_fail(sim, SIM_ITSELF, "no worker");
     worker->program = SIM_DO_CREATE;
 }
 
@@ -563,7 +586,7 @@ void sim_worker_kill(struct sim *sim, uint32_t w)
         (void)fprintf(stderr, "%8llu worker %u killed\n", (unsigned long long)sim->now_ms, w);
     for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
         struct sim_call *call = &sim->calls[i];
-        if (!call->used || call->worker != w || call->life != worker->life)
+        if (!call->used || call->kind == SIM_ACT || call->worker != w || call->life != worker->life)
             continue;
         fill_all(sim, call);
         if (!call->lost)

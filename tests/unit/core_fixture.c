@@ -64,24 +64,95 @@ static void persist(struct core_host *host, const struct ampd_persist *order)
     core_event(host, &event);
 }
 
+/* The file of a cut is written block by block, and finished when all are in. */
+static void cut_end(struct core_host *host, int code)
+{
+    struct ampd_checkpoint_record record = {.step = host->cut.step};
+    struct ampd_event event = {.type = AMPD_EVENT_PART_WRITTEN, .u.part = {host->cut.token, code, &record}};
+    if (code == 0)
+        host->cuts++;
+    core_event(host, &event);
+}
+
 static void cut(struct core_host *host, const struct ampd_cut_order *order)
 {
-    memcpy(host->file, order->tensors.masters, order->layout->elements * sizeof(float));
+    host->cut = *order;
+    host->cut_left = order->count;
     host->file_state = *order->state;
     host->file_state.user_states = NULL;
-    host->cuts++;
-    struct ampd_checkpoint_record record = {.step = order->step};
-    struct ampd_event event = {.type = AMPD_EVENT_PART_WRITTEN, .u.part = {order->token, 0, &record}};
+    if (host->cut_left == 0)
+        cut_end(host, 0);
+}
+
+static void cut_blocks(struct core_host *host, const struct ampd_cut_blocks *blocks)
+{
+    uint64_t size = host->cut.layout->block_elements;
+    assert_int_equal(host->cut.token, blocks->token);
+    assert_int_equal(host->cut.count - host->cut_left, blocks->first);
+    for (uint64_t b = 0; b < blocks->count; b++) {
+        size_t bytes = ampd_layout_block_elements(host->cut.layout, blocks->first + b) * sizeof(float);
+        memcpy(host->file + (blocks->first + b) * size, blocks->tensors.masters + b * size, bytes);
+    }
+    host->cut_left -= blocks->count;
+    struct ampd_event event = {.type = AMPD_EVENT_PART_BLOCKS,
+                               .u.part_blocks = {blocks->token, blocks->first, blocks->count}};
     core_event(host, &event);
+    if (host->cut_left == 0 && !host->hold_seal)
+        cut_end(host, 0);
+}
+
+void core_cut_end(struct core_host *host, int code)
+{
+    cut_end(host, code);
 }
 
 static void restore(struct core_host *host, const struct ampd_restore_order *order)
 {
     struct ampd_checkpoint_state state = {.step = order->checkpoint->step, .version = order->checkpoint->version};
     amp_scaler_init(&order->spec->scaler, &state.scaler);
+    if (host->restore_state.step != 0 && host->restore_state.step == order->checkpoint->step)
+        state.scaler = host->restore_state.scaler;
+    if (host->has_file)
+        memcpy(order->tensors.masters, host->file, order->layout->elements * sizeof(float));
     host->restored_steps[host->restored_count++] = order->checkpoint->step;
-    struct ampd_event event = {.type = AMPD_EVENT_RESTORED, .u.restored = {order->token, host->restore_code, &state}};
+    int code = host->restore_code;
     host->restore_code = 0;
+    struct ampd_event event = {.type = AMPD_EVENT_RESTORED, .u.restored = {order->token, code, &state}};
+    core_event(host, &event);
+}
+
+static void write_record(struct core_host *host, const struct ampd_journal_order *order, const uint8_t *notes)
+{
+    assert_true(host->journal_count < CORE_BLOCKS_MAX && order->notes_size <= sizeof(host->journal[0].notes));
+    struct core_record *record = &host->journal[host->journal_count++];
+    record->key = order->key;
+    memcpy(record->notes, notes, order->notes_size);
+    record->notes_size = order->notes_size;
+    record->has_g = order->g != NULL;
+    if (record->has_g)
+        memcpy(record->g, order->g, order->elements * sizeof(float));
+    struct ampd_event event = {.type = AMPD_EVENT_JOURNALLED, .u.persisted = {order->token}};
+    core_event(host, &event);
+}
+
+/* The newest record of the step. */
+static void read_record(struct core_host *host, const struct ampd_replay_order *order)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_REPLAYED,
+                               .u.replayed = {.token = order->token, .code = AMP_ENOTFOUND}};
+    for (uint32_t i = host->journal_count; i-- > 0;) {
+        const struct core_record *record = &host->journal[i];
+        if (record->key.epoch != order->epoch || record->key.step != order->step)
+            continue;
+        event.u.replayed = (struct ampd_event_replayed){.token = order->token,
+                                                        .key = record->key,
+                                                        .notes = record->notes,
+                                                        .notes_size = record->notes_size,
+                                                        .has_g = record->has_g};
+        if (record->has_g)
+            memcpy(order->g, record->g, order->elements * sizeof(float));
+        break;
+    }
     core_event(host, &event);
 }
 
@@ -91,6 +162,12 @@ static void do_now(struct core_host *host, const struct ampd_output *output)
         persist(host, &output->u.persist);
     } else if (output->type == AMPD_OUT_CUT) {
         cut(host, &output->u.cut);
+    } else if (output->type == AMPD_OUT_CUT_BLOCKS) {
+        cut_blocks(host, &output->u.cut_blocks);
+    } else if (output->type == AMPD_OUT_JOURNAL) {
+        write_record(host, &output->u.journal, output->u.journal.notes);
+    } else if (output->type == AMPD_OUT_REPLAY) {
+        read_record(host, &output->u.replay);
     } else if (output->type == AMPD_OUT_RESTORE) {
         restore(host, &output->u.restore);
     } else {
@@ -100,10 +177,27 @@ static void do_now(struct core_host *host, const struct ampd_output *output)
     }
 }
 
+/* What the core lends until the next output is copied. */
+static void keep_notes(struct core_host *host)
+{
+    struct ampd_journal_order *order = &host->tasks[host->tasks_count - 1].u.journal;
+    assert_true(order->notes_size <= sizeof(host->notes));
+    memcpy(host->notes, order->notes, order->notes_size);
+    order->notes = host->notes;
+}
+
 static void keep(struct core_host *host, const struct ampd_output *output)
 {
     assert_true(host->tasks_count < CORE_TASKS_MAX);
     host->tasks[host->tasks_count++] = *output;
+    if (output->type == AMPD_OUT_JOURNAL)
+        keep_notes(host);
+}
+
+static void keep_row(struct core_host *host)
+{
+    if (host->rows_count < CORE_BLOCKS_MAX)
+        host->rows[host->rows_count++] = host->row;
 }
 
 static void take_listed(struct core_host *host, const struct ampd_output *output)
@@ -145,12 +239,23 @@ static void take(struct core_host *host, const struct ampd_output *output)
         host->persists[output->u.persist.kind]++;
         if (output->u.persist.epoch != NULL)
             host->epoch = *output->u.persist.epoch, host->epoch_row = *output->u.persist.row;
+        if (output->u.persist.kind == AMPD_PERSIST_ACT)
+            host->act_row = *output->u.persist.row;
         keep(host, output);
         break;
+    case AMPD_OUT_JOURNAL:
     case AMPD_OUT_JOB:
     case AMPD_OUT_CUT:
+    case AMPD_OUT_CUT_BLOCKS:
     case AMPD_OUT_RESTORE:
+    case AMPD_OUT_REPLAY:
         keep(host, output);
+        break;
+    case AMPD_OUT_CUT_CANCEL:
+        host->cancelled++;
+        break;
+    case AMPD_OUT_JOURNAL_PRUNE:
+        host->pruned = output->u.journal_prune.step;
         break;
     case AMPD_OUT_DROP_CHECKPOINT:
         host->dropped++;
@@ -158,9 +263,13 @@ static void take(struct core_host *host, const struct ampd_output *output)
     case AMPD_OUT_NOTIFY:
         host->notified++;
         host->row = *output->u.notify.row;
+        keep_row(host);
         break;
     case AMPD_OUT_TIMER:
         host->timer_ms = output->u.timer.at_ms;
+        break;
+    case AMPD_OUT_LOG:
+        (void)snprintf(host->logged, sizeof(host->logged), "%s", output->u.log.text);
         break;
     case AMPD_OUT_DRAINED:
         host->drained++;
@@ -174,6 +283,8 @@ static bool held(const struct core_host *host, const struct ampd_output *output)
 {
     if (output->type == AMPD_OUT_PERSIST)
         return host->hold_persists;
+    if (output->type == AMPD_OUT_JOURNAL)
+        return host->hold_journal;
     return output->type == AMPD_OUT_JOB ? host->hold_jobs : host->hold_files;
 }
 
@@ -298,7 +409,7 @@ uint64_t core_push_header(struct core_host *host, uint64_t step, uint32_t rank, 
                                    .step = step,
                                    .rank = rank,
                                    .incarnation = incarnation,
-                                   .scale_id = info.scaler.scale_id,
+                                   .scale_id = info.step_scale_id,
                                    .dtype = AMP_F32,
                                    .weight = 1};
     return core_push_event(host, &push);
@@ -331,6 +442,42 @@ uint64_t core_push_all(struct core_host *host, uint64_t step, uint32_t rank, str
         core_push_block(host, call, b, value);
     core_push_end(host, call, NULL, 0);
     return call;
+}
+
+static uint64_t send_act(struct core_host *host, enum ampd_event_type type, struct ampd_event_act act, const char *id)
+{
+    struct ampd_note note = {.actor = "ann", .words = "why not"};
+    (void)snprintf(note.request_id, sizeof(note.request_id), "%s", id);
+    act.model = "model";
+    act.note = &note;
+    struct ampd_event event = {.type = type, .u.act = act};
+    return send(host, &event);
+}
+
+uint64_t core_set_scale(struct core_host *host, float scale, const char *id)
+{
+    return send_act(host, AMPD_EVENT_SET_SCALE, (struct ampd_event_act){.scale = scale}, id);
+}
+
+uint64_t core_reset_scale(struct core_host *host, const char *id)
+{
+    return send_act(host, AMPD_EVENT_RESET_SCALE, (struct ampd_event_act){0}, id);
+}
+
+uint64_t core_rollback(struct core_host *host, uint64_t epoch, uint64_t step, const char *id)
+{
+    return send_act(host, AMPD_EVENT_ROLLBACK, (struct ampd_event_act){.epoch = epoch, .step = step}, id);
+}
+
+uint64_t core_delete(struct core_host *host, bool force)
+{
+    return send_act(host, AMPD_EVENT_DELETE_MODEL, (struct ampd_event_act){.force = force}, "");
+}
+
+uint64_t core_checkpoint(struct core_host *host)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_CHECKPOINT, .u.named = {"model"}};
+    return send(host, &event);
 }
 
 uint64_t core_push_state(struct core_host *host, uint64_t epoch, uint64_t step, uint32_t rank,

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#define CORE_CALLS_MAX  64
+#define CORE_CALLS_MAX  256
 #define CORE_TASKS_MAX  64
 #define CORE_BLOCKS_MAX 8
 
@@ -26,22 +26,45 @@ struct core_call {
     struct ampd_load_grant load;
 };
 
+/* A vote as the journal has it. */
+struct core_record {
+    struct ampd_journal_key key;
+    uint8_t notes[4096];
+    uint64_t notes_size;
+    bool has_g;
+    float g[CORE_BLOCKS_MAX * AMPD_ALIGN_ELEMENTS];
+};
+
 struct core_host {
     struct ampd_core *core;
     uint64_t now_ms;
     uint64_t last_call;
     struct core_call calls[CORE_CALLS_MAX];
+    bool hold_journal;
+    uint8_t notes[4096];                         /* of the vote that is being written */
+    struct core_record journal[CORE_BLOCKS_MAX]; /* as written, oldest first */
+    uint32_t journal_count;
+    uint64_t pruned;                            /* newest step that was pruned */
+    struct ampd_step_row rows[CORE_BLOCKS_MAX]; /* notified, oldest first */
+    uint32_t rows_count;
     bool hold_jobs, hold_persists, hold_files; /* kept in tasks instead of done at once */
     struct ampd_output tasks[CORE_TASKS_MAX];
     unsigned tasks_count;
-    unsigned persists[8]; /* by kind */
-    unsigned cuts, notified, drained, dropped;
+    unsigned persists[12]; /* by kind */
+    unsigned cuts, notified, drained, dropped, cancelled;
+    bool hold_seal;            /* a part is not finished when its last block is in: core_cut_end does that */
+    struct ampd_cut_order cut; /* the part that is being written, */
+    uint64_t cut_left;         /* and how many of its blocks are not */
     uint64_t timer_ms;
     struct ampd_step_row row;                          /* the last that was notified */
     struct ampd_epoch_record epoch;                    /* the last that was stored, */
     struct ampd_step_row epoch_row;                    /* and its row */
+    struct ampd_step_row act_row;                      /* the last SET or RESET that was stored */
+    char logged[AMP_ERROR_TEXT_MAX];                   /* the last line */
+    struct ampd_checkpoint_state restore_state;        /* what a restore finds; step 0: the scaler's first state */
     float file[CORE_BLOCKS_MAX * AMPD_ALIGN_ELEMENTS]; /* masters of the last part */
     struct ampd_checkpoint_state file_state;
+    bool has_file;              /* a restore finds `file` */
     int restore_code;           /* what a restore finds */
     uint64_t restored_steps[8]; /* which checkpoints were asked for */
     unsigned restored_count;
@@ -58,6 +81,8 @@ void core_event(struct core_host *host, struct ampd_event *event);
 /* Does a task that was held back, and takes it off the list. */
 void core_do_task(struct core_host *host, unsigned index);
 void core_do_all(struct core_host *host);
+/* Ends the part that is being written, with AMPD_EVENT_PART_WRITTEN. */
+void core_cut_end(struct core_host *host, int code);
 void core_tick(struct core_host *host, uint64_t now_ms);
 struct core_call *core_call(struct core_host *host, uint64_t call);
 
@@ -76,6 +101,12 @@ void core_push_end(struct core_host *host, uint64_t call, const uint32_t *absent
 /* Header, all three blocks of one value, and the end. */
 uint64_t core_push_all(struct core_host *host, uint64_t step, uint32_t rank, struct ampd_incarnation incarnation,
                        float value);
+/* What operators ask for. `id`: the request id, or "". */
+uint64_t core_set_scale(struct core_host *host, float scale, const char *id);
+uint64_t core_reset_scale(struct core_host *host, const char *id);
+uint64_t core_rollback(struct core_host *host, uint64_t epoch, uint64_t step, const char *id);
+uint64_t core_delete(struct core_host *host, bool force);
+uint64_t core_checkpoint(struct core_host *host);
 uint64_t core_push_state(struct core_host *host, uint64_t epoch, uint64_t step, uint32_t rank,
                          struct ampd_incarnation incarnation);
 void core_close_call(struct core_host *host, uint64_t call);

@@ -11,6 +11,7 @@
 
 #include "ampd/v1/admin_service.pb.h"
 #include "ampd/v1/parameter_service.pb.h"
+#include "ampd/v1/peer_service.pb.h"
 #include "ampd/v1/scale_service.pb.h"
 
 /* Submessages, each after those that it holds; L: also as a list. */
@@ -34,7 +35,9 @@
     L(ampd_v1_CheckpointInfo, ampd_msg_checkpoint_info)                                                                \
     L(ampd_v1_ScaleHistoryRow, ampd_msg_scale_history_row)                                                             \
     L(ampd_v1_StepContributor, ampd_msg_step_contributor)                                                              \
-    L(ampd_v1_ReplayedStep, ampd_msg_replayed_step)
+    L(ampd_v1_ReplayedStep, ampd_msg_replayed_step)                                                                    \
+    X(ampd_v1_Fence, ampd_msg_fence)                                                                                   \
+    X(ampd_v1_Envelope, ampd_msg_envelope)
 
 /* Messages with a public pair; F: they have a free, too. */
 #define PROTO_MESSAGES(X, F)                                                                                           \
@@ -74,13 +77,21 @@
     X(ampd_v1_CheckpointResponse, ampd_msg_checkpoint_response)                                                        \
     X(ampd_v1_ListCheckpointsRequest, ampd_msg_list_checkpoints_request)                                               \
     F(ampd_v1_ListCheckpointsResponse, ampd_msg_list_checkpoints_response)                                             \
+    X(ampd_v1_SetScaleRequest, ampd_msg_set_scale_request)                                                             \
+    X(ampd_v1_SetScaleResponse, ampd_msg_set_scale_response)                                                           \
+    X(ampd_v1_ResetScaleRequest, ampd_msg_reset_scale_request)                                                         \
+    X(ampd_v1_ResetScaleResponse, ampd_msg_reset_scale_response)                                                       \
+    X(ampd_v1_RollbackRequest, ampd_msg_rollback_request)                                                              \
+    X(ampd_v1_RollbackResponse, ampd_msg_rollback_response)                                                            \
+    X(ampd_v1_DeleteModelRequest, ampd_msg_delete_model_request)                                                       \
     X(ampd_v1_DrainRequest, ampd_msg_drain_request)                                                                    \
     X(ampd_v1_SetLogLevelRequest, ampd_msg_set_log_level_request)                                                      \
     X(ampd_v1_SetLogLevelResponse, ampd_msg_set_log_level_response)                                                    \
     X(ampd_v1_ExplainStepRequest, ampd_msg_explain_step_request)                                                       \
     F(ampd_v1_ExplainStepResponse, ampd_msg_explain_step_response)                                                     \
     X(ampd_v1_ReplayPolicyRequest, ampd_msg_replay_policy_request)                                                     \
-    F(ampd_v1_ReplayPolicyResponse, ampd_msg_replay_policy_response)
+    F(ampd_v1_ReplayPolicyResponse, ampd_msg_replay_policy_response)                                                   \
+    F(ampd_v1_SessionRequest, ampd_msg_session_request)
 
 /* How a message is filled: EXTREME has every field present, texts and arrays full, numbers at an end of their range. */
 enum fill { FILL_RANDOM, FILL_EXTREME };

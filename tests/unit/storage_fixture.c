@@ -48,7 +48,7 @@ struct ampd_model_spec storage_fixture_spec(const char *name)
     spec.groups_count = 2;
     spec.groups[0].lr_scale = 1.0;
     spec.groups[1] = (struct ampd_group_spec){
-        .name = "bias \xc3\xa4", .lr_scale = 0.1, .weight_decay_set = true, .weight_decay = 0.3};
+        .name = "bias \xc3\xa4", .lr_scale = 0.1, .weight_decay_set = true, .weight_decay = 0.3, .clip_max_norm = 0.7f};
     spec.optimizer = AMPD_OPTIMIZER_ADAMW;
     spec.lr = 1e-3;
     spec.beta1 = 0.9;
@@ -61,6 +61,7 @@ struct ampd_model_spec storage_fixture_spec(const char *name)
     spec.total_steps = (uint64_t)1 << 40;
     spec.lr_min = 0x1p-1022;
     spec.clip_max_norm = 1.5f;
+    spec.clip_scope = AMPD_CLIP_GROUP;
     spec.world_size = 2;
     spec.sync = AMPD_SYNC_ALL;
     spec.on_loss = AMPD_ON_LOSS_WAIT;
@@ -132,6 +133,9 @@ struct ampd_step_row storage_fixture_step(uint64_t epoch, uint64_t step, bool ov
     row.coefficient = 0x1.fffffep-20f;
     row.norm = 0.1;
     row.clip = 0.3f;
+    row.clips_count = 2;
+    row.clips[0] = 0.3f;
+    row.clips[1] = 0x1.fffffep-1f;
     row.lr = 1e-7;
     row.version = step - 1;
     row.durable_step = step / 2;

@@ -257,6 +257,49 @@ static void a_push_that_broke_off_asks_what_is_there_and_sends_the_rest(void **s
     (void)done(AMPCLIENT_EVENT_STEP_END, 0);
 }
 
+/* It was replaced, and neither it nor the connection to it has noticed. */
+static void a_process_that_knows_less_than_the_others_is_asked_again(void **state)
+{
+    (void)state;
+    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_ESTATE, "STEP_AHEAD", 1, 1);
+    assert_int_equal(0, have(AMPCLIENT_OUT_PULL)); /* a pause first */
+    tick(AMPCLIENT_BACKOFF_MS);
+    fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_ESTATE, "ANY_OTHER", 1, 1);
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_ESTATE);
+}
+
+/* It was told by a process that has been replaced that all is there, and the one in its place holds nothing. */
+static void a_push_that_is_incomplete_by_what_it_was_told_asks_again(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    push(0, first);
+    push(1, second);
+    wish(AMPCLIENT_EVENT_STEP_END);
+    fail_call(take(AMPCLIENT_OUT_PUSH).call, AMP_EUNAVAILABLE, "", 0, 0);
+    count = 0;
+    tick(AMPCLIENT_BACKOFF_MS);
+    uint64_t ask = take(AMPCLIENT_OUT_GET_PUSH_STATE).call;
+    const struct ampclient_range all = {0, 3};
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_PUSH_STATE, .call = ask};
+    event.u.push_state.ranges = &all;
+    event.u.push_state.ranges_count = 1;
+    send(&event);
+    end_with(ask, (struct ampclient_ended){0});
+    assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_BLOCK));
+    uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
+    count = 0;
+    fail_call(call, AMP_EINVAL, "INCOMPLETE_PUSH", 0, 0);
+    assert_int_equal(0, have(AMPCLIENT_OUT_USER_DONE));
+    tick(2 * AMPCLIENT_BACKOFF_MS);
+    end_with(take(AMPCLIENT_OUT_GET_PUSH_STATE).call, (struct ampclient_ended){0});
+    call = take(AMPCLIENT_OUT_PUSH).call;
+    assert_int_equal(3, have(AMPCLIENT_OUT_PUSH_BLOCK));
+    answer_push(call, 1, 1);
+    (void)done(AMPCLIENT_EVENT_STEP_END, 0);
+}
+
 static void pauses_double_up_to_their_bound(void **state)
 {
     (void)state;
@@ -405,6 +448,17 @@ static void a_model_that_is_done_ends_the_loop(void **state)
     assert_int_equal(1, done(AMPCLIENT_EVENT_PULL_LATEST, 0).step.version);
 }
 
+static void a_model_that_fails_at_its_floor_is_told_as_unstable(void **state)
+{
+    (void)state;
+    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_ESTATE, "MODEL_UNSTABLE", 1, 2);
+    assert_string_equal("MODEL_UNSTABLE", done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_EUNSTABLE).error.reason);
+    wish(AMPCLIENT_EVENT_STEP_BEGIN); /* an operator has set the scale meanwhile */
+    fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_ESTATE, "MODEL_FROZEN", 1, 2);
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_ESTATE);
+}
+
 static void the_wish_is_answered_only_when_no_stream_reads_gradients(void **state)
 {
     (void)state;
@@ -514,6 +568,8 @@ int main(void)
         TEST(what_is_not_pushed_by_step_end_is_absent),
         TEST(a_block_in_one_piece_is_a_view_and_others_are_gathered_with_zeros),
         TEST(a_push_that_broke_off_asks_what_is_there_and_sends_the_rest),
+        TEST(a_process_that_knows_less_than_the_others_is_asked_again),
+        TEST(a_push_that_is_incomplete_by_what_it_was_told_asks_again),
         TEST(pauses_double_up_to_their_bound),
         TEST(after_the_reconnect_timeout_the_user_is_told),
         TEST(a_block_is_sent_again_three_times_and_no_more),
@@ -523,6 +579,7 @@ int main(void)
         TEST(after_a_skip_no_blocks_are_asked_for),
         TEST(a_pull_that_broke_off_leaves_no_version_behind),
         TEST(a_model_that_is_done_ends_the_loop),
+        TEST(a_model_that_fails_at_its_floor_is_told_as_unstable),
         TEST(the_wish_is_answered_only_when_no_stream_reads_gradients),
         TEST(user_state_given_after_the_header_begins_the_stream_anew),
         TEST(accumulated_gradients_go_out_once_as_their_fp32_sum),

@@ -46,6 +46,8 @@ static void fields_left_at_zero_are_absent(void **state)
     assert_int_equal(to->parameters.items[1].shape_count, 0);
     assert_int_equal(to->world_size, 2);
     assert_false(to->has_clip || to->has_checkpoint_every || to->has_keep_last || to->has_loss_timeout_ms);
+    assert_true(to->sync_mode == 0 && to->quorum == 0 && to->on_loss == 0 && !to->has_min_workers && to->keep_every == 0 &&
+                to->durability == 0);
     assert_false(to->optimizer.has_learning_rate || to->optimizer.has_beta1 || to->optimizer.has_beta2 ||
                  to->optimizer.has_epsilon || to->optimizer.has_weight_decay);
     assert_false(to->scaler.has_init_scale || to->scaler.has_growth_factor || to->scaler.has_backoff_factor ||
@@ -74,6 +76,12 @@ static void fields_that_are_given_arrive(void **state)
     spec.checkpoint_every = 5;
     spec.keep_last = 2;
     spec.loss_timeout_ms = 77;
+    spec.sync = AMPCLIENT_QUORUM;
+    spec.quorum = 1;
+    spec.on_loss = AMPCLIENT_SHRINK;
+    spec.min_workers = 2;
+    spec.keep_every = 50;
+    spec.durability = AMPCLIENT_DURABILITY_STEP;
     struct ampd_msg_create_model_request request;
     encode(&spec, &request);
     const struct ampd_msg_model_spec *to = &request.spec;
@@ -93,6 +101,12 @@ static void fields_that_are_given_arrive(void **state)
     assert_true(to->has_checkpoint_every && to->checkpoint_every == 5);
     assert_true(to->has_keep_last && to->keep_last == 2);
     assert_true(to->has_loss_timeout_ms && to->loss_timeout_ms == 77);
+    assert_int_equal(to->sync_mode, AMPD_MSG_SYNC_MODE_QUORUM);
+    assert_int_equal(to->quorum, 1);
+    assert_int_equal(to->on_loss, AMPD_MSG_ON_LOSS_SHRINK);
+    assert_true(to->has_min_workers && to->min_workers == 2);
+    assert_int_equal(to->keep_every, 50);
+    assert_int_equal(to->durability, AMPD_MSG_DURABILITY_STEP);
     ampd_msg_create_model_request_free(&request);
 }
 

@@ -206,15 +206,15 @@ static void a_checkpoint_call_is_not_answered_with_an_older_cut(void **state)
     core_spec(&spec, 2);
     spec.checkpoint_every = 2;
     begin(&spec);
-    host.hold_files = true;
+    host.hold_seal = true;
     for (uint64_t step = 1; step <= 3; step++)
         decide(step);
     uint64_t call = checkpoint(); /* the part of step 2 is being written */
     decide(4);
-    core_do_task(&host, 0);
+    core_cut_end(&host, 0);
     assert_int_equal(2, core_info(&host).durable_step);
     assert_false(core_call(&host, call)->answered);
-    core_do_all(&host);
+    core_cut_end(&host, 0);
     assert_int_equal(4, core_call(&host, call)->reply.u.checkpoint.step);
 }
 

@@ -259,22 +259,27 @@ static void a_checkpoint_call_is_answered_with_the_next_verdicts_part(void **sta
     assert_true(host.row.cut);
 }
 
-static void the_step_goes_on_while_a_part_is_written_but_not_into_the_next_cut(void **state)
+static void steps_go_on_while_a_part_is_sealed_but_not_over_a_second_cut(void **state)
 {
     (void)state;
     create(2, 0, 1);
     (void)core_load(&host, 1);
     incarnations[0] = core_joined(&host, core_join(&host, "w0", 0));
     incarnations[1] = core_joined(&host, core_join(&host, "w1", 1));
-    host.hold_files = true;
+    host.hold_seal = true;
     decide(1, 1024);
     assert_int_equal(1, core_info(&host).version);
     decide(2, 1024);
-    assert_int_equal(1, core_info(&host).version); /* step 2 is decided, and waits for the snapshot */
-    assert_int_equal(1, host.tasks_count);
-    core_do_task(&host, 0);
-    assert_true(host.file[0] == 0); /* 1 - 1: step 1, not step 2 */
-    assert_int_equal(2, core_info(&host).version);
+    assert_int_equal(2, core_info(&host).version); /* step 2 is applied; its cut waits for the file of step 1 */
+    assert_true(host.file[0] == 0);                /* 1 - 1: step 1, not step 2 */
+    decide(3, 1024);
+    assert_int_equal(2, core_info(&host).version); /* step 3 must not be applied before the cut of step 2 begins */
+    core_cut_end(&host, 0);
+    assert_true(host.file[0] == -1);
+    assert_int_equal(3, core_info(&host).version);
+    core_cut_end(&host, 0);
+    assert_true(host.file[0] == -2);
+    assert_int_equal(2, core_info(&host).durable_step);
 }
 
 static void a_drain_cuts_a_last_checkpoint(void **state)
@@ -396,7 +401,7 @@ int main(void)
         RUNNING(a_missing_rank_stalls_the_model_until_it_comes_back),
         FRESH(checkpoints_are_cut_by_step_and_the_oldest_are_dropped),
         RUNNING(a_checkpoint_call_is_answered_with_the_next_verdicts_part),
-        FRESH(the_step_goes_on_while_a_part_is_written_but_not_into_the_next_cut),
+        FRESH(steps_go_on_while_a_part_is_sealed_but_not_over_a_second_cut),
         RUNNING(a_drain_cuts_a_last_checkpoint),
         FRESH(after_max_steps_and_its_checkpoint_the_model_is_done),
         FRESH(a_restart_begins_a_higher_epoch_from_the_newest_checkpoint),

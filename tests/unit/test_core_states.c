@@ -85,6 +85,7 @@ static void the_diagrams_of_the_server_are_its_tables(void **state)
     compare_machine("server/core/shard.c", &ampd_machine_step);
     compare_machine("server/core/memory.c", &ampd_machine_memory);
     compare_machine("server/core/snapshot.c", &ampd_machine_snapshot);
+    compare_machine("server/core/snapshot.c", &ampd_machine_cut_block);
     compare_machine("server/core/push.c", &ampd_machine_block);
     compare_machine("server/core/coord.c", &ampd_machine_coord);
     compare_machine("server/core/calls.c", &ampd_machine_call);

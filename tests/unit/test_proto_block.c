@@ -58,6 +58,11 @@ static int on_end(void *arg, const struct ampd_block *block, bool intact, struct
     return 0;
 }
 
+static void copy(void *to, const void *from, size_t size)
+{
+    memcpy(to, from, size);
+}
+
 static const struct ampd_block_reader_ops ops = {.part_cb = on_part, .begin_cb = on_begin, .end_cb = on_end};
 
 /* Feeds one message in pieces: `piece` bytes each, or of random length for 0. */
@@ -104,7 +109,7 @@ static void a_block_is_read_as_written_in_pieces_of_any_length(void **state)
 {
     static const size_t pieces[] = {1, 2, 3, 7, 16, 17, 64, 16384, 1u << 30};
     uint8_t message[AMPD_BLOCK_HEAD_MAX + DATA_MAX];
-    for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]); i++) {
+    for (size_t i = 0; i < 2 * sizeof(pieces) / sizeof(pieces[0]); i++) {
         struct seen *seen = seen_new();
         struct ampd_block_reader reader;
         uint8_t data[DATA_MAX];
@@ -113,7 +118,9 @@ static void a_block_is_read_as_written_in_pieces_of_any_length(void **state)
         size_t head = ampd_block_head_encode(&block, message);
         memcpy(message + head, data, sizeof(data));
         ready(&reader, seen, true);
-        assert_int_equal(feed(&reader, message, head + DATA_MAX, pieces[i], NULL, NULL), 0);
+        if (i % 2 == 1)
+            ampd_block_reader_copy_by(&reader, copy);
+        assert_int_equal(feed(&reader, message, head + DATA_MAX, pieces[i / 2], NULL, NULL), 0);
         assert_int_equal(seen->ends, 1);
         assert_true(seen->intact);
         assert_int_equal(seen->block.index, UINT32_MAX);
@@ -121,6 +128,43 @@ static void a_block_is_read_as_written_in_pieces_of_any_length(void **state)
         ampd_block_reader_close(&reader);
         seen_free(seen);
     }
+}
+
+static void bytes_that_lie_in_their_place_are_taken_from_there(void **state)
+{
+    uint8_t message[AMPD_BLOCK_HEAD_MAX + DATA_MAX];
+    uint8_t data[DATA_MAX];
+    struct seen *seen = seen_new();
+    struct ampd_block_reader reader;
+    size_t left = 0;
+    memset(data, 7, sizeof(data));
+    struct ampd_block block = {.index = 3, .crc32c = amp_crc32c(0, data, DATA_MAX), .size = DATA_MAX};
+    size_t head = ampd_block_head_encode(&block, message);
+    ready(&reader, seen, true);
+    assert_null(ampd_block_reader_place(&reader, &left));
+    assert_int_equal(ampd_block_reader_begin(&reader, head + DATA_MAX, NULL), 0);
+    assert_int_equal(ampd_block_reader_bytes(&reader, message, head - 1, NULL), 0);
+    assert_null(ampd_block_reader_place(&reader, &left));
+    assert_int_equal(ampd_block_reader_bytes(&reader, message + head - 1, 1, NULL), 0);
+    for (size_t at = 0; at < DATA_MAX; at += 100) {
+        uint8_t *place = ampd_block_reader_place(&reader, &left);
+        assert_ptr_equal(place, seen->data + at);
+        assert_int_equal(left, DATA_MAX - at);
+        memset(place, 0xee, left); /* of no effect: it is not given */
+        memcpy(place, data, 100);
+        assert_int_equal(ampd_block_reader_bytes(&reader, place, 100, NULL), 0);
+    }
+    assert_null(ampd_block_reader_place(&reader, &left));
+    assert_int_equal(ampd_block_reader_end(&reader, NULL), 0);
+    assert_int_equal(seen->ends, 1);
+    assert_true(seen->intact);
+    assert_memory_equal(seen->data, data, DATA_MAX);
+    assert_int_equal(ampd_block_reader_begin(&reader, head + DATA_MAX, NULL), 0);
+    assert_int_equal(ampd_block_reader_bytes(&reader, message, head, NULL), 0);
+    ampd_block_reader_discard(&reader);
+    assert_null(ampd_block_reader_place(&reader, &left));
+    ampd_block_reader_close(&reader);
+    seen_free(seen);
 }
 
 static void the_largest_block_needs_no_buffer(void **state)
@@ -496,6 +540,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_block_is_read_as_written_in_pieces_of_any_length),
+        cmocka_unit_test(bytes_that_lie_in_their_place_are_taken_from_there),
         cmocka_unit_test(the_largest_block_needs_no_buffer),
         cmocka_unit_test(header_and_trailer_are_given_whole),
         cmocka_unit_test(a_part_beyond_its_bound_is_not_written),

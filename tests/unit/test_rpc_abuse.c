@@ -249,11 +249,11 @@ static void an_address_has_its_own_limit_of_connections(void **state)
         assert_int_equal(arpc_gate_enter(&gate, &key, 0, &guests[i]), ARPC_ABUSE_NONE);
     assert_int_equal(arpc_gate_enter(&gate, &key, 0, &other), ARPC_ABUSE_ADDRESS);
     assert_int_equal(arpc_gate_enter(&gate, &next, 0, &other), ARPC_ABUSE_NONE);
-    arpc_gate_leave(&gate, guests[0], false, 0);
+    arpc_gate_leave(&gate, guests[0], 0);
     assert_int_equal(arpc_gate_enter(&gate, &key, 0, &guests[0]), ARPC_ABUSE_NONE);
     for (size_t i = 0; i < COUNT(guests); i++)
-        arpc_gate_leave(&gate, guests[i], false, 0);
-    arpc_gate_leave(&gate, other, false, 0);
+        arpc_gate_leave(&gate, guests[i], 0);
+    arpc_gate_leave(&gate, other, 0);
     assert_int_equal(gate.idle_count, 0); /* nothing is remembered of who did nothing */
     arpc_gate_close(&gate);
 }
@@ -266,14 +266,16 @@ static void abuse_is_remembered_and_forgiven_at_one_a_second(void **state)
     arpc_gate_init(&gate, &arpc_limits_default);
     for (int i = 0; i < 16; i++) {
         assert_int_equal(arpc_gate_enter(&gate, &key, 0, &guest), ARPC_ABUSE_NONE);
-        arpc_gate_leave(&gate, guest, true, 0);
+        arpc_gate_strike(&gate, guest, 0);
+        arpc_gate_leave(&gate, guest, 0);
     }
     assert_int_equal(arpc_gate_enter(&gate, &key, 999, &guest), ARPC_ABUSE_STRIKES);
     assert_int_equal(arpc_gate_enter(&gate, &key, 1000, &guest), ARPC_ABUSE_NONE);
-    arpc_gate_leave(&gate, guest, true, 1000);
+    arpc_gate_strike(&gate, guest, 1000);
+    arpc_gate_leave(&gate, guest, 1000);
     assert_int_equal(arpc_gate_enter(&gate, &key, 1001, &guest), ARPC_ABUSE_STRIKES);
     assert_int_equal(arpc_gate_enter(&gate, &key, 100000, &guest), ARPC_ABUSE_NONE);
-    arpc_gate_leave(&gate, guest, false, 100000);
+    arpc_gate_leave(&gate, guest, 100000);
     assert_int_equal(gate.idle_count, 0);
     arpc_gate_close(&gate);
 }
@@ -286,9 +288,28 @@ static void a_hundred_thousand_addresses_take_no_more_memory_than_a_thousand(voi
     for (uint32_t i = 0; i < 100000; i++) {
         struct arpc_gate_key key = ipv4(0x0a000000 + i);
         assert_int_equal(arpc_gate_enter(&gate, &key, 0, &guest), ARPC_ABUSE_NONE);
-        arpc_gate_leave(&gate, guest, true, 0);
+        arpc_gate_strike(&gate, guest, 0);
+        arpc_gate_leave(&gate, guest, 0);
     }
     assert_int_equal(gate.idle_count, 1024);
+    arpc_gate_close(&gate);
+}
+
+static void abuse_counts_while_the_connection_is_still_there(void **state)
+{
+    (void)state;
+    struct arpc_guest *guests[16];
+    struct arpc_guest *other;
+    struct arpc_gate_key key = ipv4(0x7f000002);
+    arpc_gate_init(&gate, &arpc_limits_default);
+    for (size_t i = 0; i < COUNT(guests); i++) {
+        assert_int_equal(arpc_gate_enter(&gate, &key, 0, &guests[i]), ARPC_ABUSE_NONE);
+        arpc_gate_strike(&gate, guests[i], 0);
+    }
+    assert_int_equal(arpc_gate_enter(&gate, &key, 0, &other), ARPC_ABUSE_STRIKES);
+    for (size_t i = 0; i < COUNT(guests); i++)
+        arpc_gate_leave(&gate, guests[i], 0);
+    assert_int_equal(arpc_gate_enter(&gate, &key, 0, &other), ARPC_ABUSE_STRIKES);
     arpc_gate_close(&gate);
 }
 
@@ -572,6 +593,7 @@ int main(void)
         ALONE(a_bucket_never_holds_more_than_its_burst_and_0_is_no_limit),
         ALONE(an_address_has_its_own_limit_of_connections),
         ALONE(abuse_is_remembered_and_forgiven_at_one_a_second),
+        ALONE(abuse_counts_while_the_connection_is_still_there),
         ALONE(a_hundred_thousand_addresses_take_no_more_memory_than_a_thousand),
         ALONE(one_host_of_ipv6_is_one_guest_and_users_are_each_one),
         ALONE(faults_and_refusals_have_their_limits),

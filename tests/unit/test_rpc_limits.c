@@ -230,6 +230,23 @@ static void a_peer_that_does_not_answer_a_drain_is_given_up(void **state)
     assert_int_equal(pair.client.link.error, AMP_EDEADLINE);
 }
 
+/* Closed at once, the connection would be reset by what the client sends after its GOAWAY, and the last answers lost. */
+static void a_client_that_said_goaway_has_time_to_close(void **state)
+{
+    (void)state;
+    struct arpc_link *link = &pair.server.link;
+    rpc_pair_pass(&pair, 1);
+    nghttp2_session *peer = pair.client.link.session;
+    assert_int_equal(nghttp2_submit_goaway(peer, NGHTTP2_FLAG_NONE, 0, NGHTTP2_NO_ERROR, NULL, 0), 0);
+    rpc_pair_run(&pair);
+    assert_true(link->peer_goaway);
+    assert_false(arpc_link_is_over(link));
+    rpc_pair_pass(&pair, link->watch.limits->goodbye_ms - 1);
+    assert_false(arpc_link_is_over(link));
+    rpc_pair_pass(&pair, 1);
+    assert_true(arpc_link_is_over(link));
+}
+
 static void the_answer_to_an_older_ping_is_none_to_the_drain(void **state)
 {
     (void)state;
@@ -471,6 +488,7 @@ int main(void)
         WITH_PAIR(a_request_that_a_goaway_overtakes_is_unavailable),
         WITH_PAIR(a_connection_without_stream_ids_takes_no_calls),
         WITH_PAIR(a_peer_that_does_not_answer_a_drain_is_given_up),
+        WITH_PAIR(a_client_that_said_goaway_has_time_to_close),
         WITH_PAIR(the_answer_to_an_older_ping_is_none_to_the_drain),
         WITH_PREPARED(times_without_end_never_come),
         WITH_PAIR(a_status_that_is_none_is_sent_as_unknown),

@@ -127,8 +127,7 @@ static const struct {
     {"ListOverflows", "read"},   {"ExplainStep", "read"},    {"WatchSteps", "read"},
     {"ReplayPolicy", "read"},    {"GetStatus", "read"},      {"Checkpoint", "operator"},
     {"ListCheckpoints", "read"}, {"Rollback", "operator"},   {"Drain", "operator"},
-    {"SetLogLevel", "operator"}, {"Session", "peer"},        {"Sync", "peer"},
-    {"FetchRows", "peer"},
+    {"SetLogLevel", "operator"}, {"Session", "peer"},        {"FetchRows", "peer"},
 };
 
 /* Whether `role` may do what asks for `needed`. */
@@ -178,7 +177,7 @@ static void every_role_may_call_exactly_what_the_contract_says(void **state)
         struct ampd_auth_caller nobody = {.way = AMPD_AUTH_TLS};
         refused(&policy, &nobody, contract[i].method, AMP_EUNAUTHENTICATED, "TOKEN_MISSING");
     }
-    assert_int_equal(allowed, 11 * 3 + 7 * 2 + 7 + 3); /* methods of read, worker, operator and peer */
+    assert_int_equal(allowed, 11 * 3 + 7 * 2 + 7 + 2); /* methods of read, worker, operator and peer */
     policy_free(&policy);
 }
 
@@ -290,7 +289,7 @@ static void each_token_is_compared_with_every_line(void **state)
         struct ampd_auth_caller caller = with_header(headers[i]);
         struct amp_error error;
         comparisons = 0;
-        (void)check(&policy, &caller, "Sync", &error);
+        (void)check(&policy, &caller, "Session", &error);
         assert_int_equal(comparisons, policy.rules->count);
     }
     policy_free(&policy);
@@ -340,7 +339,7 @@ static void users_of_the_socket_have_the_role_of_their_line(void **state)
     struct ampd_auth_policy policy = policy_new();
     struct ampd_auth_caller caller = {.way = AMPD_AUTH_UNIX, .uid_known = true, .uid = OWN_UID};
     admitted(&policy, &caller, "Checkpoint");
-    refused(&policy, &caller, "Sync", AMP_EDENIED, "ROLE_REQUIRED");
+    refused(&policy, &caller, "Session", AMP_EDENIED, "ROLE_REQUIRED");
     caller.uid = 0;
     admitted(&policy, &caller, "Checkpoint");
     caller.uid = 1000;

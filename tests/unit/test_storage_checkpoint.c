@@ -41,14 +41,21 @@ struct fixture {
 static void lay_out(struct model *model)
 {
     struct ampd_checkpoint_target targets[PARAMETERS] = {
-        {"b/weight", 2, matrix, model->master, model->m, NULL},
-        {"a", 1, vector, model->master + 128, model->m + 128, model->v + 128},
-        {"c\xc3\xa4", 0, NULL, model->master + 192, NULL, NULL},
+        {"b/weight", 2, matrix, model->master, model->m, NULL, false, 0, 0},
+        {"a", 1, vector, model->master + 128, model->m + 128, model->v + 128, false, 0, 0},
+        {"c\xc3\xa4", 0, NULL, model->master + 192, NULL, NULL, false, 0, 0},
     };
     memcpy(model->targets, targets, sizeof targets);
     for (int i = 0; i < PARAMETERS; i++)
-        model->tensors[i] = (struct ampd_checkpoint_tensor){targets[i].name,   targets[i].dimensions, targets[i].shape,
-                                                            targets[i].master, targets[i].m,          targets[i].v};
+        model->tensors[i] = (struct ampd_checkpoint_tensor){targets[i].name,
+                                                            targets[i].dimensions,
+                                                            targets[i].shape,
+                                                            targets[i].master,
+                                                            targets[i].m,
+                                                            targets[i].v,
+                                                            false,
+                                                            0,
+                                                            0};
 }
 
 static void fill(struct model *model, uint64_t seed)
@@ -313,6 +320,7 @@ static void a_file_of_another_model_is_refused(void **state)
 static void a_full_disk_leaves_nothing(void **state)
 {
     struct fixture *fixture = *state;
+    static const char file[] = "models/m/checkpoints/step-0000000100/shard-0-of-1.safetensors";
     struct amp_error error;
     char temporary[300];
     unsigned refused = 0;
@@ -324,8 +332,8 @@ static void a_full_disk_leaves_nothing(void **state)
             break;
         assert_int_equal(error.code, AMP_EEXHAUSTED);
         assert_string_equal(error.reason, "NO_SPACE");
-        assert_false(exists(fixture, fixture->record.file));
-        (void)snprintf(temporary, sizeof temporary, "%s.tmp", fixture->record.file);
+        assert_false(exists(fixture, file));
+        (void)snprintf(temporary, sizeof temporary, "%s.tmp", file);
         assert_false(exists(fixture, temporary));
     }
     assert_true(refused > 5);
@@ -397,6 +405,20 @@ static void a_sweep_keeps_what_is_catalogued_and_what_is_not_ours(void **state)
     assert_true(exists(fixture, "models/m/checkpoints/notes.txt"));
 }
 
+/* A link to nowhere is a name that can be listed and not opened, as a directory that another thread removes meanwhile. */
+static void a_model_is_removed_also_while_a_step_of_it_is(void **state)
+{
+    struct fixture *fixture = *state;
+    assert_int_equal(write_checkpoint(fixture, NULL), 0);
+    char path[4096];
+    (void)snprintf(path, sizeof path, "%s/models/m/checkpoints/step-0000000007", fixture->directory);
+    assert_int_equal(symlink("nowhere", path), 0);
+    struct amp_error error = {0};
+    assert_int_equal(ampd_checkpoint_remove_model(fixture->directory, "m", &error), 0);
+    assert_false(exists(fixture, fixture->record.file));
+    assert_int_equal(unlink(path), 0);
+}
+
 /* ---- a foreign reader ---- */
 
 static void a_plain_python_reader_opens_the_file(void **state)
@@ -453,6 +475,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_stopped_write_leaves_the_file_before_it, setup, teardown),
         cmocka_unit_test_setup_teardown(remove_takes_the_empty_step_directory_too, setup, teardown),
         cmocka_unit_test_setup_teardown(a_sweep_keeps_what_is_catalogued_and_what_is_not_ours, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_model_is_removed_also_while_a_step_of_it_is, setup, teardown),
         cmocka_unit_test_setup_teardown(a_plain_python_reader_opens_the_file, setup, teardown),
     };
     return cmocka_run_group_tests_name("storage_checkpoint", tests, NULL, NULL);

@@ -298,6 +298,32 @@ static void a_killed_process_leaves_every_stored_step(void **state)
     ampd_store_close(store);
 }
 
+/* What the first schema had: the store that ampd 0.1.0 left behind is taken up. */
+static void a_store_of_the_first_schema_is_migrated(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_store *store = open_with_model(fixture);
+    struct ampd_model_record *records;
+    size_t count;
+    ampd_store_close(store);
+    run_sql(fixture->directory,
+            "DROP INDEX acts; ALTER TABLE models DROP COLUMN deletion;"
+            "ALTER TABLE steps DROP COLUMN from_step; ALTER TABLE steps DROP COLUMN actor;"
+            "ALTER TABLE steps DROP COLUMN words; ALTER TABLE steps DROP COLUMN request_id;"
+            "ALTER TABLE steps DROP COLUMN clips; ALTER TABLE checkpoints DROP COLUMN scale;"
+            "UPDATE models SET spec=json_remove(spec,'$.clip_scope','$.keep_every','$.groups[0].clip_max_norm',"
+            "'$.groups[1].clip_max_norm'); PRAGMA user_version=1");
+    assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, NULL), 0);
+    assert_int_equal(ampd_store_load(store, &records, &count, NULL), 0);
+    assert_int_equal(count, 1);
+    assert_int_equal(records[0].spec.clip_scope, AMPD_CLIP_GLOBAL);
+    assert_true(records[0].spec.groups[1].clip_max_norm == 0);
+    assert_int_equal(records[0].acts_count, 0);
+    assert_int_equal(records[0].last->clips_count, 0);
+    ampd_model_records_free(records, count);
+    ampd_store_close(store);
+}
+
 static void a_damaged_row_is_reported_and_not_believed(void **state)
 {
     struct fixture *fixture = *state;
@@ -321,6 +347,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_newer_or_foreign_directory_is_refused, setup, teardown),
         cmocka_unit_test(only_plain_names_can_name_a_model),
         cmocka_unit_test_setup_teardown(a_store_of_a_newer_schema_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_store_of_the_first_schema_is_migrated, setup, teardown),
         cmocka_unit_test_setup_teardown(a_database_of_another_program_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(the_file_is_private, setup, teardown),
         cmocka_unit_test_setup_teardown(only_calls_marked_full_wait_for_the_disk, setup, teardown),

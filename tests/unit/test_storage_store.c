@@ -169,6 +169,12 @@ static void each_boot_has_a_higher_fence_and_its_own_id(void **state)
     assert_int_equal(fence.counter, 2);
     assert_memory_equal(fence.boot_id, second, sizeof second);
     assert_int_equal(ampd_store_put_fence(fixture->store, 3, &other, NULL), 0);
+    reopen(fixture);
+    assert_int_equal(ampd_store_get_fence(fixture->store, 3, &fence, NULL), 0);
+    assert_int_equal(fence.counter, 7);
+    assert_memory_equal(fence.boot_id, other.boot_id, sizeof other.boot_id);
+    assert_int_equal(ampd_store_get_fence(fixture->store, 2, &fence, NULL), 0);
+    assert_int_equal(fence.counter, 0);
     assert_int_equal(ampd_store_boot(fixture->store, 3, second, &fence, NULL), 0);
     assert_int_equal(fence.counter, 8);
 }
@@ -486,6 +492,121 @@ static void an_epoch_without_a_base_voids_every_checkpoint(void **state)
     assert_checkpoints(store, "2.0 ");
 }
 
+/* ---- operators' acts ---- */
+
+static int put_act(struct ampd_store *store, enum ampd_row_kind kind, uint64_t step, const char *id)
+{
+    struct ampd_step_row row = storage_fixture_step(1, step, false);
+    row.kind = kind;
+    row.from_step = step + 2;
+    strcpy(row.note.actor, "token:ann");
+    strcpy(row.note.words, "loss spikes \xc3\xa4");
+    strcpy(row.note.request_id, id);
+    return ampd_store_put_verdict(store, "m", &row, true, NULL);
+}
+
+static void an_act_comes_back_with_who_asked_and_why(void **state)
+{
+    struct fixture *fixture = *state;
+    put_history(fixture->store, 2);
+    assert_int_equal(put_act(fixture->store, AMPD_ROW_SET, 2, "id-1"), 0);
+    reopen(fixture);
+    struct ampd_history_filter filter = {.from = {1, 2, 1}};
+    struct seen seen = {.rows = calloc(SEEN_MAX, sizeof(struct ampd_step_row))};
+    assert_int_equal(ampd_store_page_history(fixture->store, "m", &filter, 9, &seen, NULL, see_row), 0);
+    assert_keys(&seen, "1.2.1");
+    assert_int_equal(seen.rows[0].from_step, 4);
+    assert_string_equal(seen.rows[0].note.actor, "token:ann");
+    assert_string_equal(seen.rows[0].note.words, "loss spikes \xc3\xa4");
+    assert_string_equal(seen.rows[0].note.request_id, "id-1");
+    free(seen.rows);
+}
+
+static void load_gives_the_newest_acts_that_have_a_request_id(void **state)
+{
+    struct fixture *fixture = *state;
+    put_history(fixture->store, 1);
+    for (int i = 0; i < AMPD_ACTS_MAX + 3; i++) {
+        char id[16];
+        (void)snprintf(id, sizeof id, "id-%d", i);
+        assert_int_equal(put_act(fixture->store, i % 2 == 0 ? AMPD_ROW_SET : AMPD_ROW_RESET, 1, id), 0);
+        assert_int_equal(put_act(fixture->store, AMPD_ROW_SET, 1, ""), 0);
+    }
+    struct ampd_epoch_record epoch = storage_fixture_epoch(2, 1, 1);
+    struct ampd_step_row first = storage_fixture_first_row(&epoch);
+    strcpy(first.note.request_id, "back");
+    assert_int_equal(ampd_store_put_epoch(fixture->store, "m", &epoch, &first, NULL), 0);
+    reopen(fixture);
+    struct ampd_model_record *records;
+    size_t count;
+    assert_int_equal(ampd_store_load(fixture->store, &records, &count, NULL), 0);
+    assert_int_equal(records[0].acts_count, AMPD_ACTS_MAX);
+    const struct ampd_act_record *acts = records[0].acts;
+    assert_string_equal(acts[0].request_id, "id-4");
+    assert_int_equal(acts[0].kind, AMPD_ROW_SET);
+    assert_int_equal(acts[0].from_step, 3);
+    assert_true(acts[0].superseded);
+    assert_string_equal(acts[AMPD_ACTS_MAX - 1].request_id, "back");
+    assert_int_equal(acts[AMPD_ACTS_MAX - 1].kind, AMPD_ROW_EPOCH);
+    assert_int_equal(acts[AMPD_ACTS_MAX - 1].base_epoch, 1);
+    assert_false(acts[AMPD_ACTS_MAX - 1].superseded);
+    ampd_model_records_free(records, count);
+}
+
+/* ---- the end of a model ---- */
+
+static void a_deletion_that_has_begun_is_told_after_a_start(void **state)
+{
+    struct fixture *fixture = *state;
+    put_history(fixture->store, 1);
+    put_model(fixture->store, "n");
+    assert_int_equal(ampd_store_mark_deleting(fixture->store, "m", NULL), 0);
+    assert_int_equal(ampd_store_mark_deleting(fixture->store, "x", NULL), AMP_ENOTFOUND);
+    reopen(fixture);
+    struct ampd_model_record *records;
+    size_t count;
+    assert_int_equal(ampd_store_load(fixture->store, &records, &count, NULL), 0);
+    assert_int_equal(count, 2);
+    assert_true(records[0].deleting);
+    assert_false(records[1].deleting);
+    ampd_model_records_free(records, count);
+}
+
+static int count_name(void *arg, const char *name)
+{
+    assert_string_equal(name, "m");
+    ++*(int *)arg;
+    return 0;
+}
+
+static void a_deleted_model_is_gone_at_once_and_its_rows_in_portions(void **state)
+{
+    struct fixture *fixture = *state;
+    put_history(fixture->store, 9);
+    assert_int_equal(put_checkpoint(fixture->store, "m", 1, 0), 0);
+    assert_int_equal(ampd_store_delete_model(fixture->store, "m", NULL), 0);
+    assert_int_equal(ampd_store_delete_model(fixture->store, "m", NULL), AMP_ENOTFOUND);
+    reopen(fixture);
+    struct ampd_store *store = fixture->store;
+    struct ampd_model_record *records;
+    size_t count;
+    assert_int_equal(ampd_store_load(store, &records, &count, NULL), 0);
+    assert_int_equal(count, 0);
+    ampd_model_records_free(records, count);
+    put_history(store, 2); /* the name is free */
+    int deleted = 0;
+    assert_int_equal(ampd_store_each_deleted(store, &deleted, NULL, count_name), 0);
+    assert_int_equal(deleted, fixture->sqlite ? 1 : 0);
+    bool more = true;
+    int portions = 0;
+    while (more) {
+        assert_int_equal(ampd_store_purge(store, 4, &more, NULL), 0);
+        portions++;
+    }
+    assert_int_equal(portions, fixture->sqlite ? 5 : 1); /* 6 overflow rows and 10 rows, 4 at a time */
+    assert_page(store, (struct ampd_history_filter){0}, 99, "1.0.0 1.1.0 1.2.0");
+}
+
 #define ON_BOTH(test)                                                                                                  \
     {#test " (memory)", test, setup_memory, teardown, NULL},                                                           \
     {                                                                                                                  \
@@ -513,6 +634,10 @@ int main(void)
         ON_BOTH(load_gives_the_newest_epoch_its_last_row_and_the_workers),
         ON_BOTH(a_new_epoch_voids_checkpoints_above_its_base),
         ON_BOTH(an_epoch_without_a_base_voids_every_checkpoint),
+        ON_BOTH(an_act_comes_back_with_who_asked_and_why),
+        ON_BOTH(load_gives_the_newest_acts_that_have_a_request_id),
+        ON_BOTH(a_deletion_that_has_begun_is_told_after_a_start),
+        ON_BOTH(a_deleted_model_is_gone_at_once_and_its_rows_in_portions),
     };
     return cmocka_run_group_tests_name("storage_store", tests, NULL, NULL);
 }

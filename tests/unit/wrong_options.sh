@@ -19,6 +19,6 @@ refused 'no option is called "--nope"' ./quickstart.sh --nope
 refused 'no suite "nope"' ./test.sh --long nope
 refused 'no option is called "--nope"' ./test.sh --nope
 examples/digits/run.sh --check --steps 3 --dtype bf16
-for suite in digits sim kernels casts curves model coverage attacks fuzz all; do
+for suite in digits crash sim kernels casts curves model coverage attacks fuzz all; do
 	tests/long.sh --check "$suite"
 done

@@ -1,7 +1,8 @@
 /*
- * attacker ROW PORT CONNECTIONS MS [once]: attacks a server on the loopback interface with one row of rows.c for so long; a
- * connection that was ended comes back at once, with `once` it does not, and the program ends when none is left. Every 50
- * connections come from an address of their own (127.0.0.2 and on). Prints one line:
+ * attacker ROW PORT CONNECTIONS MS echo|ampd [once|warm]: attacks a server on the loopback interface with one row of rows.c for so
+ * long; a connection that was ended comes back at once, with `once` it does not, and the program ends when none is left. ROW
+ * may be @FILE: whole calls again and again, a line of FILE each, "PATH MESSAGE", the message in hexadecimal digits or "-".
+ * Every 50 connections come from an address of their own (127.0.0.2 and on). `warm` is `once` from other addresses. Prints:
  *
 *   opened N ended N goaway N calm N code N resets N answers N sent BYTES
  *
@@ -23,8 +24,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PER_ADDRESS  50
-#define SLOW_STEP_MS 20
+#define PER_ADDRESS    50
+#define SLOW_STEP_MS   20
+#define WARM_ADDRESSES 256
 
 struct attack {
     struct frames_seen seen; /* first, so that its callback finds the rest */
@@ -42,6 +44,7 @@ static struct sockaddr_in server;
 static struct attack *attacks;
 static size_t attack_count;
 static bool once;
+static uint32_t first_address = INADDR_LOOPBACK + 1;
 static unsigned long long opened, ended, goaways, calms, code, resets, answers, sent;
 
 static int64_t now_ms(void)
@@ -67,7 +70,7 @@ static void on_frame(struct frames_seen *seen, unsigned type, unsigned flags, ui
 static void begin(struct attack *attack, size_t index)
 {
     struct sockaddr_in from = {.sin_family = AF_INET};
-    from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1 + (uint32_t)(index / PER_ADDRESS));
+    from.sin_addr.s_addr = htonl(first_address + (uint32_t)(index / PER_ADDRESS));
     attack->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
     attack->seen = (struct frames_seen){.frame_cb = on_frame};
     attack->at = 0;
@@ -168,17 +171,67 @@ static size_t round_of_all(struct pollfd *fds)
     return left;
 }
 
+static struct bytes file_calls;
+static struct row file_row = {.name = "@"};
+
+static void add_call(struct bytes *bytes, const char *path, const char *digits)
+{
+    struct bytes message = {0};
+    unsigned value;
+    for (; sscanf(digits, "%2x", &value) == 1; digits += 2) {
+        uint8_t byte = (uint8_t)value;
+        bytes_add(&message, &byte, 1);
+    }
+    bytes_request(bytes, ROUND_STREAM(file_row.streams), path, 0);
+    bytes_message(bytes, ROUND_STREAM(file_row.streams), message.data, message.size, H2_END_STREAM);
+    file_row.streams++;
+    bytes_free(&message);
+}
+
+static void build_from_file(struct bytes *first, struct bytes *again)
+{
+    (void)first;
+    bytes_add(again, file_calls.data, file_calls.size);
+    again->ids = calloc(file_calls.id_count, sizeof *again->ids);
+    if (again->ids == NULL)
+        abort();
+    memcpy(again->ids, file_calls.ids, file_calls.id_count * sizeof *again->ids);
+    again->id_count = again->id_capacity = file_calls.id_count;
+}
+
+static const struct row *read_row(const char *name)
+{
+    static char path[128];
+    static char digits[8192];
+    FILE *file = fopen(name, "r");
+    if (file == NULL)
+        return NULL;
+    while (fscanf(file, "%127s %8191s", path, digits) == 2)
+        add_call(&file_calls, path, digits);
+    (void)fclose(file);
+    file_row.build = build_from_file;
+    return &file_row;
+}
+
+static const struct row *find_row(const char *name)
+{
+    for (size_t i = 0; i < row_count; i++)
+        if (strcmp(rows[i].name, name) == 0)
+            return &rows[i];
+    return name[0] == '@' ? read_row(name + 1) : NULL;
+}
+
 int main(int argc, char **argv)
 {
-    if (argc < 5)
+    if (argc < 6 || !target_set(argv[5]))
         return 2;
-    for (size_t i = 0; i < row_count; i++)
-        if (strcmp(rows[i].name, argv[1]) == 0)
-            row = &rows[i];
+    row = find_row(argv[1]);
     server = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[2]))};
     server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     attack_count = (size_t)atoi(argv[3]);
-    once = argc > 5;
+    once = argc > 6;
+    if (once && strcmp(argv[6], "warm") == 0)
+        first_address += WARM_ADDRESSES;
     attacks = calloc(attack_count, sizeof *attacks);
     struct pollfd *fds = calloc(attack_count, sizeof *fds);
     if (row == NULL || attacks == NULL || fds == NULL)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""attacks.py BIN [--long] [ROW...]: each row of the attack table against a real server.
+"""attacks.py BIN [--long [--runs=N] [--connections=N]] [--ampd] [ROW...]: each row of the attack table against a real server.
 
 Plain: one attacking connection, deadlines of 100 ms; the attacker has to be ended or answered as EXPECTED says, an honest
 client goes on, and the server's memory and descriptors come back.
@@ -7,15 +7,25 @@ client goes on, and the server's memory and descriptors come back.
 --long: 1 and 100 attacking connections on one core, which come back as soon as they are ended; server and honest client on
 another. The honest p99 may be at most max(twice the quiet p99, quiet + 2 ms), in 3 of 3 runs.
 
-BIN is the folder with echo_server, attacker and latency.
+The server is echo_server, and without row names or with --ampd also ampd (AMPD_ROWS; without grpcio and protoc it is passed
+over with a word). BIN is the folder with echo_server, ampd, attacker and latency.
 """
 import concurrent.futures
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
+# Against ampd itself: what floods, and calls that are valid and mean harm (ampd_target.py).
+STATE_ABUSE = "state_abuse"
+AMPD_ROWS = ("slow_read", "hpack_bomb", "http2_bomb", "priority_flood", "ping_flood", "settings_flood", "rapid_reset", "made_you_reset",
+             "empty_names", "empty_data", "crumbs", "continuation_flood", "bad_metadata", "prefix_lie", "path_confusion",
+             "window_update_flood", "unknown_flood", "too_many_streams", STATE_ABUSE)
+# In the plain test, one of a kind.
+AMPD_PLAIN_ROWS = ("ping_flood", "rapid_reset", "made_you_reset", "empty_data", "prefix_lie", "path_confusion", STATE_ABUSE)
+EXPECTED_OF_AMPD = {STATE_ABUSE: "answered"}
 # What ends a row with one connection: "calm" a GOAWAY that says ENHANCE_YOUR_CALM, "ended" any end of the connection, "reset"
 # a reset of its streams, "answered" an answer or a reset, "goaway" a polite one, because the connection is idle.
 EXPECTED = {
@@ -39,7 +49,7 @@ NUMBER = {
     "large_settings": 11, "frame_size_zero": 12, "window_flips": 12, "after_goaway": 13, "endless_varint": 15,
     "connections": 16, "bad_metadata": 17, "prefix_lie": 18, "prefix_hold": 18, "path_confusion": 19, "slow_preface": 20,
     "slow_headers": 20, "slow_body": 20, "idle": 20, "window_update_flood": 21, "unknown_flood": 21, "altsvc_flood": 21,
-    "priority_update_flood": 21, "too_many_streams": 22, "bad_calls": "-",
+    "priority_update_flood": 21, "too_many_streams": 22, "bad_calls": "-", STATE_ABUSE: 25,
 }
 # The deadline that ends a row, set to 100 ms in the plain test. The others stay as they are, so that a busy machine is none.
 SHORT = {
@@ -56,9 +66,13 @@ QUIET_S = 1
 ATTACK_S = 2
 RATE = 2000  # honest calls a second
 SERVER_CORE, ATTACK_CORE = "0", "1"
+CALLS_FILE = tempfile.NamedTemporaryFile("w", prefix="ampd-attacks-", suffix=".calls")  # pylint: disable=consider-using-with
 
 
 class Server:
+    honest = []  # what the honest client calls, if not the usual
+    name = "echo"
+
     def __init__(self, binaries, limits, core=None, files=None):
         command = [os.path.join(binaries, "echo_server"), "127.0.0.1:0"] + limits
         if core is not None:
@@ -113,7 +127,7 @@ def came_back(server, memory, descriptors):
 
 
 def as_expected(row, seen):
-    what = EXPECTED[row]
+    what = EXPECTED_OF_AMPD.get(row) or EXPECTED[row]
     if what == "calm":
         return seen["calm"] > 0
     if what == "goaway":
@@ -125,17 +139,25 @@ def as_expected(row, seen):
     return seen["answers"] + seen["resets"] > 0
 
 
-def plain(binaries, row):
-    server = Server(binaries, [f"{SHORT[row]}=100"] if row in SHORT else [])
-    warm(binaries, server)
+def latency(binaries, server, seconds, rate):
+    return [os.path.join(binaries, "latency"), server.port, str(seconds), str(rate)] + server.honest
+
+
+def attacker(binaries, server, row, connections, milliseconds, *once):
+    row = "@" + CALLS_FILE.name if row == STATE_ABUSE else row
+    return [os.path.join(binaries, "attacker"), row, server.port, str(connections), str(milliseconds), server.name, *once]
+
+
+def plain(binaries, row, make_server=None):
+    server = make_server() if make_server else Server(binaries, [f"{SHORT[row]}=100"] if row in SHORT else [])
+    warm(binaries, server, row)
     memory, descriptors = server.memory_kib(), server.descriptors()
-    honest = start([os.path.join(binaries, "latency"), server.port, "2", "200"], None)
-    _, seen = run([os.path.join(binaries, "attacker"), row, server.port, "1", str(PLAIN_MS if waits(row) else 2000), "once"],
-                  None, 20)
+    honest = start(latency(binaries, server, 2, 200), None)
+    _, seen = run(attacker(binaries, server, row, 1, PLAIN_MS if waits(row) else 2000, "once"), None, 20)
     honest_text, _ = honest.communicate(timeout=20)
     problems = []
     if not as_expected(row, seen):
-        problems.append(f"expected {EXPECTED[row]}, seen {seen}")
+        problems.append(f"expected {EXPECTED.get(row)}, seen {seen}")
     if honest.returncode != 0:
         problems.append(f"the honest client: {honest_text.strip()}")
     problems.append(came_back(server, memory, descriptors))
@@ -143,30 +165,30 @@ def plain(binaries, row):
     if code != 0:
         problems.append(f"the server ended with {code}: {errors[-500:]}")
     problems = [text for text in problems if text]
-    print(f"{'not ok' if problems else 'ok'} {row}: {'; '.join(problems) or seen}", flush=True)
+    print(f"{'not ok' if problems else 'ok'} {server.name} {row}: {'; '.join(problems) or seen}", flush=True)
     return not problems
 
 
 def waits(row):
-    return EXPECTED[row] in ("calm", "ended")
+    return EXPECTED.get(row) in ("calm", "ended")
 
 
-def warm(binaries, server):
-    """What a server allocates once."""
-    run([os.path.join(binaries, "latency"), server.port, "1", "500"], None, 20)
-    run([os.path.join(binaries, "attacker"), "zero_window", server.port, "1", "200", "once"], None, 20)
+def warm(binaries, server, row, connections=1):
+    """What a server allocates once. ampd keeps the pages that an attack made it take, so that one comes before."""
+    run(latency(binaries, server, 1, RATE), None, 20)
+    row = row if server.name == "ampd" else "zero_window"
+    run(attacker(binaries, server, row, connections, 200, "warm"), None, 20)
 
 
-def attacked(binaries, row, connections):
+def attacked(binaries, row, connections, make_server):
     """One run: quiet p99, attacked p99, and what the attacker saw."""
-    server = Server(binaries, [], SERVER_CORE)
-    latency = [os.path.join(binaries, "latency"), server.port]
-    warm(binaries, server)
-    _, quiet = run(latency + [str(QUIET_S), str(RATE)], SERVER_CORE, 60)
+    server = make_server()
+    warm(binaries, server, row, connections)
+    _, quiet = run(latency(binaries, server, QUIET_S, RATE), SERVER_CORE, 60)
     memory, descriptors = server.memory_kib(), server.descriptors()
-    honest = start(latency + [str(ATTACK_S), str(RATE)], SERVER_CORE)
+    honest = start(latency(binaries, server, ATTACK_S, RATE), SERVER_CORE)
     time.sleep(0.2)
-    attack = start([os.path.join(binaries, "attacker"), row, server.port, str(connections), str(ATTACK_S * 1000)], ATTACK_CORE)
+    attack = start(attacker(binaries, server, row, connections, ATTACK_S * 1000), ATTACK_CORE)
     honest_text, _ = honest.communicate(timeout=120)
     attack_text, _ = attack.communicate(timeout=60)
     under = fields(honest_text)
@@ -177,16 +199,16 @@ def attacked(binaries, row, connections):
     return good, quiet, under, fields(attack_text), left or (errors[-300:] if code != 0 else "")
 
 
-def long_row(binaries, row, runs):
+def long_row(binaries, row, runs, counts, name, make_server):
     good = True
-    for connections in (1, 100):
-        results = [attacked(binaries, row, connections) for _ in range(runs)]
+    for connections in counts:
+        results = [attacked(binaries, row, connections, make_server) for _ in range(runs)]
         good = good and all(result[0] for result in results)
         p99 = " ".join(f"{q['p99']}/{u['p99']}" for _, q, u, _, _ in results)
         failed = sum(u["failed"] for _, _, u, _, _ in results)
         seen = results[-1][3]
         notes = " ".join(note for *_, note in results if note)
-        print(f"{'ok' if all(r[0] for r in results) else 'NOT OK'} {NUMBER[row]} {row} x{connections}: "
+        print(f"{'ok' if all(r[0] for r in results) else 'NOT OK'} {NUMBER[row]} {name} {row} x{connections}: "
               f"p99 quiet/attacked us {p99} failed {failed} attacker {seen} {notes}", flush=True)
     return good
 
@@ -194,43 +216,97 @@ def long_row(binaries, row, runs):
 def descriptors_run_out(binaries):
     """More connections than descriptors (row 16): those over it are closed, and the server goes on."""
     server = Server(binaries, ["connections_per_address=0", "preface_ms=60000"], files=80)
-    warm(binaries, server)
+    warm(binaries, server, "connections")
     memory, descriptors = server.memory_kib(), server.descriptors()
-    attack = start([os.path.join(binaries, "attacker"), "connections", server.port, "300", "1500", "once"], None)
+    attack = start(attacker(binaries, server, "connections", 300, 1500, "once"), None)
     time.sleep(0.5)
     most = server.descriptors()
     attack_text, _ = attack.communicate(timeout=20)
     seen = fields(attack_text)
     left = came_back(server, memory, descriptors)
-    code, _ = run([os.path.join(binaries, "latency"), server.port, "1", "100"], None, 20)
+    code, _ = run(latency(binaries, server, 1, 100), None, 20)
     end, errors = server.end()
     good = code == 0 and end == 0 and not left and seen["ended"] >= 220 and most <= 80
     print(f"{'ok' if good else 'not ok'} descriptors run out: most {most} {seen} {left} {errors[-200:] if end else ''}", flush=True)
     return good
 
 
+def options_of(arguments):
+    """(is_long, runs, connection counts, whether only ampd, folder, rows); a text if they are wrong."""
+    is_long, only_ampd, runs, counts, rest = False, False, 3, (1, 100), []
+    for argument in arguments:
+        name, _, value = argument.partition("=")
+        if name == "--long":
+            is_long = True
+        elif name == "--ampd":
+            only_ampd = True
+        elif name == "--runs":
+            runs = int(value)
+        elif name == "--connections":
+            counts = (int(value),)
+        elif name.startswith("--"):
+            return f"no option is called {name}; there are --long, --ampd, --runs=N and --connections=N"
+        else:
+            rest.append(argument)
+    known = list(EXPECTED) + [STATE_ABUSE]
+    unknown = [row for row in rest[1:] if row not in known]
+    if not rest or unknown:
+        return f"no row is called {unknown[0]}; there are {' '.join(known)}" if unknown else "which folder has the programs?"
+    return is_long, runs, counts, only_ampd, rest[0], rest[1:]
+
+
+def ampd_target():
+    """The module, or None where it cannot run; it says so itself."""
+    try:
+        import ampd_target as module
+    except SystemExit:
+        return None
+    CALLS_FILE.write(module.calls())
+    CALLS_FILE.flush()
+    return module
+
+
+def run_long(binaries, runs, counts, only_ampd, rows, target):
+    plan = [] if only_ampd else [(row, "echo", lambda: Server(binaries, [], SERVER_CORE))
+                                 for row in rows or EXPECTED if row != STATE_ABUSE]
+    if target and (only_ampd or not rows or STATE_ABUSE in rows):
+        plan += [(row, "ampd", lambda: target.Ampd(binaries, SERVER_CORE)) for row in rows or AMPD_ROWS
+                 if only_ampd or not rows or row == STATE_ABUSE]
+    return all([long_row(binaries, row, runs, counts, name, make) for row, name, make in plan])
+
+
+def run_plain(binaries, only_ampd, rows, target):
+    good = True
+    if not only_ampd:
+        with concurrent.futures.ThreadPoolExecutor(ROWS_AT_ONCE) as pool:
+            chosen = [row for row in rows or EXPECTED if row != STATE_ABUSE]
+            good = all(list(pool.map(lambda row: plain(binaries, row), chosen)))
+    if target and (only_ampd or not rows or STATE_ABUSE in rows):
+        for row in rows or AMPD_PLAIN_ROWS:
+            if only_ampd or not rows or row == STATE_ABUSE:
+                good = plain(binaries, row, lambda: target.Ampd(binaries)) and good
+        text = target.nan_for_ever(binaries)
+        print(f"{'not ok' if text else 'ok'} ampd nan for ever: {text}", flush=True)
+        good = good and not text
+    if not rows and not only_ampd:
+        good = descriptors_run_out(binaries) and good
+    return good
+
+
 def main():
-    arguments = sys.argv[1:]
-    is_long = "--long" in arguments
-    runs = 3
-    arguments = [a for a in arguments if a != "--long"]
-    if arguments and arguments[0].startswith("--runs="):
-        runs = int(arguments.pop(0)[7:])
-    binaries, chosen = arguments[0], arguments[1:] or list(EXPECTED)
+    options = options_of(sys.argv[1:])
+    if isinstance(options, str):
+        print("attacks.py: " + options)
+        return 2
+    is_long, runs, counts, only_ampd, binaries, rows = options
     if is_long and (os.cpu_count() or 1) < 2:
         print("SKIPPED: attacks: attacker and server need a core each")
         return 77
-    unknown = [row for row in chosen if row not in EXPECTED]
-    if unknown:
-        print(f"attacks.py: no row is called {unknown[0]}; there are {' '.join(EXPECTED)}")
-        return 2
+    target = ampd_target()
     if is_long:
-        good = all([long_row(binaries, row, runs) for row in chosen])
+        good = run_long(binaries, runs, counts, only_ampd, rows, target)
     else:
-        with concurrent.futures.ThreadPoolExecutor(ROWS_AT_ONCE) as pool:
-            good = all(list(pool.map(lambda row: plain(binaries, row), chosen)))
-    if not is_long and len(chosen) == len(EXPECTED):
-        good = descriptors_run_out(binaries) and good
+        good = run_plain(binaries, only_ampd, rows, target)
     return 0 if good else 1
 
 

@@ -1,6 +1,6 @@
 /*
- * latency PORT SECONDS PER_SECOND: an honest client. Calls /ampd.test.v1.Echo/Unary on one connection, PER_SECOND times a
- * second, whether or not the answers of earlier calls are here, and measures from when each call was due. Prints one line:
+ * latency PORT SECONDS PER_SECOND [PATH]: an honest client. Calls /ampd.test.v1.Echo/Unary, or PATH with an empty message, on
+ * one connection, PER_SECOND times a second, whether or not the answers of earlier calls are here, and measures from when each call was due. Prints one line:
  *
  *   calls N failed N p50 US p99 US max US
  *
@@ -37,7 +37,8 @@ static struct {
     size_t sent;
     size_t answered;
     size_t failed;
-    size_t unopened; /* bytes of DATA that the window was not opened for */
+    const char *path; /* NULL: the echo service's */
+    size_t unopened;  /* bytes of DATA that the window was not opened for */
 } run;
 
 static int64_t now_ns(void)
@@ -116,8 +117,8 @@ static bool measure(size_t count, int64_t step_ns)
         if (may && now_ns() >= due_ns) {
             uint32_t stream = (uint32_t)run.sent * 2 + 1;
             run.due_ns[run.sent++] = due_ns;
-            bytes_request(&run.out, stream, "/ampd.test.v1.Echo/Unary", 0);
-            bytes_message(&run.out, stream, "\x0a\x05hello", 7, H2_END_STREAM);
+            bytes_request(&run.out, stream, run.path != NULL ? run.path : "/ampd.test.v1.Echo/Unary", 0);
+            bytes_message(&run.out, stream, "\x0a\x05hello", run.path != NULL ? 0 : 7, H2_END_STREAM);
         } else if (run.sent == count && now_ns() > due_ns + TAIL_NS) {
             return true; /* the rest is told as failed */
         } else if (!wait_until(may ? due_ns : due_ns + TAIL_NS)) {
@@ -131,8 +132,9 @@ static bool measure(size_t count, int64_t step_ns)
 
 int main(int argc, char **argv)
 {
-    if (argc != 4)
+    if (argc < 4)
         return 2;
+    run.path = argc > 4 ? argv[4] : NULL;
     size_t per_second = (size_t)atoi(argv[3]);
     size_t count = (size_t)atoi(argv[2]) * per_second;
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[1]))};

@@ -2,38 +2,68 @@
 
 #include <string.h>
 
-#define ECHO    "/ampd.test.v1.Echo/"
-#define UNARY   ECHO "Unary"
-#define SLEEP   ECHO "Sleep"
-#define REPEAT  ECHO "Repeat"
-#define COLLECT ECHO "Collect"
-#define FRAMES  1000 /* of one batch */
-#define CALLS   64
+#define ECHO      "/ampd.test.v1.Echo/"
+#define PARAMETER "/ampd.v1.ParameterService/"
+#define SCALE     "/ampd.v1.ScaleService/"
+#define FRAMES    1000 /* of one batch */
+#define CALLS     64
 
 /* RFC 9113 6.5.2. */
 #define MAX_FRAME_SIZE      5
 #define INITIAL_WINDOW_SIZE 4
 
+static const struct target echo = {
+    .unary = ECHO "Unary",
+    .sleep = ECHO "Sleep",
+    .sleep_message = {"\x08\xff\x7f", 3},
+    .repeat = ECHO "Repeat",
+    .repeat_message = {"\x08\xe8\x07\x10\x80\x80\x40", 7}, /* 1,000 messages of 1 MiB */
+    .collect = ECHO "Collect",
+    .confusing = {"ampd.test.v1.Echo/Unary", "//ampd.test.v1.Echo/Unary", "/ampd.test.v1.Echo%2fUnary",
+                  "/AMPD.test.v1.Echo/Unary"},
+};
+
+static const struct target ampd = {
+    .unary = PARAMETER "ListModels",
+    .sleep = SCALE "WatchSteps",
+    .sleep_message = {"\x0a\x08"
+                      "attacked",
+                      10},
+    .repeat = PARAMETER "Pull",
+    .repeat_message = {"\x0a\x08"
+                       "attacked\x30\x01", /* the newest version */
+                       12},
+    .collect = PARAMETER "Push",
+    .confusing = {"ampd.v1.ParameterService/ListModels", "/" PARAMETER "ListModels",
+                  "/ampd.v1.ParameterService%2fListModels", "/AMPD.v1.ParameterService/ListModels"},
+};
+
+const struct target *target = &echo;
+
+bool target_set(const char *name)
+{
+    target = strcmp(name, "ampd") == 0 ? &ampd : &echo;
+    return target == &ampd || strcmp(name, "echo") == 0;
+}
+
 /* Many large answers, of which nothing can be sent. */
 static void zero_window(struct bytes *first, struct bytes *again)
 {
-    static const uint8_t much[] = {8, 0xe8, 7, 16, 0x80, 0x80, 0x40}; /* 1,000 messages of 1 MiB */
     bytes_setting(first, INITIAL_WINDOW_SIZE, 0);
     for (unsigned i = 0; i < CALLS; i++) {
-        bytes_request(first, 2 * i + 1, REPEAT, 0);
-        bytes_message(first, 2 * i + 1, much, sizeof much, H2_END_STREAM);
+        bytes_request(first, 2 * i + 1, target->repeat, 0);
+        bytes_message(first, 2 * i + 1, target->repeat_message.bytes, target->repeat_message.size, H2_END_STREAM);
     }
     (void)again;
 }
 
 static void slow_read(struct bytes *first, struct bytes *again)
 {
-    static const uint8_t much[] = {8, 0xe8, 7, 16, 0x80, 0x80, 0x40};
     bytes_setting(first, INITIAL_WINDOW_SIZE, 0x7fffffff);
     bytes_u32_frame(first, H2_WINDOW_UPDATE, 0, 0x7fff0000);
     for (unsigned i = 0; i < CALLS; i++) {
-        bytes_request(first, 2 * i + 1, REPEAT, 0);
-        bytes_message(first, 2 * i + 1, much, sizeof much, H2_END_STREAM);
+        bytes_request(first, 2 * i + 1, target->repeat, 0);
+        bytes_message(first, 2 * i + 1, target->repeat_message.bytes, target->repeat_message.size, H2_END_STREAM);
     }
     (void)again;
 }
@@ -50,7 +80,7 @@ static void hpack_bomb(struct bytes *first, struct bytes *again)
 {
     (void)first;
     struct bytes block = {0};
-    bytes_block(&block, UNARY, NULL);
+    bytes_block(&block, target->unary, NULL);
     bytes_text(&block, "\x40\x01"
                        "a\x7f\xa1\x1e"); /* a value of 127 + 3,873 bytes */
     bytes_zeros(&block, 4000);
@@ -66,7 +96,7 @@ static void http2_bomb(struct bytes *first, struct bytes *again)
 {
     bytes_setting(first, INITIAL_WINDOW_SIZE, 0);
     struct bytes block = {0};
-    bytes_block(&block, UNARY, NULL);
+    bytes_block(&block, target->unary, NULL);
     for (int i = 0; i < 12000; i++)
         bytes_text(&block, "\xa0");
     bytes_frame(again, H2_HEADERS, H2_END_HEADERS, ROUND_STREAM(0), block.data, block.size);
@@ -101,8 +131,8 @@ static void rapid_reset(struct bytes *first, struct bytes *again)
 {
     (void)first;
     for (unsigned i = 0; i < CALLS; i++) {
-        bytes_request(again, ROUND_STREAM(i), SLEEP, 0);
-        bytes_message(again, ROUND_STREAM(i), "\x08\xff\x7f", 3, H2_END_STREAM);
+        bytes_request(again, ROUND_STREAM(i), target->sleep, 0);
+        bytes_message(again, ROUND_STREAM(i), target->sleep_message.bytes, target->sleep_message.size, H2_END_STREAM);
         bytes_u32_frame(again, H2_RST_STREAM, ROUND_STREAM(i), 8);
     }
 }
@@ -112,8 +142,8 @@ static void made_you_reset(struct bytes *first, struct bytes *again)
 {
     (void)first;
     for (unsigned i = 0; i < CALLS; i++) {
-        bytes_request(again, ROUND_STREAM(i), SLEEP, 0);
-        bytes_message(again, ROUND_STREAM(i), "\x08\xff\x7f", 3, H2_END_STREAM);
+        bytes_request(again, ROUND_STREAM(i), target->sleep, 0);
+        bytes_message(again, ROUND_STREAM(i), target->sleep_message.bytes, target->sleep_message.size, H2_END_STREAM);
         bytes_u32_frame(again, H2_WINDOW_UPDATE, ROUND_STREAM(i), 0x7fffffff);
     }
 }
@@ -122,7 +152,7 @@ static void empty_names(struct bytes *first, struct bytes *again)
 {
     (void)first;
     struct bytes block = {0};
-    bytes_block(&block, UNARY, NULL);
+    bytes_block(&block, target->unary, NULL);
     for (int i = 0; i < 50; i++)
         bytes_field(&block, "", "");
     for (unsigned i = 0; i < CALLS; i++)
@@ -132,7 +162,7 @@ static void empty_names(struct bytes *first, struct bytes *again)
 
 static void empty_data(struct bytes *first, struct bytes *again)
 {
-    bytes_request(first, 1, COLLECT, 0);
+    bytes_request(first, 1, target->collect, 0);
     for (unsigned i = 0; i < FRAMES; i++)
         bytes_head(again, 0, H2_DATA, 0, 1);
 }
@@ -147,7 +177,7 @@ static void empty_headers(struct bytes *first, struct bytes *again)
 /* DATA of one byte, four to a prefix. */
 static void crumbs(struct bytes *first, struct bytes *again)
 {
-    bytes_request(first, 1, COLLECT, 0);
+    bytes_request(first, 1, target->collect, 0);
     for (unsigned i = 0; i < FRAMES; i++)
         bytes_frame(again, H2_DATA, 0, 1, "", 1);
 }
@@ -155,7 +185,7 @@ static void crumbs(struct bytes *first, struct bytes *again)
 static void continuation_flood(struct bytes *first, struct bytes *again)
 {
     struct bytes block = {0};
-    bytes_block(&block, UNARY, NULL);
+    bytes_block(&block, target->unary, NULL);
     bytes_frame(first, H2_HEADERS, 0, 1, block.data, block.size);
     bytes_free(&block);
     for (unsigned i = 0; i < FRAMES; i++)
@@ -178,7 +208,7 @@ static void frame_size_zero(struct bytes *first, struct bytes *again)
 static void window_flips(struct bytes *first, struct bytes *again)
 {
     for (unsigned i = 0; i < 250; i++)
-        bytes_request(first, 2 * i + 1, COLLECT, 0);
+        bytes_request(first, 2 * i + 1, target->collect, 0);
     for (unsigned i = 0; i < FRAMES; i++)
         bytes_setting(again, INITIAL_WINDOW_SIZE, i % 2 == 0 ? 0 : 0x7fffffff);
 }
@@ -209,7 +239,7 @@ static void bad_metadata(struct bytes *first, struct bytes *again)
 {
     (void)first;
     struct bytes block = {0};
-    bytes_block(&block, UNARY, NULL);
+    bytes_block(&block, target->unary, NULL);
     bytes_field(&block, "te", "\x01\x02");
     bytes_field(&block, "x-echo-trailing-bin", "***");
     for (unsigned i = 0; i < CALLS; i++)
@@ -221,7 +251,7 @@ static void prefix_lie(struct bytes *first, struct bytes *again)
 {
     (void)first;
     for (unsigned i = 0; i < CALLS; i++) {
-        bytes_request(again, ROUND_STREAM(i), UNARY, 0);
+        bytes_request(again, ROUND_STREAM(i), target->unary, 0);
         bytes_frame(again, H2_DATA, H2_END_STREAM, ROUND_STREAM(i), "\0\xff\xff\xff\xffx", 6);
     }
 }
@@ -230,7 +260,7 @@ static void prefix_lie(struct bytes *first, struct bytes *again)
 static void prefix_hold(struct bytes *first, struct bytes *again)
 {
     for (unsigned i = 0; i < 200; i++) {
-        bytes_request(first, 2 * i + 1, UNARY, 0);
+        bytes_request(first, 2 * i + 1, target->unary, 0);
         bytes_frame(first, H2_DATA, 0, 2 * i + 1, "\0\0\x40\0\0x", 6);
     }
     (void)again;
@@ -239,10 +269,8 @@ static void prefix_hold(struct bytes *first, struct bytes *again)
 static void path_confusion(struct bytes *first, struct bytes *again)
 {
     (void)first;
-    static const char *const paths[] = {"ampd.test.v1.Echo/Unary", "//ampd.test.v1.Echo/Unary",
-                                        "/ampd.test.v1.Echo%2fUnary", "/AMPD.test.v1.Echo/Unary"};
     for (unsigned i = 0; i < CALLS; i++) {
-        bytes_request(again, ROUND_STREAM(i), paths[i % 4], 0);
+        bytes_request(again, ROUND_STREAM(i), target->confusing[i % 4], 0);
         bytes_message(again, ROUND_STREAM(i), "", 0, H2_END_STREAM);
     }
 }
@@ -257,7 +285,7 @@ static void slow_headers(struct bytes *first, struct bytes *again)
 {
     (void)first;
     struct bytes block = {0};
-    bytes_block(&block, UNARY, NULL);
+    bytes_block(&block, target->unary, NULL);
     bytes_zeros(&block, 16000);
     bytes_frame(again, H2_HEADERS, H2_END_HEADERS, 1, block.data, block.size);
     bytes_free(&block);
@@ -265,7 +293,7 @@ static void slow_headers(struct bytes *first, struct bytes *again)
 
 static void slow_body(struct bytes *first, struct bytes *again)
 {
-    bytes_request(first, 1, UNARY, 0);
+    bytes_request(first, 1, target->unary, 0);
     bytes_head(first, 16000, H2_DATA, 0, 1);
     bytes_add(first, "\0\0\0\x40", 4);
     bytes_zeros(again, 16000 - 4);
@@ -312,7 +340,7 @@ static void too_many_streams(struct bytes *first, struct bytes *again)
 {
     (void)first;
     for (unsigned i = 0; i < 1000; i++)
-        bytes_request(again, ROUND_STREAM(i), COLLECT, 0);
+        bytes_request(again, ROUND_STREAM(i), target->collect, 0);
 }
 
 /* What a client does wrong without wanting to: half a frame, another method, no message, two messages, odd deadlines. */
@@ -320,24 +348,24 @@ static void bad_calls(struct bytes *first, struct bytes *again)
 {
     (void)first;
     struct bytes block = {0};
-    bytes_block(&block, UNARY, "text/html");
+    bytes_block(&block, target->unary, "text/html");
     bytes_frame(again, H2_HEADERS, H2_END_HEADERS, ROUND_STREAM(0), block.data, block.size);
     block.data[0] = 0x82; /* GET */
     bytes_frame(again, H2_HEADERS, H2_END_HEADERS, ROUND_STREAM(1), block.data, block.size);
     block.size = 0;
-    bytes_block(&block, SLEEP, NULL);
+    bytes_block(&block, target->sleep, NULL);
     bytes_field(&block, "grpc-timeout", "0S");
     bytes_frame(again, H2_HEADERS, H2_END_HEADERS, ROUND_STREAM(2), block.data, block.size);
     block.size = 0;
-    bytes_block(&block, SLEEP, NULL);
+    bytes_block(&block, target->sleep, NULL);
     bytes_field(&block, "grpc-timeout", "99999999H");
     bytes_frame(again, H2_HEADERS, H2_END_HEADERS, ROUND_STREAM(3), block.data, block.size);
     bytes_free(&block);
-    bytes_request(again, ROUND_STREAM(4), UNARY, H2_END_STREAM);
-    bytes_request(again, ROUND_STREAM(5), UNARY, 0);
+    bytes_request(again, ROUND_STREAM(4), target->unary, H2_END_STREAM);
+    bytes_request(again, ROUND_STREAM(5), target->unary, 0);
     bytes_message(again, ROUND_STREAM(5), "", 0, 0);
     bytes_message(again, ROUND_STREAM(5), "", 0, H2_END_STREAM);
-    bytes_request(again, ROUND_STREAM(6), UNARY, 0);
+    bytes_request(again, ROUND_STREAM(6), target->unary, 0);
     bytes_frame(again, H2_DATA, H2_END_STREAM, ROUND_STREAM(6), "\1\0\0\0\1x", 6);
     bytes_head(again, 1000, H2_HEADERS, H2_END_HEADERS, ROUND_STREAM(7));
     bytes_zeros(again, 10);

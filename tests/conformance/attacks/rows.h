@@ -16,6 +16,23 @@ struct row {
     uint32_t streams;                                        /* that `again` uses each time */
 };
 
+/* What is attacked: methods of one kind each, and what begins a call of them. */
+struct target {
+    const char *unary;
+    const char *sleep; /* an answer that does not come soon */
+    struct {
+        const char *bytes;
+        size_t size;
+    } sleep_message, repeat_message;
+    const char *repeat;       /* a large answer */
+    const char *collect;      /* a stream of messages */
+    const char *confusing[4]; /* paths that look like `unary` */
+};
+
+/* "echo" (the echo service) or "ampd" (ampd with a model called "attacked"). */
+extern const struct target *target;
+bool target_set(const char *name);
+
 extern const struct row rows[];
 extern const size_t row_count;
 

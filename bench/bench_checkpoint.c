@@ -1,0 +1,133 @@
+/*
+ * A worker of two models, for the rows of checkpoint_rows.py: one cuts checkpoints, the other does not.
+ *
+ *     bench_checkpoint ENDPOINT ELEMENTS COMPUTE_MS EVERY    for each line on stdin, "with" or "without", makes one step of
+ *                                                            that model and prints the seconds it took
+ *
+ * The computing is a wait, so that the server has the processors as it would have them beside an accelerator. A step is
+ * measured from step_begin, which waits for the parameters and so for the apply before, to the verdict.
+ */
+#include "amp/dtype.h"
+#include "bench/measure.h"
+#include "client/ampclient.h"
+
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PARAMETERS       64
+#define CHECKPOINT_NEVER 1000000000
+
+struct side {
+    const char *name;
+    uint64_t every;
+    struct ampclient_model *model;
+};
+
+struct bench {
+    struct ampclient *client;
+    uint64_t elements; /* of each parameter */
+    uint16_t *gradient;
+    uint32_t compute_ms;
+    struct side sides[2];
+};
+
+static void check(const struct bench *bench, int rc, const char *what)
+{
+    if (rc == 0)
+        return;
+    const char *text = ampclient_error_text(bench->client);
+    (void)fprintf(stderr, "bench_checkpoint: %s: %s (%d)\n", what, text != NULL && *text != 0 ? text : "failed", rc);
+    exit(1);
+}
+
+static void create(const struct bench *bench, struct side *side)
+{
+    static char names[PARAMETERS][8];
+    struct ampclient_parameter_spec parameters[PARAMETERS] = {{0}};
+    struct ampclient_spec spec = AMPCLIENT_SPEC_INIT;
+    const float *values[PARAMETERS];
+    float *zeros = calloc(bench->elements, sizeof *zeros);
+    if (zeros == NULL)
+        check(bench, AMP_ENOMEM, "first values");
+    for (unsigned p = 0; p < PARAMETERS; p++) {
+        (void)snprintf(names[p], sizeof names[p], "p%02u", p);
+        parameters[p].name = names[p];
+        parameters[p].dimensions = 1;
+        parameters[p].shape[0] = bench->elements;
+        values[p] = zeros;
+    }
+    spec.name = side->name;
+    spec.parameters = parameters;
+    spec.parameters_count = PARAMETERS;
+    spec.world_size = 1;
+    spec.optimizer = AMPCLIENT_ADAMW;
+    spec.scaler = AMPCLIENT_SCALER_NONE;
+    spec.cast = AMP_F16;
+    spec.checkpoint_every = side->every;
+    spec.keep_last = 1;
+    check(bench, ampclient_create(bench->client, &spec, NULL), "create");
+    check(bench, ampclient_load(bench->client, side->name, values, PARAMETERS, NULL), "load");
+    free(zeros);
+    struct ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
+    join.worker_name = "bench";
+    join.rank = 0;
+    join.world_size = 1;
+    check(bench, ampclient_join(bench->client, side->name, &join, &side->model), "join");
+}
+
+static double step_once(const struct bench *bench, const struct side *side)
+{
+    struct ampclient_step step = AMPCLIENT_STEP_INIT;
+    struct ampclient_result result = AMPCLIENT_RESULT_INIT;
+    double begin = bench_now_s();
+    check(bench, ampclient_step_begin(side->model, &step), "step_begin");
+    const struct timespec compute = {.tv_sec = bench->compute_ms / 1000,
+                                     .tv_nsec = bench->compute_ms % 1000 * 1000000L};
+    (void)nanosleep(&compute, NULL);
+    for (unsigned p = 0; p < PARAMETERS; p++)
+        check(bench, ampclient_push(side->model, p, bench->gradient, AMP_F16), "push");
+    check(bench, ampclient_step_end(side->model, &result), "step_end");
+    if (result.verdict != AMPCLIENT_APPLIED)
+        check(bench, AMP_EINTERNAL, "a step was not applied");
+    return bench_now_s() - begin;
+}
+
+int main(int argc, char **argv)
+{
+    struct amp_error error = {0};
+    struct bench bench = {.sides = {{.name = "with"}, {.name = "without", .every = CHECKPOINT_NEVER}}};
+    if (argc != 5) {
+        (void)fprintf(stderr, "usage: bench_checkpoint ENDPOINT ELEMENTS COMPUTE_MS EVERY\n");
+        return 2;
+    }
+    bench.elements = strtoull(argv[2], NULL, 10) / PARAMETERS;
+    bench.compute_ms = (uint32_t)strtoul(argv[3], NULL, 10);
+    bench.sides[0].every = strtoull(argv[4], NULL, 10);
+    if (ampclient_connect(argv[1], NULL, &bench.client, &error) != 0) {
+        (void)fprintf(stderr, "bench_checkpoint: connect to %s: %s\n", argv[1], error.text);
+        return 1;
+    }
+    bench.gradient = malloc(bench.elements * sizeof *bench.gradient);
+    if (bench.gradient == NULL)
+        check(&bench, AMP_ENOMEM, "gradient");
+    for (uint64_t i = 0; i < bench.elements; i++)
+        bench.gradient[i] = (uint16_t)(0x1000 | (i * 2654435761u >> 7 & 0x8fff));
+    for (unsigned s = 0; s < 2; s++)
+        create(&bench, &bench.sides[s]);
+    char line[32];
+    while (fgets(line, sizeof line, stdin) != NULL) {
+        line[strcspn(line, "\n")] = 0;
+        const struct side *side = strcmp(line, bench.sides[0].name) == 0 ? &bench.sides[0] : &bench.sides[1];
+        (void)printf("%.6f\n", step_once(&bench, side));
+        (void)fflush(stdout);
+    }
+    for (unsigned s = 0; s < 2; s++)
+        (void)ampclient_leave(bench.sides[s].model);
+    ampclient_close(bench.client);
+    free(bench.gradient);
+    return 0;
+}

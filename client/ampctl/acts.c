@@ -1,0 +1,355 @@
+/*
+ * ampctl scale, rollback and delete: what an operator does to a model. Each request has an id, so that it is done once however
+ * often it is sent; one whose answer was lost can be sent again with --request-id.
+ */
+#include "client/ampctl/ctl.h"
+#include "client/ampctl/rows.h"
+#include "client/io/methods.h"
+#include "rpc/arpc_token.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEY_REASON = 256, KEY_REQUEST_ID, KEY_EPOCH, KEY_FORCE };
+
+/* What these verbs have in common. */
+struct act {
+    struct ampctl *ctl;
+    char model[128], reason[256], request_id[65];
+    bool reset, force, has_epoch;
+    float scale;
+    uint64_t epoch, step;
+};
+
+static const struct argp_option act_options[] = {
+    {"reason", KEY_REASON, "TEXT", 0, "Why; kept in the history", 0},
+    {"request-id", KEY_REQUEST_ID, "ID", 0, "The id of a request whose answer was lost: it is done once", 0},
+    {0},
+};
+
+static void take_text(struct argp_state *state, const char *option, const char *arg, char *text, size_t size)
+{
+    if (strlen(arg) >= size)
+        argp_error(state, "%s is longer than %zu bytes", option, size - 1);
+    (void)snprintf(text, size, "%s", arg);
+}
+
+static error_t parse_act(int key, char *arg, struct argp_state *state)
+{
+    struct act *act = state->input;
+    switch (key) {
+    case KEY_REASON:
+        take_text(state, "--reason", arg, act->reason, sizeof act->reason);
+        return 0;
+    case KEY_REQUEST_ID:
+        take_text(state, "--request-id", arg, act->request_id, sizeof act->request_id);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* An id that nobody else has; false after a sentence. */
+static bool make_id(struct act *act)
+{
+    char token[ARPC_TOKEN_TEXT_SIZE];
+    if (act->request_id[0] != 0)
+        return true;
+    if (arpc_token_new(token) != 0) {
+        (void)fprintf(stderr, "ampctl: %s: the system gives no random numbers\n", act->ctl->verb);
+        return false;
+    }
+    (void)snprintf(act->request_id, sizeof act->request_id, "ampctl-%.24s", token + sizeof ARPC_TOKEN_PREFIX - 1);
+    return true;
+}
+
+/* Whether a failed call may have been done: its answer is missing. */
+static bool is_lost(int code)
+{
+    return code == AMPCTL_EXIT_RPC + 14 || code == AMPCTL_EXIT_RPC + 4 || code == AMPCTL_EXIT_RPC + 1;
+}
+
+static int ask(const struct act *act, const char *path, int encoded, struct amp_buf *body,
+               struct ampclient_reply *reply)
+{
+    int code = ampctl_ask(act->ctl, path, encoded, body, reply);
+    amp_buf_close(body);
+    if (is_lost(code) && act->request_id[0] != 0)
+        (void)fprintf(stderr, "ampctl: %s: it may have been done; the same with --request-id %s is done once\n",
+                      act->ctl->verb, act->request_id);
+    return code;
+}
+
+/* One row with what is given, in the form that was asked for. */
+static int print_row(const struct ampctl *ctl, const struct ampctl_column *columns, json_t *row)
+{
+    json_t *rows = row == NULL ? NULL : json_pack("[o]", row);
+    struct ampctl_list list = {.out = stdout, .csv = ctl->csv, .columns = columns};
+    int rc = rows == NULL ? -1 : ctl->json ? ampctl_print_json(stdout, row) : ampctl_list_page(&list, rows);
+    json_decref(rows);
+    return rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
+}
+
+/* ---- scale ---- */
+
+static error_t parse_scale(int key, char *arg, struct argp_state *state)
+{
+    struct act *act = state->input;
+    char *end;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = act;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num == 0 && strcmp(arg, "set") != 0 && strcmp(arg, "reset") != 0)
+            argp_error(state, "\"%.40s\": give set or reset", arg);
+        if (state->arg_num == 0) {
+            act->reset = strcmp(arg, "reset") == 0;
+        } else if (state->arg_num == 1) {
+            ampctl_name(state, act->model, arg);
+        } else if (state->arg_num == 2 && !act->reset) {
+            act->scale = strtof(arg, &end);
+            if (end == arg || *end != 0 || !isfinite(act->scale))
+                argp_error(state, "the scale is \"%.40s\"; give a finite number", arg);
+        } else {
+            argp_error(state, "\"%.40s\" is too much", arg);
+        }
+        return 0;
+    case ARGP_KEY_END:
+        if (state->arg_num < (act->reset ? 2u : 3u))
+            argp_error(state, "give: set MODEL SCALE, or reset MODEL");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static int ask_scale(const struct act *act, struct ampclient_reply *reply)
+{
+    struct amp_buf body;
+    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
+    if (act->reset) {
+        struct ampd_msg_reset_scale_request request = {0};
+        memcpy(request.model, act->model, sizeof request.model);
+        memcpy(request.reason, act->reason, sizeof request.reason);
+        memcpy(request.request_id, act->request_id, sizeof request.request_id);
+        return ask(act, AMPCLIENT_SCALE_SERVICE "ResetScale", ampd_msg_reset_scale_request_encode(&request, &body),
+                   &body, reply);
+    }
+    struct ampd_msg_set_scale_request request = {.scale = act->scale};
+    memcpy(request.model, act->model, sizeof request.model);
+    memcpy(request.reason, act->reason, sizeof request.reason);
+    memcpy(request.request_id, act->request_id, sizeof request.request_id);
+    return ask(act, AMPCLIENT_SCALE_SERVICE "SetScale", ampd_msg_set_scale_request_encode(&request, &body), &body,
+               reply);
+}
+
+static int print_scale(const struct act *act, const struct ampd_msg_set_scale_response *answer)
+{
+    static const struct ampctl_column columns[] = {{"model", "MODEL", false},
+                                                   {"scale", "SCALE", true},
+                                                   {"scale_id", "SCALE ID", true},
+                                                   {"from_step", "FROM STEP", true},
+                                                   {NULL, NULL, false}};
+    return print_row(act->ctl, columns,
+                     json_pack("{s:s, s:f, s:I, s:I, s:s}", "model", act->model, "scale", (double)answer->record.scale,
+                               "scale_id", (json_int_t)answer->record.scale_id, "from_step",
+                               (json_int_t)answer->from_step, "request_id", act->request_id));
+}
+
+int ampctl_scale(struct ampctl *ctl, int argc, char **argv)
+{
+    static const struct argp common = {.options = act_options, .parser = parse_act};
+    static const struct argp_child children[] = {{&common, 0, NULL, 0}, {0}};
+    const struct argp own = {.parser = parse_scale,
+                             .args_doc = "set MODEL SCALE | reset MODEL",
+                             .doc = "Sets the loss scale by hand, or puts it back to the start of its policy, from the "
+                                    "next step on. The history says who, when and why.",
+                             .children = children};
+    struct act act = {.ctl = ctl};
+    ampctl_parse(ctl, &own, &act, argc, argv);
+    int code = make_id(&act) ? ampctl_open(ctl) : AMPCTL_EXIT_FAILED;
+    if (code != 0)
+        return code;
+    struct ampclient_reply reply;
+    struct ampd_msg_set_scale_response answer; /* that of a reset has the same fields */
+    struct amp_error error = {0};
+    code = ask_scale(&act, &reply);
+    if (code == 0 && ampd_msg_set_scale_response_decode(&answer, reply.body.data, reply.body.size, &error) != 0)
+        code = ampctl_bad_answer(&error);
+    else if (code == 0)
+        code = print_scale(&act, &answer);
+    ampclient_reply_close(&reply);
+    ampctl_close(ctl);
+    return code;
+}
+
+/* ---- rollback ---- */
+
+/* Files of every shard are read anew. */
+#define ROLLBACK_TIMEOUT_MS 120000
+
+static error_t parse_rollback(int key, char *arg, struct argp_state *state)
+{
+    struct act *act = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = act;
+        return 0;
+    case KEY_EPOCH:
+        act->has_epoch = true;
+        act->epoch = ampctl_number(state, "--epoch", arg);
+        return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num == 0)
+            ampctl_name(state, act->model, arg);
+        else if (state->arg_num == 1)
+            act->step = ampctl_number(state, "STEP", arg);
+        else
+            argp_error(state, "a model and a step are enough; \"%.40s\" is too much", arg);
+        return 0;
+    case ARGP_KEY_END:
+        if (state->arg_num < 2)
+            argp_error(state, "name the model and the step of a checkpoint; ampctl checkpoints lists them");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* The epoch of the newest checkpoint of the step, when it was not given. 0, or an exit code after a sentence. */
+static int find_epoch(struct act *act)
+{
+    struct ampd_msg_list_checkpoints_request request = {0};
+    memcpy(request.model, act->model, sizeof request.model);
+    do {
+        struct amp_buf body;
+        struct ampclient_reply reply;
+        struct ampd_msg_list_checkpoints_response page;
+        struct amp_error error = {0};
+        amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
+        int code = ampctl_ask(act->ctl, AMPCLIENT_ADMIN_SERVICE "ListCheckpoints",
+                              ampd_msg_list_checkpoints_request_encode(&request, &body), &body, &reply);
+        amp_buf_close(&body);
+        bool read = code == 0;
+        if (read && ampd_msg_list_checkpoints_response_decode(&page, reply.body.data, reply.body.size, &error) != 0)
+            code = ampctl_bad_answer(&error);
+        for (size_t i = 0; code == 0 && i < page.checkpoints.count && !act->has_epoch; i++) {
+            act->has_epoch = page.checkpoints.items[i].step == act->step;
+            act->epoch = page.checkpoints.items[i].epoch;
+        }
+        request.page_token[0] = 0;
+        if (code == 0)
+            memcpy(request.page_token, page.next_page_token, sizeof request.page_token);
+        if (read)
+            ampd_msg_list_checkpoints_response_free(&page);
+        ampclient_reply_close(&reply);
+        if (code != 0)
+            return code;
+    } while (!act->has_epoch && request.page_token[0] != 0);
+    if (act->has_epoch)
+        return 0;
+    (void)fprintf(stderr,
+                  "ampctl: rollback: %s has no checkpoint of step %" PRIu64 "; ampctl checkpoints %s lists them\n",
+                  act->model, act->step, act->model);
+    return AMPCTL_EXIT_RPC + 5;
+}
+
+static int roll_back(const struct act *act)
+{
+    static const struct ampctl_column columns[] = {
+        {"model", "MODEL", false}, {"epoch", "EPOCH", true}, {"step", "STEP", true}, {NULL, NULL, false}};
+    struct ampd_msg_rollback_request request = {.epoch = act->epoch, .step = act->step};
+    memcpy(request.model, act->model, sizeof request.model);
+    memcpy(request.reason, act->reason, sizeof request.reason);
+    memcpy(request.request_id, act->request_id, sizeof request.request_id);
+    struct amp_buf body;
+    struct ampclient_reply reply;
+    struct ampd_msg_rollback_response answer;
+    struct amp_error error = {0};
+    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
+    int code =
+        ask(act, AMPCLIENT_ADMIN_SERVICE "Rollback", ampd_msg_rollback_request_encode(&request, &body), &body, &reply);
+    if (code == 0 && ampd_msg_rollback_response_decode(&answer, reply.body.data, reply.body.size, &error) != 0)
+        code = ampctl_bad_answer(&error);
+    else if (code == 0)
+        code = print_row(act->ctl, columns,
+                         json_pack("{s:s, s:I, s:I, s:s}", "model", act->model, "epoch", (json_int_t)answer.epoch,
+                                   "step", (json_int_t)answer.step, "request_id", act->request_id));
+    ampclient_reply_close(&reply);
+    return code;
+}
+
+int ampctl_rollback(struct ampctl *ctl, int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        {"epoch", KEY_EPOCH, "EPOCH", 0, "Of the checkpoint (the newest of that step)", 0},
+        {0},
+    };
+    static const struct argp common = {.options = act_options, .parser = parse_act};
+    static const struct argp_child children[] = {{&common, 0, NULL, 0}, {0}};
+    const struct argp own = {.options = options,
+                             .parser = parse_rollback,
+                             .args_doc = "MODEL STEP",
+                             .doc =
+                                 "Puts a model back to a checkpoint, under a new epoch. Its workers go on from there; "
+                                 "later checkpoints are given up.",
+                             .children = children};
+    struct act act = {.ctl = ctl};
+    ampctl_parse(ctl, &own, &act, argc, argv);
+    if (ctl->timeout_ms == 0)
+        ctl->timeout_ms = ROLLBACK_TIMEOUT_MS;
+    int code = make_id(&act) ? ampctl_open(ctl) : AMPCTL_EXIT_FAILED;
+    if (code == 0 && !act.has_epoch)
+        code = find_epoch(&act);
+    if (code == 0)
+        code = roll_back(&act);
+    ampctl_close(ctl);
+    return code;
+}
+
+/* ---- delete ---- */
+
+static error_t parse_delete(int key, char *arg, struct argp_state *state)
+{
+    struct act *act = state->input;
+    switch (key) {
+    case KEY_FORCE:
+        act->force = true;
+        return 0;
+    default:
+        return ampctl_one_model(key, arg, state, act->model);
+    }
+}
+
+int ampctl_delete(struct ampctl *ctl, int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        {"force", KEY_FORCE, NULL, 0, "Also while workers hold a lease", 0},
+        {0},
+    };
+    const struct argp own = {.options = options,
+                             .parser = parse_delete,
+                             .args_doc = "MODEL",
+                             .doc = "Deletes a model with its history and checkpoints. There is no way back."};
+    struct act act = {.ctl = ctl};
+    ampctl_parse(ctl, &own, &act, argc, argv);
+    int code = ampctl_open(ctl);
+    if (code != 0)
+        return code;
+    static const struct ampctl_column columns[] = {{"deleted", "DELETED", false}, {NULL, NULL, false}};
+    struct ampd_msg_delete_model_request request = {.force = act.force};
+    memcpy(request.model, act.model, sizeof request.model);
+    struct amp_buf body;
+    struct ampclient_reply reply;
+    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
+    code = ask(&act, AMPCLIENT_PARAMETER_SERVICE "DeleteModel", ampd_msg_delete_model_request_encode(&request, &body),
+               &body, &reply);
+    if (code == 0)
+        code = print_row(ctl, columns, json_pack("{s:s}", "deleted", act.model));
+    ampclient_reply_close(&reply);
+    ampctl_close(ctl);
+    return code;
+}

@@ -1,0 +1,95 @@
+/*
+ * Who may use how much of a loop's turn. Every connection has an account: it earns a part of the time in which it wants
+ * nothing, and pays for what its reading and its pumping take. One that has credit is calm and is served at once; one that is
+ * in debt is busy, as attackers are and honest peers that move much, and all busy ones share a budget a turn. What finds the
+ * budget spent waits for the next turn, and those that have not read yet come first then. Who waits earns nothing: else those
+ * that share a crowded loop would all be calm after a while. No I/O, no clock: times are given, in nanoseconds. Internal to
+ * rpc/io.
+ */
+#ifndef ARPC_IO_SHARE_H
+#define ARPC_IO_SHARE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What all busy connections together may read in a turn, and what they may be pumped: a calm one waits for about the two. */
+#define ARPC_SHARE_BUDGET_NS 250000
+/* The same for one that is alone: nobody waits, and turns cost something too. */
+#define ARPC_SHARE_ALONE_NS 500000
+/* So long after another was served nobody is alone, and after a calm one was that it is expected back. */
+#define ARPC_SHARE_RECENT_NS 20000000
+/* What calm ones may read in a turn, and be pumped, before they wait with the busy ones: many of them are a crowd too. */
+#define ARPC_SHARE_CALM_NS 500000
+/* The least that is worth a read or a pump's system calls. */
+#define ARPC_SHARE_SLICE_NS 10000
+/* A connection earns one of so many nanoseconds: 2,000 small calls a second, each in a turn of its own, use a sixth. */
+#define ARPC_SHARE_EARNING 3
+/* The most that is saved up: the calls that became due while the peer or this thread was kept from its core for some ms. */
+#define ARPC_SHARE_CREDIT_NS 2000000
+/* A new connection is busy until it has earned this, in about 0.1 s: a wave of new ones is not served before old ones. */
+#define ARPC_SHARE_ENTRY_NS 32000000
+/* Nobody owes more, so that a large transfer is forgotten after about 0.4 s. */
+#define ARPC_SHARE_DEBT_NS 128000000
+
+struct arpc_share {
+    int64_t credit_ns; /* below 0: busy */
+    int64_t earned_ns; /* up to when it has earned */
+    uint64_t round;    /* in which it last read as a busy one ... */
+    int64_t round_ns;  /* ... and what that took in all */
+    bool unread;       /* it has more to read, as far as is known */
+    bool unpumped;     /* it waits to be pumped */
+    bool reads_first;  /* its last read was let through as a calm one's ... */
+    bool pumps_first;  /* ... and its last pump */
+};
+
+/* Of one loop. */
+struct arpc_shares {
+    int64_t budget_ns;     /* of this turn */
+    int64_t read_left_ns;  /* of it */
+    int64_t pump_left_ns;  /* of it, for pumps */
+    int64_t calm_read_ns;  /* what is left of ARPC_SHARE_CALM_NS */
+    int64_t calm_pump_ns;  /* the same for pumps */
+    int64_t slice_ns;      /* what a busy connection may read in this round */
+    int64_t pump_slice_ns; /* how long one pump of a busy connection may take */
+    uint64_t round;        /* in which every busy connection may read a slice; it may last several turns */
+    unsigned readers;      /* busy connections that have read in it */
+    unsigned pumps;        /* of busy connections in this turn */
+    bool put_off;          /* some found the budget spent */
+    const void *last;      /* who was last served: only compared */
+    int64_t others_ns;     /* when that last changed */
+    int64_t calm_ns;       /* when a calm one was last served */
+};
+
+void arpc_shares_init(struct arpc_shares *shares, int64_t now_ns);
+void arpc_share_init(struct arpc_share *share, int64_t now_ns);
+
+/* A turn begins: budgets are whole again. */
+void arpc_shares_turn(struct arpc_shares *shares, int64_t now_ns);
+
+/* Whether it may read now. */
+bool arpc_shares_may_read(struct arpc_shares *shares, struct arpc_share *share, int64_t now_ns);
+/* How long one read may take. */
+int64_t arpc_shares_read_ns(const struct arpc_shares *shares, const struct arpc_share *share);
+/* What a read took; `drained`: there was less than it had room for. */
+void arpc_shares_read(struct arpc_shares *shares, struct arpc_share *share, int64_t took_ns, int64_t now_ns,
+                      bool drained);
+
+/* It wants to be pumped: whether at once, or among the busy ones. */
+bool arpc_shares_pump_first(const struct arpc_shares *shares, struct arpc_share *share, int64_t now_ns);
+/* Whether one more busy one may be pumped in this turn. */
+bool arpc_shares_may_pump(const struct arpc_shares *shares);
+/* How long a pump may take. */
+int64_t arpc_shares_pump_ns(const struct arpc_shares *shares, const struct arpc_share *share);
+/* What it took; `more`: it is due again. */
+void arpc_shares_pumped(struct arpc_shares *shares, struct arpc_share *share, int64_t took_ns, int64_t now_ns,
+                        bool more);
+
+/* Whether busy connections were served in this turn, or wait for the next one. */
+bool arpc_shares_were_used(const struct arpc_shares *shares);
+/* Whether nobody else was served of late. */
+bool arpc_shares_alone(const struct arpc_shares *shares, int64_t now_ns);
+/* Whether a calm connection was served of late, whose peer may want this core while others are busy. */
+bool arpc_shares_calm_near(const struct arpc_shares *shares, int64_t now_ns);
+
+#endif

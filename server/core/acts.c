@@ -1,0 +1,263 @@
+/*
+ * What operators do to the scale: SetScale and ResetScale, and the request ids by which an act is done once however often
+ * it is asked for.
+ *
+ * An act is a row of the history behind that of the last decided step, stored before it is answered. A step that is open
+ * goes on with the scale that its gradients carry; its verdict then moves the counts of the record, not the scale, since it
+ * says nothing about the new one (amp_scaler_count). So each row still follows from the one before it. A verdict that is
+ * being stored has made its record already, and the OPEN after it comes before the act's row is stored: the act counts one
+ * step later then.
+ *
+ * The rows of other shards travel with the next verdict and are stored there before that.
+ */
+#include "base/assert.h"
+#include "server/core/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- request ids ---- */
+
+void ampd_acts_remember(struct ampd_coord *coord, const struct ampd_act_record *act)
+{
+    if (coord->known_count == AMPD_ACTS_MAX)
+        memmove(coord->known, coord->known + 1, --coord->known_count * sizeof(coord->known[0]));
+    coord->known[coord->known_count++] = *act;
+}
+
+static const struct ampd_act_record *find_known(const struct ampd_coord *coord, const char *request_id)
+{
+    for (uint32_t i = 0; request_id[0] != 0 && i < coord->known_count; i++) {
+        if (strcmp(coord->known[i].request_id, request_id) == 0)
+            return &coord->known[i];
+    }
+    return NULL;
+}
+
+static bool same_act(const struct ampd_act_record *known, const struct ampd_event_act *act, enum ampd_row_kind kind)
+{
+    if (known->kind != kind)
+        return false;
+    if (kind == AMPD_ROW_EPOCH)
+        return known->base_epoch == act->epoch && known->step == act->step;
+    return kind == AMPD_ROW_RESET || known->after.scale == act->scale;
+}
+
+/* Answers a request that was done before; false: it was not. */
+bool ampd_acts_known(struct ampd_model *model, uint64_t id, const struct ampd_event_act *act, enum ampd_row_kind kind)
+{
+    const struct ampd_act_record *known = find_known(&model->coord, act->note->request_id);
+    if (known == NULL)
+        return false;
+    if (!same_act(known, act, kind)) {
+        ampd_call_fail(model->core, id, model, AMP_EINVAL, "REQUEST_ID_USED",
+                       "request_id: %s was that of another request; give each request its own", act->note->request_id);
+    } else if (kind == AMPD_ROW_EPOCH) {
+        struct ampd_reply *reply = ampd_call_reply(model->core, id, AMPD_REPLY_ROLLBACK);
+        reply->u.rollback.epoch = known->epoch;
+        reply->u.rollback.step = known->step + 1;
+    } else if (known->superseded) {
+        ampd_call_fail(
+            model->core, id, model, AMP_ESTATE, "ACT_LOST",
+            "the scale was set after step %llu of epoch %llu, which was rolled back; ask again under another id",
+            (unsigned long long)known->step, (unsigned long long)known->epoch);
+    } else {
+        struct ampd_reply *reply = ampd_call_reply(model->core, id, AMPD_REPLY_SCALE);
+        reply->u.scale.record = known->after;
+        reply->u.scale.from_step = known->from_step;
+    }
+    return true;
+}
+
+/* A request that is being stored is answered when it is; whoever repeats it meanwhile comes again. */
+static bool being_stored(struct ampd_model *model, uint64_t id, const char *request_id)
+{
+    AMP_LIST_EACH(it, next, &model->core->pendings)
+    {
+        const struct ampd_pending *pending = AMP_CONTAINER(it, struct ampd_pending, node);
+        if (pending->kind != AMPD_PERSIST_ACT || pending->model != model || request_id[0] == 0 ||
+            strcmp(pending->act.request_id, request_id) != 0)
+            continue;
+        ampd_call_fail(model->core, id, model, AMP_EUNAVAILABLE, "RECOVERING",
+                       "this request is being stored; ask again in a moment");
+        return true;
+    }
+    return false;
+}
+
+/* ---- SetScale, ResetScale ---- */
+
+static void fill_row(const struct ampd_act *act, uint64_t epoch, uint64_t step, struct ampd_step_row *row)
+{
+    row->kind = act->kind;
+    row->epoch = epoch;
+    row->step = step;
+    row->from_step = act->from_step;
+    row->note = act->note;
+    row->scale = act->scale;
+    row->scale_id = act->scale_id;
+    row->after = act->after;
+    row->version = act->version;
+    row->durable_step = act->durable_step;
+    row->at_us = act->at_us;
+}
+
+static void persist_row(struct ampd_model *model, uint64_t call, const struct ampd_act *act, uint64_t epoch,
+                        uint64_t step)
+{
+    struct ampd_step_row *row = ampd_need(calloc(1, sizeof(*row)));
+    fill_row(act, epoch, step, row);
+    struct ampd_persist *persist;
+    struct ampd_pending *pending = ampd_out_persist(model, AMPD_PERSIST_ACT, call, &persist);
+    pending->act = (struct ampd_act_record){
+        .kind = act->kind, .epoch = epoch, .step = step, .from_step = act->from_step, .after = act->after};
+    memcpy(pending->act.request_id, act->note.request_id, sizeof(pending->act.request_id));
+    persist->full = true;
+    persist->row = ampd_out_own(model->core, row);
+}
+
+/* The step that follows the act in the history, and the first one that opens after it is stored. */
+static void place(const struct ampd_model *model, uint64_t *step, uint64_t *from_step)
+{
+    const struct ampd_coord *coord = &model->coord;
+    bool storing = coord->step == AMPD_STEP_VOTED;
+    bool open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED;
+    *step = storing ? coord->open.step : coord->decided;
+    *from_step = *step + 1 + (open ? 1 : 0);
+    if (storing && !ampd_floor_stops(&model->spec, &coord->newest))
+        (*from_step)++; /* the OPEN after the verdict that is being stored comes first */
+}
+
+static int change(const struct ampd_model *model, const struct ampd_event_act *event, struct ampd_act *act,
+                  struct amp_error *error)
+{
+    if (act->kind == AMPD_ROW_RESET) {
+        amp_scaler_reset(&model->spec.scaler, &act->after);
+        return 0;
+    }
+    int rc = amp_scaler_set(&model->spec.scaler, &act->after, event->scale, error);
+    if (rc != 0)
+        memcpy(error->reason, "INVALID_FIELD", sizeof("INVALID_FIELD"));
+    return rc;
+}
+
+void ampd_acts_scale(struct ampd_core *core, uint64_t id, const struct ampd_event_act *event, enum ampd_row_kind kind)
+{
+    struct ampd_model *model = ampd_core_coordinated(core, id, event->model);
+    if (model == NULL || ampd_acts_known(model, id, event, kind) || being_stored(model, id, event->note->request_id))
+        return;
+    struct ampd_coord *coord = &model->coord;
+    struct ampd_act act = {.kind = kind,
+                           .scale = coord->newest.scale,
+                           .scale_id = coord->newest.scale_id,
+                           .after = coord->newest,
+                           .version = coord->version,
+                           .durable_step = coord->durable_step,
+                           .note = *event->note,
+                           .at_us = core->utc_us};
+    struct amp_error error = {0};
+    if (coord->state == AMPD_COORD_FINISHING || coord->state == AMPD_COORD_DONE) {
+        ampd_call_fail(core, id, model, AMP_ESTATE, "MODEL_DONE",
+                       "%s is done after step %llu: no step will use a scale", model->spec.name,
+                       (unsigned long long)coord->decided);
+        return;
+    }
+    if (change(model, event, &act, &error) != 0) {
+        ampd_call_fail_with(core, id, model, &error);
+        return;
+    }
+    if (coord->acts_count == AMPD_ACTS_WAIT_MAX || ampd_call_begin(core, id, AMPD_CALL_UNARY, model) == NULL) {
+        ampd_call_fail(
+            core, id, model, AMP_EEXHAUSTED, "TOO_MANY_CALLS",
+            "%u changes of the scale wait for the next step, or too many calls for this server; try again then",
+            coord->acts_count);
+        return;
+    }
+    uint64_t step;
+    place(model, &step, &act.from_step);
+    coord->newest = act.after;
+    coord->acts[coord->acts_count++] = act;
+    coord->acts_storing++;
+    persist_row(model, id, &act, coord->epoch, step);
+}
+
+/* Who waits for the next step goes on, if only the scale was in its way. */
+static void go_on(struct ampd_model *model)
+{
+    struct ampd_coord *coord = &model->coord;
+    if (coord->acts_storing > 0)
+        return;
+    if (coord->state == AMPD_COORD_FROZEN && !ampd_floor_stops(&model->spec, &coord->scaler)) {
+        ampd_coord_set(model, AMPD_COORD_RUNNING);
+        ampd_coord_tell_state(model);
+    }
+    if (coord->state == AMPD_COORD_WAITING)
+        ampd_coord_tell_state(model);
+    ampd_coord_ranks(model);
+    ampd_rollback_try(model);
+}
+
+void ampd_acts_stored(struct ampd_model *model, const struct ampd_pending *pending)
+{
+    struct ampd_coord *coord = &model->coord;
+    if (model->core->config.shard != 0)
+        return; /* what came with a verdict */
+    AMP_ASSERT(coord->acts_storing > 0);
+    coord->acts_storing--;
+    coord->scaler = pending->act.after;
+    coord->unstable = coord->scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
+    ampd_acts_remember(coord, &pending->act);
+    ampd_out_log(model->core, AMPD_LOG_INFO, model, "the scale is %g from step %llu on, set by hand",
+                 (double)coord->scaler.scale, (unsigned long long)pending->act.from_step);
+    if (ampd_call_find(model->core, pending->call) != NULL) {
+        struct ampd_reply *reply = ampd_call_reply(model->core, pending->call, AMPD_REPLY_SCALE);
+        reply->u.scale.record = pending->act.after;
+        reply->u.scale.from_step = pending->act.from_step;
+    }
+    struct ampd_output *output = ampd_out(model->core, AMPD_OUT_NOTIFY, 0);
+    struct ampd_step_row *row = ampd_need(calloc(1, sizeof(*row)));
+    row->kind = pending->act.kind;
+    row->epoch = pending->act.epoch;
+    row->step = pending->act.step;
+    row->after = pending->act.after;
+    output->u.notify.model = model->index;
+    output->u.notify.row = ampd_out_own(model->core, row);
+    go_on(model);
+}
+
+/* ---- on their way with a verdict ---- */
+
+void ampd_acts_take(struct ampd_coord *coord, struct ampd_verdict_message *verdict)
+{
+    verdict->acts_count = coord->acts_count;
+    memcpy(verdict->acts, coord->acts, coord->acts_count * sizeof(coord->acts[0]));
+    coord->acts_count = 0;
+}
+
+void ampd_acts_persist(struct ampd_model *model, const struct ampd_verdict_message *verdict)
+{
+    for (uint32_t i = 0; i < verdict->acts_count; i++)
+        persist_row(model, 0, &verdict->acts[i], verdict->row.epoch, verdict->row.step - 1);
+}
+
+/* ---- a new epoch ---- */
+
+/* Acts behind the base step are lost with what followed it: a checkpoint holds the record of its step's verdict. */
+void ampd_acts_supersede(struct ampd_model *model)
+{
+    struct ampd_coord *coord = &model->coord;
+    for (uint32_t i = 0; i < coord->known_count; i++) {
+        struct ampd_act_record *act = &coord->known[i];
+        bool epoch = act->kind == AMPD_ROW_EPOCH;
+        bool above = epoch ? act->step > coord->base_step : act->step >= coord->base_step;
+        if (act->superseded || act->epoch >= coord->epoch || !above)
+            continue;
+        act->superseded = true;
+        if (!epoch)
+            ampd_out_log(model->core, AMPD_LOG_WARN, model,
+                         "the scale %g that was set by hand after step %llu is lost: epoch %llu begins at step %llu",
+                         (double)act->after.scale, (unsigned long long)act->step, (unsigned long long)coord->epoch,
+                         (unsigned long long)coord->base_step);
+    }
+    coord->acts_count = 0;
+}

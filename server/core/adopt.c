@@ -1,0 +1,124 @@
+/*
+ * How a coordinator without a memory of its own goes on in the same epoch (STEP section 6, `durability: step`): all shards
+ * have answered SYNC, none has lost anything. The newest verdict that any of them holds is adopted: stored here if it is
+ * not, and sent again. Then the next step opens in a new try, with the incarnations that are stored. Workers that had
+ * joined under the epoch need not join again: they are taken for live until a lease has passed.
+ */
+#include "base/assert.h"
+#include "server/core/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct ampd_sync_state *answer_of(const struct ampd_model *model, uint32_t shard)
+{
+    return &model->coord.synced[shard]->u.sync;
+}
+
+/* The answer of the shard that has decided most. */
+static const struct ampd_sync_state *newest(const struct ampd_model *model)
+{
+    const struct ampd_sync_state *best = answer_of(model, 0);
+    for (uint32_t k = 1; k < AMPD_COUNT(model->core); k++) {
+        if (answer_of(model, k)->decided > best->decided)
+            best = answer_of(model, k);
+    }
+    return best;
+}
+
+static bool anybody_voted(const struct ampd_model *model)
+{
+    bool voted = false;
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++)
+        voted = voted || answer_of(model, k)->voted;
+    return voted;
+}
+
+/* The steps up to shard 0's last one: decided, and its verdict is sent again to whom it may not have reached. */
+static void take_decided(struct ampd_model *model, const struct ampd_sync_state *mine)
+{
+    struct ampd_coord *coord = &model->coord;
+    coord->decided = mine->decided;
+    coord->parent_step = mine->has_last ? mine->decided : 0;
+    coord->version = mine->version;
+    ampd_coord_record(coord, model->shard.found_scaler ? &model->shard.newest_scaler : &mine->scaler);
+    coord->decided_state = AMPD_STEP_NONE;
+    coord->applied_bits = 0;
+    if (!mine->has_last)
+        return;
+    free(coord->verdict);
+    coord->verdict = ampd_need(calloc(1, sizeof(*coord->verdict)));
+    ampd_verdict_of_row(model, &mine->last, coord->verdict);
+    coord->decided_state = AMPD_STEP_DECIDED;
+}
+
+/* A verdict that this store has lost, and another shard holds: it is stored, then sent, as if it had just been made. */
+static void adopt_verdict(struct ampd_model *model, const struct ampd_sync_state *theirs)
+{
+    struct ampd_coord *coord = &model->coord;
+    coord->open = (struct ampd_open){.step = theirs->decided, .try_number = theirs->last.tries - 1};
+    coord->step = AMPD_STEP_VOTED;
+    coord->decided_state = AMPD_STEP_NONE; /* all have voted on this one, so all have applied the one before */
+    free(coord->verdict);
+    coord->verdict = ampd_need(calloc(1, sizeof(*coord->verdict)));
+    ampd_verdict_of_row(model, &theirs->last, coord->verdict);
+    ampd_out_log(model->core, AMPD_LOG_WARN, model, "the verdict of step %llu is adopted from another shard",
+                 (unsigned long long)theirs->decided);
+    ampd_coord_store_verdict(model);
+}
+
+static enum ampd_coord_state state_of(const struct ampd_model *model, bool begun)
+{
+    const struct ampd_coord *coord = &model->coord;
+    if (!coord->has_checkpoint)
+        return AMPD_COORD_LOADED;
+    if (model->spec.max_steps != 0 && coord->decided >= model->spec.max_steps)
+        return coord->durable_step == coord->decided ? AMPD_COORD_DONE : AMPD_COORD_FINISHING;
+    if (!begun)
+        return AMPD_COORD_WAITING;
+    return ampd_floor_stops(&model->spec, &coord->scaler) ? AMPD_COORD_FROZEN : AMPD_COORD_RUNNING;
+}
+
+bool ampd_adopt_can(const struct ampd_model *model)
+{
+    if (model->spec.durability != AMPD_DURABILITY_STEP)
+        return false;
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
+        if (model->coord.synced[k] == NULL || !answer_of(model, k)->ready)
+            return false;
+    }
+    /* More than one step ahead cannot be: each needs a vote of shard 0. Then the store here is another one's. */
+    return newest(model)->decided <= answer_of(model, 0)->decided + 1;
+}
+
+void ampd_adopt(struct ampd_model *model, const struct ampd_checkpoint_record *checkpoint)
+{
+    struct ampd_coord *coord = &model->coord;
+    const struct ampd_sync_state *mine = answer_of(model, 0), *best = newest(model);
+    coord->base_epoch = model->shard.base_epoch;
+    coord->base_step = model->shard.base_step;
+    coord->has_checkpoint = checkpoint->epoch != 0;
+    coord->durable_step = checkpoint->step;
+    take_decided(model, mine);
+    coord->unstable = coord->scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
+    bool begun = best->has_last || anybody_voted(model);
+    if (begun)
+        ampd_workers_adopt(model);
+    coord->before = state_of(model, begun);
+    coord->state_sequence = 0;
+    if (coord->before == AMPD_COORD_LOADED || coord->before == AMPD_COORD_FINISHING)
+        ampd_cuts_expect(coord, coord->decided);
+    if (model->shard.late_act && coord->before == AMPD_COORD_RUNNING) {
+        /* The step that was open then goes on with the scale that its gradients carry: as a try after the first. */
+        coord->open = (struct ampd_open){
+            .step = coord->decided + 1, .scale = model->shard.open_scale, .scale_id = model->shard.open_scale_id};
+        coord->step = AMPD_STEP_OPEN;
+    }
+    if (best->decided > mine->decided) {
+        coord->before = AMPD_COORD_RUNNING;
+        adopt_verdict(model, best);
+    }
+    ampd_out_log(model->core, AMPD_LOG_INFO, model, "epoch %llu goes on after step %llu",
+                 (unsigned long long)coord->epoch, (unsigned long long)coord->decided);
+    ampd_coord_resume(model);
+}

@@ -1,0 +1,93 @@
+/*
+ * Which checkpoint parts a shard holds, and which of them are kept: the newest keep_last, those of every keep_every-th step,
+ * and one that a restore reads. Only what exists on all shards counts: nothing above it replaces what lies below.
+ */
+#include "base/assert.h"
+#include "server/core/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int ampd_catalogue_add(struct ampd_shard *shard, const struct ampd_checkpoint_record *record)
+{
+    for (uint32_t i = 0; i < shard->checkpoints_count; i++) {
+        if (shard->checkpoints[i].epoch == record->epoch && shard->checkpoints[i].step == record->step) {
+            shard->checkpoints[i] = *record;
+            return 0;
+        }
+    }
+    if (shard->checkpoints_count == shard->checkpoints_room) {
+        uint32_t room = shard->checkpoints_room * 2 + 4;
+        void *grown = realloc(shard->checkpoints, room * sizeof(*shard->checkpoints));
+        if (grown == NULL)
+            return AMP_ENOMEM;
+        shard->checkpoints = grown;
+        shard->checkpoints_room = room;
+    }
+    shard->checkpoints[shard->checkpoints_count++] = *record;
+    return 0;
+}
+
+/* The newest step that all shards are known to hold. */
+static uint64_t common_step(const struct ampd_model *model)
+{
+    const struct ampd_shard *shard = &model->shard;
+    if (AMPD_COUNT(model->core) == 1)
+        return UINT64_MAX;
+    return shard->verdict == NULL ? shard->base_step : shard->verdict->row.durable_step;
+}
+
+/* Step 0, the initial values, is of every M-th steps too. */
+static bool is_kept(const struct ampd_model *model, const struct ampd_checkpoint_record *record)
+{
+    const struct ampd_shard *shard = &model->shard;
+    uint64_t every = model->spec.keep_every;
+    bool restored = shard->memory == AMPD_MEMORY_RESTORING || shard->memory == AMPD_MEMORY_RESTORED;
+    if (every != 0 && record->step % every == 0)
+        return true;
+    return restored && record->epoch == shard->restore_record.epoch && record->step == shard->restore_record.step;
+}
+
+void ampd_catalogue_drop(struct ampd_model *model, const struct ampd_checkpoint_record *record)
+{
+    struct ampd_output *output = ampd_out(model->core, AMPD_OUT_DROP_CHECKPOINT, 0);
+    output->u.drop.model = model->spec.name;
+    output->u.drop.checkpoint = ampd_out_own(model->core, ampd_need(ampd_copy(record, sizeof(*record))));
+}
+
+void ampd_catalogue_prune(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    uint64_t common = common_step(model);
+    uint32_t exist = 0;
+    while (exist < shard->checkpoints_count && shard->checkpoints[exist].step <= common)
+        exist++;
+    uint32_t old = exist > model->spec.keep_last ? exist - model->spec.keep_last : 0, kept = 0;
+    for (uint32_t i = 0; i < shard->checkpoints_count; i++) {
+        if (i < old && !is_kept(model, &shard->checkpoints[i]))
+            ampd_catalogue_drop(model, &shard->checkpoints[i]);
+        else
+            shard->checkpoints[kept++] = shard->checkpoints[i];
+    }
+    shard->checkpoints_count = kept;
+}
+
+/* A new epoch voids what lies above its base, and everything if it has none. */
+void ampd_catalogue_void(struct ampd_shard *shard, uint64_t base_epoch, uint64_t base_step)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < shard->checkpoints_count; i++) {
+        if (base_epoch != 0 && shard->checkpoints[i].step <= base_step)
+            shard->checkpoints[kept++] = shard->checkpoints[i];
+    }
+    shard->checkpoints_count = kept;
+}
+
+const struct ampd_checkpoint_record *ampd_catalogue_find(const struct ampd_shard *shard, uint64_t epoch, uint64_t step)
+{
+    for (uint32_t i = 0; i < shard->checkpoints_count; i++) {
+        if (shard->checkpoints[i].epoch == epoch && shard->checkpoints[i].step == step)
+            return &shard->checkpoints[i];
+    }
+    return NULL;
+}

@@ -1,0 +1,144 @@
+/* How a model begins, as the coordinator sees it: CreateModel, and who may load its first values. */
+#include "base/assert.h"
+#include "server/core/model.h"
+
+/* ---- CreateModel ---- */
+
+static void hold_create(struct ampd_model *model, uint64_t id, bool existed)
+{
+    struct ampd_call *call = ampd_call_begin(model->core, id, AMPD_CALL_CREATE, model);
+    if (call == NULL)
+        ampd_call_fail(model->core, id, NULL, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls wait on this server");
+    else
+        call->already_loaded = existed;
+}
+
+static void answer_create(struct ampd_model *model, uint64_t id, bool existed)
+{
+    struct ampd_reply *reply = ampd_call_reply(model->core, id, AMPD_REPLY_CREATE);
+    reply->u.create.model = model->index;
+    reply->u.create.existed = existed;
+    reply->u.create.epoch = model->coord.epoch;
+}
+
+static void create_new(struct ampd_core *core, uint64_t id, const struct ampd_model_spec *spec)
+{
+    struct ampd_model *model;
+    struct amp_error error = {0};
+    if (ampd_model_new(core, spec, &model, &error) != 0) {
+        ampd_call_fail_with(core, id, NULL, &error);
+        return;
+    }
+    ampd_coord_record(&model->coord, &model->shard.scaler);
+    hold_create(model, id, false);
+    ampd_sync_store_epoch(model, "CREATED");
+}
+
+/* A model that is being created, perhaps without success: the shards are asked again. */
+static void create_again(struct ampd_model *model, uint64_t id)
+{
+    hold_create(model, id, true);
+    for (uint32_t k = 1; k < AMPD_COUNT(model->core); k++)
+        ampd_coord_resend(model, k);
+}
+
+void ampd_coord_create(struct ampd_core *core, uint64_t id, const struct ampd_event_create *create)
+{
+    if (core->config.shard != 0) {
+        (void)ampd_core_coordinated(core, id, "");
+        return;
+    }
+    if (core->sync.running) {
+        ampd_call_fail(core, id, NULL, AMP_EUNAVAILABLE, "RECOVERING",
+                       "not all %u shards have told what they hold; try again in a moment", AMPD_COUNT(core));
+        return;
+    }
+    struct ampd_model_spec spec;
+    struct amp_error error = {0};
+    if (ampd_spec_copy(&spec, create->spec) != 0) {
+        ampd_call_fail(core, id, NULL, AMP_EEXHAUSTED, "NO_MEMORY", "no memory for the specification; try again");
+        return;
+    }
+    ampd_spec_defaults(&spec);
+    int rc = ampd_spec_check(&spec, &error);
+    struct ampd_model *model = rc == 0 ? ampd_core_model_named(core, spec.name) : NULL;
+    if (model != NULL)
+        rc = ampd_spec_compare(&model->spec, &spec, &error);
+    if (rc != 0)
+        ampd_call_fail_with(core, id, NULL, &error);
+    else if (model == NULL)
+        create_new(core, id, &spec);
+    else if (model->coord.state == AMPD_COORD_CREATING)
+        create_again(model, id);
+    else
+        answer_create(model, id, true);
+    ampd_spec_clear(&spec);
+}
+
+void ampd_coord_created(struct ampd_model *model)
+{
+    AMP_LIST_EACH(it, next, &model->creates)
+    {
+        struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+        answer_create(model, call->id, call->already_loaded);
+    }
+}
+
+/* ---- Load ---- */
+
+void ampd_coord_loaded(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_coord *coord = &model->coord;
+    bool counts = coord->state == AMPD_COORD_CREATED && message->epoch == coord->epoch &&
+                  message->u.applied.load == coord->loader && (coord->loaded_bits & AMPD_BIT(message->from)) == 0;
+    if (!counts)
+        return;
+    coord->loaded_bits |= AMPD_BIT(message->from);
+    coord->applied.range_total += message->u.applied.range_total;
+    if (coord->loaded_bits != AMPD_ALL_SHARDS(model->core))
+        return;
+    if (coord->applied.range_total > 0)
+        ampd_out_log(model->core, AMPD_LOG_WARN, model, "%llu first values are beyond the range of %s",
+                     (unsigned long long)coord->applied.range_total, amp_dtype_name(model->spec.cast));
+    coord->loaded_bits = 0;
+    coord->loader = 0;
+    ampd_coord_set(model, AMPD_COORD_LOADED);
+    ampd_cuts_send(model);
+}
+
+static void send_grant(struct ampd_model *model)
+{
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_LOAD_GRANT, 0);
+    message->u.load = model->coord.loader;
+    ampd_bus_send_all_take(model->core, message);
+}
+
+static void set_loader(struct ampd_coord *coord, uint64_t loader)
+{
+    coord->loader = loader;
+    coord->loaded_bits = 0;
+    coord->applied = (struct ampd_applied){0};
+}
+
+void ampd_coord_want(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_coord *coord = &model->coord;
+    if (coord->state != AMPD_COORD_CREATED || message->epoch != coord->epoch || message->u.load == 0)
+        return;
+    bool same = coord->loader == message->u.load;
+    if (!same && coord->loader != 0 && model->core->now_ms < coord->loader_until_ms)
+        return; /* it asks again */
+    if (!same)
+        set_loader(coord, message->u.load);
+    coord->loader_until_ms = model->core->now_ms + model->core->config.lease_ms;
+    send_grant(model);
+}
+
+void ampd_coord_gone(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_coord *coord = &model->coord;
+    if (coord->state != AMPD_COORD_CREATED || message->epoch != coord->epoch || message->u.load != coord->loader)
+        return;
+    set_loader(coord, 0);
+    send_grant(model);
+}

@@ -1,0 +1,119 @@
+/*
+ * Workers that trouble a model again and again are named, in status and log: stragglers, for whom all others wait, and those
+ * whose own pushes are not finite while others' are. Nothing is decided by it.
+ */
+#include "base/assert.h"
+#include "server/core/model.h"
+
+/* ---- stragglers ---- */
+
+/* The contributor that was complete last, and how long the one before it had waited then. */
+static uint32_t last_of(const struct ampd_model *model, const struct ampd_step_row *row, uint64_t *margin_ms)
+{
+    const uint64_t *times = model->coord.completed_ms;
+    uint32_t last = row->contributors[0].rank;
+    uint64_t before = 0;
+    for (uint32_t i = 1; i < row->contributors_count; i++) {
+        uint32_t rank = row->contributors[i].rank;
+        if (times[rank] >= times[last]) {
+            before = times[last];
+            last = rank;
+        } else if (times[rank] > before) {
+            before = times[rank];
+        }
+    }
+    *margin_ms = times[last] - before;
+    return last;
+}
+
+static void name_straggler(struct ampd_model *model, uint32_t rank, bool straggles)
+{
+    struct ampd_worker *worker = &model->workers[rank];
+    if (worker->straggles == straggles)
+        return;
+    worker->straggles = straggles;
+    if (straggles)
+        ampd_out_log(model->core, AMPD_LOG_WARN, model,
+                     "straggler: all others have waited for rank %u (%s) in %d steps in a row, for most of each", rank,
+                     worker->record.name, AMPD_STRAGGLER_STEPS);
+    else
+        ampd_out_log(model->core, AMPD_LOG_INFO, model, "rank %u (%s) keeps up again", rank, worker->record.name);
+}
+
+static void watch_times(struct ampd_model *model, const struct ampd_step_row *row)
+{
+    uint64_t margin_ms = 0;
+    uint32_t last = last_of(model, row, &margin_ms);
+    uint64_t whole_ms = model->coord.completed_ms[last] - model->coord.opened_ms;
+    bool waited = margin_ms >= AMPD_STRAGGLER_MS && 2 * margin_ms > whole_ms;
+    for (uint32_t i = 0; i < row->contributors_count; i++) {
+        struct ampd_worker *worker = &model->workers[row->contributors[i].rank];
+        bool slow = waited && row->contributors[i].rank == last;
+        worker->slow_steps = !slow                                       ? 0
+                             : worker->slow_steps < AMPD_STRAGGLER_STEPS ? worker->slow_steps + 1
+                                                                         : worker->slow_steps;
+        name_straggler(model, row->contributors[i].rank, worker->slow_steps == AMPD_STRAGGLER_STEPS);
+    }
+}
+
+/* ---- pushes that are not finite ---- */
+
+/* Whether the worker's own gradient had an Inf or a NaN, as far as the rows that are kept tell. */
+static bool is_bad(const struct ampd_step_row *row, uint32_t rank)
+{
+    for (uint32_t i = 0; i < row->rows_count; i++) {
+        if (row->rows[i].rank == rank)
+            return true;
+    }
+    return false;
+}
+
+static void name_nonfinite(struct ampd_model *model, uint32_t rank, bool nonfinite)
+{
+    struct ampd_worker *worker = &model->workers[rank];
+    if (worker->nonfinite == nonfinite)
+        return;
+    worker->nonfinite = nonfinite;
+    if (nonfinite)
+        ampd_out_log(
+            model->core, AMPD_LOG_WARN, model,
+            "rank %u (%s) has pushed Inf or NaN %d times in a row while others had none: look at its data, or its "
+            "machine",
+            rank, worker->record.name, AMPD_NONFINITE_PUSHES);
+    else
+        ampd_out_log(model->core, AMPD_LOG_INFO, model, "the gradients of rank %u (%s) are finite again", rank,
+                     worker->record.name);
+}
+
+static void watch_values(struct ampd_model *model, const struct ampd_step_row *row)
+{
+    uint32_t bad = 0;
+    for (uint32_t i = 0; i < row->contributors_count; i++)
+        bad += is_bad(row, row->contributors[i].rank) ? 1 : 0;
+    bool others_clean = bad < row->contributors_count; /* else the scale is to blame, not a worker */
+    for (uint32_t i = 0; i < row->contributors_count; i++) {
+        uint32_t rank = row->contributors[i].rank;
+        struct ampd_worker *worker = &model->workers[rank];
+        if (!is_bad(row, rank))
+            worker->bad_pushes = 0;
+        else if (others_clean && worker->bad_pushes < AMPD_NONFINITE_PUSHES)
+            worker->bad_pushes++;
+        name_nonfinite(model, rank, worker->bad_pushes == AMPD_NONFINITE_PUSHES);
+    }
+}
+
+/* ---- both ---- */
+
+void ampd_health_count(struct ampd_model *model, const struct ampd_step_row *row)
+{
+    for (uint32_t i = 0; i < row->contributors_count; i++) {
+        struct ampd_worker *worker = &model->workers[row->contributors[i].rank];
+        worker->pushes++;
+        worker->last_step = row->step;
+        worker->overflow_pushes += is_bad(row, row->contributors[i].rank) ? 1 : 0;
+    }
+    if (row->contributors_count < 2)
+        return; /* nobody waits, and nobody to compare with */
+    watch_times(model, row);
+    watch_values(model, row);
+}

@@ -1,0 +1,139 @@
+/* What a push is answered with once its step is decided, and GetPushState (STEP section 5). */
+#include "base/assert.h"
+#include "server/core/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- results ---- */
+
+void ampd_push_result(const struct ampd_model *model, const struct ampd_verdict_message *verdict, bool counted,
+                      struct ampd_step_result *result)
+{
+    struct ampd_core *core = model->core;
+    const struct ampd_step_row *row = &verdict->row;
+    bool stops = ampd_floor_stops(&model->spec, &row->after);
+    *result = (struct ampd_step_result){
+        .epoch = row->epoch,
+        .step = row->step,
+        .verdict = counted ? row->verdict : AMPD_VERDICT_LATE,
+        .applied = row->after.applied,
+        .version = row->version,
+        .norm = row->norm,
+        .scale = row->scale,
+        .scale_id = row->scale_id,
+        .new_scale = row->after.scale,
+        .new_scale_id = row->after.scale_id,
+        .overflow_params = row->overflow_params,
+        .inf_total = row->inf_total,
+        .nan_total = row->nan_total,
+        .rows_count = row->rows_count,
+        .range_total = verdict->range_total,
+        .range_count = verdict->range_count,
+        .durable_step = model->spec.durability == AMPD_DURABILITY_STEP ? row->step : row->durable_step,
+        .lr = row->lr,
+        .consecutive_overflows = row->after.consecutive_overflows,
+        .unstable = row->after.consecutive_overflows >= model->spec.max_consecutive_overflows,
+        .frozen = stops && model->spec.floor_policy == AMPD_FLOOR_FREEZE,
+        .failed = stops && model->spec.floor_policy == AMPD_FLOOR_FAIL,
+        .clips_count = row->clips_count,
+    };
+    memcpy(result->clips, row->clips, row->clips_count * sizeof(row->clips[0]));
+    size_t rows = row->rows_count * sizeof(row->rows[0]);
+    size_t range = verdict->range_count * sizeof(verdict->range[0]);
+    result->rows = ampd_out_own(core, ampd_need(ampd_copy(row->rows, rows)));
+    result->range = ampd_out_own(core, ampd_need(ampd_copy(verdict->range, range)));
+}
+
+/* A push of the last decided step: its stored result, or LATE. */
+void ampd_push_answer_decided(struct ampd_model *model, struct ampd_call *call)
+{
+    const struct ampd_step_row *row = &model->shard.verdict->row;
+    uint32_t rank = call->push.rank;
+    struct ampd_incarnation incarnation = call->push.incarnation;
+    bool listed = false;
+    for (uint32_t i = 0; i < row->contributors_count; i++) {
+        const struct ampd_contributor *contributor = &row->contributors[i];
+        if (contributor->rank != rank)
+            continue;
+        listed = ampd_incarnation_same(contributor->incarnation, incarnation);
+        if (ampd_incarnation_newer(contributor->incarnation, incarnation)) {
+            ampd_call_end(call, AMP_EABORTED, "FENCED", "rank %u has a newer incarnation; join again", rank);
+            return;
+        }
+    }
+    struct ampd_reply *reply = ampd_call_reply(model->core, call->id, AMPD_REPLY_STEP);
+    ampd_push_result(model, model->shard.verdict, listed, &reply->u.step);
+}
+
+/* ---- GetPushState ---- */
+
+static void reply_ranges(struct ampd_model *model, uint64_t id, const struct ampd_slot *slot)
+{
+    uint64_t count = model->tensors.count;
+    struct ampd_block_range *ranges = ampd_need(calloc(count / 2 + 1, sizeof(*ranges)));
+    uint64_t n = 0;
+    for (uint64_t local = 0; local < count; local++) {
+        bool here = slot != NULL && slot->states[local] == AMPD_BLOCK_PRESENT && model->shard.pending[local] == 0;
+        if (!here)
+            continue;
+        uint64_t block = model->tensors.first + local;
+        if (n > 0 && ranges[n - 1].first + ranges[n - 1].count == block)
+            ranges[n - 1].count++;
+        else
+            ranges[n++] = (struct ampd_block_range){block, 1};
+    }
+    struct ampd_reply *reply = ampd_call_reply(model->core, id, AMPD_REPLY_PUSH_STATE);
+    reply->u.push_state.ranges_count = n;
+    reply->u.push_state.ranges = ampd_out_own(model->core, ranges);
+    reply->u.push_state.complete = slot != NULL && slot->complete;
+}
+
+static void reply_decided(struct ampd_model *model, uint64_t id)
+{
+    struct ampd_reply *reply = ampd_call_reply(model->core, id, AMPD_REPLY_PUSH_STATE);
+    struct ampd_block_range all = {model->tensors.first, model->tensors.count};
+    reply->u.push_state.ranges_count = all.count > 0 ? 1 : 0;
+    reply->u.push_state.ranges = ampd_out_own(model->core, ampd_need(ampd_copy(&all, sizeof(all))));
+    reply->u.push_state.complete = true;
+}
+
+void ampd_push_state(struct ampd_core *core, uint64_t id, const struct ampd_event_push_state *state)
+{
+    struct ampd_model *model = ampd_core_usable(core, id, state->model);
+    if (model == NULL)
+        return;
+    const struct ampd_shard *shard = &model->shard;
+    uint64_t next = ampd_shard_next_step(model);
+    if (state->rank >= model->spec.world_size) {
+        ampd_call_fail(core, id, model, AMP_EINVAL, "RANK", "rank: %u is not below the world_size of %s, %u",
+                       state->rank, model->spec.name, model->spec.world_size);
+        return;
+    }
+    const struct ampd_expected *expected = ampd_shard_expected(model, state->rank);
+    bool older = expected != NULL && ampd_incarnation_newer(expected->incarnation, state->incarnation);
+    if (state->epoch < shard->epoch) {
+        ampd_call_fail(core, id, model, AMP_EABORTED, "ROLLED_BACK",
+                       "epoch %llu is over; join again: the model is in epoch %llu", (unsigned long long)state->epoch,
+                       (unsigned long long)shard->epoch);
+    } else if (state->epoch > shard->epoch || state->step > next + 1) {
+        ampd_call_fail(core, id, model, AMP_ESTATE, "STEP_AHEAD", "step: epoch %llu, step %llu does not exist yet",
+                       (unsigned long long)state->epoch, (unsigned long long)state->step);
+    } else if (state->step == shard->decided_step && shard->verdict != NULL) {
+        reply_decided(model, id);
+    } else if (state->step < next) {
+        ampd_call_fail(core, id, model, AMP_EABORTED, "STALE_STEP", "step %llu is decided; the model is at step %llu",
+                       (unsigned long long)state->step, (unsigned long long)next);
+    } else if (older) {
+        ampd_call_fail(core, id, model, AMP_EABORTED, "FENCED", "rank %u has a newer incarnation; join again",
+                       state->rank);
+    } else if (core->config.shard == 0 && !ampd_workers_renew(model, state->rank, state->incarnation)) {
+        ampd_call_fail(core, id, model, AMP_EABORTED, "FENCED", "the lease of rank %u has ended; join again",
+                       state->rank);
+    } else {
+        const struct ampd_slot *slot = &shard->slots[state->rank];
+        bool mine =
+            state->step == next && slot->has_header && ampd_incarnation_same(slot->incarnation, state->incarnation);
+        reply_ranges(model, id, mine ? slot : NULL);
+    }
+}

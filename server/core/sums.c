@@ -1,0 +1,550 @@
+/*
+ * The journal of sums of a shard, with `durability: step` (STEP sections 2 and 6, DESIGN section 9).
+ *
+ * Before a shard votes, its host writes and syncs the record of the vote: who contributed, what the vote says, the user
+ * states, and g, unless the shard itself found an overflow, after which nobody can ask for g. The vote leaves when that is
+ * done, unless another try has come meanwhile.
+ *
+ * A shard that starts reads its newest checkpoint, then applies g of each step that its rows say was decided after it:
+ * the same bits as before. One more record may be there: a vote without a verdict. The shard is in that try again, VOTED,
+ * with slots that count as PRESENT though their bytes are gone. A verdict for it is obeyed with g of the journal. An OPEN
+ * that lists the same workers keeps the vote; any other one drops it, and the workers push again.
+ *
+ * A step that is missing in the journal, or a damaged checkpoint, makes the memory LOST, as without a journal.
+ */
+#include "base/assert.h"
+#include "base/buf.h"
+#include "server/core/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Between two tries to read a record, as for checkpoints. */
+#define READ_RETRY_MS 5000
+
+#define NOTES_VERSION 1
+#define NOTES_MAX     ((size_t)64 << 20) /* as storage/journal.h */
+
+/* Notes: this, then contributors, overflow rows, subtrees, the parameters that all were without, and user states. */
+struct notes_head {
+    uint32_t version, contributors_count;
+    uint64_t open_version, scale_id, hash;
+    uint64_t overflow_params, inf_total, nan_total, subtrees_count;
+    uint32_t rows_count, parameters;
+    float scale, coefficient;
+    uint32_t empty, zero;
+};
+
+struct notes_contributor {
+    uint32_t rank, dtype;
+    uint64_t fence, counter;
+    float weight;
+    uint32_t state_size;
+};
+
+static bool journals(const struct ampd_model *model)
+{
+    return model->spec.durability == AMPD_DURABILITY_STEP;
+}
+
+/* ---- writing ---- */
+
+static void put(struct amp_buf *buf, const void *data, size_t size)
+{
+    AMP_ASSERT(amp_buf_append(buf, data, size) == 0);
+}
+
+static void put_contributors(const struct ampd_model *model, struct amp_buf *buf)
+{
+    const struct ampd_close *close = &model->shard.step.close;
+    for (uint32_t i = 0; i < close->contributors_count; i++) {
+        const struct ampd_contributor *from = &close->contributors[i];
+        const struct ampd_slot *slot = &model->shard.slots[from->rank];
+        struct notes_contributor to = {
+            .rank = from->rank,
+            .dtype = (uint32_t)slot->dtype,
+            .fence = from->incarnation.fence,
+            .counter = from->incarnation.counter,
+            .weight = from->weight,
+            .state_size = slot->user_state_size,
+        };
+        put(buf, &to, sizeof(to));
+    }
+}
+
+static void put_notes(const struct ampd_model *model, const struct ampd_vote *vote, struct amp_buf *buf)
+{
+    const struct ampd_open_step *step = &model->shard.step;
+    struct notes_head head = {
+        .version = NOTES_VERSION,
+        .contributors_count = step->close.contributors_count,
+        .open_version = step->open.version,
+        .scale_id = step->open.scale_id,
+        .hash = step->hash,
+        .overflow_params = vote->overflow_params,
+        .inf_total = vote->inf_total,
+        .nan_total = vote->nan_total,
+        .subtrees_count = vote->subtrees_count,
+        .rows_count = vote->rows_count,
+        .parameters = model->spec.parameters_count,
+        .scale = step->open.scale,
+        .coefficient = step->close.coefficient,
+        .empty = step->close.empty,
+    };
+    put(buf, &head, sizeof(head));
+    put_contributors(model, buf);
+    put(buf, vote->rows, vote->rows_count * sizeof(vote->rows[0]));
+    if (vote->subtrees_count > 0)
+        put(buf, vote->subtrees, vote->subtrees_count * sizeof(vote->subtrees[0]));
+    for (uint32_t p = 0; p < head.parameters; p += 8) {
+        uint8_t bits = 0;
+        for (uint32_t i = 0; i < 8 && p + i < head.parameters; i++)
+            bits |= (uint8_t)((ampd_vote_absent(model, p + i) ? 1 : 0) << i);
+        put(buf, &bits, 1);
+    }
+    for (uint32_t i = 0; i < step->close.contributors_count; i++) {
+        const struct ampd_slot *slot = &model->shard.slots[step->close.contributors[i].rank];
+        if (slot->user_state_size > 0)
+            put(buf, slot->user_state, slot->user_state_size);
+    }
+}
+
+void ampd_sums_vote(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    struct ampd_vote *vote = ampd_need(calloc(1, sizeof(*vote)));
+    struct amp_buf notes;
+    ampd_vote_fill(model, vote);
+    amp_buf_init(&notes, NOTES_MAX);
+    put_notes(model, vote, &notes);
+    shard->journal_token = ++model->core->last_token;
+    shard->journal_key = (struct ampd_journal_key){.epoch = shard->epoch,
+                                                   .step = shard->step.open.step,
+                                                   .fence = shard->step.fence,
+                                                   .try_number = shard->step.open.try_number};
+    bool has_g = vote->overflow_params == 0 && !shard->step.close.empty && model->tensors.count > 0;
+    struct ampd_output *output = ampd_out(model->core, AMPD_OUT_JOURNAL, 0);
+    output->u.journal = (struct ampd_journal_order){
+        .token = shard->journal_token,
+        .model = model->spec.name,
+        .key = shard->journal_key,
+        .notes = ampd_out_own(model->core, notes.data),
+        .notes_size = notes.size,
+        .g = has_g ? model->tensors.g : NULL,
+        .elements = has_g ? model->tensors.count * model->layout->block_elements : 0,
+    };
+    free(vote->subtrees);
+    free(vote);
+}
+
+void ampd_sums_stored(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    const struct ampd_journal_key *key = &shard->journal_key;
+    const struct ampd_open_step *step = &shard->step;
+    shard->journal_token = 0;
+    bool same = step->state == AMPD_STEP_CLOSED && key->epoch == shard->epoch && key->step == step->open.step &&
+                key->fence == step->fence && key->try_number == step->open.try_number;
+    if (same) {
+        ampd_shard_voted(model);
+        return;
+    }
+    for (uint64_t local = 0; local < model->tensors.count; local++)
+        ampd_shard_try_block(model, local); /* g may be written again */
+    ampd_shard_try_vote(model);
+}
+
+void ampd_sums_prune(struct ampd_model *model, uint64_t step)
+{
+    if (!journals(model))
+        return;
+    struct ampd_output *output = ampd_out(model->core, AMPD_OUT_JOURNAL_PRUNE, 0);
+    output->u.journal_prune.model = model->spec.name;
+    output->u.journal_prune.epoch = model->shard.epoch;
+    output->u.journal_prune.step = step;
+}
+
+/* ---- reading ---- */
+
+/* What the notes of a record say. Everything points into them. */
+struct notes {
+    struct notes_head head;
+    const uint8_t *contributors, *rows, *subtrees, *absent, *states;
+    uint64_t states_size;
+};
+
+/* Takes `count` items off what is left; NULL if there are not so many. */
+static const uint8_t *take(const uint8_t **at, uint64_t *left, uint64_t count, size_t size)
+{
+    if (count > *left / size)
+        return NULL;
+    const uint8_t *taken = *at;
+    *at += count * size;
+    *left -= count * size;
+    return taken;
+}
+
+static struct notes_contributor contributor_at(const struct notes *notes, uint32_t i)
+{
+    struct notes_contributor contributor;
+    memcpy(&contributor, notes->contributors + i * sizeof(contributor), sizeof(contributor));
+    return contributor;
+}
+
+/* False: not of this model, or of a newer program. */
+static bool read_notes(const struct ampd_model *model, const struct ampd_event_replayed *event, struct notes *notes)
+{
+    const uint8_t *at = event->notes;
+    uint64_t left = event->notes_size;
+    const uint8_t *head = take(&at, &left, 1, sizeof(notes->head));
+    if (head == NULL)
+        return false;
+    memcpy(&notes->head, head, sizeof(notes->head));
+    const struct notes_head *h = &notes->head;
+    if (h->version != NOTES_VERSION || h->parameters != model->spec.parameters_count ||
+        h->contributors_count > model->spec.world_size || h->rows_count > AMPD_OVERFLOW_ROWS_MAX)
+        return false;
+    notes->contributors = take(&at, &left, h->contributors_count, sizeof(struct notes_contributor));
+    notes->rows = take(&at, &left, h->rows_count, sizeof(struct ampd_overflow_row));
+    notes->subtrees = take(&at, &left, h->subtrees_count, sizeof(struct ampd_subtree));
+    notes->absent = take(&at, &left, (h->parameters + 7) / 8, 1);
+    if (notes->contributors == NULL || notes->rows == NULL || notes->subtrees == NULL || notes->absent == NULL)
+        return false;
+    notes->states = at;
+    notes->states_size = left;
+    uint64_t states = 0;
+    for (uint32_t i = 0; i < h->contributors_count; i++) {
+        struct notes_contributor contributor = contributor_at(notes, i);
+        if (contributor.rank >= model->spec.world_size || contributor.state_size > AMPD_USER_STATE_MAX)
+            return false;
+        states += contributor.state_size;
+    }
+    return states == left;
+}
+
+/* The state of contributor i, to be owned. */
+static struct ampd_bytes state_at(const struct notes *notes, uint32_t i)
+{
+    uint64_t offset = 0;
+    for (uint32_t j = 0; j < i; j++)
+        offset += contributor_at(notes, j).state_size;
+    uint32_t size = contributor_at(notes, i).state_size;
+    return (struct ampd_bytes){ampd_need(ampd_copy(notes->states + offset, size)), size};
+}
+
+static struct ampd_plan *given_plan(struct ampd_model *model, const struct notes *notes)
+{
+    struct ampd_plan *plan = ampd_need(ampd_plan_new(&model->tensors, 0));
+    plan->given = true;
+    plan->given_absent = ampd_need(ampd_copy(notes->absent, (model->spec.parameters_count + 7) / 8));
+    plan->spec = &model->spec;
+    plan->saturate = model->spec.cast_overflow == AMPD_CAST_SATURATE;
+    return plan;
+}
+
+/* ---- a vote without a verdict ---- */
+
+static void hold_slot(struct ampd_model *model, const struct notes *notes, uint32_t i)
+{
+    struct notes_contributor from = contributor_at(notes, i);
+    struct ampd_slot *slot = &model->shard.slots[from.rank];
+    struct ampd_bytes state = state_at(notes, i);
+    slot->has_header = true;
+    slot->incarnation = (struct ampd_incarnation){from.fence, from.counter};
+    slot->dtype = (enum amp_dtype)from.dtype;
+    slot->weight = from.weight;
+    slot->ended = true;
+    slot->complete = true;
+    slot->user_state = state.data;
+    slot->user_state_size = state.size;
+    slot->present = model->tensors.count;
+    memset(slot->states, AMPD_BLOCK_PRESENT, model->tensors.count);
+}
+
+static void hold_vote(struct ampd_model *model, const struct notes *notes)
+{
+    const struct ampd_open_step *step = &model->shard.step;
+    struct ampd_vote *vote = ampd_need(calloc(1, sizeof(*vote)));
+    vote->step = step->open.step;
+    vote->contributors_hash = notes->head.hash;
+    vote->overflow_params = notes->head.overflow_params;
+    vote->inf_total = notes->head.inf_total;
+    vote->nan_total = notes->head.nan_total;
+    vote->rows_count = notes->head.rows_count;
+    memcpy(vote->rows, notes->rows, vote->rows_count * sizeof(vote->rows[0]));
+    vote->subtrees_count = notes->head.subtrees_count;
+    vote->subtrees = ampd_need(ampd_copy(notes->subtrees, vote->subtrees_count * sizeof(vote->subtrees[0])));
+    model->shard.kept = vote;
+}
+
+/* The shard is in the try of the record again, and has voted. */
+static void hold(struct ampd_model *model, const struct ampd_event_replayed *event, const struct notes *notes)
+{
+    struct ampd_open_step *step = &model->shard.step;
+    AMP_ASSERT(step->state == AMPD_STEP_NONE && step->plan == NULL);
+    step->fence = event->key.fence;
+    step->open = (struct ampd_open){.step = event->key.step,
+                                    .version = notes->head.open_version,
+                                    .try_number = event->key.try_number,
+                                    .scale = notes->head.scale,
+                                    .scale_id = notes->head.scale_id,
+                                    .expected_count = notes->head.contributors_count};
+    step->close = (struct ampd_close){.step = event->key.step,
+                                      .try_number = event->key.try_number,
+                                      .coefficient = notes->head.coefficient,
+                                      .empty = notes->head.empty != 0,
+                                      .contributors_count = notes->head.contributors_count};
+    for (uint32_t i = 0; i < notes->head.contributors_count; i++) {
+        struct notes_contributor from = contributor_at(notes, i);
+        struct ampd_incarnation incarnation = {from.fence, from.counter};
+        step->open.expected[i] = (struct ampd_expected){from.rank, incarnation};
+        step->close.contributors[i] = (struct ampd_contributor){from.rank, incarnation, from.weight};
+        hold_slot(model, notes, i);
+    }
+    step->hash = notes->head.hash;
+    step->plan = given_plan(model, notes);
+    step->votes_left = 0;
+    step->state = AMPD_STEP_VOTED; /* where it was before the restart */
+    hold_vote(model, notes);
+}
+
+bool ampd_sums_fits(const struct ampd_model *model, const struct ampd_open *open)
+{
+    const struct ampd_open_step *step = &model->shard.step;
+    if (model->shard.kept == NULL || open->expected_count != step->close.contributors_count ||
+        open->scale_id != step->open.scale_id || open->step != step->open.step)
+        return false;
+    for (uint32_t i = 0; i < open->expected_count; i++) {
+        const struct ampd_contributor *had = &step->close.contributors[i];
+        if (open->expected[i].rank != had->rank ||
+            !ampd_incarnation_same(open->expected[i].incarnation, had->incarnation))
+            return false;
+    }
+    return true;
+}
+
+static void free_held(struct ampd_shard *shard)
+{
+    if (shard->kept != NULL)
+        free(shard->kept->subtrees);
+    free(shard->kept);
+    shard->kept = NULL;
+}
+
+void ampd_sums_forget(struct ampd_model *model)
+{
+    free_held(&model->shard);
+}
+
+void ampd_sums_drop(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    if (shard->kept == NULL)
+        return;
+    free_held(shard);
+    ampd_plan_unref(shard->step.plan);
+    shard->step.plan = NULL;
+    for (uint32_t i = 0; i < shard->step.close.contributors_count; i++) {
+        uint32_t rank = shard->step.close.contributors[i].rank;
+        AMP_LIST_EACH(it, next, &model->pushes)
+        {
+            struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+            if (call->push.rank == rank && call->state != AMPD_CALL_HELD)
+                ampd_call_end(
+                    call, AMP_EABORTED, "REPLACED",
+                    "what was pushed before the restart is of no use any more; ask GetPushState, begin again");
+        }
+        ampd_slot_empty(model, rank);
+        shard->slots[rank].vanished = AMPD_VANISHED;
+    }
+}
+
+/* ---- replay ---- */
+
+void ampd_sums_found(struct ampd_model *model, const struct ampd_model_record *record)
+{
+    struct ampd_replay *replay = &model->shard.replay;
+    if (!journals(model) || record->checkpoints_count == 0)
+        return;
+    replay->rows = ampd_need(calloc(record->rows_count + 1, sizeof(*replay->rows)));
+    for (uint32_t i = 0; i < record->rows_count; i++) {
+        const struct ampd_step_row *row = &record->rows[i];
+        if (row->kind == AMPD_ROW_STEP) {
+            replay->rows[replay->count++] = *row;
+            replay->late_act = false;
+        } else if (!replay->late_act && row->from_step > row->step + 1) {
+            replay->late_act = true;
+            replay->open_scale = row->scale;
+            replay->open_scale_id = row->scale_id;
+        }
+    }
+    replay->scaler_set = record->last != NULL;
+    if (record->last != NULL)
+        replay->scaler = record->last->after;
+    replay->on = true;
+}
+
+void ampd_sums_start(struct ampd_model *model)
+{
+    if (model->shard.replay.on)
+        ampd_memory_begin_replay(model);
+}
+
+void ampd_sums_stop(struct ampd_model *model)
+{
+    struct ampd_replay *replay = &model->shard.replay;
+    free(replay->rows);
+    *replay = (struct ampd_replay){.token = replay->token}; /* a read that is under way must come back */
+}
+
+void ampd_sums_give_up(struct ampd_model *model, const char *why)
+{
+    ampd_out_log(
+        model->core, AMPD_LOG_ERROR, model,
+        "steps after the checkpoint of step %llu cannot be brought back: %s; the model goes back to a checkpoint",
+        (unsigned long long)model->shard.restored_step, why);
+    ampd_sums_stop(model);
+    if (model->shard.memory == AMPD_MEMORY_REPLAYING)
+        ampd_memory_end_replay(model, false);
+    ampd_shard_forget(model);
+    ampd_sync_try_answer(model->core);
+}
+
+void ampd_sums_read_on(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    shard->replay.token = ++model->core->last_token;
+    struct ampd_output *output = ampd_out(model->core, AMPD_OUT_REPLAY, 0);
+    output->u.replay = (struct ampd_replay_order){
+        .token = shard->replay.token,
+        .model = model->spec.name,
+        .epoch = shard->epoch,
+        .step = shard->decided_step + 1,
+        .g = model->tensors.g,
+        .elements = model->tensors.count * model->layout->block_elements,
+    };
+}
+
+void ampd_sums_restored(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    struct ampd_replay *replay = &shard->replay;
+    shard->scaler = shard->restored_scaler;
+    shard->version = shard->restored_version;
+    shard->decided_step = shard->restored_step;
+    for (unsigned c = 0; c < AMPD_COPIES; c++)
+        shard->copy_valid[c] = c == shard->version % AMPD_COPIES;
+    shard->copy_version[shard->version % AMPD_COPIES] = shard->version;
+    if (replay->count > 0 && replay->rows[0].step == shard->decided_step)
+        replay->next = 1; /* the checkpoint holds that step; its result may be asked for again */
+    ampd_sums_read_on(model);
+}
+
+/* The last record was read: the memory is what it was, and SYNC hears of it. */
+static void replayed_all(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    struct ampd_replay *replay = &shard->replay;
+    if (replay->next > 0) {
+        shard->verdict = ampd_need(calloc(1, sizeof(*shard->verdict)));
+        ampd_verdict_of_row(model, &replay->rows[replay->next - 1], shard->verdict);
+        shard->decided_state = AMPD_STEP_APPLIED;
+    }
+    if (replay->next > 0)
+        shard->scaler = shard->verdict->row.after;
+    shard->found_scaler = replay->scaler_set;
+    shard->newest_scaler = replay->scaler;
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        struct ampd_bytes *base = &shard->base_user_states[r];
+        free(base->data);
+        *base = shard->user_states[r];
+        base->data = base->size == 0 ? NULL : ampd_need(ampd_copy(base->data, base->size));
+        shard->slots[r].vanished = AMPD_VANISHED; /* what the process before has told of it is not so any more */
+    }
+    ampd_out_log(model->core, AMPD_LOG_INFO, model, "epoch %llu goes on after step %llu: %llu steps from the journal",
+                 (unsigned long long)shard->epoch, (unsigned long long)shard->decided_step,
+                 (unsigned long long)(shard->decided_step - shard->restored_step));
+    shard->late_act = replay->late_act;
+    shard->open_scale = replay->open_scale;
+    shard->open_scale_id = replay->open_scale_id;
+    uint64_t base = shard->restored_step;
+    ampd_sums_stop(model);
+    shard->loaded = true;
+    ampd_memory_end_replay(model, true);
+    ampd_sums_prune(model, base);
+    ampd_sync_try_answer(model->core);
+}
+
+void ampd_sums_applied(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    const struct ampd_step_row *row = &shard->replay.rows[shard->replay.next++];
+    shard->decided_step = row->step;
+    shard->version = row->version;
+    for (unsigned c = 0; c < AMPD_COPIES; c++)
+        shard->copy_valid[c] = c == shard->version % AMPD_COPIES;
+    shard->copy_version[shard->version % AMPD_COPIES] = shard->version;
+    ampd_sums_read_on(model);
+}
+
+/* A step that was decided: g again, and the optimizer with the verdict's scalars. */
+static void replay_step(struct ampd_model *model, const struct notes *notes)
+{
+    struct ampd_shard *shard = &model->shard;
+    const struct ampd_step_row *row = &shard->replay.rows[shard->replay.next];
+    for (uint32_t i = 0; i < notes->head.contributors_count; i++) {
+        uint32_t rank = contributor_at(notes, i).rank;
+        free(shard->user_states[rank].data);
+        shard->user_states[rank] = state_at(notes, i);
+    }
+    if (row->verdict != AMPD_VERDICT_APPLIED) {
+        ampd_sums_applied(model);
+        return;
+    }
+    struct ampd_verdict_message *verdict = ampd_need(calloc(1, sizeof(*verdict)));
+    ampd_verdict_of_row(model, row, verdict);
+    struct ampd_plan *plan = given_plan(model, notes);
+    plan->copy = (unsigned)(row->version % AMPD_COPIES);
+    ampd_verdict_plan(model, verdict, plan);
+    free(verdict);
+    ampd_shard_bulk(model, AMPD_BULK_REPLAY, AMPD_JOB_APPLY | AMPD_JOB_GIVEN, plan);
+    ampd_plan_unref(plan);
+}
+
+static void read_later(struct ampd_model *model, int code)
+{
+    model->shard.restore_retry_ms = model->core->now_ms + READ_RETRY_MS;
+    ampd_out_log(model->core, AMPD_LOG_ERROR, model, "step %llu of the journal cannot be read now: %s; trying again",
+                 (unsigned long long)(model->shard.decided_step + 1), amp_strerror(code));
+}
+
+void ampd_sums_replayed(struct ampd_model *model, const struct ampd_event_replayed *event)
+{
+    struct ampd_shard *shard = &model->shard;
+    const struct ampd_replay *replay = &shard->replay;
+    shard->replay.token = 0;
+    if (!replay->on)
+        return; /* stopped meanwhile */
+    bool decided = replay->next < replay->count;
+    if (event->code != 0 && event->code != AMP_ENOTFOUND && event->code != AMP_EDATALOSS) {
+        read_later(model, event->code);
+        return;
+    }
+    struct notes notes;
+    bool whole = event->code == 0 && read_notes(model, event, &notes);
+    if (!decided) {
+        bool g = whole && (event->has_g || notes.head.overflow_params > 0 || notes.head.empty != 0);
+        if (whole && (g || model->tensors.count == 0))
+            hold(model, event, &notes);
+        replayed_all(model);
+        return;
+    }
+    const struct ampd_step_row *row = &replay->rows[replay->next];
+    bool fits = whole && row->step == shard->decided_step + 1 && notes.head.hash == row->contributors_hash;
+    bool needs_g = row->verdict == AMPD_VERDICT_APPLIED && model->tensors.count > 0;
+    if (!fits || (needs_g && !event->has_g)) {
+        ampd_sums_give_up(model, "a step is missing in the journal, or damaged");
+        return;
+    }
+    replay_step(model, &notes);
+}

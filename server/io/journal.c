@@ -1,0 +1,206 @@
+/*
+ * Votes of models with `durability: step`, on a thread of their own: a vote must not wait for a checkpoint file that is
+ * being written, nor the verdicts of other models for a vote's gradient. A full disk is waited for, as for records of the
+ * store; any other failure of a write ends the process.
+ */
+#include "base/assert.h"
+#include "server/io/peers.h"
+#include "server/io/server.h"
+#include "server/io/trouble.h"
+#include "storage/journal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Time between two tries on a full disk, in slices of which the end of the process is noticed. */
+#define RETRY_MS       500
+#define RETRY_SLICE_MS 20
+
+enum journal_work { JOURNAL_WRITE, JOURNAL_READ, JOURNAL_PRUNE, JOURNAL_CLOSE };
+
+struct journal_task {
+    struct io_task task;
+    struct ampd_server *server;
+    enum journal_work work;
+    uint32_t model; /* index */
+    char name[AMPD_NAME_MAX];
+    uint64_t token;
+    struct ampd_journal_record record; /* notes are owned */
+    uint64_t epoch, step;
+    float *g; /* READ: where it goes */
+    uint64_t elements;
+    int code;
+};
+
+/* The handle of a model, opened at its first use. On the journal's thread. */
+static int handle_of(const struct journal_task *task, struct ampd_journal **journal, struct amp_error *error)
+{
+    struct ampd_journal **slot = &task->server->journals[task->model];
+    const struct ampd_server *server = task->server;
+    struct ampd_checkpoint_place place = {server->dir.path, task->name, server->options->shard,
+                                          io_peers_shards(server)};
+    int rc = *slot != NULL ? 0 : ampd_journal_open(&place, slot, error);
+    *journal = *slot;
+    return rc;
+}
+
+static int write_once(const struct journal_task *task, struct amp_error *error)
+{
+    struct ampd_journal *journal;
+    int rc = handle_of(task, &journal, error);
+    return rc != 0 ? rc : ampd_journal_write(journal, &task->record, error);
+}
+
+/* False: the process ends. */
+static bool wait_a_little(const struct ampd_server *server)
+{
+    struct timespec slice = {.tv_nsec = RETRY_SLICE_MS * 1000000L};
+    for (int waited = 0; waited < RETRY_MS; waited += RETRY_SLICE_MS) {
+        if (atomic_load(&server->stop_waiting))
+            return false;
+        (void)nanosleep(&slice, NULL); /* an early end is as good */
+    }
+    return true;
+}
+
+static void write_at_last(struct journal_task *task)
+{
+    struct ampd_server *server = task->server;
+    struct amp_error error = {0};
+    bool told = false;
+    for (;;) {
+        int rc = write_once(task, &error);
+        if (rc == 0)
+            break;
+        if (rc != AMP_EEXHAUSTED && rc != AMP_ENOMEM)
+            ampd_server_fatal(server, "the journal failed", &error);
+        if (!told)
+            amp_log(server->log, AMP_LOG_ERROR, "journal", "msg=\"cannot write, trying again\" model=%s err=\"%s\"",
+                    task->name, error.text);
+        io_trouble_set(server->trouble, IO_TROUBLE_JOURNAL, error.text);
+        told = true;
+        if (!wait_a_little(server))
+            ampd_server_fatal(server, "the journal failed", &error);
+    }
+    if (!told)
+        return;
+    io_trouble_set(server->trouble, IO_TROUBLE_JOURNAL, "");
+    amp_log(server->log, AMP_LOG_INFO, "journal", "msg=\"written at last\" model=%s", task->name);
+}
+
+static void read_once(struct journal_task *task)
+{
+    struct amp_error error = {0};
+    struct ampd_journal *journal;
+    task->code = handle_of(task, &journal, &error);
+    if (task->code == 0)
+        task->code =
+            ampd_journal_read(journal, task->epoch, task->step, task->g, task->elements, &task->record, &error);
+    if (task->code != 0 && task->code != AMP_ENOTFOUND)
+        amp_log(task->server->log, AMP_LOG_ERROR, "journal", "msg=\"cannot read\" model=%s err=\"%s\"", task->name,
+                error.text);
+}
+
+static void journal_run(struct io_task *base)
+{
+    struct journal_task *task = AMP_CONTAINER(base, struct journal_task, task);
+    struct ampd_journal *journal;
+    struct amp_error error = {0};
+    switch (task->work) {
+    case JOURNAL_WRITE:
+        write_at_last(task);
+        break;
+    case JOURNAL_READ:
+        read_once(task);
+        break;
+    case JOURNAL_PRUNE:
+        if (handle_of(task, &journal, &error) == 0) /* else the next write finds out, and says so */
+            ampd_journal_prune(journal, task->epoch, task->step);
+        break;
+    case JOURNAL_CLOSE:
+        ampd_journal_close(task->server->journals[task->model]);
+        task->server->journals[task->model] = NULL;
+        break;
+    }
+}
+
+static void journal_done(struct io_task *base)
+{
+    struct journal_task *task = AMP_CONTAINER(base, struct journal_task, task);
+    struct ampd_event event = {.type = AMPD_EVENT_JOURNALLED, .u.persisted.token = task->token};
+    if (task->work == JOURNAL_READ) {
+        event.type = AMPD_EVENT_REPLAYED;
+        event.u.replayed = (struct ampd_event_replayed){.token = task->token,
+                                                        .code = task->code,
+                                                        .key = task->record.key,
+                                                        .notes = task->record.notes,
+                                                        .notes_size = task->record.notes_size,
+                                                        .has_g = task->record.g != NULL};
+    }
+    if (task->work == JOURNAL_WRITE || task->work == JOURNAL_READ)
+        ampd_server_event(task->server, &event);
+    free(task->record.notes);
+    free(task);
+}
+
+/* Copies what the core lent; out of memory here would leave a promise open, and ends the process. */
+static struct journal_task *new_task(struct ampd_server *server, enum journal_work work, const char *model)
+{
+    struct journal_task *task = calloc(1, sizeof *task);
+    int64_t index = ampd_core_find(server->core, model);
+    AMP_ASSERT(task != NULL && index >= 0 && strlen(model) < sizeof task->name);
+    task->task = (struct io_task){.run_cb = journal_run, .done_cb = journal_done};
+    task->server = server;
+    task->work = work;
+    task->model = (uint32_t)index;
+    memcpy(task->name, model, strlen(model) + 1);
+    return task;
+}
+
+void ampd_server_journal(struct ampd_server *server, const struct ampd_journal_order *order)
+{
+    struct journal_task *task = new_task(server, JOURNAL_WRITE, order->model);
+    task->token = order->token;
+    task->record = (struct ampd_journal_record){.key = order->key,
+                                                .notes = malloc(order->notes_size),
+                                                .notes_size = order->notes_size,
+                                                .g = order->g,
+                                                .elements = order->elements};
+    AMP_ASSERT(task->record.notes != NULL);
+    memcpy(task->record.notes, order->notes, order->notes_size);
+    io_threads_submit(server->journal, &task->task);
+}
+
+void ampd_server_replay(struct ampd_server *server, const struct ampd_replay_order *order)
+{
+    struct journal_task *task = new_task(server, JOURNAL_READ, order->model);
+    task->token = order->token;
+    task->epoch = order->epoch;
+    task->step = order->step;
+    task->g = order->g;
+    task->elements = order->elements;
+    io_threads_submit(server->journal, &task->task);
+}
+
+void ampd_server_journal_prune(struct ampd_server *server, const char *model, uint64_t epoch, uint64_t step)
+{
+    struct journal_task *task = new_task(server, JOURNAL_PRUNE, model);
+    task->epoch = epoch;
+    task->step = step;
+    io_threads_submit(server->journal, &task->task);
+}
+
+void ampd_server_journal_close(struct ampd_server *server, const char *model)
+{
+    struct journal_task *task = new_task(server, JOURNAL_CLOSE, model);
+    io_threads_submit(server->journal, &task->task);
+}
+
+void ampd_server_journals_close(struct ampd_server *server)
+{
+    for (uint32_t i = 0; i < AMPD_MODELS_MAX; i++) {
+        ampd_journal_close(server->journals[i]);
+        server->journals[i] = NULL;
+    }
+}

@@ -1,0 +1,519 @@
+/* One visitor for each struct does both: it writes a struct's fields, or reads them. */
+#include "server/io/peer_bytes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are copied as they lie");
+
+/* Most subtrees of a vote: a parameter that a shard shares has at most two of each level of its tree. */
+#define SUBTREES_MAX ((uint64_t)AMPD_PARAMETERS_MAX * 64)
+
+/* Checkpoints of one model that a shard may name: keep_last and keep_every leave no more on any disk of today. */
+#define CHECKPOINTS_MAX ((uint64_t)1 << 20)
+
+struct visit {
+    struct amp_buf *out;     /* writing; NULL: reading */
+    const uint8_t *at, *end; /* reading */
+    int code;                /* of the first failure: then nothing more is done */
+};
+
+static void bits(struct visit *v, void *value, size_t size)
+{
+    if (v->code != 0)
+        return;
+    if (v->out != NULL) {
+        v->code = amp_buf_append(v->out, value, size);
+    } else if ((size_t)(v->end - v->at) < size) {
+        v->code = AMP_EINVAL;
+    } else {
+        memcpy(value, v->at, size);
+        v->at += size;
+    }
+}
+
+/* A number of any width: its bits. */
+#define NUMBER(v, field) bits((v), &(field), sizeof(field))
+
+static void flag(struct visit *v, bool *value)
+{
+    uint8_t byte = 0;
+    memcpy(&byte, value, 1);
+    bits(v, &byte, 1);
+    if (v->code == 0 && byte > 1)
+        v->code = AMP_EINVAL;
+    *value = v->code == 0 && byte == 1;
+}
+
+static void bounded(struct visit *v, uint32_t *value, uint32_t max)
+{
+    bits(v, value, sizeof(*value));
+    if (v->code == 0 && *value > max)
+        v->code = AMP_EINVAL;
+    if (v->code != 0 && v->out == NULL)
+        *value = 0;
+}
+
+/* A choice of an enum whose last name is `max`. */
+#define CHOICE(v, field, max)                                                                                          \
+    do {                                                                                                               \
+        _Static_assert(sizeof(field) == sizeof(uint32_t), "an enum has 32 bits");                                      \
+        bounded((v), (uint32_t *)&(field), (uint32_t)(max));                                                           \
+    } while (0)
+
+static void text(struct visit *v, char *value, uint32_t room)
+{
+    uint32_t size = v->out != NULL ? (uint32_t)strnlen(value, room) : 0;
+    bounded(v, &size, room - 1);
+    if (v->out == NULL)
+        memset(value, 0, room);
+    bits(v, value, size);
+    if (v->code == 0 && strnlen(value, size) != size)
+        v->code = AMP_EINVAL; /* a zero byte within */
+}
+#define TEXT(v, field) text((v), (field), sizeof(field))
+
+/* A list that the message owns: its memory is made when it is read. At least `least` bytes an item must be there. */
+static void *items(struct visit *v, void *have, uint64_t *count, uint64_t max, size_t size, size_t least)
+{
+    NUMBER(v, *count);
+    if (v->code == 0 && (*count > max || (v->out == NULL && *count > (uint64_t)(v->end - v->at) / least)))
+        v->code = AMP_EINVAL;
+    if (v->out != NULL)
+        return have;
+    void *made = v->code == 0 && *count > 0 ? calloc(*count, size) : NULL;
+    if (v->code == 0 && *count > 0 && made == NULL)
+        v->code = AMP_ENOMEM;
+    if (v->code != 0)
+        *count = 0;
+    return made;
+}
+
+/* ---- records ---- */
+
+static void incarnation(struct visit *v, struct ampd_incarnation *x)
+{
+    NUMBER(v, x->fence);
+    NUMBER(v, x->counter);
+}
+
+static void fence(struct visit *v, struct ampd_fence *x)
+{
+    NUMBER(v, x->counter);
+    NUMBER(v, x->boot_id);
+}
+
+static void scaler_state(struct visit *v, struct amp_scaler_state *x)
+{
+    NUMBER(v, x->scale);
+    NUMBER(v, x->scale_id);
+    NUMBER(v, x->growth_tracker);
+    NUMBER(v, x->hysteresis_left);
+    NUMBER(v, x->consecutive_overflows);
+    NUMBER(v, x->total_overflows);
+    NUMBER(v, x->steps_since_overflow);
+    NUMBER(v, x->attempted);
+    NUMBER(v, x->applied);
+    NUMBER(v, x->skipped);
+}
+
+static void parameter(struct visit *v, struct ampd_parameter_spec *x)
+{
+    TEXT(v, x->name);
+    bounded(v, &x->dimensions, AMPD_DIMENSIONS_MAX);
+    NUMBER(v, x->shape);
+    bounded(v, &x->group, AMPD_GROUPS_MAX - 1);
+}
+
+static void group(struct visit *v, struct ampd_group_spec *x)
+{
+    TEXT(v, x->name);
+    NUMBER(v, x->lr_scale);
+    flag(v, &x->weight_decay_set);
+    NUMBER(v, x->weight_decay);
+    NUMBER(v, x->clip_max_norm);
+}
+
+static void optimizer(struct visit *v, struct ampd_model_spec *x)
+{
+    CHOICE(v, x->optimizer, AMPD_OPTIMIZER_ADAMW);
+    NUMBER(v, x->lr);
+    NUMBER(v, x->beta1);
+    NUMBER(v, x->beta2);
+    NUMBER(v, x->eps);
+    NUMBER(v, x->weight_decay);
+    flag(v, &x->weight_decay_set);
+    NUMBER(v, x->momentum);
+    NUMBER(v, x->dampening);
+    flag(v, &x->nesterov);
+    CHOICE(v, x->schedule, AMPD_SCHEDULE_COSINE);
+    NUMBER(v, x->warmup_steps);
+    NUMBER(v, x->total_steps);
+    NUMBER(v, x->step_every);
+    NUMBER(v, x->step_factor);
+    NUMBER(v, x->lr_min);
+    NUMBER(v, x->clip_value);
+    NUMBER(v, x->clip_max_norm);
+    CHOICE(v, x->clip_scope, AMPD_CLIP_GROUP);
+}
+
+static void scaler_config(struct visit *v, struct amp_scaler_config *x)
+{
+    CHOICE(v, x->policy, AMP_SCALER_PADDLE);
+    NUMBER(v, x->init_scale);
+    NUMBER(v, x->growth_factor);
+    NUMBER(v, x->backoff_factor);
+    NUMBER(v, x->growth_interval);
+    NUMBER(v, x->hysteresis);
+    NUMBER(v, x->min_scale);
+    NUMBER(v, x->max_scale);
+}
+
+static void rules(struct visit *v, struct ampd_model_spec *x)
+{
+    bounded(v, &x->world_size, AMPD_WORLD_MAX);
+    CHOICE(v, x->sync, AMPD_SYNC_QUORUM);
+    bounded(v, &x->quorum, AMPD_WORLD_MAX);
+    CHOICE(v, x->on_loss, AMPD_ON_LOSS_SHRINK);
+    NUMBER(v, x->loss_timeout_ms);
+    bounded(v, &x->min_workers, AMPD_WORLD_MAX);
+    CHOICE(v, x->weighting, AMPD_WEIGHTING_PUSHED);
+    CHOICE(v, x->cast, AMP_BF16);
+    CHOICE(v, x->cast_overflow, AMPD_CAST_SATURATE);
+    scaler_config(v, &x->scaler);
+    CHOICE(v, x->floor_policy, AMPD_FLOOR_FAIL);
+    NUMBER(v, x->max_consecutive_overflows);
+    NUMBER(v, x->max_steps);
+    NUMBER(v, x->checkpoint_every);
+    NUMBER(v, x->keep_last);
+    NUMBER(v, x->keep_every);
+    CHOICE(v, x->durability, AMPD_DURABILITY_STEP);
+}
+
+static void spec(struct visit *v, struct ampd_model_spec *x)
+{
+    uint64_t count = x->parameters_count;
+    TEXT(v, x->name);
+    x->parameters = items(v, x->parameters, &count, AMPD_PARAMETERS_MAX, sizeof(*x->parameters), 8);
+    x->parameters_count = (uint32_t)count;
+    for (uint64_t i = 0; v->code == 0 && i < count; i++)
+        parameter(v, &x->parameters[i]);
+    bounded(v, &x->groups_count, AMPD_GROUPS_MAX);
+    for (uint32_t i = 0; v->code == 0 && i < x->groups_count; i++)
+        group(v, &x->groups[i]);
+    optimizer(v, x);
+    rules(v, x);
+}
+
+static void contributor(struct visit *v, struct ampd_contributor *x)
+{
+    bounded(v, &x->rank, AMPD_WORLD_MAX - 1);
+    incarnation(v, &x->incarnation);
+    NUMBER(v, x->weight);
+}
+
+static void overflow_rows(struct visit *v, uint32_t *count, struct ampd_overflow_row *rows)
+{
+    bounded(v, count, AMPD_OVERFLOW_ROWS_MAX);
+    for (uint32_t i = 0; v->code == 0 && i < *count; i++) {
+        bounded(v, &rows[i].parameter, AMPD_PARAMETERS_MAX - 1);
+        NUMBER(v, rows[i].rank);
+        NUMBER(v, rows[i].inf_count);
+        NUMBER(v, rows[i].nan_count);
+        NUMBER(v, rows[i].first_index);
+        NUMBER(v, rows[i].largest);
+    }
+}
+
+static void range_warnings(struct visit *v, uint32_t *count, struct ampd_range_warning *range)
+{
+    bounded(v, count, AMPD_OVERFLOW_ROWS_MAX);
+    for (uint32_t i = 0; v->code == 0 && i < *count; i++) {
+        bounded(v, &range[i].parameter, AMPD_PARAMETERS_MAX - 1);
+        NUMBER(v, range[i].count);
+    }
+}
+
+static void note(struct visit *v, struct ampd_note *x)
+{
+    TEXT(v, x->actor);
+    TEXT(v, x->words);
+    TEXT(v, x->request_id);
+}
+
+static void step_row(struct visit *v, struct ampd_step_row *x)
+{
+    CHOICE(v, x->kind, AMPD_ROW_RESET);
+    NUMBER(v, x->epoch);
+    NUMBER(v, x->step);
+    NUMBER(v, x->parent_epoch);
+    NUMBER(v, x->parent_step);
+    NUMBER(v, x->from_step);
+    note(v, &x->note);
+    CHOICE(v, x->verdict, AMPD_VERDICT_SKIPPED_EMPTY);
+    NUMBER(v, x->tries);
+    NUMBER(v, x->contributors_hash);
+    bounded(v, &x->contributors_count, AMPD_WORLD_MAX);
+    for (uint32_t i = 0; v->code == 0 && i < x->contributors_count; i++)
+        contributor(v, &x->contributors[i]);
+    NUMBER(v, x->scale);
+    NUMBER(v, x->scale_id);
+    scaler_state(v, &x->after);
+    NUMBER(v, x->coefficient);
+    NUMBER(v, x->norm);
+    NUMBER(v, x->clip);
+    bounded(v, &x->clips_count, AMPD_GROUPS_MAX);
+    NUMBER(v, x->clips);
+    NUMBER(v, x->lr);
+    NUMBER(v, x->version);
+    NUMBER(v, x->overflow_params);
+    NUMBER(v, x->inf_total);
+    NUMBER(v, x->nan_total);
+    overflow_rows(v, &x->rows_count, x->rows);
+    NUMBER(v, x->durable_step);
+    flag(v, &x->cut);
+    flag(v, &x->superseded);
+    NUMBER(v, x->at_us);
+}
+
+static void checkpoint(struct visit *v, struct ampd_checkpoint_record *x)
+{
+    NUMBER(v, x->epoch);
+    NUMBER(v, x->step);
+    NUMBER(v, x->version);
+    TEXT(v, x->file);
+    NUMBER(v, x->scale);
+    NUMBER(v, x->size_bytes);
+    NUMBER(v, x->manifest);
+    NUMBER(v, x->at_us);
+}
+
+/* ---- messages ---- */
+
+static void open_step(struct visit *v, struct ampd_open *x)
+{
+    NUMBER(v, x->step);
+    NUMBER(v, x->version);
+    NUMBER(v, x->try_number);
+    NUMBER(v, x->scale);
+    NUMBER(v, x->scale_id);
+    bounded(v, &x->expected_count, AMPD_WORLD_MAX);
+    for (uint32_t i = 0; v->code == 0 && i < x->expected_count; i++) {
+        bounded(v, &x->expected[i].rank, AMPD_WORLD_MAX - 1);
+        incarnation(v, &x->expected[i].incarnation);
+    }
+    flag(v, &x->closed);
+    NUMBER(v, x->coefficient);
+}
+
+static void close_step(struct visit *v, struct ampd_close *x)
+{
+    NUMBER(v, x->step);
+    NUMBER(v, x->try_number);
+    NUMBER(v, x->coefficient);
+    flag(v, &x->empty);
+    bounded(v, &x->contributors_count, AMPD_WORLD_MAX);
+    for (uint32_t i = 0; v->code == 0 && i < x->contributors_count; i++)
+        contributor(v, &x->contributors[i]);
+}
+
+static void complete(struct visit *v, struct ampd_complete *x)
+{
+    NUMBER(v, x->step);
+    NUMBER(v, x->try_number);
+    contributor(v, &x->contributor);
+}
+
+static void vote(struct visit *v, struct ampd_vote *x)
+{
+    NUMBER(v, x->step);
+    NUMBER(v, x->try_number);
+    NUMBER(v, x->contributors_hash);
+    x->subtrees = items(v, x->subtrees, &x->subtrees_count, SUBTREES_MAX, sizeof(*x->subtrees), 24);
+    for (uint64_t i = 0; v->code == 0 && i < x->subtrees_count; i++) {
+        bounded(v, &x->subtrees[i].parameter, AMPD_PARAMETERS_MAX - 1);
+        bounded(v, &x->subtrees[i].level, 63);
+        NUMBER(v, x->subtrees[i].index);
+        NUMBER(v, x->subtrees[i].squares);
+    }
+    NUMBER(v, x->overflow_params);
+    NUMBER(v, x->inf_total);
+    NUMBER(v, x->nan_total);
+    overflow_rows(v, &x->rows_count, x->rows);
+}
+
+static void act(struct visit *v, struct ampd_act *x)
+{
+    CHOICE(v, x->kind, AMPD_ROW_RESET);
+    NUMBER(v, x->from_step);
+    NUMBER(v, x->scale);
+    NUMBER(v, x->scale_id);
+    scaler_state(v, &x->after);
+    NUMBER(v, x->version);
+    NUMBER(v, x->durable_step);
+    note(v, &x->note);
+    NUMBER(v, x->at_us);
+}
+
+static void verdict(struct visit *v, struct ampd_verdict_message *x)
+{
+    step_row(v, &x->row);
+    NUMBER(v, x->bias1);
+    NUMBER(v, x->bias2);
+    NUMBER(v, x->group_lr);
+    NUMBER(v, x->range_total);
+    range_warnings(v, &x->range_count, x->range);
+    bounded(v, &x->acts_count, AMPD_ACTS_WAIT_MAX);
+    for (uint32_t i = 0; v->code == 0 && i < x->acts_count; i++)
+        act(v, &x->acts[i]);
+    flag(v, &x->has_next);
+    open_step(v, &x->next);
+}
+
+static void applied(struct visit *v, struct ampd_applied *x)
+{
+    NUMBER(v, x->step);
+    NUMBER(v, x->version);
+    NUMBER(v, x->load);
+    NUMBER(v, x->range_total);
+    range_warnings(v, &x->range_count, x->range);
+}
+
+static void synced(struct visit *v, struct ampd_sync_state *x)
+{
+    uint64_t count = x->checkpoints_count;
+    spec(v, &x->spec);
+    flag(v, &x->lost);
+    NUMBER(v, x->highest_epoch);
+    flag(v, &x->ready);
+    flag(v, &x->voted);
+    flag(v, &x->has_last);
+    NUMBER(v, x->decided);
+    NUMBER(v, x->version);
+    scaler_state(v, &x->scaler);
+    step_row(v, &x->last);
+    x->checkpoints = items(v, x->checkpoints, &count, CHECKPOINTS_MAX, sizeof(*x->checkpoints), 60);
+    x->checkpoints_count = (uint32_t)count;
+    for (uint64_t i = 0; v->code == 0 && i < count; i++)
+        checkpoint(v, &x->checkpoints[i]);
+}
+
+static void restore(struct visit *v, struct ampd_restore *x)
+{
+    NUMBER(v, x->epoch);
+    NUMBER(v, x->step);
+    flag(v, &x->ok);
+    NUMBER(v, x->version);
+    scaler_state(v, &x->scaler);
+}
+
+static void epoch(struct visit *v, struct ampd_epoch_message *x)
+{
+    NUMBER(v, x->record.epoch);
+    NUMBER(v, x->record.parent);
+    NUMBER(v, x->record.base_epoch);
+    NUMBER(v, x->record.base_step);
+    TEXT(v, x->record.reason);
+    NUMBER(v, x->record.at_us);
+    NUMBER(v, x->parent_step);
+    note(v, &x->note);
+}
+
+static void state(struct visit *v, struct ampd_state_message *x)
+{
+    NUMBER(v, x->sequence);
+    CHOICE(v, x->state, AMPD_MODEL_DONE);
+    NUMBER(v, x->missing_rank);
+    flag(v, &x->frozen);
+}
+
+static void body(struct visit *v, struct ampd_message *m)
+{
+    switch (m->type) {
+    case AMPD_MESSAGE_CREATE:
+        spec(v, &m->u.spec);
+        break;
+    case AMPD_MESSAGE_SYNCED:
+        synced(v, &m->u.sync);
+        break;
+    case AMPD_MESSAGE_RESTORE:
+    case AMPD_MESSAGE_RESTORED:
+    case AMPD_MESSAGE_CUT:
+    case AMPD_MESSAGE_PART_DONE:
+    case AMPD_MESSAGE_HOLDS:
+    case AMPD_MESSAGE_HELD:
+        restore(v, &m->u.restore);
+        break;
+    case AMPD_MESSAGE_EPOCH:
+    case AMPD_MESSAGE_EPOCH_STORED:
+        epoch(v, &m->u.epoch);
+        break;
+    case AMPD_MESSAGE_OPEN:
+        open_step(v, &m->u.open);
+        break;
+    case AMPD_MESSAGE_COMPLETE:
+        complete(v, &m->u.complete);
+        break;
+    case AMPD_MESSAGE_CLOSE:
+        close_step(v, &m->u.close);
+        break;
+    case AMPD_MESSAGE_VOTE:
+        vote(v, &m->u.vote);
+        break;
+    case AMPD_MESSAGE_VERDICT:
+        verdict(v, &m->u.verdict);
+        break;
+    case AMPD_MESSAGE_LOADED:
+    case AMPD_MESSAGE_APPLIED:
+        applied(v, &m->u.applied);
+        break;
+    case AMPD_MESSAGE_STATE:
+        state(v, &m->u.state);
+        break;
+    case AMPD_MESSAGE_LOAD_WANT:
+    case AMPD_MESSAGE_LOAD_GRANT:
+    case AMPD_MESSAGE_LOAD_GONE:
+        NUMBER(v, m->u.load);
+        break;
+    case AMPD_MESSAGE_UNFIT:
+        complete(v, &m->u.unfit);
+        break;
+    case AMPD_MESSAGE_TOO_LOW:
+        fence(v, &m->u.fence);
+        break;
+    case AMPD_MESSAGE_SYNC:
+    case AMPD_MESSAGE_HELLO:
+    case AMPD_MESSAGE_SYNC_DONE:
+    case AMPD_MESSAGE_NOT_CREATED:
+    case AMPD_MESSAGE_DELETE:
+    case AMPD_MESSAGE_DELETED:
+        break; /* who, of what, and in which round is all that they say */
+    default:
+        v->code = v->code == 0 ? AMP_EINVAL : v->code;
+        break;
+    }
+}
+
+int io_peer_body_encode(const struct ampd_message *message, struct amp_buf *out)
+{
+    /* The visitors take what they could also write; here they only read it. */
+    struct visit v = {.out = out};
+    body(&v, (struct ampd_message *)(uintptr_t)message);
+    return v.code;
+}
+
+int io_peer_body_decode(struct ampd_message *message, const uint8_t *data, size_t size, struct amp_error *error)
+{
+    struct visit v = {.at = data, .end = data + size};
+    body(&v, message);
+    if (v.code == 0 && v.at != v.end)
+        v.code = AMP_EINVAL;
+    if (v.code == AMP_ENOMEM)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for a message of another shard");
+    if (v.code != 0)
+        return amp_error_set(
+            error, v.code, "INVALID_FIELD",
+            "body: these bytes are no message of type %d in format %d; run the same ampd on all shards",
+            (int)message->type, AMPD_PEER_FORMAT);
+    return 0;
+}

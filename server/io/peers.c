@@ -1,0 +1,466 @@
+#include "server/io/peers.h"
+
+#include "base/assert.h"
+#include "proto/msg_peer.h"
+#include "rpc/arpc_client.h"
+#include "rpc/arpc_server.h"
+#include "server/io/handlers.h"
+#include "server/io/peer_bytes.h"
+#include "server/io/server.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SESSION_PATH "/ampd.v1.PeerService/Session"
+
+/* Bytes of a body in one envelope: what the schema allows. */
+#define PART_BYTES 65536u
+#define PARTS_MAX  ((uint32_t)(AMPD_PEER_BODY_MAX / PART_BYTES))
+
+/* A session with more unsent bytes has lost its peer: it is ended, and begins anew when the peer is back. */
+#define QUEUED_MAX ((size_t)32 << 20)
+
+/* After a session broke off; a shard that starts again takes about as long. */
+#define AGAIN_MS 100
+
+/* A peer whose machine has gone without a word is noticed by PING after this long, and so much later. */
+#define KEEPALIVE_MS         2000
+#define KEEPALIVE_TIMEOUT_MS 3000
+
+#define ADDRESS_MAX 256
+
+/* One session, from either side. */
+struct link {
+    struct ampd_server *server;
+    struct arpc_call *call; /* NULL: over */
+    uint32_t shard;         /* of the other side */
+    bool known;             /* shard is set */
+    struct amp_buf body;    /* parts of a message that is not whole */
+    uint32_t parts;         /* of it that are here */
+};
+
+struct io_peers {
+    uint32_t count;
+    char addresses[IO_PEERS_MAX][ADDRESS_MAX];
+    struct link *links[IO_PEERS_MAX]; /* by shard: the session with it, or NULL */
+    struct arpc_channel *channel;     /* to shard 0; NULL on shard 0 */
+    uv_timer_t again;
+    bool timer_open, closing;
+};
+
+/* ---- addresses ---- */
+
+/* The index-th address of a list with commas. False: there is none, or it is empty or too long. */
+static bool address_of(const char *list, uint32_t index, char address[ADDRESS_MAX])
+{
+    for (; index > 0; index--) {
+        list = strchr(list, ',');
+        if (list == NULL)
+            return false;
+        list++;
+    }
+    size_t size = strcspn(list, ",");
+    if (size == 0 || size >= ADDRESS_MAX)
+        return false;
+    memcpy(address, list, size);
+    address[size] = 0;
+    return true;
+}
+
+uint32_t io_peers_count(const char *list)
+{
+    char address[ADDRESS_MAX];
+    uint32_t count = 1;
+    for (const char *comma = list; (comma = strchr(comma, ',')) != NULL; comma++)
+        count++;
+    for (uint32_t i = 0; i < count && i < IO_PEERS_MAX; i++)
+        if (!address_of(list, i, address))
+            return 0;
+    return count <= IO_PEERS_MAX ? count : 0;
+}
+
+uint32_t io_peers_shards(const struct ampd_server *server)
+{
+    return server->peers != NULL ? server->peers->count : 1;
+}
+
+const char *io_peers_address(const struct ampd_server *server, uint32_t shard)
+{
+    return server->peers != NULL && shard < server->peers->count ? server->peers->addresses[shard] : "";
+}
+
+/* ---- sending ---- */
+
+static struct ampd_msg_fence fence_to_msg(const struct ampd_fence *fence)
+{
+    struct ampd_msg_fence message = {.number = fence->counter};
+    memcpy(&message.boot_id_low, fence->boot_id, 8);
+    memcpy(&message.boot_id_high, fence->boot_id + 8, 8);
+    return message;
+}
+
+static struct ampd_fence fence_of_msg(const struct ampd_msg_fence *message)
+{
+    struct ampd_fence fence = {.counter = message->number};
+    memcpy(fence.boot_id, &message->boot_id_low, 8);
+    memcpy(fence.boot_id + 8, &message->boot_id_high, 8);
+    return fence;
+}
+
+static struct ampd_msg_session_request envelope_of(const struct ampd_server *server, const struct ampd_message *message)
+{
+    struct ampd_msg_session_request request = {.has_envelope = true};
+    struct ampd_msg_envelope *envelope = &request.envelope;
+    envelope->format = AMPD_PEER_FORMAT;
+    envelope->shard_count = server->peers->count;
+    envelope->sender = message->from;
+    envelope->has_sender_fence = true;
+    envelope->sender_fence = fence_to_msg(&message->from_fence);
+    envelope->receiver = message->to;
+    envelope->has_receiver_fence = true;
+    envelope->receiver_fence = fence_to_msg(&message->to_fence);
+    memcpy(envelope->model, message->model, sizeof envelope->model);
+    envelope->epoch = message->epoch;
+    envelope->round = message->round;
+    envelope->message = (uint32_t)message->type;
+    return request;
+}
+
+static int send_part(struct link *link, const struct ampd_msg_session_request *request)
+{
+    struct amp_buf buf;
+    amp_buf_init(&buf, AMPD_MSG_SIZE_MAX);
+    int rc = ampd_msg_session_request_encode(request, &buf);
+    if (rc == 0)
+        rc = arpc_call_send(link->call, buf.data, buf.size, NULL, 0, NULL, NULL);
+    amp_buf_close(&buf);
+    return rc;
+}
+
+static int send_parts(struct link *link, const struct ampd_message *message, const struct amp_buf *body)
+{
+    struct ampd_msg_session_request request = envelope_of(link->server, message);
+    uint32_t count = (uint32_t)((body->size + PART_BYTES - 1) / PART_BYTES);
+    if (count <= 1) {
+        request.envelope.body = (struct ampd_msg_bytes){body->data, body->size};
+        return send_part(link, &request);
+    }
+    int rc = 0;
+    request.envelope.part_count = count;
+    for (uint32_t part = 0; rc == 0 && part < count; part++) {
+        size_t at = (size_t)part * PART_BYTES, left = body->size - at;
+        request.envelope.part = part;
+        request.envelope.body = (struct ampd_msg_bytes){body->data + at, left < PART_BYTES ? left : PART_BYTES};
+        rc = send_part(link, &request);
+    }
+    return rc;
+}
+
+void io_peers_send(struct ampd_server *server, const struct ampd_message *message)
+{
+    struct link *link =
+        server->peers != NULL && message->to < server->peers->count ? server->peers->links[message->to] : NULL;
+    if (link == NULL || link->call == NULL)
+        return;
+    struct amp_buf body;
+    amp_buf_init(&body, AMPD_PEER_BODY_MAX);
+    int rc = io_peer_body_encode(message, &body);
+    if (rc == 0)
+        rc = send_parts(link, message, &body);
+    amp_buf_close(&body);
+    if (rc == 0 && arpc_call_queued(link->call) <= QUEUED_MAX)
+        return;
+    amp_log(server->log, AMP_LOG_WARN, "peer",
+            "msg=\"a message cannot be sent, the session begins anew\" shard=%u err=\"%s\"", message->to,
+            rc != 0 ? amp_strerror(rc) : "too much waits to be sent");
+    arpc_call_cancel(link->call, ARPC_STATUS_UNAVAILABLE, "too much waits to be sent");
+}
+
+/* ---- receiving ---- */
+
+/* Why an envelope cannot be taken; 0. */
+static int check_envelope(const struct link *link, const struct ampd_msg_envelope *envelope, struct amp_error *error)
+{
+    const struct ampd_server *server = link->server;
+    uint32_t mine = server->options->shard, count = server->peers->count;
+    if (envelope->format != AMPD_PEER_FORMAT)
+        return amp_error_set(error, AMP_ESTATE, "PEER_FORMAT",
+                             "format: shard %u speaks format %u, this one %d; run the same ampd on all shards",
+                             envelope->sender, envelope->format, AMPD_PEER_FORMAT);
+    if (envelope->shard_count != count)
+        return amp_error_set(error, AMP_ESTATE, "SHARD_COUNT",
+                             "shard_count: shard %u has a list of %u shards, this one of %u; give all the same --peers",
+                             envelope->sender, envelope->shard_count, count);
+    bool star = mine == 0 ? envelope->sender > 0 && envelope->sender < count : envelope->sender == 0;
+    if (!star || envelope->receiver != mine || (link->known && envelope->sender != link->shard))
+        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
+                             "sender: %u to %u; this is shard %u of %u, and each shard speaks with shard 0",
+                             envelope->sender, envelope->receiver, mine, count);
+    uint32_t parts = envelope->part_count > 1 ? envelope->part_count : 1;
+    if (parts > PARTS_MAX || envelope->part != link->parts || envelope->part >= parts)
+        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "part: %u of %u, where part %u comes next",
+                             envelope->part, parts, link->parts);
+    return 0;
+}
+
+/* The session of a shard: a newer one takes the place of an older one. Calls into the core, last. */
+static void become_known(struct link *link, uint32_t shard)
+{
+    struct ampd_server *server = link->server;
+    struct link *before = server->peers->links[shard];
+    link->known = true;
+    link->shard = shard;
+    server->peers->links[shard] = link;
+    if (before != NULL && before->call != NULL)
+        arpc_call_cancel(before->call, ARPC_STATUS_ABORTED, "a newer session of this shard has begun");
+    struct ampd_event event = {.type = AMPD_EVENT_PEER_UP, .u.shard = shard};
+    ampd_server_event(server, &event);
+}
+
+/* A message is whole. Calls into the core, last. */
+static int deliver(struct link *link, const struct ampd_msg_envelope *envelope, const uint8_t *body, size_t size,
+                   struct amp_error *error)
+{
+    struct ampd_message *message = ampd_message_new((enum ampd_message_type)envelope->message);
+    if (message == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for a message of another shard");
+    message->from = envelope->sender;
+    message->to = envelope->receiver;
+    message->from_fence = fence_of_msg(&envelope->sender_fence);
+    message->to_fence = fence_of_msg(&envelope->receiver_fence);
+    memcpy(message->model, envelope->model, sizeof message->model);
+    message->epoch = envelope->epoch;
+    message->round = envelope->round;
+    int rc = io_peer_body_decode(message, body, size, error);
+    if (rc == 0) {
+        struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = message};
+        ampd_server_event(link->server, &event);
+    }
+    ampd_message_free(message);
+    return rc;
+}
+
+static int take_envelope(struct link *link, const struct ampd_msg_envelope *envelope, struct amp_error *error)
+{
+    int rc = check_envelope(link, envelope, error);
+    if (rc != 0)
+        return rc;
+    if (!link->known)
+        become_known(link, envelope->sender);
+    if (envelope->part_count <= 1)
+        return deliver(link, envelope, envelope->body.data, envelope->body.size, error);
+    rc = amp_buf_append(&link->body, envelope->body.data, envelope->body.size);
+    if (rc != 0)
+        return amp_error_set(error, rc, NULL, "out of memory for a message of another shard");
+    link->parts++;
+    if (link->parts < envelope->part_count)
+        return 0;
+    rc = deliver(link, envelope, link->body.data, link->body.size, error);
+    link->parts = 0;
+    amp_buf_close(&link->body);
+    return rc;
+}
+
+/* 0, or why the session has to end. */
+static int take_message(struct link *link, const uint8_t *data, size_t size, struct amp_error *error)
+{
+    struct ampd_msg_session_request request;
+    int rc = ampd_msg_session_request_decode(&request, data, size, error);
+    if (rc != 0)
+        return rc;
+    rc = request.has_envelope ? take_envelope(link, &request.envelope, error)
+                              : amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "envelope: must be given");
+    ampd_msg_session_request_free(&request);
+    if (rc != 0)
+        amp_log(link->server->log, AMP_LOG_ERROR, "peer", "msg=\"a message of another shard is refused\" err=\"%s\"",
+                error->text);
+    return rc;
+}
+
+static struct link *new_link(struct ampd_server *server, struct arpc_call *call)
+{
+    struct link *link = calloc(1, sizeof *link);
+    if (link == NULL)
+        return NULL;
+    link->server = server;
+    link->call = call;
+    amp_buf_init(&link->body, AMPD_PEER_BODY_MAX);
+    return link;
+}
+
+static void drop_link(struct link *link)
+{
+    struct io_peers *peers = link->server->peers;
+    if (link->known && peers->links[link->shard] == link) {
+        peers->links[link->shard] = NULL;
+        amp_log(link->server->log, AMP_LOG_WARN, "peer", "msg=\"the session is over\" shard=%u", link->shard);
+    }
+    amp_buf_close(&link->body);
+    free(link);
+}
+
+/* ---- shard 0: sessions come ---- */
+
+static void session_started(struct arpc_call *call)
+{
+    struct ampd_server *server = arpc_call_server_arg(call);
+    struct amp_error error;
+    if (server->peers == NULL || server->options->shard != 0 || server->state != SERVER_RUNNING) {
+        (void)amp_error_set(&error, AMP_EUNAVAILABLE, "NO_COORDINATOR",
+                            "this is no shard 0 of several, or it ends: sessions are held with shard 0");
+        arpc_call_fail(call, &error);
+        return;
+    }
+    struct link *link = new_link(server, call);
+    if (link == NULL) {
+        (void)amp_error_set(&error, AMP_ENOMEM, NULL, "out of memory for a session");
+        arpc_call_fail(call, &error);
+        return;
+    }
+    arpc_call_set_user(call, link);
+}
+
+static void session_message(struct arpc_call *call, const uint8_t *data, size_t size)
+{
+    struct link *link = arpc_call_user(call);
+    struct amp_error error = {0};
+    if (link != NULL && take_message(link, data, size, &error) != 0)
+        arpc_call_fail(call, &error);
+}
+
+static void session_half_close(struct arpc_call *call)
+{
+    arpc_call_finish(call, ARPC_STATUS_OK, NULL, NULL);
+}
+
+static void session_closed(struct arpc_call *call, const struct arpc_result *result)
+{
+    struct link *link = arpc_call_user(call);
+    if (link != NULL)
+        drop_link(link);
+}
+
+const struct arpc_handler ampd_handle_session = {
+    .started = session_started, .message = session_message, .half_close = session_half_close, .closed = session_closed};
+
+/* ---- the others: a session with shard 0 ---- */
+
+static void begin_session(struct ampd_server *server);
+
+static void on_again(uv_timer_t *timer)
+{
+    begin_session(timer->data);
+}
+
+static void again_later(struct ampd_server *server)
+{
+    struct io_peers *peers = server->peers;
+    if (!peers->closing)
+        (void)uv_timer_start(&peers->again, on_again, AGAIN_MS, 0); /* cannot fail: it is open and has a callback */
+}
+
+static void own_message(struct arpc_call *call, const uint8_t *data, size_t size)
+{
+    struct amp_error error = {0};
+    if (take_message(arpc_call_user(call), data, size, &error) != 0)
+        arpc_call_cancel(call, ARPC_STATUS_INVALID_ARGUMENT, error.text);
+}
+
+static void own_closed(struct arpc_call *call, const struct arpc_result *result)
+{
+    struct link *link = arpc_call_user(call);
+    struct ampd_server *server = link->server;
+    if (result->status != ARPC_STATUS_UNAVAILABLE && !server->peers->closing)
+        amp_log(server->log, AMP_LOG_WARN, "peer", "msg=\"shard 0 has ended the session\" status=%s err=\"%s\"",
+                arpc_status_name(result->status), result->message);
+    drop_link(link);
+    again_later(server);
+}
+
+static const struct arpc_handler own_session = {.message = own_message, .closed = own_closed};
+
+/* The core hears of it at once: what it says then waits in the call until there is a connection. */
+static void begin_session(struct ampd_server *server)
+{
+    struct io_peers *peers = server->peers;
+    struct arpc_call_options options = {
+        .size = sizeof options, .wait_for_ready = true, .max_message = AMPD_MSG_SIZE_MAX};
+    struct amp_error error = {0};
+    struct link *link = new_link(server, NULL);
+    int rc = link == NULL
+                 ? AMP_ENOMEM
+                 : arpc_channel_call(peers->channel, SESSION_PATH, &options, &own_session, link, &link->call, &error);
+    if (rc != 0) {
+        free(link);
+        again_later(server);
+        return;
+    }
+    become_known(link, 0);
+}
+
+static int open_channel(struct ampd_server *server, struct amp_error *error)
+{
+    struct io_peers *peers = server->peers;
+    struct arpc_channel_options options = {.size = sizeof options,
+                                           .keepalive_time_ms = KEEPALIVE_MS,
+                                           .keepalive_timeout_ms = KEEPALIVE_TIMEOUT_MS,
+                                           .initial_backoff_ms = AGAIN_MS,
+                                           .max_backoff_ms = 1000};
+    int rc = arpc_channel_new(&server->loop, peers->addresses[0], &options, &peers->channel, error);
+    if (rc == 0 && uv_timer_init(&server->loop, &peers->again) != 0)
+        rc = amp_error_set(error, AMP_ENOMEM, NULL, "cannot make a timer");
+    if (rc == 0) {
+        peers->again.data = server;
+        peers->timer_open = true;
+    }
+    return rc;
+}
+
+/* ---- life ---- */
+
+int io_peers_new(struct ampd_server *server, struct amp_error *error)
+{
+    const char *list = server->options->peers;
+    if (list == NULL)
+        return 0;
+    struct io_peers *peers = calloc(1, sizeof *peers);
+    if (peers == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the list of shards");
+    server->peers = peers;
+    peers->count = io_peers_count(list);
+    AMP_ASSERT(peers->count > 0 && server->options->shard < peers->count); /* main has looked */
+    for (uint32_t k = 0; k < peers->count; k++)
+        (void)address_of(list, k, peers->addresses[k]);
+    return server->options->shard == 0 ? 0 : open_channel(server, error);
+}
+
+void io_peers_start(struct ampd_server *server)
+{
+    if (server->peers != NULL && server->peers->channel != NULL)
+        begin_session(server);
+}
+
+void io_peers_close(struct ampd_server *server)
+{
+    struct io_peers *peers = server->peers;
+    if (peers == NULL || peers->closing)
+        return;
+    peers->closing = true;
+    for (uint32_t k = 0; k < peers->count; k++)
+        if (peers->links[k] != NULL && peers->links[k]->call != NULL)
+            arpc_call_cancel(peers->links[k]->call, ARPC_STATUS_UNAVAILABLE, "this shard ends");
+    if (peers->channel != NULL)
+        arpc_channel_close(peers->channel, NULL, NULL);
+    peers->channel = NULL;
+    if (peers->timer_open)
+        uv_close((uv_handle_t *)&peers->again, NULL);
+    peers->timer_open = false;
+}
+
+void io_peers_free(struct ampd_server *server)
+{
+    free(server->peers);
+    server->peers = NULL;
+}

@@ -1,0 +1,45 @@
+/*
+ * The other shards: one session between each of them and shard 0, which carries what the cores say to each other. A shard
+ * begins it and begins it anew when it breaks off; the cores then say again what counts, so that nothing is acknowledged
+ * here, and a message for which there is no session is dropped.
+ */
+#ifndef AMPD_IO_PEERS_H
+#define AMPD_IO_PEERS_H
+
+#include "base/err.h"
+#include "server/core/messages.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ampd_server;
+struct io_peers;
+
+/* A cluster has at most so many shards (server/core). */
+#define IO_PEERS_MAX 64
+
+/* How many addresses a list with commas has; 0: one of them is empty or too long, or they are too many. */
+uint32_t io_peers_count(const char *list);
+
+/* Makes what the options say: the list of addresses by shard, NULL for one shard alone. AMP_ENOMEM, AMP_EINVAL. */
+int io_peers_new(struct ampd_server *server, struct amp_error *error);
+
+/* Begins the session with shard 0, where this is another one. The core has started. */
+void io_peers_start(struct ampd_server *server);
+
+/* Sends a message of the core's to message->to. */
+void io_peers_send(struct ampd_server *server, const struct ampd_message *message);
+
+/* Ends all sessions; no new one begins. The loop frees what is left. */
+void io_peers_close(struct ampd_server *server);
+
+/* Frees the rest; the loop has ended. */
+void io_peers_free(struct ampd_server *server);
+
+/* How many shards there are, at least this one. */
+uint32_t io_peers_shards(const struct ampd_server *server);
+
+/* Where a shard's services are, as clients are told; "" where there is no such shard. */
+const char *io_peers_address(const struct ampd_server *server, uint32_t shard);
+
+#endif

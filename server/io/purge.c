@@ -1,0 +1,92 @@
+/* What is left of deleted models: rows, and files that a crash left behind. */
+#include "server/io/server.h"
+#include "storage/checkpoint.h"
+#include "storage/journal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Rows of one transaction: a few milliseconds, for which a verdict may have to wait. */
+#define PURGE_ROWS 2000
+
+struct purge_task {
+    struct io_task task;
+    struct ampd_server *server;
+    bool more;
+};
+
+static void purge_run(struct io_task *base)
+{
+    struct purge_task *purge = AMP_CONTAINER(base, struct purge_task, task);
+    struct amp_error error = {0};
+    int rc = ampd_store_purge(purge->server->store, PURGE_ROWS, &purge->more, &error);
+    if (rc == AMP_EIO)
+        ampd_server_fatal(purge->server, "the store failed", &error);
+    if (rc == 0)
+        return;
+    purge->more = false; /* a full disk, or no memory: the next deletion or start goes on with it */
+    amp_log(purge->server->log, AMP_LOG_WARN, "store", "msg=\"rows of deleted models stay for now\" err=\"%s\"",
+            error.text);
+}
+
+static void purge_done(struct io_task *base)
+{
+    struct purge_task *purge = AMP_CONTAINER(base, struct purge_task, task);
+    struct ampd_server *server = purge->server;
+    bool more = purge->more && server->state < SERVER_DRAINING;
+    free(purge);
+    if (more)
+        ampd_server_purge(server);
+}
+
+void ampd_server_purge(struct ampd_server *server)
+{
+    struct purge_task *purge = calloc(1, sizeof *purge);
+    if (purge == NULL)
+        return; /* the next one, or a start, goes on with it */
+    purge->task = (struct io_task){.run_cb = purge_run, .done_cb = purge_done};
+    purge->server = server;
+    io_threads_submit(server->writer, &purge->task);
+}
+
+void ampd_server_model_deleted(struct ampd_server *server, const char *model)
+{
+    for (uint32_t i = 0; i < ampd_core_models_count(server->core); i++) {
+        struct ampd_model_info info;
+        ampd_core_model(server->core, i, &info);
+        if (info.deleted || strcmp(info.spec->name, model) != 0)
+            continue;
+        ampd_server_end_watches_of(server, i);
+        free(server->join_us[i]);
+        server->join_us[i] = NULL;
+    }
+}
+
+/* What a sweep of the deleted models goes by. */
+struct deleted_sweep {
+    struct ampd_server *server;
+    const struct ampd_model_record *records;
+    size_t count;
+    struct amp_error *error;
+};
+
+/* The name may have been given again, which was only after the files were gone. */
+static int sweep_deleted(void *arg, const char *name)
+{
+    const struct deleted_sweep *sweep = arg;
+    for (size_t i = 0; i < sweep->count; i++)
+        if (strcmp(sweep->records[i].spec.name, name) == 0)
+            return 0;
+    int rc = ampd_journal_remove(sweep->server->dir.path, name, sweep->error);
+    return rc != 0 ? rc : ampd_checkpoint_remove_model(sweep->server->dir.path, name, sweep->error);
+}
+
+int ampd_server_sweep_deleted(struct ampd_server *server, const struct ampd_model_record *records, size_t count,
+                              struct amp_error *error)
+{
+    struct deleted_sweep sweep = {server, records, count, error};
+    int rc = ampd_store_each_deleted(server->store, &sweep, error, sweep_deleted);
+    if (rc == 0)
+        ampd_server_purge(server);
+    return rc;
+}

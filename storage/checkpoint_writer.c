@@ -1,0 +1,299 @@
+/*
+ * Writing of checkpoint files. The places of all tensors are known before the first byte is, so that elements go where they
+ * belong as they come; the hashes are taken on the way, and the header, whose size does not depend on them, is written last.
+ * No byte is read twice, and no tensor is held.
+ */
+#include "base/assert.h"
+#include "base/failpoint.h"
+#include "storage/checkpoint.h"
+#include "storage/checkpoint_files.h"
+#include "storage/checkpoint_format.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#define NO_PIECE UINT32_MAX
+
+struct ampd_checkpoint_writer {
+    int fd;
+    bool synced, renamed; /* how far ampd_checkpoint_end has come */
+    struct checkpoint_pieces pieces;
+    const struct ampd_checkpoint_state *state;
+    struct ampd_checkpoint_tensor *tensors; /* owned copy, for names and shapes */
+    uint32_t tensors_count;
+    uint32_t (*of)[CHECKPOINT_KINDS]; /* [tensors_count] the piece of each kind, or NO_PIECE; owned */
+    uint64_t header_size;
+    uint32_t tensor;                        /* that comes now, */
+    uint64_t next;                          /* its next element; */
+    XXH3_state_t *hashes[CHECKPOINT_KINDS]; /* and what has come of it */
+    char path[CHECKPOINT_PATH_MAX], temporary[CHECKPOINT_PATH_MAX];
+    char data_dir[CHECKPOINT_PATH_MAX], file[sizeof((struct ampd_checkpoint_record *)NULL)->file];
+};
+
+static int out_of_memory(struct amp_error *error)
+{
+    return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory writing a checkpoint");
+}
+
+static int write_at(const struct ampd_checkpoint_writer *writer, const void *data, uint64_t size, uint64_t offset,
+                    struct amp_error *error)
+{
+    const uint8_t *at = data;
+    while (size > 0) {
+        ssize_t put = pwrite(writer->fd, at, size, (off_t)offset);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return checkpoint_system_error(error, "cannot write", writer->temporary);
+        at += put;
+        offset += (uint64_t)put;
+        size -= (uint64_t)put;
+    }
+    return 0;
+}
+
+/* ---- begin ---- */
+
+/* After the layout, which sorts the pieces. */
+static int index_pieces(struct ampd_checkpoint_writer *writer)
+{
+    writer->of = malloc((writer->tensors_count + (size_t)1) * sizeof(*writer->of));
+    if (writer->of == NULL)
+        return AMP_ENOMEM;
+    for (uint32_t i = 0; i < writer->tensors_count; i++)
+        for (unsigned k = 0; k < CHECKPOINT_KINDS; k++)
+            writer->of[i][k] = NO_PIECE;
+    for (uint32_t p = 0; p < writer->pieces.count; p++) {
+        const struct checkpoint_piece *piece = &writer->pieces.items[p];
+        if (piece->kind != CHECKPOINT_USER_STATE)
+            writer->of[piece->owner][piece->kind] = p;
+    }
+    return 0;
+}
+
+static int lay_out(struct ampd_checkpoint_writer *writer, const struct ampd_checkpoint_tensor *tensors, uint32_t count,
+                   struct amp_error *error)
+{
+    writer->tensors = malloc((count + (size_t)1) * sizeof(*writer->tensors));
+    if (writer->tensors == NULL)
+        return out_of_memory(error);
+    if (count > 0)
+        memcpy(writer->tensors, tensors, count * sizeof(*tensors));
+    writer->tensors_count = count;
+    int rc = checkpoint_pieces_of(tensors, count, writer->state, &writer->pieces, error);
+    if (rc != 0) {
+        writer->pieces = (struct checkpoint_pieces){0};
+        return rc;
+    }
+    checkpoint_layout(&writer->pieces);
+    uint8_t *header;
+    rc = checkpoint_header_write(&writer->pieces, tensors, writer->state, &header, &writer->header_size, error);
+    if (rc != 0)
+        return rc;
+    free(header);
+    for (unsigned k = 0; k < CHECKPOINT_KINDS; k++)
+        if ((writer->hashes[k] = XXH3_createState()) == NULL)
+            return out_of_memory(error);
+    return index_pieces(writer) == 0 ? 0 : out_of_memory(error);
+}
+
+static int open_file(struct ampd_checkpoint_writer *writer, const struct ampd_checkpoint_place *place,
+                     struct amp_error *error)
+{
+    int rc = checkpoint_path_make(place, writer->state->step, writer->path, writer->file, sizeof writer->file, error);
+    if (rc != 0)
+        return rc;
+    if ((size_t)snprintf(writer->temporary, sizeof writer->temporary, "%s" CHECKPOINT_TEMPORARY, writer->path) >=
+            sizeof writer->temporary ||
+        (size_t)snprintf(writer->data_dir, sizeof writer->data_dir, "%s", place->data_dir) >= sizeof writer->data_dir)
+        return amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
+    rc = checkpoint_directories_make(writer->data_dir, writer->file, false, error);
+    if (rc != 0)
+        return rc;
+    writer->fd = open(writer->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    return writer->fd < 0 ? checkpoint_system_error(error, "cannot create", writer->temporary) : 0;
+}
+
+int ampd_checkpoint_begin(const struct ampd_checkpoint_place *place, const struct ampd_checkpoint_tensor *tensors,
+                          uint32_t tensors_count, const struct ampd_checkpoint_state *state,
+                          struct ampd_checkpoint_writer **writer, struct amp_error *error)
+{
+    *writer = NULL;
+    struct ampd_checkpoint_writer *made = calloc(1, sizeof *made);
+    if (made == NULL)
+        return out_of_memory(error);
+    made->fd = -1;
+    made->state = state;
+    made->tensor = NO_PIECE;
+    int rc = lay_out(made, tensors, tensors_count, error);
+    if (rc == 0)
+        rc = open_file(made, place, error);
+    if (rc != 0)
+        ampd_checkpoint_abandon(made);
+    else
+        *writer = made;
+    return rc;
+}
+
+/* ---- elements ---- */
+
+static void finish_hash(const XXH3_state_t *state, struct checkpoint_piece *piece)
+{
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state));
+    memcpy(piece->hash, canonical.digest, sizeof piece->hash);
+}
+
+int ampd_checkpoint_put(struct ampd_checkpoint_writer *writer, uint32_t tensor, uint64_t first, uint64_t count,
+                        const float *master, const float *m, const float *v, struct amp_error *error)
+{
+    const float *from[CHECKPOINT_KINDS] = {master, m, v};
+    AMP_ASSERT(tensor < writer->tensors_count);
+    const uint32_t *of = writer->of[tensor];
+    AMP_ASSERT(of[CHECKPOINT_MASTER] != NO_PIECE);
+    const struct checkpoint_piece *whole = &writer->pieces.items[of[CHECKPOINT_MASTER]];
+    bool begins = first == whole->first;
+    AMP_ASSERT(begins || (tensor == writer->tensor && first == writer->next));
+    AMP_ASSERT(count <= whole->first + whole->elements - first);
+    for (unsigned k = 0; k < CHECKPOINT_KINDS; k++) {
+        AMP_ASSERT((from[k] == NULL) == (of[k] == NO_PIECE));
+        if (from[k] == NULL)
+            continue;
+        const struct checkpoint_piece *piece = &writer->pieces.items[of[k]];
+        uint64_t offset = writer->header_size + piece->begin + (first - piece->first) * sizeof(float);
+        int rc = write_at(writer, from[k], count * sizeof(float), offset, error);
+        if (rc != 0)
+            return rc; /* nothing is hashed yet: the call can be repeated */
+    }
+    writer->tensor = tensor;
+    writer->next = first + count;
+    for (unsigned k = 0; k < CHECKPOINT_KINDS; k++) {
+        if (from[k] == NULL)
+            continue;
+        if (begins)
+            (void)XXH3_128bits_reset(writer->hashes[k]); /* fails only on NULL */
+        (void)XXH3_128bits_update(writer->hashes[k], from[k], count * sizeof(float));
+        if (writer->next == whole->first + whole->elements)
+            finish_hash(writer->hashes[k], &writer->pieces.items[of[k]]);
+    }
+    return 0;
+}
+
+/* ---- end ---- */
+
+static int write_user_states(struct ampd_checkpoint_writer *writer, struct amp_error *error)
+{
+    for (uint32_t p = 0; p < writer->pieces.count; p++) {
+        struct checkpoint_piece *piece = &writer->pieces.items[p];
+        if (piece->kind != CHECKPOINT_USER_STATE)
+            continue;
+        XXH128_canonical_t canonical;
+        XXH128_canonicalFromHash(&canonical, XXH3_128bits(piece->data, piece->elements));
+        memcpy(piece->hash, canonical.digest, sizeof piece->hash);
+        int rc = write_at(writer, piece->data, piece->elements, writer->header_size + piece->begin, error);
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int write_header(const struct ampd_checkpoint_writer *writer, struct amp_error *error)
+{
+    uint8_t *header;
+    size_t size;
+    int rc = checkpoint_header_write(&writer->pieces, writer->tensors, writer->state, &header, &size, error);
+    if (rc != 0)
+        return rc;
+    AMP_ASSERT(size == writer->header_size);
+    rc = write_at(writer, header, size, 0, error);
+    free(header);
+    return rc;
+}
+
+/*
+ * After a failed fsync there is no second try: pages that could not be written may be dropped and reported clean the next
+ * time. So a full disk that only fsync finds is an I/O error too.
+ */
+static int final_error(struct amp_error *error, const char *what, const char *path)
+{
+    errno = errno == ENOSPC || errno == EDQUOT ? EIO : errno;
+    return checkpoint_system_error(error, what, path);
+}
+
+static int sync_file(struct ampd_checkpoint_writer *writer, struct amp_error *error)
+{
+    AMP_FAILPOINT("checkpoint.unsynced");
+    if (fsync(writer->fd) != 0)
+        return final_error(error, "cannot fsync", writer->temporary);
+    AMP_FAILPOINT("checkpoint.synced");
+    /* Nobody reads it soon: its pages are the next checkpoint's, which would have to find others. Only advice. */
+    (void)posix_fadvise(writer->fd, 0, 0, POSIX_FADV_DONTNEED);
+    int fd = writer->fd;
+    writer->fd = -1;
+    writer->synced = true;
+    return close(fd) == 0 ? 0 : final_error(error, "cannot close", writer->temporary);
+}
+
+/* The name, durable with every directory above it. */
+static int take_name(struct ampd_checkpoint_writer *writer, struct amp_error *error)
+{
+    if (!writer->renamed && rename(writer->temporary, writer->path) != 0)
+        return checkpoint_system_error(error, "cannot rename", writer->temporary);
+    writer->renamed = true;
+    AMP_FAILPOINT("checkpoint.renamed");
+    int rc = checkpoint_directory_sync(writer->path, error);
+    if (rc == 0)
+        rc = checkpoint_directories_make(writer->data_dir, writer->file, true, error);
+    AMP_FAILPOINT("checkpoint.named");
+    return rc;
+}
+
+static void release(struct ampd_checkpoint_writer *writer)
+{
+    for (unsigned k = 0; k < CHECKPOINT_KINDS; k++)
+        (void)XXH3_freeState(writer->hashes[k]); /* takes NULL; always XXH_OK */
+    free(writer->of);
+    free(writer->tensors);
+    free(writer->pieces.items);
+    free(writer);
+}
+
+int ampd_checkpoint_end(struct ampd_checkpoint_writer *writer, struct ampd_checkpoint_record *record,
+                        struct amp_error *error)
+{
+    const struct checkpoint_pieces *pieces = &writer->pieces;
+    memset(record, 0, sizeof *record);
+    int rc = writer->synced ? 0 : write_user_states(writer, error);
+    if (rc == 0 && !writer->synced)
+        rc = write_header(writer, error);
+    if (rc == 0 && !writer->synced)
+        rc = sync_file(writer, error);
+    if (rc == 0)
+        rc = take_name(writer, error);
+    if (rc != 0)
+        return rc;
+    checkpoint_manifest(pieces, record->manifest);
+    memcpy(record->file, writer->file, sizeof record->file);
+    record->step = writer->state->step;
+    record->version = writer->state->version;
+    record->scale = writer->state->scaler.scale;
+    record->size_bytes = writer->header_size + (pieces->count > 0 ? pieces->items[pieces->count - 1].end : 0);
+    release(writer);
+    return 0;
+}
+
+void ampd_checkpoint_abandon(struct ampd_checkpoint_writer *writer)
+{
+    if (writer == NULL)
+        return;
+    if (writer->fd >= 0)
+        (void)close(writer->fd); /* its bytes count for nothing */
+    if ((writer->fd >= 0 || writer->synced) && !writer->renamed)
+        (void)unlink(writer->temporary); /* a sweep finds what is left */
+    release(writer);
+}

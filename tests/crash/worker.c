@@ -1,0 +1,195 @@
+/*
+ * A worker of the crash suite: its gradients are a function of the step, the rank and the parameters, so that a run that
+ * was killed and a run that was not must end with the same bits. It has the user's loop and nothing else: what is lost and
+ * found again, libampclient hides.
+ *
+ *     crash_worker ADDRESS MODEL RANK WORLD STEPS CHECKPOINT_EVERY checkpoint|step
+ *
+ * Exit code 0: the model is done. 1: a call failed, or the user state did not come back with its step; a sentence says so.
+ */
+#include "amp/cpu.h"
+#include "amp/autocast.h"
+#include "client/ampclient.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+#define PARAMETERS 3
+
+/* Two blocks; the second parameter has a border of blocks within it. */
+static const uint64_t sizes[PARAMETERS] = {70, 65536, 257};
+
+/* A restarted server must have this long; the suite restarts it at once. */
+#define RECONNECT_TIMEOUT_MS 60000
+#define STATE_MAX            64
+
+struct worker {
+    const char *model_name;
+    uint32_t rank;
+    const struct amp_kernels *kernels;
+    struct ampclient *client;
+    struct ampclient_model *model;
+    float *values; /* of one parameter */
+    uint16_t *gradients[PARAMETERS];
+    uint64_t restored_at; /* step of the last user state that came back */
+    bool state_ok;
+};
+
+static int failed(const struct worker *worker, const char *what, int rc)
+{
+    const char *text = worker->client != NULL ? ampclient_error_text(worker->client) : "";
+    (void)fprintf(stderr, "rank %u: %s: %s\n", worker->rank, what, text[0] != 0 ? text : amp_strerror(rc));
+    return -1;
+}
+
+static int create(struct worker *worker, char **argv)
+{
+    static const char *const names[PARAMETERS] = {"bias", "wide", "last"};
+    struct ampclient_parameter_spec parameters[PARAMETERS];
+    for (uint32_t i = 0; i < PARAMETERS; i++)
+        parameters[i] = (struct ampclient_parameter_spec){.name = names[i], .dimensions = 1, .shape = {sizes[i]}};
+    struct ampclient_spec spec = AMPCLIENT_SPEC_INIT;
+    spec.name = worker->model_name;
+    spec.parameters = parameters;
+    spec.parameters_count = PARAMETERS;
+    spec.world_size = (uint32_t)strtoul(argv[4], NULL, 10);
+    spec.max_steps = strtoull(argv[5], NULL, 10);
+    spec.checkpoint_every = strtoull(argv[6], NULL, 10);
+    spec.durability = strcmp(argv[7], "step") == 0 ? AMPCLIENT_DURABILITY_STEP : AMPCLIENT_DURABILITY_CHECKPOINT;
+    spec.clip_max_norm = 1.0f;
+    /* It overflows, grows and overflows again all the time, so that no two steps near one another have the same record. */
+    spec.init_scale = 16384.0f;
+    spec.growth_interval = 3;
+    int rc = ampclient_create(worker->client, &spec, NULL);
+    return rc == 0 ? 0 : failed(worker, "create", rc);
+}
+
+static void state_of(const struct worker *worker, uint64_t step, char text[STATE_MAX])
+{
+    (void)snprintf(text, STATE_MAX, "rank %u, step %" PRIu64, worker->rank, step);
+}
+
+/* Where a checkpoint ended the state is the one that was given with the step before, or none before the first. */
+static void restore(void *arg, uint64_t step, const void *data, size_t size)
+{
+    struct worker *worker = arg;
+    char expected[STATE_MAX] = "";
+    if (step > 1)
+        state_of(worker, step - 1, expected);
+    worker->restored_at = step;
+    worker->state_ok = size == strlen(expected) && memcmp(data, expected, size) == 0;
+    if (!worker->state_ok)
+        (void)fprintf(stderr, "rank %u: at step %" PRIu64 " the user state is \"%.*s\", not \"%s\"\n", worker->rank,
+                      step, (int)size, (const char *)data, expected);
+}
+
+static int load_and_join(struct worker *worker)
+{
+    float *first[PARAMETERS];
+    const float *values[PARAMETERS];
+    int rc = 0;
+    for (uint32_t i = 0; i < PARAMETERS; i++) {
+        values[i] = first[i] = calloc(sizes[i], sizeof(float));
+        for (uint64_t e = 0; first[i] != NULL && e < sizes[i]; e++)
+            first[i][e] = (float)(e % 17) / 16.0f - 0.5f;
+        rc = first[i] == NULL ? AMP_ENOMEM : rc;
+    }
+    if (rc == 0)
+        rc = ampclient_load(worker->client, worker->model_name, values, PARAMETERS, NULL);
+    for (uint32_t i = 0; i < PARAMETERS; i++)
+        free(first[i]);
+    if (rc != 0)
+        return failed(worker, "load", rc);
+    struct ampclient_join_options options = AMPCLIENT_JOIN_OPTIONS_INIT;
+    options.rank = (int32_t)worker->rank;
+    options.restore_cb = restore;
+    options.restore_arg = worker;
+    rc = ampclient_join(worker->client, worker->model_name, &options, &worker->model);
+    return rc == 0 ? 0 : failed(worker, "join", rc);
+}
+
+static int push(struct worker *worker, const struct ampclient_step *step, uint32_t index)
+{
+    struct ampclient_tensor tensor;
+    int rc = ampclient_parameter(worker->model, index, &tensor);
+    if (rc != 0)
+        return failed(worker, "parameter", rc);
+    amp_cast(worker->kernels, worker->values, AMP_F32, tensor.data, tensor.dtype, tensor.elements);
+    uint32_t random = (uint32_t)(step->step * 2654435761u) ^ (worker->rank << 20) ^ (index << 8);
+    for (uint64_t e = 0; e < tensor.elements; e++) {
+        random = random * 1664525u + 1013904223u;
+        float noise = (float)(random >> 16) / 65536.0f - 0.5f;
+        worker->values[e] = (noise + 0.25f * worker->values[e]) * step->scale;
+    }
+    amp_cast(worker->kernels, worker->gradients[index], AMP_F16, worker->values, AMP_F32, tensor.elements);
+    rc = ampclient_push(worker->model, index, worker->gradients[index], AMP_F16);
+    return rc == 0 ? 0 : failed(worker, "push", rc);
+}
+
+/* 0: go on, 1: the model is done, -1: an error. */
+static int one_step(struct worker *worker)
+{
+    struct ampclient_step step = AMPCLIENT_STEP_INIT;
+    struct ampclient_result result = AMPCLIENT_RESULT_INIT;
+    int rc = ampclient_step_begin(worker->model, &step);
+    if (rc != 0)
+        return rc > 0 ? 1 : failed(worker, "step_begin", rc);
+    if (step.rolled_back && worker->restored_at != step.step) {
+        (void)fprintf(stderr, "rank %u: no user state came back with step %" PRIu64 "\n", worker->rank, step.step);
+        return -1;
+    }
+    if (!worker->state_ok)
+        return -1;
+    char state[STATE_MAX];
+    state_of(worker, step.step, state);
+    rc = ampclient_set_user_state(worker->model, state, strlen(state));
+    for (uint32_t i = 0; rc == 0 && i < PARAMETERS; i++)
+        if (push(worker, &step, i) != 0)
+            return -1;
+    if (rc == 0)
+        rc = ampclient_step_end(worker->model, &result);
+    if (rc != 0)
+        return failed(worker, "step_end", rc);
+    (void)printf("%" PRIu64 " %" PRIu64 " %d %" PRIu64 "\n", result.epoch, result.step, (int)result.verdict,
+                 result.durable_step);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct worker worker = {0};
+    struct amp_error error = {0};
+    if (argc != 8 || amp_cpu_select(NULL, &worker.kernels, &error) != 0) {
+        (void)fprintf(stderr, "usage: crash_worker ADDRESS MODEL RANK WORLD STEPS CHECKPOINT_EVERY checkpoint|step\n");
+        return 2;
+    }
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing outlives a test that is ended */
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* a line that was written survives the kill of this process */
+    worker.state_ok = true;
+    worker.model_name = argv[2];
+    worker.rank = (uint32_t)strtoul(argv[3], NULL, 10);
+    worker.values = calloc(sizes[1], sizeof(float));
+    for (uint32_t i = 0; i < PARAMETERS; i++)
+        worker.gradients[i] = calloc(sizes[i], sizeof(uint16_t));
+    struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
+    options.connect_timeout_ms = RECONNECT_TIMEOUT_MS;
+    options.reconnect_timeout_ms = RECONNECT_TIMEOUT_MS;
+    int rc = ampclient_connect(argv[1], &options, &worker.client, &error);
+    if (rc != 0)
+        (void)fprintf(stderr, "rank %u: connect: %s\n", worker.rank, error.text);
+    if (rc == 0)
+        rc = create(&worker, argv);
+    if (rc == 0)
+        rc = load_and_join(&worker);
+    while (rc == 0)
+        rc = one_step(&worker);
+    ampclient_close(worker.client);
+    for (uint32_t i = 0; i < PARAMETERS; i++)
+        free(worker.gradients[i]);
+    free(worker.values);
+    return rc == 1 ? 0 : 1;
+}

@@ -1,0 +1,277 @@
+#!/usr/bin/python3
+"""What operators do to a model: SetScale, ResetScale, Rollback, DeleteModel, by RPC and by ampctl; and the rules of a step that
+only a server shows: shrink, the floor, clipping by group.
+
+    test_server_acts.py BIN_DIR [NAME ...]
+"""
+import csv
+import io
+import json
+import math
+import os
+import subprocess
+
+from ampd_testing import (Code, common, eventually, model, refused, run, scales, together)
+
+APPLIED, OVERFLOW = common.VERDICT_APPLIED, common.VERDICT_SKIPPED_OVERFLOW
+INF = math.inf
+SET, RESET, EPOCH = scales.HISTORY_KIND_SCALE_SET, scales.HISTORY_KIND_SCALE_RESET, scales.HISTORY_KIND_EPOCH
+
+
+def step(worker, value=0.0):
+    """One pull and push of one value; the StepResult."""
+    worker.pull()
+    return worker.push({"w": [value] * 4})
+
+
+def ampctl(context, server, *arguments, code=0):
+    done = subprocess.run([context.bin_dir / "ampctl", "--endpoint", f"127.0.0.1:{server.port}", *arguments], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, encoding="utf-8", timeout=60, check=False,
+                          env=dict(os.environ, LC_ALL="C.UTF-8"))
+    assert done.returncode == code, f"{arguments}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout if code == 0 else done.stderr
+
+
+# ---- SetScale, ResetScale ----
+
+def test_a_scale_set_by_hand_is_that_of_the_next_step_and_in_the_history(context):
+    worker = context.model().worker()
+    worker.pull()
+    api, name = worker.api, worker.model.name
+    answer = api.SetScale(model=name, scale=64.0, reason="the loss spikes")
+    assert (answer.record.scale, answer.record.scale_id, answer.from_step) == (64.0, 2, 2), answer
+    result = worker.push({"w": [INF] * 4})
+    assert (result.verdict, result.old_scale, result.new_scale) == (OVERFLOW, 1024.0, 64.0), result
+    header, _ = worker.pull()
+    assert (header.scale, header.scale_id) == (64.0, 2), header
+    assert worker.push({"w": [0.0] * 4}).new_scale == 64.0
+    answer = api.ResetScale(model=name)
+    assert (answer.record.scale, answer.record.attempted) == (1024.0, 2)
+    rows = [row for row in worker.model.history() if row.kind in (SET, RESET)]
+    assert [(row.kind, row.step, row.from_step, row.old_scale, row.record.scale, row.reason) for row in rows] == \
+        [(SET, 1, 2, 1024.0, 64.0, "the loss spikes"), (RESET, 3, 4, 64.0, 1024.0, "")], rows
+    assert all(row.actor and row.HasField("decide_time") for row in rows), rows
+    assert api.GetScale(model=name).record.scale == 1024.0
+
+
+def test_a_request_is_done_once_also_after_a_restart(context):
+    server = context.server()
+    test_model = context.model("once", server)
+    worker = test_model.worker()
+    first = test_model.api.SetScale(model="once", scale=64.0, request_id="r-1")
+    assert test_model.api.SetScale(model="once", scale=64.0, request_id="r-1") == first
+    assert len([row for row in test_model.history() if row.kind == SET]) == 1
+    refused(lambda: test_model.api.SetScale(model="once", scale=32.0, request_id="r-1"), Code.INVALID_ARGUMENT,
+            "REQUEST_ID_USED", "r-1")
+    refused(lambda: test_model.api.SetScale(model="once", scale=32.0, request_id="server/1/1"), Code.INVALID_ARGUMENT,
+            "INVALID_FIELD", "server/")
+    step(worker)
+    rolled = test_model.api.Rollback(model="once", epoch=1, step=0, request_id="r-2", reason="again")
+    assert (rolled.epoch, rolled.step) == (2, 1), rolled
+    server.restart_after_kill()
+    test_model.reconnect()
+    eventually(lambda: not test_model.status().recovering, "the end of recovery")
+    assert test_model.api.Rollback(model="once", epoch=1, step=0, request_id="r-2") == rolled
+    refused(lambda: test_model.api.SetScale(model="once", scale=64.0, request_id="r-1"), Code.FAILED_PRECONDITION,
+            "ACT_LOST", "rolled back")
+
+
+def test_what_cannot_be_a_scale_is_refused(context):
+    test_model = context.model()
+    api, name = test_model.api, test_model.name
+    for wrong in (0.0, -1.0, 0.5, 2.0 ** 25, INF, math.nan):
+        refused(lambda s=wrong: api.SetScale(model=name, scale=s), Code.INVALID_ARGUMENT, "INVALID_FIELD", "scale")
+    refused(lambda: api.SetScale(model="nobody", scale=8.0), Code.NOT_FOUND, "MODEL_NOT_FOUND", "nobody")
+    assert api.GetScale(model=name).record.scale_id == 1
+
+
+# ---- Rollback ----
+
+def test_workers_go_on_from_the_checkpoint_under_the_new_epoch(context):
+    test_model = context.model(world_size=2, checkpoint_every=2)
+    workers = test_model.workers(2)
+    first = []
+    for at in range(5):
+        for worker in workers:
+            worker.pull()
+        if at == 2:
+            first = test_model.latest()[1]
+        together(workers, {"w": [float(at)] * 4})
+    api, name = test_model.api, test_model.name
+    eventually(lambda: len(api.ListCheckpoints(model=name).checkpoints) == 3, "the checkpoints")
+    push = workers[0].start_push({"w": [0.0] * 4}, step=6)
+    rolled = api.Rollback(model=name, epoch=1, step=2, reason="diverged")
+    assert (rolled.epoch, rolled.step) == (2, 3), rolled
+    refused(push.result, (Code.UNAVAILABLE, Code.ABORTED))
+    refused(lambda: workers[1].start_push({"w": [0.0] * 4}, step=6).result(), Code.ABORTED, "ROLLED_BACK", "epoch 2",
+            metadata={"epoch": 2, "step": 3})
+    answer = api.KeepAlive(**workers[0].identity())
+    assert (answer.epoch, answer.step, answer.incarnation_valid) == (2, 3, False), answer
+    for worker in workers:
+        worker.join()
+        assert (worker.epoch, worker.step) == (2, 3)
+    for worker in workers:
+        worker.pull()
+    assert test_model.latest()[1] == first
+    together(workers, {"w": [1.0] * 4})
+    row, = [row for row in test_model.history(epoch=2) if row.kind == EPOCH]
+    assert (row.parent_epoch, row.parent_step, row.base_epoch, row.base_step, row.reason) == (1, 5, 1, 2, "diverged"), row
+    assert row.actor not in ("", "server")
+    assert [(c.epoch, c.step) for c in api.ListCheckpoints(model=name).checkpoints] == [(1, 2), (1, 0)]
+    refused(lambda: api.Rollback(model=name, epoch=1, step=4), Code.NOT_FOUND, "CHECKPOINT_NOT_FOUND", "step 4")
+
+
+def test_a_watch_goes_on_over_a_rollback(context):
+    worker = context.model(checkpoint_every=1).worker()
+    step(worker)
+    name = worker.model.name
+    eventually(lambda: len(worker.api.ListCheckpoints(model=name).checkpoints) == 2, "the checkpoint of step 1")
+    watch = worker.api.start("WatchSteps", model=name, from_step=1)
+    assert watch.next().row.step == 1
+    worker.api.SetScale(model=name, scale=8.0)
+    assert watch.next().row.kind == SET
+    worker.api.Rollback(model=name, epoch=1, step=1)
+    row = watch.next().row
+    assert (row.kind, row.epoch, row.base_step) == (EPOCH, 2, 1), row
+    watch.cancel()
+
+
+# ---- DeleteModel ----
+
+def test_a_deleted_model_is_gone_with_its_files_and_its_name_is_free(context):
+    server = context.server()
+    test_model = context.model("gone", server, checkpoint_every=1)
+    worker = test_model.worker()
+    for _ in range(3):
+        step(worker)
+    api = test_model.api
+    refused(lambda: api.DeleteModel(model="gone"), Code.FAILED_PRECONDITION, "MODEL_IN_USE", "rank 0")
+    watch = api.start("WatchSteps", model="gone")
+    worker.pull()
+    pull = api.start("Pull", model="gone", epoch=1, step=5)
+    api.DeleteModel(model="gone", force=True)
+    refused(pull.all, Code.NOT_FOUND, "MODEL_NOT_FOUND", "deleted")
+    refused(watch.all, Code.NOT_FOUND, "MODEL_NOT_FOUND", "deleted")
+    assert not api.ListModels().models and not api.GetStatus().models
+    refused(lambda: api.GetModel(model="gone"), Code.NOT_FOUND, "MODEL_NOT_FOUND")
+    refused(lambda: api.DeleteModel(model="gone"), Code.NOT_FOUND, "MODEL_NOT_FOUND")
+    assert not (server.data_dir / "models" / "gone").exists()
+    again = context.model("gone", server)
+    fresh = again.worker()
+    assert (fresh.epoch, fresh.step) == (1, 1)
+    assert step(fresh).verdict == APPLIED
+    server.restart_after_kill()
+    again.reconnect()
+    eventually(lambda: not again.status().recovering, "the end of recovery")
+    assert [m.name for m in again.api.ListModels().models] == ["gone"]
+    assert {row.epoch for row in again.history()} <= {1, 2}
+
+
+def test_a_model_whose_workers_have_left_needs_no_force(context):
+    worker = context.model().worker()
+    worker.api.Leave(**worker.identity())
+    worker.api.DeleteModel(model=worker.model.name)
+    refused(lambda: worker.api.GetScale(model=worker.model.name), Code.NOT_FOUND, "MODEL_NOT_FOUND")
+
+
+# ---- ampctl ----
+
+def test_ampctl_does_all_of_it(context):
+    server = context.server()
+    worker = context.model("mine", server, checkpoint_every=1).worker()
+    for _ in range(2):
+        step(worker)
+    eventually(lambda: len(worker.api.ListCheckpoints(model="mine").checkpoints) == 3, "the checkpoints")
+    told = json.loads(ampctl(context, server, "-o", "json", "scale", "set", "mine", "64", "--reason", "a try",
+                             "--request-id", "r-1"))
+    assert (told["scale"], told["from_step"], told["request_id"]) == (64.0, 4, "r-1"), told
+    assert "64" in ampctl(context, server, "scale", "set", "mine", "64", "--request-id", "r-1")
+    row, = csv.DictReader(io.StringIO(ampctl(context, server, "-o", "csv", "scale", "reset", "mine"), newline=""))
+    assert (row["model"], float(row["scale"])) == ("mine", 1024.0), row
+    history = json.loads(ampctl(context, server, "-o", "json", "history", "mine"))["rows"]
+    assert [(r["kind"], r["reason"], r["from_step"]) for r in history if r["kind"].startswith("scale")] == \
+        [("scale_set", "a try", 4), ("scale_reset", None, 4)], history
+    assert "INVALID" not in ampctl(context, server, "scale", "set", "mine", "0", code=64 + 3)
+    told = json.loads(ampctl(context, server, "-o", "json", "rollback", "mine", "1", "--reason", "back"))
+    assert (told["epoch"], told["step"]) == (2, 2), told
+    assert "ampctl checkpoints" in ampctl(context, server, "rollback", "mine", "7", code=64 + 5)
+    worker.join()
+    assert "rank 0" in ampctl(context, server, "delete", "mine", code=64 + 9)
+    assert "mine" in ampctl(context, server, "-o", "csv", "delete", "mine", "--force")
+    for wrong in (("scale",), ("scale", "grow", "mine"), ("scale", "set", "mine"), ("scale", "reset", "mine", "8"),
+                  ("scale", "set", "mine", "x"), ("rollback", "mine"), ("rollback", "mine", "1", "2"), ("delete",),
+                  ("delete", "a", "b"), ("scale", "set", "mine", "8", "--reason", "x" * 300)):
+        assert ampctl(context, server, *wrong, code=2), wrong
+
+
+# ---- the floor ----
+
+def test_a_model_that_freezes_at_its_floor_goes_on_when_its_scale_is_set(context):
+    fields = {"floor_policy": model.FLOOR_POLICY_FREEZE, "max_consecutive_overflows": 2,
+              "scaler": model.ScalerSpec(init_scale=2.0, min_scale=1.0)}
+    test_model = context.model(**fields)
+    worker = test_model.worker()
+    assert not step(worker, INF).frozen
+    result = step(worker, INF)
+    assert (result.frozen, result.unstable, result.failed, result.new_scale) == (True, True, False, 1.0), result
+    refused(worker.pull, Code.FAILED_PRECONDITION, "MODEL_FROZEN", ("w", "set or reset"))
+    status = test_model.status()
+    assert status.frozen and "operator" in status.waiting_for, status
+    assert test_model.api.GetScale(model=test_model.name).frozen
+    assert test_model.api.Checkpoint(model=test_model.name).checkpoint.step == 2
+    test_model.api.SetScale(model=test_model.name, scale=1.0)
+    assert not test_model.status().frozen
+    assert step(worker).verdict == APPLIED
+
+
+def test_a_model_that_fails_at_its_floor_names_the_parameters(context):
+    test_model = context.model(floor_policy=model.FLOOR_POLICY_FAIL, max_consecutive_overflows=1,
+                               scaler=model.ScalerSpec(init_scale=1.0, min_scale=1.0))
+    worker = test_model.worker()
+    result = step(worker, INF)
+    assert result.failed and not result.frozen, result
+    refused(worker.pull, Code.FAILED_PRECONDITION, "MODEL_UNSTABLE", "overflowing: w")
+
+
+# ---- shrink ----
+
+def test_a_step_goes_on_without_a_worker_that_is_lost(context):
+    server = context.server("--worker-lease", "1s")
+    test_model = context.model("few", server, world_size=2, on_loss=model.ON_LOSS_SHRINK)
+    first = test_model.worker("w0", rank=0)
+    second = test_model.worker("w1", rank=1)
+    for worker in (first, second):
+        worker.step = test_model.status().step
+        worker.pull()
+    together([first, second], {"w": [1024.0] * 4})
+    before = test_model.latest()[1]["w"][0]
+    first.pull()
+    push = first.start_push({"w": [1024.0] * 4}, timeout_s=20)  # the other one says nothing more: its lease ends
+
+    def answered():  # who waits keeps its own lease; else both may end at once, and too few are left
+        first.api.KeepAlive(**first.identity())
+        return push.done()
+    eventually(answered, "the answer of the step without rank 1")
+    result = push.result().result
+    row = test_model.step_rows()[-1]
+    assert (result.verdict, row.contributors) == (APPLIED, 1), row
+    assert test_model.latest()[1]["w"][0] < before
+
+
+# ---- clipping by group ----
+
+def test_each_group_is_clipped_by_its_own_norm(context):
+    groups = [model.ParameterGroup(name="a", max_norm=1.0), model.ParameterGroup(name="b")]
+    test_model = context.model(parameters=[("a", [4]), model.ParameterSpec(name="b", shape=[4], group=1)], groups=groups,
+                               clip=model.ClipSpec(max_norm=100.0, scope=model.CLIP_SCOPE_GROUP))
+    worker = test_model.worker()
+    header, _ = worker.pull()
+    result = worker.push({"a": [2.0 * header.scale] * 4, "b": [3.0 * header.scale] * 4})
+    assert abs(result.norm - math.sqrt(16 + 36)) < 1e-9, result
+    assert [round(c, 5) for c in result.clip_coefficients] == [0.25, 1.0], result
+    row = test_model.step_rows()[-1]
+    assert round(row.clip_coefficient, 5) == 0.25, row
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,104 @@
+#!/usr/bin/python3
+"""durability STEP with real processes: what was answered is there after kill -9, in the same epoch and bit for bit.
+
+    test_server_journal.py BIN_DIR [NAME ...]
+
+AMPD_TEST_KILLS=N kills that often right after an answered push, instead of 12 times.
+"""
+import glob
+import math
+import os
+import random
+
+from ampd_testing import Code, common, eventually, model, refused, run
+
+INF = math.inf
+KILLS = int(os.environ.get("AMPD_TEST_KILLS", "12"))
+
+
+def durable(**fields):
+    """A model with both moments of its optimizer, a scale that moves, and a journal."""
+    return {"durability": model.DURABILITY_STEP, "checkpoint_every": 5, "cast_dtype": common.DTYPE_F32,
+            "scaler": model.ScalerSpec(init_scale=1024.0, growth_interval=2, max_scale=4096.0), **fields}
+
+
+def gradient_of(step):
+    """Data as a function of the step number; each seventh step overflows."""
+    return {"w": [INF if step % 7 == 0 else float(step % 5), 1.0, -float(step % 3), 0.5]}
+
+
+def state_of(test_model):
+    header, tensors = test_model.latest()
+    record = test_model.api.GetScale(model=test_model.name).record
+    record.scale_id = 0
+    return header.version, tensors, record
+
+
+def key(result):
+    return result.step, result.verdict, result.norm, result.new_scale, result.version
+
+
+def test_every_answered_step_is_there_after_a_kill(context):
+    """A kill right after the answer of a push, again and again: the step, its row and its result are there."""
+    rng = random.Random(int(os.environ.get("AMPD_TEST_SEED", "1")))
+    server = context.server()
+    test_model = context.model("killed", server, **durable())
+    worker, told = test_model.worker(), []
+    for _ in range(KILLS):
+        for _ in range(rng.randrange(1, 4)):
+            result = worker.train(gradient_of(worker.step))
+            assert result.durable_step == result.step, result
+            told.append(key(result))
+        server.restart_after_kill()
+        test_model.reconnect()
+        status = test_model.status()
+        assert (status.epoch, status.step, status.durable_step) == (1, told[-1][0] + 1, told[-1][0]), status
+        again = worker.push(gradient_of(told[-1][0]), step=told[-1][0])  # the answer may have been lost
+        assert key(again) == told[-1], (key(again), told[-1])
+        worker.step = told[-1][0] + 1
+        rows = test_model.step_rows()
+        assert [row.step for row in rows][-1] == told[-1][0]
+    undisturbed = context.model("undisturbed", server, **durable())
+    twin = undisturbed.worker()
+    while twin.step <= told[-1][0]:
+        assert key(twin.train(gradient_of(twin.step))) == told[twin.step - 2]
+    assert state_of(test_model) == state_of(undisturbed)
+    assert [row.step for row in test_model.step_rows()] == list(range(1, told[-1][0] + 1))
+
+
+def test_the_journal_is_pruned_by_checkpoints(context):
+    server = context.server()
+    test_model = context.model("pruned", server, **durable(checkpoint_every=2))
+    worker = test_model.worker()
+    for step in range(1, 41):
+        worker.train(gradient_of(step))
+    slots = glob.glob(str(server.data_dir / "models" / "pruned" / "journal" / "*" / "slot-*"))
+    assert 0 < len(slots) <= 12, slots
+
+
+def test_a_damaged_journal_takes_the_model_back_to_its_checkpoint(context):
+    """Never a wrong load: the steps that cannot be had again are told to be rolled back, by a higher epoch."""
+    server = context.server()
+    test_model = context.model("damaged", server, **durable(checkpoint_every=4))
+    worker = test_model.worker()
+    for step in range(1, 7):
+        worker.train(gradient_of(step))
+    eventually(lambda: [c for c in test_model.api.ListCheckpoints(model="damaged").checkpoints if c.step == 4],
+               "checkpoint 4 is there")
+    server.kill()
+    for path in glob.glob(str(server.data_dir / "models" / "damaged" / "journal" / "*" / "slot-*")):
+        with open(path, "r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            last = file.read(1)
+            file.seek(-1, os.SEEK_END)
+            file.write(bytes([last[0] ^ 1]))
+    server.start()
+    test_model.reconnect()
+    status = test_model.status()
+    assert (status.epoch, status.step) == (2, 5), status
+    refused(lambda: worker.push(gradient_of(6), step=6), Code.ABORTED)
+    assert "cannot be brought back" in server.log()
+
+
+if __name__ == "__main__":
+    run(globals())

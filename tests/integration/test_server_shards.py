@@ -1,0 +1,331 @@
+#!/usr/bin/python3
+"""Several shards as processes: sessions between them, one verdict, the bits of one shard, and what a lost one does.
+
+    test_server_shards.py BIN_DIR [NAME ...]
+"""
+import math
+import subprocess
+import time
+
+import ampd_testing
+from ampd_testing import (CALL_TIMEOUT_S, Api, Code, block_message, check_rich, common, eventually, grpc, model, params,
+                          refused, run, spec)
+
+APPLIED, OVERFLOW = common.VERDICT_APPLIED, common.VERDICT_SKIPPED_OVERFLOW
+F32 = common.DTYPE_F32
+INF = math.inf
+PARAMETERS = [("big", [150000]), ("line", [7]), ("tail", [60000])]
+SIZES = {"big": 150000, "line": 7, "tail": 60000}
+WORLD, STEPS = 2, 6
+START_TIMEOUT_S = 20
+
+
+class Cluster:
+    """K processes of one cluster, on unix sockets."""
+
+    def __init__(self, context, count):
+        self.program, self.count = context.bin_dir / "ampd", count
+        self.folder = context.folder()
+        self.folder.mkdir()
+        self.addresses = [f"unix:{self.folder}/s{k}" for k in range(count)]
+        self.processes, self.channels = [None] * count, [None] * count
+        context._own.append(self)
+        for k in range(count):
+            self.start(k)
+        self.wait_until_healthy()
+
+    def start(self, k):
+        (self.folder / f"s{k}").unlink(missing_ok=True)
+        cluster = ["--peers", ",".join(self.addresses), "--shard", str(k)] if self.count > 1 else []
+        with open(self.folder / f"log-{k}", "ab") as log:
+            self.processes[k] = subprocess.Popen(
+                [self.program, "--data-dir", self.folder / f"data-{k}", "--listen", self.addresses[k], *cluster],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=ampd_testing._die_with_parent)
+        self.channels[k] = grpc.insecure_channel(self.addresses[k], options=ampd_testing.CHANNEL_OPTIONS)
+
+    def wait_until_healthy(self):
+        for k in range(self.count):
+            grpc.channel_ready_future(self.channels[k]).result(timeout=START_TIMEOUT_S)
+            eventually(lambda: self.api(k).health() == ampd_testing.HEALTH_SERVING, f"shard {k} serves", START_TIMEOUT_S)
+
+    def api(self, k):
+        return Api(self.channels[k])
+
+    def kill(self, k):
+        self.processes[k].kill()
+        self.processes[k].wait()
+        self.channels[k].close()
+
+    def end(self):
+        """SIGTERM, shard 0 first: its last checkpoint needs the others. The exit codes."""
+        codes = []
+        for process in self.processes:
+            process.terminate()
+            codes.append(process.wait(30))
+        return codes
+
+    def stop(self):
+        for k, process in enumerate(self.processes):
+            if process.poll() is None:
+                self.kill(k)
+
+    def log(self, k):
+        return (self.folder / f"log-{k}").read_text(errors="replace")
+
+
+def values_of(name, seed):
+    """Values of a tensor that differ from place to place."""
+    return [((i * 7919 + seed * 104729) % 1009) / 256 - 2 for i in range(SIZES[name])]
+
+
+class Job:
+    """A model on a cluster, and workers that speak with every shard."""
+
+    def __init__(self, cluster, name="m", load=True, **fields):
+        self.cluster, self.name = cluster, name
+        fields = {"world_size": WORLD, "cast_dtype": F32, "checkpoint_every": 2, **fields}
+        fields.setdefault("optimizer", model.OptimizerSpec(kind=model.OPTIMIZER_KIND_ADAMW, learning_rate=0.125))
+        fields.setdefault("clip", model.ClipSpec(max_norm=1.0))
+        self.spec = cluster.api(0).CreateModel(spec=spec(name, PARAMETERS, **fields)).spec
+        self.layout = ampd_testing.Layout(self.spec)
+        if load:
+            self.load()
+
+    def shards(self):
+        return self.cluster.api(0).GetModel(model=self.name).shards
+
+    def all(self, calls):
+        """The answers of calls that were begun on every shard."""
+        return [call.result() for call in calls]
+
+    def load(self, number=7):
+        blocks = self.layout.blocks(F32, {name: values_of(name, 0) for name in SIZES})
+
+        def messages(shard):
+            yield params.LoadRequest(header=params.LoadHeader(model=self.name, shard=shard.index, load=number))
+            for index in range(shard.first_block, shard.first_block + shard.block_count):
+                yield block_message(params.LoadRequest, index, blocks[index])
+
+        shards = self.shards()
+        for shard in shards:  # a shard hears of a model a moment after it was created
+            eventually(lambda s=shard: any(m.name == self.name for m in self.cluster.api(s.index).ListModels().models),
+                       f"shard {shard.index} has the model")
+        return self.all([self.cluster.api(shard.index).start("Load", list(messages(shard))) for shard in shards])
+
+    def join(self, rank):
+        return self.cluster.api(0).Join(model=self.name, rank=rank)
+
+    def pull(self, joined, step):
+        """(header, the blocks of all shards)"""
+        headers, blocks = [], {}
+        for shard in joined.shards:
+            answers = self.cluster.api(shard.index).Pull(model=self.name, epoch=joined.epoch, step=step, shard=shard.index)
+            headers.append(answers[0].header)
+            blocks.update({answer.index: answer.data for answer in answers[1:]})
+        agreed = [(h.epoch, h.step, h.version, h.scale, h.scale_id) for h in headers]
+        assert len(set(agreed)) == 1, agreed
+        assert sorted(blocks) == list(range(self.layout.block_count)), sorted(blocks)
+        return headers[0], b"".join(blocks[index] for index in sorted(blocks))
+
+    def start_push(self, joined, step, header, overflow=False, shards=None):
+        """One push to each shard; the calls."""
+        tensors = {name: [value * header.scale for value in values_of(name, step * WORLD + joined.rank + 1)]
+                   for name in SIZES}
+        if overflow:
+            tensors["tail"][-1] = INF
+        blocks, calls = self.layout.blocks(F32, tensors), []
+        for shard in joined.shards if shards is None else [joined.shards[k] for k in shards]:
+            push = params.PushHeader(model=self.name, epoch=joined.epoch, step=step, rank=joined.rank,
+                                     incarnation=joined.incarnation, scale_id=header.scale_id, dtype=F32, shard=shard.index)
+            messages = [params.PushRequest(header=push)]
+            messages += [block_message(params.PushRequest, index, blocks[index])
+                         for index in range(shard.first_block, shard.first_block + shard.block_count)]
+            calls.append(self.cluster.api(shard.index).start("Push", messages + [params.PushRequest(
+                trailer=params.PushTrailer())]))
+        return calls
+
+    def train(self, workers, first, last):
+        """Steps first to last by all workers, step 4 with an overflow: (result, pulled bytes) of each."""
+        told = []
+        for step in range(first, last + 1):
+            pulled = [self.pull(joined, step) for joined in workers]
+            calls = [call for joined, (header, _) in zip(workers, pulled)
+                     for call in self.start_push(joined, step, header, overflow=step == 4 and joined.rank == 1)]
+            results = [answer.result for answer in self.all(calls)]
+            assert all(result == results[0] for result in results), results
+            result = common.StepResult()
+            result.CopyFrom(results[0])
+            result.ClearField("durable_step")  # how far the disk is, is of no bit
+            result.ClearField("epoch")
+            for row in result.overflows:
+                row.ClearField("epoch")
+                row.ClearField("worker_name")  # given where there is one shard
+            told.append((result, pulled[0][1]))
+        return told
+
+
+def undisturbed(context):
+    """What one shard says and sends."""
+    job = Job(Cluster(context, 1))
+    return job.train([job.join(rank) for rank in range(WORLD)], 1, STEPS)
+
+
+def test_two_and_three_shards_give_the_bits_of_one(context):
+    expected = undisturbed(context)
+    assert [result.verdict for result, _ in expected] == [APPLIED] * 3 + [OVERFLOW] + [APPLIED] * 2
+    for count in (2, 3):
+        cluster = Cluster(context, count)
+        job = Job(cluster)
+        shards = job.shards()
+        assert [shard.index for shard in shards] == list(range(count))
+        assert [shard.endpoint for shard in shards] == cluster.addresses
+        assert sum(shard.block_count for shard in shards) == job.layout.block_count
+        got = job.train([job.join(rank) for rank in range(WORLD)], 1, STEPS)
+        for step, (want, have) in enumerate(zip(expected, got), 1):
+            assert want[0] == have[0], f"{count} shards, step {step}: {have[0]}, on one shard {want[0]}"
+            assert want[1] == have[1], f"{count} shards, step {step}: other parameters"
+        assert cluster.end() == [0] * count, [cluster.log(k)[-1500:] for k in range(count)]
+
+
+def test_a_shard_that_was_killed_comes_back_and_the_bits_are_the_same(context):
+    """With the coordinator, and with another one: the epoch rises, and training goes on from a checkpoint that all hold."""
+    expected = undisturbed(context)
+    for lost in (1, 0):
+        cluster = Cluster(context, 2)
+        job = Job(cluster)
+        workers = [job.join(rank) for rank in range(WORLD)]
+        assert [w[0] for w in job.train(workers, 1, 3)] == [w[0] for w in expected[:3]]
+        eventually(lambda: cluster.api(0).GetModel(model="m").status.durable_step == 2, "step 2 is durable")
+        cluster.kill(lost)
+        cluster.start(lost)
+        cluster.wait_until_healthy()
+        eventually(lambda: all(cluster.api(k).GetModel(model="m").status.epoch == 2 and
+                               not cluster.api(k).GetModel(model="m").status.recovering for k in range(2)),
+                   "both shards are in epoch 2", START_TIMEOUT_S)
+        workers = [job.join(rank) for rank in range(WORLD)]
+        assert [(joined.epoch, joined.step) for joined in workers] == [(2, 3)] * WORLD, workers
+        got = job.train(workers, 3, STEPS)
+        for step, (want, have) in enumerate(zip(expected[2:], got), 3):
+            assert want == have, f"shard {lost} was lost; step {step} differs"
+
+
+def trained_in_c(context, count, endpoint=0, kill=None):
+    """The last parameters of a job whose workers are programs with libampclient, bytes by block; `kill`: a shard that is
+    killed on the way."""
+    program = context.bin_dir.parent / "tests" / "crash" / "crash_worker"
+    cluster = Cluster(context, count)
+    said = [open(cluster.folder / f"worker-{rank}", "w+b") for rank in range(WORLD)]
+    workers = [subprocess.Popen([program, cluster.addresses[endpoint], "m", str(rank), str(WORLD), "40", "4", "checkpoint"],
+                                stdin=subprocess.DEVNULL, stdout=said[rank], stderr=said[rank],
+                                preexec_fn=ampd_testing._die_with_parent) for rank in range(WORLD)]
+    api = cluster.api(0)
+    if kill is not None:
+        def far_enough():
+            models = api.ListModels().models
+            return models and models[0].durable_step >= 8
+        eventually(far_enough, "step 8 is durable", START_TIMEOUT_S)
+        cluster.kill(kill)
+        cluster.start(kill)
+    codes = [worker.wait(60) for worker in workers]
+    for file in said:
+        file.seek(0)
+    assert codes == [0] * WORLD, [file.read()[-600:] for file in said]
+    api = cluster.api(0)
+    found = api.GetModel(model="m")
+    assert found.status.state == common.MODEL_STATE_DONE and found.status.scale.attempted == 40, found.status
+    assert (found.status.epoch > 1) == (kill is not None), found.status
+    blocks = {}
+    for shard in found.shards:
+        answers = eventually(lambda s=shard: (lambda got: got if got[0].header.version == found.status.applied else None)(
+            cluster.api(s.index).Pull(model="m", latest=True, shard=s.index)), "the last version")
+        blocks.update({answer.index: answer.data for answer in answers[1:]})
+    return blocks
+
+
+def test_a_job_in_c_trains_on_every_shard_from_any_endpoint(context):
+    """With three shards and two blocks one shard has none of them: it votes at once."""
+    expected = trained_in_c(context, 1)
+    assert sorted(expected) == [0, 1]
+    assert trained_in_c(context, 2) == expected
+    assert trained_in_c(context, 3, endpoint=2) == expected
+
+
+def test_a_job_in_c_goes_on_when_a_shard_is_killed(context):
+    expected = trained_in_c(context, 1)
+    for lost in (0, 1):
+        assert trained_in_c(context, 2, kill=lost) == expected, f"shard {lost} was lost"
+
+
+def test_a_step_waits_for_all_shards(context):
+    cluster = Cluster(context, 2)
+    job = Job(cluster, world_size=1)
+    joined = job.join(0)
+    header, _ = job.pull(joined, 1)
+    first = job.start_push(joined, 1, header, shards=[0])[0]
+    eventually(lambda: cluster.api(0).GetPushState(model="m", epoch=1, step=1, rank=0, incarnation=joined.incarnation,
+                                                   shard=0).complete, "the push to shard 0 is complete")
+    ampd_testing.held(first)
+    second = job.start_push(joined, 1, header, shards=[1])[0]
+    assert first.result().result == second.result().result
+    assert first.result().result.verdict == APPLIED
+
+
+def test_a_call_for_another_shard_is_refused_with_both_indexes(context):
+    cluster = Cluster(context, 2)
+    job = Job(cluster)
+    joined = job.join(0)
+    refusal = refused(lambda: cluster.api(1).Pull(model="m", epoch=1, step=1, shard=0), Code.INVALID_ARGUMENT)
+    assert "shard 1 of 2" in refusal.text, refusal
+    refused(lambda: cluster.api(0).GetPushState(model="m", epoch=1, step=1, rank=0, incarnation=joined.incarnation,
+                                                shard=1), Code.INVALID_ARGUMENT)
+
+
+def test_a_stranger_in_a_session_is_refused_and_disturbs_nobody(context):
+    cluster = Cluster(context, 2)
+    job = Job(cluster)
+    session = cluster.channels[0].stream_stream("/ampd.v1.PeerService/Session",
+                                                request_serializer=ampd_testing._bytes_of,
+                                                response_deserializer=ampd_testing.peer.SessionResponse.FromString)
+    Envelope = ampd_testing.peer.Envelope
+    for envelope in (None, Envelope(), Envelope(format=99, sender=1, shard_count=2),
+                     Envelope(format=1, sender=1, shard_count=3), Envelope(format=1, sender=7, shard_count=2),
+                     Envelope(format=1, sender=0, shard_count=2), Envelope(format=1, sender=1, receiver=1, shard_count=2),
+                     Envelope(format=1, sender=1, shard_count=2, part=3, part_count=4),
+                     Envelope(format=1, sender=1, shard_count=2, part_count=100000)):
+        request = ampd_testing.peer.SessionRequest(envelope=envelope)
+        try:
+            list(session(iter([request]), timeout=CALL_TIMEOUT_S))
+            raise AssertionError(f"taken: {envelope}")
+        except grpc.RpcError as error:
+            check_rich(ampd_testing.Refusal(error))
+            assert error.code() in (Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION), error
+    workers = [job.join(rank) for rank in range(WORLD)]
+    assert len(job.train(workers, 1, 2)) == 2
+
+
+def test_options_of_a_cluster_are_checked(context):
+    folder = context.folder()
+    for arguments, word in (
+            (["--shard", "0"], "--peers"), (["--peers", "a:1"], "--peers"), (["--peers", "a:1,,b:2", "--shard", "0"], "--peers"),
+            (["--peers", "a:1,b:2"], "--shard"), (["--peers", "a:1,b:2", "--shard", "2"], "--shard"),
+            (["--peers", "a:1,b:2", "--shard", "x"], "--shard"),
+            (["--peers", "a:1,b:2", "--shard", "0", "--token-file", "/nowhere"], "--peers")):
+        code, lines = ampd_testing.start_and_fail(context.bin_dir, "--data-dir", folder, *arguments)
+        assert code == 2 and len(lines) == 1 and word in lines[0], (arguments, code, lines)
+    assert not folder.exists()
+
+
+def test_shards_wait_for_one_another_whichever_starts_first(context):
+    cluster = Cluster(context, 2)
+    Job(cluster)
+    assert cluster.end() == [0, 0], [cluster.log(k)[-1500:] for k in range(2)]
+    cluster.start(1)
+    time.sleep(0.3)  # alone: it cannot know what the model is at
+    assert cluster.api(1).GetModel(model="m").status.recovering
+    cluster.start(0)
+    cluster.wait_until_healthy()
+    eventually(lambda: not cluster.api(1).GetModel(model="m").status.recovering, "shard 1 has recovered")
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,159 @@
+/*
+ * An operator who sets the scale, resets it and rolls the model back; and what must hold of the rows that come of it: an
+ * act is done once however often it is asked for, and follows from the record before it.
+ */
+#include "tests/sim/sim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PAUSE_MS 300 /* of the operator, before the request is repeated */
+
+/* ---- the operator ---- */
+
+static void choose(struct sim *sim)
+{
+    struct sim_operator *operator= & sim->operator;
+    const struct sim_store *store = &sim->shard[0].store;
+    const struct amp_scaler_config *config = &sim->model.spec.scaler;
+    static const enum ampd_event_type types[] = {AMPD_EVENT_SET_SCALE, AMPD_EVENT_SET_SCALE, AMPD_EVENT_RESET_SCALE,
+                                                 AMPD_EVENT_ROLLBACK};
+    operator->type = types[sim_below(sim, 4)];
+    operator->scale =(float)(1u << sim_below(sim, 20));
+    if (operator->scale<config->min_scale || operator->scale> config->max_scale)
+        operator->scale = config->init_scale;
+    if (operator->type == AMPD_EVENT_ROLLBACK && store->checkpoints_count> 0) {
+        uint64_t which = sim_below(sim, store->checkpoints_count);
+        operator->epoch = store->checkpoints[which].epoch;
+        operator->step = store->checkpoints[which].step;
+    } else if (operator->type == AMPD_EVENT_ROLLBACK) {
+        operator->type = AMPD_EVENT_RESET_SCALE;
+    }
+    operator->left--;
+    operator->asking = true;
+    memset(&operator->note, 0, sizeof(operator->note));
+    (void)snprintf(operator->note.request_id, sizeof(operator->note.request_id), "act-%u", operator->left);
+}
+
+void sim_operator_act(struct sim *sim)
+{
+    struct sim_operator *operator= & sim->operator;
+    const struct sim_store *store = &sim->shard[0].store;
+    bool useful = store->has_model && store->last_step > 0 && store->last_step + 1 < sim->model.spec.max_steps;
+    if (operator->waits || operator->pause_ms> sim->now_ms ||(!operator->asking &&(operator->left == 0 || !useful)))
+        return;
+    if (!operator->asking)
+        choose(sim);
+    operator->waits = true;
+    struct sim_call *call = sim_call_new(sim, SIM_ACT, 0, 0, 0);
+    struct sim_message *message = sim_message_new(SIM_REQUEST);
+    message->request.type = operator->type;
+    (void)snprintf(message->text[0], AMPD_NAME_MAX, "%s", sim->model.spec.name);
+    message->request.u.act = (struct ampd_event_act){.model = message->text[0],
+                                                     .note = &operator->note,
+                                                     .scale = operator->scale,
+                                                     .epoch = operator->epoch,
+                                                     .step = operator->step };
+    amp_list_push(&call->up, &message->node);
+}
+
+void sim_operator_answer(struct sim *sim, const struct sim_message *message)
+{
+    struct sim_operator *operator= & sim->operator;
+    int code = message->error.code;
+    operator->waits = false;
+    if (sim->verbose)
+        (void)fprintf(stderr, "%8llu operator: %s, event %d: %d %s\n",
+                      (unsigned long long)sim->now_ms, operator->note.request_id, operator->type, code,
+                      message->error.text);
+    if (code == AMP_EUNAVAILABLE || code == AMP_EDEADLINE || code == AMP_EEXHAUSTED) {
+        operator->pause_ms = sim->now_ms + PAUSE_MS;
+        return;
+    }
+    operator->asking = false;
+    /* The model is done, the checkpoint has been dropped or is damaged, or a rollback has taken the act back. */
+    if (code != 0 && code != AMP_ESTATE && code != AMP_ENOTFOUND && code != AMP_EDATALOSS)
+        sim_fail(sim, SIM_ONE_ANSWER, "the act %s failed: %s", operator->note.request_id, message->error.text);
+}
+
+/* ---- the store ---- */
+
+void sim_act_stored(struct sim_store *store, const struct ampd_step_row *row, uint64_t base_epoch)
+{
+    if (row->note.request_id[0] == 0)
+        return;
+    if (store->acts_count == AMPD_ACTS_MAX)
+        memmove(store->acts, store->acts + 1, --store->acts_count * sizeof(store->acts[0]));
+    struct ampd_act_record *act = &store->acts[store->acts_count++];
+    *act = (struct ampd_act_record){.kind = row->kind,
+                                    .epoch = row->epoch,
+                                    .step = row->step,
+                                    .from_step = row->from_step,
+                                    .base_epoch = base_epoch,
+                                    .after = row->after};
+    memcpy(act->request_id, row->note.request_id, sizeof(act->request_id));
+}
+
+void sim_acts_supersede(struct sim_store *store, const struct ampd_epoch_record *epoch)
+{
+    for (uint32_t i = 0; i < store->acts_count; i++) {
+        struct ampd_act_record *act = &store->acts[i];
+        bool above = act->kind == AMPD_ROW_EPOCH ? act->step > epoch->base_step : act->step >= epoch->base_step;
+        act->superseded = act->superseded || (act->epoch < epoch->epoch && above);
+    }
+}
+
+/* ---- what must hold ---- */
+
+static void check_change(struct sim *sim, const struct ampd_step_row *row)
+{
+    struct amp_scaler_state record = sim->newest;
+    struct amp_error error = {0};
+    int rc = 0;
+    if (memcmp(&row->scale, &record.scale, sizeof(record.scale)) != 0 || row->scale_id != record.scale_id)
+        sim_fail(sim, SIM_SCALE_HISTORY, "the act %s does not follow the record before it", row->note.request_id);
+    if (row->kind == AMPD_ROW_SET)
+        rc = amp_scaler_set(&sim->model.spec.scaler, &record, row->after.scale, &error);
+    else
+        amp_scaler_reset(&sim->model.spec.scaler, &record);
+    if (rc != 0 || !sim_same_record(&record, &row->after))
+        sim_fail(sim, SIM_SCALE_HISTORY, "the act %s does not give this record", row->note.request_id);
+}
+
+void sim_check_act(struct sim *sim, const struct sim_shard *shard, const struct ampd_step_row *row)
+{
+    if (shard->index != 0) {
+        for (uint32_t i = 0; i < sim->acts_count; i++) {
+            const struct sim_act *act = &sim->acts[i];
+            if (act->epoch == row->epoch && act->step == row->step && sim_same_record(&act->after, &row->after))
+                return;
+        }
+        sim_fail(sim, SIM_SCALE_HISTORY, "shard %u stores an act after step %llu that shard 0 has not", shard->index,
+                 (unsigned long long)row->step);
+    }
+    for (uint32_t i = 0; i < sim->acts_count; i++) {
+        if (strcmp(sim->acts[i].request_id, row->note.request_id) == 0)
+            sim_fail(sim, SIM_COUNTED_ONCE, "the act %s is done twice", row->note.request_id);
+    }
+    if (row->epoch != shard->store.epoch || row->step != shard->store.last_step)
+        sim_fail(sim, SIM_SCALE_HISTORY, "the act %s is stored behind epoch %llu, step %llu", row->note.request_id,
+                 (unsigned long long)row->epoch, (unsigned long long)row->step);
+    check_change(sim, row);
+    sim->newest = row->after;
+    struct sim_act *act = &sim->acts[sim->acts_count++];
+    *act = (struct sim_act){.epoch = row->epoch, .step = row->step, .from_step = row->from_step, .after = row->after};
+    memcpy(act->request_id, row->note.request_id, sizeof(act->request_id));
+}
+
+/* The record in force when a step opens: that of the row before, or of the last act that says so. */
+const struct amp_scaler_state *sim_act_in_force(const struct sim *sim, uint64_t epoch, uint64_t step)
+{
+    const struct amp_scaler_state *found = NULL;
+    for (uint32_t i = 0; i < sim->acts_count; i++) {
+        const struct sim_act *act = &sim->acts[i];
+        if (act->epoch == epoch && act->step + 1 == step && act->from_step <= step)
+            found = &act->after;
+    }
+    return found;
+}

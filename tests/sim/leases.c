@@ -1,0 +1,95 @@
+/* Incarnations and leases, seen from outside (STEP section 1). */
+#include "server/core/model.h"
+#include "tests/sim/sim.h"
+
+#include <string.h>
+
+/* Who has sent the event; false: it is no sign of life. */
+static bool sender(const struct ampd_event *event, uint32_t *rank, struct ampd_incarnation *incarnation)
+{
+    switch (event->type) {
+    case AMPD_EVENT_KEEP_ALIVE:
+        *rank = event->u.worker.rank;
+        *incarnation = event->u.worker.incarnation;
+        return true;
+    case AMPD_EVENT_PUSH_BEGIN:
+        *rank = event->u.push.rank;
+        *incarnation = event->u.push.incarnation;
+        return true;
+    case AMPD_EVENT_GET_PUSH_STATE:
+        *rank = event->u.push_state.rank;
+        *incarnation = event->u.push_state.incarnation;
+        return true;
+    default:
+        return false;
+    }
+}
+
+void sim_lease_event(struct sim *sim, const struct ampd_event *event)
+{
+    uint32_t rank;
+    struct ampd_incarnation incarnation;
+    sim->lease_over = false;
+    if (!sender(event, &rank, &incarnation) || !ampd_incarnation_same(sim->leases[rank].incarnation, incarnation))
+        return;
+    if (sim->leases[rank].until_ms > sim->now_ms)
+        sim->leases[rank].until_ms = sim->now_ms + AMPD_LEASE_MS; /* or not, if it is refused: later is safe */
+    else
+        sim->lease_over = true;
+}
+
+void sim_lease_reply(struct sim *sim, const struct ampd_reply *reply)
+{
+    if (reply->error.code != 0)
+        return;
+    if (reply->kind == AMPD_REPLY_KEEP_ALIVE && reply->u.keep_alive.valid && sim->lease_over)
+        sim_fail(sim, SIM_LEASE, "a lease that has ended is valid again");
+    if (reply->kind != AMPD_REPLY_JOIN)
+        return;
+    const struct ampd_join_result *join = &reply->u.join;
+    if (!ampd_incarnation_newer(join->incarnation, sim->last_given))
+        sim_fail(sim, SIM_INCARNATION, "rank %u gets incarnation (%llu, %llu) after (%llu, %llu)", join->rank,
+                 (unsigned long long)join->incarnation.fence, (unsigned long long)join->incarnation.counter,
+                 (unsigned long long)sim->last_given.fence, (unsigned long long)sim->last_given.counter);
+    sim->last_given = join->incarnation;
+    sim->leases[join->rank] = (struct sim_lease){join->incarnation, sim->now_ms + AMPD_LEASE_MS};
+}
+
+/* SHRINK: enough are left, but the step waits for one that is gone. */
+static bool waits_for_gone(const struct ampd_model *model, uint32_t *rank)
+{
+    const struct ampd_coord *coord = &model->coord;
+    bool open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED;
+    uint32_t live = 0, wanted = model->spec.min_workers;
+    for (uint32_t r = 0; r < model->spec.world_size; r++)
+        live += model->workers[r].live && model->workers[r].joined_epoch == coord->epoch ? 1 : 0;
+    if (model->spec.sync == AMPD_SYNC_QUORUM && model->spec.quorum > wanted)
+        wanted = model->spec.quorum;
+    if (model->spec.on_loss != AMPD_ON_LOSS_SHRINK || !open || live < wanted ||
+        (coord->state != AMPD_COORD_RUNNING && coord->state != AMPD_COORD_STALLED))
+        return false;
+    for (uint32_t i = 0; i < coord->open.expected_count; i++) {
+        *rank = coord->open.expected[i].rank;
+        if (!model->workers[*rank].live && coord->complete[*rank] != AMPD_ALL_SHARDS(model->core))
+            return true;
+    }
+    return false;
+}
+
+void sim_lease_tick(struct sim *sim)
+{
+    const struct ampd_core *core = sim->shard[0].core;
+    uint32_t rank;
+    if (core != NULL && core->models_count > 0 && waits_for_gone(core->models[0], &rank))
+        sim_fail(sim, SIM_LEASE, "the step waits for rank %u, which is gone", rank);
+    for (uint32_t r = 0; core != NULL && core->models_count > 0 && r < sim->model.spec.world_size; r++) {
+        const struct ampd_worker *worker = &core->models[0]->workers[r];
+        if (worker->live && worker->lease_until_ms <= sim->now_ms)
+            sim_fail(sim, SIM_LEASE, "rank %u lives, though its lease has ended", r);
+    }
+}
+
+void sim_lease_boot(struct sim *sim)
+{
+    memset(sim->leases, 0, sizeof(sim->leases));
+}

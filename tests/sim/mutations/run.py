@@ -1,0 +1,173 @@
+#!/usr/bin/python3
+"""run.py [--check] [--seeds N] [--build DIR] [--jobs N] [NAME...]: does the simulator see each mutation?
+
+A mutation is a patch that takes one rule away. Its head says what it does, which rule of tests/model it is (if it is one
+of those), and which invariant is expected to break:
+
+    Takes away: a newer incarnation opens the step again
+    Rule: NO_REOPEN
+    Invariant: progress
+
+Each is applied to a copy of the files that it changes, compiled with the flags of the build, and linked with everything
+else as it is. Then seeds run from 1 on until one fails. One line for each: the mutation, the invariant, the seed. Exit
+status 1 if one is not caught within N seeds (10,000), or by another invariant, or if it does not apply or compile.
+
+--check applies the patches alone (patch --dry-run): they must keep up with the sources.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.abspath(os.path.join(HERE, "..", "..", ".."))
+SEEDS = 10000
+TIMEOUT_S = 900  # 10,000 seeds take half a minute on a core; a mutation may make them ten times slower
+BROKEN = re.compile(r"^seed (\d+), .*broken invariant ([\w-]+):", re.M)
+ASSERT = re.compile(r"^(\S+):\d+: broken invariant: (.*)$", re.M)
+SEED = re.compile(r"^sim: seed (\d+)$", re.M)
+
+
+class Mutation:
+    def __init__(self, path):
+        self.name = os.path.basename(path)[: -len(".patch")]
+        self.path = path
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        self.files = re.findall(r"^\+\+\+ b/(\S+)", text, re.M)
+        head = text[: text.index("--- a/")]
+        field = re.search(r"^Invariant: (.*)$", head, re.M)
+        self.invariants = field.group(1).split(" or ") if field else []
+
+    def applies(self):
+        done = subprocess.run(["patch", "-p1", "--dry-run", "--force", "--fuzz=2", "-i", self.path], cwd=ROOT,
+                              capture_output=True, text=True, check=False)
+        return None if done.returncode == 0 else done.stdout.strip()
+
+
+def commands(build):
+    """Source, relative to the root -> its compiler command."""
+    with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
+        rows = json.load(file)
+    return {os.path.relpath(row["file"], ROOT): row for row in rows}
+
+
+def output_of(row):
+    words = shlex.split(row["command"])
+    return words[words.index("-o") + 1]
+
+
+def compile_one(row, source, tree, out):
+    """The file of the copy, with the copy's headers before the tree's."""
+    words = shlex.split(row["command"])
+    while words[0].endswith("ccache"):
+        words = words[1:]
+    at = words.index("-o")
+    words[at + 1] = out
+    words[words.index("-c") + 1] = os.path.join(tree, source)
+    words[1:1] = ["-w", "-Wno-error", "-I" + tree]
+    done = subprocess.run(words, cwd=row["directory"], capture_output=True, text=True, check=False)
+    return None if done.returncode == 0 else done.stderr
+
+
+def build_mutant(mutation, rows, build, tree):
+    """Path of the program, or None and what went wrong."""
+    for file in mutation.files:
+        os.makedirs(os.path.dirname(os.path.join(tree, file)), exist_ok=True)
+        subprocess.run(["cp", os.path.join(ROOT, file), os.path.join(tree, file)], check=True)
+    done = subprocess.run(["patch", "-p1", "--force", "--fuzz=2", "-i", mutation.path], cwd=tree, capture_output=True,
+                          text=True, check=False)
+    if done.returncode != 0:
+        return None, done.stdout
+    sources = sorted(file for file in mutation.files if file.endswith(".c"))
+    if any(file.endswith(".h") for file in mutation.files):
+        sources = sorted(file for file in rows if re.match(r"(server/core|client/core|tests/sim)/\w+\.c$", file))
+        for file in sources:  # #include "x.h" looks beside the source first: all of them stand in the copy
+            target = os.path.join(tree, file)
+            if not os.path.exists(target):
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                os.symlink(os.path.join(ROOT, file), target)
+    objects = []
+    for i, source in enumerate(sources):
+        objects.append(os.path.join(tree, "%d.o" % i))
+        error = compile_one(rows[source], source, tree, objects[-1])
+        if error:
+            return None, error
+    rest = [os.path.join(build, output_of(row)) for file, row in rows.items()
+            if file.startswith("tests/sim/") and file not in sources]
+    program = os.path.join(tree, "sim")
+    archives = ["server/core/libampd_core.a", "client/core/libampclient_core.a", "amp/libamp.a", "base/libamp_base.a"]
+    words = ["cc", "-o", program] + objects + rest + [os.path.join(build, a) for a in archives]
+    done = subprocess.run(words + ["-lxxhash", "-lisal", "-lm", "-lpthread"], capture_output=True, text=True, check=False)
+    return (program, None) if done.returncode == 0 else (None, done.stderr)
+
+
+def verdict(program, seeds):
+    """(invariant, seed, what was said), or (None, None, why)."""
+    try:
+        done = subprocess.run([program, "--seeds", str(seeds), "--first", "1"], capture_output=True, text=True,
+                              errors="replace", timeout=TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return None, None, "no end after %d s" % TIMEOUT_S
+    if done.returncode == 0:
+        return None, None, "not caught within %d seeds" % seeds
+    broken = BROKEN.search(done.stderr)
+    if broken:
+        return broken.group(2), broken.group(1), done.stderr.splitlines()[0]
+    asserted = ASSERT.search(done.stderr)
+    seed = SEED.search(done.stderr)
+    if asserted and seed:
+        return "core-assert", seed.group(1), "%s: %s" % (asserted.group(1), asserted.group(2))
+    return None, None, "status %d: %s" % (done.returncode, done.stderr[-300:])
+
+
+def run(mutation, rows, build, seeds):
+    with tempfile.TemporaryDirectory(prefix="mutation-") as tree:
+        program, error = build_mutant(mutation, rows, build, tree)
+        if error:
+            return False, "%-28s does not build: %s" % (mutation.name, error)
+        invariant, seed, said = verdict(program, seeds)
+    if invariant is None:
+        return False, "%-28s %s" % (mutation.name, said)
+    right = invariant in mutation.invariants
+    return right, "%-28s %-14s seed %-6s%s" % (mutation.name, invariant, seed, "" if right else
+                                               " expected %s: %s" % (" or ".join(mutation.invariants), said))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("names", nargs="*")
+    arguments = parser.parse_args()
+    paths = sorted(os.path.join(HERE, name) for name in os.listdir(HERE) if name.endswith(".patch"))
+    mutations = [m for m in map(Mutation, paths) if not arguments.names or m.name in arguments.names]
+    if not mutations:
+        sys.exit("mutations: none of that name")
+    failed = 0
+    if arguments.check:
+        for mutation in mutations:
+            error = mutation.applies() or ("" if mutation.invariants else "its head names no invariant")
+            if error:
+                failed += 1
+                print("%s: %s" % (mutation.name, error))
+        print("mutations: %d patches, %d do not apply" % (len(mutations), failed))
+        sys.exit(1 if failed else 0)
+    build = os.path.abspath(arguments.build)
+    rows = commands(build)
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        for good, line in pool.map(lambda m: run(m, rows, build, arguments.seeds), mutations):
+            failed += 0 if good else 1
+            print(line, flush=True)
+    print("mutations: %d, %d not caught as expected" % (len(mutations), failed))
+    sys.exit(1 if failed else 0)
+
+
+main()

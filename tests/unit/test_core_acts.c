@@ -1,0 +1,339 @@
+/* What operators do to the scale of a model, and by which request. */
+#include "server/core/spec.h"
+#include "tests/unit/core_fixture.h"
+
+#include <math.h>
+#include <string.h>
+
+#define START_SCALE 1024
+
+static struct ampd_incarnation incarnations[2];
+
+/* Both ranks push `value` for the step; returns the call of rank 0. */
+static uint64_t push_step(struct core_host *host, uint64_t step, float value)
+{
+    uint64_t call = core_push_all(host, step, 0, incarnations[0], value);
+    (void)core_push_all(host, step, 1, incarnations[1], value);
+    return call;
+}
+
+static const struct ampd_step_result *result(struct core_host *host, uint64_t call)
+{
+    const struct core_call *made = core_call(host, call);
+    assert_true(made->answered);
+    assert_int_equal(0, made->reply.error.code);
+    return &made->reply.u.step;
+}
+
+static void assert_set(struct core_host *host, uint64_t call, float scale, uint64_t from_step)
+{
+    const struct core_call *made = core_call(host, call);
+    assert_true(made->answered);
+    assert_int_equal(0, made->reply.error.code);
+    assert_int_equal(AMPD_REPLY_SCALE, made->reply.kind);
+    assert_true(made->reply.u.scale.record.scale == scale);
+    assert_int_equal(from_step, made->reply.u.scale.from_step);
+}
+
+static int setup(void **state)
+{
+    static struct core_host host;
+    core_host_init(&host, 1);
+    *state = &host;
+    return 0;
+}
+
+static int setup_running(void **state)
+{
+    (void)setup(state);
+    core_running(*state, incarnations);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    core_host_close(*state);
+    return 0;
+}
+
+/* ---- when it counts ---- */
+
+static void a_scale_set_while_a_step_is_open_is_that_of_the_next_step(void **state)
+{
+    struct core_host *host = *state;
+    assert_set(host, core_set_scale(host, 8, ""), 8, 2);
+    const struct ampd_step_result *first = result(host, push_step(host, 1, 1024));
+    assert_true(first->scale == START_SCALE);
+    assert_true(first->new_scale == 8);
+    assert_int_equal(AMPD_VERDICT_APPLIED, first->verdict);
+    assert_int_equal(2, first->new_scale_id);
+    uint64_t pull = core_pull_step(host, 1, 2);
+    assert_true(core_call(host, pull)->pull.scale == 8);
+    assert_int_equal(2, core_call(host, pull)->pull.scale_id);
+}
+
+static void a_step_that_carries_another_scale_moves_the_counts_alone(void **state)
+{
+    struct core_host *host = *state;
+    (void)core_set_scale(host, 8, "");
+    const struct ampd_step_result *skipped = result(host, push_step(host, 1, INFINITY));
+    assert_int_equal(AMPD_VERDICT_SKIPPED_OVERFLOW, skipped->verdict);
+    assert_true(skipped->new_scale == 8); /* not 4: nothing is known of 8 */
+    assert_int_equal(1, host->row.after.total_overflows);
+    assert_int_equal(1, host->row.after.consecutive_overflows);
+    assert_int_equal(0, host->row.after.growth_tracker);
+    skipped = result(host, push_step(host, 2, INFINITY));
+    assert_true(skipped->new_scale == 4);
+}
+
+static void a_new_try_of_the_open_step_keeps_its_first_scale(void **state)
+{
+    struct core_host *host = *state;
+    (void)core_set_scale(host, 8, "");
+    incarnations[1] = core_joined(host, core_join(host, "w1", 1)); /* a new try */
+    uint64_t pull = core_pull_step(host, 1, 1);
+    assert_true(core_call(host, pull)->pull.scale == START_SCALE);
+    struct ampd_event_push push = {.model = "model",
+                                   .epoch = 1,
+                                   .step = 1,
+                                   .rank = 0,
+                                   .incarnation = incarnations[0],
+                                   .scale_id = 2,
+                                   .dtype = AMP_F32,
+                                   .weight = 1};
+    core_assert_failed(host, core_push_event(host, &push), AMP_ESTATE, "SCALE_ID", "scale id 1");
+}
+
+static void an_act_during_the_store_of_a_verdict_counts_one_step_later(void **state)
+{
+    struct core_host *host = *state;
+    host->hold_persists = true;
+    uint64_t push = push_step(host, 1, 1024);
+    uint64_t set = core_set_scale(host, 8, "");
+    assert_false(core_call(host, set)->answered);
+    core_do_task(host, 0); /* the verdict */
+    assert_true(result(host, push)->new_scale == START_SCALE);
+    assert_false(core_call(host, set)->answered); /* stored before it is answered */
+    core_do_task(host, 0);
+    assert_set(host, set, 8, 3);
+    assert_int_equal(1, host->act_row.step);
+    host->hold_persists = false;
+    uint64_t pull = core_pull_step(host, 1, 2);
+    assert_true(core_call(host, pull)->pull.scale == START_SCALE);
+    assert_true(result(host, push_step(host, 2, 1024))->new_scale == 8);
+}
+
+static void a_verdict_that_is_made_while_an_act_is_stored_follows_from_it(void **state)
+{
+    struct core_host *host = *state;
+    host->hold_persists = true;
+    uint64_t set = core_set_scale(host, 8, "");
+    uint64_t push = push_step(host, 1, 1024);
+    core_do_all(host); /* in the order that the core gave */
+    assert_set(host, set, 8, 2);
+    assert_true(result(host, push)->new_scale == 8);
+}
+
+static void the_first_step_waits_for_an_act_that_is_being_stored(void **state)
+{
+    struct core_host *host = *state;
+    struct ampd_model_spec spec;
+    core_spec(&spec, 1);
+    (void)core_create(host, &spec);
+    (void)core_load(host, 1);
+    host->hold_persists = true;
+    uint64_t set = core_set_scale(host, 8, "");
+    uint64_t join = core_join(host, "w0", 0);
+    core_do_task(host, 1); /* the join; the act is still being stored */
+    assert_true(core_call(host, join)->answered);
+    uint64_t pull = core_pull_step(host, 1, 1);
+    core_assert_held(host, pull);
+    core_do_all(host);
+    assert_set(host, set, 8, 1);
+    assert_true(core_call(host, pull)->pull.scale == 8);
+}
+
+static void a_reset_brings_the_policy_back_to_its_start_and_keeps_the_counts(void **state)
+{
+    struct core_host *host = *state;
+    (void)push_step(host, 1, INFINITY);
+    (void)push_step(host, 2, INFINITY);
+    uint64_t call = core_reset_scale(host, "");
+    assert_set(host, call, START_SCALE, 4);
+    const struct amp_scaler_state *record = &core_call(host, call)->reply.u.scale.record;
+    assert_int_equal(0, record->consecutive_overflows);
+    assert_int_equal(2, record->total_overflows);
+    assert_int_equal(2, record->attempted);
+    assert_int_equal(4, record->scale_id);
+}
+
+/* ---- the history ---- */
+
+static void the_row_of_an_act_says_who_why_and_from_when(void **state)
+{
+    struct core_host *host = *state;
+    (void)push_step(host, 1, 1024);
+    (void)core_set_scale(host, 8, "id-1");
+    const struct ampd_step_row *row = &host->act_row;
+    assert_int_equal(AMPD_ROW_SET, row->kind);
+    assert_int_equal(1, row->epoch);
+    assert_int_equal(1, row->step);
+    assert_int_equal(3, row->from_step);
+    assert_true(row->scale == START_SCALE);
+    assert_true(row->after.scale == 8);
+    assert_string_equal("ann", row->note.actor);
+    assert_string_equal("why not", row->note.words);
+    assert_string_equal("id-1", row->note.request_id);
+    (void)core_reset_scale(host, "");
+    assert_int_equal(AMPD_ROW_RESET, host->act_row.kind);
+    assert_true(host->act_row.scale == 8); /* it follows from the row before */
+    assert_int_equal(3, host->act_row.after.scale_id);
+    assert_int_equal(2, host->persists[AMPD_PERSIST_ACT]);
+}
+
+/* ---- requests ---- */
+
+static void a_repeated_request_is_answered_and_not_done_again(void **state)
+{
+    struct core_host *host = *state;
+    assert_set(host, core_set_scale(host, 8, "id-1"), 8, 2);
+    assert_set(host, core_set_scale(host, 8, "id-1"), 8, 2);
+    assert_int_equal(1, host->persists[AMPD_PERSIST_ACT]);
+    assert_set(host, core_set_scale(host, 8, ""), 8, 2); /* without an id: another act */
+    assert_int_equal(2, host->persists[AMPD_PERSIST_ACT]);
+}
+
+static void a_request_id_of_another_request_is_refused(void **state)
+{
+    struct core_host *host = *state;
+    (void)core_set_scale(host, 8, "id-1");
+    core_assert_failed(host, core_set_scale(host, 16, "id-1"), AMP_EINVAL, "REQUEST_ID_USED", "id-1");
+    core_assert_failed(host, core_reset_scale(host, "id-1"), AMP_EINVAL, "REQUEST_ID_USED", "id-1");
+}
+
+static void a_request_that_is_being_stored_is_not_done_twice(void **state)
+{
+    struct core_host *host = *state;
+    host->hold_persists = true;
+    uint64_t first = core_set_scale(host, 8, "id-1");
+    core_close_call(host, first); /* the connection breaks, and the operator asks again */
+    core_assert_failed(host, core_set_scale(host, 8, "id-1"), AMP_EUNAVAILABLE, "RECOVERING", "being stored");
+    core_do_all(host);
+    assert_set(host, core_set_scale(host, 8, "id-1"), 8, 2);
+    assert_int_equal(1, host->persists[AMPD_PERSIST_ACT]);
+}
+
+static void requests_of_the_store_are_known_after_a_start(void **state)
+{
+    struct core_host *host = *state;
+    struct ampd_model_spec spec;
+    core_spec(&spec, 2);
+    struct ampd_model_record record = {.epoch = 3, .base_step = 0, .acts_count = 2};
+    record.spec = spec;
+    ampd_spec_defaults(&record.spec);
+    record.acts[0] = (struct ampd_act_record){
+        .kind = AMPD_ROW_SET, .epoch = 3, .step = 4, .from_step = 5, .after = {.scale = 8}, .request_id = "set"};
+    record.acts[1] =
+        (struct ampd_act_record){.kind = AMPD_ROW_EPOCH, .epoch = 3, .step = 2, .base_epoch = 1, .request_id = "back"};
+    struct ampd_event found = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
+    core_event(host, &found);
+    struct ampd_event start = {.type = AMPD_EVENT_START};
+    core_event(host, &start);
+    core_assert_failed(host, core_set_scale(host, 8, "set"), AMP_ESTATE, "ACT_LOST", "step 4 of epoch 3");
+    uint64_t back = core_rollback(host, 1, 2, "back");
+    assert_int_equal(0, core_call(host, back)->reply.error.code);
+    assert_int_equal(3, core_call(host, back)->reply.u.rollback.epoch);
+    assert_int_equal(3, core_call(host, back)->reply.u.rollback.step);
+}
+
+static void the_oldest_request_ids_are_forgotten(void **state)
+{
+    struct core_host *host = *state;
+    for (unsigned i = 0; i < AMPD_ACTS_MAX + 1; i++) {
+        char id[8] = {'i', (char)('0' + i / 10), (char)('0' + i % 10), 0};
+        (void)core_set_scale(host, 8, id);
+        (void)push_step(host, 1 + i, 8);
+    }
+    unsigned stored = host->persists[AMPD_PERSIST_ACT];
+    (void)core_set_scale(host, 8, "i01");
+    assert_int_equal(stored, host->persists[AMPD_PERSIST_ACT]);
+    (void)core_set_scale(host, 8, "i00");
+    assert_int_equal(stored + 1, host->persists[AMPD_PERSIST_ACT]);
+}
+
+/* ---- what is refused ---- */
+
+static void a_scale_out_of_its_range_is_refused(void **state)
+{
+    struct core_host *host = *state;
+    const float wrong[] = {0, -1, 0.5f, 0x1p25f, INFINITY, NAN};
+    for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        core_assert_failed(host, core_set_scale(host, wrong[i], ""), AMP_EINVAL, "INVALID_FIELD", "scale: ");
+    assert_int_equal(0, host->persists[AMPD_PERSIST_ACT]);
+    assert_set(host, core_set_scale(host, 1, ""), 1, 2);
+    assert_set(host, core_set_scale(host, 0x1p24f, ""), 0x1p24f, 2);
+}
+
+static void under_the_policy_none_the_scale_is_one(void **state)
+{
+    struct core_host *host = *state;
+    struct ampd_model_spec spec;
+    core_spec(&spec, 1);
+    spec.scaler = (struct amp_scaler_config){.policy = AMP_SCALER_NONE};
+    (void)core_create(host, &spec);
+    (void)core_load(host, 1);
+    core_assert_failed(host, core_set_scale(host, 2, ""), AMP_EINVAL, "INVALID_FIELD", "none");
+    assert_set(host, core_set_scale(host, 1, ""), 1, 1);
+}
+
+static void more_acts_than_a_verdict_carries_wait_for_it(void **state)
+{
+    struct core_host *host = *state;
+    for (unsigned i = 0; i < 4; i++)
+        assert_set(host, core_set_scale(host, (float)(8 << i), ""), (float)(8 << i), 2);
+    core_assert_failed(host, core_set_scale(host, 2, ""), AMP_EEXHAUSTED, "TOO_MANY_CALLS", "next step");
+    assert_true(result(host, push_step(host, 1, 1024))->new_scale == 64);
+    assert_set(host, core_set_scale(host, 2, ""), 2, 3);
+}
+
+static void a_model_that_is_done_or_unknown_has_no_scale_to_set(void **state)
+{
+    struct core_host *host = *state;
+    core_assert_failed(host, core_set_scale(host, 8, ""), AMP_ENOTFOUND, "MODEL_NOT_FOUND", "create it");
+    struct ampd_model_spec spec;
+    core_spec(&spec, 2);
+    spec.max_steps = 1;
+    (void)core_create(host, &spec);
+    (void)core_load(host, 1);
+    incarnations[0] = core_joined(host, core_join(host, "w0", 0));
+    incarnations[1] = core_joined(host, core_join(host, "w1", 1));
+    (void)push_step(host, 1, 1);
+    core_assert_failed(host, core_set_scale(host, 8, ""), AMP_ESTATE, "MODEL_DONE", "step 1");
+}
+
+#define RUNNING(test) cmocka_unit_test_setup_teardown(test, setup_running, teardown)
+#define EMPTY(test)   cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RUNNING(a_scale_set_while_a_step_is_open_is_that_of_the_next_step),
+        RUNNING(a_step_that_carries_another_scale_moves_the_counts_alone),
+        RUNNING(a_new_try_of_the_open_step_keeps_its_first_scale),
+        RUNNING(an_act_during_the_store_of_a_verdict_counts_one_step_later),
+        RUNNING(a_verdict_that_is_made_while_an_act_is_stored_follows_from_it),
+        EMPTY(the_first_step_waits_for_an_act_that_is_being_stored),
+        RUNNING(a_reset_brings_the_policy_back_to_its_start_and_keeps_the_counts),
+        RUNNING(the_row_of_an_act_says_who_why_and_from_when),
+        RUNNING(a_repeated_request_is_answered_and_not_done_again),
+        RUNNING(a_request_id_of_another_request_is_refused),
+        RUNNING(a_request_that_is_being_stored_is_not_done_twice),
+        EMPTY(requests_of_the_store_are_known_after_a_start),
+        RUNNING(the_oldest_request_ids_are_forgotten),
+        RUNNING(a_scale_out_of_its_range_is_refused),
+        EMPTY(under_the_policy_none_the_scale_is_one),
+        RUNNING(more_acts_than_a_verdict_carries_wait_for_it),
+        EMPTY(a_model_that_is_done_or_unknown_has_no_scale_to_set),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

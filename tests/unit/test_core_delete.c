@@ -1,0 +1,226 @@
+/* DeleteModel over two shards: the coordinator forgets the model last, whatever is lost or started again on the way. */
+#include "server/core/core.h"
+#include "server/core/spec.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SHARDS    2
+#define QUEUE_MAX 128
+#define CALLS_MAX 32
+
+static struct ampd_parameter_spec parameters[] = {{.name = "a", .dimensions = 1, .shape = {200}}};
+
+struct world {
+    struct ampd_core *core[SHARDS];
+    bool cut; /* messages between the shards are lost */
+    struct ampd_message *messages[QUEUE_MAX];
+    unsigned first, last;
+    uint64_t stored[QUEUE_MAX];
+    unsigned stored_shards[QUEUE_MAX], stored_count;
+    unsigned persists[SHARDS][12]; /* by kind */
+    struct ampd_reply replies[CALLS_MAX];
+    bool answered[CALLS_MAX];
+    uint64_t calls;
+};
+
+static void take(struct world *world, unsigned shard, const struct ampd_output *output)
+{
+    if (output->type == AMPD_OUT_REPLY) {
+        world->answered[output->call] = true;
+        world->replies[output->call] = output->u.reply;
+    } else if (output->type == AMPD_OUT_PERSIST) {
+        world->persists[shard][output->u.persist.kind]++;
+        world->stored_shards[world->stored_count] = shard;
+        world->stored[world->stored_count++] = output->u.persist.token;
+    } else if (output->type == AMPD_OUT_SEND && !world->cut) {
+        assert_true(world->last < QUEUE_MAX);
+        world->messages[world->last++] = ampd_message_copy(output->u.message);
+    }
+}
+
+static void step(struct world *world, unsigned shard, struct ampd_event *event)
+{
+    struct ampd_output output;
+    ampd_core_step(world->core[shard], 1000, event);
+    while (ampd_core_next(world->core[shard], &output))
+        take(world, shard, &output);
+}
+
+/* All that follows, until nothing does. */
+static void run(struct world *world)
+{
+    while (world->stored_count > 0 || world->first < world->last) {
+        if (world->stored_count > 0) {
+            struct ampd_event event = {.type = AMPD_EVENT_PERSISTED, .u.persisted = {world->stored[0]}};
+            unsigned shard = world->stored_shards[0];
+            world->stored_count--;
+            memmove(world->stored, world->stored + 1, world->stored_count * sizeof(world->stored[0]));
+            memmove(world->stored_shards, world->stored_shards + 1,
+                    world->stored_count * sizeof(world->stored_shards[0]));
+            step(world, shard, &event);
+            continue;
+        }
+        struct ampd_message *message = world->messages[world->first++];
+        struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = message};
+        if (!world->cut)
+            step(world, message->to, &event);
+        ampd_message_free(message);
+        if (world->first == world->last)
+            world->first = world->last = 0;
+    }
+}
+
+static void start(struct world *world, unsigned shard, uint64_t boot, const struct ampd_model_record *found)
+{
+    struct ampd_core_config config = {
+        .shard = shard, .shards = SHARDS, .fence = {.counter = boot}, .block_elements = AMPD_ALIGN_ELEMENTS};
+    assert_int_equal(0, ampd_core_new(&config, &world->core[shard]));
+    struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = found};
+    if (found != NULL)
+        step(world, shard, &event);
+    event = (struct ampd_event){.type = AMPD_EVENT_START};
+    step(world, shard, &event);
+}
+
+/* A session between the shards begins, as the second one sees it. */
+static void begin_session(struct world *world)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_PEER_UP, .u.shard = 0};
+    world->cut = false;
+    step(world, 1, &event);
+    run(world);
+}
+
+static void make_spec(struct ampd_model_spec *spec)
+{
+    *spec = (struct ampd_model_spec){.parameters_count = 1, .parameters = parameters, .world_size = 1};
+    (void)snprintf(spec->name, sizeof(spec->name), "model");
+    ampd_spec_defaults(spec);
+}
+
+static uint64_t delete_model(struct world *world)
+{
+    struct ampd_note note = {.actor = "ann"};
+    struct ampd_event event = {
+        .type = AMPD_EVENT_DELETE_MODEL, .call = ++world->calls, .u.act = {.model = "model", .note = &note}};
+    step(world, 0, &event);
+    return event.call;
+}
+
+static int setup(void **state)
+{
+    static struct world world;
+    memset(&world, 0, sizeof(world));
+    struct ampd_model_spec spec;
+    make_spec(&spec);
+    for (unsigned k = 0; k < SHARDS; k++)
+        start(&world, k, 1, NULL);
+    run(&world);
+    begin_session(&world);
+    struct ampd_event create = {.type = AMPD_EVENT_CREATE_MODEL, .call = ++world.calls, .u.create = {&spec}};
+    step(&world, 0, &create);
+    run(&world);
+    assert_true(world.answered[1]);
+    assert_int_equal(0, world.replies[1].error.code);
+    *state = &world;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct world *world = *state;
+    for (unsigned k = 0; k < SHARDS; k++)
+        ampd_core_free(world->core[k]);
+    return 0;
+}
+
+static void assert_gone(struct world *world, uint64_t call)
+{
+    assert_true(world->answered[call]);
+    assert_int_equal(0, world->replies[call].error.code);
+    for (unsigned k = 0; k < SHARDS; k++)
+        assert_int_equal(-1, ampd_core_find(world->core[k], "model"));
+}
+
+static void both_shards_forget_the_model_the_coordinator_last(void **state)
+{
+    struct world *world = *state;
+    uint64_t call = delete_model(world);
+    assert_int_equal(1, world->persists[0][AMPD_PERSIST_DELETING]);
+    assert_false(world->answered[call]);
+    run(world);
+    assert_gone(world, call);
+    assert_int_equal(1, world->persists[0][AMPD_PERSIST_DELETE]);
+    assert_int_equal(1, world->persists[1][AMPD_PERSIST_DELETE]);
+}
+
+static void a_shard_that_was_away_is_told_when_it_comes_back(void **state)
+{
+    struct world *world = *state;
+    world->cut = true;
+    uint64_t call = delete_model(world);
+    run(world);
+    assert_false(world->answered[call]);
+    assert_int_equal(0, world->persists[0][AMPD_PERSIST_DELETE]);
+    begin_session(world);
+    assert_gone(world, call);
+}
+
+static void an_answer_that_was_lost_is_given_again(void **state)
+{
+    struct world *world = *state;
+    uint64_t call = delete_model(world);
+    while (world->persists[1][AMPD_PERSIST_DELETE] == 0) { /* up to the store of the second shard */
+        struct ampd_event event = {.type = AMPD_EVENT_PERSISTED};
+        if (world->stored_count > 0) {
+            event.u.persisted.token = world->stored[--world->stored_count];
+            step(world, world->stored_shards[world->stored_count], &event);
+        } else {
+            struct ampd_message *message = world->messages[world->first++];
+            event = (struct ampd_event){.type = AMPD_EVENT_PEER, .u.message = message};
+            step(world, message->to, &event);
+            ampd_message_free(message);
+        }
+    }
+    world->cut = true; /* DELETED does not come through */
+    run(world);
+    assert_int_equal(-1, ampd_core_find(world->core[1], "model"));
+    assert_false(world->answered[call]);
+    begin_session(world);
+    assert_gone(world, call);
+}
+
+static void a_coordinator_that_starts_goes_on_with_it(void **state)
+{
+    struct world *world = *state;
+    ampd_core_free(world->core[0]);
+    struct ampd_model_record record = {.epoch = 1, .deleting = true};
+    make_spec(&record.spec);
+    world->cut = true;
+    start(world, 0, 2, &record);
+    run(world);
+    begin_session(world);
+    for (unsigned k = 0; k < SHARDS; k++)
+        assert_int_equal(-1, ampd_core_find(world->core[k], "model"));
+    assert_int_equal(1, world->persists[0][AMPD_PERSIST_DELETE]);
+    assert_int_equal(1, world->persists[1][AMPD_PERSIST_DELETE]);
+}
+
+#define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(both_shards_forget_the_model_the_coordinator_last),
+        TEST(a_shard_that_was_away_is_told_when_it_comes_back),
+        TEST(an_answer_that_was_lost_is_given_again),
+        TEST(a_coordinator_that_starts_goes_on_with_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,314 @@
+/* Rules of a step beside the arithmetic: the floor of the scale, shrinking, clipping by group, workers that are named. */
+#include "tests/unit/core_fixture.h"
+
+#include <math.h>
+#include <string.h>
+
+static struct ampd_incarnation incarnations[3];
+
+static int setup(void **state)
+{
+    static struct core_host host;
+    core_host_init(&host, 1);
+    *state = &host;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    core_host_close(*state);
+    return 0;
+}
+
+static void begin(struct core_host *host, const struct ampd_model_spec *spec)
+{
+    static const char *const names[] = {"w0", "w1", "w2"};
+    assert_int_equal(0, core_call(host, core_create(host, spec))->reply.error.code);
+    (void)core_load(host, 1);
+    for (uint32_t r = 0; r < spec->world_size; r++)
+        incarnations[r] = core_joined(host, core_join(host, names[r], (int32_t)r));
+}
+
+static uint64_t push_step(struct core_host *host, uint64_t step, uint32_t world_size, float value)
+{
+    uint64_t call = 0;
+    for (uint32_t r = 0; r < world_size; r++)
+        call = core_push_all(host, step, r, incarnations[r], value);
+    return call;
+}
+
+/* ---- the floor ---- */
+
+static void begin_at_floor(struct core_host *host, enum ampd_floor_policy policy, enum amp_scaler_policy scaler)
+{
+    struct ampd_model_spec spec;
+    core_spec(&spec, 1);
+    spec.floor_policy = policy;
+    spec.max_consecutive_overflows = 2;
+    spec.scaler = (struct amp_scaler_config){.policy = scaler, .init_scale = 2, .min_scale = 1};
+    begin(host, &spec);
+}
+
+static void a_frozen_model_opens_no_step_until_its_scale_is_set(void **state)
+{
+    struct core_host *host = *state;
+    begin_at_floor(host, AMPD_FLOOR_FREEZE, AMP_SCALER_DYNAMIC);
+    assert_false(core_call(host, push_step(host, 1, 1, INFINITY))->reply.u.step.frozen);
+    uint64_t waits = core_pull_step(host, 1, 3);
+    const struct ampd_step_result *result = &core_call(host, push_step(host, 2, 1, INFINITY))->reply.u.step;
+    assert_true(result->frozen && result->unstable && !result->failed);
+    core_assert_failed(host, waits, AMP_ESTATE, "MODEL_FROZEN", "a, b");
+    core_assert_failed(host, core_push_header(host, 3, 0, incarnations[0]), AMP_ESTATE, "MODEL_FROZEN", "set or reset");
+    assert_true(core_info(host).frozen);
+    assert_int_equal(AMPD_MODEL_RUNNING, core_info(host).state);
+    (void)core_set_scale(host, 1, ""); /* the floor itself: the overflows in a row begin anew */
+    assert_false(core_info(host).frozen);
+    assert_int_equal(AMPD_VERDICT_APPLIED, core_call(host, push_step(host, 3, 1, 1))->reply.u.step.verdict);
+}
+
+static void a_checkpoint_of_a_frozen_model_is_cut_at_once(void **state)
+{
+    struct core_host *host = *state;
+    begin_at_floor(host, AMPD_FLOOR_FREEZE, AMP_SCALER_DYNAMIC);
+    (void)push_step(host, 1, 1, INFINITY);
+    (void)push_step(host, 2, 1, INFINITY);
+    const struct core_call *call = core_call(host, core_checkpoint(host));
+    assert_true(call->answered);
+    assert_int_equal(2, call->reply.u.checkpoint.step);
+}
+
+static void a_frozen_model_goes_on_after_a_rollback(void **state)
+{
+    struct core_host *host = *state;
+    begin_at_floor(host, AMPD_FLOOR_FREEZE, AMP_SCALER_DYNAMIC);
+    (void)push_step(host, 1, 1, INFINITY);
+    (void)push_step(host, 2, 1, INFINITY);
+    assert_int_equal(0, core_call(host, core_rollback(host, 1, 0, ""))->reply.error.code);
+    assert_false(core_info(host).frozen);
+    incarnations[0] = core_joined(host, core_join(host, "w0", 0));
+    assert_int_equal(AMPD_VERDICT_APPLIED, core_call(host, push_step(host, 1, 1, 1))->reply.u.step.verdict);
+}
+
+static void a_model_that_fails_says_so_in_its_result(void **state)
+{
+    struct core_host *host = *state;
+    begin_at_floor(host, AMPD_FLOOR_FAIL, AMP_SCALER_DYNAMIC);
+    (void)push_step(host, 1, 1, INFINITY);
+    const struct ampd_step_result *result = &core_call(host, push_step(host, 2, 1, INFINITY))->reply.u.step;
+    assert_true(result->failed && !result->frozen);
+    core_assert_failed(host, core_pull_step(host, 1, 3), AMP_ESTATE, "MODEL_UNSTABLE", "overflowing: a, b");
+    (void)core_reset_scale(host, "");
+    assert_int_equal(AMPD_VERDICT_APPLIED, core_call(host, push_step(host, 3, 1, 1))->reply.u.step.verdict);
+}
+
+static void under_clamp_and_with_a_scale_that_never_moves_the_model_goes_on(void **state)
+{
+    struct core_host *host = *state;
+    begin_at_floor(host, AMPD_FLOOR_CLAMP, AMP_SCALER_DYNAMIC);
+    for (uint64_t step = 1; step <= 4; step++)
+        assert_false(core_call(host, push_step(host, step, 1, INFINITY))->reply.u.step.frozen);
+    assert_true(core_info(host).unstable);
+    core_host_close(host);
+    core_host_init(host, 1);
+    begin_at_floor(host, AMPD_FLOOR_FREEZE, AMP_SCALER_STATIC);
+    for (uint64_t step = 1; step <= 4; step++)
+        assert_false(core_call(host, push_step(host, step, 1, INFINITY))->reply.u.step.frozen);
+}
+
+/* ---- shrink ---- */
+
+static void begin_shrinking(struct core_host *host, uint32_t min_workers)
+{
+    struct ampd_model_spec spec;
+    core_spec(&spec, 3);
+    spec.on_loss = AMPD_ON_LOSS_SHRINK;
+    spec.min_workers = min_workers;
+    spec.loss_timeout_ms = 5000;
+    assert_int_equal(0, core_call(host, core_create(host, &spec))->reply.error.code);
+    (void)core_load(host, 1);
+    incarnations[0] = core_joined(host, core_join(host, "w0", 0));
+    incarnations[1] = core_joined(host, core_join(host, "w1", 1));
+    if (min_workers > 1)
+        return;
+    (void)push_step(host, 1, 1, 1024); /* it opened with the first that joined */
+    assert_int_equal(1, host->row.contributors_count);
+}
+
+static void the_first_step_opens_with_the_least_number_of_workers(void **state)
+{
+    struct core_host *host = *state;
+    begin_shrinking(host, 2);
+    assert_int_equal(AMPD_MODEL_RUNNING, core_info(host).state);
+    incarnations[2] = core_joined(host, core_join(host, "w2", 2)); /* it waits for the next step */
+    uint64_t early = core_push_header(host, 1, 2, incarnations[2]);
+    core_assert_held(host, early);
+    (void)push_step(host, 1, 2, 1024);
+    assert_int_equal(2, host->row.contributors_count);
+    (void)push_step(host, 2, 3, 1024);
+    assert_int_equal(3, host->row.contributors_count);
+}
+
+static void a_worker_whose_lease_ends_is_left_out_of_the_open_step(void **state)
+{
+    struct core_host *host = *state;
+    begin_shrinking(host, 1);
+    uint64_t call = core_push_all(host, 2, 0, incarnations[0], 1024);
+    assert_false(core_call(host, call)->answered);
+    core_tick(host, host->now_ms + AMPD_LEASE_MS - 1);
+    struct ampd_event renew = {.type = AMPD_EVENT_RENEW, .u.worker = {"model", 0, incarnations[0]}};
+    core_event(host, &renew);
+    core_tick(host, host->now_ms + 1);
+    assert_int_equal(0, core_call(host, call)->reply.error.code);
+    assert_true(core_call(host, call)->answered);
+    assert_int_equal(1, host->row.contributors_count);
+    assert_true(host->row.tries >= 2);
+}
+
+static void a_worker_that_leaves_is_left_out_too_and_comes_back_later(void **state)
+{
+    struct core_host *host = *state;
+    begin_shrinking(host, 1);
+    uint64_t call = core_push_all(host, 2, 0, incarnations[0], 1024);
+    assert_false(core_call(host, call)->answered);
+    struct ampd_event leave = {.type = AMPD_EVENT_LEAVE, .call = ++host->last_call};
+    leave.u.worker = (struct ampd_event_worker){"model", 1, incarnations[1]};
+    core_event(host, &leave);
+    assert_true(core_call(host, call)->answered);
+    incarnations[1] = core_joined(host, core_join(host, "w1", 1));
+    (void)core_push_all(host, 3, 0, incarnations[0], 1024);
+    assert_int_equal(3, host->row.step);
+    assert_int_equal(1, host->row.contributors_count);
+    (void)push_step(host, 4, 2, 1024);
+    assert_int_equal(2, host->row.contributors_count);
+}
+
+static void a_push_that_is_complete_counts_though_its_worker_is_gone(void **state)
+{
+    struct core_host *host = *state;
+    begin_shrinking(host, 1);
+    uint64_t call = core_push_all(host, 2, 1, incarnations[1], 1024);
+    core_tick(host, host->now_ms + AMPD_LEASE_MS - 1);
+    struct ampd_event renew = {.type = AMPD_EVENT_RENEW, .u.worker = {"model", 0, incarnations[0]}};
+    core_event(host, &renew);
+    core_tick(host, host->now_ms + 1);
+    (void)core_push_all(host, 2, 0, incarnations[0], 1024);
+    assert_true(core_call(host, call)->answered);
+    assert_int_equal(2, host->row.contributors_count);
+}
+
+static void with_too_few_workers_the_model_waits_and_stalls(void **state)
+{
+    struct core_host *host = *state;
+    begin_shrinking(host, 2);
+    (void)push_step(host, 1, 2, 1024);
+    core_tick(host, host->now_ms + AMPD_LEASE_MS);
+    uint64_t pull = core_pull_step(host, 1, 3);
+    assert_int_equal(AMPD_MODEL_RUNNING, core_info(host).state);
+    core_tick(host, host->now_ms + 5000);
+    assert_int_equal(AMPD_MODEL_STALLED, core_info(host).state);
+    core_assert_failed(host, pull, AMP_EUNAVAILABLE, "MODEL_STALLED", "rank 0");
+    incarnations[0] = core_joined(host, core_join(host, "w0", 0));
+    incarnations[1] = core_joined(host, core_join(host, "w1", 1));
+    assert_int_equal(AMPD_MODEL_RUNNING, core_info(host).state);
+    (void)push_step(host, 2, 2, 1024);
+    assert_int_equal(2, host->row.step);
+}
+
+/* ---- clipping ---- */
+
+static void each_group_is_clipped_by_its_own_norm(void **state)
+{
+    struct core_host *host = *state;
+    struct ampd_model_spec spec;
+    struct ampd_parameter_spec two[2];
+    core_spec(&spec, 1);
+    memcpy(two, spec.parameters, sizeof(two));
+    two[1].group = 1;
+    spec.parameters = two;
+    spec.groups_count = 2;
+    spec.groups[0] = (struct ampd_group_spec){.lr_scale = 1, .clip_max_norm = 1};
+    spec.groups[1] = (struct ampd_group_spec){.lr_scale = 1};
+    spec.clip_scope = AMPD_CLIP_GROUP;
+    spec.clip_max_norm = 100;
+    begin(host, &spec);
+    const struct ampd_step_result *result = &core_call(host, push_step(host, 1, 1, 1024))->reply.u.step;
+    assert_int_equal(2, result->clips_count);
+    assert_true(result->clips[0] == (float)(1 / (10 + 1e-6))); /* 100 elements of 1 */
+    assert_true(result->clips[1] == 1);
+    assert_true(result->norm == sqrt(110));
+    assert_true(host->row.clip == result->clips[0]);
+    uint64_t pull = core_pull_latest(host);
+    const float *masters = (const float *)(const void *)core_call(host, pull)->pull.memory;
+    assert_true(masters[0] == 1 - result->clips[0]);
+    assert_true(masters[128] == 0); /* b moved by 1 */
+}
+
+/* ---- workers that are named ---- */
+
+static struct ampd_worker_info worker(struct core_host *host, uint32_t rank)
+{
+    struct ampd_worker_info info;
+    ampd_core_worker(host->core, 0, rank, host->now_ms, &info);
+    return info;
+}
+
+static void one_step(struct core_host *host, uint64_t step, uint64_t late_ms, float first, float second)
+{
+    (void)core_push_all(host, step, 0, incarnations[0], first);
+    host->now_ms += late_ms;
+    (void)core_push_all(host, step, 1, incarnations[1], second);
+}
+
+static void a_worker_that_all_wait_for_again_and_again_is_named(void **state)
+{
+    struct core_host *host = *state;
+    core_running(host, incarnations);
+    for (uint64_t step = 1; step < AMPD_STRAGGLER_STEPS; step++)
+        one_step(host, step, AMPD_STRAGGLER_MS, 1, 1);
+    assert_false(worker(host, 1).straggles);
+    one_step(host, AMPD_STRAGGLER_STEPS, AMPD_STRAGGLER_MS, 1, 1);
+    assert_true(worker(host, 1).straggles);
+    assert_false(worker(host, 0).straggles);
+    assert_non_null(strstr(host->logged, "straggler"));
+    one_step(host, AMPD_STRAGGLER_STEPS + 1, AMPD_STRAGGLER_MS - 1, 1, 1);
+    assert_false(worker(host, 1).straggles);
+    assert_non_null(strstr(host->logged, "keeps up"));
+}
+
+static void a_worker_whose_gradients_are_never_finite_is_named(void **state)
+{
+    struct core_host *host = *state;
+    core_running(host, incarnations);
+    for (uint64_t step = 1; step < AMPD_NONFINITE_PUSHES; step++)
+        one_step(host, step, 0, 1, NAN);
+    one_step(host, AMPD_NONFINITE_PUSHES, 0, INFINITY, NAN); /* all of them: nobody's own fault */
+    assert_false(worker(host, 1).nonfinite);
+    one_step(host, AMPD_NONFINITE_PUSHES + 1, 0, 1, NAN);
+    assert_true(worker(host, 1).nonfinite);
+    assert_false(worker(host, 0).nonfinite);
+    assert_non_null(strstr(host->logged, "look at its data"));
+    one_step(host, AMPD_NONFINITE_PUSHES + 2, 0, 1, 1);
+    assert_false(worker(host, 1).nonfinite);
+}
+
+#define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_frozen_model_opens_no_step_until_its_scale_is_set),
+        TEST(a_checkpoint_of_a_frozen_model_is_cut_at_once),
+        TEST(a_frozen_model_goes_on_after_a_rollback),
+        TEST(a_model_that_fails_says_so_in_its_result),
+        TEST(under_clamp_and_with_a_scale_that_never_moves_the_model_goes_on),
+        TEST(the_first_step_opens_with_the_least_number_of_workers),
+        TEST(a_worker_whose_lease_ends_is_left_out_of_the_open_step),
+        TEST(a_worker_that_leaves_is_left_out_too_and_comes_back_later),
+        TEST(a_push_that_is_complete_counts_though_its_worker_is_gone),
+        TEST(with_too_few_workers_the_model_waits_and_stalls),
+        TEST(each_group_is_clipped_by_its_own_norm),
+        TEST(a_worker_that_all_wait_for_again_and_again_is_named),
+        TEST(a_worker_whose_gradients_are_never_finite_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,308 @@
+/* durability STEP: the vote leaves after its record, and a restart goes on in the same epoch, bit for bit. */
+#include "tests/unit/core_fixture.h"
+
+#include <string.h>
+
+static struct core_host host, back; /* before and after the restart */
+
+static void begin(struct ampd_incarnation incarnations[2])
+{
+    struct ampd_model_spec spec;
+    core_spec(&spec, 2);
+    spec.durability = AMPD_DURABILITY_STEP;
+    spec.momentum = 0.5;
+    core_host_init(&host, 1);
+    (void)core_create(&host, &spec);
+    (void)core_load(&host, 3);
+    for (int32_t r = 0; r < 2; r++)
+        incarnations[r] = core_joined(&host, core_join(&host, r == 0 ? "w0" : "w1", r));
+}
+
+static void push_both(struct core_host *to, uint64_t step, const struct ampd_incarnation incarnations[2], float value)
+{
+    (void)core_push_all(to, step, 0, incarnations[0], value);
+    (void)core_push_all(to, step, 1, incarnations[1], value);
+}
+
+/* The same model in a new process, with the store, the first checkpoint and the journal of the old one. */
+static void restart(struct ampd_incarnation incarnations[2], uint32_t rows)
+{
+    struct ampd_model_spec spec;
+    core_spec(&spec, 2);
+    spec = *core_info(&host).spec;
+    struct ampd_checkpoint_record checkpoint = {.epoch = 1};
+    struct ampd_worker_record workers[2] = {{.name = "w0", .rank = 0, .incarnation = incarnations[0]},
+                                            {.name = "w1", .rank = 1, .incarnation = incarnations[1]}};
+    struct ampd_model_record record = {.spec = spec,
+                                       .epoch = 1,
+                                       .last = rows > 0 ? &host.rows[rows - 1] : NULL,
+                                       .rows_count = rows,
+                                       .rows = host.rows,
+                                       .workers_count = 2,
+                                       .workers = workers,
+                                       .checkpoints_count = 1,
+                                       .checkpoints = &checkpoint};
+    core_host_init(&back, 2);
+    memcpy(back.journal, host.journal, sizeof(back.journal));
+    back.journal_count = host.journal_count;
+    memcpy(back.file, host.file, sizeof(back.file));
+    back.has_file = true;
+    struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
+    core_event(&back, &event);
+    event = (struct ampd_event){.type = AMPD_EVENT_START};
+    core_event(&back, &event);
+}
+
+static int close_hosts(void **state)
+{
+    (void)state;
+    core_host_close(&host);
+    core_host_close(&back);
+    back.core = NULL;
+    return 0;
+}
+
+/* Every version that is pulled next must have the same bytes on both. */
+static void assert_same_values(void)
+{
+    struct core_call *a = core_call(&host, core_pull_latest(&host)), *b = core_call(&back, core_pull_latest(&back));
+    assert_true(a->granted && b->granted);
+    assert_int_equal(a->pull.version, b->pull.version);
+    assert_memory_equal(a->pull.memory, b->pull.memory, 110 * sizeof(float));
+    assert_memory_equal(a->pull.crcs, b->pull.crcs, 3 * sizeof(uint32_t));
+}
+
+static void the_vote_waits_for_its_record(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    begin(incarnations);
+    host.hold_journal = true;
+    push_both(&host, 1, incarnations, 2);
+    assert_int_equal(0, host.notified);
+    assert_int_equal(1, host.tasks_count);
+    const struct ampd_journal_order *order = &host.tasks[0].u.journal;
+    assert_int_equal(AMPD_OUT_JOURNAL, host.tasks[0].type);
+    assert_int_equal(1, order->key.epoch);
+    assert_int_equal(1, order->key.step);
+    assert_int_equal(1, order->key.fence);
+    assert_true(order->g != NULL && order->g[0] == 2.0f / 1024);
+    core_do_task(&host, 0);
+    assert_int_equal(1, host.notified);
+    assert_int_equal(1, core_info(&host).durable_step);
+}
+
+static void an_overflow_is_journalled_without_its_gradient(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    begin(incarnations);
+    host.hold_journal = true;
+    push_both(&host, 1, incarnations, 3.0e38f);
+    assert_int_equal(1, host.tasks_count);
+    assert_null(host.tasks[0].u.journal.g);
+    core_do_task(&host, 0);
+    assert_int_equal(AMPD_VERDICT_SKIPPED_OVERFLOW, host.row.verdict);
+    host.hold_journal = false;
+    push_both(&host, 2, incarnations, 1);
+    restart(incarnations, 2);
+    assert_int_equal(2, core_info(&back).decided_step);
+    assert_same_values();
+}
+
+static void a_record_of_an_older_try_gives_no_vote(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    begin(incarnations);
+    host.hold_journal = true;
+    push_both(&host, 1, incarnations, 2);
+    struct ampd_incarnation again = core_joined(&host, core_join(&host, "w1", 1)); /* a new try */
+    core_do_task(&host, 0);
+    assert_int_equal(0, host.notified);
+    (void)core_push_all(&host, 1, 1, again, 4);
+    assert_int_equal(1, host.tasks_count);
+    assert_int_equal(1, host.tasks[0].u.journal.key.try_number);
+    core_do_all(&host);
+    assert_int_equal(1, host.notified);
+    core_host_init(&back, 2);
+}
+
+static void a_restart_replays_the_steps_in_the_same_epoch(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    begin(incarnations);
+    for (uint64_t step = 1; step <= 3; step++)
+        push_both(&host, step, incarnations, (float)step);
+    restart(incarnations, 3);
+    struct ampd_model_info info = core_info(&back);
+    assert_int_equal(1, info.epoch);
+    assert_int_equal(3, info.decided_step);
+    assert_int_equal(3, info.durable_step);
+    assert_int_equal(AMPD_MODEL_RUNNING, info.state);
+    assert_int_equal(0, back.persists[AMPD_PERSIST_EPOCH]);
+    assert_same_values();
+    /* The next step has the same bits too: moments and the record of the scale are what they were. */
+    push_both(&host, 4, incarnations, 7);
+    push_both(&back, 4, incarnations, 7);
+    assert_same_values();
+    host.row.at_us = back.row.at_us;
+    assert_memory_equal(&host.row.after, &back.row.after, sizeof(host.row.after));
+}
+
+static void a_push_of_the_last_step_gets_its_result_after_a_restart(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    begin(incarnations);
+    push_both(&host, 1, incarnations, 1);
+    restart(incarnations, 1);
+    uint64_t call = core_push_header(&back, 1, 1, incarnations[1]);
+    /* (core_push_header asks with the present scale id, which a decided step does not look at) */
+    assert_true(core_call(&back, call)->answered);
+    assert_int_equal(0, core_call(&back, call)->reply.error.code);
+    assert_int_equal(AMPD_VERDICT_APPLIED, core_call(&back, call)->reply.u.step.verdict);
+    assert_int_equal(1, core_call(&back, call)->reply.u.step.durable_step);
+}
+
+static void a_vote_without_a_verdict_is_decided_after_a_restart(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    begin(incarnations);
+    push_both(&host, 1, incarnations, 1);
+    host.hold_persists = true; /* the verdict of step 2 is not stored */
+    push_both(&host, 2, incarnations, 5);
+    assert_int_equal(2, host.journal_count);
+    restart(incarnations, 1);
+    core_do_all(&host); /* what it would have become */
+    assert_int_equal(2, core_info(&back).decided_step);
+    assert_int_equal(2, back.row.step);
+    assert_int_equal(AMPD_VERDICT_APPLIED, back.row.verdict);
+    assert_true(back.row.norm == host.row.norm);
+    assert_same_values();
+}
+
+static void a_worker_that_joins_anew_takes_the_vote_back(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    begin(incarnations);
+    host.hold_persists = true;
+    push_both(&host, 1, incarnations, 5);
+    host.hold_persists = false;
+    incarnations[1].counter = 99; /* it was stored last before the crash */
+    restart(incarnations, 0);
+    assert_int_equal(0, core_info(&back).decided_step);
+    uint64_t asked = core_push_state(&back, 1, 1, 0, incarnations[0]);
+    assert_int_equal(0, core_call(&back, asked)->reply.u.push_state.ranges_count);
+    push_both(&back, 1, incarnations, 5);
+    assert_int_equal(1, core_info(&back).decided_step);
+}
+
+static void blocks_told_before_a_restart_are_asked_for_again(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    begin(incarnations);
+    push_both(&host, 1, incarnations, 1);
+    restart(incarnations, 1);
+    uint64_t call = core_push_header(&back, 2, 0, incarnations[0]);
+    core_push_end(&back, call, NULL, 0); /* it thinks that its blocks are here */
+    core_assert_failed(&back, call, AMP_EABORTED, "REPLACED", "GetPushState");
+    for (int i = 0; i < 3; i++) { /* a client that does not ask is told in the end what is wrong */
+        call = core_push_header(&back, 2, 0, incarnations[0]);
+        core_push_end(&back, call, NULL, 0);
+    }
+    core_assert_failed(&back, call, AMP_EINVAL, "INCOMPLETE_PUSH", "block");
+}
+
+static void a_missing_record_takes_the_model_back_to_its_checkpoint(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    begin(incarnations);
+    push_both(&host, 1, incarnations, 1);
+    push_both(&host, 2, incarnations, 1);
+    memmove(&host.journal[0], &host.journal[1], sizeof(host.journal[0]));
+    host.journal_count = 1;
+    restart(incarnations, 2);
+    assert_int_equal(2, core_info(&back).epoch);
+    assert_int_equal(0, core_info(&back).decided_step);
+}
+
+static void a_record_that_is_not_of_the_decided_list_is_not_used(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    begin(incarnations);
+    push_both(&host, 1, incarnations, 1);
+    host.rows[0].contributors_hash ^= 1;
+    restart(incarnations, 1);
+    assert_int_equal(2, core_info(&back).epoch);
+}
+
+static void notes_that_are_cut_off_are_no_record(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    begin(incarnations);
+    push_both(&host, 1, incarnations, 1);
+    uint64_t whole = host.journal[0].notes_size;
+    for (uint64_t size = 0; size < whole; size += 7) {
+        host.journal[0].notes_size = size;
+        restart(incarnations, 1);
+        assert_int_equal(2, core_info(&back).epoch);
+        core_host_close(&back);
+    }
+    core_host_init(&back, 3);
+}
+
+static void a_checkpoint_prunes_the_journal(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    begin(incarnations);
+    push_both(&host, 1, incarnations, 1);
+    struct ampd_event event = {.type = AMPD_EVENT_CHECKPOINT, .call = ++host.last_call, .u.named = {"model"}};
+    core_event(&host, &event);
+    push_both(&host, 2, incarnations, 1);
+    assert_int_equal(2, host.pruned);
+    core_host_init(&back, 2);
+}
+
+static int init_back(void **state)
+{
+    (void)state;
+    if (back.core == NULL)
+        core_host_init(&back, 9);
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    (void)init_back(state);
+    return close_hosts(state);
+}
+
+#define TEST(name) cmocka_unit_test_teardown(name, close_all)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_vote_waits_for_its_record),
+        TEST(an_overflow_is_journalled_without_its_gradient),
+        TEST(a_record_of_an_older_try_gives_no_vote),
+        TEST(a_restart_replays_the_steps_in_the_same_epoch),
+        TEST(a_push_of_the_last_step_gets_its_result_after_a_restart),
+        TEST(a_vote_without_a_verdict_is_decided_after_a_restart),
+        TEST(a_worker_that_joins_anew_takes_the_vote_back),
+        TEST(blocks_told_before_a_restart_are_asked_for_again),
+        TEST(a_missing_record_takes_the_model_back_to_its_checkpoint),
+        TEST(a_record_that_is_not_of_the_decided_list_is_not_used),
+        TEST(notes_that_are_cut_off_are_no_record),
+        TEST(a_checkpoint_prunes_the_journal),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
