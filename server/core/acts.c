@@ -4,9 +4,9 @@
  *
  * An act is a row of the history behind that of the last decided step, stored before it is answered. A step that is open
  * goes on with the scale that its gradients carry; its verdict then moves the counts of the record, not the scale, since it
- * says nothing about the new one (amp_scaler_count). So each row still follows from the one before it. A verdict that is
- * being stored has made its record already, and the OPEN after it comes before the act's row is stored: the act counts one
- * step later then.
+ * says nothing about the new one (amp_scaler_count). So each row still follows from the one before it. An act that comes
+ * while a verdict is being stored waits for that: only then is it known whether the next step opened with the verdict, and
+ * so which step is the first to have the new scale.
  *
  * The rows of other shards travel with the next verdict and are stored there before that.
  */
@@ -69,20 +69,31 @@ bool ampd_acts_known(struct ampd_model *model, uint64_t id, const struct ampd_ev
     return true;
 }
 
-/* A request that is being stored is answered when it is; whoever repeats it meanwhile comes again. */
-static bool being_stored(struct ampd_model *model, uint64_t id, const char *request_id)
+static bool is_under_way(const struct ampd_model *model, const char *request_id)
 {
+    const struct ampd_coord *coord = &model->coord;
+    for (uint32_t i = coord->acts_placed; i < coord->acts_count; i++) {
+        if (strcmp(coord->acts[i].note.request_id, request_id) == 0)
+            return true;
+    }
     AMP_LIST_EACH(it, next, &model->core->pendings)
     {
         const struct ampd_pending *pending = AMP_CONTAINER(it, struct ampd_pending, node);
-        if (pending->kind != AMPD_PERSIST_ACT || pending->model != model || request_id[0] == 0 ||
-            strcmp(pending->act.request_id, request_id) != 0)
-            continue;
-        ampd_call_fail(model->core, id, model, AMP_EUNAVAILABLE, "RECOVERING",
-                       "this request is being stored; ask again in a moment");
-        return true;
+        if (pending->kind == AMPD_PERSIST_ACT && pending->model == model &&
+            strcmp(pending->act.request_id, request_id) == 0)
+            return true;
     }
     return false;
+}
+
+/* A request that is being stored is answered when it is; whoever repeats it meanwhile comes again. */
+static bool being_stored(struct ampd_model *model, uint64_t id, const char *request_id)
+{
+    if (request_id[0] == 0 || !is_under_way(model, request_id))
+        return false;
+    ampd_call_fail(model->core, id, model, AMP_EUNAVAILABLE, "RECOVERING",
+                   "this request is being stored; ask again in a moment");
+    return true;
 }
 
 /* ---- SetScale, ResetScale ---- */
@@ -116,16 +127,18 @@ static void persist_row(struct ampd_model *model, uint64_t call, const struct am
     persist->row = ampd_out_own(model->core, row);
 }
 
-/* The step that follows the act in the history, and the first one that opens after it is stored. */
-static void place(const struct ampd_model *model, uint64_t *step, uint64_t *from_step)
+/* Behind the last decided step; the first that opens afterwards has the scale, for none opens before the row is stored. */
+void ampd_acts_place(struct ampd_model *model)
 {
-    const struct ampd_coord *coord = &model->coord;
-    bool storing = coord->step == AMPD_STEP_VOTED;
+    struct ampd_coord *coord = &model->coord;
+    if (coord->step == AMPD_STEP_VOTED)
+        return;
     bool open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED;
-    *step = storing ? coord->open.step : coord->decided;
-    *from_step = *step + 1 + (open ? 1 : 0);
-    if (storing && !ampd_floor_stops(&model->spec, &coord->newest))
-        (*from_step)++; /* the OPEN after the verdict that is being stored comes first */
+    for (; coord->acts_placed < coord->acts_count; coord->acts_placed++) {
+        struct ampd_act *act = &coord->acts[coord->acts_placed];
+        act->from_step = coord->decided + 1 + (open ? 1 : 0);
+        persist_row(model, coord->acts_calls[coord->acts_placed], act, coord->epoch, coord->decided);
+    }
 }
 
 static int change(const struct ampd_model *model, const struct ampd_event_act *event, struct ampd_act *act,
@@ -173,12 +186,11 @@ void ampd_acts_scale(struct ampd_core *core, uint64_t id, const struct ampd_even
             coord->acts_count);
         return;
     }
-    uint64_t step;
-    place(model, &step, &act.from_step);
     coord->newest = act.after;
+    coord->acts_calls[coord->acts_count] = id;
     coord->acts[coord->acts_count++] = act;
     coord->acts_storing++;
-    persist_row(model, id, &act, coord->epoch, step);
+    ampd_acts_place(model);
 }
 
 /* Who waits for the next step goes on, if only the scale was in its way. */
@@ -229,9 +241,16 @@ void ampd_acts_stored(struct ampd_model *model, const struct ampd_pending *pendi
 
 void ampd_acts_take(struct ampd_coord *coord, struct ampd_verdict_message *verdict)
 {
+    AMP_ASSERT(coord->acts_placed == coord->acts_count);
     verdict->acts_count = coord->acts_count;
     memcpy(verdict->acts, coord->acts, coord->acts_count * sizeof(coord->acts[0]));
+    ampd_acts_forget(coord);
+}
+
+void ampd_acts_forget(struct ampd_coord *coord)
+{
     coord->acts_count = 0;
+    coord->acts_placed = 0;
 }
 
 void ampd_acts_persist(struct ampd_model *model, const struct ampd_verdict_message *verdict)
@@ -259,5 +278,5 @@ void ampd_acts_supersede(struct ampd_model *model)
                          (double)act->after.scale, (unsigned long long)act->step, (unsigned long long)coord->epoch,
                          (unsigned long long)coord->base_step);
     }
-    coord->acts_count = 0;
+    ampd_acts_forget(coord);
 }

@@ -62,6 +62,7 @@ static void adopt_verdict(struct ampd_model *model, const struct ampd_sync_state
     free(coord->verdict);
     coord->verdict = ampd_need(calloc(1, sizeof(*coord->verdict)));
     ampd_verdict_of_row(model, &theirs->last, coord->verdict);
+    coord->newest = theirs->last.after;
     ampd_out_log(model->core, AMPD_LOG_WARN, model, "the verdict of step %llu is adopted from another shard",
                  (unsigned long long)theirs->decided);
     ampd_coord_store_verdict(model);

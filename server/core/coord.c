@@ -509,7 +509,7 @@ void ampd_coord_forget_step(struct ampd_model *model)
     coord->cut_wanted = false;
     coord->loader = 0;
     coord->loaded_bits = 0;
-    coord->acts_count = 0;
+    ampd_acts_forget(coord);
 }
 
 void ampd_coord_resume(struct ampd_model *model)

@@ -300,10 +300,12 @@ static void persisted(struct ampd_core *core, uint64_t token)
             ampd_workers_stored(model, pending);
             break;
         case AMPD_PERSIST_VERDICT:
-            if (core->config.shard == 0)
+            if (core->config.shard == 0) {
                 ampd_coord_verdict_stored(model);
-            else
+                ampd_acts_place(model);
+            } else {
                 ampd_shard_verdict_stored(model);
+            }
             break;
         case AMPD_PERSIST_MODEL:
         case AMPD_PERSIST_EPOCH:

@@ -262,9 +262,11 @@ struct ampd_coord {
     uint64_t version;               /* after it */
     struct amp_scaler_state scaler; /* the record of the newest row that is stored: steps open with it */
     struct amp_scaler_state newest; /* of the newest one that is stored or being stored: the next row follows from it */
-    uint32_t acts_storing;
-    uint32_t acts_count; /* since the last verdict: they travel with the next one */
+    uint32_t acts_storing; /* acts that are not stored yet */
+    uint32_t acts_count;   /* since the last verdict: they travel with the next one */
     struct ampd_act acts[AMPD_ACTS_WAIT_MAX];
+    uint64_t acts_calls[AMPD_ACTS_WAIT_MAX]; /* who asked */
+    uint32_t acts_placed;                    /* of them have their step; the others wait for a verdict to be stored */
     uint32_t known_count;
     struct ampd_act_record known[AMPD_ACTS_MAX]; /* the newest, stored, oldest first */
     struct {
@@ -576,8 +578,10 @@ const struct ampd_checkpoint_record *ampd_catalogue_find(const struct ampd_shard
 
 /* ---- acts.c ---- */
 void ampd_acts_scale(struct ampd_core *core, uint64_t call, const struct ampd_event_act *act, enum ampd_row_kind kind);
+void ampd_acts_place(struct ampd_model *model); /* those that waited for a verdict, once it is stored */
 void ampd_acts_stored(struct ampd_model *model, const struct ampd_pending *pending);
 void ampd_acts_take(struct ampd_coord *coord, struct ampd_verdict_message *verdict); /* those since the last verdict */
+void ampd_acts_forget(struct ampd_coord *coord);
 /* The rows of the acts that came with a verdict, on another shard than the coordinator's. */
 void ampd_acts_persist(struct ampd_model *model, const struct ampd_verdict_message *verdict);
 void ampd_acts_remember(struct ampd_coord *coord, const struct ampd_act_record *act);

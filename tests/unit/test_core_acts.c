@@ -123,6 +123,46 @@ static void an_act_during_the_store_of_a_verdict_counts_one_step_later(void **st
     assert_true(result(host, push_step(host, 2, 1024))->new_scale == 8);
 }
 
+/* Rank 1 leaves while the verdict is stored: under `shrink` the step after it opens only when enough are there again. */
+static void an_act_during_the_store_of_a_verdict_counts_at_once_if_no_step_opens_with_it(void **state)
+{
+    struct core_host *host = *state;
+    struct ampd_model_spec spec;
+    core_spec(&spec, 2);
+    spec.on_loss = AMPD_ON_LOSS_SHRINK;
+    spec.min_workers = 2;
+    (void)core_create(host, &spec);
+    (void)core_load(host, 1);
+    incarnations[0] = core_joined(host, core_join(host, "w0", 0));
+    incarnations[1] = core_joined(host, core_join(host, "w1", 1));
+    host->hold_persists = true;
+    (void)push_step(host, 1, 1024);
+    uint64_t set = core_set_scale(host, 8, "id-1");
+    core_tick(host, host->now_ms + 60000); /* leases end */
+    core_do_task(host, 0);                 /* the verdict */
+    core_assert_failed(host, core_set_scale(host, 8, "id-1"), AMP_EUNAVAILABLE, "RECOVERING", "being stored");
+    core_do_all(host);
+    assert_set(host, set, 8, 2);
+    host->hold_persists = false;
+    (void)core_join(host, "w0", 0);
+    (void)core_join(host, "w1", 1);
+    uint64_t pull = core_pull_step(host, 1, 2);
+    assert_true(core_call(host, pull)->pull.scale == 8);
+}
+
+static void an_act_that_waits_for_a_verdict_is_under_way(void **state)
+{
+    struct core_host *host = *state;
+    host->hold_persists = true;
+    (void)push_step(host, 1, 1024);
+    uint64_t set = core_set_scale(host, 8, "id-1");
+    core_assert_failed(host, core_set_scale(host, 8, "id-1"), AMP_EUNAVAILABLE, "RECOVERING", "being stored");
+    core_do_all(host);
+    assert_set(host, set, 8, 3);
+    assert_set(host, core_set_scale(host, 8, "id-1"), 8, 3);
+    assert_int_equal(1, host->persists[AMPD_PERSIST_ACT]);
+}
+
 static void a_verdict_that_is_made_while_an_act_is_stored_follows_from_it(void **state)
 {
     struct core_host *host = *state;
@@ -321,6 +361,8 @@ int main(void)
         RUNNING(a_step_that_carries_another_scale_moves_the_counts_alone),
         RUNNING(a_new_try_of_the_open_step_keeps_its_first_scale),
         RUNNING(an_act_during_the_store_of_a_verdict_counts_one_step_later),
+        EMPTY(an_act_during_the_store_of_a_verdict_counts_at_once_if_no_step_opens_with_it),
+        RUNNING(an_act_that_waits_for_a_verdict_is_under_way),
         RUNNING(a_verdict_that_is_made_while_an_act_is_stored_follows_from_it),
         EMPTY(the_first_step_waits_for_an_act_that_is_being_stored),
         RUNNING(a_reset_brings_the_policy_back_to_its_start_and_keeps_the_counts),
