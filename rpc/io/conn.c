@@ -15,8 +15,10 @@
 #include "base/err.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/uio.h>
 
 /* Turns of flush and write in one pump, so that one busy connection does not keep the others waiting. */
@@ -78,11 +80,15 @@ static void close_uv(struct arpc_conn *conn, int uv_code, const char *what)
     arpc_conn_close(conn, &error);
 }
 
-/* Nothing leaves any more. A server that refuses a handshake closes the connection, but has said why before. */
+/*
+ * Nothing leaves any more. A server that has closed the connection may have said before what its client has not read yet: why
+ * it refuses a handshake, the end of an answer, a GOAWAY. Reading comes to the end of it.
+ */
 static void cannot_write(struct arpc_conn *conn, int uv_code)
 {
     bool gone = uv_code == UV_EPIPE || uv_code == UV_ECONNRESET;
-    if (gone && conn->tls != NULL && !conn->link.peer_settings)
+    bool reads = !conn->link.config->server || (conn->tls != NULL && !conn->link.peer_settings);
+    if (gone && reads)
         conn->write_failed = true;
     else if (!conn->closing)
         close_uv(conn, uv_code, "writing failed");
@@ -208,8 +214,8 @@ static bool write_batch(struct arpc_conn *conn)
             return conn->closing;
         }
         if (rc < 0) {
-            close_uv(conn, rc, "writing failed");
-            return true;
+            cannot_write(conn, rc);
+            return conn->closing;
         }
         *conn->bytes_sent += (uint64_t)rc;
         sending->left -= (size_t)rc;
@@ -260,7 +266,7 @@ static bool next_batch(struct arpc_conn *conn, size_t most)
 /* One batch of about so many bytes, or the rest of one. True if more may follow at once. */
 static bool write_some(struct arpc_conn *conn, size_t most)
 {
-    if (conn->writing || conn->closing || conn->write_failed)
+    if (conn->writing || conn->closing || conn->leaving || conn->write_failed)
         return false;
     if (conn->tls != NULL && !arpc_tls_is_ready(conn->tls)) {
         if (write_output(conn))
@@ -275,11 +281,26 @@ static bool write_some(struct arpc_conn *conn, size_t most)
     return !conn->closing;
 }
 
+/* A connection that is over: whether the peer still takes what was said, as fast as it has to. */
+static bool is_taking(struct arpc_conn *conn)
+{
+    const struct arpc_limits *limits = conn->link.watch.limits;
+    int before = conn->left_bytes;
+    uv_os_fd_t fd;
+    if (uv_fileno(&conn->socket.handle, &fd) != 0 || ioctl(fd, TIOCOUTQ, &conn->left_bytes) != 0)
+        return false;
+    return conn->left_bytes > 0 && before - conn->left_bytes > limits->write_min_rate * limits->goodbye_ms / 1000;
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct arpc_conn *conn = timer->data;
     conn->armed_ms = INT64_MAX;
-    if (conn->closing)
+    if (conn->leaving && is_taking(conn))
+        (void)uv_timer_start(timer, on_timer, (uint64_t)conn->link.watch.limits->goodbye_ms, 0);
+    else if (conn->leaving)
+        arpc_conn_close(conn, NULL);
+    if (conn->closing || conn->leaving)
         return;
     arpc_link_tick(&conn->link);
     /* The whole piece has to leave: byte by byte is no progress. */
@@ -341,6 +362,48 @@ static bool pump_for(struct arpc_conn *conn, int64_t most_ns, int64_t begin_ns)
     return more || arpc_link_has_news(&conn->link);
 }
 
+/* An alert or close_notify: it goes if the socket takes it at once. */
+static void say_goodbye(struct arpc_conn *conn)
+{
+    size_t size;
+    if (conn->tls == NULL || conn->writing || conn->leaving || conn->write_failed)
+        return;
+    arpc_tls_close_notify(conn->tls);
+    const uint8_t *data = arpc_tls_output(conn->tls, &size);
+    uv_buf_t buf = uv_buf_init((char *)(uintptr_t)data, (unsigned)size);
+    int rc = size > 0 ? uv_try_write(&conn->socket.stream, &buf, 1) : 0;
+    *conn->bytes_sent += rc > 0 ? (uint64_t)rc : 0;
+}
+
+static void on_shut(uv_shutdown_t *req, int status)
+{
+    (void)req;
+    (void)status;
+}
+
+/*
+ * All has been said. A socket that is closed with bytes of the peer unread is reset, and what the kernel had still to send is
+ * lost: the end of a long answer, since who reads one sends window updates. So a server closes its own side, and throws away
+ * what comes until the client has closed the other, or has had the time for it: goodbye_ms, and again as long as it takes what
+ * is left.
+ */
+static void leave(struct arpc_conn *conn)
+{
+    const struct arpc_link *link = &conn->link;
+    int64_t wait_ms = link->watch.limits->goodbye_ms;
+    bool waits = link->config->server && !link->expelled && wait_ms > 0;
+    if (waits)
+        say_goodbye(conn);
+    if (!waits || uv_shutdown(&conn->shutdown, &conn->socket.stream, on_shut) != 0) {
+        arpc_conn_close(conn, NULL);
+        return;
+    }
+    conn->leaving = true;
+    conn->placing = false;
+    conn->left_bytes = INT_MAX;
+    (void)uv_timer_start(&conn->timer, on_timer, (uint64_t)wait_ms, 0);
+}
+
 static void conn_pump(struct arpc_turn_item *item)
 {
     struct arpc_conn *conn = AMP_CONTAINER(item, struct arpc_conn, item);
@@ -349,9 +412,9 @@ static void conn_pump(struct arpc_turn_item *item)
     bool more = conn->has_link && pump_for(conn, arpc_shares_pump_ns(shares, &item->share), begin_ns);
     if (more)
         arpc_turn_add(conn->turn, item);
-    if (conn->has_link && !conn->closing && !conn->writing && arpc_link_is_over(&conn->link))
-        arpc_conn_close(conn, NULL);
-    if (conn->has_link && !conn->closing)
+    if (conn->has_link && !conn->closing && !conn->leaving && !conn->writing && arpc_link_is_over(&conn->link))
+        leave(conn);
+    if (conn->has_link && !conn->closing && !conn->leaving)
         arm_timer(conn);
     if (conn->has_link && conn->pumped_cb != NULL)
         conn->pumped_cb(conn);
@@ -375,7 +438,7 @@ static size_t next_read_size(const struct arpc_conn *conn, size_t room)
 /* Where what is received next belongs, if that is known: bytes that nothing is done to but to store them. */
 static uint8_t *place_of(struct arpc_conn *conn, size_t *size)
 {
-    return conn->tls == NULL && !conn->closing ? arpc_link_place(&conn->link, size) : NULL;
+    return conn->tls == NULL && !conn->closing && !conn->leaving ? arpc_link_place(&conn->link, size) : NULL;
 }
 
 /*
@@ -506,6 +569,8 @@ static void take_read(struct arpc_conn *conn, const struct iovec *slots, size_t 
     size_t part = size < slots[0].iov_len ? size : slots[0].iov_len;
     conn->heard = true;
     *conn->bytes_received += (uint64_t)size;
+    if (conn->leaving)
+        return;
     if (conn->tls != NULL)
         receive_tls(conn, data, size);
     else if (first && data[0] == (conn->link.config->server ? TLS_HELLO : TLS_ALERT))
@@ -561,6 +626,8 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf)
         return; /* on_alloc: others come first */
     if (size > 0)
         take_read(conn, &(struct iovec){buf->base, (size_t)size}, (size_t)size);
+    else if (conn->leaving)
+        arpc_conn_close(conn, NULL);
     else
         read_ended(conn, (int)size);
     read_done(conn, size, buf->len);
@@ -641,19 +708,6 @@ bool arpc_conn_no_tls(const struct arpc_conn *conn)
 {
     bool refused = conn->tls != NULL && !conn->link.peer_info.encrypted;
     return conn->heard && conn->error.code != 0 && (refused || conn->foreign);
-}
-
-/* An alert or close_notify: it goes if the socket takes it at once. */
-static void say_goodbye(struct arpc_conn *conn)
-{
-    size_t size;
-    if (conn->tls == NULL || conn->writing || conn->write_failed)
-        return;
-    arpc_tls_close_notify(conn->tls);
-    const uint8_t *data = arpc_tls_output(conn->tls, &size);
-    uv_buf_t buf = uv_buf_init((char *)(uintptr_t)data, (unsigned)size);
-    int rc = size > 0 ? uv_try_write(&conn->socket.stream, &buf, 1) : 0;
-    *conn->bytes_sent += rc > 0 ? (uint64_t)rc : 0;
 }
 
 void arpc_conn_close(struct arpc_conn *conn, const struct amp_error *error)

@@ -36,6 +36,7 @@ struct arpc_conn {
     uv_timer_t timer;
     uv_write_t write;
     uv_connect_t connect;
+    uv_shutdown_t shutdown;
     struct arpc_turn *turn;
     struct arpc_turn_item item;
     struct amp_list in_owner;
@@ -43,11 +44,13 @@ struct arpc_conn {
     struct arpc_link link;
     bool has_link;
     bool closing;
+    bool leaving;                 /* it is over, and waits for the peer to close: what still comes is thrown away */
+    int left_bytes;               /* of what was said: not yet with the peer's kernel, when that was last looked at */
     bool heard;                   /* the peer has sent a byte */
     bool foreign;                 /* without TLS: it began with a record of TLS */
     struct arpc_tls_session *tls; /* NULL: plaintext */
     size_t tls_writing;           /* bytes of its output that are with libuv */
-    bool write_failed;            /* during a handshake: what is read will say why */
+    bool write_failed;            /* nothing leaves any more, but there may be something to read */
     unsigned handles;             /* socket and timer, while open */
     size_t read_size;             /* as much as can be read ... */
     int64_t read_slice_ns;        /* ... in this time, as far as is known */
