@@ -6,13 +6,26 @@
  * - bf16 is rounded by integers: VCVTNEPS2BF16 would flush denormals.
  * - max(bits without sign) decides "all finite" in one comparison a tile; what is not finite is counted by the reference.
  * - No fused multiply-add, no reciprocal or root approximation.
- * - Tails of less than sixteen elements are the reference's.
+ * - What goes past the caches goes by whole lines, and by four places in turns (PARTS).
+ * - Tails of less than sixteen elements (more where loops take several vectors) are the reference's.
  */
 #include "amp/kernels.h"
 
 #include <immintrin.h>
 
 #define WIDTH 16
+#define LINE  64 /* bytes of a cache line, and of a vector */
+
+/* Elements ahead of a loop that are asked for: near enough to be still there when the loop comes, far enough to have come. */
+#define AHEAD 256
+
+/*
+ * Past the caches a block goes by its four parts in turns, two lines of the 16-bit side each: one core's reads and its writes past
+ * the caches overlap more that way than at one place. The parts of a block are so long that each turns a page seldom.
+ */
+#define PARTS ((size_t)4)
+#define PART  ((size_t)16384) /* elements */
+#define VISIT ((size_t)64)    /* elements */
 
 /* Elements of one look of the finite test: few enough that a bad look is counted from cache. */
 #define LOOK 2048
@@ -65,6 +78,26 @@ static __m256i narrow_bf16(__m512 x)
     return _mm256_mask_blend_epi16(nan, h, _mm256_set1_epi16(AMP_BF16_NAN));
 }
 
+/* A line of 16-bit elements from its two halves. */
+static __m512i join_16(__m256i low, __m256i high)
+{
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
+/* Elements before the first whole line of dst, at most n: all of them where no line begins with an element. */
+static size_t unaligned(const void *dst, size_t size, size_t n)
+{
+    size_t bytes = (LINE - (uintptr_t)dst % LINE) % LINE;
+    return bytes % size != 0 || bytes / size > n ? n : bytes / size;
+}
+
+/* Asks for `bytes` from p on. */
+static void ask(const void *p, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += LINE)
+        _mm_prefetch((const char *)p + i, _MM_HINT_T0);
+}
+
 /* The three conversions of a dtype differ by `widen` and the element type alone. */
 #define LOAD(NAME, TYPE, DTYPE)                                                                                        \
     static void load_##NAME(float *dst, const void *src, size_t n)                                                     \
@@ -73,6 +106,35 @@ static __m256i narrow_bf16(__m512 x)
         size_t i = 0;                                                                                                  \
         for (; i + WIDTH <= n; i += WIDTH)                                                                             \
             _mm512_storeu_ps(dst + i, canonical(widen_##NAME(s + i)));                                                 \
+        amp_kernels_ref.load[DTYPE](dst + i, s + i, n - i);                                                            \
+    }
+
+/* Past the caches: whole lines of dst, which then need not be read before they are written. */
+#define LOAD_STREAM(NAME, DTYPE)                                                                                       \
+    static inline void load_line_##NAME(float *dst, const uint16_t *src)                                               \
+    {                                                                                                                  \
+        _mm512_stream_ps(dst, canonical(widen_##NAME(src)));                                                           \
+        _mm512_stream_ps(dst + WIDTH, canonical(widen_##NAME(src + WIDTH)));                                           \
+    }                                                                                                                  \
+    static void load_parts_##NAME(float *dst, const uint16_t *src)                                                     \
+    {                                                                                                                  \
+        for (size_t i = 0; i < PART; i += VISIT) {                                                                     \
+            for (size_t j = i; j < PARTS * PART; j += PART) {                                                          \
+                ask(src + j + AHEAD, VISIT * sizeof *src);                                                             \
+                load_line_##NAME(dst + j, src + j);                                                                    \
+                load_line_##NAME(dst + j + VISIT / 2, src + j + VISIT / 2);                                            \
+            }                                                                                                          \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void load_stream_##NAME(float *dst, const void *src, size_t n)                                              \
+    {                                                                                                                  \
+        const uint16_t *s = src;                                                                                       \
+        size_t i = unaligned(dst, sizeof *dst, n);                                                                     \
+        amp_kernels_ref.load[DTYPE](dst, s, i);                                                                        \
+        for (; i + PARTS * PART <= n; i += PARTS * PART)                                                               \
+            load_parts_##NAME(dst + i, s + i);                                                                         \
+        for (; i + VISIT / 2 <= n; i += VISIT / 2)                                                                     \
+            load_line_##NAME(dst + i, s + i);                                                                          \
         amp_kernels_ref.load[DTYPE](dst + i, s + i, n - i);                                                            \
     }
 
@@ -98,6 +160,8 @@ static __m256i narrow_bf16(__m512 x)
         amp_kernels_ref.sum_add[DTYPE](sum + i, s + i, weight, n - i);                                                 \
     }
 
+LOAD_STREAM(f16, AMP_F16)
+LOAD_STREAM(bf16, AMP_BF16)
 LOAD(f32, float, AMP_F32)
 LOAD(f16, uint16_t, AMP_F16)
 LOAD(bf16, uint16_t, AMP_BF16)
@@ -120,18 +184,46 @@ static uint32_t store_f32(void *dst, const float *src, size_t n)
 }
 
 #define STORE16(NAME, DTYPE)                                                                                           \
+    static inline __m512i line_##NAME(const float *src, __m512i *most)                                                 \
+    {                                                                                                                  \
+        __m512 a = _mm512_loadu_ps(src), b = _mm512_loadu_ps(src + WIDTH);                                             \
+        *most = _mm512_max_epu32(*most, _mm512_max_epu32(magnitude(a), magnitude(b)));                                 \
+        return join_16(narrow_##NAME(a), narrow_##NAME(b));                                                            \
+    }                                                                                                                  \
     static uint32_t store_##NAME(void *dst, const float *src, size_t n)                                                \
     {                                                                                                                  \
         uint16_t *d = dst;                                                                                             \
         __m512i most = _mm512_setzero_si512();                                                                         \
         size_t i = 0;                                                                                                  \
-        for (; i + WIDTH <= n; i += WIDTH) {                                                                           \
-            __m512 x = _mm512_loadu_ps(src + i);                                                                       \
-            most = _mm512_max_epu32(most, magnitude(x));                                                               \
-            _mm256_storeu_si256((__m256i *)(void *)(d + i), narrow_##NAME(x));                                         \
-        }                                                                                                              \
+        for (; i + VISIT / 2 <= n; i += VISIT / 2)                                                                     \
+            _mm512_storeu_si512(d + i, line_##NAME(src + i, &most));                                                   \
         uint32_t tail = amp_kernels_ref.store[DTYPE](d + i, src + i, n - i);                                           \
         return larger(_mm512_reduce_max_epu32(most), tail);                                                            \
+    }                                                                                                                  \
+    static void store_parts_##NAME(uint16_t *d, const float *src, __m512i *most)                                       \
+    {                                                                                                                  \
+        for (size_t i = 0; i < PART; i += VISIT) {                                                                     \
+            for (size_t j = i; j < PARTS * PART; j += PART) {                                                          \
+                ask(src + j + AHEAD, VISIT * sizeof *src);                                                             \
+                __m512i low = line_##NAME(src + j, most);                                                              \
+                __m512i high = line_##NAME(src + j + VISIT / 2, most);                                                 \
+                _mm512_stream_si512((void *)(d + j), low);                                                             \
+                _mm512_stream_si512((void *)(d + j + VISIT / 2), high);                                                \
+            }                                                                                                          \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static uint32_t store_stream_##NAME(void *dst, const float *src, size_t n)                                         \
+    {                                                                                                                  \
+        uint16_t *d = dst;                                                                                             \
+        __m512i most = _mm512_setzero_si512();                                                                         \
+        size_t i = unaligned(dst, sizeof *d, n);                                                                       \
+        uint32_t first = amp_kernels_ref.store[DTYPE](d, src, i);                                                      \
+        for (; i + PARTS * PART <= n; i += PARTS * PART)                                                               \
+            store_parts_##NAME(d + i, src + i, &most);                                                                 \
+        for (; i + VISIT / 2 <= n; i += VISIT / 2)                                                                     \
+            _mm512_stream_si512((void *)(d + i), line_##NAME(src + i, &most));                                         \
+        uint32_t tail = amp_kernels_ref.store[DTYPE](d + i, src + i, n - i);                                           \
+        return larger(larger(_mm512_reduce_max_epu32(most), first), tail);                                             \
     }
 
 STORE16(f16, AMP_F16)
@@ -213,39 +305,58 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
 /* Inputs of one dtype that `form` sums in registers; more of them go tile by tile through sum_add. */
 #define FORM_INPUTS_MAX 16
 
-/* What form does for inputs of one dtype: the sum never leaves its register. `whole` is a multiple of WIDTH. */
-#define FORM(NAME, TYPE)                                                                                               \
-    static uint32_t form_##NAME(const struct amp_input *inputs, unsigned count, bool equal_weights, float factor,      \
-                                size_t start, size_t whole, float *g)                                                  \
+/* Vectors of the sum that are held in registers at once: so many chains of additions overlap. */
+#define FORM_VECTORS   4
+#define FORM_STEP      (FORM_VECTORS * WIDTH)
+#define EACH_VECTOR(U) _Pragma("GCC unroll 4") for (size_t U = 0; U < FORM_VECTORS; U++)
+
+/*
+ * What form does for inputs of one dtype: the sum never leaves its registers. Equal weights need no product: it would be
+ * exact. `whole` is a multiple of FORM_STEP.
+ */
+#define FORM(NAME, DTYPE, TYPE, TERM)                                                                                  \
+    static uint32_t form_##NAME(const struct amp_input *inputs, unsigned count, float factor, size_t start,            \
+                                size_t whole, float *g)                                                                \
     {                                                                                                                  \
         const TYPE *data[FORM_INPUTS_MAX];                                                                             \
-        __m512 weight[FORM_INPUTS_MAX];                                                                                \
-        __m512 f = _mm512_set1_ps(factor);                                                                             \
+        __m512 f = _mm512_set1_ps(factor), sum[FORM_VECTORS];                                                          \
         __m512i most = _mm512_setzero_si512();                                                                         \
-        for (unsigned j = 0; j < count; j++) {                                                                         \
+        for (unsigned j = 0; j < count; j++)                                                                           \
             data[j] = (const TYPE *)inputs[j].data + start;                                                            \
-            weight[j] = _mm512_set1_ps(equal_weights ? 1.0f : inputs[j].weight);                                       \
-        }                                                                                                              \
-        for (size_t i = 0; i < whole; i += WIDTH) {                                                                    \
-            __m512 sum = _mm512_mul_ps(weight[0], widen_##NAME(data[0] + i));                                          \
-            for (unsigned j = 1; j < count; j++)                                                                       \
-                sum = _mm512_add_ps(sum, _mm512_mul_ps(weight[j], widen_##NAME(data[j] + i)));                         \
-            sum = canonical(_mm512_mul_ps(sum, f));                                                                    \
-            most = _mm512_max_epu32(most, magnitude(sum));                                                             \
-            _mm512_storeu_ps(g + i, sum);                                                                              \
+        for (size_t i = 0; i < whole; i += FORM_STEP) {                                                                \
+            ask(data[0] + i + AHEAD, FORM_STEP * sizeof(TYPE));                                                        \
+            EACH_VECTOR(u) sum[u] = TERM(inputs[0], widen_##DTYPE(data[0] + i + u * WIDTH));                           \
+            for (unsigned j = 1; j < count; j++) {                                                                     \
+                ask(data[j] + i + AHEAD, FORM_STEP * sizeof(TYPE));                                                    \
+                EACH_VECTOR(u)                                                                                         \
+                sum[u] = _mm512_add_ps(sum[u], TERM(inputs[j], widen_##DTYPE(data[j] + i + u * WIDTH)));               \
+            }                                                                                                          \
+            EACH_VECTOR(u)                                                                                             \
+            {                                                                                                          \
+                __m512 x = canonical(_mm512_mul_ps(sum[u], f));                                                        \
+                most = _mm512_max_epu32(most, magnitude(x));                                                           \
+                _mm512_storeu_ps(g + i + u * WIDTH, x);                                                                \
+            }                                                                                                          \
         }                                                                                                              \
         return _mm512_reduce_max_epu32(most);                                                                          \
     }
 
-FORM(f32, float)
-FORM(f16, uint16_t)
-FORM(bf16, uint16_t)
+#define EQUAL(INPUT, X)    (X)
+#define WEIGHTED(INPUT, X) _mm512_mul_ps(_mm512_set1_ps((INPUT).weight), X)
+FORM(f32_equal, f32, float, EQUAL)
+FORM(f16_equal, f16, uint16_t, EQUAL)
+FORM(bf16_equal, bf16, uint16_t, EQUAL)
+FORM(f32_weighted, f32, float, WEIGHTED)
+FORM(f16_weighted, f16, uint16_t, WEIGHTED)
+FORM(bf16_weighted, bf16, uint16_t, WEIGHTED)
 
-typedef uint32_t form_whole_fn(const struct amp_input *inputs, unsigned count, bool equal_weights, float factor,
-                               size_t start, size_t whole, float *g);
+typedef uint32_t form_whole_fn(const struct amp_input *inputs, unsigned count, float factor, size_t start, size_t whole,
+                               float *g);
 
-static form_whole_fn *const form_whole[AMP_KERNEL_DTYPES] = {
-    [AMP_F32] = form_f32, [AMP_F16] = form_f16, [AMP_BF16] = form_bf16};
+static form_whole_fn *const form_equal[AMP_KERNEL_DTYPES] = {
+    [AMP_F32] = form_f32_equal, [AMP_F16] = form_f16_equal, [AMP_BF16] = form_bf16_equal};
+static form_whole_fn *const form_weighted[AMP_KERNEL_DTYPES] = {
+    [AMP_F32] = form_f32_weighted, [AMP_F16] = form_f16_weighted, [AMP_BF16] = form_bf16_weighted};
 
 /* Inputs of several dtypes: one after the other over the tile. */
 static uint32_t form_mixed(const struct amp_input *inputs, unsigned count, bool equal_weights, float factor,
@@ -268,8 +379,9 @@ static uint32_t form(const struct amp_input *inputs, unsigned count, bool equal_
         uniform = uniform && inputs[j].dtype == inputs[0].dtype;
     if (!uniform)
         return form_mixed(inputs, count, equal_weights, factor, start, n, g);
-    size_t whole = n - n % WIDTH;
-    uint32_t most = form_whole[inputs[0].dtype](inputs, count, equal_weights, factor, start, whole, g);
+    size_t whole = n - n % FORM_STEP;
+    form_whole_fn *const *wholes = equal_weights ? form_equal : form_weighted;
+    uint32_t most = wholes[inputs[0].dtype](inputs, count, factor, start, whole, g);
     uint32_t tail = amp_kernels_ref.form(inputs, count, equal_weights, factor, start + whole, n - whole, g + whole);
     return larger(most, tail);
 }
@@ -488,17 +600,17 @@ static void apply_adam(const struct amp_apply_scalars *k, size_t n, const float 
     adam(k, AMP_OPT_ADAM, n, g, p, m, v);
 }
 
-/* Nothing is written past the caches. */
 static void drain(void)
 {
+    _mm_sfence();
 }
 
 const struct amp_kernels amp_kernels_avx512 = {
     .isa = "avx512",
     .load = {[AMP_F32] = load_f32, [AMP_F16] = load_f16, [AMP_BF16] = load_bf16},
     .store = {[AMP_F32] = store_f32, [AMP_F16] = store_f16, [AMP_BF16] = store_bf16},
-    .load_stream = {[AMP_F32] = load_f32, [AMP_F16] = load_f16, [AMP_BF16] = load_bf16},
-    .store_stream = {[AMP_F32] = store_f32, [AMP_F16] = store_f16, [AMP_BF16] = store_bf16},
+    .load_stream = {[AMP_F32] = load_f32, [AMP_F16] = load_stream_f16, [AMP_BF16] = load_stream_bf16},
+    .store_stream = {[AMP_F32] = store_f32, [AMP_F16] = store_stream_f16, [AMP_BF16] = store_stream_bf16},
     .drain = drain,
     .check = {[AMP_F32] = check_f32, [AMP_F16] = check_f16, [AMP_BF16] = check_bf16},
     .sum_set = {[AMP_F32] = sum_set_f32, [AMP_F16] = sum_set_f16, [AMP_BF16] = sum_set_bf16},

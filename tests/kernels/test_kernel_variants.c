@@ -134,6 +134,29 @@ static void a_long_store_past_the_caches_gives_the_references_bits(void **state)
     free(in);
 }
 
+static void a_long_load_past_the_caches_gives_the_references_bits(void **state)
+{
+    enum { N = 2 * 65536 + 77, AHEAD = 40 };
+    uint16_t *in = malloc((N + 4) * sizeof *in);
+    unsigned char *ours = malloc(N * 4 + AHEAD + GUARD), *theirs = malloc(N * 4 + AHEAD + GUARD);
+    assert_true(in && ours && theirs);
+    for (size_t i = 0; i < N + 4; i++)
+        in[i] = (uint16_t)(i * 40503);
+    for (size_t d = 1; d < DTYPES; d++) {
+        for (size_t skip = 0; skip <= AHEAD; skip += 1 + skip * 2) {
+            memset(ours, 1, N * 4 + AHEAD + GUARD);
+            memset(theirs, 1, N * 4 + AHEAD + GUARD);
+            variant->load_stream[dtypes[d]]((float *)(void *)(ours + skip), in + skip % 4, N);
+            reference->load_stream[dtypes[d]]((float *)(void *)(theirs + skip), in + skip % 4, N);
+            variant->drain();
+            assert_memory_equal(ours, theirs, N * 4 + AHEAD + GUARD);
+        }
+    }
+    free(theirs);
+    free(ours);
+    free(in);
+}
+
 /* Every exponent and every pattern of the bits that decide a rounding. */
 static void store_agrees_on_a_sweep_of_all_exponents(void **state)
 {
@@ -495,6 +518,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(load_agrees_on_every_16_bit_value),
         cmocka_unit_test(store_gives_the_references_bits_and_largest),
         cmocka_unit_test(a_long_store_past_the_caches_gives_the_references_bits),
+        cmocka_unit_test(a_long_load_past_the_caches_gives_the_references_bits),
         cmocka_unit_test(store_agrees_on_a_sweep_of_all_exponents),
         cmocka_unit_test(check_finds_the_same),
         cmocka_unit_test(check_finds_one_bad_element_anywhere_in_a_long_input),

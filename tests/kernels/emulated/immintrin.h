@@ -67,7 +67,24 @@ EMULATED_LOAD(_mm256_loadu_ps, __m256)
 EMULATED_LOAD(_mm256_loadu_si256, __m256i)
 EMULATED_STORE(_mm512_storeu_ps, __m512)
 EMULATED_STORE(_mm512_storeu_pd, __m512d)
+EMULATED_STORE(_mm512_storeu_si512, __m512i)
 EMULATED_STORE(_mm256_storeu_si256, __m256i)
+
+/* Past the caches: to whole lines only. The rest of it, and what is asked for ahead, has no meaning here. */
+static inline void _mm512_stream_ps(void *dst, __m512 x)
+{
+    emulated_must((uintptr_t)dst % sizeof x == 0);
+    memcpy(dst, &x, sizeof x);
+}
+
+static inline void _mm512_stream_si512(void *dst, __m512i x)
+{
+    _mm512_stream_ps(dst, (__m512)x);
+}
+
+#define _MM_HINT_T0           3
+#define _mm_prefetch(p, hint) ((void)(p), emulated_must((hint) == _MM_HINT_T0))
+#define _mm_sfence()          ((void)0)
 
 /* The same in each element. */
 #define EMULATED_SET(NAME, VECTOR, ELEMENTS, ELEMENT, N)                                                               \
@@ -230,6 +247,16 @@ static inline __m512 _mm512_insertf32x8(__m512 x, __m256 y, int half)
 static inline __m256 _mm512_castps512_ps256(__m512 x)
 {
     return _mm512_extractf32x8_ps(x, 0);
+}
+
+static inline __m512i _mm512_inserti64x4(__m512i x, __m256i y, int half)
+{
+    return (__m512i)_mm512_insertf32x8((__m512)x, (__m256)y, half);
+}
+
+static inline __m512i _mm512_castsi256_si512(__m256i x)
+{
+    return _mm512_inserti64x4(emulated_set_32(EMULATED_JUNK), x, 0);
 }
 
 static inline __m512 _mm512_castps256_ps512(__m256 x)
