@@ -77,6 +77,20 @@ struct ampd_msg_list_checkpoints_response {
     char next_page_token[192]; /* "": this was the last page */
 };
 
+struct ampd_msg_read_checkpoint_request {
+    char model[128];
+    uint64_t epoch; /* of the checkpoint, as ListCheckpoints has it */
+    uint64_t step;  /* of the checkpoint */
+};
+
+/* The blocks that follow it: proto/block.h. */
+struct ampd_msg_read_checkpoint_header {
+    uint64_t size_bytes;    /* of the file; it comes in blocks of 262144 bytes, the last may be shorter */
+    char manifest_hash[33]; /* XXH3-128 of this file's tensors' names, shapes and hashes; 32 hex digits */
+    uint32_t shard;         /* of the server that answers */
+    uint32_t parts;         /* files that make up the checkpoint, one per shard */
+};
+
 struct ampd_msg_rollback_request {
     char model[128];
     uint64_t epoch;      /* of the checkpoint */
@@ -130,6 +144,15 @@ int ampd_msg_list_checkpoints_response_encode(const struct ampd_msg_list_checkpo
 int ampd_msg_list_checkpoints_response_decode(struct ampd_msg_list_checkpoints_response *message, const void *data,
                                               size_t size, struct amp_error *error);
 void ampd_msg_list_checkpoints_response_free(struct ampd_msg_list_checkpoints_response *message);
+
+int ampd_msg_read_checkpoint_request_encode(const struct ampd_msg_read_checkpoint_request *message,
+                                            struct amp_buf *out);
+int ampd_msg_read_checkpoint_request_decode(struct ampd_msg_read_checkpoint_request *message, const void *data,
+                                            size_t size, struct amp_error *error);
+
+int ampd_msg_read_checkpoint_header_encode(const struct ampd_msg_read_checkpoint_header *message, struct amp_buf *out);
+int ampd_msg_read_checkpoint_header_decode(struct ampd_msg_read_checkpoint_header *message, const void *data,
+                                           size_t size, struct amp_error *error);
 
 int ampd_msg_drain_request_encode(const struct ampd_msg_drain_request *message, struct amp_buf *out);
 int ampd_msg_drain_request_decode(struct ampd_msg_drain_request *message, const void *data, size_t size,

@@ -32,7 +32,9 @@ MAY_INCLUDE = {
     "server/": ("server/", "rpc/", "proto/", "storage/", "base/", "amp/"),
     "client/core/": ("base/", "amp/"),
     "client/io/": ("client/core/", "client/ampclient.h", "rpc/", "proto/", "base/", "amp/"),
-    "client/ampctl/": ("client/io/", "client/core/", "client/ampclient.h", "rpc/", "proto/", "base/", "amp/"),
+    # Of storage the files alone, for export: no store, no SQLite.
+    "client/ampctl/": ("client/io/", "client/core/", "client/ampclient.h", "rpc/", "proto/", "base/", "amp/",
+                       "storage/checkpoint.h", "storage/store.h"),
     "client/": ("base/", "amp/"),
     "examples/": ("client/ampclient.h", "amp/"),
     "tests/": EVERYTHING,

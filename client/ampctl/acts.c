@@ -219,44 +219,6 @@ static error_t parse_rollback(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* The epoch of the newest checkpoint of the step, when it was not given. 0, or an exit code after a sentence. */
-static int find_epoch(struct act *act)
-{
-    struct ampd_msg_list_checkpoints_request request = {0};
-    memcpy(request.model, act->model, sizeof request.model);
-    do {
-        struct amp_buf body;
-        struct ampclient_reply reply;
-        struct ampd_msg_list_checkpoints_response page;
-        struct amp_error error = {0};
-        amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
-        int code = ampctl_ask(act->ctl, AMPCLIENT_ADMIN_SERVICE "ListCheckpoints",
-                              ampd_msg_list_checkpoints_request_encode(&request, &body), &body, &reply);
-        amp_buf_close(&body);
-        bool read = code == 0;
-        if (read && ampd_msg_list_checkpoints_response_decode(&page, reply.body.data, reply.body.size, &error) != 0)
-            code = ampctl_bad_answer(&error);
-        for (size_t i = 0; code == 0 && i < page.checkpoints.count && !act->has_epoch; i++) {
-            act->has_epoch = page.checkpoints.items[i].step == act->step;
-            act->epoch = page.checkpoints.items[i].epoch;
-        }
-        request.page_token[0] = 0;
-        if (code == 0)
-            memcpy(request.page_token, page.next_page_token, sizeof request.page_token);
-        if (read)
-            ampd_msg_list_checkpoints_response_free(&page);
-        ampclient_reply_close(&reply);
-        if (code != 0)
-            return code;
-    } while (!act->has_epoch && request.page_token[0] != 0);
-    if (act->has_epoch)
-        return 0;
-    (void)fprintf(stderr,
-                  "ampctl: rollback: %s has no checkpoint of step %" PRIu64 "; ampctl checkpoints %s lists them\n",
-                  act->model, act->step, act->model);
-    return AMPCTL_EXIT_RPC + 5;
-}
-
 static int roll_back(const struct act *act)
 {
     static const struct ampctl_column columns[] = {
@@ -302,8 +264,11 @@ int ampctl_rollback(struct ampctl *ctl, int argc, char **argv)
     if (ctl->timeout_ms == 0)
         ctl->timeout_ms = ROLLBACK_TIMEOUT_MS;
     int code = make_id(&act) ? ampctl_open(ctl) : AMPCTL_EXIT_FAILED;
+    struct ampctl_checkpoint_key key = {
+        .has_step = true, .step = act.step, .has_epoch = act.has_epoch, .epoch = act.epoch};
     if (code == 0 && !act.has_epoch)
-        code = find_epoch(&act);
+        code = ampctl_find_checkpoint(ctl, act.model, &key);
+    act.epoch = key.epoch;
     if (code == 0)
         code = roll_back(&act);
     ampctl_close(ctl);

@@ -1,7 +1,10 @@
-/* ampctl checkpoint: writes a checkpoint now. */
+/* ampctl checkpoint: writes a checkpoint now; and what its other verbs share. */
 #include "client/ampctl/ctl.h"
 #include "client/ampctl/rows.h"
 #include "client/io/methods.h"
+
+#include <inttypes.h>
+#include <string.h>
 
 /* A checkpoint waits for the next verdict and for the disk. */
 #define CHECKPOINT_TIMEOUT_MS 60000
@@ -37,6 +40,71 @@ static int print(const struct ampctl *ctl, const struct ampd_msg_checkpoint_resp
     return rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
 }
 
+/* The first checkpoint of a page that has what is given. */
+static bool pick(const struct ampd_msg_checkpoint_info_list *page, struct ampctl_checkpoint_key *key)
+{
+    for (size_t i = 0; i < page->count; i++) {
+        const struct ampd_msg_checkpoint_info *one = &page->items[i];
+        if ((key->has_step && one->step != key->step) || (key->has_epoch && one->epoch != key->epoch))
+            continue;
+        *key = (struct ampctl_checkpoint_key){true, true, one->epoch, one->step};
+        return true;
+    }
+    return false;
+}
+
+int ampctl_find_checkpoint(struct ampctl *ctl, const char model[128], struct ampctl_checkpoint_key *key)
+{
+    struct ampd_msg_list_checkpoints_request request = {0};
+    memcpy(request.model, model, sizeof request.model);
+    do {
+        struct amp_buf body;
+        struct ampclient_reply reply;
+        struct ampd_msg_list_checkpoints_response page;
+        struct amp_error error = {0};
+        amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
+        int code = ampctl_ask(ctl, AMPCLIENT_ADMIN_SERVICE "ListCheckpoints",
+                              ampd_msg_list_checkpoints_request_encode(&request, &body), &body, &reply);
+        amp_buf_close(&body);
+        bool read = code == 0, found = false;
+        if (read && ampd_msg_list_checkpoints_response_decode(&page, reply.body.data, reply.body.size, &error) != 0) {
+            code = ampctl_bad_answer(&error);
+        } else if (read) {
+            found = pick(&page.checkpoints, key);
+            memcpy(request.page_token, page.next_page_token, sizeof request.page_token);
+            ampd_msg_list_checkpoints_response_free(&page);
+        }
+        ampclient_reply_close(&reply);
+        if (code != 0 || found)
+            return code;
+    } while (request.page_token[0] != 0);
+    if (key->has_step)
+        (void)fprintf(stderr,
+                      "ampctl: %s: %s has no checkpoint of step %" PRIu64 "; ampctl checkpoints %s lists them\n",
+                      ctl->verb, model, key->step, model);
+    else
+        (void)fprintf(stderr, "ampctl: %s: %s has no such checkpoint; ampctl checkpoint %s writes one\n", ctl->verb,
+                      model, model);
+    return AMPCTL_EXIT_RPC + 5;
+}
+
+int ampctl_get_model(struct ampctl *ctl, const char model[128], struct ampd_msg_get_model_response *response)
+{
+    struct ampd_msg_get_model_request request = {0};
+    struct amp_buf body;
+    struct ampclient_reply reply;
+    struct amp_error error = {0};
+    memcpy(request.model, model, sizeof request.model);
+    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
+    int code = ampctl_ask(ctl, AMPCLIENT_PARAMETER_SERVICE "GetModel",
+                          ampd_msg_get_model_request_encode(&request, &body), &body, &reply);
+    amp_buf_close(&body);
+    if (code == 0 && ampd_msg_get_model_response_decode(response, reply.body.data, reply.body.size, &error) != 0)
+        code = ampctl_bad_answer(&error);
+    ampclient_reply_close(&reply);
+    return code;
+}
+
 int ampctl_checkpoint(struct ampctl *ctl, int argc, char **argv)
 {
     static const struct argp_option options[] = {
@@ -45,9 +113,13 @@ int ampctl_checkpoint(struct ampctl *ctl, int argc, char **argv)
     };
     const struct argp own = {.options = options,
                              .parser = parse,
-                             .args_doc = "MODEL",
-                             .doc =
-                                 "Writes a checkpoint after the next decided step, or at once when no step is open."};
+                             .args_doc = "MODEL | export MODEL FILE | import MODEL FILE",
+                             .doc = "Writes a checkpoint after the next decided step, or at once when no step is open. "
+                                    "`export` and `import` have a --help of their own."};
+    if (argc > 1 && strcmp(argv[1], "export") == 0)
+        return ampctl_export(ctl, argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "import") == 0)
+        return ampctl_import(ctl, argc - 1, argv + 1);
     struct ampd_msg_checkpoint_request request = {0};
     ampctl_parse(ctl, &own, &request, argc, argv);
     if (ctl->timeout_ms == 0)

@@ -56,6 +56,18 @@ error_t ampctl_one_model(int key, char *arg, struct argp_state *state, char fiel
 /* An argument that is a number from 0 to 2^63 - 1, or a usage error that names the option. */
 uint64_t ampctl_number(struct argp_state *state, const char *option, const char *value);
 
+/* A checkpoint of a model; what is not given is for ampctl_find_checkpoint to find. */
+struct ampctl_checkpoint_key {
+    bool has_epoch, has_step;
+    uint64_t epoch, step;
+};
+
+/* Fills the key with the newest checkpoint that has what is given. 0, or an exit code after a sentence on stderr. */
+int ampctl_find_checkpoint(struct ampctl *ctl, const char model[128], struct ampctl_checkpoint_key *key);
+
+/* What the server says of a model: *response is the caller's (ampd_msg_get_model_response_free) when 0 is returned. */
+int ampctl_get_model(struct ampctl *ctl, const char model[128], struct ampd_msg_get_model_response *response);
+
 /* ---- verbs: argv[0] is the verb. They return the exit code ---- */
 
 int ampctl_ready(struct ampctl *ctl, int argc, char **argv);
@@ -65,6 +77,8 @@ int ampctl_history(struct ampctl *ctl, int argc, char **argv);
 int ampctl_overflows(struct ampctl *ctl, int argc, char **argv);
 int ampctl_watch(struct ampctl *ctl, int argc, char **argv);
 int ampctl_checkpoint(struct ampctl *ctl, int argc, char **argv);
+int ampctl_export(struct ampctl *ctl, int argc, char **argv); /* checkpoint export */
+int ampctl_import(struct ampctl *ctl, int argc, char **argv); /* checkpoint import */
 int ampctl_explain(struct ampctl *ctl, int argc, char **argv);
 int ampctl_replay(struct ampctl *ctl, int argc, char **argv);
 int ampctl_checkpoints(struct ampctl *ctl, int argc, char **argv);

@@ -186,7 +186,6 @@ void io_checkpoint_info(const struct ampd_model_spec *spec, const struct ampd_ch
     message->version = record->version;
     message->applied = record->version; /* a version is made by each applied step, from 0 */
     message->scale = record->scale;
-    message->parts = 1;
     message->size_bytes = record->size_bytes;
     for (size_t i = 0; i < sizeof record->manifest; i++)
         (void)snprintf(message->manifest_hash + 2 * i, 3, "%02x", record->manifest[i]);
@@ -195,6 +194,8 @@ void io_checkpoint_info(const struct ampd_model_spec *spec, const struct ampd_ch
     const char *slash = strrchr(record->file, '/');
     (void)snprintf(message->path, sizeof message->path, "%.*s", slash != NULL ? (int)(slash - record->file) : 0,
                    record->file);
+    const char *of = strstr(slash != NULL ? slash : record->file, "-of-"); /* shard-<k>-of-<K>.safetensors */
+    message->parts = of != NULL ? (uint32_t)strtoul(of + strlen("-of-"), NULL, 10) : 1;
 }
 
 static const char *reason_text(const char *reason)

@@ -22,6 +22,9 @@ extern const struct arpc_handler ampd_handle_drain, ampd_handle_set_log_level;
 extern const struct arpc_handler ampd_handle_set_scale, ampd_handle_reset_scale, ampd_handle_rollback,
     ampd_handle_delete_model;
 
+/* read_checkpoint.c */
+extern const struct arpc_handler ampd_handle_read_checkpoint;
+
 /* history.c, watch.c, explain.c, replay.c, checkpoints.c */
 extern const struct arpc_handler ampd_handle_list_scale_history, ampd_handle_list_overflows, ampd_handle_watch_steps,
     ampd_handle_explain_step, ampd_handle_replay_policy, ampd_handle_list_checkpoints;

@@ -87,7 +87,7 @@ from ampd.v1 import scale_service_pb2 as scales  # noqa: E402
 
 Code = grpc.StatusCode
 STREAMED_REQUEST = {"Load", "Push"}
-STREAMED_RESPONSE = {"Pull", "WatchSteps", "FetchRows"}
+STREAMED_RESPONSE = {"Pull", "WatchSteps", "FetchRows", "ReadCheckpoint"}
 
 
 # ---- bits ----

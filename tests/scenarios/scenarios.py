@@ -57,8 +57,9 @@ class Transcript:
     def say(self, mark, message):
         shown, tensor = _stable(message), None
         if shown.DESCRIPTOR.fields_by_name.get("data") is not None and shown.data:
-            values = ampd_testing.unpack(self.dtype, shown.data)
-            tensor = f"data: {len(values)} x {common.Dtype.Name(self.dtype)[6:].lower()}: " + " ".join(
+            is_file = "ReadCheckpoint" in shown.DESCRIPTOR.name
+            values = [] if is_file else ampd_testing.unpack(self.dtype, shown.data)
+            tensor = f"data: {len(shown.data)} bytes" if is_file else f"data: {len(values)} x {common.Dtype.Name(self.dtype)[6:].lower()}: " + " ".join(
                 f"{value:g}" for value in values[:VALUES_SHOWN]) + (" ..." if len(values) > VALUES_SHOWN else "")
             shown.ClearField("data")
         if shown.DESCRIPTOR.fields_by_name.get("header") is not None and shown.HasField("header"):
@@ -378,6 +379,14 @@ def scenario_ListCheckpoints(t):
     t.note("the latest whose scale was at least 1024")
     t.call("ListCheckpoints", model="m", min_scale=1024.0, page_size=1)
     t.call("ListCheckpoints", model="m", min_scale=float("nan"))
+
+
+def scenario_ReadCheckpoint(t):
+    trainer = Trainer(t, "m", checkpoint_every=1)
+    overflow_at(trainer, set(), 1)
+    trainer.durable(1)
+    t.call("ReadCheckpoint", model="m", epoch=1, step=1)
+    t.call("ReadCheckpoint", model="m", epoch=1, step=7)
 
 
 def scenario_Rollback(t):

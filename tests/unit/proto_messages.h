@@ -77,6 +77,8 @@
     X(ampd_v1_CheckpointResponse, ampd_msg_checkpoint_response)                                                        \
     X(ampd_v1_ListCheckpointsRequest, ampd_msg_list_checkpoints_request)                                               \
     F(ampd_v1_ListCheckpointsResponse, ampd_msg_list_checkpoints_response)                                             \
+    X(ampd_v1_ReadCheckpointRequest, ampd_msg_read_checkpoint_request)                                                 \
+    X(ampd_v1_ReadCheckpointHeader, ampd_msg_read_checkpoint_header)                                                   \
     X(ampd_v1_SetScaleRequest, ampd_msg_set_scale_request)                                                             \
     X(ampd_v1_SetScaleResponse, ampd_msg_set_scale_response)                                                           \
     X(ampd_v1_ResetScaleRequest, ampd_msg_reset_scale_request)                                                         \

@@ -1,0 +1,436 @@
+/*
+ * ampctl checkpoint export: fetches a checkpoint's file from each shard, verifies them, and writes one safetensors file, which
+ * does not depend on the number of shards: its bytes are those of the file that one shard alone would have written.
+ *
+ * All that is in the making lies in a folder beside FILE, which is gone at the end. Tensors are put together in a mapped
+ * file there, so that a model may be larger than this machine's memory.
+ */
+#include "amp/optim.h"
+#include "client/ampctl/ctl.h"
+#include "client/io/methods.h"
+#include "proto/block.h"
+#include "storage/checkpoint.h"
+#include "storage/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Per shard: a file of many GB over a slow network; --timeout gives another. */
+#define EXPORT_TIMEOUT_MS 3600000
+
+enum { KEY_STEP = 256, KEY_EPOCH, KEY_FORCE };
+
+struct exporting {
+    struct ampctl *ctl;
+    char model[128];
+    const char *file;
+    bool force;
+    struct ampctl_checkpoint_key key;
+    struct ampd_msg_get_model_response about;
+    unsigned moments;
+    char folder[3800]; /* "": not made */
+    char file_made[256];
+    char parts_names[AMPCLIENT_LINK_SHARDS_MAX][24];
+    uint8_t manifests[AMPCLIENT_LINK_SHARDS_MAX][16];
+    float *memory; /* mapped; all tensors end to end, each its masters, m and v */
+    size_t memory_size;
+};
+
+static int failed(const struct exporting *x, const char *what, const char *path)
+{
+    (void)fprintf(stderr, "ampctl: %s: %s %s: %s\n", x->ctl->verb, what, path, strerror(errno));
+    return AMPCTL_EXIT_FAILED;
+}
+
+static int failed_by(const struct exporting *x, const struct amp_error *error)
+{
+    (void)fprintf(stderr, "ampctl: %s: %s\n", x->ctl->verb, error->text);
+    return AMPCTL_EXIT_FAILED;
+}
+
+/* ---- one shard's file ---- */
+
+struct fetch {
+    struct ampd_block_reader reader;
+    struct ampd_msg_read_checkpoint_header header;
+    int fd;
+    uint64_t written;
+    uint8_t *block; /* AMPD_BLOCK_DATA_MAX */
+    struct amp_error error;
+};
+
+static int on_part(void *arg, enum ampd_block_part part, const uint8_t *data, size_t size, struct amp_error *error)
+{
+    struct fetch *fetch = arg;
+    (void)part; /* there is no trailer */
+    return ampd_msg_read_checkpoint_header_decode(&fetch->header, data, size, error);
+}
+
+static int on_begin(void *arg, const struct ampd_block *block, uint8_t **destination, struct amp_error *error)
+{
+    struct fetch *fetch = arg;
+    uint64_t left = fetch->header.size_bytes - fetch->written;
+    if (block->index != fetch->written / AMPD_BLOCK_DATA_MAX ||
+        block->size != (left < AMPD_BLOCK_DATA_MAX ? left : AMPD_BLOCK_DATA_MAX))
+        return amp_error_set(error, AMP_EINTERNAL, NULL, "block %u is not the one that follows; are versions mixed?",
+                             block->index);
+    *destination = fetch->block;
+    return 0;
+}
+
+static int on_end(void *arg, const struct ampd_block *block, bool intact, struct amp_error *error)
+{
+    struct fetch *fetch = arg;
+    if (!intact)
+        return amp_error_set(error, AMP_EDATALOSS, NULL, "block %u was damaged on its way here; try again",
+                             block->index);
+    for (uint32_t done = 0; done < block->size;) {
+        ssize_t n = write(fetch->fd, fetch->block + done, block->size - done);
+        if (n < 0 && errno != EINTR)
+            return amp_error_set(error, AMP_EIO, NULL, "a part cannot be written here: %s", strerror(errno));
+        done += n > 0 ? (uint32_t)n : 0;
+    }
+    fetch->written += block->size;
+    return 0;
+}
+
+static const struct ampd_block_reader_ops fetch_ops = {.part_cb = on_part, .begin_cb = on_begin, .end_cb = on_end};
+
+/* On the client's thread, while the main thread waits. */
+static int on_message(void *arg, const uint8_t *data, size_t size)
+{
+    struct fetch *fetch = arg;
+    int rc = ampd_block_reader_begin(&fetch->reader, size, &fetch->error);
+    if (rc == 0)
+        rc = ampd_block_reader_bytes(&fetch->reader, data, size, &fetch->error);
+    return rc == 0 ? ampd_block_reader_end(&fetch->reader, &fetch->error) : rc;
+}
+
+static bool parse_hash(const char *text, uint8_t hash[16])
+{
+    for (unsigned i = 0; i < 16; i++) {
+        unsigned byte;
+        if (sscanf(text + (size_t)2 * i, "%2x", &byte) != 1)
+            return false;
+        hash[i] = (uint8_t)byte;
+    }
+    return true;
+}
+
+static int call_for_file(struct exporting *x, uint32_t shard, struct fetch *fetch)
+{
+    struct ampd_msg_read_checkpoint_request message = {.epoch = x->key.epoch, .step = x->key.step};
+    struct amp_buf body;
+    struct ampclient_reply reply = {0};
+    memcpy(message.model, x->model, sizeof message.model);
+    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
+    int code = AMPCTL_EXIT_FAILED;
+    if (ampd_msg_read_checkpoint_request_encode(&message, &body) == 0) {
+        const struct ampclient_request request = {.path = AMPCLIENT_ADMIN_SERVICE "ReadCheckpoint",
+                                                  .shard = shard,
+                                                  .body = &body,
+                                                  .timeout_ms = x->ctl->timeout_ms,
+                                                  .message_cb = on_message,
+                                                  .arg = fetch};
+        code =
+            ampclient_rpc(x->ctl->link, &request, &reply) == 0 ? 0 : AMPCTL_EXIT_RPC + amp_err_grpc_status(reply.code);
+    }
+    /* What this side found wrong comes back as a cancelled call. */
+    if (fetch->error.text[0] != 0)
+        code = failed_by(x, &fetch->error);
+    else if (code != 0)
+        (void)failed_by(x, &reply.error);
+    ampclient_reply_close(&reply);
+    amp_buf_close(&body);
+    return code;
+}
+
+static int fetch_part(struct exporting *x, uint32_t shard)
+{
+    char path[4096];
+    struct fetch fetch = {.fd = -1, .block = malloc(AMPD_BLOCK_DATA_MAX)};
+    (void)snprintf(x->parts_names[shard], sizeof x->parts_names[shard], "part-%u", shard);
+    (void)snprintf(path, sizeof path, "%s/%s", x->folder, x->parts_names[shard]);
+    fetch.fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fetch.fd < 0 || fetch.block == NULL) {
+        int code = failed(x, "cannot write", path);
+        free(fetch.block);
+        return code;
+    }
+    ampd_block_reader_init(&fetch.reader, &fetch_ops, &fetch, false);
+    int code = call_for_file(x, shard, &fetch);
+    const struct ampd_msg_read_checkpoint_header *header = &fetch.header;
+    bool whole = fetch.written == header->size_bytes && header->shard == shard &&
+                 header->parts == x->about.shards.count && parse_hash(header->manifest_hash, x->manifests[shard]);
+    if (code == 0 && !whole) {
+        (void)fprintf(stderr, "ampctl: %s: shard %u sent something else than its part of %zu; are versions mixed?\n",
+                      x->ctl->verb, shard, x->about.shards.count);
+        code = AMPCTL_EXIT_FAILED;
+    }
+    ampd_block_reader_close(&fetch.reader);
+    (void)close(fetch.fd); /* what it holds is verified when it is read */
+    free(fetch.block);
+    return code;
+}
+
+/* ---- putting them together ---- */
+
+static uint64_t elements_of(const struct ampd_msg_parameter_spec *parameter)
+{
+    uint64_t elements = 1;
+    for (uint32_t i = 0; i < parameter->shape_count; i++)
+        elements *= parameter->shape[i];
+    return elements;
+}
+
+static int map_memory(struct exporting *x)
+{
+    char path[4096];
+    uint64_t elements = 0;
+    for (size_t i = 0; i < x->about.spec.parameters.count; i++)
+        elements += elements_of(&x->about.spec.parameters.items[i]);
+    x->memory_size = (size_t)(elements * (1u + x->moments) * sizeof(float));
+    (void)snprintf(path, sizeof path, "%s/tensors", x->folder);
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return failed(x, "cannot write", path);
+    /* Allocated now: a full disk is an error here, and would be a signal later. */
+    int rc = posix_fallocate(fd, 0, (off_t)x->memory_size);
+    if (rc == 0) {
+        void *memory = mmap(NULL, x->memory_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        rc = memory == MAP_FAILED ? errno : 0;
+        x->memory = rc == 0 ? memory : NULL;
+    }
+    (void)close(fd); /* the mapping stays */
+    (void)unlink(path);
+    errno = rc;
+    return rc == 0 ? 0 : failed(x, "cannot make room in", x->folder);
+}
+
+static void place_tensors(const struct exporting *x, struct ampd_checkpoint_target *targets,
+                          struct ampd_checkpoint_tensor *tensors)
+{
+    float *at = x->memory;
+    for (size_t i = 0; i < x->about.spec.parameters.count; i++) {
+        const struct ampd_msg_parameter_spec *parameter = &x->about.spec.parameters.items[i];
+        uint64_t elements = elements_of(parameter);
+        float *m = x->moments > 0 ? at + elements : NULL, *v = x->moments > 1 ? at + 2 * elements : NULL;
+        targets[i] = (struct ampd_checkpoint_target){.name = parameter->name,
+                                                     .dimensions = parameter->shape_count,
+                                                     .shape = parameter->shape,
+                                                     .master = at,
+                                                     .m = m,
+                                                     .v = v};
+        tensors[i] = (struct ampd_checkpoint_tensor){.name = parameter->name,
+                                                     .dimensions = parameter->shape_count,
+                                                     .shape = parameter->shape,
+                                                     .master = at,
+                                                     .m = m,
+                                                     .v = v};
+        at += elements * (1u + x->moments);
+    }
+}
+
+/* Reads the parts, each tensor verified by its hash, and writes the merged file. */
+static int merge(struct exporting *x)
+{
+    uint32_t count = (uint32_t)x->about.spec.parameters.count, shards = (uint32_t)x->about.shards.count;
+    struct ampd_checkpoint_part parts[AMPCLIENT_LINK_SHARDS_MAX];
+    for (uint32_t k = 0; k < shards; k++)
+        parts[k] = (struct ampd_checkpoint_part){x->folder, x->parts_names[k], x->manifests[k]};
+    struct ampd_checkpoint_target *targets = calloc(count + 1u, sizeof *targets);
+    struct ampd_checkpoint_tensor *tensors = calloc(count + 1u, sizeof *tensors);
+    struct ampd_checkpoint_state state = {0};
+    struct ampd_checkpoint_record record;
+    struct amp_error error = {0};
+    int rc = targets == NULL || tensors == NULL ? AMP_ENOMEM : 0;
+    if (rc != 0)
+        (void)amp_error_set(&error, rc, NULL, "out of memory for the list of tensors");
+    if (rc == 0) {
+        place_tensors(x, targets, tensors);
+        rc = ampd_checkpoint_read_parts(parts, shards, targets, count, &state, &error);
+    }
+    if (rc == 0) {
+        const struct ampd_checkpoint_place place = {x->folder, x->model, 0, 1};
+        rc = ampd_checkpoint_write(&place, tensors, count, &state, NULL, &record, &error);
+        ampd_checkpoint_state_clear(&state);
+    }
+    free(tensors);
+    free(targets);
+    if (rc != 0)
+        return failed_by(x, &error);
+    (void)snprintf(x->file_made, sizeof x->file_made, "%s", record.file);
+    return 0;
+}
+
+/* ---- the file and the folder ---- */
+
+static int make_folder(struct exporting *x)
+{
+    struct stat status;
+    if (!x->force && stat(x->file, &status) == 0) {
+        (void)fprintf(stderr, "ampctl: %s: %s exists; name another file, or give --force\n", x->ctl->verb, x->file);
+        return AMPCTL_EXIT_FAILED;
+    }
+    if ((size_t)snprintf(x->folder, sizeof x->folder, "%s.XXXXXX", x->file) >= sizeof x->folder) {
+        errno = ENAMETOOLONG;
+        x->folder[0] = 0;
+        return failed(x, "cannot write", x->file);
+    }
+    if (mkdtemp(x->folder) != NULL)
+        return 0;
+    x->folder[0] = 0;
+    return failed(x, "cannot make a folder beside", x->file);
+}
+
+/* The merged file is synced already; its new name is, too, before this says that all is well. */
+static int move_file(const struct exporting *x)
+{
+    char path[4096], parent[4096];
+    (void)snprintf(path, sizeof path, "%s/%s", x->folder, x->file_made);
+    if (rename(path, x->file) != 0)
+        return failed(x, "cannot write", x->file);
+    const char *slash = strrchr(x->file, '/');
+    (void)snprintf(parent, sizeof parent, "%.*s",
+                   slash == NULL      ? 1
+                   : slash == x->file ? 1
+                                      : (int)(slash - x->file),
+                   slash == NULL ? "." : x->file);
+    int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = fd < 0 || fsync(fd) != 0 ? failed(x, "cannot sync", parent) : 0;
+    if (fd >= 0)
+        (void)close(fd);
+    return rc;
+}
+
+static void remove_folder(const struct exporting *x)
+{
+    char path[4096];
+    struct amp_error error;
+    for (size_t k = 0; k < x->about.shards.count && x->parts_names[k][0] != 0; k++) {
+        (void)snprintf(path, sizeof path, "%s/%s", x->folder, x->parts_names[k]);
+        (void)unlink(path);
+    }
+    (void)ampd_checkpoint_remove_model(x->folder, x->model, &error);
+    (void)snprintf(path, sizeof path, "%s/models", x->folder);
+    (void)rmdir(path);
+    (void)rmdir(x->folder);
+}
+
+/* ---- the verb ---- */
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct exporting *x = state->input;
+    switch (key) {
+    case KEY_STEP:
+        x->key.has_step = true;
+        x->key.step = ampctl_number(state, "--step", arg);
+        return 0;
+    case KEY_EPOCH:
+        x->key.has_epoch = true;
+        x->key.epoch = ampctl_number(state, "--epoch", arg);
+        return 0;
+    case KEY_FORCE:
+        x->force = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num == 0)
+            ampctl_name(state, x->model, arg);
+        else if (state->arg_num == 1)
+            x->file = arg;
+        else
+            argp_error(state, "a model and a file are enough; \"%.40s\" is too much", arg);
+        return 0;
+    case ARGP_KEY_END:
+        if (state->arg_num < 2)
+            argp_error(state, "name the model and the file to write");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* From now on each call goes to the shard that it names. 0, or an exit code after a sentence. */
+static int reach_shards(struct exporting *x)
+{
+    const char *endpoints[AMPCLIENT_LINK_SHARDS_MAX];
+    struct amp_error error = {0};
+    if (x->about.shards.count == 0 || x->about.shards.count > AMPCLIENT_LINK_SHARDS_MAX) {
+        (void)fprintf(stderr, "ampctl: %s: the model has %zu shards; this ampctl knows up to %u\n", x->ctl->verb,
+                      x->about.shards.count, AMPCLIENT_LINK_SHARDS_MAX);
+        return AMPCTL_EXIT_FAILED;
+    }
+    if (x->about.shards.count == 1)
+        return 0;
+    for (size_t k = 0; k < x->about.shards.count; k++)
+        endpoints[k] = x->about.shards.items[k].endpoint;
+    int rc = ampclient_link_use_shards(x->ctl->link, endpoints, (uint32_t)x->about.shards.count, &error);
+    return rc == 0 ? 0 : failed_by(x, &error);
+}
+
+static int run(struct exporting *x)
+{
+    int code = ampctl_find_checkpoint(x->ctl, x->model, &x->key);
+    if (code == 0)
+        code = reach_shards(x);
+    if (code == 0)
+        code = make_folder(x);
+    for (uint32_t k = 0; code == 0 && k < x->about.shards.count; k++)
+        code = fetch_part(x, k);
+    if (code == 0)
+        code = map_memory(x);
+    if (code == 0)
+        code = merge(x);
+    if (code == 0)
+        code = move_file(x);
+    if (x->memory != NULL)
+        (void)munmap(x->memory, x->memory_size);
+    if (x->folder[0] != 0)
+        remove_folder(x);
+    if (code == 0)
+        (void)printf("%s: %s, step %" PRIu64 " of epoch %" PRIu64 ", %zu tensors\n", x->file, x->model, x->key.step,
+                     x->key.epoch, x->about.spec.parameters.count * (1u + x->moments));
+    return code;
+}
+
+int ampctl_export(struct ampctl *ctl, int argc, char **argv)
+{
+    static char name[] = "checkpoint export";
+    static const struct argp_option options[] = {
+        {"step", KEY_STEP, "STEP", 0, "Of the checkpoint (the newest)", 0},
+        {"epoch", KEY_EPOCH, "EPOCH", 0, "Of the checkpoint (the newest of that step)", 0},
+        {"force", KEY_FORCE, NULL, 0, "Replace FILE if it exists", 0},
+        {0},
+    };
+    const struct argp own = {.options = options,
+                             .parser = parse,
+                             .args_doc = "MODEL FILE",
+                             .doc =
+                                 "Fetches a checkpoint from all shards as one safetensors file: masters, moments and "
+                                 "the workers' user states. Its bytes do not depend on the number of shards."};
+    struct exporting x = {.ctl = ctl};
+    argv[0] = name;
+    ctl->verb = name;
+    ampctl_parse(ctl, &own, &x, argc, argv);
+    if (ctl->timeout_ms == 0)
+        ctl->timeout_ms = EXPORT_TIMEOUT_MS;
+    int code = ampctl_open(ctl);
+    if (code == 0)
+        code = ampctl_get_model(ctl, x.model, &x.about);
+    if (code == 0) {
+        const struct ampd_msg_optimizer_spec *optimizer = &x.about.spec.optimizer;
+        bool sgd = optimizer->kind == AMPD_MSG_OPTIMIZER_KIND_SGD;
+        x.moments = amp_optim_moments(sgd ? AMP_OPT_SGD : AMP_OPT_ADAMW, optimizer->momentum);
+        code = run(&x);
+        ampd_msg_get_model_response_free(&x.about);
+    }
+    ampctl_close(ctl);
+    return code;
+}

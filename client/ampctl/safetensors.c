@@ -1,0 +1,119 @@
+#include "client/ampctl/safetensors.h"
+
+#include "amp/kernels.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define METADATA "__metadata__"
+
+/* The format is little-endian, and so is every machine that ampd runs on (docs/numerics.md). */
+static uint64_t read_u64(const uint8_t *at)
+{
+    uint64_t value = 0;
+    for (unsigned i = 0; i < 8; i++)
+        value |= (uint64_t)at[i] << (8 * i);
+    return value;
+}
+
+int ampctl_safetensors_open(const void *bytes, uint64_t size, struct ampctl_safetensors *file, struct amp_error *error)
+{
+    const uint8_t *data = bytes;
+    uint64_t length = size < 8 ? 0 : read_u64(data);
+    *file = (struct ampctl_safetensors){0};
+    if (size < 8 || length > size - 8 || length > AMPCTL_SAFETENSORS_HEADER_MAX)
+        return amp_error_set(error, AMP_EDATALOSS, NULL,
+                             "it is no safetensors file: its first eight bytes are not the length of a header");
+    json_error_t why;
+    file->header = json_loadb((const char *)data + 8, (size_t)length, JSON_REJECT_DUPLICATES, &why);
+    if (!json_is_object(file->header)) {
+        ampctl_safetensors_close(file);
+        return amp_error_set(error, AMP_EDATALOSS, NULL, "its header is not a JSON object (%.100s)", why.text);
+    }
+    file->data = data + 8 + length;
+    file->size = size - 8 - length;
+    return 0;
+}
+
+void ampctl_safetensors_close(struct ampctl_safetensors *file)
+{
+    json_decref(file->header);
+    file->header = NULL;
+}
+
+size_t ampctl_safetensors_count(const struct ampctl_safetensors *file)
+{
+    return json_object_size(file->header) - (json_object_get(file->header, METADATA) != NULL ? 1 : 0);
+}
+
+static bool is_shape(const json_t *json, const uint64_t *shape, uint32_t dimensions)
+{
+    if (!json_is_array(json) || json_array_size(json) != dimensions)
+        return false;
+    for (uint32_t i = 0; i < dimensions; i++)
+        if (!json_is_integer(json_array_get(json, i)) ||
+            (uint64_t)json_integer_value(json_array_get(json, i)) != shape[i])
+            return false;
+    return true;
+}
+
+/* Where a tensor's bytes are: `bytes` of them must lie within the data. NULL: they do not. */
+static const uint8_t *find_data(const struct ampctl_safetensors *file, const json_t *offsets, uint64_t bytes)
+{
+    const json_t *first = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
+    if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(end))
+        return NULL;
+    json_int_t from = json_integer_value(first), to = json_integer_value(end);
+    if (from < 0 || to < from || (uint64_t)to > file->size || (uint64_t)(to - from) != bytes)
+        return NULL;
+    return file->data + from;
+}
+
+static void widen(const char *dtype, const uint8_t *data, uint64_t count, float *values)
+{
+    if (strcmp(dtype, "F32") == 0) {
+        memcpy(values, data, (size_t)count * sizeof *values);
+    } else if (strcmp(dtype, "F64") == 0) {
+        for (uint64_t i = 0; i < count; i++) {
+            double value;
+            memcpy(&value, data + i * sizeof value, sizeof value);
+            values[i] = (float)value;
+        }
+    } else {
+        enum amp_dtype from = strcmp(dtype, "F16") == 0 ? AMP_F16 : AMP_BF16;
+        amp_kernels_ref.load[from](values, data, (size_t)count);
+    }
+}
+
+int ampctl_safetensors_read(const struct ampctl_safetensors *file, const char *name, const uint64_t *shape,
+                            uint32_t dimensions, float *values, struct amp_error *error)
+{
+    static const struct {
+        const char *dtype;
+        unsigned bytes;
+    } types[] = {{"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F64", 8}};
+    const json_t *entry = json_object_get(file->header, name);
+    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
+    unsigned bytes = 0;
+    uint64_t count = 1;
+    if (!json_is_object(entry) || strcmp(name, METADATA) == 0)
+        return amp_error_set(error, AMP_ENOTFOUND, NULL, "it has no tensor \"%.127s\"", name);
+    for (size_t i = 0; dtype != NULL && i < sizeof types / sizeof *types; i++)
+        if (strcmp(dtype, types[i].dtype) == 0)
+            bytes = types[i].bytes;
+    if (bytes == 0)
+        return amp_error_set(error, AMP_EINVAL, NULL,
+                             "tensor \"%.127s\" has type %.16s; those that can be read are F32, F16, BF16 and F64",
+                             name, dtype != NULL ? dtype : "none");
+    if (!is_shape(json_object_get(entry, "shape"), shape, dimensions))
+        return amp_error_set(error, AMP_EINVAL, NULL, "tensor \"%.127s\" has another shape than the model's", name);
+    for (uint32_t i = 0; i < dimensions; i++)
+        count *= shape[i];
+    const uint8_t *data = find_data(file, json_object_get(entry, "data_offsets"), count * bytes);
+    if (data == NULL)
+        return amp_error_set(error, AMP_EDATALOSS, NULL,
+                             "tensor \"%.127s\" does not lie within the file with the bytes of its shape", name);
+    widen(dtype, data, count, values);
+    return 0;
+}

@@ -1,0 +1,185 @@
+#!/usr/bin/python3
+"""ReadCheckpoint, and ampctl checkpoint export and import: one safetensors file whose bytes do not depend on the shards.
+
+    test_server_files.py BIN_DIR [NAME ...]
+"""
+import json
+import struct
+import subprocess
+
+import ampd_testing
+from ampd_testing import CALL_TIMEOUT_S, Code, common, eventually, refused, run
+from test_server_shards import PARAMETERS, SIZES, STEPS, WORLD, Cluster, Job, values_of
+
+F32 = common.DTYPE_F32
+
+
+def ampctl(context, address, *arguments, code=0):
+    done = subprocess.run([context.bin_dir / "ampctl", "--endpoint", address, *map(str, arguments)], timeout=CALL_TIMEOUT_S,
+                          capture_output=True, encoding="utf-8", check=False)
+    assert done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
+    return done.stdout if code == 0 else done.stderr
+
+
+def header_of(data):
+    length = struct.unpack("<Q", data[:8])[0]
+    return json.loads(data[8:8 + length]), data[8 + length:]
+
+
+def write_safetensors(path, tensors):
+    """tensors: name -> (dtype, shape, bytes)"""
+    header, data = {}, b""
+    for name, (dtype, shape, content) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def trained(context, count):
+    cluster = Cluster(context, count)
+    job = Job(cluster)
+    job.train([job.join(rank) for rank in range(WORLD)], 1, STEPS)
+    eventually(lambda: cluster.api(0).GetModel(model="m").status.durable_step == STEPS, "the last step is durable")
+    return cluster
+
+
+def test_an_export_has_the_same_bytes_whatever_the_number_of_shards(context):
+    files = []
+    for count in (1, 2, 3):
+        cluster = trained(context, count)
+        path = cluster.folder / "m.safetensors"
+        # Any shard leads to all of them.
+        told = ampctl(context, cluster.addresses[count - 1], "checkpoint", "export", "m", path)
+        assert f"step {STEPS} of epoch 1, 9 tensors" in told, told
+        files.append(path.read_bytes())
+        assert sorted(p.name for p in cluster.folder.iterdir() if p.name.startswith("m.safe")) == ["m.safetensors"]
+        if count == 1:
+            own = list((cluster.folder / "data-0").glob(f"models/m/checkpoints/step-{STEPS:010}/*"))
+            assert [one.read_bytes() for one in own] == files
+            header, _ = header_of(files[0])
+            assert {name: header[name]["shape"] for name in SIZES} == dict(PARAMETERS)
+    assert files[1] == files[0] and files[2] == files[0]
+
+
+def test_an_older_step_is_exported_by_its_number_and_an_existing_file_is_kept(context):
+    cluster = trained(context, 2)
+    path, older = cluster.folder / "new", cluster.folder / "old"
+    steps = [info.step for info in cluster.api(0).ListCheckpoints(model="m").checkpoints]
+    assert all(info.parts == 2 for info in cluster.api(1).ListCheckpoints(model="m").checkpoints)
+    assert len(steps) > 1
+    ampctl(context, cluster.addresses[0], "checkpoint", "export", "m", path)
+    ampctl(context, cluster.addresses[0], "checkpoint", "export", "m", older, "--step", steps[1], "--epoch", 1)
+    assert header_of(older.read_bytes())[0]["__metadata__"]["step"] == str(steps[1])
+    said = ampctl(context, cluster.addresses[0], "checkpoint", "export", "m", older, code=1)
+    assert "exists" in said and "--force" in said, said
+    ampctl(context, cluster.addresses[0], "checkpoint", "export", "m", older, "--force")
+    assert older.read_bytes() == path.read_bytes()
+    for arguments, word in ((("m", path.with_name("x"), "--step", 77), "step 77"), (("nobody", path.with_name("x")), "nobody")):
+        said = ampctl(context, cluster.addresses[0], "checkpoint", "export", *arguments, code=64 + 5)
+        assert word in said, said
+    said = ampctl(context, cluster.addresses[0], "checkpoint", "export", "m", "/nowhere/x", code=1)
+    assert "/nowhere/x" in said, said
+    ampctl(context, cluster.addresses[0], "checkpoint", "export", "m", code=2)
+    assert not path.with_name("x").exists()
+
+
+def test_the_blocks_of_a_stream_are_the_file(context):
+    cluster = trained(context, 2)
+    for k in range(2):
+        answers = cluster.api(k).ReadCheckpoint(model="m", epoch=1, step=STEPS)
+        header, blocks = answers[0].header, answers[1:]
+        own = next((cluster.folder / f"data-{k}").glob(f"models/m/checkpoints/step-{STEPS:010}/*")).read_bytes()
+        assert (header.size_bytes, header.shard, header.parts) == (len(own), k, 2), header
+        assert [block.index for block in blocks] == list(range(-(-len(own) // 262144)))
+        assert all(len(block.data) == 262144 for block in blocks[:-1]) and b"".join(block.data for block in blocks) == own
+        assert all(block.crc32c == ampd_testing.crc32c(block.data) for block in blocks)
+
+
+def test_a_dropped_or_unknown_checkpoint_is_not_found(context):
+    cluster = trained(context, 1)
+    api = cluster.api(0)
+    for epoch, step in ((1, 77), (2, STEPS), (0, 0)):
+        refusal = refused(lambda e=epoch, s=step: api.ReadCheckpoint(model="m", epoch=e, step=s), Code.NOT_FOUND)
+        assert "ListCheckpoints" in refusal.text, refusal
+    for path in (cluster.folder / "data-0").glob(f"models/m/checkpoints/step-{STEPS:010}/*"):
+        with open(path, "r+b") as file:
+            file.truncate(path.stat().st_size - 1)
+    refusal = refused(lambda: api.ReadCheckpoint(model="m", epoch=1, step=STEPS), Code.DATA_LOSS)
+    assert "bytes" in refusal.text, refusal
+
+
+def test_a_flipped_bit_in_a_file_never_reaches_an_export(context):
+    cluster = trained(context, 2)
+    for path in (cluster.folder / "data-1").glob(f"models/m/checkpoints/step-{STEPS:010}/*"):
+        data = bytearray(path.read_bytes())
+        data[-5] ^= 16
+        path.write_bytes(data)
+    out = cluster.folder / "m.safetensors"
+    said = ampctl(context, cluster.addresses[0], "checkpoint", "export", "m", out, code=1)
+    assert "checkpoint part-1" in said, said
+    assert [p.name for p in cluster.folder.iterdir() if p.name.startswith("m.safe")] == []
+
+
+def half(values):
+    return struct.pack(f"<{len(values)}e", *values)
+
+
+def test_values_of_a_foreign_file_are_loaded_whatever_their_type(context):
+    for count in (1, 2):
+        cluster = Cluster(context, count)
+        job = Job(cluster, load=False, world_size=1)
+        values = {name: values_of(name, 3) for name in SIZES}
+        path = cluster.folder / "first.safetensors"
+        write_safetensors(path, {
+            "line": ("F64", [7], struct.pack("<7d", *values["line"])),
+            "extra": ("I8", [2], b"ab"),
+            "tail": ("BF16", [60000], b"".join(struct.pack("<f", value)[2:] for value in values["tail"])),
+            "big": ("F16", [150000], half(values["big"]))})
+        told = ampctl(context, cluster.addresses[0], "checkpoint", "import", "m", path)
+        assert "3 tensors" in told and "1 others" in told, told
+        _, pulled = job.pull(job.join(0), 1)
+        values["tail"] = [struct.unpack("<f", b"\0\0" + struct.pack("<f", value)[2:])[0] for value in values["tail"]]
+        assert pulled == b"".join(job.layout.blocks(F32, values)), "other values than the file's"
+        said = ampctl(context, cluster.addresses[0], "checkpoint", "import", "m", path, code=1)
+        assert "has values already" in said, said
+
+
+def test_an_exported_file_is_the_start_of_another_model(context):
+    cluster = trained(context, 2)
+    path = cluster.folder / "m.safetensors"
+    ampctl(context, cluster.addresses[0], "checkpoint", "export", "m", path)
+    other = Job(cluster, name="again", load=False, world_size=1)
+    told = ampctl(context, cluster.addresses[1], "checkpoint", "import", "again", path)
+    assert "3 tensors" in told and "6 others" in told, told
+    _, pulled = other.pull(other.join(0), 1)
+    header, data = header_of(path.read_bytes())
+    begin, end = header["line"]["data_offsets"]
+    assert data[begin:end] in pulled
+
+
+def test_files_that_do_not_fit_are_refused_with_what_is_wrong(context):
+    cluster = Cluster(context, 1)
+    Job(cluster, load=False, world_size=1)
+    path = cluster.folder / "bad"
+    good = {"big": ("F16", [150000], bytes(300000)), "line": ("F32", [7], bytes(28)), "tail": ("F16", [60000], bytes(120000))}
+    write_safetensors(path, good)
+    whole = path.read_bytes()
+    length = struct.unpack("<Q", whole[:8])[0]
+    cases = [(b"", "empty"), (b"abc", "safetensors"), (struct.pack("<Q", 1 << 60) + b"{}", "safetensors"),
+             (struct.pack("<Q", 2) + b"[]", "JSON"), (struct.pack("<Q", 2) + b"{}", "no tensor"),
+             (whole[:8 + length + 10], "within the file"), (whole[:8 + length // 2], "safetensors")]
+    for change, word in (({"line": ("F32", [8], bytes(32))}, "shape"), ({"line": ("F32", [7], bytes(24))}, "within"),
+                         ({"line": ("I32", [7], bytes(28))}, "I32"), ({"line": ("F32", [7, 1], bytes(28))}, "shape")):
+        write_safetensors(path, {**good, **change})
+        cases.append((path.read_bytes(), word))
+    for content, word in cases:
+        path.write_bytes(content)
+        said = ampctl(context, cluster.addresses[0], "checkpoint", "import", "m", path, code=1)
+        assert word in said and str(path) in said, (said, word)
+    said = ampctl(context, cluster.addresses[0], "checkpoint", "import", "m", cluster.folder / "none", code=1)
+    assert "No such file" in said, said
+
+
+if __name__ == "__main__":
+    run(globals())
