@@ -134,6 +134,7 @@ json_t *ampctl_worker_row(const struct ampd_msg_worker_status *worker)
     put(&object, "overflow_pushes", count_of(worker->overflow_pushes));
     put(&object, "straggles", json_boolean(worker->straggles));
     put(&object, "nonfinite", json_boolean(worker->nonfinite));
+    put(&object, "quarantined", json_boolean(worker->quarantined));
     put(&object, "join_time", time_of(worker->has_join_time, worker->join_time));
     return object;
 }
@@ -277,6 +278,7 @@ const struct ampctl_column ampctl_worker_columns[] = {
     {"overflow_pushes", "WITH OVERFLOW", true},
     {"straggles", "STRAGGLES", false},
     {"nonfinite", "NONFINITE", false},
+    {"quarantined", "QUARANTINED", false},
     {"lease_left_ms", "LEASE LEFT MS", true},
     {NULL, NULL, false},
 };

@@ -712,6 +712,7 @@ void ampd_core_worker(const struct ampd_core *core, uint32_t index, uint32_t ran
         .overflow_pushes = worker->overflow_pushes,
         .straggles = worker->straggles,
         .nonfinite = worker->nonfinite,
+        .quarantined = ampd_workers_barred(model, rank, now_ms),
         .last_step = worker->last_step,
         .blocks_present = model->shard.slots[rank].present,
         .blocks_wanted = model->tensors.count,

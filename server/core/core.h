@@ -32,6 +32,12 @@
 #define AMPD_STRAGGLER_MS    200
 /* Pushes in a row with an Inf or NaN of the worker's own, while another worker's had none. Chance does not do that. */
 #define AMPD_NONFINITE_PUSHES 5
+/*
+ * After so many the steps go on without the worker, if they may, and its rank cannot be joined for so long. By chance of the scale
+ * alone that would take eight halvings after which one worker still overflows and another does not.
+ */
+#define AMPD_QUARANTINE_PUSHES 8
+#define AMPD_QUARANTINE_MS     60000
 
 struct ampd_core;
 
@@ -111,6 +117,7 @@ struct ampd_worker_info {
     uint64_t overflow_pushes;               /* of these, with an Inf or NaN of the worker's own */
     bool straggles;                         /* all others wait for it, again and again */
     bool nonfinite;                         /* its own gradients have Inf or NaN, again and again */
+    bool quarantined;                       /* and steps go on without it: nobody may join as this rank for a while */
     uint64_t last_step;                     /* of the last push that counted; 0: none */
     uint64_t blocks_present, blocks_wanted; /* of the open step */
 };

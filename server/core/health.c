@@ -1,6 +1,8 @@
 /*
  * Workers that trouble a model again and again are named, in status and log: stragglers, for whom all others wait, and those
- * whose own pushes are not finite while others' are. Nothing is decided by it.
+ * whose own pushes are not finite while others' are. Only the latter has a consequence: such a worker could have every step
+ * skipped for ever, so that where steps may do without a worker (SHRINK, QUORUM) and enough are left, they go on without it.
+ * After a Join its first such push is enough, its first finite one makes it as good as any.
  */
 #include "base/assert.h"
 #include "server/core/model.h"
@@ -85,6 +87,18 @@ static void name_nonfinite(struct ampd_model *model, uint32_t rank, bool nonfini
                      worker->record.name);
 }
 
+static void quarantine(struct ampd_model *model, uint32_t rank)
+{
+    struct ampd_worker *worker = &model->workers[rank];
+    if (!ampd_workers_bar(model, rank))
+        return;
+    worker->bad_pushes--;
+    ampd_out_log(model->core, AMPD_LOG_ERROR, model,
+                 "rank %u (%s) is in quarantine for %d s: steps go on without it, for its pushes had Inf or NaN in %d "
+                 "steps in a row while others had none",
+                 rank, worker->record.name, AMPD_QUARANTINE_MS / 1000, AMPD_QUARANTINE_PUSHES);
+}
+
 static void watch_values(struct ampd_model *model, const struct ampd_step_row *row)
 {
     uint32_t bad = 0;
@@ -96,9 +110,11 @@ static void watch_values(struct ampd_model *model, const struct ampd_step_row *r
         struct ampd_worker *worker = &model->workers[rank];
         if (!is_bad(row, rank))
             worker->bad_pushes = 0;
-        else if (others_clean && worker->bad_pushes < AMPD_NONFINITE_PUSHES)
+        else if (others_clean && worker->bad_pushes < AMPD_QUARANTINE_PUSHES)
             worker->bad_pushes++;
-        name_nonfinite(model, rank, worker->bad_pushes == AMPD_NONFINITE_PUSHES);
+        name_nonfinite(model, rank, worker->bad_pushes >= AMPD_NONFINITE_PUSHES);
+        if (worker->bad_pushes == AMPD_QUARANTINE_PUSHES)
+            quarantine(model, rank);
     }
 }
 

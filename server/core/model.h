@@ -251,6 +251,8 @@ struct ampd_worker {
     uint64_t pushes, overflow_pushes, last_step;
     uint32_t slow_steps, bad_pushes; /* in a row, up to those at which the worker is named */
     bool straggles, nonfinite;       /* named */
+    uint64_t barred_until_ms;        /* quarantine; 0: none */
+    uint64_t barred_epoch;           /* it ends with this */
 };
 
 struct ampd_coord {
@@ -427,6 +429,9 @@ void ampd_workers_leave(struct ampd_core *core, uint64_t call, const struct ampd
 bool ampd_workers_renew(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation);
 bool ampd_workers_enough(const struct ampd_model *model);                  /* for a step to open */
 bool ampd_workers_expected(const struct ampd_model *model, uint32_t rank); /* by a step that opens now */
+/* Steps go on without the rank, and for a while nobody may join as it. False if they could not: then nothing is done. */
+bool ampd_workers_bar(struct ampd_model *model, uint32_t rank);
+bool ampd_workers_barred(const struct ampd_model *model, uint32_t rank, uint64_t now_ms);
 bool ampd_workers_holds_lease(const struct ampd_model *model, uint32_t *rank);
 void ampd_workers_tick(struct ampd_model *model);
 uint64_t ampd_workers_next_ms(const struct ampd_model *model); /* when tick has something to do; 0: never */

@@ -65,17 +65,57 @@ bool ampd_workers_holds_lease(const struct ampd_model *model, uint32_t *rank)
     return false;
 }
 
+/* ---- quarantine ---- */
+
+/* Whether a step can do without the rank: one that waits for all of a fixed list cannot, and fewer than are asked for are no help. */
+static bool is_spare(struct ampd_model *model, uint32_t rank)
+{
+    struct ampd_worker *worker = &model->workers[rank];
+    uint32_t others = 0;
+    if (model->spec.on_loss == AMPD_ON_LOSS_SHRINK) {
+        bool live = worker->live;
+        worker->live = false;
+        bool enough = ampd_workers_enough(model);
+        worker->live = live;
+        return enough;
+    }
+    for (uint32_t r = 0; r < model->spec.world_size; r++)
+        others += r != rank && running(model, &model->workers[r]) ? 1 : 0;
+    return model->spec.sync == AMPD_SYNC_QUORUM && others >= model->spec.quorum;
+}
+
+bool ampd_workers_bar(struct ampd_model *model, uint32_t rank)
+{
+    struct ampd_worker *worker = &model->workers[rank];
+    if (worker->joined_epoch != model->coord.epoch || !is_spare(model, rank))
+        return false;
+    worker->live = false;
+    worker->lease_until_ms = model->core->now_ms;
+    worker->barred_until_ms = model->core->now_ms + AMPD_QUARANTINE_MS;
+    worker->barred_epoch = model->coord.epoch;
+    return true;
+}
+
+bool ampd_workers_barred(const struct ampd_model *model, uint32_t rank, uint64_t now_ms)
+{
+    const struct ampd_worker *worker = &model->workers[rank];
+    return worker->barred_until_ms > now_ms && worker->barred_epoch == model->coord.epoch;
+}
+
 /* ---- Join ---- */
 
-static bool is_free(const struct ampd_worker *worker)
+static bool is_free(const struct ampd_model *model, uint32_t rank)
 {
-    return worker->writes == 0 && (!worker->held || worker->record.left);
+    const struct ampd_worker *worker = &model->workers[rank];
+    return worker->writes == 0 && (!worker->held || worker->record.left) &&
+           !ampd_workers_barred(model, rank, model->core->now_ms);
 }
 
 /* With `replace`: the lease has ended. */
-static bool is_lost(const struct ampd_model *model, const struct ampd_worker *worker)
+static bool is_lost(const struct ampd_model *model, uint32_t rank)
 {
-    return worker->writes == 0 && !running(model, worker);
+    const struct ampd_worker *worker = &model->workers[rank];
+    return worker->writes == 0 && !running(model, worker) && !ampd_workers_barred(model, rank, model->core->now_ms);
 }
 
 static uint32_t rank_of_name(const struct ampd_model *model, const char *name)
@@ -91,16 +131,15 @@ static uint32_t rank_of_name(const struct ampd_model *model, const char *name)
 static uint32_t rank_for_new(const struct ampd_model *model, const struct ampd_event_join *join)
 {
     if (join->rank >= 0) {
-        const struct ampd_worker *worker = &model->workers[join->rank];
-        bool allowed = is_free(worker) || (join->replace && is_lost(model, worker));
-        return allowed ? (uint32_t)join->rank : AMPD_NO_RANK;
+        uint32_t rank = (uint32_t)join->rank;
+        return is_free(model, rank) || (join->replace && is_lost(model, rank)) ? rank : AMPD_NO_RANK;
     }
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
-        if (is_free(&model->workers[r]))
+        if (is_free(model, r))
             return r;
     }
     for (uint32_t r = 0; join->replace && r < model->spec.world_size; r++) {
-        if (is_lost(model, &model->workers[r]))
+        if (is_lost(model, r))
             return r;
     }
     return AMPD_NO_RANK;
@@ -123,6 +162,19 @@ static int check_join(const struct ampd_model *model, const struct ampd_event_jo
     return 0;
 }
 
+static bool refuse_barred(struct ampd_model *model, uint64_t id, uint32_t rank)
+{
+    const struct ampd_worker *worker = &model->workers[rank];
+    uint64_t now = model->core->now_ms;
+    if (!ampd_workers_barred(model, rank, now))
+        return false;
+    ampd_call_fail(model->core, id, model, AMP_ESTATE, "QUARANTINED",
+                   "rank %u (%s) has pushed Inf or NaN again and again while others had none: look at its data, or its "
+                   "machine, and join again in %llu s",
+                   rank, worker->record.name, (unsigned long long)((worker->barred_until_ms - now + 999) / 1000));
+    return true;
+}
+
 void ampd_workers_join(struct ampd_core *core, uint64_t id, const struct ampd_event_join *join)
 {
     struct ampd_model *model = ampd_core_coordinated(core, id, join->model);
@@ -139,6 +191,8 @@ void ampd_workers_join(struct ampd_core *core, uint64_t id, const struct ampd_ev
     else
         (void)snprintf(name, sizeof(name), "rank-%d", join->rank);
     uint32_t rank = rank_of_name(model, name);
+    if (rank != AMPD_NO_RANK && refuse_barred(model, id, rank))
+        return;
     if (rank == AMPD_NO_RANK)
         rank = rank_for_new(model, join);
     if (rank == AMPD_NO_RANK) {

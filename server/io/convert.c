@@ -67,6 +67,7 @@ static void fill_worker(const struct ampd_server *server, uint32_t model, uint32
     status->last_step = info.last_step;
     status->straggles = info.straggles;
     status->nonfinite = info.nonfinite;
+    status->quarantined = info.quarantined;
     status->blocks_present = (uint32_t)info.blocks_present;
     status->blocks_wanted = (uint32_t)info.blocks_wanted;
     const int64_t *joined = server->join_us[model];

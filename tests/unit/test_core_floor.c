@@ -291,6 +291,121 @@ static void a_worker_whose_gradients_are_never_finite_is_named(void **state)
     assert_false(worker(host, 1).nonfinite);
 }
 
+/* ---- quarantine ---- */
+
+/* So many steps in which rank 1 alone pushes NaN. */
+static void poison(struct core_host *host, uint64_t first, uint64_t count)
+{
+    for (uint64_t step = first; step < first + count; step++)
+        one_step(host, step, 0, 1, NAN);
+}
+
+/* Rank 0 lives on meanwhile. */
+static void pass(struct core_host *host, uint64_t time_ms)
+{
+    for (uint64_t left = time_ms; left > 0;) {
+        uint64_t part = left < AMPD_LEASE_MS / 2 ? left : AMPD_LEASE_MS / 2;
+        core_tick(host, host->now_ms + part);
+        struct ampd_event renew = {.type = AMPD_EVENT_RENEW, .u.worker = {"model", 0, incarnations[0]}};
+        core_event(host, &renew);
+        left -= part;
+    }
+}
+
+static void a_worker_that_has_every_step_skipped_is_left_out(void **state)
+{
+    struct core_host *host = *state;
+    begin_shrinking(host, 1);
+    poison(host, 2, AMPD_QUARANTINE_PUSHES - 1);
+    assert_false(worker(host, 1).quarantined);
+    poison(host, 1 + AMPD_QUARANTINE_PUSHES, 1);
+    assert_true(worker(host, 1).quarantined);
+    assert_int_equal(0, worker(host, 1).lease_left_ms);
+    assert_non_null(strstr(host->logged, "quarantine"));
+    (void)push_step(host, 2 + AMPD_QUARANTINE_PUSHES, 1, 1);
+    assert_int_equal(2 + AMPD_QUARANTINE_PUSHES, host->row.step);
+    assert_int_equal(1, host->row.contributors_count);
+    assert_int_equal(0, host->row.rows_count);
+}
+
+static void nobody_may_join_as_a_rank_in_quarantine(void **state)
+{
+    struct core_host *host = *state;
+    begin_shrinking(host, 1);
+    incarnations[2] = core_joined(host, core_join(host, "w2", 2));
+    poison(host, 2, 1);
+    (void)core_push_all(host, 3, 2, incarnations[2], 1);
+    poison(host, 3, 1);
+    struct ampd_event leave = {.type = AMPD_EVENT_LEAVE, .call = ++host->last_call};
+    leave.u.worker = (struct ampd_event_worker){"model", 2, incarnations[2]};
+    core_event(host, &leave);
+    poison(host, 4, AMPD_QUARANTINE_PUSHES - 2);
+    core_assert_failed(host, core_join(host, "w1", 1), AMP_ESTATE, "QUARANTINED", "join again in 60 s");
+    core_assert_failed(host, core_join(host, "other", 1), AMP_ESTATE, "NO_FREE_RANK", "other");
+    pass(host, AMPD_QUARANTINE_MS - 1);
+    core_assert_failed(host, core_join(host, "w1", 1), AMP_ESTATE, "QUARANTINED", "join again in 1 s");
+    pass(host, 1);
+    incarnations[1] = core_joined(host, core_join(host, "w1", 1));
+    assert_false(worker(host, 1).quarantined);
+}
+
+static void after_quarantine_one_such_push_is_enough_and_a_finite_one_ends_the_count(void **state)
+{
+    struct core_host *host = *state;
+    begin_shrinking(host, 1);
+    poison(host, 2, AMPD_QUARANTINE_PUSHES);
+    pass(host, AMPD_QUARANTINE_MS);
+    incarnations[1] = core_joined(host, core_join(host, "w1", 1));
+    uint64_t step = 2 + AMPD_QUARANTINE_PUSHES;
+    (void)push_step(host, step, 1, 1); /* it opened before */
+    poison(host, step + 1, 1);
+    assert_true(worker(host, 1).quarantined);
+    pass(host, AMPD_QUARANTINE_MS);
+    incarnations[1] = core_joined(host, core_join(host, "w1", 1));
+    (void)push_step(host, step + 2, 1, 1);
+    one_step(host, step + 3, 0, 1, 1);
+    poison(host, step + 4, AMPD_QUARANTINE_PUSHES - 1);
+    assert_false(worker(host, 1).quarantined);
+}
+
+static void a_worker_that_the_steps_cannot_do_without_is_named_alone(void **state)
+{
+    struct core_host *host = *state;
+    begin_shrinking(host, 2);
+    poison(host, 1, AMPD_QUARANTINE_PUSHES + 1);
+    assert_false(worker(host, 1).quarantined);
+    assert_true(worker(host, 1).nonfinite);
+}
+
+static void one_of_a_fixed_list_is_named_alone(void **state)
+{
+    struct core_host *host = *state;
+    core_running(host, incarnations);
+    poison(host, 1, AMPD_QUARANTINE_PUSHES + 1);
+    assert_false(worker(host, 1).quarantined);
+    assert_true(worker(host, 1).nonfinite);
+}
+
+static void a_quorum_goes_on_without_a_worker_in_quarantine(void **state)
+{
+    struct core_host *host = *state;
+    struct ampd_model_spec spec;
+    core_spec(&spec, 3);
+    spec.sync = AMPD_SYNC_QUORUM;
+    spec.quorum = 2;
+    begin(host, &spec);
+    poison(host, 1, AMPD_QUARANTINE_PUSHES); /* ranks 0 and 1 are the quorum */
+    assert_true(worker(host, 1).quarantined);
+    uint64_t step = 1 + AMPD_QUARANTINE_PUSHES;
+    uint64_t push = core_push_header(host, step, 1, incarnations[1]);
+    core_assert_failed(host, push, AMP_EABORTED, "FENCED", "lease");
+    (void)core_push_all(host, step, 0, incarnations[0], 1);
+    (void)core_push_all(host, step, 2, incarnations[2], 1);
+    assert_int_equal(step, host->row.step);
+    assert_int_equal(2, host->row.contributors_count);
+    assert_int_equal(0, host->row.rows_count);
+}
+
 #define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -309,6 +424,12 @@ int main(void)
         TEST(each_group_is_clipped_by_its_own_norm),
         TEST(a_worker_that_all_wait_for_again_and_again_is_named),
         TEST(a_worker_whose_gradients_are_never_finite_is_named),
+        TEST(a_worker_that_has_every_step_skipped_is_left_out),
+        TEST(nobody_may_join_as_a_rank_in_quarantine),
+        TEST(after_quarantine_one_such_push_is_enough_and_a_finite_one_ends_the_count),
+        TEST(a_worker_that_the_steps_cannot_do_without_is_named_alone),
+        TEST(one_of_a_fixed_list_is_named_alone),
+        TEST(a_quorum_goes_on_without_a_worker_in_quarantine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,6 +83,27 @@ def calls():
     return "".join(f"{path} {message.SerializeToString().hex() or '-'}\n" for path, message in rows)
 
 
+def quarantined(server):
+    """Where steps may do without a worker, they go on without one that pushes NaN for ever. A text if they do not."""
+    shrinking = ampd.TestModel(server, "shrinking", world_size=2, on_loss=model.ON_LOSS_SHRINK, min_workers=1)
+    honest = shrinking.worker("honest", rank=0)
+    if honest.train({"w": [1.0] * 4}).verdict != common.VERDICT_APPLIED:
+        return "the first step was not applied"
+    attacker = shrinking.worker("attacker", rank=1)
+    honest.train({"w": [1.0] * 4})  # it was open when the attacker came
+    attacker.step = honest.step
+    for _ in range(8):
+        honest.pull(), attacker.pull()
+        ampd.together([honest, attacker], [{"w": [1.0] * 4}, {"w": [float("nan")] * 4}])
+    if honest.train({"w": [1.0] * 4}).verdict != common.VERDICT_APPLIED:
+        return "the steps did not go on without the attacker"
+    try:
+        shrinking.worker("attacker", rank=1)
+    except ampd.grpc.RpcError as error:
+        return "" if "join again in" in error.details() else error.details()
+    return "the attacker was let in again"
+
+
 def nan_for_ever(binaries):
     """A worker that pushes nothing but NaN: each step is skipped and blamed on it, and other models go on. A text if not."""
     target = Ampd(binaries)
@@ -102,7 +123,7 @@ def nan_for_ever(binaries):
         _, tensors = poisoned.latest()
         if skipped != 12 or blamed != {0} or list(tensors["w"]) != poisoned.initial["w"]:
             return f"skipped {skipped} of 12, blamed {blamed}, values {tensors}"
-        return ""
+        return quarantined(target.server)
     finally:
         target.server.close_channel()
         target.end()
