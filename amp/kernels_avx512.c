@@ -17,7 +17,8 @@
 #define LINE  64 /* bytes of a cache line, and of a vector */
 
 /* Elements ahead of a loop that are asked for: near enough to be still there when the loop comes, far enough to have come. */
-#define AHEAD 256
+#define AHEAD       256
+#define SCALE_AHEAD 512
 
 /*
  * Past the caches a block goes by its four parts in turns, two lines of the 16-bit side each: one core's reads and its writes past
@@ -26,6 +27,8 @@
 #define PARTS ((size_t)4)
 #define PART  ((size_t)16384) /* elements */
 #define VISIT ((size_t)64)    /* elements */
+
+#define EACH_OF_4(U) _Pragma("GCC unroll 4") for (size_t U = 0; U < 4; U++)
 
 /* Elements of one look of the finite test: few enough that a bad look is counted from cache. */
 #define LOOK 2048
@@ -288,27 +291,32 @@ CHECK(f32, float, AMP_F32, most_f32, 16, AMP_F32_INF)
 CHECK(f16, uint16_t, AMP_F16, most_16, 32, 0x7c00u)
 CHECK(bf16, uint16_t, AMP_BF16, most_16, 32, 0x7f80u)
 
+/* Four vectors at a time: with fewer the loop does not keep the memory busy. */
 static uint32_t scale(float *dst, const float *src, float factor, size_t n)
 {
     __m512 f = _mm512_set1_ps(factor);
-    __m512i most = _mm512_setzero_si512();
+    __m512i most[4];
+    EACH_OF_4(u) most[u] = _mm512_setzero_si512();
     size_t i = 0;
-    for (; i + WIDTH <= n; i += WIDTH) {
-        __m512 x = canonical(_mm512_mul_ps(_mm512_loadu_ps(src + i), f));
-        most = _mm512_max_epu32(most, magnitude(x));
-        _mm512_storeu_ps(dst + i, x);
+    for (; i + VISIT <= n; i += VISIT) {
+        ask(src + i + SCALE_AHEAD, VISIT * sizeof *src);
+        EACH_OF_4(u)
+        {
+            __m512 x = canonical(_mm512_mul_ps(_mm512_loadu_ps(src + i + u * WIDTH), f));
+            most[u] = _mm512_max_epu32(most[u], magnitude(x));
+            _mm512_storeu_ps(dst + i + u * WIDTH, x);
+        }
     }
+    __m512i all = _mm512_max_epu32(_mm512_max_epu32(most[0], most[1]), _mm512_max_epu32(most[2], most[3]));
     uint32_t tail = amp_kernels_ref.scale(dst + i, src + i, factor, n - i);
-    return larger(_mm512_reduce_max_epu32(most), tail);
+    return larger(_mm512_reduce_max_epu32(all), tail);
 }
 
 /* Inputs of one dtype that `form` sums in registers; more of them go tile by tile through sum_add. */
 #define FORM_INPUTS_MAX 16
 
-/* Vectors of the sum that are held in registers at once: so many chains of additions overlap. */
-#define FORM_VECTORS   4
-#define FORM_STEP      (FORM_VECTORS * WIDTH)
-#define EACH_VECTOR(U) _Pragma("GCC unroll 4") for (size_t U = 0; U < FORM_VECTORS; U++)
+/* Four vectors of the sum are held in registers at once: so many chains of additions overlap. */
+#define FORM_STEP (4 * (size_t)WIDTH)
 
 /*
  * What form does for inputs of one dtype: the sum never leaves its registers. Equal weights need no product: it would be
@@ -319,19 +327,19 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
                                 size_t whole, float *g)                                                                \
     {                                                                                                                  \
         const TYPE *data[FORM_INPUTS_MAX];                                                                             \
-        __m512 f = _mm512_set1_ps(factor), sum[FORM_VECTORS];                                                          \
+        __m512 f = _mm512_set1_ps(factor), sum[4];                                                                     \
         __m512i most = _mm512_setzero_si512();                                                                         \
         for (unsigned j = 0; j < count; j++)                                                                           \
             data[j] = (const TYPE *)inputs[j].data + start;                                                            \
         for (size_t i = 0; i < whole; i += FORM_STEP) {                                                                \
             ask(data[0] + i + AHEAD, FORM_STEP * sizeof(TYPE));                                                        \
-            EACH_VECTOR(u) sum[u] = TERM(inputs[0], widen_##DTYPE(data[0] + i + u * WIDTH));                           \
+            EACH_OF_4(u) sum[u] = TERM(inputs[0], widen_##DTYPE(data[0] + i + u * WIDTH));                             \
             for (unsigned j = 1; j < count; j++) {                                                                     \
                 ask(data[j] + i + AHEAD, FORM_STEP * sizeof(TYPE));                                                    \
-                EACH_VECTOR(u)                                                                                         \
+                EACH_OF_4(u)                                                                                           \
                 sum[u] = _mm512_add_ps(sum[u], TERM(inputs[j], widen_##DTYPE(data[j] + i + u * WIDTH)));               \
             }                                                                                                          \
-            EACH_VECTOR(u)                                                                                             \
+            EACH_OF_4(u)                                                                                               \
             {                                                                                                          \
                 __m512 x = canonical(_mm512_mul_ps(sum[u], f));                                                        \
                 most = _mm512_max_epu32(most, magnitude(x));                                                           \

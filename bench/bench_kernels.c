@@ -19,9 +19,10 @@
  *   kernels_cast_A_to_B_1t, _2t      amp_cast, 6 bytes an element. Peer: the C library's memcpy of half as many bytes,
  *                                    which it reads and writes.
  *   kernels_finite_test              unscale of fp32 in place (8 bytes), which tests as it goes. Peer: without the test.
- *   kernels_vote_apply_wW_1t, _2t    the vote pass and the apply pass over W staged f16 gradients: 4W + 26 bytes. Peer: each
- *                                    gradient is added to an fp32 sum when it comes (the first one stored, plainly or
- *                                    non-temporally, whichever is faster), then our apply pass from that sum: 10W + 26.
+ *   kernels_vote_apply_wW_1t, _2t    the vote pass over W staged f16 gradients, which keeps g, and the apply pass from that:
+ *                                    2W + 34 bytes. Peer: each gradient is added to an fp32 sum when it comes (the first one
+ *                                    stored plainly or non-temporally, the others with and without prefetch, whichever is
+ *                                    fastest), then our apply pass from that sum: 10W + 26.
  *   kernels_fused_1t, _2t            vote and apply of one worker with clip by value: 30 bytes. Peer: the same work by our
  *                                    own kernels, one pass over all each: unscale, finite test, clip, AdamW, cast: 52.
  *   kernels_autocast_..._ns          medians of 10^7 calls in nanoseconds; the goal is a limit, there is no peer.
@@ -64,7 +65,7 @@ struct arrays {
     uint16_t *copy;
     struct amp_apply apply;
     peer_mix_fn *mix;
-    bool stream;
+    bool stream, prefetch;
 };
 
 static size_t gradient_bytes(size_t n)
@@ -173,10 +174,16 @@ static void apply_block(struct arrays *a, const struct amp_pass_in *in, size_t i
         bench_fail("a master is not finite any more");
 }
 
-static void vote_block(const struct amp_pass_in *in)
+/* As the server does: the vote keeps g, here where the peer has its sum. */
+static bool keeps_g(const struct arrays *a)
+{
+    return a->workers >= AMP_PASS_KEEP_G;
+}
+
+static void vote_block(const struct amp_pass_in *in, float *g)
 {
     struct amp_pass_vote vote;
-    amp_pass_vote(kernels, in, NULL, &vote);
+    amp_pass_vote(kernels, in, g, &vote);
     if (vote.sum_inf + vote.sum_nan + vote.range_count != 0)
         bench_fail("a gradient is not finite");
 }
@@ -203,14 +210,26 @@ static void run_vote(struct arrays *a, size_t first, size_t count, bool clip)
         struct amp_pass_in in = pass_in(a, i, part(i, first + count), inputs);
         in.clip_value_set = clip;
         in.clip_value = CLIP_VALUE;
-        vote_block(&in);
+        vote_block(&in, keeps_g(a) ? a->sum + i : NULL);
+    }
+}
+
+static void run_apply_g(void *context, size_t first, size_t count)
+{
+    struct arrays *a = context;
+    for (size_t i = first; i < first + count; i += BLOCK) {
+        struct amp_apply_stats stats = {0};
+        amp_pass_apply_g(kernels, part(i, first + count), a->sum + i, &a->apply, a->p + i, a->m + i, a->v + i,
+                         a->copy + i, &stats);
+        if (stats.not_finite != 0)
+            bench_fail("a master is not finite any more");
     }
 }
 
 static void run_vote_apply(void *context, size_t first, size_t count)
 {
     run_vote(context, first, count, false);
-    run_apply(context, first, count);
+    (keeps_g(context) ? run_apply_g : run_apply)(context, first, count);
 }
 
 static void run_mix(void *context, size_t first, size_t count)
@@ -310,7 +329,8 @@ static void run_accumulate_apply(void *context, size_t first, size_t count)
     struct arrays *a = context;
     (a->stream ? peer_accumulate_stream : peer_accumulate_set)(a->sum + first, gradient(a, 0, first), count);
     for (unsigned w = 1; w < a->workers; w++)
-        peer_accumulate_add(a->sum + first, gradient(a, w, first), count);
+        (a->prefetch ? peer_accumulate_add_prefetch : peer_accumulate_add)(a->sum + first, gradient(a, w, first),
+                                                                           count);
     for (size_t i = first; i < first + count; i += BLOCK) {
         struct amp_input sum = {.data = a->sum + i, .dtype = AMP_F32, .weight = 1};
         struct amp_pass_in in = {.count = part(i, first + count),
@@ -326,17 +346,21 @@ static void run_accumulate_apply(void *context, size_t first, size_t count)
 static void measure_vote(struct bench_row *row, unsigned workers)
 {
     struct arrays a;
-    struct arrays peers[2];
+    struct arrays peers[3];
     row->elements = 80 * MIB;
-    row->bytes = (4.0 * workers + 26.0) * (double)row->elements;
+    row->bytes = (2.0 * workers + 34.0) * (double)row->elements;
     open_arrays(&a, row->elements, workers, true);
     peers[0] = a;
     peers[1] = a;
     peers[1].stream = true;
+    peers[2] = peers[1];
+    peers[2].prefetch = true;
     struct bench_side ours = {"ours", run_vote_apply, &a, next_round};
-    struct bench_side sides[] = {{"first one stored", run_accumulate_apply, &peers[0], next_round},
-                                 {"first one stored non-temporally", run_accumulate_apply, &peers[1], next_round}};
-    bench_pairs(row, &ours, bench_fastest(sides, 2, row));
+    struct bench_side sides[] = {
+        {"first one stored", run_accumulate_apply, &peers[0], next_round},
+        {"first one stored non-temporally", run_accumulate_apply, &peers[1], next_round},
+        {"first one stored non-temporally, others with prefetch", run_accumulate_apply, &peers[2], next_round}};
+    bench_pairs(row, &ours, bench_fastest(sides, 3, row));
     close_arrays(&a);
 }
 

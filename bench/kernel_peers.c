@@ -134,3 +134,13 @@ void peer_accumulate_add(float *sum, const uint16_t *g, size_t n)
         memcpy(sum + i, &x, sizeof x);
     }
 }
+
+void peer_accumulate_add_prefetch(float *sum, const uint16_t *g, size_t n)
+{
+    for (size_t i = 0; i < n; i += 32) {
+        __builtin_prefetch(g + i + AHEAD);
+        __builtin_prefetch(sum + i + AHEAD);
+        __builtin_prefetch(sum + i + AHEAD + 16);
+        peer_accumulate_add(sum + i, g + i, 32);
+    }
+}

@@ -22,5 +22,6 @@ void peer_accumulate_set(float *sum, const uint16_t *g, size_t n);
 void peer_accumulate_stream(float *sum, const uint16_t *g,
                             size_t n); /* set, by non-temporal stores; sum aligned to 32 */
 void peer_accumulate_add(float *sum, const uint16_t *g, size_t n);
+void peer_accumulate_add_prefetch(float *sum, const uint16_t *g, size_t n);
 
 #endif

@@ -60,7 +60,7 @@ static struct amp_pass_in pass_in(const struct ampd_plan *plan, const struct amp
                                 .squares = plan->squares};
 }
 
-/* Moments are NULL where the optimizer has none, and g where there is no journal. */
+/* Moments are NULL where the optimizer has none, and g where it is not kept. */
 static float *at(float *base, uint64_t index)
 {
     return base == NULL ? NULL : base + index;
@@ -92,7 +92,8 @@ static void apply_segment(const struct ampd_job *job, const struct amp_kernels *
     *stats = (struct amp_apply_stats){0};
     const struct amp_apply *apply =
         plan->spec == NULL ? NULL : &plan->applies[plan->spec->parameters[segment->parameter].group];
-    if ((job->work & AMPD_JOB_GIVEN) != 0 && !bit(plan->given_absent, segment->parameter)) {
+    bool given = (job->work & AMPD_JOB_GIVEN) != 0 && !bit(plan->given_absent, segment->parameter);
+    if (given || (count > 0 && tensors->g != NULL)) {
         amp_pass_apply_g(kernels, segment->count, tensors->g + index, apply, tensors->masters + index,
                          at(tensors->m, index), at(tensors->v, index), cast, stats);
         return;

@@ -42,6 +42,12 @@ static unsigned moments_of(const struct ampd_model_spec *spec)
     return amp_optim_moments((enum amp_optimizer)spec->optimizer, spec->momentum);
 }
 
+/* Whether votes keep g: for the journal, or since apply is quicker from it. */
+static bool keeps_g(const struct ampd_model_spec *spec)
+{
+    return spec->durability == AMPD_DURABILITY_STEP || spec->world_size >= AMP_PASS_KEEP_G;
+}
+
 /* Bytes of a model for each element, apart from the places for saved blocks; slots with `pushed` bytes. */
 static uint64_t bytes_each(const struct ampd_model_spec *spec, uint64_t pushed)
 {
@@ -66,8 +72,7 @@ uint32_t ampd_tensors_places(const struct ampd_layout *layout, const struct ampd
 uint64_t ampd_tensors_bytes(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count)
 {
     uint64_t elements = count * layout->block_elements;
-    uint64_t journal = spec->durability == AMPD_DURABILITY_STEP ? sizeof(float) : 0;
-    return elements * (bytes_each(spec, sizeof(float)) + journal) +
+    return elements * (bytes_each(spec, sizeof(float)) + (keeps_g(spec) ? sizeof(float) : 0)) +
            ampd_tensors_places(layout, spec, count) * state_bytes(layout, moments_of(spec)) +
            layout->segments_count * (sizeof(struct amp_pass_vote) + sizeof(struct amp_apply_stats));
 }
@@ -135,7 +140,7 @@ int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *la
         ok = (tensors->copies[c] = alloc_zeroed(elements * amp_dtype_size(spec->cast))) != NULL && ok;
         ok = (tensors->crcs[c] = calloc(count + 1, sizeof(uint32_t))) != NULL && ok;
     }
-    if (spec->durability == AMPD_DURABILITY_STEP)
+    if (keeps_g(spec))
         ok = (tensors->g = alloc_zeroed(elements * sizeof(float))) != NULL && ok;
     uint64_t segments = layout->block_segments[first + count] - layout->block_segments[first];
     ok = (tensors->votes = calloc(segments + 1, sizeof(*tensors->votes))) != NULL && ok;

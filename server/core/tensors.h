@@ -35,7 +35,7 @@ struct ampd_tensors {
     float *saved;                /* [saved_places] of block_elements of each tensor */
     uint32_t saved_places;
     uint8_t **slots;               /* [world_size] of fp32 size each, whatever is pushed */
-    float *g;                      /* durability STEP: the gradient as voted on, for the journal; else NULL */
+    float *g;                      /* the gradient as voted on, for apply and the journal; NULL: apply forms it again */
     struct amp_pass_vote *votes;   /* by segment, from the first of this shard */
     struct amp_apply_stats *stats; /* likewise */
     uint64_t bytes;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 static struct core_host host;
-static struct ampd_incarnation incarnations[2];
+static struct ampd_incarnation incarnations[3];
 
 static void begin(enum ampd_weighting weighting)
 {
@@ -18,6 +18,22 @@ static void begin(enum ampd_weighting weighting)
     assert_int_equal(0, core_call(&host, core_load(&host, 1))->reply.error.code);
     incarnations[0] = core_joined(&host, core_join(&host, "w0", 0));
     incarnations[1] = core_joined(&host, core_join(&host, "w1", 1));
+}
+
+/* So many that votes keep g for apply (AMP_PASS_KEEP_G). */
+static int setup_three(void **state)
+{
+    (void)state;
+    core_host_init(&host, 7);
+    struct ampd_model_spec spec;
+    core_spec(&spec, 3);
+    assert_int_equal(0, core_call(&host, core_create(&host, &spec))->reply.error.code);
+    assert_int_equal(0, core_call(&host, core_load(&host, 1))->reply.error.code);
+    for (uint32_t r = 0; r < 3; r++) {
+        const char *const names[] = {"w0", "w1", "w2"};
+        incarnations[r] = core_joined(&host, core_join(&host, names[r], r));
+    }
+    return 0;
 }
 
 static int setup(void **state)
@@ -146,6 +162,34 @@ static void absent_from_one_counts_as_zero_and_absent_from_all_is_untouched(void
     uint64_t push = core_push_header(&host, 2, 1, incarnations[1]);
     core_push_end(&host, push, both, 2);
     assert_true(pulled(0, 0) == -0.5f && pulled(1, 0) == 0);
+}
+
+static void what_the_votes_of_three_ranks_keep_is_what_is_applied(void **state)
+{
+    (void)state;
+    const uint32_t b[] = {1};
+    (void)core_push_all(&host, 1, 0, incarnations[0], 1024);
+    (void)core_push_all(&host, 1, 1, incarnations[1], 2048);
+    (void)core_push_all(&host, 1, 2, incarnations[2], 3072);
+    assert_true(pulled(0, 99) == -1 && pulled(1, 9) == -1);
+    (void)core_push_all(&host, 2, 0, incarnations[0], 512);
+    (void)core_push_all(&host, 2, 1, incarnations[1], INFINITY); /* skipped: what was kept is nothing */
+    (void)core_push_all(&host, 2, 2, incarnations[2], 512);
+    assert_true(pulled(0, 99) == -1 && pulled(1, 9) == -1);
+    for (uint32_t r = 0; r < 3; r++) { /* b absent from all: the scale is 512 now */
+        uint64_t push = core_push_header(&host, 3, r, incarnations[r]);
+        core_push_block(&host, push, 0, 512);
+        core_push_block(&host, push, 1, 512);
+        core_push_end(&host, push, b, 1);
+    }
+    assert_true(pulled(0, 99) == -2 && pulled(1, 9) == -1);
+    uint64_t push = core_push_header(&host, 4, 0, incarnations[0]);
+    core_push_block(&host, push, 0, 1536);
+    core_push_block(&host, push, 1, 1536);
+    core_push_end(&host, push, b, 1);
+    (void)core_push_all(&host, 4, 1, incarnations[1], 1536);
+    (void)core_push_all(&host, 4, 2, incarnations[2], 1536);
+    assert_true(pulled(0, 99) == -5 && pulled(1, 9) == -3);
 }
 
 static void a_step_absent_from_all_is_applied_to_nothing(void **state)
@@ -316,6 +360,7 @@ int main(void)
         STEP(an_overflow_skips_the_step_and_names_parameter_and_rank),
         STEP(a_sum_that_is_not_finite_is_blamed_on_the_sum),
         STEP(absent_from_one_counts_as_zero_and_absent_from_all_is_untouched),
+        cmocka_unit_test_setup_teardown(what_the_votes_of_three_ranks_keep_is_what_is_applied, setup_three, teardown),
         STEP(a_step_absent_from_all_is_applied_to_nothing),
         WEIGHT(pushed_weights_make_a_weighted_mean),
         WEIGHT(all_weights_0_skip_the_step_and_leave_the_scale),
