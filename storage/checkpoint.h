@@ -80,7 +80,8 @@ int ampd_checkpoint_begin(const struct ampd_checkpoint_place *place, const struc
 /*
  * The next `count` elements of a tensor (its index in ampd_checkpoint_begin), from element `first` of the parameter on. A
  * tensor's elements come in order, and one tensor is finished before the next begins; tensors in any order. The
- * memory is not read any more when the call returns. AMP_EEXHAUSTED: nothing happened, the call may be repeated; AMP_EIO.
+ * memory is not read any more when the call returns. AMP_EEXHAUSTED: the disk is full; the call is to be repeated as it was;
+ * AMP_EIO.
  */
 int ampd_checkpoint_put(struct ampd_checkpoint_writer *writer, uint32_t tensor, uint64_t first, uint64_t count,
                         const float *master, const float *m, const float *v, struct amp_error *error);

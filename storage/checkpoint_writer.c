@@ -5,12 +5,12 @@
  */
 #include "base/assert.h"
 #include "base/failpoint.h"
+#include "storage/bulk_writer.h"
 #include "storage/checkpoint.h"
 #include "storage/checkpoint_files.h"
 #include "storage/checkpoint_format.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,9 +19,12 @@
 
 #define NO_PIECE UINT32_MAX
 
+/* Hashed and copied at a time: what the processor's cache holds. */
+#define CHUNK_BYTES ((uint64_t)256 << 10)
+
 struct ampd_checkpoint_writer {
-    int fd;
-    bool synced, renamed; /* how far ampd_checkpoint_end has come */
+    struct bulk_writer *out;
+    bool opened, synced, renamed; /* how far it has come */
     struct checkpoint_pieces pieces;
     const struct ampd_checkpoint_state *state;
     struct ampd_checkpoint_tensor *tensors; /* owned copy, for names and shapes */
@@ -30,7 +33,9 @@ struct ampd_checkpoint_writer {
     uint64_t header_size;
     uint32_t tensor;                        /* that comes now, */
     uint64_t next;                          /* its next element; */
+    uint64_t taken[CHECKPOINT_KINDS];       /* bytes of the call that are taken: it may have failed half-way; */
     XXH3_state_t *hashes[CHECKPOINT_KINDS]; /* and what has come of it */
+    uint64_t tail;                          /* bytes of user states and header that are taken */
     char path[CHECKPOINT_PATH_MAX], temporary[CHECKPOINT_PATH_MAX];
     char data_dir[CHECKPOINT_PATH_MAX], file[sizeof((struct ampd_checkpoint_record *)NULL)->file];
 };
@@ -38,23 +43,6 @@ struct ampd_checkpoint_writer {
 static int out_of_memory(struct amp_error *error)
 {
     return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory writing a checkpoint");
-}
-
-static int write_at(const struct ampd_checkpoint_writer *writer, const void *data, uint64_t size, uint64_t offset,
-                    struct amp_error *error)
-{
-    const uint8_t *at = data;
-    while (size > 0) {
-        ssize_t put = pwrite(writer->fd, at, size, (off_t)offset);
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put <= 0)
-            return checkpoint_system_error(error, "cannot write", writer->temporary);
-        at += put;
-        offset += (uint64_t)put;
-        size -= (uint64_t)put;
-    }
-    return 0;
 }
 
 /* ---- begin ---- */
@@ -102,6 +90,12 @@ static int lay_out(struct ampd_checkpoint_writer *writer, const struct ampd_chec
     return index_pieces(writer) == 0 ? 0 : out_of_memory(error);
 }
 
+static uint64_t file_size(const struct ampd_checkpoint_writer *writer)
+{
+    const struct checkpoint_pieces *pieces = &writer->pieces;
+    return writer->header_size + (pieces->count > 0 ? pieces->items[pieces->count - 1].end : 0);
+}
+
 static int open_file(struct ampd_checkpoint_writer *writer, const struct ampd_checkpoint_place *place,
                      struct amp_error *error)
 {
@@ -115,8 +109,9 @@ static int open_file(struct ampd_checkpoint_writer *writer, const struct ampd_ch
     rc = checkpoint_directories_make(writer->data_dir, writer->file, false, error);
     if (rc != 0)
         return rc;
-    writer->fd = open(writer->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    return writer->fd < 0 ? checkpoint_system_error(error, "cannot create", writer->temporary) : 0;
+    rc = bulk_writer_open(writer->temporary, file_size(writer), &writer->out, error);
+    writer->opened = rc == 0;
+    return rc;
 }
 
 int ampd_checkpoint_begin(const struct ampd_checkpoint_place *place, const struct ampd_checkpoint_tensor *tensors,
@@ -127,7 +122,6 @@ int ampd_checkpoint_begin(const struct ampd_checkpoint_place *place, const struc
     struct ampd_checkpoint_writer *made = calloc(1, sizeof *made);
     if (made == NULL)
         return out_of_memory(error);
-    made->fd = -1;
     made->state = state;
     made->tensor = NO_PIECE;
     int rc = lay_out(made, tensors, tensors_count, error);
@@ -149,6 +143,22 @@ static void finish_hash(const XXH3_state_t *state, struct checkpoint_piece *piec
     memcpy(piece->hash, canonical.digest, sizeof piece->hash);
 }
 
+/* Hashes and hands over what is left of a call's bytes of one kind. */
+static int put_kind(struct ampd_checkpoint_writer *writer, unsigned kind, const float *from, uint64_t bytes,
+                    uint64_t offset, struct amp_error *error)
+{
+    uint64_t *taken = &writer->taken[kind];
+    int rc = 0;
+    while (rc == 0 && *taken < bytes) {
+        uint64_t now, part = bytes - *taken < CHUNK_BYTES ? bytes - *taken : CHUNK_BYTES;
+        const uint8_t *at = (const uint8_t *)from + *taken;
+        rc = bulk_writer_put(writer->out, at, part, offset + *taken, &now, error);
+        (void)XXH3_128bits_update(writer->hashes[kind], at, now);
+        *taken += now;
+    }
+    return rc;
+}
+
 int ampd_checkpoint_put(struct ampd_checkpoint_writer *writer, uint32_t tensor, uint64_t first, uint64_t count,
                         const float *master, const float *m, const float *v, struct amp_error *error)
 {
@@ -165,20 +175,18 @@ int ampd_checkpoint_put(struct ampd_checkpoint_writer *writer, uint32_t tensor, 
         if (from[k] == NULL)
             continue;
         const struct checkpoint_piece *piece = &writer->pieces.items[of[k]];
+        if (begins && writer->taken[k] == 0)
+            (void)XXH3_128bits_reset(writer->hashes[k]); /* fails only on NULL */
         uint64_t offset = writer->header_size + piece->begin + (first - piece->first) * sizeof(float);
-        int rc = write_at(writer, from[k], count * sizeof(float), offset, error);
+        int rc = put_kind(writer, k, from[k], count * sizeof(float), offset, error);
         if (rc != 0)
-            return rc; /* nothing is hashed yet: the call can be repeated */
+            return rc;
     }
     writer->tensor = tensor;
     writer->next = first + count;
     for (unsigned k = 0; k < CHECKPOINT_KINDS; k++) {
-        if (from[k] == NULL)
-            continue;
-        if (begins)
-            (void)XXH3_128bits_reset(writer->hashes[k]); /* fails only on NULL */
-        (void)XXH3_128bits_update(writer->hashes[k], from[k], count * sizeof(float));
-        if (writer->next == whole->first + whole->elements)
+        writer->taken[k] = 0;
+        if (from[k] != NULL && writer->next == whole->first + whole->elements)
             finish_hash(writer->hashes[k], &writer->pieces.items[of[k]]);
     }
     return 0;
@@ -186,8 +194,21 @@ int ampd_checkpoint_put(struct ampd_checkpoint_writer *writer, uint32_t tensor, 
 
 /* ---- end ---- */
 
-static int write_user_states(struct ampd_checkpoint_writer *writer, struct amp_error *error)
+/* Bytes behind the `before` first ones of the tail: what an earlier try has put is passed over. */
+static int put_tail(struct ampd_checkpoint_writer *writer, uint64_t before, const void *data, uint64_t size,
+                    uint64_t offset, struct amp_error *error)
 {
+    uint64_t taken, done = writer->tail - before;
+    if (done >= size)
+        return 0;
+    int rc = bulk_writer_put(writer->out, (const uint8_t *)data + done, size - done, offset + done, &taken, error);
+    writer->tail += taken;
+    return rc;
+}
+
+static int write_tail(struct ampd_checkpoint_writer *writer, struct amp_error *error)
+{
+    uint64_t before = 0;
     for (uint32_t p = 0; p < writer->pieces.count; p++) {
         struct checkpoint_piece *piece = &writer->pieces.items[p];
         if (piece->kind != CHECKPOINT_USER_STATE)
@@ -195,24 +216,20 @@ static int write_user_states(struct ampd_checkpoint_writer *writer, struct amp_e
         XXH128_canonical_t canonical;
         XXH128_canonicalFromHash(&canonical, XXH3_128bits(piece->data, piece->elements));
         memcpy(piece->hash, canonical.digest, sizeof piece->hash);
-        int rc = write_at(writer, piece->data, piece->elements, writer->header_size + piece->begin, error);
+        int rc = put_tail(writer, before, piece->data, piece->elements, writer->header_size + piece->begin, error);
         if (rc != 0)
             return rc;
+        before += piece->elements;
     }
-    return 0;
-}
-
-static int write_header(const struct ampd_checkpoint_writer *writer, struct amp_error *error)
-{
     uint8_t *header;
     size_t size;
     int rc = checkpoint_header_write(&writer->pieces, writer->tensors, writer->state, &header, &size, error);
     if (rc != 0)
         return rc;
     AMP_ASSERT(size == writer->header_size);
-    rc = write_at(writer, header, size, 0, error);
+    rc = put_tail(writer, before, header, size, 0, error);
     free(header);
-    return rc;
+    return rc == 0 ? bulk_writer_drain(writer->out, error) : rc;
 }
 
 /*
@@ -228,15 +245,13 @@ static int final_error(struct amp_error *error, const char *what, const char *pa
 static int sync_file(struct ampd_checkpoint_writer *writer, struct amp_error *error)
 {
     AMP_FAILPOINT("checkpoint.unsynced");
-    if (fsync(writer->fd) != 0)
+    if (bulk_writer_sync(writer->out) != 0)
         return final_error(error, "cannot fsync", writer->temporary);
     AMP_FAILPOINT("checkpoint.synced");
-    /* Nobody reads it soon: its pages are the next checkpoint's, which would have to find others. Only advice. */
-    (void)posix_fadvise(writer->fd, 0, 0, POSIX_FADV_DONTNEED);
-    int fd = writer->fd;
-    writer->fd = -1;
+    struct bulk_writer *out = writer->out;
+    writer->out = NULL;
     writer->synced = true;
-    return close(fd) == 0 ? 0 : final_error(error, "cannot close", writer->temporary);
+    return bulk_writer_close(out) == 0 ? 0 : final_error(error, "cannot close", writer->temporary);
 }
 
 /* The name, durable with every directory above it. */
@@ -268,9 +283,7 @@ int ampd_checkpoint_end(struct ampd_checkpoint_writer *writer, struct ampd_check
 {
     const struct checkpoint_pieces *pieces = &writer->pieces;
     memset(record, 0, sizeof *record);
-    int rc = writer->synced ? 0 : write_user_states(writer, error);
-    if (rc == 0 && !writer->synced)
-        rc = write_header(writer, error);
+    int rc = writer->synced ? 0 : write_tail(writer, error);
     if (rc == 0 && !writer->synced)
         rc = sync_file(writer, error);
     if (rc == 0)
@@ -282,7 +295,7 @@ int ampd_checkpoint_end(struct ampd_checkpoint_writer *writer, struct ampd_check
     record->step = writer->state->step;
     record->version = writer->state->version;
     record->scale = writer->state->scaler.scale;
-    record->size_bytes = writer->header_size + (pieces->count > 0 ? pieces->items[pieces->count - 1].end : 0);
+    record->size_bytes = file_size(writer);
     release(writer);
     return 0;
 }
@@ -291,9 +304,8 @@ void ampd_checkpoint_abandon(struct ampd_checkpoint_writer *writer)
 {
     if (writer == NULL)
         return;
-    if (writer->fd >= 0)
-        (void)close(writer->fd); /* its bytes count for nothing */
-    if ((writer->fd >= 0 || writer->synced) && !writer->renamed)
+    (void)bulk_writer_close(writer->out); /* its bytes count for nothing */
+    if (writer->opened && !writer->renamed)
         (void)unlink(writer->temporary); /* a sweep finds what is left */
     release(writer);
 }

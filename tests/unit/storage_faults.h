@@ -10,6 +10,7 @@ struct storage_faults {
     unsigned fail_fsync_at;  /* this one and all later ones fail with EIO */
     unsigned fail_write_at;  /* this one and all later ones fail with `write_errno` */
     int write_errno;
+    int refuse_direct;       /* writes past the page cache fail with EINVAL */
 };
 
 extern struct storage_faults storage_faults;
