@@ -9,7 +9,7 @@
  * - What goes past the caches goes by whole lines, and by four places in turns (PARTS).
  * - Tails of less than sixteen elements (more where loops take several vectors) are the reference's.
  */
-#include "amp/kernels.h"
+#include "amp/kernels_avx512_adam.h"
 
 #include <immintrin.h>
 
@@ -533,81 +533,6 @@ static void apply_sgd(const struct amp_apply_scalars *k, size_t n, const float *
     amp_kernels_ref.apply[AMP_OPT_SGD](k, n - i, g + i, p + i, has_m ? m + i : NULL, v);
 }
 
-static __m512d adam_in_double_8(const struct amp_apply_scalars *k, __m512d g, __m512d p, __m512d m, __m512d v)
-{
-    __m512d m1 = _mm512_add_pd(_mm512_mul_pd(_mm512_set1_pd(k->beta1), m), _mm512_mul_pd(_mm512_set1_pd(k->rest1), g));
-    __m512d v1 = _mm512_add_pd(_mm512_mul_pd(_mm512_set1_pd(k->beta2), v),
-                               _mm512_mul_pd(_mm512_set1_pd(k->rest2), _mm512_mul_pd(g, g)));
-    __m512d divisor = _mm512_add_pd(_mm512_sqrt_pd(v1), _mm512_set1_pd(k->eps));
-    __m512d quotient = _mm512_div_pd(_mm512_mul_pd(_mm512_set1_pd(k->rate), m1), divisor);
-    __m512d update = _mm512_add_pd(quotient, _mm512_mul_pd(_mm512_set1_pd(k->decay), p));
-    return _mm512_sub_pd(p, update);
-}
-
-/* All of a vector in double, the gradient in two halves; the caller keeps those that need it. */
-static __m512 adam_in_double(const struct amp_apply_scalars *k, __m512d g_low, __m512d g_high, __m512 p, __m512 m,
-                             __m512 v)
-{
-    return join_halves(adam_in_double_8(k, g_low, low_half(p), low_half(m), low_half(v)),
-                       adam_in_double_8(k, g_high, high_half(p), high_half(m), high_half(v)));
-}
-
-static __m512 absolute(__m512 x)
-{
-    return _mm512_castsi512_ps(magnitude(x));
-}
-
-/* Adam and AdamW: in single precision, and in double where the guard asks for it. */
-static void adam(const struct amp_apply_scalars *k, enum amp_optimizer optimizer, size_t n, const float *g, float *p,
-                 float *m, float *v)
-{
-    bool couple = optimizer == AMP_OPT_ADAM && k->weight_decay != 0;
-    __m512 clip = _mm512_set1_ps(k->clip);
-    __m512 beta1 = _mm512_set1_ps(k->beta1_f), rest1 = _mm512_set1_ps(k->rest1_f);
-    __m512 beta2 = _mm512_set1_ps(k->beta2_f), rest2 = _mm512_set1_ps(k->rest2_f);
-    __m512 eps = _mm512_set1_ps(k->eps_f), rate = _mm512_set1_ps(k->rate_f), decay = _mm512_set1_ps(k->decay_f);
-    __m512 guard_rate = _mm512_set1_ps(k->guard_rate), guard_keep = _mm512_set1_ps(k->guard_keep);
-    __m512 guard_min = _mm512_set1_ps(AMP_ADAMW_GUARD_MIN);
-    size_t i = 0;
-    for (; i + WIDTH <= n; i += WIDTH) {
-        __m512 x = _mm512_mul_ps(_mm512_loadu_ps(g + i), clip);
-        __m512 p0 = _mm512_loadu_ps(p + i), m0 = _mm512_loadu_ps(m + i), v0 = _mm512_loadu_ps(v + i);
-        __m512d x_low = low_half(x), x_high = high_half(x);
-        if (couple) {
-            x_low = coupled(k, x_low, low_half(p0));
-            x_high = coupled(k, x_high, high_half(p0));
-            x = join_halves(x_low, x_high);
-        }
-        __m512 old_m = _mm512_mul_ps(beta1, m0);
-        __m512 new_m = _mm512_mul_ps(rest1, x);
-        __m512 m1 = _mm512_add_ps(old_m, new_m);
-        __m512 v1 = _mm512_add_ps(_mm512_mul_ps(beta2, v0), _mm512_mul_ps(rest2, _mm512_mul_ps(x, x)));
-        __m512 divisor = _mm512_add_ps(_mm512_sqrt_ps(v1), eps);
-        __m512 bound =
-            _mm512_add_ps(_mm512_mul_ps(guard_rate, _mm512_add_ps(absolute(old_m), absolute(new_m))), guard_min);
-        __m512 guard = _mm512_mul_ps(_mm512_mul_ps(absolute(p0), divisor), guard_keep);
-        __m512 quotient = _mm512_div_ps(_mm512_mul_ps(rate, m1), divisor);
-        __m512 p1 = _mm512_sub_ps(p0, _mm512_add_ps(quotient, _mm512_mul_ps(decay, p0)));
-        __mmask16 single = _mm512_cmp_ps_mask(guard, bound, _CMP_GE_OQ);
-        if (single != 0xffff)
-            p1 = _mm512_mask_blend_ps(single, adam_in_double(k, x_low, x_high, p0, m0, v0), p1);
-        _mm512_storeu_ps(m + i, canonical(m1));
-        _mm512_storeu_ps(v + i, canonical(v1));
-        _mm512_storeu_ps(p + i, canonical(p1));
-    }
-    amp_kernels_ref.apply[optimizer](k, n - i, g + i, p + i, m + i, v + i);
-}
-
-static void apply_adamw(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
-{
-    adam(k, AMP_OPT_ADAMW, n, g, p, m, v);
-}
-
-static void apply_adam(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
-{
-    adam(k, AMP_OPT_ADAM, n, g, p, m, v);
-}
-
 static void drain(void)
 {
     _mm_sfence();
@@ -632,8 +557,8 @@ const struct amp_kernels amp_kernels_avx512 = {
     .lamb_squares = lamb_squares,
     .largest = {[AMP_F32] = largest_f32, [AMP_F16] = largest_f16, [AMP_BF16] = largest_bf16},
     .apply = {[AMP_OPT_SGD] = apply_sgd,
-              [AMP_OPT_ADAMW] = apply_adamw,
-              [AMP_OPT_ADAM] = apply_adam,
+              [AMP_OPT_ADAMW] = amp_avx512_apply_adamw,
+              [AMP_OPT_ADAM] = amp_avx512_apply_adam,
               [AMP_OPT_ADAGRAD] = apply_adagrad,
               [AMP_OPT_RMSPROP] = apply_rmsprop,
               [AMP_OPT_LION] = apply_lion,

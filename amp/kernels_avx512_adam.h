@@ -1,0 +1,9 @@
+/* Rows of amp_kernels_avx512 that have a source file of their own. */
+#ifndef AMP_KERNELS_AVX512_ADAM_H
+#define AMP_KERNELS_AVX512_ADAM_H
+
+#include "amp/kernels.h"
+
+amp_apply_fn amp_avx512_apply_adamw, amp_avx512_apply_adam;
+
+#endif
