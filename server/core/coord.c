@@ -565,6 +565,6 @@ void ampd_coord_resend(struct ampd_model *model, uint32_t shard)
         message->u.load = coord->loader;
         ampd_bus_send_take(model->core, message);
     }
+    ampd_cuts_resend(model, shard); /* before the step: of what is being cut no more than AMPD_CUTS_MAX is ever open */
     resend_step(model, shard);
-    ampd_cuts_resend(model, shard);
 }

@@ -23,6 +23,29 @@ bool ampd_cuts_under_way(const struct ampd_coord *coord, uint64_t step)
     return false;
 }
 
+static void drop(struct ampd_coord *coord, uint32_t index)
+{
+    coord->cuts_count--;
+    memmove(&coord->cuts[index], &coord->cuts[index + 1], (coord->cuts_count - index) * sizeof(coord->cuts[0]));
+}
+
+/*
+ * Shards that have started anew, as bits, hold what is in their catalogues, and go on from there in the same epoch: parts
+ * that they were writing never come to their end. Only the last decided step can still be cut.
+ */
+void ampd_cuts_lost(struct ampd_model *model, uint64_t started)
+{
+    struct ampd_coord *coord = &model->coord;
+    for (uint32_t i = coord->cuts_count; i-- > 0;) {
+        bool lost = false;
+        for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++)
+            lost = lost || ((started & ~coord->cuts[i].bits & AMPD_BIT(k)) != 0 &&
+                            !ampd_sync_holds(coord, k, coord->epoch, coord->cuts[i].step));
+        if (lost && coord->cuts[i].step != coord->decided)
+            drop(coord, i);
+    }
+}
+
 /* CUT at the last decided step: no verdict of a later one has been sent. */
 void ampd_cuts_send(struct ampd_model *model)
 {
@@ -84,8 +107,9 @@ void ampd_coord_part_done(struct ampd_model *model, const struct ampd_message *m
         coord->cuts[i].bits |= AMPD_BIT(message->from);
         if (coord->cuts[i].bits != AMPD_ALL_SHARDS(model->core))
             return;
-        coord->cuts_count--;
-        memmove(&coord->cuts[i], &coord->cuts[i + 1], (coord->cuts_count - i) * sizeof(coord->cuts[0]));
+        while (coord->cuts_count > 0 && coord->cuts[0].step < message->u.restore.step)
+            drop(coord, 0); /* parts are written in order: a shard that has this one will not end an older one */
+        drop(coord, 0);
         checkpoint_exists(model, message->u.restore.step, message->u.restore.version);
         return;
     }

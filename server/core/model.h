@@ -90,6 +90,7 @@ struct ampd_sync_round {
     bool running;                          /* shard 0: not all have answered */
     uint64_t done;                         /* shard 0: bits of those that have */
     uint64_t synced_with[AMPD_SHARDS_MAX]; /* shard 0: counter of the fence that answered last */
+    uint64_t started;                      /* shard 0: bits of those that answer for the first time */
     uint64_t asked;                        /* the round that waits for our answer; 0: none */
     uint64_t seen;                         /* the newest round of the present coordinator */
 };
@@ -649,6 +650,7 @@ bool ampd_cuts_under_way(const struct ampd_coord *coord, uint64_t step);
 void ampd_cuts_send(
     struct ampd_model *model); /* CUT at the last decided step: no verdict of a later one has been sent */
 void ampd_cuts_resend(struct ampd_model *model, uint32_t shard);
+void ampd_cuts_lost(struct ampd_model *model, uint64_t started); /* parts that these shards were writing */
 void ampd_cuts_end_calls(struct ampd_model *model); /* Checkpoint calls of a model that stalls */
 void ampd_coord_part_done(struct ampd_model *model, const struct ampd_message *message);
 void ampd_coord_checkpoint(struct ampd_core *core, uint64_t call, const struct ampd_event_named *named);
@@ -671,6 +673,8 @@ void ampd_sync_hello(struct ampd_core *core, const struct ampd_message *message)
 void ampd_sync_asked(struct ampd_core *core, const struct ampd_message *message);
 void ampd_sync_try_answer(struct ampd_core *core); /* if one is due, and nothing that it tells is being stored */
 void ampd_sync_answer(struct ampd_core *core, const struct ampd_message *message);
+/* Whether shard k has told that it holds the checkpoint. */
+bool ampd_sync_holds(const struct ampd_coord *coord, uint32_t k, uint64_t epoch, uint64_t step);
 void ampd_sync_done(struct ampd_core *core, const struct ampd_message *message);
 void ampd_sync_create(struct ampd_core *core, const struct ampd_message *message);
 void ampd_sync_not_created(struct ampd_model *model, const struct ampd_message *message);

@@ -156,7 +156,7 @@ void ampd_sync_answer(struct ampd_core *core, const struct ampd_message *message
 }
 
 /* Whether shard k holds the checkpoint. */
-static bool holds(const struct ampd_coord *coord, uint32_t k, uint64_t epoch, uint64_t step)
+bool ampd_sync_holds(const struct ampd_coord *coord, uint32_t k, uint64_t epoch, uint64_t step)
 {
     if (coord->synced[k] == NULL)
         return false;
@@ -177,7 +177,7 @@ static bool take_newest(struct ampd_model *model, struct ampd_checkpoint_record 
         *newest = mine->checkpoints[--mine->checkpoints_count];
         bool all = true;
         for (uint32_t k = 1; k < AMPD_COUNT(model->core); k++)
-            all = all && holds(coord, k, newest->epoch, newest->step);
+            all = all && ampd_sync_holds(coord, k, newest->epoch, newest->step);
         if (all)
             return true;
     }
@@ -283,7 +283,7 @@ static bool roll_back_again(struct ampd_model *model)
         return false;
     bool all = true;
     for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++)
-        all = all && holds(coord, k, coord->rollback.epoch, coord->rollback.step);
+        all = all && ampd_sync_holds(coord, k, coord->rollback.epoch, coord->rollback.step);
     if (!all)
         ampd_rollback_fail(model, AMP_ENOTFOUND, "CHECKPOINT_NOT_FOUND",
                            "a shard has lost its part of this checkpoint; the newest one that all hold is taken");
@@ -362,8 +362,10 @@ static void decide(struct ampd_model *model)
         struct ampd_checkpoint_record newest = {0};
         (void)take_newest(model, &newest);
         ampd_adopt(model, &newest);
-    } else
+    } else {
+        ampd_cuts_lost(model, model->core->sync.started);
         ampd_coord_resume(model);
+    }
 }
 
 void ampd_sync_done(struct ampd_core *core, const struct ampd_message *message)
@@ -372,6 +374,8 @@ void ampd_sync_done(struct ampd_core *core, const struct ampd_message *message)
     if (!sync->running || message->round != sync->round)
         return;
     sync->done |= AMPD_BIT(message->from);
+    if (sync->synced_with[message->from] != message->from_fence.counter)
+        sync->started |= AMPD_BIT(message->from);
     sync->synced_with[message->from] = message->from_fence.counter;
     if (sync->done != AMPD_ALL_SHARDS(core))
         return;
@@ -380,6 +384,7 @@ void ampd_sync_done(struct ampd_core *core, const struct ampd_message *message)
         if (!core->models[i]->gone)
             decide(core->models[i]);
     }
+    sync->started = 0;
 }
 
 void ampd_sync_restored(struct ampd_model *model, const struct ampd_message *message)
