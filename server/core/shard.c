@@ -273,14 +273,19 @@ static void complete_again(struct ampd_model *model)
     }
 }
 
+/* Whether a try is above another one. */
+static bool is_above(uint64_t fence, uint32_t try_number, uint64_t than_fence, uint32_t than_try)
+{
+    return fence > than_fence || (fence == than_fence && try_number > than_try);
+}
+
 void ampd_shard_take_open(struct ampd_model *model, const struct ampd_open *open, uint64_t fence)
 {
     struct ampd_shard *shard = &model->shard;
     struct ampd_open_step *step = &shard->step;
     if (shard->memory != AMPD_MEMORY_READY || open->step != shard->decided_step + 1)
         return;
-    bool newer = fence > step->fence || (fence == step->fence && open->try_number > step->open.try_number);
-    if (step->state != AMPD_STEP_NONE && !newer)
+    if (step->state != AMPD_STEP_NONE && !is_above(fence, open->try_number, step->fence, step->open.try_number))
         return;
     if (!ampd_sums_fits(model, open)) {
         ampd_sums_drop(model);
@@ -305,11 +310,23 @@ void ampd_shard_take_open(struct ampd_model *model, const struct ampd_open *open
     ampd_pull_retry(model);
 }
 
-/* What comes while the verdict before it is being stored is taken after that. True: it waits. */
-static bool waits_for_verdict(struct ampd_model *model, const struct ampd_message *message, struct ampd_message **slot)
+/*
+ * What comes while the verdict before it is being stored is taken after that. True: it waits, or is of no use: of a step
+ * that is over, or of a try below the one that waits.
+ */
+static bool waits_for_verdict(struct ampd_model *model, const struct ampd_message *message, struct ampd_message **slot,
+                              uint64_t step, uint32_t try_number)
 {
-    if (model->shard.verdict_waits == NULL)
+    const struct ampd_shard *shard = &model->shard;
+    if (shard->verdict_waits == NULL)
         return false;
+    uint64_t fence = message->from_fence.counter;
+    bool close = slot == &model->shard.close_waits;
+    const struct ampd_message *held = *slot;
+    uint32_t held_try = held == NULL ? 0 : close ? held->u.close.try_number : held->u.open.try_number;
+    if (step != shard->verdict_waits->row.step + 1 ||
+        (held != NULL && !is_above(fence, try_number, held->from_fence.counter, held_try)))
+        return true;
     ampd_message_free(*slot);
     *slot = ampd_need(ampd_message_copy(message));
     return true;
@@ -317,15 +334,18 @@ static bool waits_for_verdict(struct ampd_model *model, const struct ampd_messag
 
 void ampd_shard_open(struct ampd_model *model, const struct ampd_message *message)
 {
-    if (message->epoch == model->shard.epoch && !waits_for_verdict(model, message, &model->shard.open_waits))
-        ampd_shard_take_open(model, &message->u.open, message->from_fence.counter);
+    const struct ampd_open *open = &message->u.open;
+    if (message->epoch == model->shard.epoch &&
+        !waits_for_verdict(model, message, &model->shard.open_waits, open->step, open->try_number))
+        ampd_shard_take_open(model, open, message->from_fence.counter);
 }
 
 void ampd_shard_take_close(struct ampd_model *model, const struct ampd_message *message)
 {
     const struct ampd_open_step *step = &model->shard.step;
     const struct ampd_close *close = &message->u.close;
-    if (message->epoch != model->shard.epoch || waits_for_verdict(model, message, &model->shard.close_waits))
+    if (message->epoch != model->shard.epoch ||
+        waits_for_verdict(model, message, &model->shard.close_waits, close->step, close->try_number))
         return;
     bool mine = step->state == AMPD_STEP_OPEN && close->step == step->open.step &&
                 close->try_number == step->open.try_number && message->from_fence.counter == step->fence;
