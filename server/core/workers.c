@@ -227,9 +227,15 @@ void ampd_workers_store(struct ampd_model *model, uint64_t id, const struct ampd
     persist->worker = ampd_out_own(model->core, copy);
 }
 
+/* The epoch, and the user state that it began with. Between two epochs there is no such pair: the worker comes again. */
 static void answer_join(struct ampd_model *model, uint64_t id, const struct ampd_worker_record *record)
 {
     const struct ampd_shard *shard = &model->shard;
+    if (model->coord.state == AMPD_COORD_RESTORING || model->coord.state == AMPD_COORD_STORING) {
+        ampd_call_fail(model->core, id, model, AMP_EUNAVAILABLE, "RECOVERING",
+                       "%s is being made ready; join again in a moment", model->spec.name);
+        return;
+    }
     struct ampd_reply *reply = ampd_call_reply(model->core, id, AMPD_REPLY_JOIN);
     const struct ampd_bytes *state = &shard->base_user_states[record->rank];
     reply->u.join = (struct ampd_join_result){.model = model->index,

@@ -203,6 +203,19 @@ static void a_rollback_can_go_behind_the_base_of_its_epoch(void **state)
     assert_int_equal(1, core_info(host).checkpoints_count);
 }
 
+static void a_join_that_is_stored_while_the_model_is_rolled_back_comes_again(void **state)
+{
+    struct core_host *host = *state;
+    three_steps(host);
+    host->hold_persists = true;
+    uint64_t join = core_join(host, "w0", 0);
+    uint64_t call = core_rollback(host, 1, 2, "id");
+    core_do_task(host, 0); /* the join; the new epoch is not stored */
+    core_assert_failed(host, join, AMP_EUNAVAILABLE, "RECOVERING", "join again");
+    core_do_all(host);
+    assert_rolled_back(host, call, 2, 3);
+}
+
 static void a_repeated_rollback_is_answered_and_not_done_again(void **state)
 {
     struct core_host *host = *state;
@@ -386,6 +399,7 @@ int main(void)
         TEST(a_part_that_is_being_written_is_given_up),
         TEST(a_rollback_can_follow_a_rollback_to_the_same_checkpoint),
         TEST(a_rollback_can_go_behind_the_base_of_its_epoch),
+        TEST(a_join_that_is_stored_while_the_model_is_rolled_back_comes_again),
         TEST(a_repeated_rollback_is_answered_and_not_done_again),
         TEST(a_rollback_meets_one_that_is_under_way),
         TEST(a_checkpoint_that_is_not_there_costs_nothing),
