@@ -56,8 +56,12 @@ void ampd_sync_hello(struct ampd_core *core, const struct ampd_message *message)
         return;
     if (!again && !sync->running) {
         ampd_sync_start(core);
-    } else if (sync->running) { /* it may have answered as another process: it answers anew */
+    } else if (sync->running) { /* it may have answered as another process, which held more: it answers anew */
         sync->done &= ~AMPD_BIT(k);
+        for (uint32_t i = 0; i < core->models_count; i++) {
+            ampd_message_free(core->models[i]->coord.synced[k]);
+            core->models[i]->coord.synced[k] = NULL;
+        }
         struct ampd_message *ask = ampd_bus_plain(core, AMPD_MESSAGE_SYNC, k);
         ask->round = sync->round;
         ampd_bus_send_take(core, ask);
@@ -249,6 +253,8 @@ void ampd_sync_resend(struct ampd_model *model, uint32_t shard)
 {
     if ((model->coord.answered & AMPD_BIT(shard)) != 0)
         return;
+    if (shard != 0 && model->coord.synced[shard] == NULL)
+        send_create(model, shard); /* it did not know the model, and may have lost the CREATE too */
     if (model->coord.state == AMPD_COORD_RESTORING)
         send_restore(model, shard);
     else
