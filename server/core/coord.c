@@ -560,11 +560,8 @@ void ampd_coord_resend(struct ampd_model *model, uint32_t shard)
     }
     ampd_bus_send_take(model->core, state_message(model, shard));
     ampd_rollback_resend(model, shard);
-    if (coord->state == AMPD_COORD_CREATED) {
-        struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_LOAD_GRANT, shard);
-        message->u.load = coord->loader;
-        ampd_bus_send_take(model->core, message);
-    }
+    if (coord->state == AMPD_COORD_CREATED)
+        ampd_bus_send_take(model->core, ampd_coord_grant(model, shard));
     ampd_cuts_resend(model, shard); /* before the step: of what is being cut no more than AMPD_CUTS_MAX is ever open */
     resend_step(model, shard);
 }

@@ -106,15 +106,22 @@ void ampd_coord_loaded(struct ampd_model *model, const struct ampd_message *mess
     ampd_cuts_send(model);
 }
 
+struct ampd_message *ampd_coord_grant(struct ampd_model *model, uint32_t shard)
+{
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_LOAD_GRANT, shard);
+    message->round = model->coord.grants;
+    message->u.load = model->coord.loader;
+    return message;
+}
+
 static void send_grant(struct ampd_model *model)
 {
-    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_LOAD_GRANT, 0);
-    message->u.load = model->coord.loader;
-    ampd_bus_send_all_take(model->core, message);
+    ampd_bus_send_all_take(model->core, ampd_coord_grant(model, 0));
 }
 
 static void set_loader(struct ampd_coord *coord, uint64_t loader)
 {
+    coord->grants++;
     coord->loader = loader;
     coord->loaded_bits = 0;
     coord->applied = (struct ampd_applied){0};

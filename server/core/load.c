@@ -7,7 +7,8 @@
  * Who may load is decided by the coordinator: a shard with a waiting loader sends WANT, GRANT names one to all shards, and
  * GONE, when a stream of it breaks off before the end, frees the grant. WANT is repeated while a loader waits or loads, and
  * a grant for which none has come for the time of a lease is given to another. Whatever the shards have by then is void,
- * for the values of two loaders must not meet in one model.
+ * for the values of two loaders must not meet in one model. Grants are numbered: one that comes again after a later one
+ * voids nothing.
  */
 #include "base/assert.h"
 #include "server/core/model.h"
@@ -145,8 +146,10 @@ void ampd_load_granted(struct ampd_model *model, const struct ampd_message *mess
 {
     struct ampd_shard *shard = &model->shard;
     uint64_t loader = message->u.load;
-    if (!is_mine(model, message) || shard->loaded || shard->memory < AMPD_MEMORY_EMPTY)
+    if (!is_mine(model, message) || shard->loaded || shard->memory < AMPD_MEMORY_EMPTY ||
+        message->round < shard->grants)
         return;
+    shard->grants = message->round;
     shard->granted = loader;
     if (shard->memory != AMPD_MEMORY_EMPTY && shard->loaded_by != loader)
         end_loader(model);

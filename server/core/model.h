@@ -227,6 +227,7 @@ struct ampd_shard {
     uint64_t restored_step, restored_version;
     /* load */
     uint64_t loader;     /* the call that writes masters, or 0 */
+    uint64_t grants;     /* number of the newest grant; what is below it is an older one that comes again */
     uint64_t granted;    /* number of the loader that may, or 0 */
     uint64_t loaded_by;  /* number of the loader whose values are here; 0: none, or the model is loaded */
     uint8_t *load_have;  /* per block */
@@ -312,6 +313,7 @@ struct ampd_coord {
     uint64_t answered;                            /* bits: of RESTORE, or of EPOCH */
     bool restore_failed;
     uint64_t loader;          /* number of the loader that has the grant, or 0, */
+    uint64_t grants;          /* changes of it in this process: numbers GRANT */
     uint64_t loader_until_ms; /* and how long without a WANT */
     uint64_t loaded_bits;
 };
@@ -623,6 +625,7 @@ void ampd_coord_created(struct ampd_model *model);   /* answers those who wait f
 void ampd_coord_interrupt(struct ampd_model *model); /* SYNC begins */
 void ampd_coord_resume(struct ampd_model *model);    /* SYNC found nothing lost: a new try */
 void ampd_coord_forget_step(struct ampd_model *model);
+struct ampd_message *ampd_coord_grant(struct ampd_model *model, uint32_t shard);
 void ampd_coord_want(struct ampd_model *model, const struct ampd_message *message);
 void ampd_coord_gone(struct ampd_model *model, const struct ampd_message *message);
 void ampd_coord_resend(struct ampd_model *model, uint32_t shard);

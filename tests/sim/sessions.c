@@ -27,7 +27,7 @@ uint32_t sim_position(const struct sim *sim, const struct sim_shard *shard)
 static bool of_a_step(enum ampd_message_type type)
 {
     return (type >= AMPD_MESSAGE_OPEN && type <= AMPD_MESSAGE_APPLIED) || type == AMPD_MESSAGE_PART_DONE ||
-           type == AMPD_MESSAGE_STATE;
+           type == AMPD_MESSAGE_STATE || type == AMPD_MESSAGE_LOAD_GRANT;
 }
 
 static void keep(struct amp_list *list, const struct ampd_message *message)
