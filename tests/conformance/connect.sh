@@ -8,7 +8,7 @@ here=$(dirname "$0")
 need connectconformance
 
 sed -n 's/^connect //p' "$here/exceptions.txt" >"$work/known-failing"
-if timeout 150 "$tool" --mode server --conf "$here/connect.yaml" --known-failing "@$work/known-failing" --parallel 2 \
+if timeout 600 "$tool" --mode server --conf "$here/connect.yaml" --known-failing "@$work/known-failing" --parallel 2 \
     -- "$1" >"$work/out" 2>&1; then
     grep -E '^Total cases|passed' "$work/out"
     ok "connect_conformance"

@@ -73,7 +73,7 @@ class Echo:
 
     def __exit__(self, *_):
         self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(timeout=30)
+        code = self.process.wait(timeout=60)
         self.process.stdout.close()
         assert code == 0, "echo_server ended with %d" % code
 
@@ -90,7 +90,7 @@ class Echo:
 
 class GrpcioClient(unittest.TestCase):
     def hello(self, channel):
-        return channel.unary_unary(ECHO + "Unary")(payload(b"hello"), timeout=20)
+        return channel.unary_unary(ECHO + "Unary")(payload(b"hello"), timeout=60)
 
     def refused(self, channel):
         with self.assertRaises(grpc.RpcError) as caught:
@@ -147,7 +147,7 @@ class OpensslClient(unittest.TestCase):
         done = subprocess.run(["openssl", "s_client", "-connect", "127.0.0.1:" + echo.port, "-CAfile",
                                path(OURS, "ca.pem"), "-verify_return_error", *args],
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-                              timeout=30, check=False)
+                              timeout=60, check=False)
         return done.stdout + done.stderr
 
     def test_versions_and_protocols(self):

@@ -25,4 +25,4 @@ until target=$(grep -o 'address=127.0.0.1:[0-9]*' "$work/log"); do
 done
 set -- "${target#address=}"
 [ "$kind" = plaintext ] || set -- "$@" "$work/ca.pem" "$work/client.pem" "$work/client.key"
-timeout 60 "$worker" "$@"
+timeout 240 "$worker" "$@"

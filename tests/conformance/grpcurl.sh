@@ -14,7 +14,7 @@ target=127.0.0.1:$port
 expect() {
     what=$1 pattern=$2
     shift 2
-    "$tool" -plaintext -max-time 20 "$@" >"$work/out" 2>&1 || true
+    "$tool" -plaintext -max-time 60 "$@" >"$work/out" 2>&1 || true
     if ! grep -q -- "$pattern" "$work/out"; then
         echo "no \"$pattern\" in"
         not_ok "grpcurl: $what" "$work/out"

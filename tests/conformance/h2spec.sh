@@ -8,6 +8,6 @@ here=$(dirname "$0")
 need h2spec
 
 start "$1"
-timeout 150 "$tool" -h 127.0.0.1 -p "$port" -P /h2spec/any --strict -o 2 -j "$work/report.xml" >"$work/out" 2>&1 || true
+timeout 600 "$tool" -h 127.0.0.1 -p "$port" -P /h2spec/any --strict -o 2 -j "$work/report.xml" >"$work/out" 2>&1 || true
 [ -s "$work/report.xml" ] || { tail -n 5 "$work/out"; exit 1; }
 /usr/bin/python3 "$here/h2spec_report.py" "$work/report.xml" "$here/exceptions.txt"

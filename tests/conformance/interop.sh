@@ -24,7 +24,7 @@ kind=$2
 shift 2
 
 for name in $cases; do
-    if timeout 20 "$tool" --server_host=127.0.0.1 "--server_port=$port" "$@" "--test_case=$name" >"$work/out" 2>&1; then
+    if timeout 120 "$tool" --server_host=127.0.0.1 "--server_port=$port" "$@" "--test_case=$name" >"$work/out" 2>&1; then
         ok "interop_${kind}_$name"
     else
         not_ok "interop_${kind}_$name" "$work/out"

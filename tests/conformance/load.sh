@@ -12,7 +12,7 @@ start "$1"
 load() {
     name=$1
     shift
-    "$tool" --insecure --timeout 20s -O json "$@" "127.0.0.1:$port" >"$work/out" 2>&1 || true
+    "$tool" --insecure --timeout 60s -O json "$@" "127.0.0.1:$port" >"$work/out" 2>&1 || true
     if /usr/bin/python3 -c '
 import json, sys
 report = json.load(sys.stdin)

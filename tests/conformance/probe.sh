@@ -13,7 +13,7 @@ probe() {
     name=$1 wanted=$2
     shift 2
     code=0
-    "$tool" "-addr=127.0.0.1:$port" -connect-timeout 5s -rpc-timeout 5s "$@" >"$work/out" 2>&1 || code=$?
+    "$tool" "-addr=127.0.0.1:$port" -connect-timeout 30s -rpc-timeout 30s "$@" >"$work/out" 2>&1 || code=$?
     if [ $code -eq "$wanted" ]; then ok "$name"; else not_ok "$name" "$work/out"; fi
 }
 

@@ -26,7 +26,7 @@ start() {
     tries=0
     while [ ! -s "$work/port" ]; do
         tries=$((tries + 1))
-        [ $tries -lt 200 ] || { echo "$1 did not start"; exit 1; }
+        [ $tries -lt 1200 ] || { echo "$1 did not start"; exit 1; }
         sleep 0.05
     done
     # shellcheck disable=SC2034 # the caller's

@@ -20,7 +20,7 @@ static void a_unary_call_connects_by_itself_and_comes_back(void **state)
 {
     struct fixture *fixture = *state;
     struct seen seen = {0};
-    struct arpc_call_options options = {.size = sizeof options, .deadline_ms = 10000, .single_response = true};
+    struct arpc_call_options options = {.size = sizeof options, .deadline_ms = GUARD_MS, .single_response = true};
     channel_call_with(fixture, PATH("Unary"), &options, &seen, "hello", 5);
     channel_run_until(fixture, &seen.closed);
     assert_int_equal(seen.status, ARPC_STATUS_OK);

@@ -171,7 +171,7 @@ static const struct arpc_retry_policy quick = {.initial_backoff_ms = 5, .max_bac
 static void begin(struct fixture *fixture, const struct arpc_retry_policy *policy, struct seen *seen)
 {
     const struct arpc_call_options options = {
-        .size = sizeof options, .deadline_ms = 10000, .single_response = true, .retry = policy};
+        .size = sizeof options, .deadline_ms = GUARD_MS, .single_response = true, .retry = policy};
     channel_call_with(fixture, PATH("Unary"), &options, seen, "hello", 5);
 }
 
@@ -208,12 +208,12 @@ static void a_server_that_drains_each_connection_at_once_is_tried_less_and_less_
     struct fixture *fixture = *state;
     struct peer peer = {.goaway_conns = CONNS_MAX};
     struct seen seen = {0};
-    const struct arpc_call_options options = {.size = sizeof options, .deadline_ms = 600, .single_response = true};
+    const struct arpc_call_options options = {.size = sizeof options, .deadline_ms = 1500, .single_response = true};
     open_peer(fixture, &peer, answer);
     channel_call_with(fixture, PATH("Unary"), &options, &seen, "hello", 5);
     expect(fixture, &seen, ARPC_STATUS_DEADLINE_EXCEEDED);
-    /* After 10, 20, 40, 80, 160 and 320 ms. */
-    assert_in_range(peer.conn_count, 2, 7);
+    /* After 10, 20, 40, 80, 160, 320 and 640 ms; a busy machine makes them fewer. */
+    assert_in_range(peer.conn_count, 2, 8);
     close_peer(&peer);
 }
 
@@ -453,7 +453,7 @@ static const struct arpc_handler load_handler = {.closed = on_load_closed};
 static void begin_load(struct load *load)
 {
     static const struct arpc_call_options options = {.size = sizeof options,
-                                                     .deadline_ms = 20000,
+                                                     .deadline_ms = GUARD_MS,
                                                      .single_response = true,
                                                      .wait_for_ready = true,
                                                      .idempotent = true};

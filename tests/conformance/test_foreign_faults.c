@@ -17,7 +17,7 @@
 
 static char **command; /* python3 h2_server.py */
 static struct peer_process peer;
-static const struct arpc_call_options unary = {.size = sizeof unary, .deadline_ms = 20000, .single_response = true};
+static const struct arpc_call_options unary = {.size = sizeof unary, .deadline_ms = 60000, .single_response = true};
 
 /* A channel to a server with this habit. */
 static struct fixture *begin(void **state, char *habit)

@@ -14,7 +14,7 @@
 /* cmocka needs the headers above. */
 #include <cmocka.h>
 
-#define CALL_MS 20000
+#define CALL_MS 60000
 
 static struct peer_process peer;
 static const struct arpc_call_options unary = {.size = sizeof unary, .deadline_ms = CALL_MS, .single_response = true};

@@ -30,7 +30,7 @@ static void a_connection_waits_for_memory_even_if_it_is_the_only_one(void **stat
 {
     struct fixture *fixture = *state;
     struct seen seen = {0};
-    const struct arpc_call_options options = {.size = sizeof options, .deadline_ms = 5000, .single_response = true};
+    const struct arpc_call_options options = {.size = sizeof options, .deadline_ms = GUARD_MS, .single_response = true};
     failures = 2;
     channel_call_with(fixture, PATH("Unary"), &options, &seen, "hello", 5);
     channel_run_until(fixture, &seen.closed);

@@ -223,7 +223,7 @@ static void a_handshake_that_stops_half_way_meets_the_deadline(void **state)
         assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
         if (sizes[i] > 0)
             assert_int_equal(send(fd, hello, sizes[i], 0), sizes[i]);
-        assert_in_range(wait_alone(fixture), 90, 10000);
+        assert_in_range(wait_alone(fixture), 90, GUARD_MS);
         assert_true(recv(fd, &byte, 1, 0) <= 0);
         (void)close(fd);
         if (sizes[i] > 0)
@@ -250,10 +250,10 @@ static void a_client_that_does_not_read_is_cut(void **state)
     struct proxy proxy;
     struct seen seen = {0};
     struct arpc_limits limits = arpc_limits_default;
-    limits.write_stall_ms = 300;
+    limits.write_stall_ms = 2000; /* a busy machine may stop the whole test for a while */
     tls_start_server_with(fixture, "127.0.0.1:0", tls_server_context("server", NULL, false), &limits);
     start_pull_and_freeze(fixture, &proxy, &seen);
-    assert_in_range(wait_alone(fixture), 200, 20000);
+    assert_in_range(wait_alone(fixture), 1000, GUARD_MS);
     assert_int_equal(seen.closed, 0); /* it knows nothing yet */
     proxy_cut(&proxy);
     channel_run_until(fixture, &seen.closed);

@@ -145,7 +145,7 @@ void tls_start_channel(struct fixture *fixture, const char *host, struct arpc_tl
 
 void tls_hello(struct fixture *fixture, struct seen *seen)
 {
-    struct arpc_call_options options = {.size = sizeof options, .deadline_ms = 20000, .single_response = true};
+    struct arpc_call_options options = {.size = sizeof options, .deadline_ms = 60000, .single_response = true};
     channel_call_with(fixture, PATH("Unary"), &options, seen, "hello", 5);
     channel_run_until(fixture, &seen->closed);
 }

@@ -24,9 +24,9 @@ import scaler  # noqa: E402
 from failpoints import Failpoints, named_in_the_sources  # noqa: E402
 
 MODEL, WORLD, STEPS, CHECKPOINT_EVERY = "crash", 2, 40, 4
-PAUSE_US = 400      # longest wait at a failpoint: so long that a kill finds each phase, so short that a step takes 10 ms
-RUN_TIMEOUT_S = 60  # of one run, with its kills
-REACH_S = 0.4       # a place that was not passed by then may be one of the start: the server is killed to begin anew
+PAUSE_US = 400       # longest wait at a failpoint: so long that a kill finds each phase, so short that a step takes 10 ms
+RUN_TIMEOUT_S = 240  # of one run, with its kills
+REACH_S = 0.4        # a place that was not passed by then may be one of the start: the server is killed to begin anew
 PHASES = ("receive", "vote", "persist", "apply", "checkpoint")
 # With one shard nobody's fence but the own is stored, and that at the start; and a model is deleted without a mark before.
 NEVER = {"persist.fence", "persist.deleting"}
@@ -171,13 +171,13 @@ class Run:
         while self.tend():
             time.sleep(0.002)
         channel = self.connect()
-        ampd_testing.grpc.channel_ready_future(channel).result(timeout=20)
+        ampd_testing.grpc.channel_ready_future(channel).result(timeout=60)
         api = ampd_testing.Api(channel)
         spec = api.GetModel(model=MODEL).spec
         rows = list(api.ListScaleHistory(model=MODEL, include_superseded=True, page_size=1000).rows)
         channel.close()
         self.server.terminate()
-        assert self.server.wait(30) == 0, f"ampd did not end well:\n{self.tail()}"
+        assert self.server.wait(60) == 0, f"ampd did not end well:\n{self.tail()}"
         files = sorted(self.data.glob("models/*/checkpoints/step-*/shard-*.safetensors"))
         assert files and files[-1].parent.name == f"step-{STEPS:010}", files
         return files[-1].read_bytes(), rows, spec

@@ -42,8 +42,8 @@ if shutil.which("protoc") is None:
     print(f"SKIPPED: {FILE}: no protoc (package protobuf-compiler)")
     sys.exit(77)
 
-CALL_TIMEOUT_S = 15   # of a call that is answered at once; generous, since two cores run other tests meanwhile
-RUN_TIMEOUT_S = 110   # of a whole file
+CALL_TIMEOUT_S = 60   # of a call that is answered at once; generous, since two cores run other tests meanwhile
+RUN_TIMEOUT_S = 840   # of a whole file
 HELD_S = 0.4          # how long a call is watched that is to be held
 BLOCK_ELEMENTS = 65536
 ALIGN_ELEMENTS = 64
@@ -200,7 +200,7 @@ CHANNEL_OPTIONS = [
 class Server:
     """One ampd on a data directory; a restart keeps the directory and takes a new port."""
 
-    START_TIMEOUT_S = 20
+    START_TIMEOUT_S = 60
 
     def __init__(self, bin_dir, data_dir, *options):
         self.program, self.data_dir, self.options = bin_dir / "ampd", data_dir, options
@@ -256,7 +256,7 @@ class Server:
         return self.wait()
 
     def wait(self):
-        code = self.process.wait(30)
+        code = self.process.wait(60)
         self.close_channel()
         return code
 
@@ -273,7 +273,7 @@ class Server:
 def start_and_fail(bin_dir, *arguments):
     """An ampd that is to end at once: (exit code, lines on stderr)."""
     done = subprocess.run([bin_dir / "ampd", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                          stderr=subprocess.PIPE, timeout=20, encoding="utf-8", preexec_fn=_die_with_parent)
+                          stderr=subprocess.PIPE, timeout=60, encoding="utf-8", preexec_fn=_die_with_parent)
     return done.returncode, done.stderr.splitlines()
 
 

@@ -2,13 +2,13 @@
 if(TARGET ampclient_io)
   add_library(fake_ampd STATIC fake_ampd.c fake_calls.c fake_streams.c)
   target_link_libraries(fake_ampd PUBLIC arpc ampd_proto amp_base PkgConfig::UV Threads::Threads PRIVATE ampd_flags)
-  ampd_test(test_client SUITE integration SOURCES test_client.c LINK ampclient_io fake_ampd TIMEOUT 120)
-  ampd_test(test_client_faults SUITE integration SOURCES test_client_faults.c LINK ampclient_io fake_ampd TIMEOUT 120)
+  ampd_test(test_client SUITE integration SOURCES test_client.c LINK ampclient_io fake_ampd TIMEOUT 900)
+  ampd_test(test_client_faults SUITE integration SOURCES test_client_faults.c LINK ampclient_io fake_ampd TIMEOUT 900)
 endif()
 
 # ampctl against a real ampd; Python's own library is enough.
 if(TARGET ampd AND TARGET ampctl AND EXISTS ${PROJECT_SOURCE_DIR}/examples/digits/CMakeLists.txt)
   add_test(NAME test_ampctl
     COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/test_ampctl.py $<TARGET_FILE_DIR:ampctl>)
-  set_tests_properties(test_ampctl PROPERTIES LABELS integration TIMEOUT 120)
+  set_tests_properties(test_ampctl PROPERTIES LABELS integration TIMEOUT 900)
 endif()

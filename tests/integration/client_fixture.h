@@ -62,9 +62,9 @@ static inline int fixture_load(struct fixture *fixture, bool *already)
 static inline void fixture_connect(struct fixture *fixture)
 {
     struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
-    options.reconnect_timeout_ms = 20000;
-    options.call_timeout_ms = 20000;
-    options.step_timeout_ms = 20000;
+    options.reconnect_timeout_ms = 60000;
+    options.call_timeout_ms = 60000;
+    options.step_timeout_ms = 60000;
     struct amp_error error = {0};
     int rc = ampclient_connect(fake_endpoint(fixture->fake), &options, &fixture->client, &error);
     if (rc != 0)

@@ -4,6 +4,6 @@ if(TARGET ampd)
   foreach(part acts files history specs badinput shards strays steps results restart journal grpcurl auth tls)
     add_test(NAME test_server_${part}
              COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/test_server_${part}.py $<TARGET_FILE_DIR:ampd>)
-    set_tests_properties(test_server_${part} PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 210)
+    set_tests_properties(test_server_${part} PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 900)
   endforeach()
 endif()

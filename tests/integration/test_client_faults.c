@@ -210,7 +210,7 @@ static void a_slow_verdict_is_waited_for_while_the_lease_is_kept(void **state)
     struct fixture *fixture = *state;
     fixture_begin(fixture);
     /* Longer than a third of the fake's lease of 3 s. */
-    fake_set(fixture->fake, &(struct fake_faults){.verdict_after_ms = 1500});
+    fake_set(fixture->fake, &(struct fake_faults){.verdict_after_ms = 2500});
     fixture_push(fixture);
     fixture_end(fixture);
     assert_int_equal(fixture->result.verdict, AMPCLIENT_APPLIED);
@@ -240,7 +240,7 @@ static void a_verdict_that_never_comes_is_a_deadline(void **state)
     struct fixture *fixture = *state;
     ampclient_close(fixture->client);
     struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
-    options.step_timeout_ms = 500;
+    options.step_timeout_ms = 2000;
     struct amp_error error = {0};
     assert_int_equal(ampclient_connect(fake_endpoint(fixture->fake), &options, &fixture->client, &error), 0);
     struct ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;

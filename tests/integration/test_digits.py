@@ -104,18 +104,18 @@ class Job:
         ampd = subprocess.Popen([self.bin_dir / "ampd", "--data-dir", folder / "data", "--listen", "127.0.0.1:0"],
                                 stderr=log, stdout=log)
         try:
-            for _ in range(200):
+            for _ in range(1200):
                 match = re.search(r"127\.0\.0\.1:(\d+)", (folder / "ask.log").read_text())
                 if match and match[1] != "0":
                     break
                 time.sleep(0.05)
             assert match, "ampd did not print its address"
             done = subprocess.run([self.bin_dir / "ampctl", "--endpoint", f"127.0.0.1:{match[1]}", "-o", "json",
-                                   *command], stdout=subprocess.PIPE, timeout=30, check=True, encoding="utf-8")
+                                   *command], stdout=subprocess.PIPE, timeout=60, check=True, encoding="utf-8")
             return json.loads(done.stdout)
         finally:
             ampd.terminate()
-            code = ampd.wait(30)
+            code = ampd.wait(60)
             log.close()
         assert code == 0, f"ampd ended with {code} after SIGTERM"
 
@@ -191,17 +191,18 @@ def kills(suite, job, reference, rng, options, count):
     """`count` runs with a killed server and as many with a killed worker; all end with the reference's bits."""
 
     def killed_run(who):
-        for _ in range(3):
-            after = reference.seconds * rng.uniform(0.15, 0.85)
+        seconds = reference.seconds
+        for _ in range(10):  # on a busy machine no run is as long as another, and a kill may come before or after all of it
+            after = seconds * rng.uniform(0.15, 0.85)
             run, killed = job.run_with_kill(who, after, *options)
-            if killed:
+            equal(run, reference)
+            counts = killed and (who != "ampd" or epochs(job, run) > 1)
+            shutil.rmtree(run.folder)
+            if counts:
                 break
-        assert killed, "the run was over before the kill, three times"
-        print(f"    {who} killed after {after:.2f} s of about {reference.seconds:.2f} s")
-        equal(run, reference)
-        if who == "ampd":
-            assert epochs(job, run) > 1, "the epoch has not risen"
-        shutil.rmtree(run.folder)
+            seconds = seconds * 1.5 if killed else run.seconds
+        assert counts, "ten times the run was over before the kill, or the epoch has not risen"
+        print(f"    {who} killed after {after:.2f} s of about {seconds:.2f} s")
 
     for i in range(count):
         suite.test(f"a_run_whose_server_was_killed_ends_with_the_same_checkpoint_{i + 1}", killed_run, "ampd")

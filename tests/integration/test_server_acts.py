@@ -236,7 +236,7 @@ def test_a_model_that_fails_at_its_floor_names_the_parameters(context):
 # ---- shrink ----
 
 def test_a_step_goes_on_without_a_worker_that_is_lost(context):
-    server = context.server("--worker-lease", "1s")
+    server = context.server("--worker-lease", "4s")
     test_model = context.model("few", server, world_size=2, on_loss=model.ON_LOSS_SHRINK)
     first = test_model.worker("w0", rank=0)
     second = test_model.worker("w1", rank=1)
@@ -246,7 +246,7 @@ def test_a_step_goes_on_without_a_worker_that_is_lost(context):
     together([first, second], {"w": [1024.0] * 4})
     before = test_model.latest()[1]["w"][0]
     first.pull()
-    push = first.start_push({"w": [1024.0] * 4}, timeout_s=20)  # the other one says nothing more: its lease ends
+    push = first.start_push({"w": [1024.0] * 4}, timeout_s=60)  # the other one says nothing more: its lease ends
 
     def answered():  # who waits keeps its own lease; else both may end at once, and too few are left
         first.api.KeepAlive(**first.identity())

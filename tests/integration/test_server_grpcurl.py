@@ -11,7 +11,7 @@ from ampd_testing import (PROTO, ROOT, Api, CALL_TIMEOUT_S, MessageToDict, block
                           run)
 
 FETCH = ROOT / "tests" / "conformance" / "fetch.sh"
-FETCH_TIMEOUT_S = 90
+FETCH_TIMEOUT_S = 600
 GRPCURL = None
 
 

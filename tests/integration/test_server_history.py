@@ -228,7 +228,7 @@ def test_drain_writes_checkpoints_and_ends_the_process(context):
     other.GetScale(model="drained")
     refused(lambda: worker.api.Drain(grace_ms=3600001), Code.INVALID_ARGUMENT, "INVALID_FIELD", "grace_ms")
     assert worker.api.Drain(grace_ms=500) == admin.DrainResponse()
-    assert server.process.wait(20) == 0, server.log()[-2000:]
+    assert server.process.wait(60) == 0, server.log()[-2000:]
     assert 'cause="Drain by 127.0.0.1' in server.log() and "grace_ms=500" in server.log()
     server.start()
     assert Api(server.channel).GetModel(model="drained").status.step == 4
@@ -246,7 +246,7 @@ def test_a_signal_cuts_the_grace_of_a_drain_short_and_ends_in_order(context):
     worker.api.Drain(grace_ms=600000)
     eventually(lambda: "msg=\"drained\"" in server.log(), "the core is drained")
     server.process.send_signal(signal.SIGTERM)
-    assert server.process.wait(20) == 0, server.log()[-2000:]
+    assert server.process.wait(60) == 0, server.log()[-2000:]
     ended.set()
     begun.cancel()
 

@@ -17,7 +17,7 @@ INF = math.inf
 PARAMETERS = [("big", [150000]), ("line", [7]), ("tail", [60000])]
 SIZES = {"big": 150000, "line": 7, "tail": 60000}
 WORLD, STEPS = 2, 6
-START_TIMEOUT_S = 20
+START_TIMEOUT_S = 60
 
 
 class Cluster:
@@ -61,7 +61,7 @@ class Cluster:
         codes = []
         for process in self.processes:
             process.terminate()
-            codes.append(process.wait(30))
+            codes.append(process.wait(60))
         return codes
 
     def stop(self):

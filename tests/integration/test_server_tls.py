@@ -78,7 +78,7 @@ def test_the_commands_of_the_document_work_as_printed(context):
     finally:
         if server is not None:
             server.send_signal(signal.SIGTERM)
-            said = server.communicate(timeout=30)[1].decode()
+            said = server.communicate(timeout=60)[1].decode()
     assert server.returncode == 0 and "level=warn" not in said, said
     modes = {path.name: path.stat().st_mode & 0o077 for path in folder.glob("*.*")}
     assert not any(modes.values()), modes

@@ -13,4 +13,4 @@ add_test(NAME test_proto_schema
   COMMAND /usr/bin/python3 ${CMAKE_CURRENT_LIST_DIR}/test_proto_schema.py ${PROTOC} ${PROJECT_SOURCE_DIR}/proto
           $<TARGET_FILE:test_proto_codec> ${PROJECT_BINARY_DIR}/gen/ampd/descriptors.bin
           ${PROJECT_BINARY_DIR}/gen/proto_schema)
-set_tests_properties(test_proto_schema PROPERTIES LABELS unit SKIP_RETURN_CODE 77 TIMEOUT 60)
+set_tests_properties(test_proto_schema PROPERTIES LABELS unit SKIP_RETURN_CODE 77 TIMEOUT 300)

@@ -20,7 +20,7 @@ ampd_test(test_rpc_heads SUITE unit SOURCES test_rpc_heads.c rpc_raw.c rpc_pair.
 # docs/grpc.md names files and tests: they have to be there.
 add_test(NAME test_grpc_table
   COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_LIST_DIR}/test_grpc_table.py ${PROJECT_SOURCE_DIR})
-set_tests_properties(test_grpc_table PROPERTIES LABELS unit TIMEOUT 60)
+set_tests_properties(test_grpc_table PROPERTIES LABELS unit TIMEOUT 300)
 ampd_test(test_rpc_memory SUITE unit SOURCES test_rpc_memory.c rpc_pair.c LINK arpc_h2)
 target_link_options(test_rpc_memory PRIVATE -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc -Wl,--wrap=strdup
                     -Wl,--wrap=strndup) # to run out of memory
