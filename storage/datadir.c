@@ -73,17 +73,42 @@ static int take_lock(struct ampd_datadir *dir, struct amp_error *error)
     return rc;
 }
 
+/* Fsyncs a directory. */
+static int sync_directory(const char *path, struct amp_error *error)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return system_error(error, "cannot open", path);
+    int rc = fsync(fd) == 0 ? 0 : system_error(error, "cannot fsync", path);
+    (void)close(fd); /* read-only: nothing to lose */
+    return rc;
+}
+
+/*
+ * Makes the data directory's own name durable, also if it was there: it may be from a run that ended before this. A parent that
+ * may not be read cannot be synced; then whoever made the directory has to have done it.
+ */
+static int sync_parent(const struct ampd_datadir *dir, struct amp_error *error)
+{
+    char parent[AMPD_DATADIR_PATH_MAX];
+    size_t size = strlen(dir->path);
+    memcpy(parent, dir->path, size + 1);
+    while (size > 1 && parent[size - 1] == '/')
+        parent[--size] = 0;
+    char *slash = strrchr(parent, '/');
+    if (slash == NULL)
+        memcpy(parent, ".", 2);
+    else
+        slash[slash == parent ? 1 : 0] = 0;
+    return access(parent, R_OK) == 0 ? sync_directory(parent, error) : 0;
+}
+
 /* Writes VERSION into a new directory, so that a later and different layout can be told from this one. */
 static int write_version(int fd, const struct ampd_datadir *dir, const char *path, struct amp_error *error)
 {
     if (write_number(fd, AMPD_DATADIR_VERSION) != 0 || fsync(fd) != 0)
         return system_error(error, "cannot write", path);
-    int dir_fd = open(dir->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir_fd < 0)
-        return system_error(error, "cannot open", dir->path);
-    int rc = fsync(dir_fd) == 0 ? 0 : system_error(error, "cannot fsync", dir->path);
-    (void)close(dir_fd); /* read-only: nothing to lose */
-    return rc;
+    return sync_directory(dir->path, error);
 }
 
 static int check_version(struct ampd_datadir *dir, struct amp_error *error)
@@ -125,6 +150,8 @@ int ampd_datadir_open(struct ampd_datadir *dir, const char *path, struct amp_err
     if (rc != 0)
         return rc;
     rc = check_version(dir, error);
+    if (rc == 0)
+        rc = sync_parent(dir, error);
     if (rc != 0)
         ampd_datadir_close(dir);
     return rc;

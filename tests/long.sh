@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The large counts, after a release build: digits, crash, sim, mutations, kernels, casts, curves, model, coverage, attacks, fuzz, or all.
+# The large counts, after a release build: digits, crash, power, sim, mutations, kernels, casts, curves, model, coverage, attacks, fuzz, or all.
 # (./test.sh --long [SUITE])
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
-suites='digits crash sim mutations kernels casts curves model coverage attacks fuzz all'
+suites='digits crash power sim mutations kernels casts curves model coverage attacks fuzz all'
 check_only=''
 [ "${1-}" = --check ] && check_only=1 && shift # looks at the name alone
 suite=${1:-all} broken=0
@@ -18,8 +18,10 @@ run() { # suite command...
 }
 
 run digits /usr/bin/python3 tests/integration/test_digits.py build/release/bin --long
-# kill -9 at every failpoint, and 300 at random moments of server and workers.
+# kill -9 at every failpoint, and at random moments of servers and workers; one shard and two, with and without a journal.
 run crash /usr/bin/python3 -B tests/crash/crash.py build/release --long
+# The disks that a power loss can leave of a longer life, with every sector, and random losses.
+run power build/release/tests/unit/test_storage_power --long
 run sim build/release/bin/sim --seeds 200000 --first 1000000
 # Every rule that is taken away is seen by an invariant, within 10,000 seeds each.
 run mutations tests/sim/mutations/run.py
