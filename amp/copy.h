@@ -11,8 +11,4 @@
  */
 void amp_copy_streamed(void *to, const void *from, size_t size);
 
-/* The same in parts: of this thread's parts others are told only after a drain, which is one for any number of them. */
-void amp_copy_stream_part(void *to, const void *from, size_t size);
-void amp_copy_drain(void);
-
 #endif

@@ -15,10 +15,7 @@
 #define WIDTH   8
 #define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 
-/*
- * Elements ahead of a loop that are asked for, where it leaves the memory idle otherwise: near enough to be still there when the
- * loop comes, far enough to have come.
- */
+/* Elements ahead of a loop that are asked for: near enough to be still there when it comes, far enough to have come. */
 #define AHEAD 256
 
 /* Elements of one look of the finite test: few enough that a bad look is counted from cache. */
@@ -162,19 +159,25 @@ SUM(f32, float, AMP_F32)
 SUM(f16, uint16_t, AMP_F16)
 SUM(bf16, uint16_t, AMP_BF16)
 
-static uint32_t store_f32(void *dst, const float *src, size_t n)
-{
-    float *d = dst;
-    __m256i most = _mm256_setzero_si256();
-    size_t i = 0;
-    for (; i + WIDTH <= n; i += WIDTH) {
-        __m256 x = _mm256_loadu_ps(src + i);
-        most = _mm256_max_epu32(most, magnitude(x));
-        _mm256_storeu_ps(d + i, canonical(x));
+/* From HEAD elements on by PUT. */
+#define STORE32(NAME, HEAD, PUT)                                                                                       \
+    static uint32_t NAME(void *dst, const float *src, size_t n)                                                        \
+    {                                                                                                                  \
+        float *d = dst;                                                                                                \
+        __m256i most = _mm256_setzero_si256();                                                                         \
+        size_t i = (HEAD);                                                                                             \
+        uint32_t first = amp_kernels_ref.store[AMP_F32](d, src, i);                                                    \
+        for (; i + WIDTH <= n; i += WIDTH) {                                                                           \
+            __m256 x = _mm256_loadu_ps(src + i);                                                                       \
+            most = _mm256_max_epu32(most, magnitude(x));                                                               \
+            PUT(d + i, canonical(x));                                                                                  \
+        }                                                                                                              \
+        uint32_t tail = amp_kernels_ref.store[AMP_F32](d + i, src + i, n - i);                                         \
+        return larger(larger(reduce_max(most), first), tail);                                                          \
     }
-    uint32_t tail = amp_kernels_ref.store[AMP_F32](d + i, src + i, n - i);
-    return larger(reduce_max(most), tail);
-}
+
+STORE32(store_f32, 0, _mm256_storeu_ps)
+STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm256_stream_ps)
 
 /* Two vectors at a time; the canonical NaN costs as much as the rest and is only asked for where there is one. */
 #define SIXTEEN(NAME)                                                                                                  \
@@ -773,7 +776,7 @@ const struct amp_kernels amp_kernels_avx2 = {
     .load = {[AMP_F32] = load_f32, [AMP_F16] = load_f16, [AMP_BF16] = load_bf16},
     .store = {[AMP_F32] = store_f32, [AMP_F16] = store_f16, [AMP_BF16] = store_bf16},
     .load_stream = {[AMP_F32] = load_f32, [AMP_F16] = load_stream_f16, [AMP_BF16] = load_stream_bf16},
-    .store_stream = {[AMP_F32] = store_f32, [AMP_F16] = store_stream_f16, [AMP_BF16] = store_stream_bf16},
+    .store_stream = {[AMP_F32] = store_stream_f32, [AMP_F16] = store_stream_f16, [AMP_BF16] = store_stream_bf16},
     .drain = drain,
     .check = {[AMP_F32] = check_f32, [AMP_F16] = check_f16, [AMP_BF16] = check_bf16},
     .sum_set = {[AMP_F32] = sum_set_f32, [AMP_F16] = sum_set_f16, [AMP_BF16] = sum_set_bf16},

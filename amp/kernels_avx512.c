@@ -94,11 +94,17 @@ static size_t unaligned(const void *dst, size_t size, size_t n)
     return bytes % size != 0 || bytes / size > n ? n : bytes / size;
 }
 
-/* Asks for `bytes` from p on. */
+/* Asks for `bytes` from p on, in the first cache level or in the second. */
 static void ask(const void *p, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i += LINE)
         _mm_prefetch((const char *)p + i, _MM_HINT_T0);
+}
+
+static void ask_second(const void *p, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += LINE)
+        _mm_prefetch((const char *)p + i, _MM_HINT_T1);
 }
 
 /* The three conversions of a dtype differ by `widen` and the element type alone. */
@@ -172,19 +178,25 @@ SUM(f32, float, AMP_F32)
 SUM(f16, uint16_t, AMP_F16)
 SUM(bf16, uint16_t, AMP_BF16)
 
-static uint32_t store_f32(void *dst, const float *src, size_t n)
-{
-    float *d = dst;
-    __m512i most = _mm512_setzero_si512();
-    size_t i = 0;
-    for (; i + WIDTH <= n; i += WIDTH) {
-        __m512 x = _mm512_loadu_ps(src + i);
-        most = _mm512_max_epu32(most, magnitude(x));
-        _mm512_storeu_ps(d + i, canonical(x));
+/* From HEAD elements on by PUT. */
+#define STORE32(NAME, HEAD, PUT)                                                                                       \
+    static uint32_t NAME(void *dst, const float *src, size_t n)                                                        \
+    {                                                                                                                  \
+        float *d = dst;                                                                                                \
+        __m512i most = _mm512_setzero_si512();                                                                         \
+        size_t i = (HEAD);                                                                                             \
+        uint32_t first = amp_kernels_ref.store[AMP_F32](d, src, i);                                                    \
+        for (; i + WIDTH <= n; i += WIDTH) {                                                                           \
+            __m512 x = _mm512_loadu_ps(src + i);                                                                       \
+            most = _mm512_max_epu32(most, magnitude(x));                                                               \
+            PUT(d + i, canonical(x));                                                                                  \
+        }                                                                                                              \
+        uint32_t tail = amp_kernels_ref.store[AMP_F32](d + i, src + i, n - i);                                         \
+        return larger(larger(_mm512_reduce_max_epu32(most), first), tail);                                             \
     }
-    uint32_t tail = amp_kernels_ref.store[AMP_F32](d + i, src + i, n - i);
-    return larger(_mm512_reduce_max_epu32(most), tail);
-}
+
+STORE32(store_f32, 0, _mm512_storeu_ps)
+STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm512_stream_ps)
 
 #define STORE16(NAME, DTYPE)                                                                                           \
     static inline __m512i line_##NAME(const float *src, __m512i *most)                                                 \
@@ -207,7 +219,7 @@ static uint32_t store_f32(void *dst, const float *src, size_t n)
     {                                                                                                                  \
         for (size_t i = 0; i < PART; i += VISIT) {                                                                     \
             for (size_t j = i; j < PARTS * PART; j += PART) {                                                          \
-                ask(src + j + AHEAD, VISIT * sizeof *src);                                                             \
+                ask_second(src + j + AHEAD, VISIT * sizeof *src);                                                      \
                 __m512i low = line_##NAME(src + j, most);                                                              \
                 __m512i high = line_##NAME(src + j + VISIT / 2, most);                                                 \
                 _mm512_stream_si512((void *)(d + j), low);                                                             \
@@ -543,7 +555,7 @@ const struct amp_kernels amp_kernels_avx512 = {
     .load = {[AMP_F32] = load_f32, [AMP_F16] = load_f16, [AMP_BF16] = load_bf16},
     .store = {[AMP_F32] = store_f32, [AMP_F16] = store_f16, [AMP_BF16] = store_bf16},
     .load_stream = {[AMP_F32] = load_f32, [AMP_F16] = load_stream_f16, [AMP_BF16] = load_stream_bf16},
-    .store_stream = {[AMP_F32] = store_f32, [AMP_F16] = store_stream_f16, [AMP_BF16] = store_stream_bf16},
+    .store_stream = {[AMP_F32] = store_stream_f32, [AMP_F16] = store_stream_f16, [AMP_BF16] = store_stream_bf16},
     .drain = drain,
     .check = {[AMP_F32] = check_f32, [AMP_F16] = check_f16, [AMP_BF16] = check_bf16},
     .sum_set = {[AMP_F32] = sum_set_f32, [AMP_F16] = sum_set_f16, [AMP_BF16] = sum_set_bf16},

@@ -18,14 +18,10 @@ static void stream_lines(uint8_t *to, const uint8_t *from, size_t lines)
         for (size_t i = 0; i < LINE_BYTES / sizeof(__m128i); i++)
             _mm_stream_si128((__m128i *)(void *)to + i, part[i]);
     }
-}
-
-void amp_copy_drain(void)
-{
     _mm_sfence();
 }
 
-void amp_copy_stream_part(void *to, const void *from, size_t size)
+void amp_copy_streamed(void *to, const void *from, size_t size)
 {
     uint8_t *at = to;
     const uint8_t *source = from;
@@ -43,19 +39,9 @@ void amp_copy_stream_part(void *to, const void *from, size_t size)
 
 #else
 
-void amp_copy_drain(void)
-{
-}
-
-void amp_copy_stream_part(void *to, const void *from, size_t size)
+void amp_copy_streamed(void *to, const void *from, size_t size)
 {
     memcpy(to, from, size);
 }
 
 #endif
-
-void amp_copy_streamed(void *to, const void *from, size_t size)
-{
-    amp_copy_stream_part(to, from, size);
-    amp_copy_drain();
-}

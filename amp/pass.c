@@ -7,7 +7,6 @@
  */
 #include "amp/pass.h"
 
-#include "amp/copy.h"
 #include "amp/reduce.h"
 #include "base/assert.h"
 
@@ -17,6 +16,10 @@
 /* 4 KiB of g: with the tiles of master, moments and inputs it stays within a first-level cache of 32 KiB. */
 #define TILE 1024
 _Static_assert(TILE % AMP_SQUARE_LANES == 0, "lanes go on from tile to tile");
+
+/* Of a vote that keeps g: its writes come in portions that the reads of the next one go on beside. */
+#define TILE_KEPT 256
+_Static_assert(TILE_KEPT % AMP_SQUARE_LANES == 0 && TILE_KEPT <= TILE, "as above, in the same place");
 
 /* The range test: below it, g * g and its sums stay far from overflow in single precision (docs/numerics.md). */
 #define RANGE_LIMIT 0x1p63f
@@ -73,10 +76,11 @@ void amp_pass_vote(const struct amp_kernels *kernels, const struct amp_pass_in *
     double lanes[AMP_SQUARE_LANES] = {0};
     struct amp_check check = AMP_CHECK_INIT;
     uint32_t largest = 0;
+    size_t step = g_out != NULL ? TILE_KEPT : TILE;
 
     *vote = (struct amp_pass_vote){.sum_first = UINT64_MAX, .range_first = UINT64_MAX};
-    for (size_t start = 0; start < in->count; start += TILE) {
-        size_t n = in->count - start < TILE ? in->count - start : TILE;
+    for (size_t start = 0; start < in->count; start += step) {
+        size_t n = in->count - start < step ? in->count - start : step;
         uint32_t most = form(kernels, in, start, n, tile);
         if (most >= AMP_F32_INF)
             kernels->check[AMP_F32](tile, n, start, &check);
@@ -89,10 +93,10 @@ void amp_pass_vote(const struct amp_kernels *kernels, const struct amp_pass_in *
         kernels->squares(tile, n, lanes);
         /* Past the caches: nobody reads g before the vote has gone over much more than they hold. */
         if (g_out != NULL)
-            amp_copy_stream_part(g_out + start, tile, n * sizeof *tile);
+            (void)kernels->store_stream[AMP_F32](g_out + start, tile, n);
     }
     if (g_out != NULL)
-        amp_copy_drain();
+        kernels->drain();
     vote->sum_inf = check.inf_count;
     vote->sum_nan = check.nan_count;
     vote->sum_first = check.first;
