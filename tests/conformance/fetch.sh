@@ -54,7 +54,13 @@ if [ ! -x "$cache/$tool" ]; then
     mkdir -p "$cache"
     # One folder for each build: go names the program after its package, and tests run side by side.
     fresh=$(mktemp -d "$cache/$tool.XXXXXX")
-    if ! build "$fresh" >"$cache/$tool.log" 2>&1; then
+    tries=1 # of a network that may be away for a moment
+    until build "$fresh" >"$cache/$tool.log" 2>&1; do
+        [ $tries -lt 3 ] || break
+        tries=$((tries + 1))
+        sleep 5
+    done
+    if [ -z "$(ls "$fresh")" ]; then
         rm -rf "$fresh"
         tail -n 1 "$cache/$tool.log" >&2
         echo "SKIPPED: $tool cannot be fetched or built; the reason is in $cache/$tool.log"
