@@ -95,9 +95,21 @@ int ampd_store_put_worker(struct ampd_store *store, const char *model, const str
 int ampd_store_put_verdict(struct ampd_store *store, const char *model, const struct ampd_step_row *row, bool full,
                            struct amp_error *error)
 {
-    AMP_ASSERT(row->kind != AMPD_ROW_EPOCH && row->epoch > 0);
-    AMP_ASSERT(row->contributors_count <= AMPD_WORLD_MAX && row->rows_count <= AMPD_OVERFLOW_ROWS_MAX);
-    return store->ops->put_verdict(store, model, row, full, error);
+    const struct ampd_verdict_put put = {model, row};
+    uint32_t stored;
+    return ampd_store_put_verdicts(store, &put, 1, full, &stored, error);
+}
+
+int ampd_store_put_verdicts(struct ampd_store *store, const struct ampd_verdict_put *puts, uint32_t count, bool full,
+                            uint32_t *stored, struct amp_error *error)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ampd_step_row *row = puts[i].row;
+        AMP_ASSERT(row->kind != AMPD_ROW_EPOCH && row->epoch > 0);
+        AMP_ASSERT(row->contributors_count <= AMPD_WORLD_MAX && row->rows_count <= AMPD_OVERFLOW_ROWS_MAX);
+    }
+    *stored = 0;
+    return store->ops->put_verdicts(store, puts, count, full, stored, error);
 }
 
 int ampd_store_put_checkpoint(struct ampd_store *store, const char *model,

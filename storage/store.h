@@ -128,6 +128,17 @@ int ampd_store_put_worker(struct ampd_store *store, const char *model, const str
 int ampd_store_put_verdict(struct ampd_store *store, const char *model, const struct ampd_step_row *row, bool full,
                            struct amp_error *error);
 
+/*
+ * The same for several rows, of any models, in order: with `full` one fsync makes all of them durable. 0: all are stored. Else
+ * *stored says how many are, from the first on; none in SQLite. Errors as above.
+ */
+struct ampd_verdict_put {
+    const char *model;
+    const struct ampd_step_row *row;
+};
+int ampd_store_put_verdicts(struct ampd_store *store, const struct ampd_verdict_put *puts, uint32_t count, bool full,
+                            uint32_t *stored, struct amp_error *error);
+
 /* FULL. A finished checkpoint file enters the catalogue. AMP_ESTATE: its epoch is not the model's newest one.
  */
 int ampd_store_put_checkpoint(struct ampd_store *store, const char *model,

@@ -17,8 +17,8 @@ struct ampd_store_ops {
                      const struct ampd_step_row *first, struct amp_error *error);
     int (*put_worker)(struct ampd_store *store, const char *model, const struct ampd_worker_record *worker,
                       struct amp_error *error);
-    int (*put_verdict)(struct ampd_store *store, const char *model, const struct ampd_step_row *row, bool full,
-                       struct amp_error *error);
+    int (*put_verdicts)(struct ampd_store *store, const struct ampd_verdict_put *puts, uint32_t count, bool full,
+                        uint32_t *stored, struct amp_error *error);
     int (*put_checkpoint)(struct ampd_store *store, const char *model, const struct ampd_checkpoint_record *checkpoint,
                           struct amp_error *error);
     int (*drop_checkpoint)(struct ampd_store *store, const char *model, uint64_t epoch, uint64_t step,

@@ -266,17 +266,28 @@ static int verdict_key(const struct memory_model *model, const struct ampd_step_
     return 0;
 }
 
-static int memory_put_verdict(struct ampd_store *store, const char *name, const struct ampd_step_row *row, bool full,
-                              struct amp_error *error)
+static int put_one_verdict(struct memory_shared *shared, const struct ampd_verdict_put *put, struct amp_error *error)
+{
+    struct memory_model *model = find_model(shared, put->model);
+    if (model == NULL)
+        return ampd_store_no_model(error, put->model);
+    struct ampd_history_key key;
+    int rc = verdict_key(model, put->row, &key, error);
+    if (rc == 0 && add_row(model, &key, put->row, NULL) != 0)
+        rc = no_memory(error);
+    return rc;
+}
+
+static int memory_put_verdicts(struct ampd_store *store, const struct ampd_verdict_put *puts, uint32_t count, bool full,
+                               uint32_t *stored, struct amp_error *error)
 {
     struct memory_shared *shared = lock_shared(store);
-    struct memory_model *model = find_model(shared, name);
-    if (model == NULL)
-        return unlock_with(shared, ampd_store_no_model(error, name));
-    struct ampd_history_key key;
-    int rc = verdict_key(model, row, &key, error);
-    if (rc == 0 && add_row(model, &key, row, NULL) != 0)
-        rc = no_memory(error);
+    int rc = 0;
+    (void)full; /* nothing outlives the process */
+    while (rc == 0 && *stored < count) {
+        rc = put_one_verdict(shared, &puts[*stored], error);
+        *stored += rc == 0 ? 1 : 0;
+    }
     return unlock_with(shared, rc);
 }
 
@@ -590,7 +601,7 @@ static const struct ampd_store_ops memory_ops = {
     .put_model = memory_put_model,
     .put_epoch = memory_put_epoch,
     .put_worker = memory_put_worker,
-    .put_verdict = memory_put_verdict,
+    .put_verdicts = memory_put_verdicts,
     .put_checkpoint = memory_put_checkpoint,
     .drop_checkpoint = memory_drop_checkpoint,
     .mark_deleting = memory_mark_deleting,

@@ -143,8 +143,8 @@ int store_sqlite_put_epoch(struct ampd_store *store, const char *model, const st
                            const struct ampd_step_row *first, struct amp_error *error);
 int store_sqlite_put_worker(struct ampd_store *store, const char *model, const struct ampd_worker_record *worker,
                             struct amp_error *error);
-int store_sqlite_put_verdict(struct ampd_store *store, const char *model, const struct ampd_step_row *row, bool full,
-                             struct amp_error *error);
+int store_sqlite_put_verdicts(struct ampd_store *store, const struct ampd_verdict_put *puts, uint32_t count, bool full,
+                              uint32_t *stored, struct amp_error *error);
 int store_sqlite_put_checkpoint(struct ampd_store *store, const char *model,
                                 const struct ampd_checkpoint_record *checkpoint, struct amp_error *error);
 int store_sqlite_drop_checkpoint(struct ampd_store *store, const char *model, uint64_t epoch, uint64_t step,

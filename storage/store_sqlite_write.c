@@ -316,12 +316,18 @@ static int put_verdict(struct sqlite_store *store, const char *model, const stru
     return rc != 0 ? rc : put_row(store, id, sequence, row, error);
 }
 
-int store_sqlite_put_verdict(struct ampd_store *base, const char *model, const struct ampd_step_row *row, bool full,
-                             struct amp_error *error)
+int store_sqlite_put_verdicts(struct ampd_store *base, const struct ampd_verdict_put *puts, uint32_t count, bool full,
+                              uint32_t *stored, struct amp_error *error)
 {
     struct sqlite_store *store = store_of(base);
     int rc = store_begin(store, full, error);
-    return rc != 0 ? rc : store_end(store, put_verdict(store, model, row, error), error);
+    if (rc != 0)
+        return rc;
+    for (uint32_t i = 0; rc == 0 && i < count; i++)
+        rc = put_verdict(store, puts[i].model, puts[i].row, error);
+    rc = store_end(store, rc, error);
+    *stored = rc == 0 ? count : 0;
+    return rc;
 }
 
 /* ---- epochs ---- */

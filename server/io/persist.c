@@ -172,6 +172,36 @@ static void persist_run(struct io_task *base)
     amp_log(server->log, AMP_LOG_INFO, "store", "msg=\"stored at last\" model=%s", task->model);
 }
 
+/*
+ * Verdicts that wait one behind the other, in one transaction: one fsync for all of them. Should it not work, each is on its
+ * own, in the same order, and waits or ends the process as any other record.
+ */
+static void verdicts_run(struct amp_list *tasks)
+{
+    struct ampd_verdict_put puts[IO_GROUP_MAX];
+    uint32_t count = 0, stored = 0;
+    bool full = false;
+    AMP_LIST_EACH(it, safe, tasks)
+    {
+        const struct persist_task *task = AMP_CONTAINER(it, struct persist_task, task.node);
+        puts[count++] = (struct ampd_verdict_put){task->model, task->row};
+        full = full || task->full;
+    }
+    if (count > 1) {
+        AMP_FAILPOINT("persist.verdict");
+        (void)ampd_store_put_verdicts(AMP_CONTAINER(tasks->next, struct persist_task, task.node)->server->store, puts,
+                                      count, full, &stored, NULL);
+        AMP_FAILPOINT("persist.done");
+    }
+    AMP_LIST_EACH(it, safe, tasks)
+    {
+        if (stored > 0)
+            stored--;
+        else
+            persist_run(AMP_CONTAINER(it, struct io_task, node));
+    }
+}
+
 static void persist_done(struct io_task *base)
 {
     struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
@@ -218,6 +248,8 @@ void ampd_server_persist(struct ampd_server *server, const struct ampd_persist *
     task->token = persist->token;
     task->at_us = persist->at_us;
     task->full = persist->full;
+    if (persist->kind == AMPD_PERSIST_VERDICT)
+        task->task.group_cb = verdicts_run;
     task->shard = persist->shard;
     task->fence = persist->fence;
     if (persist->kind == AMPD_PERSIST_DELETE)

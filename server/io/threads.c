@@ -19,6 +19,29 @@ struct io_threads {
     pthread_t threads[];
 };
 
+/* With the lock. Moves the task at the queue's head, and those that are to run with it, to `tasks`. */
+static void take(struct io_threads *pool, struct amp_list *tasks)
+{
+    amp_list_init(tasks);
+    const struct io_task *first = AMP_CONTAINER(pool->queue.next, struct io_task, node);
+    void (*group_cb)(struct amp_list *) = first->group_cb;
+    for (unsigned count = 0; count < IO_GROUP_MAX && !amp_list_empty(&pool->queue); count++) {
+        const struct io_task *task = AMP_CONTAINER(pool->queue.next, struct io_task, node);
+        if (count > 0 && (group_cb == NULL || task->group_cb != group_cb))
+            break;
+        amp_list_push(tasks, amp_list_shift(&pool->queue));
+    }
+}
+
+static void run(struct amp_list *tasks)
+{
+    struct io_task *task = AMP_CONTAINER(tasks->next, struct io_task, node);
+    if (task->group_cb != NULL)
+        task->group_cb(tasks);
+    else
+        task->run_cb(task);
+}
+
 static void *thread_main(void *arg)
 {
     struct io_threads *pool = arg;
@@ -28,15 +51,16 @@ static void *thread_main(void *arg)
     for (;;) {
         while (amp_list_empty(&pool->queue) && !pool->stop)
             (void)pthread_cond_wait(&pool->more, &pool->lock);
-        struct amp_list *node = amp_list_shift(&pool->queue);
-        if (node == NULL)
+        if (amp_list_empty(&pool->queue))
             break;
+        struct amp_list tasks;
+        take(pool, &tasks);
         (void)pthread_mutex_unlock(&pool->lock);
-        struct io_task *task = AMP_CONTAINER(node, struct io_task, node);
-        task->run_cb(task);
+        run(&tasks);
         (void)pthread_mutex_lock(&pool->lock);
         bool first = amp_list_empty(&pool->done);
-        amp_list_push(&pool->done, &task->node);
+        for (struct amp_list *node; (node = amp_list_shift(&tasks)) != NULL;)
+            amp_list_push(&pool->done, node);
         if (first)
             (void)uv_async_send(&pool->wake); /* fails only on a closed handle, which outlives the threads */
     }

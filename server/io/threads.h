@@ -18,7 +18,15 @@ struct io_task {
     struct amp_list node;
     void (*run_cb)(struct io_task *task);  /* on a thread of the pool */
     void (*done_cb)(struct io_task *task); /* afterwards, on the loop; the task may be freed in it */
+    /*
+     * NULL, or: called once for the task and all right behind it in the queue that have the same one, at most IO_GROUP_MAX,
+     * instead of each one's run_cb. It leaves `tasks`, a list of their nodes, as it is.
+     */
+    void (*group_cb)(struct amp_list *tasks);
 };
+
+/* What one transaction may hold: more tasks than models that wait for their verdicts at a time. */
+#define IO_GROUP_MAX 64
 
 /*
  * `count` threads, at least 1. `patient`: where the loop is busy on the same core, they wait for the end of its time slice

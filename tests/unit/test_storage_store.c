@@ -267,6 +267,28 @@ static void a_row_without_the_one_before_it_is_refused(void **state)
     assert_page(store, (struct ampd_history_filter){0}, 99, "1.0.0 1.1.0 1.2.0 1.3.0");
 }
 
+static void rows_that_are_stored_together_are_stored_in_order(void **state)
+{
+    const struct fixture *fixture = *state;
+    struct ampd_store *store = fixture->store;
+    put_history(store, 1);
+    put_model(store, "n");
+    assert_int_equal(put_epoch(store, "n", 1, 0, 0), 0);
+    const struct ampd_step_row two = storage_fixture_step(1, 2, true), three = storage_fixture_step(1, 3, false),
+                               one = storage_fixture_step(1, 1, false), five = storage_fixture_step(1, 5, false);
+    const struct ampd_verdict_put good[] = {{"m", &two}, {"n", &one}, {"m", &three}};
+    uint32_t stored = 99;
+    assert_int_equal(ampd_store_put_verdicts(store, good, 3, true, &stored, NULL), 0);
+    assert_int_equal(stored, 3);
+    assert_page(store, (struct ampd_history_filter){0}, 99, "1.0.0 1.1.0 1.2.0 1.3.0");
+    /* What is refused in the middle: as many are there as is said. */
+    const struct ampd_verdict_put bad[] = {{"n", &two}, {"m", &five}, {"n", &three}};
+    assert_int_equal(ampd_store_put_verdicts(store, bad, 3, true, &stored, NULL), AMP_ESTATE);
+    assert_int_equal(stored, fixture->sqlite ? 0 : 1);
+    assert_int_equal(put_step(store, "n", 1, 2, true), stored == 0 ? 0 : AMP_EEXIST);
+    assert_int_equal(put_step(store, "n", 1, 3, false), 0);
+}
+
 static void set_and_reset_rows_follow_the_step_they_come_after(void **state)
 {
     struct ampd_store *store = ((struct fixture *)*state)->store;
@@ -622,6 +644,7 @@ int main(void)
         ON_BOTH(every_call_on_an_unknown_model_says_not_found),
         ON_BOTH(a_step_comes_back_as_it_was_given),
         ON_BOTH(a_row_without_the_one_before_it_is_refused),
+        ON_BOTH(rows_that_are_stored_together_are_stored_in_order),
         ON_BOTH(set_and_reset_rows_follow_the_step_they_come_after),
         ON_BOTH(a_new_epoch_supersedes_rows_above_its_base),
         ON_BOTH(an_epoch_not_above_the_newest_is_refused),
