@@ -189,7 +189,7 @@ void ampd_bus_receive(struct ampd_core *core, const struct ampd_message *message
         return; /* one that this shard does not have: the coordinator finds out by SYNC */
     if (core->config.shard == 0)
         to_coordinator(model, message);
-    if (message->from == 0)
+    if (message->from == 0 && !model->shard.deleting)
         to_shard(model, message);
 }
 

@@ -36,10 +36,31 @@ static void choose(struct sim *sim)
     (void)snprintf(operator->note.request_id, sizeof(operator->note.request_id), "act-%u", operator->left);
 }
 
+/* The model is to go, whatever goes on with it; workers die, for they have nothing to train. */
+static void choose_delete(struct sim *sim)
+{
+    struct sim_operator *operator= & sim->operator;
+    sim->end = SIM_DELETING;
+    operator->type = AMPD_EVENT_DELETE_MODEL;
+    operator->left = 0;
+    operator->asking = true;
+    for (uint32_t w = 0; w < sim->model.spec.world_size; w++)
+        sim_worker_end(sim, w);
+}
+
+static bool delete_is_due(const struct sim *sim)
+{
+    const struct sim_store *store = &sim->shard[0].store;
+    return sim->end == SIM_DELETES && !sim->operator.asking && store->has_model &&
+           store->last_step >= sim->delete_after && sim->shard[SIM_ZOMBIE].core == NULL;
+}
+
 void sim_operator_act(struct sim *sim)
 {
     struct sim_operator *operator= & sim->operator;
     const struct sim_store *store = &sim->shard[0].store;
+    if (delete_is_due(sim))
+        choose_delete(sim);
     bool useful = store->has_model && store->last_step > 0 && store->last_step + 1 < sim->model.spec.max_steps;
     if (operator->waits || operator->pause_ms> sim->now_ms ||(!operator->asking &&(operator->left == 0 || !useful)))
         return;
@@ -53,9 +74,23 @@ void sim_operator_act(struct sim *sim)
     message->request.u.act = (struct ampd_event_act){.model = message->text[0],
                                                      .note = &operator->note,
                                                      .scale = operator->scale,
+                                                     .force = true,
                                                      .epoch = operator->epoch,
                                                      .step = operator->step };
     amp_list_push(&call->up, &message->node);
+}
+
+/* It is gone everywhere; and after a restart of all shards too. NOT_FOUND: an answer that was lost said so before. */
+static void deleted(struct sim *sim, int code, const char *text)
+{
+    if (code != 0 && code != AMP_ENOTFOUND)
+        sim_fail(sim, SIM_ONE_ANSWER, "DeleteModel failed: %s", text);
+    sim_check_gone(sim);
+    sim->end = SIM_DELETED;
+    for (uint32_t k = 0; k < sim->shards; k++) {
+        if (sim->shard[k].core != NULL)
+            sim_server_kill(sim, &sim->shard[k]);
+    }
 }
 
 void sim_operator_answer(struct sim *sim, const struct sim_message *message)
@@ -72,6 +107,10 @@ void sim_operator_answer(struct sim *sim, const struct sim_message *message)
         return;
     }
     operator->asking = false;
+    if (sim->end == SIM_DELETING && operator->type == AMPD_EVENT_DELETE_MODEL) {
+        deleted(sim, code, message->error.text);
+        return;
+    }
     /* The model is done, the checkpoint has been dropped or is damaged, or a rollback has taken the act back. */
     if (code != 0 && code != AMP_ESTATE && code != AMP_ENOTFOUND && code != AMP_EDATALOSS)
         sim_fail(sim, SIM_ONE_ANSWER, "the act %s failed: %s", operator->note.request_id, message->error.text);

@@ -323,10 +323,12 @@ static void check_applied(struct sim *sim, struct sim_shard *shard, const struct
 
 static void check_shard(struct sim *sim, struct sim_shard *shard)
 {
-    if (shard->core == NULL || ampd_core_models_count(shard->core) == 0)
+    if (!sim_server_knows(shard))
         return;
     struct ampd_model_info info;
     ampd_core_model(shard->core, 0, &info);
+    if (info.deleting)
+        return; /* nobody is told anything of it any more */
     check_scale(sim, info.scaler.scale);
     bool back =
         info.epoch < shard->seen_epoch || (info.epoch == shard->seen_epoch && info.decided_step < shard->seen_step);
@@ -354,9 +356,27 @@ void sim_check_event(struct sim *sim)
         check_shard(sim, &sim->shard[k]);
 }
 
+/* After the answer to DeleteModel, and after a restart of all shards. */
+void sim_check_gone(struct sim *sim)
+{
+    for (uint32_t k = 0; k < sim->shards; k++) {
+        const struct sim_shard *shard = &sim->shard[k];
+        bool file = false;
+        for (unsigned s = 0; s <= SIM_STEPS_MAX; s++)
+            file = file || shard->store.files[s].used || shard->store.journal[s].used;
+        if (shard->store.has_model || sim_server_knows(shard) || file)
+            sim_fail(sim, SIM_GONE, "shard %u holds %s of a deleted model", k,
+                     shard->store.has_model ? "the record" : file ? "a file" : "the memory");
+    }
+}
+
 /* The model is done, and the last checkpoint, all its parts together, is the end of the straight line. */
 void sim_check_end(struct sim *sim)
 {
+    if (sim->end == SIM_DELETED) {
+        sim_check_gone(sim);
+        return;
+    }
     uint64_t last = sim->model.spec.max_steps;
     if (sim->model.decided != last)
         sim_fail(sim, SIM_PROGRESS, "ended at step %llu of %llu", (unsigned long long)sim->model.decided,

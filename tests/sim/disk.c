@@ -195,6 +195,34 @@ static void commit_worker(struct sim_store *store, const struct ampd_worker_reco
     store->has_worker[worker->rank] = true;
 }
 
+static void file_free(struct sim_file *file, uint32_t world)
+{
+    free(file->master);
+    free(file->m);
+    free(file->v);
+    for (uint32_t r = 0; file->state.user_states != NULL && r < world; r++)
+        free(file->state.user_states[r].data);
+    free(file->state.user_states);
+    memset(file, 0, sizeof(*file));
+}
+
+void sim_disk_delete(struct sim *sim, struct sim_shard *shard)
+{
+    struct sim_store *store = &shard->store;
+    if (sim->end != SIM_DELETING && sim->end != SIM_DELETED)
+        sim_fail(sim, SIM_GONE, "shard %u deletes a model that nobody wants deleted", shard->index);
+    sim_journal_forget(shard);
+    for (unsigned s = 0; s <= SIM_STEPS_MAX; s++)
+        file_free(&store->files[s], sim->model.spec.world_size);
+    store->has_model = false;
+    store->deleting = false;
+    store->epoch = store->base_epoch = store->base_step = store->last_step = 0;
+    memset(store->has_worker, 0, sizeof(store->has_worker));
+    store->checkpoints_count = 0;
+    store->acts_count = 0;
+    sim_disk_synced(store); /* none of what was not synced can come back */
+}
+
 static void commit(struct sim *sim, struct sim_shard *shard, struct sim_task *task)
 {
     struct sim_store *store = &shard->store;
@@ -227,7 +255,11 @@ static void commit(struct sim *sim, struct sim_shard *shard, struct sim_task *ta
         sim_check_act(sim, shard, task->row);
         sim_act_stored(store, task->row, 0);
         break;
-    default:
+    case AMPD_PERSIST_DELETING:
+        store->deleting = true;
+        break;
+    case AMPD_PERSIST_DELETE:
+        sim_disk_delete(sim, shard);
         break;
     }
     if (is_synced(&task->output.u.persist))
@@ -253,17 +285,6 @@ static void do_persist(struct sim *sim, struct sim_shard *shard, struct sim_task
     commit(sim, shard, task);
     struct ampd_event event = {.type = AMPD_EVENT_PERSISTED, .u.persisted = {task->output.u.persist.token}};
     sim_server_event(sim, shard, &event);
-}
-
-static void file_free(struct sim_file *file, uint32_t world)
-{
-    free(file->master);
-    free(file->m);
-    free(file->v);
-    for (uint32_t r = 0; file->state.user_states != NULL && r < world; r++)
-        free(file->state.user_states[r].data);
-    free(file->state.user_states);
-    memset(file, 0, sizeof(*file));
 }
 
 /* A file in the making: its tensors are filled block by block. */
@@ -459,7 +480,7 @@ void sim_disk_close(struct sim *sim, struct sim_shard *shard)
 {
     sim_disk_synced(&shard->store);
     file_free(&shard->draft, sim->model.spec.world_size);
-    sim_journal_close(shard);
+    sim_journal_forget(shard);
     for (unsigned s = 0; s <= SIM_STEPS_MAX; s++)
         file_free(&shard->store.files[s], sim->model.spec.world_size);
 }

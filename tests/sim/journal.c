@@ -81,7 +81,7 @@ void sim_journal_read(struct sim *sim, struct sim_shard *shard, const struct sim
     sim_server_event(sim, shard, &event);
 }
 
-void sim_journal_close(struct sim_shard *shard)
+void sim_journal_forget(struct sim_shard *shard)
 {
     for (unsigned s = 0; s <= SIM_STEPS_MAX; s++)
         record_free(&shard->store.journal[s]);

@@ -1,4 +1,5 @@
 /* The scheduler: of all that can happen next, one is chosen, and everything is a function of the seed. */
+#include "server/core/model.h"
 #include "tests/sim/sim.h"
 
 #include <stdarg.h>
@@ -198,8 +199,9 @@ static void sweep_calls(struct sim *sim)
 static uint64_t earliest(const struct sim *sim)
 {
     uint64_t next = sim_net_next(sim);
-    uint64_t times[2 * SIM_WORLD_MAX + 2 * SIM_SHARDS_MAX + 2];
+    uint64_t times[2 * SIM_WORLD_MAX + 2 * SIM_SHARDS_MAX + 3];
     unsigned count = 0;
+    times[count++] = sim->end == SIM_DELETING && sim->operator.pause_ms > sim->now_ms ? sim->operator.pause_ms : 0;
     for (uint32_t k = 0; k < sim->shards; k++) {
         const struct sim_shard *shard = &sim->shard[k];
         times[count++] = shard->core == NULL ? shard->restart_ms : shard->timer_ms;
@@ -343,6 +345,7 @@ static void maybe_fault(struct sim *sim)
 static void call_back(struct sim *sim)
 {
     bool done = sim->shard[0].store.last_step == sim->model.spec.max_steps;
+    done = done || sim->end >= SIM_DELETING;
     for (uint32_t w = 0; !done && w < sim->model.spec.world_size; w++) {
         if (sim->workers[w].program == SIM_FINISHED)
             sim_worker_kill(sim, w);
@@ -360,7 +363,8 @@ static bool finished(const struct sim *sim)
         if (shard->core == NULL || sim_server_tasks(shard) != 0)
             return false;
     }
-    return true;
+    bool told = sim->end != SIM_DELETED || !sim->shard[0].core->sync.running; /* what all shards hold */
+    return told && sim->end != SIM_DELETES && sim->end != SIM_DELETING;
 }
 
 /* ---- a run ---- */
@@ -377,7 +381,8 @@ static void one_event(struct sim *sim)
     bool wait = count == 0 || sim_below(sim, 200) == 0;
     if (wait) {
         uint64_t next = earliest(sim);
-        if (next == UINT64_MAX && count == 0)
+        bool asks = sim->end == SIM_DELETES || sim->end == SIM_DELETING; /* the operator, sooner or later */
+        if (next == UINT64_MAX && count == 0 && !asks)
             sim_fail(sim, SIM_PROGRESS, "nothing can happen any more");
         if (next != UINT64_MAX) {
             if (next > sim->now_ms)
@@ -397,9 +402,14 @@ static void one_event(struct sim *sim)
     sim_check_event(sim);
 }
 
-static bool sim_has_operator(uint64_t seed)
+bool sim_has_operator(uint64_t seed)
 {
     return seed % 5 == 2 || seed % 5 == 3;
+}
+
+bool sim_ends_deleted(uint64_t seed)
+{
+    return sim_has_operator(seed) && seed % 3 == 0;
 }
 
 bool sim_has_one_result(uint64_t seed)
@@ -430,6 +440,10 @@ uint64_t sim_run(uint64_t seed, enum sim_faults faults, bool verbose, uint64_t *
         sim->takeovers = (uint32_t)sim_below(sim, 3);
     }
     sim->operator.left = sim_has_operator(seed) ? (uint32_t)sim_below(sim, 4) : 0;
+    if (sim_ends_deleted(seed)) {
+        sim->end = SIM_DELETES;
+        sim->delete_after = sim_below(sim, sim->model.spec.max_steps + 1);
+    }
     sim->slow_disk = seed % 5 == 0;
     sim->observers = (uint32_t)sim_below(sim, 8);
     sim_server_init(sim);

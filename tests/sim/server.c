@@ -455,6 +455,7 @@ static void find_model(struct sim *sim, struct sim_shard *shard)
                                        .workers = workers,
                                        .checkpoints_count = store->checkpoints_count,
                                        .checkpoints = store->checkpoints};
+    record.deleting = store->deleting;
     record.acts_count = store->acts_count;
     memcpy(record.acts, store->acts, sizeof(record.acts));
     if (store->last_step > store->base_step)
@@ -518,6 +519,14 @@ void sim_server_start(struct sim *sim, struct sim_shard *shard)
     find_model(sim, shard);
     struct ampd_event event = {.type = AMPD_EVENT_START};
     sim_server_event(sim, shard, &event);
+}
+
+bool sim_server_knows(const struct sim_shard *shard)
+{
+    struct ampd_model_info info = {.deleted = true};
+    if (shard->core != NULL && ampd_core_models_count(shard->core) > 0)
+        ampd_core_model(shard->core, 0, &info);
+    return !info.deleted;
 }
 
 void sim_server_kill(struct sim *sim, struct sim_shard *shard)

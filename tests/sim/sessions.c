@@ -170,8 +170,8 @@ static void move_list(struct amp_list *from, struct amp_list *to)
 bool sim_zombie_can_rise(const struct sim *sim, const struct sim_shard *shard)
 {
     /* One that does not know the model answers NOT_FOUND, which ends a worker, as it should where nobody knows it. */
-    return sim->shards > 1 && shard->core != NULL && ampd_core_models_count(shard->core) > 0 &&
-           sim->shard[SIM_ZOMBIE].core == NULL;
+    return sim->shards > 1 && sim_server_knows(shard) && sim->shard[SIM_ZOMBIE].core == NULL &&
+           sim->end <= SIM_DELETES;
 }
 
 void sim_zombie_close(struct sim *sim)

@@ -49,6 +49,7 @@
     X(SIM_LEASE, "lease")           /* STEP 1: one that has ended stays ended, and one that nothing renews ends */     \
     X(SIM_FENCES, "fences")         /* STEP 1: only a process that was replaced is told so */                          \
     X(SIM_USER_STATE, "user-state") /* STEP 6: a Join gets that of the step that it begins after */                    \
+    X(SIM_GONE, "gone")             /* a model that was deleted is nowhere, and does not come back */                  \
     X(SIM_ITSELF, "simulator")      /* the simulator's own trouble */
 
 #define SIM_INVARIANT_ENUM(name, text) name,
@@ -196,7 +197,7 @@ struct sim_record {
 };
 
 struct sim_store {
-    bool has_model;
+    bool has_model, deleting;
     uint64_t boots;
     uint64_t epoch, base_step, base_epoch;
     struct ampd_step_row rows[SIM_STEPS_MAX + 1]; /* valid rows of the present lineage, by step */
@@ -283,6 +284,9 @@ struct sim_operator {
     uint64_t epoch, step;
 };
 
+/* Whether the run ends with DeleteModel, and how far that is. */
+enum sim_end { SIM_KEEPS, SIM_DELETES, SIM_DELETING, SIM_DELETED };
+
 /* A SET or RESET, as shard 0 has stored it. */
 struct sim_act {
     uint64_t epoch, step, from_step;
@@ -316,6 +320,8 @@ struct sim {
     uint32_t server_kills, worker_kills, breaks, flips; /* faults left */
     uint32_t cuts, repeats; /* likewise: of sessions between shards, and messages said twice */
     struct sim_operator operator;
+    enum sim_end end;
+    uint64_t delete_after; /* this step */
     struct sim_act acts[SIM_ACTS_MAX];
     uint32_t acts_count;
     struct amp_scaler_state newest; /* the record behind the last row or act that shard 0 has stored */
@@ -343,6 +349,7 @@ uint64_t sim_below(struct sim *sim, uint64_t bound);
 /* ---- server.c ---- */
 void sim_server_init(struct sim *sim);
 void sim_server_start(struct sim *sim, struct sim_shard *shard);
+bool sim_server_knows(const struct sim_shard *shard); /* the model */
 void sim_server_kill(struct sim *sim, struct sim_shard *shard);
 void sim_server_event(struct sim *sim, struct sim_shard *shard, struct ampd_event *event);
 
@@ -357,6 +364,7 @@ void sim_disk_close(struct sim *sim, struct sim_shard *shard);
 /* A crash comes while files are written. */
 void sim_disk_tear(struct sim *sim, struct sim_shard *shard);
 void sim_disk_synced(struct sim_store *store); /* all commits so far are */
+void sim_disk_delete(struct sim *sim, struct sim_shard *shard); /* the model and its files */
 /* What was not synced is gone. */
 void sim_disk_power_loss(struct sim *sim, struct sim_shard *shard);
 /* One persist, file or job; false: nothing was done. */
@@ -370,9 +378,9 @@ void sim_journal_keep(struct sim_task *task, const struct ampd_journal_order *or
 void sim_journal_write(struct sim_shard *shard, const struct sim_task *task);
 void sim_journal_read(struct sim *sim, struct sim_shard *shard, const struct sim_task *task);
 void sim_journal_prune(struct sim_shard *shard, uint64_t epoch, uint64_t step);
+void sim_journal_forget(struct sim_shard *shard);
 /* A crash: a record that was on its way may be there, or not. Before the core is freed. */
 void sim_journal_crash(struct sim *sim, struct sim_shard *shard);
-void sim_journal_close(struct sim_shard *shard);
 
 /* ---- server.c: sessions and calls ---- */
 struct sim_shard *sim_process(struct sim *sim, const struct sim_call *call); /* that it goes to */
@@ -400,6 +408,7 @@ void sim_worker_act(struct sim *sim, uint32_t w);
 void sim_observe(struct sim *sim);
 bool sim_worker_can_act(const struct sim *sim, uint32_t w);
 void sim_worker_tick(struct sim *sim, uint32_t w);
+void sim_worker_end(struct sim *sim, uint32_t w); /* it dies, and none comes in its place */
 void sim_worker_close(struct sim *sim, uint32_t w);
 
 /* ---- acts.c ---- */
@@ -456,6 +465,7 @@ void sim_check_result(struct sim *sim, const struct ampclient_core_result *resul
 void sim_check_pulled(struct sim *sim, const struct sim_worker *worker);
 void sim_check_observed(struct sim *sim, const struct sim_call *call);
 void sim_check_file(struct sim *sim, const struct sim_shard *shard, const struct sim_file *file);
+void sim_check_gone(struct sim *sim);
 void sim_check_end(struct sim *sim);
 uint64_t sim_check_result_hash(const struct sim *sim); /* of the final checkpoint, all parts */
 void sim_check_close(struct sim *sim);
@@ -465,6 +475,8 @@ enum sim_faults { SIM_UNDISTURBED, SIM_DISTURBED };
 
 /* Runs one seed to its end; returns the trace hash. *result: a hash of the final tensors, version and scale record. */
 uint64_t sim_run(uint64_t seed, enum sim_faults faults, bool verbose, uint64_t *result);
+bool sim_has_operator(uint64_t seed);
+bool sim_ends_deleted(uint64_t seed);
 /* Whether the result must be that of a run without faults: the same pushes count in each step of both. */
 bool sim_has_one_result(uint64_t seed);
 

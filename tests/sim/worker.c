@@ -601,6 +601,14 @@ void sim_worker_kill(struct sim *sim, uint32_t w)
     worker->restart_ms = sim->now_ms + pauses[sim_below(sim, 5)];
 }
 
+void sim_worker_end(struct sim *sim, uint32_t w)
+{
+    if (sim->workers[w].core != NULL)
+        sim_worker_kill(sim, w);
+    sim->workers[w].program = SIM_FINISHED;
+    sim->workers[w].restart_ms = 0;
+}
+
 void sim_worker_close(struct sim *sim, uint32_t w)
 {
     ampclient_core_free(sim->workers[w].core);
