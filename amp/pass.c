@@ -264,6 +264,13 @@ void amp_pass_lamb_g(const struct amp_kernels *kernels, size_t count, const floa
     *squares = (struct amp_lamb_squares){amp_tree_lanes(lanes[0]), amp_tree_lanes(lanes[1])};
 }
 
+/* Asks for the next tile of g, of which `left` elements are there: an optimizer's kernel asks for its own arrays alone. */
+static void ask_for_tile(const float *g, size_t left)
+{
+    for (size_t i = 0; i < TILE && i < left; i += 16)
+        __builtin_prefetch(g + i);
+}
+
 void amp_pass_apply_g(const struct amp_kernels *kernels, size_t count, const float *g, const struct amp_apply *apply,
                       float *master, float *m, float *v, void *cast_out, struct amp_apply_stats *stats)
 {
@@ -271,6 +278,7 @@ void amp_pass_apply_g(const struct amp_kernels *kernels, size_t count, const flo
     amp_apply_prepare(apply, &scalars);
     for (size_t start = 0; start < count; start += TILE) {
         size_t n = count - start < TILE ? count - start : TILE;
+        ask_for_tile(g + start + n, count - start - n);
         apply_tile(kernels, apply, &scalars, start, n, g + start, master, m, v, cast_out, stats);
     }
     kernels->drain();
