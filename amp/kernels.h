@@ -143,6 +143,14 @@ typedef void amp_lamb_squares_fn(const struct amp_apply_scalars *scalars, size_t
                                  const float *m, const float *v, double masters[AMP_SQUARE_LANES],
                                  double updates[AMP_SQUARE_LANES]);
 
+/*
+ * All of amp_pass_apply (amp/pass.h) in one go: g from the inputs, the step, the cast past the caches, which is not yet
+ * drained; no saturation. Returns the largest new master as bits.
+ */
+struct amp_pass_in;
+typedef uint32_t amp_step_fn(const struct amp_apply_scalars *scalars, const struct amp_pass_in *in, enum amp_dtype cast,
+                             float *p, float *m, float *v, void *cast_out);
+
 struct amp_kernels {
     const char *isa;                      /* "ref", "avx2", "avx512", "neon" */
     amp_load_fn *load[AMP_KERNEL_DTYPES]; /* row 0 is NULL in each of these */
@@ -163,6 +171,7 @@ struct amp_kernels {
     amp_lamb_squares_fn *lamb_squares;
     amp_largest_fn *largest[AMP_KERNEL_DTYPES];
     amp_apply_fn *apply[AMP_OPTIMIZERS]; /* row 0 is NULL */
+    amp_step_fn *step[AMP_OPTIMIZERS];   /* NULL where a variant has none: the pass goes by its parts */
 };
 
 /* The tables. Ask amp_cpu_select: a variant may not be compiled, or not be for this processor. */

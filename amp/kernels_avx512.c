@@ -575,4 +575,5 @@ const struct amp_kernels amp_kernels_avx512 = {
               [AMP_OPT_RMSPROP] = apply_rmsprop,
               [AMP_OPT_LION] = apply_lion,
               [AMP_OPT_LAMB] = apply_lamb},
+    .step = {[AMP_OPT_ADAMW] = amp_avx512_step_adamw, [AMP_OPT_ADAM] = amp_avx512_step_adam},
 };

@@ -5,5 +5,6 @@
 #include "amp/kernels.h"
 
 amp_apply_fn amp_avx512_apply_adamw, amp_avx512_apply_adam;
+amp_step_fn amp_avx512_step_adamw, amp_avx512_step_adam;
 
 #endif

@@ -176,11 +176,10 @@ static void count_masters(const any_f32 *master, size_t n, enum amp_dtype cast, 
     }
 }
 
-static void cast_tile(const struct amp_kernels *kernels, const float *master, size_t n, enum amp_dtype cast,
-                      bool saturating, void *out, struct amp_apply_stats *stats)
+/* After n masters, the largest of which is given as bits, have been cast. */
+static void judge_cast(uint32_t largest, const float *master, size_t n, enum amp_dtype cast, bool saturating, void *out,
+                       struct amp_apply_stats *stats)
 {
-    /* Past the caches: nobody reads the copy before the pass has gone over much more than they hold. */
-    uint32_t largest = kernels->store_stream[cast](out, master, n);
     if (largest < cast_limit[cast]) {
         if (largest > magnitude(stats->largest))
             stats->largest = float_of(largest);
@@ -189,6 +188,13 @@ static void cast_tile(const struct amp_kernels *kernels, const float *master, si
     count_masters(master, n, cast, stats);
     if (saturating && cast != AMP_F32)
         saturate(master, n, cast, out);
+}
+
+static void cast_tile(const struct amp_kernels *kernels, const float *master, size_t n, enum amp_dtype cast,
+                      bool saturating, void *out, struct amp_apply_stats *stats)
+{
+    /* Past the caches: nobody reads the copy before the pass has gone over much more than they hold. */
+    judge_cast(kernels->store_stream[cast](out, master, n), master, n, cast, saturating, out, stats);
 }
 
 void amp_pass_cast(const struct amp_kernels *kernels, size_t count, const float *master, enum amp_dtype cast,
@@ -219,6 +225,13 @@ void amp_pass_apply(const struct amp_kernels *kernels, const struct amp_pass_in 
     _Alignas(64) float g[TILE];
     struct amp_apply_scalars scalars;
     amp_apply_prepare(apply, &scalars);
+    amp_step_fn *step = kernels->step[apply->optimizer];
+    if (step != NULL) {
+        uint32_t largest = step(&scalars, in, apply->cast, master, m, v, cast_out);
+        kernels->drain();
+        judge_cast(largest, master, in->count, apply->cast, apply->saturate, cast_out, stats);
+        return;
+    }
     for (size_t start = 0; start < in->count; start += TILE) {
         size_t n = in->count - start < TILE ? in->count - start : TILE;
         (void)form(kernels, in, start, n, g); /* judged by the vote pass */

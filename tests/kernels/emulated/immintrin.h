@@ -100,6 +100,14 @@ static inline __m512i _mm512_maskz_loadu_epi32(__mmask16 mask, const void *src)
     return (__m512i)_mm512_maskz_loadu_ps(mask, src);
 }
 
+static inline __m512 _mm512_i32gather_ps(__m512i at, const void *src, int scale)
+{
+    __m512 x;
+    emulated_must(scale == 4);
+    EACH(i, 16) memcpy((char *)&x + 4 * i, (const char *)src + (size_t)4 * ((emulated_u32)at)[i], 4);
+    return x;
+}
+
 static inline void _mm512_mask_i32scatter_ps(void *dst, __mmask16 mask, __m512i at, __m512 x, int scale)
 {
     emulated_must(scale == 4);

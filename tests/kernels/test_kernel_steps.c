@@ -1,0 +1,156 @@
+/*
+ * The apply pass of a variant, which may be one kernel, against that of the reference: masters, moments, copies and what is
+ * reported are equal, bit for bit, for all kinds of inputs, lengths and addresses, and nothing is written outside.
+ *
+ * Argument: ISA.
+ */
+#include "amp/pass.h"
+#include "tests/kernels/inputs.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define LONGEST 3000
+#define GUARD   64 /* elements */
+#define ROOM    (GUARD + LONGEST + GUARD)
+#define INPUTS  3
+#define RUNS    400
+
+static const struct amp_kernels *variant;
+
+/* What a pass changes. */
+struct state {
+    _Alignas(64) float p[ROOM];
+    float m[ROOM], v[ROOM];
+    _Alignas(64) uint32_t copy[ROOM]; /* room for each dtype */
+    struct amp_apply_stats stats;
+};
+
+static struct state ours, theirs;
+static uint32_t gradients[INPUTS][ROOM];
+
+/* Where things begin, and what they are. */
+struct shape {
+    size_t n, at[4]; /* at: elements of p, m, v; bytes of the copy */
+    struct amp_input inputs[INPUTS];
+    struct amp_pass_in in;
+    struct amp_apply apply;
+};
+
+/* A training state, of which one element in twenty takes its path in double, or any bits. */
+static void fill_state(struct amp_random *random, bool any)
+{
+    for (size_t i = 0; i < ROOM; i++) {
+        ours.p[i] = any ? input_any(random) : input_spread(random, -12, 0);
+        ours.m[i] = any ? input_any(random) : input_spread(random, -14, -10);
+        ours.v[i] = any ? input_any(random) : input_spread(random, -24, -18);
+        ours.v[i] = !any && ours.v[i] < 0 ? -ours.v[i] : ours.v[i];
+        ours.copy[i] = 0x5a5a5a5au;
+    }
+    memset(&ours.stats, 0, sizeof ours.stats);
+    theirs = ours;
+}
+
+static void fill_input(struct amp_random *random, struct amp_input *input, uint32_t *room, bool any)
+{
+    static const enum amp_dtype dtypes[] = {AMP_F32, AMP_F16, AMP_BF16};
+    input->dtype = dtypes[amp_random_below(random, 3)];
+    size_t size = amp_dtype_size(input->dtype);
+    input->data = (char *)room + size * amp_random_below(random, GUARD) + amp_random_below(random, 2);
+    input->weight = amp_random_below(random, 2) ? 1.0f : 0.3f;
+    if (any) {
+        input_fill(random, room, input->dtype, ROOM);
+        return;
+    }
+    for (size_t i = 0; i + GUARD < ROOM; i++) {
+        float x = input_spread(random, -14, 3);
+        (void)amp_kernels_ref.store[input->dtype]((char *)(uintptr_t)input->data + size * i, &x, 1);
+    }
+}
+
+static void choose(struct amp_random *random, enum amp_optimizer optimizer, bool any, struct shape *s)
+{
+    static const enum amp_dtype casts[] = {AMP_F32, AMP_F16, AMP_BF16};
+    struct amp_optim_config config;
+    amp_optim_defaults(optimizer, &config);
+    if (amp_random_below(random, 2))
+        config.weight_decay = 0;
+    s->n = amp_random_below(random, 4) ? amp_random_below(random, LONGEST + 1) : 256 * amp_random_below(random, 11);
+    for (size_t i = 0; i < 4; i++)
+        s->at[i] = amp_random_below(random, 2) ? 0 : amp_random_below(random, GUARD);
+    unsigned count = amp_random_below(random, 2) ? 1 : 1 + (unsigned)amp_random_below(random, INPUTS);
+    for (unsigned i = 0; i < count; i++)
+        fill_input(random, &s->inputs[i], gradients[i], any);
+    s->in = (struct amp_pass_in){.count = s->n,
+                                 .inputs = s->inputs,
+                                 .inputs_count = count,
+                                 .equal_weights = amp_random_below(random, 2),
+                                 .coefficient = amp_coefficient(16, count),
+                                 .clip_value_set = amp_random_below(random, 2),
+                                 .clip_value = 0.125f,
+                                 .squares = true};
+    amp_optim_scalars(&config, 1 + amp_random_below(random, 1000), config.lr, amp_random_below(random, 2) ? 1 : 0.7f,
+                      &s->apply);
+    s->apply.cast = casts[amp_random_below(random, 3)];
+    s->apply.saturate = amp_random_below(random, 2);
+}
+
+static void run(const struct amp_kernels *kernels, const struct shape *s, struct state *x)
+{
+    amp_pass_apply(kernels, &s->in, &s->apply, x->p + s->at[0], x->m + s->at[1], x->v + s->at[2],
+                   (char *)x->copy + s->at[3], &x->stats);
+}
+
+static void expect_equal(enum amp_optimizer optimizer, bool any)
+{
+    struct amp_random random;
+    struct shape s;
+    amp_random_init(&random, 5 + optimizer);
+    for (int i = 0; i < RUNS; i++) {
+        choose(&random, optimizer, any, &s);
+        fill_state(&random, any);
+        run(variant, &s, &ours);
+        run(&amp_kernels_ref, &s, &theirs);
+        assert_memory_equal(ours.p, theirs.p, sizeof ours.p);
+        assert_memory_equal(ours.m, theirs.m, sizeof ours.m);
+        assert_memory_equal(ours.v, theirs.v, sizeof ours.v);
+        assert_memory_equal(ours.copy, theirs.copy, sizeof ours.copy);
+        assert_memory_equal(&ours.stats, &theirs.stats, sizeof ours.stats);
+    }
+}
+
+static void adamw_moves_the_state_of_a_training_as_the_reference_does(void **state)
+{
+    expect_equal(AMP_OPT_ADAMW, false);
+}
+
+static void adamw_moves_any_bits_as_the_reference_does(void **state)
+{
+    expect_equal(AMP_OPT_ADAMW, true);
+}
+
+static void adam_moves_the_state_of_a_training_as_the_reference_does(void **state)
+{
+    expect_equal(AMP_OPT_ADAM, false);
+}
+
+static void adam_moves_any_bits_as_the_reference_does(void **state)
+{
+    expect_equal(AMP_OPT_ADAM, true);
+}
+
+int main(int argc, char **argv)
+{
+    variant = input_variant(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(adamw_moves_the_state_of_a_training_as_the_reference_does),
+        cmocka_unit_test(adamw_moves_any_bits_as_the_reference_does),
+        cmocka_unit_test(adam_moves_the_state_of_a_training_as_the_reference_does),
+        cmocka_unit_test(adam_moves_any_bits_as_the_reference_does),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
