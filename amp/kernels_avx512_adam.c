@@ -248,7 +248,7 @@ static inline __attribute__((always_inline)) void step_span(const struct source 
     }
 }
 
-/* Sixteen numbers, none of them NaN. */
+/* Sixteen masters, whose NaN are canonical, and so become the canonical one of either dtype. */
 static inline __attribute__((always_inline)) __m256i narrow(__m512 x, enum amp_dtype dtype)
 {
     if (dtype == AMP_F16)
@@ -259,7 +259,7 @@ static inline __attribute__((always_inline)) __m256i narrow(__m512 x, enum amp_d
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
 }
 
-/* The cast of n masters, a multiple of a line's elements, past the caches. Returns the largest; above Inf it has to be done again. */
+/* The cast of n masters, a multiple of LINE, past the caches. Returns the largest as bits. */
 static inline __attribute__((always_inline)) uint32_t stream_16(uint16_t *copy, enum amp_dtype dtype, const float *p,
                                                                 size_t n)
 {
@@ -279,9 +279,7 @@ static uint32_t cast_span(const struct target *t, size_t start, size_t n)
     const float *p = t->p + start;
     if (t->stream && n % LINE == 0 && t->cast != AMP_F32) {
         uint16_t *copy = (uint16_t *)t->copy + start;
-        uint32_t bits = t->cast == AMP_F16 ? stream_16(copy, AMP_F16, p, n) : stream_16(copy, AMP_BF16, p, n);
-        if (bits <= AMP_F32_INF)
-            return bits;
+        return t->cast == AMP_F16 ? stream_16(copy, AMP_F16, p, n) : stream_16(copy, AMP_BF16, p, n);
     }
     return amp_kernels_avx512.store[t->cast]((char *)t->copy + start * amp_dtype_size(t->cast), p, n);
 }
