@@ -53,6 +53,8 @@ int ampctl_bad_answer(const struct amp_error *error);
 void ampctl_name(struct argp_state *state, char field[128], const char *value);
 /* For verbs that take one model: ARGP_KEY_ARG and ARGP_KEY_NO_ARGS; ARGP_ERR_UNKNOWN for every other key. */
 error_t ampctl_one_model(int key, char *arg, struct argp_state *state, char field[128]);
+/* The same for verbs that take one model and one file. */
+error_t ampctl_model_and_file(int key, char *arg, struct argp_state *state, char field[128], const char **file);
 /* An argument that is a number from 0 to 2^63 - 1, or a usage error that names the option. */
 uint64_t ampctl_number(struct argp_state *state, const char *option, const char *value);
 

@@ -119,22 +119,7 @@ static int load(const struct importing *x)
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct importing *x = state->input;
-    switch (key) {
-    case ARGP_KEY_ARG:
-        if (state->arg_num == 0)
-            ampctl_name(state, x->model, arg);
-        else if (state->arg_num == 1)
-            x->file = arg;
-        else
-            argp_error(state, "a model and a file are enough; \"%.40s\" is too much", arg);
-        return 0;
-    case ARGP_KEY_END:
-        if (state->arg_num < 2)
-            argp_error(state, "name the model and the file to read");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    return ampctl_model_and_file(key, arg, state, x->model, &x->file);
 }
 
 int ampctl_import(struct ampctl *ctl, int argc, char **argv)

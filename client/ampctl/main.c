@@ -182,6 +182,26 @@ error_t ampctl_one_model(int key, char *arg, struct argp_state *state, char fiel
     }
 }
 
+error_t ampctl_model_and_file(int key, char *arg, struct argp_state *state, char field[128], const char **file)
+{
+    switch (key) {
+    case ARGP_KEY_ARG:
+        if (state->arg_num == 0)
+            ampctl_name(state, field, arg);
+        else if (state->arg_num == 1)
+            *file = arg;
+        else
+            argp_error(state, "a model and a file are enough; \"%.40s\" is too much", arg);
+        return 0;
+    case ARGP_KEY_END:
+        if (state->arg_num < 2)
+            argp_error(state, "name the model and the file");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
 uint64_t ampctl_number(struct argp_state *state, const char *option, const char *value)
 {
     char *end;
