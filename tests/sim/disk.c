@@ -220,6 +220,7 @@ void sim_disk_delete(struct sim *sim, struct sim_shard *shard)
     memset(store->has_worker, 0, sizeof(store->has_worker));
     store->checkpoints_count = 0;
     store->acts_count = 0;
+    store->act_rows_count = 0;
     sim_disk_synced(store); /* none of what was not synced can come back */
 }
 
@@ -254,6 +255,7 @@ static void commit(struct sim *sim, struct sim_shard *shard, struct sim_task *ta
     case AMPD_PERSIST_ACT:
         sim_check_act(sim, shard, task->row);
         sim_act_stored(store, task->row, 0);
+        store->act_rows[store->act_rows_count++] = *task->row;
         break;
     case AMPD_PERSIST_DELETING:
         store->deleting = true;

@@ -80,6 +80,8 @@ void sim_lease_tick(struct sim *sim)
 {
     const struct ampd_core *core = sim->shard[0].core;
     uint32_t rank;
+    if (!sim_server_knows(&sim->shard[0]))
+        return; /* the place of a model that is gone */
     if (core != NULL && core->models_count > 0 && waits_for_gone(core->models[0], &rank))
         sim_fail(sim, SIM_LEASE, "the step waits for rank %u, which is gone", rank);
     for (uint32_t r = 0; core != NULL && core->models_count > 0 && r < sim->model.spec.world_size; r++) {

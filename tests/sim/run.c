@@ -404,7 +404,7 @@ static void one_event(struct sim *sim)
 
 bool sim_has_operator(uint64_t seed)
 {
-    return seed % 5 == 2 || seed % 5 == 3;
+    return seed % 5 == 2 || seed % 5 == 3 || seed % 10 == 0;
 }
 
 bool sim_ends_deleted(uint64_t seed)

@@ -428,12 +428,27 @@ static struct ampd_step_row *find_rows(const struct sim *sim, const struct sim_s
     uint64_t newest = 0;
     for (uint32_t i = 0; i < store->checkpoints_count; i++)
         newest = store->checkpoints[i].step > newest ? store->checkpoints[i].step : newest;
-    struct ampd_step_row *rows = calloc(SIM_STEPS_MAX + 1, sizeof(*rows));
+    struct ampd_step_row *rows = calloc(SIM_STEPS_MAX + 1 + SIM_ACTS_MAX, sizeof(*rows));
     for (uint64_t s = newest; s <= store->last_step; s++) {
         if (store->rows[s].epoch == store->epoch && s > store->base_step)
             rows[(*count)++] = store->rows[s];
+        for (uint32_t i = 0; i < store->act_rows_count; i++) {
+            if (store->act_rows[i].epoch == store->epoch && store->act_rows[i].step == s)
+                rows[(*count)++] = store->act_rows[i];
+        }
     }
     return rows;
+}
+
+/* The newest row of the epoch, an act's perhaps. */
+static struct ampd_step_row *find_last(struct sim_store *store)
+{
+    struct ampd_step_row *last = store->last_step > store->base_step ? &store->rows[store->last_step] : NULL;
+    for (uint32_t i = 0; i < store->act_rows_count; i++) {
+        if (store->act_rows[i].epoch == store->epoch && store->act_rows[i].step == store->last_step)
+            last = &store->act_rows[i];
+    }
+    return last;
 }
 
 static void find_model(struct sim *sim, struct sim_shard *shard)
@@ -458,8 +473,7 @@ static void find_model(struct sim *sim, struct sim_shard *shard)
     record.deleting = store->deleting;
     record.acts_count = store->acts_count;
     memcpy(record.acts, store->acts, sizeof(record.acts));
-    if (store->last_step > store->base_step)
-        record.last = &store->rows[store->last_step];
+    record.last = find_last(store);
     struct ampd_step_row *rows = find_rows(sim, store, &record.rows_count);
     record.rows = rows;
     struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};

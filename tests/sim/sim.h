@@ -212,6 +212,8 @@ struct sim_store {
     struct amp_list undo;                     /* newest last: commits since the last that was synced */
     struct ampd_act_record acts[AMPD_ACTS_MAX];
     uint32_t acts_count;
+    struct ampd_step_row act_rows[SIM_ACTS_MAX]; /* SET and RESET, as stored: each behind the row of its step */
+    uint32_t act_rows_count;
     uint64_t full_until_ms; /* the disk is full until then */
 };
 
