@@ -5,13 +5,16 @@ Plain: one attacking connection, deadlines of 100 ms; the attacker has to be end
 client goes on, and the server's memory and descriptors come back.
 
 --long: 1 and 100 attacking connections on one core, which come back as soon as they are ended; server and honest client on
-another. The honest p99 may be at most max(twice the quiet p99, quiet + 2 ms), in 3 of 3 runs.
+another. The honest p99 may be at most max(twice the quiet p99, quiet + 2 ms), in 3 of 3 runs. What other processes had of the server's
+core is told with each run ("others", percent, quiet/attacked): a run in which they had more than OTHERS_MOST is measured again, whatever came
+out of it, up to AGAIN times in all of a row's runs.
 
 The server is echo_server, and without row names or with --ampd also ampd (AMPD_ROWS; without grpcio and protoc it is passed
 over with a word). BIN is the folder with echo_server, ampd, attacker and latency.
 """
 import concurrent.futures
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -67,6 +70,8 @@ SANITIZER_SLACK_KIB = 256 << 10
 QUIET_S = 1
 ATTACK_S = 2
 RATE = 2000  # honest calls a second
+OTHERS_MOST = 3  # percent; without other work the kernel's threads and those of containers have about 1
+AGAIN = 3
 SERVER_CORE, ATTACK_CORE = "0", "1"
 CALLS_FILE = tempfile.NamedTemporaryFile("w", prefix="ampd-attacks-", suffix=".calls")  # pylint: disable=consider-using-with
 
@@ -122,6 +127,30 @@ def start(command, core):
     if core is not None:
         command = ["taskset", "-c", core] + command
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+class Others:
+    """What others than the server and the children that ended since had of its core, in percent; interrupts count, too."""
+
+    def __init__(self, server):
+        self.server = server
+        self.before = self.read()
+
+    def read(self):
+        with open("/proc/stat", encoding="ascii") as stat:
+            words = next(line.split() for line in stat if line.startswith(f"cpu{SERVER_CORE} "))
+        own_ns = 0
+        for task in os.listdir(f"/proc/{self.server.process.pid}/task"):
+            with open(f"/proc/{self.server.process.pid}/task/{task}/schedstat", encoding="ascii") as stat:
+                own_ns += int(stat.read().split()[0])
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        own_s = own_ns / 1e9 + children.ru_utime + children.ru_stime
+        return time.monotonic(), (int(words[4]) + int(words[5])) / os.sysconf("SC_CLK_TCK") + own_s
+
+    def percent(self):
+        now, used = self.read()
+        whole = now - self.before[0]
+        return max(0, round(100 * (whole - (used - self.before[1])) / whole))
 
 
 def came_back(binaries, server, memory, descriptors):
@@ -193,14 +222,17 @@ def attacked(binaries, row, connections, make_server):
     """One run: quiet p99, attacked p99, and what the attacker saw."""
     server = make_server()
     warm(binaries, server, row, connections)
+    others = Others(server)
     _, quiet = run(latency(binaries, server, QUIET_S, RATE), SERVER_CORE, 60)
+    quiet["others"] = others.percent()
     memory, descriptors = server.memory_kib(), server.descriptors()
+    others = Others(server)
     honest = start(latency(binaries, server, ATTACK_S, RATE), SERVER_CORE)
     time.sleep(0.2)
     attack = start(attacker(binaries, server, row, connections, ATTACK_S * 1000), ATTACK_CORE)
     honest_text, _ = honest.communicate(timeout=120)
+    under = fields(honest_text) | {"others": others.percent()}
     attack_text, _ = attack.communicate(timeout=60)
-    under = fields(honest_text)
     allowed = max(2 * quiet["p99"], quiet["p99"] + 2000)
     left = came_back(binaries, server, memory, descriptors)
     code, errors = server.end()
@@ -211,14 +243,22 @@ def attacked(binaries, row, connections, make_server):
 def long_row(binaries, row, runs, counts, name, make_server):
     good = True
     for connections in counts:
-        results = [attacked(binaries, row, connections, make_server) for _ in range(runs)]
+        results, again = [], 0
+        while len(results) < runs:
+            result = attacked(binaries, row, connections, make_server)
+            if again < AGAIN and max(result[1]["others"], result[2]["others"]) > OTHERS_MOST:
+                again += 1
+            else:
+                results.append(result)
         good = good and all(result[0] for result in results)
         p99 = " ".join(f"{q['p99']}/{u['p99']}" for _, q, u, _, _ in results)
+        most = " ".join(f"{u['max']}" for _, _, u, _, _ in results)
+        others = " ".join(f"{q['others']}/{u['others']}" for _, q, u, _, _ in results)
         failed = sum(u["failed"] for _, _, u, _, _ in results)
         seen = results[-1][3]
         notes = " ".join(note for *_, note in results if note)
         print(f"{'ok' if all(r[0] for r in results) else 'NOT OK'} {NUMBER[row]} {name} {row} x{connections}: "
-              f"p99 quiet/attacked us {p99} failed {failed} attacker {seen} {notes}", flush=True)
+              f"p99 quiet/attacked us {p99} max {most} others {others} again {again} failed {failed} attacker {seen} {notes}", flush=True)
     return good
 
 
