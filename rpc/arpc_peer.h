@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct amp_error;
+
 enum arpc_transport {
     ARPC_TRANSPORT_TCP,
     ARPC_TRANSPORT_TLS, /* TCP with TLS */
@@ -36,5 +38,8 @@ struct arpc_peer {
  * name localhost. Any thread.
  */
 bool arpc_is_loopback(const char *address);
+
+/* Whether the host of "host:port" is known here, which may take seconds. 0; AMP_EINVAL with a text that names the address. */
+int arpc_host_resolves(const char *address, struct amp_error *error);
 
 #endif

@@ -63,6 +63,12 @@ struct arpc_server_options {
     uint64_t seed;            /* of the +-10 %; 0: from the clock */
     bool
         compress; /* answers of 1 KiB to 1 MiB, but not what is sent by reference, go by gzip to clients that accept it */
+
+    /*
+     * A connection is ended, or drained first, through no fault of its peer: `why` is "max_idle", "max_age" or "keepalive" (no
+     * answer to a PING). For a log; once for each connection. It must not close the server. NULL: nobody is told.
+     */
+    void (*retired_cb)(const char *peer, const char *why, void *arg);
 };
 
 /*

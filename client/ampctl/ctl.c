@@ -1,6 +1,8 @@
 #include "client/ampctl/ctl.h"
 
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 int ampctl_open(struct ampctl *ctl)
 {
@@ -24,13 +26,17 @@ void ampctl_close(struct ampctl *ctl)
     ctl->link = NULL;
 }
 
+/* Nothing listens there: any other trouble (TLS, a name, a time limit) is another than a server that was not started. */
+static bool is_nobody(const char *text)
+{
+    return strstr(text, "connection refused") != NULL || strstr(text, "no such file or directory") != NULL;
+}
+
 static int no_answer(const struct ampctl *ctl, const struct ampclient_reply *reply)
 {
-    if (reply->from_peer || reply->code != AMP_EUNAVAILABLE)
-        (void)fprintf(stderr, "ampctl: %s: %s\n", ctl->verb, reply->error.text);
-    else
-        (void)fprintf(stderr, "ampctl: %s: no ampd answers at %s (%s); start the server, or name it with --endpoint\n",
-                      ctl->verb, ctl->endpoints, reply->error.text);
+    bool nobody = !reply->from_peer && reply->code == AMP_EUNAVAILABLE && is_nobody(reply->error.text);
+    (void)fprintf(stderr, "ampctl: %s: %s%s\n", ctl->verb, reply->error.text,
+                  nobody ? "; start the server, or name it with --endpoint" : "");
     return AMPCTL_EXIT_RPC + amp_err_grpc_status(reply->code);
 }
 

@@ -77,6 +77,8 @@ void arpc_link_retire(struct arpc_link *link, const char *why)
         return;
     link->drain = ARPC_DRAIN_NOTICE;
     link->drain_why = why;
+    if (why != NULL && link->config->retired_cb != NULL)
+        link->config->retired_cb(link->peer, why, link->config->arg);
     (void)nghttp2_submit_shutdown_notice(link->session); /* without memory the timeout ends the connection */
     (void)nghttp2_submit_ping(link->session, NGHTTP2_FLAG_NONE, ping_drain);
     /* An older PING that is still unanswered keeps its own, earlier deadline. */
@@ -129,7 +131,9 @@ void arpc_link_ping_received(struct arpc_link *link)
 {
     const struct arpc_link_config *config = link->config;
     int64_t now_ms = arpc_link_now(link);
-    bool early = link->peer_ping_ms != INT64_MIN && now_ms - link->peer_ping_ms < config->min_ping_interval_ms;
+    bool first = link->peer_ping_ms == INT64_MIN;
+    bool early = !first && now_ms - link->peer_ping_ms < config->min_ping_interval_ms;
+    bool flood = !first && now_ms - link->peer_ping_ms < ARPC_PING_FLOOD_MS;
     link->peer_ping_ms = now_ms;
     if (!config->server)
         return;
@@ -137,7 +141,9 @@ void arpc_link_ping_received(struct arpc_link *link)
         link->sent_since_ping = false;
         link->ping_strikes = 0;
     } else if (early && ++link->ping_strikes > ARPC_PING_STRIKES_MAX) {
-        /* No strike for its address: a keepalive that was set too short is no attack. */
+        /* No strike for the address of a keepalive that was set too short: it is no attack. */
+        if (flood && link->abuse == ARPC_ABUSE_NONE)
+            link->abuse = ARPC_ABUSE_PINGS;
         arpc_link_count(link, ARPC_ABUSE_PINGS);
         arpc_link_expel(link, NGHTTP2_ENHANCE_YOUR_CALM, too_many_pings);
     }

@@ -79,6 +79,7 @@ struct arpc_link_config {
     int64_t write_stall_ms;
     const struct arpc_limits *limits; /* NULL: arpc_limits_default; what has a field above is taken from there */
     void (*abuse_cb)(const char *peer, enum arpc_abuse cause, uint64_t unreported, void *arg);
+    void (*retired_cb)(const char *peer, const char *why, void *arg);
     struct arpc_bucket reports; /* calls of abuse_cb */
     uint64_t unreported;        /* since the last of them */
     uint64_t abuses[ARPC_ABUSE_COUNT];
@@ -162,6 +163,8 @@ void arpc_link_fail(struct arpc_link *link, int code, const char *why);
 #define ARPC_PING_TIMEOUT_MS 20000
 /* gRFC A8: this many PINGs that come too early are forgiven, the next one is answered with GOAWAY. */
 #define ARPC_PING_STRIKES_MAX 2
+/* No keepalive sends PINGs this close together: gRFC A8 has 10 s as the least interval of a client. */
+#define ARPC_PING_FLOOD_MS 1000
 
 /*
  * An empty link; with `session` false a parking link. 0 or AMP_ENOMEM (nothing to close then).

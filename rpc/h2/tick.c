@@ -81,6 +81,14 @@ static void tick_calls(struct arpc_link *link, int64_t now_ms)
     }
 }
 
+static void unanswered(struct arpc_link *link)
+{
+    const struct arpc_link_config *config = link->config;
+    if (link->drain == ARPC_DRAIN_NO && config->retired_cb != NULL)
+        config->retired_cb(link->peer, "keepalive", config->arg);
+    arpc_link_fail(link, AMP_EDEADLINE, "the peer did not answer a PING in time");
+}
+
 static void tick_link(struct arpc_link *link, int64_t now_ms)
 {
     if (handshake_ms(link) <= now_ms)
@@ -90,7 +98,7 @@ static void tick_link(struct arpc_link *link, int64_t now_ms)
     else if (link->goodbye_due_ms <= now_ms)
         arpc_link_fail(link, AMP_EDEADLINE, "the peer did not take the GOAWAY in time");
     else if (after(link->ping_ms, arpc_link_ping_timeout_ms(link)) <= now_ms)
-        arpc_link_fail(link, AMP_EDEADLINE, "the peer did not answer a PING in time");
+        unanswered(link);
     else if (link->cut_due_ms <= now_ms)
         arpc_link_fail(link, AMP_EUNAVAILABLE, "the connection's largest age and its grace have passed");
     if (link->error != 0)

@@ -61,6 +61,7 @@ static void set_config(struct arpc_server *server, const struct arpc_server_opti
     struct arpc_link_config *config = &server->config;
     config->limits = limits;
     config->abuse_cb = options.abuse_cb;
+    config->retired_cb = options.retired_cb;
     arpc_bucket_init(&config->reports, limits->reports_burst, 0);
     config->server = true;
     config->now_cb = arpc_turn_now;

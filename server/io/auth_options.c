@@ -56,6 +56,9 @@ int ampd_auth_options_check(const struct ampd_auth_options *options, const char 
         return refuse(error, "--insecure has no use with TLS and tokens or client certificates: leave it out");
     if (!beyond || options->insecure)
         return 0;
+    rc = arpc_host_resolves(listen, error); /* what is misspelt is not beyond loopback, but nowhere */
+    if (rc != 0)
+        return rc;
     if (!tls)
         return amp_error_set(error, AMP_EINVAL, "OPTIONS",
                              "--listen %.100s is not a loopback address: add --cert-file, --key-file and --token-file "

@@ -141,6 +141,13 @@ static void on_abuse(const char *peer, enum arpc_abuse cause, uint64_t unreporte
             arpc_abuse_name(cause), peer, unreported);
 }
 
+/* An idle client's is nothing to tell everybody about. */
+static void on_retired(const char *peer, const char *why, void *arg)
+{
+    struct ampd_server *server = arg;
+    amp_log(server->log, AMP_LOG_DEBUG, "rpc", "msg=\"connection retired\" why=%s peer=%s", why, peer);
+}
+
 static int listen_rpc(struct ampd_server *server, struct amp_error *error)
 {
     const char *address = server->options->listen;
@@ -178,7 +185,8 @@ static int open_rpc(struct ampd_server *server, struct amp_error *error)
                                           .admit_cb = admit,
                                           .keep_metadata = ampd_auth_metadata,
                                           .handshake_failed_cb = on_handshake_failed,
-                                          .abuse_cb = on_abuse};
+                                          .abuse_cb = on_abuse,
+                                          .retired_cb = on_retired};
     const int64_t *times_ms = server->options->times_ms;
     options.keepalive_ms = times_ms[AMPD_TIME_KEEPALIVE];
     options.keepalive_timeout_ms = times_ms[AMPD_TIME_KEEPALIVE_TIMEOUT];

@@ -204,7 +204,9 @@ def wrong_use_ends_with_2_and_a_failed_call_with_64_and_its_status(ampctl):
     assert ampctl("history", "none", code=NOT_FOUND) == "" and "none" in ampctl.stderr
     assert ampctl("-o", "json", "overflows", "none", code=NOT_FOUND) == ""
     ampctl("models", code=UNAVAILABLE, endpoint=UNREACHABLE)
-    assert "--endpoint" in ampctl.stderr
+    assert "connection refused; start the server, or name it with --endpoint" in ampctl.stderr, ampctl.stderr
+    ampctl("models", code=UNAVAILABLE, endpoint="no-such-host.invalid:1")
+    assert "no-such-host.invalid" in ampctl.stderr and "start the server" not in ampctl.stderr, ampctl.stderr
 
 
 def drain_ends_the_server_in_order(ampctl):

@@ -336,6 +336,8 @@ def test_options_that_do_not_fit_are_refused_at_start(context):
              (("--token-file", context.work), ("not a file",)), (("--token-file", loose.path), ("chmod go-w",)),
              (("--token-file", bad.path), ("line 1", "SHA-256")),
              (("--cert-file", "/nowhere/c", "--key-file", "/nowhere/k"), ("/nowhere/",))]
+    code, lines = start_and_fail(context.bin_dir, "--data-dir", context.folder(), "--listen", "no-such-host.invalid:0")
+    assert code == 2 and "cannot listen on no-such-host.invalid:0" in lines[0] and "loopback" not in lines[0], lines
     for options, words in cases:
         code, lines = start_and_fail(context.bin_dir, "--data-dir", context.folder(), "--listen", "127.0.0.1:0", *options)
         assert code == 2 and len(lines) == 1, (options, code, lines)

@@ -49,6 +49,16 @@ static const char empty_message[5];
 
 static int64_t max_age_ms, max_age_grace_ms, idle_ms;
 static uint64_t jitter;
+static const char *retired_why;
+static int retired;
+
+static void count_retired(const char *peer, const char *why, void *arg)
+{
+    (void)peer;
+    (void)arg;
+    retired_why = why;
+    retired++;
+}
 
 static void prepare(struct arpc_link_config *config)
 {
@@ -56,6 +66,8 @@ static void prepare(struct arpc_link_config *config)
     config->max_age_grace_ms = max_age_grace_ms;
     config->idle_ms = idle_ms;
     config->jitter = jitter;
+    config->retired_cb = count_retired;
+    retired = 0;
 }
 
 static void open_raw(void)
@@ -114,11 +126,22 @@ static void the_third_early_ping_ends_a_connection_with_calls_too(void **state)
     (void)state;
     rpc_raw_request("/t.T/Note", NULL, NULL, empty_message, sizeof empty_message, false);
     for (int i = 0; i < 4; i++)
-        ping_after(1000);
+        ping_after(ARPC_PING_FLOOD_MS);
     expect_expelled();
+    assert_int_equal(raw.server.link.abuse, ARPC_ABUSE_NONE); /* a keepalive that is too short: its address gets no strike */
     /* What still comes is not looked at. */
     rpc_raw_feed("not a frame", 11);
     assert_int_equal(raw.server.link.error, 0);
+}
+
+static void pings_closer_than_any_keepalive_are_held_against_the_address(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        ping_after(ARPC_PING_FLOOD_MS - 1);
+    expect_expelled();
+    assert_int_equal(raw.server.link.abuse, ARPC_ABUSE_PINGS);
+    assert_int_equal(raw.server.config.abuses[ARPC_ABUSE_PINGS], 1);
 }
 
 static void pings_at_the_interval_are_answered_for_ever(void **state)
@@ -231,6 +254,8 @@ static void an_idle_connection_is_drained_with_its_reason(void **state)
     assert_int_equal(raw.goaways, 1); /* a client without streams reads no further */
     assert_int_equal(raw.server.link.drain, ARPC_DRAIN_FINAL);
     assert_string_equal(raw.server.link.drain_why, "max_idle");
+    assert_int_equal(retired, 1);
+    assert_string_equal(retired_why, "max_idle");
     assert_true(arpc_link_is_over(&raw.server.link));
 }
 
@@ -400,6 +425,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_RAW(the_third_ping_that_comes_too_early_ends_the_connection),
         WITH_RAW(the_third_early_ping_ends_a_connection_with_calls_too),
+        WITH_RAW(pings_closer_than_any_keepalive_are_held_against_the_address),
         WITH_RAW(pings_at_the_interval_are_answered_for_ever),
         WITH_RAW(what_the_server_sends_wipes_strikes_out),
         WITH_RAW(our_client_asks_half_as_often_once_it_was_told_so),
