@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +40,9 @@ struct disk {
     uint32_t entries_count;
     struct bytes *files; /* [FILES_MAX] */
 };
+
+/* A checkpoint file is written by a thread of its own. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct {
     bool on, mute;
@@ -163,15 +167,25 @@ static uint32_t file_of(int fd)
 
 static void note_write(int fd, const void *data, ssize_t size, off64_t offset)
 {
+    (void)pthread_mutex_lock(&lock);
     uint32_t file = file_of(fd);
-    if (file == NOBODY || size <= 0)
-        return;
-    struct record_op *op = note(RECORD_WRITE, file);
-    op->offset = (uint64_t)offset;
-    op->size = (uint64_t)size;
-    op->data = malloc((size_t)size);
-    AMP_ASSERT(op->data != NULL);
-    memcpy(op->data, data, (size_t)size);
+    if (file != NOBODY && size > 0) {
+        struct record_op *op = note(RECORD_WRITE, file);
+        op->offset = (uint64_t)offset;
+        op->size = (uint64_t)size;
+        op->data = malloc((size_t)size);
+        AMP_ASSERT(op->data != NULL);
+        memcpy(op->data, data, (size_t)size);
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+static void note_size(int fd, uint64_t size)
+{
+    (void)pthread_mutex_lock(&lock);
+    if (file_of(fd) != NOBODY)
+        note(RECORD_SIZE, file_of(fd))->size = size;
+    (void)pthread_mutex_unlock(&lock);
 }
 
 static void note_open(int fd, const char *path, int flags, bool was_there)
@@ -194,10 +208,12 @@ static int open_any(const char *path, int flags, mode_t mode)
 {
     uint32_t dir;
     const char *name;
+    (void)pthread_mutex_lock(&lock);
     bool ours = locate(path, &dir, &name);
     bool was_there = ours && (name[0] == 0 || find(&record.now, dir, name) != NULL);
     int fd = (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
     note_open(fd, path, flags, was_there);
+    (void)pthread_mutex_unlock(&lock);
     return fd;
 }
 
@@ -225,9 +241,12 @@ CALL int open(const char *path, int flags, ...)
 
 CALL int close(int fd)
 {
+    (void)pthread_mutex_lock(&lock);
     if (fd >= 0 && fd < FDS_MAX)
         record.fds[fd] = NOBODY;
-    return (int)syscall(SYS_close, fd);
+    int rc = (int)syscall(SYS_close, fd);
+    (void)pthread_mutex_unlock(&lock);
+    return rc;
 }
 
 CALL ssize_t pwrite64(int fd, const void *data, size_t size, off64_t offset)
@@ -244,7 +263,7 @@ CALL ssize_t pwrite(int fd, const void *data, size_t size, off_t offset)
 
 CALL ssize_t write(int fd, const void *data, size_t size)
 {
-    off64_t offset = file_of(fd) != NOBODY ? lseek64(fd, 0, SEEK_CUR) : 0;
+    off64_t offset = lseek64(fd, 0, SEEK_CUR); /* not of a file: then nobody will ask for it */
     ssize_t put = syscall(SYS_write, fd, data, size);
     note_write(fd, data, put, offset);
     return put;
@@ -253,8 +272,8 @@ CALL ssize_t write(int fd, const void *data, size_t size)
 CALL int ftruncate64(int fd, off64_t size)
 {
     int rc = (int)syscall(SYS_ftruncate, fd, size);
-    if (rc == 0 && file_of(fd) != NOBODY)
-        note(RECORD_SIZE, file_of(fd))->size = (uint64_t)size;
+    if (rc == 0)
+        note_size(fd, (uint64_t)size);
     return rc;
 }
 
@@ -264,21 +283,28 @@ CALL int ftruncate(int fd, off_t size)
 }
 
 /* Room for bytes makes a file longer, never shorter. */
-CALL int posix_fallocate(int fd, off_t offset, off_t size)
+CALL int fallocate(int fd, int mode, off_t offset, off_t size)
 {
     struct stat info;
-    if (syscall(SYS_fallocate, fd, 0, offset, size) != 0)
-        return errno;
-    if (file_of(fd) != NOBODY && fstat(fd, &info) == 0)
-        note(RECORD_SIZE, file_of(fd))->size = (uint64_t)info.st_size;
+    if (syscall(SYS_fallocate, fd, mode, offset, size) != 0)
+        return -1;
+    if (fstat(fd, &info) == 0)
+        note_size(fd, (uint64_t)info.st_size);
     return 0;
+}
+
+CALL int posix_fallocate(int fd, off_t offset, off_t size)
+{
+    return fallocate(fd, 0, offset, size) == 0 ? 0 : errno;
 }
 
 CALL int fsync(int fd)
 {
     int rc = record.mute ? 0 : (int)syscall(SYS_fsync, fd);
+    (void)pthread_mutex_lock(&lock);
     if (rc == 0 && file_of(fd) != NOBODY)
         note_sync(file_of(fd));
+    (void)pthread_mutex_unlock(&lock);
     return rc;
 }
 
@@ -291,9 +317,11 @@ CALL int mkdir(const char *path, mode_t mode)
 {
     uint32_t dir;
     const char *name;
+    (void)pthread_mutex_lock(&lock);
     int rc = (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
     if (rc == 0 && locate(path, &dir, &name))
         note_new(dir, name, true);
+    (void)pthread_mutex_unlock(&lock);
     return rc;
 }
 
@@ -301,11 +329,13 @@ static int leave_any(const char *path, int flags)
 {
     uint32_t dir;
     const char *name;
+    (void)pthread_mutex_lock(&lock);
     int rc = (int)syscall(SYS_unlinkat, AT_FDCWD, path, flags);
     if (rc == 0 && locate(path, &dir, &name)) {
         (void)note_name(RECORD_LEAVE, NOBODY, dir, name);
         leave(&record.now, dir, name);
     }
+    (void)pthread_mutex_unlock(&lock);
     return rc;
 }
 
@@ -319,19 +349,27 @@ CALL int rmdir(const char *path)
     return leave_any(path, AT_REMOVEDIR);
 }
 
-CALL int rename(const char *from, const char *to)
+static void note_rename(const char *from, const char *to)
 {
     uint32_t dir, to_dir;
     const char *name, *to_name;
-    int rc = (int)syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to);
-    if (rc != 0 || !locate(from, &dir, &name) || !locate(to, &to_dir, &to_name))
-        return rc;
+    if (!locate(from, &dir, &name) || !locate(to, &to_dir, &to_name))
+        return;
     AMP_ASSERT(dir == to_dir); /* nothing in storage moves from one directory to another */
     struct record_op *op = note_name(RECORD_RENAME, find(&record.now, dir, name)->file, dir, name);
     op->to_name = strdup(to_name);
     AMP_ASSERT(op->to_name != NULL);
     leave(&record.now, dir, name);
     enter(&record.now, dir, op->to_name, op->file, false);
+}
+
+CALL int rename(const char *from, const char *to)
+{
+    (void)pthread_mutex_lock(&lock);
+    int rc = (int)syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to);
+    if (rc == 0)
+        note_rename(from, to);
+    (void)pthread_mutex_unlock(&lock);
     return rc;
 }
 

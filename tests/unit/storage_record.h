@@ -55,7 +55,7 @@ struct record_crash {
     uint64_t seed;   /* RANDOM */
 };
 
-/* Writes down what happens below `root`, which is there and empty. Not for two threads. */
+/* Writes down what happens below `root`, which is there and empty, by whatever thread. One thread calls all of these. */
 void storage_record_begin(const char *root);
 
 /*
