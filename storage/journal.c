@@ -1,6 +1,7 @@
 #include "storage/journal.h"
 
 #include "base/assert.h"
+#include "base/failpoint.h"
 #include "storage/checkpoint_files.h"
 #include "storage/datadir.h"
 
@@ -171,6 +172,7 @@ int ampd_journal_open(const struct ampd_checkpoint_place *place, struct ampd_jou
     int file = snprintf(journal->file, sizeof(journal->file), "models/%s/journal/shard-%" PRIu32 "-of-%" PRIu32 "/",
                         place->model, place->shard, place->shards);
     int rc = 0;
+    AMP_FAILPOINT("journal.open");
     if ((size_t)dir >= sizeof(journal->data_dir) || (size_t)file >= sizeof(journal->file))
         rc = amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
     for (unsigned i = 0; rc == 0 && i < AMPD_JOURNAL_SLOTS_MAX; i++)
@@ -244,10 +246,13 @@ static int write_slot(int fd, struct slot *slot, const struct ampd_journal_recor
         rc = put_all(fd, &head, sizeof(head), 0, path, error);
     if (rc == 0)
         rc = put_all(fd, record->notes, record->notes_size, PAGE, path, error);
+    AMP_FAILPOINT("journal.half");
     if (rc == 0)
         rc = put_all(fd, record->g, record->elements * sizeof(float), g_offset(record->notes_size), path, error);
+    AMP_FAILPOINT("journal.unsynced");
     if (rc == 0 && fdatasync(fd) != 0)
         rc = checkpoint_system_error(error, "cannot fsync", path);
+    AMP_FAILPOINT("journal.synced");
     if (rc == 0 && slot->room < bytes)
         slot->room = bytes;
     return rc;
@@ -260,6 +265,7 @@ static int write_to(struct ampd_journal *journal, unsigned i, const struct ampd_
     char path[CHECKPOINT_PATH_MAX];
     struct slot *slot = &journal->slots[i];
     slot_path(journal, i, path);
+    AMP_FAILPOINT(slot->made ? "journal.reuse" : "journal.first");
     int rc = slot->made ? 0 : checkpoint_directories_make(journal->data_dir, journal->file, true, error);
     if (rc != 0)
         return rc;
@@ -272,6 +278,7 @@ static int write_to(struct ampd_journal *journal, unsigned i, const struct ampd_
     if (rc == 0 && !slot->made)
         rc = checkpoint_directory_sync(path, error);
     slot->made = slot->made || rc == 0;
+    AMP_FAILPOINT("journal.named");
     return rc;
 }
 
@@ -294,6 +301,7 @@ int ampd_journal_write(struct ampd_journal *journal, const struct ampd_journal_r
     }
     journal->slots[i].wanted = true;
     journal->slots[i].key = record->key;
+    AMP_FAILPOINT("journal.kept");
     return 0;
 }
 
@@ -363,6 +371,7 @@ int ampd_journal_read(struct ampd_journal *journal, uint64_t epoch, uint64_t ste
 {
     bool passed[AMPD_JOURNAL_SLOTS_MAX] = {false};
     memset(record, 0, sizeof(*record));
+    AMP_FAILPOINT("journal.read");
     for (;;) {
         unsigned i = newest(journal, epoch, step, passed);
         if (i == AMPD_JOURNAL_SLOTS_MAX)
@@ -377,6 +386,7 @@ int ampd_journal_read(struct ampd_journal *journal, uint64_t epoch, uint64_t ste
 
 void ampd_journal_prune(struct ampd_journal *journal, uint64_t epoch, uint64_t step)
 {
+    AMP_FAILPOINT("journal.prune");
     for (unsigned i = 0; i < AMPD_JOURNAL_SLOTS_MAX; i++) {
         struct slot *slot = &journal->slots[i];
         if (slot->key.epoch != epoch || slot->key.step <= step)

@@ -5,6 +5,7 @@
  * joined under the epoch need not join again: they are taken for live until a lease has passed.
  */
 #include "base/assert.h"
+#include "base/failpoint.h"
 #include "server/core/model.h"
 
 #include <stdlib.h>
@@ -96,6 +97,7 @@ void ampd_adopt(struct ampd_model *model, const struct ampd_checkpoint_record *c
 {
     struct ampd_coord *coord = &model->coord;
     const struct ampd_sync_state *mine = answer_of(model, 0), *best = newest(model);
+    AMP_FAILPOINT("journal.adopt");
     coord->base_epoch = model->shard.base_epoch;
     coord->base_step = model->shard.base_step;
     coord->has_checkpoint = checkpoint->epoch != 0;
@@ -121,5 +123,6 @@ void ampd_adopt(struct ampd_model *model, const struct ampd_checkpoint_record *c
     }
     ampd_out_log(model->core, AMPD_LOG_INFO, model, "epoch %llu goes on after step %llu",
                  (unsigned long long)coord->epoch, (unsigned long long)coord->decided);
+    AMP_FAILPOINT("journal.adopted");
     ampd_coord_resume(model);
 }

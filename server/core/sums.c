@@ -14,6 +14,7 @@
  */
 #include "base/assert.h"
 #include "base/buf.h"
+#include "base/failpoint.h"
 #include "server/core/model.h"
 
 #include <stdlib.h>
@@ -114,6 +115,7 @@ void ampd_sums_vote(struct ampd_model *model)
     struct ampd_shard *shard = &model->shard;
     struct ampd_vote *vote = ampd_need(calloc(1, sizeof(*vote)));
     struct amp_buf notes;
+    AMP_FAILPOINT("journal.order");
     ampd_vote_fill(model, vote);
     amp_buf_init(&notes, NOTES_MAX);
     put_notes(model, vote, &notes);
@@ -145,6 +147,7 @@ void ampd_sums_stored(struct ampd_model *model)
     shard->journal_token = 0;
     bool same = step->state == AMPD_STEP_CLOSED && key->epoch == shard->epoch && key->step == step->open.step &&
                 key->fence == step->fence && key->try_number == step->open.try_number;
+    AMP_FAILPOINT("journal.stored");
     if (same) {
         ampd_shard_voted(model);
         return;
@@ -306,6 +309,7 @@ static void hold(struct ampd_model *model, const struct ampd_event_replayed *eve
     step->votes_left = 0;
     step->state = AMPD_STEP_VOTED; /* where it was before the restart */
     hold_vote(model, notes);
+    AMP_FAILPOINT("journal.held");
 }
 
 bool ampd_sums_fits(const struct ampd_model *model, const struct ampd_open *open)
@@ -479,6 +483,7 @@ void ampd_sums_applied(struct ampd_model *model)
 {
     struct ampd_shard *shard = &model->shard;
     const struct ampd_step_row *row = &shard->replay.rows[shard->replay.next++];
+    AMP_FAILPOINT("journal.reapplied");
     shard->decided_step = row->step;
     shard->version = row->version;
     for (unsigned c = 0; c < AMPD_COPIES; c++)
@@ -525,6 +530,7 @@ void ampd_sums_replayed(struct ampd_model *model, const struct ampd_event_replay
     shard->replay.token = 0;
     if (!replay->on)
         return; /* stopped meanwhile */
+    AMP_FAILPOINT("journal.replayed");
     bool decided = replay->next < replay->count;
     if (event->code != 0 && event->code != AMP_ENOTFOUND && event->code != AMP_EDATALOSS) {
         read_later(model, event->code);

@@ -4,6 +4,7 @@
  * store; any other failure of a write ends the process.
  */
 #include "base/assert.h"
+#include "base/failpoint.h"
 #include "server/io/peers.h"
 #include "server/io/server.h"
 #include "server/io/trouble.h"
@@ -123,7 +124,14 @@ static void journal_run(struct io_task *base)
         task->server->journals[task->model] = NULL;
         break;
     }
+    AMP_FAILPOINT("journal.done");
 }
+
+/* The place before the core hears of it. */
+static const char *const places[] = {[JOURNAL_WRITE] = "journal.told",
+                                     [JOURNAL_READ] = "journal.replay",
+                                     [JOURNAL_PRUNE] = "journal.pruned",
+                                     [JOURNAL_CLOSE] = "journal.closed"};
 
 static void journal_done(struct io_task *base)
 {
@@ -138,8 +146,10 @@ static void journal_done(struct io_task *base)
                                                         .notes_size = task->record.notes_size,
                                                         .has_g = task->record.g != NULL};
     }
+    AMP_FAILPOINT(places[task->work]);
     if (task->work == JOURNAL_WRITE || task->work == JOURNAL_READ)
         ampd_server_event(task->server, &event);
+    AMP_FAILPOINT("journal.done");
     free(task->record.notes);
     free(task);
 }

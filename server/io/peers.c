@@ -1,6 +1,7 @@
 #include "server/io/peers.h"
 
 #include "base/assert.h"
+#include "base/failpoint.h"
 #include "proto/msg_peer.h"
 #include "rpc/arpc_client.h"
 #include "rpc/arpc_server.h"
@@ -158,8 +159,26 @@ static int send_parts(struct link *link, const struct ampd_message *message, con
     return rc;
 }
 
+/* The places of messages that decide about a step. */
+static const char *place_of(enum ampd_message_type type)
+{
+    switch (type) {
+    case AMPD_MESSAGE_VOTE:
+        return "peer.vote";
+    case AMPD_MESSAGE_VERDICT:
+        return "peer.verdict";
+    case AMPD_MESSAGE_APPLIED:
+        return "peer.applied";
+    case AMPD_MESSAGE_PART_DONE:
+        return "peer.part_done";
+    default:
+        return "peer.other";
+    }
+}
+
 void io_peers_send(struct ampd_server *server, const struct ampd_message *message)
 {
+    AMP_FAILPOINT(place_of(message->type));
     struct link *link =
         server->peers != NULL && message->to < server->peers->count ? server->peers->links[message->to] : NULL;
     if (link == NULL || link->call == NULL)
@@ -170,6 +189,7 @@ void io_peers_send(struct ampd_server *server, const struct ampd_message *messag
     if (rc == 0)
         rc = send_parts(link, message, &body);
     amp_buf_close(&body);
+    AMP_FAILPOINT("peer.sent");
     if (rc == 0 && arpc_call_queued(link->call) <= QUEUED_MAX)
         return;
     amp_log(server->log, AMP_LOG_WARN, "peer",
@@ -235,6 +255,7 @@ static int deliver(struct link *link, const struct ampd_msg_envelope *envelope, 
     message->round = envelope->round;
     int rc = io_peer_body_decode(message, body, size, error);
     if (rc == 0) {
+        AMP_FAILPOINT("peer.told");
         struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = message};
         ampd_server_event(link->server, &event);
     }

@@ -19,11 +19,15 @@
 #include <unistd.h>
 
 #define NAME_MAX_BYTES 48
-#define PLACES_MAX     64
-#define PHASES         8
+#define PLACES_MAX     96
+#define PHASES         9
+
+/* What a place says of its thread's phase, apart from an index. */
+#define PHASE_NONE (-1) /* it ends: a place that is called done */
+#define PHASE_SAME (-2) /* nothing: its name begins with no phase */
 
 static const char *const phases[PHASES] = {"receive",    "vote",    "persist", "apply",
-                                           "checkpoint", "restore", "answer",  "start"};
+                                           "checkpoint", "restore", "answer",  "start", "journal"};
 
 struct place {
     char name[NAME_MAX_BYTES];
@@ -47,7 +51,7 @@ _Static_assert(sizeof(struct shared) == 48 + 4 * 8 + PHASES * 16 + PLACES_MAX * 
 static struct shared *shared;
 static pthread_once_t opened = PTHREAD_ONCE_INIT;
 static pthread_mutex_t places_lock = PTHREAD_MUTEX_INITIALIZER;
-static _Thread_local int in_phase = -1;
+static _Thread_local int in_phase = PHASE_NONE;
 
 /* Nothing outlives a test that is ended. */
 __attribute__((constructor)) static void die_with_parent(void)
@@ -85,21 +89,21 @@ static struct place *place_of(const char *name)
     return found;
 }
 
-/* The phase of a place: its name up to the dot. -1: none, as of a place that is called done. */
+/* The phase of a place: its name up to the dot. */
 static int phase_of(const char *name)
 {
     const char *dot = strchr(name, '.');
     if (dot == NULL || strcmp(dot, ".done") == 0)
-        return -1;
+        return PHASE_NONE;
     for (int i = 0; i < PHASES; i++)
         if (strncmp(phases[i], name, (size_t)(dot - name)) == 0 && phases[i][dot - name] == 0)
             return i;
-    return -1;
+    return PHASE_SAME;
 }
 
 static void enter(int phase)
 {
-    if (phase == in_phase)
+    if (phase == in_phase || phase == PHASE_SAME)
         return;
     if (phase >= 0) {
         atomic_fetch_add(&shared->entered[phase], 1);
@@ -141,6 +145,6 @@ void amp_failpoint(const char *name)
     if (strcmp(shared->kill_at, name) == 0 && atomic_fetch_sub(&shared->kill_in, 1) == 1)
         (void)kill(getpid(), SIGKILL);
     wait_a_while(atomic_fetch_add(&shared->passed, 1));
-    if (phase < 0)
-        enter(-1);
+    if (phase == PHASE_NONE)
+        enter(PHASE_NONE);
 }

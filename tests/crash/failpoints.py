@@ -5,8 +5,8 @@ import re
 import struct
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-NAME_BYTES, PLACES_MAX = 48, 64
-PHASES = ("receive", "vote", "persist", "apply", "checkpoint", "restore", "answer", "start")
+NAME_BYTES, PLACES_MAX = 48, 96
+PHASES = ("receive", "vote", "persist", "apply", "checkpoint", "restore", "answer", "start", "journal")
 KILL_IN_AT = NAME_BYTES
 PAUSE_AT, SEED_AT = KILL_IN_AT + 8, KILL_IN_AT + 16
 INSIDE_AT = KILL_IN_AT + 32
@@ -23,7 +23,7 @@ def named_in_the_sources():
             text = path.read_text()
             for call in re.findall(r"\bAMP_FAILPOINT\(([^;]*)\);", text):
                 names.update(re.findall(r'"(\w+\.\w+)"', call))
-            for place in re.findall(r'"((?:persist|checkpoint|journal)\.\w+)"[,}]', text):
+            for place in re.findall(r'(?:return |\] = )"((?:persist|checkpoint|journal|peer)\.\w+)"[;,}]', text):
                 names.add(place)
             jobs = re.findall(r'\bJOB_FAILPOINT\([^,;]*, "(\w+)"\);', text)
             names.update(prefix + job for job in jobs for prefix in ("vote.", "apply.", "checkpoint.job_"))

@@ -56,14 +56,15 @@ def test_every_answered_step_is_there_after_a_kill(context):
         again = worker.push(gradient_of(told[-1][0]), step=told[-1][0])  # the answer may have been lost
         assert key(again) == told[-1], (key(again), told[-1])
         worker.step = told[-1][0] + 1
-        rows = test_model.step_rows()
-        assert [row.step for row in rows][-1] == told[-1][0]
+        assert test_model.step_rows(newest_first=True, page_size=1)[0].step == told[-1][0]
     undisturbed = context.model("undisturbed", server, **durable())
     twin = undisturbed.worker()
     while twin.step <= told[-1][0]:
         assert key(twin.train(gradient_of(twin.step))) == told[twin.step - 2]
     assert state_of(test_model) == state_of(undisturbed)
-    assert [row.step for row in test_model.step_rows()] == list(range(1, told[-1][0] + 1))
+    steps = [row.step for first in range(1, told[-1][0] + 1, 500)
+             for row in test_model.step_rows(from_step=first, to_step=first + 499, page_size=1000)]
+    assert steps == list(range(1, told[-1][0] + 1))
 
 
 def test_the_journal_is_pruned_by_checkpoints(context):
