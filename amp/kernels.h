@@ -155,7 +155,8 @@ struct amp_kernels {
     const char *isa;                      /* "ref", "avx2", "avx512", "neon" */
     amp_load_fn *load[AMP_KERNEL_DTYPES]; /* row 0 is NULL in each of these */
     amp_store_fn *store[AMP_KERNEL_DTYPES];
-    /* the same past the caches, where a variant can: for a dst that is larger than they are, or that nobody reads soon */
+    /* the same past the caches, where a variant can: for a dst that is larger than they are, or that nobody reads soon; dst and
+     * src do not overlap */
     amp_load_fn *load_stream[AMP_KERNEL_DTYPES];
     amp_store_fn *store_stream[AMP_KERNEL_DTYPES];
     amp_drain_fn *drain; /* once after any number of these two */

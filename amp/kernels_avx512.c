@@ -16,12 +16,14 @@
 #define WIDTH 16
 #define LINE  64 /* bytes of a cache line, and of a vector */
 
+#define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+
 /* Elements ahead of a loop that are asked for: near enough to be still there when the loop comes, far enough to have come. */
 #define AHEAD       256
 #define SCALE_AHEAD 512
 
 /*
- * Past the caches a block goes by its four parts in turns, two lines of the 16-bit side each: one core's reads and its writes past
+ * Past the caches a block goes by its four parts in turns, some lines each: one core's reads and its writes past
  * the caches overlap more that way than at one place. The parts of a block are so long that each turns a page seldom.
  */
 #define PARTS ((size_t)4)
@@ -66,17 +68,22 @@ static __m512 widen_bf16(const void *src)
 
 static __m256i narrow_f16(__m512 x)
 {
-    __m256i h = _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256i h = _mm512_cvtps_ph(x, NEAREST);
     __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     return _mm256_mask_blend_epi16(nan, h, _mm256_set1_epi16(AMP_F16_NAN));
 }
 
-static __m256i narrow_bf16(__m512 x)
+static __m512i round_bf16(__m512 x)
 {
     __m512i bits = _mm512_castps_si512(x);
-    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
-    __m256i h = _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+    __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
+    __m512i rounded = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
+    return _mm512_srli_epi32(_mm512_mask_add_epi32(rounded, odd, rounded, _mm512_set1_epi32(1)), 16);
+}
+
+static __m256i narrow_bf16(__m512 x)
+{
+    __m256i h = _mm512_cvtepi32_epi16(round_bf16(x));
     __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     return _mm256_mask_blend_epi16(nan, h, _mm256_set1_epi16(AMP_BF16_NAN));
 }
@@ -85,6 +92,19 @@ static __m256i narrow_bf16(__m512 x)
 static __m512i join_16(__m256i low, __m256i high)
 {
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
+/* The same of two vectors without NaN. */
+static __m512i numbers_f16(__m512 a, __m512 b)
+{
+    return join_16(_mm512_cvtps_ph(a, NEAREST), _mm512_cvtps_ph(b, NEAREST));
+}
+
+static __m512i numbers_bf16(__m512 a, __m512 b)
+{
+    /* Packed by 128 bits of each in turns. */
+    __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    return _mm512_permutexvar_epi64(order, _mm512_packus_epi32(round_bf16(a), round_bf16(b)));
 }
 
 /* Elements before the first whole line of dst, at most n: all of them where no line begins with an element. */
@@ -199,45 +219,64 @@ STORE32(store_f32, 0, _mm512_storeu_ps)
 STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm512_stream_ps)
 
 #define STORE16(NAME, DTYPE)                                                                                           \
-    static inline __m512i line_##NAME(const float *src, __m512i *most)                                                 \
+    static inline __m512i line_##NAME(const float *src)                                                                \
     {                                                                                                                  \
-        __m512 a = _mm512_loadu_ps(src), b = _mm512_loadu_ps(src + WIDTH);                                             \
-        *most = _mm512_max_epu32(*most, _mm512_max_epu32(magnitude(a), magnitude(b)));                                 \
-        return join_16(narrow_##NAME(a), narrow_##NAME(b));                                                            \
+        return join_16(narrow_##NAME(_mm512_loadu_ps(src)), narrow_##NAME(_mm512_loadu_ps(src + WIDTH)));              \
+    }                                                                                                                  \
+    static inline __attribute__((always_inline)) void visit_##NAME(const float *src, __m512i line[4], __m512i *most)   \
+    {                                                                                                                  \
+        __m512i top = _mm512_setzero_si512();                                                                          \
+        EACH_OF_4(u)                                                                                                   \
+        {                                                                                                              \
+            __m512 a = _mm512_loadu_ps(src + u * 2 * WIDTH), b = _mm512_loadu_ps(src + u * 2 * WIDTH + WIDTH);         \
+            top = _mm512_max_epu32(top, _mm512_max_epu32(magnitude(a), magnitude(b)));                                 \
+            line[u] = numbers_##NAME(a, b);                                                                            \
+        }                                                                                                              \
+        if (_mm512_cmpgt_epu32_mask(top, _mm512_set1_epi32((int)AMP_F32_INF)) != 0)                                    \
+            EACH_OF_4(u) line[u] = line_##NAME(src + u * 2 * WIDTH);                                                   \
+        *most = _mm512_max_epu32(*most, top);                                                                          \
     }                                                                                                                  \
     static uint32_t store_##NAME(void *dst, const float *src, size_t n)                                                \
     {                                                                                                                  \
         uint16_t *d = dst;                                                                                             \
-        __m512i most = _mm512_setzero_si512();                                                                         \
+        __m512i line[4], most = _mm512_setzero_si512();                                                                \
         size_t i = 0;                                                                                                  \
-        for (; i + VISIT / 2 <= n; i += VISIT / 2)                                                                     \
-            _mm512_storeu_si512(d + i, line_##NAME(src + i, &most));                                                   \
+        for (; i + 2 * VISIT <= n; i += 2 * VISIT) {                                                                   \
+            visit_##NAME(src + i, line, &most);                                                                        \
+            EACH_OF_4(u) _mm512_storeu_si512(d + i + u * 2 * WIDTH, line[u]);                                          \
+        }                                                                                                              \
+        for (; i + WIDTH <= n; i += WIDTH) {                                                                           \
+            __m512 x = _mm512_loadu_ps(src + i);                                                                       \
+            most = _mm512_max_epu32(most, magnitude(x));                                                               \
+            _mm256_storeu_si256((__m256i *)(void *)(d + i), narrow_##NAME(x));                                         \
+        }                                                                                                              \
         uint32_t tail = amp_kernels_ref.store[DTYPE](d + i, src + i, n - i);                                           \
         return larger(_mm512_reduce_max_epu32(most), tail);                                                            \
     }                                                                                                                  \
     static void store_parts_##NAME(uint16_t *d, const float *src, __m512i *most)                                       \
     {                                                                                                                  \
-        for (size_t i = 0; i < PART; i += VISIT) {                                                                     \
+        __m512i line[4];                                                                                               \
+        for (size_t i = 0; i < PART; i += 2 * VISIT) {                                                                 \
             for (size_t j = i; j < PARTS * PART; j += PART) {                                                          \
-                ask_second(src + j + AHEAD, VISIT * sizeof *src);                                                      \
-                __m512i low = line_##NAME(src + j, most);                                                              \
-                __m512i high = line_##NAME(src + j + VISIT / 2, most);                                                 \
-                _mm512_stream_si512((void *)(d + j), low);                                                             \
-                _mm512_stream_si512((void *)(d + j + VISIT / 2), high);                                                \
+                ask_second(src + j + AHEAD, 2 * VISIT * sizeof *src);                                                  \
+                visit_##NAME(src + j, line, most);                                                                     \
+                EACH_OF_4(u) _mm512_stream_si512((void *)(d + j + u * 2 * WIDTH), line[u]);                            \
             }                                                                                                          \
         }                                                                                                              \
     }                                                                                                                  \
     static uint32_t store_stream_##NAME(void *dst, const float *src, size_t n)                                         \
     {                                                                                                                  \
         uint16_t *d = dst;                                                                                             \
-        __m512i most = _mm512_setzero_si512();                                                                         \
+        __m512i line[4], most = _mm512_setzero_si512();                                                                \
         size_t i = unaligned(dst, sizeof *d, n);                                                                       \
         uint32_t first = amp_kernels_ref.store[DTYPE](d, src, i);                                                      \
         for (; i + PARTS * PART <= n; i += PARTS * PART)                                                               \
             store_parts_##NAME(d + i, src + i, &most);                                                                 \
-        for (; i + VISIT / 2 <= n; i += VISIT / 2)                                                                     \
-            _mm512_stream_si512((void *)(d + i), line_##NAME(src + i, &most));                                         \
-        uint32_t tail = amp_kernels_ref.store[DTYPE](d + i, src + i, n - i);                                           \
+        for (; i + 2 * VISIT <= n; i += 2 * VISIT) {                                                                   \
+            visit_##NAME(src + i, line, &most);                                                                        \
+            EACH_OF_4(u) _mm512_stream_si512((void *)(d + i + u * 2 * WIDTH), line[u]);                                \
+        }                                                                                                              \
+        uint32_t tail = store_##NAME(d + i, src + i, n - i);                                                           \
         return larger(larger(_mm512_reduce_max_epu32(most), first), tail);                                             \
     }
 

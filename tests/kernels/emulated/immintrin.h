@@ -233,6 +233,28 @@ static inline __mmask8 _mm512_cmp_pd_mask(__m512d a, __m512d b, int how)
     return (__mmask8)mask;
 }
 
+static inline __mmask16 _mm512_test_epi32_mask(__m512i a, __m512i b)
+{
+    unsigned mask = 0;
+    EACH(i, 16) mask |= (((emulated_u32)a)[i] & ((emulated_u32)b)[i]) != 0 ? 1u << i : 0;
+    return (__mmask16)mask;
+}
+
+static inline __mmask16 _mm512_cmpgt_epu32_mask(__m512i a, __m512i b)
+{
+    unsigned mask = 0;
+    EACH(i, 16) mask |= ((emulated_u32)a)[i] > ((emulated_u32)b)[i] ? 1u << i : 0;
+    return (__mmask16)mask;
+}
+
+/* The sum where the mask has a bit, else the first. */
+static inline __m512i _mm512_mask_add_epi32(__m512i other, __mmask16 mask, __m512i a, __m512i b)
+{
+    emulated_u32 x = (emulated_u32)other, sum = (emulated_u32)_mm512_add_epi32(a, b);
+    EACH(i, 16) x[i] = mask >> i & 1 ? sum[i] : x[i];
+    return (__m512i)x;
+}
+
 /* The second where the mask has a bit. */
 static inline __m512 _mm512_mask_blend_ps(__mmask16 mask, __m512 a, __m512 b)
 {
@@ -340,6 +362,31 @@ static inline __m256i _mm512_cvtepi32_epi16(__m512i x)
     emulated_half_u16 y;
     EACH(i, 16) y[i] = (uint16_t)(((emulated_u32)x)[i] & 0xffff);
     return (__m256i)y;
+}
+
+/* Signed 32 bits to 16 bits without sign, saturated; from each 128 bits of both. */
+static inline __m512i _mm512_packus_epi32(__m512i a, __m512i b)
+{
+    emulated_u16 y;
+    EACH(i, 32)
+    {
+        int32_t x = (int32_t)((emulated_u32)(i / 4 % 2 == 0 ? a : b))[i / 8 * 4 + i % 4];
+        y[i] = (uint16_t)(x < 0 ? 0 : x > 0xffff ? 0xffff : x);
+    }
+    return (__m512i)y;
+}
+
+static inline __m512i _mm512_setr_epi64(long long a, long long b, long long c, long long d, long long e, long long f,
+                                        long long g, long long h)
+{
+    return (__m512i){a, b, c, d, e, f, g, h};
+}
+
+static inline __m512i _mm512_permutexvar_epi64(__m512i order, __m512i x)
+{
+    __m512i y;
+    EACH(i, 8) y[i] = x[order[i] & 7];
+    return y;
 }
 
 /* VCVTPH2PS and VCVTPS2PH, which keep denormals whatever the thread does with them: integers alone. */
