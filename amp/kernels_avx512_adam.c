@@ -42,15 +42,24 @@ struct span {
     size_t late_count;
 };
 
-/* What the state is and where the gradient comes from: sixteen bits of one worker, to be unscaled, or g. */
+/* Inputs of one dtype that are summed in a register; more of them go by tiles. */
+#define INPUTS_MAX 16
+
+/* Where the gradient comes from: sixteen bits of each worker, to be summed and unscaled, or g. */
 struct source {
     const struct amp_apply_scalars *k;
-    const void *data;
-    enum amp_dtype dtype; /* f32: g */
-    bool couple;
-    bool clamp;
+    const void *data[INPUTS_MAX];
+    unsigned count;
     float factor;
     float limit;
+};
+
+/* What a loop is made for. */
+struct kind {
+    enum amp_dtype dtype; /* f32: g, of one input; neither clamped nor coupled without it */
+    bool many;            /* inputs */
+    bool clamp;
+    bool couple;
 };
 
 struct target {
@@ -160,18 +169,28 @@ static inline __attribute__((always_inline)) struct constants constants_of(const
                               .guard_min = _mm512_set1_ps(AMP_ADAMW_GUARD_MIN)};
 }
 
-/* Sixteen elements of g, times clip. */
-static inline __attribute__((always_inline)) __m512 load_g(const struct constants *c, const void *data,
-                                                           enum amp_dtype dtype, bool clamp, size_t i)
+static inline __attribute__((always_inline)) __m512 widen(const void *data, enum amp_dtype dtype, size_t i)
 {
-    if (dtype == AMP_F32)
-        return _mm512_mul_ps(_mm512_loadu_ps((const float *)data + i), c->clip);
-    __m256i half = _mm256_loadu_si256((const __m256i *)(const void *)((const uint16_t *)data + i));
-    __m512 x = dtype == AMP_F16 ? _mm512_cvtph_ps(half)
-                                : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+    const uint16_t *at = (const uint16_t *)data + i;
+    _mm_prefetch((const char *)(at + NEAR), _MM_HINT_T0);
+    __m256i half = _mm256_loadu_si256((const __m256i *)(const void *)at);
+    if (dtype == AMP_F16)
+        return _mm512_cvtph_ps(half);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+/* Sixteen elements of g from index i, times clip. `many`: there may be more than one input. */
+static inline __attribute__((always_inline)) __m512 load_g(const struct constants *c, const struct source *s,
+                                                           struct kind kind, size_t i)
+{
+    if (kind.dtype == AMP_F32)
+        return _mm512_mul_ps(_mm512_loadu_ps((const float *)s->data[0] + i), c->clip);
+    __m512 x = widen(s->data[0], kind.dtype, i);
+    for (unsigned j = 1; kind.many && j < s->count; j++)
+        x = _mm512_add_ps(x, widen(s->data[j], kind.dtype, i));
     x = _mm512_mul_ps(x, c->factor);
     /* min(a, b) is a < b ? a : b, so that NaN and the sign of zero come from x. */
-    if (clamp)
+    if (kind.clamp)
         x = _mm512_max_ps(c->low, _mm512_min_ps(c->high, x));
     return _mm512_mul_ps(x, c->clip);
 }
@@ -218,12 +237,10 @@ static inline __attribute__((always_inline)) void step_vector(const struct const
 }
 
 /* n elements from index `start`, a multiple of WIDTH and at most SPAN, but for the late ones. */
-static inline __attribute__((always_inline)) void step_span(const struct source *s, enum amp_dtype dtype, bool couple,
-                                                            bool clamp, size_t start, size_t n, const struct target *t,
-                                                            struct span *old)
+static inline __attribute__((always_inline)) void step_span(const struct source *s, struct kind kind, size_t start,
+                                                            size_t n, const struct target *t, struct span *old)
 {
     const struct constants c = constants_of(s);
-    const char *data = (const char *)s->data + start * (dtype == AMP_F32 ? sizeof(float) : sizeof(uint16_t));
     struct place place = {t->p + start,
                           t->m + start,
                           t->v + start,
@@ -235,9 +252,7 @@ static inline __attribute__((always_inline)) void step_span(const struct source 
         ask(place.p + i);
         ask(place.m + i);
         ask(place.v + i);
-        if (dtype != AMP_F32)
-            _mm_prefetch(data + (i + NEAR) * sizeof(uint16_t), _MM_HINT_T0);
-        step_vector(&c, s->k, couple, load_g(&c, data, dtype, clamp, i), i, &place);
+        step_vector(&c, s->k, kind.couple, load_g(&c, s, kind, start + i), i, &place);
     }
     old->late_count = place.late_count;
     /* Those of m and v too, since each goes into its master; Inf - Inf is one more look. */
@@ -285,51 +300,69 @@ static uint32_t cast_span(const struct target *t, size_t start, size_t n)
 }
 
 /* What is done to a span when the next one has been begun. Returns the largest master as bits where there is a cast. */
-static uint32_t finish(const struct source *s, size_t start, size_t n, const struct target *t, const struct span *old)
+static uint32_t finish(const struct source *s, bool couple, size_t start, size_t n, const struct target *t,
+                       const struct span *old)
 {
-    apply_late(s->k, s->couple, old, t->p + start);
+    apply_late(s->k, couple, old, t->p + start);
     return t->copy ? cast_span(t, start, n) : 0;
 }
 
+static size_t part(size_t start, size_t n)
+{
+    return n - start < SPAN ? n - start : SPAN;
+}
+
 /* n elements, a multiple of WIDTH. */
-static inline __attribute__((always_inline)) uint32_t run(const struct source *s, enum amp_dtype dtype, bool couple,
-                                                          bool clamp, size_t n, const struct target *t)
+static inline __attribute__((always_inline)) uint32_t run(const struct source *s, struct kind kind, size_t n,
+                                                          const struct target *t)
 {
     struct span spans[2];
     uint32_t largest = 0;
     for (size_t start = 0; start < n + SPAN; start += SPAN) {
         size_t turn = start / SPAN % 2;
         if (start < n)
-            step_span(s, dtype, couple, clamp, start, n - start < SPAN ? n - start : SPAN, t, &spans[turn]);
+            step_span(s, kind, start, part(start, n), t, &spans[turn]);
         if (start == 0)
             continue;
         size_t before = start - SPAN;
-        uint32_t bits = before < n ? finish(s, before, n - before < SPAN ? n - before : SPAN, t, &spans[!turn]) : 0;
+        uint32_t bits = before < n ? finish(s, kind.couple, before, part(before, n), t, &spans[!turn]) : 0;
         largest = bits > largest ? bits : largest;
     }
     return largest;
 }
 
 /* A loop for each kind of source. */
-static uint32_t run_any(const struct source *s, size_t n, const struct target *t)
+#define RUN(...) run(s, (struct kind){__VA_ARGS__}, n, t)
+
+static uint32_t run_16(const struct source *s, enum amp_dtype dtype, bool clamp, size_t n, const struct target *t)
 {
-    if (s->couple)
-        return run(s, AMP_F32, true, false, n, t);
-    if (s->dtype == AMP_F16)
-        return s->clamp ? run(s, AMP_F16, false, true, n, t) : run(s, AMP_F16, false, false, n, t);
-    if (s->dtype == AMP_BF16)
-        return s->clamp ? run(s, AMP_BF16, false, true, n, t) : run(s, AMP_BF16, false, false, n, t);
-    return run(s, AMP_F32, false, false, n, t);
+    if (s->count == 1) {
+        if (dtype == AMP_F16)
+            return clamp ? RUN(.dtype = AMP_F16, .clamp = true) : RUN(.dtype = AMP_F16);
+        return clamp ? RUN(.dtype = AMP_BF16, .clamp = true) : RUN(.dtype = AMP_BF16);
+    }
+    if (dtype == AMP_F16)
+        return clamp ? RUN(.dtype = AMP_F16, .many = true, .clamp = true) : RUN(.dtype = AMP_F16, .many = true);
+    return clamp ? RUN(.dtype = AMP_BF16, .many = true, .clamp = true) : RUN(.dtype = AMP_BF16, .many = true);
+}
+
+static uint32_t run_g(const struct source *s, bool couple, size_t n, const struct target *t)
+{
+    return couple ? RUN(.dtype = AMP_F32, .couple = true) : RUN(.dtype = AMP_F32);
+}
+
+static bool couples(const struct amp_apply_scalars *k, enum amp_optimizer optimizer)
+{
+    return optimizer == AMP_OPT_ADAM && k->weight_decay != 0;
 }
 
 static void apply(const struct amp_apply_scalars *k, enum amp_optimizer optimizer, size_t n, const float *g, float *p,
                   float *m, float *v)
 {
-    struct source source = {
-        .k = k, .data = g, .dtype = AMP_F32, .couple = optimizer == AMP_OPT_ADAM && k->weight_decay != 0};
+    struct source source = {.k = k, .data = {g}, .count = 1};
     struct target target = {.p = p, .m = m, .v = v};
     size_t whole = n - n % WIDTH;
-    (void)run_any(&source, whole, &target);
+    (void)run_g(&source, couples(k, optimizer), whole, &target);
     amp_kernels_ref.apply[optimizer](k, n - whole, g + whole, p + whole, m + whole, v + whole);
 }
 
@@ -344,8 +377,8 @@ void amp_avx512_apply_adam(const struct amp_apply_scalars *k, size_t n, const fl
 }
 
 /* The elements from `start` on, with g formed a tile at a time. */
-static uint32_t step_tiles(const struct source *source, enum amp_optimizer optimizer, const struct amp_pass_in *in,
-                           size_t start, const struct target *t)
+static uint32_t step_tiles(const struct amp_apply_scalars *k, enum amp_optimizer optimizer,
+                           const struct amp_pass_in *in, size_t start, const struct target *t)
 {
     _Alignas(64) float g[TILE];
     uint32_t largest = 0;
@@ -354,31 +387,37 @@ static uint32_t step_tiles(const struct source *source, enum amp_optimizer optim
         (void)amp_kernels_avx512.form(in->inputs, in->inputs_count, in->equal_weights, in->coefficient, start, n, g);
         if (in->clip_value_set)
             amp_kernels_avx512.clip_value(g, in->clip_value, n);
-        apply(source->k, optimizer, n, g, t->p + start, t->m + start, t->v + start);
+        apply(k, optimizer, n, g, t->p + start, t->m + start, t->v + start);
         uint32_t bits = cast_span(t, start, n);
         largest = bits > largest ? bits : largest;
     }
     return largest;
 }
 
+/* Whether the loop can make g of the inputs itself. */
+static bool direct(const struct amp_pass_in *in)
+{
+    bool can = in->inputs[0].dtype != AMP_F32 && in->inputs_count <= INPUTS_MAX;
+    for (unsigned j = 0; j < in->inputs_count; j++)
+        can = can && in->inputs[j].dtype == in->inputs[0].dtype && (in->equal_weights || in->inputs[j].weight == 1.0f);
+    return can;
+}
+
 static uint32_t step(const struct amp_apply_scalars *k, enum amp_optimizer optimizer, const struct amp_pass_in *in,
                      enum amp_dtype cast, float *p, float *m, float *v, void *copy)
 {
-    const struct amp_input *input = &in->inputs[0];
-    struct source source = {.k = k,
-                            .data = input->data,
-                            .dtype = input->dtype,
-                            .couple = optimizer == AMP_OPT_ADAM && k->weight_decay != 0,
-                            .factor = in->coefficient,
-                            .clamp = in->clip_value_set,
-                            .limit = in->clip_value};
     struct target target = {
         .p = p, .m = m, .v = v, .copy = copy, .cast = cast, .stream = (uintptr_t)copy % (LINE * sizeof(uint16_t)) == 0};
-    bool one = in->inputs_count == 1 && (in->equal_weights || input->weight == 1.0f);
-    bool direct = one && input->dtype != AMP_F32 && !source.couple;
-    size_t whole = direct ? in->count - in->count % WIDTH : 0;
-    uint32_t largest = run_any(&source, whole, &target);
-    uint32_t rest = step_tiles(&source, optimizer, in, whole, &target);
+    struct source source = {.k = k, .count = in->inputs_count, .factor = in->coefficient, .limit = in->clip_value};
+    size_t whole = 0;
+    uint32_t largest = 0;
+    if (direct(in) && !couples(k, optimizer)) {
+        for (unsigned j = 0; j < in->inputs_count; j++)
+            source.data[j] = in->inputs[j].data;
+        whole = in->count - in->count % WIDTH;
+        largest = run_16(&source, in->inputs[0].dtype, in->clip_value_set, whole, &target);
+    }
+    uint32_t rest = step_tiles(k, optimizer, in, whole, &target);
     return rest > largest ? rest : largest;
 }
 

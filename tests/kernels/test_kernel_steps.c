@@ -55,10 +55,14 @@ static void fill_state(struct amp_random *random, bool any)
     theirs = ours;
 }
 
-static void fill_input(struct amp_random *random, struct amp_input *input, uint32_t *room, bool any)
+static enum amp_dtype any_dtype(struct amp_random *random)
 {
     static const enum amp_dtype dtypes[] = {AMP_F32, AMP_F16, AMP_BF16};
-    input->dtype = dtypes[amp_random_below(random, 3)];
+    return dtypes[amp_random_below(random, 3)];
+}
+
+static void fill_input(struct amp_random *random, struct amp_input *input, uint32_t *room, bool any)
+{
     size_t size = amp_dtype_size(input->dtype);
     input->data = (char *)room + size * amp_random_below(random, GUARD) + amp_random_below(random, 2);
     input->weight = amp_random_below(random, 2) ? 1.0f : 0.3f;
@@ -74,7 +78,6 @@ static void fill_input(struct amp_random *random, struct amp_input *input, uint3
 
 static void choose(struct amp_random *random, enum amp_optimizer optimizer, bool any, struct shape *s)
 {
-    static const enum amp_dtype casts[] = {AMP_F32, AMP_F16, AMP_BF16};
     struct amp_optim_config config;
     amp_optim_defaults(optimizer, &config);
     if (amp_random_below(random, 2))
@@ -83,8 +86,11 @@ static void choose(struct amp_random *random, enum amp_optimizer optimizer, bool
     for (size_t i = 0; i < 4; i++)
         s->at[i] = amp_random_below(random, 2) ? 0 : amp_random_below(random, GUARD);
     unsigned count = amp_random_below(random, 2) ? 1 : 1 + (unsigned)amp_random_below(random, INPUTS);
-    for (unsigned i = 0; i < count; i++)
+    bool alike = amp_random_below(random, 2);
+    for (unsigned i = 0; i < count; i++) {
+        s->inputs[i].dtype = alike && i > 0 ? s->inputs[0].dtype : any_dtype(random);
         fill_input(random, &s->inputs[i], gradients[i], any);
+    }
     s->in = (struct amp_pass_in){.count = s->n,
                                  .inputs = s->inputs,
                                  .inputs_count = count,
@@ -95,7 +101,7 @@ static void choose(struct amp_random *random, enum amp_optimizer optimizer, bool
                                  .squares = true};
     amp_optim_scalars(&config, 1 + amp_random_below(random, 1000), config.lr, amp_random_below(random, 2) ? 1 : 0.7f,
                       &s->apply);
-    s->apply.cast = casts[amp_random_below(random, 3)];
+    s->apply.cast = any_dtype(random);
     s->apply.saturate = amp_random_below(random, 2);
 }
 
