@@ -11,6 +11,7 @@
 #include "storage/store.h"
 
 #include "base/assert.h"
+#include "storage/json_memory.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -381,10 +382,12 @@ int checkpoint_header_write(const struct checkpoint_pieces *pieces, const struct
                             const struct ampd_checkpoint_state *state, uint8_t **header, size_t *size,
                             struct amp_error *error)
 {
+    ampd_json_begin();
     json_t *object = header_object(pieces, tensors, state);
+    if (object == NULL && ampd_json_no_memory())
+        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory writing a checkpoint");
     if (object == NULL)
-        return amp_error_set(error, AMP_EINVAL, "INVALID_TENSOR",
-                             "a parameter's name is not UTF-8 or given twice, or memory ran out");
+        return amp_error_set(error, AMP_EINVAL, "INVALID_TENSOR", "a parameter's name is not UTF-8 or given twice");
     char hash[HASH_TEXT_MAX];
     char *json = NULL;
     int rc = hash_object(object, hash);

@@ -5,6 +5,7 @@
 #include "storage/spec_json.h"
 
 #include "base/assert.h"
+#include "storage/json_memory.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -191,6 +192,7 @@ static int fields_from_json(const struct field *fields, size_t count, const json
 int ampd_spec_to_json(const struct ampd_model_spec *spec, char **text)
 {
     *text = NULL;
+    ampd_json_begin();
     json_t *object = fields_to_json(spec_fields, COUNT(spec_fields), spec);
     json_t *groups = json_array();
     for (uint32_t i = 0; i < spec->groups_count && groups != NULL; i++) {
@@ -207,14 +209,20 @@ int ampd_spec_to_json(const struct ampd_model_spec *spec, char **text)
     }
     json_decref(groups);
     json_decref(object);
+    if (ampd_json_no_memory()) {
+        free(*text);
+        *text = NULL;
+        rc = AMP_ENOMEM;
+    }
     return rc;
 }
 
 int ampd_spec_from_json(const char *text, struct ampd_model_spec *spec)
 {
+    ampd_json_begin();
     json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     if (object == NULL)
-        return AMP_EDATALOSS;
+        return ampd_json_no_memory() ? AMP_ENOMEM : AMP_EDATALOSS;
     int rc = fields_from_json(spec_fields, COUNT(spec_fields), object, spec);
     const json_t *groups = json_object_get(object, "groups");
     size_t count = json_array_size(groups);
@@ -224,7 +232,7 @@ int ampd_spec_from_json(const char *text, struct ampd_model_spec *spec)
         rc = fields_from_json(group_fields, COUNT(group_fields), json_array_get(groups, i), &spec->groups[i]);
     spec->groups_count = (uint32_t)count;
     json_decref(object);
-    return rc;
+    return ampd_json_no_memory() ? AMP_ENOMEM : rc;
 }
 
 void ampd_shape_to_text(const struct ampd_parameter_spec *parameter, char text[AMPD_SHAPE_TEXT_MAX])
@@ -239,6 +247,7 @@ void ampd_shape_to_text(const struct ampd_parameter_spec *parameter, char text[A
 
 int ampd_shape_from_text(const char *text, struct ampd_parameter_spec *parameter)
 {
+    ampd_json_begin();
     json_t *array = json_loads(text, 0, NULL);
     size_t count = json_array_size(array);
     int rc = json_is_array(array) && count <= AMPD_DIMENSIONS_MAX ? 0 : AMP_EDATALOSS;
@@ -249,5 +258,5 @@ int ampd_shape_from_text(const char *text, struct ampd_parameter_spec *parameter
         rc = json_is_integer(value) ? 0 : AMP_EDATALOSS;
     }
     json_decref(array);
-    return rc;
+    return ampd_json_no_memory() ? AMP_ENOMEM : rc;
 }

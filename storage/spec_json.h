@@ -13,7 +13,7 @@ int ampd_spec_to_json(const struct ampd_model_spec *spec, char **text);
 /* The reverse; leaves name and parameters alone. AMP_EDATALOSS: not such a text; AMP_ENOMEM. */
 int ampd_spec_from_json(const char *text, struct ampd_model_spec *spec);
 
-/* The shape of a parameter as "[64,512]" into a text of `size` bytes, and back (AMP_EDATALOSS). */
+/* The shape of a parameter as "[64,512]" into a text, and back (AMP_EDATALOSS, AMP_ENOMEM). */
 #define AMPD_SHAPE_TEXT_MAX (AMPD_DIMENSIONS_MAX * 21 + 3)
 void ampd_shape_to_text(const struct ampd_parameter_spec *parameter, char text[AMPD_SHAPE_TEXT_MAX]);
 int ampd_shape_from_text(const char *text, struct ampd_parameter_spec *parameter);

@@ -163,9 +163,18 @@ static int set_synchronous(struct sqlite_store *store, bool full, struct amp_err
     int level = rc == SQLITE_ROW ? sqlite3_column_int(statement, 0) : -1;
     (void)sqlite3_finalize(statement); /* repeats the error of the step */
     if (level != (full ? 2 : 1))
-        return store_failure(store, SQLITE_ERROR, "setting synchronous", error);
+        return store_failure(store, rc == SQLITE_ROW ? SQLITE_ERROR : rc, "setting synchronous", error);
     store->full = full;
     return 0;
+}
+
+int store_ready(struct sqlite_store *store, struct amp_error *error)
+{
+    if (store_statement(store, STMT_COMMIT) == NULL || store_statement(store, STMT_ROLLBACK) == NULL)
+        return store_failure(store, sqlite3_errcode(store->db), "preparing a transaction", error);
+    if (sqlite3_get_autocommit(store->db) != 0)
+        return 0;
+    return store_run(store, store_statement(store, STMT_ROLLBACK), "rolling back", error);
 }
 
 int store_begin(struct sqlite_store *store, bool full, struct amp_error *error)
@@ -173,7 +182,9 @@ int store_begin(struct sqlite_store *store, bool full, struct amp_error *error)
     AMP_ASSERT(!store->reader);
     if (store->failed)
         return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s failed before: nothing more is stored", store->path);
-    int rc = set_synchronous(store, full, error);
+    int rc = store_ready(store, error);
+    if (rc == 0)
+        rc = set_synchronous(store, full, error);
     if (rc != 0)
         return rc;
     return store_run(store, store_statement(store, STMT_BEGIN_WRITE), "beginning a transaction", error);

@@ -91,6 +91,12 @@ int store_failure(struct sqlite_store *store, int sqlite_rc, const char *what, s
 /* Runs a statement that hands out no rows and resets it. 0 or an error. */
 int store_run(struct sqlite_store *store, sqlite3_stmt *statement, const char *what, struct amp_error *error);
 
+/*
+ * Before a transaction: what ends one is prepared, so that memory is not needed for it, and one that could not be rolled
+ * back is.
+ */
+int store_ready(struct sqlite_store *store, struct amp_error *error);
+
 /* A write transaction, durable through power loss if `full`. AMP_EIO if the handle has failed before. */
 int store_begin(struct sqlite_store *store, bool full, struct amp_error *error);
 

@@ -310,8 +310,9 @@ static int load_parameters(struct sqlite_store *store, int64_t id, struct ampd_m
         store_column_text(&get, to->name, sizeof to->name);
         store_column_text(&get, shape, sizeof shape);
         to->group = (uint32_t)store_column_u64(&get);
-        if (ampd_shape_from_text(shape, to) != 0) {
-            rc = damaged(store, "parameter", error);
+        rc = ampd_shape_from_text(shape, to);
+        if (rc != 0) {
+            rc = rc == AMP_ENOMEM ? no_memory(error) : damaged(store, "parameter", error);
             break;
         }
     }
@@ -448,8 +449,12 @@ static int load_model(struct sqlite_store *store, const struct store_cursor *lis
     int64_t id = sqlite3_column_int64(list->statement, 0);
     const unsigned char *name = sqlite3_column_text(list->statement, 1);
     const unsigned char *spec = sqlite3_column_text(list->statement, 2);
-    if (name == NULL || spec == NULL || strlen((const char *)name) >= sizeof record->spec.name ||
-        ampd_spec_from_json((const char *)spec, &record->spec) != 0)
+    if (name == NULL || spec == NULL) /* the columns are NOT NULL */
+        return no_memory(error);
+    int parsed = ampd_spec_from_json((const char *)spec, &record->spec);
+    if (parsed == AMP_ENOMEM)
+        return no_memory(error);
+    if (parsed != 0 || strlen((const char *)name) >= sizeof record->spec.name)
         return damaged(store, "specification", error);
     memcpy(record->spec.name, name, strlen((const char *)name) + 1);
     record->created_us = sqlite3_column_int64(list->statement, 3);
@@ -492,7 +497,9 @@ int store_sqlite_load(struct ampd_store *base, struct ampd_model_record **record
 {
     struct sqlite_store *store = store_of(base);
     /* One read transaction, so that all tables are of one moment. */
-    int rc = store_run(store, store_statement(store, STMT_BEGIN_READ), "loading", error);
+    int rc = store_ready(store, error);
+    if (rc == 0)
+        rc = store_run(store, store_statement(store, STMT_BEGIN_READ), "loading", error);
     if (rc != 0)
         return rc;
     rc = load_models(store, records, count, error);
