@@ -23,6 +23,12 @@ int checkpoint_system_error(struct amp_error *error, const char *what, const cha
     return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s %s: %s", what, path, strerror(cause));
 }
 
+int checkpoint_final_error(struct amp_error *error, const char *what, const char *path)
+{
+    errno = errno == ENOSPC || errno == EDQUOT ? EIO : errno;
+    return checkpoint_system_error(error, what, path);
+}
+
 int checkpoint_path_make(const struct ampd_checkpoint_place *place, uint64_t step, char path[CHECKPOINT_PATH_MAX],
                          char *file, size_t file_size, struct amp_error *error)
 {
@@ -50,11 +56,7 @@ int checkpoint_directory_sync(const char *path, struct amp_error *error)
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return checkpoint_system_error(error, "cannot open", dir);
-    int rc = 0;
-    if (fsync(fd) != 0) {
-        errno = errno == ENOSPC || errno == EDQUOT ? EIO : errno; /* a failed fsync is final, whatever its cause */
-        rc = checkpoint_system_error(error, "cannot fsync", dir);
-    }
+    int rc = fsync(fd) == 0 ? 0 : checkpoint_final_error(error, "cannot fsync", dir);
     (void)close(fd); /* a directory: nothing to lose */
     return rc;
 }

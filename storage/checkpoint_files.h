@@ -13,6 +13,12 @@
 /* The code of errno, with a text: AMP_EEXHAUSTED for a full disk, else AMP_EIO (STORE_FAILED). */
 int checkpoint_system_error(struct amp_error *error, const char *what, const char *path);
 
+/*
+ * The same of a failed fsync or close, which is final: pages that could not be written may be dropped and reported clean the
+ * next time. So a full disk that only these find is an I/O error too.
+ */
+int checkpoint_final_error(struct amp_error *error, const char *what, const char *path);
+
 /* The path of a step's file, and its name relative to the data directory. AMP_EINVAL: a bad model name, too long. */
 int checkpoint_path_make(const struct ampd_checkpoint_place *place, uint64_t step, char path[CHECKPOINT_PATH_MAX],
                          char *file, size_t file_size, struct amp_error *error);

@@ -226,12 +226,9 @@ int checkpoint_header_read(const char *json, size_t size, uint64_t data_size,
     struct names names;
     memset(state, 0, sizeof *state);
     *pieces = (struct checkpoint_pieces){0};
-    ampd_json_begin();
-    json_t *object = json_loadb(json, size, JSON_REJECT_DUPLICATES, NULL);
-    if (ampd_json_no_memory()) { /* a header of which bytes are missing may look like another one */
-        json_decref(object);
+    json_t *object = ampd_json_read(json, size);
+    if (object == NULL && ampd_json_no_memory())
         return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory reading a checkpoint");
-    }
     if (!json_is_object(object) || !json_is_object(json_object_get(object, METADATA))) {
         json_decref(object);
         return damaged(error, "the header is not JSON of this format");

@@ -232,26 +232,16 @@ static int write_tail(struct ampd_checkpoint_writer *writer, struct amp_error *e
     return rc == 0 ? bulk_writer_drain(writer->out, error) : rc;
 }
 
-/*
- * After a failed fsync there is no second try: pages that could not be written may be dropped and reported clean the next
- * time. So a full disk that only fsync finds is an I/O error too.
- */
-static int final_error(struct amp_error *error, const char *what, const char *path)
-{
-    errno = errno == ENOSPC || errno == EDQUOT ? EIO : errno;
-    return checkpoint_system_error(error, what, path);
-}
-
 static int sync_file(struct ampd_checkpoint_writer *writer, struct amp_error *error)
 {
     AMP_FAILPOINT("checkpoint.unsynced");
     if (bulk_writer_sync(writer->out) != 0)
-        return final_error(error, "cannot fsync", writer->temporary);
+        return checkpoint_final_error(error, "cannot fsync", writer->temporary);
     AMP_FAILPOINT("checkpoint.synced");
     struct bulk_writer *out = writer->out;
     writer->out = NULL;
     writer->synced = true;
-    return bulk_writer_close(out) == 0 ? 0 : final_error(error, "cannot close", writer->temporary);
+    return bulk_writer_close(out) == 0 ? 0 : checkpoint_final_error(error, "cannot close", writer->temporary);
 }
 
 /* The name, durable with every directory above it. */

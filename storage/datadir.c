@@ -45,6 +45,15 @@ static long long read_number(int fd)
     return end == text || number < 0 ? -1 : number;
 }
 
+/* Whether a small file has less than the whole text of this number: nothing, or what a full disk left of it. */
+static bool is_torn(int fd, long long number)
+{
+    char text[NUMBER_TEXT_MAX], found[NUMBER_TEXT_MAX];
+    int size = snprintf(text, sizeof text, "%lld\n", number);
+    ssize_t got = pread(fd, found, sizeof found, 0);
+    return got >= 0 && got < size && memcmp(text, found, (size_t)got) == 0;
+}
+
 static int write_number(int fd, long long number)
 {
     char text[NUMBER_TEXT_MAX];
@@ -118,12 +127,9 @@ static int check_version(struct ampd_datadir *dir, struct amp_error *error)
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
         return system_error(error, "cannot open", path);
-    struct stat info;
     long long version = read_number(fd);
     int rc = 0;
-    if (fstat(fd, &info) != 0)
-        rc = system_error(error, "cannot read", path);
-    else if (info.st_size == 0)
+    if (is_torn(fd, AMPD_DATADIR_VERSION))
         rc = write_version(fd, dir, path, error);
     else if (version < 1)
         rc = amp_error_set(error, AMP_EINVAL, "DATA_DIR", "%s is not a version number: not a data directory of ampd",

@@ -251,7 +251,7 @@ static int write_slot(int fd, struct slot *slot, const struct ampd_journal_recor
         rc = put_all(fd, record->g, record->elements * sizeof(float), g_offset(record->notes_size), path, error);
     AMP_FAILPOINT("journal.unsynced");
     if (rc == 0 && fdatasync(fd) != 0)
-        rc = checkpoint_system_error(error, "cannot fsync", path);
+        rc = checkpoint_final_error(error, "cannot fsync", path);
     AMP_FAILPOINT("journal.synced");
     if (rc == 0 && slot->room < bytes)
         slot->room = bytes;
@@ -274,7 +274,7 @@ static int write_to(struct ampd_journal *journal, unsigned i, const struct ampd_
         return checkpoint_system_error(error, "cannot create", path);
     rc = write_slot(fd, slot, record, path, error);
     if (close(fd) != 0 && rc == 0)
-        rc = checkpoint_system_error(error, "cannot close", path);
+        rc = checkpoint_final_error(error, "cannot close", path);
     if (rc == 0 && !slot->made)
         rc = checkpoint_directory_sync(path, error);
     slot->made = slot->made || rc == 0;

@@ -1,22 +1,47 @@
 #include "storage/json_memory.h"
 
-#include <jansson.h>
 #include <pthread.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
+
+/*
+ * Where memory is out while a text is read, jansson goes on from a reserve until it asks for more of the text, and is told
+ * then that there is none: at most PIECE_BYTES later. A byte of JSON makes jansson take less than 256 bytes (an object of one
+ * brace takes the most). A token that is longer than the reserve could still be cut; names and numbers are not.
+ */
+#define PIECE_BYTES   64
+#define RESERVE_BYTES (PIECE_BYTES * 256 + 8192)
 
 static pthread_once_t hooked = PTHREAD_ONCE_INIT;
-static _Thread_local bool failed;
+static _Thread_local bool failed, reading;
+static _Thread_local size_t reserve_used;
+static _Thread_local _Alignas(16) uint8_t reserve[RESERVE_BYTES];
 
 static void *allocate(size_t size)
 {
     void *memory = malloc(size);
-    failed = failed || memory == NULL;
+    if (memory != NULL)
+        return memory;
+    failed = true;
+    size = (size + 15) / 16 * 16;
+    if (!reading || size > RESERVE_BYTES - reserve_used)
+        return NULL;
+    memory = reserve + reserve_used;
+    reserve_used += size;
     return memory;
+}
+
+static void release(void *memory)
+{
+    uintptr_t at = (uintptr_t)memory, from = (uintptr_t)reserve;
+    if (at < from || at >= from + RESERVE_BYTES)
+        free(memory);
 }
 
 static void hook(void)
 {
-    json_set_alloc_funcs(allocate, free);
+    json_set_alloc_funcs(allocate, release);
 }
 
 void ampd_json_begin(void)
@@ -28,4 +53,36 @@ void ampd_json_begin(void)
 bool ampd_json_no_memory(void)
 {
     return failed;
+}
+
+struct rest {
+    const char *text;
+    size_t size;
+};
+
+static size_t next_piece(void *buffer, size_t size, void *arg)
+{
+    struct rest *rest = arg;
+    size_t piece = rest->size < PIECE_BYTES ? rest->size : PIECE_BYTES;
+    if (failed)
+        return (size_t)-1;
+    piece = piece < size ? piece : size;
+    memcpy(buffer, rest->text, piece);
+    rest->text += piece;
+    rest->size -= piece;
+    return piece;
+}
+
+json_t *ampd_json_read(const char *text, size_t size)
+{
+    struct rest rest = {text, size};
+    ampd_json_begin();
+    reserve_used = 0;
+    reading = true;
+    json_t *value = json_load_callback(next_piece, &rest, JSON_REJECT_DUPLICATES, NULL);
+    reading = false;
+    if (!failed)
+        return value;
+    json_decref(value); /* bytes of it may be missing, or lie in the reserve */
+    return NULL;
 }

@@ -219,8 +219,7 @@ int ampd_spec_to_json(const struct ampd_model_spec *spec, char **text)
 
 int ampd_spec_from_json(const char *text, struct ampd_model_spec *spec)
 {
-    ampd_json_begin();
-    json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    json_t *object = ampd_json_read(text, strlen(text));
     if (object == NULL)
         return ampd_json_no_memory() ? AMP_ENOMEM : AMP_EDATALOSS;
     int rc = fields_from_json(spec_fields, COUNT(spec_fields), object, spec);
@@ -247,8 +246,7 @@ void ampd_shape_to_text(const struct ampd_parameter_spec *parameter, char text[A
 
 int ampd_shape_from_text(const char *text, struct ampd_parameter_spec *parameter)
 {
-    ampd_json_begin();
-    json_t *array = json_loads(text, 0, NULL);
+    json_t *array = ampd_json_read(text, strlen(text));
     size_t count = json_array_size(array);
     int rc = json_is_array(array) && count <= AMPD_DIMENSIONS_MAX ? 0 : AMP_EDATALOSS;
     parameter->dimensions = (uint32_t)count;

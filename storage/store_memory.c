@@ -128,8 +128,7 @@ static int memory_put_fence(struct ampd_store *store, uint32_t shard, const stru
     return unlock_with(shared, 0);
 }
 
-static int memory_get_fence(struct ampd_store *store, uint32_t shard, struct ampd_fence *fence,
-                            struct amp_error *error)
+static int memory_get_fence(struct ampd_store *store, uint32_t shard, struct ampd_fence *fence, struct amp_error *error)
 {
     struct memory_shared *shared = lock_shared(store);
     const struct ampd_fence *seen = fence_of(shared, shard);
