@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 /* A scenario of so many faults at most is run for each of them; of more, for a sample, unless AMPD_TEST_LONG is set. */
-#define ALL_UP_TO 5
-#define SAMPLE    37
+#define ALL_UP_TO 4
+#define SAMPLE    53
 
 void text_add(struct text *text, const char *format, ...)
 {
