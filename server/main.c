@@ -1,6 +1,7 @@
 /* ampd: parses the command line, prepares the process, and runs the server. */
 #define _DEFAULT_SOURCE /* struct rlimit's and argp's helpers */
 #include "amp/cpu.h"
+#include "base/assert.h"
 #include "server/io/auth_options.h"
 #include "server/io/memory_limit.h"
 #include "server/io/peers.h"
@@ -366,6 +367,12 @@ static void raise_descriptors(const struct amp_log *log)
         amp_log(log, AMP_LOG_WARN, "server", "msg=\"cannot raise the limit of open files\"");
 }
 
+/* Nothing is acknowledged after it. */
+static void end_at_once(void)
+{
+    _Exit(AMPD_EXIT_FAILED);
+}
+
 static unsigned processors(void)
 {
     long count = sysconf(_SC_NPROCESSORS_ONLN);
@@ -377,6 +384,7 @@ int main(int argc, char **argv)
     struct arguments arguments = {.server = {.listen = LISTEN_DEFAULT}, .level = AMP_LOG_INFO};
     struct amp_error error = {0};
     hold_signals();
+    amp_memory_out_set(end_at_once);
     int code = parse(argc, argv, &arguments);
     if (code != AMPD_EXIT_OK)
         return code;

@@ -18,7 +18,7 @@ struct ampd_out_node {
 
 void *ampd_need(void *memory)
 {
-    AMP_ASSERT(memory != NULL);
+    AMP_NEED(memory != NULL);
     return memory;
 }
 

@@ -291,9 +291,9 @@ static struct ampd_checkpoint_tensor *tensors_of(const struct ampd_cut_order *or
 void ampd_server_cut(struct ampd_server *server, const struct ampd_cut_order *order)
 {
     struct cut *cut = calloc(1, sizeof *cut);
-    AMP_ASSERT(cut != NULL); /* little memory that a promise depends on */
+    AMP_NEED(cut != NULL); /* little memory that a promise depends on */
     cut->tensors = tensors_of(order);
-    AMP_ASSERT(cut->tensors != NULL);
+    AMP_NEED(cut->tensors != NULL);
     cut->open = (struct io_task){.run_cb = open_run, .done_cb = open_done};
     cut->server = server;
     cut->order = *order;
@@ -318,7 +318,8 @@ void ampd_server_cut_blocks(struct ampd_server *server, const struct ampd_cut_bl
 {
     struct cut *cut = find_cut(server, blocks->token);
     struct blocks_task *task = calloc(1, sizeof *task);
-    AMP_ASSERT(cut != NULL && task != NULL); /* as above */
+    AMP_ASSERT(cut != NULL);
+    AMP_NEED(task != NULL); /* as above */
     task->task = (struct io_task){.run_cb = blocks_run, .done_cb = blocks_done};
     task->cut = cut;
     task->blocks = *blocks;
@@ -385,7 +386,7 @@ static void restore_done(struct io_task *base)
 void ampd_server_restore(struct ampd_server *server, const struct ampd_restore_order *order)
 {
     struct restore_task *task = calloc(1, sizeof *task);
-    AMP_ASSERT(task != NULL); /* 1 KiB that the start depends on */
+    AMP_NEED(task != NULL); /* 1 KiB that the start depends on */
     task->task = (struct io_task){.run_cb = restore_run, .done_cb = restore_done};
     task->server = server;
     task->order = *order;

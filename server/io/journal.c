@@ -159,7 +159,8 @@ static struct journal_task *new_task(struct ampd_server *server, enum journal_wo
 {
     struct journal_task *task = calloc(1, sizeof *task);
     int64_t index = ampd_core_find(server->core, model);
-    AMP_ASSERT(task != NULL && index >= 0 && strlen(model) < sizeof task->name);
+    AMP_NEED(task != NULL);
+    AMP_ASSERT(index >= 0 && strlen(model) < sizeof task->name);
     task->task = (struct io_task){.run_cb = journal_run, .done_cb = journal_done};
     task->server = server;
     task->work = work;
@@ -177,7 +178,7 @@ void ampd_server_journal(struct ampd_server *server, const struct ampd_journal_o
                                                 .notes_size = order->notes_size,
                                                 .g = order->g,
                                                 .elements = order->elements};
-    AMP_ASSERT(task->record.notes != NULL);
+    AMP_NEED(task->record.notes != NULL);
     memcpy(task->record.notes, order->notes, order->notes_size);
     io_threads_submit(server->journal, &task->task);
 }

@@ -234,7 +234,8 @@ static void persist_done(struct io_task *base)
 static struct persist_task *new_task(struct ampd_server *server, const char *model)
 {
     struct persist_task *task = calloc(1, sizeof *task);
-    AMP_ASSERT(task != NULL && strlen(model) < sizeof task->model);
+    AMP_NEED(task != NULL);
+    AMP_ASSERT(strlen(model) < sizeof task->model);
     task->task = (struct io_task){.run_cb = persist_run, .done_cb = persist_done};
     task->server = server;
     memcpy(task->model, model, strlen(model) + 1);
@@ -255,12 +256,12 @@ void ampd_server_persist(struct ampd_server *server, const struct ampd_persist *
     if (persist->kind == AMPD_PERSIST_DELETE)
         ampd_server_journal_close(server, persist->model);
     if (persist->kind == AMPD_PERSIST_MODEL)
-        AMP_ASSERT(ampd_model_spec_copy(&task->spec, persist->spec) == 0);
+        AMP_NEED(ampd_model_spec_copy(&task->spec, persist->spec) == 0);
     if (persist->kind == AMPD_PERSIST_MODEL || persist->kind == AMPD_PERSIST_EPOCH)
         task->epoch = *persist->epoch;
     if (persist->row != NULL) {
         task->row = malloc(sizeof *task->row);
-        AMP_ASSERT(task->row != NULL);
+        AMP_NEED(task->row != NULL);
         *task->row = *persist->row;
     }
     if (persist->kind == AMPD_PERSIST_WORKER)
