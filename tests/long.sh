@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The large counts, after a release build: digits, crash, power, sim, mutations, kernels, casts, curves, model, coverage, attacks, fuzz, or all.
+# The large counts, after a release build: digits, crash, power, sim, mutations, kernels, casts, curves, model, coverage, attacks, fuzz, faults, or all.
 # (./test.sh --long [SUITE])
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
-suites='digits crash power sim mutations kernels casts curves model coverage attacks fuzz all'
+suites='digits crash power sim mutations kernels casts curves model coverage attacks fuzz faults all'
 check_only=''
 [ "${1-}" = --check ] && check_only=1 && shift # looks at the name alone
 suite=${1:-all} broken=0
@@ -41,6 +41,17 @@ run coverage scripts/coverage.sh --target amp_tests --tests '^test_(amp|kernel)_
 	--branches amp/scaler.c --branches amp/dynamic_scaler.c amp
 # The attack table with 1 and 100 connections; the honest p99 of each row.
 run attacks /usr/bin/python3 tests/conformance/attacks/attacks.py --long build/release/bin
+# The n-th allocation and the n-th call to the disk fail, for each n until a clean run: in process, and over one RPC of each kind.
+# shellcheck disable=SC2317 # run calls it
+faults() {
+	local failed=0
+	AMPD_TEST_LONG=1 build/release/tests/faults/test_faults_store || failed=1
+	AMPD_TEST_LONG=1 build/release/tests/faults/test_faults_files || failed=1
+	build/release/tests/unit/test_rpc_memory || failed=1
+	/usr/bin/python3 -B tests/faults/ampd_faults.py build/release --long || failed=1
+	return "$failed"
+}
+run faults faults
 # 40 minutes in all, two targets at a time: 800 s each.
 run fuzz tests/fuzz/run.sh 800
 exit "$broken"

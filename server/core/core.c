@@ -359,7 +359,7 @@ static void model_found(struct ampd_core *core, const struct ampd_model_record *
     memcpy(model->coord.known, record->acts, record->acts_count * sizeof(record->acts[0]));
     model->coord.parent_step = decided ? record->last->step : 0;
     for (uint32_t i = 0; i < record->checkpoints_count; i++)
-        AMP_ASSERT(ampd_catalogue_add(shard, &record->checkpoints[i]) == 0);
+        AMP_NEED(ampd_catalogue_add(shard, &record->checkpoints[i]) == 0);
     for (uint32_t i = 0; i < record->workers_count; i++) {
         const struct ampd_worker_record *worker = &record->workers[i];
         if (worker->rank >= model->spec.world_size)

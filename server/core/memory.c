@@ -20,7 +20,9 @@
 #include <string.h>
 
 /* Between two tries to read a checkpoint: long enough for a log line each. */
+#ifndef RESTORE_RETRY_MS /* (tests/faults has no time for it) */
 #define RESTORE_RETRY_MS 5000
+#endif
 
 static void set_memory(struct ampd_shard *shard, enum ampd_memory_state to)
 {

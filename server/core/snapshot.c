@@ -333,7 +333,7 @@ void ampd_snapshot_stored(struct ampd_model *model)
     bool above = shard->base_epoch == 0 || shard->snapshot_step > shard->base_step;
     bool is_void = shard->snapshot_void && above;
     if (!is_void) {
-        AMP_ASSERT(ampd_catalogue_add(shard, &shard->snapshot_record) == 0);
+        AMP_NEED(ampd_catalogue_add(shard, &shard->snapshot_record) == 0);
         ampd_catalogue_prune(model);
         ampd_sums_prune(model, shard->snapshot_step);
         tell_part(model, &shard->snapshot_record);

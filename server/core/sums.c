@@ -52,7 +52,7 @@ static bool journals(const struct ampd_model *model)
 
 static void put(struct amp_buf *buf, const void *data, size_t size)
 {
-    AMP_ASSERT(amp_buf_append(buf, data, size) == 0);
+    AMP_NEED(amp_buf_append(buf, data, size) == 0);
 }
 
 static void put_contributors(const struct ampd_model *model, struct amp_buf *buf)

@@ -87,7 +87,7 @@ static void tell_model(struct ampd_model *model, uint64_t round)
     struct ampd_message *answer = ampd_bus_message(model, AMPD_MESSAGE_SYNCED, 0);
     answer->round = round;
     struct ampd_sync_state *state = &answer->u.sync;
-    AMP_ASSERT(ampd_spec_copy(&state->spec, &model->spec) == 0);
+    AMP_NEED(ampd_spec_copy(&state->spec, &model->spec) == 0);
     state->lost = shard->memory <= AMPD_MEMORY_RESTORED;
     state->highest_epoch = shard->epoch;
     state->ready = shard->memory == AMPD_MEMORY_READY;
@@ -207,7 +207,7 @@ static uint32_t shard_without_store(const struct ampd_model *model)
 static void send_create(struct ampd_model *model, uint32_t shard)
 {
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_CREATE, shard);
-    AMP_ASSERT(ampd_spec_copy(&message->u.spec, &model->spec) == 0);
+    AMP_NEED(ampd_spec_copy(&message->u.spec, &model->spec) == 0);
     ampd_bus_send_take(model->core, message);
 }
 

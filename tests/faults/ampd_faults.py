@@ -11,11 +11,13 @@ Disk: open, write, sync, rename, truncate, unlink, mkdir. Output is that of cmoc
 import errno
 import itertools
 import mmap
+import os
 import pathlib
 import shutil
 import struct
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -38,7 +40,7 @@ MODES = [("memory once", MEMORY, 0, False), ("memory from there on", MEMORY, 0, 
          ("EIO once", DISK, errno.EIO, False), ("disk full once", DISK, errno.ENOSPC, False),
          ("disk full from there on", DISK, errno.ENOSPC, True), ("EIO from there on", DISK, errno.EIO, True)]
 SHORT_MODES = ("memory once", "EIO once", "disk full from there on")
-FIRST, STEP = (1, 67) if not LONG else (1 << 30, 1)  # of a sample: all n up to FIRST, then each STEP-th
+FIRST, STEP = (1, 41) if not LONG else (1 << 30, 1)  # of a sample: all n up to FIRST, then each STEP-th
 
 CALL_S = 20          # a call that is not answered by then hangs
 FAILED_FOR_S = 0.05  # so long "from there on" lasts after the first failure
@@ -101,7 +103,6 @@ class FaultyServer(ampd_testing.Server):
     """An ampd_faults; it says what it ended with."""
 
     def __init__(self, build, folder):
-        import os
         self.orders = Orders(folder / "orders")
         os.environ["AMPD_FAULTS_FILE"] = str(folder / "orders")
         programs = folder / "bin"
@@ -110,6 +111,11 @@ class FaultyServer(ampd_testing.Server):
         self.orders.only_below(folder / "data")
         self.ends = 0
         super().__init__(programs, folder / "data", "--compute-threads", "1")
+
+    def may_end(self):
+        until = time.monotonic() + 0.2
+        while self.process.poll() is None and time.monotonic() < until:
+            time.sleep(0.002)
 
     def ended(self):
         """Whether the process is gone; then with a sentence and an exit code of its own, and a new one runs."""
@@ -196,7 +202,7 @@ class Case:
     """One kind of RPC. `begin` starts the call; `answered` looks at its answer; `repair` brings a call that failed to its
     end and looks at what is there."""
 
-    restarts = True  # whether a new process changes nothing for it
+    durable = False  # whether what was answered is still so after a new start
 
     def __init__(self, world):
         self.world = world
@@ -243,6 +249,8 @@ def reads(rpc, **fields):
 
 
 class CreateModel(Case):
+    durable = True
+
     def prepare(self):
         self.name = self.world.name()
 
@@ -279,6 +287,8 @@ class DeleteModel(CreateModel):
 
 
 class Load(CreateModel):
+    durable = False
+
     def prepare(self):
         self.name = self.world.name()
         self.model = ampd_testing.TestModel(self.world.server, self.name, load=False)
@@ -323,21 +333,36 @@ class Leave(Join):
         self.world.worker.join()
 
 
+class InThread:
+    """What a function does, as a future."""
+
+    def __init__(self, function):
+        self.outcome = None
+
+        def run():
+            try:
+                self.outcome = (function(), None)
+            except Exception as error:  # result() raises it
+                self.outcome = (None, error)
+
+        self.thread = threading.Thread(target=run, daemon=True)
+        self.thread.start()
+
+    def done(self):
+        return not self.thread.is_alive()
+
+    def result(self):
+        self.thread.join(2 * CALL_S)
+        assert self.done(), "a stream has no end"
+        if self.outcome[1] is not None:
+            raise self.outcome[1]
+        return self.outcome[0]
+
+
 class Pull(Case):
-    class Whole:
-        """A pull as a future."""
-
-        def __init__(self, answers):
-            self.answers = answers
-
-        def done(self):
-            return self.answers.call.done()
-
-        def result(self):
-            return self.answers.all()
-
     def begin(self):
-        return self.Whole(self.world.api.start("Pull", model="m", latest=True, timeout_s=CALL_S))
+        answers = self.world.api.start("Pull", model="m", latest=True, timeout_s=CALL_S)
+        return InThread(answers.all)
 
     def answered(self, answer):
         _, tensors = self.world.model.read_pull(answer)
@@ -378,15 +403,20 @@ class SetScale(Case):
         self.scale = 2.0 ** (5 + self.world.count % 8)
 
     def begin(self):
-        return self.world.api.start("SetScale", model="m", scale=self.scale, reason="a test", request_id=self.id,
+        return self.world.api.start("SetScale", model="m", scale=self.scale, reason=self.id, request_id=self.id,
                                     timeout_s=CALL_S)
 
     def answered(self, answer):
         assert self.world.api.GetScale(model="m").record.scale == self.scale
 
+    def repair(self, ended):
+        if ended:  # the act was taken back with the step before it, or not: another one
+            self.prepare()
+        super().repair(ended)
+
     def done(self):
         rows = [row for row in self.world.model.history(include_superseded=True, newest_first=True, page_size=50)
-                if row.request_id == self.id]
+                if row.reason == self.id]
         assert len(rows) <= 2, f"request {self.id} has {len(rows)} rows"
         self.world.step(1.0)
         self.world.check()
@@ -394,7 +424,7 @@ class SetScale(Case):
 
 class ResetScale(SetScale):
     def begin(self):
-        return self.world.api.start("ResetScale", model="m", reason="a test", request_id=self.id, timeout_s=CALL_S)
+        return self.world.api.start("ResetScale", model="m", reason=self.id, request_id=self.id, timeout_s=CALL_S)
 
     def answered(self, answer):
         assert self.world.api.GetScale(model="m").record.scale == 1024.0
@@ -422,7 +452,7 @@ class Checkpoint(Case):
 
     def answered(self, answer):
         step = self.world.decided(1.0, answer[0].result).step
-        if answer[1].durable_step < step:  # it came after the push: the next one is cut
+        if answer[1].checkpoint.step < step:  # it came after the push
             return
         assert self.world.model.status().durable_step >= step, "what was answered is not durable"
 
@@ -474,23 +504,16 @@ class Health(Case):
 
 
 class WatchSteps(Case):
-    class First:
-        """The first rows of a watch, as a future."""
-
-        def __init__(self, answers):
-            self.answers, self.rows, self.left = answers, [], 2
-
-        def done(self):
-            return False
-
-        def result(self):
-            try:
-                return [self.answers.next() for _ in range(self.left)]
-            finally:
-                self.answers.cancel()
-
     def begin(self):
-        return self.First(self.world.api.start("WatchSteps", model="m", from_step=1, timeout_s=CALL_S))
+        answers = self.world.api.start("WatchSteps", model="m", from_step=1, timeout_s=CALL_S)
+
+        def first():
+            try:
+                return [answers.next() for _ in range(2)]
+            finally:
+                answers.cancel()
+
+        return InThread(first)
 
     def answered(self, answer):
         assert [message.row.step for message in answer] == [1, 2], answer
@@ -519,8 +542,7 @@ def wait(world, call, forever):
     while forever and not call.done() and world.server.process.poll() is None and time.monotonic() < until:
         if since is None and orders.failed() > 0:
             since = time.monotonic()
-        if (since or until) + FAILED_FOR_S < time.monotonic() or (since is None and isinstance(call, WatchSteps.First)
-                                                                  and time.monotonic() + CALL_S - 0.3 > until):
+        if since is not None and since + FAILED_FOR_S < time.monotonic():
             break
         time.sleep(0.001)
     if forever:
@@ -531,31 +553,50 @@ def wait(world, call, forever):
         return None, error
 
 
+def settle(world, case, answer):
+    """What was answered is so. If the server ended, before the answer or after it, a new one goes on."""
+    ended = world.server.ended()
+    if answer is not None and not ended:
+        try:
+            case.answered(answer)
+            return
+        except grpc.RpcError as error:
+            refusal = Refusal(error)
+            if refusal.code != Code.UNAVAILABLE or refusal.reason:
+                raise
+            world.server.may_end()
+            ended = world.server.ended()
+            assert ended, f"the server cannot be reached: {refusal}"
+    if ended:
+        recover(world)
+    of_the_worker(case)
+    if answer is not None and case.durable:
+        case.answered(answer)
+    else:
+        case.repair(ended)
+
+
 def one_run(world, case, mode, n):
     """False: nothing failed."""
     name, what, cause, forever = mode
     of_the_worker(case)
     case.prepare()
     world.server.orders.arm(what, n, forever, cause)
+    began = time.monotonic()
     answer, error = wait(world, case.begin(), forever)
+    took = time.monotonic() - began
     failed = world.server.orders.disarm()
     where = f"{type(case).__name__}, {name}, n = {n} ({world.server.orders.last()})"
     try:
+        assert took < CALL_S / 2, f"the call took {took:.1f} s"
         if error is not None:
             refusal = Refusal(error)
             assert failed > 0, f"refused without a fault: {refusal}"
             assert refusal.code in CODES, f"no clear status: {refusal}"
             assert refusal.text, f"no text: {refusal}"
-            time.sleep(0.002)  # a process that ends closes its connections first
-        ended = world.server.ended()
-        if ended:
-            world.model.reconnect()
-            recover(world)
-        if answer is not None and not ended:
-            case.answered(answer)
-        else:
-            of_the_worker(case)
-            case.repair(ended)
+            if refusal.code == Code.UNAVAILABLE and not refusal.reason:  # a process that ends closes its connections first
+                world.server.may_end()
+        settle(world, case, answer)
         case.done()
     except (AssertionError, grpc.RpcError, OSError) as raised:
         text = str(Refusal(raised)) if isinstance(raised, grpc.RpcError) else str(raised)

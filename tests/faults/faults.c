@@ -280,6 +280,18 @@ SHIM int ftruncate(int fd, off_t size)
     return ftruncate64(fd, size);
 }
 
+SHIM int fallocate64(int fd, int mode, off64_t offset, off64_t size)
+{
+    if (file_fails(FAULTS_TRUNCATE, "fallocate", fd))
+        return -1;
+    return (int)syscall(SYS_fallocate, fd, mode, offset, size);
+}
+
+SHIM int fallocate(int fd, int mode, off_t offset, off_t size)
+{
+    return fallocate64(fd, mode, offset, size);
+}
+
 /* Returns what is wrong instead of setting errno. */
 SHIM int posix_fallocate(int fd, off_t offset, off_t size)
 {
