@@ -128,8 +128,10 @@ static void hash_text(const uint8_t hash[CHECKPOINT_HASH_BYTES], char text[HASH_
 static int hash_object(const json_t *object, char text[HASH_TEXT_MAX])
 {
     char *dump = json_dumps(object, DUMP_FLAGS);
-    if (dump == NULL)
+    if (dump == NULL || ampd_json_no_memory()) { /* a dump that lacked memory may be cut */
+        free(dump);
         return AMP_ENOMEM;
+    }
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, XXH3_128bits(dump, strlen(dump)));
     free(dump);
@@ -393,7 +395,7 @@ int checkpoint_header_write(const struct checkpoint_pieces *pieces, const struct
     int rc = hash_object(object, hash);
     if (rc == 0 && set_string(json_object_get(object, METADATA), "hash", hash) == 0)
         json = json_dumps(object, DUMP_FLAGS);
-    rc = json != NULL ? frame_header(json, header, size) : AMP_ENOMEM;
+    rc = json != NULL && !ampd_json_no_memory() ? frame_header(json, header, size) : AMP_ENOMEM;
     free(json);
     json_decref(object);
     if (rc == 0 && *size - 8 <= CHECKPOINT_HEADER_MAX)
