@@ -1,8 +1,9 @@
 /*
  * A worker of two models, for the rows of checkpoint_rows.py: one cuts checkpoints, the other does not.
  *
- *     bench_checkpoint ENDPOINT ELEMENTS COMPUTE_MS EVERY    for each line on stdin, "with" or "without", makes one step of
- *                                                            that model and prints the seconds it took
+ *     bench_checkpoint ENDPOINT ELEMENTS COMPUTE_MS EVERY [WORKERS RANK]
+ *         for each line on stdin, "with" or "without", makes one step of that model and prints the seconds it took. As one of
+ *         several workers it has the first model alone, which the one of rank 0 makes.
  *
  * The computing is a wait, so that the server has the processors as it would have them beside an accelerator. A step is
  * measured from step_begin, which waits for the parameters and so for the apply before, to the verdict.
@@ -20,6 +21,7 @@
 
 #define PARAMETERS       64
 #define CHECKPOINT_NEVER 1000000000
+#define JOIN_S           60.0
 
 struct side {
     const char *name;
@@ -32,6 +34,8 @@ struct bench {
     uint64_t elements; /* of each parameter */
     uint16_t *gradient;
     uint32_t compute_ms;
+    uint32_t workers, rank;
+    unsigned sides_count;
     struct side sides[2];
 };
 
@@ -42,6 +46,24 @@ static void check(const struct bench *bench, int rc, const char *what)
     const char *text = ampclient_error_text(bench->client);
     (void)fprintf(stderr, "bench_checkpoint: %s: %s (%d)\n", what, text != NULL && *text != 0 ? text : "failed", rc);
     exit(1);
+}
+
+static void join(const struct bench *bench, struct side *side)
+{
+    struct ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
+    char name[32];
+    (void)snprintf(name, sizeof name, "bench-%u", bench->rank);
+    join.worker_name = name;
+    join.rank = (int32_t)bench->rank;
+    join.world_size = bench->workers;
+    int rc;
+    double until = bench_now_s() + JOIN_S;
+    while ((rc = ampclient_join(bench->client, side->name, &join, &side->model)) == AMP_ENOTFOUND &&
+           bench_now_s() < until) { /* the worker of rank 0 has yet to make it */
+        const struct timespec pause = {.tv_nsec = 50000000};
+        (void)nanosleep(&pause, NULL);
+    }
+    check(bench, rc, "join");
 }
 
 static void create(const struct bench *bench, struct side *side)
@@ -63,7 +85,7 @@ static void create(const struct bench *bench, struct side *side)
     spec.name = side->name;
     spec.parameters = parameters;
     spec.parameters_count = PARAMETERS;
-    spec.world_size = 1;
+    spec.world_size = bench->workers;
     spec.optimizer = AMPCLIENT_ADAMW;
     spec.scaler = AMPCLIENT_SCALER_NONE;
     spec.cast = AMP_F16;
@@ -72,11 +94,6 @@ static void create(const struct bench *bench, struct side *side)
     check(bench, ampclient_create(bench->client, &spec, NULL), "create");
     check(bench, ampclient_load(bench->client, side->name, values, PARAMETERS, NULL), "load");
     free(zeros);
-    struct ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
-    join.worker_name = "bench";
-    join.rank = 0;
-    join.world_size = 1;
-    check(bench, ampclient_join(bench->client, side->name, &join, &side->model), "join");
 }
 
 static double step_once(const struct bench *bench, const struct side *side)
@@ -99,10 +116,16 @@ static double step_once(const struct bench *bench, const struct side *side)
 int main(int argc, char **argv)
 {
     struct amp_error error = {0};
-    struct bench bench = {.sides = {{.name = "with"}, {.name = "without", .every = CHECKPOINT_NEVER}}};
-    if (argc != 5) {
-        (void)fprintf(stderr, "usage: bench_checkpoint ENDPOINT ELEMENTS COMPUTE_MS EVERY\n");
+    struct bench bench = {
+        .workers = 1, .sides_count = 2, .sides = {{.name = "with"}, {.name = "without", .every = CHECKPOINT_NEVER}}};
+    if (argc != 5 && argc != 7) {
+        (void)fprintf(stderr, "usage: bench_checkpoint ENDPOINT ELEMENTS COMPUTE_MS EVERY [WORKERS RANK]\n");
         return 2;
+    }
+    if (argc == 7) {
+        bench.workers = (uint32_t)strtoul(argv[5], NULL, 10);
+        bench.rank = (uint32_t)strtoul(argv[6], NULL, 10);
+        bench.sides_count = 1;
     }
     bench.elements = strtoull(argv[2], NULL, 10) / PARAMETERS;
     bench.compute_ms = (uint32_t)strtoul(argv[3], NULL, 10);
@@ -116,8 +139,11 @@ int main(int argc, char **argv)
         check(&bench, AMP_ENOMEM, "gradient");
     for (uint64_t i = 0; i < bench.elements; i++)
         bench.gradient[i] = (uint16_t)(0x1000 | (i * 2654435761u >> 7 & 0x8fff));
-    for (unsigned s = 0; s < 2; s++)
-        create(&bench, &bench.sides[s]);
+    for (unsigned s = 0; s < bench.sides_count; s++) {
+        if (bench.rank == 0)
+            create(&bench, &bench.sides[s]);
+        join(&bench, &bench.sides[s]);
+    }
     char line[32];
     while (fgets(line, sizeof line, stdin) != NULL) {
         line[strcspn(line, "\n")] = 0;
@@ -125,7 +151,7 @@ int main(int argc, char **argv)
         (void)printf("%.6f\n", step_once(&bench, side));
         (void)fflush(stdout);
     }
-    for (unsigned s = 0; s < 2; s++)
+    for (unsigned s = 0; s < bench.sides_count; s++)
         (void)ampclient_leave(bench.sides[s].model);
     ampclient_close(bench.client);
     free(bench.gradient);

@@ -21,6 +21,7 @@ import sys
 
 sys.dont_write_bytecode = True
 import checkpoint_rows  # noqa: E402
+import memory_row  # noqa: E402
 import rpc_rows  # noqa: E402
 from sides import MIB, Ampd, Failed, Pump, Side, Skipped, START_S  # noqa: E402
 
@@ -123,6 +124,14 @@ def own_rows(programs):
     yield "kernels_guard_share_ref", guard, {"AMPD_ISA": "ref"}
 
 
+def store_rows(programs):
+    """The same of bench_store."""
+    store = os.path.join(os.path.abspath(programs), "bench_store")
+    names = subprocess.run([store, "--list"], stdout=subprocess.PIPE, check=True, timeout=START_S).stdout
+    for name in names.decode().split():
+        yield name, [store, name], {}
+
+
 def run_own(name, command, environment):
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     try:
@@ -142,8 +151,9 @@ def main():
         rows = [(name, not calibrates, measure, (programs, name, ours, peers, goal))
                 for name, ours, peers, goal, calibrates in ROWS]
         rows += [(name, True, run, (programs, name)) for name, run in rpc_rows.MEMORY]
-        rows += [(name, False, run, (programs, name)) for name, run in checkpoint_rows.ROWS]
+        rows += [(name, False, run, (programs, name)) for name, run in checkpoint_rows.ROWS + memory_row.ROWS]
         rows += [(own[0], True, run_own, own) for own in own_rows(programs)]
+        rows += [(own[0], False, run_own, own) for own in store_rows(programs)]
     except Failed as problem:
         print("bench: %s" % problem, file=sys.stderr)
         return 1
