@@ -504,7 +504,7 @@ int io_peer_body_encode(const struct ampd_message *message, struct amp_buf *out)
 
 int io_peer_body_decode(struct ampd_message *message, const uint8_t *data, size_t size, struct amp_error *error)
 {
-    struct visit v = {.at = data, .end = data + size};
+    struct visit v = {.at = data, .end = size > 0 ? data + size : data}; /* an empty content has no address */
     body(&v, message);
     if (v.code == 0 && v.at != v.end)
         v.code = AMP_EINVAL;
