@@ -45,7 +45,7 @@ struct span {
 /* Inputs of one dtype that are summed in a register; more of them go by tiles. */
 #define INPUTS_MAX 16
 
-/* Where the gradient comes from: sixteen bits of each worker, to be summed and unscaled, or g. */
+/* Where the gradient comes from: sixteen bits of each worker, to be summed, or one f32; both to be unscaled. */
 struct source {
     const struct amp_apply_scalars *k;
     const void *data[INPUTS_MAX];
@@ -56,7 +56,7 @@ struct source {
 
 /* What a loop is made for. */
 struct kind {
-    enum amp_dtype dtype; /* f32: g, of one input; neither clamped nor coupled without it */
+    enum amp_dtype dtype; /* f32: one input, not clamped; coupled is only that */
     bool many;            /* inputs */
     bool clamp;
     bool couple;
@@ -183,8 +183,11 @@ static inline __attribute__((always_inline)) __m512 widen(const void *data, enum
 static inline __attribute__((always_inline)) __m512 load_g(const struct constants *c, const struct source *s,
                                                            struct kind kind, size_t i)
 {
-    if (kind.dtype == AMP_F32)
-        return _mm512_mul_ps(_mm512_loadu_ps((const float *)s->data[0] + i), c->clip);
+    if (kind.dtype == AMP_F32) {
+        const float *g = (const float *)s->data[0] + i;
+        ask(g);
+        return _mm512_mul_ps(_mm512_mul_ps(_mm512_loadu_ps(g), c->factor), c->clip);
+    }
     __m512 x = widen(s->data[0], kind.dtype, i);
     for (unsigned j = 1; kind.many && j < s->count; j++)
         x = _mm512_add_ps(x, widen(s->data[j], kind.dtype, i));
@@ -346,7 +349,7 @@ static uint32_t run_16(const struct source *s, enum amp_dtype dtype, bool clamp,
     return clamp ? RUN(.dtype = AMP_BF16, .many = true, .clamp = true) : RUN(.dtype = AMP_BF16, .many = true);
 }
 
-static uint32_t run_g(const struct source *s, bool couple, size_t n, const struct target *t)
+static uint32_t run_32(const struct source *s, bool couple, size_t n, const struct target *t)
 {
     return couple ? RUN(.dtype = AMP_F32, .couple = true) : RUN(.dtype = AMP_F32);
 }
@@ -359,10 +362,10 @@ static bool couples(const struct amp_apply_scalars *k, enum amp_optimizer optimi
 static void apply(const struct amp_apply_scalars *k, enum amp_optimizer optimizer, size_t n, const float *g, float *p,
                   float *m, float *v)
 {
-    struct source source = {.k = k, .data = {g}, .count = 1};
+    struct source source = {.k = k, .data = {g}, .count = 1, .factor = 1};
     struct target target = {.p = p, .m = m, .v = v};
     size_t whole = n - n % WIDTH;
-    (void)run_g(&source, couples(k, optimizer), whole, &target);
+    (void)run_32(&source, couples(k, optimizer), whole, &target);
     amp_kernels_ref.apply[optimizer](k, n - whole, g + whole, p + whole, m + whole, v + whole);
 }
 
@@ -395,11 +398,13 @@ static uint32_t step_tiles(const struct amp_apply_scalars *k, enum amp_optimizer
 }
 
 /* Whether the loop can make g of the inputs itself. */
-static bool direct(const struct amp_pass_in *in)
+static bool direct(const struct amp_pass_in *in, bool couple)
 {
-    bool can = in->inputs[0].dtype != AMP_F32 && in->inputs_count <= INPUTS_MAX;
+    enum amp_dtype dtype = in->inputs[0].dtype;
+    bool can =
+        dtype == AMP_F32 ? in->inputs_count == 1 && !in->clip_value_set : in->inputs_count <= INPUTS_MAX && !couple;
     for (unsigned j = 0; j < in->inputs_count; j++)
-        can = can && in->inputs[j].dtype == in->inputs[0].dtype && (in->equal_weights || in->inputs[j].weight == 1.0f);
+        can = can && in->inputs[j].dtype == dtype && (in->equal_weights || in->inputs[j].weight == 1.0f);
     return can;
 }
 
@@ -409,13 +414,16 @@ static uint32_t step(const struct amp_apply_scalars *k, enum amp_optimizer optim
     struct target target = {
         .p = p, .m = m, .v = v, .copy = copy, .cast = cast, .stream = (uintptr_t)copy % (LINE * sizeof(uint16_t)) == 0};
     struct source source = {.k = k, .count = in->inputs_count, .factor = in->coefficient, .limit = in->clip_value};
+    bool couple = couples(k, optimizer);
     size_t whole = 0;
     uint32_t largest = 0;
-    if (direct(in) && !couples(k, optimizer)) {
+    if (direct(in, couple)) {
         for (unsigned j = 0; j < in->inputs_count; j++)
             source.data[j] = in->inputs[j].data;
         whole = in->count - in->count % WIDTH;
-        largest = run_16(&source, in->inputs[0].dtype, in->clip_value_set, whole, &target);
+        largest = in->inputs[0].dtype == AMP_F32
+                      ? run_32(&source, couple, whole, &target)
+                      : run_16(&source, in->inputs[0].dtype, in->clip_value_set, whole, &target);
     }
     uint32_t rest = step_tiles(k, optimizer, in, whole, &target);
     return rest > largest ? rest : largest;

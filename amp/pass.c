@@ -218,6 +218,20 @@ static void apply_tile(const struct amp_kernels *kernels, const struct amp_apply
               (char *)cast_out + start * amp_dtype_size(apply->cast), stats);
 }
 
+/* All of the pass by the variant's own kernel, where it has one. */
+static bool apply_at_once(const struct amp_kernels *kernels, const struct amp_pass_in *in,
+                          const struct amp_apply *apply, const struct amp_apply_scalars *scalars, float *master,
+                          float *m, float *v, void *cast_out, struct amp_apply_stats *stats)
+{
+    amp_step_fn *step = kernels->step[apply->optimizer];
+    if (step == NULL)
+        return false;
+    uint32_t largest = step(scalars, in, apply->cast, master, m, v, cast_out);
+    kernels->drain();
+    judge_cast(largest, master, in->count, apply->cast, apply->saturate, cast_out, stats);
+    return true;
+}
+
 void amp_pass_apply(const struct amp_kernels *kernels, const struct amp_pass_in *in, const struct amp_apply *apply,
                     float *master, float *m, float *v, void *cast_out, struct amp_apply_stats *stats)
 {
@@ -225,13 +239,8 @@ void amp_pass_apply(const struct amp_kernels *kernels, const struct amp_pass_in 
     _Alignas(64) float g[TILE];
     struct amp_apply_scalars scalars;
     amp_apply_prepare(apply, &scalars);
-    amp_step_fn *step = kernels->step[apply->optimizer];
-    if (step != NULL) {
-        uint32_t largest = step(&scalars, in, apply->cast, master, m, v, cast_out);
-        kernels->drain();
-        judge_cast(largest, master, in->count, apply->cast, apply->saturate, cast_out, stats);
+    if (apply_at_once(kernels, in, apply, &scalars, master, m, v, cast_out, stats))
         return;
-    }
     for (size_t start = 0; start < in->count; start += TILE) {
         size_t n = in->count - start < TILE ? in->count - start : TILE;
         (void)form(kernels, in, start, n, g); /* judged by the vote pass */
@@ -289,6 +298,11 @@ void amp_pass_apply_g(const struct amp_kernels *kernels, size_t count, const flo
 {
     struct amp_apply_scalars scalars;
     amp_apply_prepare(apply, &scalars);
+    const struct amp_input input = {.data = g, .dtype = AMP_F32, .weight = 1};
+    const struct amp_pass_in in = {
+        .count = count, .inputs = &input, .inputs_count = 1, .equal_weights = true, .coefficient = 1};
+    if (apply_at_once(kernels, &in, apply, &scalars, master, m, v, cast_out, stats))
+        return;
     for (size_t start = 0; start < count; start += TILE) {
         size_t n = count - start < TILE ? count - start : TILE;
         ask_for_tile(g + start + n, count - start - n);
