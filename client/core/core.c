@@ -72,7 +72,7 @@ void ampclient_core_set_state(struct ampclient_core *core, enum ampclient_state 
 static struct ampclient_output *push_output(struct ampclient_core *core, enum ampclient_output_type type)
 {
     struct ampclient_out_node *node = calloc(1, sizeof(*node));
-    AMP_ASSERT(node != NULL);
+    AMP_NEED(node != NULL);
     node->output.type = type;
     amp_list_push(&core->outputs, &node->node);
     return &node->output;

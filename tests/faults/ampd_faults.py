@@ -590,11 +590,41 @@ def settle(world, case, answer):
         case.repair(ended)
 
 
+def prepare(case):
+    of_the_worker(case)
+    case.prepare()
+
+
+def finish(world, case, answer):
+    settle(world, case, answer)
+    case.done()
+
+
+def bring_to_end(case):
+    of_the_worker(case)
+    case.repair(True)
+    case.done()
+
+
+def unless_it_ended(world, function, then):
+    """A server that has answered may end a moment later, when what failed was behind the answer: then a new one goes on."""
+    try:
+        function()
+    except grpc.RpcError as error:
+        refusal = Refusal(error)
+        if refusal.code != Code.UNAVAILABLE or refusal.reason:
+            raise
+        world.server.may_end()
+        if not world.server.ended():
+            raise
+        recover(world)
+        then()
+
+
 def one_run(world, case, mode, n):
     """False: nothing failed."""
     name, what, cause, forever = mode
-    of_the_worker(case)
-    case.prepare()
+    unless_it_ended(world, lambda: prepare(case), lambda: prepare(case))
     world.server.orders.arm(what, n, forever, cause)
     began = time.monotonic()
     answer, error = wait(world, case.begin(), forever)
@@ -610,8 +640,7 @@ def one_run(world, case, mode, n):
             assert refusal.text, f"no text: {refusal}"
             if refusal.code == Code.UNAVAILABLE and not refusal.reason:  # a process that ends closes its connections first
                 world.server.may_end()
-        settle(world, case, answer)
-        case.done()
+        unless_it_ended(world, lambda: finish(world, case, answer), lambda: bring_to_end(case))
     except (AssertionError, grpc.RpcError, OSError) as raised:
         text = str(Refusal(raised)) if isinstance(raised, grpc.RpcError) else str(raised)
         raise AssertionError(f"{where}: {text}\n{world.server.log()[-1500:]}") from raised
