@@ -14,6 +14,7 @@ import mmap
 import os
 import pathlib
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -686,15 +687,73 @@ def run_case(build, work, kind):
     return runs, world.server.ends
 
 
+def start_once(server, mode, n):
+    """Starts a server under a fault, until it serves or ends. False: nothing failed."""
+    name, what, cause, forever = mode
+    orders, at = server.orders, server.log_path.stat().st_size
+    orders.arm(what, n, forever, cause)
+    with open(server.log_path, "ab") as log:
+        server.process = subprocess.Popen([server.program, "--data-dir", server.data_dir, "--listen", "127.0.0.1:0"],
+                                          stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def served_or_ended():
+        if orders.failed() > 0 and forever:
+            orders.disarm()  # with the first failure behind it and a few more
+        return 'msg="serving"' in server.log_path.read_text()[at:] or server.process.poll() is not None
+
+    eventually(served_or_ended, f"a start serves or ends, {name}, n = {n}")
+    failed = orders.disarm()
+    if server.process.poll() is None:
+        server.process.send_signal(signal.SIGTERM)
+    code, said = server.process.wait(CALL_S), server.log_path.read_text()[at:].splitlines()
+    assert code in (0, 1) and said, f"start, {name}, n = {n} ({orders.last()}): ended with {code}: {said[-3:]}"
+    assert code == 0 or len(said[-1].split()) > 3, f"start, {name}, n = {n}: no sentence: {said}"
+    return failed > 0
+
+
+def run_starts(build, work, _):
+    """A data directory with a model and a checkpoint, opened again and again; in the end all of it is there."""
+    folder, runs = work / "Start", 0
+    folder.mkdir()
+    world = World(build, folder)
+    world.checkpoint()
+    world.step(float("inf"))  # it is decided after the checkpoint, and changes no weight
+    weights = list(world.weights)
+    try:
+        assert world.server.terminate() == 0
+        for mode in MODES:
+            if not LONG and mode[0] not in SHORT_MODES:
+                continue
+            # Thousands of allocations: of those behind the first 300 each 11th.
+            first, step = (300, 11) if LONG else (FIRST, 4 * STEP)
+            for n in itertools.chain(range(1, first + 1), itertools.count(first + step, step)):
+                if not start_once(world.server, mode, n):
+                    break
+                runs += 1
+        world.server.start()
+        world.model.reconnect()
+        recover(world)
+        assert world.weights == weights, (world.weights, weights)
+        world.history_is_whole()
+        assert world.server.terminate() == 0
+    finally:
+        world.server.stop()
+    return runs, runs
+
+
+class Start:
+    """Not an RPC, but what comes before the first."""
+
+
 def main():
     build = pathlib.Path(ARGUMENTS[0]).resolve()
-    chosen = [kind for kind in CASES if len(ARGUMENTS) < 2 or kind.__name__ in ARGUMENTS[1:]]
+    chosen = [kind for kind in [*CASES, Start] if len(ARGUMENTS) < 2 or kind.__name__ in ARGUMENTS[1:]]
     work, broken = pathlib.Path(tempfile.mkdtemp(prefix="ampd-faults-")), 0
     for kind in chosen:
         began = time.monotonic()
         print(f"[ RUN      ] {kind.__name__}_survives_each_fault", flush=True)
         try:
-            runs, ends = run_case(build, work, kind)
+            runs, ends = (run_starts if kind is Start else run_case)(build, work, kind)
             print(f"{kind.__name__}: {runs} runs with a fault, {ends} ends of the server, {time.monotonic() - began:.1f} s")
             print(f"[       OK ] {kind.__name__}_survives_each_fault", flush=True)
         except Exception as error:  # whatever a case raises has failed it
