@@ -104,12 +104,15 @@ static void watch_values(struct ampd_model *model, const struct ampd_step_row *r
     uint32_t bad = 0;
     for (uint32_t i = 0; i < row->contributors_count; i++)
         bad += is_bad(row, row->contributors[i].rank) ? 1 : 0;
-    bool others_clean = bad < row->contributors_count; /* else the scale is to blame, not a worker */
+    bool cut = row->overflow_params > row->rows_count;
+    if (cut && row->rows_count > 0 && row->rows[0].parameter == row->rows[row->rows_count - 1].parameter)
+        return;                                             /* not even one parameter's ranks are all known */
+    bool others_clean = 2 * bad <= row->contributors_count; /* else the scale is to blame, not a worker */
     for (uint32_t i = 0; i < row->contributors_count; i++) {
         uint32_t rank = row->contributors[i].rank;
         struct ampd_worker *worker = &model->workers[rank];
         if (!is_bad(row, rank))
-            worker->bad_pushes = 0;
+            worker->bad_pushes = cut ? worker->bad_pushes : 0;
         else if (others_clean && worker->bad_pushes < AMPD_QUARANTINE_PUSHES)
             worker->bad_pushes++;
         name_nonfinite(model, rank, worker->bad_pushes >= AMPD_NONFINITE_PUSHES);

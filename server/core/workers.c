@@ -209,6 +209,10 @@ void ampd_workers_join(struct ampd_core *core, uint64_t id, const struct ampd_ev
                                         .incarnation = {core->config.fence.counter, ++core->last_incarnation}};
     memcpy(record.name, name, sizeof(name));
     /* The name holds the rank from now on, so that another Join cannot be given it meanwhile. */
+    if (strcmp(model->workers[rank].record.name, name) != 0) { /* another machine, whose pushes nobody has seen */
+        model->workers[rank].bad_pushes = model->workers[rank].slow_steps = 0;
+        model->workers[rank].nonfinite = model->workers[rank].straggles = false;
+    }
     model->workers[rank].held = true;
     memcpy(model->workers[rank].record.name, name, sizeof(name));
     model->workers[rank].record.rank = rank;

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#define CORE_CALLS_MAX  256
+#define CORE_CALLS_MAX  1024
 #define CORE_TASKS_MAX  64
 #define CORE_BLOCKS_MAX 8
 

@@ -2,9 +2,10 @@
 #include "tests/unit/core_fixture.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-static struct ampd_incarnation incarnations[3];
+static struct ampd_incarnation incarnations[70];
 
 static int setup(void **state)
 {
@@ -406,6 +407,49 @@ static void a_quorum_goes_on_without_a_worker_in_quarantine(void **state)
     assert_int_equal(0, host->row.rows_count);
 }
 
+/* More ranks than rows of overflows are kept, or all but one who pushes zeros: the scale is to blame. */
+static void no_worker_is_left_out_when_half_of_them_or_unknown_ones_overflow(void **state)
+{
+    struct core_host *host = *state;
+    for (uint32_t world = 3; world <= 70; world += 67) {
+        struct ampd_model_spec spec;
+        core_spec(&spec, world);
+        spec.on_loss = AMPD_ON_LOSS_SHRINK;
+        spec.min_workers = 1;
+        assert_int_equal(0, core_call(host, core_create(host, &spec))->reply.error.code);
+        (void)core_load(host, 1);
+        for (uint32_t r = 0; r < world; r++) {
+            char name[8];
+            (void)snprintf(name, sizeof name, "w%u", r);
+            incarnations[r] = core_joined(host, core_join(host, name, (int32_t)r));
+        }
+        (void)core_push_all(host, 1, 0, incarnations[0], 1); /* it opened with the first that joined */
+        for (uint64_t step = 2; step < 2 + AMPD_QUARANTINE_PUSHES; step++)
+            for (uint32_t r = 0; r < world; r++)
+                (void)core_push_all(host, step, r, incarnations[r], world == 3 && r == 2 ? 0.0F : INFINITY);
+        assert_int_equal(1 + AMPD_QUARANTINE_PUSHES, host->row.step);
+        for (uint32_t r = 0; r < world; r++)
+            assert_false(worker(host, r).quarantined);
+        core_host_close(host);
+        core_host_init(host, 1);
+    }
+}
+
+static void another_name_does_not_inherit_what_a_rank_has_pushed(void **state)
+{
+    struct core_host *host = *state;
+    begin_shrinking(host, 1);
+    poison(host, 2, AMPD_QUARANTINE_PUSHES);
+    pass(host, AMPD_QUARANTINE_MS);
+    struct ampd_event leave = {.type = AMPD_EVENT_LEAVE, .call = ++host->last_call};
+    leave.u.worker = (struct ampd_event_worker){"model", 1, incarnations[1]};
+    core_event(host, &leave);
+    incarnations[1] = core_joined(host, core_join(host, "heir", 1));
+    (void)push_step(host, 2 + AMPD_QUARANTINE_PUSHES, 1, 1); /* it opened before */
+    poison(host, 3 + AMPD_QUARANTINE_PUSHES, 1);
+    assert_false(worker(host, 1).quarantined);
+}
+
 #define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -430,6 +474,8 @@ int main(void)
         TEST(a_worker_that_the_steps_cannot_do_without_is_named_alone),
         TEST(one_of_a_fixed_list_is_named_alone),
         TEST(a_quorum_goes_on_without_a_worker_in_quarantine),
+        TEST(no_worker_is_left_out_when_half_of_them_or_unknown_ones_overflow),
+        TEST(another_name_does_not_inherit_what_a_rank_has_pushed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
