@@ -140,8 +140,8 @@ struct checkpoint_call {
 static const struct ampd_checkpoint_record *find_record(const struct ampd_model_info *info, uint64_t epoch,
                                                         uint64_t step)
 {
-    for (uint32_t i = 0; i < info->checkpoints_count; i++)
-        if (info->checkpoints[i].epoch == epoch && info->checkpoints[i].step == step)
+    for (uint32_t i = info->checkpoints_count; i-- > 0;)
+        if (info->checkpoints[i].epoch <= epoch && info->checkpoints[i].step == step)
             return &info->checkpoints[i];
     return NULL;
 }

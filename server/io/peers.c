@@ -27,7 +27,7 @@
 #define AGAIN_MS 100
 
 /* A peer whose machine has gone without a word is noticed by PING after this long, and so much later. */
-#define KEEPALIVE_MS         2000
+#define KEEPALIVE_MS         IO_PEERS_KEEPALIVE_MS
 #define KEEPALIVE_TIMEOUT_MS 3000
 
 #define ADDRESS_MAX 256

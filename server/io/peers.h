@@ -18,6 +18,9 @@ struct io_peers;
 /* A cluster has at most so many shards (server/core). */
 #define IO_PEERS_MAX 64
 
+/* A session that is silent for so long is asked whether the other side lives. */
+#define IO_PEERS_KEEPALIVE_MS 2000
+
 /* How many addresses a list with commas has; 0: one of them is empty or too long, or they are too many. */
 uint32_t io_peers_count(const char *list);
 

@@ -1,7 +1,7 @@
 /*
  * ReadCheckpoint: the bytes of a checkpoint's file, a portion of blocks at a time, read by the reader's thread. The file is
  * opened once and kept open: one that is dropped meanwhile is still read to its end. Nothing is read while the connection
- * is full, so that a slow reader holds one portion and a descriptor.
+ * is full, so that a slow reader holds one portion and a descriptor; READINGS_MAX bounds both.
  */
 #include "base/crc32c.h"
 #include "proto/block.h"
@@ -23,16 +23,22 @@
 /* Blocks of one task: half a millisecond of the page cache, so that pages of history do not wait long behind it. */
 #define PORTION_BLOCKS 4
 
+/* At once, on the whole server: each holds a descriptor and 1 MiB, and perhaps the room of a dropped file. */
+#define READINGS_MAX 16
+
 struct reading {
     struct io_call call;
     struct io_task task;
     char path[4096];
     struct ampd_msg_read_checkpoint_header header;
+    bool counted;    /* in server->readings */
     int fd;          /* -1: not open yet */
     bool busy, more; /* a task is under way; there are blocks left */
     uint8_t *data;   /* [PORTION_BLOCKS * AMPD_BLOCK_DATA_MAX] */
     uint64_t offset; /* of the portion in the file */
     uint32_t size;   /* of the portion */
+    uint32_t sent;   /* bytes of it that rpc has taken */
+    bool headed;     /* the header is sent */
     uint32_t crcs[PORTION_BLOCKS];
     struct amp_error error;
     int code;
@@ -105,41 +111,55 @@ static int send_header(struct reading *reading)
     return rc;
 }
 
+/* AMP_EEXHAUSTED: the connection is full; `writable` goes on from reading->sent. */
 static int send_portion(struct reading *reading)
 {
-    int rc = reading->offset == 0 ? send_header(reading) : 0;
-    for (uint32_t at = 0, i = 0; rc == 0 && at < reading->size; at += AMPD_BLOCK_DATA_MAX, i++) {
-        struct ampd_block block = {.index = (uint32_t)((reading->offset + at) / AMPD_BLOCK_DATA_MAX),
-                                   .crc32c = reading->crcs[i],
-                                   .size = reading->size - at < AMPD_BLOCK_DATA_MAX ? reading->size - at
-                                                                                    : AMPD_BLOCK_DATA_MAX};
+    int rc = reading->headed ? 0 : send_header(reading);
+    reading->headed = reading->headed || rc == 0;
+    while (rc == 0 && reading->sent < reading->size) {
+        uint32_t left = reading->size - reading->sent;
+        struct ampd_block block = {.index = (uint32_t)((reading->offset + reading->sent) / AMPD_BLOCK_DATA_MAX),
+                                   .crc32c = reading->crcs[reading->sent / AMPD_BLOCK_DATA_MAX],
+                                   .size = left < AMPD_BLOCK_DATA_MAX ? left : AMPD_BLOCK_DATA_MAX};
         uint8_t head[AMPD_BLOCK_HEAD_MAX];
         size_t head_size = ampd_block_head_encode(&block, head);
-        rc = arpc_call_send(reading->call.rpc, head, head_size, reading->data + at, block.size, NULL, NULL);
+        rc = arpc_call_send(reading->call.rpc, head, head_size, reading->data + reading->sent, block.size, NULL, NULL);
+        reading->sent += rc == 0 ? block.size : 0;
     }
     return rc;
 }
 
 static void read_on(struct reading *reading);
 
+/* Sends what is there of the portion, and then asks for the next one or ends. */
+static void send_on(struct reading *reading)
+{
+    struct io_call *call = &reading->call;
+    if (reading->busy || call->rpc == NULL || call->finished)
+        return;
+    int rc = send_portion(reading);
+    if (rc == AMP_EEXHAUSTED)
+        return;
+    if (rc != 0) {
+        io_call_refuse(call, rc, NULL, "a block cannot be sent: %s", amp_strerror(rc));
+        return;
+    }
+    reading->more = reading->offset + reading->size < reading->header.size_bytes;
+    if (reading->more)
+        read_on(reading);
+    else
+        io_call_end(call);
+}
+
 static void reading_done(struct io_task *task)
 {
     struct reading *reading = AMP_CONTAINER(task, struct reading, task);
     struct io_call *call = &reading->call;
     reading->busy = false;
-    if (reading->code != 0) {
+    if (reading->code != 0)
         io_call_fail(call, &reading->error);
-    } else if (call->rpc != NULL && !call->finished) {
-        int rc = send_portion(reading);
-        reading->offset += reading->size;
-        reading->more = reading->offset < reading->header.size_bytes;
-        if (rc != 0)
-            io_call_refuse(call, rc, NULL, "a block cannot be sent: %s", amp_strerror(rc));
-        else if (reading->more)
-            read_on(reading);
-        else
-            io_call_end(call);
-    }
+    else
+        send_on(reading);
     io_call_unref(call);
 }
 
@@ -150,6 +170,8 @@ static void read_on(struct reading *reading)
         arpc_call_queued(reading->call.rpc) > ARPC_LOW_WATER)
         return;
     reading->busy = true;
+    reading->offset += reading->size;
+    reading->size = reading->sent = 0;
     reading->task = (struct io_task){.run_cb = reading_run, .done_cb = reading_done};
     io_call_ref(&reading->call);
     io_threads_submit(reading->call.server->readers, &reading->task);
@@ -158,6 +180,7 @@ static void read_on(struct reading *reading)
 static void reading_free(struct io_call *call)
 {
     struct reading *reading = reading_of(call);
+    call->server->readings -= reading->counted ? 1 : 0;
     if (reading->fd >= 0)
         (void)close(reading->fd);
     free(reading->data);
@@ -193,6 +216,13 @@ static void begin(struct reading *reading, const struct ampd_msg_read_checkpoint
     reading->header = (struct ampd_msg_read_checkpoint_header){
         .size_bytes = record->size_bytes, .shard = server->options->shard, .parts = told.parts};
     memcpy(reading->header.manifest_hash, told.manifest_hash, sizeof told.manifest_hash);
+    if (server->readings == READINGS_MAX) {
+        io_call_refuse(&reading->call, AMP_EEXHAUSTED, "TOO_MANY_CALLS",
+                       "%u checkpoints are being read already; try again when one is done", READINGS_MAX);
+        return;
+    }
+    server->readings++;
+    reading->counted = true;
     int length = snprintf(reading->path, sizeof reading->path, "%s/%s", server->options->data_dir, record->file);
     reading->data = malloc(PORTION_BLOCKS * (size_t)AMPD_BLOCK_DATA_MAX);
     if (reading->data == NULL || length < 0 || (size_t)length >= sizeof reading->path) {
@@ -220,8 +250,15 @@ static void reading_message(struct arpc_call *rpc, const uint8_t *data, size_t s
 static void reading_writable(struct arpc_call *rpc)
 {
     struct io_call *call = io_call_of(rpc);
-    if (call != NULL)
-        read_on(reading_of(call));
+    if (call == NULL)
+        return;
+    struct reading *reading = reading_of(call);
+    if (reading->busy)
+        return; /* the portion is the thread's */
+    if (reading->sent < reading->size)
+        send_on(reading);
+    else
+        read_on(reading);
 }
 
 const struct arpc_handler ampd_handle_read_checkpoint = {

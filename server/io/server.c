@@ -191,6 +191,10 @@ static int open_rpc(struct ampd_server *server, struct amp_error *error)
     options.keepalive_ms = times_ms[AMPD_TIME_KEEPALIVE];
     options.keepalive_timeout_ms = times_ms[AMPD_TIME_KEEPALIVE_TIMEOUT];
     options.min_ping_interval_ms = times_ms[AMPD_TIME_MIN_PING_INTERVAL];
+    /* Other shards ask whether this one lives: that is no strike, whatever clients may do. */
+    if (server->options->peers != NULL &&
+        (options.min_ping_interval_ms == 0 || options.min_ping_interval_ms > IO_PEERS_KEEPALIVE_MS / 2))
+        options.min_ping_interval_ms = IO_PEERS_KEEPALIVE_MS / 2;
     options.idle_ms = times_ms[AMPD_TIME_CONNECTION_IDLE];
     options.max_age_ms = times_ms[AMPD_TIME_CONNECTION_AGE];
     options.max_age_grace_ms = times_ms[AMPD_TIME_CONNECTION_AGE_GRACE];

@@ -95,6 +95,7 @@ struct ampd_server {
     int64_t *join_us[AMPD_MODELS_MAX]; /* [world_size] when each rank joined this process, UTC; NULL: none has */
     struct amp_list watchers;
     struct amp_list cuts; /* checkpoint files being written */
+    unsigned readings;    /* ReadCheckpoint streams */
     struct amp_list idle_jobs;
     uv_timer_t core_timer, drain_timer;
     uv_signal_t on_term, on_int, on_hup;

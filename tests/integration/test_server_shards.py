@@ -39,8 +39,8 @@ class Cluster:
         cluster = ["--peers", ",".join(self.addresses), "--shard", str(k)] if self.count > 1 else []
         with open(self.folder / f"log-{k}", "ab") as log:
             self.processes[k] = subprocess.Popen(
-                [self.program, "--data-dir", self.folder / f"data-{k}", "--listen", self.addresses[k], *cluster],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=ampd_testing._die_with_parent)
+                [*ampd_testing.DIE_WITH_PARENT, self.program, "--data-dir", self.folder / f"data-{k}", "--listen", self.addresses[k], *cluster],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.channels[k] = grpc.insecure_channel(self.addresses[k], options=ampd_testing.CHANNEL_OPTIONS)
 
     def wait_until_healthy(self):
@@ -215,9 +215,8 @@ def trained_in_c(context, count, endpoint=0, kill=None):
     program = context.bin_dir.parent / "tests" / "crash" / "crash_worker"
     cluster = Cluster(context, count)
     said = [open(cluster.folder / f"worker-{rank}", "w+b") for rank in range(WORLD)]
-    workers = [subprocess.Popen([program, cluster.addresses[endpoint], "m", str(rank), str(WORLD), "40", "4", "checkpoint"],
-                                stdin=subprocess.DEVNULL, stdout=said[rank], stderr=said[rank],
-                                preexec_fn=ampd_testing._die_with_parent) for rank in range(WORLD)]
+    workers = [subprocess.Popen([*ampd_testing.DIE_WITH_PARENT, program, cluster.addresses[endpoint], "m", str(rank), str(WORLD), "40", "4", "checkpoint"],
+                                stdin=subprocess.DEVNULL, stdout=said[rank], stderr=said[rank]) for rank in range(WORLD)]
     api = cluster.api(0)
     if kill is not None:
         def far_enough():
@@ -301,6 +300,14 @@ def test_a_stranger_in_a_session_is_refused_and_disturbs_nobody(context):
             assert error.code() in (Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION), error
     workers = [job.join(rank) for rank in range(WORLD)]
     assert len(job.train(workers, 1, 2)) == 2
+
+
+def test_an_idle_session_is_asked_whether_it_lives_and_stays(context):
+    """Longer than it takes four PINGs, of which a client that sends them so often may send two."""
+    cluster = Cluster(context, 2)
+    time.sleep(9)
+    assert "PING" not in cluster.log(0) and "session is over" not in cluster.log(1), cluster.log(1)[-1500:]
+    Job(cluster, world_size=1)
 
 
 def test_options_of_a_cluster_are_checked(context):
