@@ -8,6 +8,7 @@
 #include "amp/optim.h"
 #include "client/ampctl/ctl.h"
 #include "client/io/methods.h"
+#include "client/io/spec.h"
 #include "proto/block.h"
 #include "storage/checkpoint.h"
 #include "storage/store.h"
@@ -15,6 +16,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -23,6 +26,9 @@
 
 /* Per shard: a file of many GB over a slow network; --timeout gives another. */
 #define EXPORT_TIMEOUT_MS 3600000
+
+/* Of a whole model, as the server takes them (docs/protocol.md). */
+#define ELEMENTS_MAX ((uint64_t)1 << 40)
 
 enum { KEY_STEP = 256, KEY_EPOCH, KEY_FORCE };
 
@@ -41,6 +47,26 @@ struct exporting {
     float *memory; /* mapped; all tensors end to end, each its masters, m and v */
     size_t memory_size;
 };
+
+/* SIGINT, SIGTERM or SIGHUP has come: what is in the making is taken away in order. A second one ends the program at once. */
+static atomic_bool stopped;
+
+static void on_signal(int number)
+{
+    (void)number;
+    atomic_store(&stopped, true);
+}
+
+static void watch_signals(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct sigaction old;
+        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            (void)sigaction(numbers[i], &action, NULL);
+    }
+}
 
 static int failed(const struct exporting *x, const char *what, const char *path)
 {
@@ -106,6 +132,8 @@ static const struct ampd_block_reader_ops fetch_ops = {.part_cb = on_part, .begi
 static int on_message(void *arg, const uint8_t *data, size_t size)
 {
     struct fetch *fetch = arg;
+    if (atomic_load(&stopped))
+        return amp_error_set(&fetch->error, AMP_ECANCELLED, NULL, "it was stopped; nothing is left of it");
     int rc = ampd_block_reader_begin(&fetch->reader, size, &fetch->error);
     if (rc == 0)
         rc = ampd_block_reader_bytes(&fetch->reader, data, size, &fetch->error);
@@ -181,12 +209,28 @@ static int fetch_part(struct exporting *x, uint32_t shard)
 
 /* ---- putting them together ---- */
 
+/* The shapes have been looked at: check_shapes. */
 static uint64_t elements_of(const struct ampd_msg_parameter_spec *parameter)
 {
-    uint64_t elements = 1;
-    for (uint32_t i = 0; i < parameter->shape_count; i++)
-        elements *= parameter->shape[i];
+    uint64_t elements = 0;
+    (void)ampclient_parameter_elements(parameter->shape, parameter->shape_count, &elements);
     return elements;
+}
+
+/* What a server says of a model's size is believed only within what a model can have. */
+static int check_shapes(const struct exporting *x)
+{
+    uint64_t total = 0, one;
+    for (size_t i = 0; i < x->about.spec.parameters.count; i++) {
+        const struct ampd_msg_parameter_spec *parameter = &x->about.spec.parameters.items[i];
+        if (ampclient_parameter_elements(parameter->shape, parameter->shape_count, &one) != 0 ||
+            (total += one) > ELEMENTS_MAX) {
+            (void)fprintf(stderr, "ampctl: %s: the server describes a model that cannot be; is it an ampd?\n",
+                          x->ctl->verb);
+            return AMPCTL_EXIT_FAILED;
+        }
+    }
+    return 0;
 }
 
 static int map_memory(struct exporting *x)
@@ -258,7 +302,7 @@ static int merge(struct exporting *x)
     }
     if (rc == 0) {
         const struct ampd_checkpoint_place place = {x->folder, x->model, 0, 1};
-        rc = ampd_checkpoint_write(&place, tensors, count, &state, NULL, &record, &error);
+        rc = ampd_checkpoint_write(&place, tensors, count, &state, &stopped, &record, &error);
         ampd_checkpoint_state_clear(&state);
     }
     free(tensors);
@@ -274,7 +318,13 @@ static int merge(struct exporting *x)
 static int make_folder(struct exporting *x)
 {
     struct stat status;
-    if (!x->force && stat(x->file, &status) == 0) {
+    bool there = lstat(x->file, &status) == 0;
+    if (there && !S_ISREG(status.st_mode)) {
+        (void)fprintf(stderr, "ampctl: %s: %s is not a regular file, and is left as it is; name another\n",
+                      x->ctl->verb, x->file);
+        return AMPCTL_EXIT_FAILED;
+    }
+    if (there && !x->force) {
         (void)fprintf(stderr, "ampctl: %s: %s exists; name another file, or give --force\n", x->ctl->verb, x->file);
         return AMPCTL_EXIT_FAILED;
     }
@@ -294,7 +344,9 @@ static int move_file(const struct exporting *x)
 {
     char path[4096], parent[4096];
     (void)snprintf(path, sizeof path, "%s/%s", x->folder, x->file_made);
-    if (rename(path, x->file) != 0)
+    mode_t mask = umask(0); /* there is no call that only reads it */
+    (void)umask(mask);
+    if (chmod(path, 0666 & ~mask) != 0 || rename(path, x->file) != 0)
         return failed(x, "cannot write", x->file);
     const char *slash = strrchr(x->file, '/');
     (void)snprintf(parent, sizeof parent, "%.*s",
@@ -365,9 +417,12 @@ static int reach_shards(struct exporting *x)
 
 static int run(struct exporting *x)
 {
-    int code = ampctl_find_checkpoint(x->ctl, x->model, &x->key);
+    int code = check_shapes(x);
+    if (code == 0)
+        code = ampctl_find_checkpoint(x->ctl, x->model, &x->key);
     if (code == 0)
         code = reach_shards(x);
+    watch_signals();
     if (code == 0)
         code = make_folder(x);
     for (uint32_t k = 0; code == 0 && k < x->about.shards.count; k++)

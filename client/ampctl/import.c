@@ -2,6 +2,8 @@
 #include "client/ampclient.h"
 #include "client/ampctl/ctl.h"
 #include "client/ampctl/safetensors.h"
+#include "client/io/client.h"
+#include "client/io/spec.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,14 +13,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Per shard: a file of many GB over a slow network; --timeout gives another. */
+#define IMPORT_TIMEOUT_MS 3600000
+
 struct importing {
     struct ampctl *ctl;
+    uint64_t timeout_ms; /* as given; 0: not */
     char model[128];
     const char *file;
     void *bytes; /* of the file, mapped */
     size_t size;
     struct ampctl_safetensors tensors;
-    float **values; /* of each parameter */
+    float **values; /* of each parameter, and how many */
+    uint64_t *elements;
     uint32_t count;
 };
 
@@ -55,10 +62,10 @@ static int map_file(struct importing *x)
 static int read_parameter(struct importing *x, const struct ampd_msg_parameter_spec *parameter, float **values)
 {
     struct amp_error error = {0};
-    uint64_t elements = 1;
-    for (uint32_t i = 0; i < parameter->shape_count; i++)
-        elements *= parameter->shape[i];
-    *values = malloc((size_t)elements * sizeof **values);
+    uint64_t *elements = &x->elements[x->count++];
+    if (ampclient_parameter_elements(parameter->shape, parameter->shape_count, elements) != 0)
+        return failed_by(x, "the server describes a model that cannot be; is it an ampd?");
+    *values = malloc((size_t)*elements * sizeof **values);
     if (*values == NULL)
         return failed_by(x, "there is no memory for its tensors");
     if (ampctl_safetensors_read(&x->tensors, parameter->name, parameter->shape, parameter->shape_count, *values,
@@ -77,12 +84,11 @@ static int read_values(struct importing *x)
     if (code != 0)
         return code;
     x->values = calloc(about.spec.parameters.count + 1, sizeof *x->values);
-    if (x->values == NULL)
+    x->elements = calloc(about.spec.parameters.count + 1, sizeof *x->elements);
+    if (x->values == NULL || x->elements == NULL)
         code = failed_by(x, "there is no memory for its tensors");
-    for (size_t i = 0; code == 0 && i < about.spec.parameters.count; i++) {
-        x->count++;
+    for (size_t i = 0; code == 0 && i < about.spec.parameters.count; i++)
         code = read_parameter(x, &about.spec.parameters.items[i], &x->values[i]);
-    }
     ampd_msg_get_model_response_free(&about);
     return code;
 }
@@ -97,12 +103,20 @@ static int load(const struct importing *x)
     options.server_name = secure->server_name;
     options.token_file = secure->token_file;
     options.token_over_plaintext = secure->token_over_plaintext;
+    options.connect_timeout_ms = AMPCTL_TIMEOUT_MS;
+    options.reconnect_timeout_ms = AMPCTL_TIMEOUT_MS;
+    options.call_timeout_ms = x->timeout_ms != 0 ? x->timeout_ms : IMPORT_TIMEOUT_MS;
+    if (x->timeout_ms != 0 && x->timeout_ms < AMPCTL_TIMEOUT_MS)
+        options.connect_timeout_ms = options.reconnect_timeout_ms = x->timeout_ms;
     struct ampclient *client = NULL;
     struct amp_error error = {0};
     bool already = false;
-    if (ampclient_connect(x->ctl->endpoints, &options, &client, &error) != 0)
-        return failed_by(x, error.text);
-    int rc = ampclient_load(client, x->model, (const float *const *)x->values, x->count, &already);
+    int connected = ampclient_connect(x->ctl->endpoints, &options, &client, &error);
+    if (connected != 0) {
+        (void)fprintf(stderr, "ampctl: %s: %s\n", x->ctl->verb, error.text);
+        return AMPCTL_EXIT_RPC + amp_err_grpc_status(connected);
+    }
+    int rc = ampclient_load_sized(client, x->model, (const float *const *)x->values, x->elements, x->count, &already);
     int code = 0;
     if (rc != 0) {
         (void)fprintf(stderr, "ampctl: %s: %s\n", x->ctl->verb, ampclient_error_text(client));
@@ -135,6 +149,7 @@ int ampctl_import(struct ampctl *ctl, int argc, char **argv)
     argv[0] = name;
     ctl->verb = name;
     ampctl_parse(ctl, &own, &x, argc, argv);
+    x.timeout_ms = ctl->timeout_ms;
     int code = map_file(&x);
     if (code == 0)
         code = read_values(&x);
@@ -147,6 +162,7 @@ int ampctl_import(struct ampctl *ctl, int argc, char **argv)
     for (uint32_t i = 0; i < x.count; i++)
         free(x.values[i]);
     free(x.values);
+    free(x.elements);
     ampctl_safetensors_close(&x.tensors);
     if (x.bytes != NULL)
         (void)munmap(x.bytes, x.size);

@@ -17,6 +17,47 @@ static uint64_t read_u64(const uint8_t *at)
     return value;
 }
 
+/* Where one tensor begins and ends. */
+struct extent {
+    json_int_t begin, end;
+};
+
+static int compare_extents(const void *a, const void *b)
+{
+    const struct extent *left = a, *right = b;
+    if (left->begin != right->begin)
+        return left->begin < right->begin ? -1 : 1;
+    return left->end < right->end ? -1 : left->end > right->end;
+}
+
+/* The tensors follow each other without overlap or hole, and end with the file, as the format demands. */
+static int check_extents(const struct ampctl_safetensors *file, struct amp_error *error)
+{
+    size_t count = 0;
+    const char *name;
+    json_t *entry;
+    struct extent *extents = calloc(json_object_size(file->header) + 1, sizeof *extents);
+    if (extents == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "there is no memory for the list of its tensors");
+    json_object_foreach(file->header, name, entry)
+    {
+        const json_t *offsets = json_object_get(entry, "data_offsets");
+        if (strcmp(name, METADATA) != 0)
+            extents[count++] = (struct extent){json_integer_value(json_array_get(offsets, 0)),
+                                               json_integer_value(json_array_get(offsets, 1))};
+    }
+    qsort(extents, count, sizeof *extents, compare_extents);
+    json_int_t at = 0;
+    bool good = true;
+    for (size_t i = 0; good && i < count; at = extents[i++].end)
+        good = extents[i].begin == at && extents[i].end >= at;
+    free(extents);
+    return good && (uint64_t)at == file->size
+               ? 0
+               : amp_error_set(error, AMP_EDATALOSS, NULL,
+                               "its tensors overlap, leave a hole, or do not end where the file ends; is it cut off?");
+}
+
 int ampctl_safetensors_open(const void *bytes, uint64_t size, struct ampctl_safetensors *file, struct amp_error *error)
 {
     const uint8_t *data = bytes;
@@ -28,12 +69,16 @@ int ampctl_safetensors_open(const void *bytes, uint64_t size, struct ampctl_safe
     json_error_t why;
     file->header = json_loadb((const char *)data + 8, (size_t)length, JSON_REJECT_DUPLICATES, &why);
     if (!json_is_object(file->header)) {
+        const char *reason = file->header != NULL ? "it is another value" : why.text;
         ampctl_safetensors_close(file);
-        return amp_error_set(error, AMP_EDATALOSS, NULL, "its header is not a JSON object (%.100s)", why.text);
+        return amp_error_set(error, AMP_EDATALOSS, NULL, "its header is not a JSON object: %.100s", reason);
     }
     file->data = data + 8 + length;
     file->size = size - 8 - length;
-    return 0;
+    int rc = check_extents(file, error);
+    if (rc != 0)
+        ampctl_safetensors_close(file);
+    return rc;
 }
 
 void ampctl_safetensors_close(struct ampctl_safetensors *file)

@@ -74,8 +74,8 @@ static void restart(void *arg)
 }
 
 /* The layout, from the specification that the server has. */
-static int open_load(struct ampclient *client, const struct ampd_msg_get_model_response *model, uint32_t values_count,
-                     struct load *load)
+static int open_load(struct ampclient *client, const struct ampd_msg_get_model_response *model,
+                     const uint64_t *elements, uint32_t values_count, struct load *load)
 {
     uint32_t count = (uint32_t)model->spec.parameters.count;
     if (count != values_count)
@@ -89,6 +89,12 @@ static int open_load(struct ampclient *client, const struct ampd_msg_get_model_r
         const struct ampd_msg_parameter_spec *parameter = &model->spec.parameters.items[i];
         rc = ampclient_parameter_elements(parameter->shape, parameter->shape_count, &sizes[i]);
     }
+    for (uint32_t i = 0; rc == 0 && elements != NULL && i < count; i++)
+        if (sizes[i] != elements[i]) {
+            free(sizes);
+            return amp_error_set(&client->error, AMP_ESTATE, NULL,
+                                 "The model has been made anew with other shapes meanwhile; try again.");
+        }
     /* Sizes of blocks are bounded by what one message can carry. */
     if (rc == 0 && model->block_elements > AMPD_BLOCK_DATA_MAX / sizeof(float))
         rc = AMP_EINVAL;
@@ -238,6 +244,12 @@ static bool has_values(enum ampd_msg_model_state state)
 int ampclient_load(struct ampclient *client, const char *model_name, const float *const *values, uint32_t values_count,
                    bool *already)
 {
+    return ampclient_load_sized(client, model_name, values, NULL, values_count, already);
+}
+
+int ampclient_load_sized(struct ampclient *client, const char *model_name, const float *const *values,
+                         const uint64_t *elements, uint32_t values_count, bool *already)
+{
     if (client == NULL)
         return AMP_EINVAL;
     ampclient_begin(client);
@@ -254,7 +266,7 @@ int ampclient_load(struct ampclient *client, const char *model_name, const float
         return rc;
     struct load load = {.values = values};
     bool was_there = has_values(model.status.state);
-    rc = open_load(client, &model, values_count, &load);
+    rc = open_load(client, &model, elements, values_count, &load);
     if (rc == 0) {
         /* Values once loaded stay: there is no need to send others. */
         if (!was_there)
