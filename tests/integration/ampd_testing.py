@@ -8,7 +8,6 @@ Output is that of cmocka. Exit code 0: all passed; 1: one failed; 77: nothing co
 run that hangs all the same is ended with a traceback after RUN_TIMEOUT_S.
 """
 import contextlib
-import ctypes
 import faulthandler
 import functools
 import math
@@ -184,11 +183,9 @@ class Layout:
 
 # ---- the process ----
 
-_prctl = ctypes.CDLL(None, use_errno=True).prctl
-
-
-def _die_with_parent():
-    _prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing outlives a test that is ended
+# Nothing outlives a test that is ended. A program sees to it, not code of Python's between fork and exec: with that Python
+# forks, which gRPC's threads do not survive every time; without it it need not.
+DIE_WITH_PARENT = ("/usr/bin/setpriv", "--pdeathsig", "KILL", "--")
 
 
 CHANNEL_OPTIONS = [
@@ -212,8 +209,8 @@ class Server:
         began_at = self.log_path.stat().st_size if self.log_path.exists() else 0
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
-                [self.program, "--data-dir", self.data_dir, "--listen", "127.0.0.1:0", *self.options],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_die_with_parent)
+                [*DIE_WITH_PARENT, self.program, "--data-dir", self.data_dir, "--listen", "127.0.0.1:0", *self.options],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.port = self._wait_for_port(began_at)
         self.channel = self.connect()
         grpc.channel_ready_future(self.channel).result(timeout=self.START_TIMEOUT_S)
@@ -272,8 +269,8 @@ class Server:
 
 def start_and_fail(bin_dir, *arguments):
     """An ampd that is to end at once: (exit code, lines on stderr)."""
-    done = subprocess.run([bin_dir / "ampd", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                          stderr=subprocess.PIPE, timeout=60, encoding="utf-8", preexec_fn=_die_with_parent)
+    done = subprocess.run([*DIE_WITH_PARENT, bin_dir / "ampd", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.PIPE, timeout=60, encoding="utf-8")
     return done.returncode, done.stderr.splitlines()
 
 

@@ -11,7 +11,7 @@ import signal
 import subprocess
 
 from ampd_testing import (CALL_TIMEOUT_S, CHANNEL_OPTIONS, METHODS, Api, Code, Refusal, admin, eventually, grpc, refused,
-                          run, start_and_fail, _die_with_parent)
+                          run, start_and_fail, DIE_WITH_PARENT)
 from auth_testing import ROLES, TokenFile, WithToken, api_with, command, hang_up, methods_def
 
 
@@ -199,8 +199,8 @@ def test_sighup_without_files_changes_nothing(context):
 def test_a_sighup_while_ampd_starts_waits_until_it_has_started(context):
     folder, log_path = context.folder(), context.work / "starting.log"
     with open(log_path, "w", encoding="utf-8") as log:
-        ampd = subprocess.Popen([context.bin_dir / "ampd", "--data-dir", folder, "--listen", "127.0.0.1:0"],
-                                stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_die_with_parent)
+        ampd = subprocess.Popen([*DIE_WITH_PARENT, context.bin_dir / "ampd", "--data-dir", folder, "--listen", "127.0.0.1:0"],
+                                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
         while not folder.exists():  # the first thing that it makes, long after it holds signals back
             assert ampd.poll() is None, f"ampd ended with {ampd.returncode}"
@@ -262,9 +262,8 @@ def test_a_unix_socket_can_be_all_that_is_listened_on(context):
     path = context.work / "alone.sock"
     for options, mode in ((("--token-file", tokens.path), 0o666), ((), None)):
         with open(context.work / "alone.log", "w+", encoding="utf-8") as log:
-            ampd = subprocess.Popen([context.bin_dir / "ampd", "--data-dir", context.folder(), "--listen", f"unix:{path}",
-                                     *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                    preexec_fn=_die_with_parent)
+            ampd = subprocess.Popen([*DIE_WITH_PARENT, context.bin_dir / "ampd", "--data-dir", context.folder(), "--listen", f"unix:{path}",
+                                     *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             try:
                 with grpc.insecure_channel(f"unix:{path}", options=CHANNEL_OPTIONS) as channel:
                     grpc.channel_ready_future(channel).result(timeout=CALL_TIMEOUT_S)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 from ampd_testing import (CALL_TIMEOUT_S, ROOT, Api, Code, eventually, grpc, refused, run, scales, start_and_fail,
-                          _die_with_parent)
+                          DIE_WITH_PARENT)
 from auth_testing import (Authority, TlsServer, TokenFile, api_with, command, hang_up, never_ready, ready,
                           replace_pair)
 
@@ -63,9 +63,9 @@ def test_the_commands_of_the_document_work_as_printed(context):
     try:
         for block in blocks:
             if block in servers:
-                server = subprocess.Popen(["sh", "-c", "exec " + block], cwd=folder, env=environment,
+                server = subprocess.Popen([*DIE_WITH_PARENT, "sh", "-c", "exec " + block], cwd=folder, env=environment,
                                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                          stderr=subprocess.PIPE, preexec_fn=_die_with_parent)
+                                          stderr=subprocess.PIPE)
                 eventually(lambda: subprocess.run(
                     ["ampctl", "--endpoint", f"tls://localhost:{port}", "--cacert", "ca.crt", "ready"], cwd=folder,
                     env=environment, check=False, capture_output=True, timeout=CALL_TIMEOUT_S).returncode == 0, "ready")
@@ -195,9 +195,9 @@ class Training:
             environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", AMPD_CACERT=str(server.authority.cert),
                                AMPD_TOKEN_FILE=str(token_file))
             self.processes.append(subprocess.Popen(
-                [context.bin_dir / "digits", "--connect", f"localhost:{server.port}", "--steps", str(TRAINING_STEPS),
+                [*DIE_WITH_PARENT, context.bin_dir / "digits", "--connect", f"localhost:{server.port}", "--steps", str(TRAINING_STEPS),
                  "--hidden", "32", "--batch", "16", "--checkpoint-every", "1000000", "--quiet"], env=environment,
-                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=_die_with_parent))
+                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE))
 
     def attempted(self, api):
         for process in self.processes:
@@ -233,9 +233,9 @@ def test_a_client_that_trains_takes_new_certificates_for_its_next_connection(con
     environment = dict(os.environ, RANK="0", WORLD_SIZE="1", AMPD_CACERT=str(files["ca.crt"]),
                        AMPD_CERT=str(files["client.crt"]), AMPD_KEY=str(files["client.key"]))
     worker = subprocess.Popen(
-        [context.bin_dir / "digits", "--connect", f"127.0.0.1:{server.port}", "--steps", str(TRAINING_STEPS), "--hidden",
+        [*DIE_WITH_PARENT, context.bin_dir / "digits", "--connect", f"127.0.0.1:{server.port}", "--steps", str(TRAINING_STEPS), "--hidden",
          "32", "--batch", "16", "--checkpoint-every", "20", "--quiet"], env=environment, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, preexec_fn=_die_with_parent)
+        stderr=subprocess.PIPE)
 
     def steps():
         assert worker.poll() is None, f"the worker ended: {worker.stderr.read().decode()}"
