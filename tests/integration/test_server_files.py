@@ -118,7 +118,10 @@ def test_a_dropped_or_unknown_checkpoint_is_not_found(context):
 def test_streams_that_nobody_reads_are_sixteen_at_most(context):
     cluster = trained(context, 1)
     api, request = cluster.api(0), ampd_testing.admin.ReadCheckpointRequest(model="m", epoch=1, step=STEPS)
-    unread = [api.start("ReadCheckpoint", request) for _ in range(16)]
+    # Without this a client on a quick connection may take the whole file unasked.
+    options = [*ampd_testing.CHANNEL_OPTIONS, ("grpc.http2.bdp_probe", 0)]
+    slow = ampd_testing.Api(grpc.insecure_channel(cluster.addresses[0], options=options))
+    unread = [slow.start("ReadCheckpoint", request) for _ in range(16)]
     for one in unread:
         next(iter(one.call))  # the header: the file is open; the rest is more than a client takes unasked
     refused(lambda: api.ReadCheckpoint(model="m", epoch=1, step=STEPS), Code.RESOURCE_EXHAUSTED)
