@@ -2,8 +2,8 @@
 """coverage_report.py --build FOLDER [OPTION]... ROOM...: adds up gcov's counts by file; scripts/coverage.sh runs it.
 
 Objects' counts (.gcno, .gcda) are taken from the build folder. A line or branch that is in several objects (a header's)
-is covered if any of them covers it. Exit code 1 if a bound of --lines or --branches does not hold, or an exclusion of
-scripts/coverage_excluded.txt is not needed.
+is covered if any of them covers it. Exit code 1 if a bound of --lines, --taken or --branches does not hold, or an exclusion
+of scripts/coverage_excluded.txt is not needed.
 """
 import argparse
 import json
@@ -38,10 +38,11 @@ class File:
         self.asserts = self.lines_of_asserts()
 
     def lines_of_asserts(self):
-        """A broken invariant ends the process: the other branch of an assert is none that a test can take."""
+        """A broken invariant, or memory that is out for a promise, ends the process: the other branch of these is none that
+        a test can take."""
         found, depth = set(), 0
         for number, text in enumerate(self.text, 1):
-            if depth == 0 and not re.match(r"\s*AMP_ASSERT\(", text):
+            if depth == 0 and not re.match(r"\s*AMP_(ASSERT|NEED)\(", text):
                 continue
             found.add(number)
             depth += text.count("(") - text.count(")")
@@ -107,7 +108,7 @@ def row(name, lines, branches, note=""):
     print("%-32s lines %5d of %5d %6.1f %%   branches %5d of %5d %6.1f %%%s" %
           (name, hit_lines, len(lines), percent(hit_lines, len(lines)), hit_branches, len(branches),
            percent(hit_branches, len(branches)), "   " + note if note else ""))
-    return percent(hit_lines, len(lines))
+    return percent(hit_lines, len(lines)), percent(hit_branches, len(branches))
 
 
 def missing(file):
@@ -123,6 +124,7 @@ def main():
     parser.add_argument("--objects", nargs=3, action="append", default=[], metavar=("GCOV", "FOLDER", "FILE"))
     parser.add_argument("--apart", nargs=2, action="append", default=[], metavar=("FILE", "REASON"))
     parser.add_argument("--lines", type=float, default=0)
+    parser.add_argument("--taken", type=float, default=0)
     parser.add_argument("--branches", action="append", default=[])
     parser.add_argument("--missing", action="store_true")
     parser.add_argument("rooms", nargs="+")
@@ -150,9 +152,12 @@ def main():
     for path in apart:
         if path not in files:
             print("%-32s not measured" % path)
-    reached = row("all of " + " ".join(options.rooms), total_lines, total_branches)
-    if reached < options.lines:
-        print("coverage: %.1f %% of the lines, %.1f %% are asked for" % (reached, options.lines))
+    lines, taken = row("all of " + " ".join(options.rooms), total_lines, total_branches)
+    if lines < options.lines:
+        print("coverage: %.1f %% of the lines, %.1f %% are asked for" % (lines, options.lines))
+        broken += 1
+    if taken < options.taken:
+        print("coverage: %.1f %% of the branches, %.1f %% are asked for" % (taken, options.taken))
         broken += 1
     return 1 if broken else 0
 
