@@ -201,7 +201,7 @@ struct ampd_msg_worker_status {
     struct ampd_msg_time join_time;
     uint32_t blocks_present; /* blocks of the open step that have come from it */
     uint32_t blocks_wanted;  /* blocks of the open step that it is to send */
-    bool quarantined;        /* steps go on without it, after 8 such pushes; nobody may join as its rank for a minute */
+    bool quarantined;        /* steps go on without it, after 8 such pushes, or 16 of 64; nobody may join as its rank for a minute */
     bool straggles;          /* all others have waited for it, for most of each of the last 8 steps */
     bool nonfinite;          /* its last 5 pushes had Inf or NaN of its own while another's had none */
 };

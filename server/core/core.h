@@ -38,6 +38,12 @@
  */
 #define AMPD_QUARANTINE_PUSHES 8
 #define AMPD_QUARANTINE_MS     60000
+/*
+ * The same after so many of the newest 64, in whatever turns, so that no worker alone has a quarter of the steps skipped. One counts at
+ * a scale at which its last finite push was finite, too: a scale that has just grown makes any share of them, and is to blame itself.
+ */
+#define AMPD_QUARANTINE_WINDOW 64
+#define AMPD_QUARANTINE_SHARE  16
 
 struct ampd_core;
 

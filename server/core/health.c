@@ -1,8 +1,9 @@
 /*
  * Workers that trouble a model again and again are named, in status and log: stragglers, for whom all others wait, and those
  * whose own pushes are not finite while others' are. Only the latter has a consequence: such a worker could have every step
- * skipped for ever, so that where steps may do without a worker (SHRINK, QUORUM) and enough are left, they go on without it.
- * After a Join its first such push is enough, its first finite one makes it as good as any.
+ * skipped for ever, so that where steps may do without a worker (SHRINK, QUORUM) and enough are left, they go on without it:
+ * after some in a row, and after some of the newest 64, since a finite one now and then would make the row begin anew. After a
+ * Join its first such push is enough, its first finite one makes it as good as any.
  */
 #include "base/assert.h"
 #include "server/core/model.h"
@@ -79,9 +80,9 @@ static void name_nonfinite(struct ampd_model *model, uint32_t rank, bool nonfini
     if (nonfinite)
         ampd_out_log(
             model->core, AMPD_LOG_WARN, model,
-            "rank %u (%s) has pushed Inf or NaN %d times in a row while others had none: look at its data, or its "
+            "rank %u (%s) has pushed Inf or NaN again and again while others had none: look at its data, or its "
             "machine",
-            rank, worker->record.name, AMPD_NONFINITE_PUSHES);
+            rank, worker->record.name);
     else
         ampd_out_log(model->core, AMPD_LOG_INFO, model, "the gradients of rank %u (%s) are finite again", rank,
                      worker->record.name);
@@ -90,13 +91,30 @@ static void name_nonfinite(struct ampd_model *model, uint32_t rank, bool nonfini
 static void quarantine(struct ampd_model *model, uint32_t rank)
 {
     struct ampd_worker *worker = &model->workers[rank];
+    bool row = worker->bad_pushes == AMPD_QUARANTINE_PUSHES;
     if (!ampd_workers_bar(model, rank))
         return;
-    worker->bad_pushes--;
+    worker->bad_pushes = AMPD_QUARANTINE_PUSHES - 1;
+    worker->bad_window = 0;
     ampd_out_log(model->core, AMPD_LOG_ERROR, model,
                  "rank %u (%s) is in quarantine for %d s: steps go on without it, for its pushes had Inf or NaN in %d "
-                 "steps in a row while others had none",
-                 rank, worker->record.name, AMPD_QUARANTINE_MS / 1000, AMPD_QUARANTINE_PUSHES);
+                 "steps %s while others had none",
+                 rank, worker->record.name, AMPD_QUARANTINE_MS / 1000,
+                 row ? AMPD_QUARANTINE_PUSHES : AMPD_QUARANTINE_SHARE, row ? "in a row" : "of the newest 64");
+}
+
+_Static_assert(AMPD_QUARANTINE_WINDOW == 64, "a push is a bit of bad_window");
+
+/* Counts one push of a step whose others were finite. */
+static void count_push(struct ampd_worker *worker, bool bad, float scale)
+{
+    worker->bad_window = worker->bad_window << 1 | (bad && scale <= worker->finite_scale ? 1 : 0);
+    if (!bad)
+        worker->finite_scale = scale;
+    if (!bad)
+        worker->bad_pushes = 0;
+    else if (worker->bad_pushes < AMPD_QUARANTINE_PUSHES)
+        worker->bad_pushes++;
 }
 
 static void watch_values(struct ampd_model *model, const struct ampd_step_row *row)
@@ -111,12 +129,12 @@ static void watch_values(struct ampd_model *model, const struct ampd_step_row *r
     for (uint32_t i = 0; i < row->contributors_count; i++) {
         uint32_t rank = row->contributors[i].rank;
         struct ampd_worker *worker = &model->workers[rank];
-        if (!is_bad(row, rank))
-            worker->bad_pushes = cut ? worker->bad_pushes : 0;
-        else if (others_clean && worker->bad_pushes < AMPD_QUARANTINE_PUSHES)
-            worker->bad_pushes++;
-        name_nonfinite(model, rank, worker->bad_pushes >= AMPD_NONFINITE_PUSHES);
-        if (worker->bad_pushes == AMPD_QUARANTINE_PUSHES)
+        bool is = is_bad(row, rank);
+        if (is ? others_clean : !cut)
+            count_push(worker, is, row->scale);
+        bool share = __builtin_popcountll(worker->bad_window) >= AMPD_QUARANTINE_SHARE;
+        name_nonfinite(model, rank, share || worker->bad_pushes >= AMPD_NONFINITE_PUSHES);
+        if (share || worker->bad_pushes == AMPD_QUARANTINE_PUSHES)
             quarantine(model, rank);
     }
 }

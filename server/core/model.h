@@ -252,7 +252,9 @@ struct ampd_worker {
     uint32_t writes;               /* of it that are being stored: until then nobody else gets the rank */
     uint64_t pushes, overflow_pushes, last_step;
     uint32_t slow_steps, bad_pushes; /* in a row, up to those at which the worker is named */
-    bool straggles, nonfinite;       /* named */
+    uint64_t bad_window; /* a bit for each of the newest AMPD_QUARANTINE_WINDOW pushes, lowest the newest: 1 counts as bad */
+    float finite_scale;  /* of its last push that was finite; 0: none was */
+    bool straggles, nonfinite; /* named */
     uint64_t barred_until_ms;        /* quarantine; 0: none */
     uint64_t barred_epoch;           /* it ends with this */
 };

@@ -212,6 +212,8 @@ void ampd_workers_join(struct ampd_core *core, uint64_t id, const struct ampd_ev
     if (strcmp(model->workers[rank].record.name, name) != 0) { /* another machine, whose pushes nobody has seen */
         model->workers[rank].bad_pushes = model->workers[rank].slow_steps = 0;
         model->workers[rank].nonfinite = model->workers[rank].straggles = false;
+        model->workers[rank].bad_window = 0;
+        model->workers[rank].finite_scale = 0;
     }
     model->workers[rank].held = true;
     memcpy(model->workers[rank].record.name, name, sizeof(name));

@@ -329,6 +329,60 @@ static void a_worker_that_has_every_step_skipped_is_left_out(void **state)
     assert_int_equal(0, host->row.rows_count);
 }
 
+/* One good push among eight ends each row of bad ones: what counts then is how many of the newest were. */
+static void a_good_push_now_and_then_does_not_keep_a_worker_out_of_quarantine(void **state)
+{
+    struct core_host *host = *state;
+    begin_shrinking(host, 1);
+    uint64_t step = 2;
+    for (; step < 2 + AMPD_QUARANTINE_WINDOW && !worker(host, 1).quarantined; step++)
+        one_step(host, step, 0, 1, step % AMPD_QUARANTINE_PUSHES == 0 ? 1 : NAN);
+    assert_true(worker(host, 1).quarantined);
+    /* Those before the first good one do not count: no scale was known to be low enough. */
+    assert_in_range(step, 2 + AMPD_QUARANTINE_SHARE, 2 + 2 * AMPD_QUARANTINE_SHARE);
+    assert_non_null(strstr(host->logged, "16 steps of the newest 64"));
+    pass(host, AMPD_QUARANTINE_MS);
+    incarnations[1] = core_joined(host, core_join(host, "w1", 1));
+    (void)push_step(host, step, 1, 1); /* it opened before */
+    poison(host, step + 1, 1);
+    assert_true(worker(host, 1).quarantined);
+}
+
+static void fewer_than_the_share_of_bad_pushes_leave_a_worker_in(void **state)
+{
+    struct core_host *host = *state;
+    const uint64_t every = AMPD_QUARANTINE_WINDOW / (AMPD_QUARANTINE_SHARE - 1) + 1;
+    begin_shrinking(host, 1);
+    for (uint64_t step = 2; step < 2 + 4 * AMPD_QUARANTINE_WINDOW; step++)
+        one_step(host, step, 0, 1, step % every == 0 ? NAN : 1);
+    assert_false(worker(host, 1).quarantined);
+    assert_false(worker(host, 1).nonfinite);
+}
+
+/* A scale that grows after each applied step makes every second one overflow, always at the worker with the largest gradient. */
+static void a_scale_that_grows_too_far_is_not_a_workers_fault(void **state)
+{
+    struct core_host *host = *state;
+    struct ampd_model_spec spec;
+    core_spec(&spec, 2);
+    spec.on_loss = AMPD_ON_LOSS_SHRINK;
+    spec.min_workers = 1;
+    spec.scaler = (struct amp_scaler_config){.policy = AMP_SCALER_DYNAMIC, .init_scale = 1024, .growth_interval = 1};
+    assert_int_equal(0, core_call(host, core_create(host, &spec))->reply.error.code);
+    (void)core_load(host, 1);
+    incarnations[0] = core_joined(host, core_join(host, "w0", 0));
+    incarnations[1] = core_joined(host, core_join(host, "w1", 1));
+    (void)core_push_all(host, 1, 0, incarnations[0], 1); /* it opened with the first that joined */
+    uint64_t skipped = 0;
+    for (uint64_t step = 2; step < 2 + 2 * AMPD_QUARANTINE_WINDOW; step++) {
+        bool over = host->row.after.scale > 4096;
+        one_step(host, step, 0, 1, over ? INFINITY : 1);
+        skipped += over ? 1 : 0;
+    }
+    assert_true(skipped > AMPD_QUARANTINE_WINDOW / 2);
+    assert_false(worker(host, 1).quarantined);
+}
+
 static void nobody_may_join_as_a_rank_in_quarantine(void **state)
 {
     struct core_host *host = *state;
@@ -469,6 +523,9 @@ int main(void)
         TEST(a_worker_that_all_wait_for_again_and_again_is_named),
         TEST(a_worker_whose_gradients_are_never_finite_is_named),
         TEST(a_worker_that_has_every_step_skipped_is_left_out),
+        TEST(a_good_push_now_and_then_does_not_keep_a_worker_out_of_quarantine),
+        TEST(fewer_than_the_share_of_bad_pushes_leave_a_worker_in),
+        TEST(a_scale_that_grows_too_far_is_not_a_workers_fault),
         TEST(nobody_may_join_as_a_rank_in_quarantine),
         TEST(after_quarantine_one_such_push_is_enough_and_a_finite_one_ends_the_count),
         TEST(a_worker_that_the_steps_cannot_do_without_is_named_alone),

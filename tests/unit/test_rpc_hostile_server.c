@@ -96,39 +96,37 @@ static void head_block(struct bytes *block)
     bytes_field(block, "content-type", "application/grpc");
 }
 
-static void a_number_without_end_is_no_endless_work(void **state)
+/* Such a block as the head of an answer ends connection and call. */
+static void ends_the_connection(struct script *script, const struct bytes *block)
 {
     struct rpc_seen seen = {0};
-    struct script_conn *conn = with_call(*state, &seen);
-    struct bytes block = {0};
+    struct script_conn *conn = with_call(script, &seen);
     struct bytes bytes = {0};
-    bytes_text(&block, "\xff");
-    for (int i = 0; i < 16000; i++)
-        bytes_add(&block, "\x80", 1);
-    bytes_frame(&bytes, H2_HEADERS, H2_END_HEADERS, 1, block.data, block.size);
+    bytes_frame(&bytes, H2_HEADERS, H2_END_HEADERS, 1, block->data, block->size);
     (void)say(conn, &bytes);
     assert_false(arpc_link_takes_calls(&conn->link));
     script_lose(conn);
     assert_int_equal(seen.closed, 1);
-    bytes_free(&block);
     bytes_free(&bytes);
+}
+
+static void a_number_without_end_is_no_endless_work(void **state)
+{
+    struct bytes block = {0};
+    bytes_text(&block, "\xff");
+    for (int i = 0; i < 16000; i++)
+        bytes_add(&block, "\x80", 1);
+    ends_the_connection(*state, &block);
+    bytes_free(&block);
 }
 
 static void a_table_larger_than_was_allowed_ends_the_connection(void **state)
 {
-    struct rpc_seen seen = {0};
-    struct script_conn *conn = with_call(*state, &seen);
     struct bytes block = {0};
-    struct bytes bytes = {0};
     bytes_text(&block, "\x3f\xe1\xff\x03"); /* 65,536 */
     head_block(&block);
-    bytes_frame(&bytes, H2_HEADERS, H2_END_HEADERS, 1, block.data, block.size);
-    (void)say(conn, &bytes);
-    assert_false(arpc_link_takes_calls(&conn->link));
-    script_lose(conn);
-    assert_int_equal(seen.closed, 1);
+    ends_the_connection(*state, &block);
     bytes_free(&block);
-    bytes_free(&bytes);
 }
 
 /* A field of 4,000 bytes in the table and many references to it, spread over frames none of which is over a limit. */
