@@ -1,12 +1,15 @@
 /*
  * Our side of the push and pull rows: one fp16 parameter, one worker, a real ampd, through libampclient.
  *
- *     bench_pushpull push|pull HOST:PORT BYTES     for each line on stdin moves BYTES and prints the seconds it took
+ *     bench_pushpull push|pull|apply|step HOST:PORT BYTES     for each line on stdin moves BYTES and prints the seconds it took
  *
  * push: from handing in the gradient to the verdict. That is more than the peer does: block checksums, the finite test, the
  * vote and the stored verdict are inside. The apply is not: the next step_begin waits for it, outside the time.
  * pull: of a version that this client has not seen, complete on the server; ends when the whole tensor lies in this
  * process and its block checksums are verified.
+ * apply: AdamW, from the verdict to the version that is complete on all shards, as the server's status tells it (every
+ * millisecond).
+ * step: AdamW, a whole step of the loop that users write: the wait for the apply before, pull, push, verdict.
  */
 #include "amp/dtype.h"
 #include "bench/measure.h"
@@ -34,7 +37,11 @@ struct bench {
     struct ampclient_model *model;
     uint16_t *gradient; /* fp16 */
     uint64_t elements;
+    enum ampclient_optimizer optimizer;
 };
+
+/* What one line on stdin asks for; the seconds it took. */
+typedef double bench_round(const struct bench *bench);
 
 static void check(const struct bench *bench, int rc, const char *what)
 {
@@ -53,7 +60,7 @@ static void create(const struct bench *bench)
     spec.parameters = &parameter;
     spec.parameters_count = 1;
     spec.world_size = 1;
-    spec.optimizer = AMPCLIENT_SGD;
+    spec.optimizer = bench->optimizer;
     spec.scaler = AMPCLIENT_SCALER_NONE;
     spec.cast = AMP_F16;
     spec.checkpoint_every = CHECKPOINT_NEVER;
@@ -151,21 +158,55 @@ static double pull_once(const struct bench *bench)
     return seconds;
 }
 
+static double push_round(const struct bench *bench)
+{
+    uint64_t version;
+    return push_once(bench, &version);
+}
+
+static double apply_once(const struct bench *bench)
+{
+    uint64_t version;
+    (void)push_once(bench, &version);
+    double begin = bench_now_s();
+    await_version(bench, version);
+    return bench_now_s() - begin;
+}
+
+static double step_once(const struct bench *bench)
+{
+    uint64_t version;
+    double begin = bench_now_s();
+    (void)push_once(bench, &version);
+    return bench_now_s() - begin;
+}
+
+static const struct {
+    const char *name;
+    bench_round *round;
+    enum ampclient_optimizer optimizer;
+} modes[] = {
+    {"push", push_round, AMPCLIENT_SGD},
+    {"pull", pull_once, AMPCLIENT_SGD},
+    {"apply", apply_once, AMPCLIENT_ADAMW},
+    {"step", step_once, AMPCLIENT_ADAMW},
+};
+
 int main(int argc, char **argv)
 {
-    bool push = argc == 4 && strcmp(argv[1], "push") == 0;
-    bool pull = argc == 4 && strcmp(argv[1], "pull") == 0;
-    uint64_t bytes = push || pull ? strtoull(argv[3], NULL, 10) : 0;
+    size_t count = sizeof modes / sizeof *modes, mode = argc == 4 ? 0 : count;
+    while (mode < count && strcmp(argv[1], modes[mode].name) != 0)
+        mode++;
+    uint64_t bytes = mode < count ? strtoull(argv[3], NULL, 10) : 0;
     if (bytes == 0 || bytes % sizeof(uint16_t) != 0) {
-        (void)fprintf(stderr, "usage: bench_pushpull push|pull HOST:PORT BYTES\n");
+        (void)fprintf(stderr, "usage: bench_pushpull push|pull|apply|step HOST:PORT BYTES\n");
         return 2;
     }
-    struct bench bench = {0};
+    struct bench bench = {.optimizer = modes[mode].optimizer};
     open_bench(&bench, argv[2], bytes);
     char line[64];
-    uint64_t version;
     while (fgets(line, sizeof line, stdin) != NULL) {
-        (void)printf("%.9f\n", push ? push_once(&bench, &version) : pull_once(&bench));
+        (void)printf("%.9f\n", modes[mode].round(&bench));
         (void)fflush(stdout);
     }
     close_bench(&bench);

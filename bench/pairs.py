@@ -21,6 +21,7 @@ import sys
 
 sys.dont_write_bytecode = True
 import checkpoint_rows  # noqa: E402
+import cluster_rows  # noqa: E402
 import memory_row  # noqa: E402
 import rpc_rows  # noqa: E402
 from sides import MIB, Ampd, Failed, Pump, Side, Skipped, START_S  # noqa: E402
@@ -65,6 +66,7 @@ STEP_BYTES = 30 * STEP_ELEMENTS
 # name, (ours, its arguments), (peers, each with its arguments), goal, whether it is only a calibration of the harness
 ROWS = (
     *rpc_rows.PAIRS,
+    *cluster_rows.PAIRS,
     ("kernels_torch_1t", (Kernels, STEP_BYTES, STEP_ELEMENTS, 1), ((Torch, STEP_BYTES, STEP_ELEMENTS, 1),), 5.0, False),
     ("kernels_torch_2t", (Kernels, STEP_BYTES, STEP_ELEMENTS, 2), ((Torch, STEP_BYTES, STEP_ELEMENTS, 2),), 5.0, False),
     # The peer against itself: how far from 1 the noise of this machine takes a ratio.
