@@ -1,6 +1,6 @@
 /*
- * How a coordinator without a memory of its own goes on in the same epoch (STEP section 6, `durability: step`): all shards
- * have answered SYNC, none has lost anything. The newest verdict that any of them holds is adopted: stored here if it is
+ * How a coordinator goes on in the same epoch that has started, or whose RESTORE came to nothing (STEP section 6, `durability:
+ * step`): all shards have answered SYNC, none has lost anything. The newest verdict that any of them holds is adopted: stored here if it is
  * not, and sent again. Then the next step opens in a new try, with the incarnations that are stored. Workers that had
  * joined under the epoch need not join again: they are taken for live until a lease has passed.
  */
@@ -42,9 +42,11 @@ static void take_decided(struct ampd_model *model, const struct ampd_sync_state 
     coord->decided = mine->decided;
     coord->parent_step = mine->has_last ? mine->decided : 0;
     coord->version = mine->version;
-    ampd_coord_record(coord, model->shard.found_scaler ? &model->shard.newest_scaler : &mine->scaler);
+    if (!coord->has_record)
+        ampd_coord_record(coord, model->shard.found_scaler ? &model->shard.newest_scaler : &mine->scaler);
     coord->decided_state = AMPD_STEP_NONE;
     coord->applied_bits = 0;
+    coord->applying = (struct ampd_applied){0};
     if (!mine->has_last)
         return;
     free(coord->verdict);
@@ -102,16 +104,19 @@ void ampd_adopt(struct ampd_model *model, const struct ampd_checkpoint_record *c
     coord->base_step = model->shard.base_step;
     coord->has_checkpoint = checkpoint->epoch != 0;
     coord->durable_step = checkpoint->step;
+    bool started = !coord->has_record; /* else it knows the step that was open, if one was */
     take_decided(model, mine);
     coord->unstable = coord->scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
-    bool begun = best->has_last || anybody_voted(model);
+    bool late_act = started && model->shard.late_act; /* so a step was open, perhaps the epoch's first */
+    bool begun = best->has_last || anybody_voted(model) || late_act;
     if (begun)
         ampd_workers_adopt(model);
     coord->before = state_of(model, begun);
-    coord->state_sequence = 0;
+    coord->cuts_count = 0; /* a restore has ended them, or they were another process's */
+    coord->cut_wanted = false;
     if (coord->before == AMPD_COORD_LOADED || coord->before == AMPD_COORD_FINISHING)
         ampd_cuts_expect(coord, coord->decided);
-    if (model->shard.late_act && coord->before == AMPD_COORD_RUNNING) {
+    if (late_act && coord->before == AMPD_COORD_RUNNING) {
         /* The step that was open then goes on with the scale that its gradients carry: as a try after the first. */
         coord->open = (struct ampd_open){
             .step = coord->decided + 1, .scale = model->shard.open_scale, .scale_id = model->shard.open_scale_id};

@@ -43,6 +43,7 @@ void ampd_coord_record(struct ampd_coord *coord, const struct amp_scaler_state *
 {
     coord->scaler = *scaler;
     coord->newest = *scaler;
+    coord->has_record = true;
 }
 
 void ampd_coord_close(struct ampd_model *model)

@@ -29,7 +29,7 @@ static void create_new(struct ampd_core *core, uint64_t id, const struct ampd_mo
         ampd_call_fail_with(core, id, NULL, &error);
         return;
     }
-    ampd_coord_record(&model->coord, &model->shard.scaler);
+    model->coord.base_scaler = model->shard.scaler;
     hold_create(model, id, false);
     ampd_sync_store_epoch(model, "CREATED");
 }

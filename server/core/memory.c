@@ -10,7 +10,9 @@
  *   LOADING   -> READY, EMPTY, RESTORING     every block is in; or the loader's stream is gone
  *   READY     -> RESTORING, EMPTY            or another shard's part of the load broke off
  *
- * RESTORE comes to all shards of a model, also to those that have lost nothing: what they were doing ends first.
+ * RESTORE comes to all shards of a model, also to those that have lost nothing: what they were doing ends first. With
+ * `durability: step` nothing is lost by that before a new epoch is stored: a SYNC that comes before gives the memory back, from
+ * checkpoint and journal, as after a start. So a rollback that comes to nothing costs no step.
  */
 #include "base/assert.h"
 #include "server/core/model.h"
@@ -90,6 +92,9 @@ void ampd_memory_restore(struct ampd_model *model, const struct ampd_message *me
         answer_restore(model, false);
         return;
     }
+    bool whole = shard->memory == AMPD_MEMORY_READY || shard->replay.on;
+    if (whole && model->spec.durability == AMPD_DURABILITY_STEP && shard->checkpoints_count > 0)
+        shard->taken = true;
     if (shard->memory != AMPD_MEMORY_RESTORING)
         set_memory(shard, AMPD_MEMORY_RESTORING);
     shard->restore_waits = true;
@@ -107,6 +112,8 @@ void ampd_memory_try_restore(struct ampd_model *model)
     if (!shard->restore_waits || shard->restore_token != 0 || shard->jobs_out != 0 || !amp_list_empty(&model->pushes) ||
         !amp_list_empty(&model->pulls) || !amp_list_empty(&model->loads) || ampd_snapshot_reads(shard))
         return;
+    if (shard->journal_token != 0 || shard->replay.token != 0)
+        return; /* g is being written to the journal, or read */
     shard->restore_waits = false;
     if (shard->restore_record.epoch == 0) {
         set_memory(shard, AMPD_MEMORY_LOST);
@@ -230,10 +237,22 @@ void ampd_memory_cast_done(struct ampd_model *model)
 
 /* ---- durability: step ---- */
 
+void ampd_memory_give_back(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    if (!shard->taken || shard->replay.on || shard->new_epoch != 0 || shard->deleting || shard->checkpoints_count == 0)
+        return;
+    shard->replay.on = true;
+    shard->restore_refused = false;
+    shard->restore_retry_ms = 0;
+    ampd_memory_begin_replay(model);
+}
+
 void ampd_memory_begin_replay(struct ampd_model *model)
 {
     struct ampd_shard *shard = &model->shard;
-    set_memory(shard, AMPD_MEMORY_RESTORING);
+    if (shard->memory != AMPD_MEMORY_RESTORING)
+        set_memory(shard, AMPD_MEMORY_RESTORING);
     shard->restore_record = shard->checkpoints[shard->checkpoints_count - 1];
     shard->restore_waits = true;
     ampd_memory_try_restore(model);
@@ -242,6 +261,7 @@ void ampd_memory_begin_replay(struct ampd_model *model)
 void ampd_memory_end_replay(struct ampd_model *model, bool ok)
 {
     set_memory(&model->shard, ok ? AMPD_MEMORY_READY : AMPD_MEMORY_LOST);
+    model->shard.taken = false;
 }
 
 /* ---- EPOCH ---- */
@@ -298,14 +318,9 @@ static void take_base(struct ampd_model *model, const struct ampd_epoch_record *
         shard->copy_valid[c] = restored && c == shard->version % AMPD_COPIES;
     shard->copy_version[shard->version % AMPD_COPIES] = shard->version;
     shard->decided_step = record->base_step;
-    ampd_shard_forget(model);
-    free(shard->verdict);
-    shard->verdict = NULL;
-    memset(shard->pending, 0, model->tensors.count);
-    for (uint32_t r = 0; r < model->spec.world_size; r++) {
-        ampd_slot_empty(model, r);
-        ampd_slot_next(model, r);
-    }
+    shard->taken = false;
+    ampd_sums_clear(model);
+    ampd_shard_begin_anew(model);
 }
 
 /* A part that a new epoch comes to: in time, not stored before, and on the memory that it is about. */

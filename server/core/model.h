@@ -25,10 +25,10 @@
 #define AMPD_SWEEP_MS     5000 /* how often calls that wait too long are looked for */
 #define AMPD_HELD_PUSHES  4 /* held pushes of one rank: each keeps a user state; the newest takes the oldest's place */
 /* Trailers that fit a process before this one: a client that lost an answer sends two, if it is called twice three. */
-#define AMPD_VANISHED 3
-#define AMPD_NO_RANK      UINT32_MAX
-#define AMPD_NO_PLACE     UINT32_MAX
-#define AMPD_BLOCK_BYTES  24 /* known of each block, apart from slots: pending, published, votes, serials, jobs */
+#define AMPD_VANISHED    3
+#define AMPD_NO_RANK     UINT32_MAX
+#define AMPD_NO_PLACE    UINT32_MAX
+#define AMPD_BLOCK_BYTES 24 /* known of each block, apart from slots: pending, published, votes, serials, jobs */
 
 enum ampd_call_kind {
     AMPD_CALL_UNARY,
@@ -140,11 +140,12 @@ enum ampd_bulk {
     AMPD_BULK_VOID /* a restore has made it pointless: only its end is waited for */
 };
 
-/* Durability STEP: the way from a checkpoint to the last decided step, after a start. */
+/* Durability STEP: the way from a checkpoint to the last decided step, after a start or a RESTORE that came to nothing. */
 struct ampd_replay {
     bool on;
-    struct ampd_step_row *rows; /* decided in this epoch, from the checkpoint's step on; owned */
-    uint32_t count, next;       /* next: the one whose record is asked for; count: one more, not decided */
+    struct ampd_step_row
+        *rows; /* decided in this epoch, from the newest checkpoint's step on; kept while it lasts; owned */
+    uint32_t count, room, next; /* next: the one whose record is asked for; count: one more, not decided */
     bool scaler_set;
     struct amp_scaler_state scaler; /* after the newest row, whatever its kind */
     bool late_act;    /* an act was done while a step was open: that step goes on with the scale before it */
@@ -156,9 +157,10 @@ struct ampd_replay {
 struct ampd_shard {
     enum ampd_memory_state memory;
     uint64_t epoch, base_epoch, base_step;
-    uint64_t new_epoch;   /* being stored; 0: none */
-    bool stored;          /* the store has the model */
-    uint64_t round;       /* of the last RESTORE, */
+    uint64_t new_epoch; /* being stored; 0: none */
+    bool stored;        /* the store has the model */
+    bool taken;     /* RESTORE has taken a memory that checkpoint and journal can bring back; no epoch has followed */
+    uint64_t round; /* of the last RESTORE, */
     bool restore_refused; /* which was of a checkpoint that is not here: the memory is as it was before */
     struct ampd_open_step step;
     enum ampd_step_state decided_state;   /* NONE, DECIDED, APPLIED */
@@ -252,11 +254,12 @@ struct ampd_worker {
     uint32_t writes;               /* of it that are being stored: until then nobody else gets the rank */
     uint64_t pushes, overflow_pushes, last_step;
     uint32_t slow_steps, bad_pushes; /* in a row, up to those at which the worker is named */
-    uint64_t bad_window; /* a bit for each of the newest AMPD_QUARANTINE_WINDOW pushes, lowest the newest: 1 counts as bad */
-    float finite_scale;  /* of its last push that was finite; 0: none was */
+    uint64_t
+        bad_window; /* a bit for each of the newest AMPD_QUARANTINE_WINDOW pushes, lowest the newest: 1 counts as bad */
+    float finite_scale;        /* of its last push that was finite; 0: none was */
     bool straggles, nonfinite; /* named */
-    uint64_t barred_until_ms;        /* quarantine; 0: none */
-    uint64_t barred_epoch;           /* it ends with this */
+    uint64_t barred_until_ms;  /* quarantine; 0: none */
+    uint64_t barred_epoch;     /* it ends with this */
 };
 
 struct ampd_coord {
@@ -268,8 +271,11 @@ struct ampd_coord {
     uint64_t version;               /* after it */
     struct amp_scaler_state scaler; /* the record of the newest row that is stored: steps open with it */
     struct amp_scaler_state newest; /* of the newest one that is stored or being stored: the next row follows from it */
-    uint32_t acts_storing; /* acts that are not stored yet */
-    uint32_t acts_count;   /* since the last verdict: they travel with the next one */
+    bool has_record;                /* they are known: not so after a start, until SYNC is over */
+    uint64_t base_version;          /* of the checkpoint that is being restored, */
+    struct amp_scaler_state base_scaler; /* and its record: those of the model once the epoch is stored */
+    uint32_t acts_storing;               /* acts that are not stored yet */
+    uint32_t acts_count;                 /* since the last verdict: they travel with the next one */
     struct ampd_act acts[AMPD_ACTS_WAIT_MAX];
     uint64_t acts_calls[AMPD_ACTS_WAIT_MAX]; /* who asked */
     uint32_t acts_placed;                    /* of them have their step; the others wait for a verdict to be stored */
@@ -502,8 +508,9 @@ void ampd_shard_voted(struct ampd_model *model); /* CLOSED -> VOTED: what it tak
 void ampd_shard_verdict(struct ampd_model *model, const struct ampd_message *message);
 void ampd_shard_verdict_stored(struct ampd_model *model); /* not on shard 0: the coordinator stores it there */
 void ampd_shard_unfit(struct ampd_model *model, const struct ampd_message *message);
-void ampd_shard_forget(struct ampd_model *model); /* a restore: the step, and the one being applied */
-void ampd_shard_tell(struct ampd_model *model);   /* COMPLETE, VOTE, APPLIED, as far as they were sent */
+void ampd_shard_forget(struct ampd_model *model);     /* a restore: the step, and the one being applied */
+void ampd_shard_begin_anew(struct ampd_model *model); /* likewise; and from what is in memory now, with empty slots */
+void ampd_shard_tell(struct ampd_model *model);       /* COMPLETE, VOTE, APPLIED, as far as they were sent */
 void ampd_shard_send_job(struct ampd_model *model, struct ampd_job *job);
 void ampd_shard_vote_done(struct ampd_model *model, const struct ampd_job *job, uint64_t local);
 void ampd_shard_consume(struct ampd_model *model, uint64_t local); /* a block is read, or its step skipped */
@@ -533,6 +540,7 @@ void ampd_epoch_persist(struct ampd_model *model, const struct ampd_epoch_messag
 void ampd_memory_epoch_stored(struct ampd_model *model);
 void ampd_memory_tell(struct ampd_model *model); /* RESTORED or EPOCH_STORED, if that is the present state */
 
+void ampd_memory_give_back(struct ampd_model *model); /* SYNC: what a RESTORE without an epoch after it has taken */
 void ampd_memory_begin_replay(struct ampd_model *model);
 void ampd_memory_end_replay(struct ampd_model *model, bool ok);
 
@@ -548,6 +556,10 @@ void ampd_sums_replayed(struct ampd_model *model, const struct ampd_event_replay
 void ampd_sums_applied(struct ampd_model *model);
 void ampd_sums_give_up(struct ampd_model *model, const char *why);
 void ampd_sums_stop(struct ampd_model *model);
+/* The rows that a replay goes by: one more is decided; those below the step are in a checkpoint; the epoch is over. */
+void ampd_sums_note(struct ampd_model *model, const struct ampd_step_row *row);
+void ampd_sums_trim(struct ampd_model *model, uint64_t step);
+void ampd_sums_clear(struct ampd_model *model);
 /* Whether the vote that is held serves the OPEN too. */
 bool ampd_sums_fits(const struct ampd_model *model, const struct ampd_open *open);
 void ampd_sums_drop(struct ampd_model *model);   /* the vote that is held, with its slots */
@@ -656,7 +668,7 @@ void ampd_cuts_send(
     struct ampd_model *model); /* CUT at the last decided step: no verdict of a later one has been sent */
 void ampd_cuts_resend(struct ampd_model *model, uint32_t shard);
 void ampd_cuts_lost(struct ampd_model *model, uint64_t started); /* parts that these shards were writing */
-void ampd_cuts_end_calls(struct ampd_model *model); /* Checkpoint calls of a model that stalls */
+void ampd_cuts_end_calls(struct ampd_model *model);              /* Checkpoint calls of a model that stalls */
 void ampd_coord_part_done(struct ampd_model *model, const struct ampd_message *message);
 void ampd_coord_checkpoint(struct ampd_core *core, uint64_t call, const struct ampd_event_named *named);
 

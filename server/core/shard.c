@@ -108,7 +108,7 @@ void ampd_shard_close(struct ampd_model *model)
     free(shard->verdict_waits);
     forget_waiting(shard);
     ampd_sums_forget(model);
-    ampd_sums_stop(model);
+    ampd_sums_clear(model);
     free(shard->checkpoints);
     ampd_snapshot_close(model);
     ampd_plan_unref(shard->step.plan);
@@ -600,6 +600,7 @@ void ampd_shard_verdict(struct ampd_model *model, const struct ampd_message *mes
         tell_applied(model); /* repeated: so may the answer have been lost */
     if (verdict->row.step != shard->decided_step + 1)
         return;
+    ampd_sums_note(model, &verdict->row);
     if (model->core->config.shard == 0) {
         act(model, verdict, message->from_fence.counter);
         return;
@@ -671,6 +672,19 @@ void ampd_shard_forget(struct ampd_model *model)
     shard->step.plan = NULL;
     shard->apply_plan = NULL;
     ampd_shard_forget_bulk(model);
+}
+
+void ampd_shard_begin_anew(struct ampd_model *model)
+{
+    struct ampd_shard *shard = &model->shard;
+    ampd_shard_forget(model);
+    free(shard->verdict);
+    shard->verdict = NULL;
+    memset(shard->pending, 0, model->tensors.count);
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        ampd_slot_empty(model, r);
+        ampd_slot_next(model, r);
+    }
 }
 
 void ampd_shard_tell(struct ampd_model *model)

@@ -335,7 +335,10 @@ void ampd_snapshot_stored(struct ampd_model *model)
     if (!is_void) {
         AMP_NEED(ampd_catalogue_add(shard, &shard->snapshot_record) == 0);
         ampd_catalogue_prune(model);
-        ampd_sums_prune(model, shard->snapshot_step);
+        if (!shard->taken) { /* else a replay may need them */
+            ampd_sums_prune(model, shard->snapshot_step);
+            ampd_sums_trim(model, shard->snapshot_step);
+        }
         tell_part(model, &shard->snapshot_record);
     }
     snapshot_free(model);

@@ -11,6 +11,9 @@
  * that lists the same workers keeps the vote; any other one drops it, and the workers push again.
  *
  * A step that is missing in the journal, or a damaged checkpoint, makes the memory LOST, as without a journal.
+ *
+ * The rows are kept while the epoch lasts, so that the same can be done without a start, where a RESTORE has taken the
+ * memory and no epoch has followed (memory.c). They are as many as the records of the journal at most.
  */
 #include "base/assert.h"
 #include "base/buf.h"
@@ -155,6 +158,7 @@ void ampd_sums_stored(struct ampd_model *model)
     for (uint64_t local = 0; local < model->tensors.count; local++)
         ampd_shard_try_block(model, local); /* g may be written again */
     ampd_shard_try_vote(model);
+    ampd_memory_try_restore(model);
 }
 
 void ampd_sums_prune(struct ampd_model *model, uint64_t step)
@@ -370,7 +374,8 @@ void ampd_sums_found(struct ampd_model *model, const struct ampd_model_record *r
     struct ampd_replay *replay = &model->shard.replay;
     if (!journals(model) || record->checkpoints_count == 0)
         return;
-    replay->rows = ampd_need(calloc(record->rows_count + 1, sizeof(*replay->rows)));
+    replay->room = record->rows_count + 1;
+    replay->rows = ampd_need(calloc(replay->room, sizeof(*replay->rows)));
     for (uint32_t i = 0; i < record->rows_count; i++) {
         const struct ampd_step_row *row = &record->rows[i];
         if (row->kind == AMPD_ROW_STEP) {
@@ -396,9 +401,36 @@ void ampd_sums_start(struct ampd_model *model)
 
 void ampd_sums_stop(struct ampd_model *model)
 {
+    model->shard.replay.on = false; /* a read that is under way must come back */
+}
+
+void ampd_sums_clear(struct ampd_model *model)
+{
     struct ampd_replay *replay = &model->shard.replay;
     free(replay->rows);
-    *replay = (struct ampd_replay){.token = replay->token}; /* a read that is under way must come back */
+    *replay = (struct ampd_replay){.token = replay->token};
+}
+
+void ampd_sums_note(struct ampd_model *model, const struct ampd_step_row *row)
+{
+    struct ampd_replay *replay = &model->shard.replay;
+    if (!journals(model))
+        return;
+    if (replay->count == replay->room) {
+        replay->room = replay->room * 2 + 4;
+        replay->rows = ampd_need(realloc(replay->rows, replay->room * sizeof(*replay->rows)));
+    }
+    replay->rows[replay->count++] = *row;
+}
+
+void ampd_sums_trim(struct ampd_model *model, uint64_t step)
+{
+    struct ampd_replay *replay = &model->shard.replay;
+    uint32_t gone = 0;
+    while (gone < replay->count && replay->rows[gone].step < step)
+        gone++;
+    replay->count -= gone;
+    memmove(replay->rows, replay->rows + gone, replay->count * sizeof(*replay->rows));
 }
 
 void ampd_sums_give_up(struct ampd_model *model, const char *why)
@@ -407,7 +439,8 @@ void ampd_sums_give_up(struct ampd_model *model, const char *why)
         model->core, AMPD_LOG_ERROR, model,
         "steps after the checkpoint of step %llu cannot be brought back: %s; the model goes back to a checkpoint",
         (unsigned long long)model->shard.restored_step, why);
-    ampd_sums_stop(model);
+    ampd_sums_clear(model);
+    model->shard.taken = false;
     if (model->shard.memory == AMPD_MEMORY_REPLAYING)
         ampd_memory_end_replay(model, false);
     ampd_shard_forget(model);
@@ -439,8 +472,10 @@ void ampd_sums_restored(struct ampd_model *model)
     for (unsigned c = 0; c < AMPD_COPIES; c++)
         shard->copy_valid[c] = c == shard->version % AMPD_COPIES;
     shard->copy_version[shard->version % AMPD_COPIES] = shard->version;
-    if (replay->count > 0 && replay->rows[0].step == shard->decided_step)
-        replay->next = 1; /* the checkpoint holds that step; its result may be asked for again */
+    ampd_shard_begin_anew(model);
+    replay->next = 0;
+    while (replay->next < replay->count && replay->rows[replay->next].step <= shard->decided_step)
+        replay->next++; /* the checkpoint holds those; the result of the last one may be asked for again */
     ampd_sums_read_on(model);
 }
 
@@ -473,6 +508,7 @@ static void replayed_all(struct ampd_model *model)
     shard->open_scale_id = replay->open_scale_id;
     uint64_t base = shard->restored_step;
     ampd_sums_stop(model);
+    ampd_sums_trim(model, base);
     shard->loaded = true;
     ampd_memory_end_replay(model, true);
     ampd_sums_prune(model, base);
@@ -528,8 +564,10 @@ void ampd_sums_replayed(struct ampd_model *model, const struct ampd_event_replay
     struct ampd_shard *shard = &model->shard;
     const struct ampd_replay *replay = &shard->replay;
     shard->replay.token = 0;
-    if (!replay->on)
-        return; /* stopped meanwhile */
+    if (!replay->on || shard->memory != AMPD_MEMORY_REPLAYING) { /* stopped meanwhile, and perhaps begun again */
+        ampd_memory_try_restore(model);
+        return;
+    }
     AMP_FAILPOINT("journal.replayed");
     bool decided = replay->next < replay->count;
     if (event->code != 0 && event->code != AMP_ENOTFOUND && event->code != AMP_EDATALOSS) {

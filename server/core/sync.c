@@ -12,7 +12,8 @@
  *   nothing is lost                          the last verdict is sent again, and the open step is opened in a new try
  *
  * With `durability: checkpoint` every restart is lost memory. With `durability: step` a shard answers when it has replayed
- * its journal (sums.c), and a coordinator that has started goes on from what is answered (adopt.c).
+ * its journal (sums.c), be it after a start or because a RESTORE came to nothing (memory.c), and a coordinator that has no
+ * state to go on with takes it from what is answered (adopt.c).
  */
 #include "base/assert.h"
 #include "server/core/model.h"
@@ -78,6 +79,10 @@ void ampd_sync_asked(struct ampd_core *core, const struct ampd_message *message)
         return;
     core->sync.seen = message->round;
     core->sync.asked = message->round;
+    for (uint32_t i = 0; i < core->models_count; i++) {
+        if (!core->models[i]->gone)
+            ampd_memory_give_back(core->models[i]);
+    }
     ampd_sync_try_answer(core);
 }
 
@@ -271,10 +276,8 @@ static void restore_from(struct ampd_model *model, uint64_t epoch, uint64_t step
     coord->base_epoch = epoch;
     coord->base_step = step;
     if (!coord->has_checkpoint) {
-        struct amp_scaler_state first;
-        amp_scaler_init(&model->spec.scaler, &first);
-        coord->version = 0;
-        ampd_coord_record(coord, &first);
+        amp_scaler_init(&model->spec.scaler, &coord->base_scaler);
+        coord->base_version = 0;
     }
     ampd_coord_set(model, AMPD_COORD_RESTORING);
     for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;)
@@ -323,15 +326,18 @@ static void restore_failed(struct ampd_model *model)
         restore_next(model);
         return;
     }
+    bool journal = model->spec.durability == AMPD_DURABILITY_STEP;
     ampd_rollback_fail(model, AMP_EDATALOSS, "CHECKPOINT_DAMAGED",
-                       "this checkpoint cannot be read; the model goes on from the newest one that can");
+                       journal ? "this checkpoint cannot be read; the model goes on from where it was"
+                               : "this checkpoint cannot be read; the model goes on from the newest one that can");
     ampd_sync_start(model->core);
 }
 
 static bool must_begin_anew(const struct ampd_model *model)
 {
     const struct ampd_coord *coord = &model->coord;
-    bool anew = coord->before <= AMPD_COORD_STORING && !ampd_adopt_can(model);
+    bool rolls_back = coord->rollback.active && coord->rollback.begun; /* it goes through */
+    bool anew = rolls_back || (coord->before <= AMPD_COORD_STORING && !ampd_adopt_can(model));
     for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
         const struct ampd_message *answer = coord->synced[k];
         anew = anew || answer == NULL || answer->u.sync.lost || answer->u.sync.highest_epoch != coord->epoch;
@@ -403,8 +409,8 @@ void ampd_sync_restored(struct ampd_model *model, const struct ampd_message *mes
         return;
     coord->restore_failed = coord->restore_failed || !restore->ok;
     if (message->from == 0 && coord->has_checkpoint) {
-        coord->version = restore->version;
-        ampd_coord_record(coord, &restore->scaler);
+        coord->base_version = restore->version;
+        coord->base_scaler = restore->scaler;
     }
     coord->answered |= AMPD_BIT(message->from);
     if (coord->answered != AMPD_ALL_SHARDS(model->core))
@@ -441,6 +447,8 @@ void ampd_sync_epoch_stored(struct ampd_model *model, const struct ampd_message 
     coord->epoch++;
     coord->decided = coord->base_step;
     coord->durable_step = coord->base_step;
+    coord->version = coord->base_version;
+    ampd_coord_record(coord, &coord->base_scaler);
     coord->state_sequence = 0;
     coord->unstable = coord->scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
     bool done = model->spec.max_steps != 0 && coord->decided >= model->spec.max_steps;

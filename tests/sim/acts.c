@@ -2,6 +2,7 @@
  * An operator who sets the scale, resets it and rolls the model back; and what must hold of the rows that come of it: an
  * act is done once however often it is asked for, and follows from the record before it.
  */
+#include "server/core/model.h"
 #include "tests/sim/sim.h"
 
 #include <stdio.h>
@@ -19,7 +20,7 @@ static void choose(struct sim *sim)
     const struct amp_scaler_config *config = &sim->model.spec.scaler;
     static const enum ampd_event_type types[] = {AMPD_EVENT_SET_SCALE, AMPD_EVENT_SET_SCALE, AMPD_EVENT_RESET_SCALE,
                                                  AMPD_EVENT_ROLLBACK};
-    operator->type = types[sim_below(sim, 4)];
+    operator->type = sim->rolls_back ? AMPD_EVENT_ROLLBACK : types[sim_below(sim, 4)];
     operator->scale =(float)(1u << sim_below(sim, 20));
     if (operator->scale<config->min_scale || operator->scale> config->max_scale)
         operator->scale = config->init_scale;
@@ -59,6 +60,12 @@ static bool delete_is_due(const struct sim *sim)
            store->last_step >= sim->delete_after && sim->shard[SIM_ZOMBIE].core == NULL;
 }
 
+static bool stores_part(const struct sim *sim)
+{
+    const struct sim_shard *zero = &sim->shard[0];
+    return sim_server_knows(zero) && zero->core->models[0]->shard.snapshot == AMPD_SNAPSHOT_STORING;
+}
+
 void sim_operator_act(struct sim *sim)
 {
     struct sim_operator *operator= & sim->operator;
@@ -67,6 +74,8 @@ void sim_operator_act(struct sim *sim)
         choose_delete(sim);
     bool useful = store->has_model && store->last_step > 0 && store->last_step + 1 < sim->model.spec.max_steps;
     if (operator->waits || operator->pause_ms> sim->now_ms ||(!operator->asking &&(operator->left == 0 || !useful)))
+        return;
+    if (!operator->asking && sim->rolls_back && !stores_part(sim) && sim_below(sim, 8) != 0)
         return;
     if (!operator->asking)
         choose(sim);

@@ -164,13 +164,6 @@ void sim_check_epoch(struct sim *sim, const struct sim_shard *shard, const struc
     }
     if (shard->index != 0)
         return;
-    /* A rollback that a crash came into may have cost memories: what followed its checkpoint was to go. */
-    bool broken_off = who->asking && who->type == AMPD_EVENT_ROLLBACK && epoch->base_step >= who->step &&
-                      sim->model.spec.durability == AMPD_DURABILITY_STEP;
-    if (broken_off && epoch->base_step < sim->durable_told) {
-        sim->rolled_back = epoch->epoch;
-        sim->durable_told = epoch->base_step;
-    }
     if (epoch->base_step < sim->durable_told)
         sim_fail(sim, SIM_DURABLE, "step %llu was durable, but epoch %llu begins from step %llu",
                  (unsigned long long)sim->durable_told, (unsigned long long)epoch->epoch,

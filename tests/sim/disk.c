@@ -459,6 +459,9 @@ bool sim_server_run_task(struct sim *sim, struct sim_shard *shard, uint64_t pick
         return false;
     if (writes && type != AMPD_OUT_PERSIST && sim->slow_disk && sim_below(sim, 30) != 0)
         return false;
+    bool part = type == AMPD_OUT_PERSIST && task->output.u.persist.kind == AMPD_PERSIST_CHECKPOINT;
+    if (part && sim->rolls_back && sim_below(sim, 10) != 0)
+        return false;
     if (writes && fails(sim, shard, task))
         return true;
     amp_list_remove(&task->node);

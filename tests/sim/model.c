@@ -75,7 +75,10 @@ static void random_spec(struct ampd_model_spec *spec, uint64_t seed)
         spec->on_loss = AMPD_ON_LOSS_SHRINK;
     spec->checkpoint_every = 1 + pick(&random, 4);
     spec->keep_last = 1 + pick(&random, 3);
-    spec->durability = seed % 5 < 2 ? AMPD_DURABILITY_STEP : AMPD_DURABILITY_CHECKPOINT;
+    if (sim_rolls_back(seed))
+        spec->checkpoint_every = 1, spec->keep_last = 1 + (seed / 16 % 4 == 0 ? 1 : 0);
+    bool journal = seed % 5 < 2 || sim_restarts(seed);
+    spec->durability = journal ? AMPD_DURABILITY_STEP : AMPD_DURABILITY_CHECKPOINT;
     if (pick(&random, 3) == 0)
         spec->schedule = AMPD_SCHEDULE_LINEAR_WARMUP, spec->warmup_steps = 3;
 }

@@ -177,7 +177,7 @@ static void do_choice(struct sim *sim, const struct choice *choice)
         sim_session_up(sim, shard);
         break;
     case CHOICE_LATE:
-        if (sim_below(sim, 40) == 0)
+        if (sim_below(sim, sim->restarts ? 4 : 40) == 0)
             sim_session_late(sim, sim_below(sim, sim_session_late_count(sim)));
         break;
     }
@@ -201,7 +201,7 @@ static uint64_t earliest(const struct sim *sim)
     uint64_t next = sim_net_next(sim);
     uint64_t times[2 * SIM_WORLD_MAX + 2 * SIM_SHARDS_MAX + 3];
     unsigned count = 0;
-    times[count++] = sim->end == SIM_DELETING && sim->operator.pause_ms > sim->now_ms ? sim->operator.pause_ms : 0;
+    times[count++] = sim->end == SIM_DELETING && sim->operator.pause_ms> sim->now_ms ? sim->operator.pause_ms : 0;
     for (uint32_t k = 0; k < sim->shards; k++) {
         const struct sim_shard *shard = &sim->shard[k];
         times[count++] = shard->core == NULL ? shard->restart_ms : shard->timer_ms;
@@ -312,8 +312,29 @@ static void fill_disk(struct sim *sim, struct sim_shard *shard)
     shard->store.full_until_ms = sim->now_ms + times[sim_below(sim, 4)];
 }
 
+/*
+ * Seeds that are there for one kind of moment, which the others hardly ever meet: a crash soon after a rollback, before the
+ * next checkpoint; and one of a shard whose vote is in the journal, or is on its way to shard 0.
+ */
+static void maybe_crash(struct sim *sim)
+{
+    if (sim->server_kills == 0 || !(sim->rolls_back || sim->restarts) || sim_below(sim, 30) != 0)
+        return;
+    struct sim_shard *shard = &sim->shard[sim_below(sim, sim->shards)];
+    if (!sim_server_knows(shard))
+        return;
+    const struct ampd_shard *inside = &shard->core->models[0]->shard;
+    bool rolled = inside->epoch == sim->rolled_back && inside->decided_step == inside->base_step;
+    bool voted = shard->index != 0 && inside->step.state == AMPD_STEP_VOTED;
+    if (sim->rolls_back ? !rolled : !voted)
+        return;
+    sim->server_kills--;
+    sim_server_kill(sim, shard);
+}
+
 static void maybe_fault(struct sim *sim)
 {
+    maybe_crash(sim);
     if (sim_below(sim, 120) != 0)
         return;
     uint64_t which = sim_below(sim, 8);
@@ -402,14 +423,24 @@ static void one_event(struct sim *sim)
     sim_check_event(sim);
 }
 
+bool sim_rolls_back(uint64_t seed)
+{
+    return seed % 16 == 9;
+}
+
+bool sim_restarts(uint64_t seed)
+{
+    return seed % 16 == 5;
+}
+
 bool sim_has_operator(uint64_t seed)
 {
-    return seed % 5 == 2 || seed % 5 == 3 || seed % 10 == 0;
+    return sim_rolls_back(seed) || seed % 5 == 2 || seed % 5 == 3 || seed % 10 == 0;
 }
 
 bool sim_ends_deleted(uint64_t seed)
 {
-    return sim_has_operator(seed) && seed % 3 == 0;
+    return sim_has_operator(seed) && !sim_rolls_back(seed) && seed % 3 == 0;
 }
 
 bool sim_has_one_result(uint64_t seed)
@@ -422,6 +453,8 @@ uint64_t sim_run(uint64_t seed, enum sim_faults faults, bool verbose, uint64_t *
     struct sim *sim = calloc(1, sizeof(*sim));
     sim->seed = seed;
     sim->verbose = verbose;
+    sim->rolls_back = sim_rolls_back(seed);
+    sim->restarts = sim_restarts(seed);
     sim->now_ms = 1000;
     amp_random_init(&sim->random, seed);
     sim_model_init(&sim->model, seed);
@@ -439,7 +472,16 @@ uint64_t sim_run(uint64_t seed, enum sim_faults faults, bool verbose, uint64_t *
         sim->disk_errors = (uint32_t)sim_below(sim, 2);
         sim->takeovers = (uint32_t)sim_below(sim, 3);
     }
+    if (faults == SIM_DISTURBED && sim->restarts) {
+        sim->server_kills = 2 + (uint32_t)sim_below(sim, 6);
+        sim->worker_kills = (uint32_t)sim_below(sim, 6);
+        sim->repeats = 40;
+    }
+    if (faults == SIM_DISTURBED && sim->rolls_back)
+        sim->server_kills = 1 + (uint32_t)sim_below(sim, 4);
     sim->operator.left = sim_has_operator(seed) ? (uint32_t)sim_below(sim, 4) : 0;
+    if (sim->rolls_back)
+        sim->operator.left = 2 +(uint32_t) sim_below(sim, 4);
     if (sim_ends_deleted(seed)) {
         sim->end = SIM_DELETES;
         sim->delete_after = sim_below(sim, sim->model.spec.max_steps + 1);

@@ -494,6 +494,8 @@ void sim_server_init(struct sim *sim)
 {
     static const uint32_t counts[] = {1, 1, 2, 2, 3, 4};
     sim->shards = counts[sim->seed / 7 % 6];
+    if (sim->restarts && sim->shards == 1)
+        sim->shards = 2;
     amp_list_init(&sim->late);
     for (uint32_t k = 0; k < sim->shards; k++) {
         struct sim_shard *shard = &sim->shard[k];

@@ -39,7 +39,7 @@ static void keep(struct amp_list *list, const struct ampd_message *message)
 
 static void maybe_once_more(struct sim *sim, const struct ampd_message *message)
 {
-    uint64_t odds = message->type == AMPD_MESSAGE_OPEN ? 4 : 15; /* there are few that open another try */
+    uint64_t odds = message->type == AMPD_MESSAGE_OPEN ? (sim->restarts ? 1 : 4) : 15; /* few open another try */
     if (!of_a_step(message->type) || sim->repeats == 0 || sim_below(sim, odds) != 0)
         return;
     sim->repeats--;
@@ -170,8 +170,7 @@ static void move_list(struct amp_list *from, struct amp_list *to)
 bool sim_zombie_can_rise(const struct sim *sim, const struct sim_shard *shard)
 {
     /* One that does not know the model answers NOT_FOUND, which ends a worker, as it should where nobody knows it. */
-    return sim->shards > 1 && sim_server_knows(shard) && sim->shard[SIM_ZOMBIE].core == NULL &&
-           sim->end <= SIM_DELETES;
+    return sim->shards > 1 && sim_server_knows(shard) && sim->shard[SIM_ZOMBIE].core == NULL && sim->end <= SIM_DELETES;
 }
 
 void sim_zombie_close(struct sim *sim)

@@ -318,6 +318,8 @@ struct sim {
     /* by incarnation (boot, counter): which life of its rank joined with it */
     uint32_t actors[SIM_BOOTS_MAX][SIM_ACTORS_MAX];
     bool slow_disk;                                     /* files take long: cuts meet */
+    bool rolls_back; /* the operator does nothing else, mostly while the record of a part is being stored */
+    bool restarts;   /* shards are killed when they have voted, and much of what was said before comes again */
     uint32_t observers;                                 /* pulls of onlookers left */
     uint32_t server_kills, worker_kills, breaks, flips; /* faults left */
     uint32_t cuts, repeats; /* likewise: of sessions between shards, and messages said twice */
@@ -478,6 +480,8 @@ enum sim_faults { SIM_UNDISTURBED, SIM_DISTURBED };
 /* Runs one seed to its end; returns the trace hash. *result: a hash of the final tensors, version and scale record. */
 uint64_t sim_run(uint64_t seed, enum sim_faults faults, bool verbose, uint64_t *result);
 bool sim_has_operator(uint64_t seed);
+bool sim_rolls_back(uint64_t seed); /* one seed in 16 each */
+bool sim_restarts(uint64_t seed);
 bool sim_ends_deleted(uint64_t seed);
 /* Whether the result must be that of a run without faults: the same pushes count in each step of both. */
 bool sim_has_one_result(uint64_t seed);

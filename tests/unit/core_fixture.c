@@ -114,6 +114,8 @@ static void restore(struct core_host *host, const struct ampd_restore_order *ord
         state.scaler = host->restore_state.scaler;
     if (host->has_file)
         memcpy(order->tensors.masters, host->file, order->layout->elements * sizeof(float));
+    if (order->tensors.m != NULL) /* those of the first values */
+        memset(order->tensors.m, 0, order->layout->elements * sizeof(float));
     host->restored_steps[host->restored_count++] = order->checkpoint->step;
     int code = host->restore_code;
     host->restore_code = 0;

@@ -12,6 +12,8 @@ static void begin(struct ampd_incarnation incarnations[2])
     spec.durability = AMPD_DURABILITY_STEP;
     spec.momentum = 0.5;
     core_host_init(&host, 1);
+    struct ampd_event start = {.type = AMPD_EVENT_START};
+    core_event(&host, &start);
     (void)core_create(&host, &spec);
     (void)core_load(&host, 3);
     for (int32_t r = 0; r < 2; r++)
@@ -25,7 +27,7 @@ static void push_both(struct core_host *to, uint64_t step, const struct ampd_inc
 }
 
 /* The same model in a new process, with the store, the first checkpoint and the journal of the old one. */
-static void restart(struct ampd_incarnation incarnations[2], uint32_t rows)
+static void restart_with(struct ampd_incarnation incarnations[2], struct ampd_step_row *stored, uint32_t rows)
 {
     struct ampd_model_spec spec;
     core_spec(&spec, 2);
@@ -35,9 +37,9 @@ static void restart(struct ampd_incarnation incarnations[2], uint32_t rows)
                                             {.name = "w1", .rank = 1, .incarnation = incarnations[1]}};
     struct ampd_model_record record = {.spec = spec,
                                        .epoch = 1,
-                                       .last = rows > 0 ? &host.rows[rows - 1] : NULL,
+                                       .last = rows > 0 ? &stored[rows - 1] : NULL,
                                        .rows_count = rows,
-                                       .rows = host.rows,
+                                       .rows = stored,
                                        .workers_count = 2,
                                        .workers = workers,
                                        .checkpoints_count = 1,
@@ -51,6 +53,11 @@ static void restart(struct ampd_incarnation incarnations[2], uint32_t rows)
     core_event(&back, &event);
     event = (struct ampd_event){.type = AMPD_EVENT_START};
     core_event(&back, &event);
+}
+
+static void restart(struct ampd_incarnation incarnations[2], uint32_t rows)
+{
+    restart_with(incarnations, host.rows, rows);
 }
 
 static int close_hosts(void **state)
@@ -272,6 +279,47 @@ static void a_checkpoint_prunes_the_journal(void **state)
     core_host_init(&back, 2);
 }
 
+static void a_rollback_to_a_damaged_checkpoint_costs_no_step(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    begin(incarnations);
+    push_both(&host, 1, incarnations, 2);
+    push_both(&host, 2, incarnations, 1);
+    restart(incarnations, 2); /* the same model undisturbed, to compare with */
+    assert_int_equal(0, core_call(&host, core_set_scale(&host, 64, ""))->reply.error.code);
+    assert_float_equal(64, core_info(&host).scaler.scale, 0);
+    uint32_t written = host.journal_count;
+    host.has_file = true;
+    host.restore_code = AMP_EDATALOSS;
+    uint64_t call = core_rollback(&host, 1, 0, "");
+    core_assert_failed(&host, call, AMP_EDATALOSS, "CHECKPOINT_DAMAGED", "where it was");
+    assert_int_equal(1, core_info(&host).epoch);
+    assert_int_equal(2, core_info(&host).decided_step);
+    assert_int_equal(written, host.journal_count);
+    assert_float_equal(64, core_info(&host).scaler.scale, 0);
+    assert_same_values();
+    push_both(&host, 3, incarnations, 1); /* which was open with the scale before that */
+    assert_int_equal(3, core_info(&host).decided_step);
+    assert_int_equal(1, host.row.epoch);
+    assert_true(host.row.after.scale == 64);
+}
+
+static void the_first_step_of_an_epoch_keeps_its_scale_over_an_act_and_a_restart(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    begin(incarnations);
+    uint64_t set = core_set_scale(&host, 64, "");
+    assert_int_equal(2, core_call(&host, set)->reply.u.scale.from_step); /* step 1 is open */
+    restart_with(incarnations, &host.act_row, 1);
+    push_both(&back, 1, incarnations, 2);
+    assert_int_equal(1, back.row.step);
+    assert_float_equal(1024, back.row.scale, 0);
+    push_both(&back, 2, incarnations, 2);
+    assert_float_equal(64, back.row.scale, 0);
+}
+
 static int init_back(void **state)
 {
     (void)state;
@@ -303,6 +351,8 @@ int main(void)
         TEST(a_record_that_is_not_of_the_decided_list_is_not_used),
         TEST(notes_that_are_cut_off_are_no_record),
         TEST(a_checkpoint_prunes_the_journal),
+        TEST(a_rollback_to_a_damaged_checkpoint_costs_no_step),
+        TEST(the_first_step_of_an_epoch_keeps_its_scale_over_an_act_and_a_restart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
