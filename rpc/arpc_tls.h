@@ -57,7 +57,7 @@ int arpc_tls_reload(struct arpc_tls *tls, struct amp_error *error);
 
 /*
  * What an operator should know about the files that are in use: a private key that everybody may read, a certificate that
- * has expired or will within ARPC_TLS_EXPIRY_DAYS. One sentence for each, or "". For a log, after loading and reloading.
+ * has expired or will within ARPC_TLS_EXPIRY_DAYS, a client's that is for servers alone. One sentence for each, or "". For a log, after loading and reloading.
  * Valid until the next call with this context.
  */
 #define ARPC_TLS_EXPIRY_DAYS 14

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct amp_error;
+
 /* Shortest: 16 characters of base64 are 96 random bits, the least that nobody guesses over a network. */
 #define ARPC_TOKEN_MIN 16
 /* Longest that is hashed: signed tokens of other systems are shorter than this, and metadata is bounded anyway. */
@@ -27,6 +29,12 @@ bool arpc_token_hash_equal(const uint8_t a[ARPC_TOKEN_HASH_SIZE], const uint8_t 
 
 /* A new random token. 0, or AMP_EIO when the system has no random numbers. */
 int arpc_token_new(char text[ARPC_TOKEN_TEXT_SIZE]);
+
+/*
+ * Reads a file that holds one token, with space around it. 0; AMP_ENOTFOUND, AMP_EDENIED (it cannot be read), AMP_EINVAL (it holds
+ * something else) with a text that names the file and never shows what is in it. A pipe is not waited for.
+ */
+int arpc_token_read(const char *path, char text[ARPC_TOKEN_MAX + 1], struct amp_error *error);
 
 /* Overwrites a secret; the compiler does not leave it out. */
 void arpc_token_wipe(void *secret, size_t size);

@@ -56,6 +56,10 @@ enum {
     OPTION_CLIENT_CERT_AUTH,
     OPTION_CLIENT_CERT_ROLE,
     OPTION_PEERS,
+    OPTION_PEER_TOKEN_FILE,
+    OPTION_PEER_CERT_FILE,
+    OPTION_PEER_KEY_FILE,
+    OPTION_PEER_TRUSTED_CA_FILE,
     OPTION_SHARD,
     OPTION_TOKEN_FILE,
     OPTION_TIMES /* the first of AMPD_TIMES_COUNT, in the order of enum ampd_time */
@@ -101,6 +105,12 @@ static const struct argp_option options_table[] = {
      "directory "
      "of its own",
      2},
+    {"peer-token-file", OPTION_PEER_TOKEN_FILE, "FILE", 0, "Show the other shards the token in this file", 2},
+    {"peer-cert-file", OPTION_PEER_CERT_FILE, "FILE", 0,
+     "Show the other shards this certificate, PEM (--cert-file, where shards ask for one and no token is shown)", 2},
+    {"peer-key-file", OPTION_PEER_KEY_FILE, "FILE", 0, "The private key of --peer-cert-file", 2},
+    {"peer-trusted-ca-file", OPTION_PEER_TRUSTED_CA_FILE, "FILE", 0,
+     "Authorities by which the other shards' certificates are believed (--trusted-ca-file, else the system's)", 2},
     {"shard", OPTION_SHARD, "K", 0, "Which of --peers this is, from 0", 2},
     {"insecure", OPTION_INSECURE, NULL, 0, "Listen beyond loopback without encryption, or without asking who calls", 0},
     {0},
@@ -220,6 +230,18 @@ static bool parse_auth_option(int key, const char *arg, struct ampd_auth_options
     case OPTION_TOKEN_FILE:
         auth->token_file = arg;
         return true;
+    case OPTION_PEER_TOKEN_FILE:
+        auth->peer_token_file = arg;
+        return true;
+    case OPTION_PEER_CERT_FILE:
+        auth->peer_cert_file = arg;
+        return true;
+    case OPTION_PEER_KEY_FILE:
+        auth->peer_key_file = arg;
+        return true;
+    case OPTION_PEER_TRUSTED_CA_FILE:
+        auth->peer_trusted_ca_file = arg;
+        return true;
     default:
         return false;
     }
@@ -283,10 +305,10 @@ static bool has_port(const char *address)
            strtol(colon + 1, NULL, 10) <= 65535;
 }
 
-/* Sessions between shards carry no credentials yet: a cluster whose servers ask for them could not speak. */
 static void check_cluster(struct arguments *arguments)
 {
     const struct ampd_server_options *server = &arguments->server;
+    struct amp_error error = {0};
     size_t size = sizeof arguments->wrong;
     uint32_t count = server->peers != NULL ? io_peers_count(server->peers) : 0;
     if (server->peers == NULL && arguments->has_shard)
@@ -297,11 +319,8 @@ static void check_cluster(struct arguments *arguments)
     else if (server->peers != NULL && (!arguments->has_shard || server->shard >= count))
         (void)snprintf(arguments->wrong, size, "--shard: give which of the %u --peers this is, 0 to %u", count,
                        count - 1);
-    else if (server->peers != NULL && (server->auth.cert_file != NULL || server->auth.token_file != NULL))
-        (void)snprintf(
-            arguments->wrong, size,
-            "--peers: shards cannot show certificates or tokens to each other yet; leave out --cert-file and "
-            "--token-file, and keep the cluster on a network of its own");
+    else if (ampd_auth_peers_check(&server->auth, server->peers, &error) != 0)
+        (void)snprintf(arguments->wrong, size, "%s", error.text);
 }
 
 static void check_arguments(struct arguments *arguments)

@@ -157,8 +157,10 @@ static void open_shards(struct ampclient_job *base)
     struct shards_job *job = AMP_CONTAINER(base, struct shards_job, job);
     struct ampclient_link *link = job->link;
     for (uint32_t k = 0; job->code == 0 && k < job->count && !link->closing; k++) {
-        job->code =
-            arpc_channel_new(&link->loop, job->endpoints[k], &link->channel_options, &link->shards[k], &job->error);
+        struct arpc_channel_options options = link->channel_options;
+        job->code = ampclient_secure_shard(&link->secure, job->endpoints[k], &options.tls, &job->error);
+        if (job->code == 0)
+            job->code = arpc_channel_new(&link->loop, job->endpoints[k], &options, &link->shards[k], &job->error);
         link->shards_count += job->code == 0 ? 1 : 0;
     }
     ampclient_link_finish(link, base);
@@ -170,10 +172,6 @@ int ampclient_link_use_shards(struct ampclient_link *link, const char *const *en
     if (count < 2 || count > AMPCLIENT_LINK_SHARDS_MAX)
         return amp_error_set(error, AMP_EINVAL, NULL, "The server has %u shards; this client speaks with at most %d.",
                              count, AMPCLIENT_LINK_SHARDS_MAX);
-    if (link->secure.tls != NULL || link->secure.has_token)
-        return amp_error_set(error, AMP_EUNIMPLEMENTED, NULL,
-                             "The server has %u shards, and a cluster has neither TLS nor tokens yet; connect without.",
-                             count);
     struct shards_job *job = calloc(1, sizeof *job);
     if (job == NULL)
         return amp_error_set(error, AMP_ENOMEM, NULL, "There is no memory for the connections to the shards.");

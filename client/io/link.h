@@ -115,7 +115,7 @@ int ampclient_link_code(struct ampclient_link *link, int status);
 
 /*
  * From now on calls go to the shard that they name, at its endpoint. Once, with 2 to AMPCLIENT_LINK_SHARDS_MAX. User's
- * thread. 0; AMP_EINVAL, AMP_ENOMEM, AMP_EUNIMPLEMENTED (TLS or a token, which a cluster cannot check yet).
+ * thread. 0; AMP_EINVAL (also: the token would cross a network unencrypted), AMP_ENOMEM.
  */
 int ampclient_link_use_shards(struct ampclient_link *link, const char *const *endpoints, uint32_t count,
                               struct amp_error *error);

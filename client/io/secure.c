@@ -2,18 +2,13 @@
 
 #include "rpc/arpc_peer.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#define SCHEME   "tls://"
-#define LOOK_MS  1000 /* between two looks at the files */
-#define PREFIX   "Bearer "
-#define SPACE    " \t\r\n"
-#define FILE_MAX (ARPC_TOKEN_MAX + 16) /* a token and some space around it */
+#define SCHEME  "tls://"
+#define LOOK_MS 1000 /* between two looks at the files */
+#define PREFIX  "Bearer "
 
 enum { CACERT, CERT, KEY, TOKEN };
 
@@ -91,59 +86,16 @@ static bool same_stamp(const struct ampclient_stamp *a, const struct ampclient_s
            a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
 }
 
-static int token_error(const char *path, int code, const char *what, struct amp_error *error)
-{
-    return amp_error_set(error, code, NULL, "The token file %.200s %s", path, what);
-}
-
-static int read_file(const char *path, char text[FILE_MAX + 1], size_t *size, struct amp_error *error)
-{
-    *size = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe must not hold the loop */
-    if (fd < 0)
-        return amp_error_set(error, errno == ENOENT ? AMP_ENOTFOUND : AMP_EDENIED, NULL,
-                             "The token file %.200s cannot be read: %s.", path, strerror(errno));
-    while (*size <= FILE_MAX) {
-        ssize_t got = read(fd, text + *size, FILE_MAX + 1 - *size);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            break; /* the end, or what is there is no token */
-        *size += (size_t)got;
-    }
-    (void)close(fd); /* only read */
-    return 0;
-}
-
-/* The file is one token, with space around it. */
 static int load_token(struct ampclient_secure *secure, struct amp_error *error)
 {
-    const char *path = secure->files[TOKEN];
-    char text[FILE_MAX + 1];
-    size_t size;
-    int rc = read_file(path, text, &size, error);
+    char token[ARPC_TOKEN_MAX + 1];
+    int rc = arpc_token_read(secure->files[TOKEN], token, error);
     if (rc != 0)
         return rc;
-    const char *token = text;
-    while (size > 0 && *token != 0 && strchr(SPACE, *token) != NULL) {
-        token++;
-        size--;
-    }
-    while (size > 0 && token[size - 1] != 0 && strchr(SPACE, token[size - 1]) != NULL)
-        size--;
-    if (arpc_token_valid(token, size)) {
-        memcpy(secure->authorization, PREFIX, sizeof PREFIX - 1);
-        memcpy(secure->authorization + sizeof PREFIX - 1, token, size);
-        secure->authorization[sizeof PREFIX - 1 + size] = 0;
-        secure->has_token = true;
-    } else {
-        rc = token_error(path, AMP_EINVAL,
-                         "does not hold one token of 16 to 1024 letters, digits or -._~+/; make one with ampctl token "
-                         "new.",
-                         error);
-    }
-    arpc_token_wipe(text, sizeof text);
-    return rc;
+    (void)snprintf(secure->authorization, sizeof secure->authorization, PREFIX "%s", token);
+    secure->has_token = true;
+    arpc_token_wipe(token, sizeof token);
+    return 0;
 }
 
 /* Notes how the files are now; true: one of the kind has changed since. */
@@ -184,6 +136,20 @@ const char *ampclient_secure_authorization(struct ampclient_secure *secure, uint
     if (now_ms - secure->looked_ms >= LOOK_MS)
         look(secure, now_ms);
     return secure->has_token ? secure->authorization : NULL;
+}
+
+int ampclient_secure_shard(const struct ampclient_secure *secure, const char *endpoint, struct arpc_tls **tls,
+                           struct amp_error *error)
+{
+    bool is_unix = strncmp(endpoint, "unix:", 5) == 0;
+    *tls = is_unix ? NULL : secure->tls;
+    if (*tls != NULL || is_unix || !secure->has_token || secure->token_over_plaintext || arpc_is_loopback(endpoint))
+        return 0;
+    return bad_endpoints(
+        endpoint,
+        "of a shard is on another machine, and a token would go there unencrypted; connect with tls:// and "
+        "cacert, or allow it with token-over-plaintext.",
+        error);
 }
 
 /* ---- life ---- */
@@ -229,6 +195,7 @@ int ampclient_secure_open(struct ampclient_secure *secure, const char *endpoints
                           const struct ampclient_secure_options *options, struct amp_error *error)
 {
     *secure = (struct ampclient_secure){0};
+    secure->token_over_plaintext = options->token_over_plaintext;
     const char *server_name = either(options->server_name, "AMPD_SERVER_NAME");
     int rc = take_files(secure, options, error);
     bool tls = secure->files[CACERT] != NULL || secure->files[CERT] != NULL || server_name != NULL;

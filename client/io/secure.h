@@ -43,6 +43,7 @@ struct ampclient_secure {
     struct ampclient_stamp stamps[AMPCLIENT_SECURE_FILES];
     uint64_t looked_ms;
     bool has_token;
+    bool token_over_plaintext;
     bool replaced; /* the token is not the first one */
     uint64_t replaced_ms;
     char authorization[sizeof "Bearer " + ARPC_TOKEN_MAX];
@@ -71,5 +72,12 @@ bool ampclient_secure_renewed(struct ampclient_secure *secure, uint64_t now_ms);
 
 /* The value of "authorization" for a call that begins now, or NULL. Valid until the next call of this function. */
 const char *ampclient_secure_authorization(struct ampclient_secure *secure, uint64_t now_ms);
+
+/*
+ * How to connect to a shard whose address the server has told: *tls is the context, NULL for plaintext (a unix socket has no
+ * TLS). 0; AMP_EINVAL: the token would cross a network unencrypted.
+ */
+int ampclient_secure_shard(const struct ampclient_secure *secure, const char *endpoint, struct arpc_tls **tls,
+                           struct amp_error *error);
 
 #endif

@@ -14,6 +14,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
+#include <openssl/x509v3.h>
 
 /* RFC 9113 9.2.2 bans all others for TLS 1.2. */
 #define CIPHERS_12 "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -256,15 +257,33 @@ static void warn_of_expiry(const struct arpc_tls *tls, char *text, size_t size)
                    expired ? "expired" : "expires", day);
 }
 
+/* A client's own: servers refuse one that is for servers alone, and say so to their own log. */
+static void warn_of_purpose(const struct arpc_tls *tls, char *text, size_t size)
+{
+    X509 *certificate = SSL_CTX_get0_certificate(tls->ctx);
+    if (!tls->server && X509_check_purpose(certificate, X509_PURPOSE_SSL_CLIENT, 0) != 1)
+        (void)snprintf(text, size,
+                       "The certificate %s is not meant for a client, and servers that ask for one refuse it: have one "
+                       "made whose extended key usage has clientAuth too.",
+                       tls->cert_file);
+}
+
 const char *arpc_tls_warning(struct arpc_tls *tls)
 {
-    char key[sizeof tls->warning / 2] = "";
-    char expiry[sizeof tls->warning / 2 - 1] = "";
+    char texts[3][sizeof tls->warning / 3 - 1] = {"", "", ""};
     if (tls->cert_file != NULL) {
-        warn_of_key(tls, key, sizeof key);
-        warn_of_expiry(tls, expiry, sizeof expiry);
+        warn_of_expiry(tls, texts[0], sizeof texts[0]);
+        warn_of_key(tls, texts[1], sizeof texts[1]);
+        warn_of_purpose(tls, texts[2], sizeof texts[2]);
     }
-    (void)snprintf(tls->warning, sizeof tls->warning, "%s%s%s", expiry, expiry[0] != 0 && key[0] != 0 ? " " : "", key);
+    size_t used = 0;
+    tls->warning[0] = 0;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        if (texts[i][0] == 0)
+            continue;
+        (void)snprintf(tls->warning + used, sizeof tls->warning - used, "%s%s", used > 0 ? " " : "", texts[i]);
+        used = strlen(tls->warning);
+    }
     ERR_clear_error();
     return tls->warning;
 }

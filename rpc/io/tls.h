@@ -47,8 +47,8 @@ struct arpc_tls {
     char *server_name;
     uint64_t key_records; /* ARPC_TLS_KEY_RECORDS, or what a test wants */
     struct ssl_ctx_st *ctx;
-    struct bio_method_st *bytes; /* how OpenSSL reads and writes the session's bytes */
-    char warning[AMP_ERROR_TEXT_MAX];
+    struct bio_method_st *bytes;              /* how OpenSSL reads and writes the session's bytes */
+    char warning[3 * AMP_ERROR_TEXT_MAX / 2]; /* three sentences, each with a path */
 };
 
 /* tls_session.c: what a context needs of it. NULL: no memory. */

@@ -6,9 +6,14 @@
 #include <openssl/evp.h>
 #include <openssl/rand.h>
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #define RANDOM_SIZE 32
+#define SPACE       " \t\r\n"
+#define FILE_MAX    (ARPC_TOKEN_MAX + 16) /* a token and some space around it */
 
 static bool is_token_char(unsigned char c)
 {
@@ -56,6 +61,53 @@ int arpc_token_new(char text[ARPC_TOKEN_TEXT_SIZE])
     text[used] = 0;
     OPENSSL_cleanse(random, sizeof random);
     return 0;
+}
+
+static int read_file(const char *path, char text[FILE_MAX + 1], size_t *size, struct amp_error *error)
+{
+    *size = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe must not hold the loop */
+    if (fd < 0)
+        return amp_error_set(error, errno == ENOENT ? AMP_ENOTFOUND : AMP_EDENIED, NULL,
+                             "The token file %.200s cannot be read: %s.", path, strerror(errno));
+    while (*size <= FILE_MAX) {
+        ssize_t got = read(fd, text + *size, FILE_MAX + 1 - *size);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            break; /* the end, or what is there is no token */
+        *size += (size_t)got;
+    }
+    (void)close(fd); /* only read */
+    return 0;
+}
+
+int arpc_token_read(const char *path, char text[ARPC_TOKEN_MAX + 1], struct amp_error *error)
+{
+    char file[FILE_MAX + 1];
+    size_t size;
+    int rc = read_file(path, file, &size, error);
+    if (rc != 0)
+        return rc;
+    const char *token = file;
+    while (size > 0 && *token != 0 && strchr(SPACE, *token) != NULL) {
+        token++;
+        size--;
+    }
+    while (size > 0 && token[size - 1] != 0 && strchr(SPACE, token[size - 1]) != NULL)
+        size--;
+    if (arpc_token_valid(token, size)) {
+        memcpy(text, token, size);
+        text[size] = 0;
+    } else {
+        rc =
+            amp_error_set(error, AMP_EINVAL, NULL,
+                          "The token file %.200s does not hold one token of 16 to 1024 letters, digits or -._~+/; make "
+                          "one with ampctl token new.",
+                          path);
+    }
+    arpc_token_wipe(file, sizeof file);
+    return rc;
 }
 
 void arpc_token_wipe(void *secret, size_t size)

@@ -246,14 +246,19 @@ static struct ampd_auth_caller caller_of(struct arpc_call *call, const char *nam
     };
 }
 
-int ampd_auth_admit(struct ampd_auth *auth, struct arpc_call *call, struct amp_error *error)
+int ampd_auth_admit_again(const struct ampd_auth *auth, struct arpc_call *call, struct amp_error *error)
 {
     const struct arpc_method *method = arpc_call_method(call);
     if (!auth->policy.on || ampd_auth_needed(method) == 0)
         return 0;
     const char *names[2];
     const struct ampd_auth_caller caller = caller_of(call, names);
-    int rc = ampd_auth_check(&auth->policy, &caller, method, ampd_utc_us(), error);
+    return ampd_auth_check(&auth->policy, &caller, method, ampd_utc_us(), error);
+}
+
+int ampd_auth_admit(struct ampd_auth *auth, struct arpc_call *call, struct amp_error *error)
+{
+    int rc = ampd_auth_admit_again(auth, call, error);
     if (rc != 0)
         refused(auth, call, error);
     return rc;

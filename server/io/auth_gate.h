@@ -40,8 +40,8 @@ int ampd_auth_open(struct ampd_auth *auth, const struct ampd_auth_options *optio
                    struct amp_error *error);
 
 /*
- * Reads all files anew and logs what came of it. A file that cannot be used leaves what it said before in force. Calls
- * under way go on; each later call is judged by the new rules.
+ * Reads all files anew and logs what came of it. A file that cannot be used leaves what it said before in force. Each
+ * later call is judged by the new rules; of calls under way it is asked by ampd_auth_admit_again.
  */
 void ampd_auth_reload(struct ampd_auth *auth);
 
@@ -50,6 +50,9 @@ void ampd_auth_close(struct ampd_auth *auth);
 
 /* May this call begin? As arpc_server_options.admit_cb. */
 int ampd_auth_admit(struct ampd_auth *auth, struct arpc_call *call, struct amp_error *error);
+
+/* Whether a call that was let in before would be let in now, by rules that were read meanwhile. */
+int ampd_auth_admit_again(const struct ampd_auth *auth, struct arpc_call *call, struct amp_error *error);
 
 /* Who makes the call, for the history: "token ann", "certificate ...", "user 1000"; "": nobody is asked. */
 void ampd_auth_name(const struct ampd_auth *auth, struct arpc_call *call, char *name, size_t size);

@@ -3,6 +3,7 @@
 #include "rpc/arpc_peer.h"
 #include "server/io/auth_rules.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static int refuse(struct amp_error *error, const char *text)
@@ -69,6 +70,68 @@ int ampd_auth_options_check(const struct ampd_auth_options *options, const char 
                              "--listen %.100s is not a loopback address: add --token-file, or --trusted-ca-file and "
                              "--client-cert-auth, or --insecure to let in whoever can reach it",
                              listen);
+    return 0;
+}
+
+bool ampd_auth_peer_cert(const struct ampd_auth_options *options, const char **cert_file, const char **key_file)
+{
+    bool given = options->peer_cert_file != NULL;
+    bool own = options->trusted_ca_file != NULL && (options->client_cert_auth || options->peer_token_file == NULL);
+    *cert_file = given ? options->peer_cert_file : own ? options->cert_file : NULL;
+    *key_file = given ? options->peer_key_file : own ? options->key_file : NULL;
+    return *cert_file != NULL;
+}
+
+/* Whether one of the addresses is (beyond loopback), or is a unix socket. */
+static bool any_peer(const char *peers, bool (*is_cb)(const char *address))
+{
+    for (const char *at = peers;; at++) {
+        char address[256];
+        size_t size = strcspn(at, ",");
+        (void)snprintf(address, sizeof address, "%.*s", (int)size, at);
+        if (is_cb(address))
+            return true;
+        at += size;
+        if (*at == 0)
+            return false;
+    }
+}
+
+static bool is_remote(const char *address)
+{
+    return !arpc_is_loopback(address);
+}
+
+static bool is_socket(const char *address)
+{
+    return strncmp(address, "unix:", 5) == 0;
+}
+
+int ampd_auth_peers_check(const struct ampd_auth_options *options, const char *peers, struct amp_error *error)
+{
+    const char *cert, *key;
+    bool tls = options->cert_file != NULL;
+    bool any = options->peer_token_file != NULL || options->peer_cert_file != NULL || options->peer_key_file != NULL ||
+               options->peer_trusted_ca_file != NULL;
+    if (peers == NULL)
+        return any ? refuse(error,
+                            "--peer-token-file, --peer-cert-file, --peer-key-file and --peer-trusted-ca-file are "
+                            "for a cluster: name its --peers too")
+                   : 0;
+    if ((options->peer_cert_file != NULL) != (options->peer_key_file != NULL))
+        return refuse(error, "--peer-cert-file and --peer-key-file go together: give both or neither");
+    if (!tls && (options->peer_cert_file != NULL || options->peer_trusted_ca_file != NULL))
+        return refuse(error, "--peer-cert-file and --peer-trusted-ca-file without --cert-file: all shards of a cluster "
+                             "speak TLS, or none does");
+    if (tls && any_peer(peers, is_socket))
+        return refuse(error, "--cert-file with a unix socket in --peers: there is no TLS on it; name HOST:PORT");
+    if (options->peer_token_file != NULL && !tls && !options->insecure && any_peer(peers, is_remote))
+        return refuse(error, "--peer-token-file without --cert-file: the token would cross a network unencrypted; add "
+                             "--cert-file and --key-file, or allow it with --insecure");
+    if (asks_who(options) && options->peer_token_file == NULL && !ampd_auth_peer_cert(options, &cert, &key))
+        return refuse(error,
+                      "--token-file with --peers: shards are asked who they are, too; add --peer-token-file with "
+                      "a token of the role peer (ampctl token new peer NAME)");
     return 0;
 }
 

@@ -244,6 +244,23 @@ void io_call_end(struct io_call *call)
     finish(call, ARPC_STATUS_OK, NULL, NULL);
 }
 
+unsigned io_calls_recheck(struct ampd_server *server)
+{
+    unsigned ended = 0;
+    for (size_t i = 0; i < SERVER_CALL_BUCKETS; i++) {
+        AMP_LIST_EACH(it, safe, &server->calls[i])
+        {
+            struct io_call *call = AMP_CONTAINER(it, struct io_call, node);
+            struct amp_error error = {0};
+            if (call->rpc == NULL || call->finished || ampd_auth_admit_again(&server->auth, call->rpc, &error) == 0)
+                continue;
+            io_call_fail(call, &error);
+            ended++;
+        }
+    }
+    return ended;
+}
+
 struct amp_buf io_message_buf(void)
 {
     struct amp_buf buf;

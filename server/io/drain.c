@@ -10,6 +10,7 @@
  * All of it is bounded: DRAIN_MS and the grace later the process ends, whatever hangs.
  */
 #include "rpc/arpc_server.h"
+#include "server/io/call.h"
 #include "server/io/peers.h"
 #include "server/io/server.h"
 
@@ -76,6 +77,10 @@ static void on_hup(uv_signal_t *handle, int number)
 {
     struct ampd_server *server = handle->data;
     ampd_auth_reload(&server->auth);
+    unsigned ended = io_calls_recheck(server) + io_peers_reload(server);
+    if (ended > 0)
+        amp_log(server->log, AMP_LOG_INFO, "auth",
+                "msg=\"calls under way were ended: their callers may not call any more\" count=%u", ended);
 }
 
 int ampd_server_watch_signals(struct ampd_server *server)

@@ -7,6 +7,7 @@
 #include "rpc/arpc_server.h"
 #include "server/io/handlers.h"
 #include "server/io/peer_bytes.h"
+#include "server/io/peer_secure.h"
 #include "server/io/server.h"
 
 #include <inttypes.h>
@@ -25,6 +26,13 @@
 
 /* After a session broke off; a shard that starts again takes about as long. */
 #define AGAIN_MS 100
+
+/* After shard 0 has refused one: whoever has to mend a token or a version takes longer. */
+#define REFUSED_AGAIN_MS 1000
+
+/* Between two lines of the log about shard 0 that cannot be reached: with the same reason, with another one. */
+#define COMPLAIN_MS       10000
+#define COMPLAIN_OTHER_MS 1000
 
 /* A peer whose machine has gone without a word is noticed by PING after this long, and so much later. */
 #define KEEPALIVE_MS         IO_PEERS_KEEPALIVE_MS
@@ -47,6 +55,10 @@ struct io_peers {
     char addresses[IO_PEERS_MAX][ADDRESS_MAX];
     struct link *links[IO_PEERS_MAX]; /* by shard: the session with it, or NULL */
     struct arpc_channel *channel;     /* to shard 0; NULL on shard 0 */
+    struct io_peer_secure secure;     /* of the channel */
+    char trouble
+        [AMP_ERROR_TEXT_MAX]; /* why there is no session with shard 0, as the log was told last; "": nothing yet */
+    uint64_t complained_ms;
     uv_timer_t again;
     bool timer_open, closing;
 };
@@ -375,11 +387,33 @@ static void on_again(uv_timer_t *timer)
     begin_session(timer->data);
 }
 
-static void again_later(struct ampd_server *server)
+static void again_later(struct ampd_server *server, uint64_t ms)
 {
     struct io_peers *peers = server->peers;
     if (!peers->closing)
-        (void)uv_timer_start(&peers->again, on_again, AGAIN_MS, 0); /* cannot fail: it is open and has a callback */
+        (void)uv_timer_start(&peers->again, on_again, ms, 0); /* cannot fail: it is open and has a callback */
+}
+
+/* Why there is no session with shard 0; now and then, for it is tried again and again. */
+static void complain(struct ampd_server *server, const char *text)
+{
+    struct io_peers *peers = server->peers;
+    uint64_t now_ms = uv_now(&server->loop);
+    uint64_t pause_ms = strcmp(text, peers->trouble) == 0 ? COMPLAIN_MS : COMPLAIN_OTHER_MS;
+    if (peers->closing || (peers->complained_ms != 0 && now_ms - peers->complained_ms < pause_ms))
+        return;
+    (void)snprintf(peers->trouble, sizeof peers->trouble, "%s", text);
+    peers->complained_ms = now_ms;
+    amp_log(server->log, AMP_LOG_WARN, "peer", "msg=\"no session with shard 0\" address=%s err=\"%s\"",
+            peers->addresses[0], text);
+}
+
+static void on_channel(struct arpc_channel *channel, enum arpc_channel_state state, const struct amp_error *error,
+                       void *arg)
+{
+    /* IDLE: the other side has closed, be it that it ends, or that it does not like a certificate. */
+    if ((state == ARPC_CHANNEL_BACKOFF || state == ARPC_CHANNEL_IDLE) && error != NULL)
+        complain(arg, error->text);
 }
 
 static void own_message(struct arpc_call *call, const uint8_t *data, size_t size)
@@ -393,11 +427,15 @@ static void own_closed(struct arpc_call *call, const struct arpc_result *result)
 {
     struct link *link = arpc_call_user(call);
     struct ampd_server *server = link->server;
-    if (result->status != ARPC_STATUS_UNAVAILABLE && !server->peers->closing)
-        amp_log(server->log, AMP_LOG_WARN, "peer", "msg=\"shard 0 has ended the session\" status=%s err=\"%s\"",
-                arpc_status_name(result->status), result->message);
+    bool refused = result->status != ARPC_STATUS_UNAVAILABLE && result->status != ARPC_STATUS_ABORTED;
+    if (refused) {
+        char text[AMP_ERROR_TEXT_MAX];
+        (void)snprintf(text, sizeof text, "%s %s: %s", result->from_peer ? "shard 0 says" : "ended by this shard",
+                       arpc_status_name(result->status), result->message);
+        complain(server, text);
+    }
     drop_link(link);
-    again_later(server);
+    again_later(server, refused ? REFUSED_AGAIN_MS : AGAIN_MS);
 }
 
 static const struct arpc_handler own_session = {.message = own_message, .closed = own_closed};
@@ -406,8 +444,12 @@ static const struct arpc_handler own_session = {.message = own_message, .closed 
 static void begin_session(struct ampd_server *server)
 {
     struct io_peers *peers = server->peers;
-    struct arpc_call_options options = {
-        .size = sizeof options, .wait_for_ready = true, .max_message = AMPD_MSG_SIZE_MAX};
+    const struct arpc_pair pair = {"authorization", io_peer_secure_authorization(&peers->secure)};
+    struct arpc_call_options options = {.size = sizeof options,
+                                        .wait_for_ready = true,
+                                        .max_message = AMPD_MSG_SIZE_MAX,
+                                        .metadata = &pair,
+                                        .metadata_count = pair.value != NULL ? 1 : 0};
     struct amp_error error = {0};
     struct link *link = new_link(server, NULL);
     int rc = link == NULL
@@ -415,7 +457,7 @@ static void begin_session(struct ampd_server *server)
                  : arpc_channel_call(peers->channel, SESSION_PATH, &options, &own_session, link, &link->call, &error);
     if (rc != 0) {
         free(link);
-        again_later(server);
+        again_later(server, AGAIN_MS);
         return;
     }
     become_known(link, 0);
@@ -425,6 +467,9 @@ static int open_channel(struct ampd_server *server, struct amp_error *error)
 {
     struct io_peers *peers = server->peers;
     struct arpc_channel_options options = {.size = sizeof options,
+                                           .arg = server,
+                                           .state_cb = on_channel,
+                                           .tls = peers->secure.tls,
                                            .keepalive_time_ms = KEEPALIVE_MS,
                                            .keepalive_timeout_ms = KEEPALIVE_TIMEOUT_MS,
                                            .initial_backoff_ms = AGAIN_MS,
@@ -454,7 +499,26 @@ int io_peers_new(struct ampd_server *server, struct amp_error *error)
     AMP_ASSERT(peers->count > 0 && server->options->shard < peers->count); /* main has looked */
     for (uint32_t k = 0; k < peers->count; k++)
         (void)address_of(list, k, peers->addresses[k]);
-    return server->options->shard == 0 ? 0 : open_channel(server, error);
+    int rc = io_peer_secure_open(&peers->secure, &server->options->auth, server->log, error);
+    return rc != 0 || server->options->shard == 0 ? rc : open_channel(server, error);
+}
+
+unsigned io_peers_reload(struct ampd_server *server)
+{
+    struct io_peers *peers = server->peers;
+    unsigned ended = 0;
+    if (peers == NULL)
+        return 0;
+    io_peer_secure_reload(&peers->secure);
+    for (uint32_t k = 1; server->options->shard == 0 && k < peers->count; k++) {
+        struct amp_error error = {0};
+        struct link *link = peers->links[k];
+        if (link == NULL || link->call == NULL || ampd_auth_admit_again(&server->auth, link->call, &error) == 0)
+            continue;
+        arpc_call_fail(link->call, &error);
+        ended++;
+    }
+    return ended;
 }
 
 void io_peers_start(struct ampd_server *server)
@@ -482,6 +546,8 @@ void io_peers_close(struct ampd_server *server)
 
 void io_peers_free(struct ampd_server *server)
 {
+    if (server->peers != NULL)
+        io_peer_secure_close(&server->peers->secure);
     free(server->peers);
     server->peers = NULL;
 }

@@ -24,8 +24,17 @@ struct io_peers;
 /* How many addresses a list with commas has; 0: one of them is empty or too long, or they are too many. */
 uint32_t io_peers_count(const char *list);
 
-/* Makes what the options say: the list of addresses by shard, NULL for one shard alone. AMP_ENOMEM, AMP_EINVAL. */
+/*
+ * Makes what the options say: the list of addresses by shard, NULL for one shard alone. 0, or a code of
+ * io_peer_secure_open with a sentence.
+ */
 int io_peers_new(struct ampd_server *server, struct amp_error *error);
+
+/*
+ * SIGHUP: what is shown to other shards is read anew, for sessions that begin from now on. Shard 0 ends those of shards
+ * that would not be let in now; how many.
+ */
+unsigned io_peers_reload(struct ampd_server *server);
 
 /* Begins the session with shard 0, where this is another one. The core has started. */
 void io_peers_start(struct ampd_server *server);

@@ -248,10 +248,12 @@ static int start(struct ampd_server *server, struct amp_error *error)
 {
     if (ampd_auth_open(&server->auth, &server->options->auth, server->log, error) != 0)
         return AMPD_EXIT_USAGE;
+    if (io_peers_new(server, error) != 0)
+        return AMPD_EXIT_USAGE;
     int code = open_storage(server, error);
     if (code != AMPD_EXIT_OK)
         return code;
-    if (open_handles(server, error) != 0 || io_peers_new(server, error) != 0)
+    if (open_handles(server, error) != 0)
         return AMPD_EXIT_FAILED;
     code = open_rpc(server, error);
     if (code != AMPD_EXIT_OK)

@@ -155,13 +155,19 @@ def test_a_removed_token_is_refused_from_the_next_call_on_the_same_connection(co
     tokens.remove("worker")
     hang_up(server, "token file read anew")
     refused(lambda: api.GetModel(model="kept"), Code.UNAUTHENTICATED, "TOKEN_UNKNOWN")
-    # What has begun goes on; and another token goes on with the same worker.
+    # A stream that it has begun ends; and another token goes on with the same worker.
+    refused(watch.next, Code.UNAUTHENTICATED, "TOKEN_UNKNOWN")
     fresh = tokens.new("worker", "second")
     hang_up(server, "token file read anew")
     model.api = api_with(server.channel, fresh)
     assert worker.train({"w": [1.0] * 4}).step == 2
-    assert watch.next().row.step == 2
-    watch.cancel()
+    with server.connect() as other:
+        watch = api_with(other, fresh).start("WatchSteps", model="kept", from_step=2)
+        assert watch.next().row.step == 2
+        hang_up(server, "token file read anew")  # nothing has changed for it
+        worker.train({"w": [1.0] * 4})
+        assert watch.next().row.step == 3
+        watch.cancel()
 
 
 class _As:
