@@ -133,7 +133,7 @@ void ampd_acts_place(struct ampd_model *model)
     struct ampd_coord *coord = &model->coord;
     if (coord->step == AMPD_STEP_VOTED)
         return;
-    bool open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED;
+    bool open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED || coord->opened_before;
     for (; coord->acts_placed < coord->acts_count; coord->acts_placed++) {
         struct ampd_act *act = &coord->acts[coord->acts_placed];
         act->from_step = coord->decided + 1 + (open ? 1 : 0);

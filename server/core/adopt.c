@@ -61,6 +61,7 @@ static void adopt_verdict(struct ampd_model *model, const struct ampd_sync_state
     struct ampd_coord *coord = &model->coord;
     coord->open = (struct ampd_open){.step = theirs->decided, .try_number = theirs->last.tries - 1};
     coord->step = AMPD_STEP_VOTED;
+    coord->opened_before = false;
     coord->decided_state = AMPD_STEP_NONE; /* all have voted on this one, so all have applied the one before */
     free(coord->verdict);
     coord->verdict = ampd_need(calloc(1, sizeof(*coord->verdict)));
@@ -81,6 +82,15 @@ static enum ampd_coord_state state_of(const struct ampd_model *model, bool begun
     if (!begun)
         return AMPD_COORD_WAITING;
     return ampd_floor_stops(&model->spec, &coord->scaler) ? AMPD_COORD_FROZEN : AMPD_COORD_RUNNING;
+}
+
+static void hold_scale(struct ampd_model *model, bool late_act)
+{
+    struct ampd_coord *coord = &model->coord;
+    coord->opened_before = true;
+    coord->open = (struct ampd_open){.step = coord->decided + 1,
+                                     .scale = late_act ? model->shard.open_scale : coord->scaler.scale,
+                                     .scale_id = late_act ? model->shard.open_scale_id : coord->scaler.scale_id};
 }
 
 bool ampd_adopt_can(const struct ampd_model *model)
@@ -116,12 +126,8 @@ void ampd_adopt(struct ampd_model *model, const struct ampd_checkpoint_record *c
     coord->cut_wanted = false;
     if (coord->before == AMPD_COORD_LOADED || coord->before == AMPD_COORD_FINISHING)
         ampd_cuts_expect(coord, coord->decided);
-    if (late_act && coord->before == AMPD_COORD_RUNNING) {
-        /* The step that was open then goes on with the scale that its gradients carry: as a try after the first. */
-        coord->open = (struct ampd_open){
-            .step = coord->decided + 1, .scale = model->shard.open_scale, .scale_id = model->shard.open_scale_id};
-        coord->step = AMPD_STEP_OPEN;
-    }
+    if (started && (late_act || !ampd_floor_stops(&model->spec, &coord->scaler)))
+        hold_scale(model, late_act); /* the next step may have been opened: its gradients carry this one */
     if (best->decided > mine->decided) {
         coord->before = AMPD_COORD_RUNNING;
         adopt_verdict(model, best);

@@ -154,9 +154,16 @@ static void open_step(struct ampd_model *model, uint32_t try_number)
     fill_open(model, try_number);
     forget_votes(coord);
     coord->opened_ms = model->core->now_ms;
+    coord->opened_before = false;
     set_step(coord, AMPD_STEP_OPEN);
     if (coord->open.closed)
         close_with_open(coord);
+}
+
+/* Where gradients may carry the scale of an earlier OPEN of the step, this one is a later try. */
+static uint32_t first_try(const struct ampd_coord *coord)
+{
+    return coord->opened_before ? coord->open.try_number + 1 : 0;
 }
 
 static void send_open(struct ampd_model *model)
@@ -199,7 +206,7 @@ static void open_first(struct ampd_model *model)
     }
     if (frozen)
         return;
-    open_step(model, 0);
+    open_step(model, first_try(coord));
     send_open(model);
 }
 
@@ -502,6 +509,7 @@ void ampd_coord_forget_step(struct ampd_model *model)
     struct ampd_coord *coord = &model->coord;
     forget_votes(coord);
     coord->step = AMPD_STEP_NONE;
+    coord->opened_before = false;
     coord->decided_state = AMPD_STEP_NONE;
     coord->applied_bits = 0;
     coord->applied = (struct ampd_applied){0};
@@ -523,7 +531,7 @@ void ampd_coord_resume(struct ampd_model *model)
     if (open && enough)
         open_step(model, coord->open.try_number + 1);
     else if (running && coord->step == AMPD_STEP_NONE && !model->core->draining && enough)
-        open_step(model, 0);
+        open_step(model, first_try(coord));
     for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;)
         ampd_coord_resend(model, k);
     ampd_coord_ranks(model);

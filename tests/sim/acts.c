@@ -13,19 +13,50 @@
 
 /* ---- the operator ---- */
 
+/* The step behind which the last act was done, if a checkpoint of it is there: a rollback to it takes just the act back. */
+static uint64_t checkpoint_of_act(const struct sim *sim)
+{
+    const struct sim_store *store = &sim->shard[0].store;
+    for (uint64_t i = 0; sim->takes_back && sim->acts_count > 0 && i < store->checkpoints_count; i++) {
+        if (store->checkpoints[i].step == sim->acts[sim->acts_count - 1].step)
+            return i;
+    }
+    return store->checkpoints_count;
+}
+
+/* The request that was answered before, word by word. */
+static bool ask_again(struct sim *sim)
+{
+    struct sim_operator *operator= & sim->operator;
+    if (!sim->takes_back || operator->done[0] == 0 || operator->type != AMPD_EVENT_ROLLBACK)
+        return false;
+    operator->type = operator->done_type;
+    operator->scale = operator->done_scale;
+    operator->asking = true;
+    memset(&operator->note, 0, sizeof(operator->note));
+    memcpy(operator->note.request_id, operator->done, sizeof(operator->note.request_id));
+    operator->done[0] = 0;
+    return true;
+}
+
 static void choose(struct sim *sim)
 {
     struct sim_operator *operator= & sim->operator;
+    if (ask_again(sim))
+        return;
     const struct sim_store *store = &sim->shard[0].store;
     const struct amp_scaler_config *config = &sim->model.spec.scaler;
     static const enum ampd_event_type types[] = {AMPD_EVENT_SET_SCALE, AMPD_EVENT_SET_SCALE, AMPD_EVENT_RESET_SCALE,
                                                  AMPD_EVENT_ROLLBACK};
     operator->type = sim->rolls_back ? AMPD_EVENT_ROLLBACK : types[sim_below(sim, 4)];
+    bool takes_back = checkpoint_of_act(sim) < store->checkpoints_count && operator->done[0] != 0;
+    if (takes_back)
+        operator->type = AMPD_EVENT_ROLLBACK;
     operator->scale =(float)(1u << sim_below(sim, 20));
     if (operator->scale<config->min_scale || operator->scale> config->max_scale)
         operator->scale = config->init_scale;
     if (operator->type == AMPD_EVENT_ROLLBACK && store->checkpoints_count> 0) {
-        uint64_t which = sim_below(sim, store->checkpoints_count);
+        uint64_t which = takes_back ? checkpoint_of_act(sim) : sim_below(sim, store->checkpoints_count);
         operator->epoch = store->checkpoints[which].epoch;
         operator->step = store->checkpoints[which].step;
     } else if (operator->type == AMPD_EVENT_ROLLBACK) {
@@ -120,6 +151,11 @@ void sim_operator_answer(struct sim *sim, const struct sim_message *message)
         return;
     }
     operator->asking = false;
+    if (code == 0 && (operator->type == AMPD_EVENT_SET_SCALE || operator->type == AMPD_EVENT_RESET_SCALE)) {
+        memcpy(operator->done, operator->note.request_id, sizeof(operator->done));
+        operator->done_type = operator->type;
+        operator->done_scale = operator->scale;
+    }
     if (sim->end == SIM_DELETING && operator->type == AMPD_EVENT_DELETE_MODEL) {
         deleted(sim, code, message->error.text);
         return;
@@ -196,6 +232,38 @@ void sim_check_act(struct sim *sim, const struct sim_shard *shard, const struct 
     struct sim_act *act = &sim->acts[sim->acts_count++];
     *act = (struct sim_act){.epoch = row->epoch, .step = row->step, .from_step = row->from_step, .after = row->after};
     memcpy(act->request_id, row->note.request_id, sizeof(act->request_id));
+}
+
+/* Whether what was done behind this step is part of what the present epoch goes on from. */
+static bool in_lineage(const struct sim *sim, const struct sim_act *act)
+{
+    uint64_t epoch = sim->shard[0].store.epoch;
+    while (epoch > act->epoch) {
+        if (act->step >= sim->epochs[epoch].base_step)
+            return false;
+        epoch = sim->epochs[epoch].base_epoch;
+    }
+    return epoch == act->epoch;
+}
+
+void sim_check_act_reply(const struct sim *sim, const struct ampd_reply *reply)
+{
+    const struct sim_operator *operator= & sim->operator;
+    const struct sim_act *act = NULL;
+    bool lost = strcmp(reply->error.reason, "ACT_LOST") == 0;
+    bool scale = reply->error.code == 0 && reply->kind == AMPD_REPLY_SCALE;
+    for (uint32_t i = 0; i < sim->acts_count; i++) {
+        if (strcmp(sim->acts[i].request_id, operator->note.request_id) == 0)
+            act = &sim->acts[i];
+    }
+    if (!lost && !scale)
+        return;
+    if (act == NULL)
+        sim_fail(sim, SIM_ACTS, "the act %s is answered, but was not stored", operator->note.request_id);
+    if (scale != in_lineage(sim, act))
+        sim_fail(sim, SIM_ACTS, "the act %s after epoch %llu, step %llu is told to be %s in epoch %llu",
+                 operator->note.request_id, (unsigned long long)act->epoch, (unsigned long long)act->step,
+                 scale ? "done" : "lost", (unsigned long long)sim->shard[0].store.epoch);
 }
 
 /* The record in force when a step opens: that of the row before, or of the last act that says so. */

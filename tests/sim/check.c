@@ -121,6 +121,23 @@ static void check_ledger(struct sim *sim, const struct sim_shard *shard, const s
     }
 }
 
+/* What the apply before the step has found; 0 in the first step of an epoch, before which there is none. */
+static uint64_t range_before(const struct sim_model *model, uint64_t step)
+{
+    uint64_t found = 0;
+    const struct sim_state *state = &model->states[step - 1];
+    for (uint32_t p = 0; p < model->spec.parameters_count; p++) {
+        uint32_t cast[256];
+        float back[256];
+        const float *masters = state->master + model->layout->starts[p];
+        (void)amp_kernels_ref.store[model->spec.cast](cast, masters, model->layout->sizes[p]);
+        amp_kernels_ref.load[model->spec.cast](back, cast, model->layout->sizes[p]);
+        for (uint64_t i = 0; i < model->layout->sizes[p]; i++)
+            found += isfinite(masters[i]) && isinf(back[i]) ? 1 : 0;
+    }
+    return found;
+}
+
 /* 3 and 4: the row is what REF computes, bit for bit. */
 void sim_check_row(struct sim *sim, const struct sim_shard *shard, const struct ampd_step_row *row)
 {
@@ -132,6 +149,7 @@ void sim_check_row(struct sim *sim, const struct sim_shard *shard, const struct 
     check_contributors(sim, row);
     uint32_t actors[SIM_WORLD_MAX] = {0};
     find_actors(sim, row, actors);
+    sim->ranges[row->epoch][row->step] = range_before(&sim->model, row->step);
     const char *what = sim_model_step(&sim->model, row, actors);
     if (what != NULL)
         sim_fail(sim, strcmp(what, "verdict") == 0 ? SIM_FINITE : SIM_BITWISE,
@@ -195,6 +213,11 @@ void sim_check_result(struct sim *sim, const struct ampclient_core_result *resul
     if (!same)
         sim_fail(sim, SIM_ONE_VERDICT, "a worker is told another verdict of epoch %llu, step %llu than was stored",
                  (unsigned long long)result->epoch, (unsigned long long)result->step);
+    if (result->range_warnings != 0 && result->range_warnings != sim->ranges[result->epoch][result->step])
+        sim_fail(sim, SIM_BITWISE,
+                 "a worker is told of %llu values beyond the cast's range in step %llu; they are %llu",
+                 (unsigned long long)result->range_warnings, (unsigned long long)result->step,
+                 (unsigned long long)sim->ranges[result->epoch][result->step]);
     if (sim->destroyed || result->epoch < sim->rolled_back)
         return;
     if (result->durable_step > sim->model.decided)
@@ -366,7 +389,9 @@ void sim_check_gone(struct sim *sim)
             file = file || shard->store.files[s].used || shard->store.journal[s].used;
         if (shard->store.has_model || sim_server_knows(shard) || file)
             sim_fail(sim, SIM_GONE, "shard %u holds %s of a deleted model", k,
-                     shard->store.has_model ? "the record" : file ? "a file" : "the memory");
+                     shard->store.has_model ? "the record"
+                     : file                 ? "a file"
+                                            : "the memory");
     }
 }
 

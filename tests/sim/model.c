@@ -77,6 +77,8 @@ static void random_spec(struct ampd_model_spec *spec, uint64_t seed)
     spec->keep_last = 1 + pick(&random, 3);
     if (sim_rolls_back(seed))
         spec->checkpoint_every = 1, spec->keep_last = 1 + (seed / 16 % 4 == 0 ? 1 : 0);
+    if (sim_takes_back(seed))
+        spec->checkpoint_every = 1, spec->keep_last = 3;
     bool journal = seed % 5 < 2 || sim_restarts(seed);
     spec->durability = journal ? AMPD_DURABILITY_STEP : AMPD_DURABILITY_CHECKPOINT;
     if (pick(&random, 3) == 0)
@@ -118,7 +120,9 @@ void sim_model_close(struct sim_model *model)
 
 float sim_model_first(const struct sim_model *model, uint32_t parameter, uint64_t element)
 {
-    return (float)((double)(mix(model->seed, 1, parameter, element, 0) >> 40) * 0x1p-24 - 0.5);
+    uint64_t bits = mix(model->seed, 1, parameter, element, 0);
+    double large = sim_is_large(model->seed) && bits % 8 == 0 ? 0x1p18 : 1;
+    return (float)(((double)(bits >> 40) * 0x1p-24 - 0.5) * large);
 }
 
 bool sim_model_absent(const struct sim_model *model, const struct sim_key *key, uint32_t parameter)

@@ -428,6 +428,16 @@ bool sim_rolls_back(uint64_t seed)
     return seed % 16 == 9;
 }
 
+bool sim_takes_back(uint64_t seed)
+{
+    return seed % 16 == 13;
+}
+
+bool sim_is_large(uint64_t seed)
+{
+    return seed % 16 == 1;
+}
+
 bool sim_restarts(uint64_t seed)
 {
     return seed % 16 == 5;
@@ -435,12 +445,12 @@ bool sim_restarts(uint64_t seed)
 
 bool sim_has_operator(uint64_t seed)
 {
-    return sim_rolls_back(seed) || seed % 5 == 2 || seed % 5 == 3 || seed % 10 == 0;
+    return sim_rolls_back(seed) || sim_takes_back(seed) || seed % 5 == 2 || seed % 5 == 3 || seed % 10 == 0;
 }
 
 bool sim_ends_deleted(uint64_t seed)
 {
-    return sim_has_operator(seed) && !sim_rolls_back(seed) && seed % 3 == 0;
+    return sim_has_operator(seed) && !sim_rolls_back(seed) && !sim_takes_back(seed) && seed % 3 == 0;
 }
 
 bool sim_has_one_result(uint64_t seed)
@@ -454,6 +464,7 @@ uint64_t sim_run(uint64_t seed, enum sim_faults faults, bool verbose, uint64_t *
     sim->seed = seed;
     sim->verbose = verbose;
     sim->rolls_back = sim_rolls_back(seed);
+    sim->takes_back = sim_takes_back(seed);
     sim->restarts = sim_restarts(seed);
     sim->now_ms = 1000;
     amp_random_init(&sim->random, seed);
@@ -480,7 +491,7 @@ uint64_t sim_run(uint64_t seed, enum sim_faults faults, bool verbose, uint64_t *
     if (faults == SIM_DISTURBED && sim->rolls_back)
         sim->server_kills = 1 + (uint32_t)sim_below(sim, 4);
     sim->operator.left = sim_has_operator(seed) ? (uint32_t)sim_below(sim, 4) : 0;
-    if (sim->rolls_back)
+    if (sim->rolls_back || sim->takes_back)
         sim->operator.left = 2 +(uint32_t) sim_below(sim, 4);
     if (sim_ends_deleted(seed)) {
         sim->end = SIM_DELETES;

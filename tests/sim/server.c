@@ -169,6 +169,8 @@ static void do_reply(struct sim *sim, uint64_t id, const struct ampd_reply *repl
     call->over = true;
     if (call->shard == 0 && !call->zombie)
         sim_lease_reply(sim, reply);
+    if (call->kind == SIM_ACT && call->shard == 0 && !call->zombie && !call->client_gone)
+        sim_check_act_reply(sim, reply);
     flush(&call->up);
     call->to_send_count = 0;
     struct sim_message *message = ended_message(&reply->error, reply->epoch, reply->step, reply->retry_ms);

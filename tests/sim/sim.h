@@ -49,6 +49,7 @@
     X(SIM_LEASE, "lease")           /* STEP 1: one that has ended stays ended, and one that nothing renews ends */     \
     X(SIM_FENCES, "fences")         /* STEP 1: only a process that was replaced is told so */                          \
     X(SIM_USER_STATE, "user-state") /* STEP 6: a Join gets that of the step that it begins after */                    \
+    X(SIM_ACTS, "acts")             /* STEP 6: an act that was rolled back is told to be lost, and no other is */         \
     X(SIM_GONE, "gone")             /* a model that was deleted is nowhere, and does not come back */                  \
     X(SIM_ITSELF, "simulator")      /* the simulator's own trouble */
 
@@ -284,6 +285,9 @@ struct sim_operator {
     struct ampd_note note;
     float scale;
     uint64_t epoch, step;
+    char done[AMPD_REQUEST_ID_MAX]; /* the last SET or RESET that was answered; "": none, or repeated already */
+    enum ampd_event_type done_type;
+    float done_scale;
 };
 
 /* Whether the run ends with DeleteModel, and how far that is. */
@@ -319,6 +323,7 @@ struct sim {
     uint32_t actors[SIM_BOOTS_MAX][SIM_ACTORS_MAX];
     bool slow_disk;                                     /* files take long: cuts meet */
     bool rolls_back; /* the operator does nothing else, mostly while the record of a part is being stored */
+    bool takes_back; /* the operator rolls back right behind what he has set, and then asks for it again */
     bool restarts;   /* shards are killed when they have voted, and much of what was said before comes again */
     uint32_t observers;                                 /* pulls of onlookers left */
     uint32_t server_kills, worker_kills, breaks, flips; /* faults left */
@@ -340,7 +345,8 @@ struct sim {
     bool destroyed; /* a disk has destroyed a checkpoint: then what was durable may be lost */
     struct sim_link links[SIM_WORLD_MAX][SIM_SHARDS_MAX], peers[SIM_SHARDS_MAX];
     struct ampd_step_row *ledger[SIM_EPOCHS_MAX][SIM_STEPS_MAX + 1]; /* every verdict of any epoch, as first stored */
-    struct ampd_epoch_record epochs[SIM_EPOCHS_MAX];                 /* as the first shard has stored them */
+    uint64_t ranges[SIM_EPOCHS_MAX][SIM_STEPS_MAX + 1]; /* values beyond the cast's range before each of them */
+    struct ampd_epoch_record epochs[SIM_EPOCHS_MAX];    /* as the first shard has stored them */
     uint64_t steps_decided, steps_skipped, epochs_seen, applied_max;
     uint64_t durable_told; /* highest durable step that a worker was told, in the present lineage */
 };
@@ -418,6 +424,8 @@ void sim_worker_close(struct sim *sim, uint32_t w);
 /* ---- acts.c ---- */
 void sim_operator_act(struct sim *sim);
 void sim_operator_answer(struct sim *sim, const struct sim_message *message);
+/* Shard 0 answers a request of his. */
+void sim_check_act_reply(const struct sim *sim, const struct ampd_reply *reply);
 void sim_act_stored(struct sim_store *store, const struct ampd_step_row *row, uint64_t base_epoch);
 void sim_acts_supersede(struct sim_store *store, const struct ampd_epoch_record *epoch);
 void sim_check_act(struct sim *sim, const struct sim_shard *shard, const struct ampd_step_row *row);
@@ -481,6 +489,8 @@ enum sim_faults { SIM_UNDISTURBED, SIM_DISTURBED };
 uint64_t sim_run(uint64_t seed, enum sim_faults faults, bool verbose, uint64_t *result);
 bool sim_has_operator(uint64_t seed);
 bool sim_rolls_back(uint64_t seed); /* one seed in 16 each */
+bool sim_takes_back(uint64_t seed);
+bool sim_is_large(uint64_t seed); /* some masters are beyond the range of f16 */
 bool sim_restarts(uint64_t seed);
 bool sim_ends_deleted(uint64_t seed);
 /* Whether the result must be that of a run without faults: the same pushes count in each step of both. */

@@ -3,6 +3,7 @@
  * end, until the model is done; then pull the result.
  */
 #include "client/core/internal.h"
+#include "server/core/model.h"
 #include "tests/sim/sim.h"
 
 #include <stdio.h>
@@ -396,6 +397,13 @@ void sim_observe(struct sim *sim)
     call->own = calloc(sim->model.layout->elements, sizeof(float));
     struct sim_message *message = request(sim, call, AMPD_EVENT_PULL);
     message->request.u.pull = (struct ampd_event_pull){.model = message->text[0], .by = AMPD_PULL_LATEST};
+    const struct sim_shard *shard = &sim->shard[call->shard];
+    if (sim->seed % 4 == 1 && sim_server_knows(shard) &&
+        sim_below(sim, 3) != 0) { /* one that is held, was, or will be */
+        message->request.u.pull.by = AMPD_PULL_VERSION;
+        message->request.u.pull.number = shard->core->models[0]->shard.version + sim_below(sim, 4);
+        message->request.u.pull.number -= message->request.u.pull.number < 2 ? 0 : 2;
+    }
     sim->observers--;
 }
 

@@ -320,6 +320,23 @@ static void the_first_step_of_an_epoch_keeps_its_scale_over_an_act_and_a_restart
     assert_float_equal(64, back.row.scale, 0);
 }
 
+static void a_scale_set_while_a_restart_waits_for_the_workers_is_for_the_step_after_the_open_one(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    begin(incarnations);
+    struct ampd_event_push push = {.model = "model", .epoch = 1, .step = 1, .dtype = AMP_F32, .weight = 1};
+    push.scale_id = core_info(&host).step_scale_id; /* what the workers have in hand */
+    restart(incarnations, 0);
+    uint64_t set = core_set_scale(&back, 64, "");
+    assert_int_equal(2, core_call(&back, set)->reply.u.scale.from_step);
+    for (int32_t r = 0; r < 2; r++)
+        incarnations[r] = core_joined(&back, core_join(&back, r == 0 ? "w0" : "w1", r));
+    push.incarnation = incarnations[0];
+    assert_true(core_call(&back, core_push_event(&back, &push))->granted);
+    assert_float_equal(64, core_info(&back).scaler.scale, 0);
+}
+
 static int init_back(void **state)
 {
     (void)state;
@@ -352,6 +369,7 @@ int main(void)
         TEST(notes_that_are_cut_off_are_no_record),
         TEST(a_checkpoint_prunes_the_journal),
         TEST(a_rollback_to_a_damaged_checkpoint_costs_no_step),
+        TEST(a_scale_set_while_a_restart_waits_for_the_workers_is_for_the_step_after_the_open_one),
         TEST(the_first_step_of_an_epoch_keeps_its_scale_over_an_act_and_a_restart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
