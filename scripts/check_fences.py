@@ -59,6 +59,8 @@ HEADERS = (
      "openssl only in rpc/io/tls*.c and where tokens are hashed (io/token.c)"),
     ("sqlite3", re.compile(r"^sqlite3(ext)?\.h$"), re.compile(r"^storage/|" + TESTING), "sqlite3 only in storage"),
     ("nanopb", NANOPB, re.compile(r"^(proto|rpc)/|" + TESTING), "nanopb only in proto and rpc"),
+    ("microhttpd", re.compile(r"^microhttpd\.h$"), re.compile(r"^server/io/http\.c$|" + TESTING),
+     "microhttpd only in server/io/http.c"),
     ("zlib", re.compile(r"^zlib\.h$"), re.compile(r"^rpc/wire/inflate\.c$|" + TESTING), "zlib only in rpc/wire/inflate.c"),
     ("intrinsics", INTRINSICS, re.compile(r"^amp/kernels_(?!ref\b)\w+\.c$|" + TESTING),
      "intrinsics only in amp/kernels_<isa>.c"),

@@ -3,6 +3,7 @@
 #include "amp/cpu.h"
 #include "base/assert.h"
 #include "server/io/auth_options.h"
+#include "server/io/http.h"
 #include "server/io/memory_limit.h"
 #include "server/io/peers.h"
 #include "server/io/server.h"
@@ -47,6 +48,7 @@ enum {
     OPTION_DATA_DIR = 'd',
     OPTION_LISTEN = 'l',
     OPTION_THREADS = 256,
+    OPTION_METRICS_LISTEN,
     OPTION_MEMORY_MAX,
     OPTION_LOG_LEVEL,
     OPTION_INSECURE,
@@ -73,6 +75,8 @@ static const struct argp_option options_table[] = {
     {"data-dir", OPTION_DATA_DIR, "DIR", 0, "Directory of models, history and checkpoints; made if it is not there", 0},
     {"listen", OPTION_LISTEN, "HOST:PORT", 0,
      "Address to listen on, also unix:/PATH, default " LISTEN_DEFAULT "; port 0: a free one", 0},
+    {"metrics-listen", OPTION_METRICS_LISTEN, "HOST:PORT", 0,
+     "Address of /metrics, /livez and /readyz, in HTTP, open to everybody; none: nowhere; default " IO_HTTP_LISTEN, 0},
     {"compute-threads", OPTION_THREADS, "N", 0, "Threads for the passes of a step, default: one for each processor", 0},
     {"memory-max", OPTION_MEMORY_MAX, "BYTES", 0,
      "Memory for the tensors of all models, a number with K, M or G; default: " TEXT_OF(
@@ -260,6 +264,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case OPTION_LISTEN:
         arguments->server.listen = arg;
+        return 0;
+    case OPTION_METRICS_LISTEN:
+        arguments->server.metrics_listen = arg;
         return 0;
     case OPTION_THREADS:
         if (!parse_threads(arg, &arguments->server.compute_threads))

@@ -314,6 +314,7 @@ static void tell_closed(struct arpc_call *call)
         /* Details that cannot be read only take something away from the text. */
         (void)arpc_details_decode(call->head.details, call->head.details_size, &result.details, &store);
     call->told = true;
+    arpc_stats_end(call);
     if (!call->quiet)
         call->handler->closed(call, &result);
     arpc_details_free(store);

@@ -92,7 +92,10 @@ struct arpc_call {
     struct amp_list in_waiting; /* client */
     struct amp_list in_refused; /* a message was refused for want of room on the connection: `writable` is due */
     const struct arpc_handler *handler;
-    const struct arpc_method *method; /* server */
+    const struct arpc_method *method;  /* server */
+    struct arpc_method_stats *stats;   /* server: of the method */
+    struct arpc_method_stats *counted; /* the same while the call is begun and not over; else NULL */
+    int64_t began_us;
     void *user;
     int64_t deadline_ms; /* INT64_MAX: none */
     struct arpc_head head;
@@ -218,6 +221,10 @@ void arpc_out_rewind(struct arpc_call *call);
 void arpc_batch_add(struct arpc_batch *batch, const void *data, size_t size);
 /* Adds a copy of the bytes, which fit. */
 void *arpc_batch_scratch(struct arpc_batch *batch, const void *data, size_t size);
+
+/* stats.c: server */
+void arpc_stats_begin(struct arpc_call *call);
+void arpc_stats_end(struct arpc_call *call);
 
 /* abuse.c */
 /* Server: counts a request that cannot be served. */

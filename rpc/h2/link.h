@@ -30,10 +30,17 @@ struct nghttp2_session;
 struct arpc_out;
 struct arpc_health;
 struct arpc_reflection;
+struct arpc_method_stats;
+
+/* A row, and what is counted of its calls. */
+struct arpc_method_row {
+    const struct arpc_method *method;
+    struct arpc_method_stats *stats; /* owned by the table */
+};
 
 /* The rows of a server, sorted by name. */
 struct arpc_method_table {
-    const struct arpc_method **rows;
+    struct arpc_method_row *rows;
     size_t count;
 };
 
@@ -41,14 +48,15 @@ struct arpc_method_table {
 int arpc_method_table_add(struct arpc_method_table *table, const struct arpc_method *methods, size_t count,
                           struct amp_error *error);
 void arpc_method_table_close(struct arpc_method_table *table);
-/* The row of "/service/name", or NULL. The match is exact. */
-const struct arpc_method *arpc_method_table_find(const struct arpc_method_table *table, const uint8_t *path,
-                                                 size_t size);
+/* The row of "/service/name", or NULL. The match is exact. Valid until rows are added; what it points to longer. */
+const struct arpc_method_row *arpc_method_table_find(const struct arpc_method_table *table, const uint8_t *path,
+                                                     size_t size);
 
 /* What all links of one server or channel share. */
 struct arpc_link_config {
     bool server;
-    int64_t (*now_cb)(void *clock); /* milliseconds of a clock that never goes back */
+    int64_t (*now_cb)(void *clock);    /* milliseconds of a clock that never goes back */
+    int64_t (*now_us_cb)(void *clock); /* microseconds, for durations of calls; NULL: from now_cb */
     void *clock;
     void *arg;                  /* arpc_call_server_arg */
     struct arpc_health *health; /* the state of the services that come with a server */

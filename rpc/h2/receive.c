@@ -10,6 +10,7 @@
 #include "rpc/h2/call.h"
 
 #include "base/assert.h"
+#include "rpc/arpc_stats.h"
 #include "rpc/wire/inflate.h"
 
 #include <stdio.h>
@@ -161,6 +162,8 @@ static void message_ends(struct arpc_call *call)
     bool compressed = call->inflate != NULL;
     if (compressed && !compressed_ends(call))
         return;
+    if (call->counted != NULL)
+        call->counted->received++;
     if (compressed && call->handler->message == NULL) {
         call->stage = ARPC_STAGE_BEGIN;
     } else if (call->handler->message == NULL) {

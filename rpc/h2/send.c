@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "rpc/arpc_client.h"
 #include "rpc/arpc_server.h"
+#include "rpc/arpc_stats.h"
 #include "rpc/wire/inflate.h"
 
 #include <stdlib.h>
@@ -98,6 +99,8 @@ static int send_as_is(struct arpc_call *call, uint8_t flag, const void *head, si
     call->queued += size;
     call->link->queued += size;
     call->was_high = call->was_high || call->queued > ARPC_LOW_WATER;
+    if (call->counted != NULL)
+        call->counted->sent++;
     arpc_call_mark_dirty(call);
     return 0;
 }

@@ -51,12 +51,19 @@ enum arpc_encoding arpc_encoding_of(const uint8_t *name, size_t size)
     return is_name(name, size, "identity") ? ARPC_ENCODING_IDENTITY : ARPC_ENCODING_UNKNOWN;
 }
 
+static void find_method(struct arpc_call *call, const uint8_t *path, size_t size)
+{
+    const struct arpc_method_row *row = arpc_method_table_find(&call->link->config->methods, path, size);
+    call->method = row != NULL ? row->method : NULL;
+    call->stats = row != NULL ? row->stats : NULL;
+}
+
 int arpc_serve_field(struct arpc_call *call, const uint8_t *name, size_t name_size, const uint8_t *value,
                      size_t value_size)
 {
     struct arpc_head *head = &call->head;
     if (is_name(name, name_size, ":path"))
-        call->method = arpc_method_table_find(&call->link->config->methods, value, value_size);
+        find_method(call, value, value_size);
     else if (is_name(name, name_size, ":method"))
         head->post = is_name(value, value_size, "POST");
     else if (is_name(name, name_size, "content-type"))
@@ -121,6 +128,7 @@ void arpc_serve_begin(struct arpc_call *call)
     const struct arpc_link_config *config = call->link->config;
     if (refuse_bad_head(call))
         return;
+    arpc_stats_begin(call);
     struct amp_error error = {0};
     if (config->admit_cb != NULL && config->admit_cb(call, config->arg, &error) != 0) {
         call->quiet = true;

@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/err.h"
+#include "rpc/arpc_stats.h"
 #include "rpc/io/address.h"
 #include "rpc/io/peer.h"
 
@@ -51,6 +52,12 @@ static size_t with_descriptors(size_t connections, const struct arpc_limits *lim
     return connections < room ? connections : room;
 }
 
+/* Finer than the turn's time, which stands still while a turn lasts. */
+static int64_t clock_us(void *clock)
+{
+    return (int64_t)(uv_hrtime() / 1000);
+}
+
 static void set_config(struct arpc_server *server, const struct arpc_server_options *given)
 {
     struct arpc_server_options options = {0};
@@ -65,6 +72,7 @@ static void set_config(struct arpc_server *server, const struct arpc_server_opti
     arpc_bucket_init(&config->reports, limits->reports_burst, 0);
     config->server = true;
     config->now_cb = arpc_turn_now;
+    config->now_us_cb = clock_us;
     config->clock = &server->turn;
     config->arg = options.arg;
     config->admit_cb = options.admit_cb;
@@ -501,4 +509,17 @@ void arpc_server_stats(const struct arpc_server *server, struct arpc_server_stat
                                         .calls = server->config.calls};
     memcpy(stats->abuses, server->config.abuses, sizeof stats->abuses);
     stats->abuses[ARPC_ABUSE_NONE] = 0;
+}
+
+size_t arpc_server_methods(const struct arpc_server *server)
+{
+    return server->config.methods.count;
+}
+
+const struct arpc_method *arpc_server_method(const struct arpc_server *server, size_t index,
+                                             const struct arpc_method_stats **stats)
+{
+    AMP_ASSERT(index < server->config.methods.count);
+    *stats = server->config.methods.rows[index].stats;
+    return server->config.methods.rows[index].method;
 }

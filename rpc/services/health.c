@@ -52,7 +52,7 @@ static struct entry *find_entry(struct arpc_health *health, const char *service)
     return NULL;
 }
 
-int arpc_health_new(const struct arpc_method *const *rows, size_t count, struct arpc_health **out)
+int arpc_health_new(const struct arpc_method_row *rows, size_t count, struct arpc_health **out)
 {
     struct arpc_health *health = calloc(1, sizeof *health);
     if (health == NULL)
@@ -65,8 +65,8 @@ int arpc_health_new(const struct arpc_method *const *rows, size_t count, struct 
     amp_list_init(&health->watchers);
     health->entries[health->count++] = (struct entry){"", true};
     for (size_t i = 0; i < count; i++)
-        if (find_entry(health, rows[i]->service) == NULL)
-            health->entries[health->count++] = (struct entry){rows[i]->service, true};
+        if (find_entry(health, rows[i].method->service) == NULL)
+            health->entries[health->count++] = (struct entry){rows[i].method->service, true};
     *out = health;
     return 0;
 }

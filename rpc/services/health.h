@@ -9,13 +9,14 @@
 #include <stddef.h>
 
 struct arpc_health;
+struct arpc_method_row;
 
 /* The rows of the service. */
 extern const struct arpc_method arpc_health_methods[];
 extern const size_t arpc_health_method_count;
 
 /* One entry for each service of the rows and one for "", all SERVING. The names are pointed to. 0, AMP_ENOMEM. */
-int arpc_health_new(const struct arpc_method *const *rows, size_t count, struct arpc_health **out);
+int arpc_health_new(const struct arpc_method_row *rows, size_t count, struct arpc_health **out);
 
 /* All its calls have ended. */
 void arpc_health_free(struct arpc_health *health);

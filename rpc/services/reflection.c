@@ -164,8 +164,8 @@ static void put_services(struct writer *writer, const struct arpc_method_table *
     struct writer list;
     writer_init(&list);
     for (size_t i = 0; i < methods->count; i++) {
-        const char *service = methods->rows[i]->service;
-        if (i > 0 && strcmp(service, methods->rows[i - 1]->service) == 0)
+        const char *service = methods->rows[i].method->service;
+        if (i > 0 && strcmp(service, methods->rows[i - 1].method->service) == 0)
             continue; /* the rows are sorted */
         struct writer one;
         writer_init(&one);

@@ -11,6 +11,7 @@
  */
 #include "rpc/arpc_server.h"
 #include "server/io/call.h"
+#include "server/io/http.h"
 #include "server/io/peers.h"
 #include "server/io/server.h"
 
@@ -154,6 +155,7 @@ void ampd_server_close(struct ampd_server *server)
         return;
     server->state = SERVER_CLOSING;
     atomic_store(&server->stop_waiting, true);
+    io_http_close(server);
     io_peers_close(server);
     if (server->rpc != NULL)
         arpc_server_close(server->rpc, on_rpc_closed, server);

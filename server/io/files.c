@@ -32,6 +32,7 @@ struct cut {
     bool ending;                            /* seal or abandon is on its way */
     atomic_bool cancel;
     bool told; /* the log has its trouble */
+    uint64_t begun_us;
     int code;
     struct ampd_checkpoint_record record;
 };
@@ -144,6 +145,7 @@ static void open_run(struct io_task *base)
                                                 io_peers_shards(cut->server)};
     struct amp_error error = {0};
     AMP_FAILPOINT("checkpoint.begin");
+    cut->begun_us = io_metrics_now_us();
     while (!is_over(cut)) {
         int rc = ampd_checkpoint_begin(&place, cut->tensors, order->spec->parameters_count, order->state, &cut->writer,
                                        &error);
@@ -218,10 +220,13 @@ static void cut_done(struct io_task *base)
 {
     struct cut *cut = AMP_CONTAINER(base, struct cut, last);
     struct ampd_server *server = cut->server;
-    if (cut->code == 0)
+    if (cut->code == 0) {
+        io_timing_add(&server->metrics.checkpoint, cut->begun_us);
+        (void)atomic_fetch_add(&server->metrics.checkpoint_bytes, cut->record.size_bytes);
         amp_log(server->log, AMP_LOG_INFO, "checkpoint", "msg=\"written\" model=%s step=%llu bytes=%llu file=%s",
                 cut->order.spec->name, (unsigned long long)cut->order.step, (unsigned long long)cut->record.size_bytes,
                 cut->record.file);
+    }
     struct ampd_event event = {
         .type = AMPD_EVENT_PART_WRITTEN,
         .u.part = {.token = cut->order.token, .code = cut->code, .record = cut->code == 0 ? &cut->record : NULL}};
@@ -351,8 +356,9 @@ static void restore_run(struct io_task *base)
 {
     struct restore_task *task = AMP_CONTAINER(base, struct restore_task, task);
     const struct ampd_restore_order *order = &task->order;
-    const struct ampd_server *server = task->server;
+    struct ampd_server *server = task->server;
     struct amp_error error = {0};
+    uint64_t begun_us = io_metrics_now_us();
     AMP_FAILPOINT("restore.begin");
     struct ampd_checkpoint_target *targets = targets_of(order);
     if (targets == NULL)
@@ -362,6 +368,8 @@ static void restore_run(struct io_task *base)
                                           order->spec->parameters_count, &task->state, &error);
     free(targets);
     AMP_FAILPOINT("restore.done");
+    if (task->code == 0)
+        io_timing_add(&server->metrics.restore, begun_us);
     if (task->code == 0)
         amp_log(server->log, AMP_LOG_INFO, "checkpoint", "msg=\"read\" model=%s step=%llu file=%s", order->spec->name,
                 (unsigned long long)task->state.step, task->checkpoint.file);

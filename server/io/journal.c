@@ -71,9 +71,12 @@ static void write_at_last(struct journal_task *task)
     struct amp_error error = {0};
     bool told = false;
     for (;;) {
+        uint64_t begun_us = io_metrics_now_us();
         int rc = write_once(task, &error);
-        if (rc == 0)
+        if (rc == 0) {
+            io_timing_add(&server->metrics.journal, begun_us);
             break;
+        }
         if (rc != AMP_EEXHAUSTED && rc != AMP_ENOMEM)
             ampd_server_fatal(server, "the journal failed", &error);
         if (!told)

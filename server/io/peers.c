@@ -46,6 +46,7 @@ struct link {
     struct arpc_call *call; /* NULL: over */
     uint32_t shard;         /* of the other side */
     bool known;             /* shard is set */
+    bool heard;             /* the other side has said something */
     struct amp_buf body;    /* parts of a message that is not whole */
     uint32_t parts;         /* of it that are here */
 };
@@ -102,6 +103,13 @@ uint32_t io_peers_shards(const struct ampd_server *server)
 const char *io_peers_address(const struct ampd_server *server, uint32_t shard)
 {
     return server->peers != NULL && shard < server->peers->count ? server->peers->addresses[shard] : "";
+}
+
+bool io_peers_session_up(const struct ampd_server *server, uint32_t shard)
+{
+    const struct io_peers *peers = server->peers;
+    const struct link *link = peers != NULL && shard < peers->count ? peers->links[shard] : NULL;
+    return link != NULL && link->call != NULL && link->heard;
 }
 
 /* ---- sending ---- */
@@ -280,6 +288,7 @@ static int take_envelope(struct link *link, const struct ampd_msg_envelope *enve
     int rc = check_envelope(link, envelope, error);
     if (rc != 0)
         return rc;
+    link->heard = true;
     if (!link->known)
         become_known(link, envelope->sender);
     if (envelope->part_count <= 1)

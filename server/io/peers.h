@@ -51,6 +51,9 @@ void io_peers_free(struct ampd_server *server);
 /* How many shards there are, at least this one. */
 uint32_t io_peers_shards(const struct ampd_server *server);
 
+/* Whether the session with another shard stands: it has said something, and it is not over. */
+bool io_peers_session_up(const struct ampd_server *server, uint32_t shard);
+
 /* Where a shard's services are, as clients are told; "" where there is no such shard. */
 const char *io_peers_address(const struct ampd_server *server, uint32_t shard);
 

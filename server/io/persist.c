@@ -153,9 +153,12 @@ static void persist_run(struct io_task *base)
     bool told = false;
     AMP_FAILPOINT(task->drop ? "checkpoint.drop" : places[task->kind]);
     for (;;) {
+        uint64_t begun_us = io_metrics_now_us();
         int rc = store_once(task, &error);
-        if (rc == 0)
+        if (rc == 0) {
+            io_timing_add(&server->metrics.commit, begun_us);
             break;
+        }
         if ((rc != AMP_EEXHAUSTED && rc != AMP_ENOMEM) || atomic_load(&server->stop_waiting))
             ampd_server_fatal(server, "the store failed", &error);
         if (!told)
@@ -188,10 +191,13 @@ static void verdicts_run(struct amp_list *tasks)
         full = full || task->full;
     }
     if (count > 1) {
+        struct ampd_server *server = AMP_CONTAINER(tasks->next, struct persist_task, task.node)->server;
+        uint64_t begun_us = io_metrics_now_us();
         AMP_FAILPOINT("persist.verdict");
-        (void)ampd_store_put_verdicts(AMP_CONTAINER(tasks->next, struct persist_task, task.node)->server->store, puts,
-                                      count, full, &stored, NULL);
+        (void)ampd_store_put_verdicts(server->store, puts, count, full, &stored, NULL);
         AMP_FAILPOINT("persist.done");
+        if (stored > 0)
+            io_timing_add(&server->metrics.commit, begun_us);
     }
     AMP_LIST_EACH(it, safe, tasks)
     {

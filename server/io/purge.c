@@ -57,6 +57,7 @@ void ampd_server_model_deleted(struct ampd_server *server, const char *model)
         if (info.deleted || strcmp(info.spec->name, model) != 0)
             continue;
         ampd_server_end_watches_of(server, i);
+        io_metrics_forget(server, i);
         free(server->join_us[i]);
         server->join_us[i] = NULL;
     }

@@ -6,6 +6,7 @@
 #include "proto/descriptors.h"
 #include "rpc/arpc_server.h"
 #include "server/io/handlers.h"
+#include "server/io/http.h"
 #include "server/io/peers.h"
 #include "server/io/trouble.h"
 
@@ -259,9 +260,12 @@ static int start(struct ampd_server *server, struct amp_error *error)
     if (code != AMPD_EXIT_OK)
         return code;
     log_start(server);
+    int rc = io_http_open(server, error);
+    if (rc != 0)
+        return rc == AMP_EINVAL ? AMPD_EXIT_USAGE : AMPD_EXIT_FAILED;
     server->started_ms = uv_now(&server->loop);
     server->state = SERVER_RUNNING;
-    int rc = open_core(server, error);
+    rc = open_core(server, error);
     AMP_FAILPOINT("start.done");
     return rc == 0 ? AMPD_EXIT_OK : exit_code_of(rc);
 }
@@ -300,6 +304,7 @@ int ampd_server_run(const struct ampd_server_options *options)
         free(server->join_us[i]);
     close_storage(server);
     io_peers_free(server);
+    io_http_free(server);
     ampd_auth_close(&server->auth);
     AMP_ASSERT(uv_loop_close(&server->loop) == 0);
     io_trouble_free(trouble);

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "server/core/core.h"
 #include "server/io/auth_gate.h"
+#include "server/io/metrics.h"
 #include "server/io/threads.h"
 #include "storage/datadir.h"
 #include "storage/store.h"
@@ -27,6 +28,7 @@
 struct amp_kernels;
 struct arpc_server;
 struct ampd_journal;
+struct io_http;
 struct io_peers;
 struct io_trouble;
 
@@ -55,7 +57,8 @@ enum ampd_time {
 
 struct ampd_server_options {
     const char *data_dir;
-    const char *listen; /* host:port or unix:/path */
+    const char *listen;         /* host:port or unix:/path */
+    const char *metrics_listen; /* server/io/http.h; NULL: its default */
     struct ampd_auth_options auth;
     int64_t times_ms[AMPD_TIMES_COUNT]; /* 0: the default of rpc, or of the core */
     uint32_t shard;    /* of those in `peers` */
@@ -104,6 +107,8 @@ struct ampd_server {
     bool signalled; /* SIGTERM or SIGINT has come */
     struct io_peers *peers; /* NULL: one shard alone */
     struct io_trouble *trouble;
+    struct io_http *http; /* NULL: it listens nowhere */
+    struct io_metrics metrics;
     bool handles_open;        /* timers and signals */
     atomic_bool stop_waiting; /* tasks that wait for space on the disk give up: the process ends */
 };

@@ -10,6 +10,7 @@ ampd_test(test_rpc_limits SUITE unit SOURCES test_rpc_limits.c rpc_pair.c LINK a
 ampd_test(test_rpc_hostile SUITE unit SOURCES test_rpc_hostile.c rpc_raw.c rpc_pair.c LINK arpc_h2)
 ampd_test(test_rpc_abuse SUITE unit SOURCES test_rpc_abuse.c rpc_raw.c rpc_pair.c ../conformance/attacks/bytes.c LINK arpc)
 ampd_test(test_rpc_share SUITE unit SOURCES test_rpc_share.c LINK arpc)
+ampd_test(test_rpc_stats SUITE unit SOURCES test_rpc_stats.c rpc_pair.c LINK arpc_h2)
 ampd_test(test_rpc_call SUITE unit SOURCES test_rpc_call.c LINK arpc)
 target_compile_definitions(test_rpc_call PRIVATE RPC_CALL_SOURCE="${PROJECT_SOURCE_DIR}/rpc/h2/call.c")
 ampd_test(test_rpc_blank SUITE unit SOURCES test_rpc_blank.c rpc_pair.c LINK arpc_h2)

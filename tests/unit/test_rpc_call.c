@@ -80,10 +80,11 @@ static void every_row_is_found_by_its_path_and_nothing_else_is(void **state)
     for (size_t i = 0; i < COUNT(rows); i++) {
         char path[64];
         int size = snprintf(path, sizeof path, "/%s/%s", rows[i].service, rows[i].name);
-        assert_ptr_equal(arpc_method_table_find(&table, (const uint8_t *)path, (size_t)size), &rows[i]);
+        const struct arpc_method_row *whole = arpc_method_table_find(&table, (const uint8_t *)path, (size_t)size);
+        assert_ptr_equal(whole->method, &rows[i]);
         for (int cut = 0; cut < size; cut++) {
-            const struct arpc_method *found = arpc_method_table_find(&table, (const uint8_t *)path, (size_t)cut);
-            assert_true(found == NULL || found != &rows[i]);
+            const struct arpc_method_row *found = arpc_method_table_find(&table, (const uint8_t *)path, (size_t)cut);
+            assert_true(found == NULL || found->method != &rows[i]);
         }
     }
     arpc_method_table_close(&table);

@@ -1,0 +1,2 @@
+# base: what is pure.
+ampd_test(test_base_metric SUITE unit SOURCES test_base_metric.c LINK amp_base)
