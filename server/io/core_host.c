@@ -5,6 +5,7 @@
 #include "base/failpoint.h"
 #include "rpc/arpc_server.h"
 #include "server/io/call.h"
+#include "server/io/notify.h"
 #include "server/io/peers.h"
 #include "storage/checkpoint.h"
 
@@ -178,6 +179,7 @@ static void update_health(struct ampd_server *server)
     }
     server->serving = true;
     ampd_server_set_health(server, true);
+    io_notify_ready();
     amp_log(server->log, AMP_LOG_INFO, "server", "msg=\"serving\" models=%u", ampd_core_models_count(server->core));
 }
 

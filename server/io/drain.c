@@ -12,6 +12,7 @@
 #include "rpc/arpc_server.h"
 #include "server/io/call.h"
 #include "server/io/http.h"
+#include "server/io/notify.h"
 #include "server/io/peers.h"
 #include "server/io/server.h"
 
@@ -45,6 +46,7 @@ void ampd_server_drain(struct ampd_server *server, const char *cause, int64_t gr
     /* Cannot fail: the handle is open and has a callback. */
     (void)uv_timer_start(&server->drain_timer, on_drain_timeout, (uint64_t)(DRAIN_MS + grace_ms), 0);
     ampd_server_set_health(server, false);
+    io_notify_stopping();
     ampd_server_end_watches(server);
     struct ampd_event event = {.type = AMPD_EVENT_DRAIN};
     ampd_server_event(server, &event);
@@ -77,11 +79,14 @@ static void on_signal(uv_signal_t *handle, int number)
 static void on_hup(uv_signal_t *handle, int number)
 {
     struct ampd_server *server = handle->data;
+    io_notify_reloading();
     ampd_auth_reload(&server->auth);
     unsigned ended = io_calls_recheck(server) + io_peers_reload(server);
     if (ended > 0)
         amp_log(server->log, AMP_LOG_INFO, "auth",
                 "msg=\"calls under way were ended: their callers may not call any more\" count=%u", ended);
+    if (server->serving && server->state == SERVER_RUNNING)
+        io_notify_ready();
 }
 
 int ampd_server_watch_signals(struct ampd_server *server)

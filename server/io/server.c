@@ -7,6 +7,7 @@
 #include "rpc/arpc_server.h"
 #include "server/io/handlers.h"
 #include "server/io/http.h"
+#include "server/io/notify.h"
 #include "server/io/peers.h"
 #include "server/io/trouble.h"
 
@@ -260,6 +261,7 @@ static int start(struct ampd_server *server, struct amp_error *error)
     if (code != AMPD_EXIT_OK)
         return code;
     log_start(server);
+    io_notify_status("starting: models are made ready");
     int rc = io_http_open(server, error);
     if (rc != 0)
         return rc == AMP_EINVAL ? AMPD_EXIT_USAGE : AMPD_EXIT_FAILED;

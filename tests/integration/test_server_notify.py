@@ -1,0 +1,129 @@
+#!/usr/bin/python3
+"""What a service manager hears of ampd (sd_notify), and the unit file that says how to run it.
+
+    test_server_notify.py BIN_DIR [NAME ...]
+"""
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+from ampd_testing import Api, CALL_TIMEOUT_S, HEALTH_SERVING, ROOT, run
+
+UNIT = ROOT / "deploy" / "systemd" / "ampd.service"
+
+
+class Manager:
+    """A service manager's socket; `address` is what NOTIFY_SOCKET says."""
+
+    def __init__(self, address):
+        self.address = str(address)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        self.socket.bind("\0" + self.address[1:] if self.address.startswith("@") else self.address)
+        self.socket.settimeout(CALL_TIMEOUT_S)
+
+    def __enter__(self):
+        os.environ["NOTIFY_SOCKET"] = self.address  # servers are started from here
+        return self
+
+    def __exit__(self, *_):
+        del os.environ["NOTIFY_SOCKET"]
+        self.socket.close()
+
+    def next(self, key):
+        """The first datagram that has the key: its keys and values."""
+        while True:
+            lines = dict(line.split("=", 1) for line in self.socket.recv(4096).decode().splitlines())
+            if key in lines:
+                return lines
+
+
+def test_a_service_manager_hears_ready_when_calls_are_served(context):
+    folder = context.folder()
+    folder.mkdir()
+    for address in (folder / "notify", f"@ampd-test-{os.getpid()}-{folder.name}"):
+        with Manager(address) as manager:
+            server = context.server()
+            ready = manager.next("READY")
+            assert ready["READY"] == "1" and ready["STATUS"] == "serving", ready
+            assert Api(server.channel).health() == HEALTH_SERVING
+            server.process.send_signal(signal.SIGHUP)
+            reloading = manager.next("RELOADING")
+            assert abs(int(reloading["MONOTONIC_USEC"]) / 1e6 - time.monotonic()) < CALL_TIMEOUT_S, reloading
+            assert manager.next("READY")["READY"] == "1"
+            server.process.send_signal(signal.SIGTERM)
+            assert manager.next("STOPPING")["STOPPING"] == "1"
+            assert server.wait() == 0
+
+
+def test_a_shard_that_waits_for_others_is_not_ready(context):
+    folder = context.folder()
+    folder.mkdir()
+    with Manager(folder / "notify") as manager:
+        log = open(folder / "log", "wb")
+        process = subprocess.Popen(
+            ["/usr/bin/setpriv", "--pdeathsig", "KILL", "--", context.bin_dir / "ampd", "--data-dir", folder / "data",
+             "--listen", f"unix:{folder}/s0", "--metrics-listen", "none", "--shard", "0", "--peers",
+             f"unix:{folder}/s0,unix:{folder}/s1"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        with log:
+            try:
+                status = manager.next("STATUS")
+                assert "READY" not in status and status["STATUS"].startswith("starting"), status
+                process.send_signal(signal.SIGTERM)
+                lines = manager.next("STOPPING")
+                assert "READY" not in lines, lines
+            finally:
+                process.kill()
+                process.wait()
+
+
+def test_a_manager_that_is_not_there_or_does_not_read_changes_nothing(context):
+    folder = context.folder()
+    folder.mkdir()
+    for address in ("", "x", "relative", "/" + "x" * 200, str(folder / "nobody")):
+        os.environ["NOTIFY_SOCKET"] = address
+        try:
+            server = context.server()
+        finally:
+            del os.environ["NOTIFY_SOCKET"]
+        assert server.terminate() == 0
+    with Manager(folder / "full") as manager, contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as own:
+        own.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(100000):
+                own.sendto(b"X=1\n", manager.address)
+        server = context.server()
+        server.process.send_signal(signal.SIGHUP)
+        assert server.terminate() == 0
+
+
+def test_the_unit_is_as_systemd_wants_it(context):
+    if shutil.which("systemd-analyze") is None:
+        print("SKIPPED: test_server_notify: no systemd-analyze (package systemd)")
+        return
+    folder = context.folder()
+    folder.mkdir()
+    unit = folder / "ampd.service"
+    unit.write_text(UNIT.read_text().replace("/usr/bin/ampd", str(context.bin_dir / "ampd")))
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], timeout=CALL_TIMEOUT_S, encoding="utf-8",
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert done.returncode == 0 and str(unit.name) not in done.stdout, done.stdout
+    done = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--no-pager", unit], timeout=CALL_TIMEOUT_S,
+                          encoding="utf-8", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    level = re.search(r"Overall exposure level for ampd\.service: ([0-9.]+)", done.stdout)
+    assert level is not None, done.stdout[-500:]
+    assert float(level[1]) <= 2.0, f"exposure {level[1]}: a line of hardening is gone"
+
+
+def test_the_times_of_the_unit_are_longer_than_the_servers_own(context):
+    drain_ms = int(re.search(r"#define DRAIN_MS\s+(\d+)", (ROOT / "server/io/drain.c").read_text())[1])
+    stop_s = int(re.search(r"^TimeoutStopSec=(\d+)$", UNIT.read_text(), re.MULTILINE)[1])
+    assert stop_s * 1000 > drain_ms
+
+
+if __name__ == "__main__":
+    run(globals())
