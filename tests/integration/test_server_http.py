@@ -82,7 +82,10 @@ def test_health_says_ok_and_unknown_pages_are_named(context):
 
 def test_a_server_that_drains_is_alive_and_not_ready(context):
     server = http_server(context)
-    silent = socket.create_connection(("127.0.0.1", server.port))  # a connection that stays: until its preface is due
+    # A connection that stays: it answers nothing, not even the PING of the drain.
+    silent = socket.create_connection(("127.0.0.1", server.port), timeout=CALL_TIMEOUT_S)
+    silent.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
+    assert silent.recv(9)
     Api(server.channel).Drain(grace_ms=20000)
     status, _, text = get(server, "/readyz")
     assert status == 503 and text.startswith("draining: "), (status, text)
