@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""attacks.py BIN [--long [--runs=N] [--connections=N]] [--ampd] [ROW...]: each row of the attack table against a real server.
+"""attacks.py BIN [--long [--runs=N] [--connections=N] [--realtime]] [--ampd] [ROW...]: each row of the attack table against a real server.
 
 Plain: one attacking connection, deadlines of 100 ms; the attacker has to be ended or answered as EXPECTED says, an honest
 client goes on, and the server's memory and descriptors come back.
@@ -7,7 +7,11 @@ client goes on, and the server's memory and descriptors come back.
 --long: 1 and 100 attacking connections on one core, which come back as soon as they are ended; server and honest client on
 another. The honest p99 may be at most max(twice the quiet p99, quiet + 2 ms), in 3 of 3 runs. What other processes had of the server's
 core is told with each run ("others", percent, quiet/attacked): a run in which they had more than OTHERS_MOST is measured again, whatever came
-out of it, up to AGAIN times in all of a row's runs.
+out of it, up to AGAIN times in all of a row's runs. "cpu" is what the server had of its core, "attackers" what these had of theirs.
+
+With --realtime (as root) server and honest client are of the real-time class, so that nobody else's work delays them: what others do
+on a machine that is not quiet is no reason then to measure again. The client still waits for the server, as on a core of their own.
+STATE_ABUSE is passed over there: part of its work is threads', which would wait for the loop as they never do.
 
 The server is echo_server, and without row names or with --ampd also ampd (AMPD_ROWS; without grpcio and protoc it is passed
 over with a word). BIN is the folder with echo_server, ampd, attacker and latency.
@@ -73,6 +77,8 @@ RATE = 2000  # honest calls a second
 OTHERS_MOST = 3  # percent; without other work the kernel's threads and those of containers have about 1
 AGAIN = 3
 SERVER_CORE, ATTACK_CORE = "0", "1"
+REALTIME = "--realtime" in sys.argv
+REALTIME_PRIORITY = 5  # any: nothing else here is of that class
 CALLS_FILE = tempfile.NamedTemporaryFile("w", prefix="ampd-attacks-", suffix=".calls")  # pylint: disable=consider-using-with
 
 
@@ -88,8 +94,7 @@ class Server:
 
     def __init__(self, binaries, limits, core=None, files=None):
         command = [os.path.join(binaries, "echo_server"), "127.0.0.1:0"] + limits
-        if core is not None:
-            command = ["taskset", "-c", core] + command
+        command = placed(core) + command
         if files is not None:
             command = ["prlimit", f"--nofile={files}"] + command
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -116,17 +121,28 @@ def fields(text):
     return {name: int(value) for name, value in zip(words[::2], words[1::2])}
 
 
+def placed(core):
+    """What goes before the command of a program that belongs on this core."""
+    return ["taskset", "-c", core] if core is not None else []
+
+
+def realtime(process):
+    """The thread that the program began with, and none that it makes: the loop's, whom threads beside it must not hold up."""
+    if REALTIME:
+        os.sched_setscheduler(process.pid, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(REALTIME_PRIORITY))
+
+
 def run(command, core, timeout):
-    if core is not None:
-        command = ["taskset", "-c", core] + command
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=timeout, check=False)
-    return done.returncode, fields(done.stdout)
+    process = start(command, core)
+    text, _ = process.communicate(timeout=timeout)
+    return process.returncode, fields(text)
 
 
 def start(command, core):
-    if core is not None:
-        command = ["taskset", "-c", core] + command
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(placed(core) + command, stdout=subprocess.PIPE, text=True)
+    if core == SERVER_CORE:
+        realtime(process)
+    return process
 
 
 class Others:
@@ -136,21 +152,32 @@ class Others:
         self.server = server
         self.before = self.read()
 
-    def read(self):
-        with open("/proc/stat", encoding="ascii") as stat:
-            words = next(line.split() for line in stat if line.startswith(f"cpu{SERVER_CORE} "))
+    def own_s(self):
         own_ns = 0
         for task in os.listdir(f"/proc/{self.server.process.pid}/task"):
             with open(f"/proc/{self.server.process.pid}/task/{task}/schedstat", encoding="ascii") as stat:
                 own_ns += int(stat.read().split()[0])
-        children = resource.getrusage(resource.RUSAGE_CHILDREN)
-        own_s = own_ns / 1e9 + children.ru_utime + children.ru_stime
-        return time.monotonic(), (int(words[4]) + int(words[5])) / os.sysconf("SC_CLK_TCK") + own_s
+        return own_ns / 1e9
+
+    def read(self):
+        with open("/proc/stat", encoding="ascii") as stat:
+            words = next(line.split() for line in stat if line.startswith(f"cpu{SERVER_CORE} "))
+        own_s = self.own_s()
+        idle_s = (int(words[4]) + int(words[5])) / os.sysconf("SC_CLK_TCK")
+        return time.monotonic(), idle_s + own_s + children_s(), own_s
 
     def percent(self):
-        now, used = self.read()
+        """What others had, and what the server had."""
+        now, used, own_s = self.read()
         whole = now - self.before[0]
-        return max(0, round(100 * (whole - (used - self.before[1])) / whole))
+        return {"others": max(0, round(100 * (whole - (used - self.before[1])) / whole)),
+                "cpu": round(100 * (own_s - self.before[2]) / whole)}
+
+
+def children_s():
+    """CPU time of the children that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return children.ru_utime + children.ru_stime
 
 
 def came_back(binaries, server, memory, descriptors):
@@ -221,22 +248,25 @@ def warm(binaries, server, row, connections=1):
 def attacked(binaries, row, connections, make_server):
     """One run: quiet p99, attacked p99, and what the attacker saw."""
     server = make_server()
+    realtime(server.process)
     warm(binaries, server, row, connections)
     others = Others(server)
     _, quiet = run(latency(binaries, server, QUIET_S, RATE), SERVER_CORE, 60)
-    quiet["others"] = others.percent()
+    quiet |= others.percent()
     memory, descriptors = server.memory_kib(), server.descriptors()
     others = Others(server)
     honest = start(latency(binaries, server, ATTACK_S, RATE), SERVER_CORE)
     time.sleep(0.2)
     attack = start(attacker(binaries, server, row, connections, ATTACK_S * 1000), ATTACK_CORE)
     honest_text, _ = honest.communicate(timeout=120)
-    under = fields(honest_text) | {"others": others.percent()}
+    under = fields(honest_text) | others.percent()
+    before_s = children_s()
     attack_text, _ = attack.communicate(timeout=60)
+    under["attackers"] = round(100 * (children_s() - before_s) / ATTACK_S)
     allowed = max(2 * quiet["p99"], quiet["p99"] + 2000)
     left = came_back(binaries, server, memory, descriptors)
     code, errors = server.end()
-    good = honest.returncode == 0 and under["p99"] <= allowed and not left and code == 0
+    good = honest.returncode == 0 and under["failed"] == 0 and under["p99"] <= allowed and not left and code == 0
     return good, quiet, under, fields(attack_text), left or (errors[-300:] if code != 0 else "")
 
 
@@ -246,7 +276,7 @@ def long_row(binaries, row, runs, counts, name, make_server):
         results, again = [], 0
         while len(results) < runs:
             result = attacked(binaries, row, connections, make_server)
-            if again < AGAIN and max(result[1]["others"], result[2]["others"]) > OTHERS_MOST:
+            if not REALTIME and again < AGAIN and max(result[1]["others"], result[2]["others"]) > OTHERS_MOST:
                 again += 1
             else:
                 results.append(result)
@@ -254,11 +284,13 @@ def long_row(binaries, row, runs, counts, name, make_server):
         p99 = " ".join(f"{q['p99']}/{u['p99']}" for _, q, u, _, _ in results)
         most = " ".join(f"{u['max']}" for _, _, u, _, _ in results)
         others = " ".join(f"{q['others']}/{u['others']}" for _, q, u, _, _ in results)
+        cpu = " ".join(f"{q['cpu']}/{u['cpu']}" for _, q, u, _, _ in results)
+        attackers = " ".join(f"{u['attackers']}" for _, _, u, _, _ in results)
         failed = sum(u["failed"] for _, _, u, _, _ in results)
         seen = results[-1][3]
         notes = " ".join(note for *_, note in results if note)
         print(f"{'ok' if all(r[0] for r in results) else 'NOT OK'} {NUMBER[row]} {name} {row} x{connections}: "
-              f"p99 quiet/attacked us {p99} max {most} others {others} again {again} failed {failed} attacker {seen} {notes}", flush=True)
+              f"p99 quiet/attacked us {p99} max {most} others {others} again {again} cpu {cpu} attackers {attackers} failed {failed} attacker {seen} {notes}", flush=True)
     return good
 
 
@@ -293,8 +325,10 @@ def options_of(arguments):
             runs = int(value)
         elif name == "--connections":
             counts = (int(value),)
+        elif name == "--realtime":
+            pass  # REALTIME
         elif name.startswith("--"):
-            return f"no option is called {name}; there are --long, --ampd, --runs=N and --connections=N"
+            return f"no option is called {name}; there are --long, --ampd, --realtime, --runs=N and --connections=N"
         else:
             rest.append(argument)
     known = list(EXPECTED) + [STATE_ABUSE]
@@ -320,7 +354,7 @@ def run_long(binaries, runs, counts, only_ampd, rows, target):
                                  for row in rows or EXPECTED if row != STATE_ABUSE]
     if target and (only_ampd or not rows or STATE_ABUSE in rows):
         plan += [(row, "ampd", lambda: target.Ampd(binaries, SERVER_CORE)) for row in rows or AMPD_ROWS
-                 if only_ampd or not rows or row == STATE_ABUSE]
+                 if (only_ampd or not rows or row == STATE_ABUSE) and not (REALTIME and row == STATE_ABUSE)]
     return all([long_row(binaries, row, runs, counts, name, make) for row, name, make in plan])
 
 
@@ -351,6 +385,9 @@ def main():
     if is_long and (os.cpu_count() or 1) < 2:
         print("SKIPPED: attacks: attacker and server need a core each")
         return 77
+    if REALTIME and os.geteuid() != 0:
+        print("attacks.py: --realtime needs root")
+        return 2
     target = ampd_target()
     if is_long:
         good = run_long(binaries, runs, counts, only_ampd, rows, target)
