@@ -1,0 +1,169 @@
+/*
+ * Who is which shard of a cluster: one place for each index, which one process at a time takes and holds, and a map of who
+ * holds them and where they are. Two implementations, told apart by what they can do (struct io_cluster_abilities):
+ *
+ *   etcd            `--cluster etcd://h:2379,.../NAME`: a place is a key bound to a lease (cluster_etcd.c)
+ *   a fixed list    `--peers A,B,...`: the place is taken by who is told to; a counter in its own store is its fence
+ *
+ *   OPEN -> WAITING -> HOLDING -> LOST             io_cluster_take begins it; LOST is the end: the process ends, too
+ *   any -> CLOSED
+ *
+ * All functions and callbacks are on the loop's thread; callbacks come from the loop, never from inside a function, but for
+ * done_cb of io_cluster_leave and io_cluster_raise_fences, where nothing could be asked for.
+ */
+#ifndef AMPD_IO_CLUSTER_H
+#define AMPD_IO_CLUSTER_H
+
+#include "base/err.h"
+#include "base/log.h"
+#include "storage/records.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct uv_loop_s;
+struct io_cluster;
+
+/* A cluster has at most so many shards (server/core). */
+#define IO_CLUSTER_SHARDS_MAX 64
+
+/* Longest address with the final zero. */
+#define IO_CLUSTER_ADDRESS_MAX 256
+
+/* Longest name of a cluster in etcd, with the final zero. */
+#define IO_CLUSTER_NAME_MAX 64
+
+/* Longest list of etcd's endpoints, with the final zero. */
+#define IO_CLUSTER_ENDPOINTS_MAX 1024
+
+/* No index: any free one. */
+#define IO_CLUSTER_ANY UINT32_MAX
+
+/* Time of the lease on a place: within it a lost shard is found to be lost, and etcd may be away. */
+#define IO_CLUSTER_LEASE_MS     5000
+#define IO_CLUSTER_LEASE_MIN_MS 1000
+#define IO_CLUSTER_LEASE_MAX_MS 60000
+
+/* Where a cluster is kept, as --cluster says it. */
+struct io_cluster_url {
+    char endpoints[IO_CLUSTER_ENDPOINTS_MAX]; /* "h:2379,h:2379" */
+    char name[IO_CLUSTER_NAME_MAX];
+};
+
+/*
+ * Reads "etcd://h:2379,h:2379/NAME". A name has letters, digits, '.', '_' and '-', and begins with none of the last three.
+ * AMP_EINVAL: the text says what is wrong.
+ */
+int io_cluster_url_parse(const char *text, struct io_cluster_url *url, struct amp_error *error);
+
+/* Whether a client on another machine could connect to this address: a host or a socket, and a port that is not 0. */
+bool io_cluster_address_ok(const char *address);
+
+/* The index-th address of a list with commas. False: there is none, or it is empty or too long. */
+bool io_cluster_list_address(const char *list, uint32_t index, char address[IO_CLUSTER_ADDRESS_MAX]);
+
+/* How many addresses a list with commas has; 0: one of them is empty or too long, or they are too many. */
+uint32_t io_cluster_list_count(const char *list);
+
+struct io_cluster_events {
+    /* The place of `shard` is this process's, under `fence`, which is above that of all that held it before. */
+    void (*taken_cb)(void *arg, uint32_t shard, const struct ampd_fence *fence);
+    /* No place is free, or none can be asked for: `why` names the holder, or the fault. Said again when it changes. */
+    void (*waiting_cb)(void *arg, const struct amp_error *why);
+    /*
+     * The place is not this process's any more, or cannot be known to be: from now on nothing may be said or answered in its
+     * name. AMP_ESTATE: it can never be, the command line does not fit the cluster. Once; nothing comes after it.
+     */
+    void (*lost_cb)(void *arg, const struct amp_error *why);
+    /* Another process holds the place of `shard`, or nobody does, or its address is another one. */
+    void (*moved_cb)(void *arg, uint32_t shard);
+};
+
+struct io_cluster_options {
+    uint32_t shards;     /* 1 to IO_CLUSTER_SHARDS_MAX */
+    uint32_t shard;      /* the index to take, or IO_CLUSTER_ANY */
+    const char *address; /* where this process's services are, as others are told */
+    const struct amp_log *log;
+    const struct io_cluster_events *events; /* must outlive the cluster */
+    void *arg;
+    /* etcd */
+    const struct io_cluster_url *url;
+    int64_t lease_ms;
+    uint64_t
+        local; /* bit k: this process has data of shard k; such a place is preferred, and asked for without delay */
+    uint64_t floor; /* the highest fence of any shard that this process's data know; those given are above it */
+    /* a fixed list */
+    const char *list;
+    int (*boot_cb)(void *arg, uint32_t shard, struct ampd_fence *fence,
+                   struct amp_error *error); /* counts, and stores */
+};
+
+/* What an implementation can do. */
+struct io_cluster_abilities {
+    bool excludes;  /* a second process waits until the first has gone */
+    bool remembers; /* the highest epoch of a model, though all stores are new */
+    bool any_index; /* takes IO_CLUSTER_ANY */
+    bool moves;     /* addresses are those of the holders, and change with them */
+};
+
+/* One place, as it is known here. */
+struct io_cluster_member {
+    bool held;
+    uint64_t fence;                       /* of the holder; 0: not known, or not held */
+    char address[IO_CLUSTER_ADDRESS_MAX]; /* "" : not known */
+};
+
+/*
+ * Makes the one or the other; nothing is taken yet, but the map is read. The options are copied but for what is said to
+ * outlive it. On success *out is the caller's (io_cluster_close). AMP_EINVAL, AMP_ENOMEM.
+ */
+int io_cluster_new_etcd(struct uv_loop_s *loop, const struct io_cluster_options *options, struct io_cluster **out,
+                        struct amp_error *error);
+int io_cluster_new_list(struct uv_loop_s *loop, const struct io_cluster_options *options, struct io_cluster **out,
+                        struct amp_error *error);
+
+/* Takes the place that the options name, or waits for it. Once. */
+void io_cluster_take(struct io_cluster *cluster);
+
+/*
+ * Gives the place back, so that another process need not wait for the lease; done_cb (may be NULL) when that is answered, or after
+ * a deadline. What was said in its name must be over.
+ */
+void io_cluster_leave(struct io_cluster *cluster, void (*done_cb)(void *arg), void *arg);
+
+/* Ends it; nothing is given back. closed_cb (may be NULL) comes when nothing of it is used any more. */
+void io_cluster_close(struct io_cluster *cluster, void (*closed_cb)(void *arg), void *arg);
+
+/*
+ * Whether the place is this process's at this very moment, by a clock that is read now. To be asked before anything is said
+ * in its name: a process may have been stopped for longer than the lease and not know it.
+ */
+bool io_cluster_holds(const struct io_cluster *cluster);
+
+/*
+ * Raises the highest epoch of a model, while this process holds the place of shard 0 under its fence: done_cb gets a number
+ * that is at least `epoch` and above all that were given before. It is tried until it is done or the place is lost; then
+ * done_cb does not come. AMP_EEXHAUSTED: too many at a time; AMP_ENOMEM. done_cb does not come then either.
+ */
+int io_cluster_raise_epoch(struct io_cluster *cluster, const char *model, uint64_t epoch,
+                           void (*done_cb)(void *arg, const char *model, uint64_t epoch), void *arg);
+
+/*
+ * This process holds its place, but others know of a higher fence: where the places are kept has lost what it held. Makes all
+ * fences that are given from now on higher than that one; done_cb (may be NULL) comes also when that fails.
+ */
+void io_cluster_raise_fences(struct io_cluster *cluster, uint64_t above, void (*done_cb)(void *arg), void *arg);
+
+/* ---- query ---- */
+
+struct io_cluster_abilities io_cluster_abilities(const struct io_cluster *cluster);
+uint32_t io_cluster_shards(const struct io_cluster *cluster);
+
+/* The place of `shard`; valid until the next turn of the loop. */
+const struct io_cluster_member *io_cluster_member(const struct io_cluster *cluster, uint32_t shard);
+
+/* Processes that wait for a place, and where one of them is. */
+uint32_t io_cluster_standbys(const struct io_cluster *cluster);
+const char *io_cluster_standby(const struct io_cluster *cluster, uint32_t index);
+
+#endif

@@ -1,0 +1,80 @@
+/* Some processes of a cluster as objects on one loop, and what each was told. Test only. */
+#ifndef TESTS_CONFORMANCE_CLUSTER_FIXTURE_H
+#define TESTS_CONFORMANCE_CLUSTER_FIXTURE_H
+
+#include "server/io/cluster.h"
+#include "tests/conformance/etcd_process.h"
+
+#include <uv.h>
+
+#define SHARDS    3
+#define PARTS_MAX 8
+
+/* Short, so that its end comes soon; etcd has none that is shorter. */
+#define LEASE_MS 2000
+
+struct cluster_fixture;
+
+/* One process. */
+struct part {
+    struct cluster_fixture *fixture;
+    struct io_cluster *cluster;
+    char address[IO_CLUSTER_ADDRESS_MAX];
+    int taken, waiting, lost, moved, left, raised, fenced;
+    uint32_t shard;
+    uint64_t fence;
+    int64_t lost_ms; /* uv_now */
+    struct amp_error why_waiting, why_lost;
+    uint64_t epoch; /* raised last */
+    bool closed;
+};
+
+struct cluster_kind {
+    const char *name;
+    bool etcd;
+};
+
+struct cluster_fixture {
+    const struct cluster_kind *kind;
+    uv_loop_t loop;
+    uv_timer_t guard, beat;
+    struct amp_log log;
+    struct io_cluster_url url;
+    struct etcd_process *etcd; /* one for all tests of a program; each has a cluster of its own in it */
+    struct part parts[PARTS_MAX];
+    uint64_t boots[SHARDS]; /* of a fixed list: what the shards' stores count */
+};
+
+/* What a part is made with, besides its number. */
+struct part_options {
+    uint32_t shard; /* or IO_CLUSTER_ANY */
+    uint32_t shards;
+    uint64_t local, floor;
+};
+
+/* The initial state of cmocka's tests is a struct cluster_kind; it becomes a struct cluster_fixture. */
+int cluster_setup(void **state);
+int cluster_teardown(void **state);
+
+/* At the end of the program. */
+void cluster_end(void);
+
+/* Makes part `index`; and lets it take its place. */
+void cluster_open(struct cluster_fixture *fixture, uint32_t index, const struct part_options *options);
+void cluster_join(struct cluster_fixture *fixture, uint32_t index, uint32_t shard);
+
+/* Ends a part: without giving its place back, as kill -9 does; or with. */
+void cluster_kill(struct cluster_fixture *fixture, uint32_t index);
+void cluster_leave(struct cluster_fixture *fixture, uint32_t index);
+
+/* Runs the loop until the number is at least `least`; or for a time. */
+void cluster_until(struct cluster_fixture *fixture, const int *number, int least);
+void cluster_run_ms(struct cluster_fixture *fixture, int64_t ms);
+
+/* Raises the epoch of a model and waits for it. */
+uint64_t cluster_raise(struct cluster_fixture *fixture, uint32_t index, const char *model, uint64_t epoch);
+
+/* Runs until `index` knows that part `of` holds the place of `shard`; or that nobody does (IO_CLUSTER_ANY). */
+void cluster_until_held(struct cluster_fixture *fixture, uint32_t index, uint32_t shard, uint32_t of);
+
+#endif

@@ -1,0 +1,204 @@
+/*
+ * One suite for both ways to know who is which shard: locks in etcd, and a fixed list. What only one of them can do
+ * (struct io_cluster_abilities) is asked of that one alone, in test_cluster_etcd.c.
+ */
+#include "tests/conformance/cluster_fixture.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+/* cmocka needs the headers above. */
+#include <cmocka.h>
+
+static void a_place_is_taken_under_a_fence(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    struct part *part = &fixture->parts[0];
+    cluster_open(fixture, 0, &(struct part_options){.shard = 1});
+    assert_int_equal(io_cluster_shards(part->cluster), SHARDS);
+    assert_false(io_cluster_holds(part->cluster));
+    io_cluster_take(part->cluster);
+    assert_int_equal(part->taken, 0); /* not from inside */
+    cluster_until(fixture, &part->taken, 1);
+    assert_true(io_cluster_holds(part->cluster));
+    assert_int_equal(part->shard, 1);
+    assert_true(part->fence >= 1);
+    io_cluster_take(part->cluster); /* once is enough */
+    cluster_run_ms(fixture, 100);
+    assert_int_equal(part->taken, 1);
+    assert_int_equal(part->lost, 0);
+}
+
+static void the_fence_of_a_place_is_above_those_before(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    uint64_t before = 0;
+    for (int i = 0; i < 3; i++) {
+        cluster_join(fixture, 0, 2);
+        assert_true(fixture->parts[0].fence > before);
+        before = fixture->parts[0].fence;
+        cluster_leave(fixture, 0);
+    }
+}
+
+static void a_place_that_was_given_back_is_not_held(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    struct part *part = &fixture->parts[0];
+    cluster_join(fixture, 0, 0);
+    cluster_join(fixture, 1, 1);
+    io_cluster_leave(part->cluster, NULL, NULL);
+    assert_false(io_cluster_holds(part->cluster));
+    cluster_run_ms(fixture, 100);
+    assert_int_equal(part->lost, 0);
+    assert_true(io_cluster_holds(fixture->parts[1].cluster));
+    cluster_kill(fixture, 0);
+    cluster_join(fixture, 0, 0);
+}
+
+static void all_know_where_all_are(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    for (uint32_t k = 0; k < SHARDS; k++)
+        cluster_join(fixture, k, k);
+    for (uint32_t i = 0; i < SHARDS; i++)
+        for (uint32_t k = 0; k < SHARDS; k++)
+            cluster_until_held(fixture, i, k, k);
+    for (uint32_t k = 0; k < SHARDS; k++)
+        assert_int_equal(io_cluster_member(fixture->parts[k].cluster, k)->fence, fixture->parts[k].fence);
+}
+
+static void epochs_of_a_model_only_rise(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    cluster_join(fixture, 0, 0);
+    uint64_t epoch = cluster_raise(fixture, 0, "m", 1);
+    assert_int_equal(epoch, 1);
+    epoch = cluster_raise(fixture, 0, "m", epoch + 1);
+    assert_int_equal(epoch, 2);
+    assert_int_equal(cluster_raise(fixture, 0, "m", 10), 10);
+    assert_int_equal(cluster_raise(fixture, 0, "m.2", 1), 1);
+    assert_int_equal(fixture->parts[0].lost, 0);
+}
+
+static void each_model_has_its_own_epoch(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    struct part *part = &fixture->parts[0];
+    char name[32];
+    cluster_join(fixture, 0, 0);
+    (void)cluster_raise(fixture, 0, "m", 1);
+    for (int i = 0; i < 200; i++) {
+        (void)snprintf(name, sizeof name, "model-%d", i);
+        assert_int_equal(cluster_raise(fixture, 0, name, 1), 1);
+        if (i % 20 != 0)
+            continue;
+        assert_int_equal(cluster_raise(fixture, 0, name, 2), 2);
+    }
+    assert_true(io_cluster_holds(part->cluster));
+}
+
+static void on_done(void *arg)
+{
+    ++*(int *)arg;
+}
+
+static void fences_that_are_given_later_are_above_the_one_that_is_named(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    int done = 0;
+    cluster_join(fixture, 0, 0);
+    bool remembers = io_cluster_abilities(fixture->parts[0].cluster).remembers;
+    uint64_t above = fixture->parts[0].fence + 1000;
+    io_cluster_raise_fences(fixture->parts[0].cluster, above, on_done, &done);
+    cluster_until(fixture, &done, 1);
+    assert_true(io_cluster_holds(fixture->parts[0].cluster));
+    cluster_leave(fixture, 0);
+    cluster_join(fixture, 0, 0);
+    if (remembers) /* else the shard's store has to */
+        assert_true(fixture->parts[0].fence > above);
+}
+
+static void a_cluster_may_be_closed_at_any_time(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    cluster_open(fixture, 0, &(struct part_options){.shard = 0});
+    cluster_kill(fixture, 0);
+    for (int ms = 0; ms < 40; ms += 2) { /* in each state of taking */
+        cluster_open(fixture, 0, &(struct part_options){.shard = 0, .local = 7});
+        io_cluster_take(fixture->parts[0].cluster);
+        cluster_run_ms(fixture, ms);
+        if (ms % 4 == 0)
+            io_cluster_leave(fixture->parts[0].cluster, NULL, NULL);
+        cluster_kill(fixture, 0);
+    }
+    cluster_join(fixture, 0, 0);
+    for (int i = 0; i < 50; i++) {
+        assert_int_equal(io_cluster_raise_epoch(fixture->parts[0].cluster, "m", 1, NULL, NULL), 0);
+        io_cluster_raise_fences(fixture->parts[0].cluster, 7, NULL, NULL);
+    }
+    cluster_kill(fixture, 0); /* nobody is told */
+}
+
+static void options_that_fit_no_cluster_are_refused(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    static const struct io_cluster_events none;
+    struct amp_error error = {0};
+    struct io_cluster *cluster = NULL;
+    struct io_cluster_options options = {.shards = SHARDS,
+                                         .shard = SHARDS,
+                                         .address = "127.0.0.1:7000",
+                                         .log = &fixture->log,
+                                         .events = &none,
+                                         .url = &fixture->url,
+                                         .list = "127.0.0.1:7000,127.0.0.1:7001,127.0.0.1:7002"};
+    int (*make)(struct uv_loop_s *, const struct io_cluster_options *, struct io_cluster **, struct amp_error *) =
+        fixture->kind->etcd ? io_cluster_new_etcd : io_cluster_new_list;
+    assert_int_equal(make(&fixture->loop, &options, &cluster, &error), AMP_EINVAL);
+    assert_true(error.text[0] != 0);
+    options.shard = 0;
+    options.shards = 0;
+    assert_int_equal(make(&fixture->loop, &options, &cluster, &error), AMP_EINVAL);
+    options.shards = IO_CLUSTER_SHARDS_MAX + 1;
+    assert_int_equal(make(&fixture->loop, &options, &cluster, &error), AMP_EINVAL);
+    assert_null(cluster);
+}
+
+static struct cluster_kind kinds[] = {{.name = "list"}, {.name = "etcd", .etcd = true}};
+
+#define TEST(name)                                                                                                     \
+    {                                                                                                                  \
+#name, name, cluster_setup, cluster_teardown, NULL                                                             \
+    }
+
+int main(void)
+{
+    struct CMUnitTest tests[] = {
+        TEST(a_place_is_taken_under_a_fence),
+        TEST(the_fence_of_a_place_is_above_those_before),
+        TEST(a_place_that_was_given_back_is_not_held),
+        TEST(all_know_where_all_are),
+        TEST(epochs_of_a_model_only_rise),
+        TEST(each_model_has_its_own_epoch),
+        TEST(fences_that_are_given_later_are_above_the_one_that_is_named),
+        TEST(a_cluster_may_be_closed_at_any_time),
+        TEST(options_that_fit_no_cluster_are_refused),
+    };
+    int failed = 0;
+    for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
+        char name[32];
+        if (kinds[kind].etcd && !etcd_available()) {
+            (void)printf("SKIPPED: test_cluster: no etcd, one half of the suite (package etcd-server)\n");
+            continue;
+        }
+        for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
+            tests[i].initial_state = &kinds[kind];
+        (void)snprintf(name, sizeof name, "cluster of a %s", kinds[kind].name);
+        failed += _cmocka_run_group_tests(name, tests, sizeof tests / sizeof *tests, NULL, NULL);
+    }
+    cluster_end();
+    return failed;
+}

@@ -1,0 +1,414 @@
+/* What locks in etcd can do and a fixed list cannot, against a real etcd that is killed, stopped, wiped and slow. */
+#include "tests/conformance/cluster_fixture.h"
+
+#include "server/io/etcd_lease.h"
+#include "server/io/etcd_watch.h"
+#include "proto/msg_etcd.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+/* cmocka needs the headers above. */
+#include <cmocka.h>
+
+static void take(struct cluster_fixture *fixture, uint32_t index, const struct part_options *options)
+{
+    cluster_open(fixture, index, options);
+    io_cluster_take(fixture->parts[index].cluster);
+}
+
+static void take_any(struct cluster_fixture *fixture, uint32_t index)
+{
+    take(fixture, index, &(struct part_options){.shard = IO_CLUSTER_ANY});
+}
+
+/* ---- keys that others write ---- */
+
+static void on_answer(void *arg, const struct amp_error *error, const uint8_t *answer, size_t size)
+{
+    if (error->code != 0)
+        fail_msg("%s", error->text);
+    ++*(int *)arg;
+}
+
+static void change(struct cluster_fixture *fixture, const struct ampd_etcd_request_op *op)
+{
+    struct ampd_etcd_txn_request request = {.success = {(struct ampd_etcd_request_op *)(uintptr_t)op, 1}};
+    struct io_etcd *etcd;
+    struct amp_error error;
+    struct amp_buf buf;
+    int done = 0;
+    amp_buf_init(&buf, IO_ETCD_MESSAGE_MAX);
+    assert_int_equal(io_etcd_new(&fixture->loop, fixture->url.endpoints, &fixture->log, &etcd, &error), 0);
+    assert_int_equal(ampd_etcd_txn_request_encode(&request, &buf), 0);
+    assert_int_equal(io_etcd_call(etcd, IO_ETCD_TXN, &buf, on_answer, &done), 0);
+    amp_buf_close(&buf);
+    cluster_until(fixture, &done, 1);
+    io_etcd_close(etcd, NULL, NULL);
+}
+
+static struct ampd_msg_bytes bytes(const char *text)
+{
+    return (struct ampd_msg_bytes){(uint8_t *)(uintptr_t)text, strlen(text)};
+}
+
+/* A key of this test's cluster, by its end. */
+static const char *key_of(const struct cluster_fixture *fixture, const char *end)
+{
+    static char key[128];
+    (void)snprintf(key, sizeof key, "ampd/%s%s", fixture->url.name, end);
+    return key;
+}
+
+static void put(struct cluster_fixture *fixture, const char *end, const char *value)
+{
+    struct ampd_etcd_request_op op = {.has_request_put = true};
+    op.request_put.key = bytes(key_of(fixture, end));
+    op.request_put.value = bytes(value);
+    change(fixture, &op);
+}
+
+static void delete (struct cluster_fixture *fixture, const char *end)
+{
+    struct ampd_etcd_request_op op = {.has_request_delete_range = true};
+    op.request_delete_range.key = bytes(key_of(fixture, end));
+    change(fixture, &op);
+}
+
+/* ---- one at a time ---- */
+
+static void a_place_that_is_held_is_waited_for(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    cluster_join(fixture, 0, 1);
+    take(fixture, 1, &(struct part_options){.shard = 1});
+    cluster_until(fixture, &fixture->parts[1].waiting, 1);
+    assert_non_null(strstr(fixture->parts[1].why_waiting.text, fixture->parts[0].address));
+    cluster_run_ms(fixture, 2 * LEASE_MS); /* however long */
+    assert_int_equal(fixture->parts[1].taken, 0);
+    assert_true(io_cluster_holds(fixture->parts[0].cluster));
+    cluster_leave(fixture, 0);
+    cluster_until(fixture, &fixture->parts[1].taken, 1);
+    assert_true(fixture->parts[1].fence > fixture->parts[0].fence);
+}
+
+static void of_two_that_claim_at_once_one_gets_the_place(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    for (int round = 0; round < 5; round++) {
+        for (uint32_t i = 0; i < 4; i++)
+            take(fixture, i, &(struct part_options){.shard = 2, .local = 4});
+        int taken = 0;
+        while (taken == 0) {
+            (void)uv_run(&fixture->loop, UV_RUN_ONCE);
+            for (uint32_t i = 0; i < 4; i++)
+                taken += fixture->parts[i].taken;
+        }
+        cluster_run_ms(fixture, 100);
+        taken = 0;
+        for (uint32_t i = 0; i < 4; i++)
+            taken += io_cluster_holds(fixture->parts[i].cluster);
+        assert_int_equal(taken, 1);
+        for (uint32_t i = 0; i < 4; i++)
+            cluster_leave(fixture, i);
+    }
+}
+
+static void the_place_of_a_process_that_was_killed_is_free_when_its_lease_ends(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    cluster_join(fixture, 0, 0);
+    take(fixture, 1, &(struct part_options){.shard = 0});
+    cluster_until(fixture, &fixture->parts[1].waiting, 1);
+    cluster_kill(fixture, 0);
+    cluster_until(fixture, &fixture->parts[1].taken, 1);
+    assert_true(fixture->parts[1].fence > fixture->parts[0].fence);
+}
+
+static void any_free_index_is_taken_and_one_more_stands_by(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        take_any(fixture, i);
+        cluster_until(fixture, &fixture->parts[i].taken, 1);
+        assert_int_equal(fixture->parts[i].shard, i); /* the lowest */
+    }
+    take_any(fixture, SHARDS);
+    struct part *standby = &fixture->parts[SHARDS];
+    cluster_until(fixture, &standby->waiting, 1);
+    while (io_cluster_standbys(fixture->parts[0].cluster) == 0)
+        (void)uv_run(&fixture->loop, UV_RUN_ONCE);
+    assert_string_equal(io_cluster_standby(fixture->parts[0].cluster, 0), standby->address);
+    cluster_kill(fixture, 1);
+    cluster_until(fixture, &standby->taken, 1);
+    assert_int_equal(standby->shard, 1);
+    cluster_until_held(fixture, 0, 1, SHARDS);
+    assert_int_equal(io_cluster_standbys(fixture->parts[2].cluster), 0);
+}
+
+static void a_place_whose_data_are_here_is_preferred(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    take(fixture, 0, &(struct part_options){.shard = IO_CLUSTER_ANY, .local = 1 << 2});
+    cluster_until(fixture, &fixture->parts[0].taken, 1);
+    assert_int_equal(fixture->parts[0].shard, 2);
+    /* And of two that wait, the one with data gets it. */
+    take(fixture, 1, &(struct part_options){.shard = 2});
+    take(fixture, 3, &(struct part_options){.shard = 2, .local = 1 << 2});
+    cluster_until(fixture, &fixture->parts[1].waiting, 1);
+    cluster_until(fixture, &fixture->parts[3].waiting, 1);
+    cluster_leave(fixture, 0);
+    cluster_until(fixture, &fixture->parts[3].taken, 1);
+    assert_int_equal(fixture->parts[1].taken, 0);
+}
+
+static void a_process_for_another_number_of_shards_is_refused(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    cluster_join(fixture, 0, 0);
+    take(fixture, 1, &(struct part_options){.shard = 1, .shards = 2, .local = 2});
+    cluster_until(fixture, &fixture->parts[1].lost, 1);
+    assert_int_equal(fixture->parts[1].why_lost.code, AMP_ESTATE);
+    assert_non_null(strstr(fixture->parts[1].why_lost.text, "--shards"));
+    /* Both at once: the later one. */
+    cluster_leave(fixture, 0);
+    cluster_kill(fixture, 1);
+    for (int round = 0; round < 5; round++) {
+        take(fixture, 0, &(struct part_options){.shard = 0, .local = 1});
+        take(fixture, 1, &(struct part_options){.shard = 1, .shards = 2, .local = 2});
+        while (fixture->parts[0].lost + fixture->parts[1].lost == 0)
+            (void)uv_run(&fixture->loop, UV_RUN_ONCE);
+        cluster_run_ms(fixture, 100);
+        assert_int_equal(fixture->parts[0].lost + fixture->parts[1].lost, 1);
+        assert_int_equal(io_cluster_holds(fixture->parts[0].cluster) + io_cluster_holds(fixture->parts[1].cluster), 1);
+        for (uint32_t i = 0; i < 2; i++)
+            cluster_leave(fixture, i);
+    }
+}
+
+static void another_format_and_foreign_keys(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    put(fixture, "/who/shard-99", "1 3 0 a:1");
+    put(fixture, "/who/shard-x", "\xff\xfe");
+    put(fixture, "/who/", "");
+    put(fixture, "2/who/shard-1", "1 3 0 a:1"); /* of a cluster whose name begins with this one's */
+    cluster_join(fixture, 0, 1);
+    put(fixture, "/who/shard-2", "2 anything else");
+    take(fixture, 1, &(struct part_options){.shard = 0});
+    cluster_until(fixture, &fixture->parts[1].lost, 1);
+    assert_int_equal(fixture->parts[1].why_lost.code, AMP_ESTATE);
+    assert_non_null(strstr(fixture->parts[1].why_lost.text, "version"));
+    assert_int_equal(fixture->parts[0].lost, 0); /* it was first */
+}
+
+/* ---- what is lost ---- */
+
+static void a_place_whose_key_is_deleted_is_lost_at_once(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    cluster_join(fixture, 0, 1);
+    delete (fixture, "/who/shard-1");
+    cluster_until(fixture, &fixture->parts[0].lost, 1);
+    assert_int_equal(fixture->parts[0].why_lost.code, AMP_EUNAVAILABLE);
+    assert_false(io_cluster_holds(fixture->parts[0].cluster));
+    assert_int_equal(io_cluster_raise_epoch(fixture->parts[0].cluster, "m", 1, NULL, NULL), AMP_ESTATE);
+}
+
+static void who_has_lost_shard_0_raises_no_epoch(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    cluster_join(fixture, 0, 0);
+    (void)cluster_raise(fixture, 0, "m", 5);
+    /* Another one has the place, though this process has not heard of it yet. */
+    delete (fixture, "/who/shard-0");
+    if (fixture->parts[0].lost == 0) {
+        int rc =
+            io_cluster_raise_epoch(fixture->parts[0].cluster, "m", 6, NULL, NULL); /* would crash if it were done */
+        assert_true(rc == 0 || rc == AMP_ESTATE);
+    }
+    cluster_until(fixture, &fixture->parts[0].lost, 1);
+    cluster_kill(fixture, 0);
+    cluster_join(fixture, 0, 0);
+    assert_int_equal(cluster_raise(fixture, 0, "m", 1), 6);
+}
+
+static void epochs_outlive_all_stores(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    cluster_join(fixture, 0, 0);
+    assert_int_equal(cluster_raise(fixture, 0, "m", 7), 7);
+    cluster_leave(fixture, 0);
+    cluster_join(fixture, 1, 0);
+    assert_int_equal(cluster_raise(fixture, 1, "m", 1), 8); /* an empty store knows of none */
+    assert_int_equal(io_cluster_raise_epoch(fixture->parts[1].cluster, "n", 1, NULL, NULL), 0);
+    cluster_kill(fixture, 1);
+}
+
+static void only_shard_0_raises_epochs(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    cluster_join(fixture, 0, 1);
+    assert_int_equal(io_cluster_raise_epoch(fixture->parts[0].cluster, "m", 1, NULL, NULL), AMP_ESTATE);
+}
+
+static void an_etcd_that_is_slow_for_less_than_the_lease_costs_nothing(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    cluster_join(fixture, 0, 0);
+    for (int i = 0; i < 4; i++) { /* longer than the lease, in all */
+        etcd_pause(fixture->etcd);
+        cluster_run_ms(fixture, LEASE_MS / 4);
+        etcd_continue(fixture->etcd);
+        cluster_run_ms(fixture, LEASE_MS / 4);
+    }
+    assert_true(io_cluster_holds(fixture->parts[0].cluster));
+    assert_int_equal(cluster_raise(fixture, 0, "m", 1), 1);
+}
+
+static void a_place_is_lost_when_etcd_is_away_for_longer_than_the_lease(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    for (int paused = 0; paused < 2; paused++) {
+        cluster_join(fixture, 0, 0);
+        int64_t began_ms = (int64_t)uv_now(&fixture->loop);
+        if (paused)
+            etcd_pause(fixture->etcd);
+        else
+            etcd_kill(fixture->etcd);
+        cluster_until(fixture, &fixture->parts[0].lost, 1);
+        assert_false(io_cluster_holds(fixture->parts[0].cluster));
+        /* Not before a good part of it has passed: keepalives are sent often. etcd's shortest lease is 2 s. */
+        assert_true(fixture->parts[0].lost_ms - began_ms >= LEASE_MS / 2);
+        cluster_kill(fixture, 0);
+        if (paused)
+            etcd_continue(fixture->etcd);
+        else
+            etcd_start(fixture->etcd);
+        cluster_join(fixture, 0, 0); /* and it can be taken again */
+        cluster_leave(fixture, 0);
+    }
+}
+
+static void a_process_that_was_stopped_past_its_lease_knows_at_once(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    cluster_join(fixture, 0, 0);
+    int64_t until_ms = io_etcd_now_ms() + LEASE_MS + 100;
+    while (io_etcd_now_ms() < until_ms) { /* as SIGSTOP does: the loop does not run */
+        struct timespec pause = {0, 10000000};
+        (void)nanosleep(&pause, NULL);
+    }
+    assert_int_equal(fixture->parts[0].lost, 0); /* the loop has not run */
+    assert_false(io_cluster_holds(fixture->parts[0].cluster));
+    cluster_until(fixture, &fixture->parts[0].lost, 1);
+    assert_false(io_cluster_holds(fixture->parts[0].cluster));
+}
+
+static void a_wiped_etcd_ends_the_holders_and_later_fences_are_higher(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    cluster_join(fixture, 0, 0);
+    for (int i = 0; i < 200; i++) /* revisions that a new etcd has not */
+        (void)cluster_raise(fixture, 0, "m", 1);
+    cluster_leave(fixture, 0);
+    cluster_join(fixture, 0, 0);
+    uint64_t before = fixture->parts[0].fence;
+    assert_true(before > 200);
+    etcd_kill(fixture->etcd);
+    etcd_wipe(fixture->etcd);
+    etcd_start(fixture->etcd);
+    cluster_until(fixture, &fixture->parts[0].lost, 1);
+    cluster_kill(fixture, 0);
+    /* One whose data know of nothing gets a low fence, ... */
+    cluster_join(fixture, 1, 0);
+    assert_true(fixture->parts[1].fence < before);
+    cluster_leave(fixture, 1);
+    /* ... one whose data know of the fence before a higher one, and so does everyone after it. */
+    take(fixture, 2, &(struct part_options){.shard = 0, .floor = before});
+    cluster_until(fixture, &fixture->parts[2].taken, 1);
+    assert_true(fixture->parts[2].fence > before);
+    cluster_leave(fixture, 2);
+    cluster_join(fixture, 3, 0);
+    assert_true(fixture->parts[3].fence > fixture->parts[2].fence);
+}
+
+static void one_waits_for_an_etcd_that_is_not_there_yet(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    etcd_kill(fixture->etcd);
+    take_any(fixture, 0);
+    cluster_until(fixture, &fixture->parts[0].waiting, 1);
+    assert_int_equal(fixture->parts[0].why_waiting.code, AMP_EUNAVAILABLE);
+    cluster_run_ms(fixture, 1000);
+    assert_int_equal(fixture->parts[0].waiting, 1); /* said once */
+    etcd_start(fixture->etcd);
+    cluster_until(fixture, &fixture->parts[0].taken, 1);
+}
+
+static void a_standby_outlives_an_etcd_that_is_away(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    cluster_join(fixture, 0, 0);
+    take(fixture, 1, &(struct part_options){.shard = 0});
+    cluster_until(fixture, &fixture->parts[1].waiting, 1);
+    etcd_kill(fixture->etcd);
+    cluster_until(fixture, &fixture->parts[0].lost, 1);
+    cluster_run_ms(fixture, LEASE_MS);
+    etcd_start(fixture->etcd);
+    cluster_until(fixture, &fixture->parts[1].taken, 1);
+    assert_int_equal(fixture->parts[1].lost, 0);
+}
+
+static void endpoints_that_do_not_answer_are_passed_over(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    char endpoints[sizeof fixture->url.endpoints];
+    (void)snprintf(endpoints, sizeof endpoints, "127.0.0.1:1,127.0.0.1:2,%.200s", fixture->url.endpoints);
+    memcpy(fixture->url.endpoints, endpoints, sizeof endpoints);
+    cluster_join(fixture, 0, 0);
+    cluster_run_ms(fixture, 2 * LEASE_MS);
+    assert_true(io_cluster_holds(fixture->parts[0].cluster));
+    assert_int_equal(cluster_raise(fixture, 0, "m", 1), 1);
+}
+
+#define TEST(name)                                                                                                     \
+    {                                                                                                                  \
+#name, name, cluster_setup, cluster_teardown, &kind                                                            \
+    }
+
+int main(void)
+{
+    static struct cluster_kind kind = {.name = "etcd", .etcd = true};
+    if (!etcd_available()) {
+        (void)printf("SKIPPED: test_cluster_etcd: no etcd (package etcd-server)\n");
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        TEST(a_place_that_is_held_is_waited_for),
+        TEST(of_two_that_claim_at_once_one_gets_the_place),
+        TEST(the_place_of_a_process_that_was_killed_is_free_when_its_lease_ends),
+        TEST(any_free_index_is_taken_and_one_more_stands_by),
+        TEST(a_place_whose_data_are_here_is_preferred),
+        TEST(a_process_for_another_number_of_shards_is_refused),
+        TEST(another_format_and_foreign_keys),
+        TEST(a_place_whose_key_is_deleted_is_lost_at_once),
+        TEST(who_has_lost_shard_0_raises_no_epoch),
+        TEST(epochs_outlive_all_stores),
+        TEST(only_shard_0_raises_epochs),
+        TEST(an_etcd_that_is_slow_for_less_than_the_lease_costs_nothing),
+        TEST(a_place_is_lost_when_etcd_is_away_for_longer_than_the_lease),
+        TEST(a_process_that_was_stopped_past_its_lease_knows_at_once),
+        TEST(a_wiped_etcd_ends_the_holders_and_later_fences_are_higher),
+        TEST(one_waits_for_an_etcd_that_is_not_there_yet),
+        TEST(a_standby_outlives_an_etcd_that_is_away),
+        TEST(endpoints_that_do_not_answer_are_passed_over),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    cluster_end();
+    return failed;
+}
