@@ -34,7 +34,14 @@
 struct ampclient;
 struct ampclient_model;
 
-enum ampclient_optimizer { AMPCLIENT_SGD = 1, AMPCLIENT_ADAMW = 2 };
+enum ampclient_optimizer {
+    AMPCLIENT_SGD = 1,
+    AMPCLIENT_ADAMW = 2,
+    AMPCLIENT_ADAM = 3,
+    AMPCLIENT_ADAGRAD = 4,
+    AMPCLIENT_RMSPROP = 5,
+    AMPCLIENT_LION = 6,
+};
 enum ampclient_schedule {
     AMPCLIENT_CONSTANT = 1,
     AMPCLIENT_LINEAR_WARMUP = 2,
@@ -44,7 +51,21 @@ enum ampclient_schedule {
 enum ampclient_sync { AMPCLIENT_SYNC = 1, AMPCLIENT_QUORUM = 2 };
 enum ampclient_on_loss { AMPCLIENT_WAIT = 1, AMPCLIENT_SHRINK = 2 };
 enum ampclient_durability { AMPCLIENT_DURABILITY_CHECKPOINT = 1, AMPCLIENT_DURABILITY_STEP = 2 };
-enum ampclient_scaler { AMPCLIENT_SCALER_DYNAMIC = 1, AMPCLIENT_SCALER_STATIC = 2, AMPCLIENT_SCALER_NONE = 3 };
+/* docs/scalers.md says what each does. */
+enum ampclient_scaler {
+    AMPCLIENT_SCALER_DYNAMIC = 1,
+    AMPCLIENT_SCALER_STATIC = 2,
+    AMPCLIENT_SCALER_NONE = 3,
+    AMPCLIENT_SCALER_MEGATRON = 4,
+    AMPCLIENT_SCALER_DEEPSPEED = 5,
+    AMPCLIENT_SCALER_DEEPSPEED_CONSECUTIVE = 6,
+    AMPCLIENT_SCALER_APEX_HYSTERESIS = 7,
+    AMPCLIENT_SCALER_PADDLE = 8,
+};
+enum ampclient_clip_scope { AMPCLIENT_CLIP_GLOBAL = 1, AMPCLIENT_CLIP_GROUP = 2 };
+enum ampclient_weighting { AMPCLIENT_EQUAL = 1, AMPCLIENT_PUSHED = 2 };
+enum ampclient_cast_overflow { AMPCLIENT_CAST_REPORT = 1, AMPCLIENT_CAST_SATURATE = 2 };
+enum ampclient_floor_policy { AMPCLIENT_FLOOR_CLAMP = 1, AMPCLIENT_FLOOR_FREEZE = 2, AMPCLIENT_FLOOR_FAIL = 3 };
 enum ampclient_verdict {
     AMPCLIENT_APPLIED = 1,
     AMPCLIENT_SKIPPED_OVERFLOW = 2,
@@ -81,6 +102,17 @@ struct ampclient_parameter_spec {
     const char *name;
     uint32_t dimensions; /* at most 8; 0: a scalar */
     uint64_t shape[8];
+    uint32_t group; /* index into the specification's groups; 0 where it has none */
+};
+
+/* A group of parameters with values of its own. Borrowed during the call. */
+struct ampclient_group_spec {
+    const char *name;      /* shown in status; NULL: none */
+    bool lr_factor_set;    /* without it: 1 */
+    double lr_factor;      /* times the scheduled learning rate; 0: the group is frozen */
+    bool weight_decay_set; /* without it: the optimizer's */
+    double weight_decay;
+    float clip_max_norm; /* with AMPCLIENT_CLIP_GROUP; 0: the model's */
 };
 
 /* A model to be created. Zero means the default given. */
@@ -92,12 +124,12 @@ struct ampclient_spec {
     uint32_t world_size;       /* 1 to 256 */
 
     enum ampclient_optimizer optimizer; /* ADAMW */
-    double lr;                          /* 1e-3 */
-    double beta1, beta2, eps;           /* 0.9, 0.999, 1e-8 */
-    bool weight_decay_set;              /* without it: 0.01 for ADAMW, 0 for SGD */
+    double lr;                          /* 1e-3 for ADAMW and ADAM, 1e-4 for LION, 1e-2 for the others */
+    double beta1, beta2, eps;           /* 0.9, 0.999 (LION 0.99), 1e-8 (ADAGRAD 1e-10) */
+    bool weight_decay_set;              /* without it: 0.01 for ADAMW, 0 for the others */
     double weight_decay;
-    double momentum, dampening; /* SGD: 0, 0 */
-    bool nesterov;
+    double momentum, dampening; /* SGD: 0, 0; RMSPROP: momentum 0 */
+    bool nesterov;              /* SGD */
 
     enum ampclient_schedule schedule; /* CONSTANT; counts applied steps */
     uint64_t warmup_steps, total_steps, step_every;
@@ -126,6 +158,20 @@ struct ampclient_spec {
     uint64_t keep_every;            /* checkpoints whose step is a multiple of it are kept for good; 0: none */
     /* CHECKPOINT: after a crash of the server training goes on from the last checkpoint; STEP: from the last verdict. */
     enum ampclient_durability durability;
+
+    double alpha;                              /* RMSPROP: 0.99 */
+    bool centered;                             /* RMSPROP, with momentum 0 */
+    double lr_decay;                           /* ADAGRAD: 0 */
+    const struct ampclient_group_spec *groups; /* NULL: all parameters are of one */
+    uint32_t groups_count;                     /* at most 16 */
+    enum ampclient_clip_scope clip_scope; /* of clip_max_norm: GLOBAL, over all parameters; GROUP, over each group */
+    enum ampclient_weighting weighting;   /* EQUAL; PUSHED: each worker's gradients count by ampclient_set_weight */
+    enum ampclient_cast_overflow
+        cast_overflow;                        /* REPORT: a master beyond the cast's range is pulled as Inf and reported;
+                                                   SATURATE: as the largest finite value, and reported */
+    uint32_t hysteresis;                      /* overflows, for scalers that have one: 2 */
+    enum ampclient_floor_policy floor_policy; /* CLAMP; what happens after so many overflows in a row: */
+    uint32_t max_consecutive_overflows;       /* 50 */
 };
 #define AMPCLIENT_SPEC_INIT                                                                                            \
     {                                                                                                                  \
@@ -296,6 +342,14 @@ AMPCLIENT_API int ampclient_step_begin(struct ampclient_model *model, struct amp
  */
 AMPCLIENT_API int ampclient_push(struct ampclient_model *model, uint32_t parameter, const void *gradient,
                                  enum amp_dtype dtype);
+
+/*
+ * What this worker's gradients count for beside the others', from the step on whose first push has not been made: 0, or
+ * 2^-60 to 2^24, for example its number of samples. 1 until this is called; stays until it is called again. Any other than 1
+ * only where the model's weighting is AMPCLIENT_PUSHED, else step_end fails. AMP_EINVAL: out of that range; AMP_ESTATE: the
+ * step in hand has been pushed to. Thread rule: as ampclient_push.
+ */
+AMPCLIENT_API int ampclient_set_weight(struct ampclient_model *model, float weight);
 
 /*
  * Ends the step: parameters not pushed are absent. Waits for the verdict. After a rollback: 0 with verdict

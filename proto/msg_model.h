@@ -8,6 +8,10 @@ enum ampd_msg_optimizer_kind {
     AMPD_MSG_OPTIMIZER_KIND_UNSPECIFIED = 0, /* ADAMW */
     AMPD_MSG_OPTIMIZER_KIND_SGD = 1,         /* with momentum, dampening, Nesterov's form and coupled weight decay */
     AMPD_MSG_OPTIMIZER_KIND_ADAMW = 2,       /* Adam with decoupled weight decay */
+    AMPD_MSG_OPTIMIZER_KIND_ADAM = 3,        /* with coupled weight decay */
+    AMPD_MSG_OPTIMIZER_KIND_ADAGRAD = 4,     /* with coupled weight decay */
+    AMPD_MSG_OPTIMIZER_KIND_RMSPROP = 5,     /* with momentum, or centered; coupled weight decay */
+    AMPD_MSG_OPTIMIZER_KIND_LION = 6,        /* with decoupled weight decay */
 };
 
 /*
@@ -100,18 +104,22 @@ struct ampd_msg_parameter_group_list {
 struct ampd_msg_optimizer_spec {
     enum ampd_msg_optimizer_kind kind; /* default ADAMW */
     bool has_learning_rate;
-    double learning_rate; /* finite, >= 0; default 0.001 for ADAMW, 0.01 for SGD */
+    double learning_rate; /* finite, > 0; default 0.001 for ADAMW and ADAM, 0.0001 for LION, 0.01 for the others */
     bool has_beta1;
-    double beta1; /* ADAMW: [0, 1); default 0.9 */
+    double beta1; /* ADAMW, ADAM, LION: (0, 1); default 0.9 */
     bool has_beta2;
-    double beta2; /* ADAMW: [0, 1); default 0.999 */
+    double beta2; /* ADAMW, ADAM, LION: (0, 1); default 0.999, for LION 0.99 */
     bool has_epsilon;
-    double epsilon; /* ADAMW: 2^-100 to 1; default 1e-8 */
+    double epsilon; /* all but SGD and LION: 2^-100 to 1; default 1e-8, for ADAGRAD 1e-10 */
     bool has_weight_decay;
-    double weight_decay; /* finite, >= 0; default 0.01 for ADAMW, 0 for SGD */
-    double momentum;     /* SGD: [0, 1); default 0 */
+    double weight_decay; /* finite, >= 0; default 0.01 for ADAMW, 0 for the others */
+    double momentum;     /* SGD, RMSPROP: [0, 1); default 0 */
     double dampening;    /* SGD: [0, 1]; default 0 */
     bool nesterov;       /* SGD: needs momentum > 0 and dampening 0; default false */
+    bool has_alpha;
+    double alpha;               /* RMSPROP: (0, 1); default 0.99 */
+    bool centered;              /* RMSPROP: needs momentum 0; default false */
+    double learning_rate_decay; /* ADAGRAD: finite, >= 0; default 0 */
 };
 
 struct ampd_msg_schedule_spec {

@@ -31,16 +31,32 @@ static void scaler_defaults(struct ampd_msg_scaler_spec *scaler)
     DEFAULT(scaler, max_scale, 16777216.0f);
 }
 
-/* PyTorch's values. */
+/* PyTorch's values; Lion's are those of its paper. */
+static double default_learning_rate(enum ampd_msg_optimizer_kind kind)
+{
+    switch (kind) {
+    case AMPD_MSG_OPTIMIZER_KIND_SGD:
+    case AMPD_MSG_OPTIMIZER_KIND_ADAGRAD:
+    case AMPD_MSG_OPTIMIZER_KIND_RMSPROP:
+        return 0.01;
+    case AMPD_MSG_OPTIMIZER_KIND_LION:
+        return 0.0001;
+    default:
+        return 0.001;
+    }
+}
+
+/* Values that an optimizer does not use are filled in too, but for alpha, which specifications of before do not have. */
 static void optimizer_defaults(struct ampd_msg_optimizer_spec *optimizer)
 {
     DEFAULT_ENUM(optimizer, kind, AMPD_MSG_OPTIMIZER_KIND_ADAMW);
-    bool sgd = optimizer->kind == AMPD_MSG_OPTIMIZER_KIND_SGD;
-    DEFAULT(optimizer, learning_rate, sgd ? 0.01 : 0.001);
+    DEFAULT(optimizer, learning_rate, default_learning_rate(optimizer->kind));
     DEFAULT(optimizer, beta1, 0.9);
-    DEFAULT(optimizer, beta2, 0.999);
-    DEFAULT(optimizer, epsilon, 1e-8);
-    DEFAULT(optimizer, weight_decay, sgd ? 0.0 : 0.01);
+    DEFAULT(optimizer, beta2, optimizer->kind == AMPD_MSG_OPTIMIZER_KIND_LION ? 0.99 : 0.999);
+    DEFAULT(optimizer, epsilon, optimizer->kind == AMPD_MSG_OPTIMIZER_KIND_ADAGRAD ? 1e-10 : 1e-8);
+    DEFAULT(optimizer, weight_decay, optimizer->kind == AMPD_MSG_OPTIMIZER_KIND_ADAMW ? 0.01 : 0.0);
+    if (optimizer->kind == AMPD_MSG_OPTIMIZER_KIND_RMSPROP)
+        DEFAULT(optimizer, alpha, 0.99);
 }
 
 static void group_defaults(struct ampd_msg_parameter_group *group, const struct ampd_msg_optimizer_spec *optimizer)

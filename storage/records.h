@@ -32,7 +32,14 @@
 #define AMPD_JOURNAL_STEPS     64 /* durability STEP cuts at least so often: each step until then is a gradient on disk */
 
 /* Numbers below are part of the wire and file formats: never reuse one. Zero means "not given". */
-enum ampd_optimizer { AMPD_OPTIMIZER_SGD = 1, AMPD_OPTIMIZER_ADAMW = 2 };
+enum ampd_optimizer { /* as amp's */
+                      AMPD_OPTIMIZER_SGD = 1,
+                      AMPD_OPTIMIZER_ADAMW = 2,
+                      AMPD_OPTIMIZER_ADAM = 3,
+                      AMPD_OPTIMIZER_ADAGRAD = 4,
+                      AMPD_OPTIMIZER_RMSPROP = 5,
+                      AMPD_OPTIMIZER_LION = 6
+};
 enum ampd_schedule {
     AMPD_SCHEDULE_CONSTANT = 1,
     AMPD_SCHEDULE_LINEAR_WARMUP = 2,
@@ -88,12 +95,14 @@ struct ampd_model_spec {
     struct ampd_group_spec groups[AMPD_GROUPS_MAX];
 
     enum ampd_optimizer optimizer; /* default ADAMW */
-    double lr;                     /* base learning rate, default 1e-3 */
-    double beta1, beta2, eps;      /* ADAMW: 0.9, 0.999, 1e-8 */
-    double weight_decay;           /* ADAMW 0.01, SGD 0 */
+    double lr;                     /* base learning rate, default 1e-3, of LION 1e-4, of SGD, ADAGRAD, RMSPROP 1e-2 */
+    double beta1, beta2, eps; /* ADAMW, ADAM: 0.9, 0.999, 1e-8; LION: 0.9, 0.99; ADAGRAD, RMSPROP: eps 1e-10, 1e-8 */
+    double weight_decay;      /* ADAMW 0.01, the others 0 */
     bool weight_decay_set;
-    double momentum, dampening; /* SGD: 0, 0 */
-    bool nesterov;
+    double momentum, dampening; /* SGD: 0, 0; RMSPROP: momentum 0 */
+    double alpha;               /* RMSPROP: 0.99 */
+    double lr_decay;            /* ADAGRAD: 0 */
+    bool nesterov, centered;    /* SGD; RMSPROP */
 
     enum ampd_schedule schedule; /* default CONSTANT */
     uint64_t warmup_steps;       /* LINEAR_WARMUP, COSINE: applied steps */

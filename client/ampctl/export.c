@@ -469,8 +469,10 @@ int ampctl_export(struct ampctl *ctl, int argc, char **argv)
         code = ampctl_get_model(ctl, x.model, &x.about);
     if (code == 0) {
         const struct ampd_msg_optimizer_spec *optimizer = &x.about.spec.optimizer;
-        bool sgd = optimizer->kind == AMPD_MSG_OPTIMIZER_KIND_SGD;
-        x.moments = amp_optim_moments(sgd ? AMP_OPT_SGD : AMP_OPT_ADAMW, optimizer->momentum);
+        struct amp_optim_config config = {.optimizer = (enum amp_optimizer)optimizer->kind,
+                                          .momentum = optimizer->momentum,
+                                          .centered = optimizer->centered};
+        x.moments = amp_optim_config_moments(&config);
         code = run(&x);
         ampd_msg_get_model_response_free(&x.about);
     }

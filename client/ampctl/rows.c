@@ -21,7 +21,7 @@ static const char *const states[] = {"unknown", "created", "loading", "waiting",
 static const char *const policies[] = {
     "unknown",         "dynamic", "static", "none", "megatron", "deepspeed", "deepspeed_consecutive",
     "apex_hysteresis", "paddle"};
-static const char *const optimizers[] = {"unknown", "sgd", "adamw"};
+static const char *const optimizers[] = {"unknown", "sgd", "adamw", "adam", "adagrad", "rmsprop", "lion"};
 static const char *const dtypes[] = {"unknown", "f32", "f16", "bf16"};
 
 /* ---- values ---- */

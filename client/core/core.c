@@ -662,6 +662,7 @@ int ampclient_core_new(const struct ampclient_core_config *config, struct ampcli
     made->config = *config;
     made->config.shards = config->shards == 0 ? 1 : config->shards;
     made->config.accumulate = config->accumulate == 0 ? 1 : config->accumulate;
+    made->weight = 1;
     made->config.reconnect_timeout_ms = or_default(config->reconnect_timeout_ms, AMPCLIENT_RECONNECT_MS);
     made->config.step_timeout_ms = or_default(config->step_timeout_ms, AMPCLIENT_STEP_TIMEOUT_MS);
     made->config.call_timeout_ms = or_default(config->call_timeout_ms, AMPCLIENT_CALL_TIMEOUT_MS);

@@ -27,11 +27,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define AMPCLIENT_SHARDS_MAX         16     /* endpoints of one model */
-#define AMPCLIENT_NAME_MAX           128    /* as the server's */
-#define AMPCLIENT_USER_STATE_MAX     65536  /* DESIGN section 7 */
-#define AMPCLIENT_RECONNECT_MS       600000 /* STEP section 5 */
-#define AMPCLIENT_STEP_TIMEOUT_MS    900000 /* loss_timeout and a half */
+#define AMPCLIENT_SHARDS_MAX         16       /* endpoints of one model */
+#define AMPCLIENT_NAME_MAX           128      /* as the server's */
+#define AMPCLIENT_USER_STATE_MAX     65536    /* DESIGN section 7 */
+#define AMPCLIENT_WEIGHT_MIN         0x1p-60f /* smaller ones would lose bits of the mean (docs/decisions.md) */
+#define AMPCLIENT_WEIGHT_MAX         0x1p24f  /* STEP section 4 */
+#define AMPCLIENT_RECONNECT_MS       600000   /* STEP section 5 */
+#define AMPCLIENT_STEP_TIMEOUT_MS    900000   /* loss_timeout and a half */
 #define AMPCLIENT_CALL_TIMEOUT_MS    60000
 #define AMPCLIENT_BLOCK_RESENDS_MAX  3   /* STEP section 5 */
 #define AMPCLIENT_BACKOFF_MS         100 /* first pause; doubles */
@@ -106,7 +108,7 @@ struct ampclient_join_answer {
     uint32_t parameters_count;
     const uint64_t *elements; /* [parameters_count] */
     uint64_t block_elements;
-    enum amp_dtype cast; /* of pulls */
+    enum amp_dtype cast;    /* of pulls */
     uint64_t restored_step; /* last step of the checkpoint that the epoch began from */
     const uint8_t *user_state;
     uint32_t user_state_size;
@@ -273,6 +275,12 @@ bool ampclient_core_next(struct ampclient_core *core, struct ampclient_output *o
  */
 int ampclient_core_push(struct ampclient_core *core, uint64_t now_ms, uint32_t parameter, const void *gradient,
                         enum amp_dtype dtype, struct amp_error *error);
+
+/*
+ * The weight of this worker's gradients, from the step on whose first push has not been made. AMP_EINVAL, AMP_ESTATE with a
+ * text.
+ */
+int ampclient_core_weight(struct ampclient_core *core, float weight, struct amp_error *error);
 
 /*
  * The bytes of one block of the push, in its dtype: a view if they lie in one piece, else gathered into

@@ -91,6 +91,7 @@ struct ampclient_core {
     uint64_t restored_step;           /* of the last Join */
     /* the step in hand */
     uint64_t step_epoch, scale_id;
+    float weight;
     struct ampclient_push push;
     uint8_t *user_state;
     uint32_t user_state_size;

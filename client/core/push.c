@@ -70,6 +70,20 @@ void ampclient_core_push_reset(struct ampclient_core *core)
     }
 }
 
+int ampclient_core_weight(struct ampclient_core *core, float weight, struct amp_error *error)
+{
+    if (!(weight == 0 || (weight >= AMPCLIENT_WEIGHT_MIN && weight <= AMPCLIENT_WEIGHT_MAX)))
+        return amp_error_set(error, AMP_EINVAL, NULL, "A weight of %g is not possible; give 0, or 2^-60 to 2^24.",
+                             (double)weight);
+    bool in_hand = core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING;
+    if (in_hand && core->push.dtype != AMP_DTYPE_NONE)
+        return amp_error_set(error, AMP_ESTATE, NULL,
+                             "Step %llu has been pushed to with weight %g; set the weight before the first push of a step.",
+                             (unsigned long long)core->step, (double)core->weight);
+    core->weight = weight;
+    return 0;
+}
+
 void ampclient_core_push_cancel(struct ampclient_core *core)
 {
     struct ampclient_push *push = &core->push;
@@ -197,7 +211,7 @@ static void open_stream(struct ampclient_core *core, uint32_t k)
                                                  .step = core->step,
                                                  .scale_id = core->scale_id,
                                                  .dtype = push->dtype,
-                                                 .weight = 1,
+                                                 .weight = core->weight,
                                                  .user_state = core->user_state,
                                                  .user_state_size = core->user_state_size};
 }

@@ -43,6 +43,7 @@ static int put_parameter(const struct ampclient_parameter_spec *from, uint32_t i
         return amp_error_set(error, AMP_EINVAL, NULL,
                              "The shape of parameter \"%s\" has an extent of 0, or is too large; mend the shape.",
                              to->name);
+    to->group = from->group;
     to->shape_count = from->dimensions;
     memcpy(to->shape, from->shape, from->dimensions * sizeof *to->shape);
     return 0;
@@ -67,6 +68,9 @@ static void put_optimizer(const struct ampclient_spec *spec, struct ampd_msg_opt
     to->momentum = (double)spec->momentum;
     to->dampening = (double)spec->dampening;
     to->nesterov = spec->nesterov;
+    PUT(to, alpha, spec->alpha);
+    to->centered = spec->centered;
+    to->learning_rate_decay = spec->lr_decay;
 }
 
 static void put_schedule(const struct ampclient_spec *spec, struct ampd_msg_schedule_spec *to)
@@ -86,6 +90,7 @@ static void put_scaler(const struct ampclient_spec *spec, struct ampd_msg_scaler
     PUT(to, growth_factor, spec->growth_factor);
     PUT(to, backoff_factor, spec->backoff_factor);
     PUT(to, growth_interval, spec->growth_interval);
+    PUT(to, hysteresis, spec->hysteresis);
     PUT(to, min_scale, spec->min_scale);
     PUT(to, max_scale, spec->max_scale);
 }
@@ -97,9 +102,10 @@ static void put_model(const struct ampclient_spec *spec, struct ampd_msg_model_s
     put_optimizer(spec, &to->optimizer);
     to->has_schedule = true;
     put_schedule(spec, &to->schedule);
-    to->has_clip = spec->clip_value != 0 || spec->clip_max_norm != 0;
+    to->has_clip = spec->clip_value != 0 || spec->clip_max_norm != 0 || spec->clip_scope != 0;
     PUT(&to->clip, value, spec->clip_value);
     PUT(&to->clip, max_norm, spec->clip_max_norm);
+    to->clip.scope = (enum ampd_msg_clip_scope)spec->clip_scope;
     to->cast_dtype = (enum ampd_msg_dtype)spec->cast;
     to->has_scaler = true;
     put_scaler(spec, &to->scaler);
@@ -113,6 +119,37 @@ static void put_model(const struct ampclient_spec *spec, struct ampd_msg_model_s
     PUT(to, min_workers, spec->min_workers);
     to->keep_every = spec->keep_every;
     to->durability = (enum ampd_msg_durability)spec->durability;
+    to->weighting = (enum ampd_msg_weighting)spec->weighting;
+    to->cast_overflow = (enum ampd_msg_cast_overflow)spec->cast_overflow;
+    to->floor_policy = (enum ampd_msg_floor_policy)spec->floor_policy;
+    PUT(to, max_consecutive_overflows, spec->max_consecutive_overflows);
+}
+
+static int put_group(const struct ampclient_group_spec *from, uint32_t index, struct ampd_msg_parameter_group *to,
+                     struct amp_error *error)
+{
+    if (from->name != NULL && strlen(from->name) >= sizeof to->name)
+        return amp_error_set(error, AMP_EINVAL, NULL, "The name of group %u is too long; use at most %zu bytes.", index,
+                             sizeof to->name - 1);
+    if (from->name != NULL)
+        (void)snprintf(to->name, sizeof to->name, "%s", from->name);
+    to->has_learning_rate_factor = from->lr_factor_set;
+    to->learning_rate_factor = from->lr_factor_set ? from->lr_factor : 0;
+    to->has_weight_decay = from->weight_decay_set;
+    to->weight_decay = from->weight_decay_set ? from->weight_decay : 0;
+    PUT(to, max_norm, from->clip_max_norm);
+    return 0;
+}
+
+static int put_groups(const struct ampclient_spec *spec, struct ampd_msg_parameter_group *items,
+                      struct ampd_msg_model_spec *to, struct amp_error *error)
+{
+    to->groups.items = items;
+    to->groups.count = spec->groups_count;
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < spec->groups_count; i++)
+        rc = put_group(&spec->groups[i], i, &items[i], error);
+    return rc;
 }
 
 static int check(const struct ampclient_spec *spec, struct amp_error *error)
@@ -123,6 +160,9 @@ static int check(const struct ampclient_spec *spec, struct amp_error *error)
     if (spec->world_size == 0 || spec->world_size > AMPD_MSG_WORKERS_MAX)
         return amp_error_set(error, AMP_EINVAL, NULL, "world_size is %u; give the number of workers, 1 to %d.",
                              spec->world_size, AMPD_MSG_WORKERS_MAX);
+    if (spec->groups_count > AMPD_MSG_GROUPS_MAX || (spec->groups == NULL && spec->groups_count > 0))
+        return amp_error_set(error, AMP_EINVAL, NULL, "groups_count is %u; give groups, and at most %d of them.",
+                             spec->groups_count, AMPD_MSG_GROUPS_MAX);
     return 0;
 }
 
@@ -140,6 +180,8 @@ int ampclient_spec_encode(const struct ampclient_spec *spec, struct amp_buf *out
         return amp_error_set(error, AMP_ENOMEM, NULL, "There is no memory for the specification.");
     request.spec.parameters.items = items;
     request.spec.parameters.count = spec->parameters_count;
+    struct ampd_msg_parameter_group groups[AMPD_MSG_GROUPS_MAX] = {0};
+    rc = put_groups(spec, groups, &request.spec, error);
     for (uint32_t i = 0; rc == 0 && i < spec->parameters_count; i++)
         rc = put_parameter(&spec->parameters[i], i, &items[i], error);
     if (rc == 0) {

@@ -336,6 +336,18 @@ int ampclient_step_end(struct ampclient_model *model, struct ampclient_result *r
     return ampclient_give_struct(result, &ended, sizeof ended, "fields of result", &client->error);
 }
 
+int ampclient_set_weight(struct ampclient_model *model, float weight)
+{
+    if (model == NULL)
+        return AMP_EINVAL;
+    struct ampclient *client = model->client;
+    ampclient_begin(client);
+    (void)pthread_mutex_lock(&client->link->mutex);
+    int rc = ampclient_core_weight(model->core, weight, &client->error);
+    (void)pthread_mutex_unlock(&client->link->mutex);
+    return rc;
+}
+
 /* ---- user state ---- */
 
 int ampclient_set_user_state(struct ampclient_model *model, const void *data, size_t size)

@@ -9,8 +9,7 @@
 #include <string.h>
 
 /* Defaults of DESIGN section 7 and of the schema. */
-#define DEFAULT_LR_ADAMW         1e-3
-#define DEFAULT_LR_SGD           1e-2
+#define DEFAULT_LR_SGD           1e-2 /* the other defaults of optimizers are amp's */
 #define DEFAULT_LOSS_TIMEOUT_MS  600000u
 #define DEFAULT_CONSECUTIVE      50u
 #define DEFAULT_CHECKPOINT_EVERY 100u
@@ -35,15 +34,15 @@ void ampd_spec_defaults(struct ampd_model_spec *spec)
     }
     if (spec->optimizer == 0)
         spec->optimizer = AMPD_OPTIMIZER_ADAMW;
-    bool adamw = spec->optimizer == AMPD_OPTIMIZER_ADAMW;
-    default_real(&spec->lr, adamw ? DEFAULT_LR_ADAMW : DEFAULT_LR_SGD);
-    if (adamw) {
-        default_real(&spec->beta1, 0.9);
-        default_real(&spec->beta2, 0.999);
-        default_real(&spec->eps, 1e-8);
-    }
+    struct amp_optim_config optim;
+    amp_optim_defaults((enum amp_optimizer)spec->optimizer, &optim);
+    default_real(&spec->lr, spec->optimizer == AMPD_OPTIMIZER_SGD ? DEFAULT_LR_SGD : optim.lr);
+    default_real(&spec->beta1, optim.beta1);
+    default_real(&spec->beta2, optim.beta2);
+    default_real(&spec->eps, optim.eps);
+    default_real(&spec->alpha, optim.alpha);
     if (!spec->weight_decay_set) {
-        spec->weight_decay = adamw ? 0.01 : 0;
+        spec->weight_decay = optim.weight_decay;
         spec->weight_decay_set = true;
     }
     if (spec->schedule == 0)
@@ -190,8 +189,8 @@ static int from_amp(int rc, struct amp_error *error)
 
 static int check_optimizer(const struct ampd_model_spec *spec, struct amp_error *error)
 {
-    if (spec->optimizer != AMPD_OPTIMIZER_SGD && spec->optimizer != AMPD_OPTIMIZER_ADAMW)
-        return reserved(error, "optimizer.kind", "use SGD or ADAMW");
+    if (spec->optimizer < AMPD_OPTIMIZER_SGD || spec->optimizer > AMPD_OPTIMIZER_LION)
+        return reserved(error, "optimizer.kind", "use SGD, ADAMW, ADAM, ADAGRAD, RMSPROP or LION");
     struct amp_optim_config config = ampd_spec_optim(spec);
     int rc = amp_optim_check(&config, error);
     if (rc != 0) {
@@ -284,7 +283,10 @@ struct amp_optim_config ampd_spec_optim(const struct ampd_model_spec *spec)
                                      .nesterov = spec->nesterov,
                                      .beta1 = spec->beta1,
                                      .beta2 = spec->beta2,
-                                     .eps = spec->eps};
+                                     .eps = spec->eps,
+                                     .alpha = spec->alpha,
+                                     .centered = spec->centered,
+                                     .lr_decay = spec->lr_decay};
 }
 
 struct amp_schedule ampd_spec_schedule(const struct ampd_model_spec *spec)
@@ -300,7 +302,7 @@ struct amp_schedule ampd_spec_schedule(const struct ampd_model_spec *spec)
 /* ---- compare ---- */
 
 /* The names of the schema, by number. */
-static const char *const optimizers[] = {NULL, "SGD", "ADAMW"};
+static const char *const optimizers[] = {NULL, "SGD", "ADAMW", "ADAM", "ADAGRAD", "RMSPROP", "LION"};
 static const char *const schedules[] = {NULL, "CONSTANT", "LINEAR_WARMUP", "STEP", "COSINE"};
 static const char *const clip_scopes[] = {NULL, "GLOBAL", "GROUP"};
 static const char *const sync_modes[] = {NULL, "SYNC", "QUORUM"};
@@ -313,6 +315,8 @@ static const char *const durabilities[] = {NULL, "CHECKPOINT", "STEP"};
 static const char *const policies[] = {
     NULL, "DYNAMIC", "STATIC", "NONE", "MEGATRON", "DEEPSPEED", "DEEPSPEED_CONSECUTIVE", "APEX_HYSTERESIS", "PADDLE"};
 
+_Static_assert((int)AMPD_OPTIMIZER_LION == (int)AMP_OPT_LION && (int)AMPD_OPTIMIZER_RMSPROP == (int)AMP_OPT_RMSPROP,
+               "amp's numbers");
 _Static_assert(AMP_F32 == 1 && AMP_F16 == 2 && AMP_BF16 == 3, "names by number");
 _Static_assert(AMP_SCALER_PADDLE == 8, "names by number");
 _Static_assert(AMP_SCALER_DEEPSPEED_CONSECUTIVE == 6, "names by number");
@@ -368,6 +372,9 @@ static int compare_fields(const struct ampd_model_spec *have, const struct ampd_
         FIELD("optimizer.momentum", momentum),
         FIELD("optimizer.dampening", dampening),
         FIELD("optimizer.nesterov", nesterov),
+        FIELD("optimizer.alpha", alpha),
+        FIELD("optimizer.centered", centered),
+        FIELD("optimizer.learning_rate_decay", lr_decay),
         NAMED("schedule.kind", schedule, schedules),
         FIELD("schedule.warmup_steps", warmup_steps),
         FIELD("schedule.total_steps", total_steps),

@@ -1,6 +1,7 @@
 #include "server/core/tensors.h"
 
 #include "base/assert.h"
+#include "server/core/spec.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +40,8 @@ static void free_aligned(void *memory)
 
 static unsigned moments_of(const struct ampd_model_spec *spec)
 {
-    return amp_optim_moments((enum amp_optimizer)spec->optimizer, spec->momentum);
+    struct amp_optim_config config = ampd_spec_optim(spec);
+    return amp_optim_config_moments(&config);
 }
 
 /* Whether votes keep g: for the journal, or since apply is quicker from it. */

@@ -24,7 +24,7 @@ struct enum_field {
 static int check_enums(const struct ampd_msg_model_spec *spec, struct amp_error *error)
 {
     const struct enum_field fields[] = {
-        {"optimizer.kind", (int)spec->optimizer.kind, AMPD_MSG_OPTIMIZER_KIND_ADAMW, 15},
+        {"optimizer.kind", (int)spec->optimizer.kind, AMPD_MSG_OPTIMIZER_KIND_LION, 15},
         {"schedule.kind", (int)spec->schedule.kind, AMPD_MSG_SCHEDULE_KIND_WORKER, 0},
         {"clip.scope", (int)spec->clip.scope, AMPD_MSG_CLIP_SCOPE_GROUP, 0},
         {"sync_mode", (int)spec->sync_mode, AMPD_MSG_SYNC_MODE_QUORUM, 7},
@@ -96,6 +96,7 @@ static int check_narrowed(const struct ampd_msg_model_spec *spec, struct amp_err
         {"optimizer.weight_decay", spec->optimizer.has_weight_decay, spec->optimizer.weight_decay},
         {"optimizer.momentum", true, spec->optimizer.momentum},
         {"optimizer.dampening", true, spec->optimizer.dampening},
+        {"optimizer.learning_rate_decay", true, spec->optimizer.learning_rate_decay},
         {"schedule.min_learning_rate", true, spec->schedule.min_learning_rate},
     };
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
@@ -116,6 +117,8 @@ static int check_later_zeros(const struct ampd_msg_model_spec *spec, struct amp_
         return not_yet(error, "optimizer.beta1", "give a number above 0");
     if (optimizer->has_beta2 && optimizer->beta2 == 0)
         return not_yet(error, "optimizer.beta2", "give a number above 0");
+    if (optimizer->has_alpha && optimizer->alpha == 0)
+        return not_yet(error, "optimizer.alpha", "give a number above 0");
     if (spec->has_checkpoint_every && spec->checkpoint_every == 0)
         return not_yet(error, "checkpoint_every", "give a number above 0, as large as you like");
     return 0;

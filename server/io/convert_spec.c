@@ -9,6 +9,8 @@
 /* Enums of both sides have the same numbers, so that casts are conversions; unknown numbers are for the core to refuse. */
 _Static_assert((int)AMPD_MSG_OPTIMIZER_KIND_SGD == (int)AMPD_OPTIMIZER_SGD, "optimizers");
 _Static_assert((int)AMPD_MSG_OPTIMIZER_KIND_ADAMW == (int)AMPD_OPTIMIZER_ADAMW, "optimizers");
+_Static_assert((int)AMPD_MSG_OPTIMIZER_KIND_RMSPROP == (int)AMPD_OPTIMIZER_RMSPROP, "optimizers");
+_Static_assert((int)AMPD_MSG_OPTIMIZER_KIND_LION == (int)AMPD_OPTIMIZER_LION, "optimizers");
 _Static_assert((int)AMPD_MSG_SCHEDULE_KIND_COSINE == (int)AMPD_SCHEDULE_COSINE, "schedules");
 _Static_assert((int)AMPD_MSG_CLIP_SCOPE_GROUP == (int)AMPD_CLIP_GROUP, "clip scopes");
 _Static_assert((int)AMPD_MSG_SYNC_MODE_QUORUM == (int)AMPD_SYNC_QUORUM, "sync modes");
@@ -82,6 +84,9 @@ static void numerics_from_msg(const struct ampd_msg_model_spec *message, struct 
     spec->momentum = optimizer->momentum;
     spec->dampening = optimizer->dampening;
     spec->nesterov = optimizer->nesterov;
+    spec->alpha = optimizer->alpha;
+    spec->centered = optimizer->centered;
+    spec->lr_decay = optimizer->learning_rate_decay;
     spec->schedule = (enum ampd_schedule)schedule->kind;
     spec->warmup_steps = schedule->warmup_steps;
     spec->total_steps = schedule->total_steps;
@@ -182,22 +187,27 @@ static int groups_to_msg(const struct ampd_model_spec *spec, struct ampd_msg_par
 
 static void optimizer_to_msg(const struct ampd_model_spec *spec, struct ampd_msg_model_spec *message)
 {
-    bool adamw = spec->optimizer == AMPD_OPTIMIZER_ADAMW;
+    bool lion = spec->optimizer == AMPD_OPTIMIZER_LION, rmsprop = spec->optimizer == AMPD_OPTIMIZER_RMSPROP;
+    bool betas = lion || spec->optimizer == AMPD_OPTIMIZER_ADAMW || spec->optimizer == AMPD_OPTIMIZER_ADAM;
     message->has_optimizer = true;
     message->optimizer = (struct ampd_msg_optimizer_spec){.kind = (enum ampd_msg_optimizer_kind)spec->optimizer,
                                                           .has_learning_rate = true,
                                                           .learning_rate = SHORTEST(spec->lr),
-                                                          .has_beta1 = adamw,
+                                                          .has_beta1 = betas,
                                                           .beta1 = SHORTEST(spec->beta1),
-                                                          .has_beta2 = adamw,
+                                                          .has_beta2 = betas,
                                                           .beta2 = SHORTEST(spec->beta2),
-                                                          .has_epsilon = adamw,
+                                                          .has_epsilon = !lion && spec->optimizer != AMPD_OPTIMIZER_SGD,
                                                           .epsilon = SHORTEST(spec->eps),
                                                           .has_weight_decay = true,
                                                           .weight_decay = SHORTEST(spec->weight_decay),
                                                           .momentum = SHORTEST(spec->momentum),
                                                           .dampening = SHORTEST(spec->dampening),
-                                                          .nesterov = spec->nesterov};
+                                                          .nesterov = spec->nesterov,
+                                                          .has_alpha = rmsprop,
+                                                          .alpha = SHORTEST(spec->alpha),
+                                                          .centered = spec->centered,
+                                                          .learning_rate_decay = SHORTEST(spec->lr_decay)};
     message->has_schedule = true;
     message->schedule = (struct ampd_msg_schedule_spec){.kind = (enum ampd_msg_schedule_kind)spec->schedule,
                                                         .warmup_steps = spec->warmup_steps,

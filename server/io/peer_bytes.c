@@ -136,7 +136,7 @@ static void group(struct visit *v, struct ampd_group_spec *x)
 
 static void optimizer(struct visit *v, struct ampd_model_spec *x)
 {
-    CHOICE(v, x->optimizer, AMPD_OPTIMIZER_ADAMW);
+    CHOICE(v, x->optimizer, AMPD_OPTIMIZER_LION);
     NUMBER(v, x->lr);
     NUMBER(v, x->beta1);
     NUMBER(v, x->beta2);
@@ -146,6 +146,9 @@ static void optimizer(struct visit *v, struct ampd_model_spec *x)
     NUMBER(v, x->momentum);
     NUMBER(v, x->dampening);
     flag(v, &x->nesterov);
+    NUMBER(v, x->alpha);
+    flag(v, &x->centered);
+    NUMBER(v, x->lr_decay);
     CHOICE(v, x->schedule, AMPD_SCHEDULE_COSINE);
     NUMBER(v, x->warmup_steps);
     NUMBER(v, x->total_steps);

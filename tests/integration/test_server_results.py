@@ -14,10 +14,13 @@ import struct
 
 from ampd_testing import (Code, admin, block_message, common, eventually, f32, held, model, pack, params, refused, run, scales,
                           together, unpack)
+from formulas import Adam, AdamW, Double, Sgd, adagrad, lion, rmsprop
 
 APPLIED, OVERFLOW, EMPTY = common.VERDICT_APPLIED, common.VERDICT_SKIPPED_OVERFLOW, common.VERDICT_SKIPPED_EMPTY
 F32, F16, BF16 = common.DTYPE_F32, common.DTYPE_F16, common.DTYPE_BF16
 SGD, ADAMW = model.OPTIMIZER_KIND_SGD, model.OPTIMIZER_KIND_ADAMW
+ADAM, ADAGRAD = model.OPTIMIZER_KIND_ADAM, model.OPTIMIZER_KIND_ADAGRAD
+RMSPROP, LION = model.OPTIMIZER_KIND_RMSPROP, model.OPTIMIZER_KIND_LION
 INF, NAN = math.inf, math.nan
 ONES = {"w": [1024.0] * 4}
 
@@ -49,68 +52,6 @@ def squares(values):
 
 def clip_coefficient(norm, max_norm):
     return f32(min(1.0, max_norm / (norm + 1e-6)))
-
-
-def power(base, exponent):
-    result = 1.0
-    while exponent > 0:
-        if exponent & 1:
-            result = result * base
-        base = base * base
-        exponent >>= 1
-    return result
-
-
-class Sgd:
-    def __init__(self, values, rate, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False):
-        self.p, self.buffer = [f32(value) for value in values], None
-        self.rate, self.momentum, self.dampening = rate, momentum, dampening
-        self.weight_decay, self.nesterov = weight_decay, nesterov
-
-    def apply(self, gradient, coefficient=1.0):
-        old, self.buffer = self.buffer, []
-        for i, (p, g) in enumerate(zip(self.p, gradient)):
-            d = f32(g * coefficient) + self.weight_decay * p
-            if self.momentum > 0:
-                held = d if old is None else self.momentum * old[i] + (1 - self.dampening) * d
-                self.buffer.append(f32(held))
-                d = d + self.momentum * held if self.nesterov else held
-            self.p[i] = f32(p - self.rate * d)
-        if self.momentum == 0:
-            self.buffer = None
-
-
-class AdamW:
-    def __init__(self, values, rate, beta1=0.9, beta2=0.999, epsilon=1e-8, weight_decay=0.01):
-        self.p, self.t = [f32(value) for value in values], 0
-        self.m, self.v = [0.0] * len(values), [0.0] * len(values)
-        self.rate, self.beta1, self.beta2, self.epsilon, self.weight_decay = rate, beta1, beta2, epsilon, weight_decay
-
-    def apply(self, gradient, coefficient=1.0):
-        self.t += 1
-        root = math.sqrt(1 - power(self.beta2, self.t))
-        rate = self.rate * root / (1 - power(self.beta1, self.t))
-        epsilon, decay = self.epsilon * root, self.rate * self.weight_decay
-        for i, g in enumerate(gradient):
-            self._element(i, f32(g * coefficient), rate, epsilon, decay)
-
-    def _element(self, i, c, rate, epsilon, decay):
-        p, m, v, b1, b2 = self.p[i], self.m[i], self.v[i], self.beta1, self.beta2
-        rho1, rho2 = 1 - b1, 1 - b2
-        bm, pc = f32(f32(b1) * m), f32(f32(rho1) * c)
-        new_m = f32(bm + pc)
-        new_v = f32(f32(f32(b2) * v) + f32(f32(rho2) * f32(c * c)))
-        d = f32(f32(math.sqrt(new_v)) + f32(epsilon))
-        bound = f32(10 * rate)
-        keep = 0.0 if 10 * decay >= 1 or epsilon < 2.0 ** -40 else f32(1 - 10 * decay)
-        small = f32(f32(abs(p) * d) * keep) >= f32(f32(bound * f32(abs(bm) + abs(pc))) + 2.0 ** -100)
-        if small:
-            step = f32(f32(f32(rate) * new_m) / d)
-            self.p[i] = f32(p - f32(step + f32(f32(decay) * p)))
-        else:
-            m1, v1 = b1 * m + rho1 * c, b2 * v + rho2 * (c * c)
-            self.p[i] = f32(p - (rate * m1 / (math.sqrt(v1) + epsilon) + decay * p))
-        self.m[i], self.v[i] = new_m, new_v
 
 
 def travelled(dtype, values):
@@ -184,6 +125,32 @@ def test_adamw_is_the_formula_bit_by_bit(context):
 def test_adamw_with_other_values_is_the_formula_bit_by_bit(context):
     check_training(context, lambda v: AdamW(v, 0.02, 0.8, 0.95, 1e-6, 0.1),
                    model.OptimizerSpec(kind=ADAMW, learning_rate=0.02, beta1=0.8, beta2=0.95, epsilon=1e-6, weight_decay=0.1))
+
+
+def test_adam_with_coupled_decay_is_the_formula_bit_by_bit(context):
+    check_training(context, lambda v: Adam(v, 0.001, weight_decay=0.0), model.OptimizerSpec(kind=ADAM))
+    check_training(context, lambda v: Adam(v, 0.01, 0.8, 0.95, 1e-6, 0.1),
+                   model.OptimizerSpec(kind=ADAM, learning_rate=0.01, beta1=0.8, beta2=0.95, epsilon=1e-6, weight_decay=0.1))
+
+
+def test_adagrad_is_the_formula_bit_by_bit(context):
+    check_training(context, lambda v: Double(v, adagrad(0.01, 0.0)), model.OptimizerSpec(kind=ADAGRAD))
+    check_training(context, lambda v: Double(v, adagrad(0.05, 0.1, 1e-8), 0.01),
+                   model.OptimizerSpec(kind=ADAGRAD, learning_rate=0.05, learning_rate_decay=0.1, epsilon=1e-8, weight_decay=0.01))
+
+
+def test_rmsprop_is_the_formula_bit_by_bit(context):
+    check_training(context, lambda v: Double(v, rmsprop(0.01)), model.OptimizerSpec(kind=RMSPROP))
+    check_training(context, lambda v: Double(v, rmsprop(0.02, 0.9, 1e-6, momentum=0.9), 0.01),
+                   model.OptimizerSpec(kind=RMSPROP, learning_rate=0.02, alpha=0.9, epsilon=1e-6, momentum=0.9, weight_decay=0.01))
+    check_training(context, lambda v: Double(v, rmsprop(0.02, 0.9, centered=True)),
+                   model.OptimizerSpec(kind=RMSPROP, learning_rate=0.02, alpha=0.9, centered=True))
+
+
+def test_lion_is_the_formula_bit_by_bit(context):
+    check_training(context, lambda v: Double(v, lion(1e-4, 0.9, 0.99, 0.0)), model.OptimizerSpec(kind=LION))
+    check_training(context, lambda v: Double(v, lion(0.01, 0.8, 0.95, 0.1)),
+                   model.OptimizerSpec(kind=LION, learning_rate=0.01, beta1=0.8, beta2=0.95, weight_decay=0.1))
 
 
 def test_a_clipped_norm_is_the_formula_bit_by_bit(context):

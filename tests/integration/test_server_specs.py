@@ -10,6 +10,7 @@ from ampd_testing import (Code, grpc, model, params, Refusal, refused, run, spec
 
 NAN, INF = math.nan, math.inf
 SGD, ADAMW = model.OPTIMIZER_KIND_SGD, model.OPTIMIZER_KIND_ADAMW
+ADAGRAD, RMSPROP = model.OPTIMIZER_KIND_ADAGRAD, model.OPTIMIZER_KIND_RMSPROP
 
 
 def optimizer(**fields):
@@ -125,6 +126,10 @@ def test_optimizer_values_out_of_range_are_refused(context):
         *((f"dampening {v}", sgd(momentum=0.9, dampening=v), "dampening") for v in (NAN, -0.1, 1.1)),
         ("nesterov without momentum", sgd(nesterov=True), "nesterov"),
         ("nesterov with dampening", sgd(nesterov=True, momentum=0.9, dampening=0.5), "nesterov"),
+        *((f"alpha {v}", optimizer(kind=RMSPROP, alpha=v), "alpha") for v in (NAN, -0.1, 1.0)),
+        *((f"momentum {v} of RMSPROP", optimizer(kind=RMSPROP, momentum=v), "momentum") for v in (NAN, -0.1, 1.0)),
+        *((f"learning_rate_decay {v}", optimizer(kind=ADAGRAD, learning_rate_decay=v), "learning_rate_decay")
+          for v in (NAN, INF, -0.1)),
         ("an unknown kind", optimizer(kind=99), "kind"),
         *((f"learning_rate_factor {v}", groups({"learning_rate_factor": v}), "learning_rate_factor")
           for v in (NAN, INF, -1.0)),
@@ -189,7 +194,7 @@ def test_a_request_without_specification_is_refused(context):
 
 def test_reserved_numbers_are_refused(context):
     api = context.model(load=False).api
-    for fields in (*(optimizer(kind=kind) for kind in range(3, 16)), {"sync_mode": 3}, {"sync_mode": 4}, {"on_loss": 3}):
+    for fields in (*(optimizer(kind=kind) for kind in range(7, 16)), {"sync_mode": 3}, {"sync_mode": 4}, {"on_loss": 3}):
         refused(lambda f=fields: api.CreateModel(spec=spec("reserved", **f)), Code.UNIMPLEMENTED, "RESERVED_VALUE")
     for fields in (optimizer(kind=16), {"sync_mode": 8}, {"cast_dtype": 4}):
         refused(lambda f=fields: api.CreateModel(spec=spec("reserved", **f)), Code.INVALID_ARGUMENT, "INVALID_SPEC")
@@ -205,7 +210,10 @@ def test_what_comes_later_is_refused_as_reserved_or_kept(context):
              {"cast_overflow": model.CAST_OVERFLOW_SATURATE}, {"keep_every": 7}, {"checkpoint_every": 0},
              schedule(model.SCHEDULE_KIND_WORKER), clip(max_norm=1.0, scope=model.CLIP_SCOPE_GROUP),
              {**groups({"name": "g", "max_norm": 2.0}), **clip(scope=model.CLIP_SCOPE_GROUP)}, groups({"name": "embedding", "learning_rate_factor": 0.0}),
-             sgd(learning_rate=0.0), sgd(learning_rate=0.1), adamw(beta1=0.0, beta2=0.0, weight_decay=0.0)]
+             sgd(learning_rate=0.0), sgd(learning_rate=0.1), adamw(beta1=0.0, beta2=0.0, weight_decay=0.0),
+             optimizer(kind=RMSPROP, alpha=0.5, centered=True), optimizer(kind=RMSPROP, alpha=0.0),
+             optimizer(kind=RMSPROP, momentum=0.5, centered=True), optimizer(kind=ADAGRAD, learning_rate_decay=0.25),
+             optimizer(kind=model.OPTIMIZER_KIND_ADAM, epsilon=0.5), optimizer(kind=model.OPTIMIZER_KIND_LION, beta2=0.5)]
     for at, fields in enumerate(later):
         wanted = spec(f"later-{at}", **fields)
         try:

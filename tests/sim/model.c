@@ -59,7 +59,13 @@ static void random_spec(struct ampd_model_spec *spec, uint64_t seed)
     spec->sync = quorum ? AMPD_SYNC_QUORUM : AMPD_SYNC_ALL;
     spec->quorum = quorum ? 1 + (uint32_t)(seed / 6 % (spec->world_size - 1)) : 0;
     spec->optimizer = pick(&random, 2) == 0 ? AMPD_OPTIMIZER_ADAMW : AMPD_OPTIMIZER_SGD;
+    if (seed % 8 == 1) /* one draw more would make other seeds of all that are known */
+        spec->optimizer = AMPD_OPTIMIZER_ADAM + (enum ampd_optimizer)(seed / 8 % 4);
     spec->momentum = spec->optimizer == AMPD_OPTIMIZER_SGD && pick(&random, 2) == 0 ? 0.9 : 0;
+    if (spec->optimizer == AMPD_OPTIMIZER_RMSPROP) {
+        spec->centered = seed / 32 % 3 == 0;
+        spec->momentum = seed / 32 % 3 == 1 ? 0.9 : 0;
+    }
     spec->clip_max_norm = pick(&random, 2) == 0 ? 0.5f : 0;
     spec->clip_value = pick(&random, 4) == 0 ? 0.01f : 0;
     static const enum amp_dtype casts[] = {AMP_F16, AMP_BF16, AMP_F32};
@@ -221,7 +227,7 @@ static void form(struct ref *ref, uint32_t p)
             g[i] = limit;
         if (limit > 0 && g[i] < -limit)
             g[i] = -limit;
-        range += isfinite(g[i]) && fabsf(g[i]) >= 0x1p63f && ref->model->spec.optimizer == AMPD_OPTIMIZER_ADAMW ? 1 : 0;
+        range += isfinite(g[i]) && fabsf(g[i]) >= 0x1p63f && amp_optim_squares((enum amp_optimizer)ref->model->spec.optimizer) ? 1 : 0;
     }
     if (ref->overflow_params != before)
         return; /* the inputs are to blame */
@@ -291,7 +297,7 @@ static void apply(const struct ref *ref, const struct sim_state *from, struct si
     apply.first_step = from->version == 0;
     struct amp_apply_scalars scalars;
     amp_apply_prepare(&apply, &scalars);
-    unsigned moments = amp_optim_moments(config.optimizer, config.momentum);
+    unsigned moments = amp_optim_config_moments(&config);
     for (uint32_t p = 0; p < model->spec.parameters_count; p++) {
         uint64_t at = model->layout->starts[p];
         if (ref->touched[p])

@@ -1,6 +1,7 @@
 /* The worker's machine: what goes out when, what is tried again, and what the user is told. */
 #include "client/core/core.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -493,6 +494,48 @@ static void user_state_given_after_the_header_begins_the_stream_anew(void **stat
     assert_memory_equal("here", header.u.push.user_state, 4);
 }
 
+static void set_weight(float weight, int code)
+{
+    struct amp_error error = {0};
+    assert_int_equal(code, ampclient_core_weight(core, weight, &error));
+    assert_true((code != 0) == (error.text[0] != 0));
+}
+
+static void a_weight_counts_from_the_step_whose_first_push_was_not_made(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    set_weight(2, 0);
+    push(1, second);
+    set_weight(3, AMP_ESTATE);
+    struct ampclient_output header = take(AMPCLIENT_OUT_PUSH);
+    assert_true(header.u.push.weight == 2);
+    wish(AMPCLIENT_EVENT_STEP_END);
+    set_weight(3, AMP_ESTATE);
+    answer_push(header.call, 1, 1);
+    (void)done(AMPCLIENT_EVENT_STEP_END, 0);
+    set_weight(3, 0);
+    begin(1, 2);
+    push(1, second);
+    assert_true(take(AMPCLIENT_OUT_PUSH).u.push.weight == 3);
+}
+
+static void weights_beyond_what_the_server_takes_are_refused(void **state)
+{
+    (void)state;
+    set_weight(0, 0);
+    set_weight(0x1p-60f, 0);
+    set_weight(0x1p24f, 0);
+    set_weight(-1, AMP_EINVAL);
+    set_weight(0x1p-61f, AMP_EINVAL);
+    set_weight(0x1p25f, AMP_EINVAL);
+    set_weight(NAN, AMP_EINVAL);
+    set_weight(INFINITY, AMP_EINVAL);
+    begin(1, 1);
+    push(1, second);
+    assert_true(take(AMPCLIENT_OUT_PUSH).u.push.weight == 0x1p24f);
+}
+
 static void accumulated_gradients_go_out_once_as_their_fp32_sum(void **state)
 {
     (void)state;
@@ -582,6 +625,8 @@ int main(void)
         TEST(a_model_that_fails_at_its_floor_is_told_as_unstable),
         TEST(the_wish_is_answered_only_when_no_stream_reads_gradients),
         TEST(user_state_given_after_the_header_begins_the_stream_anew),
+        TEST(a_weight_counts_from_the_step_whose_first_push_was_not_made),
+        TEST(weights_beyond_what_the_server_takes_are_refused),
         TEST(accumulated_gradients_go_out_once_as_their_fp32_sum),
         TEST(bad_arguments_are_errors_that_say_why),
         TEST(headers_of_different_shards_must_agree),

@@ -46,8 +46,8 @@ static void fields_left_at_zero_are_absent(void **state)
     assert_int_equal(to->parameters.items[1].shape_count, 0);
     assert_int_equal(to->world_size, 2);
     assert_false(to->has_clip || to->has_checkpoint_every || to->has_keep_last || to->has_loss_timeout_ms);
-    assert_true(to->sync_mode == 0 && to->quorum == 0 && to->on_loss == 0 && !to->has_min_workers && to->keep_every == 0 &&
-                to->durability == 0);
+    assert_true(to->sync_mode == 0 && to->quorum == 0 && to->on_loss == 0 && !to->has_min_workers &&
+                to->keep_every == 0 && to->durability == 0);
     assert_false(to->optimizer.has_learning_rate || to->optimizer.has_beta1 || to->optimizer.has_beta2 ||
                  to->optimizer.has_epsilon || to->optimizer.has_weight_decay);
     assert_false(to->scaler.has_init_scale || to->scaler.has_growth_factor || to->scaler.has_backoff_factor ||
@@ -110,6 +110,53 @@ static void fields_that_are_given_arrive(void **state)
     ampd_msg_create_model_request_free(&request);
 }
 
+static void optimizers_groups_and_rules_arrive(void **state)
+{
+    (void)state;
+    struct ampclient_spec spec = small_spec();
+    const struct ampclient_parameter_spec grouped[] = {{.name = "w", .dimensions = 1, .shape = {3}, .group = 1},
+                                                       {.name = "b", .dimensions = 0}};
+    const struct ampclient_group_spec groups[] = {
+        {.name = "plain", .clip_max_norm = 2}, {.lr_factor_set = true, .weight_decay_set = true, .weight_decay = 0.5}};
+    spec.parameters = grouped;
+    spec.groups = groups;
+    spec.groups_count = 2;
+    spec.optimizer = AMPCLIENT_RMSPROP;
+    spec.alpha = 0.75;
+    spec.centered = true;
+    spec.lr_decay = 0.125;
+    spec.clip_scope = AMPCLIENT_CLIP_GROUP;
+    spec.weighting = AMPCLIENT_PUSHED;
+    spec.cast_overflow = AMPCLIENT_CAST_SATURATE;
+    spec.scaler = AMPCLIENT_SCALER_PADDLE;
+    spec.hysteresis = 3;
+    spec.floor_policy = AMPCLIENT_FLOOR_FREEZE;
+    spec.max_consecutive_overflows = 9;
+    struct ampd_msg_create_model_request request;
+    encode(&spec, &request);
+    const struct ampd_msg_model_spec *to = &request.spec;
+    assert_int_equal(to->optimizer.kind, AMPD_MSG_OPTIMIZER_KIND_RMSPROP);
+    assert_true(to->optimizer.has_alpha && to->optimizer.alpha == 0.75 && to->optimizer.centered);
+    assert_true(to->optimizer.learning_rate_decay == 0.125);
+    assert_int_equal(to->parameters.items[0].group, 1);
+    assert_int_equal(to->parameters.items[1].group, 0);
+    assert_int_equal(to->groups.count, 2);
+    const struct ampd_msg_parameter_group *first = &to->groups.items[0], *second = &to->groups.items[1];
+    assert_string_equal(first->name, "plain");
+    assert_true(first->has_max_norm && first->max_norm == 2);
+    assert_false(first->has_learning_rate_factor || first->has_weight_decay || second->has_max_norm);
+    assert_true(second->has_learning_rate_factor && second->learning_rate_factor == 0);
+    assert_true(second->has_weight_decay && second->weight_decay == 0.5);
+    assert_true(to->has_clip && to->clip.scope == AMPD_MSG_CLIP_SCOPE_GROUP);
+    assert_int_equal(to->weighting, AMPD_MSG_WEIGHTING_PUSHED);
+    assert_int_equal(to->cast_overflow, AMPD_MSG_CAST_OVERFLOW_SATURATE);
+    assert_int_equal(to->scaler.policy, AMPD_MSG_SCALER_POLICY_PADDLE);
+    assert_true(to->scaler.has_hysteresis && to->scaler.hysteresis == 3);
+    assert_int_equal(to->floor_policy, AMPD_MSG_FLOOR_POLICY_FREEZE);
+    assert_true(to->has_max_consecutive_overflows && to->max_consecutive_overflows == 9);
+    ampd_msg_create_model_request_free(&request);
+}
+
 static void refused(const struct ampclient_spec *spec, const char *word)
 {
     struct amp_buf out;
@@ -142,6 +189,14 @@ static void what_the_message_has_no_room_for_is_refused_by_name(void **state)
     spec.world_size = 257;
     refused(&spec, "world_size");
     spec = small_spec();
+    spec.groups_count = 1;
+    refused(&spec, "groups_count");
+    const struct ampclient_group_spec groups[17] = {{.name = name}};
+    spec.groups = groups;
+    refused(&spec, "group 0");
+    spec.groups_count = 17;
+    refused(&spec, "groups_count");
+    spec = small_spec();
     struct ampclient_parameter_spec one = parameters[0];
     spec.parameters = &one;
     spec.parameters_count = 1;
@@ -162,6 +217,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fields_left_at_zero_are_absent),
         cmocka_unit_test(fields_that_are_given_arrive),
+        cmocka_unit_test(optimizers_groups_and_rules_arrive),
         cmocka_unit_test(what_the_message_has_no_room_for_is_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

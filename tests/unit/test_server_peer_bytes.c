@@ -26,10 +26,10 @@ struct kind {
 #define MEMBER(member) sizeof(((struct ampd_message *)0)->u.member)
 
 static const struct kind kinds[] = {
-    {AMPD_MESSAGE_CREATE, MEMBER(spec), 202},
+    {AMPD_MESSAGE_CREATE, MEMBER(spec), 201},
     {AMPD_MESSAGE_LOADED, MEMBER(applied), 260},
     {AMPD_MESSAGE_SYNC, 0, 0},
-    {AMPD_MESSAGE_SYNCED, MEMBER(sync), 2571},
+    {AMPD_MESSAGE_SYNCED, MEMBER(sync), 2570},
     {AMPD_MESSAGE_RESTORE, MEMBER(restore), 15},
     {AMPD_MESSAGE_RESTORED, MEMBER(restore), 15},
     {AMPD_MESSAGE_EPOCH, MEMBER(epoch), 7},
