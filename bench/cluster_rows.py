@@ -6,10 +6,15 @@
                      no limit. Needs root
 
 ours is the cluster of two, the peer that of one; GB/s of fp16 parameters (cluster_step: pulled and pushed once each).
+
+    cluster_scale_wW_kK    W workers and K shards behind such links: milliseconds of a step, and beside them what the cost
+                           model of docs/scale.md says
 """
 import os
 import socket
+import statistics
 import subprocess
+import sys
 import time
 
 from sides import MIB, START_S, Ampd, Skipped
@@ -130,3 +135,72 @@ PAIRS = (
     ("cluster_apply", (Shards, APPLY_SIZE, "apply", 2), ((Shards, APPLY_SIZE, "apply", 1),), 1.7, True),
     ("cluster_step", (Hosts, STEP_SIZE, "step", 2), ((Hosts, STEP_SIZE, "step", 1),), 1.4, True),
 )
+
+
+# ---- the cost model (docs/scale.md) ----
+
+SCALE_ELEMENTS = 32 << 20
+SCALE_STEPS, SCALE_WARM_UPS = 7, 2
+# What of a link's bytes is payload: 1,448 bytes of a segment in a frame of 1,514.
+LINK_BYTES_S = 125e6 * 1448 / 1514
+NEVER = "1000000000"
+
+apply_s = {}
+
+
+class Workers(Hosts):
+    """W workers on one host without a limit: a step ends when the last of them has its verdict."""
+
+    def __init__(self, programs, shards, workers):
+        super().__init__(programs, 2 * SCALE_ELEMENTS, "with", shards)
+        self.workers = workers
+
+    def program(self, name):
+        return super().program("bench_checkpoint" if name == "bench_pushpull" else name)
+
+    def spawn(self, core, *command):
+        """The first worker's command line is that of bench_pushpull: the one of each rank takes its place."""
+        if not any(part.endswith("/bench_checkpoint") for part in command):
+            return super().spawn(core, *command)
+        at = command[-2]
+        self.ranks = [super(Workers, self).spawn(
+            None, *self.inside(None), self.program("bench_checkpoint"), at, str(SCALE_ELEMENTS), "0", NEVER,
+            str(self.workers), str(rank)) for rank in range(self.workers)]
+        return self.ranks[0]
+
+    def step_s(self):
+        began = time.monotonic()
+        for rank in self.ranks:
+            rank.stdin.write(b"with\n")
+        for rank in self.ranks:
+            self.line(rank, START_S)
+        return time.monotonic() - began
+
+
+def measured_apply_s(programs):
+    """Seconds of one shard's apply of an element, on one core, as cluster_apply has it."""
+    if not apply_s:
+        with Shards(programs, APPLY_SIZE, "apply", 1) as side:
+            rates = [side.round() for _ in range(SCALE_WARM_UPS + SCALE_STEPS)][SCALE_WARM_UPS:]
+        apply_s["one"] = 2 / (statistics.median(rates) * 1e9)
+    return apply_s["one"]
+
+
+def scale(programs, name):
+    """cluster_scale_wW_kK: milliseconds of a step, beside those of the model."""
+    workers, shards = (int(part[1:]) for part in name.split("_")[-2:])
+    each = measured_apply_s(programs)
+    cores = min(shards, len(os.sched_getaffinity(0)))
+    moved = workers * 2 * SCALE_ELEMENTS / shards / LINK_BYTES_S
+    predicted = 2 * moved + SCALE_ELEMENTS * each / cores
+    with Workers(programs, shards, workers) as side:
+        steps = [side.step_s() for _ in range(SCALE_WARM_UPS + SCALE_STEPS)][SCALE_WARM_UPS:]
+    middle = statistics.median(steps)
+    print("\t".join((name, "%.0f" % (middle * 1000), "%.0f" % (predicted * 1000), "%.2f" % (middle / predicted), "-",
+                     "info")), flush=True)
+    print("# %s: steps, ms: %s; model: push %.0f, apply %.0f, pull %.0f" % (
+        name, " ".join("%.0f" % (s * 1000) for s in steps), moved * 1000, SCALE_ELEMENTS * each / cores * 1000,
+        moved * 1000), file=sys.stderr)
+
+
+ROWS = tuple(("cluster_scale_w%d_k%d" % (workers, shards), scale) for workers in (1, 2) for shards in (1, 2, 4))

@@ -153,7 +153,7 @@ def main():
         rows = [(name, not calibrates, measure, (programs, name, ours, peers, goal))
                 for name, ours, peers, goal, calibrates in ROWS]
         rows += [(name, True, run, (programs, name)) for name, run in rpc_rows.MEMORY]
-        rows += [(name, False, run, (programs, name)) for name, run in checkpoint_rows.ROWS + memory_row.ROWS]
+        rows += [(name, False, run, (programs, name)) for name, run in checkpoint_rows.ROWS + memory_row.ROWS + cluster_rows.ROWS]
         rows += [(own[0], True, run_own, own) for own in own_rows(programs)]
         rows += [(own[0], False, run_own, own) for own in store_rows(programs)]
     except Failed as problem:

@@ -9,7 +9,7 @@
 # NAME picks the rows whose names contain it: `rpc` those of rpc_rows.py; `storage` those of checkpoint_rows.py, memory_row.py and
 # bench_store.c (four minutes, only when asked for: storage_checkpoint_share, storage_stall_share, storage_memory,
 # storage_verdicts_full_8, storage_verdicts_full_1, storage_verdicts_normal, storage_verdicts_normal_call, storage_checkpoint_write,
-# storage_checkpoint_restore); `cluster` those of cluster_rows.py (two shards beside one, two minutes, only when asked for; cluster_step needs
+# storage_checkpoint_restore); `cluster` those of cluster_rows.py (two shards beside one, and the cost model, five minutes, only when asked for; most need
 # root); `kernels` those of the numerics library, of which
 # bench_kernels.c says what each compares; torch is installed when its rows are asked for, which takes 0.5 GB.
 # Installs what is missing, builds the release preset, and says on stderr on
