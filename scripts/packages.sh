@@ -30,7 +30,7 @@ as_root() {
 }
 
 if [[ $# -eq 0 ]]; then
-    echo "usage: packages.sh SECTION..., the sections of deploy/packages.txt: run build test bench cross torch" >&2
+    echo "usage: packages.sh SECTION..., the sections of deploy/packages.txt: run build test cluster bench cross torch" >&2
     exit 2
 fi
 
@@ -59,6 +59,23 @@ fi
 if [[ $(id -u) -ne 0 ]] && ! command -v sudo >/dev/null; then
     echo "packages: not root and there is no sudo; as root, run: apt-get install ${missing[*]}" >&2
     exit 1
+fi
+
+# etcd and Prometheus are wanted for their programs, not as services of this machine. What would start a service asks this
+# file first; a machine that has one of its own keeps it.
+policy=/usr/sbin/policy-rc.d
+has_service() {
+    [[ " ${missing[*]} " == *" etcd-server "* || " ${missing[*]} " == *" prometheus "* ]]
+}
+allow_services() {
+    as_root rm -f "$policy"
+    command -v systemctl >/dev/null || return 0
+    as_root systemctl disable --quiet etcd prometheus prometheus-node-exporter 2>/dev/null || true
+}
+if has_service && [[ ! -e $policy ]]; then
+    trap allow_services EXIT
+    printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+    as_root chmod 0755 "$policy"
 fi
 
 echo "packages: installing ${#missing[@]} for $*: ${missing[*]}"

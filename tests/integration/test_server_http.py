@@ -207,6 +207,27 @@ def test_the_document_lists_every_metric(context):
     assert made == listed, f"not in docs/operations.md: {made - listed}; only there: {listed - made}"
 
 
+def promtool(*arguments):
+    """What promtool says about a file of deploy/prometheus; it is to be content."""
+    done = subprocess.run(["promtool", *arguments], cwd=ROOT / "deploy" / "prometheus", timeout=CALL_TIMEOUT_S,
+                          encoding="utf-8", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert done.returncode == 0, done.stdout
+
+
+def test_prometheus_accepts_the_configuration_and_the_rules_ask_for_metrics_that_there_are(context):
+    server = http_server(context)
+    rules = (ROOT / "deploy" / "prometheus" / "rules.yml").read_text()
+    wanted = set(re.findall(r"\b(?:ampd_|grpc_server_)[a-z_]+", rules)) - {"ampd_steps"}  # a record's own name
+    made = set(re.findall(r"^# TYPE (\S+) ", get(server, "/metrics")[2], re.MULTILINE))
+    missing = {name for name in wanted if name not in made and name.removesuffix("_bucket") not in made}
+    assert wanted and not missing, missing
+    if shutil.which("promtool") is None:
+        print("SKIPPED: test_server_http: no promtool (package prometheus)")
+        return
+    promtool("check", "config", "prometheus.yml")
+    promtool("test", "rules", "rules_test.yml")
+
+
 # ---- where it listens ----
 
 def test_a_port_that_is_used_ends_the_start_only_if_it_was_asked_for(context):

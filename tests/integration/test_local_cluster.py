@@ -1,0 +1,142 @@
+#!/usr/bin/python3
+"""deploy/local-cluster.sh: a cluster on this machine comes up, trains, survives what happens to its processes, and goes.
+
+    test_local_cluster.py BIN_DIR [NAME ...]
+"""
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+
+import urllib.parse
+
+import ampd_testing
+from ampd_testing import ROOT, eventually, run
+
+SCRIPT = ROOT / "deploy" / "local-cluster.sh"
+UP_TIMEOUT_S, DOWN_TIMEOUT_S, TRAIN_TIMEOUT_S = 120, 60, 300
+
+
+class LocalCluster:
+    """`hold`: the cluster lives as long as this process, whatever becomes of it."""
+
+    def __init__(self, context, *options):
+        self.folder, self.bin_dir = context.folder(), context.bin_dir
+        self.holder = subprocess.Popen(
+            [SCRIPT, "hold", "--dir", self.folder, "--bin", context.bin_dir, *options],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8")
+        said = ""
+        for line in self.holder.stdout:
+            said += line
+            if line == "ready\n":
+                break
+        assert said.endswith("ready\n"), said
+        self.said = said
+
+    def call(self, *arguments, check=True, timeout_s=DOWN_TIMEOUT_S):
+        command, *rest = arguments
+        at = rest.index("--") if "--" in rest else len(rest)
+        done = subprocess.run([SCRIPT, command, *rest[:at], "--dir", self.folder, *rest[at:]], timeout=timeout_s,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8")
+        assert not check or done.returncode == 0, f"{arguments}: {done.returncode}: {done.stdout}"
+        return done.stdout
+
+    def status(self):
+        """name -> (pid or None, address)"""
+        rows = [line.split() for line in self.call("status").splitlines()]
+        return {name: (None if pid == "-" else int(pid), address) for name, pid, address in rows}
+
+    def ampctl(self, node, *arguments):
+        address = self.status()[node][1]
+        return json.loads(self.call("exec", "operator", "--", self.bin_dir / "ampctl", "--endpoint", address, *arguments,
+                                    "-o", "json"))
+
+    def http(self, address, path):
+        """The body of a page, fetched from inside the cluster's network."""
+        code = f"import urllib.request as u; print(u.urlopen('http://{address}{path}', timeout=20).read().decode())"
+        return self.call("exec", "operator", "--", "/usr/bin/python3", "-c", code)
+
+    def end(self):
+        """The standard input ends: the exit code of the script."""
+        self.holder.stdin.close()
+        self.holder.stdout.read()
+        return self.holder.wait(DOWN_TIMEOUT_S)
+
+    def stop(self):
+        if self.holder.poll() is None:
+            self.end()
+
+
+def is_running(pid):
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
+            return ") Z" not in stat.read()
+    return False
+
+
+def namespaces():
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        return set()
+    listed = subprocess.run(["ip", "netns", "list"], stdout=subprocess.PIPE, encoding="utf-8", timeout=20)
+    return {line.split()[0] for line in listed.stdout.splitlines()}
+
+
+def check_that_nothing_is_left(cluster, before):
+    pids = [pid for pid, _ in cluster.status().values() if pid is not None]
+    prefix = next(line.split("=", 1)[1] for line in (cluster.folder / "cluster.env").read_text().splitlines()
+                  if line.startswith("prefix="))
+    assert cluster.end() == 0
+    assert not [pid for pid in pids if is_running(pid)], "a process goes on"
+    assert not [name for name in namespaces() - before if name.startswith(prefix)]
+
+
+def test_two_shards_train_while_a_worker_and_a_shard_are_killed(context):
+    before = namespaces()
+    cluster = LocalCluster(context, "--etcd", "0", "--shards", "2", "--workers", "2", "--digits", "--steps=60", "--digits",
+                           "--checkpoint-every=20")
+    context._own.append(cluster)
+    first = cluster.status()
+    assert set(first) >= {"ampd0", "ampd1", "worker0", "worker1"} and all(pid for pid, _ in first.values()), first
+    eventually(lambda: "model=digits" in (cluster.folder / "ampd0.log").read_text(), "the model is there", TRAIN_TIMEOUT_S)
+    for name in ("worker0", "ampd1"):
+        cluster.call("kill", name)
+        eventually(lambda: cluster.status()[name][0] is None, f"{name} is gone")
+        cluster.call("start", name)
+    assert "runs already" in cluster.call("start", "worker0", check=False)
+    if "prometheus" in first:
+        query = urllib.parse.quote('sum(up{job="ampd"})')
+        page = f"/api/v1/query?query={query}"
+        eventually(lambda: '"2"]' in cluster.http(first["prometheus"][1], page), "Prometheus sees both shards", UP_TIMEOUT_S)
+    eventually(lambda: not any(cluster.status()[f"worker{i}"][0] for i in range(2)), "the workers have ended", TRAIN_TIMEOUT_S)
+    results = [(cluster.folder / f"worker{i}.log").read_text() for i in range(2)]
+    assert "after 60 steps" in results[0], results[0][-500:]
+    assert cluster.ampctl("ampd0", "status")["models"][0]["state"].lower().endswith("done")
+    check_that_nothing_is_left(cluster, before)
+
+
+def test_a_run_on_loopback_ends_with_0_and_leaves_nothing(context):
+    folder = context.folder()
+    done = subprocess.run([SCRIPT, "run", "--dir", folder, "--bin", context.bin_dir, "--etcd", "0", "--loopback", "--shards",
+                           "1", "--workers", "1", "--no-prometheus", "--digits", "--steps=20"], timeout=TRAIN_TIMEOUT_S,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8")
+    assert done.returncode == 0 and "after 20 steps" in done.stdout, done.stdout
+    assert not list(folder.glob("*.pid"))
+
+
+def test_wrong_use_is_told_and_starts_nothing(context):
+    folder = context.folder()
+    for arguments in ([], ["grow"], ["up", "--shards", "0"], ["up", "--shards"], ["up", "--workers", "x"], ["start"],
+                      ["up", "--nothing"]):
+        done = subprocess.run([SCRIPT, *arguments], timeout=DOWN_TIMEOUT_S, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
+        assert done.returncode == 2 and "local-cluster.sh up" in done.stderr, (arguments, done)
+    for arguments in (["down", "--dir", folder], ["up", "--dir", folder, "--bin", folder]):
+        done = subprocess.run([SCRIPT, *arguments], timeout=DOWN_TIMEOUT_S, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
+        assert done.returncode == 1 and done.stderr.startswith("local-cluster: "), (arguments, done)
+    assert not folder.exists()
+
+
+if __name__ == "__main__":
+    run(globals())
