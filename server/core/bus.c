@@ -170,6 +170,14 @@ static bool of_the_process(struct ampd_core *core, const struct ampd_message *me
         if (message->from == 0)
             ampd_sync_create(core, message);
         return true;
+    case AMPD_MESSAGE_LEAVE:
+        if (coordinator)
+            ampd_leave_asked(core, message);
+        return true;
+    case AMPD_MESSAGE_MAY_LEAVE:
+        if (message->from == 0 && !coordinator)
+            ampd_leave_told(core, message);
+        return true;
     case AMPD_MESSAGE_DELETE:
         if (message->from == 0)
             ampd_delete_asked(core, message);

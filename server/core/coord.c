@@ -213,7 +213,7 @@ static void open_first(struct ampd_model *model)
 void ampd_coord_ranks(struct ampd_model *model)
 {
     struct ampd_coord *coord = &model->coord;
-    if (model->core->draining)
+    if (ampd_leave_pauses(model->core))
         return;
     if (coord->state == AMPD_COORD_WAITING) {
         open_first(model);
@@ -342,8 +342,8 @@ bool ampd_coord_waits_for(const struct ampd_model *model, uint32_t rank)
     const struct ampd_coord *coord = &model->coord;
     bool open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED;
     if (coord->step == AMPD_STEP_NONE)
-        return !model->core->draining && (coord->state == AMPD_COORD_RUNNING ||
-                                          coord->state == AMPD_COORD_STALLED); /* SHRINK: too few are left */
+        return !ampd_leave_pauses(model->core) && (coord->state == AMPD_COORD_RUNNING ||
+                                                   coord->state == AMPD_COORD_STALLED); /* SHRINK: too few are left */
     if (!open || is_complete(model, rank))
         return false;
     uint32_t coming = 0; /* that are complete, or may be: a quorum of them moves the step without this rank */
@@ -361,7 +361,7 @@ void ampd_coord_vote(struct ampd_model *model, const struct ampd_message *messag
     bool counts = coord->step == AMPD_STEP_CLOSED && ampd_coord_has_steps(coord) &&
                   of_this_try(model, message, vote->step, vote->try_number) && vote->contributors_hash == coord->hash &&
                   coord->votes[message->from] == NULL;
-    if (!counts || model->core->draining)
+    if (!counts || ampd_leave_pauses(model->core))
         return;
     coord->votes[message->from] = ampd_need(ampd_message_copy(message));
     if (++coord->votes_count < AMPD_COUNT(model->core))
@@ -447,7 +447,7 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
         coord->before = next == AMPD_COORD_RUNNING ? coord->before : next;
     else if (next != AMPD_COORD_RUNNING)
         ampd_coord_set(model, next);
-    else if (!model->core->draining && ampd_workers_enough(model))
+    else if (!ampd_leave_pauses(model->core) && ampd_workers_enough(model))
         open_step(model, 0);
     verdict->has_next = coord->step != AMPD_STEP_NONE;
     if (verdict->has_next)
@@ -530,7 +530,7 @@ void ampd_coord_resume(struct ampd_model *model)
     bool enough = ampd_workers_enough(model);
     if (open && enough)
         open_step(model, coord->open.try_number + 1);
-    else if (running && coord->step == AMPD_STEP_NONE && !model->core->draining && enough)
+    else if (running && coord->step == AMPD_STEP_NONE && !ampd_leave_pauses(model->core) && enough)
         open_step(model, first_try(coord));
     for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;)
         ampd_coord_resend(model, k);

@@ -387,7 +387,6 @@ static void start(struct ampd_core *core)
 
 static void drain(struct ampd_core *core)
 {
-    core->draining = true;
     for (uint32_t i = 0; i < core->models_count; i++) {
         struct ampd_model *model = core->models[i];
         if (model->gone)
@@ -401,14 +400,14 @@ static void drain(struct ampd_core *core)
                               "the server is about to end; try again when it is back");
             }
         }
-        if (core->config.shard == 0)
-            ampd_coord_drain(model);
     }
+    ampd_leave_drain(core);
 }
 
 static void tick(struct ampd_core *core)
 {
     core->timer_ms = 0;
+    ampd_leave_tick(core);
     for (uint32_t i = 0; i < core->models_count; i++) {
         if (core->models[i]->gone)
             continue;
@@ -583,8 +582,12 @@ static void dispatch(struct ampd_core *core, const struct ampd_event *event)
         ampd_bus_receive(core, event->u.message);
         break;
     case AMPD_EVENT_PEER_UP:
+        core->peers[event->u.shard].up = true;
         if (core->config.shard != 0 && event->u.shard == 0)
             ampd_resend_to_coordinator(core);
+        break;
+    case AMPD_EVENT_PEER_DOWN:
+        ampd_leave_down(core, event->u.shard);
         break;
     case AMPD_EVENT_DRAIN:
         drain(core);
@@ -610,7 +613,7 @@ static void arm_timer(struct ampd_core *core)
 {
     if (core->sweep_ms == 0 && core->calls_count > 0)
         core->sweep_ms = core->now_ms + AMPD_SWEEP_MS;
-    uint64_t next = core->sweep_ms;
+    uint64_t next = earlier(core->sweep_ms, core->alone_ms);
     for (uint32_t i = 0; i < core->models_count; i++) {
         if (core->models[i]->gone)
             continue;
@@ -624,22 +627,6 @@ static void arm_timer(struct ampd_core *core)
     ampd_out(core, AMPD_OUT_TIMER, 0)->u.timer.at_ms = next;
 }
 
-static void check_drained(struct ampd_core *core)
-{
-    if (!core->draining || core->drained || !amp_list_empty(&core->pendings))
-        return;
-    for (uint32_t i = 0; i < core->models_count; i++) {
-        struct ampd_model *model = core->models[i];
-        if (model->gone)
-            continue;
-        if (model->shard.jobs_out != 0 || model->shard.journal_token != 0 ||
-            model->shard.snapshot != AMPD_SNAPSHOT_FREE || !ampd_coord_drained(model))
-            return;
-    }
-    core->drained = true;
-    (void)ampd_out(core, AMPD_OUT_DRAINED, 0);
-}
-
 void ampd_core_step(struct ampd_core *core, uint64_t now_ms, const struct ampd_event *event)
 {
     AMP_ASSERT(now_ms >= core->now_ms);
@@ -647,7 +634,7 @@ void ampd_core_step(struct ampd_core *core, uint64_t now_ms, const struct ampd_e
     core->utc_us = event->utc_us;
     dispatch(core, event);
     ampd_bus_drain(core);
-    check_drained(core);
+    ampd_leave_try(core);
     arm_timer(core);
 }
 

@@ -167,15 +167,10 @@ void ampd_cuts_end_calls(struct ampd_model *model)
 
 /* ---- drain ---- */
 
-void ampd_coord_drain(struct ampd_model *model)
-{
-    ampd_coord_try_last_cut(model);
-}
-
 void ampd_coord_try_last_cut(struct ampd_model *model)
 {
     struct ampd_coord *coord = &model->coord;
-    if (!model->core->draining || !ampd_coord_has_steps(coord) || coord->step == AMPD_STEP_VOTED ||
+    if (!ampd_leave_pauses(model->core) || !ampd_coord_has_steps(coord) || coord->step == AMPD_STEP_VOTED ||
         coord->decided_state == AMPD_STEP_DECIDED)
         return;
     if (coord->durable_step != coord->decided && !ampd_cuts_under_way(coord, coord->decided))
@@ -185,7 +180,9 @@ void ampd_coord_try_last_cut(struct ampd_model *model)
 bool ampd_coord_drained(const struct ampd_model *model)
 {
     const struct ampd_coord *coord = &model->coord;
-    if (model->core->config.shard != 0 || !ampd_coord_has_steps(coord))
+    if (coord->state <= AMPD_COORD_STORING)
+        return true; /* SYNC begins anew when the shards are back, from what they hold by then */
+    if (!ampd_coord_has_steps(coord))
         return coord->cuts_count == 0;
     return coord->step != AMPD_STEP_VOTED && coord->decided_state != AMPD_STEP_DECIDED && coord->cuts_count == 0 &&
            coord->durable_step == coord->decided;

@@ -62,10 +62,11 @@ enum ampd_event_type {
     AMPD_EVENT_REPLAYED = 46,     /* u.replayed */
 
     /* ---- the rest ---- */
-    AMPD_EVENT_PEER = 50,    /* u.message, from another shard */
-    AMPD_EVENT_DRAIN = 51,   /* the process is to end: cut a last checkpoint; answered by AMPD_OUT_DRAINED */
-    AMPD_EVENT_TICK = 52,    /* the time of AMPD_OUT_TIMER has come */
-    AMPD_EVENT_PEER_UP = 53, /* u.shard: a session with that shard begins; messages of one before may be lost */
+    AMPD_EVENT_PEER = 50,      /* u.message, from another shard */
+    AMPD_EVENT_DRAIN = 51,     /* the process is to end: cut a last checkpoint; answered by AMPD_OUT_DRAINED */
+    AMPD_EVENT_TICK = 52,      /* the time of AMPD_OUT_TIMER has come */
+    AMPD_EVENT_PEER_UP = 53,   /* u.shard: a session with that shard begins; messages of one before may be lost */
+    AMPD_EVENT_PEER_DOWN = 54, /* u.shard: it is over, and no other one has taken its place */
 };
 
 struct ampd_event_create {

@@ -40,6 +40,8 @@ enum ampd_message_type {
     AMPD_MESSAGE_HELD = 27,    /* shard -> coordinator: the answer */
     AMPD_MESSAGE_DELETE = 28,  /* coordinator -> shards, also to those that may not know the model */
     AMPD_MESSAGE_DELETED = 29, /* shard -> coordinator: it is stored nowhere here any more */
+    AMPD_MESSAGE_LEAVE = 30,   /* shard -> coordinator, of no model: this process is about to end */
+    AMPD_MESSAGE_MAY_LEAVE = 31, /* coordinator -> shards, of no model: round 1: it may; round 0: not yet */
 };
 
 #define AMPD_ACTS_WAIT_MAX 4 /* acts between two verdicts: a person's hand is slower than a step, or the model stands */

@@ -82,6 +82,9 @@ struct ampd_peer {
     struct ampd_fence storing; /* a higher one that is being stored; counter 0: none */
     struct ampd_message *held; /* its last HELLO or SYNC, taken when the fence is stored; owned */
     uint64_t told;             /* the counter of a fence that was reported as too low */
+    bool up;                   /* a session with it has begun, and is not over */
+    uint64_t leaving;          /* shard 0: the counter of the fence that is about to end; 0: none */
+    uint64_t let_go;           /* shard 0: ... and that was told that it may */
 };
 
 /* SYNC of a process: what it asked for, or was asked for. */
@@ -353,7 +356,10 @@ struct ampd_core {
     struct amp_list graves; /* models that are gone and whose places others have taken */
     struct ampd_peer peers[AMPD_SHARDS_MAX];
     struct ampd_sync_round sync;
-    bool fenced; /* another process has this shard's place */
+    bool fenced;         /* another process has this shard's place */
+    uint64_t may_leave;  /* the counter of the fence of shard 0 that has let this process go; 0: none */
+    bool leave_given_up; /* what it waited for is not there */
+    uint64_t alone_ms;   /* leaving: how long the other side is waited for; 0: no longer, or it is there */
     uint64_t memory_bytes;
     struct amp_list outputs;      /* ampd_out_node */
     struct ampd_out_node *handed; /* the one that the host looks at */
@@ -655,8 +661,7 @@ void ampd_coord_verdict_stored(struct ampd_model *model);
 void ampd_coord_applied(struct ampd_model *model, const struct ampd_message *message);
 bool ampd_coord_has_steps(const struct ampd_coord *coord); /* steps go on; not so while SYNC finds out from where */
 void ampd_coord_review(struct ampd_model *model);          /* STALLED, and for whom, or RUNNING */
-void ampd_coord_drain(struct ampd_model *model);           /* nothing more is decided; cuts a last checkpoint */
-void ampd_coord_try_last_cut(struct ampd_model *model);
+void ampd_coord_try_last_cut(struct ampd_model *model);    /* if steps pause, and the last one is in no checkpoint */
 bool ampd_coord_drained(const struct ampd_model *model);
 void ampd_coord_tell_state(struct ampd_model *model);
 enum ampd_model_state ampd_coord_public(const struct ampd_model *model);
@@ -705,6 +710,16 @@ void ampd_sync_epoch_stored(struct ampd_model *model, const struct ampd_message 
 /* ---- resend.c ---- */
 void ampd_resend_to_shard(struct ampd_core *core, uint32_t shard);
 void ampd_resend_to_coordinator(struct ampd_core *core);
+
+/* ---- leave.c ---- */
+bool ampd_leave_pauses(const struct ampd_core *core); /* no step is opened or decided: a shard is about to end */
+void ampd_leave_drain(struct ampd_core *core);        /* this process is to end */
+void ampd_leave_asked(struct ampd_core *core, const struct ampd_message *message); /* LEAVE */
+void ampd_leave_told(struct ampd_core *core, const struct ampd_message *message);  /* MAY_LEAVE */
+void ampd_leave_ask(struct ampd_core *core);                                       /* a session begins: LEAVE again */
+void ampd_leave_down(struct ampd_core *core, uint32_t shard);                      /* a session is over */
+void ampd_leave_tick(struct ampd_core *core);
+void ampd_leave_try(struct ampd_core *core); /* after each event: DRAINED, if nothing stands against it */
 
 /* ---- fences.c ---- */
 void ampd_fences_found(struct ampd_core *core, const struct ampd_event_fence *found);

@@ -17,6 +17,7 @@ void ampd_resend_to_coordinator(struct ampd_core *core)
     struct ampd_message *hello = ampd_bus_plain(core, AMPD_MESSAGE_HELLO, 0);
     hello->to_fence = (struct ampd_fence){0}; /* whoever it is by now */
     ampd_bus_send_take(core, hello);
+    ampd_leave_ask(core);
     for (uint32_t i = 0; i < core->models_count; i++) {
         struct ampd_model *model = core->models[i];
         if (model->gone)

@@ -490,6 +490,8 @@ static void body(struct visit *v, struct ampd_message *m)
     case AMPD_MESSAGE_NOT_CREATED:
     case AMPD_MESSAGE_DELETE:
     case AMPD_MESSAGE_DELETED:
+    case AMPD_MESSAGE_LEAVE:
+    case AMPD_MESSAGE_MAY_LEAVE:
         break; /* who, of what, and in which round is all that they say */
     default:
         v->code = v->code == 0 ? AMP_EINVAL : v->code;

@@ -332,12 +332,17 @@ static struct link *new_link(struct ampd_server *server, struct arpc_call *call)
     return link;
 }
 
+/* Calls into the core. */
 static void drop_link(struct link *link)
 {
     struct io_peers *peers = link->server->peers;
     if (link->known && peers->links[link->shard] == link) {
         peers->links[link->shard] = NULL;
         amp_log(link->server->log, AMP_LOG_WARN, "peer", "msg=\"the session is over\" shard=%u", link->shard);
+        if (!peers->closing) {
+            struct ampd_event event = {.type = AMPD_EVENT_PEER_DOWN, .u.shard = link->shard};
+            ampd_server_event(link->server, &event);
+        }
     }
     amp_buf_close(&link->body);
     free(link);
@@ -349,7 +354,8 @@ static void session_started(struct arpc_call *call)
 {
     struct ampd_server *server = arpc_call_server_arg(call);
     struct amp_error error;
-    if (server->peers == NULL || server->options->shard != 0 || server->state != SERVER_RUNNING) {
+    bool lives = server->state == SERVER_RUNNING || (server->state == SERVER_DRAINING && !server->core_drained);
+    if (server->peers == NULL || server->options->shard != 0 || !lives) {
         (void)amp_error_set(&error, AMP_EUNAVAILABLE, "NO_COORDINATOR",
                             "this is no shard 0 of several, or it ends: sessions are held with shard 0");
         arpc_call_fail(call, &error);
@@ -542,9 +548,13 @@ void io_peers_close(struct ampd_server *server)
     if (peers == NULL || peers->closing)
         return;
     peers->closing = true;
-    for (uint32_t k = 0; k < peers->count; k++)
-        if (peers->links[k] != NULL && peers->links[k]->call != NULL)
-            arpc_call_cancel(peers->links[k]->call, ARPC_STATUS_UNAVAILABLE, "this shard ends");
+    for (uint32_t k = 0; k < peers->count; k++) {
+        struct arpc_call *call = peers->links[k] != NULL ? peers->links[k]->call : NULL;
+        if (call != NULL && server->options->shard == 0 && server->state != SERVER_CLOSING)
+            arpc_call_finish(call, ARPC_STATUS_UNAVAILABLE, "this shard ends", NULL); /* after what is queued */
+        else if (call != NULL)
+            arpc_call_cancel(call, ARPC_STATUS_UNAVAILABLE, "this shard ends");
+    }
     if (peers->channel != NULL)
         arpc_channel_close(peers->channel, NULL, NULL);
     peers->channel = NULL;

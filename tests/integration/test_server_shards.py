@@ -4,6 +4,7 @@
     test_server_shards.py BIN_DIR [NAME ...]
 """
 import math
+import re
 import subprocess
 import time
 
@@ -18,6 +19,7 @@ PARAMETERS = [("big", [150000]), ("line", [7]), ("tail", [60000])]
 SIZES = {"big": 150000, "line": 7, "tail": 60000}
 WORLD, STEPS = 2, 6
 START_TIMEOUT_S = 60
+FORMAT = int(re.search(r"AMPD_PEER_FORMAT (\d+)", (ampd_testing.ROOT / "server/io/peer_bytes.h").read_text())[1])
 
 
 class Cluster:
@@ -57,12 +59,10 @@ class Cluster:
         self.channels[k].close()
 
     def end(self):
-        """SIGTERM, shard 0 first: its last checkpoint needs the others. The exit codes."""
-        codes = []
+        """SIGTERM to all; the exit codes."""
         for process in self.processes:
             process.terminate()
-            codes.append(process.wait(60))
-        return codes
+        return [process.wait(60) for process in self.processes]
 
     def stop(self):
         for k, process in enumerate(self.processes):
@@ -287,10 +287,10 @@ def test_a_stranger_in_a_session_is_refused_and_disturbs_nobody(context):
                                                 response_deserializer=ampd_testing.peer.SessionResponse.FromString)
     Envelope = ampd_testing.peer.Envelope
     for envelope in (None, Envelope(), Envelope(format=99, sender=1, shard_count=2),
-                     Envelope(format=1, sender=1, shard_count=3), Envelope(format=1, sender=7, shard_count=2),
-                     Envelope(format=1, sender=0, shard_count=2), Envelope(format=1, sender=1, receiver=1, shard_count=2),
-                     Envelope(format=1, sender=1, shard_count=2, part=3, part_count=4),
-                     Envelope(format=1, sender=1, shard_count=2, part_count=100000)):
+                     Envelope(format=FORMAT, sender=1, shard_count=3), Envelope(format=FORMAT, sender=7, shard_count=2),
+                     Envelope(format=FORMAT, sender=0, shard_count=2), Envelope(format=FORMAT, sender=1, receiver=1, shard_count=2),
+                     Envelope(format=FORMAT, sender=1, shard_count=2, part=3, part_count=4),
+                     Envelope(format=FORMAT, sender=1, shard_count=2, part_count=100000)):
         request = ampd_testing.peer.SessionRequest(envelope=envelope)
         try:
             list(session(iter([request]), timeout=CALL_TIMEOUT_S))

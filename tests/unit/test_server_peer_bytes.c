@@ -54,6 +54,8 @@ static const struct kind kinds[] = {
     {AMPD_MESSAGE_HELD, MEMBER(restore), 15},
     {AMPD_MESSAGE_DELETE, 0, 0},
     {AMPD_MESSAGE_DELETED, 0, 0},
+    {AMPD_MESSAGE_LEAVE, 0, 0},
+    {AMPD_MESSAGE_MAY_LEAVE, 0, 0},
     {AMPD_MESSAGE_NOT_CREATED, 0, 0},
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])
