@@ -9,6 +9,7 @@
  * - Tails of less than eight elements (sixteen where lanes or 16-bit packs ask for it) are the reference's.
  */
 #include "amp/kernels.h"
+#include "amp/kernels_avx2_adam.h"
 
 #include <immintrin.h>
 
@@ -572,200 +573,6 @@ static void apply_sgd(const struct amp_apply_scalars *k, size_t n, const float *
     amp_kernels_ref.apply[AMP_OPT_SGD](k, n - i, g + i, p + i, has_m ? m + i : NULL, v);
 }
 
-static __m256d adam_in_double_4(const struct amp_apply_scalars *k, __m256d g, __m256d p, __m256d m, __m256d v)
-{
-    __m256d m1 = _mm256_add_pd(_mm256_mul_pd(_mm256_set1_pd(k->beta1), m), _mm256_mul_pd(_mm256_set1_pd(k->rest1), g));
-    __m256d v1 = _mm256_add_pd(_mm256_mul_pd(_mm256_set1_pd(k->beta2), v),
-                               _mm256_mul_pd(_mm256_set1_pd(k->rest2), _mm256_mul_pd(g, g)));
-    __m256d divisor = _mm256_add_pd(_mm256_sqrt_pd(v1), _mm256_set1_pd(k->eps));
-    __m256d quotient = _mm256_div_pd(_mm256_mul_pd(_mm256_set1_pd(k->rate), m1), divisor);
-    __m256d update = _mm256_add_pd(quotient, _mm256_mul_pd(_mm256_set1_pd(k->decay), p));
-    return _mm256_sub_pd(p, update);
-}
-
-static __m256 absolute(__m256 x)
-{
-    return _mm256_castsi256_ps(magnitude(x));
-}
-
-/*
- * Adam and AdamW go over spans of elements in rounds, each of which has a short chain of dependencies: in one loop the root,
- * the quotient and what waits for them would fill the processor's queues long before its units. The last round computes in
- * double what the guard sends there, from the state before the step, which the others have kept: such elements are few and
- * anywhere, so that a branch at each would be guessed wrong.
- */
-#define SPAN      256
-#define MANY_LATE (SPAN / 4) /* of more than these the vectors are cheaper than the picking */
-
-struct adam_span {
-    float p[SPAN], m[SPAN], v[SPAN]; /* before the step */
-    float divisor[SPAN];             /* root of the new v, and eps */
-    float bound[SPAN];               /* the guard's right side */
-    uint64_t late[SPAN / 64];        /* elements that need double, a bit each */
-};
-
-/* The moments of n elements, a multiple of WIDTH. */
-static void adam_moments(const struct amp_apply_scalars *k, bool couple, size_t n, const float *g, const float *p,
-                         float *m, float *v, struct adam_span *span)
-{
-    const __m256 clip = _mm256_set1_ps(k->clip);
-    const __m256 beta1 = _mm256_set1_ps(k->beta1_f), rest1 = _mm256_set1_ps(k->rest1_f);
-    const __m256 beta2 = _mm256_set1_ps(k->beta2_f), rest2 = _mm256_set1_ps(k->rest2_f);
-    const __m256 eps = _mm256_set1_ps(k->eps_f), guard_rate = _mm256_set1_ps(k->guard_rate);
-    const __m256 guard_min = _mm256_set1_ps(AMP_ADAMW_GUARD_MIN);
-    __m256 nan = _mm256_setzero_ps();
-    for (size_t i = 0; i < n; i += WIDTH) {
-        _mm_prefetch((const char *)(p + i + AHEAD), _MM_HINT_T0);
-        _mm_prefetch((const char *)(m + i + AHEAD), _MM_HINT_T0);
-        _mm_prefetch((const char *)(v + i + AHEAD), _MM_HINT_T0);
-        __m256 x = _mm256_mul_ps(_mm256_loadu_ps(g + i), clip);
-        __m256 m0 = _mm256_loadu_ps(m + i), v0 = _mm256_loadu_ps(v + i);
-        _mm256_store_ps(span->m + i, m0);
-        _mm256_store_ps(span->v + i, v0);
-        if (couple) {
-            __m256 p0 = _mm256_loadu_ps(p + i);
-            x = join_halves(coupled(k, low_half(x), low_half(p0)), coupled(k, high_half(x), high_half(p0)));
-        }
-        __m256 old_m = _mm256_mul_ps(beta1, m0);
-        __m256 new_m = _mm256_mul_ps(rest1, x);
-        __m256 v1 = _mm256_add_ps(_mm256_mul_ps(beta2, v0), _mm256_mul_ps(rest2, _mm256_mul_ps(x, x)));
-        __m256 bound = _mm256_mul_ps(guard_rate, _mm256_add_ps(absolute(old_m), absolute(new_m)));
-        _mm256_store_ps(span->divisor + i, _mm256_add_ps(_mm256_sqrt_ps(v1), eps));
-        _mm256_store_ps(span->bound + i, _mm256_add_ps(bound, guard_min));
-        __m256 m1 = _mm256_add_ps(old_m, new_m);
-        nan = _mm256_or_ps(nan, _mm256_cmp_ps(m1, v1, _CMP_UNORD_Q));
-        _mm256_storeu_ps(m + i, m1);
-        _mm256_storeu_ps(v + i, v1);
-    }
-    if (_mm256_movemask_ps(nan) != 0) {
-        load_f32(m, m, n);
-        load_f32(v, v, n);
-    }
-}
-
-/* Their masters in single precision, from the new m. */
-static void adam_masters(const struct amp_apply_scalars *k, size_t n, float *p, const float *m, struct adam_span *span)
-{
-    const __m256 rate = _mm256_set1_ps(k->rate_f), decay = _mm256_set1_ps(k->decay_f);
-    const __m256 guard_keep = _mm256_set1_ps(k->guard_keep);
-    uint8_t *late = (uint8_t *)span->late;
-    span->late[(n - 1) / 64] = 0; /* of the last word only a part may be written below */
-    for (size_t i = 0; i < n; i += WIDTH) {
-        __m256 p0 = _mm256_loadu_ps(p + i), m1 = _mm256_loadu_ps(m + i);
-        __m256 divisor = _mm256_load_ps(span->divisor + i);
-        __m256 guard = _mm256_mul_ps(_mm256_mul_ps(absolute(p0), divisor), guard_keep);
-        __m256 single = _mm256_cmp_ps(guard, _mm256_load_ps(span->bound + i), _CMP_GE_OQ);
-        __m256 quotient = _mm256_div_ps(_mm256_mul_ps(rate, m1), divisor);
-        _mm256_store_ps(span->p + i, p0);
-        late[i / WIDTH] = (uint8_t)~_mm256_movemask_ps(single);
-        p0 = _mm256_sub_ps(p0, _mm256_add_ps(quotient, _mm256_mul_ps(decay, p0)));
-        _mm256_storeu_ps(p + i, canonical(p0));
-    }
-}
-
-/* One element of an array at any address. */
-typedef float any_f32 __attribute__((aligned(1)));
-
-static __m128 pick(const any_f32 *x, const uint16_t *at)
-{
-    return _mm_setr_ps(x[at[0]], x[at[1]], x[at[2]], x[at[3]]);
-}
-
-static __m256d pick_pd(const float *x, const uint16_t *at)
-{
-    return _mm256_cvtps_pd(pick(x, at));
-}
-
-/* The elements of a span named by `at`, four at a time; the last group may repeat the last one. */
-static void adam_few_late(const struct amp_apply_scalars *k, bool couple, const struct adam_span *old, uint16_t *at,
-                          size_t count, const float *g, any_f32 *p)
-{
-    for (size_t j = 0; j < 3; j++)
-        at[count + j] = at[count - 1];
-    for (size_t j = 0; j < count; j += 4) {
-        __m256d x = _mm256_cvtps_pd(_mm_mul_ps(pick(g, at + j), _mm_set1_ps(k->clip)));
-        __m256d p0 = pick_pd(old->p, at + j);
-        if (couple)
-            x = coupled(k, x, p0);
-        __m256d p1 = adam_in_double_4(k, x, p0, pick_pd(old->m, at + j), pick_pd(old->v, at + j));
-        _Alignas(32) float out[WIDTH];
-        _mm256_store_ps(out, canonical(join_halves(p1, p1)));
-        for (size_t l = 0; l < 4; l++)
-            p[at[j + l]] = out[l];
-    }
-}
-
-/* Where many elements need double all are computed, and those taken that do. */
-static void adam_many_late(const struct amp_apply_scalars *k, bool couple, const struct adam_span *old, size_t n,
-                           const float *g, float *p)
-{
-    const __m256i lanes = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-    for (size_t i = 0; i < n; i += WIDTH) {
-        __m256 p0 = _mm256_load_ps(old->p + i);
-        __m256 x = _mm256_mul_ps(_mm256_loadu_ps(g + i), _mm256_set1_ps(k->clip));
-        __m256d x_low = low_half(x), x_high = high_half(x);
-        if (couple) {
-            x_low = coupled(k, x_low, low_half(p0));
-            x_high = coupled(k, x_high, high_half(p0));
-        }
-        __m256 m0 = _mm256_load_ps(old->m + i), v0 = _mm256_load_ps(old->v + i);
-        __m256d p_low = adam_in_double_4(k, x_low, low_half(p0), low_half(m0), low_half(v0));
-        __m256d p_high = adam_in_double_4(k, x_high, high_half(p0), high_half(m0), high_half(v0));
-        __m256i bits = _mm256_set1_epi32(((const uint8_t *)old->late)[i / WIDTH]);
-        __m256 late = _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(bits, lanes), lanes));
-        __m256 p1 = _mm256_blendv_ps(_mm256_loadu_ps(p + i), canonical(join_halves(p_low, p_high)), late);
-        _mm256_storeu_ps(p + i, p1);
-    }
-}
-
-/* The elements of a span that need double. */
-static void adam_late(const struct amp_apply_scalars *k, bool couple, const struct adam_span *old, size_t n,
-                      const float *g, float *p)
-{
-    uint16_t at[SPAN + 3];
-    size_t count = 0;
-    for (size_t w = 0; w < (n + 63) / 64; w++)
-        count += (size_t)__builtin_popcountll(old->late[w]);
-    if (count > MANY_LATE) {
-        adam_many_late(k, couple, old, n, g, p);
-        return;
-    }
-    if (count == 0)
-        return;
-    count = 0;
-    for (size_t w = 0; w < (n + 63) / 64; w++) {
-        for (uint64_t bits = old->late[w]; bits != 0; bits &= bits - 1)
-            at[count++] = (uint16_t)(w * 64 + (size_t)__builtin_ctzll(bits));
-    }
-    adam_few_late(k, couple, old, at, count, g, p);
-}
-
-/* Adam and AdamW: in single precision, and in double where the guard asks for it. */
-static void adam(const struct amp_apply_scalars *k, enum amp_optimizer optimizer, size_t n, const float *g, float *p,
-                 float *m, float *v)
-{
-    bool couple = optimizer == AMP_OPT_ADAM && k->weight_decay != 0;
-    _Alignas(32) struct adam_span span;
-    size_t whole = n - n % WIDTH;
-    for (size_t i = 0; i < whole; i += SPAN) {
-        size_t count = whole - i < SPAN ? whole - i : SPAN;
-        adam_moments(k, couple, count, g + i, p + i, m + i, v + i, &span);
-        adam_masters(k, count, p + i, m + i, &span);
-        adam_late(k, couple, &span, count, g + i, p + i);
-    }
-    amp_kernels_ref.apply[optimizer](k, n - whole, g + whole, p + whole, m + whole, v + whole);
-}
-
-static void apply_adamw(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
-{
-    adam(k, AMP_OPT_ADAMW, n, g, p, m, v);
-}
-
-static void apply_adam(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
-{
-    adam(k, AMP_OPT_ADAM, n, g, p, m, v);
-}
-
 static void drain(void)
 {
     _mm_sfence();
@@ -790,10 +597,11 @@ const struct amp_kernels amp_kernels_avx2 = {
     .lamb_squares = lamb_squares,
     .largest = {[AMP_F32] = largest_f32, [AMP_F16] = largest_f16, [AMP_BF16] = largest_bf16},
     .apply = {[AMP_OPT_SGD] = apply_sgd,
-              [AMP_OPT_ADAMW] = apply_adamw,
-              [AMP_OPT_ADAM] = apply_adam,
+              [AMP_OPT_ADAMW] = amp_avx2_apply_adamw,
+              [AMP_OPT_ADAM] = amp_avx2_apply_adam,
               [AMP_OPT_ADAGRAD] = apply_adagrad,
               [AMP_OPT_RMSPROP] = apply_rmsprop,
               [AMP_OPT_LION] = apply_lion,
               [AMP_OPT_LAMB] = apply_lamb},
+    .step = {[AMP_OPT_ADAMW] = amp_avx2_step_adamw, [AMP_OPT_ADAM] = amp_avx2_step_adam},
 };
