@@ -9,7 +9,7 @@ another. The honest p99 may be at most max(twice the quiet p99, quiet + 2 ms), i
 core is told with each run ("others", percent, quiet/attacked): a run in which they had more than OTHERS_MOST is measured again, whatever came
 out of it, up to AGAIN times in all of a row's runs. "cpu" is what the server had of its core, "attackers" what these had of theirs.
 
-With --realtime (as root) server and honest client are of the real-time class, so that nobody else's work delays them: what others do
+With --realtime (as root) server, honest client and the kernel's thread for packets are of the real-time class, so that nobody else's work delays them: what others do
 on a machine that is not quiet is no reason then to measure again. The client still waits for the server, as on a core of their own.
 STATE_ABUSE is passed over there: part of its work is threads', which would wait for the loop as they never do.
 
@@ -17,6 +17,7 @@ The server is echo_server, and without row names or with --ampd also ampd (AMPD_
 over with a word). BIN is the folder with echo_server, ampd, attacker and latency.
 """
 import concurrent.futures
+import contextlib
 import os
 import resource
 import signal
@@ -132,6 +133,19 @@ def realtime(process):
         os.sched_setscheduler(process.pid, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(REALTIME_PRIORITY))
 
 
+@contextlib.contextmanager
+def realtime_network():
+    """The kernel's thread that takes packets in where they are many: it would wait for everybody's work, and the server for it."""
+    found = subprocess.run(["pgrep", "-x", f"ksoftirqd/{SERVER_CORE}"], stdout=subprocess.PIPE, check=False).stdout.split()
+    for pid in found:
+        os.sched_setscheduler(int(pid), os.SCHED_FIFO, os.sched_param(REALTIME_PRIORITY))
+    try:
+        yield
+    finally:
+        for pid in found:
+            os.sched_setscheduler(int(pid), os.SCHED_OTHER, os.sched_param(0))
+
+
 def run(command, core, timeout):
     process = start(command, core)
     text, _ = process.communicate(timeout=timeout)
@@ -139,10 +153,19 @@ def run(command, core, timeout):
 
 
 def start(command, core):
-    process = subprocess.Popen(placed(core) + command, stdout=subprocess.PIPE, text=True)
+    favoured = REALTIME and core == ATTACK_CORE
+    process = subprocess.Popen(placed(core) + command, stdout=subprocess.PIPE, text=True, start_new_session=favoured)
     if core == SERVER_CORE:
         realtime(process)
+    if favoured:
+        weigh(process)
     return process
+
+
+def weigh(process):
+    """More of their core for attackers than other sessions have, where the kernel divides a core among sessions."""
+    with contextlib.suppress(OSError), open(f"/proc/{process.pid}/autogroup", "w", encoding="ascii") as group:
+        group.write("-10")
 
 
 class Others:
@@ -390,7 +413,8 @@ def main():
         return 2
     target = ampd_target()
     if is_long:
-        good = run_long(binaries, runs, counts, only_ampd, rows, target)
+        with realtime_network() if REALTIME else contextlib.nullcontext():
+            good = run_long(binaries, runs, counts, only_ampd, rows, target)
     else:
         good = run_plain(binaries, only_ampd, rows, target)
     return 0 if good else 1
