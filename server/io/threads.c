@@ -2,6 +2,7 @@
 #include "server/io/threads.h"
 
 #include "base/assert.h"
+#include "server/io/wake.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 
 struct io_threads {
-    uv_async_t wake; /* some task is done */
+    struct io_wake wake; /* some task is done */
     pthread_mutex_t lock;
     pthread_cond_t more; /* `queue` grew, or `stop` */
     struct amp_list queue, done;
@@ -61,8 +62,12 @@ static void *thread_main(void *arg)
         bool first = amp_list_empty(&pool->done);
         for (struct amp_list *node; (node = amp_list_shift(&tasks)) != NULL;)
             amp_list_push(&pool->done, node);
-        if (first)
-            (void)uv_async_send(&pool->wake); /* fails only on a closed handle, which outlives the threads */
+        if (!first)
+            continue;
+        /* Without the lock: whom it wakes needs it, and may get this core at once. */
+        (void)pthread_mutex_unlock(&pool->lock);
+        io_wake_send(&pool->wake);
+        (void)pthread_mutex_lock(&pool->lock);
     }
     (void)pthread_mutex_unlock(&pool->lock);
     return NULL;
@@ -82,14 +87,14 @@ static void give_back(struct io_threads *pool)
     }
 }
 
-static void on_wake(uv_async_t *wake)
+static void on_wake(struct io_wake *wake)
 {
     give_back(AMP_CONTAINER(wake, struct io_threads, wake));
 }
 
-static void on_closed(uv_handle_t *handle)
+static void on_closed(struct io_wake *wake)
 {
-    struct io_threads *pool = handle->data;
+    struct io_threads *pool = AMP_CONTAINER(wake, struct io_threads, wake);
     (void)pthread_cond_destroy(&pool->more);
     (void)pthread_mutex_destroy(&pool->lock);
     free(pool);
@@ -115,11 +120,10 @@ int io_threads_new(uv_loop_t *loop, unsigned count, bool patient, struct io_thre
     AMP_ASSERT(count > 0);
     *out = NULL;
     struct io_threads *pool = calloc(1, sizeof *pool + count * sizeof *pool->threads);
-    if (pool == NULL || uv_async_init(loop, &pool->wake, on_wake) != 0) {
+    if (pool == NULL || io_wake_init(&pool->wake, loop, on_wake) != 0) {
         free(pool);
         return AMP_ENOMEM;
     }
-    pool->wake.data = pool;
     pool->patient = patient;
     amp_list_init(&pool->queue);
     amp_list_init(&pool->done);
@@ -153,5 +157,5 @@ void io_threads_close(struct io_threads *pool)
     for (unsigned i = 0; i < pool->count; i++)
         (void)pthread_join(pool->threads[i], NULL); /* our own threads, joined once */
     give_back(pool);
-    uv_close((uv_handle_t *)&pool->wake, on_closed);
+    io_wake_close(&pool->wake, on_closed);
 }

@@ -1,4 +1,5 @@
-/* Threads that take tasks from a queue: order, and tasks that run together. */
+#define _GNU_SOURCE /* syscall */
+/* Threads that take tasks from a queue: order, tasks that run together, and a loop that does not wait for who wakes it. */
 #include "server/io/threads.h"
 
 #include "base/assert.h"
@@ -6,9 +7,13 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include <uv.h>
 
 #include <cmocka.h>
@@ -93,10 +98,78 @@ static void tasks_of_one_group_run_together_and_in_order(void **state)
     assert_string_equal(notes.done, letters);
 }
 
+/* ---- a thread that is stopped while it wakes the loop ---- */
+
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t change;
+    atomic_bool holds;
+    bool held, let_go;
+    pthread_t loop;
+} stop = {.mutex = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER};
+
+static void wait_for(const bool *what)
+{
+    (void)pthread_mutex_lock(&stop.mutex);
+    while (!*what)
+        (void)pthread_cond_wait(&stop.change, &stop.mutex);
+    (void)pthread_mutex_unlock(&stop.mutex);
+}
+
+static void tell(bool *what)
+{
+    (void)pthread_mutex_lock(&stop.mutex);
+    *what = true;
+    (void)pthread_cond_broadcast(&stop.change);
+    (void)pthread_mutex_unlock(&stop.mutex);
+}
+
+/* The C library's, for libuv too: another thread's write of eight bytes stays inside it, once they are written, until it is let go. */
+ssize_t write(int fd, const void *data, size_t size)
+{
+    ssize_t rc = syscall(SYS_write, fd, data, size);
+    if (stop.holds && size == sizeof(uint64_t) && !pthread_equal(pthread_self(), stop.loop)) {
+        tell(&stop.held);
+        wait_for(&stop.let_go);
+    }
+    return rc;
+}
+
+static void told_alone(struct io_task *base)
+{
+    told(base);
+    tell(&stop.let_go);
+}
+
+static void the_loop_goes_on_while_a_thread_that_has_woken_it_is_stopped(void **state)
+{
+    struct notes notes = {.gate = PTHREAD_MUTEX_INITIALIZER};
+    struct task task = {.task = {.run_cb = run_one, .done_cb = told_alone}, .notes = &notes, .letter = 'a'};
+    struct task second = {.task = {.run_cb = run_one, .done_cb = told}, .notes = &notes, .letter = 'b'};
+    struct io_threads *threads;
+    uv_loop_t loop;
+    (void)state;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(io_threads_new(&loop, 1, false, &threads), 0);
+    stop.loop = pthread_self();
+    stop.holds = true;
+    io_threads_submit(threads, &task.task);
+    wait_for(&stop.held);
+    io_threads_submit(threads, &second.task); /* needs the lock that the thread takes */
+    while (notes.done[0] == 0)                /* a loop that waits for the thread is cut off by the test's timeout */
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    stop.holds = false;
+    io_threads_close(threads);
+    assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    assert_string_equal(notes.done, "ab");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tasks_of_one_group_run_together_and_in_order),
+        cmocka_unit_test(the_loop_goes_on_while_a_thread_that_has_woken_it_is_stopped),
     };
     return cmocka_run_group_tests_name("server_threads", tests, NULL, NULL);
 }
