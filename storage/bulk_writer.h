@@ -18,8 +18,8 @@ struct bulk_writer;
 
 /*
  * Creates the file, or empties it, and finds room for `size` bytes, so that a full disk is found before a byte is written (where
- * the file system can do that). On success *writer is the caller's (bulk_writer_close). AMP_EEXHAUSTED (NO_SPACE), AMP_EIO
- * (STORE_FAILED), AMP_ENOMEM: there is no file then.
+ * the file system can do that). On success *writer is the caller's (bulk_writer_close). AMP_EEXHAUSTED (NO_SPACE,
+ * NO_DESCRIPTORS), AMP_EIO (STORE_FAILED), AMP_ENOMEM: there is no file then.
  */
 int bulk_writer_open(const char *path, uint64_t size, struct bulk_writer **writer, struct amp_error *error);
 

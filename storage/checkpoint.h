@@ -59,7 +59,7 @@ struct ampd_checkpoint_place {
  * Writes the file of state->step, replacing one that is there. On success *record has step, version, file,
  * size_bytes and manifest (epoch and at_us are the caller's to set). `cancel` may be NULL; once it is true
  * the write ends with AMP_ECANCELLED and leaves nothing (looked at between tensors). AMP_EINVAL: a name or shape that a file cannot hold;
- * AMP_EEXHAUSTED (NO_SPACE): the disk is full, nothing is left; AMP_EIO (STORE_FAILED): a write or fsync
+ * AMP_EEXHAUSTED (NO_SPACE, NO_DESCRIPTORS): the disk is full or no more files can be open, nothing is left; AMP_EIO (STORE_FAILED): a write or fsync
  * failed: the server must end; AMP_ENOMEM.
  */
 int ampd_checkpoint_write(const struct ampd_checkpoint_place *place, const struct ampd_checkpoint_tensor *tensors,

@@ -20,13 +20,16 @@ int checkpoint_system_error(struct amp_error *error, const char *what, const cha
     int cause = errno;
     if (cause == ENOSPC || cause == EDQUOT)
         return amp_error_set(error, AMP_EEXHAUSTED, "NO_SPACE", "%s %s: the disk is full", what, path);
-    return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s %s: %s", what, path, strerror(cause));
+    if (cause == EMFILE || cause == ENFILE)
+        return amp_error_set(error, AMP_EEXHAUSTED, "NO_DESCRIPTORS",
+                             "%s %s: %s; raise the limit of open files (ulimit -n)", what, path, strerror(cause));
+    return checkpoint_final_error(error, what, path);
 }
 
 int checkpoint_final_error(struct amp_error *error, const char *what, const char *path)
 {
-    errno = errno == ENOSPC || errno == EDQUOT ? EIO : errno;
-    return checkpoint_system_error(error, what, path);
+    int cause = errno == ENOSPC || errno == EDQUOT ? EIO : errno;
+    return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s %s: %s", what, path, strerror(cause));
 }
 
 int checkpoint_path_make(const struct ampd_checkpoint_place *place, uint64_t step, char path[CHECKPOINT_PATH_MAX],

@@ -10,7 +10,10 @@
 /* What a file is called until it is whole. */
 #define CHECKPOINT_TEMPORARY ".tmp"
 
-/* The code of errno, with a text: AMP_EEXHAUSTED for a full disk, else AMP_EIO (STORE_FAILED). */
+/*
+ * The code of errno, with a text: AMP_EEXHAUSTED for a full disk (NO_SPACE) and where no more files can be open
+ * (NO_DESCRIPTORS), both of which pass; else AMP_EIO (STORE_FAILED).
+ */
 int checkpoint_system_error(struct amp_error *error, const char *what, const char *path);
 
 /*

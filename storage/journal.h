@@ -50,8 +50,8 @@ int ampd_journal_open(const struct ampd_checkpoint_place *place, struct ampd_jou
 void ampd_journal_close(struct ampd_journal *journal);
 
 /*
- * Writes a record; after 0 it survives power loss. AMP_EEXHAUSTED: the disk is full (NO_SPACE), or AMPD_JOURNAL_SLOTS_MAX
- * records wait for a checkpoint (JOURNAL_FULL): nothing was written, try again; AMP_EIO (STORE_FAILED): a write or sync
+ * Writes a record; after 0 it survives power loss. AMP_EEXHAUSTED: the disk is full (NO_SPACE), no more files can be open
+ * (NO_DESCRIPTORS), or AMPD_JOURNAL_SLOTS_MAX records wait for a checkpoint (JOURNAL_FULL): nothing was written, try again; AMP_EIO (STORE_FAILED): a write or sync
  * failed: the server must end; AMP_EINVAL: notes too large.
  */
 int ampd_journal_write(struct ampd_journal *journal, const struct ampd_journal_record *record, struct amp_error *error);

@@ -11,8 +11,8 @@
  * a second thread, so that reading history never delays a verdict. (Handles of a memory store share one
  * lock.)
  *
- * Errors of every call that writes: AMP_EEXHAUSTED (reason NO_SPACE: the disk is full; nothing was stored;
- * try again), AMP_ENOMEM (likewise), AMP_EIO (reason STORE_FAILED: a write or fsync failed and what the disk
+ * Errors of every call that writes: AMP_EEXHAUSTED (reason NO_SPACE: the disk is full, NO_DESCRIPTORS: no more
+ * files can be open, STORE_BUSY: another process is at the file; nothing was stored; try again), AMP_ENOMEM (likewise), AMP_EIO (reason STORE_FAILED: a write or fsync failed and what the disk
  * holds is not known; the handle refuses all later writes; the server must end and acknowledge nothing more),
  * AMP_ENOTFOUND (no such model). Errors of reads: AMP_ENOTFOUND, AMP_ENOMEM, AMP_EIO, AMP_EDATALOSS (a row
  * that this program cannot have written).

@@ -48,6 +48,13 @@ static bool disk_full(struct sqlite_store *store, int sqlite_rc)
     return (sqlite_rc & 0xff) == SQLITE_IOERR && !sync && (cause == ENOSPC || cause == EDQUOT);
 }
 
+/* SQLite opens files in the middle of a transaction too: what it keeps of a large statement. */
+static bool no_descriptors(struct sqlite_store *store, int sqlite_rc)
+{
+    int cause = (sqlite_rc & 0xff) == SQLITE_CANTOPEN ? sqlite3_system_errno(store->db) : 0;
+    return cause == EMFILE || cause == ENFILE;
+}
+
 int store_failure(struct sqlite_store *store, int sqlite_rc, const char *what, struct amp_error *error)
 {
     const char *why = store->db != NULL ? sqlite3_errmsg(store->db) : sqlite3_errstr(sqlite_rc);
@@ -58,6 +65,9 @@ int store_failure(struct sqlite_store *store, int sqlite_rc, const char *what, s
         return amp_error_set(error, AMP_ENOMEM, NULL, "%s: out of memory in the store", what);
     if (disk_full(store, extended))
         return amp_error_set(error, AMP_EEXHAUSTED, "NO_SPACE", "%s: the disk of %s is full", what, store->path);
+    if (no_descriptors(store, extended))
+        return amp_error_set(error, AMP_EEXHAUSTED, "NO_DESCRIPTORS",
+                             "%s: %s: too many open files; raise their limit (ulimit -n)", what, store->path);
     if ((extended & 0xff) == SQLITE_BUSY)
         return amp_error_set(error, AMP_EEXHAUSTED, "STORE_BUSY", "%s: another process holds %s", what, store->path);
     bool damaged = (extended & 0xff) == SQLITE_CORRUPT || (extended & 0xff) == SQLITE_NOTADB;
@@ -65,6 +75,8 @@ int store_failure(struct sqlite_store *store, int sqlite_rc, const char *what, s
         return amp_error_set(error, damaged ? AMP_EDATALOSS : AMP_EIO, "STORE_FAILED", "%s: %s: %s (%d)", what,
                              store->path, why, extended);
     store->failed = true;
+    if (store->why[0] == 0)
+        (void)snprintf(store->why, sizeof store->why, "%s: %s (%d)", what, why, extended);
     return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s: %s: %s (%d)", what, store->path, why, extended);
 }
 
@@ -179,9 +191,16 @@ int store_ready(struct sqlite_store *store, struct amp_error *error)
 
 int store_begin(struct sqlite_store *store, bool full, struct amp_error *error)
 {
+    store_forget(store);
+    return store_begin_knowing(store, full, error);
+}
+
+int store_begin_knowing(struct sqlite_store *store, bool full, struct amp_error *error)
+{
     AMP_ASSERT(!store->reader);
     if (store->failed)
-        return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s failed before: nothing more is stored", store->path);
+        return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s: nothing more is stored, for it failed before: %s",
+                             store->path, store->why);
     int rc = store_ready(store, error);
     if (rc == 0)
         rc = set_synchronous(store, full, error);
@@ -196,6 +215,8 @@ int store_end(struct sqlite_store *store, int rc, struct amp_error *error)
     if (rc == 0)
         rc = store_run(store, store_statement(store, STMT_COMMIT), "storing", error);
     /* Also after a failed commit, which may leave the transaction open; some errors have rolled back already. */
+    if (rc != 0)
+        store_forget(store);
     if (rc != 0 && sqlite3_get_autocommit(store->db) == 0)
         (void)store_run(store, store_statement(store, STMT_ROLLBACK), "rolling back", NULL);
     AMP_FAILPOINT("persist.committed");

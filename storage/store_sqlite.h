@@ -55,6 +55,18 @@ enum store_statement {
     STMT_COUNT
 };
 
+/* Models that a writer keeps in mind; of two with one place the last one has it. A server has few that train at a time. */
+#define STORE_KNOWN_MAX 64
+
+/* What is true of a model while nothing but its verdicts is stored. */
+struct store_known {
+    char name[AMPD_NAME_MAX]; /* "": nobody */
+    int64_t id;
+    uint64_t epoch;
+    bool has_step; /* the newest epoch has the row of `step`, the last that was stored */
+    uint64_t step;
+};
+
 struct sqlite_store {
     struct ampd_store base;
     sqlite3 *db;
@@ -62,6 +74,8 @@ struct sqlite_store {
     bool reader;
     bool full;   /* the connection's synchronous setting: FULL, else NORMAL */
     bool failed; /* a write or fsync failed: what the disk holds is not known */
+    char why[AMP_ERROR_TEXT_MAX]; /* of the first such failure */
+    struct store_known known[STORE_KNOWN_MAX];
     sqlite3_stmt *statements[STMT_COUNT];
 };
 
@@ -100,8 +114,14 @@ int store_ready(struct sqlite_store *store, struct amp_error *error);
 /* A write transaction, durable through power loss if `full`. AMP_EIO if the handle has failed before. */
 int store_begin(struct sqlite_store *store, bool full, struct amp_error *error);
 
+/* The same for verdicts alone, which change nothing that is known of models; store_begin forgets it, and a failed store_end. */
+int store_begin_knowing(struct sqlite_store *store, bool full, struct amp_error *error);
+
 /* Ends it: commits if rc is 0, else rolls back. Returns rc, or why the commit failed (nothing is stored then). */
 int store_end(struct sqlite_store *store, int rc, struct amp_error *error);
+
+/* Forgets what is known of models. */
+void store_forget(struct sqlite_store *store);
 
 /* The id and newest epoch (0: none) of a model. AMP_ENOTFOUND. */
 int store_find_model(struct sqlite_store *store, const char *name, int64_t *id, uint64_t *epoch,
@@ -125,6 +145,18 @@ double store_column_f64(struct store_cursor *cursor);
 void store_column_text(struct store_cursor *cursor, char *text, size_t size);
 /* The blob, borrowed until the statement moves; its size in *size. */
 const void *store_column_blob(struct store_cursor *cursor, size_t *size);
+
+/* Runs what was bound, unless binding failed. */
+int store_run_bound(struct sqlite_store *store, const struct store_cursor *binder, const char *what,
+                    struct amp_error *error);
+
+/* The first column of the first row as a number, `absent` if there is none or it is NULL. */
+int store_query_number(struct sqlite_store *store, const struct store_cursor *binder, uint64_t absent, uint64_t *value,
+                       struct amp_error *error);
+
+/* store_sqlite_rows.c: a row with its overflows. AMP_EEXIST: the step has one of that sequence. */
+int store_put_row(struct sqlite_store *store, int64_t id, uint64_t sequence, const struct ampd_step_row *row,
+                  struct amp_error *error);
 
 /* store_sqlite_read.c: the ops that a reader has too. */
 int store_sqlite_load(struct ampd_store *store, struct ampd_model_record **records, size_t *count,

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONTRIBUTOR_BYTES 24 /* store_sqlite_write.c */
+#define CONTRIBUTOR_BYTES 24 /* store_sqlite_rows.c */
 
 static int damaged(struct sqlite_store *store, const char *what, struct amp_error *error)
 {

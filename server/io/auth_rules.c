@@ -1,5 +1,6 @@
 #include "server/io/auth_rules.h"
 
+#include "base/hex.h"
 #include "server/io/server.h"
 
 #include <stdio.h>
@@ -71,30 +72,6 @@ static char *rest_of(struct line *line)
     return rest;
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
-static bool parse_hash(const char *text, uint8_t hash[ARPC_TOKEN_HASH_SIZE])
-{
-    if (strlen(text) != 2 * ARPC_TOKEN_HASH_SIZE)
-        return false;
-    for (size_t i = 0; i < ARPC_TOKEN_HASH_SIZE; i++) {
-        int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
-        if (high < 0 || low < 0)
-            return false;
-        hash[i] = (uint8_t)(high * 16 + low);
-    }
-    return true;
-}
-
 /* `count` digits, or -1. */
 static int digits(const char *text, int count)
 {
@@ -157,7 +134,7 @@ static int parse_token(struct line *line, struct ampd_auth_rule *rule)
     int rc = take_name(line, next_word(line), rule);
     if (rc != 0)
         return rc;
-    if (!parse_hash(next_word(line), rule->hash))
+    if (!amp_hex_parse(next_word(line), rule->hash, sizeof rule->hash))
         return bad_line(line, "the name must be followed by the SHA-256 of the token, 64 hexadecimal digits "
                               "(ampctl token new prints the line)");
     const char *word = next_word(line);

@@ -177,7 +177,7 @@ static void persist_run(struct io_task *base)
 
 /*
  * Verdicts that wait one behind the other, in one transaction: one fsync for all of them. Should it not work, each is on its
- * own, in the same order, and waits or ends the process as any other record.
+ * own, in the same order, and waits or ends the process as any other record: the store says with each what failed first.
  */
 static void verdicts_run(struct amp_list *tasks)
 {

@@ -14,11 +14,19 @@ struct io_threads {
     pthread_mutex_t lock;
     pthread_cond_t more; /* `queue` grew, or `stop` */
     struct amp_list queue, done;
+    struct amp_list held; /* the loop's alone: submitted by a done_cb, not queued yet */
+    bool giving_back;     /* likewise: done_cb are being called */
     bool stop;
     bool patient;
     unsigned count; /* of threads that run */
     pthread_t threads[];
 };
+
+static void move_all(struct amp_list *from, struct amp_list *to)
+{
+    for (struct amp_list *node; (node = amp_list_shift(from)) != NULL;)
+        amp_list_push(to, node);
+}
 
 /* With the lock. Moves the task at the queue's head, and those that are to run with it, to `tasks`. */
 static void take(struct io_threads *pool, struct amp_list *tasks)
@@ -60,8 +68,7 @@ static void *thread_main(void *arg)
         run(&tasks);
         (void)pthread_mutex_lock(&pool->lock);
         bool first = amp_list_empty(&pool->done);
-        for (struct amp_list *node; (node = amp_list_shift(&tasks)) != NULL;)
-            amp_list_push(&pool->done, node);
+        move_all(&tasks, &pool->done);
         if (!first)
             continue;
         /* Without the lock: whom it wakes needs it, and may get this core at once. */
@@ -73,18 +80,30 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
+/*
+ * What done_cb submit is queued at the end, all of it at once: one wake-up, and what may run together does. One by one, a
+ * thread would wake up for the first and be in the way of the others.
+ */
 static void give_back(struct io_threads *pool)
 {
     struct amp_list done;
     amp_list_init(&done);
     (void)pthread_mutex_lock(&pool->lock);
-    for (struct amp_list *node; (node = amp_list_shift(&pool->done)) != NULL;)
-        amp_list_push(&done, node);
+    move_all(&pool->done, &done);
     (void)pthread_mutex_unlock(&pool->lock);
+    pool->giving_back = true;
     for (struct amp_list *node; (node = amp_list_shift(&done)) != NULL;) {
         struct io_task *task = AMP_CONTAINER(node, struct io_task, node);
         task->done_cb(task);
     }
+    pool->giving_back = false;
+    if (amp_list_empty(&pool->held))
+        return;
+    bool many = pool->count > 1;
+    (void)pthread_mutex_lock(&pool->lock);
+    move_all(&pool->held, &pool->queue);
+    (void)(many ? pthread_cond_broadcast(&pool->more) : pthread_cond_signal(&pool->more));
+    (void)pthread_mutex_unlock(&pool->lock);
 }
 
 static void on_wake(struct io_wake *wake)
@@ -127,6 +146,7 @@ int io_threads_new(uv_loop_t *loop, unsigned count, bool patient, struct io_thre
     pool->patient = patient;
     amp_list_init(&pool->queue);
     amp_list_init(&pool->done);
+    amp_list_init(&pool->held);
     (void)pthread_mutex_init(&pool->lock, NULL); /* cannot fail with default attributes on Linux */
     (void)pthread_cond_init(&pool->more, NULL);
     if (start_threads(pool, count) != 0) {
@@ -139,8 +159,12 @@ int io_threads_new(uv_loop_t *loop, unsigned count, bool patient, struct io_thre
 
 void io_threads_submit(struct io_threads *pool, struct io_task *task)
 {
+    AMP_ASSERT(!pool->stop); /* the loop's alone set it */
+    if (pool->giving_back) {
+        amp_list_push(&pool->held, &task->node);
+        return;
+    }
     (void)pthread_mutex_lock(&pool->lock);
-    AMP_ASSERT(!pool->stop);
     amp_list_push(&pool->queue, &task->node);
     (void)pthread_cond_signal(&pool->more);
     (void)pthread_mutex_unlock(&pool->lock);

@@ -34,7 +34,10 @@ struct io_task {
  */
 int io_threads_new(uv_loop_t *loop, unsigned count, bool patient, struct io_threads **out);
 
-/* Queues a task; tasks are begun in order. On the loop. Never fails: the queue is in the tasks. */
+/*
+ * Queues a task; tasks are begun in order. On the loop. Never fails: the queue is in the tasks. What a done_cb submits is
+ * queued when the last done_cb that is due has been called, so that groups are as large as they can be.
+ */
 void io_threads_submit(struct io_threads *threads, struct io_task *task);
 
 /*

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 const char *storage_fixture_directory(void)
@@ -144,4 +145,12 @@ struct ampd_step_row storage_fixture_step(uint64_t epoch, uint64_t step, bool ov
     if (overflow)
         add_overflows(&row);
     return row;
+}
+
+void storage_fixture_no_descriptors(bool none)
+{
+    struct rlimit limit;
+    AMP_ASSERT(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    limit.rlim_cur = none ? 0 : limit.rlim_max;
+    AMP_ASSERT(setrlimit(RLIMIT_NOFILE, &limit) == 0);
 }

@@ -2,6 +2,7 @@
 #ifndef AMPD_TESTS_STORAGE_FIXTURE_H
 #define AMPD_TESTS_STORAGE_FIXTURE_H
 
+#include <stdbool.h>
 #include "storage/store.h"
 
 /* A new directory below $TMPDIR or /tmp; the path is the fixture's, valid until the next call. */
@@ -19,5 +20,8 @@ struct ampd_step_row storage_fixture_first_row(const struct ampd_epoch_record *e
 
 /* A row with every field set: applied, or skipped for two overflow rows if `overflow`. */
 struct ampd_step_row storage_fixture_step(uint64_t epoch, uint64_t step, bool overflow);
+
+/* While true no file can be opened (EMFILE); what is open stays so. */
+void storage_fixture_no_descriptors(bool none);
 
 #endif

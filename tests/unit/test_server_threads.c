@@ -165,10 +165,63 @@ static void the_loop_goes_on_while_a_thread_that_has_woken_it_is_stopped(void **
     assert_string_equal(notes.done, "ab");
 }
 
+/* ---- tasks that follow tasks ---- */
+
+struct chain {
+    struct task task;
+    struct io_threads *threads;
+    unsigned *left; /* to be submitted by the done_cb of any */
+    uv_loop_t *loop;
+};
+
+static void go_on(struct io_task *base)
+{
+    struct chain *chain = AMP_CONTAINER(base, struct chain, task.task);
+    told(base);
+    if (*chain->left == 0) {
+        uv_stop(chain->loop);
+        return;
+    }
+    (*chain->left)--;
+    io_threads_submit(chain->threads, base);
+}
+
+static void what_done_tasks_submit_is_one_group(void **state)
+{
+    static const char letters[] = "ABCD";
+    struct notes notes = {.gate = PTHREAD_MUTEX_INITIALIZER};
+    struct task first = {.task = {.run_cb = run_one, .done_cb = told}, .notes = &notes, .letter = 'f'};
+    struct chain chains[4];
+    struct io_threads *threads;
+    unsigned left = 8;
+    uv_loop_t loop;
+    (void)state;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(io_threads_new(&loop, 1, false, &threads), 0);
+    (void)pthread_mutex_lock(&notes.gate);
+    io_threads_submit(threads, &first.task); /* the thread waits in it until all are queued */
+    for (int i = 0; i < 4; i++) {
+        chains[i] = (struct chain){
+            .task = {.task = {.done_cb = go_on, .group_cb = run_group}, .notes = &notes, .letter = letters[i]},
+            .threads = threads,
+            .left = &left,
+            .loop = &loop};
+        io_threads_submit(threads, &chains[i].task.task);
+    }
+    (void)pthread_mutex_unlock(&notes.gate);
+    assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 1); /* stopped */
+    io_threads_close(threads);
+    assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    assert_string_equal(notes.ran, "f(ABCD)(ABCD)(ABCD)");
+    assert_string_equal(notes.done, "fABCDABCDABCD");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tasks_of_one_group_run_together_and_in_order),
+        cmocka_unit_test(what_done_tasks_submit_is_one_group),
         cmocka_unit_test(the_loop_goes_on_while_a_thread_that_has_woken_it_is_stopped),
     };
     return cmocka_run_group_tests_name("server_threads", tests, NULL, NULL);

@@ -339,6 +339,20 @@ static void a_full_disk_leaves_nothing(void **state)
     assert_true(refused > 0); /* a small file is one write; test_storage_bulk.c has large ones */
 }
 
+static void without_descriptors_nothing_is_left_and_it_can_be_tried_again(void **state)
+{
+    struct fixture *fixture = *state;
+    struct amp_error error;
+    for (unsigned made = 0; made < 2; made++) {
+        storage_fixture_no_descriptors(true);
+        int rc = write_checkpoint(fixture, &error);
+        storage_fixture_no_descriptors(false);
+        assert_int_equal(rc, AMP_EEXHAUSTED);
+        assert_string_equal(error.reason, "NO_DESCRIPTORS");
+        assert_int_equal(write_checkpoint(fixture, NULL), 0);
+    }
+}
+
 static void a_failed_fsync_is_an_error_wherever_it_is(void **state)
 {
     struct fixture *fixture = *state;
@@ -471,6 +485,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(hostile_headers_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_file_of_another_model_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_full_disk_leaves_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(without_descriptors_nothing_is_left_and_it_can_be_tried_again, setup, teardown),
         cmocka_unit_test_setup_teardown(a_failed_fsync_is_an_error_wherever_it_is, setup, teardown),
         cmocka_unit_test_setup_teardown(a_stopped_write_leaves_the_file_before_it, setup, teardown),
         cmocka_unit_test_setup_teardown(remove_takes_the_empty_step_directory_too, setup, teardown),

@@ -217,6 +217,22 @@ static void a_full_disk_writes_nothing_and_can_be_tried_again(void **state)
     assert_int_equal(0, read_step(fixture, 1, 1));
 }
 
+static void without_descriptors_nothing_is_written_and_it_can_be_tried_again(void **state)
+{
+    struct fixture *fixture = *state;
+    struct amp_error error = {0};
+    for (uint64_t step = 1; step <= 2; step++) { /* the first one makes directories, the second a slot */
+        storage_fixture_no_descriptors(true);
+        int rc = write_step(fixture, 1, step, 1, 0, &error);
+        storage_fixture_no_descriptors(false);
+        assert_int_equal(AMP_EEXHAUSTED, rc);
+        assert_string_equal("NO_DESCRIPTORS", error.reason);
+        assert_non_null(strstr(error.text, "ulimit -n"));
+        assert_int_equal(0, write_step(fixture, 1, step, 1, 0, NULL));
+        assert_int_equal(0, read_step(fixture, 1, step));
+    }
+}
+
 static void a_failed_fsync_is_an_error_wherever_it_is(void **state)
 {
     struct fixture *fixture = *state;
@@ -321,6 +337,7 @@ int main(void)
         TEST(pruned_slots_are_used_again_without_growing),
         TEST(a_journal_without_room_waits_for_a_checkpoint),
         TEST(a_full_disk_writes_nothing_and_can_be_tried_again),
+        TEST(without_descriptors_nothing_is_written_and_it_can_be_tried_again),
         TEST(a_failed_fsync_is_an_error_wherever_it_is),
         TEST(a_record_of_another_size_is_refused),
         TEST(a_name_that_is_no_directory_is_refused),

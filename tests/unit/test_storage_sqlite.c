@@ -248,6 +248,20 @@ static void a_failed_fsync_of_the_logs_checkpoint_is_final_too(void **state)
     ampd_store_close(store);
 }
 
+static void what_failed_first_is_told_ever_after(void **state)
+{
+    struct ampd_store *store = open_with_model(*state);
+    struct amp_error error;
+    storage_faults.fail_fsync_at = 1;
+    assert_int_equal(put_step(store, 1, true, NULL), AMP_EIO); /* nobody has asked why */
+    storage_faults_clear();
+    assert_int_equal(put_step(store, 1, true, &error), AMP_EIO);
+    assert_string_equal(error.reason, "STORE_FAILED");
+    assert_non_null(strstr(error.text, "nothing more is stored"));
+    assert_non_null(strstr(error.text, "disk I/O error"));
+    ampd_store_close(store);
+}
+
 static void a_full_disk_stores_nothing_and_can_be_tried_again(void **state)
 {
     struct fixture *fixture = *state;
@@ -274,6 +288,20 @@ static void a_full_disk_stores_nothing_and_can_be_tried_again(void **state)
     ampd_store_close(store);
     assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, NULL), 0);
     assert_int_equal(last_step(store), 2);
+    ampd_store_close(store);
+}
+
+static void without_descriptors_a_reader_is_opened_later(void **state)
+{
+    struct ampd_store *store = open_with_model(*state), *reader;
+    struct amp_error error;
+    storage_fixture_no_descriptors(true);
+    int rc = ampd_store_open_reader(store, &reader, &error);
+    storage_fixture_no_descriptors(false);
+    assert_int_equal(rc, AMP_EEXHAUSTED);
+    assert_string_equal(error.reason, "NO_DESCRIPTORS");
+    assert_int_equal(ampd_store_open_reader(store, &reader, NULL), 0);
+    ampd_store_close(reader);
     ampd_store_close(store);
 }
 
@@ -353,7 +381,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(only_calls_marked_full_wait_for_the_disk, setup, teardown),
         cmocka_unit_test_setup_teardown(a_failed_fsync_is_final, setup, teardown),
         cmocka_unit_test_setup_teardown(a_failed_fsync_of_the_logs_checkpoint_is_final_too, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_failed_first_is_told_ever_after, setup, teardown),
         cmocka_unit_test_setup_teardown(a_full_disk_stores_nothing_and_can_be_tried_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(without_descriptors_a_reader_is_opened_later, setup, teardown),
         cmocka_unit_test_setup_teardown(a_killed_process_leaves_every_stored_step, setup, teardown),
         cmocka_unit_test_setup_teardown(a_damaged_row_is_reported_and_not_believed, setup, teardown),
     };

@@ -285,8 +285,46 @@ static void rows_that_are_stored_together_are_stored_in_order(void **state)
     const struct ampd_verdict_put bad[] = {{"n", &two}, {"m", &five}, {"n", &three}};
     assert_int_equal(ampd_store_put_verdicts(store, bad, 3, true, &stored, NULL), AMP_ESTATE);
     assert_int_equal(stored, fixture->sqlite ? 0 : 1);
+    assert_int_equal(put_step(store, "n", 1, 3, false), stored == 0 ? AMP_ESTATE : 0);
     assert_int_equal(put_step(store, "n", 1, 2, true), stored == 0 ? 0 : AMP_EEXIST);
-    assert_int_equal(put_step(store, "n", 1, 3, false), 0);
+    assert_int_equal(put_step(store, "n", 1, 3, false), stored == 0 ? 0 : AMP_EEXIST);
+}
+
+/* The store on disk keeps in mind what came last: no longer than it is true. */
+static void a_model_is_known_until_its_epoch_or_its_life_ends(void **state)
+{
+    const struct fixture *fixture = *state;
+    struct ampd_store *store = fixture->store;
+    put_history(store, 3);
+    assert_int_equal(put_step(store, "m", 1, 3, false), AMP_EEXIST);
+    assert_int_equal(put_step(store, "m", 1, 4, false), 0);
+    assert_int_equal(put_epoch(store, "m", 2, 1, 2), 0);
+    assert_int_equal(put_step(store, "m", 1, 5, false), AMP_ESTATE);
+    assert_int_equal(put_step(store, "m", 2, 5, false), AMP_ESTATE);
+    assert_int_equal(put_step(store, "m", 2, 2, false), AMP_EEXIST); /* the epoch's own row */
+    assert_int_equal(put_step(store, "m", 2, 3, false), 0);
+    assert_int_equal(ampd_store_delete_model(store, "m", NULL), 0);
+    assert_int_equal(put_step(store, "m", 2, 4, false), AMP_ENOTFOUND);
+    put_history(store, 1);
+    assert_int_equal(put_step(store, "m", 1, 3, false), AMP_ESTATE);
+    assert_int_equal(put_step(store, "m", 1, 2, false), 0);
+}
+
+static void many_models_take_turns(void **state)
+{
+    const struct fixture *fixture = *state;
+    struct ampd_store *store = fixture->store;
+    char names[100][16];
+    for (unsigned i = 0; i < 100; i++) {
+        (void)snprintf(names[i], sizeof names[i], "model-%u", i);
+        put_model(store, names[i]);
+        assert_int_equal(put_epoch(store, names[i], 1, 0, 0), 0);
+    }
+    for (uint64_t step = 1; step <= 3; step++)
+        for (unsigned i = 0; i < 100; i++) {
+            assert_int_equal(put_step(store, names[i], 1, step, false), 0);
+            assert_int_equal(put_step(store, names[i], 1, step + 2, false), AMP_ESTATE);
+        }
 }
 
 static void set_and_reset_rows_follow_the_step_they_come_after(void **state)
@@ -645,6 +683,8 @@ int main(void)
         ON_BOTH(a_step_comes_back_as_it_was_given),
         ON_BOTH(a_row_without_the_one_before_it_is_refused),
         ON_BOTH(rows_that_are_stored_together_are_stored_in_order),
+        ON_BOTH(a_model_is_known_until_its_epoch_or_its_life_ends),
+        ON_BOTH(many_models_take_turns),
         ON_BOTH(set_and_reset_rows_follow_the_step_they_come_after),
         ON_BOTH(a_new_epoch_supersedes_rows_above_its_base),
         ON_BOTH(an_epoch_not_above_the_newest_is_refused),
