@@ -21,6 +21,9 @@
 
 #include <stdatomic.h>
 
+/* Largest header of a file: 8,192 parameters with moments need 8 MiB with short names; the format itself allows 100 MB. */
+#define AMPD_CHECKPOINT_HEADER_MAX ((uint64_t)64 << 20)
+
 /*
  * One parameter: what of it a file or a shard has. The floats are the caller's, without padding: those of [first, end) with
  * is_part, else all. m and v are NULL where there is none.

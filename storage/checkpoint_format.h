@@ -9,8 +9,7 @@
 /* A tensor's name: a parameter's, "#m" and "@first:end" of up to 11 digits each, or "user_state#" and a rank. */
 #define CHECKPOINT_TENSOR_NAME_MAX (AMPD_NAME_MAX + 32)
 
-/* Largest header read: 8,192 parameters with moments need 8 MiB with short names; the format itself allows 100 MB. */
-#define CHECKPOINT_HEADER_MAX ((uint64_t)64 << 20)
+#define CHECKPOINT_HEADER_MAX AMPD_CHECKPOINT_HEADER_MAX
 
 /* The data starts at a multiple of this, so that a mapped file has aligned floats. */
 #define CHECKPOINT_ALIGNMENT 64

@@ -5,11 +5,11 @@
  * All that is in the making lies in a folder beside FILE, which is gone at the end. Tensors are put together in a mapped
  * file there, so that a model may be larger than this machine's memory.
  */
+#define _GNU_SOURCE /* renameat2 */
 #include "amp/optim.h"
 #include "client/ampctl/ctl.h"
-#include "client/io/methods.h"
+#include "client/ampctl/fetch.h"
 #include "client/io/spec.h"
-#include "proto/block.h"
 #include "storage/checkpoint.h"
 #include "storage/store.h"
 
@@ -80,134 +80,7 @@ static int failed_by(const struct exporting *x, const struct amp_error *error)
     return AMPCTL_EXIT_FAILED;
 }
 
-/* ---- one shard's file ---- */
-
-struct fetch {
-    struct ampd_block_reader reader;
-    struct ampd_msg_read_checkpoint_header header;
-    int fd;
-    uint64_t written;
-    uint8_t *block; /* AMPD_BLOCK_DATA_MAX */
-    struct amp_error error;
-};
-
-static int on_part(void *arg, enum ampd_block_part part, const uint8_t *data, size_t size, struct amp_error *error)
-{
-    struct fetch *fetch = arg;
-    (void)part; /* there is no trailer */
-    return ampd_msg_read_checkpoint_header_decode(&fetch->header, data, size, error);
-}
-
-static int on_begin(void *arg, const struct ampd_block *block, uint8_t **destination, struct amp_error *error)
-{
-    struct fetch *fetch = arg;
-    uint64_t left = fetch->header.size_bytes - fetch->written;
-    if (block->index != fetch->written / AMPD_BLOCK_DATA_MAX ||
-        block->size != (left < AMPD_BLOCK_DATA_MAX ? left : AMPD_BLOCK_DATA_MAX))
-        return amp_error_set(error, AMP_EINTERNAL, NULL, "block %u is not the one that follows; are versions mixed?",
-                             block->index);
-    *destination = fetch->block;
-    return 0;
-}
-
-static int on_end(void *arg, const struct ampd_block *block, bool intact, struct amp_error *error)
-{
-    struct fetch *fetch = arg;
-    if (!intact)
-        return amp_error_set(error, AMP_EDATALOSS, NULL, "block %u was damaged on its way here; try again",
-                             block->index);
-    for (uint32_t done = 0; done < block->size;) {
-        ssize_t n = write(fetch->fd, fetch->block + done, block->size - done);
-        if (n < 0 && errno != EINTR)
-            return amp_error_set(error, AMP_EIO, NULL, "a part cannot be written here: %s", strerror(errno));
-        done += n > 0 ? (uint32_t)n : 0;
-    }
-    fetch->written += block->size;
-    return 0;
-}
-
-static const struct ampd_block_reader_ops fetch_ops = {.part_cb = on_part, .begin_cb = on_begin, .end_cb = on_end};
-
-/* On the client's thread, while the main thread waits. */
-static int on_message(void *arg, const uint8_t *data, size_t size)
-{
-    struct fetch *fetch = arg;
-    if (atomic_load(&stopped))
-        return amp_error_set(&fetch->error, AMP_ECANCELLED, NULL, "it was stopped; nothing is left of it");
-    int rc = ampd_block_reader_begin(&fetch->reader, size, &fetch->error);
-    if (rc == 0)
-        rc = ampd_block_reader_bytes(&fetch->reader, data, size, &fetch->error);
-    return rc == 0 ? ampd_block_reader_end(&fetch->reader, &fetch->error) : rc;
-}
-
-static bool parse_hash(const char *text, uint8_t hash[16])
-{
-    for (unsigned i = 0; i < 16; i++) {
-        unsigned byte;
-        if (sscanf(text + (size_t)2 * i, "%2x", &byte) != 1)
-            return false;
-        hash[i] = (uint8_t)byte;
-    }
-    return true;
-}
-
-static int call_for_file(struct exporting *x, uint32_t shard, struct fetch *fetch)
-{
-    struct ampd_msg_read_checkpoint_request message = {.epoch = x->key.epoch, .step = x->key.step};
-    struct amp_buf body;
-    struct ampclient_reply reply = {0};
-    memcpy(message.model, x->model, sizeof message.model);
-    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
-    int code = AMPCTL_EXIT_FAILED;
-    if (ampd_msg_read_checkpoint_request_encode(&message, &body) == 0) {
-        const struct ampclient_request request = {.path = AMPCLIENT_ADMIN_SERVICE "ReadCheckpoint",
-                                                  .shard = shard,
-                                                  .body = &body,
-                                                  .timeout_ms = x->ctl->timeout_ms,
-                                                  .message_cb = on_message,
-                                                  .arg = fetch};
-        code =
-            ampclient_rpc(x->ctl->link, &request, &reply) == 0 ? 0 : AMPCTL_EXIT_RPC + amp_err_grpc_status(reply.code);
-    }
-    /* What this side found wrong comes back as a cancelled call. */
-    if (fetch->error.text[0] != 0)
-        code = failed_by(x, &fetch->error);
-    else if (code != 0)
-        (void)failed_by(x, &reply.error);
-    ampclient_reply_close(&reply);
-    amp_buf_close(&body);
-    return code;
-}
-
-static int fetch_part(struct exporting *x, uint32_t shard)
-{
-    char path[4096];
-    struct fetch fetch = {.fd = -1, .block = malloc(AMPD_BLOCK_DATA_MAX)};
-    (void)snprintf(x->parts_names[shard], sizeof x->parts_names[shard], "part-%u", shard);
-    (void)snprintf(path, sizeof path, "%s/%s", x->folder, x->parts_names[shard]);
-    fetch.fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fetch.fd < 0 || fetch.block == NULL) {
-        int code = failed(x, "cannot write", path);
-        free(fetch.block);
-        return code;
-    }
-    ampd_block_reader_init(&fetch.reader, &fetch_ops, &fetch, false);
-    int code = call_for_file(x, shard, &fetch);
-    const struct ampd_msg_read_checkpoint_header *header = &fetch.header;
-    bool whole = fetch.written == header->size_bytes && header->shard == shard &&
-                 header->parts == x->about.shards.count && parse_hash(header->manifest_hash, x->manifests[shard]);
-    if (code == 0 && !whole) {
-        (void)fprintf(stderr, "ampctl: %s: shard %u sent something else than its part of %zu; are versions mixed?\n",
-                      x->ctl->verb, shard, x->about.shards.count);
-        code = AMPCTL_EXIT_FAILED;
-    }
-    ampd_block_reader_close(&fetch.reader);
-    (void)close(fetch.fd); /* what it holds is verified when it is read */
-    free(fetch.block);
-    return code;
-}
-
-/* ---- putting them together ---- */
+/* ---- what the server says of the model ---- */
 
 /* The shapes have been looked at: check_shapes. */
 static uint64_t elements_of(const struct ampd_msg_parameter_spec *parameter)
@@ -232,6 +105,40 @@ static int check_shapes(const struct exporting *x)
     }
     return 0;
 }
+
+/*
+ * More than a shard's file can have: its tensors, the ranks' states, and the header, which is bounded. So a server that is none
+ * cannot fill this disk with more than the model that it describes.
+ */
+static uint64_t part_size_max(const struct exporting *x)
+{
+    uint64_t elements = 0;
+    for (size_t i = 0; i < x->about.spec.parameters.count; i++)
+        elements += elements_of(&x->about.spec.parameters.items[i]);
+    return elements * (1u + x->moments) * sizeof(float) + (uint64_t)AMPD_WORLD_MAX * AMPD_USER_STATE_MAX +
+           sizeof(uint64_t) + AMPD_CHECKPOINT_HEADER_MAX;
+}
+
+/* ---- one shard's file ---- */
+
+static int fetch_part(struct exporting *x, uint32_t shard)
+{
+    char path[4096];
+    (void)snprintf(x->parts_names[shard], sizeof x->parts_names[shard], "part-%u", shard);
+    (void)snprintf(path, sizeof path, "%s/%s", x->folder, x->parts_names[shard]);
+    struct ampctl_part part = {.model = x->model,
+                               .key = &x->key,
+                               .shard = shard,
+                               .shards = (uint32_t)x->about.shards.count,
+                               .path = path,
+                               .stopped = &stopped,
+                               .size_max = part_size_max(x)};
+    int code = ampctl_fetch_part(x->ctl, &part);
+    memcpy(x->manifests[shard], part.manifest, sizeof part.manifest);
+    return code;
+}
+
+/* ---- putting them together ---- */
 
 static int map_memory(struct exporting *x)
 {
@@ -315,6 +222,12 @@ static int merge(struct exporting *x)
 
 /* ---- the file and the folder ---- */
 
+static int exists(const struct exporting *x)
+{
+    (void)fprintf(stderr, "ampctl: %s: %s exists; name another file, or give --force\n", x->ctl->verb, x->file);
+    return AMPCTL_EXIT_FAILED;
+}
+
 static int make_folder(struct exporting *x)
 {
     struct stat status;
@@ -324,10 +237,8 @@ static int make_folder(struct exporting *x)
                       x->ctl->verb, x->file);
         return AMPCTL_EXIT_FAILED;
     }
-    if (there && !x->force) {
-        (void)fprintf(stderr, "ampctl: %s: %s exists; name another file, or give --force\n", x->ctl->verb, x->file);
-        return AMPCTL_EXIT_FAILED;
-    }
+    if (there && !x->force)
+        return exists(x);
     if ((size_t)snprintf(x->folder, sizeof x->folder, "%s.XXXXXX", x->file) >= sizeof x->folder) {
         errno = ENAMETOOLONG;
         x->folder[0] = 0;
@@ -339,6 +250,18 @@ static int make_folder(struct exporting *x)
     return failed(x, "cannot make a folder beside", x->file);
 }
 
+/* Gives the file its name. Without --force what has come there meanwhile stays. 0, or -1 with errno. */
+static int take_name(const struct exporting *x, const char *path)
+{
+    if (x->force)
+        return rename(path, x->file);
+    if (renameat2(AT_FDCWD, path, AT_FDCWD, x->file, RENAME_NOREPLACE) == 0)
+        return 0;
+    if (errno != EINVAL && errno != ENOSYS)
+        return -1;
+    return link(path, x->file); /* a file system without that flag, NFS for one; the first name goes with the folder */
+}
+
 /* The merged file is synced already; its new name is, too, before this says that all is well. */
 static int move_file(const struct exporting *x)
 {
@@ -346,8 +269,8 @@ static int move_file(const struct exporting *x)
     (void)snprintf(path, sizeof path, "%s/%s", x->folder, x->file_made);
     mode_t mask = umask(0); /* there is no call that only reads it */
     (void)umask(mask);
-    if (chmod(path, 0666 & ~mask) != 0 || rename(path, x->file) != 0)
-        return failed(x, "cannot write", x->file);
+    if (chmod(path, 0666 & ~mask) != 0 || take_name(x, path) != 0)
+        return errno == EEXIST ? exists(x) : failed(x, "cannot write", x->file);
     const char *slash = strrchr(x->file, '/');
     (void)snprintf(parent, sizeof parent, "%.*s",
                    slash == NULL      ? 1

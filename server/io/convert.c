@@ -177,6 +177,15 @@ void io_name_workers(const struct ampd_server *server, uint32_t model, struct am
     }
 }
 
+const struct ampd_checkpoint_record *io_find_checkpoint(const struct ampd_model_info *info, uint64_t epoch,
+                                                        uint64_t step)
+{
+    for (uint32_t i = info->checkpoints_count; i-- > 0;)
+        if (info->checkpoints[i].epoch <= epoch && info->checkpoints[i].step == step)
+            return &info->checkpoints[i];
+    return NULL;
+}
+
 void io_checkpoint_info(const struct ampd_model_spec *spec, const struct ampd_checkpoint_record *record,
                         struct ampd_msg_checkpoint_info *message)
 {

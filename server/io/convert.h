@@ -53,6 +53,10 @@ void io_name_workers(const struct ampd_server *server, uint32_t model, struct am
 void io_history_row(const struct ampd_model_spec *spec, const struct ampd_step_row *row,
                     const struct ampd_epoch_record *epoch, struct ampd_msg_scale_history_row *message);
 
+/* The newest checkpoint of a step in the catalogue whose epoch is at most `epoch`, or NULL. On the loop; valid until the next event. */
+const struct ampd_checkpoint_record *io_find_checkpoint(const struct ampd_model_info *info, uint64_t epoch,
+                                                        uint64_t step);
+
 /* What the catalogue knows of a checkpoint; the scale is left 0. Any thread. */
 void io_checkpoint_info(const struct ampd_model_spec *spec, const struct ampd_checkpoint_record *record,
                         struct ampd_msg_checkpoint_info *message);

@@ -137,22 +137,13 @@ struct checkpoint_call {
     char model[AMPD_NAME_MAX];
 };
 
-static const struct ampd_checkpoint_record *find_record(const struct ampd_model_info *info, uint64_t epoch,
-                                                        uint64_t step)
-{
-    for (uint32_t i = info->checkpoints_count; i-- > 0;)
-        if (info->checkpoints[i].epoch <= epoch && info->checkpoints[i].step == step)
-            return &info->checkpoints[i];
-    return NULL;
-}
-
 /* What the catalogue and the core know of a checkpoint. */
 static void fill_checkpoint(const struct ampd_model_info *info, const struct ampd_reply *reply,
                             struct ampd_msg_checkpoint_info *to)
 {
     struct ampd_checkpoint_record known = {
         .epoch = reply->u.checkpoint.epoch, .step = reply->u.checkpoint.step, .version = reply->u.checkpoint.version};
-    const struct ampd_checkpoint_record *record = find_record(info, known.epoch, known.step);
+    const struct ampd_checkpoint_record *record = io_find_checkpoint(info, known.epoch, known.step);
     io_checkpoint_info(info->spec, record != NULL ? record : &known, to);
     bool is_last = info->last != NULL && info->last->epoch == known.epoch && info->last->step == known.step;
     to->scale = is_last ? info->last->after.scale : info->scaler.scale;

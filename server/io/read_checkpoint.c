@@ -188,14 +188,6 @@ static void reading_free(struct io_call *call)
 
 static const struct io_call_ops reading_ops = {NULL, NULL, reading_free};
 
-static const struct ampd_checkpoint_record *find(const struct ampd_model_info *info, uint64_t epoch, uint64_t step)
-{
-    for (uint32_t i = 0; i < info->checkpoints_count; i++)
-        if (info->checkpoints[i].epoch == epoch && info->checkpoints[i].step == step)
-            return &info->checkpoints[i];
-    return NULL;
-}
-
 static void begin(struct reading *reading, const struct ampd_msg_read_checkpoint_request *request)
 {
     struct ampd_server *server = reading->call.server;
@@ -204,8 +196,8 @@ static void begin(struct reading *reading, const struct ampd_msg_read_checkpoint
     uint32_t index;
     if (!io_find_model(&reading->call, request->model, &index, &info))
         return;
-    const struct ampd_checkpoint_record *record = find(&info, request->epoch, request->step);
-    if (record == NULL) {
+    const struct ampd_checkpoint_record *record = io_find_checkpoint(&info, request->epoch, request->step);
+    if (record == NULL || record->epoch != request->epoch) {
         io_call_refuse(&reading->call, AMP_ENOTFOUND, "CHECKPOINT_NOT_FOUND",
                        "%s has no checkpoint of epoch %" PRIu64 ", step %" PRIu64
                        "; ListCheckpoints tells those that there are",

@@ -4,3 +4,9 @@ if(TARGET ampd)
            COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/test_server_io.py $<TARGET_FILE_DIR:ampd>)
   set_tests_properties(test_server_io PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 900)
 endif()
+
+# In front of ampctl, for test_server_files.
+if(TARGET ampctl)
+  add_library(hanging_write SHARED hanging_write.c)
+  target_link_libraries(hanging_write PRIVATE Threads::Threads)
+endif()

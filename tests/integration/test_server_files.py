@@ -3,7 +3,9 @@
 
     test_server_files.py BIN_DIR [NAME ...]
 """
+import concurrent.futures
 import json
+import os
 import struct
 import subprocess
 
@@ -145,6 +147,78 @@ def test_a_flipped_bit_in_a_file_never_reaches_an_export(context):
     said = ampctl(context, cluster.addresses[0], "checkpoint", "export", "m", out, code=1)
     assert "checkpoint part-1" in said, said
     assert [p.name for p in cluster.folder.iterdir() if p.name.startswith("m.safe")] == []
+
+
+class Between:
+    """Passes calls on to a server, and what ReadCheckpoint answers through `change`, a function of message and index."""
+
+    def __init__(self, address, change):
+        self.channel, self.change = grpc.insecure_channel(address, options=ampd_testing.CHANNEL_OPTIONS), change
+        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
+        self.server.add_generic_rpc_handlers((self,))
+        self.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        self.server.start()
+
+    def service(self, details):
+        if not details.method.endswith("/ReadCheckpoint"):
+            return grpc.unary_unary_rpc_method_handler(
+                lambda request, _: self.channel.unary_unary(details.method)(request, timeout=CALL_TIMEOUT_S))
+
+        def read(request, _):
+            answers = self.channel.unary_stream(details.method)(request, timeout=CALL_TIMEOUT_S)
+            for i, data in enumerate(answers):
+                message = ampd_testing.admin.ReadCheckpointResponse.FromString(data)
+                self.change(message, i)
+                yield message.SerializeToString()
+
+        return grpc.unary_stream_rpc_method_handler(read)
+
+    def stop(self):
+        self.server.stop(None)
+        self.channel.close()
+
+
+def leftovers(path):
+    return sorted(p.name for p in path.parent.iterdir() if p.name.startswith(path.name))
+
+
+def test_a_file_that_comes_during_an_export_is_kept(context):
+    cluster = trained(context, 1)
+    path = cluster.folder / "m.safetensors"
+    between = Between(cluster.addresses[0], lambda message, i: path.write_text("mine") if i == 1 else None)
+    said = ampctl(context, between.address, "checkpoint", "export", "m", path, code=1)
+    assert "exists" in said and "--force" in said, said
+    assert path.read_text() == "mine" and leftovers(path) == ["m.safetensors"]
+    ampctl(context, between.address, "checkpoint", "export", "m", path, "--force")
+    assert path.stat().st_size > 1000
+    between.stop()
+
+
+def test_a_server_that_announces_more_than_a_model_can_have_is_not_believed(context):
+    cluster = trained(context, 1)
+    path = cluster.folder / "m.safetensors"
+
+    def lie(message, index):
+        if index == 0:
+            message.header.size_bytes = 1 << 40
+
+    between = Between(cluster.addresses[0], lie)
+    said = ampctl(context, between.address, "checkpoint", "export", "m", path, code=1)
+    assert "announces 1099511627776 bytes" in said, said
+    assert leftovers(path) == []
+    between.stop()
+
+
+def test_what_a_hanging_disk_was_given_stays_until_the_end_of_an_export(context):
+    cluster = trained(context, 1)
+    path = cluster.folder / "m.safetensors"
+    shim = context.bin_dir.parent / "tests" / "integration" / "libhanging_write.so"
+    command = [context.bin_dir / "ampctl", "--endpoint", cluster.addresses[0], "checkpoint", "export", "m", path]
+    done = subprocess.run(command, timeout=CALL_TIMEOUT_S, capture_output=True, encoding="utf-8", check=False,
+                          env={**os.environ, "LD_PRELOAD": str(shim)})
+    assert done.returncode != 0 and "does not answer" in done.stderr, done
+    assert "the bytes are there" in done.stderr, done
+    assert not path.exists()
 
 
 def test_an_import_ends_at_its_timeout_when_a_shard_is_gone(context):

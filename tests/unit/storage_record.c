@@ -204,7 +204,7 @@ static void note_open(int fd, const char *path, int flags, bool was_there)
         note(RECORD_SIZE, record.fds[fd])->size = 0;
 }
 
-static int open_any(const char *path, int flags, mode_t mode)
+static int shim_open(const char *path, int flags, mode_t mode)
 {
     uint32_t dir;
     const char *name;
@@ -221,23 +221,7 @@ static int open_any(const char *path, int flags, mode_t mode)
 
 #define CALL __attribute__((visibility("default")))
 
-CALL int open64(const char *path, int flags, ...)
-{
-    va_list rest;
-    va_start(rest, flags);
-    mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
-    va_end(rest);
-    return open_any(path, flags, mode);
-}
-
-CALL int open(const char *path, int flags, ...)
-{
-    va_list rest;
-    va_start(rest, flags);
-    mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
-    va_end(rest);
-    return open_any(path, flags, mode);
-}
+#include "tests/unit/shim_open.h"
 
 CALL int close(int fd)
 {
