@@ -19,3 +19,6 @@ ampd_test(test_storage_parts SUITE unit
 ampd_test(test_storage_power SUITE unit TIMEOUT 240
   SOURCES test_storage_power.c storage_record.c storage_fixture.c
   LINK ampd_store_sqlite ampd_checkpoint PkgConfig::XXHASH)
+ampd_test(test_storage_damage SUITE unit TIMEOUT 120
+  SOURCES test_storage_damage.c storage_fixture.c
+  LINK ampd_store_sqlite ampd_checkpoint PkgConfig::SQLITE3 PkgConfig::JANSSON PkgConfig::XXHASH)
