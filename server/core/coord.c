@@ -348,7 +348,7 @@ bool ampd_coord_waits_for(const struct ampd_model *model, uint32_t rank)
         return false;
     uint32_t coming = 0; /* that are complete, or may be: a quorum of them moves the step without this rank */
     for (uint32_t r = 0; model->spec.sync == AMPD_SYNC_QUORUM && r < model->spec.world_size; r++)
-        coming += is_complete(model, r) || model->workers[r].live ? 1 : 0;
+        coming += is_complete(model, r) || model->workers[r].lease == AMPD_LEASE_LIVE ? 1 : 0;
     return model->spec.sync != AMPD_SYNC_QUORUM || (coord->step == AMPD_STEP_OPEN && coming < model->spec.quorum);
 }
 

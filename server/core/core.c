@@ -636,6 +636,8 @@ void ampd_core_step(struct ampd_core *core, uint64_t now_ms, const struct ampd_e
     ampd_bus_drain(core);
     ampd_leave_try(core);
     arm_timer(core);
+    for (uint32_t i = 0; core->config.check && i < core->models_count; i++)
+        ampd_model_check(core->models[i]);
 }
 
 /* ---- query ---- */
@@ -696,7 +698,8 @@ void ampd_core_worker(const struct ampd_core *core, uint32_t index, uint32_t ran
     *info = (struct ampd_worker_info){
         .incarnation = worker->record.incarnation,
         .joined = worker->joined_epoch == model->shard.epoch && worker->joined_epoch != 0,
-        .lease_left_ms = worker->live && worker->lease_until_ms > now_ms ? worker->lease_until_ms - now_ms : 0,
+        .lease_left_ms =
+            worker->lease == AMPD_LEASE_LIVE && worker->lease_until_ms > now_ms ? worker->lease_until_ms - now_ms : 0,
         .left = worker->record.left,
         .pushes = worker->pushes,
         .overflow_pushes = worker->overflow_pushes,

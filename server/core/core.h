@@ -55,6 +55,7 @@ struct ampd_core_config {
     uint64_t lease_ms;       /* AMPD_LEASE_MS */
     uint64_t memory_max;     /* bytes that all models together may come to take; 0: no bound but the machine's */
     bool carry_own;          /* messages to itself go through the host too (the simulator delays them) */
+    bool check; /* the invariants of every machine are asserted after each event, over all blocks (tests) */
 };
 
 /* ---- life ---- */

@@ -45,7 +45,7 @@ static void grant(struct ampd_model *model, struct ampd_call *call)
 {
     struct ampd_shard *shard = &model->shard;
     AMP_ASSERT(shard->memory == AMPD_MEMORY_EMPTY);
-    shard->memory = AMPD_MEMORY_LOADING;
+    ampd_memory_set(shard, AMPD_MEMORY_LOADING);
     shard->loader = call->id;
     shard->loaded_by = call->loader;
     shard->load_count = 0;
@@ -138,8 +138,8 @@ static void end_loader(struct ampd_model *model)
     shard->loaded_by = 0;
     if (shard->bulk != AMPD_BULK_NONE)
         shard->bulk = AMPD_BULK_VOID;
-    else if (shard->memory >= AMPD_MEMORY_EMPTY)
-        shard->memory = AMPD_MEMORY_EMPTY;
+    else if (shard->memory > AMPD_MEMORY_EMPTY)
+        ampd_memory_set(shard, AMPD_MEMORY_EMPTY);
 }
 
 void ampd_load_granted(struct ampd_model *model, const struct ampd_message *message)
@@ -241,7 +241,7 @@ void ampd_load_closed(struct ampd_model *model, uint64_t id)
         return; /* the grant that follows makes it void, unless the other shards have theirs */
     shard->loaded_by = 0;
     if (shard->memory == AMPD_MEMORY_LOADING)
-        shard->memory = AMPD_MEMORY_EMPTY;
+        ampd_memory_set(shard, AMPD_MEMORY_EMPTY);
     ampd_load_next(model);
 }
 
@@ -259,7 +259,7 @@ void ampd_load_loaded(struct ampd_model *model)
 void ampd_load_cast_done(struct ampd_model *model)
 {
     struct ampd_shard *shard = &model->shard;
-    shard->memory = AMPD_MEMORY_READY;
+    ampd_memory_set(shard, AMPD_MEMORY_READY);
     shard->version = 0;
     shard->copy_valid[0] = true;
     shard->copy_version[0] = 0;

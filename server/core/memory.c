@@ -26,7 +26,7 @@
 #define RESTORE_RETRY_MS 5000
 #endif
 
-static void set_memory(struct ampd_shard *shard, enum ampd_memory_state to)
+void ampd_memory_set(struct ampd_shard *shard, enum ampd_memory_state to)
 {
     AMP_ASSERT(ampd_machine_allows(&ampd_machine_memory, shard->memory, to));
     shard->memory = to;
@@ -96,7 +96,7 @@ void ampd_memory_restore(struct ampd_model *model, const struct ampd_message *me
     if (whole && model->spec.durability == AMPD_DURABILITY_STEP && shard->checkpoints_count > 0)
         shard->taken = true;
     if (shard->memory != AMPD_MEMORY_RESTORING)
-        set_memory(shard, AMPD_MEMORY_RESTORING);
+        ampd_memory_set(shard, AMPD_MEMORY_RESTORING);
     shard->restore_waits = true;
     shard->restore_retry_ms = 0;
     ampd_sums_stop(model);
@@ -116,7 +116,7 @@ void ampd_memory_try_restore(struct ampd_model *model)
         return; /* g is being written to the journal, or read */
     shard->restore_waits = false;
     if (shard->restore_record.epoch == 0) {
-        set_memory(shard, AMPD_MEMORY_LOST);
+        ampd_memory_set(shard, AMPD_MEMORY_LOST);
         answer_restore(model, true);
         return;
     }
@@ -204,7 +204,7 @@ void ampd_memory_restored(struct ampd_model *model, const struct ampd_event_rest
         ampd_out_log(model->core, AMPD_LOG_ERROR, model, "checkpoint %llu cannot be used: %s; taking the one before",
                      (unsigned long long)shard->restore_record.step,
                      restored->code == 0 ? "it is of another step" : amp_strerror(restored->code));
-        set_memory(shard, AMPD_MEMORY_LOST);
+        ampd_memory_set(shard, AMPD_MEMORY_LOST);
         if (shard->replay.on)
             ampd_sums_give_up(model, "its checkpoint is lost");
         else
@@ -227,11 +227,11 @@ void ampd_memory_cast_done(struct ampd_model *model)
     if (model->shard.restore_waits)
         return; /* as above: the last job's end goes on with that */
     if (model->shard.replay.on) {
-        set_memory(&model->shard, AMPD_MEMORY_REPLAYING);
+        ampd_memory_set(&model->shard, AMPD_MEMORY_REPLAYING);
         ampd_sums_restored(model);
         return;
     }
-    set_memory(&model->shard, AMPD_MEMORY_RESTORED);
+    ampd_memory_set(&model->shard, AMPD_MEMORY_RESTORED);
     answer_restore(model, true);
 }
 
@@ -252,7 +252,7 @@ void ampd_memory_begin_replay(struct ampd_model *model)
 {
     struct ampd_shard *shard = &model->shard;
     if (shard->memory != AMPD_MEMORY_RESTORING)
-        set_memory(shard, AMPD_MEMORY_RESTORING);
+        ampd_memory_set(shard, AMPD_MEMORY_RESTORING);
     shard->restore_record = shard->checkpoints[shard->checkpoints_count - 1];
     shard->restore_waits = true;
     ampd_memory_try_restore(model);
@@ -260,7 +260,7 @@ void ampd_memory_begin_replay(struct ampd_model *model)
 
 void ampd_memory_end_replay(struct ampd_model *model, bool ok)
 {
-    set_memory(&model->shard, ok ? AMPD_MEMORY_READY : AMPD_MEMORY_LOST);
+    ampd_memory_set(&model->shard, ok ? AMPD_MEMORY_READY : AMPD_MEMORY_LOST);
     model->shard.taken = false;
 }
 
@@ -372,7 +372,7 @@ void ampd_memory_epoch_stored(struct ampd_model *model)
     shard->frozen = false;
     shard->done = false;
     shard->loaded = shard->memory == AMPD_MEMORY_RESTORED;
-    set_memory(shard, shard->memory == AMPD_MEMORY_RESTORED ? AMPD_MEMORY_READY : AMPD_MEMORY_EMPTY);
+    ampd_memory_set(shard, shard->memory == AMPD_MEMORY_RESTORED ? AMPD_MEMORY_READY : AMPD_MEMORY_EMPTY);
     ampd_sums_prune(model, shard->base_step);
     answer_epoch(model);
 }

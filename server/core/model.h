@@ -249,8 +249,8 @@ struct ampd_shard {
 
 struct ampd_worker {
     struct ampd_worker_record record;
-    bool held;             /* somebody has, or had, the rank */
-    bool live;             /* the lease runs */
+    bool held; /* somebody has, or had, the rank */
+    enum ampd_lease_state lease;
     uint64_t joined_epoch; /* 0: not since this process started */
     uint64_t lease_until_ms;
     struct ampd_incarnation asked; /* newest one given out, stored or not */
@@ -417,6 +417,9 @@ void ampd_bus_drain(struct ampd_core *core);
 void ampd_bus_close(struct ampd_core *core);
 void ampd_bus_receive(struct ampd_core *core, const struct ampd_message *message);
 
+/* ---- invariants.c ---- */
+void ampd_model_check(const struct ampd_model *model); /* what holds between two events: asserts */
+
 /* ---- calls.c ---- */
 struct ampd_call *ampd_call_find(struct ampd_core *core, uint64_t id);
 struct ampd_call *ampd_call_begin(struct ampd_core *core, uint64_t id, enum ampd_call_kind kind,
@@ -508,7 +511,8 @@ void ampd_shard_open(struct ampd_model *model, const struct ampd_message *messag
 void ampd_shard_take_open(struct ampd_model *model, const struct ampd_open *open, uint64_t fence);
 void ampd_shard_take_close(struct ampd_model *model, const struct ampd_message *message);
 void ampd_shard_try_block(struct ampd_model *model, uint64_t local); /* its vote pass, if all is here */
-void ampd_shard_revote(struct ampd_model *model, uint64_t local);
+void ampd_shard_revote(struct ampd_model *model, uint64_t local,
+                       uint32_t rank); /* the rank's trailer leaves a part out */
 void ampd_shard_completed(struct ampd_model *model, uint32_t rank);
 void ampd_shard_try_vote(struct ampd_model *model);
 void ampd_shard_voted(struct ampd_model *model); /* CLOSED -> VOTED: what it takes is stored */
@@ -536,6 +540,7 @@ void ampd_shard_forget_bulk(struct ampd_model *model);
 void ampd_shard_job_done(struct ampd_model *model, const struct ampd_job *job);
 
 /* ---- memory.c ---- */
+void ampd_memory_set(struct ampd_shard *shard, enum ampd_memory_state to); /* as the table allows */
 void ampd_memory_restore(struct ampd_model *model, const struct ampd_message *message);
 void ampd_memory_try_restore(struct ampd_model *model);
 void ampd_memory_restored(struct ampd_model *model, const struct ampd_event_restored *restored);
@@ -585,6 +590,7 @@ void ampd_snapshot_cut(struct ampd_model *model, const struct ampd_message *mess
 void ampd_snapshot_request(struct ampd_model *model);
 /* Whether apply may write over the block. True: *job is told to save it first, if it must. False: it waits. */
 bool ampd_snapshot_spares(struct ampd_model *model, uint64_t local, struct ampd_job *job);
+void ampd_snapshot_check(const struct ampd_model *model); /* what holds at any time, over all blocks: asserts */
 void ampd_snapshot_saved(struct ampd_model *model, uint64_t local); /* the job that saved it is back */
 void ampd_snapshot_blocks(struct ampd_model *model, const struct ampd_event_part_blocks *blocks);
 void ampd_snapshot_written(struct ampd_model *model, const struct ampd_event_part *part);

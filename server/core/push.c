@@ -523,7 +523,7 @@ static void check_end(struct ampd_model *model, uint32_t rank)
     for (uint64_t local = 0; local < model->tensors.count; local++) {
         if (slot->states[local] == AMPD_BLOCK_PRESENT &&
             ampd_slot_any_absent(model, slot, model->tensors.first + local))
-            ampd_shard_revote(model, local);
+            ampd_shard_revote(model, local, rank);
         ampd_shard_try_block(model, local);
     }
     ampd_shard_try_vote(model);

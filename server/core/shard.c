@@ -444,10 +444,20 @@ void ampd_shard_vote_done(struct ampd_model *model, const struct ampd_job *job, 
     shard->step.votes_left--;
 }
 
-void ampd_shard_revote(struct ampd_model *model, uint64_t local)
+/* A quorum closes without the others: what they leave out changes nothing. */
+static bool contributes(const struct ampd_shard *shard, uint32_t rank)
+{
+    for (uint32_t i = 0; i < shard->step.close.contributors_count; i++) {
+        if (shard->step.close.contributors[i].rank == rank)
+            return true;
+    }
+    return false;
+}
+
+void ampd_shard_revote(struct ampd_model *model, uint64_t local, uint32_t rank)
 {
     struct ampd_shard *shard = &model->shard;
-    if (shard->step.state != AMPD_STEP_CLOSED || shard->vote_states[local] == VOTE_WAITS)
+    if (shard->step.state != AMPD_STEP_CLOSED || shard->vote_states[local] == VOTE_WAITS || !contributes(shard, rank))
         return;
     if (shard->vote_states[local] == VOTE_DONE)
         shard->step.votes_left++;

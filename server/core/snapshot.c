@@ -78,8 +78,7 @@ void ampd_snapshot_close(struct ampd_model *model)
     free(shard->free_places);
 }
 
-/* What holds at any time; over all blocks, so only where a part begins and ends. */
-static void check(const struct ampd_model *model)
+void ampd_snapshot_check(const struct ampd_model *model)
 {
     const struct ampd_shard *shard = &model->shard;
     uint64_t left = 0, out = 0, saving = 0, places = 0;
@@ -172,7 +171,7 @@ static void try_end(struct ampd_model *model)
             block_done(shard, local);
     }
     shard->cut_out = 0;
-    check(model);
+    ampd_snapshot_check(model);
     snapshot_free(model);
 }
 
@@ -180,7 +179,7 @@ static void begin(struct ampd_model *model)
 {
     struct ampd_shard *shard = &model->shard;
     shard->cut_waits = false;
-    check(model);
+    ampd_snapshot_check(model);
     set_snapshot(shard, AMPD_SNAPSHOT_WRITING);
     clear_state(model, &shard->snapshot_state);
     shard->snapshot_state = shard->cut_state;
@@ -260,7 +259,7 @@ void ampd_snapshot_blocks(struct ampd_model *model, const struct ampd_event_part
         block_done(shard, blocks->first - model->tensors.first + i);
     shard->cut_out -= blocks->count;
     if (shard->snapshot == AMPD_SNAPSHOT_WRITING && shard->cut_left == 0) {
-        check(model);
+        ampd_snapshot_check(model);
         set_snapshot(shard, AMPD_SNAPSHOT_SEALING);
     }
     feed(model);

@@ -81,6 +81,15 @@ static const uint32_t coord_allowed[AMPD_COORD_STATES] = {
 };
 const struct ampd_machine ampd_machine_coord = {"coord", coord_names, AMPD_COORD_STATES, coord_allowed};
 
+static const char *const lease_names[] = {"NONE", "LIVE", "ENDED", "LEFT"};
+static const uint32_t lease_allowed[AMPD_LEASE_STATES] = {
+    [AMPD_LEASE_NONE] = TO(AMPD_LEASE_LIVE) | TO(AMPD_LEASE_LEFT),
+    [AMPD_LEASE_LIVE] = TO(AMPD_LEASE_LIVE) | TO(AMPD_LEASE_ENDED) | TO(AMPD_LEASE_LEFT),
+    [AMPD_LEASE_ENDED] = TO(AMPD_LEASE_LIVE) | TO(AMPD_LEASE_ENDED) | TO(AMPD_LEASE_LEFT),
+    [AMPD_LEASE_LEFT] = TO(AMPD_LEASE_LIVE) | TO(AMPD_LEASE_ENDED) | TO(AMPD_LEASE_LEFT),
+};
+const struct ampd_machine ampd_machine_lease = {"lease", lease_names, AMPD_LEASE_STATES, lease_allowed};
+
 static const char *const call_names[] = {"HELD", "STREAMING", "ENDED", "REVOKING"};
 static const uint32_t call_allowed[AMPD_CALL_STATES] = {
     [AMPD_CALL_HELD] = TO(AMPD_CALL_STREAMING),

@@ -86,6 +86,15 @@ enum ampd_coord_state {
     AMPD_COORD_STATES
 };
 
+/* The lease of a rank (STEP section 1). */
+enum ampd_lease_state {
+    AMPD_LEASE_NONE,  /* nobody has held the rank */
+    AMPD_LEASE_LIVE,  /* every sign of life renews it */
+    AMPD_LEASE_ENDED, /* only a Join brings the rank back */
+    AMPD_LEASE_LEFT,  /* given back: the rank is free */
+    AMPD_LEASE_STATES
+};
+
 /* A call that waits or streams. */
 enum ampd_call_state {
     AMPD_CALL_HELD,      /* not granted yet; its body is unread */
@@ -96,7 +105,7 @@ enum ampd_call_state {
 };
 
 extern const struct ampd_machine ampd_machine_step, ampd_machine_memory, ampd_machine_block, ampd_machine_snapshot,
-    ampd_machine_cut_block, ampd_machine_coord, ampd_machine_call;
+    ampd_machine_cut_block, ampd_machine_coord, ampd_machine_lease, ampd_machine_call;
 
 /* Whether `to` may follow `from`. */
 bool ampd_machine_allows(const struct ampd_machine *machine, unsigned from, unsigned to);

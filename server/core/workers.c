@@ -6,6 +6,11 @@
  *
  * Who holds a rank is settled when it is stored. While a write of a rank is under way, no other name gets it.
  * A coordinator that starts cannot know who lives: it takes every rank it finds for live until a lease has passed.
+ *
+ *   NONE  -> LIVE, LEFT            a Join is stored; or the rank is found at a start
+ *   LIVE  -> LIVE, ENDED, LEFT     a newer Join; no sign of life, quarantine; Leave is stored
+ *   ENDED -> LIVE, ENDED, LEFT
+ *   LEFT  -> LIVE, ENDED, LEFT     Leave came again; ENDED: with a Join of the same name behind it
  */
 #include "base/assert.h"
 #include "server/core/model.h"
@@ -13,9 +18,15 @@
 #include <stdio.h>
 #include <string.h>
 
+static void set_lease(struct ampd_worker *worker, enum ampd_lease_state to)
+{
+    AMP_ASSERT(ampd_machine_allows(&ampd_machine_lease, worker->lease, to));
+    worker->lease = to;
+}
+
 static bool running(const struct ampd_model *model, const struct ampd_worker *worker)
 {
-    return worker->live && worker->lease_until_ms > model->core->now_ms;
+    return worker->lease == AMPD_LEASE_LIVE && worker->lease_until_ms > model->core->now_ms;
 }
 
 bool ampd_workers_renew(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation)
@@ -35,7 +46,7 @@ bool ampd_workers_expected(const struct ampd_model *model, uint32_t rank)
     const struct ampd_worker *worker = &model->workers[rank];
     if (model->spec.on_loss != AMPD_ON_LOSS_SHRINK)
         return true;
-    return worker->joined_epoch == model->coord.epoch && worker->live && !worker->record.left;
+    return worker->joined_epoch == model->coord.epoch && worker->lease == AMPD_LEASE_LIVE && !worker->record.left;
 }
 
 /* WAIT: all have joined under the epoch, once, and none has left before the first step. SHRINK: min_workers are there. */
@@ -73,10 +84,10 @@ static bool is_spare(struct ampd_model *model, uint32_t rank)
     struct ampd_worker *worker = &model->workers[rank];
     uint32_t others = 0;
     if (model->spec.on_loss == AMPD_ON_LOSS_SHRINK) {
-        bool live = worker->live;
-        worker->live = false;
+        enum ampd_lease_state lease = worker->lease;
+        worker->lease = AMPD_LEASE_ENDED; /* for the question's sake */
         bool enough = ampd_workers_enough(model);
-        worker->live = live;
+        worker->lease = lease;
         return enough;
     }
     for (uint32_t r = 0; r < model->spec.world_size; r++)
@@ -89,7 +100,7 @@ bool ampd_workers_bar(struct ampd_model *model, uint32_t rank)
     struct ampd_worker *worker = &model->workers[rank];
     if (worker->joined_epoch != model->coord.epoch || !is_spare(model, rank))
         return false;
-    worker->live = false;
+    set_lease(worker, AMPD_LEASE_ENDED);
     worker->lease_until_ms = model->core->now_ms;
     worker->barred_until_ms = model->core->now_ms + AMPD_QUARANTINE_MS;
     worker->barred_epoch = model->coord.epoch;
@@ -266,7 +277,7 @@ void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pe
     if (pending->worker.left) {
         worker->record = pending->worker;
         worker->record.left = worker->writes == 0; /* else a Join of the same name follows */
-        worker->live = false;
+        set_lease(worker, worker->record.left ? AMPD_LEASE_LEFT : AMPD_LEASE_ENDED);
         worker->lease_until_ms = model->core->now_ms; /* gone from now on */
         if (wanted)
             (void)ampd_call_reply(model->core, pending->call, AMPD_REPLY_NONE);
@@ -277,7 +288,7 @@ void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pe
     if (worker->held && ampd_incarnation_newer(worker->record.incarnation, pending->worker.incarnation))
         return; /* stores come back in order, so this cannot be; a newer one would win */
     worker->record = pending->worker;
-    worker->live = true;
+    set_lease(worker, AMPD_LEASE_LIVE);
     worker->joined_epoch = model->coord.epoch;
     worker->lease_until_ms = model->core->now_ms + model->core->config.lease_ms;
     if (wanted)
@@ -342,7 +353,7 @@ void ampd_workers_adopt(struct ampd_model *model)
         if (!worker->held || worker->record.left)
             continue;
         worker->joined_epoch = model->coord.epoch;
-        worker->live = true;
+        set_lease(worker, AMPD_LEASE_LIVE);
         worker->lease_until_ms = model->core->now_ms + model->core->config.lease_ms;
     }
 }
@@ -355,7 +366,7 @@ void ampd_workers_found(struct ampd_model *model, const struct ampd_worker_recor
     worker->record = *record;
     worker->asked = record->incarnation;
     worker->held = true;
-    worker->live = !record->left;
+    set_lease(worker, record->left ? AMPD_LEASE_LEFT : AMPD_LEASE_LIVE);
     worker->lease_until_ms = model->core->now_ms + model->core->config.lease_ms;
 }
 
@@ -365,8 +376,8 @@ void ampd_workers_tick(struct ampd_model *model)
     bool lost = false;
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
         struct ampd_worker *worker = &model->workers[r];
-        if (worker->live && worker->lease_until_ms <= now) {
-            worker->live = false;
+        if (worker->lease == AMPD_LEASE_LIVE && worker->lease_until_ms <= now) {
+            set_lease(worker, AMPD_LEASE_ENDED);
             lost = true;
             if (model->coord.state == AMPD_COORD_DONE)
                 continue; /* its worker has gone home */
@@ -384,7 +395,8 @@ uint32_t ampd_workers_gone(const struct ampd_model *model)
 {
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
         const struct ampd_worker *worker = &model->workers[r];
-        if (!worker->live && worker->joined_epoch == model->coord.epoch && ampd_coord_waits_for(model, r) &&
+        if (worker->lease != AMPD_LEASE_LIVE && worker->joined_epoch == model->coord.epoch &&
+            ampd_coord_waits_for(model, r) &&
             model->core->now_ms >= worker->lease_until_ms + model->spec.loss_timeout_ms)
             return r;
     }
@@ -399,7 +411,7 @@ uint64_t ampd_workers_next_ms(const struct ampd_model *model)
         if (worker->joined_epoch != model->coord.epoch || worker->joined_epoch == 0)
             continue;
         uint64_t at = worker->lease_until_ms;
-        if (!worker->live) {
+        if (worker->lease != AMPD_LEASE_LIVE) {
             if (model->coord.state != AMPD_COORD_RUNNING || !ampd_coord_waits_for(model, r))
                 continue;
             at += model->spec.loss_timeout_ms;

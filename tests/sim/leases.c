@@ -62,7 +62,7 @@ static bool waits_for_gone(const struct ampd_model *model, uint32_t *rank)
     bool open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED;
     uint32_t live = 0, wanted = model->spec.min_workers;
     for (uint32_t r = 0; r < model->spec.world_size; r++)
-        live += model->workers[r].live && model->workers[r].joined_epoch == coord->epoch ? 1 : 0;
+        live += model->workers[r].lease == AMPD_LEASE_LIVE && model->workers[r].joined_epoch == coord->epoch ? 1 : 0;
     if (model->spec.sync == AMPD_SYNC_QUORUM && model->spec.quorum > wanted)
         wanted = model->spec.quorum;
     if (model->spec.on_loss != AMPD_ON_LOSS_SHRINK || !open || live < wanted ||
@@ -70,7 +70,7 @@ static bool waits_for_gone(const struct ampd_model *model, uint32_t *rank)
         return false;
     for (uint32_t i = 0; i < coord->open.expected_count; i++) {
         *rank = coord->open.expected[i].rank;
-        if (!model->workers[*rank].live && coord->complete[*rank] != AMPD_ALL_SHARDS(model->core))
+        if (model->workers[*rank].lease != AMPD_LEASE_LIVE && coord->complete[*rank] != AMPD_ALL_SHARDS(model->core))
             return true;
     }
     return false;
@@ -86,7 +86,7 @@ void sim_lease_tick(struct sim *sim)
         sim_fail(sim, SIM_LEASE, "the step waits for rank %u, which is gone", rank);
     for (uint32_t r = 0; core != NULL && core->models_count > 0 && r < sim->model.spec.world_size; r++) {
         const struct ampd_worker *worker = &core->models[0]->workers[r];
-        if (worker->live && worker->lease_until_ms <= sim->now_ms)
+        if (worker->lease == AMPD_LEASE_LIVE && worker->lease_until_ms <= sim->now_ms)
             sim_fail(sim, SIM_LEASE, "rank %u lives, though its lease has ended", r);
     }
 }

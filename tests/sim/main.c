@@ -1,6 +1,7 @@
 /*
- * sim [--seeds N] [--first S] [--verbose]: runs N seeds from S on, each twice if it is among the first ten, and every
- * fifth once more without faults.
+ * sim [--seeds N] [--first S] [--oracle] [--verbose]: runs N seeds from S on, each twice if it is among the first ten, and every
+ * fifth once more without faults. --oracle: the core's own invariants (server/core/invariants.c) are not looked at, so that
+ * those of the simulator must see what is wrong.
  */
 #include "tests/sim/sim.h"
 
@@ -32,10 +33,12 @@ int main(int argc, char **argv)
             seeds = strtoull(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--first") == 0 && i + 1 < argc) {
             first = strtoull(argv[++i], NULL, 10);
+        } else if (strcmp(argv[i], "--oracle") == 0) {
+            sim_server_unchecked();
         } else if (strcmp(argv[i], "--verbose") == 0) {
             verbose = true;
         } else {
-            (void)fprintf(stderr, "usage: sim [--seeds N] [--first S] [--verbose]\n");
+            (void)fprintf(stderr, "usage: sim [--seeds N] [--first S] [--oracle] [--verbose]\n");
             return 1;
         }
     }

@@ -10,6 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+static bool unchecked;
+
+void sim_server_unchecked(void)
+{
+    unchecked = true;
+}
+
 /* ---- messages and calls ---- */
 
 struct sim_message *sim_message_new(enum sim_message_type type)
@@ -528,7 +535,8 @@ void sim_server_start(struct sim *sim, struct sim_shard *shard)
                                       .shards = sim->shards,
                                       .fence = {.counter = shard->store.boots},
                                       .block_elements = sim->model.layout->block_elements,
-                                      .carry_own = sim->seed % 2 == 0};
+                                      .carry_own = sim->seed % 2 == 0,
+                                      .check = !unchecked};
     if (ampd_core_new(&config, &shard->core) != 0)
         sim_fail(sim, SIM_ITSELF, "no core");
     shard->restart_ms = 0;

@@ -28,7 +28,7 @@ void core_host_init(struct core_host *host, uint64_t boot)
 {
     memset(host, 0, sizeof(*host));
     host->now_ms = 1000;
-    struct ampd_core_config config = {.fence = {.counter = boot}, .block_elements = AMPD_ALIGN_ELEMENTS};
+    struct ampd_core_config config = {.fence = {.counter = boot}, .block_elements = AMPD_ALIGN_ELEMENTS, .check = true};
     assert_int_equal(0, ampd_core_new(&config, &host->core));
 }
 

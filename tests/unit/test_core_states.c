@@ -48,7 +48,9 @@ static int read_line(const char *line, const char *const *names, unsigned count,
     return from;
 }
 
-static void compare(const char *path, const char *const *names, unsigned count, const uint32_t *table)
+/* `section`: of a page, from its heading to the next one; NULL: the essay of a source. */
+static void compare(const char *path, const char *section, const char *const *names, unsigned count,
+                    const uint32_t *table)
 {
     char full[1024];
     (void)snprintf(full, sizeof(full), "%s/%s", AMPD_SOURCE_DIR, path);
@@ -57,8 +59,13 @@ static void compare(const char *path, const char *const *names, unsigned count, 
     char line[512];
     uint32_t drawn[STATES_MAX] = {0};
     bool seen[STATES_MAX] = {false};
+    bool inside = section == NULL;
     while (fgets(line, sizeof(line), file) != NULL && strncmp(line, " */", 3) != 0) {
+        if (section != NULL && strncmp(line, "## ", 3) == 0)
+            inside = strncmp(line + 3, section, strlen(section)) == 0 && line[3 + strlen(section)] == '\n';
         uint32_t allowed = 0;
+        if (!inside)
+            continue;
         int from = read_line(line, names, count, &allowed);
         if (from < 0)
             continue;
@@ -76,7 +83,8 @@ static void compare(const char *path, const char *const *names, unsigned count, 
 
 static void compare_machine(const char *path, const struct ampd_machine *machine)
 {
-    compare(path, machine->states, machine->count, machine->allowed);
+    compare(path, NULL, machine->states, machine->count, machine->allowed);
+    compare("docs/states.md", machine->name, machine->states, machine->count, machine->allowed);
 }
 
 static void the_diagrams_of_the_server_are_its_tables(void **state)
@@ -88,6 +96,7 @@ static void the_diagrams_of_the_server_are_its_tables(void **state)
     compare_machine("server/core/snapshot.c", &ampd_machine_cut_block);
     compare_machine("server/core/push.c", &ampd_machine_block);
     compare_machine("server/core/coord.c", &ampd_machine_coord);
+    compare_machine("server/core/workers.c", &ampd_machine_lease);
     compare_machine("server/core/calls.c", &ampd_machine_call);
 }
 
@@ -103,7 +112,7 @@ static void the_diagram_of_the_client_is_its_table(void **state)
                 table[s] |= 1u << t;
         }
     }
-    compare("client/core/core.c", names, AMPCLIENT_STATES_COUNT, table);
+    compare("client/core/core.c", NULL, names, AMPCLIENT_STATES_COUNT, table);
 }
 
 int main(void)

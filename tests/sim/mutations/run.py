@@ -9,7 +9,7 @@ of those), and which invariant is expected to break:
     Invariant: progress
 
 Each is applied to a copy of the files that it changes, compiled with the flags of the build, and linked with everything
-else as it is. Then seeds run from 1 on until one fails. One line for each: the mutation, the invariant, the seed. Exit
+else as it is. Then seeds run from 1 on until one fails, without the core's own invariants. One line for each: the mutation, the invariant, the seed. Exit
 status 1 if one is not caught within N seeds (10,000), or by another invariant, or if it does not apply or compile.
 
 --check applies the patches alone (patch --dry-run): they must keep up with the sources.
@@ -110,7 +110,7 @@ def build_mutant(mutation, rows, build, tree):
 def verdict(program, seeds):
     """(invariant, seed, what was said), or (None, None, why)."""
     try:
-        done = subprocess.run([program, "--seeds", str(seeds), "--first", "1"], capture_output=True, text=True,
+        done = subprocess.run([program, "--oracle", "--seeds", str(seeds), "--first", "1"], capture_output=True, text=True,
                               errors="replace", timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
         return None, None, "no end after %d s" % TIMEOUT_S
