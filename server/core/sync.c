@@ -284,7 +284,7 @@ static void restore_from(struct ampd_model *model, uint64_t epoch, uint64_t step
         send_restore(model, k);
 }
 
-/* A rollback that SYNC has come into, if its checkpoint is still there. */
+/* A rollback that SYNC has come into goes through, if its checkpoint is still there; else it ends here. */
 static bool roll_back_again(struct ampd_model *model)
 {
     const struct ampd_coord *coord = &model->coord;
@@ -295,7 +295,7 @@ static bool roll_back_again(struct ampd_model *model)
         all = all && ampd_sync_holds(coord, k, coord->rollback.epoch, coord->rollback.step);
     if (!all)
         ampd_rollback_fail(model, AMP_ENOTFOUND, "CHECKPOINT_NOT_FOUND",
-                           "a shard has lost its part of this checkpoint; the newest one that all hold is taken");
+                           "a shard has lost its part of this checkpoint; the model goes on as after a restart");
     return all;
 }
 
@@ -304,10 +304,6 @@ static void restore_next(struct ampd_model *model)
     struct ampd_coord *coord = &model->coord;
     struct ampd_checkpoint_record newest = {0};
     coord->restore_round = model->core->sync.round;
-    if (roll_back_again(model)) {
-        restore_from(model, coord->rollback.epoch, coord->rollback.step);
-        return;
-    }
     (void)take_newest(model, &newest);
     restore_from(model, newest.epoch, newest.step);
 }
@@ -336,8 +332,7 @@ static void restore_failed(struct ampd_model *model)
 static bool must_begin_anew(const struct ampd_model *model)
 {
     const struct ampd_coord *coord = &model->coord;
-    bool rolls_back = coord->rollback.active && coord->rollback.begun; /* it goes through */
-    bool anew = rolls_back || (coord->before <= AMPD_COORD_STORING && !ampd_adopt_can(model));
+    bool anew = coord->before <= AMPD_COORD_STORING && !ampd_adopt_can(model);
     for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
         const struct ampd_message *answer = coord->synced[k];
         anew = anew || answer == NULL || answer->u.sync.lost || answer->u.sync.highest_epoch != coord->epoch;
@@ -361,14 +356,17 @@ static void decide(struct ampd_model *model)
             empty);
         return;
     }
-    bool anew = must_begin_anew(model);
+    bool again = roll_back_again(model), anew = must_begin_anew(model);
     for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
         if (coord->synced[k] == NULL)
             send_create(model, k);
         else if (coord->synced[k]->u.sync.highest_epoch > coord->epoch)
             coord->epoch = coord->synced[k]->u.sync.highest_epoch;
     }
-    if (anew) {
+    if (again) {
+        coord->restore_round = model->core->sync.round;
+        restore_from(model, coord->rollback.epoch, coord->rollback.step);
+    } else if (anew) {
         restore_next(model);
     } else if (coord->before <= AMPD_COORD_STORING) {
         struct ampd_checkpoint_record newest = {0};
