@@ -66,6 +66,48 @@ static void names_and_shapes_out_of_range_are_refused(void **state)
     assert_refused(AMP_EINVAL, "parameters[0].shape");
     parameters[0].group = 1;
     assert_refused(AMP_EINVAL, "parameters[0].group");
+    spec.parameters_count = AMPD_PARAMETERS_MAX + 1;
+    assert_refused(AMP_EINVAL, "parameters");
+    spec.groups_count = AMPD_GROUPS_MAX + 1;
+    assert_refused(AMP_EINVAL, "groups");
+    parameters[0].shape[0] = parameters[1].shape[0] = AMPD_ELEMENTS_MAX / 2; /* with what pads them too many */
+    assert_refused(AMP_EINVAL, "2^36 elements in all");
+    memset(spec.name, 'a', sizeof(spec.name)); /* no end */
+    assert_refused(AMP_EINVAL, "name");
+    memset(parameters[1].name, 'a', sizeof(parameters[1].name));
+    assert_refused(AMP_EINVAL, "parameters[1].name");
+}
+
+static void numbers_of_groups_and_clipping_are_checked_each(void **state)
+{
+    (void)state;
+    spec.groups[0].lr_scale = NAN;
+    assert_refused(AMP_EINVAL, "groups.learning_rate_factor");
+    spec.groups[0].weight_decay_set = true;
+    spec.groups[0].weight_decay = -1;
+    assert_refused(AMP_EINVAL, "groups.weight_decay");
+    spec.groups[0].weight_decay_set = true;
+    spec.groups[0].weight_decay = NAN;
+    assert_refused(AMP_EINVAL, "groups.weight_decay");
+    spec.groups[0].clip_max_norm = NAN;
+    assert_refused(AMP_EINVAL, "groups.max_norm");
+    spec.groups[0].clip_max_norm = -1;
+    assert_refused(AMP_EINVAL, "groups.max_norm");
+    spec.groups[0].clip_max_norm = 1; /* of the model, not of the group */
+    assert_refused(AMP_EINVAL, "groups.max_norm");
+    spec.clip_value = NAN;
+    assert_refused(AMP_EINVAL, "clip.value");
+    spec.clip_max_norm = -1;
+    assert_refused(AMP_EINVAL, "clip.max_norm");
+    spec.sync = AMPD_SYNC_QUORUM;
+    spec.quorum = 3;
+    assert_refused(AMP_EINVAL, "quorum");
+    spec.groups[0].clip_max_norm = 1;
+    spec.groups[0].weight_decay_set = true;
+    spec.clip_scope = AMPD_CLIP_GROUP;
+    struct amp_error error = {0};
+    assert_int_equal(0, ampd_spec_check(&spec, &error));
+    (void)setup(NULL);
 }
 
 static void numbers_out_of_range_are_refused(void **state)
@@ -108,8 +150,20 @@ static void values_that_are_reserved_are_named(void **state)
     assert_refused(AMP_EUNIMPLEMENTED, "on_loss");
     spec.floor_policy = (enum ampd_floor_policy)4;
     assert_refused(AMP_EUNIMPLEMENTED, "floor_policy");
+    spec.floor_policy = (enum ampd_floor_policy)0;
+    assert_refused(AMP_EUNIMPLEMENTED, "floor_policy");
     spec.optimizer = (enum ampd_optimizer)7;
     assert_refused(AMP_EUNIMPLEMENTED, "optimizer.kind");
+    spec.clip_scope = (enum ampd_clip_scope)3;
+    assert_refused(AMP_EUNIMPLEMENTED, "clip.scope");
+    spec.sync = (enum ampd_sync)3;
+    assert_refused(AMP_EUNIMPLEMENTED, "sync_mode");
+    spec.weighting = (enum ampd_weighting)3;
+    assert_refused(AMP_EUNIMPLEMENTED, "weighting");
+    spec.cast_overflow = (enum ampd_cast_overflow)3;
+    assert_refused(AMP_EUNIMPLEMENTED, "cast_overflow");
+    spec.schedule = (enum ampd_schedule)9;
+    assert_refused(AMP_EINVAL, "schedule");
 }
 
 static void assert_differs(const struct ampd_model_spec *other, const char *field)
@@ -134,9 +188,53 @@ static void two_specifications_differ_by_the_first_field_that_does(void **state)
     other.scaler.growth_interval++;
     assert_differs(&other, "scaler.growth_interval");
     other.scaler.growth_interval--;
+    other.durability = AMPD_DURABILITY_STEP; /* a value that has a name is called by it */
+    assert_differs(&other, "durability is CHECKPOINT there and STEP here");
+    other.durability = (enum ampd_durability)9;
+    assert_differs(&other, "durability is CHECKPOINT there and 9 here");
+    other.durability = spec.durability;
+    other.groups[0].clip_max_norm = 2;
+    assert_differs(&other, "groups.max_norm");
+    other.groups[0].clip_max_norm = 0;
+    other.groups[0].lr_scale = 2;
+    assert_differs(&other, "groups.learning_rate_factor");
+    other.groups[0].lr_scale = spec.groups[0].lr_scale;
+    other.groups[0].weight_decay_set = true;
+    assert_differs(&other, "groups.weight_decay");
+    spec.groups[0].weight_decay_set = true;
+    other.groups[0].weight_decay = 0.5;
+    assert_differs(&other, "groups.weight_decay");
+    other.groups[0] = spec.groups[0];
     other.parameters[1].shape[0]++;
     assert_differs(&other, "parameters[1]");
+    other.parameters[1] = spec.parameters[1];
+    other.parameters[1].name[0] = 'z';
+    assert_differs(&other, "parameters[1]");
+    other.parameters[1] = spec.parameters[1];
+    other.parameters[0].dimensions++;
+    assert_differs(&other, "parameters[0]");
+    other.parameters[0] = spec.parameters[0];
+    other.parameters[0].group++;
+    assert_differs(&other, "parameters[0]");
+    other.parameters[0] = spec.parameters[0];
+    spec.parameters[0].dimensions = other.parameters[0].dimensions = 0; /* a scalar has no shape to differ in */
+    other.parameters[0].shape[0]++;
+    assert_int_equal(0, ampd_spec_compare(&spec, &other, &error));
     ampd_spec_clear(&other);
+    (void)setup(NULL);
+}
+
+static void a_schedule_by_steps_has_its_factor(void **state)
+{
+    (void)state;
+    spec.schedule = AMPD_SCHEDULE_STEP;
+    spec.step_factor = 0;
+    spec.step_every = 10;
+    ampd_spec_defaults(&spec);
+    struct amp_error error = {0};
+    assert_int_equal(0, ampd_spec_check(&spec, &error));
+    assert_true(spec.step_factor > 0 && spec.step_factor < 1);
+    (void)setup(NULL);
 }
 
 static void a_second_create_with_another_specification_leaves_the_model_as_it_is(void **state)
@@ -197,7 +295,9 @@ int main(void)
         cmocka_unit_test_setup(a_specification_with_defaults_is_accepted, setup),
         cmocka_unit_test_setup(names_and_shapes_out_of_range_are_refused, setup),
         cmocka_unit_test_setup(numbers_out_of_range_are_refused, setup),
+        cmocka_unit_test_setup(numbers_of_groups_and_clipping_are_checked_each, setup),
         cmocka_unit_test_setup(values_that_are_reserved_are_named, setup),
+        cmocka_unit_test_setup(a_schedule_by_steps_has_its_factor, setup),
         cmocka_unit_test_setup(two_specifications_differ_by_the_first_field_that_does, setup),
         cmocka_unit_test(a_second_create_with_another_specification_leaves_the_model_as_it_is),
         cmocka_unit_test(two_creates_at_once_make_one_model),

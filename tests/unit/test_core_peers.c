@@ -1,0 +1,669 @@
+/*
+ * Two shards, and messages that are of no use: of another epoch, step, try or round, of ranks that are not there, from whom they
+ * cannot come, or a second time. None of them changes anything, and none of them ends a process.
+ */
+#include "amp/kernels.h"
+#include "server/core/model.h"
+#include "tests/unit/core_fixture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define QUEUE_MAX 64
+
+struct done {
+    unsigned shard;
+    struct ampd_event event;
+};
+
+static struct ampd_core *core[2];
+static uint64_t now_ms, calls_count, cut_left[2];
+static struct core_call calls[64];
+static struct ampd_message *messages[QUEUE_MAX];
+static unsigned messages_count;
+static struct done done[QUEUE_MAX];
+static unsigned done_count;
+static bool hold_messages;
+static int restore_code[2];
+static struct ampd_checkpoint_record record = {.size_bytes = 1};
+static struct ampd_checkpoint_state restored;
+static char logged[AMP_ERROR_TEXT_MAX];
+static struct ampd_message *last; /* that was sent, whatever became of it */
+
+/* ---- two hosts ---- */
+
+static void later(unsigned shard, const struct ampd_event *event)
+{
+    assert_true(done_count < QUEUE_MAX);
+    done[done_count++] = (struct done){shard, *event};
+}
+
+static void part_over(unsigned shard, uint64_t token)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_PART_WRITTEN, .u.part = {token, 0, &record}};
+    later(shard, &event);
+}
+
+static void restore(unsigned shard, const struct ampd_restore_order *order)
+{
+    restored.step = order->checkpoint->step;
+    restored.version = order->checkpoint->version;
+    amp_scaler_init(&order->spec->scaler, &restored.scaler);
+    struct ampd_event event = {.type = AMPD_EVENT_RESTORED,
+                               .u.restored = {order->token, restore_code[shard], &restored}};
+    restore_code[shard] = 0;
+    later(shard, &event);
+}
+
+static void take(unsigned shard, const struct ampd_output *output)
+{
+    struct core_call *call = &calls[output->call];
+    struct ampd_event event = {.type = AMPD_EVENT_PERSISTED, .u.persisted = {output->u.persist.token}};
+    switch (output->type) {
+    case AMPD_OUT_REPLY:
+        assert_false(call->answered);
+        call->answered = true;
+        call->reply = output->u.reply;
+        break;
+    case AMPD_OUT_PUSH_GRANT:
+        call->granted = true;
+        call->push = output->u.push;
+        break;
+    case AMPD_OUT_LOAD_GRANT:
+        call->granted = true;
+        call->load = output->u.load;
+        break;
+    case AMPD_OUT_PERSIST:
+        later(shard, &event);
+        break;
+    case AMPD_OUT_JOB:
+        ampd_job_run(&output->u.job, &amp_kernels_ref);
+        event = (struct ampd_event){.type = AMPD_EVENT_JOB_DONE, .u.job = output->u.job};
+        later(shard, &event);
+        break;
+    case AMPD_OUT_CUT:
+        cut_left[shard] = output->u.cut.count;
+        break;
+    case AMPD_OUT_CUT_BLOCKS:
+        event = (struct ampd_event){
+            .type = AMPD_EVENT_PART_BLOCKS,
+            .u.part_blocks = {output->u.cut_blocks.token, output->u.cut_blocks.first, output->u.cut_blocks.count}};
+        later(shard, &event);
+        cut_left[shard] -= output->u.cut_blocks.count;
+        if (cut_left[shard] == 0)
+            part_over(shard, output->u.cut_blocks.token);
+        break;
+    case AMPD_OUT_RESTORE:
+        restore(shard, &output->u.restore);
+        break;
+    case AMPD_OUT_LOG:
+        (void)snprintf(logged, sizeof(logged), "%s", output->u.log.text);
+        break;
+    case AMPD_OUT_SEND:
+        assert_true(messages_count < QUEUE_MAX);
+        ampd_message_free(last);
+        last = ampd_message_copy(output->u.message);
+        messages[messages_count++] = ampd_message_copy(output->u.message);
+        break;
+    default:
+        break;
+    }
+}
+
+static void step(unsigned shard, struct ampd_event *event)
+{
+    struct ampd_output output;
+    ampd_core_step(core[shard], now_ms, event);
+    while (ampd_core_next(core[shard], &output))
+        take(shard, &output);
+}
+
+static void deliver_first(void)
+{
+    struct ampd_message *message = messages[0];
+    memmove(messages, messages + 1, --messages_count * sizeof(messages[0]));
+    struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = message};
+    step(message->to, &event);
+    ampd_message_free(message);
+}
+
+static void settle(void)
+{
+    while (done_count > 0 || (messages_count > 0 && !hold_messages)) {
+        if (done_count > 0) {
+            struct done first = done[0];
+            memmove(done, done + 1, --done_count * sizeof(done[0]));
+            step(first.shard, &first.event);
+        } else {
+            deliver_first();
+        }
+    }
+}
+
+static void forget_messages(void)
+{
+    while (messages_count > 0)
+        ampd_message_free(messages[--messages_count]);
+}
+
+static struct core_call *call_shard(unsigned shard, struct ampd_event *event)
+{
+    event->call = ++calls_count;
+    assert_true(calls_count < sizeof(calls) / sizeof(calls[0]));
+    memset(&calls[calls_count], 0, sizeof(calls[0]));
+    step(shard, event);
+    settle();
+    return &calls[event->call];
+}
+
+/* ---- the model ---- */
+
+static void start(unsigned shard, uint64_t boot)
+{
+    struct ampd_core_config config = {
+        .shard = shard, .shards = 2, .fence = {.counter = boot}, .block_elements = AMPD_ALIGN_ELEMENTS, .check = true};
+    assert_int_equal(0, ampd_core_new(&config, &core[shard]));
+}
+
+static void send_start(unsigned shard)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_START};
+    step(shard, &event);
+    event = (struct ampd_event){.type = AMPD_EVENT_PEER_UP, .u.shard = shard == 0 ? 1 : 0};
+    step(shard, &event);
+    settle();
+}
+
+static void load(unsigned shard)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", 7}};
+    struct core_call *loading = call_shard(shard, &event);
+    uint64_t id = event.call;
+    assert_true(loading->granted);
+    const struct ampd_load_grant grant = loading->load;
+    for (uint64_t b = grant.first; b < grant.first + grant.count; b++) {
+        struct ampd_segment_count counts[4];
+        float *to = grant.masters + (b - grant.first) * grant.layout->block_elements;
+        struct ampd_event block = {.type = AMPD_EVENT_LOAD_BLOCK, .call = id};
+        block.u.block.block = b;
+        block.u.block.counts = counts;
+        block.u.block.counts_count = ampd_receive_block(grant.layout, b, AMP_F32, to, &amp_kernels_ref, counts);
+        step(shard, &block);
+    }
+    struct ampd_event end = {.type = AMPD_EVENT_LOAD_END, .call = id};
+    step(shard, &end);
+}
+
+static struct ampd_incarnation incarnation;
+
+static struct core_call *push(unsigned shard, uint64_t number, float weight)
+{
+    struct ampd_model_info info;
+    ampd_core_model(core[0], 0, &info);
+    struct ampd_event event = {.type = AMPD_EVENT_PUSH_BEGIN};
+    event.u.push = (struct ampd_event_push){.model = "model",
+                                            .epoch = info.epoch,
+                                            .step = number,
+                                            .incarnation = incarnation,
+                                            .scale_id = info.step_scale_id,
+                                            .dtype = AMP_F32,
+                                            .weight = weight};
+    struct core_call *pushing = call_shard(shard, &event);
+    uint64_t id = event.call;
+    if (!pushing->granted)
+        return pushing;
+    const struct ampd_push_grant grant = pushing->push;
+    for (uint64_t b = grant.first; b < grant.first + grant.count; b++) {
+        struct ampd_segment_count counts[4];
+        uint8_t *to = grant.memory + (b - grant.first) * grant.stride;
+        memset(to, 0, grant.stride);
+        struct ampd_event block = {.type = AMPD_EVENT_PUSH_BLOCK, .call = id};
+        block.u.block.block = b;
+        block.u.block.counts = counts;
+        block.u.block.counts_count = ampd_receive_block(grant.layout, b, AMP_F32, to, &amp_kernels_ref, counts);
+        step(shard, &block);
+    }
+    struct ampd_event end = {.type = AMPD_EVENT_PUSH_END, .call = id};
+    step(shard, &end);
+    settle();
+    return pushing;
+}
+
+static void create(enum ampd_weighting weighting)
+{
+    struct ampd_model_spec spec;
+    core_spec(&spec, 1);
+    spec.weighting = weighting;
+    spec.checkpoint_every = 100;
+    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
+    assert_int_equal(0, call_shard(0, &event)->reply.error.code);
+    load(0);
+    load(1);
+    settle();
+    event = (struct ampd_event){.type = AMPD_EVENT_JOIN, .u.join = {"model", "w0", 0, 1, false}};
+    const struct core_call *joined = call_shard(0, &event);
+    assert_int_equal(0, joined->reply.error.code);
+    incarnation = joined->reply.u.join.incarnation;
+}
+
+static void begin(enum ampd_weighting weighting)
+{
+    now_ms = 1000;
+    hold_messages = false;
+    for (unsigned k = 0; k < 2; k++)
+        start(k, 1);
+    for (unsigned k = 0; k < 2; k++)
+        send_start(k);
+    create(weighting);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    begin(AMPD_WEIGHTING_EQUAL);
+    assert_true(push(0, 1, 1) != NULL && push(1, 1, 1)->answered);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    for (unsigned k = 0; k < 2; k++) {
+        ampd_core_free(core[k]);
+        core[k] = NULL;
+    }
+    forget_messages();
+    ampd_message_free(last);
+    last = NULL;
+    done_count = 0;
+    calls_count = 0;
+    return 0;
+}
+
+static struct ampd_model *model_of(unsigned shard)
+{
+    return core[shard]->models[0];
+}
+
+/* ---- strays ---- */
+
+/* As the shard would send it, and it would count: then one thing of it is made wrong. */
+static struct ampd_message *message_of(enum ampd_message_type type, unsigned from, unsigned to)
+{
+    struct ampd_message *message = ampd_message_new(type);
+    message->from = from;
+    message->to = to;
+    message->from_fence = core[from]->config.fence;
+    message->to_fence = core[to]->config.fence;
+    message->epoch = model_of(0)->coord.epoch;
+    message->round = core[0]->sync.round;
+    (void)snprintf(message->model, sizeof(message->model), "model");
+    return message;
+}
+
+static void send_take(struct ampd_message *message)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = message};
+    step(message->to, &event);
+    settle();
+    ampd_message_free(message);
+}
+
+/* What there is to see of both shards. */
+struct view {
+    struct ampd_model_info info[2];
+    enum ampd_coord_state state;
+    enum ampd_step_state step, steps[2];
+    uint64_t try_number, durable;
+};
+
+static struct view look(void)
+{
+    struct view view;
+    memset(&view, 0, sizeof(view));
+    for (unsigned k = 0; k < 2; k++) {
+        ampd_core_model(core[k], 0, &view.info[k]);
+        view.steps[k] = model_of(k)->shard.step.state;
+    }
+    view.state = model_of(0)->coord.state;
+    view.step = model_of(0)->coord.step;
+    view.try_number = model_of(0)->coord.open.try_number;
+    view.durable = model_of(0)->coord.durable_step;
+    return view;
+}
+
+static void assert_same(const struct view *before)
+{
+    struct view after = look();
+    for (unsigned k = 0; k < 2; k++) {
+        assert_int_equal(before->info[k].epoch, after.info[k].epoch);
+        assert_int_equal(before->info[k].decided_step, after.info[k].decided_step);
+        assert_int_equal(before->info[k].version, after.info[k].version);
+        assert_int_equal(before->info[k].recovering, after.info[k].recovering);
+        assert_int_equal(before->info[k].checkpoints_count, after.info[k].checkpoints_count);
+        assert_int_equal(before->steps[k], after.steps[k]);
+    }
+    assert_int_equal(before->state, after.state);
+    assert_int_equal(before->step, after.step);
+    assert_int_equal(before->try_number, after.try_number);
+    assert_int_equal(before->durable, after.durable);
+}
+
+/* Sends it, and nothing is changed by it. */
+static void stray(struct ampd_message *message)
+{
+    struct view before = look();
+    send_take(message);
+    assert_same(&before);
+}
+
+static void completes_and_votes_that_are_not_of_this_try_count_nowhere(void **state)
+{
+    (void)state;
+    const struct ampd_coord *coord = &model_of(0)->coord;
+    struct ampd_complete complete = {coord->open.step, coord->open.try_number, {0, incarnation, 1}};
+    for (unsigned wrong = 0; wrong < 4; wrong++) {
+        struct ampd_message *message = message_of(AMPD_MESSAGE_COMPLETE, 1, 0);
+        message->u.complete = complete;
+        message->epoch += wrong == 0 ? 1 : 0;
+        message->u.complete.step += wrong == 1 ? 1 : 0;
+        message->u.complete.try_number += wrong == 2 ? 1 : 0;
+        message->u.complete.contributor.rank += wrong == 3 ? 1 : 0;
+        stray(message);
+        assert_int_equal(0, coord->complete[0]);
+    }
+    for (unsigned wrong = 0; wrong < 4; wrong++) {
+        struct ampd_message *message = message_of(AMPD_MESSAGE_VOTE, 1, 0);
+        message->u.vote.step = coord->open.step + (wrong == 0 ? 1 : 0);
+        message->u.vote.try_number = coord->open.try_number + (wrong == 1 ? 1 : 0);
+        message->u.vote.contributors_hash = coord->hash + (wrong == 2 ? 1 : 0);
+        message->epoch += wrong == 3 ? 1 : 0;
+        stray(message);
+        assert_int_equal(0, coord->votes_count);
+    }
+    for (unsigned twice = 0; twice < 2; twice++) { /* a right one counts once */
+        struct ampd_message *message = message_of(AMPD_MESSAGE_VOTE, 1, 0);
+        message->u.vote.step = coord->open.step;
+        message->u.vote.contributors_hash = coord->hash;
+        stray(message);
+        assert_int_equal(1, coord->votes_count);
+    }
+}
+
+static void answers_that_nobody_waits_for_have_no_effect(void **state)
+{
+    (void)state;
+    static const enum ampd_message_type types[] = {
+        AMPD_MESSAGE_RESTORED,  AMPD_MESSAGE_EPOCH_STORED, AMPD_MESSAGE_APPLIED, AMPD_MESSAGE_PART_DONE,
+        AMPD_MESSAGE_HELD,      AMPD_MESSAGE_DELETED,      AMPD_MESSAGE_LOADED,  AMPD_MESSAGE_LOAD_GONE,
+        AMPD_MESSAGE_LOAD_WANT, AMPD_MESSAGE_SYNC_DONE,    AMPD_MESSAGE_SYNCED,  AMPD_MESSAGE_NOT_CREATED};
+    for (unsigned i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        stray(message_of(types[i], 1, 0));
+        struct ampd_message *message = message_of(types[i], 1, 0); /* of an epoch that is over */
+        message->epoch--;
+        message->round--;
+        stray(message);
+    }
+}
+
+static void orders_of_another_epoch_step_or_round_have_no_effect(void **state)
+{
+    (void)state;
+    const struct ampd_coord *coord = &model_of(0)->coord;
+    static const enum ampd_message_type types[] = {AMPD_MESSAGE_OPEN,  AMPD_MESSAGE_CLOSE,      AMPD_MESSAGE_VERDICT,
+                                                   AMPD_MESSAGE_CUT,   AMPD_MESSAGE_STATE,      AMPD_MESSAGE_UNFIT,
+                                                   AMPD_MESSAGE_EPOCH, AMPD_MESSAGE_LOAD_GRANT, AMPD_MESSAGE_RESTORE};
+    for (unsigned i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        for (unsigned late = 0; late < 2; late++) {
+            struct ampd_message *message = message_of(types[i], 0, 1);
+            message->epoch -= late;
+            message->round = 0; /* before the SYNC that was answered last */
+            stray(message);
+        }
+        struct ampd_message *message = message_of(types[i], 1, 0); /* a shard orders nothing */
+        stray(message);
+    }
+    struct ampd_message *again = message_of(AMPD_MESSAGE_OPEN, 0, 1);
+    again->u.open = coord->open;
+    stray(again);
+    struct ampd_message *cut = message_of(AMPD_MESSAGE_CUT, 0, 1); /* a part that is in the catalogue is told again */
+    cut->u.restore.step = 0;
+    ampd_message_free(last);
+    last = NULL;
+    stray(cut);
+    assert_non_null(last);
+    assert_int_equal(AMPD_MESSAGE_PART_DONE, last->type);
+    struct ampd_message *verdict = message_of(AMPD_MESSAGE_VERDICT, 0, 1); /* so is that a step is applied */
+    verdict->u.verdict.row.step = 1;
+    stray(verdict);
+    assert_int_equal(AMPD_MESSAGE_APPLIED, last->type);
+}
+
+static void messages_to_nobody_and_about_nothing_have_no_effect(void **state)
+{
+    (void)state;
+    struct ampd_message *message = message_of(AMPD_MESSAGE_CUT, 0, 1);
+    (void)snprintf(message->model, sizeof(message->model), "another");
+    stray(message);
+    message = message_of(AMPD_MESSAGE_COMPLETE, 1, 0);
+    message->from = 2; /* no such shard */
+    stray(message);
+    struct view before = look();
+    message = message_of(AMPD_MESSAGE_VOTE, 1, 0);
+    message->to = 1;
+    struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = message};
+    step(0, &event); /* to another shard than this one */
+    ampd_message_free(message);
+    assert_same(&before);
+    static const enum ampd_message_type of_the_coordinator[] = {AMPD_MESSAGE_SYNC, AMPD_MESSAGE_CREATE,
+                                                                AMPD_MESSAGE_DELETE};
+    for (unsigned i = 0; i < 3; i++)
+        stray(message_of(of_the_coordinator[i], 1, 0));
+    static const enum ampd_message_type to_the_coordinator[] = {AMPD_MESSAGE_HELLO, AMPD_MESSAGE_SYNCED,
+                                                                AMPD_MESSAGE_SYNC_DONE};
+    for (unsigned i = 0; i < 3; i++)
+        stray(message_of(to_the_coordinator[i], 0, 1));
+    message = message_of(AMPD_MESSAGE_CREATE, 0, 1); /* of a model that is here */
+    struct ampd_model_spec spec;
+    core_spec(&spec, 1);
+    assert_int_equal(0, ampd_spec_copy(&message->u.spec, &spec));
+    stray(message);
+    message = message_of(AMPD_MESSAGE_DELETE, 0, 1); /* of one that is not: it is answered, for it may have been done */
+    (void)snprintf(message->model, sizeof(message->model), "another");
+    stray(message);
+    assert_int_equal(AMPD_MESSAGE_DELETED, last->type);
+}
+
+static void fences_that_are_lower_or_of_another_boot_are_refused_once(void **state)
+{
+    (void)state;
+    struct ampd_message *message = message_of(AMPD_MESSAGE_HELLO, 1, 0);
+    message->from_fence.counter = 0;
+    message->to_fence = (struct ampd_fence){0};
+    hold_messages = true;
+    stray(message);
+    assert_int_equal(AMPD_MESSAGE_TOO_LOW, last->type);
+    message = message_of(AMPD_MESSAGE_HELLO, 1, 0); /* the same counter, another boot */
+    message->from_fence.boot_id[0] = 9;
+    stray(message);
+    assert_int_equal(AMPD_MESSAGE_TOO_LOW, last->type);
+    forget_messages();
+    message = message_of(AMPD_MESSAGE_TOO_LOW, 1, 0); /* two that think so of each other would never end */
+    message->from_fence.counter = 0;
+    message->u.fence.counter = 7;
+    stray(message);
+    assert_int_equal(0, messages_count);
+    message = message_of(AMPD_MESSAGE_TOO_LOW, 1, 0); /* not higher than its own: nobody has its place */
+    message->u.fence = core[0]->config.fence;
+    stray(message);
+    assert_false(core[0]->fenced);
+    message = message_of(AMPD_MESSAGE_VOTE, 1, 0); /* to the process before this one */
+    message->to_fence.boot_id[0] = 9;
+    stray(message);
+    struct ampd_event found = {.type = AMPD_EVENT_FENCE_FOUND, .u.fence = {5, {.counter = 3}}};
+    step(0, &found); /* of a shard that there is no more */
+    found.u.fence.shard = 0;
+    step(0, &found); /* and its own */
+    hold_messages = false;
+}
+
+static void a_process_whose_place_is_taken_says_no_more(void **state)
+{
+    (void)state;
+    struct ampd_message *message = message_of(AMPD_MESSAGE_TOO_LOW, 0, 1);
+    message->u.fence = core[1]->config.fence;
+    message->u.fence.boot_id[0] = 9; /* the same counter, another boot */
+    send_take(message);
+    assert_true(core[1]->fenced);
+    assert_non_null(strstr(logged, "answers nobody any more"));
+    message = message_of(AMPD_MESSAGE_TOO_LOW, 0, 1);
+    message->u.fence.counter = 9;
+    send_take(message);
+    ampd_message_free(last);
+    last = NULL;
+    struct ampd_event up = {.type = AMPD_EVENT_PEER_UP, .u.shard = 0};
+    step(1, &up);
+    assert_null(last);
+}
+
+static void unlike_weights_on_two_shards_are_told_to_the_worker_on_both(void **state)
+{
+    (void)state;
+    (void)teardown(NULL);
+    begin(AMPD_WEIGHTING_PUSHED);
+    const struct core_call *first = push(0, 1, 2), *second = push(1, 1, 3);
+    assert_true(first->answered && second->answered);
+    assert_int_equal(AMP_EINVAL, first->reply.error.code);
+    assert_string_equal("WEIGHT", first->reply.error.reason);
+    assert_int_equal(AMP_EINVAL, second->reply.error.code);
+    assert_int_equal(AMPD_STEP_OPEN, model_of(0)->coord.step);
+    (void)push(0, 1, 2);
+    assert_int_equal(0, push(1, 1, 2)->reply.error.code);
+    assert_int_equal(1, look().info[1].decided_step);
+}
+
+static void a_shard_without_memory_for_a_model_says_so_to_its_creator(void **state)
+{
+    (void)state;
+    (void)teardown(NULL);
+    now_ms = 1000;
+    start(0, 1);
+    struct ampd_core_config small = {
+        .shard = 1, .shards = 2, .fence = {.counter = 1}, .block_elements = AMPD_ALIGN_ELEMENTS, .memory_max = 1};
+    assert_int_equal(0, ampd_core_new(&small, &core[1]));
+    send_start(0);
+    send_start(1);
+    struct ampd_model_spec spec;
+    core_spec(&spec, 1);
+    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
+    const struct core_call *call = call_shard(0, &event);
+    assert_true(call->answered);
+    assert_int_equal(AMP_EEXHAUSTED, call->reply.error.code);
+    assert_non_null(strstr(call->reply.error.text, "shard 1 has no memory for model"));
+    assert_non_null(strstr(logged, "cannot be made here"));
+}
+
+static void calls_that_only_shard_0_answers_name_it(void **state)
+{
+    (void)state;
+    static const enum ampd_event_type types[] = {AMPD_EVENT_KEEP_ALIVE, AMPD_EVENT_LEAVE};
+    for (unsigned i = 0; i < 2; i++) {
+        struct ampd_event event = {.type = types[i], .u.worker = {"model", 0, incarnation}};
+        const struct core_call *call = call_shard(1, &event);
+        assert_int_equal(AMP_EUNAVAILABLE, call->reply.error.code);
+        assert_string_equal("NOT_COORDINATOR", call->reply.error.reason);
+    }
+    struct ampd_note note = {{0}, {0}, {0}};
+    static const enum ampd_event_type acts[] = {AMPD_EVENT_SET_SCALE, AMPD_EVENT_ROLLBACK, AMPD_EVENT_DELETE_MODEL};
+    for (unsigned i = 0; i < 3; i++) {
+        struct ampd_event event = {.type = acts[i], .u.act = {.model = "model", .note = &note, .scale = 8}};
+        assert_string_equal("NOT_COORDINATOR", call_shard(1, &event)->reply.error.reason);
+    }
+    struct ampd_event checkpoint = {.type = AMPD_EVENT_CHECKPOINT, .u.named = {"model"}};
+    assert_string_equal("NOT_COORDINATOR", call_shard(1, &checkpoint)->reply.error.reason);
+    struct ampd_event renew = {.type = AMPD_EVENT_RENEW, .u.worker = {"model", 0, incarnation}};
+    struct view before = look();
+    step(1, &renew); /* leases are shard 0's */
+    renew.u.worker.model = "another";
+    step(0, &renew);
+    renew.u.worker = (struct ampd_event_worker){"model", 9, incarnation};
+    step(0, &renew);
+    assert_same(&before);
+}
+
+static void roll_back(int code_of_1, const char *reason)
+{
+    struct ampd_note note = {{0}, {0}, {0}};
+    struct ampd_event event = {.type = AMPD_EVENT_ROLLBACK,
+                               .u.act = {.model = "model", .note = &note, .epoch = 1, .step = 0}};
+    restore_code[1] = code_of_1;
+    const struct core_call *call = call_shard(0, &event);
+    assert_true(call->answered);
+    assert_string_equal(reason, call->reply.error.reason);
+}
+
+static void a_rollback_of_two_shards_goes_through_or_is_told_to_have_failed(void **state)
+{
+    (void)state;
+    roll_back(0, "");
+    assert_int_equal(2, look().info[0].epoch);
+    assert_int_equal(2, look().info[1].epoch);
+    roll_back(AMP_EDATALOSS,
+              "CHECKPOINT_DAMAGED"); /* SYNC finds that it can be read now, as the newest that both hold */
+    assert_int_equal(3, look().info[1].epoch);
+    assert_int_equal(AMPD_COORD_WAITING, model_of(0)->coord.state);
+}
+
+static void a_part_that_another_shard_has_lost_is_no_checkpoint_to_go_back_to(void **state)
+{
+    (void)state;
+    hold_messages = true;
+    struct ampd_note note = {{0}, {0}, {0}};
+    struct ampd_event event = {.type = AMPD_EVENT_ROLLBACK,
+                               .u.act = {.model = "model", .note = &note, .epoch = 1, .step = 0}};
+    const struct core_call *call = call_shard(0, &event);
+    model_of(1)->shard.checkpoints_count = 0; /* as after a loss of its disk */
+    hold_messages = false;
+    settle();
+    assert_string_equal("CHECKPOINT_NOT_FOUND", call->reply.error.reason);
+    assert_int_equal(1, look().info[0].epoch);
+    assert_int_equal(AMPD_COORD_RUNNING, model_of(0)->coord.state);
+}
+
+/* A process of shard 1 that starts anew with an empty disk, while the model lives. */
+static void a_shard_that_has_lost_its_store_is_named_and_nothing_is_begun_without_it(void **state)
+{
+    (void)state;
+    ampd_core_free(core[1]);
+    start(1, 2);
+    struct ampd_event event = {.type = AMPD_EVENT_START};
+    step(1, &event);
+    settle();
+    event = (struct ampd_event){.type = AMPD_EVENT_PEER_UP, .u.shard = 0};
+    step(1, &event);
+    settle();
+    assert_int_equal(AMPD_COORD_SYNCING, model_of(0)->coord.state);
+    assert_non_null(strstr(logged, "shard 1 does not know the model"));
+}
+
+int main(void)
+{
+#define TEST_OF(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST_OF(completes_and_votes_that_are_not_of_this_try_count_nowhere),
+        TEST_OF(answers_that_nobody_waits_for_have_no_effect),
+        TEST_OF(orders_of_another_epoch_step_or_round_have_no_effect),
+        TEST_OF(messages_to_nobody_and_about_nothing_have_no_effect),
+        TEST_OF(fences_that_are_lower_or_of_another_boot_are_refused_once),
+        TEST_OF(a_process_whose_place_is_taken_says_no_more),
+        TEST_OF(unlike_weights_on_two_shards_are_told_to_the_worker_on_both),
+        TEST_OF(a_shard_without_memory_for_a_model_says_so_to_its_creator),
+        TEST_OF(calls_that_only_shard_0_answers_name_it),
+        TEST_OF(a_rollback_of_two_shards_goes_through_or_is_told_to_have_failed),
+        TEST_OF(a_part_that_another_shard_has_lost_is_no_checkpoint_to_go_back_to),
+        TEST_OF(a_shard_that_has_lost_its_store_is_named_and_nothing_is_begun_without_it),
+    };
+#undef TEST_OF
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
