@@ -266,6 +266,39 @@ static void notes_that_are_cut_off_are_no_record(void **state)
     core_host_init(&back, 3);
 }
 
+/* Writes `value` over a number of the notes of step 1, and brings the model back: the record must not be used. */
+static void restart_with_note(struct ampd_incarnation incarnations[2], size_t offset, uint32_t value)
+{
+    uint32_t had;
+    memcpy(&had, host.journal[0].notes + offset, sizeof(had));
+    memcpy(host.journal[0].notes + offset, &value, sizeof(value));
+    restart(incarnations, 1);
+    assert_int_equal(2, core_info(&back).epoch);
+    memcpy(host.journal[0].notes + offset, &had, sizeof(had));
+    core_host_close(&back);
+}
+
+static void notes_of_another_model_or_a_newer_program_are_no_record(void **state)
+{
+    (void)state;
+    enum { HEAD_BYTES = 88, STATE_SIZE = 28 }; /* of the notes, and where a contributor's state size is */
+    struct ampd_incarnation incarnations[2];
+    begin(incarnations);
+    push_both(&host, 1, incarnations, 1);
+    restart_with_note(incarnations, 0, 99);                          /* its version */
+    restart_with_note(incarnations, 4, 3);                           /* contributors: more than ranks */
+    restart_with_note(incarnations, 64, AMPD_OVERFLOW_ROWS_MAX + 1); /* overflow rows */
+    restart_with_note(incarnations, 64, 60);                         /* more than there are */
+    restart_with_note(incarnations, 68, 3);                          /* parameters */
+    restart_with_note(incarnations, 56, 1u << 20);                   /* subtrees */
+    restart_with_note(incarnations, HEAD_BYTES, 2);                  /* rank of the first contributor */
+    restart_with_note(incarnations, HEAD_BYTES + STATE_SIZE, AMPD_USER_STATE_MAX + 1);
+    restart_with_note(incarnations, HEAD_BYTES + STATE_SIZE, 8); /* longer than what is there */
+    restart(incarnations, 1);
+    assert_int_equal(1, core_info(&back).epoch);
+    assert_same_values();
+}
+
 static void a_checkpoint_prunes_the_journal(void **state)
 {
     (void)state;
@@ -367,6 +400,7 @@ int main(void)
         TEST(a_missing_record_takes_the_model_back_to_its_checkpoint),
         TEST(a_record_that_is_not_of_the_decided_list_is_not_used),
         TEST(notes_that_are_cut_off_are_no_record),
+        TEST(notes_of_another_model_or_a_newer_program_are_no_record),
         TEST(a_checkpoint_prunes_the_journal),
         TEST(a_rollback_to_a_damaged_checkpoint_costs_no_step),
         TEST(a_scale_set_while_a_restart_waits_for_the_workers_is_for_the_step_after_the_open_one),
