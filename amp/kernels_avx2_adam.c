@@ -22,8 +22,8 @@
 #define WIDTH   8
 #define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 
-/* Elements of a span: masters, moments and what is kept of two of them stay in the first cache level until they are cast. */
-#define SPAN 256
+/* Elements of a span: more make lists and casts cheaper, and twice as many would leave the first cache level. */
+#define SPAN 512
 
 /* Of more late elements than these in a span the vectors are cheaper than the picking. */
 #define MANY_LATE (SPAN / 4)
@@ -239,7 +239,8 @@ INLINE void step_span(const struct source *s, struct kind kind, size_t start, si
     __m256 nan = _mm256_setzero_ps(); /* NaN if any master is */
     old->late[(n - 1) / 64] = 0;      /* of the last word only a part may be written below */
     struct begun b = begin(&at, &s->d, kind, place_g(&at, s, kind, start, 0), 0);
-    for (size_t i = WIDTH; i < n; i += WIDTH) {
+    _Pragma("GCC unroll 2") for (size_t i = WIDTH; i < n; i += WIDTH)
+    {
         struct begun next = begin(&at, &s->d, kind, place_g(&at, s, kind, start, i), i);
         nan = _mm256_add_ps(nan, end(&at, b, i - WIDTH));
         b = next;
@@ -332,7 +333,7 @@ INLINE void redo_many(const struct source *s, struct kind kind, size_t start, si
 {
     const __m256i lanes = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
     for (size_t i = 0; i < n; i += WIDTH) {
-            __m256 x = finish_g(&s->c, kind, sum_inputs(s, kind, start + i));
+        __m256 x = finish_g(&s->c, kind, sum_inputs(s, kind, start + i));
         __m256 p0 = _mm256_loadu_ps(p + i);
         __m256 m0 = _mm256_load_ps(old->m + i), v0 = _mm256_load_ps(old->v + i);
         __m256d low = in_double(&s->d, kind, low_half(x), low_half(p0), low_half(m0), low_half(v0));
