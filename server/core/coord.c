@@ -358,6 +358,9 @@ void ampd_coord_vote(struct ampd_model *model, const struct ampd_message *messag
 {
     struct ampd_coord *coord = &model->coord;
     const struct ampd_vote *vote = &message->u.vote;
+    bool applied = coord->decided_state != AMPD_STEP_DECIDED || (coord->applied_bits & AMPD_BIT(message->from)) != 0;
+    if (!applied)
+        return; /* it has overtaken its APPLIED, which a broken session has lost: the shard says both again, in order */
     bool counts = coord->step == AMPD_STEP_CLOSED && ampd_coord_has_steps(coord) &&
                   of_this_try(model, message, vote->step, vote->try_number) && vote->contributors_hash == coord->hash &&
                   coord->votes[message->from] == NULL;

@@ -391,6 +391,25 @@ static void completes_and_votes_that_are_not_of_this_try_count_nowhere(void **st
     }
 }
 
+static void a_vote_that_has_overtaken_its_applied_waits_to_be_said_again(void **state)
+{
+    (void)state;
+    struct ampd_coord *coord = &model_of(0)->coord;
+    coord->decided_state = AMPD_STEP_DECIDED; /* as when a session has broken with the APPLIED of shard 1 */
+    coord->applied_bits = AMPD_BIT(0);
+    for (unsigned applied = 0; applied < 2; applied++) {
+        struct ampd_message *vote = message_of(AMPD_MESSAGE_VOTE, 1, 0);
+        vote->u.vote.step = coord->open.step;
+        vote->u.vote.contributors_hash = coord->hash;
+        stray(vote);
+        assert_int_equal(applied, coord->votes_count);
+        struct ampd_message *message = message_of(AMPD_MESSAGE_APPLIED, 1, 0);
+        message->u.applied.step = 1;
+        stray(message);
+        assert_int_equal(AMPD_STEP_APPLIED, coord->decided_state);
+    }
+}
+
 static void answers_that_nobody_waits_for_have_no_effect(void **state)
 {
     (void)state;
@@ -652,6 +671,7 @@ int main(void)
 #define TEST_OF(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST_OF(completes_and_votes_that_are_not_of_this_try_count_nowhere),
+        TEST_OF(a_vote_that_has_overtaken_its_applied_waits_to_be_said_again),
         TEST_OF(answers_that_nobody_waits_for_have_no_effect),
         TEST_OF(orders_of_another_epoch_step_or_round_have_no_effect),
         TEST_OF(messages_to_nobody_and_about_nothing_have_no_effect),
