@@ -22,3 +22,6 @@ ampd_test(test_storage_power SUITE unit TIMEOUT 240
 ampd_test(test_storage_damage SUITE unit TIMEOUT 120
   SOURCES test_storage_damage.c storage_fixture.c
   LINK ampd_store_sqlite ampd_checkpoint PkgConfig::SQLITE3 PkgConfig::JANSSON PkgConfig::XXHASH)
+ampd_test(test_storage_edges SUITE unit
+  SOURCES test_storage_edges.c storage_fixture.c
+  LINK ampd_store_sqlite ampd_checkpoint)

@@ -1,0 +1,280 @@
+/* The edges of storage: nothing at all, parts that do not belong together, and things where others ought to be. */
+#include "storage/checkpoint.h"
+#include "storage/datadir.h"
+#include "storage/journal.h"
+#include "storage/store.h"
+#include "tests/unit/storage_fixture.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static const uint64_t vector[] = {6};
+
+struct fixture {
+    char directory[256];
+    float w[6], back[6];
+};
+
+static int setup(void **state)
+{
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    (void)snprintf(fixture->directory, sizeof fixture->directory, "%s", storage_fixture_directory());
+    *state = fixture;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *fixture = *state;
+    storage_fixture_remove(fixture->directory);
+    free(fixture);
+    return 0;
+}
+
+static const char *below(const struct fixture *fixture, const char *name)
+{
+    static char path[700];
+    (void)snprintf(path, sizeof path, "%s/%s", fixture->directory, name);
+    return path;
+}
+
+static void make_file(const struct fixture *fixture, const char *name, const char *text)
+{
+    FILE *file = fopen(below(fixture, name), "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* ---- checkpoints ---- */
+
+static void what_a_file_cannot_hold_is_refused(void **state)
+{
+    struct fixture *fixture = *state;
+    static char long_name[AMPD_NAME_MAX + 1];
+    static const uint64_t zero[] = {2, 0}, huge[] = {UINT64_MAX / 2, 3}, nine[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+    memset(long_name, 'n', sizeof long_name - 1);
+    const struct ampd_checkpoint_place place = {fixture->directory, "m", 0, 1};
+    const struct ampd_checkpoint_tensor tensors[] = {
+        {long_name, 1, vector, fixture->w, NULL, NULL, false, 0, 0}, {"w", 2, zero, fixture->w, NULL, NULL, false, 0, 0},
+        {"w", 2, huge, fixture->w, NULL, NULL, false, 0, 0},         {"w", 9, nine, fixture->w, NULL, NULL, false, 0, 0},
+        {"w", 1, vector, fixture->w, NULL, NULL, true, 4, 3},        {"w", 1, vector, fixture->w, NULL, NULL, true, 0, 7},
+    };
+    const struct ampd_checkpoint_state from = {.step = 1, .scaler.scale = 2};
+    struct ampd_checkpoint_record record;
+    for (size_t i = 0; i < COUNT(tensors); i++)
+        assert_int_equal(ampd_checkpoint_write(&place, &tensors[i], 1, &from, NULL, &record, NULL), AMP_EINVAL);
+}
+
+static void a_checkpoint_of_nothing_comes_back(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct ampd_checkpoint_place place = {fixture->directory, "m", 0, 1};
+    const struct ampd_checkpoint_state from = {.step = 1, .scaler.scale = 2};
+    struct ampd_checkpoint_record record;
+    struct ampd_checkpoint_state to;
+    assert_int_equal(ampd_checkpoint_write(&place, NULL, 0, &from, NULL, &record, NULL), 0);
+    assert_int_equal(ampd_checkpoint_read(fixture->directory, record.file, record.manifest, NULL, 0, &to, NULL), 0);
+    assert_int_equal(to.step, 1);
+    ampd_checkpoint_state_clear(&to);
+    ampd_checkpoint_abandon(NULL);
+    ampd_store_close(NULL);
+    struct ampd_model_spec spec = {0}, copied;
+    assert_int_equal(ampd_model_spec_copy(&copied, &spec), 0);
+    assert_null(copied.parameters);
+}
+
+static struct ampd_checkpoint_record write_part(struct fixture *fixture, uint32_t shard, uint64_t first, uint64_t end,
+                                                const struct ampd_checkpoint_state *from)
+{
+    const struct ampd_checkpoint_place place = {fixture->directory, "m", shard, 2};
+    const struct ampd_checkpoint_tensor tensor = {"w", 1, vector, fixture->w + first, NULL, NULL, true, first, end};
+    struct ampd_checkpoint_record record;
+    assert_int_equal(ampd_checkpoint_write(&place, &tensor, 1, from, NULL, &record, NULL), 0);
+    return record;
+}
+
+static int read_two(struct fixture *fixture, const struct ampd_checkpoint_record records[2])
+{
+    const struct ampd_checkpoint_target target = {"w", 1, vector, fixture->back, NULL, NULL, false, 0, 0};
+    const struct ampd_checkpoint_part parts[] = {{fixture->directory, records[0].file, records[0].manifest},
+                                                 {fixture->directory, records[1].file, records[1].manifest}};
+    struct ampd_checkpoint_state to;
+    int rc = ampd_checkpoint_read_parts(parts, 2, &target, 1, &to, NULL);
+    if (rc == 0)
+        ampd_checkpoint_state_clear(&to);
+    return rc;
+}
+
+static void parts_of_two_states_are_not_put_together(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct ampd_checkpoint_state good = {.step = 1, .version = 1, .scaler.scale = 2, .world_size = 1};
+    struct ampd_checkpoint_state bad[8];
+    for (size_t i = 0; i < COUNT(bad); i++)
+        bad[i] = good;
+    bad[0].step = 2;
+    bad[1].version = 2;
+    bad[2].world_size = 2;
+    bad[3].scaler.scale = 4;
+    bad[4].scaler.scale_id = 1;
+    bad[5].scaler.attempted = 1;
+    bad[6].scaler.applied = 1;
+    bad[7].scaler.skipped = 1;
+    struct ampd_checkpoint_record records[] = {write_part(fixture, 0, 0, 4, &good), write_part(fixture, 1, 4, 6, &good)};
+    assert_int_equal(read_two(fixture, records), 0);
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        records[1] = write_part(fixture, 1, 4, 6, &bad[i]);
+        assert_int_equal(read_two(fixture, records), AMP_EDATALOSS);
+    }
+    records[1] = write_part(fixture, 1, 3, 6, &good);
+    assert_int_equal(read_two(fixture, records), AMP_EDATALOSS); /* an element twice */
+    records[1] = write_part(fixture, 1, 5, 6, &good);
+    assert_int_equal(read_two(fixture, records), AMP_EDATALOSS); /* and one that is nowhere */
+}
+
+static void files_in_place_of_directories_are_told(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct ampd_checkpoint_place place = {fixture->directory, "m", 0, 1};
+    const struct ampd_checkpoint_state from = {.step = 1, .scaler.scale = 2};
+    const struct ampd_checkpoint_tensor tensor = {"w", 1, vector, fixture->w, NULL, NULL, false, 0, 0};
+    struct ampd_checkpoint_record record;
+    assert_int_equal(mkdir(below(fixture, "models"), 0700), 0);
+    assert_int_equal(mkdir(below(fixture, "models/m"), 0700), 0);
+    assert_int_equal(ampd_journal_remove(fixture->directory, "m", NULL), 0);
+    make_file(fixture, "models/m/checkpoints", "no directory");
+    make_file(fixture, "models/m/journal", "no directory");
+    assert_int_equal(ampd_checkpoint_sweep(&place, NULL, 0, NULL), AMP_EIO);
+    assert_int_equal(ampd_checkpoint_write(&place, &tensor, 1, &from, NULL, &record, NULL), AMP_EIO);
+    assert_int_equal(ampd_journal_remove(fixture->directory, "m", NULL), AMP_EIO);
+    assert_int_equal(unlink(below(fixture, "models/m/checkpoints")), 0);
+    assert_int_equal(mkdir(below(fixture, "models/m/checkpoints"), 0700), 0);
+    make_file(fixture, "models/m/checkpoints/step-0000000001", "no directory");
+    make_file(fixture, "models/m/checkpoints/step-1", "another's");
+    make_file(fixture, "models/m/checkpoints/step-0000000001x", "another's");
+    assert_int_equal(ampd_checkpoint_sweep(&place, NULL, 0, NULL), AMP_EIO);
+}
+
+/* ---- the journal ---- */
+
+static int write_record(struct ampd_journal *journal, uint64_t step, uint64_t fence, uint32_t try_number, uint64_t notes,
+                        float value)
+{
+    static uint8_t text[16] = "notes";
+    const struct ampd_journal_record record = {
+        .key = {1, step, fence, try_number}, .notes = text, .notes_size = notes, .g = &value, .elements = 1};
+    return ampd_journal_write(journal, &record, NULL);
+}
+
+static void the_newest_fence_and_try_of_a_step_counts(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct ampd_checkpoint_place place = {fixture->directory, "m", 0, 1};
+    struct ampd_journal *journal;
+    struct ampd_journal_record record;
+    float g = 0;
+    assert_int_equal(ampd_journal_open(&place, &journal, NULL), 0);
+    assert_int_equal(write_record(journal, 1, 2, 1, 5, 21), 0);
+    assert_int_equal(write_record(journal, 2, 1, 1, 0, 22), 0); /* without notes */
+    assert_int_equal(write_record(journal, 3, 1, 1, AMPD_JOURNAL_NOTES_MAX + 1, 0), AMP_EINVAL);
+    ampd_journal_close(journal);
+    assert_int_equal(ampd_journal_open(&place, &journal, NULL), 0);
+    assert_int_equal(ampd_journal_read(journal, 1, 2, &g, 1, &record, NULL), 0);
+    assert_true(g == 22 && record.notes_size == 0);
+    free(record.notes);
+    assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 2, &record, NULL), AMP_EDATALOSS); /* another size */
+    assert_int_equal(ampd_journal_read(journal, 2, 1, &g, 1, &record, NULL), AMP_ENOTFOUND);
+    ampd_journal_close(journal);
+}
+
+static void slots_that_are_no_records_are_used_again(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct ampd_checkpoint_place place = {fixture->directory, "m", 0, 1};
+    struct ampd_journal *journal;
+    struct ampd_journal_record record;
+    char slot[700];
+    float g;
+    assert_int_equal(ampd_journal_open(&place, &journal, NULL), 0);
+    assert_int_equal(write_record(journal, 1, 1, 1, 5, 1), 0);
+    (void)snprintf(slot, sizeof slot, "%s", below(fixture, "models/m/journal/shard-0-of-1/slot-000"));
+    struct stat info;
+    assert_int_equal(stat(slot, &info), 0);
+    assert_int_equal(truncate(slot, info.st_size - 1), 0); /* its bytes are not all there any more */
+    assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 1, &record, NULL), AMP_ENOTFOUND);
+    assert_int_equal(truncate(slot, 8), 0);
+    assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 1, &record, NULL), AMP_ENOTFOUND);
+    assert_int_equal(unlink(slot), 0);
+    assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 1, &record, NULL), AMP_ENOTFOUND);
+    assert_int_equal(symlink(slot, slot), 0); /* leads nowhere */
+    assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 1, &record, NULL), AMP_EIO);
+    ampd_journal_close(journal);
+    assert_int_equal(ampd_journal_open(&place, &journal, NULL), AMP_EIO);
+    assert_int_equal(unlink(slot), 0);
+    assert_int_equal(mkdir(slot, 0700), 0);
+    assert_int_equal(ampd_journal_remove(fixture->directory, "m", NULL), AMP_EIO);
+    assert_int_equal(rmdir(slot), 0);
+    make_file(fixture, "models/m/journal/another", "stays");
+    assert_int_equal(ampd_journal_remove(fixture->directory, "m", NULL), 0);
+    assert_int_equal(access(below(fixture, "models/m/journal/another"), F_OK), 0);
+}
+
+/* ---- the data directory ---- */
+
+static void a_data_directory_is_found_however_it_is_named(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_datadir dir;
+    static char longest[AMPD_DATADIR_PATH_MAX + 1];
+    char name[700];
+    memset(longest, 'd', sizeof longest - 1);
+    assert_int_equal(ampd_datadir_open(&dir, "", NULL), AMP_EINVAL);
+    assert_int_equal(ampd_datadir_open(&dir, longest, NULL), AMP_EINVAL);
+    (void)snprintf(name, sizeof name, "%s/data//", fixture->directory);
+    assert_int_equal(ampd_datadir_open(&dir, name, NULL), 0);
+    ampd_datadir_close(&dir);
+    int before = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(before >= 0);
+    assert_int_equal(chdir(fixture->directory), 0);
+    assert_int_equal(ampd_datadir_open(&dir, "data", NULL), 0);
+    ampd_datadir_close(&dir);
+    assert_int_equal(fchdir(before), 0);
+    assert_int_equal(close(before), 0);
+    static const char *const versions[] = {"-1\n", "x\n", "9\n", "12345678901234567890123456789012345\n"};
+    for (size_t i = 0; i < COUNT(versions); i++) {
+        make_file(fixture, "data/VERSION", versions[i]);
+        assert_int_not_equal(ampd_datadir_open(&dir, below(fixture, "data"), NULL), 0);
+    }
+    make_file(fixture, "file", "no directory");
+    assert_int_equal(ampd_datadir_open(&dir, below(fixture, "file"), NULL), AMP_EINVAL);
+    assert_int_equal(ampd_datadir_open(&dir, below(fixture, "file/data"), NULL), AMP_EINVAL);
+    assert_int_equal(ampd_datadir_open(&dir, "/proc/none", NULL), AMP_EINVAL);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(what_a_file_cannot_hold_is_refused),
+        TEST(a_checkpoint_of_nothing_comes_back),
+        TEST(parts_of_two_states_are_not_put_together),
+        TEST(files_in_place_of_directories_are_told),
+        TEST(the_newest_fence_and_try_of_a_step_counts),
+        TEST(slots_that_are_no_records_are_used_again),
+        TEST(a_data_directory_is_found_however_it_is_named),
+    };
+    return cmocka_run_group_tests_name("storage_edges", tests, NULL, NULL);
+}
