@@ -5,7 +5,7 @@
     crash.py BUILD_DIR [SETTING] --long       three kills at every failpoint, and at random 60 in each phase of a step
 
 Each of it with one shard and with two, with a checkpoint now and then and with every step durable; SETTING is a part of
-the name of one of these. A run is one ampd with failpoints per shard and two workers, each restarted as soon as it is
+the name of one of these, or of one with three shards ("3_shards"), which are run only when they are named. A run is one ampd with failpoints per shard and two workers, each restarted as soon as it is
 gone. When the model is done, its last checkpoint is byte for byte that of a run without kills; its history on every shard
 is without gap, each row recomputed from the one before (scaler.py); and what a worker was told to be durable stands. The
 seed is printed; AMPD_TEST_SEED=N repeats the orders, though not the instants of the system.
@@ -457,7 +457,8 @@ def main():
     seed = int(os.environ.get("AMPD_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
     only = ([word for word in sys.argv[2:] if word != "--long"] or [""])[0]
     print(f"seed {seed}")
-    settings = [Setting(shards, durability) for shards in (1, 2) for durability in ("checkpoint", "step")]
+    counts = (3,) if only.startswith("3_shards") else (1, 2)
+    settings = [Setting(shards, durability) for shards in counts for durability in ("checkpoint", "step")]
     good = [crash(build, setting, random.Random(f"{seed} {setting.name}"), long)
             for setting in settings if only in setting.name]
     sys.exit(0 if good and all(good) else 1)

@@ -10,7 +10,10 @@
 
 #include <cmocka.h>
 
-/* A scenario of so many faults at most is run for each of them; of more, for a sample, unless AMPD_TEST_LONG is set. */
+/*
+ * A scenario of so many faults at most is run for each of them; of more, for a sample: each SAMPLE-th, or each that
+ * AMPD_TEST_SAMPLE says (1: all), or all where AMPD_TEST_LONG is set.
+ */
 #define ALL_UP_TO 4
 #define SAMPLE    53
 
@@ -134,6 +137,15 @@ static bool one_run(const struct run *run, const struct text *before, const stru
     return failed > 0;
 }
 
+static uint64_t sample(void)
+{
+    const char *text = getenv("AMPD_TEST_SAMPLE");
+    if (getenv("AMPD_TEST_LONG") != NULL)
+        return 1;
+    uint64_t each = text != NULL ? strtoull(text, NULL, 10) : SAMPLE;
+    return each > 0 ? each : 1;
+}
+
 uint64_t scenario_run(const struct scenario *scenario, unsigned what, bool forever, int cause)
 {
     struct amp_error error = {0};
@@ -147,7 +159,7 @@ uint64_t scenario_run(const struct scenario *scenario, unsigned what, bool forev
     scenario->after();
     uint64_t runs = 0;
     while (one_run(&run, &before, &whole)) {
-        run.n += getenv("AMPD_TEST_LONG") != NULL || run.n < ALL_UP_TO ? 1 : SAMPLE;
+        run.n += run.n < ALL_UP_TO ? 1 : sample();
         runs++;
     }
     text_clear(&before);

@@ -134,6 +134,14 @@ static void parts_of_two_states_are_not_put_together(void **state)
     bad[7].scaler.skipped = 1;
     struct ampd_checkpoint_record records[] = {write_part(fixture, 0, 0, 4, &good), write_part(fixture, 1, 4, 6, &good)};
     assert_int_equal(read_two(fixture, records), 0);
+    uint8_t right = records[1].manifest[0]++;
+    assert_int_equal(read_two(fixture, records), AMP_EDATALOSS); /* not what was catalogued */
+    records[1].manifest[0] = right;
+    static const uint64_t huge[] = {UINT64_MAX / 2, 3};
+    const struct ampd_checkpoint_target target = {"w", 2, huge, fixture->back, NULL, NULL, false, 0, 0};
+    struct ampd_checkpoint_state to;
+    int rc = ampd_checkpoint_read(fixture->directory, records[0].file, NULL, &target, 1, &to, NULL);
+    assert_int_equal(rc, AMP_EDATALOSS);
     for (size_t i = 0; i < COUNT(bad); i++) {
         records[1] = write_part(fixture, 1, 4, 6, &bad[i]);
         assert_int_equal(read_two(fixture, records), AMP_EDATALOSS);

@@ -200,10 +200,9 @@ static void a_full_disk_writes_nothing_and_can_be_tried_again(void **state)
 {
     struct fixture *fixture = *state;
     struct amp_error error = {0};
-    storage_faults.write_errno = ENOSPC;
     for (unsigned at = 1;; at++) {
         storage_faults_clear();
-        storage_faults.write_errno = ENOSPC;
+        storage_faults.write_errno = at % 2 == 0 ? ENOSPC : EDQUOT;
         storage_faults.fail_write_at = at;
         int rc = write_step(fixture, 1, 1, 1, 0, &error);
         storage_faults_clear();
