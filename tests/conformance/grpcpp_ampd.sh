@@ -18,11 +18,12 @@ shift
 server=$!
 trap 'kill $server 2>/dev/null && wait $server || true; rm -rf "$work"' EXIT
 tries=0
-until target=$(grep -o 'address=127.0.0.1:[0-9]*' "$work/log"); do
+# Metrics have an address of their own in the log.
+until target=$(grep -o 'msg="listening" address=127.0.0.1:[0-9]*' "$work/log"); do
     tries=$((tries + 1))
     [ $tries -lt 200 ] || { cat "$work/log"; exit 1; }
     sleep 0.05
 done
-set -- "${target#address=}"
+set -- "${target#*address=}"
 [ "$kind" = plaintext ] || set -- "$@" "$work/ca.pem" "$work/client.pem" "$work/client.key"
 timeout 240 "$worker" "$@"
