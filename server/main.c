@@ -5,7 +5,7 @@
 #include "server/io/auth_options.h"
 #include "server/io/http.h"
 #include "server/io/memory_limit.h"
-#include "server/io/peers.h"
+#include "server/io/cluster.h"
 #include "server/io/server.h"
 
 #include <argp.h>
@@ -57,6 +57,9 @@ enum {
     OPTION_TRUSTED_CA_FILE,
     OPTION_CLIENT_CERT_AUTH,
     OPTION_CLIENT_CERT_ROLE,
+    OPTION_ADVERTISE,
+    OPTION_CLUSTER,
+    OPTION_SHARDS,
     OPTION_PEERS,
     OPTION_PEER_TOKEN_FILE,
     OPTION_PEER_CERT_FILE,
@@ -104,10 +107,18 @@ static const struct argp_option options_table[] = {
      "Cut the calls that are still open on them so much later, default: never", 1},
     {"worker-lease", OPTION_TIMES + AMPD_TIME_WORKER_LEASE, "TIME", 0,
      "A worker that is silent for this long has to join again, default 30s", 1},
+    {"cluster", OPTION_CLUSTER, "etcd://HOST:PORT,.../NAME", 0,
+     "The cluster of this name, whose shards find each other in etcd; the data directory is then for whatever shard this "
+     "process is",
+     2},
+    {"shards", OPTION_SHARDS, "K", 0, "How many shards the cluster has", 2},
+    {"advertise", OPTION_ADVERTISE, "HOST:PORT", 0,
+     "Where the others of the cluster, and its clients, find this process; default: the address of --listen", 2},
+    {"cluster-lease", OPTION_TIMES + AMPD_TIME_CLUSTER_LEASE, "TIME", 0,
+     "A process that etcd has not heard of for this long is no shard any more, default 5s", 2},
     {"peers", OPTION_PEERS, "ADDRESS,...", 0,
-     "Where all shards of the cluster are, by index; each is an ampd with the same list, its --shard and a data "
-     "directory "
-     "of its own",
+     "Instead of --cluster: where all shards are, by index; each is an ampd with the same list, its --shard and a data "
+     "directory of its own",
      2},
     {"peer-token-file", OPTION_PEER_TOKEN_FILE, "FILE", 0, "Show the other shards the token in this file", 2},
     {"peer-cert-file", OPTION_PEER_CERT_FILE, "FILE", 0,
@@ -115,7 +126,7 @@ static const struct argp_option options_table[] = {
     {"peer-key-file", OPTION_PEER_KEY_FILE, "FILE", 0, "The private key of --peer-cert-file", 2},
     {"peer-trusted-ca-file", OPTION_PEER_TRUSTED_CA_FILE, "FILE", 0,
      "Authorities by which the other shards' certificates are believed (--trusted-ca-file, else the system's)", 2},
-    {"shard", OPTION_SHARD, "K", 0, "Which of --peers this is, from 0", 2},
+    {"shard", OPTION_SHARD, "K", 0, "Which of them this is, from 0; of a --cluster by default any that is free, and else it stands by", 2},
     {"insecure", OPTION_INSECURE, NULL, 0, "Listen beyond loopback without encryption, or without asking who calls", 0},
     {0},
 };
@@ -124,6 +135,8 @@ struct arguments {
     struct ampd_server_options server;
     enum amp_log_level level;
     bool has_shard;
+    const char *cluster; /* as given */
+    struct io_cluster_url url;
     char wrong[AMP_ERROR_TEXT_MAX]; /* what is wrong with the command line; "" if nothing */
 };
 
@@ -179,7 +192,7 @@ static bool parse_shard(const char *text, uint32_t *shard)
     errno = 0;
     unsigned long value = strtoul(text, &end, 10);
     *shard = (uint32_t)value;
-    return errno == 0 && text[0] >= '0' && text[0] <= '9' && *end == 0 && value < IO_PEERS_MAX;
+    return errno == 0 && text[0] >= '0' && text[0] <= '9' && *end == 0 && value < IO_CLUSTER_SHARDS_MAX;
 }
 
 static bool parse_level(const char *text, enum amp_log_level *level)
@@ -207,6 +220,37 @@ static bool parse_time_option(int key, const char *arg, struct arguments *argume
                            "--%s %.40s: give a time of 1ms to ten years, a number with ms, s, m or h", option->name,
                            arg);
     return true;
+}
+
+/* False: the key is none of these. */
+static bool parse_cluster_option(int key, const char *arg, struct arguments *arguments)
+{
+    char *wrong = arguments->wrong;
+    uint32_t most = 0;
+    switch (key) {
+    case OPTION_CLUSTER:
+        arguments->cluster = arg;
+        return true;
+    case OPTION_ADVERTISE:
+        arguments->server.advertise = arg;
+        return true;
+    case OPTION_PEERS:
+        arguments->server.peers = arg;
+        return true;
+    case OPTION_SHARDS:
+        if (!parse_shard(arg, &most) && strcmp(arg, TEXT_OF(IO_CLUSTER_SHARDS_MAX)) != 0)
+            (void)snprintf(wrong, sizeof arguments->wrong, "--shards %.40s: give 1 to %d", arg, IO_CLUSTER_SHARDS_MAX);
+        arguments->server.shards = (uint32_t)strtoul(arg, NULL, 10);
+        return true;
+    case OPTION_SHARD:
+        arguments->has_shard = true;
+        if (!parse_shard(arg, &arguments->server.shard))
+            (void)snprintf(wrong, sizeof arguments->wrong, "--shard %.40s: give the index of a shard, 0 to %d", arg,
+                           IO_CLUSTER_SHARDS_MAX - 1);
+        return true;
+    default:
+        return false;
+    }
 }
 
 /* False: the key is none of these. */
@@ -282,20 +326,12 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         if (!parse_level(arg, &arguments->level))
             (void)snprintf(wrong, sizeof arguments->wrong, "--log-level %.40s: give debug, info, warn or error", arg);
         return 0;
-    case OPTION_PEERS:
-        arguments->server.peers = arg;
-        return 0;
-    case OPTION_SHARD:
-        arguments->has_shard = true;
-        if (!parse_shard(arg, &arguments->server.shard))
-            (void)snprintf(wrong, sizeof arguments->wrong, "--shard %.40s: give an index of --peers, 0 to %d", arg,
-                           IO_PEERS_MAX - 1);
-        return 0;
     case ARGP_KEY_ARG:
         (void)snprintf(wrong, sizeof arguments->wrong, "unexpected argument %.100s", arg);
         return 0;
     default:
-        if (parse_auth_option(key, arg, &arguments->server.auth) || parse_time_option(key, arg, arguments))
+        if (parse_auth_option(key, arg, &arguments->server.auth) || parse_time_option(key, arg, arguments) ||
+            parse_cluster_option(key, arg, arguments))
             return 0;
         return ARGP_ERR_UNKNOWN;
     }
@@ -312,22 +348,72 @@ static bool has_port(const char *address)
            strtol(colon + 1, NULL, 10) <= 65535;
 }
 
-static void check_cluster(struct arguments *arguments)
+/* An address to listen on that says nothing about where that is. */
+static bool is_everywhere(const char *listen)
 {
-    const struct ampd_server_options *server = &arguments->server;
+    static const char *const hosts[] = {"0.0.0.0:", "[::]:", "*:", ":"};
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++)
+        if (strncmp(listen, hosts[i], strlen(hosts[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Where the places are kept in etcd. */
+static void check_etcd(struct arguments *arguments)
+{
+    struct ampd_server_options *server = &arguments->server;
     struct amp_error error = {0};
     size_t size = sizeof arguments->wrong;
-    uint32_t count = server->peers != NULL ? io_peers_count(server->peers) : 0;
-    if (server->peers == NULL && arguments->has_shard)
-        (void)snprintf(arguments->wrong, size, "--shard needs --peers, the addresses of all shards");
+    int64_t lease_ms = server->times_ms[AMPD_TIME_CLUSTER_LEASE];
+    const char *address = server->advertise != NULL ? server->advertise : server->listen;
+    if (io_cluster_url_parse(arguments->cluster, &arguments->url, &error) != 0)
+        (void)snprintf(arguments->wrong, size, "--cluster %.450s", error.text);
+    else if (server->peers != NULL)
+        (void)snprintf(arguments->wrong, size, "--cluster and --peers: give one of them");
+    else if (server->shards == 0)
+        (void)snprintf(arguments->wrong, size, "--cluster needs --shards, how many shards it has");
+    else if (arguments->has_shard && server->shard >= server->shards)
+        (void)snprintf(arguments->wrong, size, "--shard: give which of the %u --shards this is to be, 0 to %u",
+                       server->shards, server->shards - 1);
+    else if (lease_ms != 0 && (lease_ms < IO_CLUSTER_LEASE_MIN_MS || lease_ms > IO_CLUSTER_LEASE_MAX_MS))
+        (void)snprintf(arguments->wrong, size, "--cluster-lease: give a time of 1s to 60s");
+    else if (server->advertise != NULL && !io_cluster_address_ok(server->advertise))
+        (void)snprintf(arguments->wrong, size, "--advertise %.200s: give HOST:PORT, as others can connect to it",
+                       server->advertise);
+    else if (server->advertise == NULL && is_everywhere(server->listen))
+        (void)snprintf(arguments->wrong, size,
+                       "--listen %.100s with --cluster: tell the others where this process is by --advertise HOST:PORT",
+                       server->listen);
+    else if (ampd_auth_peers_check(&server->auth, address, &error) != 0)
+        (void)snprintf(arguments->wrong, size, "%s", error.text);
+    server->cluster = &arguments->url;
+    if (!arguments->has_shard)
+        server->shard = IO_CLUSTER_ANY;
+}
+
+static void check_cluster(struct arguments *arguments)
+{
+    struct ampd_server_options *server = &arguments->server;
+    struct amp_error error = {0};
+    size_t size = sizeof arguments->wrong;
+    uint32_t count = server->peers != NULL ? io_cluster_list_count(server->peers) : 0;
+    if (arguments->cluster != NULL) {
+        check_etcd(arguments);
+        return;
+    }
+    if (server->shards != 0 || server->advertise != NULL || server->times_ms[AMPD_TIME_CLUSTER_LEASE] != 0)
+        (void)snprintf(arguments->wrong, size, "--shards, --advertise and --cluster-lease are for a --cluster");
+    else if (server->peers == NULL && arguments->has_shard)
+        (void)snprintf(arguments->wrong, size, "--shard needs --cluster, or --peers, the addresses of all shards");
     else if (server->peers != NULL && count < 2)
         (void)snprintf(arguments->wrong, size, "--peers %.100s: give 2 to %d addresses with commas between them",
-                       server->peers, IO_PEERS_MAX);
+                       server->peers, IO_CLUSTER_SHARDS_MAX);
     else if (server->peers != NULL && (!arguments->has_shard || server->shard >= count))
         (void)snprintf(arguments->wrong, size, "--shard: give which of the %u --peers this is, 0 to %u", count,
                        count - 1);
     else if (ampd_auth_peers_check(&server->auth, server->peers, &error) != 0)
         (void)snprintf(arguments->wrong, size, "%s", error.text);
+    server->shards = server->peers != NULL ? count : 1;
 }
 
 static void check_arguments(struct arguments *arguments)

@@ -499,6 +499,7 @@ void ampd_coord_interrupt(struct ampd_model *model)
     if (coord->state == AMPD_COORD_SYNCING || coord->state == AMPD_COORD_DELETING)
         return;
     coord->before = coord->state;
+    coord->raise_token = 0;
     ampd_coord_set(model, AMPD_COORD_SYNCING);
     AMP_LIST_EACH(it, next, &model->checkpoints)
     {

@@ -557,6 +557,9 @@ static void dispatch(struct ampd_core *core, const struct ampd_event *event)
     case AMPD_EVENT_REVOKED:
         call_revoked(core, event->call);
         break;
+    case AMPD_EVENT_EPOCH_RAISED:
+        ampd_sync_raised(core, &event->u.raised);
+        break;
     case AMPD_EVENT_RENEW:
         renew(core, &event->u.worker);
         break;

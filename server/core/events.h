@@ -67,6 +67,7 @@ enum ampd_event_type {
     AMPD_EVENT_TICK = 52,      /* the time of AMPD_OUT_TIMER has come */
     AMPD_EVENT_PEER_UP = 53,   /* u.shard: a session with that shard begins; messages of one before may be lost */
     AMPD_EVENT_PEER_DOWN = 54, /* u.shard: it is over, and no other one has taken its place */
+    AMPD_EVENT_EPOCH_RAISED = 55, /* u.raised: what RAISE_EPOCH has asked for; not sent if the place is lost meanwhile */
 };
 
 struct ampd_event_create {
@@ -174,6 +175,11 @@ struct ampd_event_part {
     const struct ampd_checkpoint_record *record; /* code 0: file, size_bytes, manifest are used */
 };
 
+struct ampd_event_raised {
+    uint64_t token;
+    uint64_t epoch; /* given to nobody before */
+};
+
 struct ampd_event_replayed {
     uint64_t token;
     int code; /* 0; AMP_ENOTFOUND: there is no whole record of the step; AMP_EDATALOSS: it is of another model; else
@@ -209,6 +215,7 @@ struct ampd_event {
         struct ampd_event_part part;
         struct ampd_event_part_blocks part_blocks;
         struct ampd_event_replayed replayed;
+        struct ampd_event_raised raised;
         const struct ampd_message *message;
     } u;
 };

@@ -131,7 +131,7 @@ void ampd_fences_too_low(struct ampd_core *core, const struct ampd_message *mess
         core, AMPD_LOG_ERROR, NULL,
         "shard %u: a process with fence %llu has this place, mine is %llu; this process answers nobody any more",
         core->config.shard, (unsigned long long)higher->counter, (unsigned long long)core->config.fence.counter);
-    (void)ampd_out(core, AMPD_OUT_FENCED, 0);
+    ampd_out(core, AMPD_OUT_FENCED, 0)->u.fence = *higher;
 }
 
 void ampd_fences_close(struct ampd_core *core)

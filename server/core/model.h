@@ -275,6 +275,8 @@ struct ampd_coord {
     struct amp_scaler_state scaler; /* the record of the newest row that is stored: steps open with it */
     struct amp_scaler_state newest; /* of the newest one that is stored or being stored: the next row follows from it */
     bool has_record;                /* they are known: not so after a start, until SYNC is over */
+    uint64_t new_epoch;             /* being stored on all shards; 0: none */
+    uint64_t raise_token;           /* of the number that it gets, which is asked for; 0: none is */
     uint64_t base_version;          /* of the checkpoint that is being restored, */
     struct amp_scaler_state base_scaler; /* and its record: those of the model once the epoch is stored */
     uint32_t acts_storing;               /* acts that are not stored yet */
@@ -708,6 +710,7 @@ void ampd_sync_done(struct ampd_core *core, const struct ampd_message *message);
 void ampd_sync_create(struct ampd_core *core, const struct ampd_message *message);
 void ampd_sync_not_created(struct ampd_model *model, const struct ampd_message *message);
 void ampd_sync_store_epoch(struct ampd_model *model, const char *reason);
+void ampd_sync_raised(struct ampd_core *core, const struct ampd_event_raised *raised); /* the number of a new epoch */
 void ampd_sync_resend(struct ampd_model *model, uint32_t shard); /* RESTORE or EPOCH, if it was not answered */
 void ampd_sync_roll_back(struct ampd_model *model); /* RESTORE of coord.rollback's checkpoint on all shards */
 void ampd_sync_restored(struct ampd_model *model, const struct ampd_message *message);

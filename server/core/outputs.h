@@ -44,7 +44,8 @@ enum ampd_output_type {
     AMPD_OUT_TIMER,           /* u.timer: send TICK then; replaces the time given before */
     AMPD_OUT_SEND,            /* u.message: to shard message->to */
     AMPD_OUT_LOG,             /* u.log: one line for the operator */
-    AMPD_OUT_FENCED,          /* another process has this shard's place: the host ends the process */
+    AMPD_OUT_FENCED,          /* u.fence: another process, with this fence, has this shard's place: the host ends this one */
+    AMPD_OUT_RAISE_EPOCH,     /* u.raise: raise the highest epoch of a model where it is kept, then send EPOCH_RAISED */
     AMPD_OUT_DRAINED,         /* what DRAIN asked for is done: nothing is left to store */
 };
 
@@ -302,6 +303,12 @@ struct ampd_output {
             uint64_t at_ms;
         } timer;
         const struct ampd_message *message;
+        struct ampd_fence fence;
+        struct {
+            uint64_t token;
+            const char *model;
+            uint64_t epoch; /* at least this one */
+        } raise;
         struct {
             enum ampd_log_level level;
             const char *model; /* or "" */

@@ -227,7 +227,7 @@ static void send_epoch(struct ampd_model *model, uint32_t shard)
     message->u.epoch.parent_step = coord->parent_step;
     struct ampd_epoch_record *record = &message->u.epoch.record;
     record->parent = coord->epoch;
-    record->epoch = coord->epoch + 1;
+    record->epoch = coord->new_epoch;
     record->base_epoch = coord->base_epoch;
     record->base_step = coord->base_step;
     memcpy(record->reason, coord->reason, sizeof(record->reason));
@@ -236,12 +236,45 @@ static void send_epoch(struct ampd_model *model, uint32_t shard)
     ampd_bus_send_take(model->core, message);
 }
 
-void ampd_sync_store_epoch(struct ampd_model *model, const char *reason)
+static void send_epochs(struct ampd_model *model, uint64_t number)
 {
-    model->coord.answered = 0;
-    (void)snprintf(model->coord.reason, sizeof(model->coord.reason), "%s", reason);
+    model->coord.raise_token = 0;
+    model->coord.new_epoch = number;
     for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;)
         send_epoch(model, k);
+}
+
+void ampd_sync_store_epoch(struct ampd_model *model, const char *reason)
+{
+    struct ampd_core *core = model->core;
+    struct ampd_coord *coord = &model->coord;
+    uint64_t number = coord->epoch + 1;
+    coord->answered = 0;
+    (void)snprintf(coord->reason, sizeof(coord->reason), "%s", reason);
+    if (!core->config.asks_epochs) {
+        send_epochs(model, number);
+        return;
+    }
+    coord->new_epoch = 0;
+    coord->raise_token = ++core->last_token;
+    struct ampd_output *output = ampd_out(core, AMPD_OUT_RAISE_EPOCH, 0);
+    output->u.raise.token = coord->raise_token;
+    output->u.raise.model = model->spec.name;
+    output->u.raise.epoch = number;
+}
+
+void ampd_sync_raised(struct ampd_core *core, const struct ampd_event_raised *raised)
+{
+    for (uint32_t i = 0; i < core->models_count; i++) {
+        struct ampd_model *model = core->models[i];
+        const struct ampd_coord *coord = &model->coord;
+        bool waits = coord->state == AMPD_COORD_STORING || coord->state == AMPD_COORD_CREATING;
+        if (model->gone || !waits || coord->raise_token == 0 || coord->raise_token != raised->token)
+            continue; /* what asked for it may be over: a SYNC came between, and the number is never used */
+        AMP_ASSERT(raised->epoch > coord->epoch);
+        send_epochs(model, raised->epoch);
+        return;
+    }
 }
 
 /* RESTORE for one shard: what it was doing with the tensors ends, then it reads the checkpoint, if there is one. */
@@ -256,7 +289,7 @@ static void send_restore(struct ampd_model *model, uint32_t shard)
 
 void ampd_sync_resend(struct ampd_model *model, uint32_t shard)
 {
-    if ((model->coord.answered & AMPD_BIT(shard)) != 0)
+    if ((model->coord.answered & AMPD_BIT(shard)) != 0 || model->coord.raise_token != 0)
         return;
     if (shard != 0 && model->coord.synced[shard] == NULL)
         send_create(model, shard); /* it did not know the model, and may have lost the CREATE too */
@@ -436,13 +469,13 @@ void ampd_sync_epoch_stored(struct ampd_model *model, const struct ampd_message 
 {
     struct ampd_coord *coord = &model->coord;
     bool waits = coord->state == AMPD_COORD_STORING || coord->state == AMPD_COORD_CREATING;
-    if (!waits || message->epoch != coord->epoch + 1)
+    if (!waits || coord->raise_token != 0 || message->epoch != coord->new_epoch)
         return;
     coord->answered |= AMPD_BIT(message->from);
     if (coord->answered != AMPD_ALL_SHARDS(model->core))
         return;
     ampd_coord_forget_step(model);
-    coord->epoch++;
+    coord->epoch = coord->new_epoch;
     coord->decided = coord->base_step;
     coord->durable_step = coord->base_step;
     coord->version = coord->base_version;

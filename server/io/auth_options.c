@@ -116,7 +116,7 @@ int ampd_auth_peers_check(const struct ampd_auth_options *options, const char *p
     if (peers == NULL)
         return any ? refuse(error,
                             "--peer-token-file, --peer-cert-file, --peer-key-file and --peer-trusted-ca-file are "
-                            "for a cluster: name its --peers too")
+                            "for a cluster: name its --cluster or --peers, too")
                    : 0;
     if ((options->peer_cert_file != NULL) != (options->peer_key_file != NULL))
         return refuse(error, "--peer-cert-file and --peer-key-file go together: give both or neither");

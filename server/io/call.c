@@ -20,6 +20,12 @@ static struct amp_list *bucket(struct ampd_server *server, uint64_t id)
 struct io_call *io_call_open(struct arpc_call *rpc, size_t size, const struct io_call_ops *ops)
 {
     struct ampd_server *server = arpc_call_server_arg(rpc);
+    if (server->state == SERVER_STARTING) {
+        struct arpc_details details = {.reason = "STANDBY", .retry_ms = DRAIN_RETRY_MS};
+        arpc_call_finish(rpc, ARPC_STATUS_UNAVAILABLE,
+                         "this process is no shard yet: it stands by for a place in its cluster; call one that is", &details);
+        return NULL;
+    }
     if (server->state != SERVER_RUNNING) {
         struct arpc_details details = {.reason = "DRAINING", .retry_ms = DRAIN_RETRY_MS};
         arpc_call_finish(rpc, ARPC_STATUS_UNAVAILABLE, "the server is ending; connect again", &details);

@@ -133,7 +133,7 @@ struct ampd_msg_shard_list io_shards(const struct ampd_server *server, const str
             ampd_layout_shard(layout, k, count, &first, &blocks);
         shards[k] =
             (struct ampd_msg_shard){.index = k, .first_block = (uint32_t)first, .block_count = (uint32_t)blocks};
-        const char *address = count > 1 ? io_peers_address(server, k) : server->endpoint;
+        const char *address = io_peers_address(server, k);
         (void)snprintf(shards[k].endpoint, sizeof shards[k].endpoint, "%s", address);
     }
     return (struct ampd_msg_shard_list){shards, count};

@@ -7,6 +7,7 @@
 #include "server/io/call.h"
 #include "server/io/notify.h"
 #include "server/io/peers.h"
+#include "server/io/place.h"
 #include "storage/checkpoint.h"
 
 #include <inttypes.h>
@@ -158,8 +159,11 @@ static void do_output(struct ampd_server *server, const struct ampd_output *outp
         ampd_server_drained(server);
         break;
     case AMPD_OUT_FENCED:
-        ampd_server_fatal(server, "another process has this shard's place",
-                          &(struct amp_error){.text = "see the line before"});
+        io_place_fenced(server, &output->u.fence);
+        break;
+    case AMPD_OUT_RAISE_EPOCH:
+        io_place_raise(server, output->u.raise.token, output->u.raise.model, output->u.raise.epoch);
+        break;
     case AMPD_OUT_SEND:
         io_peers_send(server, output->u.message);
         break;
@@ -187,6 +191,7 @@ void ampd_server_event(struct ampd_server *server, struct ampd_event *event)
 {
     if (server->state == SERVER_CLOSING)
         return; /* nothing that was promised is open, and the threads end: the core is not asked any more */
+    io_place_check(server);
     event->utc_us = ampd_utc_us();
     ampd_core_step(server->core, uv_now(&server->loop), event);
     if (server->stepping)

@@ -14,6 +14,7 @@
 #include "server/io/http.h"
 #include "server/io/notify.h"
 #include "server/io/peers.h"
+#include "server/io/place.h"
 #include "server/io/server.h"
 
 #include <inttypes.h>
@@ -66,6 +67,11 @@ static void on_signal(uv_signal_t *handle, int number)
 {
     struct ampd_server *server = handle->data;
     const char *name = number == SIGTERM ? "SIGTERM" : "SIGINT";
+    if (server->state == SERVER_STARTING && !server->signalled) { /* it stands by, and has nothing to drain */
+        server->signalled = true;
+        uv_stop(&server->loop);
+        return;
+    }
     if (!server->signalled) {
         server->signalled = true;
         ampd_server_drain(server, name, GRACE_MS);
@@ -138,6 +144,7 @@ static void on_rpc_closed(void *arg)
     io_threads_close(server->journal);
     io_threads_close(server->readers);
     io_threads_close(server->writer);
+    io_place_close(server);
     if (!server->handles_open)
         return;
     close_handle((uv_handle_t *)&server->core_timer);

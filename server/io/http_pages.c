@@ -15,6 +15,11 @@ static const char *not_draining(const struct ampd_server *server)
     return server->state >= SERVER_DRAINING ? "draining: this server ends, and takes no new calls" : NULL;
 }
 
+static const char *has_place(const struct ampd_server *server)
+{
+    return server->state != SERVER_STARTING ? NULL : "standby: this process waits for a place in its cluster";
+}
+
 static const char *is_found(const struct ampd_server *server)
 {
     return server->found ? NULL : "starting: the stored models are being read";
@@ -35,7 +40,7 @@ static const char *is_serving(const struct ampd_server *server)
 static const struct {
     const char *name;
     const char *(*check)(const struct ampd_server *server); /* NULL: it is so */
-} conditions[] = {{"running", not_draining}, {"found", is_found}, {"synced", is_synced}, {"models", is_serving}};
+} conditions[] = {{"running", not_draining}, {"place", has_place}, {"found", is_found}, {"synced", is_synced}, {"models", is_serving}};
 
 #define CONDITIONS (sizeof conditions / sizeof *conditions)
 

@@ -100,12 +100,12 @@ static void write_build(const struct ampd_server *server, struct amp_metric_text
 
 static void write_cluster(const struct ampd_server *server, struct amp_metric_text *text)
 {
-    static const struct amp_metric own = {"ampd_shard", AMP_METRIC_GAUGE, "Index of this shard"};
+    static const struct amp_metric own = {"ampd_shard", AMP_METRIC_GAUGE, "Index of this shard; -1: the process stands by"};
     static const struct amp_metric count = {"ampd_shards", AMP_METRIC_GAUGE, "Shards of the cluster"};
     static const struct amp_metric up = {
         "ampd_shard_session_up", AMP_METRIC_GAUGE,
         "1 while the session with the other shard stands; each shard has one with shard 0"};
-    amp_metric_one(text, &own, server->options->shard);
+    amp_metric_one(text, &own, server->state == SERVER_STARTING ? -1 : (double)server->options->shard);
     amp_metric_one(text, &count, io_peers_shards(server));
     amp_metric_head(text, &up);
     for (uint32_t k = 0; k < io_peers_shards(server); k++) {

@@ -8,6 +8,7 @@
 #include "server/io/handlers.h"
 #include "server/io/peer_bytes.h"
 #include "server/io/peer_secure.h"
+#include "server/io/place.h"
 #include "server/io/server.h"
 
 #include <inttypes.h>
@@ -38,8 +39,6 @@
 #define KEEPALIVE_MS         IO_PEERS_KEEPALIVE_MS
 #define KEEPALIVE_TIMEOUT_MS 3000
 
-#define ADDRESS_MAX 256
-
 /* One session, from either side. */
 struct link {
     struct ampd_server *server;
@@ -53,9 +52,9 @@ struct link {
 
 struct io_peers {
     uint32_t count;
-    char addresses[IO_PEERS_MAX][ADDRESS_MAX];
-    struct link *links[IO_PEERS_MAX]; /* by shard: the session with it, or NULL */
-    struct arpc_channel *channel;     /* to shard 0; NULL on shard 0 */
+    struct link *links[IO_PEERS_MAX];     /* by shard: the session with it, or NULL */
+    struct arpc_channel *channel;         /* to shard 0; NULL on shard 0, and where nobody knows where that is */
+    char address[IO_CLUSTER_ADDRESS_MAX]; /* of the channel */
     struct io_peer_secure secure;     /* of the channel */
     char trouble
         [AMP_ERROR_TEXT_MAX]; /* why there is no session with shard 0, as the log was told last; "": nothing yet */
@@ -66,35 +65,6 @@ struct io_peers {
 
 /* ---- addresses ---- */
 
-/* The index-th address of a list with commas. False: there is none, or it is empty or too long. */
-static bool address_of(const char *list, uint32_t index, char address[ADDRESS_MAX])
-{
-    for (; index > 0; index--) {
-        list = strchr(list, ',');
-        if (list == NULL)
-            return false;
-        list++;
-    }
-    size_t size = strcspn(list, ",");
-    if (size == 0 || size >= ADDRESS_MAX)
-        return false;
-    memcpy(address, list, size);
-    address[size] = 0;
-    return true;
-}
-
-uint32_t io_peers_count(const char *list)
-{
-    char address[ADDRESS_MAX];
-    uint32_t count = 1;
-    for (const char *comma = list; (comma = strchr(comma, ',')) != NULL; comma++)
-        count++;
-    for (uint32_t i = 0; i < count && i < IO_PEERS_MAX; i++)
-        if (!address_of(list, i, address))
-            return 0;
-    return count <= IO_PEERS_MAX ? count : 0;
-}
-
 uint32_t io_peers_shards(const struct ampd_server *server)
 {
     return server->peers != NULL ? server->peers->count : 1;
@@ -102,7 +72,11 @@ uint32_t io_peers_shards(const struct ampd_server *server)
 
 const char *io_peers_address(const struct ampd_server *server, uint32_t shard)
 {
-    return server->peers != NULL && shard < server->peers->count ? server->peers->addresses[shard] : "";
+    const char *own = io_place_address(server);
+    if (server->cluster == NULL)
+        return shard == 0 ? own : "";
+    const char *known = shard < io_cluster_shards(server->cluster) ? io_cluster_member(server->cluster, shard)->address : "";
+    return known[0] == 0 && shard == server->options->shard ? own : known;
 }
 
 bool io_peers_session_up(const struct ampd_server *server, uint32_t shard)
@@ -420,7 +394,7 @@ static void complain(struct ampd_server *server, const char *text)
     (void)snprintf(peers->trouble, sizeof peers->trouble, "%s", text);
     peers->complained_ms = now_ms;
     amp_log(server->log, AMP_LOG_WARN, "peer", "msg=\"no session with shard 0\" address=%s err=\"%s\"",
-            peers->addresses[0], text);
+            peers->address, text);
 }
 
 static void on_channel(struct arpc_channel *channel, enum arpc_channel_state state, const struct amp_error *error,
@@ -442,7 +416,8 @@ static void own_closed(struct arpc_call *call, const struct arpc_result *result)
 {
     struct link *link = arpc_call_user(call);
     struct ampd_server *server = link->server;
-    bool refused = result->status != ARPC_STATUS_UNAVAILABLE && result->status != ARPC_STATUS_ABORTED;
+    bool moved = result->status == ARPC_STATUS_CANCELLED && !result->from_peer;
+    bool refused = !moved && result->status != ARPC_STATUS_UNAVAILABLE && result->status != ARPC_STATUS_ABORTED;
     if (refused) {
         char text[AMP_ERROR_TEXT_MAX];
         (void)snprintf(text, sizeof text, "%s %s: %s", result->from_peer ? "shard 0 says" : "ended by this shard",
@@ -466,6 +441,8 @@ static void begin_session(struct ampd_server *server)
                                         .metadata = &pair,
                                         .metadata_count = pair.value != NULL ? 1 : 0};
     struct amp_error error = {0};
+    if (peers->channel == NULL || peers->links[0] != NULL)
+        return;
     struct link *link = new_link(server, NULL);
     int rc = link == NULL
                  ? AMP_ENOMEM
@@ -481,6 +458,7 @@ static void begin_session(struct ampd_server *server)
 static int open_channel(struct ampd_server *server, struct amp_error *error)
 {
     struct io_peers *peers = server->peers;
+    const char *address = io_peers_address(server, 0);
     struct arpc_channel_options options = {.size = sizeof options,
                                            .arg = server,
                                            .state_cb = on_channel,
@@ -489,33 +467,42 @@ static int open_channel(struct ampd_server *server, struct amp_error *error)
                                            .keepalive_timeout_ms = KEEPALIVE_TIMEOUT_MS,
                                            .initial_backoff_ms = AGAIN_MS,
                                            .max_backoff_ms = 1000};
-    int rc = arpc_channel_new(&server->loop, peers->addresses[0], &options, &peers->channel, error);
-    if (rc == 0 && uv_timer_init(&server->loop, &peers->again) != 0)
-        rc = amp_error_set(error, AMP_ENOMEM, NULL, "cannot make a timer");
-    if (rc == 0) {
-        peers->again.data = server;
-        peers->timer_open = true;
-    }
-    return rc;
+    (void)snprintf(peers->address, sizeof peers->address, "%s", address);
+    if (address[0] == 0)
+        return 0;
+    return arpc_channel_new(&server->loop, address, &options, &peers->channel, error);
+}
+
+void io_peers_moved(struct ampd_server *server, uint32_t shard)
+{
+    struct io_peers *peers = server->peers;
+    struct amp_error error = {0};
+    if (peers == NULL || !peers->timer_open || peers->closing || shard != 0 || server->options->shard == 0 ||
+        strcmp(peers->address, io_peers_address(server, 0)) == 0)
+        return;
+    amp_log(server->log, AMP_LOG_INFO, "peer", "msg=\"shard 0 is another process now\" before=%s now=%s", peers->address,
+            io_peers_address(server, 0));
+    if (peers->channel != NULL)
+        arpc_channel_close(peers->channel, NULL, NULL); /* ends the session; the next one begins when that is over */
+    peers->channel = NULL;
+    if (open_channel(server, &error) != 0)
+        complain(server, error.text);
+    begin_session(server);
 }
 
 /* ---- life ---- */
 
 int io_peers_new(struct ampd_server *server, struct amp_error *error)
 {
-    const char *list = server->options->peers;
-    if (list == NULL)
+    if (server->options->peers == NULL && server->options->cluster == NULL)
         return 0;
     struct io_peers *peers = calloc(1, sizeof *peers);
     if (peers == NULL)
-        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the list of shards");
+        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the other shards");
     server->peers = peers;
-    peers->count = io_peers_count(list);
-    AMP_ASSERT(peers->count > 0 && server->options->shard < peers->count); /* main has looked */
-    for (uint32_t k = 0; k < peers->count; k++)
-        (void)address_of(list, k, peers->addresses[k]);
-    int rc = io_peer_secure_open(&peers->secure, &server->options->auth, server->log, error);
-    return rc != 0 || server->options->shard == 0 ? rc : open_channel(server, error);
+    peers->count = server->options->shards;
+    AMP_ASSERT(peers->count > 0 && peers->count <= IO_PEERS_MAX); /* main has looked */
+    return io_peer_secure_open(&peers->secure, &server->options->auth, server->log, error);
 }
 
 unsigned io_peers_reload(struct ampd_server *server)
@@ -536,10 +523,18 @@ unsigned io_peers_reload(struct ampd_server *server)
     return ended;
 }
 
-void io_peers_start(struct ampd_server *server)
+int io_peers_start(struct ampd_server *server, struct amp_error *error)
 {
-    if (server->peers != NULL && server->peers->channel != NULL)
+    struct io_peers *peers = server->peers;
+    if (peers == NULL || server->options->shard == 0)
+        return 0;
+    (void)uv_timer_init(&server->loop, &peers->again); /* cannot fail */
+    peers->again.data = server;
+    peers->timer_open = true;
+    int rc = open_channel(server, error);
+    if (rc == 0)
         begin_session(server);
+    return rc;
 }
 
 void io_peers_close(struct ampd_server *server)

@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "server/core/messages.h"
+#include "server/io/cluster.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,13 +17,10 @@ struct ampd_server;
 struct io_peers;
 
 /* A cluster has at most so many shards (server/core). */
-#define IO_PEERS_MAX 64
+#define IO_PEERS_MAX IO_CLUSTER_SHARDS_MAX
 
 /* A session that is silent for so long is asked whether the other side lives. */
 #define IO_PEERS_KEEPALIVE_MS 2000
-
-/* How many addresses a list with commas has; 0: one of them is empty or too long, or they are too many. */
-uint32_t io_peers_count(const char *list);
 
 /*
  * Makes what the options say: the list of addresses by shard, NULL for one shard alone. 0, or a code of
@@ -36,8 +34,11 @@ int io_peers_new(struct ampd_server *server, struct amp_error *error);
  */
 unsigned io_peers_reload(struct ampd_server *server);
 
-/* Begins the session with shard 0, where this is another one. The core has started. */
-void io_peers_start(struct ampd_server *server);
+/* Begins the session with shard 0, where this is another one. The core has started. AMP_EINVAL (address), AMP_ENOMEM. */
+int io_peers_start(struct ampd_server *server, struct amp_error *error);
+
+/* Another process holds the place of a shard: sessions with shard 0 go to the one that has it now. */
+void io_peers_moved(struct ampd_server *server, uint32_t shard);
 
 /* Sends a message of the core's to message->to. */
 void io_peers_send(struct ampd_server *server, const struct ampd_message *message);

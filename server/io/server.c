@@ -1,4 +1,3 @@
-#define _DEFAULT_SOURCE /* getrandom */
 #include "server/io/server.h"
 
 #include "base/assert.h"
@@ -9,13 +8,13 @@
 #include "server/io/http.h"
 #include "server/io/notify.h"
 #include "server/io/peers.h"
+#include "server/io/place.h"
 #include "server/io/trouble.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
@@ -41,22 +40,14 @@ static int exit_code_of(int code)
     return code == AMP_EIO || code == AMP_ENOMEM || code == AMP_EEXHAUSTED ? AMPD_EXIT_FAILED : AMPD_EXIT_DATA_DIR;
 }
 
-static int open_storage(struct ampd_server *server, struct amp_error *error)
+int ampd_server_open_storage(struct ampd_server *server, const char *path, struct amp_error *error)
 {
-    uint8_t boot_id[AMPD_BOOT_ID_BYTES];
-    int rc = ampd_datadir_open(&server->dir, server->options->data_dir, error);
+    int rc = ampd_datadir_open(&server->dir, path, error);
     if (rc == 0)
         rc = ampd_store_sqlite_open(server->dir.path, &server->store, error);
     if (rc == 0)
         rc = ampd_store_open_reader(server->store, &server->reader, error);
-    if (rc == 0 && getrandom(boot_id, sizeof boot_id, 0) != sizeof boot_id)
-        rc = amp_error_set(error, AMP_EIO, NULL, "no random numbers from the system");
-    if (rc == 0)
-        rc = ampd_store_boot(server->store, server->options->shard, boot_id, &server->fence, error);
-    AMP_FAILPOINT("start.booted");
-    if (rc == 0)
-        return AMPD_EXIT_OK;
-    return exit_code_of(rc);
+    return rc;
 }
 
 static void close_storage(struct ampd_server *server)
@@ -110,7 +101,7 @@ static void listen_unix(struct ampd_server *server)
 {
     char address[AMPD_DATADIR_PATH_MAX + 32];
     struct amp_error error = {0};
-    (void)snprintf(address, sizeof address, "unix:%s/ampd.sock", server->dir.path);
+    (void)snprintf(address, sizeof address, "unix:%s/ampd.sock", io_place_directory(server));
     const char *path = address + strlen("unix:");
     if (strlen(path) >= sizeof((struct sockaddr_un *)0)->sun_path) {
         amp_log(server->log, AMP_LOG_WARN, "server", "msg=\"no unix socket: its path is too long\" path=%s", path);
@@ -194,7 +185,7 @@ static int open_rpc(struct ampd_server *server, struct amp_error *error)
     options.keepalive_timeout_ms = times_ms[AMPD_TIME_KEEPALIVE_TIMEOUT];
     options.min_ping_interval_ms = times_ms[AMPD_TIME_MIN_PING_INTERVAL];
     /* Other shards ask whether this one lives: that is no strike, whatever clients may do. */
-    if (server->options->peers != NULL &&
+    if (server->peers != NULL &&
         (options.min_ping_interval_ms == 0 || options.min_ping_interval_ms > IO_PEERS_KEEPALIVE_MS / 2))
         options.min_ping_interval_ms = IO_PEERS_KEEPALIVE_MS / 2;
     options.idle_ms = times_ms[AMPD_TIME_CONNECTION_IDLE];
@@ -221,13 +212,15 @@ static int open_core(struct ampd_server *server, struct amp_error *error)
                                       .shards = io_peers_shards(server),
                                       .fence = server->fence,
                                       .lease_ms = (uint64_t)server->options->times_ms[AMPD_TIME_WORKER_LEASE],
-                                      .memory_max = server->options->memory_max};
+                                      .memory_max = server->options->memory_max,
+                                      .asks_epochs =
+                                          server->cluster != NULL && io_cluster_abilities(server->cluster).remembers};
     int rc = ampd_core_new(&config, &server->core);
     if (rc != 0)
         return amp_error_set(error, rc, NULL, "cannot make the core: %s", amp_strerror(rc));
     rc = ampd_server_recover(server, error);
     if (rc == 0)
-        io_peers_start(server);
+        rc = io_peers_start(server, error);
     return rc;
 }
 
@@ -237,12 +230,23 @@ static void log_start(const struct ampd_server *server)
     amp_log(server->log, AMP_LOG_INFO, "server",
             "msg=\"listening\" address=%s data_dir=%s version=%s isa=%s compute_threads=%u memory_max=%" PRIu64
             " boot=%" PRIu64 " tls=%s callers=%s",
-            server->endpoint, server->dir.path, AMPD_VERSION, server->options->isa, server->options->compute_threads,
+            server->endpoint, io_place_directory(server), AMPD_VERSION, server->options->isa, server->options->compute_threads,
             server->options->memory_max, server->fence.counter, server->auth.tls != NULL ? "yes" : "no",
             server->auth.policy.on ? "asked" : "all");
     const char *warning = ampd_auth_options_warning(auth, server->options->listen);
     if (warning != NULL)
         amp_log(server->log, AMP_LOG_WARN, "server", "msg=\"%s\" address=%s", warning, server->endpoint);
+}
+
+/* An exit code; AMPD_EXIT_OK with state CLOSING: a signal has ended the wait. */
+static int take_place(struct ampd_server *server, struct amp_error *error)
+{
+    int rc = io_place_take(server, error);
+    if (rc == AMP_ECANCELLED) {
+        ampd_server_close(server);
+        return AMPD_EXIT_OK;
+    }
+    return rc == 0 ? AMPD_EXIT_OK : rc == AMP_EINVAL ? AMPD_EXIT_USAGE : exit_code_of(rc);
 }
 
 /* Everything from the data directory to the running loop. Returns an exit code; *error says why it is not 0. */
@@ -252,20 +256,27 @@ static int start(struct ampd_server *server, struct amp_error *error)
         return AMPD_EXIT_USAGE;
     if (io_peers_new(server, error) != 0)
         return AMPD_EXIT_USAGE;
-    int code = open_storage(server, error);
-    if (code != AMPD_EXIT_OK)
-        return code;
+    int rc = io_place_open(server, error);
+    if (rc != 0)
+        return exit_code_of(rc);
     if (open_handles(server, error) != 0)
         return AMPD_EXIT_FAILED;
-    code = open_rpc(server, error);
+    int code = open_rpc(server, error);
+    if (code != AMPD_EXIT_OK)
+        return code;
+    server->started_ms = uv_now(&server->loop);
+    bool waits = server->options->cluster != NULL; /* maybe for long: it listens, and says so */
+    code = waits ? AMPD_EXIT_OK : take_place(server, error);
     if (code != AMPD_EXIT_OK)
         return code;
     log_start(server);
     io_notify_status("starting: models are made ready");
-    int rc = io_http_open(server, error);
+    rc = io_http_open(server, error);
     if (rc != 0)
         return rc == AMP_EINVAL ? AMPD_EXIT_USAGE : AMPD_EXIT_FAILED;
-    server->started_ms = uv_now(&server->loop);
+    code = waits ? take_place(server, error) : AMPD_EXIT_OK;
+    if (code != AMPD_EXIT_OK || server->state == SERVER_CLOSING)
+        return code;
     server->state = SERVER_RUNNING;
     rc = open_core(server, error);
     AMP_FAILPOINT("start.done");
@@ -283,7 +294,8 @@ int ampd_server_run(const struct ampd_server_options *options)
         (void)fprintf(stderr, "ampd: out of memory\n");
         return AMPD_EXIT_FAILED;
     }
-    server->options = options;
+    server->own_options = *options;
+    server->options = &server->own_options;
     server->log = options->log;
     server->trouble = trouble;
     server->dir.lock_fd = -1;
@@ -307,6 +319,7 @@ int ampd_server_run(const struct ampd_server_options *options)
     close_storage(server);
     io_peers_free(server);
     io_http_free(server);
+    io_place_free(server);
     ampd_auth_close(&server->auth);
     AMP_ASSERT(uv_loop_close(&server->loop) == 0);
     io_trouble_free(trouble);

@@ -28,8 +28,11 @@
 struct amp_kernels;
 struct arpc_server;
 struct ampd_journal;
+struct io_cluster;
+struct io_cluster_url;
 struct io_http;
 struct io_peers;
+struct io_place;
 struct io_trouble;
 
 /* Bits of arpc_method.roles (auth_rules.h names who has which). Where nobody is asked, everybody has all of them. */
@@ -39,7 +42,13 @@ struct io_trouble;
 #define AMPD_ROLE_PEER     8u
 
 /* Exit codes of the program. */
-enum { AMPD_EXIT_OK = 0, AMPD_EXIT_FAILED = 1, AMPD_EXIT_USAGE = 2, AMPD_EXIT_DATA_DIR = 3 };
+enum {
+    AMPD_EXIT_OK = 0,
+    AMPD_EXIT_FAILED = 1,
+    AMPD_EXIT_USAGE = 2,
+    AMPD_EXIT_DATA_DIR = 3,
+    AMPD_EXIT_LOST = 4 /* the place in the cluster: start it again */
+};
 
 #define AMPD_VERSION "0.1.0"
 
@@ -51,7 +60,8 @@ enum ampd_time {
     AMPD_TIME_CONNECTION_IDLE,
     AMPD_TIME_CONNECTION_AGE,
     AMPD_TIME_CONNECTION_AGE_GRACE,
-    AMPD_TIME_WORKER_LEASE, /* STEP section 1 */
+    AMPD_TIME_WORKER_LEASE,  /* STEP section 1 */
+    AMPD_TIME_CLUSTER_LEASE, /* of a place in etcd (cluster.h) */
     AMPD_TIMES_COUNT
 };
 
@@ -61,8 +71,11 @@ struct ampd_server_options {
     const char *metrics_listen; /* server/io/http.h; NULL: its default */
     struct ampd_auth_options auth;
     int64_t times_ms[AMPD_TIMES_COUNT]; /* 0: the default of rpc, or of the core */
-    uint32_t shard;    /* of those in `peers` */
-    const char *peers; /* addresses of all shards by index, with commas; NULL: this is the only one */
+    uint32_t shards;                    /* how many there are */
+    uint32_t shard;                     /* which this is; with `cluster` IO_CLUSTER_ANY: any free one, until it has a place */
+    const char *peers;                  /* addresses of all shards by index, with commas; or NULL */
+    const struct io_cluster_url *cluster; /* where the shards find each other; or NULL. Neither: this is the only one */
+    const char *advertise;              /* where others find this process; NULL: where it listens */
     unsigned compute_threads;
     uint64_t memory_max; /* bytes of the tensors of all models; 0: no bound */
     const struct amp_kernels *kernels;
@@ -77,7 +90,8 @@ enum server_state { SERVER_STARTING, SERVER_RUNNING, SERVER_DRAINING, SERVER_CLO
 
 struct ampd_server {
     uv_loop_t loop;
-    const struct ampd_server_options *options;
+    const struct ampd_server_options *options; /* own_options */
+    struct ampd_server_options own_options;
     const struct amp_log *log;
     enum server_state state;
     uint64_t started_ms;
@@ -105,7 +119,9 @@ struct ampd_server {
     int64_t grace_ms; /* draining: for calls under way, once the core has nothing left to do */
     bool core_drained;
     bool signalled; /* SIGTERM or SIGINT has come */
-    struct io_peers *peers; /* NULL: one shard alone */
+    struct io_place *place;     /* these three: NULL: one shard alone */
+    struct io_cluster *cluster; /* also NULL before the place is asked for, and after it was given back */
+    struct io_peers *peers;
     struct io_trouble *trouble;
     struct io_http *http; /* NULL: it listens nowhere */
     struct io_metrics metrics;
@@ -121,6 +137,9 @@ int64_t ampd_utc_us(void);
 
 /* Ends the process at once: what the disk holds is not known, or a rule is broken. Any thread. */
 _Noreturn void ampd_server_fatal(const struct ampd_server *server, const char *what, const struct amp_error *error);
+
+/* Opens the store in this data directory, which is made if it is not there. */
+int ampd_server_open_storage(struct ampd_server *server, const char *path, struct amp_error *error);
 
 /* Says by health, of the whole and of each service, whether calls are served. */
 void ampd_server_set_health(struct ampd_server *server, bool serving);

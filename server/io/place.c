@@ -1,0 +1,334 @@
+#define _DEFAULT_SOURCE /* getrandom */
+#include "server/io/place.h"
+
+#include "base/failpoint.h"
+#include "base/list.h"
+#include "server/io/cluster.h"
+#include "server/io/notify.h"
+#include "server/io/peers.h"
+#include "server/io/server.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+/* An epoch of a model that is being raised. One for each model: another request takes the place of the one before. */
+struct raise {
+    struct amp_list node;
+    struct ampd_server *server;
+    uint64_t token, epoch;
+    char model[AMPD_NAME_MAX];
+};
+
+struct io_place {
+    struct ampd_datadir dir; /* of all shards' data, where places are kept in etcd; else not held */
+    uint64_t local, floor;   /* what is there (struct io_cluster_options) */
+    bool taken, over;        /* over: it never will be */
+    struct amp_error why;    /* of over */
+    uint32_t shard;
+    struct ampd_fence fence;
+    struct amp_list raises;
+    bool closing;
+};
+
+/* ---- the directories ---- */
+
+const char *io_place_directory(const struct ampd_server *server)
+{
+    return server->options->cluster != NULL ? server->place->dir.path : server->dir.path;
+}
+
+const char *io_place_address(const struct ampd_server *server)
+{
+    return server->options->advertise != NULL ? server->options->advertise : server->endpoint;
+}
+
+/* AMP_EINVAL: the path is too long. */
+static int shard_path(const struct ampd_server *server, uint32_t shard, char path[AMPD_DATADIR_PATH_MAX],
+                      struct amp_error *error)
+{
+    int size = snprintf(path, AMPD_DATADIR_PATH_MAX, "%s/shard-%" PRIu32 "-of-%" PRIu32, server->place->dir.path, shard,
+                        server->options->shards);
+    return size > 0 && size < AMPD_DATADIR_PATH_MAX
+               ? 0
+               : amp_error_set(error, AMP_EINVAL, NULL, "--data-dir %.200s: the path is too long",
+                               server->options->data_dir);
+}
+
+/* The highest fence that the data of a shard know of. */
+static int look_into(struct ampd_server *server, const char *path, struct amp_error *error)
+{
+    struct ampd_datadir dir = {.lock_fd = -1};
+    struct ampd_store *store = NULL;
+    int rc = ampd_datadir_open(&dir, path, error);
+    if (rc == 0)
+        rc = ampd_store_sqlite_open(dir.path, &store, error);
+    for (uint32_t k = 0; rc == 0 && k < server->options->shards; k++) {
+        struct ampd_fence fence = {0};
+        rc = ampd_store_get_fence(store, k, &fence, error);
+        if (fence.counter > server->place->floor)
+            server->place->floor = fence.counter;
+    }
+    ampd_store_close(store);
+    ampd_datadir_close(&dir);
+    return rc;
+}
+
+/* All shards' data below the directory. */
+static int look_around(struct ampd_server *server, struct amp_error *error)
+{
+    char path[AMPD_DATADIR_PATH_MAX], store[AMPD_DATADIR_PATH_MAX + 16];
+    int rc = ampd_datadir_open(&server->place->dir, server->options->data_dir, error);
+    for (uint32_t k = 0; rc == 0 && k < server->options->shards; k++) {
+        rc = shard_path(server, k, path, error);
+        if (rc != 0)
+            break;
+        (void)snprintf(store, sizeof store, "%s/ampd.db", path);
+        if (access(store, F_OK) != 0)
+            continue;
+        server->place->local |= (uint64_t)1 << k;
+        rc = look_into(server, path, error);
+    }
+    return rc;
+}
+
+int io_place_open(struct ampd_server *server, struct amp_error *error)
+{
+    const struct ampd_server_options *options = server->options;
+    if (options->cluster != NULL || options->peers != NULL) {
+        server->place = calloc(1, sizeof *server->place);
+        if (server->place == NULL)
+            return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the cluster");
+        amp_list_init(&server->place->raises);
+        server->place->dir.lock_fd = -1;
+    }
+    return options->cluster != NULL ? look_around(server, error)
+                                    : ampd_server_open_storage(server, options->data_dir, error);
+}
+
+/* The fence of a shard that nobody outside of the process gives one: a counter of its starts, with an id of this one. */
+static int boot(void *arg, uint32_t shard, struct ampd_fence *fence, struct amp_error *error)
+{
+    struct ampd_server *server = arg;
+    uint8_t boot_id[AMPD_BOOT_ID_BYTES];
+    if (getrandom(boot_id, sizeof boot_id, 0) != sizeof boot_id)
+        return amp_error_set(error, AMP_EIO, NULL, "no random numbers from the system");
+    int rc = ampd_store_boot(server->store, shard, boot_id, fence, error);
+    AMP_FAILPOINT("start.booted");
+    return rc;
+}
+
+/* ---- what the cluster tells ---- */
+
+static void on_taken(void *arg, uint32_t shard, const struct ampd_fence *fence)
+{
+    struct ampd_server *server = arg;
+    server->place->shard = shard;
+    server->place->fence = *fence;
+    server->place->taken = true;
+    uv_stop(&server->loop); /* io_place_take goes on */
+}
+
+static void on_waiting(void *arg, const struct amp_error *why)
+{
+    const struct ampd_server *server = arg;
+    amp_log(server->log, why->code == AMP_ESTATE ? AMP_LOG_INFO : AMP_LOG_WARN, "cluster", "msg=\"%s\"", why->text);
+    io_notify_status(why->text);
+}
+
+_Noreturn static void end_without_place(const struct ampd_server *server, const char *why)
+{
+    amp_log(server->log, AMP_LOG_ERROR, "cluster",
+            "msg=\"this process is no shard any more, ending; start it again\" shard=%" PRIu32 " fence=%" PRIu64 " err=\"%s\"",
+            server->options->shard, server->fence.counter, why);
+    _Exit(AMPD_EXIT_LOST);
+}
+
+static void on_lost(void *arg, const struct amp_error *why)
+{
+    struct ampd_server *server = arg;
+    if (server->state == SERVER_CLOSING)
+        return; /* nothing is said in its name any more */
+    if (server->state != SERVER_STARTING)
+        end_without_place(server, why->text);
+    server->place->over = true;
+    server->place->why = *why;
+    uv_stop(&server->loop);
+}
+
+static void on_moved(void *arg, uint32_t shard)
+{
+    struct ampd_server *server = arg;
+    const struct io_cluster_member *member = io_cluster_member(server->cluster, shard);
+    amp_log(server->log, AMP_LOG_INFO, "cluster", "msg=\"%s\" shard=%" PRIu32 " address=%s fence=%" PRIu64,
+            member->held ? "a shard has its process" : "a shard has no process", shard, member->address, member->fence);
+    io_peers_moved(server, shard);
+}
+
+static const struct io_cluster_events events = {
+    .taken_cb = on_taken, .waiting_cb = on_waiting, .lost_cb = on_lost, .moved_cb = on_moved};
+
+void io_place_check(const struct ampd_server *server)
+{
+    if (server->place != NULL && server->place->taken && !server->place->closing && !io_cluster_holds(server->cluster))
+        end_without_place(server, "the lease's time has passed; the process may have been stopped for a while");
+}
+
+/* ---- taking it ---- */
+
+/* The store of the shard that this process is now; it is to know the fence before anything is said under it. */
+static int open_shard(struct ampd_server *server, struct amp_error *error)
+{
+    char path[AMPD_DATADIR_PATH_MAX];
+    struct ampd_fence before = {0};
+    int rc = shard_path(server, server->options->shard, path, error);
+    if (rc == 0)
+        rc = ampd_server_open_storage(server, path, error);
+    if (rc == 0)
+        rc = ampd_store_get_fence(server->store, server->options->shard, &before, error);
+    if (rc == 0 && before.counter >= server->fence.counter)
+        rc = amp_error_set(error, AMP_ESTATE, NULL,
+                           "etcd gave the fence %" PRIu64 ", but %s has been shard %" PRIu32 " under %" PRIu64
+                           "; start ampd again",
+                           server->fence.counter, path, server->options->shard, before.counter);
+    return rc != 0 ? rc : ampd_store_put_fence(server->store, server->options->shard, &server->fence, error);
+}
+
+static int make_cluster(struct ampd_server *server, struct amp_error *error)
+{
+    const struct ampd_server_options *given = server->options;
+    const struct io_cluster_options options = {.shards = given->shards,
+                                               .shard = given->shard,
+                                               .address = io_place_address(server),
+                                               .log = server->log,
+                                               .events = &events,
+                                               .arg = server,
+                                               .url = given->cluster,
+                                               .lease_ms = given->times_ms[AMPD_TIME_CLUSTER_LEASE],
+                                               .local = server->place->local,
+                                               .floor = server->place->floor,
+                                               .list = given->peers,
+                                               .boot_cb = boot};
+    if (given->cluster == NULL)
+        return io_cluster_new_list(&server->loop, &options, &server->cluster, error);
+    amp_log(server->log, AMP_LOG_INFO, "cluster", "msg=\"waiting for a place\" cluster=%s etcd=%s shards=%" PRIu32,
+            given->cluster->name, given->cluster->endpoints, given->shards);
+    return io_cluster_new_etcd(&server->loop, &options, &server->cluster, error);
+}
+
+int io_place_take(struct ampd_server *server, struct amp_error *error)
+{
+    struct io_place *place = server->place;
+    if (place == NULL)
+        return boot(server, 0, &server->fence, error);
+    int rc = make_cluster(server, error);
+    if (rc != 0)
+        return rc;
+    io_cluster_take(server->cluster);
+    while (!place->taken && !place->over && !server->signalled)
+        (void)uv_run(&server->loop, UV_RUN_DEFAULT); /* until one of them stops it */
+    if (place->over)
+        return amp_error_set(error, place->why.code == AMP_ESTATE ? AMP_EINVAL : place->why.code, NULL, "%s",
+                             place->why.text);
+    if (!place->taken)
+        return AMP_ECANCELLED;
+    server->own_options.shard = place->shard;
+    server->fence = place->fence;
+    return server->options->cluster != NULL ? open_shard(server, error) : 0;
+}
+
+/* ---- epochs and fences ---- */
+
+static void on_raised(void *arg, const char *model, uint64_t epoch)
+{
+    struct raise *raise = arg;
+    struct ampd_server *server = raise->server;
+    struct ampd_event event = {.type = AMPD_EVENT_EPOCH_RAISED, .u.raised = {raise->token, epoch}};
+    if (epoch < raise->epoch) { /* more was asked for meanwhile */
+        if (io_cluster_raise_epoch(server->cluster, model, raise->epoch, on_raised, raise) != 0)
+            end_without_place(server, "an epoch cannot be raised");
+        return;
+    }
+    amp_list_remove(&raise->node);
+    free(raise);
+    ampd_server_event(server, &event);
+}
+
+static struct raise *find_raise(struct io_place *place, const char *model)
+{
+    AMP_LIST_EACH(it, safe, &place->raises)
+    {
+        struct raise *raise = AMP_CONTAINER(it, struct raise, node);
+        if (strcmp(raise->model, model) == 0)
+            return raise;
+    }
+    return NULL;
+}
+
+void io_place_raise(struct ampd_server *server, uint64_t token, const char *model, uint64_t epoch)
+{
+    struct raise *raise = find_raise(server->place, model);
+    bool under_way = raise != NULL;
+    if (!under_way)
+        raise = calloc(1, sizeof *raise);
+    if (raise == NULL)
+        end_without_place(server, "out of memory for a new epoch");
+    raise->server = server;
+    raise->token = token;
+    raise->epoch = epoch;
+    if (under_way)
+        return;
+    (void)snprintf(raise->model, sizeof raise->model, "%s", model);
+    amp_list_push(&server->place->raises, &raise->node);
+    /* It fails without memory, or when the place is lost: the one or the other ends the process. */
+    if (io_cluster_raise_epoch(server->cluster, model, epoch, on_raised, raise) != 0)
+        end_without_place(server, "a new epoch cannot be asked for");
+}
+
+static void on_fences_raised(void *arg)
+{
+    const struct ampd_server *server = arg;
+    end_without_place(server, "other shards know of a higher fence for it, as the line before says; etcd may have lost "
+                              "what it held, and gives higher ones from now on");
+}
+
+void io_place_fenced(struct ampd_server *server, const struct ampd_fence *fence)
+{
+    if (server->place == NULL || !io_cluster_abilities(server->cluster).remembers)
+        ampd_server_fatal(server, "another process has this shard's place",
+                          &(struct amp_error){.text = "see the line before"});
+    io_cluster_raise_fences(server->cluster, fence->counter, on_fences_raised, server);
+}
+
+/* ---- the end ---- */
+
+static void on_left(void *arg)
+{
+    struct ampd_server *server = arg;
+    io_cluster_close(server->cluster, NULL, NULL);
+    server->cluster = NULL;
+}
+
+void io_place_close(struct ampd_server *server)
+{
+    if (server->place == NULL || server->place->closing)
+        return;
+    server->place->closing = true;
+    if (server->cluster != NULL)
+        io_cluster_leave(server->cluster, on_left, server);
+}
+
+void io_place_free(struct ampd_server *server)
+{
+    struct io_place *place = server->place;
+    if (place == NULL)
+        return;
+    for (struct amp_list *node; (node = amp_list_shift(&place->raises)) != NULL;)
+        free(AMP_CONTAINER(node, struct raise, node));
+    ampd_datadir_close(&place->dir);
+    free(place);
+    server->place = NULL;
+}

@@ -1,0 +1,50 @@
+/*
+ * This process's place in its cluster: which shard it is, under which fence, and where the others are (cluster.h). A process
+ * that has no place yet stands by: it listens, but serves nothing. One that loses its place ends: what it might still say in
+ * the shard's name is worth nothing, and a restart finds out where the data stand.
+ */
+#ifndef AMPD_IO_PLACE_H
+#define AMPD_IO_PLACE_H
+
+#include "base/err.h"
+#include "storage/records.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ampd_server;
+struct io_place;
+
+/*
+ * Takes the data directory. One shard alone, or of a list, opens its store in it; where places are kept in etcd, each shard's
+ * store is a directory below it, and all that are there are asked what they know of. 0, or what the store says.
+ */
+int io_place_open(struct ampd_server *server, struct amp_error *error);
+
+/*
+ * Takes a place, and runs the loop until there is one: then options->shard and server->fence are set, and the store is
+ * open and knows them. The server listens. 0; AMP_ECANCELLED: a signal has ended the wait; AMP_EINVAL: the options do not fit
+ * the cluster; else what the store says. Of one shard alone: counts the start.
+ */
+int io_place_take(struct ampd_server *server, struct amp_error *error);
+
+/* Ends the process if the place is not its own any more, by a clock that is read now. Before anything in the shard's name. */
+void io_place_check(const struct ampd_server *server);
+
+/* What the core asks for and tells: RAISE_EPOCH, FENCED. */
+void io_place_raise(struct ampd_server *server, uint64_t token, const char *model, uint64_t epoch);
+void io_place_fenced(struct ampd_server *server, const struct ampd_fence *fence);
+
+/* Gives the place back and ends the cluster; the loop must run on. Nothing of this process may be under way any more. */
+void io_place_close(struct ampd_server *server);
+
+/* Frees the rest, and lets the directory go; the loop has ended. */
+void io_place_free(struct ampd_server *server);
+
+/* Where this process's services are, as others are told. */
+const char *io_place_address(const struct ampd_server *server);
+
+/* The directory that is this process's own, below which all its data are. */
+const char *io_place_directory(const struct ampd_server *server);
+
+#endif

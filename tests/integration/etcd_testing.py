@@ -1,0 +1,174 @@
+"""An etcd of one member as a process, and a cluster of ampd whose shards find each other in it.
+
+Where there is no etcd, importing this prints SKIPPED and ends with 77.
+"""
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import ampd_testing
+from ampd_testing import Api, eventually, grpc
+
+PROGRAM = shutil.which("etcd")
+if PROGRAM is None:
+    print(f"SKIPPED: {ampd_testing.FILE}: no etcd (package etcd-server)")
+    sys.exit(77)
+
+START_TIMEOUT_S = 60
+LEASE_S = 2  # etcd has none that is shorter
+LOST = 4     # exit code of a process that is no shard any more
+
+
+class Etcd:
+    """On a free port of loopback, and on that one again after a restart."""
+
+    def __init__(self, context):
+        self.folder, self.port, self.process = context.folder(), 0, None
+        self.folder.mkdir()
+        context._own.append(self)
+        self.start()
+
+    def start(self):
+        log = self.folder / "log"
+        with open(log, "wb") as out:
+            self.process = subprocess.Popen(
+                [*ampd_testing.DIE_WITH_PARENT, PROGRAM, "--data-dir", self.folder / "data",
+                 "--listen-client-urls", f"http://127.0.0.1:{self.port}", "--advertise-client-urls", "http://127.0.0.1:1",
+                 "--listen-peer-urls", "http://127.0.0.1:0", "--initial-advertise-peer-urls", "http://127.0.0.1:1",
+                 "--initial-cluster", "default=http://127.0.0.1:1", "--unsafe-no-fsync"],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        serves = re.compile(r"serving insecure client requests on 127\.0\.0\.1:(\d+)")
+        eventually(lambda: serves.search(log.read_text(errors="replace")), "etcd serves", START_TIMEOUT_S)
+        self.port = int(serves.search(log.read_text(errors="replace"))[1])
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def wipe(self):
+        """It must not run."""
+        shutil.rmtree(self.folder / "data")
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.kill()
+
+
+class Process:
+    """One ampd of a cluster, on a unix socket."""
+
+    def __init__(self, cluster, name, options):
+        self.cluster, self.name, self.options = cluster, name, options
+        self.address = f"unix:{cluster.folder}/{name}.sock"
+        self.log_path = cluster.folder / f"{name}.log"
+        self.process = self.channel = None
+        self.start()
+
+    def start(self):
+        cluster = self.cluster
+        pathlib.Path(self.address[5:]).unlink(missing_ok=True)
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                [*ampd_testing.DIE_WITH_PARENT, cluster.program, "--data-dir", cluster.folder / self.name,
+                 "--listen", self.address, "--cluster", cluster.url, "--shards", str(cluster.count),
+                 "--cluster-lease", f"{LEASE_S}s", *self.options],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.channel = grpc.insecure_channel(self.address, options=ampd_testing.CHANNEL_OPTIONS)
+
+    def api(self):
+        return Api(self.channel)
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def says(self, text, times=1):
+        eventually(lambda: self.log().count(text) >= times, f"{self.name} says {text}", START_TIMEOUT_S)
+
+    def serves(self):
+        grpc.channel_ready_future(self.channel).result(timeout=START_TIMEOUT_S)
+        eventually(lambda: self.api().health() == ampd_testing.HEALTH_SERVING, f"{self.name} serves", START_TIMEOUT_S)
+
+    def shard(self):
+        return self.api().GetStatus().shard
+
+    def fence(self):
+        return self.api().GetStatus().fence
+
+    def send(self, number):
+        self.process.send_signal(number)
+
+    def kill(self):
+        self.process.kill()
+        self.wait()
+
+    def wait(self):
+        code = self.process.wait(60)
+        self.channel.close()
+        return code
+
+    def terminate(self):
+        self.send(signal.SIGTERM)
+        return self.wait()
+
+
+class Cluster:
+    """`count` shards, each a process "pK"; with `fixed` each is told its index."""
+
+    def __init__(self, context, count, fixed=True, etcd=None, name="c", options=()):
+        self.program, self.count, self.name = context.bin_dir / "ampd", count, name
+        self.folder, self.etcd = context.folder(), etcd or Etcd(context)
+        self.folder.mkdir()
+        self.url = f"etcd://127.0.0.1:{self.etcd.port}/{name}"
+        self.options, self.processes = list(options), []
+        context._own.append(self)
+        for k in range(count):
+            self.add(["--shard", str(k)] if fixed else [])
+        self.wait_until_healthy()
+
+    def add(self, options=()):
+        process = Process(self, f"p{len(self.processes)}", [*self.options, *options])
+        self.processes.append(process)
+        return process
+
+    def wait_until_healthy(self):
+        """Every shard has a process that serves."""
+        def all_serve():
+            found = set()
+            for process in self.processes:
+                try:
+                    if process.process.poll() is None and process.api().health() == ampd_testing.HEALTH_SERVING:
+                        found.add(process.shard())
+                except grpc.RpcError:
+                    pass
+            return found == set(range(self.count))
+        eventually(all_serve, "all shards serve", START_TIMEOUT_S)
+
+    def of(self, k):
+        """The process that is shard k now."""
+        for process in self.processes:
+            try:
+                if process.process.poll() is None and process.shard() == k:
+                    return process
+            except grpc.RpcError:
+                pass
+        raise AssertionError(f"nobody is shard {k}")
+
+    def api(self, k):
+        return self.of(k).api()
+
+    def log(self, k):
+        return self.processes[k].log()
+
+    def stop(self):
+        for process in self.processes:
+            if process.process.poll() is None:
+                process.kill()
+
+
+def wait_s(seconds):
+    """Lets time pass that has to."""
+    time.sleep(seconds)

@@ -1,0 +1,234 @@
+#!/usr/bin/python3
+"""Shards whose places are kept in etcd: who is which, what a lost place ends, and an etcd that is away or has lost all.
+
+    test_server_cluster.py BIN_DIR [NAME ...]
+"""
+import signal
+
+import ampd_testing
+from ampd_testing import Code, eventually, grpc, refused, run
+from etcd_testing import LEASE_S, LOST, Cluster, Etcd, wait_s
+from test_server_shards import STEPS, WORLD, Job, undisturbed
+
+
+def trained(job, first, last):
+    return [result for result, _ in job.train([job.join(rank) for rank in range(WORLD)], first, last)]
+
+
+def resume(job, expected):
+    """All ranks join again, and train to the end; the results are those of a run in which nothing happened."""
+    def joined():
+        try:
+            return [job.join(rank) for rank in range(WORLD)]
+        except grpc.RpcError:
+            return None
+    eventually(lambda: joined() is not None, "the ranks can join", 60)
+    workers = joined()
+    first = workers[0].step
+    got = job.train(workers, first, STEPS)
+    for step, (want, have) in enumerate(zip(expected[first - 1:], got), first):
+        assert want == have, f"step {step}"
+
+
+def start_again(cluster):
+    for process in cluster.processes:
+        if process.process.poll() is not None:
+            process.start()
+    cluster.wait_until_healthy()
+
+
+def test_any_process_is_any_shard_and_the_bits_are_those_of_one(context):
+    expected = undisturbed(context)
+    cluster = Cluster(context, 3, fixed=False)
+    standby = cluster.add()
+    standby.says("this process stands by")
+    assert sorted(process.shard() for process in cluster.processes[:3]) == [0, 1, 2]
+    assert standby.api().health() != ampd_testing.HEALTH_SERVING
+    refused(lambda: standby.api().ListModels(), Code.UNAVAILABLE, "STANDBY")
+    job = Job(cluster)
+    assert [shard.endpoint for shard in job.shards()] == [cluster.of(k).address for k in range(3)]
+    got = job.train([job.join(rank) for rank in range(WORLD)], 1, STEPS)
+    for step, (want, have) in enumerate(zip(expected, got), 1):
+        assert want == have, f"step {step}"
+    assert standby.terminate() == 0, standby.log()[-1500:]
+
+
+def test_a_standby_takes_the_place_of_a_process_that_was_killed(context):
+    cluster = Cluster(context, 3, fixed=False)
+    standby = cluster.add()
+    standby.says("this process stands by")
+    for k in (1, 0):
+        lost = cluster.of(k)
+        fence = lost.fence()
+        lost.kill()
+        standby.serves()
+        assert standby.shard() == k and standby.fence() > fence
+        for process in cluster.processes:  # all tell where it is now
+            if process.process.poll() is None:
+                eventually(lambda p=process: p.api().GetStatus().shards[k].endpoint == standby.address, "the new address is told")
+        lost.start()
+        lost.says("this process stands by")
+        standby = lost
+    cluster.wait_until_healthy()
+    assert trained(Job(cluster), 1, 2)  # over the new sessions
+
+
+def test_a_shard_that_comes_back_takes_its_place_again(context):
+    expected = undisturbed(context)
+    cluster = Cluster(context, 2)
+    for lost in (1, 0):
+        job = Job(cluster, name=f"m{lost}")
+        trained(job, 1, 3)
+        eventually(lambda: cluster.api(0).GetModel(model=job.name).status.durable_step == 2, "step 2 is durable")
+        epoch = cluster.api(0).GetModel(model=job.name).status.epoch
+        cluster.processes[lost].kill()
+        cluster.processes[lost].start()
+        cluster.wait_until_healthy()
+        resume(job, expected)
+        assert cluster.api(0).GetModel(model=job.name).status.epoch > epoch
+
+
+def test_of_two_processes_for_one_shard_one_waits(context):
+    cluster = Cluster(context, 2)
+    second = cluster.add(["--shard", "1"])
+    second.says(f"shard 1 is held by {cluster.processes[1].address}")
+    wait_s(2 * LEASE_S)
+    assert trained(Job(cluster), 1, 2)
+    assert second.api().health() != ampd_testing.HEALTH_SERVING
+    assert cluster.processes[1].terminate() == 0
+    second.serves()  # at once: the place was given back
+    assert second.shard() == 1
+
+
+def test_a_process_that_is_stopped_past_its_lease_ends_when_it_wakes(context):
+    for k in (1, 0):
+        cluster = Cluster(context, 2)
+        standby = cluster.add()
+        standby.says("this process stands by")
+        stopped = cluster.processes[k]
+        stopped.send(signal.SIGSTOP)
+        standby.serves()
+        assert standby.shard() == k
+        call = stopped.api().start("ListModels")  # waits in its socket
+        stopped.send(signal.SIGCONT)
+        refused(call.result, Code.UNAVAILABLE, rich=False)
+        assert stopped.wait() == LOST, stopped.log()[-1500:]
+        assert "is no shard any more" in stopped.log()
+        assert trained(Job(cluster), 1, 2)
+
+
+def test_an_etcd_that_is_away_for_less_than_the_lease_costs_nothing(context):
+    """A long lease: on a busy machine a step and the start of etcd take seconds."""
+    cluster = Cluster(context, 2, options=["--cluster-lease", "15s"])
+    job = Job(cluster)
+    workers = [job.join(rank) for rank in range(WORLD)]
+    expected = [result for result, _ in undisturbed(context)]
+    got = [result for result, _ in job.train(workers, 1, 2)]
+    cluster.etcd.kill()
+    got += [result for result, _ in job.train(workers, 3, 3)]
+    cluster.etcd.start()
+    wait_s(15)
+    got += [result for result, _ in job.train(workers, 4, STEPS)]
+    assert got == expected
+    assert all(process.process.poll() is None for process in cluster.processes)
+
+
+def test_an_etcd_that_is_away_for_longer_ends_the_shards_and_they_come_back(context):
+    expected = undisturbed(context)
+    cluster = Cluster(context, 2)
+    standby = cluster.add()
+    standby.says("this process stands by")
+    job = Job(cluster)
+    trained(job, 1, 3)
+    eventually(lambda: cluster.api(0).GetModel(model="m").status.durable_step == 2, "step 2 is durable")
+    cluster.etcd.kill()
+    assert [process.wait() for process in cluster.processes[:2]] == [LOST, LOST]
+    assert standby.process.poll() is None
+    assert standby.terminate() == 0
+    for process in cluster.processes[:2]:
+        process.start()
+        process.says("trying again")
+    cluster.etcd.start()
+    cluster.wait_until_healthy()
+    resume(job, expected)
+
+
+def test_a_wiped_etcd_ends_the_shards_and_they_go_on_under_higher_fences(context):
+    expected = undisturbed(context)
+    cluster = Cluster(context, 2)
+    job = Job(cluster)
+    for _ in range(8):  # so that the revision is well above that of a new etcd
+        cluster.processes[1].terminate()
+        cluster.processes[1].start()
+        cluster.wait_until_healthy()
+    trained(job, 1, 3)
+    eventually(lambda: cluster.api(0).GetModel(model="m").status.durable_step == 2, "step 2 is durable")
+    fences = [process.fence() for process in cluster.processes]
+    epoch = cluster.api(0).GetModel(model="m").status.epoch
+    cluster.etcd.kill()
+    cluster.etcd.wipe()
+    cluster.etcd.start()
+    assert [process.wait() for process in cluster.processes] == [LOST, LOST], cluster.log(0)[-1500:]
+    start_again(cluster)
+    assert all(process.fence() > max(fences) for process in cluster.processes)
+    resume(job, expected)
+    assert cluster.api(0).GetModel(model="m").status.epoch > epoch
+
+
+def test_the_highest_epoch_outlives_all_data_directories(context):
+    cluster = Cluster(context, 2)
+    Job(cluster)
+    for _ in range(2):  # a restart is lost memory, and a new epoch
+        cluster.processes[1].terminate()
+        cluster.processes[1].start()
+        cluster.wait_until_healthy()
+        eventually(lambda: not cluster.api(0).GetModel(model="m").status.recovering, "the model has recovered")
+    before = cluster.api(0).GetModel(model="m").status.epoch
+    assert before >= 3
+    for process in cluster.processes:
+        process.terminate()
+        process.name += "-new"
+        process.start()
+    cluster.wait_until_healthy()
+    Job(cluster)
+    assert cluster.api(0).GetModel(model="m").status.epoch == before + 1
+
+
+def test_a_process_that_does_not_fit_the_cluster_is_refused(context):
+    cluster = Cluster(context, 2)
+    other = Cluster.__new__(Cluster)
+    other.__dict__.update(cluster.__dict__, count=3, folder=context.folder())
+    other.folder.mkdir()
+    other.processes = []
+    process = other.add()
+    assert process.wait() == 2
+    assert "has 2 shards" in process.log() and "--shards" in process.log(), process.log()
+    cluster.wait_until_healthy()
+
+
+def test_two_clusters_in_one_etcd_know_nothing_of_each_other(context):
+    etcd = Etcd(context)
+    first, second = Cluster(context, 2, etcd=etcd, name="a"), Cluster(context, 2, etcd=etcd, name="a2")
+    assert trained(Job(first), 1, 1)
+    assert not second.api(0).ListModels().models
+
+
+def test_options_of_a_cluster_are_checked(context):
+    folder = context.folder()
+    url = "etcd://127.0.0.1:1/c"
+    for arguments, word in (
+            (["--cluster", url], "--shards"), (["--cluster", "127.0.0.1:1/c", "--shards", "2"], "etcd://"),
+            (["--cluster", "etcd://127.0.0.1:1", "--shards", "2"], "name"), (["--cluster", url, "--shards", "0"], "--shards"),
+            (["--cluster", url, "--shards", "65"], "--shards"), (["--cluster", url, "--shards", "2", "--shard", "2"], "--shard"),
+            (["--cluster", url, "--shards", "2", "--peers", "a:1,b:1"], "--peers"), (["--shards", "2"], "--cluster"),
+            (["--advertise", "a:1"], "--cluster"), (["--cluster", url, "--shards", "2", "--advertise", "0.0.0.0:1"], "--advertise"),
+            (["--cluster", url, "--shards", "2", "--listen", "0.0.0.0:0", "--insecure"], "--advertise"),
+            (["--cluster", url, "--shards", "2", "--cluster-lease", "100ms"], "--cluster-lease"),
+            (["--cluster-lease", "5s"], "--cluster")):
+        code, lines = ampd_testing.start_and_fail(context.bin_dir, "--data-dir", folder, *arguments)
+        assert code == 2 and len(lines) == 1 and word in lines[0], (arguments, code, lines)
+    assert not folder.exists()
+
+
+if __name__ == "__main__":
+    run(globals())
