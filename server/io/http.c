@@ -1,6 +1,6 @@
 /*
  * libmicrohttpd on the loop: its epoll descriptor is polled, and MHD_run does what is due. After each run the loop's other
- * work has nine times as long as it took (pay); meanwhile nothing of HTTP is looked at.
+ * work has nine times as long as it took of the processor (pay); meanwhile nothing of HTTP is looked at.
  *
  * libmicrohttpd knows how long a connection was silent, but not that it dribbles. So each connection has its place in a list
  * by the time when its request began, and the front of it is shut down when that is too long ago (sweep): libmicrohttpd then
@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Prometheus, its twin, a probe or two and people's browsers: a few. */
@@ -279,14 +280,22 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     run(poll->data);
 }
 
-/* How long nothing of HTTP may run, after a run that began at from_us. */
-static uint64_t pay(struct io_http *http, uint64_t from_us)
+/* Processor time of this thread: a run that others interrupt has not cost more. */
+static uint64_t worked_us(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now); /* cannot fail for this clock */
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* How long nothing of HTTP may run, after a run that took so much. */
+static uint64_t pay(struct io_http *http, uint64_t took_us)
 {
     uint64_t now_us = io_metrics_now_us();
-    if (http->paid_until_us < from_us)
-        http->paid_until_us = from_us;
-    http->paid_until_us += (now_us - from_us) * HTTP_SHARE;
-    return http->paid_until_us > now_us ? (http->paid_until_us - now_us) / 1000 : 0;
+    if (http->paid_until_us < now_us)
+        http->paid_until_us = now_us;
+    http->paid_until_us += took_us * (HTTP_SHARE - 1);
+    return (http->paid_until_us - now_us) / 1000;
 }
 
 /* Until libmicrohttpd or the oldest connection has something due. */
@@ -306,10 +315,10 @@ static uint64_t next_ms(struct io_http *http)
 
 static void run(struct io_http *http)
 {
-    uint64_t from_us = io_metrics_now_us();
+    uint64_t before_us = worked_us();
     sweep(http);
     (void)MHD_run(http->daemon); /* fails only for a daemon of another kind */
-    uint64_t pause_ms = pay(http, from_us);
+    uint64_t pause_ms = pay(http, worked_us() - before_us);
     /* Neither can fail: both handles are open, and have a callback. */
     if (pause_ms > 0) {
         (void)uv_poll_stop(&http->poll);
