@@ -35,7 +35,7 @@ port_first=20000 port_last=30000 ports_each=512
 
 command='' dir=$root/build/local-cluster bin=$root/build/release/bin
 shards=3 standbys=1 workers=3 etcds=3 prometheus=1 mode='' rate='' ampd_options=() digits_options=()
-name='' signal=KILL rest=()
+name='' signal=KILL rest=() shared=0
 
 say() { echo "local-cluster: $*"; }
 
@@ -243,8 +243,8 @@ command_of() { # NAME: its words, one a line
     ampd* | standby*)
         printf '%s\n' "$bin/ampd" --data-dir "$dir/$1" --listen "$self" --metrics-listen "$(address_of "$1" 1)"
         if ((etcds > 0)); then
-            printf '%s\n' --cluster "etcd://$(addresses_of 0 etcd)/$cluster_name" --shards "$shards" \
-                --checkpoint-dir "$dir/checkpoints"
+            printf '%s\n' --cluster "etcd://$(addresses_of 0 etcd)/$cluster_name" --shards "$shards"
+            [[ $shared != 1 ]] || printf '%s\n' --checkpoint-dir "$dir/checkpoints"
         elif ((shards > 1)); then
             printf '%s\n' --peers "$(addresses_of 0 ampd)" --shard "$i"
         fi
@@ -333,7 +333,7 @@ write_env() {
     local node
     {
         printf '%s=%q\n' prefix "$prefix" mode "$mode" port_base "$port_base" bin "$bin" shards "$shards" \
-            standbys "$standbys" workers "$workers" etcds "$etcds" prometheus "$prometheus" cluster_name "$cluster_name"
+            standbys "$standbys" workers "$workers" etcds "$etcds" prometheus "$prometheus" shared "$shared" cluster_name "$cluster_name"
         declare -p ampd_options digits_options | sed 's|^declare -a|declare -ga|' # read inside a function
         for node in $(names); do
             [[ $node == worker* ]] || printf 'ADDRESS_%s=%s\n' "$node" "$(address_of "$node" 0)"
@@ -349,14 +349,17 @@ read_env() {
 }
 
 look_for_programs() {
-    local program
+    local program options
     for program in ampd ampctl digits; do
         [[ -x $bin/$program ]] || fail "no program $program in $bin; build first (./test.sh --build-only), or give --bin"
     done
-    if ((etcds > 0)) && ! "$bin/ampd" --help | grep -q -e ' --cluster'; then
+    options=$("$bin/ampd" --help)
+    if ((etcds > 0)) && [[ $options != *" --cluster="* ]]; then
         say "this ampd has no --cluster: the shards get a fixed list, without etcd and standby"
         etcds=0
     fi
+    # Without it a standby has nothing to restore a lost shard's part from.
+    if [[ $options == *" --checkpoint-dir="* ]]; then shared=1; fi
     if ((etcds > 0)); then
         command -v etcd >/dev/null || fail "there is no etcd here (Debian: etcd-server); --etcd 0 does without"
     else
@@ -386,6 +389,7 @@ up() {
     [[ $mode == namespaces || -z $rate ]] || fail "--rate needs namespaces, which root alone can make"
     [[ $mode == namespaces ]] || port_base=$(free_ports)
     write_env
+    rm -f "$dir"/*.log
     remove_network
     [[ $mode == loopback ]] || make_network
     mkdir -p "$dir/checkpoints"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The large counts, after a release build: digits, crash, power, sim, mutations, kernels, casts, curves, model, coverage, attacks, fuzz, faults, or all.
+# The large counts, after a release build: digits, crash, power, sim, mutations, kernels, casts, curves, model, coverage, attacks, fuzz, faults, containers, or all.
 # (./test.sh --long [SUITE])
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
-suites='digits crash power sim mutations kernels casts curves model coverage attacks fuzz faults all'
+suites='digits crash power sim mutations kernels casts curves model coverage attacks fuzz faults containers all'
 check_only=''
 [ "${1-}" = --check ] && check_only=1 && shift # looks at the name alone
 suite=${1:-all} broken=0
@@ -59,6 +59,8 @@ faults() {
 	return "$failed"
 }
 run faults faults
+# deploy/up.sh, small and as a cluster that loses a process of each kind.
+run containers tests/containers/containers.sh
 # 40 minutes in all, two targets at a time: 800 s each.
 run fuzz tests/fuzz/run.sh 800
 exit "$broken"

@@ -18,7 +18,10 @@ refused 'none of f16, bf16, f32' ./quickstart.sh --dtype f8
 refused 'no option is called "--nope"' ./quickstart.sh --nope
 refused 'no suite "nope"' ./test.sh --long nope
 refused 'no option is called "--nope"' ./test.sh --nope
+refused 'up.sh cluster [--kill' deploy/up.sh --nope
+refused 'up.sh cluster [--kill' deploy/up.sh cluster --kill nobody
+refused 'there is no option "--nope"' deploy/local-cluster.sh up --nope
 examples/digits/run.sh --check --steps 3 --dtype bf16
-for suite in digits crash sim kernels casts curves model coverage attacks fuzz all; do
+for suite in digits crash sim kernels casts curves model coverage attacks fuzz containers all; do
 	tests/long.sh --check "$suite"
 done
