@@ -94,7 +94,22 @@ void io_call_closed(struct arpc_call *rpc, const struct arpc_result *result)
     call->rpc = NULL;
     call->finished = true;
     tell_closed(call);
+    struct io_task *task = call->reading;
+    if (task != NULL && io_threads_take_back(call->server->readers, task))
+        task->done_cb(task);
     io_call_unref(call);
+}
+
+void io_call_read(struct io_call *call, struct io_task *task)
+{
+    io_call_ref(call);
+    call->reading = task;
+    io_threads_submit(call->server->readers, task);
+}
+
+void io_call_was_read(struct io_call *call)
+{
+    call->reading = NULL;
 }
 
 void io_call_pin(struct io_call *call)

@@ -36,6 +36,7 @@ struct io_call {
     bool at_core;  /* the core has it: neither answered nor closed */
     bool finished; /* rpc has its status */
     bool detached; /* answered before the core has: the core is not told when rpc is over */
+    struct io_task *reading; /* with the readers, and of no use to anybody else: taken back when rpc is over; or NULL */
 };
 
 /*
@@ -59,6 +60,14 @@ void io_call_event(struct io_call *call, struct ampd_event *event);
 /* Release callback for bodies of a model's memory: `arg` is the call, whose pins and refs were raised by io_call_pin. */
 void io_call_pin(struct io_call *call);
 void io_call_unpin(void *arg);
+
+/*
+ * Gives the readers a task of this call alone, which holds a reference until done_cb has run. When rpc is over before a reader has
+ * begun, done_cb is called at once: who opens calls and resets them makes neither reads nor a queue of them.
+ */
+void io_call_read(struct io_call *call, struct io_task *task);
+/* In its done_cb, first. */
+void io_call_was_read(struct io_call *call);
 
 void io_call_ref(struct io_call *call);
 void io_call_unref(struct io_call *call);

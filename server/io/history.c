@@ -74,12 +74,20 @@ static void page_free(struct io_call *call)
 
 static const struct io_call_ops page_ops = {NULL, NULL, page_free};
 
-/* Reads on the reader thread; the call lives until it is done. */
+/* Reads on the reader thread, which also makes room for the rows: a page that waits is small. */
 static void submit(struct page *page, void (*run_cb)(struct io_task *), void (*done_cb)(struct io_task *))
 {
     page->task = (struct io_task){.run_cb = run_cb, .done_cb = done_cb};
-    io_call_ref(&page->call);
-    io_threads_submit(page->call.server->readers, &page->task);
+    io_call_read(&page->call, &page->task);
+}
+
+/* Room for the rows; false, and the page has failed. */
+static bool make_room(struct page *page, void **rows, size_t row_size)
+{
+    *rows = calloc(page->size, row_size);
+    if (*rows == NULL)
+        page->code = amp_error_set(&page->error, AMP_ENOMEM, NULL, "out of memory for this page");
+    return *rows != NULL;
 }
 
 /* Whether one more row has a place; if not, it begins the next page. */
@@ -106,6 +114,10 @@ static int take_row(void *arg, const struct ampd_history_key *key, const struct 
 static void history_run(struct io_task *task)
 {
     struct page *page = AMP_CONTAINER(task, struct page, task);
+    void *rows;
+    if (!make_room(page, &rows, sizeof *page->rows))
+        return;
+    page->rows = rows;
     page->code = ampd_store_page_history(page->call.server->reader, page->spec->name, &page->filter, page->size + 1,
                                          page, &page->error, take_row);
     check_end(page);
@@ -116,6 +128,7 @@ static void history_done(struct io_task *task)
     struct page *page = AMP_CONTAINER(task, struct page, task);
     struct ampd_msg_list_scale_history_response response;
     struct amp_buf buf = io_message_buf();
+    io_call_was_read(&page->call);
     memset(&response, 0, sizeof response);
     response.rows = (struct ampd_msg_scale_history_row_list){page->rows, page->count};
     write_token(page, response.next_page_token, sizeof response.next_page_token);
@@ -159,12 +172,7 @@ static void history_message(struct arpc_call *rpc, const uint8_t *data, size_t s
         io_call_fail(call, &error);
         return;
     }
-    if (!find_model(page, request.model))
-        return;
-    page->rows = calloc(page->size, sizeof *page->rows);
-    if (page->rows == NULL)
-        io_call_refuse(call, AMP_ENOMEM, NULL, "out of memory for this page");
-    else
+    if (find_model(page, request.model))
         submit(page, history_run, history_done);
 }
 
@@ -188,6 +196,10 @@ static int take_overflow(void *arg, const struct ampd_history_key *key, const st
 static void overflows_run(struct io_task *task)
 {
     struct page *page = AMP_CONTAINER(task, struct page, task);
+    void *rows;
+    if (!make_room(page, &rows, sizeof *page->overflows))
+        return;
+    page->overflows = rows;
     page->code = ampd_store_page_overflows(page->call.server->reader, page->spec->name, &page->filter, &page->which,
                                            page->size + 1, page, &page->error, take_overflow);
     check_end(page);
@@ -198,6 +210,7 @@ static void overflows_done(struct io_task *task)
     struct page *page = AMP_CONTAINER(task, struct page, task);
     struct ampd_msg_list_overflows_response response;
     struct amp_buf buf = io_message_buf();
+    io_call_was_read(&page->call);
     memset(&response, 0, sizeof response);
     io_name_workers(page->call.server, page->model, page->overflows, page->count);
     response.rows = (struct ampd_msg_overflow_row_list){page->overflows, page->count};
@@ -275,11 +288,7 @@ static void overflows_message(struct arpc_call *rpc, const uint8_t *data, size_t
         io_call_fail(call, &error);
         return;
     }
-    page->overflows = calloc(page->size, sizeof *page->overflows);
-    if (page->overflows == NULL)
-        io_call_refuse(call, AMP_ENOMEM, NULL, "out of memory for this page");
-    else
-        submit(page, overflows_run, overflows_done);
+    submit(page, overflows_run, overflows_done);
 }
 
 const struct arpc_handler ampd_handle_list_overflows = {.message = overflows_message, .closed = io_call_closed};

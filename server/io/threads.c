@@ -35,9 +35,10 @@ static void take(struct io_threads *pool, struct amp_list *tasks)
     const struct io_task *first = AMP_CONTAINER(pool->queue.next, struct io_task, node);
     void (*group_cb)(struct amp_list *) = first->group_cb;
     for (unsigned count = 0; count < IO_GROUP_MAX && !amp_list_empty(&pool->queue); count++) {
-        const struct io_task *task = AMP_CONTAINER(pool->queue.next, struct io_task, node);
+        struct io_task *task = AMP_CONTAINER(pool->queue.next, struct io_task, node);
         if (count > 0 && (group_cb == NULL || task->group_cb != group_cb))
             break;
+        task->queued = false;
         amp_list_push(tasks, amp_list_shift(&pool->queue));
     }
 }
@@ -165,9 +166,21 @@ void io_threads_submit(struct io_threads *pool, struct io_task *task)
         return;
     }
     (void)pthread_mutex_lock(&pool->lock);
+    task->queued = true;
     amp_list_push(&pool->queue, &task->node);
     (void)pthread_cond_signal(&pool->more);
     (void)pthread_mutex_unlock(&pool->lock);
+}
+
+bool io_threads_take_back(struct io_threads *pool, struct io_task *task)
+{
+    (void)pthread_mutex_lock(&pool->lock);
+    bool queued = task->queued;
+    if (queued)
+        amp_list_remove(&task->node);
+    task->queued = false;
+    (void)pthread_mutex_unlock(&pool->lock);
+    return queued;
 }
 
 void io_threads_close(struct io_threads *pool)

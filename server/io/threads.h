@@ -23,6 +23,7 @@ struct io_task {
      * instead of each one's run_cb. It leaves `tasks`, a list of their nodes, as it is.
      */
     void (*group_cb)(struct amp_list *tasks);
+    bool queued; /* the pool's */
 };
 
 /* What one transaction may hold: more tasks than models that wait for their verdicts at a time. */
@@ -39,6 +40,9 @@ int io_threads_new(uv_loop_t *loop, unsigned count, bool patient, struct io_thre
  * queued when the last done_cb that is due has been called, so that groups are as large as they can be.
  */
 void io_threads_submit(struct io_threads *threads, struct io_task *task);
+
+/* Takes a task back that no thread has begun: neither run_cb nor done_cb is called. False: it is running, or done. On the loop. */
+bool io_threads_take_back(struct io_threads *threads, struct io_task *task);
 
 /*
  * Waits until everything queued has run, ends the threads, calls what done_cb are due, and frees the pool once the loop

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows of one read. Each is 11 KiB here, for as long as the watch lives, and one connection may have hundreds of watches. */
+/* Rows of one read. Each is 11 KiB here, from the read on until it is sent: a watch that waits has none. */
 #define READ_ROWS 4
 
 struct watch_row {
@@ -59,6 +59,11 @@ static int take_row(void *arg, const struct ampd_history_key *key, const struct 
 static void watch_run(struct io_task *task)
 {
     struct watch *watch = AMP_CONTAINER(task, struct watch, task);
+    watch->rows = calloc(READ_ROWS, sizeof *watch->rows);
+    if (watch->rows == NULL) {
+        watch->code = amp_error_set(&watch->error, AMP_ENOMEM, NULL, "out of memory for this watch");
+        return;
+    }
     watch->code = ampd_store_page_history(watch->call.server->reader, watch->spec->name, &watch->filter, READ_ROWS,
                                           watch, &watch->error, take_row);
 }
@@ -113,12 +118,15 @@ static void watch_done(struct io_task *task)
 {
     struct watch *watch = AMP_CONTAINER(task, struct watch, task);
     watch->reading = false;
+    io_call_was_read(&watch->call);
     for (size_t i = 0; i < watch->count && watch->call.rpc != NULL && !watch->call.finished; i++) {
         send_row(watch, &watch->rows[i]);
         watch->filter.from = watch->rows[i].key;
         watch->filter.from.sequence++;
         watch->filter.step_min = 0; /* from here on by key: a rollback may go behind the step that was asked for */
     }
+    free(watch->rows);
+    watch->rows = NULL;
     if (watch->code != 0)
         io_call_fail(&watch->call, &watch->error);
     watch->more = watch->more || watch->count == READ_ROWS;
@@ -140,8 +148,7 @@ static void read_on(struct watch *watch)
     watch->reading = true;
     watch->count = 0;
     watch->task = (struct io_task){.run_cb = watch_run, .done_cb = watch_done};
-    io_call_ref(&watch->call);
-    io_threads_submit(watch->call.server->readers, &watch->task);
+    io_call_read(&watch->call, &watch->task);
 }
 
 void ampd_server_notify(struct ampd_server *server, uint32_t model)
@@ -187,11 +194,6 @@ static void begin(struct watch *watch, const struct ampd_msg_watch_steps_request
     if (!io_find_model(&watch->call, request->model, &watch->model, &info))
         return;
     watch->spec = info.spec;
-    watch->rows = calloc(READ_ROWS, sizeof *watch->rows);
-    if (watch->rows == NULL) {
-        io_call_refuse(&watch->call, AMP_ENOMEM, NULL, "out of memory for this watch");
-        return;
-    }
     if (request->has_from_step)
         watch->filter.step_min = request->from_step;
     else

@@ -98,6 +98,34 @@ static void tasks_of_one_group_run_together_and_in_order(void **state)
     assert_string_equal(notes.done, letters);
 }
 
+static void a_task_that_no_thread_has_begun_can_be_taken_back(void **state)
+{
+    struct notes notes = {.gate = PTHREAD_MUTEX_INITIALIZER};
+    struct task tasks[3];
+    struct io_threads *threads;
+    uv_loop_t loop;
+    (void)state;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(io_threads_new(&loop, 1, false, &threads), 0);
+    (void)pthread_mutex_lock(&notes.gate);
+    for (int i = 0; i < 3; i++) {
+        tasks[i] = (struct task){
+            .task = {.run_cb = run_one, .done_cb = told}, .notes = &notes, .letter = (char)('a' + i)};
+        io_threads_submit(threads, &tasks[i].task);
+    }
+    assert_true(io_threads_take_back(threads, &tasks[1].task)); /* behind one that waits for the gate, or is not begun either */
+    assert_false(io_threads_take_back(threads, &tasks[1].task));
+    (void)pthread_mutex_unlock(&notes.gate);
+    while (strlen(notes.done) < 2)
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    assert_false(io_threads_take_back(threads, &tasks[0].task));
+    io_threads_close(threads);
+    assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    assert_string_equal(notes.ran, "ac");
+    assert_string_equal(notes.done, "ac");
+}
+
 /* ---- a thread that is stopped while it wakes the loop ---- */
 
 static struct {
@@ -222,6 +250,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tasks_of_one_group_run_together_and_in_order),
         cmocka_unit_test(what_done_tasks_submit_is_one_group),
+        cmocka_unit_test(a_task_that_no_thread_has_begun_can_be_taken_back),
         cmocka_unit_test(the_loop_goes_on_while_a_thread_that_has_woken_it_is_stopped),
     };
     return cmocka_run_group_tests_name("server_threads", tests, NULL, NULL);
