@@ -650,6 +650,109 @@ static void a_part_that_another_shard_has_lost_is_no_checkpoint_to_go_back_to(vo
     assert_int_equal(AMPD_COORD_RUNNING, model_of(0)->coord.state);
 }
 
+static void a_part_that_went_after_it_was_promised_costs_no_memory_and_the_model_goes_back(void **state)
+{
+    (void)state;
+    hold_messages = true;
+    struct ampd_note note = {{0}, {0}, {0}};
+    struct ampd_event event = {.type = AMPD_EVENT_ROLLBACK,
+                               .u.act = {.model = "model", .note = &note, .epoch = 1, .step = 0}};
+    const struct core_call *call = call_shard(0, &event);
+    while (!model_of(0)->coord.rollback.begun) /* until both have said that they hold it */
+        deliver_first();
+    struct ampd_checkpoint_record had = model_of(1)->shard.checkpoints[0];
+    model_of(1)->shard.checkpoints_count = 0;
+    while (!model_of(1)->shard.restore_refused)
+        deliver_first();
+    assert_int_equal(AMPD_MEMORY_READY, model_of(1)->shard.memory);
+    model_of(1)->shard.checkpoints[model_of(1)->shard.checkpoints_count++] = had;
+    hold_messages = false;
+    settle();
+    assert_int_equal(AMP_EDATALOSS, call->reply.error.code);
+    assert_int_equal(AMPD_COORD_WAITING, model_of(0)->coord.state); /* shard 0 has lost its memory: a new epoch */
+    assert_int_equal(2, look().info[1].epoch);
+}
+
+static void a_load_has_one_number_on_all_shards_and_ends_on_all(void **state)
+{
+    (void)state;
+    struct ampd_model_spec spec;
+    core_spec(&spec, 1);
+    (void)snprintf(spec.name, sizeof(spec.name), "second");
+    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
+    assert_string_equal("NOT_COORDINATOR", call_shard(1, &event)->reply.error.reason);
+    assert_int_equal(0, call_shard(0, &event)->reply.error.code);
+    event = (struct ampd_event){.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"second", 0}};
+    assert_string_equal("LOADER", call_shard(1, &event)->reply.error.reason);
+    event.u.load.loader = 7;
+    const struct core_call *here = call_shard(0, &event);
+    const struct core_call *there = call_shard(1, &event);
+    uint64_t broken = event.call;
+    event.u.load.loader = 8;
+    const struct core_call *waits = call_shard(0, &event);
+    assert_true(here->granted && there->granted && !waits->granted);
+    uint64_t first = calls_count - 2;
+    struct ampd_event closed = {.type = AMPD_EVENT_CALL_CLOSED, .call = broken};
+    step(1, &closed);
+    settle();
+    struct ampd_event let_go = {.type = AMPD_EVENT_REVOKED, .call = first};
+    step(0, &let_go);
+    settle();
+    assert_string_equal("LOAD_BROKEN", here->reply.error.reason);
+    assert_true(waits->granted);
+    now_ms += AMPD_LEASE_MS; /* nobody has loaded on shard 1: the grant is kept while its loader is there */
+    struct ampd_event tick = {.type = AMPD_EVENT_TICK};
+    step(0, &tick);
+    settle();
+    assert_false(waits->answered);
+}
+
+static void a_session_that_comes_back_finds_all_as_it_was(void **state)
+{
+    (void)state;
+    struct view before = look();
+    struct ampd_event up = {.type = AMPD_EVENT_PEER_UP, .u.shard = 0};
+    for (unsigned i = 0; i < 3; i++) {
+        step(1, &up);
+        settle();
+        assert_same(&before);
+    }
+    (void)push(1, 2, 1); /* complete on shard 1 alone */
+    hold_messages = true;
+    step(1, &up);
+    forget_messages(); /* lost with the next session */
+    step(1, &up);
+    hold_messages = false;
+    settle();
+    assert_int_equal(0, push(0, 2, 1)->reply.error.code);
+    assert_int_equal(2, look().info[0].decided_step);
+    assert_int_equal(2, look().info[1].decided_step);
+}
+
+static void a_checkpoint_exists_when_both_hold_their_part(void **state)
+{
+    (void)state;
+    struct ampd_event event = {.type = AMPD_EVENT_CHECKPOINT, .u.named = {"model"}};
+    const struct core_call *first = call_shard(0, &event);
+    assert_false(first->answered); /* at the verdict of step 2 */
+    hold_messages = true;
+    (void)push(1, 2, 1);
+    (void)push(0, 2, 1);
+    while (look().info[1].checkpoints_count < 2 && messages_count > 0) {
+        deliver_first();
+        while (done_count > 0) {
+            struct done task = done[0];
+            memmove(done, done + 1, --done_count * sizeof(done[0]));
+            step(task.shard, &task.event);
+        }
+    }
+    assert_int_equal(2, look().info[0].checkpoints_count);
+    hold_messages = false;
+    settle();
+    assert_int_equal(2, first->reply.u.checkpoint.step);
+    assert_int_equal(2, call_shard(0, &event)->reply.u.checkpoint.step); /* it exists */
+}
+
 /* A process of shard 1 that starts anew with an empty disk, while the model lives. */
 static void a_shard_that_has_lost_its_store_is_named_and_nothing_is_begun_without_it(void **state)
 {
@@ -682,6 +785,10 @@ int main(void)
         TEST_OF(calls_that_only_shard_0_answers_name_it),
         TEST_OF(a_rollback_of_two_shards_goes_through_or_is_told_to_have_failed),
         TEST_OF(a_part_that_another_shard_has_lost_is_no_checkpoint_to_go_back_to),
+        TEST_OF(a_part_that_went_after_it_was_promised_costs_no_memory_and_the_model_goes_back),
+        TEST_OF(a_load_has_one_number_on_all_shards_and_ends_on_all),
+        TEST_OF(a_session_that_comes_back_finds_all_as_it_was),
+        TEST_OF(a_checkpoint_exists_when_both_hold_their_part),
         TEST_OF(a_shard_that_has_lost_its_store_is_named_and_nothing_is_begun_without_it),
     };
 #undef TEST_OF
