@@ -306,6 +306,27 @@ static void a_trailer_names_each_absent_parameter_once(void **state)
     decide(1);
 }
 
+static void a_group_with_a_weight_decay_of_its_own_has_that(void **state)
+{
+    (void)state;
+    struct ampd_model_spec spec;
+    core_spec(&spec, 1);
+    spec.weight_decay = 0.25; /* of the model */
+    spec.weight_decay_set = true;
+    spec.groups_count = 1;
+    spec.groups[0] = (struct ampd_group_spec){.lr_scale = 1, .weight_decay_set = true, .weight_decay = 0.5};
+    core_host_close(&host);
+    core_host_init(&host, 7);
+    (void)core_create(&host, &spec);
+    (void)core_load(&host, 3);
+    incarnations[0] = core_joined(&host, core_join(&host, "w0", 0));
+    (void)core_push_all(&host, 1, 0, incarnations[0], 0);
+    const struct core_call *pull = core_call(&host, core_pull_latest(&host));
+    float value;
+    memcpy(&value, pull->pull.memory, sizeof(value));
+    assert_float_equal(1.5, value, 0); /* 3 - 1 * 0.5 * 3 */
+}
+
 /* ---- pull ---- */
 
 static uint64_t pull_version(uint64_t epoch, uint64_t version)
@@ -451,6 +472,7 @@ int main(void)
         EMPTY(a_load_that_is_not_whole_or_not_finite_leaves_the_model_empty),
         RUNNING(a_header_that_does_not_fit_is_refused),
         RUNNING(a_trailer_names_each_absent_parameter_once),
+        RUNNING(a_group_with_a_weight_decay_of_its_own_has_that),
         RUNNING(a_pull_by_version_gets_one_that_is_held),
         RUNNING(a_request_id_belongs_to_one_request),
         RUNNING(a_request_that_is_being_stored_comes_again),
