@@ -6,3 +6,4 @@ ampd_test(test_core_memory SUITE unit SOURCES test_core_memory.c core_fixture.c 
 target_link_options(test_core_memory PRIVATE -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc)
 ampd_test(test_core_peers SUITE unit SOURCES test_core_peers.c core_fixture.c LINK ampd_core amp amp_base m)
 ampd_test(test_core_edges SUITE unit SOURCES test_core_edges.c core_fixture.c LINK ampd_core amp amp_base m)
+ampd_test(test_core_epochs SUITE unit SOURCES test_core_epochs.c core_fixture.c LINK ampd_core amp amp_base m)

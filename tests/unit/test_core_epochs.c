@@ -1,0 +1,117 @@
+/* Epochs whose numbers are asked for outside of the stores (ampd_core_config.asks_epochs). */
+#include "tests/unit/core_fixture.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct asked {
+    unsigned count; /* of RAISE_EPOCH */
+    uint64_t token, epoch;
+    unsigned epochs_stored;
+    struct ampd_epoch_record stored;
+    bool created;
+    uint64_t created_epoch;
+};
+
+static struct ampd_core *new_core(uint64_t boot)
+{
+    struct ampd_core *core;
+    struct ampd_core_config config = {
+        .fence = {.counter = boot}, .block_elements = AMPD_ALIGN_ELEMENTS, .check = true, .asks_epochs = true};
+    assert_int_equal(0, ampd_core_new(&config, &core));
+    return core;
+}
+
+/* One event and all that comes of it; what is to be stored is stored at once. */
+static void step(struct ampd_core *core, const struct ampd_event *event, struct asked *asked)
+{
+    struct ampd_output output;
+    ampd_core_step(core, 1000, event);
+    while (ampd_core_next(core, &output)) {
+        if (output.type == AMPD_OUT_RAISE_EPOCH) {
+            asked->count++;
+            asked->token = output.u.raise.token;
+            asked->epoch = output.u.raise.epoch;
+            assert_string_equal(output.u.raise.model, "model");
+        } else if (output.type == AMPD_OUT_PERSIST) {
+            if (output.u.persist.epoch != NULL) {
+                asked->epochs_stored++;
+                asked->stored = *output.u.persist.epoch;
+            }
+            struct ampd_event stored = {.type = AMPD_EVENT_PERSISTED, .u.persisted.token = output.u.persist.token};
+            ampd_core_step(core, 1000, &stored);
+        } else if (output.type == AMPD_OUT_REPLY) {
+            asked->created = output.u.reply.error.code == 0;
+            asked->created_epoch = output.u.reply.u.create.epoch;
+        }
+    }
+}
+
+static void start(struct ampd_core *core, struct asked *asked)
+{
+    step(core, &(struct ampd_event){.type = AMPD_EVENT_START}, asked);
+}
+
+static void create(struct ampd_core *core, struct asked *asked)
+{
+    struct ampd_model_spec spec;
+    core_spec(&spec, 1);
+    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .call = 1, .u.create.spec = &spec};
+    step(core, &event, asked);
+}
+
+static void raised(struct ampd_core *core, uint64_t token, uint64_t epoch, struct asked *asked)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_EPOCH_RAISED, .u.raised = {token, epoch}};
+    step(core, &event, asked);
+}
+
+static void a_new_model_waits_for_its_epoch(void **state)
+{
+    struct asked asked = {0};
+    struct ampd_core *core = new_core(7);
+    start(core, &asked);
+    create(core, &asked);
+    assert_int_equal(asked.count, 1);
+    assert_int_equal(asked.epoch, 1);
+    assert_int_equal(asked.epochs_stored, 0); /* nobody hears of it before the number is known */
+    assert_false(asked.created);
+    raised(core, asked.token + 1, 5, &asked); /* another's */
+    assert_int_equal(asked.epochs_stored, 0);
+    raised(core, asked.token, 42, &asked); /* one of this name has had epochs before */
+    assert_int_equal(asked.epochs_stored, 1);
+    assert_int_equal(asked.stored.epoch, 42);
+    assert_true(asked.created);
+    assert_int_equal(asked.created_epoch, 42);
+    raised(core, asked.token, 43, &asked); /* once */
+    assert_int_equal(asked.epochs_stored, 1);
+    assert_int_equal(asked.count, 1);
+    ampd_core_free(core);
+}
+
+static void a_restart_asks_for_one_above_the_stored_epoch(void **state)
+{
+    struct asked asked = {0};
+    struct ampd_core *core = new_core(8);
+    struct ampd_model_record record = {.epoch = 42};
+    core_spec(&record.spec, 1);
+    step(core, &(struct ampd_event){.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record}, &asked);
+    start(core, &asked);
+    assert_int_equal(asked.count, 1);
+    assert_int_equal(asked.epoch, 43);
+    assert_int_equal(asked.epochs_stored, 0);
+    raised(core, asked.token, 50, &asked);
+    assert_int_equal(asked.epochs_stored, 1);
+    assert_int_equal(asked.stored.epoch, 50);
+    assert_int_equal(asked.stored.parent, 42);
+    ampd_core_free(core);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_new_model_waits_for_its_epoch),
+        cmocka_unit_test(a_restart_asks_for_one_above_the_stored_epoch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
