@@ -476,6 +476,24 @@ static void an_epoch_without_its_row_is_reported(void **state)
     ampd_store_close(store);
 }
 
+static void a_boot_id_of_another_size_is_none(void **state)
+{
+    struct fixture *fixture = *state;
+    static const uint8_t boot_id[AMPD_BOOT_ID_BYTES] = "0123456789abcde", none[AMPD_BOOT_ID_BYTES] = {0};
+    static const char *const damages[] = {"UPDATE fences SET boot_id=x'0011'", "UPDATE fences SET boot_id=x''"};
+    struct ampd_store *store;
+    struct ampd_fence fence;
+    open_with_steps(fixture, &store);
+    assert_int_equal(ampd_store_boot(store, 0, boot_id, &fence, NULL), 0);
+    for (size_t i = 0; i < COUNT(damages); i++) {
+        run_sql(fixture->directory, damages[i]);
+        assert_int_equal(ampd_store_get_fence(store, 0, &fence, NULL), 0);
+        assert_int_equal(fence.counter, 1);
+        assert_memory_equal(fence.boot_id, none, sizeof none);
+    }
+    ampd_store_close(store);
+}
+
 static void a_store_that_another_process_holds_is_waited_for(void **state)
 {
     struct fixture *fixture = *state;
@@ -509,6 +527,7 @@ int main(void)
         TEST(specifications_that_make_no_sense_are_refused),
         TEST(rows_that_make_no_sense_are_reported),
         TEST(an_epoch_without_its_row_is_reported),
+        TEST(a_boot_id_of_another_size_is_none),
         TEST(a_store_that_another_process_holds_is_waited_for),
     };
     return cmocka_run_group_tests_name("storage_damage", tests, NULL, NULL);

@@ -204,6 +204,21 @@ static void the_newest_fence_and_try_of_a_step_counts(void **state)
     free(record.notes);
     assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 2, &record, NULL), AMP_EDATALOSS); /* another size */
     assert_int_equal(ampd_journal_read(journal, 2, 1, &g, 1, &record, NULL), AMP_ENOTFOUND);
+    /* Older ones that came later; a start finds them all. */
+    assert_int_equal(write_record(journal, 1, 2, 0, 5, 23), 0);
+    assert_int_equal(write_record(journal, 1, 1, 9, 5, 24), 0);
+    ampd_journal_close(journal);
+    assert_int_equal(ampd_journal_open(&place, &journal, NULL), 0);
+    assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 1, &record, NULL), 0);
+    assert_true(g == 23);
+    free(record.notes);
+    static const float one = 1;
+    const struct ampd_journal_record other = {.key = {2, 1, 3, 1}, .g = &one, .elements = 1};
+    assert_int_equal(ampd_journal_write(journal, &other, NULL), 0); /* of another epoch: all stay */
+    assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 1, &record, NULL), 0);
+    free(record.notes);
+    assert_int_equal(ampd_journal_read(journal, 2, 1, &g, 1, &record, NULL), 0);
+    free(record.notes);
     ampd_journal_close(journal);
 }
 
@@ -220,6 +235,11 @@ static void slots_that_are_no_records_are_used_again(void **state)
     (void)snprintf(slot, sizeof slot, "%s", below(fixture, "models/m/journal/shard-0-of-1/slot-000"));
     struct stat info;
     assert_int_equal(stat(slot, &info), 0);
+    int fd = open(slot, O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, "X", 1, 4096), 1); /* the first byte of the notes */
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 1, &record, NULL), AMP_ENOTFOUND);
     assert_int_equal(truncate(slot, info.st_size - 1), 0); /* its bytes are not all there any more */
     assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 1, &record, NULL), AMP_ENOTFOUND);
     assert_int_equal(truncate(slot, 8), 0);
@@ -237,6 +257,81 @@ static void slots_that_are_no_records_are_used_again(void **state)
     make_file(fixture, "models/m/journal/another", "stays");
     assert_int_equal(ampd_journal_remove(fixture->directory, "m", NULL), 0);
     assert_int_equal(access(below(fixture, "models/m/journal/another"), F_OK), 0);
+}
+
+/* ---- the store ---- */
+
+static int count_rows(void *arg, const struct ampd_history_key *key, const struct ampd_step_row *row,
+                      const struct ampd_epoch_record *epoch)
+{
+    (void)key;
+    (void)row;
+    (void)epoch;
+    ++*(int *)arg;
+    return 0;
+}
+
+static int count_overflows(void *arg, const struct ampd_history_key *key, const struct ampd_overflow_found *found)
+{
+    (void)key;
+    (void)found;
+    ++*(int *)arg;
+    return 0;
+}
+
+static void pages_begin_at_any_part_of_a_key(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_model_spec spec = storage_fixture_spec("m");
+    const struct ampd_epoch_record epoch = storage_fixture_epoch(1, 0, 0);
+    const struct ampd_step_row first = storage_fixture_first_row(&epoch), one = storage_fixture_step(1, 1, true);
+    const struct ampd_checkpoint_record checkpoint = {.epoch = 1, .step = 0, .file = "f"};
+    static const struct {
+        struct ampd_history_filter filter;
+        int rows;
+    } pages[] = {{{.from = {0, 1, 0}}, 2},
+                 {{.from = {0, 0, 1}}, 2},
+                 {{.epoch = 1, .from = {0, 1, 0}}, 1},
+                 {{.epoch = 1, .from = {2, 0, 0}}, 0},
+                 {{.epoch = 1, .from = {2, 0, 0}, .descending = true}, 2}};
+    struct ampd_store *stores[2];
+    spec.durability = AMPD_DURABILITY_STEP;
+    assert_int_equal(ampd_store_memory_open(&stores[0], NULL), 0);
+    assert_int_equal(ampd_store_sqlite_open(fixture->directory, &stores[1], NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        struct ampd_model_record *records;
+        size_t count;
+        assert_int_equal(ampd_store_put_model(stores[i], &spec, 1, NULL), 0);
+        assert_int_equal(ampd_store_put_epoch(stores[i], "m", &epoch, &first, NULL), 0);
+        assert_int_equal(ampd_store_put_verdict(stores[i], "m", &one, false, NULL), 0);
+        assert_int_equal(ampd_store_put_checkpoint(stores[i], "m", &checkpoint, NULL), 0);
+        for (size_t p = 0; p < COUNT(pages); p++) {
+            int rows = 0;
+            assert_int_equal(ampd_store_page_history(stores[i], "m", &pages[p].filter, 99, &rows, NULL, count_rows), 0);
+            if (rows != pages[p].rows)
+                fail_msg("store %d, page %zu: %d rows", i, p, rows);
+        }
+        static const struct ampd_overflow_filter nobody[] = {{.parameter_min = 1000, .parameter_max = 2000, .rank_max = UINT32_MAX},
+                                                             {.parameter_max = UINT32_MAX, .rank_min = 1000, .rank_max = 2000},
+                                                             {.parameter_min = 1, .rank_max = UINT32_MAX},
+                                                             {.parameter_max = UINT32_MAX, .rank_min = 1}};
+        for (size_t n = 0; n < COUNT(nobody); n++) {
+            const struct ampd_history_filter all = {0};
+            int rows = 0, rc = ampd_store_page_overflows(stores[i], "m", &all, &nobody[n], 99, &rows, NULL, count_overflows);
+            assert_true(rc == 0 && rows == 0);
+        }
+        assert_int_equal(ampd_store_load(stores[i], &records, &count, NULL), 0);
+        assert_int_equal(records[0].rows_count, 1); /* those of steps alone */
+        ampd_model_records_free(records, count);
+        struct ampd_worker_record worker = {.incarnation = {1, 1}};
+        for (worker.rank = 0; i == 0 && worker.rank <= AMPD_WORLD_MAX; worker.rank++) {
+            (void)snprintf(worker.name, sizeof worker.name, "worker-%u", worker.rank);
+            int rc = ampd_store_put_worker(stores[i], "m", &worker, NULL);
+            assert_int_equal(rc, worker.rank < AMPD_WORLD_MAX ? 0 : AMP_EINVAL);
+        }
+        ampd_store_close(stores[i]);
+    }
+    ampd_model_spec_clear(&spec);
 }
 
 /* ---- the data directory ---- */
@@ -282,6 +377,7 @@ int main(void)
         TEST(files_in_place_of_directories_are_told),
         TEST(the_newest_fence_and_try_of_a_step_counts),
         TEST(slots_that_are_no_records_are_used_again),
+        TEST(pages_begin_at_any_part_of_a_key),
         TEST(a_data_directory_is_found_however_it_is_named),
     };
     return cmocka_run_group_tests_name("storage_edges", tests, NULL, NULL);
