@@ -54,6 +54,38 @@ struct ampd_msg_get_status_response {
     char trouble[512];                        /* one sentence: what keeps it from storing; "": nothing does */
 };
 
+struct ampd_msg_get_cluster_request {
+    char model[128]; /* blocks and steps of this one; default "": the blocks of all, and no step */
+    bool local;      /* what the shard that is asked knows itself; default false: it asks shard 0 */
+};
+
+struct ampd_msg_cluster_shard {
+    uint32_t index;
+    char endpoint[256];
+    uint64_t fence; /* of its process, the present or the last one; 0: not known */
+    bool up;        /* it is the one that answers, or has a session with it */
+    bool has_since;
+    struct ampd_msg_time since; /* it is up, or down, since then; absent: not known */
+    bool leaving;               /* about to end, or gone in order: steps wait until it is back */
+    uint64_t block_count;       /* of the model, or of all */
+    uint64_t decided_step;      /* with `model`: the last one that shard 0 has decided */
+    uint64_t applied_step;      /* with `model`: the last one that this shard has applied */
+    uint32_t behind_models;     /* models whose last decided step it has not applied yet */
+    uint32_t awaited_models;    /* models whose open step waits for its vote, while another shard has voted */
+};
+
+struct ampd_msg_cluster_shard_list {
+    struct ampd_msg_cluster_shard *items;
+    size_t count;
+};
+
+struct ampd_msg_get_cluster_response {
+    uint32_t shard; /* whose answer it is */
+    uint32_t shard_count;
+    char trouble[512];                         /* one sentence: which shard is not there; "": all are */
+    struct ampd_msg_cluster_shard_list shards; /* by index */
+};
+
 struct ampd_msg_checkpoint_request {
     char model[128];
     bool no_wait; /* answer when it is asked for, not when it exists; default false */
@@ -125,6 +157,13 @@ int ampd_msg_get_status_response_encode(const struct ampd_msg_get_status_respons
 int ampd_msg_get_status_response_decode(struct ampd_msg_get_status_response *message, const void *data, size_t size,
                                         struct amp_error *error);
 void ampd_msg_get_status_response_free(struct ampd_msg_get_status_response *message);
+int ampd_msg_get_cluster_request_encode(const struct ampd_msg_get_cluster_request *message, struct amp_buf *out);
+int ampd_msg_get_cluster_request_decode(struct ampd_msg_get_cluster_request *message, const void *data, size_t size,
+                                        struct amp_error *error);
+int ampd_msg_get_cluster_response_encode(const struct ampd_msg_get_cluster_response *message, struct amp_buf *out);
+int ampd_msg_get_cluster_response_decode(struct ampd_msg_get_cluster_response *message, const void *data, size_t size,
+                                         struct amp_error *error);
+void ampd_msg_get_cluster_response_free(struct ampd_msg_get_cluster_response *message);
 
 int ampd_msg_checkpoint_request_encode(const struct ampd_msg_checkpoint_request *message, struct amp_buf *out);
 int ampd_msg_checkpoint_request_decode(struct ampd_msg_checkpoint_request *message, const void *data, size_t size,
@@ -167,9 +206,11 @@ int ampd_msg_set_log_level_response_decode(struct ampd_msg_set_log_level_respons
                                            size_t size, struct amp_error *error);
 
 int ampd_msg_rollback_request_encode(const struct ampd_msg_rollback_request *message, struct amp_buf *out);
-int ampd_msg_rollback_request_decode(struct ampd_msg_rollback_request *message, const void *data, size_t size, struct amp_error *error);
+int ampd_msg_rollback_request_decode(struct ampd_msg_rollback_request *message, const void *data, size_t size,
+                                     struct amp_error *error);
 
 int ampd_msg_rollback_response_encode(const struct ampd_msg_rollback_response *message, struct amp_buf *out);
-int ampd_msg_rollback_response_decode(struct ampd_msg_rollback_response *message, const void *data, size_t size, struct amp_error *error);
+int ampd_msg_rollback_response_decode(struct ampd_msg_rollback_response *message, const void *data, size_t size,
+                                      struct amp_error *error);
 
 #endif

@@ -75,6 +75,7 @@ int ampctl_get_model(struct ampctl *ctl, const char model[128], struct ampd_msg_
 int ampctl_ready(struct ampctl *ctl, int argc, char **argv);
 int ampctl_status(struct ampctl *ctl, int argc, char **argv);
 int ampctl_models(struct ampctl *ctl, int argc, char **argv);
+int ampctl_cluster(struct ampctl *ctl, int argc, char **argv);
 int ampctl_history(struct ampctl *ctl, int argc, char **argv);
 int ampctl_overflows(struct ampctl *ctl, int argc, char **argv);
 int ampctl_watch(struct ampctl *ctl, int argc, char **argv);

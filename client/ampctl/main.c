@@ -24,6 +24,7 @@ static const struct verb verbs[] = {
     {"ready", ampctl_ready},
     {"status", ampctl_status},
     {"models", ampctl_models},
+    {"cluster", ampctl_cluster},
     {"history", ampctl_history},
     {"overflows", ampctl_overflows},
     {"watch", ampctl_watch},
@@ -242,6 +243,7 @@ static const char program_doc[] = "Asks an ampd server.\v"
                                   "  ready                 whether the server accepts work\n"
                                   "  status [MODEL]        the server, its models and their workers\n"
                                   "  models                all models\n"
+                                  "  cluster [MODEL]       the shards: where each is, and how far\n"
                                   "  history MODEL         the loss scale, step by step, or --plot\n"
                                   "  overflows MODEL       whose gradients had Inf or NaN, and where\n"
                                   "  watch MODEL           steps as they are decided\n"

@@ -198,6 +198,26 @@ json_t *ampctl_checkpoint_row(const struct ampd_msg_checkpoint_info *checkpoint)
     return object;
 }
 
+json_t *ampctl_cluster_row(const struct ampd_msg_cluster_shard *shard, bool one_model)
+{
+    const char *state = shard->leaving ? (shard->up ? "leaving" : "left") : (shard->up ? "up" : "down");
+    json_t *object = json_object();
+    put(&object, "shard", count_of(shard->index));
+    put(&object, "address", json_string(shard->endpoint));
+    put(&object, "state", json_string(state));
+    put(&object, "since", time_of(shard->has_since, shard->since));
+    put(&object, "fence", count_of(shard->fence));
+    put(&object, "blocks", count_of(shard->block_count));
+    put(&object, "behind", count_of(shard->behind_models));
+    put(&object, "awaited", count_of(shard->awaited_models));
+    if (!one_model)
+        return object;
+    put(&object, "decided_step", count_of(shard->decided_step));
+    put(&object, "applied_step", count_of(shard->applied_step));
+    put(&object, "lag", count_of(shard->decided_step - shard->applied_step));
+    return object;
+}
+
 json_t *ampctl_replayed_row(const struct ampd_msg_replayed_step *step)
 {
     json_t *object = json_object();

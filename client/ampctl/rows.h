@@ -19,6 +19,9 @@ json_t *ampctl_model_row(const struct ampd_msg_model_status *model, bool with_wo
 json_t *ampctl_worker_row(const struct ampd_msg_worker_status *worker);
 json_t *ampctl_checkpoint_row(const struct ampd_msg_checkpoint_info *checkpoint);
 
+/* With one model: its steps too. */
+json_t *ampctl_cluster_row(const struct ampd_msg_cluster_shard *shard, bool one_model);
+
 json_t *ampctl_replayed_row(const struct ampd_msg_replayed_step *step);
 
 /* The policy of a name; UNSPECIFIED: there is none. */

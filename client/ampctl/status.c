@@ -59,6 +59,9 @@ static int print_status(const struct ampctl *ctl, const struct ampd_msg_get_stat
                      status->isa, status->draining ? ", draining" : "");
         if (status->trouble[0] != 0)
             (void)printf("trouble: %s\n", status->trouble);
+        if (status->shard != 0 && status->shards.count > 0)
+            (void)fprintf(stderr, "This is shard %" PRIu32 "; workers and decisions are with shard 0, at %s.\n",
+                          status->shard, status->shards.items[0].endpoint);
         rc = print_list(ampctl_model_columns, models);
         if (rc == 0 && one_model && status->models.count == 1)
             rc = print_list(ampctl_worker_columns, json_object_get(json_array_get(models, 0), "workers"));

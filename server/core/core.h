@@ -130,6 +130,19 @@ struct ampd_worker_info {
     uint64_t blocks_present, blocks_wanted; /* of the open step */
 };
 
+/* What this process knows of a shard of the cluster. */
+struct ampd_shard_info {
+    struct ampd_fence fence; /* the highest seen; counter 0: none */
+    bool up;                 /* it is this one, or there is a session with it */
+    bool leaving;            /* it has asked to end, and its next process has not spoken yet */
+    /* of the models; shard 0 knows them of all, another shard of itself */
+    uint64_t decided_step, applied_step; /* where one model is asked for */
+    uint32_t behind, awaited; /* models: last decided step not applied; vote missing, while another is there */
+};
+
+/* shard < config.shards. `model`: an index, or -1: all. */
+void ampd_core_shard(const struct ampd_core *core, uint32_t shard, int64_t model, struct ampd_shard_info *info);
+
 /* rank < spec->world_size. */
 void ampd_core_worker(const struct ampd_core *core, uint32_t index, uint32_t rank, uint64_t now_ms,
                       struct ampd_worker_info *info);

@@ -16,8 +16,10 @@
 /* As long as a shard that is just starting takes until it speaks, and more. */
 #define AMPD_LEAVE_ALONE_MS 10000
 
-static bool leaves(const struct ampd_core *core, uint32_t shard)
+bool ampd_leave_leaves(const struct ampd_core *core, uint32_t shard)
 {
+    if (shard == core->config.shard)
+        return core->draining;
     const struct ampd_peer *peer = &core->peers[shard];
     return peer->leaving != 0 && peer->leaving == peer->fence.counter; /* not the process before */
 }
@@ -27,7 +29,7 @@ bool ampd_leave_pauses(const struct ampd_core *core)
     if (core->draining)
         return true;
     for (uint32_t k = 1; core->config.shard == 0 && k < AMPD_COUNT(core); k++) {
-        if (leaves(core, k))
+        if (ampd_leave_leaves(core, k))
             return true;
     }
     return false;
@@ -91,7 +93,7 @@ void ampd_leave_asked(struct ampd_core *core, const struct ampd_message *message
 static void let_go(struct ampd_core *core)
 {
     for (uint32_t k = 1; k < AMPD_COUNT(core); k++) {
-        if (leaves(core, k) && core->peers[k].let_go != core->peers[k].fence.counter)
+        if (ampd_leave_leaves(core, k) && core->peers[k].let_go != core->peers[k].fence.counter)
             tell(core, k, true);
     }
 }

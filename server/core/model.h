@@ -721,6 +721,7 @@ void ampd_resend_to_shard(struct ampd_core *core, uint32_t shard);
 void ampd_resend_to_coordinator(struct ampd_core *core);
 
 /* ---- leave.c ---- */
+bool ampd_leave_leaves(const struct ampd_core *core, uint32_t shard); /* it is about to end, or has ended in order */
 bool ampd_leave_pauses(const struct ampd_core *core); /* no step is opened or decided: a shard is about to end */
 void ampd_leave_drain(struct ampd_core *core);        /* this process is to end */
 void ampd_leave_asked(struct ampd_core *core, const struct ampd_message *message); /* LEAVE */

@@ -2,6 +2,7 @@
 
 #include "base/assert.h"
 #include "proto/msg_common.h"
+#include "server/io/peers.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -220,7 +221,10 @@ void io_call_answer(struct io_call *call, const struct ampd_reply *reply)
     }
     if (call->rpc == NULL || call->finished)
         return;
-    if (reply->error.code != 0)
+    if (reply->error.code != 0 && strcmp(reply->error.reason, "NOT_COORDINATOR") == 0)
+        io_call_refuse(call, reply->error.code, reply->error.reason, "%s: it is at %s", reply->error.text,
+                       io_peers_address(call->server, 0));
+    else if (reply->error.code != 0)
         finish_with_error(call, reply);
     else
         call->ops->reply_cb(call, reply);

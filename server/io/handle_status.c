@@ -100,6 +100,8 @@ static int encode_status(const struct ampd_server *server, const char *only, boo
     (void)snprintf(response.isa, sizeof response.isa, "%s", is_reference ? "reference" : server->options->isa);
     response.shards = io_shards(server, NULL, shards);
     io_trouble_text(server->trouble, response.trouble, sizeof response.trouble);
+    if (response.trouble[0] == 0)
+        io_peers_trouble(server, response.trouble, sizeof response.trouble);
     int rc = fill_models(server, only, with_workers, &response.models);
     if (rc == 0)
         rc = ampd_msg_get_status_response_encode(&response, buf);

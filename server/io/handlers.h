@@ -16,6 +16,9 @@ extern const struct arpc_handler ampd_handle_load, ampd_handle_push, ampd_handle
 extern const struct arpc_handler ampd_handle_session;
 
 /* handle_admin.c */
+/* handle_cluster.c */
+extern const struct arpc_handler ampd_handle_get_cluster;
+
 extern const struct arpc_handler ampd_handle_drain, ampd_handle_set_log_level;
 
 /* handle_acts.c */

@@ -12,6 +12,8 @@
 #define ROLE_WORKER   AMPD_ROLE_WORKER
 #define ROLE_OPERATOR AMPD_ROLE_OPERATOR
 #define ROLE_PEER     AMPD_ROLE_PEER
+/* A shard asks it of shard 0, for a client of its own. */
+#define ROLE_ANYONE_OR_PEER (ROLE_ANYONE | ROLE_PEER)
 
 static const struct arpc_method methods[] = {
 #define AMPD_METHOD(service_, name_, request_, response_, kind_, idempotent_, roles_, limit_, handler_)                \

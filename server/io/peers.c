@@ -53,6 +53,7 @@ struct link {
 struct io_peers {
     uint32_t count;
     struct link *links[IO_PEERS_MAX];     /* by shard: the session with it, or NULL */
+    int64_t changed_us[IO_PEERS_MAX];     /* by shard: when it became so, UTC; 0: it has always been */
     struct arpc_channel *channel;         /* to shard 0; NULL on shard 0, and where nobody knows where that is */
     char address[IO_CLUSTER_ADDRESS_MAX]; /* of the channel */
     struct io_peer_secure secure;     /* of the channel */
@@ -227,6 +228,8 @@ static void become_known(struct link *link, uint32_t shard)
     link->known = true;
     link->shard = shard;
     server->peers->links[shard] = link;
+    if (before == NULL)
+        server->peers->changed_us[shard] = ampd_utc_us();
     if (before != NULL && before->call != NULL)
         arpc_call_cancel(before->call, ARPC_STATUS_ABORTED, "a newer session of this shard has begun");
     struct ampd_event event = {.type = AMPD_EVENT_PEER_UP, .u.shard = shard};
@@ -312,6 +315,7 @@ static void drop_link(struct link *link)
     struct io_peers *peers = link->server->peers;
     if (link->known && peers->links[link->shard] == link) {
         peers->links[link->shard] = NULL;
+        peers->changed_us[link->shard] = ampd_utc_us();
         amp_log(link->server->log, AMP_LOG_WARN, "peer", "msg=\"the session is over\" shard=%u", link->shard);
         if (!peers->closing) {
             struct ampd_event event = {.type = AMPD_EVENT_PEER_DOWN, .u.shard = link->shard};
@@ -488,6 +492,46 @@ void io_peers_moved(struct ampd_server *server, uint32_t shard)
     if (open_channel(server, &error) != 0)
         complain(server, error.text);
     begin_session(server);
+}
+
+/* ---- what is told of them ---- */
+
+bool io_peers_up(const struct ampd_server *server, uint32_t shard, int64_t *since_us)
+{
+    const struct io_peers *peers = server->peers;
+    if (peers == NULL || shard == server->options->shard) {
+        *since_us = ampd_utc_us() - (int64_t)(uv_now(&server->loop) - server->started_ms) * 1000;
+        return true;
+    }
+    *since_us = peers->changed_us[shard];
+    bool connected = shard != 0 || peers->channel == NULL || arpc_channel_state(peers->channel) == ARPC_CHANNEL_READY;
+    return peers->links[shard] != NULL && connected;
+}
+
+void io_peers_trouble(const struct ampd_server *server, char *text, size_t size)
+{
+    const struct io_peers *peers = server->peers;
+    int64_t since_us;
+    text[0] = 0;
+    for (uint32_t k = 0; peers != NULL && k < (server->options->shard == 0 ? peers->count : 1); k++) {
+        if (io_peers_up(server, k, &since_us))
+            continue;
+        const char *address = io_peers_address(server, k);
+        if (address[0] == 0)
+            (void)snprintf(text, size, "nobody has the place of shard %u; no step is decided without it", k);
+        else if (peers->trouble[0] != 0)
+            (void)snprintf(text, size, "no session with shard %u at %s: %s", k, address, peers->trouble);
+        else
+            (void)snprintf(text, size, "no session with shard %u at %s; no step is decided without it", k, address);
+        return;
+    }
+}
+
+struct arpc_channel *io_peers_coordinator(const struct ampd_server *server, const char **authorization)
+{
+    const struct io_peers *peers = server->peers;
+    *authorization = peers != NULL ? io_peer_secure_authorization(&peers->secure) : NULL;
+    return peers != NULL && !peers->closing ? peers->channel : NULL;
 }
 
 /* ---- life ---- */

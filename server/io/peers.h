@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 struct ampd_server;
+struct arpc_channel;
 struct io_peers;
 
 /* A cluster has at most so many shards (server/core). */
@@ -48,6 +49,18 @@ void io_peers_close(struct ampd_server *server);
 
 /* Frees the rest; the loop has ended. */
 void io_peers_free(struct ampd_server *server);
+
+/*
+ * Whether a shard is there: this one, or one that this one has a session with; *since_us is the time (UTC) since when it is
+ * or is not, 0: since this process started. shard < io_peers_shards.
+ */
+bool io_peers_up(const struct ampd_server *server, uint32_t shard, int64_t *since_us);
+
+/* The first shard that this one should have a session with, and has not, in a sentence; "": there is none. */
+void io_peers_trouble(const struct ampd_server *server, char *text, size_t size);
+
+/* The channel to shard 0 and what is shown there, for calls of this shard's own; NULL: this is shard 0, or it ends. */
+struct arpc_channel *io_peers_coordinator(const struct ampd_server *server, const char **authorization);
 
 /* How many shards there are, at least this one. */
 uint32_t io_peers_shards(const struct ampd_server *server);

@@ -19,7 +19,7 @@ import ampd_testing  # noqa: E402
 from ampd_testing import METHODS, Refusal, common, eventually, grpc, model, params, peer, scales  # noqa: E402
 from google.protobuf import text_format  # noqa: E402
 
-VOLATILE = {"server_time", "uptime_ms", "boot_id", "create_time", "decide_time", "join_time", "lease_left_ms", "endpoint",
+VOLATILE = {"server_time", "since", "uptime_ms", "boot_id", "create_time", "decide_time", "join_time", "lease_left_ms", "endpoint",
             "isa", "version_text", "memory_bytes", "crc32c", "next_page_token", "page_token"}
 VALUES_SHOWN = 6
 INF = float("inf")
@@ -353,6 +353,15 @@ def scenario_GetStatus(t):
     t.note("one of two workers has joined")
     t.call("GetStatus")
     t.call("GetStatus", model="unknown")
+
+
+def scenario_GetCluster(t):
+    Trainer(t, "m").step()
+    eventually(lambda: t.server_api.GetCluster(model="m").shards[0].applied_step == 1, "the step is applied")
+    t.note("a cluster of one shard")
+    t.call("GetCluster")
+    t.call("GetCluster", model="m")
+    t.call("GetCluster", model="unknown")
 
 
 def scenario_Checkpoint(t):

@@ -19,6 +19,7 @@
     X(ampd_v1_Incarnation, ampd_msg_incarnation)                                                                       \
     L(ampd_v1_BlockRange, ampd_msg_block_range)                                                                        \
     L(ampd_v1_Shard, ampd_msg_shard)                                                                                   \
+    L(ampd_v1_ClusterShard, ampd_msg_cluster_shard)                                                                    \
     X(ampd_v1_ScaleRecord, ampd_msg_scale_record)                                                                      \
     X(ampd_v1_OverflowTotals, ampd_msg_overflow_totals)                                                                \
     L(ampd_v1_OverflowRow, ampd_msg_overflow_row)                                                                      \
@@ -73,6 +74,8 @@
     F(ampd_v1_WatchStepsResponse, ampd_msg_watch_steps_response)                                                       \
     X(ampd_v1_GetStatusRequest, ampd_msg_get_status_request)                                                           \
     F(ampd_v1_GetStatusResponse, ampd_msg_get_status_response)                                                         \
+    X(ampd_v1_GetClusterRequest, ampd_msg_get_cluster_request)                                                         \
+    F(ampd_v1_GetClusterResponse, ampd_msg_get_cluster_response)                                                       \
     X(ampd_v1_CheckpointRequest, ampd_msg_checkpoint_request)                                                          \
     X(ampd_v1_CheckpointResponse, ampd_msg_checkpoint_response)                                                        \
     X(ampd_v1_ListCheckpointsRequest, ampd_msg_list_checkpoints_request)                                               \

@@ -1,0 +1,107 @@
+/* ampctl cluster: the shards, who owns each, and how far it is. */
+#include "client/ampctl/ctl.h"
+#include "client/ampctl/rows.h"
+#include "client/io/methods.h"
+
+#include <inttypes.h>
+
+enum { KEY_LOCAL = 256 };
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct ampd_msg_get_cluster_request *request = state->input;
+    switch (key) {
+    case KEY_LOCAL:
+        request->local = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num > 0)
+            argp_error(state, "one model is enough; \"%.40s\" is too much", arg);
+        ampctl_name(state, request->model, arg);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* Columns of a table and of csv: all models, and one. */
+static const struct ampctl_column all_columns[] = {
+    {"shard", "SHARD", true},   {"address", "ADDRESS", false}, {"state", "STATE", false},
+    {"since", "SINCE", false},  {"fence", "FENCE", true},      {"blocks", "BLOCKS", true},
+    {"behind", "BEHIND", true}, {"awaited", "AWAITED", true},  {NULL, NULL, false},
+};
+static const struct ampctl_column model_columns[] = {
+    {"shard", "SHARD", true},
+    {"address", "ADDRESS", false},
+    {"state", "STATE", false},
+    {"since", "SINCE", false},
+    {"fence", "FENCE", true},
+    {"blocks", "BLOCKS", true},
+    {"decided_step", "DECIDED", true},
+    {"applied_step", "APPLIED", true},
+    {"lag", "LAG", true},
+    {NULL, NULL, false},
+};
+
+static int print(const struct ampctl *ctl, const struct ampd_msg_get_cluster_response *cluster, bool one_model)
+{
+    json_t *rows = json_array();
+    int rc = rows != NULL ? 0 : -1;
+    for (size_t i = 0; rc == 0 && i < cluster->shards.count; i++)
+        rc = json_array_append_new(rows, ampctl_cluster_row(&cluster->shards.items[i], one_model));
+    if (rc == 0 && ctl->json) {
+        json_t *all = json_pack("{s:i, s:i, s:s, s:O}", "told_by", (int)cluster->shard, "shard_count",
+                                (int)cluster->shard_count, "trouble", cluster->trouble, "shards", rows);
+        rc = ampctl_print_json(stdout, all);
+        json_decref(all);
+    } else if (rc == 0) {
+        struct ampctl_list list = {.out = stdout, .csv = ctl->csv, .columns = one_model ? model_columns : all_columns};
+        rc = ampctl_list_page(&list, rows);
+        if (cluster->trouble[0] != 0)
+            (void)fprintf(stderr, "trouble: %s\n", cluster->trouble);
+        if (cluster->shard != 0)
+            (void)fprintf(stderr,
+                          "Told by shard %" PRIu32 ", which knows little of the others: shard 0 was not asked.\n",
+                          cluster->shard);
+    }
+    json_decref(rows);
+    return rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
+}
+
+int ampctl_cluster(struct ampctl *ctl, int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        {"local", KEY_LOCAL, NULL, 0, "What the shard that is asked knows itself, not shard 0", 0},
+        {0},
+    };
+    const struct argp own = {.options = options,
+                             .parser = parse,
+                             .args_doc = "[MODEL]",
+                             .doc =
+                                 "Shows the shards: where each is, whether it is there and since when, its blocks, and "
+                                 "how many models it holds up; with MODEL its last step beside that of shard 0. Any "
+                                 "shard can be asked."};
+    struct ampd_msg_get_cluster_request request = {0};
+    ampctl_parse(ctl, &own, &request, argc, argv);
+    int code = ampctl_open(ctl);
+    if (code != 0)
+        return code;
+    struct amp_buf body;
+    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
+    struct ampclient_reply reply;
+    struct amp_error error = {0};
+    code = ampctl_ask(ctl, AMPCLIENT_ADMIN_SERVICE "GetCluster", ampd_msg_get_cluster_request_encode(&request, &body),
+                      &body, &reply);
+    if (code == 0) {
+        struct ampd_msg_get_cluster_response cluster;
+        if (ampd_msg_get_cluster_response_decode(&cluster, reply.body.data, reply.body.size, &error) != 0)
+            code = ampctl_bad_answer(&error);
+        else
+            code = print(ctl, &cluster, request.model[0] != 0);
+        ampd_msg_get_cluster_response_free(&cluster);
+    }
+    ampclient_reply_close(&reply);
+    amp_buf_close(&body);
+    ampctl_close(ctl);
+    return code;
+}
