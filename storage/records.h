@@ -52,6 +52,9 @@ enum ampd_on_loss { AMPD_ON_LOSS_WAIT = 1, AMPD_ON_LOSS_SHRINK = 2 };
 enum ampd_weighting { AMPD_WEIGHTING_EQUAL = 1, AMPD_WEIGHTING_PUSHED = 2 };
 enum ampd_cast_overflow { AMPD_CAST_REPORT = 1, AMPD_CAST_SATURATE = 2 };
 enum ampd_floor_policy { AMPD_FLOOR_CLAMP = 1, AMPD_FLOOR_FREEZE = 2, AMPD_FLOOR_FAIL = 3 };
+/* checkpoint_every of a model that is cut on demand, before a drain and at its end alone; a step that no training reaches. */
+#define AMPD_CHECKPOINT_ON_DEMAND ((uint64_t)INT64_MAX)
+
 enum ampd_durability { AMPD_DURABILITY_CHECKPOINT = 1, AMPD_DURABILITY_STEP = 2 };
 enum ampd_verdict {
     AMPD_VERDICT_APPLIED = 1,
@@ -128,7 +131,7 @@ struct ampd_model_spec {
     enum ampd_floor_policy floor_policy;
     uint32_t max_consecutive_overflows; /* default 50 */
     uint64_t max_steps;                 /* attempted steps, 0: endless */
-    uint64_t checkpoint_every;          /* attempted steps, default 100 */
+    uint64_t checkpoint_every;          /* attempted steps, default 100; AMPD_CHECKPOINT_ON_DEMAND: no step by itself */
     uint64_t keep_every;                /* checkpoints kept: those of every so many steps, 0: none, */
     uint32_t keep_last;                 /* and the newest so many, default 3 */
     enum ampd_durability durability;

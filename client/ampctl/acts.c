@@ -76,20 +76,10 @@ static int ask(const struct act *act, const char *path, int encoded, struct amp_
 {
     int code = ampctl_ask(act->ctl, path, encoded, body, reply);
     amp_buf_close(body);
-    if (is_lost(code) && act->request_id[0] != 0)
+    if (is_lost(code) && !ampctl_nobody(reply) && act->request_id[0] != 0)
         (void)fprintf(stderr, "ampctl: %s: it may have been done; the same with --request-id %s is done once\n",
                       act->ctl->verb, act->request_id);
     return code;
-}
-
-/* One row with what is given, in the form that was asked for. */
-static int print_row(const struct ampctl *ctl, const struct ampctl_column *columns, json_t *row)
-{
-    json_t *rows = row == NULL ? NULL : json_pack("[o]", row);
-    struct ampctl_list list = {.out = stdout, .csv = ctl->csv, .columns = columns};
-    int rc = rows == NULL ? -1 : ctl->json ? ampctl_print_json(stdout, row) : ampctl_list_page(&list, rows);
-    json_decref(rows);
-    return rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
 }
 
 /* ---- scale ---- */
@@ -153,10 +143,10 @@ static int print_scale(const struct act *act, const struct ampd_msg_set_scale_re
                                                    {"scale_id", "SCALE ID", true},
                                                    {"from_step", "FROM STEP", true},
                                                    {NULL, NULL, false}};
-    return print_row(act->ctl, columns,
-                     json_pack("{s:s, s:f, s:I, s:I, s:s}", "model", act->model, "scale", (double)answer->record.scale,
-                               "scale_id", (json_int_t)answer->record.scale_id, "from_step",
-                               (json_int_t)answer->from_step, "request_id", act->request_id));
+    return ampctl_print_one(act->ctl, columns,
+                            json_pack("{s:s, s:f, s:I, s:I, s:s}", "model", act->model, "scale",
+                                      (double)answer->record.scale, "scale_id", (json_int_t)answer->record.scale_id,
+                                      "from_step", (json_int_t)answer->from_step, "request_id", act->request_id));
 }
 
 int ampctl_scale(struct ampctl *ctl, int argc, char **argv)
@@ -237,9 +227,10 @@ static int roll_back(const struct act *act)
     if (code == 0 && ampd_msg_rollback_response_decode(&answer, reply.body.data, reply.body.size, &error) != 0)
         code = ampctl_bad_answer(&error);
     else if (code == 0)
-        code = print_row(act->ctl, columns,
-                         json_pack("{s:s, s:I, s:I, s:s}", "model", act->model, "epoch", (json_int_t)answer.epoch,
-                                   "step", (json_int_t)answer.step, "request_id", act->request_id));
+        code =
+            ampctl_print_one(act->ctl, columns,
+                             json_pack("{s:s, s:I, s:I, s:s}", "model", act->model, "epoch", (json_int_t)answer.epoch,
+                                       "step", (json_int_t)answer.step, "request_id", act->request_id));
     ampclient_reply_close(&reply);
     return code;
 }
@@ -313,7 +304,7 @@ int ampctl_delete(struct ampctl *ctl, int argc, char **argv)
     code = ask(&act, AMPCLIENT_PARAMETER_SERVICE "DeleteModel", ampd_msg_delete_model_request_encode(&request, &body),
                &body, &reply);
     if (code == 0)
-        code = print_row(ctl, columns, json_pack("{s:s}", "deleted", act.model));
+        code = ampctl_print_one(ctl, columns, json_pack("{s:s}", "deleted", act.model));
     ampclient_reply_close(&reply);
     ampctl_close(ctl);
     return code;

@@ -18,6 +18,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_NO_WAIT:
         request->no_wait = true;
         return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num == 1) /* as for export and import, whose name was another one */
+            argp_error(state,
+                       "checkpoint takes one model; with \"%.40s\" too, was export or import meant, and not \"%.40s\"?",
+                       arg, request->model);
+        return ampctl_one_model(key, arg, state, request->model);
     default:
         return ampctl_one_model(key, arg, state, request->model);
     }
@@ -78,10 +84,16 @@ int ampctl_find_checkpoint(struct ampctl *ctl, const char model[128], struct amp
         if (code != 0 || found)
             return code;
     } while (request.page_token[0] != 0);
-    if (key->has_step)
+    char of_epoch[48] = "";
+    if (key->has_epoch)
+        (void)snprintf(of_epoch, sizeof of_epoch, " of epoch %" PRIu64, key->epoch);
+    if (key->has_epoch && !key->has_step)
+        (void)fprintf(stderr, "ampctl: %s: %s has no checkpoint%s; ampctl checkpoints %s lists them\n", ctl->verb,
+                      model, of_epoch, model);
+    else if (key->has_step)
         (void)fprintf(stderr,
-                      "ampctl: %s: %s has no checkpoint of step %" PRIu64 "; ampctl checkpoints %s lists them\n",
-                      ctl->verb, model, key->step, model);
+                      "ampctl: %s: %s has no checkpoint of step %" PRIu64 "%s; ampctl checkpoints %s lists them\n",
+                      ctl->verb, model, key->step, of_epoch, model);
     else
         (void)fprintf(stderr, "ampctl: %s: %s has no such checkpoint; ampctl checkpoint %s writes one\n", ctl->verb,
                       model, model);

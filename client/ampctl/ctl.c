@@ -32,9 +32,14 @@ static bool is_nobody(const char *text)
     return strstr(text, "connection refused") != NULL || strstr(text, "no such file or directory") != NULL;
 }
 
+bool ampctl_nobody(const struct ampclient_reply *reply)
+{
+    return !reply->from_peer && reply->code == AMP_EUNAVAILABLE && is_nobody(reply->error.text);
+}
+
 static int no_answer(const struct ampctl *ctl, const struct ampclient_reply *reply)
 {
-    bool nobody = !reply->from_peer && reply->code == AMP_EUNAVAILABLE && is_nobody(reply->error.text);
+    bool nobody = ampctl_nobody(reply);
     (void)fprintf(stderr, "ampctl: %s: %s%s\n", ctl->verb, reply->error.text,
                   nobody ? "; start the server, or name it with --endpoint" : "");
     return AMPCTL_EXIT_RPC + amp_err_grpc_status(reply->code);
@@ -59,6 +64,15 @@ int ampctl_ask(struct ampctl *ctl, const char *path, int encoded, const struct a
     const struct ampclient_request call = {
         .path = path, .body = request, .timeout_ms = ctl->timeout_ms, .idempotent = true};
     return ampctl_call(ctl, &call, reply);
+}
+
+int ampctl_print_one(const struct ampctl *ctl, const struct ampctl_column *columns, json_t *row)
+{
+    json_t *rows = row == NULL ? NULL : json_pack("[o]", row);
+    struct ampctl_list list = {.out = stdout, .csv = ctl->csv, .columns = columns};
+    int rc = rows == NULL ? -1 : ctl->json ? ampctl_print_json(stdout, row) : ampctl_list_page(&list, rows);
+    json_decref(rows);
+    return rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
 }
 
 int ampctl_bad_answer(const struct amp_error *error)

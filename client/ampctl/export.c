@@ -338,6 +338,23 @@ static int reach_shards(struct exporting *x)
     return rc == 0 ? 0 : failed_by(x, &error);
 }
 
+/* One row, or a sentence. */
+static int say(const struct exporting *x)
+{
+    static const struct ampctl_column columns[] = {{"file", "FILE", false},      {"model", "MODEL", false},
+                                                   {"epoch", "EPOCH", true},     {"step", "STEP", true},
+                                                   {"tensors", "TENSORS", true}, {NULL, NULL, false}};
+    size_t tensors = x->about.spec.parameters.count * (1u + x->moments);
+    if (x->ctl->json || x->ctl->csv)
+        return ampctl_print_one(x->ctl, columns,
+                                json_pack("{s:s, s:s, s:I, s:I, s:I}", "file", x->file, "model", x->model, "epoch",
+                                          (json_int_t)x->key.epoch, "step", (json_int_t)x->key.step, "tensors",
+                                          (json_int_t)tensors));
+    (void)printf("%s: %s, step %" PRIu64 " of epoch %" PRIu64 ", %zu tensors\n", x->file, x->model, x->key.step,
+                 x->key.epoch, tensors);
+    return 0;
+}
+
 static int run(struct exporting *x)
 {
     int code = check_shapes(x);
@@ -360,10 +377,7 @@ static int run(struct exporting *x)
         (void)munmap(x->memory, x->memory_size);
     if (x->folder[0] != 0)
         remove_folder(x);
-    if (code == 0)
-        (void)printf("%s: %s, step %" PRIu64 " of epoch %" PRIu64 ", %zu tensors\n", x->file, x->model, x->key.step,
-                     x->key.epoch, x->about.spec.parameters.count * (1u + x->moments));
-    return code;
+    return code == 0 ? say(x) : code;
 }
 
 int ampctl_export(struct ampctl *ctl, int argc, char **argv)

@@ -130,6 +130,23 @@ static int load(const struct importing *x)
     return code;
 }
 
+/* One row, or a sentence. */
+static int say(const struct importing *x)
+{
+    static const struct ampctl_column columns[] = {{"model", "MODEL", false},
+                                                   {"file", "FILE", false},
+                                                   {"tensors", "TENSORS", true},
+                                                   {"others", "OTHERS", true},
+                                                   {NULL, NULL, false}};
+    size_t others = ampctl_safetensors_count(&x->tensors) - x->count;
+    if (x->ctl->json || x->ctl->csv)
+        return ampctl_print_one(x->ctl, columns,
+                                json_pack("{s:s, s:s, s:I, s:I}", "model", x->model, "file", x->file, "tensors",
+                                          (json_int_t)x->count, "others", (json_int_t)others));
+    (void)printf("%s: %u tensors of %s loaded, %zu others left alone\n", x->model, x->count, x->file, others);
+    return 0;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct importing *x = state->input;
@@ -155,10 +172,8 @@ int ampctl_import(struct ampctl *ctl, int argc, char **argv)
         code = read_values(&x);
     if (code == 0)
         code = load(&x);
-    if (code == 0) {
-        size_t others = ampctl_safetensors_count(&x.tensors) - x.count;
-        (void)printf("%s: %u tensors of %s loaded, %zu others left alone\n", x.model, x.count, x.file, others);
-    }
+    if (code == 0)
+        code = say(&x);
     for (uint32_t i = 0; i < x.count; i++)
         free(x.values[i]);
     free(x.values);

@@ -3,6 +3,8 @@
 #include "amp/kernels.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,7 +117,8 @@ static const uint8_t *find_data(const struct ampctl_safetensors *file, const jso
     return file->data + from;
 }
 
-static void widen(const char *dtype, const uint8_t *data, uint64_t count, float *values)
+/* False: a value that is finite as F64 is beyond F32. */
+static bool widen(const char *dtype, const uint8_t *data, uint64_t count, float *values)
 {
     if (strcmp(dtype, "F32") == 0) {
         memcpy(values, data, (size_t)count * sizeof *values);
@@ -124,11 +127,35 @@ static void widen(const char *dtype, const uint8_t *data, uint64_t count, float 
             double value;
             memcpy(&value, data + i * sizeof value, sizeof value);
             values[i] = (float)value;
+            if (isfinite(value) && !isfinite(values[i]))
+                return false;
         }
     } else {
         enum amp_dtype from = strcmp(dtype, "F16") == 0 ? AMP_F16 : AMP_BF16;
         amp_kernels_ref.load[from](values, data, (size_t)count);
     }
+    return true;
+}
+
+/* "[2, 3]"; what has no place is cut. */
+static void add_dimension(char text[96], size_t *used, uint64_t dimension)
+{
+    int added = snprintf(text + *used, 96 - *used, "%s%llu", *used > 1 ? ", " : "", (unsigned long long)dimension);
+    *used = added > 0 && *used + (size_t)added < 94 ? *used + (size_t)added : *used;
+}
+
+static int other_shape(const char *name, const json_t *have, const uint64_t *shape, uint32_t dimensions,
+                       struct amp_error *error)
+{
+    char theirs[96] = "[", ours[96] = "[";
+    size_t theirs_used = 1, ours_used = 1;
+    for (size_t i = 0; i < json_array_size(have); i++)
+        add_dimension(theirs, &theirs_used, (uint64_t)json_integer_value(json_array_get(have, i)));
+    for (uint32_t i = 0; i < dimensions; i++)
+        add_dimension(ours, &ours_used, shape[i]);
+    return amp_error_set(error, AMP_EINVAL, NULL,
+                         "tensor \"%.127s\" has another shape than the model's: %.*s] in the file, %.*s] in the model",
+                         name, (int)theirs_used, theirs, (int)ours_used, ours);
 }
 
 int ampctl_safetensors_read(const struct ampctl_safetensors *file, const char *name, const uint64_t *shape,
@@ -152,13 +179,15 @@ int ampctl_safetensors_read(const struct ampctl_safetensors *file, const char *n
                              "tensor \"%.127s\" has type %.16s; those that can be read are F32, F16, BF16 and F64",
                              name, dtype != NULL ? dtype : "none");
     if (!is_shape(json_object_get(entry, "shape"), shape, dimensions))
-        return amp_error_set(error, AMP_EINVAL, NULL, "tensor \"%.127s\" has another shape than the model's", name);
+        return other_shape(name, json_object_get(entry, "shape"), shape, dimensions, error);
     for (uint32_t i = 0; i < dimensions; i++)
         count *= shape[i];
     const uint8_t *data = find_data(file, json_object_get(entry, "data_offsets"), count * bytes);
     if (data == NULL)
         return amp_error_set(error, AMP_EDATALOSS, NULL,
                              "tensor \"%.127s\" does not lie within the file with the bytes of its shape", name);
-    widen(dtype, data, count, values);
+    if (!widen(dtype, data, count, values))
+        return amp_error_set(error, AMP_EINVAL, NULL,
+                             "tensor \"%.127s\" has F64 values beyond the range of F32, which the model has", name);
     return 0;
 }

@@ -119,8 +119,6 @@ static int check_later_zeros(const struct ampd_msg_model_spec *spec, struct amp_
         return not_yet(error, "optimizer.beta2", "give a number above 0");
     if (optimizer->has_alpha && optimizer->alpha == 0)
         return not_yet(error, "optimizer.alpha", "give a number above 0");
-    if (spec->has_checkpoint_every && spec->checkpoint_every == 0)
-        return not_yet(error, "checkpoint_every", "give a number above 0, as large as you like");
     return 0;
 }
 

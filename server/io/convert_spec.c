@@ -122,7 +122,8 @@ int io_spec_from_msg(struct ampd_msg_model_spec *message, struct ampd_model_spec
     spec->floor_policy = (enum ampd_floor_policy)message->floor_policy;
     spec->max_consecutive_overflows = message->max_consecutive_overflows;
     spec->max_steps = message->max_steps;
-    spec->checkpoint_every = message->checkpoint_every;
+    bool on_demand = message->has_checkpoint_every && message->checkpoint_every == 0;
+    spec->checkpoint_every = on_demand ? AMPD_CHECKPOINT_ON_DEMAND : message->checkpoint_every;
     spec->keep_last = message->keep_last;
     spec->keep_every = message->keep_every;
     spec->durability = (enum ampd_durability)message->durability;
@@ -271,7 +272,8 @@ int io_spec_to_msg(const struct ampd_model_spec *spec, struct ampd_msg_model_spe
     message->max_consecutive_overflows = spec->max_consecutive_overflows;
     message->max_steps = spec->max_steps;
     message->has_checkpoint_every = true;
-    message->checkpoint_every = spec->checkpoint_every;
+    bool on_demand = spec->checkpoint_every == AMPD_CHECKPOINT_ON_DEMAND;
+    message->checkpoint_every = on_demand ? 0 : spec->checkpoint_every;
     message->has_keep_last = true;
     message->keep_last = spec->keep_last;
     message->keep_every = spec->keep_every;

@@ -280,7 +280,8 @@ def test_files_that_do_not_fit_are_refused_with_what_is_wrong(context):
              (struct.pack("<Q", 2) + b"[]", "JSON"), (struct.pack("<Q", 2) + b"{}", "no tensor"),
              (whole[:8 + length + 10], "cut off"), (whole + b"x", "cut off"), (whole[:8 + length // 2], "safetensors")]
     for change, word in (({"line": ("F32", [8], bytes(32))}, "shape"), ({"line": ("F32", [7], bytes(24))}, "within"), ({"line": ("F32", [7], bytes(4))}, "within"),
-                         ({"line": ("I32", [7], bytes(28))}, "I32"), ({"line": ("F32", [7, 1], bytes(28))}, "shape")):
+                         ({"line": ("I32", [7], bytes(28))}, "I32"), ({"line": ("F32", [7, 1], bytes(28))}, "[7, 1] in the file, [7] in the model"),
+                         ({"line": ("F64", [7], struct.pack("<7d", *[1e300] * 7))}, "beyond the range of F32")):
         write_safetensors(path, {**good, **change})
         cases.append((path.read_bytes(), word))
     for content, word in cases:
@@ -293,6 +294,30 @@ def test_files_that_do_not_fit_are_refused_with_what_is_wrong(context):
     assert "overlap" in ampctl(context, cluster.addresses[0], "checkpoint", "import", "m", path, code=1)
     said = ampctl(context, cluster.addresses[0], "checkpoint", "import", "m", cluster.folder / "none", code=1)
     assert "No such file" in said, said
+
+
+def test_export_and_import_print_the_form_that_was_asked_for(context):
+    cluster = trained(context, 1)
+    path = cluster.folder / "m.safetensors"
+    told = json.loads(ampctl(context, cluster.addresses[0], "-o", "json", "checkpoint", "export", "m", path))
+    assert told == {"file": str(path), "model": "m", "epoch": 1, "step": told["step"], "tensors": 9}, told
+    Job(cluster, name="again", load=False, world_size=1)
+    lines = ampctl(context, cluster.addresses[0], "checkpoint", "import", "again", path, "-o", "csv").splitlines()
+    assert lines == ["model,file,tensors,others", f"again,{path},3,6"], lines
+
+
+def test_what_was_meant_or_is_missing_is_named(context):
+    cluster = trained(context, 1)
+    said = ampctl(context, cluster.addresses[0], "checkpoint", "exprot", "m", code=2)
+    assert "export" in said and "exprot" in said, said
+    said = ampctl(context, cluster.addresses[0], "checkpoint", "export", "m", cluster.folder / "x", "--epoch=9", code=64 + 5)
+    assert "of epoch 9" in said and "ampctl checkpoints m" in said, said
+
+
+def test_an_act_that_reached_nobody_is_not_called_perhaps_done(context):
+    for act in (("scale", "set", "m", "8"), ("rollback", "m", "1", "--epoch", "1")):
+        said = ampctl(context, f"unix:{context.work}/nobody", *act, code=64 + 14)
+        assert "start the server" in said and "may have been done" not in said, said
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 import math
 import time
 
+import ampd_testing
 from ampd_testing import (Code, grpc, model, params, Refusal, refused, run, spec)
 
 NAN, INF = math.nan, math.inf
@@ -207,7 +208,7 @@ def test_what_comes_later_is_refused_as_reserved_or_kept(context):
     wrong, later = [], [{"on_loss": model.ON_LOSS_SHRINK},
              {"floor_policy": model.FLOOR_POLICY_FREEZE}, {"floor_policy": model.FLOOR_POLICY_FAIL},
              {"durability": model.DURABILITY_STEP}, {"weighting": model.WEIGHTING_PUSHED},
-             {"cast_overflow": model.CAST_OVERFLOW_SATURATE}, {"keep_every": 7}, {"checkpoint_every": 0},
+             {"cast_overflow": model.CAST_OVERFLOW_SATURATE}, {"keep_every": 7},
              schedule(model.SCHEDULE_KIND_WORKER), clip(max_norm=1.0, scope=model.CLIP_SCOPE_GROUP),
              {**groups({"name": "g", "max_norm": 2.0}), **clip(scope=model.CLIP_SCOPE_GROUP)}, groups({"name": "embedding", "learning_rate_factor": 0.0}),
              sgd(learning_rate=0.0), sgd(learning_rate=0.1), adamw(beta1=0.0, beta2=0.0, weight_decay=0.0),
@@ -327,6 +328,25 @@ def test_a_model_tells_when_it_was_made(context):
     made = api.GetModel(model="timed").status.create_time
     assert before - 1 <= made.seconds + made.nanos / 1e9 <= time.time() + 1, made
     assert api.ListModels().models[0].create_time == made
+
+
+def test_checkpoint_every_0_cuts_on_demand_and_at_the_end_alone(context):
+    server = context.server()
+    test_model = context.model("demand", server, checkpoint_every=0, max_steps=130)
+    assert test_model.spec.HasField("checkpoint_every") and test_model.spec.checkpoint_every == 0
+    worker = test_model.worker()
+    for _ in range(120):
+        worker.train({"w": [1.0] * 4})
+    assert test_model.status().durable_step == 0
+    waiting = test_model.api.start("Checkpoint", model="demand")
+    ampd_testing.eventually(lambda: waiting.done() or worker.train({"w": [1.0] * 4}), "it is cut on demand")
+    assert waiting.result().checkpoint.step > 120
+    server.terminate()
+    test_model.server.start()
+    test_model.reconnect()
+    assert test_model.api.GetModel(model="demand").spec.checkpoint_every == 0
+    again = test_model.api.CreateModel(spec=spec("demand", checkpoint_every=0, max_steps=130))
+    assert not again.created
 
 
 if __name__ == "__main__":
