@@ -2,289 +2,11 @@
  * Two shards, and messages that are of no use: of another epoch, step, try or round, of ranks that are not there, from whom they
  * cannot come, or a second time. None of them changes anything, and none of them ends a process.
  */
-#include "amp/kernels.h"
-#include "server/core/model.h"
-#include "tests/unit/core_fixture.h"
+#include "tests/unit/core_pair.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define QUEUE_MAX 64
-
-struct done {
-    unsigned shard;
-    struct ampd_event event;
-};
-
-static struct ampd_core *core[2];
-static uint64_t now_ms, calls_count, cut_left[2];
-static struct core_call calls[64];
-static struct ampd_message *messages[QUEUE_MAX];
-static unsigned messages_count;
-static struct done done[QUEUE_MAX];
-static unsigned done_count;
-static bool hold_messages;
-static int restore_code[2];
-static struct ampd_checkpoint_record record = {.size_bytes = 1};
-static struct ampd_checkpoint_state restored;
-static char logged[AMP_ERROR_TEXT_MAX];
-static struct ampd_message *last; /* that was sent, whatever became of it */
-
-/* ---- two hosts ---- */
-
-static void later(unsigned shard, const struct ampd_event *event)
-{
-    assert_true(done_count < QUEUE_MAX);
-    done[done_count++] = (struct done){shard, *event};
-}
-
-static void part_over(unsigned shard, uint64_t token)
-{
-    struct ampd_event event = {.type = AMPD_EVENT_PART_WRITTEN, .u.part = {token, 0, &record}};
-    later(shard, &event);
-}
-
-static void restore(unsigned shard, const struct ampd_restore_order *order)
-{
-    restored.step = order->checkpoint->step;
-    restored.version = order->checkpoint->version;
-    amp_scaler_init(&order->spec->scaler, &restored.scaler);
-    struct ampd_event event = {.type = AMPD_EVENT_RESTORED,
-                               .u.restored = {order->token, restore_code[shard], &restored}};
-    restore_code[shard] = 0;
-    later(shard, &event);
-}
-
-static void take(unsigned shard, const struct ampd_output *output)
-{
-    struct core_call *call = &calls[output->call];
-    struct ampd_event event = {.type = AMPD_EVENT_PERSISTED, .u.persisted = {output->u.persist.token}};
-    switch (output->type) {
-    case AMPD_OUT_REPLY:
-        assert_false(call->answered);
-        call->answered = true;
-        call->reply = output->u.reply;
-        break;
-    case AMPD_OUT_PUSH_GRANT:
-        call->granted = true;
-        call->push = output->u.push;
-        break;
-    case AMPD_OUT_LOAD_GRANT:
-        call->granted = true;
-        call->load = output->u.load;
-        break;
-    case AMPD_OUT_PERSIST:
-        later(shard, &event);
-        break;
-    case AMPD_OUT_JOB:
-        ampd_job_run(&output->u.job, &amp_kernels_ref);
-        event = (struct ampd_event){.type = AMPD_EVENT_JOB_DONE, .u.job = output->u.job};
-        later(shard, &event);
-        break;
-    case AMPD_OUT_CUT:
-        cut_left[shard] = output->u.cut.count;
-        break;
-    case AMPD_OUT_CUT_BLOCKS:
-        event = (struct ampd_event){
-            .type = AMPD_EVENT_PART_BLOCKS,
-            .u.part_blocks = {output->u.cut_blocks.token, output->u.cut_blocks.first, output->u.cut_blocks.count}};
-        later(shard, &event);
-        cut_left[shard] -= output->u.cut_blocks.count;
-        if (cut_left[shard] == 0)
-            part_over(shard, output->u.cut_blocks.token);
-        break;
-    case AMPD_OUT_RESTORE:
-        restore(shard, &output->u.restore);
-        break;
-    case AMPD_OUT_LOG:
-        (void)snprintf(logged, sizeof(logged), "%s", output->u.log.text);
-        break;
-    case AMPD_OUT_SEND:
-        assert_true(messages_count < QUEUE_MAX);
-        ampd_message_free(last);
-        last = ampd_message_copy(output->u.message);
-        messages[messages_count++] = ampd_message_copy(output->u.message);
-        break;
-    default:
-        break;
-    }
-}
-
-static void step(unsigned shard, struct ampd_event *event)
-{
-    struct ampd_output output;
-    ampd_core_step(core[shard], now_ms, event);
-    while (ampd_core_next(core[shard], &output))
-        take(shard, &output);
-}
-
-static void deliver_first(void)
-{
-    struct ampd_message *message = messages[0];
-    memmove(messages, messages + 1, --messages_count * sizeof(messages[0]));
-    struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = message};
-    step(message->to, &event);
-    ampd_message_free(message);
-}
-
-static void settle(void)
-{
-    while (done_count > 0 || (messages_count > 0 && !hold_messages)) {
-        if (done_count > 0) {
-            struct done first = done[0];
-            memmove(done, done + 1, --done_count * sizeof(done[0]));
-            step(first.shard, &first.event);
-        } else {
-            deliver_first();
-        }
-    }
-}
-
-static void forget_messages(void)
-{
-    while (messages_count > 0)
-        ampd_message_free(messages[--messages_count]);
-}
-
-static struct core_call *call_shard(unsigned shard, struct ampd_event *event)
-{
-    event->call = ++calls_count;
-    assert_true(calls_count < sizeof(calls) / sizeof(calls[0]));
-    memset(&calls[calls_count], 0, sizeof(calls[0]));
-    step(shard, event);
-    settle();
-    return &calls[event->call];
-}
-
-/* ---- the model ---- */
-
-static void start(unsigned shard, uint64_t boot)
-{
-    struct ampd_core_config config = {
-        .shard = shard, .shards = 2, .fence = {.counter = boot}, .block_elements = AMPD_ALIGN_ELEMENTS, .check = true};
-    assert_int_equal(0, ampd_core_new(&config, &core[shard]));
-}
-
-static void send_start(unsigned shard)
-{
-    struct ampd_event event = {.type = AMPD_EVENT_START};
-    step(shard, &event);
-    event = (struct ampd_event){.type = AMPD_EVENT_PEER_UP, .u.shard = shard == 0 ? 1 : 0};
-    step(shard, &event);
-    settle();
-}
-
-static void load(unsigned shard)
-{
-    struct ampd_event event = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", 7}};
-    struct core_call *loading = call_shard(shard, &event);
-    uint64_t id = event.call;
-    assert_true(loading->granted);
-    const struct ampd_load_grant grant = loading->load;
-    for (uint64_t b = grant.first; b < grant.first + grant.count; b++) {
-        struct ampd_segment_count counts[4];
-        float *to = grant.masters + (b - grant.first) * grant.layout->block_elements;
-        struct ampd_event block = {.type = AMPD_EVENT_LOAD_BLOCK, .call = id};
-        block.u.block.block = b;
-        block.u.block.counts = counts;
-        block.u.block.counts_count = ampd_receive_block(grant.layout, b, AMP_F32, to, &amp_kernels_ref, counts);
-        step(shard, &block);
-    }
-    struct ampd_event end = {.type = AMPD_EVENT_LOAD_END, .call = id};
-    step(shard, &end);
-}
-
-static struct ampd_incarnation incarnation;
-
-static struct core_call *push(unsigned shard, uint64_t number, float weight)
-{
-    struct ampd_model_info info;
-    ampd_core_model(core[0], 0, &info);
-    struct ampd_event event = {.type = AMPD_EVENT_PUSH_BEGIN};
-    event.u.push = (struct ampd_event_push){.model = "model",
-                                            .epoch = info.epoch,
-                                            .step = number,
-                                            .incarnation = incarnation,
-                                            .scale_id = info.step_scale_id,
-                                            .dtype = AMP_F32,
-                                            .weight = weight};
-    struct core_call *pushing = call_shard(shard, &event);
-    uint64_t id = event.call;
-    if (!pushing->granted)
-        return pushing;
-    const struct ampd_push_grant grant = pushing->push;
-    for (uint64_t b = grant.first; b < grant.first + grant.count; b++) {
-        struct ampd_segment_count counts[4];
-        uint8_t *to = grant.memory + (b - grant.first) * grant.stride;
-        memset(to, 0, grant.stride);
-        struct ampd_event block = {.type = AMPD_EVENT_PUSH_BLOCK, .call = id};
-        block.u.block.block = b;
-        block.u.block.counts = counts;
-        block.u.block.counts_count = ampd_receive_block(grant.layout, b, AMP_F32, to, &amp_kernels_ref, counts);
-        step(shard, &block);
-    }
-    struct ampd_event end = {.type = AMPD_EVENT_PUSH_END, .call = id};
-    step(shard, &end);
-    settle();
-    return pushing;
-}
-
-static void create(enum ampd_weighting weighting)
-{
-    struct ampd_model_spec spec;
-    core_spec(&spec, 1);
-    spec.weighting = weighting;
-    spec.checkpoint_every = 100;
-    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
-    assert_int_equal(0, call_shard(0, &event)->reply.error.code);
-    load(0);
-    load(1);
-    settle();
-    event = (struct ampd_event){.type = AMPD_EVENT_JOIN, .u.join = {"model", "w0", 0, 1, false}};
-    const struct core_call *joined = call_shard(0, &event);
-    assert_int_equal(0, joined->reply.error.code);
-    incarnation = joined->reply.u.join.incarnation;
-}
-
-static void begin(enum ampd_weighting weighting)
-{
-    now_ms = 1000;
-    hold_messages = false;
-    for (unsigned k = 0; k < 2; k++)
-        start(k, 1);
-    for (unsigned k = 0; k < 2; k++)
-        send_start(k);
-    create(weighting);
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    begin(AMPD_WEIGHTING_EQUAL);
-    assert_true(push(0, 1, 1) != NULL && push(1, 1, 1)->answered);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    for (unsigned k = 0; k < 2; k++) {
-        ampd_core_free(core[k]);
-        core[k] = NULL;
-    }
-    forget_messages();
-    ampd_message_free(last);
-    last = NULL;
-    done_count = 0;
-    calls_count = 0;
-    return 0;
-}
-
-static struct ampd_model *model_of(unsigned shard)
-{
-    return core[shard]->models[0];
-}
 
 /* ---- strays ---- */
 
@@ -294,10 +16,10 @@ static struct ampd_message *message_of(enum ampd_message_type type, unsigned fro
     struct ampd_message *message = ampd_message_new(type);
     message->from = from;
     message->to = to;
-    message->from_fence = core[from]->config.fence;
-    message->to_fence = core[to]->config.fence;
-    message->epoch = model_of(0)->coord.epoch;
-    message->round = core[0]->sync.round;
+    message->from_fence = pair_core[from]->config.fence;
+    message->to_fence = pair_core[to]->config.fence;
+    message->epoch = pair_model(0)->coord.epoch;
+    message->round = pair_core[0]->sync.round;
     (void)snprintf(message->model, sizeof(message->model), "model");
     return message;
 }
@@ -305,8 +27,8 @@ static struct ampd_message *message_of(enum ampd_message_type type, unsigned fro
 static void send_take(struct ampd_message *message)
 {
     struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = message};
-    step(message->to, &event);
-    settle();
+    pair_step(message->to, &event);
+    pair_settle();
     ampd_message_free(message);
 }
 
@@ -323,13 +45,13 @@ static struct view look(void)
     struct view view;
     memset(&view, 0, sizeof(view));
     for (unsigned k = 0; k < 2; k++) {
-        ampd_core_model(core[k], 0, &view.info[k]);
-        view.steps[k] = model_of(k)->shard.step.state;
+        ampd_core_model(pair_core[k], 0, &view.info[k]);
+        view.steps[k] = pair_model(k)->shard.step.state;
     }
-    view.state = model_of(0)->coord.state;
-    view.step = model_of(0)->coord.step;
-    view.try_number = model_of(0)->coord.open.try_number;
-    view.durable = model_of(0)->coord.durable_step;
+    view.state = pair_model(0)->coord.state;
+    view.step = pair_model(0)->coord.step;
+    view.try_number = pair_model(0)->coord.open.try_number;
+    view.durable = pair_model(0)->coord.durable_step;
     return view;
 }
 
@@ -361,8 +83,8 @@ static void stray(struct ampd_message *message)
 static void completes_and_votes_that_are_not_of_this_try_count_nowhere(void **state)
 {
     (void)state;
-    const struct ampd_coord *coord = &model_of(0)->coord;
-    struct ampd_complete complete = {coord->open.step, coord->open.try_number, {0, incarnation, 1}};
+    const struct ampd_coord *coord = &pair_model(0)->coord;
+    struct ampd_complete complete = {coord->open.step, coord->open.try_number, {0, pair_incarnation, 1}};
     for (unsigned wrong = 0; wrong < 4; wrong++) {
         struct ampd_message *message = message_of(AMPD_MESSAGE_COMPLETE, 1, 0);
         message->u.complete = complete;
@@ -394,7 +116,7 @@ static void completes_and_votes_that_are_not_of_this_try_count_nowhere(void **st
 static void a_vote_that_has_overtaken_its_applied_waits_to_be_said_again(void **state)
 {
     (void)state;
-    struct ampd_coord *coord = &model_of(0)->coord;
+    struct ampd_coord *coord = &pair_model(0)->coord;
     coord->decided_state = AMPD_STEP_DECIDED; /* as when a session has broken with the APPLIED of shard 1 */
     coord->applied_bits = AMPD_BIT(0);
     for (unsigned applied = 0; applied < 2; applied++) {
@@ -429,7 +151,7 @@ static void answers_that_nobody_waits_for_have_no_effect(void **state)
 static void orders_of_another_epoch_step_or_round_have_no_effect(void **state)
 {
     (void)state;
-    const struct ampd_coord *coord = &model_of(0)->coord;
+    const struct ampd_coord *coord = &pair_model(0)->coord;
     static const enum ampd_message_type types[] = {AMPD_MESSAGE_OPEN,  AMPD_MESSAGE_CLOSE,      AMPD_MESSAGE_VERDICT,
                                                    AMPD_MESSAGE_CUT,   AMPD_MESSAGE_STATE,      AMPD_MESSAGE_UNFIT,
                                                    AMPD_MESSAGE_EPOCH, AMPD_MESSAGE_LOAD_GRANT, AMPD_MESSAGE_RESTORE};
@@ -448,15 +170,15 @@ static void orders_of_another_epoch_step_or_round_have_no_effect(void **state)
     stray(again);
     struct ampd_message *cut = message_of(AMPD_MESSAGE_CUT, 0, 1); /* a part that is in the catalogue is told again */
     cut->u.restore.step = 0;
-    ampd_message_free(last);
-    last = NULL;
+    ampd_message_free(pair_last);
+    pair_last = NULL;
     stray(cut);
-    assert_non_null(last);
-    assert_int_equal(AMPD_MESSAGE_PART_DONE, last->type);
+    assert_non_null(pair_last);
+    assert_int_equal(AMPD_MESSAGE_PART_DONE, pair_last->type);
     struct ampd_message *verdict = message_of(AMPD_MESSAGE_VERDICT, 0, 1); /* so is that a step is applied */
     verdict->u.verdict.row.step = 1;
     stray(verdict);
-    assert_int_equal(AMPD_MESSAGE_APPLIED, last->type);
+    assert_int_equal(AMPD_MESSAGE_APPLIED, pair_last->type);
 }
 
 static void messages_to_nobody_and_about_nothing_have_no_effect(void **state)
@@ -472,7 +194,7 @@ static void messages_to_nobody_and_about_nothing_have_no_effect(void **state)
     message = message_of(AMPD_MESSAGE_VOTE, 1, 0);
     message->to = 1;
     struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = message};
-    step(0, &event); /* to another shard than this one */
+    pair_step(0, &event); /* to another shard than this one */
     ampd_message_free(message);
     assert_same(&before);
     static const enum ampd_message_type of_the_coordinator[] = {AMPD_MESSAGE_SYNC, AMPD_MESSAGE_CREATE,
@@ -491,7 +213,7 @@ static void messages_to_nobody_and_about_nothing_have_no_effect(void **state)
     message = message_of(AMPD_MESSAGE_DELETE, 0, 1); /* of one that is not: it is answered, for it may have been done */
     (void)snprintf(message->model, sizeof(message->model), "another");
     stray(message);
-    assert_int_equal(AMPD_MESSAGE_DELETED, last->type);
+    assert_int_equal(AMPD_MESSAGE_DELETED, pair_last->type);
 }
 
 static void fences_that_are_lower_or_of_another_boot_are_refused_once(void **state)
@@ -500,87 +222,87 @@ static void fences_that_are_lower_or_of_another_boot_are_refused_once(void **sta
     struct ampd_message *message = message_of(AMPD_MESSAGE_HELLO, 1, 0);
     message->from_fence.counter = 0;
     message->to_fence = (struct ampd_fence){0};
-    hold_messages = true;
+    pair_hold_messages = true;
     stray(message);
-    assert_int_equal(AMPD_MESSAGE_TOO_LOW, last->type);
+    assert_int_equal(AMPD_MESSAGE_TOO_LOW, pair_last->type);
     message = message_of(AMPD_MESSAGE_HELLO, 1, 0); /* the same counter, another boot */
     message->from_fence.boot_id[0] = 9;
     stray(message);
-    assert_int_equal(AMPD_MESSAGE_TOO_LOW, last->type);
-    forget_messages();
+    assert_int_equal(AMPD_MESSAGE_TOO_LOW, pair_last->type);
+    pair_forget_messages();
     message = message_of(AMPD_MESSAGE_TOO_LOW, 1, 0); /* two that think so of each other would never end */
     message->from_fence.counter = 0;
     message->u.fence.counter = 7;
     stray(message);
-    assert_int_equal(0, messages_count);
+    assert_int_equal(0, pair_messages_count);
     message = message_of(AMPD_MESSAGE_TOO_LOW, 1, 0); /* not higher than its own: nobody has its place */
-    message->u.fence = core[0]->config.fence;
+    message->u.fence = pair_core[0]->config.fence;
     stray(message);
-    assert_false(core[0]->fenced);
+    assert_false(pair_core[0]->fenced);
     message = message_of(AMPD_MESSAGE_VOTE, 1, 0); /* to the process before this one */
     message->to_fence.boot_id[0] = 9;
     stray(message);
     struct ampd_event found = {.type = AMPD_EVENT_FENCE_FOUND, .u.fence = {5, {.counter = 3}}};
-    step(0, &found); /* of a shard that there is no more */
+    pair_step(0, &found); /* of a shard that there is no more */
     found.u.fence.shard = 0;
-    step(0, &found); /* and its own */
-    hold_messages = false;
+    pair_step(0, &found); /* and its own */
+    pair_hold_messages = false;
 }
 
 static void a_process_whose_place_is_taken_says_no_more(void **state)
 {
     (void)state;
     struct ampd_message *message = message_of(AMPD_MESSAGE_TOO_LOW, 0, 1);
-    message->u.fence = core[1]->config.fence;
+    message->u.fence = pair_core[1]->config.fence;
     message->u.fence.boot_id[0] = 9; /* the same counter, another boot */
     send_take(message);
-    assert_true(core[1]->fenced);
-    assert_non_null(strstr(logged, "answers nobody any more"));
+    assert_true(pair_core[1]->fenced);
+    assert_non_null(strstr(pair_logged, "answers nobody any more"));
     message = message_of(AMPD_MESSAGE_TOO_LOW, 0, 1);
     message->u.fence.counter = 9;
     send_take(message);
-    ampd_message_free(last);
-    last = NULL;
+    ampd_message_free(pair_last);
+    pair_last = NULL;
     struct ampd_event up = {.type = AMPD_EVENT_PEER_UP, .u.shard = 0};
-    step(1, &up);
-    assert_null(last);
+    pair_step(1, &up);
+    assert_null(pair_last);
 }
 
 static void unlike_weights_on_two_shards_are_told_to_the_worker_on_both(void **state)
 {
     (void)state;
-    (void)teardown(NULL);
-    begin(AMPD_WEIGHTING_PUSHED);
-    const struct core_call *first = push(0, 1, 2), *second = push(1, 1, 3);
+    (void)pair_teardown(NULL);
+    pair_begin(AMPD_WEIGHTING_PUSHED);
+    const struct core_call *first = pair_push(0, 1, 2), *second = pair_push(1, 1, 3);
     assert_true(first->answered && second->answered);
     assert_int_equal(AMP_EINVAL, first->reply.error.code);
     assert_string_equal("WEIGHT", first->reply.error.reason);
     assert_int_equal(AMP_EINVAL, second->reply.error.code);
-    assert_int_equal(AMPD_STEP_OPEN, model_of(0)->coord.step);
-    (void)push(0, 1, 2);
-    assert_int_equal(0, push(1, 1, 2)->reply.error.code);
+    assert_int_equal(AMPD_STEP_OPEN, pair_model(0)->coord.step);
+    (void)pair_push(0, 1, 2);
+    assert_int_equal(0, pair_push(1, 1, 2)->reply.error.code);
     assert_int_equal(1, look().info[1].decided_step);
 }
 
 static void a_shard_without_memory_for_a_model_says_so_to_its_creator(void **state)
 {
     (void)state;
-    (void)teardown(NULL);
-    now_ms = 1000;
-    start(0, 1);
+    (void)pair_teardown(NULL);
+    pair_now_ms = 1000;
+    pair_start(0, 1);
     struct ampd_core_config small = {
         .shard = 1, .shards = 2, .fence = {.counter = 1}, .block_elements = AMPD_ALIGN_ELEMENTS, .memory_max = 1};
-    assert_int_equal(0, ampd_core_new(&small, &core[1]));
-    send_start(0);
-    send_start(1);
+    assert_int_equal(0, ampd_core_new(&small, &pair_core[1]));
+    pair_send_start(0);
+    pair_send_start(1);
     struct ampd_model_spec spec;
     core_spec(&spec, 1);
     struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
-    const struct core_call *call = call_shard(0, &event);
+    const struct core_call *call = pair_call(0, &event);
     assert_true(call->answered);
     assert_int_equal(AMP_EEXHAUSTED, call->reply.error.code);
     assert_non_null(strstr(call->reply.error.text, "shard 1 has no memory for model"));
-    assert_non_null(strstr(logged, "cannot be made here"));
+    assert_non_null(strstr(pair_logged, "cannot be made here"));
 }
 
 static void calls_that_only_shard_0_answers_name_it(void **state)
@@ -588,8 +310,8 @@ static void calls_that_only_shard_0_answers_name_it(void **state)
     (void)state;
     static const enum ampd_event_type types[] = {AMPD_EVENT_KEEP_ALIVE, AMPD_EVENT_LEAVE};
     for (unsigned i = 0; i < 2; i++) {
-        struct ampd_event event = {.type = types[i], .u.worker = {"model", 0, incarnation}};
-        const struct core_call *call = call_shard(1, &event);
+        struct ampd_event event = {.type = types[i], .u.worker = {"model", 0, pair_incarnation}};
+        const struct core_call *call = pair_call(1, &event);
         assert_int_equal(AMP_EUNAVAILABLE, call->reply.error.code);
         assert_string_equal("NOT_COORDINATOR", call->reply.error.reason);
     }
@@ -597,17 +319,17 @@ static void calls_that_only_shard_0_answers_name_it(void **state)
     static const enum ampd_event_type acts[] = {AMPD_EVENT_SET_SCALE, AMPD_EVENT_ROLLBACK, AMPD_EVENT_DELETE_MODEL};
     for (unsigned i = 0; i < 3; i++) {
         struct ampd_event event = {.type = acts[i], .u.act = {.model = "model", .note = &note, .scale = 8}};
-        assert_string_equal("NOT_COORDINATOR", call_shard(1, &event)->reply.error.reason);
+        assert_string_equal("NOT_COORDINATOR", pair_call(1, &event)->reply.error.reason);
     }
     struct ampd_event checkpoint = {.type = AMPD_EVENT_CHECKPOINT, .u.named = {"model"}};
-    assert_string_equal("NOT_COORDINATOR", call_shard(1, &checkpoint)->reply.error.reason);
-    struct ampd_event renew = {.type = AMPD_EVENT_RENEW, .u.worker = {"model", 0, incarnation}};
+    assert_string_equal("NOT_COORDINATOR", pair_call(1, &checkpoint)->reply.error.reason);
+    struct ampd_event renew = {.type = AMPD_EVENT_RENEW, .u.worker = {"model", 0, pair_incarnation}};
     struct view before = look();
-    step(1, &renew); /* leases are shard 0's */
+    pair_step(1, &renew); /* leases are shard 0's */
     renew.u.worker.model = "another";
-    step(0, &renew);
-    renew.u.worker = (struct ampd_event_worker){"model", 9, incarnation};
-    step(0, &renew);
+    pair_step(0, &renew);
+    renew.u.worker = (struct ampd_event_worker){"model", 9, pair_incarnation};
+    pair_step(0, &renew);
     assert_same(&before);
 }
 
@@ -616,8 +338,8 @@ static void roll_back(int code_of_1, const char *reason)
     struct ampd_note note = {{0}, {0}, {0}};
     struct ampd_event event = {.type = AMPD_EVENT_ROLLBACK,
                                .u.act = {.model = "model", .note = &note, .epoch = 1, .step = 0}};
-    restore_code[1] = code_of_1;
-    const struct core_call *call = call_shard(0, &event);
+    pair_restore_code[1] = code_of_1;
+    const struct core_call *call = pair_call(0, &event);
     assert_true(call->answered);
     assert_string_equal(reason, call->reply.error.reason);
 }
@@ -631,45 +353,45 @@ static void a_rollback_of_two_shards_goes_through_or_is_told_to_have_failed(void
     roll_back(AMP_EDATALOSS,
               "CHECKPOINT_DAMAGED"); /* SYNC finds that it can be read now, as the newest that both hold */
     assert_int_equal(3, look().info[1].epoch);
-    assert_int_equal(AMPD_COORD_WAITING, model_of(0)->coord.state);
+    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord.state);
 }
 
 static void a_part_that_another_shard_has_lost_is_no_checkpoint_to_go_back_to(void **state)
 {
     (void)state;
-    hold_messages = true;
+    pair_hold_messages = true;
     struct ampd_note note = {{0}, {0}, {0}};
     struct ampd_event event = {.type = AMPD_EVENT_ROLLBACK,
                                .u.act = {.model = "model", .note = &note, .epoch = 1, .step = 0}};
-    const struct core_call *call = call_shard(0, &event);
-    model_of(1)->shard.checkpoints_count = 0; /* as after a loss of its disk */
-    hold_messages = false;
-    settle();
+    const struct core_call *call = pair_call(0, &event);
+    pair_model(1)->shard.checkpoints_count = 0; /* as after a loss of its disk */
+    pair_hold_messages = false;
+    pair_settle();
     assert_string_equal("CHECKPOINT_NOT_FOUND", call->reply.error.reason);
     assert_int_equal(1, look().info[0].epoch);
-    assert_int_equal(AMPD_COORD_RUNNING, model_of(0)->coord.state);
+    assert_int_equal(AMPD_COORD_RUNNING, pair_model(0)->coord.state);
 }
 
 static void a_part_that_went_after_it_was_promised_costs_no_memory_and_the_model_goes_back(void **state)
 {
     (void)state;
-    hold_messages = true;
+    pair_hold_messages = true;
     struct ampd_note note = {{0}, {0}, {0}};
     struct ampd_event event = {.type = AMPD_EVENT_ROLLBACK,
                                .u.act = {.model = "model", .note = &note, .epoch = 1, .step = 0}};
-    const struct core_call *call = call_shard(0, &event);
-    while (!model_of(0)->coord.rollback.begun) /* until both have said that they hold it */
-        deliver_first();
-    struct ampd_checkpoint_record had = model_of(1)->shard.checkpoints[0];
-    model_of(1)->shard.checkpoints_count = 0;
-    while (!model_of(1)->shard.restore_refused)
-        deliver_first();
-    assert_int_equal(AMPD_MEMORY_READY, model_of(1)->shard.memory);
-    model_of(1)->shard.checkpoints[model_of(1)->shard.checkpoints_count++] = had;
-    hold_messages = false;
-    settle();
+    const struct core_call *call = pair_call(0, &event);
+    while (!pair_model(0)->coord.rollback.begun) /* until both have said that they hold it */
+        pair_deliver_first();
+    struct ampd_checkpoint_record had = pair_model(1)->shard.checkpoints[0];
+    pair_model(1)->shard.checkpoints_count = 0;
+    while (!pair_model(1)->shard.restore_refused)
+        pair_deliver_first();
+    assert_int_equal(AMPD_MEMORY_READY, pair_model(1)->shard.memory);
+    pair_model(1)->shard.checkpoints[pair_model(1)->shard.checkpoints_count++] = had;
+    pair_hold_messages = false;
+    pair_settle();
     assert_int_equal(AMP_EDATALOSS, call->reply.error.code);
-    assert_int_equal(AMPD_COORD_WAITING, model_of(0)->coord.state); /* shard 0 has lost its memory: a new epoch */
+    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord.state); /* shard 0 has lost its memory: a new epoch */
     assert_int_equal(2, look().info[1].epoch);
 }
 
@@ -680,30 +402,30 @@ static void a_load_has_one_number_on_all_shards_and_ends_on_all(void **state)
     core_spec(&spec, 1);
     (void)snprintf(spec.name, sizeof(spec.name), "second");
     struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
-    assert_string_equal("NOT_COORDINATOR", call_shard(1, &event)->reply.error.reason);
-    assert_int_equal(0, call_shard(0, &event)->reply.error.code);
+    assert_string_equal("NOT_COORDINATOR", pair_call(1, &event)->reply.error.reason);
+    assert_int_equal(0, pair_call(0, &event)->reply.error.code);
     event = (struct ampd_event){.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"second", 0}};
-    assert_string_equal("LOADER", call_shard(1, &event)->reply.error.reason);
+    assert_string_equal("LOADER", pair_call(1, &event)->reply.error.reason);
     event.u.load.loader = 7;
-    const struct core_call *here = call_shard(0, &event);
-    const struct core_call *there = call_shard(1, &event);
+    const struct core_call *here = pair_call(0, &event);
+    const struct core_call *there = pair_call(1, &event);
     uint64_t broken = event.call;
     event.u.load.loader = 8;
-    const struct core_call *waits = call_shard(0, &event);
+    const struct core_call *waits = pair_call(0, &event);
     assert_true(here->granted && there->granted && !waits->granted);
-    uint64_t first = calls_count - 2;
+    uint64_t first = pair_calls_count - 2;
     struct ampd_event closed = {.type = AMPD_EVENT_CALL_CLOSED, .call = broken};
-    step(1, &closed);
-    settle();
+    pair_step(1, &closed);
+    pair_settle();
     struct ampd_event let_go = {.type = AMPD_EVENT_REVOKED, .call = first};
-    step(0, &let_go);
-    settle();
+    pair_step(0, &let_go);
+    pair_settle();
     assert_string_equal("LOAD_BROKEN", here->reply.error.reason);
     assert_true(waits->granted);
-    now_ms += AMPD_LEASE_MS; /* nobody has loaded on shard 1: the grant is kept while its loader is there */
+    pair_now_ms += AMPD_LEASE_MS; /* nobody has loaded on shard 1: the grant is kept while its loader is there */
     struct ampd_event tick = {.type = AMPD_EVENT_TICK};
-    step(0, &tick);
-    settle();
+    pair_step(0, &tick);
+    pair_settle();
     assert_false(waits->answered);
 }
 
@@ -713,18 +435,18 @@ static void a_session_that_comes_back_finds_all_as_it_was(void **state)
     struct view before = look();
     struct ampd_event up = {.type = AMPD_EVENT_PEER_UP, .u.shard = 0};
     for (unsigned i = 0; i < 3; i++) {
-        step(1, &up);
-        settle();
+        pair_step(1, &up);
+        pair_settle();
         assert_same(&before);
     }
-    (void)push(1, 2, 1); /* complete on shard 1 alone */
-    hold_messages = true;
-    step(1, &up);
-    forget_messages(); /* lost with the next session */
-    step(1, &up);
-    hold_messages = false;
-    settle();
-    assert_int_equal(0, push(0, 2, 1)->reply.error.code);
+    (void)pair_push(1, 2, 1); /* complete on shard 1 alone */
+    pair_hold_messages = true;
+    pair_step(1, &up);
+    pair_forget_messages(); /* lost with the next session */
+    pair_step(1, &up);
+    pair_hold_messages = false;
+    pair_settle();
+    assert_int_equal(0, pair_push(0, 2, 1)->reply.error.code);
     assert_int_equal(2, look().info[0].decided_step);
     assert_int_equal(2, look().info[1].decided_step);
 }
@@ -733,45 +455,41 @@ static void a_checkpoint_exists_when_both_hold_their_part(void **state)
 {
     (void)state;
     struct ampd_event event = {.type = AMPD_EVENT_CHECKPOINT, .u.named = {"model"}};
-    const struct core_call *first = call_shard(0, &event);
+    const struct core_call *first = pair_call(0, &event);
     assert_false(first->answered); /* at the verdict of step 2 */
-    hold_messages = true;
-    (void)push(1, 2, 1);
-    (void)push(0, 2, 1);
-    while (look().info[1].checkpoints_count < 2 && messages_count > 0) {
-        deliver_first();
-        while (done_count > 0) {
-            struct done task = done[0];
-            memmove(done, done + 1, --done_count * sizeof(done[0]));
-            step(task.shard, &task.event);
-        }
+    pair_hold_messages = true;
+    (void)pair_push(1, 2, 1);
+    (void)pair_push(0, 2, 1);
+    while (look().info[1].checkpoints_count < 2 && pair_messages_count > 0) {
+        pair_deliver_first();
+        pair_settle();
     }
     assert_int_equal(2, look().info[0].checkpoints_count);
-    hold_messages = false;
-    settle();
+    pair_hold_messages = false;
+    pair_settle();
     assert_int_equal(2, first->reply.u.checkpoint.step);
-    assert_int_equal(2, call_shard(0, &event)->reply.u.checkpoint.step); /* it exists */
+    assert_int_equal(2, pair_call(0, &event)->reply.u.checkpoint.step); /* it exists */
 }
 
 /* A process of shard 1 that starts anew with an empty disk, while the model lives. */
 static void a_shard_that_has_lost_its_store_is_named_and_nothing_is_begun_without_it(void **state)
 {
     (void)state;
-    ampd_core_free(core[1]);
-    start(1, 2);
+    ampd_core_free(pair_core[1]);
+    pair_start(1, 2);
     struct ampd_event event = {.type = AMPD_EVENT_START};
-    step(1, &event);
-    settle();
+    pair_step(1, &event);
+    pair_settle();
     event = (struct ampd_event){.type = AMPD_EVENT_PEER_UP, .u.shard = 0};
-    step(1, &event);
-    settle();
-    assert_int_equal(AMPD_COORD_SYNCING, model_of(0)->coord.state);
-    assert_non_null(strstr(logged, "shard 1 does not know the model"));
+    pair_step(1, &event);
+    pair_settle();
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
+    assert_non_null(strstr(pair_logged, "shard 1 does not know the model"));
 }
 
 int main(void)
 {
-#define TEST_OF(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST_OF(name) cmocka_unit_test_setup_teardown(name, pair_setup, pair_teardown)
     const struct CMUnitTest tests[] = {
         TEST_OF(completes_and_votes_that_are_not_of_this_try_count_nowhere),
         TEST_OF(a_vote_that_has_overtaken_its_applied_waits_to_be_said_again),

@@ -1,0 +1,288 @@
+#include "tests/unit/core_pair.h"
+
+#include "amp/kernels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define QUEUE_MAX 64
+
+struct done {
+    unsigned shard;
+    struct ampd_event event;
+};
+
+struct ampd_core *pair_core[2];
+uint64_t pair_now_ms, pair_calls_count;
+struct core_call pair_calls[PAIR_CALLS_MAX];
+unsigned pair_messages_count;
+bool pair_hold_messages, pair_drained[2];
+int pair_restore_code[2];
+char pair_logged[AMP_ERROR_TEXT_MAX];
+struct ampd_message *pair_last;
+struct ampd_incarnation pair_incarnation;
+
+static uint64_t cut_left[2];
+static struct ampd_message *messages[QUEUE_MAX];
+static struct done done[QUEUE_MAX];
+static unsigned done_count;
+static struct ampd_checkpoint_record record = {.size_bytes = 1};
+static struct ampd_checkpoint_state restored;
+
+/* ---- two hosts ---- */
+
+static void later(unsigned shard, const struct ampd_event *event)
+{
+    assert_true(done_count < QUEUE_MAX);
+    done[done_count++] = (struct done){shard, *event};
+}
+
+static void part_over(unsigned shard, uint64_t token)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_PART_WRITTEN, .u.part = {token, 0, &record}};
+    later(shard, &event);
+}
+
+static void restore(unsigned shard, const struct ampd_restore_order *order)
+{
+    restored.step = order->checkpoint->step;
+    restored.version = order->checkpoint->version;
+    amp_scaler_init(&order->spec->scaler, &restored.scaler);
+    struct ampd_event event = {.type = AMPD_EVENT_RESTORED,
+                               .u.restored = {order->token, pair_restore_code[shard], &restored}};
+    pair_restore_code[shard] = 0;
+    later(shard, &event);
+}
+
+static void take(unsigned shard, const struct ampd_output *output)
+{
+    struct core_call *call = &pair_calls[output->call];
+    struct ampd_event event = {.type = AMPD_EVENT_PERSISTED, .u.persisted = {output->u.persist.token}};
+    switch (output->type) {
+    case AMPD_OUT_REPLY:
+        assert_false(call->answered);
+        call->answered = true;
+        call->reply = output->u.reply;
+        break;
+    case AMPD_OUT_PUSH_GRANT:
+        call->granted = true;
+        call->push = output->u.push;
+        break;
+    case AMPD_OUT_LOAD_GRANT:
+        call->granted = true;
+        call->load = output->u.load;
+        break;
+    case AMPD_OUT_PERSIST:
+        later(shard, &event);
+        break;
+    case AMPD_OUT_JOB:
+        ampd_job_run(&output->u.job, &amp_kernels_ref);
+        event = (struct ampd_event){.type = AMPD_EVENT_JOB_DONE, .u.job = output->u.job};
+        later(shard, &event);
+        break;
+    case AMPD_OUT_CUT:
+        cut_left[shard] = output->u.cut.count;
+        break;
+    case AMPD_OUT_CUT_BLOCKS:
+        event = (struct ampd_event){
+            .type = AMPD_EVENT_PART_BLOCKS,
+            .u.part_blocks = {output->u.cut_blocks.token, output->u.cut_blocks.first, output->u.cut_blocks.count}};
+        later(shard, &event);
+        cut_left[shard] -= output->u.cut_blocks.count;
+        if (cut_left[shard] == 0)
+            part_over(shard, output->u.cut_blocks.token);
+        break;
+    case AMPD_OUT_RESTORE:
+        restore(shard, &output->u.restore);
+        break;
+    case AMPD_OUT_LOG:
+        (void)snprintf(pair_logged, sizeof(pair_logged), "%s", output->u.log.text);
+        break;
+    case AMPD_OUT_DRAINED:
+        pair_drained[shard] = true;
+        break;
+    case AMPD_OUT_SEND:
+        assert_true(pair_messages_count < QUEUE_MAX);
+        ampd_message_free(pair_last);
+        pair_last = ampd_message_copy(output->u.message);
+        messages[pair_messages_count++] = ampd_message_copy(output->u.message);
+        break;
+    default:
+        break;
+    }
+}
+
+void pair_step(unsigned shard, struct ampd_event *event)
+{
+    struct ampd_output output;
+    ampd_core_step(pair_core[shard], pair_now_ms, event);
+    while (ampd_core_next(pair_core[shard], &output))
+        take(shard, &output);
+}
+
+void pair_deliver_first(void)
+{
+    struct ampd_message *message = messages[0];
+    memmove(messages, messages + 1, --pair_messages_count * sizeof(messages[0]));
+    struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = message};
+    pair_step(message->to, &event);
+    ampd_message_free(message);
+}
+
+void pair_settle(void)
+{
+    while (done_count > 0 || (pair_messages_count > 0 && !pair_hold_messages)) {
+        if (done_count > 0) {
+            struct done first = done[0];
+            memmove(done, done + 1, --done_count * sizeof(done[0]));
+            pair_step(first.shard, &first.event);
+        } else {
+            pair_deliver_first();
+        }
+    }
+}
+
+void pair_forget_messages(void)
+{
+    while (pair_messages_count > 0)
+        ampd_message_free(messages[--pair_messages_count]);
+}
+
+struct core_call *pair_call(unsigned shard, struct ampd_event *event)
+{
+    event->call = ++pair_calls_count;
+    assert_true(pair_calls_count < sizeof(pair_calls) / sizeof(pair_calls[0]));
+    memset(&pair_calls[pair_calls_count], 0, sizeof(pair_calls[0]));
+    pair_step(shard, event);
+    pair_settle();
+    return &pair_calls[event->call];
+}
+
+/* ---- the model ---- */
+
+void pair_start(unsigned shard, uint64_t boot)
+{
+    struct ampd_core_config config = {
+        .shard = shard, .shards = 2, .fence = {.counter = boot}, .block_elements = AMPD_ALIGN_ELEMENTS, .check = true};
+    assert_int_equal(0, ampd_core_new(&config, &pair_core[shard]));
+}
+
+void pair_send_start(unsigned shard)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_START};
+    pair_step(shard, &event);
+    event = (struct ampd_event){.type = AMPD_EVENT_PEER_UP, .u.shard = shard == 0 ? 1 : 0};
+    pair_step(shard, &event);
+    pair_settle();
+}
+
+static void load(unsigned shard)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", 7}};
+    struct core_call *loading = pair_call(shard, &event);
+    uint64_t id = event.call;
+    assert_true(loading->granted);
+    const struct ampd_load_grant grant = loading->load;
+    for (uint64_t b = grant.first; b < grant.first + grant.count; b++) {
+        struct ampd_segment_count counts[4];
+        float *to = grant.masters + (b - grant.first) * grant.layout->block_elements;
+        struct ampd_event block = {.type = AMPD_EVENT_LOAD_BLOCK, .call = id};
+        block.u.block.block = b;
+        block.u.block.counts = counts;
+        block.u.block.counts_count = ampd_receive_block(grant.layout, b, AMP_F32, to, &amp_kernels_ref, counts);
+        pair_step(shard, &block);
+    }
+    struct ampd_event end = {.type = AMPD_EVENT_LOAD_END, .call = id};
+    pair_step(shard, &end);
+}
+
+struct core_call *pair_push(unsigned shard, uint64_t number, float weight)
+{
+    struct ampd_model_info info;
+    ampd_core_model(pair_core[0], 0, &info);
+    struct ampd_event event = {.type = AMPD_EVENT_PUSH_BEGIN};
+    event.u.push = (struct ampd_event_push){.model = "model",
+                                            .epoch = info.epoch,
+                                            .step = number,
+                                            .incarnation = pair_incarnation,
+                                            .scale_id = info.step_scale_id,
+                                            .dtype = AMP_F32,
+                                            .weight = weight};
+    struct core_call *pushing = pair_call(shard, &event);
+    uint64_t id = event.call;
+    if (!pushing->granted)
+        return pushing;
+    const struct ampd_push_grant grant = pushing->push;
+    for (uint64_t b = grant.first; b < grant.first + grant.count; b++) {
+        struct ampd_segment_count counts[4];
+        uint8_t *to = grant.memory + (b - grant.first) * grant.stride;
+        memset(to, 0, grant.stride);
+        struct ampd_event block = {.type = AMPD_EVENT_PUSH_BLOCK, .call = id};
+        block.u.block.block = b;
+        block.u.block.counts = counts;
+        block.u.block.counts_count = ampd_receive_block(grant.layout, b, AMP_F32, to, &amp_kernels_ref, counts);
+        pair_step(shard, &block);
+    }
+    struct ampd_event end = {.type = AMPD_EVENT_PUSH_END, .call = id};
+    pair_step(shard, &end);
+    pair_settle();
+    return pushing;
+}
+
+static void create(enum ampd_weighting weighting)
+{
+    struct ampd_model_spec spec;
+    core_spec(&spec, 1);
+    spec.weighting = weighting;
+    spec.checkpoint_every = 100;
+    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
+    assert_int_equal(0, pair_call(0, &event)->reply.error.code);
+    load(0);
+    load(1);
+    pair_settle();
+    event = (struct ampd_event){.type = AMPD_EVENT_JOIN, .u.join = {"model", "w0", 0, 1, false}};
+    const struct core_call *joined = pair_call(0, &event);
+    assert_int_equal(0, joined->reply.error.code);
+    pair_incarnation = joined->reply.u.join.incarnation;
+}
+
+void pair_begin(enum ampd_weighting weighting)
+{
+    pair_now_ms = 1000;
+    pair_hold_messages = false;
+    pair_drained[0] = pair_drained[1] = false;
+    for (unsigned k = 0; k < 2; k++)
+        pair_start(k, 1);
+    for (unsigned k = 0; k < 2; k++)
+        pair_send_start(k);
+    create(weighting);
+}
+
+int pair_setup(void **state)
+{
+    (void)state;
+    pair_begin(AMPD_WEIGHTING_EQUAL);
+    assert_true(pair_push(0, 1, 1) != NULL && pair_push(1, 1, 1)->answered);
+    return 0;
+}
+
+int pair_teardown(void **state)
+{
+    (void)state;
+    for (unsigned k = 0; k < 2; k++) {
+        ampd_core_free(pair_core[k]);
+        pair_core[k] = NULL;
+    }
+    pair_forget_messages();
+    ampd_message_free(pair_last);
+    pair_last = NULL;
+    done_count = 0;
+    pair_calls_count = 0;
+    return 0;
+}
+
+struct ampd_model *pair_model(unsigned shard)
+{
+    return pair_core[shard]->models[0];
+}

@@ -1,0 +1,41 @@
+/*
+ * Two shards in one process, for unit tests: what their outputs ask for is done in order, messages between them are delivered in
+ * order, or held. One model, "model", of core_spec with one rank.
+ */
+#ifndef AMPD_TEST_CORE_PAIR_H
+#define AMPD_TEST_CORE_PAIR_H
+
+#include "server/core/model.h"
+#include "tests/unit/core_fixture.h"
+
+#define PAIR_CALLS_MAX 64
+
+extern struct ampd_core *pair_core[2];
+extern uint64_t pair_now_ms, pair_calls_count;
+extern struct core_call pair_calls[PAIR_CALLS_MAX]; /* by number, from 1 */
+extern unsigned pair_messages_count;                /* on their way */
+extern bool pair_hold_messages;                     /* they stay on their way */
+extern bool pair_drained[2];                        /* DRAINED came */
+extern int pair_restore_code[2];                    /* what the next restore of each finds */
+extern char pair_logged[AMP_ERROR_TEXT_MAX];        /* the last line of either */
+extern struct ampd_message *pair_last;              /* the last that was sent, whatever became of it; owned */
+extern struct ampd_incarnation pair_incarnation;    /* of rank 0 */
+
+/* Two cores with a model that is loaded and joined: step 1 is open. With pair_setup it is decided, too. */
+void pair_start(unsigned shard, uint64_t boot);
+void pair_send_start(unsigned shard);
+void pair_begin(enum ampd_weighting weighting);
+int pair_setup(void **state);
+int pair_teardown(void **state);
+
+/* One event; then what comes of it, until nothing is left to do (pair_settle). */
+void pair_step(unsigned shard, struct ampd_event *event);
+void pair_deliver_first(void);
+void pair_settle(void);
+void pair_forget_messages(void);
+struct core_call *pair_call(unsigned shard, struct ampd_event *event);
+struct core_call *pair_push(unsigned shard, uint64_t number, float weight); /* zeros, whole */
+
+struct ampd_model *pair_model(unsigned shard);
+
+#endif

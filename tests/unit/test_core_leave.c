@@ -1,0 +1,171 @@
+/* The end of a process in order: what was decided is cut before anybody is let go, and nobody waits for ever. */
+#include "tests/unit/core_pair.h"
+
+#include <string.h>
+
+static void send_to(unsigned shard, enum ampd_event_type type)
+{
+    struct ampd_event event = {.type = type, .u.shard = shard == 0 ? 1 : 0};
+    pair_step(shard, &event);
+    pair_settle();
+}
+
+/* Time goes on, and both look at their clocks. */
+static void wait_ms(uint64_t ms)
+{
+    pair_now_ms += ms;
+    for (unsigned k = 0; k < 2; k++) {
+        struct ampd_event tick = {.type = AMPD_EVENT_TICK};
+        pair_step(k, &tick);
+        pair_settle();
+    }
+}
+
+static uint64_t newest_part(unsigned shard)
+{
+    const struct ampd_shard *inside = &pair_model(shard)->shard;
+    return inside->checkpoints[inside->checkpoints_count - 1].step;
+}
+
+static int connected(void **state)
+{
+    (void)pair_setup(state);
+    send_to(0, AMPD_EVENT_PEER_UP);
+    return 0;
+}
+
+static void a_shard_that_is_to_end_is_let_go_when_both_hold_the_last_step(void **state)
+{
+    (void)state;
+    assert_int_equal(0, newest_part(1));
+    send_to(1, AMPD_EVENT_DRAIN);
+    assert_int_equal(1, newest_part(0));
+    assert_int_equal(1, newest_part(1));
+    assert_true(pair_drained[1]);
+    assert_false(pair_drained[0]);
+    assert_non_null(strstr(pair_logged, "shard 1 is about to end"));
+}
+
+static void no_step_is_decided_while_a_shard_leaves(void **state)
+{
+    (void)state;
+    pair_hold_messages = true;
+    send_to(1, AMPD_EVENT_DRAIN);
+    assert_false(pair_drained[1]); /* nobody has let it go */
+    pair_deliver_first();
+    pair_hold_messages = false;
+    (void)pair_push(0, 2, 1);
+    assert_int_equal(1, pair_model(0)->shard.decided_step);
+    assert_int_equal(AMPD_STEP_CLOSED, pair_model(0)->coord.step);
+    assert_true(pair_drained[1]);
+}
+
+static void shard_0_that_is_to_end_has_the_last_step_cut_everywhere_and_lets_all_go(void **state)
+{
+    (void)state;
+    send_to(0, AMPD_EVENT_DRAIN);
+    assert_true(pair_drained[0]);
+    assert_int_equal(1, newest_part(1));
+    send_to(1, AMPD_EVENT_PEER_DOWN);
+    send_to(1, AMPD_EVENT_DRAIN); /* it need not ask anybody any more */
+    assert_true(pair_drained[1]);
+}
+
+static void a_shard_that_hears_nothing_of_shard_0_ends_after_a_while(void **state)
+{
+    (void)state;
+    pair_hold_messages = true;
+    send_to(1, AMPD_EVENT_PEER_DOWN);
+    send_to(1, AMPD_EVENT_DRAIN);
+    pair_forget_messages();
+    wait_ms(9999);
+    assert_false(pair_drained[1]);
+    send_to(1, AMPD_EVENT_PEER_DOWN); /* a session that came and went: it waits anew */
+    wait_ms(9999);
+    assert_false(pair_drained[1]);
+    wait_ms(1);
+    assert_true(pair_drained[1]);
+    assert_non_null(strstr(pair_logged, "waited for no longer"));
+}
+
+static void a_leave_that_a_session_has_lost_is_said_again(void **state)
+{
+    (void)state;
+    pair_hold_messages = true;
+    send_to(1, AMPD_EVENT_DRAIN);
+    pair_forget_messages();
+    pair_hold_messages = false;
+    assert_false(pair_drained[1]);
+    send_to(1, AMPD_EVENT_PEER_UP);
+    assert_true(pair_drained[1]);
+    assert_int_equal(1, newest_part(1));
+}
+
+static void a_coordinator_gives_the_last_checkpoint_up_for_a_shard_that_is_gone_alone(void **state)
+{
+    (void)state;
+    pair_hold_messages = true;
+    send_to(0, AMPD_EVENT_DRAIN);
+    wait_ms(10000); /* the shard is there, and may be slow: it is waited for */
+    assert_false(pair_drained[0]);
+    send_to(0, AMPD_EVENT_PEER_DOWN);
+    wait_ms(10000);
+    assert_true(pair_drained[0]);
+    assert_non_null(strstr(pair_logged, "is given up"));
+    pair_forget_messages();
+}
+
+static void a_shard_without_values_waits_for_nobody(void **state)
+{
+    (void)state;
+    (void)pair_teardown(NULL);
+    pair_now_ms = 1000;
+    pair_drained[0] = pair_drained[1] = false;
+    pair_start(0, 1);
+    pair_start(1, 1);
+    pair_send_start(0);
+    pair_hold_messages = true;
+    pair_send_start(1);
+    send_to(1, AMPD_EVENT_DRAIN);
+    assert_true(pair_drained[1]);
+    pair_hold_messages = false;
+    pair_settle();
+}
+
+static void steps_go_on_when_the_shard_is_back(void **state)
+{
+    (void)state;
+    send_to(1, AMPD_EVENT_DRAIN);
+    assert_true(pair_drained[1]);
+    ampd_core_free(pair_core[1]);
+    pair_start(1, 2); /* its store has what it had */
+    struct ampd_model_record record = {.epoch = 1};
+    struct ampd_checkpoint_record parts[] = {{.epoch = 1, .step = 0}, {.epoch = 1, .step = 1, .version = 1}};
+    record.spec = pair_model(0)->spec;
+    record.checkpoints_count = 2;
+    record.checkpoints = parts;
+    struct ampd_event found = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
+    pair_step(1, &found);
+    pair_send_start(1);
+    assert_int_equal(
+        2, pair_model(1)->shard.epoch); /* durability CHECKPOINT: a restart is a new epoch, of the last step */
+    assert_int_equal(1, pair_model(1)->shard.decided_step);
+    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord.state);
+}
+
+int main(void)
+{
+#define TEST_OF(name) cmocka_unit_test_setup_teardown(name, connected, pair_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST_OF(a_shard_that_is_to_end_is_let_go_when_both_hold_the_last_step),
+        TEST_OF(no_step_is_decided_while_a_shard_leaves),
+        TEST_OF(shard_0_that_is_to_end_has_the_last_step_cut_everywhere_and_lets_all_go),
+        TEST_OF(a_shard_that_hears_nothing_of_shard_0_ends_after_a_while),
+        TEST_OF(a_leave_that_a_session_has_lost_is_said_again),
+        TEST_OF(a_coordinator_gives_the_last_checkpoint_up_for_a_shard_that_is_gone_alone),
+        TEST_OF(a_shard_without_values_waits_for_nobody),
+        TEST_OF(steps_go_on_when_the_shard_is_back),
+    };
+#undef TEST_OF
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
