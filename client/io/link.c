@@ -1,6 +1,7 @@
 #include "client/io/link.h"
 
 #include "base/assert.h"
+#include "client/io/follow.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -89,6 +90,9 @@ static void begin_stop(struct ampclient_link *link)
     if (link->stop_cb != NULL)
         link->stop_cb(link->arg);
     link->channels_open = 1 + link->shards_count;
+    for (uint32_t i = 0; i < AMPCLIENT_LINK_RETIRED_MAX; i++)
+        if (link->retired[i] != NULL)
+            arpc_channel_close(link->retired[i], NULL, NULL);
     arpc_channel_close(link->channel, on_channel_closed, link);
     for (uint32_t k = 0; k < link->shards_count; k++)
         arpc_channel_close(link->shards[k], on_channel_closed, link);
@@ -157,10 +161,7 @@ static void open_shards(struct ampclient_job *base)
     struct shards_job *job = AMP_CONTAINER(base, struct shards_job, job);
     struct ampclient_link *link = job->link;
     for (uint32_t k = 0; job->code == 0 && k < job->count && !link->closing; k++) {
-        struct arpc_channel_options options = link->channel_options;
-        job->code = ampclient_secure_shard(&link->secure, job->endpoints[k], &options.tls, &job->error);
-        if (job->code == 0)
-            job->code = arpc_channel_new(&link->loop, job->endpoints[k], &options, &link->shards[k], &job->error);
+        job->code = ampclient_follow_open(link, k, job->endpoints[k], &job->error);
         link->shards_count += job->code == 0 ? 1 : 0;
     }
     ampclient_link_finish(link, base);

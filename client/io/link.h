@@ -37,6 +37,9 @@
 /* As many shards as a client of one model may have to speak with. */
 #define AMPCLIENT_LINK_SHARDS_MAX 16
 
+/* Connections to processes that were shards; by the time that so many more have moved, nothing waits for the oldest one. */
+#define AMPCLIENT_LINK_RETIRED_MAX 16
+
 /* A piece of work for the loop's thread. From malloc, so that it can be left alone when the link breaks. */
 struct ampclient_job {
     struct amp_list node;
@@ -62,6 +65,12 @@ struct ampclient_link {
     struct arpc_channel_options channel_options;
     struct arpc_channel *shards[AMPCLIENT_LINK_SHARDS_MAX]; /* one each, where there are several; else none */
     uint32_t shards_count;
+    char endpoints[AMPCLIENT_LINK_SHARDS_MAX][256]; /* of shards */
+    struct arpc_channel *retired[AMPCLIENT_LINK_RETIRED_MAX]; /* to processes that are no shards any more; a ring */
+    uint32_t retired_next;
+    uint32_t ask_next; /* follow.c: who is asked next, when that was last, and whether it goes on */
+    uint64_t asked_ms;
+    bool asking;
     uint32_t channels_open; /* while closing: how many are not closed yet */
     bool closing;           /* the loop's thread has begun to stop */
 };

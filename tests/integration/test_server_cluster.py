@@ -3,7 +3,9 @@
 
     test_server_cluster.py BIN_DIR [NAME ...]
 """
+import os
 import signal
+import subprocess
 
 import ampd_testing
 from ampd_testing import Code, eventually, grpc, refused, run
@@ -13,6 +15,20 @@ from test_server_shards import STEPS, WORLD, Job, undisturbed
 
 def trained(job, first, last):
     return [result for result, _ in job.train([job.join(rank) for rank in range(WORLD)], first, last)]
+
+
+def new_job(cluster):
+    """A model, once all shards have told what they hold."""
+    def made():
+        try:
+            return Job(cluster)
+        except grpc.RpcError as error:
+            if error.code() != Code.UNAVAILABLE:
+                raise
+            return None
+    jobs = []
+    eventually(lambda: jobs or (job := made()) is not None and jobs.append(job) is None, "a model can be made", 60)
+    return jobs[0]
 
 
 def resume(job, expected):
@@ -70,7 +86,7 @@ def test_a_standby_takes_the_place_of_a_process_that_was_killed(context):
         lost.says("this process stands by")
         standby = lost
     cluster.wait_until_healthy()
-    assert trained(Job(cluster), 1, 2)  # over the new sessions
+    assert trained(new_job(cluster), 1, 2)  # over the new sessions
 
 
 def test_a_shard_that_comes_back_takes_its_place_again(context):
@@ -93,7 +109,7 @@ def test_of_two_processes_for_one_shard_one_waits(context):
     second = cluster.add(["--shard", "1"])
     second.says(f"shard 1 is held by {cluster.processes[1].address}")
     wait_s(2 * LEASE_S)
-    assert trained(Job(cluster), 1, 2)
+    assert trained(new_job(cluster), 1, 2)
     assert second.api().health() != ampd_testing.HEALTH_SERVING
     assert cluster.processes[1].terminate() == 0
     second.serves()  # at once: the place was given back
@@ -114,12 +130,12 @@ def test_a_process_that_is_stopped_past_its_lease_ends_when_it_wakes(context):
         refused(call.result, Code.UNAVAILABLE, rich=False)
         assert stopped.wait() == LOST, stopped.log()[-1500:]
         assert "is no shard any more" in stopped.log()
-        assert trained(Job(cluster), 1, 2)
+        assert trained(new_job(cluster), 1, 2)
 
 
 def test_an_etcd_that_is_away_for_less_than_the_lease_costs_nothing(context):
     """A long lease: on a busy machine a step and the start of etcd take seconds."""
-    cluster = Cluster(context, 2, options=["--cluster-lease", "15s"])
+    cluster = Cluster(context, 2, options=["--cluster-lease", "15s", "--worker-lease", "10m"])
     job = Job(cluster)
     workers = [job.join(rank) for rank in range(WORLD)]
     expected = [result for result, _ in undisturbed(context)]
@@ -211,6 +227,33 @@ def test_two_clusters_in_one_etcd_know_nothing_of_each_other(context):
     first, second = Cluster(context, 2, etcd=etcd, name="a"), Cluster(context, 2, etcd=etcd, name="a2")
     assert trained(Job(first), 1, 1)
     assert not second.api(0).ListModels().models
+
+
+def test_a_client_follows_shards_to_other_addresses(context):
+    """A real one, with the library: each shard comes back elsewhere while it trains."""
+    cluster = Cluster(context, 2)
+    program = context.bin_dir / "digits"
+    command = [*ampd_testing.DIE_WITH_PARENT, program, "--connect", cluster.processes[0].address, "--steps", "300",
+               "--checkpoint-every", "20", "--data", ampd_testing.ROOT / "examples" / "digits" / "digits.csv"]
+    log = cluster.folder / "worker.log"
+    with open(log, "wb") as out:
+        worker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                                  env={**os.environ, "RANK": "0", "WORLD_SIZE": "1"})
+    try:
+        for k in (1, 0):
+            def trains():
+                models = cluster.api(0).ListModels().models
+                return models and not models[0].recovering and models[0].step >= (50 if k == 1 else 150)
+            eventually(trains, "it trains", 120)
+            process = cluster.processes[k]
+            process.kill()
+            process.address = f"unix:{cluster.folder}/elsewhere-{k}.sock"
+            process.start()
+            cluster.wait_until_healthy()
+        assert worker.wait(240) == 0, log.read_text()[-2000:]
+    finally:
+        worker.kill()
+        worker.wait()
 
 
 def test_options_of_a_cluster_are_checked(context):
