@@ -60,6 +60,8 @@ enum {
     OPTION_ADVERTISE,
     OPTION_CLUSTER,
     OPTION_SHARDS,
+    OPTION_CHECKPOINT_DIR,
+    OPTION_EPOCH_ABOVE,
     OPTION_PEERS,
     OPTION_PEER_TOKEN_FILE,
     OPTION_PEER_CERT_FILE,
@@ -116,6 +118,10 @@ static const struct argp_option options_table[] = {
      "Where the others of the cluster, and its clients, find this process; default: the address of --listen", 2},
     {"cluster-lease", OPTION_TIMES + AMPD_TIME_CLUSTER_LEASE, "TIME", 0,
      "A process that etcd has not heard of for this long is no shard any more, default 5s", 2},
+    {"checkpoint-dir", OPTION_CHECKPOINT_DIR, "DIR", 0,
+     "Directory of checkpoint files, default: the data directory. Shards that have one directory, on one machine or a file "
+     "system that all see, can start again in another number, and one that has lost its disk gets its part from there",
+     2},
     {"peers", OPTION_PEERS, "ADDRESS,...", 0,
      "Instead of --cluster: where all shards are, by index; each is an ampd with the same list, its --shard and a data "
      "directory of its own",
@@ -127,6 +133,10 @@ static const struct argp_option options_table[] = {
     {"peer-trusted-ca-file", OPTION_PEER_TRUSTED_CA_FILE, "FILE", 0,
      "Authorities by which the other shards' certificates are believed (--trusted-ca-file, else the system's)", 2},
     {"shard", OPTION_SHARD, "K", 0, "Which of them this is, from 0; of a --cluster by default any that is free, and else it stands by", 2},
+    {"epoch-above", OPTION_EPOCH_ABOVE, "N", 0,
+     "An empty data directory, of a shard that is new or has lost its own, is filled from the other shards and "
+     "--checkpoint-dir; new epochs are above N, the highest that ampctl has shown of any model",
+     2},
     {"insecure", OPTION_INSECURE, NULL, 0, "Listen beyond loopback without encryption, or without asking who calls", 0},
     {0},
 };
@@ -184,6 +194,14 @@ static bool parse_time(const char *text, int64_t *ms)
         return *ms > 0;
     }
     return false;
+}
+
+static bool parse_number(const char *text, uint64_t *number)
+{
+    char *end;
+    errno = 0;
+    *number = strtoull(text, &end, 10);
+    return errno == 0 && text[0] >= '0' && text[0] <= '9' && *end == 0 && *number <= (uint64_t)1 << 62;
 }
 
 static bool parse_shard(const char *text, uint32_t *shard)
@@ -306,6 +324,14 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case OPTION_DATA_DIR:
         arguments->server.data_dir = arg;
         return 0;
+    case OPTION_EPOCH_ABOVE:
+        arguments->server.joins = parse_number(arg, &arguments->server.epoch_above);
+        if (!arguments->server.joins)
+            (void)snprintf(wrong, sizeof arguments->wrong, "--epoch-above %.40s: give a number of 0 to 2^62", arg);
+        return 0;
+    case OPTION_CHECKPOINT_DIR:
+        arguments->server.checkpoint_dir = arg;
+        return 0;
     case OPTION_LISTEN:
         arguments->server.listen = arg;
         return 0;
@@ -405,6 +431,8 @@ static void check_cluster(struct arguments *arguments)
         (void)snprintf(arguments->wrong, size, "--shards, --advertise and --cluster-lease are for a --cluster");
     else if (server->peers == NULL && arguments->has_shard)
         (void)snprintf(arguments->wrong, size, "--shard needs --cluster, or --peers, the addresses of all shards");
+    else if (server->peers == NULL && server->joins)
+        (void)snprintf(arguments->wrong, size, "--epoch-above needs --peers or --cluster");
     else if (server->peers != NULL && count < 2)
         (void)snprintf(arguments->wrong, size, "--peers %.100s: give 2 to %d addresses with commas between them",
                        server->peers, IO_CLUSTER_SHARDS_MAX);

@@ -51,12 +51,22 @@ struct ampd_checkpoint_target {
     uint64_t first, end;
 };
 
-/* Which file: data_dir/models/<model>/checkpoints/step-<step>/shard-<shard>-of-<shards>.safetensors. */
+/*
+ * Which file: data_dir/models/<model>/checkpoints/step-<step>/shard-<shard>-of-<shards>.safetensors. All shards may have one
+ * data_dir for these: each writes and removes its own files alone, and those of another number of shards that fall to it.
+ */
 struct ampd_checkpoint_place {
-    const char *data_dir;
+    const char *data_dir; /* the directory of checkpoints: the data directory, or one that shards share */
     const char *model;
-    uint32_t shard, shards;
+    uint32_t shard, shards; /* 0, 0: those of every shard, to remove them */
 };
+
+/* The name of a step's file relative to data_dir. AMP_EINVAL: a bad model name, or it is too long. */
+int ampd_checkpoint_file(const struct ampd_checkpoint_place *place, uint64_t step, char *file, size_t file_size,
+                         struct amp_error *error);
+
+/* Whose part a file is by its name. False: it is none of this format's names. */
+bool ampd_checkpoint_file_shard(const char *file, uint32_t *shard, uint32_t *shards);
 
 /*
  * Writes the file of state->step, replacing one that is there. On success *record has step, version, file,
@@ -129,17 +139,17 @@ int ampd_checkpoint_read(const char *data_dir, const char *file, const uint8_t m
 int ampd_checkpoint_remove(const char *data_dir, const char *file, struct amp_error *error);
 
 /*
- * Removes what an interrupted write or a void epoch left below a model: files of this format's names that are
- * not among `keep` (relative to data_dir), "*.tmp", and step directories that are empty then. Other names are
- * left alone.
+ * Removes what an interrupted write or a void epoch left below a model: files of this shard that are not among `keep`
+ * (relative to data_dir), its "*.tmp", and step directories that are empty then. Files of another number of shards stay until
+ * `keep` begins with a later step: then file i goes by the shard i modulo shards. Other names are left alone.
  */
 int ampd_checkpoint_sweep(const struct ampd_checkpoint_place *place, const struct ampd_checkpoint_record *keep,
                           uint32_t keep_count, struct amp_error *error);
 
 /*
- * Removes all that this format's names give away below a model that is deleted, and the model's directories if they are
- * empty then. What is not there is success.
+ * Removes the files of a shard (or all) below a model that is deleted, of any number of shards as above, and the model's
+ * directories if they are empty then. What is not there is success.
  */
-int ampd_checkpoint_remove_model(const char *data_dir, const char *model, struct amp_error *error);
+int ampd_checkpoint_remove_model(const struct ampd_checkpoint_place *place, struct amp_error *error);
 
 #endif

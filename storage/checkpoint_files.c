@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,6 +31,21 @@ int checkpoint_final_error(struct amp_error *error, const char *what, const char
 {
     int cause = errno == ENOSPC || errno == EDQUOT ? EIO : errno;
     return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s %s: %s", what, path, strerror(cause));
+}
+
+bool ampd_checkpoint_file_shard(const char *file, uint32_t *shard, uint32_t *shards)
+{
+    const char *slash = strrchr(file, '/'), *name = slash != NULL ? slash + 1 : file;
+    int end = 0;
+    return sscanf(name, FILE_PREFIX "%" SCNu32 "-of-%" SCNu32 FILE_SUFFIX "%n", shard, shards, &end) == 2 && end > 0 &&
+           *shard < *shards;
+}
+
+int ampd_checkpoint_file(const struct ampd_checkpoint_place *place, uint64_t step, char *file, size_t file_size,
+                         struct amp_error *error)
+{
+    char path[CHECKPOINT_PATH_MAX];
+    return checkpoint_path_make(place, step, path, file, file_size, error);
 }
 
 int checkpoint_path_make(const struct ampd_checkpoint_place *place, uint64_t step, char path[CHECKPOINT_PATH_MAX],
@@ -106,10 +122,21 @@ int ampd_checkpoint_remove(const char *data_dir, const char *file, struct amp_er
     return remove_step_directory(path, error);
 }
 
-static bool has_suffix(const char *name, const char *suffix)
+/* Whether a file falls to the shard of `place`. `is_left`: nobody asks for those of another number of shards any more. */
+static bool is_own(const struct ampd_checkpoint_place *place, const char *name, bool is_left)
 {
-    size_t size = strlen(name), suffix_size = strlen(suffix);
-    return size >= suffix_size && strcmp(name + size - suffix_size, suffix) == 0;
+    uint32_t shard, shards;
+    if (!ampd_checkpoint_file_shard(name, &shard, &shards))
+        return false;
+    const char *suffix = strstr(name, FILE_SUFFIX) + strlen(FILE_SUFFIX); /* the name has one */
+    bool whole = *suffix == 0;
+    if (!whole && strcmp(suffix, CHECKPOINT_TEMPORARY) != 0)
+        return false;
+    if (place->shards == 0)
+        return true;
+    if (shards == place->shards)
+        return shard == place->shard;
+    return shard % place->shards == place->shard && (is_left || !whole);
 }
 
 static bool is_kept(const char *file, const struct ampd_checkpoint_record *keep, uint32_t keep_count)
@@ -121,23 +148,22 @@ static bool is_kept(const char *file, const struct ampd_checkpoint_record *keep,
 }
 
 /* Sweeps one step directory, given relative to the data directory. */
-static int sweep_step(const char *data_dir, const char *step, const struct ampd_checkpoint_record *keep,
-                      uint32_t keep_count, struct amp_error *error)
+static int sweep_step(const struct ampd_checkpoint_place *place, const char *step, bool is_left,
+                      const struct ampd_checkpoint_record *keep, uint32_t keep_count, struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];
-    (void)snprintf(path, sizeof path, "%s/%s", data_dir, step);
+    (void)snprintf(path, sizeof path, "%s/%s", place->data_dir, step);
     DIR *dir = opendir(path);
     if (dir == NULL) /* a dropped checkpoint's file, and its directory with it, may be removed at the same time */
         return errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot open", path);
     int rc = 0;
     for (struct dirent *entry = readdir(dir); rc == 0 && entry != NULL; entry = readdir(dir)) {
         const char *name = entry->d_name;
-        bool ours = strncmp(name, FILE_PREFIX, strlen(FILE_PREFIX)) == 0 &&
-                    (has_suffix(name, FILE_SUFFIX) || has_suffix(name, FILE_SUFFIX CHECKPOINT_TEMPORARY));
+        bool ours = is_own(place, name, is_left);
         char file[CHECKPOINT_PATH_MAX];
         int used = snprintf(file, sizeof file, "%s/%s", step, name);
         if (ours && used > 0 && (size_t)used < sizeof file && !is_kept(file, keep, keep_count))
-            rc = ampd_checkpoint_remove(data_dir, file, error);
+            rc = ampd_checkpoint_remove(place->data_dir, file, error);
     }
     (void)closedir(dir); /* only read */
     if (rc != 0 || (rmdir(path) != 0 && errno != ENOTEMPTY && errno != EEXIST && errno != ENOENT))
@@ -152,8 +178,18 @@ static bool is_step_name(const char *name)
     return digits >= 10 && name[prefix + digits] == 0;
 }
 
-int ampd_checkpoint_sweep(const struct ampd_checkpoint_place *place, const struct ampd_checkpoint_record *keep,
-                          uint32_t keep_count, struct amp_error *error)
+/* The oldest step of those that are kept; 0: none is, or all steps count. */
+static uint64_t oldest_step(const struct ampd_checkpoint_record *keep, uint32_t keep_count)
+{
+    uint64_t oldest = keep_count > 0 ? keep[0].step : 0;
+    for (uint32_t i = 1; i < keep_count; i++)
+        oldest = keep[i].step < oldest ? keep[i].step : oldest;
+    return oldest;
+}
+
+/* Steps below `left_below` have nothing that another number of shards would be taken up from. */
+static int sweep_steps(const struct ampd_checkpoint_place *place, uint64_t left_below,
+                       const struct ampd_checkpoint_record *keep, uint32_t keep_count, struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];
     if (!ampd_datadir_name_ok(place->model))
@@ -170,22 +206,28 @@ int ampd_checkpoint_sweep(const struct ampd_checkpoint_place *place, const struc
         if (!is_step_name(entry->d_name))
             continue;
         (void)snprintf(step, sizeof step, "models/%s/checkpoints/%s", place->model, entry->d_name);
-        rc = sweep_step(place->data_dir, step, keep, keep_count, error);
+        bool is_left = strtoull(entry->d_name + strlen(STEP_PREFIX), NULL, 10) < left_below;
+        rc = sweep_step(place, step, is_left, keep, keep_count, error);
     }
     (void)closedir(dir); /* only read */
     return rc;
 }
 
-int ampd_checkpoint_remove_model(const char *data_dir, const char *model, struct amp_error *error)
+int ampd_checkpoint_sweep(const struct ampd_checkpoint_place *place, const struct ampd_checkpoint_record *keep,
+                          uint32_t keep_count, struct amp_error *error)
 {
-    const struct ampd_checkpoint_place place = {data_dir, model, 0, 1};
+    return sweep_steps(place, oldest_step(keep, keep_count), keep, keep_count, error);
+}
+
+int ampd_checkpoint_remove_model(const struct ampd_checkpoint_place *place, struct amp_error *error)
+{
     char path[CHECKPOINT_PATH_MAX];
-    int rc = ampd_checkpoint_sweep(&place, NULL, 0, error);
+    int rc = sweep_steps(place, UINT64_MAX, NULL, 0, error);
     if (rc != 0)
         return rc;
     /* A directory that is not empty holds something of another's, and stays. */
     for (unsigned i = 0; i < 2; i++) {
-        int size = snprintf(path, sizeof path, "%s/models/%s%s", data_dir, model, i == 0 ? "/checkpoints" : "");
+        int size = snprintf(path, sizeof path, "%s/models/%s%s", place->data_dir, place->model, i == 0 ? "/checkpoints" : "");
         if (size > 0 && (size_t)size < sizeof path)
             (void)rmdir(path);
     }

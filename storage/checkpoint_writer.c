@@ -96,6 +96,16 @@ static uint64_t file_size(const struct ampd_checkpoint_writer *writer)
     return writer->header_size + (pieces->count > 0 ? pieces->items[pieces->count - 1].end : 0);
 }
 
+/* Another shard that shares the directory may remove a step's directory between its making and the first file in it. */
+#define OPEN_TRIES 8
+
+static bool step_is_gone(const struct ampd_checkpoint_writer *writer)
+{
+    char dir[CHECKPOINT_PATH_MAX];
+    (void)snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(writer->path, '/') - writer->path), writer->path);
+    return access(dir, F_OK) != 0 && errno == ENOENT;
+}
+
 static int open_file(struct ampd_checkpoint_writer *writer, const struct ampd_checkpoint_place *place,
                      struct amp_error *error)
 {
@@ -106,10 +116,13 @@ static int open_file(struct ampd_checkpoint_writer *writer, const struct ampd_ch
             sizeof writer->temporary ||
         (size_t)snprintf(writer->data_dir, sizeof writer->data_dir, "%s", place->data_dir) >= sizeof writer->data_dir)
         return amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
-    rc = checkpoint_directories_make(writer->data_dir, writer->file, false, error);
-    if (rc != 0)
-        return rc;
-    rc = bulk_writer_open(writer->temporary, file_size(writer), &writer->out, error);
+    for (unsigned tries = 0; tries < OPEN_TRIES; tries++) {
+        rc = checkpoint_directories_make(writer->data_dir, writer->file, false, error);
+        if (rc == 0)
+            rc = bulk_writer_open(writer->temporary, file_size(writer), &writer->out, error);
+        if (rc == 0 || !step_is_gone(writer))
+            break;
+    }
     writer->opened = rc == 0;
     return rc;
 }

@@ -29,6 +29,7 @@
 #define AMPD_WORDS_MAX         256 /* bytes of an operator's own words, with the final zero */
 #define AMPD_REQUEST_ID_MAX    65  /* bytes of a request id, with the final zero: 64 are two UUIDs */
 #define AMPD_ACTS_MAX          32  /* newest acts whose request ids are known: whoever repeats one does so at once */
+#define AMPD_PARTS_MAX         64  /* shards that one checkpoint is cut for; completion of a push is a bit per shard */
 #define AMPD_JOURNAL_STEPS     64 /* durability STEP cuts at least so often: each step until then is a gradient on disk */
 
 /* Numbers below are part of the wire and file formats: never reuse one. Zero means "not given". */
@@ -243,10 +244,16 @@ struct ampd_epoch_record {
 struct ampd_checkpoint_record {
     uint64_t epoch, step, version;
     float scale;    /* loss scale in it; 0: not known (written by an older ampd) */
-    char file[256]; /* relative to the data directory */
+    char file[256]; /* relative to the directory of checkpoints */
     uint64_t size_bytes;
     uint8_t manifest[16]; /* XXH3-128 over names, shapes and hashes of the tensors */
     int64_t at_us;
+    /*
+     * The manifests of all its parts by shard, once it exists on all: so each shard knows which file of another one is the
+     * right one. After a start with another number of shards they are those of the number before. 0: not known.
+     */
+    uint32_t parts_count;
+    uint8_t parts[AMPD_PARTS_MAX][16];
 };
 
 /* An act that had a request id: what a repeated request is answered with. */

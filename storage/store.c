@@ -115,7 +115,20 @@ int ampd_store_put_verdicts(struct ampd_store *store, const struct ampd_verdict_
 int ampd_store_put_checkpoint(struct ampd_store *store, const char *model,
                               const struct ampd_checkpoint_record *checkpoint, struct amp_error *error)
 {
-    return store->ops->put_checkpoint(store, model, checkpoint, error);
+    return store->ops->put_checkpoint(store, model, checkpoint, false, error);
+}
+
+int ampd_store_adopt_checkpoint(struct ampd_store *store, const char *model,
+                                const struct ampd_checkpoint_record *checkpoint, struct amp_error *error)
+{
+    return store->ops->put_checkpoint(store, model, checkpoint, true, error);
+}
+
+int ampd_store_put_parts(struct ampd_store *store, const char *model, const struct ampd_checkpoint_record *checkpoint,
+                         struct amp_error *error)
+{
+    AMP_ASSERT(checkpoint->parts_count <= AMPD_PARTS_MAX);
+    return store->ops->put_parts(store, model, checkpoint, error);
 }
 
 int ampd_store_drop_checkpoint(struct ampd_store *store, const char *model, uint64_t epoch, uint64_t step,

@@ -144,6 +144,17 @@ int ampd_store_put_verdicts(struct ampd_store *store, const struct ampd_verdict_
 int ampd_store_put_checkpoint(struct ampd_store *store, const char *model,
                               const struct ampd_checkpoint_record *checkpoint, struct amp_error *error);
 
+/*
+ * FULL. The same for a checkpoint of any epoch that is not above the newest one: the part of a shard whose store is lost, or
+ * one that was cut for another number of shards. Replaces what is stored of its epoch and step.
+ */
+int ampd_store_adopt_checkpoint(struct ampd_store *store, const char *model,
+                                const struct ampd_checkpoint_record *checkpoint, struct amp_error *error);
+
+/* The parts of a checkpoint that is in the catalogue; nothing else of the record changes. AMP_ENOTFOUND: it is not, or void. */
+int ampd_store_put_parts(struct ampd_store *store, const char *model, const struct ampd_checkpoint_record *checkpoint,
+                         struct amp_error *error);
+
 /* FULL. Takes a checkpoint out of the catalogue; its file is removed by the caller, afterwards.
  * AMP_ENOTFOUND. */
 int ampd_store_drop_checkpoint(struct ampd_store *store, const char *model, uint64_t epoch, uint64_t step,

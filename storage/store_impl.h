@@ -20,7 +20,9 @@ struct ampd_store_ops {
     int (*put_verdicts)(struct ampd_store *store, const struct ampd_verdict_put *puts, uint32_t count, bool full,
                         uint32_t *stored, struct amp_error *error);
     int (*put_checkpoint)(struct ampd_store *store, const char *model, const struct ampd_checkpoint_record *checkpoint,
-                          struct amp_error *error);
+                          bool adopted, struct amp_error *error);
+    int (*put_parts)(struct ampd_store *store, const char *model, const struct ampd_checkpoint_record *checkpoint,
+                     struct amp_error *error);
     int (*drop_checkpoint)(struct ampd_store *store, const char *model, uint64_t epoch, uint64_t step,
                            struct amp_error *error);
     int (*mark_deleting)(struct ampd_store *store, const char *model, struct amp_error *error);

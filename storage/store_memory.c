@@ -299,13 +299,14 @@ static struct memory_checkpoint *find_checkpoint(struct memory_model *model, uin
 }
 
 static int memory_put_checkpoint(struct ampd_store *store, const char *name,
-                                 const struct ampd_checkpoint_record *checkpoint, struct amp_error *error)
+                                 const struct ampd_checkpoint_record *checkpoint, bool adopted,
+                                 struct amp_error *error)
 {
     struct memory_shared *shared = lock_shared(store);
     struct memory_model *model = find_model(shared, name);
     if (model == NULL)
         return unlock_with(shared, ampd_store_no_model(error, name));
-    if (checkpoint->epoch != model->epoch.epoch)
+    if (adopted ? checkpoint->epoch > model->epoch.epoch : checkpoint->epoch != model->epoch.epoch)
         return unlock_with(shared, ampd_store_old_epoch(error, checkpoint->epoch, model->epoch.epoch));
     struct memory_checkpoint *at = find_checkpoint(model, checkpoint->epoch, checkpoint->step);
     if (at == NULL) {
@@ -320,6 +321,21 @@ static int memory_put_checkpoint(struct ampd_store *store, const char *name,
         at = &model->checkpoints[model->checkpoints_count++];
     }
     *at = (struct memory_checkpoint){.record = *checkpoint};
+    return unlock_with(shared, 0);
+}
+
+static int memory_put_parts(struct ampd_store *store, const char *name, const struct ampd_checkpoint_record *checkpoint,
+                            struct amp_error *error)
+{
+    struct memory_shared *shared = lock_shared(store);
+    struct memory_model *model = find_model(shared, name);
+    if (model == NULL)
+        return unlock_with(shared, ampd_store_no_model(error, name));
+    struct memory_checkpoint *at = find_checkpoint(model, checkpoint->epoch, checkpoint->step);
+    if (at == NULL || at->voided)
+        return unlock_with(shared, ampd_store_no_checkpoint(error, checkpoint->epoch, checkpoint->step));
+    at->record.parts_count = checkpoint->parts_count;
+    memcpy(at->record.parts, checkpoint->parts, sizeof at->record.parts);
     return unlock_with(shared, 0);
 }
 
@@ -602,6 +618,7 @@ static const struct ampd_store_ops memory_ops = {
     .put_worker = memory_put_worker,
     .put_verdicts = memory_put_verdicts,
     .put_checkpoint = memory_put_checkpoint,
+    .put_parts = memory_put_parts,
     .drop_checkpoint = memory_drop_checkpoint,
     .mark_deleting = memory_mark_deleting,
     .delete_model = memory_delete_model,

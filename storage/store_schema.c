@@ -56,6 +56,8 @@ static const char *const migrations[] = {
     "ALTER TABLE checkpoints ADD COLUMN scale REAL NOT NULL DEFAULT 0;"
     "UPDATE checkpoints SET scale=ifnull((SELECT after_scale FROM steps WHERE steps.model_id=checkpoints.model_id"
     "  AND steps.epoch=checkpoints.epoch AND steps.step=checkpoints.step AND steps.sequence=0),0);",
+    /* 3 -> 4: the manifests of all parts of a checkpoint, 16 bytes each; none: not known. */
+    "ALTER TABLE checkpoints ADD COLUMN parts BLOB NOT NULL DEFAULT x'';",
 };
 
 #define MIGRATIONS_COUNT ((int)(sizeof migrations / sizeof *migrations))

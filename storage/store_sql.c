@@ -45,7 +45,8 @@ static const char *const statement_texts[STMT_COUNT] = {
     [STMT_WORKER_PUT] = "INSERT INTO workers(model_id,rank,name,fence,counter,has_left) VALUES(?1,?2,?3,?4,?5,?6)"
                         " ON CONFLICT(model_id,rank) DO UPDATE SET name=?3,fence=?4,counter=?5,has_left=?6",
     [STMT_CHECKPOINT_PUT] = "INSERT OR REPLACE INTO checkpoints(model_id,epoch,step,version,file,size_bytes,"
-                            "manifest,at_us,scale,void) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,0)",
+                            "manifest,at_us,scale,parts,void) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,0)",
+    [STMT_CHECKPOINT_PARTS] = "UPDATE checkpoints SET parts=?4 WHERE model_id=?1 AND epoch=?2 AND step=?3 AND void=0",
     [STMT_CHECKPOINT_DROP] = "DELETE FROM checkpoints WHERE model_id=?1 AND epoch=?2 AND step=?3",
     [STMT_MODELS_LIST] = "SELECT id,name,spec,created_us,deletion FROM models WHERE deletion<2 ORDER BY name",
     [STMT_PARAMETERS_LIST] = "SELECT name,shape,group_index FROM parameters WHERE model_id=?1 ORDER BY position",
@@ -57,7 +58,7 @@ static const char *const statement_texts[STMT_COUNT] = {
     [STMT_OVERFLOWS_OF_ROW] = "SELECT parameter,rank,inf_count,nan_count,first_index,largest FROM overflows"
                               " WHERE model_id=?1 AND epoch=?2 AND step=?3 ORDER BY position",
     [STMT_WORKERS_LIST] = "SELECT rank,name,fence,counter,has_left FROM workers WHERE model_id=?1 ORDER BY rank",
-    [STMT_CHECKPOINTS_LIST] = "SELECT epoch,step,version,file,size_bytes,manifest,at_us,scale FROM checkpoints"
+    [STMT_CHECKPOINTS_LIST] = "SELECT epoch,step,version,file,size_bytes,manifest,at_us,scale,parts FROM checkpoints"
                               " WHERE model_id=?1 AND void=0 ORDER BY epoch,step",
     [STMT_HISTORY_UP] = HISTORY_PAGE("ASC"),
     [STMT_HISTORY_DOWN] = HISTORY_PAGE("DESC"),

@@ -281,6 +281,7 @@ static const struct ampd_store_ops sqlite_ops = {
     .put_worker = store_sqlite_put_worker,
     .put_verdicts = store_sqlite_put_verdicts,
     .put_checkpoint = store_sqlite_put_checkpoint,
+    .put_parts = store_sqlite_put_parts,
     .drop_checkpoint = store_sqlite_drop_checkpoint,
     .mark_deleting = store_sqlite_mark_deleting,
     .delete_model = store_sqlite_delete_model,

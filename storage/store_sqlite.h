@@ -27,6 +27,7 @@ enum store_statement {
     STMT_WORKER_DROP_NAME,
     STMT_WORKER_PUT,
     STMT_CHECKPOINT_PUT,
+    STMT_CHECKPOINT_PARTS,
     STMT_CHECKPOINT_DROP,
     STMT_MODELS_LIST,
     STMT_PARAMETERS_LIST,
@@ -184,7 +185,10 @@ int store_sqlite_put_worker(struct ampd_store *store, const char *model, const s
 int store_sqlite_put_verdicts(struct ampd_store *store, const struct ampd_verdict_put *puts, uint32_t count, bool full,
                               uint32_t *stored, struct amp_error *error);
 int store_sqlite_put_checkpoint(struct ampd_store *store, const char *model,
-                                const struct ampd_checkpoint_record *checkpoint, struct amp_error *error);
+                                const struct ampd_checkpoint_record *checkpoint, bool adopted,
+                                struct amp_error *error);
+int store_sqlite_put_parts(struct ampd_store *base, const char *model, const struct ampd_checkpoint_record *checkpoint,
+                           struct amp_error *error);
 int store_sqlite_drop_checkpoint(struct ampd_store *store, const char *model, uint64_t epoch, uint64_t step,
                                  struct amp_error *error);
 

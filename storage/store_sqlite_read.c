@@ -370,12 +370,18 @@ static int load_checkpoints(struct sqlite_store *store, int64_t id, struct ampd_
         to->size_bytes = store_column_u64(&get);
         const void *manifest = store_column_blob(&get, &size);
         to->at_us = (int64_t)store_column_u64(&get);
+        if (size == sizeof to->manifest)
+            memcpy(to->manifest, manifest, size);
+        bool whole = size == sizeof to->manifest;
         to->scale = (float)store_column_f64(&get);
-        if (size != sizeof to->manifest) {
+        const void *parts = store_column_blob(&get, &size);
+        if (!whole || size > sizeof to->parts || size % sizeof to->parts[0] != 0) {
             rc = damaged(store, "checkpoint", error);
             break;
         }
-        memcpy(to->manifest, manifest, size);
+        to->parts_count = (uint32_t)(size / sizeof to->parts[0]);
+        if (size > 0)
+            memcpy(to->parts, parts, size);
     }
     (void)sqlite3_reset(list.statement); /* repeats the error of the step */
     return rc;

@@ -224,13 +224,18 @@ int store_sqlite_put_worker(struct ampd_store *base, const char *model, const st
     return rc != 0 ? rc : store_end(store, put_worker(store, model, worker, error), error);
 }
 
+static void bind_parts(struct store_cursor *put, const struct ampd_checkpoint_record *checkpoint)
+{
+    store_bind_blob(put, checkpoint->parts, checkpoint->parts_count * sizeof checkpoint->parts[0]);
+}
+
 static int put_checkpoint(struct sqlite_store *store, const char *model,
-                          const struct ampd_checkpoint_record *checkpoint, struct amp_error *error)
+                          const struct ampd_checkpoint_record *checkpoint, bool adopted, struct amp_error *error)
 {
     int64_t id = 0;
     uint64_t epoch = 0;
     int rc = store_find_model(store, model, &id, &epoch, error);
-    if (rc == 0 && checkpoint->epoch != epoch)
+    if (rc == 0 && (adopted ? checkpoint->epoch > epoch : checkpoint->epoch != epoch))
         rc = ampd_store_old_epoch(error, checkpoint->epoch, epoch);
     if (rc != 0)
         return rc;
@@ -244,15 +249,43 @@ static int put_checkpoint(struct sqlite_store *store, const char *model,
     store_bind_blob(&put, checkpoint->manifest, sizeof checkpoint->manifest);
     store_bind_u64(&put, (uint64_t)checkpoint->at_us);
     store_bind_f64(&put, (double)checkpoint->scale);
+    bind_parts(&put, checkpoint);
     return store_run_bound(store, &put, "storing a checkpoint", error);
 }
 
 int store_sqlite_put_checkpoint(struct ampd_store *base, const char *model,
-                                const struct ampd_checkpoint_record *checkpoint, struct amp_error *error)
+                                const struct ampd_checkpoint_record *checkpoint, bool adopted, struct amp_error *error)
 {
     struct sqlite_store *store = store_of(base);
     int rc = store_begin(store, true, error);
-    return rc != 0 ? rc : store_end(store, put_checkpoint(store, model, checkpoint, error), error);
+    return rc != 0 ? rc : store_end(store, put_checkpoint(store, model, checkpoint, adopted, error), error);
+}
+
+static int put_parts(struct sqlite_store *store, const char *model, const struct ampd_checkpoint_record *checkpoint,
+                     struct amp_error *error)
+{
+    int64_t id = 0;
+    uint64_t newest = 0;
+    int rc = store_find_model(store, model, &id, &newest, error);
+    if (rc != 0)
+        return rc;
+    struct store_cursor put = store_binder(store, STMT_CHECKPOINT_PARTS);
+    store_bind_u64(&put, (uint64_t)id);
+    store_bind_u64(&put, checkpoint->epoch);
+    store_bind_u64(&put, checkpoint->step);
+    bind_parts(&put, checkpoint);
+    rc = store_run_bound(store, &put, "storing the parts of a checkpoint", error);
+    if (rc == 0 && sqlite3_changes(store->db) == 0)
+        rc = ampd_store_no_checkpoint(error, checkpoint->epoch, checkpoint->step);
+    return rc;
+}
+
+int store_sqlite_put_parts(struct ampd_store *base, const char *model, const struct ampd_checkpoint_record *checkpoint,
+                           struct amp_error *error)
+{
+    struct sqlite_store *store = store_of(base);
+    int rc = store_begin(store, false, error);
+    return rc != 0 ? rc : store_end(store, put_parts(store, model, checkpoint, error), error);
 }
 
 static int drop_checkpoint(struct sqlite_store *store, const char *model, uint64_t epoch, uint64_t step,

@@ -292,7 +292,8 @@ static void remove_folder(const struct exporting *x)
         (void)snprintf(path, sizeof path, "%s/%s", x->folder, x->parts_names[k]);
         (void)unlink(path);
     }
-    (void)ampd_checkpoint_remove_model(x->folder, x->model, &error);
+    const struct ampd_checkpoint_place all = {.data_dir = x->folder, .model = x->model};
+    (void)ampd_checkpoint_remove_model(&all, &error);
     (void)snprintf(path, sizeof path, "%s/models", x->folder);
     (void)rmdir(path);
     (void)rmdir(x->folder);

@@ -134,6 +134,9 @@ static void to_shard(struct ampd_model *model, const struct ampd_message *messag
     case AMPD_MESSAGE_STATE:
         ampd_shard_state(model, message);
         break;
+    case AMPD_MESSAGE_PARTS:
+        ampd_catalogue_parts(model, &message->u.parts);
+        break;
     case AMPD_MESSAGE_HOLDS:
         ampd_rollback_holds(model, message);
         break;

@@ -83,6 +83,27 @@ void ampd_catalogue_void(struct ampd_shard *shard, uint64_t base_epoch, uint64_t
     shard->checkpoints_count = kept;
 }
 
+/* What another shard may have to know one day. A part of this shard that is not the one here is of no use to anybody. */
+void ampd_catalogue_parts(struct ampd_model *model, const struct ampd_parts *parts)
+{
+    struct ampd_shard *shard = &model->shard;
+    for (uint32_t i = 0; i < shard->checkpoints_count; i++) {
+        struct ampd_checkpoint_record *record = &shard->checkpoints[i];
+        if (record->epoch != parts->epoch || record->step != parts->step ||
+            memcmp(record->manifest, parts->manifests[model->core->config.shard], sizeof(record->manifest)) != 0)
+            continue;
+        bool known = record->parts_count == parts->count &&
+                     memcmp(record->parts, parts->manifests, parts->count * sizeof(parts->manifests[0])) == 0;
+        if (known)
+            return;
+        record->parts_count = parts->count;
+        memcpy(record->parts, parts->manifests, sizeof(record->parts));
+        struct ampd_persist *persist;
+        (void)ampd_out_persist(model, AMPD_PERSIST_PARTS, 0, &persist);
+        persist->checkpoint = ampd_out_own(model->core, ampd_need(ampd_copy(record, sizeof(*record))));
+    }
+}
+
 const struct ampd_checkpoint_record *ampd_catalogue_find(const struct ampd_shard *shard, uint64_t epoch, uint64_t step)
 {
     for (uint32_t i = 0; i < shard->checkpoints_count; i++) {

@@ -575,6 +575,7 @@ void ampd_coord_resend(struct ampd_model *model, uint32_t shard)
     ampd_rollback_resend(model, shard);
     if (coord->state == AMPD_COORD_CREATED)
         ampd_bus_send_take(model->core, ampd_coord_grant(model, shard));
+    ampd_cuts_resend_parts(model, shard);
     ampd_cuts_resend(model, shard); /* before the step: of what is being cut no more than AMPD_CUTS_MAX is ever open */
     resend_step(model, shard);
 }

@@ -317,6 +317,8 @@ static void persisted(struct ampd_core *core, uint64_t token)
         case AMPD_PERSIST_CHECKPOINT:
             ampd_snapshot_stored(model);
             break;
+        case AMPD_PERSIST_PARTS:
+            break;
         case AMPD_PERSIST_FENCE:
             ampd_fences_stored(core, pending);
             break;

@@ -9,8 +9,8 @@
 void ampd_cuts_expect(struct ampd_coord *coord, uint64_t step)
 {
     AMP_ASSERT(coord->cuts_count < AMPD_CUTS_MAX);
+    memset(&coord->cuts[coord->cuts_count], 0, sizeof(coord->cuts[0]));
     coord->cuts[coord->cuts_count].step = step;
-    coord->cuts[coord->cuts_count].bits = 0;
     coord->cuts_count++;
 }
 
@@ -79,6 +79,53 @@ static void stalled(struct ampd_model *model, uint64_t call)
                    model->spec.name, model->coord.missing_rank, (unsigned long long)model->coord.durable_step);
 }
 
+/* ---- what the parts are ---- */
+
+static struct ampd_message *parts_message(struct ampd_model *model, uint64_t epoch, uint64_t step)
+{
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_PARTS, 0);
+    message->u.parts.epoch = epoch;
+    message->u.parts.step = step;
+    message->u.parts.count = AMPD_COUNT(model->core);
+    return message;
+}
+
+/* Where there is one shard, its catalogue says it all. */
+static bool has_parts(const struct ampd_model *model)
+{
+    return AMPD_COUNT(model->core) > 1;
+}
+
+void ampd_cuts_tell_synced(struct ampd_model *model, const struct ampd_checkpoint_record *newest)
+{
+    if (!has_parts(model) || newest->epoch == 0)
+        return;
+    struct ampd_message *message = parts_message(model, newest->epoch, newest->step);
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
+        const struct ampd_checkpoint_record *told =
+            k == 0 ? newest : ampd_sync_told(&model->coord, k, newest->epoch, newest->step);
+        AMP_ASSERT(told != NULL); /* the caller has looked */
+        memcpy(message->u.parts.manifests[k], told->manifest, sizeof(told->manifest));
+    }
+    ampd_bus_send_all_take(model->core, message);
+}
+
+void ampd_cuts_resend_parts(struct ampd_model *model, uint32_t shard)
+{
+    const struct ampd_shard *own = &model->shard;
+    for (uint32_t i = own->checkpoints_count; has_parts(model) && i-- > 0;) {
+        const struct ampd_checkpoint_record *record = &own->checkpoints[i];
+        if (record->parts_count != AMPD_COUNT(model->core))
+            continue;
+        struct ampd_message *message = parts_message(model, record->epoch, record->step);
+        message->to = shard;
+        message->to_fence = ampd_fences_of(model->core, shard);
+        memcpy(message->u.parts.manifests, record->parts, sizeof(record->parts));
+        ampd_bus_send_take(model->core, message);
+        return;
+    }
+}
+
 /* All shards hold their part of the checkpoint: it exists. */
 static void checkpoint_exists(struct ampd_model *model, uint64_t step, uint64_t version)
 {
@@ -105,8 +152,15 @@ void ampd_coord_part_done(struct ampd_model *model, const struct ampd_message *m
         if (coord->cuts[i].step != message->u.restore.step)
             continue;
         coord->cuts[i].bits |= AMPD_BIT(message->from);
+        memcpy(coord->cuts[i].manifests[message->from], message->u.restore.manifest,
+               sizeof(message->u.restore.manifest));
         if (coord->cuts[i].bits != AMPD_ALL_SHARDS(model->core))
             return;
+        if (has_parts(model)) {
+            struct ampd_message *parts = parts_message(model, coord->epoch, message->u.restore.step);
+            memcpy(parts->u.parts.manifests, coord->cuts[i].manifests, sizeof(coord->cuts[i].manifests));
+            ampd_bus_send_all_take(model->core, parts);
+        }
         while (coord->cuts_count > 0 && coord->cuts[0].step < message->u.restore.step)
             drop(coord, 0); /* parts are written in order: a shard that has this one will not end an older one */
         drop(coord, 0);

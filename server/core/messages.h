@@ -42,6 +42,7 @@ enum ampd_message_type {
     AMPD_MESSAGE_DELETED = 29, /* shard -> coordinator: it is stored nowhere here any more */
     AMPD_MESSAGE_LEAVE = 30,   /* shard -> coordinator, of no model: this process is about to end */
     AMPD_MESSAGE_MAY_LEAVE = 31, /* coordinator -> shards, of no model: round 1: it may; round 0: not yet */
+    AMPD_MESSAGE_PARTS = 32,   /* coordinator -> shards: the manifests of all parts of a checkpoint that exists */
 };
 
 #define AMPD_ACTS_WAIT_MAX 4 /* acts between two verdicts: a person's hand is slower than a step, or the model stands */
@@ -160,6 +161,14 @@ struct ampd_restore {
     bool ok;
     uint64_t version;
     struct amp_scaler_state scaler;
+    uint8_t manifest[16]; /* PART_DONE: of the sender's part */
+};
+
+/* PARTS. */
+struct ampd_parts {
+    uint64_t epoch, step;
+    uint32_t count; /* of shards */
+    uint8_t manifests[AMPD_PARTS_MAX][16];
 };
 
 /* EPOCH. */
@@ -195,6 +204,7 @@ struct ampd_message {
         struct ampd_applied applied;
         struct ampd_sync_state sync;
         struct ampd_restore restore; /* RESTORE, RESTORED; PART_DONE, CUT, HOLDS: epoch and step; HELD: and ok */
+        struct ampd_parts parts;
         struct ampd_epoch_message epoch;
         struct ampd_state_message state;
         uint64_t load;              /* WANT, GRANT, GONE: the loader's number */

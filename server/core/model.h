@@ -16,7 +16,7 @@
 #include "server/core/states.h"
 #include "server/core/tensors.h"
 
-#define AMPD_SHARDS_MAX   64   /* completion of a push is a bit per shard */
+#define AMPD_SHARDS_MAX   AMPD_PARTS_MAX
 #define AMPD_CALL_BUCKETS 4096 /* of the table of calls */
 #define AMPD_RETRY_MS     200  /* RetryInfo of UNAVAILABLE: recovery and drain take about that */
 #define AMPD_CUTS_MAX     4    /* checkpoints under way: one is written, one waits, and then a shard applies no more */
@@ -315,7 +315,8 @@ struct ampd_coord {
     bool cut_wanted; /* by a Checkpoint call, or a drain */
     struct {
         uint64_t step;
-        uint64_t bits; /* shards whose part is done */
+        uint64_t bits; /* shards whose part is done, */
+        uint8_t manifests[AMPD_SHARDS_MAX][16]; /* and what it is */
     } cuts[AMPD_CUTS_MAX];
     uint32_t cuts_count;
     uint64_t durable_step;
@@ -326,6 +327,7 @@ struct ampd_coord {
     enum ampd_coord_state before;                 /* SYNC: the state that it interrupted */
     uint64_t answered;                            /* bits: of RESTORE, or of EPOCH */
     bool restore_failed;
+    struct ampd_restore restored; /* what the first shard has told; all must agree */
     uint64_t loader;          /* number of the loader that has the grant, or 0, */
     uint64_t grants;          /* changes of it in this process: numbers GRANT */
     uint64_t loader_until_ms; /* and how long without a WANT */
@@ -609,6 +611,7 @@ int ampd_catalogue_add(struct ampd_shard *shard, const struct ampd_checkpoint_re
 void ampd_catalogue_void(struct ampd_shard *shard, uint64_t base_epoch, uint64_t base_step);
 /* Of the checkpoints that exist on all shards, those that nothing keeps go. */
 void ampd_catalogue_prune(struct ampd_model *model);
+void ampd_catalogue_parts(struct ampd_model *model, const struct ampd_parts *parts); /* PARTS came */
 /* Out of the catalogue of the store, and its file. */
 void ampd_catalogue_drop(struct ampd_model *model, const struct ampd_checkpoint_record *record);
 const struct ampd_checkpoint_record *ampd_catalogue_find(const struct ampd_shard *shard, uint64_t epoch, uint64_t step);
@@ -686,6 +689,11 @@ void ampd_cuts_end_calls(struct ampd_model *model);              /* Checkpoint c
 void ampd_coord_part_done(struct ampd_model *model, const struct ampd_message *message);
 void ampd_coord_checkpoint(struct ampd_core *core, uint64_t call, const struct ampd_event_named *named);
 
+/* The parts of the newest checkpoint that exists, which is shard 0's record, as the answers of SYNC tell. */
+void ampd_cuts_tell_synced(struct ampd_model *model, const struct ampd_checkpoint_record *newest);
+/* And those that shard 0 knows of its newest one, to a shard that may lack them. */
+void ampd_cuts_resend_parts(struct ampd_model *model, uint32_t shard);
+
 /* ---- verdict.c ---- */
 /* Whether no step opens after this record: at the floor after too many overflows in a row, under FREEZE and FAIL. */
 bool ampd_floor_stops(const struct ampd_model_spec *spec, const struct amp_scaler_state *scaler);
@@ -706,6 +714,9 @@ void ampd_sync_try_answer(struct ampd_core *core); /* if one is due, and nothing
 void ampd_sync_answer(struct ampd_core *core, const struct ampd_message *message);
 /* Whether shard k has told that it holds the checkpoint. */
 bool ampd_sync_holds(const struct ampd_coord *coord, uint32_t k, uint64_t epoch, uint64_t step);
+/* As it has told of it, or NULL. */
+const struct ampd_checkpoint_record *ampd_sync_told(const struct ampd_coord *coord, uint32_t k, uint64_t epoch,
+                                                    uint64_t step);
 void ampd_sync_done(struct ampd_core *core, const struct ampd_message *message);
 void ampd_sync_create(struct ampd_core *core, const struct ampd_message *message);
 void ampd_sync_not_created(struct ampd_model *model, const struct ampd_message *message);

@@ -193,6 +193,7 @@ enum ampd_persist_kind {
     AMPD_PERSIST_WORKER,     /* worker */
     AMPD_PERSIST_VERDICT,    /* row (kind STEP), full */
     AMPD_PERSIST_CHECKPOINT, /* checkpoint: FULL */
+    AMPD_PERSIST_PARTS,      /* the parts of checkpoint, should it still be in the catalogue */
     AMPD_PERSIST_FENCE,      /* fence of shard `shard`: FULL */
     AMPD_PERSIST_ACT,        /* row (kind SET or RESET): FULL */
     AMPD_PERSIST_DELETING,   /* the model is to be deleted, and goes on to be after a start: FULL */

@@ -314,6 +314,7 @@ static void tell_part(struct ampd_model *model, const struct ampd_checkpoint_rec
     message->u.restore.epoch = record->epoch;
     message->u.restore.step = record->step;
     message->u.restore.version = record->version;
+    memcpy(message->u.restore.manifest, record->manifest, sizeof(record->manifest));
     ampd_bus_send_take(model->core, message);
 }
 

@@ -94,7 +94,8 @@ static void tell_model(struct ampd_model *model, uint64_t round)
     struct ampd_sync_state *state = &answer->u.sync;
     AMP_NEED(ampd_spec_copy(&state->spec, &model->spec) == 0);
     state->lost = shard->memory <= AMPD_MEMORY_RESTORED;
-    state->highest_epoch = shard->epoch;
+    uint64_t above = model->core->config.epoch_above;
+    state->highest_epoch = shard->epoch > above ? shard->epoch : above;
     state->ready = shard->memory == AMPD_MEMORY_READY;
     state->voted = shard->step.state == AMPD_STEP_VOTED;
     state->decided = shard->decided_step;
@@ -164,17 +165,22 @@ void ampd_sync_answer(struct ampd_core *core, const struct ampd_message *message
     model->coord.synced[message->from] = ampd_need(ampd_message_copy(message));
 }
 
-/* Whether shard k holds the checkpoint. */
-bool ampd_sync_holds(const struct ampd_coord *coord, uint32_t k, uint64_t epoch, uint64_t step)
+const struct ampd_checkpoint_record *ampd_sync_told(const struct ampd_coord *coord, uint32_t k, uint64_t epoch,
+                                                    uint64_t step)
 {
     if (coord->synced[k] == NULL)
-        return false;
+        return NULL;
     const struct ampd_sync_state *sync = &coord->synced[k]->u.sync;
     for (uint32_t i = 0; i < sync->checkpoints_count; i++) {
         if (sync->checkpoints[i].epoch == epoch && sync->checkpoints[i].step == step)
-            return true;
+            return &sync->checkpoints[i];
     }
-    return false;
+    return NULL;
+}
+
+bool ampd_sync_holds(const struct ampd_coord *coord, uint32_t k, uint64_t epoch, uint64_t step)
+{
+    return ampd_sync_told(coord, k, epoch, step) != NULL;
 }
 
 /* Takes the newest checkpoint that all hold out of shard 0's answer; false, and 0, 0, if there is none. */
@@ -338,6 +344,7 @@ static void restore_next(struct ampd_model *model)
     struct ampd_checkpoint_record newest = {0};
     coord->restore_round = model->core->sync.round;
     (void)take_newest(model, &newest);
+    ampd_cuts_tell_synced(model, &newest);
     restore_from(model, newest.epoch, newest.step);
 }
 
@@ -362,6 +369,69 @@ static void restore_failed(struct ampd_model *model)
     ampd_sync_start(model->core);
 }
 
+/* A shard that has not stored the epoch of a checkpoint, which all shards had to: its store is of before that. */
+static uint32_t shard_of_before(const struct ampd_model *model, uint64_t *epoch)
+{
+    const struct ampd_coord *coord = &model->coord;
+    *epoch = 0;
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
+        const struct ampd_sync_state *sync = coord->synced[k] == NULL ? NULL : &coord->synced[k]->u.sync;
+        for (uint32_t i = 0; sync != NULL && i < sync->checkpoints_count; i++)
+            *epoch = sync->checkpoints[i].epoch > *epoch ? sync->checkpoints[i].epoch : *epoch;
+    }
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
+        if (coord->synced[k] != NULL && coord->synced[k]->u.sync.highest_epoch < *epoch)
+            return k;
+    }
+    return AMPD_NO_RANK;
+}
+
+/* Whether there has been a checkpoint on all shards, and none is left that all hold. */
+static bool has_lost_all(const struct ampd_model *model)
+{
+    const struct ampd_coord *coord = &model->coord;
+    bool existed = false;
+    for (uint32_t j = 0; j < AMPD_COUNT(model->core); j++) {
+        const struct ampd_sync_state *sync = coord->synced[j] == NULL ? NULL : &coord->synced[j]->u.sync;
+        for (uint32_t i = 0; sync != NULL && i < sync->checkpoints_count; i++) {
+            const struct ampd_checkpoint_record *record = &sync->checkpoints[i];
+            bool all = true;
+            for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++)
+                all = all && ampd_sync_holds(coord, k, record->epoch, record->step);
+            if (all)
+                return false;
+            existed = existed || record->parts_count > 0;
+        }
+    }
+    return existed;
+}
+
+/* Whether a store is missing or another one's: to begin anew would void what the others hold. The log says what to do. */
+static bool lacks_a_store(struct ampd_model *model)
+{
+    uint64_t epoch;
+    uint32_t empty = shard_without_store(model), before = shard_of_before(model, &epoch);
+    if (empty != AMPD_NO_RANK)
+        ampd_out_log(model->core, AMPD_LOG_ERROR, model,
+                     "shard %u does not know the model, whose other shards hold checkpoints: bring back its data "
+                     "directory, or start it with an empty one and --epoch-above",
+                     empty);
+    else if (before != AMPD_NO_RANK)
+        ampd_out_log(
+            model->core, AMPD_LOG_ERROR, model,
+            "shard %u has a data directory of before epoch %llu: bring back the right one, or start it with an "
+            "empty one and --epoch-above",
+            before, (unsigned long long)epoch);
+    else if (has_lost_all(model))
+        ampd_out_log(
+            model->core, AMPD_LOG_ERROR, model,
+            "there is no checkpoint left that all shards hold: bring back the files that a shard lacks (the log "
+            "of each shard names them), then start it again");
+    else
+        return false;
+    return true;
+}
+
 static bool must_begin_anew(const struct ampd_model *model)
 {
     const struct ampd_coord *coord = &model->coord;
@@ -381,14 +451,8 @@ static void decide(struct ampd_model *model)
         ampd_delete_marked(model);
         return;
     }
-    uint32_t empty = shard_without_store(model);
-    if (empty != AMPD_NO_RANK) {
-        ampd_out_log(
-            model->core, AMPD_LOG_ERROR, model,
-            "shard %u does not know the model, whose other shards hold checkpoints: bring back its data directory",
-            empty);
+    if (lacks_a_store(model))
         return;
-    }
     bool again = roll_back_again(model), anew = must_begin_anew(model);
     for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
         if (coord->synced[k] == NULL)
@@ -404,6 +468,7 @@ static void decide(struct ampd_model *model)
     } else if (coord->before <= AMPD_COORD_STORING) {
         struct ampd_checkpoint_record newest = {0};
         (void)take_newest(model, &newest);
+        ampd_cuts_tell_synced(model, &newest);
         ampd_adopt(model, &newest);
     } else {
         ampd_cuts_lost(model, model->core->sync.started);
@@ -430,6 +495,26 @@ void ampd_sync_done(struct ampd_core *core, const struct ampd_message *message)
     sync->started = 0;
 }
 
+/* Parts of one checkpoint are of one version and one scale record; anything else is two states under one number. */
+static bool agrees(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_coord *coord = &model->coord;
+    const struct ampd_restore *given = &message->u.restore;
+    if (coord->answered == 0 || !coord->has_checkpoint) {
+        coord->restored = *given;
+        return true;
+    }
+    const struct ampd_restore *first = &coord->restored;
+    const struct amp_scaler_state *a = &first->scaler, *b = &given->scaler;
+    bool same = first->version == given->version && memcmp(&a->scale, &b->scale, sizeof(a->scale)) == 0 &&
+                a->scale_id == b->scale_id && a->attempted == b->attempted && a->applied == b->applied;
+    if (!same && first->ok && given->ok)
+        ampd_out_log(model->core, AMPD_LOG_ERROR, model,
+                     "checkpoint %llu cannot be used: shard %u has a part of another state; taking the one before",
+                     (unsigned long long)given->step, message->from);
+    return same || !first->ok || !given->ok;
+}
+
 void ampd_sync_restored(struct ampd_model *model, const struct ampd_message *message)
 {
     struct ampd_coord *coord = &model->coord;
@@ -438,7 +523,7 @@ void ampd_sync_restored(struct ampd_model *model, const struct ampd_message *mes
         restore->epoch != coord->base_epoch || restore->step != coord->base_step ||
         (coord->answered & AMPD_BIT(message->from)) != 0)
         return;
-    coord->restore_failed = coord->restore_failed || !restore->ok;
+    coord->restore_failed = coord->restore_failed || !restore->ok || !agrees(model, message);
     if (message->from == 0 && coord->has_checkpoint) {
         coord->base_version = restore->version;
         coord->base_scaler = restore->scaler;

@@ -38,7 +38,7 @@ static void free_aligned(void *memory)
         free(((void **)memory)[-1]);
 }
 
-static unsigned moments_of(const struct ampd_model_spec *spec)
+unsigned ampd_tensors_moments(const struct ampd_model_spec *spec)
 {
     struct amp_optim_config config = ampd_spec_optim(spec);
     return amp_optim_config_moments(&config);
@@ -53,7 +53,7 @@ static bool keeps_g(const struct ampd_model_spec *spec)
 /* Bytes of a model for each element, apart from the places for saved blocks; slots with `pushed` bytes. */
 static uint64_t bytes_each(const struct ampd_model_spec *spec, uint64_t pushed)
 {
-    return 4 * (1 + moments_of(spec)) + AMPD_COPIES * amp_dtype_size(spec->cast) + pushed * spec->world_size;
+    return 4 * (1 + ampd_tensors_moments(spec)) + AMPD_COPIES * amp_dtype_size(spec->cast) + pushed * spec->world_size;
 }
 
 /* Bytes of masters and moments of one block. */
@@ -65,7 +65,7 @@ static uint64_t state_bytes(const struct ampd_layout *layout, unsigned moments)
 uint32_t ampd_tensors_places(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count)
 {
     uint64_t bytes = count * layout->block_elements * bytes_each(spec, 2) / AMPD_SAVED_SHARE;
-    uint64_t places = bytes / state_bytes(layout, moments_of(spec));
+    uint64_t places = bytes / state_bytes(layout, ampd_tensors_moments(spec));
     if (places > count)
         places = count;
     return places == 0 && count > 0 ? 1 : (uint32_t)places;
@@ -75,7 +75,7 @@ uint64_t ampd_tensors_bytes(const struct ampd_layout *layout, const struct ampd_
 {
     uint64_t elements = count * layout->block_elements;
     return elements * (bytes_each(spec, sizeof(float)) + (keeps_g(spec) ? sizeof(float) : 0)) +
-           ampd_tensors_places(layout, spec, count) * state_bytes(layout, moments_of(spec)) +
+           ampd_tensors_places(layout, spec, count) * state_bytes(layout, ampd_tensors_moments(spec)) +
            layout->segments_count * (sizeof(struct amp_pass_vote) + sizeof(struct amp_apply_stats));
 }
 
@@ -126,7 +126,7 @@ int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *la
                                      .count = count,
                                      .world_size = spec->world_size,
                                      .cast = spec->cast,
-                                     .moments = moments_of(spec),
+                                     .moments = ampd_tensors_moments(spec),
                                      .bytes = ampd_tensors_bytes(layout, spec, count)};
     amp_list_init(&tensors->plans);
     tensors->masters = alloc_zeroed(elements * sizeof(float));

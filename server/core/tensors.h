@@ -42,6 +42,9 @@ struct ampd_tensors {
     struct amp_list plans; /* all that are alive */
 };
 
+/* How many moments the optimizer of a checked specification keeps: 0; 1: m; 2: m and v. */
+unsigned ampd_tensors_moments(const struct ampd_model_spec *spec);
+
 /* Bytes that a model of this layout takes on a shard with `count` blocks, checkpoints included. */
 uint64_t ampd_tensors_bytes(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count);
 

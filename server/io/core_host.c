@@ -209,8 +209,7 @@ void ampd_server_event(struct ampd_server *server, struct ampd_event *event)
 /* Removes files that no catalogue names: of writes that were cut off, and of void epochs. */
 static int sweep(struct ampd_server *server, const struct ampd_model_record *record, struct amp_error *error)
 {
-    struct ampd_checkpoint_place place = {server->dir.path, record->spec.name, server->options->shard,
-                                          io_peers_shards(server)};
+    const struct ampd_checkpoint_place place = ampd_server_place(server, record->spec.name);
     return ampd_checkpoint_sweep(&place, record->checkpoints, record->checkpoints_count, error);
 }
 
@@ -232,7 +231,9 @@ int ampd_server_recover(struct ampd_server *server, struct amp_error *error)
     size_t count;
     int rc = ampd_store_load(server->store, &records, &count, error);
     for (size_t i = 0; rc == 0 && i < count; i++) {
-        rc = sweep(server, &records[i], error);
+        rc = ampd_server_take_up(server, &records[i], error);
+        if (rc == 0)
+            rc = sweep(server, &records[i], error);
         if (rc != 0)
             break;
         struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &records[i]};

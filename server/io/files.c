@@ -7,7 +7,6 @@
  */
 #include "base/assert.h"
 #include "base/failpoint.h"
-#include "server/io/peers.h"
 #include "server/io/server.h"
 #include "server/io/trouble.h"
 #include "storage/checkpoint.h"
@@ -72,8 +71,7 @@ static float *at(float *flat, uint64_t index)
     return flat != NULL ? flat + index : NULL;
 }
 
-/* All parameters of a model, with what of each a shard has. The caller frees the array. NULL: out of memory. */
-static struct ampd_checkpoint_target *targets_of(const struct ampd_restore_order *order)
+struct ampd_checkpoint_target *ampd_server_targets(const struct ampd_restore_order *order)
 {
     const struct ampd_model_spec *spec = order->spec;
     const struct ampd_layout *layout = order->layout;
@@ -141,8 +139,7 @@ static void open_run(struct io_task *base)
 {
     struct cut *cut = AMP_CONTAINER(base, struct cut, open);
     const struct ampd_cut_order *order = &cut->order;
-    const struct ampd_checkpoint_place place = {cut->server->dir.path, order->spec->name, cut->server->options->shard,
-                                                io_peers_shards(cut->server)};
+    const struct ampd_checkpoint_place place = ampd_server_place(cut->server, order->spec->name);
     struct amp_error error = {0};
     AMP_FAILPOINT("checkpoint.begin");
     cut->begun_us = io_metrics_now_us();
@@ -360,11 +357,11 @@ static void restore_run(struct io_task *base)
     struct amp_error error = {0};
     uint64_t begun_us = io_metrics_now_us();
     AMP_FAILPOINT("restore.begin");
-    struct ampd_checkpoint_target *targets = targets_of(order);
+    struct ampd_checkpoint_target *targets = ampd_server_targets(order);
     if (targets == NULL)
         task->code = amp_error_set(&error, AMP_ENOMEM, NULL, "out of memory reading a checkpoint");
     else
-        task->code = ampd_checkpoint_read(server->dir.path, task->checkpoint.file, task->checkpoint.manifest, targets,
+        task->code = ampd_checkpoint_read(server->checkpoint_dir, task->checkpoint.file, task->checkpoint.manifest, targets,
                                           order->spec->parameters_count, &task->state, &error);
     free(targets);
     AMP_FAILPOINT("restore.done");

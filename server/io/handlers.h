@@ -15,6 +15,9 @@ extern const struct arpc_handler ampd_handle_load, ampd_handle_push, ampd_handle
 /* peers.c */
 extern const struct arpc_handler ampd_handle_session;
 
+/* fetch_rows.c */
+extern const struct arpc_handler ampd_handle_fetch_rows;
+
 /* handle_admin.c */
 /* handle_cluster.c */
 extern const struct arpc_handler ampd_handle_get_cluster;

@@ -1,6 +1,8 @@
 /* One visitor for each struct does both: it writes a struct's fields, or reads them. */
 #include "server/io/peer_bytes.h"
 
+#include "storage/store.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -289,6 +291,8 @@ static void checkpoint(struct visit *v, struct ampd_checkpoint_record *x)
     NUMBER(v, x->size_bytes);
     NUMBER(v, x->manifest);
     NUMBER(v, x->at_us);
+    bounded(v, &x->parts_count, AMPD_PARTS_MAX);
+    bits(v, x->parts, x->parts_count * sizeof(x->parts[0]));
 }
 
 /* ---- messages ---- */
@@ -408,16 +412,30 @@ static void restore(struct visit *v, struct ampd_restore *x)
     flag(v, &x->ok);
     NUMBER(v, x->version);
     scaler_state(v, &x->scaler);
+    NUMBER(v, x->manifest);
+}
+
+static void parts(struct visit *v, struct ampd_parts *x)
+{
+    NUMBER(v, x->epoch);
+    NUMBER(v, x->step);
+    bounded(v, &x->count, AMPD_PARTS_MAX);
+    bits(v, x->manifests, x->count * sizeof(x->manifests[0]));
+}
+
+static void epoch_record(struct visit *v, struct ampd_epoch_record *x)
+{
+    NUMBER(v, x->epoch);
+    NUMBER(v, x->parent);
+    NUMBER(v, x->base_epoch);
+    NUMBER(v, x->base_step);
+    TEXT(v, x->reason);
+    NUMBER(v, x->at_us);
 }
 
 static void epoch(struct visit *v, struct ampd_epoch_message *x)
 {
-    NUMBER(v, x->record.epoch);
-    NUMBER(v, x->record.parent);
-    NUMBER(v, x->record.base_epoch);
-    NUMBER(v, x->record.base_step);
-    TEXT(v, x->record.reason);
-    NUMBER(v, x->record.at_us);
+    epoch_record(v, &x->record);
     NUMBER(v, x->parent_step);
     note(v, &x->note);
 }
@@ -446,6 +464,9 @@ static void body(struct visit *v, struct ampd_message *m)
     case AMPD_MESSAGE_HOLDS:
     case AMPD_MESSAGE_HELD:
         restore(v, &m->u.restore);
+        break;
+    case AMPD_MESSAGE_PARTS:
+        parts(v, &m->u.parts);
         break;
     case AMPD_MESSAGE_EPOCH:
     case AMPD_MESSAGE_EPOCH_STORED:
@@ -521,4 +542,83 @@ int io_peer_body_decode(struct ampd_message *message, const uint8_t *data, size_
             "body: these bytes are no message of type %d in format %d; run the same ampd on all shards",
             (int)message->type, AMPD_PEER_FORMAT);
     return 0;
+}
+
+/* ---- items of a store ---- */
+
+static void item(struct visit *v, struct io_peer_item *x)
+{
+    CHOICE(v, x->kind, IO_ITEM_END);
+    if (v->code != 0)
+        return;
+    switch (x->kind) {
+    case IO_ITEM_FENCE:
+        bounded(v, &x->shard, AMPD_PARTS_MAX - 1);
+        fence(v, &x->fence);
+        break;
+    case IO_ITEM_MODEL:
+        spec(v, &x->spec);
+        NUMBER(v, x->created_us);
+        flag(v, &x->deleting);
+        break;
+    case IO_ITEM_EPOCH:
+        epoch_record(v, &x->epoch);
+        step_row(v, &x->row);
+        break;
+    case IO_ITEM_ROW:
+        step_row(v, &x->row);
+        break;
+    case IO_ITEM_CHECKPOINT:
+        checkpoint(v, &x->checkpoint);
+        break;
+    case IO_ITEM_END:
+        break;
+    default:
+        v->code = AMP_EINVAL;
+        break;
+    }
+}
+
+int io_peer_item_encode(const struct io_peer_item *x, struct amp_buf *out)
+{
+    size_t before = out->size;
+    uint32_t size = 0;
+    struct visit v = {.out = out};
+    NUMBER(&v, size);
+    item(&v, (struct io_peer_item *)(uintptr_t)x); /* as above: only read */
+    if (v.code != 0) {
+        out->size = before;
+        return v.code;
+    }
+    size = (uint32_t)(out->size - before - sizeof(size));
+    memcpy(out->data + before, &size, sizeof(size));
+    return 0;
+}
+
+int io_peer_item_decode(struct io_peer_item *x, const uint8_t *data, size_t size, size_t *used, struct amp_error *error)
+{
+    uint32_t length = 0;
+    *used = 0;
+    if (size < sizeof(length))
+        return 0;
+    memcpy(&length, data, sizeof(length));
+    struct visit v = {.at = data + sizeof(length), .end = data + sizeof(length) + length};
+    if (length > AMPD_PEER_BODY_MAX)
+        v.code = AMP_EINVAL;
+    else if (size - sizeof(length) < length)
+        return 0;
+    memset(x, 0, sizeof(*x));
+    item(&v, x);
+    if (v.code == 0 && v.at != v.end)
+        v.code = AMP_EINVAL;
+    if (v.code == 0) {
+        *used = sizeof(length) + length;
+        return 0;
+    }
+    ampd_model_spec_clear(&x->spec);
+    if (v.code == AMP_ENOMEM)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for a record of another shard");
+    return amp_error_set(error, v.code, "INVALID_FIELD",
+                         "body: these bytes are no record in format %d; run the same ampd on all shards",
+                         AMPD_PEER_FORMAT);
 }

@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "server/core/messages.h"
 
-#define AMPD_PEER_FORMAT 2
+#define AMPD_PEER_FORMAT 3
 
 /* Longest content: a specification of AMPD_PARAMETERS_MAX parameters has less than 2 MiB. */
 #define AMPD_PEER_BODY_MAX ((size_t)4 << 20)
@@ -24,5 +24,37 @@ int io_peer_body_encode(const struct ampd_message *message, struct amp_buf *out)
  * within its bound. On success what it owns is the message's (ampd_message_free). AMP_EINVAL with a text, AMP_ENOMEM.
  */
 int io_peer_body_decode(struct ampd_message *message, const uint8_t *data, size_t size, struct amp_error *error);
+
+/* What a store has, record by record, for a shard that has nothing (FetchRows). Each belongs to the MODEL before it. */
+enum io_peer_item_kind {
+    IO_ITEM_FENCE = 1,  /* shard, fence */
+    IO_ITEM_MODEL,      /* spec, created_us, deleting */
+    IO_ITEM_EPOCH,      /* epoch, row */
+    IO_ITEM_ROW,        /* row: a step's or an act's; all by (epoch, step, sequence) */
+    IO_ITEM_CHECKPOINT, /* checkpoint */
+    IO_ITEM_END,        /* that was all */
+};
+
+struct io_peer_item {
+    enum io_peer_item_kind kind;
+    uint32_t shard;
+    struct ampd_fence fence;
+    struct ampd_model_spec spec; /* decoded: owned (ampd_model_spec_clear) */
+    int64_t created_us;
+    bool deleting;
+    struct ampd_epoch_record epoch;
+    struct ampd_step_row row;
+    struct ampd_checkpoint_record checkpoint;
+};
+
+/* Appends an item, its size before it. Errors as io_peer_body_encode's; *out is as before on failure. */
+int io_peer_item_encode(const struct io_peer_item *item, struct amp_buf *out);
+
+/*
+ * Reads the first item of some bytes; *used is its size, 0: it is not whole yet. Errors as io_peer_body_decode's; nothing is
+ * the caller's then.
+ */
+int io_peer_item_decode(struct io_peer_item *item, const uint8_t *data, size_t size, size_t *used,
+                        struct amp_error *error);
 
 #endif

@@ -459,6 +459,27 @@ static void begin_session(struct ampd_server *server)
     become_known(link, 0);
 }
 
+int io_peers_channel(struct ampd_server *server, uint32_t shard, struct arpc_channel **channel,
+                     struct amp_error *error)
+{
+    struct arpc_channel_options options = {.size = sizeof options,
+                                           .tls = server->peers->secure.tls,
+                                           .keepalive_time_ms = KEEPALIVE_MS,
+                                           .keepalive_timeout_ms = KEEPALIVE_TIMEOUT_MS,
+                                           .initial_backoff_ms = AGAIN_MS,
+                                           .max_backoff_ms = 1000};
+    char listed[IO_CLUSTER_ADDRESS_MAX];
+    const char *list = server->options->peers; /* also before the place is taken */
+    bool is_listed = list != NULL && io_cluster_list_address(list, shard, listed);
+    return arpc_channel_new(&server->loop, is_listed ? listed : io_peers_address(server, shard), &options, channel,
+                            error);
+}
+
+const char *io_peers_authorization(const struct ampd_server *server)
+{
+    return io_peer_secure_authorization(&server->peers->secure);
+}
+
 static int open_channel(struct ampd_server *server, struct amp_error *error)
 {
     struct io_peers *peers = server->peers;

@@ -16,6 +16,7 @@
 struct ampd_server;
 struct arpc_channel;
 struct io_peers;
+struct arpc_channel;
 
 /* A cluster has at most so many shards (server/core). */
 #define IO_PEERS_MAX IO_CLUSTER_SHARDS_MAX
@@ -61,6 +62,14 @@ void io_peers_trouble(const struct ampd_server *server, char *text, size_t size)
 
 /* The channel to shard 0 and what is shown there, for calls of this shard's own; NULL: this is shard 0, or it ends. */
 struct arpc_channel *io_peers_coordinator(const struct ampd_server *server, const char **authorization);
+
+/*
+ * A channel to another shard, as sessions have one, for a call of its own; and what such a call shows, valid until the next
+ * reload. On success *channel is the caller's.
+ */
+int io_peers_channel(struct ampd_server *server, uint32_t shard, struct arpc_channel **channel,
+                     struct amp_error *error);
+const char *io_peers_authorization(const struct ampd_server *server);
 
 /* How many shards there are, at least this one. */
 uint32_t io_peers_shards(const struct ampd_server *server);

@@ -59,7 +59,7 @@ static void remove_run(struct io_task *base)
     struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
     const struct ampd_server *server = task->server;
     struct amp_error error = {0};
-    int rc = ampd_checkpoint_remove(server->dir.path, task->checkpoint.file, &error);
+    int rc = ampd_checkpoint_remove(server->checkpoint_dir, task->checkpoint.file, &error);
     if (rc == AMP_EIO)
         ampd_server_fatal(server, "a checkpoint cannot be removed", &error);
     if (rc != 0)
@@ -97,12 +97,14 @@ static int delete_model(const struct persist_task *task, struct amp_error *error
     rc = ampd_journal_remove(task->server->dir.path, task->model, error);
     if (rc != 0)
         return rc;
-    return ampd_checkpoint_remove_model(task->server->dir.path, task->model, error);
+    const struct ampd_checkpoint_place place = ampd_server_place(task->server, task->model);
+    return ampd_checkpoint_remove_model(&place, error);
 }
 
 static int store_once(const struct persist_task *task, struct amp_error *error)
 {
     struct ampd_store *store = task->server->store;
+    int rc;
     if (task->drop)
         return drop_checkpoint(task, error);
     switch (task->kind) {
@@ -116,6 +118,9 @@ static int store_once(const struct persist_task *task, struct amp_error *error)
         return ampd_store_put_verdict(store, task->model, task->row, task->full, error);
     case AMPD_PERSIST_CHECKPOINT:
         return ampd_store_put_checkpoint(store, task->model, &task->checkpoint, error);
+    case AMPD_PERSIST_PARTS:
+        rc = ampd_store_put_parts(store, task->model, &task->checkpoint, error);
+        return rc == AMP_ENOTFOUND ? 0 : rc; /* nobody asks for a checkpoint that is gone */
     case AMPD_PERSIST_FENCE:
         return ampd_store_put_fence(store, task->shard, &task->fence, error);
     case AMPD_PERSIST_ACT:
@@ -140,6 +145,7 @@ static const char *const places[] = {[AMPD_PERSIST_MODEL] = "persist.model",
                                      [AMPD_PERSIST_WORKER] = "persist.worker",
                                      [AMPD_PERSIST_VERDICT] = "persist.verdict",
                                      [AMPD_PERSIST_CHECKPOINT] = "checkpoint.insert",
+                                     [AMPD_PERSIST_PARTS] = "checkpoint.parts",
                                      [AMPD_PERSIST_FENCE] = "persist.fence",
                                      [AMPD_PERSIST_ACT] = "persist.act",
                                      [AMPD_PERSIST_DELETING] = "persist.deleting",
@@ -272,7 +278,7 @@ void ampd_server_persist(struct ampd_server *server, const struct ampd_persist *
     }
     if (persist->kind == AMPD_PERSIST_WORKER)
         task->worker = *persist->worker;
-    if (persist->kind == AMPD_PERSIST_CHECKPOINT)
+    if (persist->kind == AMPD_PERSIST_CHECKPOINT || persist->kind == AMPD_PERSIST_PARTS)
         task->checkpoint = *persist->checkpoint;
     io_threads_submit(server->writer, &task->task);
 }

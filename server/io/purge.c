@@ -78,8 +78,9 @@ static int sweep_deleted(void *arg, const char *name)
     for (size_t i = 0; i < sweep->count; i++)
         if (strcmp(sweep->records[i].spec.name, name) == 0)
             return 0;
+    const struct ampd_checkpoint_place place = ampd_server_place(sweep->server, name);
     int rc = ampd_journal_remove(sweep->server->dir.path, name, sweep->error);
-    return rc != 0 ? rc : ampd_checkpoint_remove_model(sweep->server->dir.path, name, sweep->error);
+    return rc != 0 ? rc : ampd_checkpoint_remove_model(&place, sweep->error);
 }
 
 int ampd_server_sweep_deleted(struct ampd_server *server, const struct ampd_model_record *records, size_t count,

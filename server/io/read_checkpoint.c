@@ -215,7 +215,7 @@ static void begin(struct reading *reading, const struct ampd_msg_read_checkpoint
     }
     server->readings++;
     reading->counted = true;
-    int length = snprintf(reading->path, sizeof reading->path, "%s/%s", server->options->data_dir, record->file);
+    int length = snprintf(reading->path, sizeof reading->path, "%s/%s", server->checkpoint_dir, record->file);
     reading->data = malloc(PORTION_BLOCKS * (size_t)AMPD_BLOCK_DATA_MAX);
     if (reading->data == NULL || length < 0 || (size_t)length >= sizeof reading->path) {
         io_call_refuse(&reading->call, AMP_ENOMEM, NULL, "out of memory for this stream; read again");

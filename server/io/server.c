@@ -6,11 +6,13 @@
 #include "rpc/arpc_server.h"
 #include "server/io/handlers.h"
 #include "server/io/http.h"
+#include "server/io/join.h"
 #include "server/io/notify.h"
 #include "server/io/peers.h"
 #include "server/io/place.h"
 #include "server/io/trouble.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,13 +42,31 @@ static int exit_code_of(int code)
     return code == AMP_EIO || code == AMP_ENOMEM || code == AMP_EEXHAUSTED ? AMPD_EXIT_FAILED : AMPD_EXIT_DATA_DIR;
 }
 
+/* Made if it is not there, as the data directory is. */
+static int open_checkpoint_dir(struct ampd_server *server, struct amp_error *error)
+{
+    const char *path = server->options->checkpoint_dir;
+    server->checkpoint_dir = path != NULL ? path : server->dir.path;
+    if (mkdir(server->checkpoint_dir, 0700) == 0 || errno == EEXIST)
+        return 0;
+    return amp_error_set(error, AMP_EINVAL, NULL, "cannot create checkpoint directory %s: %s", path, strerror(errno));
+}
+
+int ampd_server_open_store(struct ampd_server *server, struct amp_error *error)
+{
+    int rc = ampd_store_sqlite_open(server->dir.path, &server->store, error);
+    if (rc == 0)
+        rc = ampd_store_open_reader(server->store, &server->reader, error);
+    return rc;
+}
+
 int ampd_server_open_storage(struct ampd_server *server, const char *path, struct amp_error *error)
 {
     int rc = ampd_datadir_open(&server->dir, path, error);
     if (rc == 0)
-        rc = ampd_store_sqlite_open(server->dir.path, &server->store, error);
+        rc = open_checkpoint_dir(server, error);
     if (rc == 0)
-        rc = ampd_store_open_reader(server->store, &server->reader, error);
+        rc = ampd_server_open_store(server, error);
     return rc;
 }
 
@@ -213,6 +233,7 @@ static int open_core(struct ampd_server *server, struct amp_error *error)
                                       .fence = server->fence,
                                       .lease_ms = (uint64_t)server->options->times_ms[AMPD_TIME_WORKER_LEASE],
                                       .memory_max = server->options->memory_max,
+                                      .epoch_above = server->options->epoch_above,
                                       .asks_epochs =
                                           server->cluster != NULL && io_cluster_abilities(server->cluster).remembers};
     int rc = ampd_core_new(&config, &server->core);
@@ -241,7 +262,11 @@ static void log_start(const struct ampd_server *server)
 /* An exit code; AMPD_EXIT_OK with state CLOSING: a signal has ended the wait. */
 static int take_place(struct ampd_server *server, struct amp_error *error)
 {
-    int rc = io_place_take(server, error);
+    int rc = server->options->peers != NULL ? io_join_if_due(server, error) : 0; /* before this boot is counted */
+    if (rc == 0)
+        rc = io_place_take(server, error);
+    if (rc == 0 && server->options->cluster != NULL)
+        rc = io_join_if_due(server, error);
     if (rc == AMP_ECANCELLED) {
         ampd_server_close(server);
         return AMPD_EXIT_OK;

@@ -19,6 +19,7 @@
 #include "server/io/auth_gate.h"
 #include "server/io/metrics.h"
 #include "server/io/threads.h"
+#include "storage/checkpoint.h"
 #include "storage/datadir.h"
 #include "storage/store.h"
 
@@ -67,6 +68,9 @@ enum ampd_time {
 
 struct ampd_server_options {
     const char *data_dir;
+    const char *checkpoint_dir; /* NULL: the data directory */
+    bool joins;                 /* an empty data directory is filled from another shard, and its */
+    uint64_t epoch_above;       /* new epochs are above this */
     const char *listen;         /* host:port or unix:/path */
     const char *metrics_listen; /* server/io/http.h; NULL: its default */
     struct ampd_auth_options auth;
@@ -96,6 +100,7 @@ struct ampd_server {
     enum server_state state;
     uint64_t started_ms;
     struct ampd_datadir dir;
+    const char *checkpoint_dir; /* where checkpoint files lie; shards may share it */
     struct ampd_store *store, *reader;
     struct ampd_fence fence;
     struct ampd_core *core;
@@ -122,6 +127,7 @@ struct ampd_server {
     struct io_place *place;     /* these three: NULL: one shard alone */
     struct io_cluster *cluster; /* also NULL before the place is asked for, and after it was given back */
     struct io_peers *peers;
+    unsigned fetchings;     /* FetchRows streams */
     struct io_trouble *trouble;
     struct io_http *http; /* NULL: it listens nowhere */
     struct io_metrics metrics;
@@ -155,6 +161,11 @@ void ampd_server_event(struct ampd_server *server, struct ampd_event *event);
 /* Begins: models found in the store, then START. 0 or an error; AMP_EEXHAUSTED: a model does not fit into memory_max. */
 int ampd_server_recover(struct ampd_server *server, struct amp_error *error);
 
+/* ---- server.c ---- */
+
+/* Opens the store of the data directory, with its reader. An exit code, with a text. */
+int ampd_server_open_store(struct ampd_server *server, struct amp_error *error);
+
 /* ---- persist.c ---- */
 
 /* Does what the core wants stored, on the writer; in order. */
@@ -182,6 +193,21 @@ void ampd_server_cut_cancel(struct ampd_server *server, uint64_t token);
 void ampd_server_drop_cuts(
     struct ampd_server *server); /* parts that a server which closes leaves; its threads are gone */
 void ampd_server_restore(struct ampd_server *server, const struct ampd_restore_order *order);
+
+/* All parameters of a model, with what of each a shard has. The caller frees the array. NULL: out of memory. */
+struct ampd_checkpoint_target *ampd_server_targets(const struct ampd_restore_order *order);
+
+/* ---- take_up.c ---- */
+
+/* Where this shard's files of a model lie. */
+struct ampd_checkpoint_place ampd_server_place(const struct ampd_server *server, const char *model);
+
+/*
+ * At start: checkpoints in the catalogue that are another shard's part, or were cut for another number of shards, become this
+ * shard's: record->checkpoints are then its own. AMP_ESTATE, AMP_EDATALOSS: that cannot be, and the text says what is missing;
+ * nothing has changed that a start as before would miss. AMP_EIO, AMP_ENOMEM, AMP_EEXHAUSTED.
+ */
+int ampd_server_take_up(struct ampd_server *server, struct ampd_model_record *record, struct amp_error *error);
 
 /* ---- journal.c ---- */
 

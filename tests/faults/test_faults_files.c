@@ -174,7 +174,7 @@ static int sweep(struct amp_error *error)
 
 static int remove_model(struct amp_error *error)
 {
-    return ampd_checkpoint_remove_model(dir, "m", error);
+    return ampd_checkpoint_remove_model(&place, error);
 }
 
 static const struct scenario checkpoints[] = {

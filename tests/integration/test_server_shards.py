@@ -25,23 +25,25 @@ FORMAT = int(re.search(r"AMPD_PEER_FORMAT (\d+)", (ampd_testing.ROOT / "server/i
 class Cluster:
     """K processes of one cluster, on unix sockets."""
 
-    def __init__(self, context, count):
-        self.program, self.count = context.bin_dir / "ampd", count
-        self.folder = context.folder()
-        self.folder.mkdir()
+    def __init__(self, context, count, folder=None, options=(), new=()):
+        """In the folder of another cluster: on its data directories. `options` are for each of the processes, `new` for those
+        that have none yet."""
+        self.program, self.count, self.options = context.bin_dir / "ampd", count, list(options)
+        self.folder = context.folder() if folder is None else folder
+        self.folder.mkdir(exist_ok=folder is not None)
         self.addresses = [f"unix:{self.folder}/s{k}" for k in range(count)]
         self.processes, self.channels = [None] * count, [None] * count
         context._own.append(self)
         for k in range(count):
-            self.start(k)
+            self.start(k, () if (self.folder / f"data-{k}").exists() else new)
         self.wait_until_healthy()
 
-    def start(self, k):
+    def start(self, k, options=()):
         (self.folder / f"s{k}").unlink(missing_ok=True)
         cluster = ["--peers", ",".join(self.addresses), "--shard", str(k)] if self.count > 1 else []
         with open(self.folder / f"log-{k}", "ab") as log:
             self.processes[k] = subprocess.Popen(
-                [*ampd_testing.DIE_WITH_PARENT, self.program, "--data-dir", self.folder / f"data-{k}", "--listen", self.addresses[k], *cluster],
+                [*ampd_testing.DIE_WITH_PARENT, self.program, "--data-dir", self.folder / f"data-{k}", "--listen", self.addresses[k], *cluster, *self.options, *options],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.channels[k] = grpc.insecure_channel(self.addresses[k], options=ampd_testing.CHANNEL_OPTIONS)
 
@@ -91,6 +93,9 @@ class Job:
         if load:
             self.load()
 
+    def user_state(self, rank, step):
+        return b""
+
     def shards(self):
         return self.cluster.api(0).GetModel(model=self.name).shards
 
@@ -136,7 +141,8 @@ class Job:
         blocks, calls = self.layout.blocks(F32, tensors), []
         for shard in joined.shards if shards is None else [joined.shards[k] for k in shards]:
             push = params.PushHeader(model=self.name, epoch=joined.epoch, step=step, rank=joined.rank,
-                                     incarnation=joined.incarnation, scale_id=header.scale_id, dtype=F32, shard=shard.index)
+                                     incarnation=joined.incarnation, scale_id=header.scale_id, dtype=F32, shard=shard.index,
+                                     user_state=self.user_state(joined.rank, step))
             messages = [params.PushRequest(header=push)]
             messages += [block_message(params.PushRequest, index, blocks[index])
                          for index in range(shard.first_block, shard.first_block + shard.block_count)]

@@ -432,7 +432,7 @@ def scenario_Session(t):
 
 
 def scenario_FetchRows(t):
-    t.call("FetchRows", model="m", epoch=1, first_step=1, last_step=2)
+    t.call("FetchRows", envelope=peer.Envelope(sender=1))
 
 
 def run_scenario(context, name, function):

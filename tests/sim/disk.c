@@ -249,6 +249,12 @@ static void commit(struct sim *sim, struct sim_shard *shard, struct sim_task *ta
     case AMPD_PERSIST_CHECKPOINT:
         store_checkpoint(store, &task->checkpoint);
         break;
+    case AMPD_PERSIST_PARTS:
+        for (uint32_t i = 0; i < store->checkpoints_count; i++)
+            if (store->checkpoints[i].epoch == task->checkpoint.epoch &&
+                store->checkpoints[i].step == task->checkpoint.step)
+                store->checkpoints[i] = task->checkpoint;
+        break;
     case AMPD_PERSIST_FENCE:
         store->fences[task->output.u.persist.shard] = task->output.u.persist.fence;
         break;

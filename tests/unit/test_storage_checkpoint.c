@@ -419,6 +419,62 @@ static void a_sweep_keeps_what_is_catalogued_and_what_is_not_ours(void **state)
     assert_true(exists(fixture, "models/m/checkpoints/notes.txt"));
 }
 
+/* Shards may share the directory: each takes its own files away, and files of another number of shards when they are of no use. */
+static void a_sweep_leaves_the_files_of_other_shards(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_checkpoint_record keep = {.step = 200};
+    const char *const mine[] = {
+        "models/m/checkpoints/step-0000000100/shard-1-of-2.safetensors",
+        "models/m/checkpoints/step-0000000100/shard-3-of-4.safetensors", /* 3 modulo 2 */
+        "models/m/checkpoints/step-0000000200/shard-1-of-3.safetensors.tmp",
+    };
+    const char *const others[] = {
+        "models/m/checkpoints/step-0000000100/shard-0-of-2.safetensors",
+        "models/m/checkpoints/step-0000000100/shard-0-of-2.safetensors.tmp",
+        "models/m/checkpoints/step-0000000100/shard-2-of-4.safetensors",
+        "models/m/checkpoints/step-0000000200/shard-1-of-2.safetensors", /* kept */
+        "models/m/checkpoints/step-0000000200/shard-1-of-3.safetensors", /* the kept one may be made of it */
+        "models/m/checkpoints/step-0000000100/shard-1-of-2.safetensors.old",
+    };
+    (void)snprintf(keep.file, sizeof keep.file, "%s", others[3]);
+    fixture->state.step = 100;
+    assert_int_equal(write_checkpoint(fixture, NULL), 0);
+    fixture->state.step = 200;
+    assert_int_equal(write_checkpoint(fixture, NULL), 0);
+    for (unsigned i = 0; i < sizeof mine / sizeof *mine; i++)
+        store_file(fixture, mine[i], "x", 1);
+    for (unsigned i = 0; i < sizeof others / sizeof *others; i++)
+        store_file(fixture, others[i], "x", 1);
+    struct ampd_checkpoint_place place = {fixture->directory, "m", 1, 2};
+    assert_int_equal(ampd_checkpoint_sweep(&place, &keep, 1, NULL), 0);
+    for (unsigned i = 0; i < sizeof mine / sizeof *mine; i++)
+        assert_false(exists(fixture, mine[i]));
+    for (unsigned i = 0; i < sizeof others / sizeof *others; i++)
+        assert_true(exists(fixture, others[i]));
+    assert_int_equal(ampd_checkpoint_remove_model(&place, NULL), 0);
+    assert_false(exists(fixture, others[3]));
+    assert_false(exists(fixture, others[4]));
+    assert_true(exists(fixture, others[0]));
+    place.shards = place.shard = 0;
+    assert_int_equal(ampd_checkpoint_remove_model(&place, NULL), 0);
+    assert_false(exists(fixture, others[0]));
+    assert_true(exists(fixture, others[5]));
+}
+
+static void a_file_name_tells_whose_part_it_is(void **state)
+{
+    uint32_t shard, shards;
+    assert_true(
+        ampd_checkpoint_file_shard("models/m/checkpoints/step-0000000001/shard-3-of-11.safetensors", &shard, &shards));
+    assert_int_equal(shard, 3);
+    assert_int_equal(shards, 11);
+    assert_false(ampd_checkpoint_file_shard("shard-2-of-2.safetensors", &shard, &shards));
+    assert_false(ampd_checkpoint_file_shard("shard-x-of-2.safetensors", &shard, &shards));
+    assert_false(ampd_checkpoint_file_shard("shard-1-of-2.bin", &shard, &shards));
+    assert_false(ampd_checkpoint_file_shard("", &shard, &shards));
+}
+
 /* A link to nowhere is a name that can be listed and not opened, as a directory that another thread removes meanwhile. */
 static void a_model_is_removed_also_while_a_step_of_it_is(void **state)
 {
@@ -428,7 +484,7 @@ static void a_model_is_removed_also_while_a_step_of_it_is(void **state)
     (void)snprintf(path, sizeof path, "%s/models/m/checkpoints/step-0000000007", fixture->directory);
     assert_int_equal(symlink("nowhere", path), 0);
     struct amp_error error = {0};
-    assert_int_equal(ampd_checkpoint_remove_model(fixture->directory, "m", &error), 0);
+    assert_int_equal(ampd_checkpoint_remove_model(&fixture->place, &error), 0);
     assert_false(exists(fixture, fixture->record.file));
     assert_int_equal(unlink(path), 0);
 }
@@ -489,6 +545,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_failed_fsync_is_an_error_wherever_it_is, setup, teardown),
         cmocka_unit_test_setup_teardown(a_stopped_write_leaves_the_file_before_it, setup, teardown),
         cmocka_unit_test_setup_teardown(remove_takes_the_empty_step_directory_too, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_sweep_leaves_the_files_of_other_shards, setup, teardown),
+        cmocka_unit_test(a_file_name_tells_whose_part_it_is),
         cmocka_unit_test_setup_teardown(a_sweep_keeps_what_is_catalogued_and_what_is_not_ours, setup, teardown),
         cmocka_unit_test_setup_teardown(a_model_is_removed_also_while_a_step_of_it_is, setup, teardown),
         cmocka_unit_test_setup_teardown(a_plain_python_reader_opens_the_file, setup, teardown),

@@ -317,11 +317,11 @@ static void other_things_in_place_of_files_are_refused(void **state)
     assert_int_equal(ampd_checkpoint_remove(fixture->directory, fixture->record.file, NULL), AMP_EIO);
     const struct ampd_checkpoint_place place = {fixture->directory, "m", 0, 1}, bad = {fixture->directory, "../m", 0, 1};
     assert_int_equal(ampd_checkpoint_sweep(&place, NULL, 0, NULL), AMP_EIO);
-    assert_int_equal(ampd_checkpoint_remove_model(fixture->directory, "m", NULL), AMP_EIO);
+    assert_int_equal(ampd_checkpoint_remove_model(&place, NULL), AMP_EIO);
     assert_int_equal(ampd_checkpoint_sweep(&bad, NULL, 0, NULL), AMP_EINVAL);
     assert_int_equal(rmdir(path), 0);
-    assert_int_equal(ampd_checkpoint_remove_model(fixture->directory, "m", NULL), 0);
-    assert_int_equal(ampd_checkpoint_remove_model(fixture->directory, "m", NULL), 0);
+    assert_int_equal(ampd_checkpoint_remove_model(&place, NULL), 0);
+    assert_int_equal(ampd_checkpoint_remove_model(&place, NULL), 0);
     struct ampd_checkpoint_state to;
     assert_int_equal(ampd_checkpoint_read_parts(NULL, 0, NULL, 0, &to, NULL), AMP_EINVAL);
 }

@@ -339,6 +339,7 @@ static void a_store_of_the_first_schema_is_migrated(void **state)
             "ALTER TABLE steps DROP COLUMN from_step; ALTER TABLE steps DROP COLUMN actor;"
             "ALTER TABLE steps DROP COLUMN words; ALTER TABLE steps DROP COLUMN request_id;"
             "ALTER TABLE steps DROP COLUMN clips; ALTER TABLE checkpoints DROP COLUMN scale;"
+            "ALTER TABLE checkpoints DROP COLUMN parts;"
             "UPDATE models SET spec=json_remove(spec,'$.clip_scope','$.keep_every','$.groups[0].clip_max_norm',"
             "'$.groups[1].clip_max_norm'); PRAGMA user_version=1");
     assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, NULL), 0);

@@ -541,6 +541,48 @@ static void a_new_epoch_voids_checkpoints_above_its_base(void **state)
     assert_checkpoints(fixture->store, "1.0 1.4 2.6 ");
 }
 
+static void the_parts_of_a_checkpoint_are_kept_with_it(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_store *store = fixture->store;
+    struct ampd_checkpoint_record record = {.epoch = 1, .step = 4, .parts_count = 3}, *found;
+    struct ampd_model_record *records;
+    size_t count;
+    put_history(store, 1);
+    assert_int_equal(put_checkpoint(store, "m", 1, 4), 0);
+    memset(record.parts[2], 0x5a, sizeof record.parts[2]);
+    assert_int_equal(ampd_store_put_parts(store, "m", &record, NULL), 0);
+    record.step = 5;
+    assert_int_equal(ampd_store_put_parts(store, "m", &record, NULL), AMP_ENOTFOUND);
+    assert_int_equal(ampd_store_put_parts(store, "no", &record, NULL), AMP_ENOTFOUND);
+    reopen(fixture);
+    assert_int_equal(ampd_store_load(fixture->store, &records, &count, NULL), 0);
+    found = records[0].checkpoints;
+    assert_int_equal(records[0].checkpoints_count, 1);
+    assert_int_equal(found->parts_count, 3);
+    assert_memory_equal(found->parts, record.parts, 3 * sizeof record.parts[0]);
+    assert_int_equal(found->size_bytes, 5); /* nothing else is another */
+    ampd_model_records_free(records, count);
+}
+
+/* Another shard's part, or one of another number of shards, is taken up under a later epoch. */
+static void a_checkpoint_of_an_earlier_epoch_can_be_adopted(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_store *store = fixture->store;
+    struct ampd_checkpoint_record record = {
+        .epoch = 1, .step = 4, .version = 4, .manifest[15] = 4, .file = "models/m/checkpoints/x", .size_bytes = 5};
+    put_history(store, 1);
+    assert_int_equal(put_checkpoint(store, "m", 1, 4), 0);
+    assert_int_equal(put_epoch(store, "m", 2, 1, 4), 0);
+    assert_int_equal(ampd_store_put_checkpoint(store, "m", &record, NULL), AMP_ESTATE);
+    assert_int_equal(ampd_store_adopt_checkpoint(store, "m", &record, NULL), 0);
+    record.epoch = 3;
+    assert_int_equal(ampd_store_adopt_checkpoint(store, "m", &record, NULL), AMP_ESTATE);
+    assert_int_equal(ampd_store_adopt_checkpoint(store, "no", &record, NULL), AMP_ENOTFOUND);
+    assert_checkpoints(store, "1.4 ");
+}
+
 static void an_epoch_without_a_base_voids_every_checkpoint(void **state)
 {
     struct ampd_store *store = ((struct fixture *)*state)->store;
@@ -696,6 +738,8 @@ int main(void)
         ON_BOTH(a_reader_sees_what_the_writer_stored),
         ON_BOTH(load_gives_the_newest_epoch_its_last_row_and_the_workers),
         ON_BOTH(a_new_epoch_voids_checkpoints_above_its_base),
+        ON_BOTH(the_parts_of_a_checkpoint_are_kept_with_it),
+        ON_BOTH(a_checkpoint_of_an_earlier_epoch_can_be_adopted),
         ON_BOTH(an_epoch_without_a_base_voids_every_checkpoint),
         ON_BOTH(an_act_comes_back_with_who_asked_and_why),
         ON_BOTH(load_gives_the_newest_acts_that_have_a_request_id),

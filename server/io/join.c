@@ -1,0 +1,376 @@
+#include "server/io/join.h"
+
+#include "base/assert.h"
+#include "base/failpoint.h"
+#include "proto/msg_peer.h"
+#include "rpc/arpc_client.h"
+#include "server/io/call.h"
+#include "server/io/cluster.h"
+#include "server/io/peer_bytes.h"
+#include "server/io/peers.h"
+#include "server/io/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FETCH_PATH "/ampd.v1.PeerService/FetchRows"
+
+/* Where the copy is made, below the data directory: one that is not whole is never taken for the store. */
+#define COPY_DIR "joining"
+
+/* Before the next shard is asked; one that starts takes about as long. */
+#define AGAIN_MS 300
+
+/* How often the log says that nobody has answered yet. */
+#define TOLD_EVERY 32
+
+static const char *const store_files[] = {"ampd.db", "ampd.db-wal", "ampd.db-shm"};
+
+struct io_join {
+    struct ampd_server *server;
+    bool done; /* with result, error */
+    int result;
+    struct arpc_channel *channel; /* of the attempt; NULL: none is under way */
+    struct arpc_call *call;
+    uint32_t source;  /* the shard that is asked */
+    uint64_t without; /* bits of the shards that have answered, and have no model */
+    unsigned attempts;
+    uv_timer_t again;
+    struct ampd_store *copy; /* NULL: none is open */
+    struct amp_buf in;       /* bytes that are no whole item yet */
+    struct io_peer_item item;
+    char model[AMPD_NAME_MAX]; /* that the items are of */
+    uint64_t rows;
+    bool ended, closing;
+    int code; /* of the attempt */
+    struct amp_error error;
+};
+
+/* Also before the place in a list is taken. */
+static uint32_t shards_of(const struct ampd_server *server)
+{
+    const char *list = server->options->peers;
+    return list != NULL ? io_cluster_list_count(list) : io_peers_shards(server);
+}
+
+static int is_due(struct ampd_server *server, bool *due, struct amp_error *error)
+{
+    struct ampd_model_record *records;
+    size_t count;
+    *due = false;
+    if (!server->options->joins || server->peers == NULL)
+        return 0;
+    int rc = ampd_store_load(server->store, &records, &count, error);
+    if (rc == 0)
+        ampd_model_records_free(records, count);
+    *due = rc == 0 && count == 0;
+    return rc;
+}
+
+/* ---- the copy ---- */
+
+static void path_of(const struct ampd_server *server, const char *dir, const char *file,
+                    char path[AMPD_DATADIR_PATH_MAX + 64])
+{
+    (void)snprintf(path, AMPD_DATADIR_PATH_MAX + 64, "%s%s%s/%s", server->dir.path, dir[0] != 0 ? "/" : "", dir, file);
+}
+
+static int failed(struct amp_error *error, const char *what, const char *path)
+{
+    return amp_error_set(error, errno == ENOSPC ? AMP_EEXHAUSTED : AMP_EIO, NULL, "cannot %s %s: %s", what, path,
+                         strerror(errno));
+}
+
+/* A new empty one; what an attempt before has left goes. */
+static int copy_open(struct io_join *join, struct amp_error *error)
+{
+    char path[AMPD_DATADIR_PATH_MAX + 64];
+    for (size_t i = 0; i < sizeof store_files / sizeof *store_files; i++) {
+        path_of(join->server, COPY_DIR, store_files[i], path);
+        if (unlink(path) != 0 && errno != ENOENT)
+            return failed(error, "remove", path);
+    }
+    path_of(join->server, "", COPY_DIR, path);
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return failed(error, "make", path);
+    return ampd_store_sqlite_open(path, &join->copy, error);
+}
+
+static int sync_dir(const char *path, struct amp_error *error)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = fd >= 0 && fsync(fd) == 0 ? 0 : failed(error, "sync", path);
+    if (fd >= 0)
+        (void)close(fd); /* only read */
+    return rc;
+}
+
+/*
+ * The copy takes the place of the store, which has no model: at once, or not at all. Its log must be in the file by then, and the
+ * old one's gone: else it would be taken for that of the new file.
+ */
+static int copy_take(struct io_join *join, struct amp_error *error)
+{
+    struct ampd_server *server = join->server;
+    char from[AMPD_DATADIR_PATH_MAX + 64], to[AMPD_DATADIR_PATH_MAX + 64];
+    ampd_store_close(join->copy);
+    join->copy = NULL;
+    ampd_store_close(server->reader);
+    ampd_store_close(server->store);
+    server->reader = server->store = NULL;
+    path_of(server, COPY_DIR, store_files[1], from);
+    path_of(server, "", store_files[1], to);
+    if (access(from, F_OK) == 0 || access(to, F_OK) == 0)
+        return amp_error_set(error, AMP_EIO, NULL, "the log of a store was not closed: %s", from);
+    path_of(server, COPY_DIR, store_files[0], from);
+    path_of(server, "", store_files[0], to);
+    AMP_FAILPOINT("join.copied");
+    if (rename(from, to) != 0)
+        return failed(error, "rename", from);
+    int rc = sync_dir(server->dir.path, error);
+    AMP_FAILPOINT("join.renamed");
+    path_of(server, "", COPY_DIR, from);
+    (void)rmdir(from); /* of no consequence */
+    return rc != 0 ? rc : ampd_server_open_store(server, error);
+}
+
+static int take_row(struct io_join *join, const struct ampd_step_row *row, struct amp_error *error)
+{
+    struct ampd_verdict_put put = {join->model, row};
+    uint32_t stored;
+    if (row->kind == AMPD_ROW_EPOCH || row->kind == 0 || row->epoch == 0)
+        return amp_error_set(error, AMP_EINVAL, NULL, "a row of %s makes no sense", join->model);
+    join->rows++;
+    return ampd_store_put_verdicts(join->copy, &put, 1, false, &stored, error);
+}
+
+static int take_model(struct io_join *join, const struct io_peer_item *item, struct amp_error *error)
+{
+    memcpy(join->model, item->spec.name, sizeof join->model);
+    if (!ampd_datadir_name_ok(join->model))
+        return amp_error_set(error, AMP_EINVAL, NULL, "a model's name makes no sense");
+    int rc = ampd_store_put_model(join->copy, &item->spec, item->created_us, error);
+    return rc == 0 && item->deleting ? ampd_store_mark_deleting(join->copy, join->model, error) : rc;
+}
+
+static int take_item(struct io_join *join, const struct io_peer_item *item, struct amp_error *error)
+{
+    if (join->ended)
+        return amp_error_set(error, AMP_EINVAL, NULL, "records come after the last one");
+    switch (item->kind) {
+    case IO_ITEM_FENCE:
+        return ampd_store_put_fence(join->copy, item->shard, &item->fence, error);
+    case IO_ITEM_MODEL:
+        return take_model(join, item, error);
+    case IO_ITEM_EPOCH:
+        if (item->row.kind != AMPD_ROW_EPOCH || item->epoch.epoch == 0 || item->row.epoch != item->epoch.epoch)
+            return amp_error_set(error, AMP_EINVAL, NULL, "an epoch of %s makes no sense", join->model);
+        join->rows++;
+        return ampd_store_put_epoch(join->copy, join->model, &item->epoch, &item->row, error);
+    case IO_ITEM_ROW:
+        return take_row(join, &item->row, error);
+    case IO_ITEM_CHECKPOINT:
+        return ampd_store_adopt_checkpoint(join->copy, join->model, &item->checkpoint, error);
+    case IO_ITEM_END:
+        join->ended = true;
+        return 0;
+    }
+    return 0; /* the decoder knows no other */
+}
+
+static int take_bytes(struct io_join *join, const struct ampd_msg_envelope *envelope, struct amp_error *error)
+{
+    if (envelope->format != AMPD_PEER_FORMAT)
+        return amp_error_set(error, AMP_ESTATE, NULL, "shard %u speaks format %u, this one %d", join->source,
+                             envelope->format, AMPD_PEER_FORMAT);
+    int rc = amp_buf_append(&join->in, envelope->body.data, envelope->body.size);
+    if (rc != 0)
+        return amp_error_set(error, rc, NULL, "out of memory for records of another shard");
+    size_t at = 0, used;
+    while (rc == 0) {
+        rc = io_peer_item_decode(&join->item, join->in.data + at, join->in.size - at, &used, error);
+        if (rc != 0 || used == 0)
+            break;
+        at += used;
+        rc = take_item(join, &join->item, error);
+        ampd_model_spec_clear(&join->item.spec);
+    }
+    memmove(join->in.data, join->in.data + at, join->in.size - at);
+    join->in.size -= at;
+    return rc;
+}
+
+/* ---- one attempt ---- */
+
+static void ask(struct io_join *join);
+
+static void on_again(uv_timer_t *timer)
+{
+    ask(timer->data);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    struct io_join *join = handle->data;
+    amp_buf_close(&join->in);
+    free(join);
+}
+
+/* It is over, with success or given up; its memory goes with the timer. */
+static void leave(struct io_join *join)
+{
+    join->closing = true;
+    ampd_store_close(join->copy);
+    join->copy = NULL;
+    if (join->channel != NULL)
+        arpc_channel_close(join->channel, NULL, NULL);
+    join->channel = NULL;
+    uv_close((uv_handle_t *)&join->again, on_timer_closed);
+}
+
+static void finish(struct io_join *join)
+{
+    join->result = copy_take(join, &join->error);
+    if (join->result == 0)
+        amp_log(join->server->log, AMP_LOG_INFO, "join",
+                "msg=\"the store was filled by another shard\" shard=%u rows=%llu", join->source,
+                (unsigned long long)join->rows);
+    join->done = true;
+}
+
+/* Whether the copy that is here will do: one without a model only when no other shard has one. */
+static bool will_do(struct io_join *join)
+{
+    uint32_t count = shards_of(join->server);
+    if (join->model[0] != 0)
+        return true;
+    join->without |= (uint64_t)1 << join->source | (uint64_t)1 << join->server->options->shard;
+    return join->without == UINT64_MAX >> (64 - count);
+}
+
+static void answer_message(struct arpc_call *call, const uint8_t *data, size_t size)
+{
+    struct io_join *join = arpc_call_user(call);
+    struct ampd_msg_session_request message;
+    if (join->closing || join->code != 0)
+        return;
+    join->code = ampd_msg_session_request_decode(&message, data, size, &join->error);
+    if (join->code == 0) {
+        join->code = take_bytes(join, &message.envelope, &join->error);
+        ampd_msg_session_request_free(&message);
+    }
+    if (join->code != 0)
+        arpc_call_cancel(call, ARPC_STATUS_CANCELLED, join->error.text);
+}
+
+static void answer_closed(struct arpc_call *call, const struct arpc_result *result)
+{
+    struct io_join *join = arpc_call_user(call);
+    if (join->closing || join->done)
+        return;
+    join->call = NULL;
+    if (join->code == 0 && result->status == ARPC_STATUS_OK && join->ended && will_do(join)) {
+        finish(join);
+        return;
+    }
+    bool no_model = join->code == 0 && result->status == ARPC_STATUS_OK && join->ended;
+    if (join->attempts++ % TOLD_EVERY == 0)
+        amp_log(join->server->log, AMP_LOG_WARN, "join", "msg=\"the store is not filled yet\" shard=%u err=\"%s\"",
+                join->source,
+                no_model          ? "it has no model"
+                : join->code != 0 ? join->error.text
+                                  : result->message);
+    arpc_channel_close(join->channel, NULL, NULL);
+    join->channel = NULL;
+    ampd_store_close(join->copy);
+    join->copy = NULL;
+    do
+        join->source = (join->source + 1) % shards_of(join->server);
+    while (join->source == join->server->options->shard);
+    (void)uv_timer_start(&join->again, on_again, AGAIN_MS, 0); /* cannot fail: it is open and has a callback */
+}
+
+static const struct arpc_handler answer = {.message = answer_message, .closed = answer_closed};
+
+static int send_request(struct io_join *join, struct amp_error *error)
+{
+    struct ampd_msg_session_request request = {.has_envelope = true};
+    request.envelope.format = AMPD_PEER_FORMAT;
+    request.envelope.sender = join->server->options->shard;
+    request.envelope.receiver = join->source;
+    request.envelope.shard_count = shards_of(join->server);
+    struct amp_buf buf = io_message_buf();
+    int rc = ampd_msg_session_request_encode(&request, &buf);
+    if (rc == 0)
+        rc = arpc_call_send(join->call, buf.data, buf.size, NULL, 0, NULL, NULL);
+    amp_buf_close(&buf);
+    arpc_call_half_close(join->call);
+    return rc != 0 ? amp_error_set(error, rc, NULL, "a request cannot be sent: %s", amp_strerror(rc)) : 0;
+}
+
+static int try_ask(struct io_join *join, struct amp_error *error)
+{
+    const struct arpc_pair pair = {"authorization", io_peers_authorization(join->server)};
+    struct arpc_call_options options = {.size = sizeof options,
+                                        .max_message = AMPD_MSG_SIZE_MAX,
+                                        .metadata = &pair,
+                                        .metadata_count = pair.value != NULL ? 1 : 0};
+    join->in.size = 0;
+    join->model[0] = 0;
+    join->rows = 0;
+    join->ended = false;
+    join->code = 0;
+    int rc = copy_open(join, error);
+    if (rc == 0)
+        rc = io_peers_channel(join->server, join->source, &join->channel, error);
+    if (rc == 0)
+        rc = arpc_channel_call(join->channel, FETCH_PATH, &options, &answer, join, &join->call, error);
+    return rc == 0 ? send_request(join, error) : rc;
+}
+
+static void ask(struct io_join *join)
+{
+    join->result = try_ask(join, &join->error);
+    join->done = join->result != 0;
+}
+
+/* ---- life ---- */
+
+static struct io_join *begin(struct ampd_server *server)
+{
+    struct io_join *join = calloc(1, sizeof *join);
+    if (join == NULL || uv_timer_init(&server->loop, &join->again) != 0) {
+        free(join);
+        return NULL;
+    }
+    join->server = server;
+    join->again.data = join;
+    amp_buf_init(&join->in, 2 * AMPD_PEER_BODY_MAX);
+    join->source = server->options->shard == 0 ? 1 : 0;
+    amp_log(server->log, AMP_LOG_INFO, "join", "msg=\"the data directory is empty: the other shards are asked\"");
+    (void)uv_timer_start(&join->again, on_again, 0, 0); /* cannot fail: it is open and has a callback */
+    return join;
+}
+
+int io_join_if_due(struct ampd_server *server, struct amp_error *error)
+{
+    bool due;
+    int rc = is_due(server, &due, error);
+    if (rc != 0 || !due)
+        return rc;
+    struct io_join *join = begin(server);
+    if (join == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for asking other shards");
+    while (!join->done && !server->signalled)
+        (void)uv_run(&server->loop, UV_RUN_ONCE);
+    rc = join->done ? join->result : AMP_ECANCELLED;
+    if (rc != 0 && join->done)
+        *error = join->error;
+    leave(join);
+    return rc;
+}

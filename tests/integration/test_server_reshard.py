@@ -1,0 +1,243 @@
+#!/usr/bin/python3
+"""A model on another number of shards: the same bits, the same history, also when the start is killed half-way.
+
+    test_server_reshard.py BIN_DIR [NAME ...]
+"""
+import filecmp
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+
+import ampd_testing
+from ampd_testing import eventually, run
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "crash"))
+from failpoints import Failpoints, named_in_the_sources  # noqa: E402
+from test_server_shards import START_TIMEOUT_S, STEPS, WORLD, Cluster, Job
+
+MORE = 4  # steps after
+
+
+class Told(Job):
+    """Workers that push a state of their own with each step."""
+
+    def user_state(self, rank, step):
+        return f"rank {rank} after step {step}".encode() * (rank + 1)
+
+
+def shared(folder):
+    return ["--checkpoint-dir", folder / "shared"]
+
+
+def ctl(context, cluster, *arguments):
+    done = subprocess.run([context.bin_dir / "ampctl", "-e", cluster.addresses[0], *arguments], capture_output=True,
+                          text=True, timeout=60)
+    assert done.returncode == 0, (arguments, done.stderr)
+    return done.stdout
+
+
+def export(context, cluster, name):
+    """The newest checkpoint as one file."""
+    file = cluster.folder / f"{name}.safetensors"
+    ctl(context, cluster, "checkpoint", "export", "m", file)
+    return file
+
+
+def history(context, cluster):
+    rows = json.loads(ctl(context, cluster, "history", "m", "-o", "json"))["rows"]
+    return [row for row in rows if row.get("verdict")]
+
+
+def begin(context, count, **fields):
+    """A cluster that has trained and has been ended, with its exported last checkpoint and its history."""
+    folder = context.folder()
+    folder.mkdir()
+    cluster = Cluster(context, count, folder, shared(folder))
+    job = Told(cluster, checkpoint_every=4, **fields)
+    job.train([job.join(rank) for rank in range(WORLD)], 1, STEPS)
+    rows = history(context, cluster)
+    assert cluster.end() == [0] * count, [cluster.log(k)[-1500:] for k in range(count)]
+    return cluster, rows
+
+
+def again(context, cluster, count):
+    """The same data directories and files, and another number of shards."""
+    return Cluster(context, count, cluster.folder, shared(cluster.folder), ["--epoch-above", "1"])
+
+
+def taken_up(cluster, **fields):
+    """The job on a cluster that was made from another one."""
+    job = Told(cluster, load=False, checkpoint_every=4, **fields)
+    eventually(lambda: not cluster.api(0).GetModel(model="m").status.recovering, "the model is back", START_TIMEOUT_S)
+    return job
+
+
+def expected_after(context, **fields):
+    """The exports of one shard that is never disturbed: after STEPS, and after MORE."""
+    folder = context.folder()
+    folder.mkdir()
+    cluster = Cluster(context, 1, folder)
+    job = Told(cluster, checkpoint_every=2, **fields)
+    workers = [job.join(rank) for rank in range(WORLD)]
+    files = []
+    for first, last in ((1, STEPS), (STEPS + 1, STEPS + MORE)):
+        job.train(workers, first, last)
+        eventually(lambda: cluster.api(0).GetModel(model="m").status.durable_step == last, f"step {last} is durable")
+        files.append(export(context, cluster, f"step-{last}"))
+    return files
+
+
+def same(a, b, what):
+    assert filecmp.cmp(a, b, shallow=False), f"{what}: other bytes"
+
+
+def check_onto(context, count, others, expected, **fields):
+    """From `count` shards onto the others in turn; the first of them trains on."""
+    cluster, rows = begin(context, count, **fields)
+    for turn, other in enumerate(others):
+        cluster = again(context, cluster, other)
+        job = taken_up(cluster, **fields)
+        what = f"from {count} onto {others[:turn + 1]}"
+        same(export(context, cluster, f"taken-{turn}"), expected[min(turn, 1)], what)
+        assert history(context, cluster) == rows, f"{what}: another history"
+        if turn == 0:
+            workers = [job.join(rank) for rank in range(WORLD)]
+            assert [w.user_state for w in workers] == [job.user_state(w.rank, STEPS) for w in workers], workers
+            job.train(workers, STEPS + 1, STEPS + MORE)
+            rows = history(context, cluster)
+            assert [int(row["step"]) for row in rows] == list(range(1, STEPS + MORE + 1)), rows
+        assert cluster.end() == [0] * other, [cluster.log(k)[-1500:] for k in range(other)]
+    same(export(context, again(context, cluster, others[-1]), "last"), expected[1], f"from {count} onto {others}, trained on")
+
+
+def test_fewer_shards_have_the_bits_of_more(context):
+    expected = expected_after(context)
+    check_onto(context, 4, [1], expected)
+    check_onto(context, 3, [2, 1], expected)
+
+
+def test_more_shards_have_the_bits_of_fewer(context):
+    """New shards have empty data directories, which the others fill."""
+    expected = expected_after(context)
+    check_onto(context, 2, [3, 1], expected)
+    check_onto(context, 1, [4], expected)
+
+
+def test_a_shard_that_has_lost_its_disk_is_filled_by_the_others(context):
+    """Shard 1, then the coordinator: the checkpoint that existed is gone back to, and the history has no gap."""
+    expected = expected_after(context)
+    folder = context.folder()
+    folder.mkdir()
+    cluster = Cluster(context, 2, folder, shared(folder))
+    job = Told(cluster, checkpoint_every=2)
+    workers = [job.join(rank) for rank in range(WORLD)]
+    job.train(workers, 1, STEPS + 1)
+    for turn, lost in enumerate((1, 0)):
+        eventually(lambda: cluster.api(0).GetModel(model="m").status.durable_step == STEPS, f"step {STEPS} is durable")
+        before = history(context, cluster)
+        cluster.kill(lost)
+        shutil.rmtree(folder / f"data-{lost}")
+        epoch = 3 + 10 * turn
+        cluster.start(lost, ["--epoch-above", str(epoch)])
+        cluster.wait_until_healthy()
+        eventually(lambda: cluster.api(0).GetModel(model="m").status.epoch == epoch + 1 and
+                   not cluster.api(0).GetModel(model="m").status.recovering, f"epoch {epoch + 1}", START_TIMEOUT_S)
+        same(export(context, cluster, f"without-{lost}"), expected[0], f"shard {lost} lost its disk")
+        assert history(context, cluster) == [row for row in before if int(row["step"]) <= STEPS], f"shard {lost}"
+        workers = [job.join(rank) for rank in range(WORLD)]
+        assert [(w.step, w.user_state) for w in workers] == [(STEPS + 1, job.user_state(w.rank, STEPS)) for w in workers]
+        job.train(workers, STEPS + 1, STEPS + 1)
+    job.train(workers, STEPS + 2, STEPS + MORE)
+    eventually(lambda: cluster.api(0).GetModel(model="m").status.durable_step == STEPS + MORE, "the last step is durable")
+    same(export(context, cluster, "last"), expected[1], "both lost their disks")
+    assert [int(row["step"]) for row in history(context, cluster)] == list(range(1, STEPS + MORE + 1))
+
+
+def test_an_empty_store_does_not_join_by_itself(context):
+    """Nor does one whose part is not there, nor a data directory of before."""
+    folder = context.folder()
+    folder.mkdir()
+    cluster = Cluster(context, 2, folder, shared(folder))
+    job = Told(cluster, checkpoint_every=2)
+    workers = [job.join(rank) for rank in range(WORLD)]
+    job.train(workers, 1, 4)
+    eventually(lambda: cluster.api(0).GetModel(model="m").status.durable_step == 4, "step 4 is durable")
+    assert cluster.end() == [0, 0]
+    shutil.copytree(folder / "data-1", folder / "kept", ignore=shutil.ignore_patterns("*.sock"))
+    shutil.rmtree(folder / "data-1")
+    (folder / "data-0" / "LOCK").unlink()
+    cluster = Cluster.__new__(Cluster)
+    cluster.__dict__.update(program=context.bin_dir / "ampd", count=2, options=shared(folder), folder=folder,
+                            addresses=[f"unix:{folder}/s{k}" for k in range(2)], processes=[None] * 2, channels=[None] * 2)
+    context._own.append(cluster)
+    cluster.start(0)
+    cluster.start(1)
+    eventually(lambda: "has that place: refused" in cluster.log(0) or "does not know the model" in cluster.log(0),
+               "the empty one is refused", START_TIMEOUT_S)
+    cluster.kill(1)
+    shutil.rmtree(folder / "data-1")
+    cluster.start(1, ["--epoch-above", "1"])
+    cluster.wait_until_healthy()
+    same(export(context, cluster, "joined"), export(context, cluster, "again"), "the same checkpoint")
+    workers = [job.join(rank) for rank in range(WORLD)]
+    assert [w.step for w in workers] == [5] * WORLD, workers
+    job.cluster = cluster
+    job.train(workers, 5, 6)
+    eventually(lambda: cluster.api(0).GetModel(model="m").status.durable_step == 6, "step 6 is durable")
+    cluster.kill(1)
+    shutil.rmtree(folder / "data-1")
+    shutil.copytree(folder / "kept", folder / "data-1")
+    cluster.start(1)
+    eventually(lambda: "has that place: refused" in cluster.log(0), "a process of before is refused", START_TIMEOUT_S)
+
+
+def test_a_start_that_is_killed_half_way_begins_again(context):
+    """At each of its failpoints."""
+    program = context.bin_dir.parent / "tests" / "crash" / "ampd_crash"
+    if not program.exists():
+        print("SKIPPED: no server with failpoints in this build")
+        return
+    cluster, rows = begin(context, 2)
+    before = export(context, again(context, cluster, 2), "before")
+    for process in context._own.pop().processes:
+        process.terminate()
+        process.wait(60)
+    points = Failpoints(cluster.folder / "failpoints", 1, 0)
+    for place in sorted(name for name in named_in_the_sources() if name.startswith("takeup.")):
+        points.kill_at(place, 1)
+        (cluster.folder / "s9").unlink(missing_ok=True)
+        done = subprocess.run([*ampd_testing.DIE_WITH_PARENT, program, "--data-dir", cluster.folder / "data-0", "--listen",
+                               f"unix:{cluster.folder}/s9", *shared(cluster.folder)], capture_output=True, text=True,
+                              timeout=60, env={**os.environ, "AMPD_FAILPOINTS_FILE": str(points.path)})
+        assert done.returncode == -signal.SIGKILL, (place, done)
+        # Two shards can still go on, too, and find their parts.
+        same(export(context, again(context, cluster, 2), f"still-{place}"), before, f"killed at {place}, two shards again")
+        assert context._own.pop().end() == [0, 0]
+    points.close()
+    last = again(context, cluster, 1)
+    same(export(context, last, "after"), before, "killed at each failpoint")
+    assert history(context, last) == rows
+
+
+def test_a_start_without_all_parts_is_refused_and_nothing_is_lost(context):
+    """Where they are not, and where one is damaged: the text says what to do, and the number before goes on."""
+    cluster, rows = begin(context, 2)
+    before = export(context, again(context, cluster, 2), "before")
+    assert context._own.pop().end() == [0, 0]
+    data = cluster.folder / "data-0"
+    code, lines = ampd_testing.start_and_fail(context.bin_dir, "--data-dir", data)
+    assert code == 3 and "--checkpoint-dir" in lines[-1] and "2 shards" in lines[-1], (code, lines)
+    part = sorted((cluster.folder / "shared").glob("models/m/checkpoints/step-*/shard-1-of-2.safetensors"))[-1]
+    kept = part.read_bytes()
+    part.write_bytes(kept[:-9] + bytes([kept[-9] ^ 1]) + kept[-8:])
+    code, lines = ampd_testing.start_and_fail(context.bin_dir, "--data-dir", data, *shared(cluster.folder))
+    assert code == 3 and "shard-1-of-2" in lines[-1], (code, lines)
+    part.write_bytes(kept)
+    assert export(context, again(context, cluster, 2), "after").read_bytes() == before.read_bytes()
+
+
+if __name__ == "__main__":
+    run(globals())
