@@ -135,7 +135,8 @@ static const struct argp_option options_table[] = {
     {"shard", OPTION_SHARD, "K", 0, "Which of them this is, from 0; of a --cluster by default any that is free, and else it stands by", 2},
     {"epoch-above", OPTION_EPOCH_ABOVE, "N", 0,
      "An empty data directory, of a shard that is new or has lost its own, is filled from the other shards and "
-     "--checkpoint-dir; new epochs are above N, the highest that ampctl has shown of any model",
+     "--checkpoint-dir; new epochs are above N, the highest that ampctl has shown of any model; --cluster does both "
+     "by itself",
      2},
     {"insecure", OPTION_INSECURE, NULL, 0, "Listen beyond loopback without encryption, or without asking who calls", 0},
     {0},

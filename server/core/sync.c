@@ -414,13 +414,13 @@ static bool lacks_a_store(struct ampd_model *model)
     if (empty != AMPD_NO_RANK)
         ampd_out_log(model->core, AMPD_LOG_ERROR, model,
                      "shard %u does not know the model, whose other shards hold checkpoints: bring back its data "
-                     "directory, or start it with an empty one and --epoch-above",
+                     "directory, or start it with an empty one and --epoch-above or --cluster",
                      empty);
     else if (before != AMPD_NO_RANK)
         ampd_out_log(
             model->core, AMPD_LOG_ERROR, model,
             "shard %u has a data directory of before epoch %llu: bring back the right one, or start it with an "
-            "empty one and --epoch-above",
+            "empty one and --epoch-above or --cluster",
             before, (unsigned long long)epoch);
     else if (has_lost_all(model))
         ampd_out_log(

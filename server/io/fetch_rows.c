@@ -239,8 +239,39 @@ static int check(const struct ampd_server *server, const struct ampd_msg_session
     return 0;
 }
 
+/*
+ * To a shard that asks one that asks itself: no model. Where a whole cluster is new, or has deleted all models, each hears this
+ * from all others.
+ */
+static void tell_nothing(struct ampd_server *server, struct arpc_call *rpc)
+{
+    const struct io_peer_item end = {.kind = IO_ITEM_END};
+    struct ampd_msg_session_request message = {.has_envelope = true};
+    struct amp_buf body = io_message_buf(), buf = io_message_buf();
+    int rc = io_peer_item_encode(&end, &body);
+    message.envelope.format = AMPD_PEER_FORMAT;
+    message.envelope.sender = server->options->shard;
+    message.envelope.shard_count = io_peers_shards(server);
+    message.envelope.body = (struct ampd_msg_bytes){body.data, body.size};
+    if (rc == 0)
+        rc = ampd_msg_session_request_encode(&message, &buf);
+    if (rc == 0)
+        rc = arpc_call_send(rpc, buf.data, buf.size, NULL, 0, NULL, NULL);
+    amp_buf_close(&body);
+    amp_buf_close(&buf);
+    if (rc == 0)
+        arpc_call_finish(rpc, ARPC_STATUS_OK, "", NULL);
+    else
+        arpc_call_finish(rpc, ARPC_STATUS_RESOURCE_EXHAUSTED, "out of memory for this call", NULL);
+}
+
 static void fetch_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
 {
+    struct ampd_server *server = arpc_call_server_arg(rpc);
+    if (server->joining) {
+        tell_nothing(server, rpc);
+        return;
+    }
     struct ampd_msg_session_request request;
     struct amp_error error = {0};
     struct io_call *call = io_call_open(rpc, sizeof(struct fetch), &fetch_ops);

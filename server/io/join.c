@@ -63,7 +63,8 @@ static int is_due(struct ampd_server *server, bool *due, struct amp_error *error
     struct ampd_model_record *records;
     size_t count;
     *due = false;
-    if (!server->options->joins || server->peers == NULL)
+    bool asks = server->options->joins || server->options->cluster != NULL;
+    if (!asks || server->peers == NULL || shards_of(server) < 2)
         return 0;
     int rc = ampd_store_load(server->store, &records, &count, error);
     if (rc == 0)
@@ -268,24 +269,15 @@ static void answer_message(struct arpc_call *call, const uint8_t *data, size_t s
         arpc_call_cancel(call, ARPC_STATUS_CANCELLED, join->error.text);
 }
 
-static void answer_closed(struct arpc_call *call, const struct arpc_result *result)
+/* The attempt came to nothing; the next shard is asked a little later. */
+static void try_next(struct io_join *join, const char *why)
 {
-    struct io_join *join = arpc_call_user(call);
-    if (join->closing || join->done)
-        return;
-    join->call = NULL;
-    if (join->code == 0 && result->status == ARPC_STATUS_OK && join->ended && will_do(join)) {
-        finish(join);
-        return;
-    }
-    bool no_model = join->code == 0 && result->status == ARPC_STATUS_OK && join->ended;
     if (join->attempts++ % TOLD_EVERY == 0)
         amp_log(join->server->log, AMP_LOG_WARN, "join", "msg=\"the store is not filled yet\" shard=%u err=\"%s\"",
-                join->source,
-                no_model          ? "it has no model"
-                : join->code != 0 ? join->error.text
-                                  : result->message);
-    arpc_channel_close(join->channel, NULL, NULL);
+                join->source, why);
+    join->call = NULL;
+    if (join->channel != NULL)
+        arpc_channel_close(join->channel, NULL, NULL);
     join->channel = NULL;
     ampd_store_close(join->copy);
     join->copy = NULL;
@@ -293,6 +285,19 @@ static void answer_closed(struct arpc_call *call, const struct arpc_result *resu
         join->source = (join->source + 1) % shards_of(join->server);
     while (join->source == join->server->options->shard);
     (void)uv_timer_start(&join->again, on_again, AGAIN_MS, 0); /* cannot fail: it is open and has a callback */
+}
+
+static void answer_closed(struct arpc_call *call, const struct arpc_result *result)
+{
+    struct io_join *join = arpc_call_user(call);
+    if (join->closing || join->done || call != join->call)
+        return; /* given up before */
+    join->call = NULL;
+    bool told = join->code == 0 && result->status == ARPC_STATUS_OK && join->ended;
+    if (told && will_do(join))
+        finish(join);
+    else
+        try_next(join, told ? "it has no model" : join->code != 0 ? join->error.text : result->message);
 }
 
 static const struct arpc_handler answer = {.message = answer_message, .closed = answer_closed};
@@ -313,6 +318,7 @@ static int send_request(struct io_join *join, struct amp_error *error)
     return rc != 0 ? amp_error_set(error, rc, NULL, "a request cannot be sent: %s", amp_strerror(rc)) : 0;
 }
 
+/* Of a place in etcd that nobody has taken yet there is no address: an error as any that passes. */
 static int try_ask(struct io_join *join, struct amp_error *error)
 {
     const struct arpc_pair pair = {"authorization", io_peers_authorization(join->server)};
@@ -325,9 +331,7 @@ static int try_ask(struct io_join *join, struct amp_error *error)
     join->rows = 0;
     join->ended = false;
     join->code = 0;
-    int rc = copy_open(join, error);
-    if (rc == 0)
-        rc = io_peers_channel(join->server, join->source, &join->channel, error);
+    int rc = io_peers_channel(join->server, join->source, &join->channel, error);
     if (rc == 0)
         rc = arpc_channel_call(join->channel, FETCH_PATH, &options, &answer, join, &join->call, error);
     return rc == 0 ? send_request(join, error) : rc;
@@ -335,8 +339,10 @@ static int try_ask(struct io_join *join, struct amp_error *error)
 
 static void ask(struct io_join *join)
 {
-    join->result = try_ask(join, &join->error);
+    join->result = copy_open(join, &join->error);
     join->done = join->result != 0;
+    if (!join->done && try_ask(join, &join->error) != 0)
+        try_next(join, join->error.text);
 }
 
 /* ---- life ---- */
@@ -366,8 +372,10 @@ int io_join_if_due(struct ampd_server *server, struct amp_error *error)
     struct io_join *join = begin(server);
     if (join == NULL)
         return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for asking other shards");
+    server->joining = true;
     while (!join->done && !server->signalled)
         (void)uv_run(&server->loop, UV_RUN_ONCE);
+    server->joining = false;
     rc = join->done ? join->result : AMP_ECANCELLED;
     if (rc != 0 && join->done)
         *error = join->error;

@@ -69,8 +69,8 @@ enum ampd_time {
 struct ampd_server_options {
     const char *data_dir;
     const char *checkpoint_dir; /* NULL: the data directory */
-    bool joins;                 /* an empty data directory is filled from another shard, and its */
-    uint64_t epoch_above;       /* new epochs are above this */
+    bool joins;                 /* --epoch-above: an empty data directory is filled from another shard, and its */
+    uint64_t epoch_above;       /* new epochs are above this; with `cluster` it is filled anyhow, and etcd knows the epochs */
     const char *listen;         /* host:port or unix:/path */
     const char *metrics_listen; /* server/io/http.h; NULL: its default */
     struct ampd_auth_options auth;
@@ -128,6 +128,7 @@ struct ampd_server {
     struct io_cluster *cluster; /* also NULL before the place is asked for, and after it was given back */
     struct io_peers *peers;
     unsigned fetchings;     /* FetchRows streams */
+    bool joining;           /* the store has no model, and the other shards are asked for theirs (join.h) */
     struct io_trouble *trouble;
     struct io_http *http; /* NULL: it listens nowhere */
     struct io_metrics metrics;

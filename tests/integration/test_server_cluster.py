@@ -89,6 +89,36 @@ def test_a_standby_takes_the_place_of_a_process_that_was_killed(context):
     assert trained(new_job(cluster), 1, 2)  # over the new sessions
 
 
+def steps_of(cluster, name):
+    """The steps of shard 0's history that still count, in its order."""
+    rows = cluster.of(0).api().ListScaleHistory(model=name, page_size=1000).rows
+    return [row.step for row in rows if row.verdict != 0 and not row.superseded]
+
+
+def test_a_standby_goes_on_from_the_shared_checkpoints_where_a_lost_shard_was(context):
+    """It has nothing of its own: its store is another shard's, its part of the model the lost one's file."""
+    expected = undisturbed(context)
+    cluster = Cluster(context, 3, fixed=False, options=["--checkpoint-dir", context.folder()])
+    standby = cluster.add()
+    standby.says("this process stands by")
+    for k in (1, 0):
+        job = Job(cluster, name=f"m{k}")
+        trained(job, 1, 3)
+        eventually(lambda: cluster.api(0).GetModel(model=job.name).status.durable_step == 2, "step 2 is durable")
+        lost = cluster.of(k)
+        lost.kill()
+        standby.serves()
+        assert standby.shard() == k
+        standby.says("the store was filled by another shard")
+        cluster.wait_until_healthy()
+        resume(job, expected)
+        counted = steps_of(cluster, job.name)
+        assert sorted(set(counted)) == list(range(1, STEPS + 1)), counted
+        lost.start()
+        lost.says("this process stands by")
+        standby = lost
+
+
 def test_a_shard_that_comes_back_takes_its_place_again(context):
     expected = undisturbed(context)
     cluster = Cluster(context, 2)
