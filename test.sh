@@ -3,7 +3,7 @@
 #
 #   test.sh                 everything within the budget (about 14 minutes on two cores)
 #   test.sh --build-only    stops after the build
-#   test.sh --long [SUITE]  the large counts of one suite, or of all: digits crash power sim mutations kernels casts curves model coverage attacks fuzz faults containers
+#   test.sh --long [SUITE]  the large counts of one suite, or of all: digits crash power sim mutations kernels casts curves model coverage attacks fuzz faults containers cluster
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The large counts, after a release build: digits, crash, power, sim, mutations, kernels, casts, curves, model, coverage, attacks, fuzz, faults, containers, or all.
+# The large counts, after a release build: digits, crash, power, sim, mutations, kernels, casts, curves, model, coverage, attacks, fuzz, faults, containers, cluster, or all.
 # (./test.sh --long [SUITE])
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
-suites='digits crash power sim mutations kernels casts curves model coverage attacks fuzz faults containers all'
+suites='digits crash power sim mutations kernels casts curves model coverage attacks fuzz faults containers cluster all'
 check_only=''
 [ "${1-}" = --check ] && check_only=1 && shift # looks at the name alone
 suite=${1:-all} broken=0
@@ -63,6 +63,8 @@ faults() {
 run faults faults
 # deploy/up.sh, small and as a cluster that loses a process of each kind.
 run containers tests/containers/containers.sh
+# The owner of shard 0 is killed twenty times; what the worker waits is printed.
+run cluster env AMPD_KILLS=20 /usr/bin/python3 -B tests/integration/test_server_failover.py build/release/bin
 # 40 minutes in all, two targets at a time: 800 s each.
 run fuzz tests/fuzz/run.sh 800
 exit "$broken"

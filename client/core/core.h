@@ -37,8 +37,8 @@
 #define AMPCLIENT_CALL_TIMEOUT_MS    60000
 #define AMPCLIENT_BLOCK_RESENDS_MAX  3   /* STEP section 5 */
 #define AMPCLIENT_BACKOFF_MS         100 /* first pause; doubles */
-#define AMPCLIENT_BACKOFF_MAX_MS     2000
-#define AMPCLIENT_KEEP_ALIVE_DIVISOR 3 /* a lease is renewed three times within its life */
+#define AMPCLIENT_BACKOFF_MAX_MS     500 /* a shard that is back is to be found well within two seconds */
+#define AMPCLIENT_KEEP_ALIVE_DIVISOR 3   /* a lease is renewed three times within its life */
 
 struct ampclient_core;
 
