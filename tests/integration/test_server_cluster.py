@@ -135,7 +135,7 @@ def test_a_shard_that_comes_back_takes_its_place_again(context):
 
 
 def test_of_two_processes_for_one_shard_one_waits(context):
-    cluster = Cluster(context, 2)
+    cluster = Cluster(context, 2, options=["--checkpoint-dir", context.folder()])
     second = cluster.add(["--shard", "1"])
     second.says(f"shard 1 is held by {cluster.processes[1].address}")
     wait_s(2 * LEASE_S)
