@@ -429,6 +429,8 @@ void ampd_sums_trim(struct ampd_model *model, uint64_t step)
     uint32_t gone = 0;
     while (gone < replay->count && replay->rows[gone].step < step)
         gone++;
+    if (gone == 0)
+        return; /* there may be no rows at all */
     replay->count -= gone;
     memmove(replay->rows, replay->rows + gone, replay->count * sizeof(*replay->rows));
 }
