@@ -146,9 +146,8 @@ static void fetch_run(struct io_task *task)
 
 /* ---- on the loop ---- */
 
-static int send_part(struct fetch *fetch, const uint8_t *data, size_t size)
+static int send_part(const struct ampd_server *server, struct arpc_call *rpc, const uint8_t *data, size_t size)
 {
-    const struct ampd_server *server = fetch->call.server;
     struct ampd_msg_session_request message = {.has_envelope = true};
     message.envelope.format = AMPD_PEER_FORMAT;
     message.envelope.sender = server->options->shard;
@@ -157,7 +156,7 @@ static int send_part(struct fetch *fetch, const uint8_t *data, size_t size)
     struct amp_buf buf = io_message_buf();
     int rc = ampd_msg_session_request_encode(&message, &buf);
     if (rc == 0)
-        rc = arpc_call_send(fetch->call.rpc, buf.data, buf.size, NULL, 0, NULL, NULL);
+        rc = arpc_call_send(rpc, buf.data, buf.size, NULL, 0, NULL, NULL);
     amp_buf_close(&buf);
     return rc;
 }
@@ -172,7 +171,7 @@ static void go_on(struct fetch *fetch)
         return;
     while (fetch->sent < fetch->out.size) {
         size_t left = fetch->out.size - fetch->sent, size = left < PART_BYTES ? left : PART_BYTES;
-        int rc = send_part(fetch, fetch->out.data + fetch->sent, size);
+        int rc = send_part(call->server, call->rpc, fetch->out.data + fetch->sent, size);
         if (rc == AMP_EEXHAUSTED)
             return;
         if (rc != 0) {
@@ -243,22 +242,14 @@ static int check(const struct ampd_server *server, const struct ampd_msg_session
  * To a shard that asks one that asks itself: no model. Where a whole cluster is new, or has deleted all models, each hears this
  * from all others.
  */
-static void tell_nothing(struct ampd_server *server, struct arpc_call *rpc)
+static void tell_nothing(const struct ampd_server *server, struct arpc_call *rpc)
 {
     const struct io_peer_item end = {.kind = IO_ITEM_END};
-    struct ampd_msg_session_request message = {.has_envelope = true};
-    struct amp_buf body = io_message_buf(), buf = io_message_buf();
+    struct amp_buf body = io_message_buf();
     int rc = io_peer_item_encode(&end, &body);
-    message.envelope.format = AMPD_PEER_FORMAT;
-    message.envelope.sender = server->options->shard;
-    message.envelope.shard_count = io_peers_shards(server);
-    message.envelope.body = (struct ampd_msg_bytes){body.data, body.size};
     if (rc == 0)
-        rc = ampd_msg_session_request_encode(&message, &buf);
-    if (rc == 0)
-        rc = arpc_call_send(rpc, buf.data, buf.size, NULL, 0, NULL, NULL);
+        rc = send_part(server, rpc, body.data, body.size);
     amp_buf_close(&body);
-    amp_buf_close(&buf);
     if (rc == 0)
         arpc_call_finish(rpc, ARPC_STATUS_OK, "", NULL);
     else

@@ -162,6 +162,7 @@ void io_threads_submit(struct io_threads *pool, struct io_task *task)
 {
     AMP_ASSERT(!pool->stop); /* the loop's alone set it */
     if (pool->giving_back) {
+        task->queued = true; /* it can be taken back like any other */
         amp_list_push(&pool->held, &task->node);
         return;
     }

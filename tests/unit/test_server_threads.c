@@ -126,6 +126,46 @@ static void a_task_that_no_thread_has_begun_can_be_taken_back(void **state)
     assert_string_equal(notes.done, "ac");
 }
 
+/* What `first` submits when it is done. */
+static struct {
+    struct io_threads *threads;
+    struct task *first; /* and the three behind it */
+} follow;
+
+static void submit_three(struct io_task *base)
+{
+    told(base);
+    (void)pthread_mutex_lock(&follow.first->notes->gate);
+    for (int i = 1; i <= 3; i++)
+        io_threads_submit(follow.threads, &follow.first[i].task);
+    assert_true(io_threads_take_back(follow.threads, &follow.first[1].task)); /* not queued yet */
+}
+
+static void what_a_done_task_submits_can_be_taken_back(void **state)
+{
+    struct notes notes = {.gate = PTHREAD_MUTEX_INITIALIZER};
+    struct task tasks[4];
+    uv_loop_t loop;
+    (void)state;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(io_threads_new(&loop, 1, false, &follow.threads), 0);
+    follow.first = tasks;
+    for (int i = 0; i < 4; i++)
+        tasks[i] = (struct task){.task = {.run_cb = run_one, .done_cb = i == 0 ? submit_three : told},
+                                 .notes = &notes,
+                                 .letter = (char)('a' + i)};
+    io_threads_submit(follow.threads, &tasks[0].task);
+    while (notes.done[0] == 0)
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    assert_true(io_threads_take_back(follow.threads, &tasks[3].task)); /* behind one that waits for the gate, or is not begun either */
+    (void)pthread_mutex_unlock(&notes.gate);
+    io_threads_close(follow.threads);
+    assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    assert_string_equal(notes.ran, "ac");
+    assert_string_equal(notes.done, "ac");
+}
+
 /* ---- a thread that is stopped while it wakes the loop ---- */
 
 static struct {
@@ -251,6 +291,7 @@ int main(void)
         cmocka_unit_test(tasks_of_one_group_run_together_and_in_order),
         cmocka_unit_test(what_done_tasks_submit_is_one_group),
         cmocka_unit_test(a_task_that_no_thread_has_begun_can_be_taken_back),
+        cmocka_unit_test(what_a_done_task_submits_can_be_taken_back),
         cmocka_unit_test(the_loop_goes_on_while_a_thread_that_has_woken_it_is_stopped),
     };
     return cmocka_run_group_tests_name("server_threads", tests, NULL, NULL);
