@@ -134,7 +134,12 @@ enum amp_dtype amp_autocast_dtype(const char *op, enum amp_dtype in)
     const struct amp_autocast_config *region = current();
     if (region->mode == AMP_AUTOCAST_NONE)
         return in;
-    struct amp_op_rule rule = amp_registry_rule(region->registry, region->mode, op);
+    /* The built-in lists know policies alone: the shortest way for the question that comes most often. */
+    struct amp_op_rule rule = {.policy = AMP_OP_UNLISTED};
+    if (region->registry == NULL)
+        rule.policy = amp_registry_policy(NULL, region->mode, op);
+    else
+        rule = amp_registry_rule(region->registry, region->mode, op);
     return by_rule(&rule, region->mode, in);
 }
 

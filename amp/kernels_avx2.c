@@ -139,13 +139,33 @@ static size_t unaligned(const void *dst, size_t size, size_t n)
     return bytes % size != 0 || bytes / size > n ? n : bytes / size;
 }
 
+/*
+ * Past the caches a block goes by its four parts in turns, a line of each: what runs ahead of one place leaves the memory of a
+ * core idle, ahead of four it does not. The parts of a block are so long that each turns a page seldom.
+ */
+#define PARTS       4
+#define PART        16384 /* elements */
+#define PARTS_AHEAD 512   /* bytes; as AHEAD, for each part */
+
 /* Past the caches: whole vectors of dst, which then needs not be read before it is written. */
 #define LOAD_STREAM(NAME, DTYPE)                                                                                       \
+    static void load_parts_##NAME(float *d, const uint16_t *s)                                                         \
+    {                                                                                                                  \
+        for (size_t i = 0; i < PART; i += 4 * WIDTH) {                                                                 \
+            for (size_t j = i; j < PARTS * PART; j += PART) {                                                          \
+                _mm_prefetch((const char *)(s + j) + PARTS_AHEAD, _MM_HINT_T0);                                        \
+                for (size_t k = j; k < j + 4 * WIDTH; k += WIDTH)                                                      \
+                    _mm256_stream_ps(d + k, canonical(widen_##NAME(s + k)));                                           \
+            }                                                                                                          \
+        }                                                                                                              \
+    }                                                                                                                  \
     static void load_stream_##NAME(float *dst, const void *src, size_t n)                                              \
     {                                                                                                                  \
         size_t i = unaligned(dst, sizeof(float), n);                                                                   \
         const uint16_t *s = src;                                                                                       \
         amp_kernels_ref.load[DTYPE](dst, s, i);                                                                        \
+        for (; i + PARTS * PART <= n; i += PARTS * PART)                                                               \
+            load_parts_##NAME(dst + i, s + i);                                                                         \
         for (; i + WIDTH <= n; i += WIDTH)                                                                             \
             _mm256_stream_ps(dst + i, canonical(widen_##NAME(s + i)));                                                 \
         amp_kernels_ref.load[DTYPE](dst + i, s + i, n - i);                                                            \
@@ -191,14 +211,6 @@ STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm256_stream_ps)
         return narrow_numbers_##NAME(a, b);                                                                            \
     }
 
-/*
- * Past the caches a block goes by its four parts in turns, a line of each: what runs ahead of one place leaves the memory of a
- * core idle, ahead of four it does not. The parts of a block are so long that each turns a page seldom.
- */
-#define PARTS       4
-#define PART        16384 /* elements */
-#define PARTS_AHEAD 128   /* as AHEAD, for each part */
-
 #define STORE16(NAME, DTYPE)                                                                                           \
     SIXTEEN(NAME)                                                                                                      \
     static uint32_t store_##NAME(void *dst, const float *src, size_t n)                                                \
@@ -217,8 +229,8 @@ STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm256_stream_ps)
     {                                                                                                                  \
         for (size_t i = 0; i < PART; i += 4 * WIDTH) {                                                                 \
             for (size_t j = i; j < PARTS * PART; j += PART) {                                                          \
-                _mm_prefetch((const char *)(src + j + PARTS_AHEAD), _MM_HINT_T0);                                      \
-                _mm_prefetch((const char *)(src + j + PARTS_AHEAD + 2 * WIDTH), _MM_HINT_T0);                          \
+                _mm_prefetch((const char *)(src + j) + PARTS_AHEAD, _MM_HINT_T0);                                      \
+                _mm_prefetch((const char *)(src + j + 2 * WIDTH) + PARTS_AHEAD, _MM_HINT_T0);                          \
                 __m256i low = sixteen_##NAME(src + j, most);                                                           \
                 __m256i high = sixteen_##NAME(src + j + 2 * WIDTH, most);                                              \
                 _mm256_stream_si256((__m256i *)(void *)(d + j), low);                                                  \

@@ -3,79 +3,28 @@
  *
  * One loop over eight elements at a time, from the staged gradient to the new state, without a branch. It begins a vector while
  * the root of the one before is under way: in one chain, what waits for root and quotient would fill the processor's schedulers
- * long before its units. Two things follow a span later:
+ * long before its units. Two things follow each span:
  *
  * - the elements that the guard sends to double. They are few and anywhere, so that a branch at each would be guessed wrong: the
- *   loop keeps a bit for each, the old moments of all, and leaves the masters of these as they were. Then they are listed, four
- *   to a turn without a branch, and computed four at a time;
+ *   loop keeps a bit for each, the old moments of all, and leaves the masters of these as they were (kernels_avx2_adam_late.h);
  * - the cast of the span's masters, past the caches.
  *
- * Nothing is asked for ahead: on Zen 3 the processor's own prefetch is as good.
+ * Nothing is asked for ahead: on Zen 3 the processor's own prefetch is as good. What counts there is the number of instructions:
+ * forty for eight elements, of which a core that its other thread leaves alone takes four in a cycle, and three if not. To take up
+ * the next span before the late elements and the cast of this one was slower: it needs twice the room in the first cache level.
  */
 #include "amp/kernels_avx2_adam.h"
 
+#include "amp/kernels_avx2_adam_late.h"
+#include "amp/kernels_avx2_adam_parts.h"
 #include "amp/pass.h"
 
-#include <immintrin.h>
 #include <math.h>
 
-#define WIDTH   8
 #define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
-
-/* Elements of a span: more make lists and casts cheaper, and twice as many would leave the first cache level. */
-#define SPAN 512
-
-/* Of more late elements than these in a span the vectors are cheaper than the picking. */
-#define MANY_LATE (SPAN / 4)
-
-/* Late elements that are listed, and computed, in a turn. */
-#define PICKED 4
 
 /* Elements of g that are formed at once where the loop cannot form them. */
 #define TILE 1024
-
-#define INLINE static inline __attribute__((always_inline))
-
-/* An element at any address. */
-typedef float any_f32 __attribute__((aligned(1)));
-typedef uint16_t any_u16 __attribute__((aligned(1)));
-
-/* A span before the step, and which of its elements are late: a bit each. */
-struct span {
-    _Alignas(32) float m[SPAN];
-    float v[SPAN];
-    uint64_t late[SPAN / 64];
-};
-
-/* Inputs of one dtype that are summed in a register; more of them go by tiles. */
-#define INPUTS_MAX 16
-
-/* Scalars in registers, or a load away: of single precision, and of double. */
-struct singles {
-    __m256 factor, high, low, clip;
-    __m256 beta1, rest1, beta2, rest2, eps, rate, decay, guard_rate, guard_keep, guard_min;
-};
-
-struct doubles {
-    __m256d beta1, rest1, beta2, rest2, eps, rate, decay, weight_decay;
-};
-
-/* Where the gradient comes from: sixteen bits of each worker, to be summed, or one f32. */
-struct source {
-    const void *data[INPUTS_MAX];
-    unsigned count;
-    struct singles c;
-    struct doubles d;
-};
-
-/* What a loop is made for. */
-struct kind {
-    enum amp_dtype dtype;
-    bool many;    /* inputs, of 16 bits */
-    bool scaled;  /* by factor; sixteen bits always are */
-    bool clamped; /* by value, if only to infinity, and then times clip */
-    bool coupled; /* weight decay as part of the gradient */
-};
 
 struct target {
     float *p, *m, *v;
@@ -83,77 +32,6 @@ struct target {
     enum amp_dtype cast;
     bool stream; /* copy begins with a whole vector */
 };
-
-INLINE __m256 absolute(__m256 x)
-{
-    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
-}
-
-static __m256 canonical(__m256 x)
-{
-    __m256 nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
-    return _mm256_blendv_ps(x, _mm256_castsi256_ps(_mm256_set1_epi32((int)AMP_F32_NAN)), nan);
-}
-
-INLINE __m256d low_half(__m256 x)
-{
-    return _mm256_cvtps_pd(_mm256_castps256_ps128(x));
-}
-
-INLINE __m256d high_half(__m256 x)
-{
-    return _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
-}
-
-INLINE __m256 join_halves(__m256d low, __m256d high)
-{
-    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm256_cvtpd_ps(low)), _mm256_cvtpd_ps(high), 1);
-}
-
-INLINE __m256d with_decay(const struct doubles *d, __m256d g, __m256d p)
-{
-    return _mm256_add_pd(g, _mm256_mul_pd(d->weight_decay, p));
-}
-
-INLINE __m256d in_double(const struct doubles *d, struct kind kind, __m256d g, __m256d p, __m256d m, __m256d v)
-{
-    if (kind.coupled)
-        g = with_decay(d, g, p);
-    __m256d m1 = _mm256_add_pd(_mm256_mul_pd(d->beta1, m), _mm256_mul_pd(d->rest1, g));
-    __m256d v1 = _mm256_add_pd(_mm256_mul_pd(d->beta2, v), _mm256_mul_pd(d->rest2, _mm256_mul_pd(g, g)));
-    __m256d divisor = _mm256_add_pd(_mm256_sqrt_pd(v1), d->eps);
-    __m256d quotient = _mm256_div_pd(_mm256_mul_pd(d->rate, m1), divisor);
-    return _mm256_sub_pd(p, _mm256_add_pd(quotient, _mm256_mul_pd(d->decay, p)));
-}
-
-INLINE __m256 widen(const void *data, enum amp_dtype dtype)
-{
-    __m128i half = _mm_loadu_si128(data);
-    if (dtype == AMP_F16)
-        return _mm256_cvtph_ps(half);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
-}
-
-INLINE __m256 finish_g(const struct singles *c, struct kind kind, __m256 x)
-{
-    if (kind.scaled)
-        x = _mm256_mul_ps(x, c->factor);
-    /* min(a, b) is a < b ? a : b, so that NaN and the sign of zero come from x. */
-    if (kind.clamped)
-        x = _mm256_mul_ps(_mm256_max_ps(c->low, _mm256_min_ps(c->high, x)), c->clip);
-    return x;
-}
-
-/* Eight elements of the inputs' sum from index i. */
-INLINE __m256 sum_inputs(const struct source *s, struct kind kind, size_t i)
-{
-    if (kind.dtype == AMP_F32)
-        return _mm256_loadu_ps((const float *)s->data[0] + i);
-    __m256 x = widen((const uint16_t *)s->data[0] + i, kind.dtype);
-    for (unsigned j = 1; kind.many && j < s->count; j++)
-        x = _mm256_add_ps(x, widen((const uint16_t *)s->data[j] + i, kind.dtype));
-    return x;
-}
 
 /* Where a span is, with its scalars: copies, since the compiler must suppose that a store changes what memory holds. */
 struct place {
@@ -254,107 +132,6 @@ INLINE void step_span(const struct source *s, struct kind kind, size_t start, si
     }
 }
 
-/* Stands for an element when all are listed. */
-#define LAST ((uint64_t)1 << 63)
-
-/* The indices of a span's late elements, and some more behind them. Returns how many. */
-static size_t list_late(const struct span *old, size_t n, uint16_t *at)
-{
-    size_t count = 0;
-    for (size_t w = 0; w < (n + 63) / 64; w++) {
-        uint64_t bits = old->late[w];
-        size_t end = count + (size_t)__builtin_popcountll(bits);
-        /* One turn is nearly always enough and never too much: what is listed beyond the end is overwritten. */
-        do {
-            for (size_t j = 0; j < PICKED; j++) {
-                bits |= LAST;
-                at[count + j] = (uint16_t)(w * 64 + (size_t)__builtin_ctzll(bits));
-                bits &= bits - 1;
-            }
-            count += PICKED;
-        } while (count < end);
-        count = end;
-    }
-    return count;
-}
-
-INLINE __m128 pick(const any_f32 *x, const uint16_t *at)
-{
-    return _mm_setr_ps(x[at[0]], x[at[1]], x[at[2]], x[at[3]]);
-}
-
-INLINE __m256d pick_pd(const any_f32 *x, const uint16_t *at)
-{
-    return _mm256_cvtps_pd(pick(x, at));
-}
-
-INLINE __m256 pick_input(const void *data, enum amp_dtype dtype, size_t start, const uint16_t *at)
-{
-    if (dtype == AMP_F32)
-        return _mm256_castps128_ps256(pick((const any_f32 *)data + start, at));
-    const any_u16 *x = (const any_u16 *)data + start;
-    __m128i half = _mm_setr_epi16((short)x[at[0]], (short)x[at[1]], (short)x[at[2]], (short)x[at[3]], 0, 0, 0, 0);
-    return widen(&half, dtype);
-}
-
-/* Four elements of g, times clip. */
-INLINE __m256d pick_g(const struct source *s, struct kind kind, size_t start, const uint16_t *at)
-{
-    __m256 x = pick_input(s->data[0], kind.dtype, start, at);
-    for (unsigned j = 1; kind.many && j < s->count; j++)
-        x = _mm256_add_ps(x, pick_input(s->data[j], kind.dtype, start, at));
-    return low_half(finish_g(&s->c, kind, x));
-}
-
-INLINE void put(any_f32 *x, const uint16_t *at, __m128 y)
-{
-    x[at[0]] = _mm_cvtss_f32(y);
-    x[at[1]] = _mm_cvtss_f32(_mm_movehdup_ps(y));
-    x[at[2]] = _mm_cvtss_f32(_mm_movehl_ps(y, y));
-    x[at[3]] = _mm_cvtss_f32(_mm_shuffle_ps(y, y, 0xff));
-}
-
-/* The masters of the elements in `at`; behind them is room for PICKED - 1 more. */
-INLINE void redo_few(const struct source *s, struct kind kind, size_t start, any_f32 *p, const struct span *old,
-                     uint16_t *at, size_t count)
-{
-    for (size_t j = 0; j < PICKED - 1; j++)
-        at[count + j] = at[count - 1];
-    for (size_t i = 0; i < count; i += PICKED) {
-        __m256d g = pick_g(s, kind, start, at + i), p0 = pick_pd(p, at + i);
-        __m256d p1 = in_double(&s->d, kind, g, p0, pick_pd(old->m, at + i), pick_pd(old->v, at + i));
-        put(p, at + i, _mm256_castps256_ps128(canonical(join_halves(p1, p1))));
-    }
-}
-
-/* Where many elements need double all are computed, and those taken that do. */
-INLINE void redo_many(const struct source *s, struct kind kind, size_t start, size_t n, float *p,
-                      const struct span *old)
-{
-    const __m256i lanes = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-    for (size_t i = 0; i < n; i += WIDTH) {
-        __m256 x = finish_g(&s->c, kind, sum_inputs(s, kind, start + i));
-        __m256 p0 = _mm256_loadu_ps(p + i);
-        __m256 m0 = _mm256_load_ps(old->m + i), v0 = _mm256_load_ps(old->v + i);
-        __m256d low = in_double(&s->d, kind, low_half(x), low_half(p0), low_half(m0), low_half(v0));
-        __m256d high = in_double(&s->d, kind, high_half(x), high_half(p0), high_half(m0), high_half(v0));
-        __m256i bits = _mm256_set1_epi32(((const uint8_t *)old->late)[i / WIDTH]);
-        __m256 late = _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(bits, lanes), lanes));
-        _mm256_storeu_ps(p + i, _mm256_blendv_ps(p0, canonical(join_halves(low, high)), late));
-    }
-}
-
-INLINE void redo_late(const struct source *s, struct kind kind, size_t start, size_t n, float *p,
-                      const struct span *old)
-{
-    uint16_t at[SPAN + PICKED];
-    size_t count = list_late(old, n, at);
-    if (count > MANY_LATE)
-        redo_many(s, kind, start, n, p, old);
-    else if (count > 0)
-        redo_few(s, kind, start, p, old, at, count);
-}
-
 /* Sixteen masters, whose NaN are canonical, and so become the canonical one of either dtype. */
 INLINE __m256i narrow(__m256 a, __m256 b, enum amp_dtype dtype)
 {
@@ -399,31 +176,16 @@ static uint32_t cast_span(const struct target *t, size_t start, size_t n)
     return amp_kernels_avx2.store[t->cast]((char *)t->copy + start * amp_dtype_size(t->cast), p, n);
 }
 
-static size_t part(size_t start, size_t n)
-{
-    return n - start < SPAN ? n - start : SPAN;
-}
-
-/* What is done to a span when the next one has been begun. Returns the largest master as bits where there is a cast. */
-INLINE uint32_t finish(const struct source *s, struct kind kind, size_t start, size_t n, const struct target *t,
-                       const struct span *old)
-{
-    redo_late(s, kind, start, n, t->p + start, old);
-    return t->copy ? cast_span(t, start, n) : 0;
-}
-
 /* n elements, a multiple of WIDTH. Returns the largest master as bits where there is a cast. */
 INLINE uint32_t run(const struct source *s, struct kind kind, size_t n, const struct target *t)
 {
-    struct span spans[2];
+    struct span old;
     uint32_t largest = 0;
-    for (size_t start = 0; start < n + SPAN; start += SPAN) {
-        size_t turn = start / SPAN % 2;
-        if (start < n)
-            step_span(s, kind, start, part(start, n), t, &spans[turn]);
-        if (start == 0)
-            continue;
-        uint32_t bits = finish(s, kind, start - SPAN, part(start - SPAN, n), t, &spans[!turn]);
+    for (size_t start = 0; start < n; start += SPAN) {
+        size_t count = n - start < SPAN ? n - start : SPAN;
+        step_span(s, kind, start, count, t, &old);
+        redo_late(s, kind, start, count, t->p + start, &old);
+        uint32_t bits = t->copy ? cast_span(t, start, count) : 0;
         largest = bits > largest ? bits : largest;
     }
     return largest;

@@ -2,6 +2,7 @@
 #include "amp/registry.h"
 
 #include "amp/given.h"
+#include "base/wraps.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -10,9 +11,10 @@
 
 static const struct builtin {
     const char *op;
+    size_t length;
     enum amp_op_policy policy[3]; /* by enum amp_autocast_mode */
 } builtins[] = {
-#define OP(name, cuda, cpu) {name, {AMP_OP_UNLISTED, AMP_OP_##cuda, AMP_OP_##cpu}},
+#define OP(name, cuda, cpu) {name, sizeof name - 1, {AMP_OP_UNLISTED, AMP_OP_##cuda, AMP_OP_##cpu}},
 #include "amp/registry_ops.def"
 #undef OP
 };
@@ -36,29 +38,65 @@ static size_t find(const struct amp_registry *registry, const char *op)
  * row's number plus one. It depends on constants alone and is filled at the first question. Threads that fill it at
  * the same time put the same rows into the same slots: each row's slot follows from the rows before it.
  */
-#define INDEX_SLOTS 1024 /* a power of two, five times the rows */
+#define INDEX_BITS  10
+#define INDEX_SLOTS (1 << INDEX_BITS) /* five times the rows */
 _Static_assert(BUILTINS < UINT8_MAX && BUILTINS * 4 < INDEX_SLOTS, "rows fit a byte, and most slots are empty");
 static _Atomic uint8_t index_slots[INDEX_SLOTS];
 static atomic_bool index_ready;
 
-/* Length and six letters tell the names of the lists apart well enough, without a pass over each letter. */
-static size_t slot_of(const char *op)
+static inline uint64_t eight(const char *at)
 {
-    size_t length = strlen(op);
-    if (length == 0)
-        return 0;
+    uint64_t x;
+    memcpy(&x, at, sizeof x);
+    return x;
+}
+
+static inline uint32_t four(const char *at)
+{
+    uint32_t x;
+    memcpy(&x, at, sizeof x);
+    return x;
+}
+
+/* A name's first and last eight bytes, which may overlap: all of it up to sixteen bytes, and with the length never those of two names
+ * of the lists. Short names have less in them. No call to the library, which would cost as much as the rest of a decision. */
+struct ends {
+    uint64_t first, last;
+};
+
+static inline struct ends ends_of(const char *op, size_t length)
+{
+    if (length >= sizeof(uint64_t))
+        return (struct ends){eight(op), eight(op + length - sizeof(uint64_t))};
+    if (length >= sizeof(uint32_t))
+        return (struct ends){four(op), four(op + length - sizeof(uint32_t))};
     const unsigned char *at = (const unsigned char *)op;
-    /* Six weighted letters and the length: a sum far below 2^32, so that nothing wraps. With these weights, found by
-       trying primes, no name of the lists meets more than one other. */
-    uint32_t sum = at[0] * 229u + at[length / 4] * 83u + at[length / 2] * 643u + at[length * 3 / 4] * 599u +
-                   at[length > 1 ? length - 2 : 0] * 653u + at[length - 1] * 1693u;
-    return (sum + (uint32_t)(length % INDEX_SLOTS) * 1301u) % INDEX_SLOTS;
+    return length == 0 ? (struct ends){0, 0} : (struct ends){at[0] | (unsigned)at[length / 2] << 8, at[length - 1]};
+}
+
+/* The sum wraps: a hash. With these odd factors, found by trying, only five pairs of the lists' names meet (on a big-endian
+ * machine perhaps more). */
+AMP_WRAPS static inline size_t slot_of(struct ends ends)
+{
+    return (size_t)((ends.first * 0x91d094ef8d9edc8bu + ends.last * 0xa4199b8d04097c05u) >> (64 - INDEX_BITS));
+}
+
+/* Whether two names of a length are the same. */
+static inline bool same(const char *a, const char *b, size_t length)
+{
+    struct ends x = ends_of(a, length), y = ends_of(b, length);
+    if (x.first != y.first || x.last != y.last)
+        return false;
+    for (size_t i = sizeof(uint64_t); i + sizeof(uint64_t) < length; i += sizeof(uint64_t))
+        if (eight(a + i) != eight(b + i))
+            return false;
+    return true;
 }
 
 static void fill_index(void)
 {
     for (size_t row = 0; row < BUILTINS; row++) {
-        size_t slot = slot_of(builtins[row].op);
+        size_t slot = slot_of(ends_of(builtins[row].op, builtins[row].length));
         for (;; slot = (slot + 1) % INDEX_SLOTS) {
             uint8_t held = atomic_load_explicit(&index_slots[slot], memory_order_relaxed);
             if (held == 0 || held == row + 1)
@@ -73,12 +111,14 @@ static enum amp_op_policy builtin_policy(enum amp_autocast_mode mode, const char
 {
     if (!atomic_load_explicit(&index_ready, memory_order_acquire))
         fill_index();
-    for (size_t slot = slot_of(op);; slot = (slot + 1) % INDEX_SLOTS) {
+    size_t length = strlen(op);
+    for (size_t slot = slot_of(ends_of(op, length));; slot = (slot + 1) % INDEX_SLOTS) {
         uint8_t held = atomic_load_explicit(&index_slots[slot], memory_order_relaxed);
         if (held == 0)
             return AMP_OP_UNLISTED;
-        if (strcmp(op, builtins[held - 1].op) == 0)
-            return builtins[held - 1].policy[mode];
+        const struct builtin *row = &builtins[held - 1];
+        if (row->length == length && same(op, row->op, length))
+            return row->policy[mode];
     }
 }
 
@@ -206,6 +246,8 @@ struct amp_op_rule amp_registry_rule(const struct amp_registry *registry, enum a
 
 enum amp_op_policy amp_registry_policy(const struct amp_registry *registry, enum amp_autocast_mode mode, const char *op)
 {
+    if (registry == NULL && op != NULL && (mode == AMP_AUTOCAST_FP16 || mode == AMP_AUTOCAST_BF16))
+        return builtin_policy(mode, op);
     return amp_registry_rule(registry, mode, op).policy;
 }
 

@@ -37,3 +37,14 @@ function(ampd_test name)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS ${A_SUITE} SKIP_RETURN_CODE 77 TIMEOUT ${A_TIMEOUT})
 endfunction()
+
+# ampd_long_tests(NAME SECONDS ...): those of this folder that begin first where tests run side by side, the longest before the
+# others: so that none of them is left alone at the end.
+function(ampd_long_tests)
+  while(ARGN)
+    list(POP_FRONT ARGN name seconds)
+    if(TEST ${name})
+      set_tests_properties(${name} PROPERTIES COST ${seconds})
+    endif()
+  endwhile()
+endfunction()

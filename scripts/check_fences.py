@@ -62,8 +62,8 @@ HEADERS = (
     ("microhttpd", re.compile(r"^microhttpd\.h$"), re.compile(r"^server/io/http\.c$|" + TESTING),
      "microhttpd only in server/io/http.c"),
     ("zlib", re.compile(r"^zlib\.h$"), re.compile(r"^rpc/wire/inflate\.c$|" + TESTING), "zlib only in rpc/wire/inflate.c"),
-    ("intrinsics", INTRINSICS, re.compile(r"^amp/kernels_(?!ref\b)\w+\.c$|" + TESTING),
-     "intrinsics only in amp/kernels_<isa>.c"),
+    ("intrinsics", INTRINSICS, re.compile(r"^amp/kernels_(?!ref\b)\w+(\.c|_(parts|late)\.h)$|" + TESTING),
+     "intrinsics only in amp/kernels_<isa>.c and its parts"),
 )
 
 # The simulator and the cores are linked without these; a header would be the first step to it.

@@ -6,8 +6,10 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -142,6 +144,44 @@ static void names_that_are_not_in_the_lists_are_unlisted(void **state)
     }
 }
 
+static bool is_listed(const char *op)
+{
+    for (size_t i = 0; amp_registry_builtin(i) != NULL; i++)
+        if (strcmp(amp_registry_builtin(i), op) == 0)
+            return true;
+    return false;
+}
+
+/* In memory of its own size, so that a sanitizer sees a byte too many that is read. */
+static void assert_unlisted_unless_listed(const char *op, size_t length)
+{
+    char *exact = malloc(length + 1);
+    assert_non_null(exact);
+    memcpy(exact, op, length);
+    exact[length] = '\0';
+    bool listed = amp_registry_policy(NULL, AMP_AUTOCAST_FP16, exact) != AMP_OP_UNLISTED ||
+                  amp_registry_policy(NULL, AMP_AUTOCAST_BF16, exact) != AMP_OP_UNLISTED;
+    assert_int_equal(listed, is_listed(exact));
+    free(exact);
+}
+
+static void a_name_that_differs_in_one_byte_or_in_length_is_another(void **state)
+{
+    for (size_t i = 0; amp_registry_builtin(i) != NULL; i++) {
+        char op[AMP_OP_NAME_MAX] = {0};
+        size_t length = strlen(amp_registry_builtin(i));
+        memcpy(op, amp_registry_builtin(i), length);
+        for (size_t cut = 0; cut <= length; cut++)
+            assert_unlisted_unless_listed(op, cut);
+        for (size_t at = 0; at <= length; at++) {
+            char was = op[at];
+            op[at] = was == 'q' ? 'z' : 'q';
+            assert_unlisted_unless_listed(op, at == length ? length + 1 : length);
+            op[at] = was;
+        }
+    }
+}
+
 static void *look_everything_up(void *missing)
 {
     size_t *n = missing;
@@ -170,6 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_question_may_come_from_many_threads),
         cmocka_unit_test(names_that_are_not_in_the_lists_are_unlisted),
+        cmocka_unit_test(a_name_that_differs_in_one_byte_or_in_length_is_another),
         cmocka_unit_test(custom_ops_follow_their_rule_in_both_modes),
         cmocka_unit_test(the_last_rule_of_an_op_holds_and_takes_one_row),
         cmocka_unit_test(a_kept_op_runs_in_its_input_types_against_the_built_in_list),
