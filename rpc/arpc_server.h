@@ -102,6 +102,14 @@ int arpc_server_enable_reflection(struct arpc_server *server, const uint8_t *des
 int arpc_server_set_health(struct arpc_server *server, const char *service, bool serving);
 
 /*
+ * Who may call has changed: each call that is open and was let in is asked about again, and those for which the answer is not 0
+ * end as arpc_call_fail ends them: `closed` comes later. Also those of which no message has come yet, and the calls of
+ * reflection. How many ended.
+ */
+unsigned arpc_server_admit_again(struct arpc_server *server,
+                                 int (*admit_cb)(struct arpc_call *call, void *arg, struct amp_error *error));
+
+/*
  * Stops: no new connections, health NOT_SERVING, GOAWAY in two phases; calls under way go on until grace_ms,
  * then they are cut. `drained_cb` is called once, when no connection is left. arpc_server_close is still
  * needed.

@@ -123,6 +123,23 @@ static void set_deadline(struct arpc_call *call)
     arpc_link_due(call->link, call->deadline_ms);
 }
 
+unsigned arpc_link_admit_again(struct arpc_link *link,
+                               int (*admit_cb)(struct arpc_call *call, void *arg, struct amp_error *error))
+{
+    unsigned ended = 0;
+    AMP_LIST_EACH(it, safe, &link->calls)
+    {
+        struct arpc_call *call = AMP_CONTAINER(it, struct arpc_call, in_link);
+        struct amp_error error = {0};
+        bool begun = call->method != NULL && call->handler == call->method->handler;
+        if (!begun || call->ended || arpc_call_is_over(call) || admit_cb(call, link->config->arg, &error) == 0)
+            continue;
+        arpc_call_fail(call, &error);
+        ended++;
+    }
+    return ended;
+}
+
 void arpc_serve_begin(struct arpc_call *call)
 {
     const struct arpc_link_config *config = call->link->config;

@@ -8,6 +8,7 @@
 #include "base/list.h"
 #include "rpc/arpc_limits.h"
 #include "rpc/h2/watch.h"
+#include "rpc/io/share.h"
 
 struct sockaddr;
 
@@ -35,6 +36,7 @@ struct arpc_guest {
     struct arpc_gate_key key;
     size_t connections;
     struct arpc_bucket strikes;
+    struct arpc_share_group share; /* of its connections in the loop's time */
 };
 
 void arpc_gate_init(struct arpc_gate *gate, const struct arpc_limits *limits);

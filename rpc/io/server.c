@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/err.h"
 #include "rpc/arpc_stats.h"
+#include "rpc/h2/call.h"
 #include "rpc/io/address.h"
 #include "rpc/io/peer.h"
 
@@ -333,6 +334,7 @@ static void on_connection(uv_stream_t *stream, int status)
         listener->accepted = ACCEPTS_A_TURN;
     }
     if (rc == 0 && cause == ARPC_ABUSE_NONE) {
+        arpc_share_join(&conn->item.share, &visit->guest->share);
         peer_name(conn, listener->is_unix, peer, sizeof peer);
         rc = arpc_conn_start_tls(conn, &server->config, peer, listener->tls, NULL);
         if (rc == 0 && listener->is_unix)
@@ -447,6 +449,19 @@ int arpc_server_listen_tls(struct arpc_server *server, const char *address, stru
 int arpc_server_set_health(struct arpc_server *server, const char *service, bool serving)
 {
     return arpc_health_set(server->health, service, serving);
+}
+
+unsigned arpc_server_admit_again(struct arpc_server *server,
+                                 int (*admit_cb)(struct arpc_call *call, void *arg, struct amp_error *error))
+{
+    unsigned ended = 0;
+    AMP_LIST_EACH(it, safe, &server->conns)
+    {
+        struct arpc_conn *conn = AMP_CONTAINER(it, struct arpc_conn, in_owner);
+        if (conn->has_link)
+            ended += arpc_link_admit_again(&conn->link, admit_cb);
+    }
+    return ended;
 }
 
 static void close_conns(struct arpc_server *server, const char *why)

@@ -15,7 +15,13 @@ void arpc_share_init(struct arpc_share *share, int64_t now_ns)
     *share = (struct arpc_share){.credit_ns = -ARPC_SHARE_ENTRY_NS, .earned_ns = now_ns};
 }
 
-/* An equal part of the budget. */
+void arpc_share_join(struct arpc_share *share, struct arpc_share_group *group)
+{
+    share->group = group;
+    share->round = 0; /* of no group: its rounds begin with 1 */
+}
+
+/* An equal part. */
 static int64_t slice_of(int64_t budget_ns, unsigned count)
 {
     int64_t slice_ns = budget_ns / (count > 0 ? count : 1);
@@ -31,12 +37,32 @@ void arpc_shares_turn(struct arpc_shares *shares, int64_t now_ns)
     shares->calm_pump_ns = ARPC_SHARE_CALM_NS;
     shares->pump_slice_ns = slice_of(shares->budget_ns, shares->pumps);
     shares->pumps = 0;
+    shares->turn++;
     if (!shares->put_off) {
         shares->round++;
         shares->slice_ns = slice_of(shares->budget_ns, shares->readers);
         shares->readers = 0;
     }
     shares->put_off = false;
+}
+
+/* Its group, as it is in this turn. */
+static struct arpc_share_group *group_of(struct arpc_shares *shares, const struct arpc_share *share)
+{
+    struct arpc_share_group *group = share->group != NULL ? share->group : &shares->common;
+    if (group->turn == shares->turn)
+        return group;
+    group->turn = shares->turn;
+    group->pump_slice_ns = slice_of(shares->pump_slice_ns, group->pumps);
+    group->pumps = 0;
+    group->pump_ns = 0;
+    if (!group->put_off) {
+        group->own_round++;
+        group->slice_ns = slice_of(shares->slice_ns, group->readers);
+        group->readers = 0;
+    }
+    group->put_off = false;
+    return group;
 }
 
 /* Earns up to now, unless it waits; whether it has credit. */
@@ -64,17 +90,25 @@ static void pay(struct arpc_shares *shares, struct arpc_share *share, int64_t to
 /* It is the busy ones' turn: whether it is its turn too. */
 static bool is_next(struct arpc_shares *shares, struct arpc_share *share)
 {
-    bool new_round = share->round != shares->round;
-    if (!new_round && share->round_ns >= shares->slice_ns)
-        return false; /* the others first */
-    if (shares->read_left_ns <= 0) {
-        shares->put_off = true;
+    struct arpc_share_group *group = group_of(shares, share);
+    bool new_own_round = share->round != group->own_round;
+    bool new_round = group->round != shares->round;
+    if (!new_own_round && share->round_ns >= group->slice_ns)
+        return false; /* the others of its address first */
+    if (shares->read_left_ns <= 0 || (!new_round && group->round_ns >= shares->slice_ns)) {
+        shares->put_off = shares->put_off || new_round; /* the round lasts until every address has read, however little */
+        group->put_off = true;
         return false;
     }
     if (new_round) {
-        share->round = shares->round;
-        share->round_ns = 0;
+        group->round = shares->round;
+        group->round_ns = 0;
         shares->readers++;
+    }
+    if (new_own_round) {
+        share->round = group->own_round;
+        share->round_ns = 0;
+        group->readers++;
     }
     return true;
 }
@@ -87,9 +121,10 @@ bool arpc_shares_may_read(struct arpc_shares *shares, struct arpc_share *share, 
     return may;
 }
 
-int64_t arpc_shares_read_ns(const struct arpc_shares *shares, const struct arpc_share *share)
+int64_t arpc_shares_read_ns(struct arpc_shares *shares, const struct arpc_share *share)
 {
-    return share->reads_first && shares->slice_ns < ARPC_SHARE_CALM_NS / 4 ? ARPC_SHARE_CALM_NS / 4 : shares->slice_ns;
+    int64_t slice_ns = group_of(shares, share)->slice_ns;
+    return share->reads_first && slice_ns < ARPC_SHARE_CALM_NS / 4 ? ARPC_SHARE_CALM_NS / 4 : slice_ns;
 }
 
 void arpc_shares_read(struct arpc_shares *shares, struct arpc_share *share, int64_t took_ns, int64_t now_ns,
@@ -100,6 +135,7 @@ void arpc_shares_read(struct arpc_shares *shares, struct arpc_share *share, int6
     } else {
         shares->read_left_ns -= took_ns;
         share->round_ns += took_ns;
+        group_of(shares, share)->round_ns += took_ns;
     }
     share->unread = !drained;
     pay(shares, share, took_ns, now_ns);
@@ -117,9 +153,16 @@ bool arpc_shares_may_pump(const struct arpc_shares *shares)
     return shares->pump_left_ns > 0;
 }
 
-int64_t arpc_shares_pump_ns(const struct arpc_shares *shares, const struct arpc_share *share)
+bool arpc_shares_pump_next(struct arpc_shares *shares, struct arpc_share *share)
 {
-    return share->pumps_first ? shares->budget_ns : shares->pump_slice_ns;
+    struct arpc_share_group *group = group_of(shares, share);
+    shares->pumps += group->pumps++ == 0;
+    return arpc_shares_may_pump(shares) && group->pump_ns < shares->pump_slice_ns;
+}
+
+int64_t arpc_shares_pump_ns(struct arpc_shares *shares, const struct arpc_share *share)
+{
+    return share->pumps_first ? shares->budget_ns : group_of(shares, share)->pump_slice_ns;
 }
 
 void arpc_shares_pumped(struct arpc_shares *shares, struct arpc_share *share, int64_t took_ns, int64_t now_ns,
@@ -129,7 +172,7 @@ void arpc_shares_pumped(struct arpc_shares *shares, struct arpc_share *share, in
         shares->calm_pump_ns -= took_ns;
     } else {
         shares->pump_left_ns -= took_ns;
-        shares->pumps++;
+        group_of(shares, share)->pump_ns += took_ns;
     }
     share->unpumped = more;
     pay(shares, share, took_ns, now_ns);

@@ -3,8 +3,12 @@
  * nothing, and pays for what its reading and its pumping take. One that has credit is calm and is served at once; one that is
  * in debt is busy, as attackers are and honest peers that move much, and all busy ones share a budget a turn. What finds the
  * budget spent waits for the next turn, and those that have not read yet come first then. Who waits earns nothing: else those
- * that share a crowded loop would all be calm after a while. No I/O, no clock: times are given, in nanoseconds. Internal to
- * rpc/io.
+ * that share a crowded loop would all be calm after a while.
+ *
+ * The busy ones' budget is divided among addresses first, and what an address has of it among its connections: who falls behind
+ * beside a crowd from elsewhere has more than one of a hundred parts, and so comes back.
+ *
+ * No I/O, no clock: times are given, in nanoseconds. Internal to rpc/io.
  */
 #ifndef ARPC_IO_SHARE_H
 #define ARPC_IO_SHARE_H
@@ -32,55 +36,76 @@
 /* Nobody owes more, so that a large transfer is forgotten after about 0.4 s. */
 #define ARPC_SHARE_DEBT_NS 128000000
 
+/* Of the connections of one address. Zeroed: none has been busy. */
+struct arpc_share_group {
+    uint64_t turn;         /* in which it was last looked at */
+    uint64_t round;        /* of all addresses, in which it last read ... */
+    int64_t round_ns;      /* ... and what its connections took of that */
+    uint64_t own_round;    /* in which each of its busy connections may read a slice; it may last several of the above */
+    int64_t slice_ns;      /* what one of them may read in it */
+    unsigned readers;      /* of them, that have read in it */
+    bool put_off;          /* some found nothing left */
+    int64_t pump_ns;       /* what pumps of them took in this turn ... */
+    int64_t pump_slice_ns; /* ... how long one may take ... */
+    unsigned pumps;        /* ... and how many of them have asked for one, or the same again */
+};
+
 struct arpc_share {
-    int64_t credit_ns; /* below 0: busy */
-    int64_t earned_ns; /* up to when it has earned */
-    uint64_t round;    /* in which it last read as a busy one ... */
-    int64_t round_ns;  /* ... and what that took in all */
-    bool unread;       /* it has more to read, as far as is known */
-    bool unpumped;     /* it waits to be pumped */
-    bool reads_first;  /* its last read was let through as a calm one's ... */
-    bool pumps_first;  /* ... and its last pump */
+    struct arpc_share_group *group; /* NULL: that of all who have none */
+    int64_t credit_ns;              /* below 0: busy */
+    int64_t earned_ns;              /* up to when it has earned */
+    uint64_t round;                 /* of its group, in which it last read as a busy one ... */
+    int64_t round_ns;               /* ... and what that took in all */
+    bool unread;                    /* it has more to read, as far as is known */
+    bool unpumped;                  /* it waits to be pumped */
+    bool reads_first;               /* its last read was let through as a calm one's ... */
+    bool pumps_first;               /* ... and its last pump */
 };
 
 /* Of one loop. */
 struct arpc_shares {
-    int64_t budget_ns;     /* of this turn */
-    int64_t read_left_ns;  /* of it */
-    int64_t pump_left_ns;  /* of it, for pumps */
-    int64_t calm_read_ns;  /* what is left of ARPC_SHARE_CALM_NS */
-    int64_t calm_pump_ns;  /* the same for pumps */
-    int64_t slice_ns;      /* what a busy connection may read in this round */
-    int64_t pump_slice_ns; /* how long one pump of a busy connection may take */
-    uint64_t round;        /* in which every busy connection may read a slice; it may last several turns */
-    unsigned readers;      /* busy connections that have read in it */
-    unsigned pumps;        /* of busy connections in this turn */
-    bool put_off;          /* some found the budget spent */
-    const void *last;      /* who was last served: only compared */
-    int64_t others_ns;     /* when that last changed */
-    int64_t calm_ns;       /* when a calm one was last served */
+    int64_t budget_ns;              /* of this turn */
+    int64_t read_left_ns;           /* of it */
+    int64_t pump_left_ns;           /* of it, for pumps */
+    int64_t calm_read_ns;           /* what is left of ARPC_SHARE_CALM_NS */
+    int64_t calm_pump_ns;           /* the same for pumps */
+    int64_t slice_ns;               /* what the busy connections of an address may read in this round */
+    int64_t pump_slice_ns;          /* how long their pumps may take in this turn, before others had theirs */
+    uint64_t turn;                  /* its number */
+    uint64_t round;                 /* in which every address may read a slice; it may last several turns */
+    unsigned readers;               /* addresses that have read in it */
+    unsigned pumps;                 /* addresses whose busy connections want to be pumped in this turn */
+    bool put_off;                   /* some found the budget spent */
+    const void *last;               /* who was last served: only compared */
+    int64_t others_ns;              /* when that last changed */
+    int64_t calm_ns;                /* when a calm one was last served */
+    struct arpc_share_group common; /* of those who have none */
 };
 
 void arpc_shares_init(struct arpc_shares *shares, int64_t now_ns);
 void arpc_share_init(struct arpc_share *share, int64_t now_ns);
+
+/* It is one of those of this address from now on. */
+void arpc_share_join(struct arpc_share *share, struct arpc_share_group *group);
 
 /* A turn begins: budgets are whole again. */
 void arpc_shares_turn(struct arpc_shares *shares, int64_t now_ns);
 
 /* Whether it may read now. */
 bool arpc_shares_may_read(struct arpc_shares *shares, struct arpc_share *share, int64_t now_ns);
-/* How long one read may take. */
-int64_t arpc_shares_read_ns(const struct arpc_shares *shares, const struct arpc_share *share);
+/* How long one read may take, of one that may read. */
+int64_t arpc_shares_read_ns(struct arpc_shares *shares, const struct arpc_share *share);
 /* What a read took; `drained`: there was less than it had room for. */
 void arpc_shares_read(struct arpc_shares *shares, struct arpc_share *share, int64_t took_ns, int64_t now_ns,
                       bool drained);
 
 /* It wants to be pumped: whether at once, or among the busy ones. */
 bool arpc_shares_pump_first(const struct arpc_shares *shares, struct arpc_share *share, int64_t now_ns);
-/* Whether one more busy one may be pumped in this turn. */
+/* Whether one more busy one may be pumped in this turn, and whether that one should be before others of its address have waited. */
 bool arpc_shares_may_pump(const struct arpc_shares *shares);
+bool arpc_shares_pump_next(struct arpc_shares *shares, struct arpc_share *share);
 /* How long a pump may take. */
-int64_t arpc_shares_pump_ns(const struct arpc_shares *shares, const struct arpc_share *share);
+int64_t arpc_shares_pump_ns(struct arpc_shares *shares, const struct arpc_share *share);
 /* What it took; `more`: it is due again. */
 void arpc_shares_pumped(struct arpc_shares *shares, struct arpc_share *share, int64_t took_ns, int64_t now_ns,
                         bool more);

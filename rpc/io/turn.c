@@ -53,9 +53,29 @@ static struct arpc_turn_item *shift(struct amp_list *list)
 }
 
 /*
- * Each calm item once, then of the busy ones as many as the turn has time for. What becomes due meanwhile and what is left
- * waits for the next call, which the idle handle brings at once.
+ * Of the busy ones as many as the turn has time for: of each address as long as its part lasts, then whoever waits. What is left
+ * keeps its order.
  */
+static void pump_busy(struct arpc_turn *turn)
+{
+    struct amp_list left;
+    amp_list_init(&left);
+    for (struct arpc_turn_item *item = shift(&turn->later); item != NULL; item = shift(&turn->later)) {
+        if (arpc_shares_pump_next(&turn->shares, &item->share))
+            item->pump_cb(item); /* if it asks for more, it is due again */
+        else
+            amp_list_push(&left, &item->node);
+    }
+    while (!amp_list_empty(&left) && arpc_shares_may_pump(&turn->shares)) {
+        struct arpc_turn_item *item = shift(&left);
+        item->pump_cb(item);
+    }
+    while (!amp_list_empty(&left))
+        amp_list_push(&turn->later, amp_list_shift(&left));
+}
+
+/* Each calm item once, then the busy ones. What becomes due meanwhile and what is left waits for the next call, which the idle
+ * handle brings at once. */
 static void pump_all(struct arpc_turn *turn)
 {
     struct amp_list work;
@@ -72,10 +92,7 @@ static void pump_all(struct arpc_turn *turn)
     }
     if (calm)
         (void)let_in(turn, now_ns);
-    while (!amp_list_empty(&turn->later) && arpc_shares_may_pump(&turn->shares)) {
-        struct arpc_turn_item *item = shift(&turn->later);
-        item->pump_cb(item); /* if it asks for more, it is due again */
-    }
+    pump_busy(turn);
     if (amp_list_empty(&turn->due) && amp_list_empty(&turn->later) && turn->spin_end_ns == 0)
         (void)uv_idle_stop(&turn->idle);
 }
