@@ -52,6 +52,8 @@ struct ampd_msg_get_status_response {
     struct ampd_msg_model_status_list models; /* by name, up to 1000 */
     struct ampd_msg_shard_list shards;        /* by index; block ranges are those of each model, so 0 here */
     char trouble[512];                        /* one sentence: what keeps it from storing; "": nothing does */
+    uint64_t descriptors;     /* open in its process (connections, files), at most a second ago as a rule; 0: not known */
+    uint64_t descriptors_max; /* that may be open; 0: no limit, or not known */
 };
 
 struct ampd_msg_get_cluster_request {

@@ -195,6 +195,17 @@ struct ampd_etcd_lease_keep_alive_response {
     int64_t ttl;
 };
 
+struct ampd_etcd_authenticate_request {
+    struct ampd_msg_bytes name;
+    struct ampd_msg_bytes password;
+};
+
+struct ampd_etcd_authenticate_response {
+    bool has_header;
+    struct ampd_etcd_response_header header;
+    struct ampd_msg_bytes token;
+};
+
 #define AMPD_ETCD_PAIR(S)                                                                                              \
     int S##_encode(const struct S *message, struct amp_buf *out);                                                      \
     int S##_decode(struct S *message, const void *data, size_t size, struct amp_error *error);
@@ -210,6 +221,8 @@ AMPD_ETCD_PAIR(ampd_etcd_lease_grant_response)
 AMPD_ETCD_PAIR(ampd_etcd_lease_revoke_request)
 AMPD_ETCD_PAIR(ampd_etcd_lease_keep_alive_request)
 AMPD_ETCD_PAIR(ampd_etcd_lease_keep_alive_response)
+AMPD_ETCD_PAIR(ampd_etcd_authenticate_request)
+AMPD_ETCD_PAIR(ampd_etcd_authenticate_response)
 #undef AMPD_ETCD_PAIR
 
 void ampd_etcd_range_response_free(struct ampd_etcd_range_response *message);
@@ -217,5 +230,6 @@ void ampd_etcd_txn_request_free(struct ampd_etcd_txn_request *message);
 void ampd_etcd_txn_response_free(struct ampd_etcd_txn_response *message);
 void ampd_etcd_watch_response_free(struct ampd_etcd_watch_response *message);
 void ampd_etcd_lease_grant_response_free(struct ampd_etcd_lease_grant_response *message);
+void ampd_etcd_authenticate_response_free(struct ampd_etcd_authenticate_response *message);
 
 #endif

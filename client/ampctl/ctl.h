@@ -44,16 +44,16 @@ void ampctl_close(struct ampctl *ctl);
  */
 int ampctl_ask(struct ampctl *ctl, const char *path, int encoded, const struct amp_buf *request,
                struct ampclient_reply *reply);
-/* The same for a request with a message_cb. */
 /* Nobody listens at any of the endpoints: the request has reached no server. */
 bool ampctl_nobody(const struct ampclient_reply *reply);
 
+/* The same as ampctl_ask for a request with a message_cb. */
 int ampctl_call(struct ampctl *ctl, const struct ampclient_request *request, struct ampclient_reply *reply);
 
-/* The answer could not be decoded: says so. An exit code. */
 /* One row in the form that was asked for; takes the row, NULL: there was no memory for it. An exit code. */
 int ampctl_print_one(const struct ampctl *ctl, const struct ampctl_column *columns, json_t *row);
 
+/* The answer could not be decoded: says so. An exit code. */
 int ampctl_bad_answer(const struct amp_error *error);
 
 /* Copies an argument into a field of a message, or ends the program with a usage error. */
@@ -96,6 +96,7 @@ int ampctl_drain(struct ampctl *ctl, int argc, char **argv);
 int ampctl_log_level(struct ampctl *ctl, int argc, char **argv);
 int ampctl_scale(struct ampctl *ctl, int argc, char **argv);
 int ampctl_rollback(struct ampctl *ctl, int argc, char **argv);
+int ampctl_create(struct ampctl *ctl, int argc, char **argv);
 int ampctl_delete(struct ampctl *ctl, int argc, char **argv);
 int ampctl_token(struct ampctl *ctl, int argc, char **argv);
 

@@ -35,6 +35,7 @@ static const struct verb verbs[] = {
     {"checkpoints", ampctl_checkpoints},
     {"scale", ampctl_scale},
     {"rollback", ampctl_rollback},
+    {"create", ampctl_create},
     {"delete", ampctl_delete},
     {"drain", ampctl_drain},
     {"log-level", ampctl_log_level},
@@ -252,10 +253,11 @@ static const char program_doc[] = "Asks an ampd server.\v"
                                   "  checkpoint MODEL      writes a checkpoint now\n"
                                   "  checkpoint export MODEL FILE  fetches a checkpoint as one safetensors file\n"
                                   "  checkpoint import MODEL FILE  loads first values from a safetensors file\n"
-                                  "  checkpoints MODEL     lists checkpoints; the latest with a scale of at least x\n"
+                                  "  checkpoints MODEL     lists checkpoints, or finds one by the loss scale\n"
                                   "  scale set MODEL SCALE sets the loss scale by hand\n"
                                   "  scale reset MODEL     puts it back to the start of its policy\n"
                                   "  rollback MODEL STEP   puts a model back to a checkpoint\n"
+                                  "  create MODEL FILE     creates a model from a safetensors file\n"
                                   "  delete MODEL          deletes a model with its history and checkpoints\n"
                                   "  drain                 ends the server in order\n"
                                   "  log-level LEVEL       changes the level of the server's log\n"

@@ -10,6 +10,21 @@
 
 #define METADATA "__metadata__"
 
+/* Of the tensors that can be read, the bytes of an element. */
+static const struct {
+    const char *dtype;
+    unsigned bytes;
+} types[] = {{"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F64", 8}};
+
+/* 0: a tensor of this type cannot be read. */
+static unsigned type_bytes(const char *dtype)
+{
+    for (size_t i = 0; dtype != NULL && i < sizeof types / sizeof *types; i++)
+        if (strcmp(dtype, types[i].dtype) == 0)
+            return types[i].bytes;
+    return 0;
+}
+
 /* The format is little-endian, and so is every machine that ampd runs on (docs/numerics.md). */
 static uint64_t read_u64(const uint8_t *at)
 {
@@ -161,19 +176,12 @@ static int other_shape(const char *name, const json_t *have, const uint64_t *sha
 int ampctl_safetensors_read(const struct ampctl_safetensors *file, const char *name, const uint64_t *shape,
                             uint32_t dimensions, float *values, struct amp_error *error)
 {
-    static const struct {
-        const char *dtype;
-        unsigned bytes;
-    } types[] = {{"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F64", 8}};
     const json_t *entry = json_object_get(file->header, name);
     const char *dtype = json_string_value(json_object_get(entry, "dtype"));
-    unsigned bytes = 0;
+    unsigned bytes = type_bytes(dtype);
     uint64_t count = 1;
     if (!json_is_object(entry) || strcmp(name, METADATA) == 0)
         return amp_error_set(error, AMP_ENOTFOUND, NULL, "it has no tensor \"%.127s\"", name);
-    for (size_t i = 0; dtype != NULL && i < sizeof types / sizeof *types; i++)
-        if (strcmp(dtype, types[i].dtype) == 0)
-            bytes = types[i].bytes;
     if (bytes == 0)
         return amp_error_set(error, AMP_EINVAL, NULL,
                              "tensor \"%.127s\" has type %.16s; those that can be read are F32, F16, BF16 and F64",
@@ -190,4 +198,59 @@ int ampctl_safetensors_read(const struct ampctl_safetensors *file, const char *n
         return amp_error_set(error, AMP_EINVAL, NULL,
                              "tensor \"%.127s\" has F64 values beyond the range of F32, which the model has", name);
     return 0;
+}
+
+/* The shape of an entry, each extent positive. */
+static int read_shape(const char *name, const json_t *json, struct ampctl_safetensors_tensor *tensor,
+                      struct amp_error *error)
+{
+    size_t dimensions = json_array_size(json);
+    if (!json_is_array(json))
+        return amp_error_set(error, AMP_EDATALOSS, NULL, "tensor \"%.127s\" has no shape", name);
+    if (dimensions > sizeof tensor->shape / sizeof *tensor->shape)
+        return amp_error_set(error, AMP_EINVAL, NULL,
+                             "tensor \"%.127s\" has %zu dimensions; a parameter has at most %zu", name, dimensions,
+                             sizeof tensor->shape / sizeof *tensor->shape);
+    tensor->dimensions = (uint32_t)dimensions;
+    for (size_t i = 0; i < dimensions; i++) {
+        const json_t *extent = json_array_get(json, i);
+        if (!json_is_integer(extent) || json_integer_value(extent) < 1)
+            return amp_error_set(error, AMP_EINVAL, NULL, "tensor \"%.127s\" has an extent that is no positive number",
+                                 name);
+        tensor->shape[i] = (uint64_t)json_integer_value(extent);
+    }
+    return 0;
+}
+
+/* Whether the file is a checkpoint of ampd (storage/checkpoint.h). */
+static bool is_checkpoint(const struct ampctl_safetensors *file)
+{
+    const char *format = json_string_value(json_object_get(json_object_get(file->header, METADATA), "format"));
+    return format != NULL && strncmp(format, "ampd/", 5) == 0;
+}
+
+int ampctl_safetensors_list(const struct ampctl_safetensors *file, struct ampctl_safetensors_tensor **list,
+                            uint32_t *count, struct amp_error *error)
+{
+    bool checkpoint = is_checkpoint(file);
+    const char *name;
+    json_t *entry;
+    int rc = 0;
+    *count = 0;
+    *list = calloc(json_object_size(file->header) + 1, sizeof **list);
+    if (*list == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "there is no memory for the list of its tensors");
+    json_object_foreach(file->header, name, entry)
+    {
+        bool readable = type_bytes(json_string_value(json_object_get(entry, "dtype"))) != 0;
+        if (rc != 0 || strcmp(name, METADATA) == 0 || !readable || (checkpoint && strchr(name, '#') != NULL))
+            continue;
+        (*list)[*count].name = name;
+        rc = read_shape(name, json_object_get(entry, "shape"), &(*list)[(*count)++], error);
+    }
+    if (rc != 0) {
+        free(*list);
+        *list = NULL;
+    }
+    return rc;
 }

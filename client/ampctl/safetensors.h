@@ -35,4 +35,19 @@ size_t ampctl_safetensors_count(const struct ampctl_safetensors *file);
 int ampctl_safetensors_read(const struct ampctl_safetensors *file, const char *name, const uint64_t *shape,
                             uint32_t dimensions, float *values, struct amp_error *error);
 
+/* A tensor that can be a parameter of a model. */
+struct ampctl_safetensors_tensor {
+    const char *name; /* the file's */
+    uint32_t dimensions;
+    uint64_t shape[8];
+};
+
+/*
+ * Lists the tensors that can be parameters of a model, in the order of the header: those of a type that
+ * ampctl_safetensors_read reads, and of a checkpoint of ampd the parameters alone (its moments and user states have a '#' in
+ * their names). *list is the caller's to free. AMP_EINVAL (more than 8 dimensions), AMP_EDATALOSS, AMP_ENOMEM.
+ */
+int ampctl_safetensors_list(const struct ampctl_safetensors *file, struct ampctl_safetensors_tensor **list,
+                            uint32_t *count, struct amp_error *error);
+
 #endif

@@ -19,10 +19,20 @@ static error_t parse_status(int key, char *arg, struct argp_state *state)
 
 static json_t *server_object(const struct ampd_msg_get_status_response *status)
 {
-    return json_pack("{s:s, s:I, s:I, s:s, s:i, s:i, s:b, s:s, s:s}", "version", status->version, "uptime_ms",
+    return json_pack("{s:s, s:I, s:I, s:s, s:i, s:i, s:b, s:s, s:s, s:I, s:I}", "version", status->version, "uptime_ms",
                      (json_int_t)status->uptime_ms, "fence", (json_int_t)status->fence, "boot_id", status->boot_id,
                      "shard", (int)status->shard, "shard_count", (int)status->shard_count, "draining",
-                     (int)status->draining, "isa", status->isa, "trouble", status->trouble);
+                     (int)status->draining, "isa", status->isa, "trouble", status->trouble, "descriptors",
+                     (json_int_t)status->descriptors, "descriptors_max", (json_int_t)status->descriptors_max);
+}
+
+/* A server of before does not tell it. */
+static void print_descriptors(const struct ampd_msg_get_status_response *status)
+{
+    if (status->descriptors > 0 && status->descriptors_max > 0)
+        (void)printf(", %" PRIu64 " of %" PRIu64 " descriptors", status->descriptors, status->descriptors_max);
+    else if (status->descriptors > 0)
+        (void)printf(", %" PRIu64 " descriptors", status->descriptors);
 }
 
 static json_t *model_objects(const struct ampd_msg_model_status_list *models, bool with_workers)
@@ -54,9 +64,11 @@ static int print_status(const struct ampctl *ctl, const struct ampd_msg_get_stat
         struct ampctl_list list = {.out = stdout, .csv = true, .columns = ampctl_model_columns};
         rc = ampctl_list_page(&list, models);
     } else if (rc == 0) {
-        (void)printf("ampd %s, up %" PRIu64 " s, boot %" PRIu64 ", shard %" PRIu32 " of %" PRIu32 ", kernels %s%s\n",
+        (void)printf("ampd %s, up %" PRIu64 " s, boot %" PRIu64 ", shard %" PRIu32 " of %" PRIu32 ", kernels %s",
                      status->version, status->uptime_ms / 1000, status->fence, status->shard, status->shard_count,
-                     status->isa, status->draining ? ", draining" : "");
+                     status->isa);
+        print_descriptors(status);
+        (void)printf("%s\n", status->draining ? ", draining" : "");
         if (status->trouble[0] != 0)
             (void)printf("trouble: %s\n", status->trouble);
         if (status->shard != 0 && status->shards.count > 0)

@@ -415,6 +415,7 @@ static void join_ended(struct ampclient_core *core, const struct ampclient_ended
     ampclient_core_succeeded(core);
     uint64_t old_epoch = core->step_epoch;
     core->need_join = false;
+    ampclient_core_cancel(core, &core->keep_alive_call, false); /* its answer is about the incarnation of before */
     core->rank = answer->rank;
     core->world_size = answer->world_size;
     core->incarnation = answer->incarnation;

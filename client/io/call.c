@@ -1,5 +1,6 @@
 /* The RPCs of a core (see model.h): how they begin, and how their ends are told. */
 #include "base/assert.h"
+#include "client/io/follow.h"
 #include "client/io/methods.h"
 #include "client/io/model.h"
 
@@ -66,11 +67,12 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
         ended->reason = own->error.reason;
         ended->text = own->error.text;
     } else {
-        ended->code = ampclient_link_code(model->client->link, result->status);
+        ended->code = ampclient_link_code(model->client->link, result->status, result->from_peer);
         ended->reason = result->details.reason != NULL ? result->details.reason : "";
         ended->text = result->message[0] != 0 || ended->code == 0 ? result->message : arpc_status_name(result->status);
         ended->epoch = number_of(&result->details, "epoch");
         ended->step = number_of(&result->details, "step");
+        ampclient_follow_refused(model->client->link, result->details.reason);
         ended->retry_ms = result->details.retry_ms > 0 ? (uint64_t)result->details.retry_ms : 0;
     }
     if (ended->code == 0 && !own->cancelled && !model->stopped)

@@ -11,6 +11,15 @@
 #define ASK_DEADLINE_MS 2000
 #define ASK_AGAIN_MS    200
 
+/*
+ * A process that was stopped, or whose machine is gone, is followed by another one after the lease on its place, 5 s if nothing else
+ * is said (server/io/cluster.h). Its connection must not be waited on for longer: one that is silent while calls wait is asked
+ * whether the other side lives, which servers of several shards allow each second, and given up so much later.
+ */
+#define SHARD_KEEPALIVE_MS         2000
+#define SHARD_KEEPALIVE_TIMEOUT_MS 4000
+#define SHARD_CONNECT_MS           3000 /* room for a lost SYN and its answer */
+
 struct question {
     struct ampclient_link *link;
     struct amp_buf answer;
@@ -19,9 +28,16 @@ struct question {
 static void on_state(struct arpc_channel *channel, enum arpc_channel_state state, const struct amp_error *error,
                      void *arg);
 
-/* What goes on over the connection before ends by itself; it is closed with the link, or when many more have followed. */
+/*
+ * What goes on over the connection before ends by itself; it is closed with the link, or when many more have followed. Calls that
+ * wait for a connection to where the shard was are not let wait: they end UNAVAILABLE (ampclient_link_code), and are made again.
+ */
 static void retire(struct ampclient_link *link, struct arpc_channel *channel)
 {
+    if (arpc_channel_state(channel) != ARPC_CHANNEL_READY) {
+        arpc_channel_close(channel, NULL, NULL);
+        return;
+    }
     uint32_t place = link->retired_next++ % AMPCLIENT_LINK_RETIRED_MAX;
     if (link->retired[place] != NULL)
         arpc_channel_close(link->retired[place], NULL, NULL);
@@ -34,6 +50,10 @@ int ampclient_follow_open(struct ampclient_link *link, uint32_t shard, const cha
     struct arpc_channel_options options = link->channel_options;
     options.state_cb = on_state;
     options.arg = link;
+    options.keepalive_time_ms = SHARD_KEEPALIVE_MS;
+    options.keepalive_timeout_ms = SHARD_KEEPALIVE_TIMEOUT_MS;
+    if (options.connect_ms == 0 || options.connect_ms > SHARD_CONNECT_MS)
+        options.connect_ms = SHARD_CONNECT_MS;
     int rc = ampclient_secure_shard(&link->secure, endpoint, &options.tls, error);
     if (rc == 0)
         rc = arpc_channel_new(&link->loop, endpoint, &options, &channel, error);
@@ -46,8 +66,7 @@ int ampclient_follow_open(struct ampclient_link *link, uint32_t shard, const cha
     return 0;
 }
 
-/* Another number of shards is another cluster: that is none of ours. */
-static void use(struct ampclient_link *link, const struct ampd_msg_shard_list *shards)
+void ampclient_follow_use(struct ampclient_link *link, const struct ampd_msg_shard_list *shards)
 {
     for (uint32_t k = 0; shards->count == link->shards_count && k < link->shards_count; k++) {
         const char *endpoint = shards->items[k].endpoint;
@@ -70,7 +89,7 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
     link->asking = false;
     if (result->status == ARPC_STATUS_OK && !link->closing &&
         ampd_msg_get_status_response_decode(&status, question->answer.data, question->answer.size, NULL) == 0) {
-        use(link, &status.shards);
+        ampclient_follow_use(link, &status.shards);
         ampd_msg_get_status_response_free(&status);
     }
     amp_buf_close(&question->answer);
@@ -79,17 +98,22 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
 
 static const struct arpc_handler handler = {.message = on_message, .closed = on_closed};
 
-/* One that may answer: the shards in turn, then the endpoints that the user gave. */
+/* One that may answer: the shards in turn, then the endpoints that the user gave; best one that is connected. */
 static uint32_t whom(struct ampclient_link *link)
 {
-    uint32_t count = link->shards_count + 1;
+    uint32_t count = link->shards_count + 1, found = count;
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t index = link->ask_next++ % count;
+        uint32_t index = (link->ask_next + i) % count;
         const struct arpc_channel *channel = index < link->shards_count ? link->shards[index] : link->channel;
-        if (arpc_channel_state(channel) != ARPC_CHANNEL_BACKOFF)
-            return index;
+        enum arpc_channel_state state = arpc_channel_state(channel);
+        if (state == ARPC_CHANNEL_READY || (found == count && state != ARPC_CHANNEL_BACKOFF))
+            found = index;
+        if (state == ARPC_CHANNEL_READY)
+            break;
     }
-    return link->ask_next % count;
+    found = found == count ? link->ask_next % count : found;
+    link->ask_next = found + 1;
+    return found;
 }
 
 static void ask(struct ampclient_link *link)
@@ -124,6 +148,43 @@ static void on_state(struct arpc_channel *channel, enum arpc_channel_state state
                      void *arg)
 {
     struct ampclient_link *link = arg;
-    if (state == ARPC_CHANNEL_BACKOFF && !link->closing)
+    bool lost = state == ARPC_CHANNEL_BACKOFF || (state == ARPC_CHANNEL_IDLE && error != NULL);
+    if (lost && !link->closing)
         ask(link);
+}
+
+/* The next one of the endpoints that the user gave is the first from now on. */
+static void go_elsewhere(struct ampclient_link *link)
+{
+    char *target = link->secure.target, *comma = strchr(target, ',');
+    struct arpc_channel *channel;
+    if (comma == NULL)
+        return;
+    size_t first = (size_t)(comma - target), rest = strlen(comma + 1);
+    char *turned = malloc(first + rest + 2);
+    if (turned == NULL)
+        return; /* the next refusal tries again */
+    (void)snprintf(turned, first + rest + 2, "%s,%.*s", comma + 1, (int)first, target);
+    if (arpc_channel_new(&link->loop, turned, &link->channel_options, &channel, NULL) != 0) {
+        free(turned);
+        return;
+    }
+    free(target);
+    link->secure.target = turned;
+    retire(link, link->channel);
+    link->channel = channel;
+}
+
+void ampclient_follow_refused(struct ampclient_link *link, const char *reason)
+{
+    static const char *const reasons[] = {"STANDBY", "SHARD_MOVED", "NOT_COORDINATOR"};
+    bool elsewhere = false;
+    for (size_t i = 0; reason != NULL && i < sizeof reasons / sizeof reasons[0]; i++)
+        elsewhere = elsewhere || strcmp(reason, reasons[i]) == 0;
+    if (!elsewhere || link->closing)
+        return;
+    if (link->shards_count > 0)
+        ask(link);
+    else
+        go_elsewhere(link);
 }

@@ -191,8 +191,10 @@ int ampclient_link_use_shards(struct ampclient_link *link, const char *const *en
     return rc;
 }
 
-int ampclient_link_code(struct ampclient_link *link, int status)
+int ampclient_link_code(struct ampclient_link *link, int status, bool from_peer)
 {
+    if (status == ARPC_STATUS_CANCELLED && !from_peer)
+        return AMP_EUNAVAILABLE; /* its channel has given way to one to another process */
     if (status == ARPC_STATUS_UNAUTHENTICATED && ampclient_secure_renewed(&link->secure, ampclient_now_ms()))
         return AMP_EUNAVAILABLE;
     return amp_err_from_grpc_status(status);

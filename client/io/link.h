@@ -117,10 +117,10 @@ void ampclient_link_pause(struct ampclient_link *link, uint64_t ms);
 uint64_t ampclient_now_ms(void);
 
 /*
- * Loop's thread: the AMP_E code of how a call ended. UNAUTHENTICATED is AMP_EUNAVAILABLE, to be tried again, where the
+ * Loop's thread: the AMP_E code of how a call ended that its owner has not cancelled. UNAUTHENTICATED is AMP_EUNAVAILABLE, to be tried again, where the
  * client has got a new token meanwhile.
  */
-int ampclient_link_code(struct ampclient_link *link, int status);
+int ampclient_link_code(struct ampclient_link *link, int status, bool from_peer);
 
 /*
  * From now on calls go to the shard that they name, at its endpoint. Once, with 2 to AMPCLIENT_LINK_SHARDS_MAX. User's

@@ -1,4 +1,5 @@
 /* Requests and answers of the calls that the core makes: its plain structs as messages of ampd.v1, and back. */
+#include "client/io/follow.h"
 #include "client/io/model.h"
 #include "client/io/spec.h"
 
@@ -212,6 +213,7 @@ static void answer_join(struct ampclient_core_call *call, struct ampclient_event
         ended->code = rc == AMP_ENOMEM ? AMP_ENOMEM : AMP_EINTERNAL;
         ended->text = rc == AMP_ENOMEM ? "There is no memory for the model." : error.text;
     } else {
+        ampclient_follow_use(model->client->link, &response.shards);
         ended->u.join = (struct ampclient_join_answer){
             .rank = response.rank,
             .world_size = response.world_size,

@@ -1,5 +1,6 @@
 #include "client/io/rpc.h"
 
+#include "client/io/follow.h"
 #include "client/io/methods.h"
 
 #include <stdlib.h>
@@ -87,9 +88,10 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
     reply->from_peer = result->from_peer;
     reply->retry_ms = result->details.retry_ms > 0 ? (uint64_t)result->details.retry_ms : 0;
     if (reply->code == 0 && result->status != ARPC_STATUS_OK)
-        reply->code =
-            amp_error_set(&reply->error, ampclient_link_code(exchange->link, result->status), result->details.reason,
-                          "%s", result->message[0] != 0 ? result->message : arpc_status_name(result->status));
+        reply->code = amp_error_set(
+            &reply->error, ampclient_link_code(exchange->link, result->status, result->from_peer),
+            result->details.reason, "%s", result->message[0] != 0 ? result->message : arpc_status_name(result->status));
+    ampclient_follow_refused(exchange->link, result->details.reason);
     exchange->over = true;
     finish_if_over(exchange);
 }

@@ -317,6 +317,28 @@ def message_seeds():
         yield "files%d" % which, bytes((which,)) + b"p.q.M.E.V\0" + files
 
 
+def peer_seeds():
+    """Zeros of every length that a short message has, for each type; records; what a cluster keeps in etcd, and an answer of it."""
+    for which in range(1, 33):
+        for size in (0, 4, 8, 16, 24, 40, 64, 200, 1000):
+            yield "zeros%d-%d" % (which, size), bytes((which,)) + bytes(size)
+    record = lambda body: struct.pack("<I", len(body)) + body  # noqa: E731
+    for kind in range(1, 7):
+        for size in (0, 8, 24, 60, 300):
+            yield "item%d-%d" % (kind, size), b"\x40" + record(struct.pack("<I", kind) + bytes(size))
+    yield "items", b"\x40" + record(struct.pack("<I", 1) + bytes(28)) + record(struct.pack("<I", 6)) + b"\xff\xff\xff\xff"
+    header = sub(1, b"\x08\x01\x10\x02\x18\x07\x20\x03")
+    key = sub(1, b"ampd/x/who/0") + b"\x10\x05\x18\x07\x20\x01" + sub(5, b"1 3 0 127.0.0.1:7420") + b"\x30\x09"
+    for which in range(65, 70):
+        yield "etcd%d" % which, bytes((which,)) + header + sub(2, key) + b"\x20\x01"
+        yield "etcd_event%d" % which, bytes((which,)) + header + b"\x10\x01" + sub(11, b"\x08\x01" + sub(2, key) + sub(3, key))
+        yield "etcd_txn%d" % which, bytes((which,)) + header + b"\x10\x01" + sub(3, sub(1, header + sub(2, key)))
+    for i, text in enumerate((b"1 3 0 127.0.0.1:7420", b"1 3 18446744073709551616 a:1", b"2 x", b"1 3 5 [::1]:80", b"1 0 0 unix:/x", b"1 3 0 ")):
+        yield "entry%d" % i, b"\x46" + text
+    for i, text in enumerate((b"0", b"9223372036854775807", b"9223372036854775808", b"99999999999999999999", b"1 ", b"")):
+        yield "number%d" % i, b"\x47" + text
+
+
 def write(out, target, name, data):
     os.makedirs(os.path.join(out, target), exist_ok=True)
     with open(os.path.join(out, target, name), "wb") as file:
@@ -330,7 +352,7 @@ def main():
             for i, steps in enumerate(scripts):
                 for choices in (0, 1, 2 + 4 + 8 + 16, 255):
                     write(out, target, "%s-%d-%d" % (name, i, choices), bytes((choices,)) + steps + data)
-    for target, seeds in (("grpc_frame", frame_seeds), ("block_reader", block_seeds), ("text", text_seeds), ("messages", message_seeds)):
+    for target, seeds in (("grpc_frame", frame_seeds), ("block_reader", block_seeds), ("text", text_seeds), ("messages", message_seeds), ("peer", peer_seeds)):
         for name, data in seeds():
             write(out, target, name, data)
 

@@ -84,6 +84,8 @@ def the_address_comes_from_the_environment_too(ampctl):
 def status_and_models_show_the_model_as_it_stands(ampctl):
     status = ampctl.json("status")
     assert [row["name"] for row in status["models"]] == ["digits"] and status["server"]["draining"] is False
+    used, most = status["server"]["descriptors"], status["server"]["descriptors_max"]
+    assert 5 < used < most and f" of {most} descriptors\n" in ampctl("status")
     row = ampctl.json("models")["rows"][0]
     assert row["state"] == "done" and row["applied"] + row["skipped"] == row["attempted"] == STEPS
     assert isinstance(row["step"], int) and row["cast"] == "f16" and row["world_size"] == 2

@@ -404,6 +404,25 @@ static void keep_alive_goes_out_three_times_a_lease_and_may_end_the_membership(v
     assert_int_equal(1, have(AMPCLIENT_OUT_JOIN));
 }
 
+/* The keep-alive waits while the server is away; the pull that waits with it is the first to hear that the epoch is over. */
+static void what_a_keep_alive_hears_of_the_incarnation_of_before_does_not_count(void **state)
+{
+    (void)state;
+    tick(10000);
+    uint64_t old = take(AMPCLIENT_OUT_KEEP_ALIVE).call;
+    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_EABORTED, "ROLLED_BACK", 2, 1);
+    answer_join(2, 1, 2);
+    fail_call(old, AMP_EABORTED, "FENCED", 2, 1);
+    assert_int_equal(0, have(AMPCLIENT_OUT_JOIN));
+    answer_pull(2, 1, 0);
+    assert_int_equal(2, done(AMPCLIENT_EVENT_STEP_BEGIN, 0).step.epoch);
+    tick(10000);
+    struct ampclient_ended valid = {.u.keep_alive = {.epoch = 2, .valid = true}};
+    end_with(take(AMPCLIENT_OUT_KEEP_ALIVE).call, valid);
+    assert_int_equal(0, have(AMPCLIENT_OUT_JOIN));
+}
+
 static void after_a_skip_no_blocks_are_asked_for(void **state)
 {
     (void)state;
@@ -619,6 +638,7 @@ int main(void)
         TEST(a_higher_epoch_rolls_the_step_back),
         TEST(a_lease_that_ended_is_mended_and_the_push_begins_anew),
         TEST(keep_alive_goes_out_three_times_a_lease_and_may_end_the_membership),
+        TEST(what_a_keep_alive_hears_of_the_incarnation_of_before_does_not_count),
         TEST(after_a_skip_no_blocks_are_asked_for),
         TEST(a_pull_that_broke_off_leaves_no_version_behind),
         TEST(a_model_that_is_done_ends_the_loop),

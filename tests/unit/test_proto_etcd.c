@@ -122,6 +122,26 @@ static void what_a_watch_tells(void **state)
     ampd_etcd_watch_response_free(&answer);
 }
 
+static void a_user_and_his_token(void **state)
+{
+    struct amp_buf out;
+    amp_buf_init(&out, MAX);
+    struct ampd_etcd_authenticate_request request = {.name = bytes("root"), .password = bytes("pw")};
+    assert_int_equal(ampd_etcd_authenticate_request_encode(&request, &out), 0);
+    assert_bytes(&out,
+                 "\x0a\x04root"
+                 "\x12\x02pw",
+                 10);
+    /* header 1: revision 3 = 300; token 2 */
+    static const char said[] = "\x0a\x03\x18\xac\x02\x12\x05x.123";
+    struct ampd_etcd_authenticate_response answer;
+    struct amp_error error = {0};
+    assert_int_equal(ampd_etcd_authenticate_response_decode(&answer, said, sizeof said - 1, &error), 0);
+    assert_int_equal(answer.token.size, 5);
+    assert_memory_equal(answer.token.data, "x.123", 5);
+    ampd_etcd_authenticate_response_free(&answer);
+}
+
 static void bytes_that_are_no_answer(void **state)
 {
     static const char said[] = "\x0a\x03\x18\xac\x02\x10\x01\x1a\x04\x12\x02\x0a\x00";
@@ -147,6 +167,7 @@ int main(void)
         cmocka_unit_test(small_requests),
         cmocka_unit_test(the_answer_of_a_claim),
         cmocka_unit_test(what_a_watch_tells),
+        cmocka_unit_test(a_user_and_his_token),
         cmocka_unit_test(bytes_that_are_no_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

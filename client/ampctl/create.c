@@ -1,0 +1,262 @@
+/*
+ * ampctl create: a model whose parameters are the tensors of a safetensors file, with their values. What can be told in a
+ * line is an option; parameter groups are for a program (client/ampclient.h) or for CreateModel itself.
+ */
+#include "client/ampctl/import.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEY_EMPTY = 256, KEY_FIRST_FIELD };
+
+struct creating {
+    struct ampclient_spec spec;
+    char model[128];
+    const char *file;
+    bool empty; /* no values */
+};
+
+/* ---- options that are fields of the specification ---- */
+
+enum kind { KIND_DOUBLE, KIND_FLOAT, KIND_U32, KIND_U64, KIND_CHOICE };
+
+/* A choice's value is its place in the list, from 1. */
+static const char *const optimizers[] = {"sgd", "adamw", "adam", "adagrad", "rmsprop", "lion", NULL};
+static const char *const schedules[] = {"constant", "linear-warmup", "step", "cosine", NULL};
+static const char *const scalers[] = {
+    "dynamic", "static", "none", "megatron", "deepspeed", "deepspeed-consecutive", "apex-hysteresis", "paddle", NULL};
+static const char *const casts[] = {"f32", "f16", "bf16", NULL};
+static const char *const losses[] = {"wait", "shrink", NULL};
+static const char *const durabilities[] = {"checkpoint", "step", NULL};
+
+static const struct field {
+    const char *name, *doc;
+    enum kind kind;
+    size_t offset;
+    const char *const *choices;
+    bool nonzero; /* 0 means "not given" (client/ampclient.h), and something else holds then */
+} fields[] = {
+#define AT(member) offsetof(struct ampclient_spec, member)
+    {"workers", "How many take part in a step (1)", KIND_U32, AT(world_size), NULL, false},
+    {"optimizer", "sgd, adamw, adam, adagrad, rmsprop or lion (adamw)", KIND_CHOICE, AT(optimizer), optimizers, false},
+    {"lr", "Learning rate (0.001; lion 0.0001; sgd, adagrad, rmsprop 0.01)", KIND_DOUBLE, AT(lr), NULL, true},
+    {"beta1", "Of adam, adamw, lion (0.9)", KIND_DOUBLE, AT(beta1), NULL, true},
+    {"beta2", "Of adam, adamw (0.999), lion (0.99)", KIND_DOUBLE, AT(beta2), NULL, true},
+    {"eps", "Of the optimizer (1e-8; adagrad 1e-10)", KIND_DOUBLE, AT(eps), NULL, true},
+    {"weight-decay", "(0; adamw 0.01)", KIND_DOUBLE, AT(weight_decay), NULL, false},
+    {"momentum", "Of sgd, rmsprop (0)", KIND_DOUBLE, AT(momentum), NULL, false},
+    {"schedule", "constant, linear-warmup, step or cosine (constant)", KIND_CHOICE, AT(schedule), schedules, false},
+    {"warmup-steps", "Of the schedule (0)", KIND_U64, AT(warmup_steps), NULL, false},
+    {"total-steps", "Of the schedule cosine", KIND_U64, AT(total_steps), NULL, false},
+    {"step-every", "Of the schedule step: applied steps from one change to the next", KIND_U64, AT(step_every), NULL,
+     false},
+    {"step-factor", "Of the schedule step (0.1)", KIND_DOUBLE, AT(step_factor), NULL, true},
+    {"lr-min", "Of the schedule cosine: where it ends (0)", KIND_DOUBLE, AT(lr_min), NULL, false},
+    {"clip-value", "Gradients are clipped to it (off)", KIND_FLOAT, AT(clip_value), NULL, false},
+    {"clip-norm", "The global 2-norm is clipped to it (off)", KIND_FLOAT, AT(clip_max_norm), NULL, false},
+    {"cast", "What workers pull: f32, f16 or bf16 (f16)", KIND_CHOICE, AT(cast), casts, false},
+    {"scaler",
+     "Loss scale: dynamic, static, none, megatron, deepspeed, deepspeed-consecutive, apex-hysteresis or paddle "
+     "(dynamic)",
+     KIND_CHOICE, AT(scaler), scalers, false},
+    {"init-scale", "First loss scale (65536)", KIND_FLOAT, AT(init_scale), NULL, true},
+    {"growth-interval", "Steps without overflow until the scale grows (2000)", KIND_U32, AT(growth_interval), NULL,
+     true},
+    {"max-steps", "Then the model is done (endless)", KIND_U64, AT(max_steps), NULL, false},
+    {"checkpoint-every", "Steps (100)", KIND_U64, AT(checkpoint_every), NULL, true},
+    {"keep-last", "Checkpoints kept (3)", KIND_U32, AT(keep_last), NULL, true},
+    {"on-loss", "Without a worker: wait or shrink (wait)", KIND_CHOICE, AT(on_loss), losses, false},
+    {"durability", "After a crash go on from the last checkpoint or step (checkpoint)", KIND_CHOICE, AT(durability),
+     durabilities, false},
+#undef AT
+};
+#define FIELDS (sizeof fields / sizeof *fields)
+
+static void refuse(struct argp_state *state, const struct field *field, const char *arg, const char *wanted)
+{
+    argp_error(state, "--%s is \"%.40s\"; give %s", field->name, arg, wanted);
+}
+
+static void take_number(struct argp_state *state, const struct field *field, const char *arg, void *to)
+{
+    char *end;
+    double value = strtod(arg, &end);
+    if (end == arg || *end != 0 || !isfinite(value))
+        refuse(state, field, arg, "a finite number");
+    if (value == 0 && field->nonzero)
+        refuse(state, field, arg, "another number: 0 would mean what holds without the option");
+    if (field->kind == KIND_FLOAT) {
+        float narrow = (float)value;
+        if (!isfinite(narrow))
+            refuse(state, field, arg, "a number within the range of fp32");
+        memcpy(to, &narrow, sizeof narrow);
+    } else {
+        memcpy(to, &value, sizeof value);
+    }
+}
+
+static void take_count(struct argp_state *state, const struct field *field, const char *arg, void *to)
+{
+    char option[64];
+    (void)snprintf(option, sizeof option, "--%s", field->name);
+    uint64_t value = ampctl_number(state, option, arg);
+    if (value == 0 && field->nonzero)
+        refuse(state, field, arg, "at least 1");
+    uint32_t narrow = (uint32_t)value;
+    if (field->kind == KIND_U64)
+        memcpy(to, &value, sizeof value);
+    else if (value <= UINT32_MAX)
+        memcpy(to, &narrow, sizeof narrow);
+    else
+        refuse(state, field, arg, "at most 4294967295");
+}
+
+static void take_choice(struct argp_state *state, const struct field *field, const char *arg, void *to)
+{
+    unsigned value = 1; /* as the enums of ampclient.h count */
+    for (const char *const *choice = field->choices; *choice != NULL; choice++, value++)
+        if (strcmp(*choice, arg) == 0) {
+            memcpy(to, &value, sizeof value);
+            return;
+        }
+    char wanted[160] = "one of:";
+    for (const char *const *choice = field->choices; *choice != NULL; choice++) {
+        size_t used = strlen(wanted);
+        (void)snprintf(wanted + used, sizeof wanted - used, " %s", *choice);
+    }
+    refuse(state, field, arg, wanted);
+}
+
+static void take_field(struct argp_state *state, const struct field *field, const char *arg,
+                       struct ampclient_spec *spec)
+{
+    void *to = (char *)spec + field->offset;
+    if (field->kind == KIND_CHOICE)
+        take_choice(state, field, arg, to);
+    else if (field->kind == KIND_U32 || field->kind == KIND_U64)
+        take_count(state, field, arg, to);
+    else
+        take_number(state, field, arg, to);
+    spec->weight_decay_set = spec->weight_decay_set || to == &spec->weight_decay;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct creating *x = state->input;
+    if (key >= KEY_FIRST_FIELD && key < KEY_FIRST_FIELD + (int)FIELDS) {
+        take_field(state, &fields[key - KEY_FIRST_FIELD], arg, &x->spec);
+        return 0;
+    }
+    if (key == KEY_EMPTY) {
+        x->empty = true;
+        return 0;
+    }
+    return ampctl_model_and_file(key, arg, state, x->model, &x->file);
+}
+
+/* ---- the model ---- */
+
+static int create(struct ampctl *ctl, struct creating *x, bool *existed)
+{
+    struct ampclient *client = NULL;
+    int code = ampctl_client(ctl, &client);
+    if (code != 0)
+        return code;
+    int rc = ampclient_create(client, &x->spec, existed);
+    if (rc != 0) {
+        (void)fprintf(stderr, "ampctl: %s: %s\n", ctl->verb, ampclient_error_text(client));
+        code = AMPCTL_EXIT_RPC + amp_err_grpc_status(rc);
+    }
+    ampclient_close(client);
+    return code;
+}
+
+static int create_from(struct ampctl *ctl, struct creating *x, const struct ampctl_tensor_file *file, bool *existed)
+{
+    struct ampctl_safetensors_tensor *list = NULL;
+    struct amp_error error = {0};
+    uint32_t count = 0;
+    if (ampctl_safetensors_list(&file->tensors, &list, &count, &error) != 0)
+        return ampctl_tensor_file_failed(ctl, file, error.text);
+    struct ampclient_parameter_spec *parameters = calloc((size_t)count + 1, sizeof *parameters);
+    int code = parameters == NULL ? ampctl_tensor_file_failed(ctl, file, "there is no memory for its tensors")
+               : count == 0       ? ampctl_tensor_file_failed(ctl, file, "it has no tensor of F32, F16, BF16 or F64")
+                                  : 0;
+    for (uint32_t i = 0; code == 0 && i < count; i++) {
+        parameters[i].name = list[i].name;
+        parameters[i].dimensions = list[i].dimensions;
+        memcpy(parameters[i].shape, list[i].shape, sizeof parameters[i].shape);
+    }
+    x->spec.name = x->model;
+    x->spec.parameters = parameters;
+    x->spec.parameters_count = count;
+    if (code == 0)
+        code = create(ctl, x, existed);
+    free(parameters);
+    free(list);
+    return code;
+}
+
+/* One row, or a sentence. */
+static int say(const struct ampctl *ctl, const struct creating *x, bool existed, bool already, uint32_t loaded,
+               size_t others)
+{
+    const char *values = already      ? "which keep the values they have"
+                         : loaded > 0 ? "with the values of the file"
+                                      : "without values: ampctl checkpoint import, or a worker, loads them";
+    static const struct ampctl_column columns[] = {{"model", "MODEL", false},          {"created", "CREATED", false},
+                                                   {"parameters", "PARAMETERS", true}, {"loaded", "LOADED", true},
+                                                   {"others", "OTHERS", true},         {NULL, NULL, false}};
+    if (ctl->json || ctl->csv)
+        return ampctl_print_one(ctl, columns,
+                                json_pack("{s:s, s:b, s:I, s:I, s:I}", "model", x->model, "created", !existed,
+                                          "parameters", (json_int_t)x->spec.parameters_count, "loaded",
+                                          (json_int_t)loaded, "others", (json_int_t)others));
+    (void)printf("%s: %s, %" PRIu32 " parameter%s, %s; %zu other tensor%s left alone\n", x->model,
+                 existed ? "was there with the same specification" : "created", x->spec.parameters_count,
+                 x->spec.parameters_count == 1 ? "" : "s", values, others, others == 1 ? "" : "s");
+    return 0;
+}
+
+int ampctl_create(struct ampctl *ctl, int argc, char **argv)
+{
+    struct argp_option options[FIELDS + 2] = {
+        {"empty", KEY_EMPTY, NULL, 0, "Leave the values of the file alone", 0},
+    };
+    for (size_t i = 0; i < FIELDS; i++)
+        options[i + 1] = (struct argp_option){.name = fields[i].name,
+                                              .key = KEY_FIRST_FIELD + (int)i,
+                                              .arg = fields[i].kind == KIND_CHOICE ? "WHICH" : "NUMBER",
+                                              .doc = fields[i].doc};
+    const struct argp own = {.options = options,
+                             .parser = parse,
+                             .args_doc = "MODEL FILE",
+                             .doc = "Creates a model whose parameters are the tensors of a safetensors file (F32, F16, "
+                                    "BF16 and F64; of a checkpoint of ampd its masters), and loads their values. "
+                                    "A model that is there with the same specification keeps the values it has."};
+    struct creating x = {.spec = AMPCLIENT_SPEC_INIT};
+    struct ampctl_tensor_file file;
+    bool existed = false, already = false;
+    uint32_t loaded = 0;
+    x.spec.world_size = 1;
+    ampctl_parse(ctl, &own, &x, argc, argv);
+    int code = ampctl_tensor_file_open(ctl, x.file, &file);
+    if (code == 0)
+        code = create_from(ctl, &x, &file, &existed);
+    if (code == 0 && !x.empty) { /* also one that was there: an earlier run may have been cut off */
+        code = ampctl_load_values(ctl, x.model, &file, &loaded, &already);
+        if (code != 0)
+            (void)fprintf(stderr,
+                          "ampctl: create: %s exists and has no values; create it again with a file that has them, or "
+                          "ampctl delete %s\n",
+                          x.model, x.model);
+    }
+    if (code == 0)
+        code = say(ctl, &x, existed, already, already ? 0 : loaded,
+                   ampctl_safetensors_count(&file.tensors) - x.spec.parameters_count);
+    ampctl_tensor_file_close(&file);
+    return code;
+}
