@@ -10,7 +10,7 @@ examples/digits/run.sh --check "$@" || exit # wrong options are told now, not af
 
 echo "== packages"
 scripts/packages.sh run build
-echo "== build (build/release)"
+echo "== build (build/release; some minutes the first time)"
 cmake --preset release >build-quickstart.log 2>&1 || { cat build-quickstart.log && exit 1; }
 cmake --build --preset release --target ampd ampctl digits >>build-quickstart.log 2>&1 ||
 	{ tail -n 40 build-quickstart.log && exit 1; }

@@ -44,9 +44,13 @@ fail() {
     exit 1
 }
 
+help() {
+    sed -n '2,/^set/s/^#\( \|$\)//p' "${BASH_SOURCE[0]}"
+}
+
 usage() { # what is wrong
     [[ $# -eq 0 ]] || echo "local-cluster: $1" >&2
-    sed -n '2,30s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    help >&2
     exit 2
 }
 
@@ -56,6 +60,10 @@ number() { # option, value, least, most
 
 parse() {
     [[ $# -gt 0 ]] || usage
+    if [[ $1 == --help ]]; then
+        help
+        exit 0
+    fi
     command=$1 && shift
     case $command in
     up | hold | run | down | status) ;;
@@ -429,20 +437,24 @@ collect() { # NAME: its exit code, if this script has started it
 
 is_gone() { [[ -z $(pid_of "$1") ]]; }
 
-# Shard 0 first: its last checkpoint needs the others.
+drain() { # NAME
+    local deadline=$((SECONDS + drain_timeout_s))
+    kill -TERM "$(pid_of "$1")" 2>/dev/null || true
+    until is_gone "$1" || ((SECONDS >= deadline)); do sleep 0.1; done
+    is_gone "$1" || fail "$1 has not drained within $drain_timeout_s s"
+}
+
+# First whoever stands by, which may be another one than at the beginning: it would take the place of each that ends.
 drain_all() {
-    local i node
-    for ((i = 0; i < standbys; i++)); do
-        kill -TERM "$(pid_of "standby$i")" 2>/dev/null || true
-    done
-    for ((i = 0; i < shards; i++)); do
-        node=ampd$i
+    local node serving=()
+    for node in $(names); do
+        [[ $node == ampd* || $node == standby* ]] || continue
         [[ -n $(pid_of "$node") ]] || continue
-        kill -TERM "$(pid_of "$node")"
-        local deadline=$((SECONDS + drain_timeout_s))
-        until is_gone "$node" || ((SECONDS >= deadline)); do sleep 0.1; done
-        is_gone "$node" || fail "$node has not drained within $drain_timeout_s s"
-        collect "$node"
+        if is_ready "$node"; then serving+=("$node"); else drain "$node"; fi
+    done
+    for node in "${serving[@]}"; do
+        drain "$node"
+        [[ $node == standby* ]] || collect "$node" # that one is not waited for as a child
     done
 }
 

@@ -2,24 +2,25 @@
 # Trains the digits example in containers, and cleans up.
 #
 #   up.sh [CHECKPOINT]                            one ampd and two workers (docker-compose.yml)
-#   up.sh cluster [--kill SERVICE] [CHECKPOINT]   three shards, three workers, Prometheus (cluster.yml)
+#   up.sh cluster [--kill SERVICE] [CHECKPOINT]   three etcd, three shards, a standby, three workers, Prometheus (cluster.yml)
 #
 # Makes the base image where no registry is reachable, builds the images, starts everything in a compose project of its own
 # with empty volumes, waits until the workers have ended, prints their result, drains ampd, copies the last checkpoint to the
 # file CHECKPOINT, and removes the containers, the network and the volumes. The images stay. With --kill that service
-# (ampd1, worker2...) is killed once training goes on, and started again.
+# (ampd1, worker2, etcd0..., or shard-K for the one that is shard K then) is killed once training goes on, and started again;
+# before that, where it is a shard, training has to go on with the standby in its place.
 #
 # From the environment: UP_TIMEOUT_S, the longest that training may take (900); AMPD_PORT, the port on this machine's
-# loopback (7420), PROMETHEUS_PORT (9090); DIGITS_STEPS, DIGITS_DTYPE, DIGITS_SEED.
+# loopback (7420), PROMETHEUS_PORT (9090); DIGITS_STEPS, DIGITS_DTYPE, DIGITS_SEED; UP_IMAGES=keep takes the images that there are.
 # Exit code: 0 all workers and every ampd ended with 0 and the checkpoint is where it was wanted,
 # 1 anything else, 2 wrong use.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-file=docker-compose.yml project=ampd-up servers=(ampd) workers=(worker0 worker1) others=() killed=''
+file=docker-compose.yml project=ampd-up servers=(ampd) workers=(worker0 worker1) others=() killed='' shards=1
 timeout_s=${UP_TIMEOUT_S:-900}
-# From the start of the first container, once the images exist; what takes longer is told.
-healthy_goal_s=60
+# From the start of the first container, once the images exist; what takes longer is told, and much longer is the end.
+healthy_goal_s=60 healthy_timeout_s=300
 # Steps after which a service is killed.
 kill_after_steps=20
 data_dir=/var/lib/ampd
@@ -43,10 +44,10 @@ usage() {
 if [[ ${1-} == cluster ]]; then
     shift
     file=deploy/cluster.yml project=ampd-up-cluster
-    servers=(ampd0 ampd1 ampd2) workers=(worker0 worker1 worker2) others=(prometheus)
+    servers=(ampd0 ampd1 ampd2 standby) workers=(worker0 worker1 worker2) others=(etcd0 etcd1 etcd2 prometheus) shards=3
     if [[ ${1-} == --kill ]]; then
         killed=${2-}
-        [[ " ${servers[*]} ${workers[*]} ${others[*]} " == *" ${killed:-none} "* ]] || usage
+        [[ " ${servers[*]} ${workers[*]} ${others[*]} shard-0 shard-1 shard-2 " == *" ${killed:-none} "* ]] || usage
         shift 2
     fi
 fi
@@ -118,28 +119,80 @@ await_workers() {
     return 1
 }
 
-# Every server that is ready, by the index of its shard.
+# "INDEX SERVICE" of every shard that is there, as any one of them tells it: its address is the name of its service.
 owners() {
-    local service container shard
+    local service found
+    if [[ $shards -eq 1 ]]; then
+        ! docker exec "$(container_of "${servers[0]}")" ampctl ready >/dev/null 2>&1 || echo "0 ${servers[0]}"
+        return
+    fi
     for service in "${servers[@]}"; do
-        container=$(container_of "$service")
-        [[ $(state_of "$container") == running ]] || continue
-        shard=$(docker exec "$container" ampctl status -o json 2>/dev/null | grep -o '"shard":[0-9]*' | head -n 1) || continue
-        docker exec "$container" ampctl ready >/dev/null 2>&1 || continue
-        echo "${shard#*:} $service"
-    done | sort -n | cut -d ' ' -f 2
+        found=$(docker exec "$(container_of "$service")" ampctl cluster -o csv 2>/dev/null | awk -F, '
+            NR == 1 { for (i = 1; i <= NF; i++) column[$i] = i; next }
+            $column["state"] == "up" { sub(/:.*/, "", $column["address"]); print $column["shard"], $column["address"] }') || continue
+        [[ -z $found ]] || break
+    done
+    [[ -z $found ]] || echo "$found"
+}
+
+prometheus_is_ready() {
+    local answer
+    exec 3<>"/dev/tcp/127.0.0.1/${PROMETHEUS_PORT:-9090}" || return 1
+    printf 'GET /-/ready HTTP/1.0\r\n\r\n' >&3
+    read -r -t 10 answer <&3 || answer=''
+    exec 3>&-
+    [[ $answer == *' 200 '* ]]
+}
+
+# Docker's own view of the servers, in one call; then the shards themselves, since one that stands by is healthy, too. They are
+# there when etcd is.
+is_healthy() {
+    local healthy
+    healthy=$(docker ps --filter "label=com.docker.compose.project=$project" --format '{{.Status}}' | grep -c '(healthy)') || true
+    [[ $healthy -eq ${#servers[@]} && $(owners | wc -l) -eq $shards ]] || return 1
+    [[ ${#others[@]} -eq 0 ]] || prometheus_is_ready 2>/dev/null
+}
+
+await_health() {
+    local deadline=$((SECONDS + healthy_timeout_s)) service
+    until is_healthy; do
+        ((SECONDS < deadline)) || fail "not healthy within $healthy_timeout_s s"
+        for service in "${servers[@]}" "${others[@]}"; do
+            ! has_ended "$service" || fail "$service has ended"
+        done
+        sleep 0.5
+    done
+}
+
+# It prints some steps, not all: the number of the last one counts.
+steps_of() { # SERVICE
+    docker logs "$(container_of "$1")" 2>/dev/null | awk '/^step/ { n = $2 } END { print n + 0 }' || echo 0
+}
+
+await_steps() { # STEPS
+    local deadline=$((SECONDS + timeout_s)) steps=0
+    while ((steps < $1)); do
+        ((SECONDS < deadline)) || fail "no $1 steps within $timeout_s s"
+        ! has_ended "${workers[0]}" || return 0
+        steps=$(steps_of "${workers[0]}")
+        sleep 0.1
+    done
 }
 
 kill_one() {
-    local deadline=$((SECONDS + timeout_s)) steps=0
-    while ((steps < kill_after_steps)); do
-        ((SECONDS < deadline)) || fail "no $kill_after_steps steps within $timeout_s s"
-        # It prints some steps, not all: the number of the last one counts.
-        steps=$(docker logs "$(container_of "${workers[0]}")" 2>/dev/null | awk '/^step/ { n = $2 } END { print n + 0 }') || steps=0
-        sleep 0.1
-    done
-    say "after $steps steps: killing $killed"
+    local steps before
+    await_steps "$kill_after_steps"
+    before=$(owners)
+    [[ $killed != shard-* ]] || killed=$(awk -v shard="${killed#shard-}" '$1 == shard { print $2 }' <<<"$before")
+    say "after $(steps_of "${workers[0]}") steps: killing $killed"
     "${compose[@]}" kill "$killed" >/dev/null 2>&1
+    if [[ $'\n'$before$'\n' == *" $killed"$'\n'* ]]; then
+        steps=$(steps_of "${workers[0]}")
+        await_steps $((steps + kill_after_steps))
+        ! has_ended "${workers[0]}" || fail "training was over before a standby had the place of $killed"
+        [[ $(owners | wc -l) -eq $shards ]] || fail "no standby has taken the place of $killed"
+        say "after $(steps_of "${workers[0]}") steps: a standby has its place; starting $killed again"
+    fi
     "${compose[@]}" start "$killed" >/dev/null 2>&1
 }
 
@@ -169,12 +222,15 @@ trap 'exit 130' INT TERM
 # What an interrupted run may have left.
 take_down
 
-say "building the image"
-"${compose[@]}" build >"${TMPDIR:-/tmp}/ampd-up-build.$$.log" 2>&1 || {
-    tail -n "$tail_lines" "${TMPDIR:-/tmp}/ampd-up-build.$$.log" >&2
-    fail "the image could not be built; the whole log is in ${TMPDIR:-/tmp}/ampd-up-build.$$.log"
-}
-rm -f "${TMPDIR:-/tmp}/ampd-up-build.$$.log"
+if [[ ${UP_IMAGES-} != keep ]]; then
+    say "building the images"
+    log=${TMPDIR:-/tmp}/ampd-up-build.$$.log
+    "${compose[@]}" build >"$log" 2>&1 || {
+        tail -n "$tail_lines" "$log" >&2
+        fail "the images could not be built; the whole log is in $log"
+    }
+    rm -f "$log"
+fi
 
 say "starting ${servers[*]} ${workers[*]} ${others[*]}"
 began=$SECONDS
@@ -182,9 +238,10 @@ began=$SECONDS
     show_logs
     fail "the containers could not be started"
 }
-# The workers are created when all servers that they need are healthy.
+created=$((SECONDS - began))
+await_health
 took=$((SECONDS - began))
-say "healthy after $took s$( ((took <= healthy_goal_s)) || echo ", later than the $healthy_goal_s s of an idle machine")"
+say "healthy after $took s, of which $created s are docker's until all containers run$( ((took <= healthy_goal_s)) || echo ", later than the $healthy_goal_s s of an idle machine")"
 [[ -z $killed ]] || kill_one
 await_workers || {
     show_logs
@@ -199,11 +256,15 @@ for service in "${workers[@]}"; do
 done
 docker logs "$(container_of "${workers[0]}")" 2>&1 | grep '^digits: ' || fail "the workers printed no result"
 
-mapfile -t owning < <(owners)
+mapfile -t owning < <(owners | cut -d ' ' -f 2)
 [[ ${#owning[@]} -gt 0 ]] || fail "no ampd is ready any more"
-say "draining ${owning[*]}"
 [[ -z $checkpoint ]] || copy_checkpoint "${owning[0]}"
-[[ ${#owning[@]} -eq ${#servers[@]} ]] || fail "not all of ${servers[*]} are ready"
+[[ ${#owning[@]} -eq $shards ]] || fail "not all $shards shards are ready"
+# One that stands by would take the place of each that ends.
+for service in "${servers[@]}"; do
+    [[ " ${owning[*]} " == *" $service "* ]] || drain "$service"
+done
+say "draining ${owning[*]}"
 for service in "${owning[@]}"; do
     drain "$service"
 done
