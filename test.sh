@@ -22,6 +22,9 @@ mkdir -p "$out"
 log=$out/log.txt
 : >"$log"
 
+# A test waits half of its time: one more than there are cores.
+at_once=$(($(nproc) + 1))
+
 section() { printf '== %s (%d s)\n' "$1" "$SECONDS"; }
 
 must() { # command...: ends the run when it fails
@@ -61,9 +64,10 @@ check() { # name command...
 	fi
 }
 
+# Side by side, for many tests wait more than they work: each has its own directories and free ports.
 suites() { # preset, ctest's -L or -R, expression
 	section "tests: $1 $3"
-	ctest --test-dir "build/$1" -V --no-tests=error "$2" "$3" >"$out/ctest-$1.log" 2>&1 || {
+	ctest --test-dir "build/$1" -V -j "$at_once" --no-tests=error "$2" "$3" >"$out/ctest-$1.log" 2>&1 || {
 		broken=1
 		# What failed, without the noise of what passed.
 		grep -E '\[  ERROR   \]|\[  FAILED  \]|\*\*\*|error: Failure|: error:|SUMMARY: ' "$out/ctest-$1.log" | head -n 60
@@ -73,6 +77,21 @@ suites() { # preset, ctest's -L or -R, expression
 	sed "s/^\([0-9]*\): /$1-\1: /" "$out/ctest-$1.log" >>"$out/ctest.log"
 }
 
+# In what time the tests of the release leave: the builds of the later sections, which go on where this one is ended, or say why
+# they cannot.
+# shellcheck disable=SC2317 # bash calls it
+behind() {
+	local preset
+	for preset in asan integer; do
+		cmake --preset "$preset" && cmake --build --preset "$preset" || return 1
+	done
+	tests/fuzz/run.sh 0
+}
+export -f behind
+setsid nice -n 19 bash -c behind >"$out/behind.log" 2>&1 &
+behind=$!
+trap 'kill -- "-$behind" 2>/dev/null' EXIT
+
 : >"$out/ctest.log"
 check fences scripts/check_fences.py
 check fences-self-test scripts/test_check_fences.sh
@@ -81,6 +100,8 @@ check style-self-test scripts/test_check_style.sh
 suites release -L '.*'
 
 section "build: asan"
+kill -- "-$behind" 2>/dev/null
+wait "$behind"
 must cmake --preset asan
 must cmake --build --preset asan
 AMPD_TEST_SEEDS=${AMPD_TEST_SEEDS:-} suites asan -L 'unit|kernels|sim|fuzz'

@@ -59,6 +59,10 @@ enum {
     OPTION_CLIENT_CERT_ROLE,
     OPTION_ADVERTISE,
     OPTION_CLUSTER,
+    OPTION_ETCD_CACERT,
+    OPTION_ETCD_CERT,
+    OPTION_ETCD_KEY,
+    OPTION_ETCD_USER_FILE,
     OPTION_SHARDS,
     OPTION_CHECKPOINT_DIR,
     OPTION_EPOCH_ABOVE,
@@ -110,16 +114,24 @@ static const struct argp_option options_table[] = {
     {"worker-lease", OPTION_TIMES + AMPD_TIME_WORKER_LEASE, "TIME", 0,
      "A worker that is silent for this long has to join again, default 30s", 1},
     {"cluster", OPTION_CLUSTER, "etcd://HOST:PORT,.../NAME", 0,
-     "The cluster of this name, whose shards find each other in etcd; the data directory is then for whatever shard this "
-     "process is",
+     "The cluster of this name, whose shards find each other in etcd, etcds://... where that speaks TLS; the data "
+     "directory "
+     "is then for whatever shard this process is",
      2},
+    {"etcd-cacert", OPTION_ETCD_CACERT, "FILE", 0, "Authorities by which etcd's certificate is believed (the system's)",
+     2},
+    {"etcd-cert", OPTION_ETCD_CERT, "FILE", 0, "Show etcd this certificate, PEM", 2},
+    {"etcd-key", OPTION_ETCD_KEY, "FILE", 0, "The private key of --etcd-cert", 2},
+    {"etcd-user-file", OPTION_ETCD_USER_FILE, "FILE", 0,
+     "Be the user of etcd whose NAME:PASSWORD is the one line of this file", 2},
     {"shards", OPTION_SHARDS, "K", 0, "How many shards the cluster has", 2},
     {"advertise", OPTION_ADVERTISE, "HOST:PORT", 0,
      "Where the others of the cluster, and its clients, find this process; default: the address of --listen", 2},
     {"cluster-lease", OPTION_TIMES + AMPD_TIME_CLUSTER_LEASE, "TIME", 0,
      "A process that etcd has not heard of for this long is no shard any more, default 5s", 2},
     {"checkpoint-dir", OPTION_CHECKPOINT_DIR, "DIR", 0,
-     "Directory of checkpoint files, default: the data directory. Shards that have one directory, on one machine or a file "
+     "Directory of checkpoint files, default: the data directory. Shards that have one directory, on one machine or a "
+     "file "
      "system that all see, can start again in another number, and one that has lost its disk gets its part from there",
      2},
     {"peers", OPTION_PEERS, "ADDRESS,...", 0,
@@ -132,7 +144,8 @@ static const struct argp_option options_table[] = {
     {"peer-key-file", OPTION_PEER_KEY_FILE, "FILE", 0, "The private key of --peer-cert-file", 2},
     {"peer-trusted-ca-file", OPTION_PEER_TRUSTED_CA_FILE, "FILE", 0,
      "Authorities by which the other shards' certificates are believed (--trusted-ca-file, else the system's)", 2},
-    {"shard", OPTION_SHARD, "K", 0, "Which of them this is, from 0; of a --cluster by default any that is free, and else it stands by", 2},
+    {"shard", OPTION_SHARD, "K", 0,
+     "Which of them this is, from 0; of a --cluster by default any that is free, and else it stands by", 2},
     {"epoch-above", OPTION_EPOCH_ABOVE, "N", 0,
      "An empty data directory, of a shard that is new or has lost its own, is filled from the other shards and "
      "--checkpoint-dir; new epochs are above N, the highest that ampctl has shown of any model; --cluster does both "
@@ -273,6 +286,19 @@ static bool parse_cluster_option(int key, const char *arg, struct arguments *arg
 }
 
 /* False: the key is none of these. */
+static bool parse_etcd_option(int key, const char *arg, struct io_etcd_access *etcd)
+{
+    const char **file = key == OPTION_ETCD_CACERT      ? &etcd->cacert_file
+                        : key == OPTION_ETCD_CERT      ? &etcd->cert_file
+                        : key == OPTION_ETCD_KEY       ? &etcd->key_file
+                        : key == OPTION_ETCD_USER_FILE ? &etcd->user_file
+                                                       : NULL;
+    if (file != NULL)
+        *file = arg;
+    return file != NULL;
+}
+
+/* False: the key is none of these. */
 static bool parse_auth_option(int key, const char *arg, struct ampd_auth_options *auth)
 {
     switch (key) {
@@ -358,7 +384,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     default:
         if (parse_auth_option(key, arg, &arguments->server.auth) || parse_time_option(key, arg, arguments) ||
-            parse_cluster_option(key, arg, arguments))
+            parse_cluster_option(key, arg, arguments) || parse_etcd_option(key, arg, &arguments->server.etcd))
             return 0;
         return ARGP_ERR_UNKNOWN;
     }
@@ -413,6 +439,10 @@ static void check_etcd(struct arguments *arguments)
                        server->listen);
     else if (ampd_auth_peers_check(&server->auth, address, &error) != 0)
         (void)snprintf(arguments->wrong, size, "%s", error.text);
+    server->etcd.tls = arguments->url.tls;
+    if (arguments->wrong[0] == 0 &&
+        io_etcd_access_check(&server->etcd, arguments->url.endpoints, server->auth.insecure, &error) != 0)
+        (void)snprintf(arguments->wrong, size, "%s", error.text);
     server->cluster = &arguments->url;
     if (!arguments->has_shard)
         server->shard = IO_CLUSTER_ANY;
@@ -428,7 +458,11 @@ static void check_cluster(struct arguments *arguments)
         check_etcd(arguments);
         return;
     }
-    if (server->shards != 0 || server->advertise != NULL || server->times_ms[AMPD_TIME_CLUSTER_LEASE] != 0)
+    if (server->etcd.cacert_file != NULL || server->etcd.cert_file != NULL || server->etcd.key_file != NULL ||
+        server->etcd.user_file != NULL)
+        (void)snprintf(arguments->wrong, size,
+                       "--etcd-cacert, --etcd-cert, --etcd-key and --etcd-user-file are for a --cluster");
+    else if (server->shards != 0 || server->advertise != NULL || server->times_ms[AMPD_TIME_CLUSTER_LEASE] != 0)
         (void)snprintf(arguments->wrong, size, "--shards, --advertise and --cluster-lease are for a --cluster");
     else if (server->peers == NULL && arguments->has_shard)
         (void)snprintf(arguments->wrong, size, "--shard needs --cluster, or --peers, the addresses of all shards");

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Bytes of one write: large enough for full speed. */
@@ -256,9 +257,14 @@ static int start(struct bulk_writer *writer)
     return rc == 0 ? 0 : AMP_ENOMEM;
 }
 
+/*
+ * A file of its own, also where one of that name is there: in a directory that shards share, a process that was stopped in the
+ * middle of one and has lost its place meanwhile may wake up, and what it still writes must not get into its successor's file.
+ */
 static int create(struct bulk_writer *writer, struct amp_error *error)
 {
-    writer->fd = open(writer->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    (void)unlink(writer->path); /* where it cannot go, O_EXCL says so */
+    writer->fd = open(writer->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (writer->fd < 0)
         return checkpoint_system_error(error, "cannot create", writer->path);
     writer->direct = open(writer->path, O_WRONLY | O_DIRECT | O_CLOEXEC);
@@ -309,6 +315,13 @@ int bulk_writer_open(const char *path, uint64_t size, struct bulk_writer **out, 
     }
     *out = writer;
     return 0;
+}
+
+bool bulk_writer_is_at(const struct bulk_writer *writer, const char *path)
+{
+    struct stat own, there;
+    return fstat(writer->fd, &own) == 0 && stat(path, &there) == 0 && own.st_dev == there.st_dev &&
+           own.st_ino == there.st_ino;
 }
 
 int bulk_writer_drain(struct bulk_writer *writer, struct amp_error *error)

@@ -12,16 +12,20 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct bulk_writer;
 
 /*
- * Creates the file, or empties it, and finds room for `size` bytes, so that a full disk is found before a byte is written (where
+ * Creates the file, in the place of one that is there, and finds room for `size` bytes, so that a full disk is found before a byte is written (where
  * the file system can do that). On success *writer is the caller's (bulk_writer_close). AMP_EEXHAUSTED (NO_SPACE,
  * NO_DESCRIPTORS), AMP_EIO (STORE_FAILED), AMP_ENOMEM: there is no file then.
  */
 int bulk_writer_open(const char *path, uint64_t size, struct bulk_writer **writer, struct amp_error *error);
+
+/* Whether the file of that path is still the one that is written. */
+bool bulk_writer_is_at(const struct bulk_writer *writer, const char *path);
 
 /*
  * Takes bytes for [offset, offset + size), which lie in the file; no byte of the file is given twice. *taken says how many were

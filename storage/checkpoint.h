@@ -141,10 +141,11 @@ int ampd_checkpoint_remove(const char *data_dir, const char *file, struct amp_er
 /*
  * Removes what an interrupted write or a void epoch left below a model: files of this shard that are not among `keep`
  * (relative to data_dir), its "*.tmp", and step directories that are empty then. Files of another number of shards stay until
- * `keep` begins with a later step: then file i goes by the shard i modulo shards. Other names are left alone.
+ * `keep` begins with a later step: then file i goes by the shard i modulo shards. Other names are left alone, and so are steps
+ * above `up_to`.
  */
 int ampd_checkpoint_sweep(const struct ampd_checkpoint_place *place, const struct ampd_checkpoint_record *keep,
-                          uint32_t keep_count, struct amp_error *error);
+                          uint32_t keep_count, uint64_t up_to, struct amp_error *error);
 
 /*
  * Removes the files of a shard (or all) below a model that is deleted, of any number of shards as above, and the model's

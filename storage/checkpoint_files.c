@@ -187,8 +187,8 @@ static uint64_t oldest_step(const struct ampd_checkpoint_record *keep, uint32_t 
     return oldest;
 }
 
-/* Steps below `left_below` have nothing that another number of shards would be taken up from. */
-static int sweep_steps(const struct ampd_checkpoint_place *place, uint64_t left_below,
+/* Steps below `left_below` have nothing that another number of shards would be taken up from; those above `up_to` stay. */
+static int sweep_steps(const struct ampd_checkpoint_place *place, uint64_t left_below, uint64_t up_to,
                        const struct ampd_checkpoint_record *keep, uint32_t keep_count, struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];
@@ -206,23 +206,24 @@ static int sweep_steps(const struct ampd_checkpoint_place *place, uint64_t left_
         if (!is_step_name(entry->d_name))
             continue;
         (void)snprintf(step, sizeof step, "models/%s/checkpoints/%s", place->model, entry->d_name);
-        bool is_left = strtoull(entry->d_name + strlen(STEP_PREFIX), NULL, 10) < left_below;
-        rc = sweep_step(place, step, is_left, keep, keep_count, error);
+        uint64_t number = strtoull(entry->d_name + strlen(STEP_PREFIX), NULL, 10);
+        if (number <= up_to)
+            rc = sweep_step(place, step, number < left_below, keep, keep_count, error);
     }
     (void)closedir(dir); /* only read */
     return rc;
 }
 
 int ampd_checkpoint_sweep(const struct ampd_checkpoint_place *place, const struct ampd_checkpoint_record *keep,
-                          uint32_t keep_count, struct amp_error *error)
+                          uint32_t keep_count, uint64_t up_to, struct amp_error *error)
 {
-    return sweep_steps(place, oldest_step(keep, keep_count), keep, keep_count, error);
+    return sweep_steps(place, oldest_step(keep, keep_count), up_to, keep, keep_count, error);
 }
 
 int ampd_checkpoint_remove_model(const struct ampd_checkpoint_place *place, struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];
-    int rc = sweep_steps(place, UINT64_MAX, NULL, 0, error);
+    int rc = sweep_steps(place, UINT64_MAX, UINT64_MAX, NULL, 0, error);
     if (rc != 0)
         return rc;
     /* A directory that is not empty holds something of another's, and stays. */

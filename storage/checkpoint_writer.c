@@ -251,6 +251,8 @@ static int sync_file(struct ampd_checkpoint_writer *writer, struct amp_error *er
     if (bulk_writer_sync(writer->out) != 0)
         return checkpoint_final_error(error, "cannot fsync", writer->temporary);
     AMP_FAILPOINT("checkpoint.synced");
+    if (!bulk_writer_is_at(writer->out, writer->temporary)) /* a successor's gets no name from here */
+        return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s is not this process's any more", writer->temporary);
     struct bulk_writer *out = writer->out;
     writer->out = NULL;
     writer->synced = true;
@@ -307,8 +309,9 @@ void ampd_checkpoint_abandon(struct ampd_checkpoint_writer *writer)
 {
     if (writer == NULL)
         return;
+    bool own = writer->out != NULL ? bulk_writer_is_at(writer->out, writer->temporary) : writer->synced;
     (void)bulk_writer_close(writer->out); /* its bytes count for nothing */
-    if (writer->opened && !writer->renamed)
+    if (writer->opened && !writer->renamed && own)
         (void)unlink(writer->temporary); /* a sweep finds what is left */
     release(writer);
 }

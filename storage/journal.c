@@ -160,6 +160,31 @@ static int look_at_slot(struct ampd_journal *journal, unsigned i, struct amp_err
     return rc;
 }
 
+/* Relative to the data directory, with a slash at its end. False: too long. */
+static bool directory_of(const struct ampd_checkpoint_place *place, char *file, size_t size)
+{
+    int used = snprintf(file, size, "models/%s/journal/shard-%" PRIu32 "-of-%" PRIu32 "/", place->model, place->shard,
+                        place->shards);
+    return (size_t)used < size;
+}
+
+int ampd_journal_make(const struct ampd_checkpoint_place *place, struct amp_error *error)
+{
+    char file[CHECKPOINT_PATH_MAX];
+    if (!ampd_datadir_name_ok(place->model) || !directory_of(place, file, sizeof(file)))
+        return amp_error_set(error, AMP_EINVAL, NULL, "model name \"%.100s\" cannot name a directory", place->model);
+    return checkpoint_directories_make(place->data_dir, file, true, error);
+}
+
+bool ampd_journal_exists(const struct ampd_checkpoint_place *place)
+{
+    char file[CHECKPOINT_PATH_MAX], path[CHECKPOINT_PATH_MAX];
+    if (!directory_of(place, file, sizeof(file)) ||
+        (size_t)snprintf(path, sizeof(path), "%s/%s", place->data_dir, file) >= sizeof(path))
+        return false;
+    return access(path, F_OK) == 0;
+}
+
 int ampd_journal_open(const struct ampd_checkpoint_place *place, struct ampd_journal **out, struct amp_error *error)
 {
     *out = NULL;
@@ -169,11 +194,9 @@ int ampd_journal_open(const struct ampd_checkpoint_place *place, struct ampd_jou
     if (journal == NULL)
         return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the journal of %s", place->model);
     int dir = snprintf(journal->data_dir, sizeof(journal->data_dir), "%s", place->data_dir);
-    int file = snprintf(journal->file, sizeof(journal->file), "models/%s/journal/shard-%" PRIu32 "-of-%" PRIu32 "/",
-                        place->model, place->shard, place->shards);
     int rc = 0;
     AMP_FAILPOINT("journal.open");
-    if ((size_t)dir >= sizeof(journal->data_dir) || (size_t)file >= sizeof(journal->file))
+    if ((size_t)dir >= sizeof(journal->data_dir) || !directory_of(place, journal->file, sizeof(journal->file)))
         rc = amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
     for (unsigned i = 0; rc == 0 && i < AMPD_JOURNAL_SLOTS_MAX; i++)
         rc = look_at_slot(journal, i, error);

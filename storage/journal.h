@@ -46,6 +46,15 @@ struct ampd_journal_record {
 int ampd_journal_open(const struct ampd_checkpoint_place *place, struct ampd_journal **journal,
                       struct amp_error *error);
 
+/*
+ * Makes the directory of a journal; after 0 it survives power loss. It says that the votes of this epoch, and of those after it,
+ * are on this disk. AMP_EINVAL, AMP_EEXHAUSTED, AMP_EIO.
+ */
+int ampd_journal_make(const struct ampd_checkpoint_place *place, struct amp_error *error);
+
+/* Whether that was done. If not, the store is not that of the process which voted: another shard has filled it. */
+bool ampd_journal_exists(const struct ampd_checkpoint_place *place);
+
 /* Closes the handle; NULL is allowed. */
 void ampd_journal_close(struct ampd_journal *journal);
 

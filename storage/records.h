@@ -287,6 +287,7 @@ struct ampd_model_record {
     uint32_t acts_count;
     struct ampd_act_record acts[AMPD_ACTS_MAX]; /* the newest with a request id, oldest first */
     bool deleting;                              /* DeleteModel has begun: it goes on */
+    bool no_journal; /* set by the host: durability STEP, and this disk has stored no epoch of the model, so no vote either */
 };
 
 /*

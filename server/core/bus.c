@@ -193,7 +193,11 @@ static bool of_the_process(struct ampd_core *core, const struct ampd_message *me
 void ampd_bus_receive(struct ampd_core *core, const struct ampd_message *message)
 {
     if (message->to != core->config.shard || message->from >= AMPD_COUNT(core) || core->fenced ||
-        !ampd_fences_admit(core, message) || of_the_process(core, message))
+        !ampd_fences_admit(core, message))
+        return;
+    if (message->from == 0)
+        ampd_resend_heard(core);
+    if (of_the_process(core, message))
         return;
     struct ampd_model *model = ampd_core_model_named(core, message->model);
     if (model == NULL)
@@ -216,9 +220,5 @@ void ampd_bus_drain(struct ampd_core *core)
 
 void ampd_bus_close(struct ampd_core *core)
 {
-    for (struct amp_list *first; (first = amp_list_shift(&core->inbox)) != NULL;) {
-        struct inbox_node *node = AMP_CONTAINER(first, struct inbox_node, node);
-        ampd_message_free(node->message);
-        free(node);
-    }
+    AMP_ASSERT(amp_list_empty(&core->inbox)); /* each event ends with ampd_bus_drain */
 }

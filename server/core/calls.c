@@ -57,7 +57,7 @@ static struct amp_list *list_of(struct ampd_model *model, enum ampd_call_kind ki
 struct ampd_call *ampd_call_begin(struct ampd_core *core, uint64_t id, enum ampd_call_kind kind,
                                   struct ampd_model *model)
 {
-    AMP_ASSERT(id != 0 && ampd_call_find(core, id) == NULL);
+    AMP_ASSERT(id != 0 && model != NULL && ampd_call_find(core, id) == NULL);
     if (core->calls_count >= AMPD_CALLS_MAX)
         return NULL;
     struct ampd_call *call = calloc(1, sizeof(*call));
@@ -69,7 +69,7 @@ struct ampd_call *ampd_call_begin(struct ampd_core *core, uint64_t id, enum ampd
     call->begun_ms = core->now_ms;
     amp_list_init(&call->node);
     amp_list_push(bucket(core, id), &call->link);
-    struct amp_list *list = model == NULL ? NULL : list_of(model, kind);
+    struct amp_list *list = list_of(model, kind);
     if (list != NULL)
         amp_list_push(list, &call->node);
     core->calls_count++;
@@ -198,8 +198,7 @@ void ampd_call_frozen(struct ampd_call *call)
 
 void ampd_call_let_go(struct ampd_core *core, struct ampd_call *call)
 {
-    if (call->state != AMPD_CALL_REVOKING)
-        return;
+    AMP_ASSERT(call->state == AMPD_CALL_REVOKING);
     struct ampd_reply answer = *call->later;
     struct ampd_verdict_message *late = call->late;
     const struct ampd_model *model = call->model;

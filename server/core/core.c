@@ -243,10 +243,8 @@ static void call_closed(struct ampd_core *core, uint64_t id)
         ampd_load_closed(model, id);
     else if (kind == AMPD_CALL_PULL)
         ampd_shard_try_apply(model);
-    if (model != NULL) {
-        ampd_memory_try_restore(model);
-        ampd_delete_try(model);
-    }
+    ampd_memory_try_restore(model);
+    ampd_delete_try(model);
 }
 
 static void call_revoked(struct ampd_core *core, uint64_t id)
@@ -410,6 +408,7 @@ static void tick(struct ampd_core *core)
 {
     core->timer_ms = 0;
     ampd_leave_tick(core);
+    ampd_resend_tick(core);
     for (uint32_t i = 0; i < core->models_count; i++) {
         if (core->models[i]->gone)
             continue;
@@ -588,6 +587,8 @@ static void dispatch(struct ampd_core *core, const struct ampd_event *event)
         break;
     case AMPD_EVENT_PEER_UP:
         core->peers[event->u.shard].up = true;
+        core->hello_heard = false;
+        core->hello_agains = 0;
         if (core->config.shard != 0 && event->u.shard == 0)
             ampd_resend_to_coordinator(core);
         break;
@@ -618,7 +619,8 @@ static void arm_timer(struct ampd_core *core)
 {
     if (core->sweep_ms == 0 && core->calls_count > 0)
         core->sweep_ms = core->now_ms + AMPD_SWEEP_MS;
-    uint64_t next = earlier(core->sweep_ms, core->alone_ms);
+    ampd_resend_arm(core);
+    uint64_t next = earlier(earlier(core->sweep_ms, core->alone_ms), core->hello_ms);
     for (uint32_t i = 0; i < core->models_count; i++) {
         if (core->models[i]->gone)
             continue;

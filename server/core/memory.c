@@ -76,7 +76,8 @@ void ampd_memory_restore(struct ampd_model *model, const struct ampd_message *me
 {
     struct ampd_shard *shard = &model->shard;
     const struct ampd_restore *restore = &message->u.restore;
-    if (is_stale(model, message) || shard->deleting)
+    AMP_ASSERT(!shard->deleting); /* bus.c: such a model gets no orders */
+    if (is_stale(model, message))
         return;
     if (message->round == shard->round && same_checkpoint(&shard->restore_record, restore)) {
         ampd_memory_tell(model); /* repeated */

@@ -48,7 +48,7 @@ struct ampd_call {
     uint64_t id;
     enum ampd_call_kind kind;
     enum ampd_call_state state;
-    struct ampd_model *model; /* NULL: none yet */
+    struct ampd_model *model;
     uint64_t begun_ms;
     struct ampd_reply *later;          /* REVOKING: the answer; owned */
     struct ampd_verdict_message *late; /* likewise, of a push that came late: of its step; owned */
@@ -375,6 +375,9 @@ struct ampd_core {
     uint64_t last_incarnation;
     uint64_t timer_ms; /* 0: none asked for */
     uint64_t sweep_ms; /* next look at calls that wait; 0: none wait */
+    uint64_t hello_ms; /* another shard: when HELLO is said again; 0: shard 0 is not waited for */
+    bool hello_heard;  /* another shard: the session's HELLO was answered */
+    unsigned hello_agains; /* another shard: in a row, without a word of shard 0 */
 };
 
 #define AMPD_COUNT(core)      ((core)->config.shards)
@@ -730,6 +733,9 @@ void ampd_sync_epoch_stored(struct ampd_model *model, const struct ampd_message 
 /* ---- resend.c ---- */
 void ampd_resend_to_shard(struct ampd_core *core, uint32_t shard);
 void ampd_resend_to_coordinator(struct ampd_core *core);
+void ampd_resend_heard(struct ampd_core *core); /* shard 0 speaks */
+void ampd_resend_arm(struct ampd_core *core);   /* sets hello_ms, or takes it back */
+void ampd_resend_tick(struct ampd_core *core);
 
 /* ---- leave.c ---- */
 bool ampd_leave_leaves(const struct ampd_core *core, uint32_t shard); /* it is about to end, or has ended in order */

@@ -1,8 +1,16 @@
 /*
  * What a broken session may have lost is said again: every message is idempotent (STEP section 2). The shard begins, with
  * HELLO and then all that it has told in its present state; the coordinator answers HELLO with all that it has asked.
+ *
+ * A shard whose memory waits for the coordinator, of which it hears nothing, does the same in a session that lives: nobody else
+ * would ever ask again for a message that has been lost all the same.
  */
 #include "server/core/model.h"
+
+/* Silence of a coordinator that owes something: longer than what it answers at once takes, shorter than anybody's patience. */
+#define AMPD_HELLO_AGAIN_MS 5000
+/* Twice as long each time, up to some minutes: what is said while there is no connection yet is kept for it. */
+#define AMPD_HELLO_DOUBLINGS 6
 
 void ampd_resend_to_shard(struct ampd_core *core, uint32_t shard)
 {
@@ -16,6 +24,7 @@ void ampd_resend_to_coordinator(struct ampd_core *core)
 {
     struct ampd_message *hello = ampd_bus_plain(core, AMPD_MESSAGE_HELLO, 0);
     hello->to_fence = (struct ampd_fence){0}; /* whoever it is by now */
+    core->hello_ms = 0;
     ampd_bus_send_take(core, hello);
     ampd_leave_ask(core);
     for (uint32_t i = 0; i < core->models_count; i++) {
@@ -28,4 +37,44 @@ void ampd_resend_to_coordinator(struct ampd_core *core)
         ampd_snapshot_tell(model); /* before the vote: after it another cut may begin */
         ampd_shard_tell(model);
     }
+}
+
+/*
+ * Whether the coordinator has to say something: that it knows who this is, or what the memory of a model goes on from. About no
+ * model it may have nothing to say.
+ */
+static bool waits(const struct ampd_core *core)
+{
+    if (core->config.shard == 0 || !core->started || !core->peers[0].up || core->fenced)
+        return false;
+    for (uint32_t i = 0; i < core->models_count; i++) {
+        const struct ampd_shard *shard = &core->models[i]->shard;
+        bool is_owed = shard->memory == AMPD_MEMORY_LOST || shard->memory == AMPD_MEMORY_RESTORED || !core->hello_heard;
+        if (!core->models[i]->gone && is_owed && shard->new_epoch == 0)
+            return true;
+    }
+    return core->sync.seen == 0;
+}
+
+void ampd_resend_heard(struct ampd_core *core)
+{
+    core->hello_heard = true;
+    core->hello_agains = 0;
+    core->hello_ms = 0;
+}
+
+void ampd_resend_arm(struct ampd_core *core)
+{
+    if (!waits(core))
+        core->hello_ms = 0;
+    else if (core->hello_ms == 0)
+        core->hello_ms = core->now_ms + ((uint64_t)AMPD_HELLO_AGAIN_MS << core->hello_agains);
+}
+
+void ampd_resend_tick(struct ampd_core *core)
+{
+    if (core->hello_ms == 0 || core->hello_ms > core->now_ms)
+        return;
+    core->hello_agains += core->hello_agains < AMPD_HELLO_DOUBLINGS ? 1 : 0;
+    ampd_resend_to_coordinator(core);
 }

@@ -482,6 +482,16 @@ static void tell_vote(struct ampd_model *model)
     ampd_bus_send_take(model->core, message);
 }
 
+static void tell_applied(struct ampd_model *model)
+{
+    const struct ampd_shard *shard = &model->shard;
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_APPLIED, 0);
+    message->u.applied = shard->applied;
+    message->u.applied.step = shard->decided_step;
+    message->u.applied.version = shard->version;
+    ampd_bus_send_take(model->core, message);
+}
+
 void ampd_shard_try_vote(struct ampd_model *model)
 {
     struct ampd_shard *shard = &model->shard;
@@ -494,10 +504,14 @@ void ampd_shard_try_vote(struct ampd_model *model)
         if (!slot_of(slot, close->contributors[i].incarnation) || !slot->complete)
             return;
     }
-    if (model->spec.durability == AMPD_DURABILITY_STEP && shard->kept == NULL)
+    if (model->spec.durability == AMPD_DURABILITY_STEP && shard->kept == NULL) {
         ampd_sums_vote(model);
-    else
-        ampd_shard_voted(model);
+        return;
+    }
+    /* After a restart shard 0 may not know that the step before is applied, and counts no vote of who has not said so. */
+    if (shard->kept != NULL && shard->decided_state == AMPD_STEP_APPLIED)
+        tell_applied(model);
+    ampd_shard_voted(model);
 }
 
 void ampd_shard_voted(struct ampd_model *model)
@@ -536,16 +550,6 @@ static void keep_user_states(struct ampd_model *model)
         slot->user_state = NULL;
         slot->user_state_size = 0;
     }
-}
-
-static void tell_applied(struct ampd_model *model)
-{
-    const struct ampd_shard *shard = &model->shard;
-    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_APPLIED, 0);
-    message->u.applied = shard->applied;
-    message->u.applied.step = shard->decided_step;
-    message->u.applied.version = shard->version;
-    ampd_bus_send_take(model->core, message);
 }
 
 void ampd_shard_applied(struct ampd_model *model)

@@ -372,7 +372,7 @@ void ampd_sums_drop(struct ampd_model *model)
 void ampd_sums_found(struct ampd_model *model, const struct ampd_model_record *record)
 {
     struct ampd_replay *replay = &model->shard.replay;
-    if (!journals(model) || record->checkpoints_count == 0)
+    if (!journals(model) || record->checkpoints_count == 0 || record->no_journal)
         return;
     replay->room = record->rows_count + 1;
     replay->rows = ampd_need(calloc(replay->room, sizeof(*replay->rows)));

@@ -55,20 +55,14 @@ void ampd_sync_hello(struct ampd_core *core, const struct ampd_message *message)
     bool again = sync->synced_with[k] == message->from_fence.counter;
     if (!core->started)
         return;
-    if (!again && !sync->running) {
+    /*
+     * One that is running begins anew: the shard may have answered as another process, which held more, or answers of it that
+     * came while its fence was being stored were dropped. The end of such an answer must not count.
+     */
+    if (!again || sync->running)
         ampd_sync_start(core);
-    } else if (sync->running) { /* it may have answered as another process, which held more: it answers anew */
-        sync->done &= ~AMPD_BIT(k);
-        for (uint32_t i = 0; i < core->models_count; i++) {
-            ampd_message_free(core->models[i]->coord.synced[k]);
-            core->models[i]->coord.synced[k] = NULL;
-        }
-        struct ampd_message *ask = ampd_bus_plain(core, AMPD_MESSAGE_SYNC, k);
-        ask->round = sync->round;
-        ampd_bus_send_take(core, ask);
-    } else {
+    else
         ampd_resend_to_shard(core, k);
-    }
 }
 
 /* ---- a shard answers ---- */
@@ -83,6 +77,8 @@ void ampd_sync_asked(struct ampd_core *core, const struct ampd_message *message)
         if (!core->models[i]->gone)
             ampd_memory_give_back(core->models[i]);
     }
+    /* A LEAVE before this was to another process of shard 0, or came while our fence was being stored. */
+    ampd_leave_ask(core);
     ampd_sync_try_answer(core);
 }
 

@@ -285,8 +285,8 @@ void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pe
             ampd_coord_ranks(model);
         return;
     }
-    if (worker->held && ampd_incarnation_newer(worker->record.incarnation, pending->worker.incarnation))
-        return; /* stores come back in order, so this cannot be; a newer one would win */
+    /* Stores come back in order. */
+    AMP_ASSERT(!worker->held || !ampd_incarnation_newer(worker->record.incarnation, pending->worker.incarnation));
     worker->record = pending->worker;
     set_lease(worker, AMPD_LEASE_LIVE);
     worker->joined_epoch = model->coord.epoch;

@@ -159,6 +159,20 @@ void ampd_auth_reload(struct ampd_auth *auth)
     }
 }
 
+size_t ampd_auth_expired(const struct ampd_auth *auth, bool *more)
+{
+    size_t expired = 0;
+    int64_t now_us = ampd_utc_us();
+    *more = false;
+    for (size_t i = 0; auth->rules != NULL && i < auth->rules->count; i++) {
+        const struct ampd_auth_rule *rule = &auth->rules->rules[i];
+        bool ends = rule->kind == AMPD_AUTH_TOKEN && rule->expires_us != INT64_MAX;
+        expired += ends && now_us >= rule->expires_us;
+        *more = *more || (ends && now_us < rule->expires_us);
+    }
+    return expired;
+}
+
 /* ---- who was turned away ---- */
 
 /* Counts one more; true: it is time for a line in the log. */

@@ -41,9 +41,12 @@ int ampd_auth_open(struct ampd_auth *auth, const struct ampd_auth_options *optio
 
 /*
  * Reads all files anew and logs what came of it. A file that cannot be used leaves what it said before in force. Each
- * later call is judged by the new rules; of calls under way it is asked by ampd_auth_admit_again.
+ * later call is judged by the new rules; of calls under way it is asked by io_admit_again (drain.c).
  */
 void ampd_auth_reload(struct ampd_auth *auth);
+
+/* How many tokens have had their time, by the clock of the machine; *more: others will have it. */
+size_t ampd_auth_expired(const struct ampd_auth *auth, bool *more);
 
 /* Also of a zeroed one. Tells the log of refusals that it does not know yet. */
 void ampd_auth_close(struct ampd_auth *auth);

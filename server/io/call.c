@@ -2,6 +2,7 @@
 
 #include "base/assert.h"
 #include "proto/msg_common.h"
+#include "server/io/cluster.h"
 #include "server/io/peers.h"
 
 #include <inttypes.h>
@@ -18,13 +19,23 @@ static struct amp_list *bucket(struct ampd_server *server, uint64_t id)
     return &server->calls[id % SERVER_CALL_BUCKETS]; /* ids are given in turn */
 }
 
+/* Who asks a process that stands by is told where shard 0 is, which knows the others. */
+static void refuse_standby(const struct ampd_server *server, struct arpc_call *rpc)
+{
+    struct arpc_details details = {.reason = "STANDBY", .retry_ms = DRAIN_RETRY_MS};
+    char text[IO_CLUSTER_ADDRESS_MAX + 128];
+    const struct io_cluster_member *first = server->cluster != NULL ? io_cluster_member(server->cluster, 0) : NULL;
+    (void)snprintf(text, sizeof text, "this process is no shard yet: it stands by for a place in its cluster; %s%s",
+                   first != NULL && first->held ? "call shard 0, at " : "call one that is",
+                   first != NULL && first->held ? first->address : "");
+    arpc_call_finish(rpc, ARPC_STATUS_UNAVAILABLE, text, &details);
+}
+
 struct io_call *io_call_open(struct arpc_call *rpc, size_t size, const struct io_call_ops *ops)
 {
     struct ampd_server *server = arpc_call_server_arg(rpc);
     if (server->state == SERVER_STARTING) {
-        struct arpc_details details = {.reason = "STANDBY", .retry_ms = DRAIN_RETRY_MS};
-        arpc_call_finish(rpc, ARPC_STATUS_UNAVAILABLE,
-                         "this process is no shard yet: it stands by for a place in its cluster; call one that is", &details);
+        refuse_standby(server, rpc);
         return NULL;
     }
     if (server->state != SERVER_RUNNING) {
@@ -267,23 +278,6 @@ void io_call_reply_buf(struct io_call *call, struct amp_buf *buf, int encoded)
 void io_call_end(struct io_call *call)
 {
     finish(call, ARPC_STATUS_OK, NULL, NULL);
-}
-
-unsigned io_calls_recheck(struct ampd_server *server)
-{
-    unsigned ended = 0;
-    for (size_t i = 0; i < SERVER_CALL_BUCKETS; i++) {
-        AMP_LIST_EACH(it, safe, &server->calls[i])
-        {
-            struct io_call *call = AMP_CONTAINER(it, struct io_call, node);
-            struct amp_error error = {0};
-            if (call->rpc == NULL || call->finished || ampd_auth_admit_again(&server->auth, call->rpc, &error) == 0)
-                continue;
-            io_call_fail(call, &error);
-            ended++;
-        }
-    }
-    return ended;
 }
 
 struct amp_buf io_message_buf(void)

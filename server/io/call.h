@@ -88,9 +88,6 @@ void io_call_reply_buf(struct io_call *call, struct amp_buf *buf, int encoded);
 /* OK without a further message. */
 void io_call_end(struct io_call *call);
 
-/* SIGHUP has changed who may call: ends the calls under way that would not be let in now. Their number. */
-unsigned io_calls_recheck(struct ampd_server *server);
-
 /* A buffer for one message. */
 struct amp_buf io_message_buf(void);
 

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SCHEME "etcd://"
+/* Plaintext, and TLS. */
+#define SCHEME     "etcd://"
+#define SCHEME_TLS "etcds://"
 
 /* ---- what is said on the command line ---- */
 
@@ -72,9 +74,11 @@ static bool is_name(const char *text)
 int io_cluster_url_parse(const char *text, struct io_cluster_url *url, struct amp_error *error)
 {
     char address[IO_CLUSTER_ADDRESS_MAX];
-    const char *list = text + strlen(SCHEME);
-    if (strncmp(text, SCHEME, strlen(SCHEME)) != 0)
-        return amp_error_set(error, AMP_EINVAL, NULL, "%.200s: give etcd://HOST:PORT,.../NAME", text);
+    url->tls = strncmp(text, SCHEME_TLS, strlen(SCHEME_TLS)) == 0;
+    const char *list = text + strlen(url->tls ? SCHEME_TLS : SCHEME);
+    if (!url->tls && strncmp(text, SCHEME, strlen(SCHEME)) != 0)
+        return amp_error_set(error, AMP_EINVAL, NULL,
+                             "%.200s: give etcd://HOST:PORT,.../NAME, or etcds:// where etcd speaks TLS", text);
     const char *slash = strchr(list, '/');
     if (slash == NULL || !is_name(slash + 1))
         return amp_error_set(
@@ -163,6 +167,21 @@ void io_cluster_raise_fences(struct io_cluster *cluster, uint64_t above, void (*
     cluster->ops->raise_fences(cluster, above, done_cb, arg);
 }
 
+int io_cluster_serves(struct io_cluster *cluster, void (*done_cb)(void *arg), void *arg)
+{
+    return cluster->ops->serves(cluster, done_cb, arg);
+}
+
+int64_t io_cluster_lease_left_ms(const struct io_cluster *cluster)
+{
+    return cluster->ops->lease_left_ms != NULL ? cluster->ops->lease_left_ms(cluster) : -1;
+}
+
+void io_cluster_reload(struct io_cluster *cluster)
+{
+    cluster->ops->reload(cluster);
+}
+
 struct io_cluster_abilities io_cluster_abilities(const struct io_cluster *cluster)
 {
     return cluster->ops->abilities;
@@ -177,6 +196,11 @@ const struct io_cluster_member *io_cluster_member(const struct io_cluster *clust
 {
     AMP_ASSERT(shard < cluster->options.shards);
     return &cluster->members[shard];
+}
+
+uint64_t io_cluster_last(const struct io_cluster *cluster)
+{
+    return cluster->last;
 }
 
 uint32_t io_cluster_standbys(const struct io_cluster *cluster)

@@ -2,7 +2,7 @@
  * Who is which shard of a cluster: one place for each index, which one process at a time takes and holds, and a map of who
  * holds them and where they are. Two implementations, told apart by what they can do (struct io_cluster_abilities):
  *
- *   etcd            `--cluster etcd://h:2379,.../NAME`: a place is a key bound to a lease (cluster_etcd.c)
+ *   etcd            `--cluster etcd://h:2379,.../NAME`, or etcds: a place is a key bound to a lease (cluster_etcd.c)
  *   a fixed list    `--peers A,B,...`: the place is taken by who is told to; a counter in its own store is its fence
  *
  *   OPEN -> WAITING -> HOLDING -> LOST             io_cluster_take begins it; LOST is the end: the process ends, too
@@ -23,6 +23,7 @@
 
 struct uv_loop_s;
 struct io_cluster;
+struct io_etcd_access;
 
 /* A cluster has at most so many shards (server/core). */
 #define IO_CLUSTER_SHARDS_MAX 64
@@ -48,10 +49,11 @@ struct io_cluster;
 struct io_cluster_url {
     char endpoints[IO_CLUSTER_ENDPOINTS_MAX]; /* "h:2379,h:2379" */
     char name[IO_CLUSTER_NAME_MAX];
+    bool tls; /* "etcds://" */
 };
 
 /*
- * Reads "etcd://h:2379,h:2379/NAME". A name has letters, digits, '.', '_' and '-', and begins with none of the last three.
+ * Reads "etcd://h:2379,h:2379/NAME", or "etcds://..." for TLS. A name has letters, digits, '.', '_' and '-', and begins with none of the last three.
  * AMP_EINVAL: the text says what is wrong.
  */
 int io_cluster_url_parse(const char *text, struct io_cluster_url *url, struct amp_error *error);
@@ -88,10 +90,12 @@ struct io_cluster_options {
     void *arg;
     /* etcd */
     const struct io_cluster_url *url;
+    const struct io_etcd_access *access; /* must outlive the cluster */
     int64_t lease_ms;
     uint64_t
         local; /* bit k: this process has data of shard k; such a place is preferred, and asked for without delay */
     uint64_t floor; /* the highest fence of any shard that this process's data know; those given are above it */
+    uint64_t served[IO_CLUSTER_SHARDS_MAX]; /* the fence under which this process's data were that shard last */
     /* a fixed list */
     const char *list;
     int (*boot_cb)(void *arg, uint32_t shard, struct ampd_fence *fence,
@@ -154,13 +158,32 @@ int io_cluster_raise_epoch(struct io_cluster *cluster, const char *model, uint64
  */
 void io_cluster_raise_fences(struct io_cluster *cluster, uint64_t above, void (*done_cb)(void *arg), void *arg);
 
+/*
+ * Notes, while this process holds its place, that it is the shard from here on: whoever has the place after it hears its fence
+ * by io_cluster_last. Before anything is stored that others have not. done_cb when that is kept; it is tried until it is, or the
+ * place is lost, and then done_cb does not come. AMP_ESTATE: it holds no place; AMP_ENOMEM.
+ */
+int io_cluster_serves(struct io_cluster *cluster, void (*done_cb)(void *arg), void *arg);
+
+/* Files of certificates are read anew, for connections that begin from now on; what comes of it is logged. */
+void io_cluster_reload(struct io_cluster *cluster);
+
 /* ---- query ---- */
+
+/* Milliseconds for which the place is this process's still, whatever happens to etcd; 0: it has none. -1: places have no leases. */
+int64_t io_cluster_lease_left_ms(const struct io_cluster *cluster);
 
 struct io_cluster_abilities io_cluster_abilities(const struct io_cluster *cluster);
 uint32_t io_cluster_shards(const struct io_cluster *cluster);
 
 /* The place of `shard`; valid until the next turn of the loop. */
 const struct io_cluster_member *io_cluster_member(const struct io_cluster *cluster, uint32_t shard);
+
+/*
+ * Of the place that this process has taken: the highest fence that was noted for it by then (io_cluster_serves); 0: none, or
+ * nobody keeps them. Data that have been the shard under a lower fence alone are of before another process's.
+ */
+uint64_t io_cluster_last(const struct io_cluster *cluster);
 
 /* Processes that wait for a place, and where one of them is. */
 uint32_t io_cluster_standbys(const struct io_cluster *cluster);

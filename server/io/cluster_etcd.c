@@ -122,10 +122,16 @@ static void claimed(struct etcd_cluster *cluster, const struct ampd_etcd_txn_res
         refuse(cluster, &entry);
         return;
     }
+    const struct ampd_etcd_key_value *last = cluster_answer(answer, 3);
+    if (last == NULL || !cluster_number_parse(&last->value, &cluster->base.last))
+        cluster->base.last = 0;
     cluster->state = CLUSTER_HOLDING;
     cluster->place_revision = answer->header.revision;
     cluster->confirmed = false;
     cluster->fence = (struct ampd_fence){.counter = cluster->claim_base + (uint64_t)answer->header.revision};
+    /* The number of a lease is given once: an etcd that has lost all may come to the same counter for another process. */
+    _Static_assert(sizeof cluster->claim_lease <= sizeof cluster->fence.boot_id, "it has room");
+    memcpy(cluster->fence.boot_id, &cluster->claim_lease, sizeof cluster->claim_lease);
     amp_log(options->log, AMP_LOG_INFO, "cluster",
             "msg=\"holding a place\" cluster=%s shard=%" PRIu32 " fence=%" PRIu64 " lease_ms=%" PRId64,
             cluster->base.url.name, cluster->shard, cluster->fence.counter, options->lease_ms);
@@ -173,7 +179,7 @@ static uint64_t base_for(const struct etcd_cluster *cluster)
 static void claim(struct etcd_cluster *cluster, uint32_t shard)
 {
     char place[CLUSTER_KEY_MAX], standby[CLUSTER_KEY_MAX], number[CLUSTER_KEY_MAX], who[CLUSTER_KEY_MAX];
-    char end[CLUSTER_KEY_MAX], value[CLUSTER_VALUE_MAX], text[32];
+    char end[CLUSTER_KEY_MAX], last[CLUSTER_KEY_MAX], value[CLUSTER_VALUE_MAX], text[32];
     cluster->shard = shard;
     cluster->claim_lease = io_etcd_lease_id(cluster->lease);
     cluster->claim_base = base_for(cluster);
@@ -182,6 +188,7 @@ static void claim(struct etcd_cluster *cluster, uint32_t shard)
     cluster_key(cluster, number, "base");
     cluster_key(cluster, who, "who/shard-");
     cluster_key(cluster, end, "who/shard."); /* the first behind all of them */
+    cluster_key(cluster, last, "who/last-%" PRIu32, shard);
     cluster_value(cluster, cluster->claim_base, value);
     (void)snprintf(text, sizeof text, "%" PRIu64, cluster->claim_base);
 
@@ -191,10 +198,10 @@ static void claim(struct etcd_cluster *cluster, uint32_t shard)
     list.request_range.range_end = cluster_bytes(end);
     forget.request_delete_range.key = cluster_bytes(standby);
     struct ampd_etcd_request_op done[] = {cluster_op_put(place, value, cluster->claim_lease), list, forget,
-                                          cluster_op_put(number, text, 0)};
+                                          cluster_op_get(last), cluster_op_put(number, text, 0)};
     struct ampd_etcd_request_op refused[] = {cluster_op_get(number)};
     struct ampd_etcd_txn_request request = {.compare = {compares, 2},
-                                            .success = {done, cluster->claim_base != cluster->number ? 4 : 3},
+                                            .success = {done, cluster->claim_base != cluster->number ? 5 : 4},
                                             .failure = {refused, 1}};
     if (cluster_txn(cluster, &request, on_claimed, cluster) == 0)
         cluster->state = CLUSTER_CLAIMING; /* else the next look tries again */
@@ -223,9 +230,11 @@ static void show(struct etcd_cluster *cluster)
     cluster->shown = cluster_txn(cluster, &request, on_shown, cluster) == 0;
 }
 
+/* Data that were the shard before another process was go for none: who has those of that one is to go first. */
 static bool is_local(const struct etcd_cluster *cluster, uint32_t shard)
 {
-    return (cluster->base.options.local >> shard & 1) != 0;
+    const struct io_cluster_options *options = &cluster->base.options;
+    return (options->local >> shard & 1) != 0 && options->served[shard] >= cluster->last[shard];
 }
 
 /* The place to claim: the one that was asked for; else a free one, best one whose data are here. */
@@ -377,6 +386,12 @@ static bool etcd_holds(const struct io_cluster *base)
     return cluster->state == CLUSTER_HOLDING && io_etcd_lease_holds(cluster->lease);
 }
 
+static int64_t etcd_lease_left_ms(const struct io_cluster *base)
+{
+    const struct etcd_cluster *cluster = (const struct etcd_cluster *)base;
+    return cluster->state == CLUSTER_HOLDING ? io_etcd_lease_left_ms(cluster->lease) : 0;
+}
+
 static void free_if_closed(struct etcd_cluster *cluster)
 {
     if (cluster->closing && cluster->open == 0 && cluster->calls == 0 && cluster->etcd == NULL)
@@ -419,14 +434,22 @@ static void etcd_close(struct io_cluster *base)
     io_etcd_close(cluster->etcd, on_etcd_closed, cluster);
 }
 
+static void etcd_reload(struct io_cluster *base)
+{
+    io_etcd_reload(of(base)->etcd);
+}
+
 static const struct io_cluster_ops etcd_ops = {
     .abilities = {.excludes = true, .remembers = true, .any_index = true, .moves = true},
     .take = etcd_take,
     .leave = etcd_leave,
     .close = etcd_close,
     .holds = etcd_holds,
+    .lease_left_ms = etcd_lease_left_ms,
     .raise_epoch = cluster_raise_epoch,
-    .raise_fences = cluster_raise_fences};
+    .raise_fences = cluster_raise_fences,
+    .serves = cluster_serves,
+    .reload = etcd_reload};
 
 static int begin(struct etcd_cluster *cluster)
 {
@@ -452,7 +475,7 @@ int io_cluster_new_etcd(struct uv_loop_s *loop, const struct io_cluster_options 
             "%.200s: nobody on another machine could connect to that; give where this process is by --advertise",
             options->address);
     if (rc == 0)
-        rc = io_etcd_new(loop, cluster->base.url.endpoints, options->log, &cluster->etcd, error);
+        rc = io_etcd_new(loop, cluster->base.url.endpoints, options->access, options->log, &cluster->etcd, error);
     if (rc != 0) {
         free(cluster);
         return rc;

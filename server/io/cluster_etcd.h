@@ -5,6 +5,7 @@
  * Keys, below ampd/NAME/ :
  *   who/shard-K      the place of shard K, bound to its holder's lease: "FORMAT SHARDS BASE ADDRESS"
  *   who/standby-ID   a process that waits, by the number of its lease, bound to it: the same
+ *   who/last-K       the fence of the last process that was shard K and began to serve; not bound to a lease
  *   base             a number that is added to revisions; there from the first loss of an etcd on, 0 before
  *   epoch/MODEL      the highest epoch of the model
  *
@@ -75,7 +76,8 @@ struct etcd_cluster {
     struct cluster_place places[IO_CLUSTER_SHARDS_MAX];
     uint32_t standbys;
     struct cluster_standby standby[IO_CLUSTER_STANDBYS_MAX];
-    bool settled; /* it was read at least once */
+    uint64_t last[IO_CLUSTER_SHARDS_MAX]; /* who/last-K; 0: none */
+    bool settled;                         /* it was read at least once */
     int64_t revision;
 
     /* taking */
@@ -151,6 +153,7 @@ bool cluster_call_over(struct etcd_cluster *cluster);
 int cluster_raise_epoch(struct io_cluster *base, const char *model, uint64_t epoch,
                         void (*done_cb)(void *arg, const char *model, uint64_t epoch), void *arg);
 void cluster_raise_fences(struct io_cluster *base, uint64_t above, void (*done_cb)(void *arg), void *arg);
+int cluster_serves(struct io_cluster *base, void (*done_cb)(void *arg), void *arg);
 
 /* Tries again what is not under way. */
 void cluster_raise_again(struct etcd_cluster *cluster);

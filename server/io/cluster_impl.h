@@ -13,9 +13,12 @@ struct io_cluster_ops {
     void (*leave)(struct io_cluster *cluster, void (*done_cb)(void *arg), void *arg);
     void (*close)(struct io_cluster *cluster); /* ends in io_cluster_closed */
     bool (*holds)(const struct io_cluster *cluster);
+    int64_t (*lease_left_ms)(const struct io_cluster *cluster); /* NULL: there are no leases */
     int (*raise_epoch)(struct io_cluster *cluster, const char *model, uint64_t epoch,
                        void (*done_cb)(void *arg, const char *model, uint64_t epoch), void *arg);
     void (*raise_fences)(struct io_cluster *cluster, uint64_t above, void (*done_cb)(void *arg), void *arg);
+    int (*serves)(struct io_cluster *cluster, void (*done_cb)(void *arg), void *arg);
+    void (*reload)(struct io_cluster *cluster);
 };
 
 struct io_cluster {
@@ -24,6 +27,7 @@ struct io_cluster {
     char address[IO_CLUSTER_ADDRESS_MAX];
     struct io_cluster_url url;
     struct io_cluster_member members[IO_CLUSTER_SHARDS_MAX];
+    uint64_t last; /* io_cluster_last */
     uint32_t standbys;
     char standby[IO_CLUSTER_STANDBYS_MAX][IO_CLUSTER_ADDRESS_MAX];
     void (*closed_cb)(void *arg);

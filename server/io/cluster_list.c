@@ -136,12 +136,26 @@ static void list_raise_fences(struct io_cluster *base, uint64_t above, void (*do
         done_cb(arg);
 }
 
+/* The place is always the same process's, and its store is all that remembers. */
+static int list_serves(struct io_cluster *base, void (*done_cb)(void *arg), void *arg)
+{
+    struct answer answer = {.done_cb = done_cb, .arg = arg};
+    return list_holds(base) ? queue((struct list_cluster *)base, &answer) : AMP_ESTATE;
+}
+
+/* It has no files. */
+static void list_reload(struct io_cluster *base)
+{
+}
+
 static const struct io_cluster_ops list_ops = {.take = list_take,
                                                .leave = list_leave,
                                                .close = list_close,
                                                .holds = list_holds,
                                                .raise_epoch = list_raise_epoch,
-                                               .raise_fences = list_raise_fences};
+                                               .raise_fences = list_raise_fences,
+                                               .serves = list_serves,
+                                               .reload = list_reload};
 
 int io_cluster_new_list(struct uv_loop_s *loop, const struct io_cluster_options *options, struct io_cluster **out,
                         struct amp_error *error)

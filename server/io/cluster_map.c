@@ -68,13 +68,13 @@ bool cluster_entry_parse(const struct ampd_msg_bytes *value, struct cluster_entr
 
 /* ---- the map ---- */
 
-enum key_kind { KEY_OTHER, KEY_SHARD, KEY_STANDBY };
+enum key_kind { KEY_OTHER, KEY_SHARD, KEY_LAST, KEY_STANDBY };
 
-/* `shard` of a place, or the end of a standby's key, in id. */
+/* `shard` of a place or of its last holder, or the end of a standby's key, in id. */
 static enum key_kind kind_of(const struct etcd_cluster *cluster, const uint8_t *key, size_t size, uint32_t *shard,
                              char id[24])
 {
-    static const char who[] = "who/", place[] = "shard-", standby[] = "standby-";
+    static const char who[] = "who/", place[] = "shard-", last[] = "last-", standby[] = "standby-";
     char text[CLUSTER_KEY_MAX] = "";
     size_t prefix = strlen(cluster->prefix);
     uint64_t number;
@@ -86,18 +86,22 @@ static enum key_kind kind_of(const struct etcd_cluster *cluster, const uint8_t *
         (void)snprintf(id, 24, "%.23s", at + strlen(standby));
         return KEY_STANDBY;
     }
-    if (strncmp(at, place, strlen(place)) != 0)
+    enum key_kind kind = strncmp(at, place, strlen(place)) == 0 ? KEY_SHARD
+                         : strncmp(at, last, strlen(last)) == 0 ? KEY_LAST
+                                                                : KEY_OTHER;
+    if (kind == KEY_OTHER)
         return KEY_OTHER;
-    at += strlen(place);
+    at += kind == KEY_SHARD ? strlen(place) : strlen(last);
     if (!take_number(&at, IO_CLUSTER_SHARDS_MAX - 1, &number) || *at != 0)
         return KEY_OTHER;
     *shard = (uint32_t)number;
-    return KEY_SHARD;
+    return kind;
 }
 
 void cluster_map_reset(struct etcd_cluster *cluster)
 {
     memset(cluster->places, 0, sizeof cluster->places);
+    memset(cluster->last, 0, sizeof cluster->last);
     cluster->standbys = 0;
 }
 
@@ -141,6 +145,8 @@ void cluster_map_put(struct etcd_cluster *cluster, const struct ampd_etcd_key_va
     enum key_kind kind = kind_of(cluster, kv->key.data, kv->key.size, &shard, id);
     if (kind == KEY_SHARD)
         put_place(cluster, shard, kv);
+    else if (kind == KEY_LAST && !cluster_number_parse(&kv->value, &cluster->last[shard]))
+        cluster->last[shard] = 0;
     else if (kind == KEY_STANDBY)
         put_standby(cluster, id, kv);
 }
@@ -152,6 +158,8 @@ void cluster_map_remove(struct etcd_cluster *cluster, const uint8_t *key, size_t
     enum key_kind kind = kind_of(cluster, key, size, &shard, id);
     if (kind == KEY_SHARD)
         cluster->places[shard] = (struct cluster_place){0};
+    else if (kind == KEY_LAST)
+        cluster->last[shard] = 0;
     else if (kind == KEY_STANDBY)
         remove_standby(cluster, id);
 }

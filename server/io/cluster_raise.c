@@ -1,6 +1,6 @@
 /*
- * Numbers in etcd that only rise, raised by who holds a place: the highest epoch of a model (of shard 0 alone), and the base of
- * the fences. A transaction compares that the place is still held under this fence and that the number is the one that was
+ * Numbers in etcd that only rise, raised by who holds a place: the highest epoch of a model (of shard 0 alone), the fence of the
+ * last process that served as a shard, and the base of the fences. A transaction compares that the place is still held under this fence and that the number is the one that was
  * read; where it is not, its answer says what it is, and the next one is made with that.
  */
 #include "server/io/cluster_etcd.h"
@@ -20,9 +20,10 @@ struct cluster_raise {
     struct amp_list node;
     struct etcd_cluster *cluster; /* NULL: dropped while a call is under way */
     bool under_way;
-    uint32_t tries; /* left; 0: no bound but the place */
-    uint64_t least; /* what the caller asks for */
-    bool next;      /* and above what is there */
+    uint32_t tries;  /* left; 0: no bound but the place */
+    uint32_t failed; /* that etcd has not answered, or not well */
+    uint64_t least;  /* what the caller asks for */
+    bool next;       /* and above what is there */
     int64_t revision;
     uint64_t there; /* as read last, at `revision`; 0, 0: nothing */
     uint64_t wanted;
@@ -97,8 +98,9 @@ static void on_answer(void *arg, const struct amp_error *error, const uint8_t *d
         finish(raise);
     } else {
         raise->tries -= raise->tries > 0;
-        amp_log(cluster->base.options.log, AMP_LOG_WARN, "cluster",
-                "msg=\"cannot be raised, trying again\" key=%s err=\"%s\"", raise->key, wrong.text);
+        if (raise->failed++ % IO_ETCD_TOLD_EVERY == 0)
+            amp_log(cluster->base.options.log, AMP_LOG_WARN, "cluster",
+                    "msg=\"cannot be raised, trying again\" key=%s err=\"%s\"", raise->key, wrong.text);
         (void)uv_timer_start(&cluster->raise_timer, on_timer, IO_ETCD_AGAIN_MS, 0);
     }
     ampd_etcd_txn_response_free(&answer);
@@ -192,4 +194,20 @@ void cluster_raise_fences(struct io_cluster *base, uint64_t above, void (*done_c
     raise->arg = arg;
     cluster_key(cluster, raise->key, "base");
     attempt(raise);
+}
+
+int cluster_serves(struct io_cluster *base, void (*done_cb)(void *arg), void *arg)
+{
+    struct etcd_cluster *cluster = (struct etcd_cluster *)base;
+    if (cluster->state != CLUSTER_HOLDING)
+        return AMP_ESTATE;
+    struct cluster_raise *raise = new_raise(cluster);
+    if (raise == NULL)
+        return AMP_ENOMEM;
+    raise->least = cluster->fence.counter;
+    raise->done_cb = done_cb;
+    raise->arg = arg;
+    cluster_key(cluster, raise->key, "who/last-%" PRIu32, cluster->shard);
+    attempt(raise);
+    return 0;
 }

@@ -1,6 +1,7 @@
 #include "server/io/convert.h"
 
 #include "base/assert.h"
+#include "server/io/cluster.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,11 @@ int io_check_shard(const struct ampd_server *server, uint32_t shard, struct amp_
 {
     if (shard == server->options->shard)
         return 0;
+    if (server->cluster != NULL && io_cluster_abilities(server->cluster).moves && shard < io_peers_shards(server))
+        return amp_error_set(
+            error, AMP_EUNAVAILABLE, "SHARD_MOVED",
+            "shard: %u is not here any more; this process is shard %u now, ask GetStatus where that one is", shard,
+            server->options->shard);
     return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "shard: %u is not here; this server is shard %u of %u",
                          shard, server->options->shard, io_peers_shards(server));
 }

@@ -9,6 +9,7 @@
 #include "server/io/peers.h"
 #include "server/io/place.h"
 #include "storage/checkpoint.h"
+#include "storage/journal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -184,6 +185,7 @@ static void update_health(struct ampd_server *server)
     server->serving = true;
     ampd_server_set_health(server, true);
     io_notify_ready();
+    ampd_server_sweep(server);
     amp_log(server->log, AMP_LOG_INFO, "server", "msg=\"serving\" models=%u", ampd_core_models_count(server->core));
 }
 
@@ -206,11 +208,13 @@ void ampd_server_event(struct ampd_server *server, struct ampd_event *event)
 
 /* ---- recovery ---- */
 
-/* Removes files that no catalogue names: of writes that were cut off, and of void epochs. */
+/* Removes files that no catalogue names: of writes that were cut off, and of void epochs. Where they are shared, later (purge.c). */
 static int sweep(struct ampd_server *server, const struct ampd_model_record *record, struct amp_error *error)
 {
     const struct ampd_checkpoint_place place = ampd_server_place(server, record->spec.name);
-    return ampd_checkpoint_sweep(&place, record->checkpoints, record->checkpoints_count, error);
+    if (ampd_server_shares_files(server))
+        return 0;
+    return ampd_checkpoint_sweep(&place, record->checkpoints, record->checkpoints_count, UINT64_MAX, error);
 }
 
 /*
@@ -236,6 +240,8 @@ int ampd_server_recover(struct ampd_server *server, struct amp_error *error)
             rc = sweep(server, &records[i], error);
         if (rc != 0)
             break;
+        const struct ampd_checkpoint_place place = ampd_server_journal_place(server, records[i].spec.name);
+        records[i].no_journal = records[i].spec.durability == AMPD_DURABILITY_STEP && !ampd_journal_exists(&place);
         struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &records[i]};
         ampd_server_event(server, &event);
         if (ampd_core_find(server->core, records[i].spec.name) < 0)

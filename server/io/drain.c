@@ -87,10 +87,9 @@ static void on_hup(uv_signal_t *handle, int number)
     struct ampd_server *server = handle->data;
     io_notify_reloading();
     ampd_auth_reload(&server->auth);
-    unsigned ended = io_calls_recheck(server) + io_peers_reload(server);
-    if (ended > 0)
-        amp_log(server->log, AMP_LOG_INFO, "auth",
-                "msg=\"calls under way were ended: their callers may not call any more\" count=%u", ended);
+    ampd_server_watch_tokens(server);
+    io_peers_reload(server);
+    io_place_reload(server);
     if (server->serving && server->state == SERVER_RUNNING)
         io_notify_ready();
 }
@@ -149,6 +148,7 @@ static void on_rpc_closed(void *arg)
         return;
     close_handle((uv_handle_t *)&server->core_timer);
     close_handle((uv_handle_t *)&server->drain_timer);
+    close_handle((uv_handle_t *)&server->expiry_timer);
     /* Once their handles are closed the signals would end the process with a wrong code; the end is near anyway. */
     sigset_t ending;
     (void)sigemptyset(&ending);

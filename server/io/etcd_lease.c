@@ -12,18 +12,26 @@
 /* Keepalives in a lease's time: an outage of nine tenths of it costs nothing. They are answered from memory. */
 #define KEEPALIVES 10
 
-/* Keepalives of one stream that wait for an answer: all that can be answered in time, and then some. */
-#define WAITING_MAX (2 * KEEPALIVES)
+/*
+ * A member passes keepalives on to the leader, those of one stream one after the other. Where the leader's machine has just gone
+ * without a word, one waits there for longer than most leases (etcd's own time for a request, 7 s), though the others elect a new
+ * leader within two: so no keepalive is sent behind one that is not answered, but on another stream. More than this can not be
+ * answered in time.
+ */
+#define STREAMS_MAX KEEPALIVES
+
+/* Longest time of a lease, in seconds: what etcd itself allows. */
+#define TTL_MAX 9000000000
 
 enum lease_state { LEASE_NONE, LEASE_GRANTING, LEASE_LIVE };
 
-/* The stream to one endpoint. The answers come in the order of the requests. */
+/* A stream to one endpoint. */
 struct keeper {
     struct io_etcd_lease *lease; /* NULL: the lease is gone; the stream is about to end */
-    uint32_t endpoint;
+    uint32_t endpoint, index;
     struct arpc_call *call;
-    int64_t sent_ms[WAITING_MAX]; /* a ring */
-    uint32_t first, waiting;
+    bool waiting; /* for the answer to the keepalive of sent_ms */
+    int64_t sent_ms;
 };
 
 struct io_etcd_lease {
@@ -37,7 +45,8 @@ struct io_etcd_lease {
     int64_t due_ms;     /* io_etcd_now_ms by which it is lost */
     int64_t asked_ms;   /* when the grant under way was asked for */
     bool asking;        /* a grant is under way */
-    struct keeper *keepers[IO_ETCD_ENDPOINTS_MAX];
+    uint32_t refused;   /* grants in a row that came to nothing */
+    struct keeper *keepers[IO_ETCD_ENDPOINTS_MAX][STREAMS_MAX];
     uv_timer_t tick, due;
     uint32_t open; /* handles */
     bool closing;
@@ -62,9 +71,9 @@ static void lost(struct io_etcd_lease *lease, const char *why);
 
 static void drop_keepers(struct io_etcd_lease *lease)
 {
-    for (uint32_t i = 0; i < IO_ETCD_ENDPOINTS_MAX; i++) {
-        struct keeper *keeper = lease->keepers[i];
-        lease->keepers[i] = NULL;
+    for (uint32_t i = 0; i < IO_ETCD_ENDPOINTS_MAX * STREAMS_MAX; i++) {
+        struct keeper **place = &lease->keepers[i / STREAMS_MAX][i % STREAMS_MAX], *keeper = *place;
+        *place = NULL;
         if (keeper == NULL)
             continue;
         keeper->lease = NULL;
@@ -89,11 +98,9 @@ static void arm(struct io_etcd_lease *lease)
 static void answered(struct keeper *keeper, const struct ampd_etcd_lease_keep_alive_response *answer)
 {
     struct io_etcd_lease *lease = keeper->lease;
-    if (keeper->waiting == 0 || answer->id != lease->id)
+    if (!keeper->waiting || answer->id != lease->id)
         return;
-    int64_t sent_ms = keeper->sent_ms[keeper->first];
-    keeper->first = (keeper->first + 1) % WAITING_MAX;
-    keeper->waiting--;
+    keeper->waiting = false;
     if (answer->ttl <= 0) {
         lost(lease, "etcd does not know the lease any more");
         return;
@@ -102,9 +109,9 @@ static void answered(struct keeper *keeper, const struct ampd_etcd_lease_keep_al
         lost(lease, "the lease's time has passed before etcd's answer was read");
         return;
     }
-    if (sent_ms + lease->granted_ms <= lease->due_ms)
+    if (keeper->sent_ms + lease->granted_ms <= lease->due_ms)
         return;
-    lease->due_ms = sent_ms + lease->granted_ms;
+    lease->due_ms = keeper->sent_ms + lease->granted_ms;
     arm(lease);
 }
 
@@ -125,15 +132,14 @@ static void on_keeper_closed(struct arpc_call *call, const struct arpc_result *r
 {
     struct keeper *keeper = arpc_call_user(call);
     if (keeper->lease != NULL)
-        keeper->lease->keepers[keeper->endpoint] = NULL;
+        keeper->lease->keepers[keeper->endpoint][keeper->index] = NULL;
     free(keeper);
 }
 
 static const struct arpc_handler keeper_handler = {.message = on_keeper_message, .closed = on_keeper_closed};
 
-static struct keeper *open_keeper(struct io_etcd_lease *lease, uint32_t endpoint)
+static struct keeper *open_keeper(struct io_etcd_lease *lease, uint32_t endpoint, uint32_t index)
 {
-    static const struct arpc_call_options options = {.size = sizeof options};
     struct arpc_channel *channel = io_etcd_channel(lease->etcd, endpoint);
     if (channel == NULL || arpc_channel_state(channel) == ARPC_CHANNEL_BACKOFF)
         return NULL;
@@ -142,33 +148,69 @@ static struct keeper *open_keeper(struct io_etcd_lease *lease, uint32_t endpoint
         return NULL;
     keeper->lease = lease;
     keeper->endpoint = endpoint;
-    if (arpc_channel_call(channel, IO_ETCD_KEEP_ALIVE, &options, &keeper_handler, keeper, &keeper->call, NULL) != 0) {
+    keeper->index = index;
+    if (io_etcd_stream(lease->etcd, endpoint, IO_ETCD_KEEP_ALIVE, &keeper_handler, keeper, &keeper->call) != 0) {
         free(keeper);
         return NULL;
     }
-    lease->keepers[endpoint] = keeper;
+    lease->keepers[endpoint][index] = keeper;
     return keeper;
+}
+
+/* A stream on which nothing waits; else the place for another one. Neither: NULL, and *index is STREAMS_MAX. */
+static struct keeper *free_keeper(struct io_etcd_lease *lease, uint32_t endpoint, uint32_t *index)
+{
+    *index = STREAMS_MAX;
+    for (uint32_t i = 0; i < STREAMS_MAX; i++) {
+        struct keeper *keeper = lease->keepers[endpoint][i];
+        if (keeper != NULL && !keeper->waiting)
+            return keeper;
+        if (keeper == NULL && *index == STREAMS_MAX)
+            *index = i;
+    }
+    return NULL;
+}
+
+/* Gives up streams whose keepalive has waited so long that its answer is of no use any more. How many. */
+static uint32_t drop_silent(struct io_etcd_lease *lease, uint32_t endpoint, int64_t now_ms)
+{
+    uint32_t dropped = 0;
+    for (uint32_t i = 0; i < STREAMS_MAX; i++) {
+        struct keeper *keeper = lease->keepers[endpoint][i];
+        if (keeper == NULL || !keeper->waiting || now_ms - keeper->sent_ms < lease->granted_ms)
+            continue;
+        lease->keepers[endpoint][i] = NULL;
+        keeper->lease = NULL;
+        arpc_call_cancel(keeper->call, ARPC_STATUS_CANCELLED, "no answer within the lease's time");
+        dropped++;
+    }
+    return dropped;
 }
 
 static void keep_alive(struct io_etcd_lease *lease, uint32_t endpoint)
 {
-    struct keeper *keeper = lease->keepers[endpoint];
     int64_t now_ms = io_etcd_now_ms();
-    if (keeper != NULL && keeper->waiting > 0 && now_ms - keeper->sent_ms[keeper->first] >= lease->granted_ms) {
+    uint32_t index;
+    bool silent = drop_silent(lease, endpoint, now_ms) > 0;
+    struct keeper *keeper = free_keeper(lease, endpoint, &index);
+    if (silent && keeper == NULL) {
         io_etcd_failed(lease->etcd, endpoint);
-        io_etcd_reconnect(lease->etcd, endpoint); /* an answer would be of no use any more; ends the stream */
+        io_etcd_reconnect(lease->etcd,
+                          endpoint); /* it may be lost, though nobody has said so; ends all of its streams */
         return;
     }
+    if (keeper == NULL && index < STREAMS_MAX)
+        keeper = open_keeper(lease, endpoint, index);
     if (keeper == NULL)
-        keeper = open_keeper(lease, endpoint);
-    if (keeper == NULL || keeper->waiting == WAITING_MAX)
         return;
     struct ampd_etcd_lease_keep_alive_request request = {.id = lease->id};
     struct amp_buf buf;
     amp_buf_init(&buf, IO_ETCD_MESSAGE_MAX);
     if (ampd_etcd_lease_keep_alive_request_encode(&request, &buf) == 0 &&
-        arpc_call_send(keeper->call, buf.data, buf.size, NULL, 0, NULL, NULL) == 0)
-        keeper->sent_ms[(keeper->first + keeper->waiting++) % WAITING_MAX] = now_ms;
+        arpc_call_send(keeper->call, buf.data, buf.size, NULL, 0, NULL, NULL) == 0) {
+        keeper->waiting = true;
+        keeper->sent_ms = now_ms;
+    }
     amp_buf_close(&buf);
 }
 
@@ -187,6 +229,7 @@ static void on_tick(uv_timer_t *timer)
 
 static void granted(struct io_etcd_lease *lease, const struct ampd_etcd_lease_grant_response *answer)
 {
+    lease->refused = 0;
     lease->id = answer->id;
     lease->granted_ms = answer->ttl * 1000;
     lease->due_ms = lease->asked_ms + lease->granted_ms;
@@ -207,12 +250,12 @@ static void on_granted(void *arg, const struct amp_error *error, const uint8_t *
     int rc = error->code;
     if (rc == 0)
         rc = ampd_etcd_lease_grant_response_decode(&answer, data, size, &wrong);
-    bool usable = rc == 0 && answer.id != 0 && answer.ttl > 0;
+    bool usable = rc == 0 && answer.id != 0 && answer.ttl > 0 && answer.ttl <= TTL_MAX;
     if (lease->closing)
         free_if_closed(lease);
     else if (lease->state == LEASE_GRANTING && usable)
         granted(lease, &answer);
-    else if (lease->state == LEASE_GRANTING)
+    else if (lease->state == LEASE_GRANTING && lease->refused++ % IO_ETCD_TOLD_EVERY == 0)
         amp_log(io_etcd_log(lease->etcd), AMP_LOG_WARN, "etcd", "msg=\"no lease, trying again\" err=\"%s\"",
                 rc != 0 ? wrong.text : "the answer has no number or no time");
     ampd_etcd_lease_grant_response_free(&answer);
@@ -324,6 +367,12 @@ int64_t io_etcd_lease_id(const struct io_etcd_lease *lease)
 bool io_etcd_lease_holds(const struct io_etcd_lease *lease)
 {
     return lease->state == LEASE_LIVE && io_etcd_now_ms() < lease->due_ms;
+}
+
+int64_t io_etcd_lease_left_ms(const struct io_etcd_lease *lease)
+{
+    int64_t left_ms = lease->state == LEASE_LIVE ? lease->due_ms - io_etcd_now_ms() : 0;
+    return left_ms > 0 ? left_ms : 0;
 }
 
 static void on_handle_closed(uv_handle_t *handle)

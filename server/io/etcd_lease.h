@@ -36,6 +36,9 @@ int64_t io_etcd_lease_id(const struct io_etcd_lease *lease);
 /* Whether it is LIVE and its time has not passed, by a clock that is read now: also when the process was stopped meanwhile. */
 bool io_etcd_lease_holds(const struct io_etcd_lease *lease);
 
+/* Milliseconds that it holds still, if no keepalive is answered any more; 0: it does not. */
+int64_t io_etcd_lease_left_ms(const struct io_etcd_lease *lease);
+
 /* Ends it and tells etcd, so that its keys go at once; done_cb (may be NULL) when that is answered, or has failed. */
 void io_etcd_lease_revoke(struct io_etcd_lease *lease, void (*done_cb)(void *arg), void *arg);
 

@@ -117,14 +117,12 @@ static void end_stream(struct io_etcd_watch *watch)
 
 static void begin_stream(struct io_etcd_watch *watch)
 {
-    static const struct arpc_call_options options = {.size = sizeof options, .max_message = IO_ETCD_MESSAGE_MAX};
     struct ampd_etcd_watch_request request = {.has_create_request = true};
     request.create_request.key = bytes_of(watch->prefix);
     request.create_request.range_end = bytes_of(watch->end);
     request.create_request.start_revision = watch->revision + 1;
     uint32_t endpoint = io_etcd_preferred(watch->etcd);
-    struct arpc_channel *channel = io_etcd_channel(watch->etcd, endpoint);
-    struct stream *stream = channel != NULL ? calloc(1, sizeof *stream) : NULL;
+    struct stream *stream = calloc(1, sizeof *stream);
     if (stream == NULL)
         return; /* the next look tries again */
     *stream = (struct stream){.watch = watch, .endpoint = endpoint};
@@ -132,7 +130,7 @@ static void begin_stream(struct io_etcd_watch *watch)
     amp_buf_init(&buf, IO_ETCD_MESSAGE_MAX);
     int rc = ampd_etcd_watch_request_encode(&request, &buf);
     if (rc == 0)
-        rc = arpc_channel_call(channel, IO_ETCD_WATCH, &options, &handler, stream, &stream->call, NULL);
+        rc = io_etcd_stream(watch->etcd, endpoint, IO_ETCD_WATCH, &handler, stream, &stream->call);
     if (rc != 0) {
         free(stream);
     } else {

@@ -9,6 +9,7 @@
 #include "server/io/handlers.h"
 #include "server/io/peer_bytes.h"
 #include "server/io/peers.h"
+#include "server/io/place.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -232,6 +233,14 @@ static int check(const struct ampd_server *server, const struct ampd_msg_session
             error, AMP_ESTATE, "SHARD_COUNT",
             "shard_count: the caller has a list of %u shards, this one of %u; give all the same --peers",
             envelope->shard_count, io_peers_shards(server));
+    if (envelope->receiver != server->options->shard)
+        return amp_error_set(error, AMP_EUNAVAILABLE, "SHARD_MOVED",
+                             "receiver: %u is not here; this process is shard %u, with what that one has seen",
+                             envelope->receiver, server->options->shard);
+    if (server->joining)
+        return amp_error_set(error, AMP_EUNAVAILABLE, "JOINING",
+                             "this process has models of another shard, and is about to be told itself what this one "
+                             "has; ask the other shards");
     if (server->fetchings >= FETCHES_MAX)
         return amp_error_set(error, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "%d shards fetch rows already; try again",
                              FETCHES_MAX);
@@ -240,7 +249,7 @@ static int check(const struct ampd_server *server, const struct ampd_msg_session
 
 /*
  * To a shard that asks one that asks itself: no model. Where a whole cluster is new, or has deleted all models, each hears this
- * from all others.
+ * from all others. Not from a process that knows of models: whoever asks would begin a new cluster on its word.
  */
 static void tell_nothing(const struct ampd_server *server, struct arpc_call *rpc)
 {
@@ -259,7 +268,7 @@ static void tell_nothing(const struct ampd_server *server, struct arpc_call *rpc
 static void fetch_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
 {
     struct ampd_server *server = arpc_call_server_arg(rpc);
-    if (server->joining) {
+    if (server->joining && !io_place_has_models(server)) {
         tell_nothing(server, rpc);
         return;
     }

@@ -81,7 +81,7 @@ static void free_models(struct ampd_msg_model_status_list *list)
     free(list->items);
 }
 
-static int encode_status(const struct ampd_server *server, const char *only, bool with_workers, struct amp_buf *buf)
+static int encode_status(struct ampd_server *server, const char *only, bool with_workers, struct amp_buf *buf)
 {
     struct ampd_msg_get_status_response response;
     struct ampd_msg_shard shards[IO_PEERS_MAX];
@@ -102,6 +102,8 @@ static int encode_status(const struct ampd_server *server, const char *only, boo
     io_trouble_text(server->trouble, response.trouble, sizeof response.trouble);
     if (response.trouble[0] == 0)
         io_peers_trouble(server, response.trouble, sizeof response.trouble);
+    response.descriptors = io_open_files_count(&server->open_files, IO_OPEN_FILES_FOLDER, io_metrics_now_us());
+    response.descriptors_max = io_open_files_max();
     int rc = fill_models(server, only, with_workers, &response.models);
     if (rc == 0)
         rc = ampd_msg_get_status_response_encode(&response, buf);

@@ -8,10 +8,13 @@
 #include "server/io/cluster.h"
 #include "server/io/peer_bytes.h"
 #include "server/io/peers.h"
+#include "server/io/place.h"
 #include "server/io/server.h"
+#include "server/io/stale.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,10 +29,25 @@
 /* Before the next shard is asked; one that starts takes about as long. */
 #define AGAIN_MS 300
 
+/*
+ * A store in doubt keeps its place for so long: longer than the other shards take to start. Then whoever was the shard last may
+ * have the place, if it is there again.
+ */
+#define DOUBT_MS 60000
+
+/* A shard that says nothing for so long is given up for this time: it reads its store a few milliseconds at a time. */
+#define SILENT_MS 10000
+
 /* How often the log says that nobody has answered yet. */
 #define TOLD_EVERY 32
 
 static const char *const store_files[] = {"ampd.db", "ampd.db-wal", "ampd.db-shm"};
+
+/*
+ * Rows of a transaction. One each took so long on a busy machine that the lease on the place was lost meanwhile: this is the thread
+ * that keeps it alive.
+ */
+#define ROWS_TOGETHER 64
 
 struct io_join {
     struct ampd_server *server;
@@ -40,12 +58,17 @@ struct io_join {
     uint32_t source;  /* the shard that is asked */
     uint64_t without; /* bits of the shards that have answered, and have no model */
     unsigned attempts;
-    uv_timer_t again;
+    uv_timer_t again;        /* the next attempt is due, or the one under way is silent */
     struct ampd_store *copy; /* NULL: none is open */
+    uint64_t began_ms;       /* by the loop's clock */
     struct amp_buf in;       /* bytes that are no whole item yet */
     struct io_peer_item item;
     char model[AMPD_NAME_MAX]; /* that the items are of */
     uint64_t rows;
+    struct ampd_step_row *held; /* [ROWS_TOGETHER] owned, or NULL: rows of the model that are not in the copy yet */
+    uint32_t held_count;
+    bool whole;  /* the shard that answers is one, and not just another that asks: it lacks nothing that counts */
+    bool broken; /* no copy can be made here */
     bool ended, closing;
     int code; /* of the attempt */
     struct amp_error error;
@@ -69,7 +92,7 @@ static int is_due(struct ampd_server *server, bool *due, struct amp_error *error
     int rc = ampd_store_load(server->store, &records, &count, error);
     if (rc == 0)
         ampd_model_records_free(records, count);
-    *due = rc == 0 && count == 0;
+    *due = rc == 0 && (count == 0 || server->doubt);
     return rc;
 }
 
@@ -111,43 +134,107 @@ static int sync_dir(const char *path, struct amp_error *error)
     return rc;
 }
 
+/* Whether another shard, whose copy this is, holds what the store has not. */
+static int compare(const struct io_join *join, bool *older, struct amp_error *error)
+{
+    struct ampd_model_record *own = NULL, *now = NULL;
+    size_t own_count = 0, now_count = 0;
+    int rc = ampd_store_load(join->server->store, &own, &own_count, error);
+    if (rc == 0)
+        rc = ampd_store_load(join->copy, &now, &now_count, error);
+    *older = rc == 0 && io_stale_is_older(own, own_count, now, now_count);
+    ampd_model_records_free(own, own_count);
+    ampd_model_records_free(now, now_count);
+    return rc;
+}
+
+/* The store is that of before: all of its directory goes aside, the copy with it, and `dir` is where the copy is then. */
+static int set_aside(struct ampd_server *server, char dir[AMPD_DATADIR_PATH_MAX + 64], struct amp_error *error)
+{
+    char aside[AMPD_DATADIR_PATH_MAX];
+    int rc = io_stale_set_aside(&server->dir, aside, error);
+    if (rc != 0)
+        return rc;
+    amp_log(server->log, AMP_LOG_WARN, "join",
+            "msg=\"the data of before are set aside, and filled anew\" shard=%" PRIu32 " aside=%s",
+            server->options->shard, aside);
+    (void)snprintf(dir, AMPD_DATADIR_PATH_MAX + 64, "%s/" COPY_DIR, aside);
+    return 0;
+}
+
 /*
- * The copy takes the place of the store, which has no model: at once, or not at all. Its log must be in the file by then, and the
- * old one's gone: else it would be taken for that of the new file.
+ * The copy takes the place of the store, which has no model or is `older`: at once, or not at all. Its log must be in the file by
+ * then, and the old one's gone, also after a power loss: else it would be taken for that of the new file.
  */
-static int copy_take(struct io_join *join, struct amp_error *error)
+static int copy_take(struct io_join *join, bool older, struct amp_error *error)
 {
     struct ampd_server *server = join->server;
-    char from[AMPD_DATADIR_PATH_MAX + 64], to[AMPD_DATADIR_PATH_MAX + 64];
+    char dir[AMPD_DATADIR_PATH_MAX + 64], from[sizeof dir + 16], to[sizeof dir];
     ampd_store_close(join->copy);
     join->copy = NULL;
     ampd_store_close(server->reader);
     ampd_store_close(server->store);
     server->reader = server->store = NULL;
-    path_of(server, COPY_DIR, store_files[1], from);
+    path_of(server, "", COPY_DIR, dir);
+    int rc = older ? set_aside(server, dir, error) : 0;
+    if (rc != 0)
+        return rc;
+    (void)snprintf(from, sizeof from, "%s/%s", dir, store_files[1]);
     path_of(server, "", store_files[1], to);
     if (access(from, F_OK) == 0 || access(to, F_OK) == 0)
         return amp_error_set(error, AMP_EIO, NULL, "the log of a store was not closed: %s", from);
-    path_of(server, COPY_DIR, store_files[0], from);
+    rc = sync_dir(server->dir.path, error);
+    if (rc != 0)
+        return rc;
+    (void)snprintf(from, sizeof from, "%s/%s", dir, store_files[0]);
     path_of(server, "", store_files[0], to);
     AMP_FAILPOINT("join.copied");
     if (rename(from, to) != 0)
         return failed(error, "rename", from);
-    int rc = sync_dir(server->dir.path, error);
+    rc = sync_dir(server->dir.path, error);
     AMP_FAILPOINT("join.renamed");
-    path_of(server, "", COPY_DIR, from);
-    (void)rmdir(from); /* of no consequence */
+    (void)rmdir(dir); /* of no consequence */
     return rc != 0 ? rc : ampd_server_open_store(server, error);
+}
+
+/* The store is as new as any: the copy is not wanted. */
+static int copy_drop(struct io_join *join)
+{
+    char path[AMPD_DATADIR_PATH_MAX + 64];
+    ampd_store_close(join->copy);
+    join->copy = NULL;
+    for (size_t i = 0; i < sizeof store_files / sizeof *store_files; i++) {
+        path_of(join->server, COPY_DIR, store_files[i], path);
+        (void)unlink(path); /* of no consequence */
+    }
+    path_of(join->server, "", COPY_DIR, path);
+    (void)rmdir(path);
+    amp_log(join->server->log, AMP_LOG_INFO, "join",
+            "msg=\"the other shards hold nothing that this one has not\" shard=%u", join->server->options->shard);
+    return 0;
+}
+
+static int store_held(struct io_join *join, struct amp_error *error)
+{
+    struct ampd_verdict_put puts[ROWS_TOGETHER];
+    uint32_t count = join->held_count, stored;
+    join->held_count = 0;
+    for (uint32_t i = 0; i < count; i++)
+        puts[i] = (struct ampd_verdict_put){join->model, &join->held[i]};
+    return count == 0 ? 0 : ampd_store_put_verdicts(join->copy, puts, count, false, &stored, error);
 }
 
 static int take_row(struct io_join *join, const struct ampd_step_row *row, struct amp_error *error)
 {
-    struct ampd_verdict_put put = {join->model, row};
-    uint32_t stored;
     if (row->kind == AMPD_ROW_EPOCH || row->kind == 0 || row->epoch == 0)
         return amp_error_set(error, AMP_EINVAL, NULL, "a row of %s makes no sense", join->model);
+    if (join->held == NULL)
+        join->held = malloc(ROWS_TOGETHER * sizeof *join->held);
+    if (join->held == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the rows of %s", join->model);
     join->rows++;
-    return ampd_store_put_verdicts(join->copy, &put, 1, false, &stored, error);
+    join->held[join->held_count++] = *row;
+    return join->held_count == ROWS_TOGETHER ? store_held(join, error) : 0;
 }
 
 static int take_model(struct io_join *join, const struct io_peer_item *item, struct amp_error *error)
@@ -163,8 +250,18 @@ static int take_item(struct io_join *join, const struct io_peer_item *item, stru
 {
     if (join->ended)
         return amp_error_set(error, AMP_EINVAL, NULL, "records come after the last one");
+    if (join->copy == NULL && item->kind != IO_ITEM_END) { /* where there is nothing to tell, the disk is left alone */
+        int rc = copy_open(join, error);
+        join->broken = rc != 0;
+        if (rc != 0)
+            return rc;
+    }
+    int rc = item->kind != IO_ITEM_ROW ? store_held(join, error) : 0; /* the others in their order with the rows */
+    if (rc != 0)
+        return rc;
     switch (item->kind) {
     case IO_ITEM_FENCE:
+        join->whole = true; /* its own is among them */
         return ampd_store_put_fence(join->copy, item->shard, &item->fence, error);
     case IO_ITEM_MODEL:
         return take_model(join, item, error);
@@ -189,6 +286,10 @@ static int take_bytes(struct io_join *join, const struct ampd_msg_envelope *enve
     if (envelope->format != AMPD_PEER_FORMAT)
         return amp_error_set(error, AMP_ESTATE, NULL, "shard %u speaks format %u, this one %d", join->source,
                              envelope->format, AMPD_PEER_FORMAT);
+    /* At the last address of a place that nobody holds there may be another shard, or this process itself. */
+    if (envelope->sender != join->source)
+        return amp_error_set(error, AMP_ESTATE, NULL, "shard %u is not where it was; there is shard %u now",
+                             join->source, envelope->sender);
     int rc = amp_buf_append(&join->in, envelope->body.data, envelope->body.size);
     if (rc != 0)
         return amp_error_set(error, rc, NULL, "out of memory for records of another shard");
@@ -215,10 +316,22 @@ static void on_again(uv_timer_t *timer)
     ask(timer->data);
 }
 
+static void on_silent(uv_timer_t *timer)
+{
+    const struct io_join *join = timer->data;
+    arpc_call_cancel(join->call, ARPC_STATUS_DEADLINE_EXCEEDED, "it has said nothing for a while");
+}
+
+static void expect_more(struct io_join *join)
+{
+    (void)uv_timer_start(&join->again, on_silent, SILENT_MS, 0); /* cannot fail: it is open and has a callback */
+}
+
 static void on_timer_closed(uv_handle_t *handle)
 {
     struct io_join *join = handle->data;
     amp_buf_close(&join->in);
+    free(join->held);
     free(join);
 }
 
@@ -236,19 +349,28 @@ static void leave(struct io_join *join)
 
 static void finish(struct io_join *join)
 {
-    join->result = copy_take(join, &join->error);
-    if (join->result == 0)
-        amp_log(join->server->log, AMP_LOG_INFO, "join",
-                "msg=\"the store was filled by another shard\" shard=%u rows=%llu", join->source,
-                (unsigned long long)join->rows);
+    const struct ampd_server *server = join->server;
+    bool older = false;
     join->done = true;
+    if (join->copy == NULL) {
+        amp_log(server->log, AMP_LOG_INFO, "join", "msg=\"no other shard has a model either\"");
+        return;
+    }
+    join->result = server->doubt ? compare(join, &older, &join->error) : 0;
+    if (join->result == 0 && server->doubt && !older)
+        join->result = copy_drop(join);
+    else if (join->result == 0)
+        join->result = copy_take(join, older, &join->error);
+    if (join->result == 0 && (older || !server->doubt))
+        amp_log(server->log, AMP_LOG_INFO, "join", "msg=\"the store was filled by another shard\" shard=%u rows=%llu",
+                join->source, (unsigned long long)join->rows);
 }
 
 /* Whether the copy that is here will do: one without a model only when no other shard has one. */
 static bool will_do(struct io_join *join)
 {
     uint32_t count = shards_of(join->server);
-    if (join->model[0] != 0)
+    if (join->model[0] != 0 || (join->server->doubt && join->whole))
         return true;
     join->without |= (uint64_t)1 << join->source | (uint64_t)1 << join->server->options->shard;
     return join->without == UINT64_MAX >> (64 - count);
@@ -258,8 +380,9 @@ static void answer_message(struct arpc_call *call, const uint8_t *data, size_t s
 {
     struct io_join *join = arpc_call_user(call);
     struct ampd_msg_session_request message;
-    if (join->closing || join->code != 0)
+    if (join->closing || call != join->call || join->code != 0)
         return;
+    expect_more(join);
     join->code = ampd_msg_session_request_decode(&message, data, size, &join->error);
     if (join->code == 0) {
         join->code = take_bytes(join, &message.envelope, &join->error);
@@ -269,9 +392,54 @@ static void answer_message(struct arpc_call *call, const uint8_t *data, size_t s
         arpc_call_cancel(call, ARPC_STATUS_CANCELLED, join->error.text);
 }
 
+static void end(struct io_join *join, int result)
+{
+    join->result = result;
+    join->done = true;
+}
+
+/* Whether there have been models, by what lies here, and all shards that answer are as empty as new ones. */
+static bool nobody_knows(const struct io_join *join)
+{
+    return join->model[0] == 0 && !join->whole && (join->server->doubt || io_place_has_models(join->server));
+}
+
+/* What the shard was last may be what another process has: to serve what is here, or nothing, would lose it. */
+static void give_up(struct io_join *join, int code, const char *why)
+{
+    const struct ampd_server *server = join->server;
+    end(join, amp_error_set(
+                  &join->error, code, NULL,
+                  "%s is not what shard %u was last (another process has been it, under fence %" PRIu64
+                  "), and %s: bring back the data directory of that process, or those of the other shards; to begin "
+                  "anew, remove all of %s",
+                  server->dir.path, server->options->shard, io_cluster_last(server->cluster), why,
+                  io_place_directory(server)));
+}
+
+/*
+ * Whom to ask after an attempt that came to nothing: the shards in turn. But a shard of a list counts its boots on from what was
+ * seen of them, and of another shard than itself only shard 0 has seen any: as long as that one may have models, it alone is asked.
+ */
+static uint32_t next_source(const struct io_join *join)
+{
+    const struct ampd_server_options *options = join->server->options;
+    uint32_t next = join->source;
+    if (options->peers != NULL && options->shard != 0 && (join->without & 1) == 0)
+        return 0;
+    do
+        next = (next + 1) % shards_of(join->server);
+    while (next == options->shard);
+    return next;
+}
+
 /* The attempt came to nothing; the next shard is asked a little later. */
 static void try_next(struct io_join *join, const char *why)
 {
+    if (join->server->doubt && uv_now(&join->server->loop) - join->began_ms >= DOUBT_MS) {
+        give_up(join, AMP_EUNAVAILABLE, "no other shard says what it holds");
+        return;
+    }
     if (join->attempts++ % TOLD_EVERY == 0)
         amp_log(join->server->log, AMP_LOG_WARN, "join", "msg=\"the store is not filled yet\" shard=%u err=\"%s\"",
                 join->source, why);
@@ -281,9 +449,7 @@ static void try_next(struct io_join *join, const char *why)
     join->channel = NULL;
     ampd_store_close(join->copy);
     join->copy = NULL;
-    do
-        join->source = (join->source + 1) % shards_of(join->server);
-    while (join->source == join->server->options->shard);
+    join->source = next_source(join);
     (void)uv_timer_start(&join->again, on_again, AGAIN_MS, 0); /* cannot fail: it is open and has a callback */
 }
 
@@ -294,7 +460,11 @@ static void answer_closed(struct arpc_call *call, const struct arpc_result *resu
         return; /* given up before */
     join->call = NULL;
     bool told = join->code == 0 && result->status == ARPC_STATUS_OK && join->ended;
-    if (told && will_do(join))
+    if (join->broken)
+        end(join, join->code);
+    else if (told && will_do(join) && nobody_knows(join))
+        give_up(join, AMP_ESTATE, "the other shards are empty, too");
+    else if (told && will_do(join))
         finish(join);
     else
         try_next(join, told ? "it has no model" : join->code != 0 ? join->error.text : result->message);
@@ -329,7 +499,8 @@ static int try_ask(struct io_join *join, struct amp_error *error)
     join->in.size = 0;
     join->model[0] = 0;
     join->rows = 0;
-    join->ended = false;
+    join->held_count = 0;
+    join->ended = join->whole = false;
     join->code = 0;
     int rc = io_peers_channel(join->server, join->source, &join->channel, error);
     if (rc == 0)
@@ -339,9 +510,9 @@ static int try_ask(struct io_join *join, struct amp_error *error)
 
 static void ask(struct io_join *join)
 {
-    join->result = copy_open(join, &join->error);
-    join->done = join->result != 0;
-    if (!join->done && try_ask(join, &join->error) != 0)
+    if (try_ask(join, &join->error) == 0)
+        expect_more(join);
+    else
         try_next(join, join->error.text);
 }
 
@@ -358,7 +529,9 @@ static struct io_join *begin(struct ampd_server *server)
     join->again.data = join;
     amp_buf_init(&join->in, 2 * AMPD_PEER_BODY_MAX);
     join->source = server->options->shard == 0 ? 1 : 0;
-    amp_log(server->log, AMP_LOG_INFO, "join", "msg=\"the data directory is empty: the other shards are asked\"");
+    join->began_ms = uv_now(&server->loop);
+    amp_log(server->log, AMP_LOG_INFO, "join", "msg=\"the data directory is %s: the other shards are asked\"",
+            server->doubt ? "perhaps of before" : "empty");
     (void)uv_timer_start(&join->again, on_again, 0, 0); /* cannot fail: it is open and has a callback */
     return join;
 }
@@ -372,7 +545,7 @@ int io_join_if_due(struct ampd_server *server, struct amp_error *error)
     struct io_join *join = begin(server);
     if (join == NULL)
         return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for asking other shards");
-    server->joining = true;
+    server->joining = !server->doubt; /* of what is in doubt nobody is told */
     while (!join->done && !server->signalled)
         (void)uv_run(&server->loop, UV_RUN_ONCE);
     server->joining = false;

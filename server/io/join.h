@@ -1,6 +1,7 @@
 /*
  * An empty data directory of a cluster that has models: it is filled from the store of another shard before this one begins
- * to be what it is. A shard that has lost its disk, or that is new, then starts as after any crash.
+ * to be what it is. A shard that has lost its disk, or that is new, then starts as after any crash. So is one that is in doubt
+ * (server->doubt), if another shard holds more than it; what it had is set aside (stale.h).
  */
 #ifndef AMPD_IO_JOIN_H
 #define AMPD_IO_JOIN_H
@@ -10,9 +11,11 @@
 struct ampd_server;
 
 /*
- * If the options ask for it, as those of a cluster in etcd do, and the store has no model: asks the other shards, one after the
- * other, until one has told all, or all have told that they have no model either; then the store is that copy. Runs the loop meanwhile; nobody else may use the store. AMP_ECANCELLED: a signal has ended the
- * wait. Else errors of the disk, and the store is as it was, or closed.
+ * If the options ask for it, as those of a cluster in etcd do, and the store has no model or is in doubt: asks the other shards,
+ * one after the other (of a list, shard 0 before all others), until one has told all, or all have told that they have no model
+ * either; then the store is that copy, or in doubt what is newer. Runs the loop meanwhile; nobody else may use the store.
+ * AMP_ECANCELLED: a signal has ended the wait. AMP_EUNAVAILABLE, AMP_ESTATE: in doubt, and nobody could say. Else errors of the
+ * disk, and the store is as it was, or closed.
  */
 int io_join_if_due(struct ampd_server *server, struct amp_error *error);
 

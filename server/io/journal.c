@@ -34,13 +34,16 @@ struct journal_task {
     int code;
 };
 
+struct ampd_checkpoint_place ampd_server_journal_place(const struct ampd_server *server, const char *model)
+{
+    return (struct ampd_checkpoint_place){server->dir.path, model, server->options->shard, io_peers_shards(server)};
+}
+
 /* The handle of a model, opened at its first use. On the journal's thread. */
 static int handle_of(const struct journal_task *task, struct ampd_journal **journal, struct amp_error *error)
 {
     struct ampd_journal **slot = &task->server->journals[task->model];
-    const struct ampd_server *server = task->server;
-    struct ampd_checkpoint_place place = {server->dir.path, task->name, server->options->shard,
-                                          io_peers_shards(server)};
+    const struct ampd_checkpoint_place place = ampd_server_journal_place(task->server, task->name);
     int rc = *slot != NULL ? 0 : ampd_journal_open(&place, slot, error);
     *journal = *slot;
     return rc;

@@ -1,6 +1,7 @@
 /* Counts and times that are taken here, and the text as a whole. */
 #include "server/io/metrics.h"
 
+#include "server/io/cluster.h"
 #include "server/io/http.h"
 #include "server/io/peers.h"
 #include "server/io/server.h"
@@ -100,11 +101,18 @@ static void write_build(const struct ampd_server *server, struct amp_metric_text
 
 static void write_cluster(const struct ampd_server *server, struct amp_metric_text *text)
 {
-    static const struct amp_metric own = {"ampd_shard", AMP_METRIC_GAUGE, "Index of this shard; -1: the process stands by"};
+    static const struct amp_metric own = {"ampd_shard", AMP_METRIC_GAUGE,
+                                          "Index of this shard; -1: the process stands by"};
     static const struct amp_metric count = {"ampd_shards", AMP_METRIC_GAUGE, "Shards of the cluster"};
     static const struct amp_metric up = {
         "ampd_shard_session_up", AMP_METRIC_GAUGE,
         "1 while the session with the other shard stands; each shard has one with shard 0"};
+    static const struct amp_metric lease = {
+        "ampd_cluster_lease_left_seconds", AMP_METRIC_GAUGE,
+        "Time for which etcd, if it is silent from now on, leaves this process its place; 0: it has none"};
+    int64_t left_ms = server->cluster != NULL ? io_cluster_lease_left_ms(server->cluster) : -1;
+    if (left_ms >= 0)
+        amp_metric_one(text, &lease, (double)left_ms / 1000);
     amp_metric_one(text, &own, server->state == SERVER_STARTING ? -1 : (double)server->options->shard);
     amp_metric_one(text, &count, io_peers_shards(server));
     amp_metric_head(text, &up);

@@ -1,12 +1,10 @@
 /* process_*: as the official clients of Prometheus name them, read from /proc/self. What cannot be read is left out. */
-#define _DEFAULT_SOURCE /* dirfd's entries' type; sysconf's names */
 #include "server/io/metrics.h"
+#include "server/io/open_files.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 /* Fields of /proc/self/stat by their numbers in proc(5), from `state`, the third, on. */
@@ -76,17 +74,11 @@ static void write_descriptors(struct amp_metric_text *text)
 {
     static const struct amp_metric open_fds = {"process_open_fds", AMP_METRIC_GAUGE, "Descriptors that are open"};
     static const struct amp_metric max_fds = {"process_max_fds", AMP_METRIC_GAUGE, "Descriptors that may be open"};
-    struct rlimit limit;
-    double count = -3; /* ".", "..", and the folder's own descriptor */
-    DIR *folder = opendir("/proc/self/fd");
-    if (folder != NULL) {
-        while (readdir(folder) != NULL)
-            count++;
-        (void)closedir(folder); /* it was only read */
-        amp_metric_one(text, &open_fds, count);
-    }
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
-        amp_metric_one(text, &max_fds, (double)limit.rlim_cur);
+    uint64_t count = io_open_files_walk(IO_OPEN_FILES_FOLDER), most = io_open_files_max();
+    if (count > 0)
+        amp_metric_one(text, &open_fds, (double)count);
+    if (most > 0)
+        amp_metric_one(text, &max_fds, (double)most);
 }
 
 void io_metrics_write_process(struct amp_metric_text *text)

@@ -602,11 +602,11 @@ int io_peer_item_decode(struct io_peer_item *x, const uint8_t *data, size_t size
     if (size < sizeof(length))
         return 0;
     memcpy(&length, data, sizeof(length));
-    struct visit v = {.at = data + sizeof(length), .end = data + sizeof(length) + length};
-    if (length > AMPD_PEER_BODY_MAX)
-        v.code = AMP_EINVAL;
-    else if (size - sizeof(length) < length)
+    bool fits = length <= AMPD_PEER_BODY_MAX;
+    if (fits && size - sizeof(length) < length)
         return 0;
+    struct visit v = {.at = data + sizeof(length), .end = data + sizeof(length) + (fits ? length : 0)};
+    v.code = fits ? 0 : AMP_EINVAL;
     memset(x, 0, sizeof(*x));
     item(&v, x);
     if (v.code == 0 && v.at != v.end)

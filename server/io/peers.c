@@ -570,22 +570,10 @@ int io_peers_new(struct ampd_server *server, struct amp_error *error)
     return io_peer_secure_open(&peers->secure, &server->options->auth, server->log, error);
 }
 
-unsigned io_peers_reload(struct ampd_server *server)
+void io_peers_reload(struct ampd_server *server)
 {
-    struct io_peers *peers = server->peers;
-    unsigned ended = 0;
-    if (peers == NULL)
-        return 0;
-    io_peer_secure_reload(&peers->secure);
-    for (uint32_t k = 1; server->options->shard == 0 && k < peers->count; k++) {
-        struct amp_error error = {0};
-        struct link *link = peers->links[k];
-        if (link == NULL || link->call == NULL || ampd_auth_admit_again(&server->auth, link->call, &error) == 0)
-            continue;
-        arpc_call_fail(link->call, &error);
-        ended++;
-    }
-    return ended;
+    if (server->peers != NULL)
+        io_peer_secure_reload(&server->peers->secure);
 }
 
 int io_peers_start(struct ampd_server *server, struct amp_error *error)

@@ -30,11 +30,8 @@ struct arpc_channel;
  */
 int io_peers_new(struct ampd_server *server, struct amp_error *error);
 
-/*
- * SIGHUP: what is shown to other shards is read anew, for sessions that begin from now on. Shard 0 ends those of shards
- * that would not be let in now; how many.
- */
-unsigned io_peers_reload(struct ampd_server *server);
+/* SIGHUP: what is shown to other shards is read anew, for sessions that begin from now on. */
+void io_peers_reload(struct ampd_server *server);
 
 /* Begins the session with shard 0, where this is another one. The core has started. AMP_EINVAL (address), AMP_ENOMEM. */
 int io_peers_start(struct ampd_server *server, struct amp_error *error);

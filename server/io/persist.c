@@ -25,6 +25,8 @@ struct persist_task {
     char model[AMPD_NAME_MAX];
     int64_t at_us;
     bool full;
+    bool journals; /* MODEL, EPOCH: of a model with a journal */
+    bool stored;   /* likewise: all but the journal's directory */
     uint32_t shard;
     struct ampd_fence fence;
     struct ampd_model_spec spec; /* owned */
@@ -41,6 +43,21 @@ static int store_model(const struct persist_task *task, struct amp_error *error)
     if (rc == 0 || rc == AMP_EEXIST) /* of an earlier try that found the disk full in between */
         rc = ampd_store_put_epoch(store, task->model, &task->epoch, task->row, error);
     return rc;
+}
+
+/* An epoch, and then the sign that the votes in it are on this disk: one without the other is as if the journal were lost. */
+static int store_epoch(struct persist_task *task, struct amp_error *error)
+{
+    int rc = 0;
+    if (!task->stored && task->kind == AMPD_PERSIST_MODEL)
+        rc = store_model(task, error);
+    else if (!task->stored)
+        rc = ampd_store_put_epoch(task->server->store, task->model, &task->epoch, task->row, error);
+    task->stored = rc == 0;
+    if (rc != 0 || !task->journals)
+        return rc;
+    const struct ampd_checkpoint_place place = ampd_server_journal_place(task->server, task->model);
+    return ampd_journal_make(&place, error);
 }
 
 /* Its file goes afterwards, see remove_file. */
@@ -101,7 +118,7 @@ static int delete_model(const struct persist_task *task, struct amp_error *error
     return ampd_checkpoint_remove_model(&place, error);
 }
 
-static int store_once(const struct persist_task *task, struct amp_error *error)
+static int store_once(struct persist_task *task, struct amp_error *error)
 {
     struct ampd_store *store = task->server->store;
     int rc;
@@ -109,9 +126,8 @@ static int store_once(const struct persist_task *task, struct amp_error *error)
         return drop_checkpoint(task, error);
     switch (task->kind) {
     case AMPD_PERSIST_MODEL:
-        return store_model(task, error);
     case AMPD_PERSIST_EPOCH:
-        return ampd_store_put_epoch(store, task->model, &task->epoch, task->row, error);
+        return store_epoch(task, error);
     case AMPD_PERSIST_WORKER:
         return ampd_store_put_worker(store, task->model, &task->worker, error);
     case AMPD_PERSIST_VERDICT:
@@ -140,16 +156,12 @@ static void wait_a_little(void)
 }
 
 /* The place before a record of each kind. */
-static const char *const places[] = {[AMPD_PERSIST_MODEL] = "persist.model",
-                                     [AMPD_PERSIST_EPOCH] = "persist.epoch",
-                                     [AMPD_PERSIST_WORKER] = "persist.worker",
-                                     [AMPD_PERSIST_VERDICT] = "persist.verdict",
-                                     [AMPD_PERSIST_CHECKPOINT] = "checkpoint.insert",
-                                     [AMPD_PERSIST_PARTS] = "checkpoint.parts",
-                                     [AMPD_PERSIST_FENCE] = "persist.fence",
-                                     [AMPD_PERSIST_ACT] = "persist.act",
-                                     [AMPD_PERSIST_DELETING] = "persist.deleting",
-                                     [AMPD_PERSIST_DELETE] = "persist.delete"};
+static const char *const places[] = {
+    [AMPD_PERSIST_MODEL] = "persist.model",          [AMPD_PERSIST_EPOCH] = "persist.epoch",
+    [AMPD_PERSIST_WORKER] = "persist.worker",        [AMPD_PERSIST_VERDICT] = "persist.verdict",
+    [AMPD_PERSIST_CHECKPOINT] = "checkpoint.insert", [AMPD_PERSIST_PARTS] = "checkpoint.parts",
+    [AMPD_PERSIST_FENCE] = "persist.fence",          [AMPD_PERSIST_ACT] = "persist.act",
+    [AMPD_PERSIST_DELETING] = "persist.deleting",    [AMPD_PERSIST_DELETE] = "persist.delete"};
 
 static void persist_run(struct io_task *base)
 {
@@ -269,8 +281,10 @@ void ampd_server_persist(struct ampd_server *server, const struct ampd_persist *
         ampd_server_journal_close(server, persist->model);
     if (persist->kind == AMPD_PERSIST_MODEL)
         AMP_NEED(ampd_model_spec_copy(&task->spec, persist->spec) == 0);
-    if (persist->kind == AMPD_PERSIST_MODEL || persist->kind == AMPD_PERSIST_EPOCH)
+    if (persist->kind == AMPD_PERSIST_MODEL || persist->kind == AMPD_PERSIST_EPOCH) {
         task->epoch = *persist->epoch;
+        task->journals = persist->spec->durability == AMPD_DURABILITY_STEP;
+    }
     if (persist->row != NULL) {
         task->row = malloc(sizeof *task->row);
         AMP_NEED(task->row != NULL);

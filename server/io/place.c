@@ -7,6 +7,7 @@
 #include "server/io/notify.h"
 #include "server/io/peers.h"
 #include "server/io/server.h"
+#include "server/io/shared_dir.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,8 +27,11 @@ struct raise {
 struct io_place {
     struct ampd_datadir dir; /* of all shards' data, where places are kept in etcd; else not held */
     uint64_t local, floor;   /* what is there (struct io_cluster_options) */
-    bool taken, over;        /* over: it never will be */
-    struct amp_error why;    /* of over */
+    uint64_t served[IO_CLUSTER_SHARDS_MAX];
+    bool taken, over;     /* over: it never will be */
+    bool noted;           /* io_place_serve is done */
+    bool models;          /* some shard's data here have any */
+    struct amp_error why; /* of over */
     uint32_t shard;
     struct ampd_fence fence;
     struct amp_list raises;
@@ -58,8 +62,16 @@ static int shard_path(const struct ampd_server *server, uint32_t shard, char pat
                                server->options->data_dir);
 }
 
-/* The highest fence that the data of a shard know of. */
-static int look_into(struct ampd_server *server, const char *path, struct amp_error *error)
+static int count_models(struct ampd_store *store, size_t *count, struct amp_error *error)
+{
+    struct ampd_model_record *records = NULL;
+    int rc = ampd_store_load(store, &records, count, error);
+    ampd_model_records_free(records, *count);
+    return rc;
+}
+
+/* What fences the data of shard `own` know of, and whether they have models. */
+static int look_into(struct ampd_server *server, uint32_t own, const char *path, struct amp_error *error)
 {
     struct ampd_datadir dir = {.lock_fd = -1};
     struct ampd_store *store = NULL;
@@ -71,17 +83,31 @@ static int look_into(struct ampd_server *server, const char *path, struct amp_er
         rc = ampd_store_get_fence(store, k, &fence, error);
         if (fence.counter > server->place->floor)
             server->place->floor = fence.counter;
+        if (k == own)
+            server->place->served[k] = fence.counter;
     }
+    size_t count = 0;
+    if (rc == 0)
+        rc = count_models(store, &count, error);
+    server->place->models = server->place->models || count > 0;
     ampd_store_close(store);
     ampd_datadir_close(&dir);
     return rc;
+}
+
+bool io_place_has_models(const struct ampd_server *server)
+{
+    return server->options->cluster != NULL && server->place->models;
 }
 
 /* All shards' data below the directory. */
 static int look_around(struct ampd_server *server, struct amp_error *error)
 {
     char path[AMPD_DATADIR_PATH_MAX], store[AMPD_DATADIR_PATH_MAX + 16];
+    const char *shared = server->options->checkpoint_dir;
     int rc = ampd_datadir_open(&server->place->dir, server->options->data_dir, error);
+    if (rc == 0 && shared != NULL)
+        rc = io_shared_dir_claim(shared, server->options->cluster->name, error);
     for (uint32_t k = 0; rc == 0 && k < server->options->shards; k++) {
         rc = shard_path(server, k, path, error);
         if (rc != 0)
@@ -90,7 +116,7 @@ static int look_around(struct ampd_server *server, struct amp_error *error)
         if (access(store, F_OK) != 0)
             continue;
         server->place->local |= (uint64_t)1 << k;
-        rc = look_into(server, path, error);
+        rc = look_into(server, k, path, error);
     }
     return rc;
 }
@@ -142,7 +168,8 @@ static void on_waiting(void *arg, const struct amp_error *why)
 _Noreturn static void end_without_place(const struct ampd_server *server, const char *why)
 {
     amp_log(server->log, AMP_LOG_ERROR, "cluster",
-            "msg=\"this process is no shard any more, ending; start it again\" shard=%" PRIu32 " fence=%" PRIu64 " err=\"%s\"",
+            "msg=\"this process is no shard any more, ending; start it again\" shard=%" PRIu32 " fence=%" PRIu64
+            " err=\"%s\"",
             server->options->shard, server->fence.counter, why);
     _Exit(AMPD_EXIT_LOST);
 }
@@ -152,7 +179,7 @@ static void on_lost(void *arg, const struct amp_error *why)
     struct ampd_server *server = arg;
     if (server->state == SERVER_CLOSING)
         return; /* nothing is said in its name any more */
-    if (server->state != SERVER_STARTING)
+    if (server->state != SERVER_STARTING || server->place->taken)
         end_without_place(server, why->text);
     server->place->over = true;
     server->place->why = *why;
@@ -171,6 +198,12 @@ static void on_moved(void *arg, uint32_t shard)
 static const struct io_cluster_events events = {
     .taken_cb = on_taken, .waiting_cb = on_waiting, .lost_cb = on_lost, .moved_cb = on_moved};
 
+void io_place_reload(struct ampd_server *server)
+{
+    if (server->cluster != NULL)
+        io_cluster_reload(server->cluster);
+}
+
 void io_place_check(const struct ampd_server *server)
 {
     if (server->place != NULL && server->place->taken && !server->place->closing && !io_cluster_holds(server->cluster))
@@ -179,7 +212,34 @@ void io_place_check(const struct ampd_server *server)
 
 /* ---- taking it ---- */
 
-/* The store of the shard that this process is now; it is to know the fence before anything is said under it. */
+/* Whether the store has models, and another process has been this shard since it was. */
+static int doubt(struct ampd_server *server, const struct ampd_fence *before, struct amp_error *error)
+{
+    size_t count = 0;
+    uint64_t last = io_cluster_last(server->cluster);
+    if (before->counter >= last)
+        return 0;
+    int rc = count_models(server->store, &count, error);
+    server->doubt = rc == 0 && count > 0;
+    if (server->doubt)
+        amp_log(server->log, AMP_LOG_WARN, "cluster",
+                "msg=\"another process has been this shard since\" shard=%" PRIu32 " data_dir=%s under=%" PRIu64
+                " since=%" PRIu64,
+                server->options->shard, server->dir.path, before->counter, last);
+    if (server->doubt && io_peers_shards(server) < 2)
+        rc = amp_error_set(error, AMP_ESTATE, NULL,
+                           "%s is of before fence %" PRIu64
+                           ", under which another process was the only shard of cluster %s: "
+                           "bring back the data directory of that one; or, to go on with this one, delete the key "
+                           "ampd/%s/who/last-0 in etcd",
+                           server->dir.path, last, server->options->cluster->name, server->options->cluster->name);
+    return rc;
+}
+
+/*
+ * The store of the shard that this process is now; it is to know the fence before anything is said under it. One that is in
+ * doubt does not know it before it is known to be, or to be made, what the shard is (io_place_serve).
+ */
 static int open_shard(struct ampd_server *server, struct amp_error *error)
 {
     char path[AMPD_DATADIR_PATH_MAX];
@@ -194,24 +254,53 @@ static int open_shard(struct ampd_server *server, struct amp_error *error)
                            "etcd gave the fence %" PRIu64 ", but %s has been shard %" PRIu32 " under %" PRIu64
                            "; start ampd again",
                            server->fence.counter, path, server->options->shard, before.counter);
-    return rc != 0 ? rc : ampd_store_put_fence(server->store, server->options->shard, &server->fence, error);
+    if (rc == 0)
+        rc = doubt(server, &before, error);
+    if (rc != 0 || server->doubt)
+        return rc;
+    return ampd_store_put_fence(server->store, server->options->shard, &server->fence, error);
+}
+
+static void on_noted(void *arg)
+{
+    ((struct io_place *)arg)->noted = true;
+}
+
+int io_place_serve(struct ampd_server *server, struct amp_error *error)
+{
+    struct io_place *place = server->place;
+    struct ampd_fence known = {0};
+    uint32_t shard = server->options->shard;
+    if (server->options->cluster == NULL)
+        return 0;
+    int rc = ampd_store_get_fence(server->store, shard, &known, error);
+    if (rc == 0 && known.counter != server->fence.counter) /* it was in doubt, or another shard has filled it */
+        rc = ampd_store_put_fence(server->store, shard, &server->fence, error);
+    if (rc == 0 && (rc = io_cluster_serves(server->cluster, on_noted, place)) != 0)
+        return amp_error_set(error, rc, NULL, "it cannot be noted in etcd who serves: %s", amp_strerror(rc));
+    while (rc == 0 && !place->noted && !server->signalled)
+        (void)uv_run(&server->loop, UV_RUN_ONCE); /* a place that is lost meanwhile ends the process */
+    server->doubt = false;
+    return rc != 0 ? rc : place->noted ? 0 : AMP_ECANCELLED;
 }
 
 static int make_cluster(struct ampd_server *server, struct amp_error *error)
 {
     const struct ampd_server_options *given = server->options;
-    const struct io_cluster_options options = {.shards = given->shards,
-                                               .shard = given->shard,
-                                               .address = io_place_address(server),
-                                               .log = server->log,
-                                               .events = &events,
-                                               .arg = server,
-                                               .url = given->cluster,
-                                               .lease_ms = given->times_ms[AMPD_TIME_CLUSTER_LEASE],
-                                               .local = server->place->local,
-                                               .floor = server->place->floor,
-                                               .list = given->peers,
-                                               .boot_cb = boot};
+    struct io_cluster_options options = {.shards = given->shards,
+                                         .shard = given->shard,
+                                         .address = io_place_address(server),
+                                         .log = server->log,
+                                         .events = &events,
+                                         .arg = server,
+                                         .url = given->cluster,
+                                         .access = &given->etcd,
+                                         .lease_ms = given->times_ms[AMPD_TIME_CLUSTER_LEASE],
+                                         .local = server->place->local,
+                                         .floor = server->place->floor,
+                                         .list = given->peers,
+                                         .boot_cb = boot};
+    memcpy(options.served, server->place->served, sizeof options.served);
     if (given->cluster == NULL)
         return io_cluster_new_list(&server->loop, &options, &server->cluster, error);
     amp_log(server->log, AMP_LOG_INFO, "cluster", "msg=\"waiting for a place\" cluster=%s etcd=%s shards=%" PRIu32,

@@ -1,8 +1,10 @@
-/* What is left of deleted models: rows, and files that a crash left behind. */
+/* What is left of deleted models, rows and files, and checkpoint files that a crash or another process of this shard has left. */
+#include "server/io/peers.h"
 #include "server/io/server.h"
 #include "storage/checkpoint.h"
 #include "storage/journal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,6 +65,57 @@ void ampd_server_model_deleted(struct ampd_server *server, const char *model)
     }
 }
 
+/* ---- files of a directory that shards share ---- */
+
+bool ampd_server_shares_files(const struct ampd_server *server)
+{
+    return server->options->checkpoint_dir != NULL && (io_peers_shards(server) > 1 || server->options->cluster != NULL);
+}
+
+struct sweep_task {
+    struct io_task task;
+    struct ampd_server *server;
+    char model[AMPD_NAME_MAX];
+    uint32_t count;
+    struct ampd_checkpoint_record keep[];
+};
+
+/* A part that is being written, or not in the catalogue yet, is of a later step than all that are. */
+static void sweep_run(struct io_task *base)
+{
+    struct sweep_task *sweep = AMP_CONTAINER(base, struct sweep_task, task);
+    const struct ampd_checkpoint_place place = ampd_server_place(sweep->server, sweep->model);
+    struct amp_error error = {0};
+    if (ampd_checkpoint_sweep(&place, sweep->keep, sweep->count, sweep->keep[sweep->count - 1].step, &error) != 0)
+        amp_log(sweep->server->log, AMP_LOG_WARN, "checkpoint",
+                "msg=\"files of before stay for now\" model=%s err=\"%s\"", sweep->model, error.text);
+}
+
+static void sweep_done(struct io_task *base)
+{
+    free(AMP_CONTAINER(base, struct sweep_task, task));
+}
+
+void ampd_server_sweep(struct ampd_server *server)
+{
+    for (uint32_t i = 0; ampd_server_shares_files(server) && i < ampd_core_models_count(server->core); i++) {
+        struct ampd_model_info info;
+        ampd_core_model(server->core, i, &info);
+        size_t size = info.deleted ? 0 : info.checkpoints_count * sizeof *info.checkpoints;
+        struct sweep_task *sweep = size > 0 ? calloc(1, sizeof *sweep + size) : NULL;
+        if (sweep == NULL)
+            continue;
+        sweep->task = (struct io_task){.run_cb = sweep_run, .done_cb = sweep_done};
+        sweep->server = server;
+        (void)snprintf(sweep->model, sizeof sweep->model, "%s", info.spec->name);
+        sweep->count = info.checkpoints_count;
+        memcpy(sweep->keep, info.checkpoints, size);
+        io_threads_submit(server->files, &sweep->task);
+    }
+}
+
+/* ---- deleted models ---- */
+
 /* What a sweep of the deleted models goes by. */
 struct deleted_sweep {
     struct ampd_server *server;
@@ -71,7 +124,7 @@ struct deleted_sweep {
     struct amp_error *error;
 };
 
-/* The name may have been given again, which was only after the files were gone. */
+/* The name may have been given again, which was only after the files were gone: in a shared directory by another process, too. */
 static int sweep_deleted(void *arg, const char *name)
 {
     const struct deleted_sweep *sweep = arg;
@@ -80,7 +133,7 @@ static int sweep_deleted(void *arg, const char *name)
             return 0;
     const struct ampd_checkpoint_place place = ampd_server_place(sweep->server, name);
     int rc = ampd_journal_remove(sweep->server->dir.path, name, sweep->error);
-    return rc != 0 ? rc : ampd_checkpoint_remove_model(&place, sweep->error);
+    return rc != 0 || ampd_server_shares_files(sweep->server) ? rc : ampd_checkpoint_remove_model(&place, sweep->error);
 }
 
 int ampd_server_sweep_deleted(struct ampd_server *server, const struct ampd_model_record *records, size_t count,

@@ -96,15 +96,18 @@ static int open_handles(struct ampd_server *server, struct amp_error *error)
             return amp_error_set(error, AMP_ENOMEM, NULL, "cannot start threads");
     if (uv_timer_init(&server->loop, &server->core_timer) != 0 ||
         uv_timer_init(&server->loop, &server->drain_timer) != 0 ||
+        uv_timer_init(&server->loop, &server->expiry_timer) != 0 ||
         uv_signal_init(&server->loop, &server->on_term) != 0 || uv_signal_init(&server->loop, &server->on_int) != 0 ||
         uv_signal_init(&server->loop, &server->on_hup) != 0 || ampd_server_watch_signals(server) != 0)
         return amp_error_set(error, AMP_EIO, NULL, "cannot watch signals");
     server->handles_open = true;
     server->core_timer.data = server;
     server->drain_timer.data = server;
+    server->expiry_timer.data = server;
     server->on_term.data = server;
     server->on_int.data = server;
     server->on_hup.data = server;
+    ampd_server_watch_tokens(server);
     return 0;
 }
 
@@ -267,10 +270,14 @@ static int take_place(struct ampd_server *server, struct amp_error *error)
         rc = io_place_take(server, error);
     if (rc == 0 && server->options->cluster != NULL)
         rc = io_join_if_due(server, error);
+    if (rc == 0)
+        rc = io_place_serve(server, error);
     if (rc == AMP_ECANCELLED) {
         ampd_server_close(server);
         return AMPD_EXIT_OK;
     }
+    if (rc == AMP_EUNAVAILABLE)
+        return AMPD_EXIT_LOST;
     return rc == 0 ? AMPD_EXIT_OK : rc == AMP_EINVAL ? AMPD_EXIT_USAGE : exit_code_of(rc);
 }
 

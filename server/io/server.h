@@ -17,7 +17,9 @@
 #include "base/log.h"
 #include "server/core/core.h"
 #include "server/io/auth_gate.h"
+#include "server/io/etcd_access.h"
 #include "server/io/metrics.h"
+#include "server/io/open_files.h"
 #include "server/io/threads.h"
 #include "storage/checkpoint.h"
 #include "storage/datadir.h"
@@ -70,16 +72,17 @@ struct ampd_server_options {
     const char *data_dir;
     const char *checkpoint_dir; /* NULL: the data directory */
     bool joins;                 /* --epoch-above: an empty data directory is filled from another shard, and its */
-    uint64_t epoch_above;       /* new epochs are above this; with `cluster` it is filled anyhow, and etcd knows the epochs */
-    const char *listen;         /* host:port or unix:/path */
+    uint64_t epoch_above; /* new epochs are above this; with `cluster` it is filled anyhow, and etcd knows the epochs */
+    const char *listen;   /* host:port or unix:/path */
     const char *metrics_listen; /* server/io/http.h; NULL: its default */
     struct ampd_auth_options auth;
     int64_t times_ms[AMPD_TIMES_COUNT]; /* 0: the default of rpc, or of the core */
     uint32_t shards;                    /* how many there are */
-    uint32_t shard;                     /* which this is; with `cluster` IO_CLUSTER_ANY: any free one, until it has a place */
-    const char *peers;                  /* addresses of all shards by index, with commas; or NULL */
+    uint32_t shard;    /* which this is; with `cluster` IO_CLUSTER_ANY: any free one, until it has a place */
+    const char *peers; /* addresses of all shards by index, with commas; or NULL */
     const struct io_cluster_url *cluster; /* where the shards find each other; or NULL. Neither: this is the only one */
-    const char *advertise;              /* where others find this process; NULL: where it listens */
+    struct io_etcd_access etcd;           /* with `cluster` */
+    const char *advertise;                /* where others find this process; NULL: where it listens */
     unsigned compute_threads;
     uint64_t memory_max; /* bytes of the tensors of all models; 0: no bound */
     const struct amp_kernels *kernels;
@@ -119,21 +122,24 @@ struct ampd_server {
     struct amp_list cuts; /* checkpoint files being written */
     unsigned readings;    /* ReadCheckpoint streams */
     struct amp_list idle_jobs;
-    uv_timer_t core_timer, drain_timer;
+    uv_timer_t core_timer, drain_timer, expiry_timer;
+    size_t tokens_expired; /* of the token file, when that was last looked at */
     uv_signal_t on_term, on_int, on_hup;
     int64_t grace_ms; /* draining: for calls under way, once the core has nothing left to do */
     bool core_drained;
-    bool signalled; /* SIGTERM or SIGINT has come */
+    bool signalled;             /* SIGTERM or SIGINT has come */
     struct io_place *place;     /* these three: NULL: one shard alone */
     struct io_cluster *cluster; /* also NULL before the place is asked for, and after it was given back */
     struct io_peers *peers;
-    unsigned fetchings;     /* FetchRows streams */
-    bool joining;           /* the store has no model, and the other shards are asked for theirs (join.h) */
+    unsigned fetchings; /* FetchRows streams */
+    bool doubt;   /* another process has been this shard since its data were: the other shards are asked (join.h) */
+    bool joining; /* the store has no model, and the other shards are asked for theirs (join.h) */
     struct io_trouble *trouble;
     struct io_http *http; /* NULL: it listens nowhere */
     struct io_metrics metrics;
-    bool handles_open;        /* timers and signals */
-    atomic_bool stop_waiting; /* tasks that wait for space on the disk give up: the process ends */
+    struct io_open_files open_files; /* as GetStatus tells it */
+    bool handles_open;               /* timers and signals */
+    atomic_bool stop_waiting;        /* tasks that wait for space on the disk give up: the process ends */
 };
 
 /* Runs the program until it is drained. Returns its exit code; what went wrong has been told on stderr in one line. */
@@ -182,6 +188,18 @@ void ampd_server_purge(struct ampd_server *server);
 /* A model is stored nowhere any more, and the core is about to forget it. */
 void ampd_server_model_deleted(struct ampd_server *server, const char *model);
 
+/*
+ * Whether other processes may have been this shard, on other disks, and have left their checkpoint files where this one's are.
+ * Then a start removes none: its catalogue may be of before them.
+ */
+bool ampd_server_shares_files(const struct ampd_server *server);
+
+/*
+ * All models are ready, so SYNC has let the catalogues pass: in such a directory, files that they do not name go. No effect
+ * elsewhere. What cannot be removed is left to the next process.
+ */
+void ampd_server_sweep(struct ampd_server *server);
+
 /* At start: what a crash has left of deletions. `records` are the models that there are. 0 or an error. */
 int ampd_server_sweep_deleted(struct ampd_server *server, const struct ampd_model_record *records, size_t count,
                               struct amp_error *error);
@@ -202,6 +220,8 @@ struct ampd_checkpoint_target *ampd_server_targets(const struct ampd_restore_ord
 
 /* Where this shard's files of a model lie. */
 struct ampd_checkpoint_place ampd_server_place(const struct ampd_server *server, const char *model);
+/* Where the journal of a model is: on the disk of this process, whatever is shared. */
+struct ampd_checkpoint_place ampd_server_journal_place(const struct ampd_server *server, const char *model);
 
 /*
  * At start: checkpoints in the catalogue that are another shard's part, or were cut for another number of shards, become this
@@ -232,6 +252,11 @@ void ampd_server_end_watches(struct ampd_server *server);
 
 /* Ends those of one model: it is deleted. */
 void ampd_server_end_watches_of(struct ampd_server *server, uint32_t model);
+
+/* ---- admit.c ---- */
+
+/* Who may call was read, or read anew: ends the calls that would not be let in now, and those of tokens as their time comes. */
+void ampd_server_watch_tokens(struct ampd_server *server);
 
 /* ---- drain.c ---- */
 

@@ -46,6 +46,24 @@ static void missing_ranks(const struct ampd_server *server, uint32_t model, uint
         append(text, size, " of %u", world_size);
 }
 
+/* Of a model that goes on without those who are lost, as long as so many are left. */
+static void waiting_for_enough(const struct ampd_server *server, uint32_t model, const struct ampd_model_spec *spec,
+                               char *text, size_t size)
+{
+    char ranks[256];
+    uint32_t live = 0, least = spec->on_loss == AMPD_ON_LOSS_SHRINK ? spec->min_workers : 0;
+    if (spec->sync == AMPD_SYNC_QUORUM && spec->quorum > least)
+        least = spec->quorum;
+    for (uint32_t rank = 0; rank < spec->world_size; rank++) {
+        struct ampd_worker_info worker;
+        live += is_missing(server, model, rank, &worker) ? 0 : 1;
+    }
+    if (live >= least)
+        return;
+    missing_ranks(server, model, spec->world_size, false, ranks, sizeof ranks);
+    (void)snprintf(text, size, "%u more of %.200s, since a step needs %u workers", least - live, ranks, least);
+}
+
 static void waiting_for_ranks(const struct ampd_server *server, uint32_t model, const struct ampd_model_info *info,
                               char *text, size_t size)
 {
@@ -56,8 +74,10 @@ static void waiting_for_ranks(const struct ampd_server *server, uint32_t model, 
         (void)snprintf(text, size, "the last checkpoint, which is being written");
         return;
     }
-    if (running && (spec->sync != AMPD_SYNC_ALL || spec->on_loss != AMPD_ON_LOSS_WAIT))
-        return; /* it goes on without those who are lost */
+    if (running && (spec->sync != AMPD_SYNC_ALL || spec->on_loss != AMPD_ON_LOSS_WAIT)) {
+        waiting_for_enough(server, model, spec, text, size);
+        return;
+    }
     missing_ranks(server, model, spec->world_size, running, ranks, sizeof ranks);
     if (ranks[0] != 0)
         (void)snprintf(text, size, running ? "%.200s, whose lease has ended" : "%.200s to join", ranks);

@@ -143,6 +143,8 @@ void cluster_open(struct cluster_fixture *fixture, uint32_t index, const struct 
                                          .floor = given->floor,
                                          .list = "127.0.0.1:7000,127.0.0.1:7001,127.0.0.1:7002",
                                          .boot_cb = count_boot};
+    for (uint32_t k = 0; k < SHARDS; k++)
+        options.served[k] = given->served;
     int rc = fixture->kind->etcd ? io_cluster_new_etcd(&fixture->loop, &options, &part->cluster, &error)
                                  : io_cluster_new_list(&fixture->loop, &options, &part->cluster, &error);
     assert_int_equal(rc, 0);
@@ -227,6 +229,20 @@ uint64_t cluster_raise(struct cluster_fixture *fixture, uint32_t index, const ch
     assert_int_equal(part->raised, before); /* not from inside */
     cluster_until(fixture, &part->raised, before + 1);
     return part->epoch;
+}
+
+static void on_noted(void *arg)
+{
+    struct part *part = arg;
+    part->noted++;
+}
+
+void cluster_serve(struct cluster_fixture *fixture, uint32_t index)
+{
+    struct part *part = &fixture->parts[index];
+    assert_int_equal(io_cluster_serves(part->cluster, on_noted, part), 0);
+    assert_int_equal(part->noted, 0); /* not from inside */
+    cluster_until(fixture, &part->noted, 1);
 }
 
 void cluster_until_held(struct cluster_fixture *fixture, uint32_t index, uint32_t shard, uint32_t of)

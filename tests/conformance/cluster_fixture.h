@@ -20,7 +20,7 @@ struct part {
     struct cluster_fixture *fixture;
     struct io_cluster *cluster;
     char address[IO_CLUSTER_ADDRESS_MAX];
-    int taken, waiting, lost, moved, left, raised, fenced;
+    int taken, waiting, lost, moved, left, raised, fenced, noted;
     uint32_t shard;
     uint64_t fence;
     int64_t lost_ms; /* uv_now */
@@ -50,6 +50,7 @@ struct part_options {
     uint32_t shard; /* or IO_CLUSTER_ANY */
     uint32_t shards;
     uint64_t local, floor;
+    uint64_t served; /* by the data of each shard that is local */
 };
 
 /* The initial state of cmocka's tests is a struct cluster_kind; it becomes a struct cluster_fixture. */
@@ -73,6 +74,9 @@ void cluster_run_ms(struct cluster_fixture *fixture, int64_t ms);
 
 /* Raises the epoch of a model and waits for it. */
 uint64_t cluster_raise(struct cluster_fixture *fixture, uint32_t index, const char *model, uint64_t epoch);
+
+/* Notes that part `index` serves as the shard that it is, and waits for it. */
+void cluster_serve(struct cluster_fixture *fixture, uint32_t index);
 
 /* Runs until `index` knows that part `of` holds the place of `shard`; or that nobody does (IO_CLUSTER_ANY). */
 void cluster_until_held(struct cluster_fixture *fixture, uint32_t index, uint32_t shard, uint32_t of);

@@ -121,6 +121,35 @@ static void fences_that_are_given_later_are_above_the_one_that_is_named(void **s
         assert_true(fixture->parts[0].fence > above);
 }
 
+static void who_served_last_is_told_to_who_takes_the_place(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    struct part *part = &fixture->parts[0];
+    int none = 0;
+    cluster_open(fixture, 0, &(struct part_options){.shard = 1});
+    bool remembers = io_cluster_abilities(part->cluster).remembers;
+    assert_int_equal(io_cluster_serves(part->cluster, on_done, &none), AMP_ESTATE); /* not before it has it */
+    cluster_kill(fixture, 0);
+    for (int round = 0; round < 3; round++) {
+        cluster_join(fixture, 0, 1);
+        uint64_t before = io_cluster_last(part->cluster), fence = part->fence;
+        assert_true(before < fence && (round > 0 || before == 0));
+        cluster_leave(fixture, 0);
+        cluster_join(fixture, 0, 1);
+        assert_int_equal(io_cluster_last(part->cluster), before); /* who has not begun to serve leaves no word */
+        fence = part->fence;
+        cluster_serve(fixture, 0);
+        cluster_leave(fixture, 0);
+        cluster_join(fixture, 0, 1);
+        assert_int_equal(io_cluster_last(part->cluster), remembers ? fence : 0);
+        cluster_leave(fixture, 0);
+        cluster_join(fixture, 0, 2); /* each place has its own */
+        assert_int_equal(io_cluster_last(part->cluster), 0);
+        cluster_leave(fixture, 0);
+    }
+    assert_int_equal(none, 0);
+}
+
 static void a_cluster_may_be_closed_at_any_time(void **state)
 {
     struct cluster_fixture *fixture = *state;
@@ -139,7 +168,10 @@ static void a_cluster_may_be_closed_at_any_time(void **state)
         assert_int_equal(io_cluster_raise_epoch(fixture->parts[0].cluster, "m", 1, NULL, NULL), 0);
         io_cluster_raise_fences(fixture->parts[0].cluster, 7, NULL, NULL);
     }
+    int none = 0;
+    assert_int_equal(io_cluster_serves(fixture->parts[0].cluster, on_done, &none), 0);
     cluster_kill(fixture, 0); /* nobody is told */
+    assert_int_equal(none, 0);
 }
 
 static void options_that_fit_no_cluster_are_refused(void **state)
@@ -184,6 +216,7 @@ int main(void)
         TEST(epochs_of_a_model_only_rise),
         TEST(each_model_has_its_own_epoch),
         TEST(fences_that_are_given_later_are_above_the_one_that_is_named),
+        TEST(who_served_last_is_told_to_who_takes_the_place),
         TEST(a_cluster_may_be_closed_at_any_time),
         TEST(options_that_fit_no_cluster_are_refused),
     };

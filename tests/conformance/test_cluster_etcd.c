@@ -35,6 +35,11 @@ static void on_answer(void *arg, const struct amp_error *error, const uint8_t *a
     ++*(int *)arg;
 }
 
+static void on_none(void *arg)
+{
+    ++*(int *)arg;
+}
+
 static void change(struct cluster_fixture *fixture, const struct ampd_etcd_request_op *op)
 {
     struct ampd_etcd_txn_request request = {.success = {(struct ampd_etcd_request_op *)(uintptr_t)op, 1}};
@@ -43,7 +48,7 @@ static void change(struct cluster_fixture *fixture, const struct ampd_etcd_reque
     struct amp_buf buf;
     int done = 0;
     amp_buf_init(&buf, IO_ETCD_MESSAGE_MAX);
-    assert_int_equal(io_etcd_new(&fixture->loop, fixture->url.endpoints, &fixture->log, &etcd, &error), 0);
+    assert_int_equal(io_etcd_new(&fixture->loop, fixture->url.endpoints, NULL, &fixture->log, &etcd, &error), 0);
     assert_int_equal(ampd_etcd_txn_request_encode(&request, &buf), 0);
     assert_int_equal(io_etcd_call(etcd, IO_ETCD_TXN, &buf, on_answer, &done), 0);
     amp_buf_close(&buf);
@@ -164,6 +169,66 @@ static void a_place_whose_data_are_here_is_preferred(void **state)
     cluster_leave(fixture, 0);
     cluster_until(fixture, &fixture->parts[3].taken, 1);
     assert_int_equal(fixture->parts[1].taken, 0);
+}
+
+static void data_of_before_the_last_process_let_those_of_it_go_first(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    cluster_join(fixture, 0, 2);
+    uint64_t before = fixture->parts[0].fence;
+    cluster_serve(fixture, 0);
+    cluster_leave(fixture, 0);
+    cluster_join(fixture, 0, 2);
+    cluster_serve(fixture, 0);
+    uint64_t last = fixture->parts[0].fence;
+    take(fixture, 1, &(struct part_options){.shard = 2, .local = 1 << 2, .served = before});
+    cluster_until(fixture, &fixture->parts[1].waiting, 1);
+    take(fixture, 3, &(struct part_options){.shard = 2, .local = 1 << 2, .served = last});
+    cluster_until(fixture, &fixture->parts[3].waiting, 1);
+    cluster_leave(fixture, 0);
+    cluster_until(fixture, &fixture->parts[3].taken, 1);
+    assert_int_equal(fixture->parts[1].taken, 0);
+    assert_int_equal(io_cluster_last(fixture->parts[3].cluster), last);
+    /* Where nobody has those, the ones of before are better than nothing: who takes the place is told. */
+    cluster_leave(fixture, 3);
+    cluster_until(fixture, &fixture->parts[1].taken, 1);
+    assert_int_equal(io_cluster_last(fixture->parts[1].cluster), last);
+}
+
+static void a_word_of_who_served_last_that_makes_no_sense_is_none(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    put(fixture, "/who/last-1", "x");
+    put(fixture, "/who/last-64", "5");
+    cluster_join(fixture, 0, 1);
+    assert_int_equal(io_cluster_last(fixture->parts[0].cluster), 0);
+    cluster_serve(fixture, 0);
+    cluster_leave(fixture, 0);
+    cluster_join(fixture, 0, 1);
+    assert_true(io_cluster_last(fixture->parts[0].cluster) > 0);
+    delete (fixture, "/who/last-1"); /* costs nothing that holds */
+    cluster_run_ms(fixture, 200);
+    assert_true(io_cluster_holds(fixture->parts[0].cluster));
+    cluster_leave(fixture, 0);
+    cluster_join(fixture, 0, 1);
+    assert_int_equal(io_cluster_last(fixture->parts[0].cluster), 0);
+}
+
+static void who_has_lost_the_place_serves_no_more(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    int none = 0;
+    cluster_join(fixture, 0, 0);
+    delete (fixture, "/who/shard-0");
+    if (fixture->parts[0].lost == 0) { /* it has not heard of it yet */
+        int rc = io_cluster_serves(fixture->parts[0].cluster, on_none, &none);
+        assert_true(rc == 0 || rc == AMP_ESTATE);
+    }
+    cluster_until(fixture, &fixture->parts[0].lost, 1);
+    assert_int_equal(none, 0);
+    cluster_kill(fixture, 0);
+    cluster_join(fixture, 0, 0);
+    assert_int_equal(io_cluster_last(fixture->parts[0].cluster), 0);
 }
 
 static void a_process_for_another_number_of_shards_is_refused(void **state)
@@ -394,6 +459,9 @@ int main(void)
         TEST(the_place_of_a_process_that_was_killed_is_free_when_its_lease_ends),
         TEST(any_free_index_is_taken_and_one_more_stands_by),
         TEST(a_place_whose_data_are_here_is_preferred),
+        TEST(data_of_before_the_last_process_let_those_of_it_go_first),
+        TEST(a_word_of_who_served_last_that_makes_no_sense_is_none),
+        TEST(who_has_lost_the_place_serves_no_more),
         TEST(a_process_for_another_number_of_shards_is_refused),
         TEST(another_format_and_foreign_keys),
         TEST(a_place_whose_key_is_deleted_is_lost_at_once),

@@ -3,9 +3,12 @@
  * was killed and a run that was not must end with the same bits. It has the user's loop and nothing else: what is lost and
  * found again, libampclient hides.
  *
- *     crash_worker ADDRESS MODEL RANK WORLD STEPS CHECKPOINT_EVERY checkpoint|step
+ *     crash_worker ADDRESS MODEL RANK WORLD STEPS CHECKPOINT_EVERY checkpoint|step [small|large [LAST]]
  *
- * Exit code 0: the model is done. 1: a call failed, or the user state did not come back with its step; a sentence says so.
+ * LAST may be "@FILE" instead, a file that comes while it trains and has it: whoever injects faults cannot know beforehand how
+ * many steps they take. The workers are in step with each other, so all end after the same one.
+ *
+ * Exit code 0: the model is done, or has the verdict of step LAST. 1: a call failed, or the user state did not come back with its step; a sentence says so.
  */
 #include "amp/cpu.h"
 #include "amp/autocast.h"
@@ -18,24 +21,55 @@
 #include <signal.h>
 #include <sys/prctl.h>
 
-#define PARAMETERS 3
+#define PARAMETERS_MAX 9
 
-/* Two blocks; the second parameter has a border of blocks within it. */
-static const uint64_t sizes[PARAMETERS] = {70, 65536, 257};
+struct parameter {
+    const char *name;
+    uint64_t rows, columns; /* columns 0: it has one dimension */
+};
+
+/* What is trained. */
+struct job {
+    const char *word;
+    float init_scale; /* overflows after 3 or 9 steps, backs off, grows and overflows again */
+    uint32_t count;
+    struct parameter parameters[PARAMETERS_MAX];
+};
+
+static const struct job jobs[] = {
+    /* Two blocks; the second parameter has a border of blocks within it. */
+    {"small", 16384.0f, 3, {{"bias", 70, 0}, {"wide", 65536, 0}, {"last", 257, 0}}},
+    /* 50,659,659 elements of odd sizes: wherever shards meet, it is within a matrix. */
+    {"large",
+     65536.0f,
+     9,
+     {{"embedding", 31999, 1023},
+      {"wide", 4097, 2049},
+      {"bias", 4097, 0},
+      {"narrow", 2049, 4097},
+      {"line", 1000003, 0},
+      {"above", 65537, 0},
+      {"below", 65535, 0},
+      {"three", 3, 0},
+      {"one", 1, 0}}},
+};
 
 /* A restarted server must have this long; the suite restarts it at once. */
 #define RECONNECT_TIMEOUT_MS 60000
 #define STATE_MAX            64
 
 struct worker {
+    const struct job *job;
     const char *model_name;
     uint32_t rank;
     const struct amp_kernels *kernels;
     struct ampclient *client;
     struct ampclient_model *model;
     float *values; /* of one parameter */
-    uint16_t *gradients[PARAMETERS];
-    uint64_t restored_at; /* step of the last user state that came back */
+    uint16_t *gradients[PARAMETERS_MAX];
+    uint64_t last;         /* step after which it ends; 0: when the model is done */
+    const char *last_path; /* of a file that will say so; NULL: none */
+    uint64_t restored_at;  /* step of the last user state that came back */
     bool state_ok;
 };
 
@@ -46,23 +80,42 @@ static int failed(const struct worker *worker, const char *what, int rc)
     return -1;
 }
 
+static uint64_t elements(const struct parameter *parameter)
+{
+    return parameter->rows * (parameter->columns > 0 ? parameter->columns : 1);
+}
+
+/* Of the longest parameter. */
+static uint64_t elements_max(const struct job *job)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < job->count; i++)
+        if (elements(&job->parameters[i]) > most)
+            most = elements(&job->parameters[i]);
+    return most;
+}
+
 static int create(struct worker *worker, char **argv)
 {
-    static const char *const names[PARAMETERS] = {"bias", "wide", "last"};
-    struct ampclient_parameter_spec parameters[PARAMETERS];
-    for (uint32_t i = 0; i < PARAMETERS; i++)
-        parameters[i] = (struct ampclient_parameter_spec){.name = names[i], .dimensions = 1, .shape = {sizes[i]}};
+    const struct job *job = worker->job;
+    struct ampclient_parameter_spec parameters[PARAMETERS_MAX];
+    for (uint32_t i = 0; i < job->count; i++)
+        parameters[i] = (struct ampclient_parameter_spec){
+            .name = job->parameters[i].name,
+            .dimensions = job->parameters[i].columns > 0 ? 2 : 1,
+            .shape = {job->parameters[i].rows, job->parameters[i].columns},
+        };
     struct ampclient_spec spec = AMPCLIENT_SPEC_INIT;
     spec.name = worker->model_name;
     spec.parameters = parameters;
-    spec.parameters_count = PARAMETERS;
+    spec.parameters_count = job->count;
     spec.world_size = (uint32_t)strtoul(argv[4], NULL, 10);
     spec.max_steps = strtoull(argv[5], NULL, 10);
     spec.checkpoint_every = strtoull(argv[6], NULL, 10);
     spec.durability = strcmp(argv[7], "step") == 0 ? AMPCLIENT_DURABILITY_STEP : AMPCLIENT_DURABILITY_CHECKPOINT;
     spec.clip_max_norm = 1.0f;
     /* It overflows, grows and overflows again all the time, so that no two steps near one another have the same record. */
-    spec.init_scale = 16384.0f;
+    spec.init_scale = job->init_scale;
     spec.growth_interval = 3;
     int rc = ampclient_create(worker->client, &spec, NULL);
     return rc == 0 ? 0 : failed(worker, "create", rc);
@@ -89,18 +142,20 @@ static void restore(void *arg, uint64_t step, const void *data, size_t size)
 
 static int load_and_join(struct worker *worker)
 {
-    float *first[PARAMETERS];
-    const float *values[PARAMETERS];
+    const struct job *job = worker->job;
+    float *first[PARAMETERS_MAX];
+    const float *values[PARAMETERS_MAX];
     int rc = 0;
-    for (uint32_t i = 0; i < PARAMETERS; i++) {
-        values[i] = first[i] = calloc(sizes[i], sizeof(float));
-        for (uint64_t e = 0; first[i] != NULL && e < sizes[i]; e++)
+    for (uint32_t i = 0; i < job->count; i++) {
+        uint64_t count = elements(&job->parameters[i]);
+        values[i] = first[i] = calloc(count, sizeof(float));
+        for (uint64_t e = 0; first[i] != NULL && e < count; e++)
             first[i][e] = (float)(e % 17) / 16.0f - 0.5f;
         rc = first[i] == NULL ? AMP_ENOMEM : rc;
     }
     if (rc == 0)
-        rc = ampclient_load(worker->client, worker->model_name, values, PARAMETERS, NULL);
-    for (uint32_t i = 0; i < PARAMETERS; i++)
+        rc = ampclient_load(worker->client, worker->model_name, values, job->count, NULL);
+    for (uint32_t i = 0; i < job->count; i++)
         free(first[i]);
     if (rc != 0)
         return failed(worker, "load", rc);
@@ -130,7 +185,17 @@ static int push(struct worker *worker, const struct ampclient_step *step, uint32
     return rc == 0 ? 0 : failed(worker, "push", rc);
 }
 
-/* 0: go on, 1: the model is done, -1: an error. */
+static bool is_last(struct worker *worker, const struct ampclient_result *result)
+{
+    FILE *file = worker->last == 0 && worker->last_path != NULL ? fopen(worker->last_path, "r") : NULL;
+    if (file != NULL && fscanf(file, "%" SCNu64, &worker->last) != 1)
+        worker->last = 0;
+    if (file != NULL)
+        (void)fclose(file);
+    return worker->last > 0 && result->step >= worker->last && result->verdict != AMPCLIENT_ROLLED_BACK;
+}
+
+/* 0: go on, 1: it is the end, -1: an error. */
 static int one_step(struct worker *worker)
 {
     struct ampclient_step step = AMPCLIENT_STEP_INIT;
@@ -147,7 +212,7 @@ static int one_step(struct worker *worker)
     char state[STATE_MAX];
     state_of(worker, step.step, state);
     rc = ampclient_set_user_state(worker->model, state, strlen(state));
-    for (uint32_t i = 0; rc == 0 && i < PARAMETERS; i++)
+    for (uint32_t i = 0; rc == 0 && i < worker->job->count; i++)
         if (push(worker, &step, i) != 0)
             return -1;
     if (rc == 0)
@@ -156,15 +221,25 @@ static int one_step(struct worker *worker)
         return failed(worker, "step_end", rc);
     (void)printf("%" PRIu64 " %" PRIu64 " %d %" PRIu64 "\n", result.epoch, result.step, (int)result.verdict,
                  result.durable_step);
-    return 0;
+    return is_last(worker, &result) ? 1 : 0;
+}
+
+static const struct job *job_of(const char *word)
+{
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++)
+        if (strcmp(jobs[i].word, word) == 0)
+            return &jobs[i];
+    return NULL;
 }
 
 int main(int argc, char **argv)
 {
     struct worker worker = {0};
     struct amp_error error = {0};
-    if (argc != 8 || amp_cpu_select(NULL, &worker.kernels, &error) != 0) {
-        (void)fprintf(stderr, "usage: crash_worker ADDRESS MODEL RANK WORLD STEPS CHECKPOINT_EVERY checkpoint|step\n");
+    worker.job = job_of(argc > 8 ? argv[8] : "small");
+    if (argc < 8 || argc > 10 || worker.job == NULL || amp_cpu_select(NULL, &worker.kernels, &error) != 0) {
+        (void)fprintf(stderr, "usage: crash_worker ADDRESS MODEL RANK WORLD STEPS CHECKPOINT_EVERY checkpoint|step "
+                              "[small|large [LAST]]\n");
         return 2;
     }
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing outlives a test that is ended */
@@ -172,9 +247,13 @@ int main(int argc, char **argv)
     worker.state_ok = true;
     worker.model_name = argv[2];
     worker.rank = (uint32_t)strtoul(argv[3], NULL, 10);
-    worker.values = calloc(sizes[1], sizeof(float));
-    for (uint32_t i = 0; i < PARAMETERS; i++)
-        worker.gradients[i] = calloc(sizes[i], sizeof(uint16_t));
+    if (argc > 9 && argv[9][0] == '@')
+        worker.last_path = argv[9] + 1;
+    else if (argc > 9)
+        worker.last = strtoull(argv[9], NULL, 10);
+    worker.values = calloc(elements_max(worker.job), sizeof(float));
+    for (uint32_t i = 0; i < worker.job->count; i++)
+        worker.gradients[i] = calloc(elements(&worker.job->parameters[i]), sizeof(uint16_t));
     struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
     options.connect_timeout_ms = RECONNECT_TIMEOUT_MS;
     options.reconnect_timeout_ms = RECONNECT_TIMEOUT_MS;
@@ -188,7 +267,7 @@ int main(int argc, char **argv)
     while (rc == 0)
         rc = one_step(&worker);
     ampclient_close(worker.client);
-    for (uint32_t i = 0; i < PARAMETERS; i++)
+    for (uint32_t i = 0; i < worker.job->count; i++)
         free(worker.gradients[i]);
     free(worker.values);
     return rc == 1 ? 0 : 1;

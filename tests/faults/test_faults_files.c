@@ -169,7 +169,7 @@ static int remove_checkpoint(struct amp_error *error)
 
 static int sweep(struct amp_error *error)
 {
-    return ampd_checkpoint_sweep(&place, NULL, 0, error);
+    return ampd_checkpoint_sweep(&place, NULL, 0, UINT64_MAX, error);
 }
 
 static int remove_model(struct amp_error *error)

@@ -346,10 +346,10 @@ class Api:
 
         return call
 
-    def health(self, service=""):
+    def health(self, service="", timeout_s=CALL_TIMEOUT_S):
         check = self.channel.unary_unary("/grpc.health.v1.Health/Check", request_serializer=_bytes_of,
                                          response_deserializer=foreign.HealthCheckResponse.FromString)
-        return check(foreign.HealthCheckRequest(service=service), timeout=CALL_TIMEOUT_S).status
+        return check(foreign.HealthCheckRequest(service=service), timeout=timeout_s).status
 
 
 class Refusal:

@@ -24,10 +24,12 @@ LOST = 4     # exit code of a process that is no shard any more
 
 
 class Etcd:
-    """On a free port of loopback, and on that one again after a restart."""
+    """On a free port of loopback, and on that one again after a restart. With `pair` (certificate, key) it speaks TLS."""
 
-    def __init__(self, context):
+    def __init__(self, context, pair=None, options=()):
         self.folder, self.port, self.process = context.folder(), 0, None
+        self.scheme = "https" if pair else "http"
+        self.options = [*(("--cert-file", pair[0], "--key-file", pair[1]) if pair else ()), *options]
         self.folder.mkdir()
         context._own.append(self)
         self.start()
@@ -37,11 +39,11 @@ class Etcd:
         with open(log, "wb") as out:
             self.process = subprocess.Popen(
                 [*ampd_testing.DIE_WITH_PARENT, PROGRAM, "--data-dir", self.folder / "data",
-                 "--listen-client-urls", f"http://127.0.0.1:{self.port}", "--advertise-client-urls", "http://127.0.0.1:1",
+                 "--listen-client-urls", f"{self.scheme}://127.0.0.1:{self.port}", "--advertise-client-urls", f"{self.scheme}://127.0.0.1:1",
                  "--listen-peer-urls", "http://127.0.0.1:0", "--initial-advertise-peer-urls", "http://127.0.0.1:1",
-                 "--initial-cluster", "default=http://127.0.0.1:1", "--unsafe-no-fsync"],
+                 "--initial-cluster", "default=http://127.0.0.1:1", "--unsafe-no-fsync", *self.options],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-        serves = re.compile(r"serving insecure client requests on 127\.0\.0\.1:(\d+)")
+        serves = re.compile(r"serving (?:insecure )?client requests on 127\.0\.0\.1:(\d+)")
         eventually(lambda: serves.search(log.read_text(errors="replace")), "etcd serves", START_TIMEOUT_S)
         self.port = int(serves.search(log.read_text(errors="replace"))[1])
 
@@ -61,6 +63,8 @@ class Etcd:
 class Process:
     """One ampd of a cluster, on a unix socket."""
 
+    before = ()  # words in front of its command
+
     def __init__(self, cluster, name, options):
         self.cluster, self.name, self.options = cluster, name, options
         self.address = f"unix:{cluster.folder}/{name}.sock"
@@ -73,7 +77,7 @@ class Process:
         pathlib.Path(self.address[5:]).unlink(missing_ok=True)
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
-                [*ampd_testing.DIE_WITH_PARENT, cluster.program, "--data-dir", cluster.folder / self.name,
+                [*ampd_testing.DIE_WITH_PARENT, *self.before, cluster.program, "--data-dir", cluster.folder / self.name,
                  "--listen", self.address, "--cluster", cluster.url, "--shards", str(cluster.count),
                  "--cluster-lease", f"{LEASE_S}s", *self.options],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -118,16 +122,17 @@ class Process:
 class Cluster:
     """`count` shards, each a process "pK"; with `fixed` each is told its index."""
 
-    def __init__(self, context, count, fixed=True, etcd=None, name="c", options=()):
+    def __init__(self, context, count, fixed=True, etcd=None, name="c", options=(), healthy=True):
         self.program, self.count, self.name = context.bin_dir / "ampd", count, name
         self.folder, self.etcd = context.folder(), etcd or Etcd(context)
         self.folder.mkdir()
-        self.url = f"etcd://127.0.0.1:{self.etcd.port}/{name}"
+        self.url = f"{'etcds' if self.etcd.scheme == 'https' else 'etcd'}://127.0.0.1:{self.etcd.port}/{name}"
         self.options, self.processes = list(options), []
         context._own.append(self)
         for k in range(count):
             self.add(["--shard", str(k)] if fixed else [])
-        self.wait_until_healthy()
+        if healthy:
+            self.wait_until_healthy()
 
     def add(self, options=()):
         process = Process(self, f"p{len(self.processes)}", [*self.options, *options])

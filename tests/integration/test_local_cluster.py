@@ -16,6 +16,7 @@ from ampd_testing import ROOT, eventually, run
 
 SCRIPT = ROOT / "deploy" / "local-cluster.sh"
 UP_TIMEOUT_S, DOWN_TIMEOUT_S, TRAIN_TIMEOUT_S = 120, 60, 300
+FAILOVER_STEPS = 600  # so that training goes on while a shard is killed and comes back
 
 
 class LocalCluster:
@@ -82,12 +83,19 @@ def namespaces():
     return {line.split()[0] for line in listed.stdout.splitlines()}
 
 
+def prefix_of(folder):
+    """What the names of a cluster's namespaces begin with: other tests have some of their own meanwhile."""
+    return "ac" + subprocess.run(["cksum"], input=str(folder), capture_output=True, encoding="utf-8", check=True).stdout.split()[0]
+
+
 def check_that_nothing_is_left(cluster, before):
     pids = [pid for pid, _ in cluster.status().values() if pid is not None]
     prefix = next(line.split("=", 1)[1] for line in (cluster.folder / "cluster.env").read_text().splitlines()
                   if line.startswith("prefix="))
+    assert prefix == prefix_of(cluster.folder)
     assert cluster.end() == 0
-    assert not [pid for pid in pids if is_running(pid)], "a process goes on"
+    # Killed they are; one that waits for the disk in the kernel, as etcd does, is gone when that has answered.
+    eventually(lambda: not [pid for pid in pids if is_running(pid)], "no process goes on", DOWN_TIMEOUT_S)
     assert not [name for name in namespaces() - before if name.startswith(prefix)]
 
 
@@ -113,6 +121,59 @@ def test_two_shards_train_while_a_worker_and_a_shard_are_killed(context):
     assert "after 60 steps" in results[0], results[0][-500:]
     assert cluster.ampctl("ampd0", "status")["models"][0]["state"].lower().endswith("done")
     check_that_nothing_is_left(cluster, before)
+
+
+def result_of(text):
+    """What the workers have learned: the line without who printed it."""
+    return next(line for line in text.splitlines() if line.startswith("digits: "))
+
+
+def test_a_standby_takes_the_place_of_a_shard_that_is_killed(context):
+    """With etcd, as in containers: training goes on with it, the killed one stands by then, and the result is that of one shard
+    that is left alone."""
+    if shutil.which("etcd") is None:
+        print("SKIPPED: no etcd (package etcd-server)")
+        return
+    before = namespaces()
+    digits = ["--digits", f"--steps={FAILOVER_STEPS}", "--digits", "--checkpoint-every=20"]
+    cluster = LocalCluster(context, "--workers", "2", "--no-prometheus", *digits)
+    context._own.append(cluster)
+    first = cluster.status()
+    assert set(first) == {"etcd0", "etcd1", "etcd2", "ampd0", "ampd1", "ampd2", "standby0", "worker0", "worker1"}, first
+
+    def step():
+        with contextlib.suppress(AssertionError):
+            return cluster.ampctl("ampd1", "status")["models"][0]["step"]
+        return 0
+    eventually(lambda: int(step()) > 40, "it trains", TRAIN_TIMEOUT_S)
+    cluster.call("kill", "ampd0")
+    eventually(lambda: "filled by another shard" in (cluster.folder / "standby0.log").read_text(), "the standby has a place",
+               UP_TIMEOUT_S)
+    at = int(step())
+    eventually(lambda: int(step()) > at + 20, "it goes on without ampd0", TRAIN_TIMEOUT_S)
+    cluster.call("start", "ampd0")
+    eventually(lambda: "this process stands by" in (cluster.folder / "ampd0.log").read_text().rsplit('msg="listening"', 1)[-1],
+               "the one that was killed stands by", UP_TIMEOUT_S)
+    eventually(lambda: not any(cluster.status()[f"worker{i}"][0] for i in range(2)), "the workers have ended", TRAIN_TIMEOUT_S)
+    learned = (cluster.folder / "worker0.log").read_text()
+    check_that_nothing_is_left(cluster, before)
+    alone = subprocess.run([SCRIPT, "run", "--dir", context.folder(), "--bin", context.bin_dir, "--etcd", "0", "--shards", "1",
+                            "--workers", "2", "--no-prometheus", *digits], timeout=TRAIN_TIMEOUT_S, stdin=subprocess.DEVNULL,
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8")
+    assert alone.returncode == 0 and result_of(learned) == result_of(alone.stdout), (learned[-500:], alone.stdout)
+
+
+def test_a_run_with_etcd_ends_with_0_and_leaves_nothing(context):
+    if shutil.which("etcd") is None:
+        print("SKIPPED: no etcd (package etcd-server)")
+        return
+    before, folder = namespaces(), context.folder()
+    done = subprocess.run([SCRIPT, "run", "--dir", folder, "--bin", context.bin_dir, "--no-prometheus", "--digits", "--steps=20"],
+                          timeout=TRAIN_TIMEOUT_S, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          encoding="utf-8")
+    assert done.returncode == 0 and "after 20 steps" in done.stdout, done.stdout
+    assert not list(folder.glob("*.pid"))
+    assert not [name for name in namespaces() - before if name.startswith(prefix_of(folder))]
 
 
 def test_a_run_on_loopback_ends_with_0_and_leaves_nothing(context):

@@ -3,12 +3,14 @@
 
     test_server_auth.py BIN_DIR [NAME ...]
 """
+import datetime
 import json
 import os
 import re
 import shutil
 import signal
 import subprocess
+import threading
 
 from ampd_testing import (CALL_TIMEOUT_S, CHANNEL_OPTIONS, METHODS, Api, Code, Refusal, admin, eventually, grpc, refused,
                           run, start_and_fail, DIE_WITH_PARENT)
@@ -168,6 +170,48 @@ def test_a_removed_token_is_refused_from_the_next_call_on_the_same_connection(co
         worker.train({"w": [1.0] * 4})
         assert watch.next().row.step == 3
         watch.cancel()
+
+
+def unsent(channel, token, path, first=()):
+    """A stream of requests that has begun with those, and goes on when the event is set; (the call, the event)."""
+    more = threading.Event()
+
+    def requests():
+        yield from first
+        more.wait(CALL_TIMEOUT_S)
+
+    call = channel.stream_stream(path)(requests(), timeout=CALL_TIMEOUT_S, metadata=(("authorization", f"Bearer {token}"),))
+    return call, more
+
+
+def test_streams_that_have_said_little_end_with_their_token_too(context):
+    tokens, server, by_role = tokens_and_server(context)
+    reflection, said_some = unsent(server.channel, by_role["worker"],
+                                   "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", [b""])
+    next(reflection)
+    push, said_nothing = unsent(server.channel, by_role["worker"], METHODS["Push"][0])
+    api_with(server.channel, by_role["read"]).GetStatus()  # which came behind them on the connection
+    tokens.remove("worker")
+    hang_up(server, "calls under way were ended")
+    assert "may not call any more\" count=2" in server.log(), server.log()
+    for call, event in ((reflection, said_some), (push, said_nothing)):
+        refused(lambda call=call: next(call), Code.UNAUTHENTICATED)
+        event.set()
+
+
+def test_streams_end_when_their_token_has_had_its_time(context):
+    tokens = TokenFile(context)
+    ends = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=5)
+    old = tokens.new("worker", "old", "--expires", ends.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    lasting = tokens.new("worker", "lasting")
+    server = context.server("--token-file", tokens.path)
+    model = context.model("kept", server=_As(server, lasting))
+    watch, other = (api_with(server.channel, token).start("WatchSteps", model="kept") for token in (old, lasting))
+    refused(watch.next, Code.UNAUTHENTICATED, "TOKEN_EXPIRED")
+    assert datetime.datetime.now(datetime.timezone.utc) >= ends - datetime.timedelta(seconds=1)
+    assert model.worker().train({"w": [1.0] * 4}).step == 1
+    assert other.next().row.step == 1
+    other.cancel()
 
 
 class _As:

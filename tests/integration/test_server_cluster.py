@@ -4,8 +4,11 @@
     test_server_cluster.py BIN_DIR [NAME ...]
 """
 import os
+import re
 import signal
+import sqlite3
 import subprocess
+import urllib.request
 
 import ampd_testing
 from ampd_testing import Code, eventually, grpc, refused, run
@@ -15,6 +18,13 @@ from test_server_shards import STEPS, WORLD, Job, undisturbed
 
 def trained(job, first, last):
     return [result for result, _ in job.train([job.join(rank) for rank in range(WORLD)], first, last)]
+
+
+def metric(process, name):
+    """Of its HTTP port."""
+    port = re.search(r"metrics and health\" address=127\.0\.0\.1:(\d+)", process.log())[1]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        return float(re.search(rf"^{name} (\S+)$", answer.read().decode(), re.MULTILINE)[1])
 
 
 def new_job(cluster):
@@ -55,12 +65,20 @@ def start_again(cluster):
 
 def test_any_process_is_any_shard_and_the_bits_are_those_of_one(context):
     expected = undisturbed(context)
-    cluster = Cluster(context, 3, fixed=False)
+    cluster = Cluster(context, 3, fixed=False, options=["--metrics-listen", "127.0.0.1:0"])
     standby = cluster.add()
     standby.says("this process stands by")
     assert sorted(process.shard() for process in cluster.processes[:3]) == [0, 1, 2]
     assert standby.api().health() != ampd_testing.HEALTH_SERVING
     refused(lambda: standby.api().ListModels(), Code.UNAVAILABLE, "STANDBY")
+    first = cluster.of(0).address
+    refused(lambda: standby.api().GetStatus(), Code.UNAVAILABLE, "STANDBY", ["stands by", f"shard 0, at {first}"])
+    done = subprocess.run([context.bin_dir / "ampctl", "-e", standby.address, "status"], capture_output=True, text=True,
+                          timeout=60, check=False)
+    assert done.returncode != 0 and "stands by" in done.stderr and first in done.stderr, done
+    assert metric(standby, "ampd_shard") == -1 and metric(standby, "ampd_cluster_lease_left_seconds") == 0
+    left = metric(cluster.of(1), "ampd_cluster_lease_left_seconds")
+    assert 0 < left <= LEASE_S, left
     job = Job(cluster)
     assert [shard.endpoint for shard in job.shards()] == [cluster.of(k).address for k in range(3)]
     got = job.train([job.join(rank) for rank in range(WORLD)], 1, STEPS)
@@ -87,6 +105,17 @@ def test_a_standby_takes_the_place_of_a_process_that_was_killed(context):
         standby = lost
     cluster.wait_until_healthy()
     assert trained(new_job(cluster), 1, 2)  # over the new sessions
+
+
+def stored_fence(process):
+    """(counter, boot id) that the store of a shard has of itself."""
+    shard = process.shard()
+    path = process.cluster.folder / process.name / f"shard-{shard}-of-{process.cluster.count}" / "ampd.db"
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        return connection.execute("SELECT counter, boot_id FROM fences WHERE shard = ?", (shard,)).fetchone()
+    finally:
+        connection.close()
 
 
 def steps_of(cluster, name):
@@ -163,6 +192,30 @@ def test_a_process_that_is_stopped_past_its_lease_ends_when_it_wakes(context):
         assert trained(new_job(cluster), 1, 2)
 
 
+def test_no_two_processes_have_the_fence_of_another_one(context):
+    """Also where an etcd that has lost all comes to the same revision again: the id of a lease is part of it."""
+    cluster = Cluster(context, 2)
+    first = stored_fence(cluster.processes[1])
+    assert cluster.processes[1].terminate() == 0
+    cluster.processes[1].start()
+    cluster.wait_until_healthy()
+    second = stored_fence(cluster.processes[1])
+    assert any(first[1]) and any(second[1]) and first[1] != second[1] and second[0] > first[0], (first, second)
+
+
+def test_a_process_whose_lease_ends_while_its_store_is_filled_ends_too(context):
+    cluster = Cluster(context, 2)
+    for process in cluster.processes:
+        process.kill()
+    lone = cluster.processes[1]
+    lone.name = "p1-new"
+    lone.start()
+    lone.says("the data directory is empty: the other shards are asked", 2)  # it was so at the beginning, too
+    cluster.etcd.kill()
+    assert lone.wait() == LOST, lone.log()[-1500:]
+    assert "is no shard any more" in lone.log()
+
+
 def test_an_etcd_that_is_away_for_less_than_the_lease_costs_nothing(context):
     """A long lease: on a busy machine a step and the start of etcd take seconds."""
     cluster = Cluster(context, 2, options=["--cluster-lease", "15s", "--worker-lease", "10m"])
@@ -194,6 +247,9 @@ def test_an_etcd_that_is_away_for_longer_ends_the_shards_and_they_come_back(cont
     for process in cluster.processes[:2]:
         process.start()
         process.says("trying again")
+        asked = process.log().count("no lease, trying again")
+        wait_s(3)
+        assert process.log().count("no lease, trying again") <= asked + 1, "a line for each of five tries a second"
     cluster.etcd.start()
     cluster.wait_until_healthy()
     resume(job, expected)
@@ -257,6 +313,15 @@ def test_two_clusters_in_one_etcd_know_nothing_of_each_other(context):
     first, second = Cluster(context, 2, etcd=etcd, name="a"), Cluster(context, 2, etcd=etcd, name="a2")
     assert trained(Job(first), 1, 1)
     assert not second.api(0).ListModels().models
+
+
+def test_a_directory_of_checkpoints_is_one_clusters(context):
+    shared, etcd = context.folder(), Etcd(context)
+    Cluster(context, 2, etcd=etcd, name="a", options=["--checkpoint-dir", shared])
+    url = f"etcd://127.0.0.1:{etcd.port}/b"
+    code, lines = ampd_testing.start_and_fail(context.bin_dir, "--data-dir", context.folder(), "--cluster", url, "--shards", "2",
+                                              "--checkpoint-dir", shared)
+    assert code == 3 and '"a"' in lines[-1] and "/CLUSTER" in lines[-1], (code, lines)
 
 
 def test_a_client_follows_shards_to_other_addresses(context):

@@ -10,7 +10,7 @@ import struct
 import subprocess
 
 import ampd_testing
-from ampd_testing import CALL_TIMEOUT_S, Code, common, eventually, grpc, refused, run
+from ampd_testing import CALL_TIMEOUT_S, Code, common, eventually, grpc, model, refused, run
 from test_server_shards import PARAMETERS, SIZES, STEPS, WORLD, Cluster, Job, values_of
 
 F32 = common.DTYPE_F32
@@ -294,6 +294,78 @@ def test_files_that_do_not_fit_are_refused_with_what_is_wrong(context):
     assert "overlap" in ampctl(context, cluster.addresses[0], "checkpoint", "import", "m", path, code=1)
     said = ampctl(context, cluster.addresses[0], "checkpoint", "import", "m", cluster.folder / "none", code=1)
     assert "No such file" in said, said
+
+
+def test_a_model_is_created_from_a_foreign_file_with_its_values(context):
+    for count in (1, 2):
+        cluster = Cluster(context, count)
+        address, path = cluster.addresses[0], cluster.folder / "foreign.safetensors"
+        weight = [i / 8 for i in range(6)]
+        write_safetensors(path, {"layer.weight": ("F16", [2, 3], struct.pack("<6e", *weight)),
+                                 "layer.bias": ("F64", [3], struct.pack("<3d", 1, 2, 3)),
+                                 "seen": ("I64", [], bytes(8)),
+                                 "temperature": ("F32", [], struct.pack("<f", 0.5))})
+        options = ("--workers", "2", "--optimizer", "sgd", "--lr", "0.5", "--clip-norm", "1", "--max-steps", "9", "--cast", "bf16",
+                   "--on-loss", "shrink", "--durability", "step", "--growth-interval", "4")
+        told = ampctl(context, address, "create", "foreign", path, *options)
+        assert told == "foreign: created, 3 parameters, with the values of the file; 1 other tensor left alone\n", told
+        about = cluster.api(0).GetModel(model="foreign")
+        assert [(p.name, list(p.shape)) for p in about.spec.parameters] == [
+            ("layer.weight", [2, 3]), ("layer.bias", [3]), ("temperature", [])], about.spec.parameters
+        spec = about.spec
+        assert (spec.world_size, spec.optimizer.kind, spec.optimizer.learning_rate, spec.clip.max_norm, spec.max_steps) == (
+            2, model.OPTIMIZER_KIND_SGD, 0.5, 1, 9), spec
+        assert (spec.cast_dtype, spec.on_loss, spec.durability, spec.scaler.growth_interval) == (
+            common.DTYPE_BF16, model.ON_LOSS_SHRINK, model.DURABILITY_STEP, 4), spec
+        told = ampctl(context, address, "create", "foreign", path, *options)
+        assert "was there" in told and "keep the values" in told, told
+        said = ampctl(context, address, "create", "foreign", path, "--workers", "3", code=64 + 6)
+        assert "foreign" in said, said
+        ampctl(context, address, "checkpoint", "foreign")
+        out = cluster.folder / "out.safetensors"
+        ampctl(context, address, "checkpoint", "export", "foreign", out)
+        header, data = header_of(out.read_bytes())
+        begin, end = header["layer.weight"]["data_offsets"]
+        assert data[begin:end] == struct.pack("<6f", *weight)
+        told = ampctl(context, address, "create", "again", out)
+        assert "3 parameters" in told, told
+
+
+def test_a_model_that_was_left_without_values_gets_them_from_the_same_command(context):
+    cluster = Cluster(context, 1)
+    path = cluster.folder / "foreign.safetensors"
+    write_safetensors(path, {"w": ("F32", [2], struct.pack("<2f", 1, 2))})
+    assert "without values" in ampctl(context, cluster.addresses[0], "create", "m", path, "--empty")
+    told = json.loads(ampctl(context, cluster.addresses[0], "-o", "json", "create", "m", path))
+    assert told == {"model": "m", "created": False, "parameters": 1, "loaded": 1, "others": 0}, told
+
+
+def test_a_model_whose_values_are_refused_is_told_to_exist_and_takes_a_mended_file(context):
+    cluster = Cluster(context, 1)
+    path = cluster.folder / "foreign.safetensors"
+    options = ("--schedule", "step", "--step-every", "5", "--step-factor", "0.5", "--workers", "1")
+    write_safetensors(path, {"w": ("F32", [2], struct.pack("<2f", 1, float("nan")))})
+    said = ampctl(context, cluster.addresses[0], "create", "m", path, *options, code=64 + 3)
+    assert "Inf or NaN" in said and "m exists and has no values" in said, said
+    write_safetensors(path, {"w": ("F32", [2], struct.pack("<2f", 1, 2))})
+    assert "with the values" in ampctl(context, cluster.addresses[0], "create", "m", path, *options)
+    schedule = cluster.api(0).GetModel(model="m").spec.schedule
+    assert (schedule.kind, schedule.step_size, schedule.gamma) == (model.SCHEDULE_KIND_STEP, 5, 0.5), schedule
+
+
+def test_a_file_or_an_option_that_makes_no_model_is_named(context):
+    cluster = Cluster(context, 1)
+    path = cluster.folder / "bad.safetensors"
+    for tensors, word in (({"n": ("I8", [2], b"ab")}, "no tensor of F32"),
+                          ({"w": ("F32", [1] * 9, bytes(4))}, "9 dimensions"),
+                          ({"w": ("F32", [0], b"")}, "extent")):
+        write_safetensors(path, tensors)
+        said = ampctl(context, cluster.addresses[0], "create", "m", path, code=1)
+        assert word in said and str(path) in said, (said, word)
+    for option, value in (("--optimizer", "adamv"), ("--lr", "fast"), ("--workers", "-1"), ("--init-scale", "1e60"),
+                          ("--cast", "f8"), ("--workers", "4294967296"), ("--lr", "0"), ("--keep-last", "0")):
+        said = ampctl(context, cluster.addresses[0], "create", "m", path, option, value, code=2)
+        assert option in said and value in said, said
 
 
 def test_export_and_import_print_the_form_that_was_asked_for(context):

@@ -52,7 +52,7 @@ class Training:
         return [file.read()[-800:] for file in self.said]
 
     def end(self):
-        codes = [worker.wait(END_TIMEOUT_S * 3) for worker in self.workers]
+        codes = [worker.wait(END_TIMEOUT_S * 5) for worker in self.workers]
         assert codes == [0] * WORLD, self.output()
         assert self.status().state == common.MODEL_STATE_DONE
 

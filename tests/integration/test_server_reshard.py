@@ -46,8 +46,8 @@ def export(context, cluster, name):
     return file
 
 
-def history(context, cluster):
-    rows = json.loads(ctl(context, cluster, "history", "m", "-o", "json"))["rows"]
+def history(context, cluster, name="m"):
+    rows = json.loads(ctl(context, cluster, "history", name, "-o", "json"))["rows"]
     return [row for row in rows if row.get("verdict")]
 
 

@@ -18,7 +18,9 @@ INF = math.inf
 PARAMETERS = [("big", [150000]), ("line", [7]), ("tail", [60000])]
 SIZES = {"big": 150000, "line": 7, "tail": 60000}
 WORLD, STEPS = 2, 6
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 120  # a busy machine with a slow disk
+TRAIN_S = 400  # with ThreadSanitizer, beside other work, each step takes seconds
+WORKERS_STAY = ["--worker-lease", "10m"]  # a Job says nothing between two calls, which may take longer than the lease's 30 s
 FORMAT = int(re.search(r"AMPD_PEER_FORMAT (\d+)", (ampd_testing.ROOT / "server/io/peer_bytes.h").read_text())[1])
 
 
@@ -43,14 +45,19 @@ class Cluster:
         cluster = ["--peers", ",".join(self.addresses), "--shard", str(k)] if self.count > 1 else []
         with open(self.folder / f"log-{k}", "ab") as log:
             self.processes[k] = subprocess.Popen(
-                [*ampd_testing.DIE_WITH_PARENT, self.program, "--data-dir", self.folder / f"data-{k}", "--listen", self.addresses[k], *cluster, *self.options, *options],
+                [*ampd_testing.DIE_WITH_PARENT, self.program, "--data-dir", self.folder / f"data-{k}", "--listen", self.addresses[k], *WORKERS_STAY, *cluster, *self.options,
+                 *options],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.channels[k] = grpc.insecure_channel(self.addresses[k], options=ampd_testing.CHANNEL_OPTIONS)
 
     def wait_until_healthy(self):
-        for k in range(self.count):
-            grpc.channel_ready_future(self.channels[k]).result(timeout=START_TIMEOUT_S)
-            eventually(lambda: self.api(k).health() == ampd_testing.HEALTH_SERVING, f"shard {k} serves", START_TIMEOUT_S)
+        try:
+            for k in range(self.count):
+                grpc.channel_ready_future(self.channels[k]).result(timeout=START_TIMEOUT_S)
+                eventually(lambda: self.api(k).health() == ampd_testing.HEALTH_SERVING, f"shard {k} serves", START_TIMEOUT_S)
+        except (AssertionError, grpc.FutureTimeoutError) as error:
+            said = "\n".join(f"--- shard {k}, {process.poll()}:\n{self.log(k)[-3000:]}" for k, process in enumerate(self.processes))
+            raise AssertionError(f"{error!r}; the processes have said\n{said}") from error
 
     def api(self, k):
         return Api(self.channels[k])
@@ -231,7 +238,7 @@ def trained_in_c(context, count, endpoint=0, kill=None):
         eventually(far_enough, "step 8 is durable", START_TIMEOUT_S)
         cluster.kill(kill)
         cluster.start(kill)
-    codes = [worker.wait(60) for worker in workers]
+    codes = [worker.wait(TRAIN_S) for worker in workers]
     for file in said:
         file.seek(0)
     assert codes == [0] * WORLD, [file.read()[-600:] for file in said]
@@ -328,13 +335,21 @@ def test_options_of_a_cluster_are_checked(context):
     assert not folder.exists()
 
 
+def status_of(api):
+    """Of the model; None where the process does not listen yet, or has not read its store."""
+    try:
+        return api.GetModel(model="m").status
+    except grpc.RpcError:
+        return None
+
+
 def test_shards_wait_for_one_another_whichever_starts_first(context):
     cluster = Cluster(context, 2)
     Job(cluster)
     assert cluster.end() == [0, 0], [cluster.log(k)[-1500:] for k in range(2)]
     cluster.start(1)
-    time.sleep(0.3)  # alone: it cannot know what the model is at
-    assert cluster.api(1).GetModel(model="m").status.recovering
+    # Alone it cannot know what the model is at.
+    assert eventually(lambda: status_of(cluster.api(1)), "shard 1 has read its store", START_TIMEOUT_S).recovering
     cluster.start(0)
     cluster.wait_until_healthy()
     eventually(lambda: not cluster.api(1).GetModel(model="m").status.recovering, "shard 1 has recovered")

@@ -43,7 +43,9 @@ def served_certificate(port):
 # ---- the document ----
 
 def shell_blocks():
-    return re.findall(r"^```sh\n(.*?)^```", DOCUMENT.read_text(), re.M | re.S)
+    """Those of etcd's own program are in test_server_etcd.py."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", DOCUMENT.read_text(), re.M | re.S)
+    return [block for block in blocks if not block.startswith("etcdctl ")]
 
 
 def free_port():
@@ -263,6 +265,28 @@ def created(api):
         return bool(api.ListModels().models)
     except grpc.RpcError:
         return False
+
+
+def test_files_of_certificates_that_are_no_files_hold_nobody_up(context):
+    signed_by = context.work / "authorities.crt"
+    shutil.copy(authority(context).cert, signed_by)
+    server = TlsServer(context, authority(context), "--trusted-ca-file", signed_by, "--client-cert-role", "worker")
+    before = served_certificate(server.port)
+    faults = [lambda path: os.mkfifo(path, 0o600), lambda path: path.mkdir(), lambda path: path.symlink_to("/dev/zero"),
+              lambda path: path.write_text("x" * (5 << 20)), lambda path: None]
+    for path in (server.cert, server.key, signed_by):
+        good = path.read_bytes()
+        for fault in faults:
+            path.unlink()
+            fault(path)
+            hang_up(server, "the certificates were not taken, the old ones hold")
+            line = [line for line in server.log().splitlines() if "were not taken" in line][-1]
+            assert str(path) in line and ("not a regular file" in line or "No such file" in line), line
+            assert served_certificate(server.port) == before
+            path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
+            path.write_bytes(good)
+            path.chmod(0o600)
+    hang_up(server, "certificates read anew")
 
 
 def test_tokens_and_certificates_are_replaced_while_a_model_trains(context):

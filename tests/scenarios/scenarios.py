@@ -20,7 +20,7 @@ from ampd_testing import METHODS, Refusal, common, eventually, grpc, model, para
 from google.protobuf import text_format  # noqa: E402
 
 VOLATILE = {"server_time", "since", "uptime_ms", "boot_id", "create_time", "decide_time", "join_time", "lease_left_ms", "endpoint",
-            "isa", "version_text", "memory_bytes", "crc32c", "next_page_token", "page_token"}
+            "isa", "version_text", "memory_bytes", "crc32c", "next_page_token", "page_token", "descriptors", "descriptors_max"}
 VALUES_SHOWN = 6
 INF = float("inf")
 

@@ -145,6 +145,7 @@ void sim_check_row(struct sim *sim, const struct sim_shard *shard, const struct 
     check_ledger(sim, shard, row);
     if (shard->index != 0)
         return;
+    sim_ends_row(sim);
     check_record(sim, row);
     check_contributors(sim, row);
     uint32_t actors[SIM_WORLD_MAX] = {0};
@@ -165,9 +166,13 @@ void sim_check_epoch(struct sim *sim, const struct sim_shard *shard, const struc
 {
     if (epoch->epoch >= SIM_EPOCHS_MAX)
         sim_fail(sim, SIM_PROGRESS, "epoch %llu", (unsigned long long)epoch->epoch);
+    if (sim_loses_disks(sim->seed) && epoch->epoch > sim->raised)
+        sim_fail(sim, SIM_ONE_VERDICT, "epoch %llu was given to nobody", (unsigned long long)epoch->epoch);
     struct ampd_epoch_record *first = &sim->epochs[epoch->epoch];
     if (first->epoch == 0)
         *first = *epoch;
+    if (sim->epochs_newest < epoch->epoch)
+        sim->epochs_newest = epoch->epoch;
     if (first->base_epoch != epoch->base_epoch || first->base_step != epoch->base_step)
         sim_fail(sim, SIM_DURABLE, "epoch %llu begins from another checkpoint on shard %u",
                  (unsigned long long)epoch->epoch, shard->index);
@@ -218,7 +223,8 @@ void sim_check_result(struct sim *sim, const struct ampclient_core_result *resul
                  "a worker is told of %llu values beyond the cast's range in step %llu; they are %llu",
                  (unsigned long long)result->range_warnings, (unsigned long long)result->step,
                  (unsigned long long)sim->ranges[result->epoch][result->step]);
-    if (sim->destroyed || result->epoch < sim->rolled_back)
+    sim->told = true;
+    if (sim->destroyed || result->epoch < sim->rolled_back || result->epoch <= sim->lost_epoch)
         return;
     if (result->durable_step > sim->model.decided)
         sim_fail(sim, SIM_DURABLE, "a worker is told that step %llu is durable, but the model is at step %llu",

@@ -167,6 +167,7 @@ static void store_epoch(struct sim *sim, struct sim_shard *shard, const struct a
         sim_fail(sim, SIM_ONE_VERDICT, "epoch %llu is stored after %llu", (unsigned long long)epoch->epoch,
                  (unsigned long long)store->epoch);
     store->epoch = epoch->epoch;
+    store->no_journal = false;
     store->base_epoch = epoch->base_epoch;
     store->base_step = epoch->base_step;
     store->last_step = epoch->base_step;
@@ -224,6 +225,20 @@ void sim_disk_delete(struct sim *sim, struct sim_shard *shard)
     sim_disk_synced(store); /* none of what was not synced can come back */
 }
 
+/* One that comes again with its verdict is there already. */
+static void store_act_row(struct sim *sim, struct sim_store *store, const struct ampd_step_row *row)
+{
+    for (uint32_t i = 0; i < store->act_rows_count; i++) {
+        const struct ampd_step_row *had = &store->act_rows[i];
+        if (had->epoch == row->epoch && had->step == row->step && had->kind == row->kind &&
+            had->from_step == row->from_step && strcmp(had->note.request_id, row->note.request_id) == 0)
+            return;
+    }
+    if (store->act_rows_count == SIM_ACTS_MAX)
+        sim_fail(sim, SIM_ITSELF, "more than %d rows of acts", SIM_ACTS_MAX);
+    store->act_rows[store->act_rows_count++] = *row;
+}
+
 static void commit(struct sim *sim, struct sim_shard *shard, struct sim_task *task)
 {
     struct sim_store *store = &shard->store;
@@ -261,7 +276,7 @@ static void commit(struct sim *sim, struct sim_shard *shard, struct sim_task *ta
     case AMPD_PERSIST_ACT:
         sim_check_act(sim, shard, task->row);
         sim_act_stored(store, task->row, 0);
-        store->act_rows[store->act_rows_count++] = *task->row;
+        store_act_row(sim, store, task->row);
         break;
     case AMPD_PERSIST_DELETING:
         store->deleting = true;
@@ -345,6 +360,10 @@ static void write_file(struct sim *sim, struct sim_shard *shard, const struct am
         if (size > 0)
             memcpy(file->state.user_states[r].data, order->state->user_states[r].data, size);
     }
+    uint64_t hash = shard->index;
+    for (uint64_t i = 0; i < shard->elements; i++)
+        hash = (hash ^ ((const uint32_t *)file->master)[i]) * 0x9e3779b97f4a7c15u + order->step;
+    memcpy(file->manifest, &hash, sizeof(hash));
     sim_check_file(sim, shard, file);
 }
 
@@ -373,6 +392,7 @@ static void do_cut(struct sim *sim, struct sim_shard *shard, const struct sim_ta
         event.u.part.code = AMP_ECANCELLED;
     else
         write_file(sim, shard, order);
+    memcpy(record.manifest, shard->store.files[order->step].manifest, sizeof(record.manifest));
     sim_server_event(sim, shard, &event);
 }
 
@@ -481,6 +501,8 @@ bool sim_server_run_task(struct sim *sim, struct sim_shard *shard, uint64_t pick
         do_journal(sim, shard, task);
     else if (type == AMPD_OUT_REPLAY)
         sim_journal_read(sim, shard, task);
+    else if (type == AMPD_OUT_RAISE_EPOCH)
+        sim_raise_epoch(sim, shard, task);
     else
         do_restore(sim, shard, task);
     sim_task_free(task);

@@ -65,7 +65,7 @@ static bool waits_for_gone(const struct ampd_model *model, uint32_t *rank)
         live += model->workers[r].lease == AMPD_LEASE_LIVE && model->workers[r].joined_epoch == coord->epoch ? 1 : 0;
     if (model->spec.sync == AMPD_SYNC_QUORUM && model->spec.quorum > wanted)
         wanted = model->spec.quorum;
-    if (model->spec.on_loss != AMPD_ON_LOSS_SHRINK || !open || live < wanted ||
+    if (model->spec.on_loss != AMPD_ON_LOSS_SHRINK || !open || live < wanted || ampd_leave_pauses(model->core) ||
         (coord->state != AMPD_COORD_RUNNING && coord->state != AMPD_COORD_STALLED))
         return false;
     for (uint32_t i = 0; i < coord->open.expected_count; i++) {

@@ -335,6 +335,8 @@ static void maybe_crash(struct sim *sim)
 static void maybe_fault(struct sim *sim)
 {
     maybe_crash(sim);
+    if (sim->disks > 0 && sim_below(sim, 300) == 0)
+        sim->disks -= sim_disk_lose(sim, &sim->shard[sim_below(sim, sim->shards)]) ? 1 : 0;
     if (sim_below(sim, 120) != 0)
         return;
     uint64_t which = sim_below(sim, 8);
@@ -384,6 +386,8 @@ static bool finished(const struct sim *sim)
         if (shard->core == NULL || sim_server_tasks(shard) != 0)
             return false;
     }
+    if (sim_ends_under_way(sim))
+        return false;
     bool told = sim->end != SIM_DELETED || !sim->shard[0].core->sync.running; /* what all shards hold */
     return told && sim->end != SIM_DELETES && sim->end != SIM_DELETING;
 }
@@ -394,6 +398,7 @@ static void one_event(struct sim *sim)
 {
     static struct choice choices[CHOICES_MAX];
     maybe_fault(sim);
+    sim_ends_act(sim);
     if (sim->observers > 0 && sim_below(sim, 50) == 0)
         sim_observe(sim);
     if (sim_below(sim, 40) == 0)
@@ -490,6 +495,10 @@ uint64_t sim_run(uint64_t seed, enum sim_faults faults, bool verbose, uint64_t *
     }
     if (faults == SIM_DISTURBED && sim->rolls_back)
         sim->server_kills = 1 + (uint32_t)sim_below(sim, 4);
+    if (faults == SIM_DISTURBED && sim_ends_in_order(seed))
+        sim->ends = 1 + (uint32_t)sim_below(sim, 4);
+    if (faults == SIM_DISTURBED && sim_loses_disks(seed))
+        sim->disks = 1 + (uint32_t)sim_below(sim, 2);
     sim->operator.left = sim_has_operator(seed) ? (uint32_t)sim_below(sim, 4) : 0;
     if (sim->rolls_back || sim->takes_back)
         sim->operator.left = 2 +(uint32_t) sim_below(sim, 4);

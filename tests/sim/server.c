@@ -255,6 +255,7 @@ static void do_output(struct sim *sim, struct sim_shard *shard, const struct amp
     case AMPD_OUT_RESTORE:
     case AMPD_OUT_CUT:
     case AMPD_OUT_CUT_BLOCKS:
+    case AMPD_OUT_RAISE_EPOCH:
         sim_disk_keep(sim, shard, output);
         break;
     case AMPD_OUT_CUT_CANCEL:
@@ -263,8 +264,6 @@ static void do_output(struct sim *sim, struct sim_shard *shard, const struct amp
     case AMPD_OUT_DROP_CHECKPOINT:
         if (!sim_is_zombie(sim, shard))
             sim_disk_drop(&shard->store, output->u.drop.checkpoint);
-        break;
-    case AMPD_OUT_NOTIFY:
         break;
     case AMPD_OUT_TIMER:
         shard->timer_ms = output->u.timer.at_ms;
@@ -301,12 +300,16 @@ void sim_server_event(struct sim *sim, struct sim_shard *shard, struct ampd_even
         sim_lease_event(sim, event);
     ampd_core_step(shard->core, sim->now_ms, event);
     struct ampd_output output;
-    while (ampd_core_next(shard->core, &output))
+    while (ampd_core_next(shard->core, &output)) {
         do_output(sim, shard, &output);
+        shard->drained = shard->drained || output.type == AMPD_OUT_DRAINED;
+    }
     if (zero && event->type == AMPD_EVENT_TICK)
         sim_lease_tick(sim);
     if (shard->fenced)
         sim_server_kill(sim, shard);
+    else if (shard->drained)
+        sim_ends_end(sim, shard);
 }
 
 /* An event of a call, to the shard that it goes to. */
@@ -423,7 +426,8 @@ void sim_call_lose(struct sim *sim, struct sim_call *call)
     if (!call->client_gone)
         amp_list_push(&call->down, &ended_message(&error, 0, 0, 0)->node);
     call->lost = true;
-    if (!call->begun && !sim_net_up(sim, call))
+    bool nobody = sim_ends_in_order(sim->seed) && sim_process(sim, call)->core == NULL; /* for long, perhaps */
+    if (!call->begun && (nobody || !sim_net_up(sim, call)))
         sim_call_close(sim, call); /* it has not come through, and is taken back */
 }
 
@@ -480,6 +484,7 @@ static void find_model(struct sim *sim, struct sim_shard *shard)
                                        .checkpoints_count = store->checkpoints_count,
                                        .checkpoints = store->checkpoints};
     record.deleting = store->deleting;
+    record.no_journal = store->no_journal;
     record.acts_count = store->acts_count;
     memcpy(record.acts, store->acts, sizeof(record.acts));
     record.last = find_last(store);
@@ -503,7 +508,7 @@ void sim_server_init(struct sim *sim)
 {
     static const uint32_t counts[] = {1, 1, 2, 2, 3, 4};
     sim->shards = counts[sim->seed / 7 % 6];
-    if (sim->restarts && sim->shards == 1)
+    if ((sim->restarts || sim_loses_disks(sim->seed)) && sim->shards == 1)
         sim->shards = 2;
     amp_list_init(&sim->late);
     for (uint32_t k = 0; k < sim->shards; k++) {
@@ -527,6 +532,10 @@ void sim_server_init(struct sim *sim)
 
 void sim_server_start(struct sim *sim, struct sim_shard *shard)
 {
+    if (shard->store.lost && !sim_disk_refill(sim, shard)) {
+        shard->restart_ms = sim->now_ms + 300;
+        return;
+    }
     shard->store.boots++;
     sim_disk_synced(&shard->store); /* the boot counter is committed with FULL sync */
     if (shard->index == 0)
@@ -536,11 +545,13 @@ void sim_server_start(struct sim *sim, struct sim_shard *shard)
                                       .fence = {.counter = shard->store.boots},
                                       .block_elements = sim->model.layout->block_elements,
                                       .carry_own = sim->seed % 2 == 0,
+                                      .asks_epochs = sim_loses_disks(sim->seed),
                                       .check = !unchecked};
     if (ampd_core_new(&config, &shard->core) != 0)
         sim_fail(sim, SIM_ITSELF, "no core");
     shard->restart_ms = 0;
     shard->timer_ms = 0;
+    shard->left = false;
     find_fences(sim, shard);
     find_model(sim, shard);
     struct ampd_event event = {.type = AMPD_EVENT_START};
@@ -563,7 +574,8 @@ void sim_server_kill(struct sim *sim, struct sim_shard *shard)
     sim_journal_crash(sim, shard);
     ampd_core_free(shard->core);
     shard->core = NULL;
-    shard->fenced = false;
+    shard->fenced = shard->draining = shard->drained = false;
+    shard->lost_peers = 0;
     if (!sim_is_zombie(sim, shard))
         sim_disk_tear(sim, shard);
     sim_disk_forget(&shard->tasks);

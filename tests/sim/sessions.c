@@ -130,7 +130,10 @@ void sim_session_up(struct sim *sim, struct sim_shard *shard)
 {
     bool stale = is_zombie_zero(sim) && (sim->shard[0].core == NULL || sim_below(sim, 3) == 0);
     shard->up = true;
+    shard->session_ms = sim->now_ms;
     shard->peer = stale ? SIM_ZOMBIE : 0;
+    shard->lost_peers = 0;
+    sim->shard[shard->peer].lost_peers &= ~((uint64_t)1 << shard->index);
     struct ampd_event zero = {.type = AMPD_EVENT_PEER_UP, .u.shard = shard->index};
     struct ampd_event one = {.type = AMPD_EVENT_PEER_UP, .u.shard = 0};
     sim_server_event(sim, &sim->shard[shard->peer], &zero);
@@ -143,6 +146,10 @@ void sim_session_cut(struct sim *sim, struct sim_shard *shard)
     sim_trace(sim, 902, sim_position(sim, shard));
     if (sim->verbose)
         (void)fprintf(stderr, "%8llu session of shard %u cut\n", (unsigned long long)sim->now_ms, shard->index);
+    if (shard->up) {
+        sim_ends_lost(shard, 0);
+        sim_ends_lost(&sim->shard[shard->peer], shard->index);
+    }
     shard->up = false;
     sim_disk_forget(&shard->inbox);
     sim_disk_forget(&shard->outbox);
@@ -170,7 +177,8 @@ static void move_list(struct amp_list *from, struct amp_list *to)
 bool sim_zombie_can_rise(const struct sim *sim, const struct sim_shard *shard)
 {
     /* One that does not know the model answers NOT_FOUND, which ends a worker, as it should where nobody knows it. */
-    return sim->shards > 1 && sim_server_knows(shard) && sim->shard[SIM_ZOMBIE].core == NULL && sim->end <= SIM_DELETES;
+    return sim->shards > 1 && sim_server_knows(shard) && sim->shard[SIM_ZOMBIE].core == NULL &&
+           sim->end <= SIM_DELETES && !shard->draining;
 }
 
 void sim_zombie_close(struct sim *sim)
@@ -193,6 +201,7 @@ void sim_zombie_rise(struct sim *sim, struct sim_shard *shard)
     zombie->elements = shard->elements;
     zombie->up = shard->up;
     zombie->peer = shard->peer;
+    zombie->lost_peers = shard->lost_peers;
     zombie->restart_ms = sim->now_ms + lives[sim_below(sim, 4)]; /* its end */
     struct amp_list *from[] = {&shard->tasks, &shard->jobs, &shard->inbox, &shard->outbox};
     struct amp_list *to[] = {&zombie->tasks, &zombie->jobs, &zombie->inbox, &zombie->outbox};
@@ -203,6 +212,7 @@ void sim_zombie_rise(struct sim *sim, struct sim_shard *shard)
     amp_list_init(&zombie->store.undo);
     shard->core = NULL;
     shard->up = false;
+    shard->lost_peers = 0;
     shard->restart_ms = sim->now_ms + 1 + sim_below(sim, 2000);
     for (uint32_t q = 1; q < sim->shards; q++) {
         if (shard->index == 0 && sim->shard[q].up)

@@ -5,6 +5,8 @@
  *   model.c   what is trained: a random specification, gradients, and REF, the same training in a straight line
  *   sessions.c messages between shards; processes that were replaced and go on
  *   acts.c    an operator
+ *   ends.c    processes that end in order
+ *   losses.c  a disk that is lost, and epochs whose numbers are kept elsewhere
  *   leases.c  incarnations and leases, seen from outside
  *   server.c  the host of a shard's core: calls, streams, sessions; and its death
  *   disk.c    its jobs, store and files, and what a disk may do to them
@@ -29,8 +31,8 @@
 #define SIM_EPOCHS_MAX         64
 #define SIM_BLOCK_ELEMENTS_MAX 192 /* 64, 128 or 192, by seed: blocks of one and of several parameters */
 #define SIM_CALLS_MAX          256
-#define SIM_BOOTS_MAX          64     /* of the coordinator */
-#define SIM_ACTORS_MAX         512    /* Joins of one boot of the coordinator */
+#define SIM_BOOTS_MAX          64  /* of the coordinator */
+#define SIM_ACTORS_MAX         512 /* Joins of one boot of the coordinator */
 #define SIM_ACTS_MAX           8
 #define SIM_EVENTS_MAX         400000 /* a run that takes more does not end */
 #define SIM_KEEPALIVE_MS       20000  /* after at most this an end of a connection notices that nothing comes through */
@@ -49,7 +51,7 @@
     X(SIM_LEASE, "lease")           /* STEP 1: one that has ended stays ended, and one that nothing renews ends */     \
     X(SIM_FENCES, "fences")         /* STEP 1: only a process that was replaced is told so */                          \
     X(SIM_USER_STATE, "user-state") /* STEP 6: a Join gets that of the step that it begins after */                    \
-    X(SIM_ACTS, "acts")             /* STEP 6: an act that was rolled back is told to be lost, and no other is */         \
+    X(SIM_ACTS, "acts")             /* STEP 6: an act that was rolled back is told to be lost, and no other is */      \
     X(SIM_GONE, "gone")             /* a model that was deleted is nowhere, and does not come back */                  \
     X(SIM_ITSELF, "simulator")      /* the simulator's own trouble */
 
@@ -174,7 +176,7 @@ struct sim_file {
     uint64_t step;
     float *master, *m, *v;
     struct ampd_checkpoint_state state;
-    uint64_t hash;
+    uint8_t manifest[16];
 };
 
 /* What a commit that was not synced has replaced: a power loss brings it back. */
@@ -207,15 +209,17 @@ struct sim_store {
     bool has_worker[SIM_WORLD_MAX];
     struct ampd_checkpoint_record checkpoints[SIM_STEPS_MAX + 1];
     uint32_t checkpoints_count;
-    struct sim_file files[SIM_STEPS_MAX + 1]; /* by step: this shard's part */
-    struct ampd_fence fences[SIM_SHARDS_MAX]; /* highest seen */
+    struct sim_file files[SIM_STEPS_MAX + 1];     /* by step: this shard's part */
+    struct ampd_fence fences[SIM_SHARDS_MAX];     /* highest seen */
     struct sim_record journal[SIM_STEPS_MAX + 1]; /* by step */
-    struct amp_list undo;                     /* newest last: commits since the last that was synced */
+    struct amp_list undo;                         /* newest last: commits since the last that was synced */
     struct ampd_act_record acts[AMPD_ACTS_MAX];
     uint32_t acts_count;
     struct ampd_step_row act_rows[SIM_ACTS_MAX]; /* SET and RESET, as stored: each behind the row of its step */
     uint32_t act_rows_count;
     uint64_t full_until_ms; /* the disk is full until then */
+    bool no_journal;        /* it has come with another disk, which has stored no epoch yet */
+    bool lost;              /* it is another disk, and empty: what another shard has is put on it before a process starts */
 };
 
 /* One process of the server. */
@@ -230,6 +234,10 @@ struct sim_shard {
     bool up;                       /* the session with shard 0 */
     uint32_t peer;                 /* with which process of shard 0: 0, or SIM_ZOMBIE */
     bool fenced;                   /* it was told that another has its place: it ends */
+    bool draining, drained;        /* it is to end, and may */
+    bool left;                     /* it has ended in order, and is not back */
+    uint64_t session_ms;           /* since when `up` */
+    uint64_t lost_peers;           /* bits: sessions that are over, of which its core is not told yet */
     struct sim_store store;
     struct sim_file draft; /* the checkpoint file in the making, */
     uint64_t draft_left;   /* and how many blocks it lacks */
@@ -321,11 +329,11 @@ struct sim {
     struct sim_worker workers[SIM_WORLD_MAX];
     /* by incarnation (boot, counter): which life of its rank joined with it */
     uint32_t actors[SIM_BOOTS_MAX][SIM_ACTORS_MAX];
-    bool slow_disk;                                     /* files take long: cuts meet */
-    bool rolls_back; /* the operator does nothing else, mostly while the record of a part is being stored */
-    bool takes_back; /* the operator rolls back right behind what he has set, and then asks for it again */
-    bool restarts;   /* shards are killed when they have voted, and much of what was said before comes again */
-    uint32_t observers;                                 /* pulls of onlookers left */
+    bool slow_disk;     /* files take long: cuts meet */
+    bool rolls_back;    /* the operator does nothing else, mostly while the record of a part is being stored */
+    bool takes_back;    /* the operator rolls back right behind what he has set, and then asks for it again */
+    bool restarts;      /* shards are killed when they have voted, and much of what was said before comes again */
+    uint32_t observers; /* pulls of onlookers left */
     uint32_t server_kills, worker_kills, breaks, flips; /* faults left */
     uint32_t cuts, repeats; /* likewise: of sessions between shards, and messages said twice */
     struct sim_operator operator;
@@ -341,12 +349,19 @@ struct sim {
     struct amp_list late;        /* messages between shards that come a second time, whenever */
     uint32_t partitions, copies; /* links cut, calls made twice */
     uint32_t power_losses, disk_full, disk_errors, takeovers;
-    bool loaded;    /* a loader was told so: checkpoint 0 is durable */
-    bool destroyed; /* a disk has destroyed a checkpoint: then what was durable may be lost */
+    uint32_t disks;   /* left: disks that are lost */
+    uint64_t raised;  /* the highest epoch that was given out, where numbers are kept apart from the stores */
+    uint64_t lost_epoch; /* a journal was lost in it, or in one before: what it was to keep */
+    bool told;        /* a worker has a result: so parts of a checkpoint are known to all shards */
+    uint32_t ends;    /* left: processes that are to end in order */
+    uint64_t in_turn; /* bits: shards that are to be restarted, one after the other */
+    bool loaded;      /* a loader was told so: checkpoint 0 is durable */
+    bool destroyed;   /* a disk has destroyed a checkpoint: then what was durable may be lost */
     struct sim_link links[SIM_WORLD_MAX][SIM_SHARDS_MAX], peers[SIM_SHARDS_MAX];
     struct ampd_step_row *ledger[SIM_EPOCHS_MAX][SIM_STEPS_MAX + 1]; /* every verdict of any epoch, as first stored */
     uint64_t ranges[SIM_EPOCHS_MAX][SIM_STEPS_MAX + 1]; /* values beyond the cast's range before each of them */
     struct ampd_epoch_record epochs[SIM_EPOCHS_MAX];    /* as the first shard has stored them */
+    uint64_t epochs_newest; /* number of it: stored by a shard */
     uint64_t steps_decided, steps_skipped, epochs_seen, applied_max;
     uint64_t durable_told; /* highest durable step that a worker was told, in the present lineage */
 };
@@ -374,7 +389,7 @@ bool sim_disk_is_full(const struct sim *sim, const struct sim_shard *shard);
 void sim_disk_close(struct sim *sim, struct sim_shard *shard);
 /* A crash comes while files are written. */
 void sim_disk_tear(struct sim *sim, struct sim_shard *shard);
-void sim_disk_synced(struct sim_store *store); /* all commits so far are */
+void sim_disk_synced(struct sim_store *store);                  /* all commits so far are */
 void sim_disk_delete(struct sim *sim, struct sim_shard *shard); /* the model and its files */
 /* What was not synced is gone. */
 void sim_disk_power_loss(struct sim *sim, struct sim_shard *shard);
@@ -456,6 +471,20 @@ bool sim_zombie_can_rise(const struct sim *sim, const struct sim_shard *shard);
 void sim_zombie_rise(struct sim *sim, struct sim_shard *shard);
 void sim_zombie_close(struct sim *sim); /* frees what it has left */
 bool sim_is_zombie(const struct sim *sim, const struct sim_shard *shard);
+
+/* ---- ends.c ---- */
+bool sim_ends_in_order(uint64_t seed);
+void sim_ends_act(struct sim *sim);                          /* what happens between two events */
+void sim_ends_row(struct sim *sim);                          /* shard 0 stores a verdict */
+void sim_ends_end(struct sim *sim, struct sim_shard *shard); /* DRAINED: the process is gone */
+void sim_ends_lost(struct sim_shard *shard, uint32_t peer);  /* a session is over */
+bool sim_ends_under_way(const struct sim *sim);
+
+/* ---- losses.c ---- */
+bool sim_loses_disks(uint64_t seed);
+bool sim_disk_lose(struct sim *sim, struct sim_shard *shard);  /* perhaps; false: nothing was done */
+bool sim_disk_refill(struct sim *sim, struct sim_shard *shard); /* before it starts; false: it must wait */
+void sim_raise_epoch(struct sim *sim, struct sim_shard *shard, const struct sim_task *task);
 
 /* ---- net.c ---- */
 bool sim_net_up(const struct sim *sim, const struct sim_call *call);   /* messages to the server come through */

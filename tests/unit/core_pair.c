@@ -121,6 +121,12 @@ void pair_step(unsigned shard, struct ampd_event *event)
         take(shard, &output);
 }
 
+const struct ampd_message *pair_first(void)
+{
+    assert_true(pair_messages_count > 0);
+    return messages[0];
+}
+
 void pair_deliver_first(void)
 {
     struct ampd_message *message = messages[0];

@@ -30,6 +30,7 @@ int pair_teardown(void **state);
 
 /* One event; then what comes of it, until nothing is left to do (pair_settle). */
 void pair_step(unsigned shard, struct ampd_event *event);
+const struct ampd_message *pair_first(void); /* the next one to come; lent */
 void pair_deliver_first(void);
 void pair_settle(void);
 void pair_forget_messages(void);

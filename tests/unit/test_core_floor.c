@@ -1,4 +1,5 @@
 /* Rules of a step beside the arithmetic: the floor of the scale, shrinking, clipping by group, workers that are named. */
+#include "server/core/spec.h"
 #include "tests/unit/core_fixture.h"
 
 #include <math.h>
@@ -65,6 +66,51 @@ static void a_frozen_model_opens_no_step_until_its_scale_is_set(void **state)
     (void)core_set_scale(host, 1, ""); /* the floor itself: the overflows in a row begin anew */
     assert_false(core_info(host).frozen);
     assert_int_equal(AMPD_VERDICT_APPLIED, core_call(host, push_step(host, 3, 1, 1))->reply.u.step.verdict);
+}
+
+static void parameters_that_overflow_on_several_ranks_are_named_once(void **state)
+{
+    struct core_host *host = *state;
+    struct ampd_model_spec spec;
+    core_spec(&spec, 2);
+    spec.floor_policy = AMPD_FLOOR_FREEZE;
+    spec.max_consecutive_overflows = 1;
+    spec.scaler = (struct amp_scaler_config){.policy = AMP_SCALER_DYNAMIC, .init_scale = 1, .min_scale = 1};
+    begin(host, &spec);
+    (void)push_step(host, 1, 2, INFINITY);
+    uint64_t push = core_push_header(host, 2, 0, incarnations[0]);
+    core_assert_failed(host, push, AMP_ESTATE, "MODEL_FROZEN", "overflowing: a, b;");
+}
+
+/* Another process, whose store has a checkpoint of a model at its floor. */
+static void a_model_that_was_frozen_is_so_after_a_restart(void **state)
+{
+    struct core_host *host = *state;
+    struct ampd_checkpoint_record checkpoint = {.epoch = 1, .step = 2};
+    struct ampd_step_row row = {.epoch = 1, .kind = AMPD_ROW_STEP, .step = 2};
+    struct ampd_model_record record = {.epoch = 1, .last = &row, .checkpoints_count = 1, .checkpoints = &checkpoint};
+    core_spec(&record.spec, 1);
+    record.spec.floor_policy = AMPD_FLOOR_FREEZE;
+    record.spec.max_consecutive_overflows = 2;
+    record.spec.scaler = (struct amp_scaler_config){.policy = AMP_SCALER_DYNAMIC, .init_scale = 2, .min_scale = 1};
+    struct amp_error error = {0};
+    ampd_spec_defaults(&record.spec);
+    assert_int_equal(0, ampd_spec_check(&record.spec, &error));
+    host->restore_state.step = 2;
+    amp_scaler_init(&record.spec.scaler, &host->restore_state.scaler);
+    host->restore_state.scaler.scale = 1;
+    host->restore_state.scaler.consecutive_overflows = 2;
+    struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
+    core_event(host, &event);
+    event = (struct ampd_event){.type = AMPD_EVENT_START};
+    core_event(host, &event);
+    assert_int_equal(2, core_info(host).decided_step);
+    incarnations[0] = core_joined(host, core_join(host, "w0", 0));
+    uint64_t push = core_push_header(host, 3, 0, incarnations[0]);
+    core_assert_failed(host, push, AMP_ESTATE, "MODEL_FROZEN", "2 overflows in a row");
+    (void)core_reset_scale(host, "");
+    push = core_push_header(host, 3, 0, incarnations[0]);
+    assert_true(core_call(host, push)->granted);
 }
 
 static void a_checkpoint_of_a_frozen_model_is_cut_at_once(void **state)
@@ -510,6 +556,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_frozen_model_opens_no_step_until_its_scale_is_set),
+        TEST(parameters_that_overflow_on_several_ranks_are_named_once),
+        TEST(a_model_that_was_frozen_is_so_after_a_restart),
         TEST(a_checkpoint_of_a_frozen_model_is_cut_at_once),
         TEST(a_frozen_model_goes_on_after_a_rollback),
         TEST(a_model_that_fails_says_so_in_its_result),

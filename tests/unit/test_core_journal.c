@@ -4,6 +4,7 @@
 #include <string.h>
 
 static struct core_host host, back; /* before and after the restart */
+static bool other_disk;             /* the store is there after it, filled by another shard; the journal is not */
 
 static void begin(struct ampd_incarnation incarnations[2])
 {
@@ -43,10 +44,11 @@ static void restart_with(struct ampd_incarnation incarnations[2], struct ampd_st
                                        .workers_count = 2,
                                        .workers = workers,
                                        .checkpoints_count = 1,
-                                       .checkpoints = &checkpoint};
+                                       .checkpoints = &checkpoint,
+                                       .no_journal = other_disk};
     core_host_init(&back, 2);
     memcpy(back.journal, host.journal, sizeof(back.journal));
-    back.journal_count = host.journal_count;
+    back.journal_count = other_disk ? 0 : host.journal_count;
     memcpy(back.file, host.file, sizeof(back.file));
     back.has_file = true;
     struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
@@ -66,6 +68,7 @@ static int close_hosts(void **state)
     core_host_close(&host);
     core_host_close(&back);
     back.core = NULL;
+    other_disk = false;
     return 0;
 }
 
@@ -97,6 +100,18 @@ static void the_vote_waits_for_its_record(void **state)
     core_do_task(&host, 0);
     assert_int_equal(1, host.notified);
     assert_int_equal(1, core_info(&host).durable_step);
+}
+
+static void another_disk_has_lost_the_memory_though_no_step_after_the_checkpoint_is_known(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    begin(incarnations);
+    push_both(&host, 1, incarnations, 2); /* decided, but the shard that fills the store has not heard of it */
+    other_disk = true;
+    restart(incarnations, 0);
+    assert_int_equal(2, core_info(&back).epoch);
+    assert_int_equal(0, core_info(&back).decided_step);
 }
 
 static void an_overflow_is_journalled_without_its_gradient(void **state)
@@ -390,6 +405,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_vote_waits_for_its_record),
+        TEST(another_disk_has_lost_the_memory_though_no_step_after_the_checkpoint_is_known),
         TEST(an_overflow_is_journalled_without_its_gradient),
         TEST(a_record_of_an_older_try_gives_no_vote),
         TEST(a_restart_replays_the_steps_in_the_same_epoch),

@@ -101,6 +101,48 @@ static void a_leave_that_a_session_has_lost_is_said_again(void **state)
     assert_int_equal(1, newest_part(1));
 }
 
+/* A process in the place of one before, with its store: parts of steps 0 and 1. */
+static void start_again(unsigned shard)
+{
+    struct ampd_checkpoint_record parts[] = {{.epoch = 1, .step = 0}, {.epoch = 1, .step = 1, .version = 1}};
+    struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 2, .checkpoints = parts};
+    record.spec = pair_model(1 - shard)->spec;
+    ampd_core_free(pair_core[shard]);
+    pair_start(shard, 2);
+    struct ampd_event found = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
+    pair_step(shard, &found);
+}
+
+static void a_leave_is_said_again_to_a_shard_0_that_has_started_meanwhile(void **state)
+{
+    (void)state;
+    pair_hold_messages = true;
+    send_to(1, AMPD_EVENT_DRAIN);
+    start_again(0);
+    pair_send_start(0);
+    pair_forget_messages(); /* there was no session for them */
+    pair_hold_messages = false;
+    send_to(1, AMPD_EVENT_PEER_UP); /* HELLO, to whoever it is, and LEAVE to the process before */
+    assert_int_equal(1, pair_core[0]->peers[1].leaving);
+}
+
+static void a_leave_that_comes_while_the_fence_is_being_stored_is_said_again(void **state)
+{
+    (void)state;
+    send_to(1, AMPD_EVENT_DRAIN);
+    pair_drained[1] = false;
+    start_again(1);
+    struct ampd_event events[] = {
+        {.type = AMPD_EVENT_START}, {.type = AMPD_EVENT_PEER_UP, .u.shard = 0}, {.type = AMPD_EVENT_DRAIN}};
+    for (unsigned i = 0; i < 3; i++)
+        pair_step(1, &events[i]);
+    while (pair_messages_count > 0)
+        pair_deliver_first(); /* the fence comes with the first, and is not stored before the last */
+    assert_int_equal(1, pair_core[0]->peers[1].leaving);
+    pair_settle();
+    assert_int_equal(2, pair_core[0]->peers[1].leaving);
+}
+
 static void a_coordinator_gives_the_last_checkpoint_up_for_a_shard_that_is_gone_alone(void **state)
 {
     (void)state;
@@ -112,6 +154,11 @@ static void a_coordinator_gives_the_last_checkpoint_up_for_a_shard_that_is_gone_
     wait_ms(10000);
     assert_true(pair_drained[0]);
     assert_non_null(strstr(pair_logged, "is given up"));
+    pair_forget_messages();
+    send_to(1, AMPD_EVENT_DRAIN); /* it is back, and is told to end, too */
+    pair_deliver_first();
+    assert_int_equal(AMPD_MESSAGE_MAY_LEAVE, pair_last->type);
+    assert_int_equal(1, pair_last->round);
     pair_forget_messages();
 }
 
@@ -137,15 +184,7 @@ static void steps_go_on_when_the_shard_is_back(void **state)
     (void)state;
     send_to(1, AMPD_EVENT_DRAIN);
     assert_true(pair_drained[1]);
-    ampd_core_free(pair_core[1]);
-    pair_start(1, 2); /* its store has what it had */
-    struct ampd_model_record record = {.epoch = 1};
-    struct ampd_checkpoint_record parts[] = {{.epoch = 1, .step = 0}, {.epoch = 1, .step = 1, .version = 1}};
-    record.spec = pair_model(0)->spec;
-    record.checkpoints_count = 2;
-    record.checkpoints = parts;
-    struct ampd_event found = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
-    pair_step(1, &found);
+    start_again(1); /* its store has what it had */
     pair_send_start(1);
     assert_int_equal(
         2, pair_model(1)->shard.epoch); /* durability CHECKPOINT: a restart is a new epoch, of the last step */
@@ -162,6 +201,8 @@ int main(void)
         TEST_OF(shard_0_that_is_to_end_has_the_last_step_cut_everywhere_and_lets_all_go),
         TEST_OF(a_shard_that_hears_nothing_of_shard_0_ends_after_a_while),
         TEST_OF(a_leave_that_a_session_has_lost_is_said_again),
+        TEST_OF(a_leave_is_said_again_to_a_shard_0_that_has_started_meanwhile),
+        TEST_OF(a_leave_that_comes_while_the_fence_is_being_stored_is_said_again),
         TEST_OF(a_coordinator_gives_the_last_checkpoint_up_for_a_shard_that_is_gone_alone),
         TEST_OF(a_shard_without_values_waits_for_nobody),
         TEST_OF(steps_go_on_when_the_shard_is_back),

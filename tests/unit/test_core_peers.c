@@ -471,6 +471,48 @@ static void a_checkpoint_exists_when_both_hold_their_part(void **state)
     assert_int_equal(2, pair_call(0, &event)->reply.u.checkpoint.step); /* it exists */
 }
 
+/* Whatever is on its way is lost; when nothing has come of it for a while, HELLO is said again. */
+static void lose_all(uint64_t wait_ms)
+{
+    struct ampd_event tick = {.type = AMPD_EVENT_TICK};
+    assert_true(pair_messages_count > 0);
+    pair_forget_messages();
+    assert_int_equal(pair_now_ms + wait_ms, pair_core[1]->hello_ms);
+    pair_now_ms = pair_core[1]->hello_ms;
+    pair_step(1, &tick);
+    assert_true(pair_messages_count > 0);
+    assert_int_equal(AMPD_MESSAGE_HELLO, pair_first()->type);
+}
+
+/* Another process of shard 0, without a disk: everything begins with its SYNC. */
+static void restart_shard_0(void)
+{
+    ampd_core_free(pair_core[0]);
+    pair_start(0, 2);
+    struct ampd_event event = {.type = AMPD_EVENT_START};
+    pair_step(0, &event);
+}
+
+static void a_question_that_is_lost_in_a_session_that_lives_is_asked_again(void **state)
+{
+    (void)state;
+    pair_hold_messages = true;
+    restart_shard_0();
+    struct ampd_event up = {.type = AMPD_EVENT_PEER_UP, .u.shard = 0};
+    pair_step(1, &up);
+    lose_all(5000);
+    lose_all(10000);                                  /* who has said nothing yet may not be there */
+    while (pair_first()->type != AMPD_MESSAGE_SYNC) { /* HELLO, which is answered when the fence is stored */
+        pair_deliver_first();
+        pair_settle();
+    }
+    assert_true(pair_core[0]->sync.running);
+    lose_all(20000);
+    pair_hold_messages = false;
+    pair_settle();
+    assert_false(pair_core[0]->sync.running);
+}
+
 /* A process of shard 1 that starts anew with an empty disk, while the model lives. */
 static void a_shard_that_has_lost_its_store_is_named_and_nothing_is_begun_without_it(void **state)
 {
@@ -507,6 +549,7 @@ int main(void)
         TEST_OF(a_load_has_one_number_on_all_shards_and_ends_on_all),
         TEST_OF(a_session_that_comes_back_finds_all_as_it_was),
         TEST_OF(a_checkpoint_exists_when_both_hold_their_part),
+        TEST_OF(a_question_that_is_lost_in_a_session_that_lives_is_asked_again),
         TEST_OF(a_shard_that_has_lost_its_store_is_named_and_nothing_is_begun_without_it),
     };
 #undef TEST_OF

@@ -1,8 +1,10 @@
 /* What the command line says of a cluster, and what processes write about themselves into etcd. */
 #include "server/io/cluster_etcd.h"
+#include "server/io/etcd_access.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,6 +20,10 @@ static void an_url_names_endpoints_and_a_cluster(void **state)
     assert_int_equal(io_cluster_url_parse("etcd://10.0.0.1:2379,[::1]:2380,etcd-2.local:1/a.b_c-9", &url, NULL), 0);
     assert_string_equal(url.endpoints, "10.0.0.1:2379,[::1]:2380,etcd-2.local:1");
     assert_string_equal(url.name, "a.b_c-9");
+    assert_false(url.tls);
+    assert_int_equal(io_cluster_url_parse("etcds://h:2379/prod", &url, NULL), 0);
+    assert_true(url.tls);
+    assert_string_equal(url.endpoints, "h:2379");
 }
 
 static void other_urls_are_refused_with_a_sentence(void **state)
@@ -26,6 +32,9 @@ static void other_urls_are_refused_with_a_sentence(void **state)
                                         "etcd",
                                         "etcd:/",
                                         "http://h:2379/n",
+                                        "https://h:2379/n",
+                                        "etcdss://h:2379/n",
+                                        "etcds:///n",
                                         "etcd://",
                                         "etcd:///n",
                                         "etcd://h:2379",
@@ -174,6 +183,80 @@ static void numbers(void **state)
     }
 }
 
+/* A file with these bytes, below the directory of the test; it is gone with the next. */
+static const char *file_of(const char *text)
+{
+    static char path[64];
+    (void)snprintf(path, sizeof path, "/tmp/ampd-etcd-user-%d", (int)getpid());
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, strlen(text), file), strlen(text));
+    assert_int_equal(fclose(file), 0);
+    return path;
+}
+
+static void a_user_is_one_line_with_a_name_and_a_password(void **state)
+{
+    static const char *const wrong[] = {"", "\n", "nobody\n", ":secret\n", "name:\n", "name:a\nb\n", "\nname:secret"};
+    struct io_etcd_user user;
+    struct amp_error error = {0};
+    assert_int_equal(io_etcd_user_read(file_of("root:a secret: two\n"), &user, &error), 0);
+    assert_string_equal(user.name, "root");
+    assert_string_equal(user.password, "a secret: two");
+    assert_int_equal(io_etcd_user_read(file_of("a:b"), &user, &error), 0);
+    assert_int_equal(io_etcd_user_read(file_of("a:b\r\n"), &user, &error), 0);
+    assert_string_equal(user.password, "b");
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const char *path = file_of(wrong[i]);
+        assert_int_equal(io_etcd_user_read(path, &user, &error), AMP_EINVAL);
+        assert_non_null(strstr(error.text, path));
+        assert_null(strstr(error.text, "secret"));
+    }
+    (void)unlink(file_of(""));
+    assert_int_equal(io_etcd_user_read("/nowhere/user", &user, &error), AMP_ENOTFOUND);
+}
+
+static void bounds_of_a_user(void **state)
+{
+    char text[2 * IO_ETCD_USER_MAX + 16];
+    struct io_etcd_user user;
+    const int most = IO_ETCD_USER_MAX - 1;
+    (void)snprintf(text, sizeof text, "%0*d:%0*d\n", most, 1, most, 2);
+    assert_int_equal(io_etcd_user_read(file_of(text), &user, NULL), 0);
+    assert_int_equal(strlen(user.name), most);
+    assert_int_equal(strlen(user.password), most);
+    (void)snprintf(text, sizeof text, "%0*d:%0*d\n", most + 1, 1, most, 2);
+    assert_int_equal(io_etcd_user_read(file_of(text), &user, NULL), AMP_EINVAL);
+    (void)snprintf(text, sizeof text, "%0*d:%0*d\n", most, 1, most + 1, 2);
+    assert_int_equal(io_etcd_user_read(file_of(text), &user, NULL), AMP_EINVAL);
+    (void)unlink(file_of(""));
+}
+
+static void options_of_etcd_that_do_not_fit_are_refused(void **state)
+{
+    struct amp_error error = {0};
+    const char *user = file_of("a:b\n");
+    assert_int_equal(io_etcd_access_check(&(struct io_etcd_access){.tls = false}, "h:1", false, &error), 0);
+    assert_int_equal(
+        io_etcd_access_check(&(struct io_etcd_access){.tls = true, .cacert_file = "ca"}, "h:1", false, &error), 0);
+    assert_int_equal(
+        io_etcd_access_check(&(struct io_etcd_access){.tls = true, .user_file = user}, "10.0.0.1:1", false, &error), 0);
+    assert_int_equal(io_etcd_access_check(&(struct io_etcd_access){.user_file = user}, "127.0.0.1:1", false, &error),
+                     0);
+    assert_int_equal(io_etcd_access_check(&(struct io_etcd_access){.user_file = user}, "10.0.0.1:1", true, &error), 0);
+    assert_int_equal(
+        io_etcd_access_check(&(struct io_etcd_access){.user_file = user}, "127.0.0.1:1,10.0.0.1:1", false, &error),
+        AMP_EINVAL);
+    assert_int_equal(io_etcd_access_check(&(struct io_etcd_access){.cacert_file = "ca"}, "h:1", false, &error),
+                     AMP_EINVAL);
+    assert_int_equal(
+        io_etcd_access_check(&(struct io_etcd_access){.tls = true, .cert_file = "c"}, "h:1", false, &error),
+        AMP_EINVAL);
+    assert_int_equal(io_etcd_access_check(&(struct io_etcd_access){.tls = true, .key_file = "k"}, "h:1", false, &error),
+                     AMP_EINVAL);
+    (void)unlink(user);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -185,6 +268,9 @@ int main(void)
         cmocka_unit_test(what_a_process_writes_is_read_again),
         cmocka_unit_test(what_no_process_writes_is_not),
         cmocka_unit_test(numbers),
+        cmocka_unit_test(a_user_is_one_line_with_a_name_and_a_password),
+        cmocka_unit_test(bounds_of_a_user),
+        cmocka_unit_test(options_of_etcd_that_do_not_fit_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -387,6 +387,63 @@ static void a_stopped_write_leaves_the_file_before_it(void **state)
     free(after);
 }
 
+/* In a shared directory: stopped in the middle of its part, it wakes up when its successor's is written. */
+static void a_writer_that_has_lost_its_place_spoils_no_file_of_its_successor(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_checkpoint_writer *writer;
+    struct ampd_checkpoint_record record;
+    struct ampd_checkpoint_state found = {0};
+    static const float stale[12 * 7] = {1};
+    assert_int_equal(
+        ampd_checkpoint_begin(&fixture->place, fixture->from.tensors, PARAMETERS, &fixture->state, &writer, NULL), 0);
+    assert_int_equal(ampd_checkpoint_put(writer, 0, 0, 42, stale, stale, NULL, NULL), 0);
+    assert_int_equal(write_checkpoint(fixture, NULL), 0);
+    assert_int_equal(ampd_checkpoint_put(writer, 0, 42, 42, stale, stale, NULL, NULL), 0);
+    for (uint32_t i = 1; i < PARAMETERS; i++) {
+        const struct ampd_checkpoint_tensor *tensor = &fixture->from.tensors[i];
+        assert_int_equal(ampd_checkpoint_put(writer, i, 0, i == 1 ? 5 : 1, tensor->master, tensor->m, tensor->v, NULL),
+                         0);
+    }
+    assert_int_not_equal(ampd_checkpoint_end(writer, &record, NULL), 0); /* its name is taken, or nobody's */
+    ampd_checkpoint_abandon(writer);
+    assert_int_equal(read_checkpoint(fixture, &found, NULL), 0);
+    ampd_checkpoint_state_clear(&found);
+}
+
+/* Likewise while its successor still writes: neither its name nor its file is touched. */
+static void a_writer_that_has_lost_its_place_names_no_file_of_its_successor(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_checkpoint_writer *writers[2];
+    struct ampd_checkpoint_state found = {0};
+    for (int w = 0; w < 2; w++) {
+        assert_int_equal(ampd_checkpoint_begin(&fixture->place, fixture->from.tensors, PARAMETERS, &fixture->state,
+                                               &writers[w], NULL),
+                         0);
+    }
+    for (int w = 0; w < 2; w++) {
+        for (uint32_t i = 0; i < PARAMETERS; i++) {
+            const struct ampd_checkpoint_tensor *tensor = &fixture->from.tensors[i];
+            assert_int_equal(ampd_checkpoint_put(writers[w], i, 0,
+                                                 i == 0   ? 84
+                                                 : i == 1 ? 5
+                                                          : 1,
+                                                 tensor->master, tensor->m, tensor->v, NULL),
+                             0);
+        }
+        int rc = ampd_checkpoint_end(writers[w], &fixture->record, NULL);
+        if (w == 0) {
+            assert_int_equal(rc, AMP_EIO);
+            ampd_checkpoint_abandon(writers[0]);
+        } else {
+            assert_int_equal(rc, 0);
+        }
+    }
+    assert_int_equal(read_checkpoint(fixture, &found, NULL), 0);
+    ampd_checkpoint_state_clear(&found);
+}
+
 static void remove_takes_the_empty_step_directory_too(void **state)
 {
     struct fixture *fixture = *state;
@@ -400,7 +457,7 @@ static void remove_takes_the_empty_step_directory_too(void **state)
 static void a_sweep_keeps_what_is_catalogued_and_what_is_not_ours(void **state)
 {
     struct fixture *fixture = *state;
-    assert_int_equal(ampd_checkpoint_sweep(&fixture->place, NULL, 0, NULL), 0); /* nothing there yet */
+    assert_int_equal(ampd_checkpoint_sweep(&fixture->place, NULL, 0, UINT64_MAX, NULL), 0); /* nothing there yet */
     assert_int_equal(write_checkpoint(fixture, NULL), 0);
     struct ampd_checkpoint_record keep = fixture->record;
     store_file(fixture, "models/m/checkpoints/step-0000000100/shard-0-of-1.safetensors.tmp", "x", 1);
@@ -410,7 +467,9 @@ static void a_sweep_keeps_what_is_catalogued_and_what_is_not_ours(void **state)
     fixture->state.step = 300;
     assert_int_equal(write_checkpoint(fixture, NULL), 0);
     store_file(fixture, "models/m/checkpoints/step-0000000300/mine", "x", 1);
-    assert_int_equal(ampd_checkpoint_sweep(&fixture->place, &keep, 1, NULL), 0);
+    assert_int_equal(ampd_checkpoint_sweep(&fixture->place, &keep, 1, 299, NULL), 0);
+    assert_true(exists(fixture, fixture->record.file)); /* of step 300 */
+    assert_int_equal(ampd_checkpoint_sweep(&fixture->place, &keep, 1, UINT64_MAX, NULL), 0);
     assert_true(exists(fixture, keep.file));
     assert_false(exists(fixture, "models/m/checkpoints/step-0000000100/shard-0-of-1.safetensors.tmp"));
     assert_false(exists(fixture, "models/m/checkpoints/step-0000000200"));
@@ -447,7 +506,7 @@ static void a_sweep_leaves_the_files_of_other_shards(void **state)
     for (unsigned i = 0; i < sizeof others / sizeof *others; i++)
         store_file(fixture, others[i], "x", 1);
     struct ampd_checkpoint_place place = {fixture->directory, "m", 1, 2};
-    assert_int_equal(ampd_checkpoint_sweep(&place, &keep, 1, NULL), 0);
+    assert_int_equal(ampd_checkpoint_sweep(&place, &keep, 1, UINT64_MAX, NULL), 0);
     for (unsigned i = 0; i < sizeof mine / sizeof *mine; i++)
         assert_false(exists(fixture, mine[i]));
     for (unsigned i = 0; i < sizeof others / sizeof *others; i++)
@@ -544,6 +603,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(without_descriptors_nothing_is_left_and_it_can_be_tried_again, setup, teardown),
         cmocka_unit_test_setup_teardown(a_failed_fsync_is_an_error_wherever_it_is, setup, teardown),
         cmocka_unit_test_setup_teardown(a_stopped_write_leaves_the_file_before_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_writer_that_has_lost_its_place_spoils_no_file_of_its_successor, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_writer_that_has_lost_its_place_names_no_file_of_its_successor, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(remove_takes_the_empty_step_directory_too, setup, teardown),
         cmocka_unit_test_setup_teardown(a_sweep_leaves_the_files_of_other_shards, setup, teardown),
         cmocka_unit_test(a_file_name_tells_whose_part_it_is),

@@ -294,7 +294,7 @@ static void paths_that_are_too_long_are_refused(void **state)
     assert_int_equal(ampd_checkpoint_write(&place, &tensor, 1, &from, NULL, &record, NULL), AMP_EINVAL);
     assert_int_equal(ampd_checkpoint_read(longest, "f", NULL, &target, 1, &to, NULL), AMP_EINVAL);
     assert_int_equal(ampd_checkpoint_remove(longest, "f", NULL), AMP_EINVAL);
-    assert_int_equal(ampd_checkpoint_sweep(&place, NULL, 0, NULL), AMP_EINVAL);
+    assert_int_equal(ampd_checkpoint_sweep(&place, NULL, 0, UINT64_MAX, NULL), AMP_EINVAL);
     assert_int_equal(ampd_journal_open(&place, &journal, NULL), AMP_EINVAL);
     assert_int_equal(ampd_journal_remove(longest, "m", NULL), AMP_EINVAL);
     assert_int_equal(ampd_store_sqlite_open(longest, &store, NULL), AMP_EINVAL);
@@ -316,9 +316,9 @@ static void other_things_in_place_of_files_are_refused(void **state)
     assert_int_equal(read_forged(fixture), AMP_EDATALOSS);
     assert_int_equal(ampd_checkpoint_remove(fixture->directory, fixture->record.file, NULL), AMP_EIO);
     const struct ampd_checkpoint_place place = {fixture->directory, "m", 0, 1}, bad = {fixture->directory, "../m", 0, 1};
-    assert_int_equal(ampd_checkpoint_sweep(&place, NULL, 0, NULL), AMP_EIO);
+    assert_int_equal(ampd_checkpoint_sweep(&place, NULL, 0, UINT64_MAX, NULL), AMP_EIO);
     assert_int_equal(ampd_checkpoint_remove_model(&place, NULL), AMP_EIO);
-    assert_int_equal(ampd_checkpoint_sweep(&bad, NULL, 0, NULL), AMP_EINVAL);
+    assert_int_equal(ampd_checkpoint_sweep(&bad, NULL, 0, UINT64_MAX, NULL), AMP_EINVAL);
     assert_int_equal(rmdir(path), 0);
     assert_int_equal(ampd_checkpoint_remove_model(&place, NULL), 0);
     assert_int_equal(ampd_checkpoint_remove_model(&place, NULL), 0);

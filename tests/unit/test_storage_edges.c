@@ -164,7 +164,7 @@ static void files_in_place_of_directories_are_told(void **state)
     assert_int_equal(ampd_journal_remove(fixture->directory, "m", NULL), 0);
     make_file(fixture, "models/m/checkpoints", "no directory");
     make_file(fixture, "models/m/journal", "no directory");
-    assert_int_equal(ampd_checkpoint_sweep(&place, NULL, 0, NULL), AMP_EIO);
+    assert_int_equal(ampd_checkpoint_sweep(&place, NULL, 0, UINT64_MAX, NULL), AMP_EIO);
     assert_int_equal(ampd_checkpoint_write(&place, &tensor, 1, &from, NULL, &record, NULL), AMP_EIO);
     assert_int_equal(ampd_journal_remove(fixture->directory, "m", NULL), AMP_EIO);
     assert_int_equal(unlink(below(fixture, "models/m/checkpoints")), 0);
@@ -172,7 +172,7 @@ static void files_in_place_of_directories_are_told(void **state)
     make_file(fixture, "models/m/checkpoints/step-0000000001", "no directory");
     make_file(fixture, "models/m/checkpoints/step-1", "another's");
     make_file(fixture, "models/m/checkpoints/step-0000000001x", "another's");
-    assert_int_equal(ampd_checkpoint_sweep(&place, NULL, 0, NULL), AMP_EIO);
+    assert_int_equal(ampd_checkpoint_sweep(&place, NULL, 0, UINT64_MAX, NULL), AMP_EIO);
 }
 
 /* ---- the journal ---- */

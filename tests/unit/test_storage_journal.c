@@ -287,6 +287,24 @@ static void a_deleted_model_leaves_no_journal(void **state)
     assert_int_equal(AMP_EINVAL, ampd_journal_remove(fixture->directory, "..", NULL));
 }
 
+static void a_journal_is_there_from_when_it_was_made_until_the_model_is_deleted(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_checkpoint_place other = fixture->place, wrong = {fixture->directory, "../x", 0, 1};
+    other.shard = 0; /* of the same model, which has none here */
+    assert_false(ampd_journal_exists(&fixture->place));
+    storage_faults.fail_fsync_at = 1;
+    assert_int_equal(AMP_EIO, ampd_journal_make(&fixture->place, NULL));
+    storage_faults_clear();
+    assert_int_equal(0, ampd_journal_make(&fixture->place, NULL));
+    assert_int_equal(0, ampd_journal_make(&fixture->place, NULL)); /* it was there */
+    assert_true(ampd_journal_exists(&fixture->place));
+    assert_false(ampd_journal_exists(&other));
+    assert_int_equal(0, ampd_journal_remove(fixture->directory, "model", NULL));
+    assert_false(ampd_journal_exists(&fixture->place));
+    assert_int_equal(AMP_EINVAL, ampd_journal_make(&wrong, NULL));
+}
+
 /* What a start needs to replay: the rows of the epoch from the newest checkpoint's step on. */
 static void a_store_gives_the_rows_after_the_checkpoint(void **state)
 {
@@ -341,6 +359,7 @@ int main(void)
         TEST(a_record_of_another_size_is_refused),
         TEST(a_name_that_is_no_directory_is_refused),
         TEST(a_deleted_model_leaves_no_journal),
+        TEST(a_journal_is_there_from_when_it_was_made_until_the_model_is_deleted),
         TEST(a_store_gives_the_rows_after_the_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

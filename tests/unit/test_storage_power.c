@@ -332,7 +332,7 @@ static void check_file(const char *data, const struct ampd_checkpoint_record *pa
 static void check_checkpoints(const char *data, const struct ampd_model_record *record, uint32_t prefix)
 {
     const struct ampd_checkpoint_place place = place_of(data);
-    assert_int_equal(ampd_checkpoint_sweep(&place, record->checkpoints, record->checkpoints_count, NULL), 0);
+    assert_int_equal(ampd_checkpoint_sweep(&place, record->checkpoints, record->checkpoints_count, UINT64_MAX, NULL), 0);
     bool named[STEPS_MAX] = {false};
     for (uint32_t i = 0; i < record->checkpoints_count; i++) {
         const struct ampd_checkpoint_record *part = &record->checkpoints[i];

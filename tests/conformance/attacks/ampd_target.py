@@ -36,6 +36,7 @@ class Ampd:
         api = ampd.Api(self.server.channel)
         api.CreateModel(spec=ampd.spec(MODEL, (("w", [BLOCKS * ampd.BLOCK_ELEMENTS]),)))
         api.Load(list(zeros()))
+        api.ListScaleHistory(model=MODEL)  # the store's reader opens its files with the first read, which an attack may be
         self.server.close_channel()
 
     def memory_kib(self):

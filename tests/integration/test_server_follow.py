@@ -1,0 +1,73 @@
+#!/usr/bin/python3
+"""A worker of libampclient finds the processes that are the shards now: past a standby, past one that is stopped, past one that came
+back as something else.
+
+    test_server_follow.py BIN_DIR [NAME ...]
+"""
+import signal
+import time
+
+from ampd_testing import Code, eventually, refused, run
+from etcd_testing import LEASE_S
+from test_server_failover import Worker, new_cluster
+
+STEPS = 1_000_000         # more than there is time for
+STOPPED_S = LEASE_S + 14  # longest wait: the lease, 6 s for a connection that is silent, a restore, and room for a busy machine
+
+
+def started(context, first=None):
+    """(cluster, standby, worker) that trains; the worker is given this process's address before that of a shard."""
+    cluster = new_cluster(context, 3, LEASE_S)
+    standby = cluster.add()
+    standby.says("this process stands by")
+    addresses = f"{standby.address},{cluster.of(1).address}" if first == "standby" else cluster.of(1).address
+    worker = Worker(context.bin_dir, addresses, STEPS)
+    context._own.append(worker)
+    worker.await_steps(30)
+    return cluster, standby, worker
+
+
+def test_a_worker_that_is_sent_to_a_standby_goes_to_the_next_address(context):
+    started(context, first="standby")
+
+
+def test_a_worker_leaves_a_process_that_is_stopped(context):
+    """Nobody closes the connection to it: the kernel goes on answering in its name."""
+    for shard in (2, 0):
+        cluster, standby, worker = started(context)
+        stopped = cluster.of(shard)
+        stopped.send(signal.SIGSTOP)
+        began = time.monotonic()
+        worker.await_steps(30)
+        waited = time.monotonic() - began
+        print(f"    shard {shard} stopped, lease {LEASE_S} s: 30 steps after {waited:.2f} s")
+        assert waited < STOPPED_S, waited
+        assert standby.shard() == shard
+        stopped.kill()
+        worker.stop()
+
+
+def test_a_worker_leaves_a_process_that_came_back_to_stand_by(context):
+    """At the same address, before anybody has its place: what connects there is told to go elsewhere."""
+    for shard in (2, 0):
+        cluster, standby, worker = started(context)
+        lost = cluster.of(shard)
+        lost.kill()
+        standby.serves()
+        lost.start()
+        lost.says("all 3 shards are held; this process stands by")
+        worker.await_steps(30)
+        assert standby.shard() == shard
+        worker.stop()
+
+
+def test_calls_for_a_shard_that_is_elsewhere_are_told_to_be_made_again(context):
+    cluster = new_cluster(context, 2, LEASE_S)
+    api = cluster.api(1)
+    eventually(lambda: api.GetStatus().shards[0].endpoint == cluster.of(0).address, "shard 0 is known")
+    refused(lambda: api.Pull(model="m", latest=True, shard=0), Code.UNAVAILABLE, "SHARD_MOVED", ("shard 1", "GetStatus"))
+    refused(lambda: api.Pull(model="m", latest=True, shard=2), Code.INVALID_ARGUMENT, "INVALID_FIELD", "shard")
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,138 @@
+#!/usr/bin/python3
+"""A shard of a list whose disk is lost, and what the others may do meanwhile: shard 0 away, one that says nothing, a wrong one.
+
+    test_server_join.py BIN_DIR [NAME ...]
+"""
+import concurrent.futures
+import shutil
+import subprocess
+import threading
+
+import ampd_testing
+from ampd_testing import Code, eventually, grpc, peer, refused, run
+from test_server_shards import FORMAT, START_TIMEOUT_S, WORLD, Cluster, Job
+
+
+def says(cluster, k, text):
+    eventually(lambda: text in cluster.log(k), f"shard {k} says {text}:\n{cluster.log(k)[-2000:]}", START_TIMEOUT_S)
+
+
+def new_job(cluster):
+    """A model, once all shards have told what they hold."""
+    jobs = []
+
+    def made():
+        try:
+            jobs.append(Job(cluster))
+        except grpc.RpcError as error:
+            assert error.code() == Code.UNAVAILABLE, error
+        return jobs
+    return eventually(made, "a model can be made", START_TIMEOUT_S)[0]
+
+
+def test_an_empty_store_waits_for_shard_0_which_alone_knows_how_often_it_booted(context):
+    """A store that shard 1 had filled would begin to count at 1, and shard 0 refuse it start after start."""
+    folder = context.folder()
+    folder.mkdir()
+    cluster = Cluster(context, 3, folder, ["--checkpoint-dir", folder / "shared"])
+    for _ in range(2):  # boots of shard 2, so that another one's count would be lower
+        cluster.kill(2)
+        cluster.start(2)
+        cluster.wait_until_healthy()
+    job = new_job(cluster)
+    workers = [job.join(rank) for rank in range(WORLD)]
+    job.train(workers, 1, 2)
+    eventually(lambda: cluster.api(0).GetModel(model="m").status.durable_step == 2, "step 2 is durable")
+    cluster.kill(0)
+    cluster.kill(2)
+    shutil.rmtree(folder / "data-2")
+    cluster.start(2, ["--epoch-above", "9"])
+    says(cluster, 2, "the store is not filled yet")
+    cluster.start(0)
+    cluster.wait_until_healthy()
+    assert "the store was filled by another shard" in cluster.log(2)
+    eventually(lambda: not cluster.api(0).GetModel(model="m").status.recovering, "the model is back", START_TIMEOUT_S)
+    workers = [job.join(rank) for rank in range(WORLD)]
+    assert len(job.train(workers, workers[0].step, workers[0].step)) == 1
+
+
+def test_a_process_of_before_takes_no_checkpoint_of_its_successor_away(context):
+    """Files of a shard lie where another process has held its place since: a catalogue of before does not name them."""
+    folder = context.folder()
+    folder.mkdir()
+    cluster = Cluster(context, 2, folder, ["--checkpoint-dir", folder / "shared"])
+    job = Job(cluster)
+
+    def status():
+        return cluster.api(0).GetModel(model="m").status
+
+    def train(first, last):
+        eventually(lambda: not status().recovering, "the model is back", START_TIMEOUT_S)
+        workers = [job.join(rank) for rank in range(WORLD)]
+        assert workers[0].step == first, workers[0].step
+        job.train(workers, first, last)
+        eventually(lambda: status().durable_step == last, f"step {last} is durable")
+
+    train(1, 2)
+    cluster.kill(1)
+    (folder / "data-1").rename(folder / "before")
+    cluster.start(1, ["--epoch-above", "5"])
+    cluster.wait_until_healthy()
+    train(3, 4)
+    parts = list(folder.glob("shared/models/m/checkpoints/step-*4/shard-*-of-2.safetensors"))
+    assert len(parts) == 2, parts
+    cluster.kill(1)
+    (folder / "data-1").rename(folder / "after")
+    (folder / "before").rename(folder / "data-1")
+    cluster.start(1)
+    says(cluster, 0, "has that place: refused")
+    cluster.processes[1].wait(START_TIMEOUT_S)
+    assert all(part.exists() for part in parts), "its part of the newest checkpoint is gone"
+    (folder / "data-1").rename(folder / "before")
+    (folder / "after").rename(folder / "data-1")
+    cluster.start(1)
+    cluster.wait_until_healthy()
+    train(5, 6)
+
+
+def test_a_shard_that_says_nothing_is_given_up_for_a_while(context):
+    """It takes the call and lives, as one whose disk hangs does."""
+    folder = context.folder()
+    folder.mkdir()
+    over = threading.Event()
+
+    class Silent(grpc.GenericRpcHandler):
+        def service(self, details):
+            def answer(request, call):
+                over.wait(60)
+                return iter(())
+            return grpc.unary_stream_rpc_method_handler(answer) if details.method.endswith("/FetchRows") else None
+
+    silent = grpc.server(concurrent.futures.ThreadPoolExecutor(4), handlers=[Silent()])
+    silent.add_insecure_port(f"unix:{folder}/s1")
+    silent.start()
+    with open(folder / "log-0", "wb") as log:
+        process = subprocess.Popen(
+            [*ampd_testing.DIE_WITH_PARENT, context.bin_dir / "ampd", "--data-dir", folder / "data-0", "--listen",
+             f"unix:{folder}/s0", "--peers", f"unix:{folder}/s0,unix:{folder}/s1", "--shard", "0", "--epoch-above", "1"],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        eventually(lambda: "it has said nothing for a while" in (folder / "log-0").read_text(), "it is given up", START_TIMEOUT_S)
+        process.terminate()
+        assert process.wait(60) == 0, (folder / "log-0").read_text()
+    finally:
+        process.kill()
+        process.wait()
+        over.set()
+        silent.stop(None)
+
+
+def test_rows_are_those_of_the_shard_that_was_asked(context):
+    cluster = Cluster(context, 2)
+    envelope = {"format": FORMAT, "shard_count": 2, "sender": 1}
+    assert cluster.api(0).FetchRows(envelope=peer.Envelope(receiver=0, **envelope))
+    refused(lambda: cluster.api(0).FetchRows(envelope=peer.Envelope(receiver=1, **envelope)), Code.UNAVAILABLE, "SHARD_MOVED")
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,208 @@
+/*
+ * Processes that end in order (server/core/leave.c): one of them, shard 0, all at once, or all of them one after the other.
+ * Who is let go leaves all that was decided in checkpoints, and no step is decided without it; nobody is given up who could
+ * have been asked.
+ */
+#include "server/core/model.h"
+#include "tests/sim/sim.h"
+
+#include <stdio.h>
+
+#define ALONE_MS 10000 /* who hears nothing for so long may end all the same */
+
+bool sim_ends_in_order(uint64_t seed)
+{
+    return seed % 11 == 4;
+}
+
+void sim_ends_lost(struct sim_shard *shard, uint32_t peer)
+{
+    if (shard->core != NULL)
+        shard->lost_peers |= (uint64_t)1 << peer;
+}
+
+static void tell_lost(struct sim *sim, struct sim_shard *shard)
+{
+    for (uint32_t k = 0; k < SIM_SHARDS_MAX; k++) {
+        uint64_t bit = (uint64_t)1 << k;
+        if (shard->core == NULL || (shard->lost_peers & bit) == 0)
+            continue;
+        shard->lost_peers &= ~bit;
+        struct ampd_event event = {.type = AMPD_EVENT_PEER_DOWN, .u.shard = k};
+        sim_server_event(sim, shard, &event);
+    }
+}
+
+/* ---- beginning ---- */
+
+static void drain(struct sim *sim, uint32_t k)
+{
+    struct sim_shard *shard = &sim->shard[k];
+    if (shard->core == NULL || shard->draining)
+        return;
+    if (sim->verbose)
+        (void)fprintf(stderr, "%8llu shard %u is to end\n", (unsigned long long)sim->now_ms, k);
+    sim_trace(sim, 906, k);
+    shard->draining = true;
+    struct ampd_event event = {.type = AMPD_EVENT_DRAIN};
+    sim_server_event(sim, shard, &event);
+}
+
+static void begin(struct sim *sim)
+{
+    uint32_t first = (uint32_t)sim_below(sim, sim->shards);
+    sim->ends--;
+    switch (sim_below(sim, 4)) {
+    case 0:
+        drain(sim, first);
+        break;
+    case 1:
+        drain(sim, 0);
+        break;
+    case 2:
+        for (uint32_t i = 0; i < sim->shards; i++)
+            drain(sim, (first + i) % sim->shards);
+        break;
+    default:
+        sim->in_turn = UINT64_MAX >> (64 - sim->shards);
+        break;
+    }
+}
+
+static bool all_there(const struct sim *sim)
+{
+    for (uint32_t k = 0; k < sim->shards; k++) {
+        if (sim->shard[k].core == NULL || sim->shard[k].draining)
+            return false;
+    }
+    return true;
+}
+
+/* The next one of a rolling restart: when the one before is back, be it sooner or later. */
+static void go_on(struct sim *sim)
+{
+    if (sim->in_turn == 0 || !all_there(sim) || sim_below(sim, 50) != 0)
+        return;
+    uint32_t k = 0;
+    while ((sim->in_turn & ((uint64_t)1 << k)) == 0)
+        k++;
+    sim->in_turn &= ~((uint64_t)1 << k);
+    drain(sim, k);
+}
+
+/* ---- what must hold ---- */
+
+/* What it had begun to store is stored. */
+static void check_idle(struct sim *sim, struct sim_shard *shard)
+{
+    for (struct amp_list *it = shard->tasks.next; it != &shard->tasks; it = it->next) {
+        enum ampd_output_type type = AMP_CONTAINER(it, struct sim_task, node)->output.type;
+        if (type != AMPD_OUT_RESTORE && type != AMPD_OUT_REPLAY && type != AMPD_OUT_RAISE_EPOCH)
+            sim_fail(sim, SIM_DURABLE, "shard %u ends while it stores something", shard->index);
+    }
+    if (!amp_list_empty(&shard->jobs))
+        sim_fail(sim, SIM_DURABLE, "shard %u ends while a job runs", shard->index);
+}
+
+static bool long_ago(const struct sim *sim, uint64_t ms)
+{
+    return ms + ALONE_MS <= sim->now_ms;
+}
+
+/* Whether this shard and shard 0 have been in touch all the time, and have nothing more to say to one another. */
+static bool in_touch(const struct sim *sim, const struct sim_shard *shard)
+{
+    const struct sim_shard *zero = &sim->shard[0];
+    const struct sim_link *link = &sim->peers[shard->index];
+    return shard->up && shard->peer == 0 && long_ago(sim, shard->session_ms) && long_ago(sim, link->up_until_ms) &&
+           long_ago(sim, link->down_until_ms) && amp_list_empty(&shard->outbox) && amp_list_empty(&shard->inbox) &&
+           amp_list_empty(&zero->tasks) && amp_list_empty(&shard->tasks);
+}
+
+static void check_given_up(struct sim *sim, const struct sim_shard *shard)
+{
+    bool all = true;
+    for (uint32_t k = 1; k < sim->shards; k++)
+        all = all && in_touch(sim, &sim->shard[k]);
+    if (shard->index == 0 ? all : in_touch(sim, shard))
+        sim_fail(sim, SIM_PROGRESS, "shard %u gives the last checkpoint up, though all it takes is there",
+                 shard->index);
+}
+
+static bool holds(const struct sim_store *store, uint64_t step)
+{
+    for (uint32_t i = 0; i < store->checkpoints_count; i++) {
+        if (store->checkpoints[i].step == step)
+            return true;
+    }
+    return false;
+}
+
+/* With a journal a restart costs no step; else the last decided one must be in a checkpoint. */
+static void check_kept(struct sim *sim, const struct sim_shard *shard)
+{
+    const struct sim_shard *zero = &sim->shard[0];
+    if (!sim_server_knows(zero) || !sim_server_knows(shard) ||
+        sim->model.spec.durability != AMPD_DURABILITY_CHECKPOINT ||
+        !ampd_coord_has_steps(&zero->core->models[0]->coord))
+        return;
+    for (uint32_t k = 0; k < sim->shards; k++) {
+        if (!holds(&sim->shard[k].store, zero->store.last_step))
+            sim_fail(sim, SIM_DURABLE, "shard %u was let go, but shard %u has no checkpoint of step %llu", shard->index,
+                     k, (unsigned long long)zero->store.last_step);
+    }
+    if (!sim->destroyed && sim->durable_told < zero->store.last_step)
+        sim->durable_told = zero->store.last_step;
+}
+
+void sim_ends_row(struct sim *sim)
+{
+    const struct sim_shard *zero = &sim->shard[0];
+    if (sim->model.spec.durability != AMPD_DURABILITY_CHECKPOINT || !sim_server_knows(zero) ||
+        !ampd_coord_has_steps(&zero->core->models[0]->coord))
+        return; /* SYNC has come between */
+    for (uint32_t k = 0; k < sim->shards; k++) {
+        if (sim->shard[k].left)
+            sim_fail(sim, SIM_DURABLE, "a step is decided, though shard %u has been let go", k);
+    }
+}
+
+void sim_ends_end(struct sim *sim, struct sim_shard *shard)
+{
+    check_idle(sim, shard);
+    bool given_up = shard->core->leave_given_up;
+    if (given_up)
+        check_given_up(sim, shard);
+    else
+        check_kept(sim, shard);
+    if (sim->verbose)
+        (void)fprintf(stderr, "%8llu shard %u ends, %s\n", (unsigned long long)sim->now_ms, shard->index,
+                      given_up ? "alone" : "in order");
+    sim_server_kill(sim, shard);
+    shard->left = !given_up;
+    if (sim_below(sim, 4) == 0)
+        shard->restart_ms = sim->now_ms + 15000; /* so long that others give up waiting for it */
+}
+
+/* ---- */
+
+bool sim_ends_under_way(const struct sim *sim)
+{
+    for (uint32_t k = 0; k < sim->shards; k++) {
+        if (sim->shard[k].draining)
+            return true;
+    }
+    return false;
+}
+
+void sim_ends_act(struct sim *sim)
+{
+    for (uint32_t q = 0; q <= SIM_ZOMBIE; q++) {
+        struct sim_shard *shard = &sim->shard[q];
+        if (shard->core != NULL)
+            tell_lost(sim, shard);
+    }
+    if (sim->ends > 0 && sim->in_turn == 0 && sim_below(sim, 100) == 0)
+        begin(sim);
+    go_on(sim);
+}

@@ -1,0 +1,427 @@
+/*
+ * SYNC of two shards, and what may be wrong with it: questions that are over, stores that do not belong together, parts of two
+ * states, sessions that break at each moment of it. Nothing is taken for what it is not, and the log says what to do.
+ */
+#include "tests/unit/core_pair.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct ampd_message *message_of(enum ampd_message_type type, unsigned from, unsigned to)
+{
+    struct ampd_message *message = ampd_message_new(type);
+    message->from = from;
+    message->to = to;
+    message->from_fence = pair_core[from]->config.fence;
+    message->to_fence = pair_core[to]->config.fence;
+    message->epoch = pair_model(0)->coord.epoch;
+    message->round = pair_core[0]->sync.round;
+    (void)snprintf(message->model, sizeof(message->model), "model");
+    return message;
+}
+
+static void send_take(struct ampd_message *message)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = message};
+    pair_step(message->to, &event);
+    pair_settle();
+    ampd_message_free(message);
+}
+
+static void send_to(unsigned shard, enum ampd_event_type type)
+{
+    struct ampd_event event = {.type = type, .u.shard = shard == 0 ? 1 : 0};
+    pair_step(shard, &event);
+    pair_settle();
+}
+
+/* Another process in the place of one, with this store. */
+static void start_with(unsigned shard, struct ampd_model_record *record, uint64_t memory_max)
+{
+    struct ampd_core_config config = {.shard = shard,
+                                      .shards = 2,
+                                      .fence = {.counter = pair_core[shard]->config.fence.counter + 1},
+                                      .block_elements = AMPD_ALIGN_ELEMENTS,
+                                      .memory_max = memory_max,
+                                      .check = true};
+    if (record != NULL)
+        record->spec = pair_model(1 - shard)->spec;
+    ampd_core_free(pair_core[shard]);
+    assert_int_equal(0, ampd_core_new(&config, &pair_core[shard]));
+    struct ampd_event found = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = record};
+    if (record != NULL)
+        pair_step(shard, &found);
+}
+
+/* Likewise of shard 0; then a session begins, and the first that it hears is HELLO. */
+static void start_zero(struct ampd_model_record *record, uint64_t memory_max)
+{
+    start_with(0, record, memory_max);
+    pair_hold_messages = true;
+    pair_send_start(0);
+    pair_forget_messages(); /* there was no session for them */
+    pair_hold_messages = false;
+    send_to(1, AMPD_EVENT_PEER_UP);
+}
+
+static void start_again(unsigned shard)
+{
+    struct ampd_checkpoint_record part = {.epoch = 1};
+    struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
+    start_with(shard, &record, 0);
+    pair_send_start(shard);
+}
+
+static void a_hello_before_the_start_and_a_sync_that_is_over_are_not_answered(void **state)
+{
+    (void)state;
+    struct ampd_message *sync = message_of(AMPD_MESSAGE_SYNC, 0, 1);
+    sync->round--;
+    ampd_message_free(pair_last);
+    pair_last = NULL;
+    send_take(sync);
+    assert_null(pair_last);
+    start_with(0, NULL, 0);
+    struct ampd_message *hello = ampd_message_new(AMPD_MESSAGE_HELLO);
+    hello->from = 1;
+    hello->from_fence = pair_core[1]->config.fence;
+    send_take(hello);
+    assert_false(pair_core[0]->sync.running);
+    assert_null(pair_last);
+}
+
+static void an_answer_of_before_the_hello_does_not_end_sync_without_what_was_dropped_of_it(void **state)
+{
+    (void)state;
+    struct ampd_checkpoint_record part = {.epoch = 1};
+    struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
+    start_with(0, &record, 0); /* it knows no fence of shard 1 */
+    pair_hold_messages = true;
+    pair_send_start(0);
+    struct ampd_message *hello = message_of(AMPD_MESSAGE_HELLO, 1, 0), *done = message_of(AMPD_MESSAGE_SYNC_DONE, 1, 0);
+    struct ampd_event events[] = {{.type = AMPD_EVENT_PEER, .u.message = hello}};
+    pair_step(0,
+              events); /* its fence is being stored, and what shard 1 told of its models behind the HELLO is dropped */
+    pair_settle();
+    send_take(done); /* the fence is stored by now */
+    assert_true(pair_core[0]->sync.running && !ampd_core_synced(pair_core[0]));
+    ampd_message_free(hello);
+    pair_forget_messages();
+    pair_hold_messages = false;
+    send_to(1, AMPD_EVENT_PEER_UP);
+    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord.state);
+    assert_int_equal(2, pair_model(1)->shard.epoch);
+}
+
+static void a_model_that_shard_0_has_no_memory_for_is_told_and_left_alone(void **state)
+{
+    (void)state;
+    start_zero(NULL, 1);
+    assert_non_null(strstr(pair_logged, "cannot be brought back"));
+    assert_int_equal(0, ampd_core_models_count(pair_core[0]));
+    assert_false(pair_core[0]->sync.running);
+}
+
+static void a_shard_with_a_store_of_before_an_epoch_is_named(void **state)
+{
+    (void)state;
+    struct ampd_checkpoint_record part = {.epoch = 5, .step = 1};
+    struct ampd_model_record record = {.epoch = 5, .checkpoints_count = 1, .checkpoints = &part};
+    start_zero(&record, 0);
+    assert_non_null(strstr(pair_logged, "shard 1 has a data directory of before epoch 5"));
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
+    send_to(1, AMPD_EVENT_PEER_UP); /* a session that breaks changes nothing */
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
+}
+
+static void a_checkpoint_that_no_two_shards_hold_any_more_is_not_replaced_by_none(void **state)
+{
+    (void)state;
+    struct ampd_checkpoint_record part = {.epoch = 1, .step = 7, .parts_count = 2};
+    struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
+    start_zero(&record, 0);
+    assert_non_null(strstr(pair_logged, "no checkpoint left that all shards hold"));
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
+}
+
+/* The answer of shard 1 to RESTORE, one thing of which is of another state than shard 0's. */
+static struct ampd_message *other_part(unsigned what)
+{
+    const struct ampd_coord *coord = &pair_model(0)->coord;
+    struct ampd_message *message = message_of(AMPD_MESSAGE_RESTORED, 1, 0);
+    message->round = coord->restore_round;
+    message->u.restore = coord->restored;
+    struct ampd_restore *restore = &message->u.restore;
+    restore->version += what == 0 ? 1 : 0;
+    restore->scaler.scale *= what == 1 ? 2 : 1;
+    restore->scaler.scale_id += what == 2 ? 1 : 0;
+    restore->scaler.attempted += what == 3 ? 1 : 0;
+    restore->scaler.applied += what == 4 ? 1 : 0;
+    restore->ok = what != 5;
+    return message;
+}
+
+static void parts_of_two_states_are_no_checkpoint(void **state)
+{
+    (void)state;
+    for (unsigned what = 0; what < 6; what++) {
+        (void)pair_teardown(NULL);
+        (void)pair_setup(NULL);
+        struct ampd_checkpoint_record part = {.epoch = 1};
+        struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
+        start_with(1, &record, 0);
+        pair_send_start(1);
+        assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord.state);
+        pair_hold_messages = true; /* shard 1 answers nothing itself */
+        start_with(1, &record, 0);
+        pair_send_start(1);
+        while (pair_model(0)->coord.state != AMPD_COORD_RESTORING && pair_messages_count > 0) {
+            pair_deliver_first();
+            pair_settle();
+        }
+        assert_int_equal(AMPD_COORD_RESTORING, pair_model(0)->coord.state);
+        assert_int_equal(AMPD_BIT(0), pair_model(0)->coord.answered);
+        struct ampd_message *message = other_part(what);
+        message->from_fence = pair_core[1]->config.fence;
+        pair_logged[0] = 0;
+        send_take(message);
+        if (what < 5)
+            assert_non_null(strstr(pair_logged, "a part of another state"));
+        assert_int_equal(0, pair_model(0)->coord.base_epoch); /* that was the only one */
+    }
+}
+
+static void an_answer_of_another_restore_or_epoch_does_not_count(void **state)
+{
+    (void)state;
+    struct ampd_checkpoint_record part = {.epoch = 1};
+    struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
+    pair_hold_messages = true;
+    start_with(1, &record, 0);
+    pair_send_start(1);
+    while (pair_model(0)->coord.state != AMPD_COORD_RESTORING && pair_messages_count > 0) {
+        pair_deliver_first();
+        pair_settle();
+    }
+    for (unsigned what = 0; what < 3; what++) {
+        struct ampd_message *message = other_part(9);
+        message->u.restore.epoch += what == 0 ? 1 : 0;
+        message->u.restore.step += what == 1 ? 1 : 0;
+        message->round -= what == 2 ? 1 : 0;
+        send_take(message);
+        assert_int_equal(AMPD_COORD_RESTORING, pair_model(0)->coord.state);
+    }
+    struct ampd_message *done = message_of(AMPD_MESSAGE_SYNC_DONE, 1, 0); /* of a round that is over */
+    send_take(done);
+    struct ampd_message *stored = message_of(AMPD_MESSAGE_EPOCH_STORED, 1, 0);
+    send_take(stored);
+    assert_int_equal(AMPD_COORD_RESTORING, pair_model(0)->coord.state);
+}
+
+/* RESTORE of shard 1 alone, as of the round that it has answered. */
+static void restore(uint64_t epoch, uint64_t step)
+{
+    struct ampd_message *message = message_of(AMPD_MESSAGE_RESTORE, 0, 1);
+    message->u.restore.epoch = epoch;
+    message->u.restore.step = step;
+    send_take(message);
+}
+
+/* What shard 1 says when it is asked for the same again. */
+static const struct ampd_restore *said_again(uint64_t epoch)
+{
+    restore(epoch, 0);
+    assert_int_equal(AMPD_MESSAGE_RESTORED, pair_last->type);
+    return &pair_last->u.restore;
+}
+
+static void a_shard_says_again_how_a_restore_has_ended(void **state)
+{
+    (void)state;
+    const struct ampd_shard *shard = &pair_model(1)->shard;
+    restore(9, 9); /* it has none such: its memory stays as it is */
+    assert_int_equal(AMPD_MEMORY_READY, shard->memory);
+    assert_true(shard->restore_refused);
+    restore(9, 9);
+    assert_false(pair_last->u.restore.ok);
+}
+
+static void a_shard_that_lost_its_memory_says_so_again(void **state)
+{
+    (void)state;
+    const struct ampd_shard *shard = &pair_model(1)->shard;
+    pair_restore_code[1] = AMP_EDATALOSS;
+    restore(1, 0);
+    assert_int_equal(AMPD_MEMORY_LOST, shard->memory);
+    assert_false(said_again(1)->ok);
+    struct ampd_message *epoch = message_of(AMPD_MESSAGE_EPOCH, 0, 1); /* of a checkpoint that is not in memory */
+    epoch->u.epoch.record = (struct ampd_epoch_record){.epoch = 9, .base_epoch = 1};
+    send_take(epoch);
+    assert_int_equal(AMPD_MEMORY_LOST, shard->memory);
+    restore(0, 0); /* there is no checkpoint to begin from */
+    assert_true(said_again(0)->ok);
+    restore(1, 0);
+    assert_int_equal(AMPD_MEMORY_RESTORED, shard->memory);
+    assert_true(said_again(1)->ok);
+    for (unsigned what = 0; what < 2; what++) { /* an epoch from another one */
+        epoch = message_of(AMPD_MESSAGE_EPOCH, 0, 1);
+        epoch->u.epoch.record = (struct ampd_epoch_record){.epoch = 9, .base_epoch = 1};
+        epoch->u.epoch.record.base_epoch += what == 0 ? 1 : 0;
+        epoch->u.epoch.record.base_step += what == 1 ? 1 : 0;
+        send_take(epoch);
+        assert_int_equal(AMPD_MEMORY_RESTORED, shard->memory);
+        assert_int_equal(1, shard->epoch);
+    }
+}
+
+static void a_checkpoint_call_ends_when_a_shard_starts_anew(void **state)
+{
+    (void)state;
+    struct ampd_event event = {.type = AMPD_EVENT_CHECKPOINT, .u.named = {"model"}};
+    const struct core_call *call = pair_call(0, &event);
+    assert_false(call->answered); /* until the next verdict */
+    start_again(1);
+    assert_true(call->answered);
+    assert_int_equal(AMP_EUNAVAILABLE, call->reply.error.code);
+    assert_string_equal("RECOVERING", call->reply.error.reason);
+}
+
+static void a_part_that_is_there_makes_the_older_ones_pointless(void **state)
+{
+    (void)state;
+    struct ampd_coord *coord = &pair_model(0)->coord;
+    ampd_cuts_expect(coord, 0); /* that a restart of shard 1 has lost */
+    ampd_cuts_expect(coord, 1);
+    for (unsigned k = 0; k < 2; k++) {
+        struct ampd_message *message = message_of(AMPD_MESSAGE_PART_DONE, k, 0);
+        message->u.restore.step = 1;
+        send_take(message);
+        assert_int_equal(k == 0 ? 2 : 0, coord->cuts_count);
+    }
+    assert_int_equal(1, coord->durable_step);
+}
+
+static struct core_call *roll_back(uint64_t step, const char *id)
+{
+    static struct ampd_note note;
+    (void)snprintf(note.request_id, sizeof(note.request_id), "%s", id);
+    struct ampd_event event = {.type = AMPD_EVENT_ROLLBACK,
+                               .u.act = {.model = "model", .note = &note, .epoch = 1, .step = step}};
+    return pair_call(0, &event);
+}
+
+static void a_rollback_waits_for_what_each_shard_says_of_that_checkpoint(void **state)
+{
+    (void)state;
+    const struct ampd_coord *coord = &pair_model(0)->coord;
+    pair_hold_messages = true;
+    const struct core_call *first = roll_back(0, "one");
+    assert_true(coord->rollback.active);
+    assert_int_equal(AMPD_BIT(0), coord->rollback.held);
+    assert_false(roll_back(0, "one")->answered); /* the same: it waits too */
+    assert_string_equal("ROLLING_BACK", roll_back(1, "one")->reply.error.reason);
+    assert_string_equal("ROLLING_BACK", roll_back(0, "two")->reply.error.reason);
+    for (unsigned what = 0; what < 2; what++) {
+        struct ampd_message *held = message_of(AMPD_MESSAGE_HELD, 1, 0);
+        held->u.restore = (struct ampd_restore){.epoch = what == 0 ? 2 : 1, .step = what, .ok = true};
+        send_take(held);
+        assert_int_equal(AMPD_BIT(0), coord->rollback.held);
+    }
+    pair_forget_messages();
+    pair_hold_messages = false;
+    send_to(1, AMPD_EVENT_PEER_UP); /* HOLDS is asked again */
+    assert_true(first->answered);
+    assert_int_equal(0, first->reply.error.code);
+    assert_int_equal(2, pair_model(1)->shard.epoch);
+}
+
+static void two_processes_of_one_count_are_told_apart_by_their_boot(void **state)
+{
+    (void)state;
+    struct ampd_message *same = message_of(AMPD_MESSAGE_TOO_LOW, 0, 1);
+    same->u.fence = pair_core[1]->config.fence;
+    send_take(same);
+    assert_false(pair_core[1]->fenced);
+    struct ampd_message *other = message_of(AMPD_MESSAGE_TOO_LOW, 0, 1);
+    other->u.fence = pair_core[1]->config.fence;
+    other->u.fence.boot_id[0] ^= 1;
+    send_take(other);
+    assert_true(pair_core[1]->fenced);
+}
+
+static void who_may_leave_is_not_for_a_shard_to_say(void **state)
+{
+    (void)state;
+    struct ampd_message *leave = message_of(AMPD_MESSAGE_LEAVE, 0, 1);
+    send_take(leave);
+    struct ampd_message *may = message_of(AMPD_MESSAGE_MAY_LEAVE, 1, 0);
+    send_take(may);
+    may = message_of(AMPD_MESSAGE_MAY_LEAVE, 0, 0); /* not even to itself */
+    send_take(may);
+    assert_int_equal(0, pair_core[0]->may_leave);
+    assert_false(ampd_leave_pauses(pair_core[0]) || ampd_leave_pauses(pair_core[1]));
+}
+
+static void shard_0_knows_how_far_all_are_and_another_one_itself_alone(void **state)
+{
+    (void)state;
+    struct ampd_coord *coord = &pair_model(0)->coord;
+    struct ampd_shard_info info;
+    ampd_core_shard(pair_core[0], 1, 0, &info);
+    assert_true(info.up && !info.leaving);
+    assert_int_equal(1, info.applied_step);
+    assert_int_equal(0, info.behind + info.awaited);
+    (void)pair_push(0, 2, 1); /* shard 0 has voted, shard 1 has nothing */
+    ampd_core_shard(pair_core[0], 1, -1, &info);
+    assert_int_equal(1, info.awaited);
+    ampd_core_shard(pair_core[0], 0, -1, &info);
+    assert_int_equal(0, info.awaited);
+    coord->decided_state = AMPD_STEP_DECIDED; /* as when its APPLIED is on its way */
+    coord->applied_bits = AMPD_BIT(0);
+    ampd_core_shard(pair_core[0], 1, 0, &info);
+    assert_int_equal(1, info.behind);
+    assert_int_equal(0, info.applied_step);
+    coord->decided_state = AMPD_STEP_APPLIED;
+    ampd_core_shard(pair_core[1], 1, 0, &info);
+    assert_int_equal(1, info.decided_step);
+    ampd_core_shard(pair_core[1], 0, 0, &info);
+    assert_int_equal(0, info.decided_step);
+    assert_true(ampd_core_synced(pair_core[0]) && ampd_core_synced(pair_core[1]));
+    send_to(0, AMPD_EVENT_PEER_DOWN);
+    ampd_core_shard(pair_core[0], 1, 0, &info);
+    assert_false(info.up);
+    struct ampd_event other = {.type = AMPD_EVENT_PEER_UP, .u.shard = 1}; /* no session with shard 0: nothing is said */
+    pair_step(1, &other);
+    assert_int_equal(0, pair_messages_count);
+}
+
+static int connected(void **state)
+{
+    (void)pair_setup(state);
+    send_to(0, AMPD_EVENT_PEER_UP);
+    return 0;
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, connected, pair_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(a_hello_before_the_start_and_a_sync_that_is_over_are_not_answered),
+        TEST(an_answer_of_before_the_hello_does_not_end_sync_without_what_was_dropped_of_it),
+        TEST(a_model_that_shard_0_has_no_memory_for_is_told_and_left_alone),
+        TEST(a_shard_with_a_store_of_before_an_epoch_is_named),
+        TEST(a_checkpoint_that_no_two_shards_hold_any_more_is_not_replaced_by_none),
+        TEST(parts_of_two_states_are_no_checkpoint),
+        TEST(an_answer_of_another_restore_or_epoch_does_not_count),
+        TEST(a_shard_says_again_how_a_restore_has_ended),
+        TEST(a_shard_that_lost_its_memory_says_so_again),
+        TEST(a_checkpoint_call_ends_when_a_shard_starts_anew),
+        TEST(a_part_that_is_there_makes_the_older_ones_pointless),
+        TEST(a_rollback_waits_for_what_each_shard_says_of_that_checkpoint),
+        TEST(two_processes_of_one_count_are_told_apart_by_their_boot),
+        TEST(who_may_leave_is_not_for_a_shard_to_say),
+        TEST(shard_0_knows_how_far_all_are_and_another_one_itself_alone),
+    };
+#undef TEST
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
