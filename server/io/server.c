@@ -272,6 +272,8 @@ static int take_place(struct ampd_server *server, struct amp_error *error)
         rc = io_join_if_due(server, error);
     if (rc == 0)
         rc = io_place_serve(server, error);
+    if (rc == 0 && server->signalled) /* in the turn of the loop in which what was waited for came */
+        rc = AMP_ECANCELLED;
     if (rc == AMP_ECANCELLED) {
         ampd_server_close(server);
         return AMPD_EXIT_OK;
@@ -299,8 +301,8 @@ static int start(struct ampd_server *server, struct amp_error *error)
     server->started_ms = uv_now(&server->loop);
     bool waits = server->options->cluster != NULL; /* maybe for long: it listens, and says so */
     code = waits ? AMPD_EXIT_OK : take_place(server, error);
-    if (code != AMPD_EXIT_OK)
-        return code;
+    if (code != AMPD_EXIT_OK || server->state == SERVER_CLOSING)
+        return code; /* what would be opened now nobody closed again, and the loop would never end */
     log_start(server);
     io_notify_status("starting: models are made ready");
     rc = io_http_open(server, error);

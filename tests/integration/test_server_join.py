@@ -6,6 +6,7 @@
 import concurrent.futures
 import shutil
 import subprocess
+import sys
 import threading
 
 import ampd_testing
@@ -95,8 +96,23 @@ def test_a_process_of_before_takes_no_checkpoint_of_its_successor_away(context):
     train(5, 6)
 
 
+def test_a_signal_that_comes_while_it_starts_ends_it(context):
+    """It was sent before the loop's first turn, in which the place in the list is taken: the server runs on for nobody."""
+    folder = context.folder()
+    folder.mkdir()
+    # Blocked and pending signals go through exec.
+    signalled = ("import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); "
+                 "os.kill(os.getpid(), signal.SIGTERM); os.execv(sys.argv[1], sys.argv[1:])")
+    for k in range(2):
+        done = subprocess.run(
+            [*ampd_testing.DIE_WITH_PARENT, sys.executable, "-c", signalled, context.bin_dir / "ampd", "--data-dir",
+             folder / f"data-{k}", "--listen", f"unix:{folder}/s{k}", "--metrics-listen", "127.0.0.1:0", "--shard", str(k),
+             "--peers", f"unix:{folder}/s0,unix:{folder}/s1"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60)
+        assert done.returncode == 0, (k, done.returncode, done.stderr[-2000:])
+
+
 def test_a_shard_that_says_nothing_is_given_up_for_a_while(context):
-    """It takes the call and lives, as one whose disk hangs does."""
+    """It takes the call and lives, as one whose disk hangs does. Whoever waits for it ends when told to."""
     folder = context.folder()
     folder.mkdir()
     over = threading.Event()
@@ -114,7 +130,8 @@ def test_a_shard_that_says_nothing_is_given_up_for_a_while(context):
     with open(folder / "log-0", "wb") as log:
         process = subprocess.Popen(
             [*ampd_testing.DIE_WITH_PARENT, context.bin_dir / "ampd", "--data-dir", folder / "data-0", "--listen",
-             f"unix:{folder}/s0", "--peers", f"unix:{folder}/s0,unix:{folder}/s1", "--shard", "0", "--epoch-above", "1"],
+             f"unix:{folder}/s0", "--metrics-listen", "127.0.0.1:0", "--peers", f"unix:{folder}/s0,unix:{folder}/s1", "--shard", "0",
+             "--epoch-above", "1"],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
         eventually(lambda: "it has said nothing for a while" in (folder / "log-0").read_text(), "it is given up", START_TIMEOUT_S)
