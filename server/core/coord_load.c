@@ -90,7 +90,7 @@ void ampd_coord_loaded(struct ampd_model *model, const struct ampd_message *mess
 {
     struct ampd_coord *coord = &model->coord;
     bool counts = coord->state == AMPD_COORD_CREATED && message->epoch == coord->epoch &&
-                  message->u.applied.load == coord->loader && (coord->loaded_bits & AMPD_BIT(message->from)) == 0;
+                  message->u.applied.load == coord->loader && message->round == coord->grants && (coord->loaded_bits & AMPD_BIT(message->from)) == 0;
     if (!counts)
         return;
     coord->loaded_bits |= AMPD_BIT(message->from);

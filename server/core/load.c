@@ -8,7 +8,8 @@
  * GONE, when a stream of it breaks off before the end, frees the grant. WANT is repeated while a loader waits or loads, and
  * a grant for which none has come for the time of a lease is given to another. Whatever the shards have by then is void,
  * for the values of two loaders must not meet in one model. Grants are numbered: one that comes again after a later one
- * voids nothing.
+ * voids nothing, and LOADED names the grant that it was said under, for the values may have been voided since, and their loader
+ * have the grant again.
  */
 #include "base/assert.h"
 #include "server/core/model.h"
@@ -153,6 +154,7 @@ void ampd_load_granted(struct ampd_model *model, const struct ampd_message *mess
     shard->granted = loader;
     if (shard->memory != AMPD_MEMORY_EMPTY && shard->loaded_by != loader)
         end_loader(model);
+    ampd_load_loaded(model);
     ampd_load_next(model);
 }
 
@@ -251,6 +253,7 @@ void ampd_load_loaded(struct ampd_model *model)
     if (shard->memory != AMPD_MEMORY_READY || shard->loaded || shard->loaded_by == 0)
         return;
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_LOADED, 0);
+    message->round = shard->grants;
     message->u.applied = shard->applied;
     message->u.applied.load = shard->loaded_by;
     ampd_bus_send_take(model->core, message);

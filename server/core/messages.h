@@ -193,7 +193,8 @@ struct ampd_message {
     struct ampd_fence to_fence; /* that the sender believes the receiver to have; counter 0: it does not know */
     char model[AMPD_NAME_MAX];  /* "": none */
     uint64_t epoch;
-    uint64_t round; /* of SYNC: RESTORE, EPOCH, and the answers to all three belong to one. LOAD_GRANT: its number */
+    uint64_t round; /* of SYNC: RESTORE, EPOCH, and the answers to all three belong to one. LOAD_GRANT: its number;
+                     LOADED: that of the grant */
     union {
         struct ampd_model_spec spec; /* CREATE; owned */
         struct ampd_open open;

@@ -508,9 +508,6 @@ void ampd_shard_try_vote(struct ampd_model *model)
         ampd_sums_vote(model);
         return;
     }
-    /* After a restart shard 0 may not know that the step before is applied, and counts no vote of who has not said so. */
-    if (shard->kept != NULL && shard->decided_state == AMPD_STEP_APPLIED)
-        tell_applied(model);
     ampd_shard_voted(model);
 }
 
@@ -611,7 +608,7 @@ void ampd_shard_verdict(struct ampd_model *model, const struct ampd_message *mes
     if (message->epoch != shard->epoch || shard->memory != AMPD_MEMORY_READY || shard->verdict_waits != NULL)
         return;
     if (verdict->row.step == shard->decided_step && shard->decided_state == AMPD_STEP_APPLIED)
-        tell_applied(model); /* repeated: so may the answer have been lost */
+        ampd_shard_tell(model); /* repeated: so may the answer have been lost, and then no vote after it counts */
     if (verdict->row.step != shard->decided_step + 1)
         return;
     ampd_sums_note(model, &verdict->row);

@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "server/core/messages.h"
 
-#define AMPD_PEER_FORMAT 3
+#define AMPD_PEER_FORMAT 4
 
 /* Longest content: a specification of AMPD_PARAMETERS_MAX parameters has less than 2 MiB. */
 #define AMPD_PEER_BODY_MAX ((size_t)4 << 20)

@@ -68,6 +68,9 @@ void sim_session_keep(struct sim *sim, struct sim_shard *shard, const struct amp
 static void deliver(struct sim *sim, struct sim_shard *to, struct sim_task *task)
 {
     amp_list_remove(&task->node);
+    if (sim->verbose)
+        (void)fprintf(stderr, "%8llu message %d of shard %u to %u\n", (unsigned long long)sim->now_ms,
+                      task->message->type, task->message->from, task->message->to);
     struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = task->message};
     sim_server_event(sim, to, &event);
     sim_task_free(task);

@@ -183,7 +183,7 @@ void pair_send_start(unsigned shard)
     pair_settle();
 }
 
-static void load(unsigned shard)
+void pair_load(unsigned shard)
 {
     struct ampd_event event = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", 7}};
     struct core_call *loading = pair_call(shard, &event);
@@ -244,8 +244,8 @@ static void create(enum ampd_weighting weighting)
     spec.checkpoint_every = 100;
     struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
     assert_int_equal(0, pair_call(0, &event)->reply.error.code);
-    load(0);
-    load(1);
+    pair_load(0);
+    pair_load(1);
     pair_settle();
     event = (struct ampd_event){.type = AMPD_EVENT_JOIN, .u.join = {"model", "w0", 0, 1, false}};
     const struct core_call *joined = pair_call(0, &event);

@@ -35,6 +35,7 @@ void pair_deliver_first(void);
 void pair_settle(void);
 void pair_forget_messages(void);
 struct core_call *pair_call(unsigned shard, struct ampd_event *event);
+void pair_load(unsigned shard); /* its blocks, by loader 7, to the end of the stream */
 struct core_call *pair_push(unsigned shard, uint64_t number, float weight); /* zeros, whole */
 
 struct ampd_model *pair_model(unsigned shard);

@@ -132,6 +132,23 @@ static void a_vote_that_has_overtaken_its_applied_waits_to_be_said_again(void **
     }
 }
 
+static void a_verdict_that_comes_again_has_the_vote_after_it_said_again_too(void **state)
+{
+    (void)state;
+    struct ampd_coord *coord = &pair_model(0)->coord;
+    coord->decided_state = AMPD_STEP_DECIDED; /* as when shard 0 has started, and an OPEN overtakes this VERDICT */
+    coord->applied_bits = AMPD_BIT(0);
+    (void)pair_push(0, 2, 1);
+    (void)pair_push(1, 2, 1);
+    assert_int_equal(AMPD_STEP_VOTED, pair_model(1)->shard.step.state);
+    assert_int_equal(1, coord->votes_count);
+    struct ampd_message *verdict = message_of(AMPD_MESSAGE_VERDICT, 0, 1);
+    verdict->u.verdict.row.step = 1;
+    send_take(verdict);
+    assert_int_equal(2, look().info[0].decided_step);
+    assert_int_equal(2, look().info[1].decided_step);
+}
+
 static void answers_that_nobody_waits_for_have_no_effect(void **state)
 {
     (void)state;
@@ -282,6 +299,68 @@ static void unlike_weights_on_two_shards_are_told_to_the_worker_on_both(void **s
     (void)pair_push(0, 1, 2);
     assert_int_equal(0, pair_push(1, 1, 2)->reply.error.code);
     assert_int_equal(1, look().info[1].decided_step);
+}
+
+static struct ampd_message *load_message(enum ampd_message_type type, unsigned from, unsigned to, uint64_t grant)
+{
+    struct ampd_message *message = message_of(type, from, to);
+    message->round = grant;
+    if (type == AMPD_MESSAGE_LOADED)
+        message->u.applied.load = 7;
+    else
+        message->u.load = 7;
+    return message;
+}
+
+/* Shard 1 has all values of loader 7, shard 0 lacks them. */
+static void load_half(void)
+{
+    (void)pair_teardown(NULL);
+    pair_now_ms = 1000;
+    for (unsigned k = 0; k < 2; k++)
+        pair_start(k, 1);
+    for (unsigned k = 0; k < 2; k++)
+        pair_send_start(k);
+    struct ampd_model_spec spec;
+    core_spec(&spec, 1);
+    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
+    assert_int_equal(0, pair_call(0, &event)->reply.error.code);
+    pair_load(1);
+    pair_settle();
+}
+
+static void loaded_counts_only_under_the_grant_that_it_was_said_under(void **state)
+{
+    (void)state;
+    load_half();
+    const struct ampd_coord *coord = &pair_model(0)->coord;
+    uint64_t grant = coord->grants;
+    assert_int_equal(AMPD_BIT(1), coord->loaded_bits);
+    pair_hold_messages = true;
+    send_take(load_message(AMPD_MESSAGE_LOAD_GONE, 1, 0, 0)); /* all values are void, but no shard has heard of it */
+    send_take(load_message(AMPD_MESSAGE_LOAD_WANT, 1, 0, 0));
+    send_take(load_message(AMPD_MESSAGE_LOADED, 1, 0, grant));
+    assert_int_equal(7, coord->loader);
+    assert_int_equal(0, coord->loaded_bits);
+    pair_hold_messages = false;
+    pair_settle();
+    assert_int_equal(AMPD_MEMORY_EMPTY, pair_model(1)->shard.memory);
+    assert_int_equal(0, coord->loaded_bits);
+}
+
+static void a_shard_says_again_that_it_is_loaded_under_a_newer_grant_of_the_same_loader(void **state)
+{
+    (void)state;
+    load_half();
+    uint64_t grant = ++pair_model(0)->coord.grants; /* as when the one between was lost with its session */
+    pair_model(0)->coord.loaded_bits = 0;
+    for (unsigned k = 0; k < 2; k++)
+        send_take(load_message(AMPD_MESSAGE_LOAD_GRANT, 0, k, grant));
+    assert_int_equal(AMPD_MEMORY_READY, pair_model(1)->shard.memory);
+    assert_int_equal(AMPD_BIT(1), pair_model(0)->coord.loaded_bits);
+    pair_load(0);
+    pair_settle();
+    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord.state);
 }
 
 static void a_shard_without_memory_for_a_model_says_so_to_its_creator(void **state)
@@ -535,12 +614,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST_OF(completes_and_votes_that_are_not_of_this_try_count_nowhere),
         TEST_OF(a_vote_that_has_overtaken_its_applied_waits_to_be_said_again),
+        TEST_OF(a_verdict_that_comes_again_has_the_vote_after_it_said_again_too),
         TEST_OF(answers_that_nobody_waits_for_have_no_effect),
         TEST_OF(orders_of_another_epoch_step_or_round_have_no_effect),
         TEST_OF(messages_to_nobody_and_about_nothing_have_no_effect),
         TEST_OF(fences_that_are_lower_or_of_another_boot_are_refused_once),
         TEST_OF(a_process_whose_place_is_taken_says_no_more),
         TEST_OF(unlike_weights_on_two_shards_are_told_to_the_worker_on_both),
+        TEST_OF(loaded_counts_only_under_the_grant_that_it_was_said_under),
+        TEST_OF(a_shard_says_again_that_it_is_loaded_under_a_newer_grant_of_the_same_loader),
         TEST_OF(a_shard_without_memory_for_a_model_says_so_to_its_creator),
         TEST_OF(calls_that_only_shard_0_answers_name_it),
         TEST_OF(a_rollback_of_two_shards_goes_through_or_is_told_to_have_failed),
