@@ -10,6 +10,8 @@
  *
  * Nobody waits for ever. A shard that hears nothing of shard 0, and a coordinator that lacks a shard for the cut, wait for
  * AMPD_LEAVE_ALONE_MS and end then without it: what was decided since the last checkpoint comes again, under a higher epoch.
+ * Who gives up ends at once. One whose threads still write, on a disk that is full, can neither end nor, where a fence is to be stored,
+ * hear anybody: its time begins when they are done.
  */
 #include "server/core/model.h"
 
@@ -144,6 +146,20 @@ void ampd_leave_down(struct ampd_core *core, uint32_t shard)
         wait_alone(core);
 }
 
+/* What the threads still do for this shard. */
+static bool is_busy(const struct ampd_core *core)
+{
+    if (!amp_list_empty(&core->pendings))
+        return true;
+    for (uint32_t i = 0; i < core->models_count; i++) {
+        const struct ampd_shard *shard = &core->models[i]->shard;
+        if (!core->models[i]->gone &&
+            (shard->jobs_out != 0 || shard->journal_token != 0 || shard->snapshot != AMPD_SNAPSHOT_FREE))
+            return true;
+    }
+    return false;
+}
+
 void ampd_leave_tick(struct ampd_core *core)
 {
     if (core->alone_ms == 0 || core->alone_ms > core->now_ms)
@@ -152,11 +168,14 @@ void ampd_leave_tick(struct ampd_core *core)
     bool coordinator = core->config.shard == 0;
     if (!ampd_leave_pauses(core) || (coordinator && all_cut(core)))
         return;
-    if (coordinator && !anybody_down(core)) {
+    bool busy = is_busy(core);
+    if (coordinator ? !anybody_down(core) : busy) {
         wait_alone(core);
         return;
     }
-    core->leave_given_up = core->draining;
+    core->leave_given_up = core->draining && !busy;
+    if (core->draining && busy) /* it cannot end yet: who is back by then is asked all the same */
+        wait_alone(core);
     ampd_out_log(core, AMPD_LOG_WARN, NULL, "%s: steps since the last checkpoint may come again",
                  coordinator ? "the last checkpoint lacks a shard that is not there, and is given up"
                              : "shard 0 is not there to cut a last checkpoint, and is waited for no longer");
@@ -174,20 +193,6 @@ static bool may_end(const struct ampd_core *core)
     return !has_steps(core) || (core->may_leave != 0 && core->may_leave == core->peers[0].fence.counter);
 }
 
-/* What the threads still do for this shard. */
-static bool is_busy(const struct ampd_core *core)
-{
-    if (!amp_list_empty(&core->pendings))
-        return true;
-    for (uint32_t i = 0; i < core->models_count; i++) {
-        const struct ampd_shard *shard = &core->models[i]->shard;
-        if (!core->models[i]->gone &&
-            (shard->jobs_out != 0 || shard->journal_token != 0 || shard->snapshot != AMPD_SNAPSHOT_FREE))
-            return true;
-    }
-    return false;
-}
-
 void ampd_leave_try(struct ampd_core *core)
 {
     bool coordinator = core->config.shard == 0;
@@ -195,7 +200,11 @@ void ampd_leave_try(struct ampd_core *core)
         return;
     if (coordinator && all_cut(core))
         let_go(core);
-    if (!core->draining || is_busy(core) || !may_end(core))
+    bool busy = is_busy(core);
+    if (!coordinator && core->leave_busy && !busy && core->alone_ms != 0)
+        wait_alone(core); /* as long as a fence was being stored, nothing could be heard */
+    core->leave_busy = busy;
+    if (!core->draining || busy || !may_end(core))
         return;
     for (uint32_t k = 1; coordinator && k < AMPD_COUNT(core); k++)
         tell(core, k, true);

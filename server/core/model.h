@@ -363,6 +363,7 @@ struct ampd_core {
     bool fenced;         /* another process has this shard's place */
     uint64_t may_leave;  /* the counter of the fence of shard 0 that has let this process go; 0: none */
     bool leave_given_up; /* what it waited for is not there */
+    bool leave_busy;     /* its threads had something to do when it last tried to end */
     uint64_t alone_ms;   /* leaving: how long the other side is waited for; 0: no longer, or it is there */
     uint64_t memory_bytes;
     struct amp_list outputs;      /* ampd_out_node */

@@ -88,6 +88,37 @@ static void a_shard_that_hears_nothing_of_shard_0_ends_after_a_while(void **stat
     assert_non_null(strstr(pair_logged, "waited for no longer"));
 }
 
+/* Nothing that its threads have to do comes to its end. */
+static void wait_busy_ms(unsigned shard, uint64_t ms)
+{
+    struct ampd_event tick = {.type = AMPD_EVENT_TICK};
+    pair_now_ms += ms;
+    pair_step(shard, &tick);
+}
+
+static void a_shard_that_can_hear_nobody_since_a_fence_is_being_stored_waits_from_then_on(void **state)
+{
+    (void)state;
+    pair_hold_messages = true;
+    send_to(1, AMPD_EVENT_PEER_DOWN);
+    struct ampd_message *sync = ampd_message_new(AMPD_MESSAGE_SYNC); /* of another process of shard 0 */
+    sync->to = 1;
+    sync->from_fence.counter = 2;
+    struct ampd_event events[] = {{.type = AMPD_EVENT_PEER, .u.message = sync}, {.type = AMPD_EVENT_DRAIN}};
+    for (unsigned i = 0; i < 2; i++)
+        pair_step(1, &events[i]);
+    ampd_message_free(sync);
+    for (unsigned i = 0; i < 3; i++)
+        wait_busy_ms(1, 10000);
+    pair_settle();
+    assert_false(pair_drained[1]);
+    wait_ms(9999);
+    assert_false(pair_drained[1]);
+    wait_ms(1);
+    assert_true(pair_drained[1]);
+    pair_forget_messages();
+}
+
 static void a_leave_that_a_session_has_lost_is_said_again(void **state)
 {
     (void)state;
@@ -162,6 +193,20 @@ static void a_coordinator_gives_the_last_checkpoint_up_for_a_shard_that_is_gone_
     pair_forget_messages();
 }
 
+static void a_coordinator_that_cannot_end_yet_does_not_give_up_for_good(void **state)
+{
+    (void)state;
+    struct ampd_event events[] = {{.type = AMPD_EVENT_DRAIN}, {.type = AMPD_EVENT_PEER_DOWN, .u.shard = 1}};
+    for (unsigned i = 0; i < 2; i++)
+        pair_step(0, &events[i]); /* its own part is being written */
+    wait_busy_ms(0, 10000);
+    assert_non_null(strstr(pair_logged, "is given up"));
+    pair_settle(); /* the shard was there */
+    assert_true(pair_drained[0]);
+    assert_false(pair_core[0]->leave_given_up);
+    assert_int_equal(1, newest_part(1));
+}
+
 static void a_shard_without_values_waits_for_nobody(void **state)
 {
     (void)state;
@@ -200,10 +245,12 @@ int main(void)
         TEST_OF(no_step_is_decided_while_a_shard_leaves),
         TEST_OF(shard_0_that_is_to_end_has_the_last_step_cut_everywhere_and_lets_all_go),
         TEST_OF(a_shard_that_hears_nothing_of_shard_0_ends_after_a_while),
+        TEST_OF(a_shard_that_can_hear_nobody_since_a_fence_is_being_stored_waits_from_then_on),
         TEST_OF(a_leave_that_a_session_has_lost_is_said_again),
         TEST_OF(a_leave_is_said_again_to_a_shard_0_that_has_started_meanwhile),
         TEST_OF(a_leave_that_comes_while_the_fence_is_being_stored_is_said_again),
         TEST_OF(a_coordinator_gives_the_last_checkpoint_up_for_a_shard_that_is_gone_alone),
+        TEST_OF(a_coordinator_that_cannot_end_yet_does_not_give_up_for_good),
         TEST_OF(a_shard_without_values_waits_for_nobody),
         TEST_OF(steps_go_on_when_the_shard_is_back),
     };
