@@ -168,6 +168,7 @@ static void store_epoch(struct sim *sim, struct sim_shard *shard, const struct a
                  (unsigned long long)store->epoch);
     store->epoch = epoch->epoch;
     store->no_journal = false;
+    shard->anew = false;
     store->base_epoch = epoch->base_epoch;
     store->base_step = epoch->base_step;
     store->last_step = epoch->base_step;

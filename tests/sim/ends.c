@@ -138,11 +138,15 @@ static bool holds(const struct sim_store *store, uint64_t step)
     return false;
 }
 
-/* With a journal a restart costs no step; else the last decided one must be in a checkpoint. */
+/*
+ * With a journal a restart costs no step; else the last decided one must be in a checkpoint. Not so of a process that was
+ * started in the place of one that was killed, and has restored nothing yet: nobody can give back what that one had in memory, shard 0
+ * may not know of it, and it needs no leave.
+ */
 static void check_kept(struct sim *sim, const struct sim_shard *shard)
 {
     const struct sim_shard *zero = &sim->shard[0];
-    if (!sim_server_knows(zero) || !sim_server_knows(shard) ||
+    if (shard->anew || !sim_server_knows(zero) || !sim_server_knows(shard) ||
         sim->model.spec.durability != AMPD_DURABILITY_CHECKPOINT ||
         !ampd_coord_has_steps(&zero->core->models[0]->coord))
         return;
@@ -178,8 +182,9 @@ void sim_ends_end(struct sim *sim, struct sim_shard *shard)
     if (sim->verbose)
         (void)fprintf(stderr, "%8llu shard %u ends, %s\n", (unsigned long long)sim->now_ms, shard->index,
                       given_up ? "alone" : "in order");
+    bool anew = shard->anew;
     sim_server_kill(sim, shard);
-    shard->left = !given_up;
+    shard->left = !given_up && !anew;
     if (sim_below(sim, 4) == 0)
         shard->restart_ms = sim->now_ms + 15000; /* so long that others give up waiting for it */
 }

@@ -552,6 +552,7 @@ void sim_server_start(struct sim *sim, struct sim_shard *shard)
     shard->restart_ms = 0;
     shard->timer_ms = 0;
     shard->left = false;
+    shard->anew = true;
     find_fences(sim, shard);
     find_model(sim, shard);
     struct ampd_event event = {.type = AMPD_EVENT_START};

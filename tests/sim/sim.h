@@ -236,6 +236,7 @@ struct sim_shard {
     bool fenced;                   /* it was told that another has its place: it ends */
     bool draining, drained;        /* it is to end, and may */
     bool left;                     /* it has ended in order, and is not back */
+    bool anew;                     /* this process has stored no epoch: of durability CHECKPOINT its memory is lost */
     uint64_t session_ms;           /* since when `up` */
     uint64_t lost_peers;           /* bits: sessions that are over, of which its core is not told yet */
     struct sim_store store;
