@@ -6,7 +6,7 @@
  * - bf16 is rounded by integers: VCVTNEPS2BF16 would flush denormals.
  * - max(bits without sign) decides "all finite" in one comparison a tile; what is not finite is counted by the reference.
  * - No fused multiply-add, no reciprocal or root approximation.
- * - What goes past the caches goes by whole lines, and by four places in turns (PARTS).
+ * - What goes past the caches goes by whole lines, and by several places in turns (PARTS).
  * - Tails of less than sixteen elements (more where loops take several vectors) are the reference's.
  */
 #include "amp/kernels_avx512_adam.h"
@@ -29,6 +29,15 @@
 #define PARTS ((size_t)4)
 #define PART  ((size_t)16384) /* elements */
 #define VISIT ((size_t)64)    /* elements */
+
+/*
+ * Casts to 16 bits read twice what they write. By two places in turns: Zen 5 is fastest with one and slow with four (0.87 of
+ * memcpy for 1.06), Sapphire Rapids the other way round.
+ */
+#define STORE_PARTS ((size_t)2)
+#define STORE_PART  ((size_t)32768) /* elements */
+#define STORE_VISIT ((size_t)256)   /* elements */
+#define STORE_LOOK  ((size_t)128)   /* elements that are tested for NaN at once */
 
 #define EACH_OF_4(U) _Pragma("GCC unroll 4") for (size_t U = 0; U < 4; U++)
 
@@ -128,6 +137,13 @@ static inline __attribute__((always_inline)) void ask_second(const void *p, size
 {
     for (size_t i = 0; i < bytes; i += LINE)
         _mm_prefetch((const char *)p + i, _MM_HINT_T1);
+}
+
+/* For what is read once: it does not push out what the second level holds. */
+static inline __attribute__((always_inline)) void ask_once(const void *p, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += LINE)
+        _mm_prefetch((const char *)p + i, _MM_HINT_NTA);
 }
 
 /* The three conversions of a dtype differ by `widen` and the element type alone. */
@@ -244,7 +260,7 @@ STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm512_stream_ps)
         uint16_t *d = dst;                                                                                             \
         __m512i line[4], most = _mm512_setzero_si512();                                                                \
         size_t i = 0;                                                                                                  \
-        for (; i + 2 * VISIT <= n; i += 2 * VISIT) {                                                                   \
+        for (; i + STORE_LOOK <= n; i += STORE_LOOK) {                                                                 \
             visit_##NAME(src + i, line, &most);                                                                        \
             EACH_OF_4(u) _mm512_storeu_si512(d + i + u * 2 * WIDTH, line[u]);                                          \
         }                                                                                                              \
@@ -259,11 +275,13 @@ STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm512_stream_ps)
     static void store_parts_##NAME(uint16_t *d, const float *src, __m512i *most)                                       \
     {                                                                                                                  \
         __m512i line[4];                                                                                               \
-        for (size_t i = 0; i < PART; i += 2 * VISIT) {                                                                 \
-            for (size_t j = i; j < PARTS * PART; j += PART) {                                                          \
-                ask_second(src + j + AHEAD, 2 * VISIT * sizeof *src);                                                  \
-                visit_##NAME(src + j, line, most);                                                                     \
-                EACH_OF_4(u) _mm512_stream_si512((void *)(d + j + u * 2 * WIDTH), line[u]);                            \
+        for (size_t i = 0; i < STORE_PART; i += STORE_VISIT) {                                                         \
+            for (size_t part = i; part < STORE_PARTS * STORE_PART; part += STORE_PART) {                               \
+                ask_second(src + part + AHEAD, STORE_VISIT * sizeof *src);                                             \
+                for (size_t j = part; j < part + STORE_VISIT; j += STORE_LOOK) {                                       \
+                    visit_##NAME(src + j, line, most);                                                                 \
+                    EACH_OF_4(u) _mm512_stream_si512((void *)(d + j + u * 2 * WIDTH), line[u]);                        \
+                }                                                                                                      \
             }                                                                                                          \
         }                                                                                                              \
     }                                                                                                                  \
@@ -273,9 +291,9 @@ STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm512_stream_ps)
         __m512i line[4], most = _mm512_setzero_si512();                                                                \
         size_t i = unaligned(dst, sizeof *d, n);                                                                       \
         uint32_t first = amp_kernels_ref.store[DTYPE](d, src, i);                                                      \
-        for (; i + PARTS * PART <= n; i += PARTS * PART)                                                               \
+        for (; i + STORE_PARTS * STORE_PART <= n; i += STORE_PARTS * STORE_PART)                                       \
             store_parts_##NAME(d + i, src + i, &most);                                                                 \
-        for (; i + 2 * VISIT <= n; i += 2 * VISIT) {                                                                   \
+        for (; i + STORE_LOOK <= n; i += STORE_LOOK) {                                                                 \
             visit_##NAME(src + i, line, &most);                                                                        \
             EACH_OF_4(u) _mm512_stream_si512((void *)(d + i + u * 2 * WIDTH), line[u]);                                \
         }                                                                                                              \
@@ -366,41 +384,78 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
     return larger(_mm512_reduce_max_epu32(all), tail);
 }
 
-/* Inputs of one dtype that `form` sums in registers; more of them go tile by tile through sum_add. */
-#define FORM_INPUTS_MAX 16
+/* Inputs of one dtype whose sum is held in registers: more places in memory than these and they push each other out of the cache. */
+#define FORM_GROUP 8
 
 /* Four vectors of the sum are held in registers at once: so many chains of additions overlap. */
 #define FORM_STEP (4 * (size_t)WIDTH)
 
 /*
- * What form does for inputs of one dtype: the sum never leaves its registers. Equal weights need no product: it would be
- * exact. `whole` is a multiple of FORM_STEP.
+ * Of more than FORM_FEW inputs each is asked for so many bytes ahead, past what a prefetcher sees that ends with a page, and so many
+ * bytes at once, so that each place in memory gives several lines in a row. Inputs take turns: they do not ask in one step.
+ */
+#define FORM_FEW   2
+#define FORM_AHEAD 2048
+#define FORM_ASK   256
+
+#define FORM_ASKS(TYPE, J)                                                                                             \
+    do {                                                                                                               \
+        if (few)                                                                                                       \
+            ask(data[J] + i + AHEAD, FORM_STEP * sizeof(TYPE));                                                        \
+        else if ((i / FORM_STEP + (J)) % (FORM_ASK / (FORM_STEP * sizeof(TYPE))) == 0)                                 \
+            ask_once((const char *)(data[J] + i) + FORM_AHEAD, FORM_ASK);                                              \
+    } while (0)
+
+/*
+ * What form does for inputs of one dtype, of which one group's sum goes on from g and ends there: `first` and `last` say whether it
+ * begins, and whether it is multiplied. Equal weights need no product: it would be exact. `whole` is a multiple of FORM_STEP.
  */
 #define FORM(NAME, DTYPE, TYPE, TERM)                                                                                  \
-    static uint32_t form_##NAME(const struct amp_input *inputs, unsigned count, float factor, size_t start,            \
-                                size_t whole, float *g)                                                                \
+    static inline __attribute__((always_inline)) uint32_t group_##NAME(                                                \
+        const struct amp_input *inputs, unsigned count, bool few, bool first, bool last, float factor, size_t start,   \
+        size_t whole, float *g)                                                                                        \
     {                                                                                                                  \
-        const TYPE *data[FORM_INPUTS_MAX];                                                                             \
+        const TYPE *data[FORM_GROUP] = {NULL};                                                                         \
         __m512 f = _mm512_set1_ps(factor), sum[4];                                                                     \
         __m512i most = _mm512_setzero_si512();                                                                         \
         for (unsigned j = 0; j < count; j++)                                                                           \
             data[j] = (const TYPE *)inputs[j].data + start;                                                            \
         for (size_t i = 0; i < whole; i += FORM_STEP) {                                                                \
-            ask(data[0] + i + AHEAD, FORM_STEP * sizeof(TYPE));                                                        \
-            EACH_OF_4(u) sum[u] = TERM(inputs[0], widen_##DTYPE(data[0] + i + u * WIDTH));                             \
+            FORM_ASKS(TYPE, 0);                                                                                        \
+            EACH_OF_4(u)                                                                                               \
+            {                                                                                                          \
+                __m512 term = TERM(inputs[0], widen_##DTYPE(data[0] + i + u * WIDTH));                                 \
+                sum[u] = first ? term : _mm512_add_ps(_mm512_loadu_ps(g + i + u * WIDTH), term);                       \
+            }                                                                                                          \
             for (unsigned j = 1; j < count; j++) {                                                                     \
-                ask(data[j] + i + AHEAD, FORM_STEP * sizeof(TYPE));                                                    \
+                FORM_ASKS(TYPE, j);                                                                                    \
                 EACH_OF_4(u)                                                                                           \
                 sum[u] = _mm512_add_ps(sum[u], TERM(inputs[j], widen_##DTYPE(data[j] + i + u * WIDTH)));               \
             }                                                                                                          \
-            EACH_OF_4(u)                                                                                               \
-            {                                                                                                          \
-                __m512 x = canonical(_mm512_mul_ps(sum[u], f));                                                        \
-                most = _mm512_max_epu32(most, magnitude(x));                                                           \
-                _mm512_storeu_ps(g + i + u * WIDTH, x);                                                                \
-            }                                                                                                          \
+            if (last)                                                                                                  \
+                EACH_OF_4(u)                                                                                           \
+                {                                                                                                      \
+                    sum[u] = canonical(_mm512_mul_ps(sum[u], f));                                                      \
+                    most = _mm512_max_epu32(most, magnitude(sum[u]));                                                  \
+                }                                                                                                      \
+            EACH_OF_4(u) _mm512_storeu_ps(g + i + u * WIDTH, sum[u]);                                                  \
         }                                                                                                              \
         return _mm512_reduce_max_epu32(most);                                                                          \
+    }                                                                                                                  \
+    static uint32_t form_##NAME(const struct amp_input *inputs, unsigned count, float factor, size_t start,            \
+                                size_t whole, float *g)                                                                \
+    {                                                                                                                  \
+        if (count <= FORM_FEW) /* the usual cases have their own copies of the loop */                                 \
+            return group_##NAME(inputs, count, true, true, true, factor, start, whole, g);                             \
+        if (count <= FORM_GROUP)                                                                                       \
+            return group_##NAME(inputs, count, false, true, true, factor, start, whole, g);                            \
+        uint32_t most = 0;                                                                                             \
+        for (unsigned i = 0; i < count; i += FORM_GROUP) {                                                             \
+            bool last = count - i <= FORM_GROUP;                                                                       \
+            unsigned here = last ? count - i : FORM_GROUP;                                                             \
+            most = group_##NAME(inputs + i, here, false, i == 0, last, factor, start, whole, g);                       \
+        }                                                                                                              \
+        return most;                                                                                                   \
     }
 
 #define EQUAL(INPUT, X)    (X)
@@ -436,7 +491,7 @@ static uint32_t form_mixed(const struct amp_input *inputs, unsigned count, bool 
 static uint32_t form(const struct amp_input *inputs, unsigned count, bool equal_weights, float factor, size_t start,
                      size_t n, float *g)
 {
-    bool uniform = count <= FORM_INPUTS_MAX;
+    bool uniform = true;
     for (unsigned j = 1; j < count; j++)
         uniform = uniform && inputs[j].dtype == inputs[0].dtype;
     if (!uniform)
