@@ -2,7 +2,8 @@
  * How a coordinator goes on in the same epoch that has started, or whose RESTORE came to nothing (STEP section 6, `durability:
  * step`): all shards have answered SYNC, none has lost anything. The newest verdict that any of them holds is adopted: stored here if it is
  * not, and sent again. Then the next step opens in a new try, with the incarnations that are stored. Workers that had
- * joined under the epoch need not join again: they are taken for live until a lease has passed.
+ * joined under the epoch need not join again: they are taken for live until a lease has passed. Who has not started knows them, and
+ * the step that was open.
  */
 #include "base/assert.h"
 #include "base/failpoint.h"
@@ -118,9 +119,10 @@ void ampd_adopt(struct ampd_model *model, const struct ampd_checkpoint_record *c
     take_decided(model, mine);
     coord->unstable = coord->scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
     bool late_act = started && model->shard.late_act; /* so a step was open, perhaps the epoch's first */
-    bool begun = best->has_last || anybody_voted(model) || late_act;
+    bool open = !started && coord->step != AMPD_STEP_NONE;
+    bool begun = best->has_last || anybody_voted(model) || late_act || open;
     if (begun)
-        ampd_workers_adopt(model);
+        ampd_workers_adopt(model, started);
     coord->before = state_of(model, begun);
     coord->cuts_count = 0; /* a restore has ended them, or they were another process's */
     coord->cut_wanted = false;

@@ -1,4 +1,5 @@
 /* durability STEP: the vote leaves after its record, and a restart goes on in the same epoch, bit for bit. */
+#include "server/core/model.h"
 #include "tests/unit/core_fixture.h"
 
 #include <string.h>
@@ -385,6 +386,44 @@ static void a_scale_set_while_a_restart_waits_for_the_workers_is_for_the_step_af
     assert_float_equal(64, core_info(&back).scaler.scale, 0);
 }
 
+static void fail_to_roll_back(void)
+{
+    host.restore_code = AMP_EDATALOSS;
+    core_assert_failed(&host, core_rollback(&host, 1, 0, ""), AMP_EDATALOSS, "CHECKPOINT_DAMAGED", "from where it was");
+    assert_int_equal(1, core_info(&host).epoch);
+}
+
+static void a_rollback_that_comes_to_nothing_opens_the_first_step_of_an_epoch_in_a_new_try(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    begin(incarnations);
+    fail_to_roll_back();
+    const struct ampd_model *model = host.core->models[0];
+    assert_int_equal(AMPD_COORD_RUNNING, model->coord.state);
+    assert_int_equal(1, model->coord.open.try_number);
+    assert_int_equal(1, model->shard.step.open.try_number);
+    incarnations[0] = core_joined(&host, core_join(&host, "w0", 0)); /* another list, and no try has two */
+    assert_int_equal(2, model->shard.step.open.try_number);
+    push_both(&host, 1, incarnations, 2);
+    assert_int_equal(1, core_info(&host).decided_step);
+}
+
+static void a_rollback_that_comes_to_nothing_revives_no_lease(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    begin(incarnations);
+    push_both(&host, 1, incarnations, 2);
+    core_tick(&host, host.now_ms + AMPD_LEASE_MS);
+    fail_to_roll_back();
+    assert_int_equal(AMPD_LEASE_ENDED, host.core->models[0]->workers[0].lease);
+    incarnations[0] = core_joined(&host, core_join(&host, "w0", 0));
+    incarnations[1] = core_joined(&host, core_join(&host, "w1", 1));
+    push_both(&host, 2, incarnations, 2);
+    assert_int_equal(2, core_info(&host).decided_step);
+}
+
 static int init_back(void **state)
 {
     (void)state;
@@ -419,6 +458,8 @@ int main(void)
         TEST(notes_of_another_model_or_a_newer_program_are_no_record),
         TEST(a_checkpoint_prunes_the_journal),
         TEST(a_rollback_to_a_damaged_checkpoint_costs_no_step),
+        TEST(a_rollback_that_comes_to_nothing_opens_the_first_step_of_an_epoch_in_a_new_try),
+        TEST(a_rollback_that_comes_to_nothing_revives_no_lease),
         TEST(a_scale_set_while_a_restart_waits_for_the_workers_is_for_the_step_after_the_open_one),
         TEST(the_first_step_of_an_epoch_keeps_its_scale_over_an_act_and_a_restart),
     };
