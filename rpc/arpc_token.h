@@ -36,6 +36,13 @@ int arpc_token_new(char text[ARPC_TOKEN_TEXT_SIZE]);
  */
 int arpc_token_read(const char *path, char text[ARPC_TOKEN_MAX + 1], struct amp_error *error);
 
+/*
+ * Reads the first `capacity` bytes of a file that holds a secret, of which `what` says in an error's text what kind it is.
+ * *size is how many there were. 0, or AMP_ENOTFOUND, AMP_EDENIED as above. A pipe is not waited for. Any thread.
+ */
+int arpc_secret_read(const char *path, const char *what, char *text, size_t capacity, size_t *size,
+                     struct amp_error *error);
+
 /* Overwrites a secret; the compiler does not leave it out. */
 void arpc_token_wipe(void *secret, size_t size);
 

@@ -82,8 +82,7 @@ static int take_lock(struct ampd_datadir *dir, struct amp_error *error)
     return rc;
 }
 
-/* Fsyncs a directory. */
-static int sync_directory(const char *path, struct amp_error *error)
+int ampd_datadir_sync(const char *path, struct amp_error *error)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
@@ -109,7 +108,7 @@ static int sync_parent(const struct ampd_datadir *dir, struct amp_error *error)
         memcpy(parent, ".", 2);
     else
         slash[slash == parent ? 1 : 0] = 0;
-    return access(parent, R_OK) == 0 ? sync_directory(parent, error) : 0;
+    return access(parent, R_OK) == 0 ? ampd_datadir_sync(parent, error) : 0;
 }
 
 /* Writes VERSION into a new directory, so that a later and different layout can be told from this one. */
@@ -117,7 +116,7 @@ static int write_version(int fd, const struct ampd_datadir *dir, const char *pat
 {
     if (write_number(fd, AMPD_DATADIR_VERSION) != 0 || fsync(fd) != 0)
         return system_error(error, "cannot write", path);
-    return sync_directory(dir->path, error);
+    return ampd_datadir_sync(dir->path, error);
 }
 
 static int check_version(struct ampd_datadir *dir, struct amp_error *error)

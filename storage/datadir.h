@@ -31,6 +31,12 @@ struct ampd_datadir {
  */
 int ampd_datadir_open(struct ampd_datadir *dir, const char *path, struct amp_error *error);
 
+/*
+ * Fsyncs any directory: names made, moved and removed in it before survive power loss after 0. AMP_EIO and the others of
+ * ampd_datadir_open, with a text that names it. Any thread.
+ */
+int ampd_datadir_sync(const char *path, struct amp_error *error);
+
 /* Lets the directory go. */
 void ampd_datadir_close(struct ampd_datadir *dir);
 

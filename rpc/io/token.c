@@ -63,19 +63,20 @@ int arpc_token_new(char text[ARPC_TOKEN_TEXT_SIZE])
     return 0;
 }
 
-static int read_file(const char *path, char text[FILE_MAX + 1], size_t *size, struct amp_error *error)
+int arpc_secret_read(const char *path, const char *what, char *text, size_t capacity, size_t *size,
+                     struct amp_error *error)
 {
     *size = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe must not hold the loop */
     if (fd < 0)
         return amp_error_set(error, errno == ENOENT ? AMP_ENOTFOUND : AMP_EDENIED, NULL,
-                             "The token file %.200s cannot be read: %s.", path, strerror(errno));
-    while (*size <= FILE_MAX) {
-        ssize_t got = read(fd, text + *size, FILE_MAX + 1 - *size);
+                             "The %s file %.200s cannot be read: %s.", what, path, strerror(errno));
+    while (*size < capacity) {
+        ssize_t got = read(fd, text + *size, capacity - *size);
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
-            break; /* the end, or what is there is no token */
+            break; /* the end, or what is there is no file */
         *size += (size_t)got;
     }
     (void)close(fd); /* only read */
@@ -86,7 +87,7 @@ int arpc_token_read(const char *path, char text[ARPC_TOKEN_MAX + 1], struct amp_
 {
     char file[FILE_MAX + 1];
     size_t size;
-    int rc = read_file(path, file, &size, error);
+    int rc = arpc_secret_read(path, "token", file, sizeof file, &size, error);
     if (rc != 0)
         return rc;
     const char *token = file;

@@ -41,7 +41,7 @@ int ampd_auth_open(struct ampd_auth *auth, const struct ampd_auth_options *optio
 
 /*
  * Reads all files anew and logs what came of it. A file that cannot be used leaves what it said before in force. Each
- * later call is judged by the new rules; of calls under way it is asked by io_admit_again (drain.c).
+ * later call is judged by the new rules; of calls under way it is asked by ampd_server_watch_tokens (admit.c).
  */
 void ampd_auth_reload(struct ampd_auth *auth);
 

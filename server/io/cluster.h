@@ -53,8 +53,8 @@ struct io_cluster_url {
 };
 
 /*
- * Reads "etcd://h:2379,h:2379/NAME", or "etcds://..." for TLS. A name has letters, digits, '.', '_' and '-', and begins with none of the last three.
- * AMP_EINVAL: the text says what is wrong.
+ * Reads "etcd://h:2379,h:2379/NAME", or "etcds://..." for TLS. A name has letters, digits, '.', '_' and '-', and begins with
+ * none of the last three. AMP_EINVAL: the text says what is wrong.
  */
 int io_cluster_url_parse(const char *text, struct io_cluster_url *url, struct amp_error *error);
 

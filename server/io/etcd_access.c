@@ -3,35 +3,11 @@
 #include "rpc/arpc_peer.h"
 #include "rpc/arpc_token.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Name, colon, password and an end of the line. */
 #define FILE_MAX (2 * IO_ETCD_USER_MAX + 2)
-
-/* The bytes of the file, with a final zero; more than FILE_MAX of them are not told apart. */
-static int read_file(const char *path, char text[FILE_MAX + 1], size_t *size, struct amp_error *error)
-{
-    *size = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe must not hold the loop */
-    if (fd < 0)
-        return amp_error_set(error, errno == ENOENT ? AMP_ENOTFOUND : AMP_EDENIED, NULL,
-                             "the file of etcd's user, %.200s, cannot be read: %s", path, strerror(errno));
-    while (*size < FILE_MAX) {
-        ssize_t got = read(fd, text + *size, FILE_MAX - *size);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            break; /* the end, or no file */
-        *size += (size_t)got;
-    }
-    text[*size] = 0;
-    (void)close(fd); /* only read */
-    return 0;
-}
 
 /* False: it is no NAME:PASSWORD. A password may hold colons. */
 static bool split(char *text, size_t size, struct io_etcd_user *user)
@@ -54,7 +30,8 @@ int io_etcd_user_read(const char *path, struct io_etcd_user *user, struct amp_er
 {
     char text[FILE_MAX + 1];
     size_t size;
-    int rc = read_file(path, text, &size, error);
+    int rc = arpc_secret_read(path, "etcd user", text, FILE_MAX, &size, error);
+    text[size] = 0;
     if (rc == 0 && !split(text, size, user))
         rc = amp_error_set(
             error, AMP_EINVAL, NULL,

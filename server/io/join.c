@@ -125,15 +125,6 @@ static int copy_open(struct io_join *join, struct amp_error *error)
     return ampd_store_sqlite_open(path, &join->copy, error);
 }
 
-static int sync_dir(const char *path, struct amp_error *error)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int rc = fd >= 0 && fsync(fd) == 0 ? 0 : failed(error, "sync", path);
-    if (fd >= 0)
-        (void)close(fd); /* only read */
-    return rc;
-}
-
 /* Whether another shard, whose copy this is, holds what the store has not. */
 static int compare(const struct io_join *join, bool *older, struct amp_error *error)
 {
@@ -183,7 +174,7 @@ static int copy_take(struct io_join *join, bool older, struct amp_error *error)
     path_of(server, "", store_files[1], to);
     if (access(from, F_OK) == 0 || access(to, F_OK) == 0)
         return amp_error_set(error, AMP_EIO, NULL, "the log of a store was not closed: %s", from);
-    rc = sync_dir(server->dir.path, error);
+    rc = ampd_datadir_sync(server->dir.path, error);
     if (rc != 0)
         return rc;
     (void)snprintf(from, sizeof from, "%s/%s", dir, store_files[0]);
@@ -191,7 +182,7 @@ static int copy_take(struct io_join *join, bool older, struct amp_error *error)
     AMP_FAILPOINT("join.copied");
     if (rename(from, to) != 0)
         return failed(error, "rename", from);
-    rc = sync_dir(server->dir.path, error);
+    rc = ampd_datadir_sync(server->dir.path, error);
     AMP_FAILPOINT("join.renamed");
     (void)rmdir(dir); /* of no consequence */
     return rc != 0 ? rc : ampd_server_open_store(server, error);

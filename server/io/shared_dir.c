@@ -2,6 +2,7 @@
 #include "server/io/shared_dir.h"
 
 #include "server/io/cluster.h"
+#include "storage/datadir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +28,7 @@ static int failed(struct amp_error *error, const char *what, const char *path)
 /* The name in the file; AMP_ENOTFOUND: there is no such file. */
 static int read_owner(const char *path, char name[IO_CLUSTER_NAME_MAX], struct amp_error *error)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of that name must not hold the start */
     if (fd < 0)
         return errno == ENOENT ? AMP_ENOTFOUND : failed(error, "open", path);
     ssize_t size = read(fd, name, IO_CLUSTER_NAME_MAX - 1);
@@ -65,15 +66,6 @@ static int write_owner(const char *dir, const char *path, const char *cluster, s
     return rc;
 }
 
-static int sync_dir(const char *path, struct amp_error *error)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int rc = fd >= 0 && fsync(fd) == 0 ? 0 : failed(error, "sync", path);
-    if (fd >= 0)
-        (void)close(fd); /* only read */
-    return rc;
-}
-
 int io_shared_dir_claim(const char *path, const char *cluster, struct amp_error *error)
 {
     char file[FILE_PATH_MAX], owner[IO_CLUSTER_NAME_MAX] = "";
@@ -87,7 +79,7 @@ int io_shared_dir_claim(const char *path, const char *cluster, struct amp_error 
     if (rc == AMP_ENOTFOUND) {
         rc = write_owner(path, file, cluster, error);
         if (rc == 0)
-            rc = sync_dir(path, error);
+            rc = ampd_datadir_sync(path, error);
         if (rc == 0)
             rc = read_owner(file, owner, error);
     }

@@ -292,3 +292,24 @@ struct ampd_model *pair_model(unsigned shard)
 {
     return pair_core[shard]->models[0];
 }
+
+struct ampd_message *pair_message(enum ampd_message_type type, unsigned from, unsigned to)
+{
+    struct ampd_message *message = ampd_message_new(type);
+    message->from = from;
+    message->to = to;
+    message->from_fence = pair_core[from]->config.fence;
+    message->to_fence = pair_core[to]->config.fence;
+    message->epoch = pair_model(0)->coord.epoch;
+    message->round = pair_core[0]->sync.round;
+    (void)snprintf(message->model, sizeof(message->model), "model");
+    return message;
+}
+
+void pair_send_take(struct ampd_message *message)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = message};
+    pair_step(message->to, &event);
+    pair_settle();
+    ampd_message_free(message);
+}

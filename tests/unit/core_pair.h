@@ -40,4 +40,8 @@ struct core_call *pair_push(unsigned shard, uint64_t number, float weight); /* z
 
 struct ampd_model *pair_model(unsigned shard);
 
+/* A message as the shard would send it, and it would count: a test makes one thing of it wrong. The caller's. */
+struct ampd_message *pair_message(enum ampd_message_type type, unsigned from, unsigned to);
+void pair_send_take(struct ampd_message *message); /* delivers it, settles, and frees it */
+
 #endif

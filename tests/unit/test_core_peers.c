@@ -10,28 +10,6 @@
 
 /* ---- strays ---- */
 
-/* As the shard would send it, and it would count: then one thing of it is made wrong. */
-static struct ampd_message *message_of(enum ampd_message_type type, unsigned from, unsigned to)
-{
-    struct ampd_message *message = ampd_message_new(type);
-    message->from = from;
-    message->to = to;
-    message->from_fence = pair_core[from]->config.fence;
-    message->to_fence = pair_core[to]->config.fence;
-    message->epoch = pair_model(0)->coord.epoch;
-    message->round = pair_core[0]->sync.round;
-    (void)snprintf(message->model, sizeof(message->model), "model");
-    return message;
-}
-
-static void send_take(struct ampd_message *message)
-{
-    struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = message};
-    pair_step(message->to, &event);
-    pair_settle();
-    ampd_message_free(message);
-}
-
 /* What there is to see of both shards. */
 struct view {
     struct ampd_model_info info[2];
@@ -76,7 +54,7 @@ static void assert_same(const struct view *before)
 static void stray(struct ampd_message *message)
 {
     struct view before = look();
-    send_take(message);
+    pair_send_take(message);
     assert_same(&before);
 }
 
@@ -86,7 +64,7 @@ static void completes_and_votes_that_are_not_of_this_try_count_nowhere(void **st
     const struct ampd_coord *coord = &pair_model(0)->coord;
     struct ampd_complete complete = {coord->open.step, coord->open.try_number, {0, pair_incarnation, 1}};
     for (unsigned wrong = 0; wrong < 4; wrong++) {
-        struct ampd_message *message = message_of(AMPD_MESSAGE_COMPLETE, 1, 0);
+        struct ampd_message *message = pair_message(AMPD_MESSAGE_COMPLETE, 1, 0);
         message->u.complete = complete;
         message->epoch += wrong == 0 ? 1 : 0;
         message->u.complete.step += wrong == 1 ? 1 : 0;
@@ -96,7 +74,7 @@ static void completes_and_votes_that_are_not_of_this_try_count_nowhere(void **st
         assert_int_equal(0, coord->complete[0]);
     }
     for (unsigned wrong = 0; wrong < 4; wrong++) {
-        struct ampd_message *message = message_of(AMPD_MESSAGE_VOTE, 1, 0);
+        struct ampd_message *message = pair_message(AMPD_MESSAGE_VOTE, 1, 0);
         message->u.vote.step = coord->open.step + (wrong == 0 ? 1 : 0);
         message->u.vote.try_number = coord->open.try_number + (wrong == 1 ? 1 : 0);
         message->u.vote.contributors_hash = coord->hash + (wrong == 2 ? 1 : 0);
@@ -105,7 +83,7 @@ static void completes_and_votes_that_are_not_of_this_try_count_nowhere(void **st
         assert_int_equal(0, coord->votes_count);
     }
     for (unsigned twice = 0; twice < 2; twice++) { /* a right one counts once */
-        struct ampd_message *message = message_of(AMPD_MESSAGE_VOTE, 1, 0);
+        struct ampd_message *message = pair_message(AMPD_MESSAGE_VOTE, 1, 0);
         message->u.vote.step = coord->open.step;
         message->u.vote.contributors_hash = coord->hash;
         stray(message);
@@ -120,12 +98,12 @@ static void a_vote_that_has_overtaken_its_applied_waits_to_be_said_again(void **
     coord->decided_state = AMPD_STEP_DECIDED; /* as when a session has broken with the APPLIED of shard 1 */
     coord->applied_bits = AMPD_BIT(0);
     for (unsigned applied = 0; applied < 2; applied++) {
-        struct ampd_message *vote = message_of(AMPD_MESSAGE_VOTE, 1, 0);
+        struct ampd_message *vote = pair_message(AMPD_MESSAGE_VOTE, 1, 0);
         vote->u.vote.step = coord->open.step;
         vote->u.vote.contributors_hash = coord->hash;
         stray(vote);
         assert_int_equal(applied, coord->votes_count);
-        struct ampd_message *message = message_of(AMPD_MESSAGE_APPLIED, 1, 0);
+        struct ampd_message *message = pair_message(AMPD_MESSAGE_APPLIED, 1, 0);
         message->u.applied.step = 1;
         stray(message);
         assert_int_equal(AMPD_STEP_APPLIED, coord->decided_state);
@@ -142,9 +120,9 @@ static void a_verdict_that_comes_again_has_the_vote_after_it_said_again_too(void
     (void)pair_push(1, 2, 1);
     assert_int_equal(AMPD_STEP_VOTED, pair_model(1)->shard.step.state);
     assert_int_equal(1, coord->votes_count);
-    struct ampd_message *verdict = message_of(AMPD_MESSAGE_VERDICT, 0, 1);
+    struct ampd_message *verdict = pair_message(AMPD_MESSAGE_VERDICT, 0, 1);
     verdict->u.verdict.row.step = 1;
-    send_take(verdict);
+    pair_send_take(verdict);
     assert_int_equal(2, look().info[0].decided_step);
     assert_int_equal(2, look().info[1].decided_step);
 }
@@ -157,8 +135,8 @@ static void answers_that_nobody_waits_for_have_no_effect(void **state)
         AMPD_MESSAGE_HELD,      AMPD_MESSAGE_DELETED,      AMPD_MESSAGE_LOADED,  AMPD_MESSAGE_LOAD_GONE,
         AMPD_MESSAGE_LOAD_WANT, AMPD_MESSAGE_SYNC_DONE,    AMPD_MESSAGE_SYNCED,  AMPD_MESSAGE_NOT_CREATED};
     for (unsigned i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
-        stray(message_of(types[i], 1, 0));
-        struct ampd_message *message = message_of(types[i], 1, 0); /* of an epoch that is over */
+        stray(pair_message(types[i], 1, 0));
+        struct ampd_message *message = pair_message(types[i], 1, 0); /* of an epoch that is over */
         message->epoch--;
         message->round--;
         stray(message);
@@ -174,25 +152,25 @@ static void orders_of_another_epoch_step_or_round_have_no_effect(void **state)
                                                    AMPD_MESSAGE_EPOCH, AMPD_MESSAGE_LOAD_GRANT, AMPD_MESSAGE_RESTORE};
     for (unsigned i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         for (unsigned late = 0; late < 2; late++) {
-            struct ampd_message *message = message_of(types[i], 0, 1);
+            struct ampd_message *message = pair_message(types[i], 0, 1);
             message->epoch -= late;
             message->round = 0; /* before the SYNC that was answered last */
             stray(message);
         }
-        struct ampd_message *message = message_of(types[i], 1, 0); /* a shard orders nothing */
+        struct ampd_message *message = pair_message(types[i], 1, 0); /* a shard orders nothing */
         stray(message);
     }
-    struct ampd_message *again = message_of(AMPD_MESSAGE_OPEN, 0, 1);
+    struct ampd_message *again = pair_message(AMPD_MESSAGE_OPEN, 0, 1);
     again->u.open = coord->open;
     stray(again);
-    struct ampd_message *cut = message_of(AMPD_MESSAGE_CUT, 0, 1); /* a part that is in the catalogue is told again */
+    struct ampd_message *cut = pair_message(AMPD_MESSAGE_CUT, 0, 1); /* a part that is in the catalogue is told again */
     cut->u.restore.step = 0;
     ampd_message_free(pair_last);
     pair_last = NULL;
     stray(cut);
     assert_non_null(pair_last);
     assert_int_equal(AMPD_MESSAGE_PART_DONE, pair_last->type);
-    struct ampd_message *verdict = message_of(AMPD_MESSAGE_VERDICT, 0, 1); /* so is that a step is applied */
+    struct ampd_message *verdict = pair_message(AMPD_MESSAGE_VERDICT, 0, 1); /* so is that a step is applied */
     verdict->u.verdict.row.step = 1;
     stray(verdict);
     assert_int_equal(AMPD_MESSAGE_APPLIED, pair_last->type);
@@ -201,14 +179,14 @@ static void orders_of_another_epoch_step_or_round_have_no_effect(void **state)
 static void messages_to_nobody_and_about_nothing_have_no_effect(void **state)
 {
     (void)state;
-    struct ampd_message *message = message_of(AMPD_MESSAGE_CUT, 0, 1);
+    struct ampd_message *message = pair_message(AMPD_MESSAGE_CUT, 0, 1);
     (void)snprintf(message->model, sizeof(message->model), "another");
     stray(message);
-    message = message_of(AMPD_MESSAGE_COMPLETE, 1, 0);
+    message = pair_message(AMPD_MESSAGE_COMPLETE, 1, 0);
     message->from = 2; /* no such shard */
     stray(message);
     struct view before = look();
-    message = message_of(AMPD_MESSAGE_VOTE, 1, 0);
+    message = pair_message(AMPD_MESSAGE_VOTE, 1, 0);
     message->to = 1;
     struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = message};
     pair_step(0, &event); /* to another shard than this one */
@@ -217,17 +195,17 @@ static void messages_to_nobody_and_about_nothing_have_no_effect(void **state)
     static const enum ampd_message_type of_the_coordinator[] = {AMPD_MESSAGE_SYNC, AMPD_MESSAGE_CREATE,
                                                                 AMPD_MESSAGE_DELETE};
     for (unsigned i = 0; i < 3; i++)
-        stray(message_of(of_the_coordinator[i], 1, 0));
+        stray(pair_message(of_the_coordinator[i], 1, 0));
     static const enum ampd_message_type to_the_coordinator[] = {AMPD_MESSAGE_HELLO, AMPD_MESSAGE_SYNCED,
                                                                 AMPD_MESSAGE_SYNC_DONE};
     for (unsigned i = 0; i < 3; i++)
-        stray(message_of(to_the_coordinator[i], 0, 1));
-    message = message_of(AMPD_MESSAGE_CREATE, 0, 1); /* of a model that is here */
+        stray(pair_message(to_the_coordinator[i], 0, 1));
+    message = pair_message(AMPD_MESSAGE_CREATE, 0, 1); /* of a model that is here */
     struct ampd_model_spec spec;
     core_spec(&spec, 1);
     assert_int_equal(0, ampd_spec_copy(&message->u.spec, &spec));
     stray(message);
-    message = message_of(AMPD_MESSAGE_DELETE, 0, 1); /* of one that is not: it is answered, for it may have been done */
+    message = pair_message(AMPD_MESSAGE_DELETE, 0, 1); /* of one that is not: it is answered, for it may have been done */
     (void)snprintf(message->model, sizeof(message->model), "another");
     stray(message);
     assert_int_equal(AMPD_MESSAGE_DELETED, pair_last->type);
@@ -236,27 +214,27 @@ static void messages_to_nobody_and_about_nothing_have_no_effect(void **state)
 static void fences_that_are_lower_or_of_another_boot_are_refused_once(void **state)
 {
     (void)state;
-    struct ampd_message *message = message_of(AMPD_MESSAGE_HELLO, 1, 0);
+    struct ampd_message *message = pair_message(AMPD_MESSAGE_HELLO, 1, 0);
     message->from_fence.counter = 0;
     message->to_fence = (struct ampd_fence){0};
     pair_hold_messages = true;
     stray(message);
     assert_int_equal(AMPD_MESSAGE_TOO_LOW, pair_last->type);
-    message = message_of(AMPD_MESSAGE_HELLO, 1, 0); /* the same counter, another boot */
+    message = pair_message(AMPD_MESSAGE_HELLO, 1, 0); /* the same counter, another boot */
     message->from_fence.boot_id[0] = 9;
     stray(message);
     assert_int_equal(AMPD_MESSAGE_TOO_LOW, pair_last->type);
     pair_forget_messages();
-    message = message_of(AMPD_MESSAGE_TOO_LOW, 1, 0); /* two that think so of each other would never end */
+    message = pair_message(AMPD_MESSAGE_TOO_LOW, 1, 0); /* two that think so of each other would never end */
     message->from_fence.counter = 0;
     message->u.fence.counter = 7;
     stray(message);
     assert_int_equal(0, pair_messages_count);
-    message = message_of(AMPD_MESSAGE_TOO_LOW, 1, 0); /* not higher than its own: nobody has its place */
+    message = pair_message(AMPD_MESSAGE_TOO_LOW, 1, 0); /* not higher than its own: nobody has its place */
     message->u.fence = pair_core[0]->config.fence;
     stray(message);
     assert_false(pair_core[0]->fenced);
-    message = message_of(AMPD_MESSAGE_VOTE, 1, 0); /* to the process before this one */
+    message = pair_message(AMPD_MESSAGE_VOTE, 1, 0); /* to the process before this one */
     message->to_fence.boot_id[0] = 9;
     stray(message);
     struct ampd_event found = {.type = AMPD_EVENT_FENCE_FOUND, .u.fence = {5, {.counter = 3}}};
@@ -269,15 +247,15 @@ static void fences_that_are_lower_or_of_another_boot_are_refused_once(void **sta
 static void a_process_whose_place_is_taken_says_no_more(void **state)
 {
     (void)state;
-    struct ampd_message *message = message_of(AMPD_MESSAGE_TOO_LOW, 0, 1);
+    struct ampd_message *message = pair_message(AMPD_MESSAGE_TOO_LOW, 0, 1);
     message->u.fence = pair_core[1]->config.fence;
     message->u.fence.boot_id[0] = 9; /* the same counter, another boot */
-    send_take(message);
+    pair_send_take(message);
     assert_true(pair_core[1]->fenced);
     assert_non_null(strstr(pair_logged, "answers nobody any more"));
-    message = message_of(AMPD_MESSAGE_TOO_LOW, 0, 1);
+    message = pair_message(AMPD_MESSAGE_TOO_LOW, 0, 1);
     message->u.fence.counter = 9;
-    send_take(message);
+    pair_send_take(message);
     ampd_message_free(pair_last);
     pair_last = NULL;
     struct ampd_event up = {.type = AMPD_EVENT_PEER_UP, .u.shard = 0};
@@ -303,7 +281,7 @@ static void unlike_weights_on_two_shards_are_told_to_the_worker_on_both(void **s
 
 static struct ampd_message *load_message(enum ampd_message_type type, unsigned from, unsigned to, uint64_t grant)
 {
-    struct ampd_message *message = message_of(type, from, to);
+    struct ampd_message *message = pair_message(type, from, to);
     message->round = grant;
     if (type == AMPD_MESSAGE_LOADED)
         message->u.applied.load = 7;
@@ -337,9 +315,9 @@ static void loaded_counts_only_under_the_grant_that_it_was_said_under(void **sta
     uint64_t grant = coord->grants;
     assert_int_equal(AMPD_BIT(1), coord->loaded_bits);
     pair_hold_messages = true;
-    send_take(load_message(AMPD_MESSAGE_LOAD_GONE, 1, 0, 0)); /* all values are void, but no shard has heard of it */
-    send_take(load_message(AMPD_MESSAGE_LOAD_WANT, 1, 0, 0));
-    send_take(load_message(AMPD_MESSAGE_LOADED, 1, 0, grant));
+    pair_send_take(load_message(AMPD_MESSAGE_LOAD_GONE, 1, 0, 0)); /* all values are void, but no shard has heard of it */
+    pair_send_take(load_message(AMPD_MESSAGE_LOAD_WANT, 1, 0, 0));
+    pair_send_take(load_message(AMPD_MESSAGE_LOADED, 1, 0, grant));
     assert_int_equal(7, coord->loader);
     assert_int_equal(0, coord->loaded_bits);
     pair_hold_messages = false;
@@ -355,7 +333,7 @@ static void a_shard_says_again_that_it_is_loaded_under_a_newer_grant_of_the_same
     uint64_t grant = ++pair_model(0)->coord.grants; /* as when the one between was lost with its session */
     pair_model(0)->coord.loaded_bits = 0;
     for (unsigned k = 0; k < 2; k++)
-        send_take(load_message(AMPD_MESSAGE_LOAD_GRANT, 0, k, grant));
+        pair_send_take(load_message(AMPD_MESSAGE_LOAD_GRANT, 0, k, grant));
     assert_int_equal(AMPD_MEMORY_READY, pair_model(1)->shard.memory);
     assert_int_equal(AMPD_BIT(1), pair_model(0)->coord.loaded_bits);
     pair_load(0);

@@ -7,27 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct ampd_message *message_of(enum ampd_message_type type, unsigned from, unsigned to)
-{
-    struct ampd_message *message = ampd_message_new(type);
-    message->from = from;
-    message->to = to;
-    message->from_fence = pair_core[from]->config.fence;
-    message->to_fence = pair_core[to]->config.fence;
-    message->epoch = pair_model(0)->coord.epoch;
-    message->round = pair_core[0]->sync.round;
-    (void)snprintf(message->model, sizeof(message->model), "model");
-    return message;
-}
-
-static void send_take(struct ampd_message *message)
-{
-    struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = message};
-    pair_step(message->to, &event);
-    pair_settle();
-    ampd_message_free(message);
-}
-
 static void send_to(unsigned shard, enum ampd_event_type type)
 {
     struct ampd_event event = {.type = type, .u.shard = shard == 0 ? 1 : 0};
@@ -75,17 +54,17 @@ static void start_again(unsigned shard)
 static void a_hello_before_the_start_and_a_sync_that_is_over_are_not_answered(void **state)
 {
     (void)state;
-    struct ampd_message *sync = message_of(AMPD_MESSAGE_SYNC, 0, 1);
+    struct ampd_message *sync = pair_message(AMPD_MESSAGE_SYNC, 0, 1);
     sync->round--;
     ampd_message_free(pair_last);
     pair_last = NULL;
-    send_take(sync);
+    pair_send_take(sync);
     assert_null(pair_last);
     start_with(0, NULL, 0);
     struct ampd_message *hello = ampd_message_new(AMPD_MESSAGE_HELLO);
     hello->from = 1;
     hello->from_fence = pair_core[1]->config.fence;
-    send_take(hello);
+    pair_send_take(hello);
     assert_false(pair_core[0]->sync.running);
     assert_null(pair_last);
 }
@@ -98,12 +77,12 @@ static void an_answer_of_before_the_hello_does_not_end_sync_without_what_was_dro
     start_with(0, &record, 0); /* it knows no fence of shard 1 */
     pair_hold_messages = true;
     pair_send_start(0);
-    struct ampd_message *hello = message_of(AMPD_MESSAGE_HELLO, 1, 0), *done = message_of(AMPD_MESSAGE_SYNC_DONE, 1, 0);
+    struct ampd_message *hello = pair_message(AMPD_MESSAGE_HELLO, 1, 0), *done = pair_message(AMPD_MESSAGE_SYNC_DONE, 1, 0);
     struct ampd_event events[] = {{.type = AMPD_EVENT_PEER, .u.message = hello}};
     pair_step(0,
               events); /* its fence is being stored, and what shard 1 told of its models behind the HELLO is dropped */
     pair_settle();
-    send_take(done); /* the fence is stored by now */
+    pair_send_take(done); /* the fence is stored by now */
     assert_true(pair_core[0]->sync.running && !ampd_core_synced(pair_core[0]));
     ampd_message_free(hello);
     pair_forget_messages();
@@ -148,7 +127,7 @@ static void a_checkpoint_that_no_two_shards_hold_any_more_is_not_replaced_by_non
 static struct ampd_message *other_part(unsigned what)
 {
     const struct ampd_coord *coord = &pair_model(0)->coord;
-    struct ampd_message *message = message_of(AMPD_MESSAGE_RESTORED, 1, 0);
+    struct ampd_message *message = pair_message(AMPD_MESSAGE_RESTORED, 1, 0);
     message->round = coord->restore_round;
     message->u.restore = coord->restored;
     struct ampd_restore *restore = &message->u.restore;
@@ -184,7 +163,7 @@ static void parts_of_two_states_are_no_checkpoint(void **state)
         struct ampd_message *message = other_part(what);
         message->from_fence = pair_core[1]->config.fence;
         pair_logged[0] = 0;
-        send_take(message);
+        pair_send_take(message);
         if (what < 5)
             assert_non_null(strstr(pair_logged, "a part of another state"));
         assert_int_equal(0, pair_model(0)->coord.base_epoch); /* that was the only one */
@@ -208,23 +187,23 @@ static void an_answer_of_another_restore_or_epoch_does_not_count(void **state)
         message->u.restore.epoch += what == 0 ? 1 : 0;
         message->u.restore.step += what == 1 ? 1 : 0;
         message->round -= what == 2 ? 1 : 0;
-        send_take(message);
+        pair_send_take(message);
         assert_int_equal(AMPD_COORD_RESTORING, pair_model(0)->coord.state);
     }
-    struct ampd_message *done = message_of(AMPD_MESSAGE_SYNC_DONE, 1, 0); /* of a round that is over */
-    send_take(done);
-    struct ampd_message *stored = message_of(AMPD_MESSAGE_EPOCH_STORED, 1, 0);
-    send_take(stored);
+    struct ampd_message *done = pair_message(AMPD_MESSAGE_SYNC_DONE, 1, 0); /* of a round that is over */
+    pair_send_take(done);
+    struct ampd_message *stored = pair_message(AMPD_MESSAGE_EPOCH_STORED, 1, 0);
+    pair_send_take(stored);
     assert_int_equal(AMPD_COORD_RESTORING, pair_model(0)->coord.state);
 }
 
 /* RESTORE of shard 1 alone, as of the round that it has answered. */
 static void restore(uint64_t epoch, uint64_t step)
 {
-    struct ampd_message *message = message_of(AMPD_MESSAGE_RESTORE, 0, 1);
+    struct ampd_message *message = pair_message(AMPD_MESSAGE_RESTORE, 0, 1);
     message->u.restore.epoch = epoch;
     message->u.restore.step = step;
-    send_take(message);
+    pair_send_take(message);
 }
 
 /* What shard 1 says when it is asked for the same again. */
@@ -254,9 +233,9 @@ static void a_shard_that_lost_its_memory_says_so_again(void **state)
     restore(1, 0);
     assert_int_equal(AMPD_MEMORY_LOST, shard->memory);
     assert_false(said_again(1)->ok);
-    struct ampd_message *epoch = message_of(AMPD_MESSAGE_EPOCH, 0, 1); /* of a checkpoint that is not in memory */
+    struct ampd_message *epoch = pair_message(AMPD_MESSAGE_EPOCH, 0, 1); /* of a checkpoint that is not in memory */
     epoch->u.epoch.record = (struct ampd_epoch_record){.epoch = 9, .base_epoch = 1};
-    send_take(epoch);
+    pair_send_take(epoch);
     assert_int_equal(AMPD_MEMORY_LOST, shard->memory);
     restore(0, 0); /* there is no checkpoint to begin from */
     assert_true(said_again(0)->ok);
@@ -264,11 +243,11 @@ static void a_shard_that_lost_its_memory_says_so_again(void **state)
     assert_int_equal(AMPD_MEMORY_RESTORED, shard->memory);
     assert_true(said_again(1)->ok);
     for (unsigned what = 0; what < 2; what++) { /* an epoch from another one */
-        epoch = message_of(AMPD_MESSAGE_EPOCH, 0, 1);
+        epoch = pair_message(AMPD_MESSAGE_EPOCH, 0, 1);
         epoch->u.epoch.record = (struct ampd_epoch_record){.epoch = 9, .base_epoch = 1};
         epoch->u.epoch.record.base_epoch += what == 0 ? 1 : 0;
         epoch->u.epoch.record.base_step += what == 1 ? 1 : 0;
-        send_take(epoch);
+        pair_send_take(epoch);
         assert_int_equal(AMPD_MEMORY_RESTORED, shard->memory);
         assert_int_equal(1, shard->epoch);
     }
@@ -293,9 +272,9 @@ static void a_part_that_is_there_makes_the_older_ones_pointless(void **state)
     ampd_cuts_expect(coord, 0); /* that a restart of shard 1 has lost */
     ampd_cuts_expect(coord, 1);
     for (unsigned k = 0; k < 2; k++) {
-        struct ampd_message *message = message_of(AMPD_MESSAGE_PART_DONE, k, 0);
+        struct ampd_message *message = pair_message(AMPD_MESSAGE_PART_DONE, k, 0);
         message->u.restore.step = 1;
-        send_take(message);
+        pair_send_take(message);
         assert_int_equal(k == 0 ? 2 : 0, coord->cuts_count);
     }
     assert_int_equal(1, coord->durable_step);
@@ -322,9 +301,9 @@ static void a_rollback_waits_for_what_each_shard_says_of_that_checkpoint(void **
     assert_string_equal("ROLLING_BACK", roll_back(1, "one")->reply.error.reason);
     assert_string_equal("ROLLING_BACK", roll_back(0, "two")->reply.error.reason);
     for (unsigned what = 0; what < 2; what++) {
-        struct ampd_message *held = message_of(AMPD_MESSAGE_HELD, 1, 0);
+        struct ampd_message *held = pair_message(AMPD_MESSAGE_HELD, 1, 0);
         held->u.restore = (struct ampd_restore){.epoch = what == 0 ? 2 : 1, .step = what, .ok = true};
-        send_take(held);
+        pair_send_take(held);
         assert_int_equal(AMPD_BIT(0), coord->rollback.held);
     }
     pair_forget_messages();
@@ -338,26 +317,26 @@ static void a_rollback_waits_for_what_each_shard_says_of_that_checkpoint(void **
 static void two_processes_of_one_count_are_told_apart_by_their_boot(void **state)
 {
     (void)state;
-    struct ampd_message *same = message_of(AMPD_MESSAGE_TOO_LOW, 0, 1);
+    struct ampd_message *same = pair_message(AMPD_MESSAGE_TOO_LOW, 0, 1);
     same->u.fence = pair_core[1]->config.fence;
-    send_take(same);
+    pair_send_take(same);
     assert_false(pair_core[1]->fenced);
-    struct ampd_message *other = message_of(AMPD_MESSAGE_TOO_LOW, 0, 1);
+    struct ampd_message *other = pair_message(AMPD_MESSAGE_TOO_LOW, 0, 1);
     other->u.fence = pair_core[1]->config.fence;
     other->u.fence.boot_id[0] ^= 1;
-    send_take(other);
+    pair_send_take(other);
     assert_true(pair_core[1]->fenced);
 }
 
 static void who_may_leave_is_not_for_a_shard_to_say(void **state)
 {
     (void)state;
-    struct ampd_message *leave = message_of(AMPD_MESSAGE_LEAVE, 0, 1);
-    send_take(leave);
-    struct ampd_message *may = message_of(AMPD_MESSAGE_MAY_LEAVE, 1, 0);
-    send_take(may);
-    may = message_of(AMPD_MESSAGE_MAY_LEAVE, 0, 0); /* not even to itself */
-    send_take(may);
+    struct ampd_message *leave = pair_message(AMPD_MESSAGE_LEAVE, 0, 1);
+    pair_send_take(leave);
+    struct ampd_message *may = pair_message(AMPD_MESSAGE_MAY_LEAVE, 1, 0);
+    pair_send_take(may);
+    may = pair_message(AMPD_MESSAGE_MAY_LEAVE, 0, 0); /* not even to itself */
+    pair_send_take(may);
     assert_int_equal(0, pair_core[0]->may_leave);
     assert_false(ampd_leave_pauses(pair_core[0]) || ampd_leave_pauses(pair_core[1]));
 }
