@@ -96,18 +96,26 @@ static bool has_parts(const struct ampd_model *model)
     return AMPD_COUNT(model->core) > 1;
 }
 
+void ampd_cuts_tell_parts(struct ampd_model *model, uint64_t epoch, uint64_t step, const uint8_t (*manifests)[16])
+{
+    if (!has_parts(model))
+        return;
+    struct ampd_message *message = parts_message(model, epoch, step);
+    memcpy(message->u.parts.manifests, manifests, AMPD_COUNT(model->core) * sizeof(manifests[0]));
+    ampd_bus_send_all_take(model->core, message);
+}
+
 void ampd_cuts_tell_synced(struct ampd_model *model, const struct ampd_checkpoint_record *newest)
 {
-    if (!has_parts(model) || newest->epoch == 0)
-        return;
-    struct ampd_message *message = parts_message(model, newest->epoch, newest->step);
-    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
+    uint8_t manifests[AMPD_SHARDS_MAX][16];
+    for (uint32_t k = 0; newest->epoch != 0 && k < AMPD_COUNT(model->core); k++) {
         const struct ampd_checkpoint_record *told =
             k == 0 ? newest : ampd_sync_told(&model->coord, k, newest->epoch, newest->step);
         AMP_ASSERT(told != NULL); /* the caller has looked */
-        memcpy(message->u.parts.manifests[k], told->manifest, sizeof(told->manifest));
+        memcpy(manifests[k], told->manifest, sizeof(told->manifest));
     }
-    ampd_bus_send_all_take(model->core, message);
+    if (newest->epoch != 0)
+        ampd_cuts_tell_parts(model, newest->epoch, newest->step, (const uint8_t(*)[16])manifests);
 }
 
 void ampd_cuts_resend_parts(struct ampd_model *model, uint32_t shard)
@@ -156,11 +164,8 @@ void ampd_coord_part_done(struct ampd_model *model, const struct ampd_message *m
                sizeof(message->u.restore.manifest));
         if (coord->cuts[i].bits != AMPD_ALL_SHARDS(model->core))
             return;
-        if (has_parts(model)) {
-            struct ampd_message *parts = parts_message(model, coord->epoch, message->u.restore.step);
-            memcpy(parts->u.parts.manifests, coord->cuts[i].manifests, sizeof(coord->cuts[i].manifests));
-            ampd_bus_send_all_take(model->core, parts);
-        }
+        ampd_cuts_tell_parts(model, coord->epoch, message->u.restore.step,
+                             (const uint8_t(*)[16])coord->cuts[i].manifests);
         while (coord->cuts_count > 0 && coord->cuts[0].step < message->u.restore.step)
             drop(coord, 0); /* parts are written in order: a shard that has this one will not end an older one */
         drop(coord, 0);

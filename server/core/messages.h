@@ -161,7 +161,7 @@ struct ampd_restore {
     bool ok;
     uint64_t version;
     struct amp_scaler_state scaler;
-    uint8_t manifest[16]; /* PART_DONE: of the sender's part */
+    uint8_t manifest[16]; /* PART_DONE, HELD: of the sender's part */
 };
 
 /* PARTS. */

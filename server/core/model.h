@@ -290,7 +290,8 @@ struct ampd_coord {
         bool active;          /* asked for, and its epoch is not stored */
         bool begun;           /* RESTORE has been sent; else the shards are asked whether they hold the checkpoint */
         uint64_t epoch, step; /* of the checkpoint */
-        uint64_t held;        /* bits of the shards that do */
+        uint64_t held;        /* bits of the shards that do, */
+        uint8_t manifests[AMPD_SHARDS_MAX][16]; /* and what their parts are */
         struct ampd_note note;
     } rollback;
     uint64_t restore_round; /* of RESTORE: its answers have it */
@@ -694,7 +695,8 @@ void ampd_cuts_end_calls(struct ampd_model *model);              /* Checkpoint c
 void ampd_coord_part_done(struct ampd_model *model, const struct ampd_message *message);
 void ampd_coord_checkpoint(struct ampd_core *core, uint64_t call, const struct ampd_event_named *named);
 
-/* The parts of the newest checkpoint that exists, which is shard 0's record, as the answers of SYNC tell. */
+/* The parts of a checkpoint that exists, to all: by their manifests, or as the answers of SYNC tell, to shard 0's record of it. */
+void ampd_cuts_tell_parts(struct ampd_model *model, uint64_t epoch, uint64_t step, const uint8_t (*manifests)[16]);
 void ampd_cuts_tell_synced(struct ampd_model *model, const struct ampd_checkpoint_record *newest);
 /* And those that shard 0 knows of its newest one, to a shard that may lack them. */
 void ampd_cuts_resend_parts(struct ampd_model *model, uint32_t shard);

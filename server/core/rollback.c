@@ -3,7 +3,8 @@
  *
  * First the shards are asked whether they hold the checkpoint, while the model goes on: a wrong number costs nothing. When
  * all do, and nothing of the model is being stored, RESTORE goes to all of them as after a start, and then an epoch of its
- * own, with who asked and why. From RESTORE on it goes through: a SYNC that comes between begins it again. Before that it
+ * own, with who asked and why. What the parts are is told before (PARTS), so that each shard's row of the new epoch comes after it:
+ * the checkpoint is what the model has from then on, and a shard that loses its disk finds its part by that. From RESTORE on it goes through: a SYNC that comes between begins it again. Before that it
  * ends with its caller: nobody finds a model rolled back by a request that was given up.
  *
  * A checkpoint that turns out to be damaged has cost the memory of the shards that were reading theirs: SYNC then takes the
@@ -84,7 +85,10 @@ void ampd_rollback_holds(struct ampd_model *model, const struct ampd_message *me
     const struct ampd_restore *asked = &message->u.restore;
     struct ampd_message *answer = ampd_bus_message(model, AMPD_MESSAGE_HELD, 0);
     answer->u.restore = *asked;
-    answer->u.restore.ok = ampd_catalogue_find(&model->shard, asked->epoch, asked->step) != NULL;
+    const struct ampd_checkpoint_record *record = ampd_catalogue_find(&model->shard, asked->epoch, asked->step);
+    answer->u.restore.ok = record != NULL;
+    if (record != NULL)
+        memcpy(answer->u.restore.manifest, record->manifest, sizeof(record->manifest));
     ampd_bus_send_take(model->core, answer);
 }
 
@@ -110,6 +114,7 @@ void ampd_rollback_held(struct ampd_model *model, const struct ampd_message *mes
         return;
     }
     coord->rollback.held |= AMPD_BIT(message->from);
+    memcpy(coord->rollback.manifests[message->from], answer->manifest, sizeof(answer->manifest));
     ampd_rollback_try(model);
 }
 
@@ -138,6 +143,8 @@ void ampd_rollback_try(struct ampd_model *model)
         ampd_call_end(AMP_CONTAINER(it, struct ampd_call, node), AMP_EUNAVAILABLE, "ROLLING_BACK",
                       "%s is being rolled back; ask again in a moment", model->spec.name);
     }
+    ampd_cuts_tell_parts(model, coord->rollback.epoch, coord->rollback.step,
+                         (const uint8_t(*)[16])coord->rollback.manifests);
     ampd_sync_roll_back(model);
 }
 

@@ -458,6 +458,7 @@ static void decide(struct ampd_model *model)
     }
     if (again) {
         coord->restore_round = model->core->sync.round;
+        ampd_cuts_tell_synced(model, ampd_sync_told(coord, 0, coord->rollback.epoch, coord->rollback.step));
         restore_from(model, coord->rollback.epoch, coord->rollback.step);
     } else if (anew) {
         restore_next(model);

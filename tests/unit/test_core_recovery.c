@@ -314,6 +314,32 @@ static void a_rollback_waits_for_what_each_shard_says_of_that_checkpoint(void **
     assert_int_equal(2, pair_model(1)->shard.epoch);
 }
 
+static void a_rollback_tells_all_shards_what_the_parts_are_before_its_epoch_is_stored(void **state)
+{
+    (void)state;
+    for (unsigned k = 0; k < 2; k++)
+        pair_model(k)->shard.checkpoints[0].parts_count = 0; /* as after starts between which another one was the newest */
+    assert_int_equal(0, roll_back(0, "one")->reply.error.code);
+    for (unsigned k = 0; k < 2; k++) {
+        assert_int_equal(2, pair_model(k)->shard.epoch);
+        assert_int_equal(2, pair_model(k)->shard.checkpoints[0].parts_count);
+    }
+}
+
+static void a_rollback_that_sync_comes_into_tells_them_to_the_shard_that_has_started(void **state)
+{
+    (void)state;
+    pair_hold_messages = true;
+    (void)roll_back(0, "one");
+    while (!pair_model(0)->coord.rollback.begun)
+        pair_deliver_first();
+    pair_forget_messages();
+    pair_hold_messages = false;
+    start_again(1); /* without what it was told of the parts */
+    assert_int_equal(2, pair_model(1)->shard.epoch);
+    assert_int_equal(2, pair_model(1)->shard.checkpoints[0].parts_count);
+}
+
 static void two_processes_of_one_count_are_told_apart_by_their_boot(void **state)
 {
     (void)state;
@@ -397,6 +423,8 @@ int main(void)
         TEST(a_checkpoint_call_ends_when_a_shard_starts_anew),
         TEST(a_part_that_is_there_makes_the_older_ones_pointless),
         TEST(a_rollback_waits_for_what_each_shard_says_of_that_checkpoint),
+        TEST(a_rollback_tells_all_shards_what_the_parts_are_before_its_epoch_is_stored),
+        TEST(a_rollback_that_sync_comes_into_tells_them_to_the_shard_that_has_started),
         TEST(two_processes_of_one_count_are_told_apart_by_their_boot),
         TEST(who_may_leave_is_not_for_a_shard_to_say),
         TEST(shard_0_knows_how_far_all_are_and_another_one_itself_alone),
