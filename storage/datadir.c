@@ -82,6 +82,13 @@ static int take_lock(struct ampd_datadir *dir, struct amp_error *error)
     return rc;
 }
 
+int ampd_datadir_make(const char *path, const char *what, struct amp_error *error)
+{
+    char text[64];
+    (void)snprintf(text, sizeof text, "cannot create %s", what);
+    return mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : system_error(error, text, path);
+}
+
 int ampd_datadir_sync(const char *path, struct amp_error *error)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -149,9 +156,9 @@ int ampd_datadir_open(struct ampd_datadir *dir, const char *path, struct amp_err
         return amp_error_set(error, AMP_EINVAL, "DATA_DIR", "the data directory's path must have 1 to %zu bytes",
                              sizeof dir->path - 1);
     memcpy(dir->path, path, size + 1);
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return system_error(error, "cannot create data directory", path);
-    int rc = take_lock(dir, error);
+    int rc = ampd_datadir_make(path, "data directory", error);
+    if (rc == 0)
+        rc = take_lock(dir, error);
     if (rc != 0)
         return rc;
     rc = check_version(dir, error);

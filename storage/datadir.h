@@ -32,6 +32,12 @@ struct ampd_datadir {
 int ampd_datadir_open(struct ampd_datadir *dir, const char *path, struct amp_error *error);
 
 /*
+ * Makes a directory (mode 0700) whose parent is there, unless it is there itself; `what` says in an error's text what it is for.
+ * AMP_EINVAL: the path is wrong or not permitted; AMP_EEXHAUSTED, AMP_EIO: the system failed. Any thread.
+ */
+int ampd_datadir_make(const char *path, const char *what, struct amp_error *error);
+
+/*
  * Fsyncs any directory: names made, moved and removed in it before survive power loss after 0. AMP_EIO and the others of
  * ampd_datadir_open, with a text that names it. Any thread.
  */

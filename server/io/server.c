@@ -12,12 +12,10 @@
 #include "server/io/place.h"
 #include "server/io/trouble.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -47,9 +45,7 @@ static int open_checkpoint_dir(struct ampd_server *server, struct amp_error *err
 {
     const char *path = server->options->checkpoint_dir;
     server->checkpoint_dir = path != NULL ? path : server->dir.path;
-    if (mkdir(server->checkpoint_dir, 0700) == 0 || errno == EEXIST)
-        return 0;
-    return amp_error_set(error, AMP_EINVAL, NULL, "cannot create checkpoint directory %s: %s", path, strerror(errno));
+    return path != NULL ? ampd_datadir_make(path, "checkpoint directory", error) : 0;
 }
 
 int ampd_server_open_store(struct ampd_server *server, struct amp_error *error)

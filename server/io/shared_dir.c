@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define OWNER_FILE "CLUSTER"
@@ -71,11 +70,11 @@ int io_shared_dir_claim(const char *path, const char *cluster, struct amp_error 
     char file[FILE_PATH_MAX], owner[IO_CLUSTER_NAME_MAX] = "";
     if (strlen(path) + sizeof OWNER_FILE + 32 > sizeof file)
         return amp_error_set(error, AMP_EINVAL, NULL, "--checkpoint-dir %.200s: the path is too long", path);
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return amp_error_set(error, AMP_EINVAL, NULL, "cannot create checkpoint directory %s: %s", path,
-                             strerror(errno));
+    int rc = ampd_datadir_make(path, "checkpoint directory", error);
+    if (rc != 0)
+        return rc;
     (void)snprintf(file, sizeof file, "%s/" OWNER_FILE, path);
-    int rc = read_owner(file, owner, error);
+    rc = read_owner(file, owner, error);
     if (rc == AMP_ENOTFOUND) {
         rc = write_owner(path, file, cluster, error);
         if (rc == 0)

@@ -63,6 +63,7 @@ static void one_that_cannot_be_made_or_written_is_an_error(void **state)
     (void)snprintf(deep, sizeof deep, "%s/not/there", place->root);
     assert_int_equal(io_shared_dir_claim(deep, "one", &error), AMP_EINVAL);
     assert_non_null(strstr(error.text, deep));
+    assert_non_null(strstr(error.text, "checkpoint directory"));
     memset(endless, 'x', sizeof endless);
     endless[sizeof endless - 1] = 0;
     assert_int_equal(io_shared_dir_claim(endless, "one", &error), AMP_EINVAL);
