@@ -78,6 +78,12 @@ typedef int ampd_overflows_cb(void *arg, const struct ampd_history_key *key, con
  */
 int ampd_store_sqlite_open(const char *data_dir, struct ampd_store **store, struct amp_error *error);
 
+/*
+ * The same, of a store that is no one's yet: nothing waits for the disk, and a power loss may leave anything. Whoever wants to keep
+ * it closes it, and syncs its file, in which all is then.
+ */
+int ampd_store_sqlite_open_draft(const char *data_dir, struct ampd_store **store, struct amp_error *error);
+
 /* An empty store in memory, which lives until its last handle is closed. AMP_ENOMEM. */
 int ampd_store_memory_open(struct ampd_store **store, struct amp_error *error);
 

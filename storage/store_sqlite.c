@@ -161,12 +161,12 @@ const void *store_column_blob(struct store_cursor *cursor, size_t *size)
 
 /* ---- transactions ---- */
 
-/* Sets `synchronous` and reads it back: SQLite ignores a pragma it does not like. */
-static int set_synchronous(struct sqlite_store *store, bool full, struct amp_error *error)
+/* Sets `synchronous`, 0 to 2, and reads it back: SQLite ignores a pragma it does not like. */
+static int set_level(struct sqlite_store *store, int wanted, struct amp_error *error)
 {
-    if (store->full == full)
-        return 0;
-    int rc = sqlite3_exec(store->db, full ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL", NULL, NULL, NULL);
+    static const char *const pragmas[] = {"PRAGMA synchronous=OFF", "PRAGMA synchronous=NORMAL",
+                                          "PRAGMA synchronous=FULL"};
+    int rc = sqlite3_exec(store->db, pragmas[wanted], NULL, NULL, NULL);
     sqlite3_stmt *statement = NULL;
     if (rc == SQLITE_OK)
         rc = sqlite3_prepare_v2(store->db, "PRAGMA synchronous", -1, &statement, NULL);
@@ -174,10 +174,16 @@ static int set_synchronous(struct sqlite_store *store, bool full, struct amp_err
         rc = sqlite3_step(statement);
     int level = rc == SQLITE_ROW ? sqlite3_column_int(statement, 0) : -1;
     (void)sqlite3_finalize(statement); /* repeats the error of the step */
-    if (level != (full ? 2 : 1))
-        return store_failure(store, rc == SQLITE_ROW ? SQLITE_ERROR : rc, "setting synchronous", error);
-    store->full = full;
-    return 0;
+    return level == wanted ? 0 : store_failure(store, rc == SQLITE_ROW ? SQLITE_ERROR : rc, "setting synchronous", error);
+}
+
+static int set_synchronous(struct sqlite_store *store, bool full, struct amp_error *error)
+{
+    if (store->draft || store->full == full)
+        return 0;
+    int rc = set_level(store, full ? 2 : 1, error);
+    store->full = rc == 0 ? full : store->full;
+    return rc;
 }
 
 int store_ready(struct sqlite_store *store, struct amp_error *error)
@@ -349,7 +355,7 @@ static int configure(struct sqlite_store *store, struct amp_error *error)
         return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s: the file system has no shared memory for the log",
                              store->path);
     store->full = false;
-    int set = set_synchronous(store, true, error);
+    int set = store->draft ? set_level(store, 0, error) : set_synchronous(store, true, error);
     (void)sqlite3_wal_hook(store->db, wal_hook, store); /* returns the hook before it: none */
     return set;
 }
@@ -365,7 +371,7 @@ static int create_file(const char *path, struct amp_error *error)
     return 0;
 }
 
-int ampd_store_sqlite_open(const char *data_dir, struct ampd_store **out, struct amp_error *error)
+static int open_store(const char *data_dir, bool draft, struct ampd_store **out, struct amp_error *error)
 {
     *out = NULL;
     char path[4096];
@@ -378,6 +384,7 @@ int ampd_store_sqlite_open(const char *data_dir, struct ampd_store **out, struct
         rc = connect(path, false, &store, error);
     if (rc != 0)
         return rc;
+    store->draft = draft;
     rc = configure(store, error);
     if (rc == 0)
         rc = store_migrate(store, error);
@@ -387,4 +394,14 @@ int ampd_store_sqlite_open(const char *data_dir, struct ampd_store **out, struct
     }
     *out = &store->base;
     return 0;
+}
+
+int ampd_store_sqlite_open(const char *data_dir, struct ampd_store **out, struct amp_error *error)
+{
+    return open_store(data_dir, false, out, error);
+}
+
+int ampd_store_sqlite_open_draft(const char *data_dir, struct ampd_store **out, struct amp_error *error)
+{
+    return open_store(data_dir, true, out, error);
 }

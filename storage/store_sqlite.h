@@ -73,7 +73,8 @@ struct sqlite_store {
     sqlite3 *db;
     char *path;
     bool reader;
-    bool full;   /* the connection's synchronous setting: FULL, else NORMAL */
+    bool draft;  /* the connection's synchronous setting: OFF */
+    bool full;   /* else: FULL, else NORMAL */
     bool failed; /* a write or fsync failed: what the disk holds is not known */
     char why[AMP_ERROR_TEXT_MAX]; /* of the first such failure */
     struct store_known known[STORE_KNOWN_MAX];

@@ -229,36 +229,44 @@ static int not_taken_up(const struct ampd_server *server, const char *model, str
                          model, server->options->memory_max);
 }
 
-int ampd_server_recover(struct ampd_server *server, struct amp_error *error)
+static int find_model(struct ampd_server *server, struct ampd_model_record *record, struct amp_error *error)
 {
-    struct ampd_model_record *records;
-    size_t count;
-    int rc = ampd_store_load(server->store, &records, &count, error);
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        rc = ampd_server_take_up(server, &records[i], error);
-        if (rc == 0)
-            rc = sweep(server, &records[i], error);
-        if (rc != 0)
-            break;
-        const struct ampd_checkpoint_place place = ampd_server_journal_place(server, records[i].spec.name);
-        records[i].no_journal = records[i].spec.durability == AMPD_DURABILITY_STEP && !ampd_journal_exists(&place);
-        struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &records[i]};
-        ampd_server_event(server, &event);
-        if (ampd_core_find(server->core, records[i].spec.name) < 0)
-            rc = not_taken_up(server, records[i].spec.name, error);
-    }
+    int rc = ampd_server_take_up(server, record, error);
     if (rc == 0)
-        rc = ampd_server_sweep_deleted(server, records, count, error);
-    ampd_model_records_free(records, count);
-    if (rc != 0)
-        return rc;
+        rc = sweep(server, record, error);
+    const struct ampd_checkpoint_place place = ampd_server_journal_place(server, record->spec.name);
+    record->no_journal = record->spec.durability == AMPD_DURABILITY_STEP && !ampd_journal_exists(&place);
+    return rc;
+}
+
+int ampd_server_find(void *arg, struct amp_error *error)
+{
+    struct ampd_found *found = arg;
+    struct ampd_server *server = found->server;
+    int rc = ampd_store_load(server->store, &found->records, &found->count, error);
+    for (size_t i = 0; rc == 0 && i < found->count; i++)
+        rc = find_model(server, &found->records[i], error);
+    if (rc == 0)
+        rc = ampd_server_sweep_deleted(server, found->records, found->count, error);
+    for (uint32_t k = 0; rc == 0 && k < io_peers_shards(server); k++)
+        rc = ampd_store_get_fence(server->store, k, &found->fences[k], error);
+    return rc;
+}
+
+int ampd_server_recover(struct ampd_server *server, const struct ampd_found *found, struct amp_error *error)
+{
+    for (size_t i = 0; i < found->count; i++) {
+        const char *name = found->records[i].spec.name;
+        struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &found->records[i]};
+        ampd_server_event(server, &event);
+        if (ampd_core_find(server->core, name) < 0)
+            return not_taken_up(server, name, error);
+    }
+    ampd_server_purge(server);
     for (uint32_t k = 0; k < io_peers_shards(server); k++) {
-        struct ampd_event found = {.type = AMPD_EVENT_FENCE_FOUND, .u.fence.shard = k};
-        rc = ampd_store_get_fence(server->store, k, &found.u.fence.fence, error);
-        if (rc != 0)
-            return rc;
-        if (found.u.fence.fence.counter != 0)
-            ampd_server_event(server, &found);
+        struct ampd_event event = {.type = AMPD_EVENT_FENCE_FOUND, .u.fence = {k, found->fences[k]}};
+        if (found->fences[k].counter != 0)
+            ampd_server_event(server, &event);
     }
     server->found = true;
     struct ampd_event start = {.type = AMPD_EVENT_START};

@@ -4,6 +4,7 @@
 #include "base/failpoint.h"
 #include "proto/msg_peer.h"
 #include "rpc/arpc_client.h"
+#include "server/io/aside.h"
 #include "server/io/call.h"
 #include "server/io/cluster.h"
 #include "server/io/peer_bytes.h"
@@ -51,7 +52,8 @@ static const char *const store_files[] = {"ampd.db", "ampd.db-wal", "ampd.db-shm
 
 struct io_join {
     struct ampd_server *server;
-    bool done; /* with result, error */
+    bool done; /* with result, error; or `told` */
+    bool told; /* the other shards have said all: the copy, if there is one, is what the shard is */
     int result;
     struct arpc_channel *channel; /* of the attempt; NULL: none is under way */
     struct arpc_call *call;
@@ -110,7 +112,7 @@ static int failed(struct amp_error *error, const char *what, const char *path)
                          strerror(errno));
 }
 
-/* A new empty one; what an attempt before has left goes. */
+/* A new empty one; what an attempt before has left goes. None of it is synced before it is whole: the loop has no time for that. */
 static int copy_open(struct io_join *join, struct amp_error *error)
 {
     char path[AMPD_DATADIR_PATH_MAX + 64];
@@ -122,7 +124,17 @@ static int copy_open(struct io_join *join, struct amp_error *error)
     path_of(join->server, "", COPY_DIR, path);
     if (mkdir(path, 0700) != 0 && errno != EEXIST)
         return failed(error, "make", path);
-    return ampd_store_sqlite_open(path, &join->copy, error);
+    return ampd_store_sqlite_open_draft(path, &join->copy, error);
+}
+
+/* Of a draft, which is closed. */
+static int sync_file(const char *path, struct amp_error *error)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int rc = fd >= 0 && fsync(fd) == 0 ? 0 : failed(error, "sync", path);
+    if (fd >= 0)
+        (void)close(fd); /* only read */
+    return rc;
 }
 
 /* Whether another shard, whose copy this is, holds what the store has not. */
@@ -174,11 +186,13 @@ static int copy_take(struct io_join *join, bool older, struct amp_error *error)
     path_of(server, "", store_files[1], to);
     if (access(from, F_OK) == 0 || access(to, F_OK) == 0)
         return amp_error_set(error, AMP_EIO, NULL, "the log of a store was not closed: %s", from);
-    rc = ampd_datadir_sync(server->dir.path, error);
-    if (rc != 0)
-        return rc;
     (void)snprintf(from, sizeof from, "%s/%s", dir, store_files[0]);
     path_of(server, "", store_files[0], to);
+    rc = sync_file(from, error);
+    if (rc == 0)
+        rc = ampd_datadir_sync(server->dir.path, error);
+    if (rc != 0)
+        return rc;
     AMP_FAILPOINT("join.copied");
     if (rename(from, to) != 0)
         return failed(error, "rename", from);
@@ -338,23 +352,25 @@ static void leave(struct io_join *join)
     uv_close((uv_handle_t *)&join->again, on_timer_closed);
 }
 
-static void finish(struct io_join *join)
+/* Aside. */
+static int finish(void *arg, struct amp_error *error)
 {
+    struct io_join *join = arg;
     const struct ampd_server *server = join->server;
     bool older = false;
-    join->done = true;
     if (join->copy == NULL) {
         amp_log(server->log, AMP_LOG_INFO, "join", "msg=\"no other shard has a model either\"");
-        return;
+        return 0;
     }
-    join->result = server->doubt ? compare(join, &older, &join->error) : 0;
-    if (join->result == 0 && server->doubt && !older)
-        join->result = copy_drop(join);
-    else if (join->result == 0)
-        join->result = copy_take(join, older, &join->error);
-    if (join->result == 0 && (older || !server->doubt))
+    int rc = server->doubt ? compare(join, &older, error) : 0;
+    if (rc == 0 && server->doubt && !older)
+        rc = copy_drop(join);
+    else if (rc == 0)
+        rc = copy_take(join, older, error);
+    if (rc == 0 && (older || !server->doubt))
         amp_log(server->log, AMP_LOG_INFO, "join", "msg=\"the store was filled by another shard\" shard=%u rows=%llu",
                 join->source, (unsigned long long)join->rows);
+    return rc;
 }
 
 /* Whether the copy that is here will do: one without a model only when no other shard has one. */
@@ -387,6 +403,7 @@ static void end(struct io_join *join, int result)
 {
     join->result = result;
     join->done = true;
+    (void)uv_timer_stop(&join->again); /* nobody is waited for any more */
 }
 
 /* Whether there have been models, by what lies here, and all shards that answer are as empty as new ones. */
@@ -451,14 +468,16 @@ static void answer_closed(struct arpc_call *call, const struct arpc_result *resu
         return; /* given up before */
     join->call = NULL;
     bool told = join->code == 0 && result->status == ARPC_STATUS_OK && join->ended;
-    if (join->broken)
+    if (join->broken) {
         end(join, join->code);
-    else if (told && will_do(join) && nobody_knows(join))
+    } else if (told && will_do(join) && nobody_knows(join)) {
         give_up(join, AMP_ESTATE, "the other shards are empty, too");
-    else if (told && will_do(join))
-        finish(join);
-    else
+    } else if (told && will_do(join)) {
+        join->told = true;
+        end(join, 0);
+    } else {
         try_next(join, told ? "it has no model" : join->code != 0 ? join->error.text : result->message);
+    }
 }
 
 static const struct arpc_handler answer = {.message = answer_message, .closed = answer_closed};
@@ -540,9 +559,12 @@ int io_join_if_due(struct ampd_server *server, struct amp_error *error)
     while (!join->done && !server->signalled)
         (void)uv_run(&server->loop, UV_RUN_ONCE);
     server->joining = false;
-    rc = join->done ? join->result : AMP_ECANCELLED;
-    if (rc != 0 && join->done)
+    if (join->done && join->result != 0)
         *error = join->error;
+    if (!join->done)
+        rc = AMP_ECANCELLED;
+    else
+        rc = join->told ? io_aside(server, finish, join, error) : join->result;
     leave(join);
     return rc;
 }

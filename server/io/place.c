@@ -3,6 +3,7 @@
 
 #include "base/failpoint.h"
 #include "base/list.h"
+#include "server/io/aside.h"
 #include "server/io/cluster.h"
 #include "server/io/notify.h"
 #include "server/io/peers.h"
@@ -238,10 +239,11 @@ static int doubt(struct ampd_server *server, const struct ampd_fence *before, st
 
 /*
  * The store of the shard that this process is now; it is to know the fence before anything is said under it. One that is in
- * doubt does not know it before it is known to be, or to be made, what the shard is (io_place_serve).
+ * doubt does not know it before it is known to be, or to be made, what the shard is (io_place_serve). Aside.
  */
-static int open_shard(struct ampd_server *server, struct amp_error *error)
+static int open_shard(void *arg, struct amp_error *error)
 {
+    struct ampd_server *server = arg;
     char path[AMPD_DATADIR_PATH_MAX];
     struct ampd_fence before = {0};
     int rc = shard_path(server, server->options->shard, path, error);
@@ -266,16 +268,24 @@ static void on_noted(void *arg)
     ((struct io_place *)arg)->noted = true;
 }
 
-int io_place_serve(struct ampd_server *server, struct amp_error *error)
+/* Aside. */
+static int note_fence(void *arg, struct amp_error *error)
 {
-    struct io_place *place = server->place;
+    const struct ampd_server *server = arg;
     struct ampd_fence known = {0};
     uint32_t shard = server->options->shard;
-    if (server->options->cluster == NULL)
-        return 0;
     int rc = ampd_store_get_fence(server->store, shard, &known, error);
     if (rc == 0 && known.counter != server->fence.counter) /* it was in doubt, or another shard has filled it */
         rc = ampd_store_put_fence(server->store, shard, &server->fence, error);
+    return rc;
+}
+
+int io_place_serve(struct ampd_server *server, struct amp_error *error)
+{
+    struct io_place *place = server->place;
+    if (server->options->cluster == NULL)
+        return 0;
+    int rc = io_aside(server, note_fence, server, error);
     if (rc == 0 && (rc = io_cluster_serves(server->cluster, on_noted, place)) != 0)
         return amp_error_set(error, rc, NULL, "it cannot be noted in etcd who serves: %s", amp_strerror(rc));
     while (rc == 0 && !place->noted && !server->signalled)
@@ -313,6 +323,7 @@ int io_place_take(struct ampd_server *server, struct amp_error *error)
     struct io_place *place = server->place;
     if (place == NULL)
         return boot(server, 0, &server->fence, error);
+    uv_update_time(&server->loop); /* to open what is here may have taken longer than a call may that begins now */
     int rc = make_cluster(server, error);
     if (rc != 0)
         return rc;
@@ -326,7 +337,7 @@ int io_place_take(struct ampd_server *server, struct amp_error *error)
         return AMP_ECANCELLED;
     server->own_options.shard = place->shard;
     server->fence = place->fence;
-    return server->options->cluster != NULL ? open_shard(server, error) : 0;
+    return server->options->cluster != NULL ? io_aside(server, open_shard, server, error) : 0;
 }
 
 /* ---- epochs and fences ---- */

@@ -140,8 +140,5 @@ int ampd_server_sweep_deleted(struct ampd_server *server, const struct ampd_mode
                               struct amp_error *error)
 {
     struct deleted_sweep sweep = {server, records, count, error};
-    int rc = ampd_store_each_deleted(server->store, &sweep, error, sweep_deleted);
-    if (rc == 0)
-        ampd_server_purge(server);
-    return rc;
+    return ampd_store_each_deleted(server->store, &sweep, error, sweep_deleted);
 }

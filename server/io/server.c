@@ -4,6 +4,7 @@
 #include "base/failpoint.h"
 #include "proto/descriptors.h"
 #include "rpc/arpc_server.h"
+#include "server/io/aside.h"
 #include "server/io/handlers.h"
 #include "server/io/http.h"
 #include "server/io/join.h"
@@ -225,7 +226,7 @@ static int open_rpc(struct ampd_server *server, struct amp_error *error)
     return AMPD_EXIT_OK;
 }
 
-static int open_core(struct ampd_server *server, struct amp_error *error)
+static int make_core(struct ampd_server *server, struct amp_error *error)
 {
     struct ampd_core_config config = {.shard = server->options->shard,
                                       .shards = io_peers_shards(server),
@@ -236,12 +237,24 @@ static int open_core(struct ampd_server *server, struct amp_error *error)
                                       .asks_epochs =
                                           server->cluster != NULL && io_cluster_abilities(server->cluster).remembers};
     int rc = ampd_core_new(&config, &server->core);
-    if (rc != 0)
-        return amp_error_set(error, rc, NULL, "cannot make the core: %s", amp_strerror(rc));
-    rc = ampd_server_recover(server, error);
+    return rc == 0 ? 0 : amp_error_set(error, rc, NULL, "cannot make the core: %s", amp_strerror(rc));
+}
+
+/* The server runs, or AMP_ECANCELLED: a signal came while the store was read. */
+static int open_core(struct ampd_server *server, struct amp_error *error)
+{
+    struct ampd_found found = {.server = server};
+    int rc = io_aside(server, ampd_server_find, &found, error);
+    if (rc == 0 && server->signalled)
+        rc = AMP_ECANCELLED;
+    if (rc == 0) {
+        server->state = SERVER_RUNNING;
+        rc = make_core(server, error);
+    }
     if (rc == 0)
-        rc = io_peers_start(server, error);
-    return rc;
+        rc = ampd_server_recover(server, &found, error);
+    ampd_model_records_free(found.records, found.count);
+    return rc == 0 ? io_peers_start(server, error) : rc;
 }
 
 static void log_start(const struct ampd_server *server)
@@ -307,10 +320,11 @@ static int start(struct ampd_server *server, struct amp_error *error)
     code = waits ? take_place(server, error) : AMPD_EXIT_OK;
     if (code != AMPD_EXIT_OK || server->state == SERVER_CLOSING)
         return code;
-    server->state = SERVER_RUNNING;
     rc = open_core(server, error);
     AMP_FAILPOINT("start.done");
-    return rc == 0 ? AMPD_EXIT_OK : exit_code_of(rc);
+    if (rc == AMP_ECANCELLED)
+        ampd_server_close(server);
+    return rc == 0 || rc == AMP_ECANCELLED ? AMPD_EXIT_OK : exit_code_of(rc);
 }
 
 int ampd_server_run(const struct ampd_server_options *options)

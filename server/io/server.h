@@ -165,8 +165,22 @@ void ampd_server_set_health(struct ampd_server *server, bool serving);
  */
 void ampd_server_event(struct ampd_server *server, struct ampd_event *event);
 
-/* Begins: models found in the store, then START. 0 or an error; AMP_EEXHAUSTED: a model does not fit into memory_max. */
-int ampd_server_recover(struct ampd_server *server, struct amp_error *error);
+/* What the store has, for ampd_server_recover. */
+struct ampd_found {
+    struct ampd_server *server;
+    struct ampd_model_record *records; /* owned */
+    size_t count;
+    struct ampd_fence fences[AMPD_PARTS_MAX]; /* by shard; counter 0: none was seen */
+};
+
+/*
+ * Aside (aside.h), of a struct ampd_found in which the server is set: reads the store, takes up what another process has left
+ * (take_up.c), and removes what a crash has. 0 or an error; the caller frees what is owned in both cases.
+ */
+int ampd_server_find(void *found, struct amp_error *error);
+
+/* Begins: the models and fences that were found, then START. 0; AMP_EEXHAUSTED: a model does not fit into memory_max. */
+int ampd_server_recover(struct ampd_server *server, const struct ampd_found *found, struct amp_error *error);
 
 /* ---- server.c ---- */
 
@@ -200,7 +214,7 @@ bool ampd_server_shares_files(const struct ampd_server *server);
  */
 void ampd_server_sweep(struct ampd_server *server);
 
-/* At start: what a crash has left of deletions. `records` are the models that there are. 0 or an error. */
+/* At start, aside: the files that a crash has left of deletions. `records` are the models that there are. 0 or an error. */
 int ampd_server_sweep_deleted(struct ampd_server *server, const struct ampd_model_record *records, size_t count,
                               struct amp_error *error);
 

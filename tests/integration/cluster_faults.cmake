@@ -7,4 +7,5 @@ if(TARGET ampd)
   endforeach()
   # In front of ampd, for test_cluster_badinput.
   add_library(shifted_clock SHARED shifted_clock.c)
+  add_library(slow_sync SHARED slow_sync.c)
 endif()

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""What a cluster must bear without a hand: an etcd that is slow, clocks that are an hour apart, a place that is held by another
-version. (Two that claim one shard, a shard that was stopped past its lease, an etcd that is gone or wiped: test_server_cluster.py;
+"""What a cluster must bear without a hand: an etcd that is slow, a disk that is, clocks that are an hour apart, a place that is held
+by another version. (Two that claim one shard, a shard that was stopped past its lease, an etcd that is gone or wiped: test_server_cluster.py;
 full disks: test_cluster_faults.py.)
 
     test_cluster_badinput.py BIN_DIR [NAME ...]
@@ -19,6 +19,7 @@ from test_server_cluster import new_job, resume, trained
 from test_server_shards import STEPS, WORLD, Job, undisturbed
 
 HOUR_S = 3600
+SYNC_S = 0.2  # of which a store takes 14 to be made: longer than the lease
 
 
 class SlowEtcd:
@@ -107,6 +108,47 @@ def test_an_etcd_that_is_slow_costs_nothing_and_one_that_is_too_slow_is_as_good_
     etcd.delay_s = 0.0
     cluster.wait_until_healthy()
     resume(job, expected)
+
+
+class SlowProcess(Process):
+    """What it syncs is on its disk SYNC_S later."""
+
+    def __init__(self, cluster, name, options, shim):
+        self.before = ("/usr/bin/env", f"LD_PRELOAD={shim}", f"SLOW_SYNC_MS={round(SYNC_S * 1000)}")
+        super().__init__(cluster, name, options)
+
+
+def test_a_start_waits_for_its_disk_longer_than_its_lease_and_keeps_its_place(context):
+    """On an empty directory, which is filled, and on one of before, which is set aside: a dozen syncs one after the other."""
+    expected = undisturbed(context)
+    shim = context.bin_dir.parent / "tests" / "integration" / "libslow_sync.so"
+    cluster = Cluster(context, 0, fixed=False, options=["--checkpoint-dir", context.folder()])
+    cluster.count = 2
+
+    def add():
+        cluster.processes.append(SlowProcess(cluster, f"p{len(cluster.processes)}", cluster.options, shim))
+        return cluster.processes[-1]
+
+    for _ in range(cluster.count):
+        add()
+    cluster.wait_until_healthy()
+    job = new_job(cluster)
+    trained(job, 1, 3)
+    eventually(lambda: cluster.api(0).GetModel(model="m").status.durable_step == 2, "step 2 is durable")
+    standby, lost = add(), cluster.of(1)
+    standby.says("this process stands by")
+    for turn in range(2):
+        lost.kill()
+        standby.serves()
+        assert standby.shard() == 1
+        if turn == 0:
+            lost.start()
+            lost.says("this process stands by")
+        standby, lost = lost, standby
+    assert "the data of before are set aside" in lost.log()
+    resume(job, expected)
+    for process in cluster.processes:
+        assert "no shard any more" not in process.log(), process.log()[-2000:]
 
 
 class ShiftedProcess(Process):

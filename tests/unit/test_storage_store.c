@@ -12,21 +12,24 @@
 #include <cmocka.h>
 
 struct fixture {
-    bool sqlite;
+    bool sqlite, draft;
     char directory[256];
     struct ampd_store *store;
 };
 
 static int open_store(struct fixture *fixture)
 {
+    if (fixture->draft)
+        return ampd_store_sqlite_open_draft(fixture->directory, &fixture->store, NULL);
     return fixture->sqlite ? ampd_store_sqlite_open(fixture->directory, &fixture->store, NULL)
                            : ampd_store_memory_open(&fixture->store, NULL);
 }
 
-static int setup_with(void **state, bool sqlite)
+static int setup_with(void **state, bool sqlite, bool draft)
 {
     struct fixture *fixture = calloc(1, sizeof *fixture);
     fixture->sqlite = sqlite;
+    fixture->draft = draft;
     strcpy(fixture->directory, storage_fixture_directory());
     *state = fixture;
     return open_store(fixture);
@@ -34,12 +37,17 @@ static int setup_with(void **state, bool sqlite)
 
 static int setup_memory(void **state)
 {
-    return setup_with(state, false);
+    return setup_with(state, false, false);
 }
 
 static int setup_sqlite(void **state)
 {
-    return setup_with(state, true);
+    return setup_with(state, true, false);
+}
+
+static int setup_draft(void **state)
+{
+    return setup_with(state, true, true);
 }
 
 static int teardown(void **state)
@@ -709,42 +717,45 @@ static void a_deleted_model_is_gone_at_once_and_its_rows_in_portions(void **stat
     assert_page(store, (struct ampd_history_filter){0}, 99, "1.0.0 1.1.0 1.2.0");
 }
 
-#define ON_BOTH(test)                                                                                                  \
+#define ON_ALL(test)                                                                                                   \
     {#test " (memory)", test, setup_memory, teardown, NULL},                                                           \
     {                                                                                                                  \
 #test " (sqlite)", test, setup_sqlite, teardown, NULL                                                          \
+    },                                                                                                                 \
+    {                                                                                                                  \
+#test " (draft)", test, setup_draft, teardown, NULL                                                            \
     }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ON_BOTH(each_boot_has_a_higher_fence_and_its_own_id),
-        ON_BOTH(a_model_comes_back_as_it_was_given),
-        ON_BOTH(a_second_model_of_one_name_is_refused),
-        ON_BOTH(every_call_on_an_unknown_model_says_not_found),
-        ON_BOTH(a_step_comes_back_as_it_was_given),
-        ON_BOTH(a_row_without_the_one_before_it_is_refused),
-        ON_BOTH(rows_that_are_stored_together_are_stored_in_order),
-        ON_BOTH(a_model_is_known_until_its_epoch_or_its_life_ends),
-        ON_BOTH(many_models_take_turns),
-        ON_BOTH(set_and_reset_rows_follow_the_step_they_come_after),
-        ON_BOTH(a_new_epoch_supersedes_rows_above_its_base),
-        ON_BOTH(an_epoch_not_above_the_newest_is_refused),
-        ON_BOTH(pages_are_cut_by_limit_and_go_on_from_a_key),
-        ON_BOTH(pages_filter_by_epoch_and_by_verdict),
-        ON_BOTH(overflow_rows_page_by_step_and_index),
-        ON_BOTH(overflow_rows_filter_by_parameter_and_rank),
-        ON_BOTH(a_callback_ends_its_page_with_its_own_code),
-        ON_BOTH(a_reader_sees_what_the_writer_stored),
-        ON_BOTH(load_gives_the_newest_epoch_its_last_row_and_the_workers),
-        ON_BOTH(a_new_epoch_voids_checkpoints_above_its_base),
-        ON_BOTH(the_parts_of_a_checkpoint_are_kept_with_it),
-        ON_BOTH(a_checkpoint_of_an_earlier_epoch_can_be_adopted),
-        ON_BOTH(an_epoch_without_a_base_voids_every_checkpoint),
-        ON_BOTH(an_act_comes_back_with_who_asked_and_why),
-        ON_BOTH(load_gives_the_newest_acts_that_have_a_request_id),
-        ON_BOTH(a_deletion_that_has_begun_is_told_after_a_start),
-        ON_BOTH(a_deleted_model_is_gone_at_once_and_its_rows_in_portions),
+        ON_ALL(each_boot_has_a_higher_fence_and_its_own_id),
+        ON_ALL(a_model_comes_back_as_it_was_given),
+        ON_ALL(a_second_model_of_one_name_is_refused),
+        ON_ALL(every_call_on_an_unknown_model_says_not_found),
+        ON_ALL(a_step_comes_back_as_it_was_given),
+        ON_ALL(a_row_without_the_one_before_it_is_refused),
+        ON_ALL(rows_that_are_stored_together_are_stored_in_order),
+        ON_ALL(a_model_is_known_until_its_epoch_or_its_life_ends),
+        ON_ALL(many_models_take_turns),
+        ON_ALL(set_and_reset_rows_follow_the_step_they_come_after),
+        ON_ALL(a_new_epoch_supersedes_rows_above_its_base),
+        ON_ALL(an_epoch_not_above_the_newest_is_refused),
+        ON_ALL(pages_are_cut_by_limit_and_go_on_from_a_key),
+        ON_ALL(pages_filter_by_epoch_and_by_verdict),
+        ON_ALL(overflow_rows_page_by_step_and_index),
+        ON_ALL(overflow_rows_filter_by_parameter_and_rank),
+        ON_ALL(a_callback_ends_its_page_with_its_own_code),
+        ON_ALL(a_reader_sees_what_the_writer_stored),
+        ON_ALL(load_gives_the_newest_epoch_its_last_row_and_the_workers),
+        ON_ALL(a_new_epoch_voids_checkpoints_above_its_base),
+        ON_ALL(the_parts_of_a_checkpoint_are_kept_with_it),
+        ON_ALL(a_checkpoint_of_an_earlier_epoch_can_be_adopted),
+        ON_ALL(an_epoch_without_a_base_voids_every_checkpoint),
+        ON_ALL(an_act_comes_back_with_who_asked_and_why),
+        ON_ALL(load_gives_the_newest_acts_that_have_a_request_id),
+        ON_ALL(a_deletion_that_has_begun_is_told_after_a_start),
+        ON_ALL(a_deleted_model_is_gone_at_once_and_its_rows_in_portions),
     };
     return cmocka_run_group_tests_name("storage_store", tests, NULL, NULL);
 }
