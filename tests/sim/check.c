@@ -383,6 +383,7 @@ void sim_check_event(struct sim *sim)
         sim_fail(sim, SIM_PROGRESS, "no end after %d events", SIM_EVENTS_MAX);
     for (uint32_t k = 0; k < sim->shards; k++)
         check_shard(sim, &sim->shard[k]);
+    sim_ends_event(sim);
 }
 
 /* After the answer to DeleteModel, and after a restart of all shards. */

@@ -159,6 +159,18 @@ static void check_kept(struct sim *sim, const struct sim_shard *shard)
         sim->durable_told = zero->store.last_step;
 }
 
+/* All votes are taken in one event, and the verdict is being stored: what comes after that cannot stop it. */
+void sim_ends_event(struct sim *sim)
+{
+    const struct sim_shard *zero = &sim->shard[0];
+    bool knows = zero->core != NULL && sim_server_knows(zero);
+    bool voted = knows && zero->core->models[0]->coord.step == AMPD_STEP_VOTED;
+    if (voted && !sim->voted && sim->paused && sim->model.spec.durability == AMPD_DURABILITY_CHECKPOINT)
+        sim_fail(sim, SIM_DURABLE, "a step is decided, though shard 0 knows of one that is about to end");
+    sim->voted = voted;
+    sim->paused = knows && ampd_leave_pauses(zero->core);
+}
+
 void sim_ends_row(struct sim *sim)
 {
     const struct sim_shard *zero = &sim->shard[0];

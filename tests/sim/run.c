@@ -177,7 +177,7 @@ static void do_choice(struct sim *sim, const struct choice *choice)
         sim_session_up(sim, shard);
         break;
     case CHOICE_LATE:
-        if (sim_below(sim, sim->restarts ? 4 : 40) == 0)
+        if (sim_below(sim, sim->restarts && !sim->opens_late ? 4 : 40) == 0)
             sim_session_late(sim, sim_below(sim, sim_session_late_count(sim)));
         break;
     }
@@ -332,9 +332,21 @@ static void maybe_crash(struct sim *sim)
     sim_server_kill(sim, shard);
 }
 
+/* A worker that is replaced in the first try of a step brings another one, of another list. */
+static void maybe_replace(struct sim *sim)
+{
+    const struct sim_shard *zero = &sim->shard[0];
+    if (!sim->opens_late || sim->worker_kills == 0 || !sim_server_knows(zero) || sim_below(sim, 30) != 0)
+        return;
+    const struct ampd_coord *coord = &zero->core->models[0]->coord;
+    if (coord->step == AMPD_STEP_CLOSED && coord->open.try_number == 0)
+        kill_worker(sim);
+}
+
 static void maybe_fault(struct sim *sim)
 {
     maybe_crash(sim);
+    maybe_replace(sim);
     if (sim->disks > 0 && sim_below(sim, 300) == 0)
         sim->disks -= sim_disk_lose(sim, &sim->shard[sim_below(sim, sim->shards)]) ? 1 : 0;
     if (sim_below(sim, 120) != 0)
@@ -399,6 +411,8 @@ static void one_event(struct sim *sim)
     static struct choice choices[CHOICES_MAX];
     maybe_fault(sim);
     sim_ends_act(sim);
+    if (sim->opens_late && sim_below(sim, 4) == 0)
+        sim_session_open_late(sim);
     if (sim->observers > 0 && sim_below(sim, 50) == 0)
         sim_observe(sim);
     if (sim_below(sim, 40) == 0)
@@ -471,6 +485,7 @@ uint64_t sim_run(uint64_t seed, enum sim_faults faults, bool verbose, uint64_t *
     sim->rolls_back = sim_rolls_back(seed);
     sim->takes_back = sim_takes_back(seed);
     sim->restarts = sim_restarts(seed);
+    sim->opens_late = sim->restarts && seed % 5 > 2;
     sim->now_ms = 1000;
     amp_random_init(&sim->random, seed);
     sim_model_init(&sim->model, seed);
@@ -493,6 +508,8 @@ uint64_t sim_run(uint64_t seed, enum sim_faults faults, bool verbose, uint64_t *
         sim->worker_kills = (uint32_t)sim_below(sim, 6);
         sim->repeats = 40;
     }
+    if (faults == SIM_DISTURBED && sim->opens_late)
+        sim->worker_kills += 6, sim->repeats = 200;
     if (faults == SIM_DISTURBED && sim->rolls_back)
         sim->server_kills = 1 + (uint32_t)sim_below(sim, 4);
     if (faults == SIM_DISTURBED && sim_ends_in_order(seed))

@@ -5,6 +5,7 @@
  * it goes on with what is in its memory, but nothing that it stores comes back. Its sessions and its workers' connections
  * still live. It ends when a peer tells it that its fence is too low, or after a while.
  */
+#include "server/core/model.h"
 #include "tests/sim/sim.h"
 
 #include <stdio.h>
@@ -111,6 +112,24 @@ void sim_session_late(struct sim *sim, uint64_t pick)
         (void)fprintf(stderr, "%8llu message %d of shard %u to %u comes once more\n", (unsigned long long)sim->now_ms,
                       task->message->type, task->message->from, task->message->to);
     deliver(sim, &sim->shard[task->message->to], task);
+}
+
+/* One of an earlier try than the vote's. */
+void sim_session_open_late(struct sim *sim)
+{
+    uint64_t pick = 0;
+    for (struct amp_list *it = sim->late.next; it != &sim->late; it = it->next, pick++) {
+        const struct ampd_message *message = AMP_CONTAINER(it, struct sim_task, node)->message;
+        const struct sim_shard *shard = &sim->shard[message->to];
+        if (message->type != AMPD_MESSAGE_OPEN || !sim_server_knows(shard))
+            continue;
+        const struct ampd_shard *inside = &shard->core->models[0]->shard;
+        if (inside->kept == NULL || message->u.open.step != inside->step.open.step ||
+            message->u.open.try_number >= inside->step.open.try_number || sim_below(sim, 2) != 0)
+            continue;
+        sim_session_late(sim, pick);
+        return;
+    }
 }
 
 /* ---- sessions ---- */

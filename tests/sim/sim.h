@@ -334,6 +334,8 @@ struct sim {
     bool rolls_back;    /* the operator does nothing else, mostly while the record of a part is being stored */
     bool takes_back;    /* the operator rolls back right behind what he has set, and then asks for it again */
     bool restarts;      /* shards are killed when they have voted, and much of what was said before comes again */
+    bool opens_late;    /* above all what opened a step, to who has started and holds a vote */
+    bool paused, voted; /* shard 0, after the last event: one is about to end; a verdict is being stored */
     uint32_t observers; /* pulls of onlookers left */
     uint32_t server_kills, worker_kills, breaks, flips; /* faults left */
     uint32_t cuts, repeats; /* likewise: of sessions between shards, and messages said twice */
@@ -466,6 +468,7 @@ void sim_session_cut(struct sim *sim, struct sim_shard *shard);
 void sim_session_end(struct sim *sim, struct sim_shard *shard); /* all of a process that ends */
 void sim_session_late(struct sim *sim, uint64_t pick);          /* a message that comes once more */
 uint64_t sim_session_late_count(const struct sim *sim);
+void sim_session_open_late(struct sim *sim); /* an OPEN, to a shard that has started and holds a vote */
 bool sim_session_can_begin(const struct sim *sim, const struct sim_shard *shard);
 /* The process is replaced by another one with its disk, and goes on. */
 bool sim_zombie_can_rise(const struct sim *sim, const struct sim_shard *shard);
@@ -476,6 +479,7 @@ bool sim_is_zombie(const struct sim *sim, const struct sim_shard *shard);
 /* ---- ends.c ---- */
 bool sim_ends_in_order(uint64_t seed);
 void sim_ends_act(struct sim *sim);                          /* what happens between two events */
+void sim_ends_event(struct sim *sim);                        /* after each event */
 void sim_ends_row(struct sim *sim);                          /* shard 0 stores a verdict */
 void sim_ends_end(struct sim *sim, struct sim_shard *shard); /* DRAINED: the process is gone */
 void sim_ends_lost(struct sim_shard *shard, uint32_t peer);  /* a session is over */

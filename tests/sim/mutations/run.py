@@ -132,7 +132,9 @@ def caught(program, build, seeds):
     first = 1
     while first <= seeds:
         invariant, seed, said = verdict(program, seeds - first + 1, first)
-        if invariant is None or verdict(os.path.join(build, "bin", "sim"), 1, seed)[0] is None:
+        if invariant is None:
+            return None, None, said if first == 1 else said + ", from %d on" % first
+        if verdict(os.path.join(build, "bin", "sim"), 1, seed)[0] is None:
             return invariant, seed, said
         first = int(seed) + 1
     return None, None, "not caught within %d seeds" % seeds
