@@ -190,6 +190,16 @@ static bool of_the_process(struct ampd_core *core, const struct ampd_message *me
     }
 }
 
+/* It is no shard of this cluster that runs the same program, or that has the same model. */
+bool ampd_bus_refuses(struct ampd_model *model, const struct ampd_message *message)
+{
+    if (ampd_message_fits(model, message))
+        return false;
+    ampd_out_log(model->core, AMPD_LOG_ERROR, model, "a message of shard %u (type %d) does not fit the model: refused",
+                 message->from, (int)message->type);
+    return true;
+}
+
 void ampd_bus_receive(struct ampd_core *core, const struct ampd_message *message)
 {
     if (message->to != core->config.shard || message->from >= AMPD_COUNT(core) || core->fenced ||
@@ -202,6 +212,8 @@ void ampd_bus_receive(struct ampd_core *core, const struct ampd_message *message
     struct ampd_model *model = ampd_core_model_named(core, message->model);
     if (model == NULL)
         return; /* one that this shard does not have: the coordinator finds out by SYNC */
+    if (ampd_bus_refuses(model, message))
+        return;
     if (core->config.shard == 0)
         to_coordinator(model, message);
     if (message->from == 0 && !model->shard.deleting)

@@ -91,7 +91,7 @@ struct ampd_peer {
 struct ampd_sync_round {
     uint64_t round;                        /* shard 0: of the newest SYNC */
     bool running;                          /* shard 0: not all have answered */
-    uint64_t done;                         /* shard 0: bits of those that have */
+    uint64_t done, refused;                /* shard 0: bits of those that have, and whose answer cannot be */
     uint64_t synced_with[AMPD_SHARDS_MAX]; /* shard 0: counter of the fence that answered last */
     uint64_t started;                      /* shard 0: bits of those that answer for the first time */
     uint64_t asked;                        /* the round that waits for our answer; 0: none */
@@ -425,6 +425,8 @@ void ampd_bus_send_all_take(struct ampd_core *core, struct ampd_message *message
 void ampd_bus_drain(struct ampd_core *core);
 void ampd_bus_close(struct ampd_core *core);
 void ampd_bus_receive(struct ampd_core *core, const struct ampd_message *message);
+/* Whether a message does not fit the model; then the log says so. */
+bool ampd_bus_refuses(struct ampd_model *model, const struct ampd_message *message);
 
 /* ---- invariants.c ---- */
 void ampd_model_check(const struct ampd_model *model); /* what holds between two events: asserts */
@@ -751,6 +753,10 @@ void ampd_leave_ask(struct ampd_core *core);                                    
 void ampd_leave_down(struct ampd_core *core, uint32_t shard);                      /* a session is over */
 void ampd_leave_tick(struct ampd_core *core);
 void ampd_leave_try(struct ampd_core *core); /* after each event: DRAINED, if nothing stands against it */
+
+/* ---- fits.c ---- */
+/* Whether the parameters, ranks and blocks of a message are the model's. */
+bool ampd_message_fits(const struct ampd_model *model, const struct ampd_message *message);
 
 /* ---- fences.c ---- */
 void ampd_fences_found(struct ampd_core *core, const struct ampd_event_fence *found);

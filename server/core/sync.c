@@ -37,7 +37,7 @@ void ampd_sync_start(struct ampd_core *core)
     struct ampd_sync_round *sync = &core->sync;
     sync->round++;
     sync->running = true;
-    sync->done = 0;
+    sync->done = sync->refused = 0;
     for (uint32_t i = 0; i < core->models_count; i++) {
         forget_answers(core->models[i]);
         if (!core->models[i]->gone)
@@ -140,7 +140,7 @@ static struct ampd_model *learn(struct ampd_core *core, const struct ampd_model_
 {
     struct ampd_model *model;
     struct amp_error error = {0};
-    if (ampd_model_new(core, spec, &model, &error) != 0) {
+    if (ampd_spec_check(spec, &error) != 0 || ampd_model_new(core, spec, &model, &error) != 0) {
         ampd_out_log(core, AMPD_LOG_ERROR, NULL, "%s cannot be brought back: %s", spec->name, error.text);
         return NULL;
     }
@@ -157,6 +157,10 @@ void ampd_sync_answer(struct ampd_core *core, const struct ampd_message *message
         model = learn(core, &message->u.sync.spec);
     if (model == NULL)
         return;
+    if (ampd_bus_refuses(model, message)) { /* as one that holds nothing it would be made to forget what it holds */
+        core->sync.refused |= AMPD_BIT(message->from);
+        return;
+    }
     ampd_message_free(model->coord.synced[message->from]);
     model->coord.synced[message->from] = ampd_need(ampd_message_copy(message));
 }
@@ -476,7 +480,7 @@ static void decide(struct ampd_model *model)
 void ampd_sync_done(struct ampd_core *core, const struct ampd_message *message)
 {
     struct ampd_sync_round *sync = &core->sync;
-    if (!sync->running || message->round != sync->round)
+    if (!sync->running || message->round != sync->round || (sync->refused & AMPD_BIT(message->from)) != 0)
         return;
     sync->done |= AMPD_BIT(message->from);
     if (sync->synced_with[message->from] != message->from_fence.counter)
@@ -587,7 +591,7 @@ void ampd_sync_create(struct ampd_core *core, const struct ampd_message *message
     if (model != NULL)
         return;
     struct amp_error error = {0};
-    if (ampd_model_new(core, &message->u.spec, &model, &error) == 0)
+    if (ampd_spec_check(&message->u.spec, &error) == 0 && ampd_model_new(core, &message->u.spec, &model, &error) == 0)
         return;
     ampd_out_log(core, AMPD_LOG_ERROR, NULL, "%s cannot be made here: %s", message->u.spec.name, error.text);
     struct ampd_message *answer = ampd_bus_plain(core, AMPD_MESSAGE_NOT_CREATED, 0);

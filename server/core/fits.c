@@ -1,0 +1,95 @@
+/*
+ * Whether a message of another shard can be about this model: parameters, ranks and blocks that there are, in the order in which a
+ * shard tells them. Everything behind this takes them for indices. Whether it comes at the right time is for each machine to say.
+ */
+#include "server/core/model.h"
+
+static bool rows_fit(const struct ampd_model *model, const struct ampd_overflow_row *rows, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        bool of_all = rows[i].rank == AMPD_RANK_SUM || rows[i].rank == AMPD_RANK_RANGE;
+        if (rows[i].parameter >= model->spec.parameters_count || (!of_all && rows[i].rank >= model->spec.world_size))
+            return false;
+    }
+    return true;
+}
+
+static bool range_fits(const struct ampd_model *model, const struct ampd_range_warning *range, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (range[i].parameter >= model->spec.parameters_count)
+            return false;
+    }
+    return true;
+}
+
+static bool list_fits(const struct ampd_model *model, const struct ampd_contributor *list, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (list[i].rank >= model->spec.world_size || (i > 0 && list[i].rank <= list[i - 1].rank))
+            return false;
+    }
+    return true;
+}
+
+static bool open_fits(const struct ampd_model *model, const struct ampd_open *open)
+{
+    for (uint32_t i = 0; i < open->expected_count; i++) {
+        uint32_t rank = open->expected[i].rank;
+        if (rank >= model->spec.world_size || (i > 0 && rank <= open->expected[i - 1].rank))
+            return false;
+    }
+    return true;
+}
+
+static bool row_fits(const struct ampd_model *model, const struct ampd_step_row *row)
+{
+    return list_fits(model, row->contributors, row->contributors_count) &&
+           rows_fit(model, row->rows, row->rows_count) && row->clips_count <= model->spec.groups_count;
+}
+
+/* Subtrees rise, and lie in the sender's blocks of their parameter: so those of all shards rise, too. */
+static bool vote_fits(const struct ampd_model *model, const struct ampd_vote *vote, uint32_t from)
+{
+    const struct ampd_layout *layout = model->layout;
+    uint64_t first, count;
+    ampd_layout_shard(layout, from, AMPD_COUNT(model->core), &first, &count);
+    for (uint64_t i = 0; i < vote->subtrees_count; i++) {
+        const struct ampd_subtree *tree = &vote->subtrees[i], *before = i > 0 ? tree - 1 : NULL;
+        uint64_t size = (uint64_t)1 << tree->level, p = tree->parameter;
+        if (p >= model->spec.parameters_count || (before != NULL && before->parameter > p))
+            return false;
+        uint64_t begin = layout->starts[p] / layout->block_elements;
+        uint64_t end = (layout->starts[p] + layout->sizes[p] - 1) / layout->block_elements + 1;
+        begin = begin > first ? begin : first;
+        end = end < first + count ? end : first + count;
+        if (before != NULL && before->parameter == p)
+            begin = before->index + ((uint64_t)1 << before->level);
+        if (tree->index < begin || tree->index % size != 0 || tree->index >= end || size > end - tree->index)
+            return false;
+    }
+    return rows_fit(model, vote->rows, vote->rows_count);
+}
+
+bool ampd_message_fits(const struct ampd_model *model, const struct ampd_message *message)
+{
+    switch (message->type) {
+    case AMPD_MESSAGE_OPEN:
+        return open_fits(model, &message->u.open);
+    case AMPD_MESSAGE_CLOSE:
+        return list_fits(model, message->u.close.contributors, message->u.close.contributors_count);
+    case AMPD_MESSAGE_VOTE:
+        return vote_fits(model, &message->u.vote, message->from);
+    case AMPD_MESSAGE_VERDICT:
+        return row_fits(model, &message->u.verdict.row) &&
+               range_fits(model, message->u.verdict.range, message->u.verdict.range_count) &&
+               (!message->u.verdict.has_next || open_fits(model, &message->u.verdict.next));
+    case AMPD_MESSAGE_LOADED:
+    case AMPD_MESSAGE_APPLIED:
+        return range_fits(model, message->u.applied.range, message->u.applied.range_count);
+    case AMPD_MESSAGE_SYNCED:
+        return !message->u.sync.has_last || row_fits(model, &message->u.sync.last);
+    default:
+        return true;
+    }
+}

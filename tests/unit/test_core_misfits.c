@@ -1,0 +1,187 @@
+/*
+ * Two shards, and messages that come at the right time and cannot be about the model: of parameters, ranks or blocks that it does
+ * not have. They are refused, the log says so, and nothing is read or written beside the model's memory.
+ */
+#include "tests/unit/core_pair.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void misfit(struct ampd_message *message)
+{
+    pair_logged[0] = 0;
+    pair_send_take(message);
+    assert_non_null(strstr(pair_logged, "does not fit the model"));
+}
+
+static struct ampd_message *vote_of_1(void)
+{
+    const struct ampd_coord *coord = &pair_model(0)->coord;
+    struct ampd_message *message = pair_message(AMPD_MESSAGE_VOTE, 1, 0);
+    message->u.vote.step = coord->open.step;
+    message->u.vote.try_number = coord->open.try_number;
+    message->u.vote.contributors_hash = coord->hash;
+    return message;
+}
+
+static struct ampd_message *vote_with(struct ampd_subtree first, struct ampd_subtree second)
+{
+    struct ampd_message *message = vote_of_1();
+    message->u.vote.subtrees_count = 2;
+    message->u.vote.subtrees = calloc(2, sizeof(first));
+    assert_non_null(message->u.vote.subtrees);
+    message->u.vote.subtrees[0] = first;
+    message->u.vote.subtrees[1] = second;
+    return message;
+}
+
+static void votes_of_other_parameters_blocks_or_orders_count_nowhere(void **state)
+{
+    (void)state;
+    const struct ampd_layout *layout = pair_model(0)->layout;
+    uint64_t first, count, last;
+    ampd_layout_shard(layout, 1, 2, &first, &count);
+    last = first + count - 1;
+    uint32_t p = layout->segments[layout->block_segments[last]].parameter, none = pair_model(0)->spec.parameters_count;
+    const struct ampd_subtree right = {p, 0, last, 1};
+    misfit(vote_with(right, right));                                    /* twice the same */
+    misfit(vote_with(right, (struct ampd_subtree){none, 0, last, 1}));  /* no parameter */
+    misfit(vote_with((struct ampd_subtree){p, 0, last + 1, 1}, right)); /* no block */
+    misfit(vote_with((struct ampd_subtree){0, 0, 0, 1}, right));        /* a block of shard 0 */
+    misfit(vote_with((struct ampd_subtree){p, 63, last, 1}, right));    /* more blocks than there are */
+    misfit(vote_with((struct ampd_subtree){p, 0, UINT64_MAX, 1}, right));
+    struct ampd_message *message = vote_of_1();
+    message->u.vote.rows_count = 1;
+    message->u.vote.rows[0].parameter = none;
+    misfit(message);
+    message = vote_of_1();
+    message->u.vote.rows_count = 1;
+    message->u.vote.rows[0].rank = 1;
+    misfit(message);
+    assert_int_equal(0, pair_model(0)->coord.votes_count);
+    message = vote_of_1();
+    message->u.vote.rows_count = 2;
+    message->u.vote.rows[0].rank = AMPD_RANK_RANGE;
+    message->u.vote.rows[1].rank = AMPD_RANK_SUM;
+    pair_send_take(message);
+    assert_int_equal(1, pair_model(0)->coord.votes_count);
+}
+
+static void orders_for_ranks_that_there_are_not_are_refused(void **state)
+{
+    (void)state;
+    for (unsigned twice = 0; twice < 2; twice++) {
+        struct ampd_message *message = pair_message(AMPD_MESSAGE_OPEN, 0, 1);
+        message->u.open = pair_model(0)->coord.open;
+        message->u.open.try_number = 9;
+        message->u.open.expected_count = 1 + twice;
+        message->u.open.expected[0].rank = twice != 0 ? 0 : AMPD_WORLD_MAX - 1;
+        misfit(message);
+        message = pair_message(AMPD_MESSAGE_CLOSE, 0, 1);
+        message->u.close.contributors_count = 1 + twice;
+        message->u.close.contributors[0].rank = twice != 0 ? 0 : AMPD_WORLD_MAX - 1;
+        misfit(message);
+    }
+    struct ampd_message *message = pair_message(AMPD_MESSAGE_VERDICT, 0, 1);
+    message->u.verdict.row.step = 2;
+    message->u.verdict.has_next = true;
+    message->u.verdict.next.expected_count = 1;
+    message->u.verdict.next.expected[0].rank = 1;
+    misfit(message);
+    message = pair_message(AMPD_MESSAGE_VERDICT, 0, 1);
+    message->u.verdict.row.step = 2;
+    message->u.verdict.row.contributors_count = 1;
+    message->u.verdict.row.contributors[0].rank = 1;
+    misfit(message);
+    message = pair_message(AMPD_MESSAGE_VERDICT, 0, 1);
+    message->u.verdict.row.clips_count = AMPD_GROUPS_MAX;
+    misfit(message);
+    assert_int_equal(1, pair_model(1)->shard.decided_step);
+}
+
+static void range_warnings_of_no_parameter_are_refused(void **state)
+{
+    (void)state;
+    static const enum ampd_message_type types[] = {AMPD_MESSAGE_APPLIED, AMPD_MESSAGE_LOADED};
+    for (unsigned i = 0; i < 2; i++) {
+        struct ampd_message *message = pair_message(types[i], 1, 0);
+        message->u.applied.range_count = 1;
+        message->u.applied.range[0].parameter = AMPD_PARAMETERS_MAX - 1;
+        misfit(message);
+    }
+    struct ampd_message *message = pair_message(AMPD_MESSAGE_VERDICT, 0, 1);
+    message->u.verdict.range_count = 1;
+    message->u.verdict.range[0].parameter = AMPD_PARAMETERS_MAX - 1;
+    misfit(message);
+}
+
+static struct ampd_message *synced_by_1(uint64_t round)
+{
+    struct ampd_message *message = pair_message(AMPD_MESSAGE_SYNCED, 1, 0);
+    message->round = round;
+    assert_int_equal(0, ampd_spec_copy(&message->u.sync.spec, &pair_model(0)->spec));
+    return message;
+}
+
+static void a_shard_whose_answer_to_sync_is_refused_is_not_taken_for_one_that_holds_nothing(void **state)
+{
+    (void)state;
+    pair_hold_messages = true;
+    struct ampd_message *hello = pair_message(AMPD_MESSAGE_HELLO, 1, 0);
+    hello->from_fence.counter = 2; /* it has started: SYNC begins */
+    pair_send_take(hello);
+    assert_true(pair_core[0]->sync.running);
+    uint64_t round = pair_core[0]->sync.round;
+    struct ampd_message *message = synced_by_1(round);
+    message->from_fence.counter = 2;
+    message->u.sync.has_last = true;
+    message->u.sync.last.contributors_count = 1;
+    message->u.sync.last.contributors[0].rank = 1;
+    misfit(message);
+    message = pair_message(AMPD_MESSAGE_SYNC_DONE, 1, 0);
+    message->from_fence.counter = 2;
+    message->round = round;
+    pair_send_take(message);
+    assert_true(pair_core[0]->sync.running);
+    assert_int_equal(1, pair_model(0)->coord.epoch);
+}
+
+static void specifications_that_no_client_could_give_are_not_made_here(void **state)
+{
+    (void)state;
+    struct ampd_model_spec spec;
+    core_spec(&spec, 1);
+    struct ampd_message *message = pair_message(AMPD_MESSAGE_CREATE, 0, 1);
+    assert_int_equal(0, ampd_spec_copy(&message->u.spec, &spec));
+    (void)memcpy(message->u.spec.name, "other", sizeof("other"));
+    message->u.spec.parameters[0].group = message->u.spec.groups_count + 1;
+    pair_logged[0] = 0;
+    pair_hold_messages = true;
+    pair_send_take(message);
+    assert_non_null(strstr(pair_logged, "cannot be made here"));
+    assert_int_equal(AMPD_MESSAGE_NOT_CREATED, pair_last->type);
+    assert_int_equal(1, ampd_core_models_count(pair_core[1]));
+    pair_core[0]->sync.running = true;
+    message = synced_by_1(pair_core[0]->sync.round);
+    (void)memcpy(message->u.sync.spec.name, "other", sizeof("other"));
+    (void)memcpy(message->model, "other", sizeof("other"));
+    message->u.sync.spec.parameters[0].shape[0] = UINT64_MAX;
+    pair_send_take(message);
+    pair_core[0]->sync.running = false;
+    assert_non_null(strstr(pair_logged, "cannot be brought back"));
+    assert_int_equal(1, ampd_core_models_count(pair_core[0]));
+}
+
+#define PAIR_TEST(name) cmocka_unit_test_setup_teardown(name, pair_setup, pair_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        PAIR_TEST(votes_of_other_parameters_blocks_or_orders_count_nowhere),
+        PAIR_TEST(orders_for_ranks_that_there_are_not_are_refused),
+        PAIR_TEST(range_warnings_of_no_parameter_are_refused),
+        PAIR_TEST(a_shard_whose_answer_to_sync_is_refused_is_not_taken_for_one_that_holds_nothing),
+        PAIR_TEST(specifications_that_no_client_could_give_are_not_made_here),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
