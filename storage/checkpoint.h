@@ -68,6 +68,9 @@ int ampd_checkpoint_file(const struct ampd_checkpoint_place *place, uint64_t ste
 /* Whose part a file is by its name. False: it is none of this format's names. */
 bool ampd_checkpoint_file_shard(const char *file, uint32_t *shard, uint32_t *shards);
 
+/* Whether a name, which may come from elsewhere, is one that ampd_checkpoint_file makes of model and step for any shard. */
+bool ampd_checkpoint_file_is_of(const char *file, const char *model, uint64_t step);
+
 /*
  * Writes the file of state->step, replacing one that is there. On success *record has step, version, file,
  * size_bytes and manifest (epoch and at_us are the caller's to set). `cancel` may be NULL; once it is true

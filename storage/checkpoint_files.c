@@ -48,6 +48,14 @@ int ampd_checkpoint_file(const struct ampd_checkpoint_place *place, uint64_t ste
     return checkpoint_path_make(place, step, path, file, file_size, error);
 }
 
+bool ampd_checkpoint_file_is_of(const char *file, const char *model, uint64_t step)
+{
+    struct ampd_checkpoint_place place = {.data_dir = "", .model = model};
+    char made[CHECKPOINT_PATH_MAX];
+    return ampd_checkpoint_file_shard(file, &place.shard, &place.shards) &&
+           ampd_checkpoint_file(&place, step, made, sizeof made, NULL) == 0 && strcmp(made, file) == 0;
+}
+
 int checkpoint_path_make(const struct ampd_checkpoint_place *place, uint64_t step, char path[CHECKPOINT_PATH_MAX],
                          char *file, size_t file_size, struct amp_error *error)
 {

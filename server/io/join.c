@@ -4,6 +4,7 @@
 #include "base/failpoint.h"
 #include "proto/msg_peer.h"
 #include "rpc/arpc_client.h"
+#include "server/core/spec.h"
 #include "server/io/aside.h"
 #include "server/io/call.h"
 #include "server/io/cluster.h"
@@ -12,6 +13,7 @@
 #include "server/io/place.h"
 #include "server/io/server.h"
 #include "server/io/stale.h"
+#include "storage/checkpoint.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -247,7 +249,10 @@ static int take_model(struct io_join *join, const struct io_peer_item *item, str
     memcpy(join->model, item->spec.name, sizeof join->model);
     if (!ampd_datadir_name_ok(join->model))
         return amp_error_set(error, AMP_EINVAL, NULL, "a model's name makes no sense");
-    int rc = ampd_store_put_model(join->copy, &item->spec, item->created_us, error);
+    int rc = ampd_spec_check(&item->spec, error);
+    if (rc != 0)
+        return rc;
+    rc = ampd_store_put_model(join->copy, &item->spec, item->created_us, error);
     return rc == 0 && item->deleting ? ampd_store_mark_deleting(join->copy, join->model, error) : rc;
 }
 
@@ -278,6 +283,8 @@ static int take_item(struct io_join *join, const struct io_peer_item *item, stru
     case IO_ITEM_ROW:
         return take_row(join, &item->row, error);
     case IO_ITEM_CHECKPOINT:
+        if (!ampd_checkpoint_file_is_of(item->checkpoint.file, join->model, item->checkpoint.step))
+            return amp_error_set(error, AMP_EINVAL, NULL, "a checkpoint of %s has no file's name", join->model);
         return ampd_store_adopt_checkpoint(join->copy, join->model, &item->checkpoint, error);
     case IO_ITEM_END:
         join->ended = true;
@@ -466,6 +473,7 @@ static void answer_closed(struct arpc_call *call, const struct arpc_result *resu
     struct io_join *join = arpc_call_user(call);
     if (join->closing || join->done || call != join->call)
         return; /* given up before */
+    (void)uv_timer_stop(&join->again); /* nobody is silent: what follows may take longer than that */
     join->call = NULL;
     bool told = join->code == 0 && result->status == ARPC_STATUS_OK && join->ended;
     if (join->broken) {

@@ -4,6 +4,7 @@
     test_server_join.py BIN_DIR [NAME ...]
 """
 import concurrent.futures
+import os
 import shutil
 import subprocess
 import sys
@@ -149,6 +150,67 @@ def test_rows_are_those_of_the_shard_that_was_asked(context):
     envelope = {"format": FORMAT, "shard_count": 2, "sender": 1}
     assert cluster.api(0).FetchRows(envelope=peer.Envelope(receiver=0, **envelope))
     refused(lambda: cluster.api(0).FetchRows(envelope=peer.Envelope(receiver=1, **envelope)), Code.UNAVAILABLE, "SHARD_MOVED")
+
+
+class Teller(grpc.GenericRpcHandler):
+    """In the place of shard 0: says what it is given to whoever asks for rows."""
+
+    def __init__(self, address, messages):
+        self.messages, self.asked = messages, 0
+        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(4), handlers=[self])
+        self.server.add_insecure_port(address)
+        self.server.start()
+
+    def service(self, details):
+        def answer(request, call):
+            self.asked += 1
+            return iter(self.messages)
+        return grpc.unary_stream_rpc_method_handler(answer) if details.method.endswith("/FetchRows") else None
+
+
+def test_a_file_of_a_checkpoint_is_no_path_to_elsewhere(context):
+    """What another shard says of its files goes into this one's catalogue, out of which files are removed."""
+    cluster = Cluster(context, 2)
+    job = new_job(cluster)
+    job.train([job.join(rank) for rank in range(WORLD)], 1, 2)
+    eventually(lambda: cluster.api(0).GetModel(model="m").status.durable_step == 2, "step 2 is durable")
+    envelope = peer.Envelope(format=FORMAT, shard_count=2, sender=1, receiver=0)
+    told = list(cluster.channels[0].unary_stream("/ampd.v1.PeerService/FetchRows")(
+        peer.SessionRequest(envelope=envelope).SerializeToString()))
+    name = b"models/m/checkpoints/step-0000000002/shard-0-of-2.safetensors"
+    assert any(name in message for message in told)
+    assert cluster.end() == [0, 0]
+    shutil.rmtree(cluster.folder / "data-1")
+    (cluster.folder / "s0").unlink(missing_ok=True)
+    own = b"/shard-1-of-2.safetensors"
+    away = b"../../elsewhere".ljust(len(name) - len(own), b"/") + own
+    teller = Teller(cluster.addresses[0], [message.replace(name, away) for message in told])
+    try:
+        cluster.start(1, ["--epoch-above", "9"])
+        says(cluster, 1, "a checkpoint of m has no file's name")
+        teller.messages = told
+        says(cluster, 1, "the store was filled by another shard")
+    finally:
+        teller.server.stop(None)
+
+
+def test_a_disk_that_is_slow_when_the_copy_takes_its_place_ends_nothing(context):
+    """The other shard has said everything by then: that it is silent means nothing."""
+    shim = context.bin_dir.parent / "tests" / "integration" / "libslow_rename.so"
+    cluster = Cluster(context, 2)
+    new_job(cluster)
+    cluster.kill(1)
+    shutil.rmtree(cluster.folder / "data-1")
+    environment = {**os.environ, "LD_PRELOAD": str(shim)}
+    (cluster.folder / "s1").unlink()
+    with open(cluster.folder / "log-1", "ab") as log:
+        cluster.processes[1] = subprocess.Popen(
+            [*ampd_testing.DIE_WITH_PARENT, cluster.program, "--data-dir", cluster.folder / "data-1", "--listen",
+             cluster.addresses[1], "--peers", ",".join(cluster.addresses), "--shard", "1", "--epoch-above", "9"],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+    says(cluster, 1, "the store was filled by another shard")
+    eventually(lambda: not cluster.api(0).GetModel(model="m").status.recovering, "the model is back", START_TIMEOUT_S)
+    assert cluster.processes[1].poll() is None, cluster.log(1)[-2000:]
 
 
 if __name__ == "__main__":

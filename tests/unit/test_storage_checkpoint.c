@@ -534,6 +534,20 @@ static void a_file_name_tells_whose_part_it_is(void **state)
     assert_false(ampd_checkpoint_file_shard("", &shard, &shards));
 }
 
+static void a_file_name_that_comes_from_elsewhere_is_that_of_its_model_and_step(void **state)
+{
+    (void)state;
+    static const char name[] = "models/m/checkpoints/step-0000000001/shard-3-of-11.safetensors";
+    assert_true(ampd_checkpoint_file_is_of(name, "m", 1));
+    assert_false(ampd_checkpoint_file_is_of(name, "m", 2));
+    assert_false(ampd_checkpoint_file_is_of(name, "n", 1));
+    assert_false(ampd_checkpoint_file_is_of(name, "..", 1));
+    assert_false(ampd_checkpoint_file_is_of("../../../elsewhere/step-0000000001/shard-3-of-11.safetensors", "m", 1));
+    assert_false(
+        ampd_checkpoint_file_is_of("models/m/checkpoints/step-0000000001/shard-+3-of-11.safetensors", "m", 1));
+    assert_false(ampd_checkpoint_file_is_of("", "m", 1));
+}
+
 /* A link to nowhere is a name that can be listed and not opened, as a directory that another thread removes meanwhile. */
 static void a_model_is_removed_also_while_a_step_of_it_is(void **state)
 {
@@ -610,6 +624,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(remove_takes_the_empty_step_directory_too, setup, teardown),
         cmocka_unit_test_setup_teardown(a_sweep_leaves_the_files_of_other_shards, setup, teardown),
         cmocka_unit_test(a_file_name_tells_whose_part_it_is),
+        cmocka_unit_test(a_file_name_that_comes_from_elsewhere_is_that_of_its_model_and_step),
         cmocka_unit_test_setup_teardown(a_sweep_keeps_what_is_catalogued_and_what_is_not_ours, setup, teardown),
         cmocka_unit_test_setup_teardown(a_model_is_removed_also_while_a_step_of_it_is, setup, teardown),
         cmocka_unit_test_setup_teardown(a_plain_python_reader_opens_the_file, setup, teardown),
