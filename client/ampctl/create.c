@@ -16,18 +16,19 @@ struct creating {
     struct ampclient_spec spec;
     char model[128];
     const char *file;
-    bool empty; /* no values */
+    bool empty;     /* no values */
+    uint64_t given; /* bit i: fields[i] */
 };
 
 /* ---- options that are fields of the specification ---- */
 
 enum kind { KIND_DOUBLE, KIND_FLOAT, KIND_U32, KIND_U64, KIND_CHOICE };
 
-/* A choice's value is its place in the list, from 1. */
+/* A choice's value is its place in the list, from 1; '-' and '_' are the same in it. */
 static const char *const optimizers[] = {"sgd", "adamw", "adam", "adagrad", "rmsprop", "lion", NULL};
 static const char *const schedules[] = {"constant", "linear-warmup", "step", "cosine", NULL};
 static const char *const scalers[] = {
-    "dynamic", "static", "none", "megatron", "deepspeed", "deepspeed-consecutive", "apex-hysteresis", "paddle", NULL};
+    "dynamic", "static", "none", "megatron", "deepspeed", "deepspeed_consecutive", "apex_hysteresis", "paddle", NULL};
 static const char *const casts[] = {"f32", "f16", "bf16", NULL};
 static const char *const losses[] = {"wait", "shrink", NULL};
 static const char *const durabilities[] = {"checkpoint", "step", NULL};
@@ -45,12 +46,14 @@ static const struct field {
     {"lr", "Learning rate (0.001; lion 0.0001; sgd, adagrad, rmsprop 0.01)", KIND_DOUBLE, AT(lr), NULL, true},
     {"beta1", "Of adam, adamw, lion (0.9)", KIND_DOUBLE, AT(beta1), NULL, true},
     {"beta2", "Of adam, adamw (0.999), lion (0.99)", KIND_DOUBLE, AT(beta2), NULL, true},
-    {"eps", "Of the optimizer (1e-8; adagrad 1e-10)", KIND_DOUBLE, AT(eps), NULL, true},
-    {"weight-decay", "(0; adamw 0.01)", KIND_DOUBLE, AT(weight_decay), NULL, false},
+    {"eps", "Of adam, adamw, rmsprop (1e-8), adagrad (1e-10)", KIND_DOUBLE, AT(eps), NULL, true},
+    {"weight-decay", "Of the optimizer (0; adamw 0.01)", KIND_DOUBLE, AT(weight_decay), NULL, false},
     {"momentum", "Of sgd, rmsprop (0)", KIND_DOUBLE, AT(momentum), NULL, false},
     {"schedule", "constant, linear-warmup, step or cosine (constant)", KIND_CHOICE, AT(schedule), schedules, false},
-    {"warmup-steps", "Of the schedule (0)", KIND_U64, AT(warmup_steps), NULL, false},
-    {"total-steps", "Of the schedule cosine", KIND_U64, AT(total_steps), NULL, false},
+    {"warmup-steps", "Applied steps in which the rate rises to --lr, before any schedule (0)", KIND_U64,
+     AT(warmup_steps), NULL, false},
+    {"total-steps", "Of the schedule cosine: applied steps until it ends, warm-up counted", KIND_U64, AT(total_steps),
+     NULL, false},
     {"step-every", "Of the schedule step: applied steps from one change to the next", KIND_U64, AT(step_every), NULL,
      false},
     {"step-factor", "Of the schedule step (0.1)", KIND_DOUBLE, AT(step_factor), NULL, true},
@@ -59,12 +62,12 @@ static const struct field {
     {"clip-norm", "The global 2-norm is clipped to it (off)", KIND_FLOAT, AT(clip_max_norm), NULL, false},
     {"cast", "What workers pull: f32, f16 or bf16 (f16)", KIND_CHOICE, AT(cast), casts, false},
     {"scaler",
-     "Loss scale: dynamic, static, none, megatron, deepspeed, deepspeed-consecutive, apex-hysteresis or paddle "
+     "Loss scale: dynamic, static, none, megatron, deepspeed, deepspeed_consecutive, apex_hysteresis or paddle "
      "(dynamic)",
      KIND_CHOICE, AT(scaler), scalers, false},
     {"init-scale", "First loss scale (65536)", KIND_FLOAT, AT(init_scale), NULL, true},
-    {"growth-interval", "Steps without overflow until the scale grows (2000)", KIND_U32, AT(growth_interval), NULL,
-     true},
+    {"growth-interval", "Steps without overflow until the scale grows, unless it is static or none (2000)", KIND_U32,
+     AT(growth_interval), NULL, true},
     {"max-steps", "Then the model is done (endless)", KIND_U64, AT(max_steps), NULL, false},
     {"checkpoint-every", "Steps (100)", KIND_U64, AT(checkpoint_every), NULL, true},
     {"keep-last", "Checkpoints kept (3)", KIND_U32, AT(keep_last), NULL, true},
@@ -74,6 +77,33 @@ static const struct field {
 #undef AT
 };
 #define FIELDS (sizeof fields / sizeof *fields)
+_Static_assert(FIELDS <= 64, "creating.given has a bit for each");
+
+/* Options that mean something with some choices of another one alone, as proto/ampd/v1/model.proto has it. */
+#define WITH(choice) (1u << AMPCLIENT_##choice)
+#define ADAMS        (WITH(ADAMW) | WITH(ADAM))
+static const struct use {
+    const char *option, *choice;
+    unsigned without;  /* what the choice is when it is not given */
+    unsigned with;     /* bits of the choices that the option is for */
+    const char *names; /* of these */
+    bool needed;       /* by them */
+} uses[] = {
+    {"beta1", "optimizer", AMPCLIENT_ADAMW, ADAMS | WITH(LION), "adamw, adam or lion", false},
+    {"beta2", "optimizer", AMPCLIENT_ADAMW, ADAMS | WITH(LION), "adamw, adam or lion", false},
+    {"eps", "optimizer", AMPCLIENT_ADAMW, ADAMS | WITH(ADAGRAD) | WITH(RMSPROP), "adamw, adam, adagrad or rmsprop",
+     false},
+    {"momentum", "optimizer", AMPCLIENT_ADAMW, WITH(SGD) | WITH(RMSPROP), "sgd or rmsprop", false},
+    {"step-every", "schedule", AMPCLIENT_CONSTANT, WITH(STEP), "step", true},
+    {"step-factor", "schedule", AMPCLIENT_CONSTANT, WITH(STEP), "step", false},
+    {"total-steps", "schedule", AMPCLIENT_CONSTANT, WITH(COSINE), "cosine", true},
+    {"lr-min", "schedule", AMPCLIENT_CONSTANT, WITH(COSINE), "cosine", false},
+    {"growth-interval", "scaler", AMPCLIENT_SCALER_DYNAMIC, ~(WITH(SCALER_STATIC) | WITH(SCALER_NONE)),
+     "dynamic or another that grows", false},
+};
+#undef ADAMS
+#undef WITH
+#define USES (sizeof uses / sizeof *uses)
 
 static void refuse(struct argp_state *state, const struct field *field, const char *arg, const char *wanted)
 {
@@ -114,11 +144,19 @@ static void take_count(struct argp_state *state, const struct field *field, cons
         refuse(state, field, arg, "at most 4294967295");
 }
 
+static bool same_choice(const char *choice, const char *arg)
+{
+    for (; *choice != 0 && (*choice == *arg || (strchr("-_", *choice) != NULL && (*arg == '-' || *arg == '_')));
+         choice++)
+        arg++;
+    return *choice == 0 && *arg == 0;
+}
+
 static void take_choice(struct argp_state *state, const struct field *field, const char *arg, void *to)
 {
     unsigned value = 1; /* as the enums of ampclient.h count */
     for (const char *const *choice = field->choices; *choice != NULL; choice++, value++)
-        if (strcmp(*choice, arg) == 0) {
+        if (same_choice(*choice, arg)) {
             memcpy(to, &value, sizeof value);
             return;
         }
@@ -143,17 +181,45 @@ static void take_field(struct argp_state *state, const struct field *field, cons
     spec->weight_decay_set = spec->weight_decay_set || to == &spec->weight_decay;
 }
 
+static size_t field_named(const char *name)
+{
+    size_t i = 0;
+    while (strcmp(fields[i].name, name) != 0)
+        i++;
+    return i;
+}
+
+/* What would go unheard, or is missing, is told here: the server does not know what was given. */
+static void check_use(struct argp_state *state, const struct creating *x, const struct use *use)
+{
+    const struct field *choice = &fields[field_named(use->choice)];
+    unsigned value;
+    memcpy(&value, (const char *)&x->spec + choice->offset, sizeof value);
+    if (value == 0)
+        value = use->without;
+    bool given = (x->given >> field_named(use->option) & 1) != 0, fits = (use->with >> value & 1) != 0;
+    const char *chosen = choice->choices[value - 1];
+    if (given && !fits)
+        argp_error(state, "--%s has no meaning with --%s %s; leave it out, or give --%s %s", use->option, use->choice,
+                   chosen, use->choice, use->names);
+    if (!given && fits && use->needed)
+        argp_error(state, "--%s %s needs --%s", use->choice, chosen, use->option);
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct creating *x = state->input;
     if (key >= KEY_FIRST_FIELD && key < KEY_FIRST_FIELD + (int)FIELDS) {
         take_field(state, &fields[key - KEY_FIRST_FIELD], arg, &x->spec);
+        x->given |= UINT64_C(1) << (key - KEY_FIRST_FIELD);
         return 0;
     }
     if (key == KEY_EMPTY) {
         x->empty = true;
         return 0;
     }
+    for (size_t i = 0; key == ARGP_KEY_END && i < USES; i++)
+        check_use(state, x, &uses[i]);
     return ampctl_model_and_file(key, arg, state, x->model, &x->file);
 }
 

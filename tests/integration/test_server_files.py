@@ -368,6 +368,27 @@ def test_a_file_or_an_option_that_makes_no_model_is_named(context):
         assert option in said and value in said, said
 
 
+def test_an_option_of_create_that_would_go_unheard_is_refused_and_one_that_is_missing_named(context):
+    cluster = Cluster(context, 1)
+    path = cluster.folder / "w.safetensors"
+    write_safetensors(path, {"w": ("F32", [2], struct.pack("<2f", 1, 2))})
+    for options, words in (("--momentum 0.9", ("--momentum", "--optimizer adamw", "--optimizer sgd or rmsprop")),
+                           ("--optimizer sgd --beta1 0.5", ("--beta1", "--optimizer sgd", "adamw, adam or lion")),
+                           ("--optimizer lion --eps 1e-6", ("--eps", "--optimizer lion", "adagrad")),
+                           ("--step-every 5", ("--step-every", "--schedule constant", "--schedule step")),
+                           ("--schedule cosine --total-steps 9 --step-factor 0.5", ("--step-factor", "cosine")),
+                           ("--schedule linear_warmup --warmup-steps 3 --lr-min 0.1", ("--lr-min", "linear-warmup")),
+                           ("--scaler static --growth-interval 5", ("--growth-interval", "--scaler static")),
+                           ("--schedule cosine", ("--schedule cosine needs --total-steps",)),
+                           ("--schedule step", ("--schedule step needs --step-every",))):
+        said = ampctl(context, cluster.addresses[0], "create", "m", path, *options.split(), code=2)
+        assert all(word in said for word in words), (options, said)
+    # Names as docs/scalers.md and `ampctl status` have them, or with hyphens.
+    for name, spelled in (("a", "deepspeed_consecutive"), ("b", "deepspeed-consecutive")):
+        ampctl(context, cluster.addresses[0], "create", name, path, "--scaler", spelled, "--growth-interval", "5")
+        assert cluster.api(0).GetModel(model=name).spec.scaler.policy == common.SCALER_POLICY_DEEPSPEED_CONSECUTIVE
+
+
 def test_export_and_import_print_the_form_that_was_asked_for(context):
     cluster = trained(context, 1)
     path = cluster.folder / "m.safetensors"
