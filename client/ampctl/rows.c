@@ -230,6 +230,11 @@ json_t *ampctl_replayed_row(const struct ampd_msg_replayed_step *step)
     return object;
 }
 
+const char *ampctl_policy_name(enum ampd_msg_scaler_policy policy)
+{
+    return NAME_OF(policies, policy);
+}
+
 enum ampd_msg_scaler_policy ampctl_policy(const char *name)
 {
     for (size_t i = 1; i < sizeof policies / sizeof *policies; i++)
@@ -284,6 +289,7 @@ const struct ampctl_column ampctl_model_columns[] = {
     {"scale", "SCALE", true},
     {"scaler", "SCALER", false},
     {"cast", "CAST", false},
+    {"optimizer", "OPTIMIZER", false},
     {"elements", "ELEMENTS", true},
     {"waiting_for", "WAITING FOR", false},
     {NULL, NULL, false},

@@ -24,6 +24,11 @@ json_t *ampctl_cluster_row(const struct ampd_msg_cluster_shard *shard, bool one_
 
 json_t *ampctl_replayed_row(const struct ampd_msg_replayed_step *step);
 
+/* A specification with all defaults filled in, as the server tells it; and its lines, one for each part. */
+json_t *ampctl_spec_object(const struct ampd_msg_model_spec *spec);
+void ampctl_print_spec(FILE *out, const json_t *spec);
+
+const char *ampctl_policy_name(enum ampd_msg_scaler_policy policy);
 /* The policy of a name; UNSPECIFIED: there is none. */
 enum ampd_msg_scaler_policy ampctl_policy(const char *name);
 

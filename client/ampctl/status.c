@@ -52,10 +52,13 @@ static int print_list(const struct ampctl_column *columns, const json_t *rows)
     return ampctl_list_page(&list, rows);
 }
 
-static int print_status(const struct ampctl *ctl, const struct ampd_msg_get_status_response *status, bool one_model)
+/* `spec`: of the one model that was asked for, or NULL. */
+static int print_status(const struct ampctl *ctl, const struct ampd_msg_get_status_response *status, json_t *spec)
 {
     json_t *server = server_object(status), *models = model_objects(&status->models, true);
     int rc = server != NULL && models != NULL ? 0 : -1;
+    if (rc == 0 && spec != NULL)
+        rc = json_object_set(json_array_get(models, 0), "specification", spec);
     if (rc == 0 && ctl->json) {
         json_t *all = json_pack("{s:O, s:O}", "server", server, "models", models);
         rc = ampctl_print_json(stdout, all);
@@ -75,19 +78,33 @@ static int print_status(const struct ampctl *ctl, const struct ampd_msg_get_stat
             (void)fprintf(stderr, "This is shard %" PRIu32 "; workers and decisions are with shard 0, at %s.\n",
                           status->shard, status->shards.items[0].endpoint);
         rc = print_list(ampctl_model_columns, models);
-        if (rc == 0 && one_model && status->models.count == 1)
+        if (rc == 0 && spec != NULL) {
+            ampctl_print_spec(stdout, spec);
             rc = print_list(ampctl_worker_columns, json_object_get(json_array_get(models, 0), "workers"));
+        }
     }
     json_decref(server);
     json_decref(models);
     return rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
 }
 
+/* The specification of the one model that was asked for; *spec is the caller's. An exit code. */
+static int get_spec(struct ampctl *ctl, const struct ampd_msg_get_status_request *request, json_t **spec)
+{
+    struct ampd_msg_get_model_response about;
+    int code = ampctl_get_model(ctl, request->model, &about);
+    if (code != 0)
+        return code;
+    *spec = ampctl_spec_object(&about.spec);
+    ampd_msg_get_model_response_free(&about);
+    return *spec != NULL ? 0 : AMPCTL_EXIT_FAILED;
+}
+
 int ampctl_status(struct ampctl *ctl, int argc, char **argv)
 {
     const struct argp own = {.parser = parse_status,
                              .args_doc = "[MODEL]",
-                             .doc = "Shows the server and its models; with MODEL also its workers."};
+                             .doc = "Shows the server and its models; with MODEL also its specification and workers."};
     struct ampd_msg_get_status_request request = {0};
     ampctl_parse(ctl, &own, &request, argc, argv);
     int code = ampctl_open(ctl);
@@ -97,14 +114,18 @@ int ampctl_status(struct ampctl *ctl, int argc, char **argv)
     amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
     struct ampclient_reply reply;
     struct amp_error error = {0};
+    json_t *spec = NULL;
     code = ampctl_ask(ctl, AMPCLIENT_ADMIN_SERVICE "GetStatus", ampd_msg_get_status_request_encode(&request, &body),
                       &body, &reply);
     if (code == 0) {
         struct ampd_msg_get_status_response status;
         if (ampd_msg_get_status_response_decode(&status, reply.body.data, reply.body.size, &error) != 0)
             code = ampctl_bad_answer(&error);
-        else
-            code = print_status(ctl, &status, request.model[0] != 0);
+        else if (request.model[0] != 0 && !ctl->csv)
+            code = get_spec(ctl, &request, &spec);
+        if (code == 0)
+            code = print_status(ctl, &status, spec);
+        json_decref(spec);
         ampd_msg_get_status_response_free(&status);
     }
     ampclient_reply_close(&reply);

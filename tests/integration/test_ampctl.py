@@ -90,6 +90,10 @@ def status_and_models_show_the_model_as_it_stands(ampctl):
     assert row["state"] == "done" and row["applied"] + row["skipped"] == row["attempted"] == STEPS
     assert isinstance(row["step"], int) and row["cast"] == "f16" and row["world_size"] == 2
     assert "digits" in ampctl("models") and "rank-1" in ampctl("status", "digits")
+    optimizer = ampctl.json("status", "digits")["models"][0]["specification"]["optimizer"]
+    lines = [line.split(maxsplit=1) for line in ampctl("status", "digits").splitlines()]
+    assert f"kind {optimizer['kind']}, learning_rate {optimizer['learning_rate']:g}, " in dict(lines)["optimizer"] + ", ", lines
+    assert {"schedule", "clip", "scaler", "steps", "checkpoints"} <= dict(lines).keys(), lines
 
 
 def history_has_a_row_for_each_step_in_either_direction(ampctl):
