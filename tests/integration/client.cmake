@@ -6,6 +6,13 @@ if(TARGET ampclient_io)
   ampd_test(test_client_faults SUITE integration SOURCES test_client_faults.c LINK ampclient_io fake_ampd TIMEOUT 900)
 endif()
 
+# The client, installed and used by a program outside the tree, with a real ampd. An instrumented library could not be loaded.
+if(TARGET ampd AND TARGET ampclient AND CMAKE_BUILD_TYPE STREQUAL "Release")
+  add_test(NAME test_client_install
+    COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/install_client.sh ${PROJECT_BINARY_DIR} ${CMAKE_C_COMPILER})
+  set_tests_properties(test_client_install PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 900)
+endif()
+
 # ampctl against a real ampd; Python's own library is enough.
 if(TARGET ampd AND TARGET ampctl AND EXISTS ${PROJECT_SOURCE_DIR}/examples/digits/CMakeLists.txt)
   add_test(NAME test_ampctl
