@@ -8,4 +8,5 @@ if(TARGET ampd)
   # In front of ampd, for test_cluster_badinput.
   add_library(shifted_clock SHARED shifted_clock.c)
   add_library(slow_sync SHARED slow_sync.c)
+  add_library(slow_rename SHARED slow_rename.c)
 endif()

@@ -6,8 +6,6 @@ if(TARGET ampd)
              COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/test_server_${part}.py $<TARGET_FILE_DIR:ampd>)
     set_tests_properties(test_server_${part} PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 900)
   endforeach()
-  # In front of ampd, for test_server_join.
-  add_library(slow_rename SHARED slow_rename.c)
   # Whose gradients follow from rank and step.
   add_executable(elastic_worker elastic_worker.c)
   target_link_libraries(elastic_worker PRIVATE ampclient amp ampd_flags)

@@ -151,6 +151,21 @@ def test_a_start_waits_for_its_disk_longer_than_its_lease_and_keeps_its_place(co
         assert "no shard any more" not in process.log(), process.log()[-2000:]
 
 
+def test_a_disk_that_is_slow_when_the_copy_takes_its_place_ends_nothing(context):
+    """The other shard has said everything by then: that it is silent means nothing."""
+    cluster = Cluster(context, 2, fixed=False, options=["--checkpoint-dir", context.folder()])
+    job = new_job(cluster)
+    trained(job, 1, 3)
+    eventually(lambda: cluster.api(0).GetModel(model="m").status.durable_step == 2, "step 2 is durable")
+    shim = context.bin_dir.parent / "tests" / "integration" / "libslow_rename.so"
+    standby = SlowProcess(cluster, "slow", cluster.options, shim)
+    cluster.processes.append(standby)
+    standby.says("this process stands by")
+    cluster.of(1).kill()
+    standby.serves()
+    assert standby.shard() == 1 and "the store was filled by another shard" in standby.log()
+
+
 class ShiftedProcess(Process):
     """Its clock of the day is so many seconds ahead."""
 

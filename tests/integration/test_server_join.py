@@ -4,7 +4,6 @@
     test_server_join.py BIN_DIR [NAME ...]
 """
 import concurrent.futures
-import os
 import shutil
 import subprocess
 import sys
@@ -192,25 +191,6 @@ def test_a_file_of_a_checkpoint_is_no_path_to_elsewhere(context):
         says(cluster, 1, "the store was filled by another shard")
     finally:
         teller.server.stop(None)
-
-
-def test_a_disk_that_is_slow_when_the_copy_takes_its_place_ends_nothing(context):
-    """The other shard has said everything by then: that it is silent means nothing."""
-    shim = context.bin_dir.parent / "tests" / "integration" / "libslow_rename.so"
-    cluster = Cluster(context, 2)
-    new_job(cluster)
-    cluster.kill(1)
-    shutil.rmtree(cluster.folder / "data-1")
-    environment = {**os.environ, "LD_PRELOAD": str(shim)}
-    (cluster.folder / "s1").unlink()
-    with open(cluster.folder / "log-1", "ab") as log:
-        cluster.processes[1] = subprocess.Popen(
-            [*ampd_testing.DIE_WITH_PARENT, cluster.program, "--data-dir", cluster.folder / "data-1", "--listen",
-             cluster.addresses[1], "--peers", ",".join(cluster.addresses), "--shard", "1", "--epoch-above", "9"],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
-    says(cluster, 1, "the store was filled by another shard")
-    eventually(lambda: not cluster.api(0).GetModel(model="m").status.recovering, "the model is back", START_TIMEOUT_S)
-    assert cluster.processes[1].poll() is None, cluster.log(1)[-2000:]
 
 
 if __name__ == "__main__":
