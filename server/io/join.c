@@ -472,7 +472,7 @@ static void answer_closed(struct arpc_call *call, const struct arpc_result *resu
 {
     struct io_join *join = arpc_call_user(call);
     if (join->closing || join->done || call != join->call)
-        return; /* given up before */
+        return;                        /* given up before */
     (void)uv_timer_stop(&join->again); /* nobody is silent: what follows may take longer than that */
     join->call = NULL;
     bool told = join->code == 0 && result->status == ARPC_STATUS_OK && join->ended;
