@@ -131,7 +131,7 @@ static void check_memory(const struct ampd_model *model)
     bool replays = shard->memory == AMPD_MEMORY_RESTORING || shard->memory == AMPD_MEMORY_REPLAYING;
     AMP_ASSERT(!shard->replay.on || replays || !model->core->started);
     AMP_ASSERT(shard->memory != AMPD_MEMORY_REPLAYING || shard->replay.on);
-    AMP_ASSERT(shard->memory != AMPD_MEMORY_RESTORED ||
+    AMP_ASSERT(shard->memory != AMPD_MEMORY_RESTORED || shard->restore_refused ||
                (shard->restored_step == shard->restore_record.step && shard->restore_record.epoch != 0));
     AMP_ASSERT(!shard->taken || shard->memory <= AMPD_MEMORY_RESTORED);
     bool stores = pendings_of(model, AMPD_PERSIST_MODEL) + pendings_of(model, AMPD_PERSIST_EPOCH) > 0;

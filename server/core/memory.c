@@ -331,6 +331,8 @@ static bool takes_epoch(const struct ampd_model *model, const struct ampd_messag
     const struct ampd_epoch_record *record = &message->u.epoch.record;
     if (is_stale(model, message) || record->epoch <= shard->epoch || shard->new_epoch != 0)
         return false;
+    if (shard->memory == AMPD_MEMORY_RESTORED && shard->restore_refused)
+        return false; /* what is in memory is not what was asked for last */
     if (shard->memory == AMPD_MEMORY_RESTORED)
         return shard->restored_step == record->base_step && shard->restore_record.epoch == record->base_epoch;
     return shard->memory == AMPD_MEMORY_LOST && record->base_epoch == 0;

@@ -105,7 +105,7 @@ static int put_rows(struct fetch *fetch, const struct ampd_model_record *record)
 
 static int put_next(struct fetch *fetch)
 {
-    const struct ampd_model_record *record = &fetch->records[fetch->model];
+    const struct ampd_model_record *record = fetch->records != NULL ? &fetch->records[fetch->model] : NULL;
     int rc;
     switch (fetch->stage) {
     case STAGE_BEGIN:

@@ -172,6 +172,35 @@ static void specifications_that_no_client_could_give_are_not_made_here(void **st
     assert_int_equal(1, ampd_core_models_count(pair_core[0]));
 }
 
+static void an_epoch_does_not_begin_from_what_was_asked_for_and_is_not_here(void **state)
+{
+    (void)state;
+    pair_hold_messages = true;
+    struct ampd_message *message = pair_message(AMPD_MESSAGE_RESTORE, 0, 1);
+    message->round++;
+    message->u.restore = (struct ampd_restore){.epoch = 1, .step = 0};
+    pair_send_take(message);
+    assert_int_equal(AMPD_MEMORY_RESTORED, pair_model(1)->shard.memory);
+    message = pair_message(AMPD_MESSAGE_RESTORE, 0, 1);
+    message->round += 2;
+    message->u.restore = (struct ampd_restore){.epoch = 9, .step = 9};
+    pair_send_take(message);
+    message = pair_message(AMPD_MESSAGE_EPOCH, 0, 1);
+    message->round += 2;
+    message->u.epoch.record = (struct ampd_epoch_record){.epoch = 2, .parent = 1, .base_epoch = 9, .base_step = 0};
+    pair_send_take(message);
+    assert_int_equal(1, pair_model(1)->shard.epoch);
+    message = pair_message(AMPD_MESSAGE_RESTORE, 0, 1); /* what is here is given all the same */
+    message->round += 3;
+    message->u.restore = (struct ampd_restore){.epoch = 1, .step = 0};
+    pair_send_take(message);
+    message = pair_message(AMPD_MESSAGE_EPOCH, 0, 1);
+    message->round += 3;
+    message->u.epoch.record = (struct ampd_epoch_record){.epoch = 2, .parent = 1, .base_epoch = 1, .base_step = 0};
+    pair_send_take(message);
+    assert_int_equal(2, pair_model(1)->shard.epoch);
+}
+
 #define PAIR_TEST(name) cmocka_unit_test_setup_teardown(name, pair_setup, pair_teardown)
 
 int main(void)
@@ -181,6 +210,7 @@ int main(void)
         PAIR_TEST(orders_for_ranks_that_there_are_not_are_refused),
         PAIR_TEST(range_warnings_of_no_parameter_are_refused),
         PAIR_TEST(a_shard_whose_answer_to_sync_is_refused_is_not_taken_for_one_that_holds_nothing),
+        PAIR_TEST(an_epoch_does_not_begin_from_what_was_asked_for_and_is_not_here),
         PAIR_TEST(specifications_that_no_client_could_give_are_not_made_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
