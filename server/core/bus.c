@@ -190,12 +190,19 @@ static bool of_the_process(struct ampd_core *core, const struct ampd_message *me
     }
 }
 
+/* From one line of the log about such a message to the next: their sender may have many. */
+#define MISFIT_MS 1000
+
 /* It is no shard of this cluster that runs the same program, or that has the same model. */
 bool ampd_bus_refuses(struct ampd_model *model, const struct ampd_message *message)
 {
     if (ampd_message_fits(model, message))
         return false;
-    ampd_out_log(model->core, AMPD_LOG_ERROR, model, "a message of shard %u (type %d) does not fit the model: refused",
+    struct ampd_core *core = model->core;
+    if (core->misfit_ms != 0 && core->now_ms - core->misfit_ms < MISFIT_MS)
+        return true;
+    core->misfit_ms = core->now_ms;
+    ampd_out_log(core, AMPD_LOG_ERROR, model, "a message of shard %u (type %d) does not fit the model: refused",
                  message->from, (int)message->type);
     return true;
 }

@@ -361,6 +361,7 @@ struct ampd_core {
     struct amp_list graves; /* models that are gone and whose places others have taken */
     struct ampd_peer peers[AMPD_SHARDS_MAX];
     struct ampd_sync_round sync;
+    uint64_t misfit_ms;  /* when the log was last told of a message that fits no model; 0: never */
     bool fenced;         /* another process has this shard's place */
     uint64_t may_leave;  /* the counter of the fence of shard 0 that has let this process go; 0: none */
     bool leave_given_up; /* what it waited for is not there */

@@ -9,9 +9,14 @@
 
 static void misfit(struct ampd_message *message)
 {
+    struct ampd_message *again = ampd_message_copy(message);
     pair_logged[0] = 0;
+    pair_now_ms += 1000;
     pair_send_take(message);
     assert_non_null(strstr(pair_logged, "does not fit the model"));
+    pair_logged[0] = 0;
+    pair_send_take(again); /* the log has heard of it */
+    assert_null(strstr(pair_logged, "does not fit the model"));
 }
 
 static struct ampd_message *vote_of_1(void)
