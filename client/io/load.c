@@ -235,8 +235,12 @@ static int run_load(struct ampclient *client, const char *model_name, const stru
     return rc;
 }
 
-static bool has_values(enum ampd_msg_model_state state)
+/* While the shards tell each other what they hold, the state is what the model may have had: its values may be lost. */
+static bool has_values(const struct ampd_msg_model_status *status)
 {
+    enum ampd_msg_model_state state = status->state;
+    if (status->recovering)
+        return false;
     return state == AMPD_MSG_MODEL_STATE_WAITING || state == AMPD_MSG_MODEL_STATE_RUNNING ||
            state == AMPD_MSG_MODEL_STATE_STALLED || state == AMPD_MSG_MODEL_STATE_DONE;
 }
@@ -265,7 +269,7 @@ int ampclient_load_sized(struct ampclient *client, const char *model_name, const
     if (rc != 0)
         return rc;
     struct load load = {.values = values};
-    bool was_there = has_values(model.status.state);
+    bool was_there = has_values(&model.status);
     rc = open_load(client, &model, elements, values_count, &load);
     if (rc == 0) {
         /* Values once loaded stay: there is no need to send others. */

@@ -4,6 +4,7 @@
     test_server_files.py BIN_DIR [NAME ...]
 """
 import concurrent.futures
+import contextlib
 import json
 import os
 import struct
@@ -219,6 +220,28 @@ def test_what_a_hanging_disk_was_given_stays_until_the_end_of_an_export(context)
     assert done.returncode != 0 and "does not answer" in done.stderr, done
     assert "the bytes are there" in done.stderr, done
     assert not path.exists()
+
+
+def test_values_are_loaded_when_the_shards_have_told_that_they_have_none(context):
+    """Until then shard 0 does not know, and who takes what it says for values leaves a model that nobody loads."""
+    cluster = trained(context, 2)
+    path = cluster.folder / "m.safetensors"
+    ampctl(context, cluster.addresses[0], "checkpoint", "export", "m", path)
+    Job(cluster, name="again", load=False)
+    cluster.kill(0)
+    cluster.kill(1)
+    cluster.start(0)
+    grpc.channel_ready_future(cluster.channels[0]).result(timeout=CALL_TIMEOUT_S)
+    eventually(lambda: cluster.api(0).GetModel(model="again").status.recovering, "shard 0 waits for shard 1")
+    importing = subprocess.Popen([context.bin_dir / "ampctl", "--endpoint", cluster.addresses[0], "checkpoint", "import",
+                                  "again", path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8")
+    with contextlib.suppress(subprocess.TimeoutExpired):  # it must not be over by then
+        raise AssertionError(f"the import ended with {importing.wait(2)}: {importing.stdout.read()}")
+    cluster.start(1)
+    said = importing.communicate(timeout=CALL_TIMEOUT_S)[0]
+    assert importing.returncode == 0, said
+    status = cluster.api(0).GetModel(model="again").status
+    assert status.state == common.MODEL_STATE_WAITING and not status.recovering, status
 
 
 def test_an_import_ends_at_its_timeout_when_a_shard_is_gone(context):
