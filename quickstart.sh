@@ -6,6 +6,10 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
+if [[ ${1-} == --help || ${1-} == -h ]]; then
+	sed -n '2,5s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+	exit 0
+fi
 examples/digits/run.sh --check "$@" || exit # wrong options are told now, not after the build
 
 echo "== packages"

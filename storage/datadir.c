@@ -86,7 +86,12 @@ int ampd_datadir_make(const char *path, const char *what, struct amp_error *erro
 {
     char text[64];
     (void)snprintf(text, sizeof text, "cannot create %s", what);
-    return mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : system_error(error, text, path);
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return system_error(error, text, path);
+    struct stat about;
+    if (stat(path, &about) == 0 && !S_ISDIR(about.st_mode))
+        return amp_error_set(error, AMP_EINVAL, "DATA_DIR", "%s %s is no directory; give another path", what, path);
+    return 0;
 }
 
 int ampd_datadir_sync(const char *path, struct amp_error *error)

@@ -10,7 +10,7 @@
 /* ---- joining ---- */
 
 /* A small number of the environment: -1 if it is not set. The launchers (torchrun, MPI wrappers) set RANK and WORLD_SIZE. */
-static int from_environment(const char *variable, int32_t *value, struct amp_error *error)
+static int from_environment(const char *variable, int32_t least, int32_t most, int32_t *value, struct amp_error *error)
 {
     const char *text = getenv(variable);
     *value = -1;
@@ -18,10 +18,11 @@ static int from_environment(const char *variable, int32_t *value, struct amp_err
         return 0;
     char *end;
     long number = strtol(text, &end, 10);
-    if (*end != 0 || number < 0 || number > AMPD_MSG_WORKERS_MAX)
+    if (*end != 0 || number < least || number > most)
         return amp_error_set(error, AMP_EINVAL, NULL,
-                             "The environment variable %s is \"%.40s\"; set it to a number from 0 to %d, or unset it.",
-                             variable, text, AMPD_MSG_WORKERS_MAX);
+                             "The environment variable %s is \"%.40s\"; set it to a number from %" PRId32 " to %" PRId32
+                             ", or unset it.",
+                             variable, text, least, most);
     *value = (int32_t)number;
     return 0;
 }
@@ -40,9 +41,9 @@ static int find_identity(struct ampclient *client, const char *model_name, const
     identity->rank = options->rank;
     identity->world_size = options->world_size;
     if (rc == 0 && options->rank < 0)
-        rc = from_environment("RANK", &identity->rank, error);
+        rc = from_environment("RANK", 0, AMPD_MSG_WORKERS_MAX - 1, &identity->rank, error);
     if (rc == 0 && options->world_size < 0)
-        rc = from_environment("WORLD_SIZE", &identity->world_size, error);
+        rc = from_environment("WORLD_SIZE", 1, AMPD_MSG_WORKERS_MAX, &identity->world_size, error);
     if (rc != 0)
         return rc;
     if (options->worker_name != NULL)

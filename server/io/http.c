@@ -384,7 +384,8 @@ static int open_socket(struct io_http *http, const char *address, int *fd, struc
     freeaddrinfo(found);
     if (number == 0)
         return 0;
-    return amp_error_set(error, code_of(number), NULL, "--metrics-listen %.100s: cannot listen there: %s", address,
+    return amp_error_set(error, code_of(number), NULL,
+                         "--metrics-listen %.100s: cannot listen there: %s; give another address, or none", address,
                          strerror(number));
 }
 

@@ -167,8 +167,14 @@ static int listen_rpc(struct ampd_server *server, struct amp_error *error)
     int port = 0;
     int rc = server->auth.tls != NULL ? arpc_server_listen_tls(server->rpc, address, server->auth.tls, &port, error)
                                       : arpc_server_listen(server->rpc, address, &port, error);
-    if (rc != 0)
+    if (rc != 0) {
+        struct amp_error why = *error;
+        (void)amp_error_set(error, rc, NULL, "%s; %s", why.text,
+                            rc == AMP_EINVAL   ? "give --listen an address of this machine"
+                            : rc == AMP_EEXIST ? "end what listens there, or give --listen another one"
+                                               : "give --listen another one");
         return rc == AMP_EINVAL ? AMPD_EXIT_USAGE : AMPD_EXIT_FAILED;
+    }
     bool is_unix = strncmp(address, "unix:", 5) == 0;
     const char *colon = strrchr(address, ':');
     if (is_unix)
@@ -263,9 +269,9 @@ static void log_start(const struct ampd_server *server)
     amp_log(server->log, AMP_LOG_INFO, "server",
             "msg=\"listening\" address=%s data_dir=%s version=%s isa=%s compute_threads=%u memory_max=%" PRIu64
             " boot=%" PRIu64 " tls=%s callers=%s",
-            server->endpoint, io_place_directory(server), AMPD_VERSION, server->options->isa, server->options->compute_threads,
-            server->options->memory_max, server->fence.counter, server->auth.tls != NULL ? "yes" : "no",
-            server->auth.policy.on ? "asked" : "all");
+            server->endpoint, io_place_directory(server), AMPD_VERSION, server->options->isa,
+            server->options->compute_threads, server->options->memory_max, server->fence.counter,
+            server->auth.tls != NULL ? "yes" : "no", server->auth.policy.on ? "asked" : "all");
     const char *warning = ampd_auth_options_warning(auth, server->options->listen);
     if (warning != NULL)
         amp_log(server->log, AMP_LOG_WARN, "server", "msg=\"%s\" address=%s", warning, server->endpoint);

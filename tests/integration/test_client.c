@@ -222,6 +222,11 @@ static void rank_and_world_size_come_from_the_environment(void **state)
     int joined = ampclient_join(fixture->client, MODEL, NULL, &fixture->model);
     uint32_t rank = ampclient_rank(fixture->model);
     struct ampclient_model *other = NULL;
+    assert_int_equal(setenv("RANK", "256", 1), 0); /* ranks are below the largest world */
+    expect_error(fixture, ampclient_join(fixture->client, MODEL, NULL, &other), AMP_EINVAL, "from 0 to 255");
+    assert_int_equal(setenv("RANK", "0", 1) | setenv("WORLD_SIZE", "0", 1), 0);
+    expect_error(fixture, ampclient_join(fixture->client, MODEL, NULL, &other), AMP_EINVAL, "from 1 to 256");
+    assert_int_equal(setenv("WORLD_SIZE", "1", 1), 0);
     assert_int_equal(setenv("RANK", "first", 1), 0);
     int no_number = ampclient_join(fixture->client, MODEL, NULL, &other);
     assert_int_equal(unsetenv("RANK") | unsetenv("WORLD_SIZE"), 0);
