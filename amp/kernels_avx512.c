@@ -30,14 +30,16 @@
 #define PART  ((size_t)16384) /* elements */
 #define VISIT ((size_t)64)    /* elements */
 
+/* Elements of a cast to 16 bits that are tested for NaN at once. */
+#define STORE_LOOK ((size_t)128)
+
 /*
- * Casts to 16 bits read twice what they write. By two places in turns: Zen 5 is fastest with one and slow with four (0.87 of
- * memcpy for 1.06), Sapphire Rapids the other way round.
+ * Whether casts to 16 bits go by places in turns, too: they read twice what they write. Of memcpy's speed Sapphire Rapids has 0.94
+ * so, and less with one place; Zen 5 has 0.87 so, and 1.1 with one. The test of this source in C takes the places wherever it runs.
  */
-#define STORE_PARTS ((size_t)2)
-#define STORE_PART  ((size_t)32768) /* elements */
-#define STORE_VISIT ((size_t)256)   /* elements */
-#define STORE_LOOK  ((size_t)128)   /* elements that are tested for NaN at once */
+#ifndef STORE_BY_PLACES
+#define STORE_BY_PLACES (!__builtin_cpu_is("amd"))
+#endif
 
 #define EACH_OF_4(U) _Pragma("GCC unroll 4") for (size_t U = 0; U < 4; U++)
 
@@ -275,13 +277,11 @@ STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm512_stream_ps)
     static void store_parts_##NAME(uint16_t *d, const float *src, __m512i *most)                                       \
     {                                                                                                                  \
         __m512i line[4];                                                                                               \
-        for (size_t i = 0; i < STORE_PART; i += STORE_VISIT) {                                                         \
-            for (size_t part = i; part < STORE_PARTS * STORE_PART; part += STORE_PART) {                               \
-                ask_second(src + part + AHEAD, STORE_VISIT * sizeof *src);                                             \
-                for (size_t j = part; j < part + STORE_VISIT; j += STORE_LOOK) {                                       \
-                    visit_##NAME(src + j, line, most);                                                                 \
-                    EACH_OF_4(u) _mm512_stream_si512((void *)(d + j + u * 2 * WIDTH), line[u]);                        \
-                }                                                                                                      \
+        for (size_t i = 0; i < PART; i += STORE_LOOK) {                                                                \
+            for (size_t j = i; j < PARTS * PART; j += PART) {                                                          \
+                ask_second(src + j + AHEAD, STORE_LOOK * sizeof *src);                                                 \
+                visit_##NAME(src + j, line, most);                                                                     \
+                EACH_OF_4(u) _mm512_stream_si512((void *)(d + j + u * 2 * WIDTH), line[u]);                            \
             }                                                                                                          \
         }                                                                                                              \
     }                                                                                                                  \
@@ -291,7 +291,7 @@ STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm512_stream_ps)
         __m512i line[4], most = _mm512_setzero_si512();                                                                \
         size_t i = unaligned(dst, sizeof *d, n);                                                                       \
         uint32_t first = amp_kernels_ref.store[DTYPE](d, src, i);                                                      \
-        for (; i + STORE_PARTS * STORE_PART <= n; i += STORE_PARTS * STORE_PART)                                       \
+        for (; STORE_BY_PLACES && i + PARTS * PART <= n; i += PARTS * PART)                                            \
             store_parts_##NAME(d + i, src + i, &most);                                                                 \
         for (; i + STORE_LOOK <= n; i += STORE_LOOK) {                                                                 \
             visit_##NAME(src + i, line, &most);                                                                        \
@@ -411,9 +411,9 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
  * begins, and whether it is multiplied. Equal weights need no product: it would be exact. `whole` is a multiple of FORM_STEP.
  */
 #define FORM(NAME, DTYPE, TYPE, TERM)                                                                                  \
-    static inline __attribute__((always_inline)) uint32_t group_##NAME(                                                \
-        const struct amp_input *inputs, unsigned count, bool few, bool first, bool last, float factor, size_t start,   \
-        size_t whole, float *g)                                                                                        \
+    static inline __attribute__((always_inline))                                                                       \
+    uint32_t group_##NAME(const struct amp_input *inputs, unsigned count, bool few, bool first, bool last,             \
+                          float factor, size_t start, size_t whole, float *g)                                          \
     {                                                                                                                  \
         const TYPE *data[FORM_GROUP] = {NULL};                                                                         \
         __m512 f = _mm512_set1_ps(factor), sum[4];                                                                     \
