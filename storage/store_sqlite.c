@@ -174,7 +174,8 @@ static int set_level(struct sqlite_store *store, int wanted, struct amp_error *e
         rc = sqlite3_step(statement);
     int level = rc == SQLITE_ROW ? sqlite3_column_int(statement, 0) : -1;
     (void)sqlite3_finalize(statement); /* repeats the error of the step */
-    return level == wanted ? 0 : store_failure(store, rc == SQLITE_ROW ? SQLITE_ERROR : rc, "setting synchronous", error);
+    return level == wanted ? 0
+                           : store_failure(store, rc == SQLITE_ROW ? SQLITE_ERROR : rc, "setting synchronous", error);
 }
 
 static int set_synchronous(struct sqlite_store *store, bool full, struct amp_error *error)

@@ -718,10 +718,7 @@ static void a_deleted_model_is_gone_at_once_and_its_rows_in_portions(void **stat
 }
 
 #define ON_ALL(test)                                                                                                   \
-    {#test " (memory)", test, setup_memory, teardown, NULL},                                                           \
-    {                                                                                                                  \
-#test " (sqlite)", test, setup_sqlite, teardown, NULL                                                          \
-    },                                                                                                                 \
+    {#test " (memory)", test, setup_memory, teardown, NULL}, {#test " (sqlite)", test, setup_sqlite, teardown, NULL},  \
     {                                                                                                                  \
 #test " (draft)", test, setup_draft, teardown, NULL                                                            \
     }
