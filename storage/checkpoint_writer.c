@@ -112,9 +112,9 @@ static int open_file(struct ampd_checkpoint_writer *writer, const struct ampd_ch
     int rc = checkpoint_path_make(place, writer->state->step, writer->path, writer->file, sizeof writer->file, error);
     if (rc != 0)
         return rc;
+    (void)snprintf(writer->data_dir, sizeof writer->data_dir, "%s", place->data_dir); /* shorter than the path, which fits */
     if ((size_t)snprintf(writer->temporary, sizeof writer->temporary, "%s" CHECKPOINT_TEMPORARY, writer->path) >=
-            sizeof writer->temporary ||
-        (size_t)snprintf(writer->data_dir, sizeof writer->data_dir, "%s", place->data_dir) >= sizeof writer->data_dir)
+        sizeof writer->temporary)
         return amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
     for (unsigned tries = 0; tries < OPEN_TRIES; tries++) {
         rc = checkpoint_directories_make(writer->data_dir, writer->file, false, error);

@@ -22,6 +22,9 @@
 /* One write: as checkpoint files are written. */
 #define CHUNK_BYTES ((size_t)4 << 20)
 
+/* A shard's directory below the data directory: a model's name and two numbers, with what is between them. */
+#define DIRECTORY_MAX (AMPD_NAME_MAX + 128)
+
 #define MAGIC   "ampdJRNL"
 #define VERSION 1
 
@@ -45,7 +48,7 @@ struct slot {
 
 struct ampd_journal {
     char data_dir[AMPD_DATADIR_PATH_MAX];
-    char file[256]; /* of the directory, relative to data_dir, with a final slash */
+    char file[DIRECTORY_MAX]; /* of the directory, relative to data_dir, with a final slash */
     struct slot slots[AMPD_JOURNAL_SLOTS_MAX];
 };
 
@@ -170,15 +173,17 @@ static bool directory_of(const struct ampd_checkpoint_place *place, char *file, 
 
 int ampd_journal_make(const struct ampd_checkpoint_place *place, struct amp_error *error)
 {
-    char file[CHECKPOINT_PATH_MAX];
-    if (!ampd_datadir_name_ok(place->model) || !directory_of(place, file, sizeof(file)))
+    char file[DIRECTORY_MAX];
+    if (!ampd_datadir_name_ok(place->model))
         return amp_error_set(error, AMP_EINVAL, NULL, "model name \"%.100s\" cannot name a directory", place->model);
+    bool fits = directory_of(place, file, sizeof(file));
+    AMP_ASSERT(fits);
     return checkpoint_directories_make(place->data_dir, file, true, error);
 }
 
 bool ampd_journal_exists(const struct ampd_checkpoint_place *place)
 {
-    char file[CHECKPOINT_PATH_MAX], path[CHECKPOINT_PATH_MAX];
+    char file[DIRECTORY_MAX], path[CHECKPOINT_PATH_MAX];
     if (!directory_of(place, file, sizeof(file)) ||
         (size_t)snprintf(path, sizeof(path), "%s/%s", place->data_dir, file) >= sizeof(path))
         return false;
@@ -196,7 +201,9 @@ int ampd_journal_open(const struct ampd_checkpoint_place *place, struct ampd_jou
     int dir = snprintf(journal->data_dir, sizeof(journal->data_dir), "%s", place->data_dir);
     int rc = 0;
     AMP_FAILPOINT("journal.open");
-    if ((size_t)dir >= sizeof(journal->data_dir) || !directory_of(place, journal->file, sizeof(journal->file)))
+    bool fits = directory_of(place, journal->file, sizeof(journal->file));
+    AMP_ASSERT(fits);
+    if ((size_t)dir >= sizeof(journal->data_dir))
         rc = amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
     for (unsigned i = 0; rc == 0 && i < AMPD_JOURNAL_SLOTS_MAX; i++)
         rc = look_at_slot(journal, i, error);

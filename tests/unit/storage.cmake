@@ -12,7 +12,7 @@ ampd_test(test_storage_bulk SUITE unit
   LINK ampd_store_sqlite ampd_checkpoint)
 ampd_test(test_storage_journal SUITE unit
   SOURCES test_storage_journal.c storage_fixture.c storage_faults.c
-  LINK ampd_store_sqlite ampd_checkpoint)
+  LINK ampd_store_sqlite ampd_checkpoint PkgConfig::XXHASH)
 ampd_test(test_storage_parts SUITE unit
   SOURCES test_storage_parts.c storage_fixture.c
   LINK ampd_core ampd_store_sqlite ampd_checkpoint)

@@ -176,11 +176,25 @@ static void a_writer_that_is_closed_early_ends(void **state)
     assert_null(writer);
 }
 
-/* A checkpoint whose tensor is put bit by bit, as in the background. */
-static void write_checkpoint(struct fixture *fixture, const float *values, uint64_t count,
+/* Every other piece of each window first: more of them than a window keeps apart. */
+static void pieces_with_gaps_between_them_make_the_file(void **state)
+{
+    struct fixture *fixture = *state;
+    static const uint64_t part = 100000;
+    struct bulk_writer *writer;
+    assert_int_equal(bulk_writer_open(fixture->path, SIZE, &writer, NULL), 0);
+    for (unsigned odd = 0; odd < 2; odd++)
+        for (uint64_t at = odd * part; at < SIZE; at += 2 * part)
+            put(fixture, writer, at, SIZE - at < part ? SIZE - at : part);
+    assert_int_equal(bulk_writer_drain(writer, NULL), 0);
+    assert_int_equal(bulk_writer_close(writer), 0);
+    check_file(fixture);
+}
+
+/* A checkpoint whose tensor is put bit by bit, as in the background, or at once. */
+static void write_checkpoint(struct fixture *fixture, const float *values, uint64_t count, uint64_t part,
                              struct ampd_checkpoint_record *record)
 {
-    static const uint64_t part = 50000;
     const struct ampd_checkpoint_place place = {fixture->directory, "m", 0, 1};
     const struct ampd_checkpoint_tensor tensor = {
         .name = "t", .dimensions = 1, .shape = &count, .master = values, .m = values, .v = values};
@@ -206,14 +220,14 @@ static void a_checkpoint_on_a_disk_that_fills_up_is_read_back(void **state)
         values[i] = (float)fixture->bytes[i] / 7;
     const struct ampd_checkpoint_target target = {
         .name = "t", .dimensions = 1, .shape = &count, .master = read, .m = read + count, .v = read + 2 * count};
-    for (unsigned at = 1;; at += 1 + at / 3) {
+    for (unsigned at = 1, runs = 0;; at += 1 + at / 3, runs++) {
         struct ampd_checkpoint_record record;
         struct ampd_checkpoint_state found;
         fixture->refused = 0;
         storage_faults_clear();
         storage_faults.fail_write_at = at;
         storage_faults.write_errno = ENOSPC;
-        write_checkpoint(fixture, values, count, &record);
+        write_checkpoint(fixture, values, count, runs % 2 == 0 ? 50000 : count, &record);
         if (fixture->refused == 0)
             break;
         assert_int_equal(
@@ -226,6 +240,34 @@ static void a_checkpoint_on_a_disk_that_fills_up_is_read_back(void **state)
     free(values);
 }
 
+static void a_checkpoint_that_fails_in_its_middle_is_given_up(void **state)
+{
+    struct fixture *fixture = *state;
+    const uint64_t count = SIZE / sizeof(float);
+    const struct ampd_checkpoint_place place = {fixture->directory, "m", 0, 1};
+    const struct ampd_checkpoint_tensor tensor = {
+        .name = "t", .dimensions = 1, .shape = &count, .master = (const float *)(const void *)fixture->bytes};
+    const struct ampd_checkpoint_state from = {.step = 3, .scaler.scale = 1, .world_size = 1};
+    struct ampd_checkpoint_record record;
+    struct amp_error error;
+    char path[600];
+    atomic_bool cancel = false;
+    (void)snprintf(path, sizeof path, "%s/models/m/checkpoints/step-0000000003/shard-0-of-1.safetensors",
+                   fixture->directory);
+    storage_faults.fail_write_at = 2;
+    storage_faults.write_errno = EIO;
+    assert_int_equal(ampd_checkpoint_write(&place, &tensor, 1, &from, &cancel, &record, &error), AMP_EIO);
+    assert_string_equal(error.reason, "STORE_FAILED");
+    storage_faults_clear();
+    assert_int_equal(access(path, F_OK), -1);
+    atomic_store(&cancel, true);
+    assert_int_equal(ampd_checkpoint_write(&place, &tensor, 1, &from, &cancel, &record, &error), AMP_ECANCELLED);
+    assert_int_equal(access(path, F_OK), -1);
+    atomic_store(&cancel, false);
+    assert_int_equal(ampd_checkpoint_write(&place, &tensor, 1, &from, &cancel, &record, &error), 0);
+    assert_int_equal(access(path, F_OK), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -234,7 +276,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_full_disk_at_any_write_costs_no_byte, setup, teardown),
         cmocka_unit_test_setup_teardown(a_failed_write_is_told_and_stays, setup, teardown),
         cmocka_unit_test_setup_teardown(a_writer_that_is_closed_early_ends, setup, teardown),
+        cmocka_unit_test_setup_teardown(pieces_with_gaps_between_them_make_the_file, setup, teardown),
         cmocka_unit_test_setup_teardown(a_checkpoint_on_a_disk_that_fills_up_is_read_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_checkpoint_that_fails_in_its_middle_is_given_up, setup, teardown),
     };
     return cmocka_run_group_tests_name("storage_bulk", tests, NULL, NULL);
 }

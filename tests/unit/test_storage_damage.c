@@ -339,7 +339,7 @@ static void specifications_that_make_no_sense_are_refused(void **state)
     static const char *const values[] = {"\"x\"", "null", "[]", "-1", "4294967296", "1.5", "true"};
     const char *key;
     json_t *value;
-    unsigned refused = 0;
+    unsigned refused = 0, missed = 0;
     json_object_foreach(good, key, value)
     {
         for (size_t i = 0; i < COUNT(values); i++) {
@@ -350,7 +350,14 @@ static void specifications_that_make_no_sense_are_refused(void **state)
             free(text);
             json_decref(bad);
         }
+        json_t *less = json_deep_copy(good);
+        assert_int_equal(json_object_del(less, key), 0);
+        text = json_dumps(less, 0);
+        missed += ampd_spec_from_json(text, &back) == AMP_EDATALOSS ? 1 : 0;
+        free(text);
+        json_decref(less);
     }
+    assert_true(missed > 20); /* but what came with later versions */
     assert_true(refused >= 3 * json_object_size(good)); /* of each: what is of another type */
     json_object_foreach(json_array_get(json_object_get(good, "groups"), 0), key, value)
     {
@@ -377,6 +384,12 @@ static void specifications_that_make_no_sense_are_refused(void **state)
     free(text);
     json_decref(good);
     assert_int_equal(ampd_spec_from_json("nonsense", &back), AMP_EDATALOSS);
+    struct ampd_parameter_spec parameter;
+    static const char *const no_shapes[] = {"x", "{}", "7", "[1,\"x\"]", "[1.5]", "[1,1,1,1,1,1,1,1,1]"};
+    for (size_t i = 0; i < COUNT(no_shapes); i++)
+        assert_int_equal(ampd_shape_from_text(no_shapes[i], &parameter), AMP_EDATALOSS);
+    assert_int_equal(ampd_shape_from_text("[2,3]", &parameter), 0);
+    assert_true(parameter.dimensions == 2 && parameter.shape[0] == 2 && parameter.shape[1] == 3);
     spec.groups[0].name[0] = (char)0xff; /* no text */
     assert_int_equal(ampd_spec_to_json(&spec, &text), AMP_EINVAL);
     ampd_model_spec_clear(&spec);

@@ -222,6 +222,35 @@ static void the_newest_fence_and_try_of_a_step_counts(void **state)
     ampd_journal_close(journal);
 }
 
+/* Files in an order that no one journal writes them in: the newest one comes first. */
+static void an_older_record_in_a_later_slot_does_not_count(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct ampd_checkpoint_place place = {fixture->directory, "m", 0, 1};
+    static const struct {
+        uint64_t fence;
+        uint32_t try_number;
+    } slots[] = {{2, 2}, {2, 1}, {1, 9}};
+    struct ampd_journal *journal;
+    struct ampd_journal_record record;
+    char from[700], to[64];
+    float g = 0;
+    for (size_t i = COUNT(slots); i-- > 0;) {
+        assert_int_equal(ampd_journal_open(&place, &journal, NULL), 0);
+        assert_int_equal(write_record(journal, 1, slots[i].fence, slots[i].try_number, 5, (float)i), 0);
+        ampd_journal_close(journal);
+        (void)snprintf(from, sizeof from, "%s", below(fixture, "models/m/journal/shard-0-of-1/slot-000"));
+        (void)snprintf(to, sizeof to, "models/m/journal/shard-0-of-1/slot-%03zu", i);
+        assert_int_equal(rename(from, below(fixture, to)), 0);
+    }
+    assert_int_equal(ampd_journal_open(&place, &journal, NULL), 0);
+    assert_int_equal(ampd_journal_count(journal), COUNT(slots));
+    assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 1, &record, NULL), 0);
+    assert_true(g == 0 && record.key.fence == 2 && record.key.try_number == 2);
+    free(record.notes);
+    ampd_journal_close(journal);
+}
+
 static void slots_that_are_no_records_are_used_again(void **state)
 {
     struct fixture *fixture = *state;
@@ -242,6 +271,8 @@ static void slots_that_are_no_records_are_used_again(void **state)
     assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 1, &record, NULL), AMP_ENOTFOUND);
     assert_int_equal(truncate(slot, info.st_size - 1), 0); /* its bytes are not all there any more */
     assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 1, &record, NULL), AMP_ENOTFOUND);
+    assert_int_equal(truncate(slot, 4096 + 2), 0); /* nor those of the notes */
+    assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 1, &record, NULL), AMP_ENOTFOUND);
     assert_int_equal(truncate(slot, 8), 0);
     assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 1, &record, NULL), AMP_ENOTFOUND);
     assert_int_equal(unlink(slot), 0);
@@ -255,8 +286,43 @@ static void slots_that_are_no_records_are_used_again(void **state)
     assert_int_equal(ampd_journal_remove(fixture->directory, "m", NULL), AMP_EIO);
     assert_int_equal(rmdir(slot), 0);
     make_file(fixture, "models/m/journal/another", "stays");
+    make_file(fixture, "models/m/journal/shard-none", "no directory, stays too");
     assert_int_equal(ampd_journal_remove(fixture->directory, "m", NULL), 0);
     assert_int_equal(access(below(fixture, "models/m/journal/another"), F_OK), 0);
+    assert_int_equal(access(below(fixture, "models/m/journal/shard-none"), F_OK), 0);
+}
+
+static void a_journal_whose_path_is_too_long_is_refused(void **state)
+{
+    struct fixture *fixture = *state;
+    static char longest[5000];
+    char name[AMPD_NAME_MAX + 1];
+    struct ampd_checkpoint_place place = {longest, "m", 0, 1};
+    struct ampd_journal *journal;
+    memset(longest, '/', sizeof longest - 1);
+    memcpy(longest, fixture->directory, strlen(fixture->directory));
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    assert_int_equal(ampd_journal_open(&place, &journal, NULL), AMP_EINVAL);
+    assert_null(journal);
+    assert_false(ampd_journal_exists(&place));
+    assert_int_equal(ampd_journal_remove(longest, "m", NULL), AMP_EINVAL);
+    place.data_dir = fixture->directory;
+    place.model = name;
+    assert_int_equal(ampd_journal_make(&place, NULL), AMP_EINVAL);
+    assert_false(ampd_journal_exists(&place));
+    /* Its directory can be opened, but what is in it has no path. */
+    make_file(fixture, "file", "");
+    assert_int_equal(mkdir(below(fixture, "models"), 0700), 0);
+    assert_int_equal(mkdir(below(fixture, "models/m"), 0700), 0);
+    assert_int_equal(mkdir(below(fixture, "models/m/journal"), 0700), 0);
+    assert_int_equal(mkdir(below(fixture, "models/m/journal/shard-0-of-1"), 0700), 0);
+    longest[4096 - strlen("/models/m/journal") - strlen("/shard-0-of-1") - 2] = 0;
+    assert_int_equal(ampd_journal_remove(longest, "m", NULL), AMP_EINVAL);
+    longest[4096 - strlen("/models/m/journal") - strlen("/shard-0-of-1") - 2] = '/';
+    longest[4096 - strlen("/models/m/journal") - 2] = 0;
+    assert_int_equal(ampd_journal_remove(longest, "m", NULL), 0);
+    assert_int_equal(access(below(fixture, "models/m/journal/shard-0-of-1"), F_OK), 0);
 }
 
 /* ---- the store ---- */
@@ -355,7 +421,7 @@ static void a_data_directory_is_found_however_it_is_named(void **state)
     ampd_datadir_close(&dir);
     assert_int_equal(fchdir(before), 0);
     assert_int_equal(close(before), 0);
-    static const char *const versions[] = {"-1\n", "x\n", "9\n", "12345678901234567890123456789012345\n"};
+    static const char *const versions[] = {"-1\n", "x", "x\n", "9\n", "12345678901234567890123456789012345\n"};
     for (size_t i = 0; i < COUNT(versions); i++) {
         make_file(fixture, "data/VERSION", versions[i]);
         assert_int_not_equal(ampd_datadir_open(&dir, below(fixture, "data"), NULL), 0);
@@ -364,6 +430,8 @@ static void a_data_directory_is_found_however_it_is_named(void **state)
     assert_int_equal(ampd_datadir_open(&dir, below(fixture, "file"), NULL), AMP_EINVAL);
     assert_int_equal(ampd_datadir_open(&dir, below(fixture, "file/data"), NULL), AMP_EINVAL);
     assert_int_equal(ampd_datadir_open(&dir, "/proc/none", NULL), AMP_EINVAL);
+    assert_int_equal(symlink("nowhere", below(fixture, "link")), 0);
+    assert_int_equal(ampd_datadir_open(&dir, below(fixture, "link"), NULL), AMP_EINVAL);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -376,7 +444,9 @@ int main(void)
         TEST(parts_of_two_states_are_not_put_together),
         TEST(files_in_place_of_directories_are_told),
         TEST(the_newest_fence_and_try_of_a_step_counts),
+        TEST(an_older_record_in_a_later_slot_does_not_count),
         TEST(slots_that_are_no_records_are_used_again),
+        TEST(a_journal_whose_path_is_too_long_is_refused),
         TEST(pages_begin_at_any_part_of_a_key),
         TEST(a_data_directory_is_found_however_it_is_named),
     };

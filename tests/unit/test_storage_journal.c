@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <xxhash.h>
 
 #define ELEMENTS 3000
 
@@ -254,6 +255,38 @@ static void a_failed_fsync_is_an_error_wherever_it_is(void **state)
     assert_true(at > 4); /* three directories, the data, the name */
 }
 
+/* With the hash that it ought to have. */
+static void a_head_that_no_record_has_is_none(void **state)
+{
+    struct fixture *fixture = *state;
+    static const struct {
+        size_t at, size;
+        uint64_t value;
+    } changes[] = {{8, 4, 2}, {40, 8, AMPD_JOURNAL_NOTES_MAX + 1}, {48, 8, AMPD_ELEMENTS_MAX + 1}};
+    char path[512];
+    uint8_t good[88], bad[sizeof good];
+    XXH128_canonical_t own;
+    assert_int_equal(0, write_step(fixture, 1, 1, 1, 0, NULL));
+    slot_file(fixture, 0, path, sizeof path);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_int_equal(sizeof good, pread(fd, good, sizeof good, 0));
+    XXH128_canonicalFromHash(&own, XXH3_128bits(good, 72));
+    assert_memory_equal(good + 72, own.digest, 16); /* version at 8, sizes at 40 and 48, its hash at 72 */
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        memcpy(bad, good, sizeof bad);
+        memcpy(bad + changes[i].at, &changes[i].value, changes[i].size);
+        XXH128_canonicalFromHash(&own, XXH3_128bits(bad, 72));
+        memcpy(bad + 72, own.digest, 16);
+        assert_int_equal(sizeof bad, pwrite(fd, bad, sizeof bad, 0));
+        reopen(fixture);
+        assert_int_equal(0, ampd_journal_count(fixture->journal));
+    }
+    assert_int_equal(sizeof good, pwrite(fd, good, sizeof good, 0));
+    assert_int_equal(0, close(fd));
+    reopen(fixture);
+    assert_int_equal(0, read_step(fixture, 1, 1));
+}
+
 static void a_record_of_another_size_is_refused(void **state)
 {
     struct fixture *fixture = *state;
@@ -356,6 +389,7 @@ int main(void)
         TEST(a_full_disk_writes_nothing_and_can_be_tried_again),
         TEST(without_descriptors_nothing_is_written_and_it_can_be_tried_again),
         TEST(a_failed_fsync_is_an_error_wherever_it_is),
+        TEST(a_head_that_no_record_has_is_none),
         TEST(a_record_of_another_size_is_refused),
         TEST(a_name_that_is_no_directory_is_refused),
         TEST(a_deleted_model_leaves_no_journal),

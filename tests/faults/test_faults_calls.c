@@ -1,0 +1,512 @@
+/* One call of storage's fails in one way: which of them are told, and as what, and which are got over. */
+#include "storage/bulk_writer.h"
+#include "storage/checkpoint.h"
+#include "storage/checkpoint_files.h"
+#include "storage/datadir.h"
+#include "storage/journal.h"
+#include "storage/store.h"
+#include "tests/faults/faults.h"
+#include "tests/unit/storage_fixture.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <cmocka.h>
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define ELEMENTS     5000
+
+static const uint64_t shape[] = {ELEMENTS};
+
+struct fixture {
+    char directory[256], path[300];
+    struct ampd_checkpoint_place place;
+    float values[ELEMENTS], back[3 * ELEMENTS];
+};
+
+/* ---- calls that faults.h does not know: the n-th (from 1) fails, 0 none ---- */
+
+static unsigned fail_hash_at, fail_thread_at;
+
+static bool is_now(unsigned *at)
+{
+    return *at > 0 && --*at == 0;
+}
+
+XXH3_state_t *__real_XXH3_createState(void);
+XXH3_state_t *__wrap_XXH3_createState(void);
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg);
+
+XXH3_state_t *__wrap_XXH3_createState(void)
+{
+    return is_now(&fail_hash_at) ? NULL : __real_XXH3_createState();
+}
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg)
+{
+    return is_now(&fail_thread_at) ? EAGAIN : __real_pthread_create(thread, attributes, run, arg);
+}
+
+static int setup(void **state)
+{
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    (void)snprintf(fixture->directory, sizeof fixture->directory, "%s", storage_fixture_directory());
+    (void)snprintf(fixture->path, sizeof fixture->path, "%s/file", fixture->directory);
+    fixture->place = (struct ampd_checkpoint_place){fixture->directory, "m", 0, 1};
+    for (int i = 0; i < ELEMENTS; i++)
+        fixture->values[i] = (float)i;
+    fail_hash_at = fail_thread_at = 0;
+    *state = fixture;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *fixture = *state;
+    (void)faults_disarm();
+    storage_fixture_remove(fixture->directory);
+    free(fixture);
+    return 0;
+}
+
+static const char *below(const struct fixture *fixture, const char *name)
+{
+    static char path[700];
+    (void)snprintf(path, sizeof path, "%s/%s", fixture->directory, name);
+    return path;
+}
+
+static bool is_there(const struct fixture *fixture, const char *name)
+{
+    return access(below(fixture, name), F_OK) == 0;
+}
+
+static void make_directory(const struct fixture *fixture, const char *name)
+{
+    assert_int_equal(mkdir(below(fixture, name), 0700), 0);
+}
+
+static void make_file(const struct fixture *fixture, const char *name)
+{
+    FILE *file = fopen(below(fixture, name), "w");
+    assert_non_null(file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* ---- large files ---- */
+
+static void a_file_is_written_where_the_file_system_cannot_make_room_before(void **state)
+{
+    struct fixture *fixture = *state;
+    static const int causes[] = {EOPNOTSUPP, ENOSYS, EINVAL};
+    for (size_t i = 0; i < COUNT(causes); i++) {
+        struct bulk_writer *writer;
+        struct stat info;
+        uint64_t taken;
+        faults_arm(FAULTS_TRUNCATE, 1, false, causes[i]);
+        assert_int_equal(bulk_writer_open(fixture->path, sizeof fixture->values, &writer, NULL), 0);
+        assert_int_equal(faults_disarm(), 1);
+        assert_int_equal(bulk_writer_put(writer, fixture->values, sizeof fixture->values, 0, &taken, NULL), 0);
+        assert_int_equal(bulk_writer_drain(writer, NULL), 0);
+        assert_int_equal(bulk_writer_close(writer), 0);
+        assert_int_equal(stat(fixture->path, &info), 0);
+        assert_int_equal(info.st_size, sizeof fixture->values);
+    }
+}
+
+static void what_fails_before_the_first_byte_leaves_no_file(void **state)
+{
+    struct fixture *fixture = *state;
+    static const struct {
+        unsigned what, n;
+        int cause, rc;
+    } rows[] = {{FAULTS_TRUNCATE, 1, ENOSPC, AMP_EEXHAUSTED},
+                {FAULTS_TRUNCATE, 1, EDQUOT, AMP_EEXHAUSTED},
+                {FAULTS_TRUNCATE, 1, EIO, AMP_EIO},
+                {FAULTS_OPEN, 1, ENFILE, AMP_EEXHAUSTED},
+                {FAULTS_OURS, 1, 0, AMP_ENOMEM},  /* the writer */
+                {FAULTS_OURS, 2, 0, AMP_ENOMEM}}; /* its windows */
+    struct bulk_writer *writer;
+    struct amp_error error;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        faults_arm(rows[i].what, rows[i].n, false, rows[i].cause);
+        assert_int_equal(bulk_writer_open(fixture->path, sizeof fixture->values, &writer, &error), rows[i].rc);
+        assert_int_equal(faults_disarm(), 1);
+        assert_null(writer);
+        assert_non_null(strstr(error.text, fixture->path));
+        assert_false(is_there(fixture, "file"));
+    }
+    fail_thread_at = 1;
+    assert_int_equal(bulk_writer_open(fixture->path, sizeof fixture->values, &writer, &error), AMP_ENOMEM);
+    assert_false(is_there(fixture, "file"));
+}
+
+static void a_disk_that_takes_neither_direct_writes_nor_others_is_told(void **state)
+{
+    struct fixture *fixture = *state;
+    struct bulk_writer *writer;
+    struct amp_error error;
+    uint64_t taken;
+    assert_int_equal(bulk_writer_open(fixture->path, sizeof fixture->values, &writer, NULL), 0);
+    faults_arm(FAULTS_WRITE, 1, true, EINVAL);
+    assert_int_equal(bulk_writer_put(writer, fixture->values, sizeof fixture->values, 0, &taken, NULL), 0);
+    assert_int_equal(bulk_writer_drain(writer, &error), AMP_EIO);
+    assert_true(faults_disarm() > 0);
+    assert_string_equal(error.reason, "STORE_FAILED");
+    assert_int_equal(bulk_writer_close(writer), 0);
+}
+
+static void a_file_that_is_another_one_by_now_is_not_the_writers(void **state)
+{
+    struct fixture *fixture = *state;
+    struct bulk_writer *writer;
+    assert_int_equal(bulk_writer_open(fixture->path, 0, &writer, NULL), 0);
+    assert_true(bulk_writer_is_at(writer, fixture->path));
+    assert_false(bulk_writer_is_at(writer, "/dev/null")); /* of another file system */
+    assert_int_equal(unlink(fixture->path), 0);
+    assert_false(bulk_writer_is_at(writer, fixture->path));
+    make_file(fixture, "file");
+    assert_false(bulk_writer_is_at(writer, fixture->path));
+    assert_int_equal(bulk_writer_close(writer), 0);
+}
+
+/* ---- checkpoints ---- */
+
+static int write_checkpoint(struct fixture *fixture, struct ampd_checkpoint_record *record, struct amp_error *error)
+{
+    const float *values = fixture->values;
+    const struct ampd_checkpoint_tensor tensor = {"w", 1, shape, values, values, values, false, 0, 0};
+    const struct ampd_checkpoint_state from = {.step = 1, .scaler.scale = 2};
+    return ampd_checkpoint_write(&fixture->place, &tensor, 1, &from, NULL, record, error);
+}
+
+static int read_checkpoint(struct fixture *fixture, const struct ampd_checkpoint_record *record, struct amp_error *error)
+{
+    float *back = fixture->back;
+    const struct ampd_checkpoint_target target = {"w", 1, shape, back, back + ELEMENTS, back + 2 * ELEMENTS, false, 0, 0};
+    struct ampd_checkpoint_state to;
+    int rc = ampd_checkpoint_read(fixture->directory, record->file, record->manifest, &target, 1, &to, error);
+    if (rc == 0)
+        ampd_checkpoint_state_clear(&to);
+    return rc;
+}
+
+static void each_allocation_that_a_checkpoint_is_refused_is_told_as_memory(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_checkpoint_record record, made;
+    struct amp_error error;
+    unsigned n = 1;
+    for (fail_hash_at = n; write_checkpoint(fixture, &record, &error) != 0; fail_hash_at = ++n) {
+        assert_int_equal(error.code, AMP_ENOMEM);
+        assert_false(is_there(fixture, "models/m/checkpoints/step-0000000001/shard-0-of-1.safetensors"));
+    }
+    assert_int_equal(n, 4); /* values and two moments */
+    made = record;
+    for (fail_hash_at = n = 1; read_checkpoint(fixture, &made, &error) != 0; fail_hash_at = ++n)
+        assert_int_equal(error.code, AMP_ENOMEM);
+    assert_int_equal(n, 4);
+    fail_hash_at = 0;
+    for (int reads = 0; reads < 2; reads++) {
+        uint64_t failed = 1;
+        for (n = 1; failed > 0; n++) {
+            faults_arm(FAULTS_OURS, n, false, 0);
+            int rc = reads ? read_checkpoint(fixture, &made, &error) : write_checkpoint(fixture, &record, &error);
+            failed = faults_disarm();
+            assert_true(rc == 0 || (failed == 1 && rc == AMP_ENOMEM && error.code == rc));
+            assert_true(failed == 1 || rc == 0);
+        }
+        assert_true(n > 10);
+    }
+    assert_memory_equal(fixture->values, fixture->back, sizeof fixture->values);
+}
+
+static void a_quota_that_only_a_sync_finds_is_final(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_checkpoint_record record;
+    struct amp_error error;
+    faults_arm(FAULTS_SYNC, 1, false, EDQUOT);
+    assert_int_equal(write_checkpoint(fixture, &record, &error), AMP_EIO);
+    assert_int_equal(faults_disarm(), 1);
+    assert_string_equal(error.reason, "STORE_FAILED");
+    assert_non_null(strstr(error.text, strerror(EIO)));
+}
+
+static void names_that_do_not_fit_are_refused(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_checkpoint_record record;
+    char file[200], longest[CHECKPOINT_PATH_MAX];
+    assert_int_equal(ampd_checkpoint_file(&fixture->place, 1, file, 20, NULL), AMP_EINVAL);
+    assert_int_equal(ampd_checkpoint_file(&fixture->place, 1, file, sizeof file, NULL), 0);
+    size_t fits = CHECKPOINT_PATH_MAX - strlen(file) - 2; /* a slash and the final zero */
+    memset(longest, 'd', fits);
+    longest[fits] = 0;
+    fixture->place.data_dir = longest;
+    assert_int_equal(ampd_checkpoint_file(&fixture->place, 1, file, sizeof file, NULL), 0);
+    assert_int_equal(write_checkpoint(fixture, &record, NULL), AMP_EINVAL); /* the temporary name is longer */
+    longest[fits++] = 'd';
+    longest[fits] = 0;
+    assert_int_equal(ampd_checkpoint_file(&fixture->place, 1, file, sizeof file, NULL), AMP_EINVAL);
+}
+
+static void a_directory_that_another_removes_or_fills_meanwhile_is_no_error(void **state)
+{
+    struct fixture *fixture = *state;
+    static const struct {
+        int cause, rc;
+    } rows[] = {{ENOENT, 0}, {ENOTEMPTY, 0}, {EEXIST, 0}, {EACCES, AMP_EIO}};
+    struct ampd_checkpoint_record record;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        assert_int_equal(write_checkpoint(fixture, &record, NULL), 0);
+        faults_arm(FAULTS_UNLINK, 2, false, rows[i].cause); /* the file, then its directory */
+        assert_int_equal(ampd_checkpoint_remove(fixture->directory, record.file, NULL), rows[i].rc);
+        assert_int_equal(faults_disarm(), 1);
+        assert_false(is_there(fixture, record.file));
+        faults_arm(FAULTS_UNLINK, 1, false, rows[i].cause); /* a sweep finds it empty */
+        assert_int_equal(ampd_checkpoint_sweep(&fixture->place, NULL, 0, UINT64_MAX, NULL), rows[i].rc);
+        assert_int_equal(faults_disarm(), 1);
+        assert_int_equal(ampd_checkpoint_sweep(&fixture->place, NULL, 0, UINT64_MAX, NULL), 0);
+        assert_false(is_there(fixture, "models/m/checkpoints/step-0000000001"));
+    }
+}
+
+static void a_sweep_leaves_names_alone_that_are_no_steps(void **state)
+{
+    struct fixture *fixture = *state;
+    static const char *const names[] = {"models", "models/m", "models/m/checkpoints", "models/m/checkpoints/step-1",
+                                        "models/m/checkpoints/step-0000000001x", "models/m/checkpoints/other-0000000001"};
+    for (size_t i = 0; i < COUNT(names); i++)
+        make_directory(fixture, names[i]);
+    assert_int_equal(ampd_checkpoint_sweep(&fixture->place, NULL, 0, UINT64_MAX, NULL), 0);
+    for (size_t i = 0; i < COUNT(names); i++)
+        assert_true(is_there(fixture, names[i]));
+}
+
+/* ---- the journal ---- */
+
+static int write_vote(const struct fixture *fixture, struct ampd_journal *journal, uint64_t step, uint64_t elements,
+                      struct amp_error *error)
+{
+    const struct ampd_journal_record record = {.key = {1, step, 1, 0},
+                                               .notes = (uint8_t *)"vote",
+                                               .notes_size = 4,
+                                               .g = (float *)(uintptr_t)fixture->values,
+                                               .elements = elements};
+    return ampd_journal_write(journal, &record, error);
+}
+
+static int read_vote(struct fixture *fixture, struct ampd_journal *journal, uint64_t step)
+{
+    struct ampd_journal_record record;
+    int rc = ampd_journal_read(journal, 1, step, fixture->back, ELEMENTS, &record, NULL);
+    if (rc == 0)
+        free(record.notes);
+    return rc;
+}
+
+static void a_vote_is_kept_where_the_file_system_cannot_make_room_before(void **state)
+{
+    struct fixture *fixture = *state;
+    static const struct {
+        int cause, rc;
+    } rows[] = {{EOPNOTSUPP, 0}, {EINVAL, 0}, {ENOSPC, AMP_EEXHAUSTED}, {EDQUOT, AMP_EEXHAUSTED}, {EIO, AMP_EIO}};
+    struct ampd_journal *journal;
+    struct amp_error error;
+    assert_int_equal(ampd_journal_open(&fixture->place, &journal, NULL), 0);
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        faults_arm(FAULTS_TRUNCATE, 1, false, rows[i].cause);
+        assert_int_equal(write_vote(fixture, journal, i, ELEMENTS, &error), rows[i].rc);
+        assert_int_equal(faults_disarm(), 1);
+        if (rows[i].rc != 0)
+            assert_non_null(strstr(error.text, "cannot make room"));
+        assert_int_equal(read_vote(fixture, journal, i), rows[i].rc == 0 ? 0 : AMP_ENOTFOUND);
+    }
+    ampd_journal_close(journal);
+}
+
+static void a_vote_without_memory_for_its_hash_is_told_and_can_be_tried_again(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_journal *journal;
+    assert_int_equal(ampd_journal_open(&fixture->place, &journal, NULL), 0);
+    fail_hash_at = 1;
+    assert_int_equal(write_vote(fixture, journal, 1, ELEMENTS, NULL), AMP_ENOMEM);
+    assert_int_equal(write_vote(fixture, journal, 1, ELEMENTS, NULL), 0);
+    fail_hash_at = 1;
+    assert_int_equal(read_vote(fixture, journal, 1), AMP_ENOMEM);
+    assert_int_equal(read_vote(fixture, journal, 1), 0);
+    ampd_journal_close(journal);
+}
+
+static void of_a_vote_whose_sync_and_close_fail_the_sync_is_told(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_journal *journal;
+    struct amp_error error;
+    assert_int_equal(ampd_journal_open(&fixture->place, &journal, NULL), 0);
+    assert_int_equal(write_vote(fixture, journal, 1, ELEMENTS, NULL), 0);
+    ampd_journal_prune(journal, 1, 1); /* its slot is there: the next sync is the data's */
+    faults_arm(FAULTS_SYNC | FAULTS_CLOSE, 1, true, EIO);
+    assert_int_equal(write_vote(fixture, journal, 2, ELEMENTS, &error), AMP_EIO);
+    assert_int_equal(faults_disarm(), 2);
+    assert_non_null(strstr(error.text, "cannot fsync"));
+    ampd_journal_close(journal);
+}
+
+static void a_slot_that_is_too_small_is_passed_over_for_one_that_is_not(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_journal *journal;
+    struct stat small, large;
+    assert_int_equal(ampd_journal_open(&fixture->place, &journal, NULL), 0);
+    assert_int_equal(write_vote(fixture, journal, 1, 1, NULL), 0);
+    assert_int_equal(write_vote(fixture, journal, 2, ELEMENTS, NULL), 0);
+    ampd_journal_prune(journal, 1, 2);
+    faults_arm(FAULTS_TRUNCATE, 1, true, EIO); /* no room is made */
+    assert_int_equal(write_vote(fixture, journal, 3, ELEMENTS, NULL), 0);
+    assert_int_equal(faults_disarm(), 0);
+    assert_int_equal(read_vote(fixture, journal, 3), 0);
+    assert_int_equal(stat(below(fixture, "models/m/journal/shard-0-of-1/slot-000"), &small), 0);
+    assert_int_equal(stat(below(fixture, "models/m/journal/shard-0-of-1/slot-001"), &large), 0);
+    assert_true(small.st_size < large.st_size);
+    ampd_journal_close(journal);
+}
+
+/* ---- the data directory ---- */
+
+static void what_a_directory_fails_by_says_whether_the_path_is_wrong(void **state)
+{
+    struct fixture *fixture = *state;
+    static const struct {
+        int cause, rc;
+    } rows[] = {{EACCES, AMP_EINVAL}, {EPERM, AMP_EINVAL},       {ENOENT, AMP_EINVAL},     {ENOTDIR, AMP_EINVAL},
+                {EROFS, AMP_EINVAL},  {ENOSPC, AMP_EEXHAUSTED}, {EDQUOT, AMP_EEXHAUSTED}, {EIO, AMP_EIO}};
+    struct amp_error error;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        faults_arm(FAULTS_MKDIR, 1, false, rows[i].cause);
+        assert_int_equal(ampd_datadir_make(fixture->path, "directory of snapshots", &error), rows[i].rc);
+        assert_int_equal(faults_disarm(), 1);
+        assert_non_null(strstr(error.text, "cannot create directory of snapshots"));
+        assert_false(is_there(fixture, "file"));
+        faults_arm(FAULTS_SYNC, 1, false, rows[i].cause);
+        assert_int_equal(ampd_datadir_sync(fixture->directory, &error), rows[i].rc);
+        assert_int_equal(faults_disarm(), 1);
+    }
+}
+
+static void each_write_and_sync_of_a_new_directory_that_fails_is_told(void **state)
+{
+    struct fixture *fixture = *state;
+    static const unsigned classes[] = {FAULTS_WRITE, FAULTS_SYNC, FAULTS_TRUNCATE, FAULTS_OPEN};
+    struct ampd_datadir dir;
+    for (size_t i = 0; i < COUNT(classes); i++) {
+        unsigned n = 1;
+        for (;; n++) {
+            faults_arm(classes[i], n, false, EIO);
+            int rc = ampd_datadir_open(&dir, fixture->path, NULL);
+            uint64_t failed = faults_disarm();
+            ampd_datadir_close(&dir);
+            storage_fixture_remove(fixture->path);
+            if (failed == 0)
+                break;
+            assert_int_equal(rc, AMP_EIO);
+        }
+        assert_true(n > 2);
+    }
+}
+
+static void a_version_that_cannot_be_read_is_not_written_over(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_datadir dir;
+    assert_int_equal(ampd_datadir_open(&dir, fixture->path, NULL), 0);
+    ampd_datadir_close(&dir);
+    FILE *file = fopen(below(fixture, "file/VERSION"), "w"); /* a newer ampd's */
+    assert_non_null(file);
+    assert_true(fputs("77\n", file) >= 0);
+    assert_int_equal(fclose(file), 0);
+    faults_arm(FAULTS_READ, 1, true, EIO);
+    assert_int_equal(ampd_datadir_open(&dir, fixture->path, NULL), AMP_EINVAL);
+    assert_int_equal(faults_disarm(), 2);
+    assert_int_equal(ampd_datadir_open(&dir, fixture->path, NULL), AMP_EVERSION);
+}
+
+/* ---- the store ---- */
+
+static void a_store_without_descriptors_can_be_opened_later(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_store *store;
+    struct amp_error error;
+    unsigned n = 1;
+    for (;; n++) {
+        faults_arm(FAULTS_OPEN, n, true, ENFILE);
+        int rc = ampd_store_sqlite_open(fixture->directory, &store, &error);
+        if (faults_disarm() == 0)
+            break;
+        if (rc == 0)
+            ampd_store_close(store); /* what it opens last is only to sync a name */
+        else
+            assert_int_equal(error.code, rc);
+        if (n == 2) /* SQLite's own open of the file that was made before */
+            assert_string_equal(error.reason, "NO_DESCRIPTORS");
+    }
+    assert_true(n > 2);
+    ampd_store_close(store);
+}
+
+static void a_quota_that_only_the_stores_sync_finds_is_final(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_store *store;
+    struct amp_error error;
+    struct ampd_model_spec spec = storage_fixture_spec("m");
+    assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, NULL), 0);
+    faults_arm(FAULTS_SYNC, 1, true, EDQUOT);
+    assert_int_equal(ampd_store_put_model(store, &spec, 1, &error), AMP_EIO);
+    assert_true(faults_disarm() > 0);
+    assert_string_equal(error.reason, "STORE_FAILED");
+    assert_int_equal(ampd_store_put_model(store, &spec, 1, &error), AMP_EIO);
+    ampd_store_close(store);
+    ampd_model_spec_clear(&spec);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    faults_install();
+    const struct CMUnitTest tests[] = {
+        TEST(a_file_is_written_where_the_file_system_cannot_make_room_before),
+        TEST(what_fails_before_the_first_byte_leaves_no_file),
+        TEST(a_disk_that_takes_neither_direct_writes_nor_others_is_told),
+        TEST(a_file_that_is_another_one_by_now_is_not_the_writers),
+        TEST(each_allocation_that_a_checkpoint_is_refused_is_told_as_memory),
+        TEST(a_quota_that_only_a_sync_finds_is_final),
+        TEST(names_that_do_not_fit_are_refused),
+        TEST(a_directory_that_another_removes_or_fills_meanwhile_is_no_error),
+        TEST(a_sweep_leaves_names_alone_that_are_no_steps),
+        TEST(a_vote_is_kept_where_the_file_system_cannot_make_room_before),
+        TEST(a_vote_without_memory_for_its_hash_is_told_and_can_be_tried_again),
+        TEST(of_a_vote_whose_sync_and_close_fail_the_sync_is_told),
+        TEST(a_slot_that_is_too_small_is_passed_over_for_one_that_is_not),
+        TEST(what_a_directory_fails_by_says_whether_the_path_is_wrong),
+        TEST(each_write_and_sync_of_a_new_directory_that_fails_is_told),
+        TEST(a_version_that_cannot_be_read_is_not_written_over),
+        TEST(a_store_without_descriptors_can_be_opened_later),
+        TEST(a_quota_that_only_the_stores_sync_finds_is_final),
+    };
+    return cmocka_run_group_tests_name("faults_calls", tests, NULL, NULL);
+}
