@@ -467,6 +467,73 @@ static void a_store_without_descriptors_can_be_opened_later(void **state)
     ampd_store_close(store);
 }
 
+static void fill_store(struct ampd_store *store)
+{
+    struct ampd_model_spec spec = storage_fixture_spec("m");
+    const struct ampd_epoch_record epoch = storage_fixture_epoch(1, 0, 0);
+    const struct ampd_step_row first = storage_fixture_first_row(&epoch);
+    const struct ampd_worker_record worker = {.name = "w", .incarnation = {1, 1}};
+    const struct ampd_checkpoint_record checkpoint = {.epoch = 1, .step = 1, .file = "f"};
+    const struct ampd_fence fence = {.counter = 7};
+    spec.durability = AMPD_DURABILITY_STEP;
+    assert_int_equal(ampd_store_put_model(store, &spec, 1, NULL), 0);
+    assert_int_equal(ampd_store_put_epoch(store, "m", &epoch, &first, NULL), 0);
+    for (uint64_t step = 1; step <= 3; step++) {
+        const struct ampd_step_row row = storage_fixture_step(1, step, step == 2);
+        assert_int_equal(ampd_store_put_verdict(store, "m", &row, false, NULL), 0);
+    }
+    assert_int_equal(ampd_store_put_worker(store, "m", &worker, NULL), 0);
+    assert_int_equal(ampd_store_put_checkpoint(store, "m", &checkpoint, NULL), 0);
+    assert_int_equal(ampd_store_put_fence(store, 0, &fence, NULL), 0);
+    ampd_model_spec_clear(&spec);
+}
+
+static void each_allocation_that_loading_a_store_is_refused_is_told_as_memory(void **state)
+{
+    struct fixture *fixture = *state;
+    for (int sqlite = 0; sqlite < 2; sqlite++) {
+        struct ampd_store *store;
+        struct amp_error error;
+        assert_int_equal(sqlite ? ampd_store_sqlite_open(fixture->directory, &store, NULL)
+                                : ampd_store_memory_open(&store, NULL),
+                         0);
+        fill_store(store);
+        unsigned n = 1;
+        for (uint64_t failed = 1; failed > 0; n++) {
+            struct ampd_model_record *records;
+            size_t count;
+            faults_arm(FAULTS_OURS, n, false, 0);
+            int rc = ampd_store_load(store, &records, &count, &error);
+            failed = faults_disarm();
+            assert_int_equal(rc, failed > 0 ? AMP_ENOMEM : 0);
+            if (rc != 0)
+                continue;
+            assert_int_equal(count, 1);
+            assert_int_equal(records[0].spec.parameters_count, 3);
+            assert_int_equal(records[0].workers_count, 1);
+            assert_int_equal(records[0].checkpoints_count, 1);
+            ampd_model_records_free(records, count);
+        }
+        assert_true(n > 5);
+        ampd_store_close(store);
+    }
+}
+
+static void a_fence_without_memory_is_not_stored(void **state)
+{
+    const struct ampd_fence fence = {.counter = 7};
+    struct ampd_fence found;
+    struct ampd_store *store;
+    assert_int_equal(ampd_store_memory_open(&store, NULL), 0);
+    faults_arm(FAULTS_OURS, 1, true, 0);
+    assert_int_equal(ampd_store_put_fence(store, 3, &fence, NULL), AMP_ENOMEM);
+    assert_int_equal(faults_disarm(), 1);
+    assert_int_equal(ampd_store_put_fence(store, 3, &fence, NULL), 0);
+    assert_int_equal(ampd_store_get_fence(store, 3, &found, NULL), 0);
+    assert_int_equal(found.counter, 7);
+    ampd_store_close(store);
+}
+
 static void a_quota_that_only_the_stores_sync_finds_is_final(void **state)
 {
     struct fixture *fixture = *state;
@@ -506,6 +573,8 @@ int main(void)
         TEST(each_write_and_sync_of_a_new_directory_that_fails_is_told),
         TEST(a_version_that_cannot_be_read_is_not_written_over),
         TEST(a_store_without_descriptors_can_be_opened_later),
+        TEST(each_allocation_that_loading_a_store_is_refused_is_told_as_memory),
+        TEST(a_fence_without_memory_is_not_stored),
         TEST(a_quota_that_only_the_stores_sync_finds_is_final),
     };
     return cmocka_run_group_tests_name("faults_calls", tests, NULL, NULL);

@@ -345,6 +345,12 @@ static int count_overflows(void *arg, const struct ampd_history_key *key, const 
     return 0;
 }
 
+static int stop_at_overflow(void *arg, const struct ampd_history_key *key, const struct ampd_overflow_found *found)
+{
+    (void)count_overflows(arg, key, found);
+    return AMP_ECANCELLED;
+}
+
 static void pages_begin_at_any_part_of_a_key(void **state)
 {
     struct fixture *fixture = *state;
@@ -386,6 +392,10 @@ static void pages_begin_at_any_part_of_a_key(void **state)
             int rows = 0, rc = ampd_store_page_overflows(stores[i], "m", &all, &nobody[n], 99, &rows, NULL, count_overflows);
             assert_true(rc == 0 && rows == 0);
         }
+        static const struct ampd_overflow_filter any = {.parameter_max = UINT32_MAX, .rank_max = UINT32_MAX};
+        static const struct ampd_history_filter whole = {0};
+        int seen = 0, stopped = ampd_store_page_overflows(stores[i], "m", &whole, &any, 99, &seen, NULL, stop_at_overflow);
+        assert_true(stopped == AMP_ECANCELLED && seen == 1);
         assert_int_equal(ampd_store_load(stores[i], &records, &count, NULL), 0);
         assert_int_equal(records[0].rows_count, 1); /* those of steps alone */
         ampd_model_records_free(records, count);
