@@ -149,6 +149,7 @@ static void on_rpc_closed(void *arg)
     close_handle((uv_handle_t *)&server->core_timer);
     close_handle((uv_handle_t *)&server->drain_timer);
     close_handle((uv_handle_t *)&server->expiry_timer);
+    close_handle((uv_handle_t *)&server->trim_timer);
     /* Once their handles are closed the signals would end the process with a wrong code; the end is near anyway. */
     sigset_t ending;
     (void)sigemptyset(&ending);

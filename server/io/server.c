@@ -94,6 +94,7 @@ static int open_handles(struct ampd_server *server, struct amp_error *error)
     if (uv_timer_init(&server->loop, &server->core_timer) != 0 ||
         uv_timer_init(&server->loop, &server->drain_timer) != 0 ||
         uv_timer_init(&server->loop, &server->expiry_timer) != 0 ||
+        uv_timer_init(&server->loop, &server->trim_timer) != 0 ||
         uv_signal_init(&server->loop, &server->on_term) != 0 || uv_signal_init(&server->loop, &server->on_int) != 0 ||
         uv_signal_init(&server->loop, &server->on_hup) != 0 || ampd_server_watch_signals(server) != 0)
         return amp_error_set(error, AMP_EIO, NULL, "cannot watch signals");
@@ -101,10 +102,12 @@ static int open_handles(struct ampd_server *server, struct amp_error *error)
     server->core_timer.data = server;
     server->drain_timer.data = server;
     server->expiry_timer.data = server;
+    server->trim_timer.data = server;
     server->on_term.data = server;
     server->on_int.data = server;
     server->on_hup.data = server;
     ampd_server_watch_tokens(server);
+    ampd_server_watch_memory(server);
     return 0;
 }
 

@@ -122,8 +122,9 @@ struct ampd_server {
     struct amp_list cuts; /* checkpoint files being written */
     unsigned readings;    /* ReadCheckpoint streams */
     struct amp_list idle_jobs;
-    uv_timer_t core_timer, drain_timer, expiry_timer;
+    uv_timer_t core_timer, drain_timer, expiry_timer, trim_timer;
     size_t tokens_expired; /* of the token file, when that was last looked at */
+    uint64_t connections_trimmed; /* how many there had been when memory was last given back */
     uv_signal_t on_term, on_int, on_hup;
     int64_t grace_ms; /* draining: for calls under way, once the core has nothing left to do */
     bool core_drained;
@@ -271,6 +272,11 @@ void ampd_server_end_watches_of(struct ampd_server *server, uint32_t model);
 
 /* Who may call was read, or read anew: ends the calls that would not be let in now, and those of tokens as their time comes. */
 void ampd_server_watch_tokens(struct ampd_server *server);
+
+/* ---- trim.c ---- */
+
+/* From now on what many connections took goes back to the system once they are gone. */
+void ampd_server_watch_memory(struct ampd_server *server);
 
 /* ---- drain.c ---- */
 
