@@ -7,12 +7,10 @@
 
 /* ---- names ---- */
 
-static const char *name_of(const char *const *names, size_t count, unsigned value)
+const char *ampctl_name_of(const char *const *names, size_t count, unsigned value)
 {
     return value < count ? names[value] : "unknown";
 }
-
-#define NAME_OF(names, value) name_of(names, sizeof(names) / sizeof *(names), (unsigned)(value))
 
 static const char *const kinds[] = {"unknown", "step", "epoch", "scale_set", "scale_reset"};
 static const char *const verdicts[] = {"unknown", "applied", "skipped_overflow", "skipped_empty", "late"};
@@ -31,7 +29,7 @@ static json_t *count_of(uint64_t value)
     return json_integer((json_int_t)value); /* counts stay far below 2^63 */
 }
 
-static json_t *real_of(double value)
+json_t *ampctl_real(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
 }
@@ -50,8 +48,8 @@ static json_t *text_of(const char *text)
     return text[0] != 0 ? json_string(text) : json_null();
 }
 
-/* json_object_set_new frees a value that it cannot keep, and takes NULL as a failure: one check at the end serves all. */
-static void put(json_t **object, const char *key, json_t *value)
+/* json_object_set_new frees a value that it cannot keep, and takes NULL as a failure. */
+void ampctl_put(json_t **object, const char *key, json_t *value)
 {
     if (json_object_set_new(*object, key, value) != 0) {
         json_decref(*object);
@@ -64,40 +62,40 @@ static void put(json_t **object, const char *key, json_t *value)
 static void put_event(json_t **object, const struct ampd_msg_scale_history_row *row)
 {
     if (row->kind == AMPD_MSG_HISTORY_KIND_EPOCH) {
-        put(object, "parent_epoch", count_of(row->parent_epoch));
-        put(object, "base_epoch", count_of(row->base_epoch));
-        put(object, "base_step", count_of(row->base_step));
+        ampctl_put(object, "parent_epoch", count_of(row->parent_epoch));
+        ampctl_put(object, "base_epoch", count_of(row->base_epoch));
+        ampctl_put(object, "base_step", count_of(row->base_step));
     } else {
-        put(object, "from_step", count_of(row->from_step));
+        ampctl_put(object, "from_step", count_of(row->from_step));
     }
-    put(object, "actor", text_of(row->actor));
-    put(object, "reason", text_of(row->reason));
+    ampctl_put(object, "actor", text_of(row->actor));
+    ampctl_put(object, "reason", text_of(row->reason));
 }
 
 json_t *ampctl_history_row(const struct ampd_msg_scale_history_row *row)
 {
     json_t *object = json_object();
     bool step = row->kind == AMPD_MSG_HISTORY_KIND_STEP;
-    put(&object, "epoch", count_of(row->epoch));
-    put(&object, "step", count_of(row->step));
-    put(&object, "kind", json_string(NAME_OF(kinds, row->kind)));
-    put(&object, "verdict", step ? json_string(NAME_OF(verdicts, row->verdict)) : json_null());
-    put(&object, "old_scale", real_of((double)row->old_scale));
-    put(&object, "scale", row->has_record ? real_of((double)row->record.scale) : json_null());
-    put(&object, "old_scale_id", count_of(row->old_scale_id));
-    put(&object, "scale_id", count_of(row->record.scale_id));
-    put(&object, "version", count_of(row->version));
-    put(&object, "norm", real_of(row->norm));
-    put(&object, "learning_rate", real_of(row->learning_rate));
-    put(&object, "clip", real_of((double)row->clip_coefficient));
-    put(&object, "contributors", count_of(row->contributors));
-    put(&object, "overflow_rows", count_of(row->overflow_totals.rows));
-    put(&object, "inf_count", count_of(row->overflow_totals.inf_count));
-    put(&object, "nan_count", count_of(row->overflow_totals.nan_count));
-    put(&object, "growth_tracker", count_of(row->record.growth_tracker));
-    put(&object, "consecutive_overflows", count_of(row->record.consecutive_overflows));
-    put(&object, "time", time_of(row->has_decide_time, row->decide_time));
-    put(&object, "superseded", json_boolean(row->superseded));
+    ampctl_put(&object, "epoch", count_of(row->epoch));
+    ampctl_put(&object, "step", count_of(row->step));
+    ampctl_put(&object, "kind", json_string(AMPCTL_NAME_OF(kinds, row->kind)));
+    ampctl_put(&object, "verdict", step ? json_string(AMPCTL_NAME_OF(verdicts, row->verdict)) : json_null());
+    ampctl_put(&object, "old_scale", ampctl_real((double)row->old_scale));
+    ampctl_put(&object, "scale", row->has_record ? ampctl_real((double)row->record.scale) : json_null());
+    ampctl_put(&object, "old_scale_id", count_of(row->old_scale_id));
+    ampctl_put(&object, "scale_id", count_of(row->record.scale_id));
+    ampctl_put(&object, "version", count_of(row->version));
+    ampctl_put(&object, "norm", ampctl_real(row->norm));
+    ampctl_put(&object, "learning_rate", ampctl_real(row->learning_rate));
+    ampctl_put(&object, "clip", ampctl_real((double)row->clip_coefficient));
+    ampctl_put(&object, "contributors", count_of(row->contributors));
+    ampctl_put(&object, "overflow_rows", count_of(row->overflow_totals.rows));
+    ampctl_put(&object, "inf_count", count_of(row->overflow_totals.inf_count));
+    ampctl_put(&object, "nan_count", count_of(row->overflow_totals.nan_count));
+    ampctl_put(&object, "growth_tracker", count_of(row->record.growth_tracker));
+    ampctl_put(&object, "consecutive_overflows", count_of(row->record.consecutive_overflows));
+    ampctl_put(&object, "time", time_of(row->has_decide_time, row->decide_time));
+    ampctl_put(&object, "superseded", json_boolean(row->superseded));
     if (!step)
         put_event(&object, row);
     return object;
@@ -106,36 +104,36 @@ json_t *ampctl_history_row(const struct ampd_msg_scale_history_row *row)
 json_t *ampctl_overflow_row(const struct ampd_msg_overflow_row *row)
 {
     json_t *object = json_object();
-    put(&object, "epoch", count_of(row->epoch));
-    put(&object, "step", count_of(row->step));
-    put(&object, "parameter", json_string(row->parameter));
-    put(&object, "parameter_index", count_of(row->parameter_index));
-    put(&object, "source", json_string(NAME_OF(sources, row->source)));
-    put(&object, "rank", row->has_rank ? count_of(row->rank) : json_null());
-    put(&object, "worker", text_of(row->worker_name));
-    put(&object, "inf_count", count_of(row->inf_count));
-    put(&object, "nan_count", count_of(row->nan_count));
-    put(&object, "first_index", count_of(row->first_index));
-    put(&object, "largest_finite", real_of((double)row->largest_finite));
-    put(&object, "time", time_of(row->has_decide_time, row->decide_time));
-    put(&object, "superseded", json_boolean(row->superseded));
+    ampctl_put(&object, "epoch", count_of(row->epoch));
+    ampctl_put(&object, "step", count_of(row->step));
+    ampctl_put(&object, "parameter", json_string(row->parameter));
+    ampctl_put(&object, "parameter_index", count_of(row->parameter_index));
+    ampctl_put(&object, "source", json_string(AMPCTL_NAME_OF(sources, row->source)));
+    ampctl_put(&object, "rank", row->has_rank ? count_of(row->rank) : json_null());
+    ampctl_put(&object, "worker", text_of(row->worker_name));
+    ampctl_put(&object, "inf_count", count_of(row->inf_count));
+    ampctl_put(&object, "nan_count", count_of(row->nan_count));
+    ampctl_put(&object, "first_index", count_of(row->first_index));
+    ampctl_put(&object, "largest_finite", ampctl_real((double)row->largest_finite));
+    ampctl_put(&object, "time", time_of(row->has_decide_time, row->decide_time));
+    ampctl_put(&object, "superseded", json_boolean(row->superseded));
     return object;
 }
 
 json_t *ampctl_worker_row(const struct ampd_msg_worker_status *worker)
 {
     json_t *object = json_object();
-    put(&object, "name", json_string(worker->name));
-    put(&object, "rank", count_of(worker->rank));
-    put(&object, "live", json_boolean(worker->live));
-    put(&object, "lease_left_ms", count_of(worker->lease_left_ms));
-    put(&object, "last_step", count_of(worker->last_step));
-    put(&object, "pushes", count_of(worker->pushes));
-    put(&object, "overflow_pushes", count_of(worker->overflow_pushes));
-    put(&object, "straggles", json_boolean(worker->straggles));
-    put(&object, "nonfinite", json_boolean(worker->nonfinite));
-    put(&object, "quarantined", json_boolean(worker->quarantined));
-    put(&object, "join_time", time_of(worker->has_join_time, worker->join_time));
+    ampctl_put(&object, "name", json_string(worker->name));
+    ampctl_put(&object, "rank", count_of(worker->rank));
+    ampctl_put(&object, "live", json_boolean(worker->live));
+    ampctl_put(&object, "lease_left_ms", count_of(worker->lease_left_ms));
+    ampctl_put(&object, "last_step", count_of(worker->last_step));
+    ampctl_put(&object, "pushes", count_of(worker->pushes));
+    ampctl_put(&object, "overflow_pushes", count_of(worker->overflow_pushes));
+    ampctl_put(&object, "straggles", json_boolean(worker->straggles));
+    ampctl_put(&object, "nonfinite", json_boolean(worker->nonfinite));
+    ampctl_put(&object, "quarantined", json_boolean(worker->quarantined));
+    ampctl_put(&object, "join_time", time_of(worker->has_join_time, worker->join_time));
     return object;
 }
 
@@ -153,48 +151,48 @@ static json_t *workers_of(const struct ampd_msg_model_status *model)
 json_t *ampctl_model_row(const struct ampd_msg_model_status *model, bool with_workers)
 {
     json_t *object = json_object();
-    put(&object, "name", json_string(model->name));
-    put(&object, "state", json_string(NAME_OF(states, model->state)));
-    put(&object, "epoch", count_of(model->epoch));
-    put(&object, "step", count_of(model->step));
-    put(&object, "version", count_of(model->version));
-    put(&object, "attempted", count_of(model->scale.attempted));
-    put(&object, "applied", count_of(model->applied));
-    put(&object, "skipped", count_of(model->scale.skipped));
-    put(&object, "durable_step", count_of(model->durable_step));
-    put(&object, "scale", model->has_scale ? real_of((double)model->scale.scale) : json_null());
-    put(&object, "scale_id", count_of(model->scale.scale_id));
-    put(&object, "scaler", json_string(NAME_OF(policies, model->scale.policy)));
-    put(&object, "consecutive_overflows", count_of(model->scale.consecutive_overflows));
-    put(&object, "world_size", count_of(model->world_size));
-    put(&object, "parameters", count_of(model->parameter_count));
-    put(&object, "elements", count_of(model->element_count));
-    put(&object, "blocks", count_of(model->block_count));
-    put(&object, "optimizer", json_string(NAME_OF(optimizers, model->optimizer)));
-    put(&object, "cast", json_string(NAME_OF(dtypes, model->cast_dtype)));
-    put(&object, "unstable", json_boolean(model->unstable));
-    put(&object, "frozen", json_boolean(model->frozen));
-    put(&object, "waiting_for", text_of(model->waiting_for));
-    put(&object, "create_time", time_of(model->has_create_time, model->create_time));
+    ampctl_put(&object, "name", json_string(model->name));
+    ampctl_put(&object, "state", json_string(AMPCTL_NAME_OF(states, model->state)));
+    ampctl_put(&object, "epoch", count_of(model->epoch));
+    ampctl_put(&object, "step", count_of(model->step));
+    ampctl_put(&object, "version", count_of(model->version));
+    ampctl_put(&object, "attempted", count_of(model->scale.attempted));
+    ampctl_put(&object, "applied", count_of(model->applied));
+    ampctl_put(&object, "skipped", count_of(model->scale.skipped));
+    ampctl_put(&object, "durable_step", count_of(model->durable_step));
+    ampctl_put(&object, "scale", model->has_scale ? ampctl_real((double)model->scale.scale) : json_null());
+    ampctl_put(&object, "scale_id", count_of(model->scale.scale_id));
+    ampctl_put(&object, "scaler", json_string(AMPCTL_NAME_OF(policies, model->scale.policy)));
+    ampctl_put(&object, "consecutive_overflows", count_of(model->scale.consecutive_overflows));
+    ampctl_put(&object, "world_size", count_of(model->world_size));
+    ampctl_put(&object, "parameters", count_of(model->parameter_count));
+    ampctl_put(&object, "elements", count_of(model->element_count));
+    ampctl_put(&object, "blocks", count_of(model->block_count));
+    ampctl_put(&object, "optimizer", json_string(ampctl_optimizer_name(model->optimizer)));
+    ampctl_put(&object, "cast", json_string(AMPCTL_NAME_OF(dtypes, model->cast_dtype)));
+    ampctl_put(&object, "unstable", json_boolean(model->unstable));
+    ampctl_put(&object, "frozen", json_boolean(model->frozen));
+    ampctl_put(&object, "waiting_for", text_of(model->waiting_for));
+    ampctl_put(&object, "create_time", time_of(model->has_create_time, model->create_time));
     if (with_workers)
-        put(&object, "workers", workers_of(model));
+        ampctl_put(&object, "workers", workers_of(model));
     return object;
 }
 
 json_t *ampctl_checkpoint_row(const struct ampd_msg_checkpoint_info *checkpoint)
 {
     json_t *object = json_object();
-    put(&object, "model", json_string(checkpoint->model));
-    put(&object, "epoch", count_of(checkpoint->epoch));
-    put(&object, "step", count_of(checkpoint->step));
-    put(&object, "version", count_of(checkpoint->version));
-    put(&object, "applied", count_of(checkpoint->applied));
-    put(&object, "scale", real_of((double)checkpoint->scale));
-    put(&object, "size_bytes", count_of(checkpoint->size_bytes));
-    put(&object, "manifest_hash", text_of(checkpoint->manifest_hash));
-    put(&object, "parts", count_of(checkpoint->parts));
-    put(&object, "path", text_of(checkpoint->path));
-    put(&object, "create_time", time_of(checkpoint->has_create_time, checkpoint->create_time));
+    ampctl_put(&object, "model", json_string(checkpoint->model));
+    ampctl_put(&object, "epoch", count_of(checkpoint->epoch));
+    ampctl_put(&object, "step", count_of(checkpoint->step));
+    ampctl_put(&object, "version", count_of(checkpoint->version));
+    ampctl_put(&object, "applied", count_of(checkpoint->applied));
+    ampctl_put(&object, "scale", ampctl_real((double)checkpoint->scale));
+    ampctl_put(&object, "size_bytes", count_of(checkpoint->size_bytes));
+    ampctl_put(&object, "manifest_hash", text_of(checkpoint->manifest_hash));
+    ampctl_put(&object, "parts", count_of(checkpoint->parts));
+    ampctl_put(&object, "path", text_of(checkpoint->path));
+    ampctl_put(&object, "create_time", time_of(checkpoint->has_create_time, checkpoint->create_time));
     return object;
 }
 
@@ -202,37 +200,42 @@ json_t *ampctl_cluster_row(const struct ampd_msg_cluster_shard *shard, bool one_
 {
     const char *state = shard->leaving ? (shard->up ? "leaving" : "left") : (shard->up ? "up" : "down");
     json_t *object = json_object();
-    put(&object, "shard", count_of(shard->index));
-    put(&object, "address", json_string(shard->endpoint));
-    put(&object, "state", json_string(state));
-    put(&object, "since", time_of(shard->has_since, shard->since));
-    put(&object, "fence", count_of(shard->fence));
-    put(&object, "blocks", count_of(shard->block_count));
-    put(&object, "behind", count_of(shard->behind_models));
-    put(&object, "awaited", count_of(shard->awaited_models));
+    ampctl_put(&object, "shard", count_of(shard->index));
+    ampctl_put(&object, "address", json_string(shard->endpoint));
+    ampctl_put(&object, "state", json_string(state));
+    ampctl_put(&object, "since", time_of(shard->has_since, shard->since));
+    ampctl_put(&object, "fence", count_of(shard->fence));
+    ampctl_put(&object, "blocks", count_of(shard->block_count));
+    ampctl_put(&object, "behind", count_of(shard->behind_models));
+    ampctl_put(&object, "awaited", count_of(shard->awaited_models));
     if (!one_model)
         return object;
-    put(&object, "decided_step", count_of(shard->decided_step));
-    put(&object, "applied_step", count_of(shard->applied_step));
-    put(&object, "lag", count_of(shard->decided_step - shard->applied_step));
+    ampctl_put(&object, "decided_step", count_of(shard->decided_step));
+    ampctl_put(&object, "applied_step", count_of(shard->applied_step));
+    ampctl_put(&object, "lag", count_of(shard->decided_step - shard->applied_step));
     return object;
 }
 
 json_t *ampctl_replayed_row(const struct ampd_msg_replayed_step *step)
 {
     json_t *object = json_object();
-    put(&object, "epoch", count_of(step->epoch));
-    put(&object, "step", count_of(step->step));
-    put(&object, "verdict", json_string(NAME_OF(verdicts, step->verdict)));
-    put(&object, "stored_scale", real_of((double)step->stored_scale));
-    put(&object, "replayed_scale", real_of((double)step->replayed_scale));
-    put(&object, "uncertain", json_boolean(step->uncertain));
+    ampctl_put(&object, "epoch", count_of(step->epoch));
+    ampctl_put(&object, "step", count_of(step->step));
+    ampctl_put(&object, "verdict", json_string(AMPCTL_NAME_OF(verdicts, step->verdict)));
+    ampctl_put(&object, "stored_scale", ampctl_real((double)step->stored_scale));
+    ampctl_put(&object, "replayed_scale", ampctl_real((double)step->replayed_scale));
+    ampctl_put(&object, "uncertain", json_boolean(step->uncertain));
     return object;
+}
+
+const char *ampctl_optimizer_name(enum ampd_msg_optimizer_kind kind)
+{
+    return AMPCTL_NAME_OF(optimizers, kind);
 }
 
 const char *ampctl_policy_name(enum ampd_msg_scaler_policy policy)
 {
-    return NAME_OF(policies, policy);
+    return AMPCTL_NAME_OF(policies, policy);
 }
 
 enum ampd_msg_scaler_policy ampctl_policy(const char *name)

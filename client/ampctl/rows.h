@@ -29,6 +29,17 @@ json_t *ampctl_spec_object(const struct ampd_msg_model_spec *spec);
 void ampctl_print_spec(FILE *out, const json_t *spec);
 
 const char *ampctl_policy_name(enum ampd_msg_scaler_policy policy);
+const char *ampctl_optimizer_name(enum ampd_msg_optimizer_kind kind);
+
+/* The name of a value of an enumeration: "unknown" is that of 0 and of what a newer server sends. */
+const char *ampctl_name_of(const char *const *names, size_t count, unsigned value);
+#define AMPCTL_NAME_OF(names, value) ampctl_name_of(names, sizeof(names) / sizeof *(names), (unsigned)(value))
+
+/* null where JSON has no such number. */
+json_t *ampctl_real(double value);
+
+/* Puts a value, which it takes, into an object that is being made: NULL from the first failure on, so that one check serves all. */
+void ampctl_put(json_t **object, const char *key, json_t *value);
 /* The policy of a name; UNSPECIFIED: there is none. */
 enum ampd_msg_scaler_policy ampctl_policy(const char *name);
 

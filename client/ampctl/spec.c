@@ -1,9 +1,6 @@
 /* A model's specification, as JSON and in lines. What has no meaning beside the rest (beta1 of sgd) is left out. */
 #include "client/ampctl/rows.h"
 
-#include <math.h>
-
-static const char *const optimizers[] = {"unknown", "sgd", "adamw", "adam", "adagrad", "rmsprop", "lion"};
 static const char *const schedules[] = {"unknown", "constant", "linear_warmup", "step", "cosine", "worker"};
 static const char *const scopes[] = {"unknown", "global", "group"};
 static const char *const syncs[] = {"unknown", "sync", "quorum"};
@@ -13,30 +10,9 @@ static const char *const cast_overflows[] = {"unknown", "report", "saturate"};
 static const char *const floors[] = {"unknown", "clamp", "freeze", "fail"};
 static const char *const durabilities[] = {"unknown", "checkpoint", "step"};
 
-static const char *name_of(const char *const *names, size_t count, unsigned value)
-{
-    return value < count ? names[value] : "unknown";
-}
-
-#define NAME_OF(names, value) name_of(names, sizeof(names) / sizeof *(names), (unsigned)(value))
-
-/* An object that is being made: NULL from the first failure on. */
-static void put(json_t **object, const char *key, json_t *value)
-{
-    if (json_object_set_new(*object, key, value) != 0) {
-        json_decref(*object);
-        *object = NULL;
-    }
-}
-
-static void put_real(json_t **object, const char *key, double value)
-{
-    put(object, key, isfinite(value) ? json_real(value) : json_null());
-}
-
 static void put_count(json_t **object, const char *key, uint64_t value)
 {
-    put(object, key, json_integer((json_int_t)value));
+    ampctl_put(object, key, json_integer((json_int_t)value));
 }
 
 /* ---- its parts ---- */
@@ -47,42 +23,42 @@ static json_t *optimizer_of(const struct ampd_msg_optimizer_spec *spec)
     bool sgd = kind == AMPD_MSG_OPTIMIZER_KIND_SGD, rmsprop = kind == AMPD_MSG_OPTIMIZER_KIND_RMSPROP;
     bool adagrad = kind == AMPD_MSG_OPTIMIZER_KIND_ADAGRAD, lion = kind == AMPD_MSG_OPTIMIZER_KIND_LION;
     json_t *object = json_object();
-    put(&object, "kind", json_string(NAME_OF(optimizers, kind)));
-    put_real(&object, "learning_rate", spec->learning_rate);
+    ampctl_put(&object, "kind", json_string(ampctl_optimizer_name(kind)));
+    ampctl_put(&object, "learning_rate", ampctl_real(spec->learning_rate));
     if (!sgd && !rmsprop && !adagrad) {
-        put_real(&object, "beta1", spec->beta1);
-        put_real(&object, "beta2", spec->beta2);
+        ampctl_put(&object, "beta1", ampctl_real(spec->beta1));
+        ampctl_put(&object, "beta2", ampctl_real(spec->beta2));
     }
     if (!sgd && !lion)
-        put_real(&object, "epsilon", spec->epsilon);
-    put_real(&object, "weight_decay", spec->weight_decay);
+        ampctl_put(&object, "epsilon", ampctl_real(spec->epsilon));
+    ampctl_put(&object, "weight_decay", ampctl_real(spec->weight_decay));
     if (sgd || rmsprop)
-        put_real(&object, "momentum", spec->momentum);
+        ampctl_put(&object, "momentum", ampctl_real(spec->momentum));
     if (sgd) {
-        put_real(&object, "dampening", spec->dampening);
-        put(&object, "nesterov", json_boolean(spec->nesterov));
+        ampctl_put(&object, "dampening", ampctl_real(spec->dampening));
+        ampctl_put(&object, "nesterov", json_boolean(spec->nesterov));
     }
     if (rmsprop) {
-        put_real(&object, "alpha", spec->alpha);
-        put(&object, "centered", json_boolean(spec->centered));
+        ampctl_put(&object, "alpha", ampctl_real(spec->alpha));
+        ampctl_put(&object, "centered", json_boolean(spec->centered));
     }
     if (adagrad)
-        put_real(&object, "learning_rate_decay", spec->learning_rate_decay);
+        ampctl_put(&object, "learning_rate_decay", ampctl_real(spec->learning_rate_decay));
     return object;
 }
 
 static json_t *schedule_of(const struct ampd_msg_schedule_spec *spec)
 {
     json_t *object = json_object();
-    put(&object, "kind", json_string(NAME_OF(schedules, spec->kind)));
+    ampctl_put(&object, "kind", json_string(AMPCTL_NAME_OF(schedules, spec->kind)));
     put_count(&object, "warmup_steps", spec->warmup_steps);
     if (spec->kind == AMPD_MSG_SCHEDULE_KIND_STEP) {
         put_count(&object, "step_size", spec->step_size);
-        put_real(&object, "gamma", spec->gamma);
+        ampctl_put(&object, "gamma", ampctl_real(spec->gamma));
     }
     if (spec->kind == AMPD_MSG_SCHEDULE_KIND_COSINE) {
         put_count(&object, "total_steps", spec->total_steps);
-        put_real(&object, "min_learning_rate", spec->min_learning_rate);
+        ampctl_put(&object, "min_learning_rate", ampctl_real(spec->min_learning_rate));
     }
     return object;
 }
@@ -90,24 +66,24 @@ static json_t *schedule_of(const struct ampd_msg_schedule_spec *spec)
 static json_t *clip_of(const struct ampd_msg_clip_spec *spec)
 {
     json_t *object = json_object();
-    put(&object, "value", spec->has_value ? json_real((double)spec->value) : json_null());
-    put(&object, "max_norm", spec->has_max_norm ? json_real((double)spec->max_norm) : json_null());
+    ampctl_put(&object, "value", spec->has_value ? json_real((double)spec->value) : json_null());
+    ampctl_put(&object, "max_norm", spec->has_max_norm ? json_real((double)spec->max_norm) : json_null());
     if (spec->has_max_norm)
-        put(&object, "scope", json_string(NAME_OF(scopes, spec->scope)));
+        ampctl_put(&object, "scope", json_string(AMPCTL_NAME_OF(scopes, spec->scope)));
     return object;
 }
 
 static json_t *scaler_of(const struct ampd_msg_scaler_spec *spec)
 {
     json_t *object = json_object();
-    put(&object, "policy", json_string(ampctl_policy_name(spec->policy)));
-    put_real(&object, "init_scale", (double)spec->init_scale);
-    put_real(&object, "growth_factor", (double)spec->growth_factor);
-    put_real(&object, "backoff_factor", (double)spec->backoff_factor);
+    ampctl_put(&object, "policy", json_string(ampctl_policy_name(spec->policy)));
+    ampctl_put(&object, "init_scale", ampctl_real((double)spec->init_scale));
+    ampctl_put(&object, "growth_factor", ampctl_real((double)spec->growth_factor));
+    ampctl_put(&object, "backoff_factor", ampctl_real((double)spec->backoff_factor));
     put_count(&object, "growth_interval", spec->growth_interval);
     put_count(&object, "hysteresis", spec->hysteresis);
-    put_real(&object, "min_scale", (double)spec->min_scale);
-    put_real(&object, "max_scale", (double)spec->max_scale);
+    ampctl_put(&object, "min_scale", ampctl_real((double)spec->min_scale));
+    ampctl_put(&object, "max_scale", ampctl_real((double)spec->max_scale));
     return object;
 }
 
@@ -115,16 +91,16 @@ static json_t *steps_of(const struct ampd_msg_model_spec *spec)
 {
     json_t *object = json_object();
     put_count(&object, "max_steps", spec->max_steps);
-    put(&object, "sync_mode", json_string(NAME_OF(syncs, spec->sync_mode)));
+    ampctl_put(&object, "sync_mode", json_string(AMPCTL_NAME_OF(syncs, spec->sync_mode)));
     if (spec->sync_mode == AMPD_MSG_SYNC_MODE_QUORUM)
         put_count(&object, "quorum", spec->quorum);
-    put(&object, "on_loss", json_string(NAME_OF(losses, spec->on_loss)));
+    ampctl_put(&object, "on_loss", json_string(AMPCTL_NAME_OF(losses, spec->on_loss)));
     if (spec->on_loss == AMPD_MSG_ON_LOSS_SHRINK)
         put_count(&object, "min_workers", spec->min_workers);
     put_count(&object, "loss_timeout_ms", spec->loss_timeout_ms);
-    put(&object, "weighting", json_string(NAME_OF(weightings, spec->weighting)));
-    put(&object, "cast_overflow", json_string(NAME_OF(cast_overflows, spec->cast_overflow)));
-    put(&object, "floor_policy", json_string(NAME_OF(floors, spec->floor_policy)));
+    ampctl_put(&object, "weighting", json_string(AMPCTL_NAME_OF(weightings, spec->weighting)));
+    ampctl_put(&object, "cast_overflow", json_string(AMPCTL_NAME_OF(cast_overflows, spec->cast_overflow)));
+    ampctl_put(&object, "floor_policy", json_string(AMPCTL_NAME_OF(floors, spec->floor_policy)));
     put_count(&object, "max_consecutive_overflows", spec->max_consecutive_overflows);
     return object;
 }
@@ -135,17 +111,18 @@ static json_t *checkpoints_of(const struct ampd_msg_model_spec *spec)
     put_count(&object, "checkpoint_every", spec->checkpoint_every);
     put_count(&object, "keep_last", spec->keep_last);
     put_count(&object, "keep_every", spec->keep_every);
-    put(&object, "durability", json_string(NAME_OF(durabilities, spec->durability)));
+    ampctl_put(&object, "durability", json_string(AMPCTL_NAME_OF(durabilities, spec->durability)));
     return object;
 }
 
 static json_t *group_of(const struct ampd_msg_parameter_group *group)
 {
     json_t *object = json_object();
-    put(&object, "name", json_string(group->name));
-    put_real(&object, "learning_rate_factor", group->has_learning_rate_factor ? group->learning_rate_factor : 1);
-    put(&object, "weight_decay", group->has_weight_decay ? json_real(group->weight_decay) : json_null());
-    put(&object, "max_norm", group->has_max_norm ? json_real((double)group->max_norm) : json_null());
+    ampctl_put(&object, "name", json_string(group->name));
+    ampctl_put(&object, "learning_rate_factor",
+               ampctl_real(group->has_learning_rate_factor ? group->learning_rate_factor : 1));
+    ampctl_put(&object, "weight_decay", group->has_weight_decay ? json_real(group->weight_decay) : json_null());
+    ampctl_put(&object, "max_norm", group->has_max_norm ? json_real((double)group->max_norm) : json_null());
     return object;
 }
 
@@ -154,18 +131,18 @@ static json_t *group_of(const struct ampd_msg_parameter_group *group)
 json_t *ampctl_spec_object(const struct ampd_msg_model_spec *spec)
 {
     json_t *object = json_object(), *groups = json_array();
-    put(&object, "optimizer", optimizer_of(&spec->optimizer));
-    put(&object, "schedule", schedule_of(&spec->schedule));
-    put(&object, "clip", clip_of(&spec->clip));
-    put(&object, "scaler", scaler_of(&spec->scaler));
-    put(&object, "steps", steps_of(spec));
-    put(&object, "checkpoints", checkpoints_of(spec));
+    ampctl_put(&object, "optimizer", optimizer_of(&spec->optimizer));
+    ampctl_put(&object, "schedule", schedule_of(&spec->schedule));
+    ampctl_put(&object, "clip", clip_of(&spec->clip));
+    ampctl_put(&object, "scaler", scaler_of(&spec->scaler));
+    ampctl_put(&object, "steps", steps_of(spec));
+    ampctl_put(&object, "checkpoints", checkpoints_of(spec));
     for (size_t i = 0; groups != NULL && i < spec->groups.count; i++)
         if (json_array_append_new(groups, group_of(&spec->groups.items[i])) != 0) {
             json_decref(groups);
             groups = NULL;
         }
-    put(&object, "groups", groups);
+    ampctl_put(&object, "groups", groups);
     return object;
 }
 

@@ -79,26 +79,19 @@ static int teardown(void **state)
     return 0;
 }
 
-static const char *below(const struct fixture *fixture, const char *name)
-{
-    static char path[700];
-    (void)snprintf(path, sizeof path, "%s/%s", fixture->directory, name);
-    return path;
-}
-
 static bool is_there(const struct fixture *fixture, const char *name)
 {
-    return access(below(fixture, name), F_OK) == 0;
+    return access(storage_fixture_below(fixture->directory, name), F_OK) == 0;
 }
 
 static void make_directory(const struct fixture *fixture, const char *name)
 {
-    assert_int_equal(mkdir(below(fixture, name), 0700), 0);
+    assert_int_equal(mkdir(storage_fixture_below(fixture->directory, name), 0700), 0);
 }
 
 static void make_file(const struct fixture *fixture, const char *name)
 {
-    FILE *file = fopen(below(fixture, name), "w");
+    FILE *file = fopen(storage_fixture_below(fixture->directory, name), "w");
     assert_non_null(file);
     assert_int_equal(fclose(file), 0);
 }
@@ -378,8 +371,8 @@ static void a_slot_that_is_too_small_is_passed_over_for_one_that_is_not(void **s
     assert_int_equal(write_vote(fixture, journal, 3, ELEMENTS, NULL), 0);
     assert_int_equal(faults_disarm(), 0);
     assert_int_equal(read_vote(fixture, journal, 3), 0);
-    assert_int_equal(stat(below(fixture, "models/m/journal/shard-0-of-1/slot-000"), &small), 0);
-    assert_int_equal(stat(below(fixture, "models/m/journal/shard-0-of-1/slot-001"), &large), 0);
+    assert_int_equal(stat(storage_fixture_below(fixture->directory, "models/m/journal/shard-0-of-1/slot-000"), &small), 0);
+    assert_int_equal(stat(storage_fixture_below(fixture->directory, "models/m/journal/shard-0-of-1/slot-001"), &large), 0);
     assert_true(small.st_size < large.st_size);
     ampd_journal_close(journal);
 }
@@ -433,7 +426,7 @@ static void a_version_that_cannot_be_read_is_not_written_over(void **state)
     struct ampd_datadir dir;
     assert_int_equal(ampd_datadir_open(&dir, fixture->path, NULL), 0);
     ampd_datadir_close(&dir);
-    FILE *file = fopen(below(fixture, "file/VERSION"), "w"); /* a newer ampd's */
+    FILE *file = fopen(storage_fixture_below(fixture->directory, "file/VERSION"), "w"); /* a newer ampd's */
     assert_non_null(file);
     assert_true(fputs("77\n", file) >= 0);
     assert_int_equal(fclose(file), 0);

@@ -29,6 +29,13 @@ void storage_fixture_remove(const char *path)
     AMP_ASSERT(nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) == 0);
 }
 
+const char *storage_fixture_below(const char *directory, const char *name)
+{
+    static char path[700];
+    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
+    return path;
+}
+
 struct ampd_model_spec storage_fixture_spec(const char *name)
 {
     struct ampd_model_spec spec;

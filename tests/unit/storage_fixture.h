@@ -11,6 +11,9 @@ const char *storage_fixture_directory(void);
 /* Removes a directory with all that is in it. */
 void storage_fixture_remove(const char *path);
 
+/* The path of a name in it; valid until the next one. */
+const char *storage_fixture_below(const char *directory, const char *name);
+
 /* A filled-in specification of `name` with three parameters; cleared by ampd_model_spec_clear. */
 struct ampd_model_spec storage_fixture_spec(const char *name);
 

@@ -42,16 +42,9 @@ static int teardown(void **state)
     return 0;
 }
 
-static const char *below(const struct fixture *fixture, const char *name)
-{
-    static char path[700];
-    (void)snprintf(path, sizeof path, "%s/%s", fixture->directory, name);
-    return path;
-}
-
 static void make_file(const struct fixture *fixture, const char *name, const char *text)
 {
-    FILE *file = fopen(below(fixture, name), "w");
+    FILE *file = fopen(storage_fixture_below(fixture->directory, name), "w");
     assert_non_null(file);
     assert_true(fputs(text, file) >= 0);
     assert_int_equal(fclose(file), 0);
@@ -159,16 +152,16 @@ static void files_in_place_of_directories_are_told(void **state)
     const struct ampd_checkpoint_state from = {.step = 1, .scaler.scale = 2};
     const struct ampd_checkpoint_tensor tensor = {"w", 1, vector, fixture->w, NULL, NULL, false, 0, 0};
     struct ampd_checkpoint_record record;
-    assert_int_equal(mkdir(below(fixture, "models"), 0700), 0);
-    assert_int_equal(mkdir(below(fixture, "models/m"), 0700), 0);
+    assert_int_equal(mkdir(storage_fixture_below(fixture->directory, "models"), 0700), 0);
+    assert_int_equal(mkdir(storage_fixture_below(fixture->directory, "models/m"), 0700), 0);
     assert_int_equal(ampd_journal_remove(fixture->directory, "m", NULL), 0);
     make_file(fixture, "models/m/checkpoints", "no directory");
     make_file(fixture, "models/m/journal", "no directory");
     assert_int_equal(ampd_checkpoint_sweep(&place, NULL, 0, UINT64_MAX, NULL), AMP_EIO);
     assert_int_equal(ampd_checkpoint_write(&place, &tensor, 1, &from, NULL, &record, NULL), AMP_EIO);
     assert_int_equal(ampd_journal_remove(fixture->directory, "m", NULL), AMP_EIO);
-    assert_int_equal(unlink(below(fixture, "models/m/checkpoints")), 0);
-    assert_int_equal(mkdir(below(fixture, "models/m/checkpoints"), 0700), 0);
+    assert_int_equal(unlink(storage_fixture_below(fixture->directory, "models/m/checkpoints")), 0);
+    assert_int_equal(mkdir(storage_fixture_below(fixture->directory, "models/m/checkpoints"), 0700), 0);
     make_file(fixture, "models/m/checkpoints/step-0000000001", "no directory");
     make_file(fixture, "models/m/checkpoints/step-1", "another's");
     make_file(fixture, "models/m/checkpoints/step-0000000001x", "another's");
@@ -239,9 +232,9 @@ static void an_older_record_in_a_later_slot_does_not_count(void **state)
         assert_int_equal(ampd_journal_open(&place, &journal, NULL), 0);
         assert_int_equal(write_record(journal, 1, slots[i].fence, slots[i].try_number, 5, (float)i), 0);
         ampd_journal_close(journal);
-        (void)snprintf(from, sizeof from, "%s", below(fixture, "models/m/journal/shard-0-of-1/slot-000"));
+        (void)snprintf(from, sizeof from, "%s", storage_fixture_below(fixture->directory, "models/m/journal/shard-0-of-1/slot-000"));
         (void)snprintf(to, sizeof to, "models/m/journal/shard-0-of-1/slot-%03zu", i);
-        assert_int_equal(rename(from, below(fixture, to)), 0);
+        assert_int_equal(rename(from, storage_fixture_below(fixture->directory, to)), 0);
     }
     assert_int_equal(ampd_journal_open(&place, &journal, NULL), 0);
     assert_int_equal(ampd_journal_count(journal), COUNT(slots));
@@ -261,7 +254,7 @@ static void slots_that_are_no_records_are_used_again(void **state)
     float g;
     assert_int_equal(ampd_journal_open(&place, &journal, NULL), 0);
     assert_int_equal(write_record(journal, 1, 1, 1, 5, 1), 0);
-    (void)snprintf(slot, sizeof slot, "%s", below(fixture, "models/m/journal/shard-0-of-1/slot-000"));
+    (void)snprintf(slot, sizeof slot, "%s", storage_fixture_below(fixture->directory, "models/m/journal/shard-0-of-1/slot-000"));
     struct stat info;
     assert_int_equal(stat(slot, &info), 0);
     int fd = open(slot, O_WRONLY | O_CLOEXEC);
@@ -288,8 +281,8 @@ static void slots_that_are_no_records_are_used_again(void **state)
     make_file(fixture, "models/m/journal/another", "stays");
     make_file(fixture, "models/m/journal/shard-none", "no directory, stays too");
     assert_int_equal(ampd_journal_remove(fixture->directory, "m", NULL), 0);
-    assert_int_equal(access(below(fixture, "models/m/journal/another"), F_OK), 0);
-    assert_int_equal(access(below(fixture, "models/m/journal/shard-none"), F_OK), 0);
+    assert_int_equal(access(storage_fixture_below(fixture->directory, "models/m/journal/another"), F_OK), 0);
+    assert_int_equal(access(storage_fixture_below(fixture->directory, "models/m/journal/shard-none"), F_OK), 0);
 }
 
 static void a_journal_whose_path_is_too_long_is_refused(void **state)
@@ -313,16 +306,16 @@ static void a_journal_whose_path_is_too_long_is_refused(void **state)
     assert_false(ampd_journal_exists(&place));
     /* Its directory can be opened, but what is in it has no path. */
     make_file(fixture, "file", "");
-    assert_int_equal(mkdir(below(fixture, "models"), 0700), 0);
-    assert_int_equal(mkdir(below(fixture, "models/m"), 0700), 0);
-    assert_int_equal(mkdir(below(fixture, "models/m/journal"), 0700), 0);
-    assert_int_equal(mkdir(below(fixture, "models/m/journal/shard-0-of-1"), 0700), 0);
+    assert_int_equal(mkdir(storage_fixture_below(fixture->directory, "models"), 0700), 0);
+    assert_int_equal(mkdir(storage_fixture_below(fixture->directory, "models/m"), 0700), 0);
+    assert_int_equal(mkdir(storage_fixture_below(fixture->directory, "models/m/journal"), 0700), 0);
+    assert_int_equal(mkdir(storage_fixture_below(fixture->directory, "models/m/journal/shard-0-of-1"), 0700), 0);
     longest[4096 - strlen("/models/m/journal") - strlen("/shard-0-of-1") - 2] = 0;
     assert_int_equal(ampd_journal_remove(longest, "m", NULL), AMP_EINVAL);
     longest[4096 - strlen("/models/m/journal") - strlen("/shard-0-of-1") - 2] = '/';
     longest[4096 - strlen("/models/m/journal") - 2] = 0;
     assert_int_equal(ampd_journal_remove(longest, "m", NULL), 0);
-    assert_int_equal(access(below(fixture, "models/m/journal/shard-0-of-1"), F_OK), 0);
+    assert_int_equal(access(storage_fixture_below(fixture->directory, "models/m/journal/shard-0-of-1"), F_OK), 0);
 }
 
 /* ---- the store ---- */
@@ -434,14 +427,14 @@ static void a_data_directory_is_found_however_it_is_named(void **state)
     static const char *const versions[] = {"-1\n", "x", "x\n", "9\n", "12345678901234567890123456789012345\n"};
     for (size_t i = 0; i < COUNT(versions); i++) {
         make_file(fixture, "data/VERSION", versions[i]);
-        assert_int_not_equal(ampd_datadir_open(&dir, below(fixture, "data"), NULL), 0);
+        assert_int_not_equal(ampd_datadir_open(&dir, storage_fixture_below(fixture->directory, "data"), NULL), 0);
     }
     make_file(fixture, "file", "no directory");
-    assert_int_equal(ampd_datadir_open(&dir, below(fixture, "file"), NULL), AMP_EINVAL);
-    assert_int_equal(ampd_datadir_open(&dir, below(fixture, "file/data"), NULL), AMP_EINVAL);
+    assert_int_equal(ampd_datadir_open(&dir, storage_fixture_below(fixture->directory, "file"), NULL), AMP_EINVAL);
+    assert_int_equal(ampd_datadir_open(&dir, storage_fixture_below(fixture->directory, "file/data"), NULL), AMP_EINVAL);
     assert_int_equal(ampd_datadir_open(&dir, "/proc/none", NULL), AMP_EINVAL);
-    assert_int_equal(symlink("nowhere", below(fixture, "link")), 0);
-    assert_int_equal(ampd_datadir_open(&dir, below(fixture, "link"), NULL), AMP_EINVAL);
+    assert_int_equal(symlink("nowhere", storage_fixture_below(fixture->directory, "link")), 0);
+    assert_int_equal(ampd_datadir_open(&dir, storage_fixture_below(fixture->directory, "link"), NULL), AMP_EINVAL);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
