@@ -49,8 +49,7 @@ help() {
 }
 
 usage() { # what is wrong
-    [[ $# -eq 0 ]] || echo "local-cluster: $1" >&2
-    help >&2
+    echo "local-cluster: $1; see --help" >&2
     exit 2
 }
 
@@ -59,8 +58,8 @@ number() { # option, value, least, most
 }
 
 parse() {
-    [[ $# -gt 0 ]] || usage
-    if [[ $1 == --help ]]; then
+    [[ $# -gt 0 ]] || usage "give a command: up, hold, run, down, status, start, kill or exec"
+    if [[ $1 == --help || $1 == -h ]]; then
         help
         exit 0
     fi

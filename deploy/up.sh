@@ -36,22 +36,28 @@ fail() {
     exit 1
 }
 
-usage() {
-    sed -n '4,5s/^# *//p' "${BASH_SOURCE[0]}" >&2
+usage() { # what is wrong
+    echo "up: $1; see --help" >&2
     exit 2
 }
 
+if [[ ${1-} == --help || ${1-} == -h ]]; then
+    sed -n '2,/^set/s/^#\( \|$\)//p' "${BASH_SOURCE[0]}"
+    exit 0
+fi
 if [[ ${1-} == cluster ]]; then
     shift
     file=deploy/cluster.yml project=ampd-up-cluster
     servers=(ampd0 ampd1 ampd2 standby) workers=(worker0 worker1 worker2) others=(etcd0 etcd1 etcd2 prometheus) shards=3
     if [[ ${1-} == --kill ]]; then
         killed=${2-}
-        [[ " ${servers[*]} ${workers[*]} ${others[*]} shard-0 shard-1 shard-2 " == *" ${killed:-none} "* ]] || usage
+        [[ " ${servers[*]} ${workers[*]} ${others[*]} shard-0 shard-1 shard-2 " == *" ${killed:-none} "* ]] ||
+            usage "--kill: give one of ${servers[*]} ${workers[*]} ${others[*]} shard-0 shard-1 shard-2, not \"$killed\""
         shift 2
     fi
 fi
-[[ $# -le 1 && ${1-} != -* ]] || usage
+[[ ${1-} != -* ]] || usage "there is no option \"$1\""
+[[ $# -le 1 ]] || usage "one CHECKPOINT is enough; \"$2\" is too much"
 checkpoint=${1-}
 if [[ -n $checkpoint && ! -d $(dirname "$checkpoint") ]]; then
     echo "up: the folder of $checkpoint does not exist" >&2

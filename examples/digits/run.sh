@@ -18,9 +18,13 @@ bin=$root/build/release/bin dir='' port=7420 picture='' world=2 restarts_max=20
 worker_args=() steps=300
 
 usage() { # what is wrong
-	[ $# -gt 0 ] && echo "run.sh: $1" >&2
-	sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+	echo "run.sh: $1; see --help" >&2
 	exit 2
+}
+
+help() {
+	sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+	exit 0
 }
 
 check_value() { # option, value
@@ -50,7 +54,7 @@ while [ $# -gt 0 ]; do
 	--quiet) worker_args+=("$1") && shift ;;
 	--picture) picture=1 && shift ;;
 	--check) check_only=1 && shift ;;
-	--help) usage ;;
+	--help | -h) help ;;
 	*) usage "no option is called \"$1\"" ;;
 	esac
 done

@@ -3,11 +3,11 @@
 set -euo pipefail
 cd "$1"
 
-refused() { # text, command...: a section ("== ...") would have begun
+refused() { # text, command...: in one line; a section ("== ...") would have begun
 	local text=$1 output code=0
 	shift
 	output=$(timeout 10 "$@" 2>&1) || code=$?
-	if [ "$code" != 2 ] || [[ $output != *"$text"* ]] || [[ $output == *"== "* ]]; then
+	if [ "$code" != 2 ] || [[ $output != *"$text"* ]] || [[ $output == *"== "* ]] || [[ $output == *$'\n'* ]]; then
 		echo "$*: exit code $code: $output" >&2
 		exit 1
 	fi
@@ -15,12 +15,19 @@ refused() { # text, command...: a section ("== ...") would have begun
 
 refused '"x" is not a number' ./quickstart.sh --steps x
 refused 'none of f16, bf16, f32' ./quickstart.sh --dtype f8
-refused 'no option is called "--nope"' ./quickstart.sh --nope
+refused 'no option is called "--nope"; see --help' ./quickstart.sh --nope
 refused 'no suite "nope"' ./test.sh --long nope
 refused 'no option is called "--nope"' ./test.sh --nope
-refused 'up.sh cluster [--kill' deploy/up.sh --nope
-refused 'up.sh cluster [--kill' deploy/up.sh cluster --kill nobody
-refused 'there is no option "--nope"' deploy/local-cluster.sh up --nope
+refused 'there is no option "--nope"; see --help' deploy/up.sh --nope
+refused '"two" is too much; see --help' deploy/up.sh one two
+refused 'ampd2 standby worker0' deploy/up.sh cluster --kill nobody
+refused 'there is no option "--nope"; see --help' deploy/local-cluster.sh up --nope
+refused 'give a command: up, hold' deploy/local-cluster.sh
+refused '--shards: give a number from 1 to 64' deploy/local-cluster.sh up --shards 0
+refused 'give the NAME of a process; see --help' deploy/local-cluster.sh kill
+for script in ./quickstart.sh examples/digits/run.sh deploy/up.sh deploy/local-cluster.sh; do
+	[[ $("$script" --help) == *"$(basename "$script")"* ]]
+done
 examples/digits/run.sh --check --steps 3 --dtype bf16
 for suite in digits crash sim kernels casts curves model coverage attacks fuzz containers all; do
 	tests/long.sh --check "$suite"
