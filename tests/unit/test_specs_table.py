@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Pages against the sources. docs/specs.md: each row has its C and its tests, and every name in it is there.
-docs/scalers.md: its golden traces are those that the unit test runs.
+docs/scalers.md: its golden traces are those that the unit test runs. README.md and every page: files that they name, and link to, are there.
 
     test_specs_table.py SOURCE_DIR
 """
@@ -10,6 +10,10 @@ import sys
 
 NAME = re.compile(r"`(?:struct |enum )?([A-Za-z_0-9]+)`")
 PATH = re.compile(r"`([a-z_0-9]+/[A-Za-z_0-9/.]+)`")
+
+# In backquotes: a file or folder of the tree, "*" for any; with <...> or NAME in it, it is to be made.
+TREE = re.compile(r"`((?:amp|base|bench|client|cmake|deploy|docs|examples|proto|rpc|scripts|server|storage|tests)/[\w./*-]+)`")
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
 def rows(page):
@@ -36,6 +40,17 @@ def traces(source):
             if run.get(name) != written.get(name)]
 
 
+def named_files(source):
+    """What is named and not there, in README.md and docs/."""
+    wrong = []
+    for page in [source / "README.md", *sorted((source / "docs").glob("*.md"))]:
+        text = page.read_text()
+        wrong += [f"{page.name}: no file {name}" for name in TREE.findall(text)
+                  if "NAME" not in name and not any(source.glob(name))]
+        wrong += [f"{page.name}: a link to nothing: {to}" for to in LINK.findall(text) if not (page.parent / to).exists()]
+    return wrong
+
+
 def main(source):
     page = (source / "docs/specs.md").read_text()
     headers = "\n".join(path.read_text() for path in (source / "amp").glob("*.h"))
@@ -59,7 +74,7 @@ def main(source):
             wrong.append(f"{row}: no test")
     if seen < 100:
         wrong.append(f"only {seen} rows were found: has the form of the tables changed?")
-    wrong += traces(source)
+    wrong += traces(source) + named_files(source)
     print("\n".join(wrong) if wrong else f"{seen} rows hold")
     return 1 if wrong else 0
 
