@@ -654,48 +654,6 @@ uint32_t ampd_core_models_count(const struct ampd_core *core)
     return core->models_count;
 }
 
-/* With a journal every decided step survives a crash; else what the checkpoints hold. */
-static uint64_t durable_step(const struct ampd_model *model)
-{
-    bool journal = model->spec.durability == AMPD_DURABILITY_STEP && model->shard.memory == AMPD_MEMORY_READY;
-    return journal ? model->shard.decided_step : model->coord.durable_step;
-}
-
-void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_model_info *info)
-{
-    AMP_ASSERT(index < core->models_count);
-    const struct ampd_model *model = core->models[index];
-    const struct ampd_shard *shard = &model->shard;
-    const struct ampd_coord *coord = &model->coord;
-    *info = (struct ampd_model_info){
-        .spec = &model->spec,
-        .layout = model->layout,
-        .state = ampd_coord_public(model),
-        .recovering =
-            shard->memory <= AMPD_MEMORY_RESTORED || (core->config.shard == 0 && coord->state <= AMPD_COORD_STORING),
-        .deleted = model->gone,
-        .deleting = shard->deleting || coord->state == AMPD_COORD_DELETING,
-        .unstable = coord->unstable,
-        .frozen = shard->frozen,
-        .epoch = shard->epoch,
-        .base_epoch = shard->base_epoch,
-        .base_step = shard->base_step,
-        .step = ampd_shard_next_step(model),
-        .decided_step = shard->decided_step,
-        .version = shard->version,
-        .durable_step = durable_step(model),
-        .scaler = core->config.shard == 0 && coord->state >= AMPD_COORD_CREATED ? coord->scaler : shard->scaler,
-        .step_scale_id = shard->step.state != AMPD_STEP_NONE ? shard->step.open.scale_id : shard->scaler.scale_id,
-        .last = shard->verdict == NULL ? NULL : &shard->verdict->row,
-        .missing_rank = coord->missing_rank,
-        .checkpoints_count = shard->checkpoints_count,
-        .checkpoints = shard->checkpoints,
-        .range_total = shard->applied.range_total,
-        .memory_bytes = model->tensors.bytes,
-        .created_us = model->created_us,
-    };
-}
-
 void ampd_core_worker(const struct ampd_core *core, uint32_t index, uint32_t rank, uint64_t now_ms,
                       struct ampd_worker_info *info)
 {

@@ -1,6 +1,81 @@
-/* How far each shard is, as this process knows it: for an operator, nothing is decided by it. */
+/* How a model stands and how far each shard is, as this process knows it: nothing is decided by it. */
 #include "base/assert.h"
 #include "server/core/model.h"
+
+/* ---- a model ---- */
+
+/* Of another shard than 0: what it has been told of this epoch, and what it sees itself. */
+static enum ampd_model_state told_state(const struct ampd_model *model)
+{
+    const struct ampd_shard *shard = &model->shard;
+    if (shard->memory <= AMPD_MEMORY_RESTORED)
+        return AMPD_MODEL_WAITING; /* as shard 0 says of a model that is being brought back */
+    if (shard->memory == AMPD_MEMORY_EMPTY)
+        return AMPD_MODEL_CREATED;
+    if (!shard->loaded)
+        return AMPD_MODEL_LOADING;
+    if (shard->done || shard->stalled)
+        return shard->done ? AMPD_MODEL_DONE : AMPD_MODEL_STALLED;
+    bool began = shard->step.state != AMPD_STEP_NONE || shard->decided_step > shard->base_step || shard->frozen;
+    return began ? AMPD_MODEL_RUNNING : AMPD_MODEL_WAITING;
+}
+
+/* Of another shard than 0: the newest checkpoint that is known to be on all of them. */
+static uint64_t told_durable(const struct ampd_shard *shard)
+{
+    uint32_t i = shard->checkpoints_count;
+    while (i > 0 && shard->checkpoints[i - 1].parts_count == 0)
+        i--;
+    return i > 0 && shard->checkpoints[i - 1].step > shard->base_step ? shard->checkpoints[i - 1].step
+                                                                      : shard->base_step;
+}
+
+/* With a journal every decided step survives a crash; else what the checkpoints hold. */
+static uint64_t durable_step(const struct ampd_model *model)
+{
+    const struct ampd_shard *shard = &model->shard;
+    if (model->spec.durability == AMPD_DURABILITY_STEP && shard->memory == AMPD_MEMORY_READY)
+        return shard->decided_step;
+    return model->core->config.shard == 0 ? model->coord.durable_step : told_durable(shard);
+}
+
+void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_model_info *info)
+{
+    AMP_ASSERT(index < core->models_count);
+    const struct ampd_model *model = core->models[index];
+    const struct ampd_shard *shard = &model->shard;
+    const struct ampd_coord *coord = &model->coord;
+    bool decides = core->config.shard == 0;
+    *info = (struct ampd_model_info){
+        .spec = &model->spec,
+        .layout = model->layout,
+        .state = decides ? ampd_coord_public(model) : told_state(model),
+        .recovering = shard->memory <= AMPD_MEMORY_RESTORED || (decides && coord->state <= AMPD_COORD_STORING),
+        .deleted = model->gone,
+        .deleting = shard->deleting || coord->state == AMPD_COORD_DELETING,
+        .unstable =
+            decides ? coord->unstable : shard->scaler.consecutive_overflows >= model->spec.max_consecutive_overflows,
+        .frozen = shard->frozen,
+        .epoch = shard->epoch,
+        .base_epoch = shard->base_epoch,
+        .base_step = shard->base_step,
+        .step = ampd_shard_next_step(model),
+        .decided_step = shard->decided_step,
+        .version = shard->version,
+        .durable_step = durable_step(model),
+        .scaler = decides && coord->state >= AMPD_COORD_CREATED ? coord->scaler : shard->scaler,
+        .step_scale_id = shard->step.state != AMPD_STEP_NONE ? shard->step.open.scale_id : shard->scaler.scale_id,
+        .last = shard->verdict == NULL ? NULL : &shard->verdict->row,
+        .missing_rank = decides ? coord->missing_rank : shard->missing_rank,
+        .checkpoints_count = shard->checkpoints_count,
+        .checkpoints = shard->checkpoints,
+        .range_total = shard->applied.range_total,
+        .memory_bytes = model->tensors.bytes,
+        .created_us = model->created_us,
+    };
+}
+
+/* ---- the shards ---- */
 
 static void add_model(const struct ampd_model *model, uint32_t shard, struct ampd_shard_info *info)
 {

@@ -74,6 +74,11 @@ static void waiting_for_ranks(const struct ampd_server *server, uint32_t model, 
         (void)snprintf(text, size, "the last checkpoint, which is being written");
         return;
     }
+    if (server->options->shard != 0) { /* leases are known to shard 0 alone */
+        if (!running)
+            (void)snprintf(text, size, "the first step, which shard 0 opens");
+        return;
+    }
     if (running && (spec->sync != AMPD_SYNC_ALL || spec->on_loss != AMPD_ON_LOSS_WAIT)) {
         waiting_for_enough(server, model, spec, text, size);
         return;

@@ -246,6 +246,9 @@ def trained_in_c(context, count, endpoint=0, kill=None):
     found = api.GetModel(model="m")
     assert found.status.state == common.MODEL_STATE_DONE and found.status.scale.attempted == 40, found.status
     assert (found.status.epoch > 1) == (kill is not None), found.status
+    for k in range(1, count):
+        other = cluster.api(k).GetModel(model="m").status
+        assert (other.state, other.durable_step, other.waiting_for) == (common.MODEL_STATE_DONE, 40, ""), (k, other)
     blocks = {}
     for shard in found.shards:
         answers = eventually(lambda s=shard: (lambda got: got if got[0].header.version == found.status.applied else None)(

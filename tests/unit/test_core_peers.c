@@ -205,7 +205,8 @@ static void messages_to_nobody_and_about_nothing_have_no_effect(void **state)
     core_spec(&spec, 1);
     assert_int_equal(0, ampd_spec_copy(&message->u.spec, &spec));
     stray(message);
-    message = pair_message(AMPD_MESSAGE_DELETE, 0, 1); /* of one that is not: it is answered, for it may have been done */
+    message =
+        pair_message(AMPD_MESSAGE_DELETE, 0, 1); /* of one that is not: it is answered, for it may have been done */
     (void)snprintf(message->model, sizeof(message->model), "another");
     stray(message);
     assert_int_equal(AMPD_MESSAGE_DELETED, pair_last->type);
@@ -315,7 +316,8 @@ static void loaded_counts_only_under_the_grant_that_it_was_said_under(void **sta
     uint64_t grant = coord->grants;
     assert_int_equal(AMPD_BIT(1), coord->loaded_bits);
     pair_hold_messages = true;
-    pair_send_take(load_message(AMPD_MESSAGE_LOAD_GONE, 1, 0, 0)); /* all values are void, but no shard has heard of it */
+    pair_send_take(
+        load_message(AMPD_MESSAGE_LOAD_GONE, 1, 0, 0)); /* all values are void, but no shard has heard of it */
     pair_send_take(load_message(AMPD_MESSAGE_LOAD_WANT, 1, 0, 0));
     pair_send_take(load_message(AMPD_MESSAGE_LOADED, 1, 0, grant));
     assert_int_equal(7, coord->loader);
@@ -528,6 +530,66 @@ static void a_checkpoint_exists_when_both_hold_their_part(void **state)
     assert_int_equal(2, pair_call(0, &event)->reply.u.checkpoint.step); /* it exists */
 }
 
+/* Both say the same of the model. */
+static void assert_both_say(enum ampd_model_state expected, uint64_t durable)
+{
+    struct view view = look();
+    for (unsigned k = 0; k < 2; k++) {
+        assert_int_equal(expected, view.info[k].state);
+        assert_int_equal(durable, view.info[k].durable_step);
+        assert_false(view.info[k].unstable);
+    }
+}
+
+static void begin_without_a_model(void)
+{
+    pair_now_ms = 1000;
+    pair_hold_messages = false;
+    for (unsigned k = 0; k < 2; k++)
+        pair_start(k, 1);
+    for (unsigned k = 0; k < 2; k++)
+        pair_send_start(k);
+}
+
+static void tick_after(uint64_t ms)
+{
+    struct ampd_event tick = {.type = AMPD_EVENT_TICK};
+    pair_now_ms += ms;
+    pair_step(0, &tick);
+    pair_settle();
+}
+
+static void each_shard_says_how_the_model_stands(void **state)
+{
+    (void)state;
+    struct ampd_model_spec spec;
+    struct ampd_event create = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
+    struct ampd_event join = {.type = AMPD_EVENT_JOIN, .u.join = {"model", "w0", 0, 1, false}};
+    begin_without_a_model();
+    core_spec(&spec, 1);
+    spec.max_steps = 2;
+    (void)pair_call(0, &create);
+    assert_both_say(AMPD_MODEL_CREATED, 0);
+    pair_load(0);
+    assert_int_equal(AMPD_MODEL_LOADING, look().info[0].state);
+    pair_load(1);
+    pair_settle();
+    assert_both_say(AMPD_MODEL_WAITING, 0);
+    pair_incarnation = pair_call(0, &join)->reply.u.join.incarnation;
+    assert_both_say(AMPD_MODEL_RUNNING, 0);
+    (void)pair_push(0, 1, 1);
+    (void)pair_push(1, 1, 1);
+    assert_both_say(AMPD_MODEL_RUNNING, 0);
+    tick_after(AMPD_LEASE_MS);
+    tick_after(pair_model(0)->spec.loss_timeout_ms);
+    assert_both_say(AMPD_MODEL_STALLED, 0);
+    assert_int_equal(0, look().info[1].missing_rank);
+    pair_incarnation = pair_call(0, &join)->reply.u.join.incarnation;
+    (void)pair_push(0, 2, 1);
+    (void)pair_push(1, 2, 1);
+    assert_both_say(AMPD_MODEL_DONE, 2);
+}
+
 /* Whatever is on its way is lost; when nothing has come of it for a while, HELLO is said again. */
 static void lose_all(uint64_t wait_ms)
 {
@@ -609,6 +671,7 @@ int main(void)
         TEST_OF(a_load_has_one_number_on_all_shards_and_ends_on_all),
         TEST_OF(a_session_that_comes_back_finds_all_as_it_was),
         TEST_OF(a_checkpoint_exists_when_both_hold_their_part),
+        cmocka_unit_test_teardown(each_shard_says_how_the_model_stands, pair_teardown),
         TEST_OF(a_question_that_is_lost_in_a_session_that_lives_is_asked_again),
         TEST_OF(a_shard_that_has_lost_its_store_is_named_and_nothing_is_begun_without_it),
     };
