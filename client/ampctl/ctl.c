@@ -37,18 +37,25 @@ bool ampctl_nobody(const struct ampclient_reply *reply)
     return !reply->from_peer && reply->code == AMP_EUNAVAILABLE && is_nobody(reply->error.text);
 }
 
-static int no_answer(const struct ampctl *ctl, const struct ampclient_reply *reply)
+void ampctl_say_why(const struct ampctl *ctl, const char *asked, const struct ampclient_reply *reply)
 {
-    bool nobody = ampctl_nobody(reply);
-    (void)fprintf(stderr, "ampctl: %s: %s%s\n", ctl->verb, reply->error.text,
-                  nobody ? "; start the server, or name it with --endpoint" : "");
-    return AMPCTL_EXIT_RPC + amp_err_grpc_status(reply->code);
+    if (reply->code == AMP_EDEADLINE)
+        (void)fprintf(stderr,
+                      "ampctl: %s: %s has not answered within %g s; see whether it runs and can be reached, or wait "
+                      "longer with --timeout\n",
+                      ctl->verb, asked, (double)ctl->timeout_ms / 1000);
+    else
+        (void)fprintf(stderr, "ampctl: %s: %s%s\n", ctl->verb, reply->error.text,
+                      ampctl_nobody(reply) ? "; start the server, or name it with --endpoint" : "");
 }
 
 int ampctl_call(struct ampctl *ctl, const struct ampclient_request *request, struct ampclient_reply *reply)
 {
     int rc = ampclient_rpc(ctl->link, request, reply);
-    return rc == 0 ? 0 : no_answer(ctl, reply);
+    if (rc == 0)
+        return 0;
+    ampctl_say_why(ctl, ctl->endpoints, reply);
+    return AMPCTL_EXIT_RPC + amp_err_grpc_status(reply->code);
 }
 
 int ampctl_ask(struct ampctl *ctl, const char *path, int encoded, const struct amp_buf *request,

@@ -47,6 +47,9 @@ int ampctl_ask(struct ampctl *ctl, const char *path, int encoded, const struct a
 /* Nobody listens at any of the endpoints: the request has reached no server. */
 bool ampctl_nobody(const struct ampclient_reply *reply);
 
+/* Says on stderr why a call has failed, with what to do; `asked`: the address, or several. */
+void ampctl_say_why(const struct ampctl *ctl, const char *asked, const struct ampclient_reply *reply);
+
 /* The same as ampctl_ask for a request with a message_cb. */
 int ampctl_call(struct ampctl *ctl, const struct ampclient_request *request, struct ampclient_reply *reply);
 

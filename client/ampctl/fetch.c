@@ -90,6 +90,11 @@ static int on_message(void *arg, const uint8_t *data, size_t size)
 
 /* ---- on the main thread ---- */
 
+static const char *address_of(const struct ampctl *ctl, uint32_t shard)
+{
+    return shard < ctl->link->shards_count ? ctl->link->endpoints[shard] : ctl->endpoints;
+}
+
 static int call(struct ampctl *ctl, const struct ampctl_part *part, struct fetch *fetch)
 {
     struct ampd_msg_read_checkpoint_request message = {.epoch = part->key->epoch, .step = part->key->step};
@@ -110,7 +115,7 @@ static int call(struct ampctl *ctl, const struct ampctl_part *part, struct fetch
         if (!ctl->link->broken && fetch->error.text[0] != 0)
             code = failed(ctl, fetch->error.text);
         else
-            (void)failed(ctl, reply.error.text);
+            ampctl_say_why(ctl, address_of(ctl, part->shard), &reply);
     }
     ampclient_reply_close(&reply);
     return code;

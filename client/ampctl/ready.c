@@ -41,7 +41,7 @@ static int check(struct ampctl *ctl)
     else
         (void)printf("%s: %s\n", ctl->endpoints, words[code]);
     if (code == NO_RESPONSE)
-        (void)fprintf(stderr, "ampctl: ready: %s\n", reply.error.text);
+        ampctl_say_why(ctl, ctl->endpoints, &reply);
     ampclient_reply_close(&reply);
     return code;
 }

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ STEPS = 24
 TIMEOUT_S = 60
 TRAIN_S = 400  # with ThreadSanitizer, beside other work, each step takes seconds
 UNREACHABLE = "127.0.0.1:1"   # nothing listens there, and no test could
+DEADLINE_EXCEEDED = 64 + 4
 NOT_FOUND = 64 + 5
 OUT_OF_RANGE = 64 + 11
 UNAVAILABLE = 64 + 14
@@ -216,6 +218,15 @@ def wrong_use_ends_with_2_and_a_failed_call_with_64_and_its_status(ampctl):
     assert "no-such-host.invalid" in ampctl.stderr and "start the server" not in ampctl.stderr, ampctl.stderr
 
 
+def a_server_that_does_not_answer_is_named_with_what_to_do(ampctl):
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel connects, and nobody reads
+        endpoint = f"127.0.0.1:{silent.getsockname()[1]}"
+        for verb, code in (("models", DEADLINE_EXCEEDED), ("ready", 2)):
+            ampctl("-t", "0.3", verb, code=code, endpoint=endpoint)
+            assert f"{verb}: {endpoint} has not answered within 0.3 s; " in ampctl.stderr, ampctl.stderr
+            assert "--timeout" in ampctl.stderr, ampctl.stderr
+
+
 def drain_ends_the_server_in_order(ampctl):
     """The last one; main looks at the exit code."""
     ampctl("drain", "--grace", "4000", code=2)
@@ -230,7 +241,8 @@ TESTS = (
     explain_names_worker_parameter_and_reason, replay_of_its_own_policy_differs_nowhere,
     checkpoints_are_listed_and_the_latest_of_a_scale_is_found, csv_has_the_rows_of_json, the_level_of_the_log_is_changed,
     checkpoint_answers_with_the_one_that_exists,
-    wrong_use_ends_with_2_and_a_failed_call_with_64_and_its_status, drain_ends_the_server_in_order,
+    wrong_use_ends_with_2_and_a_failed_call_with_64_and_its_status,
+    a_server_that_does_not_answer_is_named_with_what_to_do, drain_ends_the_server_in_order,
 )
 
 
