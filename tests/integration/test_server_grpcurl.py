@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""ampd as strangers see it: grpcurl with no .proto at hand, and examples/overflow.py.
+"""ampd as strangers see it: grpcurl with no .proto at hand, examples/overflow.py, and the lines for Python in docs/grpc.md.
 
     test_server_grpcurl.py BIN_DIR [NAME ...]
 """
@@ -47,7 +47,7 @@ def call(context, method, request, **fields):
     return json.loads(grpcurl(context, f"ampd.v1.{method}", data="\n".join(map(json.dumps, messages)), **fields))
 
 
-# ---- examples/overflow.py: needs no grpcurl ----
+# ---- Python: needs no grpcurl ----
 
 def test_the_example_in_python_sees_the_scale_halve(context):
     for scale in (1024, 512):
@@ -57,6 +57,19 @@ def test_the_example_in_python_sees_the_scale_halve(context):
         for line in (f"pushed an Inf: VERDICT_SKIPPED_OVERFLOW, scale {scale} -> {scale // 2}",
                      "parameter w, worker python: 1 Inf, first at 0", "pushed ones: VERDICT_APPLIED, norm 2"):
             assert line in done.stdout, f"{line!r} is not in\n{done.stdout}"
+
+
+def test_the_lines_for_python_in_the_docs_run_word_for_word(context):
+    page = (ROOT / "docs" / "grpc.md").read_text()
+    install, lines = page.split("## From Python\n")[1].split("```sh\n")[1].split("```")[0].split("\n", 1)
+    assert install.startswith("apt-get install "), install
+    assert lines.count("127.0.0.1:7420") == 1, lines
+    folder = context.folder()
+    folder.mkdir()
+    (folder / "proto").symlink_to(PROTO)
+    done = subprocess.run(["bash", "-e"], input=lines.replace("127.0.0.1:7420", f"127.0.0.1:{context.shared.port}"),
+                          cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, encoding="utf-8")
+    assert done.returncode == 0 and "shard_count: 1" in done.stdout, done.stdout
 
 
 def test_the_unix_socket_serves_too(context):
