@@ -128,7 +128,7 @@ static const struct argp_option options_table[] = {
     {"advertise", OPTION_ADVERTISE, "HOST:PORT", 0,
      "Where the others of the cluster, and its clients, find this process; default: the address of --listen", 2},
     {"cluster-lease", OPTION_TIMES + AMPD_TIME_CLUSTER_LEASE, "TIME", 0,
-     "A process that etcd has not heard of for this long is no shard any more, default 5s", 2},
+     "A process that etcd has not heard of for this long, 2s to 60s, is no shard any more, default 5s", 2},
     {"checkpoint-dir", OPTION_CHECKPOINT_DIR, "DIR", 0,
      "Directory of checkpoint files, default: the data directory. Shards that have one directory, on one machine or a "
      "file "
@@ -371,9 +371,12 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
                            COMPUTE_THREADS_MAX);
         return 0;
     case OPTION_MEMORY_MAX:
-        if (!parse_bytes(arg, &arguments->server.memory_max))
-            (void)snprintf(wrong, sizeof arguments->wrong,
-                           "--memory-max %.40s: give a number of bytes above 0, with K, M or G behind it", arg);
+        if (!parse_bytes(arg, &arguments->server.memory_max) || arguments->server.memory_max < IO_MEMORY_LEAST)
+            (void)snprintf(
+                wrong, sizeof arguments->wrong,
+                "--memory-max %.40s: give %d bytes or more, which the smallest model takes, or a number with "
+                "K, M or G behind it",
+                arg, IO_MEMORY_LEAST);
         return 0;
     case OPTION_LOG_LEVEL:
         if (!parse_level(arg, &arguments->level))
@@ -429,7 +432,7 @@ static void check_etcd(struct arguments *arguments)
         (void)snprintf(arguments->wrong, size, "--shard: give which of the %u --shards this is to be, 0 to %u",
                        server->shards, server->shards - 1);
     else if (lease_ms != 0 && (lease_ms < IO_CLUSTER_LEASE_MIN_MS || lease_ms > IO_CLUSTER_LEASE_MAX_MS))
-        (void)snprintf(arguments->wrong, size, "--cluster-lease: give a time of 1s to 60s");
+        (void)snprintf(arguments->wrong, size, "--cluster-lease: give a time of 2s, an election of etcd, to 60s");
     else if (server->advertise != NULL && !io_cluster_address_ok(server->advertise))
         (void)snprintf(arguments->wrong, size, "--advertise %.200s: give HOST:PORT, as others can connect to it",
                        server->advertise);

@@ -41,8 +41,10 @@ struct io_etcd_access;
 #define IO_CLUSTER_ANY UINT32_MAX
 
 /* Time of the lease on a place: within it a lost shard is found to be lost, and etcd may be away. */
-#define IO_CLUSTER_LEASE_MS     5000
-#define IO_CLUSTER_LEASE_MIN_MS 1000
+#define IO_CLUSTER_LEASE_MS 5000
+/* etcd grants no lease below one and a half of its election timeouts, 1 s by default, in whole seconds: within less than that it may not
+ * have elected a leader again, and a shard that nothing is wrong with would end. */
+#define IO_CLUSTER_LEASE_MIN_MS 2000
 #define IO_CLUSTER_LEASE_MAX_MS 60000
 
 /* Where a cluster is kept, as --cluster says it. */

@@ -1,8 +1,14 @@
-/* How much memory this process may use: asked once, when it starts. */
+/* How much memory this process may use: asked once, when it starts; and how little is of no use. */
 #ifndef AMPD_IO_MEMORY_LIMIT_H
 #define AMPD_IO_MEMORY_LIMIT_H
 
 #include <stdint.h>
+
+/*
+ * The least --memory-max: a server that could hold no model would start, and refuse each. One of one element and one worker
+ * takes a block of masters, two casts and one slot, a place for a saved block, and nine user states: 1.9 MiB with fp32.
+ */
+#define IO_MEMORY_LEAST (2 << 20)
 
 /*
  * Bytes of memory that this process may use: the machine's, or the least limit of its control groups (v1 and v2) and

@@ -370,8 +370,15 @@ def test_the_bound_is_a_share_of_the_machine_unless_it_is_given(context):
         assert bound("--memory-max", text) == size, text
 
 
-def test_a_memory_bound_that_is_no_number_of_bytes_is_a_usage_error(context):
-    for text in ("", "0", "0G", "-1", "1.5G", "1T", "G", "1GB", " 1", "99999999999999999999", "18446744073709551615G"):
+def test_the_smallest_model_fits_into_the_least_memory_bound(context):
+    server = context.server("--memory-max", "2M")
+    tiny = spec("tiny", [("w", [1])], world_size=1, cast_dtype=common.DTYPE_F32)
+    assert Api(server.channel).CreateModel(spec=tiny).created
+    assert server.terminate() == 0
+
+
+def test_a_memory_bound_that_is_no_number_of_bytes_or_too_low_is_a_usage_error(context):
+    for text in ("", "0", "1", "2097151", "2047K", "0G", "-1", "1.5G", "1T", "G", "1GB", " 1", "99999999999999999999", "18446744073709551615G"):
         code, lines = start_and_fail(context.bin_dir, "--data-dir", context.folder(), f"--memory-max={text}")
         assert code == 2 and len(lines) == 1 and "--memory-max" in lines[0], (text, code, lines)
 
