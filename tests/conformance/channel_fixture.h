@@ -38,7 +38,7 @@ struct fixture {
     struct arpc_server *server;
     struct arpc_channel *channel;
     int port;
-    char target[128];
+    char target[160];
     int states[16];
     size_t state_count;
     int released;

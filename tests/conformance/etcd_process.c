@@ -15,6 +15,8 @@
 #define START_MS 60000 /* on a busy machine */
 #define LOOK_MS  20
 
+#define PATH_SIZE (TEMP_FOLDER_MAX + 16)
+
 #define SERVES "serving insecure client requests on 127.0.0.1:"
 
 static void need(bool ok, const char *what)
@@ -40,14 +42,14 @@ static void remove_tree(const char *path)
     (void)nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-static void path_of(const struct etcd_process *etcd, const char *name, char path[128])
+static void path_of(const struct etcd_process *etcd, const char *name, char path[PATH_SIZE])
 {
-    (void)snprintf(path, 128, "%s/%s", etcd->directory, name);
+    (void)snprintf(path, PATH_SIZE, "%s/%s", etcd->directory, name);
 }
 
 static void exec_etcd(const struct etcd_process *etcd)
 {
-    char data[128], log[128], listen[64];
+    char data[PATH_SIZE], log[PATH_SIZE], listen[64];
     path_of(etcd, "data", data);
     path_of(etcd, "log", log);
     (void)snprintf(listen, sizeof listen, "http://127.0.0.1:%d", etcd->port);
@@ -66,7 +68,7 @@ static void exec_etcd(const struct etcd_process *etcd)
 /* The port that its log names; 0: none yet. */
 static int served_port(const struct etcd_process *etcd)
 {
-    char log[128], line[512];
+    char log[PATH_SIZE], line[512];
     int port = 0;
     path_of(etcd, "log", log);
     FILE *file = fopen(log, "r");
@@ -82,10 +84,9 @@ static int served_port(const struct etcd_process *etcd)
 
 void etcd_start(struct etcd_process *etcd)
 {
-    char log[128];
+    char log[PATH_SIZE];
     if (etcd->directory[0] == 0) {
-        (void)snprintf(etcd->directory, sizeof etcd->directory, "/tmp/ampd-etcd-XXXXXX");
-        need(mkdtemp(etcd->directory) != NULL, "no directory");
+        need(temp_folder(etcd->directory, "etcd"), "no directory");
     }
     path_of(etcd, "log", log);
     (void)unlink(log);
@@ -128,7 +129,7 @@ void etcd_continue(struct etcd_process *etcd)
 
 void etcd_wipe(struct etcd_process *etcd)
 {
-    char data[128];
+    char data[PATH_SIZE];
     need(etcd->pid == 0, "it runs");
     path_of(etcd, "data", data);
     remove_tree(data);

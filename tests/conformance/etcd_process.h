@@ -1,6 +1,8 @@
-/* An etcd of one member as a process, with a directory of its own below /tmp, on a free port of loopback. Test only. */
+/* An etcd of one member as a process, with a directory of its own below TMPDIR or /tmp, on a free port of loopback. Test only. */
 #ifndef TESTS_CONFORMANCE_ETCD_PROCESS_H
 #define TESTS_CONFORMANCE_ETCD_PROCESS_H
+
+#include "tests/temp_folder.h"
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -9,7 +11,7 @@ struct etcd_process {
     pid_t pid; /* 0: it does not run */
     int port;  /* 0: not chosen yet */
     bool stopped;
-    char directory[64];
+    char directory[TEMP_FOLDER_MAX];
 };
 
 /* Whether there is an etcd to start. */

@@ -3,6 +3,7 @@
 
 #include "base/crc32c.h"
 #include "tests/conformance/echo_wire.h"
+#include "tests/temp_folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -337,8 +338,8 @@ static void a_unary_reply_overtakes_pulls_that_fill_the_connection(void **state)
 static void unix_sockets_work_and_a_used_path_is_an_error(void **state)
 {
     struct fixture *fixture = *state;
-    char directory[] = "/tmp/arpc-test-XXXXXX";
-    assert_non_null(mkdtemp(directory));
+    char directory[TEMP_FOLDER_MAX];
+    assert_true(temp_folder(directory, "arpc"));
     (void)snprintf(fixture->target, sizeof fixture->target, "unix:%s/socket", directory);
     channel_start_server(fixture, fixture->target);
     assert_int_equal(fixture->port, 0);

@@ -2,6 +2,7 @@
 #include "tests/unit/storage_fixture.h"
 
 #include "base/assert.h"
+#include "tests/temp_folder.h"
 
 #include <ftw.h>
 #include <stdio.h>
@@ -12,10 +13,8 @@
 
 const char *storage_fixture_directory(void)
 {
-    static char path[256];
-    const char *base = getenv("TMPDIR");
-    (void)snprintf(path, sizeof path, "%s/ampd-test-XXXXXX", base != NULL ? base : "/tmp");
-    AMP_ASSERT(mkdtemp(path) != NULL);
+    static char path[TEMP_FOLDER_MAX];
+    AMP_ASSERT(temp_folder(path, "test"));
     return path;
 }
 

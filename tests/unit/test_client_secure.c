@@ -1,5 +1,6 @@
 /* What a client does with its endpoints, files and token before it connects, and when a file changes. */
 #include "client/io/secure.h"
+#include "tests/temp_folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,12 +17,11 @@
 #define TOKEN_A "aaaa-aaaa-aaaa-aaaa"
 #define TOKEN_B "bbbb-bbbb-bbbb-bbbb"
 
-static char folder[64], path[96];
+static char folder[TEMP_FOLDER_MAX], path[TEMP_FOLDER_MAX + 32];
 
 static int setup(void **state)
 {
-    (void)snprintf(folder, sizeof folder, "/tmp/ampd-client-secure-XXXXXX");
-    if (mkdtemp(folder) == NULL)
+    if (!temp_folder(folder, "client-secure"))
         return -1;
     (void)snprintf(path, sizeof path, "%s/token", folder);
     static const char *const variables[] = {"AMPD_CACERT", "AMPD_CERT", "AMPD_KEY", "AMPD_SERVER_NAME",
@@ -40,7 +40,7 @@ static int teardown(void **state)
 /* A new file in place of the old one, as editors and `mv` do. */
 static void put(const char *text, size_t size)
 {
-    char fresh[112];
+    char fresh[sizeof path + 4];
     (void)snprintf(fresh, sizeof fresh, "%s.new", path);
     FILE *file = fopen(fresh, "w");
     assert_non_null(file);

@@ -1,6 +1,7 @@
 /* What the command line says of a cluster, and what processes write about themselves into etcd. */
 #include "server/io/cluster_etcd.h"
 #include "server/io/etcd_access.h"
+#include "tests/temp_folder.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -186,8 +187,8 @@ static void numbers(void **state)
 /* A file with these bytes, below the directory of the test; it is gone with the next. */
 static const char *file_of(const char *text)
 {
-    static char path[64];
-    (void)snprintf(path, sizeof path, "/tmp/ampd-etcd-user-%d", (int)getpid());
+    static char path[TEMP_FOLDER_MAX];
+    (void)snprintf(path, sizeof path, "%s/ampd-etcd-user-%d", temp_base(), (int)getpid());
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     assert_int_equal(fwrite(text, 1, strlen(text), file), strlen(text));

@@ -1,5 +1,6 @@
 /* How much memory a process may use: control groups of both versions, as folders in a temporary one. */
 #include "server/io/memory_limit.h"
+#include "tests/temp_folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,15 +20,14 @@
 
 /* A folder like /sys/fs/cgroup, and a file like /proc/self/cgroup in it. */
 struct fixture {
-    char mount[64];
-    char groups[128];
+    char mount[TEMP_FOLDER_MAX];
+    char groups[TEMP_FOLDER_MAX + 16];
 };
 
 static int setup(void **state)
 {
     static struct fixture fixture;
-    (void)snprintf(fixture.mount, sizeof fixture.mount, "/tmp/ampd-memory-limit-XXXXXX");
-    assert_non_null(mkdtemp(fixture.mount));
+    assert_true(temp_folder(fixture.mount, "memory-limit"));
     (void)snprintf(fixture.groups, sizeof fixture.groups, "%s/self", fixture.mount);
     *state = &fixture;
     return 0;
@@ -36,7 +36,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     const struct fixture *fixture = *state;
-    char command[128];
+    char command[TEMP_FOLDER_MAX + 16];
     (void)snprintf(command, sizeof command, "rm -r '%s'", fixture->mount);
     return system(command);
 }

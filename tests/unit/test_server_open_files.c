@@ -1,5 +1,6 @@
 /* How many descriptors are open: of this process, and by a folder of another one's as a temporary folder plays it. */
 #include "server/io/open_files.h"
+#include "tests/temp_folder.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -68,8 +69,8 @@ static void what_the_system_does_not_say_is_0(void **state)
 static void who_asks_again_at_once_gets_what_was_counted(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/ampd-open-files-XXXXXX";
-    assert_non_null(mkdtemp(folder));
+    char folder[TEMP_FOLDER_MAX];
+    assert_true(temp_folder(folder, "open-files"));
     put(folder, "100");
     put(folder, "101");
     struct io_open_files known = {0};
@@ -78,7 +79,7 @@ static void who_asks_again_at_once_gets_what_was_counted(void **state)
     put(folder, "102");
     assert_int_equal(io_open_files_count(&known, folder, now_us + IO_OPEN_FILES_HOLD_US - 1), 2);
     assert_int_equal(io_open_files_count(&known, folder, now_us + LATER_US), 3);
-    char command[64];
+    char command[TEMP_FOLDER_MAX + 16];
     (void)snprintf(command, sizeof command, "rm -r '%s'", folder);
     assert_int_equal(system(command), 0);
 }

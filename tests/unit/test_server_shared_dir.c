@@ -1,5 +1,6 @@
 /* Whose a directory of checkpoints is. */
 #include "server/io/shared_dir.h"
+#include "tests/temp_folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,15 +14,14 @@
 #include <cmocka.h>
 
 struct place {
-    char root[32], dir[48], file[64];
+    char root[TEMP_FOLDER_MAX], dir[TEMP_FOLDER_MAX + 16], file[TEMP_FOLDER_MAX + 32];
 };
 
 static int set_up(void **state)
 {
     struct place *place = calloc(1, sizeof *place);
     assert_non_null(place);
-    (void)snprintf(place->root, sizeof place->root, "/tmp/ampd-shared-XXXXXX");
-    assert_non_null(mkdtemp(place->root));
+    assert_true(temp_folder(place->root, "shared"));
     (void)snprintf(place->dir, sizeof place->dir, "%s/here", place->root);
     (void)snprintf(place->file, sizeof place->file, "%s/CLUSTER", place->dir);
     *state = place;
@@ -31,8 +31,8 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct place *place = *state;
-    char command[64];
-    (void)snprintf(command, sizeof command, "rm -rf %s", place->root);
+    char command[TEMP_FOLDER_MAX + 16];
+    (void)snprintf(command, sizeof command, "rm -rf '%s'", place->root);
     assert_int_equal(system(command), 0);
     free(place);
     return 0;
@@ -59,7 +59,7 @@ static void one_that_cannot_be_made_or_written_is_an_error(void **state)
 {
     struct place *place = *state;
     struct amp_error error = {0};
-    char deep[128], endless[5000];
+    char deep[TEMP_FOLDER_MAX + 16], endless[5000];
     (void)snprintf(deep, sizeof deep, "%s/not/there", place->root);
     assert_int_equal(io_shared_dir_claim(deep, "one", &error), AMP_EINVAL);
     assert_non_null(strstr(error.text, deep));

@@ -1,5 +1,6 @@
 /* Which store is of before, and what becomes of its directory. */
 #include "server/io/stale.h"
+#include "tests/temp_folder.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -59,7 +60,7 @@ static void a_store_with_a_model_that_was_deleted_is_older(void **state)
 /* ---- setting aside ---- */
 
 struct place {
-    char root[32], path[64];
+    char root[TEMP_FOLDER_MAX], path[TEMP_FOLDER_MAX + 32];
     struct ampd_datadir dir;
 };
 
@@ -68,8 +69,7 @@ static int set_up(void **state)
     struct place *place = calloc(1, sizeof *place);
     struct amp_error error;
     assert_non_null(place);
-    (void)snprintf(place->root, sizeof place->root, "/tmp/ampd-stale-XXXXXX");
-    assert_non_null(mkdtemp(place->root));
+    assert_true(temp_folder(place->root, "stale"));
     (void)snprintf(place->path, sizeof place->path, "%s/shard-0-of-3", place->root);
     assert_int_equal(ampd_datadir_open(&place->dir, place->path, &error), 0);
     *state = place;
@@ -79,9 +79,9 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct place *place = *state;
-    char command[128];
+    char command[2 * TEMP_FOLDER_MAX + 64];
     ampd_datadir_close(&place->dir);
-    (void)snprintf(command, sizeof command, "chmod -R u+rwx %s; rm -rf %s", place->root, place->root);
+    (void)snprintf(command, sizeof command, "chmod -R u+rwx '%s'; rm -rf '%s'", place->root, place->root);
     assert_int_equal(system(command), 0);
     free(place);
     return 0;
@@ -114,7 +114,7 @@ static bool is_there(const struct place *place, const char *name)
 static void what_is_set_aside_is_whole_and_an_empty_directory_stands_in_its_place(void **state)
 {
     struct place *place = *state;
-    char aside[AMPD_DATADIR_PATH_MAX], expected[160];
+    char aside[AMPD_DATADIR_PATH_MAX], expected[192];
     struct amp_error error;
     write_file(place, "shard-0-of-3/ampd.db", "old");
     assert_int_equal(io_stale_set_aside(&place->dir, aside, &error), 0);
@@ -154,7 +154,7 @@ static void the_newest_are_kept_and_nothing_else_is_touched(void **state)
 static void a_link_that_was_set_aside_is_not_followed(void **state)
 {
     struct place *place = *state;
-    char aside[AMPD_DATADIR_PATH_MAX], link[160];
+    char aside[AMPD_DATADIR_PATH_MAX], link[192];
     struct amp_error error;
     make_dir(place, "elsewhere");
     write_file(place, "elsewhere/precious", "x");

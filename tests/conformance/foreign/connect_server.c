@@ -12,6 +12,7 @@
 #include "base/assert.h"
 #include "rpc/h2/call.h"
 #include "rpc/wire/details.h"
+#include "tests/temp_folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -337,10 +338,10 @@ static void write_response(int port, struct wire_span cert)
 
 /* The context is made from files, which are read at once: the names live as long as the folder. */
 struct credentials {
-    char folder[32];
-    char cert[64];
-    char key[64];
-    char authority[64];
+    char folder[TEMP_FOLDER_MAX];
+    char cert[TEMP_FOLDER_MAX + 16];
+    char key[TEMP_FOLDER_MAX + 16];
+    char authority[TEMP_FOLDER_MAX + 16];
 };
 
 static bool write_file(char *name, size_t capacity, const char *folder, const char *what, struct wire_span data)
@@ -358,8 +359,7 @@ static bool take_credentials(struct wire_span request, struct credentials *names
 {
     struct wire_span creds = wire_bytes(request, TAG(ServerCompatRequest_server_creds));
     struct wire_span client = wire_bytes(request, TAG(ServerCompatRequest_client_tls_cert));
-    (void)snprintf(names->folder, sizeof names->folder, "/tmp/connect_server.XXXXXX");
-    if (mkdtemp(names->folder) == NULL ||
+    if (!temp_folder(names->folder, "connect") ||
         !write_file(names->cert, sizeof names->cert, names->folder, "cert", wire_bytes(creds, TAG(TLSCreds_cert))) ||
         !write_file(names->key, sizeof names->key, names->folder, "key", wire_bytes(creds, TAG(TLSCreds_key))))
         return false;
