@@ -591,6 +591,21 @@ class Worker:
         return {index for part in self.push_state(**over).present for index in range(part.first, part.first + part.count)}
 
 
+def one(context, **fields):
+    """The worker of a new model, in its first step."""
+    worker = context.model(**fields).worker()
+    worker.pull()
+    return worker
+
+
+def two(context, **fields):
+    """The two workers of a new model, in their first step."""
+    workers = context.model(world_size=2, **fields).workers(2)
+    for worker in workers:
+        worker.pull()
+    return workers
+
+
 def together(workers, tensors, **fields):
     """All workers push at once; the StepResults by rank."""
     calls = [worker.start_push(tensors[at] if isinstance(tensors, list) else tensors, **fields)

@@ -235,18 +235,24 @@ static void an_answer_before_the_body_was_read_ends_the_step(void **state)
     assert_int_equal(fixture->step.step, 2);
 }
 
-static void a_verdict_that_never_comes_is_a_deadline(void **state)
+/* Another client in the place of the fixture's, in its first step. */
+static void begin_again(struct fixture *fixture, const struct ampclient_options *options)
 {
-    struct fixture *fixture = *state;
-    ampclient_close(fixture->client);
-    struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
-    options.step_timeout_ms = 2000;
     struct amp_error error = {0};
-    assert_int_equal(ampclient_connect(fake_endpoint(fixture->fake), &options, &fixture->client, &error), 0);
     struct ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
+    ampclient_close(fixture->client);
+    assert_int_equal(ampclient_connect(fake_endpoint(fixture->fake), options, &fixture->client, &error), 0);
     join.rank = 0;
     fixture_ok(fixture, ampclient_join(fixture->client, MODEL, &join, &fixture->model));
     fixture_begin(fixture);
+}
+
+static void a_verdict_that_never_comes_is_a_deadline(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
+    options.step_timeout_ms = 2000;
+    begin_again(fixture, &options);
     fake_set(fixture->fake, &(struct fake_faults){.swallow_push = true});
     fixture_push(fixture);
     assert_int_equal(ampclient_step_end(fixture->model, &fixture->result), AMP_EDEADLINE);
@@ -286,15 +292,9 @@ static void leaving_in_the_middle_of_a_step_frees_the_model(void **state)
 static void a_server_that_stays_away_is_given_up_in_time(void **state)
 {
     struct fixture *fixture = *state;
-    ampclient_close(fixture->client);
     struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
     options.reconnect_timeout_ms = 500;
-    struct amp_error error = {0};
-    assert_int_equal(ampclient_connect(fake_endpoint(fixture->fake), &options, &fixture->client, &error), 0);
-    struct ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
-    join.rank = 0;
-    fixture_ok(fixture, ampclient_join(fixture->client, MODEL, &join, &fixture->model));
-    fixture_begin(fixture);
+    begin_again(fixture, &options);
     fake_set(fixture->fake, &(struct fake_faults){.down_ms = 60000});
     fake_cut(fixture->fake);
     fixture_push(fixture);

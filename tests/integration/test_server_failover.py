@@ -67,8 +67,9 @@ def export(cluster, bin_dir, name):
     return path
 
 
-def new_cluster(context, shards, lease_s=LEASE_S):
-    return Cluster(context, shards, fixed=False, options=["--checkpoint-dir", context.folder(), "--cluster-lease",
+def new_cluster(context, shards, lease_s=LEASE_S, fixed=False):
+    """Its shards have one directory of checkpoints."""
+    return Cluster(context, shards, fixed=fixed, options=["--checkpoint-dir", context.folder(), "--cluster-lease",
                                                           f"{lease_s}s"])
 
 
@@ -158,7 +159,7 @@ def test_a_process_that_did_not_take_over_leaves_the_one_before_as_it_was(contex
 
 def test_what_is_of_before_is_not_served_where_nobody_has_more(context):
     """The other shard has lost its disk, and the process that was the shard last is gone: that is said, and nothing is lost."""
-    cluster = Cluster(context, 2, options=["--checkpoint-dir", context.folder(), "--cluster-lease", "2s"])
+    cluster = new_cluster(context, 2, 2, fixed=True)
     lost, other = cluster.processes
     worker = Worker(context.bin_dir, other.address, STEPS)
     worker.await_steps(STEPS_EACH)
@@ -184,7 +185,7 @@ def test_what_is_of_before_is_not_served_where_nobody_has_more(context):
 
 def test_a_process_with_data_of_one_shard_begins_no_new_cluster_as_another(context):
     """It finds a place free of which it has nothing, and the other shards are new: that a model is missing is known to it."""
-    cluster = Cluster(context, 2, options=["--checkpoint-dir", context.folder(), "--cluster-lease", "2s"])
+    cluster = new_cluster(context, 2, 2, fixed=True)
     kept, gone = cluster.processes
     worker = Worker(context.bin_dir, gone.address, STEPS)
     worker.await_steps(STEPS_EACH)
@@ -226,7 +227,7 @@ def test_a_start_that_is_killed_while_it_is_filled_begins_again(context):
     if not program.exists():
         print("SKIPPED: no server with failpoints in this build")
         return
-    cluster = Cluster(context, 2, options=["--checkpoint-dir", context.folder(), "--cluster-lease", "2s"])
+    cluster = new_cluster(context, 2, 2, fixed=True)
     lost = cluster.processes[1]
     worker = Worker(context.bin_dir, cluster.of(0).address, STEPS)
     worker.await_steps(STEPS_EACH)

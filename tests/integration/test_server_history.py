@@ -12,17 +12,11 @@ import subprocess
 import tempfile
 import threading
 
-from ampd_testing import (Api, Code, admin, common, eventually, model, refused, run, spec, together)
+from ampd_testing import (Api, Code, admin, common, eventually, model, one, refused, run, spec, together)
 
 APPLIED, OVERFLOW = common.VERDICT_APPLIED, common.VERDICT_SKIPPED_OVERFLOW
 INF, NAN = math.inf, math.nan
 SMALL_DISK_KIB = 640   # the store's files when they are new take half of it
-
-
-def one(context, **fields):
-    worker = context.model(**fields).worker()
-    worker.pull()
-    return worker
 
 
 def train(worker, verdicts):

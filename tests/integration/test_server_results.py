@@ -12,8 +12,8 @@ import random
 import re
 import struct
 
-from ampd_testing import (Code, admin, block_message, common, eventually, f32, held, model, pack, params, refused, run, scales,
-                          together, unpack)
+from ampd_testing import (Code, admin, block_message, common, eventually, f32, held, model, one, pack, params, refused,
+                          run, scales, together, two, unpack)
 from formulas import Adam, AdamW, Double, Sgd, adagrad, lion, rmsprop
 
 APPLIED, OVERFLOW, EMPTY = common.VERDICT_APPLIED, common.VERDICT_SKIPPED_OVERFLOW, common.VERDICT_SKIPPED_EMPTY
@@ -57,19 +57,6 @@ def clip_coefficient(norm, max_norm):
 def travelled(dtype, values):
     """What arrives of values sent in a dtype."""
     return unpack(dtype, pack(dtype, values))
-
-
-def one(context, **fields):
-    worker = context.model(**fields).worker()
-    worker.pull()
-    return worker
-
-
-def two(context, **fields):
-    workers = context.model(world_size=2, **fields).workers(2)
-    for worker in workers:
-        worker.pull()
-    return workers
 
 
 def check_training(context, make_reference, optimizer, steps=6, max_norm=None, workers=2, size=200):

@@ -6,25 +6,12 @@
 Arithmetic and history: test_server_results.py. Crashes, drain and start: test_server_restart.py.
 """
 from ampd_testing import (Code, HELD_S, OpenStream, block_message, common, eventually, grpc, held, load_messages, model,
-                          params, refused, run, together)
+                          one, params, refused, run, together, two)
 
 APPLIED, OVERFLOW = common.VERDICT_APPLIED, common.VERDICT_SKIPPED_OVERFLOW
 ONES = {"w": [1024.0] * 4}  # a scaled gradient: 1 after unscaling
 THREE_BLOCKS = [("big", [2, 65536]), ("tail", [5])]
 BIG = {"big": [0.0] * 131072, "tail": [1024.0] * 5}
-
-
-def one(context, **fields):
-    worker = context.model(**fields).worker()
-    worker.pull()
-    return worker
-
-
-def two(context, **fields):
-    workers = context.model(world_size=2, **fields).workers(2)
-    for worker in workers:
-        worker.pull()
-    return workers
 
 
 # ---- STEP: what a repeated or stray Push gets ----

@@ -186,6 +186,13 @@ void script_answer(struct script_conn *conn, uint32_t stream)
     script_say(conn, &out);
 }
 
+void script_expect_served(struct script_conn *conn, uint32_t stream, const char *attempts, const struct rpc_seen *seen)
+{
+    script_expect_request(conn, stream, attempts);
+    script_answer(conn, stream);
+    script_expect_ok(seen);
+}
+
 void script_pass(struct script *script, int64_t ms)
 {
     script->now_ms += ms;

@@ -62,5 +62,7 @@ struct arpc_call *script_begin_whole(struct script *script, struct arpc_link *li
 /* The server has heard a whole call of that kind; the user has seen one message and OK. */
 void script_expect_request(struct script_conn *conn, uint32_t stream, const char *attempts);
 void script_expect_ok(const struct rpc_seen *seen);
+/* Both, with the server's answer between them. */
+void script_expect_served(struct script_conn *conn, uint32_t stream, const char *attempts, const struct rpc_seen *seen);
 
 #endif

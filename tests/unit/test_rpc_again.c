@@ -47,9 +47,7 @@ static void a_call_that_waits_for_a_stream_moves_when_goaway_comes(void **state)
     script_run(conn);
     assert_int_equal(conn->in.request_count, 0);
     struct script_conn *next = script_connect(script);
-    script_expect_request(next, 1, "");
-    script_answer(next, 1);
-    script_expect_ok(&seen);
+    script_expect_served(next, 1, "", &seen);
 }
 
 static void a_request_that_nghttp2_still_has_moves_when_the_connection_is_lost(void **state)
@@ -61,9 +59,7 @@ static void a_request_that_nghttp2_still_has_moves_when_the_connection_is_lost(v
     script_flush(&conn->link); /* submitted, not produced */
     script_lose(conn);
     struct script_conn *next = script_connect(script);
-    script_expect_request(next, 1, "");
-    script_answer(next, 1);
-    script_expect_ok(&seen);
+    script_expect_served(next, 1, "", &seen);
 }
 
 static void a_request_that_goaway_finds_with_nghttp2_moves(void **state)
@@ -78,9 +74,7 @@ static void a_request_that_goaway_finds_with_nghttp2_moves(void **state)
     script_say(conn, &out);
     assert_int_equal(conn->in.request_count, 0);
     struct script_conn *next = script_connect(script);
-    script_expect_request(next, 1, "");
-    script_answer(next, 1);
-    script_expect_ok(&seen);
+    script_expect_served(next, 1, "", &seen);
 }
 
 static void a_refused_stream_is_tried_again_once_without_a_policy(void **state)
@@ -176,9 +170,7 @@ static void trailers_before_the_end_of_the_request_reset_its_stream(void **state
     script_pass(script, 1); /* pushback has no jitter */
     arpc_call_half_close(call);
     script_move_due(script, conn);
-    script_expect_request(conn, 3, "1");
-    script_answer(conn, 3);
-    script_expect_ok(&seen);
+    script_expect_served(conn, 3, "1", &seen);
 }
 
 static void pushback_that_says_no_ends_the_call(void **state)
@@ -272,9 +264,7 @@ static void a_lost_connection_is_a_failed_attempt(void **state)
     assert_int_equal(with.closed, 0);
     script_pass(script, 120);
     struct script_conn *next = script_connect(script);
-    script_expect_request(next, 1, "1");
-    script_answer(next, 1);
-    script_expect_ok(&with);
+    script_expect_served(next, 1, "1", &with);
 }
 
 /* Each RST code: those that gRPC calls UNAVAILABLE begin again, the others end the call. */
@@ -347,9 +337,7 @@ static void no_connection_is_a_failed_attempt_unless_the_call_waits(void **state
     assert_string_equal(policy.message, "nobody is there");
     assert_int_equal(waiting.closed, 0);
     struct script_conn *conn = script_connect(script);
-    script_expect_request(conn, 1, "");
-    script_answer(conn, 1);
-    script_expect_ok(&waiting);
+    script_expect_served(conn, 1, "", &waiting);
 }
 
 static void the_deadline_covers_all_attempts(void **state)

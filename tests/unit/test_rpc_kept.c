@@ -93,9 +93,7 @@ static void bytes_that_the_kernel_still_has_are_waited_for(void **state)
     script_flush(&conn->link);
     assert_int_equal(script->parking.call_count, 1);
     struct script_conn *next = script_connect(script);
-    script_expect_request(next, 1, "");
-    script_answer(next, 1);
-    script_expect_ok(&seen);
+    script_expect_served(next, 1, "", &seen);
 }
 
 static void a_paused_answer_outlives_its_connection(void **state)
