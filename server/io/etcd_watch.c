@@ -124,7 +124,7 @@ static void begin_stream(struct io_etcd_watch *watch)
     uint32_t endpoint = io_etcd_preferred(watch->etcd);
     struct stream *stream = calloc(1, sizeof *stream);
     if (stream == NULL)
-        return; /* the next look tries again */
+        return;
     *stream = (struct stream){.watch = watch, .endpoint = endpoint};
     struct amp_buf buf;
     amp_buf_init(&buf, IO_ETCD_MESSAGE_MAX);
@@ -141,14 +141,27 @@ static void begin_stream(struct io_etcd_watch *watch)
     amp_buf_close(&buf);
 }
 
+/* One to the preferred endpoint, from behind what the reader has. While there is none only a look tells of changes. */
+static void keep_stream(struct io_etcd_watch *watch)
+{
+    if (watch->stream != NULL && watch->stream->endpoint != io_etcd_preferred(watch->etcd))
+        end_stream(watch);
+    if (watch->stream == NULL)
+        begin_stream(watch);
+    if (watch->stream == NULL)
+        look_in(watch, IO_ETCD_AGAIN_MS);
+}
+
 /* ---- reading all ---- */
 
 static void tell_all(struct io_etcd_watch *watch, const struct ampd_etcd_range_response *answer)
 {
     watch->failing = false;
     int64_t revision = answer->header.revision;
-    if (revision < watch->revision && revision >= watch->known)
-        return; /* from before what the stream has told */
+    if (revision < watch->revision && revision >= watch->known) {
+        keep_stream(watch); /* from before what the stream has told, which may have ended since */
+        return;
+    }
     if (revision < watch->known) {
         /* Reads are linearizable: it has forgotten what it had told before. */
         amp_log(io_etcd_log(watch->etcd), AMP_LOG_ERROR, "etcd",
@@ -160,10 +173,7 @@ static void tell_all(struct io_etcd_watch *watch, const struct ampd_etcd_range_r
     watch->events->reset_cb(watch->arg);
     for (size_t i = 0; i < answer->kvs.count; i++)
         watch->events->put_cb(watch->arg, &answer->kvs.items[i]);
-    if (watch->stream != NULL && watch->stream->endpoint != io_etcd_preferred(watch->etcd))
-        end_stream(watch);
-    if (watch->stream == NULL)
-        begin_stream(watch);
+    keep_stream(watch);
     watch->events->settled_cb(watch->arg, watch->revision);
 }
 

@@ -12,3 +12,8 @@ ampd_test(test_server_stale SUITE unit SOURCES test_server_stale.c LINK ampd_ser
 ampd_test(test_server_cluster_options SUITE unit SOURCES test_server_cluster_options.c LINK ampd_cluster)
 ampd_test(test_proto_etcd SUITE unit SOURCES test_proto_etcd.c LINK ampd_etcd_proto)
 ampd_test(test_server_etcd_clock SUITE unit SOURCES test_server_etcd_clock.c LINK ampd_cluster)
+ampd_test(test_server_etcd_watch SUITE unit SOURCES test_server_etcd_watch.c LINK ampd_cluster)
+foreach(name io_etcd_loop io_etcd_log io_etcd_preferred io_etcd_failed io_etcd_call io_etcd_stream
+        arpc_call_user arpc_call_send arpc_call_cancel)
+  target_link_options(test_server_etcd_watch PRIVATE -Wl,--wrap=${name})
+endforeach()
