@@ -45,6 +45,12 @@ enum ampd_message_type {
     AMPD_MESSAGE_PARTS = 32,   /* coordinator -> shards: the manifests of all parts of a checkpoint that exists */
 };
 
+/*
+ * Checkpoints of one model that a shard names in SYNCED: the newest ones. Shards differ by the few that were under way; where
+ * none of so many is common to all, SYNC waits for what is missing (has_lost_all), as where none is left.
+ */
+#define AMPD_SYNC_CHECKPOINTS_MAX 1024
+
 #define AMPD_ACTS_WAIT_MAX 4 /* acts between two verdicts: a person's hand is slower than a step, or the model stands */
 
 /* An operator's act on the scale, as it is stored behind the last decided step. */

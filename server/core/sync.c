@@ -100,10 +100,12 @@ static void tell_model(struct ampd_model *model, uint64_t round)
     state->has_last = shard->verdict != NULL;
     if (state->has_last)
         state->last = shard->verdict->row;
-    state->checkpoints_count = shard->checkpoints_count;
-    if (shard->checkpoints_count > 0)
-        state->checkpoints =
-            ampd_need(ampd_copy(shard->checkpoints, shard->checkpoints_count * sizeof(*shard->checkpoints)));
+    uint32_t count =
+        shard->checkpoints_count < AMPD_SYNC_CHECKPOINTS_MAX ? shard->checkpoints_count : AMPD_SYNC_CHECKPOINTS_MAX;
+    state->checkpoints_count = count;
+    if (count > 0)
+        state->checkpoints = ampd_need(
+            ampd_copy(&shard->checkpoints[shard->checkpoints_count - count], count * sizeof(*shard->checkpoints)));
     ampd_bus_send_take(model->core, answer);
 }
 

@@ -34,6 +34,7 @@ struct fetch {
     enum stage stage;                  /* what comes next; the rest is the reader's while busy */
     struct ampd_model_record *records; /* owned */
     size_t records_count, model;
+    uint32_t checkpoint;          /* CATALOGUE: the next one */
     struct ampd_history_key from; /* ROWS: the next one */
     uint32_t rows;                /* of the page under way */
     struct io_peer_item item;     /* too large for a stack */
@@ -82,13 +83,20 @@ static int put_row(void *arg, const struct ampd_history_key *key, const struct a
     return put_item(fetch);
 }
 
+/* As much of it as a portion takes: there may be any number. */
 static int put_catalogue(struct fetch *fetch, const struct ampd_model_record *record)
 {
     int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < record->checkpoints_count; i++) {
-        fetch->item = (struct io_peer_item){.kind = IO_ITEM_CHECKPOINT, .checkpoint = record->checkpoints[i]};
+    while (rc == 0 && fetch->checkpoint < record->checkpoints_count && fetch->out.size < PORTION_BYTES) {
+        fetch->item =
+            (struct io_peer_item){.kind = IO_ITEM_CHECKPOINT, .checkpoint = record->checkpoints[fetch->checkpoint++]};
         rc = put_item(fetch);
     }
+    if (fetch->checkpoint < record->checkpoints_count)
+        return rc;
+    fetch->checkpoint = 0;
+    fetch->stage = STAGE_MODEL;
+    fetch->model++;
     return rc;
 }
 
@@ -128,8 +136,6 @@ static int put_next(struct fetch *fetch)
     case STAGE_ROWS:
         return put_rows(fetch, record);
     case STAGE_CATALOGUE:
-        fetch->stage = STAGE_MODEL;
-        fetch->model++;
         return put_catalogue(fetch, record);
     case STAGE_OVER:
         break;

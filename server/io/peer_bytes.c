@@ -11,8 +11,9 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are copied as
 /* Most subtrees of a vote: a parameter that a shard shares has at most two of each level of its tree. */
 #define SUBTREES_MAX ((uint64_t)AMPD_PARAMETERS_MAX * 64)
 
-/* Checkpoints of one model that a shard may name: keep_last and keep_every leave no more on any disk of today. */
-#define CHECKPOINTS_MAX ((uint64_t)1 << 20)
+/* Most checkpoints of a SYNCED that are taken: what fits in one. AMPD_SYNC_CHECKPOINTS_MAX are named; older ampd named all. */
+#define CHECKPOINTS_MAX  (AMPD_PEER_BODY_MAX / CHECKPOINT_LEAST)
+#define CHECKPOINT_LEAST 60 /* bytes of a checkpoint without a file and parts */
 
 struct visit {
     struct amp_buf *out;     /* writing; NULL: reading */
@@ -399,7 +400,7 @@ static void synced(struct visit *v, struct ampd_sync_state *x)
     NUMBER(v, x->version);
     scaler_state(v, &x->scaler);
     step_row(v, &x->last);
-    x->checkpoints = items(v, x->checkpoints, &count, CHECKPOINTS_MAX, sizeof(*x->checkpoints), 60);
+    x->checkpoints = items(v, x->checkpoints, &count, CHECKPOINTS_MAX, sizeof(*x->checkpoints), CHECKPOINT_LEAST);
     x->checkpoints_count = (uint32_t)count;
     for (uint64_t i = 0; v->code == 0 && i < count; i++)
         checkpoint(v, &x->checkpoints[i]);

@@ -13,7 +13,10 @@
 
 #define AMPD_PEER_FORMAT 4
 
-/* Longest content: a specification of AMPD_PARAMETERS_MAX parameters has less than 2 MiB. */
+/*
+ * Longest content. SYNCED is the longest: a specification of AMPD_PARAMETERS_MAX parameters has less than 2 MiB, and
+ * AMPD_SYNC_CHECKPOINTS_MAX checkpoints of AMPD_PARTS_MAX parts have less than 1.5.
+ */
 #define AMPD_PEER_BODY_MAX ((size_t)4 << 20)
 
 /* Appends the content (not addresses, model and epoch) of a message. 0, AMP_EINVAL (it is none), AMP_EEXHAUSTED, AMP_ENOMEM. */

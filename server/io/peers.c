@@ -48,6 +48,7 @@ struct link {
     bool heard;             /* the other side has said something */
     struct amp_buf body;    /* parts of a message that is not whole */
     uint32_t parts;         /* of it that are here */
+    size_t excused;         /* bytes that wait to be sent and do not count, see too_much_waits */
 };
 
 struct io_peers {
@@ -171,6 +172,21 @@ static const char *place_of(enum ampd_message_type type)
     }
 }
 
+/*
+ * Whether so much waits to be sent that the peer must be lost; `before` waited before this message. What names all models at
+ * once does not count until less than QUEUED_MAX waits again: it is as much as this process holds of them anyway, and comes
+ * once for each SYNC.
+ */
+static bool too_much_waits(struct link *link, enum ampd_message_type type, size_t before)
+{
+    size_t queued = arpc_call_queued(link->call);
+    if (queued <= QUEUED_MAX)
+        link->excused = 0;
+    else if ((type == AMPD_MESSAGE_SYNCED || type == AMPD_MESSAGE_CREATE) && queued > before)
+        link->excused += queued - before;
+    return queued > QUEUED_MAX && queued - QUEUED_MAX > link->excused;
+}
+
 void io_peers_send(struct ampd_server *server, const struct ampd_message *message)
 {
     AMP_FAILPOINT(place_of(message->type));
@@ -180,12 +196,13 @@ void io_peers_send(struct ampd_server *server, const struct ampd_message *messag
         return;
     struct amp_buf body;
     amp_buf_init(&body, AMPD_PEER_BODY_MAX);
+    size_t before = arpc_call_queued(link->call);
     int rc = io_peer_body_encode(message, &body);
     if (rc == 0)
         rc = send_parts(link, message, &body);
     amp_buf_close(&body);
     AMP_FAILPOINT("peer.sent");
-    if (rc == 0 && arpc_call_queued(link->call) <= QUEUED_MAX)
+    if (rc == 0 && !too_much_waits(link, message->type, before))
         return;
     amp_log(server->log, AMP_LOG_WARN, "peer",
             "msg=\"a message cannot be sent, the session begins anew\" shard=%u err=\"%s\"", message->to,
@@ -434,6 +451,36 @@ static void own_closed(struct arpc_call *call, const struct arpc_result *result)
 
 static const struct arpc_handler own_session = {.message = own_message, .closed = own_closed};
 
+static int open_channel(struct ampd_server *server, struct amp_error *error)
+{
+    struct io_peers *peers = server->peers;
+    const char *address = io_peers_address(server, 0);
+    struct arpc_channel_options options = {.size = sizeof options,
+                                           .arg = server,
+                                           .state_cb = on_channel,
+                                           .tls = peers->secure.tls,
+                                           .keepalive_time_ms = KEEPALIVE_MS,
+                                           .keepalive_timeout_ms = KEEPALIVE_TIMEOUT_MS,
+                                           .initial_backoff_ms = AGAIN_MS,
+                                           .max_backoff_ms = 1000};
+    (void)snprintf(peers->address, sizeof peers->address, "%s", address);
+    if (address[0] == 0)
+        return 0;
+    return arpc_channel_new(&server->loop, address, &options, &peers->channel, error);
+}
+
+/* Where there is none though its address is known, it could not be made before. */
+static bool has_channel(struct ampd_server *server)
+{
+    struct io_peers *peers = server->peers;
+    struct amp_error error = {0};
+    if (peers->channel == NULL && !peers->closing && open_channel(server, &error) != 0) {
+        complain(server, error.text);
+        again_later(server, AGAIN_MS);
+    }
+    return peers->channel != NULL;
+}
+
 /* The core hears of it at once: what it says then waits in the call until there is a connection. */
 static void begin_session(struct ampd_server *server)
 {
@@ -445,7 +492,7 @@ static void begin_session(struct ampd_server *server)
                                         .metadata = &pair,
                                         .metadata_count = pair.value != NULL ? 1 : 0};
     struct amp_error error = {0};
-    if (peers->channel == NULL || peers->links[0] != NULL)
+    if (peers->links[0] != NULL || !has_channel(server))
         return;
     struct link *link = new_link(server, NULL);
     int rc = link == NULL
@@ -480,28 +527,9 @@ const char *io_peers_authorization(const struct ampd_server *server)
     return io_peer_secure_authorization(&server->peers->secure);
 }
 
-static int open_channel(struct ampd_server *server, struct amp_error *error)
-{
-    struct io_peers *peers = server->peers;
-    const char *address = io_peers_address(server, 0);
-    struct arpc_channel_options options = {.size = sizeof options,
-                                           .arg = server,
-                                           .state_cb = on_channel,
-                                           .tls = peers->secure.tls,
-                                           .keepalive_time_ms = KEEPALIVE_MS,
-                                           .keepalive_timeout_ms = KEEPALIVE_TIMEOUT_MS,
-                                           .initial_backoff_ms = AGAIN_MS,
-                                           .max_backoff_ms = 1000};
-    (void)snprintf(peers->address, sizeof peers->address, "%s", address);
-    if (address[0] == 0)
-        return 0;
-    return arpc_channel_new(&server->loop, address, &options, &peers->channel, error);
-}
-
 void io_peers_moved(struct ampd_server *server, uint32_t shard)
 {
     struct io_peers *peers = server->peers;
-    struct amp_error error = {0};
     if (peers == NULL || !peers->timer_open || peers->closing || shard != 0 || server->options->shard == 0 ||
         strcmp(peers->address, io_peers_address(server, 0)) == 0)
         return;
@@ -510,8 +538,7 @@ void io_peers_moved(struct ampd_server *server, uint32_t shard)
     if (peers->channel != NULL)
         arpc_channel_close(peers->channel, NULL, NULL); /* ends the session; the next one begins when that is over */
     peers->channel = NULL;
-    if (open_channel(server, &error) != 0)
-        complain(server, error.text);
+    (void)has_channel(server); /* else it is tried again */
     begin_session(server);
 }
 

@@ -4,7 +4,9 @@
     test_server_join.py BIN_DIR [NAME ...]
 """
 import concurrent.futures
+import contextlib
 import shutil
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -149,6 +151,52 @@ def test_rows_are_those_of_the_shard_that_was_asked(context):
     envelope = {"format": FORMAT, "shard_count": 2, "sender": 1}
     assert cluster.api(0).FetchRows(envelope=peer.Envelope(receiver=0, **envelope))
     refused(lambda: cluster.api(0).FetchRows(envelope=peer.Envelope(receiver=1, **envelope)), Code.UNAVAILABLE, "SHARD_MOVED")
+
+
+def lengthen_catalogue(cluster, k, first):
+    """What keep_every leaves of a long run, in a store that nobody has open: older than what is there, and more than 4 MiB."""
+    with contextlib.closing(sqlite3.connect(cluster.folder / f"data-{k}" / "ampd.db")) as store, store:
+        number, = store.execute("SELECT id FROM models WHERE name='m'").fetchone()
+        store.executemany(
+            "INSERT INTO checkpoints(model_id,epoch,step,version,file,size_bytes,manifest,at_us,void,scale,parts)"
+            " VALUES(?,1,?,?,?,1,zeroblob(16),1,0,1,zeroblob(1024))",
+            ((number, step, step, f"models/m/checkpoints/step-{step:010}/shard-{k}-of-2.safetensors")
+             for step in range(first, first + 4500)))
+
+
+def test_a_catalogue_that_is_longer_than_a_message_is_told(context):
+    """By SYNC, and to a shard whose store is lost."""
+    folder = context.folder()
+    folder.mkdir()
+    cluster = Cluster(context, 2, folder, ["--checkpoint-dir", folder / "shared"])
+    job = Job(cluster)
+
+    def train(first, last):
+        eventually(lambda: not cluster.api(0).GetModel(model="m").status.recovering, "the model is back", START_TIMEOUT_S)
+        job.train([job.join(rank) for rank in range(WORLD)], first, last)
+        eventually(lambda: cluster.api(0).GetModel(model="m").status.durable_step == last, f"step {last} is durable")
+
+    train(1, 2)
+    cluster.kill(1)  # for epoch 2, whose checkpoints are newer
+    cluster.start(1)
+    cluster.wait_until_healthy()
+    train(3, 4)
+    for k in range(2):
+        cluster.kill(k)
+        lengthen_catalogue(cluster, k, 5)
+    for k in range(2):
+        cluster.start(k)
+    cluster.wait_until_healthy()
+    train(5, 6)
+    for k in range(2):
+        cluster.kill(k)
+    lengthen_catalogue(cluster, 0, 10000)
+    shutil.rmtree(folder / "data-1")
+    cluster.start(0)
+    cluster.start(1, ["--epoch-above", "9"])
+    cluster.wait_until_healthy()
+    assert "the store was filled by another shard" in cluster.log(1)
+    train(7, 8)
 
 
 class Teller(grpc.GenericRpcHandler):

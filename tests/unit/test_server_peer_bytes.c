@@ -307,6 +307,34 @@ static void bytes_of_chance_are_refused_or_within_every_bound(void **state)
     }
 }
 
+/* By the largest specification and as many checkpoints as are named: nothing that a shard holds is too much for a message. */
+static void the_longest_content_fits(void **state)
+{
+    (void)state;
+    struct ampd_message *message = full(AMPD_MESSAGE_SYNCED), *got;
+    struct ampd_sync_state *sync = &message->u.sync;
+    free(sync->spec.parameters);
+    free(sync->checkpoints);
+    sync->spec.parameters_count = AMPD_PARAMETERS_MAX;
+    sync->spec.parameters = calloc(AMPD_PARAMETERS_MAX, sizeof *sync->spec.parameters);
+    sync->checkpoints_count = AMPD_SYNC_CHECKPOINTS_MAX;
+    sync->checkpoints = calloc(AMPD_SYNC_CHECKPOINTS_MAX, sizeof *sync->checkpoints);
+    assert_true(sync->spec.parameters != NULL && sync->checkpoints != NULL);
+    for (uint32_t i = 0; i < AMPD_PARAMETERS_MAX; i++)
+        fill_text(sync->spec.parameters[i].name, sizeof sync->spec.parameters[i].name);
+    for (uint32_t i = 0; i < AMPD_SYNC_CHECKPOINTS_MAX; i++) {
+        fill_text(sync->checkpoints[i].file, sizeof sync->checkpoints[i].file);
+        sync->checkpoints[i].parts_count = AMPD_PARTS_MAX;
+    }
+    struct amp_buf buf = encoded(message);
+    assert_true(buf.size < AMPD_PEER_BODY_MAX);
+    assert_int_equal(decoded(AMPD_MESSAGE_SYNCED, &buf, buf.size, &got), 0);
+    assert_int_equal(got->u.sync.checkpoints_count, AMPD_SYNC_CHECKPOINTS_MAX);
+    amp_buf_close(&buf);
+    ampd_message_free(message);
+    ampd_message_free(got);
+}
+
 static void a_type_that_does_not_exist_is_refused(void **state)
 {
     (void)state;
@@ -329,6 +357,7 @@ int main(void)
         cmocka_unit_test(every_byte_of_every_field_travels),
         cmocka_unit_test(a_content_that_is_cut_off_or_too_long_is_refused),
         cmocka_unit_test(bytes_of_chance_are_refused_or_within_every_bound),
+        cmocka_unit_test(the_longest_content_fits),
         cmocka_unit_test(a_type_that_does_not_exist_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
