@@ -156,4 +156,17 @@ int ampd_checkpoint_sweep(const struct ampd_checkpoint_place *place, const struc
  */
 int ampd_checkpoint_remove_model(const struct ampd_checkpoint_place *place, struct amp_error *error);
 
+/*
+ * Notes beside the files of a shard that they are to go, before the store forgets the model; ampd_checkpoint_remove_model takes
+ * the mark away, too. AMP_EEXHAUSTED: there is no room for one. Without files there is nothing to note.
+ */
+int ampd_checkpoint_mark_deleted(const struct ampd_checkpoint_place *place, struct amp_error *error);
+
+/* Takes the mark away alone: the model is there again. */
+int ampd_checkpoint_unmark_deleted(const struct ampd_checkpoint_place *place, struct amp_error *error);
+
+/* Models with a mark that falls to the shard of `of`, whose model is not looked at. Ends with a callback's code that is not 0. */
+int ampd_checkpoint_each_deleted(const struct ampd_checkpoint_place *of, void *arg, struct amp_error *error,
+                                 int (*found_cb)(void *arg, const char *model));
+
 #endif

@@ -232,6 +232,8 @@ int ampd_checkpoint_remove_model(const struct ampd_checkpoint_place *place, stru
 {
     char path[CHECKPOINT_PATH_MAX];
     int rc = sweep_steps(place, UINT64_MAX, UINT64_MAX, NULL, 0, error);
+    if (rc == 0)
+        rc = ampd_checkpoint_unmark_deleted(place, error);
     if (rc != 0)
         return rc;
     /* A directory that is not empty holds something of another's, and stays. */

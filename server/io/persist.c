@@ -104,17 +104,22 @@ static void remove_file(struct persist_task *task)
     io_threads_submit(task->server->files, &task->task);
 }
 
-/* First out of the store, so that nobody finds it again; what a crash leaves of its files goes with the next start. */
+/*
+ * First out of the store, so that nobody finds it again; what a crash leaves of its files goes with the next start: by the store,
+ * or where shards share a directory by a mark in it. A disk without room for the mark is made room on.
+ */
 static int delete_model(const struct persist_task *task, struct amp_error *error)
 {
-    int rc = ampd_store_delete_model(task->server->store, task->model, error);
+    const struct ampd_checkpoint_place place = ampd_server_place(task->server, task->model);
+    int rc = ampd_server_shares_files(task->server) ? ampd_checkpoint_mark_deleted(&place, error) : 0;
+    if (rc == 0 || rc == AMP_EEXHAUSTED)
+        rc = ampd_store_delete_model(task->server->store, task->model, error);
     if (rc != 0 && rc != AMP_ENOTFOUND)
         return rc;
     AMP_FAILPOINT("delete.unstored");
     rc = ampd_journal_remove(task->server->dir.path, task->model, error);
     if (rc != 0)
         return rc;
-    const struct ampd_checkpoint_place place = ampd_server_place(task->server, task->model);
     return ampd_checkpoint_remove_model(&place, error);
 }
 

@@ -96,8 +96,70 @@ static void sweep_done(struct io_task *base)
     free(AMP_CONTAINER(base, struct sweep_task, task));
 }
 
+struct marks_task {
+    struct io_task task;
+    struct ampd_server *server;
+    uint32_t count;
+    struct known_model {
+        char name[AMPD_NAME_MAX];
+        bool deleting;
+    } models[];
+};
+
+/*
+ * A deletion that somebody has begun as this shard. Its files went before the name was free; so a model that is there, and is not
+ * being deleted, has a mark only where data of before were brought back.
+ */
+static int take_mark(void *arg, const char *name)
+{
+    const struct marks_task *marks = arg;
+    const struct ampd_checkpoint_place place = ampd_server_place(marks->server, name);
+    for (uint32_t i = 0; i < marks->count; i++)
+        if (strcmp(marks->models[i].name, name) == 0)
+            return marks->models[i].deleting ? 0 : ampd_checkpoint_unmark_deleted(&place, NULL);
+    amp_log(marks->server->log, AMP_LOG_INFO, "checkpoint",
+            "msg=\"files of a deletion that was cut off are removed\" model=%s", name);
+    return ampd_checkpoint_remove_model(&place, NULL);
+}
+
+static void marks_run(struct io_task *base)
+{
+    struct marks_task *marks = AMP_CONTAINER(base, struct marks_task, task);
+    const struct ampd_checkpoint_place any = ampd_server_place(marks->server, "");
+    if (ampd_checkpoint_each_deleted(&any, marks, NULL, take_mark) != 0)
+        amp_log(marks->server->log, AMP_LOG_WARN, "checkpoint", "msg=\"files of deleted models stay for now\"");
+}
+
+static void marks_done(struct io_task *base)
+{
+    free(AMP_CONTAINER(base, struct marks_task, task));
+}
+
+/* On the files' thread, before files of models that are made from now on. */
+static void sweep_marks(struct ampd_server *server)
+{
+    uint32_t count = ampd_core_models_count(server->core);
+    struct marks_task *marks = calloc(1, sizeof *marks + count * sizeof *marks->models);
+    if (marks == NULL)
+        return;
+    marks->task = (struct io_task){.run_cb = marks_run, .done_cb = marks_done};
+    marks->server = server;
+    for (uint32_t i = 0; i < count; i++) {
+        struct ampd_model_info info;
+        ampd_core_model(server->core, i, &info);
+        if (info.deleted)
+            continue;
+        struct known_model *known = &marks->models[marks->count++];
+        (void)snprintf(known->name, sizeof known->name, "%s", info.spec->name);
+        known->deleting = info.deleting;
+    }
+    io_threads_submit(server->files, &marks->task);
+}
+
 void ampd_server_sweep(struct ampd_server *server)
 {
+    if (ampd_server_shares_files(server))
+        sweep_marks(server);
     for (uint32_t i = 0; ampd_server_shares_files(server) && i < ampd_core_models_count(server->core); i++) {
         struct ampd_model_info info;
         ampd_core_model(server->core, i, &info);

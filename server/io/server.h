@@ -210,8 +210,8 @@ void ampd_server_model_deleted(struct ampd_server *server, const char *model);
 bool ampd_server_shares_files(const struct ampd_server *server);
 
 /*
- * All models are ready, so SYNC has let the catalogues pass: in such a directory, files that they do not name go. No effect
- * elsewhere. What cannot be removed is left to the next process.
+ * All models are ready, so SYNC has let the catalogues pass: in such a directory, files that they do not name go, and what was
+ * left of deletions. No effect elsewhere. What cannot be removed is left to the next process.
  */
 void ampd_server_sweep(struct ampd_server *server);
 

@@ -11,9 +11,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 
 import ampd_testing
-from ampd_testing import eventually, run
+from ampd_testing import eventually, grpc, run
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "crash"))
 from failpoints import Failpoints, named_in_the_sources  # noqa: E402
 from test_server_shards import START_TIMEOUT_S, STEPS, WORLD, Cluster, Job
@@ -220,6 +221,50 @@ def test_a_start_that_is_killed_half_way_begins_again(context):
     last = again(context, cluster, 1)
     same(export(context, last, "after"), before, "killed at each failpoint")
     assert history(context, last) == rows
+
+
+def test_files_of_a_deletion_that_is_killed_half_way_go_with_the_next_start(context):
+    """The shard has forgotten the model by then, and the directory of its files is not its own."""
+    program = context.bin_dir.parent / "tests" / "crash" / "ampd_crash"
+    if not program.exists():
+        print("SKIPPED: no server with failpoints in this build")
+        return
+    folder = context.folder()
+    folder.mkdir()
+    cluster = Cluster(context, 2, folder, shared(folder))
+    points = Failpoints(folder / "failpoints", 1, 0)
+    os.environ["AMPD_FAILPOINTS_FILE"], calm = str(points.path), cluster.program
+
+    def delete():
+        try:
+            cluster.api(0).DeleteModel(model="m", force=True)
+        except grpc.RpcError:
+            pass  # it waits for the shard, or its server has ended
+
+    def start(k):
+        cluster.start(k)
+        cluster.wait_until_healthy()
+
+    for victim in (1, 0):
+        cluster.kill(victim)
+        cluster.program = program
+        start(victim)
+        job = Job(cluster)
+        job.train([job.join(rank) for rank in range(WORLD)], 1, 2)
+        eventually(lambda: cluster.api(0).GetModel(model="m").status.durable_step == 2, "step 2 is durable")
+        points.kill_at("delete.unstored", 1)
+        call = threading.Thread(target=delete)
+        call.start()
+        assert cluster.processes[victim].wait(START_TIMEOUT_S) == -signal.SIGKILL, cluster.log(victim)[-1500:]
+        cluster.channels[victim].close()
+        assert list(folder.glob(f"shared/models/m/checkpoints/step-*/shard-{victim}-of-2.safetensors"))
+        cluster.program = calm
+        start(victim)
+        call.join()
+        eventually(lambda: not any(cluster.api(k).ListModels().models for k in range(2)), "the model is gone", START_TIMEOUT_S)
+        eventually(lambda: not (folder / "shared/models/m").exists(), f"its files are gone, shard {victim}", START_TIMEOUT_S)
+    del os.environ["AMPD_FAILPOINTS_FILE"]
+    points.close()
 
 
 def test_a_start_without_all_parts_is_refused_and_nothing_is_lost(context):

@@ -562,6 +562,49 @@ static void a_model_is_removed_also_while_a_step_of_it_is(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+static int note_deleted(void *arg, const char *model)
+{
+    assert_string_equal(model, "m");
+    ++*(unsigned *)arg;
+    return 0;
+}
+
+static unsigned marked(struct fixture *fixture, uint32_t shard, uint32_t shards)
+{
+    const struct ampd_checkpoint_place place = {fixture->directory, "", shard, shards};
+    unsigned count = 0;
+    assert_int_equal(ampd_checkpoint_each_deleted(&place, &count, NULL, note_deleted), 0);
+    return count;
+}
+
+/* Also by a shard of another number of them, to which its files fall. */
+static void a_deletion_that_was_begun_is_found_by_whoever_is_the_shard(void **state)
+{
+    struct fixture *fixture = *state;
+    static const char file[] = "models/m/checkpoints/step-0000000100/shard-1-of-2.safetensors";
+    struct ampd_checkpoint_place place = {fixture->directory, "m", 1, 2};
+    assert_int_equal(ampd_checkpoint_mark_deleted(&place, NULL), 0); /* it has no files */
+    assert_int_equal(marked(fixture, 1, 2), 0);
+    assert_int_equal(write_checkpoint(fixture, NULL), 0);
+    store_file(fixture, file, "x", 1);
+    store_file(fixture, "models/m/shard-2-of-2.deleted", "x", 1);
+    store_file(fixture, "models/m/shard-0-of-2.deleted.not", "x", 1);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(ampd_checkpoint_mark_deleted(&place, NULL), 0);
+    assert_int_equal(marked(fixture, 1, 2), 1);
+    assert_int_equal(marked(fixture, 0, 2), 0);
+    assert_int_equal(marked(fixture, 1, 3), 1);
+    assert_int_equal(marked(fixture, 0, 1), 1);
+    assert_int_equal(ampd_checkpoint_unmark_deleted(&place, NULL), 0);
+    assert_int_equal(marked(fixture, 1, 2), 0);
+    assert_int_equal(ampd_checkpoint_mark_deleted(&place, NULL), 0);
+    assert_int_equal(ampd_checkpoint_remove_model(&place, NULL), 0);
+    assert_int_equal(marked(fixture, 1, 2), 0);
+    assert_false(exists(fixture, file));
+    place.model = "..";
+    assert_int_equal(ampd_checkpoint_mark_deleted(&place, NULL), AMP_EINVAL);
+}
+
 /* ---- a foreign reader ---- */
 
 static void a_plain_python_reader_opens_the_file(void **state)
@@ -627,6 +670,7 @@ int main(void)
         cmocka_unit_test(a_file_name_that_comes_from_elsewhere_is_that_of_its_model_and_step),
         cmocka_unit_test_setup_teardown(a_sweep_keeps_what_is_catalogued_and_what_is_not_ours, setup, teardown),
         cmocka_unit_test_setup_teardown(a_model_is_removed_also_while_a_step_of_it_is, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_deletion_that_was_begun_is_found_by_whoever_is_the_shard, setup, teardown),
         cmocka_unit_test_setup_teardown(a_plain_python_reader_opens_the_file, setup, teardown),
     };
     return cmocka_run_group_tests_name("storage_checkpoint", tests, NULL, NULL);
