@@ -1,4 +1,4 @@
-"""An etcd of one member as a process, and a cluster of ampd whose shards find each other in it.
+"""An etcd of one member as a process, or of several, and a cluster of ampd whose shards find each other in it.
 
 Where there is no etcd, importing this prints SKIPPED and ends with 77.
 """
@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -26,6 +27,9 @@ LOST = 4     # exit code of a process that is no shard any more
 class Etcd:
     """On a free port of loopback, and on that one again after a restart. With `pair` (certificate, key) it speaks TLS."""
 
+    name, peers = "default", {"default": "http://127.0.0.1:1"}
+    listen_peer = "http://127.0.0.1:0"
+
     def __init__(self, context, pair=None, options=()):
         self.folder, self.port, self.process = context.folder(), 0, None
         self.scheme = "https" if pair else "http"
@@ -35,17 +39,30 @@ class Etcd:
         self.start()
 
     def start(self):
-        log = self.folder / "log"
-        with open(log, "wb") as out:
+        self.launch()
+        self.await_start()
+
+    def launch(self):
+        with open(self.folder / "log", "wb") as out:
             self.process = subprocess.Popen(
                 [*ampd_testing.DIE_WITH_PARENT, PROGRAM, "--data-dir", self.folder / "data",
                  "--listen-client-urls", f"{self.scheme}://127.0.0.1:{self.port}", "--advertise-client-urls", f"{self.scheme}://127.0.0.1:1",
-                 "--listen-peer-urls", "http://127.0.0.1:0", "--initial-advertise-peer-urls", "http://127.0.0.1:1",
-                 "--initial-cluster", "default=http://127.0.0.1:1", "--unsafe-no-fsync", *self.options],
+                 "--name", self.name, "--listen-peer-urls", self.listen_peer, "--initial-advertise-peer-urls", self.peers[self.name],
+                 "--initial-cluster", ",".join(f"{name}={url}" for name, url in self.peers.items()),
+                 "--unsafe-no-fsync", *self.options],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+
+    def log(self):
+        return (self.folder / "log").read_text(errors="replace")
+
+    def await_start(self):
         serves = re.compile(r"serving (?:insecure )?client requests on 127\.0\.0\.1:(\d+)")
-        eventually(lambda: serves.search(log.read_text(errors="replace")), "etcd serves", START_TIMEOUT_S)
-        self.port = int(serves.search(log.read_text(errors="replace"))[1])
+        eventually(lambda: serves.search(self.log()), "etcd serves", START_TIMEOUT_S)
+        self.port = int(serves.search(self.log())[1])
+
+    @property
+    def endpoints(self):
+        return f"127.0.0.1:{self.port}"
 
     def kill(self):
         self.process.kill()
@@ -58,6 +75,44 @@ class Etcd:
     def stop(self):
         if self.process.poll() is None:
             self.kill()
+
+
+class Member(Etcd):
+    """One of several; the others start at the same time."""
+
+    def __init__(self, context, name, peers, pair, options):
+        self.name, self.peers, self.listen_peer = name, peers, peers[name]
+        super().__init__(context, pair, options)
+
+    def start(self):
+        self.launch()
+
+
+class Members:
+    """An etcd of `count` members that speak TLS with `pair` and show it to each other; `authority` is the file they know each
+    other by."""
+
+    scheme = "https"
+
+    def __init__(self, context, count, pair, authority, options=()):
+        ports = []
+        for _ in range(count):
+            with socket.socket() as taken:
+                taken.bind(("127.0.0.1", 0))
+                ports.append(taken.getsockname()[1])
+        peers = {f"m{i}": f"https://127.0.0.1:{port}" for i, port in enumerate(ports)}
+        between = ["--peer-cert-file", pair[0], "--peer-key-file", pair[1], "--peer-trusted-ca-file", authority,
+                   "--peer-client-cert-auth", *options]
+        self.members = [Member(context, name, peers, pair, between) for name in peers]
+        for member in self.members:
+            member.await_start()
+
+    @property
+    def endpoints(self):
+        return ",".join(member.endpoints for member in self.members)
+
+    def leader(self):
+        return next(member for member in self.members if "became leader" in member.log())
 
 
 class Process:
@@ -126,7 +181,7 @@ class Cluster:
         self.program, self.count, self.name = context.bin_dir / "ampd", count, name
         self.folder, self.etcd = context.folder(), etcd or Etcd(context)
         self.folder.mkdir()
-        self.url = f"{'etcds' if self.etcd.scheme == 'https' else 'etcd'}://127.0.0.1:{self.etcd.port}/{name}"
+        self.url = f"{'etcds' if self.etcd.scheme == 'https' else 'etcd'}://{self.etcd.endpoints}/{name}"
         self.options, self.processes = list(options), []
         context._own.append(self)
         for k in range(count):

@@ -16,10 +16,10 @@ import sys
 import ampd_testing
 from ampd_testing import eventually, grpc, run
 from auth_testing import WithToken
-from etcd_testing import START_TIMEOUT_S, Cluster, Etcd, Process, wait_s
+from etcd_testing import START_TIMEOUT_S, Cluster, Etcd, Members, Process, wait_s
 from test_server_cluster import new_job, resume, trained
 from test_server_peers import BOTH_USAGES, authority, host, tokens_of
-from test_server_shards import undisturbed
+from test_server_shards import WORLD, undisturbed
 
 DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "security.md"
 USER, PASSWORD = "ampd", "correct horse: battery"
@@ -160,6 +160,36 @@ def test_an_etcd_that_wants_certificates(context):
     check_held(cluster)
     resume(job, expected)
     assert [process.terminate() for process in cluster.processes] == [0] * 3
+
+
+def test_members_that_want_certificates_one_of_which_goes_in_a_step(context):
+    """The leader, to whom the leases are bound: the step is decided, and a shard that is lost after it gives way to a standby."""
+    expected = undisturbed(context)
+    issuer = authority(context)
+    cert, key = issuer.client("shard")
+    etcd = Members(context, 3, pair_of(issuer), issuer.cert, ["--client-cert-auth", "--trusted-ca-file", issuer.cert])
+    cluster = Cluster(context, 2, fixed=False, etcd=etcd,
+                      options=["--etcd-cacert", issuer.cert, "--etcd-cert", cert, "--etcd-key", key, "--checkpoint-dir",
+                               context.folder(), "--cluster-lease", "4s"])
+    standby = cluster.add()
+    standby.says("this process stands by")
+    job = new_job(cluster)
+    workers = [job.join(rank) for rank in range(WORLD)]
+    job.train(workers, 1, 2)
+    headers = [job.pull(joined, 3)[0] for joined in workers]
+    calls = job.start_push(workers[0], 3, headers[0])
+    etcd.leader().kill()
+    calls += job.start_push(workers[1], 3, headers[1])
+    decided = job.all(calls)
+    assert all(answer.result == decided[0].result for answer in decided)
+    eventually(lambda: cluster.api(0).GetModel(model="m").status.durable_step == 2, "step 2 is durable")
+    lost = cluster.of(1)
+    lost.kill()
+    standby.serves()
+    assert standby.shard() == 1
+    cluster.wait_until_healthy()
+    resume(job, expected)
+    assert [process.terminate() for process in cluster.processes if process is not lost] == [0, 0]
 
 
 # ---- users ----
