@@ -126,7 +126,8 @@ int ampctl_checkpoint(struct ampctl *ctl, int argc, char **argv)
     const struct argp own = {.options = options,
                              .parser = parse,
                              .args_doc = "MODEL | export MODEL FILE | import MODEL FILE",
-                             .doc = "Writes a checkpoint after the next decided step, or at once when no step is open. "
+                             .doc = "Writes a checkpoint after the next decided step, or at once when nothing has been "
+                                    "decided since the last one. "
                                     "`export` and `import` have a --help of their own."};
     if (argc > 1 && strcmp(argv[1], "export") == 0)
         return ampctl_export(ctl, argc - 1, argv + 1);

@@ -41,8 +41,8 @@ void ampctl_say_why(const struct ampctl *ctl, const char *asked, const struct am
 {
     if (reply->code == AMP_EDEADLINE)
         (void)fprintf(stderr,
-                      "ampctl: %s: %s has not answered within %g s; see whether it runs and can be reached, or wait "
-                      "longer with --timeout\n",
+                      "ampctl: %s: %s has not answered within %g s; see whether it can be reached (ampctl ready) and "
+                      "what it waits for (ampctl status), or wait longer with --timeout\n",
                       ctl->verb, asked, (double)ctl->timeout_ms / 1000);
     else
         (void)fprintf(stderr, "ampctl: %s: %s%s\n", ctl->verb, reply->error.text,

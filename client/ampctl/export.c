@@ -351,8 +351,8 @@ static int say(const struct exporting *x)
                                 json_pack("{s:s, s:s, s:I, s:I, s:I}", "file", x->file, "model", x->model, "epoch",
                                           (json_int_t)x->key.epoch, "step", (json_int_t)x->key.step, "tensors",
                                           (json_int_t)tensors));
-    (void)printf("%s: %s, step %" PRIu64 " of epoch %" PRIu64 ", %zu tensors\n", x->file, x->model, x->key.step,
-                 x->key.epoch, tensors);
+    (void)printf("%s: %s, step %" PRIu64 " of epoch %" PRIu64 ", %zu tensor%s\n", x->file, x->model, x->key.step,
+                 x->key.epoch, tensors, tensors == 1 ? "" : "s");
     return 0;
 }
 
