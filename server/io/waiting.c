@@ -84,8 +84,14 @@ static void waiting_for_ranks(const struct ampd_server *server, uint32_t model, 
         return;
     }
     missing_ranks(server, model, spec->world_size, running, ranks, sizeof ranks);
+    if (running && ranks[0] != 0) {
+        (void)snprintf(text, size, "%.200s, whose lease has ended", ranks);
+        return;
+    }
+    if (running) /* those that have left */
+        missing_ranks(server, model, spec->world_size, false, ranks, sizeof ranks);
     if (ranks[0] != 0)
-        (void)snprintf(text, size, running ? "%.200s, whose lease has ended" : "%.200s to join", ranks);
+        (void)snprintf(text, size, "%.200s to join", ranks);
     else if (!running)
         (void)snprintf(text, size, "the first step to open");
 }

@@ -287,6 +287,11 @@ def test_a_model_that_waits_names_the_ranks_that_are_missing(context):
     assert test_model.status().waiting_for == "rank 0, rank 1, rank 2, rank 3 of 4 to join"
     test_model.worker("b", rank=1)
     assert test_model.status().waiting_for == "rank 0, rank 2, rank 3 of 4 to join"
+    worker = one(context)
+    train(worker, ".")
+    assert worker.model.status().waiting_for == ""
+    worker.api.Leave(**worker.identity())
+    assert worker.model.status().waiting_for == "rank 0 of 1 to join"
     wide = context.model(world_size=12).status().waiting_for
     assert wide.endswith("rank 7 and 4 more of 12 to join"), wide
 
