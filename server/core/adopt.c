@@ -114,7 +114,8 @@ void ampd_adopt(struct ampd_model *model, const struct ampd_checkpoint_record *c
     coord->base_epoch = model->shard.base_epoch;
     coord->base_step = model->shard.base_step;
     coord->has_checkpoint = checkpoint->epoch != 0;
-    coord->durable_step = checkpoint->step;
+    uint64_t known = ampd_cuts_adopt(model, checkpoint);
+    coord->durable_step = known != 0 ? known - 1 : 0;
     bool started = !coord->has_record; /* else it knows the step that was open, if one was */
     take_decided(model, mine);
     coord->unstable = coord->scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;

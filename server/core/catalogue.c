@@ -83,7 +83,16 @@ void ampd_catalogue_void(struct ampd_shard *shard, uint64_t base_epoch, uint64_t
     shard->checkpoints_count = kept;
 }
 
-/* What another shard may have to know one day. A part of this shard that is not the one here is of no use to anybody. */
+bool ampd_catalogue_knows(const struct ampd_model *model, const struct ampd_checkpoint_record *record)
+{
+    uint32_t count = AMPD_COUNT(model->core);
+    return count == 1 || (record->parts_count == count && model->shard.parts_storing == 0);
+}
+
+/*
+ * What another shard may have to know one day: so shard 0 hears when it is stored (PART_DONE again), be it by now or before. A
+ * part of this shard that is not the one here is of no use to anybody.
+ */
 void ampd_catalogue_parts(struct ampd_model *model, const struct ampd_parts *parts)
 {
     struct ampd_shard *shard = &model->shard;
@@ -94,14 +103,28 @@ void ampd_catalogue_parts(struct ampd_model *model, const struct ampd_parts *par
             continue;
         bool known = record->parts_count == parts->count &&
                      memcmp(record->parts, parts->manifests, parts->count * sizeof(parts->manifests[0])) == 0;
-        if (known)
+        if (known) {
+            ampd_snapshot_tell_known(model);
             return;
+        }
         record->parts_count = parts->count;
         memcpy(record->parts, parts->manifests, sizeof(record->parts));
+        shard->parts_storing++;
         struct ampd_persist *persist;
         (void)ampd_out_persist(model, AMPD_PERSIST_PARTS, 0, &persist);
+        persist->full = true;
         persist->checkpoint = ampd_out_own(model->core, ampd_need(ampd_copy(record, sizeof(*record))));
     }
+}
+
+void ampd_catalogue_parts_stored(struct ampd_model *model)
+{
+    AMP_ASSERT(model->shard.parts_storing > 0);
+    if (--model->shard.parts_storing != 0)
+        return;
+    ampd_snapshot_tell_known(model);
+    if (model->shard.memory == AMPD_MEMORY_RESTORED)
+        ampd_memory_tell(model);
 }
 
 const struct ampd_checkpoint_record *ampd_catalogue_find(const struct ampd_shard *shard, uint64_t epoch, uint64_t step)

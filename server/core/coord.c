@@ -519,6 +519,8 @@ void ampd_coord_forget_step(struct ampd_model *model)
     coord->applied = (struct ampd_applied){0};
     coord->parent_step = 0;
     coord->cuts_count = 0;
+    coord->parts_told = 0;
+    memset(coord->parts_known, 0, sizeof(coord->parts_known));
     coord->cut_wanted = false;
     coord->loader = 0;
     coord->loaded_bits = 0;

@@ -316,6 +316,7 @@ static void persisted(struct ampd_core *core, uint64_t token)
             ampd_snapshot_stored(model);
             break;
         case AMPD_PERSIST_PARTS:
+            ampd_catalogue_parts_stored(model);
             break;
         case AMPD_PERSIST_FENCE:
             ampd_fences_stored(core, pending);

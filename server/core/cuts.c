@@ -1,5 +1,10 @@
 /*
  * Checkpoints as the coordinator sees them (STEP section 6): which steps are cut, when one exists, and who waits for it.
+ *
+ * A checkpoint exists when all shards hold their part, and the store of each knows what all parts are: PART_DONE of all, then
+ * PARTS to all, then PART_DONE of all once more, which says so. Only then is it called durable, and only then does anybody drop
+ * what is older. So whichever shard has lost its disk, and whichever one it is filled from (server/io/join.c), the checkpoint
+ * that it finds there is one that all others still hold, and is not older than any that was called durable.
  */
 #include "base/assert.h"
 #include "server/core/model.h"
@@ -20,7 +25,7 @@ bool ampd_cuts_under_way(const struct ampd_coord *coord, uint64_t step)
         if (coord->cuts[i].step == step)
             return true;
     }
-    return false;
+    return coord->parts_told > step && (!coord->has_checkpoint || coord->durable_step < step);
 }
 
 static void drop(struct ampd_coord *coord, uint32_t index)
@@ -118,29 +123,85 @@ void ampd_cuts_tell_synced(struct ampd_model *model, const struct ampd_checkpoin
         ampd_cuts_tell_parts(model, newest->epoch, newest->step, (const uint8_t(*)[16])manifests);
 }
 
+/* If they are known here. */
+static bool send_parts(struct ampd_model *model, const struct ampd_checkpoint_record *record, uint32_t shard)
+{
+    if (!has_parts(model) || record->parts_count != AMPD_COUNT(model->core))
+        return false;
+    struct ampd_message *message = parts_message(model, record->epoch, record->step);
+    message->to = shard;
+    message->to_fence = ampd_fences_of(model->core, shard);
+    memcpy(message->u.parts.manifests, record->parts, sizeof(record->parts));
+    ampd_bus_send_take(model->core, message);
+    return true;
+}
+
 void ampd_cuts_resend_parts(struct ampd_model *model, uint32_t shard)
 {
     const struct ampd_shard *own = &model->shard;
-    for (uint32_t i = own->checkpoints_count; has_parts(model) && i-- > 0;) {
-        const struct ampd_checkpoint_record *record = &own->checkpoints[i];
-        if (record->parts_count != AMPD_COUNT(model->core))
-            continue;
-        struct ampd_message *message = parts_message(model, record->epoch, record->step);
-        message->to = shard;
-        message->to_fence = ampd_fences_of(model->core, shard);
-        memcpy(message->u.parts.manifests, record->parts, sizeof(record->parts));
-        ampd_bus_send_take(model->core, message);
-        return;
+    for (uint32_t i = own->checkpoints_count; i-- > 0;) {
+        if (send_parts(model, &own->checkpoints[i], shard))
+            return;
     }
 }
 
-/* All shards hold their part of the checkpoint: it exists. */
-static void checkpoint_exists(struct ampd_model *model, uint64_t step, uint64_t version)
+void ampd_cuts_resend_base(struct ampd_model *model, uint32_t shard)
+{
+    const struct ampd_coord *coord = &model->coord;
+    const struct ampd_checkpoint_record *base = ampd_catalogue_find(&model->shard, coord->base_epoch, coord->base_step);
+    if (coord->base_epoch != 0 && base != NULL)
+        (void)send_parts(model, base, shard);
+}
+
+/* ---- when a checkpoint exists ---- */
+
+void ampd_cuts_begin(struct ampd_model *model)
 {
     struct ampd_coord *coord = &model->coord;
+    coord->parts_told = coord->has_checkpoint ? coord->base_step + 1 : 0;
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++)
+        coord->parts_known[k] = coord->parts_told;
+}
+
+static uint64_t known_by_all(const struct ampd_model *model)
+{
+    uint64_t all = UINT64_MAX;
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++)
+        all = model->coord.parts_known[k] < all ? model->coord.parts_known[k] : all;
+    return all;
+}
+
+static void adopt_known(struct ampd_model *model, uint32_t shard, const struct ampd_checkpoint_record *told)
+{
+    struct ampd_coord *coord = &model->coord;
+    bool known = !has_parts(model) || told->parts_count == AMPD_COUNT(model->core);
+    if (known && told->step < coord->parts_told && told->step >= coord->parts_known[shard])
+        coord->parts_known[shard] = told->step + 1;
+}
+
+uint64_t ampd_cuts_adopt(struct ampd_model *model, const struct ampd_checkpoint_record *newest)
+{
+    struct ampd_coord *coord = &model->coord;
+    coord->parts_told = newest->epoch != 0 ? newest->step + 1 : 0;
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
+        const struct ampd_sync_state *sync = &coord->synced[k]->u.sync;
+        coord->parts_known[k] = coord->base_epoch != 0 ? coord->base_step + 1 : 0;
+        for (uint32_t i = 0; i < sync->checkpoints_count; i++)
+            adopt_known(model, k, &sync->checkpoints[i]);
+    }
+    adopt_known(model, 0, newest); /* which has been taken out of that answer */
+    return known_by_all(model);
+}
+
+static void checkpoint_exists(struct ampd_model *model, uint64_t step)
+{
+    struct ampd_coord *coord = &model->coord;
+    const struct ampd_checkpoint_record *record = ampd_catalogue_find(&model->shard, coord->epoch, step);
+    if (coord->has_checkpoint && step <= coord->durable_step)
+        return;
     coord->durable_step = step;
     coord->has_checkpoint = true;
-    answer_checkpoints(model, version);
+    answer_checkpoints(model, record != NULL ? record->version : coord->version);
     if (coord->state == AMPD_COORD_LOADED) {
         ampd_coord_set(model, AMPD_COORD_WAITING);
         ampd_coord_tell_state(model);
@@ -151,27 +212,47 @@ static void checkpoint_exists(struct ampd_model *model, uint64_t step, uint64_t 
     }
 }
 
-void ampd_coord_part_done(struct ampd_model *model, const struct ampd_message *message)
+/* A part is there: once all are, all shards are told what they are. */
+static void take_part(struct ampd_model *model, const struct ampd_message *message)
 {
     struct ampd_coord *coord = &model->coord;
-    if (message->epoch != coord->epoch || coord->state <= AMPD_COORD_STORING)
-        return; /* while SYNC goes on, what it was told counts */
+    const struct ampd_restore *part = &message->u.restore;
     for (uint32_t i = 0; i < coord->cuts_count; i++) {
-        if (coord->cuts[i].step != message->u.restore.step)
+        if (coord->cuts[i].step != part->step)
             continue;
         coord->cuts[i].bits |= AMPD_BIT(message->from);
-        memcpy(coord->cuts[i].manifests[message->from], message->u.restore.manifest,
-               sizeof(message->u.restore.manifest));
+        memcpy(coord->cuts[i].manifests[message->from], part->manifest, sizeof(part->manifest));
         if (coord->cuts[i].bits != AMPD_ALL_SHARDS(model->core))
             return;
-        ampd_cuts_tell_parts(model, coord->epoch, message->u.restore.step,
-                             (const uint8_t(*)[16])coord->cuts[i].manifests);
-        while (coord->cuts_count > 0 && coord->cuts[0].step < message->u.restore.step)
+        ampd_cuts_tell_parts(model, coord->epoch, part->step, (const uint8_t(*)[16])coord->cuts[i].manifests);
+        coord->parts_told = part->step + 1;
+        while (coord->cuts_count > 0 && coord->cuts[0].step < part->step)
             drop(coord, 0); /* parts are written in order: a shard that has this one will not end an older one */
         drop(coord, 0);
-        checkpoint_exists(model, message->u.restore.step, message->u.restore.version);
         return;
     }
+}
+
+/* A store knows all parts. The newest of each shard counts: whoever knows a newer checkpoint than others needs no older one. */
+static void take_known(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_coord *coord = &model->coord;
+    uint64_t step = message->u.restore.step + 1; /* 0 if that cannot be */
+    if (step > coord->parts_told || step <= coord->parts_known[message->from])
+        return;
+    coord->parts_known[message->from] = step;
+    if (known_by_all(model) != 0)
+        checkpoint_exists(model, known_by_all(model) - 1);
+}
+
+void ampd_coord_part_done(struct ampd_model *model, const struct ampd_message *message)
+{
+    const struct ampd_coord *coord = &model->coord;
+    if (message->epoch != coord->epoch || coord->state <= AMPD_COORD_STORING)
+        return; /* while SYNC goes on, what it was told counts */
+    take_part(model, message);
+    if (message->u.restore.ok)
+        take_known(model, message);
 }
 
 void ampd_coord_checkpoint(struct ampd_core *core, uint64_t id, const struct ampd_event_named *named)
@@ -242,7 +323,7 @@ bool ampd_coord_drained(const struct ampd_model *model)
     if (coord->state <= AMPD_COORD_STORING)
         return true; /* SYNC begins anew when the shards are back, from what they hold by then */
     if (!ampd_coord_has_steps(coord))
-        return coord->cuts_count == 0;
+        return coord->cuts_count == 0 && !ampd_cuts_under_way(coord, coord->decided);
     return coord->step != AMPD_STEP_VOTED && coord->decided_state != AMPD_STEP_DECIDED && coord->cuts_count == 0 &&
            coord->durable_step == coord->decided;
 }

@@ -47,6 +47,13 @@ static void answer_restore(struct ampd_model *model, bool ok)
     ampd_bus_send_take(model->core, answer);
 }
 
+/* The epoch that follows voids what is above the checkpoint: by then each store knows all parts of that one. */
+static void answer_restored(struct ampd_model *model)
+{
+    if (model->shard.parts_storing == 0) /* else when they are (catalogue.c) */
+        answer_restore(model, true);
+}
+
 /* Ends every stream, so that the tensors can be written over. */
 static void end_streams(struct ampd_model *model)
 {
@@ -233,7 +240,7 @@ void ampd_memory_cast_done(struct ampd_model *model)
         return;
     }
     ampd_memory_set(&model->shard, AMPD_MEMORY_RESTORED);
-    answer_restore(model, true);
+    answer_restored(model);
 }
 
 /* ---- durability: step ---- */
@@ -386,7 +393,9 @@ void ampd_memory_tell(struct ampd_model *model)
     bool lost = shard->memory == AMPD_MEMORY_LOST && shard->round != 0 && shard->restore_record.epoch == 0;
     if (shard->restore_refused)
         answer_restore(model, false);
-    else if (shard->memory == AMPD_MEMORY_RESTORED || lost)
+    else if (shard->memory == AMPD_MEMORY_RESTORED)
+        answer_restored(model);
+    else if (lost)
         answer_restore(model, true);
     else if (shard->memory == AMPD_MEMORY_LOST && shard->round != 0)
         answer_restore(model, false);

@@ -42,7 +42,7 @@ enum ampd_message_type {
     AMPD_MESSAGE_DELETED = 29, /* shard -> coordinator: it is stored nowhere here any more */
     AMPD_MESSAGE_LEAVE = 30,   /* shard -> coordinator, of no model: this process is about to end */
     AMPD_MESSAGE_MAY_LEAVE = 31, /* coordinator -> shards, of no model: round 1: it may; round 0: not yet */
-    AMPD_MESSAGE_PARTS = 32,   /* coordinator -> shards: the manifests of all parts of a checkpoint that exists */
+    AMPD_MESSAGE_PARTS = 32,   /* coordinator -> shards: the manifests of all parts of a checkpoint, which are there */
 };
 
 /*
@@ -210,7 +210,7 @@ struct ampd_message {
         struct ampd_verdict_message verdict;
         struct ampd_applied applied;
         struct ampd_sync_state sync;
-        struct ampd_restore restore; /* RESTORE, RESTORED; PART_DONE, CUT, HOLDS: epoch and step; HELD: and ok */
+        struct ampd_restore restore; /* RESTORE, RESTORED; CUT, HOLDS: epoch and step; HELD: and ok; PART_DONE, see snapshot.c */
         struct ampd_parts parts;
         struct ampd_epoch_message epoch;
         struct ampd_state_message state;

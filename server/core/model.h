@@ -240,6 +240,7 @@ struct ampd_shard {
     /* catalogue of this shard, ascending */
     struct ampd_checkpoint_record *checkpoints;
     uint32_t checkpoints_count, checkpoints_room;
+    uint32_t parts_storing; /* PARTS of it that are not stored yet */
     /* told by the coordinator */
     uint64_t state_sequence;
     bool loaded, stalled, done, frozen;
@@ -320,6 +321,8 @@ struct ampd_coord {
         uint8_t manifests[AMPD_SHARDS_MAX][16]; /* and what it is */
     } cuts[AMPD_CUTS_MAX];
     uint32_t cuts_count;
+    uint64_t parts_told; /* 1 + the newest step of which all parts are there, so that PARTS has gone out; 0: none */
+    uint64_t parts_known[AMPD_SHARDS_MAX]; /* 1 + the newest step of which the shard's store knows them; 0: none */
     uint64_t durable_step;
     bool has_checkpoint;
     uint64_t state_sequence;
@@ -614,6 +617,7 @@ void ampd_snapshot_void(struct ampd_model *model);        /* and a new epoch: on
 bool ampd_snapshot_reads(const struct ampd_shard *shard); /* the host, or a job for it, may read masters */
 void ampd_snapshot_forget(struct ampd_model *model);      /* the one that waits */
 void ampd_snapshot_tell(struct ampd_model *model);        /* PART_DONE of every checkpoint of this epoch */
+void ampd_snapshot_tell_known(struct ampd_model *model);  /* and of the newest of which all parts are known */
 
 /* ---- catalogue.c ---- */
 int ampd_catalogue_add(struct ampd_shard *shard, const struct ampd_checkpoint_record *record);
@@ -621,6 +625,9 @@ void ampd_catalogue_void(struct ampd_shard *shard, uint64_t base_epoch, uint64_t
 /* Of the checkpoints that exist on all shards, those that nothing keeps go. */
 void ampd_catalogue_prune(struct ampd_model *model);
 void ampd_catalogue_parts(struct ampd_model *model, const struct ampd_parts *parts); /* PARTS came */
+void ampd_catalogue_parts_stored(struct ampd_model *model);
+/* Whether the store knows all parts of a checkpoint, so that a shard whose disk is lost can be filled from it. */
+bool ampd_catalogue_knows(const struct ampd_model *model, const struct ampd_checkpoint_record *record);
 /* Out of the catalogue of the store, and its file. */
 void ampd_catalogue_drop(struct ampd_model *model, const struct ampd_checkpoint_record *record);
 const struct ampd_checkpoint_record *ampd_catalogue_find(const struct ampd_shard *shard, uint64_t epoch, uint64_t step);
@@ -690,6 +697,9 @@ void ampd_coord_close(struct ampd_model *model);
 /* ---- cuts.c ---- */
 void ampd_cuts_expect(struct ampd_coord *coord, uint64_t step); /* PART_DONE of all shards */
 bool ampd_cuts_under_way(const struct ampd_coord *coord, uint64_t step);
+void ampd_cuts_begin(struct ampd_model *model); /* an epoch: its base, if it has one, is known to all stores */
+/* Goes on in an epoch, with what the answers of SYNC say: how far all stores know the parts; 0: no checkpoint. */
+uint64_t ampd_cuts_adopt(struct ampd_model *model, const struct ampd_checkpoint_record *newest);
 void ampd_cuts_send(
     struct ampd_model *model); /* CUT at the last decided step: no verdict of a later one has been sent */
 void ampd_cuts_resend(struct ampd_model *model, uint32_t shard);
@@ -698,11 +708,12 @@ void ampd_cuts_end_calls(struct ampd_model *model);              /* Checkpoint c
 void ampd_coord_part_done(struct ampd_model *model, const struct ampd_message *message);
 void ampd_coord_checkpoint(struct ampd_core *core, uint64_t call, const struct ampd_event_named *named);
 
-/* The parts of a checkpoint that exists, to all: by their manifests, or as the answers of SYNC tell, to shard 0's record of it. */
+/* The parts of a checkpoint, to all: by their manifests, or as the answers of SYNC tell, to shard 0's record of it. */
 void ampd_cuts_tell_parts(struct ampd_model *model, uint64_t epoch, uint64_t step, const uint8_t (*manifests)[16]);
 void ampd_cuts_tell_synced(struct ampd_model *model, const struct ampd_checkpoint_record *newest);
-/* And those that shard 0 knows of its newest one, to a shard that may lack them. */
+/* And those that shard 0 knows of its newest one, or of the one that is being restored, to a shard that may lack them. */
 void ampd_cuts_resend_parts(struct ampd_model *model, uint32_t shard);
+void ampd_cuts_resend_base(struct ampd_model *model, uint32_t shard);
 
 /* ---- verdict.c ---- */
 /* Whether no step opens after this record: at the floor after too many overflows in a row, under FREEZE and FAIL. */

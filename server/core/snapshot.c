@@ -314,6 +314,7 @@ static void tell_part(struct ampd_model *model, const struct ampd_checkpoint_rec
     message->u.restore.epoch = record->epoch;
     message->u.restore.step = record->step;
     message->u.restore.version = record->version;
+    message->u.restore.ok = ampd_catalogue_knows(model, record);
     memcpy(message->u.restore.manifest, record->manifest, sizeof(record->manifest));
     ampd_bus_send_take(model->core, message);
 }
@@ -324,6 +325,18 @@ void ampd_snapshot_tell(struct ampd_model *model)
     for (uint32_t i = 0; i < shard->checkpoints_count; i++) {
         if (shard->checkpoints[i].epoch == shard->epoch)
             tell_part(model, &shard->checkpoints[i]);
+    }
+}
+
+void ampd_snapshot_tell_known(struct ampd_model *model)
+{
+    const struct ampd_shard *shard = &model->shard;
+    for (uint32_t i = shard->checkpoints_count; i-- > 0;) {
+        const struct ampd_checkpoint_record *record = &shard->checkpoints[i];
+        if (record->epoch != shard->epoch || !ampd_catalogue_knows(model, record))
+            continue;
+        tell_part(model, record);
+        return;
     }
 }
 

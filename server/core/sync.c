@@ -122,7 +122,7 @@ void ampd_sync_try_answer(struct ampd_core *core)
     {
         enum ampd_persist_kind kind = AMP_CONTAINER(it, struct ampd_pending, node)->kind;
         if (kind == AMPD_PERSIST_MODEL || kind == AMPD_PERSIST_EPOCH || kind == AMPD_PERSIST_VERDICT ||
-            kind == AMPD_PERSIST_ACT || kind == AMPD_PERSIST_DELETE)
+            kind == AMPD_PERSIST_ACT || kind == AMPD_PERSIST_DELETE || kind == AMPD_PERSIST_PARTS)
             return;
     }
     for (uint32_t i = 0; i < core->models_count; i++) {
@@ -301,10 +301,12 @@ void ampd_sync_resend(struct ampd_model *model, uint32_t shard)
         return;
     if (shard != 0 && model->coord.synced[shard] == NULL)
         send_create(model, shard); /* it did not know the model, and may have lost the CREATE too */
-    if (model->coord.state == AMPD_COORD_RESTORING)
+    if (model->coord.state == AMPD_COORD_RESTORING) {
+        ampd_cuts_resend_base(model, shard);
         send_restore(model, shard);
-    else
+    } else {
         send_epoch(model, shard);
+    }
 }
 
 /* From a checkpoint that all shards hold; 0, 0: there is none. */
@@ -567,6 +569,7 @@ void ampd_sync_epoch_stored(struct ampd_model *model, const struct ampd_message 
     coord->decided = coord->base_step;
     coord->durable_step = coord->base_step;
     coord->version = coord->base_version;
+    ampd_cuts_begin(model);
     ampd_coord_record(coord, &coord->base_scaler);
     coord->state_sequence = 0;
     coord->unstable = coord->scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;

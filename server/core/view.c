@@ -20,14 +20,13 @@ static enum ampd_model_state told_state(const struct ampd_model *model)
     return began ? AMPD_MODEL_RUNNING : AMPD_MODEL_WAITING;
 }
 
-/* Of another shard than 0: the newest checkpoint that is known to be on all of them. */
+/* Of another shard than 0: what the last verdict has said. That all parts are known here does not say that all others know them. */
 static uint64_t told_durable(const struct ampd_shard *shard)
 {
-    uint32_t i = shard->checkpoints_count;
-    while (i > 0 && shard->checkpoints[i - 1].parts_count == 0)
-        i--;
-    return i > 0 && shard->checkpoints[i - 1].step > shard->base_step ? shard->checkpoints[i - 1].step
-                                                                      : shard->base_step;
+    if (shard->done)
+        return shard->decided_step;
+    uint64_t told = shard->verdict == NULL ? 0 : shard->verdict->row.durable_step;
+    return told > shard->base_step ? told : shard->base_step;
 }
 
 /* With a journal every decided step survives a crash; else what the checkpoints hold. */

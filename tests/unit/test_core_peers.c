@@ -590,6 +590,38 @@ static void each_shard_says_how_the_model_stands(void **state)
     assert_both_say(AMPD_MODEL_DONE, 2);
 }
 
+/* Else who had lost its disk could be filled from a store that knows none of what the others still hold. */
+static void a_checkpoint_is_durable_when_each_store_knows_all_parts(void **state)
+{
+    (void)state;
+    struct ampd_event event = {.type = AMPD_EVENT_CHECKPOINT, .u.named = {"model"}};
+    const struct core_call *call = pair_call(0, &event);
+    const struct ampd_coord *coord = &pair_model(0)->coord;
+    pair_hold_messages = true;
+    (void)pair_push(1, 2, 1);
+    (void)pair_push(0, 2, 1);
+    while (coord->parts_told != 3) { /* all parts of step 2 are there, and PARTS is on its way */
+        pair_deliver_first();
+        pair_settle();
+    }
+    assert_int_equal(0, coord->durable_step);
+    assert_true(ampd_cuts_under_way(coord, 2));
+    pair_forget_messages(); /* shard 1 is cut off */
+    assert_int_equal(0, pair_model(1)->shard.checkpoints[1].parts_count);
+    struct ampd_message *stray = pair_message(AMPD_MESSAGE_PART_DONE, 1, 0); /* of what nobody was told */
+    stray->u.restore = (struct ampd_restore){.epoch = 1, .step = 3, .ok = true};
+    pair_send_take(stray);
+    assert_int_equal(0, coord->durable_step);
+    assert_false(call->answered);
+    pair_hold_messages = false;
+    struct ampd_event up = {.type = AMPD_EVENT_PEER_UP, .u.shard = 0};
+    pair_step(1, &up);
+    pair_settle();
+    assert_int_equal(2, pair_model(1)->shard.checkpoints[1].parts_count);
+    assert_int_equal(2, call->reply.u.checkpoint.step);
+    assert_int_equal(2, coord->durable_step);
+}
+
 /* Whatever is on its way is lost; when nothing has come of it for a while, HELLO is said again. */
 static void lose_all(uint64_t wait_ms)
 {
@@ -672,6 +704,8 @@ int main(void)
         TEST_OF(a_session_that_comes_back_finds_all_as_it_was),
         TEST_OF(a_checkpoint_exists_when_both_hold_their_part),
         cmocka_unit_test_teardown(each_shard_says_how_the_model_stands, pair_teardown),
+
+        TEST_OF(a_checkpoint_is_durable_when_each_store_knows_all_parts),
         TEST_OF(a_question_that_is_lost_in_a_session_that_lives_is_asked_again),
         TEST_OF(a_shard_that_has_lost_its_store_is_named_and_nothing_is_begun_without_it),
     };

@@ -271,6 +271,9 @@ static void a_part_that_is_there_makes_the_older_ones_pointless(void **state)
     struct ampd_coord *coord = &pair_model(0)->coord;
     ampd_cuts_expect(coord, 0); /* that a restart of shard 1 has lost */
     ampd_cuts_expect(coord, 1);
+    const struct ampd_checkpoint_record record = {.epoch = 1, .step = 1};
+    for (unsigned k = 0; k < 2; k++)
+        assert_int_equal(0, ampd_catalogue_add(&pair_model(k)->shard, &record));
     for (unsigned k = 0; k < 2; k++) {
         struct ampd_message *message = pair_message(AMPD_MESSAGE_PART_DONE, k, 0);
         message->u.restore.step = 1;
