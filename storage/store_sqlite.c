@@ -39,12 +39,36 @@ struct sqlite_store *store_of(struct ampd_store *store)
 
 /* ---- errors ---- */
 
-static bool disk_full(struct sqlite_store *store, int sqlite_rc)
+/* The errno of the last call to the log (else the database itself) that failed, or 0. */
+static int file_errno(struct sqlite_store *store, bool log)
+{
+    sqlite3_file *file = NULL;
+    int cause = 0;
+    int which = log ? SQLITE_FCNTL_JOURNAL_POINTER : SQLITE_FCNTL_FILE_POINTER;
+    int rc = sqlite3_file_control(store->db, "main", which, &file);
+    if (rc == SQLITE_OK && file != NULL && file->pMethods != NULL)
+        (void)file->pMethods->xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &cause); /* 0 where it is not known */
+    return cause;
+}
+
+/*
+ * Why a file cannot be written. SQLite keeps no errno of a COMMIT that fails (sqlite3_system_errno is 0 then, or that of an error
+ * before), but each of its files does. A commit writes the log; what moves the log into the database (`moves`) writes that.
+ */
+static int cause_of(struct sqlite_store *store, int sqlite_rc, bool moves)
+{
+    if (sqlite_rc != SQLITE_IOERR_WRITE || store->db == NULL)
+        return sqlite3_system_errno(store->db);
+    int cause = file_errno(store, !moves);
+    return cause != 0 ? cause : file_errno(store, moves);
+}
+
+static bool disk_full(struct sqlite_store *store, int sqlite_rc, bool moves)
 {
     if ((sqlite_rc & 0xff) == SQLITE_FULL)
         return true;
     bool sync = sqlite_rc == SQLITE_IOERR_FSYNC || sqlite_rc == SQLITE_IOERR_DIR_FSYNC;
-    int cause = sqlite3_system_errno(store->db);
+    int cause = cause_of(store, sqlite_rc, moves);
     return (sqlite_rc & 0xff) == SQLITE_IOERR && !sync && (cause == ENOSPC || cause == EDQUOT);
 }
 
@@ -63,7 +87,7 @@ int store_failure(struct sqlite_store *store, int sqlite_rc, const char *what, s
         extended = sqlite_rc;
     if ((extended & 0xff) == SQLITE_NOMEM)
         return amp_error_set(error, AMP_ENOMEM, NULL, "%s: out of memory in the store", what);
-    if (disk_full(store, extended))
+    if (disk_full(store, extended, false))
         return amp_error_set(error, AMP_EEXHAUSTED, "NO_SPACE", "%s: the disk of %s is full", what, store->path);
     if (no_descriptors(store, extended))
         return amp_error_set(error, AMP_EEXHAUSTED, "NO_DESCRIPTORS",
@@ -238,7 +262,7 @@ static int wal_hook(void *arg, sqlite3 *db, const char *name, int pages)
         return SQLITE_OK;
     int rc = sqlite3_wal_checkpoint_v2(db, name, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
     /* Busy, full or out of memory: the log stays and the next commit tries again. */
-    if (rc == SQLITE_OK || (rc & 0xff) != SQLITE_IOERR || disk_full(store, sqlite3_extended_errcode(db)))
+    if (rc == SQLITE_OK || (rc & 0xff) != SQLITE_IOERR || disk_full(store, sqlite3_extended_errcode(db), true))
         return SQLITE_OK;
     store->failed = true;
     return SQLITE_IOERR_FSYNC;

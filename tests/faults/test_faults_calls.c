@@ -527,6 +527,34 @@ static void a_fence_without_memory_is_not_stored(void **state)
     ampd_store_close(store);
 }
 
+/* SQLite itself tells only ENOSPC from other errors of a write. */
+static void a_quota_that_a_write_of_the_store_finds_is_told_and_can_be_tried_again(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_store *store;
+    struct amp_error error;
+    struct ampd_model_spec spec = storage_fixture_spec("m");
+    unsigned n = 1;
+    assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, NULL), 0);
+    for (;; n++) {
+        faults_arm(FAULTS_WRITE, n, n % 2 == 0, EDQUOT);
+        int rc = ampd_store_put_model(store, &spec, 1, &error);
+        if (faults_disarm() == 0)
+            break;
+        assert_int_equal(rc, AMP_EEXHAUSTED);
+        assert_string_equal(error.reason, "NO_SPACE");
+    }
+    assert_true(n > 2); /* and the last one has stored it */
+    struct ampd_epoch_record epoch = storage_fixture_epoch(1, 0, 0);
+    struct ampd_step_row first = storage_fixture_first_row(&epoch);
+    faults_arm(FAULTS_WRITE, 1, false, EIO); /* any other error is final, also after a quota */
+    assert_int_equal(ampd_store_put_epoch(store, "m", &epoch, &first, &error), AMP_EIO);
+    assert_true(faults_disarm() > 0);
+    assert_string_equal(error.reason, "STORE_FAILED");
+    ampd_store_close(store);
+    ampd_model_spec_clear(&spec);
+}
+
 static void a_quota_that_only_the_stores_sync_finds_is_final(void **state)
 {
     struct fixture *fixture = *state;
@@ -568,6 +596,7 @@ int main(void)
         TEST(a_store_without_descriptors_can_be_opened_later),
         TEST(each_allocation_that_loading_a_store_is_refused_is_told_as_memory),
         TEST(a_fence_without_memory_is_not_stored),
+        TEST(a_quota_that_a_write_of_the_store_finds_is_told_and_can_be_tried_again),
         TEST(a_quota_that_only_the_stores_sync_finds_is_final),
     };
     return cmocka_run_group_tests_name("faults_calls", tests, NULL, NULL);
