@@ -49,6 +49,8 @@ bool sim_disk_lose(struct sim *sim, struct sim_shard *shard)
     sim_disk_synced(store);
     store->lost = true;
     store->has_model = store->deleting = false;
+    store->lost_base_step = store->base_step;
+    store->lost_last_step = store->last_step;
     store->epoch = store->base_epoch = store->base_step = store->last_step = 0;
     store->checkpoints_count = store->acts_count = store->act_rows_count = 0;
     memset(store->has_worker, 0, sizeof(store->has_worker));

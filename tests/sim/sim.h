@@ -220,6 +220,7 @@ struct sim_store {
     uint64_t full_until_ms; /* the disk is full until then */
     bool no_journal;        /* it has come with another disk, which has stored no epoch yet */
     bool lost;              /* it is another disk, and empty: what another shard has is put on it before a process starts */
+    uint64_t lost_base_step, lost_last_step; /* as they were then: an answer may still be on its way */
 };
 
 /* One process of the server. */

@@ -211,11 +211,12 @@ static void check_user_state(struct sim *sim, struct sim_worker *worker)
 {
     size_t size;
     const uint8_t *data = ampclient_core_user_state(worker->core, &size);
-    uint64_t base = sim->shard[0].store.base_step;
+    const struct sim_store *store = &sim->shard[0].store;
+    uint64_t base = store->lost ? store->lost_base_step : store->base_step;
     uint64_t state[2];
     bool quorum = sim_leaves_ranks_out(sim); /* then of the last step in which the rank has counted */
     bool journal = sim->model.spec.durability == AMPD_DURABILITY_STEP; /* then of the last one before a restart */
-    uint64_t last = journal ? sim->shard[0].store.last_step : base;
+    uint64_t last = !journal ? base : store->lost ? store->lost_last_step : store->last_step;
     if (size == 0 && (base == 0 || quorum))
         return;
     if (size != sizeof(state))
