@@ -13,7 +13,8 @@ import threading
 import time
 
 import ampd_testing
-from ampd_testing import (Api, CALL_TIMEOUT_S, Code, ROOT, Server, common, eventually, refused, run, start_and_fail)
+from ampd_testing import (Api, CALL_TIMEOUT_S, Code, ROOT, Server, common, eventually, grpc, refused, run,
+                          start_and_fail)
 
 METRICS_PORT = re.compile(r"metrics and health\" address=127\.0\.0\.1:(\d+)")
 CONNECTIONS_MAX = 32  # HTTP_CONNECTIONS_MAX
@@ -98,25 +99,42 @@ def test_a_server_that_drains_is_alive_and_not_ready(context):
     assert server.terminate() == 0
 
 
-def test_a_shard_whose_others_are_missing_is_not_ready(context):
-    folder = context.folder()
-    folder.mkdir()
-    log = folder / "log"
+@contextlib.contextmanager
+def shard_of_two(context, folder, k):
+    folder.mkdir(exist_ok=True)
+    log = folder / f"log-{k}"
     with open(log, "wb") as out:
         process = subprocess.Popen(
-            [*ampd_testing.DIE_WITH_PARENT, context.bin_dir / "ampd", "--data-dir", folder / "data", "--listen",
-             f"unix:{folder}/s0", "--metrics-listen", "127.0.0.1:0", "--shard", "0", "--peers",
+            [*ampd_testing.DIE_WITH_PARENT, context.bin_dir / "ampd", "--data-dir", folder / f"data-{k}", "--listen",
+             f"unix:{folder}/s{k}", "--metrics-listen", "127.0.0.1:0", "--shard", str(k), "--peers",
              f"unix:{folder}/s0,unix:{folder}/s1"], stdin=subprocess.DEVNULL, stdout=out, stderr=out)
     try:
         match = eventually(lambda: METRICS_PORT.search(log.read_text()), "it says where it listens")
         process.http_port = int(match[1])
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_shard_whose_others_are_missing_is_not_ready(context):
+    with shard_of_two(context, context.folder(), 0) as process:
         status, _, text = get(process, "/readyz")
         assert status == 503 and text.startswith("not synced: "), (status, text)
         found = samples(process)
         assert value(found, "ampd_shard_session_up", shard="1") == 0 and value(found, "ampd_shards") == 2
-    finally:
-        process.kill()
-        process.wait()
+
+
+def test_ranks_are_missing_where_leases_are_known(context):
+    """An alert asks each process: the shards that know of no worker are not to say that all are missing."""
+    folder = context.folder()
+    with shard_of_two(context, folder, 0) as first, shard_of_two(context, folder, 1) as second, \
+            grpc.insecure_channel(f"unix:{folder}/s0") as channel:
+        eventually(lambda: get(second, "/readyz")[0] == 200 and get(first, "/readyz")[0] == 200, "both are ready")
+        ampd_testing.Api(channel).CreateModel(spec=ampd_testing.spec("m"))
+        eventually(lambda: get(second, "/metrics")[2].count('model="m"') > 0, "shard 1 has the model")
+        for process, missing in ((first, 1), (second, 0)):
+            assert value(samples(process), "ampd_model_workers", model="m", state="missing") == missing
 
 
 # ---- the numbers ----
