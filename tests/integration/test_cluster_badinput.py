@@ -31,7 +31,7 @@ class SlowEtcd:
 
         async def listen():
             self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
-            self.port = self.server.sockets[0].getsockname()[1]
+            self.endpoints = f"127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
             started.set()
             await asyncio.Event().wait()
 
