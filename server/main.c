@@ -88,7 +88,7 @@ static const struct argp_option options_table[] = {
      "Address of /metrics, /livez and /readyz, in HTTP, open to everybody; none: nowhere; default " IO_HTTP_LISTEN, 0},
     {"compute-threads", OPTION_THREADS, "N", 0, "Threads for the passes of a step, default: one for each processor", 0},
     {"memory-max", OPTION_MEMORY_MAX, "BYTES", 0,
-     "Memory for the tensors of all models, a number with K, M or G; default: " TEXT_OF(
+     "Memory for the tensors of all models, 2M or more, a number with K, M or G; default: " TEXT_OF(
          MEMORY_SHARE_PERCENT) " % of what this process may use",
      0},
     {"log-level", OPTION_LOG_LEVEL, "LEVEL", 0, "debug, info (default), warn or error", 0},
@@ -372,11 +372,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case OPTION_MEMORY_MAX:
         if (!parse_bytes(arg, &arguments->server.memory_max) || arguments->server.memory_max < IO_MEMORY_LEAST)
-            (void)snprintf(
-                wrong, sizeof arguments->wrong,
-                "--memory-max %.40s: give %d bytes or more, which the smallest model takes, or a number with "
-                "K, M or G behind it",
-                arg, IO_MEMORY_LEAST);
+            (void)snprintf(wrong, sizeof arguments->wrong,
+                           "--memory-max %.40s: give %dM or more, which the smallest model needs, in bytes or with K, "
+                           "M or G",
+                           arg, IO_MEMORY_LEAST >> 20);
         return 0;
     case OPTION_LOG_LEVEL:
         if (!parse_level(arg, &arguments->level))
