@@ -155,7 +155,8 @@ void ampd_sync_answer(struct ampd_core *core, const struct ampd_message *message
     if (!core->sync.running || message->round != core->sync.round)
         return;
     struct ampd_model *model = ampd_core_model_named(core, message->model);
-    if (model == NULL)
+    /* What shard 0 itself held when it answered has been deleted since: the coordinator knows all that shard 0 knows. */
+    if (model == NULL && message->from != 0)
         model = learn(core, &message->u.sync.spec);
     if (model == NULL)
         return;

@@ -1,5 +1,5 @@
 /* DeleteModel over two shards: the coordinator forgets the model last, whatever is lost or started again on the way. */
-#include "server/core/core.h"
+#include "server/core/model.h"
 #include "server/core/spec.h"
 
 #include <setjmp.h>
@@ -196,6 +196,26 @@ static void an_answer_that_was_lost_is_given_again(void **state)
     assert_gone(world, call);
 }
 
+/* It was on its way to the coordinator when the last shard had deleted the model. */
+static void an_answer_of_shard_0_to_sync_brings_no_deleted_model_back(void **state)
+{
+    struct world *world = *state;
+    struct ampd_core *core = world->core[0];
+    struct ampd_message late = {.type = AMPD_MESSAGE_SYNCED, .model = "model"};
+    late.from_fence = ampd_fences_of(core, 0);
+    make_spec(&late.u.sync.spec);
+    uint64_t call = delete_model(world);
+    run(world);
+    assert_gone(world, call);
+    ampd_sync_start(core);
+    late.round = core->sync.round;
+    struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = &late};
+    step(world, 0, &event);
+    assert_int_equal(-1, ampd_core_find(core, "model"));
+    run(world);
+    assert_gone(world, call);
+}
+
 static void a_coordinator_that_starts_goes_on_with_it(void **state)
 {
     struct world *world = *state;
@@ -220,6 +240,7 @@ int main(void)
         TEST(both_shards_forget_the_model_the_coordinator_last),
         TEST(a_shard_that_was_away_is_told_when_it_comes_back),
         TEST(an_answer_that_was_lost_is_given_again),
+        TEST(an_answer_of_shard_0_to_sync_brings_no_deleted_model_back),
         TEST(a_coordinator_that_starts_goes_on_with_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
