@@ -86,15 +86,6 @@ static void stalled(struct ampd_model *model, uint64_t call)
 
 /* ---- what the parts are ---- */
 
-static struct ampd_message *parts_message(struct ampd_model *model, uint64_t epoch, uint64_t step)
-{
-    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_PARTS, 0);
-    message->u.parts.epoch = epoch;
-    message->u.parts.step = step;
-    message->u.parts.count = AMPD_COUNT(model->core);
-    return message;
-}
-
 /* Where there is one shard, its catalogue says it all. */
 static bool has_parts(const struct ampd_model *model)
 {
@@ -105,14 +96,18 @@ void ampd_cuts_tell_parts(struct ampd_model *model, uint64_t epoch, uint64_t ste
 {
     if (!has_parts(model))
         return;
-    struct ampd_message *message = parts_message(model, epoch, step);
-    memcpy(message->u.parts.manifests, manifests, AMPD_COUNT(model->core) * sizeof(manifests[0]));
+    struct ampd_parts *parts = &model->coord.parts;
+    *parts = (struct ampd_parts){.epoch = epoch, .step = step, .count = AMPD_COUNT(model->core)};
+    memcpy(parts->manifests, manifests, parts->count * sizeof(manifests[0]));
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_PARTS, 0);
+    message->u.parts = *parts;
     ampd_bus_send_all_take(model->core, message);
 }
 
 void ampd_cuts_tell_synced(struct ampd_model *model, const struct ampd_checkpoint_record *newest)
 {
     uint8_t manifests[AMPD_SHARDS_MAX][16];
+    model->coord.parts.count = 0;
     for (uint32_t k = 0; newest->epoch != 0 && k < AMPD_COUNT(model->core); k++) {
         const struct ampd_checkpoint_record *told =
             k == 0 ? newest : ampd_sync_told(&model->coord, k, newest->epoch, newest->step);
@@ -123,34 +118,13 @@ void ampd_cuts_tell_synced(struct ampd_model *model, const struct ampd_checkpoin
         ampd_cuts_tell_parts(model, newest->epoch, newest->step, (const uint8_t(*)[16])manifests);
 }
 
-/* If they are known here. */
-static bool send_parts(struct ampd_model *model, const struct ampd_checkpoint_record *record, uint32_t shard)
-{
-    if (!has_parts(model) || record->parts_count != AMPD_COUNT(model->core))
-        return false;
-    struct ampd_message *message = parts_message(model, record->epoch, record->step);
-    message->to = shard;
-    message->to_fence = ampd_fences_of(model->core, shard);
-    memcpy(message->u.parts.manifests, record->parts, sizeof(record->parts));
-    ampd_bus_send_take(model->core, message);
-    return true;
-}
-
 void ampd_cuts_resend_parts(struct ampd_model *model, uint32_t shard)
 {
-    const struct ampd_shard *own = &model->shard;
-    for (uint32_t i = own->checkpoints_count; i-- > 0;) {
-        if (send_parts(model, &own->checkpoints[i], shard))
-            return;
-    }
-}
-
-void ampd_cuts_resend_base(struct ampd_model *model, uint32_t shard)
-{
-    const struct ampd_coord *coord = &model->coord;
-    const struct ampd_checkpoint_record *base = ampd_catalogue_find(&model->shard, coord->base_epoch, coord->base_step);
-    if (coord->base_epoch != 0 && base != NULL)
-        (void)send_parts(model, base, shard);
+    if (model->coord.parts.count == 0)
+        return;
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_PARTS, shard);
+    message->u.parts = model->coord.parts;
+    ampd_bus_send_take(model->core, message);
 }
 
 /* ---- when a checkpoint exists ---- */

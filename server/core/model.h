@@ -321,6 +321,7 @@ struct ampd_coord {
         uint8_t manifests[AMPD_SHARDS_MAX][16]; /* and what it is */
     } cuts[AMPD_CUTS_MAX];
     uint32_t cuts_count;
+    struct ampd_parts parts; /* that were told last; count 0: none */
     uint64_t parts_told; /* 1 + the newest step of which all parts are there, so that PARTS has gone out; 0: none */
     uint64_t parts_known[AMPD_SHARDS_MAX]; /* 1 + the newest step of which the shard's store knows them; 0: none */
     uint64_t durable_step;
@@ -711,9 +712,8 @@ void ampd_coord_checkpoint(struct ampd_core *core, uint64_t call, const struct a
 /* The parts of a checkpoint, to all: by their manifests, or as the answers of SYNC tell, to shard 0's record of it. */
 void ampd_cuts_tell_parts(struct ampd_model *model, uint64_t epoch, uint64_t step, const uint8_t (*manifests)[16]);
 void ampd_cuts_tell_synced(struct ampd_model *model, const struct ampd_checkpoint_record *newest);
-/* And those that shard 0 knows of its newest one, or of the one that is being restored, to a shard that may lack them. */
+/* And those that were told last, to a shard that may lack them. */
 void ampd_cuts_resend_parts(struct ampd_model *model, uint32_t shard);
-void ampd_cuts_resend_base(struct ampd_model *model, uint32_t shard);
 
 /* ---- verdict.c ---- */
 /* Whether no step opens after this record: at the floor after too many overflows in a row, under FREEZE and FAIL. */

@@ -303,7 +303,7 @@ void ampd_sync_resend(struct ampd_model *model, uint32_t shard)
     if (shard != 0 && model->coord.synced[shard] == NULL)
         send_create(model, shard); /* it did not know the model, and may have lost the CREATE too */
     if (model->coord.state == AMPD_COORD_RESTORING) {
-        ampd_cuts_resend_base(model, shard);
+        ampd_cuts_resend_parts(model, shard);
         send_restore(model, shard);
     } else {
         send_epoch(model, shard);
