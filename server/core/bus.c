@@ -193,18 +193,22 @@ static bool of_the_process(struct ampd_core *core, const struct ampd_message *me
 /* From one line of the log about such a message to the next: their sender may have many. */
 #define MISFIT_MS 1000
 
-/* It is no shard of this cluster that runs the same program, or that has the same model. */
-bool ampd_bus_refuses(struct ampd_model *model, const struct ampd_message *message)
+void ampd_bus_misfit(struct ampd_model *model, const struct ampd_message *message, const char *why)
 {
-    if (ampd_message_fits(model, message))
-        return false;
     struct ampd_core *core = model->core;
     if (core->misfit_ms != 0 && core->now_ms - core->misfit_ms < MISFIT_MS)
-        return true;
+        return;
     core->misfit_ms = core->now_ms;
-    ampd_out_log(core, AMPD_LOG_ERROR, model, "a message of shard %u (type %d) does not fit the model: refused",
-                 message->from, (int)message->type);
-    return true;
+    ampd_out_log(core, AMPD_LOG_ERROR, model, "a message of shard %u (type %d) does not fit the model: refused%s%s",
+                 message->from, (int)message->type, why[0] != 0 ? ", " : "", why);
+}
+
+bool ampd_bus_refuses(struct ampd_model *model, const struct ampd_message *message)
+{
+    bool fits = ampd_message_fits(model, message);
+    if (!fits)
+        ampd_bus_misfit(model, message, "");
+    return !fits;
 }
 
 void ampd_bus_receive(struct ampd_core *core, const struct ampd_message *message)

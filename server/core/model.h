@@ -432,6 +432,8 @@ void ampd_bus_close(struct ampd_core *core);
 void ampd_bus_receive(struct ampd_core *core, const struct ampd_message *message);
 /* Whether a message does not fit the model; then the log says so. */
 bool ampd_bus_refuses(struct ampd_model *model, const struct ampd_message *message);
+/* Its sender is no shard of this cluster that runs the same program, or that has the same model: the log says so, now and then. */
+void ampd_bus_misfit(struct ampd_model *model, const struct ampd_message *message, const char *why);
 
 /* ---- invariants.c ---- */
 void ampd_model_check(const struct ampd_model *model); /* what holds between two events: asserts */

@@ -18,6 +18,7 @@
 #include "base/assert.h"
 #include "server/core/model.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -600,6 +601,21 @@ static void act(struct ampd_model *model, const struct ampd_verdict_message *ver
     ampd_shard_try_apply(model);
 }
 
+/* Another shard 0's verdict on what this shard has not voted on, or on another list. It is neither stored nor acted on. */
+static bool not_of_its_vote(struct ampd_model *model, const struct ampd_message *message)
+{
+    const struct ampd_shard *shard = &model->shard;
+    bool voted = shard->step.state == AMPD_STEP_VOTED && shard->decided_state != AMPD_STEP_DECIDED &&
+                 shard->step.hash == message->u.verdict.row.contributors_hash;
+    if (model->core->config.shard == 0 || voted) /* its own shard 0 is this program: decide() asserts it */
+        return false;
+    char why[128];
+    (void)snprintf(why, sizeof(why), "for this shard has not voted on step %llu with that list of contributors",
+                   (unsigned long long)message->u.verdict.row.step);
+    ampd_bus_misfit(model, message, why);
+    return true;
+}
+
 /* Stored before it is acted on: by the coordinator where that is here, else by this shard. */
 void ampd_shard_verdict(struct ampd_model *model, const struct ampd_message *message)
 {
@@ -609,7 +625,7 @@ void ampd_shard_verdict(struct ampd_model *model, const struct ampd_message *mes
         return;
     if (verdict->row.step == shard->decided_step && shard->decided_state == AMPD_STEP_APPLIED)
         ampd_shard_tell(model); /* repeated: so may the answer have been lost, and then no vote after it counts */
-    if (verdict->row.step != shard->decided_step + 1)
+    if (verdict->row.step != shard->decided_step + 1 || not_of_its_vote(model, message))
         return;
     ampd_sums_note(model, &verdict->row);
     if (model->core->config.shard == 0) {

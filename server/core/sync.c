@@ -160,7 +160,11 @@ void ampd_sync_answer(struct ampd_core *core, const struct ampd_message *message
         model = learn(core, &message->u.sync.spec);
     if (model == NULL)
         return;
-    if (ampd_bus_refuses(model, message)) { /* as one that holds nothing it would be made to forget what it holds */
+    struct amp_error error = {0};
+    bool other = ampd_spec_compare(&model->spec, &message->u.sync.spec, &error) != 0;
+    if (other)
+        ampd_bus_misfit(model, message, error.text);
+    if (other || ampd_bus_refuses(model, message)) { /* else it would be made to forget what it holds */
         core->sync.refused |= AMPD_BIT(message->from);
         return;
     }

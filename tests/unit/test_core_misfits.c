@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static char refused_as[AMP_ERROR_TEXT_MAX];
+
 static void misfit(struct ampd_message *message)
 {
     struct ampd_message *again = ampd_message_copy(message);
@@ -14,6 +16,7 @@ static void misfit(struct ampd_message *message)
     pair_now_ms += 1000;
     pair_send_take(message);
     assert_non_null(strstr(pair_logged, "does not fit the model"));
+    memcpy(refused_as, pair_logged, sizeof(refused_as));
     pair_logged[0] = 0;
     pair_send_take(again); /* the log has heard of it */
     assert_null(strstr(pair_logged, "does not fit the model"));
@@ -104,6 +107,30 @@ static void orders_for_ranks_that_there_are_not_are_refused(void **state)
     assert_int_equal(1, pair_model(1)->shard.decided_step);
 }
 
+static void a_verdict_on_what_the_shard_has_not_voted_on_is_refused_and_not_stored(void **state)
+{
+    (void)state;
+    const struct ampd_shard *shard = &pair_model(1)->shard;
+    struct ampd_message *message = pair_message(AMPD_MESSAGE_VERDICT, 0, 1);
+    message->u.verdict.row.step = 2;
+    misfit(message);
+    assert_int_equal(1, shard->decided_step);
+    (void)pair_push(1, 2, 1);
+    pair_hold_messages = true; /* that of shard 0 itself stays on its way */
+    (void)pair_push(0, 2, 1);
+    while (shard->step.state != AMPD_STEP_VOTED)
+        pair_deliver_first();
+    message = pair_message(AMPD_MESSAGE_VERDICT, 0, 1);
+    message->u.verdict.row.step = 2;
+    message->u.verdict.row.contributors_hash = shard->step.hash + 1;
+    misfit(message);
+    assert_non_null(strstr(refused_as, "not voted on step 2"));
+    assert_int_equal(1, shard->decided_step);
+    pair_hold_messages = false;
+    pair_settle();
+    assert_int_equal(2, shard->decided_step);
+}
+
 static void range_warnings_of_no_parameter_are_refused(void **state)
 {
     (void)state;
@@ -143,6 +170,12 @@ static void a_shard_whose_answer_to_sync_is_refused_is_not_taken_for_one_that_ho
     message->u.sync.last.contributors_count = 1;
     message->u.sync.last.contributors[0].rank = 1;
     misfit(message);
+    message = synced_by_1(round); /* another model of the same name */
+    message->from_fence.counter = 2;
+    message->u.sync.spec.world_size++;
+    misfit(message);
+    assert_non_null(strstr(refused_as, "world_size"));
+    assert_null(pair_model(0)->coord.synced[1]);
     message = pair_message(AMPD_MESSAGE_SYNC_DONE, 1, 0);
     message->from_fence.counter = 2;
     message->round = round;
@@ -213,6 +246,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         PAIR_TEST(votes_of_other_parameters_blocks_or_orders_count_nowhere),
         PAIR_TEST(orders_for_ranks_that_there_are_not_are_refused),
+        PAIR_TEST(a_verdict_on_what_the_shard_has_not_voted_on_is_refused_and_not_stored),
         PAIR_TEST(range_warnings_of_no_parameter_are_refused),
         PAIR_TEST(a_shard_whose_answer_to_sync_is_refused_is_not_taken_for_one_that_holds_nothing),
         PAIR_TEST(an_epoch_does_not_begin_from_what_was_asked_for_and_is_not_here),
