@@ -31,6 +31,8 @@ void ampd_coord_set(struct ampd_model *model, enum ampd_coord_state state)
 {
     AMP_ASSERT(ampd_machine_allows(&ampd_machine_coord, model->coord.state, state));
     model->coord.state = state;
+    if (state == AMPD_COORD_DONE) /* which comes after the last row, be it by a record or by another shard's word */
+        ampd_out(model->core, AMPD_OUT_NOTIFY, 0)->u.notify.model = model->index;
 }
 
 static void set_step(struct ampd_coord *coord, enum ampd_step_state to)

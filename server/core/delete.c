@@ -138,6 +138,7 @@ static void mark(struct ampd_model *model)
     ampd_coord_set(model, AMPD_COORD_DELETING);
     model->coord.rollback.active = false;
     model->coord.cuts_count = 0;
+    model->coord.parts_told = 0; /* nobody waits for a checkpoint of it */
     if (AMPD_COUNT(model->core) == 1) {
         ampd_delete_marked(model);
         return;

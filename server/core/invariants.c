@@ -217,6 +217,18 @@ static void check_worker(const struct ampd_model *model, uint32_t rank)
     }
 }
 
+/* RESTORED and PART_DONE wait for those that are being stored. */
+static void check_parts(const struct ampd_model *model)
+{
+    uint32_t storing = 0;
+    AMP_LIST_EACH(it, next, &model->core->pendings)
+    {
+        const struct ampd_pending *pending = AMP_CONTAINER(it, struct ampd_pending, node);
+        storing += pending->model == model && pending->kind == AMPD_PERSIST_PARTS ? 1 : 0;
+    }
+    AMP_ASSERT(storing == model->shard.parts_storing);
+}
+
 /* ---- all of them ---- */
 
 void ampd_model_check(const struct ampd_model *model)
@@ -230,6 +242,7 @@ void ampd_model_check(const struct ampd_model *model)
     }
     check_jobs(model);
     ampd_snapshot_check(model);
+    check_parts(model);
     for (uint32_t r = 0; r < model->spec.world_size; r++)
         check_slot(model, r);
     if (model->core->config.shard != 0)

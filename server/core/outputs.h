@@ -40,7 +40,7 @@ enum ampd_output_type {
     AMPD_OUT_JOURNAL,         /* u.journal: write and sync a record, then send JOURNALLED. In order, each model */
     AMPD_OUT_REPLAY,          /* u.replay: read a record into memory, then send REPLAYED */
     AMPD_OUT_JOURNAL_PRUNE,   /* u.journal_prune: those records are not wanted any more. No answer; in order */
-    AMPD_OUT_NOTIFY,          /* u.notify: a row for watchers, already stored */
+    AMPD_OUT_NOTIFY,          /* u.notify: a row for watchers, already stored; none: it is done */
     AMPD_OUT_TIMER,           /* u.timer: send TICK then; replaces the time given before */
     AMPD_OUT_SEND,            /* u.message: to shard message->to */
     AMPD_OUT_LOG,             /* u.log: one line for the operator */

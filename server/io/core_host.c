@@ -147,7 +147,8 @@ static void do_output(struct ampd_server *server, const struct ampd_output *outp
                                   output->u.journal_prune.step);
         break;
     case AMPD_OUT_NOTIFY:
-        io_metrics_row(server, output->u.notify.model, output->u.notify.row);
+        if (output->u.notify.row != NULL)
+            io_metrics_row(server, output->u.notify.model, output->u.notify.row);
         ampd_server_notify(server, output->u.notify.model);
         break;
     case AMPD_OUT_TIMER:

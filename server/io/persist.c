@@ -244,7 +244,7 @@ static void persist_done(struct io_task *base)
     bool deleted = task->kind == AMPD_PERSIST_DELETE;
     if (deleted)
         ampd_server_model_deleted(server, task->model);
-    /* The last checkpoint makes a model done, and a rollback has a row: of both its watchers must hear. */
+    /* A rollback has a row; watchers on another shard than 0 hear of steps only so. */
     bool heard = task->kind == AMPD_PERSIST_CHECKPOINT || task->kind == AMPD_PERSIST_EPOCH;
     int64_t model = heard ? ampd_core_find(server->core, task->model) : -1;
     ampd_model_spec_clear(&task->spec);

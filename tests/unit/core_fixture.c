@@ -263,6 +263,8 @@ static void take(struct core_host *host, const struct ampd_output *output)
         host->dropped++;
         break;
     case AMPD_OUT_NOTIFY:
+        if (output->u.notify.row == NULL)
+            break;
         host->notified++;
         host->row = *output->u.notify.row;
         keep_row(host);

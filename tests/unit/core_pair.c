@@ -18,6 +18,7 @@ uint64_t pair_now_ms, pair_calls_count;
 struct core_call pair_calls[PAIR_CALLS_MAX];
 unsigned pair_messages_count;
 bool pair_hold_messages, pair_drained[2];
+enum ampd_model_state pair_notified[2];
 int pair_restore_code[2];
 char pair_logged[AMP_ERROR_TEXT_MAX];
 struct ampd_message *pair_last;
@@ -58,6 +59,7 @@ static void restore(unsigned shard, const struct ampd_restore_order *order)
 static void take(unsigned shard, const struct ampd_output *output)
 {
     struct core_call *call = &pair_calls[output->call];
+    struct ampd_model_info info;
     struct ampd_event event = {.type = AMPD_EVENT_PERSISTED, .u.persisted = {output->u.persist.token}};
     switch (output->type) {
     case AMPD_OUT_REPLY:
@@ -98,6 +100,10 @@ static void take(unsigned shard, const struct ampd_output *output)
         break;
     case AMPD_OUT_LOG:
         (void)snprintf(pair_logged, sizeof(pair_logged), "%s", output->u.log.text);
+        break;
+    case AMPD_OUT_NOTIFY:
+        ampd_core_model(pair_core[shard], output->u.notify.model, &info);
+        pair_notified[shard] = info.state;
         break;
     case AMPD_OUT_DRAINED:
         pair_drained[shard] = true;

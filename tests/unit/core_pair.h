@@ -16,6 +16,7 @@ extern struct core_call pair_calls[PAIR_CALLS_MAX]; /* by number, from 1 */
 extern unsigned pair_messages_count;                /* on their way */
 extern bool pair_hold_messages;                     /* they stay on their way */
 extern bool pair_drained[2];                        /* DRAINED came */
+extern enum ampd_model_state pair_notified[2];      /* the state when watchers were last told to look */
 extern int pair_restore_code[2];                    /* what the next restore of each finds */
 extern char pair_logged[AMP_ERROR_TEXT_MAX];        /* the last line of either */
 extern struct ampd_message *pair_last;              /* the last that was sent, whatever became of it; owned */

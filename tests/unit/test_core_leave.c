@@ -71,6 +71,29 @@ static void shard_0_that_is_to_end_has_the_last_step_cut_everywhere_and_lets_all
     assert_true(pair_drained[1]);
 }
 
+/* Whatever they lack for its last checkpoint: it goes with the others. */
+static void shard_0_waits_for_no_checkpoint_of_a_model_that_is_being_deleted(void **state)
+{
+    (void)state;
+    struct ampd_event checkpoint = {.type = AMPD_EVENT_CHECKPOINT, .u.named = {"model"}};
+    struct ampd_note note = {.actor = "ann"};
+    struct ampd_event deletion = {.type = AMPD_EVENT_DELETE_MODEL,
+                                  .u.act = {.model = "model", .force = true, .note = &note}};
+    (void)pair_call(0, &checkpoint);
+    pair_hold_messages = true;
+    (void)pair_push(1, 2, 1);
+    (void)pair_push(0, 2, 1);
+    while (pair_model(0)->coord.parts_told != 3) {
+        pair_deliver_first();
+        pair_settle();
+    }
+    pair_forget_messages(); /* PARTS among them */
+    (void)pair_call(0, &deletion);
+    send_to(0, AMPD_EVENT_DRAIN);
+    assert_int_equal(AMPD_COORD_DELETING, pair_model(0)->coord.state);
+    assert_true(pair_drained[0]);
+}
+
 static void a_shard_that_hears_nothing_of_shard_0_ends_after_a_while(void **state)
 {
     (void)state;
@@ -244,6 +267,7 @@ int main(void)
         TEST_OF(a_shard_that_is_to_end_is_let_go_when_both_hold_the_last_step),
         TEST_OF(no_step_is_decided_while_a_shard_leaves),
         TEST_OF(shard_0_that_is_to_end_has_the_last_step_cut_everywhere_and_lets_all_go),
+        TEST_OF(shard_0_waits_for_no_checkpoint_of_a_model_that_is_being_deleted),
         TEST_OF(a_shard_that_hears_nothing_of_shard_0_ends_after_a_while),
         TEST_OF(a_shard_that_can_hear_nobody_since_a_fence_is_being_stored_waits_from_then_on),
         TEST_OF(a_leave_that_a_session_has_lost_is_said_again),
