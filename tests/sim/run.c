@@ -345,6 +345,7 @@ static void maybe_replace(struct sim *sim)
 
 static void maybe_fault(struct sim *sim)
 {
+    sim_disk_check(sim);
     maybe_crash(sim);
     maybe_replace(sim);
     if (sim->disks > 0 && sim_below(sim, 300) == 0)

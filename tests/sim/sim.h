@@ -489,6 +489,7 @@ bool sim_ends_under_way(const struct sim *sim);
 /* ---- losses.c ---- */
 bool sim_loses_disks(uint64_t seed);
 bool sim_disk_lose(struct sim *sim, struct sim_shard *shard);  /* perhaps; false: nothing was done */
+void sim_disk_check(struct sim *sim); /* whether a lost one could be filled from any other */
 bool sim_disk_refill(struct sim *sim, struct sim_shard *shard); /* before it starts; false: it must wait */
 void sim_raise_epoch(struct sim *sim, struct sim_shard *shard, const struct sim_task *task);
 
