@@ -285,6 +285,15 @@ def test_a_step_waits_for_all_shards(context):
     assert first.result().result.verdict == APPLIED
 
 
+def test_a_watch_ends_when_a_model_of_two_shards_is_done(context):
+    """No record of shard 0 makes it so: what does is the word of the last shard whose store knows the checkpoint's parts."""
+    cluster = Cluster(context, 2)
+    job = Job(cluster, max_steps=2)
+    watch = cluster.api(0).start("WatchSteps", model="m", from_step=1)
+    job.train([job.join(rank) for rank in range(WORLD)], 1, 2)
+    assert [answer.row.step for answer in watch.all()] == [1, 2]
+
+
 def test_a_call_for_another_shard_is_refused_with_both_indexes(context):
     cluster = Cluster(context, 2)
     job = Job(cluster)
