@@ -36,8 +36,8 @@ HANDFUL, LONG_EACH = 3, 60  # kills at failpoints in the plain run; kills in eac
 ACTS = {"persist.act", "persist.delete", "persist.deleting", "delete.unstored", "journal.closed"}
 SPARE = "spare"
 LATE, ROLLED_BACK = 4, 5  # of a push whose step was decided with what the rank had pushed before; of a step that is no more
-# Passed by a start alone.
-AT_START = {"journal.open", "journal.read", "journal.replay", "journal.replayed", "journal.reapplied", "journal.held",
+# Passed by a start alone, be it another shard's.
+AT_START = {"persist.fence", "journal.open", "journal.read", "journal.replay", "journal.replayed", "journal.reapplied", "journal.held",
             "journal.adopt", "journal.adopted"}
 # Passed by a start after a death at that place: a vote that has no verdict yet.
 AFTER = {"journal.held": "journal.told"}
@@ -175,7 +175,8 @@ class Run:
         if name in self.setting.once or name in AFTER:
             wanted, count = self.shards, 1
         self.order(wanted, name, count)
-        began = time.monotonic() - (REACH_MAX_S if name.startswith(("start.", "restore.")) or name in AT_START else 0)
+        at_start = name.startswith(("start.", "restore.")) or name in AT_START
+        began = time.monotonic() - (REACH_MAX_S if at_start else 0)
         answered = self.answered()
         while not any(shard.failpoints.has_killed() for shard in wanted):
             if not self.tend():
@@ -183,7 +184,9 @@ class Run:
                 return False
             waited = time.monotonic() - began
             patience = 2 ** min(tries, 6)  # a busy machine may take longer to come to the place than to each next kill
-            if waited > REACH_MAX_S * patience or (waited > REACH_S * patience and self.answered() > answered + 2):
+            if self.answered() == 0 and waited < 2 * REACH_MAX_S:
+                pass  # there may be no model yet: a start would pass no such place, and the steps be over before the next
+            elif waited > REACH_MAX_S * patience or (waited > REACH_S * patience and self.answered() > answered + 2):
                 began, answered = time.monotonic(), self.answered()
                 wanted, tries = wanted if tries == 0 else self.shards, tries + 1
                 self.order(wanted, name, 1)

@@ -250,6 +250,47 @@ static void static_and_none_never_move_the_scale(void **state)
     }
 }
 
+static void a_scale_that_is_set_begins_the_counts_of_its_policy_anew(void **state)
+{
+    struct amp_scaler_config config =
+        checked((struct amp_scaler_config){.policy = AMP_SCALER_MEGATRON, .init_scale = 1024, .hysteresis = 2});
+    struct amp_scaler_state s;
+    amp_scaler_init(&config, &s);
+    amp_scaler_update(&config, &s, AMP_SCALER_CLEAN);
+    amp_scaler_update(&config, &s, AMP_SCALER_OVERFLOW);
+    uint64_t id = s.scale_id;
+    assert_int_equal(0, amp_scaler_set(&config, &s, 64, NULL));
+    assert_true(s.scale == 64);
+    assert_int_equal(id + 1, s.scale_id);
+    assert_int_equal(0, s.growth_tracker);
+    assert_int_equal(2, s.hysteresis_left);
+    assert_int_equal(0, s.consecutive_overflows);
+    assert_int_equal(2, s.attempted); /* what has been stays so */
+    amp_scaler_reset(&config, &s);
+    assert_true(s.scale == 1024);
+    assert_int_equal(id + 2, s.scale_id);
+}
+
+static void a_scale_that_the_policy_cannot_have_is_refused_and_changes_nothing(void **state)
+{
+    const float bad[] = {0, -1, INFINITY, NAN, 0x1p-140f};
+    struct amp_scaler_config config = checked((struct amp_scaler_config){.policy = AMP_SCALER_DYNAMIC});
+    struct amp_scaler_config none = checked((struct amp_scaler_config){.policy = AMP_SCALER_NONE});
+    struct amp_scaler_state s, before;
+    struct amp_error error;
+    amp_scaler_init(&config, &s);
+    before = s;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        assert_int_equal(AMP_EINVAL, amp_scaler_set(&config, &s, bad[i], &error));
+        assert_non_null(strstr(error.text, "is not within"));
+    }
+    assert_memory_equal(&before, &s, sizeof(s));
+    amp_scaler_init(&none, &s);
+    assert_int_equal(AMP_EINVAL, amp_scaler_set(&none, &s, 2, &error));
+    assert_non_null(strstr(error.text, "policy none"));
+    assert_int_equal(0, amp_scaler_set(&none, &s, 1, &error));
+}
+
 static void defaults_are_torchs_with_a_floor_and_a_cap(void **state)
 {
     struct amp_scaler_config config = checked((struct amp_scaler_config){0});
@@ -342,6 +383,8 @@ int main(void)
         cmocka_unit_test(growth_that_is_not_finite_is_not_taken),
         cmocka_unit_test(an_empty_step_touches_neither_scale_nor_tracker),
         cmocka_unit_test(static_and_none_never_move_the_scale),
+        cmocka_unit_test(a_scale_that_is_set_begins_the_counts_of_its_policy_anew),
+        cmocka_unit_test(a_scale_that_the_policy_cannot_have_is_refused_and_changes_nothing),
         cmocka_unit_test(defaults_are_torchs_with_a_floor_and_a_cap),
         cmocka_unit_test(every_policy_is_taken_and_has_its_name),
         cmocka_unit_test(zeros_are_refused_where_the_defaults_were_not_filled),
