@@ -242,7 +242,7 @@ command_of() { # NAME: its words, one a line
         for node in $(names); do
             [[ $node != etcd* ]] || list+=("$node=http://$(address_of "$node" 1)")
         done
-        printf '%s\n' etcd --name "$1" --data-dir "$dir/$1" --log-outputs stderr --logger zap \
+        printf '%s\n' etcd --name "$1" --data-dir "$dir/$1" --log-outputs stderr --logger zap --pre-vote \
             --initial-cluster "$(IFS=, && echo "${list[*]}")" --initial-cluster-token "$prefix" \
             --listen-client-urls "http://$self" --advertise-client-urls "http://$self" \
             --listen-peer-urls "http://$(address_of "$1" 1)" --initial-advertise-peer-urls "http://$(address_of "$1" 1)"

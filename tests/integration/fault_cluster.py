@@ -46,7 +46,7 @@ class Etcd:
                  self.folder / self.names[i], "--initial-cluster", members, "--listen-client-urls", client,
                  "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
                  "--election-timeout", str(self.election_ms), "--heartbeat-interval", str(self.election_ms // 10),
-                 "--unsafe-no-fsync"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                 "--pre-vote", "--unsafe-no-fsync"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def kill(self, i):
         self.processes[i].kill()
