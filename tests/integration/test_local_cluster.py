@@ -191,7 +191,8 @@ def test_wrong_use_is_told_and_starts_nothing(context):
                       ["up", "--nothing"]):
         done = subprocess.run([SCRIPT, *arguments], timeout=DOWN_TIMEOUT_S, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
-        assert done.returncode == 2 and "local-cluster.sh up" in done.stderr, (arguments, done)
+        assert done.returncode == 2 and done.stderr.startswith("local-cluster: "), (arguments, done)
+        assert done.stderr.count("\n") == 1 and done.stderr.endswith("; see --help\n"), (arguments, done)
     for arguments in (["down", "--dir", folder], ["up", "--dir", folder, "--bin", folder]):
         done = subprocess.run([SCRIPT, *arguments], timeout=DOWN_TIMEOUT_S, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
