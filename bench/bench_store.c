@@ -5,8 +5,9 @@
  *     bench_store ROW       measures it and prints the row (bench/run.sh)
  *
  *     storage_verdicts_full_8, _1    thousands of verdicts a second, each durable before its model goes on (FULL), from 8
- *                                    models and from 1, through the server's queue for the store; the peer appends the bytes
- *                                    that a row takes in the file to a file, and calls fdatasync, as often
+ *                                    models and from 1, through the server's queue for the store and back to a loop that has
+ *                                    the server's turns; the peer appends the bytes that a row takes in the file to a file,
+ *                                    and calls fdatasync, as often
  *     storage_verdicts_normal        the same with NORMAL, from 8 models; the peer is one prepared INSERT of the same row after
  *                                    the other into a table of the same schema, each a transaction of its own
  *     storage_verdicts_normal_call   from 1 model, the store's call in a loop, beside the same peer
@@ -18,6 +19,7 @@
 #define _GNU_SOURCE /* affinity */
 #include "base/assert.h"
 #include "bench/measure.h"
+#include "rpc/io/turn.h"
 #include "server/io/threads.h"
 #include "storage/checkpoint.h"
 #include "storage/store.h"
@@ -85,6 +87,7 @@ struct verdicts;
 
 struct model {
     struct io_task task;
+    struct arpc_turn_item answer;
     struct verdicts *side;
     char name[16];
     struct ampd_step_row row;
@@ -96,6 +99,7 @@ struct verdicts {
     struct ampd_store *store;
     struct io_threads *writer;
     uv_loop_t loop;
+    struct arpc_turn turn; /* as the server's loop has it, which looks for more before it sleeps */
     size_t to_begin, left;
     struct model models[MODELS_MAX];
 };
@@ -127,7 +131,13 @@ static void verdict_done(struct io_task *task)
     struct model *model = AMP_CONTAINER(task, struct model, task);
     if (--model->side->left == 0)
         uv_stop(&model->side->loop);
+    arpc_turn_add(&model->side->turn, &model->answer);
     begin_next(model);
+}
+
+static void answer(struct arpc_turn_item *item)
+{
+    (void)item; /* here it would leave */
 }
 
 static void verdicts_run(void *context, size_t first, size_t count)
@@ -193,19 +203,29 @@ static struct verdicts *verdicts_new(unsigned models, bool full)
     side->count = models;
     side->store = open_store("store", models);
     check(uv_loop_init(&side->loop), "no loop");
-    check(io_threads_new(&side->loop, 1, false, &side->writer), "no thread");
+    check(arpc_turn_init(&side->turn, &side->loop), "no loop");
+    check(io_threads_new(&side->loop, 1, IO_THREADS_LOOKING, &side->writer), "no thread");
     for (unsigned m = 0; m < models; m++) {
         struct model *model = &side->models[m];
         model->side = side;
         model->task = (struct io_task){.done_cb = verdict_done, .group_cb = group_run};
+        arpc_turn_item_init(&model->answer, answer);
         (void)snprintf(model->name, sizeof model->name, "model-%u", m);
         fill_row(&model->row);
     }
     return side;
 }
 
+static void turn_closed(struct arpc_turn *turn)
+{
+    (void)turn;
+}
+
 static void verdicts_free(struct verdicts *side)
 {
+    for (unsigned m = 0; m < side->count; m++)
+        arpc_turn_remove(&side->models[m].answer);
+    arpc_turn_close(&side->turn, turn_closed);
     io_threads_close(side->writer);
     (void)uv_run(&side->loop, UV_RUN_DEFAULT);
     check(uv_loop_close(&side->loop), "the loop is busy");

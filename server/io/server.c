@@ -82,14 +82,14 @@ static int open_handles(struct ampd_server *server, struct amp_error *error)
     struct {
         struct io_threads **pool;
         unsigned count;
-        bool patient;
-    } pools[] = {{&server->compute, server->options->compute_threads, true},
-                 {&server->writer, 1, false},
-                 {&server->readers, 1, false},
-                 {&server->files, 1, false},
-                 {&server->journal, 1, false}};
+        enum io_threads_kind kind;
+    } pools[] = {{&server->compute, server->options->compute_threads, IO_THREADS_PATIENT},
+                 {&server->writer, 1, IO_THREADS_LOOKING},
+                 {&server->readers, 1, IO_THREADS_PLAIN},
+                 {&server->files, 1, IO_THREADS_PLAIN},
+                 {&server->journal, 1, IO_THREADS_PLAIN}};
     for (size_t i = 0; i < sizeof pools / sizeof *pools; i++)
-        if (io_threads_new(&server->loop, pools[i].count, pools[i].patient, pools[i].pool) != 0)
+        if (io_threads_new(&server->loop, pools[i].count, pools[i].kind, pools[i].pool) != 0)
             return amp_error_set(error, AMP_ENOMEM, NULL, "cannot start threads");
     if (uv_timer_init(&server->loop, &server->core_timer) != 0 ||
         uv_timer_init(&server->loop, &server->drain_timer) != 0 ||

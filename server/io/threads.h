@@ -29,11 +29,16 @@ struct io_task {
 /* What one transaction may hold: more tasks than models that wait for their verdicts at a time. */
 #define IO_GROUP_MAX 64
 
-/*
- * `count` threads, at least 1. `patient`: where the loop is busy on the same core, they wait for the end of its time slice
- * instead of interrupting it for each task. On success *out is the caller's (io_threads_close). AMP_ENOMEM.
- */
-int io_threads_new(uv_loop_t *loop, unsigned count, bool patient, struct io_threads **out);
+enum io_threads_kind {
+    IO_THREADS_PLAIN,
+    /* Where the loop is busy on the same core, they wait for the end of its time slice instead of interrupting it for each task. */
+    IO_THREADS_PATIENT,
+    /* For many short tasks: after one they look for more for a while before they sleep. */
+    IO_THREADS_LOOKING,
+};
+
+/* `count` threads, at least 1. On success *out is the caller's (io_threads_close). AMP_ENOMEM. */
+int io_threads_new(uv_loop_t *loop, unsigned count, enum io_threads_kind kind, struct io_threads **out);
 
 /*
  * Queues a task; tasks are begun in order. On the loop. Never fails: the queue is in the tasks. What a done_cb submits is

@@ -79,7 +79,7 @@ static void tasks_of_one_group_run_together_and_in_order(void **state)
     uv_loop_t loop;
     (void)state;
     assert_int_equal(uv_loop_init(&loop), 0);
-    assert_int_equal(io_threads_new(&loop, 1, false, &threads), 0);
+    assert_int_equal(io_threads_new(&loop, 1, IO_THREADS_PLAIN, &threads), 0);
     (void)pthread_mutex_lock(&notes.gate);
     for (int i = 0; i < TASKS; i++) {
         char letter = letters[i];
@@ -106,7 +106,7 @@ static void a_task_that_no_thread_has_begun_can_be_taken_back(void **state)
     uv_loop_t loop;
     (void)state;
     assert_int_equal(uv_loop_init(&loop), 0);
-    assert_int_equal(io_threads_new(&loop, 1, false, &threads), 0);
+    assert_int_equal(io_threads_new(&loop, 1, IO_THREADS_PLAIN, &threads), 0);
     (void)pthread_mutex_lock(&notes.gate);
     for (int i = 0; i < 3; i++) {
         tasks[i] = (struct task){
@@ -148,7 +148,7 @@ static void what_a_done_task_submits_can_be_taken_back(void **state)
     uv_loop_t loop;
     (void)state;
     assert_int_equal(uv_loop_init(&loop), 0);
-    assert_int_equal(io_threads_new(&loop, 1, false, &follow.threads), 0);
+    assert_int_equal(io_threads_new(&loop, 1, IO_THREADS_PLAIN, &follow.threads), 0);
     follow.first = tasks;
     for (int i = 0; i < 4; i++)
         tasks[i] = (struct task){.task = {.run_cb = run_one, .done_cb = i == 0 ? submit_three : told},
@@ -218,7 +218,7 @@ static void the_loop_goes_on_while_a_thread_that_has_woken_it_is_stopped(void **
     uv_loop_t loop;
     (void)state;
     assert_int_equal(uv_loop_init(&loop), 0);
-    assert_int_equal(io_threads_new(&loop, 1, false, &threads), 0);
+    assert_int_equal(io_threads_new(&loop, 1, IO_THREADS_PLAIN, &threads), 0);
     stop.loop = pthread_self();
     stop.holds = true;
     io_threads_submit(threads, &task.task);
@@ -254,7 +254,7 @@ static void go_on(struct io_task *base)
     io_threads_submit(chain->threads, base);
 }
 
-static void what_done_tasks_submit_is_one_group(void **state)
+static void groups_of_done_tasks(enum io_threads_kind kind)
 {
     static const char letters[] = "ABCD";
     struct notes notes = {.gate = PTHREAD_MUTEX_INITIALIZER};
@@ -263,9 +263,8 @@ static void what_done_tasks_submit_is_one_group(void **state)
     struct io_threads *threads;
     unsigned left = 8;
     uv_loop_t loop;
-    (void)state;
     assert_int_equal(uv_loop_init(&loop), 0);
-    assert_int_equal(io_threads_new(&loop, 1, false, &threads), 0);
+    assert_int_equal(io_threads_new(&loop, 1, kind, &threads), 0);
     (void)pthread_mutex_lock(&notes.gate);
     io_threads_submit(threads, &first.task); /* the thread waits in it until all are queued */
     for (int i = 0; i < 4; i++) {
@@ -285,11 +284,47 @@ static void what_done_tasks_submit_is_one_group(void **state)
     assert_string_equal(notes.done, "fABCDABCDABCD");
 }
 
+static void what_done_tasks_submit_is_one_group(void **state)
+{
+    (void)state;
+    groups_of_done_tasks(IO_THREADS_PLAIN);
+}
+
+static void a_thread_that_looks_for_more_runs_the_same_groups(void **state)
+{
+    (void)state;
+    groups_of_done_tasks(IO_THREADS_LOOKING);
+}
+
+/* More of them than it sleeps for after looks in vain, so that some find it looking and some asleep. */
+static void tasks_one_by_one_reach_a_thread_that_looks_or_sleeps(void **state)
+{
+    struct notes notes = {.gate = PTHREAD_MUTEX_INITIALIZER};
+    struct io_threads *threads;
+    uv_loop_t loop;
+    (void)state;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(io_threads_new(&loop, 1, IO_THREADS_LOOKING, &threads), 0);
+    for (int i = 0; i < 150; i++) {
+        struct task task = {.task = {.run_cb = run_one, .done_cb = told}, .notes = &notes, .letter = 'a'};
+        notes.ran[0] = notes.done[0] = 0;
+        io_threads_submit(threads, &task.task);
+        while (notes.done[0] == 0) /* cut off by the test's timeout */
+            (void)uv_run(&loop, UV_RUN_ONCE);
+        assert_string_equal(notes.ran, "a");
+    }
+    io_threads_close(threads);
+    assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+    assert_int_equal(uv_loop_close(&loop), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tasks_of_one_group_run_together_and_in_order),
         cmocka_unit_test(what_done_tasks_submit_is_one_group),
+        cmocka_unit_test(a_thread_that_looks_for_more_runs_the_same_groups),
+        cmocka_unit_test(tasks_one_by_one_reach_a_thread_that_looks_or_sleeps),
         cmocka_unit_test(a_task_that_no_thread_has_begun_can_be_taken_back),
         cmocka_unit_test(what_a_done_task_submits_can_be_taken_back),
         cmocka_unit_test(the_loop_goes_on_while_a_thread_that_has_woken_it_is_stopped),
