@@ -2,14 +2,14 @@
  * The end of a process in order, so that no decided step is lost (STEP section 6: a cut before a drain).
  *
  *   LEAVE      shard -> coordinator   this process is about to end
- *   MAY_LEAVE  coordinator -> shard   round 0: wait; round 1: whatever was decided is in a checkpoint
+ *   MAY_LEAVE  coordinator -> shard   round 0: wait; round 1: whatever was decided is in a checkpoint, or that is given up
  *
  * While a shard leaves, or the coordinator itself is to end, no step is opened or decided, on no shard: a step needs all of
  * them. The last decided one is cut; then those that leave are let go, and all of them when the coordinator ends, so that who is
  * told to end after it need not ask anybody. Steps go on when the shard is back: its higher fence brings SYNC.
  *
  * Nobody waits for ever. A shard that hears nothing of shard 0, and a coordinator that lacks a shard for the cut, wait for
- * AMPD_LEAVE_ALONE_MS and end then without it: what was decided since the last checkpoint comes again, under a higher epoch.
+ * AMPD_LEAVE_ALONE_MS, and end or let go without it: what was decided since the last checkpoint comes again, under a higher epoch.
  * Who gives up ends at once. One whose threads still write, on a disk that is full, can neither end nor, where a fence is to be stored,
  * hear anybody: its time begins when they are done.
  */

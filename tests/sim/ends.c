@@ -1,7 +1,7 @@
 /*
  * Processes that end in order (server/core/leave.c): one of them, shard 0, all at once, or all of them one after the other.
  * Who is let go leaves all that was decided in checkpoints, and no step is decided without it; nobody is given up who could
- * have been asked.
+ * have been asked. Shard 0 gives up for others, too: who has asked to end while a third one is away is let go without.
  */
 #include "server/core/model.h"
 #include "tests/sim/sim.h"
@@ -35,6 +35,45 @@ static void tell_lost(struct sim *sim, struct sim_shard *shard)
 
 /* ---- beginning ---- */
 
+static bool holds(const struct sim_store *store, uint64_t step)
+{
+    for (uint32_t i = 0; i < store->checkpoints_count; i++) {
+        if (store->checkpoints[i].step == step)
+            return true;
+    }
+    return false;
+}
+
+/* Seeds in which there is a last checkpoint to be cut, and it has to wait: for a third shard that is away, or whose disk is full. */
+static bool is_hindered(uint64_t seed)
+{
+    return seed % 55 == 4;
+}
+
+static bool is_time(const struct sim *sim)
+{
+    const struct sim_store *store = &sim->shard[0].store;
+    return !is_hindered(sim->seed) || (store->last_step > 0 && !holds(store, store->last_step));
+}
+
+static void hinder(struct sim *sim, uint32_t ending)
+{
+    static const uint64_t times[] = {2000, 8000, 15000, 45000};
+    uint64_t until_ms = sim->now_ms + times[sim_below(sim, 4)];
+    uint32_t k = sim->shards < 2 ? 0 : 1 + (uint32_t)sim_below(sim, sim->shards - 1);
+    if (k == ending && k != 0)
+        k = 1 + k % (sim->shards - 1); /* the next one */
+    struct sim_shard *third = &sim->shard[k];
+    if (third->core == NULL || k == 0 || k == ending)
+        return;
+    if (sim_below(sim, 2) == 0) {
+        third->store.full_until_ms = until_ms;
+        return;
+    }
+    sim_session_cut(sim, third);
+    sim->peers[third->index].up_until_ms = until_ms;
+}
+
 static void drain(struct sim *sim, uint32_t k)
 {
     struct sim_shard *shard = &sim->shard[k];
@@ -46,6 +85,8 @@ static void drain(struct sim *sim, uint32_t k)
     shard->draining = true;
     struct ampd_event event = {.type = AMPD_EVENT_DRAIN};
     sim_server_event(sim, shard, &event);
+    if (is_hindered(sim->seed))
+        hinder(sim, k);
 }
 
 static void begin(struct sim *sim)
@@ -129,13 +170,43 @@ static void check_given_up(struct sim *sim, const struct sim_shard *shard)
                  shard->index);
 }
 
-static bool holds(const struct sim_store *store, uint64_t step)
+/* ---- shard 0 gives up for one that has asked ---- */
+
+void sim_ends_start(struct sim *sim, struct sim_shard *shard)
 {
-    for (uint32_t i = 0; i < store->checkpoints_count; i++) {
-        if (store->checkpoints[i].step == step)
+    shard->left = shard->let_go_without = false;
+    shard->leave_ms = 0;
+    for (uint32_t k = 0; shard->index == 0 && k < sim->shards; k++)
+        sim->shard[k].leave_ms = 0; /* that was said to the process before */
+}
+
+void sim_ends_taken(struct sim *sim, const struct ampd_message *message)
+{
+    if (message->type == AMPD_MESSAGE_LEAVE)
+        sim->shard[message->from].leave_ms = sim->now_ms;
+}
+
+static bool anybody_away(const struct sim *sim, const struct sim_shard *zero)
+{
+    for (uint32_t k = 1; k < sim->shards; k++) {
+        if (!sim->shard[k].up || sim->shard[k].peer != sim_position(sim, zero))
             return true;
     }
     return false;
+}
+
+/*
+ * The message does not tell whether the last checkpoint is there or has been given up. It may have been if its receiver has
+ * waited for ALONE_MS, and a session is over: this looks at the clock and at the sessions, not at what the core has concluded.
+ * Who is let go at any other time is held to what must be kept.
+ */
+void sim_ends_said(struct sim *sim, const struct sim_shard *zero, const struct ampd_message *message)
+{
+    if (message->type != AMPD_MESSAGE_MAY_LEAVE)
+        return;
+    struct sim_shard *shard = &sim->shard[message->to];
+    shard->let_go_without =
+        message->round != 0 && shard->leave_ms != 0 && long_ago(sim, shard->leave_ms) && anybody_away(sim, zero);
 }
 
 /*
@@ -146,7 +217,7 @@ static bool holds(const struct sim_store *store, uint64_t step)
 static void check_kept(struct sim *sim, const struct sim_shard *shard)
 {
     const struct sim_shard *zero = &sim->shard[0];
-    if (shard->anew || !sim_server_knows(zero) || !sim_server_knows(shard) ||
+    if (shard->anew || shard->let_go_without || !sim_server_knows(zero) || !sim_server_knows(shard) ||
         sim->model.spec.durability != AMPD_DURABILITY_CHECKPOINT ||
         !ampd_coord_has_steps(&zero->core->models[0]->coord))
         return;
@@ -193,7 +264,9 @@ void sim_ends_end(struct sim *sim, struct sim_shard *shard)
         check_kept(sim, shard);
     if (sim->verbose)
         (void)fprintf(stderr, "%8llu shard %u ends, %s\n", (unsigned long long)sim->now_ms, shard->index,
-                      given_up ? "alone" : "in order");
+                      given_up                ? "alone"
+                      : shard->let_go_without ? "without the last checkpoint"
+                                              : "in order");
     bool anew = shard->anew;
     sim_server_kill(sim, shard);
     shard->left = !given_up && !anew;
@@ -219,7 +292,7 @@ void sim_ends_act(struct sim *sim)
         if (shard->core != NULL)
             tell_lost(sim, shard);
     }
-    if (sim->ends > 0 && sim->in_turn == 0 && sim_below(sim, 100) == 0)
+    if (sim->ends > 0 && sim->in_turn == 0 && is_time(sim) && sim_below(sim, 100) == 0)
         begin(sim);
     go_on(sim);
 }

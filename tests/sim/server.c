@@ -551,8 +551,8 @@ void sim_server_start(struct sim *sim, struct sim_shard *shard)
         sim_fail(sim, SIM_ITSELF, "no core");
     shard->restart_ms = 0;
     shard->timer_ms = 0;
-    shard->left = false;
     shard->anew = true;
+    sim_ends_start(sim, shard);
     find_fences(sim, shard);
     find_model(sim, shard);
     struct ampd_event event = {.type = AMPD_EVENT_START};

@@ -53,6 +53,7 @@ void sim_session_keep(struct sim *sim, struct sim_shard *shard, const struct amp
         keep(&shard->inbox, message);
         return;
     }
+    sim_ends_said(sim, shard, message);
     bool sent = false;
     for (uint32_t q = 1; q <= SIM_ZOMBIE; q++) { /* to each process of that shard with which there is a session */
         struct sim_shard *other = &sim->shard[q];
@@ -72,6 +73,7 @@ static void deliver(struct sim *sim, struct sim_shard *to, struct sim_task *task
     if (sim->verbose)
         (void)fprintf(stderr, "%8llu message %d of shard %u to %u\n", (unsigned long long)sim->now_ms,
                       task->message->type, task->message->from, task->message->to);
+    sim_ends_taken(sim, task->message);
     struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = task->message};
     sim_server_event(sim, to, &event);
     sim_task_free(task);

@@ -237,6 +237,8 @@ struct sim_shard {
     bool fenced;                   /* it was told that another has its place: it ends */
     bool draining, drained;        /* it is to end, and may */
     bool left;                     /* it has ended in order, and is not back */
+    uint64_t leave_ms;             /* when shard 0 has heard its last LEAVE; 0: none */
+    bool let_go_without;           /* shard 0 has let it go when it could have given the last checkpoint up */
     bool anew;                     /* this process has stored no epoch: of durability CHECKPOINT its memory is lost */
     uint64_t session_ms;           /* since when `up` */
     uint64_t lost_peers;           /* bits: sessions that are over, of which its core is not told yet */
@@ -484,6 +486,10 @@ void sim_ends_event(struct sim *sim);                        /* after each event
 void sim_ends_row(struct sim *sim);                          /* shard 0 stores a verdict */
 void sim_ends_end(struct sim *sim, struct sim_shard *shard); /* DRAINED: the process is gone */
 void sim_ends_lost(struct sim_shard *shard, uint32_t peer);  /* a session is over */
+/* A process of the shard starts; a message of another shard comes to shard 0; one of shard 0 is sent. */
+void sim_ends_start(struct sim *sim, struct sim_shard *shard);
+void sim_ends_taken(struct sim *sim, const struct ampd_message *message);
+void sim_ends_said(struct sim *sim, const struct sim_shard *zero, const struct ampd_message *message);
 bool sim_ends_under_way(const struct sim *sim);
 
 /* ---- losses.c ---- */
