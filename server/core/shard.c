@@ -213,8 +213,8 @@ static void close_step(struct ampd_model *model, const struct ampd_close *close)
     ampd_shard_try_vote(model);
 }
 
-/* Equal weights: who contributes is known at OPEN. */
-static void close_at_open(struct ampd_model *model, const struct ampd_open *open)
+/* Equal weights: who contributes is known at OPEN. The caller frees it. */
+static struct ampd_close *close_of_open(const struct ampd_open *open)
 {
     struct ampd_close *close = ampd_need(calloc(1, sizeof(*close)));
     close->step = open->step;
@@ -223,8 +223,26 @@ static void close_at_open(struct ampd_model *model, const struct ampd_open *open
     close->contributors_count = open->expected_count;
     for (uint32_t i = 0; i < open->expected_count; i++)
         close->contributors[i] = (struct ampd_contributor){open->expected[i].rank, open->expected[i].incarnation, 1};
-    close_step(model, close);
-    free(close);
+    return close;
+}
+
+/*
+ * Another shard 0's list, where this shard keeps its vote of before a restart on another one: its gradients are gone, and nothing can
+ * be summed again. UNFIT or another OPEN takes such a vote back, a list does not.
+ */
+static bool not_of_kept_vote(struct ampd_model *model, const struct ampd_message *message,
+                             const struct ampd_close *close)
+{
+    const struct ampd_vote *kept = model->shard.kept;
+    if (kept == NULL || model->core->config.shard == 0) /* its own shard 0 is this program: close_step() asserts it */
+        return false;
+    if (ampd_contributors_hash(close->contributors, close->contributors_count) == kept->contributors_hash)
+        return false;
+    char why[128];
+    (void)snprintf(why, sizeof(why), "for this shard has voted on step %llu with another list of contributors",
+                   (unsigned long long)kept->step);
+    ampd_bus_misfit(model, message, why);
+    return true;
 }
 
 /*
@@ -304,8 +322,11 @@ void ampd_shard_take_open(struct ampd_model *model, const struct ampd_open *open
             ampd_slot_empty(model, r);
     }
     reset_votes(model);
-    if (open->closed)
-        close_at_open(model, open);
+    if (open->closed) {
+        struct ampd_close *close = close_of_open(open);
+        close_step(model, close);
+        free(close);
+    }
     complete_again(model);
     ampd_push_retry(model);
     ampd_pull_retry(model);
@@ -336,8 +357,13 @@ static bool waits_for_verdict(struct ampd_model *model, const struct ampd_messag
 void ampd_shard_open(struct ampd_model *model, const struct ampd_message *message)
 {
     const struct ampd_open *open = &message->u.open;
-    if (message->epoch == model->shard.epoch &&
-        !waits_for_verdict(model, message, &model->shard.open_waits, open->step, open->try_number))
+    if (message->epoch != model->shard.epoch ||
+        waits_for_verdict(model, message, &model->shard.open_waits, open->step, open->try_number))
+        return;
+    struct ampd_close *close = open->closed && ampd_sums_fits(model, open) ? close_of_open(open) : NULL;
+    bool refused = close != NULL && not_of_kept_vote(model, message, close);
+    free(close);
+    if (!refused)
         ampd_shard_take_open(model, open, message->from_fence.counter);
 }
 
@@ -350,7 +376,7 @@ void ampd_shard_take_close(struct ampd_model *model, const struct ampd_message *
         return;
     bool mine = step->state == AMPD_STEP_OPEN && close->step == step->open.step &&
                 close->try_number == step->open.try_number && message->from_fence.counter == step->fence;
-    if (mine)
+    if (mine && !not_of_kept_vote(model, message, close))
         close_step(model, close);
 }
 

@@ -131,6 +131,56 @@ static void a_verdict_on_what_the_shard_has_not_voted_on_is_refused_and_not_stor
     assert_int_equal(2, shard->decided_step);
 }
 
+/* Shard 1 as after a restart with a journal: it has voted on this list, and the step was opened again. */
+static void keep_a_vote(const struct ampd_contributor *of)
+{
+    struct ampd_shard *shard = &pair_model(1)->shard;
+    assert_int_equal(AMPD_STEP_OPEN, shard->step.state);
+    shard->step.close.contributors_count = 1;
+    shard->step.close.contributors[0] = *of;
+    shard->step.plan = ampd_plan_new(&pair_model(1)->tensors, 0);
+    shard->kept = calloc(1, sizeof(*shard->kept));
+    assert_true(shard->step.plan != NULL && shard->kept != NULL);
+    shard->step.plan->given = true;
+    shard->kept->step = shard->step.open.step;
+    shard->kept->contributors_hash = ampd_contributors_hash(of, 1);
+}
+
+static struct ampd_message *close_with(struct ampd_contributor contributor)
+{
+    const struct ampd_open *open = &pair_model(1)->shard.step.open;
+    struct ampd_message *message = pair_message(AMPD_MESSAGE_CLOSE, 0, 1);
+    message->u.close.step = open->step;
+    message->u.close.try_number = open->try_number;
+    message->u.close.contributors_count = 1;
+    message->u.close.contributors[0] = contributor;
+    return message;
+}
+
+static void a_list_unlike_that_of_a_vote_kept_over_a_restart_is_refused(void **state)
+{
+    (void)pair_teardown(state);
+    pair_begin(AMPD_WEIGHTING_PUSHED);
+    const struct ampd_shard *shard = &pair_model(1)->shard;
+    struct ampd_contributor contributor = {0, pair_incarnation, 2};
+    keep_a_vote(&contributor);
+    contributor.weight = 3;
+    misfit(close_with(contributor));
+    assert_non_null(strstr(refused_as, "another list"));
+    struct ampd_message *message = pair_message(AMPD_MESSAGE_OPEN, 0, 1);
+    message->u.open = shard->step.open;
+    message->u.open.try_number++;
+    message->u.open.closed = true; /* weights of 1 */
+    misfit(message);
+    assert_non_null(strstr(refused_as, "another list"));
+    assert_int_equal(AMPD_STEP_OPEN, shard->step.state);
+    assert_int_equal(0, shard->step.open.try_number);
+    contributor.weight = 2;
+    pair_send_take(close_with(contributor));
+    assert_int_equal(AMPD_STEP_CLOSED, shard->step.state);
+    assert_non_null(shard->kept);
+}
+
 static void range_warnings_of_no_parameter_are_refused(void **state)
 {
     (void)state;
@@ -247,6 +297,7 @@ int main(void)
         PAIR_TEST(votes_of_other_parameters_blocks_or_orders_count_nowhere),
         PAIR_TEST(orders_for_ranks_that_there_are_not_are_refused),
         PAIR_TEST(a_verdict_on_what_the_shard_has_not_voted_on_is_refused_and_not_stored),
+        PAIR_TEST(a_list_unlike_that_of_a_vote_kept_over_a_restart_is_refused),
         PAIR_TEST(range_warnings_of_no_parameter_are_refused),
         PAIR_TEST(a_shard_whose_answer_to_sync_is_refused_is_not_taken_for_one_that_holds_nothing),
         PAIR_TEST(an_epoch_does_not_begin_from_what_was_asked_for_and_is_not_here),
