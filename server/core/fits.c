@@ -71,6 +71,21 @@ static bool vote_fits(const struct ampd_model *model, const struct ampd_vote *vo
     return rows_fit(model, vote->rows, vote->rows_count);
 }
 
+/*
+ * What another shard has decided in our epoch is adopted from its row where this store lacks it (adopt.c). Only the step that the epoch
+ * began from has none.
+ */
+static bool sync_fits(const struct ampd_model *model, const struct ampd_message *message)
+{
+    const struct ampd_sync_state *sync = &message->u.sync;
+    if (sync->has_last && !row_fits(model, &sync->last))
+        return false;
+    if (message->from == 0 || !sync->ready || sync->highest_epoch != model->shard.epoch)
+        return true;
+    bool has_row = sync->has_last && sync->last.step == sync->decided && sync->last.tries > 0;
+    return has_row || sync->decided == model->shard.base_step;
+}
+
 bool ampd_message_fits(const struct ampd_model *model, const struct ampd_message *message)
 {
     switch (message->type) {
@@ -88,7 +103,7 @@ bool ampd_message_fits(const struct ampd_model *model, const struct ampd_message
     case AMPD_MESSAGE_APPLIED:
         return range_fits(model, message->u.applied.range, message->u.applied.range_count);
     case AMPD_MESSAGE_SYNCED:
-        return !message->u.sync.has_last || row_fits(model, &message->u.sync.last);
+        return sync_fits(model, message);
     default:
         return true;
     }

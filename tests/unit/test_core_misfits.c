@@ -234,6 +234,50 @@ static void a_shard_whose_answer_to_sync_is_refused_is_not_taken_for_one_that_ho
     assert_int_equal(1, pair_model(0)->coord.epoch);
 }
 
+/* Shard 0 has started with a journal, in which nothing was decided, and asks shard 1. */
+static void restart_0_with_a_journal(void)
+{
+    struct ampd_checkpoint_record part = {.epoch = 1};
+    struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
+    pair_model(1)->spec.durability = AMPD_DURABILITY_STEP;
+    record.spec = pair_model(1)->spec;
+    ampd_core_free(pair_core[0]);
+    pair_start(0, 2);
+    struct ampd_event found = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
+    pair_step(0, &found);
+    pair_hold_messages = true;
+    pair_send_start(0);
+    struct ampd_event replayed = {.type = AMPD_EVENT_REPLAYED};
+    replayed.u.replayed.token = pair_model(0)->shard.replay.token;
+    replayed.u.replayed.code = AMP_ENOTFOUND;
+    pair_step(0, &replayed);
+    pair_send_take(pair_message(AMPD_MESSAGE_HELLO, 1, 0)); /* its fence is stored */
+    assert_int_equal(AMPD_MEMORY_READY, pair_model(0)->shard.memory);
+    assert_true(pair_core[0]->sync.running);
+}
+
+static void a_decided_step_without_its_row_is_not_adopted(void **state)
+{
+    (void)state;
+    restart_0_with_a_journal();
+    static const uint64_t rows[][2] = {{0, 0}, {7, 1}, {1, 0}}; /* none; of another step; of no try */
+    for (unsigned i = 0; i < 3; i++) {
+        struct ampd_message *message = synced_by_1(pair_core[0]->sync.round);
+        message->u.sync.ready = true;
+        message->u.sync.highest_epoch = 1;
+        message->u.sync.decided = 1;
+        message->u.sync.has_last = i > 0;
+        message->u.sync.last.step = rows[i][0];
+        message->u.sync.last.tries = (uint32_t)rows[i][1];
+        misfit(message);
+    }
+    struct ampd_message *done = pair_message(AMPD_MESSAGE_SYNC_DONE, 1, 0);
+    done->round = pair_core[0]->sync.round;
+    pair_send_take(done);
+    assert_true(pair_core[0]->sync.running);
+    assert_null(pair_model(0)->coord.verdict);
+}
+
 static void specifications_that_no_client_could_give_are_not_made_here(void **state)
 {
     (void)state;
@@ -300,6 +344,7 @@ int main(void)
         PAIR_TEST(a_list_unlike_that_of_a_vote_kept_over_a_restart_is_refused),
         PAIR_TEST(range_warnings_of_no_parameter_are_refused),
         PAIR_TEST(a_shard_whose_answer_to_sync_is_refused_is_not_taken_for_one_that_holds_nothing),
+        PAIR_TEST(a_decided_step_without_its_row_is_not_adopted),
         PAIR_TEST(an_epoch_does_not_begin_from_what_was_asked_for_and_is_not_here),
         PAIR_TEST(specifications_that_no_client_could_give_are_not_made_here),
     };
