@@ -441,6 +441,26 @@ static bool lacks_a_store(struct ampd_model *model)
     return true;
 }
 
+/*
+ * Whether a shard has neither the newest verdict nor its vote on that step: its disk has lost what it had called synced. It could
+ * only refuse the verdict, each time it comes.
+ */
+static bool lacks_its_vote(const struct ampd_model *model, uint32_t shard)
+{
+    const struct ampd_coord *coord = &model->coord;
+    const struct ampd_sync_state *given = &coord->synced[shard]->u.sync;
+    uint64_t newest = 0;
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
+        if (coord->synced[k]->u.sync.decided > newest)
+            newest = coord->synced[k]->u.sync.decided;
+    }
+    bool lacks = given->decided < newest && (given->decided + 1 < newest || !given->voted);
+    if (lacks)
+        ampd_out_log(model->core, AMPD_LOG_ERROR, model, "shard %u has lost its vote on step %llu, which is decided",
+                     shard, (unsigned long long)given->decided + 1);
+    return lacks;
+}
+
 static bool must_begin_anew(const struct ampd_model *model)
 {
     const struct ampd_coord *coord = &model->coord;
@@ -449,6 +469,8 @@ static bool must_begin_anew(const struct ampd_model *model)
         const struct ampd_message *answer = coord->synced[k];
         anew = anew || answer == NULL || answer->u.sync.lost || answer->u.sync.highest_epoch != coord->epoch;
     }
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core) && !anew; k++) /* of one epoch, all of them */
+        anew = lacks_its_vote(model, k);
     return anew;
 }
 

@@ -5,6 +5,7 @@
 #include "tests/unit/core_pair.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void send_to(unsigned shard, enum ampd_event_type type)
@@ -168,6 +169,49 @@ static void parts_of_two_states_are_no_checkpoint(void **state)
             assert_non_null(strstr(pair_logged, "a part of another state"));
         assert_int_equal(0, pair_model(0)->coord.base_epoch); /* that was the only one */
     }
+}
+
+/* What shard 1 says when it has started: it has nothing of the last decided step but, perhaps, its vote. */
+static void answer_sync(bool voted)
+{
+    pair_hold_messages = true;
+    struct ampd_message *message = pair_message(AMPD_MESSAGE_HELLO, 1, 0);
+    message->from_fence.counter = 2;
+    pair_send_take(message);
+    assert_true(pair_core[0]->sync.running);
+    message = pair_message(AMPD_MESSAGE_SYNCED, 1, 0);
+    message->from_fence.counter = 2;
+    message->round = pair_core[0]->sync.round;
+    assert_int_equal(0, ampd_spec_copy(&message->u.sync.spec, &pair_model(0)->spec));
+    message->u.sync.highest_epoch = 1;
+    message->u.sync.ready = true;
+    message->u.sync.voted = voted;
+    message->u.sync.checkpoints_count = 1;
+    message->u.sync.checkpoints = calloc(1, sizeof(message->u.sync.checkpoints[0]));
+    assert_non_null(message->u.sync.checkpoints);
+    message->u.sync.checkpoints[0] = pair_model(1)->shard.checkpoints[0];
+    pair_send_take(message);
+    message = pair_message(AMPD_MESSAGE_SYNC_DONE, 1, 0);
+    message->from_fence.counter = 2;
+    message->round = pair_core[0]->sync.round;
+    pair_send_take(message);
+    assert_false(pair_core[0]->sync.running);
+}
+
+static void a_shard_that_has_lost_its_vote_on_a_decided_step_brings_a_new_epoch(void **state)
+{
+    (void)state;
+    answer_sync(false);
+    assert_int_equal(AMPD_COORD_RESTORING, pair_model(0)->coord.state);
+    assert_non_null(strstr(pair_logged, "has lost its vote on step 1"));
+}
+
+static void a_shard_that_holds_its_vote_on_a_decided_step_is_told_the_verdict(void **state)
+{
+    (void)state;
+    answer_sync(true);
+    assert_int_equal(AMPD_COORD_RUNNING, pair_model(0)->coord.state);
+    assert_int_equal(1, pair_model(0)->coord.epoch);
 }
 
 static void an_answer_of_another_restore_or_epoch_does_not_count(void **state)
@@ -421,6 +465,8 @@ int main(void)
         TEST(a_checkpoint_that_no_two_shards_hold_any_more_is_not_replaced_by_none),
         TEST(parts_of_two_states_are_no_checkpoint),
         TEST(an_answer_of_another_restore_or_epoch_does_not_count),
+        TEST(a_shard_that_has_lost_its_vote_on_a_decided_step_brings_a_new_epoch),
+        TEST(a_shard_that_holds_its_vote_on_a_decided_step_is_told_the_verdict),
         TEST(a_shard_says_again_how_a_restore_has_ended),
         TEST(a_shard_that_lost_its_memory_says_so_again),
         TEST(a_checkpoint_call_ends_when_a_shard_starts_anew),
