@@ -10,20 +10,19 @@
 
 #include "base/assert.h"
 #include "base/list.h"
+#include "storage/bulk.h"
 #include "storage/checkpoint_files.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Bytes of one write: large enough for full speed. */
-#define WINDOW ((uint64_t)2 << 20)
+#define WINDOW BULK_WINDOW
 
 /* At most so many windows have buffers; at most FILLING_MAX of them are not with the thread yet: three streams and a rest. */
 #define BUFFERS     8
@@ -248,13 +247,7 @@ static int start(struct bulk_writer *writer)
         writer->windows[i].data = writer->memory + i * each;
         amp_list_push(&writer->spare, &writer->windows[i].node);
     }
-    /* Signals are for whoever made the caller's thread: this one takes none. */
-    sigset_t all, before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&writer->thread, NULL, thread_main, writer);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc == 0 ? 0 : AMP_ENOMEM;
+    return bulk_thread_start(&writer->thread, thread_main, writer) == 0 ? 0 : AMP_ENOMEM;
 }
 
 /*

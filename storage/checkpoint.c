@@ -2,22 +2,16 @@
 #include "storage/checkpoint.h"
 
 #include "base/assert.h"
+#include "storage/bulk_reader.h"
 #include "storage/checkpoint_files.h"
 #include "storage/checkpoint_format.h"
 #include "storage/store.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
-
-/* One read: large enough for full speed, small enough to be hashed while it is in the processor's cache. */
-#define CHUNK_BYTES ((size_t)1 << 20)
 
 /* ---- writing ---- */
 
@@ -66,8 +60,7 @@ struct reading {
     struct ampd_checkpoint_state *state; /* the first part's */
     struct range *ranges;                /* elements that have been read and verified; owned */
     size_t ranges_count, ranges_room;
-    uint8_t *chunk; /* CHUNK_BYTES; owned */
-    int fd;
+    struct bulk_reader *file;
     uint64_t data_at; /* in the file */
 };
 
@@ -76,6 +69,12 @@ struct range {
     uint32_t owner;
     enum checkpoint_kind kind;
     uint64_t first, end;
+};
+
+/* Where bytes [begin, end) of a piece go. */
+struct place {
+    uint8_t *to;
+    uint64_t begin, end;
 };
 
 static int damaged(struct amp_error *error, const char *what)
@@ -88,30 +87,25 @@ static int out_of_memory(struct amp_error *error)
     return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory reading a checkpoint");
 }
 
-static int read_all(int fd, void *data, uint64_t size, uint64_t offset, struct amp_error *error)
+static int read_all(struct bulk_reader *file, void *to, uint64_t size, uint64_t offset, struct amp_error *error)
 {
-    uint8_t *at = data;
-    while (size > 0) {
-        ssize_t got = pread(fd, at, size, (off_t)offset);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return amp_error_set(error, AMP_EIO, NULL, "cannot read: %s", strerror(errno));
-        if (got == 0)
-            return damaged(error, "the file is cut off");
-        at += got;
-        offset += (uint64_t)got;
-        size -= (uint64_t)got;
+    const uint8_t *data;
+    for (uint64_t at = 0, got; at < size; at += got) {
+        int rc = bulk_reader_get(file, offset + at, size - at, &data, &got, error);
+        if (rc != 0)
+            return rc;
+        memcpy((uint8_t *)to + at, data, got);
     }
     return 0;
 }
 
 /* Reads the length and the JSON behind it; *json is the caller's (free). */
-static int read_header(int fd, uint64_t file_size, char **json, uint64_t *size, struct amp_error *error)
+static int read_header(struct bulk_reader *file, char **json, uint64_t *size, struct amp_error *error)
 {
+    uint64_t file_size = bulk_reader_size(file);
     if (file_size < 8)
         return damaged(error, "the file is shorter than a header");
-    int rc = read_all(fd, size, sizeof *size, 0, error); /* little-endian */
+    int rc = read_all(file, size, sizeof *size, 0, error); /* little-endian */
     if (rc != 0)
         return rc;
     if (*size < 2 || *size > file_size - 8 || *size > CHECKPOINT_HEADER_MAX)
@@ -119,7 +113,7 @@ static int read_header(int fd, uint64_t file_size, char **json, uint64_t *size, 
     *json = malloc(*size);
     if (*json == NULL)
         return out_of_memory(error);
-    rc = read_all(fd, *json, *size, 8, error);
+    rc = read_all(file, *json, *size, 8, error);
     if (rc != 0)
         free(*json);
     return rc;
@@ -142,56 +136,32 @@ static struct range wanted_of(const struct ampd_checkpoint_target *target, const
     return range;
 }
 
-/* How far the kernel is asked to read ahead: the disk goes on while a chunk is hashed. */
-#define AHEAD_BYTES ((off_t)8 << 20)
-
-/*
- * Before a chunk is read: more is asked for ahead, and the pages behind it are given up. They are what comes next is read into:
- * fresh ones are slow to come by where a host takes back what its guest frees (storage/bulk_writer.h). Only advice.
- */
-static void advise(int fd, uint64_t offset)
+/* Reads a piece bit by bit; what is wanted of it goes to its place, the rest only into the hash. */
+static int read_piece(const struct reading *reading, const struct checkpoint_piece *piece, const struct place *place,
+                      XXH3_state_t *hash, struct amp_error *error)
 {
-    off_t at = (off_t)offset, chunk = (off_t)CHUNK_BYTES;
-    (void)posix_fadvise(fd, at + AHEAD_BYTES, chunk, POSIX_FADV_WILLNEED);
-    if (at > 2 * chunk)
-        (void)posix_fadvise(fd, at - 2 * chunk, 2 * chunk, POSIX_FADV_DONTNEED);
-}
-
-/* Reads a piece chunk by chunk; what is wanted of it goes to its place, the rest only into the hash. */
-static int read_piece(const struct reading *reading, const struct checkpoint_piece *piece, const struct range *wanted,
-                      uint8_t *bytes, XXH3_state_t *hash, struct amp_error *error)
-{
+    const uint8_t *data;
     uint64_t size = piece->end - piece->begin;
-    for (uint64_t at = 0; at < size;) {
-        uint64_t part = size - at < CHUNK_BYTES ? size - at : CHUNK_BYTES;
-        uint64_t first = piece->first + at / sizeof(float), end = first + part / sizeof(float);
-        bool inside = bytes == NULL && first >= wanted->first && end <= wanted->end;
-        const struct ampd_checkpoint_target *target = bytes == NULL ? &reading->targets[piece->owner] : NULL;
-        void *to = bytes != NULL ? (void *)(bytes + at)
-                   : inside      ? (void *)place_of(target, piece->kind, first)
-                                 : (void *)reading->chunk;
-        advise(reading->fd, reading->data_at + piece->begin + at);
-        int rc = read_all(reading->fd, to, part, reading->data_at + piece->begin + at, error);
+    for (uint64_t at = 0, got; at < size; at += got) {
+        int rc = bulk_reader_get(reading->file, reading->data_at + piece->begin + at, size - at, &data, &got, error);
         if (rc != 0)
             return rc;
-        (void)XXH3_128bits_update(hash, to, part);
-        uint64_t from = first > wanted->first ? first : wanted->first, until = end < wanted->end ? end : wanted->end;
-        if (bytes == NULL && !inside && from < until)
-            memcpy(place_of(target, piece->kind, from), reading->chunk + (from - first) * sizeof(float),
-                   (until - from) * sizeof(float));
-        at += part;
+        (void)XXH3_128bits_update(hash, data, got);
+        uint64_t from = at > place->begin ? at : place->begin, until = at + got < place->end ? at + got : place->end;
+        if (from < until)
+            memcpy(place->to + (from - place->begin), data + (from - at), until - from);
     }
     return 0;
 }
 
-static int verify_piece(const struct reading *reading, const struct checkpoint_piece *piece, const struct range *wanted,
-                        uint8_t *bytes, struct amp_error *error)
+static int verify_piece(const struct reading *reading, const struct checkpoint_piece *piece, const struct place *place,
+                        struct amp_error *error)
 {
     XXH3_state_t *hash = XXH3_createState();
     if (hash == NULL)
         return out_of_memory(error);
     (void)XXH3_128bits_reset(hash); /* fails only on NULL */
-    int rc = read_piece(reading, piece, wanted, bytes, hash, error);
+    int rc = read_piece(reading, piece, place, hash, error);
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(hash));
     (void)XXH3_freeState(hash); /* always XXH_OK */
@@ -203,11 +173,11 @@ static int verify_piece(const struct reading *reading, const struct checkpoint_p
 
 static int read_user_state(struct reading *reading, const struct checkpoint_piece *piece, struct amp_error *error)
 {
-    const struct range all = {0};
     uint8_t *data = malloc(piece->elements);
     if (data == NULL)
         return out_of_memory(error);
-    int rc = verify_piece(reading, piece, &all, data, error);
+    const struct place place = {data, 0, piece->end - piece->begin};
+    int rc = verify_piece(reading, piece, &place, error);
     if (rc != 0 || reading->state->user_states[piece->owner].data != NULL) {
         free(data); /* every part has them; the first one's counts */
         return rc;
@@ -219,7 +189,8 @@ static int read_user_state(struct reading *reading, const struct checkpoint_piec
 
 static int read_tensor(struct reading *reading, const struct checkpoint_piece *piece, struct amp_error *error)
 {
-    struct range wanted = wanted_of(&reading->targets[piece->owner], piece);
+    const struct ampd_checkpoint_target *target = &reading->targets[piece->owner];
+    struct range wanted = wanted_of(target, piece);
     if (wanted.first >= wanted.end)
         return 0; /* another shard's */
     if (reading->ranges_count == reading->ranges_room) {
@@ -231,7 +202,10 @@ static int read_tensor(struct reading *reading, const struct checkpoint_piece *p
         reading->ranges_room = room;
     }
     reading->ranges[reading->ranges_count++] = wanted;
-    return verify_piece(reading, piece, &wanted, NULL, error);
+    const struct place place = {(uint8_t *)place_of(target, piece->kind, wanted.first),
+                                (wanted.first - piece->first) * sizeof(float),
+                                (wanted.end - piece->first) * sizeof(float)};
+    return verify_piece(reading, piece, &place, error);
 }
 
 /* A part's state must be the first one's, but for user states. */
@@ -257,18 +231,14 @@ static int take_state(struct reading *reading, bool first, struct ampd_checkpoin
 static int read_file(struct reading *reading, const struct ampd_checkpoint_part *part, bool first,
                      struct amp_error *error)
 {
-    struct stat info;
     char *json;
     uint64_t header_size;
-    if (fstat(reading->fd, &info) != 0 || !S_ISREG(info.st_mode))
-        return damaged(error, "not a regular file");
-    uint64_t file_size = (uint64_t)info.st_size;
-    int rc = read_header(reading->fd, file_size, &json, &header_size, error);
+    int rc = read_header(reading->file, &json, &header_size, error);
     if (rc != 0)
         return rc;
     struct checkpoint_pieces pieces;
     struct ampd_checkpoint_state state;
-    rc = checkpoint_header_read(json, header_size, file_size - 8 - header_size, reading->targets,
+    rc = checkpoint_header_read(json, header_size, bulk_reader_size(reading->file) - 8 - header_size, reading->targets,
                                 reading->targets_count, &pieces, &state, error);
     free(json);
     if (rc != 0)
@@ -294,13 +264,11 @@ static int read_part(struct reading *reading, const struct ampd_checkpoint_part 
     char path[CHECKPOINT_PATH_MAX];
     if ((size_t)snprintf(path, sizeof path, "%s/%s", part->data_dir, part->file) >= sizeof path)
         return amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
-    reading->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (reading->fd < 0)
-        return amp_error_set(error, errno == ENOENT ? AMP_ENOTFOUND : AMP_EIO, "CHECKPOINT_UNREADABLE",
-                             "cannot open %s: %s", path, strerror(errno));
-    (void)posix_fadvise(reading->fd, 0, 0, POSIX_FADV_SEQUENTIAL); /* only advice */
-    int rc = read_file(reading, part, first, error);
-    (void)close(reading->fd); /* only read */
+    int rc = bulk_reader_open(path, &reading->file, error);
+    if (rc != 0)
+        return rc;
+    rc = read_file(reading, part, first, error);
+    bulk_reader_close(reading->file);
     if (rc != 0)
         amp_error_wrap(error, "checkpoint %s", part->file);
     return rc;
@@ -356,16 +324,12 @@ int ampd_checkpoint_read_parts(const struct ampd_checkpoint_part *parts, uint32_
 {
     memset(state, 0, sizeof *state);
     struct reading reading = {.targets = targets, .targets_count = targets_count, .state = state};
-    reading.chunk = malloc(CHUNK_BYTES);
-    int rc = reading.chunk == NULL ? out_of_memory(error) : 0;
-    if (rc == 0 && parts_count == 0)
-        rc = amp_error_set(error, AMP_EINVAL, NULL, "a checkpoint has at least one part");
+    int rc = parts_count > 0 ? 0 : amp_error_set(error, AMP_EINVAL, NULL, "a checkpoint has at least one part");
     for (uint32_t i = 0; rc == 0 && i < parts_count; i++)
         rc = read_part(&reading, &parts[i], i == 0, error);
     if (rc == 0 && (rc = check_whole(&reading, error)) != 0)
         amp_error_wrap(error, "checkpoint %s", parts[0].file);
     free(reading.ranges);
-    free(reading.chunk);
     if (rc != 0)
         ampd_checkpoint_state_clear(state);
     return rc;

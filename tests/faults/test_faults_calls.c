@@ -1,4 +1,5 @@
 /* One call of storage's fails in one way: which of them are told, and as what, and which are got over. */
+#include "storage/bulk_reader.h"
 #include "storage/bulk_writer.h"
 #include "storage/checkpoint.h"
 #include "storage/checkpoint_files.h"
@@ -171,6 +172,55 @@ static void a_file_that_is_another_one_by_now_is_not_the_writers(void **state)
     make_file(fixture, "file");
     assert_false(bulk_writer_is_at(writer, fixture->path));
     assert_int_equal(bulk_writer_close(writer), 0);
+}
+
+/* A file that is large enough for threads, of which the n-th and all later ones cannot be had. */
+static void a_large_file_is_read_by_as_many_threads_as_there_can_be(void **state)
+{
+    struct fixture *fixture = *state;
+    enum { LONGS = 1 << 20 };
+    uint64_t *longs = malloc(LONGS * sizeof *longs);
+    FILE *stream = fopen(fixture->path, "wb");
+    for (uint64_t i = 0; i < LONGS; i++)
+        longs[i] = i * i;
+    assert_non_null(stream);
+    assert_int_equal(fwrite(longs, sizeof *longs, LONGS, stream), LONGS);
+    assert_int_equal(fclose(stream), 0);
+    unsigned at = 0, refused = 1;
+    for (; refused > 0; at++) {
+        struct bulk_reader *reader;
+        const uint8_t *data;
+        fail_thread_at = at + 1;
+        assert_int_equal(bulk_reader_open(fixture->path, &reader, NULL), 0);
+        refused = fail_thread_at == 0;
+        fail_thread_at = 0;
+        for (uint64_t offset = 0, got; offset < LONGS * sizeof *longs; offset += got) {
+            assert_int_equal(bulk_reader_get(reader, offset, LONGS * sizeof *longs - offset, &data, &got, NULL), 0);
+            assert_memory_equal(data, (const uint8_t *)longs + offset, got);
+        }
+        bulk_reader_close(reader);
+    }
+    assert_true(at > 2);
+    free(longs);
+}
+
+static void a_reader_without_memory_is_told(void **state)
+{
+    struct fixture *fixture = *state;
+    static const long sizes[] = {1, 5 << 20};
+    struct bulk_reader *reader;
+    struct amp_error error;
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        make_file(fixture, "file");
+        assert_int_equal(truncate(fixture->path, sizes[i]), 0);
+        for (unsigned n = 1; n <= 2; n++) { /* the reader, its windows */
+            faults_arm(FAULTS_OURS, n, false, 0);
+            assert_int_equal(bulk_reader_open(fixture->path, &reader, &error), AMP_ENOMEM);
+            assert_int_equal(faults_disarm(), 1);
+            assert_null(reader);
+            assert_non_null(strstr(error.text, fixture->path));
+        }
+    }
 }
 
 /* ---- checkpoints ---- */
@@ -581,6 +631,8 @@ int main(void)
         TEST(what_fails_before_the_first_byte_leaves_no_file),
         TEST(a_disk_that_takes_neither_direct_writes_nor_others_is_told),
         TEST(a_file_that_is_another_one_by_now_is_not_the_writers),
+        TEST(a_large_file_is_read_by_as_many_threads_as_there_can_be),
+        TEST(a_reader_without_memory_is_told),
         TEST(each_allocation_that_a_checkpoint_is_refused_is_told_as_memory),
         TEST(a_quota_that_only_a_sync_finds_is_final),
         TEST(names_that_do_not_fit_are_refused),

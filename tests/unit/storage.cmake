@@ -10,6 +10,9 @@ ampd_test(test_storage_checkpoint SUITE unit
 ampd_test(test_storage_bulk SUITE unit
   SOURCES test_storage_bulk.c storage_fixture.c storage_faults.c
   LINK ampd_store_sqlite ampd_checkpoint)
+ampd_test(test_storage_bulk_reader SUITE unit
+  SOURCES test_storage_bulk_reader.c storage_fixture.c storage_faults.c
+  LINK ampd_store_sqlite ampd_checkpoint)
 ampd_test(test_storage_journal SUITE unit
   SOURCES test_storage_journal.c storage_fixture.c storage_faults.c
   LINK ampd_store_sqlite ampd_checkpoint PkgConfig::XXHASH)

@@ -11,7 +11,7 @@
 
 struct storage_faults storage_faults;
 
-/* A writer's thread may be at a call while its owner clears the faults. */
+/* A writer's or reader's thread may be at a call while its owner clears the faults. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 void storage_faults_clear(void)
@@ -70,6 +70,22 @@ __attribute__((visibility("default"))) ssize_t pwrite64(int fd, const void *data
 __attribute__((visibility("default"))) ssize_t pwrite(int fd, const void *data, size_t size, off_t offset)
 {
     return pwrite64(fd, data, size, offset);
+}
+
+__attribute__((visibility("default"))) ssize_t pread64(int fd, void *data, size_t size, off64_t offset)
+{
+    if (fails(&storage_faults.reads, &storage_faults.fail_read_at, &io_error))
+        return -1;
+    if (refuses(fd)) {
+        errno = EINVAL;
+        return -1;
+    }
+    return syscall(SYS_pread64, fd, data, size, offset);
+}
+
+__attribute__((visibility("default"))) ssize_t pread(int fd, void *data, size_t size, off_t offset)
+{
+    return pread64(fd, data, size, offset);
 }
 
 __attribute__((visibility("default"))) ssize_t write(int fd, const void *data, size_t size)

@@ -1,16 +1,17 @@
 /*
- * Makes the disk fail: stands in front of the C library's fsync and write calls, for this program and for SQLite.
+ * Makes the disk fail: stands in front of the C library's fsync, write and pread calls, for this program and for SQLite.
  * Counts are of calls from now on; 0 means never.
  */
 #ifndef AMPD_TESTS_STORAGE_FAULTS_H
 #define AMPD_TESTS_STORAGE_FAULTS_H
 
 struct storage_faults {
-    unsigned fsyncs, writes; /* calls seen */
-    unsigned fail_fsync_at;  /* this one and all later ones fail with EIO */
-    unsigned fail_write_at;  /* this one and all later ones fail with `write_errno` */
+    unsigned fsyncs, writes, reads; /* calls seen */
+    unsigned fail_fsync_at;         /* this one and all later ones fail with EIO */
+    unsigned fail_write_at;         /* this one and all later ones fail with `write_errno` */
     int write_errno;
-    int refuse_direct;       /* writes past the page cache fail with EINVAL */
+    unsigned fail_read_at; /* this one and all later ones fail with EIO */
+    int refuse_direct;     /* reads and writes past the page cache fail with EINVAL */
 };
 
 extern struct storage_faults storage_faults;
