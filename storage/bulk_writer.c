@@ -240,7 +240,7 @@ static int start(struct bulk_writer *writer)
     }
     /* A small file needs another only where one leaves before it is full. */
     count = count < BUFFERS ? count + 1 : BUFFERS;
-    writer->memory = aligned_alloc(writer->grain, count * each);
+    writer->memory = each == WINDOW ? bulk_memory(count) : aligned_alloc(writer->grain, count * each);
     if (writer->memory == NULL)
         return AMP_ENOMEM;
     for (uint64_t i = 0; i < count; i++) {
