@@ -240,6 +240,39 @@ static void a_checkpoint_on_a_disk_that_fills_up_is_read_back(void **state)
     free(values);
 }
 
+/* As another number of shards does: the whole piece is hashed, and only its own part goes anywhere. */
+static void of_a_large_tensor_only_the_part_that_is_wanted_is_written(void **state)
+{
+    struct fixture *fixture = *state;
+    const uint64_t count = SIZE / STREAMS / sizeof(float), first = count / 3 + 1, wanted = count / 6, room = wanted + 2;
+    float *values = malloc(count * sizeof *values), *read = malloc(3 * room * sizeof *read);
+    const struct ampd_checkpoint_target target = {.name = "t",
+                                                  .dimensions = 1,
+                                                  .shape = &count,
+                                                  .master = read + 1,
+                                                  .m = read + room + 1,
+                                                  .v = read + 2 * room + 1,
+                                                  .is_part = true,
+                                                  .first = first,
+                                                  .end = first + wanted};
+    struct ampd_checkpoint_record record;
+    struct ampd_checkpoint_state found;
+    for (uint64_t i = 0; i < count; i++)
+        values[i] = (float)fixture->bytes[i] / 7;
+    for (unsigned k = 0; k < 3; k++)
+        read[k * room] = read[k * room + room - 1] = -1;
+    write_checkpoint(fixture, values, count, count, &record);
+    assert_int_equal(ampd_checkpoint_read(fixture->directory, record.file, record.manifest, &target, 1, &found, NULL),
+                     0);
+    for (unsigned k = 0; k < 3; k++) {
+        assert_memory_equal(read + k * room + 1, values + first, wanted * sizeof *read);
+        assert_true(read[k * room] == -1 && read[k * room + room - 1] == -1);
+    }
+    ampd_checkpoint_state_clear(&found);
+    free(read);
+    free(values);
+}
+
 static void a_checkpoint_that_fails_in_its_middle_is_given_up(void **state)
 {
     struct fixture *fixture = *state;
@@ -278,6 +311,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_writer_that_is_closed_early_ends, setup, teardown),
         cmocka_unit_test_setup_teardown(pieces_with_gaps_between_them_make_the_file, setup, teardown),
         cmocka_unit_test_setup_teardown(a_checkpoint_on_a_disk_that_fills_up_is_read_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(of_a_large_tensor_only_the_part_that_is_wanted_is_written, setup, teardown),
         cmocka_unit_test_setup_teardown(a_checkpoint_that_fails_in_its_middle_is_given_up, setup, teardown),
     };
     return cmocka_run_group_tests_name("storage_bulk", tests, NULL, NULL);
