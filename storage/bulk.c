@@ -1,15 +1,14 @@
-#define _DEFAULT_SOURCE /* madvise */
 #include "storage/bulk.h"
+
+#include "base/large.h"
 
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 uint8_t *bulk_memory(uint64_t windows)
 {
     uint8_t *memory = aligned_alloc(BULK_WINDOW, windows * BULK_WINDOW);
-    if (memory != NULL)
-        (void)madvise(memory, windows * BULK_WINDOW, MADV_HUGEPAGE); /* only advice */
+    amp_large_advise(memory, windows * BULK_WINDOW);
     return memory;
 }
 

@@ -22,6 +22,7 @@
 #include "client/core/internal.h"
 
 #include "base/assert.h"
+#include "base/large.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -325,6 +326,7 @@ static int take_model(struct ampclient_core *core, const struct ampclient_join_a
     core->cast = answer->cast;
     size_t bytes = (size_t)core->flat.elements * amp_dtype_size(core->cast);
     core->parameters = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    amp_large_advise(core->parameters, bytes);
     core->pull.have = calloc(core->flat.blocks, 1);
     rc = ampclient_core_push_init(core);
     if (rc != 0 || core->parameters == NULL || core->pull.have == NULL || bytes == 0) {

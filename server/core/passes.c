@@ -31,7 +31,6 @@ static unsigned gather_inputs(const struct ampd_job *job, const struct ampd_segm
     const struct ampd_plan *plan = job->plan;
     const struct ampd_tensors *tensors = plan->tensors;
     uint64_t local = job->block - tensors->first;
-    size_t stride = (size_t)tensors->layout->block_elements * sizeof(float);
     unsigned count = 0;
     for (uint32_t i = 0; i < plan->inputs_count; i++) {
         const struct ampd_plan_input *input = &plan->inputs[i];
@@ -39,7 +38,7 @@ static unsigned gather_inputs(const struct ampd_job *job, const struct ampd_segm
             continue;
         if ((job->work & AMPD_JOB_ABSENT) != 0 && input->absent != NULL && bit(input->absent, segment->parameter))
             continue;
-        const uint8_t *block = tensors->slots[input->rank] + local * stride;
+        const uint8_t *block = tensors->slots[input->rank] + local * ampd_tensors_stride(tensors, input->dtype);
         inputs[count++] = (struct amp_input){.data = block + segment->offset * amp_dtype_size(input->dtype),
                                              .dtype = input->dtype,
                                              .weight = input->weight};

@@ -244,7 +244,7 @@ static void grant(struct ampd_model *model, struct ampd_call *call)
                                               .first = model->tensors.first,
                                               .count = model->tensors.count,
                                               .memory = model->tensors.slots[push->rank],
-                                              .stride = (size_t)model->layout->block_elements * sizeof(float),
+                                              .stride = ampd_tensors_stride(&model->tensors, push->dtype),
                                               .dtype = push->dtype};
     list_all(model, slot, call->id);
 }

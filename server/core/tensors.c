@@ -1,6 +1,7 @@
 #include "server/core/tensors.h"
 
 #include "base/assert.h"
+#include "base/large.h"
 #include "server/core/spec.h"
 
 #include <stdlib.h>
@@ -11,10 +12,11 @@
  * runs on the control loop, and zeroing gigabytes there would outlast leases. The first touch is the compute threads'.
  * The pointer that malloc gave lies right before the aligned one.
  */
-static void *align(void *raw)
+static void *align(void *raw, uint64_t bytes)
 {
     if (raw == NULL)
         return NULL;
+    amp_large_advise(raw, bytes);
     uintptr_t at = ((uintptr_t)raw + AMPD_TENSOR_ALIGN) / AMPD_TENSOR_ALIGN * AMPD_TENSOR_ALIGN;
     void **aligned = (void **)at;
     aligned[-1] = raw; /* malloc aligns to 16: there is always room for it */
@@ -23,13 +25,13 @@ static void *align(void *raw)
 
 static void *alloc_zeroed(uint64_t bytes)
 {
-    return align(calloc(1, bytes + AMPD_TENSOR_ALIGN));
+    return align(calloc(1, bytes + AMPD_TENSOR_ALIGN), bytes);
 }
 
 /* Not zeroed: every byte is written before it is read. */
 static void *alloc_raw(uint64_t bytes)
 {
-    return align(malloc(bytes + AMPD_TENSOR_ALIGN));
+    return align(malloc(bytes + AMPD_TENSOR_ALIGN), bytes);
 }
 
 static void free_aligned(void *memory)
@@ -97,6 +99,11 @@ struct ampd_tensor_view ampd_tensors_saved(const struct ampd_tensors *tensors, u
     float *masters = tensors->saved + place * size * (1 + tensors->moments);
     return (struct ampd_tensor_view){masters, tensors->moments >= 1 ? masters + size : NULL,
                                      tensors->moments >= 2 ? masters + 2 * size : NULL};
+}
+
+size_t ampd_tensors_stride(const struct ampd_tensors *tensors, enum amp_dtype dtype)
+{
+    return (size_t)tensors->layout->block_elements * amp_dtype_size(dtype);
 }
 
 uint64_t ampd_tensors_segment_base(const struct ampd_tensors *tensors)

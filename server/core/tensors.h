@@ -34,7 +34,7 @@ struct ampd_tensors {
     uint32_t *crcs[AMPD_COPIES]; /* [count] CRC32C of each block of the copy */
     float *saved;                /* [saved_places] of block_elements of each tensor */
     uint32_t saved_places;
-    uint8_t **slots;               /* [world_size] of fp32 size each, whatever is pushed */
+    uint8_t **slots;               /* [world_size], with room for fp32, whatever is pushed: ampd_tensors_stride */
     float *g;                      /* the gradient as voted on, for apply and the journal; NULL: apply forms it again */
     struct amp_pass_vote *votes;   /* by segment, from the first of this shard */
     struct amp_apply_stats *stats; /* likewise */
@@ -57,6 +57,9 @@ void ampd_tensors_close(struct ampd_tensors *tensors);
 
 /* Places for saved blocks on a shard with `count` blocks. */
 uint32_t ampd_tensors_places(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count);
+
+/* Bytes from block to block in a slot with values of that dtype: no gaps, so that huge pages are filled. Any thread. */
+size_t ampd_tensors_stride(const struct ampd_tensors *tensors, enum amp_dtype dtype);
 
 /* The tensors of a block of this shard, and of a place for one. Any thread. */
 struct ampd_tensor_view ampd_tensors_block(const struct ampd_tensors *tensors, uint64_t block);

@@ -1,2 +1,3 @@
 # base: what is pure.
 ampd_test(test_base_metric SUITE unit SOURCES test_base_metric.c LINK amp_base)
+ampd_test(test_base_large SUITE unit SOURCES test_base_large.c LINK amp_base)

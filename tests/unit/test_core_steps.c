@@ -349,6 +349,26 @@ static void the_verdict_is_stored_before_anyone_is_told(void **state)
     assert_true(core_call(&host, first)->answered && core_call(&host, second)->answered);
     assert_int_equal(1, host.notified);
 }
+/* Gaps between them would be memory where pages are large. */
+static void blocks_of_a_push_lie_without_gaps_in_its_dtype(void **state)
+{
+    static const enum amp_dtype dtypes[] = {AMP_F32, AMP_F16};
+    (void)state;
+    for (uint32_t r = 0; r < 2; r++) {
+        struct ampd_event_push push = {.model = "model",
+                                       .epoch = 1,
+                                       .step = 1,
+                                       .rank = r,
+                                       .incarnation = incarnations[r],
+                                       .scale_id = core_info(&host).step_scale_id,
+                                       .dtype = dtypes[r],
+                                       .weight = 1};
+        const struct core_call *call = core_call(&host, core_push_event(&host, &push));
+        assert_true(call->granted);
+        assert_int_equal(call->push.stride, call->push.layout->block_elements * amp_dtype_size(dtypes[r]));
+    }
+}
+
 
 int main(void)
 {
@@ -360,6 +380,7 @@ int main(void)
         STEP(an_overflow_skips_the_step_and_names_parameter_and_rank),
         STEP(a_sum_that_is_not_finite_is_blamed_on_the_sum),
         STEP(absent_from_one_counts_as_zero_and_absent_from_all_is_untouched),
+        STEP(blocks_of_a_push_lie_without_gaps_in_its_dtype),
         cmocka_unit_test_setup_teardown(what_the_votes_of_three_ranks_keep_is_what_is_applied, setup_three, teardown),
         STEP(a_step_absent_from_all_is_applied_to_nothing),
         WEIGHT(pushed_weights_make_a_weighted_mean),

@@ -1,0 +1,49 @@
+/* Advice on large memory: nothing but speed depends on it. */
+#include "base/large.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka needs the headers above. */
+#include <cmocka.h>
+
+#define MIB ((size_t)1 << 20)
+
+static void memory_of_any_place_and_size_keeps_what_is_in_it(void **state)
+{
+    static const size_t offsets[] = {0, 1, 4096, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1};
+    static const size_t sizes[] = {0, 1, 4096, 2 * MIB, 4 * MIB - 1, 4 * MIB, 4 * MIB + 1, 7 * MIB, 9 * MIB + 3};
+    const size_t room = 12 * MIB;
+    uint8_t *memory = aligned_alloc(2 * MIB, room), *before = malloc(room);
+    (void)state;
+    assert_non_null(memory);
+    assert_non_null(before);
+    for (size_t i = 0; i < room; i++)
+        memory[i] = (uint8_t)(i * 31 >> 5);
+    memcpy(before, memory, room);
+    for (size_t o = 0; o < sizeof offsets / sizeof *offsets; o++)
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+            amp_large_advise(memory + offsets[o], sizes[s]);
+    assert_memory_equal(memory, before, room);
+    free(before);
+    free(memory);
+}
+
+static void no_memory_needs_no_advice(void **state)
+{
+    (void)state;
+    amp_large_advise(NULL, 0);
+    amp_large_advise(NULL, 64 * MIB);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_of_any_place_and_size_keeps_what_is_in_it),
+        cmocka_unit_test(no_memory_needs_no_advice),
+    };
+    return cmocka_run_group_tests_name("base_large", tests, NULL, NULL);
+}
