@@ -164,6 +164,17 @@ void sim_session_up(struct sim *sim, struct sim_shard *shard)
     sim_server_event(sim, shard, &one);
 }
 
+/* Another process of the same shard is in touch with that shard 0: one of the two was replaced. The server's newest session is told of. */
+static bool has_another(const struct sim *sim, const struct sim_shard *shard)
+{
+    for (uint32_t q = 1; q <= SIM_ZOMBIE; q++) {
+        const struct sim_shard *other = &sim->shard[q];
+        if (other != shard && other->up && other->index == shard->index && other->peer == shard->peer)
+            return true;
+    }
+    return false;
+}
+
 /* What is on its way is lost, in both directions, from some message on. */
 void sim_session_cut(struct sim *sim, struct sim_shard *shard)
 {
@@ -172,7 +183,8 @@ void sim_session_cut(struct sim *sim, struct sim_shard *shard)
         (void)fprintf(stderr, "%8llu session of shard %u cut\n", (unsigned long long)sim->now_ms, shard->index);
     if (shard->up) {
         sim_ends_lost(shard, 0);
-        sim_ends_lost(&sim->shard[shard->peer], shard->index);
+        if (!has_another(sim, shard))
+            sim_ends_lost(&sim->shard[shard->peer], shard->index);
     }
     shard->up = false;
     sim_disk_forget(&shard->inbox);
