@@ -229,6 +229,8 @@ void ampd_shard_job_done(struct ampd_model *model, const struct ampd_job *job)
         ampd_shard_try_block(model, local);
         ampd_push_unblock(model, local);
     }
+    if (shard->jobs_out == 0)
+        ampd_push_retry(model); /* of another dtype than what was read */
     ampd_shard_try_vote(model);
     ampd_memory_try_restore(model);
     ampd_delete_try(model);

@@ -105,7 +105,7 @@ struct ampd_slot {
     uint64_t writer;  /* the call that may write, or 0; until the host has let go */
     bool has_header;
     struct ampd_incarnation incarnation; /* whose bytes they are */
-    enum amp_dtype dtype;
+    enum amp_dtype dtype; /* of the bytes in the slot, also when the header is forgotten; NONE: there were none yet */
     float weight;
     bool ended;      /* the trailer is here */
     bool complete;   /* and every block is, or is absent */

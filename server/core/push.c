@@ -211,6 +211,20 @@ static void tell_plan(struct ampd_model *model, uint32_t rank, enum amp_dtype dt
     }
 }
 
+/*
+ * Whether values of that dtype lie elsewhere in the slot than those that jobs may still read there, of the step being applied or of an
+ * earlier try: one block would be written over others of them.
+ */
+static bool lies_otherwise(const struct ampd_model *model, const struct ampd_slot *slot, enum amp_dtype dtype)
+{
+    if (slot->has_header || slot->dtype == AMP_DTYPE_NONE || amp_dtype_size(slot->dtype) == amp_dtype_size(dtype))
+        return false;
+    bool is_read = model->shard.jobs_out > 0;
+    for (uint64_t local = 0; local < model->tensors.count && !is_read; local++)
+        is_read = model->shard.pending[local] != 0; /* apply waits for a checkpoint */
+    return is_read;
+}
+
 static void grant(struct ampd_model *model, struct ampd_call *call)
 {
     const struct ampd_event_push *push = &call->push;
@@ -227,6 +241,8 @@ static void grant(struct ampd_model *model, struct ampd_call *call)
                       amp_dtype_name(slot->dtype), (double)slot->weight);
         return;
     }
+    if (lies_otherwise(model, slot, push->dtype))
+        return; /* held until the last of those jobs is done */
     if (!slot->has_header) {
         slot->has_header = true;
         slot->incarnation = push->incarnation;

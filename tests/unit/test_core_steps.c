@@ -1,4 +1,5 @@
 /* What a step does with gradients: overlap, absent parameters, overflows, weights, and readers of the copies. */
+#include "amp/kernels.h"
 #include "tests/unit/core_fixture.h"
 
 #include <math.h>
@@ -349,6 +350,50 @@ static void the_verdict_is_stored_before_anyone_is_told(void **state)
     assert_true(core_call(&host, first)->answered && core_call(&host, second)->answered);
     assert_int_equal(1, host.notified);
 }
+/* A whole push of a dtype of two bytes, each value of which has those bits. */
+static void push_halves(uint64_t step, uint32_t rank, uint16_t bits)
+{
+    struct ampd_event_push push = {.model = "model",
+                                   .epoch = 1,
+                                   .step = step,
+                                   .rank = rank,
+                                   .incarnation = incarnations[rank],
+                                   .scale_id = core_info(&host).step_scale_id,
+                                   .dtype = AMP_F16,
+                                   .weight = 1};
+    uint64_t id = core_push_event(&host, &push);
+    const struct core_call *call = core_call(&host, id);
+    for (uint64_t b = 0; b < 3; b++) {
+        uint16_t *to = (uint16_t *)(void *)(call->push.memory + b * call->push.stride);
+        for (uint32_t i = 0; i < call->push.layout->block_elements; i++)
+            to[i] = bits;
+        struct ampd_segment_count counts[8];
+        struct ampd_event event = {.type = AMPD_EVENT_PUSH_BLOCK, .call = id, .u.block.block = b};
+        event.u.block.counts = counts;
+        event.u.block.counts_count =
+            ampd_receive_block(call->push.layout, b, AMP_F16, to, &amp_kernels_ref, counts);
+        core_event(&host, &event);
+    }
+    core_push_end(&host, id, NULL, 0);
+}
+
+/* Its first block would be written over the second one of the halves, which is still to be applied. */
+static void a_push_of_another_size_waits_until_nothing_of_the_one_before_is_read(void **state)
+{
+    (void)state;
+    host.hold_jobs = true;
+    push_halves(1, 0, 0x6400); /* 1024 */
+    push_halves(1, 1, 0x6400);
+    run_votes();
+    uint64_t push = core_push_header(&host, 2, 0, incarnations[0]);
+    core_do_task(&host, 0);
+    assert_false(core_call(&host, push)->granted);
+    core_do_all(&host);
+    assert_true(core_call(&host, push)->granted);
+    core_push_block(&host, push, 0, 3);
+    assert_true(pulled(0, 0) == 0 && pulled(0, 64) == 0 && pulled(1, 9) == 0);
+}
+
 /* Gaps between them would be memory where pages are large. */
 static void blocks_of_a_push_lie_without_gaps_in_its_dtype(void **state)
 {
@@ -381,6 +426,7 @@ int main(void)
         STEP(a_sum_that_is_not_finite_is_blamed_on_the_sum),
         STEP(absent_from_one_counts_as_zero_and_absent_from_all_is_untouched),
         STEP(blocks_of_a_push_lie_without_gaps_in_its_dtype),
+        STEP(a_push_of_another_size_waits_until_nothing_of_the_one_before_is_read),
         cmocka_unit_test_setup_teardown(what_the_votes_of_three_ranks_keep_is_what_is_applied, setup_three, teardown),
         STEP(a_step_absent_from_all_is_applied_to_nothing),
         WEIGHT(pushed_weights_make_a_weighted_mean),
