@@ -2,7 +2,6 @@
 #ifndef AMPD_BULK_H
 #define AMPD_BULK_H
 
-#include <pthread.h>
 #include <stdint.h>
 
 /* Bytes of one read or write: large enough for full speed, and a huge page on most processors. */
@@ -13,8 +12,5 @@
  * are asked for: what lies in one piece goes to and from the disk in a few large requests (reads were almost twice as quick).
  */
 uint8_t *bulk_memory(uint64_t windows);
-
-/* As pthread_create with default attributes. Signals are for whoever made the caller's thread: the new one takes none. */
-int bulk_thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 
 #endif

@@ -9,6 +9,7 @@
 #include "storage/bulk_reader.h"
 
 #include "base/assert.h"
+#include "base/thread.h"
 #include "storage/bulk.h"
 
 #include <errno.h>
@@ -178,7 +179,7 @@ static void start_threads(struct bulk_reader *reader)
         reader->windows[i].data = reader->memory + i * WINDOW;
     (void)fcntl(reader->fd, F_SETFL, O_DIRECT); /* where there are no direct reads it stays as it is */
     while (reader->threads_count < THREADS &&
-           bulk_thread_start(&reader->threads[reader->threads_count], thread_main, reader) == 0)
+           amp_thread_start(&reader->threads[reader->threads_count], NULL, thread_main, reader) == 0)
         reader->threads_count++;
 }
 

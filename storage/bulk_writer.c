@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/list.h"
+#include "base/thread.h"
 #include "storage/bulk.h"
 #include "storage/checkpoint_files.h"
 
@@ -247,7 +248,7 @@ static int start(struct bulk_writer *writer)
         writer->windows[i].data = writer->memory + i * each;
         amp_list_push(&writer->spare, &writer->windows[i].node);
     }
-    return bulk_thread_start(&writer->thread, thread_main, writer) == 0 ? 0 : AMP_ENOMEM;
+    return amp_thread_start(&writer->thread, NULL, thread_main, writer) == 0 ? 0 : AMP_ENOMEM;
 }
 
 /*

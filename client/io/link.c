@@ -1,9 +1,9 @@
 #include "client/io/link.h"
 
 #include "base/assert.h"
+#include "base/thread.h"
 #include "client/io/follow.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -220,12 +220,7 @@ static int open_channel(struct ampclient_link *link, const char *endpoints, cons
 
 static int start_thread(struct ampclient_link *link)
 {
-    sigset_t all, before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* inherited by the thread and by those that it makes */
-    int rc = pthread_create(&link->thread, NULL, loop_main, link);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc == 0 ? 0 : AMP_EIO;
+    return amp_thread_start(&link->thread, NULL, loop_main, link) == 0 ? 0 : AMP_EIO;
 }
 
 static int init_waiting(struct ampclient_link *link)

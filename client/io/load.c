@@ -9,6 +9,7 @@
  * theirs. So each but the first has a thread, for as long as the load takes.
  */
 #include "base/crc32c.h"
+#include "base/thread.h"
 #include "client/io/client.h"
 #include "client/io/flat.h"
 #include "client/io/methods.h"
@@ -16,7 +17,6 @@
 #include "proto/block.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/random.h>
 
@@ -149,11 +149,7 @@ static void *run_part(void *arg)
 
 static void start_part(struct part *part)
 {
-    sigset_t all, before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the program's own */
-    part->started = pthread_create(&part->thread, NULL, run_part, part) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    part->started = amp_thread_start(&part->thread, NULL, run_part, part) == 0;
     if (!part->started)
         part->code =
             amp_error_set(&part->reply.error, AMP_EIO, NULL, "No thread can be made; raise the limit of processes.");

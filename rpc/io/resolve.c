@@ -5,10 +5,10 @@
 #include "rpc/io/resolve.h"
 
 #include "base/err.h"
+#include "base/thread.h"
 
 #include <netdb.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -73,14 +73,10 @@ static int start_thread(struct arpc_resolve *resolve)
 {
     pthread_attr_t attributes;
     pthread_t thread;
-    sigset_t all, before;
     if (pthread_attr_init(&attributes) != 0)
         return AMP_ENOMEM;
     (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* inherited: signals are for the program's own threads */
-    int rc = pthread_create(&thread, &attributes, resolve_main, resolve);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int rc = amp_thread_start(&thread, &attributes, resolve_main, resolve);
     (void)pthread_attr_destroy(&attributes);
     return rc == 0 ? 0 : AMP_EIO;
 }

@@ -97,30 +97,17 @@ static void pump_all(struct arpc_turn *turn)
         (void)uv_idle_stop(&turn->idle);
 }
 
-static void spin_missed(struct arpc_turn *turn, uint64_t now_ns)
-{
-    if (turn->spin_misses < ARPC_SPIN_MISSES)
-        turn->spin_misses++;
-    if (turn->spin_misses == ARPC_SPIN_MISSES)
-        turn->spin_rest = ARPC_SPIN_REST_TURNS;
-    if (now_ns - turn->spin_end_ns > ARPC_SPIN_NS)
-        turn->spin_rest = ARPC_SPIN_CROWDED_TURNS;
-    turn->spin_end_ns = 0;
-}
-
 /* A poll brought work: looks for more before sleeping, unless that was in vain of late. */
 static void spin_begins(struct arpc_turn *turn)
 {
     uint64_t now_ns = uv_hrtime();
-    if (turn->spin_end_ns != 0 && now_ns < turn->spin_end_ns)
-        turn->spin_misses = 0;
-    else if (turn->spin_end_ns != 0)
-        spin_missed(turn, now_ns);
-    turn->spin_end_ns = turn->spin_rest == 0 ? now_ns + ARPC_SPIN_NS : 0;
-    if (turn->spin_rest > 0)
-        turn->spin_rest--;
-    else
-        (void)uv_idle_start(&turn->idle, on_idle);
+    if (turn->spin_end_ns != 0)
+        amp_look_found(&turn->spin, turn->spin_end_ns, now_ns);
+    turn->spin_end_ns = 0;
+    if (!amp_look_begin(&turn->spin, now_ns))
+        return;
+    turn->spin_end_ns = now_ns + ARPC_SPIN_NS;
+    (void)uv_idle_start(&turn->idle, on_idle);
 }
 
 /* It brought none. */
@@ -131,7 +118,8 @@ static void spin_goes_on(struct arpc_turn *turn)
         (void)sched_yield(); /* it cannot fail */
         return;
     }
-    spin_missed(turn, now_ns);
+    amp_look_missed(&turn->spin, turn->spin_end_ns, now_ns);
+    turn->spin_end_ns = 0;
     (void)uv_idle_stop(&turn->idle);
 }
 

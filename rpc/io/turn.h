@@ -7,6 +7,7 @@
 #define ARPC_IO_TURN_H
 
 #include "base/list.h"
+#include "base/look.h"
 #include "rpc/io/share.h"
 
 #include <stdint.h>
@@ -16,17 +17,10 @@
 #define ARPC_READ_SIZE ((size_t)256 << 10)
 
 /*
- * Going to sleep and being woken costs a thread some 40 us where its core stops meanwhile (measured on a virtual machine: more
- * than all the rest of a small call). So after a turn with work the loop looks for more before it sleeps; whoever else needs
- * the core gets it meanwhile. It looks as long as a peer takes that is asleep itself, or two that sleep would never find out
- * that they need not.
+ * After a turn with work the loop looks for more before it sleeps (base/look.h): being woken costs more than all the rest of a small
+ * call. It looks as long as a peer takes that is asleep itself, or two that sleep would never find out that they need not.
  */
 #define ARPC_SPIN_NS UINT64_C(100000)
-/* So many times in vain, and it sleeps at once in so many turns before it tries again: 2 us a turn. */
-#define ARPC_SPIN_MISSES     4
-#define ARPC_SPIN_REST_TURNS 64
-/* The same after others kept the core for long: who yields then waits for milliseconds, and who sleeps is let in sooner. */
-#define ARPC_SPIN_CROWDED_TURNS 1024
 
 struct arpc_turn_item {
     struct amp_list node;
@@ -46,9 +40,8 @@ struct arpc_turn {
     struct arpc_shares shares;
     bool strangers;       /* connections were accepted or refused in it */
     int64_t cpu_ns;       /* of this thread, when the turn began; below 0: it is not known */
+    struct amp_look spin; /* a turn with work is a wait that begins */
     uint64_t spin_end_ns; /* 0: it does not spin */
-    unsigned spin_misses; /* in a row */
-    unsigned spin_rest;   /* turns in which it sleeps at once */
     unsigned handles;
     void (*closed_cb)(struct arpc_turn *turn);
 };

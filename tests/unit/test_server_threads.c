@@ -312,8 +312,59 @@ static void tasks_one_by_one_reach_a_thread_that_looks_or_sleeps(void **state)
         while (notes.done[0] == 0) /* cut off by the test's timeout */
             (void)uv_run(&loop, UV_RUN_ONCE);
         assert_string_equal(notes.ran, "a");
+        assert_int_not_equal(uv_backend_timeout(&loop), 0); /* nothing is out: the loop does not look, and would sleep */
     }
     io_threads_close(threads);
+    assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+    assert_int_equal(uv_loop_close(&loop), 0);
+}
+
+/* Such a task is done after the loop has stopped looking, or nothing would wake it. */
+static void a_loop_that_has_stopped_looking_is_woken(void **state)
+{
+    struct notes notes = {.gate = PTHREAD_MUTEX_INITIALIZER};
+    struct task tasks[2];
+    struct io_threads *threads;
+    uv_loop_t loop;
+    (void)state;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(io_threads_new(&loop, 1, IO_THREADS_LOOKING, &threads), 0);
+    for (int i = 0; i < 10; i++) {
+        notes.ran[0] = notes.done[0] = 0;
+        (void)pthread_mutex_lock(&notes.gate);
+        for (int k = 0; k < 2; k++) {
+            tasks[k] = (struct task){
+                .task = {.run_cb = run_one, .done_cb = told}, .notes = &notes, .letter = (char)('a' + k)};
+            io_threads_submit(threads, &tasks[k].task);
+        }
+        assert_true(io_threads_take_back(threads, &tasks[1].task));
+        while (uv_backend_timeout(&loop) == 0) /* it looks; cut off by the test's timeout */
+            (void)uv_run(&loop, UV_RUN_NOWAIT);
+        assert_string_equal(notes.done, "");
+        (void)pthread_mutex_unlock(&notes.gate);
+        while (notes.done[0] == 0)
+            (void)uv_run(&loop, UV_RUN_ONCE);
+        assert_string_equal(notes.ran, "a");
+        assert_int_not_equal(uv_backend_timeout(&loop), 0);
+    }
+    io_threads_close(threads);
+    assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+    assert_int_equal(uv_loop_close(&loop), 0);
+}
+
+static void threads_end_while_the_loop_looks(void **state)
+{
+    struct notes notes = {.gate = PTHREAD_MUTEX_INITIALIZER};
+    struct task task = {.task = {.run_cb = run_one, .done_cb = told}, .notes = &notes, .letter = 'a'};
+    struct io_threads *threads;
+    uv_loop_t loop;
+    (void)state;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(io_threads_new(&loop, 1, IO_THREADS_LOOKING, &threads), 0);
+    io_threads_submit(threads, &task.task);
+    assert_int_equal(uv_backend_timeout(&loop), 0);
+    io_threads_close(threads);
+    assert_string_equal(notes.done, "a");
     assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
     assert_int_equal(uv_loop_close(&loop), 0);
 }
@@ -321,6 +372,8 @@ static void tasks_one_by_one_reach_a_thread_that_looks_or_sleeps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_loop_that_has_stopped_looking_is_woken),
+        cmocka_unit_test(threads_end_while_the_loop_looks),
         cmocka_unit_test(tasks_of_one_group_run_together_and_in_order),
         cmocka_unit_test(what_done_tasks_submit_is_one_group),
         cmocka_unit_test(a_thread_that_looks_for_more_runs_the_same_groups),
