@@ -9,7 +9,8 @@
  *                                    the server's turns; the peer appends the bytes that a row takes in the file to a file,
  *                                    and calls fdatasync, as often
  *     storage_verdicts_normal        the same with NORMAL, from 8 models; the peer is one prepared INSERT of the same row after
- *                                    the other into a table of the same schema, each a transaction of its own
+ *                                    the other into a table of the same schema, each a transaction of its own, with SQLite's
+ *                                    own settings (it moves the log every 1,000 pages, the store every 4,000)
  *     storage_verdicts_normal_call   from 1 model, the store's call in a loop, beside the same peer
  *     storage_checkpoint_write       GB/s of a checkpoint of 64 M parameters with two moments, durable; the peer is dd with
  *                                    fsync, the fastest of several ways

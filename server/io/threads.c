@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 /* How long a thread looks for more: the loop may be asleep itself, and takes as long to wake. */
@@ -20,13 +21,15 @@ struct io_threads {
     pthread_mutex_t lock;
     pthread_cond_t more; /* `queue` grew, or `stop` */
     struct amp_list queue, done;
-    bool looks; /* the loop does, for `done` */
+    atomic_bool has_more, has_done; /* there is something in them, for who looks without the lock; it is written with it */
+    bool looks;                     /* the loop does, for `done` */
     bool stop;
     /* The loop's alone: */
     struct amp_list held; /* submitted by a done_cb, not queued yet */
     bool giving_back;     /* done_cb are being called */
     unsigned out;         /* tasks that were submitted and not given back */
-    uv_idle_t idle;       /* while it looks: keeps it from sleeping */
+    uv_idle_t idle;       /* while it looks: keeps it from sleeping ... */
+    uv_check_t check;     /* ... and this looks */
     struct amp_look look;
     uint64_t look_end_ns;
     unsigned handles; /* that are open */
@@ -54,6 +57,7 @@ static void take(struct io_threads *pool, struct amp_list *tasks)
         task->queued = false;
         amp_list_push(tasks, amp_list_shift(&pool->queue));
     }
+    atomic_store(&pool->has_more, !amp_list_empty(&pool->queue));
 }
 
 static void run(struct amp_list *tasks)
@@ -70,18 +74,17 @@ static bool has_more(const struct io_threads *pool)
     return !amp_list_empty(&pool->queue) || pool->stop;
 }
 
-/* With the lock, which others get meanwhile. */
+/* With the lock, which it gives away meanwhile. */
 static void look_for_more(struct io_threads *pool, struct amp_look *look)
 {
     uint64_t now_ns = uv_hrtime();
     if (!amp_look_begin(look, now_ns))
         return;
     uint64_t end_ns = now_ns + THREAD_LOOK_NS;
-    for (; !has_more(pool) && now_ns < end_ns; now_ns = uv_hrtime()) {
-        (void)pthread_mutex_unlock(&pool->lock);
+    (void)pthread_mutex_unlock(&pool->lock);
+    for (; !atomic_load(&pool->has_more) && now_ns < end_ns; now_ns = uv_hrtime())
         (void)sched_yield(); /* it cannot fail */
-        (void)pthread_mutex_lock(&pool->lock);
-    }
+    (void)pthread_mutex_lock(&pool->lock);
     if (has_more(pool))
         amp_look_found(look, end_ns, now_ns);
     else
@@ -109,6 +112,7 @@ static void *thread_main(void *arg)
         (void)pthread_mutex_lock(&pool->lock);
         bool first = amp_list_empty(&pool->done);
         move_all(&tasks, &pool->done);
+        atomic_store(&pool->has_done, true);
         if (!first || pool->looks)
             continue;
         /* Without the lock: whom it wakes needs it, and may get this core at once. */
@@ -122,26 +126,33 @@ static void *thread_main(void *arg)
 
 /* ---- the loop ---- */
 
-static void on_look(uv_idle_t *idle);
+static void on_idle(uv_idle_t *idle)
+{
+    (void)idle;
+}
 
-/* With the lock. Something was queued: the loop looks for it to be done, or goes on to. */
+static void on_look(uv_check_t *check);
+
+/* With the lock. The loop begins to wait for what is out. */
 static void look_begins(struct io_threads *pool)
 {
-    if (pool->kind != IO_THREADS_LOOKING)
+    if (pool->kind != IO_THREADS_LOOKING || pool->looks)
         return;
     uint64_t now_ns = uv_hrtime();
-    if (!pool->looks && !amp_look_begin(&pool->look, now_ns))
+    if (!amp_look_begin(&pool->look, now_ns))
         return;
     pool->looks = true;
     pool->look_end_ns = now_ns + LOOP_LOOK_NS;
-    (void)uv_idle_start(&pool->idle, on_look);
+    (void)uv_idle_start(&pool->idle, on_idle);
+    (void)uv_check_start(&pool->check, on_look);
 }
 
-/* With the lock: from now on a thread wakes it again. */
+/* With the lock: from now on a thread wakes the loop again. */
 static void look_ends(struct io_threads *pool)
 {
     pool->looks = false;
     (void)uv_idle_stop(&pool->idle);
+    (void)uv_check_stop(&pool->check);
 }
 
 /*
@@ -154,6 +165,7 @@ static void give_back(struct io_threads *pool)
     amp_list_init(&done);
     (void)pthread_mutex_lock(&pool->lock);
     move_all(&pool->done, &done);
+    atomic_store(&pool->has_done, false);
     (void)pthread_mutex_unlock(&pool->lock);
     pool->giving_back = true;
     for (struct amp_list *node; (node = amp_list_shift(&done)) != NULL;) {
@@ -162,38 +174,37 @@ static void give_back(struct io_threads *pool)
         task->done_cb(task);
     }
     pool->giving_back = false;
-    if (amp_list_empty(&pool->held))
+    if (pool->out == 0)
         return;
-    bool many = pool->count > 1;
     (void)pthread_mutex_lock(&pool->lock);
-    move_all(&pool->held, &pool->queue);
     look_begins(pool);
-    (void)(many ? pthread_cond_broadcast(&pool->more) : pthread_cond_signal(&pool->more));
+    if (!amp_list_empty(&pool->held)) {
+        move_all(&pool->held, &pool->queue);
+        atomic_store(&pool->has_more, true);
+        (void)(pool->count > 1 ? pthread_cond_broadcast(&pool->more) : pthread_cond_signal(&pool->more));
+    }
     (void)pthread_mutex_unlock(&pool->lock);
 }
 
-static void on_look(uv_idle_t *idle)
+/* After the poll, so that the turn which sends answers (rpc/io/turn.h) takes what this brings for work of its own. */
+static void on_look(uv_check_t *check)
 {
-    struct io_threads *pool = idle->data;
+    struct io_threads *pool = check->data;
+    if (pool->out > 0 && !atomic_load(&pool->has_done))
+        (void)sched_yield(); /* it cannot fail */
     uint64_t now_ns = uv_hrtime();
+    if (pool->out > 0 && !atomic_load(&pool->has_done) && now_ns < pool->look_end_ns)
+        return;
     (void)pthread_mutex_lock(&pool->lock);
-    bool found = !amp_list_empty(&pool->done), late = now_ns >= pool->look_end_ns;
+    bool found = !amp_list_empty(&pool->done);
     if (found)
         amp_look_found(&pool->look, pool->look_end_ns, now_ns);
-    else if (late)
+    else if (pool->out > 0)
         amp_look_missed(&pool->look, pool->look_end_ns, now_ns);
-    if (late)
-        look_ends(pool);
+    look_ends(pool);
     (void)pthread_mutex_unlock(&pool->lock);
     if (found)
         give_back(pool);
-    else if (!late)
-        (void)sched_yield(); /* it cannot fail */
-    if (pool->out > 0 || !pool->looks)
-        return;
-    (void)pthread_mutex_lock(&pool->lock);
-    look_ends(pool);
-    (void)pthread_mutex_unlock(&pool->lock);
 }
 
 static void on_wake(struct io_wake *wake)
@@ -217,9 +228,9 @@ static void on_wake_closed(struct io_wake *wake)
     on_handle_closed(AMP_CONTAINER(wake, struct io_threads, wake));
 }
 
-static void on_idle_closed(uv_handle_t *idle)
+static void on_look_closed(uv_handle_t *handle)
 {
-    on_handle_closed(idle->data);
+    on_handle_closed(handle->data);
 }
 
 static int start_threads(struct io_threads *pool, unsigned count)
@@ -241,10 +252,13 @@ int io_threads_new(uv_loop_t *loop, unsigned count, enum io_threads_kind kind, s
         free(pool);
         return AMP_ENOMEM;
     }
-    (void)uv_idle_init(loop, &pool->idle); /* it cannot fail */
-    pool->idle.data = pool;
-    pool->handles = 2;
+    (void)uv_idle_init(loop, &pool->idle); /* neither can fail */
+    (void)uv_check_init(loop, &pool->check);
+    pool->idle.data = pool->check.data = pool;
+    pool->handles = 3;
     pool->kind = kind;
+    atomic_init(&pool->has_more, false);
+    atomic_init(&pool->has_done, false);
     amp_list_init(&pool->queue);
     amp_list_init(&pool->done);
     amp_list_init(&pool->held);
@@ -270,7 +284,9 @@ void io_threads_submit(struct io_threads *pool, struct io_task *task)
     (void)pthread_mutex_lock(&pool->lock);
     task->queued = true;
     amp_list_push(&pool->queue, &task->node);
-    look_begins(pool);
+    atomic_store(&pool->has_more, true);
+    if (pool->out == 1) /* else it waits already, or has looked in vain */
+        look_begins(pool);
     (void)pthread_cond_signal(&pool->more);
     (void)pthread_mutex_unlock(&pool->lock);
 }
@@ -281,6 +297,7 @@ bool io_threads_take_back(struct io_threads *pool, struct io_task *task)
     bool queued = task->queued;
     if (queued)
         amp_list_remove(&task->node);
+    atomic_store(&pool->has_more, !amp_list_empty(&pool->queue));
     pool->out -= queued ? 1 : 0;
     task->queued = false;
     (void)pthread_mutex_unlock(&pool->lock);
@@ -293,11 +310,13 @@ void io_threads_close(struct io_threads *pool)
         return;
     (void)pthread_mutex_lock(&pool->lock);
     pool->stop = true;
+    atomic_store(&pool->has_more, true);
     (void)pthread_cond_broadcast(&pool->more);
     (void)pthread_mutex_unlock(&pool->lock);
     for (unsigned i = 0; i < pool->count; i++)
         (void)pthread_join(pool->threads[i], NULL); /* our own threads, joined once */
     give_back(pool);
     io_wake_close(&pool->wake, on_wake_closed);
-    uv_close((uv_handle_t *)&pool->idle, on_idle_closed);
+    uv_close((uv_handle_t *)&pool->idle, on_look_closed);
+    uv_close((uv_handle_t *)&pool->check, on_look_closed);
 }

@@ -33,7 +33,10 @@ enum io_threads_kind {
     IO_THREADS_PLAIN,
     /* Where the loop is busy on the same core, they wait for the end of its time slice instead of interrupting it for each task. */
     IO_THREADS_PATIENT,
-    /* For many short tasks: after one they look for more for a while before they sleep. */
+    /*
+     * For many short tasks: after one they look for more for a while before they sleep, and so does the loop for what they have done
+     * (base/look.h).
+     */
     IO_THREADS_LOOKING,
 };
 
@@ -51,7 +54,7 @@ bool io_threads_take_back(struct io_threads *threads, struct io_task *task);
 
 /*
  * Waits until everything queued has run, ends the threads, calls what done_cb are due, and frees the pool once the loop
- * has closed its handle. On the loop; nothing may be submitted afterwards. NULL is allowed.
+ * has closed its handles. On the loop; nothing may be submitted afterwards. NULL is allowed.
  */
 void io_threads_close(struct io_threads *threads);
 

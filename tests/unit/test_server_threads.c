@@ -174,6 +174,7 @@ static struct {
     atomic_bool holds;
     bool held, let_go;
     pthread_t loop;
+    atomic_uint writes; /* of eight bytes by others than the loop */
 } stop = {.mutex = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER};
 
 static void wait_for(const bool *what)
@@ -196,7 +197,9 @@ static void tell(bool *what)
 ssize_t write(int fd, const void *data, size_t size)
 {
     ssize_t rc = syscall(SYS_write, fd, data, size);
-    if (stop.holds && size == sizeof(uint64_t) && !pthread_equal(pthread_self(), stop.loop)) {
+    bool wakes = size == sizeof(uint64_t) && !pthread_equal(pthread_self(), stop.loop);
+    stop.writes += wakes ? 1 : 0;
+    if (stop.holds && wakes) {
         tell(&stop.held);
         wait_for(&stop.let_go);
     }
@@ -352,6 +355,51 @@ static void a_loop_that_has_stopped_looking_is_woken(void **state)
     assert_int_equal(uv_loop_close(&loop), 0);
 }
 
+/* Or a slow disk and many models would keep it from sleeping for ever. */
+static void what_is_submitted_meanwhile_does_not_prolong_a_look(void **state)
+{
+    struct notes notes = {.gate = PTHREAD_MUTEX_INITIALIZER};
+    struct task first = {.task = {.run_cb = run_one, .done_cb = told}, .notes = &notes, .letter = 'a'}, more = first;
+    struct io_threads *threads;
+    uv_loop_t loop;
+    (void)state;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(io_threads_new(&loop, 1, IO_THREADS_LOOKING, &threads), 0);
+    (void)pthread_mutex_lock(&notes.gate);
+    io_threads_submit(threads, &first.task);
+    do { /* cut off by the test's timeout */
+        io_threads_submit(threads, &more.task);
+        (void)uv_run(&loop, UV_RUN_NOWAIT);
+        assert_true(io_threads_take_back(threads, &more.task));
+    } while (uv_backend_timeout(&loop) == 0);
+    (void)pthread_mutex_unlock(&notes.gate);
+    io_threads_close(threads);
+    assert_string_equal(notes.done, "a");
+    assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+    assert_int_equal(uv_loop_close(&loop), 0);
+}
+
+static void a_loop_that_looks_is_not_woken(void **state)
+{
+    (void)state;
+    for (int looks = 0; looks < 2; looks++) {
+        struct notes notes = {.gate = PTHREAD_MUTEX_INITIALIZER};
+        struct task task = {.task = {.run_cb = run_one, .done_cb = told}, .notes = &notes, .letter = 'a'};
+        struct io_threads *threads;
+        uv_loop_t loop;
+        assert_int_equal(uv_loop_init(&loop), 0);
+        assert_int_equal(io_threads_new(&loop, 1, looks != 0 ? IO_THREADS_LOOKING : IO_THREADS_PLAIN, &threads), 0);
+        stop.loop = pthread_self();
+        stop.writes = 0;
+        io_threads_submit(threads, &task.task);
+        io_threads_close(threads); /* waits for the thread */
+        assert_int_equal(stop.writes, looks != 0 ? 0 : 1);
+        assert_string_equal(notes.done, "a");
+        assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+        assert_int_equal(uv_loop_close(&loop), 0);
+    }
+}
+
 static void threads_end_while_the_loop_looks(void **state)
 {
     struct notes notes = {.gate = PTHREAD_MUTEX_INITIALIZER};
@@ -361,6 +409,8 @@ static void threads_end_while_the_loop_looks(void **state)
     (void)state;
     assert_int_equal(uv_loop_init(&loop), 0);
     assert_int_equal(io_threads_new(&loop, 1, IO_THREADS_LOOKING, &threads), 0);
+    (void)uv_run(&loop, UV_RUN_NOWAIT); /* before its first turn a loop would not sleep in any case */
+    assert_int_not_equal(uv_backend_timeout(&loop), 0);
     io_threads_submit(threads, &task.task);
     assert_int_equal(uv_backend_timeout(&loop), 0);
     io_threads_close(threads);
@@ -373,6 +423,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_loop_that_has_stopped_looking_is_woken),
+        cmocka_unit_test(what_is_submitted_meanwhile_does_not_prolong_a_look),
+        cmocka_unit_test(a_loop_that_looks_is_not_woken),
         cmocka_unit_test(threads_end_while_the_loop_looks),
         cmocka_unit_test(tasks_of_one_group_run_together_and_in_order),
         cmocka_unit_test(what_done_tasks_submit_is_one_group),
