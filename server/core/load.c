@@ -60,13 +60,22 @@ static void grant(struct ampd_model *model, struct ampd_call *call)
                                               .masters = model->tensors.masters};
 }
 
+/*
+ * The coordinator of now has said that it is. What a shard knows of itself does not count: its checkpoint 0, and its journal, may
+ * be void because another shard has lost its part, and who loads would take that for an answer and never send the values again.
+ */
+static bool is_loaded(const struct ampd_shard *shard)
+{
+    return shard->memory == AMPD_MEMORY_READY && shard->loaded && shard->state_sequence > 0;
+}
+
 void ampd_load_next(struct ampd_model *model)
 {
     struct ampd_shard *shard = &model->shard;
     AMP_LIST_EACH(it, next, &model->loads)
     {
         struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
-        if (shard->memory == AMPD_MEMORY_READY && shard->loaded) {
+        if (is_loaded(shard)) {
             bool already = call->id != shard->loader;
             ampd_call_reply(model->core, call->id, AMPD_REPLY_LOAD)->u.load.already_loaded = already;
         } else if (shard->memory == AMPD_MEMORY_EMPTY && shard->loader == 0 && call->state == AMPD_CALL_HELD &&

@@ -124,6 +124,35 @@ static void a_checkpoint_that_no_two_shards_hold_any_more_is_not_replaced_by_non
     assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
 }
 
+static struct core_call *begin_load(unsigned shard)
+{
+    struct ampd_event load = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", 9}};
+    return pair_call(shard, &load);
+}
+
+/* An answer would tell the loader that its values are safe, and the new epoch may begin without any. */
+static void a_load_is_not_answered_before_the_coordinator_of_now_says_that_the_model_is_loaded(void **state)
+{
+    (void)state;
+    assert_true(begin_load(1)->reply.u.load.already_loaded);
+    struct ampd_checkpoint_record part = {.epoch = 1, .step = 7, .parts_count = 2};
+    struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
+    start_zero(&record, 0); /* SYNC does not end: no checkpoint is whole */
+    assert_true(pair_model(1)->shard.loaded);
+    assert_false(begin_load(1)->answered);
+}
+
+static void a_load_that_has_waited_for_a_new_coordinator_is_answered(void **state)
+{
+    (void)state;
+    struct ampd_checkpoint_record part = {.epoch = 1};
+    struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
+    start_zero(&record, 0);
+    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord.state);
+    assert_true(begin_load(1)->reply.u.load.already_loaded);
+    assert_true(begin_load(0)->reply.u.load.already_loaded);
+}
+
 /* The answer of shard 1 to RESTORE, one thing of which is of another state than shard 0's. */
 static struct ampd_message *other_part(unsigned what)
 {
@@ -463,6 +492,8 @@ int main(void)
         TEST(a_model_that_shard_0_has_no_memory_for_is_told_and_left_alone),
         TEST(a_shard_with_a_store_of_before_an_epoch_is_named),
         TEST(a_checkpoint_that_no_two_shards_hold_any_more_is_not_replaced_by_none),
+        TEST(a_load_is_not_answered_before_the_coordinator_of_now_says_that_the_model_is_loaded),
+        TEST(a_load_that_has_waited_for_a_new_coordinator_is_answered),
         TEST(parts_of_two_states_are_no_checkpoint),
         TEST(an_answer_of_another_restore_or_epoch_does_not_count),
         TEST(a_shard_that_has_lost_its_vote_on_a_decided_step_brings_a_new_epoch),
