@@ -109,6 +109,7 @@ void ampd_fences_stored(struct ampd_core *core, const struct ampd_pending *pendi
         for (uint32_t i = 0; i < core->models_count; i++) {
             core->models[i]->shard.round = 0;
             core->models[i]->shard.state_sequence = 0;
+            core->models[i]->shard.told_loaded = false;
             core->models[i]->shard.grants = 0;
         }
     }

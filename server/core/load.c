@@ -61,12 +61,13 @@ static void grant(struct ampd_model *model, struct ampd_call *call)
 }
 
 /*
- * The coordinator of now has said that it is. What a shard knows of itself does not count: its checkpoint 0, and its journal, may
- * be void because another shard has lost its part, and who loads would take that for an answer and never send the values again.
+ * The coordinator of now has said that it is, and the memory is the one it was said of. What a shard finds on its disk does not count:
+ * its checkpoint 0, and its journal, may be void because another shard has lost its part, and who loads would take that for an answer
+ * and never send the values again.
  */
 static bool is_loaded(const struct ampd_shard *shard)
 {
-    return shard->memory == AMPD_MEMORY_READY && shard->loaded && shard->state_sequence > 0;
+    return shard->memory == AMPD_MEMORY_READY && shard->loaded && shard->told_loaded;
 }
 
 void ampd_load_next(struct ampd_model *model)

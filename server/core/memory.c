@@ -382,6 +382,7 @@ void ampd_memory_epoch_stored(struct ampd_model *model)
     shard->frozen = false;
     shard->done = false;
     shard->loaded = shard->memory == AMPD_MEMORY_RESTORED;
+    shard->told_loaded = false;
     ampd_memory_set(shard, shard->memory == AMPD_MEMORY_RESTORED ? AMPD_MEMORY_READY : AMPD_MEMORY_EMPTY);
     ampd_sums_prune(model, shard->base_step);
     answer_epoch(model);

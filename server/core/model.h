@@ -244,6 +244,7 @@ struct ampd_shard {
     /* told by the coordinator */
     uint64_t state_sequence;
     bool loaded, stalled, done, frozen;
+    bool told_loaded; /* `loaded` is not only what was found on the disk, since the memory was last brought back */
     uint32_t missing_rank;
     bool deleting; /* everything about the model ends; then it is taken out of the store */
 };

@@ -695,6 +695,7 @@ void ampd_shard_state(struct ampd_model *model, const struct ampd_message *messa
     shard->done = state->state == AMPD_MODEL_DONE;
     shard->frozen = state->frozen && shard->step.state == AMPD_STEP_NONE;
     shard->loaded = state->state >= AMPD_MODEL_WAITING;
+    shard->told_loaded = shard->loaded;
     shard->missing_rank = state->missing_rank;
     ampd_load_next(model);
     AMP_LIST_EACH(it, next, &model->pushes)

@@ -512,6 +512,7 @@ static void replayed_all(struct ampd_model *model)
     ampd_sums_stop(model);
     ampd_sums_trim(model, base);
     shard->loaded = true;
+    shard->told_loaded = false;
     ampd_memory_end_replay(model, true);
     ampd_sums_prune(model, base);
     ampd_sync_try_answer(model->core);

@@ -359,12 +359,12 @@ static void load_answer(struct sim *sim, struct sim_worker *worker, int code)
             sim_call_lose(sim, call);
     }
     worker->loads--;
+    sim->loaded = sim->loaded || code == 0; /* of any shard: who loads does not send that one's values again */
     worker->load_failed = worker->load_failed || code != 0;
     if (worker->program == SIM_WAIT_LOAD && code == AMP_ENOTFOUND)
         worker->after = SIM_DO_CREATE; /* the server ended before the model was stored */
     if (worker->loads > 0)
         return;
-    sim->loaded = sim->loaded || !worker->load_failed;
     worker->program = worker->load_failed ? worker->after : SIM_DO_JOIN;
     worker->pause_ms = worker->load_failed ? sim->now_ms + PAUSE_MS : 0;
 }
