@@ -78,7 +78,7 @@ static bool has_more(const struct io_threads *pool)
 static void look_for_more(struct io_threads *pool, struct amp_look *look)
 {
     uint64_t now_ns = uv_hrtime();
-    if (!amp_look_begin(look, now_ns))
+    if (has_more(pool) || !amp_look_begin(look, now_ns)) /* what is there already is no find */
         return;
     uint64_t end_ns = now_ns + THREAD_LOOK_NS;
     (void)pthread_mutex_unlock(&pool->lock);

@@ -54,7 +54,8 @@ bool io_threads_take_back(struct io_threads *threads, struct io_task *task);
 
 /*
  * Waits until everything queued has run, ends the threads, calls what done_cb are due, and frees the pool once the loop
- * has closed its handles. On the loop; nothing may be submitted afterwards. NULL is allowed.
+ * has closed its handles. On the loop, and not in a done_cb of its own; nothing may be submitted afterwards. NULL is
+ * allowed.
  */
 void io_threads_close(struct io_threads *threads);
 
