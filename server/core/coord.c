@@ -4,6 +4,7 @@
  *   CREATING  -> CREATED, SYNCING                 the model is stored on all shards
  *   SYNCING   -> RESTORING                        sync.c: a shard has started, and memory is lost
  *   SYNCING   -> CREATED, LOADED, WAITING, RUNNING, STALLED, FROZEN, FINISHING, DONE   nothing is lost
+ *   SYNCING   -> DELETING                         its checkpoints are out of reach, and an operator gives it up
  *   RESTORING -> RESTORING, STORING, SYNCING
  *   STORING   -> CREATED, WAITING, DONE, SYNCING  the new epoch is stored on all shards
  *   CREATED   -> LOADED, SYNCING, DELETING        all shards have every block

@@ -33,6 +33,11 @@ int ampd_core_new(const struct ampd_core_config *config, struct ampd_core **core
     return 0;
 }
 
+const char *ampd_checkpoint_dir(const struct ampd_core *core)
+{
+    return core->config.checkpoint_dir == NULL ? "its own" : core->config.checkpoint_dir;
+}
+
 void ampd_model_free(struct ampd_model *model)
 {
     if (model == NULL)
@@ -119,6 +124,10 @@ struct ampd_model *ampd_core_usable(struct ampd_core *core, uint64_t call, const
     }
     if (model->shard.deleting || model->coord.state == AMPD_COORD_DELETING) {
         ampd_call_fail(core, call, NULL, AMP_ENOTFOUND, "MODEL_NOT_FOUND", "model: %s is being deleted", name);
+        return NULL;
+    }
+    if (model->coord.trouble[0] != 0) {
+        ampd_call_fail(core, call, NULL, AMP_EUNAVAILABLE, "RECOVERING", "%s", model->coord.trouble);
         return NULL;
     }
     bool creating = core->config.shard == 0 && model->coord.state == AMPD_COORD_CREATING;

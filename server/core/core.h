@@ -54,6 +54,7 @@ struct ampd_core_config {
     uint64_t block_elements; /* AMPD_BLOCK_ELEMENTS; a multiple of 64 */
     uint64_t lease_ms;       /* AMPD_LEASE_MS */
     uint64_t memory_max;     /* bytes that all models together may come to take; 0: no bound but the machine's */
+    const char *checkpoint_dir; /* its name, for what is said of it; outlives the core. NULL: it has none */
     uint64_t epoch_above;    /* epochs that begin are above this: what a lost store may have known; 0: nothing */
     bool carry_own;          /* messages to itself go through the host too (the simulator delays them) */
     bool check; /* the invariants of every machine are asserted after each event, over all blocks (tests) */

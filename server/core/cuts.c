@@ -163,7 +163,6 @@ uint64_t ampd_cuts_adopt(struct ampd_model *model, const struct ampd_checkpoint_
         for (uint32_t i = 0; i < sync->checkpoints_count; i++)
             adopt_known(model, k, &sync->checkpoints[i]);
     }
-    adopt_known(model, 0, newest); /* which has been taken out of that answer */
     return known_by_all(model);
 }
 

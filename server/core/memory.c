@@ -42,6 +42,7 @@ static void answer_restore(struct ampd_model *model, bool ok)
     answer->u.restore.epoch = shard->restore_record.epoch;
     answer->u.restore.step = shard->restore_record.step;
     answer->u.restore.ok = ok;
+    answer->u.restore.absent = shard->restore_refused;
     answer->u.restore.version = shard->restored_version;
     answer->u.restore.scaler = shard->restored_scaler;
     ampd_bus_send_take(model->core, answer);
@@ -175,7 +176,7 @@ static void read_later(struct ampd_model *model, int code)
     struct ampd_shard *shard = &model->shard;
     shard->restore_retry_ms = model->core->now_ms + RESTORE_RETRY_MS;
     ampd_out_log(model->core, AMPD_LOG_ERROR, model,
-                 "checkpoint %llu cannot be read now: %s; reading it again every %d ms (remove the file to give it up)",
+                 "checkpoint %llu cannot be read now: %s; reading it again every %d ms",
                  (unsigned long long)shard->restore_record.step, amp_strerror(code), RESTORE_RETRY_MS);
 }
 
@@ -209,8 +210,10 @@ void ampd_memory_restored(struct ampd_model *model, const struct ampd_event_rest
         return;
     }
     if (!ok) {
-        ampd_out_log(model->core, AMPD_LOG_ERROR, model, "checkpoint %llu cannot be used: %s; taking the one before",
-                     (unsigned long long)shard->restore_record.step,
+        ampd_out_log(model->core, AMPD_LOG_ERROR, model,
+                     "checkpoint %llu of epoch %llu in %s cannot be used: %s; the one before is tried",
+                     (unsigned long long)shard->restore_record.step, (unsigned long long)shard->restore_record.epoch,
+                     ampd_checkpoint_dir(model->core),
                      restored->code == 0 ? "it is of another step" : amp_strerror(restored->code));
         ampd_memory_set(shard, AMPD_MEMORY_LOST);
         if (shard->replay.on)

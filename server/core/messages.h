@@ -165,6 +165,7 @@ struct ampd_sync_state {
 struct ampd_restore {
     uint64_t epoch, step; /* the checkpoint; 0, 0: none is left */
     bool ok;
+    bool absent; /* RESTORED, not ok: the sender has no such checkpoint any more; what it told in SYNC is out of date */
     uint64_t version;
     struct amp_scaler_state scaler;
     uint8_t manifest[16]; /* PART_DONE, HELD: of the sender's part */

@@ -26,6 +26,7 @@
 #define AMPD_HELD_PUSHES  4 /* held pushes of one rank: each keeps a user state; the newest takes the oldest's place */
 /* Trailers that fit a process before this one: a client that lost an answer sends two, if it is called twice three. */
 #define AMPD_VANISHED    3
+#define AMPD_TROUBLE_MAX 512 /* a sentence with a model's name and a path */
 #define AMPD_NO_RANK     UINT32_MAX
 #define AMPD_NO_PLACE    UINT32_MAX
 #define AMPD_BLOCK_BYTES 24 /* known of each block, apart from slots: pending, published, votes, serials, jobs */
@@ -330,9 +331,12 @@ struct ampd_coord {
     uint64_t state_sequence;
     uint32_t missing_rank;
     struct ampd_message *synced[AMPD_SHARDS_MAX]; /* answers of SYNC; owned */
+    uint32_t untried;                             /* SYNC: checkpoints of shard 0's answer, the oldest, not tried yet */
+    char trouble[AMPD_TROUBLE_MAX];               /* SYNCING: why the model is refused, as a sentence; "": it is not */
     enum ampd_coord_state before;                 /* SYNC: the state that it interrupted */
     uint64_t answered;                            /* bits: of RESTORE, or of EPOCH */
     bool restore_failed;
+    bool restore_absent; /* a shard has dropped what was asked for since it answered SYNC */
     struct ampd_restore restored; /* what the first shard has told; all must agree */
     uint64_t loader;          /* number of the loader that has the grant, or 0, */
     uint64_t grants;          /* changes of it in this process: numbers GRANT */
@@ -396,6 +400,7 @@ struct ampd_core {
 /* Memory for a decision already taken: running out of it ends the process, and a restart recovers. */
 void *ampd_need(void *memory);
 void *ampd_copy(const void *from, size_t size); /* NULL when memory is out */
+const char *ampd_checkpoint_dir(const struct ampd_core *core); /* its name, for a person */
 /* A model with its memory, in the core's table. AMP_EEXHAUSTED with a text. */
 int ampd_model_new(struct ampd_core *core, const struct ampd_model_spec *spec, struct ampd_model **model,
                    struct amp_error *error);

@@ -7,8 +7,9 @@
  *
  *   a memory is lost, or the epochs differ   RESTORE of the newest checkpoint that all hold, read and verified into memory
  *                                            on all of them (a damaged one is passed over for the one before); then a new
- *                                            epoch, 1 + the highest that any has stored. Without a checkpoint the model is
- *                                            CREATED again and waits for Load.
+ *                                            epoch, 1 + the highest that any has stored. A model that never had a durable
+ *                                            checkpoint is CREATED again and waits for Load; one whose checkpoints are
+ *                                            all out of reach is refused until another SYNC.
  *   nothing is lost                          the last verdict is sent again, and the open step is opened in a new try
  *
  * With `durability: checkpoint` every restart is lost memory. With `durability: step` a shard answers when it has replayed
@@ -18,6 +19,7 @@
 #include "base/assert.h"
 #include "server/core/model.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +28,8 @@
 
 static void forget_answers(struct ampd_model *model)
 {
+    model->coord.untried = 0;
+    model->coord.trouble[0] = 0;
     for (uint32_t k = 0; k < AMPD_SHARDS_MAX; k++) {
         ampd_message_free(model->coord.synced[k]);
         model->coord.synced[k] = NULL;
@@ -190,13 +194,12 @@ bool ampd_sync_holds(const struct ampd_coord *coord, uint32_t k, uint64_t epoch,
     return ampd_sync_told(coord, k, epoch, step) != NULL;
 }
 
-/* Takes the newest checkpoint that all hold out of shard 0's answer; false, and 0, 0, if there is none. */
+/* The newest checkpoint that all hold and that was not tried yet, by shard 0's answer; false, and 0, 0, if there is none. */
 static bool take_newest(struct ampd_model *model, struct ampd_checkpoint_record *newest)
 {
     struct ampd_coord *coord = &model->coord;
-    struct ampd_sync_state *mine = coord->synced[0] == NULL ? NULL : &coord->synced[0]->u.sync;
-    while (mine != NULL && mine->checkpoints_count > 0) {
-        *newest = mine->checkpoints[--mine->checkpoints_count];
+    while (coord->untried > 0) {
+        *newest = coord->synced[0]->u.sync.checkpoints[--coord->untried];
         bool all = true;
         for (uint32_t k = 1; k < AMPD_COUNT(model->core); k++)
             all = all && ampd_sync_holds(coord, k, newest->epoch, newest->step);
@@ -320,6 +323,7 @@ static void restore_from(struct ampd_model *model, uint64_t epoch, uint64_t step
     struct ampd_coord *coord = &model->coord;
     coord->answered = 0;
     coord->restore_failed = false;
+    coord->restore_absent = false;
     coord->has_checkpoint = epoch != 0;
     coord->base_epoch = epoch;
     coord->base_step = step;
@@ -347,12 +351,58 @@ static bool roll_back_again(struct ampd_model *model)
     return all;
 }
 
+/* Whether a checkpoint of the model was ever durable: the newest that was is in the catalogue of each shard, whatever became of its files. */
+static bool had_checkpoint(const struct ampd_model *model)
+{
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
+        const struct ampd_sync_state *sync = model->coord.synced[k] == NULL ? NULL : &model->coord.synced[k]->u.sync;
+        for (uint32_t i = 0; sync != NULL && i < sync->checkpoints_count; i++) {
+            if (AMPD_COUNT(model->core) == 1 || sync->checkpoints[i].parts_count > 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* The model is not served before another SYNC finds what it lacks now. What the shards hold stays as it is. */
+static void refuse(struct ampd_model *model, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void refuse(struct ampd_model *model, const char *format, ...)
+{
+    struct ampd_coord *coord = &model->coord;
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(coord->trouble, sizeof(coord->trouble), format, arguments);
+    va_end(arguments);
+    ampd_out_log(model->core, AMPD_LOG_ERROR, model, "%s", coord->trouble);
+    if (coord->state == AMPD_COORD_SYNCING)
+        return;
+    coord->before = coord->state;
+    ampd_coord_set(model, AMPD_COORD_SYNCING);
+}
+
+/*
+ * An epoch without a base is for a model that never had a durable checkpoint. Where there was one, and none can be read on all shards, a
+ * directory is not mounted, or files were lost: to begin anew would void what is left.
+ */
+static bool has_base(struct ampd_model *model, struct ampd_checkpoint_record *newest)
+{
+    if (take_newest(model, newest) || !had_checkpoint(model))
+        return true;
+    refuse(model,
+           "no checkpoint of %s can be read on all shards, though there are some: is the checkpoint directory mounted "
+           "(here it is %s)? The log of each shard names what it lacks; bring that back, and start the shard again. "
+           "Nothing is deleted; ampctl delete --force gives the model up",
+           model->spec.name, ampd_checkpoint_dir(model->core));
+    return false;
+}
+
 static void restore_next(struct ampd_model *model)
 {
     struct ampd_coord *coord = &model->coord;
     struct ampd_checkpoint_record newest = {0};
     coord->restore_round = model->core->sync.round;
-    (void)take_newest(model, &newest);
+    if (!has_base(model, &newest))
+        return;
     ampd_cuts_tell_synced(model, &newest);
     restore_from(model, newest.epoch, newest.step);
 }
@@ -363,11 +413,19 @@ void ampd_sync_roll_back(struct ampd_model *model)
     restore_from(model, model->coord.rollback.epoch, model->coord.rollback.step);
 }
 
-/* A checkpoint that cannot be read has cost a memory: the one before it is taken, or SYNC finds out what is left. */
+/*
+ * A checkpoint that cannot be read has cost a memory: the one before it is taken, or SYNC finds out what is left. It does also where a
+ * shard had ended a newer part meanwhile, and dropped this one for it.
+ */
 static void restore_failed(struct ampd_model *model)
 {
     struct ampd_coord *coord = &model->coord;
-    if (!coord->rollback.active || !coord->rollback.begun) {
+    bool rolls_back = coord->rollback.active && coord->rollback.begun;
+    if (!rolls_back && coord->restore_absent) {
+        ampd_sync_start(model->core);
+        return;
+    }
+    if (!rolls_back) {
         restore_next(model);
         return;
     }
@@ -395,47 +453,21 @@ static uint32_t shard_of_before(const struct ampd_model *model, uint64_t *epoch)
     return AMPD_NO_RANK;
 }
 
-/* Whether there has been a checkpoint on all shards, and none is left that all hold. */
-static bool has_lost_all(const struct ampd_model *model)
-{
-    const struct ampd_coord *coord = &model->coord;
-    bool existed = false;
-    for (uint32_t j = 0; j < AMPD_COUNT(model->core); j++) {
-        const struct ampd_sync_state *sync = coord->synced[j] == NULL ? NULL : &coord->synced[j]->u.sync;
-        for (uint32_t i = 0; sync != NULL && i < sync->checkpoints_count; i++) {
-            const struct ampd_checkpoint_record *record = &sync->checkpoints[i];
-            bool all = true;
-            for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++)
-                all = all && ampd_sync_holds(coord, k, record->epoch, record->step);
-            if (all)
-                return false;
-            existed = existed || record->parts_count > 0;
-        }
-    }
-    return existed;
-}
-
 /* Whether a store is missing or another one's: to begin anew would void what the others hold. The log says what to do. */
 static bool lacks_a_store(struct ampd_model *model)
 {
     uint64_t epoch;
     uint32_t empty = shard_without_store(model), before = shard_of_before(model, &epoch);
     if (empty != AMPD_NO_RANK)
-        ampd_out_log(model->core, AMPD_LOG_ERROR, model,
-                     "shard %u does not know the model, whose other shards hold checkpoints: bring back its data "
-                     "directory, or start it with an empty one and --epoch-above or --cluster",
-                     empty);
+        refuse(model,
+               "shard %u does not know %s, of which other shards hold checkpoints: bring back its data directory, or, "
+               "where that is lost, start it with an empty one and --epoch-above or --cluster",
+               empty, model->spec.name);
     else if (before != AMPD_NO_RANK)
-        ampd_out_log(
-            model->core, AMPD_LOG_ERROR, model,
-            "shard %u has a data directory of before epoch %llu: bring back the right one, or start it with an "
-            "empty one and --epoch-above or --cluster",
-            before, (unsigned long long)epoch);
-    else if (has_lost_all(model))
-        ampd_out_log(
-            model->core, AMPD_LOG_ERROR, model,
-            "there is no checkpoint left that all shards hold: bring back the files that a shard lacks (the log "
-            "of each shard names them), then start it again");
+        refuse(model,
+               "shard %u has a data directory of before epoch %llu of %s: bring back the right one, or, where that is "
+               "lost, start it with an empty one and --epoch-above or --cluster",
+               before, (unsigned long long)epoch, model->spec.name);
     else
         return false;
     return true;
@@ -482,6 +514,7 @@ static void decide(struct ampd_model *model)
         ampd_delete_marked(model);
         return;
     }
+    coord->untried = coord->synced[0] == NULL ? 0 : coord->synced[0]->u.sync.checkpoints_count;
     if (lacks_a_store(model))
         return;
     bool again = roll_back_again(model), anew = must_begin_anew(model);
@@ -499,7 +532,8 @@ static void decide(struct ampd_model *model)
         restore_next(model);
     } else if (coord->before <= AMPD_COORD_STORING) {
         struct ampd_checkpoint_record newest = {0};
-        (void)take_newest(model, &newest);
+        if (!has_base(model, &newest))
+            return;
         ampd_cuts_tell_synced(model, &newest);
         ampd_adopt(model, &newest);
     } else {
@@ -555,6 +589,7 @@ void ampd_sync_restored(struct ampd_model *model, const struct ampd_message *mes
         restore->epoch != coord->base_epoch || restore->step != coord->base_step ||
         (coord->answered & AMPD_BIT(message->from)) != 0)
         return;
+    coord->restore_absent = coord->restore_absent || restore->absent;
     coord->restore_failed = coord->restore_failed || !restore->ok || !agrees(model, message);
     if (message->from == 0 && coord->has_checkpoint) {
         coord->base_version = restore->version;

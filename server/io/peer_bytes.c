@@ -411,6 +411,7 @@ static void restore(struct visit *v, struct ampd_restore *x)
     NUMBER(v, x->epoch);
     NUMBER(v, x->step);
     flag(v, &x->ok);
+    flag(v, &x->absent);
     NUMBER(v, x->version);
     scaler_state(v, &x->scaler);
     NUMBER(v, x->manifest);

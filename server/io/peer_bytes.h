@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "server/core/messages.h"
 
-#define AMPD_PEER_FORMAT 5
+#define AMPD_PEER_FORMAT 6
 
 /*
  * Longest content. SYNCED is the longest: a specification of AMPD_PARAMETERS_MAX parameters has less than 2 MiB, and

@@ -242,6 +242,7 @@ static int make_core(struct ampd_server *server, struct amp_error *error)
                                       .fence = server->fence,
                                       .lease_ms = (uint64_t)server->options->times_ms[AMPD_TIME_WORKER_LEASE],
                                       .memory_max = server->options->memory_max,
+                                      .checkpoint_dir = server->checkpoint_dir,
                                       .epoch_above = server->options->epoch_above,
                                       .asks_epochs =
                                           server->cluster != NULL && io_cluster_abilities(server->cluster).remembers};

@@ -117,7 +117,7 @@ static void restore(struct core_host *host, const struct ampd_restore_order *ord
     if (order->tensors.m != NULL) /* those of the first values */
         memset(order->tensors.m, 0, order->layout->elements * sizeof(float));
     host->restored_steps[host->restored_count++] = order->checkpoint->step;
-    int code = host->restore_code;
+    int code = host->restore_code != 0 ? host->restore_code : host->restore_codes;
     host->restore_code = 0;
     struct ampd_event event = {.type = AMPD_EVENT_RESTORED, .u.restored = {order->token, code, &state}};
     core_event(host, &event);

@@ -65,7 +65,8 @@ struct core_host {
     float file[CORE_BLOCKS_MAX * AMPD_ALIGN_ELEMENTS]; /* masters of the last part */
     struct ampd_checkpoint_state file_state;
     bool has_file;              /* a restore finds `file` */
-    int restore_code;           /* what a restore finds */
+    int restore_code;           /* what the next restore finds, */
+    int restore_codes;          /* and all of them; 0: what is there */
     uint64_t restored_steps[8]; /* which checkpoints were asked for */
     unsigned restored_count;
 };

@@ -21,6 +21,7 @@ bool pair_hold_messages, pair_drained[2];
 enum ampd_model_state pair_notified[2];
 int pair_restore_code[2];
 char pair_logged[AMP_ERROR_TEXT_MAX];
+char pair_logged_before[AMP_ERROR_TEXT_MAX];
 struct ampd_message *pair_last;
 struct ampd_incarnation pair_incarnation;
 
@@ -99,6 +100,7 @@ static void take(unsigned shard, const struct ampd_output *output)
         restore(shard, &output->u.restore);
         break;
     case AMPD_OUT_LOG:
+        memcpy(pair_logged_before, pair_logged, sizeof(pair_logged));
         (void)snprintf(pair_logged, sizeof(pair_logged), "%s", output->u.log.text);
         break;
     case AMPD_OUT_NOTIFY:

@@ -18,7 +18,8 @@ extern bool pair_hold_messages;                     /* they stay on their way */
 extern bool pair_drained[2];                        /* DRAINED came */
 extern enum ampd_model_state pair_notified[2];      /* the state when watchers were last told to look */
 extern int pair_restore_code[2];                    /* what the next restore of each finds */
-extern char pair_logged[AMP_ERROR_TEXT_MAX];        /* the last line of either */
+extern char pair_logged[AMP_ERROR_TEXT_MAX];        /* the last line of either, */
+extern char pair_logged_before[AMP_ERROR_TEXT_MAX]; /* and the one before */
 extern struct ampd_message *pair_last;              /* the last that was sent, whatever became of it; owned */
 extern struct ampd_incarnation pair_incarnation;    /* of rank 0 */
 

@@ -382,6 +382,44 @@ static void without_a_checkpoint_the_model_waits_for_load_again(void **state)
     assert_int_equal(AMPD_MODEL_WAITING, core_info(&host).state);
 }
 
+static void assert_refused(void)
+{
+    core_assert_failed(&host, core_join(&host, "w0", 0), AMP_EUNAVAILABLE, "RECOVERING", "is the checkpoint directory mounted");
+    assert_non_null(strstr(host.logged, "no checkpoint of model can be read"));
+    assert_int_equal(4, core_info(&host).epoch);
+    assert_int_equal(0, host.persists[AMPD_PERSIST_EPOCH] + host.persists[AMPD_PERSIST_MODEL]);
+    assert_int_equal(0, host.dropped);
+}
+
+static void checkpoints_that_are_all_out_of_reach_are_kept_and_the_model_is_refused(void **state)
+{
+    (void)state;
+    struct ampd_checkpoint_record checkpoints[] = {{.epoch = 3, .step = 5, .version = 5},
+                                                   {.epoch = 4, .step = 9, .version = 8}};
+    host.restore_codes = AMP_ENOTFOUND;
+    restart(checkpoints, 2);
+    assert_int_equal(2, host.restored_count);
+    assert_refused();
+    assert_int_equal(2, core_info(&host).checkpoints_count);
+    core_host_close(&host); /* the directory is mounted again */
+    core_host_init(&host, 8);
+    restart(checkpoints, 2);
+    assert_int_equal(5, core_info(&host).epoch);
+    assert_int_equal(9, core_info(&host).base_step);
+}
+
+static void a_model_that_is_refused_can_be_deleted_by_force(void **state)
+{
+    (void)state;
+    struct ampd_checkpoint_record checkpoint = {.epoch = 4, .step = 9, .version = 8};
+    host.restore_codes = AMP_EDATALOSS;
+    restart(&checkpoint, 1);
+    assert_refused();
+    core_assert_failed(&host, core_delete(&host, false), AMP_EUNAVAILABLE, "RECOVERING", "ampctl delete --force");
+    assert_int_equal(0, core_call(&host, core_delete(&host, true))->reply.error.code);
+    core_assert_failed(&host, core_join(&host, "w0", 0), AMP_ENOTFOUND, "MODEL_NOT_FOUND", "create it");
+}
+
 int main(void)
 {
 #define FRESH(test)   cmocka_unit_test_setup_teardown(test, setup, teardown)
@@ -407,6 +445,8 @@ int main(void)
         FRESH(a_restart_begins_a_higher_epoch_from_the_newest_checkpoint),
         FRESH(a_damaged_checkpoint_is_passed_over_for_the_one_before),
         FRESH(without_a_checkpoint_the_model_waits_for_load_again),
+        FRESH(checkpoints_that_are_all_out_of_reach_are_kept_and_the_model_is_refused),
+        FRESH(a_model_that_is_refused_can_be_deleted_by_force),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

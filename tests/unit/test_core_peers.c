@@ -678,7 +678,7 @@ static void a_shard_that_has_lost_its_store_is_named_and_nothing_is_begun_withou
     pair_step(1, &event);
     pair_settle();
     assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
-    assert_non_null(strstr(pair_logged, "shard 1 does not know the model"));
+    assert_non_null(strstr(pair_logged, "shard 1 does not know model, of which"));
 }
 
 int main(void)

@@ -78,7 +78,8 @@ static void an_answer_of_before_the_hello_does_not_end_sync_without_what_was_dro
     start_with(0, &record, 0); /* it knows no fence of shard 1 */
     pair_hold_messages = true;
     pair_send_start(0);
-    struct ampd_message *hello = pair_message(AMPD_MESSAGE_HELLO, 1, 0), *done = pair_message(AMPD_MESSAGE_SYNC_DONE, 1, 0);
+    struct ampd_message *hello = pair_message(AMPD_MESSAGE_HELLO, 1, 0),
+                        *done = pair_message(AMPD_MESSAGE_SYNC_DONE, 1, 0);
     struct ampd_event events[] = {{.type = AMPD_EVENT_PEER, .u.message = hello}};
     pair_step(0,
               events); /* its fence is being stored, and what shard 1 told of its models behind the HELLO is dropped */
@@ -120,8 +121,31 @@ static void a_checkpoint_that_no_two_shards_hold_any_more_is_not_replaced_by_non
     struct ampd_checkpoint_record part = {.epoch = 1, .step = 7, .parts_count = 2};
     struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
     start_zero(&record, 0);
-    assert_non_null(strstr(pair_logged, "no checkpoint left that all shards hold"));
+    assert_non_null(strstr(pair_logged, "no checkpoint of model can be read on all shards"));
     assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
+}
+
+/* Removing the parts of one shard must not void those of the other. */
+static void parts_that_one_shard_cannot_find_do_not_void_those_of_the_other(void **state)
+{
+    (void)state;
+    struct ampd_checkpoint_record part = pair_model(0)->shard.checkpoints[0];
+    assert_int_equal(2, part.parts_count);
+    struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
+    pair_restore_code[1] = AMP_ENOTFOUND;
+    start_with(1, &record, 0);
+    pair_send_start(1);
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
+    assert_non_null(strstr(pair_logged, "is the checkpoint directory mounted"));
+    for (unsigned k = 0; k < 2; k++) {
+        assert_int_equal(1, pair_model(k)->shard.epoch);
+        assert_int_equal(1, pair_model(k)->shard.checkpoints_count);
+    }
+    start_with(1, &record, 0); /* they are back */
+    pair_send_start(1);
+    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord.state);
+    assert_int_equal(2, pair_model(0)->coord.epoch);
+    assert_int_equal(1, pair_model(0)->coord.base_epoch);
 }
 
 static struct core_call *begin_load(unsigned shard)
@@ -170,6 +194,25 @@ static struct ampd_message *other_part(unsigned what)
     return message;
 }
 
+/* SYNC had been answered when a shard ended a newer part, for which it drops the one before. */
+static void a_checkpoint_that_was_dropped_since_sync_does_not_end_the_search(void **state)
+{
+    (void)state;
+    start_again(1);
+    pair_hold_messages = true;
+    start_again(1);
+    while (pair_model(0)->coord.state != AMPD_COORD_RESTORING) {
+        pair_deliver_first();
+        pair_settle();
+    }
+    uint64_t round = pair_core[0]->sync.round;
+    struct ampd_message *message = other_part(5);
+    message->from_fence = pair_core[1]->config.fence;
+    message->u.restore.absent = true;
+    pair_send_take(message);
+    assert_true(pair_core[0]->sync.running && pair_core[0]->sync.round > round);
+}
+
 static void parts_of_two_states_are_no_checkpoint(void **state)
 {
     (void)state;
@@ -195,8 +238,9 @@ static void parts_of_two_states_are_no_checkpoint(void **state)
         pair_logged[0] = 0;
         pair_send_take(message);
         if (what < 5)
-            assert_non_null(strstr(pair_logged, "a part of another state"));
-        assert_int_equal(0, pair_model(0)->coord.base_epoch); /* that was the only one */
+            assert_non_null(strstr(pair_logged_before, "a part of another state"));
+        assert_non_null(strstr(pair_logged, "no checkpoint of model can be read")); /* that was the only one */
+        assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
     }
 }
 
@@ -394,7 +438,8 @@ static void a_rollback_tells_all_shards_what_the_parts_are_before_its_epoch_is_s
 {
     (void)state;
     for (unsigned k = 0; k < 2; k++)
-        pair_model(k)->shard.checkpoints[0].parts_count = 0; /* as after starts between which another one was the newest */
+        pair_model(k)->shard.checkpoints[0].parts_count =
+            0; /* as after starts between which another one was the newest */
     assert_int_equal(0, roll_back(0, "one")->reply.error.code);
     for (unsigned k = 0; k < 2; k++) {
         assert_int_equal(2, pair_model(k)->shard.epoch);
@@ -492,6 +537,8 @@ int main(void)
         TEST(a_model_that_shard_0_has_no_memory_for_is_told_and_left_alone),
         TEST(a_shard_with_a_store_of_before_an_epoch_is_named),
         TEST(a_checkpoint_that_no_two_shards_hold_any_more_is_not_replaced_by_none),
+        TEST(parts_that_one_shard_cannot_find_do_not_void_those_of_the_other),
+        TEST(a_checkpoint_that_was_dropped_since_sync_does_not_end_the_search),
         TEST(a_load_is_not_answered_before_the_coordinator_of_now_says_that_the_model_is_loaded),
         TEST(a_load_that_has_waited_for_a_new_coordinator_is_answered),
         TEST(parts_of_two_states_are_no_checkpoint),
