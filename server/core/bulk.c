@@ -183,12 +183,6 @@ void ampd_shard_bulk_done(struct ampd_model *model)
         gather_range(model);
         ampd_sums_applied(model);
         break;
-    case AMPD_BULK_VOID:
-        if (shard->memory == AMPD_MEMORY_LOADING) { /* the load that it belonged to is over */
-            ampd_memory_set(shard, AMPD_MEMORY_EMPTY);
-            ampd_load_next(model);
-        }
-        break;
     default:
         break;
     }

@@ -8,6 +8,7 @@
  *   RESTORING -> RESTORING, STORING, SYNCING
  *   STORING   -> CREATED, WAITING, DONE, SYNCING  the new epoch is stored on all shards
  *   CREATED   -> LOADED, SYNCING, DELETING        all shards have every block
+ *   CREATED   -> RESTORING                        a load broke off: the next one has an epoch of its own
  *   LOADED    -> WAITING, SYNCING, DELETING       checkpoint 0 is written
  *   WAITING   -> RUNNING, FROZEN, RESTORING, SYNCING, DELETING   all ranks have joined under the epoch
  *   RUNNING   -> STALLED, FROZEN, FINISHING, RESTORING, SYNCING, DELETING   a rank is gone too long; the scale is at its

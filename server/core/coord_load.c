@@ -31,7 +31,7 @@ static void create_new(struct ampd_core *core, uint64_t id, const struct ampd_mo
     }
     model->coord.base_scaler = model->shard.scaler;
     hold_create(model, id, false);
-    ampd_sync_store_epoch(model, "CREATED");
+    ampd_sync_first_epoch(model);
 }
 
 /* A model that is being created, perhaps without success: the shards are asked again. */
@@ -90,7 +90,7 @@ void ampd_coord_loaded(struct ampd_model *model, const struct ampd_message *mess
 {
     struct ampd_coord *coord = &model->coord;
     bool counts = coord->state == AMPD_COORD_CREATED && message->epoch == coord->epoch &&
-                  message->u.applied.load == coord->loader && message->round == coord->grants && (coord->loaded_bits & AMPD_BIT(message->from)) == 0;
+                  (coord->loaded_bits & AMPD_BIT(message->from)) == 0;
     if (!counts)
         return;
     coord->loaded_bits |= AMPD_BIT(message->from);
@@ -109,22 +109,8 @@ void ampd_coord_loaded(struct ampd_model *model, const struct ampd_message *mess
 struct ampd_message *ampd_coord_grant(struct ampd_model *model, uint32_t shard)
 {
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_LOAD_GRANT, shard);
-    message->round = model->coord.grants;
     message->u.load = model->coord.loader;
     return message;
-}
-
-static void send_grant(struct ampd_model *model)
-{
-    ampd_bus_send_all_take(model->core, ampd_coord_grant(model, 0));
-}
-
-static void set_loader(struct ampd_coord *coord, uint64_t loader)
-{
-    coord->grants++;
-    coord->loader = loader;
-    coord->loaded_bits = 0;
-    coord->applied = (struct ampd_applied){0};
 }
 
 void ampd_coord_want(struct ampd_model *model, const struct ampd_message *message)
@@ -132,20 +118,19 @@ void ampd_coord_want(struct ampd_model *model, const struct ampd_message *messag
     struct ampd_coord *coord = &model->coord;
     if (coord->state != AMPD_COORD_CREATED || message->epoch != coord->epoch || message->u.load == 0)
         return;
-    bool same = coord->loader == message->u.load;
-    if (!same && coord->loader != 0 && model->core->now_ms < coord->loader_until_ms)
+    bool other = coord->loader != 0 && coord->loader != message->u.load;
+    if (other && model->core->now_ms >= coord->loader_until_ms)
+        ampd_sync_begin_anew(model, "LOAD_ENDED");
+    if (other)
         return; /* it asks again */
-    if (!same)
-        set_loader(coord, message->u.load);
+    coord->loader = message->u.load;
     coord->loader_until_ms = model->core->now_ms + model->core->config.lease_ms;
-    send_grant(model);
+    ampd_bus_send_all_take(model->core, ampd_coord_grant(model, 0));
 }
 
 void ampd_coord_gone(struct ampd_model *model, const struct ampd_message *message)
 {
-    struct ampd_coord *coord = &model->coord;
-    if (coord->state != AMPD_COORD_CREATED || message->epoch != coord->epoch || message->u.load != coord->loader)
-        return;
-    set_loader(coord, 0);
-    send_grant(model);
+    const struct ampd_coord *coord = &model->coord;
+    if (coord->state == AMPD_COORD_CREATED && message->epoch == coord->epoch)
+        ampd_sync_begin_anew(model, "LOAD_BROKEN");
 }

@@ -114,7 +114,7 @@ struct ampd_model *ampd_core_model_named(struct ampd_core *core, const char *nam
     return index < 0 ? NULL : core->models[index];
 }
 
-struct ampd_model *ampd_core_usable(struct ampd_core *core, uint64_t call, const char *name)
+struct ampd_model *ampd_core_known(struct ampd_core *core, uint64_t call, const char *name)
 {
     struct ampd_model *model = ampd_core_model_named(core, name);
     if (model == NULL) {
@@ -130,6 +130,14 @@ struct ampd_model *ampd_core_usable(struct ampd_core *core, uint64_t call, const
         ampd_call_fail(core, call, NULL, AMP_EUNAVAILABLE, "RECOVERING", "%s", model->coord.trouble);
         return NULL;
     }
+    return model;
+}
+
+struct ampd_model *ampd_core_usable(struct ampd_core *core, uint64_t call, const char *name)
+{
+    struct ampd_model *model = ampd_core_known(core, call, name);
+    if (model == NULL)
+        return NULL;
     bool creating = core->config.shard == 0 && model->coord.state == AMPD_COORD_CREATING;
     if (creating || model->shard.memory <= AMPD_MEMORY_RESTORED) {
         ampd_call_fail(core, call, NULL, AMP_EUNAVAILABLE, "RECOVERING",

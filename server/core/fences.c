@@ -110,7 +110,6 @@ void ampd_fences_stored(struct ampd_core *core, const struct ampd_pending *pendi
             core->models[i]->shard.round = 0;
             core->models[i]->shard.state_sequence = 0;
             core->models[i]->shard.told_loaded = false;
-            core->models[i]->shard.grants = 0;
         }
     }
     struct ampd_message *held = peer->held;

@@ -136,7 +136,7 @@ static void check_memory(const struct ampd_model *model)
     AMP_ASSERT(!shard->taken || shard->memory <= AMPD_MEMORY_RESTORED);
     bool stores = pendings_of(model, AMPD_PERSIST_MODEL) + pendings_of(model, AMPD_PERSIST_EPOCH) > 0;
     AMP_ASSERT(stores == (shard->new_epoch != 0) && (!stores || shard->new_epoch > shard->epoch));
-    AMP_ASSERT(shard->memory != AMPD_MEMORY_LOADING || shard->loaded_by != 0 || shard->bulk == AMPD_BULK_VOID);
+    AMP_ASSERT(shard->memory != AMPD_MEMORY_LOADING || shard->granted != 0);
     AMP_ASSERT(shard->memory != AMPD_MEMORY_READY || (shard->stored && shard->epoch != 0));
     unsigned newest = (unsigned)(shard->version % AMPD_COPIES);
     AMP_ASSERT(shard->memory != AMPD_MEMORY_READY || shard->new_epoch != 0 ||

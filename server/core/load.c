@@ -4,12 +4,9 @@
  * checkpoint 0 is not loaded: a server that ends before forgets the values, and the loader, who has no answer yet, sends
  * them again.
  *
- * Who may load is decided by the coordinator: a shard with a waiting loader sends WANT, GRANT names one to all shards, and
- * GONE, when a stream of it breaks off before the end, frees the grant. WANT is repeated while a loader waits or loads, and
- * a grant for which none has come for the time of a lease is given to another. Whatever the shards have by then is void,
- * for the values of two loaders must not meet in one model. Grants are numbered: one that comes again after a later one
- * voids nothing, and LOADED names the grant that it was said under, for the values may have been voided since, and their loader
- * have the grant again.
+ * Who may load is decided by the coordinator: a shard with a waiting loader sends WANT, and GRANT names one to all shards, the only one
+ * of its epoch. A new epoch begins when a stream of it breaks off before the end (GONE), or when another loader waits and no WANT has
+ * come for this one for the time of a lease: the values of two loaders must not meet in one model, and some may have been read already.
  */
 #include "base/assert.h"
 #include "server/core/model.h"
@@ -24,7 +21,7 @@ static bool is_mine(const struct ampd_model *model, const struct ampd_message *m
 
 void ampd_load_begin(struct ampd_core *core, uint64_t id, const struct ampd_event_load *load)
 {
-    struct ampd_model *model = ampd_core_usable(core, id, load->model);
+    struct ampd_model *model = ampd_core_known(core, id, load->model); /* one that is made ready is waited for */
     if (model == NULL)
         return;
     if (load->loader == 0 && AMPD_COUNT(core) > 1) {
@@ -48,7 +45,6 @@ static void grant(struct ampd_model *model, struct ampd_call *call)
     AMP_ASSERT(shard->memory == AMPD_MEMORY_EMPTY);
     ampd_memory_set(shard, AMPD_MEMORY_LOADING);
     shard->loader = call->id;
-    shard->loaded_by = call->loader;
     shard->load_count = 0;
     memset(shard->load_have, 0, model->tensors.count);
     ampd_call_set(call, AMPD_CALL_STREAMING);
@@ -126,57 +122,46 @@ void ampd_load_wants(struct ampd_model *model)
     }
 }
 
-/* A loader's stream ended, and the model is not loaded: who has the grant next begins from nothing, on every shard. */
-static void tell_gone(struct ampd_model *model, uint64_t loader)
+/* The loader's stream broke off, and some of its values are here. */
+static bool is_broken(const struct ampd_shard *shard)
 {
-    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_LOAD_GONE, 0);
-    message->u.load = loader;
-    ampd_bus_send_take(model->core, message);
+    return shard->memory == AMPD_MEMORY_LOADING && shard->loader == 0;
 }
 
-/* Ends what a loader has begun here; its memory is free when its stream has let go, and no job writes to it. */
-static void end_loader(struct ampd_model *model)
+void ampd_load_gone(struct ampd_model *model)
 {
-    struct ampd_shard *shard = &model->shard;
-    struct ampd_call *call = shard->loader == 0 ? NULL : ampd_call_find(model->core, shard->loader);
-    bool streaming = call != NULL && (call->state == AMPD_CALL_STREAMING || call->state == AMPD_CALL_REVOKING);
-    if (call != NULL)
-        ampd_call_end(call, AMP_EUNAVAILABLE, "LOAD_BROKEN",
-                      "the load broke off on another shard of %s; load again under another number", model->spec.name);
-    if (streaming)
-        return;
-    shard->loader = 0;
-    shard->loaded_by = 0;
-    if (shard->bulk != AMPD_BULK_NONE)
-        shard->bulk = AMPD_BULK_VOID;
-    else if (shard->memory > AMPD_MEMORY_EMPTY)
-        ampd_memory_set(shard, AMPD_MEMORY_EMPTY);
+    if (is_broken(&model->shard))
+        ampd_bus_send_take(model->core, ampd_bus_message(model, AMPD_MESSAGE_LOAD_GONE, 0));
 }
 
 void ampd_load_granted(struct ampd_model *model, const struct ampd_message *message)
 {
     struct ampd_shard *shard = &model->shard;
-    uint64_t loader = message->u.load;
-    if (!is_mine(model, message) || shard->loaded || shard->memory < AMPD_MEMORY_EMPTY ||
-        message->round < shard->grants)
+    if (!is_mine(model, message) || shard->loaded || shard->memory < AMPD_MEMORY_EMPTY || shard->new_epoch != 0)
         return;
-    shard->grants = message->round;
-    shard->granted = loader;
-    if (shard->memory != AMPD_MEMORY_EMPTY && shard->loaded_by != loader)
-        end_loader(model);
+    shard->granted = message->u.load;
     ampd_load_loaded(model);
     ampd_load_next(model);
+}
+
+bool ampd_load_streams(const struct ampd_model *model)
+{
+    AMP_LIST_EACH(it, next, &model->loads)
+    {
+        if (AMP_CONTAINER(it, struct ampd_call, node)->state != AMPD_CALL_HELD)
+            return true;
+    }
+    return false;
 }
 
 void ampd_load_void(struct ampd_model *model)
 {
     AMP_LIST_EACH(it, next, &model->loads)
     {
-        ampd_call_end(AMP_CONTAINER(it, struct ampd_call, node), AMP_EUNAVAILABLE, "RECOVERING",
-                      "%s begins anew; load again", model->spec.name);
+        struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+        if (call->state != AMPD_CALL_HELD) /* who has sent nothing yet may go on waiting */
+            ampd_call_end(call, AMP_EUNAVAILABLE, "RECOVERING", "%s begins anew; load again", model->spec.name);
     }
-    model->shard.granted = 0;
-    model->shard.loaded_by = 0;
 }
 
 void ampd_load_block(struct ampd_core *core, struct ampd_call *call, const struct ampd_event_block *block)
@@ -244,28 +229,18 @@ void ampd_load_closed(struct ampd_model *model, uint64_t id)
     if (shard->loader != id)
         return;
     shard->loader = 0;
-    bool whole = shard->memory != AMPD_MEMORY_LOADING || shard->bulk != AMPD_BULK_NONE;
-    if (whole && AMPD_COUNT(model->core) == 1)
-        return; /* all its values are here: it is a load, whoever still waits for the answer */
-    if (!shard->loaded && shard->memory > AMPD_MEMORY_EMPTY)
-        tell_gone(model, shard->loaded_by);
-    if (whole)
-        return; /* the grant that follows makes it void, unless the other shards have theirs */
-    shard->loaded_by = 0;
-    if (shard->memory == AMPD_MEMORY_LOADING)
-        ampd_memory_set(shard, AMPD_MEMORY_EMPTY);
-    ampd_load_next(model);
+    if (shard->bulk ==
+        AMPD_BULK_NONE) /* else all its values are here: it is a load, whoever still waits for the answer */
+        ampd_load_gone(model);
 }
 
 void ampd_load_loaded(struct ampd_model *model)
 {
     const struct ampd_shard *shard = &model->shard;
-    if (shard->memory != AMPD_MEMORY_READY || shard->loaded || shard->loaded_by == 0)
+    if (shard->memory != AMPD_MEMORY_READY || shard->loaded)
         return;
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_LOADED, 0);
-    message->round = shard->grants;
     message->u.applied = shard->applied;
-    message->u.applied.load = shard->loaded_by;
     ampd_bus_send_take(model->core, message);
 }
 

@@ -7,8 +7,8 @@
  *   REPLAYING -> READY, LOST, RESTORING      all steps of the journal are applied (sums.c); or one is missing
  *   RESTORED  -> READY, RESTORING            the new epoch is stored; or another checkpoint is asked for
  *   EMPTY     -> LOADING, RESTORING          a loader has the grant
- *   LOADING   -> READY, EMPTY, RESTORING     every block is in; or the loader's stream is gone
- *   READY     -> RESTORING, EMPTY            or another shard's part of the load broke off
+ *   LOADING   -> READY, RESTORING            every block is in
+ *   READY     -> RESTORING
  *
  * RESTORE comes to all shards of a model, also to those that have lost nothing: what they were doing ends first. With
  * `durability: step` nothing is lost by that before a new epoch is stored: a SYNC that comes before gives the memory back, from
@@ -119,7 +119,7 @@ void ampd_memory_try_restore(struct ampd_model *model)
 {
     struct ampd_shard *shard = &model->shard;
     if (!shard->restore_waits || shard->restore_token != 0 || shard->jobs_out != 0 || !amp_list_empty(&model->pushes) ||
-        !amp_list_empty(&model->pulls) || !amp_list_empty(&model->loads) || ampd_snapshot_reads(shard))
+        !amp_list_empty(&model->pulls) || ampd_load_streams(model) || ampd_snapshot_reads(shard))
         return;
     if (shard->journal_token != 0 || shard->replay.token != 0)
         return; /* g is being written to the journal, or read */
@@ -386,6 +386,8 @@ void ampd_memory_epoch_stored(struct ampd_model *model)
     shard->done = false;
     shard->loaded = shard->memory == AMPD_MEMORY_RESTORED;
     shard->told_loaded = false;
+    shard->loader = 0; /* its stream ended before the epoch began */
+    shard->granted = 0;
     ampd_memory_set(shard, shard->memory == AMPD_MEMORY_RESTORED ? AMPD_MEMORY_READY : AMPD_MEMORY_EMPTY);
     ampd_sums_prune(model, shard->base_step);
     answer_epoch(model);

@@ -31,7 +31,7 @@ enum ampd_message_type {
     AMPD_MESSAGE_HELLO = 18, /* shard -> coordinator, of no model: a session begins; what was under way may be lost */
     AMPD_MESSAGE_SYNC_DONE = 19,   /* shard -> coordinator, of no model: after the last SYNCED */
     AMPD_MESSAGE_LOAD_WANT = 20,   /* shard -> coordinator: a loader waits */
-    AMPD_MESSAGE_LOAD_GRANT = 21,  /* coordinator -> shards: who may load; 0: nobody, and what came is void */
+    AMPD_MESSAGE_LOAD_GRANT = 21,  /* coordinator -> shards: who may load in this epoch; 0: nobody yet */
     AMPD_MESSAGE_LOAD_GONE = 22,   /* shard -> coordinator: the loader's stream ended before the model was loaded */
     AMPD_MESSAGE_UNFIT = 23,       /* coordinator -> shards: the weight of a push differs from shard to shard */
     AMPD_MESSAGE_TOO_LOW = 24,     /* to the sender: a process with a higher fence has its place */
@@ -42,7 +42,7 @@ enum ampd_message_type {
     AMPD_MESSAGE_DELETED = 29, /* shard -> coordinator: it is stored nowhere here any more */
     AMPD_MESSAGE_LEAVE = 30,   /* shard -> coordinator, of no model: this process is about to end */
     AMPD_MESSAGE_MAY_LEAVE = 31, /* coordinator -> shards, of no model: round 1: it may; round 0: not yet */
-    AMPD_MESSAGE_PARTS = 32,   /* coordinator -> shards: the manifests of all parts of a checkpoint, which are there */
+    AMPD_MESSAGE_PARTS = 32, /* coordinator -> shards: the manifests of all parts of a checkpoint, which are there */
 };
 
 /*
@@ -141,7 +141,6 @@ struct ampd_verdict_message {
 
 struct ampd_applied {
     uint64_t step, version;
-    uint64_t load; /* LOADED: the loader's number */
     uint64_t range_total;
     uint32_t range_count;
     struct ampd_range_warning range[AMPD_OVERFLOW_ROWS_MAX];
@@ -200,8 +199,7 @@ struct ampd_message {
     struct ampd_fence to_fence; /* that the sender believes the receiver to have; counter 0: it does not know */
     char model[AMPD_NAME_MAX];  /* "": none */
     uint64_t epoch;
-    uint64_t round; /* of SYNC: RESTORE, EPOCH, and the answers to all three belong to one. LOAD_GRANT: its number;
-                     LOADED: that of the grant */
+    uint64_t round; /* of SYNC: RESTORE, EPOCH, and the answers to all three belong to one */
     union {
         struct ampd_model_spec spec; /* CREATE; owned */
         struct ampd_open open;
@@ -211,11 +209,12 @@ struct ampd_message {
         struct ampd_verdict_message verdict;
         struct ampd_applied applied;
         struct ampd_sync_state sync;
-        struct ampd_restore restore; /* RESTORE, RESTORED; CUT, HOLDS: epoch and step; HELD: and ok; PART_DONE, see snapshot.c */
+        struct ampd_restore
+            restore; /* RESTORE, RESTORED; CUT, HOLDS: epoch and step; HELD: and ok; PART_DONE, see snapshot.c */
         struct ampd_parts parts;
         struct ampd_epoch_message epoch;
         struct ampd_state_message state;
-        uint64_t load;              /* WANT, GRANT, GONE: the loader's number */
+        uint64_t load;              /* WANT, GRANT: the loader's number */
         struct ampd_complete unfit; /* UNFIT */
         struct ampd_fence fence;    /* TOO_LOW: the higher one */
     } u;

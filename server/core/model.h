@@ -233,9 +233,7 @@ struct ampd_shard {
     uint64_t restored_step, restored_version;
     /* load */
     uint64_t loader;     /* the call that writes masters, or 0 */
-    uint64_t grants;     /* number of the newest grant; what is below it is an older one that comes again */
-    uint64_t granted;    /* number of the loader that may, or 0 */
-    uint64_t loaded_by;  /* number of the loader whose values are here; 0: none, or the model is loaded */
+    uint64_t granted;    /* number of the loader that may in this epoch, or 0 */
     uint8_t *load_have;  /* per block */
     uint64_t load_count; /* of them */
     /* catalogue of this shard, ascending */
@@ -319,12 +317,12 @@ struct ampd_coord {
     bool cut_wanted; /* by a Checkpoint call, or a drain */
     struct {
         uint64_t step;
-        uint64_t bits; /* shards whose part is done, */
+        uint64_t bits;                          /* shards whose part is done, */
         uint8_t manifests[AMPD_SHARDS_MAX][16]; /* and what it is */
     } cuts[AMPD_CUTS_MAX];
     uint32_t cuts_count;
     struct ampd_parts parts; /* that were told last; count 0: none */
-    uint64_t parts_told; /* 1 + the newest step of which all parts are there, so that PARTS has gone out; 0: none */
+    uint64_t parts_told;     /* 1 + the newest step of which all parts are there, so that PARTS has gone out; 0: none */
     uint64_t parts_known[AMPD_SHARDS_MAX]; /* 1 + the newest step of which the shard's store knows them; 0: none */
     uint64_t durable_step;
     bool has_checkpoint;
@@ -336,11 +334,10 @@ struct ampd_coord {
     enum ampd_coord_state before;                 /* SYNC: the state that it interrupted */
     uint64_t answered;                            /* bits: of RESTORE, or of EPOCH */
     bool restore_failed;
-    bool restore_absent; /* a shard has dropped what was asked for since it answered SYNC */
+    bool restore_absent;          /* a shard has dropped what was asked for since it answered SYNC */
     struct ampd_restore restored; /* what the first shard has told; all must agree */
-    uint64_t loader;          /* number of the loader that has the grant, or 0, */
-    uint64_t grants;          /* changes of it in this process: numbers GRANT */
-    uint64_t loader_until_ms; /* and how long without a WANT */
+    uint64_t loader;              /* number of the loader that has the grant of this epoch, or 0, */
+    uint64_t loader_until_ms;     /* and how long without a WANT */
     uint64_t loaded_bits;
 };
 
@@ -385,10 +382,10 @@ struct ampd_core {
     struct amp_list pendings;
     uint64_t last_token;
     uint64_t last_incarnation;
-    uint64_t timer_ms; /* 0: none asked for */
-    uint64_t sweep_ms; /* next look at calls that wait; 0: none wait */
-    uint64_t hello_ms; /* another shard: when HELLO is said again; 0: shard 0 is not waited for */
-    bool hello_heard;  /* another shard: the session's HELLO was answered */
+    uint64_t timer_ms;     /* 0: none asked for */
+    uint64_t sweep_ms;     /* next look at calls that wait; 0: none wait */
+    uint64_t hello_ms;     /* another shard: when HELLO is said again; 0: shard 0 is not waited for */
+    bool hello_heard;      /* another shard: the session's HELLO was answered */
     unsigned hello_agains; /* another shard: in a row, without a word of shard 0 */
 };
 
@@ -399,7 +396,7 @@ struct ampd_core {
 /* ---- core.c ---- */
 /* Memory for a decision already taken: running out of it ends the process, and a restart recovers. */
 void *ampd_need(void *memory);
-void *ampd_copy(const void *from, size_t size); /* NULL when memory is out */
+void *ampd_copy(const void *from, size_t size);                /* NULL when memory is out */
 const char *ampd_checkpoint_dir(const struct ampd_core *core); /* its name, for a person */
 /* A model with its memory, in the core's table. AMP_EEXHAUSTED with a text. */
 int ampd_model_new(struct ampd_core *core, const struct ampd_model_spec *spec, struct ampd_model **model,
@@ -407,7 +404,9 @@ int ampd_model_new(struct ampd_core *core, const struct ampd_model_spec *spec, s
 void ampd_model_free(struct ampd_model *model);
 void ampd_model_forget(struct ampd_model *model); /* deleted: its memory is free; the place is for the next one */
 struct ampd_model *ampd_core_model_named(struct ampd_core *core, const char *name);
-/* The model of a call, if it can be used now; else NULL, and the call has its answer. */
+/* The model of a call, if there is one that is served; else NULL, and the call has its answer. */
+struct ampd_model *ampd_core_known(struct ampd_core *core, uint64_t call, const char *name);
+/* Likewise, and it is ready now. */
 struct ampd_model *ampd_core_usable(struct ampd_core *core, uint64_t call, const char *name);
 /* Likewise for calls that the coordinator alone answers. */
 struct ampd_model *ampd_core_coordinated(struct ampd_core *core, uint64_t call, const char *name);
@@ -493,9 +492,11 @@ void ampd_load_end(struct ampd_core *core, struct ampd_call *call);
 void ampd_load_closed(struct ampd_model *model, uint64_t call); /* the loader's stream is gone */
 void ampd_load_next(struct ampd_model *model);                  /* grants the next loader, or answers all */
 void ampd_load_cast_done(struct ampd_model *model);
-void ampd_load_void(struct ampd_model *model);   /* a restore: whoever loads is told to begin anew */
-void ampd_load_loaded(struct ampd_model *model); /* LOADED to the coordinator, if it may lack it */
-void ampd_load_wants(struct ampd_model *model);  /* WANT, if a loader waits or loads; also now and then */
+void ampd_load_void(struct ampd_model *model);          /* a restore: whoever loads is told to begin anew */
+bool ampd_load_streams(const struct ampd_model *model); /* masters may be written: not only waited for */
+void ampd_load_gone(struct ampd_model *model);          /* GONE to the coordinator, if a load has broken off here */
+void ampd_load_loaded(struct ampd_model *model);        /* LOADED to the coordinator, if it may lack it */
+void ampd_load_wants(struct ampd_model *model);         /* WANT, if a loader waits or loads; also now and then */
 void ampd_load_granted(struct ampd_model *model, const struct ampd_message *message);
 
 /* ---- push_answer.c ---- */
@@ -749,7 +750,9 @@ const struct ampd_checkpoint_record *ampd_sync_told(const struct ampd_coord *coo
 void ampd_sync_done(struct ampd_core *core, const struct ampd_message *message);
 void ampd_sync_create(struct ampd_core *core, const struct ampd_message *message);
 void ampd_sync_not_created(struct ampd_model *model, const struct ampd_message *message);
-void ampd_sync_store_epoch(struct ampd_model *model, const char *reason);
+void ampd_sync_first_epoch(struct ampd_model *model); /* of a model that is created */
+void ampd_sync_begin_anew(struct ampd_model *model,
+                          const char *reason); /* CREATED: a new epoch without values, and another loader may */
 void ampd_sync_raised(struct ampd_core *core, const struct ampd_event_raised *raised); /* the number of a new epoch */
 void ampd_sync_resend(struct ampd_model *model, uint32_t shard); /* RESTORE or EPOCH, if it was not answered */
 void ampd_sync_roll_back(struct ampd_model *model); /* RESTORE of coord.rollback's checkpoint on all shards */

@@ -33,6 +33,7 @@ void ampd_resend_to_coordinator(struct ampd_core *core)
             continue;
         ampd_memory_tell(model);
         ampd_load_loaded(model);
+        ampd_load_gone(model);
         ampd_load_wants(model);
         ampd_snapshot_tell(model); /* before the vote: after it another cut may begin */
         ampd_shard_tell(model);

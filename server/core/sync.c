@@ -260,13 +260,12 @@ static void send_epochs(struct ampd_model *model, uint64_t number)
         send_epoch(model, k);
 }
 
-void ampd_sync_store_epoch(struct ampd_model *model, const char *reason)
+static void store_epoch(struct ampd_model *model)
 {
     struct ampd_core *core = model->core;
     struct ampd_coord *coord = &model->coord;
     uint64_t number = coord->epoch + 1;
     coord->answered = 0;
-    (void)snprintf(coord->reason, sizeof(coord->reason), "%s", reason);
     if (!core->config.asks_epochs) {
         send_epochs(model, number);
         return;
@@ -277,6 +276,17 @@ void ampd_sync_store_epoch(struct ampd_model *model, const char *reason)
     output->u.raise.token = coord->raise_token;
     output->u.raise.model = model->spec.name;
     output->u.raise.epoch = number;
+}
+
+static void set_reason(struct ampd_coord *coord, const char *reason)
+{
+    (void)snprintf(coord->reason, sizeof(coord->reason), "%s", reason);
+}
+
+void ampd_sync_first_epoch(struct ampd_model *model)
+{
+    set_reason(&model->coord, "CREATED");
+    store_epoch(model);
 }
 
 void ampd_sync_raised(struct ampd_core *core, const struct ampd_event_raised *raised)
@@ -317,10 +327,11 @@ void ampd_sync_resend(struct ampd_model *model, uint32_t shard)
     }
 }
 
-/* From a checkpoint that all shards hold; 0, 0: there is none. */
-static void restore_from(struct ampd_model *model, uint64_t epoch, uint64_t step)
+/* From a checkpoint that all shards hold; 0, 0: there is none. A new epoch follows, for this reason. */
+static void restore_from(struct ampd_model *model, uint64_t epoch, uint64_t step, const char *reason)
 {
     struct ampd_coord *coord = &model->coord;
+    set_reason(coord, reason);
     coord->answered = 0;
     coord->restore_failed = false;
     coord->restore_absent = false;
@@ -404,13 +415,26 @@ static void restore_next(struct ampd_model *model)
     if (!has_base(model, &newest))
         return;
     ampd_cuts_tell_synced(model, &newest);
-    restore_from(model, newest.epoch, newest.step);
+    restore_from(model, newest.epoch, newest.step, "RESTART");
+}
+
+/* Outside of SYNC: no shard takes the RESTORE for one that it has answered. */
+static void new_round(struct ampd_model *model)
+{
+    model->coord.restore_round = ++model->core->sync.round;
+}
+
+void ampd_sync_begin_anew(struct ampd_model *model, const char *reason)
+{
+    AMP_ASSERT(model->coord.state == AMPD_COORD_CREATED);
+    new_round(model);
+    restore_from(model, 0, 0, reason);
 }
 
 void ampd_sync_roll_back(struct ampd_model *model)
 {
-    model->coord.restore_round = ++model->core->sync.round; /* no shard takes it for one that it has answered */
-    restore_from(model, model->coord.rollback.epoch, model->coord.rollback.step);
+    new_round(model);
+    restore_from(model, model->coord.rollback.epoch, model->coord.rollback.step, "ROLLBACK");
 }
 
 /*
@@ -527,7 +551,7 @@ static void decide(struct ampd_model *model)
     if (again) {
         coord->restore_round = model->core->sync.round;
         ampd_cuts_tell_synced(model, ampd_sync_told(coord, 0, coord->rollback.epoch, coord->rollback.step));
-        restore_from(model, coord->rollback.epoch, coord->rollback.step);
+        restore_from(model, coord->rollback.epoch, coord->rollback.step, "ROLLBACK");
     } else if (anew) {
         restore_next(model);
     } else if (coord->before <= AMPD_COORD_STORING) {
@@ -603,7 +627,7 @@ void ampd_sync_restored(struct ampd_model *model, const struct ampd_message *mes
         return;
     }
     ampd_coord_set(model, AMPD_COORD_STORING);
-    ampd_sync_store_epoch(model, coord->rollback.active && coord->rollback.begun ? "ROLLBACK" : "RESTART");
+    store_epoch(model);
 }
 
 static void log_epoch(const struct ampd_model *model)

@@ -382,7 +382,6 @@ static void applied(struct visit *v, struct ampd_applied *x)
 {
     NUMBER(v, x->step);
     NUMBER(v, x->version);
-    NUMBER(v, x->load);
     NUMBER(v, x->range_total);
     range_warnings(v, &x->range_count, x->range);
 }
@@ -498,7 +497,6 @@ static void body(struct visit *v, struct ampd_message *m)
         break;
     case AMPD_MESSAGE_LOAD_WANT:
     case AMPD_MESSAGE_LOAD_GRANT:
-    case AMPD_MESSAGE_LOAD_GONE:
         NUMBER(v, m->u.load);
         break;
     case AMPD_MESSAGE_UNFIT:
@@ -508,6 +506,7 @@ static void body(struct visit *v, struct ampd_message *m)
         fence(v, &m->u.fence);
         break;
     case AMPD_MESSAGE_SYNC:
+    case AMPD_MESSAGE_LOAD_GONE:
     case AMPD_MESSAGE_HELLO:
     case AMPD_MESSAGE_SYNC_DONE:
     case AMPD_MESSAGE_NOT_CREATED:

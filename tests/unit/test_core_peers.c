@@ -280,19 +280,7 @@ static void unlike_weights_on_two_shards_are_told_to_the_worker_on_both(void **s
     assert_int_equal(1, look().info[1].decided_step);
 }
 
-static struct ampd_message *load_message(enum ampd_message_type type, unsigned from, unsigned to, uint64_t grant)
-{
-    struct ampd_message *message = pair_message(type, from, to);
-    message->round = grant;
-    if (type == AMPD_MESSAGE_LOADED)
-        message->u.applied.load = 7;
-    else
-        message->u.load = 7;
-    return message;
-}
-
-/* Shard 1 has all values of loader 7, shard 0 lacks them. */
-static void load_half(void)
+static void create(void)
 {
     (void)pair_teardown(NULL);
     pair_now_ms = 1000;
@@ -304,43 +292,93 @@ static void load_half(void)
     core_spec(&spec, 1);
     struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
     assert_int_equal(0, pair_call(0, &event)->reply.error.code);
+}
+
+/* Shard 1 has all values of loader 7, shard 0 lacks them. */
+static void load_half(void)
+{
+    create();
     pair_load(1);
     pair_settle();
 }
 
-static void loaded_counts_only_under_the_grant_that_it_was_said_under(void **state)
+static struct core_call *pull_latest(unsigned shard, uint64_t epoch)
 {
-    (void)state;
-    load_half();
-    const struct ampd_coord *coord = &pair_model(0)->coord;
-    uint64_t grant = coord->grants;
-    assert_int_equal(AMPD_BIT(1), coord->loaded_bits);
-    pair_hold_messages = true;
-    pair_send_take(
-        load_message(AMPD_MESSAGE_LOAD_GONE, 1, 0, 0)); /* all values are void, but no shard has heard of it */
-    pair_send_take(load_message(AMPD_MESSAGE_LOAD_WANT, 1, 0, 0));
-    pair_send_take(load_message(AMPD_MESSAGE_LOADED, 1, 0, grant));
-    assert_int_equal(7, coord->loader);
-    assert_int_equal(0, coord->loaded_bits);
-    pair_hold_messages = false;
-    pair_settle();
-    assert_int_equal(AMPD_MEMORY_EMPTY, pair_model(1)->shard.memory);
-    assert_int_equal(0, coord->loaded_bits);
+    struct ampd_event event = {.type = AMPD_EVENT_PULL};
+    event.u.pull = (struct ampd_event_pull){.model = "model", .by = AMPD_PULL_LATEST, .epoch = epoch};
+    return pair_call(shard, &event);
 }
 
-static void a_shard_says_again_that_it_is_loaded_under_a_newer_grant_of_the_same_loader(void **state)
+/* Whoever has pulled the first values of before must not take those of the next loader for the same state. */
+static void values_of_a_load_that_broke_off_are_of_an_epoch_that_is_over(void **state)
 {
     (void)state;
     load_half();
-    uint64_t grant = ++pair_model(0)->coord.grants; /* as when the one between was lost with its session */
-    pair_model(0)->coord.loaded_bits = 0;
-    for (unsigned k = 0; k < 2; k++)
-        pair_send_take(load_message(AMPD_MESSAGE_LOAD_GRANT, 0, k, grant));
-    assert_int_equal(AMPD_MEMORY_READY, pair_model(1)->shard.memory);
-    assert_int_equal(AMPD_BIT(1), pair_model(0)->coord.loaded_bits);
-    pair_load(0);
+    (void)pull_latest(1, 1);
+    uint64_t pull = pair_calls_count;
+    const struct ampd_call *streams = ampd_call_find(pair_core[1], pull);
+    assert_true(streams != NULL && streams->state == AMPD_CALL_STREAMING);
+    struct ampd_event begin = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", 7}};
+    assert_true(pair_call(0, &begin)->granted);
+    struct ampd_event over[] = {{.type = AMPD_EVENT_CALL_CLOSED, .call = begin.call},
+                                {.type = AMPD_EVENT_CALL_CLOSED, .call = pull}};
+    struct ampd_message *loaded = pair_message(AMPD_MESSAGE_LOADED, 1, 0); /* of before, on its way for long */
+    pair_step(0, &over[0]);
+    pair_step(1, &over[1]);
+    pair_settle();
+    for (unsigned k = 0; k < 2; k++) {
+        assert_int_equal(2, pair_model(k)->shard.epoch);
+        assert_int_equal(AMPD_MEMORY_EMPTY, pair_model(k)->shard.memory);
+    }
+    assert_string_equal("LOAD_BROKEN", pair_model(0)->coord.reason);
+    pair_send_take(loaded);
+    assert_int_equal(0, pair_model(0)->coord.loaded_bits);
+    for (unsigned k = 0; k < 2; k++) /* the same one may, too */
+        pair_load(k);
     pair_settle();
     assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord.state);
+}
+
+static void want(uint64_t loader)
+{
+    struct ampd_message *message = pair_message(AMPD_MESSAGE_LOAD_WANT, 1, 0);
+    message->u.load = loader;
+    pair_send_take(message);
+}
+
+static void a_grant_that_nobody_wants_any_more_ends_with_its_epoch(void **state)
+{
+    (void)state;
+    load_half();
+    want(9);
+    assert_int_equal(7, pair_model(0)->coord.loader);
+    pair_now_ms += AMPD_LEASE_MS;
+    want(9);
+    assert_int_equal(2, pair_model(0)->coord.epoch);
+    assert_string_equal("LOAD_ENDED", pair_model(0)->coord.reason);
+    want(9);
+    assert_int_equal(9, pair_model(1)->shard.granted);
+}
+
+static void a_load_that_broke_off_is_told_again_in_a_new_session(void **state)
+{
+    (void)state;
+    create();
+    struct ampd_event begin = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", 7}};
+    assert_true(pair_call(1, &begin)->granted);
+    struct ampd_event over = {.type = AMPD_EVENT_CALL_CLOSED, .call = begin.call};
+    pair_hold_messages = true;
+    pair_step(1, &over);
+    pair_forget_messages();
+    pair_hold_messages = false;
+    struct ampd_message *gone = pair_message(AMPD_MESSAGE_LOAD_GONE, 1, 0);
+    gone->epoch--; /* of a load that is over for long */
+    pair_send_take(gone);
+    assert_int_equal(1, pair_model(0)->coord.epoch);
+    struct ampd_event up = {.type = AMPD_EVENT_PEER_UP, .u.shard = 0};
+    pair_step(1, &up);
+    pair_settle();
+    assert_int_equal(2, pair_model(0)->coord.epoch);
 }
 
 static void a_shard_without_memory_for_a_model_says_so_to_its_creator(void **state)
@@ -479,8 +517,8 @@ static void a_load_has_one_number_on_all_shards_and_ends_on_all(void **state)
     struct ampd_event let_go = {.type = AMPD_EVENT_REVOKED, .call = first};
     pair_step(0, &let_go);
     pair_settle();
-    assert_string_equal("LOAD_BROKEN", here->reply.error.reason);
-    assert_true(waits->granted);
+    assert_string_equal("RECOVERING", here->reply.error.reason);
+    assert_true(waits->granted);  /* who has sent nothing yet goes on waiting */
     pair_now_ms += AMPD_LEASE_MS; /* nobody has loaded on shard 1: the grant is kept while its loader is there */
     struct ampd_event tick = {.type = AMPD_EVENT_TICK};
     pair_step(0, &tick);
@@ -694,8 +732,9 @@ int main(void)
         TEST_OF(fences_that_are_lower_or_of_another_boot_are_refused_once),
         TEST_OF(a_process_whose_place_is_taken_says_no_more),
         TEST_OF(unlike_weights_on_two_shards_are_told_to_the_worker_on_both),
-        TEST_OF(loaded_counts_only_under_the_grant_that_it_was_said_under),
-        TEST_OF(a_shard_says_again_that_it_is_loaded_under_a_newer_grant_of_the_same_loader),
+        TEST_OF(values_of_a_load_that_broke_off_are_of_an_epoch_that_is_over),
+        TEST_OF(a_grant_that_nobody_wants_any_more_ends_with_its_epoch),
+        TEST_OF(a_load_that_broke_off_is_told_again_in_a_new_session),
         TEST_OF(a_shard_without_memory_for_a_model_says_so_to_its_creator),
         TEST_OF(calls_that_only_shard_0_answers_name_it),
         TEST_OF(a_rollback_of_two_shards_goes_through_or_is_told_to_have_failed),
