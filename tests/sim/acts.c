@@ -78,7 +78,7 @@ static void choose_delete(struct sim *sim)
     operator->asking = true;
     for (uint32_t w = 0; w < sim->model.spec.world_size; w++)
         sim_worker_end(sim, w);
-    for (unsigned i = 0; i < SIM_CALLS_MAX; i++) { /* a CreateModel that comes late would rightly create it anew */
+    for (unsigned i = 0; i < sim->calls_end; i++) { /* a CreateModel that comes late would rightly create it anew */
         if (sim->calls[i].used && sim->calls[i].kind == SIM_CREATE && !sim->calls[i].begun)
             sim_call_close(sim, &sim->calls[i]);
     }

@@ -74,7 +74,7 @@ static void cut_link(struct sim *sim, struct sim_link *link, uint64_t until_ms)
 static void cut_worker(struct sim *sim, uint32_t w, uint32_t k, uint64_t until_ms)
 {
     cut_link(sim, &sim->links[w][k], until_ms);
-    for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
+    for (unsigned i = 0; i < sim->calls_end; i++) {
         struct sim_call *call = &sim->calls[i];
         if (call->used && call->worker == w && call->shard == k)
             arm(sim, call);
@@ -134,7 +134,7 @@ uint64_t sim_net_next(const struct sim *sim)
         earliest(&next, sim->peers[k].down_until_ms, sim->now_ms);
         earliest(&next, sim->peers[k].session_ends_ms, 0);
     }
-    for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
+    for (unsigned i = 0; i < sim->calls_end; i++) {
         const struct sim_call *call = &sim->calls[i];
         if (!call->used)
             continue;
@@ -177,7 +177,7 @@ static void run_call(struct sim *sim, struct sim_call *call)
 
 void sim_net_run(struct sim *sim)
 {
-    for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
+    for (unsigned i = 0; i < sim->calls_end; i++) {
         struct sim_call *call = &sim->calls[i];
         if (call->used && (call->client_ends_ms != 0 || call->server_ends_ms != 0 || call->half))
             run_call(sim, call);
@@ -239,7 +239,7 @@ static bool may_come_twice(const struct sim_call *call, const struct sim_message
 
 static struct sim_call *copy_of(struct sim *sim, const struct sim_call *call)
 {
-    for (unsigned i = 0; i < SIM_CALLS_MAX && call->copy != 0; i++) {
+    for (unsigned i = 0; i < sim->calls_end && call->copy != 0; i++) {
         if (sim->calls[i].used && sim->calls[i].id == call->copy)
             return &sim->calls[i];
     }

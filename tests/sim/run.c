@@ -99,7 +99,7 @@ static uint64_t add_shard(const struct sim *sim, const struct sim_shard *shard, 
 static uint64_t list_choices(struct sim *sim, struct choice *choices)
 {
     uint64_t count = 0;
-    for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
+    for (unsigned i = 0; i < sim->calls_end; i++) {
         if (sim->calls[i].used)
             count = add_call(sim, i, choices, count);
     }
@@ -185,13 +185,15 @@ static void do_choice(struct sim *sim, const struct choice *choice)
 
 static void sweep_calls(struct sim *sim)
 {
-    for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
+    for (unsigned i = 0; i < sim->calls_end; i++) {
         struct sim_call *call = &sim->calls[i];
         bool onlooker = call->kind == SIM_OBSERVE || call->kind == SIM_ACT;
         bool gone = call->client_gone || (!onlooker && call->life != sim->workers[call->worker].life);
         if (call->used && call->over && gone)
             sim_call_free(call);
     }
+    while (sim->calls_end > 0 && !sim->calls[sim->calls_end - 1].used)
+        sim->calls_end--;
 }
 
 /* ---- time ---- */

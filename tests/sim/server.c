@@ -2,6 +2,7 @@
  * The host of the server's core: what server/io does with threads, sockets and files, here in memory and one thing at a
  * time. A kill loses everything but the store and the files that were finished.
  */
+#include "server/core/model.h"
 #include "tests/sim/sim.h"
 
 #include "base/crc32c.h"
@@ -60,6 +61,8 @@ struct sim_call *sim_call_new(struct sim *sim, enum sim_call_kind kind, uint32_t
             continue;
         memset(call, 0, sizeof(*call));
         call->used = true;
+        if (i >= sim->calls_end)
+            sim->calls_end = i + 1;
         call->id = ++sim->last_call;
         call->kind = kind;
         call->shard = shard;
@@ -80,7 +83,7 @@ struct sim_call *sim_call_new(struct sim *sim, enum sim_call_kind kind, uint32_t
 
 static struct sim_call *find_call(struct sim *sim, uint64_t id)
 {
-    for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
+    for (unsigned i = 0; i < sim->calls_end; i++) {
         if (sim->calls[i].used && sim->calls[i].id == id)
             return &sim->calls[i];
     }
@@ -561,10 +564,7 @@ void sim_server_start(struct sim *sim, struct sim_shard *shard)
 
 bool sim_server_knows(const struct sim_shard *shard)
 {
-    struct ampd_model_info info = {.deleted = true};
-    if (shard->core != NULL && ampd_core_models_count(shard->core) > 0)
-        ampd_core_model(shard->core, 0, &info);
-    return !info.deleted;
+    return shard->core != NULL && ampd_core_models_count(shard->core) > 0 && !shard->core->models[0]->gone;
 }
 
 void sim_server_kill(struct sim *sim, struct sim_shard *shard)
@@ -582,7 +582,7 @@ void sim_server_kill(struct sim *sim, struct sim_shard *shard)
     sim_disk_forget(&shard->tasks);
     sim_disk_forget(&shard->jobs);
     sim_session_end(sim, shard);
-    for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
+    for (unsigned i = 0; i < sim->calls_end; i++) {
         struct sim_call *call = &sim->calls[i];
         if (!call->used || sim_process(sim, call) != shard)
             continue;
@@ -611,7 +611,7 @@ void sim_server_close(struct sim *sim)
         sim_disk_close(sim, shard);
     }
     sim_disk_forget(&sim->late);
-    for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
+    for (unsigned i = 0; i < sim->calls_end; i++) {
         if (sim->calls[i].used)
             sim_call_free(&sim->calls[i]);
     }

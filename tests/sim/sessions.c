@@ -254,7 +254,7 @@ void sim_zombie_rise(struct sim *sim, struct sim_shard *shard)
         if (shard->index == 0 && sim->shard[q].up)
             sim->shard[q].peer = SIM_ZOMBIE;
     }
-    for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
+    for (unsigned i = 0; i < sim->calls_end; i++) {
         if (sim->calls[i].used && sim->calls[i].shard == shard->index)
             sim->calls[i].zombie = true;
     }

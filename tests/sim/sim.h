@@ -330,6 +330,7 @@ struct sim {
     uint64_t last_call;
     uint64_t last_loader;
     struct sim_call calls[SIM_CALLS_MAX];
+    unsigned calls_end; /* none of those from here on is used */
     struct sim_worker workers[SIM_WORLD_MAX];
     /* by incarnation (boot, counter): which life of its rank joined with it */
     uint32_t actors[SIM_BOOTS_MAX][SIM_ACTORS_MAX];

@@ -93,7 +93,7 @@ static void send_push(struct sim *sim, uint32_t w, const struct ampclient_output
 
 static struct sim_call *call_of(struct sim *sim, uint32_t w, uint64_t client_call)
 {
-    for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
+    for (unsigned i = 0; i < sim->calls_end; i++) {
         struct sim_call *call = &sim->calls[i];
         if (call->used && call->worker == w && call->life == sim->workers[w].life && call->client_call == client_call)
             return call;
@@ -351,7 +351,7 @@ static void drain(struct sim *sim, uint32_t w)
 /* One stream of a load has ended: what becomes of the load is known with the last. */
 static void load_answer(struct sim *sim, struct sim_worker *worker, int code)
 {
-    for (unsigned i = 0; code != 0 && !worker->load_failed && i < SIM_CALLS_MAX; i++) {
+    for (unsigned i = 0; code != 0 && !worker->load_failed && i < sim->calls_end; i++) {
         struct sim_call *call = &sim->calls[i];
         bool other = call->used && call->kind == SIM_LOAD && call->worker == worker->rank &&
                      call->life == worker->life && !call->client_gone && !call->lost;
@@ -593,7 +593,7 @@ void sim_worker_kill(struct sim *sim, uint32_t w)
     sim_trace(sim, 901, w);
     if (sim->verbose)
         (void)fprintf(stderr, "%8llu worker %u killed\n", (unsigned long long)sim->now_ms, w);
-    for (unsigned i = 0; i < SIM_CALLS_MAX; i++) {
+    for (unsigned i = 0; i < sim->calls_end; i++) {
         struct sim_call *call = &sim->calls[i];
         if (!call->used || call->kind == SIM_ACT || call->worker != w || call->life != worker->life)
             continue;
