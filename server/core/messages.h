@@ -220,7 +220,7 @@ struct ampd_message {
     } u;
 };
 
-/* A zeroed message, or NULL when memory is out. */
+/* A zeroed message with room for what its type says, or NULL when memory is out. */
 struct ampd_message *ampd_message_new(enum ampd_message_type type);
 
 /* A copy with what it owns, or NULL when memory is out. */
