@@ -70,7 +70,7 @@ suites() { # preset, ctest's -L or -R, expression
 	ctest --test-dir "build/$1" -V -j "$at_once" --no-tests=error "$2" "$3" >"$out/ctest-$1.log" 2>&1 || {
 		broken=1
 		# What failed, without the noise of what passed.
-		grep -E '\[  ERROR   \]|\[  FAILED  \]|\*\*\*|error: Failure|: error:|SUMMARY: ' "$out/ctest-$1.log" | head -n 60
+		grep -E '\[  ERROR   \]|\[  FAILED  \]|\*\*\*|error: Failure|: error:|SUMMARY: |broken invariant|: again: ' "$out/ctest-$1.log" | head -n 60
 		echo "test.sh: the whole output is in $out/ctest-$1.log"
 	}
 	# Test numbers of two presets must not be taken for one another.
@@ -134,5 +134,7 @@ skipped=$(wc -l <"$out/skipped.txt")
 [ "$broken" -ne 0 ] && [ "$failed" -eq 0 ] && failed=1
 section "done"
 cat "$out/skipped.txt"
+# Which seeds the simulator has drawn.
+grep -h 'sim: the seeds begin with' "$out/ctest.log"
 echo "ampd: $passed passed, $failed failed, $skipped skipped"
 exit "$broken"

@@ -18,7 +18,7 @@ _Noreturn void sim_fail(const struct sim *sim, enum sim_invariant broken, const 
     (void)fprintf(stderr, "seed %llu, event %llu, %llu ms: broken invariant %s: ", (unsigned long long)sim->seed,
                   (unsigned long long)sim->events, (unsigned long long)sim->now_ms, invariant_names[broken]);
     (void)vfprintf(stderr, format, arguments);
-    (void)fprintf(stderr, "\nagain: sim --seeds 1 --first %llu --verbose\n", (unsigned long long)sim->seed);
+    (void)fprintf(stderr, "\n");
     va_end(arguments);
     abort();
 }
