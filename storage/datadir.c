@@ -63,6 +63,25 @@ static int write_number(int fd, long long number)
     return pwrite(fd, text, (size_t)size, 0) == size ? 0 : -1;
 }
 
+/* Without the lock nothing is served, whatever the reason: two processes on one store would ruin it. */
+static int lock(const struct ampd_datadir *dir, struct amp_error *error)
+{
+    int rc;
+    do
+        rc = flock(dir->lock_fd, LOCK_EX | LOCK_NB);
+    while (rc != 0 && errno == EINTR);
+    if (rc == 0)
+        return 0;
+    if (errno == EWOULDBLOCK)
+        return amp_error_set(error, AMP_ELOCKED, "DATA_DIR_LOCKED",
+                             "data directory %s is in use by process %lld: stop it, or choose another --data-dir",
+                             dir->path, read_number(dir->lock_fd));
+    return amp_error_set(error, AMP_EINVAL, "DATA_DIR",
+                         "data directory %s cannot be locked: %s; choose a --data-dir on a file system that has "
+                         "locks (NFS needs its lock service)",
+                         dir->path, strerror(errno));
+}
+
 static int take_lock(struct ampd_datadir *dir, struct amp_error *error)
 {
     char path[AMPD_DATADIR_PATH_MAX + 16];
@@ -70,12 +89,8 @@ static int take_lock(struct ampd_datadir *dir, struct amp_error *error)
     dir->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (dir->lock_fd < 0)
         return system_error(error, "cannot open", path);
-    int rc = 0;
-    if (flock(dir->lock_fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        rc = amp_error_set(error, AMP_ELOCKED, "DATA_DIR_LOCKED",
-                           "data directory %s is in use by process %lld: stop it, or choose another --data-dir",
-                           dir->path, read_number(dir->lock_fd));
-    else if (write_number(dir->lock_fd, (long long)getpid()) != 0)
+    int rc = lock(dir, error);
+    if (rc == 0 && write_number(dir->lock_fd, (long long)getpid()) != 0)
         rc = system_error(error, "cannot write", path);
     if (rc != 0)
         ampd_datadir_close(dir);

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -93,4 +94,14 @@ __attribute__((visibility("default"))) ssize_t write(int fd, const void *data, s
     if (fd > 2 && fails(&storage_faults.writes, &storage_faults.fail_write_at, &storage_faults.write_errno))
         return -1;
     return syscall(SYS_write, fd, data, size);
+}
+
+__attribute__((visibility("default"))) int flock(int fd, int operation)
+{
+    if (storage_faults.fail_locks > 0) {
+        storage_faults.fail_locks--;
+        errno = storage_faults.lock_errno;
+        return -1;
+    }
+    return (int)syscall(SYS_flock, fd, operation);
 }

@@ -1,5 +1,5 @@
 /*
- * Makes the disk fail: stands in front of the C library's fsync, write and pread calls, for this program and for SQLite.
+ * Makes the disk fail: stands in front of the C library's fsync, write, pread and flock calls, for this program and for SQLite.
  * Counts are of calls from now on; 0 means never.
  */
 #ifndef AMPD_TESTS_STORAGE_FAULTS_H
@@ -11,6 +11,8 @@ struct storage_faults {
     unsigned fail_write_at;         /* this one and all later ones fail with `write_errno` */
     int write_errno;
     unsigned fail_read_at; /* this one and all later ones fail with EIO */
+    unsigned fail_locks;   /* so many calls of flock fail, */
+    int lock_errno;        /* with this */
     int refuse_direct;     /* reads and writes past the page cache fail with EINVAL */
 };
 

@@ -88,6 +88,34 @@ static void a_held_directory_is_refused_with_the_holders_pid(void **state)
     ampd_datadir_close(&second);
 }
 
+static void a_directory_that_cannot_be_locked_is_refused_and_says_why(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_datadir dir;
+    struct amp_error error;
+    static const int causes[] = {ENOLCK, EIO, EBADF, ENOSYS};
+    for (size_t i = 0; i < sizeof causes / sizeof *causes; i++) {
+        storage_faults.fail_locks = 1;
+        storage_faults.lock_errno = causes[i];
+        assert_int_equal(ampd_datadir_open(&dir, fixture->data, &error), AMP_EINVAL);
+        assert_non_null(strstr(error.text, fixture->data));
+        assert_non_null(strstr(error.text, strerror(causes[i])));
+        assert_non_null(strstr(error.text, "choose a --data-dir"));
+    }
+}
+
+static void a_lock_that_a_signal_interrupts_is_asked_for_again(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_datadir dir, second;
+    storage_faults.fail_locks = 3;
+    storage_faults.lock_errno = EINTR;
+    assert_int_equal(ampd_datadir_open(&dir, fixture->data, NULL), 0);
+    assert_int_equal(storage_faults.fail_locks, 0);
+    assert_int_equal(ampd_datadir_open(&second, fixture->data, NULL), AMP_ELOCKED);
+    ampd_datadir_close(&dir);
+}
+
 static void a_newer_or_foreign_directory_is_refused(void **state)
 {
     struct fixture *fixture = *state;
@@ -373,6 +401,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_new_directory_is_private_and_has_its_version, setup, teardown),
         cmocka_unit_test_setup_teardown(a_held_directory_is_refused_with_the_holders_pid, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_directory_that_cannot_be_locked_is_refused_and_says_why, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_lock_that_a_signal_interrupts_is_asked_for_again, setup, teardown),
         cmocka_unit_test_setup_teardown(a_newer_or_foreign_directory_is_refused, setup, teardown),
         cmocka_unit_test(only_plain_names_can_name_a_model),
         cmocka_unit_test_setup_teardown(a_store_of_a_newer_schema_is_refused, setup, teardown),
