@@ -113,33 +113,39 @@ static int put_all(int fd, const void *data, uint64_t size, uint64_t offset, con
     return 0;
 }
 
-/* True if all bytes are there. A file that ends early is no error: it is no record. */
-static bool get_all(int fd, void *data, uint64_t size, uint64_t offset)
+/* AMP_ENOTFOUND: the file ends before, so that there is no record. That a disk cannot read what it has is another matter. */
+static int get_all(int fd, void *data, uint64_t size, uint64_t offset, const char *path, struct amp_error *error)
 {
     uint8_t *at = data;
     while (size > 0) {
         ssize_t got = pread(fd, at, size < CHUNK_BYTES ? (size_t)size : CHUNK_BYTES, (off_t)offset);
         if (got < 0 && errno == EINTR)
             continue;
-        if (got <= 0)
-            return false;
+        if (got < 0)
+            return checkpoint_system_error(error, "cannot read", path);
+        if (got == 0)
+            return AMP_ENOTFOUND;
         at += got;
         offset += (uint64_t)got;
         size -= (uint64_t)got;
     }
-    return true;
+    return 0;
 }
 
 /* ---- life ---- */
 
-static bool read_head(int fd, struct head *head)
+/* AMP_ENOTFOUND: there is none that is whole. */
+static int read_head(int fd, struct head *head, const char *path, struct amp_error *error)
 {
     uint8_t own[16];
-    if (!get_all(fd, head, sizeof(*head), 0) || memcmp(head->magic, MAGIC, sizeof(head->magic)) != 0)
-        return false;
+    int rc = get_all(fd, head, sizeof(*head), 0, path, error);
+    if (rc != 0)
+        return rc;
     hash_head(head, own);
-    return memcmp(own, head->own, sizeof(own)) == 0 && head->version == VERSION &&
-           head->notes_size <= AMPD_JOURNAL_NOTES_MAX && head->elements <= AMPD_ELEMENTS_MAX;
+    bool whole = memcmp(head->magic, MAGIC, sizeof(head->magic)) == 0 && memcmp(own, head->own, sizeof(own)) == 0 &&
+                 head->version == VERSION && head->notes_size <= AMPD_JOURNAL_NOTES_MAX &&
+                 head->elements <= AMPD_ELEMENTS_MAX;
+    return whole ? 0 : AMP_ENOTFOUND;
 }
 
 static int look_at_slot(struct ampd_journal *journal, unsigned i, struct amp_error *error)
@@ -155,12 +161,14 @@ static int look_at_slot(struct ampd_journal *journal, unsigned i, struct amp_err
     int rc = fstat(fd, &info) == 0 ? 0 : checkpoint_system_error(error, "cannot look at", path);
     /* `made` stays false: its name may be of a run that ended before it was durable. */
     slot->room = rc == 0 ? (uint64_t)info.st_size : 0;
-    if (rc == 0 && read_head(fd, &head) && bytes_of(head.notes_size, head.elements) <= slot->room) {
+    if (rc == 0)
+        rc = read_head(fd, &head, path, error);
+    if (rc == 0 && bytes_of(head.notes_size, head.elements) <= slot->room) {
         slot->wanted = true;
         slot->key = (struct ampd_journal_key){head.epoch, head.step, head.fence, head.try_number};
     }
     (void)close(fd); /* only read */
-    return rc;
+    return rc == AMP_ENOTFOUND ? 0 : rc;
 }
 
 /* Relative to the data directory, with a slash at its end. False: too long. */
@@ -181,13 +189,16 @@ int ampd_journal_make(const struct ampd_checkpoint_place *place, struct amp_erro
     return checkpoint_directories_make(place->data_dir, file, true, error);
 }
 
-bool ampd_journal_exists(const struct ampd_checkpoint_place *place)
+int ampd_journal_find(const struct ampd_checkpoint_place *place, bool *found, struct amp_error *error)
 {
     char file[DIRECTORY_MAX], path[CHECKPOINT_PATH_MAX];
+    struct stat info;
+    *found = false;
     if (!directory_of(place, file, sizeof(file)) ||
         (size_t)snprintf(path, sizeof(path), "%s/%s", place->data_dir, file) >= sizeof(path))
-        return false;
-    return access(path, F_OK) == 0;
+        return amp_error_set(error, AMP_EINVAL, NULL, "the path of the journal of %.100s is too long", place->model);
+    *found = stat(path, &info) == 0;
+    return *found || errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot look at", path);
 }
 
 int ampd_journal_open(const struct ampd_checkpoint_place *place, struct ampd_journal **out, struct amp_error *error)
@@ -353,7 +364,7 @@ static unsigned newest(const struct ampd_journal *journal, uint64_t epoch, uint6
     return best;
 }
 
-static int read_body(int fd, const struct head *head, float *g, struct ampd_journal_record *record,
+static int read_body(int fd, const struct head *head, const char *path, float *g, struct ampd_journal_record *record,
                      struct amp_error *error)
 {
     uint8_t body[16];
@@ -363,10 +374,12 @@ static int read_body(int fd, const struct head *head, float *g, struct ampd_jour
     record->notes_size = head->notes_size;
     record->elements = head->elements;
     record->g = head->elements > 0 ? g : NULL;
-    bool whole = get_all(fd, record->notes, head->notes_size, PAGE) &&
-                 get_all(fd, g, head->elements * sizeof(float), g_offset(head->notes_size));
-    int rc = whole ? hash_body(record, body, error) : 0;
-    if (rc == 0 && whole && memcmp(body, head->body, sizeof(body)) == 0)
+    int rc = get_all(fd, record->notes, head->notes_size, PAGE, path, error);
+    if (rc == 0)
+        rc = get_all(fd, g, head->elements * sizeof(float), g_offset(head->notes_size), path, error);
+    if (rc == 0)
+        rc = hash_body(record, body, error);
+    if (rc == 0 && memcmp(body, head->body, sizeof(body)) == 0)
         return 0;
     free(record->notes);
     record->notes = NULL;
@@ -383,13 +396,13 @@ static int read_slot(const struct ampd_journal *journal, unsigned i, float *g, u
     if (fd < 0)
         return errno == ENOENT ? AMP_ENOTFOUND : checkpoint_system_error(error, "cannot open", path);
     struct head head;
-    int rc = read_head(fd, &head) ? 0 : AMP_ENOTFOUND;
+    int rc = read_head(fd, &head, path, error);
     if (rc == 0 && head.elements != 0 && head.elements != elements)
         rc =
             amp_error_set(error, AMP_EDATALOSS, "JOURNAL_DAMAGED",
                           "%s has %" PRIu64 " elements, the model has %" PRIu64 " here", path, head.elements, elements);
     if (rc == 0)
-        rc = read_body(fd, &head, g, record, error);
+        rc = read_body(fd, &head, path, g, record, error);
     (void)close(fd); /* only read */
     if (rc == 0)
         record->key = (struct ampd_journal_key){head.epoch, head.step, head.fence, head.try_number};

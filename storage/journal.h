@@ -6,7 +6,8 @@
  *
  * A slot is a file with room for one record: a head of one page (key, sizes, hashes), the notes of the core, and from the
  * next page on the gradient g as fp32. A record is valid when both hashes match; a torn one is as if it had never been
- * written, and nothing was told about it. Slots are written over once their record is not wanted any more, so that after
+ * written, and nothing was told about it. One that the disk cannot read is not such a one: it is an error, and the slot is
+ * not written over. Slots are written over once their record is not wanted any more, so that after
  * the first steps no file grows and a vote costs one fdatasync of data alone. A record is never written over the one of an
  * older try of its step: that one stays until the newer one is synced.
  *
@@ -41,7 +42,7 @@ struct ampd_journal_record {
 
 /*
  * Finds the records that are there; makes nothing. On success *journal is the caller's (ampd_journal_close). AMP_EINVAL: a
- * bad name; AMP_EIO, AMP_ENOMEM.
+ * bad name; AMP_EIO: also if one head cannot be read; AMP_EEXHAUSTED, AMP_ENOMEM.
  */
 int ampd_journal_open(const struct ampd_checkpoint_place *place, struct ampd_journal **journal,
                       struct amp_error *error);
@@ -52,8 +53,11 @@ int ampd_journal_open(const struct ampd_checkpoint_place *place, struct ampd_jou
  */
 int ampd_journal_make(const struct ampd_checkpoint_place *place, struct amp_error *error);
 
-/* Whether that was done. If not, the store is not that of the process which voted: another shard has filled it. */
-bool ampd_journal_exists(const struct ampd_checkpoint_place *place);
+/*
+ * Whether that was done. If not, the store is not that of the process which voted: another shard has filled it. AMP_EINVAL,
+ * AMP_EEXHAUSTED, AMP_EIO: nobody knows.
+ */
+int ampd_journal_find(const struct ampd_checkpoint_place *place, bool *found, struct amp_error *error);
 
 /* Closes the handle; NULL is allowed. */
 void ampd_journal_close(struct ampd_journal *journal);
@@ -67,7 +71,8 @@ int ampd_journal_write(struct ampd_journal *journal, const struct ampd_journal_r
 
 /*
  * Reads the valid record of a step with the newest (fence, try). `g` has room for `elements` floats; record->elements says
- * whether it was filled. AMP_ENOTFOUND: there is none; AMP_EDATALOSS: it is of another size; AMP_EIO, AMP_ENOMEM.
+ * whether it was filled. AMP_ENOTFOUND: there is none; AMP_EDATALOSS: it is of another size; AMP_EIO, AMP_EEXHAUSTED, AMP_ENOMEM: it
+ * may be read later.
  */
 int ampd_journal_read(struct ampd_journal *journal, uint64_t epoch, uint64_t step, float *g, uint64_t elements,
                       struct ampd_journal_record *record, struct amp_error *error);

@@ -558,8 +558,10 @@ static void replay_step(struct ampd_model *model, const struct notes *notes)
 static void read_later(struct ampd_model *model, int code)
 {
     model->shard.restore_retry_ms = model->core->now_ms + READ_RETRY_MS;
-    ampd_out_log(model->core, AMPD_LOG_ERROR, model, "step %llu of the journal cannot be read now: %s; trying again",
-                 (unsigned long long)(model->shard.decided_step + 1), amp_strerror(code));
+    ampd_out_log(model->core, AMPD_LOG_ERROR, model,
+                 "step %llu of the journal cannot be read now: %s; reading it again every %d ms (remove the file to go "
+                 "back to the checkpoint)",
+                 (unsigned long long)(model->shard.decided_step + 1), amp_strerror(code), READ_RETRY_MS);
 }
 
 void ampd_sums_replayed(struct ampd_model *model, const struct ampd_event_replayed *event)

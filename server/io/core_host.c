@@ -236,7 +236,10 @@ static int find_model(struct ampd_server *server, struct ampd_model_record *reco
     if (rc == 0)
         rc = sweep(server, record, error);
     const struct ampd_checkpoint_place place = ampd_server_journal_place(server, record->spec.name);
-    record->no_journal = record->spec.durability == AMPD_DURABILITY_STEP && !ampd_journal_exists(&place);
+    bool journal = true;
+    if (rc == 0 && record->spec.durability == AMPD_DURABILITY_STEP)
+        rc = ampd_journal_find(&place, &journal, error);
+    record->no_journal = !journal;
     return rc;
 }
 

@@ -155,6 +155,8 @@ static void read_record(struct core_host *host, const struct ampd_replay_order *
             memcpy(order->g, record->g, order->elements * sizeof(float));
         break;
     }
+    if (host->journal_code != 0)
+        event.u.replayed = (struct ampd_event_replayed){.token = order->token, .code = host->journal_code};
     core_event(host, &event);
 }
 

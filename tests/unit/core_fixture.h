@@ -44,6 +44,7 @@ struct core_host {
     uint8_t notes[4096];                         /* of the vote that is being written */
     struct core_record journal[CORE_BLOCKS_MAX]; /* as written, oldest first */
     uint32_t journal_count;
+    int journal_code;                           /* what a read of it ends with; 0: it finds the record, or none */
     uint64_t pruned;                            /* newest step that was pruned */
     struct ampd_step_row rows[CORE_BLOCKS_MAX]; /* notified, oldest first */
     uint32_t rows_count;

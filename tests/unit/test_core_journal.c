@@ -6,6 +6,7 @@
 
 static struct core_host host, back; /* before and after the restart */
 static bool other_disk;             /* the store is there after it, filled by another shard; the journal is not */
+static int disk_code;               /* what reading the journal ends with after it */
 
 static void begin(struct ampd_incarnation incarnations[2])
 {
@@ -50,6 +51,7 @@ static void restart_with(struct ampd_incarnation incarnations[2], struct ampd_st
     core_host_init(&back, 2);
     memcpy(back.journal, host.journal, sizeof(back.journal));
     back.journal_count = other_disk ? 0 : host.journal_count;
+    back.journal_code = disk_code;
     memcpy(back.file, host.file, sizeof(back.file));
     back.has_file = true;
     struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
@@ -70,6 +72,7 @@ static int close_hosts(void **state)
     core_host_close(&back);
     back.core = NULL;
     other_disk = false;
+    disk_code = 0;
     return 0;
 }
 
@@ -172,6 +175,40 @@ static void a_restart_replays_the_steps_in_the_same_epoch(void **state)
     assert_same_values();
     host.row.at_us = back.row.at_us;
     assert_memory_equal(&host.row.after, &back.row.after, sizeof(host.row.after));
+}
+
+/* Steps 1 and 2 have records; the disk cannot read them at first, whether their verdicts are stored or not. */
+static void restart_on_a_moody_disk(uint32_t decided)
+{
+    struct ampd_incarnation incarnations[2];
+    begin(incarnations);
+    push_both(&host, 1, incarnations, 1);
+    host.hold_persists = decided == 1; /* the verdict of step 2 */
+    push_both(&host, 2, incarnations, 5);
+    core_do_all(&host);
+    disk_code = AMP_EIO;
+    restart(incarnations, decided);
+    assert_non_null(strstr(back.logged, "remove the file"));
+    core_tick(&back, back.now_ms + 4999);
+    assert_int_equal(AMPD_MODEL_WAITING, core_info(&back).state);
+    back.journal_code = 0;
+    core_tick(&back, back.now_ms + 1);
+    assert_int_equal(0, back.persists[AMPD_PERSIST_EPOCH]);
+    assert_int_equal(1, core_info(&back).epoch);
+    assert_int_equal(2, core_info(&back).decided_step);
+    assert_same_values();
+}
+
+static void a_decided_step_that_cannot_be_read_now_is_read_again(void **state)
+{
+    (void)state;
+    restart_on_a_moody_disk(2);
+}
+
+static void a_vote_that_cannot_be_read_now_is_read_again(void **state)
+{
+    (void)state;
+    restart_on_a_moody_disk(1);
 }
 
 static void a_push_of_the_last_step_gets_its_result_after_a_restart(void **state)
@@ -448,6 +485,8 @@ int main(void)
         TEST(an_overflow_is_journalled_without_its_gradient),
         TEST(a_record_of_an_older_try_gives_no_vote),
         TEST(a_restart_replays_the_steps_in_the_same_epoch),
+        TEST(a_decided_step_that_cannot_be_read_now_is_read_again),
+        TEST(a_vote_that_cannot_be_read_now_is_read_again),
         TEST(a_push_of_the_last_step_gets_its_result_after_a_restart),
         TEST(a_vote_without_a_verdict_is_decided_after_a_restart),
         TEST(a_worker_that_joins_anew_takes_the_vote_back),

@@ -292,18 +292,21 @@ static void a_journal_whose_path_is_too_long_is_refused(void **state)
     char name[AMPD_NAME_MAX + 1];
     struct ampd_checkpoint_place place = {longest, "m", 0, 1};
     struct ampd_journal *journal;
+    bool found = true;
     memset(longest, '/', sizeof longest - 1);
     memcpy(longest, fixture->directory, strlen(fixture->directory));
     memset(name, 'n', sizeof name - 1);
     name[sizeof name - 1] = 0;
     assert_int_equal(ampd_journal_open(&place, &journal, NULL), AMP_EINVAL);
     assert_null(journal);
-    assert_false(ampd_journal_exists(&place));
+    assert_int_equal(ampd_journal_find(&place, &found, NULL), AMP_EINVAL);
+    assert_false(found);
     assert_int_equal(ampd_journal_remove(longest, "m", NULL), AMP_EINVAL);
     place.data_dir = fixture->directory;
     place.model = name;
     assert_int_equal(ampd_journal_make(&place, NULL), AMP_EINVAL);
-    assert_false(ampd_journal_exists(&place));
+    assert_int_equal(ampd_journal_find(&place, &found, NULL), 0);
+    assert_false(found);
     /* Its directory can be opened, but what is in it has no path. */
     make_file(fixture, "file", "");
     assert_int_equal(mkdir(storage_fixture_below(fixture->directory, "models"), 0700), 0);

@@ -255,6 +255,54 @@ static void a_failed_fsync_is_an_error_wherever_it_is(void **state)
     assert_true(at > 4); /* three directories, the data, the name */
 }
 
+/* Two tries of a step: neither may be taken for none, nor the older one for the newest. */
+static void a_record_that_cannot_be_read_is_an_error_and_stays(void **state)
+{
+    struct fixture *fixture = *state;
+    assert_int_equal(0, write_step(fixture, 1, 1, 1, 1, NULL));
+    assert_int_equal(0, write_step(fixture, 1, 1, 1, 2, NULL));
+    unsigned reads = 1;
+    for (;; reads++) {
+        struct amp_error error = {0};
+        struct ampd_journal_record record;
+        storage_faults_clear();
+        storage_faults.fail_read_at = reads;
+        int rc = ampd_journal_read(fixture->journal, 1, 1, fixture->back, ELEMENTS, &record, &error);
+        storage_faults_clear();
+        if (rc == 0) {
+            free(record.notes);
+            break;
+        }
+        assert_int_equal(AMP_EIO, rc);
+        assert_non_null(strstr(error.text, "cannot read"));
+        assert_non_null(strstr(error.text, "slot-001"));
+        assert_int_equal(2, read_step(fixture, 1, 1));
+    }
+    assert_true(reads > 3); /* head, notes, g */
+}
+
+/* Whose record it is nobody knows then, so that nothing may be written over it. */
+static void a_journal_with_a_head_that_cannot_be_read_is_not_opened(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_journal *journal;
+    struct amp_error error = {0};
+    assert_int_equal(0, write_step(fixture, 1, 1, 1, 0, NULL));
+    assert_int_equal(0, write_step(fixture, 1, 2, 1, 0, NULL));
+    for (unsigned at = 1; at <= 2; at++) {
+        storage_faults_clear();
+        storage_faults.fail_read_at = at;
+        assert_int_equal(AMP_EIO, ampd_journal_open(&fixture->place, &journal, &error));
+        assert_null(journal);
+        assert_non_null(strstr(error.text, at == 1 ? "slot-000" : "slot-001"));
+    }
+    storage_faults_clear();
+    reopen(fixture);
+    assert_int_equal(0, write_step(fixture, 1, 3, 1, 0, NULL));
+    for (uint64_t step = 1; step <= 3; step++)
+        assert_int_equal(0, read_step(fixture, 1, step));
+}
+
 /* With the hash that it ought to have. */
 static void a_head_that_no_record_has_is_none(void **state)
 {
@@ -320,22 +368,42 @@ static void a_deleted_model_leaves_no_journal(void **state)
     assert_int_equal(AMP_EINVAL, ampd_journal_remove(fixture->directory, "..", NULL));
 }
 
+static bool is_there(const struct ampd_checkpoint_place *place)
+{
+    bool found;
+    assert_int_equal(0, ampd_journal_find(place, &found, NULL));
+    return found;
+}
+
 static void a_journal_is_there_from_when_it_was_made_until_the_model_is_deleted(void **state)
 {
     struct fixture *fixture = *state;
     struct ampd_checkpoint_place other = fixture->place, wrong = {fixture->directory, "../x", 0, 1};
     other.shard = 0; /* of the same model, which has none here */
-    assert_false(ampd_journal_exists(&fixture->place));
+    assert_false(is_there(&fixture->place));
     storage_faults.fail_fsync_at = 1;
     assert_int_equal(AMP_EIO, ampd_journal_make(&fixture->place, NULL));
     storage_faults_clear();
     assert_int_equal(0, ampd_journal_make(&fixture->place, NULL));
     assert_int_equal(0, ampd_journal_make(&fixture->place, NULL)); /* it was there */
-    assert_true(ampd_journal_exists(&fixture->place));
-    assert_false(ampd_journal_exists(&other));
+    assert_true(is_there(&fixture->place));
+    assert_false(is_there(&other));
     assert_int_equal(0, ampd_journal_remove(fixture->directory, "model", NULL));
-    assert_false(ampd_journal_exists(&fixture->place));
+    assert_false(is_there(&fixture->place));
     assert_int_equal(AMP_EINVAL, ampd_journal_make(&wrong, NULL));
+}
+
+static void a_journal_that_cannot_be_looked_for_is_not_called_missing(void **state)
+{
+    struct fixture *fixture = *state;
+    struct amp_error error = {0};
+    char path[512];
+    bool found = true;
+    (void)snprintf(path, sizeof path, "%s/models", fixture->directory);
+    assert_int_equal(0, close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600))); /* no directory */
+    assert_int_equal(AMP_EIO, ampd_journal_find(&fixture->place, &found, &error));
+    assert_false(found);
+    assert_non_null(strstr(error.text, "shard-1-of-2"));
 }
 
 /* What a start needs to replay: the rows of the epoch from the newest checkpoint's step on. */
@@ -389,11 +457,14 @@ int main(void)
         TEST(a_full_disk_writes_nothing_and_can_be_tried_again),
         TEST(without_descriptors_nothing_is_written_and_it_can_be_tried_again),
         TEST(a_failed_fsync_is_an_error_wherever_it_is),
+        TEST(a_record_that_cannot_be_read_is_an_error_and_stays),
+        TEST(a_journal_with_a_head_that_cannot_be_read_is_not_opened),
         TEST(a_head_that_no_record_has_is_none),
         TEST(a_record_of_another_size_is_refused),
         TEST(a_name_that_is_no_directory_is_refused),
         TEST(a_deleted_model_leaves_no_journal),
         TEST(a_journal_is_there_from_when_it_was_made_until_the_model_is_deleted),
+        TEST(a_journal_that_cannot_be_looked_for_is_not_called_missing),
         TEST(a_store_gives_the_rows_after_the_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
