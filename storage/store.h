@@ -157,7 +157,7 @@ int ampd_store_put_checkpoint(struct ampd_store *store, const char *model,
 int ampd_store_adopt_checkpoint(struct ampd_store *store, const char *model,
                                 const struct ampd_checkpoint_record *checkpoint, struct amp_error *error);
 
-/* The parts of a checkpoint that is in the catalogue; nothing else of the record changes. AMP_ENOTFOUND: it is not, or void. */
+/* FULL. The parts of a checkpoint that is in the catalogue; nothing else of the record changes. AMP_ENOTFOUND: it is not, or void. */
 int ampd_store_put_parts(struct ampd_store *store, const char *model, const struct ampd_checkpoint_record *checkpoint,
                          struct amp_error *error);
 

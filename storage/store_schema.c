@@ -78,7 +78,7 @@ static int read_pragma(struct sqlite_store *store, const char *sql, int *value, 
 static int migrate_once(struct sqlite_store *store, int version, struct amp_error *error)
 {
     char sql[96];
-    int rc = store_begin(store, true, error);
+    int rc = store_begin(store, error);
     if (rc != 0)
         return rc;
     (void)snprintf(sql, sizeof sql, "PRAGMA application_id=%d; PRAGMA user_version=%d", APPLICATION_ID, version + 1);

@@ -223,10 +223,16 @@ int store_ready(struct sqlite_store *store, struct amp_error *error)
     return store_run(store, store_statement(store, STMT_ROLLBACK), "rolling back", error);
 }
 
-int store_begin(struct sqlite_store *store, bool full, struct amp_error *error)
+int store_begin(struct sqlite_store *store, struct amp_error *error)
 {
     store_forget(store);
-    return store_begin_knowing(store, full, error);
+    return store_begin_knowing(store, true, error);
+}
+
+int store_begin_lightly(struct sqlite_store *store, struct amp_error *error)
+{
+    store_forget(store);
+    return store_begin_knowing(store, false, error);
 }
 
 int store_begin_knowing(struct sqlite_store *store, bool full, struct amp_error *error)

@@ -113,10 +113,16 @@ int store_run(struct sqlite_store *store, sqlite3_stmt *statement, const char *w
  */
 int store_ready(struct sqlite_store *store, struct amp_error *error);
 
-/* A write transaction, durable through power loss if `full`. AMP_EIO if the handle has failed before. */
-int store_begin(struct sqlite_store *store, bool full, struct amp_error *error);
+/* A write transaction, durable through power loss. AMP_EIO if the handle has failed before. */
+int store_begin(struct sqlite_store *store, struct amp_error *error);
 
-/* The same for verdicts alone, which change nothing that is known of models; store_begin forgets it, and a failed store_end. */
+/* The same for what power loss may take: the next transaction of the other kind makes it durable. */
+int store_begin_lightly(struct sqlite_store *store, struct amp_error *error);
+
+/*
+ * The same for verdicts alone, durable if `full`: they change nothing that is known of models; the two others forget it, and a
+ * failed store_end.
+ */
 int store_begin_knowing(struct sqlite_store *store, bool full, struct amp_error *error);
 
 /* Ends it: commits if rc is 0, else rolls back. Returns rc, or why the commit failed (nothing is stored then). */

@@ -18,14 +18,14 @@ static int update_model(struct sqlite_store *store, enum store_statement stateme
 int store_sqlite_mark_deleting(struct ampd_store *base, const char *model, struct amp_error *error)
 {
     struct sqlite_store *store = store_of(base);
-    int rc = store_begin(store, true, error);
+    int rc = store_begin(store, error);
     return rc != 0 ? rc : store_end(store, update_model(store, STMT_MODEL_DELETING, model, error), error);
 }
 
 int store_sqlite_delete_model(struct ampd_store *base, const char *model, struct amp_error *error)
 {
     struct sqlite_store *store = store_of(base);
-    int rc = store_begin(store, true, error);
+    int rc = store_begin(store, error);
     return rc != 0 ? rc : store_end(store, update_model(store, STMT_MODEL_DELETED, model, error), error);
 }
 
@@ -83,7 +83,7 @@ int store_sqlite_purge(struct ampd_store *base, uint32_t limit, bool *more, stru
     int rc = find_deleted(store, &id, error);
     if (rc != 0 || id < 0)
         return rc;
-    rc = store_begin(store, false, error);
+    rc = store_begin_lightly(store, error);
     if (rc == 0)
         rc = store_end(store, purge(store, id, limit, error), error);
     if (rc == 0)

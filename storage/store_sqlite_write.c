@@ -53,7 +53,7 @@ int store_sqlite_boot(struct ampd_store *base, uint32_t shard, const uint8_t *bo
 {
     struct sqlite_store *store = store_of(base);
     uint64_t counter = 0;
-    int rc = store_begin(store, true, error);
+    int rc = store_begin(store, error);
     if (rc != 0)
         return rc;
     rc = store_end(store, boot_in_transaction(store, shard, boot_id, &counter, error), error);
@@ -85,7 +85,7 @@ int store_sqlite_put_fence(struct ampd_store *base, uint32_t shard, const struct
                            struct amp_error *error)
 {
     struct sqlite_store *store = store_of(base);
-    int rc = store_begin(store, true, error);
+    int rc = store_begin(store, error);
     return rc != 0 ? rc : store_end(store, put_fence(store, shard, fence->counter, fence->boot_id, error), error);
 }
 
@@ -136,7 +136,7 @@ int store_sqlite_put_model(struct ampd_store *base, const struct ampd_model_spec
     if (rc != 0)
         return amp_error_set(error, rc, NULL, "the specification of \"%s\" cannot be stored: %s", spec->name,
                              amp_strerror(rc));
-    rc = store_begin(store, true, error);
+    rc = store_begin(store, error);
     if (rc == 0)
         rc = store_end(store, put_model(store, spec, json, at_us, error), error);
     free(json);
@@ -185,7 +185,7 @@ int store_sqlite_put_epoch(struct ampd_store *base, const char *model, const str
                            const struct ampd_step_row *first, struct amp_error *error)
 {
     struct sqlite_store *store = store_of(base);
-    int rc = store_begin(store, true, error);
+    int rc = store_begin(store, error);
     return rc != 0 ? rc : store_end(store, put_epoch(store, model, epoch, first, error), error);
 }
 
@@ -220,7 +220,7 @@ int store_sqlite_put_worker(struct ampd_store *base, const char *model, const st
                             struct amp_error *error)
 {
     struct sqlite_store *store = store_of(base);
-    int rc = store_begin(store, false, error);
+    int rc = store_begin_lightly(store, error);
     return rc != 0 ? rc : store_end(store, put_worker(store, model, worker, error), error);
 }
 
@@ -257,7 +257,7 @@ int store_sqlite_put_checkpoint(struct ampd_store *base, const char *model,
                                 const struct ampd_checkpoint_record *checkpoint, bool adopted, struct amp_error *error)
 {
     struct sqlite_store *store = store_of(base);
-    int rc = store_begin(store, true, error);
+    int rc = store_begin(store, error);
     return rc != 0 ? rc : store_end(store, put_checkpoint(store, model, checkpoint, adopted, error), error);
 }
 
@@ -284,7 +284,7 @@ int store_sqlite_put_parts(struct ampd_store *base, const char *model, const str
                            struct amp_error *error)
 {
     struct sqlite_store *store = store_of(base);
-    int rc = store_begin(store, false, error);
+    int rc = store_begin(store, error);
     return rc != 0 ? rc : store_end(store, put_parts(store, model, checkpoint, error), error);
 }
 
@@ -310,6 +310,6 @@ int store_sqlite_drop_checkpoint(struct ampd_store *base, const char *model, uin
                                  struct amp_error *error)
 {
     struct sqlite_store *store = store_of(base);
-    int rc = store_begin(store, true, error);
+    int rc = store_begin(store, error);
     return rc != 0 ? rc : store_end(store, drop_checkpoint(store, model, epoch, step, error), error);
 }

@@ -123,7 +123,6 @@ static void persist_row(struct ampd_model *model, uint64_t call, const struct am
     pending->act = (struct ampd_act_record){
         .kind = act->kind, .epoch = epoch, .step = step, .from_step = act->from_step, .after = act->after};
     memcpy(pending->act.request_id, act->note.request_id, sizeof(pending->act.request_id));
-    persist->full = true;
     persist->row = ampd_out_own(model->core, row);
 }
 

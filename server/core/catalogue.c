@@ -112,7 +112,6 @@ void ampd_catalogue_parts(struct ampd_model *model, const struct ampd_parts *par
         shard->parts_storing++;
         struct ampd_persist *persist;
         (void)ampd_out_persist(model, AMPD_PERSIST_PARTS, 0, &persist);
-        persist->full = true;
         persist->checkpoint = ampd_out_own(model->core, ampd_need(ampd_copy(record, sizeof(*record))));
     }
 }

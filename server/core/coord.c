@@ -387,7 +387,6 @@ void ampd_coord_store_verdict(struct ampd_model *model)
     struct ampd_coord *coord = &model->coord;
     struct ampd_persist *persist;
     (void)ampd_out_persist(model, AMPD_PERSIST_VERDICT, 0, &persist);
-    persist->full = model->spec.durability == AMPD_DURABILITY_STEP;
     persist->row = ampd_out_own(model->core, ampd_need(ampd_copy(&coord->verdict->row, sizeof(coord->verdict->row))));
 }
 

@@ -73,7 +73,6 @@ void ampd_delete_try(struct ampd_model *model)
         return;
     struct ampd_persist *persist;
     (void)ampd_out_persist(model, AMPD_PERSIST_DELETE, 0, &persist);
-    persist->full = true;
 }
 
 static void answer(struct ampd_core *core, const char *name)
@@ -145,7 +144,6 @@ static void mark(struct ampd_model *model)
     }
     struct ampd_persist *persist;
     (void)ampd_out_persist(model, AMPD_PERSIST_DELETING, 0, &persist);
-    persist->full = true;
 }
 
 void ampd_delete_call(struct ampd_core *core, uint64_t id, const struct ampd_event_act *act)

@@ -44,7 +44,6 @@ static void store(struct ampd_core *core, uint32_t shard, const struct ampd_fenc
     struct ampd_pending *pending = ampd_out_persist_plain(core, AMPD_PERSIST_FENCE, &persist);
     pending->shard = shard;
     pending->fence = *fence;
-    persist->full = true;
     persist->shard = shard;
     persist->fence = *fence;
 }

@@ -74,8 +74,17 @@ struct ampd_pending *ampd_out_persist_plain(struct ampd_core *core, enum ampd_pe
     output->u.persist.kind = kind;
     output->u.persist.model = "";
     output->u.persist.at_us = core->utc_us;
+    output->u.persist.full = true;
     *persist = &output->u.persist;
     return pending;
+}
+
+/* All but what may be lost with the power: the host and its store have no say in it. */
+static bool is_full(const struct ampd_model *model, enum ampd_persist_kind kind)
+{
+    if (kind == AMPD_PERSIST_VERDICT)
+        return model->spec.durability == AMPD_DURABILITY_STEP;
+    return kind != AMPD_PERSIST_WORKER;
 }
 
 struct ampd_pending *ampd_out_persist(struct ampd_model *model, enum ampd_persist_kind kind, uint64_t call,
@@ -85,6 +94,7 @@ struct ampd_pending *ampd_out_persist(struct ampd_model *model, enum ampd_persis
     pending->model = model;
     pending->call = call;
     (*persist)->model = model->spec.name;
+    (*persist)->full = is_full(model, kind);
     return pending;
 }
 

@@ -188,16 +188,16 @@ struct ampd_pull_grant {
 };
 
 enum ampd_persist_kind {
-    AMPD_PERSIST_MODEL = 1,  /* spec, then epoch with row: FULL, both or none is not asked for */
-    AMPD_PERSIST_EPOCH,      /* epoch, row: FULL; voids checkpoints above the base, marks rows superseded */
-    AMPD_PERSIST_WORKER,     /* worker */
-    AMPD_PERSIST_VERDICT,    /* row (kind STEP), full */
-    AMPD_PERSIST_CHECKPOINT, /* checkpoint: FULL */
+    AMPD_PERSIST_MODEL = 1,  /* spec, then epoch with row: both or none is not asked for */
+    AMPD_PERSIST_EPOCH,      /* epoch, row; voids checkpoints above the base, marks rows superseded */
+    AMPD_PERSIST_WORKER,     /* worker; the power may take it */
+    AMPD_PERSIST_VERDICT,    /* row (kind STEP); the power may take it, but with `durability: step` */
+    AMPD_PERSIST_CHECKPOINT, /* checkpoint */
     AMPD_PERSIST_PARTS,      /* the parts of checkpoint, should it still be in the catalogue */
-    AMPD_PERSIST_FENCE,      /* fence of shard `shard`: FULL */
-    AMPD_PERSIST_ACT,        /* row (kind SET or RESET): FULL */
-    AMPD_PERSIST_DELETING,   /* the model is to be deleted, and goes on to be after a start: FULL */
-    AMPD_PERSIST_DELETE,     /* the model and its files: FULL */
+    AMPD_PERSIST_FENCE,      /* fence of shard `shard` */
+    AMPD_PERSIST_ACT,        /* row (kind SET or RESET) */
+    AMPD_PERSIST_DELETING,   /* the model is to be deleted, and goes on to be after a start */
+    AMPD_PERSIST_DELETE,     /* the model and its files */
 };
 
 /*
@@ -214,7 +214,7 @@ struct ampd_persist {
     const struct ampd_step_row *row;
     const struct ampd_worker_record *worker;
     const struct ampd_checkpoint_record *checkpoint;
-    bool full;
+    bool full; /* when it is answered, no loss of power takes it (out.c) */
     uint32_t shard;
     struct ampd_fence fence;
 };

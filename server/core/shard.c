@@ -662,7 +662,6 @@ void ampd_shard_verdict(struct ampd_model *model, const struct ampd_message *mes
     ampd_acts_persist(model, verdict);
     struct ampd_persist *persist;
     (void)ampd_out_persist(model, AMPD_PERSIST_VERDICT, 0, &persist);
-    persist->full = model->spec.durability == AMPD_DURABILITY_STEP;
     persist->row = ampd_out_own(model->core, ampd_need(ampd_copy(&verdict->row, sizeof(verdict->row))));
 }
 

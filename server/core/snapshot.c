@@ -300,7 +300,6 @@ void ampd_snapshot_written(struct ampd_model *model, const struct ampd_event_par
                      (unsigned long long)shard->cut_held_ms, (unsigned long long)shard->snapshot_step);
     struct ampd_persist *persist;
     (void)ampd_out_persist(model, AMPD_PERSIST_CHECKPOINT, 0, &persist);
-    persist->full = true;
     persist->checkpoint =
         ampd_out_own(model->core, ampd_need(ampd_copy(&shard->snapshot_record, sizeof(shard->snapshot_record))));
 }

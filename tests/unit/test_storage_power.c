@@ -27,6 +27,7 @@
 
 #define MODEL         "model"
 #define WORLD         2
+#define PARTS         3
 #define STATE_SIZE    40
 #define ACTS_MAX      4096
 #define STEPS_MAX     1024
@@ -41,6 +42,7 @@ enum act_kind {
     ACT_PRUNE,      /* the journal up to a step is not wanted */
     ACT_FILE,       /* of a checkpoint, synced and named */
     ACT_CHECKPOINT, /* in the catalogue, FULL */
+    ACT_PARTS,      /* what all its parts are, FULL */
     ACT_DROP,       /* out of it, FULL */
 };
 
@@ -191,6 +193,10 @@ static void put_checkpoint(uint64_t step)
     ampd_journal_prune(life.journal, 1, step);
     end(act, 0);
     ampd_checkpoint_state_clear(&state);
+    part->parts_count = PARTS;
+    memset(part->parts, (int)step, sizeof part->parts);
+    act = begin(ACT_PARTS, step);
+    end(act, ampd_store_put_parts(life.store, MODEL, part, NULL));
 }
 
 static void drop_checkpoint(uint64_t step)
@@ -328,24 +334,38 @@ static void check_file(const char *data, const struct ampd_checkpoint_record *pa
     free(m);
 }
 
-/* Each that the catalogue names is whole; each that was answered and not dropped is named. */
+/* Whether the store knows them; if it does, all of them. */
+static bool has_parts(const struct ampd_checkpoint_record *part, uint32_t prefix)
+{
+    if (part->parts_count == 0)
+        return false;
+    assert_true(begun(ACT_PARTS, part->step, prefix));
+    assert_int_equal(part->parts_count, PARTS);
+    assert_memory_equal(part->parts, life.parts[part->step].parts, PARTS * sizeof part->parts[0]);
+    return true;
+}
+
+/* Each that the catalogue names is whole; each that was answered and not dropped is named, and its parts are known. */
 static void check_checkpoints(const char *data, const struct ampd_model_record *record, uint32_t prefix)
 {
     const struct ampd_checkpoint_place place = place_of(data);
     assert_int_equal(ampd_checkpoint_sweep(&place, record->checkpoints, record->checkpoints_count, UINT64_MAX, NULL), 0);
-    bool named[STEPS_MAX] = {false};
+    bool named[STEPS_MAX] = {false}, known[STEPS_MAX] = {false};
     for (uint32_t i = 0; i < record->checkpoints_count; i++) {
         const struct ampd_checkpoint_record *part = &record->checkpoints[i];
         assert_true(part->step < STEPS_MAX && begun(ACT_CHECKPOINT, part->step, prefix));
         assert_string_equal(part->file, life.parts[part->step].file);
         assert_memory_equal(part->manifest, life.parts[part->step].manifest, sizeof part->manifest);
         named[part->step] = true;
+        known[part->step] = has_parts(part, prefix);
         check_file(data, part);
     }
     for (uint32_t i = 0; i < life.acts_count; i++) {
         const struct act *act = &life.acts[i];
         if (act->kind == ACT_CHECKPOINT && is_answered(act, prefix))
             assert_true(named[act->step] || begun(ACT_DROP, act->step, prefix));
+        if (act->kind == ACT_PARTS && is_answered(act, prefix))
+            assert_true(known[act->step] || begun(ACT_DROP, act->step, prefix));
         if (act->kind == ACT_DROP && is_answered(act, prefix))
             assert_false(named[act->step]);
     }
