@@ -123,12 +123,13 @@ int ampctl_checkpoint(struct ampctl *ctl, int argc, char **argv)
         {"no-wait", KEY_NO_WAIT, NULL, 0, "Do not wait until it exists", 0},
         {0},
     };
-    const struct argp own = {.options = options,
-                             .parser = parse,
-                             .args_doc = "MODEL | export MODEL FILE | import MODEL FILE",
-                             .doc = "Writes a checkpoint after the next decided step, or at once when nothing has been "
-                                    "decided since the last one. "
-                                    "`export` and `import` have a --help of their own."};
+    const struct argp own = {
+        .options = options,
+        .parser = parse,
+        .args_doc = "MODEL | export MODEL FILE | import MODEL FILE",
+        .doc = "Writes a checkpoint after the next decided step; of the last one where no worker is there "
+               "to bring the next. "
+               "`export` and `import` have a --help of their own."};
     if (argc > 1 && strcmp(argv[1], "export") == 0)
         return ampctl_export(ctl, argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "import") == 0)

@@ -37,6 +37,7 @@ struct exporting {
     char model[128];
     const char *file;
     bool force;
+    bool newest; /* no checkpoint is named */
     struct ampctl_checkpoint_key key;
     struct ampd_msg_get_model_response about;
     unsigned moments;
@@ -339,18 +340,31 @@ static int reach_shards(struct exporting *x)
     return rc == 0 ? 0 : failed_by(x, &error);
 }
 
+/* The newest checkpoint may be older than the model's values, which nobody should find out later. */
+static void say_if_older(const struct exporting *x, uint64_t decided)
+{
+    if (x->newest && x->key.step < decided)
+        (void)fprintf(stderr,
+                      "ampctl: %s: this is the checkpoint of step %" PRIu64 ", and %s is at step %" PRIu64
+                      "; run \"ampctl checkpoint %s\" and export again for that one\n",
+                      x->ctl->verb, x->key.step, x->model, decided, x->model);
+}
+
 /* One row, or a sentence. */
 static int say(const struct exporting *x)
 {
-    static const struct ampctl_column columns[] = {{"file", "FILE", false},      {"model", "MODEL", false},
-                                                   {"epoch", "EPOCH", true},     {"step", "STEP", true},
-                                                   {"tensors", "TENSORS", true}, {NULL, NULL, false}};
+    static const struct ampctl_column columns[] = {
+        {"file", "FILE", false}, {"model", "MODEL", false},         {"epoch", "EPOCH", true},
+        {"step", "STEP", true},  {"decided_step", "DECIDED", true}, {"tensors", "TENSORS", true},
+        {NULL, NULL, false}};
     size_t tensors = x->about.spec.parameters.count * (1u + x->moments);
+    uint64_t next = x->about.status.step, decided = next > 0 ? next - 1 : 0; /* when the export began */
+    say_if_older(x, decided);
     if (x->ctl->json || x->ctl->csv)
         return ampctl_print_one(x->ctl, columns,
-                                json_pack("{s:s, s:s, s:I, s:I, s:I}", "file", x->file, "model", x->model, "epoch",
-                                          (json_int_t)x->key.epoch, "step", (json_int_t)x->key.step, "tensors",
-                                          (json_int_t)tensors));
+                                json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "file", x->file, "model", x->model, "epoch",
+                                          (json_int_t)x->key.epoch, "step", (json_int_t)x->key.step, "decided_step",
+                                          (json_int_t)decided, "tensors", (json_int_t)tensors));
     (void)printf("%s: %s, step %" PRIu64 " of epoch %" PRIu64 ", %zu tensor%s\n", x->file, x->model, x->key.step,
                  x->key.epoch, tensors, tensors == 1 ? "" : "s");
     return 0;
@@ -359,6 +373,7 @@ static int say(const struct exporting *x)
 static int run(struct exporting *x)
 {
     int code = check_shapes(x);
+    x->newest = !x->key.has_step && !x->key.has_epoch;
     if (code == 0)
         code = ampctl_find_checkpoint(x->ctl, x->model, &x->key);
     if (code == 0)

@@ -232,6 +232,7 @@ void ampd_coord_ranks(struct ampd_model *model)
         open_step(model, coord->open.try_number + 1);
         send_open(model);
     }
+    ampd_cuts_try(model);
 }
 
 static void stall(struct ampd_model *model, uint32_t rank)
@@ -242,7 +243,6 @@ static void stall(struct ampd_model *model, uint32_t rank)
                  "stalled at step %llu: rank %u (%s) has been gone for loss_timeout",
                  (unsigned long long)coord->open.step, rank, model->workers[rank].record.name);
     ampd_coord_tell_state(model);
-    ampd_cuts_end_calls(model);
 }
 
 void ampd_coord_review(struct ampd_model *model)
@@ -339,6 +339,18 @@ void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *me
         try_close(model);
     if (coord->state == AMPD_COORD_STALLED)
         ampd_coord_review(model);
+}
+
+bool ampd_coord_decides_soon(const struct ampd_model *model)
+{
+    const struct ampd_coord *coord = &model->coord;
+    bool open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED;
+    uint32_t coming = 0;
+    for (uint32_t i = 0; open && i < coord->open.expected_count; i++) {
+        uint32_t rank = coord->open.expected[i].rank;
+        coming += is_complete(model, rank) || model->workers[rank].lease == AMPD_LEASE_LIVE ? 1 : 0;
+    }
+    return coord->step == AMPD_STEP_VOTED || (open && coming >= wanted(model));
 }
 
 bool ampd_coord_waits_for(const struct ampd_model *model, uint32_t rank)
@@ -491,7 +503,7 @@ void ampd_coord_applied(struct ampd_model *model, const struct ampd_message *mes
         return;
     coord->decided_state = AMPD_STEP_APPLIED;
     coord->applied = coord->applying;
-    ampd_coord_try_last_cut(model);
+    ampd_cuts_try(model);
 }
 
 /* ---- SYNC, and sessions that broke ---- */

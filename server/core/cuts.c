@@ -76,14 +76,6 @@ static void answer_checkpoints(struct ampd_model *model, uint64_t version)
     }
 }
 
-/* A Checkpoint call that would wait for a verdict of a model that stands still. */
-static void stalled(struct ampd_model *model, uint64_t call)
-{
-    ampd_call_fail(model->core, call, model, AMP_EUNAVAILABLE, "MODEL_STALLED",
-                   "%s waits for rank %u, which has been gone too long; the last checkpoint is of step %llu",
-                   model->spec.name, model->coord.missing_rank, (unsigned long long)model->coord.durable_step);
-}
-
 /* ---- what the parts are ---- */
 
 /* Where there is one shard, its catalogue says it all. */
@@ -242,50 +234,29 @@ void ampd_coord_checkpoint(struct ampd_core *core, uint64_t id, const struct amp
     bool storing = coord->step == AMPD_STEP_VOTED; /* a verdict that is being stored is as good as decided */
     uint64_t newest = storing ? coord->open.step : coord->decided;
     bool exists = coord->has_checkpoint && coord->durable_step == newest;
-    bool coming = ampd_cuts_under_way(coord, newest) || (storing && coord->verdict->row.cut);
-    if (!exists && !coming && coord->state == AMPD_COORD_STALLED) {
-        stalled(model, id);
-        return;
-    }
-    bool frozen = coord->state == AMPD_COORD_FROZEN; /* no verdict follows that could bring a cut */
-    if (frozen && !exists && !coming && coord->decided_state == AMPD_STEP_DECIDED) {
-        ampd_call_fail(core, id, model, AMP_EUNAVAILABLE, "RECOVERING",
-                       "step %llu is being applied; ask again in a moment", (unsigned long long)newest);
-        return;
-    }
     struct ampd_call *call = ampd_call_begin(core, id, AMPD_CALL_CHECKPOINT, model);
     if (call == NULL) {
         ampd_call_fail(core, id, model, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls wait on this server");
         return;
     }
-    call->step = exists || coming || frozen ? newest : newest + 1;
+    call->step = newest;
+    bool coming = ampd_cuts_under_way(coord, newest) || (storing && coord->verdict->row.cut);
     if (exists)
         answer_checkpoints(model, coord->version);
-    else if (frozen && !coming)
-        ampd_cuts_send(model);
-    else if (!coming)
-        coord->cut_wanted = true;
+    coord->cut_wanted = coord->cut_wanted || (!exists && !coming);
+    ampd_cuts_try(model);
 }
 
-/* Checkpoint calls that wait for a verdict, which may be long in coming; not those whose part is being written. */
-void ampd_cuts_end_calls(struct ampd_model *model)
-{
-    AMP_LIST_EACH(it, next, &model->checkpoints)
-    {
-        struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
-        if (!ampd_cuts_under_way(&model->coord, call->step))
-            stalled(model, call->id);
-    }
-}
+/* ---- between two verdicts ---- */
 
-/* ---- drain ---- */
-
-void ampd_coord_try_last_cut(struct ampd_model *model)
+void ampd_cuts_try(struct ampd_model *model)
 {
     struct ampd_coord *coord = &model->coord;
-    if (!ampd_leave_pauses(model->core) || !ampd_coord_has_steps(coord) || coord->step == AMPD_STEP_VOTED ||
+    bool pauses = ampd_leave_pauses(model->core) || (coord->cut_wanted && !ampd_coord_decides_soon(model));
+    if (!pauses || !ampd_coord_has_steps(coord) || coord->step == AMPD_STEP_VOTED ||
         coord->decided_state == AMPD_STEP_DECIDED)
         return;
+    coord->cut_wanted = false;
     if (coord->durable_step != coord->decided && !ampd_cuts_under_way(coord, coord->decided))
         ampd_cuts_send(model);
 }

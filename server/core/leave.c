@@ -75,7 +75,7 @@ static void last_cuts(struct ampd_core *core)
 {
     for (uint32_t i = 0; i < core->models_count; i++) {
         if (!core->models[i]->gone)
-            ampd_coord_try_last_cut(core->models[i]);
+            ampd_cuts_try(core->models[i]);
     }
 }
 

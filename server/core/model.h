@@ -314,7 +314,7 @@ struct ampd_coord {
     struct ampd_applied applied;          /* merged range warnings of the apply before */
     struct ampd_applied applying;         /* of the present one */
     bool unstable;
-    bool cut_wanted; /* by a Checkpoint call, or a drain */
+    bool cut_wanted; /* by a Checkpoint call: at the next verdict, or at the last if that is far */
     struct {
         uint64_t step;
         uint64_t bits;                          /* shards whose part is done, */
@@ -691,6 +691,7 @@ void ampd_coord_set(struct ampd_model *model, enum ampd_coord_state state);
 void ampd_coord_loaded(struct ampd_model *model, const struct ampd_message *message);
 void ampd_coord_ranks(struct ampd_model *model); /* a rank joined, left, or its lease ended; or an act is stored */
 void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *message);
+bool ampd_coord_decides_soon(const struct ampd_model *model); /* the open step: who has not pushed lives */
 bool ampd_coord_waits_for(const struct ampd_model *model, uint32_t rank); /* only its push can move the step */
 void ampd_coord_vote(struct ampd_model *model, const struct ampd_message *message);
 void ampd_coord_store_verdict(struct ampd_model *model);
@@ -698,7 +699,6 @@ void ampd_coord_verdict_stored(struct ampd_model *model);
 void ampd_coord_applied(struct ampd_model *model, const struct ampd_message *message);
 bool ampd_coord_has_steps(const struct ampd_coord *coord); /* steps go on; not so while SYNC finds out from where */
 void ampd_coord_review(struct ampd_model *model);          /* STALLED, and for whom, or RUNNING */
-void ampd_coord_try_last_cut(struct ampd_model *model);    /* if steps pause, and the last one is in no checkpoint */
 bool ampd_coord_drained(const struct ampd_model *model);
 void ampd_coord_tell_state(struct ampd_model *model);
 enum ampd_model_state ampd_coord_public(const struct ampd_model *model);
@@ -712,9 +712,10 @@ void ampd_cuts_begin(struct ampd_model *model); /* an epoch: its base, if it has
 uint64_t ampd_cuts_adopt(struct ampd_model *model, const struct ampd_checkpoint_record *newest);
 void ampd_cuts_send(
     struct ampd_model *model); /* CUT at the last decided step: no verdict of a later one has been sent */
+/* The same if it is in no checkpoint, and is to be: steps pause, or a Checkpoint would wait for a verdict that is far. */
+void ampd_cuts_try(struct ampd_model *model);
 void ampd_cuts_resend(struct ampd_model *model, uint32_t shard);
 void ampd_cuts_lost(struct ampd_model *model, uint64_t started); /* parts that these shards were writing */
-void ampd_cuts_end_calls(struct ampd_model *model);              /* Checkpoint calls of a model that stalls */
 void ampd_coord_part_done(struct ampd_model *model, const struct ampd_message *message);
 void ampd_coord_checkpoint(struct ampd_core *core, uint64_t call, const struct ampd_event_named *named);
 

@@ -283,6 +283,7 @@ void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pe
             (void)ampd_call_reply(model->core, pending->call, AMPD_REPLY_NONE);
         if (model->spec.on_loss == AMPD_ON_LOSS_SHRINK)
             ampd_coord_ranks(model);
+        ampd_cuts_try(model);
         return;
     }
     /* Stores come back in order. */
@@ -390,6 +391,8 @@ void ampd_workers_tick(struct ampd_model *model)
         ampd_coord_ranks(model);
     else
         ampd_coord_review(model);
+    if (lost)
+        ampd_cuts_try(model);
 }
 
 uint32_t ampd_workers_gone(const struct ampd_model *model)

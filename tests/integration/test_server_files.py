@@ -17,11 +17,16 @@ from test_server_shards import PARAMETERS, SIZES, STEPS, WORLD, Cluster, Job, va
 F32 = common.DTYPE_F32
 
 
-def ampctl(context, address, *arguments, code=0):
+def both(context, address, *arguments, code=0):
+    """(stdout, stderr)"""
     done = subprocess.run([context.bin_dir / "ampctl", "--endpoint", address, *map(str, arguments)], timeout=CALL_TIMEOUT_S,
                           capture_output=True, encoding="utf-8", check=False)
     assert done.returncode in (code if isinstance(code, tuple) else (code,)), (arguments, done.returncode, done.stdout, done.stderr)
-    return done.stdout if code == 0 else done.stderr
+    return done.stdout, done.stderr
+
+
+def ampctl(context, address, *arguments, code=0):
+    return both(context, address, *arguments, code=code)[0 if code == 0 else 1]
 
 
 def header_of(data):
@@ -416,10 +421,57 @@ def test_export_and_import_print_the_form_that_was_asked_for(context):
     cluster = trained(context, 1)
     path = cluster.folder / "m.safetensors"
     told = json.loads(ampctl(context, cluster.addresses[0], "-o", "json", "checkpoint", "export", "m", path))
-    assert told == {"file": str(path), "model": "m", "epoch": 1, "step": told["step"], "tensors": 9}, told
+    assert told == {"file": str(path), "model": "m", "epoch": 1, "step": STEPS, "decided_step": STEPS, "tensors": 9}, told
     Job(cluster, name="again", load=False, world_size=1)
     lines = ampctl(context, cluster.addresses[0], "checkpoint", "import", "again", path, "-o", "csv").splitlines()
     assert lines == ["model,file,tensors,others", f"again,{path},3,6"], lines
+
+
+def without_workers(context, count, *options):
+    """A model whose steps 1 to 3 are decided and in no checkpoint, and its workers; what they would pull next is kept."""
+    cluster = Cluster(context, count, options=options)
+    job = Job(cluster, checkpoint_every=1000)
+    workers = [job.join(rank) for rank in range(WORLD)]
+    job.train(workers, 1, 3)
+    _, bytes_of_3 = job.pull(workers[0], 4)
+    starts = {name: 4 * start for name, start in zip(job.layout.names, job.layout.starts)}
+    cluster.values = {name: bytes_of_3[starts[name]:starts[name] + 4 * size] for name, size in SIZES.items()}
+    return cluster, workers
+
+
+def check_export_of_step_3(context, cluster):
+    path = cluster.folder / "exported"
+    told = json.loads(ampctl(context, cluster.addresses[0], "-o", "json", "checkpoint", "export", "m", path))
+    assert (told["step"], told["decided_step"]) == (3, 3), told
+    header, data = header_of(path.read_bytes())
+    assert header["__metadata__"]["step"] == "3", header["__metadata__"]
+    for name, values in cluster.values.items():
+        begin, end = header[name]["data_offsets"]
+        assert data[begin:end] == values, f"{name} has other values than those that were applied last"
+
+
+def test_the_last_step_can_be_exported_when_all_workers_have_left(context):
+    for count in (1, 2):
+        cluster, workers = without_workers(context, count)
+        for joined in workers:
+            cluster.api(0).Leave(model="m", rank=joined.rank, incarnation=joined.incarnation)
+        address, first = cluster.addresses[0], cluster.folder / "first"
+        told, said = both(context, address, "checkpoint", "export", "m", first)
+        assert "m, step 0 of epoch 1" in told, told
+        assert "the checkpoint of step 0, and m is at step 3;" in said and '"ampctl checkpoint m"' in said, said
+        assert "is at step" not in both(context, address, "checkpoint", "export", "m", first, "--force", "--step", 0)[1]
+        rows = json.loads(ampctl(context, address, "-o", "json", "checkpoint", "m"))["rows"]
+        assert [row["step"] for row in rows] == [3], rows
+        assert "is at step" not in both(context, address, "checkpoint", "export", "m", first, "--force")[1]
+        check_export_of_step_3(context, cluster)
+
+
+def test_a_checkpoint_that_waits_for_workers_comes_when_their_leases_have_ended(context):
+    for count in (1, 2):
+        cluster, _ = without_workers(context, count, "--worker-lease", "3s")
+        rows = json.loads(ampctl(context, cluster.addresses[0], "-o", "json", "checkpoint", "m"))["rows"]
+        assert [row["step"] for row in rows] == [3], rows
+        check_export_of_step_3(context, cluster)
 
 
 def test_what_was_meant_or_is_missing_is_named(context):

@@ -568,6 +568,27 @@ static void a_checkpoint_exists_when_both_hold_their_part(void **state)
     assert_int_equal(2, pair_call(0, &event)->reply.u.checkpoint.step); /* it exists */
 }
 
+static void without_workers_both_cut_the_last_step_though_the_session_breaks(void **state)
+{
+    (void)state;
+    struct ampd_event leave = {.type = AMPD_EVENT_LEAVE, .u.worker = {"model", 0, pair_incarnation}};
+    struct ampd_event event = {.type = AMPD_EVENT_CHECKPOINT, .u.named = {"model"}};
+    struct ampd_event up = {.type = AMPD_EVENT_PEER_UP, .u.shard = 0};
+    (void)pair_call(0, &leave);
+    pair_hold_messages = true;
+    const struct core_call *call = pair_call(0, &event);
+    assert_int_equal(2, look().info[0].checkpoints_count);
+    assert_int_equal(1, look().info[1].checkpoints_count);
+    pair_forget_messages(); /* CUT is lost */
+    pair_hold_messages = false;
+    pair_step(1, &up);
+    pair_settle();
+    assert_true(call->answered);
+    assert_int_equal(1, call->reply.u.checkpoint.step);
+    assert_int_equal(2, look().info[1].checkpoints_count);
+    assert_int_equal(1, look().info[0].durable_step);
+}
+
 /* Both say the same of the model. */
 static void assert_both_say(enum ampd_model_state expected, uint64_t durable)
 {
@@ -743,6 +764,7 @@ int main(void)
         TEST_OF(a_load_has_one_number_on_all_shards_and_ends_on_all),
         TEST_OF(a_session_that_comes_back_finds_all_as_it_was),
         TEST_OF(a_checkpoint_exists_when_both_hold_their_part),
+        TEST_OF(without_workers_both_cut_the_last_step_though_the_session_breaks),
         cmocka_unit_test_teardown(each_shard_says_how_the_model_stands, pair_teardown),
 
         TEST_OF(a_checkpoint_is_durable_when_each_store_knows_all_parts),

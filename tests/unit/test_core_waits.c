@@ -108,20 +108,6 @@ static void a_rank_that_left_is_gone_at_once(void **state)
     core_assert_failed(&host, push, AMP_EUNAVAILABLE, "MODEL_STALLED", "rank 1");
 }
 
-static void a_checkpoint_call_does_not_wait_for_a_stalled_model(void **state)
-{
-    (void)state;
-    (void)core_push_all(&host, 1, 0, incarnations[0], 1);
-    (void)core_push_all(&host, 1, 1, incarnations[1], 1);
-    uint64_t before = checkpoint();
-    assert_false(core_call(&host, before)->answered);
-    core_tick(&host, host.now_ms + AMPD_LEASE_MS);
-    core_tick(&host, host.now_ms + 600000);
-    assert_int_equal(AMPD_MODEL_STALLED, core_info(&host).state);
-    core_assert_failed(&host, before, AMP_EUNAVAILABLE, "MODEL_STALLED", "rank 0");
-    core_assert_failed(&host, checkpoint(), AMP_EUNAVAILABLE, "MODEL_STALLED", "step 0");
-}
-
 static void a_push_by_an_incarnation_to_come_does_not_wait_for_a_stalled_model(void **state)
 {
     (void)state;
@@ -131,6 +117,173 @@ static void a_push_by_an_incarnation_to_come_does_not_wait_for_a_stalled_model(v
     core_assert_held(&host, push);
     core_tick(&host, host.now_ms + 600000);
     core_assert_failed(&host, push, AMP_EUNAVAILABLE, "MODEL_STALLED", "rank 0");
+}
+
+/* ---- Checkpoint, where no verdict comes ---- */
+
+static void push_both(uint64_t step)
+{
+    (void)core_push_all(&host, step, 0, incarnations[0], 1);
+    (void)core_push_all(&host, step, 1, incarnations[1], 1);
+}
+
+static void assert_checkpoint_of(uint64_t call, uint64_t step)
+{
+    assert_true(core_call(&host, call)->answered);
+    assert_int_equal(0, core_call(&host, call)->reply.error.code);
+    assert_int_equal(step, core_call(&host, call)->reply.u.checkpoint.step);
+    assert_int_equal(step, core_call(&host, call)->reply.u.checkpoint.version);
+}
+
+static void while_the_workers_live_a_checkpoint_call_waits_for_their_step(void **state)
+{
+    (void)state;
+    push_both(1);
+    uint64_t call = checkpoint();
+    (void)core_push_all(&host, 2, 0, incarnations[0], 1);
+    assert_false(core_call(&host, call)->answered);
+    (void)core_push_all(&host, 2, 1, incarnations[1], 1);
+    assert_checkpoint_of(call, 2);
+    assert_int_equal(2, host.cuts);
+}
+
+static void when_all_workers_have_left_the_last_step_can_be_checkpointed(void **state)
+{
+    (void)state;
+    push_both(1);
+    push_both(2);
+    (void)of_worker(AMPD_EVENT_LEAVE, 0, incarnations[0]);
+    (void)of_worker(AMPD_EVENT_LEAVE, 1, incarnations[1]);
+    assert_checkpoint_of(checkpoint(), 2);
+    assert_checkpoint_of(checkpoint(), 2);
+    assert_int_equal(2, host.cuts); /* the first is of step 0 */
+}
+
+static void a_checkpoint_call_that_waits_is_answered_when_a_worker_leaves(void **state)
+{
+    (void)state;
+    push_both(1);
+    uint64_t call = checkpoint(), second = checkpoint();
+    (void)of_worker(AMPD_EVENT_LEAVE, 1, incarnations[1]);
+    assert_checkpoint_of(call, 1);
+    assert_checkpoint_of(second, 1);
+    /* Whoever comes back goes on, and no later verdict is cut for that call. */
+    incarnations[1] = core_joined(&host, core_join(&host, "w1", 1));
+    push_both(2);
+    assert_int_equal(2, core_info(&host).decided_step);
+    assert_int_equal(2, host.cuts);
+}
+
+static void a_checkpoint_call_that_waits_is_answered_when_a_lease_ends(void **state)
+{
+    (void)state;
+    push_both(1);
+    uint64_t call = checkpoint();
+    core_tick(&host, host.now_ms + AMPD_LEASE_MS - 1);
+    assert_false(core_call(&host, call)->answered);
+    core_tick(&host, host.now_ms + 1);
+    assert_checkpoint_of(call, 1);
+}
+
+static void a_rank_that_has_pushed_may_go_and_the_step_is_waited_for(void **state)
+{
+    (void)state;
+    push_both(1);
+    (void)core_push_all(&host, 2, 0, incarnations[0], 1);
+    (void)of_worker(AMPD_EVENT_LEAVE, 0, incarnations[0]);
+    uint64_t call = checkpoint();
+    assert_false(core_call(&host, call)->answered);
+    (void)core_push_all(&host, 2, 1, incarnations[1], 1);
+    assert_checkpoint_of(call, 2);
+}
+
+static void a_stalled_model_can_be_checkpointed(void **state)
+{
+    (void)state;
+    push_both(1);
+    core_tick(&host, host.now_ms + AMPD_LEASE_MS);
+    core_tick(&host, host.now_ms + 600000);
+    assert_int_equal(AMPD_MODEL_STALLED, core_info(&host).state);
+    assert_checkpoint_of(checkpoint(), 1);
+}
+
+/* The call comes while its step's verdict is being stored, and the masters are not those of the step yet. */
+static void a_step_that_is_being_applied_is_checkpointed_when_it_is(void **state)
+{
+    (void)state;
+    (void)of_worker(AMPD_EVENT_LEAVE, 0, incarnations[0]);
+    incarnations[0] = core_joined(&host, core_join(&host, "w0", 0));
+    host.hold_persists = true;
+    push_both(1);
+    uint64_t storing = checkpoint();
+    host.hold_jobs = true;
+    host.hold_persists = false;
+    core_do_task(&host, 0); /* the verdict */
+    assert_int_equal(1, core_info(&host).decided_step);
+    (void)of_worker(AMPD_EVENT_LEAVE, 0, incarnations[0]);
+    uint64_t applying = checkpoint();
+    assert_false(core_call(&host, storing)->answered || core_call(&host, applying)->answered);
+    host.hold_jobs = false;
+    core_do_all(&host);
+    assert_checkpoint_of(storing, 1);
+    assert_checkpoint_of(applying, 1);
+    assert_int_equal(2, host.cuts);
+}
+
+static void a_quorum_that_lives_is_waited_for_and_one_that_does_not_is_not(void **state)
+{
+    (void)state;
+    struct ampd_model_spec spec;
+    struct ampd_incarnation ranks[3];
+    core_spec(&spec, 3);
+    spec.sync = AMPD_SYNC_QUORUM;
+    spec.quorum = 2;
+    (void)core_create(&host, &spec);
+    (void)core_load(&host, 1);
+    for (int32_t r = 0; r < 3; r++)
+        ranks[r] = core_joined(&host, core_join(&host, (const char *[]){"w0", "w1", "w2"}[r], r));
+    (void)core_push_all(&host, 1, 0, ranks[0], 1);
+    (void)core_push_all(&host, 1, 1, ranks[1], 1);
+    (void)of_worker(AMPD_EVENT_LEAVE, 2, ranks[2]);
+    uint64_t call = checkpoint();
+    assert_false(core_call(&host, call)->answered);
+    (void)of_worker(AMPD_EVENT_LEAVE, 1, ranks[1]);
+    assert_checkpoint_of(call, 1);
+}
+
+static void a_shrinking_model_without_enough_workers_can_be_checkpointed(void **state)
+{
+    (void)state;
+    struct ampd_model_spec spec;
+    struct ampd_incarnation third;
+    core_spec(&spec, 3);
+    spec.on_loss = AMPD_ON_LOSS_SHRINK;
+    spec.min_workers = 2;
+    (void)core_create(&host, &spec);
+    (void)core_load(&host, 1);
+    incarnations[0] = core_joined(&host, core_join(&host, "w0", 0));
+    incarnations[1] = core_joined(&host, core_join(&host, "w1", 1));
+    third = core_joined(&host, core_join(&host, "w2", 2));
+    push_both(1); /* it had opened with two */
+    push_both(2);
+    (void)core_push_all(&host, 2, 2, third, 1);
+    (void)of_worker(AMPD_EVENT_LEAVE, 2, third);
+    uint64_t call = checkpoint();
+    assert_false(core_call(&host, call)->answered); /* two go on by themselves */
+    (void)of_worker(AMPD_EVENT_LEAVE, 1, incarnations[1]);
+    assert_checkpoint_of(call, 2);
+}
+
+static void a_loaded_model_that_has_had_no_step_has_its_checkpoint(void **state)
+{
+    (void)state;
+    struct ampd_model_spec spec;
+    core_spec(&spec, 2);
+    (void)core_create(&host, &spec);
+    (void)core_load(&host, 1);
+    assert_checkpoint_of(checkpoint(), 0);
+    incarnations[0] = core_joined(&host, core_join(&host, "w0", 0));
+    assert_checkpoint_of(checkpoint(), 0);
 }
 
 /* ---- calls that nobody can answer ---- */
@@ -274,8 +427,18 @@ int main(void)
         TEST_OF(a_model_that_waits_for_another_rank_by_now_is_not_stalled_for_the_first),
         TEST_OF(a_stalled_model_names_the_rank_that_is_still_gone),
         TEST_OF(a_rank_that_left_is_gone_at_once),
-        TEST_OF(a_checkpoint_call_does_not_wait_for_a_stalled_model),
         TEST_OF(a_push_by_an_incarnation_to_come_does_not_wait_for_a_stalled_model),
+        TEST_OF(while_the_workers_live_a_checkpoint_call_waits_for_their_step),
+        TEST_OF(when_all_workers_have_left_the_last_step_can_be_checkpointed),
+        TEST_OF(a_checkpoint_call_that_waits_is_answered_when_a_worker_leaves),
+        TEST_OF(a_checkpoint_call_that_waits_is_answered_when_a_lease_ends),
+        TEST_OF(a_rank_that_has_pushed_may_go_and_the_step_is_waited_for),
+        TEST_OF(a_stalled_model_can_be_checkpointed),
+        TEST_OF(a_step_that_is_being_applied_is_checkpointed_when_it_is),
+        cmocka_unit_test_setup_teardown(a_quorum_that_lives_is_waited_for_and_one_that_does_not_is_not, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_shrinking_model_without_enough_workers_can_be_checkpointed, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_loaded_model_that_has_had_no_step_has_its_checkpoint, setup, teardown),
         cmocka_unit_test_setup_teardown(a_call_waits_as_long_as_a_missing_rank_may_and_no_longer, setup, teardown),
         TEST_OF(held_pushes_of_one_rank_are_four),
         TEST_OF(an_older_incarnation_is_aborted_for_the_next_step_too),
