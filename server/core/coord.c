@@ -1,12 +1,12 @@
 /*
  * The coordinator of a model: who may push a step, when it is decided, and what becomes of the model.
  *
- *   CREATING  -> CREATED, SYNCING                 the model is stored on all shards
+ *   CREATING  -> CREATED, SYNCING, DELETING       the model is stored on all shards; a shard has no memory for it
  *   SYNCING   -> RESTORING                        sync.c: a shard has started, and memory is lost
  *   SYNCING   -> CREATED, LOADED, WAITING, RUNNING, STALLED, FROZEN, FINISHING, DONE   nothing is lost
  *   SYNCING   -> DELETING                         its checkpoints are out of reach, and an operator gives it up
- *   RESTORING -> RESTORING, STORING, SYNCING
- *   STORING   -> CREATED, WAITING, DONE, SYNCING  the new epoch is stored on all shards
+ *   RESTORING -> RESTORING, STORING, SYNCING, DELETING
+ *   STORING   -> CREATED, WAITING, DONE, SYNCING, DELETING  the new epoch is stored on all shards
  *   CREATED   -> LOADED, SYNCING, DELETING        all shards have every block
  *   CREATED   -> RESTORING                        a load broke off: the next one has an epoch of its own
  *   LOADED    -> WAITING, SYNCING, DELETING       checkpoint 0 is written

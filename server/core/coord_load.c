@@ -34,6 +34,14 @@ static void create_new(struct ampd_core *core, uint64_t id, const struct ampd_mo
     ampd_sync_first_epoch(model);
 }
 
+/* Be it the first time, or after a start that found it on some shards. */
+bool ampd_coord_creates(const struct ampd_model *model)
+{
+    const struct ampd_coord *coord = &model->coord;
+    bool again = coord->state == AMPD_COORD_RESTORING || coord->state == AMPD_COORD_STORING;
+    return coord->state == AMPD_COORD_CREATING || (again && !coord->has_checkpoint);
+}
+
 /* A model that is being created, perhaps without success: the shards are asked again. */
 static void create_again(struct ampd_model *model, uint64_t id)
 {
@@ -68,7 +76,10 @@ void ampd_coord_create(struct ampd_core *core, uint64_t id, const struct ampd_ev
         ampd_call_fail_with(core, id, NULL, &error);
     else if (model == NULL)
         create_new(core, id, &spec);
-    else if (model->coord.state == AMPD_COORD_CREATING)
+    else if (model->coord.state == AMPD_COORD_DELETING)
+        ampd_call_fail(core, id, NULL, AMP_EUNAVAILABLE, "RECOVERING",
+                       "the model %s of before is being deleted; try again in a moment", model->spec.name);
+    else if (ampd_coord_creates(model))
         create_again(model, id);
     else
         answer_create(model, id, true);

@@ -8,6 +8,8 @@
  * A shard forgets a model when nothing is under way any more: streams have let go, jobs are done, the part of a checkpoint
  * that is being written has ended. From the first moment on nobody finds the model by its name; the name is free when all
  * is over.
+ *
+ * A model that a shard cannot make is taken back in the same way (sync.c): the others may have stored it.
  */
 #include "base/assert.h"
 #include "server/core/model.h"
@@ -132,13 +134,14 @@ void ampd_delete_answered(struct ampd_model *model, const struct ampd_message *m
     ampd_delete_try(model);
 }
 
-static void mark(struct ampd_model *model)
+void ampd_delete_begin(struct ampd_model *model)
 {
+    const struct ampd_shard *shard = &model->shard;
     ampd_coord_set(model, AMPD_COORD_DELETING);
     model->coord.rollback.active = false;
     model->coord.cuts_count = 0;
     model->coord.parts_told = 0; /* nobody waits for a checkpoint of it */
-    if (AMPD_COUNT(model->core) == 1) {
+    if (AMPD_COUNT(model->core) == 1 || (!shard->stored && shard->new_epoch == 0)) { /* or no store knows it */
         ampd_delete_marked(model);
         return;
     }
@@ -151,7 +154,8 @@ void ampd_delete_call(struct ampd_core *core, uint64_t id, const struct ampd_eve
     struct ampd_model *model = core->config.shard == 0 ? ampd_core_model_named(core, act->model) : NULL;
     bool under_way = model != NULL && model->coord.state == AMPD_COORD_DELETING;
     bool given_up = model != NULL && model->coord.trouble[0] != 0 && act->force; /* by hand: its data are lost */
-    if (!under_way && !given_up)
+    bool creates = model != NULL && ampd_coord_creates(model);
+    if (!under_way && !given_up && !creates)
         model = ampd_core_coordinated(core, id, act->model);
     if (model == NULL)
         return;
@@ -170,5 +174,5 @@ void ampd_delete_call(struct ampd_core *core, uint64_t id, const struct ampd_eve
         return; /* it waits with the one before */
     ampd_out_log(core, AMPD_LOG_WARN, model, "is being deleted, as %s has asked",
                  act->note->actor[0] != 0 ? act->note->actor : "an operator");
-    mark(model);
+    ampd_delete_begin(model);
 }

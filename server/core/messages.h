@@ -5,6 +5,7 @@
 #ifndef AMPD_MESSAGES_H
 #define AMPD_MESSAGES_H
 
+#include "base/err.h"
 #include "storage/records.h"
 
 #include <stdbool.h>
@@ -35,7 +36,7 @@ enum ampd_message_type {
     AMPD_MESSAGE_LOAD_GONE = 22,   /* shard -> coordinator: the loader's stream ended before the model was loaded */
     AMPD_MESSAGE_UNFIT = 23,       /* coordinator -> shards: the weight of a push differs from shard to shard */
     AMPD_MESSAGE_TOO_LOW = 24,     /* to the sender: a process with a higher fence has its place */
-    AMPD_MESSAGE_NOT_CREATED = 25, /* shard -> coordinator: no memory for the model */
+    AMPD_MESSAGE_NOT_CREATED = 25, /* shard -> coordinator: the model cannot be made there, and why */
     AMPD_MESSAGE_HOLDS = 26,   /* coordinator -> shards: do you hold this checkpoint? An operator would go back to it */
     AMPD_MESSAGE_HELD = 27,    /* shard -> coordinator: the answer */
     AMPD_MESSAGE_DELETE = 28,  /* coordinator -> shards, also to those that may not know the model */
@@ -217,6 +218,7 @@ struct ampd_message {
         uint64_t load;              /* WANT, GRANT: the loader's number */
         struct ampd_complete unfit; /* UNFIT */
         struct ampd_fence fence;    /* TOO_LOW: the higher one */
+        char why[AMP_ERROR_TEXT_MAX]; /* NOT_CREATED */
     } u;
 };
 

@@ -666,6 +666,7 @@ void ampd_rollback_done(struct ampd_model *model);
 
 /* ---- delete.c ---- */
 void ampd_delete_call(struct ampd_core *core, uint64_t call, const struct ampd_event_act *act);
+void ampd_delete_begin(struct ampd_model *model); /* on shard 0: all forget it */
 void ampd_delete_marked(struct ampd_model *model);
 void ampd_delete_send(struct ampd_model *model, uint32_t shard);
 void ampd_delete_asked(struct ampd_core *core, const struct ampd_message *message);
@@ -679,6 +680,7 @@ void ampd_health_count(struct ampd_model *model, const struct ampd_step_row *row
 /* ---- coord.c ---- */
 void ampd_coord_record(struct ampd_coord *coord, const struct amp_scaler_state *scaler); /* the one of a new epoch */
 void ampd_coord_create(struct ampd_core *core, uint64_t call, const struct ampd_event_create *create);
+bool ampd_coord_creates(const struct ampd_model *model); /* it has no values, and not all shards have stored its epoch */
 void ampd_coord_created(struct ampd_model *model);   /* answers those who wait for it */
 void ampd_coord_interrupt(struct ampd_model *model); /* SYNC begins */
 void ampd_coord_resume(struct ampd_model *model);    /* SYNC found nothing lost: a new try */

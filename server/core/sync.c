@@ -687,16 +687,23 @@ void ampd_sync_create(struct ampd_core *core, const struct ampd_message *message
     ampd_out_log(core, AMPD_LOG_ERROR, NULL, "%s cannot be made here: %s", message->u.spec.name, error.text);
     struct ampd_message *answer = ampd_bus_plain(core, AMPD_MESSAGE_NOT_CREATED, 0);
     memcpy(answer->model, message->model, sizeof(answer->model));
+    memcpy(answer->u.why, error.text, sizeof(answer->u.why));
     ampd_bus_send_take(core, answer);
 }
 
+/* Other shards may have stored it: so it is deleted, and the name is free again. */
 void ampd_sync_not_created(struct ampd_model *model, const struct ampd_message *message)
 {
+    if (!ampd_coord_creates(model))
+        return;
     AMP_LIST_EACH(it, next, &model->creates)
     {
         struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
         ampd_call_fail(model->core, call->id, NULL, AMP_EEXHAUSTED, "NO_MEMORY",
-                       "shard %u has no memory for %s; give it more, then create the model again", message->from,
-                       model->spec.name);
+                       "shard %u cannot make %s, which is taken back: %s; give that shard more, then create it again",
+                       message->from, model->spec.name, message->u.why);
     }
+    ampd_out_log(model->core, AMPD_LOG_WARN, model, "is taken back: shard %u cannot make it: %s", message->from,
+                 message->u.why);
+    ampd_delete_begin(model);
 }

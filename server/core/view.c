@@ -38,6 +38,19 @@ static uint64_t durable_step(const struct ampd_model *model)
     return model->core->config.shard == 0 ? model->coord.durable_step : told_durable(shard);
 }
 
+/* Not one that is being created or deleted: nobody waits for what it had. */
+static bool is_recovering(const struct ampd_model *model)
+{
+    const struct ampd_shard *shard = &model->shard;
+    enum ampd_coord_state state = model->coord.state;
+    bool lost = shard->memory <= AMPD_MEMORY_RESTORED;
+    if (shard->deleting || state == AMPD_COORD_DELETING)
+        return false;
+    if (model->core->config.shard != 0)
+        return shard->stored && lost;
+    return state != AMPD_COORD_CREATING && (lost || state <= AMPD_COORD_STORING);
+}
+
 void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_model_info *info)
 {
     AMP_ASSERT(index < core->models_count);
@@ -49,7 +62,7 @@ void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_m
         .spec = &model->spec,
         .layout = model->layout,
         .state = decides ? ampd_coord_public(model) : told_state(model),
-        .recovering = shard->memory <= AMPD_MEMORY_RESTORED || (decides && coord->state <= AMPD_COORD_STORING),
+        .recovering = is_recovering(model),
         .deleted = model->gone,
         .deleting = shard->deleting || coord->state == AMPD_COORD_DELETING,
         .unstable =

@@ -449,6 +449,14 @@ static void state(struct visit *v, struct ampd_state_message *x)
     flag(v, &x->frozen);
 }
 
+/* Who, of what, and in which round is all that it says. */
+static bool is_empty(enum ampd_message_type type)
+{
+    return type == AMPD_MESSAGE_SYNC || type == AMPD_MESSAGE_HELLO || type == AMPD_MESSAGE_SYNC_DONE ||
+           type == AMPD_MESSAGE_DELETE || type == AMPD_MESSAGE_DELETED || type == AMPD_MESSAGE_LEAVE ||
+           type == AMPD_MESSAGE_MAY_LEAVE || type == AMPD_MESSAGE_LOAD_GONE;
+}
+
 static void body(struct visit *v, struct ampd_message *m)
 {
     switch (m->type) {
@@ -505,18 +513,11 @@ static void body(struct visit *v, struct ampd_message *m)
     case AMPD_MESSAGE_TOO_LOW:
         fence(v, &m->u.fence);
         break;
-    case AMPD_MESSAGE_SYNC:
-    case AMPD_MESSAGE_LOAD_GONE:
-    case AMPD_MESSAGE_HELLO:
-    case AMPD_MESSAGE_SYNC_DONE:
     case AMPD_MESSAGE_NOT_CREATED:
-    case AMPD_MESSAGE_DELETE:
-    case AMPD_MESSAGE_DELETED:
-    case AMPD_MESSAGE_LEAVE:
-    case AMPD_MESSAGE_MAY_LEAVE:
-        break; /* who, of what, and in which round is all that they say */
+        TEXT(v, m->u.why);
+        break;
     default:
-        v->code = v->code == 0 ? AMP_EINVAL : v->code;
+        v->code = v->code == 0 && !is_empty(m->type) ? AMP_EINVAL : v->code;
         break;
     }
 }

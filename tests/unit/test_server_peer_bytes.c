@@ -56,7 +56,7 @@ static const struct kind kinds[] = {
     {AMPD_MESSAGE_DELETED, 0, 0},
     {AMPD_MESSAGE_LEAVE, 0, 0},
     {AMPD_MESSAGE_MAY_LEAVE, 0, 0},
-    {AMPD_MESSAGE_NOT_CREATED, 0, 0},
+    {AMPD_MESSAGE_NOT_CREATED, MEMBER(why), 0},
     {AMPD_MESSAGE_PARTS, MEMBER(parts), 4},
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])
@@ -120,6 +120,9 @@ static struct ampd_message *full(enum ampd_message_type type)
     case AMPD_MESSAGE_EPOCH_STORED:
         fill_text(m->u.epoch.record.reason, sizeof m->u.epoch.record.reason);
         fill_note(&m->u.epoch.note);
+        break;
+    case AMPD_MESSAGE_NOT_CREATED:
+        fill_text(m->u.why, sizeof m->u.why);
         break;
     case AMPD_MESSAGE_PARTS:
         m->u.parts.count = AMPD_PARTS_MAX;

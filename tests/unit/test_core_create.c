@@ -1,0 +1,200 @@
+/* CreateModel over two shards: what one of them cannot make, or has no answer for, and what a start finds of it. */
+#include "tests/unit/core_pair.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct ampd_model_spec spec;
+
+/* Two shards, of which the second one has so much memory; 0: any. */
+static void start_with(uint64_t memory_max)
+{
+    struct ampd_core_config config = {.shard = 1,
+                                      .shards = 2,
+                                      .fence = {.counter = 1},
+                                      .block_elements = AMPD_ALIGN_ELEMENTS,
+                                      .memory_max = memory_max,
+                                      .check = true};
+    pair_now_ms = 1000;
+    pair_hold_messages = false;
+    core_spec(&spec, 1);
+    pair_start(0, 1);
+    assert_int_equal(0, ampd_core_new(&config, &pair_core[1]));
+    pair_send_start(0);
+    pair_send_start(1);
+}
+
+static int setup_small(void **state)
+{
+    (void)state;
+    start_with(1);
+    return 0;
+}
+
+static int setup_large(void **state)
+{
+    (void)state;
+    start_with(0);
+    return 0;
+}
+
+static struct core_call *create(void)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
+    return pair_call(0, &event);
+}
+
+static struct core_call *delete(void)
+{
+    static const struct ampd_note note = {.actor = "ann"};
+    struct ampd_event event = {.type = AMPD_EVENT_DELETE_MODEL, .u.act = {.model = "model", .note = &note}};
+    return pair_call(0, &event);
+}
+
+static void assert_failed(const struct core_call *call, int code, const char *word)
+{
+    assert_true(call->answered);
+    assert_int_equal(code, call->reply.error.code);
+    assert_non_null(strstr(call->reply.error.text, word));
+}
+
+static void assert_nowhere(void)
+{
+    for (unsigned k = 0; k < 2; k++) {
+        assert_int_equal(-1, ampd_core_find(pair_core[k], "model"));
+        assert_int_equal(0, pair_core[k]->memory_bytes);
+    }
+}
+
+/* Whether a model keeps the process of this shard from being ready. */
+static bool is_waited_for(unsigned shard)
+{
+    struct ampd_model_info info;
+    bool waited = false;
+    for (uint32_t i = 0; i < ampd_core_models_count(pair_core[shard]); i++) {
+        ampd_core_model(pair_core[shard], i, &info);
+        waited = waited || (info.recovering && !info.deleted);
+    }
+    return waited;
+}
+
+static void what_one_shard_has_no_memory_for_is_taken_back_on_all(void **state)
+{
+    (void)state;
+    for (unsigned times = 0; times < 2; times++) {
+        const struct core_call *call = create();
+        assert_failed(call, AMP_EEXHAUSTED, "shard 1 cannot make model");
+        assert_non_null(strstr(call->reply.error.text, "bytes of memory, but 1 are left of this server's 1"));
+        assert_nowhere();
+    }
+    pair_core[1]->config.memory_max = 0;
+    assert_int_equal(0, create()->reply.error.code);
+    assert_int_equal(AMPD_COORD_CREATED, pair_model(0)->coord.state);
+}
+
+static void who_waits_for_the_same_creation_is_told_too(void **state)
+{
+    (void)state;
+    pair_hold_messages = true;
+    const struct core_call *first = create(), *second = create();
+    assert_false(first->answered || second->answered);
+    pair_hold_messages = false;
+    pair_settle();
+    assert_failed(first, AMP_EEXHAUSTED, "shard 1");
+    assert_failed(second, AMP_EEXHAUSTED, "shard 1");
+    assert_nowhere();
+}
+
+static void a_model_that_is_being_created_or_taken_back_keeps_nobody_from_being_ready(void **state)
+{
+    (void)state;
+    pair_hold_messages = true;
+    (void)create();
+    assert_int_equal(AMPD_COORD_CREATING, pair_model(0)->coord.state);
+    assert_false(is_waited_for(0));
+    while (pair_messages_count > 0) {
+        pair_deliver_first();
+        assert_false(is_waited_for(0) || is_waited_for(1));
+    }
+    assert_int_equal(AMPD_COORD_DELETING, pair_model(0)->coord.state);
+    assert_false(is_waited_for(0));
+    assert_failed(create(), AMP_EUNAVAILABLE, "being deleted");
+    pair_hold_messages = false;
+    pair_settle();
+    assert_nowhere();
+}
+
+static void a_model_that_is_being_created_can_be_deleted(void **state)
+{
+    (void)state;
+    pair_hold_messages = true;
+    const struct core_call *made = create(), *gone = delete();
+    assert_false(gone->answered);
+    pair_hold_messages = false;
+    pair_settle();
+    assert_failed(made, AMP_ENOTFOUND, "being deleted");
+    assert_true(gone->answered);
+    assert_int_equal(0, gone->reply.error.code);
+    assert_nowhere();
+}
+
+static void one_whose_epoch_has_no_number_yet_can_be_deleted(void **state)
+{
+    (void)state;
+    pair_core[0]->config.asks_epochs = true;
+    const struct core_call *made = create();
+    uint64_t token = pair_model(0)->coord.raise_token;
+    assert_false(made->answered || token == 0);
+    assert_int_equal(0, delete()->reply.error.code);
+    assert_failed(made, AMP_ENOTFOUND, "being deleted");
+    assert_nowhere();
+    struct ampd_event raised = {.type = AMPD_EVENT_EPOCH_RAISED, .u.raised = {.token = token, .epoch = 1}};
+    pair_step(0, &raised);
+    pair_settle();
+    assert_nowhere();
+}
+
+/* Shard 0 has stored the model and ended before shard 1 could say that it has no memory. */
+static void a_start_that_finds_a_model_which_one_shard_cannot_make_takes_it_back(void **state)
+{
+    (void)state;
+    ampd_core_free(pair_core[0]);
+    pair_start(0, 2);
+    ampd_spec_defaults(&spec);
+    struct ampd_model_record record = {.spec = spec, .epoch = 1};
+    struct ampd_event found = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
+    pair_step(0, &found);
+    pair_hold_messages = true;
+    pair_send_start(0);
+    pair_forget_messages(); /* there was no session for them */
+    struct ampd_event up = {.type = AMPD_EVENT_PEER_UP, .u.shard = 0};
+    pair_step(1, &up);
+    while (pair_model(0)->coord.state != AMPD_COORD_RESTORING) {
+        assert_true(pair_messages_count > 0);
+        pair_deliver_first();
+        pair_settle();
+    }
+    const struct core_call *again = create(); /* whoever has had no answer asks again */
+    assert_false(again->answered);
+    pair_hold_messages = false;
+    pair_settle();
+    assert_failed(again, AMP_EEXHAUSTED, "shard 1 cannot make model");
+    assert_nowhere();
+    assert_false(is_waited_for(0) || is_waited_for(1));
+}
+
+#define SMALL(test) cmocka_unit_test_setup_teardown(test, setup_small, pair_teardown)
+#define LARGE(test) cmocka_unit_test_setup_teardown(test, setup_large, pair_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SMALL(what_one_shard_has_no_memory_for_is_taken_back_on_all),
+        SMALL(who_waits_for_the_same_creation_is_told_too),
+        SMALL(a_model_that_is_being_created_or_taken_back_keeps_nobody_from_being_ready),
+        LARGE(a_model_that_is_being_created_can_be_deleted),
+        LARGE(one_whose_epoch_has_no_number_yet_can_be_deleted),
+        SMALL(a_start_that_finds_a_model_which_one_shard_cannot_make_takes_it_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
