@@ -235,6 +235,7 @@ void ampd_calls_sweep(struct ampd_core *core)
         uint64_t longest_ms = core->config.lease_ms + model->spec.loss_timeout_ms;
         for (unsigned l = 0; l < sizeof(lists) / sizeof(lists[0]); l++)
             sweep_list(core, lists[l], longest_ms);
+        ampd_coord_sweep(model);
         ampd_load_wants(model);
     }
 }

@@ -95,6 +95,46 @@ void ampd_coord_created(struct ampd_model *model)
     }
 }
 
+/* A shard that has not answered: rather one that is away. All have, if none is found: AMPD_NO_RANK. */
+static uint32_t missing_shard(const struct ampd_model *model)
+{
+    const struct ampd_core *core = model->core;
+    uint64_t answered = model->coord.state == AMPD_COORD_SYNCING ? core->sync.done : model->coord.answered;
+    uint32_t missing = AMPD_NO_RANK;
+    for (uint32_t k = AMPD_COUNT(core); k-- > 0;) {
+        bool away = k != 0 && !core->peers[k].up;
+        if ((answered & AMPD_BIT(k)) == 0 && (missing == AMPD_NO_RANK || away))
+            missing = k;
+    }
+    return missing;
+}
+
+/* A creation waits for shards, not for workers. It goes on without its caller: who asks again waits for the same one. */
+void ampd_coord_sweep(struct ampd_model *model)
+{
+    const struct ampd_core *core = model->core;
+    const char *name = model->spec.name;
+    uint32_t shard = missing_shard(model);
+    AMP_LIST_EACH(it, next, &model->creates)
+    {
+        struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+        if (core->now_ms - call->begun_ms < core->config.lease_ms)
+            continue;
+        if (model->coord.raise_token != 0)
+            ampd_call_end(call, AMP_EUNAVAILABLE, "WAITED_TOO_LONG",
+                          "%s waits for the number of its first epoch, which is kept in etcd: see that etcd is there, "
+                          "then ask again",
+                          name);
+        else if (shard == AMPD_NO_RANK)
+            ampd_call_end(call, AMP_EUNAVAILABLE, "WAITED_TOO_LONG",
+                          "%s is not made yet: the log of shard 0 says why; ask again", name);
+        else
+            ampd_call_end(call, AMP_EUNAVAILABLE, "WAITED_TOO_LONG",
+                          "shard %u %s: %s is made when it answers; ask again then, or delete the model", shard,
+                          shard == 0 || core->peers[shard].up ? "has not answered yet" : "is away", name);
+    }
+}
+
 /* ---- Load ---- */
 
 void ampd_coord_loaded(struct ampd_model *model, const struct ampd_message *message)

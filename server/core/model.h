@@ -682,6 +682,7 @@ void ampd_coord_record(struct ampd_coord *coord, const struct amp_scaler_state *
 void ampd_coord_create(struct ampd_core *core, uint64_t call, const struct ampd_event_create *create);
 bool ampd_coord_creates(const struct ampd_model *model); /* it has no values, and not all shards have stored its epoch */
 void ampd_coord_created(struct ampd_model *model);   /* answers those who wait for it */
+void ampd_coord_sweep(struct ampd_model *model);     /* ends those who have waited for the time of a lease */
 void ampd_coord_interrupt(struct ampd_model *model); /* SYNC begins */
 void ampd_coord_resume(struct ampd_model *model);    /* SYNC found nothing lost: a new try */
 void ampd_coord_forget_step(struct ampd_model *model);

@@ -183,6 +183,54 @@ static void a_start_that_finds_a_model_which_one_shard_cannot_make_takes_it_back
     assert_false(is_waited_for(0) || is_waited_for(1));
 }
 
+static void wait_ms(uint64_t ms)
+{
+    struct ampd_event tick = {.type = AMPD_EVENT_TICK};
+    pair_now_ms += ms;
+    pair_step(0, &tick);
+    pair_settle();
+}
+
+static void a_creation_that_waits_for_a_shard_names_it_and_is_found_by_who_asks_again(void **state)
+{
+    (void)state;
+    struct ampd_event down = {.type = AMPD_EVENT_PEER_DOWN, .u.shard = 1};
+    pair_hold_messages = true;
+    const struct core_call *slow = create();
+    wait_ms(AMPD_LEASE_MS - 1);
+    assert_false(slow->answered);
+    wait_ms(AMPD_SWEEP_MS);
+    assert_failed(slow, AMP_EUNAVAILABLE, "shard 1 has not answered yet");
+    pair_forget_messages();
+    pair_step(0, &down);
+    const struct core_call *away = create(), *again;
+    wait_ms(AMPD_LEASE_MS + AMPD_SWEEP_MS);
+    assert_failed(away, AMP_EUNAVAILABLE, "shard 1 is away");
+    assert_string_equal("WAITED_TOO_LONG", away->reply.error.reason);
+    again = create();
+    assert_false(again->answered);
+    pair_forget_messages();
+    pair_hold_messages = false;
+    struct ampd_event up = {.type = AMPD_EVENT_PEER_UP, .u.shard = 1};
+    pair_step(0, &up);
+    up.u.shard = 0;
+    pair_step(1, &up);
+    pair_settle();
+    assert_true(again->answered);
+    assert_int_equal(0, again->reply.error.code);
+    assert_int_equal(AMPD_COORD_CREATED, pair_model(0)->coord.state);
+}
+
+static void a_creation_that_waits_for_etcd_says_so(void **state)
+{
+    (void)state;
+    pair_core[0]->config.asks_epochs = true;
+    const struct core_call *call = create();
+    wait_ms(AMPD_LEASE_MS + AMPD_SWEEP_MS);
+    wait_ms(AMPD_SWEEP_MS);
+    assert_failed(call, AMP_EUNAVAILABLE, "etcd");
+}
+
 #define SMALL(test) cmocka_unit_test_setup_teardown(test, setup_small, pair_teardown)
 #define LARGE(test) cmocka_unit_test_setup_teardown(test, setup_large, pair_teardown)
 
@@ -194,6 +242,8 @@ int main(void)
         SMALL(a_model_that_is_being_created_or_taken_back_keeps_nobody_from_being_ready),
         LARGE(a_model_that_is_being_created_can_be_deleted),
         LARGE(one_whose_epoch_has_no_number_yet_can_be_deleted),
+        LARGE(a_creation_that_waits_for_a_shard_names_it_and_is_found_by_who_asks_again),
+        LARGE(a_creation_that_waits_for_etcd_says_so),
         SMALL(a_start_that_finds_a_model_which_one_shard_cannot_make_takes_it_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
