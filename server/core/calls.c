@@ -66,6 +66,7 @@ struct ampd_call *ampd_call_begin(struct ampd_core *core, uint64_t id, enum ampd
     call->id = id;
     call->kind = kind;
     call->model = model;
+    model->holds++;
     call->begun_ms = core->now_ms;
     amp_list_init(&call->node);
     amp_list_push(bucket(core, id), &call->link);
@@ -80,6 +81,7 @@ void ampd_call_forget(struct ampd_core *core, struct ampd_call *call)
 {
     amp_list_remove(&call->link);
     amp_list_remove(&call->node);
+    call->model->holds--;
     free(call->later);
     free(call->late);
     free(call->user_state);

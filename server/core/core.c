@@ -65,6 +65,18 @@ void ampd_model_forget(struct ampd_model *model)
     model->coord = (struct ampd_coord){.state = AMPD_COORD_DELETING};
 }
 
+void ampd_core_free_graves(struct ampd_core *core)
+{
+    AMP_LIST_EACH(it, next, &core->graves)
+    {
+        struct ampd_model *model = AMP_CONTAINER(it, struct ampd_model, grave);
+        if (model->holds > 0)
+            continue;
+        amp_list_remove(&model->grave);
+        ampd_model_free(model);
+    }
+}
+
 void ampd_core_free(struct ampd_core *core)
 {
     if (core == NULL)
@@ -349,8 +361,10 @@ static void persisted(struct ampd_core *core, uint64_t token)
             break;
         }
         free(pending);
-        if (model != NULL)
+        if (model != NULL) {
             ampd_delete_try(model);
+            model->holds--;
+        }
         ampd_sync_try_answer(core);
         return;
     }
@@ -670,6 +684,20 @@ void ampd_core_step(struct ampd_core *core, uint64_t now_ms, const struct ampd_e
 uint32_t ampd_core_models_count(const struct ampd_core *core)
 {
     return core->models_count;
+}
+
+struct ampd_model *ampd_core_hold(struct ampd_core *core, uint32_t index)
+{
+    AMP_ASSERT(index < core->models_count);
+    core->models[index]->holds++;
+    return core->models[index];
+}
+
+void ampd_core_let_go(struct ampd_model *held)
+{
+    AMP_ASSERT(held == NULL || held->holds > 0);
+    if (held != NULL)
+        held->holds--;
 }
 
 void ampd_core_worker(const struct ampd_core *core, uint32_t index, uint32_t rank, uint64_t now_ms,

@@ -46,6 +46,7 @@
 #define AMPD_QUARANTINE_SHARE  16
 
 struct ampd_core;
+struct ampd_model;
 
 /* Zero means the default. */
 struct ampd_core_config {
@@ -89,8 +90,8 @@ bool ampd_core_synced(const struct ampd_core *core);
 int64_t ampd_core_find(const struct ampd_core *core, const char *name);
 
 struct ampd_model_info {
-    const struct ampd_model_spec *spec; /* with defaults filled in; valid as long as the core */
-    const struct ampd_layout *layout;   /* valid as long as the core */
+    const struct ampd_model_spec *spec; /* with defaults filled in; it never changes. See ampd_core_hold */
+    const struct ampd_layout *layout;   /* likewise */
     enum ampd_model_state state;
     bool recovering; /* after a start, until the new epoch is stored */
     bool deleted;    /* there is no such model any more: nothing else is set but spec and layout */
@@ -113,6 +114,13 @@ struct ampd_model_info {
     uint64_t memory_bytes;
     int64_t created_us; /* UTC, as the store has it */
 };
+
+/*
+ * Specification and layout of a model stay where they are until it is let go, also if it is deleted meanwhile: for who looks at
+ * them later than in this turn, on any thread. index < ampd_core_models_count.
+ */
+struct ampd_model *ampd_core_hold(struct ampd_core *core, uint32_t index);
+void ampd_core_let_go(struct ampd_model *held); /* before ampd_core_free; NULL is allowed */
 
 /* index < ampd_core_models_count. */
 void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_model_info *info);

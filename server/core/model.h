@@ -354,7 +354,8 @@ struct ampd_model {
     int64_t created_us;                                                             /* UTC, for the records alone */
     uint64_t memory_bytes;                                                          /* counted in the core's */
     bool gone;             /* deleted: its place is free, and nothing finds it */
-    struct amp_list grave; /* among the core's: specification and layout stay, for threads may look at them */
+    struct amp_list grave; /* among the core's */
+    uint32_t holds;        /* calls and writes that name it, and the host: until then specification and layout stay */
 };
 
 struct ampd_core {
@@ -364,7 +365,7 @@ struct ampd_core {
     bool started, draining, drained;
     struct ampd_model *models[AMPD_MODELS_MAX];
     uint32_t models_count;
-    struct amp_list graves; /* models that are gone and whose places others have taken */
+    struct amp_list graves; /* models that are gone, whose places others have taken, until nobody holds them */
     struct ampd_peer peers[AMPD_SHARDS_MAX];
     struct ampd_sync_round sync;
     uint64_t misfit_ms;  /* when the log was last told of a message that fits no model; 0: never */
@@ -402,6 +403,7 @@ const char *ampd_checkpoint_dir(const struct ampd_core *core); /* its name, for 
 int ampd_model_new(struct ampd_core *core, const struct ampd_model_spec *spec, struct ampd_model **model,
                    struct amp_error *error);
 void ampd_model_free(struct ampd_model *model);
+void ampd_core_free_graves(struct ampd_core *core); /* of which no output speaks any more */
 void ampd_model_forget(struct ampd_model *model); /* deleted: its memory is free; the place is for the next one */
 struct ampd_model *ampd_core_model_named(struct ampd_core *core, const char *name);
 /* The model of a call, if there is one that is served; else NULL, and the call has its answer. */

@@ -92,6 +92,7 @@ struct ampd_pending *ampd_out_persist(struct ampd_model *model, enum ampd_persis
 {
     struct ampd_pending *pending = ampd_out_persist_plain(model->core, kind, persist);
     pending->model = model;
+    model->holds++;
     pending->call = call;
     (*persist)->model = model->spec.name;
     (*persist)->full = is_full(model, kind);
@@ -119,8 +120,10 @@ bool ampd_core_next(struct ampd_core *core, struct ampd_output *output)
     node_free(core->handed);
     core->handed = NULL;
     struct amp_list *first = amp_list_shift(&core->outputs);
-    if (first == NULL)
+    if (first == NULL) {
+        ampd_core_free_graves(core);
         return false;
+    }
     core->handed = AMP_CONTAINER(first, struct ampd_out_node, node);
     *output = core->handed->output;
     return true;

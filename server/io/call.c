@@ -84,6 +84,7 @@ void io_call_unref(struct io_call *call)
     amp_list_remove(&call->node);
     if (call->ops->free_cb != NULL)
         call->ops->free_cb(call);
+    ampd_core_let_go(call->held);
     free(call);
 }
 

@@ -36,6 +36,7 @@ struct io_call {
     bool at_core;  /* the core has it: neither answered nor closed */
     bool finished; /* rpc has its status */
     bool detached; /* answered before the core has: the core is not told when rpc is over */
+    struct ampd_model *held; /* the model whose specification it looks at, or NULL */
     struct io_task *reading; /* with the readers, and of no use to anybody else: taken back when rpc is over; or NULL */
 };
 

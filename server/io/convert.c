@@ -170,10 +170,13 @@ void io_overflow_row(const struct ampd_model_spec *spec, uint64_t epoch, uint64_
     message->largest_finite = row->largest;
 }
 
-void io_name_workers(const struct ampd_server *server, uint32_t model, struct ampd_msg_overflow_row *rows, size_t count)
+void io_name_workers(const struct ampd_server *server, uint32_t model, const struct ampd_model_spec *spec,
+                     struct ampd_msg_overflow_row *rows, size_t count)
 {
     struct ampd_model_info info;
     ampd_core_model(server->core, model, &info);
+    if (info.deleted || info.spec != spec)
+        return; /* while the rows were read, and another may have its place */
     for (size_t i = 0; i < count; i++) {
         struct ampd_worker_info worker;
         if (!rows[i].has_rank || rows[i].rank >= info.spec->world_size)
@@ -292,7 +295,7 @@ static int fill_overflows(const struct ampd_server *server, uint32_t model, cons
         io_overflow_row(spec, result->epoch, result->step, &result->rows[i], &list->items[i]);
     /* Shard 0 alone knows the names, but a result is the same from every shard: of several, none names them. */
     if (io_peers_shards(server) == 1)
-        io_name_workers(server, model, list->items, list->count);
+        io_name_workers(server, model, spec, list->items, list->count);
     return 0;
 }
 

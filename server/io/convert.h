@@ -45,9 +45,9 @@ struct ampd_msg_shard_list io_shards(const struct ampd_server *server, const str
 void io_overflow_row(const struct ampd_model_spec *spec, uint64_t epoch, uint64_t step,
                      const struct ampd_overflow_row *row, struct ampd_msg_overflow_row *message);
 
-/* Fills in the names of the workers that hold the ranks now. */
-void io_name_workers(const struct ampd_server *server, uint32_t model, struct ampd_msg_overflow_row *rows,
-                     size_t count);
+/* Fills in the names of the workers that hold the ranks now; of a model that has been deleted meanwhile, none. */
+void io_name_workers(const struct ampd_server *server, uint32_t model, const struct ampd_model_spec *spec,
+                     struct ampd_msg_overflow_row *rows, size_t count);
 
 /* A row of the history. `epoch` is of a row of kind EPOCH, else NULL. Any thread. */
 void io_history_row(const struct ampd_model_spec *spec, const struct ampd_step_row *row,

@@ -103,7 +103,7 @@ static int fill_overflows(const struct explain *explain, struct ampd_msg_overflo
         to->decide_time.us = row->at_us;
         to->superseded = row->superseded;
     }
-    io_name_workers(explain->call.server, explain->model, list->items, list->count);
+    io_name_workers(explain->call.server, explain->model, explain->spec, list->items, list->count);
     return 0;
 }
 

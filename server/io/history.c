@@ -212,7 +212,7 @@ static void overflows_done(struct io_task *task)
     struct amp_buf buf = io_message_buf();
     io_call_was_read(&page->call);
     memset(&response, 0, sizeof response);
-    io_name_workers(page->call.server, page->model, page->overflows, page->count);
+    io_name_workers(page->call.server, page->model, page->spec, page->overflows, page->count);
     response.rows = (struct ampd_msg_overflow_row_list){page->overflows, page->count};
     write_token(page, response.next_page_token, sizeof response.next_page_token);
     if (page->code != 0)

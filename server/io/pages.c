@@ -79,6 +79,8 @@ bool io_find_model(struct io_call *call, const char *name, uint32_t *index, stru
         return false;
     }
     *index = (uint32_t)found;
+    ampd_core_let_go(call->held);
+    call->held = ampd_core_hold(call->server->core, *index);
     ampd_core_model(call->server->core, *index, info);
     return true;
 }

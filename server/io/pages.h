@@ -25,7 +25,7 @@ int io_page_steps(struct ampd_history_filter *filter, uint64_t from_step, bool h
 int io_page_past_end(struct ampd_store *reader, const char *model, const struct ampd_history_filter *filter,
                      struct amp_error *error);
 
-/* The model of a name; else the call is refused. `info->spec` lives as long as the core and never changes. */
+/* The model of a name; else the call is refused. `info->spec` lives as long as the call and never changes. */
 bool io_find_model(struct io_call *call, const char *name, uint32_t *index, struct ampd_model_info *info);
 
 #endif

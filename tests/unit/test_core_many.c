@@ -322,6 +322,55 @@ static void a_checkpoint_that_waits_while_a_verdict_is_stored_is_of_that_step_if
     assert_int_equal(2, core_call(&host, second)->reply.u.checkpoint.step);
 }
 
+static uint32_t graves(void)
+{
+    uint32_t count = 0;
+    AMP_LIST_EACH(it, next, &host.core->graves)
+    count++;
+    return count;
+}
+
+/* Takes the place of the model before, trains for a step, and goes. */
+static void live_and_go(void)
+{
+    struct ampd_model_spec spec;
+    memset(host.calls, 0, sizeof(host.calls));
+    host.last_call = host.journal_count = host.rows_count = 0;
+    core_spec(&spec, 1);
+    assert_int_equal(0, core_call(&host, core_create(&host, &spec))->reply.error.code);
+    (void)core_load(&host, 1);
+    incarnation = core_joined(&host, core_join(&host, "w0", 0));
+    (void)core_push_all(&host, 1, 0, incarnation, 1);
+    uint64_t held = core_pull_step(&host, 1, 3);
+    assert_int_equal(0, core_call(&host, core_delete(&host, true))->reply.error.code);
+    assert_true(core_call(&host, held)->answered);
+}
+
+static void of_deleted_models_nothing_is_left_but_what_somebody_looks_at(void **state)
+{
+    (void)state;
+    make_core((struct ampd_core_config){.lease_ms = 0});
+    send((struct ampd_event){.type = AMPD_EVENT_START});
+    live_and_go();
+    struct ampd_model_info info;
+    ampd_core_model(host.core, 0, &info);
+    const struct ampd_model_spec *spec = info.spec;
+    const struct ampd_layout *layout = info.layout;
+    struct ampd_model *held = ampd_core_hold(host.core, 0);
+    for (unsigned i = 0; i < 1000; i++) {
+        live_and_go();
+        assert_int_equal(1, ampd_core_models_count(host.core));
+        assert_int_equal(1, graves());
+        assert_int_equal(0, host.core->memory_bytes);
+    }
+    assert_string_equal("model", spec->name);
+    assert_int_equal(110, layout->sizes[0] + layout->sizes[1]);
+    ampd_core_let_go(held);
+    send((struct ampd_event){.type = AMPD_EVENT_TICK});
+    assert_int_equal(0, graves());
+    ampd_core_let_go(NULL);
+}
+
 static void every_so_many_steps_a_checkpoint_stays(void **state)
 {
     (void)state;
@@ -356,6 +405,7 @@ int main(void)
         TEST(a_part_that_is_whole_before_the_host_hears_of_its_end_is_removed),
         TEST(a_checkpoint_of_another_step_than_it_is_called_is_damaged),
         TEST(a_model_that_is_deleted_while_a_checkpoint_is_read_goes_when_it_is),
+        TEST(of_deleted_models_nothing_is_left_but_what_somebody_looks_at),
         TEST(every_so_many_steps_a_checkpoint_stays),
         TEST(a_checkpoint_that_waits_while_a_verdict_is_stored_is_of_that_step_if_it_is_cut),
     };
