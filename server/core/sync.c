@@ -530,6 +530,14 @@ static bool must_begin_anew(const struct ampd_model *model)
     return anew;
 }
 
+/* A shard has stored an epoch that this coordinator has not seen begin: the step and the record that it knows are of one before. */
+static void take_epoch(struct ampd_model *model, uint64_t epoch)
+{
+    ampd_coord_forget_step(model);
+    model->coord.epoch = epoch;
+    model->coord.has_record = false;
+}
+
 /* All shards have answered for all models. */
 static void decide(struct ampd_model *model)
 {
@@ -546,7 +554,7 @@ static void decide(struct ampd_model *model)
         if (coord->synced[k] == NULL)
             send_create(model, k);
         else if (coord->synced[k]->u.sync.highest_epoch > coord->epoch)
-            coord->epoch = coord->synced[k]->u.sync.highest_epoch;
+            take_epoch(model, coord->synced[k]->u.sync.highest_epoch);
     }
     if (again) {
         coord->restore_round = model->core->sync.round;
