@@ -88,7 +88,7 @@ static bool delete_is_due(const struct sim *sim)
 {
     const struct sim_store *store = &sim->shard[0].store;
     return sim->end == SIM_DELETES && !sim->operator.asking && store->has_model &&
-           store->last_step >= sim->delete_after && sim->shard[SIM_ZOMBIE].core == NULL;
+           (store->last_step >= sim->delete_after || sim_is_limited(sim)) && sim->shard[SIM_ZOMBIE].core == NULL;
 }
 
 static bool stores_part(const struct sim *sim)
@@ -232,6 +232,26 @@ void sim_check_act(struct sim *sim, const struct sim_shard *shard, const struct 
     struct sim_act *act = &sim->acts[sim->acts_count++];
     *act = (struct sim_act){.epoch = row->epoch, .step = row->step, .from_step = row->from_step, .after = row->after};
     memcpy(act->request_id, row->note.request_id, sizeof(act->request_id));
+}
+
+void sim_check_acts_of(struct sim *sim, const struct sim_shard *shard, const struct ampd_step_row *row)
+{
+    const struct sim_store *store = &shard->store;
+    for (uint32_t i = 0; i < sim->acts_count && sim_has(sim->seed, SIM_ROWS); i++) {
+        const struct sim_act *act = &sim->acts[i];
+        uint32_t times = 0;
+        for (uint32_t j = 0; j < store->act_rows_count; j++) {
+            const struct ampd_step_row *had = &store->act_rows[j];
+            times += had->epoch == act->epoch && had->step == act->step && had->from_step == act->from_step &&
+                             sim_same_record(&had->after, &act->after)
+                         ? 1
+                         : 0;
+        }
+        if (act->epoch == row->epoch && act->step + 1 == row->step && times != 1)
+            sim_fail(sim, SIM_ACTS, "shard %u has the row of the act %s after step %llu %u times, and stores step %llu",
+                     shard->index, act->request_id, (unsigned long long)act->step, times,
+                     (unsigned long long)row->step);
+    }
 }
 
 /* Whether what was done behind this step is part of what the present epoch goes on from. */

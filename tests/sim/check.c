@@ -74,20 +74,26 @@ static void check_record(struct sim *sim, const struct ampd_step_row *row)
 }
 
 /* 2: every rank counts at most once, in rank order; all of them, or a quorum. */
-static void check_contributors(struct sim *sim, const struct ampd_step_row *row)
+static void check_contributors(struct sim *sim, const struct ampd_step_row *row, const uint32_t *actors)
 {
     const struct ampd_model_spec *spec = &sim->model.spec;
     bool quorum = spec->sync == AMPD_SYNC_QUORUM;
     bool shrinks = !quorum && spec->on_loss == AMPD_ON_LOSS_SHRINK;
+    double sum = 0;
     uint32_t wanted = quorum ? spec->quorum : shrinks ? row->contributors_count : spec->world_size;
     if (row->contributors_count != wanted || wanted > spec->world_size || wanted < spec->min_workers)
         sim_fail(sim, SIM_COUNTED_ONCE, "%u contributors", row->contributors_count);
     for (uint32_t i = 0; i < row->contributors_count; i++) {
         bool rises = i == 0 || row->contributors[i].rank > row->contributors[i - 1].rank;
-        if (!rises || row->contributors[i].rank >= spec->world_size || row->contributors[i].weight != 1)
+        if (!rises || row->contributors[i].rank >= spec->world_size)
             sim_fail(sim, SIM_COUNTED_ONCE, "contributor %u is rank %u", i, row->contributors[i].rank);
+        struct sim_key key = {row->step, row->contributors[i].rank, sim->model.by_actor ? actors[i] : 0};
+        if (row->contributors[i].weight != sim_model_weight(&sim->model, &key))
+            sim_fail(sim, SIM_COUNTED_ONCE, "contributor %u, rank %u, has weight %g", i, row->contributors[i].rank,
+                     (double)row->contributors[i].weight);
+        sum += (double)row->contributors[i].weight;
     }
-    float f = amp_coefficient(row->scale, (double)wanted);
+    float f = sum > 0 ? amp_coefficient(row->scale, sum) : 0;
     if (memcmp(&f, &row->coefficient, sizeof(f)) != 0)
         sim_fail(sim, SIM_BITWISE, "the coefficient is %g", (double)row->coefficient);
 }
@@ -143,13 +149,14 @@ void sim_check_row(struct sim *sim, const struct sim_shard *shard, const struct 
 {
     check_no_gap(sim, &shard->store, row);
     check_ledger(sim, shard, row);
+    sim_check_acts_of(sim, shard, row);
     if (shard->index != 0)
         return;
     sim_ends_row(sim);
     check_record(sim, row);
-    check_contributors(sim, row);
     uint32_t actors[SIM_WORLD_MAX] = {0};
     find_actors(sim, row, actors);
+    check_contributors(sim, row, actors);
     sim->ranges[row->epoch][row->step] = range_before(&sim->model, row->step);
     const char *what = sim_model_step(&sim->model, row, actors);
     if (what != NULL)
@@ -169,8 +176,10 @@ void sim_check_epoch(struct sim *sim, const struct sim_shard *shard, const struc
     if (sim_loses_disks(sim->seed) && epoch->epoch > sim->raised)
         sim_fail(sim, SIM_ONE_VERDICT, "epoch %llu was given to nobody", (unsigned long long)epoch->epoch);
     struct ampd_epoch_record *first = &sim->epochs[epoch->epoch];
-    if (first->epoch == 0)
+    if (first->epoch == 0) {
         *first = *epoch;
+        sim_values_epoch(sim, epoch);
+    }
     if (sim->epochs_newest < epoch->epoch)
         sim->epochs_newest = epoch->epoch;
     if (first->base_epoch != epoch->base_epoch || first->base_step != epoch->base_step)
@@ -196,6 +205,7 @@ void sim_check_epoch(struct sim *sim, const struct sim_shard *shard, const struc
                  (unsigned long long)epoch->epoch);
     if (epoch->base_step > sim->model.decided)
         sim_fail(sim, SIM_DURABLE, "an epoch begins from a step that was never decided");
+    sim_values_epoch(sim, epoch);
     sim->epochs_seen++;
     sim->model.decided = epoch->base_step;
     const struct amp_scaler_state *base = record_at(sim, epoch->epoch, epoch->base_step);
@@ -204,6 +214,22 @@ void sim_check_epoch(struct sim *sim, const struct sim_shard *shard, const struc
     else
         amp_scaler_init(&sim->model.spec.scaler, &sim->newest);
     sim_trace(sim, 700, epoch->epoch);
+}
+
+/* The row that begins an epoch: the same on all shards. */
+void sim_check_epoch_row(struct sim *sim, const struct sim_shard *shard, const struct ampd_step_row *row)
+{
+    if (!sim_has(sim->seed, SIM_ROWS) || row->epoch >= SIM_EPOCHS_MAX)
+        return;
+    struct ampd_step_row **first = &sim->epoch_rows[row->epoch];
+    struct ampd_step_row *copy = malloc(sizeof(*copy));
+    *copy = *row;
+    copy->at_us = 0; /* of its own clock */
+    if (*first != NULL && memcmp(*first, copy, sizeof(*copy)) != 0)
+        sim_fail(sim, SIM_ONE_VERDICT, "shard %u stores another row of epoch %llu than the one before it", shard->index,
+                 (unsigned long long)row->epoch);
+    free(*first);
+    *first = copy;
 }
 
 /* 1 and 6: every worker is told the verdict that was stored, whatever has become of it since. */
@@ -238,6 +264,11 @@ void sim_check_pulled(struct sim *sim, const struct sim_worker *worker)
 {
     const struct sim_model *model = &sim->model;
     const struct sim_state *state = NULL;
+    for (uint32_t p = 0; p < model->spec.parameters_count && worker->version == 0; p++) {
+        uint64_t elements, start = model->layout->starts[p];
+        const void *pulled = ampclient_core_parameter(worker->core, p, &elements);
+        sim_values_cast(sim, worker->epoch, start, start + elements, pulled);
+    }
     for (uint64_t s = 0; s <= model->decided; s++) {
         if (model->states[s].version == worker->version)
             state = &model->states[s];
@@ -258,9 +289,27 @@ void sim_check_pulled(struct sim *sim, const struct sim_worker *worker)
     }
 }
 
+/* The elements of a parameter that a shard has. */
+static bool part_of(const struct sim_model *model, const struct sim_shard *shard, uint32_t p, uint64_t *from,
+                    uint64_t *to)
+{
+    uint64_t start = model->layout->starts[p], end = start + model->layout->sizes[p];
+    *from = start > shard->element ? start : shard->element;
+    *to = end < shard->element + shard->elements ? end : shard->element + shard->elements;
+    return *from < *to;
+}
+
 void sim_check_observed(struct sim *sim, const struct sim_call *call)
 {
     const struct sim_model *model = &sim->model;
+    const struct sim_shard *shard = &sim->shard[call->shard];
+    size_t size = amp_dtype_size(model->spec.cast);
+    sim_values_pulled(sim, call->seen.epoch, call->seen.version, call->shard, call->own + shard->element * size);
+    for (uint32_t p = 0; p < model->spec.parameters_count && call->seen.version == 0; p++) {
+        uint64_t from, to;
+        if (part_of(model, shard, p, &from, &to))
+            sim_values_cast(sim, call->seen.epoch, from, to, call->own + from * size);
+    }
     if (call->seen.epoch != sim->shard[0].store.epoch)
         return; /* begun before a crash */
     const struct sim_state *state = NULL;
@@ -270,14 +319,10 @@ void sim_check_observed(struct sim *sim, const struct sim_call *call)
     }
     if (state == NULL)
         sim_fail(sim, SIM_BITWISE, "an onlooker got version %llu", (unsigned long long)call->seen.version);
-    const struct sim_shard *shard = &sim->shard[call->shard];
-    size_t size = amp_dtype_size(model->spec.cast);
     for (uint32_t p = 0; p < model->spec.parameters_count; p++) {
         uint32_t want[256];
-        uint64_t start = model->layout->starts[p], end = start + model->layout->sizes[p];
-        uint64_t from = start > shard->element ? start : shard->element;
-        uint64_t to = end < shard->element + shard->elements ? end : shard->element + shard->elements;
-        if (from >= to)
+        uint64_t from, to;
+        if (!part_of(model, shard, p, &from, &to))
             continue;
         (void)amp_kernels_ref.store[model->spec.cast](want, state->master + from, to - from);
         if (memcmp(call->own + from * size, want, (to - from) * size) != 0)
@@ -315,6 +360,8 @@ void sim_check_file(struct sim *sim, const struct sim_shard *shard, const struct
         return; /* of an epoch that is over: it is void as soon as the shard hears of it */
     if (file->step > sim->model.decided)
         sim_fail(sim, SIM_DURABLE, "a checkpoint of a step that is not decided");
+    if (file->step == 0 && shard->elements > 0)
+        sim_values_masters(sim, shard->store.epoch, shard->element, shard->element + shard->elements, file->master);
     check_user_states(sim, shard, file);
     check_tensor(sim, shard, file->master, state->master, "masters");
     check_tensor(sim, shard, file->m, state->m, "first moments");
@@ -457,5 +504,6 @@ void sim_check_close(struct sim *sim)
     for (unsigned e = 0; e < SIM_EPOCHS_MAX; e++) {
         for (unsigned s = 0; s <= SIM_STEPS_MAX; s++)
             free(sim->ledger[e][s]);
+        free(sim->epoch_rows[e]);
     }
 }

@@ -247,9 +247,11 @@ static void commit(struct sim *sim, struct sim_shard *shard, struct sim_task *ta
     case AMPD_PERSIST_MODEL:
         store->has_model = true;
         store_epoch(sim, shard, &task->epoch);
+        sim_check_epoch_row(sim, shard, task->row);
         break;
     case AMPD_PERSIST_EPOCH:
         store_epoch(sim, shard, &task->epoch);
+        sim_check_epoch_row(sim, shard, task->row);
         sim_acts_supersede(store, &task->epoch);
         sim_act_stored(store, task->row, task->epoch.base_epoch);
         break;
@@ -402,7 +404,7 @@ static bool may_damage(const struct sim *sim, uint64_t step)
 {
     const struct sim_store *store = &sim->shard[0].store;
     return sim->shards == 1 && store->last_step < sim->model.spec.max_steps && store->checkpoints_count > 1 &&
-           step != store->checkpoints[0].step && !store->files[store->checkpoints[0].step].gone;
+           step != store->checkpoints[0].step && !store->files[store->checkpoints[0].step].gone && sim->away == 0;
 }
 
 static void do_restore(struct sim *sim, struct sim_shard *shard, const struct sim_task *task)
@@ -412,15 +414,16 @@ static void do_restore(struct sim *sim, struct sim_shard *shard, const struct si
     struct ampd_event event = {.type = AMPD_EVENT_RESTORED, .u.restored = {order->token, 0, &file->state}};
     size_t bytes = shard->elements * sizeof(float);
     bool damaged = may_damage(sim, task->checkpoint.step) && sim_below(sim, 10) == 0;
-    if (sim_below(sim, 10) == 0) { /* what may pass costs no checkpoint */
-        event.u.restored.code = sim_below(sim, 2) == 0 ? AMP_ENOMEM : AMP_EIO;
+    bool fails = sim_below(sim, 10) == 0;
+    if (fails || shard->store.unreadable_until_ms > sim->now_ms) { /* what may pass costs no checkpoint */
+        event.u.restored.code = fails && sim_below(sim, 2) == 0 ? AMP_ENOMEM : AMP_EIO;
         memset(order->tensors.masters, 0x55, bytes);
     } else if (damaged) {
         event.u.restored.code = AMP_EDATALOSS;
         sim->durable_told = 0; /* what a disk destroys is not the server's promise */
         sim->destroyed = true;
         memset(order->tensors.masters, 0x55, bytes);
-    } else if (!file->used || file->gone || file->torn) {
+    } else if (!file->used || file->gone || file->torn || file->away) {
         event.u.restored.code = file->torn ? AMP_EDATALOSS : AMP_ENOTFOUND;
         memset(order->tensors.masters, 0x55, bytes);
     } else {

@@ -66,8 +66,9 @@ void sim_journal_read(struct sim *sim, struct sim_shard *shard, const struct sim
     const struct ampd_replay_order *order = &task->output.u.replay;
     const struct sim_record *record = order->step <= SIM_STEPS_MAX ? &shard->store.journal[order->step] : NULL;
     struct ampd_event event = {.type = AMPD_EVENT_REPLAYED, .u.replayed = {.token = order->token}};
-    if (sim_below(sim, 20) == 0) { /* what may pass costs nothing */
-        event.u.replayed.code = sim_below(sim, 2) == 0 ? AMP_ENOMEM : AMP_EIO;
+    bool fails = sim_below(sim, 20) == 0;
+    if (fails || shard->store.unreadable_until_ms > sim->now_ms) { /* what may pass costs nothing */
+        event.u.replayed.code = fails && sim_below(sim, 2) == 0 ? AMP_ENOMEM : AMP_EIO;
     } else if (record == NULL || !record->used || record->key.epoch != order->epoch) {
         event.u.replayed.code = AMP_ENOTFOUND;
     } else {

@@ -71,6 +71,8 @@ static void random_spec(struct ampd_model_spec *spec, uint64_t seed)
     static const enum amp_dtype casts[] = {AMP_F16, AMP_BF16, AMP_F32};
     spec->cast = casts[pick(&random, 3)];
     spec->weighting = pick(&random, 4) == 0 ? AMPD_WEIGHTING_PUSHED : AMPD_WEIGHTING_EQUAL;
+    if (sim_has(seed, SIM_WEIGHTS))
+        spec->weighting = AMPD_WEIGHTING_PUSHED;
     spec->scaler.policy = pick(&random, 5) == 0 ? AMP_SCALER_STATIC : AMP_SCALER_DYNAMIC;
     spec->scaler.init_scale = (float)((uint32_t)1 << (10 + pick(&random, 15)));
     spec->scaler.growth_interval = 1 + pick(&random, 3);
@@ -101,15 +103,14 @@ static void state_alloc(const struct sim_model *model, struct sim_state *state)
 void sim_model_init(struct sim_model *model, uint64_t seed)
 {
     *model = (struct sim_model){.seed = seed, .by_actor = sim_model_by_actor(seed)};
+    model->weights = sim_has(seed, SIM_WEIGHTS);
+    model->sums = sim_has(seed, SIM_SUMS);
     random_spec(&model->spec, seed);
     ampd_spec_defaults(&model->spec);
     (void)ampd_layout_new(&model->spec, AMPD_ALIGN_ELEMENTS * (1 + seed / 2 % 3), &model->layout);
     for (unsigned s = 0; s <= SIM_STEPS_MAX; s++)
         state_alloc(model, &model->states[s]);
-    for (uint32_t p = 0; p < model->spec.parameters_count; p++) {
-        for (uint64_t i = 0; i < model->layout->sizes[p]; i++)
-            model->states[0].master[model->layout->starts[p] + i] = sim_model_first(model, p, i);
-    }
+    sim_model_first(model, 0, model->states[0].master);
     amp_scaler_init(&model->spec.scaler, &model->states[0].scaler);
 }
 
@@ -124,11 +125,26 @@ void sim_model_close(struct sim_model *model)
     ampd_spec_clear(&model->spec);
 }
 
-float sim_model_first(const struct sim_model *model, uint32_t parameter, uint64_t element)
+static float first_value(const struct sim_model *model, uint64_t loader, uint32_t parameter, uint64_t element)
 {
-    uint64_t bits = mix(model->seed, 1, parameter, element, 0);
+    uint64_t bits = mix(model->seed, 1, parameter, element, loader);
     double large = sim_is_large(model->seed) && bits % 8 == 0 ? 0x1p18 : 1;
     return (float)(((double)(bits >> 40) * 0x1p-24 - 0.5) * large);
+}
+
+void sim_model_first(const struct sim_model *model, uint64_t loader, float *master)
+{
+    for (uint32_t p = 0; p < model->spec.parameters_count; p++) {
+        for (uint64_t i = 0; i < model->layout->sizes[p]; i++)
+            master[model->layout->starts[p] + i] = first_value(model, loader, p, i);
+    }
+}
+
+float sim_model_weight(const struct sim_model *model, const struct sim_key *key)
+{
+    static const float weights[] = {0, 1, 1, 0.5f, 3, 0x1p-20f, 100000, 0};
+    uint64_t bits = mix(model->seed, 6 + ((uint64_t)key->actor << 8), key->step, key->rank, 0);
+    return model->weights ? weights[bits % 8] : 1;
 }
 
 bool sim_model_absent(const struct sim_model *model, const struct sim_key *key, uint32_t parameter)
@@ -154,6 +170,13 @@ void sim_model_gradient(const struct sim_model *model, const struct sim_key *key
         if (bits % 64 == 0)
             values[i] = 0.0f * values[i]; /* zeros of both signs */
     }
+    /* The same element of all ranks: finite in each of them, not so their sum, or their mean where it is squared. */
+    uint64_t large = model->sums ? mix(model->seed, 7, key->step, 0, parameter) : 1;
+    bool wide = sim_model_dtype(model, key) != AMP_F16;
+    if (large % 6 == 0 && wide)
+        values[large / 6 % elements] = large / 6 % 5 == 0 ? -3e38f : 3e38f;
+    if (large % 6 == 2 && wide && scale < 1e18f)
+        values[large / 6 % elements] = 4e19f * scale;
     uint64_t fault = mix(model->seed, tag + 1, key->step, key->rank, parameter);
     if (fault % 16 == 0)
         values[fault / 16 % elements] = INFINITY;
@@ -173,12 +196,35 @@ struct ref {
     bool *touched;          /* by parameter */
     double squares;
     uint64_t overflow_params, inf_total, nan_total;
+    uint32_t rows_count;
+    struct ampd_overflow_row rows[SIM_WORLD_MAX * 16];
 };
 
 static struct sim_key key_of(const struct ref *ref, uint32_t contributor)
 {
     return (struct sim_key){ref->row->step, ref->row->contributors[contributor].rank,
                             ref->model->by_actor ? ref->actors[contributor] : 0};
+}
+
+static void add_row(struct ref *ref, const struct ampd_overflow_row *row)
+{
+    if (row->inf_count + row->nan_count == 0)
+        return;
+    ref->inf_total += row->inf_count;
+    ref->nan_total += row->nan_count;
+    ref->overflow_params++;
+    ref->rows[ref->rows_count++] = *row;
+}
+
+/* Of one element. */
+static void look_at(struct ampd_overflow_row *row, float x, uint64_t index)
+{
+    row->inf_count += isinf(x) ? 1 : 0;
+    row->nan_count += isnan(x) ? 1 : 0;
+    if (!isfinite(x) && row->first_index == UINT64_MAX)
+        row->first_index = index;
+    if (isfinite(x) && fabsf(x) > row->largest)
+        row->largest = fabsf(x);
 }
 
 /* One worker's gradient of a parameter in fp32; counts what is not finite. */
@@ -189,14 +235,35 @@ static void widen(struct ref *ref, uint32_t contributor, uint32_t p, float *to)
     uint64_t raw[256];
     sim_model_gradient(ref->model, &key, ref->row->scale, p, raw);
     amp_kernels_ref.load[sim_model_dtype(ref->model, &key)](to, raw, elements);
-    uint64_t inf = 0, nan = 0;
-    for (uint64_t i = 0; i < elements; i++) {
-        inf += isinf(to[i]) ? 1 : 0;
-        nan += isnan(to[i]) ? 1 : 0;
+    struct ampd_overflow_row row = {.parameter = p, .rank = key.rank, .first_index = UINT64_MAX};
+    for (uint64_t i = 0; i < elements; i++)
+        look_at(&row, to[i], i);
+    add_row(ref, &row);
+}
+
+/* The sum and its mean: who has pushed nothing but finite values is not to blame for theirs. */
+static void look_at_mean(struct ref *ref, uint32_t p, float *g)
+{
+    struct ampd_overflow_row sum = {.parameter = p, .rank = AMPD_RANK_SUM, .first_index = UINT64_MAX};
+    struct ampd_overflow_row range = {.parameter = p, .rank = AMPD_RANK_RANGE, .first_index = UINT64_MAX};
+    float limit = ref->model->spec.clip_value;
+    bool squares = amp_optim_squares((enum amp_optimizer)ref->model->spec.optimizer);
+    for (uint64_t i = 0; i < ref->model->layout->sizes[p]; i++) {
+        g[i] = g[i] * ref->row->coefficient;
+        look_at(&sum, g[i], i);
+        if (limit > 0 && g[i] > limit)
+            g[i] = limit;
+        if (limit > 0 && g[i] < -limit)
+            g[i] = -limit;
+        if (!squares || !isfinite(g[i]) || fabsf(g[i]) < 0x1p63f)
+            continue;
+        range.inf_count++;
+        if (range.first_index == UINT64_MAX)
+            range.first_index = i;
     }
-    ref->inf_total += inf;
-    ref->nan_total += nan;
-    ref->overflow_params += inf + nan > 0 ? 1 : 0;
+    range.largest = sum.largest;
+    add_row(ref, &range);
+    add_row(ref, &sum);
 }
 
 /* g of one parameter: the sum in rank order times f. */
@@ -212,28 +279,16 @@ static void form(struct ref *ref, uint32_t p)
         if (sim_model_absent(ref->model, &key, p))
             continue;
         widen(ref, c, p, one);
-        for (uint64_t i = 0; i < layout->sizes[p]; i++)
+        float weight = ref->row->contributors[c].weight;
+        for (uint64_t i = 0; i < layout->sizes[p]; i++) {
+            one[i] = weight * one[i];
             g[i] = any ? g[i] + one[i] : one[i];
+        }
         any = true;
     }
     ref->touched[p] = any;
-    uint64_t inf = 0, nan = 0, range = 0;
-    float limit = ref->model->spec.clip_value;
-    for (uint64_t i = 0; any && i < layout->sizes[p]; i++) {
-        g[i] = g[i] * ref->row->coefficient;
-        inf += isinf(g[i]) ? 1 : 0;
-        nan += isnan(g[i]) ? 1 : 0;
-        if (limit > 0 && g[i] > limit)
-            g[i] = limit;
-        if (limit > 0 && g[i] < -limit)
-            g[i] = -limit;
-        range += isfinite(g[i]) && fabsf(g[i]) >= 0x1p63f && amp_optim_squares((enum amp_optimizer)ref->model->spec.optimizer) ? 1 : 0;
-    }
-    if (ref->overflow_params != before)
-        return; /* the inputs are to blame */
-    ref->inf_total += inf + range;
-    ref->nan_total += nan;
-    ref->overflow_params += (inf + nan > 0 ? 1 : 0) + (range > 0 ? 1 : 0);
+    if (any && ref->overflow_params == before)
+        look_at_mean(ref, p, g);
 }
 
 /* Node (level, i) of the tree over global block indexes; false if it has no leaf. */
@@ -307,16 +362,31 @@ static void apply(const struct ref *ref, const struct sim_state *from, struct si
     to->version = from->version + 1;
 }
 
+/* Of a parameter that lies on several shards it is that of those that have a row, and so no larger. */
+static bool same_largest(const struct ref *ref, const struct ampd_overflow_row *want, const struct ampd_overflow_row *have)
+{
+    (void)ref;
+    return have->largest <= want->largest;
+}
+
 /* NULL, or the name of what differs from the row. */
 static const char *compare(const struct ref *ref, const struct sim_state *to, double norm, float clip)
 {
     const struct ampd_step_row *row = ref->row;
     bool skipped = ref->overflow_params > 0;
-    if ((row->verdict == AMPD_VERDICT_SKIPPED_OVERFLOW) != skipped)
+    if ((row->verdict == AMPD_VERDICT_SKIPPED_OVERFLOW) != skipped ||
+        (row->verdict == AMPD_VERDICT_SKIPPED_EMPTY) != (row->coefficient == 0))
         return "verdict";
     if (row->overflow_params != ref->overflow_params || row->inf_total != ref->inf_total ||
         row->nan_total != ref->nan_total)
         return "overflow totals";
+    for (uint32_t i = 0; i < ref->rows_count || i < row->rows_count; i++) {
+        const struct ampd_overflow_row *a = &ref->rows[i], *b = &row->rows[i];
+        if (i >= ref->rows_count || i >= row->rows_count || a->parameter != b->parameter || a->rank != b->rank ||
+            a->inf_count != b->inf_count || a->nan_count != b->nan_count || a->first_index != b->first_index ||
+            !same_largest(ref, a, b))
+            return "overflow rows";
+    }
     if (memcmp(&row->norm, &norm, sizeof(norm)) != 0)
         return "norm";
     if (memcmp(&row->clip, &clip, sizeof(clip)) != 0)
@@ -344,11 +414,12 @@ const char *sim_model_step(struct sim_model *model, const struct ampd_step_row *
     struct ref ref = {.model = model, .row = row, .actors = actors};
     ref.g = calloc(model->layout->elements, sizeof(float));
     ref.touched = calloc(model->spec.parameters_count, sizeof(bool));
-    for (uint32_t p = 0; p < model->spec.parameters_count; p++)
+    bool empty = row->coefficient == 0; /* all weights are 0, as check.c has seen */
+    for (uint32_t p = 0; p < model->spec.parameters_count && !empty; p++)
         form(&ref, p);
     double norm = 0;
     float clip = 0;
-    if (ref.overflow_params == 0) {
+    if (ref.overflow_params == 0 && !empty) {
         struct amp_schedule schedule = ampd_spec_schedule(&model->spec);
         norm = norm_of(&ref);
         clip = model->spec.clip_max_norm > 0 ? amp_clip_coefficient((double)model->spec.clip_max_norm, norm) : 1;

@@ -200,7 +200,8 @@ static void sweep_calls(struct sim *sim)
 
 static uint64_t earliest(const struct sim *sim)
 {
-    uint64_t next = sim_net_next(sim);
+    uint64_t next = sim_net_next(sim), more = sim_kinds_next(sim);
+    next = more < next ? more : next;
     uint64_t times[2 * SIM_WORLD_MAX + 2 * SIM_SHARDS_MAX + 3];
     unsigned count = 0;
     times[count++] = sim->end == SIM_DELETING && sim->operator.pause_ms> sim->now_ms ? sim->operator.pause_ms : 0;
@@ -244,6 +245,7 @@ static bool run_timers(struct sim *sim)
 {
     bool any = false;
     sim_net_run(sim);
+    sim_kinds_run(sim);
     run_zombie(sim);
     for (uint32_t k = 0; k < sim->shards; k++) {
         struct sim_shard *shard = &sim->shard[k];
@@ -348,6 +350,7 @@ static void maybe_replace(struct sim *sim)
 static void maybe_fault(struct sim *sim)
 {
     sim_disk_check(sim);
+    sim_kinds_fault(sim);
     maybe_crash(sim);
     maybe_replace(sim);
     if (sim->disks > 0 && sim_below(sim, 300) == 0)
@@ -477,7 +480,8 @@ bool sim_ends_deleted(uint64_t seed)
 
 bool sim_has_one_result(uint64_t seed)
 {
-    return !sim_model_by_actor(seed) && !sim_model_quorum(seed) && !sim_model_shrinks(seed) && !sim_has_operator(seed);
+    return !sim_model_by_actor(seed) && !sim_model_quorum(seed) && !sim_model_shrinks(seed) &&
+           !sim_has_operator(seed) && !sim_has(seed, SIM_LOADS);
 }
 
 uint64_t sim_run(uint64_t seed, enum sim_faults faults, bool verbose, uint64_t *result)
@@ -528,7 +532,8 @@ uint64_t sim_run(uint64_t seed, enum sim_faults faults, bool verbose, uint64_t *
     }
     sim->slow_disk = seed % 5 == 0;
     sim->observers = (uint32_t)sim_below(sim, 8);
-    sim_server_init(sim);
+    sim_values_init(sim);
+    sim_server_init(sim, faults == SIM_DISTURBED && seed % 4 != 0);
     for (uint32_t w = 0; w < sim->model.spec.world_size; w++)
         sim_worker_start(sim, w);
     while (!finished(sim))
@@ -542,6 +547,7 @@ uint64_t sim_run(uint64_t seed, enum sim_faults faults, bool verbose, uint64_t *
                       (unsigned long long)sim->epochs_seen);
     uint64_t trace = sim->trace;
     sim_check_close(sim);
+    sim_values_close(sim);
     sim_server_close(sim);
     for (uint32_t w = 0; w < sim->model.spec.world_size; w++)
         sim_worker_close(sim, w);

@@ -429,7 +429,8 @@ void sim_call_lose(struct sim *sim, struct sim_call *call)
     if (!call->client_gone)
         amp_list_push(&call->down, &ended_message(&error, 0, 0, 0)->node);
     call->lost = true;
-    bool nobody = sim_ends_in_order(sim->seed) && sim_process(sim, call)->core == NULL; /* for long, perhaps */
+    bool long_away = sim_ends_in_order(sim->seed) || sim_has(sim->seed, SIM_STARTS); /* perhaps */
+    bool nobody = long_away && sim_process(sim, call)->core == NULL;
     if (!call->begun && (nobody || !sim_net_up(sim, call)))
         sim_call_close(sim, call); /* it has not come through, and is taken back */
 }
@@ -507,13 +508,14 @@ static void find_fences(struct sim *sim, struct sim_shard *shard)
     }
 }
 
-void sim_server_init(struct sim *sim)
+void sim_server_init(struct sim *sim, bool disturbed)
 {
     static const uint32_t counts[] = {1, 1, 2, 2, 3, 4};
     sim->shards = counts[sim->seed / 7 % 6];
     if ((sim->restarts || sim_loses_disks(sim->seed)) && sim->shards == 1)
         sim->shards = 2;
     amp_list_init(&sim->late);
+    sim_kinds_init(sim, disturbed);
     for (uint32_t k = 0; k < sim->shards; k++) {
         struct sim_shard *shard = &sim->shard[k];
         const struct ampd_layout *layout = sim->model.layout;
@@ -548,6 +550,7 @@ void sim_server_start(struct sim *sim, struct sim_shard *shard)
                                       .fence = {.counter = shard->store.boots},
                                       .block_elements = sim->model.layout->block_elements,
                                       .carry_own = sim->seed % 2 == 0,
+                                      .memory_max = sim_memory_max(sim, shard),
                                       .asks_epochs = sim_loses_disks(sim->seed),
                                       .check = !unchecked};
     if (ampd_core_new(&config, &shard->core) != 0)

@@ -7,6 +7,8 @@
  *   acts.c    an operator
  *   ends.c    processes that end in order
  *   losses.c  a disk that is lost, and epochs whose numbers are kept elsewhere
+ *   kinds.c   faults that a second generator draws, each kind of which can be left out
+ *   values.c  whose values an epoch has, and that a version names one state
  *   leases.c  incarnations and leases, seen from outside
  *   server.c  the host of a shard's core: calls, streams, sessions; and its death
  *   disk.c    its jobs, store and files, and what a disk may do to them
@@ -35,6 +37,7 @@
 #define SIM_ACTORS_MAX         512 /* Joins of one boot of the coordinator */
 #define SIM_ACTS_MAX           8
 #define SIM_EVENTS_MAX         400000 /* a run that takes more does not end */
+#define SIM_VALUES             8      /* loaders with values of their own; the next one has those of the first again */
 #define SIM_KEEPALIVE_MS       20000  /* after at most this an end of a connection notices that nothing comes through */
 
 /* What must always hold. The names are printed with a violation; tests/sim/mutations says which mutation breaks which. */
@@ -55,7 +58,23 @@
     X(SIM_GONE, "gone")             /* a model that was deleted is nowhere, and does not come back */                  \
     X(SIM_ITSELF, "simulator")      /* the simulator's own trouble */
 
+/*
+ * Kinds of faults, and of models, that were added later: a second generator draws them, so that what the first one draws of a
+ * seed stays as it was. `sim --without NAME` leaves one out, `--without all` all of them.
+ */
+#define SIM_KINDS(X)                                                                                                   \
+    X(SIM_WEIGHTS, "weights") /* pushes of unlike weights, and some that have another one on one shard */              \
+    X(SIM_SUMS, "sums")       /* gradients whose sum, or mean, is beyond the range */                                  \
+    X(SIM_LOADS, "loads")     /* loaders with values of their own, and loads that break off */                         \
+    X(SIM_AWAY, "away")       /* checkpoint files that are not there at a start, and come back */                      \
+    X(SIM_READS, "reads")     /* reads of journals and checkpoints fail for a while */                                 \
+    X(SIM_MEMORY, "memory")   /* a shard has no memory for the model before it gets more */                            \
+    X(SIM_STARTS, "starts")   /* all processes die, and start in any order */                                          \
+    X(SIM_SILENCE, "silence") /* a worker whose lease has ended goes on without Join */                                \
+    X(SIM_ROWS, "rows")       /* in each seed: rows of epochs and acts are compared on all shards */
+
 #define SIM_INVARIANT_ENUM(name, text) name,
+enum sim_kind { SIM_KINDS(SIM_INVARIANT_ENUM) SIM_KINDS_COUNT };
 enum sim_invariant { SIM_INVARIANTS(SIM_INVARIANT_ENUM) SIM_INVARIANTS_COUNT };
 
 /* ---- REF ---- */
@@ -79,6 +98,8 @@ struct sim_model {
     struct ampd_layout *layout;
     uint64_t seed;
     bool by_actor; /* processes of a rank have gradients of their own */
+    bool sums;     /* some gradients are beyond the range once they are summed */
+    bool weights;  /* pushes have weights of their own */
     struct sim_state states[SIM_STEPS_MAX + 1];
     uint64_t decided; /* states[0..decided] are filled */
 };
@@ -88,8 +109,9 @@ bool sim_model_by_actor(uint64_t seed);
 bool sim_model_quorum(uint64_t seed);
 bool sim_model_shrinks(uint64_t seed);
 void sim_model_close(struct sim_model *model);
-/* The first value of an element. */
-float sim_model_first(const struct sim_model *model, uint32_t parameter, uint64_t element);
+float sim_model_weight(const struct sim_model *model, const struct sim_key *key);
+/* The first values, flat, of this one of SIM_VALUES loaders. */
+void sim_model_first(const struct sim_model *model, uint64_t loader, float *master);
 bool sim_model_absent(const struct sim_model *model, const struct sim_key *key, uint32_t parameter);
 enum amp_dtype sim_model_dtype(const struct sim_model *model, const struct sim_key *key);
 /* Writes the scaled gradient of one parameter in the key's dtype. */
@@ -150,7 +172,7 @@ struct sim_call {
     uint64_t *to_send, to_send_count;
     uint8_t *pull_memory; /* the client's */
     size_t pull_stride;
-    struct ampclient_pull_header seen; /* OBSERVE */
+    struct ampclient_pull_header seen; /* pulls */
     uint8_t *own;                      /* OBSERVE: its memory */
 };
 
@@ -172,6 +194,7 @@ struct sim_task {
 struct sim_file {
     bool used;
     bool gone; /* removed, though a catalogue that was taken back names it */
+    bool away; /* not there, and back later */
     bool torn; /* a crash came while it was written */
     uint64_t step;
     float *master, *m, *v;
@@ -218,6 +241,7 @@ struct sim_store {
     struct ampd_step_row act_rows[SIM_ACTS_MAX]; /* SET and RESET, as stored: each behind the row of its step */
     uint32_t act_rows_count;
     uint64_t full_until_ms; /* the disk is full until then */
+    uint64_t unreadable_until_ms;
     bool no_journal;        /* it has come with another disk, which has stored no epoch yet */
     bool lost;              /* it is another disk, and empty: what another shard has is put on it before a process starts */
     uint64_t lost_base_step, lost_last_step; /* as they were then: an answer may still be on its way */
@@ -267,6 +291,7 @@ enum sim_program {
     SIM_DO_END,
     SIM_DO_PULL,
     SIM_WAIT,
+    SIM_DO_QUIT, /* its last push had unlike weights, and was refused */
     SIM_FINISHED
 };
 
@@ -283,6 +308,9 @@ struct sim_worker {
     uint32_t *order;  /* parameters still to be pushed */
     uint32_t order_count;
     bool state_given; /* the user state of the step */
+    bool unlike;      /* a push of this process has had another weight on one shard */
+    bool silent;      /* it does not ask whether its lease holds, */
+    uint32_t lates;   /* and was told so often in a row that it came late */
     uint32_t loads;   /* streams of a load that are not answered */
     bool load_failed;
     uint64_t results;
@@ -371,6 +399,16 @@ struct sim {
     uint64_t epochs_newest; /* number of it: stored by a shard */
     uint64_t steps_decided, steps_skipped, epochs_seen, applied_max;
     uint64_t durable_told; /* highest durable step that a worker was told, in the present lineage */
+    uint64_t kinds;          /* bits: which the seed has */
+    struct amp_random more;  /* what draws them */
+    uint32_t unlike, silent; /* faults left */
+    uint32_t load_breaks, early_pulls, aways, read_faults, starts;
+    uint64_t away, away_until_ms;     /* bits: shards that files are away from */
+    uint64_t limited, more_memory_ms; /* bits: shards that have no memory for the model until then */
+    float *values[SIM_VALUES];        /* of loaders: flat */
+    uint8_t whose[SIM_EPOCHS_MAX];    /* bits: loaders whose values the epoch may begin with, by all that was seen of it */
+    uint64_t pulled[SIM_EPOCHS_MAX][SIM_STEPS_MAX + 1][SIM_SHARDS_MAX]; /* by version: 1 + a hash of its bytes; 0: none */
+    struct ampd_step_row *epoch_rows[SIM_EPOCHS_MAX];                   /* as first stored */
 };
 
 _Noreturn void sim_fail(const struct sim *sim, enum sim_invariant broken, const char *format, ...)
@@ -378,9 +416,30 @@ _Noreturn void sim_fail(const struct sim *sim, enum sim_invariant broken, const 
 void sim_trace(struct sim *sim, uint64_t a, uint64_t b);
 uint64_t sim_below(struct sim *sim, uint64_t bound);
 
+/* ---- kinds.c ---- */
+bool sim_without(const char *name); /* a kind, or all of them: not in any run to come. false: no such kind */
+bool sim_has(uint64_t seed, enum sim_kind kind);
+void sim_kinds_init(struct sim *sim, bool disturbed);
+uint64_t sim_more(struct sim *sim, uint64_t bound); /* of the second generator */
+void sim_kinds_fault(struct sim *sim);              /* before each event */
+uint64_t sim_kinds_next(const struct sim *sim);     /* when something of it is due; UINT64_MAX: nothing is */
+void sim_kinds_run(struct sim *sim);                /* what is due by now */
+uint64_t sim_memory_max(const struct sim *sim, const struct sim_shard *shard);
+bool sim_is_limited(const struct sim *sim); /* some shard has no memory for the model */
+
+/* ---- values.c ---- */
+void sim_values_init(struct sim *sim);
+void sim_values_close(struct sim *sim);
+void sim_values_epoch(struct sim *sim, const struct ampd_epoch_record *epoch);
+/* Elements [from, to) of the model are these masters, or these bytes of the cast, before any step of the epoch was applied. */
+void sim_values_masters(struct sim *sim, uint64_t epoch, uint64_t from, uint64_t to, const float *masters);
+void sim_values_cast(struct sim *sim, uint64_t epoch, uint64_t from, uint64_t to, const void *bytes);
+/* Bytes of a version that a shard has given out: all of that shard. */
+void sim_values_pulled(struct sim *sim, uint64_t epoch, uint64_t version, uint32_t shard, const void *bytes);
+
 /* ---- server.c ---- */
 void sim_server_unchecked(void); /* the cores of all runs to come do not check themselves */
-void sim_server_init(struct sim *sim);
+void sim_server_init(struct sim *sim, bool disturbed);
 void sim_server_start(struct sim *sim, struct sim_shard *shard);
 bool sim_server_knows(const struct sim_shard *shard); /* the model */
 void sim_server_kill(struct sim *sim, struct sim_shard *shard);
@@ -452,6 +511,8 @@ void sim_check_act_reply(const struct sim *sim, const struct ampd_reply *reply);
 void sim_act_stored(struct sim_store *store, const struct ampd_step_row *row, uint64_t base_epoch);
 void sim_acts_supersede(struct sim_store *store, const struct ampd_epoch_record *epoch);
 void sim_check_act(struct sim *sim, const struct sim_shard *shard, const struct ampd_step_row *row);
+/* A shard stores this verdict: it has the rows of all acts before it, each once. */
+void sim_check_acts_of(struct sim *sim, const struct sim_shard *shard, const struct ampd_step_row *row);
 const struct amp_scaler_state *sim_act_in_force(const struct sim *sim, uint64_t epoch, uint64_t step);
 
 /* ---- leases.c ---- */
@@ -516,6 +577,7 @@ void sim_net_copy(struct sim *sim, struct sim_call *call, const struct sim_messa
 void sim_check_row(struct sim *sim, const struct sim_shard *shard, const struct ampd_step_row *row);
 void sim_check_epoch(struct sim *sim, const struct sim_shard *shard, const struct ampd_epoch_record *epoch);
 void sim_check_event(struct sim *sim);
+void sim_check_epoch_row(struct sim *sim, const struct sim_shard *shard, const struct ampd_step_row *row);
 bool sim_same_record(const struct amp_scaler_state *a, const struct amp_scaler_state *b);
 void sim_check_result(struct sim *sim, const struct ampclient_core_result *result);
 void sim_check_pulled(struct sim *sim, const struct sim_worker *worker);

@@ -51,6 +51,21 @@ static void send_worker(struct sim *sim, uint32_t w, const struct ampclient_outp
         message->request.u.worker = (struct ampd_event_worker){message->text[0], (uint32_t)output->rank, incarnation};
 }
 
+/* A program that calls its lease good. */
+static void answer_itself(struct sim *sim, uint32_t w, const struct ampclient_output *output)
+{
+    struct sim_call *call = sim_call_new(sim, SIM_UNARY, output->shard, w, output->call);
+    call->over = true;
+    struct sim_message *message = sim_message_new(SIM_ENDED);
+    message->answer.type = AMPCLIENT_EVENT_ENDED;
+    struct ampclient_ended *ended = &message->answer.u.ended;
+    ended->reason = ended->text = "";
+    ended->u.keep_alive.epoch = sim->workers[w].epoch;
+    ended->u.keep_alive.step = sim->workers[w].step;
+    ended->u.keep_alive.valid = true;
+    amp_list_push(&call->down, &message->node);
+}
+
 static void send_join(struct sim *sim, uint32_t w, const struct ampclient_output *output)
 {
     struct sim_call *call = sim_call_new(sim, SIM_UNARY, output->shard, w, output->call);
@@ -76,6 +91,12 @@ static void send_push(struct sim *sim, uint32_t w, const struct ampclient_output
     struct sim_call *call = sim_call_new(sim, SIM_PUSH, output->shard, w, output->call);
     struct sim_message *message = request(sim, call, AMPD_EVENT_PUSH_BEGIN);
     const struct ampclient_out_push *push = &output->u.push;
+    float weight = push->weight;
+    if (sim->unlike > 0 && sim_more(sim, 8) == 0) {
+        sim->unlike--;
+        sim->workers[w].unlike = true;
+        weight += 1 + (float)output->shard; /* and no other shard is given the same */
+    }
     message->bytes = malloc(push->user_state_size + (size_t)1);
     if (push->user_state_size > 0)
         memcpy(message->bytes, push->user_state, push->user_state_size);
@@ -86,7 +107,7 @@ static void send_push(struct sim *sim, uint32_t w, const struct ampclient_output
                                                        {output->incarnation.fence, output->incarnation.counter},
                                                        push->scale_id,
                                                        push->dtype,
-                                                       push->weight,
+                                                       weight,
                                                        message->bytes,
                                                        push->user_state_size};
 }
@@ -173,6 +194,18 @@ static void give_user_state(struct sim *sim, struct sim_worker *worker)
     ampclient_core_step(worker->core, sim->now_ms, &event);
 }
 
+/* A long forward pass, after which it knows nothing of its lease, and does not ask. */
+static void stay_silent(struct sim *sim, struct sim_worker *worker)
+{
+    if (sim->silent == 0 || sim->model.spec.world_size < 2 || sim_more(sim, 6) != 0)
+        return;
+    sim->silent--;
+    worker->silent = true;
+    worker->pause_ms = sim->now_ms + AMPD_LEASE_MS + 15000;
+    if (sim->verbose)
+        (void)fprintf(stderr, "%8llu worker %u is silent\n", (unsigned long long)sim->now_ms, worker->rank);
+}
+
 /* A step is in hand: its gradients, and the order in which they get ready. */
 static void take_step(struct sim *sim, struct sim_worker *worker, const struct ampclient_user_done *done)
 {
@@ -196,6 +229,10 @@ static void take_step(struct sim *sim, struct sim_worker *worker, const struct a
         worker->order[worker->order_count++] = worker->order[at];
         worker->order[at] = p;
     }
+    struct amp_error error = {0};
+    if (ampclient_core_weight(worker->core, sim_model_weight(model, &worker->key), &error) != 0)
+        sim_fail(sim, SIM_ITSELF, "worker %u: %s", worker->rank, error.text);
+    stay_silent(sim, worker);
     worker->state_given = sim_below(sim, 2) == 0;
     if (worker->state_given)
         give_user_state(sim, worker);
@@ -230,10 +267,15 @@ static void check_user_state(struct sim *sim, struct sim_worker *worker)
 }
 
 /* LATE is told only to who has not counted: of `sync`, where another incarnation of the rank has. */
-static void check_late(struct sim *sim, const struct sim_worker *worker, const struct ampclient_core_result *result)
+static void check_late(struct sim *sim, struct sim_worker *worker, const struct ampclient_core_result *result)
 {
-    if (result->verdict != AMPCLIENT_CORE_LATE)
+    bool late = result->verdict == AMPCLIENT_CORE_LATE;
+    worker->lates = late ? worker->lates + 1 : 0;
+    if (!late)
         return;
+    if (worker->silent && worker->lates > 2 && sim->model.spec.sync != AMPD_SYNC_QUORUM)
+        sim_fail(sim, SIM_LEASE, "rank %u is late for step %llu again, and is not told that its lease has ended",
+                 worker->rank, (unsigned long long)result->step);
     const struct ampd_step_row *row = sim->ledger[result->epoch][result->step];
     if (row == NULL)
         sim_fail(sim, SIM_COUNTED_ONCE, "rank %u is late for step %llu, which is not decided", worker->rank,
@@ -261,11 +303,16 @@ static void user_done(struct sim *sim, uint32_t w, const struct ampclient_user_d
     if (sim->verbose)
         (void)fprintf(stderr, "%8llu worker %u: wish %d -> %d %s\n", (unsigned long long)sim->now_ms, w, done->wish,
                       done->code, done->error.text);
+    if (done->code == AMP_EINVAL && worker->unlike) { /* whoever runs it starts another one */
+        worker->program = SIM_DO_QUIT;
+        return;
+    }
     if (done->code < 0 && done->code != AMP_EUNAVAILABLE && done->code != AMP_EDEADLINE)
         sim_fail(sim, SIM_ONE_ANSWER, "worker %u: wish %d failed: %s", w, done->wish, done->error.text);
     switch (done->wish) {
     case AMPCLIENT_EVENT_JOIN:
         worker->program = done->code == 0 ? SIM_DO_BEGIN : SIM_DO_JOIN;
+        worker->silent = worker->silent && done->code != 0;
         if (done->code == 0)
             check_user_state(sim, worker);
         break;
@@ -311,7 +358,10 @@ static void drain(struct sim *sim, uint32_t w)
             send_join(sim, w, &output);
             break;
         case AMPCLIENT_OUT_KEEP_ALIVE:
-            send_worker(sim, w, &output, AMPD_EVENT_KEEP_ALIVE);
+            if (worker->silent)
+                answer_itself(sim, w, &output);
+            else
+                send_worker(sim, w, &output, AMPD_EVENT_KEEP_ALIVE);
             break;
         case AMPCLIENT_OUT_LEAVE:
             send_worker(sim, w, &output, AMPD_EVENT_LEAVE);
@@ -375,7 +425,8 @@ static void program_answer(struct sim *sim, struct sim_call *call, const struct 
     struct sim_worker *worker = &sim->workers[call->worker];
     bool create = call->kind == SIM_CREATE;
     int code = message->error.code;
-    if (code != 0 && code != AMP_EUNAVAILABLE && (code != AMP_ENOTFOUND || create))
+    bool limited = create && code == AMP_EEXHAUSTED && sim_has(sim->seed, SIM_MEMORY); /* perhaps it has more by now */
+    if (code != 0 && code != AMP_EUNAVAILABLE && (code != AMP_ENOTFOUND || create) && !limited)
         sim_fail(sim, SIM_ONE_ANSWER, "worker %u: %s failed: %s", call->worker, create ? "create" : "load",
                  message->error.text);
     if (!create) {
@@ -383,7 +434,7 @@ static void program_answer(struct sim *sim, struct sim_call *call, const struct 
         return;
     }
     worker->program = code == 0 ? SIM_DO_LOAD : SIM_DO_CREATE;
-    worker->pause_ms = code == 0 ? 0 : sim->now_ms + PAUSE_MS;
+    worker->pause_ms = code == 0 ? 0 : sim->now_ms + (limited ? 5000 : PAUSE_MS);
 }
 
 static void fill_all(struct sim *sim, struct sim_call *call)
@@ -415,7 +466,7 @@ static void observed(struct sim *sim, struct sim_call *call, struct sim_message 
         call->seen = message->answer.u.header;
     else if (message->type == SIM_BLOCK)
         memcpy(call->own + message->block * stride, message->data, message->size);
-    else if (message->type == SIM_ENDED && message->error.code == 0)
+    else if (message->type == SIM_ENDED && message->error.code == 0 && !call->pull.unchanged)
         sim_check_observed(sim, call);
     if (message->type == SIM_ENDED)
         call->client_gone = true;
@@ -439,6 +490,11 @@ void sim_worker_answer(struct sim *sim, struct sim_call *call, struct sim_messag
     if (mine && message->type == SIM_BLOCK)
         memcpy(call->pull_memory + message->block * call->pull_stride, message->data, message->size);
     bool ended = message->type == SIM_ENDED;
+    if (message->type == SIM_HEADER)
+        call->seen = message->answer.u.header;
+    if (mine && ended && call->kind == SIM_PULL && message->error.code == 0 && !call->pull.unchanged)
+        sim_values_pulled(sim, call->seen.epoch, call->seen.version, call->shard,
+                          call->pull_memory + sim->shard[call->shard].block * call->pull_stride);
     uint32_t w = call->worker;
     if (ended && mine)
         fill_all(sim, call); /* up to here the host reads gradients */
@@ -480,7 +536,8 @@ static void load_shard(struct sim *sim, uint32_t w, const struct sim_shard *shar
         block->block = b;
         block->size = ampd_layout_block_elements(layout, b) * sizeof(float);
         block->data = malloc(block->size);
-        memcpy(block->data, sim->model.states[0].master + b * layout->block_elements, block->size);
+        const float *values = sim->values[sim->values[1] == NULL ? 0 : sim->last_loader % SIM_VALUES];
+        memcpy(block->data, values + b * layout->block_elements, block->size);
         amp_list_push(&call->up, &block->node);
     }
     struct sim_message *end = sim_message_new(SIM_END);
@@ -553,6 +610,9 @@ void sim_worker_act(struct sim *sim, uint32_t w)
         worker->program = SIM_WAIT;
         wish(sim, w, AMPCLIENT_EVENT_PULL_LATEST);
         break;
+    case SIM_DO_QUIT:
+        sim_worker_kill(sim, w);
+        break;
     default:
         break;
     }
@@ -577,6 +637,8 @@ void sim_worker_start(struct sim *sim, uint32_t w)
     worker->restart_ms = 0;
     worker->timer_ms = 0;
     worker->pause_ms = 0;
+    worker->unlike = worker->silent = false;
+    worker->lates = 0;
     struct ampclient_core_config config = {.model = sim->model.spec.name,
                                            .worker = name,
                                            .rank = (int32_t)w,
