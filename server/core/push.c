@@ -527,7 +527,7 @@ static void check_end(struct ampd_model *model, uint32_t rank)
         uint64_t block = model->tensors.first + local;
         if (slot->states[local] == AMPD_BLOCK_PRESENT || all_absent(model, slot, block, &parameter))
             continue;
-        if (slot->weight == 0) {
+        if (slot->weight == 0 && slot->vanished == 0) { /* else it may have been sent before the restart */
             leave_out(model, slot, block);
             continue;
         }
