@@ -167,9 +167,15 @@ void io_cluster_raise_fences(struct io_cluster *cluster, uint64_t above, void (*
     cluster->ops->raise_fences(cluster, above, done_cb, arg);
 }
 
-int io_cluster_serves(struct io_cluster *cluster, void (*done_cb)(void *arg), void *arg)
+int io_cluster_serves(struct io_cluster *cluster, bool models, void (*done_cb)(void *arg), void *arg)
 {
-    return cluster->ops->serves(cluster, done_cb, arg);
+    return cluster->ops->serves(cluster, models, done_cb, arg);
+}
+
+void io_cluster_no_models(struct io_cluster *cluster)
+{
+    if (cluster->ops->no_models != NULL)
+        cluster->ops->no_models(cluster);
 }
 
 int64_t io_cluster_lease_left_ms(const struct io_cluster *cluster)
@@ -201,6 +207,11 @@ const struct io_cluster_member *io_cluster_member(const struct io_cluster *clust
 uint64_t io_cluster_last(const struct io_cluster *cluster)
 {
     return cluster->last;
+}
+
+uint32_t io_cluster_models(const struct io_cluster *cluster)
+{
+    return cluster->models;
 }
 
 uint32_t io_cluster_standbys(const struct io_cluster *cluster)

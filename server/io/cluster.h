@@ -162,10 +162,17 @@ void io_cluster_raise_fences(struct io_cluster *cluster, uint64_t above, void (*
 
 /*
  * Notes, while this process holds its place, that it is the shard from here on: whoever has the place after it hears its fence
- * by io_cluster_last. Before anything is stored that others have not. done_cb when that is kept; it is tried until it is, or the
+ * by io_cluster_last. `models`: its data have any, which is noted with it (io_cluster_models), as with each epoch that is raised.
+ * Before anything is stored that others have not. done_cb when that is kept; it is tried until it is, or the
  * place is lost, and then done_cb does not come. AMP_ESTATE: it holds no place; AMP_ENOMEM.
  */
-int io_cluster_serves(struct io_cluster *cluster, void (*done_cb)(void *arg), void *arg);
+int io_cluster_serves(struct io_cluster *cluster, bool models, void (*done_cb)(void *arg), void *arg);
+
+/*
+ * Of shard 0, when all shards have told what they hold: there is no model, or none any more, so that the cluster may begin anew
+ * on other directories, or on another number of shards. Where it cannot be noted it is with the next start.
+ */
+void io_cluster_no_models(struct io_cluster *cluster);
 
 /* Files of certificates are read anew, for connections that begin from now on; what comes of it is logged. */
 void io_cluster_reload(struct io_cluster *cluster);
@@ -186,6 +193,12 @@ const struct io_cluster_member *io_cluster_member(const struct io_cluster *clust
  * nobody keeps them. Data that have been the shard under a lower fence alone are of before another process's.
  */
 uint64_t io_cluster_last(const struct io_cluster *cluster);
+
+/*
+ * Of how many shards the cluster is that has models, as was noted before this process took its place; 0: it has none, or nobody
+ * keeps that. Who has no models then lacks them.
+ */
+uint32_t io_cluster_models(const struct io_cluster *cluster);
 
 /* Processes that wait for a place, and where one of them is. */
 uint32_t io_cluster_standbys(const struct io_cluster *cluster);

@@ -90,6 +90,20 @@ static void refuse(struct etcd_cluster *cluster, const struct cluster_entry *ent
                      cluster->base.url.name, entry->shards, entry->address, cluster->base.options.shards);
 }
 
+/* Models are cut for another number of shards: a cluster of this one would be an empty one beside them. */
+static bool refuse_other_number(struct etcd_cluster *cluster)
+{
+    uint32_t shards = cluster->base.options.shards;
+    if (cluster->models == 0 || cluster->models == shards)
+        return false;
+    cluster_lost(cluster, AMP_ESTATE,
+                 "cluster %s has %" PRIu64
+                 " shards, as the key %swho/shards in etcd says, and models on them; this process is "
+                 "for %" PRIu32 ": start it with --shards %" PRIu64 ", or give it another --cluster name",
+                 cluster->base.url.name, cluster->models, cluster->prefix, shards, cluster->models);
+    return true;
+}
+
 /* ---- claiming ---- */
 
 static void claim_failed(struct etcd_cluster *cluster, const struct amp_error *error)
@@ -125,6 +139,7 @@ static void claimed(struct etcd_cluster *cluster, const struct ampd_etcd_txn_res
     const struct ampd_etcd_key_value *last = cluster_answer(answer, 3);
     if (last == NULL || !cluster_number_parse(&last->value, &cluster->base.last))
         cluster->base.last = 0;
+    cluster->base.models = (uint32_t)cluster->models; /* that of `shards`, or none: consider has looked */
     cluster->state = CLUSTER_HOLDING;
     cluster->place_revision = answer->header.revision;
     cluster->confirmed = false;
@@ -280,6 +295,8 @@ static void consider(struct etcd_cluster *cluster)
         refuse(cluster, &strange->entry);
         return;
     }
+    if (refuse_other_number(cluster))
+        return;
     uint32_t shard = candidate(cluster);
     if (shard == IO_CLUSTER_ANY)
         stand_by(cluster);
@@ -449,6 +466,7 @@ static const struct io_cluster_ops etcd_ops = {
     .raise_epoch = cluster_raise_epoch,
     .raise_fences = cluster_raise_fences,
     .serves = cluster_serves,
+    .no_models = cluster_no_models,
     .reload = etcd_reload};
 
 static int begin(struct etcd_cluster *cluster)

@@ -6,6 +6,8 @@
  *   who/shard-K      the place of shard K, bound to its holder's lease: "FORMAT SHARDS BASE ADDRESS"
  *   who/standby-ID   a process that waits, by the number of its lease, bound to it: the same
  *   who/last-K       the fence of the last process that was shard K and began to serve; not bound to a lease
+ *   who/shards       K, where there are models; not bound to a lease. Put with the first epoch of a model, gone with the last
+ *                    model: who is for another K, or has no data where there are models, begins no cluster
  *   base             a number that is added to revisions; there from the first loss of an etcd on, 0 before
  *   epoch/MODEL      the highest epoch of the model
  *
@@ -77,6 +79,7 @@ struct etcd_cluster {
     uint32_t standbys;
     struct cluster_standby standby[IO_CLUSTER_STANDBYS_MAX];
     uint64_t last[IO_CLUSTER_SHARDS_MAX]; /* who/last-K; 0: none */
+    uint64_t models;                      /* who/shards; 0: none */
     bool settled;                         /* it was read at least once */
     int64_t revision;
 
@@ -96,6 +99,7 @@ struct etcd_cluster {
 
     struct amp_list raises;
     uint32_t raises_count;
+    bool has_models; /* as this process has said last */
     uv_timer_t raise_timer;
 
     uint32_t calls; /* under way */
@@ -153,7 +157,8 @@ bool cluster_call_over(struct etcd_cluster *cluster);
 int cluster_raise_epoch(struct io_cluster *base, const char *model, uint64_t epoch,
                         void (*done_cb)(void *arg, const char *model, uint64_t epoch), void *arg);
 void cluster_raise_fences(struct io_cluster *base, uint64_t above, void (*done_cb)(void *arg), void *arg);
-int cluster_serves(struct io_cluster *base, void (*done_cb)(void *arg), void *arg);
+int cluster_serves(struct io_cluster *base, bool models, void (*done_cb)(void *arg), void *arg);
+void cluster_no_models(struct io_cluster *base);
 
 /* Tries again what is not under way. */
 void cluster_raise_again(struct etcd_cluster *cluster);

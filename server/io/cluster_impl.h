@@ -17,7 +17,8 @@ struct io_cluster_ops {
     int (*raise_epoch)(struct io_cluster *cluster, const char *model, uint64_t epoch,
                        void (*done_cb)(void *arg, const char *model, uint64_t epoch), void *arg);
     void (*raise_fences)(struct io_cluster *cluster, uint64_t above, void (*done_cb)(void *arg), void *arg);
-    int (*serves)(struct io_cluster *cluster, void (*done_cb)(void *arg), void *arg);
+    int (*serves)(struct io_cluster *cluster, bool models, void (*done_cb)(void *arg), void *arg);
+    void (*no_models)(struct io_cluster *cluster); /* NULL: nobody keeps it */
     void (*reload)(struct io_cluster *cluster);
 };
 
@@ -27,7 +28,8 @@ struct io_cluster {
     char address[IO_CLUSTER_ADDRESS_MAX];
     struct io_cluster_url url;
     struct io_cluster_member members[IO_CLUSTER_SHARDS_MAX];
-    uint64_t last; /* io_cluster_last */
+    uint64_t last;   /* io_cluster_last */
+    uint32_t models; /* io_cluster_models */
     uint32_t standbys;
     char standby[IO_CLUSTER_STANDBYS_MAX][IO_CLUSTER_ADDRESS_MAX];
     void (*closed_cb)(void *arg);

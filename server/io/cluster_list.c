@@ -137,7 +137,7 @@ static void list_raise_fences(struct io_cluster *base, uint64_t above, void (*do
 }
 
 /* The place is always the same process's, and its store is all that remembers. */
-static int list_serves(struct io_cluster *base, void (*done_cb)(void *arg), void *arg)
+static int list_serves(struct io_cluster *base, bool models, void (*done_cb)(void *arg), void *arg)
 {
     struct answer answer = {.done_cb = done_cb, .arg = arg};
     return list_holds(base) ? queue((struct list_cluster *)base, &answer) : AMP_ESTATE;

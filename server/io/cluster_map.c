@@ -68,7 +68,7 @@ bool cluster_entry_parse(const struct ampd_msg_bytes *value, struct cluster_entr
 
 /* ---- the map ---- */
 
-enum key_kind { KEY_OTHER, KEY_SHARD, KEY_LAST, KEY_STANDBY };
+enum key_kind { KEY_OTHER, KEY_SHARD, KEY_LAST, KEY_STANDBY, KEY_MODELS };
 
 /* `shard` of a place or of its last holder, or the end of a standby's key, in id. */
 static enum key_kind kind_of(const struct etcd_cluster *cluster, const uint8_t *key, size_t size, uint32_t *shard,
@@ -86,6 +86,8 @@ static enum key_kind kind_of(const struct etcd_cluster *cluster, const uint8_t *
         (void)snprintf(id, 24, "%.23s", at + strlen(standby));
         return KEY_STANDBY;
     }
+    if (strcmp(at, "shards") == 0)
+        return KEY_MODELS;
     enum key_kind kind = strncmp(at, place, strlen(place)) == 0 ? KEY_SHARD
                          : strncmp(at, last, strlen(last)) == 0 ? KEY_LAST
                                                                 : KEY_OTHER;
@@ -102,6 +104,7 @@ void cluster_map_reset(struct etcd_cluster *cluster)
 {
     memset(cluster->places, 0, sizeof cluster->places);
     memset(cluster->last, 0, sizeof cluster->last);
+    cluster->models = 0;
     cluster->standbys = 0;
 }
 
@@ -147,6 +150,8 @@ void cluster_map_put(struct etcd_cluster *cluster, const struct ampd_etcd_key_va
         put_place(cluster, shard, kv);
     else if (kind == KEY_LAST && !cluster_number_parse(&kv->value, &cluster->last[shard]))
         cluster->last[shard] = 0;
+    else if (kind == KEY_MODELS && !cluster_number_parse(&kv->value, &cluster->models))
+        cluster->models = 0;
     else if (kind == KEY_STANDBY)
         put_standby(cluster, id, kv);
 }
@@ -160,6 +165,8 @@ void cluster_map_remove(struct etcd_cluster *cluster, const uint8_t *key, size_t
         cluster->places[shard] = (struct cluster_place){0};
     else if (kind == KEY_LAST)
         cluster->last[shard] = 0;
+    else if (kind == KEY_MODELS)
+        cluster->models = 0;
     else if (kind == KEY_STANDBY)
         remove_standby(cluster, id);
 }

@@ -16,6 +16,9 @@
 /* The base is raised on the way to the end of the process: so many tries. */
 #define FENCES_TRIES 5
 
+/* What says of how many shards the models are. */
+#define MODELS_KEY "who/shards"
+
 struct cluster_raise {
     struct amp_list node;
     struct etcd_cluster *cluster; /* NULL: dropped while a call is under way */
@@ -24,6 +27,8 @@ struct cluster_raise {
     uint32_t failed; /* that etcd has not answered, or not well */
     uint64_t least;  /* what the caller asks for */
     bool next;       /* and above what is there */
+    bool models;     /* that there are models is noted with it */
+    bool forgets;    /* the key is to go, if there is no model by then */
     int64_t revision;
     uint64_t there; /* as read last, at `revision`; 0, 0: nothing */
     uint64_t wanted;
@@ -109,16 +114,27 @@ static void on_answer(void *arg, const struct amp_error *error, const uint8_t *d
 static void attempt(struct cluster_raise *raise)
 {
     struct etcd_cluster *cluster = raise->cluster;
-    char place[CLUSTER_KEY_MAX], value[32];
+    char place[CLUSTER_KEY_MAX], models[CLUSTER_KEY_MAX], value[32], shards[16];
     uint64_t above = raise->next ? raise->there + 1 : raise->there;
+    if (raise->forgets && cluster->has_models) {
+        drop(raise);
+        return;
+    }
     raise->wanted = raise->least > above ? raise->least : above;
     cluster_key(cluster, place, "who/shard-%" PRIu32, cluster->shard);
+    cluster_key(cluster, models, MODELS_KEY);
     (void)snprintf(value, sizeof value, "%" PRIu64, raise->wanted);
+    (void)snprintf(shards, sizeof shards, "%" PRIu32, cluster->base.options.shards);
     struct ampd_etcd_compare compares[] = {cluster_made_by(place, cluster->place_revision),
                                            cluster_changed_by(raise->key, raise->revision)};
-    struct ampd_etcd_request_op put = cluster_op_put(raise->key, value, 0);
+    struct ampd_etcd_request_op put[] = {cluster_op_put(raise->key, value, 0), cluster_op_put(models, shards, 0)};
+    struct ampd_etcd_request_op forget = {.has_request_delete_range = true};
+    forget.request_delete_range.key = cluster_bytes(raise->key);
     struct ampd_etcd_request_op get[] = {cluster_op_get(place), cluster_op_get(raise->key)};
-    struct ampd_etcd_txn_request request = {.compare = {compares, 2}, .success = {&put, 1}, .failure = {get, 2}};
+    struct ampd_etcd_txn_request request = {
+        .compare = {compares, 2}, .success = {put, raise->models ? 2 : 1}, .failure = {get, 2}};
+    if (raise->forgets)
+        request.success = (struct ampd_etcd_request_op_list){&forget, 1};
     raise->under_way = cluster_txn(cluster, &request, on_answer, raise) == 0;
     if (!raise->under_way)
         (void)uv_timer_start(&cluster->raise_timer, on_timer, IO_ETCD_AGAIN_MS, 0); /* cannot fail: it is open */
@@ -170,7 +186,7 @@ int cluster_raise_epoch(struct io_cluster *base, const char *model, uint64_t epo
     if (raise == NULL)
         return AMP_ENOMEM;
     raise->least = epoch;
-    raise->next = true;
+    raise->next = raise->models = cluster->has_models = true;
     raise->epoch_cb = done_cb;
     raise->arg = arg;
     (void)snprintf(raise->model, sizeof raise->model, "%s", model);
@@ -196,7 +212,7 @@ void cluster_raise_fences(struct io_cluster *base, uint64_t above, void (*done_c
     attempt(raise);
 }
 
-int cluster_serves(struct io_cluster *base, void (*done_cb)(void *arg), void *arg)
+int cluster_serves(struct io_cluster *base, bool models, void (*done_cb)(void *arg), void *arg)
 {
     struct etcd_cluster *cluster = (struct etcd_cluster *)base;
     if (cluster->state != CLUSTER_HOLDING)
@@ -205,9 +221,22 @@ int cluster_serves(struct io_cluster *base, void (*done_cb)(void *arg), void *ar
     if (raise == NULL)
         return AMP_ENOMEM;
     raise->least = cluster->fence.counter;
+    raise->models = cluster->has_models = models;
     raise->done_cb = done_cb;
     raise->arg = arg;
     cluster_key(cluster, raise->key, "who/last-%" PRIu32, cluster->shard);
     attempt(raise);
     return 0;
+}
+
+void cluster_no_models(struct io_cluster *base)
+{
+    struct etcd_cluster *cluster = (struct etcd_cluster *)base;
+    struct cluster_raise *raise = cluster->state == CLUSTER_HOLDING && cluster->shard == 0 ? new_raise(cluster) : NULL;
+    cluster->has_models = false;
+    if (raise == NULL)
+        return;
+    raise->forgets = true;
+    cluster_key(cluster, raise->key, MODELS_KEY);
+    attempt(raise);
 }

@@ -187,6 +187,7 @@ static void update_health(struct ampd_server *server)
     ampd_server_set_health(server, true);
     io_notify_ready();
     ampd_server_sweep(server);
+    io_place_no_models(server);
     amp_log(server->log, AMP_LOG_INFO, "server", "msg=\"serving\" models=%u", ampd_core_models_count(server->core));
 }
 

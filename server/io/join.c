@@ -38,6 +38,9 @@
  */
 #define DOUBT_MS 60000
 
+/* Who is empty where models should be goes on answering for so long, before it ends: the others are refused by its word, too. */
+#define REFUSED_MS 3000
+
 /* A shard that says nothing for so long is given up for this time: it reads its store a few milliseconds at a time. */
 #define SILENT_MS 10000
 
@@ -413,23 +416,39 @@ static void end(struct io_join *join, int result)
     (void)uv_timer_stop(&join->again); /* nobody is waited for any more */
 }
 
-/* Whether there have been models, by what lies here, and all shards that answer are as empty as new ones. */
+/* Whether there have been models, by what lies here or in etcd, and all shards that answer are as empty as new ones. */
 static bool nobody_knows(const struct io_join *join)
 {
-    return join->model[0] == 0 && !join->whole && (join->server->doubt || io_place_has_models(join->server));
+    const struct ampd_server *server = join->server;
+    return join->model[0] == 0 && !join->whole &&
+           (server->doubt || io_place_is_bare(server) || io_place_has_models(server));
 }
 
 /* What the shard was last may be what another process has: to serve what is here, or nothing, would lose it. */
 static void give_up(struct io_join *join, int code, const char *why)
 {
     const struct ampd_server *server = join->server;
-    end(join, amp_error_set(
-                  &join->error, code, NULL,
-                  "%s is not what shard %u was last (another process has been it, under fence %" PRIu64
-                  "), and %s: bring back the data directory of that process, or those of the other shards; to begin "
-                  "anew, remove all of %s",
-                  server->dir.path, server->options->shard, io_cluster_last(server->cluster), why,
-                  io_place_directory(server)));
+    const char *dir = server->dir.path, *cluster = server->options->cluster->name;
+    uint32_t shard = server->options->shard;
+    if (server->doubt)
+        (void)amp_error_set(&join->error, code, NULL,
+                            "%s is not what shard %" PRIu32
+                            " was last (another process has been it, under fence %" PRIu64
+                            "), and %s: bring back the data directory of that process, or those of the other shards",
+                            dir, shard, io_cluster_last(server->cluster), why);
+    else
+        (void)amp_error_set(
+            &join->error, code, NULL,
+            "%s has no model, %s, and cluster %s has, as %s: is the right directory mounted there? "
+            "Start the processes that the shards were last, or bring back the data directory of one of them; a "
+            "new cluster begins under another --cluster name",
+            dir, why, cluster, io_place_is_bare(server) ? "etcd says (who/shards)" : "other data of this process say");
+    end(join, code);
+}
+
+static void on_refused(uv_timer_t *timer)
+{
+    give_up(timer->data, AMP_ESTATE, "the other shards are empty, too");
 }
 
 /*
@@ -451,7 +470,8 @@ static uint32_t next_source(const struct io_join *join)
 /* The attempt came to nothing; the next shard is asked a little later. */
 static void try_next(struct io_join *join, const char *why)
 {
-    if (join->server->doubt && uv_now(&join->server->loop) - join->began_ms >= DOUBT_MS) {
+    if ((join->server->doubt || io_place_is_bare(join->server)) &&
+        uv_now(&join->server->loop) - join->began_ms >= DOUBT_MS) {
         give_up(join, AMP_EUNAVAILABLE, "no other shard says what it holds");
         return;
     }
@@ -479,7 +499,8 @@ static void answer_closed(struct arpc_call *call, const struct arpc_result *resu
     if (join->broken) {
         end(join, join->code);
     } else if (told && will_do(join) && nobody_knows(join)) {
-        give_up(join, AMP_ESTATE, "the other shards are empty, too");
+        uint64_t wait_ms = join->server->doubt ? 0 : REFUSED_MS;
+        (void)uv_timer_start(&join->again, on_refused, wait_ms, 0); /* cannot fail: it is open and has a callback */
     } else if (told && will_do(join)) {
         join->told = true;
         end(join, 0);

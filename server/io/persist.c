@@ -4,6 +4,7 @@
  */
 #include "base/assert.h"
 #include "base/failpoint.h"
+#include "server/io/place.h"
 #include "server/io/server.h"
 #include "server/io/trouble.h"
 #include "storage/checkpoint.h"
@@ -253,8 +254,10 @@ static void persist_done(struct io_task *base)
     AMP_FAILPOINT("persist.told");
     ampd_server_event(server, &event);
     AMP_FAILPOINT("persist.done");
-    if (deleted)
+    if (deleted) {
         ampd_server_purge(server);
+        io_place_no_models(server);
+    }
     if (model >= 0)
         ampd_server_notify(server, (uint32_t)model);
 }

@@ -10,6 +10,8 @@
 #include "server/io/server.h"
 #include "server/io/shared_dir.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,9 +31,14 @@ struct io_place {
     struct ampd_datadir dir; /* of all shards' data, where places are kept in etcd; else not held */
     uint64_t local, floor;   /* what is there (struct io_cluster_options) */
     uint64_t served[IO_CLUSTER_SHARDS_MAX];
-    bool taken, over;     /* over: it never will be */
-    bool noted;           /* io_place_serve is done */
-    bool models;          /* some shard's data here have any */
+    bool taken, over; /* over: it never will be */
+    bool noted;       /* io_place_serve is done */
+    bool models;      /* some shard's data here have any */
+    char other
+        [AMPD_DATADIR_PATH_MAX]; /* data with models of another number of shards, which is `other_shards`; "": none */
+    uint32_t other_shards;
+    bool bare; /* the shard's directory has no model, and is not the one that it served from last, when it had some */
+    bool has;  /* what is served has models */
     struct amp_error why; /* of over */
     uint32_t shard;
     struct ampd_fence fence;
@@ -71,15 +78,18 @@ static int count_models(struct ampd_store *store, size_t *count, struct amp_erro
     return rc;
 }
 
-/* What fences the data of shard `own` know of, and whether they have models. */
-static int look_into(struct ampd_server *server, uint32_t own, const char *path, struct amp_error *error)
+/*
+ * What fences the data of shard `own` know of, and whether they have models. Of those of another number of shards (own is
+ * IO_CLUSTER_ANY) only the latter counts.
+ */
+static int look_into(struct ampd_server *server, uint32_t own, const char *path, bool *models, struct amp_error *error)
 {
     struct ampd_datadir dir = {.lock_fd = -1};
     struct ampd_store *store = NULL;
     int rc = ampd_datadir_open(&dir, path, error);
     if (rc == 0)
         rc = ampd_store_sqlite_open(dir.path, &store, error);
-    for (uint32_t k = 0; rc == 0 && k < server->options->shards; k++) {
+    for (uint32_t k = 0; rc == 0 && own != IO_CLUSTER_ANY && k < server->options->shards; k++) {
         struct ampd_fence fence = {0};
         rc = ampd_store_get_fence(store, k, &fence, error);
         if (fence.counter > server->place->floor)
@@ -90,7 +100,7 @@ static int look_into(struct ampd_server *server, uint32_t own, const char *path,
     size_t count = 0;
     if (rc == 0)
         rc = count_models(store, &count, error);
-    server->place->models = server->place->models || count > 0;
+    *models = *models || count > 0;
     ampd_store_close(store);
     ampd_datadir_close(&dir);
     return rc;
@@ -101,10 +111,52 @@ bool io_place_has_models(const struct ampd_server *server)
     return server->options->cluster != NULL && server->place->models;
 }
 
+bool io_place_is_bare(const struct ampd_server *server)
+{
+    return server->place != NULL && server->place->bare;
+}
+
+/* The store in a directory of a shard. */
+static bool has_store(const char *path)
+{
+    char store[AMPD_DATADIR_PATH_MAX + 16];
+    (void)snprintf(store, sizeof store, "%s/ampd.db", path);
+    return access(store, F_OK) == 0;
+}
+
+/* Directories below the data directory that are a shard's of another number of them: whether one has models. */
+static int look_for_others(struct ampd_server *server, struct amp_error *error)
+{
+    struct io_place *place = server->place;
+    DIR *dir = opendir(place->dir.path);
+    int rc =
+        dir != NULL ? 0 : amp_error_set(error, AMP_EIO, NULL, "cannot read %s: %s", place->dir.path, strerror(errno));
+    for (struct dirent *entry; rc == 0 && place->other[0] == 0 && (entry = readdir(dir)) != NULL;) {
+        char path[AMPD_DATADIR_PATH_MAX];
+        uint32_t shard, shards;
+        int end = 0;
+        bool models = false;
+        if (sscanf(entry->d_name, "shard-%" SCNu32 "-of-%" SCNu32 "%n", &shard, &shards, &end) != 2 ||
+            entry->d_name[end] != 0 || shards == server->options->shards)
+            continue;
+        int size = snprintf(path, sizeof path, "%s/%s", place->dir.path, entry->d_name);
+        if (size < 0 || (size_t)size >= sizeof path || !has_store(path))
+            continue;
+        rc = look_into(server, IO_CLUSTER_ANY, path, &models, error);
+        if (rc != 0 || !models)
+            continue;
+        memcpy(place->other, path, sizeof path);
+        place->other_shards = shards;
+    }
+    if (dir != NULL)
+        (void)closedir(dir); /* only read */
+    return rc;
+}
+
 /* All shards' data below the directory. */
 static int look_around(struct ampd_server *server, struct amp_error *error)
 {
-    char path[AMPD_DATADIR_PATH_MAX], store[AMPD_DATADIR_PATH_MAX + 16];
+    char path[AMPD_DATADIR_PATH_MAX];
     const char *shared = server->options->checkpoint_dir;
     int rc = ampd_datadir_open(&server->place->dir, server->options->data_dir, error);
     if (rc == 0 && shared != NULL)
@@ -113,13 +165,12 @@ static int look_around(struct ampd_server *server, struct amp_error *error)
         rc = shard_path(server, k, path, error);
         if (rc != 0)
             break;
-        (void)snprintf(store, sizeof store, "%s/ampd.db", path);
-        if (access(store, F_OK) != 0)
+        if (!has_store(path))
             continue;
         server->place->local |= (uint64_t)1 << k;
-        rc = look_into(server, k, path, error);
+        rc = look_into(server, k, path, &server->place->models, error);
     }
-    return rc;
+    return rc == 0 ? look_for_others(server, error) : rc;
 }
 
 int io_place_open(struct ampd_server *server, struct amp_error *error)
@@ -213,7 +264,10 @@ void io_place_check(const struct ampd_server *server)
 
 /* ---- taking it ---- */
 
-/* Whether the store has models, and another process has been this shard since it was. */
+/*
+ * Whether the store has models, and another process has been this shard since it was; or has none, and the cluster does. The one that
+ * the shard served from last has all that there is, also where a first model was noted in etcd and never stored.
+ */
 static int doubt(struct ampd_server *server, const struct ampd_fence *before, struct amp_error *error)
 {
     size_t count = 0;
@@ -222,18 +276,26 @@ static int doubt(struct ampd_server *server, const struct ampd_fence *before, st
         return 0;
     int rc = count_models(server->store, &count, error);
     server->doubt = rc == 0 && count > 0;
+    server->place->bare = rc == 0 && count == 0 && io_cluster_models(server->cluster) != 0;
+    if (server->place->bare && io_peers_shards(server) < 2)
+        rc = amp_error_set(
+            error, AMP_ESTATE, NULL,
+            "%s has no model, and cluster %s has, as the key ampd/%s/who/shards in etcd says: is the right "
+            "directory mounted there? Start the process whose data directory the only shard served from last, "
+            "or bring that directory back; a new cluster begins under another --cluster name",
+            server->dir.path, server->options->cluster->name, server->options->cluster->name);
     if (server->doubt)
         amp_log(server->log, AMP_LOG_WARN, "cluster",
                 "msg=\"another process has been this shard since\" shard=%" PRIu32 " data_dir=%s under=%" PRIu64
                 " since=%" PRIu64,
                 server->options->shard, server->dir.path, before->counter, last);
     if (server->doubt && io_peers_shards(server) < 2)
-        rc = amp_error_set(error, AMP_ESTATE, NULL,
-                           "%s is of before fence %" PRIu64
-                           ", under which another process was the only shard of cluster %s: "
-                           "bring back the data directory of that one; or, to go on with this one, delete the key "
-                           "ampd/%s/who/last-0 in etcd",
-                           server->dir.path, last, server->options->cluster->name, server->options->cluster->name);
+        rc = amp_error_set(
+            error, AMP_ESTATE, NULL,
+            "%s is of before fence %" PRIu64 ", under which another process was the only shard of cluster %s: "
+            "bring back the data directory of that one; or, where that is lost for good, go on with what is "
+            "here: delete the key ampd/%s/who/last-0 in etcd",
+            server->dir.path, last, server->options->cluster->name, server->options->cluster->name);
     return rc;
 }
 
@@ -274,7 +336,11 @@ static int note_fence(void *arg, struct amp_error *error)
     const struct ampd_server *server = arg;
     struct ampd_fence known = {0};
     uint32_t shard = server->options->shard;
-    int rc = ampd_store_get_fence(server->store, shard, &known, error);
+    size_t count = 0;
+    int rc = count_models(server->store, &count, error);
+    server->place->has = count > 0;
+    if (rc == 0)
+        rc = ampd_store_get_fence(server->store, shard, &known, error);
     if (rc == 0 && known.counter != server->fence.counter) /* it was in doubt, or another shard has filled it */
         rc = ampd_store_put_fence(server->store, shard, &server->fence, error);
     return rc;
@@ -286,7 +352,7 @@ int io_place_serve(struct ampd_server *server, struct amp_error *error)
     if (server->options->cluster == NULL)
         return 0;
     int rc = io_aside(server, note_fence, server, error);
-    if (rc == 0 && (rc = io_cluster_serves(server->cluster, on_noted, place)) != 0)
+    if (rc == 0 && (rc = io_cluster_serves(server->cluster, place->has, on_noted, place)) != 0)
         return amp_error_set(error, rc, NULL, "it cannot be noted in etcd who serves: %s", amp_strerror(rc));
     while (rc == 0 && !place->noted && !server->signalled)
         (void)uv_run(&server->loop, UV_RUN_ONCE); /* a place that is lost meanwhile ends the process */
@@ -313,6 +379,12 @@ static int make_cluster(struct ampd_server *server, struct amp_error *error)
     memcpy(options.served, server->place->served, sizeof options.served);
     if (given->cluster == NULL)
         return io_cluster_new_list(&server->loop, &options, &server->cluster, error);
+    if (server->place->other[0] != 0)
+        return amp_error_set(error, AMP_EINVAL, NULL,
+                             "%s has models of a cluster of %" PRIu32 " shards, and this process is for %" PRIu32
+                             ": start it with --shards %" PRIu32 ", or give it another --data-dir",
+                             server->place->other, server->place->other_shards, given->shards,
+                             server->place->other_shards);
     amp_log(server->log, AMP_LOG_INFO, "cluster", "msg=\"waiting for a place\" cluster=%s etcd=%s shards=%" PRIu32,
             given->cluster->name, given->cluster->endpoints, given->shards);
     return io_cluster_new_etcd(&server->loop, &options, &server->cluster, error);
@@ -338,6 +410,18 @@ int io_place_take(struct ampd_server *server, struct amp_error *error)
     server->own_options.shard = place->shard;
     server->fence = place->fence;
     return server->options->cluster != NULL ? io_aside(server, open_shard, server, error) : 0;
+}
+
+void io_place_no_models(struct ampd_server *server)
+{
+    for (uint32_t i = 0; i < ampd_core_models_count(server->core); i++) {
+        struct ampd_model_info info;
+        ampd_core_model(server->core, i, &info);
+        if (!info.deleted)
+            return;
+    }
+    if (server->cluster != NULL && server->options->shard == 0 && !server->place->closing)
+        io_cluster_no_models(server->cluster);
 }
 
 /* ---- epochs and fences ---- */

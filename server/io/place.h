@@ -31,6 +31,9 @@ int io_place_take(struct ampd_server *server, struct amp_error *error);
 /* Whether data of a shard that were here at the start have models: the cluster is no new one. */
 bool io_place_has_models(const struct ampd_server *server);
 
+/* Whether the place was taken with a directory that has no model, and is none that the shard served models from: others must fill it. */
+bool io_place_is_bare(const struct ampd_server *server);
+
 /*
  * The store is what the shard's has to be: makes it known in the store and in etcd that it is the shard's from here on. Runs the
  * loop meanwhile. 0; AMP_ECANCELLED as above; else what the store says, AMP_ENOMEM.
@@ -42,6 +45,9 @@ void io_place_check(const struct ampd_server *server);
 
 /* SIGHUP: the files by which etcd is spoken to. */
 void io_place_reload(struct ampd_server *server);
+
+/* All shards have told what they hold, or a model is deleted: where there is none (any more), the cluster may begin anew. */
+void io_place_no_models(struct ampd_server *server);
 
 /* What the core asks for and tells: RAISE_EPOCH, FENCED. */
 void io_place_raise(struct ampd_server *server, uint64_t token, const char *model, uint64_t epoch);

@@ -240,7 +240,7 @@ static void on_noted(void *arg)
 void cluster_serve(struct cluster_fixture *fixture, uint32_t index)
 {
     struct part *part = &fixture->parts[index];
-    assert_int_equal(io_cluster_serves(part->cluster, on_noted, part), 0);
+    assert_int_equal(io_cluster_serves(part->cluster, false, on_noted, part), 0);
     assert_int_equal(part->noted, 0); /* not from inside */
     cluster_until(fixture, &part->noted, 1);
 }

@@ -128,7 +128,7 @@ static void who_served_last_is_told_to_who_takes_the_place(void **state)
     int none = 0;
     cluster_open(fixture, 0, &(struct part_options){.shard = 1});
     bool remembers = io_cluster_abilities(part->cluster).remembers;
-    assert_int_equal(io_cluster_serves(part->cluster, on_done, &none), AMP_ESTATE); /* not before it has it */
+    assert_int_equal(io_cluster_serves(part->cluster, false, on_done, &none), AMP_ESTATE); /* not before it has it */
     cluster_kill(fixture, 0);
     for (int round = 0; round < 3; round++) {
         cluster_join(fixture, 0, 1);
@@ -169,7 +169,7 @@ static void a_cluster_may_be_closed_at_any_time(void **state)
         io_cluster_raise_fences(fixture->parts[0].cluster, 7, NULL, NULL);
     }
     int none = 0;
-    assert_int_equal(io_cluster_serves(fixture->parts[0].cluster, on_done, &none), 0);
+    assert_int_equal(io_cluster_serves(fixture->parts[0].cluster, false, on_done, &none), 0);
     cluster_kill(fixture, 0); /* nobody is told */
     assert_int_equal(none, 0);
 }

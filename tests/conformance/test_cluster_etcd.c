@@ -221,7 +221,7 @@ static void who_has_lost_the_place_serves_no_more(void **state)
     cluster_join(fixture, 0, 0);
     delete (fixture, "/who/shard-0");
     if (fixture->parts[0].lost == 0) { /* it has not heard of it yet */
-        int rc = io_cluster_serves(fixture->parts[0].cluster, on_none, &none);
+        int rc = io_cluster_serves(fixture->parts[0].cluster, false, on_none, &none);
         assert_true(rc == 0 || rc == AMP_ESTATE);
     }
     cluster_until(fixture, &fixture->parts[0].lost, 1);

@@ -277,7 +277,7 @@ def test_a_wiped_etcd_ends_the_shards_and_they_go_on_under_higher_fences(context
     assert cluster.api(0).GetModel(model="m").status.epoch > epoch
 
 
-def test_the_highest_epoch_outlives_all_data_directories(context):
+def test_the_highest_epoch_of_a_model_that_was_deleted_outlives_all_data_directories(context):
     cluster = Cluster(context, 2)
     Job(cluster)
     for _ in range(2):  # a restart is lost memory, and a new epoch
@@ -287,6 +287,7 @@ def test_the_highest_epoch_outlives_all_data_directories(context):
         eventually(lambda: not cluster.api(0).GetModel(model="m").status.recovering, "the model has recovered")
     before = cluster.api(0).GetModel(model="m").status.epoch
     assert before >= 3
+    cluster.api(0).DeleteModel(model="m", force=True)
     for process in cluster.processes:
         process.terminate()
         process.name += "-new"

@@ -1,0 +1,192 @@
+#!/usr/bin/python3
+"""A place taken with the wrong directory, an empty one, or for another number of shards: nothing is served, begun or lost by that,
+a sentence says what to do, and the right directory serves what it held.
+
+    test_server_places.py BIN_DIR [NAME ...]
+"""
+import filecmp
+import subprocess
+
+from ampd_testing import eventually, run
+from etcd_testing import LOST, Cluster
+from test_server_shards import STEPS, WORLD, Job
+
+DATA_DIR, USAGE = 3, 2  # exit codes
+STEP_TIMEOUT_S = 300
+
+
+def shared(context):
+    return ["--checkpoint-dir", context.folder()]
+
+
+def train(cluster, first=1, last=STEPS, **fields):
+    """A model with checkpoints, of which the last step is one."""
+    job = Job(cluster, **fields)
+    job.train([job.join(rank) for rank in range(WORLD)], first, last)
+    eventually(lambda: cluster.api(0).GetModel(model="m").status.durable_step == last, f"step {last} is durable", STEP_TIMEOUT_S)
+    return job
+
+
+def export(context, cluster, name):
+    path = cluster.folder / f"{name}.safetensors"
+    eventually(lambda: not cluster.api(0).GetModel(model="m").status.recovering, "the model is back", STEP_TIMEOUT_S)
+    subprocess.run([context.bin_dir / "ampctl", "--endpoint", cluster.of(0).address, "checkpoint", "export", "m", path], check=True,
+                   timeout=STEP_TIMEOUT_S, capture_output=True)
+    return path
+
+
+def begin(context, count, **options):
+    """(cluster, the export of its model), which is ended."""
+    cluster = Cluster(context, count, **options)
+    train(cluster)
+    before = export(context, cluster, "before")
+    end(cluster)
+    return cluster, before
+
+
+def end(cluster):
+    for process in cluster.processes:
+        if process.process.poll() is None:
+            process.send(15)
+    for process in cluster.processes:
+        if process.process.returncode is None:
+            assert process.wait() == 0, process.log()[-1500:]
+
+
+def start(cluster, processes=None):
+    for process in processes or cluster.processes:
+        process.start()
+
+
+def check(context, cluster, before):
+    """As before, also its history, and it trains on."""
+    cluster.wait_until_healthy()
+    assert filecmp.cmp(export(context, cluster, "after"), before, shallow=False), "other bytes than before"
+    rows = cluster.api(0).ListScaleHistory(model="m", page_size=1000).rows
+    assert [row.step for row in rows if row.verdict != 0 and not row.superseded] == list(range(1, STEPS + 1))
+    job = Job(cluster, load=False)
+    workers = [job.join(rank) for rank in range(WORLD)]
+    assert [worker.step for worker in workers] == [STEPS + 1] * WORLD
+    job.train(workers, STEPS + 1, STEPS + 1)
+
+
+def last_line(process):
+    """That says why it has ended."""
+    return [line for line in process.log().splitlines() if "level=error" in line or line.startswith("ampd:")][-1]
+
+
+def test_a_cluster_on_another_number_of_shards_is_refused_and_going_back_costs_nothing(context):
+    cluster, before = begin(context, 2, fixed=False, options=shared(context))
+    for other in (3, 1):
+        cluster.count = other
+        extra = [cluster.add()] if other == 3 else []  # with an empty directory
+        start(cluster, cluster.processes[:2])
+        for process in cluster.processes[:2] + extra:
+            assert process.wait() == USAGE, process.log()[-1500:]
+            said = last_line(process)
+            assert "2 shards" in said and "--shards 2" in said and f"is for {other}" in said, said
+        if extra:
+            assert "c/who/shards" in last_line(extra[0]) and "--cluster name" in last_line(extra[0]), last_line(extra[0])
+        cluster.processes = cluster.processes[:2]
+    cluster.count = 2
+    start(cluster)
+    check(context, cluster, before)
+
+
+def test_data_of_another_number_of_shards_are_known_where_etcd_has_lost_all(context):
+    cluster, before = begin(context, 2, options=shared(context))
+    cluster.etcd.kill()
+    cluster.etcd.wipe()
+    cluster.etcd.start()
+    cluster.count = 3
+    start(cluster)
+    for k, process in enumerate(cluster.processes):
+        assert process.wait() == USAGE, process.log()[-1500:]
+        said = last_line(process)
+        assert f"/p{k}/shard-{k}-of-2" in said and "--shards 2" in said and "--data-dir" in said, said
+    cluster.count = 2
+    start(cluster)
+    check(context, cluster, before)
+
+
+def test_a_cluster_without_models_may_have_another_number_of_shards(context):
+    """Those that it had are deleted."""
+    cluster = Cluster(context, 2, fixed=False, options=shared(context))
+    train(cluster)
+    cluster.api(0).DeleteModel(model="m", force=True)
+    end(cluster)
+    cluster.count = 3
+    cluster.add()
+    start(cluster, cluster.processes[:2])
+    cluster.wait_until_healthy()
+    train(cluster)
+
+
+def put_aside(cluster):
+    for process in cluster.processes:
+        (cluster.folder / process.name).rename(cluster.folder / f"{process.name}-mounted")
+
+
+def bring_back(cluster):
+    for process in cluster.processes:
+        (cluster.folder / process.name).rename(cluster.folder / f"{process.name}-empty-{len(list(cluster.folder.iterdir()))}")
+        (cluster.folder / f"{process.name}-mounted").rename(cluster.folder / process.name)
+
+
+def check_empty_ones_are_refused(context, cluster, before):
+    files = sorted(path for path in cluster.folder.parent.rglob("*.safetensors"))
+    put_aside(cluster)
+    start(cluster)
+    codes = [process.wait() for process in cluster.processes]
+    assert DATA_DIR in codes and set(codes) <= {DATA_DIR, LOST}, (codes, [process.log()[-1500:] for process in cluster.processes])
+    for process in cluster.processes:
+        said = last_line(process)
+        assert f"/{process.name}/shard-" in said and "mounted" in said and "bring" in said and "etcd" in said, said
+        assert 'msg="serving"' not in process.log().rsplit('msg="listening"', 1)[-1]
+    bring_back(cluster)
+    assert all(path.exists() for path in cluster.folder.parent.rglob("*.safetensors")) and files
+    start(cluster)
+    check(context, cluster, before)
+
+
+def test_empty_directories_of_a_cluster_that_has_models_are_refused(context):
+    for options in ((), shared(context)):
+        cluster, before = begin(context, 2, options=options)
+        check_empty_ones_are_refused(context, cluster, before)
+
+
+def test_an_empty_directory_of_the_only_shard_is_refused(context):
+    cluster, before = begin(context, 1)
+    check_empty_ones_are_refused(context, cluster, before)
+
+
+def test_the_only_shard_is_not_taken_over_by_a_process_without_its_data(context):
+    """With and without the checkpoints where both can read them: it would begin an empty cluster."""
+    for options in ((), shared(context)):
+        cluster = Cluster(context, 1, options=options)
+        train(cluster)
+        before = export(context, cluster, "before")
+        owner, standby = cluster.processes[0], cluster.add()
+        standby.says("this process stands by")
+        owner.kill()
+        assert standby.wait() == DATA_DIR, standby.log()[-1500:]
+        said = last_line(standby)
+        assert "/p1/shard-0-of-1 has no model" in said and "bring that directory back" in said, said
+        cluster.processes = [owner]
+        owner.start()
+        check(context, cluster, before)
+
+
+def test_the_first_model_that_was_never_stored_holds_nothing_up(context):
+    """etcd is told of models before a store is; directories that the shards served from last are right, also without any."""
+    cluster = Cluster(context, 1)
+    end(cluster)
+    subprocess.run(["etcdctl", f"--endpoints={cluster.etcd.endpoints}", "put", "ampd/c/who/shards", "1"], check=True, timeout=60,
+                   capture_output=True)
+    start(cluster)
+    cluster.wait_until_healthy()
+    train(cluster)
+
+
+if __name__ == "__main__":
+    run(globals())
