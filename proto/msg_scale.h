@@ -132,6 +132,10 @@ struct ampd_msg_watch_steps_request {
     char model[128];
     bool has_from_step;
     uint64_t from_step; /* also stored rows from this step on; default: only new ones */
+    bool has_rank;
+    uint32_t rank; /* of the worker that watches: the watch then renews its lease; default: it does not */
+    bool has_incarnation;
+    struct ampd_msg_incarnation incarnation; /* with rank */
 };
 
 struct ampd_msg_watch_steps_response {

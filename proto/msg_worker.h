@@ -53,6 +53,7 @@ struct ampd_msg_join_request {
     bool has_world_size;
     uint32_t world_size; /* must equal the model's if given */
     bool replace;        /* a new name may take a rank whose lease has ended; default false */
+    uint64_t instance;   /* random number of the process, the same in all its Joins; default 0: not given */
 };
 
 struct ampd_msg_join_response {
@@ -87,6 +88,7 @@ struct ampd_msg_keep_alive_response {
     enum ampd_msg_model_state state;
     bool incarnation_valid; /* false: the lease has ended, or a newer Join holds the rank */
     uint64_t lease_ms;      /* time that is left now; 0 when not valid */
+    char taken_by[512];     /* who holds the rank, if another process has taken it; default "" */
 };
 
 struct ampd_msg_leave_request {

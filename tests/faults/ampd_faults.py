@@ -49,7 +49,8 @@ FAILED_FOR_S = 0.05  # so long "from there on" lasts after the first failure
 # What a call under a fault may be answered with: never DEADLINE_EXCEEDED, which is a hang, and never UNKNOWN.
 CODES = {Code.RESOURCE_EXHAUSTED, Code.UNAVAILABLE, Code.INTERNAL, Code.ABORTED, Code.CANCELLED}
 VOLATILE = {"server_time", "uptime_ms", "lease_left_ms", "memory_bytes", "decide_time", "next_page_token", "delay",
-            "boot_id", "endpoint", "lease_ms", "join_time", "pushes", "last_step", "trouble", "descriptors", "descriptors_max"}
+            "boot_id", "endpoint", "lease_ms", "join_time", "pushes", "last_step", "trouble", "descriptors", "descriptors_max",
+            "peer", "joins", "replacements", "leaves", "fences"}
 
 
 class Orders:
