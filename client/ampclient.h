@@ -222,6 +222,17 @@ struct ampclient_step {
         .size = sizeof(struct ampclient_step)                                                                          \
     }
 
+/* An Inf, a NaN or a value out of range in a step: in which parameter, and whose. It stays as it is. */
+struct ampclient_overflow {
+    const char *parameter; /* its name */
+    uint32_t parameter_index;
+    int32_t rank;       /* of the worker whose gradient had it; -1: each was finite, their sum is not */
+    const char *worker; /* its name; "" with rank -1 */
+    uint64_t inf_count, nan_count;
+    uint64_t first_index; /* of such an element, within the parameter */
+    float largest_finite; /* magnitude in the parameter, as pushed */
+};
+
 struct ampclient_result {
     size_t size;
     uint64_t epoch, step;
@@ -235,6 +246,9 @@ struct ampclient_result {
     uint64_t overflow_parameters; /* (parameter, worker) pairs with an overflow */
     uint64_t range_warnings;      /* values whose low-precision copy overflowed in the apply before */
     uint64_t durable_step;        /* last step that survives a crash */
+    /* The first 64 of overflow_parameters, by parameter and rank: a view, valid until the next step_end or leave of that model. */
+    const struct ampclient_overflow *overflows;
+    uint32_t overflows_count;
 };
 #define AMPCLIENT_RESULT_INIT                                                                                          \
     {                                                                                                                  \

@@ -32,6 +32,17 @@ static int make_model(struct ampclient *client)
     return code != 0 ? code : ampclient_load(client, MODEL, values, 1, NULL);
 }
 
+/* A result names the first parameters and workers that had the Inf or NaN: all workers hear it. */
+static void show(const struct ampclient_result *result, float w, float scale)
+{
+    (void)printf("step %" PRIu64 ": w %g, scale %g, %s\n", result->step, (double)w, (double)scale,
+                 result->verdict == AMPCLIENT_APPLIED ? "applied" : "skipped");
+    for (uint32_t i = 0; i < result->overflows_count; i++)
+        (void)printf("  %s of %s: %" PRIu64 " Inf, %" PRIu64 " NaN\n", result->overflows[i].parameter,
+                     result->overflows[i].rank >= 0 ? result->overflows[i].worker : "the sum",
+                     result->overflows[i].inf_count, result->overflows[i].nan_count);
+}
+
 /* One step: the scaled gradient of (w x - 2 x)^2 / 2. */
 static int train(struct ampclient_model *model, const struct ampclient_step *step)
 {
@@ -48,8 +59,7 @@ static int train(struct ampclient_model *model, const struct ampclient_step *ste
     if (code == 0)
         code = ampclient_step_end(model, &result);
     if (code == 0 && ampclient_rank(model) == 0)
-        (void)printf("step %" PRIu64 ": w %g, scale %g, %s\n", step->step, (double)value, (double)step->scale,
-                     result.verdict == AMPCLIENT_APPLIED ? "applied" : "skipped");
+        show(&result, value, step->scale);
     return code;
 }
 

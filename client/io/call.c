@@ -151,6 +151,7 @@ void ampclient_call_begin(struct ampclient_model *model, const struct ampclient_
     call->model = model;
     call->number = output->call;
     call->kind = output->type;
+    call->shard = output->shard;
     amp_buf_init(&call->reply, AMPCLIENT_REPLY_MAX);
     amp_buf_init(&call->push.trailer, AMPD_MSG_SIZE_MAX);
     ampclient_pull_begin(call, output->type == AMPCLIENT_OUT_PULL ? &output->u.pull : NULL);

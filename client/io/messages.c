@@ -299,6 +299,34 @@ static struct ampclient_core_result result_of(const struct ampd_msg_step_result 
     return to;
 }
 
+/* Shard 0 alone knows the names of workers; where it has answered, the others have nothing to add. */
+static void hear_overflows(struct ampclient_core_call *call, const struct ampd_msg_step_result *from)
+{
+    struct ampclient_model *model = call->model;
+    struct ampclient_model_overflows *heard = &model->heard;
+    (void)pthread_mutex_lock(&model->client->link->mutex);
+    if (call->shard == 0 || heard->epoch != from->epoch || heard->step != from->step) {
+        heard->epoch = from->epoch;
+        heard->step = from->step;
+        heard->count = 0;
+        for (size_t i = 0; i < from->overflows.count && heard->count < AMPCLIENT_MODEL_OVERFLOWS_MAX; i++) {
+            const struct ampd_msg_overflow_row *row = &from->overflows.items[i];
+            if (row->parameter_index >= model->parameters_count)
+                continue;
+            put_name(heard->workers[heard->count], row->worker_name);
+            heard->rows[heard->count++] =
+                (struct ampclient_overflow){.parameter = model->parameters[row->parameter_index].name,
+                                            .parameter_index = row->parameter_index,
+                                            .rank = row->has_rank ? (int32_t)row->rank : -1,
+                                            .inf_count = row->inf_count,
+                                            .nan_count = row->nan_count,
+                                            .first_index = row->first_index,
+                                            .largest_finite = row->largest_finite};
+        }
+    }
+    (void)pthread_mutex_unlock(&model->client->link->mutex);
+}
+
 static void answer_push(struct ampclient_core_call *call, struct ampclient_event *event)
 {
     struct ampd_msg_push_response response;
@@ -310,6 +338,7 @@ static void answer_push(struct ampclient_core_call *call, struct ampclient_event
         event->u.ended.text = error.text;
     } else {
         event->u.ended.u.push = result_of(&response.result);
+        hear_overflows(call, &response.result);
     }
     ampclient_model_event(call->model, event);
     ampd_msg_push_response_free(&response);

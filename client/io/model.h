@@ -21,12 +21,23 @@
 #include "proto/block.h"
 #include "proto/msg.h"
 
+/* As many overflow rows as a result has (common.proto). */
+#define AMPCLIENT_MODEL_OVERFLOWS_MAX 64
+
 /* A parameter, as the specification that came with the first Join has it. */
 struct ampclient_model_parameter {
     char name[AMPCLIENT_NAME_MAX];
     uint32_t dimensions;
     uint64_t shape[8];
     uint64_t elements;
+};
+
+/* What a step's result tells of its overflows: the core needs none of it. */
+struct ampclient_model_overflows {
+    uint64_t epoch, step;
+    uint32_t count;
+    struct ampclient_overflow rows[AMPCLIENT_MODEL_OVERFLOWS_MAX];
+    char workers[AMPCLIENT_MODEL_OVERFLOWS_MAX][AMPCLIENT_NAME_MAX];
 };
 
 struct ampclient_model {
@@ -43,6 +54,7 @@ struct ampclient_model {
     enum amp_dtype cast;
     struct ampclient_incarnation boot_of; /* the incarnation that boot_id belongs to */
     uint64_t boot_id;
+    struct ampclient_model_overflows heard; /* of the newest answer to a push */
     /* loop's thread */
     uv_timer_t timer;
     bool attached;
@@ -56,6 +68,7 @@ struct ampclient_model {
     /* user's thread */
     void *restore_arg; /* the join options' */
     void (*restore_cb)(void *arg, uint64_t step, const void *data, size_t size);
+    struct ampclient_model_overflows told; /* those of the step that step_end has ended */
     uint8_t *user_state; /* what ampclient_user_state gave last; room for AMPCLIENT_USER_STATE_MAX bytes */
 };
 
@@ -65,6 +78,7 @@ struct ampclient_core_call {
     struct ampclient_model *model;
     uint64_t number;
     enum ampclient_output_type kind;
+    uint32_t shard;
     struct arpc_call *call; /* NULL: could not begin */
     bool cancelled;         /* by the core: nothing of it matters any more */
     struct amp_error error; /* what this side found wrong; goes before what the server says */

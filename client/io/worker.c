@@ -306,6 +306,20 @@ int ampclient_push(struct ampclient_model *model, uint32_t parameter, const void
     return rc;
 }
 
+/* Those of this step, in memory that stays until the next step_end. */
+static void take_overflows(struct ampclient_model *model, const struct ampclient_core_result *result)
+{
+    struct ampclient_model_overflows *told = &model->told;
+    (void)pthread_mutex_lock(&model->client->link->mutex);
+    bool same = model->heard.epoch == result->epoch && model->heard.step == result->step;
+    told->count = same ? model->heard.count : 0;
+    memcpy(told->rows, model->heard.rows, told->count * sizeof told->rows[0]);
+    memcpy(told->workers, model->heard.workers, told->count * sizeof told->workers[0]);
+    (void)pthread_mutex_unlock(&model->client->link->mutex);
+    for (uint32_t i = 0; i < told->count; i++)
+        told->rows[i].worker = told->workers[i];
+}
+
 int ampclient_step_end(struct ampclient_model *model, struct ampclient_result *result)
 {
     if (model == NULL)
@@ -319,6 +333,7 @@ int ampclient_step_end(struct ampclient_model *model, struct ampclient_result *r
     if (rc != 0)
         return rc;
     const struct ampclient_core_result *from = &done.result;
+    take_overflows(model, from);
     const struct ampclient_result ended = {.size = sizeof ended,
                                            .epoch = from->epoch,
                                            .step = from->step,
@@ -333,7 +348,9 @@ int ampclient_step_end(struct ampclient_model *model, struct ampclient_result *r
                                            .new_scale_id = from->new_scale_id,
                                            .overflow_parameters = from->overflow_parameters,
                                            .range_warnings = from->range_warnings,
-                                           .durable_step = from->durable_step};
+                                           .durable_step = from->durable_step,
+                                           .overflows = model->told.rows,
+                                           .overflows_count = model->told.count};
     return ampclient_give_struct(result, &ended, sizeof ended, "fields of result", &client->error);
 }
 

@@ -13,6 +13,8 @@
 #define DIGITS_GROWTH_INTERVAL 100
 /* One line of progress for this many steps. */
 #define PROGRESS_EVERY 25
+/* Of a skipped step: so many parameters are named. */
+#define OVERFLOWS_SHOWN 4
 /* A restarted server must have this long; a supervisor restarts it within a second. */
 #define RECONNECT_TIMEOUT_MS 120000
 
@@ -116,6 +118,11 @@ static void show_progress(const struct worker *worker, const struct ampclient_re
         return;
     (void)printf("step %5" PRIu64 "  loss %7.4f  scale %10.0f  norm %8.4f  %s\n", result->step, (double)loss,
                  (double)result->scale, result->norm, verdicts[result->verdict]);
+    for (uint32_t i = 0; i < result->overflows_count && i < OVERFLOWS_SHOWN; i++) {
+        const struct ampclient_overflow *row = &result->overflows[i];
+        (void)printf("  %s of %s: %" PRIu64 " Inf, %" PRIu64 " NaN\n", row->parameter,
+                     row->rank >= 0 ? row->worker : "the sum", row->inf_count, row->nan_count);
+    }
     (void)fflush(stdout);
 }
 

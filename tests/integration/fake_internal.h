@@ -43,6 +43,7 @@ struct fake {
     bool present[BLOCKS_MAX];
     bool complete;
     struct arpc_call *waiting; /* its answer is due */
+    struct ampd_msg_overflow_row row; /* of last */
     struct ampd_msg_step_result last;
     uint8_t user_state[AMPD_MSG_USER_STATE_MAX];
     size_t user_state_size;

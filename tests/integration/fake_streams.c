@@ -27,6 +27,22 @@ static void answer_push(struct fake *fake, struct arpc_call *call, const struct 
     fake_reply(call, &out);
 }
 
+/* The row of the first value that is not finite; the fake has one worker, and counts in one parameter. */
+static void put_row(struct fake *fake, uint64_t at, struct ampd_msg_step_result *result)
+{
+    uint32_t p = (uint32_t)fake->spec.parameters.count - 1;
+    while (fake->starts[p] > at)
+        p--;
+    fake->row = (struct ampd_msg_overflow_row){.parameter_index = p,
+                                               .source = AMPD_MSG_OVERFLOW_SOURCE_WORKER,
+                                               .has_rank = true,
+                                               .worker_name = "rank-0",
+                                               .inf_count = result->overflow_totals.inf_count,
+                                               .first_index = at - fake->starts[p]};
+    (void)snprintf(fake->row.parameter, sizeof fake->row.parameter, "%s", fake->spec.parameters.items[p].name);
+    result->overflows = (struct ampd_msg_overflow_row_list){&fake->row, 1};
+}
+
 /* One worker: its gradient is the mean. */
 static void decide(struct fake *fake)
 {
@@ -35,14 +51,19 @@ static void decide(struct fake *fake)
                                           .verdict = AMPD_MSG_VERDICT_APPLIED,
                                           .old_scale = fake->scale,
                                           .old_scale_id = fake->scale_id};
-    for (uint64_t i = 0; i < fake->elements; i++)
-        if (!isfinite(fake->staged[i]))
-            result.overflow_totals.inf_count++;
+    uint64_t first = fake->elements;
+    for (uint64_t i = 0; i < fake->elements; i++) {
+        if (isfinite(fake->staged[i]))
+            continue;
+        first = first < i ? first : i;
+        result.overflow_totals.inf_count++;
+    }
     (void)pthread_mutex_lock(&fake->mutex);
     if (result.overflow_totals.inf_count > 0) {
         result.verdict = AMPD_MSG_VERDICT_SKIPPED_OVERFLOW;
         result.has_overflow_totals = true;
         result.overflow_totals.rows = 1;
+        put_row(fake, first, &result);
         fake->scale /= 2;
         fake->scale_id++;
         fake->skipped++;

@@ -41,6 +41,7 @@ export LD_LIBRARY_PATH WORLD_SIZE=2
 RANK=1 "$work/cmake/worker" "unix:$socket" &
 RANK=0 "$work/worker" "unix:$socket" | tee "$work/said"
 wait $!
-[ "$(wc -l <"$work/said")" -eq 20 ] && [ "$(grep -c skipped "$work/said")" -eq 1 ]
+[ "$(wc -l <"$work/said")" -eq 21 ] && [ "$(grep -c skipped "$work/said")" -eq 1 ]
 grep -qx 'step 3: w 0.875, scale 65536, skipped' "$work/said"
+grep -qx '  w of rank-1: 1 Inf, 0 NaN' "$work/said"
 grep -q '^step 20: w 1.98.*, scale 32768, applied$' "$work/said"

@@ -57,7 +57,15 @@ static void an_overflow_is_a_result_and_halves_the_scale(void **state)
     assert_int_equal(fixture->result.verdict, AMPCLIENT_SKIPPED_OVERFLOW);
     assert_true(fixture->result.scale == 1024 && fixture->result.new_scale == 512);
     assert_int_equal(fixture->result.overflow_parameters, 1);
-    fixture_begin(fixture);
+    fixture_begin(fixture); /* the view outlives it */
+    assert_int_equal(fixture->result.overflows_count, 1);
+    const struct ampclient_overflow *row = fixture->result.overflows;
+    assert_string_equal(row->parameter, "seven");
+    assert_string_equal(row->worker, "rank-0");
+    assert_int_equal(row->parameter_index, 1);
+    assert_int_equal(row->rank, 0);
+    assert_int_equal(row->inf_count, 1);
+    assert_int_equal(row->first_index, 3);
     assert_true(fixture->step.scale == 512);
     fixture_check(fixture, 0);
 }
