@@ -74,6 +74,14 @@ enum ampclient_verdict {
     AMPCLIENT_ROLLED_BACK = 5,
 };
 
+enum ampclient_log_level {
+    AMPCLIENT_LOG_DEBUG = 1,
+    AMPCLIENT_LOG_INFO = 2,
+    AMPCLIENT_LOG_WARN = 3,
+    AMPCLIENT_LOG_ERROR = 4,
+    AMPCLIENT_LOG_NONE = 5,
+};
+
 struct ampclient_options {
     size_t size;
     uint64_t connect_timeout_ms;   /* first connection; default 10000 */
@@ -91,6 +99,16 @@ struct ampclient_options {
     const char *server_name; /* AMPD_SERVER_NAME: whom the server's certificate must be for; none: the address's host */
     const char *token_file;  /* AMPD_TOKEN_FILE: a file with one token */
     bool token_over_plaintext; /* send the token to other machines without TLS too: who listens there can use it */
+
+    /*
+     * What the library does while a call waits: that it reconnects, has joined again, was rolled back, whom the others wait for.
+     * Lines from log_level on (WARN) go to log_cb, or to stderr if it is NULL; of a kind there is one in 5 s at most. It is
+     * called on the client's loop thread, never twice at a time; `text` is a line without newline, valid until it returns. It
+     * must not call the client, and all I/O of the client waits for it.
+     */
+    void (*log_cb)(void *arg, enum ampclient_log_level level, const char *text);
+    void *log_arg;
+    enum ampclient_log_level log_level;
 };
 #define AMPCLIENT_OPTIONS_INIT                                                                                         \
     {                                                                                                                  \
@@ -192,6 +210,12 @@ struct ampclient_join_options {
      */
     void *restore_arg;
     void (*restore_cb)(void *arg, uint64_t step, const void *data, size_t size);
+    /*
+     * Where another process joins under this rank, the later one has it, and this one stops: step_begin, push and step_end
+     * are AMP_EABORTED, and the text says who it is. With take_back it joins again instead, and the other one stops, if that
+     * has not asked for the same.
+     */
+    bool take_back;
 };
 #define AMPCLIENT_JOIN_OPTIONS_INIT                                                                                    \
     {                                                                                                                  \
@@ -343,7 +367,8 @@ AMPCLIENT_API int ampclient_pull(struct ampclient_model *model, uint64_t *versio
 
 /*
  * Waits for the next step, pulls its parameters. 0, 1 when the model is done, or an error: AMP_EUNSTABLE when the loss scale
- * is at its floor and the model is to fail there (the text names the parameters), AMP_ESTATE when it is to wait for an operator.
+ * is at its floor and the model is to fail there (the text names the parameters), AMP_ESTATE when it is to wait for an operator,
+ * AMP_EABORTED when another process has taken the rank (take_back of the join options; so do push and step_end).
  * A step that was begun and not ended is begun again.
  */
 AMPCLIENT_API int ampclient_step_begin(struct ampclient_model *model, struct ampclient_step *step);

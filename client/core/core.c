@@ -124,9 +124,14 @@ void ampclient_core_cancel(struct ampclient_core *core, uint64_t *call, bool str
 
 /* ---- failures ---- */
 
+bool ampclient_core_is_text(const char *text)
+{
+    return text != NULL && text[0] != 0;
+}
+
 void ampclient_core_note(struct ampclient_core *core, const struct ampclient_ended *ended)
 {
-    const char *text = ended->text != NULL && ended->text[0] != 0 ? ended->text : amp_strerror(ended->code);
+    const char *text = ampclient_core_is_text(ended->text) ? ended->text : amp_strerror(ended->code);
     (void)amp_error_set(&core->last_error, ended->code, ended->reason, "%s", text);
 }
 
@@ -134,11 +139,17 @@ void ampclient_core_succeeded(struct ampclient_core *core)
 {
     core->failures = 0;
     core->first_failure_ms = 0;
+    ampclient_core_say_goes_on(core);
 }
 
 static bool again_later(int code)
 {
     return code == AMP_EUNAVAILABLE || code == AMP_EDEADLINE || code == AMP_ECANCELLED || code == AMP_EEXHAUSTED;
+}
+
+static bool has_reason(const struct ampclient_ended *ended, const char *reason)
+{
+    return ended->reason != NULL && strcmp(ended->reason, reason) == 0;
 }
 
 /*
@@ -148,18 +159,21 @@ static bool again_later(int code)
  */
 static bool is_behind(const struct ampclient_core *core, const struct ampclient_ended *ended)
 {
-    const char *reason = ended->reason == NULL ? "" : ended->reason;
     bool older = ended->epoch != 0 && ended->epoch < core->epoch;
-    return (ended->code == AMP_ESTATE && (older || strcmp(reason, "STEP_AHEAD") == 0)) ||
-           (ended->code == AMP_EINVAL && strcmp(reason, "INCOMPLETE_PUSH") == 0);
+    return (ended->code == AMP_ESTATE && (older || has_reason(ended, "STEP_AHEAD"))) ||
+           (ended->code == AMP_EINVAL && has_reason(ended, "INCOMPLETE_PUSH"));
 }
 
 bool ampclient_core_failed(struct ampclient_core *core, const struct ampclient_ended *ended)
 {
     ampclient_core_note(core, ended);
-    if (ended->code == AMP_EABORTED && (ended->reason == NULL || strcmp(ended->reason, "REPLACED") != 0)) {
-        core->need_join = true;
-        return false;
+    if (ended->code == AMP_EABORTED && !has_reason(ended, "REPLACED")) {
+        bool stops = !core->config.take_back && core->join_call == 0; /* else a Join of ours has taken it back */
+        if (stops && has_reason(ended, "RANK_TAKEN"))
+            core->taken = core->last_error;
+        else
+            ampclient_core_lose(core, has_reason(ended, "FENCED"), core->last_error.text);
+        return core->taken.code != 0;
     }
     if (!again_later(ended->code) && ended->code != AMP_EABORTED && !is_behind(core, ended))
         return true;
@@ -173,6 +187,7 @@ bool ampclient_core_failed(struct ampclient_core *core, const struct ampclient_e
     if (ended->retry_ms > pause)
         pause = ended->retry_ms;
     core->failures++;
+    ampclient_core_say_failed(core);
     core->retry_ms = core->now_ms + pause;
     bool spent = core->now_ms - core->first_failure_ms >= core->config.reconnect_timeout_ms;
     if (!spent || core->wish == 0)
@@ -201,6 +216,7 @@ void ampclient_core_finish(struct ampclient_core *core, int code, const struct a
 static void begin_wish(struct ampclient_core *core, enum ampclient_event_type wish, uint64_t timeout_ms)
 {
     core->wish = wish;
+    core->wish_begun_ms = core->now_ms;
     core->wish_deadline_ms = core->now_ms + timeout_ms;
     core->done = (struct ampclient_user_done){0};
     core->done_ready = false;
@@ -211,6 +227,13 @@ static void refuse(struct ampclient_core *core, const char *text)
     struct amp_error error;
     (void)amp_error_set(&error, AMP_ESTATE, NULL, "%s", text);
     ampclient_core_finish(core, AMP_ESTATE, &error, core->state);
+}
+
+static bool refuse_taken(struct ampclient_core *core)
+{
+    if (core->taken.code != 0)
+        ampclient_core_finish(core, core->taken.code, &core->taken, core->state);
+    return core->taken.code != 0;
 }
 
 static void wish_join(struct ampclient_core *core)
@@ -227,6 +250,8 @@ static void wish_join(struct ampclient_core *core)
 static void wish_step_begin(struct ampclient_core *core)
 {
     begin_wish(core, AMPCLIENT_EVENT_STEP_BEGIN, core->config.step_timeout_ms);
+    if (refuse_taken(core))
+        return;
     switch (core->state) {
     case AMPCLIENT_STATE_DONE:
         ampclient_core_finish(core, 1, NULL, AMPCLIENT_STATE_DONE);
@@ -256,6 +281,8 @@ static void rolled_back(struct ampclient_core *core)
 static void wish_step_end(struct ampclient_core *core)
 {
     begin_wish(core, AMPCLIENT_EVENT_STEP_END, core->config.step_timeout_ms);
+    if (refuse_taken(core))
+        return;
     if (core->state == AMPCLIENT_STATE_ROLLED_BACK) {
         rolled_back(core);
         return;
@@ -294,7 +321,7 @@ static void wish_leave(struct ampclient_core *core)
     ampclient_core_set_state(core, AMPCLIENT_STATE_LEAVING);
     core->need_join = false;
     core->retry_ms = 0;
-    if (core->has_model)
+    if (core->has_model && core->taken.code == 0)
         (void)ampclient_core_out(core, AMPCLIENT_OUT_LEAVE, 0, core->config.call_timeout_ms, &core->leave_call);
     else
         ampclient_core_finish(core, 0, NULL, AMPCLIENT_STATE_LEFT);
@@ -354,7 +381,7 @@ static void take_base_state(struct ampclient_core *core, const struct ampclient_
         memcpy(copy, answer->user_state, answer->user_state_size);
 }
 
-static void join_failed(struct ampclient_core *core)
+void ampclient_core_join_failed(struct ampclient_core *core)
 {
     core->need_join = core->state != AMPCLIENT_STATE_JOINING;
     switch (core->state) {
@@ -401,22 +428,22 @@ static void join_ended(struct ampclient_core *core, const struct ampclient_ended
     if (ended->code != 0) {
         core->need_join = true;
         if (ampclient_core_failed(core, ended))
-            join_failed(core);
+            ampclient_core_join_failed(core);
         return;
     }
     const struct ampclient_join_answer *answer = &ended->u.join;
+    bool again = core->has_model;
     int rc = take_model(core, answer);
     if (rc != 0) {
         (void)amp_error_set(&core->last_error, rc, NULL, "%s",
                             rc == AMP_ESTATE      ? "the model is not the one that was joined before"
                             : rc == AMP_EDATALOSS ? "the server's parameters cannot be: wrong sizes"
                                                   : "no memory for the model");
-        join_failed(core);
+        ampclient_core_join_failed(core);
         return;
     }
-    ampclient_core_succeeded(core);
     uint64_t old_epoch = core->step_epoch;
-    core->need_join = false;
+    core->need_join = core->fenced = false;
     ampclient_core_cancel(core, &core->keep_alive_call, false); /* its answer is about the incarnation of before */
     core->rank = answer->rank;
     core->world_size = answer->world_size;
@@ -427,38 +454,10 @@ static void join_ended(struct ampclient_core *core, const struct ampclient_ended
     take_base_state(core, answer);
     core->restored_step = answer->restored_step;
     rejoined(core, old_epoch, answer->step);
+    ampclient_core_say_joined(core, again);
+    ampclient_core_succeeded(core);
     if (core->state == AMPCLIENT_STATE_JOINING)
         ampclient_core_finish(core, 0, NULL, AMPCLIENT_STATE_READY);
-}
-
-/* A call of membership found out that this incarnation is over: every stream of it is of no use. */
-static void membership_lost(struct ampclient_core *core)
-{
-    core->need_join = true;
-    if (core->state == AMPCLIENT_STATE_PULLING || core->state == AMPCLIENT_STATE_FETCHING)
-        ampclient_core_pull_cancel(core);
-    if (core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING) {
-        for (uint32_t k = 0; k < core->config.shards; k++) {
-            ampclient_core_cancel(core, &core->push.calls[k], true);
-            ampclient_core_cancel(core, &core->push.states[k], false);
-            core->push.asked[k] = false;
-            core->push.ended[k] = false;
-        }
-    }
-}
-
-static void keep_alive_ended(struct ampclient_core *core, const struct ampclient_ended *ended)
-{
-    core->keep_alive_call = 0;
-    core->keep_alive_ms = core->now_ms + core->lease_ms / AMPCLIENT_KEEP_ALIVE_DIVISOR;
-    if (ended->code == 0) {
-        if (!ended->u.keep_alive.valid || ended->u.keep_alive.epoch != core->epoch)
-            membership_lost(core);
-    } else if (ended->code == AMP_EABORTED) {
-        membership_lost(core);
-    } else {
-        core->keep_alive_ms = core->now_ms + AMPCLIENT_BACKOFF_MAX_MS;
-    }
 }
 
 /* ---- what is to be done now ---- */
@@ -483,13 +482,17 @@ static void drive_wish(struct ampclient_core *core)
 
 static bool active(const struct ampclient_core *core)
 {
-    return core->state != AMPCLIENT_STATE_LEAVING && core->state != AMPCLIENT_STATE_LEFT;
+    return core->state != AMPCLIENT_STATE_LEAVING && core->state != AMPCLIENT_STATE_LEFT && core->taken.code == 0;
 }
 
 static void drive(struct ampclient_core *core)
 {
     bool waits = core->retry_ms != 0 || core->streams_dying != 0;
-    if (!waits && active(core) && core->need_join && core->join_call == 0 && !core->done_ready) {
+    bool joins = !waits && active(core) && core->need_join && core->join_call == 0 && !core->done_ready;
+    if (joins && core->fenced && core->keep_alive_call == 0) {
+        (void)ampclient_core_out(core, AMPCLIENT_OUT_KEEP_ALIVE, 0, core->config.call_timeout_ms,
+                                 &core->keep_alive_call);
+    } else if (joins && !core->fenced) {
         core->need_join = false;
         (void)ampclient_core_out(core, AMPCLIENT_OUT_JOIN, 0, core->config.call_timeout_ms, &core->join_call);
     }
@@ -522,8 +525,12 @@ static void arm_timer(struct ampclient_core *core)
 static void wish_too_late(struct ampclient_core *core)
 {
     struct amp_error error;
-    (void)amp_error_set(&error, AMP_EDEADLINE, NULL, "no answer in time; last: %s",
-                        core->last_error.code == 0 ? "still waiting" : core->last_error.text);
+    bool knows = core->waiting_for[0] != 0 && core->failures == 0;
+    (void)amp_error_set(&error, AMP_EDEADLINE, NULL, "no answer in time; last: %s%s",
+                        knows                        ? "the model waits for "
+                        : core->last_error.code == 0 ? "still waiting"
+                                                     : core->last_error.text,
+                        knows ? core->waiting_for : "");
     switch (core->state) {
     case AMPCLIENT_STATE_JOINING:
         ampclient_core_cancel(core, &core->join_call, false);
@@ -592,7 +599,7 @@ static void call_ended(struct ampclient_core *core, uint64_t call, const struct 
     if (call == core->join_call)
         join_ended(core, &ended);
     else if (call == core->keep_alive_call)
-        keep_alive_ended(core, &ended);
+        ampclient_core_keep_alive_ended(core, &ended);
     else if (call == core->leave_call) {
         core->leave_call = 0;
         ampclient_core_note(core, &ended);

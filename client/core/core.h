@@ -16,6 +16,10 @@
  * Errors of calls are AMP_E codes (amp_err_from_grpc_status) with reason and details. The core tries again by
  * itself what can be tried again: AMP_EUNAVAILABLE, AMP_EDEADLINE, AMP_ECANCELLED and AMP_EEXHAUSTED after a
  * pause, AMP_EABORTED by moving to the epoch and step in the details, AMP_EDATALOSS a few times.
+ *
+ * A rank that another process has taken (RANK_TAKEN) is not taken back unless the configuration says so: step_begin, push
+ * and step_end end AMP_EABORTED then, with the server's sentence. Whoever is told FENCED asks shard 0 by KEEP_ALIVE which of the two it is
+ * before it joins again.
  */
 #ifndef AMPCLIENT_CORE_H
 #define AMPCLIENT_CORE_H
@@ -70,6 +74,7 @@ struct ampclient_core_config {
     int32_t rank;       /* -1: the server gives one */
     int32_t world_size; /* -1: not checked */
     bool replace;
+    bool take_back;      /* join again where another process has taken the rank; else the handle stops */
     uint32_t accumulate; /* pushes of each parameter a step, 1 */
     uint32_t shards;     /* K, 1 */
     uint64_t reconnect_timeout_ms, step_timeout_ms, call_timeout_ms;
@@ -154,7 +159,9 @@ struct ampclient_ended {
         struct ampclient_join_answer join;
         struct {
             uint64_t epoch, step;
-            bool valid; /* incarnation_valid of the answer */
+            bool valid;              /* incarnation_valid of the answer */
+            const char *taken_by;    /* another process holds the rank; NULL or "": none */
+            const char *waiting_for; /* what the model waits for; NULL or "": nothing */
         } keep_alive;
         struct ampclient_core_result push;
     } u;
@@ -193,6 +200,7 @@ enum ampclient_output_type {
     AMPCLIENT_OUT_CANCEL,         /* cancel the call */
     AMPCLIENT_OUT_USER_DONE,      /* u.done: the user's call returns */
     AMPCLIENT_OUT_TIMER,          /* u.at_ms; replaces the time given before */
+    AMPCLIENT_OUT_LOG,            /* u.log: a line on what the handle does meanwhile; a few in a minute at most */
 };
 
 enum ampclient_pull_by { AMPCLIENT_PULL_STEP = 1, AMPCLIENT_PULL_LATEST = 3 };
@@ -214,6 +222,9 @@ struct ampclient_out_push {
     const uint8_t *user_state;
     uint32_t user_state_size;
 };
+
+/* Levels of lines have the numbers of ampclient.h. */
+enum ampclient_core_level { AMPCLIENT_CORE_INFO = 2, AMPCLIENT_CORE_WARN = 3 };
 
 /* What the user's call returns. */
 struct ampclient_user_done {
@@ -252,6 +263,10 @@ struct ampclient_output {
         } end;
         struct ampclient_user_done done;
         uint64_t at_ms;
+        struct {
+            enum ampclient_core_level level;
+            char text[AMP_ERROR_TEXT_MAX];
+        } log;
     } u;
 };
 

@@ -60,6 +60,12 @@ struct ampclient_push {
     struct amp_error error; /* a failure to be told at step_end */
 };
 
+/* Kinds of lines in the log: each has a rate of its own. */
+enum ampclient_core_line { LINE_TROUBLE, LINE_LOST, LINE_GOES_ON, LINE_WAITING, LINE_JOINED, LINES_COUNT };
+
+/* What the model waits for, as status has it (model.options). */
+#define AMPCLIENT_WAITING_MAX 256
+
 /* Cancelled streams that have not ended: at most a pull and a push of each shard, twice. */
 #define AMPCLIENT_DYING_MAX (4 * AMPCLIENT_SHARDS_MAX)
 
@@ -73,6 +79,8 @@ struct ampclient_core {
     struct ampclient_out_node *handed;
     /* membership */
     bool has_model, need_join;
+    bool fenced;            /* with need_join: shard 0 says first whether the rank is another process's now */
+    struct amp_error taken; /* code not 0: it is, and the handle has stopped */
     uint64_t join_call, keep_alive_call, leave_call;
     uint32_t rank, world_size;
     struct ampclient_incarnation incarnation;
@@ -98,7 +106,7 @@ struct ampclient_core {
     uint64_t user_state_serial;
     /* waiting */
     enum ampclient_event_type wish; /* 0: none */
-    uint64_t wish_deadline_ms;
+    uint64_t wish_begun_ms, wish_deadline_ms;
     bool done_ready; /* the answer to the wish, held until no stream touches memory */
     struct ampclient_user_done done;
     uint32_t streams_dying; /* cancelled, not ended: nothing is begun before they have */
@@ -108,6 +116,10 @@ struct ampclient_core {
     uint64_t first_failure_ms, retry_ms; /* retry_ms 0: nothing to wait for */
     struct amp_error last_error;
     uint64_t timer_ms;
+    /* the log */
+    uint64_t said_ms[LINES_COUNT];           /* the last line of a kind; 0: none */
+    bool said_trouble;                       /* that calls fail; that they do not any more is to be said, too */
+    char waiting_for[AMPCLIENT_WAITING_MAX]; /* as the last KEEP_ALIVE had it; "": nothing */
 };
 
 /* core.c */
@@ -122,6 +134,23 @@ void ampclient_core_finish(struct ampclient_core *core, int code, const struct a
 bool ampclient_core_failed(struct ampclient_core *core, const struct ampclient_ended *ended);
 void ampclient_core_succeeded(struct ampclient_core *core);
 void ampclient_core_note(struct ampclient_core *core, const struct ampclient_ended *ended);
+
+/* say.c: after the fact that the line is about; `why` is a clause */
+void ampclient_core_say_failed(struct ampclient_core *core);  /* a call failed, and is tried again */
+void ampclient_core_say_goes_on(struct ampclient_core *core); /* one ended well */
+void ampclient_core_say_lost(struct ampclient_core *core, const char *why);
+void ampclient_core_say_joined(struct ampclient_core *core, bool again);
+void ampclient_core_say_waits(struct ampclient_core *core); /* time has passed */
+
+/* True unless it is NULL or "". */
+bool ampclient_core_is_text(const char *text);
+/* A Join ended in an error that is not tried again: so does what the user waits for. */
+void ampclient_core_join_failed(struct ampclient_core *core);
+
+/* member.c */
+/* Join again, as the clause says why; `fenced`: unless another process has taken the rank, which shard 0 is asked first. */
+void ampclient_core_lose(struct ampclient_core *core, bool fenced, const char *why);
+void ampclient_core_keep_alive_ended(struct ampclient_core *core, const struct ampclient_ended *ended);
 
 /* pull.c */
 void ampclient_core_pull_start(struct ampclient_core *core);

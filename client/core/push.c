@@ -77,9 +77,10 @@ int ampclient_core_weight(struct ampclient_core *core, float weight, struct amp_
                              (double)weight);
     bool in_hand = core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING;
     if (in_hand && core->push.dtype != AMP_DTYPE_NONE)
-        return amp_error_set(error, AMP_ESTATE, NULL,
-                             "Step %llu has been pushed to with weight %g; set the weight before the first push of a step.",
-                             (unsigned long long)core->step, (double)core->weight);
+        return amp_error_set(
+            error, AMP_ESTATE, NULL,
+            "Step %llu has been pushed to with weight %g; set the weight before the first push of a step.",
+            (unsigned long long)core->step, (double)core->weight);
     core->weight = weight;
     return 0;
 }
@@ -99,6 +100,8 @@ void ampclient_core_push_cancel(struct ampclient_core *core)
 static int check_push(const struct ampclient_core *core, uint32_t parameter, const void *gradient, enum amp_dtype dtype,
                       struct amp_error *error)
 {
+    if (core->taken.code != 0)
+        return amp_error_set(error, core->taken.code, core->taken.reason, "%s", core->taken.text);
     if (core->state != AMPCLIENT_STATE_COMPUTING)
         return amp_error_set(error, AMP_ESTATE, NULL, "no step is begun: call ampclient_step_begin first");
     if (parameter >= core->flat.parameters)

@@ -5,6 +5,7 @@
 #include "client/io/model.h"
 #include "client/io/spec.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,6 +68,13 @@ static uint64_t timeout_or(uint64_t given, uint64_t otherwise)
     return given < TIMEOUT_MAX_MS ? given : TIMEOUT_MAX_MS;
 }
 
+static void print_line(void *arg, enum ampclient_log_level level, const char *text)
+{
+    (void)arg;
+    (void)level;
+    (void)fprintf(stderr, "ampclient: %s\n", text);
+}
+
 static int take_options(struct ampclient *client, const struct ampclient_options *options, struct amp_error *error)
 {
     struct ampclient_options *to = &client->options;
@@ -80,6 +88,10 @@ static int take_options(struct ampclient *client, const struct ampclient_options
     to->reconnect_timeout_ms = timeout_or(to->reconnect_timeout_ms, RECONNECT_TIMEOUT_MS);
     to->call_timeout_ms = timeout_or(to->call_timeout_ms, CALL_TIMEOUT_MS);
     to->step_timeout_ms = timeout_or(to->step_timeout_ms, STEP_TIMEOUT_MS);
+    if (to->log_cb == NULL)
+        to->log_cb = print_line;
+    if (to->log_level == 0)
+        to->log_level = AMPCLIENT_LOG_WARN;
     return 0;
 }
 
@@ -149,7 +161,12 @@ int ampclient_connect(const char *endpoints, const struct ampclient_options *opt
         .kick_cb = on_kick,
         .stop_cb = on_stop,
         .arg = made,
+        .log_cb = made->options.log_cb,
+        .log_arg = made->options.log_arg,
+        .log_level = made->options.log_level,
     };
+    (void)uv_random(NULL, NULL, &made->instance, sizeof made->instance, 0,
+                    NULL); /* 0 if it fails: as a client of before */
     rc = ampclient_link_open(endpoints, &link, &made->link, error);
     if (rc != 0)
         goto fail_free;

@@ -13,6 +13,7 @@ struct ampclient {
     struct amp_list models;           /* of struct ampclient_model; changed by the loop's thread alone */
     struct amp_error error;           /* of the last call; the user's thread */
     bool shards_known;                /* the user's thread */
+    uint64_t instance;                /* random: tells this process's Joins from those of another; constant */
 };
 
 /* Clears the last error; each public function begins with it. */

@@ -73,6 +73,41 @@ void ampclient_link_finish(struct ampclient_link *link, struct ampclient_job *jo
     (void)pthread_mutex_unlock(&link->mutex);
 }
 
+/* ---- the log ---- */
+
+void ampclient_link_log(struct ampclient_link *link, enum ampclient_log_level level, const char *text)
+{
+    if (link->log_cb != NULL && level >= link->log_level)
+        link->log_cb(link->log_arg, level, text);
+}
+
+struct log_job {
+    struct ampclient_job job;
+    struct ampclient_link *link;
+    enum ampclient_log_level level;
+    char text[AMP_ERROR_TEXT_MAX];
+};
+
+static void run_log(struct ampclient_job *base)
+{
+    struct log_job *job = AMP_CONTAINER(base, struct log_job, job);
+    ampclient_link_log(job->link, job->level, job->text);
+    ampclient_link_finish(job->link, base);
+}
+
+void ampclient_link_log_soon(struct ampclient_link *link, enum ampclient_log_level level, const char *text)
+{
+    struct log_job *job = calloc(1, sizeof *job);
+    if (job == NULL)
+        return;
+    job->job.run_cb = run_log;
+    job->link = link;
+    job->level = level;
+    (void)snprintf(job->text, sizeof job->text, "%s", text);
+    if (ampclient_link_run(link, &job->job, 0, NULL) == 0) /* else broken: the job may still be in use */
+        free(job);
+}
+
 /* ---- the loop's thread ---- */
 
 static void on_channel_closed(void *arg)
@@ -282,6 +317,9 @@ int ampclient_link_open(const char *endpoints, const struct ampclient_link_optio
     link->kick_cb = options->kick_cb;
     link->stop_cb = options->stop_cb;
     link->arg = options->arg;
+    link->log_cb = options->log_cb;
+    link->log_arg = options->log_arg;
+    link->log_level = options->log_level;
     if (start_thread(link) != 0) {
         link->stop_cb = NULL;
         rc = amp_error_set(error, AMP_EIO, NULL, "No thread can be made; raise the limit of processes.");

@@ -21,6 +21,7 @@
 
 #include "base/err.h"
 #include "base/list.h"
+#include "client/ampclient.h"
 #include "client/io/secure.h"
 #include "rpc/arpc_client.h"
 
@@ -65,7 +66,7 @@ struct ampclient_link {
     struct arpc_channel_options channel_options;
     struct arpc_channel *shards[AMPCLIENT_LINK_SHARDS_MAX]; /* one each, where there are several; else none */
     uint32_t shards_count;
-    char endpoints[AMPCLIENT_LINK_SHARDS_MAX][256]; /* of shards */
+    char endpoints[AMPCLIENT_LINK_SHARDS_MAX][256];           /* of shards */
     struct arpc_channel *retired[AMPCLIENT_LINK_RETIRED_MAX]; /* to processes that are no shards any more; a ring */
     uint32_t retired_next;
     uint32_t ask_next; /* follow.c: who is asked next, when that was last, and whether it goes on */
@@ -73,6 +74,10 @@ struct ampclient_link {
     bool asking;
     uint32_t channels_open; /* while closing: how many are not closed yet */
     bool closing;           /* the loop's thread has begun to stop */
+    /* the loop's thread: of the client's log */
+    void (*log_cb)(void *arg, enum ampclient_log_level level, const char *text); /* NULL: there is none */
+    void *log_arg;
+    enum ampclient_log_level log_level;
 };
 
 struct ampclient_link_options {
@@ -81,6 +86,9 @@ struct ampclient_link_options {
     void (*kick_cb)(void *arg); /* may be NULL */
     void (*stop_cb)(void *arg); /* may be NULL */
     void *arg;
+    void (*log_cb)(void *arg, enum ampclient_log_level level, const char *text); /* may be NULL */
+    void *log_arg;
+    enum ampclient_log_level log_level;
 };
 
 /*
@@ -112,6 +120,11 @@ bool ampclient_link_wait(struct ampclient_link *link, uint64_t deadline_ms);
 int ampclient_link_break(struct ampclient_link *link, struct amp_error *error);
 /* User's thread: sleeps so long, at the longest until the link breaks. */
 void ampclient_link_pause(struct ampclient_link *link, uint64_t ms);
+
+/* Writes a line of the client's log, if its level is wanted. Loop's thread, without the mutex. */
+void ampclient_link_log(struct ampclient_link *link, enum ampclient_log_level level, const char *text);
+/* The same from the user's thread; waits until it is written. */
+void ampclient_link_log_soon(struct ampclient_link *link, enum ampclient_log_level level, const char *text);
 
 /* Monotonic. Any thread. */
 uint64_t ampclient_now_ms(void);

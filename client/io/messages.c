@@ -28,13 +28,14 @@ static void put_name(char field[128], const char *name)
     (void)snprintf(field, 128, "%s", name);
 }
 
-static int encode_join(const struct ampclient_output *output, struct amp_buf *out)
+static int encode_join(const struct ampclient_model *model, const struct ampclient_output *output, struct amp_buf *out)
 {
     struct ampd_msg_join_request message = {.has_rank = output->rank >= 0,
                                             .rank = output->rank >= 0 ? (uint32_t)output->rank : 0,
                                             .has_world_size = output->world_size >= 0,
                                             .world_size = output->world_size >= 0 ? (uint32_t)output->world_size : 0,
-                                            .replace = output->replace};
+                                            .replace = output->replace,
+                                            .instance = model->client->instance};
     put_name(message.model, output->model);
     put_name(message.worker_name, output->worker);
     return ampd_msg_join_request_encode(&message, out);
@@ -121,7 +122,7 @@ int ampclient_request_encode(const struct ampclient_model *model, const struct a
 {
     switch (output->type) {
     case AMPCLIENT_OUT_JOIN:
-        return encode_join(output, out);
+        return encode_join(model, output, out);
     case AMPCLIENT_OUT_KEEP_ALIVE:
         return encode_keep_alive(model, output, out);
     case AMPCLIENT_OUT_LEAVE:
@@ -246,6 +247,8 @@ static void answer_keep_alive(struct ampclient_core_call *call, struct ampclient
         event->u.ended.u.keep_alive.epoch = response.epoch;
         event->u.ended.u.keep_alive.step = response.step;
         event->u.ended.u.keep_alive.valid = response.incarnation_valid;
+        event->u.ended.u.keep_alive.taken_by = response.taken_by;
+        event->u.ended.u.keep_alive.waiting_for = response.waiting_for;
     }
     ampclient_model_event(call->model, event);
 }

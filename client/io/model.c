@@ -2,6 +2,7 @@
 #include "client/io/model.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- outputs ---- */
 
@@ -29,6 +30,32 @@ static void set_timer(struct ampclient_model *model, uint64_t at_ms)
     /* One more: uv rounds down, and a tick that comes early would be set again at once. Never 0: libuv runs all timers
      * that are due before it looks at sockets, so a time in the past that is set again and again would starve them. */
     (void)uv_timer_start(&model->timer, on_timer, (at_ms > now ? at_ms - now : 0) + 1, 0);
+}
+
+/* A line for the user's log: it is told without the mutex. */
+struct log_line {
+    struct amp_list node;
+    enum ampclient_log_level level;
+    char text[AMP_ERROR_TEXT_MAX];
+};
+
+static void keep_line(struct ampclient_model *model, const struct ampclient_output *output)
+{
+    struct log_line *line = malloc(sizeof *line);
+    if (line == NULL)
+        return;
+    line->level = (enum ampclient_log_level)output->u.log.level;
+    memcpy(line->text, output->u.log.text, sizeof line->text);
+    amp_list_push(&model->lines, &line->node);
+}
+
+static void tell_lines(struct ampclient_model *model)
+{
+    for (struct amp_list *node; (node = amp_list_shift(&model->lines)) != NULL;) {
+        struct log_line *line = AMP_CONTAINER(node, struct log_line, node);
+        ampclient_link_log(model->client->link, line->level, line->text);
+        free(line);
+    }
 }
 
 /* With the mutex. Calls no one back and never steps the core, so the views of the output stay good. */
@@ -64,6 +91,9 @@ static void act(struct ampclient_model *model, const struct ampclient_output *ou
         break;
     case AMPCLIENT_OUT_TIMER:
         set_timer(model, output->u.at_ms);
+        break;
+    case AMPCLIENT_OUT_LOG:
+        keep_line(model, output);
         break;
     }
 }
@@ -107,6 +137,7 @@ void ampclient_model_drain(struct ampclient_model *model)
     (void)pthread_mutex_lock(&model->client->link->mutex);
     drain_locked(model);
     (void)pthread_mutex_unlock(&model->client->link->mutex);
+    tell_lines(model);
 }
 
 void ampclient_model_event(struct ampclient_model *model, const struct ampclient_event *event)
@@ -117,6 +148,7 @@ void ampclient_model_event(struct ampclient_model *model, const struct ampclient
     ampclient_core_step(model->core, ampclient_now_ms(), event);
     drain_locked(model);
     (void)pthread_mutex_unlock(&model->client->link->mutex);
+    tell_lines(model);
 }
 
 /* ---- attaching and detaching ---- */

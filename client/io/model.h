@@ -61,6 +61,7 @@ struct ampclient_model {
     bool timer_closed;
     bool stopped; /* events of calls are not told to the core any more */
     struct amp_list calls;
+    struct amp_list lines;  /* for the log, told when the mutex is free */
     struct amp_list failed; /* calls that could not begin: their end is told after the outputs at hand */
     uint64_t unborn;        /* number of one for which there was no memory at all; 0: none */
     uint8_t *scratch;       /* one block of a push, gathered */

@@ -3,6 +3,7 @@
 #include "client/io/follow.h"
 #include "client/io/methods.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -154,7 +155,23 @@ struct retry {
     uint64_t until_ms; /* 0: not unavailable yet */
     uint64_t pause_ms;
     unsigned repeats;
+    uint64_t said_ms; /* when the log was told that this goes on; 0: not yet */
 };
+
+#define SAY_AGAIN_MS 5000
+
+/* The first try may have met a connection that was about to end: it is worth no line. */
+static void say_trouble(struct retry *retry, struct ampclient_link *link, const struct ampclient_reply *reply)
+{
+    char line[AMP_ERROR_TEXT_MAX];
+    uint64_t now = ampclient_now_ms();
+    if (retry->pause_ms == AMPCLIENT_RPC_PAUSE_MS * 2 || (retry->said_ms != 0 && now - retry->said_ms < SAY_AGAIN_MS))
+        return;
+    retry->said_ms = now;
+    (void)snprintf(line, sizeof line, "%s%.480s",
+                   reply->error.reason[0] != 0 ? "trying again: " : "reconnecting: ", reply->error.text);
+    ampclient_link_log_soon(link, AMPCLIENT_LOG_WARN, line);
+}
 
 /* Whether and when to try again after this answer. */
 static bool another_try(struct retry *retry, const struct ampclient_reply *reply, uint64_t wait_ms, uint64_t *pause_ms)
@@ -184,8 +201,13 @@ int ampclient_rpc_retry(struct ampclient_link *link, const struct ampclient_requ
             restart_cb(request->arg);
         int rc = ampclient_rpc(link, request, reply);
         uint64_t pause_ms;
-        if (!another_try(&retry, reply, wait_ms, &pause_ms))
+        if (!another_try(&retry, reply, wait_ms, &pause_ms)) {
+            if (rc == 0 && retry.said_ms != 0)
+                ampclient_link_log_soon(link, AMPCLIENT_LOG_WARN, "connected again");
             return rc;
+        }
+        if (reply->code == AMP_EUNAVAILABLE)
+            say_trouble(&retry, link, reply);
         ampclient_reply_close(reply);
         ampclient_link_pause(link, pause_ms);
     }

@@ -73,6 +73,7 @@ static int new_model(struct ampclient *client, const struct identity *identity,
                                                  .rank = identity->rank,
                                                  .world_size = identity->world_size,
                                                  .replace = options->replace,
+                                                 .take_back = options->take_back,
                                                  .accumulate = options->accumulate,
                                                  .shards = ampclient_shards(client),
                                                  .reconnect_timeout_ms = client->options.reconnect_timeout_ms,
@@ -86,6 +87,7 @@ static int new_model(struct ampclient *client, const struct identity *identity,
     model->restore_cb = options->restore_cb;
     amp_list_init(&model->node);
     amp_list_init(&model->calls);
+    amp_list_init(&model->lines);
     amp_list_init(&model->failed);
     model->user_state = malloc(AMPCLIENT_USER_STATE_MAX);
     int rc = model->user_state != NULL ? ampclient_core_new(&config, &model->core) : AMP_ENOMEM;

@@ -54,6 +54,45 @@ static void calls_are_tried_again_while_the_server_is_unavailable(void **state)
     fixture_check(fixture, 0);
 }
 
+static void keep_line(void *arg, enum ampclient_log_level level, const char *text)
+{
+    char *lines = arg;
+    size_t used = strlen(lines);
+    (void)snprintf(lines + used, 1024 - used, "%d %s\n", (int)level, text);
+}
+
+/* More than the channel tries again by itself. */
+#define REFUSALS 9
+
+static void what_goes_on_meanwhile_is_told_to_the_log(void **state)
+{
+    struct fixture *fixture = *state;
+    char lines[1024] = "";
+    struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
+    options.log_cb = keep_line;
+    options.log_arg = lines;
+    options.log_level = AMPCLIENT_LOG_INFO;
+    ampclient_close(fixture->client);
+    assert_int_equal(ampclient_connect(fake_endpoint(fixture->fake), &options, &fixture->client, NULL), 0);
+    fake_set(fixture->fake, &(struct fake_faults){.unavailable = REFUSALS});
+    fixture_ok(fixture, fixture_create(fixture, 0, NULL));
+    fixture_ok(fixture, fixture_load(fixture, NULL));
+    struct ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
+    join.rank = 0;
+    fixture_ok(fixture, ampclient_join(fixture->client, MODEL, &join, &fixture->model));
+    fake_set(fixture->fake, &(struct fake_faults){.unavailable = REFUSALS});
+    fixture_begin(fixture);
+    ampclient_close(fixture->client); /* with its thread, which tells the lines */
+    fixture->client = NULL;
+    static const char *const expected[] = {
+        "3 trying again: not now\n", "3 connected again\n", "2 m: joined as rank 0 of 1 at step 1 (epoch 1)\n",
+        "3 m: trying again: not now\n", "3 m: connected again: rank 0 goes on with step 1 (epoch 1)\n"};
+    const char *rest = lines;
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
+        if ((rest = strstr(rest, expected[i])) == NULL)
+            fail_msg("\"%s\" is not where it should be in\n%s", expected[i], lines);
+}
+
 static void a_load_that_was_cut_off_is_repeated(void **state)
 {
     struct fixture *fixture = *state;
@@ -314,6 +353,7 @@ int main(void)
         cmocka_unit_test(connect_waits_for_a_server_that_starts_later),
         cmocka_unit_test(the_second_address_serves_when_the_first_does_not),
         FRESH(calls_are_tried_again_while_the_server_is_unavailable),
+        FRESH(what_goes_on_meanwhile_is_told_to_the_log),
         FRESH(a_load_that_was_cut_off_is_repeated),
         JOINED(a_push_that_was_cut_off_goes_on_where_it_was),
         JOINED(a_pull_that_was_cut_off_is_repeated),

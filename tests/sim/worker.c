@@ -392,6 +392,8 @@ static void drain(struct sim *sim, uint32_t w)
         case AMPCLIENT_OUT_TIMER:
             worker->timer_ms = output.u.at_ms;
             break;
+        case AMPCLIENT_OUT_LOG:
+            break;
         }
     }
 }
