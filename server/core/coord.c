@@ -89,6 +89,7 @@ static struct ampd_message *state_message(struct ampd_model *model, uint32_t sha
     message->u.state.sequence = ++model->coord.state_sequence;
     message->u.state.state = ampd_coord_public(model);
     message->u.state.missing_rank = model->coord.missing_rank;
+    message->u.state.trouble = ampd_sync_troubled(model);
     message->u.state.frozen = ampd_floor_stops(&model->spec, &model->coord.scaler);
     return message;
 }
@@ -578,6 +579,8 @@ static void resend_step(struct ampd_model *model, uint32_t shard)
 void ampd_coord_resend(struct ampd_model *model, uint32_t shard)
 {
     struct ampd_coord *coord = &model->coord;
+    if (ampd_sync_troubled(model))
+        ampd_bus_send_take(model->core, state_message(model, shard));
     if (coord->state == AMPD_COORD_SYNCING)
         return; /* SYNC is asked again for the process as a whole */
     if (coord->state <= AMPD_COORD_STORING) {

@@ -35,7 +35,7 @@ int ampd_core_new(const struct ampd_core_config *config, struct ampd_core **core
 
 const char *ampd_checkpoint_dir(const struct ampd_core *core)
 {
-    return core->config.checkpoint_dir == NULL ? "its own" : core->config.checkpoint_dir;
+    return core->config.checkpoint_dir == NULL ? "its directory" : core->config.checkpoint_dir;
 }
 
 void ampd_model_free(struct ampd_model *model)

@@ -50,16 +50,16 @@ struct ampd_model;
 
 /* Zero means the default. */
 struct ampd_core_config {
-    uint32_t shard, shards;  /* this is shard `shard` of `shards` (default 1) */
-    struct ampd_fence fence; /* of this process; stored before the core is made */
-    uint64_t block_elements; /* AMPD_BLOCK_ELEMENTS; a multiple of 64 */
-    uint64_t lease_ms;       /* AMPD_LEASE_MS */
-    uint64_t memory_max;     /* bytes that all models together may come to take; 0: no bound but the machine's */
+    uint32_t shard, shards;     /* this is shard `shard` of `shards` (default 1) */
+    struct ampd_fence fence;    /* of this process; stored before the core is made */
+    uint64_t block_elements;    /* AMPD_BLOCK_ELEMENTS; a multiple of 64 */
+    uint64_t lease_ms;          /* AMPD_LEASE_MS */
+    uint64_t memory_max;        /* bytes that all models together may come to take; 0: no bound but the machine's */
     const char *checkpoint_dir; /* its name, for what is said of it; outlives the core. NULL: it has none */
-    uint64_t epoch_above;    /* epochs that begin are above this: what a lost store may have known; 0: nothing */
-    bool carry_own;          /* messages to itself go through the host too (the simulator delays them) */
-    bool check; /* the invariants of every machine are asserted after each event, over all blocks (tests) */
-    bool asks_epochs;        /* the highest epochs are kept outside of the stores, too: a new one is asked for (RAISE_EPOCH) */
+    uint64_t epoch_above;       /* epochs that begin are above this: what a lost store may have known; 0: nothing */
+    bool carry_own;             /* messages to itself go through the host too (the simulator delays them) */
+    bool check;       /* the invariants of every machine are asserted after each event, over all blocks (tests) */
+    bool asks_epochs; /* the highest epochs are kept outside of the stores, too: a new one is asked for (RAISE_EPOCH) */
 };
 
 /* ---- life ---- */
@@ -94,10 +94,12 @@ struct ampd_model_info {
     const struct ampd_layout *layout;   /* likewise */
     enum ampd_model_state state;
     bool recovering; /* after a start, until the new epoch is stored */
-    bool deleted;    /* there is no such model any more: nothing else is set but spec and layout */
-    bool deleting;   /* it is about to be deleted */
-    bool unstable;   /* max_consecutive_overflows reached */
-    bool frozen;     /* at the floor of the scale: no step opens before an operator acts */
+    const char
+        *trouble;  /* recovering: what keeps it from going on until somebody acts or a disk can be read; or NULL */
+    bool deleted;  /* there is no such model any more: nothing else is set but spec and layout */
+    bool deleting; /* it is about to be deleted */
+    bool unstable; /* max_consecutive_overflows reached */
+    bool frozen;   /* at the floor of the scale: no step opens before an operator acts */
     uint64_t epoch;
     uint64_t base_epoch, base_step; /* where the epoch began */
     uint64_t step;                  /* the open step, or the next one */

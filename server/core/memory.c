@@ -43,6 +43,7 @@ static void answer_restore(struct ampd_model *model, bool ok)
     answer->u.restore.step = shard->restore_record.step;
     answer->u.restore.ok = ok;
     answer->u.restore.absent = shard->restore_refused;
+    answer->u.restore.waits = !ok && !shard->restore_refused && shard->restore_retry_ms != 0;
     answer->u.restore.version = shard->restored_version;
     answer->u.restore.scaler = shard->restored_scaler;
     ampd_bus_send_take(model->core, answer);
@@ -169,15 +170,21 @@ static bool is_gone(int code)
 
 /*
  * A durable checkpoint is not given up for an error that may pass: the model stays RECOVERING, and the file is read
- * again. Should it never be readable, an operator who moves it away makes it ENOTFOUND.
+ * again. Should it never be readable, an operator who moves it away makes it ENOTFOUND. Meanwhile the other models go on.
  */
 static void read_later(struct ampd_model *model, int code)
 {
     struct ampd_shard *shard = &model->shard;
     shard->restore_retry_ms = model->core->now_ms + RESTORE_RETRY_MS;
     ampd_out_log(model->core, AMPD_LOG_ERROR, model,
-                 "checkpoint %llu cannot be read now: %s; reading it again every %d ms",
-                 (unsigned long long)shard->restore_record.step, amp_strerror(code), RESTORE_RETRY_MS);
+                 "checkpoint %llu in %s cannot be read now: %s; it is read again every %d ms. Should it never be "
+                 "readable, move its file away: the one before is taken then",
+                 (unsigned long long)shard->restore_record.step, ampd_checkpoint_dir(model->core), amp_strerror(code),
+                 RESTORE_RETRY_MS);
+    if (shard->replay.on)
+        ampd_sync_try_answer(model->core);
+    else
+        answer_restore(model, false);
 }
 
 void ampd_memory_tick(struct ampd_model *model)
@@ -385,6 +392,7 @@ void ampd_memory_epoch_stored(struct ampd_model *model)
     shard->done = false;
     shard->loaded = shard->memory == AMPD_MEMORY_RESTORED;
     shard->told_loaded = false;
+    shard->troubled = false;
     shard->loader = 0; /* its stream ended before the epoch began */
     shard->granted = 0;
     ampd_memory_set(shard, shard->memory == AMPD_MEMORY_RESTORED ? AMPD_MEMORY_READY : AMPD_MEMORY_EMPTY);
@@ -396,7 +404,8 @@ void ampd_memory_tell(struct ampd_model *model)
 {
     const struct ampd_shard *shard = &model->shard;
     bool lost = shard->memory == AMPD_MEMORY_LOST && shard->round != 0 && shard->restore_record.epoch == 0;
-    if (shard->restore_refused)
+    bool unread = shard->memory == AMPD_MEMORY_RESTORING && !shard->replay.on && shard->restore_retry_ms != 0;
+    if (shard->restore_refused || unread)
         answer_restore(model, false);
     else if (shard->memory == AMPD_MEMORY_RESTORED)
         answer_restored(model);

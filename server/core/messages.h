@@ -149,7 +149,8 @@ struct ampd_applied {
 
 struct ampd_sync_state {
     struct ampd_model_spec spec; /* owned; for a coordinator that lost its store */
-    bool lost;                   /* the memory of the sender is lost */
+    bool waits; /* its disk cannot be read now: the rest of this comes in an answer of its own, when it can */
+    bool lost;  /* the memory of the sender is lost */
     uint64_t highest_epoch;
     /* durability STEP: where the sender stands */
     bool ready;                /* its memory has values */
@@ -165,6 +166,7 @@ struct ampd_sync_state {
 struct ampd_restore {
     uint64_t epoch, step; /* the checkpoint; 0, 0: none is left */
     bool ok;
+    bool waits;  /* RESTORED, not ok: the file cannot be read now; another one comes when it can */
     bool absent; /* RESTORED, not ok: the sender has no such checkpoint any more; what it told in SYNC is out of date */
     uint64_t version;
     struct amp_scaler_state scaler;
@@ -190,6 +192,7 @@ struct ampd_state_message {
     enum ampd_model_state state;
     uint32_t missing_rank; /* STALLED */
     bool frozen;           /* no step opens before an operator acts */
+    bool trouble;          /* the model cannot be brought back now; nothing else is said */
 };
 
 /* One message, about one model or none. The fences are those of STEP section 1. */
@@ -215,9 +218,9 @@ struct ampd_message {
         struct ampd_parts parts;
         struct ampd_epoch_message epoch;
         struct ampd_state_message state;
-        uint64_t load;              /* WANT, GRANT: the loader's number */
-        struct ampd_complete unfit; /* UNFIT */
-        struct ampd_fence fence;    /* TOO_LOW: the higher one */
+        uint64_t load;                /* WANT, GRANT: the loader's number */
+        struct ampd_complete unfit;   /* UNFIT */
+        struct ampd_fence fence;      /* TOO_LOW: the higher one */
         char why[AMP_ERROR_TEXT_MAX]; /* NOT_CREATED */
     } u;
 };

@@ -90,9 +90,10 @@ struct ampd_peer {
 
 /* SYNC of a process: what it asked for, or was asked for. */
 struct ampd_sync_round {
-    uint64_t round;                        /* shard 0: of the newest SYNC */
+    uint64_t round;                        /* shard 0: the newest one, */
+    uint64_t current;                      /* and that of the newest SYNC */
     bool running;                          /* shard 0: not all have answered */
-    uint64_t done, refused;                /* shard 0: bits of those that have, and whose answer cannot be */
+    uint64_t done;                         /* shard 0: bits of those that have */
     uint64_t synced_with[AMPD_SHARDS_MAX]; /* shard 0: counter of the fence that answered last */
     uint64_t started;                      /* shard 0: bits of those that answer for the first time */
     uint64_t asked;                        /* the round that waits for our answer; 0: none */
@@ -245,7 +246,9 @@ struct ampd_shard {
     bool loaded, stalled, done, frozen;
     bool told_loaded; /* `loaded` is not only what was found on the disk, since the memory was last brought back */
     uint32_t missing_rank;
-    bool deleting; /* everything about the model ends; then it is taken out of the store */
+    bool troubled;   /* it cannot be brought back now */
+    bool sync_waits; /* the answer to SYNC that told of this model said that the rest comes later */
+    bool deleting;   /* everything about the model ends; then it is taken out of the store */
 };
 
 struct ampd_worker {
@@ -329,10 +332,13 @@ struct ampd_coord {
     uint64_t state_sequence;
     uint32_t missing_rank;
     struct ampd_message *synced[AMPD_SHARDS_MAX]; /* answers of SYNC; owned */
-    uint32_t untried;                             /* SYNC: checkpoints of shard 0's answer, the oldest, not tried yet */
-    char trouble[AMPD_TROUBLE_MAX];               /* SYNCING: why the model is refused, as a sentence; "": it is not */
-    enum ampd_coord_state before;                 /* SYNC: the state that it interrupted */
-    uint64_t answered;                            /* bits: of RESTORE, or of EPOCH */
+    uint64_t misfits;                             /* SYNC: bits of the shards whose answer cannot be of this model */
+    uint64_t started;               /* SYNC: bits of those that have started since it was last decided on */
+    uint64_t unread;                /* RESTORE: bits of those that cannot read the checkpoint now */
+    uint32_t untried;               /* SYNC: checkpoints of shard 0's answer, the oldest, not tried yet */
+    char trouble[AMPD_TROUBLE_MAX]; /* SYNCING: why the model is refused, as a sentence; "": it is not */
+    enum ampd_coord_state before;   /* SYNC: the state that it interrupted */
+    uint64_t answered;              /* bits: of RESTORE, or of EPOCH */
     bool restore_failed;
     bool restore_absent;          /* a shard has dropped what was asked for since it answered SYNC */
     struct ampd_restore restored; /* what the first shard has told; all must agree */
@@ -404,7 +410,7 @@ int ampd_model_new(struct ampd_core *core, const struct ampd_model_spec *spec, s
                    struct amp_error *error);
 void ampd_model_free(struct ampd_model *model);
 void ampd_core_free_graves(struct ampd_core *core); /* of which no output speaks any more */
-void ampd_model_forget(struct ampd_model *model); /* deleted: its memory is free; the place is for the next one */
+void ampd_model_forget(struct ampd_model *model);   /* deleted: its memory is free; the place is for the next one */
 struct ampd_model *ampd_core_model_named(struct ampd_core *core, const char *name);
 /* The model of a call, if there is one that is served; else NULL, and the call has its answer. */
 struct ampd_model *ampd_core_known(struct ampd_core *core, uint64_t call, const char *name);
@@ -682,7 +688,8 @@ void ampd_health_count(struct ampd_model *model, const struct ampd_step_row *row
 /* ---- coord.c ---- */
 void ampd_coord_record(struct ampd_coord *coord, const struct amp_scaler_state *scaler); /* the one of a new epoch */
 void ampd_coord_create(struct ampd_core *core, uint64_t call, const struct ampd_event_create *create);
-bool ampd_coord_creates(const struct ampd_model *model); /* it has no values, and not all shards have stored its epoch */
+bool ampd_coord_creates(
+    const struct ampd_model *model);                 /* it has no values, and not all shards have stored its epoch */
 void ampd_coord_created(struct ampd_model *model);   /* answers those who wait for it */
 void ampd_coord_sweep(struct ampd_model *model);     /* ends those who have waited for the time of a lease */
 void ampd_coord_interrupt(struct ampd_model *model); /* SYNC begins */
@@ -696,7 +703,7 @@ void ampd_coord_set(struct ampd_model *model, enum ampd_coord_state state);
 void ampd_coord_loaded(struct ampd_model *model, const struct ampd_message *message);
 void ampd_coord_ranks(struct ampd_model *model); /* a rank joined, left, or its lease ended; or an act is stored */
 void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *message);
-bool ampd_coord_decides_soon(const struct ampd_model *model); /* the open step: who has not pushed lives */
+bool ampd_coord_decides_soon(const struct ampd_model *model);             /* the open step: who has not pushed lives */
 bool ampd_coord_waits_for(const struct ampd_model *model, uint32_t rank); /* only its push can move the step */
 void ampd_coord_vote(struct ampd_model *model, const struct ampd_message *message);
 void ampd_coord_store_verdict(struct ampd_model *model);
@@ -742,59 +749,6 @@ void ampd_verdict_of_row(const struct ampd_model *model, const struct ampd_step_
 void ampd_verdict_plan(const struct ampd_model *model, const struct ampd_verdict_message *verdict,
                        struct ampd_plan *plan);
 
-/* ---- sync.c ---- */
-void ampd_sync_start(struct ampd_core *core);
-void ampd_sync_hello(struct ampd_core *core, const struct ampd_message *message);
-void ampd_sync_asked(struct ampd_core *core, const struct ampd_message *message);
-void ampd_sync_try_answer(struct ampd_core *core); /* if one is due, and nothing that it tells is being stored */
-void ampd_sync_answer(struct ampd_core *core, const struct ampd_message *message);
-/* Whether shard k has told that it holds the checkpoint. */
-bool ampd_sync_holds(const struct ampd_coord *coord, uint32_t k, uint64_t epoch, uint64_t step);
-/* As it has told of it, or NULL. */
-const struct ampd_checkpoint_record *ampd_sync_told(const struct ampd_coord *coord, uint32_t k, uint64_t epoch,
-                                                    uint64_t step);
-void ampd_sync_done(struct ampd_core *core, const struct ampd_message *message);
-void ampd_sync_create(struct ampd_core *core, const struct ampd_message *message);
-void ampd_sync_not_created(struct ampd_model *model, const struct ampd_message *message);
-void ampd_sync_first_epoch(struct ampd_model *model); /* of a model that is created */
-void ampd_sync_begin_anew(struct ampd_model *model,
-                          const char *reason); /* CREATED: a new epoch without values, and another loader may */
-void ampd_sync_raised(struct ampd_core *core, const struct ampd_event_raised *raised); /* the number of a new epoch */
-void ampd_sync_resend(struct ampd_model *model, uint32_t shard); /* RESTORE or EPOCH, if it was not answered */
-void ampd_sync_roll_back(struct ampd_model *model); /* RESTORE of coord.rollback's checkpoint on all shards */
-void ampd_sync_restored(struct ampd_model *model, const struct ampd_message *message);
-void ampd_sync_epoch_stored(struct ampd_model *model, const struct ampd_message *message);
-
-/* ---- resend.c ---- */
-void ampd_resend_to_shard(struct ampd_core *core, uint32_t shard);
-void ampd_resend_to_coordinator(struct ampd_core *core);
-void ampd_resend_heard(struct ampd_core *core); /* shard 0 speaks */
-void ampd_resend_arm(struct ampd_core *core);   /* sets hello_ms, or takes it back */
-void ampd_resend_tick(struct ampd_core *core);
-
-/* ---- leave.c ---- */
-bool ampd_leave_leaves(const struct ampd_core *core, uint32_t shard); /* it is about to end, or has ended in order */
-bool ampd_leave_pauses(const struct ampd_core *core); /* no step is opened or decided: a shard is about to end */
-void ampd_leave_drain(struct ampd_core *core);        /* this process is to end */
-void ampd_leave_asked(struct ampd_core *core, const struct ampd_message *message); /* LEAVE */
-void ampd_leave_told(struct ampd_core *core, const struct ampd_message *message);  /* MAY_LEAVE */
-void ampd_leave_ask(struct ampd_core *core);                                       /* a session begins: LEAVE again */
-void ampd_leave_down(struct ampd_core *core, uint32_t shard);                      /* a session is over */
-void ampd_leave_tick(struct ampd_core *core);
-void ampd_leave_try(struct ampd_core *core); /* after each event: DRAINED, if nothing stands against it */
-
-/* ---- fits.c ---- */
-/* Whether the parameters, ranks and blocks of a message are the model's. */
-bool ampd_message_fits(const struct ampd_model *model, const struct ampd_message *message);
-
-/* ---- fences.c ---- */
-void ampd_fences_found(struct ampd_core *core, const struct ampd_event_fence *found);
-/* Whether a message of another shard counts. False: it was refused, or held, or is of no use. */
-bool ampd_fences_admit(struct ampd_core *core, const struct ampd_message *message);
-void ampd_fences_stored(struct ampd_core *core, const struct ampd_pending *pending);
-void ampd_fences_too_low(struct ampd_core *core, const struct ampd_message *message);
-void ampd_fences_close(struct ampd_core *core);
-/* The fence that a message to this shard is addressed to. */
-struct ampd_fence ampd_fences_of(const struct ampd_core *core, uint32_t shard);
+#include "server/core/shards.h"
 
 #endif

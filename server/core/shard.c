@@ -687,7 +687,8 @@ void ampd_shard_state(struct ampd_model *model, const struct ampd_message *messa
 {
     struct ampd_shard *shard = &model->shard;
     const struct ampd_state_message *state = &message->u.state;
-    if (message->epoch != shard->epoch || state->sequence <= shard->state_sequence)
+    shard->troubled = state->trouble;
+    if (state->trouble || message->epoch != shard->epoch || state->sequence <= shard->state_sequence)
         return;
     shard->state_sequence = state->sequence;
     shard->stalled = state->state == AMPD_MODEL_STALLED;

@@ -559,9 +559,10 @@ static void read_later(struct ampd_model *model, int code)
 {
     model->shard.restore_retry_ms = model->core->now_ms + READ_RETRY_MS;
     ampd_out_log(model->core, AMPD_LOG_ERROR, model,
-                 "step %llu of the journal cannot be read now: %s; reading it again every %d ms (remove the file to go "
-                 "back to the checkpoint)",
+                 "step %llu of the journal cannot be read now: %s; it is read again every %d ms. Should it never be "
+                 "readable, move its file away: the model goes back to a checkpoint then",
                  (unsigned long long)(model->shard.decided_step + 1), amp_strerror(code), READ_RETRY_MS);
+    ampd_sync_try_answer(model->core);
 }
 
 void ampd_sums_replayed(struct ampd_model *model, const struct ampd_event_replayed *event)

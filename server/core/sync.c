@@ -28,6 +28,8 @@
 
 static void forget_answers(struct ampd_model *model)
 {
+    model->coord.misfits = 0;
+    model->coord.unread = 0;
     model->coord.untried = 0;
     model->coord.trouble[0] = 0;
     for (uint32_t k = 0; k < AMPD_SHARDS_MAX; k++) {
@@ -39,9 +41,9 @@ static void forget_answers(struct ampd_model *model)
 void ampd_sync_start(struct ampd_core *core)
 {
     struct ampd_sync_round *sync = &core->sync;
-    sync->round++;
+    sync->current = ++sync->round;
     sync->running = true;
-    sync->done = sync->refused = 0;
+    sync->done = 0;
     for (uint32_t i = 0; i < core->models_count; i++) {
         forget_answers(core->models[i]);
         if (!core->models[i]->gone)
@@ -86,16 +88,9 @@ void ampd_sync_asked(struct ampd_core *core, const struct ampd_message *message)
     ampd_sync_try_answer(core);
 }
 
-static void tell_model(struct ampd_model *model, uint64_t round)
+static void tell_steps(const struct ampd_model *model, struct ampd_sync_state *state)
 {
     const struct ampd_shard *shard = &model->shard;
-    struct ampd_message *answer = ampd_bus_message(model, AMPD_MESSAGE_SYNCED, 0);
-    answer->round = round;
-    struct ampd_sync_state *state = &answer->u.sync;
-    AMP_NEED(ampd_spec_copy(&state->spec, &model->spec) == 0);
-    state->lost = shard->memory <= AMPD_MEMORY_RESTORED;
-    uint64_t above = model->core->config.epoch_above;
-    state->highest_epoch = shard->epoch > above ? shard->epoch : above;
     state->ready = shard->memory == AMPD_MEMORY_READY;
     state->voted = shard->step.state == AMPD_STEP_VOTED;
     state->decided = shard->decided_step;
@@ -104,6 +99,21 @@ static void tell_model(struct ampd_model *model, uint64_t round)
     state->has_last = shard->verdict != NULL;
     if (state->has_last)
         state->last = shard->verdict->row;
+}
+
+static void tell_model(struct ampd_model *model, uint64_t round)
+{
+    const struct ampd_shard *shard = &model->shard;
+    struct ampd_message *answer = ampd_bus_message(model, AMPD_MESSAGE_SYNCED, 0);
+    answer->round = round;
+    struct ampd_sync_state *state = &answer->u.sync;
+    AMP_NEED(ampd_spec_copy(&state->spec, &model->spec) == 0);
+    state->waits = model->shard.sync_waits = shard->replay.on;
+    state->lost = shard->memory <= AMPD_MEMORY_RESTORED;
+    uint64_t above = model->core->config.epoch_above;
+    state->highest_epoch = shard->epoch > above ? shard->epoch : above;
+    if (!state->waits)
+        tell_steps(model, state);
     uint32_t count =
         shard->checkpoints_count < AMPD_SYNC_CHECKPOINTS_MAX ? shard->checkpoints_count : AMPD_SYNC_CHECKPOINTS_MAX;
     state->checkpoints_count = count;
@@ -113,26 +123,37 @@ static void tell_model(struct ampd_model *model, uint64_t round)
     ampd_bus_send_take(model->core, answer);
 }
 
-void ampd_sync_try_answer(struct ampd_core *core)
+/* Of what SYNC is told. A replay that waits for a disk that cannot be read now holds up its own model alone. */
+static bool is_changing(const struct ampd_core *core)
 {
-    struct ampd_sync_round *sync = &core->sync;
-    if (sync->asked == 0 || !core->started)
-        return;
-    for (uint32_t i = 0; i < core->models_count; i++) {
-        if (core->models[i]->shard.replay.on)
-            return;
+    for (uint32_t i = 0; core->sync.asked != 0 && i < core->models_count; i++) {
+        const struct ampd_shard *shard = &core->models[i]->shard;
+        if (shard->replay.on && shard->restore_retry_ms == 0)
+            return true;
     }
     AMP_LIST_EACH(it, next, &core->pendings)
     {
         enum ampd_persist_kind kind = AMP_CONTAINER(it, struct ampd_pending, node)->kind;
         if (kind == AMPD_PERSIST_MODEL || kind == AMPD_PERSIST_EPOCH || kind == AMPD_PERSIST_VERDICT ||
             kind == AMPD_PERSIST_ACT || kind == AMPD_PERSIST_DELETE || kind == AMPD_PERSIST_PARTS)
-            return;
+            return true;
     }
+    return false;
+}
+
+void ampd_sync_try_answer(struct ampd_core *core)
+{
+    struct ampd_sync_round *sync = &core->sync;
+    if (sync->seen == 0 || !core->started || is_changing(core))
+        return;
     for (uint32_t i = 0; i < core->models_count; i++) {
-        if (!core->models[i]->gone)
-            tell_model(core->models[i], sync->asked);
+        struct ampd_model *model = core->models[i];
+        bool owed = sync->asked != 0 || (model->shard.sync_waits && !model->shard.replay.on);
+        if (!model->gone && owed)
+            tell_model(model, sync->seen);
     }
+    if (sync->asked == 0)
+        return;
     struct ampd_message *done = ampd_bus_plain(core, AMPD_MESSAGE_SYNC_DONE, 0);
     done->round = sync->asked;
     sync->asked = 0;
@@ -152,28 +173,6 @@ static struct ampd_model *learn(struct ampd_core *core, const struct ampd_model_
     }
     model->coord.state = AMPD_COORD_SYNCING;
     return model;
-}
-
-void ampd_sync_answer(struct ampd_core *core, const struct ampd_message *message)
-{
-    if (!core->sync.running || message->round != core->sync.round)
-        return;
-    struct ampd_model *model = ampd_core_model_named(core, message->model);
-    /* What shard 0 itself held when it answered has been deleted since: the coordinator knows all that shard 0 knows. */
-    if (model == NULL && message->from != 0)
-        model = learn(core, &message->u.sync.spec);
-    if (model == NULL)
-        return;
-    struct amp_error error = {0};
-    bool other = ampd_spec_compare(&model->spec, &message->u.sync.spec, &error) != 0;
-    if (other)
-        ampd_bus_misfit(model, message, error.text);
-    if (other || ampd_bus_refuses(model, message)) { /* else it would be made to forget what it holds */
-        core->sync.refused |= AMPD_BIT(message->from);
-        return;
-    }
-    ampd_message_free(model->coord.synced[message->from]);
-    model->coord.synced[message->from] = ampd_need(ampd_message_copy(message));
 }
 
 const struct ampd_checkpoint_record *ampd_sync_told(const struct ampd_coord *coord, uint32_t k, uint64_t epoch,
@@ -335,6 +334,7 @@ static void restore_from(struct ampd_model *model, uint64_t epoch, uint64_t step
     coord->answered = 0;
     coord->restore_failed = false;
     coord->restore_absent = false;
+    coord->unread = 0;
     coord->has_checkpoint = epoch != 0;
     coord->base_epoch = epoch;
     coord->base_step = step;
@@ -569,15 +569,73 @@ static void decide(struct ampd_model *model)
         ampd_cuts_tell_synced(model, &newest);
         ampd_adopt(model, &newest);
     } else {
-        ampd_cuts_lost(model, model->core->sync.started);
+        ampd_cuts_lost(model, coord->started);
         ampd_coord_resume(model);
     }
+    coord->started = 0;
+}
+
+static bool waits_for_disks(const struct ampd_coord *coord)
+{
+    bool waits = coord->unread != 0;
+    for (uint32_t k = 0; k < AMPD_SHARDS_MAX; k++)
+        waits = waits || (coord->synced[k] != NULL && coord->synced[k]->u.sync.waits);
+    return waits;
+}
+
+bool ampd_sync_troubled(const struct ampd_model *model)
+{
+    const struct ampd_coord *coord = &model->coord;
+    return coord->trouble[0] != 0 || (coord->state <= AMPD_COORD_STORING && waits_for_disks(coord));
+}
+
+/* SYNC is over. What stands against a model holds up that one alone. */
+static void try_decide(struct ampd_model *model)
+{
+    struct ampd_coord *coord = &model->coord;
+    if (coord->misfits != 0 && coord->state != AMPD_COORD_DELETING)
+        refuse(model,
+               "a shard has another model under the name %s, as the line above says: bring back the data directory "
+               "that it had, and start it again",
+               model->spec.name);
+    else if (!waits_for_disks(coord) || coord->state == AMPD_COORD_DELETING)
+        decide(model);
+    if (ampd_sync_troubled(model))
+        ampd_coord_tell_state(model);
+}
+
+void ampd_sync_answer(struct ampd_core *core, const struct ampd_message *message)
+{
+    if (message->round != core->sync.current)
+        return;
+    struct ampd_model *model = ampd_core_model_named(core, message->model);
+    /* What shard 0 itself held when it answered has been deleted since: the coordinator knows all that shard 0 knows. */
+    if (model == NULL && message->from != 0 && core->sync.running)
+        model = learn(core, &message->u.sync.spec);
+    if (model == NULL)
+        return;
+    struct ampd_message **told = &model->coord.synced[message->from];
+    bool late = !core->sync.running;
+    if (late && (model->coord.state != AMPD_COORD_SYNCING || *told == NULL || !(*told)->u.sync.waits))
+        return;
+    struct amp_error error = {0};
+    bool other = ampd_spec_compare(&model->spec, &message->u.sync.spec, &error) != 0;
+    if (other)
+        ampd_bus_misfit(model, message, error.text);
+    if (other || ampd_bus_refuses(model, message)) { /* else it would be made to forget what it holds */
+        model->coord.misfits |= AMPD_BIT(message->from);
+    } else {
+        ampd_message_free(*told);
+        *told = ampd_need(ampd_message_copy(message));
+    }
+    if (late)
+        try_decide(model);
 }
 
 void ampd_sync_done(struct ampd_core *core, const struct ampd_message *message)
 {
     struct ampd_sync_round *sync = &core->sync;
-    if (!sync->running || message->round != sync->round || (sync->refused & AMPD_BIT(message->from)) != 0)
+    if (!sync->running || message->round != sync->current)
         return;
     sync->done |= AMPD_BIT(message->from);
     if (sync->synced_with[message->from] != message->from_fence.counter)
@@ -586,11 +644,14 @@ void ampd_sync_done(struct ampd_core *core, const struct ampd_message *message)
     if (sync->done != AMPD_ALL_SHARDS(core))
         return;
     sync->running = false;
+    uint64_t started = sync->started;
+    sync->started = 0;
+    for (uint32_t i = 0; i < core->models_count; i++)
+        core->models[i]->coord.started |= started;
     for (uint32_t i = 0; i < core->models_count; i++) {
         if (!core->models[i]->gone)
-            decide(core->models[i]);
+            try_decide(core->models[i]);
     }
-    sync->started = 0;
 }
 
 /* Parts of one checkpoint are of one version and one scale record; anything else is two states under one number. */
@@ -621,6 +682,12 @@ void ampd_sync_restored(struct ampd_model *model, const struct ampd_message *mes
         restore->epoch != coord->base_epoch || restore->step != coord->base_step ||
         (coord->answered & AMPD_BIT(message->from)) != 0)
         return;
+    if (restore->waits) {
+        coord->unread |= AMPD_BIT(message->from);
+        ampd_coord_tell_state(model);
+        return;
+    }
+    coord->unread &= ~AMPD_BIT(message->from);
     coord->restore_absent = coord->restore_absent || restore->absent;
     coord->restore_failed = coord->restore_failed || !restore->ok || !agrees(model, message);
     if (message->from == 0 && coord->has_checkpoint) {

@@ -51,6 +51,17 @@ static bool is_recovering(const struct ampd_model *model)
     return state != AMPD_COORD_CREATING && (lost || state <= AMPD_COORD_STORING);
 }
 
+static const char *trouble_of(const struct ampd_model *model)
+{
+    if (model->coord.trouble[0] != 0)
+        return model->coord.trouble;
+    if (model->shard.restore_retry_ms != 0)
+        return "a checkpoint or the journal cannot be read now; it is tried again, and the log says why";
+    if (model->shard.troubled)
+        return "a shard cannot bring the model back now; its log says why";
+    return NULL;
+}
+
 void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_model_info *info)
 {
     AMP_ASSERT(index < core->models_count);
@@ -63,6 +74,7 @@ void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_m
         .layout = model->layout,
         .state = decides ? ampd_coord_public(model) : told_state(model),
         .recovering = is_recovering(model),
+        .trouble = is_recovering(model) ? trouble_of(model) : NULL,
         .deleted = model->gone,
         .deleting = shard->deleting || coord->state == AMPD_COORD_DELETING,
         .unstable =

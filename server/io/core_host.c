@@ -172,7 +172,7 @@ static void do_output(struct ampd_server *server, const struct ampd_output *outp
     }
 }
 
-/* Health says SERVING once every model that was found is ready. */
+/* Health says SERVING once every model that was found is ready, but for those that stay behind: the others are served. */
 static void update_health(struct ampd_server *server)
 {
     if (server->serving || server->state != SERVER_RUNNING || !server->found || !ampd_core_synced(server->core))
@@ -180,7 +180,7 @@ static void update_health(struct ampd_server *server)
     for (uint32_t i = 0; i < ampd_core_models_count(server->core); i++) {
         struct ampd_model_info info;
         ampd_core_model(server->core, i, &info);
-        if (info.recovering && !info.deleted)
+        if (info.recovering && !info.deleted && info.trouble == NULL)
             return;
     }
     server->serving = true;

@@ -390,6 +390,7 @@ static void synced(struct visit *v, struct ampd_sync_state *x)
 {
     uint64_t count = x->checkpoints_count;
     spec(v, &x->spec);
+    flag(v, &x->waits);
     flag(v, &x->lost);
     NUMBER(v, x->highest_epoch);
     flag(v, &x->ready);
@@ -410,6 +411,7 @@ static void restore(struct visit *v, struct ampd_restore *x)
     NUMBER(v, x->epoch);
     NUMBER(v, x->step);
     flag(v, &x->ok);
+    flag(v, &x->waits);
     flag(v, &x->absent);
     NUMBER(v, x->version);
     scaler_state(v, &x->scaler);
@@ -447,6 +449,7 @@ static void state(struct visit *v, struct ampd_state_message *x)
     CHOICE(v, x->state, AMPD_MODEL_DONE);
     NUMBER(v, x->missing_rank);
     flag(v, &x->frozen);
+    flag(v, &x->trouble);
 }
 
 /* Who, of what, and in which round is all that it says. */

@@ -84,6 +84,52 @@ static void moments_begin_at_zero_whatever_their_memory_held_before_the_load(voi
         assert_true(tensors->m[i] == 0 && tensors->v[i] == 0);
 }
 
+static struct ampd_model_info info_of(uint32_t index)
+{
+    struct ampd_model_info info;
+    ampd_core_model(host.core, index, &info);
+    return info;
+}
+
+/* Model `index` is recovering, for a reason that holds up nobody else; the other one goes on. */
+static void assert_alone(uint32_t index)
+{
+    assert_true(info_of(index).recovering && info_of(index).trouble != NULL);
+    assert_true(ampd_core_synced(host.core));
+    assert_false(info_of(1 - index).recovering);
+    assert_null(info_of(1 - index).trouble);
+    assert_int_equal(AMPD_MODEL_WAITING, info_of(1 - index).state);
+}
+
+static void what_one_model_cannot_read_does_not_hold_up_another_one(void **state)
+{
+    (void)state;
+    for (unsigned durability = 0; durability < 2; durability++) {
+        struct ampd_checkpoint_record checkpoint = {.epoch = 4, .step = 5, .version = 5};
+        for (unsigned i = 0; i < 2; i++) {
+            struct ampd_model_record record = {.epoch = 4, .checkpoints = &checkpoint, .checkpoints_count = 1};
+            core_spec(&record.spec, 1);
+            record.spec.name[0] = (char)('a' + i);
+            record.spec.durability = durability == 0 ? AMPD_DURABILITY_CHECKPOINT : AMPD_DURABILITY_STEP;
+            struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
+            core_event(&host, &event);
+        }
+        host.restore_code = AMP_EIO; /* of the first that is read */
+        struct ampd_event event = {.type = AMPD_EVENT_START};
+        core_event(&host, &event);
+        uint32_t index = info_of(0).trouble != NULL ? 0 : 1;
+        assert_alone(index);
+        host.restore_code = AMP_EIO;
+        core_tick(&host, host.timer_ms);
+        assert_alone(index);
+        core_tick(&host, host.timer_ms);
+        assert_false(info_of(index).recovering);
+        assert_null(info_of(index).trouble);
+        core_host_close(&host);
+        core_host_init(&host, 8);
+    }
+}
+
 static void a_checkpoint_that_cannot_be_read_now_is_read_again(void **state)
 {
     (void)state;
@@ -455,6 +501,7 @@ int main(void)
 #define RUNNING_OF(name) cmocka_unit_test_setup_teardown(name, setup_running, teardown)
     const struct CMUnitTest tests[] = {
         TEST_OF(moments_begin_at_zero_whatever_their_memory_held_before_the_load),
+        TEST_OF(what_one_model_cannot_read_does_not_hold_up_another_one),
         TEST_OF(a_checkpoint_that_cannot_be_read_now_is_read_again),
         TEST_OF(the_row_of_a_new_epoch_names_the_last_step_of_the_one_before),
         TEST_OF(many_overflows_in_a_row_are_unstable_after_a_restart_too),

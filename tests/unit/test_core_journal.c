@@ -188,7 +188,7 @@ static void restart_on_a_moody_disk(uint32_t decided)
     core_do_all(&host);
     disk_code = AMP_EIO;
     restart(incarnations, decided);
-    assert_non_null(strstr(back.logged, "remove the file"));
+    assert_non_null(strstr(back.logged, "move its file away"));
     core_tick(&back, back.now_ms + 4999);
     assert_int_equal(AMPD_MODEL_WAITING, core_info(&back).state);
     back.journal_code = 0;

@@ -230,7 +230,9 @@ static void a_shard_whose_answer_to_sync_is_refused_is_not_taken_for_one_that_ho
     message->from_fence.counter = 2;
     message->round = round;
     pair_send_take(message);
-    assert_true(pair_core[0]->sync.running);
+    assert_false(pair_core[0]->sync.running); /* it holds up that model alone */
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
+    assert_non_null(strstr(pair_model(0)->coord.trouble, "a shard has another model under the name model"));
     assert_int_equal(1, pair_model(0)->coord.epoch);
 }
 
@@ -274,7 +276,7 @@ static void a_decided_step_without_its_row_is_not_adopted(void **state)
     struct ampd_message *done = pair_message(AMPD_MESSAGE_SYNC_DONE, 1, 0);
     done->round = pair_core[0]->sync.round;
     pair_send_take(done);
-    assert_true(pair_core[0]->sync.running);
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
     assert_null(pair_model(0)->coord.verdict);
 }
 

@@ -244,6 +244,38 @@ static void parts_of_two_states_are_no_checkpoint(void **state)
     }
 }
 
+/* Shard 1 has started and cannot read its checkpoint now: model "model" waits for it, and another one does not. */
+static void a_shard_that_cannot_read_holds_up_one_model_and_all_shards_know(void **state)
+{
+    (void)state;
+    struct ampd_model_spec spec;
+    core_spec(&spec, 1);
+    (void)memcpy(spec.name, "other", sizeof("other"));
+    struct ampd_event create = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
+    assert_int_equal(0, pair_call(0, &create)->reply.error.code);
+    struct ampd_checkpoint_record part = pair_model(0)->shard.checkpoints[0];
+    struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
+    start_with(1, &record, 0);
+    record = (struct ampd_model_record){.spec = pair_core[0]->models[1]->spec, .epoch = 1};
+    struct ampd_event found = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
+    pair_step(1, &found);
+    pair_restore_code[1] = AMP_EIO;
+    pair_send_start(1);
+    for (unsigned k = 0; k < 2; k++) {
+        struct ampd_model_info info;
+        ampd_core_model(pair_core[k], 0, &info);
+        assert_true(info.recovering && info.trouble != NULL);
+        ampd_core_model(pair_core[k], 1, &info);
+        assert_false(info.recovering);
+        assert_int_equal(AMPD_MODEL_CREATED, info.state);
+    }
+    pair_now_ms += 5000;
+    send_to(1, AMPD_EVENT_TICK);
+    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord.state);
+    for (unsigned k = 0; k < 2; k++)
+        assert_false(pair_model(k)->shard.troubled);
+}
+
 /* What shard 1 says when it has started: it has nothing of the last decided step but, perhaps, its vote. */
 static void answer_sync(bool voted)
 {
@@ -543,6 +575,7 @@ int main(void)
         TEST(a_load_that_has_waited_for_a_new_coordinator_is_answered),
         TEST(parts_of_two_states_are_no_checkpoint),
         TEST(an_answer_of_another_restore_or_epoch_does_not_count),
+        TEST(a_shard_that_cannot_read_holds_up_one_model_and_all_shards_know),
         TEST(a_shard_that_has_lost_its_vote_on_a_decided_step_brings_a_new_epoch),
         TEST(a_shard_that_holds_its_vote_on_a_decided_step_is_told_the_verdict),
         TEST(a_shard_says_again_how_a_restore_has_ended),
