@@ -211,13 +211,15 @@ static void file_free(struct sim_file *file, uint32_t world)
 void sim_disk_delete(struct sim *sim, struct sim_shard *shard)
 {
     struct sim_store *store = &shard->store;
-    if (sim->end != SIM_DELETING && sim->end != SIM_DELETED)
+    bool unmade = sim_has(sim->seed, SIM_MEMORY) && !sim->loaded; /* for a shard that has no memory for it */
+    if (sim->end != SIM_DELETING && sim->end != SIM_DELETED && !unmade)
         sim_fail(sim, SIM_GONE, "shard %u deletes a model that nobody wants deleted", shard->index);
     sim_journal_forget(shard);
     for (unsigned s = 0; s <= SIM_STEPS_MAX; s++)
         file_free(&store->files[s], sim->model.spec.world_size);
     store->has_model = false;
     store->deleting = false;
+    shard->seen_epoch = shard->seen_step = 0; /* it may be made anew */
     store->epoch = store->base_epoch = store->base_step = store->last_step = 0;
     memset(store->has_worker, 0, sizeof(store->has_worker));
     store->checkpoints_count = 0;

@@ -51,6 +51,8 @@ void sim_kinds_init(struct sim *sim, bool disturbed)
         sim->kinds |= sim_has(sim->seed, (enum sim_kind)i) ? KIND_BIT(i) : 0;
     if (has(sim, SIM_LOADS))
         sim->early_pulls = 8;
+    if (has(sim, SIM_ASKS))
+        sim->asks = 60;
     if (!disturbed)
         return;
     uint32_t shards = sim->shards;
@@ -223,6 +225,8 @@ void sim_kinds_fault(struct sim *sim)
         break_load(sim);
     if (sim->early_pulls > 0 && sim_more(sim, 15) == 0)
         pull_early(sim);
+    if (sim->asks > 0 && sim_more(sim, 20) == 0)
+        sim_asks_act(sim);
     bool goes_on = sim->loaded && sim->end < SIM_DELETING;
     if (sim->aways > 0 && sim->away == 0 && goes_on && sim_more(sim, 400) == 0)
         take_away(sim);

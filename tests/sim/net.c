@@ -254,6 +254,7 @@ void sim_net_copy(struct sim *sim, struct sim_call *call, const struct sim_messa
         sim->copies--;
         copy = sim_call_new(sim, call->kind, call->shard, call->worker, 0);
         copy->life = call->life;
+        copy->asked = call->asked;
         copy->lost = true; /* nobody waits for it: it may end at any time */
         copy->client_gone = true;
         copy->not_before_ms = sim->now_ms + delays[sim_below(sim, 6)];

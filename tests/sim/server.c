@@ -194,6 +194,7 @@ static void do_reply(struct sim *sim, uint64_t id, const struct ampd_reply *repl
     } else if (reply->kind == AMPD_REPLY_STEP) {
         fill_result(&reply->u.step, &ended->u.push);
     } else if (reply->kind == AMPD_REPLY_PUSH_STATE) {
+        sim_asks_reply(sim, call, reply);
         fill_state(call, reply);
     }
     send_down(call, message);
@@ -359,6 +360,8 @@ static void receive_block(struct sim *sim, struct sim_call *call, struct sim_mes
         event.u.block.counts_count = ampd_receive_block(
             sim->model.layout, message->block, load ? AMP_F32 : call->push.dtype, to, &amp_kernels_ref, counts);
     }
+    if (!load && !event.u.block.bad_checksum)
+        sim_asks_block(sim, call, message->block);
     call_event(sim, call, &event);
 }
 
@@ -558,6 +561,7 @@ void sim_server_start(struct sim *sim, struct sim_shard *shard)
     shard->restart_ms = 0;
     shard->timer_ms = 0;
     shard->anew = true;
+    memset(shard->got, 0, sizeof(shard->got));
     sim_ends_start(sim, shard);
     find_fences(sim, shard);
     find_model(sim, shard);

@@ -237,6 +237,7 @@ void sim_zombie_rise(struct sim *sim, struct sim_shard *shard)
     zombie->elements = shard->elements;
     zombie->up = shard->up;
     zombie->peer = shard->peer;
+    memcpy(zombie->got, shard->got, sizeof(zombie->got));
     zombie->lost_peers = shard->lost_peers;
     zombie->restart_ms = sim->now_ms + lives[sim_below(sim, 4)]; /* its end */
     struct amp_list *from[] = {&shard->tasks, &shard->jobs, &shard->inbox, &shard->outbox};

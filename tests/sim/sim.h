@@ -8,6 +8,7 @@
  *   ends.c    processes that end in order
  *   losses.c  a disk that is lost, and epochs whose numbers are kept elsewhere
  *   kinds.c   faults that a second generator draws, each kind of which can be left out
+ *   asks.c    GetPushState at any moment
  *   values.c  whose values an epoch has, and that a version names one state
  *   leases.c  incarnations and leases, seen from outside
  *   server.c  the host of a shard's core: calls, streams, sessions; and its death
@@ -71,6 +72,7 @@
     X(SIM_MEMORY, "memory")   /* a shard has no memory for the model before it gets more */                            \
     X(SIM_STARTS, "starts")   /* all processes die, and start in any order */                                          \
     X(SIM_SILENCE, "silence") /* a worker whose lease has ended goes on without Join */                                \
+    X(SIM_ASKS, "asks")       /* GetPushState at any moment */                                                         \
     X(SIM_ROWS, "rows")       /* in each seed: rows of epochs and acts are compared on all shards */
 
 #define SIM_INVARIANT_ENUM(name, text) name,
@@ -143,6 +145,19 @@ struct sim_message {
     uint8_t *bytes;
 };
 
+/* What a Push or a GetPushState names. */
+struct sim_asked {
+    uint64_t epoch, step;
+    uint32_t rank;
+    struct ampd_incarnation incarnation;
+};
+
+/* Blocks of a push that have come to a process. */
+struct sim_got {
+    struct sim_asked push;
+    uint64_t blocks; /* bits */
+};
+
 /* One RPC. */
 struct sim_call {
     bool used;
@@ -152,6 +167,7 @@ struct sim_call {
     uint32_t worker;
     uint32_t life;        /* of the worker that began it */
     uint64_t client_call; /* the client core's number; 0: the program's own */
+    struct sim_asked asked; /* Push, GetPushState */
     struct amp_list up, down;
     bool begun;       /* the server's core knows it */
     bool over;        /* answered or closed at the server */
@@ -269,6 +285,7 @@ struct sim_shard {
     struct sim_store store;
     struct sim_file draft; /* the checkpoint file in the making, */
     uint64_t draft_left;   /* and how many blocks it lacks */
+    struct sim_got got[SIM_WORLD_MAX]; /* by rank: the newest push of which a block has come to this process */
     uint64_t seen_epoch, seen_step;
     uint64_t seen_applied; /* of seen_epoch: the last step whose masters were compared with REF's */
 };
@@ -402,7 +419,7 @@ struct sim {
     uint64_t kinds;          /* bits: which the seed has */
     struct amp_random more;  /* what draws them */
     uint32_t unlike, silent; /* faults left */
-    uint32_t load_breaks, early_pulls, aways, read_faults, starts;
+    uint32_t load_breaks, early_pulls, aways, read_faults, starts, asks;
     uint64_t away, away_until_ms;     /* bits: shards that files are away from */
     uint64_t limited, more_memory_ms; /* bits: shards that have no memory for the model until then */
     float *values[SIM_VALUES];        /* of loaders: flat */
@@ -426,6 +443,11 @@ uint64_t sim_kinds_next(const struct sim *sim);     /* when something of it is d
 void sim_kinds_run(struct sim *sim);                /* what is due by now */
 uint64_t sim_memory_max(const struct sim *sim, const struct sim_shard *shard);
 bool sim_is_limited(const struct sim *sim); /* some shard has no memory for the model */
+
+/* ---- asks.c ---- */
+void sim_asks_block(struct sim *sim, const struct sim_call *call, uint64_t block); /* of a push has come to its shard */
+void sim_asks_reply(struct sim *sim, const struct sim_call *call, const struct ampd_reply *reply);
+void sim_asks_act(struct sim *sim);
 
 /* ---- values.c ---- */
 void sim_values_init(struct sim *sim);

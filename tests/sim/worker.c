@@ -44,6 +44,7 @@ static void send_worker(struct sim *sim, uint32_t w, const struct ampclient_outp
     struct sim_call *call = sim_call_new(sim, SIM_UNARY, output->shard, w, output->call);
     struct sim_message *message = request(sim, call, type);
     struct ampd_incarnation incarnation = {output->incarnation.fence, output->incarnation.counter};
+    call->asked = (struct sim_asked){output->u.push.epoch, output->u.push.step, (uint32_t)output->rank, incarnation};
     if (type == AMPD_EVENT_GET_PUSH_STATE)
         message->request.u.push_state = (struct ampd_event_push_state){
             message->text[0], output->u.push.epoch, output->u.push.step, (uint32_t)output->rank, incarnation};
@@ -97,6 +98,8 @@ static void send_push(struct sim *sim, uint32_t w, const struct ampclient_output
         sim->workers[w].unlike = true;
         weight += 1 + (float)output->shard; /* and no other shard is given the same */
     }
+    call->asked = (struct sim_asked){
+        push->epoch, push->step, (uint32_t)output->rank, {output->incarnation.fence, output->incarnation.counter}};
     message->bytes = malloc(push->user_state_size + (size_t)1);
     if (push->user_state_size > 0)
         memcpy(message->bytes, push->user_state, push->user_state_size);
