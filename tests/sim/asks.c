@@ -1,5 +1,6 @@
 /*
- * GetPushState, asked at any moment: in the middle of a push, while the step before is applied, after a restart. Whatever it names
+ * GetPushState, asked at any moment: in the middle of a push, while the step before is applied, after a restart; and pushes that begin as
+ * soon as the step before is decided, without a Pull. Whatever it names
  * PRESENT must have come to this process, of just this push: a client does not send such a block again.
  */
 #include "client/core/internal.h"
@@ -7,6 +8,7 @@
 #include "tests/sim/sim.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool same(const struct sim_asked *a, const struct sim_asked *b)
@@ -63,8 +65,78 @@ void sim_asks_act(struct sim *sim)
     message->request.type = AMPD_EVENT_GET_PUSH_STATE;
     (void)snprintf(message->text[0], AMPD_NAME_MAX, "%s", sim->model.spec.name);
     const struct ampclient_incarnation *incarnation = &worker->core->incarnation;
-    call->asked = (struct sim_asked){worker->epoch, worker->step, w, {incarnation->fence, incarnation->counter}};
+    uint64_t step = worker->step + sim_more(sim, 2); /* the one in hand, or the next */
+    call->asked = (struct sim_asked){worker->epoch, step, w, {incarnation->fence, incarnation->counter}};
     message->request.u.push_state = (struct ampd_event_push_state){message->text[0], call->asked.epoch,
                                                                    call->asked.step, w, call->asked.incarnation};
     amp_list_push(&call->up, &message->node);
+}
+
+/* The bytes of a block, as a client makes them of its gradients. */
+static void fill_block(const struct sim_model *model, const struct sim_key *key, float scale,
+                       struct sim_message *message)
+{
+    uint32_t count;
+    const struct ampd_segment *segments = ampd_layout_block(model->layout, message->block, &count);
+    size_t element = amp_dtype_size(sim_model_dtype(model, key));
+    message->size = ampd_layout_block_elements(model->layout, message->block) * element;
+    message->data = calloc(1, message->size);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t gradient[256];
+        if (sim_model_absent(model, key, segments[i].parameter))
+            continue;
+        sim_model_gradient(model, key, scale, segments[i].parameter, gradient);
+        memcpy(message->data + segments[i].offset * element, (const uint8_t *)gradient + segments[i].first * element,
+               segments[i].count * element);
+    }
+}
+
+/* Some parameter is not absent: then the push of the client's core has this dtype, too. */
+static bool has_any(const struct sim_model *model, const struct sim_key *key)
+{
+    bool any = false;
+    for (uint32_t p = 0; p < model->spec.parameters_count; p++)
+        any = any || !sim_model_absent(model, key, p);
+    return any;
+}
+
+/*
+ * A step is decided: its push knows the scale of the next one, and begins that, while the verdict may still be applied. It breaks off
+ * at any time; what has come by then is part of the push that the client's core makes.
+ */
+void sim_asks_push(struct sim *sim, uint32_t w, const struct ampclient_core_result *result)
+{
+    const struct sim_worker *worker = &sim->workers[w];
+    const struct sim_model *model = &sim->model;
+    struct sim_key key = {result->step + 1, worker->rank, model->by_actor ? worker->life : 0};
+    if (sim->asks == 0 || worker->silent || key.step > model->spec.max_steps || !has_any(model, &key) ||
+        sim_more(sim, 4) != 0)
+        return;
+    const struct sim_shard *shard = &sim->shard[sim_more(sim, sim->shards)];
+    const struct ampclient_incarnation *incarnation = &worker->core->incarnation;
+    struct sim_call *call = sim_call_new(sim, SIM_PUSH, shard->index, w, 0);
+    call->lost = call->client_gone = true;
+    call->asked = (struct sim_asked){result->epoch, key.step, w, {incarnation->fence, incarnation->counter}};
+    struct sim_message *message = sim_message_new(SIM_REQUEST);
+    message->request.type = AMPD_EVENT_PUSH_BEGIN;
+    (void)snprintf(message->text[0], AMPD_NAME_MAX, "%s", model->spec.name);
+    uint64_t state[2] = {key.step, w};
+    message->bytes = memcpy(malloc(sizeof(state)), state, sizeof(state));
+    message->request.u.push = (struct ampd_event_push){.model = message->text[0],
+                                                       .epoch = call->asked.epoch,
+                                                       .step = call->asked.step,
+                                                       .rank = w,
+                                                       .incarnation = call->asked.incarnation,
+                                                       .scale_id = result->new_scale_id,
+                                                       .dtype = sim_model_dtype(model, &key),
+                                                       .weight = sim_model_weight(model, &key),
+                                                       .user_state = message->bytes,
+                                                       .user_state_size = sizeof(state)};
+    amp_list_push(&call->up, &message->node);
+    for (uint64_t b = shard->block; b < shard->block + shard->blocks && sim_more(sim, 3) != 0; b++) {
+        struct sim_message *block = sim_message_new(SIM_BLOCK);
+        block->block = b;
+        fill_block(model, &key, result->new_scale, block);
+        amp_list_push(&call->up, &block->node);
+    }
 }

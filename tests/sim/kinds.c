@@ -52,7 +52,7 @@ void sim_kinds_init(struct sim *sim, bool disturbed)
     if (has(sim, SIM_LOADS))
         sim->early_pulls = 8;
     if (has(sim, SIM_ASKS))
-        sim->asks = 60;
+        sim->asks = 100;
     if (!disturbed)
         return;
     uint32_t shards = sim->shards;
@@ -225,7 +225,7 @@ void sim_kinds_fault(struct sim *sim)
         break_load(sim);
     if (sim->early_pulls > 0 && sim_more(sim, 15) == 0)
         pull_early(sim);
-    if (sim->asks > 0 && sim_more(sim, 20) == 0)
+    if (sim->asks > 0 && sim_more(sim, 12) == 0)
         sim_asks_act(sim);
     bool goes_on = sim->loaded && sim->end < SIM_DELETING;
     if (sim->aways > 0 && sim->away == 0 && goes_on && sim_more(sim, 400) == 0)

@@ -72,7 +72,7 @@
     X(SIM_MEMORY, "memory")   /* a shard has no memory for the model before it gets more */                            \
     X(SIM_STARTS, "starts")   /* all processes die, and start in any order */                                          \
     X(SIM_SILENCE, "silence") /* a worker whose lease has ended goes on without Join */                                \
-    X(SIM_ASKS, "asks")       /* GetPushState at any moment */                                                         \
+    X(SIM_ASKS, "asks")       /* GetPushState at any moment, pushes that begin before the apply is over */             \
     X(SIM_ROWS, "rows")       /* in each seed: rows of epochs and acts are compared on all shards */
 
 #define SIM_INVARIANT_ENUM(name, text) name,
@@ -448,6 +448,7 @@ bool sim_is_limited(const struct sim *sim); /* some shard has no memory for the 
 void sim_asks_block(struct sim *sim, const struct sim_call *call, uint64_t block); /* of a push has come to its shard */
 void sim_asks_reply(struct sim *sim, const struct sim_call *call, const struct ampd_reply *reply);
 void sim_asks_act(struct sim *sim);
+void sim_asks_push(struct sim *sim, uint32_t w, const struct ampclient_core_result *result); /* of the next step */
 
 /* ---- values.c ---- */
 void sim_values_init(struct sim *sim);

@@ -330,6 +330,8 @@ static void user_done(struct sim *sim, uint32_t w, const struct ampclient_user_d
             check_late(sim, worker, &done->result);
             if (done->result.verdict != AMPCLIENT_CORE_ROLLED_BACK && done->result.verdict != AMPCLIENT_CORE_LATE)
                 sim_check_result(sim, &done->result);
+            if (done->result.verdict == AMPCLIENT_CORE_APPLIED)
+                sim_asks_push(sim, w, &done->result);
             free_gradients(sim, worker);
         }
         worker->program = SIM_DO_BEGIN;
