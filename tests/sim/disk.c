@@ -68,6 +68,8 @@ static struct sim_undo *remember(struct sim_store *store, enum ampd_persist_kind
     struct sim_undo *undo = calloc(1, sizeof(*undo));
     undo->kind = kind;
     undo->last_step = store->last_step;
+    undo->acts_count = store->acts_count;
+    undo->act_rows_count = store->act_rows_count;
     amp_list_push(&store->undo, &undo->node);
     return undo;
 }
@@ -78,6 +80,19 @@ void sim_disk_synced(struct sim_store *store)
         free(AMP_CONTAINER(it, struct sim_undo, node));
 }
 
+/* Of a checkpoint, if it is still in the catalogue; returns what was there before. */
+static struct ampd_checkpoint_record put_parts(struct sim_store *store, const struct ampd_checkpoint_record *record)
+{
+    struct ampd_checkpoint_record before = *record;
+    for (uint32_t i = 0; i < store->checkpoints_count; i++) {
+        if (store->checkpoints[i].epoch != record->epoch || store->checkpoints[i].step != record->step)
+            continue;
+        before = store->checkpoints[i];
+        store->checkpoints[i] = *record;
+    }
+    return before;
+}
+
 static void take_back(struct sim *sim, struct sim_store *store, const struct sim_undo *undo)
 {
     if (undo->kind == AMPD_PERSIST_VERDICT) {
@@ -85,6 +100,11 @@ static void take_back(struct sim *sim, struct sim_store *store, const struct sim
     } else if (undo->kind == AMPD_PERSIST_WORKER) {
         store->workers[undo->worker.rank] = undo->worker;
         store->has_worker[undo->worker.rank] = undo->has_worker;
+    } else if (undo->kind == AMPD_PERSIST_ACT) {
+        store->acts_count = undo->acts_count;
+        store->act_rows_count = undo->act_rows_count;
+    } else if (undo->kind == AMPD_PERSIST_PARTS) {
+        (void)put_parts(store, &undo->checkpoint);
     } else { /* a checkpoint is in the catalogue again: its file may be gone */
         memmove(store->checkpoints + 1, store->checkpoints, store->checkpoints_count * sizeof(store->checkpoints[0]));
         store->checkpoints[0] = undo->checkpoint;
@@ -270,16 +290,14 @@ static void commit(struct sim *sim, struct sim_shard *shard, struct sim_task *ta
         store_checkpoint(store, &task->checkpoint);
         break;
     case AMPD_PERSIST_PARTS:
-        for (uint32_t i = 0; i < store->checkpoints_count; i++)
-            if (store->checkpoints[i].epoch == task->checkpoint.epoch &&
-                store->checkpoints[i].step == task->checkpoint.step)
-                store->checkpoints[i] = task->checkpoint;
+        remember(store, AMPD_PERSIST_PARTS)->checkpoint = put_parts(store, &task->checkpoint);
         break;
     case AMPD_PERSIST_FENCE:
         store->fences[task->output.u.persist.shard] = task->output.u.persist.fence;
         break;
     case AMPD_PERSIST_ACT:
         sim_check_act(sim, shard, task->row);
+        (void)remember(store, AMPD_PERSIST_ACT);
         sim_act_stored(store, task->row, 0);
         store_act_row(sim, store, task->row);
         break;

@@ -2,6 +2,7 @@
  * Faults that a second generator draws. Each kind can be left out, so that one that fails can be told from the others; what the first
  * generator draws of a seed is then what it was before there was any of them.
  */
+#include "server/core/model.h"
 #include "tests/sim/sim.h"
 
 #include <stdio.h>
@@ -62,7 +63,7 @@ void sim_kinds_init(struct sim *sim, bool disturbed)
     sim->read_faults = has(sim, SIM_READS) ? 1 + (uint32_t)sim_more(sim, 3) : 0;
     sim->starts = has(sim, SIM_STARTS) ? 1 + (uint32_t)sim_more(sim, 2) : 0;
     sim->silent = has(sim, SIM_SILENCE) && sim_model_shrinks(sim->seed) ? 1 + (uint32_t)sim_more(sim, 2) : 0;
-    static const uint64_t times[] = {2000, 30000, 100000};
+    static const uint64_t times[] = {2000, 30000, 400000};
     if (!has(sim, SIM_MEMORY))
         return;
     sim->limited = KIND_BIT(sim_more(sim, shards));
@@ -79,6 +80,31 @@ uint64_t sim_memory_max(const struct sim *sim, const struct sim_shard *shard)
 bool sim_is_limited(const struct sim *sim)
 {
     return sim->limited != 0;
+}
+
+#define MAKING_MS 120000 /* that takes longer than any of its messages, and than any of the times that the core waits */
+
+/* Nothing stands against it that the model is made on all shards, or is taken back. */
+static bool can_make(const struct sim *sim)
+{
+    bool can = sim->shard[0].core != NULL && !sim_disk_is_full(sim, &sim->shard[0]);
+    for (uint32_t k = 1; k < sim->shards; k++) {
+        const struct sim_shard *shard = &sim->shard[k];
+        can = can && shard->up && shard->peer == 0 && !sim_disk_is_full(sim, shard) && sim_net_session_up(sim, k) &&
+              sim_net_session_down(sim, k);
+    }
+    return can;
+}
+
+/* A model that a shard has no memory for does not stay half made. */
+static void check_making(struct sim *sim)
+{
+    const struct sim_shard *zero = &sim->shard[0];
+    bool makes = sim_server_knows(zero) && zero->core->models[0]->coord.state == AMPD_COORD_CREATING;
+    if (!makes || !can_make(sim))
+        sim->creating_ms = sim->now_ms;
+    if (sim->now_ms - sim->creating_ms > MAKING_MS)
+        sim_fail(sim, SIM_PROGRESS, "the model is being made since %llu ms", (unsigned long long)sim->creating_ms);
 }
 
 /* Whoever runs these processes starts them again. */
@@ -221,6 +247,8 @@ static void start_all(struct sim *sim)
 
 void sim_kinds_fault(struct sim *sim)
 {
+    if (sim->limited != 0)
+        check_making(sim);
     if (sim->load_breaks > 0 && sim_more(sim, 15) == 0)
         break_load(sim);
     if (sim->early_pulls > 0 && sim_more(sim, 15) == 0)

@@ -221,8 +221,9 @@ struct sim_file {
 /* What a commit that was not synced has replaced: a power loss brings it back. */
 struct sim_undo {
     struct amp_list node;
-    enum ampd_persist_kind kind; /* VERDICT, WORKER, CHECKPOINT: one that was dropped */
+    enum ampd_persist_kind kind; /* VERDICT, WORKER, PARTS, ACT; CHECKPOINT: one that was dropped */
     uint64_t last_step;
+    uint32_t acts_count, act_rows_count;
     bool has_worker;
     struct ampd_worker_record worker;
     struct ampd_checkpoint_record checkpoint;
@@ -422,6 +423,7 @@ struct sim {
     uint32_t load_breaks, early_pulls, aways, read_faults, starts, asks;
     uint64_t away, away_until_ms;     /* bits: shards that files are away from */
     uint64_t limited, more_memory_ms; /* bits: shards that have no memory for the model until then */
+    uint64_t creating_ms;             /* since when it has been made, and nothing stood against that */
     float *values[SIM_VALUES];        /* of loaders: flat */
     uint8_t whose[SIM_EPOCHS_MAX];    /* bits: loaders whose values the epoch may begin with, by all that was seen of it */
     uint64_t pulled[SIM_EPOCHS_MAX][SIM_STEPS_MAX + 1][SIM_SHARDS_MAX]; /* by version: 1 + a hash of its bytes; 0: none */
