@@ -217,8 +217,8 @@ static int add_row(void *arg, const struct ampd_history_key *key, const struct a
                    const struct ampd_epoch_record *epoch)
 {
     struct ampd_model_record *record = arg;
-    (void)key;
-    if (epoch != NULL)
+    bool before = key->step < record->checkpoints[record->checkpoints_count - 1].step;
+    if (epoch != NULL || (before && row->kind == AMPD_ROW_STEP))
         return 0;
     uint32_t count = record->rows_count;
     if ((count & (count - 1)) == 0) {
@@ -236,10 +236,8 @@ static int load_rows(struct ampd_store *store, struct ampd_model_record *record,
 {
     if (record->spec.durability != AMPD_DURABILITY_STEP || record->checkpoints_count == 0)
         return 0;
-    struct ampd_history_filter filter = {
-        .epoch = record->epoch,
-        .step_min = record->checkpoints[record->checkpoints_count - 1].step,
-    };
+    uint64_t newest = record->checkpoints[record->checkpoints_count - 1].step;
+    struct ampd_history_filter filter = {.epoch = record->epoch, .step_min = newest > 0 ? newest - 1 : 0};
     int rc = ampd_store_page_history(store, record->spec.name, &filter, AMPD_STORE_PAGE_MAX, record, error, add_row);
     if (rc == AMP_ENOMEM)
         (void)amp_error_set(error, rc, NULL, "out of memory loading the rows of %s", record->spec.name);

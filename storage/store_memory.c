@@ -245,7 +245,7 @@ static int memory_put_worker(struct ampd_store *store, const char *name, const s
     return unlock_with(shared, 0);
 }
 
-/* The key a verdict's row gets: 0 and *key, or why it is refused. */
+/* The key a verdict's row gets: 0 and *key, or why it is refused; AMP_EEXIST of an act: it is there. */
 static int verdict_key(const struct memory_model *model, const struct ampd_step_row *row, struct ampd_history_key *key,
                        struct amp_error *error)
 {
@@ -253,8 +253,10 @@ static int verdict_key(const struct memory_model *model, const struct ampd_step_
     if (row->epoch != model->epoch.epoch)
         return ampd_store_old_epoch(error, row->epoch, model->epoch.epoch);
     if (row->kind != AMPD_ROW_STEP) {
-        while (key->sequence == 0 || find_row(model, key) != NULL)
-            key->sequence++;
+        const struct history_row *had;
+        for (key->sequence = 1; (had = find_row(model, key)) != NULL; key->sequence++)
+            if (had->row.after.scale_id == row->after.scale_id)
+                return AMP_EEXIST;
         return 0;
     }
     struct ampd_history_key before = {row->epoch, row->step - 1, 0};
@@ -272,6 +274,8 @@ static int put_one_verdict(struct memory_shared *shared, const struct ampd_verdi
         return ampd_store_no_model(error, put->model);
     struct ampd_history_key key;
     int rc = verdict_key(model, put->row, &key, error);
+    if (rc == AMP_EEXIST && put->row->kind != AMPD_ROW_STEP)
+        return 0;
     if (rc == 0 && add_row(model, &key, put->row, NULL) != 0)
         rc = no_memory(error);
     return rc;

@@ -39,6 +39,8 @@ static const char *const statement_texts[STMT_COUNT] = {
                      " VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [STMT_ROW_EXISTS] = "SELECT 1 FROM steps WHERE model_id=?1 AND epoch=?2 AND step=?3 AND sequence=0",
     [STMT_ROW_LAST_SEQUENCE] = "SELECT max(sequence) FROM steps WHERE model_id=?1 AND epoch=?2 AND step=?3",
+    [STMT_ACT_EXISTS] = "SELECT 1 FROM steps WHERE model_id=?1 AND epoch=?2 AND step=?3 AND sequence>0"
+                        " AND after_scale_id=?4",
     [STMT_OVERFLOW_PUT] = "INSERT INTO overflows(model_id,epoch,step,position,parameter,rank,inf_count,nan_count,"
                           "first_index,largest) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)",
     [STMT_WORKER_DROP_NAME] = "DELETE FROM workers WHERE model_id=?1 AND name=?2 AND rank<>?3",

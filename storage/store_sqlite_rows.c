@@ -196,15 +196,25 @@ static int check_step(struct sqlite_store *store, const struct store_known *know
                 : ampd_store_step_gap(error, row->epoch, row->step);
 }
 
-/* The sequence of a row that is no step's: the next one of its step. */
+/* The sequence of a row that is no step's: the next one of its step; 0: it is there already. */
 static int next_sequence(struct sqlite_store *store, int64_t id, const struct ampd_step_row *row, uint64_t *sequence,
                          struct amp_error *error)
 {
+    uint64_t had = 0;
+    struct store_cursor same = store_binder(store, STMT_ACT_EXISTS);
+    store_bind_u64(&same, (uint64_t)id);
+    store_bind_u64(&same, row->epoch);
+    store_bind_u64(&same, row->step);
+    store_bind_u64(&same, row->after.scale_id);
+    int rc = store_query_number(store, &same, 0, &had, error);
+    *sequence = 0;
+    if (rc != 0 || had != 0)
+        return rc;
     struct store_cursor get = store_binder(store, STMT_ROW_LAST_SEQUENCE);
     store_bind_u64(&get, (uint64_t)id);
     store_bind_u64(&get, row->epoch);
     store_bind_u64(&get, row->step);
-    int rc = store_query_number(store, &get, 0, sequence, error);
+    rc = store_query_number(store, &get, 0, sequence, error);
     (*sequence)++;
     return rc;
 }
@@ -221,7 +231,7 @@ static int put_verdict(struct sqlite_store *store, const char *model, const stru
         rc = check_step(store, known, row, error);
     else if (rc == 0)
         rc = next_sequence(store, known->id, row, &sequence, error);
-    if (rc == 0)
+    if (rc == 0 && (row->kind == AMPD_ROW_STEP || sequence != 0))
         rc = store_put_row(store, known->id, sequence, row, error);
     if (rc == 0 && row->kind == AMPD_ROW_STEP) {
         known->has_step = true;

@@ -8,7 +8,8 @@
  * while a verdict is being stored waits for that: only then is it known whether the next step opened with the verdict, and
  * so which step is the first to have the new scale.
  *
- * The rows of other shards travel with the next verdict and are stored there before that.
+ * The other shards store the same rows. They are told of an act once shard 0 has stored it, and again with the next verdict
+ * and with each new session, so that no crash leaves one out: a store keeps an act once, however often it comes.
  */
 #include "base/assert.h"
 #include "server/core/model.h"
@@ -208,11 +209,33 @@ static void go_on(struct ampd_model *model)
     ampd_rollback_try(model);
 }
 
+/* How many of those that wait for a verdict are stored: the newest are not. */
+static uint32_t stored_count(const struct ampd_coord *coord)
+{
+    return coord->acts_count > coord->acts_storing ? coord->acts_count - coord->acts_storing : 0;
+}
+
+static void send_acts(struct ampd_model *model, uint32_t shard, const struct ampd_act *acts, uint32_t count)
+{
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_ACTS, shard);
+    message->u.acts.step = model->coord.decided;
+    message->u.acts.count = count;
+    memcpy(message->u.acts.acts, acts, count * sizeof(*acts));
+    ampd_bus_send_take(model->core, message);
+}
+
+void ampd_acts_resend(struct ampd_model *model, uint32_t shard)
+{
+    uint32_t count = stored_count(&model->coord);
+    if (shard != 0 && count > 0)
+        send_acts(model, shard, model->coord.acts, count);
+}
+
 void ampd_acts_stored(struct ampd_model *model, const struct ampd_pending *pending)
 {
     struct ampd_coord *coord = &model->coord;
     if (model->core->config.shard != 0)
-        return; /* what came with a verdict */
+        return; /* what shard 0 has told */
     AMP_ASSERT(coord->acts_storing > 0);
     coord->acts_storing--;
     coord->scaler = pending->act.after;
@@ -225,6 +248,9 @@ void ampd_acts_stored(struct ampd_model *model, const struct ampd_pending *pendi
         reply->u.scale.record = pending->act.after;
         reply->u.scale.from_step = pending->act.from_step;
     }
+    uint32_t count = stored_count(coord); /* none: it goes with the verdict that is being stored */
+    for (uint32_t k = AMPD_COUNT(model->core); count > 0 && k-- > 1;)
+        send_acts(model, k, &coord->acts[count - 1], 1);
     struct ampd_output *output = ampd_out(model->core, AMPD_OUT_NOTIFY, 0);
     struct ampd_step_row *row = ampd_need(calloc(1, sizeof(*row)));
     row->kind = pending->act.kind;
@@ -256,6 +282,55 @@ void ampd_acts_persist(struct ampd_model *model, const struct ampd_verdict_messa
 {
     for (uint32_t i = 0; i < verdict->acts_count; i++)
         persist_row(model, 0, &verdict->acts[i], verdict->row.epoch, verdict->row.step - 1);
+}
+
+/* Behind a step that this shard has not decided they come again, with the verdict after it or when the session begins anew. */
+void ampd_acts_told(struct ampd_model *model, const struct ampd_message *message)
+{
+    const struct ampd_shard *shard = &model->shard;
+    const struct ampd_acts_message *told = &message->u.acts;
+    uint64_t decided = shard->verdict_waits != NULL ? shard->verdict_waits->row.step : shard->decided_step;
+    bool here = shard->memory >= AMPD_MEMORY_EMPTY && shard->new_epoch == 0 && message->epoch == shard->epoch;
+    if (model->core->config.shard == 0 || !here || told->step != decided)
+        return;
+    for (uint32_t i = 0; i < told->count; i++)
+        persist_row(model, 0, &told->acts[i], message->epoch, told->step);
+}
+
+/* ---- a coordinator that starts, and goes on in the epoch ---- */
+
+static void put_back(const struct ampd_step_row *row, struct ampd_act *acts, uint32_t *count)
+{
+    if (*count == AMPD_ACTS_WAIT_MAX) /* of a program that told the others of each act once */
+        memmove(acts, acts + 1, --*count * sizeof(*acts));
+    acts[(*count)++] = (struct ampd_act){.kind = row->kind,
+                                         .from_step = row->from_step,
+                                         .scale = row->scale,
+                                         .scale_id = row->scale_id,
+                                         .after = row->after,
+                                         .version = row->version,
+                                         .durable_step = row->durable_step,
+                                         .note = row->note,
+                                         .at_us = row->at_us};
+}
+
+/* Those behind the last decided step, and those that went with its verdict: the others may have neither. */
+void ampd_acts_found(struct ampd_model *model, const struct ampd_model_record *record)
+{
+    struct ampd_coord *coord = &model->coord;
+    if (model->core->config.shard != 0 || record->rows_count == 0)
+        return;
+    uint64_t decided = record->rows[record->rows_count - 1].step;
+    coord->verdict = ampd_need(calloc(1, sizeof(*coord->verdict)));
+    coord->verdict->row.step = decided;
+    for (uint32_t i = 0; i < record->rows_count; i++) {
+        const struct ampd_step_row *row = &record->rows[i];
+        if (row->kind != AMPD_ROW_STEP && row->step == decided)
+            put_back(row, coord->acts, &coord->acts_count);
+        else if (row->kind != AMPD_ROW_STEP && row->step + 1 == decided)
+            put_back(row, coord->verdict->acts, &coord->verdict->acts_count);
+    }
+    coord->acts_placed = coord->acts_count;
 }
 
 /* ---- a new epoch ---- */

@@ -50,9 +50,14 @@ static void take_decided(struct ampd_model *model, const struct ampd_sync_state 
     coord->applying = (struct ampd_applied){0};
     if (!mine->has_last)
         return;
-    free(coord->verdict);
+    struct ampd_verdict_message *had = coord->verdict; /* the same one, or what the start has found of it */
     coord->verdict = ampd_need(calloc(1, sizeof(*coord->verdict)));
     ampd_verdict_of_row(model, &mine->last, coord->verdict);
+    if (had != NULL && had->row.step == mine->decided) {
+        coord->verdict->acts_count = had->acts_count;
+        memcpy(coord->verdict->acts, had->acts, sizeof(had->acts));
+    }
+    free(had);
     coord->decided_state = AMPD_STEP_DECIDED;
 }
 
@@ -67,6 +72,7 @@ static void adopt_verdict(struct ampd_model *model, const struct ampd_sync_state
     free(coord->verdict);
     coord->verdict = ampd_need(calloc(1, sizeof(*coord->verdict)));
     ampd_verdict_of_row(model, &theirs->last, coord->verdict);
+    ampd_acts_take(coord, coord->verdict);
     coord->newest = theirs->last.after;
     ampd_out_log(model->core, AMPD_LOG_WARN, model, "the verdict of step %llu is adopted from another shard",
                  (unsigned long long)theirs->decided);

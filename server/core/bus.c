@@ -128,6 +128,9 @@ static void to_shard(struct ampd_model *model, const struct ampd_message *messag
     case AMPD_MESSAGE_VERDICT:
         ampd_shard_verdict(model, message);
         break;
+    case AMPD_MESSAGE_ACTS:
+        ampd_acts_told(model, message);
+        break;
     case AMPD_MESSAGE_CUT:
         ampd_snapshot_cut(model, message);
         break;

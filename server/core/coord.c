@@ -564,6 +564,7 @@ static void resend_step(struct ampd_model *model, uint32_t shard)
     const struct ampd_coord *coord = &model->coord;
     if (coord->decided_state == AMPD_STEP_DECIDED && (coord->applied_bits & AMPD_BIT(shard)) == 0)
         send_verdict(model, AMPD_BIT(shard));
+    ampd_acts_resend(model, shard);
     if (coord->step != AMPD_STEP_OPEN && coord->step != AMPD_STEP_CLOSED)
         return;
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_OPEN, shard);

@@ -403,6 +403,7 @@ static void model_found(struct ampd_core *core, const struct ampd_model_record *
     }
     if (record->deleting)
         model->coord.state = AMPD_COORD_DELETING;
+    ampd_acts_found(model, record);
     ampd_sums_found(model, record);
 }
 

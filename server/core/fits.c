@@ -42,6 +42,16 @@ static bool open_fits(const struct ampd_model *model, const struct ampd_open *op
     return true;
 }
 
+/* What is stored in the history as an act is one. */
+static bool acts_fit(const struct ampd_act *acts, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (acts[i].kind != AMPD_ROW_SET && acts[i].kind != AMPD_ROW_RESET)
+            return false;
+    }
+    return true;
+}
+
 static bool row_fits(const struct ampd_model *model, const struct ampd_step_row *row)
 {
     return list_fits(model, row->contributors, row->contributors_count) &&
@@ -97,8 +107,11 @@ bool ampd_message_fits(const struct ampd_model *model, const struct ampd_message
         return vote_fits(model, &message->u.vote, message->from);
     case AMPD_MESSAGE_VERDICT:
         return row_fits(model, &message->u.verdict.row) &&
+               acts_fit(message->u.verdict.acts, message->u.verdict.acts_count) &&
                range_fits(model, message->u.verdict.range, message->u.verdict.range_count) &&
                (!message->u.verdict.has_next || open_fits(model, &message->u.verdict.next));
+    case AMPD_MESSAGE_ACTS:
+        return acts_fit(message->u.acts.acts, message->u.acts.count);
     case AMPD_MESSAGE_LOADED:
     case AMPD_MESSAGE_APPLIED:
         return range_fits(model, message->u.applied.range, message->u.applied.range_count);

@@ -44,6 +44,7 @@ enum ampd_message_type {
     AMPD_MESSAGE_LEAVE = 30,   /* shard -> coordinator, of no model: this process is about to end */
     AMPD_MESSAGE_MAY_LEAVE = 31, /* coordinator -> shards, of no model: round 1: it may; round 0: not yet */
     AMPD_MESSAGE_PARTS = 32, /* coordinator -> shards: the manifests of all parts of a checkpoint, which are there */
+    AMPD_MESSAGE_ACTS = 33,  /* coordinator -> shards: acts that are stored behind the last decided step */
 };
 
 /*
@@ -140,6 +141,13 @@ struct ampd_verdict_message {
     struct ampd_act acts[AMPD_ACTS_WAIT_MAX];
 };
 
+/* ACTS: some of those that will be in the next verdict. */
+struct ampd_acts_message {
+    uint64_t step; /* behind which they are */
+    uint32_t count;
+    struct ampd_act acts[AMPD_ACTS_WAIT_MAX];
+};
+
 struct ampd_applied {
     uint64_t step, version;
     uint64_t range_total;
@@ -211,6 +219,7 @@ struct ampd_message {
         struct ampd_complete complete;
         struct ampd_vote vote;
         struct ampd_verdict_message verdict;
+        struct ampd_acts_message acts;
         struct ampd_applied applied;
         struct ampd_sync_state sync;
         struct ampd_restore

@@ -656,8 +656,12 @@ void ampd_acts_place(struct ampd_model *model); /* those that waited for a verdi
 void ampd_acts_stored(struct ampd_model *model, const struct ampd_pending *pending);
 void ampd_acts_take(struct ampd_coord *coord, struct ampd_verdict_message *verdict); /* those since the last verdict */
 void ampd_acts_forget(struct ampd_coord *coord);
-/* The rows of the acts that came with a verdict, on another shard than the coordinator's. */
+/* On another shard than the coordinator's: the rows of the acts that came with a verdict, or before it. */
 void ampd_acts_persist(struct ampd_model *model, const struct ampd_verdict_message *verdict);
+void ampd_acts_told(struct ampd_model *model, const struct ampd_message *message);
+void ampd_acts_resend(struct ampd_model *model, uint32_t shard); /* those since the last verdict */
+void ampd_acts_found(struct ampd_model *model,
+                     const struct ampd_model_record *record); /* by a coordinator that starts */
 void ampd_acts_remember(struct ampd_coord *coord, const struct ampd_act_record *act);
 void ampd_acts_supersede(struct ampd_model *model); /* a new epoch: what it takes back is told */
 bool ampd_acts_known(struct ampd_model *model, uint64_t call, const struct ampd_event_act *act,

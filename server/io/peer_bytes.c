@@ -363,6 +363,13 @@ static void act(struct visit *v, struct ampd_act *x)
     NUMBER(v, x->at_us);
 }
 
+static void acts(struct visit *v, uint32_t *count, struct ampd_act *list)
+{
+    bounded(v, count, AMPD_ACTS_WAIT_MAX);
+    for (uint32_t i = 0; v->code == 0 && i < *count; i++)
+        act(v, &list[i]);
+}
+
 static void verdict(struct visit *v, struct ampd_verdict_message *x)
 {
     step_row(v, &x->row);
@@ -371,9 +378,7 @@ static void verdict(struct visit *v, struct ampd_verdict_message *x)
     NUMBER(v, x->group_lr);
     NUMBER(v, x->range_total);
     range_warnings(v, &x->range_count, x->range);
-    bounded(v, &x->acts_count, AMPD_ACTS_WAIT_MAX);
-    for (uint32_t i = 0; v->code == 0 && i < x->acts_count; i++)
-        act(v, &x->acts[i]);
+    acts(v, &x->acts_count, x->acts);
     flag(v, &x->has_next);
     open_step(v, &x->next);
 }
@@ -498,6 +503,10 @@ static void body(struct visit *v, struct ampd_message *m)
         break;
     case AMPD_MESSAGE_VERDICT:
         verdict(v, &m->u.verdict);
+        break;
+    case AMPD_MESSAGE_ACTS:
+        NUMBER(v, m->u.acts.step);
+        acts(v, &m->u.acts.count, m->u.acts.acts);
         break;
     case AMPD_MESSAGE_LOADED:
     case AMPD_MESSAGE_APPLIED:

@@ -248,15 +248,15 @@ void sim_disk_delete(struct sim *sim, struct sim_shard *shard)
     sim_disk_synced(store); /* none of what was not synced can come back */
 }
 
-/* One that comes again with its verdict is there already. */
+/* As the stores do: one that comes again is there already. */
 static void store_act_row(struct sim *sim, struct sim_store *store, const struct ampd_step_row *row)
 {
     for (uint32_t i = 0; i < store->act_rows_count; i++) {
         const struct ampd_step_row *had = &store->act_rows[i];
-        if (had->epoch == row->epoch && had->step == row->step && had->kind == row->kind &&
-            had->from_step == row->from_step && strcmp(had->note.request_id, row->note.request_id) == 0)
+        if (had->epoch == row->epoch && had->step == row->step && had->after.scale_id == row->after.scale_id)
             return;
     }
+    sim_act_stored(store, row, 0);
     if (store->act_rows_count == SIM_ACTS_MAX)
         sim_fail(sim, SIM_ITSELF, "more than %d rows of acts", SIM_ACTS_MAX);
     store->act_rows[store->act_rows_count++] = *row;
@@ -298,7 +298,6 @@ static void commit(struct sim *sim, struct sim_shard *shard, struct sim_task *ta
     case AMPD_PERSIST_ACT:
         sim_check_act(sim, shard, task->row);
         (void)remember(store, AMPD_PERSIST_ACT);
-        sim_act_stored(store, task->row, 0);
         store_act_row(sim, store, task->row);
         break;
     case AMPD_PERSIST_DELETING:

@@ -440,7 +440,7 @@ void sim_call_lose(struct sim *sim, struct sim_call *call)
 
 /* ---- life ---- */
 
-/* What ampd_store_load gives of a model with a journal: its rows from the newest checkpoint's step on. */
+/* What ampd_store_load gives of a model with a journal: its rows from the newest checkpoint's step on, and the acts before. */
 static struct ampd_step_row *find_rows(const struct sim *sim, const struct sim_store *store, uint32_t *count)
 {
     if (sim->model.spec.durability != AMPD_DURABILITY_STEP || store->checkpoints_count == 0)
@@ -449,8 +449,8 @@ static struct ampd_step_row *find_rows(const struct sim *sim, const struct sim_s
     for (uint32_t i = 0; i < store->checkpoints_count; i++)
         newest = store->checkpoints[i].step > newest ? store->checkpoints[i].step : newest;
     struct ampd_step_row *rows = calloc(SIM_STEPS_MAX + 1 + SIM_ACTS_MAX, sizeof(*rows));
-    for (uint64_t s = newest; s <= store->last_step; s++) {
-        if (store->rows[s].epoch == store->epoch && s > store->base_step)
+    for (uint64_t s = newest > 0 ? newest - 1 : 0; s <= store->last_step; s++) {
+        if (store->rows[s].epoch == store->epoch && s > store->base_step && s >= newest)
             rows[(*count)++] = store->rows[s];
         for (uint32_t i = 0; i < store->act_rows_count; i++) {
             if (store->act_rows[i].epoch == store->epoch && store->act_rows[i].step == s)

@@ -20,6 +20,8 @@ unsigned pair_messages_count;
 bool pair_hold_messages, pair_drained[2];
 enum ampd_model_state pair_notified[2];
 int pair_restore_code[2];
+uint64_t pair_acts[2][16];
+unsigned pair_acts_count[2];
 char pair_logged[AMP_ERROR_TEXT_MAX];
 char pair_logged_before[AMP_ERROR_TEXT_MAX];
 struct ampd_message *pair_last;
@@ -77,6 +79,13 @@ static void take(unsigned shard, const struct ampd_output *output)
         call->load = output->u.load;
         break;
     case AMPD_OUT_PERSIST:
+        if (output->u.persist.kind == AMPD_PERSIST_ACT)
+            pair_acts[shard][pair_acts_count[shard]++] = output->u.persist.row->after.scale_id;
+        later(shard, &event);
+        break;
+    case AMPD_OUT_REPLAY: /* nothing is in the journal */
+        event = (struct ampd_event){.type = AMPD_EVENT_REPLAYED,
+                                    .u.replayed = {.token = output->u.replay.token, .code = AMP_ENOTFOUND}};
         later(shard, &event);
         break;
     case AMPD_OUT_JOB:
@@ -266,6 +275,7 @@ void pair_begin(enum ampd_weighting weighting)
     pair_now_ms = 1000;
     pair_hold_messages = false;
     pair_drained[0] = pair_drained[1] = false;
+    pair_acts_count[0] = pair_acts_count[1] = 0;
     for (unsigned k = 0; k < 2; k++)
         pair_start(k, 1);
     for (unsigned k = 0; k < 2; k++)

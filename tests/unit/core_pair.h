@@ -17,6 +17,8 @@ extern unsigned pair_messages_count;                /* on their way */
 extern bool pair_hold_messages;                     /* they stay on their way */
 extern bool pair_drained[2];                        /* DRAINED came */
 extern enum ampd_model_state pair_notified[2];      /* the state when watchers were last told to look */
+extern uint64_t pair_acts[2][16];                   /* scale ids of the rows of acts that each has ordered, in order */
+extern unsigned pair_acts_count[2];
 extern int pair_restore_code[2];                    /* what the next restore of each finds */
 extern char pair_logged[AMP_ERROR_TEXT_MAX];        /* the last line of either, */
 extern char pair_logged_before[AMP_ERROR_TEXT_MAX]; /* and the one before */

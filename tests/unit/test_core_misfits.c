@@ -249,10 +249,6 @@ static void restart_0_with_a_journal(void)
     pair_step(0, &found);
     pair_hold_messages = true;
     pair_send_start(0);
-    struct ampd_event replayed = {.type = AMPD_EVENT_REPLAYED};
-    replayed.u.replayed.token = pair_model(0)->shard.replay.token;
-    replayed.u.replayed.code = AMP_ENOTFOUND;
-    pair_step(0, &replayed);
     pair_send_take(pair_message(AMPD_MESSAGE_HELLO, 1, 0)); /* its fence is stored */
     assert_int_equal(AMPD_MEMORY_READY, pair_model(0)->shard.memory);
     assert_true(pair_core[0]->sync.running);

@@ -58,6 +58,7 @@ static const struct kind kinds[] = {
     {AMPD_MESSAGE_MAY_LEAVE, 0, 0},
     {AMPD_MESSAGE_NOT_CREATED, MEMBER(why), 0},
     {AMPD_MESSAGE_PARTS, MEMBER(parts), 4},
+    {AMPD_MESSAGE_ACTS, MEMBER(acts), 96},
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
@@ -146,6 +147,11 @@ static struct ampd_message *full(enum ampd_message_type type)
         for (int i = 0; i < AMPD_ACTS_WAIT_MAX; i++)
             fill_note(&m->u.verdict.acts[i].note);
         m->u.verdict.next.expected_count = AMPD_WORLD_MAX;
+        break;
+    case AMPD_MESSAGE_ACTS:
+        m->u.acts.count = AMPD_ACTS_WAIT_MAX;
+        for (int i = 0; i < AMPD_ACTS_WAIT_MAX; i++)
+            fill_note(&m->u.acts.acts[i].note);
         break;
     case AMPD_MESSAGE_LOADED:
     case AMPD_MESSAGE_APPLIED:

@@ -343,8 +343,28 @@ static void set_and_reset_rows_follow_the_step_they_come_after(void **state)
     set.kind = AMPD_ROW_SET;
     assert_int_equal(ampd_store_put_verdict(store, "m", &set, false, NULL), 0);
     set.kind = AMPD_ROW_RESET;
+    set.after.scale_id++;
     assert_int_equal(ampd_store_put_verdict(store, "m", &set, true, NULL), 0);
     assert_page(store, (struct ampd_history_filter){0}, 99, "1.0.0 1.1.0 1.1.1 1.1.2 1.2.0");
+}
+
+/* It comes with a message that is said again, perhaps after a crash that has left it behind a step without the next one. */
+static void an_act_that_comes_again_is_stored_once(void **state)
+{
+    struct fixture *fixture = *state;
+    put_history(fixture->store, 2);
+    struct ampd_step_row set = storage_fixture_step(1, 2, false);
+    set.kind = AMPD_ROW_SET;
+    for (int i = 0; i < 6; i++) {
+        set.after.scale_id = 7 + (uint64_t)(i % 2);
+        assert_int_equal(ampd_store_put_verdict(fixture->store, "m", &set, i % 3 == 0, NULL), 0);
+        if (i == 2)
+            reopen(fixture);
+    }
+    assert_int_equal(put_step(fixture->store, "m", 1, 3, false), 0);
+    set.step = 3; /* the same scale id behind another step is another act */
+    assert_int_equal(ampd_store_put_verdict(fixture->store, "m", &set, true, NULL), 0);
+    assert_page(fixture->store, (struct ampd_history_filter){0}, 99, "1.0.0 1.1.0 1.2.0 1.2.1 1.2.2 1.3.0 1.3.1");
 }
 
 static void a_new_epoch_supersedes_rows_above_its_base(void **state)
@@ -606,7 +626,9 @@ static void an_epoch_without_a_base_voids_every_checkpoint(void **state)
 
 static int put_act(struct ampd_store *store, enum ampd_row_kind kind, uint64_t step, const char *id)
 {
+    static uint64_t scale_id = 100;
     struct ampd_step_row row = storage_fixture_step(1, step, false);
+    row.after.scale_id = ++scale_id;
     row.kind = kind;
     row.from_step = step + 2;
     strcpy(row.note.actor, "token:ann");
@@ -735,6 +757,7 @@ int main(void)
         ON_ALL(rows_that_are_stored_together_are_stored_in_order),
         ON_ALL(a_model_is_known_until_its_epoch_or_its_life_ends),
         ON_ALL(many_models_take_turns),
+        ON_ALL(an_act_that_comes_again_is_stored_once),
         ON_ALL(set_and_reset_rows_follow_the_step_they_come_after),
         ON_ALL(a_new_epoch_supersedes_rows_above_its_base),
         ON_ALL(an_epoch_not_above_the_newest_is_refused),
