@@ -157,6 +157,12 @@ int ampd_checkpoint_sweep(const struct ampd_checkpoint_place *place, const struc
 int ampd_checkpoint_remove_model(const struct ampd_checkpoint_place *place, struct amp_error *error);
 
 /*
+ * A whole file below a model, of any step, that falls to this shard, also of another number of shards: its name relative to
+ * data_dir in `file`, or "" where there is none, or where a mark says that they are to go. For a model that the store does not know.
+ */
+int ampd_checkpoint_any(const struct ampd_checkpoint_place *place, char *file, size_t file_size, struct amp_error *error);
+
+/*
  * Notes beside the files of a shard that they are to go, before the store forgets the model; ampd_checkpoint_remove_model takes
  * the mark away, too. AMP_EEXHAUSTED: there is no room for one. Without files there is nothing to note.
  */

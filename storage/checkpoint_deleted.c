@@ -82,6 +82,14 @@ int ampd_checkpoint_unmark_deleted(const struct ampd_checkpoint_place *place, st
     return take_marks(place, true, &count, error);
 }
 
+int checkpoint_is_marked(const struct ampd_checkpoint_place *place, bool *marked, struct amp_error *error)
+{
+    unsigned count = 0;
+    int rc = take_marks(place, false, &count, error);
+    *marked = count > 0;
+    return rc;
+}
+
 int ampd_checkpoint_each_deleted(const struct ampd_checkpoint_place *of, void *arg, struct amp_error *error,
                                  int (*found_cb)(void *arg, const char *model))
 {

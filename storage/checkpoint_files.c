@@ -16,6 +16,9 @@
 #define FILE_PREFIX "shard-"
 #define FILE_SUFFIX ".safetensors"
 
+/* Longest name of a step directory relative to the data directory, with the final zero. */
+#define STEP_PATH_MAX 512
+
 int checkpoint_system_error(struct amp_error *error, const char *what, const char *path)
 {
     int cause = errno;
@@ -195,30 +198,46 @@ static uint64_t oldest_step(const struct ampd_checkpoint_record *keep, uint32_t 
     return oldest;
 }
 
-/* Steps below `left_below` have nothing that another number of shards would be taken up from; those above `up_to` stay. */
-static int sweep_steps(const struct ampd_checkpoint_place *place, uint64_t left_below, uint64_t up_to,
-                       const struct ampd_checkpoint_record *keep, uint32_t keep_count, struct amp_error *error)
+/* Of a model; *dir is NULL where there are none. */
+static int open_steps(const struct ampd_checkpoint_place *place, DIR **dir, struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];
+    *dir = NULL;
     if (!ampd_datadir_name_ok(place->model))
         return amp_error_set(error, AMP_EINVAL, NULL, "model name \"%.100s\" cannot name a directory", place->model);
     int used = snprintf(path, sizeof path, "%s/models/%s/checkpoints", place->data_dir, place->model);
     if (used < 0 || (size_t)used >= sizeof path)
         return amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
-    DIR *dir = opendir(path);
-    if (dir == NULL)
-        return errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot open", path);
-    int rc = 0;
-    for (struct dirent *entry = readdir(dir); rc == 0 && entry != NULL; entry = readdir(dir)) {
-        char step[512];
+    *dir = opendir(path);
+    return *dir != NULL || errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot open", path);
+}
+
+/* The next step directory, relative to the data directory. False: there are no more. */
+static bool next_step(DIR *dir, const struct ampd_checkpoint_place *place, char step[STEP_PATH_MAX], uint64_t *number)
+{
+    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
         if (!is_step_name(entry->d_name))
             continue;
-        (void)snprintf(step, sizeof step, "models/%s/checkpoints/%s", place->model, entry->d_name);
-        uint64_t number = strtoull(entry->d_name + strlen(STEP_PREFIX), NULL, 10);
+        (void)snprintf(step, STEP_PATH_MAX, "models/%s/checkpoints/%s", place->model, entry->d_name);
+        *number = strtoull(entry->d_name + strlen(STEP_PREFIX), NULL, 10);
+        return true;
+    }
+    return false;
+}
+
+/* Steps below `left_below` have nothing that another number of shards would be taken up from; those above `up_to` stay. */
+static int sweep_steps(const struct ampd_checkpoint_place *place, uint64_t left_below, uint64_t up_to,
+                       const struct ampd_checkpoint_record *keep, uint32_t keep_count, struct amp_error *error)
+{
+    char step[STEP_PATH_MAX];
+    uint64_t number;
+    DIR *dir;
+    int rc = open_steps(place, &dir, error);
+    while (rc == 0 && dir != NULL && next_step(dir, place, step, &number))
         if (number <= up_to)
             rc = sweep_step(place, step, number < left_below, keep, keep_count, error);
-    }
-    (void)closedir(dir); /* only read */
+    if (dir != NULL)
+        (void)closedir(dir); /* only read */
     return rc;
 }
 
@@ -226,6 +245,52 @@ int ampd_checkpoint_sweep(const struct ampd_checkpoint_place *place, const struc
                           uint32_t keep_count, uint64_t up_to, struct amp_error *error)
 {
     return sweep_steps(place, oldest_step(keep, keep_count), up_to, keep, keep_count, error);
+}
+
+/* The first whole file of a step directory that falls to the shard; file[0] is 0 where there is none. */
+static int find_in_step(const struct ampd_checkpoint_place *place, const char *step, char *file, size_t file_size,
+                        struct amp_error *error)
+{
+    char path[CHECKPOINT_PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/%s", place->data_dir, step);
+    DIR *dir = opendir(path);
+    if (dir == NULL)
+        return errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot open", path);
+    for (struct dirent *entry; file[0] == 0 && (entry = readdir(dir)) != NULL;) {
+        const char *name = entry->d_name, *suffix = strstr(name, FILE_SUFFIX);
+        if (is_own(place, name, true) && suffix != NULL && suffix[strlen(FILE_SUFFIX)] == 0)
+            (void)snprintf(file, file_size, "%s/%s", step, name);
+    }
+    (void)closedir(dir); /* only read */
+    return 0;
+}
+
+static int find_any(const struct ampd_checkpoint_place *place, char *file, size_t file_size, struct amp_error *error)
+{
+    char step[STEP_PATH_MAX];
+    uint64_t number;
+    DIR *dir;
+    int rc = open_steps(place, &dir, error);
+    file[0] = 0;
+    while (rc == 0 && dir != NULL && file[0] == 0 && next_step(dir, place, step, &number))
+        rc = find_in_step(place, step, file, file_size, error);
+    if (dir != NULL)
+        (void)closedir(dir); /* only read */
+    return rc;
+}
+
+int ampd_checkpoint_any(const struct ampd_checkpoint_place *place, char *file, size_t file_size,
+                        struct amp_error *error)
+{
+    bool marked = false;
+    int rc = find_any(place, file, file_size, error);
+    if (rc != 0 || file[0] == 0)
+        return rc;
+    rc = checkpoint_is_marked(place, &marked, error);
+    if (rc == 0 && !marked) /* it may have gone together with the mark meanwhile */
+        return find_any(place, file, file_size, error);
+    file[0] = 0;
+    return rc;
 }
 
 int ampd_checkpoint_remove_model(const struct ampd_checkpoint_place *place, struct amp_error *error)
@@ -238,7 +303,8 @@ int ampd_checkpoint_remove_model(const struct ampd_checkpoint_place *place, stru
         return rc;
     /* A directory that is not empty holds something of another's, and stays. */
     for (unsigned i = 0; i < 2; i++) {
-        int size = snprintf(path, sizeof path, "%s/models/%s%s", place->data_dir, place->model, i == 0 ? "/checkpoints" : "");
+        int size =
+            snprintf(path, sizeof path, "%s/models/%s%s", place->data_dir, place->model, i == 0 ? "/checkpoints" : "");
         if (size > 0 && (size_t)size < sizeof path)
             (void)rmdir(path);
     }

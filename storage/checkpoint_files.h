@@ -29,6 +29,9 @@ int checkpoint_path_make(const struct ampd_checkpoint_place *place, uint64_t ste
 /* Makes the directories between data_dir and the file; with `durable`, each is fsynced into its parent. */
 int checkpoint_directories_make(const char *data_dir, const char *file, bool durable, struct amp_error *error);
 
+/* Whether a mark of a deletion falls to the shard of `place`. */
+int checkpoint_is_marked(const struct ampd_checkpoint_place *place, bool *marked, struct amp_error *error);
+
 /* Fsyncs the directory that a path is in. */
 int checkpoint_directory_sync(const char *path, struct amp_error *error);
 

@@ -210,13 +210,20 @@ void ampd_server_event(struct ampd_server *server, struct ampd_event *event)
 
 /* ---- recovery ---- */
 
-/* Removes files that no catalogue names: of writes that were cut off, and of void epochs. Where they are shared, later (purge.c). */
+/*
+ * Removes files that the catalogue does not name: of writes that were cut off, and of void epochs. None above the newest that it names: a
+ * catalogue of before, of a data directory that was brought back, does not name what is newer. Where they are shared, later (purge.c).
+ */
 static int sweep(struct ampd_server *server, const struct ampd_model_record *record, struct amp_error *error)
 {
     const struct ampd_checkpoint_place place = ampd_server_place(server, record->spec.name);
-    if (ampd_server_shares_files(server))
+    uint32_t count = record->checkpoints_count;
+    uint64_t newest = 0;
+    if (ampd_server_shares_files(server) || count == 0)
         return 0;
-    return ampd_checkpoint_sweep(&place, record->checkpoints, record->checkpoints_count, UINT64_MAX, error);
+    for (uint32_t i = 0; i < count; i++)
+        newest = record->checkpoints[i].step > newest ? record->checkpoints[i].step : newest;
+    return ampd_checkpoint_sweep(&place, record->checkpoints, count, newest, error);
 }
 
 /*
@@ -227,7 +234,7 @@ static int not_taken_up(const struct ampd_server *server, const char *model, str
 {
     return amp_error_set(error, AMP_EEXHAUSTED, NULL,
                          "the stored model %s cannot be taken up, as the line above says; --memory-max is %" PRIu64
-                         " bytes: start with a higher one, or with a data directory that has fewer models",
+                         " bytes: start with a higher one",
                          model, server->options->memory_max);
 }
 

@@ -4,6 +4,8 @@
 #include "server/io/convert.h"
 #include "server/io/handlers.h"
 #include "server/io/pages.h"
+#include "storage/checkpoint.h"
+#include "storage/datadir.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -30,38 +32,100 @@ static void create_reply(struct io_call *call, const struct ampd_reply *reply)
     ampd_msg_model_spec_free(&response.spec);
 }
 
-static const struct io_call_ops create_ops = {create_reply, NULL, NULL};
+struct create {
+    struct io_call call;
+    struct io_task task;
+    struct ampd_model_spec spec; /* owned */
+    int code;
+    struct amp_error error;
+};
 
-static void create_decoded(struct io_call *call, struct ampd_msg_create_model_request *request)
+static struct create *create_of(struct io_call *call)
 {
-    struct ampd_model_spec spec;
+    return AMP_CONTAINER(call, struct create, call);
+}
+
+static void create_free(struct io_call *call)
+{
+    ampd_model_spec_clear(&create_of(call)->spec);
+}
+
+static const struct io_call_ops create_ops = {create_reply, NULL, create_free};
+
+static void create_now(struct create *create)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create.spec = &create->spec};
+    io_call_event(&create->call, &event);
+}
+
+/*
+ * On the reader's thread. Files of a model that nobody knows are of one that another data directory knows, which is not mounted: a new
+ * model of its name would write over them, and remove them.
+ */
+static void create_look(struct io_task *task)
+{
+    struct create *create = AMP_CONTAINER(task, struct create, task);
+    const struct ampd_server *server = create->call.server;
+    const struct ampd_checkpoint_place place = ampd_server_place(server, create->spec.name);
+    char file[512] = "";
+    create->code = ampd_checkpoint_any(&place, file, sizeof file, &create->error);
+    if (create->code == 0 && file[0] != 0)
+        create->code = amp_error_set(&create->error, AMP_ESTATE, "CHECKPOINTS_EXIST",
+                                     "a model %s has checkpoints in %s (%s), and this server has never heard of it: is "
+                                     "its --data-dir the one that "
+                                     "they were written from, and mounted? Else give this model another name, or the "
+                                     "server another --checkpoint-dir",
+                                     create->spec.name, server->checkpoint_dir, file);
+}
+
+static void create_looked(struct io_task *task)
+{
+    struct create *create = AMP_CONTAINER(task, struct create, task);
+    struct io_call *call = &create->call;
+    io_call_was_read(call);
+    if (create->code != 0)
+        io_call_fail(call, &create->error);
+    else if (call->rpc != NULL && !call->finished)
+        create_now(create);
+    io_call_unref(call);
+}
+
+static void create_decoded(struct create *create, struct ampd_msg_create_model_request *request)
+{
+    struct io_call *call = &create->call;
+    const struct ampd_server *server = call->server;
     struct amp_error error = {0};
     if (!request->has_spec) {
         io_call_refuse(call, AMP_EINVAL, "INVALID_FIELD", "spec: it is missing; give the model's specification");
         return;
     }
-    int rc = io_spec_from_msg(&request->spec, &spec, &error);
+    int rc = io_spec_from_msg(&request->spec, &create->spec, &error);
     if (rc != 0) {
+        create->spec = (struct ampd_model_spec){0};
         io_call_fail(call, &error);
         return;
     }
-    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create.spec = &spec};
-    io_call_event(call, &event);
-    ampd_model_spec_clear(&spec);
+    bool is_new = server->options->shard == 0 && ampd_core_synced(server->core) &&
+                  ampd_datadir_name_ok(create->spec.name) && ampd_core_find(server->core, create->spec.name) < 0;
+    create->task = (struct io_task){.run_cb = create_look, .done_cb = create_looked};
+    if (is_new)
+        io_call_read(call, &create->task);
+    else
+        create_now(create);
 }
 
 static void create_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
 {
     struct ampd_msg_create_model_request request;
     struct amp_error error = {0};
-    struct io_call *call = io_call_open(rpc, sizeof *call, &create_ops);
+    struct io_call *call = io_call_open(rpc, sizeof(struct create), &create_ops);
     if (call == NULL)
         return;
     if (ampd_msg_create_model_request_decode(&request, data, size, &error) != 0) {
         io_call_fail(call, &error);
         return;
     }
-    create_decoded(call, &request);
+    create_decoded(create_of(call), &request);
     ampd_msg_create_model_request_free(&request);
 }
 

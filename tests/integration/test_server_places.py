@@ -5,11 +5,13 @@ a sentence says what to do, and the right directory serves what it held.
     test_server_places.py BIN_DIR [NAME ...]
 """
 import filecmp
+import shutil
 import subprocess
 
-from ampd_testing import eventually, run
+from ampd_testing import Code, eventually, refused, run
 from etcd_testing import LOST, Cluster
 from test_server_shards import STEPS, WORLD, Job
+from test_server_shards import Cluster as ListCluster
 
 DATA_DIR, USAGE = 3, 2  # exit codes
 STEP_TIMEOUT_S = 300
@@ -186,6 +188,88 @@ def test_the_first_model_that_was_never_stored_holds_nothing_up(context):
     start(cluster)
     cluster.wait_until_healthy()
     train(cluster)
+
+
+def files(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.safetensors")}
+
+
+def check_list(context, cluster, before, name):
+    """As before, by a list of shards."""
+    path = cluster.folder / name
+    eventually(lambda: not cluster.api(0).GetModel(model="m").status.recovering, "the model is back", STEP_TIMEOUT_S)
+    subprocess.run([context.bin_dir / "ampctl", "--endpoint", cluster.addresses[0], "checkpoint", "export", "m", path], check=True,
+                   timeout=STEP_TIMEOUT_S, capture_output=True)
+    assert before is None or filecmp.cmp(path, before, shallow=False), f"{name}: other bytes"
+    return path
+
+
+def test_empty_data_directories_beside_checkpoints_take_none_of_them_away(context):
+    """Also of another number of shards; and no model of a name of theirs is made, which would write over them."""
+    for count, others in ((1, (1, 2)), (2, (2, 3, 1))):
+        folder = context.folder()
+        folder.mkdir()
+        checkpoints = folder / "checkpoints"
+        options = ["--checkpoint-dir", checkpoints]
+        cluster = ListCluster(context, count, folder, options)
+        train(cluster)
+        before = check_list(context, cluster, None, "before")
+        assert cluster.end() == [0] * count
+        there = files(checkpoints)
+        for k in range(count):
+            (folder / f"data-{k}").rename(folder / f"kept-{k}")
+        for turn, other in enumerate(others):
+            cluster = ListCluster(context, other, folder, options)
+            assert not cluster.api(0).ListModels().models
+            refused(lambda: Job(cluster), Code.FAILED_PRECONDITION, "CHECKPOINTS_EXIST", [str(checkpoints), "--data-dir", "mounted"])
+            Job(cluster, name="other").load()
+            eventually(lambda: cluster.api(0).GetModel(model="other").status.durable_step == 0, "it has a checkpoint")
+            assert cluster.end() == [0] * other
+            assert {name: data for name, data in files(checkpoints).items() if "/m/" in name} == there
+            cluster = ListCluster(context, other, folder, options)  # a start sweeps
+            cluster.api(0).DeleteModel(model="other", force=True)
+            assert cluster.end() == [0] * other
+            assert files(checkpoints) == there
+            for k in range(other):
+                (folder / f"data-{k}").rename(folder / f"empty-{turn}-{k}")
+        for k in range(count):
+            (folder / f"kept-{k}").rename(folder / f"data-{k}")
+        check_list(context, ListCluster(context, count, folder, options), before, "after")
+
+
+def test_a_data_directory_of_before_takes_no_newer_checkpoint_away(context):
+    """Of one shard, which has nobody to tell it: its catalogue does not name them, that of the right directory does."""
+    folder = context.folder()
+    folder.mkdir()
+    options = ["--checkpoint-dir", folder / "checkpoints"]
+    cluster = ListCluster(context, 1, folder, options)
+    train(cluster, 1, 2)
+    assert cluster.end() == [0]
+    shutil.copytree(folder / "data-0", folder / "older", ignore=shutil.ignore_patterns("*.sock"))
+    cluster = ListCluster(context, 1, folder, options)
+    job = Job(cluster, load=False)
+    job.train([job.join(rank) for rank in range(WORLD)], 3, STEPS)
+    eventually(lambda: cluster.api(0).GetModel(model="m").status.durable_step == STEPS, "it is durable")
+    before = check_list(context, cluster, None, "before")
+    assert cluster.end() == [0]
+    there = files(folder / "checkpoints")
+    (folder / "data-0").rename(folder / "right")
+    (folder / "older").rename(folder / "data-0")
+    ListCluster(context, 1, folder, options).kill(0)
+    assert files(folder / "checkpoints") == there
+    (folder / "data-0").rename(folder / "older")
+    (folder / "right").rename(folder / "data-0")
+    check_list(context, ListCluster(context, 1, folder, options), before, "after")
+
+
+def test_a_cluster_on_etcd_goes_on_with_another_number_of_shards_from_a_list(context):
+    """As the refusal and docs/protocol.md say."""
+    cluster, before = begin(context, 2, options=shared(context))
+    folder = context.folder()
+    folder.mkdir()
+    for k in range(2):
+        (cluster.folder / f"p{k}" / f"shard-{k}-of-2").rename(folder / f"data-{k}")
+    check_list(context, ListCluster(context, 3, folder, cluster.options, ["--epoch-above", "1"]), before, "after")
 
 
 if __name__ == "__main__":

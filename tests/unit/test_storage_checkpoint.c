@@ -543,8 +543,7 @@ static void a_file_name_that_comes_from_elsewhere_is_that_of_its_model_and_step(
     assert_false(ampd_checkpoint_file_is_of(name, "n", 1));
     assert_false(ampd_checkpoint_file_is_of(name, "..", 1));
     assert_false(ampd_checkpoint_file_is_of("../../../elsewhere/step-0000000001/shard-3-of-11.safetensors", "m", 1));
-    assert_false(
-        ampd_checkpoint_file_is_of("models/m/checkpoints/step-0000000001/shard-+3-of-11.safetensors", "m", 1));
+    assert_false(ampd_checkpoint_file_is_of("models/m/checkpoints/step-0000000001/shard-+3-of-11.safetensors", "m", 1));
     assert_false(ampd_checkpoint_file_is_of("", "m", 1));
 }
 
@@ -575,6 +574,32 @@ static unsigned marked(struct fixture *fixture, uint32_t shard, uint32_t shards)
     unsigned count = 0;
     assert_int_equal(ampd_checkpoint_each_deleted(&place, &count, NULL, note_deleted), 0);
     return count;
+}
+
+/* Of any number of shards, if they fall to this one; not those that are about to go, and none that is not whole. */
+static void files_of_a_model_that_nobody_knows_are_found(void **state)
+{
+    struct fixture *fixture = *state;
+    static const char part[] = "models/m/checkpoints/step-0000000100/shard-1-of-3.safetensors";
+    struct ampd_checkpoint_place place = {fixture->directory, "m", 1, 2};
+    char file[512];
+    assert_int_equal(ampd_checkpoint_any(&place, file, sizeof file, NULL), 0); /* nothing there yet */
+    assert_string_equal(file, "");
+    assert_int_equal(write_checkpoint(fixture, NULL), 0); /* that of shard 0 of 1 */
+    store_file(fixture, "models/m/checkpoints/step-0000000100/shard-1-of-2.safetensors.tmp", "x", 1);
+    assert_int_equal(ampd_checkpoint_any(&place, file, sizeof file, NULL), 0);
+    assert_string_equal(file, "");
+    store_file(fixture, part, "x", 1);
+    assert_int_equal(ampd_checkpoint_any(&place, file, sizeof file, NULL), 0);
+    assert_string_equal(file, part);
+    assert_int_equal(ampd_checkpoint_mark_deleted(&place, NULL), 0);
+    assert_int_equal(ampd_checkpoint_any(&place, file, sizeof file, NULL), 0);
+    assert_string_equal(file, "");
+    place.shard = 0;
+    assert_int_equal(ampd_checkpoint_any(&place, file, sizeof file, NULL), 0);
+    assert_string_equal(file, fixture->record.file);
+    place.model = "..";
+    assert_int_equal(ampd_checkpoint_any(&place, file, sizeof file, NULL), AMP_EINVAL);
 }
 
 /* Also by a shard of another number of them, to which its files fall. */
@@ -670,6 +695,7 @@ int main(void)
         cmocka_unit_test(a_file_name_that_comes_from_elsewhere_is_that_of_its_model_and_step),
         cmocka_unit_test_setup_teardown(a_sweep_keeps_what_is_catalogued_and_what_is_not_ours, setup, teardown),
         cmocka_unit_test_setup_teardown(a_model_is_removed_also_while_a_step_of_it_is, setup, teardown),
+        cmocka_unit_test_setup_teardown(files_of_a_model_that_nobody_knows_are_found, setup, teardown),
         cmocka_unit_test_setup_teardown(a_deletion_that_was_begun_is_found_by_whoever_is_the_shard, setup, teardown),
         cmocka_unit_test_setup_teardown(a_plain_python_reader_opens_the_file, setup, teardown),
     };
