@@ -130,6 +130,8 @@ json_t *ampctl_worker_row(const struct ampd_msg_worker_status *worker)
     ampctl_put(&object, "last_step", count_of(worker->last_step));
     ampctl_put(&object, "pushes", count_of(worker->pushes));
     ampctl_put(&object, "overflow_pushes", count_of(worker->overflow_pushes));
+    ampctl_put(&object, "blocks_present", count_of(worker->blocks_present));
+    ampctl_put(&object, "blocks_wanted", count_of(worker->blocks_wanted));
     ampctl_put(&object, "straggles", json_boolean(worker->straggles));
     ampctl_put(&object, "nonfinite", json_boolean(worker->nonfinite));
     ampctl_put(&object, "quarantined", json_boolean(worker->quarantined));
@@ -305,6 +307,8 @@ const struct ampctl_column ampctl_worker_columns[] = {
     {"last_step", "LAST STEP", true},
     {"pushes", "PUSHES", true},
     {"overflow_pushes", "WITH OVERFLOW", true},
+    {"blocks_present", "BLOCKS HERE", true},
+    {"blocks_wanted", "OF", true},
     {"straggles", "STRAGGLES", false},
     {"nonfinite", "NONFINITE", false},
     {"quarantined", "QUARANTINED", false},

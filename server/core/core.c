@@ -448,6 +448,8 @@ static void tick(struct ampd_core *core)
         ampd_memory_tick(core->models[i]);
         if (core->config.shard == 0)
             ampd_workers_tick(core->models[i]);
+        if (core->config.shard == 0)
+            ampd_health_tick(core->models[i]);
     }
     if (core->sweep_ms != 0 && core->sweep_ms <= core->now_ms) {
         core->sweep_ms = 0;
@@ -659,7 +661,7 @@ static void arm_timer(struct ampd_core *core)
             continue;
         next = earlier(next, core->models[i]->shard.restore_retry_ms);
         if (core->config.shard == 0)
-            next = earlier(next, ampd_workers_next_ms(core->models[i]));
+            next = earlier(next, earlier(ampd_workers_next_ms(core->models[i]), ampd_health_next_ms(core->models[i])));
     }
     if (next == 0 || next == core->timer_ms)
         return;
@@ -721,6 +723,7 @@ void ampd_core_worker(const struct ampd_core *core, uint32_t index, uint32_t ran
         .last_step = worker->last_step,
         .blocks_present = model->shard.slots[rank].present,
         .blocks_wanted = model->tensors.count,
+        .awaited = core->config.shard == 0 && ampd_health_awaits(model, rank),
     };
     memcpy(info->name, worker->record.name, sizeof(info->name));
 }

@@ -30,6 +30,8 @@
  */
 #define AMPD_STRAGGLER_STEPS 8
 #define AMPD_STRAGGLER_MS    200
+/* Who keeps a complete push waiting for so long, or for a third of the lease, is named; lines of a model are as far apart. */
+#define AMPD_AWAITED_MS 10000
 /* Pushes in a row with an Inf or NaN of the worker's own, while another worker's had none. Chance does not do that. */
 #define AMPD_NONFINITE_PUSHES 5
 /*
@@ -110,6 +112,10 @@ struct ampd_model_info {
     uint64_t step_scale_id;           /* that the gradients of the open step carry */
     const struct ampd_step_row *last; /* row of decided_step in this process, or NULL */
     uint32_t missing_rank;            /* STALLED: who */
+    /* of shard 0; all 0: no step is open, or nobody waits in it */
+    uint64_t open_since_ms;    /* the present try of the step was opened */
+    uint64_t awaited_since_ms; /* a push is complete, and the step needs others; */
+    uint64_t awaited_late_ms;  /* from then on they are named (`awaited` of ampd_worker_info) */
     uint32_t checkpoints_count;
     const struct ampd_checkpoint_record *checkpoints; /* ascending */
     uint64_t range_total;                             /* values beyond the cast's range in the last apply */
@@ -140,6 +146,7 @@ struct ampd_worker_info {
     bool quarantined;                       /* and steps go on without it: nobody may join as this rank for a while */
     uint64_t last_step;                     /* of the last push that counted; 0: none */
     uint64_t blocks_present, blocks_wanted; /* of the open step */
+    bool awaited;                           /* another worker's push is complete and waits for this one's */
 };
 
 /* What this process knows of a shard of the cluster. */

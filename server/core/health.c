@@ -4,9 +4,15 @@
  * skipped for ever, so that where steps may do without a worker (SHRINK, QUORUM) and enough are left, they go on without it:
  * after some in a row, and after some of the newest 64, since a finite one now and then would make the row begin anew. After a
  * Join its first such push is enough, its first finite one makes it as good as any.
+ *
+ * And while a step is open: the ranks whose pushes are missing, once another one's has been complete for a while. A step that
+ * takes long on all of them keeps nobody waiting.
  */
 #include "base/assert.h"
 #include "server/core/model.h"
+
+#include <stdio.h>
+#include <string.h>
 
 /* ---- stragglers ---- */
 
@@ -137,6 +143,87 @@ static void watch_values(struct ampd_model *model, const struct ampd_step_row *r
         if (share || worker->bad_pushes == AMPD_QUARANTINE_PUSHES)
             quarantine(model, rank);
     }
+}
+
+/* ---- whom an open step waits for ---- */
+
+/* So many are named in a line. */
+#define RANKS_NAMED 8
+
+static bool has_pushed(const struct ampd_model *model, uint32_t rank)
+{
+    return model->coord.complete[rank] == AMPD_ALL_SHARDS(model->core);
+}
+
+/* Since when a push is complete while the step needs others: 0 if none is, or if no more are needed. */
+uint64_t ampd_health_awaited_ms(const struct ampd_model *model)
+{
+    const struct ampd_coord *coord = &model->coord;
+    const struct ampd_open *open = &coord->open;
+    bool is_open = coord->step == AMPD_STEP_OPEN || (coord->step == AMPD_STEP_CLOSED && open->closed);
+    uint32_t needed = model->spec.sync == AMPD_SYNC_QUORUM ? model->spec.quorum : open->expected_count;
+    if (!is_open || !ampd_coord_has_steps(coord) || coord->complete_count >= needed)
+        return 0;
+    uint64_t since = 0;
+    for (uint32_t i = 0; i < open->expected_count; i++) {
+        uint32_t rank = open->expected[i].rank;
+        if (has_pushed(model, rank) && (since == 0 || coord->completed_ms[rank] < since))
+            since = coord->completed_ms[rank];
+    }
+    return since;
+}
+
+uint64_t ampd_health_late_ms(const struct ampd_model *model)
+{
+    uint64_t since = ampd_health_awaited_ms(model), third_ms = model->core->config.lease_ms / 3;
+    return since == 0 ? 0 : since + (third_ms > AMPD_AWAITED_MS ? third_ms : AMPD_AWAITED_MS);
+}
+
+bool ampd_health_awaits(const struct ampd_model *model, uint32_t rank)
+{
+    const struct ampd_open *open = &model->coord.open;
+    if (ampd_health_awaited_ms(model) == 0 || has_pushed(model, rank))
+        return false;
+    for (uint32_t i = 0; i < open->expected_count; i++) {
+        if (open->expected[i].rank == rank)
+            return true;
+    }
+    return false;
+}
+
+/* When the line for the present try is due; 0: it has been written, or nobody waits. Lines of a model keep their distance. */
+static uint64_t line_due(const struct ampd_model *model)
+{
+    const struct ampd_coord *coord = &model->coord;
+    uint64_t late = ampd_health_late_ms(model), again = coord->awaited_told_ms + AMPD_AWAITED_MS;
+    if (late == 0 || coord->awaited_told_ms > coord->opened_ms)
+        return 0;
+    return coord->awaited_told_ms != 0 && again > late ? again : late;
+}
+
+uint64_t ampd_health_next_ms(const struct ampd_model *model)
+{
+    return line_due(model);
+}
+
+void ampd_health_tick(struct ampd_model *model)
+{
+    struct ampd_coord *coord = &model->coord;
+    uint64_t due = line_due(model), now = model->core->now_ms;
+    if (due == 0 || due > now)
+        return;
+    coord->awaited_told_ms = now;
+    char ranks[256] = "";
+    uint32_t count = 0;
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        size_t used = strlen(ranks);
+        if (ampd_health_awaits(model, r) && count++ < RANKS_NAMED)
+            (void)snprintf(ranks + used, sizeof(ranks) - used, "%srank %u (%.16s)", count > 1 ? ", " : "", r,
+                           model->workers[r].record.name);
+    }
+    ampd_out_log(model->core, AMPD_LOG_WARN, model, "step %llu waits for %s%s: others have waited for %llu s",
+                 (unsigned long long)coord->open.step, ranks, count > RANKS_NAMED ? " and more" : "",
+                 (unsigned long long)(now - ampd_health_awaited_ms(model)) / 1000);
 }
 
 /* ---- both ---- */

@@ -309,6 +309,7 @@ struct ampd_coord {
     uint32_t complete_count;           /* ranks that are complete on all shards */
     float weights[AMPD_WORLD_MAX];
     uint64_t opened_ms, completed_ms[AMPD_WORLD_MAX]; /* of the present try; the latter where complete */
+    uint64_t awaited_told_ms; /* when ranks that keep others waiting were last logged; 0: never */
     struct ampd_message *votes[AMPD_SHARDS_MAX];      /* owned */
     uint32_t votes_count;
     struct ampd_verdict_message *verdict; /* being stored, then the last one; owned */
@@ -688,6 +689,12 @@ void ampd_delete_stored(struct ampd_model *model);
 
 /* ---- health.c ---- */
 void ampd_health_count(struct ampd_model *model, const struct ampd_step_row *row); /* a decided step */
+/* Since when a push is complete while the open step needs others, and from when on those are named; 0: nobody waits. */
+uint64_t ampd_health_awaited_ms(const struct ampd_model *model);
+uint64_t ampd_health_late_ms(const struct ampd_model *model);
+bool ampd_health_awaits(const struct ampd_model *model, uint32_t rank); /* it is one of those */
+void ampd_health_tick(struct ampd_model *model);
+uint64_t ampd_health_next_ms(const struct ampd_model *model); /* when tick has something to do; 0: never */
 
 /* ---- coord.c ---- */
 void ampd_coord_record(struct ampd_coord *coord, const struct amp_scaler_state *scaler); /* the one of a new epoch */

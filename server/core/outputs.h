@@ -125,6 +125,7 @@ struct ampd_reply {
             enum ampd_model_state state;
             bool valid;        /* false: the lease has ended or the incarnation is not the rank's: join again */
             uint64_t lease_ms; /* 0 if not valid */
+            uint32_t model;    /* its index */
         } keep_alive;
         struct ampd_step_result step;
         struct {

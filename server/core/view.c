@@ -69,6 +69,7 @@ void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_m
     const struct ampd_shard *shard = &model->shard;
     const struct ampd_coord *coord = &model->coord;
     bool decides = core->config.shard == 0;
+    bool is_open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED;
     *info = (struct ampd_model_info){
         .spec = &model->spec,
         .layout = model->layout,
@@ -90,6 +91,9 @@ void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_m
         .scaler = decides && coord->state >= AMPD_COORD_CREATED ? coord->scaler : shard->scaler,
         .step_scale_id = shard->step.state != AMPD_STEP_NONE ? shard->step.open.scale_id : shard->scaler.scale_id,
         .last = shard->verdict == NULL ? NULL : &shard->verdict->row,
+        .open_since_ms = decides && is_open ? coord->opened_ms : 0,
+        .awaited_since_ms = decides ? ampd_health_awaited_ms(model) : 0,
+        .awaited_late_ms = decides ? ampd_health_late_ms(model) : 0,
         .missing_rank = decides ? coord->missing_rank : shard->missing_rank,
         .checkpoints_count = shard->checkpoints_count,
         .checkpoints = shard->checkpoints,

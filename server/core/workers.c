@@ -318,6 +318,7 @@ void ampd_workers_keep_alive(struct ampd_core *core, uint64_t id, const struct a
                   ampd_incarnation_same(worker->record.incarnation, event->incarnation);
     bool valid = holder && ampd_workers_renew(model, event->rank, event->incarnation);
     struct ampd_reply *reply = ampd_call_reply(core, id, AMPD_REPLY_KEEP_ALIVE);
+    reply->u.keep_alive.model = model->index;
     reply->u.keep_alive.epoch = model->coord.epoch;
     reply->u.keep_alive.step = ampd_shard_next_step(model);
     reply->u.keep_alive.state = ampd_coord_public(model);

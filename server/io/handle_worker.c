@@ -95,6 +95,9 @@ static void keep_alive_reply(struct io_call *call, const struct ampd_reply *repl
                                                     .state = (enum ampd_msg_model_state)reply->u.keep_alive.state,
                                                     .incarnation_valid = reply->u.keep_alive.valid,
                                                     .lease_ms = reply->u.keep_alive.lease_ms};
+    struct ampd_model_info info;
+    ampd_core_model(call->server->core, reply->u.keep_alive.model, &info);
+    io_waiting_text(call->server, reply->u.keep_alive.model, &info, response.waiting_for, sizeof response.waiting_for);
     struct amp_buf buf = io_message_buf();
     io_call_reply_buf(call, &buf, ampd_msg_keep_alive_response_encode(&response, &buf));
 }

@@ -11,6 +11,8 @@
 /* What the rows look at. */
 struct view {
     struct ampd_model_info info;
+    uint64_t now_ms;
+    int64_t awaited; /* the lowest rank that others wait for; -1: none */
     struct io_model_counts counts;
     uint32_t live, missing, straggling, nonfinite, quarantined;
 };
@@ -36,6 +38,8 @@ VALUE(consecutive, view->info.scaler.consecutive_overflows)
 VALUE(unstable, view->info.unstable)
 VALUE(frozen, view->info.frozen)
 VALUE(recovering, view->info.recovering)
+VALUE(open_step, view->info.open_since_ms != 0 ? (double)(view->now_ms - view->info.open_since_ms) / 1e3 : 0)
+VALUE(awaited, view->awaited)
 VALUE(world, view->info.spec->world_size)
 VALUE(out_of_range, view->info.range_total)
 VALUE(memory, view->info.memory_bytes)
@@ -73,6 +77,8 @@ static const struct {
     GAUGE("unstable", "1 where max_consecutive_overflows is reached", unstable),
     GAUGE("frozen", "1 where no step opens before an operator acts: at the floor of the scale", frozen),
     GAUGE("recovering", "1 after a start until the model is ready", recovering),
+    GAUGE("open_step_seconds", "Since when the step is open; 0: none is; shard 0 opens steps", open_step),
+    GAUGE("awaited_rank", "The lowest rank whose push others have waited for, for 10 s at least; -1: none", awaited),
     GAUGE("world_size", "Ranks of the model", world),
     GAUGE("cast_out_of_range", "Master values beyond the cast's range in the last applied step", out_of_range),
     GAUGE("memory_bytes", "Memory of the model's tensors in this shard", memory),
@@ -180,6 +186,9 @@ static void count_workers(const struct ampd_server *server, uint32_t index, stru
         view->straggling += worker.straggles ? 1 : 0;
         view->nonfinite += worker.nonfinite ? 1 : 0;
         view->quarantined += worker.quarantined ? 1 : 0;
+        bool late = view->info.awaited_late_ms != 0 && now_ms >= view->info.awaited_late_ms;
+        if (late && worker.awaited && view->awaited < 0)
+            view->awaited = rank;
     }
 }
 
@@ -196,7 +205,8 @@ static size_t fill_views(const struct ampd_server *server, struct view *views, s
         (*models)++;
         if (count == IO_METRICS_MODELS_MAX)
             continue;
-        views[count] = (struct view){.info = info, .counts = server->metrics.models[i]};
+        views[count] = (struct view){
+            .info = info, .counts = server->metrics.models[i], .now_ms = uv_now(&server->loop), .awaited = -1};
         count_workers(server, i, &views[count]);
         count++;
     }

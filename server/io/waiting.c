@@ -64,6 +64,26 @@ static void waiting_for_enough(const struct ampd_server *server, uint32_t model,
     (void)snprintf(text, size, "%u more of %.200s, since a step needs %u workers", least - live, ranks, least);
 }
 
+/* Their leases run, but another push is complete, and has been for long. */
+static void waiting_for_pushes(const struct ampd_server *server, uint32_t model, const struct ampd_model_info *info,
+                               char *text, size_t size)
+{
+    uint64_t now = uv_now(&server->loop);
+    uint32_t count = 0;
+    if (info->awaited_late_ms == 0 || now < info->awaited_late_ms)
+        return;
+    for (uint32_t rank = 0; rank < info->spec->world_size; rank++) {
+        struct ampd_worker_info worker;
+        ampd_core_worker(server->core, model, rank, now, &worker);
+        if (worker.awaited && count++ < RANKS_NAMED)
+            append(text, size, "%srank %u (%.16s)", count > 1 ? ", " : "", rank, worker.name);
+    }
+    if (count > RANKS_NAMED)
+        append(text, size, " and %u more", count - RANKS_NAMED);
+    append(text, size, " to push step %llu, for %llu s", (unsigned long long)info->step,
+           (unsigned long long)(now - info->awaited_since_ms) / 1000);
+}
+
 static void waiting_for_ranks(const struct ampd_server *server, uint32_t model, const struct ampd_model_info *info,
                               char *text, size_t size)
 {
@@ -81,6 +101,8 @@ static void waiting_for_ranks(const struct ampd_server *server, uint32_t model, 
     }
     if (running && (spec->sync != AMPD_SYNC_ALL || spec->on_loss != AMPD_ON_LOSS_WAIT)) {
         waiting_for_enough(server, model, spec, text, size);
+        if (text[0] == 0)
+            waiting_for_pushes(server, model, info, text, size);
         return;
     }
     missing_ranks(server, model, spec->world_size, running, ranks, sizeof ranks);
@@ -94,6 +116,8 @@ static void waiting_for_ranks(const struct ampd_server *server, uint32_t model, 
         (void)snprintf(text, size, "%.200s to join", ranks);
     else if (!running)
         (void)snprintf(text, size, "the first step to open");
+    else
+        waiting_for_pushes(server, model, info, text, size);
 }
 
 void io_waiting_text(const struct ampd_server *server, uint32_t model, const struct ampd_model_info *info, char *text,

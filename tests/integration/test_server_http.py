@@ -191,6 +191,31 @@ def test_the_metrics_follow_a_model(context):
     assert not [key for key in samples(server) if ("model", "followed") in key[1]]
 
 
+def test_a_rank_that_others_wait_for_is_named_everywhere(context):
+    server = http_server(context)
+    test_model = context.model("awaits", server, world_size=2)
+    both = test_model.workers(2)
+    for worker in both:
+        worker.pull()
+    assert test_model.status().waiting_for == ""
+    pushed = both[0].start_push({"w": [1.0] * 4})
+    sentence = eventually(lambda: test_model.status().waiting_for, "the status names the rank")
+    assert re.fullmatch(r"rank 1 \(w1\) to push step 1, for \d+ s", sentence), sentence
+    assert both[0].api.KeepAlive(**both[0].identity()).waiting_for.startswith("rank 1 (w1) to push step 1")
+    time.sleep(0.2)  # a text may be a tenth of a second old
+    found, of = samples(server), {"model": "awaits"}
+    assert value(found, "ampd_model_awaited_rank", **of) == 1
+    assert value(found, "ampd_model_open_step_seconds", **of) >= 10
+    eventually(lambda: "step 1 waits for rank 1 (w1): others have waited for 10 s" in server.log(), "the log names it")
+    shown = subprocess.run([context.bin_dir / "ampctl", "--endpoint", f"127.0.0.1:{server.port}", "status", "awaits"],
+                           timeout=CALL_TIMEOUT_S, capture_output=True, encoding="utf-8", check=True).stdout
+    assert "rank 1 (w1) to push step 1" in shown and "BLOCKS HERE" in shown, shown
+    both[1].push({"w": [1.0] * 4})
+    assert pushed.result().result.verdict == common.VERDICT_APPLIED and test_model.status().waiting_for == ""
+    time.sleep(0.2)
+    assert value(samples(server), "ampd_model_awaited_rank", **of) == -1
+
+
 def test_calls_are_counted_under_the_names_of_etcd(context):
     server = http_server(context)
     test_model = context.model("counted", server)

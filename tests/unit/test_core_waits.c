@@ -108,6 +108,62 @@ static void a_rank_that_left_is_gone_at_once(void **state)
     core_assert_failed(&host, push, AMP_EUNAVAILABLE, "MODEL_STALLED", "rank 1");
 }
 
+/* ---- a rank that all others wait for ---- */
+
+/* Time passes, the leases are kept, and ticks come when they were asked for. */
+static void pass(uint64_t ms)
+{
+    uint64_t until = host.now_ms + ms;
+    host.logged[0] = 0;
+    while (host.now_ms < until) {
+        uint64_t at = host.timer_ms > host.now_ms && host.timer_ms < until ? host.timer_ms : until;
+        core_tick(&host, at < host.now_ms + 5000 ? at : host.now_ms + 5000);
+        for (uint32_t r = 0; r < 2; r++) {
+            struct ampd_event renew = {.type = AMPD_EVENT_RENEW, .u.worker = {"model", r, incarnations[r]}};
+            core_event(&host, &renew);
+        }
+    }
+}
+
+static struct ampd_worker_info worker_info(uint32_t rank)
+{
+    struct ampd_worker_info info;
+    ampd_core_worker(host.core, 0, rank, host.now_ms, &info);
+    return info;
+}
+
+static void a_rank_that_keeps_another_waiting_is_named_once_a_step(void **state)
+{
+    (void)state;
+    pass(20000); /* as long as no push is complete, nobody waits */
+    (void)core_push_all(&host, 1, 0, incarnations[0], 1);
+    assert_false(worker_info(0).awaited);
+    assert_true(worker_info(1).awaited);
+    assert_int_equal(host.now_ms + AMPD_AWAITED_MS, core_info(&host).awaited_late_ms);
+    pass(AMPD_AWAITED_MS - 1);
+    assert_string_equal("", host.logged);
+    pass(1);
+    assert_string_equal("step 1 waits for rank 1 (w1): others have waited for 10 s", host.logged);
+    pass(60000);
+    assert_string_equal("", host.logged);
+    (void)core_push_all(&host, 1, 1, incarnations[1], 1);
+    (void)core_push_all(&host, 2, 1, incarnations[1], 1);
+    pass(AMPD_AWAITED_MS);
+    assert_string_equal("step 2 waits for rank 0 (w0): others have waited for 10 s", host.logged);
+    (void)core_push_all(&host, 2, 0, incarnations[0], 1);
+    assert_int_equal(0, core_info(&host).awaited_late_ms);
+}
+
+static void a_step_that_takes_long_on_all_ranks_keeps_nobody_waiting(void **state)
+{
+    (void)state;
+    pass(100000);
+    assert_string_equal("", host.logged);
+    assert_int_equal(0, core_info(&host).awaited_since_ms);
+    assert_int_equal(100000, host.now_ms - core_info(&host).open_since_ms);
+    assert_false(worker_info(0).awaited || worker_info(1).awaited);
+}
+
 static void a_push_by_an_incarnation_to_come_does_not_wait_for_a_stalled_model(void **state)
 {
     (void)state;
@@ -427,6 +483,12 @@ int main(void)
         TEST_OF(a_model_that_waits_for_another_rank_by_now_is_not_stalled_for_the_first),
         TEST_OF(a_stalled_model_names_the_rank_that_is_still_gone),
         TEST_OF(a_rank_that_left_is_gone_at_once),
+<<<<<<< HEAD
+=======
+        TEST_OF(a_rank_that_keeps_another_waiting_is_named_once_a_step),
+        TEST_OF(a_step_that_takes_long_on_all_ranks_keeps_nobody_waiting),
+        TEST_OF(a_checkpoint_call_does_not_wait_for_a_stalled_model),
+>>>>>>> 5030a1d (server: the rank whose push all others wait for is named, in status, log, metrics and to those who wait)
         TEST_OF(a_push_by_an_incarnation_to_come_does_not_wait_for_a_stalled_model),
         TEST_OF(while_the_workers_live_a_checkpoint_call_waits_for_their_step),
         TEST_OF(when_all_workers_have_left_the_last_step_can_be_checkpointed),
