@@ -8,10 +8,12 @@ The messages are made from proto/ by protoc into a temporary folder; the calls a
 """
 import argparse
 import pathlib
+import random
 import struct
 import subprocess
 import sys
 import tempfile
+import threading
 
 try:
     import grpc
@@ -57,6 +59,15 @@ def crc32c(data):
         for _ in range(8):
             crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
     return crc ^ 0xFFFFFFFF
+
+
+def keep_alive(service, joined, over):
+    """Three times in each lease: a worker that computes for longer makes no other call that tells the server it lives."""
+    while not over.wait(joined.lease_ms / 3000):
+        try:
+            service.KeepAlive(params.KeepAliveRequest(model="hello", rank=joined.rank, incarnation=joined.incarnation))
+        except grpc.RpcError:
+            pass  # the next call of main says what is wrong
 
 
 def push(service, joined, pulled, elements, values):
@@ -153,7 +164,9 @@ def main():
     values = struct.pack("<64f", 1.0, 2.0, 3.0, 4.0, *([0.0] * 60))
     service.Load(iter([params.LoadRequest(header=params.LoadHeader(model="hello")),
                        params.LoadRequest(index=0, crc32c=crc32c(values), data=values)]))
-    joined = service.Join(params.JoinRequest(model="hello", worker_name="python"))
+    joined = service.Join(params.JoinRequest(model="hello", worker_name="python", instance=random.getrandbits(64)))
+    over = threading.Event()
+    threading.Thread(target=keep_alive, args=(service, joined, over), daemon=True).start()
     step = joined.step
 
     header, weights = pull(service, joined, step)
@@ -178,6 +191,7 @@ def main():
     assert weights_after == tuple(value - 0.5 for value in weights)
     record = Service(channel, "ScaleService", scales).GetScale(scales.GetScaleRequest(model="hello")).record
     print(f"scale {record.scale:g}: {record.applied} applied, {record.skipped} skipped")
+    over.set()
     service.Leave(params.LeaveRequest(model="hello", rank=joined.rank, incarnation=joined.incarnation))
 
 

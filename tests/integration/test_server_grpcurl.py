@@ -4,6 +4,7 @@
     test_server_grpcurl.py BIN_DIR [NAME ...]
 """
 import json
+import os
 import subprocess
 import sys
 
@@ -59,10 +60,16 @@ def test_the_example_in_python_sees_the_scale_halve(context):
             assert line in done.stdout, f"{line!r} is not in\n{done.stdout}"
 
 
-def test_the_lines_for_python_in_the_docs_run_word_for_word(context):
-    page = (ROOT / "docs" / "grpc.md").read_text()
-    install, lines = page.split("## From Python\n")[1].split("```sh\n")[1].split("```")[0].split("\n", 1)
+def from_python():
+    """The lines to install with, the stubs and a first call, and the trainer, of docs/grpc.md#from-python."""
+    section = (ROOT / "docs" / "grpc.md").read_text().split("## From Python\n")[1]
+    install, lines = section.split("```sh\n")[1].split("```")[0].split("\n", 1)
     assert install.startswith("apt-get install "), install
+    return lines, section.split("```python\n")[1].split("```")[0]
+
+
+def test_the_lines_for_python_in_the_docs_run_word_for_word(context):
+    lines, _ = from_python()
     assert lines.count("127.0.0.1:7420") == 1, lines
     folder = context.folder()
     folder.mkdir()
@@ -70,6 +77,28 @@ def test_the_lines_for_python_in_the_docs_run_word_for_word(context):
     done = subprocess.run(["bash", "-e"], input=lines.replace("127.0.0.1:7420", f"127.0.0.1:{context.shared.port}"),
                           cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, encoding="utf-8")
     assert done.returncode == 0 and "shard_count: 1" in done.stdout, done.stdout
+
+
+def test_the_trainer_in_the_docs_trains_with_steps_of_three_leases(context):
+    server = context.server("--worker-lease", "2s")
+    lines, trainer = from_python()
+    for given, wanted in (("127.0.0.1:7420", f"127.0.0.1:{server.port}"), ("STEPS = \"python\", 20", "STEPS = \"python\", 3"),
+                          ("SECONDS = 0.1 ", "SECONDS = 6 ")):
+        assert trainer.count(given) == 1, given
+        trainer = trainer.replace(given, wanted)
+    folder = context.folder()
+    folder.mkdir()
+    (folder / "proto").symlink_to(PROTO)
+    (folder / "trainer.py").write_text(trainer)
+    subprocess.run(["bash", "-e"], input=lines.split("PYTHONPATH=")[0], cwd=folder, timeout=60, encoding="utf-8", check=True)
+    both = [subprocess.Popen([sys.executable, "trainer.py"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                             env={**os.environ, "PYTHONPATH": "build/python", "RANK": rank, "WORLD_SIZE": "2"},
+                             encoding="utf-8") for rank in "01"]
+    said = [worker.communicate(timeout=300)[0] for worker in both]
+    assert [worker.returncode for worker in both] == [0, 0], said
+    for text in said:
+        assert [line.split(":")[0] for line in text.splitlines()] == [f"step {number}" for number in range(1, 4)], said
+    assert "lease" not in server.log().split("listening", 1)[-1], server.log()
 
 
 def test_the_unix_socket_serves_too(context):
