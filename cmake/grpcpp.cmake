@@ -1,0 +1,12 @@
+# grpc++ and protobuf for C++, where they are installed: GRPCPP_FOUND, GRPCPP_FLAGS, GRPCPP_LIBRARIES. Asked for once:
+# pkg_check_modules puts twenty questions, each of which reads the 150 files of Abseil, for a quarter of a minute.
+if(NOT DEFINED CACHE{GRPCPP_ANSWER})
+  execute_process(COMMAND ${PKG_CONFIG_EXECUTABLE} --cflags --libs grpc++ protobuf
+                  OUTPUT_VARIABLE answer OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  set(GRPCPP_ANSWER "${answer}" CACHE INTERNAL "of pkg-config; empty: they are not here")
+endif()
+separate_arguments(GRPCPP_FLAGS UNIX_COMMAND "${GRPCPP_ANSWER}")
+set(GRPCPP_LIBRARIES ${GRPCPP_FLAGS})
+list(FILTER GRPCPP_FLAGS EXCLUDE REGEX "^-[lL]")
+list(FILTER GRPCPP_LIBRARIES INCLUDE REGEX "^-[lL]")
+list(LENGTH GRPCPP_LIBRARIES GRPCPP_FOUND)
