@@ -483,12 +483,8 @@ int main(void)
         TEST_OF(a_model_that_waits_for_another_rank_by_now_is_not_stalled_for_the_first),
         TEST_OF(a_stalled_model_names_the_rank_that_is_still_gone),
         TEST_OF(a_rank_that_left_is_gone_at_once),
-<<<<<<< HEAD
-=======
         TEST_OF(a_rank_that_keeps_another_waiting_is_named_once_a_step),
         TEST_OF(a_step_that_takes_long_on_all_ranks_keeps_nobody_waiting),
-        TEST_OF(a_checkpoint_call_does_not_wait_for_a_stalled_model),
->>>>>>> 5030a1d (server: the rank whose push all others wait for is named, in status, log, metrics and to those who wait)
         TEST_OF(a_push_by_an_incarnation_to_come_does_not_wait_for_a_stalled_model),
         TEST_OF(while_the_workers_live_a_checkpoint_call_waits_for_their_step),
         TEST_OF(when_all_workers_have_left_the_last_step_can_be_checkpointed),
