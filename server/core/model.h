@@ -247,7 +247,7 @@ struct ampd_shard {
     bool told_loaded; /* `loaded` is not only what was found on the disk, since the memory was last brought back */
     uint32_t missing_rank;
     bool troubled;   /* it cannot be brought back now */
-    bool sync_waits; /* the answer to SYNC that told of this model said that the rest comes later */
+    bool sync_waits; /* the rest of the answer to SYNC that told of this model is owed */
     bool deleting;   /* everything about the model ends; then it is taken out of the store */
 };
 

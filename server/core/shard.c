@@ -688,7 +688,12 @@ void ampd_shard_state(struct ampd_model *model, const struct ampd_message *messa
     struct ampd_shard *shard = &model->shard;
     const struct ampd_state_message *state = &message->u.state;
     shard->troubled = state->trouble;
-    if (state->trouble || message->epoch != shard->epoch || state->sequence <= shard->state_sequence)
+    if (state->trouble) { /* perhaps only since a session took our answer with it: it is said again */
+        shard->sync_waits = true;
+        ampd_sync_try_answer(model->core);
+        return;
+    }
+    if (message->epoch != shard->epoch || state->sequence <= shard->state_sequence)
         return;
     shard->state_sequence = state->sequence;
     shard->stalled = state->state == AMPD_MODEL_STALLED;
