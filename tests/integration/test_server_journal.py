@@ -5,6 +5,7 @@
 
 AMPD_TEST_KILLS=N kills that often right after an answered push, instead of 12 times.
 """
+import concurrent.futures
 import glob
 import math
 import os
@@ -99,6 +100,35 @@ def test_a_damaged_journal_takes_the_model_back_to_its_checkpoint(context):
     assert (status.epoch, status.step) == (2, 5), status
     refused(lambda: worker.push(gradient_of(6), step=6), Code.ABORTED)
     assert "cannot be brought back" in server.log()
+
+
+def test_a_journal_that_cannot_be_read_now_is_read_later_and_no_step_is_lost(context):
+    """The disk refuses one slot: the model waits, with its name in the log, and goes on in its epoch when it can be read."""
+    server = context.server()
+    test_model = context.model("unread", server, **durable(checkpoint_every=100))
+    worker = test_model.worker()
+    told = [key(worker.train(gradient_of(step))) for step in range(1, 5)]
+    server.kill()
+    slot = sorted(glob.glob(str(server.data_dir / "models" / "unread" / "journal" / "*" / "slot-*")))[1]
+    os.rename(slot, slot + ".away")
+    os.mkdir(slot)  # what is no file can be opened, and no byte of it read
+
+    def mend():
+        eventually(lambda: server.log().count(f"cannot read {slot}") >= 2, "it was tried twice")
+        os.rmdir(slot)
+        os.rename(slot + ".away", slot)
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        mended = pool.submit(mend)
+        server.start()  # to which a model that waits for its disk belongs
+        mended.result()
+    assert "cannot be brought back" not in server.log()
+    test_model.reconnect()
+    eventually(lambda: test_model.status().state == common.MODEL_STATE_RUNNING, "the model goes on")
+    status = test_model.status()
+    assert (status.epoch, status.step) == (1, 5), status
+    assert key(worker.push(gradient_of(4), step=4)) == told[-1]
+    worker.train(gradient_of(5))
 
 
 if __name__ == "__main__":
