@@ -62,6 +62,7 @@ void sim_kinds_init(struct sim *sim, bool disturbed)
     sim->aways = has(sim, SIM_AWAY) ? 1 + (uint32_t)sim_more(sim, 2) : 0;
     sim->read_faults = has(sim, SIM_READS) ? 1 + (uint32_t)sim_more(sim, 3) : 0;
     sim->starts = has(sim, SIM_STARTS) ? 1 + (uint32_t)sim_more(sim, 2) : 0;
+    sim->moments = has(sim, SIM_STARTS) && shards > 1 ? (uint32_t)sim_more(sim, 5) : 0;
     sim->silent = has(sim, SIM_SILENCE) && sim_model_shrinks(sim->seed) ? 1 + (uint32_t)sim_more(sim, 2) : 0;
     static const uint64_t times[] = {2000, 30000, 400000};
     if (!has(sim, SIM_MEMORY))
@@ -245,8 +246,37 @@ static void start_all(struct sim *sim)
         sim->shard[k].restart_ms = sim->now_ms + 1 + sim_more(sim, times[sim_more(sim, 5)]);
 }
 
+/* An epoch begins, or another shard ends a part of a checkpoint: SYNC comes in between. */
+static bool is_a_moment(const struct sim *sim, const struct sim_shard *shard)
+{
+    const struct sim_shard *zero = &sim->shard[0];
+    if (sim_server_knows(zero)) {
+        enum ampd_coord_state state = zero->core->models[0]->coord.state;
+        if (state == AMPD_COORD_RESTORING || state == AMPD_COORD_STORING)
+            return true;
+    }
+    bool stores = false;
+    for (uint32_t k = 0; k < sim->shards; k++) {
+        const struct sim_shard *other = &sim->shard[k];
+        stores = stores || (other != shard && sim_server_knows(other) &&
+                            other->core->models[0]->shard.snapshot == AMPD_SNAPSHOT_STORING);
+    }
+    return stores;
+}
+
+static void kill_at_a_moment(struct sim *sim)
+{
+    struct sim_shard *shard = &sim->shard[sim_more(sim, sim->shards)];
+    if (shard->core == NULL || !is_a_moment(sim, shard))
+        return;
+    sim->moments--;
+    sim_server_kill(sim, shard);
+}
+
 void sim_kinds_fault(struct sim *sim)
 {
+    if (sim->moments > 0 && sim_more(sim, 20) == 0)
+        kill_at_a_moment(sim);
     if (sim->limited != 0)
         check_making(sim);
     if (sim->load_breaks > 0 && sim_more(sim, 15) == 0)

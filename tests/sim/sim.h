@@ -70,7 +70,7 @@
     X(SIM_AWAY, "away")       /* checkpoint files that are not there at a start, and come back */                      \
     X(SIM_READS, "reads")     /* reads of journals and checkpoints fail for a while */                                 \
     X(SIM_MEMORY, "memory")   /* a shard has no memory for the model before it gets more */                            \
-    X(SIM_STARTS, "starts")   /* all processes die, and start in any order */                                          \
+    X(SIM_STARTS, "starts")   /* all processes die, and start in any order; one dies while an epoch begins */          \
     X(SIM_SILENCE, "silence") /* a worker whose lease has ended goes on without Join */                                \
     X(SIM_ASKS, "asks")       /* GetPushState at any moment, pushes that begin before the apply is over */             \
     X(SIM_ROWS, "rows")       /* in each seed: rows of epochs and acts are compared on all shards */
@@ -420,7 +420,7 @@ struct sim {
     uint64_t kinds;          /* bits: which the seed has */
     struct amp_random more;  /* what draws them */
     uint32_t unlike, silent; /* faults left */
-    uint32_t load_breaks, early_pulls, aways, read_faults, starts, asks;
+    uint32_t load_breaks, early_pulls, aways, read_faults, starts, asks, moments;
     uint64_t away, away_until_ms;     /* bits: shards that files are away from */
     uint64_t limited, more_memory_ms; /* bits: shards that have no memory for the model until then */
     uint64_t creating_ms;             /* since when it has been made, and nothing stood against that */
