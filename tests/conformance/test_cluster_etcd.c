@@ -255,6 +255,44 @@ static void a_process_for_another_number_of_shards_is_refused(void **state)
     }
 }
 
+static void models_are_noted_with_their_number_of_shards_until_there_are_none(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    struct part *part = &fixture->parts[0];
+    cluster_join(fixture, 0, 0);
+    assert_int_equal(io_cluster_models(part->cluster), 0);
+    cluster_serve(fixture, 0); /* without any */
+    (void)cluster_raise(fixture, 0, "m", 1);
+    cluster_leave(fixture, 0);
+    take(fixture, 1, &(struct part_options){.shard = 1, .shards = 2, .local = 2}); /* nobody else is there */
+    cluster_until(fixture, &fixture->parts[1].lost, 1);
+    assert_int_equal(fixture->parts[1].why_lost.code, AMP_ESTATE);
+    assert_non_null(strstr(fixture->parts[1].why_lost.text, "who/shards"));
+    assert_int_equal(fixture->parts[1].taken, 0);
+    cluster_join(fixture, 0, 0);
+    assert_int_equal(io_cluster_models(part->cluster), SHARDS);
+    io_cluster_no_models(part->cluster);
+    (void)cluster_raise(fixture, 0, "n", 1); /* meanwhile another one */
+    cluster_run_ms(fixture, 200);
+    cluster_leave(fixture, 0);
+    cluster_join(fixture, 0, 1);
+    assert_int_equal(io_cluster_models(part->cluster), SHARDS);
+    io_cluster_no_models(part->cluster); /* shard 0 alone can say so */
+    cluster_run_ms(fixture, 200);
+    cluster_leave(fixture, 0);
+    cluster_join(fixture, 0, 0);
+    assert_int_equal(io_cluster_models(part->cluster), SHARDS);
+    io_cluster_no_models(part->cluster);
+    cluster_run_ms(fixture, 200);
+    cluster_leave(fixture, 0);
+    cluster_join(fixture, 0, 0);
+    assert_int_equal(io_cluster_models(part->cluster), 0);
+    put(fixture, "/who/shards", "x");
+    cluster_leave(fixture, 0);
+    cluster_join(fixture, 0, 0);
+    assert_int_equal(io_cluster_models(part->cluster), 0);
+}
+
 static void another_format_and_foreign_keys(void **state)
 {
     struct cluster_fixture *fixture = *state;
@@ -463,6 +501,7 @@ int main(void)
         TEST(a_word_of_who_served_last_that_makes_no_sense_is_none),
         TEST(who_has_lost_the_place_serves_no_more),
         TEST(a_process_for_another_number_of_shards_is_refused),
+        TEST(models_are_noted_with_their_number_of_shards_until_there_are_none),
         TEST(another_format_and_foreign_keys),
         TEST(a_place_whose_key_is_deleted_is_lost_at_once),
         TEST(who_has_lost_shard_0_raises_no_epoch),
