@@ -136,6 +136,11 @@ json_t *ampctl_worker_row(const struct ampd_msg_worker_status *worker)
     ampctl_put(&object, "nonfinite", json_boolean(worker->nonfinite));
     ampctl_put(&object, "quarantined", json_boolean(worker->quarantined));
     ampctl_put(&object, "join_time", time_of(worker->has_join_time, worker->join_time));
+    ampctl_put(&object, "peer", json_string(worker->peer));
+    ampctl_put(&object, "joins", count_of(worker->joins));
+    ampctl_put(&object, "replacements", count_of(worker->replacements));
+    ampctl_put(&object, "leaves", count_of(worker->leaves));
+    ampctl_put(&object, "fences", count_of(worker->fences));
     return object;
 }
 
@@ -313,6 +318,10 @@ const struct ampctl_column ampctl_worker_columns[] = {
     {"nonfinite", "NONFINITE", false},
     {"quarantined", "QUARANTINED", false},
     {"lease_left_ms", "LEASE LEFT MS", true},
+    {"peer", "FROM", false},
+    {"joins", "JOINS", true},
+    {"replacements", "REPLACED", true},
+    {"fences", "FENCED", true},
     {NULL, NULL, false},
 };
 

@@ -724,6 +724,11 @@ void ampd_core_worker(const struct ampd_core *core, uint32_t index, uint32_t ran
         .blocks_present = model->shard.slots[rank].present,
         .blocks_wanted = model->tensors.count,
         .awaited = core->config.shard == 0 && ampd_health_awaits(model, rank),
+        .peer = worker->peer,
+        .joins = worker->joins,
+        .leaves = worker->leaves,
+        .fences = worker->fences,
+        .replacements = worker->replacements,
     };
     memcpy(info->name, worker->record.name, sizeof(info->name));
 }

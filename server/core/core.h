@@ -147,6 +147,9 @@ struct ampd_worker_info {
     uint64_t last_step;                     /* of the last push that counted; 0: none */
     uint64_t blocks_present, blocks_wanted; /* of the open step */
     bool awaited;                           /* another worker's push is complete and waits for this one's */
+    const char *peer;                       /* where its last Join came from; "": not since this process started */
+    uint64_t joins, leaves, fences;         /* Joins, Leaves and refused calls of the rank since this process started; */
+    uint64_t replacements;                  /* of the Joins: by another process while the lease ran */
 };
 
 /* What this process knows of a shard of the cluster. */

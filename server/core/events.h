@@ -70,6 +70,9 @@ enum ampd_event_type {
     AMPD_EVENT_EPOCH_RAISED = 55, /* u.raised: what RAISE_EPOCH has asked for; not sent if the place is lost meanwhile */
 };
 
+/* Bytes of a peer's address, with the final zero; a longer one is cut. */
+#define AMPD_PEER_NAME_MAX 64
+
 struct ampd_event_create {
     const struct ampd_model_spec *spec; /* as given: the core fills in defaults and checks */
 };
@@ -104,6 +107,8 @@ struct ampd_event_join {
     int32_t rank;        /* RANK, or -1 */
     uint32_t world_size; /* WORLD_SIZE, or 0: not checked */
     bool replace;
+    uint64_t instance; /* of the process that joins; 0: it gives none */
+    const char *peer;  /* its address, for people; NULL: not known */
 };
 
 struct ampd_event_worker {
@@ -127,6 +132,9 @@ struct ampd_event_pull {
     uint64_t epoch;                    /* 0: the present one */
     uint64_t number;                   /* the step or version; not used by LATEST */
     uint64_t have_epoch, have_version; /* what the client holds, 0, 0: nothing */
+    bool has_worker;                   /* one that has joined pulls: */
+    uint32_t rank;
+    struct ampd_incarnation incarnation;
 };
 
 struct ampd_event_push {

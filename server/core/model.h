@@ -15,6 +15,7 @@
 #include "server/core/spec.h"
 #include "server/core/states.h"
 #include "server/core/tensors.h"
+#include "server/core/workers.h"
 
 #define AMPD_SHARDS_MAX   AMPD_PARTS_MAX
 #define AMPD_CALL_BUCKETS 4096 /* of the table of calls */
@@ -71,7 +72,9 @@ struct ampd_pending {
     enum ampd_persist_kind kind;
     struct ampd_model *model;
     uint64_t call;                    /* answered afterwards, or 0 */
-    struct ampd_worker_record worker; /* WORKER */
+    struct ampd_worker_record worker; /* WORKER, */
+    uint64_t instance;                /* and of a Join: of which process, */
+    char peer[AMPD_PEER_NAME_MAX];    /* and where that is */
     struct ampd_act_record act;       /* ACT */
     uint32_t shard;                   /* FENCE: whose, */
     struct ampd_fence fence;          /* and which */
@@ -249,24 +252,6 @@ struct ampd_shard {
     bool troubled;   /* it cannot be brought back now */
     bool sync_waits; /* the rest of the answer to SYNC that told of this model is owed */
     bool deleting;   /* everything about the model ends; then it is taken out of the store */
-};
-
-struct ampd_worker {
-    struct ampd_worker_record record;
-    bool held; /* somebody has, or had, the rank */
-    enum ampd_lease_state lease;
-    uint64_t joined_epoch; /* 0: not since this process started */
-    uint64_t lease_until_ms;
-    struct ampd_incarnation asked; /* newest one given out, stored or not */
-    uint32_t writes;               /* of it that are being stored: until then nobody else gets the rank */
-    uint64_t pushes, overflow_pushes, last_step;
-    uint32_t slow_steps, bad_pushes; /* in a row, up to those at which the worker is named */
-    uint64_t
-        bad_window; /* a bit for each of the newest AMPD_QUARANTINE_WINDOW pushes, lowest the newest: 1 counts as bad */
-    float finite_scale;        /* of its last push that was finite; 0: none was */
-    bool straggles, nonfinite; /* named */
-    uint64_t barred_until_ms;  /* quarantine; 0: none */
-    uint64_t barred_epoch;     /* it ends with this */
 };
 
 struct ampd_coord {
@@ -471,28 +456,6 @@ void ampd_call_set(struct ampd_call *call, enum ampd_call_state state);
 /* Ends calls that have waited as long as a missing rank may hold a step up: nothing waits without a deadline. */
 void ampd_calls_sweep(struct ampd_core *core);
 void ampd_calls_close(struct ampd_core *core);
-
-/* ---- workers.c ---- */
-void ampd_workers_join(struct ampd_core *core, uint64_t call, const struct ampd_event_join *join);
-void ampd_workers_store(struct ampd_model *model, uint64_t call, const struct ampd_worker_record *record);
-void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pending);
-void ampd_workers_keep_alive(struct ampd_core *core, uint64_t call, const struct ampd_event_worker *worker);
-void ampd_workers_leave(struct ampd_core *core, uint64_t call, const struct ampd_event_worker *worker);
-/* Renews a running lease. False: that incarnation holds the rank, but its lease has ended. */
-bool ampd_workers_renew(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation);
-bool ampd_workers_enough(const struct ampd_model *model);                  /* for a step to open */
-bool ampd_workers_expected(const struct ampd_model *model, uint32_t rank); /* by a step that opens now */
-/* Steps go on without the rank, and for a while nobody may join as it. False if they could not: then nothing is done. */
-bool ampd_workers_bar(struct ampd_model *model, uint32_t rank);
-bool ampd_workers_barred(const struct ampd_model *model, uint32_t rank, uint64_t now_ms);
-bool ampd_workers_holds_lease(const struct ampd_model *model, uint32_t *rank);
-void ampd_workers_tick(struct ampd_model *model);
-uint64_t ampd_workers_next_ms(const struct ampd_model *model); /* when tick has something to do; 0: never */
-/* Those that have joined under this epoch, or (after a start) are taken to have, live for the time of a lease. */
-void ampd_workers_adopt(struct ampd_model *model, bool started);
-void ampd_workers_found(struct ampd_model *model, const struct ampd_worker_record *record);
-/* A rank that the open step waits for and that has been gone for loss_timeout, or AMPD_NO_RANK. */
-uint32_t ampd_workers_gone(const struct ampd_model *model);
 
 /* ---- load.c ---- */
 void ampd_load_begin(struct ampd_core *core, uint64_t call, const struct ampd_event_load *load);

@@ -126,6 +126,7 @@ struct ampd_reply {
             bool valid;        /* false: the lease has ended or the incarnation is not the rank's: join again */
             uint64_t lease_ms; /* 0 if not valid */
             uint32_t model;    /* its index */
+            const char *taken_by; /* who holds the rank, if another process has taken it; else "" */
         } keep_alive;
         struct ampd_step_result step;
         struct {

@@ -142,6 +142,11 @@ static void try_pull(struct ampd_model *model, struct ampd_call *call)
 {
     const struct ampd_shard *shard = &model->shard;
     const struct ampd_event_pull *pull = &call->pull;
+    struct amp_error error = {0};
+    if (pull->has_worker && ampd_ranks_refuse(model, pull->rank, pull->incarnation, &error)) {
+        ampd_call_end(call, error.code, error.reason, "%s", error.text);
+        return;
+    }
     if (pull->epoch != 0 && pull->epoch < shard->epoch) {
         ampd_call_end(call, AMP_EABORTED, "ROLLED_BACK", "epoch %llu is over; join again: the model is in epoch %llu",
                       (unsigned long long)pull->epoch, (unsigned long long)shard->epoch);
@@ -168,6 +173,11 @@ void ampd_pull_begin(struct ampd_core *core, uint64_t id, const struct ampd_even
     struct ampd_model *model = ampd_core_usable(core, id, pull->model);
     if (model == NULL)
         return;
+    if (pull->has_worker && pull->rank >= model->spec.world_size) {
+        ampd_call_fail(core, id, model, AMP_EINVAL, "RANK", "rank: %u is not below the world_size of %s, %u",
+                       pull->rank, model->spec.name, model->spec.world_size);
+        return;
+    }
     struct ampd_call *call = ampd_call_begin(core, id, AMPD_CALL_PULL, model);
     if (call == NULL) {
         ampd_call_fail(core, id, model, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls wait on this server");
@@ -175,6 +185,8 @@ void ampd_pull_begin(struct ampd_core *core, uint64_t id, const struct ampd_even
     }
     call->pull = *pull;
     call->pull.model = model->spec.name;
+    if (pull->has_worker)
+        (void)ampd_workers_renew(model, pull->rank, pull->incarnation);
     try_pull(model, call);
 }
 

@@ -68,7 +68,7 @@ static void end_waiting(struct ampd_model *model, uint32_t rank)
         struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
         if (call->state == AMPD_CALL_ENDED && call->push.rank == rank &&
             ampd_incarnation_same(call->push.incarnation, slot->incarnation))
-            ampd_call_end(call, AMP_EABORTED, "FENCED", "rank %u has a newer incarnation; join again", rank);
+            ampd_ranks_end(call);
     }
 }
 
@@ -85,8 +85,7 @@ void ampd_slot_empty(struct ampd_model *model, uint32_t rank)
     forget_header(model, slot);
     struct ampd_call *writer = slot->writer == 0 ? NULL : ampd_call_find(model->core, slot->writer);
     if (writer != NULL)
-        ampd_call_end(writer, AMP_EABORTED, "FENCED",
-                      "rank %u has a newer incarnation, or the step was opened without it; join again", rank);
+        ampd_ranks_end(writer);
 }
 
 void ampd_slot_unfit(struct ampd_model *model, uint32_t rank)
@@ -285,18 +284,7 @@ static void judge_open(struct ampd_model *model, struct ampd_call *call)
             (unsigned long long)model->shard.step.open.scale_id);
         return;
     }
-    if (model->core->config.shard == 0 && !ampd_workers_renew(model, push->rank, push->incarnation)) {
-        ampd_call_end(call, AMP_EABORTED, "FENCED", "the lease of rank %u has ended; join again", push->rank);
-        return;
-    }
     grant(model, call);
-}
-
-/* Whether the open step expects a newer incarnation of the rank: this one is over. */
-static bool fenced(const struct ampd_model *model, const struct ampd_event_push *push)
-{
-    const struct ampd_expected *expected = ampd_shard_expected(model, push->rank);
-    return expected != NULL && ampd_incarnation_newer(expected->incarnation, push->incarnation);
 }
 
 static void judge(struct ampd_model *model, struct ampd_call *call)
@@ -305,14 +293,17 @@ static void judge(struct ampd_model *model, struct ampd_call *call)
     const struct ampd_event_push *push = &call->push;
     uint64_t next = ampd_shard_next_step(model);
     bool open = shard->step.state != AMPD_STEP_NONE;
-    if (push->epoch < shard->epoch) {
+    struct amp_error error = {0};
+    if (push->epoch == shard->epoch && push->step == shard->decided_step && shard->verdict != NULL) {
+        ampd_push_answer_decided(model, call);
+    } else if (ampd_ranks_refuse(model, push->rank, push->incarnation, &error)) {
+        ampd_call_end(call, error.code, error.reason, "%s", error.text);
+    } else if (push->epoch < shard->epoch) {
         ampd_call_end(call, AMP_EABORTED, "ROLLED_BACK", "epoch %llu is over; join again: the model is in epoch %llu",
                       (unsigned long long)push->epoch, (unsigned long long)shard->epoch);
     } else if (push->epoch > shard->epoch) {
         ampd_call_end(call, AMP_ESTATE, "EPOCH_AHEAD", "epoch: %llu does not exist; the model is in epoch %llu",
                       (unsigned long long)push->epoch, (unsigned long long)shard->epoch);
-    } else if (push->step == shard->decided_step && shard->verdict != NULL) {
-        ampd_push_answer_decided(model, call);
     } else if (push->step < next) {
         ampd_call_end(call, AMP_EABORTED, "STALE_STEP", "step %llu is decided; the model is at step %llu",
                       (unsigned long long)push->step, (unsigned long long)next);
@@ -322,8 +313,6 @@ static void judge(struct ampd_model *model, struct ampd_call *call)
     } else if (push->step > next + (open ? 1 : 0)) {
         ampd_call_end(call, AMP_ESTATE, "STEP_AHEAD", "step: %llu is a later step than %llu, which is open; pull that",
                       (unsigned long long)push->step, (unsigned long long)next);
-    } else if (fenced(model, push)) {
-        ampd_call_end(call, AMP_EABORTED, "FENCED", "rank %u has a newer incarnation; join again", push->rank);
     } else if (open && push->step == next) {
         judge_open(model, call);
     } else if (shard->frozen) {
@@ -403,6 +392,8 @@ void ampd_push_begin(struct ampd_core *core, uint64_t id, const struct ampd_even
     call->push.model = model->spec.name;
     call->push.user_state = NULL;
     call->user_state = user_state;
+    (void)ampd_workers_renew(model, push->rank,
+                             push->incarnation); /* the tables say what becomes of one that is over */
     judge(model, call);
     bound_held(model, push->rank);
 }

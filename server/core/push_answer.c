@@ -45,22 +45,26 @@ void ampd_push_result(const struct ampd_model *model, const struct ampd_verdict_
     result->range = ampd_out_own(core, ampd_need(ampd_copy(verdict->range, range)));
 }
 
-/* A push of the last decided step: its stored result, or LATE. */
-void ampd_push_answer_decided(struct ampd_model *model, struct ampd_call *call)
+/* Whether its gradient counted in the last decided step. */
+static bool has_counted(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation)
 {
     const struct ampd_step_row *row = &model->shard.verdict->row;
-    uint32_t rank = call->push.rank;
-    struct ampd_incarnation incarnation = call->push.incarnation;
-    bool listed = false;
     for (uint32_t i = 0; i < row->contributors_count; i++) {
-        const struct ampd_contributor *contributor = &row->contributors[i];
-        if (contributor->rank != rank)
-            continue;
-        listed = ampd_incarnation_same(contributor->incarnation, incarnation);
-        if (ampd_incarnation_newer(contributor->incarnation, incarnation)) {
-            ampd_call_end(call, AMP_EABORTED, "FENCED", "rank %u has a newer incarnation; join again", rank);
-            return;
-        }
+        if (row->contributors[i].rank == rank)
+            return ampd_incarnation_same(row->contributors[i].incarnation, incarnation);
+    }
+    return false;
+}
+
+/* A push of the last decided step: its stored result, also of one that is over since; or LATE. */
+void ampd_push_answer_decided(struct ampd_model *model, struct ampd_call *call)
+{
+    const struct ampd_event_push *push = &call->push;
+    struct amp_error error = {0};
+    bool listed = has_counted(model, push->rank, push->incarnation);
+    if (!listed && ampd_ranks_refuse(model, push->rank, push->incarnation, &error)) {
+        ampd_call_end(call, error.code, error.reason, "%s", error.text);
+        return;
     }
     struct ampd_reply *reply = ampd_call_reply(model->core, call->id, AMPD_REPLY_STEP);
     ampd_push_result(model, model->shard.verdict, listed, &reply->u.step);
@@ -110,26 +114,24 @@ void ampd_push_state(struct ampd_core *core, uint64_t id, const struct ampd_even
                        state->rank, model->spec.name, model->spec.world_size);
         return;
     }
-    const struct ampd_expected *expected = ampd_shard_expected(model, state->rank);
-    bool older = expected != NULL && ampd_incarnation_newer(expected->incarnation, state->incarnation);
-    if (state->epoch < shard->epoch) {
+    struct amp_error error = {0};
+    (void)ampd_workers_renew(model, state->rank, state->incarnation);
+    bool decided = state->epoch == shard->epoch && state->step == shard->decided_step && shard->verdict != NULL;
+    bool counted = decided && has_counted(model, state->rank, state->incarnation);
+    if (!counted && ampd_ranks_refuse(model, state->rank, state->incarnation, &error)) {
+        ampd_call_fail_with(core, id, model, &error);
+    } else if (decided) {
+        reply_decided(model, id);
+    } else if (state->epoch < shard->epoch) {
         ampd_call_fail(core, id, model, AMP_EABORTED, "ROLLED_BACK",
                        "epoch %llu is over; join again: the model is in epoch %llu", (unsigned long long)state->epoch,
                        (unsigned long long)shard->epoch);
     } else if (state->epoch > shard->epoch || state->step > next + 1) {
         ampd_call_fail(core, id, model, AMP_ESTATE, "STEP_AHEAD", "step: epoch %llu, step %llu does not exist yet",
                        (unsigned long long)state->epoch, (unsigned long long)state->step);
-    } else if (state->step == shard->decided_step && shard->verdict != NULL) {
-        reply_decided(model, id);
     } else if (state->step < next) {
         ampd_call_fail(core, id, model, AMP_EABORTED, "STALE_STEP", "step %llu is decided; the model is at step %llu",
                        (unsigned long long)state->step, (unsigned long long)next);
-    } else if (older) {
-        ampd_call_fail(core, id, model, AMP_EABORTED, "FENCED", "rank %u has a newer incarnation; join again",
-                       state->rank);
-    } else if (core->config.shard == 0 && !ampd_workers_renew(model, state->rank, state->incarnation)) {
-        ampd_call_fail(core, id, model, AMP_EABORTED, "FENCED", "the lease of rank %u has ended; join again",
-                       state->rank);
     } else {
         const struct ampd_slot *slot = &shard->slots[state->rank];
         bool mine =

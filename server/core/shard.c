@@ -315,6 +315,7 @@ void ampd_shard_take_open(struct ampd_model *model, const struct ampd_open *open
     shard->frozen = false;
     step->fence = fence;
     step->open = *open;
+    ampd_ranks_listed(model);
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
         const struct ampd_expected *expected = ampd_shard_expected(model, r);
         const struct ampd_slot *slot = &shard->slots[r];

@@ -186,6 +186,17 @@ static bool refuse_barred(struct ampd_model *model, uint64_t id, uint32_t rank)
     return true;
 }
 
+static struct ampd_pending *store(struct ampd_model *model, uint64_t id, const struct ampd_worker_record *record)
+{
+    struct ampd_persist *persist;
+    struct ampd_pending *pending = ampd_out_persist(model, AMPD_PERSIST_WORKER, id, &persist);
+    pending->worker = *record;
+    model->workers[record->rank].writes++;
+    struct ampd_worker_record *copy = ampd_need(ampd_copy(record, sizeof(*record)));
+    persist->worker = ampd_out_own(model->core, copy);
+    return pending;
+}
+
 void ampd_workers_join(struct ampd_core *core, uint64_t id, const struct ampd_event_join *join)
 {
     struct ampd_model *model = ampd_core_coordinated(core, id, join->model);
@@ -231,17 +242,9 @@ void ampd_workers_join(struct ampd_core *core, uint64_t id, const struct ampd_ev
     model->workers[rank].record.rank = rank;
     model->workers[rank].record.left = false;
     model->workers[rank].asked = record.incarnation;
-    ampd_workers_store(model, id, &record);
-}
-
-void ampd_workers_store(struct ampd_model *model, uint64_t id, const struct ampd_worker_record *record)
-{
-    struct ampd_persist *persist;
-    struct ampd_pending *pending = ampd_out_persist(model, AMPD_PERSIST_WORKER, id, &persist);
-    pending->worker = *record;
-    model->workers[record->rank].writes++;
-    struct ampd_worker_record *copy = ampd_need(ampd_copy(record, sizeof(*record)));
-    persist->worker = ampd_out_own(model->core, copy);
+    struct ampd_pending *pending = store(model, id, &record);
+    pending->instance = join->instance;
+    (void)snprintf(pending->peer, sizeof(pending->peer), "%s", join->peer != NULL ? join->peer : ""); /* may be cut */
 }
 
 /* The epoch, and the user state that it began with. Between two epochs there is no such pair: the worker comes again. */
@@ -268,6 +271,13 @@ static void answer_join(struct ampd_model *model, uint64_t id, const struct ampd
     }
 }
 
+/* Those that wait, of who has lost its rank. */
+static void end_calls(struct ampd_model *model)
+{
+    ampd_pull_retry(model);
+    ampd_push_retry(model);
+}
+
 void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pending)
 {
     struct ampd_worker *worker = &model->workers[pending->worker.rank];
@@ -279,6 +289,7 @@ void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pe
         worker->record.left = worker->writes == 0; /* else a Join of the same name follows */
         set_lease(worker, worker->record.left ? AMPD_LEASE_LEFT : AMPD_LEASE_ENDED);
         worker->lease_until_ms = model->core->now_ms; /* gone from now on */
+        ampd_ranks_left(model, pending->worker.rank);
         if (wanted)
             (void)ampd_call_reply(model->core, pending->call, AMPD_REPLY_NONE);
         if (model->spec.on_loss == AMPD_ON_LOSS_SHRINK)
@@ -288,6 +299,7 @@ void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pe
     }
     /* Stores come back in order. */
     AMP_ASSERT(!worker->held || !ampd_incarnation_newer(worker->record.incarnation, pending->worker.incarnation));
+    ampd_ranks_joined(model, pending);
     worker->record = pending->worker;
     set_lease(worker, AMPD_LEASE_LIVE);
     worker->joined_epoch = model->coord.epoch;
@@ -295,6 +307,7 @@ void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pe
     if (wanted)
         answer_join(model, pending->call, &pending->worker);
     ampd_coord_ranks(model);
+    end_calls(model);
 }
 
 /* ---- KeepAlive, Leave ---- */
@@ -324,6 +337,9 @@ void ampd_workers_keep_alive(struct ampd_core *core, uint64_t id, const struct a
     reply->u.keep_alive.state = ampd_coord_public(model);
     reply->u.keep_alive.valid = valid;
     reply->u.keep_alive.lease_ms = valid ? worker->lease_until_ms - core->now_ms : 0;
+    char taken[AMP_ERROR_TEXT_MAX];
+    ampd_ranks_taken(model, event->rank, event->incarnation, taken, sizeof(taken));
+    reply->u.keep_alive.taken_by = ampd_out_own(core, ampd_need(ampd_copy(taken, sizeof(taken))));
 }
 
 void ampd_workers_leave(struct ampd_core *core, uint64_t id, const struct ampd_event_worker *event)
@@ -333,8 +349,10 @@ void ampd_workers_leave(struct ampd_core *core, uint64_t id, const struct ampd_e
         return;
     struct ampd_worker *worker = &model->workers[event->rank];
     if (!worker->held || !ampd_incarnation_same(worker->asked, event->incarnation)) {
-        ampd_call_fail(core, id, model, AMP_EABORTED, "FENCED",
-                       "rank %u is held by another incarnation; nothing is left to give back", event->rank);
+        struct amp_error error = {0};
+        if (!ampd_ranks_refuse(model, event->rank, event->incarnation, &error)) /* a Join is being stored */
+            (void)amp_error_set(&error, AMP_EABORTED, "FENCED", "rank %u is held by a newer Join", event->rank);
+        ampd_call_fail_with(core, id, model, &error);
         return;
     }
     if (ampd_call_begin(core, id, AMPD_CALL_UNARY, model) == NULL) {
@@ -343,7 +361,7 @@ void ampd_workers_leave(struct ampd_core *core, uint64_t id, const struct ampd_e
     }
     struct ampd_worker_record record = worker->record;
     record.left = true;
-    ampd_workers_store(model, id, &record);
+    (void)store(model, id, &record);
 }
 
 /* ---- a start ---- */
@@ -379,6 +397,7 @@ void ampd_workers_tick(struct ampd_model *model)
     bool lost = false;
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
         struct ampd_worker *worker = &model->workers[r];
+        ampd_ranks_tick(model, r);
         if (worker->lease == AMPD_LEASE_LIVE && worker->lease_until_ms <= now) {
             set_lease(worker, AMPD_LEASE_ENDED);
             lost = true;
@@ -394,6 +413,8 @@ void ampd_workers_tick(struct ampd_model *model)
         ampd_coord_review(model);
     if (lost)
         ampd_cuts_try(model);
+    if (lost)
+        end_calls(model);
 }
 
 uint32_t ampd_workers_gone(const struct ampd_model *model)
@@ -413,9 +434,12 @@ uint64_t ampd_workers_next_ms(const struct ampd_model *model)
     uint64_t next = 0;
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
         const struct ampd_worker *worker = &model->workers[r];
+        uint64_t at = ampd_ranks_next_ms(worker);
+        if (at != 0 && (next == 0 || at < next))
+            next = at;
         if (worker->joined_epoch != model->coord.epoch || worker->joined_epoch == 0)
             continue;
-        uint64_t at = worker->lease_until_ms;
+        at = worker->lease_until_ms;
         if (worker->lease != AMPD_LEASE_LIVE) {
             if (model->coord.state != AMPD_COORD_RUNNING || !ampd_coord_waits_for(model, r))
                 continue;

@@ -74,6 +74,11 @@ static void fill_worker(const struct ampd_server *server, uint32_t model, uint32
     status->straggles = info.straggles;
     status->nonfinite = info.nonfinite;
     status->quarantined = info.quarantined;
+    (void)snprintf(status->peer, sizeof status->peer, "%s", info.peer);
+    status->joins = info.joins;
+    status->replacements = info.replacements;
+    status->leaves = info.leaves;
+    status->fences = info.fences;
     status->blocks_present = (uint32_t)info.blocks_present;
     status->blocks_wanted = (uint32_t)info.blocks_wanted;
     const int64_t *joined = server->join_us[model];

@@ -4,6 +4,7 @@
 #include "server/io/convert.h"
 #include "server/io/handlers.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,7 +80,9 @@ static void join_message(struct arpc_call *rpc, const uint8_t *data, size_t size
                                           .worker = request.worker_name,
                                           .rank = request.has_rank ? (int32_t)request.rank : -1,
                                           .world_size = request.has_world_size ? request.world_size : 0,
-                                          .replace = request.replace}};
+                                          .replace = request.replace,
+                                          .instance = request.instance,
+                                          .peer = arpc_call_peer(rpc)}};
     io_call_event(call, &event);
 }
 
@@ -98,6 +101,7 @@ static void keep_alive_reply(struct io_call *call, const struct ampd_reply *repl
     struct ampd_model_info info;
     ampd_core_model(call->server->core, reply->u.keep_alive.model, &info);
     io_waiting_text(call->server, reply->u.keep_alive.model, &info, response.waiting_for, sizeof response.waiting_for);
+    (void)snprintf(response.taken_by, sizeof response.taken_by, "%s", reply->u.keep_alive.taken_by);
     struct amp_buf buf = io_message_buf();
     io_call_reply_buf(call, &buf, ampd_msg_keep_alive_response_encode(&response, &buf));
 }

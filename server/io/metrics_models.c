@@ -15,6 +15,7 @@ struct view {
     int64_t awaited; /* the lowest rank that others wait for; -1: none */
     struct io_model_counts counts;
     uint32_t live, missing, straggling, nonfinite, quarantined;
+    uint64_t joins, replacements, leaves, fences;
 };
 
 /* ---- one sample for each model ---- */
@@ -55,6 +56,15 @@ VALUE(checkpoint_step, newest(view) != NULL ? newest(view)->step : 0)
 VALUE(checkpoint_bytes, newest(view) != NULL ? newest(view)->size_bytes : 0)
 VALUE(checkpoint_at, newest(view) != NULL ? (double)newest(view)->at_us / 1e6 : 0)
 
+VALUE(joins, view->joins)
+VALUE(replacements, view->replacements)
+VALUE(leaves, view->leaves)
+VALUE(fences, view->fences)
+
+#define COUNTER(name_, help_, value_)                                                                                  \
+    {                                                                                                                  \
+        {"ampd_model_" name_ "_total", AMP_METRIC_COUNTER, help_}, value_                                              \
+    }
 #define GAUGE(name_, help_, value_)                                                                                    \
     {                                                                                                                  \
         {"ampd_model_" name_, AMP_METRIC_GAUGE, help_}, value_                                                         \
@@ -63,7 +73,7 @@ VALUE(checkpoint_at, newest(view) != NULL ? (double)newest(view)->at_us / 1e6 : 
 static const struct {
     struct amp_metric metric;
     double (*value)(const struct view *view);
-} gauges[] = {
+} values[] = {
     GAUGE("loss_scale", "The loss scale of the next step", scale),
     GAUGE("epoch", "Rises with each restore and rollback", epoch),
     GAUGE("decided_step", "The last step that was decided", decided),
@@ -87,6 +97,10 @@ static const struct {
     GAUGE("checkpoint_bytes", "Size of the newest checkpoint's part of this shard", checkpoint_bytes),
     GAUGE("checkpoint_timestamp_seconds", "When the newest checkpoint was written, since 1970 in UTC; 0: none",
           checkpoint_at),
+    COUNTER("joins", "Joins of workers since this process started; shard 0 counts them", joins),
+    COUNTER("replacements", "Joins by another process than the rank's, while its lease ran", replacements),
+    COUNTER("leaves", "Leaves of workers since this process started", leaves),
+    COUNTER("fences", "Calls of workers that were refused, as of one that does not hold the rank any more", fences),
 };
 
 /* ---- several samples for each model, by a second label ---- */
@@ -174,12 +188,16 @@ static const struct {
 /* Leases are known to shard 0 alone: on another one nobody is missing. */
 static void count_workers(const struct ampd_server *server, uint32_t index, struct view *view)
 {
-    if (server->options->shard != 0)
-        return;
     uint64_t now_ms = uv_now(&server->loop);
     for (uint32_t rank = 0; rank < view->info.spec->world_size; rank++) {
         struct ampd_worker_info worker;
         ampd_core_worker(server->core, index, rank, now_ms, &worker);
+        view->joins += worker.joins;
+        view->replacements += worker.replacements;
+        view->leaves += worker.leaves;
+        view->fences += worker.fences;
+        if (server->options->shard != 0)
+            continue;
         bool is_live = worker.lease_left_ms > 0 && !worker.left;
         view->live += is_live ? 1 : 0;
         view->missing += is_live ? 0 : 1;
@@ -215,13 +233,13 @@ static size_t fill_views(const struct ampd_server *server, struct view *views, s
 
 /* ---- writing ---- */
 
-static void write_gauges(struct amp_metric_text *text, const struct view *views, size_t count)
+static void write_values(struct amp_metric_text *text, const struct view *views, size_t count)
 {
-    for (size_t row = 0; row < sizeof gauges / sizeof *gauges; row++) {
-        amp_metric_head(text, &gauges[row].metric);
+    for (size_t row = 0; row < sizeof values / sizeof *values; row++) {
+        amp_metric_head(text, &values[row].metric);
         for (size_t i = 0; i < count; i++) {
             struct amp_metric_label label = {"model", views[i].info.spec->name};
-            amp_metric_put(text, &gauges[row].metric, &label, 1, gauges[row].value(&views[i]));
+            amp_metric_put(text, &values[row].metric, &label, 1, values[row].value(&views[i]));
         }
     }
 }
@@ -258,7 +276,7 @@ void io_metrics_write_models(const struct ampd_server *server, struct amp_metric
     count = fill_views(server, views, &total);
     amp_metric_one(text, &models, (double)total);
     amp_metric_one(text, &left_out, (double)(total - count));
-    write_gauges(text, views, count);
+    write_values(text, views, count);
     write_cases(text, views, count);
     free(views);
 }

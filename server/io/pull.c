@@ -248,18 +248,6 @@ static int check_request(const struct ampd_server *server, const struct ampd_msg
     return io_check_shard(server, request->shard, error);
 }
 
-static void renew(struct io_call *call, const struct ampd_msg_pull_request *request)
-{
-    if (!request->has_rank)
-        return;
-    struct ampd_event event = {
-        .type = AMPD_EVENT_RENEW,
-        .u.worker = {.model = request->model,
-                     .rank = request->rank,
-                     .incarnation = io_incarnation(request->has_incarnation, &request->incarnation)}};
-    ampd_server_event(call->server, &event);
-}
-
 static void pull_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
 {
     struct ampd_msg_pull_request request;
@@ -277,14 +265,17 @@ static void pull_message(struct arpc_call *rpc, const uint8_t *data, size_t size
     }
     pull_of(call)->wanted_first = request.first_block;
     pull_of(call)->wanted_count = request.block_count;
-    renew(call, &request);
-    struct ampd_event event = {.type = AMPD_EVENT_PULL,
-                               .u.pull = {.model = request.model,
-                                          .by = request.has_step      ? AMPD_PULL_STEP
-                                                : request.has_version ? AMPD_PULL_VERSION
-                                                                      : AMPD_PULL_LATEST,
-                                          .epoch = request.epoch,
-                                          .number = request.has_step ? request.step : request.version}};
+    struct ampd_event event = {
+        .type = AMPD_EVENT_PULL,
+        .u.pull = {.model = request.model,
+                   .by = request.has_step      ? AMPD_PULL_STEP
+                         : request.has_version ? AMPD_PULL_VERSION
+                                               : AMPD_PULL_LATEST,
+                   .epoch = request.epoch,
+                   .number = request.has_step ? request.step : request.version,
+                   .has_worker = request.has_rank,
+                   .rank = request.rank,
+                   .incarnation = io_incarnation(request.has_incarnation, &request.incarnation)}};
     if (request.has_have_version) {
         event.u.pull.have_epoch = request.have_version.epoch;
         event.u.pull.have_version = request.have_version.version;

@@ -46,6 +46,7 @@ RUN_TIMEOUT_S = 840   # of a whole file
 HELD_S = 0.4          # how long a call is watched that is to be held
 BLOCK_ELEMENTS = 65536
 ALIGN_ELEMENTS = 64
+INSTANCE = 1           # of all workers of a test: one that joins again takes nothing from another process
 
 # google.rpc.Status and its details, by the numbers of googleapis; the names differ so that nothing clashes.
 FOREIGN_PROTO = """
@@ -532,7 +533,7 @@ class Worker:
         return self.model.api
 
     def join(self, **fields):
-        fields = {"model": self.model.name, "worker_name": self.name, **fields}
+        fields = {"model": self.model.name, "worker_name": self.name, "instance": INSTANCE, **fields}
         self.joined = self.api.Join(**{key: value for key, value in fields.items() if value is not None})
         self.rank, self.incarnation = self.joined.rank, self.joined.incarnation
         self.epoch, self.step = self.joined.epoch, self.joined.step

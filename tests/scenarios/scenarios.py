@@ -9,6 +9,7 @@ their first values. A status that is not OK is shown with its reason, the model'
 """
 import contextlib
 import pathlib
+import re
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -20,7 +21,7 @@ from ampd_testing import METHODS, Refusal, common, eventually, grpc, model, para
 from google.protobuf import text_format  # noqa: E402
 
 VOLATILE = {"server_time", "since", "uptime_ms", "boot_id", "create_time", "decide_time", "join_time", "lease_left_ms", "endpoint",
-            "isa", "version_text", "memory_bytes", "crc32c", "next_page_token", "page_token", "descriptors", "descriptors_max"}
+            "peer", "isa", "version_text", "memory_bytes", "crc32c", "next_page_token", "page_token", "descriptors", "descriptors_max"}
 VALUES_SHOWN = 6
 INF = float("inf")
 
@@ -71,7 +72,8 @@ class Transcript:
     def refused(self, error):
         refusal = Refusal(error)
         place = "".join(f" {key}={refusal.metadata[key]}" for key in ("epoch", "step") if key in refusal.metadata)
-        self.lines.append(f"! {refusal.code.name} {refusal.reason}{place}: {refusal.text}")
+        text = re.sub(r"127\.0\.0\.1:\d+, \d+ s ago", "ADDRESS, a moment ago", refusal.text)
+        self.lines.append(f"! {refusal.code.name} {refusal.reason}{place}: {text}")
 
     def call(self, name, request=None, wait=True, **fields):
         """Says a call and what came back; the answer, or None where it was refused. wait=False: the call under way."""

@@ -72,8 +72,11 @@ static void send_join(struct sim *sim, uint32_t w, const struct ampclient_output
     struct sim_call *call = sim_call_new(sim, SIM_UNARY, output->shard, w, output->call);
     struct sim_message *message = request(sim, call, AMPD_EVENT_JOIN);
     (void)snprintf(message->text[1], AMPD_NAME_MAX, "%s", output->worker);
-    message->request.u.join =
-        (struct ampd_event_join){message->text[0], message->text[1], output->rank, sim->model.spec.world_size, false};
+    message->request.u.join = (struct ampd_event_join){.model = message->text[0],
+                                                       .worker = message->text[1],
+                                                       .rank = output->rank,
+                                                       .world_size = sim->model.spec.world_size,
+                                                       .instance = w + 1};
 }
 
 static void send_pull(struct sim *sim, uint32_t w, const struct ampclient_output *output)
@@ -82,9 +85,16 @@ static void send_pull(struct sim *sim, uint32_t w, const struct ampclient_output
     call->pull_memory = output->u.pull.memory;
     call->pull_stride = output->u.pull.stride;
     struct sim_message *message = request(sim, call, AMPD_EVENT_PULL);
-    message->request.u.pull = (struct ampd_event_pull){message->text[0],          (enum ampd_pull_by)output->u.pull.by,
-                                                       output->u.pull.epoch,      output->u.pull.number,
-                                                       output->u.pull.have_epoch, output->u.pull.have_version};
+    message->request.u.pull =
+        (struct ampd_event_pull){.model = message->text[0],
+                                 .by = (enum ampd_pull_by)output->u.pull.by,
+                                 .epoch = output->u.pull.epoch,
+                                 .number = output->u.pull.number,
+                                 .have_epoch = output->u.pull.have_epoch,
+                                 .have_version = output->u.pull.have_version,
+                                 .has_worker = true,
+                                 .rank = (uint32_t)output->rank,
+                                 .incarnation = {output->incarnation.fence, output->incarnation.counter}};
 }
 
 static void send_push(struct sim *sim, uint32_t w, const struct ampclient_output *output)

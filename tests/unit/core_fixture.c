@@ -28,6 +28,7 @@ void core_host_init(struct core_host *host, uint64_t boot)
 {
     memset(host, 0, sizeof(*host));
     host->now_ms = 1000;
+    host->instance = 1;
     struct ampd_core_config config = {.fence = {.counter = boot}, .block_elements = AMPD_ALIGN_ELEMENTS, .check = true};
     assert_int_equal(0, ampd_core_new(&config, &host->core));
 }
@@ -53,6 +54,8 @@ static void take_reply(struct core_host *host, const struct ampd_output *output)
     call->reply = output->u.reply;
     if (output->u.reply.kind == AMPD_REPLY_STEP && output->u.reply.u.step.rows_count > 0)
         memcpy(call->rows, output->u.reply.u.step.rows, output->u.reply.u.step.rows_count * sizeof(call->rows[0]));
+    if (output->u.reply.kind == AMPD_REPLY_KEEP_ALIVE)
+        (void)snprintf(call->taken_by, sizeof(call->taken_by), "%s", output->u.reply.u.keep_alive.taken_by);
     if (output->u.reply.kind == AMPD_REPLY_PUSH_STATE && output->u.reply.u.push_state.ranges_count > 0)
         memcpy(call->ranges, output->u.reply.u.push_state.ranges,
                output->u.reply.u.push_state.ranges_count * sizeof(call->ranges[0]));
@@ -213,6 +216,12 @@ static void take_listed(struct core_host *host, const struct ampd_output *output
     }
 }
 
+static void take_line(struct core_host *host, const char *text)
+{
+    (void)snprintf(host->logged, sizeof(host->logged), "%s", text);
+    host->logged_count++;
+}
+
 static void take(struct core_host *host, const struct ampd_output *output)
 {
     switch (output->type) {
@@ -275,7 +284,7 @@ static void take(struct core_host *host, const struct ampd_output *output)
         host->timer_ms = output->u.timer.at_ms;
         break;
     case AMPD_OUT_LOG:
-        (void)snprintf(host->logged, sizeof(host->logged), "%s", output->u.log.text);
+        take_line(host, output->u.log.text);
         break;
     case AMPD_OUT_DRAINED:
         host->drained++;
@@ -377,7 +386,9 @@ uint64_t core_load(struct core_host *host, float value)
 
 uint64_t core_join(struct core_host *host, const char *worker, int32_t rank)
 {
-    struct ampd_event event = {.type = AMPD_EVENT_JOIN, .u.join = {"model", worker, rank, 0, false}};
+    struct ampd_event event = {
+        .type = AMPD_EVENT_JOIN,
+        .u.join = {.model = "model", .worker = worker, .rank = rank, .instance = host->instance, .peer = "here:1"}};
     return send(host, &event);
 }
 

@@ -20,6 +20,7 @@ struct core_call {
     struct ampd_reply reply; /* without its pointers */
     struct ampd_overflow_row rows[AMPD_OVERFLOW_ROWS_MAX];
     struct ampd_block_range ranges[CORE_BLOCKS_MAX];
+    char taken_by[AMP_ERROR_TEXT_MAX];
     uint8_t listed[CORE_BLOCKS_MAX]; /* 1: receive or send, 2: drop */
     struct ampd_push_grant push;
     struct ampd_pull_grant pull;
@@ -62,6 +63,8 @@ struct core_host {
     struct ampd_step_row epoch_row;                    /* and its row */
     struct ampd_step_row act_row;                      /* the last SET or RESET that was stored */
     char logged[AMP_ERROR_TEXT_MAX];                   /* the last line */
+    unsigned logged_count;                             /* lines */
+    uint64_t instance;                                 /* of the process that joins; 1 */
     struct ampd_checkpoint_state restore_state;        /* what a restore finds; step 0: the scaler's first state */
     float file[CORE_BLOCKS_MAX * AMPD_ALIGN_ELEMENTS]; /* masters of the last part */
     struct ampd_checkpoint_state file_state;

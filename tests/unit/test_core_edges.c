@@ -129,25 +129,32 @@ static void more_calls_than_the_bound_are_refused(void **state)
 
 /* ---- workers ---- */
 
+static struct ampd_event_join join_of(const char *worker, int32_t rank, uint32_t world_size, bool replace)
+{
+    struct ampd_event_join join = {.model = "model", .worker = worker, .rank = rank, .world_size = world_size};
+    join.replace = replace;
+    return join;
+}
+
 static void a_join_says_who_it_is_and_fits_the_model(void **state)
 {
     (void)state;
     struct ampd_event join = {.type = AMPD_EVENT_JOIN, .u.join = {"model", "w0", 0, 3, false}};
     core_assert_failed(&host, send(join), AMP_EINVAL, "WORLD_SIZE", "start that many workers");
-    join.u.join = (struct ampd_event_join){"model", "w9", 2, 2, false};
+    join.u.join = join_of("w9", 2, 2, false);
     core_assert_failed(&host, send(join), AMP_EINVAL, "RANK", "world_size");
-    join.u.join = (struct ampd_event_join){"model", "", -1, 2, false};
+    join.u.join = join_of("", -1, 2, false);
     core_assert_failed(&host, send(join), AMP_EINVAL, "WORKER_NAME", "RANK in the environment");
     char name[AMPD_NAME_MAX + 1];
     memset(name, 'w', sizeof(name));
     name[AMPD_NAME_MAX] = 0;
-    join.u.join = (struct ampd_event_join){"model", name, 0, 2, false};
+    join.u.join = join_of(name, 0, 2, false);
     core_assert_failed(&host, send(join), AMP_EINVAL, "WORKER_NAME", "at most 127");
-    join.u.join = (struct ampd_event_join){"model", "another", -1, 2, false};
+    join.u.join = join_of("another", -1, 2, false);
     core_assert_failed(&host, send(join), AMP_ESTATE, "NO_FREE_RANK", "replace");
-    join.u.join = (struct ampd_event_join){"model", "another", 1, 2, true}; /* its lease runs */
+    join.u.join = join_of("another", 1, 2, true); /* its lease runs */
     core_assert_failed(&host, send(join), AMP_ESTATE, "NO_FREE_RANK", "replace");
-    join.u.join = (struct ampd_event_join){"model", "another", -1, 2, true};
+    join.u.join = join_of("another", -1, 2, true);
     core_assert_failed(&host, send(join), AMP_ESTATE, "NO_FREE_RANK", "replace");
     core_tick(&host, host.now_ms + AMPD_LEASE_MS); /* nobody has been heard of */
     assert_int_equal(0, core_joined(&host, send(join)).counter == 0);

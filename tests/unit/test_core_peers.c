@@ -127,6 +127,41 @@ static void a_verdict_that_comes_again_has_the_vote_after_it_said_again_too(void
     assert_int_equal(2, look().info[1].decided_step);
 }
 
+static struct core_call *push_as(struct ampd_incarnation incarnation)
+{
+    struct ampd_incarnation mine = pair_incarnation;
+    pair_incarnation = incarnation;
+    struct core_call *call = pair_push(1, 2, 1);
+    pair_incarnation = mine;
+    return call;
+}
+
+static void a_shard_refuses_whom_the_open_step_has_dropped_and_waits_for_whom_it_does_not_know(void **state)
+{
+    (void)state;
+    struct ampd_incarnation older = {pair_incarnation.fence, pair_incarnation.counter - 1};
+    struct ampd_incarnation newer = {pair_incarnation.fence, pair_incarnation.counter + 1};
+    assert_int_equal(AMP_EABORTED, push_as(older)->reply.error.code);
+    assert_string_equal("FENCED", push_as(older)->reply.error.reason);
+    struct core_call *early = push_as(newer);
+    assert_false(early->answered || early->granted);
+    struct ampd_message *open = pair_message(AMPD_MESSAGE_OPEN, 0, 1); /* its lease has ended */
+    open->u.open = pair_model(0)->coord.open;
+    open->u.open.try_number++;
+    open->u.open.expected_count = 0;
+    open->u.open.closed = false;
+    pair_send_take(open);
+    assert_string_equal("FENCED", push_as(pair_incarnation)->reply.error.reason);
+    assert_false(early->answered || early->granted);
+    open = pair_message(AMPD_MESSAGE_OPEN, 0, 1); /* it has joined again */
+    open->u.open = pair_model(0)->coord.open;
+    open->u.open.try_number += 2;
+    open->u.open.expected[0].incarnation = newer;
+    pair_send_take(open);
+    assert_true(early->granted);
+    assert_string_equal("FENCED", push_as(pair_incarnation)->reply.error.reason);
+}
+
 static void answers_that_nobody_waits_for_have_no_effect(void **state)
 {
     (void)state;
@@ -746,6 +781,7 @@ int main(void)
         TEST_OF(completes_and_votes_that_are_not_of_this_try_count_nowhere),
         TEST_OF(a_vote_that_has_overtaken_its_applied_waits_to_be_said_again),
         TEST_OF(a_verdict_that_comes_again_has_the_vote_after_it_said_again_too),
+        TEST_OF(a_shard_refuses_whom_the_open_step_has_dropped_and_waits_for_whom_it_does_not_know),
         TEST_OF(answers_that_nobody_waits_for_have_no_effect),
         TEST_OF(orders_of_another_epoch_step_or_round_have_no_effect),
         TEST_OF(messages_to_nobody_and_about_nothing_have_no_effect),

@@ -373,7 +373,7 @@ static void the_name_of_a_deleted_model_is_free(void **state)
     assert_int_equal(1, ampd_core_models_count(host->core));
     assert_int_equal(1, core_info(host).epoch);
     assert_int_equal(0, core_info(host).decided_step);
-    core_assert_failed(host, core_push_header(host, 1, 0, old), AMP_EABORTED, "FENCED", "newer");
+    core_assert_failed(host, core_push_header(host, 1, 0, old), AMP_EABORTED, "FENCED", "join again");
     push_step(host, 1);
 }
 

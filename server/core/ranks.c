@@ -1,0 +1,190 @@
+/*
+ * Ranks and those who held them before: whose calls are refused, and what the log and the status are told.
+ *
+ * Two processes under one rank would take it from each other for ever, if each that is refused joined again. So a call of an
+ * incarnation that another process's Join has replaced is answered RANK_TAKEN, with the name of who has it now: its worker stops. One
+ * whose lease has ended, or whose own process has joined again, is FENCED: its worker joins again. Which process a Join is of, its
+ * `instance` says; without one, each is of another process. That is not stored.
+ */
+#include "base/assert.h"
+#include "server/core/model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* At most one line of the log for each rank in this time. What it leaves out is told in one line at the end. */
+#define TELL_MS 10000
+
+/* ---- what the log is told ---- */
+
+/* Whether a line may be written now; then none is for a while. */
+static bool may_tell(const struct ampd_model *model, struct ampd_worker *worker)
+{
+    if (model->core->now_ms < worker->quiet_until_ms)
+        return false;
+    worker->quiet_until_ms = model->core->now_ms + TELL_MS;
+    return true;
+}
+
+static bool has_untold(const struct ampd_worker *worker)
+{
+    return worker->untold.joins + worker->untold.leaves + worker->untold.fences > 0;
+}
+
+uint64_t ampd_ranks_next_ms(const struct ampd_worker *worker)
+{
+    return has_untold(worker) ? worker->quiet_until_ms : 0;
+}
+
+void ampd_ranks_tick(struct ampd_model *model, uint32_t rank)
+{
+    struct ampd_worker *worker = &model->workers[rank];
+    if (!has_untold(worker) || !may_tell(model, worker))
+        return;
+    bool strange = worker->untold.replacements + worker->untold.fences > 0;
+    ampd_out_log(
+        model->core, strange ? AMPD_LOG_WARN : AMPD_LOG_INFO, model,
+        "rank %u (%s, %s): in the last %d s %u more Joins, of these %u by another process while the lease ran, %u "
+        "Leaves, and %u refused calls of who held it before",
+        rank, worker->record.name, worker->peer, TELL_MS / 1000, worker->untold.joins, worker->untold.replacements,
+        worker->untold.leaves, worker->untold.fences);
+    memset(&worker->untold, 0, sizeof(worker->untold));
+}
+
+void ampd_ranks_joined(struct ampd_model *model, const struct ampd_pending *join)
+{
+    uint32_t rank = join->worker.rank;
+    struct ampd_worker *worker = &model->workers[rank];
+    /* Whose the rank was before this process started is not known: it may be the one that joins again. */
+    bool other = worker->joins > 0 && (join->instance == 0 || join->instance != worker->instance);
+    bool replaced = other && worker->lease == AMPD_LEASE_LIVE && worker->lease_until_ms > model->core->now_ms;
+    worker->joins++;
+    worker->replacements += replaced ? 1 : 0;
+    if (!may_tell(model, worker)) {
+        worker->untold.joins++;
+        worker->untold.replacements += replaced ? 1 : 0;
+    } else if (replaced) {
+        ampd_out_log(model->core, AMPD_LOG_WARN, model,
+                     "rank %u (%s): a Join from %s has taken it from another process, at %s, whose lease ran; two "
+                     "workers under one rank?",
+                     rank, join->worker.name, join->peer, worker->peer[0] != 0 ? worker->peer : "an unknown address");
+    } else {
+        ampd_out_log(model->core, AMPD_LOG_INFO, model, "rank %u (%s) has joined from %s", rank, join->worker.name,
+                     join->peer);
+    }
+    if (other)
+        worker->others = worker->record.incarnation;
+    worker->instance = join->instance;
+    memcpy(worker->peer, join->peer, sizeof(worker->peer));
+    worker->joined_ms = model->core->now_ms;
+}
+
+void ampd_ranks_left(struct ampd_model *model, uint32_t rank)
+{
+    struct ampd_worker *worker = &model->workers[rank];
+    worker->leaves++;
+    if (may_tell(model, worker))
+        ampd_out_log(model->core, AMPD_LOG_INFO, model, "rank %u (%s) has left", rank, worker->record.name);
+    else
+        worker->untold.leaves++;
+}
+
+/* ---- whose calls are refused ---- */
+
+static bool is_running(const struct ampd_model *model, const struct ampd_worker *worker)
+{
+    return worker->lease == AMPD_LEASE_LIVE && worker->lease_until_ms > model->core->now_ms;
+}
+
+void ampd_ranks_taken(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation, char *text,
+                      size_t size)
+{
+    const struct ampd_worker *worker = &model->workers[rank];
+    text[0] = 0;
+    if (worker->others.counter == 0 || ampd_incarnation_newer(incarnation, worker->others))
+        return;
+    (void)snprintf(
+        text, size,
+        "rank %u was taken by %s at %s, %llu s ago: two workers run under one rank; stop one of them, or give "
+        "it another RANK",
+        rank, worker->record.name, worker->peer[0] != 0 ? worker->peer : "an unknown address",
+        (unsigned long long)(model->core->now_ms - worker->joined_ms) / 1000);
+}
+
+static void why_over(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
+                     struct amp_error *error)
+{
+    const struct ampd_worker *worker = &model->workers[rank];
+    char taken[AMP_ERROR_TEXT_MAX];
+    ampd_ranks_taken(model, rank, incarnation, taken, sizeof(taken));
+    if (taken[0] != 0)
+        (void)amp_error_set(error, AMP_EABORTED, "RANK_TAKEN", "%s", taken);
+    else if (!ampd_incarnation_same(worker->record.incarnation, incarnation))
+        (void)amp_error_set(error, AMP_EABORTED, "FENCED", "rank %u %s; join again", rank,
+                            ampd_incarnation_newer(worker->record.incarnation, incarnation)
+                                ? "has a newer incarnation"
+                                : "was not given to this incarnation");
+    else if (worker->record.left)
+        (void)amp_error_set(error, AMP_EABORTED, "FENCED", "rank %u has left; join again", rank);
+    else
+        (void)amp_error_set(
+            error, AMP_EABORTED, "FENCED",
+            "the lease of rank %u has ended; join again, and send KeepAlive at least every %llu ms while "
+            "no other call of the worker is open",
+            rank, (unsigned long long)model->core->config.lease_ms / 3);
+}
+
+void ampd_ranks_listed(struct ampd_model *model)
+{
+    const struct ampd_open *open = &model->shard.step.open;
+    for (uint32_t i = 0; i < open->expected_count; i++)
+        model->workers[open->expected[i].rank].listed = open->expected[i].incarnation;
+}
+
+/*
+ * Another shard knows neither Joins nor leases, but what each OPEN lists: a rank's newest incarnation, until its lease ends (SHRINK).
+ * One that was listed and is not any more comes in again by a Join alone, with a newer one. What has never been listed may be newer.
+ */
+static bool refuse_by_lists(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
+                            struct amp_error *error)
+{
+    struct ampd_worker *worker = &model->workers[rank];
+    bool open = model->shard.step.state != AMPD_STEP_NONE;
+    if (ampd_incarnation_newer(incarnation, worker->listed))
+        return false;
+    if (!ampd_incarnation_same(worker->listed, incarnation))
+        (void)amp_error_set(error, AMP_EABORTED, "FENCED", "rank %u has a newer incarnation; join again", rank);
+    else if (open && ampd_shard_expected(model, rank) == NULL)
+        (void)amp_error_set(error, AMP_EABORTED, "FENCED", "step %llu goes on without rank %u; join again",
+                            (unsigned long long)model->shard.step.open.step, rank);
+    else
+        return false;
+    worker->fences++;
+    return true;
+}
+
+bool ampd_ranks_refuse(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
+                       struct amp_error *error)
+{
+    struct ampd_worker *worker = &model->workers[rank];
+    if (model->core->config.shard != 0)
+        return refuse_by_lists(model, rank, incarnation, error);
+    if (is_running(model, worker) && ampd_incarnation_same(worker->record.incarnation, incarnation))
+        return false;
+    why_over(model, rank, incarnation, error);
+    worker->fences++;
+    if (may_tell(model, worker))
+        ampd_out_log(model->core, AMPD_LOG_WARN, model, "a call was refused: %s", error->text);
+    else
+        worker->untold.fences++;
+    return true;
+}
+
+void ampd_ranks_end(struct ampd_call *call)
+{
+    struct amp_error error = {0};
+    uint32_t rank = call->push.rank;
+    if (!ampd_ranks_refuse(call->model, rank, call->push.incarnation, &error))
+        (void)amp_error_set(&error, AMP_EABORTED, "FENCED", "the step was opened without rank %u; join again", rank);
+    ampd_call_end(call, error.code, error.reason, "%s", error.text);
+}
