@@ -123,7 +123,7 @@ static void why_over(const struct ampd_model *model, uint32_t rank, struct ampd_
         (void)amp_error_set(error, AMP_EABORTED, "FENCED", "rank %u %s; join again", rank,
                             ampd_incarnation_newer(worker->record.incarnation, incarnation)
                                 ? "has a newer incarnation"
-                                : "was not given to this incarnation");
+                                : "belongs to another incarnation");
     else if (worker->record.left)
         (void)amp_error_set(error, AMP_EABORTED, "FENCED", "rank %u has left; join again", rank);
     else

@@ -278,6 +278,26 @@ static void end_calls(struct ampd_model *model)
     ampd_push_retry(model);
 }
 
+/* All ranks of the epoch have left in order: the model is idle, and nobody waits for anybody. */
+static bool is_idle(const struct ampd_model *model)
+{
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        const struct ampd_worker *worker = &model->workers[r];
+        if (worker->joined_epoch == model->coord.epoch && worker->lease != AMPD_LEASE_LEFT)
+            return false;
+    }
+    return true;
+}
+
+/* Somebody is there again: from now on those who have left may be waited for. */
+static void end_idle(struct ampd_model *model)
+{
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        if (model->workers[r].lease == AMPD_LEASE_LEFT)
+            model->workers[r].lease_until_ms = model->core->now_ms;
+    }
+}
+
 void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pending)
 {
     struct ampd_worker *worker = &model->workers[pending->worker.rank];
@@ -294,9 +314,13 @@ void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pe
             (void)ampd_call_reply(model->core, pending->call, AMPD_REPLY_NONE);
         if (model->spec.on_loss == AMPD_ON_LOSS_SHRINK)
             ampd_coord_ranks(model);
+        else
+            ampd_coord_review(model);
         ampd_cuts_try(model);
         return;
     }
+    if (is_idle(model))
+        end_idle(model);
     /* Stores come back in order. */
     AMP_ASSERT(!worker->held || !ampd_incarnation_newer(worker->record.incarnation, pending->worker.incarnation));
     ampd_ranks_joined(model, pending);
@@ -419,6 +443,8 @@ void ampd_workers_tick(struct ampd_model *model)
 
 uint32_t ampd_workers_gone(const struct ampd_model *model)
 {
+    if (is_idle(model))
+        return AMPD_NO_RANK;
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
         const struct ampd_worker *worker = &model->workers[r];
         if (worker->lease != AMPD_LEASE_LIVE && worker->joined_epoch == model->coord.epoch &&
@@ -432,6 +458,7 @@ uint32_t ampd_workers_gone(const struct ampd_model *model)
 uint64_t ampd_workers_next_ms(const struct ampd_model *model)
 {
     uint64_t next = 0;
+    bool idle = is_idle(model);
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
         const struct ampd_worker *worker = &model->workers[r];
         uint64_t at = ampd_ranks_next_ms(worker);
@@ -441,7 +468,7 @@ uint64_t ampd_workers_next_ms(const struct ampd_model *model)
             continue;
         at = worker->lease_until_ms;
         if (worker->lease != AMPD_LEASE_LIVE) {
-            if (model->coord.state != AMPD_COORD_RUNNING || !ampd_coord_waits_for(model, r))
+            if (idle || model->coord.state != AMPD_COORD_RUNNING || !ampd_coord_waits_for(model, r))
                 continue;
             at += model->spec.loss_timeout_ms;
         }

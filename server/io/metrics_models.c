@@ -14,7 +14,7 @@ struct view {
     uint64_t now_ms;
     int64_t awaited; /* the lowest rank that others wait for; -1: none */
     struct io_model_counts counts;
-    uint32_t live, missing, straggling, nonfinite, quarantined;
+    uint32_t live, missing, left, straggling, nonfinite, quarantined;
     uint64_t joins, replacements, leaves, fences;
 };
 
@@ -143,6 +143,7 @@ VALUE(stalled, is_stalled(view))
 VALUE(done, is_done(view))
 VALUE(live, view->live)
 VALUE(missing, view->missing)
+VALUE(left, view->left)
 VALUE(straggling, view->straggling)
 VALUE(nonfinite, view->nonfinite)
 VALUE(quarantined, view->quarantined)
@@ -171,10 +172,12 @@ static const struct {
       {"stalled", stalled},
       {"done", done}}},
     {{"ampd_model_workers", AMP_METRIC_GAUGE,
-      "Ranks by how they stand: live hold a lease, missing do not; the others are as status names them"},
+      "Ranks by how they stand: live hold a lease, left gave it back, missing do neither; the others are as status "
+      "names them"},
      "state",
      {{"live", live},
       {"missing", missing},
+      {"left", left},
       {"straggling", straggling},
       {"nonfinite", nonfinite},
       {"quarantined", quarantined}}},
@@ -200,7 +203,8 @@ static void count_workers(const struct ampd_server *server, uint32_t index, stru
             continue;
         bool is_live = worker.lease_left_ms > 0 && !worker.left;
         view->live += is_live ? 1 : 0;
-        view->missing += is_live ? 0 : 1;
+        view->left += worker.left ? 1 : 0;
+        view->missing += is_live || worker.left ? 0 : 1;
         view->straggling += worker.straggles ? 1 : 0;
         view->nonfinite += worker.nonfinite ? 1 : 0;
         view->quarantined += worker.quarantined ? 1 : 0;

@@ -108,6 +108,32 @@ static void a_rank_that_left_is_gone_at_once(void **state)
     core_assert_failed(&host, push, AMP_EUNAVAILABLE, "MODEL_STALLED", "rank 1");
 }
 
+static void a_model_that_all_have_left_is_idle_and_not_stalled(void **state)
+{
+    (void)state;
+    for (uint32_t r = 0; r < 2; r++)
+        assert_int_equal(0, core_call(&host, of_worker(AMPD_EVENT_LEAVE, r, incarnations[r]))->reply.error.code);
+    core_tick(&host, host.now_ms + 20000); /* the lines about the Leaves are of before */
+    unsigned logged = host.logged_count;
+    for (unsigned hours = 0; hours < 10; hours++) {
+        core_tick(&host, host.now_ms + 3600000);
+        assert_int_equal(AMPD_MODEL_RUNNING, core_info(&host).state);
+        assert_true(host.timer_ms <= host.now_ms || host.timer_ms > host.now_ms + 1000); /* no turn after the other */
+    }
+    assert_int_equal(logged, host.logged_count);
+    incarnations[0] = core_joined(&host, core_join(&host, "w0", 0)); /* in the morning: rank 1 is waited for from now */
+    uint64_t push = core_push_all(&host, 1, 0, incarnations[0], 1);
+    for (unsigned i = 0; i < 60; i++) {
+        assert_int_equal(AMPD_MODEL_RUNNING, core_info(&host).state);
+        core_tick(&host, host.now_ms + 10000);
+        struct ampd_event renew = {.type = AMPD_EVENT_RENEW, .u.worker = {"model", 0, incarnations[0]}};
+        core_event(&host, &renew);
+    }
+    core_assert_failed(&host, push, AMP_EUNAVAILABLE, "MODEL_STALLED", "rank 1");
+    assert_int_equal(0, core_call(&host, of_worker(AMPD_EVENT_LEAVE, 0, incarnations[0]))->reply.error.code);
+    assert_int_equal(AMPD_MODEL_RUNNING, core_info(&host).state); /* nobody waits any more */
+}
+
 /* ---- a rank that all others wait for ---- */
 
 /* Time passes, the leases are kept, and ticks come when they were asked for. */
@@ -484,6 +510,7 @@ int main(void)
         TEST_OF(a_rank_that_left_is_gone_at_once),
         TEST_OF(a_rank_that_keeps_another_waiting_is_named_once_a_step),
         TEST_OF(a_step_that_takes_long_on_all_ranks_keeps_nobody_waiting),
+        TEST_OF(a_model_that_all_have_left_is_idle_and_not_stalled),
         TEST_OF(a_push_by_an_incarnation_to_come_does_not_wait_at_all),
         TEST_OF(while_the_workers_live_a_checkpoint_call_waits_for_their_step),
         TEST_OF(when_all_workers_have_left_the_last_step_can_be_checkpointed),
