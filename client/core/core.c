@@ -168,7 +168,8 @@ bool ampclient_core_failed(struct ampclient_core *core, const struct ampclient_e
 {
     ampclient_core_note(core, ended);
     if (ended->code == AMP_EABORTED && !has_reason(ended, "REPLACED")) {
-        bool stops = !core->config.take_back && core->join_call == 0; /* else a Join of ours has taken it back */
+        bool joins = core->need_join || core->join_call != 0; /* then the other process may be this one */
+        bool stops = !core->config.take_back && !joins;
         if (stops && has_reason(ended, "RANK_TAKEN"))
             core->taken = core->last_error;
         else

@@ -160,7 +160,7 @@ struct ampclient_ended {
         struct {
             uint64_t epoch, step;
             bool valid;              /* incarnation_valid of the answer */
-            const char *taken_by;    /* another process holds the rank; NULL or "": none */
+            const char *taken_by;    /* sentence on the other process that holds the rank; NULL or "": none does */
             const char *waiting_for; /* what the model waits for; NULL or "": nothing */
         } keep_alive;
         struct ampclient_core_result push;

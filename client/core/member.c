@@ -6,8 +6,11 @@
 /* Join again; `fenced`: unless another process has taken the rank, which a call that is out cannot tell. */
 void ampclient_core_lose(struct ampclient_core *core, bool fenced, const char *why)
 {
-    if (!core->need_join && core->join_call == 0)
-        ampclient_core_say_lost(core, why);
+    if (core->need_join || core->join_call != 0) {
+        core->need_join = true; /* what fences the old incarnation may be a Join of ours whose answer was lost */
+        return;
+    }
+    ampclient_core_say_lost(core, why);
     core->need_join = true;
     core->fenced = fenced && !core->config.take_back;
     if (core->fenced)
@@ -30,11 +33,9 @@ static void cancel_streams(struct ampclient_core *core)
 }
 
 /* Another process has the rank: whatever the user waits for ends with that, and so does what he asks for later. */
-static void rank_taken(struct ampclient_core *core, const char *by)
+static void rank_taken(struct ampclient_core *core, const char *text)
 {
-    (void)amp_error_set(&core->last_error, AMP_EABORTED, "RANK_TAKEN",
-                        "rank %u of %s is held by %s now, so this worker stops; start only one worker with each RANK",
-                        core->rank, core->model, by);
+    (void)amp_error_set(&core->last_error, AMP_EABORTED, "RANK_TAKEN", "%s", text);
     core->taken = core->last_error;
     core->need_join = false;
     cancel_streams(core);
@@ -49,6 +50,8 @@ static void rank_taken(struct ampclient_core *core, const char *by)
 void ampclient_core_keep_alive_ended(struct ampclient_core *core, const struct ampclient_ended *ended)
 {
     bool over = ended->code == AMP_EABORTED || core->fenced;
+    bool joins =
+        core->join_call != 0 || (core->need_join && !core->fenced); /* then the other process may be this one */
     core->keep_alive_call = 0;
     core->keep_alive_ms = core->now_ms + core->lease_ms / AMPCLIENT_KEEP_ALIVE_DIVISOR;
     if (ended->code != 0 && ended->code != AMP_EABORTED) {
@@ -61,7 +64,7 @@ void ampclient_core_keep_alive_ended(struct ampclient_core *core, const struct a
     if (ended->code == 0)
         (void)snprintf(core->waiting_for, sizeof(core->waiting_for), "%s",
                        ampclient_core_is_text(ended->u.keep_alive.waiting_for) ? ended->u.keep_alive.waiting_for : "");
-    if (ended->code == 0 && !core->config.take_back && ampclient_core_is_text(ended->u.keep_alive.taken_by)) {
+    if (ended->code == 0 && !core->config.take_back && !joins && ampclient_core_is_text(ended->u.keep_alive.taken_by)) {
         rank_taken(core, ended->u.keep_alive.taken_by);
         return;
     }

@@ -58,16 +58,23 @@ static int encode_leave(const struct ampclient_model *model, const struct ampcli
     return ampd_msg_leave_request_encode(&message, out);
 }
 
-static int encode_pull(const struct ampclient_output *output, struct amp_buf *out)
+/* One that waits for a step names its worker, who is alive as long as it is open. The newest version is anybody's. */
+static int encode_pull(const struct ampclient_model *model, const struct ampclient_output *output, struct amp_buf *out)
 {
     const struct ampclient_out_pull *pull = &output->u.pull;
+    bool waits = pull->by == AMPCLIENT_PULL_STEP;
     struct ampd_msg_pull_request message = {.epoch = pull->epoch,
-                                            .has_step = pull->by == AMPCLIENT_PULL_STEP,
-                                            .step = pull->by == AMPCLIENT_PULL_STEP ? pull->number : 0,
+                                            .has_step = waits,
+                                            .step = waits ? pull->number : 0,
                                             .latest = pull->by == AMPCLIENT_PULL_LATEST,
                                             .has_have_version = pull->have_epoch != 0,
                                             .have_version = {pull->have_epoch, pull->have_version},
-                                            .shard = output->shard};
+                                            .shard = output->shard,
+                                            .has_rank = waits,
+                                            .rank = waits ? (uint32_t)output->rank : 0,
+                                            .has_incarnation = waits};
+    if (waits)
+        message.incarnation = incarnation_of(model, output);
     put_name(message.model, output->model);
     return ampd_msg_pull_request_encode(&message, out);
 }
@@ -128,7 +135,7 @@ int ampclient_request_encode(const struct ampclient_model *model, const struct a
     case AMPCLIENT_OUT_LEAVE:
         return encode_leave(model, output, out);
     case AMPCLIENT_OUT_PULL:
-        return encode_pull(output, out);
+        return encode_pull(model, output, out);
     case AMPCLIENT_OUT_GET_PUSH_STATE:
         return encode_push_state(model, output, out);
     default:

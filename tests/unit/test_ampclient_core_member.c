@@ -1,0 +1,166 @@
+/* The worker's machine: what it does when another process has its rank, and what it says meanwhile. */
+#include "tests/unit/client_core_fixture.h"
+
+/* ---- two workers of one RANK ---- */
+
+static void expect_stopped(const char *word)
+{
+    struct amp_error error = {0};
+    assert_int_equal(AMP_EABORTED, ampclient_core_push(core, now_ms, 1, second, AMP_F16, &error));
+    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    struct amp_error told = done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_EABORTED).error;
+    assert_non_null(strstr(told.text, word));
+    assert_string_equal("RANK_TAKEN", told.reason);
+    wish(AMPCLIENT_EVENT_STEP_END);
+    (void)done(AMPCLIENT_EVENT_STEP_END, AMP_EABORTED);
+    tick(60000);
+    assert_int_equal(0, have(AMPCLIENT_OUT_JOIN) + have(AMPCLIENT_OUT_KEEP_ALIVE) + have(AMPCLIENT_OUT_PULL));
+    wish(AMPCLIENT_EVENT_LEAVE); /* it has nothing to give back */
+    (void)done(AMPCLIENT_EVENT_LEAVE, 0);
+    assert_int_equal(0, have(AMPCLIENT_OUT_LEAVE));
+}
+
+static void a_worker_whose_rank_is_taken_stops_with_the_servers_sentence(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    push(1, second);
+    wish(AMPCLIENT_EVENT_STEP_END);
+    fail_call(take(AMPCLIENT_OUT_PUSH).call, AMP_EABORTED, "RANK_TAKEN", 1, 1);
+    assert_string_equal("text", done(AMPCLIENT_EVENT_STEP_END, AMP_EABORTED).error.text);
+    expect_stopped("text");
+}
+
+static void a_fenced_worker_asks_whether_its_rank_is_taken_before_it_joins_again(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    push(1, second);
+    tick(10000); /* one that is out may have been answered before */
+    uint64_t old = take(AMPCLIENT_OUT_KEEP_ALIVE).call;
+    fail_call(take(AMPCLIENT_OUT_PUSH).call, AMP_EABORTED, "FENCED", 1, 1);
+    assert_int_equal(old, take(AMPCLIENT_OUT_CANCEL).call);
+    struct ampclient_output asked = take(AMPCLIENT_OUT_KEEP_ALIVE);
+    fail_call(asked.call, AMP_EUNAVAILABLE, "", 0, 0);
+    assert_int_equal(0, have(AMPCLIENT_OUT_KEEP_ALIVE)); /* a pause first */
+    tick(AMPCLIENT_BACKOFF_MS);
+    assert_int_equal(0, have(AMPCLIENT_OUT_JOIN));
+    answer_keep_alive(1, false, "w from 10.0.0.2");
+    expect_stopped("w from 10.0.0.2");
+}
+
+static void a_pull_that_waits_ends_when_a_keep_alive_hears_that_the_rank_is_taken(void **state)
+{
+    (void)state;
+    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    tick(10000);
+    answer_keep_alive(1, false, "w from 10.0.0.2");
+    fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_ECANCELLED, "", 0, 0);
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_EABORTED);
+    expect_stopped("w from 10.0.0.2");
+}
+
+static void a_worker_that_is_asked_to_takes_its_rank_back(void **state)
+{
+    (void)state;
+    ampclient_core_free(core);
+    make_with((struct ampclient_core_config){.model = "m", .rank = 1, .world_size = 2, .take_back = true});
+    tick(10000);
+    answer_keep_alive(1, false, "w from 10.0.0.2");
+    answer_join(1, 1, 2);
+    begin(1, 1);
+    push(1, second);
+    fail_call(take(AMPCLIENT_OUT_PUSH).call, AMP_EABORTED, "RANK_TAKEN", 1, 1);
+    answer_join(1, 1, 4);
+    assert_int_equal(4, take(AMPCLIENT_OUT_PUSH).incarnation.counter);
+}
+
+/* A server that has started since does not know of which process the Join of before was. */
+static void a_worker_whose_own_join_may_have_taken_its_rank_joins_again(void **state)
+{
+    (void)state;
+    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    tick(10000);
+    fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_EABORTED, "ROLLED_BACK", 2, 1);
+    fail_call(take(AMPCLIENT_OUT_JOIN).call, AMP_EUNAVAILABLE, "", 0, 0); /* its answer was lost */
+    answer_keep_alive(2, false, "w from 10.0.0.1");
+    tick(AMPCLIENT_BACKOFF_MS);
+    answer_join(2, 1, 3);
+    answer_pull(2, 1, 0);
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 0);
+}
+
+/* ---- what it says meanwhile ---- */
+
+static void expect_line(const char *text)
+{
+    assert_string_equal(text, take(AMPCLIENT_OUT_LOG).u.log.text);
+    assert_int_equal(0, have(AMPCLIENT_OUT_LOG));
+}
+
+static void a_server_that_is_away_is_said_once_in_five_seconds_and_that_it_is_back(void **state)
+{
+    (void)state;
+    expect_line("m: joined as rank 1 of 2 at step 1 (epoch 1)");
+    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    uint64_t begun = now_ms;
+    while (now_ms - begun < 10000) { /* the first failure is worth no line */
+        fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_EUNAVAILABLE, "", 0, 0);
+        tick(AMPCLIENT_BACKOFF_MAX_MS);
+    }
+    assert_string_equal("m: reconnecting: text", take(AMPCLIENT_OUT_LOG).u.log.text);
+    expect_line("m: reconnecting: text");
+    fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_EABORTED, "ROLLED_BACK", 2, 1);
+    expect_line("m: rank 1 joins again: text");
+    answer_join(2, 1, 2);
+    expect_line("m: resumed at step 1 (epoch 2), joined again as rank 1");
+    answer_pull(2, 1, 0);
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 0);
+    assert_int_equal(0, have(AMPCLIENT_OUT_LOG));
+}
+
+static void a_rollback_is_said_with_the_step_that_is_next(void **state)
+{
+    (void)state;
+    begin(1, 4);
+    count = 0;
+    tick(10000);
+    answer_keep_alive(2, true, NULL);
+    expect_line("m: rank 1 joins again: the model has begun a new epoch");
+    answer_join(2, 3, 2);
+    expect_line("m: rolled back from step 4 to step 3 (epoch 2), joined again as rank 1");
+}
+
+static void whom_a_step_waits_for_is_said_and_is_in_the_error(void **state)
+{
+    (void)state;
+    count = 0;
+    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    struct ampclient_ended ended = {.u.keep_alive = {.epoch = 1, .valid = true, .waiting_for = "rank 0 (a)"}};
+    for (uint64_t waited = 10; waited <= 40; waited += 10) {
+        tick(10000);
+        end_with(take(AMPCLIENT_OUT_KEEP_ALIVE).call, ended);
+        assert_int_equal(waited == 10 || waited == 40 ? 1 : 0, have(AMPCLIENT_OUT_LOG));
+        if (waited == 10)
+            expect_line("m: rank 1 has waited 10 s for step 1, as the model waits for rank 0 (a)");
+    }
+    tick(AMPCLIENT_STEP_TIMEOUT_MS);
+    fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_ECANCELLED, "", 0, 0);
+    assert_non_null(strstr(done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_EDEADLINE).error.text, "waits for rank 0 (a)"));
+}
+
+int main(void)
+{
+#define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(a_worker_whose_rank_is_taken_stops_with_the_servers_sentence),
+        TEST(a_fenced_worker_asks_whether_its_rank_is_taken_before_it_joins_again),
+        TEST(a_pull_that_waits_ends_when_a_keep_alive_hears_that_the_rank_is_taken),
+        TEST(a_worker_that_is_asked_to_takes_its_rank_back),
+        TEST(a_worker_whose_own_join_may_have_taken_its_rank_joins_again),
+        TEST(a_server_that_is_away_is_said_once_in_five_seconds_and_that_it_is_back),
+        TEST(a_rollback_is_said_with_the_step_that_is_next),
+        TEST(whom_a_step_waits_for_is_said_and_is_in_the_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
