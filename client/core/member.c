@@ -10,11 +10,12 @@ void ampclient_core_lose(struct ampclient_core *core, bool fenced, const char *w
         core->need_join = true; /* what fences the old incarnation may be a Join of ours whose answer was lost */
         return;
     }
-    ampclient_core_say_lost(core, why);
     core->need_join = true;
     core->fenced = fenced && !core->config.take_back;
     if (core->fenced)
         ampclient_core_cancel(core, &core->keep_alive_call, false);
+    else
+        ampclient_core_say_lost(core, why);
 }
 
 /* A call of membership found out that this incarnation is over: every stream of it is of no use. */
@@ -49,7 +50,7 @@ static void rank_taken(struct ampclient_core *core, const char *text)
 
 void ampclient_core_keep_alive_ended(struct ampclient_core *core, const struct ampclient_ended *ended)
 {
-    bool over = ended->code == AMP_EABORTED || core->fenced;
+    bool fenced = core->fenced, over = ended->code == AMP_EABORTED || fenced;
     bool joins =
         core->join_call != 0 || (core->need_join && !core->fenced); /* then the other process may be this one */
     core->keep_alive_call = 0;
@@ -73,6 +74,8 @@ void ampclient_core_keep_alive_ended(struct ampclient_core *core, const struct a
         ampclient_core_say_waits(core);
         return;
     }
+    if (fenced)
+        ampclient_core_say_lost(core, core->last_error.text);
     ampclient_core_lose(
         core, false, valid ? "the model has begun a new epoch" : "its lease has ended, or a later Join holds the rank");
     cancel_streams(core);
