@@ -209,5 +209,31 @@ def test_another_worker_takes_the_place_of_one_that_was_killed(context):
     assert team.check() == [3]
 
 
+def test_of_two_workers_under_one_rank_the_later_one_trains_and_the_other_one_says_why_it_ends(context):
+    team = Team(context, "wait", world=2)
+    team.start("a")
+    team.start("b")
+    team.trains("a", "b")
+    older, said = team.workers.pop("a")
+    team.start("a")  # another process, under the same name and so the same rank
+    code = older.wait(TIMEOUT_S)
+    with said:
+        said.seek(0)
+        last = said.read().splitlines()[-1]
+    assert code == 1 and "two workers run under one rank" in last, (code, last)
+    team.trains("a", "b")
+    row = next(row for row in team.status().workers if row.name == "a")
+    assert (row.joins, row.replacements) == (2, 1) and row.fences <= 10, row
+
+    def told():
+        """A line of a rank is at most ten seconds late."""
+        lines = [line for line in team.cluster.log(0).splitlines() if f"rank {row.rank} (a" in line]
+        return lines if any("another process" in line for line in lines) else None
+    assert len(eventually(told, "the log has a line on it")) <= 10
+    team.kill("a")
+    team.kill("b")
+    team.check()
+
+
 if __name__ == "__main__":
     run(globals())
