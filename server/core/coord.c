@@ -479,16 +479,29 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
     ampd_rollback_try(model);
 }
 
+/* The first parameters are kept, whichever shard is through first. */
+static void add_range(struct ampd_applied *to, const struct ampd_range_warning *from)
+{
+    uint32_t at = to->range_count;
+    while (at > 0 && to->range[at - 1].parameter > from->parameter)
+        at--;
+    if (at > 0 && to->range[at - 1].parameter == from->parameter) {
+        to->range[at - 1].count += from->count;
+        return;
+    }
+    if (at == AMPD_OVERFLOW_ROWS_MAX)
+        return;
+    uint32_t last = to->range_count < AMPD_OVERFLOW_ROWS_MAX ? to->range_count : AMPD_OVERFLOW_ROWS_MAX - 1;
+    memmove(&to->range[at + 1], &to->range[at], (last - at) * sizeof(*from));
+    to->range[at] = *from;
+    to->range_count = last + 1;
+}
+
 static void merge_range(struct ampd_applied *to, const struct ampd_applied *from)
 {
     to->range_total += from->range_total;
-    for (uint32_t i = 0; i < from->range_count; i++) {
-        uint32_t last = to->range_count;
-        if (last > 0 && to->range[last - 1].parameter == from->range[i].parameter)
-            to->range[last - 1].count += from->range[i].count;
-        else if (last < AMPD_OVERFLOW_ROWS_MAX)
-            to->range[to->range_count++] = from->range[i];
-    }
+    for (uint32_t i = 0; i < from->range_count; i++)
+        add_range(to, &from->range[i]);
 }
 
 void ampd_coord_applied(struct ampd_model *model, const struct ampd_message *message)

@@ -78,7 +78,13 @@ static bool vote_fits(const struct ampd_model *model, const struct ampd_vote *vo
         if (tree->index < begin || tree->index % size != 0 || tree->index >= end || size > end - tree->index)
             return false;
     }
-    return rows_fit(model, vote->rows, vote->rows_count);
+    for (uint32_t i = 0; i < vote->shared_count; i++) {
+        const struct ampd_overflow_row *row = &vote->shared[i];
+        if (row->parameter >= model->spec.parameters_count || !ampd_vote_shares(model, from, row->parameter) ||
+            (i > 0 && row->parameter < row[-1].parameter))
+            return false;
+    }
+    return rows_fit(model, vote->rows, vote->rows_count) && rows_fit(model, vote->shared, vote->shared_count);
 }
 
 /*

@@ -69,6 +69,12 @@ struct ampd_message *ampd_message_copy(const struct ampd_message *message)
     case AMPD_MESSAGE_VOTE:
         ok = copy_items(&items, message->u.vote.subtrees, message->u.vote.subtrees_count, sizeof(struct ampd_subtree));
         copy->u.vote.subtrees = items;
+        if (ok && !copy_items(&items, message->u.vote.shared, message->u.vote.shared_count,
+                              sizeof(struct ampd_overflow_row))) {
+            free(copy->u.vote.subtrees);
+            ok = false;
+        }
+        copy->u.vote.shared = items;
         break;
     case AMPD_MESSAGE_SYNCED:
         ok = copy_items(&items, message->u.sync.checkpoints, message->u.sync.checkpoints_count,
@@ -97,6 +103,7 @@ void ampd_message_free(struct ampd_message *message)
         ampd_spec_clear(&message->u.spec);
     } else if (message->type == AMPD_MESSAGE_VOTE) {
         free(message->u.vote.subtrees);
+        free(message->u.vote.shared);
     } else if (message->type == AMPD_MESSAGE_SYNCED) {
         free(message->u.sync.checkpoints);
         ampd_spec_clear(&message->u.sync.spec);

@@ -115,11 +115,20 @@ struct ampd_vote {
     uint64_t contributors_hash;
     uint64_t subtrees_count;
     struct ampd_subtree *subtrees; /* owned; ascending (parameter, position) */
-    uint64_t overflow_params;      /* (parameter, rank) pairs */
+    /* of the parameters that lie in the sender's blocks alone */
+    uint64_t overflow_params; /* (parameter, rank) pairs */
     uint64_t inf_total, nan_total;
     uint32_t rows_count; /* the first by (parameter, rank) */
     struct ampd_overflow_row rows[AMPD_OVERFLOW_ROWS_MAX];
+    /*
+     * What was found in the sender's blocks of those that reach into another shard's, two at most: of each rank, of the range and of
+     * the sum, also where all is finite. Only all their parts together say which rows there are.
+     */
+    uint32_t shared_count;
+    struct ampd_overflow_row *shared; /* owned; ascending parameters */
 };
+
+#define AMPD_SHARED_ROWS_MAX (2 * (AMPD_WORLD_MAX + 2))
 
 /* Parameters whose masters are beyond the cast's range. */
 struct ampd_range_warning {

@@ -15,6 +15,7 @@
 #include "server/core/spec.h"
 #include "server/core/states.h"
 #include "server/core/tensors.h"
+#include "server/core/verdict.h"
 #include "server/core/workers.h"
 
 #define AMPD_SHARDS_MAX   AMPD_PARTS_MAX
@@ -710,18 +711,6 @@ void ampd_cuts_tell_parts(struct ampd_model *model, uint64_t epoch, uint64_t ste
 void ampd_cuts_tell_synced(struct ampd_model *model, const struct ampd_checkpoint_record *newest);
 /* And those that were told last, to a shard that may lack them. */
 void ampd_cuts_resend_parts(struct ampd_model *model, uint32_t shard);
-
-/* ---- verdict.c ---- */
-/* Whether no step opens after this record: at the floor after too many overflows in a row, under FREEZE and FAIL. */
-bool ampd_floor_stops(const struct ampd_model_spec *spec, const struct amp_scaler_state *scaler);
-struct ampd_verdict_message *ampd_verdict_make(struct ampd_model *model);
-void ampd_vote_fill(struct ampd_model *model, struct ampd_vote *vote);
-bool ampd_vote_absent(const struct ampd_model *model, uint32_t parameter); /* from all contributors */
-/* The verdict as it was made, from its row. */
-void ampd_verdict_of_row(const struct ampd_model *model, const struct ampd_step_row *row,
-                         struct ampd_verdict_message *verdict);
-void ampd_verdict_plan(const struct ampd_model *model, const struct ampd_verdict_message *verdict,
-                       struct ampd_plan *plan);
 
 #include "server/core/shards.h"
 

@@ -506,6 +506,7 @@ static void tell_vote(struct ampd_model *model)
         message->u.vote.try_number = model->shard.step.open.try_number;
         size_t bytes = held->subtrees_count * sizeof(held->subtrees[0]);
         message->u.vote.subtrees = ampd_need(ampd_copy(held->subtrees, bytes));
+        message->u.vote.shared = ampd_need(ampd_copy(held->shared, held->shared_count * sizeof(held->shared[0])));
     }
     ampd_bus_send_take(model->core, message);
 }

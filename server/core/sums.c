@@ -29,14 +29,14 @@
 #define NOTES_VERSION 1
 #define NOTES_MAX     ((size_t)64 << 20) /* as storage/journal.h */
 
-/* Notes: this, then contributors, overflow rows, subtrees, the parameters that all were without, and user states. */
+/* Notes: this, then contributors, overflow rows (those of shared parameters last), subtrees, the parameters that all were without, and user states. */
 struct notes_head {
     uint32_t version, contributors_count;
     uint64_t open_version, scale_id, hash;
     uint64_t overflow_params, inf_total, nan_total, subtrees_count;
     uint32_t rows_count, parameters;
     float scale, coefficient;
-    uint32_t empty, zero;
+    uint32_t empty, shared_count; /* (0 in what an ampd of before has written) */
 };
 
 struct notes_contributor {
@@ -94,10 +94,13 @@ static void put_notes(const struct ampd_model *model, const struct ampd_vote *vo
         .scale = step->open.scale,
         .coefficient = step->close.coefficient,
         .empty = step->close.empty,
+        .shared_count = vote->shared_count,
     };
     put(buf, &head, sizeof(head));
     put_contributors(model, buf);
     put(buf, vote->rows, vote->rows_count * sizeof(vote->rows[0]));
+    if (vote->shared_count > 0)
+        put(buf, vote->shared, vote->shared_count * sizeof(vote->shared[0]));
     if (vote->subtrees_count > 0)
         put(buf, vote->subtrees, vote->subtrees_count * sizeof(vote->subtrees[0]));
     for (uint32_t p = 0; p < head.parameters; p += 8) {
@@ -127,7 +130,7 @@ void ampd_sums_vote(struct ampd_model *model)
                                                    .step = shard->step.open.step,
                                                    .fence = shard->step.fence,
                                                    .try_number = shard->step.open.try_number};
-    bool has_g = vote->overflow_params == 0 && !shard->step.close.empty && model->tensors.count > 0;
+    bool has_g = !ampd_vote_overflows(vote) && !shard->step.close.empty && model->tensors.count > 0;
     struct ampd_output *output = ampd_out(model->core, AMPD_OUT_JOURNAL, 0);
     output->u.journal = (struct ampd_journal_order){
         .token = shard->journal_token,
@@ -139,6 +142,7 @@ void ampd_sums_vote(struct ampd_model *model)
         .elements = has_g ? model->tensors.count * model->layout->block_elements : 0,
     };
     free(vote->subtrees);
+    free(vote->shared);
     free(vote);
 }
 
@@ -176,7 +180,7 @@ void ampd_sums_prune(struct ampd_model *model, uint64_t step)
 /* What the notes of a record say. Everything points into them. */
 struct notes {
     struct notes_head head;
-    const uint8_t *contributors, *rows, *subtrees, *absent, *states;
+    const uint8_t *contributors, *rows, *shared, *subtrees, *absent, *states;
     uint64_t states_size;
 };
 
@@ -209,13 +213,16 @@ static bool read_notes(const struct ampd_model *model, const struct ampd_event_r
     memcpy(&notes->head, head, sizeof(notes->head));
     const struct notes_head *h = &notes->head;
     if (h->version != NOTES_VERSION || h->parameters != model->spec.parameters_count ||
-        h->contributors_count > model->spec.world_size || h->rows_count > AMPD_OVERFLOW_ROWS_MAX)
+        h->contributors_count > model->spec.world_size || h->rows_count > AMPD_OVERFLOW_ROWS_MAX ||
+        h->shared_count > AMPD_SHARED_ROWS_MAX)
         return false;
     notes->contributors = take(&at, &left, h->contributors_count, sizeof(struct notes_contributor));
     notes->rows = take(&at, &left, h->rows_count, sizeof(struct ampd_overflow_row));
+    notes->shared = take(&at, &left, h->shared_count, sizeof(struct ampd_overflow_row));
     notes->subtrees = take(&at, &left, h->subtrees_count, sizeof(struct ampd_subtree));
     notes->absent = take(&at, &left, (h->parameters + 7) / 8, 1);
-    if (notes->contributors == NULL || notes->rows == NULL || notes->subtrees == NULL || notes->absent == NULL)
+    if (notes->contributors == NULL || notes->rows == NULL || notes->shared == NULL || notes->subtrees == NULL ||
+        notes->absent == NULL)
         return false;
     notes->states = at;
     notes->states_size = left;
@@ -279,6 +286,8 @@ static void hold_vote(struct ampd_model *model, const struct notes *notes)
     vote->nan_total = notes->head.nan_total;
     vote->rows_count = notes->head.rows_count;
     memcpy(vote->rows, notes->rows, vote->rows_count * sizeof(vote->rows[0]));
+    vote->shared_count = notes->head.shared_count;
+    vote->shared = ampd_need(ampd_copy(notes->shared, vote->shared_count * sizeof(vote->shared[0])));
     vote->subtrees_count = notes->head.subtrees_count;
     vote->subtrees = ampd_need(ampd_copy(notes->subtrees, vote->subtrees_count * sizeof(vote->subtrees[0])));
     model->shard.kept = vote;
@@ -333,8 +342,10 @@ bool ampd_sums_fits(const struct ampd_model *model, const struct ampd_open *open
 
 static void free_held(struct ampd_shard *shard)
 {
-    if (shard->kept != NULL)
+    if (shard->kept != NULL) {
         free(shard->kept->subtrees);
+        free(shard->kept->shared);
+    }
     free(shard->kept);
     shard->kept = NULL;
 }
@@ -565,6 +576,18 @@ static void read_later(struct ampd_model *model, int code)
     ampd_sync_try_answer(model->core);
 }
 
+/* Whether this shard itself has found an overflow: then there is no g. */
+static bool overflowed(const struct notes *notes)
+{
+    bool any = notes->head.overflow_params > 0;
+    for (uint32_t i = 0; i < notes->head.shared_count; i++) {
+        struct ampd_overflow_row row;
+        memcpy(&row, notes->shared + i * sizeof(row), sizeof(row));
+        any = any || ampd_row_overflows(&row);
+    }
+    return any;
+}
+
 void ampd_sums_replayed(struct ampd_model *model, const struct ampd_event_replayed *event)
 {
     struct ampd_shard *shard = &model->shard;
@@ -583,7 +606,7 @@ void ampd_sums_replayed(struct ampd_model *model, const struct ampd_event_replay
     struct notes notes;
     bool whole = event->code == 0 && read_notes(model, event, &notes);
     if (!decided) {
-        bool g = whole && (event->has_g || notes.head.overflow_params > 0 || notes.head.empty != 0);
+        bool g = whole && (event->has_g || overflowed(&notes) || notes.head.empty != 0);
         if (whole && (g || model->tensors.count == 0))
             hold(model, event, &notes);
         replayed_all(model);

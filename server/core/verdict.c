@@ -3,7 +3,8 @@
  * lists give the same bits, however the model is cut into shards.
  *
  * Who is blamed: (parameter, rank) for each input that is not finite. SUM and RANGE rows are given for parameters whose
- * inputs were all finite: with an Inf in an input, the sum has one too and says nothing new.
+ * inputs were all finite: with an Inf in an input, the sum has one too and says nothing new. Of a parameter that lies on several
+ * shards none of them knows that: each votes with what it has found, and the coordinator puts the parts together.
  */
 #include "amp/reduce.h"
 #include "base/assert.h"
@@ -20,57 +21,122 @@ static bool bit(const uint8_t *bits, uint32_t i)
 
 /* ---- the vote ---- */
 
-static void add_row(struct ampd_vote *vote, const struct ampd_overflow_row *row)
+bool ampd_vote_shares(const struct ampd_model *model, uint32_t shard, uint32_t parameter)
 {
-    vote->overflow_params++;
-    vote->inf_total += row->inf_count;
-    vote->nan_total += row->nan_count;
-    if (vote->rows_count < AMPD_OVERFLOW_ROWS_MAX)
-        vote->rows[vote->rows_count++] = *row;
+    const struct ampd_layout *layout = model->layout;
+    uint64_t first, count, start = layout->starts[parameter];
+    ampd_layout_shard(layout, shard, AMPD_COUNT(model->core), &first, &count);
+    return start / layout->block_elements < first ||
+           (start + layout->sizes[parameter] - 1) / layout->block_elements >= first + count;
 }
 
-/* The rows of the ranks. True if there was one. */
-static bool add_inputs(const struct ampd_model *model, uint32_t parameter, struct ampd_vote *vote)
+bool ampd_row_overflows(const struct ampd_overflow_row *row)
 {
-    const struct ampd_close *close = &model->shard.step.close;
-    bool any = false;
-    for (uint32_t i = 0; i < close->contributors_count; i++) {
-        uint32_t rank = close->contributors[i].rank;
-        const struct ampd_slot *slot = &model->shard.slots[rank];
-        const struct ampd_segment_count *count = &slot->counts[parameter];
-        if (count->inf_count + count->nan_count == 0 || bit(slot->absent, parameter))
-            continue;
-        any = true;
-        struct ampd_overflow_row row = {parameter,          rank,          count->inf_count, count->nan_count,
-                                        count->first_index, count->largest};
-        add_row(vote, &row);
-    }
+    return row->inf_count + row->nan_count > 0;
+}
+
+bool ampd_vote_overflows(const struct ampd_vote *vote)
+{
+    bool any = vote->overflow_params > 0;
+    for (uint32_t i = 0; i < vote->shared_count; i++)
+        any = any || ampd_row_overflows(&vote->shared[i]);
     return any;
 }
 
-/* The rows of the sum and of its range, over the segments [from, to) of one parameter. */
-static void add_sums(const struct ampd_model *model, uint64_t from, uint64_t to, struct ampd_vote *vote)
+/* What was found of one parameter. Its rows: of ranks by their number, then the range's and the sum's. */
+struct finding {
+    uint32_t parameter;
+    uint32_t count; /* of ranks */
+    struct ampd_overflow_row rows[AMPD_WORLD_MAX + 2];
+};
+
+static void finding_init(struct finding *finding, uint32_t parameter, uint32_t world_size)
+{
+    finding->parameter = parameter;
+    finding->count = world_size;
+    for (uint32_t i = 0; i < world_size + 2; i++) {
+        uint32_t rank = i < world_size ? i : i == world_size ? AMPD_RANK_RANGE : AMPD_RANK_SUM;
+        finding->rows[i] = (struct ampd_overflow_row){.parameter = parameter, .rank = rank, .first_index = UINT64_MAX};
+    }
+}
+
+static void finding_add(struct finding *finding, const struct ampd_overflow_row *from)
+{
+    uint32_t i = from->rank == AMPD_RANK_RANGE ? finding->count
+                 : from->rank == AMPD_RANK_SUM ? finding->count + 1
+                                               : from->rank;
+    struct ampd_overflow_row *to = &finding->rows[i];
+    to->inf_count += from->inf_count;
+    to->nan_count += from->nan_count;
+    if (from->first_index < to->first_index)
+        to->first_index = from->first_index;
+    if (from->largest > to->largest)
+        to->largest = from->largest;
+}
+
+/* The inputs, over the blocks of this shard. */
+static void find_inputs(const struct ampd_model *model, struct finding *finding)
+{
+    const struct ampd_close *close = &model->shard.step.close;
+    for (uint32_t i = 0; i < close->contributors_count; i++) {
+        uint32_t rank = close->contributors[i].rank;
+        const struct ampd_slot *slot = &model->shard.slots[rank];
+        const struct ampd_segment_count *count = &slot->counts[finding->parameter];
+        struct ampd_overflow_row row = {finding->parameter, rank,          count->inf_count, count->nan_count,
+                                        count->first_index, count->largest};
+        if (!bit(slot->absent, finding->parameter))
+            finding_add(finding, &row);
+    }
+}
+
+/* The sum and its range, over the segments [from, to). */
+static void find_sums(const struct ampd_model *model, uint64_t from, uint64_t to, struct finding *finding)
 {
     const struct ampd_segment *segments = model->layout->segments;
     uint64_t base = ampd_tensors_segment_base(&model->tensors);
-    struct ampd_overflow_row sum = {segments[from].parameter, AMPD_RANK_SUM, 0, 0, UINT64_MAX, 0};
-    struct ampd_overflow_row range = {segments[from].parameter, AMPD_RANK_RANGE, 0, 0, UINT64_MAX, 0};
     for (uint64_t s = from; s < to; s++) {
         const struct amp_pass_vote *found = &model->tensors.votes[s - base];
-        sum.inf_count += found->sum_inf;
-        sum.nan_count += found->sum_nan;
-        range.inf_count += found->range_count;
-        if (found->sum_first != UINT64_MAX && sum.first_index == UINT64_MAX)
-            sum.first_index = segments[s].first + found->sum_first;
-        if (found->range_first != UINT64_MAX && range.first_index == UINT64_MAX)
-            range.first_index = segments[s].first + found->range_first;
-        if (found->largest > sum.largest)
-            sum.largest = range.largest = found->largest;
+        uint64_t first = segments[s].first;
+        struct ampd_overflow_row sum = {finding->parameter, AMPD_RANK_SUM, found->sum_inf,
+                                        found->sum_nan,     UINT64_MAX,    found->largest};
+        struct ampd_overflow_row range = {finding->parameter, AMPD_RANK_RANGE, found->range_count, 0,
+                                          UINT64_MAX,         found->largest};
+        if (found->sum_first != UINT64_MAX)
+            sum.first_index = first + found->sum_first;
+        if (found->range_first != UINT64_MAX)
+            range.first_index = first + found->range_first;
+        finding_add(finding, &sum);
+        finding_add(finding, &range);
     }
-    if (range.inf_count > 0)
-        add_row(vote, &range);
-    if (sum.inf_count + sum.nan_count > 0)
-        add_row(vote, &sum);
+}
+
+/* Whether nothing is to be found of the parameter whose segments are [from, to). */
+static bool all_finite(const struct ampd_model *model, uint64_t from, uint64_t to)
+{
+    const struct ampd_close *close = &model->shard.step.close;
+    uint32_t parameter = model->layout->segments[from].parameter;
+    uint64_t base = ampd_tensors_segment_base(&model->tensors), found = 0;
+    for (uint32_t i = 0; i < close->contributors_count; i++) {
+        const struct ampd_segment_count *count = &model->shard.slots[close->contributors[i].rank].counts[parameter];
+        found += count->inf_count + count->nan_count;
+    }
+    for (uint64_t s = from; s < to; s++) {
+        const struct amp_pass_vote *vote = &model->tensors.votes[s - base];
+        found += vote->sum_inf + vote->sum_nan + vote->range_count;
+    }
+    return found == 0;
+}
+
+/* The rows that a parameter has, by all that was found of it: of ranks, or else of range and sum. */
+static uint32_t finding_rows(const struct finding *finding, struct ampd_overflow_row *rows)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < finding->count + 2; i++) {
+        bool of_inputs = count > 0 && rows[0].rank < AMPD_RANK_RANGE;
+        if (ampd_row_overflows(&finding->rows[i]) && (i < finding->count || !of_inputs))
+            rows[count++] = finding->rows[i];
+    }
+    return count;
 }
 
 /* The sums of squares of the segments [from, to) of one parameter, as whole nodes of the tree over global blocks. */
@@ -103,6 +169,31 @@ bool ampd_vote_absent(const struct ampd_model *model, uint32_t parameter)
     return true;
 }
 
+static void add_rows(const struct finding *finding, struct ampd_vote *vote)
+{
+    struct ampd_overflow_row rows[AMPD_WORLD_MAX + 2];
+    uint32_t count = finding_rows(finding, rows);
+    vote->overflow_params += count;
+    for (uint32_t i = 0; i < count; i++) {
+        vote->inf_total += rows[i].inf_count;
+        vote->nan_total += rows[i].nan_count;
+        if (vote->rows_count < AMPD_OVERFLOW_ROWS_MAX)
+            vote->rows[vote->rows_count++] = rows[i];
+    }
+}
+
+/* All that the others' parts may come to say something with. */
+static void share(const struct finding *finding, struct ampd_vote *vote)
+{
+    if (vote->shared == NULL)
+        vote->shared = ampd_need(calloc(AMPD_SHARED_ROWS_MAX, sizeof(*vote->shared)));
+    for (uint32_t i = 0; i < finding->count + 2; i++) {
+        const struct ampd_overflow_row *row = &finding->rows[i];
+        if (ampd_row_overflows(row) || row->largest > 0)
+            vote->shared[vote->shared_count++] = *row;
+    }
+}
+
 void ampd_vote_fill(struct ampd_model *model, struct ampd_vote *vote)
 {
     const struct ampd_open_step *step = &model->shard.step;
@@ -114,6 +205,7 @@ void ampd_vote_fill(struct ampd_model *model, struct ampd_vote *vote)
     vote->contributors_hash = step->hash;
     if (step->close.empty || segment == end)
         return; /* nothing was summed */
+    struct finding *finding = ampd_need(malloc(sizeof(*finding)));
     /* At most one node per segment: each node covers at least one. */
     vote->subtrees = ampd_need(calloc(end - segment, sizeof(*vote->subtrees)));
     while (segment < end) {
@@ -123,10 +215,19 @@ void ampd_vote_fill(struct ampd_model *model, struct ampd_vote *vote)
             segment++;
         if (ampd_vote_absent(model, parameter))
             continue;
-        if (!add_inputs(model, parameter, vote))
-            add_sums(model, from, segment, vote);
+        bool shared = ampd_vote_shares(model, model->core->config.shard, parameter);
+        if (shared || !all_finite(model, from, segment)) {
+            finding_init(finding, parameter, model->spec.world_size);
+            find_inputs(model, finding);
+            find_sums(model, from, segment, finding);
+            if (shared)
+                share(finding, vote);
+            else
+                add_rows(finding, vote);
+        }
         add_squares(model, from, segment, vote);
     }
+    free(finding);
 }
 
 /* ---- the verdict ---- */
@@ -201,35 +302,56 @@ bool ampd_floor_stops(const struct ampd_model_spec *spec, const struct amp_scale
            amp_scaler_at_floor(&spec->scaler, scaler);
 }
 
-/* Rows of several shards, which come in order of parameters: those of one (parameter, rank) become one. */
-static void merge_rows(const struct ampd_coord *coord, uint32_t shards, struct ampd_step_row *row)
+/* Keeps the first by (parameter, rank), whatever the order in which they come. */
+static void keep_row(struct ampd_step_row *row, const struct ampd_overflow_row *from)
 {
-    for (uint32_t k = 0; k < shards; k++) {
-        const struct ampd_vote *vote = &coord->votes[k]->u.vote;
+    uint32_t at = row->rows_count;
+    while (at > 0 && (row->rows[at - 1].parameter > from->parameter ||
+                      (row->rows[at - 1].parameter == from->parameter && row->rows[at - 1].rank > from->rank)))
+        at--;
+    if (at == AMPD_OVERFLOW_ROWS_MAX)
+        return;
+    uint32_t last = row->rows_count < AMPD_OVERFLOW_ROWS_MAX ? row->rows_count : AMPD_OVERFLOW_ROWS_MAX - 1;
+    memmove(&row->rows[at + 1], &row->rows[at], (last - at) * sizeof(row->rows[0]));
+    row->rows[at] = *from;
+    row->rows_count = last + 1;
+}
+
+/* A parameter of several shards, of which all parts are here. */
+static void merge_finding(const struct finding *finding, struct ampd_step_row *row)
+{
+    struct ampd_overflow_row rows[AMPD_WORLD_MAX + 2];
+    uint32_t count = finding_rows(finding, rows);
+    row->overflow_params += count;
+    for (uint32_t i = 0; i < count; i++) {
+        row->inf_total += rows[i].inf_count;
+        row->nan_total += rows[i].nan_count;
+        keep_row(row, &rows[i]);
+    }
+}
+
+/* Votes are in shard order, so the parameters that shards share rise, and the parts of each follow each other. */
+static void merge_rows(const struct ampd_model *model, struct ampd_step_row *row)
+{
+    struct finding *finding = ampd_need(malloc(sizeof(*finding)));
+    finding_init(finding, UINT32_MAX, model->spec.world_size);
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
+        const struct ampd_vote *vote = &model->coord.votes[k]->u.vote;
         row->overflow_params += vote->overflow_params;
         row->inf_total += vote->inf_total;
         row->nan_total += vote->nan_total;
-        for (uint32_t i = 0; i < vote->rows_count; i++) {
-            const struct ampd_overflow_row *from = &vote->rows[i];
-            struct ampd_overflow_row *to = NULL;
-            for (uint32_t j = 0; j < row->rows_count && to == NULL; j++) {
-                if (row->rows[j].parameter == from->parameter && row->rows[j].rank == from->rank)
-                    to = &row->rows[j];
+        for (uint32_t i = 0; i < vote->rows_count; i++)
+            keep_row(row, &vote->rows[i]);
+        for (uint32_t i = 0; i < vote->shared_count; i++) {
+            if (vote->shared[i].parameter != finding->parameter) {
+                merge_finding(finding, row);
+                finding_init(finding, vote->shared[i].parameter, model->spec.world_size);
             }
-            if (to == NULL) {
-                if (row->rows_count < AMPD_OVERFLOW_ROWS_MAX)
-                    row->rows[row->rows_count++] = *from;
-                continue;
-            }
-            row->overflow_params--;
-            to->inf_count += from->inf_count;
-            to->nan_count += from->nan_count;
-            if (from->first_index < to->first_index)
-                to->first_index = from->first_index;
-            if (from->largest > to->largest)
-                to->largest = from->largest;
+            finding_add(finding, &vote->shared[i]);
         }
     }
+    merge_finding(finding, row);
+    free(finding);
 }
 
 static bool cut_here(const struct ampd_model *model, uint64_t step)
@@ -294,7 +416,7 @@ struct ampd_verdict_message *ampd_verdict_make(struct ampd_model *model)
     row->at_us = model->core->utc_us;
     row->durable_step = coord->durable_step;
     row->cut = cut_here(model, row->step);
-    merge_rows(coord, AMPD_COUNT(model->core), row);
+    merge_rows(model, row);
     enum amp_scaler_outcome outcome = AMP_SCALER_CLEAN;
     row->verdict = AMPD_VERDICT_APPLIED;
     if (coord->close.empty) {

@@ -218,17 +218,23 @@ static void contributor(struct visit *v, struct ampd_contributor *x)
     NUMBER(v, x->weight);
 }
 
+#define OVERFLOW_BYTES 36 /* of one row */
+
+static void overflow_row(struct visit *v, struct ampd_overflow_row *x)
+{
+    bounded(v, &x->parameter, AMPD_PARAMETERS_MAX - 1);
+    NUMBER(v, x->rank);
+    NUMBER(v, x->inf_count);
+    NUMBER(v, x->nan_count);
+    NUMBER(v, x->first_index);
+    NUMBER(v, x->largest);
+}
+
 static void overflow_rows(struct visit *v, uint32_t *count, struct ampd_overflow_row *rows)
 {
     bounded(v, count, AMPD_OVERFLOW_ROWS_MAX);
-    for (uint32_t i = 0; v->code == 0 && i < *count; i++) {
-        bounded(v, &rows[i].parameter, AMPD_PARAMETERS_MAX - 1);
-        NUMBER(v, rows[i].rank);
-        NUMBER(v, rows[i].inf_count);
-        NUMBER(v, rows[i].nan_count);
-        NUMBER(v, rows[i].first_index);
-        NUMBER(v, rows[i].largest);
-    }
+    for (uint32_t i = 0; v->code == 0 && i < *count; i++)
+        overflow_row(v, &rows[i]);
 }
 
 static void range_warnings(struct visit *v, uint32_t *count, struct ampd_range_warning *range)
@@ -334,6 +340,7 @@ static void complete(struct visit *v, struct ampd_complete *x)
 
 static void vote(struct visit *v, struct ampd_vote *x)
 {
+    uint64_t shared = x->shared_count;
     NUMBER(v, x->step);
     NUMBER(v, x->try_number);
     NUMBER(v, x->contributors_hash);
@@ -348,6 +355,10 @@ static void vote(struct visit *v, struct ampd_vote *x)
     NUMBER(v, x->inf_total);
     NUMBER(v, x->nan_total);
     overflow_rows(v, &x->rows_count, x->rows);
+    x->shared = items(v, x->shared, &shared, AMPD_SHARED_ROWS_MAX, sizeof(*x->shared), OVERFLOW_BYTES);
+    x->shared_count = (uint32_t)shared;
+    for (uint64_t i = 0; v->code == 0 && i < shared; i++)
+        overflow_row(v, &x->shared[i]);
 }
 
 static void act(struct visit *v, struct ampd_act *x)

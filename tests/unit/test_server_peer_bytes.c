@@ -37,7 +37,7 @@ static const struct kind kinds[] = {
     {AMPD_MESSAGE_OPEN, MEMBER(open), 1031},
     {AMPD_MESSAGE_COMPLETE, MEMBER(complete), 12},
     {AMPD_MESSAGE_CLOSE, MEMBER(close), 2051},
-    {AMPD_MESSAGE_VOTE, MEMBER(vote), 264},
+    {AMPD_MESSAGE_VOTE, MEMBER(vote), 268},
     {AMPD_MESSAGE_VERDICT, MEMBER(verdict), 3739},
     {AMPD_MESSAGE_APPLIED, MEMBER(applied), 260},
     {AMPD_MESSAGE_CUT, MEMBER(restore), 13},
@@ -139,6 +139,9 @@ static struct ampd_message *full(enum ampd_message_type type)
         m->u.vote.subtrees_count = SUBTREES;
         m->u.vote.subtrees = calloc(SUBTREES, sizeof(struct ampd_subtree));
         assert_non_null(m->u.vote.subtrees);
+        m->u.vote.shared_count = AMPD_SHARED_ROWS_MAX;
+        m->u.vote.shared = calloc(AMPD_SHARED_ROWS_MAX, sizeof(struct ampd_overflow_row));
+        assert_non_null(m->u.vote.shared);
         break;
     case AMPD_MESSAGE_VERDICT:
         fill_row(&m->u.verdict.row);
@@ -211,8 +214,10 @@ static bool in_pointer(const struct ampd_message *m, size_t at)
     const void *const *places[3] = {0};
     if (m->type == AMPD_MESSAGE_CREATE)
         places[0] = (const void *const *)&m->u.spec.parameters;
-    if (m->type == AMPD_MESSAGE_VOTE)
+    if (m->type == AMPD_MESSAGE_VOTE) {
         places[0] = (const void *const *)&m->u.vote.subtrees;
+        places[1] = (const void *const *)&m->u.vote.shared;
+    }
     if (m->type == AMPD_MESSAGE_SYNCED) {
         places[0] = (const void *const *)&m->u.sync.checkpoints;
         places[1] = (const void *const *)&m->u.sync.spec.parameters;
@@ -248,7 +253,7 @@ static bool is_owned_count(const struct ampd_message *m, size_t at)
     if (m->type == AMPD_MESSAGE_CREATE)
         return IN(m->u.spec.parameters_count);
     if (m->type == AMPD_MESSAGE_VOTE)
-        return IN(m->u.vote.subtrees_count);
+        return IN(m->u.vote.subtrees_count) || IN(m->u.vote.shared_count);
     return m->type == AMPD_MESSAGE_SYNCED && (IN(m->u.sync.checkpoints_count) || IN(m->u.sync.spec.parameters_count));
 }
 
