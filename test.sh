@@ -105,7 +105,7 @@ behind() {
 }
 # A process group of its own, so that it ends with this one.
 set -m
-{ renice -n 10 "$BASHPID" >>"$log" && behind; } >"$out/behind.txt" 2>&1 &
+{ renice -n 5 "$BASHPID" >>"$log" && behind; } >"$out/behind.txt" 2>&1 &
 behind=$!
 set +m
 trap 'kill -- "-$behind" 2>/dev/null' EXIT

@@ -77,6 +77,6 @@ cluster() {
 run cluster cluster
 # 60 drawn faults of processes, links, disks and etcd; every wait is printed with its bound. About a quarter of an hour.
 run cluster env AMPD_FAULTS=60 /usr/bin/python3 -B tests/integration/test_cluster_faults.py build/release/bin
-# 40 minutes in all, two of the eight targets at a time: 600 s each.
+# 45 minutes in all, two of the nine targets at a time: 600 s each.
 run fuzz tests/fuzz/run.sh 600
 exit "$broken"

@@ -3,7 +3,7 @@
 # is the fewest small inputs that reach the same places; how often each is reached does not count, or they would be thousands.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-[ $# -gt 0 ] || set -- http2_server http2_client grpc_frame block_reader messages text peer
+[ $# -gt 0 ] || set -- http2_server http2_client grpc_frame block_reader messages text peer core
 build=build/fuzz
 /usr/bin/python3 -B tests/fuzz/seeds.py "$build/seeds"
 "$build/tests/fuzz/fuzz_message_seeds" "$build/seeds/messages"

@@ -7,6 +7,7 @@ from them is worth more than they are; they only save it the search for the pref
 import base64
 import gzip
 import os
+import random
 import struct
 import sys
 
@@ -339,6 +340,26 @@ def peer_seeds():
         yield "number%d" % i, b"\x47" + text
 
 
+def core_seeds():
+    """Programs (core.c, one_thing): models of each kind that train, with one thing between the steps; and drawn ones."""
+    def thing(case, shard=0, rank=0, number=0, *more):
+        return bytes((case << 2 | rank << 1 | shard, number) + more)
+    push = thing(7, 0, 0, 0, 3) + thing(0)
+    between = [b"", thing(7, 0, 0, 0, 255), thing(13) + thing(0), thing(14, 1, 0, 0, 1), thing(15, 0, 0, 0, 4), thing(15, 0, 0, 0, 3),
+               thing(16, 0, 1) + thing(16, 0, 0), thing(16, 1, 1) + thing(0) + thing(16, 1, 0), thing(8, 1, 1, 0, 0) + thing(9, 0, 0, 9, 1) + thing(10, 0, 0, 9)]
+    between += [thing(11, 0, 0, 0, act, 1, epoch, step) for act in range(4) for epoch in (0, 1) for step in (0, 2)]
+    between += [thing(12, shard, 0, 0, ask, 1, 1) for ask in range(6) for shard in (0, 1)]
+    between += [thing(2, 0, 0, 0, which, head, 0) for which in range(16) for head in (0, 1, 2, 4)]
+    between += [thing(4, shard, 0, 0, kind, 0, 1, 0, 0, 2) for kind in range(32) for shard in (0, 1)]
+    for how in (0, 1, 2, 4, 8, 16, 32, 48, 64, 127):
+        yield "steps%d" % how, bytes((1, how)) + push * 5
+        for i, what in enumerate(between if how in (0, 16, 36) else between[how % 7::7]):
+            yield "between%d-%d" % (how, i), bytes((1, how)) + push * 2 + what + thing(1) + thing(1, 1) + thing(6, 0, 0, 0, 3, 1, 0) + push * 2
+    draws = random.Random(17)
+    for i in range(100):
+        yield "drawn%d" % i, bytes((1, draws.randrange(128))) + push + bytes(draws.randrange(256) for _ in range(draws.randrange(20, 300)))
+
+
 def write(out, target, name, data):
     os.makedirs(os.path.join(out, target), exist_ok=True)
     with open(os.path.join(out, target, name), "wb") as file:
@@ -352,7 +373,7 @@ def main():
             for i, steps in enumerate(scripts):
                 for choices in (0, 1, 2 + 4 + 8 + 16, 255):
                     write(out, target, "%s-%d-%d" % (name, i, choices), bytes((choices,)) + steps + data)
-    for target, seeds in (("grpc_frame", frame_seeds), ("block_reader", block_seeds), ("text", text_seeds), ("messages", message_seeds), ("peer", peer_seeds)):
+    for target, seeds in (("grpc_frame", frame_seeds), ("block_reader", block_seeds), ("text", text_seeds), ("messages", message_seeds), ("peer", peer_seeds), ("core", core_seeds)):
         for name, data in seeds():
             write(out, target, name, data)
 

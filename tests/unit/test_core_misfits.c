@@ -331,6 +331,21 @@ static void an_epoch_does_not_begin_from_what_was_asked_for_and_is_not_here(void
     assert_int_equal(2, pair_model(1)->shard.epoch);
 }
 
+static void a_model_that_trains_is_not_loaded_anew(void **state)
+{
+    (void)state;
+    struct ampd_message *message = pair_message(AMPD_MESSAGE_STATE, 0, 1);
+    message->u.state.sequence = pair_model(1)->shard.state_sequence + 1;
+    message->u.state.state = AMPD_MODEL_LOADING;
+    pair_send_take(message);
+    message = pair_message(AMPD_MESSAGE_LOAD_GRANT, 0, 1);
+    message->round = pair_model(1)->shard.grants + 1;
+    message->u.load = 8;
+    pair_send_take(message);
+    assert_int_equal(AMPD_MEMORY_READY, pair_model(1)->shard.memory);
+    assert_int_equal(1, pair_model(1)->shard.decided_step);
+}
+
 #define PAIR_TEST(name) cmocka_unit_test_setup_teardown(name, pair_setup, pair_teardown)
 
 int main(void)
@@ -344,6 +359,7 @@ int main(void)
         PAIR_TEST(a_shard_whose_answer_to_sync_is_refused_is_not_taken_for_one_that_holds_nothing),
         PAIR_TEST(a_decided_step_without_its_row_is_not_adopted),
         PAIR_TEST(an_epoch_does_not_begin_from_what_was_asked_for_and_is_not_here),
+        PAIR_TEST(a_model_that_trains_is_not_loaded_anew),
         PAIR_TEST(specifications_that_no_client_could_give_are_not_made_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
