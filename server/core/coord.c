@@ -607,7 +607,7 @@ void ampd_coord_resend(struct ampd_model *model, uint32_t shard)
     }
     ampd_bus_send_take(model->core, state_message(model, shard));
     ampd_rollback_resend(model, shard);
-    if (coord->state == AMPD_COORD_CREATED)
+    if (coord->state == AMPD_COORD_CREATED && coord->loader != 0)
         ampd_bus_send_take(model->core, ampd_coord_grant(model, shard));
     ampd_cuts_resend_parts(model, shard);
     ampd_cuts_resend(model, shard); /* before the step: of what is being cut no more than AMPD_CUTS_MAX is ever open */

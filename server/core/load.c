@@ -137,9 +137,12 @@ void ampd_load_gone(struct ampd_model *model)
 void ampd_load_granted(struct ampd_model *model, const struct ampd_message *message)
 {
     struct ampd_shard *shard = &model->shard;
-    if (!is_mine(model, message) || shard->loaded || shard->memory < AMPD_MEMORY_EMPTY || shard->new_epoch != 0)
+    uint64_t loader = message->u.load;
+    bool trains = shard->step.state != AMPD_STEP_NONE || shard->decided_step > shard->base_step; /* nothing is loaded */
+    if (!is_mine(model, message) || shard->loaded || trains || shard->memory < AMPD_MEMORY_EMPTY ||
+        shard->new_epoch != 0 || loader == 0 || (shard->granted != 0 && shard->granted != loader))
         return;
-    shard->granted = message->u.load;
+    shard->granted = loader;
     ampd_load_loaded(model);
     ampd_load_next(model);
 }

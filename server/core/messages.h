@@ -32,7 +32,7 @@ enum ampd_message_type {
     AMPD_MESSAGE_HELLO = 18, /* shard -> coordinator, of no model: a session begins; what was under way may be lost */
     AMPD_MESSAGE_SYNC_DONE = 19,   /* shard -> coordinator, of no model: after the last SYNCED */
     AMPD_MESSAGE_LOAD_WANT = 20,   /* shard -> coordinator: a loader waits */
-    AMPD_MESSAGE_LOAD_GRANT = 21,  /* coordinator -> shards: who may load in this epoch; 0: nobody yet */
+    AMPD_MESSAGE_LOAD_GRANT = 21,  /* coordinator -> shards: who may load in this epoch */
     AMPD_MESSAGE_LOAD_GONE = 22,   /* shard -> coordinator: the loader's stream ended before the model was loaded */
     AMPD_MESSAGE_UNFIT = 23,       /* coordinator -> shards: the weight of a push differs from shard to shard */
     AMPD_MESSAGE_TOO_LOW = 24,     /* to the sender: a process with a higher fence has its place */

@@ -339,7 +339,6 @@ static void a_model_that_trains_is_not_loaded_anew(void **state)
     message->u.state.state = AMPD_MODEL_LOADING;
     pair_send_take(message);
     message = pair_message(AMPD_MESSAGE_LOAD_GRANT, 0, 1);
-    message->round = pair_model(1)->shard.grants + 1;
     message->u.load = 8;
     pair_send_take(message);
     assert_int_equal(AMPD_MEMORY_READY, pair_model(1)->shard.memory);
