@@ -16,6 +16,10 @@ static bool sender(const struct ampd_event *event, uint32_t *rank, struct ampd_i
         *rank = event->u.push.rank;
         *incarnation = event->u.push.incarnation;
         return true;
+    case AMPD_EVENT_PULL:
+        *rank = event->u.pull.rank;
+        *incarnation = event->u.pull.incarnation;
+        return event->u.pull.has_worker;
     case AMPD_EVENT_GET_PUSH_STATE:
         *rank = event->u.push_state.rank;
         *incarnation = event->u.push_state.incarnation;
