@@ -241,7 +241,7 @@ struct ampd_msg_model_status {
     uint32_t block_count;                       /* blocks of the flat space */
     bool unstable;                              /* max_consecutive_overflows in a row are reached */
     bool frozen;                                /* floor_policy freeze has stopped the model */
-    char waiting_for[256];                      /* one sentence: what the model waits for; "" when it runs */
+    char waiting_for[512];                      /* one sentence: what the model waits for; "" when it runs */
     struct ampd_msg_worker_status_list workers; /* by rank */
     bool has_create_time;
     struct ampd_msg_time create_time;

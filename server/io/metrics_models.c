@@ -39,6 +39,7 @@ VALUE(consecutive, view->info.scaler.consecutive_overflows)
 VALUE(unstable, view->info.unstable)
 VALUE(frozen, view->info.frozen)
 VALUE(recovering, view->info.recovering)
+VALUE(troubled, view->info.trouble != NULL)
 VALUE(open_step, view->info.open_since_ms != 0 ? (double)(view->now_ms - view->info.open_since_ms) / 1e3 : 0)
 VALUE(awaited, view->awaited)
 VALUE(world, view->info.spec->world_size)
@@ -87,6 +88,7 @@ static const struct {
     GAUGE("unstable", "1 where max_consecutive_overflows is reached", unstable),
     GAUGE("frozen", "1 where no step opens before an operator acts: at the floor of the scale", frozen),
     GAUGE("recovering", "1 after a start until the model is ready", recovering),
+    GAUGE("troubled", "1 while the model cannot be brought back before somebody acts, or a disk can be read", troubled),
     GAUGE("open_step_seconds", "Since when the step is open; 0: none is; shard 0 opens steps", open_step),
     GAUGE("awaited_rank", "The lowest rank whose push others have waited for, for 10 s at least; -1: none", awaited),
     GAUGE("world_size", "Ranks of the model", world),
