@@ -294,6 +294,36 @@ def test_a_watch_ends_when_a_model_of_two_shards_is_done(context):
     assert [answer.row.step for answer in watch.all()] == [1, 2]
 
 
+def test_a_model_that_one_shard_has_no_memory_for_leaves_nothing_behind(context):
+    cluster = Cluster(context, 2)
+    cluster.kill(1)
+    cluster.start(1, ["--memory-max", "2M"])
+    cluster.wait_until_healthy()
+    for _ in range(2):  # the name is free again
+        refusal = refused(lambda: eventually(lambda: create_unless_away(cluster), "an answer"), Code.RESOURCE_EXHAUSTED,
+                          "NO_MEMORY", words="shard 1 cannot make m")
+        assert str(2 << 20) in refusal.text, refusal
+    for k in (1, 0):
+        cluster.kill(k)
+    for k in (0, 1):
+        cluster.start(k)
+    cluster.wait_until_healthy()
+    eventually(lambda: all(not cluster.api(k).ListModels().models for k in range(2)), "nothing of it is left")
+    assert create_unless_away(cluster).created
+    assert cluster.api(0).DeleteModel(model="m") is not None
+    assert cluster.end() == [0, 0]
+
+
+def create_unless_away(cluster):
+    """CreateModel; None: it is to be made again."""
+    try:
+        return cluster.api(0).CreateModel(spec=spec("m", PARAMETERS, world_size=WORLD))
+    except grpc.RpcError as error:
+        if error.code() != Code.UNAVAILABLE:
+            raise
+        return None
+
+
 def test_a_call_for_another_shard_is_refused_with_both_indexes(context):
     cluster = Cluster(context, 2)
     job = Job(cluster)
