@@ -178,6 +178,15 @@ const struct arpc_method *arpc_call_method(const struct arpc_call *call);
 void *arpc_call_server_arg(const struct arpc_call *call);
 const char *arpc_call_peer(const struct arpc_call *call);
 
+/* Milliseconds since a byte last came on the call's connection; INT64_MAX: there is none any more. */
+int64_t arpc_call_silent_ms(const struct arpc_call *call);
+
+/*
+ * Sends a PING on a connection that has been silent for so long, and that was not asked within that time: its answer shows that the
+ * peer lives. No answer has no other effect.
+ */
+void arpc_call_ask(struct arpc_call *call, int64_t silent_ms);
+
 /* More about the peer; never NULL. Valid until `closed` of the call returns; after it the address is "". */
 const struct arpc_peer *arpc_call_peer_info(const struct arpc_call *call);
 

@@ -14,6 +14,7 @@
  * A drain is GOAWAY with the largest id (calls that are on their way are still served), PING, and when its answer is here,
  * which is after all calls that the client began before it knew, the final GOAWAY with the last id that is served.
  */
+#include "rpc/arpc_server.h"
 #include "rpc/h2/abuse.h"
 #include "rpc/h2/call.h"
 
@@ -23,6 +24,7 @@
 
 static const uint8_t ping_drain[8] = {'d', 'r', 'a', 'i', 'n', 'i', 'n', 'g'};
 static const uint8_t ping_alive[8] = {'k', 'e', 'e', 'p', 'a', 'l', 'i', 'v'};
+static const uint8_t ping_waiting[8] = {'w', 'a', 'i', 't', 'i', 'n', 'g', 0};
 
 /* gRFC A8: what a client adds to its wait when it is told that it asks too often. */
 static const char too_many_pings[] = "too_many_pings";
@@ -112,6 +114,22 @@ void arpc_link_ask(struct arpc_link *link)
     link->ping_ms = arpc_link_now(link);
     link->asked = true;
     (void)nghttp2_submit_ping(link->session, NGHTTP2_FLAG_NONE, ping_alive); /* else the timeout ends the link */
+}
+
+int64_t arpc_call_silent_ms(const struct arpc_call *call)
+{
+    return call->link != NULL ? arpc_link_now(call->link) - call->link->received_ms : INT64_MAX;
+}
+
+void arpc_call_ask(struct arpc_call *call, int64_t silent_ms)
+{
+    struct arpc_link *link = call->link;
+    if (link == NULL || link->session == NULL || link->error != 0 || arpc_call_silent_ms(call) < silent_ms ||
+        arpc_link_now(link) - link->asked_ms < silent_ms)
+        return;
+    link->asked_ms = arpc_link_now(link);
+    (void)nghttp2_submit_ping(link->session, NGHTTP2_FLAG_NONE, ping_waiting); /* else it is asked the next time */
+    link->wake_cb(link);
 }
 
 void arpc_link_ping_answered(struct arpc_link *link, const uint8_t *opaque)

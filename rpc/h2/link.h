@@ -144,6 +144,7 @@ struct arpc_link {
     int64_t cut_due_ms;      /* the connection is cut then; INT64_MAX: never */
     int64_t received_ms;     /* when a byte was last received */
     int64_t ping_ms;         /* when the unanswered PING was sent, or INT64_MAX */
+    int64_t asked_ms;        /* when a call last asked whether the peer lives; 0: none has */
     bool asked;              /* a keepalive's PING is unanswered */
     int64_t idle_since_ms;   /* INT64_MAX while there are calls */
     int32_t header_stream;   /* of the last header block */

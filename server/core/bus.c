@@ -99,6 +99,9 @@ static void to_coordinator(struct ampd_model *model, const struct ampd_message *
     case AMPD_MESSAGE_DELETED:
         ampd_delete_answered(model, message);
         break;
+    case AMPD_MESSAGE_ALIVE:
+        ampd_ranks_alive(model, &message->u.alive);
+        break;
     default:
         break;
     }

@@ -448,6 +448,8 @@ static void tick(struct ampd_core *core)
         ampd_memory_tick(core->models[i]);
         if (core->config.shard == 0)
             ampd_workers_tick(core->models[i]);
+        else
+            ampd_ranks_tell_alive(core->models[i]);
         if (core->config.shard == 0)
             ampd_health_tick(core->models[i]);
     }
@@ -524,7 +526,7 @@ static void job_done(struct ampd_core *core, const struct ampd_job *job)
 static void renew(struct ampd_core *core, const struct ampd_event_worker *worker)
 {
     struct ampd_model *model = ampd_core_model_named(core, worker->model);
-    if (model != NULL && core->config.shard == 0 && worker->rank < model->spec.world_size)
+    if (model != NULL && worker->rank < model->spec.world_size)
         (void)ampd_workers_renew(model, worker->rank, worker->incarnation); /* an ended lease stays ended */
 }
 
@@ -662,6 +664,8 @@ static void arm_timer(struct ampd_core *core)
         next = earlier(next, core->models[i]->shard.restore_retry_ms);
         if (core->config.shard == 0)
             next = earlier(next, earlier(ampd_workers_next_ms(core->models[i]), ampd_health_next_ms(core->models[i])));
+        else
+            next = earlier(next, core->models[i]->alive_due_ms);
     }
     if (next == 0 || next == core->timer_ms)
         return;

@@ -52,6 +52,15 @@ static bool acts_fit(const struct ampd_act *acts, uint32_t count)
     return true;
 }
 
+static bool alive_fits(const struct ampd_model *model, const struct ampd_alive *alive)
+{
+    for (uint32_t i = 0; i < alive->count; i++) {
+        if (alive->workers[i].rank >= model->spec.world_size)
+            return false;
+    }
+    return true;
+}
+
 static bool row_fits(const struct ampd_model *model, const struct ampd_step_row *row)
 {
     return list_fits(model, row->contributors, row->contributors_count) &&
@@ -121,6 +130,8 @@ bool ampd_message_fits(const struct ampd_model *model, const struct ampd_message
     case AMPD_MESSAGE_LOADED:
     case AMPD_MESSAGE_APPLIED:
         return range_fits(model, message->u.applied.range, message->u.applied.range_count);
+    case AMPD_MESSAGE_ALIVE:
+        return alive_fits(model, &message->u.alive);
     case AMPD_MESSAGE_SYNCED:
         return sync_fits(model, message);
     default:

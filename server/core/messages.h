@@ -45,6 +45,7 @@ enum ampd_message_type {
     AMPD_MESSAGE_MAY_LEAVE = 31, /* coordinator -> shards, of no model: round 1: it may; round 0: not yet */
     AMPD_MESSAGE_PARTS = 32, /* coordinator -> shards: the manifests of all parts of a checkpoint, which are there */
     AMPD_MESSAGE_ACTS = 33,  /* coordinator -> shards: acts that are stored behind the last decided step */
+    AMPD_MESSAGE_ALIVE = 34, /* shard -> coordinator: workers that have been heard of here since the last one */
 };
 
 /*
@@ -71,6 +72,12 @@ struct ampd_act {
 struct ampd_expected {
     uint32_t rank;
     struct ampd_incarnation incarnation;
+};
+
+/* ALIVE: a lost one costs a worker nothing but the time until the next. */
+struct ampd_alive {
+    uint32_t count; /* ascending ranks */
+    struct ampd_expected workers[AMPD_WORLD_MAX];
 };
 
 /* OPEN; with `closed` it carries the CLOSE. */
@@ -238,6 +245,7 @@ struct ampd_message {
         struct ampd_state_message state;
         uint64_t load;                /* WANT, GRANT: the loader's number */
         struct ampd_complete unfit;   /* UNFIT */
+        struct ampd_alive alive;      /* ALIVE */
         struct ampd_fence fence;      /* TOO_LOW: the higher one */
         char why[AMP_ERROR_TEXT_MAX]; /* NOT_CREATED */
     } u;

@@ -346,6 +346,7 @@ struct ampd_model {
     struct amp_list pushes, pulls, loads, checkpoints, creates, rollbacks, deletes; /* calls */
     int64_t created_us;                                                             /* UTC, for the records alone */
     uint64_t memory_bytes;                                                          /* counted in the core's */
+    uint64_t alive_due_ms, alive_told_ms; /* another shard: when ALIVE is sent, 0: nobody is to be told of; and was */
     bool gone;             /* deleted: its place is free, and nothing finds it */
     struct amp_list grave; /* among the core's */
     uint32_t holds;        /* calls and writes that name it, and the host: until then specification and layout stay */

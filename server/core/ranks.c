@@ -188,3 +188,48 @@ void ampd_ranks_end(struct ampd_call *call)
         (void)amp_error_set(&error, AMP_EABORTED, "FENCED", "the step was opened without rank %u; join again", rank);
     ampd_call_end(call, error.code, error.reason, "%s", error.text);
 }
+
+/* ---- signs of life on other shards ---- */
+
+/*
+ * Shard 0 has the leases, but a worker may be silent there as long as it sends to, or waits on, other shards. So they tell it whom they
+ * hear, all workers of a model in one message, so often in the time of a lease.
+ */
+#define ALIVE_PER_LEASE 8
+
+void ampd_ranks_heard(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation)
+{
+    struct ampd_worker *worker = &model->workers[rank];
+    bool is_listed = worker->alive.counter != 0 && ampd_incarnation_same(worker->alive, worker->listed);
+    if (is_listed || ampd_incarnation_newer(worker->listed, incarnation))
+        return; /* of those that name a rank, the one that the steps list counts */
+    worker->alive = incarnation;
+    uint64_t next = model->alive_told_ms + model->core->config.lease_ms / ALIVE_PER_LEASE;
+    if (model->alive_due_ms == 0)
+        model->alive_due_ms = next > model->core->now_ms ? next : model->core->now_ms;
+}
+
+void ampd_ranks_tell_alive(struct ampd_model *model)
+{
+    if (model->alive_due_ms == 0 || model->alive_due_ms > model->core->now_ms)
+        return;
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_ALIVE, 0);
+    struct ampd_alive *alive = &message->u.alive;
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        if (model->workers[r].alive.counter != 0)
+            alive->workers[alive->count++] = (struct ampd_expected){r, model->workers[r].alive};
+        model->workers[r].alive = (struct ampd_incarnation){0};
+    }
+    model->alive_due_ms = 0;
+    model->alive_told_ms = model->core->now_ms;
+    if (model->core->peers[0].up)
+        ampd_bus_send_take(model->core, message);
+    else
+        ampd_message_free(message); /* it would be old when the session is there */
+}
+
+void ampd_ranks_alive(struct ampd_model *model, const struct ampd_alive *alive)
+{
+    for (uint32_t i = 0; i < alive->count; i++)
+        (void)ampd_workers_renew(model, alive->workers[i].rank, alive->workers[i].incarnation);
+}

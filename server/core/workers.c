@@ -32,6 +32,10 @@ static bool running(const struct ampd_model *model, const struct ampd_worker *wo
 bool ampd_workers_renew(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation)
 {
     struct ampd_worker *worker = &model->workers[rank];
+    if (model->core->config.shard != 0) {
+        ampd_ranks_heard(model, rank, incarnation);
+        return true;
+    }
     if (!worker->held || !ampd_incarnation_same(worker->record.incarnation, incarnation))
         return true; /* not the holder: the tables of push and pull judge it */
     if (!running(model, worker))

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct ampd_alive;
 struct ampd_call;
 struct ampd_core;
 struct ampd_model;
@@ -38,6 +39,7 @@ struct ampd_worker {
     char peer[AMPD_PEER_NAME_MAX];  /* where its Join came from; "": likewise */
     uint64_t joined_ms;             /* when */
     struct ampd_incarnation others; /* the newest that was another process's; counter 0: none is known */
+    struct ampd_incarnation alive;  /* another shard: heard of, and shard 0 is to be told; counter 0: no */
     struct ampd_incarnation listed; /* another shard: the newest that an OPEN has listed; counter 0: none has */
     uint64_t joins, replacements, leaves, fences;
     uint64_t quiet_until_ms; /* until then the log is told no more of the rank, but this is counted: */
@@ -51,7 +53,7 @@ void ampd_workers_join(struct ampd_core *core, uint64_t call, const struct ampd_
 void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pending);
 void ampd_workers_keep_alive(struct ampd_core *core, uint64_t call, const struct ampd_event_worker *worker);
 void ampd_workers_leave(struct ampd_core *core, uint64_t call, const struct ampd_event_worker *worker);
-/* A sign of life: renews a running lease. False: that incarnation holds the rank, but its lease has ended. */
+/* A sign of life: renews a running lease; another shard tells shard 0. False: that incarnation holds the rank, but its lease has ended. */
 bool ampd_workers_renew(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation);
 bool ampd_workers_enough(const struct ampd_model *model);                  /* for a step to open */
 bool ampd_workers_expected(const struct ampd_model *model, uint32_t rank); /* by a step that opens now */
@@ -82,6 +84,10 @@ void ampd_ranks_end(struct ampd_call *call);
 void ampd_ranks_joined(struct ampd_model *model, const struct ampd_pending *join); /* before its record is set */
 void ampd_ranks_left(struct ampd_model *model, uint32_t rank);
 void ampd_ranks_listed(struct ampd_model *model); /* another shard: a step is open */
+/* Signs of life on another shard: one is here; those since the last time are told; shard 0 is told of them. */
+void ampd_ranks_heard(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation);
+void ampd_ranks_tell_alive(struct ampd_model *model);
+void ampd_ranks_alive(struct ampd_model *model, const struct ampd_alive *alive);
 void ampd_ranks_tick(struct ampd_model *model, uint32_t rank);
 uint64_t ampd_ranks_next_ms(const struct ampd_worker *worker); /* when tick has something to tell; 0: never */
 

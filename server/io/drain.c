@@ -150,6 +150,7 @@ static void on_rpc_closed(void *arg)
     close_handle((uv_handle_t *)&server->drain_timer);
     close_handle((uv_handle_t *)&server->expiry_timer);
     close_handle((uv_handle_t *)&server->trim_timer);
+    close_handle((uv_handle_t *)&server->alive_timer);
     /* Once their handles are closed the signals would end the process with a wrong code; the end is near anyway. */
     sigset_t ending;
     (void)sigemptyset(&ending);

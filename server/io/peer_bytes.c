@@ -320,6 +320,15 @@ static void open_step(struct visit *v, struct ampd_open *x)
     NUMBER(v, x->coefficient);
 }
 
+static void alive(struct visit *v, struct ampd_alive *x)
+{
+    bounded(v, &x->count, AMPD_WORLD_MAX);
+    for (uint32_t i = 0; v->code == 0 && i < x->count; i++) {
+        bounded(v, &x->workers[i].rank, AMPD_WORLD_MAX - 1);
+        incarnation(v, &x->workers[i].incarnation);
+    }
+}
+
 static void close_step(struct visit *v, struct ampd_close *x)
 {
     NUMBER(v, x->step);
@@ -493,6 +502,9 @@ static void body(struct visit *v, struct ampd_message *m)
     case AMPD_MESSAGE_HELD:
         restore(v, &m->u.restore);
         break;
+    case AMPD_MESSAGE_ALIVE:
+        alive(v, &m->u.alive);
+        break;
     case AMPD_MESSAGE_PARTS:
         parts(v, &m->u.parts);
         break;
@@ -504,6 +516,7 @@ static void body(struct visit *v, struct ampd_message *m)
         open_step(v, &m->u.open);
         break;
     case AMPD_MESSAGE_COMPLETE:
+    case AMPD_MESSAGE_UNFIT: /* u.unfit, which is the same */
         complete(v, &m->u.complete);
         break;
     case AMPD_MESSAGE_CLOSE:
@@ -529,9 +542,6 @@ static void body(struct visit *v, struct ampd_message *m)
     case AMPD_MESSAGE_LOAD_WANT:
     case AMPD_MESSAGE_LOAD_GRANT:
         NUMBER(v, m->u.load);
-        break;
-    case AMPD_MESSAGE_UNFIT:
-        complete(v, &m->u.unfit);
         break;
     case AMPD_MESSAGE_TOO_LOW:
         fence(v, &m->u.fence);

@@ -10,6 +10,7 @@
 #include "base/assert.h"
 #include "proto/block.h"
 #include "proto/msg_step.h"
+#include "server/io/alive.h"
 #include "server/io/call.h"
 #include "server/io/convert.h"
 #include "server/io/handlers.h"
@@ -19,6 +20,7 @@
 
 struct pull {
     struct io_call call;
+    struct io_alive alive;
     struct arpc_call *stream;            /* referenced: bodies may be under way after `closed` */
     uint64_t wanted_first, wanted_count; /* of the request; count 0: to the end */
     struct ampd_pull_grant grant;
@@ -222,6 +224,7 @@ static void pull_reply(struct io_call *call, const struct ampd_reply *reply)
 
 static void pull_free(struct io_call *call)
 {
+    io_alive_end(&pull_of(call)->alive);
     arpc_call_unref(pull_of(call)->stream);
     free(pull_of(call)->ranges);
 }
@@ -280,6 +283,8 @@ static void pull_message(struct arpc_call *rpc, const uint8_t *data, size_t size
         event.u.pull.have_epoch = request.have_version.epoch;
         event.u.pull.have_version = request.have_version.version;
     }
+    if (request.has_rank)
+        io_alive_begin(&pull_of(call)->alive, call, request.model, request.rank, event.u.pull.incarnation);
     io_call_event(call, &event);
 }
 

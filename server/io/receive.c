@@ -12,6 +12,7 @@
 #include "base/failpoint.h"
 #include "proto/block.h"
 #include "proto/msg_step.h"
+#include "server/io/alive.h"
 #include "server/io/call.h"
 #include "server/io/convert.h"
 #include "server/io/handlers.h"
@@ -35,6 +36,7 @@ struct receive {
     uint32_t rank;
     struct ampd_incarnation incarnation;
     uint64_t renewed_ms;
+    struct io_alive alive;
     /* of the grant */
     bool granted, revoked;
     const struct ampd_layout *layout;
@@ -217,6 +219,7 @@ static int begin_push(struct receive *receive, const uint8_t *data, size_t size,
                                               .user_state = header.user_state.data,
                                               .user_state_size = (uint32_t)header.user_state.size}};
         AMP_FAILPOINT("receive.header");
+        io_alive_begin(&receive->alive, &receive->call, receive->model, receive->rank, receive->incarnation);
         io_call_event(&receive->call, &event);
         AMP_FAILPOINT("receive.done");
     }
@@ -352,6 +355,7 @@ static void load_reply(struct io_call *call, const struct ampd_reply *reply)
 static void receive_free(struct io_call *call)
 {
     struct receive *receive = receive_of(call);
+    io_alive_end(&receive->alive);
     ampd_block_reader_close(&receive->reader);
     free(receive->listings);
     free(receive->counts);

@@ -4,6 +4,7 @@
 #include "base/failpoint.h"
 #include "proto/descriptors.h"
 #include "rpc/arpc_server.h"
+#include "server/io/alive.h"
 #include "server/io/aside.h"
 #include "server/io/handlers.h"
 #include "server/io/http.h"
@@ -95,6 +96,7 @@ static int open_handles(struct ampd_server *server, struct amp_error *error)
         uv_timer_init(&server->loop, &server->drain_timer) != 0 ||
         uv_timer_init(&server->loop, &server->expiry_timer) != 0 ||
         uv_timer_init(&server->loop, &server->trim_timer) != 0 ||
+        uv_timer_init(&server->loop, &server->alive_timer) != 0 ||
         uv_signal_init(&server->loop, &server->on_term) != 0 || uv_signal_init(&server->loop, &server->on_int) != 0 ||
         uv_signal_init(&server->loop, &server->on_hup) != 0 || ampd_server_watch_signals(server) != 0)
         return amp_error_set(error, AMP_EIO, NULL, "cannot watch signals");
@@ -108,6 +110,7 @@ static int open_handles(struct ampd_server *server, struct amp_error *error)
     server->on_hup.data = server;
     ampd_server_watch_tokens(server);
     ampd_server_watch_memory(server);
+    io_alive_start(server);
     return 0;
 }
 
@@ -355,6 +358,7 @@ int ampd_server_run(const struct ampd_server_options *options)
     server->dir.lock_fd = -1;
     atomic_init(&server->stop_waiting, false);
     amp_list_init(&server->watchers);
+    amp_list_init(&server->alive);
     amp_list_init(&server->cuts);
     amp_list_init(&server->idle_jobs);
     for (size_t i = 0; i < SERVER_CALL_BUCKETS; i++)

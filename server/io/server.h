@@ -119,10 +119,11 @@ struct ampd_server {
     uint64_t last_call;                /* id given last */
     int64_t *join_us[AMPD_MODELS_MAX]; /* [world_size] when each rank joined this process, UTC; NULL: none has */
     struct amp_list watchers;
+    struct amp_list alive; /* io_alive */
     struct amp_list cuts; /* checkpoint files being written */
     unsigned readings;    /* ReadCheckpoint streams */
     struct amp_list idle_jobs;
-    uv_timer_t core_timer, drain_timer, expiry_timer, trim_timer;
+    uv_timer_t core_timer, drain_timer, expiry_timer, trim_timer, alive_timer;
     size_t tokens_expired; /* of the token file, when that was last looked at */
     uint64_t connections_trimmed; /* how many there had been when memory was last given back */
     uv_signal_t on_term, on_int, on_hup;

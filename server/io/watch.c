@@ -4,6 +4,7 @@
  * watcher, of a few rows, and none while the connection is full. A watch ends when its model is done and it has all rows.
  */
 #include "base/assert.h"
+#include "server/io/alive.h"
 #include "server/io/call.h"
 #include "server/io/convert.h"
 #include "server/io/handlers.h"
@@ -25,6 +26,7 @@ struct watch_row {
 struct watch {
     struct io_call call;
     struct amp_list in_watchers; /* of the server */
+    struct io_alive alive;
     struct io_task task;
     uint32_t model; /* index */
     const struct ampd_model_spec *spec;
@@ -183,6 +185,7 @@ void ampd_server_end_watches_of(struct ampd_server *server, uint32_t model)
 static void watch_free(struct io_call *call)
 {
     amp_list_remove(&watch_of(call)->in_watchers);
+    io_alive_end(&watch_of(call)->alive);
     free(watch_of(call)->rows);
 }
 
@@ -194,6 +197,9 @@ static void begin(struct watch *watch, const struct ampd_msg_watch_steps_request
     if (!io_find_model(&watch->call, request->model, &watch->model, &info))
         return;
     watch->spec = info.spec;
+    if (request->has_rank)
+        io_alive_begin(&watch->alive, &watch->call, request->model, request->rank,
+                       io_incarnation(request->has_incarnation, &request->incarnation));
     if (request->has_from_step)
         watch->filter.step_min = request->from_step;
     else

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* First bytes from here on are no types of messages, of which there are fewer (AMPD_MESSAGE_ACTS is the last). */
+/* First bytes from here on are no types of messages, of which there are fewer (AMPD_MESSAGE_ALIVE is the last). */
 enum { CHOICE_ITEMS = 64, CHOICE_RANGE, CHOICE_TXN, CHOICE_WATCH, CHOICE_GRANT, CHOICE_KEEP_ALIVE, CHOICE_ENTRY, CHOICE_NUMBER };
 
 /* ---- between shards ---- */

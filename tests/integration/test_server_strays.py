@@ -6,7 +6,8 @@
 import math
 import threading
 
-from ampd_testing import (Code, OpenStream, block_message, common, eventually, model, pack, params, refused, run)
+from ampd_testing import (Api, Code, OpenStream, block_message, common, eventually, model, pack, params, refused, run)
+from test_server_workers import Relay
 
 APPLIED, OVERFLOW = common.VERDICT_APPLIED, common.VERDICT_SKIPPED_OVERFLOW
 INF, NAN = math.inf, math.nan
@@ -24,9 +25,11 @@ def silent_in_a_push(context):
     for worker in (gone, there):
         worker.pull()
     blocks = gone.blocks({"big": [0.0] * 131072, "tail": [INF] * 5})
-    stream = OpenStream(gone.api, "Push", [gone.push_header(), blocks[2]])
+    relay = Relay(server.port)
+    stream = OpenStream(Api(relay.channel), "Push", [gone.push_header(), blocks[2]])
     eventually(lambda: gone.present() == {2}, "the last block is present")
     pushed = there.start_push(GOOD)
+    relay.hold()
 
     def over():
         there.api.KeepAlive(**there.identity())  # of the other one
@@ -34,6 +37,7 @@ def silent_in_a_push(context):
 
     eventually(over, "the lease of the silent worker has ended")
     assert not gone.api.KeepAlive(**gone.identity()).incarnation_valid and not pushed.done()
+    relay.release()
     return gone, stream, blocks[:2], there, pushed
 
 

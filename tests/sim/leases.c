@@ -29,11 +29,24 @@ static bool sender(const struct ampd_event *event, uint32_t *rank, struct ampd_i
     }
 }
 
+/* Other shards have heard of some. */
+static void heard(struct sim *sim, const struct ampd_alive *alive)
+{
+    for (uint32_t i = 0; i < alive->count; i++) {
+        struct sim_lease *lease = &sim->leases[alive->workers[i].rank];
+        bool same = ampd_incarnation_same(lease->incarnation, alive->workers[i].incarnation);
+        if (same && lease->until_ms > sim->now_ms)
+            lease->until_ms = sim->now_ms + AMPD_LEASE_MS;
+    }
+}
+
 void sim_lease_event(struct sim *sim, const struct ampd_event *event)
 {
     uint32_t rank;
     struct ampd_incarnation incarnation;
     sim->lease_over = false;
+    if (event->type == AMPD_EVENT_PEER && event->u.message->type == AMPD_MESSAGE_ALIVE)
+        heard(sim, &event->u.message->u.alive);
     if (!sender(event, &rank, &incarnation) || !ampd_incarnation_same(sim->leases[rank].incarnation, incarnation))
         return;
     if (sim->leases[rank].until_ms > sim->now_ms)

@@ -162,6 +162,42 @@ static void a_shard_refuses_whom_the_open_step_has_dropped_and_waits_for_whom_it
     assert_string_equal("FENCED", push_as(pair_incarnation)->reply.error.reason);
 }
 
+static bool renew(unsigned shard, struct ampd_incarnation incarnation)
+{
+    uint64_t until_ms = pair_model(0)->workers[0].lease_until_ms;
+    struct ampd_event event = {.type = AMPD_EVENT_RENEW, .u.worker = {"model", 0, incarnation}};
+    pair_step(shard, &event);
+    event = (struct ampd_event){.type = AMPD_EVENT_TICK};
+    pair_step(shard, &event);
+    pair_settle();
+    return pair_model(0)->workers[0].lease_until_ms > until_ms;
+}
+
+static void a_worker_that_is_heard_on_another_shard_keeps_its_lease(void **state)
+{
+    (void)state;
+    struct ampd_event up = {.type = AMPD_EVENT_PEER_UP, .u.shard = 0};
+    pair_step(1, &up);
+    struct ampd_incarnation other = {pair_incarnation.fence, pair_incarnation.counter + 1};
+    for (unsigned i = 0; i < 3; i++) {
+        pair_now_ms += AMPD_LEASE_MS - 1;
+        assert_true(renew(1, pair_incarnation));
+        assert_false(renew(1, pair_incarnation)); /* so soon nothing is said of it; but it will be */
+        pair_now_ms += AMPD_LEASE_MS / 8;
+        struct ampd_event tick = {.type = AMPD_EVENT_TICK};
+        uint64_t until_ms = pair_model(0)->workers[0].lease_until_ms;
+        pair_step(1, &tick);
+        pair_settle();
+        assert_true(pair_model(0)->workers[0].lease_until_ms > until_ms);
+    }
+    pair_now_ms += AMPD_LEASE_MS / 2;
+    assert_false(renew(1, other)); /* nobody's */
+    struct ampd_event down = {.type = AMPD_EVENT_PEER_DOWN, .u.shard = 0};
+    pair_step(1, &down);
+    pair_now_ms += AMPD_LEASE_MS / 4;
+    assert_false(renew(1, pair_incarnation)); /* it is lost, and nothing waits for a session that is not there */
+}
+
 static void answers_that_nobody_waits_for_have_no_effect(void **state)
 {
     (void)state;
@@ -646,6 +682,7 @@ int main(void)
         TEST_OF(completes_and_votes_that_are_not_of_this_try_count_nowhere),
         TEST_OF(a_vote_that_has_overtaken_its_applied_waits_to_be_said_again),
         TEST_OF(a_verdict_that_comes_again_has_the_vote_after_it_said_again_too),
+        TEST_OF(a_worker_that_is_heard_on_another_shard_keeps_its_lease),
         TEST_OF(a_shard_refuses_whom_the_open_step_has_dropped_and_waits_for_whom_it_does_not_know),
         TEST_OF(answers_that_nobody_waits_for_have_no_effect),
         TEST_OF(orders_of_another_epoch_step_or_round_have_no_effect),

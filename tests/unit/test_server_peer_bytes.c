@@ -59,6 +59,7 @@ static const struct kind kinds[] = {
     {AMPD_MESSAGE_NOT_CREATED, MEMBER(why), 0},
     {AMPD_MESSAGE_PARTS, MEMBER(parts), 4},
     {AMPD_MESSAGE_ACTS, MEMBER(acts), 96},
+    {AMPD_MESSAGE_ALIVE, MEMBER(alive), 1028},
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
@@ -127,6 +128,9 @@ static struct ampd_message *full(enum ampd_message_type type)
         break;
     case AMPD_MESSAGE_PARTS:
         m->u.parts.count = AMPD_PARTS_MAX;
+        break;
+    case AMPD_MESSAGE_ALIVE:
+        m->u.alive.count = AMPD_WORLD_MAX;
         break;
     case AMPD_MESSAGE_OPEN:
         m->u.open.expected_count = AMPD_WORLD_MAX;

@@ -1,0 +1,69 @@
+#include "server/io/alive.h"
+
+#include "server/io/server.h"
+
+#include <stdio.h>
+
+static int64_t interval_ms(const struct ampd_server *server)
+{
+    int64_t lease_ms = server->options->times_ms[AMPD_TIME_WORKER_LEASE];
+    if (lease_ms == 0)
+        lease_ms = AMPD_LEASE_MS;
+    return lease_ms / IO_ALIVE_PER_LEASE > 0 ? lease_ms / IO_ALIVE_PER_LEASE : 1;
+}
+
+/* Heard of since the time before the last: a PING's answer may be a little longer under way than from one time to the next. */
+static void look_at(struct io_alive *alive, int64_t every_ms)
+{
+    struct io_call *call = alive->call;
+    if (call->rpc == NULL || call->finished)
+        return;
+    bool lives = arpc_call_silent_ms(call->rpc) < 2 * every_ms;
+    arpc_call_ask(call->rpc, every_ms / 2);
+    if (!lives)
+        return;
+    struct ampd_event event = {
+        .type = AMPD_EVENT_RENEW,
+        .u.worker = {.model = alive->model, .rank = alive->rank, .incarnation = alive->incarnation}};
+    ampd_server_event(call->server, &event);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct ampd_server *server = timer->data;
+    int64_t every_ms = interval_ms(server);
+    struct amp_list
+        left; /* an event may end any call: what is still to be looked at is on a list that ends take it from */
+    amp_list_init(&left);
+    for (struct amp_list *node; (node = amp_list_shift(&server->alive)) != NULL;)
+        amp_list_push(&left, node);
+    for (struct amp_list *node; (node = amp_list_shift(&left)) != NULL;) {
+        amp_list_push(&server->alive, node);
+        if (server->state == SERVER_RUNNING)
+            look_at(AMP_CONTAINER(node, struct io_alive, node), every_ms);
+    }
+}
+
+void io_alive_begin(struct io_alive *alive, struct io_call *call, const char *model, uint32_t rank,
+                    struct ampd_incarnation incarnation)
+{
+    alive->call = call;
+    alive->rank = rank;
+    alive->incarnation = incarnation;
+    (void)snprintf(alive->model, sizeof alive->model, "%s", model);
+    amp_list_push(&call->server->alive, &alive->node);
+}
+
+void io_alive_end(struct io_alive *alive)
+{
+    if (alive->call != NULL)
+        amp_list_remove(&alive->node);
+    alive->call = NULL;
+}
+
+void io_alive_start(struct ampd_server *server)
+{
+    uint64_t every_ms = (uint64_t)interval_ms(server);
+    server->alive_timer.data = server;
+    (void)uv_timer_start(&server->alive_timer, on_timer, every_ms, every_ms); /* cannot fail: it has a callback */
+}
