@@ -14,7 +14,7 @@
 /* One line of progress for this many steps. */
 #define PROGRESS_EVERY 25
 /* Of a skipped step: so many parameters are named. */
-#define OVERFLOWS_SHOWN 4
+#define OVERFLOWS_SHOWN 2
 /* A restarted server must have this long; a supervisor restarts it within a second. */
 #define RECONNECT_TIMEOUT_MS 120000
 
