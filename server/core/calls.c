@@ -219,10 +219,15 @@ static void sweep_list(struct ampd_core *core, struct amp_list *list, uint64_t l
     {
         struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
         bool waits = call->state == AMPD_CALL_HELD || call->state == AMPD_CALL_ENDED;
-        if (waits && core->now_ms - call->begun_ms >= longest_ms)
-            ampd_call_end(call, AMP_EUNAVAILABLE, "WAITED_TOO_LONG",
-                          "%s did not come to this in %llu ms; what you pushed is kept: ask again",
-                          call->model->spec.name, (unsigned long long)longest_ms);
+        if (!waits || core->now_ms - call->begun_ms < longest_ms)
+            continue;
+        char ranks[AMPD_AWAITED_NAMES_MAX] = "";
+        if (core->config.shard == 0)
+            ampd_health_names(call->model, ranks, sizeof(ranks));
+        ampd_call_end(call, AMP_EUNAVAILABLE, "WAITED_TOO_LONG",
+                      "%s did not come to this in %llu ms%s%s; what you pushed is kept: ask again",
+                      call->model->spec.name, (unsigned long long)longest_ms, ranks[0] != 0 ? ", as it waits for " : "",
+                      ranks);
     }
 }
 

@@ -206,23 +206,33 @@ uint64_t ampd_health_next_ms(const struct ampd_model *model)
     return line_due(model);
 }
 
+void ampd_health_names(const struct ampd_model *model, char *text, size_t size)
+{
+    uint32_t count = 0;
+    text[0] = 0;
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        size_t used = strlen(text);
+        if (!ampd_health_awaits(model, r) || ++count > RANKS_NAMED + 1)
+            continue;
+        if (count <= RANKS_NAMED)
+            (void)snprintf(text + used, size - used, "%srank %u (%.16s)", count > 1 ? ", " : "", r,
+                           model->workers[r].record.name);
+        else
+            (void)snprintf(text + used, size - used, " and more");
+    }
+}
+
 void ampd_health_tick(struct ampd_model *model)
 {
     struct ampd_coord *coord = &model->coord;
     uint64_t due = line_due(model), now = model->core->now_ms;
+    char ranks[AMPD_AWAITED_NAMES_MAX];
     if (due == 0 || due > now)
         return;
     coord->awaited_told_ms = now;
-    char ranks[256] = "";
-    uint32_t count = 0;
-    for (uint32_t r = 0; r < model->spec.world_size; r++) {
-        size_t used = strlen(ranks);
-        if (ampd_health_awaits(model, r) && count++ < RANKS_NAMED)
-            (void)snprintf(ranks + used, sizeof(ranks) - used, "%srank %u (%.16s)", count > 1 ? ", " : "", r,
-                           model->workers[r].record.name);
-    }
-    ampd_out_log(model->core, AMPD_LOG_WARN, model, "step %llu waits for %s%s: others have waited for %llu s",
-                 (unsigned long long)coord->open.step, ranks, count > RANKS_NAMED ? " and more" : "",
+    ampd_health_names(model, ranks, sizeof(ranks));
+    ampd_out_log(model->core, AMPD_LOG_WARN, model, "step %llu waits for %s: others have waited for %llu s",
+                 (unsigned long long)coord->open.step, ranks,
                  (unsigned long long)(now - ampd_health_awaited_ms(model)) / 1000);
 }
 

@@ -180,6 +180,16 @@ static void a_rank_that_keeps_another_waiting_is_named_once_a_step(void **state)
     assert_int_equal(0, core_info(&host).awaited_late_ms);
 }
 
+static void a_push_that_has_waited_too_long_is_told_for_whom(void **state)
+{
+    (void)state;
+    uint64_t push = core_push_all(&host, 1, 0, incarnations[0], 1);
+    pass(AMPD_LEASE_MS + 600000 - 1);
+    assert_false(core_call(&host, push)->answered);
+    pass(5000); /* they are looked for so often */
+    core_assert_failed(&host, push, AMP_EUNAVAILABLE, "WAITED_TOO_LONG", "as it waits for rank 1 (w1);");
+}
+
 static void a_step_that_takes_long_on_all_ranks_keeps_nobody_waiting(void **state)
 {
     (void)state;
@@ -509,6 +519,7 @@ int main(void)
         TEST_OF(a_stalled_model_names_the_rank_that_is_still_gone),
         TEST_OF(a_rank_that_left_is_gone_at_once),
         TEST_OF(a_rank_that_keeps_another_waiting_is_named_once_a_step),
+        TEST_OF(a_push_that_has_waited_too_long_is_told_for_whom),
         TEST_OF(a_step_that_takes_long_on_all_ranks_keeps_nobody_waiting),
         TEST_OF(a_model_that_all_have_left_is_idle_and_not_stalled),
         TEST_OF(a_push_by_an_incarnation_to_come_does_not_wait_at_all),
