@@ -61,6 +61,7 @@ void sim_kinds_init(struct sim *sim, bool disturbed)
     sim->load_breaks = has(sim, SIM_LOADS) ? (uint32_t)sim_more(sim, 4) : 0;
     sim->aways = has(sim, SIM_AWAY) ? 1 + (uint32_t)sim_more(sim, 2) : 0;
     sim->read_faults = has(sim, SIM_READS) ? 1 + (uint32_t)sim_more(sim, 3) : 0;
+    sim->read_cuts = has(sim, SIM_READS) ? 6 : 0;
     sim->starts = has(sim, SIM_STARTS) ? 1 + (uint32_t)sim_more(sim, 2) : 0;
     sim->moments = has(sim, SIM_STARTS) && shards > 1 ? (uint32_t)sim_more(sim, 5) : 0;
     sim->silent = has(sim, SIM_SILENCE) && sim_model_shrinks(sim->seed) ? 1 + (uint32_t)sim_more(sim, 2) : 0;
@@ -83,7 +84,8 @@ bool sim_is_limited(const struct sim *sim)
     return sim->limited != 0;
 }
 
-#define MAKING_MS 120000 /* that takes longer than any of its messages, and than any of the times that the core waits */
+#define RESTORE_AGAIN_MS 6000 /* by then it has read again */
+#define MAKING_MS        120000 /* that takes longer than any of its messages, and than any of the times that the core waits */
 
 /* Nothing stands against it that the model is made on all shards, or is taken back. */
 static bool can_make(const struct sim *sim)
@@ -232,6 +234,17 @@ static void fail_reads(struct sim *sim)
         start_anew(sim, KIND_BIT(shard->index));
 }
 
+/* The session breaks while a shard cannot read, or just when it can again. */
+static void cut_who_cannot_read(struct sim *sim)
+{
+    struct sim_shard *shard = &sim->shard[sim_more(sim, sim->shards)];
+    if (!shard->up || shard->store.unreadable_until_ms == 0 ||
+        shard->store.unreadable_until_ms + RESTORE_AGAIN_MS < sim->now_ms)
+        return;
+    sim->read_cuts--;
+    sim_session_cut(sim, shard);
+}
+
 /* One that was replaced may be among those that go on meanwhile; a place may be taken by a process with another disk. */
 static void start_all(struct sim *sim)
 {
@@ -275,6 +288,8 @@ static void kill_at_a_moment(struct sim *sim)
 
 void sim_kinds_fault(struct sim *sim)
 {
+    if (sim->read_cuts > 0 && sim_more(sim, 40) == 0)
+        cut_who_cannot_read(sim);
     if (sim->moments > 0 && sim_more(sim, 20) == 0)
         kill_at_a_moment(sim);
     if (sim->limited != 0)

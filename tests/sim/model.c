@@ -362,13 +362,6 @@ static void apply(const struct ref *ref, const struct sim_state *from, struct si
     to->version = from->version + 1;
 }
 
-/* Of a parameter that lies on several shards it is that of those that have a row, and so no larger. */
-static bool same_largest(const struct ref *ref, const struct ampd_overflow_row *want, const struct ampd_overflow_row *have)
-{
-    (void)ref;
-    return have->largest <= want->largest;
-}
-
 /* NULL, or the name of what differs from the row. */
 static const char *compare(const struct ref *ref, const struct sim_state *to, double norm, float clip)
 {
@@ -384,7 +377,7 @@ static const char *compare(const struct ref *ref, const struct sim_state *to, do
         const struct ampd_overflow_row *a = &ref->rows[i], *b = &row->rows[i];
         if (i >= ref->rows_count || i >= row->rows_count || a->parameter != b->parameter || a->rank != b->rank ||
             a->inf_count != b->inf_count || a->nan_count != b->nan_count || a->first_index != b->first_index ||
-            !same_largest(ref, a, b))
+            memcmp(&a->largest, &b->largest, sizeof(a->largest)) != 0)
             return "overflow rows";
     }
     if (memcmp(&row->norm, &norm, sizeof(norm)) != 0)

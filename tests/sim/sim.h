@@ -420,7 +420,7 @@ struct sim {
     uint64_t kinds;          /* bits: which the seed has */
     struct amp_random more;  /* what draws them */
     uint32_t unlike, silent; /* faults left */
-    uint32_t load_breaks, early_pulls, aways, read_faults, starts, asks, moments;
+    uint32_t load_breaks, early_pulls, aways, read_faults, read_cuts, starts, asks, moments;
     uint64_t away, away_until_ms;     /* bits: shards that files are away from */
     uint64_t limited, more_memory_ms; /* bits: shards that have no memory for the model until then */
     uint64_t creating_ms;             /* since when it has been made, and nothing stood against that */
