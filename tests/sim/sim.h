@@ -327,7 +327,8 @@ struct sim_worker {
     uint32_t order_count;
     bool state_given; /* the user state of the step */
     bool unlike;      /* a push of this process has had another weight on one shard */
-    bool silent;      /* it does not ask whether its lease holds, */
+    bool silent;      /* it does not ask whether its lease holds, as long as it has */
+    uint64_t silent_as[2]; /* this incarnation, */
     uint32_t lates;   /* and was told so often in a row that it came late */
     uint32_t loads;   /* streams of a load that are not answered */
     bool load_failed;

@@ -214,6 +214,8 @@ static void stay_silent(struct sim *sim, struct sim_worker *worker)
         return;
     sim->silent--;
     worker->silent = true;
+    worker->silent_as[0] = worker->core->incarnation.fence;
+    worker->silent_as[1] = worker->core->incarnation.counter;
     worker->pause_ms = sim->now_ms + AMPD_LEASE_MS + 15000;
     if (sim->verbose)
         (void)fprintf(stderr, "%8llu worker %u is silent\n", (unsigned long long)sim->now_ms, worker->rank);
@@ -279,10 +281,21 @@ static void check_user_state(struct sim *sim, struct sim_worker *worker)
                  (unsigned long long)state[0], (unsigned long long)base);
 }
 
+/* It was told, and has joined again. */
+static void hear_of_end(struct sim_worker *worker)
+{
+    const struct ampclient_incarnation *now = &worker->core->incarnation;
+    if (worker->silent_as[0] == now->fence && worker->silent_as[1] == now->counter)
+        return;
+    worker->silent = false;
+    worker->lates = 0;
+}
+
 /* LATE is told only to who has not counted: of `sync`, where another incarnation of the rank has. */
 static void check_late(struct sim *sim, struct sim_worker *worker, const struct ampclient_core_result *result)
 {
     bool late = result->verdict == AMPCLIENT_CORE_LATE;
+    hear_of_end(worker);
     worker->lates = late ? worker->lates + 1 : 0;
     if (!late)
         return;
@@ -375,6 +388,7 @@ static void drain(struct sim *sim, uint32_t w)
             send_join(sim, w, &output);
             break;
         case AMPCLIENT_OUT_KEEP_ALIVE:
+            hear_of_end(worker);
             if (worker->silent)
                 answer_itself(sim, w, &output);
             else
