@@ -91,10 +91,11 @@ behind() {
 	section "build: fuzz"
 	tests/fuzz/run.sh 0 >"$out/fuzz.log" 2>&1
 	fuzz=$?
-	suites asan "$(nproc)" -L 'unit|kernels|sim'
+	local labels='unit|kernels|sim'
+	[ "$fuzz" -eq 0 ] && labels+='|fuzz'
+	suites asan "$(nproc)" -L "$labels"
 	suites integer "$(nproc)" -R '^test_(amp|kernel)_'
 	if [ "$fuzz" -eq 0 ]; then
-		suites fuzz "$(nproc)" -L fuzz
 		section fuzz
 		tests/fuzz/run.sh 10 >"$out/fuzz.log" 2>&1
 		fuzz=$?

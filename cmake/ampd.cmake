@@ -9,12 +9,17 @@ target_compile_options(ampd_flags INTERFACE
 target_compile_definitions(ampd_flags INTERFACE _POSIX_C_SOURCE=200809L)
 target_include_directories(ampd_flags INTERFACE ${PROJECT_SOURCE_DIR})
 
+option(AMPD_FUZZ "make the fuzz targets with libFuzzer (clang)" OFF)
+
 # ampd_library(NAME SOURCES a.c ... [LINK lib ...]): a static library of one room.
 function(ampd_library name)
   cmake_parse_arguments(A "" "" "SOURCES;LINK" ${ARGN})
   add_library(${name} STATIC ${A_SOURCES})
   target_link_libraries(${name} PUBLIC ${A_LINK} PRIVATE ampd_flags)
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  if(AMPD_FUZZ AND NOT name STREQUAL amp) # where libFuzzer sees what it reaches; kernels are slow with it, and no parsers
+    target_compile_options(${name} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
 endfunction()
 
 # ampd_program(NAME SOURCES a.c ... [LINK lib ...]): a program that people run; all of them lie in <build>/bin.

@@ -1,5 +1,5 @@
 /*
- * What the fuzz targets share. A target is one file with fuzz_one; the preset `fuzz` links it with libFuzzer, every other
+ * What the fuzz targets share. A target is one file with fuzz_one; the preset `asan` links it with libFuzzer, every other
  * preset with replay.c, which runs the inputs in corpus/<target>.
  *
  * Many inputs begin with a script: a number of bytes, each of which says how long the next segment is and what happens

@@ -12,9 +12,9 @@ command -v clang >/dev/null || { echo "SKIPPED: fuzz: no clang (package clang)" 
 runtime=$(clang -print-runtime-dir)/libclang_rt.fuzzer-$(uname -m).a
 [ -e "$runtime" ] || { echo "SKIPPED: fuzz: no libFuzzer (package libclang-rt-14-dev)" && exit 77; }
 
-build=build/fuzz
+build=build/fuzz programs=build/asan/tests/fuzz
 mkdir -p "$build/broken"
-{ cmake --preset fuzz && cmake --build --preset fuzz; } >"$build/build.log" 2>&1 || {
+{ cmake --preset asan && cmake --build --preset fuzz; } >"$build/build.log" 2>&1 || {
 	tail -n 40 "$build/build.log"
 	echo "[  FAILED  ] fuzz: the targets do not build; the whole output is in $build/build.log"
 	exit 1
@@ -25,7 +25,7 @@ one() { # target: one line, as the test programs write it
 	local target=$1 corpus=tests/fuzz/corpus/$1 log=$build/$1.log words=()
 	mkdir -p "$build/found/$target"
 	[ -e "tests/fuzz/${target%_*}.dict" ] && words=("-dict=tests/fuzz/${target%_*}.dict")
-	if "$build/tests/fuzz/fuzz_$target" -max_total_time="$seconds" -max_len=8192 -timeout=20 -rss_limit_mb=2048 \
+	if "$programs/fuzz_$target" -max_total_time="$seconds" -max_len=8192 -timeout=20 -rss_limit_mb=2048 \
 		-print_final_stats=1 -artifact_prefix="$build/broken/$target-" "${words[@]}" "$build/found/$target" "$corpus" \
 		>"$log" 2>&1; then
 		printf '[       OK ] fuzz %s: %s runs, %s a second, %s places\n' "$target" \
