@@ -27,6 +27,7 @@ static size_t size_of(enum ampd_message_type type)
     case AMPD_MESSAGE_OPEN:
     case AMPD_MESSAGE_CLOSE:
     case AMPD_MESSAGE_ACTS:
+    case AMPD_MESSAGE_ALIVE:
         return sizeof(struct ampd_message);
     default:
         return offsetof(struct ampd_message, u) + SMALL_BYTES;
