@@ -23,7 +23,7 @@ log=$out/log.txt
 : >"$log"
 
 # A test of the release waits most of its time, and works little.
-at_once=$((3 * $(nproc)))
+at_once=$((2 * $(nproc) + 1))
 
 section() { printf '== %s (%d s)\n' "$1" "$SECONDS"; }
 
