@@ -354,6 +354,15 @@ bool ampd_coord_decides_soon(const struct ampd_model *model)
     return coord->step == AMPD_STEP_VOTED || (open && coming >= wanted(model));
 }
 
+static bool is_expected(const struct ampd_open *open, uint32_t rank)
+{
+    for (uint32_t i = 0; i < open->expected_count; i++) {
+        if (open->expected[i].rank == rank)
+            return true;
+    }
+    return false;
+}
+
 bool ampd_coord_waits_for(const struct ampd_model *model, uint32_t rank)
 {
     const struct ampd_coord *coord = &model->coord;
@@ -361,7 +370,7 @@ bool ampd_coord_waits_for(const struct ampd_model *model, uint32_t rank)
     if (coord->step == AMPD_STEP_NONE)
         return !ampd_leave_pauses(model->core) && (coord->state == AMPD_COORD_RUNNING ||
                                                    coord->state == AMPD_COORD_STALLED); /* SHRINK: too few are left */
-    if (!open || is_complete(model, rank))
+    if (!open || !is_expected(&coord->open, rank) || is_complete(model, rank))
         return false;
     uint32_t coming = 0; /* that are complete, or may be: a quorum of them moves the step without this rank */
     for (uint32_t r = 0; model->spec.sync == AMPD_SYNC_QUORUM && r < model->spec.world_size; r++)

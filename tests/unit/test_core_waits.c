@@ -363,6 +363,27 @@ static void a_shrinking_model_without_enough_workers_can_be_checkpointed(void **
     assert_checkpoint_of(call, 2);
 }
 
+/* A step that shrinks has opened without whoever left. */
+static void a_rank_that_left_a_shrinking_model_stalls_nobody(void **state)
+{
+    (void)state;
+    struct ampd_model_spec spec;
+    core_spec(&spec, 2);
+    spec.on_loss = AMPD_ON_LOSS_SHRINK;
+    spec.min_workers = 1;
+    (void)core_create(&host, &spec);
+    (void)core_load(&host, 1);
+    incarnations[0] = core_joined(&host, core_join(&host, "w0", 0));
+    incarnations[1] = core_joined(&host, core_join(&host, "w1", 1));
+    (void)of_worker(AMPD_EVENT_LEAVE, 1, incarnations[1]);
+    for (unsigned i = 0; i < 100; i++) {
+        core_tick(&host, host.now_ms + 10000);
+        struct ampd_event renew = {.type = AMPD_EVENT_RENEW, .u.worker = {"model", 0, incarnations[0]}};
+        core_event(&host, &renew);
+        assert_int_equal(AMPD_MODEL_RUNNING, core_info(&host).state);
+    }
+}
+
 static void a_loaded_model_that_has_had_no_step_has_its_checkpoint(void **state)
 {
     (void)state;
@@ -533,6 +554,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_quorum_that_lives_is_waited_for_and_one_that_does_not_is_not, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_shrinking_model_without_enough_workers_can_be_checkpointed, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_rank_that_left_a_shrinking_model_stalls_nobody, setup, teardown),
         cmocka_unit_test_setup_teardown(a_loaded_model_that_has_had_no_step_has_its_checkpoint, setup, teardown),
         cmocka_unit_test_setup_teardown(a_call_waits_as_long_as_a_missing_rank_may_and_no_longer, setup, teardown),
         TEST_OF(held_pushes_of_one_rank_are_four),
