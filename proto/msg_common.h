@@ -115,7 +115,7 @@ enum ampd_msg_overflow_source {
 struct ampd_msg_incarnation {
     uint64_t fence;   /* fence of the coordinator that gave it: an etcd revision or a boot counter; from 1 */
     uint64_t counter; /* number of the Join under that fence; from 1 */
-    uint64_t boot_id; /* random id of that coordinator's boot: its first 8 bytes, little-endian; default 0 */
+    uint64_t boot_id; /* random number of this incarnation, which Join alone tells; 0 in status and history */
 };
 
 /* Some consecutive blocks of the flat space of a model. */

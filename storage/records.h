@@ -144,11 +144,20 @@ struct ampd_fence {
     uint8_t boot_id[AMPD_BOOT_ID_BYTES];
 };
 
-/* One life of a worker; ordered by (fence, counter), never given twice. {0, 0} is none. */
+/*
+ * One life of a worker, never given twice; ordered by the fence and the number of its Join, which is the lowest bits of the counter. The
+ * bits above are random, so that nobody knows an incarnation but who was given it. {0, 0} is none.
+ */
 struct ampd_incarnation {
     uint64_t fence;   /* counter of the coordinator's fence */
-    uint64_t counter; /* from 1 within it */
+    uint64_t counter; /* number of the Join, from 1 within the fence, and AMPD_INCARNATION_SECRET_BITS random bits */
 };
+
+/* 2^27 Joins of one process would take days of nothing else; 63 bits in all, as SQL has no more without a sign. */
+#define AMPD_INCARNATION_NUMBER_BITS 27
+#define AMPD_INCARNATION_SECRET_BITS 36
+#define AMPD_INCARNATION_NUMBER_MAX  (((uint64_t)1 << AMPD_INCARNATION_NUMBER_BITS) - 1)
+#define AMPD_INCARNATION_SECRET_MAX  (((uint64_t)1 << AMPD_INCARNATION_SECRET_BITS) - 1)
 
 /* A vote in the journal: the step, and the try of it. */
 struct ampd_journal_key {

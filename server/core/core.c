@@ -103,7 +103,8 @@ bool ampd_incarnation_same(struct ampd_incarnation a, struct ampd_incarnation b)
 
 bool ampd_incarnation_newer(struct ampd_incarnation a, struct ampd_incarnation b)
 {
-    return a.fence > b.fence || (a.fence == b.fence && a.counter > b.counter);
+    uint64_t numbers[2] = {a.counter & AMPD_INCARNATION_NUMBER_MAX, b.counter & AMPD_INCARNATION_NUMBER_MAX};
+    return a.fence > b.fence || (a.fence == b.fence && numbers[0] > numbers[1]);
 }
 
 bool ampd_core_synced(const struct ampd_core *core)

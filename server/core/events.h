@@ -108,6 +108,7 @@ struct ampd_event_join {
     uint32_t world_size; /* WORLD_SIZE, or 0: not checked */
     bool replace;
     uint64_t instance; /* of the process that joins; 0: it gives none */
+    uint64_t random;   /* by the host: of which the incarnation gets its secret bits */
     const char *peer;  /* its address, for people; NULL: not known */
 };
 

@@ -227,12 +227,20 @@ void ampd_workers_join(struct ampd_core *core, uint64_t id, const struct ampd_ev
                        name, model->spec.name);
         return;
     }
+    if (core->last_incarnation == AMPD_INCARNATION_NUMBER_MAX) {
+        ampd_call_fail(core, id, model, AMP_EEXHAUSTED, "TOO_MANY_JOINS",
+                       "this process has answered %llu Joins, and can number no more; start it anew",
+                       (unsigned long long)core->last_incarnation);
+        return;
+    }
     if (ampd_call_begin(core, id, AMPD_CALL_UNARY, model) == NULL) {
         ampd_call_fail(core, id, model, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls wait on this server");
         return;
     }
-    struct ampd_worker_record record = {.rank = rank,
-                                        .incarnation = {core->config.fence.counter, ++core->last_incarnation}};
+    uint64_t secret = join->random & AMPD_INCARNATION_SECRET_MAX;
+    struct ampd_worker_record record = {
+        .rank = rank,
+        .incarnation = {core->config.fence.counter, ++core->last_incarnation | secret << AMPD_INCARNATION_NUMBER_BITS}};
     memcpy(record.name, name, sizeof(name));
     /* The name holds the rank from now on, so that another Join cannot be given it meanwhile. */
     if (strcmp(model->workers[rank].record.name, name) != 0) { /* another machine, whose pushes nobody has seen */

@@ -26,17 +26,18 @@ int io_check_shard(const struct ampd_server *server, uint32_t shard, struct amp_
 struct ampd_incarnation io_incarnation(bool given, const struct ampd_msg_incarnation *message)
 {
     struct ampd_incarnation incarnation = {0, 0};
-    if (given)
-        incarnation = (struct ampd_incarnation){message->fence, message->counter};
+    bool fits =
+        given && message->counter <= AMPD_INCARNATION_NUMBER_MAX && message->boot_id <= AMPD_INCARNATION_SECRET_MAX;
+    if (fits)
+        incarnation = (struct ampd_incarnation){message->fence,
+                                                message->counter | message->boot_id << AMPD_INCARNATION_NUMBER_BITS};
     return incarnation;
 }
 
-struct ampd_msg_incarnation io_msg_incarnation(const struct ampd_server *server, struct ampd_incarnation incarnation)
+struct ampd_msg_incarnation io_msg_incarnation(struct ampd_incarnation incarnation)
 {
-    struct ampd_msg_incarnation message = {.fence = incarnation.fence, .counter = incarnation.counter};
-    if (incarnation.fence == server->fence.counter)
-        memcpy(&message.boot_id, server->fence.boot_id, sizeof message.boot_id); /* little-endian, as the machine */
-    return message;
+    return (struct ampd_msg_incarnation){.fence = incarnation.fence,
+                                         .counter = incarnation.counter & AMPD_INCARNATION_NUMBER_MAX};
 }
 
 struct ampd_msg_scale_record io_scale_record(const struct ampd_model_spec *spec, const struct amp_scaler_state *scaler)
@@ -66,7 +67,7 @@ static void fill_worker(const struct ampd_server *server, uint32_t model, uint32
     status->rank = rank;
     status->live = info.joined && info.lease_left_ms > 0;
     status->has_incarnation = true;
-    status->incarnation = io_msg_incarnation(server, info.incarnation);
+    status->incarnation = io_msg_incarnation(info.incarnation);
     status->lease_left_ms = info.lease_left_ms;
     status->pushes = info.pushes;
     status->overflow_pushes = info.overflow_pushes;

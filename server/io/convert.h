@@ -9,9 +9,10 @@
 /* 0, or AMP_EINVAL: this server is another shard. */
 int io_check_shard(const struct ampd_server *server, uint32_t shard, struct amp_error *error);
 
-/* The core's incarnation of a message's; {0, 0} if it is absent. */
+/* The core's incarnation of a message's; {0, 0} if it is absent, or can be nobody's. */
 struct ampd_incarnation io_incarnation(bool given, const struct ampd_msg_incarnation *message);
-struct ampd_msg_incarnation io_msg_incarnation(const struct ampd_server *server, struct ampd_incarnation incarnation);
+/* And back, for all to see: without its secret, which Join alone answers with. */
+struct ampd_msg_incarnation io_msg_incarnation(struct ampd_incarnation incarnation);
 
 /*
  * A specification as given, with absent fields filled in as the schema says, so that an explicit zero stays one. On

@@ -79,7 +79,7 @@ static int fill_contributors(const struct explain *explain, struct ampd_msg_step
         struct ampd_worker_info worker;
         to->rank = from->rank;
         to->has_incarnation = true;
-        to->incarnation = io_msg_incarnation(server, from->incarnation);
+        to->incarnation = io_msg_incarnation(from->incarnation);
         to->weight = from->weight;
         if (from->rank >= explain->spec->world_size)
             continue;

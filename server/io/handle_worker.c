@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 /* ---- Join ---- */
 
@@ -34,7 +35,8 @@ static void join_reply(struct io_call *call, const struct ampd_reply *reply)
     response.rank = join->rank;
     response.world_size = join->world_size;
     response.has_incarnation = true;
-    response.incarnation = io_msg_incarnation(server, join->incarnation);
+    response.incarnation = io_msg_incarnation(join->incarnation);
+    response.incarnation.boot_id = join->incarnation.counter >> AMPD_INCARNATION_NUMBER_BITS;
     response.lease_ms = join->lease_ms;
     response.epoch = join->epoch;
     response.step = join->step;
@@ -71,6 +73,9 @@ static void join_message(struct arpc_call *rpc, const uint8_t *data, size_t size
     if (rc == 0 && request.has_rank && request.rank >= AMPD_WORLD_MAX)
         rc = amp_error_set(&error, AMP_EINVAL, "INVALID_FIELD", "rank: %u is too large; ranks are below world_size",
                            request.rank);
+    uint64_t random = 0;
+    if (rc == 0 && getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+        rc = amp_error_set(&error, AMP_EIO, NULL, "no random number for an incarnation; join again");
     if (rc != 0) {
         io_call_fail(call, &error);
         return;
@@ -82,6 +87,7 @@ static void join_message(struct arpc_call *rpc, const uint8_t *data, size_t size
                                           .world_size = request.has_world_size ? request.world_size : 0,
                                           .replace = request.replace,
                                           .instance = request.instance,
+                                          .random = random,
                                           .peer = arpc_call_peer(rpc)}};
     io_call_event(call, &event);
 }

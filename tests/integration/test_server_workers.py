@@ -146,6 +146,28 @@ def test_a_worker_that_waits_on_another_shard_alone_keeps_its_lease(context):
     eventually(lambda: not status()[0], "the lease of who waits no more has ended")
 
 
+def test_no_call_can_be_made_in_the_name_of_another_worker(context):
+    """Status and history tell its rank and its number, but not the random number that Join has given it."""
+    test_model = context.model("names")
+    worker = test_model.worker()
+    worker.train(GRADIENT)
+    worker.pull()
+    seen = [rows(test_model)[0].incarnation]
+    seen += [row.incarnation for row in worker.api.ExplainStep(model="names", step=1).contributors]
+    for incarnation in seen:
+        assert (incarnation.fence, incarnation.counter, incarnation.boot_id) == (
+            worker.incarnation.fence, worker.incarnation.counter, 0), incarnation
+    for boot_id in (0, worker.incarnation.boot_id + 1, worker.incarnation.boot_id ^ 1 << 60):
+        forged = common.Incarnation(fence=worker.incarnation.fence, counter=worker.incarnation.counter, boot_id=boot_id)
+        name = {"model": "names", "rank": 0, "incarnation": forged}
+        refused(lambda f=forged: worker.push(GRADIENT, incarnation=f), Code.ABORTED, "FENCED")
+        refused(lambda f=forged: worker.push_state(incarnation=f), Code.ABORTED, "FENCED")
+        refused(lambda n=name: worker.api.Pull(latest=True, **n), Code.ABORTED, "FENCED")
+        refused(lambda n=name: worker.api.Leave(**n), Code.ABORTED, "FENCED")
+        assert not worker.api.KeepAlive(**name).incarnation_valid
+    assert worker.push(GRADIENT).verdict == common.VERDICT_APPLIED
+
+
 def test_two_processes_under_one_rank_end_with_a_sentence(context):
     """Both would go on for ever by joining again: the older one is told to stop, and the log has a line or two."""
     server = context.server()

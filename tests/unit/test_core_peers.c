@@ -143,6 +143,9 @@ static void a_shard_refuses_whom_the_open_step_has_dropped_and_waits_for_whom_it
     struct ampd_incarnation newer = {pair_incarnation.fence, pair_incarnation.counter + 1};
     assert_int_equal(AMP_EABORTED, push_as(older)->reply.error.code);
     assert_string_equal("FENCED", push_as(older)->reply.error.reason);
+    struct ampd_incarnation guess = {pair_incarnation.fence,
+                                     pair_incarnation.counter | (uint64_t)5 << AMPD_INCARNATION_NUMBER_BITS};
+    assert_string_equal("FENCED", push_as(guess)->reply.error.reason);
     struct core_call *early = push_as(newer);
     assert_false(early->answered || early->granted);
     struct ampd_message *open = pair_message(AMPD_MESSAGE_OPEN, 0, 1); /* its lease has ended */

@@ -1,4 +1,5 @@
 /* Who holds a rank, whose calls are refused, and what the log and the status are told of that. */
+#include "server/core/model.h"
 #include "tests/unit/core_fixture.h"
 
 #include <string.h>
@@ -207,6 +208,30 @@ static void a_call_that_names_a_rank_that_nobody_has_joined_is_aborted(void **st
     assert_true(core_call(&host, pull(1, incarnations[1], 1))->granted);
 }
 
+static void an_incarnation_that_is_guessed_is_refused(void **state)
+{
+    (void)state;
+    struct ampd_event join = {
+        .type = AMPD_EVENT_JOIN,
+        .call = 901,
+        .u.join = {.model = "model", .worker = "w0", .rank = 0, .instance = 1, .random = 0xfffff123456789ab}};
+    core_event(&host, &join);
+    struct ampd_incarnation given = core_joined(&host, 901), guess = given;
+    assert_int_equal((uint64_t)0x123456789ab & AMPD_INCARNATION_SECRET_MAX,
+                     given.counter >> AMPD_INCARNATION_NUMBER_BITS);
+    guess.counter ^= (uint64_t)1 << AMPD_INCARNATION_NUMBER_BITS;
+    core_assert_failed(&host, core_push_header(&host, 1, 0, guess), AMP_EABORTED, "FENCED", "another incarnation");
+    core_assert_failed(&host, core_push_state(&host, 1, 1, 0, guess), AMP_EABORTED, "FENCED", "another incarnation");
+    core_assert_failed(&host, pull(0, guess, 1), AMP_EABORTED, "FENCED", "another incarnation");
+    assert_false(keep_alive(0, guess)->reply.u.keep_alive.valid);
+    struct ampd_event leave = {.type = AMPD_EVENT_LEAVE, .call = 902, .u.worker = {"model", 0, guess}};
+    core_event(&host, &leave);
+    core_assert_failed(&host, 902, AMP_EABORTED, "FENCED", "another incarnation");
+    assert_true(core_call(&host, core_push_header(&host, 1, 0, given))->granted);
+    struct ampd_incarnation next = taken(1); /* of a smaller secret, and newer all the same */
+    assert_true(ampd_incarnation_newer(next, given));
+}
+
 /* ---- what is told ---- */
 
 static void joins_replacements_leaves_and_fences_are_counted(void **state)
@@ -262,6 +287,7 @@ int main(void)
         SHRINK(a_push_that_has_counted_gets_its_result_also_when_the_lease_has_ended),
         SHRINK(calls_that_wait_end_when_their_worker_has_lost_its_rank),
         TEST_OF(a_call_that_names_a_rank_that_nobody_has_joined_is_aborted),
+        TEST_OF(an_incarnation_that_is_guessed_is_refused),
         TEST_OF(joins_replacements_leaves_and_fences_are_counted),
         TEST_OF(a_rank_gets_one_line_of_the_log_in_ten_seconds_with_what_was_left_out),
     };
