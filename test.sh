@@ -22,7 +22,7 @@ mkdir -p "$out"
 log=$out/log.txt
 : >"$log"
 
-# A test of the release waits most of its time, and works little.
+# Tests of the release build wait most of their time, and work little.
 at_once=$((2 * $(nproc) + 1))
 
 section() { printf '== %s (%d s)\n' "$1" "$SECONDS"; }
@@ -78,8 +78,8 @@ suites() { # preset, tests at once, ctest's -L or -R, expression
 	sed "s/^\([0-9]*\): /$1-\1: /" "$out/ctest-$1.log" >"$out/results-$1.txt"
 }
 
-# In what time the tests of the release leave: all that is built with clang, and its tests. Fuzzing comes last: ten seconds of
-# each target (--long fuzz has more), and those are worth more when nothing else runs.
+# Beside the tests of the release build, in the processor time that they leave: all that is built with clang, and its tests. Fuzzing
+# comes last, ten seconds of each target (--long fuzz has more): it gets further when nothing else runs.
 behind() {
 	log=$out/log-behind.txt
 	local fuzz preset
@@ -104,7 +104,7 @@ behind() {
 	sed 's/^/fuzz: /' "$out/fuzz.log" >"$out/results-fuzzing.txt"
 	exit "$broken"
 }
-# A process group of its own, so that it ends with this one.
+# It has a process group of its own, which is killed as a whole when this script ends.
 set -m
 { renice -n 5 "$BASHPID" >>"$log" && behind; } >"$out/behind.txt" 2>&1 &
 behind=$!
@@ -116,7 +116,7 @@ check fences-self-test scripts/test_check_fences.sh
 check style scripts/check_style.py
 check style-self-test scripts/test_check_style.sh
 suites release "$at_once" -L '.*'
-section "the rest of what runs behind"
+section "waiting for the builds with clang and their tests"
 wait "$behind" || broken=1
 cat "$out/behind.txt"
 cat "$out"/results-*.txt >"$out/ctest.log"

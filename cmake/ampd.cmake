@@ -36,7 +36,7 @@ function(ampd_test name)
   cmake_parse_arguments(A "" "SUITE;TIMEOUT" "SOURCES;LINK;ARGS" ${ARGN})
   add_executable(${name} ${name}.c)
   target_link_libraries(${name} PRIVATE ${A_LINK} cmocka ampd_flags)
-  # What several tests share is compiled once.
+  # A source that several tests share is compiled once.
   list(REMOVE_ITEM A_SOURCES ${name}.c)
   foreach(source ${A_SOURCES})
     file(REAL_PATH ${source} path)

@@ -62,7 +62,7 @@ def crc32c(data):
 
 
 def keep_alive(service, joined, over):
-    """Three times in each lease: a worker that computes for longer makes no other call that tells the server it lives."""
+    """Renews the lease, three times while it runs: a worker that computes for longer than that makes no other call."""
     while not over.wait(joined.lease_ms / 3000):
         try:
             service.KeepAlive(params.KeepAliveRequest(model="hello", rank=joined.rank, incarnation=joined.incarnation))
