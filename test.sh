@@ -80,8 +80,8 @@ suites() { # preset, tests at once, ctest's -L or -R, expression
 
 # Beside the tests of the release build, in the processor time that they leave: all that is built with clang, and its tests. Fuzzing
 # comes last, ten seconds of each target (--long fuzz has more): it gets further when nothing else runs.
-behind() {
-	log=$out/log-behind.txt
+background() {
+	log=$out/log-background.txt
 	local fuzz preset
 	for preset in asan integer; do
 		section "build: $preset"
@@ -106,10 +106,10 @@ behind() {
 }
 # It has a process group of its own, which is killed as a whole when this script ends.
 set -m
-{ renice -n 5 "$BASHPID" >>"$log" && behind; } >"$out/behind.txt" 2>&1 &
-behind=$!
+{ renice -n 5 "$BASHPID" >>"$log" && background; } >"$out/background.txt" 2>&1 &
+background=$!
 set +m
-trap 'kill -- "-$behind" 2>/dev/null' EXIT
+trap 'kill -- "-$background" 2>/dev/null' EXIT
 
 check fences scripts/check_fences.py
 check fences-self-test scripts/test_check_fences.sh
@@ -117,8 +117,8 @@ check style scripts/check_style.py
 check style-self-test scripts/test_check_style.sh
 suites release "$at_once" -L '.*'
 section "waiting for the builds with clang and their tests"
-wait "$behind" || broken=1
-cat "$out/behind.txt"
+wait "$background" || broken=1
+cat "$out/background.txt"
 cat "$out"/results-*.txt >"$out/ctest.log"
 
 # Each line "N: [ OK ] name" is one test; the set of (N, name) counts, since a runner may repeat a name in its summary.
