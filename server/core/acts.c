@@ -209,7 +209,7 @@ static void go_on(struct ampd_model *model)
     ampd_rollback_try(model);
 }
 
-/* How many of those that wait for a verdict are stored: the newest are not. */
+/* Acts that wait for a verdict and are stored: all but the newest `acts_storing`. */
 static uint32_t stored_count(const struct ampd_coord *coord)
 {
     return coord->acts_count > coord->acts_storing ? coord->acts_count - coord->acts_storing : 0;
@@ -284,7 +284,7 @@ void ampd_acts_persist(struct ampd_model *model, const struct ampd_verdict_messa
         persist_row(model, 0, &verdict->acts[i], verdict->row.epoch, verdict->row.step - 1);
 }
 
-/* Behind a step that this shard has not decided they come again, with the verdict after it or when the session begins anew. */
+/* Acts behind a step that this shard has not decided are left: they come again with its next verdict, or with the next session. */
 void ampd_acts_told(struct ampd_model *model, const struct ampd_message *message)
 {
     const struct ampd_shard *shard = &model->shard;
@@ -301,7 +301,7 @@ void ampd_acts_told(struct ampd_model *model, const struct ampd_message *message
 
 static void put_back(const struct ampd_step_row *row, struct ampd_act *acts, uint32_t *count)
 {
-    if (*count == AMPD_ACTS_WAIT_MAX) /* of a program that told the others of each act once */
+    if (*count == AMPD_ACTS_WAIT_MAX) /* an older program may have stored more of them behind one step */
         memmove(acts, acts + 1, --*count * sizeof(*acts));
     acts[(*count)++] = (struct ampd_act){.kind = row->kind,
                                          .from_step = row->from_step,
@@ -314,7 +314,7 @@ static void put_back(const struct ampd_step_row *row, struct ampd_act *acts, uin
                                          .at_us = row->at_us};
 }
 
-/* Those behind the last decided step, and those that went with its verdict: the others may have neither. */
+/* Puts back the acts behind the last decided step, and those that went out with its verdict: other shards may have neither. */
 void ampd_acts_found(struct ampd_model *model, const struct ampd_model_record *record)
 {
     struct ampd_coord *coord = &model->coord;

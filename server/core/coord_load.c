@@ -34,7 +34,7 @@ static void create_new(struct ampd_core *core, uint64_t id, const struct ampd_mo
     ampd_sync_first_epoch(model);
 }
 
-/* Be it the first time, or after a start that found it on some shards. */
+/* True for a model that is created for the first time, and for one that a start has found on some of the shards alone. */
 bool ampd_coord_creates(const struct ampd_model *model)
 {
     const struct ampd_coord *coord = &model->coord;
@@ -78,7 +78,7 @@ void ampd_coord_create(struct ampd_core *core, uint64_t id, const struct ampd_ev
         create_new(core, id, &spec);
     else if (model->coord.state == AMPD_COORD_DELETING)
         ampd_call_fail(core, id, NULL, AMP_EUNAVAILABLE, "RECOVERING",
-                       "the model %s of before is being deleted; try again in a moment", model->spec.name);
+                       "the last model called %s is still being deleted; try again in a moment", model->spec.name);
     else if (ampd_coord_creates(model))
         create_again(model, id);
     else
@@ -95,7 +95,7 @@ void ampd_coord_created(struct ampd_model *model)
     }
 }
 
-/* A shard that has not answered: rather one that is away. All have, if none is found: AMPD_NO_RANK. */
+/* A shard that has not answered, preferably one that is away. AMPD_NO_RANK: all have answered. */
 static uint32_t missing_shard(const struct ampd_model *model)
 {
     const struct ampd_core *core = model->core;

@@ -30,7 +30,10 @@
  */
 #define AMPD_STRAGGLER_STEPS 8
 #define AMPD_STRAGGLER_MS    200
-/* Who keeps a complete push waiting for so long, or for a third of the lease, is named; lines of a model are as far apart. */
+/*
+ * A rank that has kept a complete push waiting for this time, or for a third of the lease if that is longer, is named. Lines
+ * about one model are at least this far apart in the log.
+ */
 #define AMPD_AWAITED_MS 10000
 /* Pushes in a row with an Inf or NaN of the worker's own, while another worker's had none. Chance does not do that. */
 #define AMPD_NONFINITE_PUSHES 5
@@ -96,8 +99,7 @@ struct ampd_model_info {
     const struct ampd_layout *layout;   /* likewise */
     enum ampd_model_state state;
     bool recovering; /* after a start, until the new epoch is stored */
-    const char
-        *trouble;  /* recovering: what keeps it from going on until somebody acts or a disk can be read; or NULL */
+    const char *trouble; /* recovering: what must be mended before the model can go on, as a sentence; NULL: nothing */
     bool deleted;  /* there is no such model any more: nothing else is set but spec and layout */
     bool deleting; /* it is about to be deleted */
     bool unstable; /* max_consecutive_overflows reached */
@@ -112,10 +114,10 @@ struct ampd_model_info {
     uint64_t step_scale_id;           /* that the gradients of the open step carry */
     const struct ampd_step_row *last; /* row of decided_step in this process, or NULL */
     uint32_t missing_rank;            /* STALLED: who */
-    /* of shard 0; all 0: no step is open, or nobody waits in it */
-    uint64_t open_since_ms;    /* the present try of the step was opened */
-    uint64_t awaited_since_ms; /* a push is complete, and the step needs others; */
-    uint64_t awaited_late_ms;  /* from then on they are named (`awaited` of ampd_worker_info) */
+    /* Times of shard 0; 0: no step is open, or no complete push waits in it. */
+    uint64_t open_since_ms;    /* when the present try of the step was opened */
+    uint64_t awaited_since_ms; /* since when a complete push has waited for those of other ranks */
+    uint64_t awaited_late_ms;  /* from when on those ranks are named (`awaited` of ampd_worker_info) */
     uint32_t checkpoints_count;
     const struct ampd_checkpoint_record *checkpoints; /* ascending */
     uint64_t range_total;                             /* values beyond the cast's range in the last apply */
@@ -124,8 +126,8 @@ struct ampd_model_info {
 };
 
 /*
- * Specification and layout of a model stay where they are until it is let go, also if it is deleted meanwhile: for who looks at
- * them later than in this turn, on any thread. index < ampd_core_models_count.
+ * Keeps the specification and the layout of a model in memory until it is let go, even if it is deleted meanwhile: for those who
+ * read them after this event, on any thread. index < ampd_core_models_count.
  */
 struct ampd_model *ampd_core_hold(struct ampd_core *core, uint32_t index);
 void ampd_core_let_go(struct ampd_model *held); /* before ampd_core_free; NULL is allowed */
@@ -148,8 +150,8 @@ struct ampd_worker_info {
     uint64_t blocks_present, blocks_wanted; /* of the open step */
     bool awaited;                           /* another worker's push is complete and waits for this one's */
     const char *peer;                       /* where its last Join came from; "": not since this process started */
-    uint64_t joins, leaves, fences;         /* Joins, Leaves and refused calls of the rank since this process started; */
-    uint64_t replacements;                  /* of the Joins: by another process while the lease ran */
+    uint64_t joins, leaves, fences;         /* Joins, Leaves and refused calls of the rank since this process started */
+    uint64_t replacements;                  /* Joins by another process while the lease of the rank ran */
 };
 
 /* What this process knows of a shard of the cluster. */

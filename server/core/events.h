@@ -133,7 +133,7 @@ struct ampd_event_pull {
     uint64_t epoch;                    /* 0: the present one */
     uint64_t number;                   /* the step or version; not used by LATEST */
     uint64_t have_epoch, have_version; /* what the client holds, 0, 0: nothing */
-    bool has_worker;                   /* one that has joined pulls: */
+    bool has_worker;                   /* a worker that has joined pulls; rank and incarnation are its own */
     uint32_t rank;
     struct ampd_incarnation incarnation;
 };

@@ -170,17 +170,18 @@ static bool is_gone(int code)
 
 /*
  * A durable checkpoint is not given up for an error that may pass: the model stays RECOVERING, and the file is read
- * again. Should it never be readable, an operator who moves it away makes it ENOTFOUND. Meanwhile the other models go on.
+ * again. Only if it is lost for good, an operator moves it away, which makes it ENOTFOUND. Meanwhile the other models go on.
  */
 static void read_later(struct ampd_model *model, int code)
 {
     struct ampd_shard *shard = &model->shard;
     shard->restore_retry_ms = model->core->now_ms + RESTORE_RETRY_MS;
-    ampd_out_log(model->core, AMPD_LOG_ERROR, model,
-                 "checkpoint %llu in %s cannot be read now: %s; it is read again every %d ms. Should it never be "
-                 "readable, move its file away: the one before is taken then",
-                 (unsigned long long)shard->restore_record.step, ampd_checkpoint_dir(model->core), amp_strerror(code),
-                 RESTORE_RETRY_MS);
+    ampd_out_log(
+        model->core, AMPD_LOG_ERROR, model,
+        "checkpoint %llu in %s cannot be read now: %s; it is read again every %d ms: mend the disk or its "
+        "mount. Only if it is lost for good, move its file away and keep it: the checkpoint before is taken then",
+        (unsigned long long)shard->restore_record.step, ampd_checkpoint_dir(model->core), amp_strerror(code),
+        RESTORE_RETRY_MS);
     if (shard->replay.on)
         ampd_sync_try_answer(model->core);
     else

@@ -122,7 +122,7 @@ struct ampd_vote {
     uint64_t contributors_hash;
     uint64_t subtrees_count;
     struct ampd_subtree *subtrees; /* owned; ascending (parameter, position) */
-    /* of the parameters that lie in the sender's blocks alone */
+    /* What follows, up to rows, is of the parameters that lie in the sender's blocks alone. */
     uint64_t overflow_params; /* (parameter, rank) pairs */
     uint64_t inf_total, nan_total;
     uint32_t rows_count; /* the first by (parameter, rank) */
@@ -173,7 +173,7 @@ struct ampd_applied {
 
 struct ampd_sync_state {
     struct ampd_model_spec spec; /* owned; for a coordinator that lost its store */
-    bool waits; /* its disk cannot be read now: the rest of this comes in an answer of its own, when it can */
+    bool waits; /* the sender's disk cannot be read now: another answer with the rest comes when it can */
     bool lost;  /* the memory of the sender is lost */
     uint64_t highest_epoch;
     /* durability STEP: where the sender stands */

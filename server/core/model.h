@@ -73,9 +73,9 @@ struct ampd_pending {
     enum ampd_persist_kind kind;
     struct ampd_model *model;
     uint64_t call;                    /* answered afterwards, or 0 */
-    struct ampd_worker_record worker; /* WORKER, */
-    uint64_t instance;                /* and of a Join: of which process, */
-    char peer[AMPD_PEER_NAME_MAX];    /* and where that is */
+    struct ampd_worker_record worker; /* WORKER */
+    uint64_t instance;                /* WORKER of a Join: the process that joins */
+    char peer[AMPD_PEER_NAME_MAX];    /* WORKER of a Join: the address that it joins from */
     struct ampd_act_record act;       /* ACT */
     uint32_t shard;                   /* FENCE: whose, */
     struct ampd_fence fence;          /* and which */
@@ -94,8 +94,8 @@ struct ampd_peer {
 
 /* SYNC of a process: what it asked for, or was asked for. */
 struct ampd_sync_round {
-    uint64_t round;                        /* shard 0: the newest one, */
-    uint64_t current;                      /* and that of the newest SYNC */
+    uint64_t round;                        /* shard 0: number of the newest round, of SYNC or of a RESTORE alone */
+    uint64_t current;                      /* shard 0: number of the newest SYNC */
     bool running;                          /* shard 0: not all have answered */
     uint64_t done;                         /* shard 0: bits of those that have */
     uint64_t synced_with[AMPD_SHARDS_MAX]; /* shard 0: counter of the fence that answered last */
@@ -250,7 +250,7 @@ struct ampd_shard {
     bool loaded, stalled, done, frozen;
     bool told_loaded; /* `loaded` is not only what was found on the disk, since the memory was last brought back */
     uint32_t missing_rank;
-    bool troubled;   /* it cannot be brought back now */
+    bool troubled;   /* shard 0 has said that the model cannot be brought back now */
     bool sync_waits; /* the rest of the answer to SYNC that told of this model is owed */
     bool deleting;   /* everything about the model ends; then it is taken out of the store */
 };
@@ -304,7 +304,8 @@ struct ampd_coord {
     struct ampd_applied applied;          /* merged range warnings of the apply before */
     struct ampd_applied applying;         /* of the present one */
     bool unstable;
-    bool cut_wanted; /* by a Checkpoint call: at the next verdict, or at the last if that is far */
+    bool
+        cut_wanted; /* a Checkpoint call waits for a cut: at the next verdict, or at the last decided step if no verdict is near */
     struct {
         uint64_t step;
         uint64_t bits;                          /* shards whose part is done, */
@@ -322,15 +323,15 @@ struct ampd_coord {
     uint64_t misfits;                             /* SYNC: bits of the shards whose answer cannot be of this model */
     uint64_t started;               /* SYNC: bits of those that have started since it was last decided on */
     uint64_t unread;                /* RESTORE: bits of those that cannot read the checkpoint now */
-    uint32_t untried;               /* SYNC: checkpoints of shard 0's answer, the oldest, not tried yet */
+    uint32_t untried; /* SYNC: how many checkpoints of shard 0's answer, oldest first, have not been tried */
     char trouble[AMPD_TROUBLE_MAX]; /* SYNCING: why the model is refused, as a sentence; "": it is not */
     enum ampd_coord_state before;   /* SYNC: the state that it interrupted */
     uint64_t answered;              /* bits: of RESTORE, or of EPOCH */
     bool restore_failed;
     bool restore_absent;          /* a shard has dropped what was asked for since it answered SYNC */
     struct ampd_restore restored; /* what the first shard has told; all must agree */
-    uint64_t loader;              /* number of the loader that has the grant of this epoch, or 0, */
-    uint64_t loader_until_ms;     /* and how long without a WANT */
+    uint64_t loader;              /* number of the loader that has the grant of this epoch, or 0 */
+    uint64_t loader_until_ms;     /* when another loader may take the grant, if no WANT comes before */
     uint64_t loaded_bits;
 };
 
@@ -349,7 +350,7 @@ struct ampd_model {
     uint64_t alive_due_ms, alive_told_ms; /* another shard: when ALIVE is sent, 0: nobody is to be told of; and was */
     bool gone;             /* deleted: its place is free, and nothing finds it */
     struct amp_list grave; /* among the core's */
-    uint32_t holds;        /* calls and writes that name it, and the host: until then specification and layout stay */
+    uint32_t holds; /* calls, writes and the host that use it: specification and layout stay as long as it is not 0 */
 };
 
 struct ampd_core {
@@ -397,7 +398,7 @@ const char *ampd_checkpoint_dir(const struct ampd_core *core); /* its name, for 
 int ampd_model_new(struct ampd_core *core, const struct ampd_model_spec *spec, struct ampd_model **model,
                    struct amp_error *error);
 void ampd_model_free(struct ampd_model *model);
-void ampd_core_free_graves(struct ampd_core *core); /* of which no output speaks any more */
+void ampd_core_free_graves(struct ampd_core *core); /* of models that nobody holds any more */
 void ampd_model_forget(struct ampd_model *model);   /* deleted: its memory is free; the place is for the next one */
 struct ampd_model *ampd_core_model_named(struct ampd_core *core, const char *name);
 /* The model of a call, if there is one that is served; else NULL, and the call has its answer. */
@@ -681,7 +682,7 @@ void ampd_coord_set(struct ampd_model *model, enum ampd_coord_state state);
 void ampd_coord_loaded(struct ampd_model *model, const struct ampd_message *message);
 void ampd_coord_ranks(struct ampd_model *model); /* a rank joined, left, or its lease ended; or an act is stored */
 void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *message);
-bool ampd_coord_decides_soon(const struct ampd_model *model);             /* the open step: who has not pushed lives */
+bool ampd_coord_decides_soon(const struct ampd_model *model); /* enough ranks of the open step have pushed or live */
 bool ampd_coord_waits_for(const struct ampd_model *model, uint32_t rank); /* only its push can move the step */
 void ampd_coord_vote(struct ampd_model *model, const struct ampd_message *message);
 void ampd_coord_store_verdict(struct ampd_model *model);

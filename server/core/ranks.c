@@ -1,10 +1,10 @@
 /*
  * Ranks and those who held them before: whose calls are refused, and what the log and the status are told.
  *
- * Two processes under one rank would take it from each other for ever, if each that is refused joined again. So a call of an
- * incarnation that another process's Join has replaced is answered RANK_TAKEN, with the name of who has it now: its worker stops. One
- * whose lease has ended, or whose own process has joined again, is FENCED: its worker joins again. Which process a Join is of, its
- * `instance` says; without one, each is of another process. That is not stored.
+ * Two processes under one rank would take it from each other for ever if each of them joined again whenever it is refused. So a
+ * call whose incarnation was replaced by another process's Join is answered RANK_TAKEN, with the name and address of that process, and
+ * the caller stops. A call whose lease has ended, or whose own process has joined again, is answered FENCED, and the caller joins again.
+ * A Join tells its process by `instance`; one without it counts as another process's. Instances are not stored.
  */
 #include "base/assert.h"
 #include "server/core/model.h"
@@ -64,10 +64,11 @@ void ampd_ranks_joined(struct ampd_model *model, const struct ampd_pending *join
         worker->untold.joins++;
         worker->untold.replacements += replaced ? 1 : 0;
     } else if (replaced) {
-        ampd_out_log(model->core, AMPD_LOG_WARN, model,
-                     "rank %u (%s): a Join from %s has taken it from another process, at %s, whose lease ran; two "
-                     "workers under one rank?",
-                     rank, join->worker.name, join->peer, worker->peer[0] != 0 ? worker->peer : "an unknown address");
+        ampd_out_log(
+            model->core, AMPD_LOG_WARN, model,
+            "rank %u (%s): a Join from %s has taken it from another process, at %s, whose lease had not ended. If two "
+            "workers run under one rank, stop one of them, or give it another RANK",
+            rank, join->worker.name, join->peer, worker->peer[0] != 0 ? worker->peer : "an unknown address");
     } else {
         ampd_out_log(model->core, AMPD_LOG_INFO, model, "rank %u (%s) has joined from %s", rank, join->worker.name,
                      join->peer);
@@ -142,8 +143,9 @@ void ampd_ranks_listed(struct ampd_model *model)
 }
 
 /*
- * Another shard knows neither Joins nor leases, but what each OPEN lists: a rank's newest incarnation, until its lease ends (SHRINK).
- * One that was listed and is not any more comes in again by a Join alone, with a newer one. What has never been listed may be newer.
+ * Other shards than 0 know neither Joins nor leases, only what each OPEN lists: the newest incarnation of a rank, under SHRINK until its
+ * lease ends. A rank that is not listed any more comes back by a Join alone, with a newer incarnation. One newer than all that were
+ * listed may have joined since.
  */
 static bool refuse_by_lists(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
                             struct amp_error *error)

@@ -690,7 +690,7 @@ void ampd_shard_state(struct ampd_model *model, const struct ampd_message *messa
     struct ampd_shard *shard = &model->shard;
     const struct ampd_state_message *state = &message->u.state;
     shard->troubled = state->trouble;
-    if (state->trouble) { /* perhaps only since a session took our answer with it: it is said again */
+    if (state->trouble) { /* perhaps only because our answer was lost with a session: it is said again */
         shard->sync_waits = true;
         ampd_sync_try_answer(model->core);
         return;

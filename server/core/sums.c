@@ -36,7 +36,7 @@ struct notes_head {
     uint64_t overflow_params, inf_total, nan_total, subtrees_count;
     uint32_t rows_count, parameters;
     float scale, coefficient;
-    uint32_t empty, shared_count; /* (0 in what an ampd of before has written) */
+    uint32_t empty, shared_count; /* the latter is 0 in what an older version has written */
 };
 
 struct notes_contributor {
@@ -570,8 +570,9 @@ static void read_later(struct ampd_model *model, int code)
 {
     model->shard.restore_retry_ms = model->core->now_ms + READ_RETRY_MS;
     ampd_out_log(model->core, AMPD_LOG_ERROR, model,
-                 "step %llu of the journal cannot be read now: %s; it is read again every %d ms. Should it never be "
-                 "readable, move its file away: the model goes back to a checkpoint then",
+                 "step %llu of the journal cannot be read now: %s; it is read again every %d ms: mend the disk or its "
+                 "mount. Only if it is lost for good, move its file away and keep it: the model goes back to a "
+                 "checkpoint then",
                  (unsigned long long)(model->shard.decided_step + 1), amp_strerror(code), READ_RETRY_MS);
     ampd_sync_try_answer(model->core);
 }

@@ -392,18 +392,19 @@ static void refuse(struct ampd_model *model, const char *format, ...)
 }
 
 /*
- * An epoch without a base is for a model that never had a durable checkpoint. Where there was one, and none can be read on all shards, a
- * directory is not mounted, or files were lost: to begin anew would void what is left.
+ * An epoch without a base is for a model that never had a durable checkpoint. Where there was one and none can be read on all shards,
+ * a directory is not mounted or files are lost, and to begin anew would void what is left.
  */
 static bool has_base(struct ampd_model *model, struct ampd_checkpoint_record *newest)
 {
     if (take_newest(model, newest) || !had_checkpoint(model))
         return true;
-    refuse(model,
-           "no checkpoint of %s can be read on all shards, though there are some: is the checkpoint directory mounted "
-           "(here it is %s)? The log of each shard names what it lacks; bring that back, and start the shard again. "
-           "Nothing is deleted; ampctl delete --force gives the model up",
-           model->spec.name, ampd_checkpoint_dir(model->core));
+    refuse(
+        model,
+        "no checkpoint of %s can be read on all shards, though there are some: is the checkpoint directory mounted "
+        "(here it is %s)? The log of each shard names what it lacks; bring that back, and start the shard again. "
+        "Nothing has been deleted. Only if all checkpoints are lost for good, give the model up: ampctl delete --force",
+        model->spec.name, ampd_checkpoint_dir(model->core));
     return false;
 }
 
@@ -488,10 +489,11 @@ static bool lacks_a_store(struct ampd_model *model)
                "where that is lost, start it with an empty one and --epoch-above or --cluster",
                empty, model->spec.name);
     else if (before != AMPD_NO_RANK)
-        refuse(model,
-               "shard %u has a data directory of before epoch %llu of %s: bring back the right one, or, where that is "
-               "lost, start it with an empty one and --epoch-above or --cluster",
-               before, (unsigned long long)epoch, model->spec.name);
+        refuse(
+            model,
+            "shard %u has a data directory from before epoch %llu of %s: bring back the right one, or, where that is "
+            "lost, start it with an empty one and --epoch-above or --cluster",
+            before, (unsigned long long)epoch, model->spec.name);
     else
         return false;
     return true;
@@ -595,8 +597,9 @@ static void try_decide(struct ampd_model *model)
     struct ampd_coord *coord = &model->coord;
     if (coord->misfits != 0 && coord->state != AMPD_COORD_DELETING)
         refuse(model,
-               "a shard has another model under the name %s, as the line above says: bring back the data directory "
-               "that it had, and start it again",
+               "a shard has another model under the name %s; the log of shard 0 says which, and how they differ: bring "
+               "back "
+               "the data directory that the shard had, and start it again",
                model->spec.name);
     else if (!waits_for_disks(coord) || coord->state == AMPD_COORD_DELETING)
         decide(model);
@@ -775,7 +778,8 @@ void ampd_sync_not_created(struct ampd_model *model, const struct ampd_message *
     {
         struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
         ampd_call_fail(model->core, call->id, NULL, AMP_EEXHAUSTED, "NO_MEMORY",
-                       "shard %u cannot make %s, which is taken back: %s; give that shard more, then create it again",
+                       "shard %u cannot make %s, which is taken back: %s; give that shard more memory, then create the "
+                       "model again",
                        message->from, model->spec.name, message->u.why);
     }
     ampd_out_log(model->core, AMPD_LOG_WARN, model, "is taken back: shard %u cannot make it: %s", message->from,

@@ -110,7 +110,7 @@ static void find_sums(const struct ampd_model *model, uint64_t from, uint64_t to
     }
 }
 
-/* Whether nothing is to be found of the parameter whose segments are [from, to). */
+/* Whether this shard has found no overflow in the parameter whose segments are [from, to). */
 static bool all_finite(const struct ampd_model *model, uint64_t from, uint64_t to)
 {
     const struct ampd_close *close = &model->shard.step.close;
@@ -182,7 +182,7 @@ static void add_rows(const struct finding *finding, struct ampd_vote *vote)
     }
 }
 
-/* All that the others' parts may come to say something with. */
+/* Votes with all that was found of a shared parameter: it may matter together with what other shards have found of it. */
 static void share(const struct finding *finding, struct ampd_vote *vote)
 {
     if (vote->shared == NULL)

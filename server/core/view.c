@@ -56,9 +56,10 @@ static const char *trouble_of(const struct ampd_model *model)
     if (model->coord.trouble[0] != 0)
         return model->coord.trouble;
     if (model->shard.restore_retry_ms != 0)
-        return "a checkpoint or the journal cannot be read now; it is tried again, and the log says why";
+        return "a checkpoint or the journal of this shard cannot be read now, and is read again every few seconds; the "
+               "log says why";
     if (model->shard.troubled)
-        return "a shard cannot bring the model back now; its log says why";
+        return "a shard cannot bring the model back now; the log of each shard says what it lacks";
     return NULL;
 }
 

@@ -283,7 +283,7 @@ static void answer_join(struct ampd_model *model, uint64_t id, const struct ampd
     }
 }
 
-/* Those that wait, of who has lost its rank. */
+/* Pulls and Pushes that wait are judged again: those of a worker that has lost its rank end. */
 static void end_calls(struct ampd_model *model)
 {
     ampd_pull_retry(model);
@@ -387,7 +387,8 @@ void ampd_workers_leave(struct ampd_core *core, uint64_t id, const struct ampd_e
     if (!worker->held || !ampd_incarnation_same(worker->asked, event->incarnation)) {
         struct amp_error error = {0};
         if (!ampd_ranks_refuse(model, event->rank, event->incarnation, &error)) /* a Join is being stored */
-            (void)amp_error_set(&error, AMP_EABORTED, "FENCED", "rank %u is held by a newer Join", event->rank);
+            (void)amp_error_set(&error, AMP_EABORTED, "FENCED",
+                                "rank %u is held by a newer Join; nothing is left to give back", event->rank);
         ampd_call_fail_with(core, id, model, &error);
         return;
     }

@@ -87,7 +87,7 @@ bool sim_is_limited(const struct sim *sim)
 #define RESTORE_AGAIN_MS 6000 /* by then it has read again */
 #define MAKING_MS        120000 /* that takes longer than any of its messages, and than any of the times that the core waits */
 
-/* Nothing stands against it that the model is made on all shards, or is taken back. */
+/* Whether the model could be made on all shards, or be taken back, without any wait. */
 static bool can_make(const struct sim *sim)
 {
     bool can = sim->shard[0].core != NULL && !sim_disk_is_full(sim, &sim->shard[0]);
@@ -107,7 +107,8 @@ static void check_making(struct sim *sim)
     if (!makes || !can_make(sim))
         sim->creating_ms = sim->now_ms;
     if (sim->now_ms - sim->creating_ms > MAKING_MS)
-        sim_fail(sim, SIM_PROGRESS, "the model is being made since %llu ms", (unsigned long long)sim->creating_ms);
+        sim_fail(sim, SIM_PROGRESS, "the model has been neither made nor taken back since %llu ms",
+                 (unsigned long long)sim->creating_ms);
 }
 
 /* Whoever runs these processes starts them again. */

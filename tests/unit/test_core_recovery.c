@@ -109,7 +109,7 @@ static void a_shard_with_a_store_of_before_an_epoch_is_named(void **state)
     struct ampd_checkpoint_record part = {.epoch = 5, .step = 1};
     struct ampd_model_record record = {.epoch = 5, .checkpoints_count = 1, .checkpoints = &part};
     start_zero(&record, 0);
-    assert_non_null(strstr(pair_logged, "shard 1 has a data directory of before epoch 5"));
+    assert_non_null(strstr(pair_logged, "shard 1 has a data directory from before epoch 5"));
     assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
     send_to(1, AMPD_EVENT_PEER_UP); /* a session that breaks changes nothing */
     assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
