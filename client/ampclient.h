@@ -101,10 +101,10 @@ struct ampclient_options {
     bool token_over_plaintext; /* send the token to other machines without TLS too: who listens there can use it */
 
     /*
-     * What the library does while a call waits: that it reconnects, has joined again, was rolled back, whom the others wait for.
-     * Lines from log_level on (WARN) go to log_cb, or to stderr if it is NULL; of a kind there is one in 5 s at most. It is
-     * called on the client's loop thread, never twice at a time; `text` is a line without newline, valid until it returns. It
-     * must not call the client, and all I/O of the client waits for it.
+     * What the library does while a call waits: that it reconnects, has joined again, was rolled back, or which ranks the model
+     * waits for. Lines of log_level (default WARN) and above go to log_cb, or to stderr if that is NULL, at most one of each kind
+     * in 5 s. log_cb is called on the client's loop thread, one call at a time; `text` is a line without newline, valid until it
+     * returns. It must not call the client, and all I/O of the client waits for it.
      */
     void (*log_cb)(void *arg, enum ampclient_log_level level, const char *text);
     void *log_arg;
@@ -211,9 +211,9 @@ struct ampclient_join_options {
     void *restore_arg;
     void (*restore_cb)(void *arg, uint64_t step, const void *data, size_t size);
     /*
-     * Where another process joins under this rank, the later one has it, and this one stops: step_begin, push and step_end
-     * are AMP_EABORTED, and the text says who it is. With take_back it joins again instead, and the other one stops, if that
-     * has not asked for the same.
+     * If another process joins under this rank, it has the rank from then on, and this process stops: step_begin, push and
+     * step_end return AMP_EABORTED, and the text names the other process. With take_back this process joins again instead, and
+     * the other one stops, unless it has set take_back as well.
      */
     bool take_back;
 };

@@ -213,10 +213,10 @@ struct ampd_msg_worker_status {
     bool straggles;          /* all others have waited for it, for most of each of the last 8 steps */
     bool nonfinite;          /* its last 5 pushes had Inf or NaN of its own while another's had none */
     char peer[64];           /* address that the last Join came from; "": not since the server started */
-    uint64_t joins;          /* Joins of the rank since the server started, */
-    uint64_t replacements;   /* of these, by another process while the lease had not ended */
+    uint64_t joins;          /* Joins of the rank since the server started */
+    uint64_t replacements;   /* Joins by another process since the server started, while the lease had not ended */
     uint64_t leaves;         /* Leaves since the server started */
-    uint64_t fences;         /* calls that were refused since then, as of an old holder of the rank */
+    uint64_t fences;         /* calls refused since the server started, as of an old holder of the rank */
 };
 
 struct ampd_msg_worker_status_list {

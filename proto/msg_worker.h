@@ -89,7 +89,7 @@ struct ampd_msg_keep_alive_response {
     bool incarnation_valid; /* false: the lease has ended, or a newer Join holds the rank */
     uint64_t lease_ms;      /* time that is left now; 0 when not valid */
     char taken_by[512];     /* who holds the rank, if another process has taken it; default "" */
-    char waiting_for[256];  /* one sentence: what the model waits for, as in ModelStatus; "" when it runs */
+    char waiting_for[256];  /* one sentence: what the model waits for, as in ModelStatus, but cut; "" when it runs */
 };
 
 struct ampd_msg_leave_request {

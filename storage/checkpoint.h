@@ -157,8 +157,9 @@ int ampd_checkpoint_sweep(const struct ampd_checkpoint_place *place, const struc
 int ampd_checkpoint_remove_model(const struct ampd_checkpoint_place *place, struct amp_error *error);
 
 /*
- * A whole file below a model, of any step, that falls to this shard, also of another number of shards: its name relative to
- * data_dir in `file`, or "" where there is none, or where a mark says that they are to go. For a model that the store does not know.
+ * A whole checkpoint file of a model, of any step, that falls to this shard, also one of another number of shards: its name relative
+ * to data_dir in `file`, or "" where there is none, or where a mark says that the files are to go. For a model that the store does
+ * not know.
  */
 int ampd_checkpoint_any(const struct ampd_checkpoint_place *place, char *file, size_t file_size, struct amp_error *error);
 

@@ -6,7 +6,7 @@
  *
  * A slot is a file with room for one record: a head of one page (key, sizes, hashes), the notes of the core, and from the
  * next page on the gradient g as fp32. A record is valid when both hashes match; a torn one is as if it had never been
- * written, and nothing was told about it. One that the disk cannot read is not such a one: it is an error, and the slot is
+ * written, and nothing was told about it. A record that the disk cannot read is not torn: it is an error, and its slot is
  * not written over. Slots are written over once their record is not wanted any more, so that after
  * the first steps no file grows and a vote costs one fdatasync of data alone. A record is never written over the one of an
  * older try of its step: that one stays until the newer one is synced.

@@ -285,7 +285,7 @@ struct ampd_model_record {
     struct ampd_step_row *last;     /* newest row of that epoch, or NULL; owned */
     /*
      * With durability STEP: the rows of that epoch from the newest checkpoint's step on, ascending, those of acts too, for
-     * the journal's replay; and the acts right before them, which went with its verdict; owned.
+     * the journal's replay; and the acts of the step before, which went out with the first of those verdicts; owned.
      */
     uint32_t rows_count;
     struct ampd_step_row *rows;

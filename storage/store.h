@@ -128,8 +128,8 @@ int ampd_store_put_worker(struct ampd_store *store, const char *model, const str
 
 /*
  * One decided step: row, contributors, overflow rows, scale record, durable step. FULL if `full` (durability:
- * step). A row of kind SET or RESET goes behind the rows that its (epoch, step) has; one that is there already, which the
- * scale id after it tells, stays as it is. AMP_EEXIST: the step has its row.
+ * step). A row of kind SET or RESET goes behind the rows that its (epoch, step) has; one with the same scale id after it
+ * is that row, and stays as it is. AMP_EEXIST: the step has its row.
  */
 int ampd_store_put_verdict(struct ampd_store *store, const char *model, const struct ampd_step_row *row, bool full,
                            struct amp_error *error);

@@ -26,7 +26,7 @@ static json_t *server_object(const struct ampd_msg_get_status_response *status)
                      (json_int_t)status->descriptors, "descriptors_max", (json_int_t)status->descriptors_max);
 }
 
-/* A server of before does not tell it. */
+/* An older server does not tell it. */
 static void print_descriptors(const struct ampd_msg_get_status_response *status)
 {
     if (status->descriptors > 0 && status->descriptors_max > 0)

@@ -63,7 +63,7 @@ struct ampclient_push {
 /* Kinds of lines in the log: each has a rate of its own. */
 enum ampclient_core_line { LINE_TROUBLE, LINE_LOST, LINE_GOES_ON, LINE_WAITING, LINE_JOINED, LINES_COUNT };
 
-/* What the model waits for, as status has it (model.options). */
+/* Bytes of what the model waits for, as the answer of KeepAlive has it (parameter_service.options). */
 #define AMPCLIENT_WAITING_MAX 256
 
 /* Cancelled streams that have not ended: at most a pull and a push of each shard, twice. */
@@ -148,7 +148,7 @@ bool ampclient_core_is_text(const char *text);
 void ampclient_core_join_failed(struct ampclient_core *core);
 
 /* member.c */
-/* Join again, as the clause says why; `fenced`: unless another process has taken the rank, which shard 0 is asked first. */
+/* Joins again; `why` is a clause for the log. With `fenced` shard 0 is asked first, and nothing joins if another process has the rank. */
 void ampclient_core_lose(struct ampclient_core *core, bool fenced, const char *why);
 void ampclient_core_keep_alive_ended(struct ampclient_core *core, const struct ampclient_ended *ended);
 

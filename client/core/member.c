@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 
-/* Join again; `fenced`: unless another process has taken the rank, which a call that is out cannot tell. */
 void ampclient_core_lose(struct ampclient_core *core, bool fenced, const char *why)
 {
     if (core->need_join || core->join_call != 0) {
@@ -12,7 +11,7 @@ void ampclient_core_lose(struct ampclient_core *core, bool fenced, const char *w
     }
     core->need_join = true;
     core->fenced = fenced && !core->config.take_back;
-    if (core->fenced)
+    if (core->fenced) /* a KeepAlive that is under way may have been answered before the rank was taken */
         ampclient_core_cancel(core, &core->keep_alive_call, false);
     else
         ampclient_core_say_lost(core, why);

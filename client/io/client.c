@@ -166,7 +166,7 @@ int ampclient_connect(const char *endpoints, const struct ampclient_options *opt
         .log_level = made->options.log_level,
     };
     (void)uv_random(NULL, NULL, &made->instance, sizeof made->instance, 0,
-                    NULL); /* 0 if it fails: as a client of before */
+                    NULL); /* if it fails it stays 0, and each Join counts as another process's */
     rc = ampclient_link_open(endpoints, &link, &made->link, error);
     if (rc != 0)
         goto fail_free;

@@ -169,8 +169,8 @@ void io_cluster_raise_fences(struct io_cluster *cluster, uint64_t above, void (*
 int io_cluster_serves(struct io_cluster *cluster, bool models, void (*done_cb)(void *arg), void *arg);
 
 /*
- * Of shard 0, when all shards have told what they hold: there is no model, or none any more, so that the cluster may begin anew
- * on other directories, or on another number of shards. Where it cannot be noted it is with the next start.
+ * For shard 0, when all shards have told what they hold and no model is left: the cluster may begin anew on other directories, or
+ * on another number of shards. If it cannot be noted now, the next start notes it.
  */
 void io_cluster_no_models(struct io_cluster *cluster);
 
@@ -195,8 +195,8 @@ const struct io_cluster_member *io_cluster_member(const struct io_cluster *clust
 uint64_t io_cluster_last(const struct io_cluster *cluster);
 
 /*
- * Of how many shards the cluster is that has models, as was noted before this process took its place; 0: it has none, or nobody
- * keeps that. Who has no models then lacks them.
+ * The number of shards of a cluster that has models, as was noted before this process took its place; 0: it has none, or nobody
+ * notes it. If it is not 0, a data directory without models lacks them.
  */
 uint32_t io_cluster_models(const struct io_cluster *cluster);
 

@@ -6,8 +6,8 @@
  *   who/shard-K      the place of shard K, bound to its holder's lease: "FORMAT SHARDS BASE ADDRESS"
  *   who/standby-ID   a process that waits, by the number of its lease, bound to it: the same
  *   who/last-K       the fence of the last process that was shard K and began to serve; not bound to a lease
- *   who/shards       K, where there are models; not bound to a lease. Put with the first epoch of a model, gone with the last
- *                    model: who is for another K, or has no data where there are models, begins no cluster
+ *   who/shards       K, where there are models; not bound to a lease. Put with the first epoch of a model, removed with
+ *                    the last model. As long as it is there, a process for another K, or without data, begins no cluster
  *   base             a number that is added to revisions; there from the first loss of an etcd on, 0 before
  *   epoch/MODEL      the highest epoch of the model
  *
@@ -99,7 +99,7 @@ struct etcd_cluster {
 
     struct amp_list raises;
     uint32_t raises_count;
-    bool has_models; /* as this process has said last */
+    bool has_models; /* what this process has last said of its models */
     uv_timer_t raise_timer;
 
     uint32_t calls; /* under way */

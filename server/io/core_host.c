@@ -172,7 +172,7 @@ static void do_output(struct ampd_server *server, const struct ampd_output *outp
     }
 }
 
-/* Health says SERVING once every model that was found is ready, but for those that stay behind: the others are served. */
+/* Health says SERVING once every model that was found is ready, except those that cannot be brought back now: the others are served. */
 static void update_health(struct ampd_server *server)
 {
     if (server->serving || server->state != SERVER_RUNNING || !server->found || !ampd_core_synced(server->core))
@@ -211,8 +211,9 @@ void ampd_server_event(struct ampd_server *server, struct ampd_event *event)
 /* ---- recovery ---- */
 
 /*
- * Removes files that the catalogue does not name: of writes that were cut off, and of void epochs. None above the newest that it names: a
- * catalogue of before, of a data directory that was brought back, does not name what is newer. Where they are shared, later (purge.c).
+ * Removes files that the catalogue does not name: of writes that were cut off, and of void epochs. Files above the newest step that it
+ * names stay: the catalogue of an older data directory that was brought back does not name them. Files in a shared directory are swept
+ * later (purge.c).
  */
 static int sweep(struct ampd_server *server, const struct ampd_model_record *record, struct amp_error *error)
 {
@@ -233,7 +234,7 @@ static int sweep(struct ampd_server *server, const struct ampd_model_record *rec
 static int not_taken_up(const struct ampd_server *server, const char *model, struct amp_error *error)
 {
     return amp_error_set(error, AMP_EEXHAUSTED, NULL,
-                         "the stored model %s cannot be taken up, as the line above says; --memory-max is %" PRIu64
+                         "the stored model %s cannot be taken up, as the log says; --memory-max is %" PRIu64
                          " bytes: start with a higher one",
                          model, server->options->memory_max);
 }

@@ -59,8 +59,8 @@ static void create_now(struct create *create)
 }
 
 /*
- * On the reader's thread. Files of a model that nobody knows are of one that another data directory knows, which is not mounted: a new
- * model of its name would write over them, and remove them.
+ * On the reader's thread. Where a model is not known and its name has checkpoint files, another data directory knows it, which is not
+ * mounted: a new model of this name would write over those files, and remove them.
  */
 static void create_look(struct io_task *task)
 {

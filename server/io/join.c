@@ -38,7 +38,7 @@
  */
 #define DOUBT_MS 60000
 
-/* Who is empty where models should be goes on answering for so long, before it ends: the others are refused by its word, too. */
+/* A process without models where the cluster has some answers the others for this long before it ends: so they learn it as well. */
 #define REFUSED_MS 3000
 
 /* A shard that says nothing for so long is given up for this time: it reads its store a few milliseconds at a time. */
@@ -439,7 +439,7 @@ static void give_up(struct io_join *join, int code, const char *why)
     else
         (void)amp_error_set(
             &join->error, code, NULL,
-            "%s has no model, %s, and cluster %s has, as %s: is the right directory mounted there? "
+            "%s has no model, and %s; but cluster %s has models, as %s: is the right directory mounted there? "
             "Start the processes that the shards were last, or bring back the data directory of one of them; a "
             "new cluster begins under another --cluster name",
             dir, why, cluster, io_place_is_bare(server) ? "etcd says (who/shards)" : "other data of this process say");

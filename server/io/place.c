@@ -33,7 +33,7 @@ struct io_place {
     uint64_t served[IO_CLUSTER_SHARDS_MAX];
     bool taken, over; /* over: it never will be */
     bool noted;       /* io_place_serve is done */
-    bool models;      /* some shard's data here have any */
+    bool models;      /* some shard's data below `dir` have models */
     char other
         [AMPD_DATADIR_PATH_MAX]; /* data with models of another number of shards, which is `other_shards`; "": none */
     uint32_t other_shards;
@@ -79,8 +79,8 @@ static int count_models(struct ampd_store *store, size_t *count, struct amp_erro
 }
 
 /*
- * What fences the data of shard `own` know of, and whether they have models. Of those of another number of shards (own is
- * IO_CLUSTER_ANY) only the latter counts.
+ * What fences the data of shard `own` know of, and whether they have models. With own IO_CLUSTER_ANY, for data of another number of
+ * shards, their fences are not looked at.
  */
 static int look_into(struct ampd_server *server, uint32_t own, const char *path, bool *models, struct amp_error *error)
 {
@@ -124,7 +124,7 @@ static bool has_store(const char *path)
     return access(store, F_OK) == 0;
 }
 
-/* Directories below the data directory that are a shard's of another number of them: whether one has models. */
+/* Notes a directory with models below the data directory that is a shard's of another number of shards. */
 static int look_for_others(struct ampd_server *server, struct amp_error *error)
 {
     struct io_place *place = server->place;
@@ -265,8 +265,8 @@ void io_place_check(const struct ampd_server *server)
 /* ---- taking it ---- */
 
 /*
- * Whether the store has models, and another process has been this shard since it was; or has none, and the cluster does. The one that
- * the shard served from last has all that there is, also where a first model was noted in etcd and never stored.
+ * Whether the store has models, and another process has been this shard since; or has none, though the cluster has models. The store
+ * that the shard served from last holds all that there is, also where a first model was noted in etcd and never stored.
  */
 static int doubt(struct ampd_server *server, const struct ampd_fence *before, struct amp_error *error)
 {
@@ -280,7 +280,7 @@ static int doubt(struct ampd_server *server, const struct ampd_fence *before, st
     if (server->place->bare && io_peers_shards(server) < 2)
         rc = amp_error_set(
             error, AMP_ESTATE, NULL,
-            "%s has no model, and cluster %s has, as the key ampd/%s/who/shards in etcd says: is the right "
+            "%s has no model, but cluster %s has models, as the key ampd/%s/who/shards in etcd says: is the right "
             "directory mounted there? Start the process whose data directory the only shard served from last, "
             "or bring that directory back; a new cluster begins under another --cluster name",
             server->dir.path, server->options->cluster->name, server->options->cluster->name);

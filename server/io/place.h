@@ -31,7 +31,10 @@ int io_place_take(struct ampd_server *server, struct amp_error *error);
 /* Whether data of a shard that were here at the start have models: the cluster is no new one. */
 bool io_place_has_models(const struct ampd_server *server);
 
-/* Whether the place was taken with a directory that has no model, and is none that the shard served models from: others must fill it. */
+/*
+ * Whether the shard's directory has no model though the cluster has models, and is not the one that the shard served from last: other
+ * shards must fill it.
+ */
 bool io_place_is_bare(const struct ampd_server *server);
 
 /*
@@ -46,7 +49,7 @@ void io_place_check(const struct ampd_server *server);
 /* SIGHUP: the files by which etcd is spoken to. */
 void io_place_reload(struct ampd_server *server);
 
-/* All shards have told what they hold, or a model is deleted: where there is none (any more), the cluster may begin anew. */
+/* Call it when all shards have told what they hold, and when a model is deleted: if no model is left, the cluster may begin anew. */
 void io_place_no_models(struct ampd_server *server);
 
 /* What the core asks for and tells: RAISE_EPOCH, FENCED. */

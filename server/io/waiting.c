@@ -125,7 +125,7 @@ void io_waiting_text(const struct ampd_server *server, uint32_t model, const str
 {
     text[0] = 0;
     if (info->recovering) {
-        (void)snprintf(text, size, "%s%s", info->trouble != NULL ? "help: " : "",
+        (void)snprintf(text, size, "%s%s", info->trouble != NULL ? "an operator's help: " : "",
                        info->trouble != NULL ? info->trouble : "the end of recovery");
         return;
     }
