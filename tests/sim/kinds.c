@@ -235,7 +235,7 @@ static void fail_reads(struct sim *sim)
         start_anew(sim, KIND_BIT(shard->index));
 }
 
-/* The session breaks while a shard cannot read, or just when it can again. */
+/* The session breaks while a shard cannot read, or when it has just begun to again. */
 static void cut_who_cannot_read(struct sim *sim)
 {
     struct sim_shard *shard = &sim->shard[sim_more(sim, sim->shards)];
@@ -244,6 +244,8 @@ static void cut_who_cannot_read(struct sim *sim)
         return;
     sim->read_cuts--;
     sim_session_cut(sim, shard);
+    if (sim_more(sim, 2) == 0) /* and none begins before it has read again */
+        sim->peers[shard->index].up_until_ms = shard->store.unreadable_until_ms + RESTORE_AGAIN_MS;
 }
 
 /* One that was replaced may be among those that go on meanwhile; a place may be taken by a process with another disk. */

@@ -276,6 +276,22 @@ static void a_shard_that_cannot_read_holds_up_one_model_and_all_shards_know(void
         assert_false(pair_model(k)->shard.troubled);
 }
 
+/* The rest of its answer may have gone with a session. */
+static void a_shard_that_hears_of_trouble_says_its_answer_to_sync_again(void **state)
+{
+    (void)state;
+    pair_hold_messages = true;
+    struct ampd_message *message = pair_message(AMPD_MESSAGE_STATE, 0, 1);
+    message->u.state.trouble = true;
+    ampd_message_free(pair_last);
+    pair_last = NULL;
+    pair_send_take(message);
+    assert_non_null(pair_last);
+    assert_int_equal(AMPD_MESSAGE_SYNCED, pair_last->type);
+    assert_int_equal(pair_core[0]->sync.current, pair_last->round);
+    assert_false(pair_last->u.sync.waits);
+}
+
 /* What shard 1 says when it has started: it has nothing of the last decided step but, perhaps, its vote. */
 static void answer_sync(bool voted)
 {
@@ -576,6 +592,7 @@ int main(void)
         TEST(parts_of_two_states_are_no_checkpoint),
         TEST(an_answer_of_another_restore_or_epoch_does_not_count),
         TEST(a_shard_that_cannot_read_holds_up_one_model_and_all_shards_know),
+        TEST(a_shard_that_hears_of_trouble_says_its_answer_to_sync_again),
         TEST(a_shard_that_has_lost_its_vote_on_a_decided_step_brings_a_new_epoch),
         TEST(a_shard_that_holds_its_vote_on_a_decided_step_is_told_the_verdict),
         TEST(a_shard_says_again_how_a_restore_has_ended),
