@@ -1,4 +1,5 @@
 /* Who waits for what, and for how long: stalls, ranks that leave, calls that nobody can answer. */
+#include "server/core/spec.h"
 #include "tests/unit/core_fixture.h"
 
 #include <string.h>
@@ -532,6 +533,45 @@ static void ranks_found_at_a_start_are_live_for_one_lease(void **state)
     assert_int_equal(0, core_call(&host, join("bob", true))->reply.error.code);
 }
 
+/* It lives for a lease, and its calls renew that; but no step lists it before it has joined. */
+static void a_rank_found_at_a_start_is_told_to_join_where_steps_go_on_without_it(void **state)
+{
+    (void)state;
+    struct ampd_model_spec spec;
+    core_spec(&spec, 2);
+    spec.on_loss = AMPD_ON_LOSS_SHRINK;
+    spec.min_workers = 1;
+    spec.durability = AMPD_DURABILITY_STEP;
+    ampd_spec_defaults(&spec);
+    struct ampd_checkpoint_record checkpoint_record = {.epoch = 4, .step = 5, .version = 5};
+    struct ampd_worker_record workers[] = {{.name = "alice", .incarnation = {6, 3}},
+                                           {.name = "bob", .rank = 1, .incarnation = {6, 4}}};
+    struct ampd_model_record record = {.spec = spec,
+                                       .epoch = 4,
+                                       .checkpoints = &checkpoint_record,
+                                       .checkpoints_count = 1,
+                                       .workers = workers,
+                                       .workers_count = 2};
+    struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
+    core_event(&host, &event);
+    event = (struct ampd_event){.type = AMPD_EVENT_START};
+    core_event(&host, &event);
+    assert_int_equal(4, core_info(&host).epoch);
+    struct ampd_incarnation alice = core_joined(&host, core_join(&host, "alice", 0));
+    struct ampd_event_push push = {"model", 4, 6, 0, alice, core_info(&host).step_scale_id, AMP_F32, 1, NULL, 0};
+    uint64_t id = core_push_event(&host, &push);
+    for (uint64_t b = 0; b < 3; b++)
+        core_push_block(&host, id, b, 1);
+    core_push_end(&host, id, NULL, 0);
+    assert_int_equal(6, core_info(&host).decided_step);
+    push.rank = 1;
+    push.incarnation = workers[1].incarnation;
+    for (unsigned step = 6; step < 8; step++) {
+        push.step = step;
+        core_assert_failed(&host, core_push_event(&host, &push), AMP_EABORTED, "FENCED", "has not joined");
+    }
+}
+
 int main(void)
 {
 #define TEST_OF(name) cmocka_unit_test_setup_teardown(name, setup_running, teardown)
@@ -565,6 +605,8 @@ int main(void)
         TEST_OF(of_two_that_replace_one_rank_one_gets_it),
         TEST_OF(a_leave_that_a_newer_join_has_overtaken_is_fenced),
         cmocka_unit_test_setup_teardown(ranks_found_at_a_start_are_live_for_one_lease, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_rank_found_at_a_start_is_told_to_join_where_steps_go_on_without_it, setup,
+                                        teardown),
     };
 #undef TEST_OF
     return cmocka_run_group_tests(tests, NULL, NULL);
