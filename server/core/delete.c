@@ -153,7 +153,7 @@ void ampd_delete_call(struct ampd_core *core, uint64_t id, const struct ampd_eve
 {
     struct ampd_model *model = core->config.shard == 0 ? ampd_core_model_named(core, act->model) : NULL;
     bool under_way = model != NULL && model->coord.state == AMPD_COORD_DELETING;
-    bool given_up = model != NULL && model->coord.trouble[0] != 0 && act->force; /* by hand: its data are lost */
+    bool given_up = model != NULL && act->force && ampd_sync_troubled(model); /* by hand: its data are lost */
     bool creates = model != NULL && ampd_coord_creates(model);
     if (!under_way && !given_up && !creates)
         model = ampd_core_coordinated(core, id, act->model);

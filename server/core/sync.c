@@ -135,7 +135,8 @@ static bool is_changing(const struct ampd_core *core)
     {
         enum ampd_persist_kind kind = AMP_CONTAINER(it, struct ampd_pending, node)->kind;
         if (kind == AMPD_PERSIST_MODEL || kind == AMPD_PERSIST_EPOCH || kind == AMPD_PERSIST_VERDICT ||
-            kind == AMPD_PERSIST_ACT || kind == AMPD_PERSIST_DELETE || kind == AMPD_PERSIST_PARTS)
+            kind == AMPD_PERSIST_ACT || kind == AMPD_PERSIST_DELETING || kind == AMPD_PERSIST_DELETE ||
+            kind == AMPD_PERSIST_PARTS)
             return true;
     }
     return false;
@@ -375,7 +376,19 @@ static bool had_checkpoint(const struct ampd_model *model)
     return false;
 }
 
-/* The model is not served before another SYNC finds what it lacks now. What the shards hold stays as it is. */
+static void end_calls(struct ampd_model *model)
+{
+    struct amp_list *lists[] = {&model->pushes, &model->pulls, &model->loads, &model->creates, &model->rollbacks};
+    for (unsigned l = 0; l < sizeof(lists) / sizeof(lists[0]); l++) {
+        AMP_LIST_EACH(it, next, lists[l])
+        {
+            ampd_call_end(AMP_CONTAINER(it, struct ampd_call, node), AMP_EUNAVAILABLE, "RECOVERING", "%s",
+                          model->coord.trouble);
+        }
+    }
+}
+
+/* The model is not served before another SYNC finds what it lacks now; who waits for it hears so. What the shards hold stays as it is. */
 static void refuse(struct ampd_model *model, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void refuse(struct ampd_model *model, const char *format, ...)
 {
@@ -385,10 +398,12 @@ static void refuse(struct ampd_model *model, const char *format, ...)
     (void)vsnprintf(coord->trouble, sizeof(coord->trouble), format, arguments);
     va_end(arguments);
     ampd_out_log(model->core, AMPD_LOG_ERROR, model, "%s", coord->trouble);
-    if (coord->state == AMPD_COORD_SYNCING)
-        return;
-    coord->before = coord->state;
-    ampd_coord_set(model, AMPD_COORD_SYNCING);
+    if (coord->state != AMPD_COORD_SYNCING) {
+        coord->before = coord->state;
+        ampd_coord_set(model, AMPD_COORD_SYNCING);
+    }
+    ampd_coord_tell_state(model);
+    end_calls(model);
 }
 
 /*
@@ -574,7 +589,8 @@ static void decide(struct ampd_model *model)
         ampd_cuts_lost(model, coord->started);
         ampd_coord_resume(model);
     }
-    coord->started = 0;
+    if (coord->trouble[0] == 0)
+        coord->started = 0;
 }
 
 static bool waits_for_disks(const struct ampd_coord *coord)
@@ -603,7 +619,7 @@ static void try_decide(struct ampd_model *model)
                model->spec.name);
     else if (!waits_for_disks(coord) || coord->state == AMPD_COORD_DELETING)
         decide(model);
-    if (ampd_sync_troubled(model))
+    else
         ampd_coord_tell_state(model);
 }
 

@@ -148,6 +148,146 @@ static void parts_that_one_shard_cannot_find_do_not_void_those_of_the_other(void
     assert_int_equal(1, pair_model(0)->coord.base_epoch);
 }
 
+static void assert_troubled(bool troubled)
+{
+    for (unsigned k = 0; k < 2; k++) {
+        struct ampd_model_info info;
+        ampd_core_model(pair_core[k], 0, &info);
+        assert_int_equal(troubled, info.trouble != NULL);
+    }
+}
+
+/* Shard 1 starts, and what it is to read is not there, or cannot be read now. */
+static void start_without_parts(int code)
+{
+    struct ampd_checkpoint_record part = pair_model(0)->shard.checkpoints[0];
+    struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
+    pair_restore_code[1] = code;
+    start_with(1, &record, 0);
+    pair_send_start(1);
+}
+
+static void all_shards_know_at_once_that_a_model_is_refused(void **state)
+{
+    (void)state;
+    start_without_parts(AMP_ENOTFOUND);
+    assert_troubled(true);
+    start_without_parts(0);
+    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord.state);
+    assert_troubled(false);
+}
+
+static void what_waits_for_a_model_is_told_when_it_is_refused(void **state)
+{
+    (void)state;
+    pair_hold_messages = true;
+    start_without_parts(AMP_ENOTFOUND);
+    while (pair_model(0)->coord.state != AMPD_COORD_RESTORING) {
+        pair_deliver_first();
+        pair_settle();
+    }
+    struct ampd_event load = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", 9}};
+    const struct core_call *loading = pair_call(0, &load);
+    assert_false(loading->answered);
+    pair_hold_messages = false;
+    pair_settle();
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
+    assert_true(loading->answered);
+    assert_int_equal(AMP_EUNAVAILABLE, loading->reply.error.code);
+    assert_non_null(strstr(loading->reply.error.text, "mounted"));
+}
+
+static const struct core_call *delete_by_force(void)
+{
+    static const struct ampd_note note = {.actor = "test"};
+    struct ampd_event event = {.type = AMPD_EVENT_DELETE_MODEL,
+                               .u.act = {.model = "model", .force = true, .note = &note}};
+    return pair_call(0, &event);
+}
+
+/* The name is free on both, and nothing of before stands in the way of a new one. */
+static void assert_deleted_and_created_anew(void)
+{
+    const struct core_call *deleted = delete_by_force();
+    assert_true(deleted->answered);
+    assert_int_equal(0, deleted->reply.error.code);
+    assert_int_equal(-1, ampd_core_find(pair_core[0], "model"));
+    assert_int_equal(-1, ampd_core_find(pair_core[1], "model"));
+    struct ampd_model_spec spec;
+    core_spec(&spec, 1);
+    struct ampd_event create = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
+    const struct core_call *created = pair_call(0, &create);
+    assert_true(created->answered);
+    assert_int_equal(0, created->reply.error.code);
+    assert_int_equal(1, created->reply.u.create.epoch);
+    pair_load(0);
+    pair_load(1);
+    pair_settle();
+    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord.state);
+    assert_troubled(false);
+}
+
+static void a_refused_model_is_deleted_on_all_shards_and_its_name_is_free(void **state)
+{
+    (void)state;
+    start_without_parts(AMP_ENOTFOUND);
+    assert_deleted_and_created_anew();
+}
+
+static void a_model_that_cannot_be_read_now_can_be_deleted_by_force(void **state)
+{
+    (void)state;
+    start_without_parts(AMP_EIO);
+    assert_int_equal(AMPD_COORD_RESTORING, pair_model(0)->coord.state);
+    assert_deleted_and_created_anew();
+}
+
+static void a_model_that_one_shard_has_no_store_of_can_be_deleted_by_force(void **state)
+{
+    (void)state;
+    start_with(1, NULL, 0);
+    pair_send_start(1);
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
+    assert_deleted_and_created_anew();
+}
+
+/* Else a crash of shard 0 would leave a model that shard 1 does not know any more, and nobody deletes. */
+static void no_shard_forgets_a_model_before_shard_0_has_stored_that_it_goes(void **state)
+{
+    (void)state;
+    static const struct ampd_note note = {.actor = "test"};
+    struct ampd_event event = {.type = AMPD_EVENT_DELETE_MODEL,
+                               .call = ++pair_calls_count,
+                               .u.act = {.model = "model", .force = true, .note = &note}};
+    pair_calls[event.call] = (struct core_call){0};
+    pair_step(0, &event);
+    assert_int_equal(AMPD_COORD_DELETING, pair_model(0)->coord.state);
+    ampd_sync_start(pair_core[0]); /* as where a checkpoint of another model turns out to be gone */
+    event = (struct ampd_event){.type = AMPD_EVENT_TICK};
+    pair_step(0, &event);
+    while (pair_messages_count > 0) {
+        assert_int_not_equal(AMPD_MESSAGE_DELETE, pair_first()->type);
+        pair_deliver_first();
+    }
+    pair_settle();
+    assert_int_equal(-1, ampd_core_find(pair_core[0], "model"));
+    assert_int_equal(-1, ampd_core_find(pair_core[1], "model"));
+}
+
+static void who_has_started_is_remembered_until_a_refused_model_goes_on(void **state)
+{
+    (void)state;
+    struct ampd_checkpoint_record part = {.epoch = 1, .step = 7, .parts_count = 2};
+    struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
+    start_with(1, &record, 0);
+    pair_send_start(1);
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
+    assert_int_equal(AMPD_BIT(1), pair_model(0)->coord.started);
+    start_without_parts(0);
+    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord.state);
+    assert_int_equal(0, pair_model(0)->coord.started);
+}
+
 static struct core_call *begin_load(unsigned shard)
 {
     struct ampd_event load = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", 9}};
@@ -586,6 +726,13 @@ int main(void)
         TEST(a_shard_with_a_store_of_before_an_epoch_is_named),
         TEST(a_checkpoint_that_no_two_shards_hold_any_more_is_not_replaced_by_none),
         TEST(parts_that_one_shard_cannot_find_do_not_void_those_of_the_other),
+        TEST(all_shards_know_at_once_that_a_model_is_refused),
+        TEST(what_waits_for_a_model_is_told_when_it_is_refused),
+        TEST(a_refused_model_is_deleted_on_all_shards_and_its_name_is_free),
+        TEST(a_model_that_cannot_be_read_now_can_be_deleted_by_force),
+        TEST(a_model_that_one_shard_has_no_store_of_can_be_deleted_by_force),
+        TEST(no_shard_forgets_a_model_before_shard_0_has_stored_that_it_goes),
+        TEST(who_has_started_is_remembered_until_a_refused_model_goes_on),
         TEST(a_checkpoint_that_was_dropped_since_sync_does_not_end_the_search),
         TEST(a_load_is_not_answered_before_the_coordinator_of_now_says_that_the_model_is_loaded),
         TEST(a_load_that_has_waited_for_a_new_coordinator_is_answered),
