@@ -213,6 +213,17 @@ void ampd_call_let_go(struct ampd_core *core, struct ampd_call *call)
     free(late);
 }
 
+void ampd_calls_refuse(struct ampd_model *model, const char *text)
+{
+    struct amp_list *lists[] = {&model->pushes, &model->pulls, &model->loads, &model->creates, &model->rollbacks};
+    for (unsigned l = 0; l < sizeof(lists) / sizeof(lists[0]); l++) {
+        AMP_LIST_EACH(it, next, lists[l])
+        {
+            ampd_call_end(AMP_CONTAINER(it, struct ampd_call, node), AMP_EUNAVAILABLE, "RECOVERING", "%s", text);
+        }
+    }
+}
+
 static void sweep_list(struct ampd_core *core, struct amp_list *list, uint64_t longest_ms)
 {
     AMP_LIST_EACH(it, next, list)

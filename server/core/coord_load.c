@@ -25,6 +25,13 @@ static void create_new(struct ampd_core *core, uint64_t id, const struct ampd_mo
 {
     struct ampd_model *model;
     struct amp_error error = {0};
+    if (core->sync
+            .unlearned) { /* the name may be that of a model which another shard holds, with all that it has learned */
+        ampd_call_fail(core, id, NULL, AMP_EEXHAUSTED, "NO_MEMORY",
+                       "shard 0 has no room for a model that another shard holds, as its log says: start it with a "
+                       "higher --memory-max, then create this one");
+        return;
+    }
     if (ampd_model_new(core, spec, &model, &error) != 0) {
         ampd_call_fail_with(core, id, NULL, &error);
         return;

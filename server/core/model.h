@@ -97,6 +97,7 @@ struct ampd_sync_round {
     uint64_t round;                        /* shard 0: number of the newest round, of SYNC or of a RESTORE alone */
     uint64_t current;                      /* shard 0: number of the newest SYNC */
     bool running;                          /* shard 0: not all have answered */
+    bool unlearned;                        /* shard 0: another holds a model that there is no room for here */
     uint64_t done;                         /* shard 0: bits of those that have */
     uint64_t synced_with[AMPD_SHARDS_MAX]; /* shard 0: counter of the fence that answered last */
     uint64_t started;                      /* shard 0: bits of those that answer for the first time */
@@ -295,8 +296,8 @@ struct ampd_coord {
     uint32_t complete_count;           /* ranks that are complete on all shards */
     float weights[AMPD_WORLD_MAX];
     uint64_t opened_ms, completed_ms[AMPD_WORLD_MAX]; /* of the present try; the latter where complete */
-    uint64_t awaited_told_ms; /* when ranks that keep others waiting were last logged; 0: never */
-    struct ampd_message *votes[AMPD_SHARDS_MAX];      /* owned */
+    uint64_t awaited_told_ms;                    /* when ranks that keep others waiting were last logged; 0: never */
+    struct ampd_message *votes[AMPD_SHARDS_MAX]; /* owned */
     uint32_t votes_count;
     struct ampd_verdict_message *verdict; /* being stored, then the last one; owned */
     enum ampd_step_state decided_state;   /* NONE, DECIDED, APPLIED */
@@ -457,6 +458,7 @@ void ampd_call_let_go(struct ampd_core *core, struct ampd_call *call); /* REVOKE
 void ampd_call_frozen(struct ampd_call *call);                         /* a pull or push of a step that does not open */
 void ampd_call_set(struct ampd_call *call, enum ampd_call_state state);
 /* Ends calls that have waited as long as a missing rank may hold a step up: nothing waits without a deadline. */
+void ampd_calls_refuse(struct ampd_model *model, const char *text); /* all that wait for it end with this sentence */
 void ampd_calls_sweep(struct ampd_core *core);
 void ampd_calls_close(struct ampd_core *core);
 

@@ -43,6 +43,7 @@ void ampd_sync_start(struct ampd_core *core)
     struct ampd_sync_round *sync = &core->sync;
     sync->current = ++sync->round;
     sync->running = true;
+    sync->unlearned = false;
     sync->done = 0;
     for (uint32_t i = 0; i < core->models_count; i++) {
         forget_answers(core->models[i]);
@@ -170,6 +171,7 @@ static struct ampd_model *learn(struct ampd_core *core, const struct ampd_model_
     struct amp_error error = {0};
     if (ampd_spec_check(spec, &error) != 0 || ampd_model_new(core, spec, &model, &error) != 0) {
         ampd_out_log(core, AMPD_LOG_ERROR, NULL, "%s cannot be brought back: %s", spec->name, error.text);
+        core->sync.unlearned = true;
         return NULL;
     }
     model->coord.state = AMPD_COORD_SYNCING;
@@ -376,18 +378,6 @@ static bool had_checkpoint(const struct ampd_model *model)
     return false;
 }
 
-static void end_calls(struct ampd_model *model)
-{
-    struct amp_list *lists[] = {&model->pushes, &model->pulls, &model->loads, &model->creates, &model->rollbacks};
-    for (unsigned l = 0; l < sizeof(lists) / sizeof(lists[0]); l++) {
-        AMP_LIST_EACH(it, next, lists[l])
-        {
-            ampd_call_end(AMP_CONTAINER(it, struct ampd_call, node), AMP_EUNAVAILABLE, "RECOVERING", "%s",
-                          model->coord.trouble);
-        }
-    }
-}
-
 /* The model is not served before another SYNC finds what it lacks now; who waits for it hears so. What the shards hold stays as it is. */
 static void refuse(struct ampd_model *model, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void refuse(struct ampd_model *model, const char *format, ...)
@@ -403,7 +393,7 @@ static void refuse(struct ampd_model *model, const char *format, ...)
         ampd_coord_set(model, AMPD_COORD_SYNCING);
     }
     ampd_coord_tell_state(model);
-    end_calls(model);
+    ampd_calls_refuse(model, coord->trouble);
 }
 
 /*

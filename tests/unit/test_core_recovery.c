@@ -103,6 +103,22 @@ static void a_model_that_shard_0_has_no_memory_for_is_told_and_left_alone(void *
     assert_false(pair_core[0]->sync.running);
 }
 
+/* Its name is not free: another shard holds it, with all that it has learned. */
+static void the_name_of_a_model_that_shard_0_has_no_memory_for_is_not_given_to_another(void **state)
+{
+    (void)state;
+    struct ampd_model_spec small;
+    core_spec(&small, 1);
+    small.parameters_count = 1;
+    start_zero(NULL, pair_model(0)->memory_bytes - 1);
+    assert_int_equal(0, ampd_core_models_count(pair_core[0]));
+    struct ampd_event create = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &small}};
+    const struct core_call *created = pair_call(0, &create);
+    assert_true(created->answered);
+    assert_int_equal(AMP_EEXHAUSTED, created->reply.error.code);
+    assert_int_equal(1, pair_model(1)->shard.checkpoints_count);
+}
+
 static void a_shard_with_a_store_of_before_an_epoch_is_named(void **state)
 {
     (void)state;
@@ -723,6 +739,7 @@ int main(void)
         TEST(a_hello_before_the_start_and_a_sync_that_is_over_are_not_answered),
         TEST(an_answer_of_before_the_hello_does_not_end_sync_without_what_was_dropped_of_it),
         TEST(a_model_that_shard_0_has_no_memory_for_is_told_and_left_alone),
+        TEST(the_name_of_a_model_that_shard_0_has_no_memory_for_is_not_given_to_another),
         TEST(a_shard_with_a_store_of_before_an_epoch_is_named),
         TEST(a_checkpoint_that_no_two_shards_hold_any_more_is_not_replaced_by_none),
         TEST(parts_that_one_shard_cannot_find_do_not_void_those_of_the_other),
