@@ -130,6 +130,28 @@ static void what_one_model_cannot_read_does_not_hold_up_another_one(void **state
     }
 }
 
+static void a_model_that_cannot_be_read_now_goes_by_force_alone_and_its_name_is_free(void **state)
+{
+    (void)state;
+    for (unsigned durability = 0; durability < 2; durability++) {
+        struct ampd_checkpoint_record checkpoint = {.epoch = 4, .step = 5, .version = 5};
+        struct ampd_model_spec spec;
+        core_spec(&spec, 1);
+        spec.durability = durability == 0 ? AMPD_DURABILITY_CHECKPOINT : AMPD_DURABILITY_STEP;
+        host.restore_code = AMP_EIO;
+        find(&spec, &checkpoint, 1, NULL);
+        assert_non_null(info_of(0).trouble);
+        core_assert_failed(&host, core_delete(&host, false), AMP_EUNAVAILABLE, "RECOVERING", "");
+        uint64_t deleted = core_delete(&host, true);
+        assert_true(core_call(&host, deleted)->answered);
+        assert_int_equal(0, core_call(&host, deleted)->reply.error.code);
+        begin(&spec);
+        assert_int_equal(1, info_of(0).epoch);
+        core_host_close(&host);
+        core_host_init(&host, 8);
+    }
+}
+
 static void a_checkpoint_that_cannot_be_read_now_is_read_again(void **state)
 {
     (void)state;
@@ -502,6 +524,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST_OF(moments_begin_at_zero_whatever_their_memory_held_before_the_load),
         TEST_OF(what_one_model_cannot_read_does_not_hold_up_another_one),
+        TEST_OF(a_model_that_cannot_be_read_now_goes_by_force_alone_and_its_name_is_free),
         TEST_OF(a_checkpoint_that_cannot_be_read_now_is_read_again),
         TEST_OF(the_row_of_a_new_epoch_names_the_last_step_of_the_one_before),
         TEST_OF(many_overflows_in_a_row_are_unstable_after_a_restart_too),
