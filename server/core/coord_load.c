@@ -25,8 +25,7 @@ static void create_new(struct ampd_core *core, uint64_t id, const struct ampd_mo
 {
     struct ampd_model *model;
     struct amp_error error = {0};
-    if (core->sync
-            .unlearned) { /* the name may be that of a model which another shard holds, with all that it has learned */
+    if (core->sync.unlearned) { /* the name may be that of a model which another shard holds */
         ampd_call_fail(core, id, NULL, AMP_EEXHAUSTED, "NO_MEMORY",
                        "shard 0 has no room for a model that another shard holds, as its log says: start it with a "
                        "higher --memory-max, then create this one");

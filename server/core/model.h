@@ -457,8 +457,8 @@ void ampd_call_end(struct ampd_call *call, int code, const char *reason, const c
 void ampd_call_let_go(struct ampd_core *core, struct ampd_call *call); /* REVOKED came */
 void ampd_call_frozen(struct ampd_call *call);                         /* a pull or push of a step that does not open */
 void ampd_call_set(struct ampd_call *call, enum ampd_call_state state);
-/* Ends calls that have waited as long as a missing rank may hold a step up: nothing waits without a deadline. */
 void ampd_calls_refuse(struct ampd_model *model, const char *text); /* all that wait for it end with this sentence */
+/* Ends calls that have waited as long as a missing rank may hold a step up: nothing waits without a deadline. */
 void ampd_calls_sweep(struct ampd_core *core);
 void ampd_calls_close(struct ampd_core *core);
 
