@@ -50,7 +50,7 @@ enum ampd_event_type {
     AMPD_EVENT_REVOKED = 28, /* the I/O loop of `call` has let go of the memory that was revoked */
 
     /* ---- other signs of life ---- */
-    AMPD_EVENT_RENEW = 30, /* u.worker, no call: DATA of this worker arrived; at most once a second each */
+    AMPD_EVENT_RENEW = 30, /* u.worker, no call: DATA of its push came, or its connection lives while a call is open */
 
     /* ---- completions ---- */
     AMPD_EVENT_JOB_DONE = 40,     /* u.job, as it was given out */
@@ -108,7 +108,7 @@ struct ampd_event_join {
     uint32_t world_size; /* WORLD_SIZE, or 0: not checked */
     bool replace;
     uint64_t instance; /* of the process that joins; 0: it gives none */
-    uint64_t random;   /* by the host: of which the incarnation gets its secret bits */
+    uint64_t random;   /* drawn by the host: the secret bits of the incarnation are taken from it */
     const char *peer;  /* its address, for people; NULL: not known */
 };
 

@@ -74,7 +74,7 @@ struct ampd_expected {
     struct ampd_incarnation incarnation;
 };
 
-/* ALIVE: a lost one costs a worker nothing but the time until the next. */
+/* ALIVE. One that is lost does no harm: the next is an eighth of a lease later. */
 struct ampd_alive {
     uint32_t count; /* ascending ranks */
     struct ampd_expected workers[AMPD_WORLD_MAX];

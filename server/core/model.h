@@ -305,8 +305,7 @@ struct ampd_coord {
     struct ampd_applied applied;          /* merged range warnings of the apply before */
     struct ampd_applied applying;         /* of the present one */
     bool unstable;
-    bool
-        cut_wanted; /* a Checkpoint call waits for a cut: at the next verdict, or at the last decided step if no verdict is near */
+    bool cut_wanted; /* by a Checkpoint call: at the next verdict, or at the last decided step if none is near */
     struct {
         uint64_t step;
         uint64_t bits;                          /* shards whose part is done, */
@@ -348,7 +347,8 @@ struct ampd_model {
     struct amp_list pushes, pulls, loads, checkpoints, creates, rollbacks, deletes; /* calls */
     int64_t created_us;                                                             /* UTC, for the records alone */
     uint64_t memory_bytes;                                                          /* counted in the core's */
-    uint64_t alive_due_ms, alive_told_ms; /* another shard: when ALIVE is sent, 0: nobody is to be told of; and was */
+    uint64_t alive_due_ms;  /* another shard: when the next ALIVE is due; 0: none is */
+    uint64_t alive_told_ms; /* another shard: when the last ALIVE was sent */
     bool gone;             /* deleted: its place is free, and nothing finds it */
     struct amp_list grave; /* among the core's */
     uint32_t holds; /* calls, writes and the host that use it: specification and layout stay as long as it is not 0 */

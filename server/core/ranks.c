@@ -205,8 +205,8 @@ void ampd_ranks_end(struct ampd_call *call)
 /* ---- signs of life on other shards ---- */
 
 /*
- * Shard 0 has the leases, but a worker may be silent there as long as it sends to, or waits on, other shards. So they tell it whom they
- * hear, all workers of a model in one message, so often in the time of a lease.
+ * Shard 0 has the leases, but a worker may be silent there while it sends to, or waits on, other shards. So these tell shard 0 which
+ * workers they hear from, all of a model in one message, this many times in a lease.
  */
 #define ALIVE_PER_LEASE 8
 
@@ -238,7 +238,7 @@ void ampd_ranks_tell_alive(struct ampd_model *model)
     if (model->core->peers[0].up)
         ampd_bus_send_take(model->core, message);
     else
-        ampd_message_free(message); /* it would be old when the session is there */
+        ampd_message_free(message); /* when a session begins, it would be out of date */
 }
 
 void ampd_ranks_alive(struct ampd_model *model, const struct ampd_alive *alive)

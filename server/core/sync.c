@@ -604,8 +604,7 @@ static void try_decide(struct ampd_model *model)
     if (coord->misfits != 0 && coord->state != AMPD_COORD_DELETING)
         refuse(model,
                "a shard has another model under the name %s; the log of shard 0 says which, and how they differ: bring "
-               "back "
-               "the data directory that the shard had, and start it again",
+               "back the data directory that the shard had, and start it again",
                model->spec.name);
     else if (!waits_for_disks(coord) || coord->state == AMPD_COORD_DELETING)
         decide(model);

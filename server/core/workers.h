@@ -39,7 +39,7 @@ struct ampd_worker {
     char peer[AMPD_PEER_NAME_MAX];  /* where its Join came from; "": likewise */
     uint64_t joined_ms;             /* when */
     struct ampd_incarnation others; /* the newest that was another process's; counter 0: none is known */
-    struct ampd_incarnation alive;  /* another shard: heard of, and shard 0 is to be told; counter 0: no */
+    struct ampd_incarnation alive;  /* another shard: heard from, and shard 0 is to be told; counter 0: none */
     struct ampd_incarnation listed; /* another shard: the newest that an OPEN has listed; counter 0: none has */
     uint64_t joins, replacements, leaves, fences;
     uint64_t quiet_until_ms; /* until then the log is told no more of the rank, but this is counted: */
@@ -86,7 +86,7 @@ void ampd_ranks_end(struct ampd_call *call);
 void ampd_ranks_joined(struct ampd_model *model, const struct ampd_pending *join); /* before its record is set */
 void ampd_ranks_left(struct ampd_model *model, uint32_t rank);
 void ampd_ranks_listed(struct ampd_model *model); /* another shard: a step is open */
-/* Signs of life on another shard: one is here; those since the last time are told; shard 0 is told of them. */
+/* Signs of life on other shards: notes one; tells shard 0 of those since the last time; takes them, on shard 0. */
 void ampd_ranks_heard(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation);
 void ampd_ranks_tell_alive(struct ampd_model *model);
 void ampd_ranks_alive(struct ampd_model *model, const struct ampd_alive *alive);

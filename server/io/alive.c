@@ -32,8 +32,8 @@ static void on_timer(uv_timer_t *timer)
 {
     struct ampd_server *server = timer->data;
     int64_t every_ms = interval_ms(server);
-    struct amp_list
-        left; /* an event may end any call: what is still to be looked at is on a list that ends take it from */
+    /* An event may end any call: those still to be looked at are on this list, which a call's end takes it from. */
+    struct amp_list left;
     amp_list_init(&left);
     for (struct amp_list *node; (node = amp_list_shift(&server->alive)) != NULL;)
         amp_list_push(&left, node);

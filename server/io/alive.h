@@ -1,7 +1,7 @@
 /*
- * Workers that wait: as long as a call of theirs is open and their connection lives, their lease is renewed. That a connection lives is
- * known by what comes on it; where nothing does, it is asked by PING, so often in the time of a lease (IO_ALIVE_PER_LEASE). A process
- * that is stopped answers none, and loses its lease as one that is gone.
+ * Workers that wait: while a call of theirs is open and its connection lives, their lease is renewed. A connection lives if something
+ * comes on it; where nothing does, the server sends a PING, IO_ALIVE_PER_LEASE times in a lease. A process that is stopped answers
+ * none, and loses its lease as one that has ended.
  */
 #ifndef AMPD_IO_ALIVE_H
 #define AMPD_IO_ALIVE_H

@@ -292,7 +292,7 @@ static int doubt(struct ampd_server *server, const struct ampd_fence *before, st
     if (server->doubt && io_peers_shards(server) < 2)
         rc = amp_error_set(
             error, AMP_ESTATE, NULL,
-            "%s is of before fence %" PRIu64 ", under which another process was the only shard of cluster %s: "
+            "%s is from before fence %" PRIu64 ", under which another process was the only shard of cluster %s: "
             "bring back the data directory of that one; or, where that is lost for good, go on with what is "
             "here: delete the key ampd/%s/who/last-0 in etcd",
             server->dir.path, last, server->options->cluster->name, server->options->cluster->name);
