@@ -8,6 +8,10 @@ of those), and which invariant is expected to break:
     Rule: NO_REOPEN
     Invariant: progress
 
+What the simulator cannot draw (two models in one process, a call of an operator) a unit test has to see, which is named instead:
+
+    Test: test_core_waits: a_rank_that_left_a_shrinking_model_stalls_nobody
+
 Each is applied to a copy of the files that it changes, compiled with the flags of the build, and linked with everything
 else as it is. Then seeds run from 1 on until one fails, without the core's own invariants. One line for each: the mutation, the invariant, the seed. Exit
 status 1 if one is not caught within N seeds (10,000), or by another invariant, or if it does not apply or compile. A seed that fails
@@ -44,6 +48,8 @@ class Mutation:
         head = text[: text.index("--- a/")]
         field = re.search(r"^Invariant: (.*)$", head, re.M)
         self.invariants = field.group(1).split(" or ") if field else []
+        field = re.search(r"^Test: (\w+): (\w+)$", head, re.M)
+        self.test = field.groups() if field else None
 
     def applies(self):
         done = subprocess.run(["patch", "-p1", "--dry-run", "--force", "--fuzz=2", "-i", self.path], cwd=ROOT,
@@ -76,6 +82,23 @@ def compile_one(row, source, tree, out):
     return None if done.returncode == 0 else done.stderr
 
 
+def link_words(mutation, rows, build, sources, objects, program):
+    """How the program is linked: the simulator, or the unit test that the mutation names, with the mutated objects before the rest."""
+    if mutation.test is None:
+        rest = [os.path.join(build, output_of(row)) for file, row in rows.items()
+                if file.startswith("tests/sim/") and file not in sources]
+        archives = ["server/core/libampd_core.a", "client/core/libampclient_core.a", "amp/libamp.a",
+                    "base/libamp_base.a"]
+        words = ["cc", "-o", program] + objects + rest + [os.path.join(build, a) for a in archives]
+        return words + ["-lxxhash", "-lisal", "-lm", "-lpthread"]
+    target = "tests/unit/" + mutation.test[0]
+    done = subprocess.run(["ninja", "-C", build, "-t", "commands", target], capture_output=True, text=True, check=True)
+    words = shlex.split(done.stdout.strip().splitlines()[-1].split("&&")[1])
+    at = words.index("-o")
+    words[at + 1] = program
+    return words[:at] + objects + words[at:]
+
+
 def build_mutant(mutation, rows, build, tree):
     """Path of the program, or None and what went wrong."""
     for file in mutation.files:
@@ -99,12 +122,9 @@ def build_mutant(mutation, rows, build, tree):
         error = compile_one(rows[source], source, tree, objects[-1])
         if error:
             return None, error
-    rest = [os.path.join(build, output_of(row)) for file, row in rows.items()
-            if file.startswith("tests/sim/") and file not in sources]
-    program = os.path.join(tree, "sim")
-    archives = ["server/core/libampd_core.a", "client/core/libampclient_core.a", "amp/libamp.a", "base/libamp_base.a"]
-    words = ["cc", "-o", program] + objects + rest + [os.path.join(build, a) for a in archives]
-    done = subprocess.run(words + ["-lxxhash", "-lisal", "-lm", "-lpthread"], capture_output=True, text=True, check=False)
+    program = os.path.join(tree, "program")
+    words = link_words(mutation, rows, build, sources, objects, program)
+    done = subprocess.run(words, cwd=build, capture_output=True, text=True, check=False)
     return (program, None) if done.returncode == 0 else (None, done.stderr)
 
 
@@ -140,11 +160,26 @@ def caught(program, build, seeds):
     return None, None, "not caught within %d seeds" % seeds
 
 
+def seen_by_its_test(mutation, program):
+    """The named test fails with the mutation. Without it it passes, as all unit tests do."""
+    try:
+        done = subprocess.run([program], capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return False, "%-28s no end of its test after %d s" % (mutation.name, TIMEOUT_S)
+    test = mutation.test[1]
+    out = done.stdout + done.stderr
+    ended = re.search(r"^\[ RUN +\] %s$" % test, out, re.M) and not re.search(r"^\[ +OK \] %s$" % test, out, re.M)
+    seen = done.returncode != 0 and ended
+    return bool(seen), "%-28s %s" % (mutation.name, test if seen else "not seen by " + test)
+
+
 def run(mutation, rows, build, seeds):
     with tempfile.TemporaryDirectory(prefix="mutation-") as tree:
         program, error = build_mutant(mutation, rows, build, tree)
         if error:
             return False, "%-28s does not build: %s" % (mutation.name, error)
+        if mutation.test is not None:
+            return seen_by_its_test(mutation, program)
         invariant, seed, said = caught(program, build, seeds)
     if invariant is None:
         return False, "%-28s %s" % (mutation.name, said)
@@ -168,7 +203,8 @@ def main():
     failed = 0
     if arguments.check:
         for mutation in mutations:
-            error = mutation.applies() or ("" if mutation.invariants else "its head names no invariant")
+            error = mutation.applies() or ("" if mutation.invariants or mutation.test
+                                           else "its head names neither an invariant nor a test")
             if error:
                 failed += 1
                 print("%s: %s" % (mutation.name, error))
