@@ -128,8 +128,7 @@ void ampd_adopt(struct ampd_model *model, const struct ampd_checkpoint_record *c
     bool late_act = started && model->shard.late_act; /* so a step was open, perhaps the epoch's first */
     bool open = !started && coord->step != AMPD_STEP_NONE;
     bool begun = best->has_last || anybody_voted(model) || late_act || open;
-    if (begun)
-        ampd_workers_adopt(model, started);
+    ampd_workers_adopt(model, started, begun);
     coord->before = state_of(model, begun);
     coord->cuts_count = 0; /* a restore has ended them, or they were another process's */
     coord->cut_wanted = false;

@@ -127,6 +127,9 @@ static void why_over(const struct ampd_model *model, uint32_t rank, struct ampd_
                                 : "belongs to another incarnation");
     else if (worker->record.left)
         (void)amp_error_set(error, AMP_EABORTED, "FENCED", "rank %u has left; join again", rank);
+    else if (worker->joined_epoch == 0)
+        (void)amp_error_set(error, AMP_EABORTED, "FENCED", "rank %u has not joined since shard 0 started; join again",
+                            rank);
     else
         (void)amp_error_set(
             error, AMP_EABORTED, "FENCED",
@@ -188,7 +191,8 @@ bool ampd_ranks_absent(struct ampd_model *model, uint32_t rank, struct amp_error
     bool known = model->core->config.shard == 0 && model->coord.state > AMPD_COORD_STORING;
     if (!known || worker->joined_epoch == model->coord.epoch)
         return false;
-    (void)amp_error_set(error, AMP_EABORTED, "FENCED", "rank %u has not joined since shard 0 started; join again", rank);
+    (void)amp_error_set(error, AMP_EABORTED, "FENCED", "rank %u has not joined since shard 0 started; join again",
+                        rank);
     worker->fences++;
     return true;
 }

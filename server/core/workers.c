@@ -403,16 +403,21 @@ void ampd_workers_leave(struct ampd_core *core, uint64_t id, const struct ampd_e
 
 /* ---- a start ---- */
 
-void ampd_workers_adopt(struct ampd_model *model, bool started)
+void ampd_workers_adopt(struct ampd_model *model, bool started, bool begun)
 {
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
         struct ampd_worker *worker = &model->workers[r];
         bool known = worker->lease == AMPD_LEASE_LIVE && worker->joined_epoch == model->coord.epoch;
         if (!worker->held || worker->record.left || (!started && !known))
             continue; /* a lease that has ended stays ended */
-        worker->joined_epoch = model->coord.epoch;
-        set_lease(worker, AMPD_LEASE_LIVE);
-        worker->lease_until_ms = model->core->now_ms + model->core->config.lease_ms;
+        if (begun) {
+            worker->joined_epoch = model->coord.epoch;
+            set_lease(worker, AMPD_LEASE_LIVE);
+            worker->lease_until_ms = model->core->now_ms + model->core->config.lease_ms;
+        } else if (!known) { /* no step waits for it: its next call is told to join again */
+            set_lease(worker, AMPD_LEASE_ENDED);
+            worker->lease_until_ms = model->core->now_ms;
+        }
     }
 }
 

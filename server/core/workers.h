@@ -63,8 +63,11 @@ bool ampd_workers_barred(const struct ampd_model *model, uint32_t rank, uint64_t
 bool ampd_workers_holds_lease(const struct ampd_model *model, uint32_t *rank);
 void ampd_workers_tick(struct ampd_model *model);
 uint64_t ampd_workers_next_ms(const struct ampd_model *model); /* when tick has something to do; 0: never */
-/* Those that have joined under this epoch, or (after a start) are taken to have, live for the time of a lease. */
-void ampd_workers_adopt(struct ampd_model *model, bool started);
+/*
+ * Those that have joined under this epoch, or (after a start) are taken to have if a step of it had begun, live for the time of a lease.
+ * Who is found at a start else has to join again.
+ */
+void ampd_workers_adopt(struct ampd_model *model, bool started, bool begun);
 void ampd_workers_found(struct ampd_model *model, const struct ampd_worker_record *record);
 /* A rank that the open step waits for and that has been gone for loss_timeout, or AMPD_NO_RANK. */
 uint32_t ampd_workers_gone(const struct ampd_model *model);

@@ -572,6 +572,40 @@ static void a_rank_found_at_a_start_is_told_to_join_where_steps_go_on_without_it
     }
 }
 
+/* No row and no vote says that it had joined under the epoch. A call that waited would renew its lease for ever. */
+static void a_worker_of_before_a_start_whom_no_step_waits_for_is_told_to_join_again(void **state)
+{
+    (void)state;
+    struct ampd_model_spec spec;
+    core_spec(&spec, 1);
+    spec.durability = AMPD_DURABILITY_STEP;
+    struct ampd_checkpoint_record checkpoint_record = {.epoch = 4, .step = 5, .version = 5};
+    struct ampd_worker_record worker = {.name = "alice", .incarnation = {6, 3}};
+    struct ampd_model_record record = {.spec = spec,
+                                       .epoch = 4,
+                                       .base_epoch = 4,
+                                       .base_step = 5,
+                                       .checkpoints = &checkpoint_record,
+                                       .checkpoints_count = 1,
+                                       .workers = &worker,
+                                       .workers_count = 1};
+    struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
+    core_event(&host, &event);
+    event = (struct ampd_event){.type = AMPD_EVENT_START};
+    core_event(&host, &event);
+    assert_int_equal(4, core_info(&host).epoch); /* it goes on in it */
+    event = (struct ampd_event){.type = AMPD_EVENT_PULL,
+                                .call = next_call(),
+                                .u.pull = {.model = "model",
+                                           .by = AMPD_PULL_STEP,
+                                           .epoch = 4,
+                                           .number = 6,
+                                           .has_worker = true,
+                                           .incarnation = worker.incarnation}};
+    core_event(&host, &event);
+    core_assert_failed(&host, event.call, AMP_EABORTED, "FENCED", "join again");
+}
+
 int main(void)
 {
 #define TEST_OF(name) cmocka_unit_test_setup_teardown(name, setup_running, teardown)
@@ -605,6 +639,8 @@ int main(void)
         TEST_OF(of_two_that_replace_one_rank_one_gets_it),
         TEST_OF(a_leave_that_a_newer_join_has_overtaken_is_fenced),
         cmocka_unit_test_setup_teardown(ranks_found_at_a_start_are_live_for_one_lease, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_worker_of_before_a_start_whom_no_step_waits_for_is_told_to_join_again, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(a_rank_found_at_a_start_is_told_to_join_where_steps_go_on_without_it, setup,
                                         teardown),
     };
