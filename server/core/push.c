@@ -271,11 +271,6 @@ static void judge_open(struct ampd_model *model, struct ampd_call *call)
 {
     const struct ampd_event_push *push = &call->push;
     const struct ampd_expected *expected = ampd_shard_expected(model, push->rank);
-    struct amp_error error = {0};
-    if (expected == NULL && ampd_ranks_absent(model, push->rank, &error)) {
-        ampd_call_end(call, error.code, error.reason, "%s", error.text);
-        return;
-    }
     if (expected == NULL || ampd_incarnation_newer(push->incarnation, expected->incarnation)) {
         if (model->shard.stalled)
             ampd_push_stalled(model, call);

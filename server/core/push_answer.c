@@ -62,8 +62,7 @@ void ampd_push_answer_decided(struct ampd_model *model, struct ampd_call *call)
     const struct ampd_event_push *push = &call->push;
     struct amp_error error = {0};
     bool listed = has_counted(model, push->rank, push->incarnation);
-    if (!listed && (ampd_ranks_refuse(model, push->rank, push->incarnation, &error) ||
-                    ampd_ranks_absent(model, push->rank, &error))) {
+    if (!listed && ampd_ranks_refuse(model, push->rank, push->incarnation, &error)) {
         ampd_call_end(call, error.code, error.reason, "%s", error.text);
         return;
     }

@@ -185,18 +185,6 @@ bool ampd_ranks_refuse(struct ampd_model *model, uint32_t rank, struct ampd_inca
     return true;
 }
 
-bool ampd_ranks_absent(struct ampd_model *model, uint32_t rank, struct amp_error *error)
-{
-    struct ampd_worker *worker = &model->workers[rank];
-    bool known = model->core->config.shard == 0 && model->coord.state > AMPD_COORD_STORING;
-    if (!known || worker->joined_epoch == model->coord.epoch)
-        return false;
-    (void)amp_error_set(error, AMP_EABORTED, "FENCED", "rank %u has not joined since shard 0 started; join again",
-                        rank);
-    worker->fences++;
-    return true;
-}
-
 void ampd_ranks_end(struct ampd_call *call)
 {
     struct amp_error error = {0};

@@ -79,8 +79,6 @@ uint32_t ampd_workers_gone(const struct ampd_model *model);
  */
 bool ampd_ranks_refuse(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
                        struct amp_error *error);
-/* Whether the rank has not joined in this epoch, as far as shard 0 knows, and no step will list it. Then *error tells it to. */
-bool ampd_ranks_absent(struct ampd_model *model, uint32_t rank, struct amp_error *error);
 /* Who has taken the rank from the process of that incarnation, as a sentence; "": nobody. */
 void ampd_ranks_taken(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation, char *text,
                       size_t size);

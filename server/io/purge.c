@@ -163,7 +163,8 @@ void ampd_server_sweep(struct ampd_server *server)
     for (uint32_t i = 0; ampd_server_shares_files(server) && i < ampd_core_models_count(server->core); i++) {
         struct ampd_model_info info;
         ampd_core_model(server->core, i, &info);
-        size_t size = info.deleted ? 0 : info.checkpoints_count * sizeof *info.checkpoints;
+        /* Of a model that cannot be brought back now the catalogue may be that of an older directory. */
+        size_t size = info.deleted || info.trouble != NULL ? 0 : info.checkpoints_count * sizeof *info.checkpoints;
         struct sweep_task *sweep = size > 0 ? calloc(1, sizeof *sweep + size) : NULL;
         if (sweep == NULL)
             continue;

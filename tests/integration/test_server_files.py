@@ -256,7 +256,7 @@ def test_an_import_ends_at_its_timeout_when_a_shard_is_gone(context):
     write_safetensors(path, {name: ("F16", [size], bytes(2 * size)) for name, size in SIZES.items()})
     cluster.kill(1)
     said = ampctl(context, cluster.addresses[0], "--timeout", "2", "checkpoint", "import", "m", path, code=(64 + 4, 64 + 14))
-    assert said.startswith("ampctl: checkpoint import:"), said
+    assert said.splitlines()[-1].startswith("ampctl: checkpoint import:"), said  # above it: what the library does meanwhile
 
 
 def half(values):

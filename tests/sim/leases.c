@@ -93,12 +93,28 @@ static bool waits_for_gone(const struct ampd_model *model, uint32_t *rank)
     return false;
 }
 
+/* Leases that run when a recovery ends are taken to have been kept meanwhile: nobody could be heard. */
+static void recovered(struct sim *sim, const struct ampd_model *model)
+{
+    bool recovers = model->coord.state <= AMPD_COORD_STORING;
+    for (uint32_t r = 0; sim->recovers && !recovers && r < sim->model.spec.world_size; r++) {
+        const struct ampd_worker *worker = &model->workers[r];
+        struct sim_lease *lease = &sim->leases[r];
+        if (worker->lease == AMPD_LEASE_LIVE && worker->lease_until_ms > lease->until_ms &&
+            ampd_incarnation_same(lease->incarnation, worker->record.incarnation))
+            lease->until_ms = worker->lease_until_ms;
+    }
+    sim->recovers = recovers;
+}
+
 void sim_lease_tick(struct sim *sim)
 {
     const struct ampd_core *core = sim->shard[0].core;
     uint32_t rank;
     if (!sim_server_knows(&sim->shard[0]))
         return; /* the place of a model that is gone */
+    if (core != NULL && core->models_count > 0)
+        recovered(sim, core->models[0]);
     if (core != NULL && core->models_count > 0 && waits_for_gone(core->models[0], &rank))
         sim_fail(sim, SIM_LEASE, "the step waits for rank %u, which is gone", rank);
     for (uint32_t r = 0; core != NULL && core->models_count > 0 && r < sim->model.spec.world_size; r++) {

@@ -400,6 +400,7 @@ struct sim {
     struct sim_lease leases[SIM_WORLD_MAX];
     struct ampd_incarnation last_given;
     bool lease_over;             /* the event that is being taken comes of an incarnation whose lease has ended */
+    bool recovers; /* the model, when the last event was over */
     struct amp_list late;        /* messages between shards that come a second time, whenever */
     uint32_t partitions, copies; /* links cut, calls made twice */
     uint32_t power_losses, disk_full, disk_errors, takeovers;
