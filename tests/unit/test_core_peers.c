@@ -464,6 +464,39 @@ static void a_part_that_went_after_it_was_promised_costs_no_memory_and_the_model
     assert_int_equal(2, look().info[1].epoch);
 }
 
+static struct ampd_message *from_1(enum ampd_message_type type)
+{
+    struct ampd_message *message = pair_message(type, 1, 0);
+    message->from_fence.counter = 2; /* it has started */
+    message->round = pair_core[0]->sync.round;
+    return message;
+}
+
+/* All had stored it, and a SYNC came before shard 0 heard so: its record, and the step in its hands, are of the epoch before. */
+static void an_epoch_that_shard_0_has_not_seen_begin_does_not_go_on_with_its_record(void **state)
+{
+    (void)state;
+    const struct ampd_coord *coord = &pair_model(0)->coord;
+    assert_true(coord->has_record && coord->decided_state != AMPD_STEP_NONE);
+    pair_hold_messages = true;
+    pair_send_take(from_1(AMPD_MESSAGE_HELLO));
+    struct ampd_message *message = from_1(AMPD_MESSAGE_SYNCED);
+    assert_int_equal(0, ampd_spec_copy(&message->u.sync.spec, &pair_model(0)->spec));
+    message->u.sync.highest_epoch = 2;
+    message->u.sync.lost = true;
+    message->u.sync.checkpoints_count = 1;
+    message->u.sync.checkpoints = calloc(1, sizeof(message->u.sync.checkpoints[0]));
+    assert_non_null(message->u.sync.checkpoints);
+    message->u.sync.checkpoints[0] = pair_model(1)->shard.checkpoints[0];
+    pair_send_take(message);
+    pair_send_take(from_1(AMPD_MESSAGE_SYNC_DONE));
+    assert_false(pair_core[0]->sync.running);
+    assert_int_equal(2, coord->epoch);
+    assert_false(coord->has_record);
+    assert_int_equal(AMPD_STEP_NONE, coord->step);
+    assert_int_equal(AMPD_STEP_NONE, coord->decided_state);
+}
+
 static void a_session_that_comes_back_finds_all_as_it_was(void **state)
 {
     (void)state;
@@ -698,6 +731,7 @@ int main(void)
         TEST_OF(a_rollback_of_two_shards_goes_through_or_is_told_to_have_failed),
         TEST_OF(a_part_that_another_shard_has_lost_is_no_checkpoint_to_go_back_to),
         TEST_OF(a_part_that_went_after_it_was_promised_costs_no_memory_and_the_model_goes_back),
+        TEST_OF(an_epoch_that_shard_0_has_not_seen_begin_does_not_go_on_with_its_record),
         TEST_OF(a_session_that_comes_back_finds_all_as_it_was),
         TEST_OF(a_checkpoint_exists_when_both_hold_their_part),
         TEST_OF(without_workers_both_cut_the_last_step_though_the_session_breaks),
