@@ -335,22 +335,25 @@ void ampd_acts_found(struct ampd_model *model, const struct ampd_model_record *r
 
 /* ---- a new epoch ---- */
 
-/* Acts behind the base step are lost with what followed it: a checkpoint holds the record of its step's verdict. */
+/*
+ * Acts behind the base step are lost with what followed it: a checkpoint holds the record of its step's verdict. As in the store, that is
+ * so from the moment at which shard 0 has stored the epoch, whether or not all shards come to do so.
+ */
 void ampd_acts_supersede(struct ampd_model *model)
 {
     struct ampd_coord *coord = &model->coord;
+    const struct ampd_shard *shard = &model->shard;
     for (uint32_t i = 0; i < coord->known_count; i++) {
         struct ampd_act_record *act = &coord->known[i];
         bool epoch = act->kind == AMPD_ROW_EPOCH;
-        bool above = epoch ? act->step > coord->base_step : act->step >= coord->base_step;
-        if (act->superseded || act->epoch >= coord->epoch || !above)
+        bool above = epoch ? act->step > shard->base_step : act->step >= shard->base_step;
+        if (act->superseded || act->epoch >= shard->epoch || !above)
             continue;
         act->superseded = true;
         if (!epoch)
             ampd_out_log(model->core, AMPD_LOG_WARN, model,
                          "the scale %g that was set by hand after step %llu is lost: epoch %llu begins at step %llu",
-                         (double)act->after.scale, (unsigned long long)act->step, (unsigned long long)coord->epoch,
-                         (unsigned long long)coord->base_step);
+                         (double)act->after.scale, (unsigned long long)act->step, (unsigned long long)shard->epoch,
+                         (unsigned long long)shard->base_step);
     }
-    ampd_acts_forget(coord);
 }

@@ -398,6 +398,8 @@ void ampd_memory_epoch_stored(struct ampd_model *model)
     shard->granted = 0;
     ampd_memory_set(shard, shard->memory == AMPD_MEMORY_RESTORED ? AMPD_MEMORY_READY : AMPD_MEMORY_EMPTY);
     ampd_sums_prune(model, shard->base_step);
+    if (model->core->config.shard == 0)
+        ampd_acts_supersede(model);
     answer_epoch(model);
 }
 

@@ -748,7 +748,6 @@ void ampd_sync_epoch_stored(struct ampd_model *model, const struct ampd_message 
     else
         ampd_coord_set(model, done ? AMPD_COORD_DONE : AMPD_COORD_WAITING);
     log_epoch(model);
-    ampd_acts_supersede(model);
     ampd_rollback_done(model);
     ampd_coord_created(model);
     ampd_coord_tell_state(model);

@@ -218,7 +218,8 @@ static void take_listed(struct core_host *host, const struct ampd_output *output
 
 static void take_line(struct core_host *host, const char *text)
 {
-    (void)snprintf(host->logged, sizeof(host->logged), "%s", text);
+    memcpy(host->logged_before, host->logged, sizeof(host->logged));
+        (void)snprintf(host->logged, sizeof(host->logged), "%s", text);
     host->logged_count++;
 }
 

@@ -63,6 +63,7 @@ struct core_host {
     struct ampd_step_row epoch_row;                    /* and its row */
     struct ampd_step_row act_row;                      /* the last SET or RESET that was stored */
     char logged[AMP_ERROR_TEXT_MAX];                   /* the last line */
+    char logged_before[AMP_ERROR_TEXT_MAX];            /* and the one before it */
     unsigned logged_count;                             /* lines */
     uint64_t instance;                                 /* of the process that joins; 1 */
     struct ampd_checkpoint_state restore_state;        /* what a restore finds; step 0: the scaler's first state */

@@ -215,6 +215,28 @@ static void a_coordinator_that_starts_sends_a_verdict_again_with_the_acts_before
 
 #define TEST(test) cmocka_unit_test_setup_teardown(test, pair_setup, pair_teardown)
 
+/* As its store has it: the other shard may never store that epoch, and the model go on in it all the same. */
+static void an_act_is_lost_once_shard_0_has_stored_the_epoch_that_takes_it_back(void **state)
+{
+    (void)state;
+    static const struct ampd_note note = {.actor = "ann", .request_id = "a"};
+    struct ampd_event event = {.type = AMPD_EVENT_SET_SCALE, .u.act = {.model = "model", .note = &note, .scale = 8}};
+    assert_int_equal(0, pair_call(0, &event)->reply.error.code);
+    const struct ampd_coord *coord = &pair_model(0)->coord;
+    assert_true(coord->known_count == 1 && !coord->known[0].superseded);
+    pair_hold_messages = true; /* shard 1 hears of nothing */
+    struct ampd_message *message = pair_message(AMPD_MESSAGE_RESTORE, 0, 0);
+    message->round = ++pair_core[0]->sync.round;
+    message->u.restore = (struct ampd_restore){.epoch = 1};
+    pair_send_take(message);
+    message = pair_message(AMPD_MESSAGE_EPOCH, 0, 0);
+    message->round = pair_core[0]->sync.round;
+    message->u.epoch.record = (struct ampd_epoch_record){.epoch = 2, .parent = 1, .base_epoch = 1};
+    pair_send_take(message);
+    assert_int_equal(2, pair_model(0)->shard.epoch);
+    assert_true(coord->known[0].superseded);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,6 +247,7 @@ int main(void)
         TEST(acts_behind_another_step_or_of_another_epoch_are_not_stored),
         TEST(a_coordinator_that_starts_tells_the_acts_behind_the_last_step),
         TEST(a_coordinator_that_starts_sends_a_verdict_again_with_the_acts_before_it),
+        TEST(an_act_is_lost_once_shard_0_has_stored_the_epoch_that_takes_it_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -151,8 +151,8 @@ static void a_scale_set_by_hand_is_announced_as_lost(void **state)
     (void)core_set_scale(host, 8, "");
     uint64_t call = core_rollback(host, 1, 2, "");
     assert_rolled_back(host, call, 2, 3);
-    assert_non_null(strstr(host->logged, "the scale 8"));
-    assert_non_null(strstr(host->logged, "is lost"));
+    assert_non_null(strstr(host->logged_before, "the scale 8"));
+    assert_non_null(strstr(host->logged_before, "is lost"));
     assert_true(core_info(host).scaler.scale == 1024);
 }
 
