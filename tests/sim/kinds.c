@@ -173,8 +173,15 @@ static void take_away(struct sim *sim)
     }
     if (all_files)
         return;
-    uint64_t newest = newest_whole(sim);
-    sim->durable_told = newest < sim->durable_told ? newest : sim->durable_told;
+    sim->newer_away = true;
+    sim_away_allows(sim, newest_whole(sim));
+}
+
+void sim_away_allows(struct sim *sim, uint64_t base_step)
+{
+    if (!sim->newer_away || base_step >= sim->durable_told || base_step < newest_whole(sim))
+        return;
+    sim->durable_told = base_step;
     sim->lost_epoch = sim->epochs_newest;
 }
 
@@ -189,6 +196,7 @@ static void bring_back(struct sim *sim)
     }
     start_anew(sim, sim->away);
     sim->away = 0;
+    sim->newer_away = false;
 }
 
 /* ---- the others ---- */
