@@ -569,12 +569,13 @@ void ampd_coord_resume(struct ampd_model *model)
 {
     struct ampd_coord *coord = &model->coord;
     ampd_coord_set(model, coord->before);
-    bool open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED;
+    if (coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED) {
+        /* Its next try waits until there are enough workers for one: what shards told of this one may be lost. */
+        set_step(coord, AMPD_STEP_NONE);
+        coord->opened_before = true;
+    }
     bool running = coord->state == AMPD_COORD_RUNNING || coord->state == AMPD_COORD_STALLED;
-    bool enough = ampd_workers_enough(model);
-    if (open && enough)
-        open_step(model, coord->open.try_number + 1);
-    else if (running && coord->step == AMPD_STEP_NONE && !ampd_leave_pauses(model->core) && enough)
+    if (running && coord->step == AMPD_STEP_NONE && !ampd_leave_pauses(model->core) && ampd_workers_enough(model))
         open_step(model, first_try(coord));
     for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;)
         ampd_coord_resend(model, k);

@@ -289,7 +289,7 @@ struct ampd_coord {
     uint64_t deleted;       /* bits of the shards that have deleted the model */
     enum ampd_step_state step;
     struct ampd_open open;
-    bool opened_before; /* step NONE: a process before this one may have opened it, with the scale that is in `open` */
+    bool opened_before; /* step NONE: it may have been open before a start or SYNC, with the scale that is in `open` */
     struct ampd_close close;
     uint64_t hash;
     uint64_t complete[AMPD_WORLD_MAX]; /* per rank: bit per shard */

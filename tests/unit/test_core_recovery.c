@@ -500,6 +500,29 @@ static void a_shard_that_holds_its_vote_on_a_decided_step_is_told_the_verdict(vo
     assert_int_equal(1, pair_model(0)->coord.epoch);
 }
 
+/* Also where too few workers are there for another try of the step: it is not open until there are enough. */
+static void a_vote_of_before_a_recovery_does_not_count_after_it(void **state)
+{
+    (void)state;
+    struct ampd_coord *coord = &pair_model(0)->coord;
+    (void)pair_push(0, 2, 1);
+    assert_int_equal(1, coord->votes_count);
+    pair_model(0)->spec.on_loss = AMPD_ON_LOSS_SHRINK;
+    pair_model(0)->spec.durability = AMPD_DURABILITY_STEP;
+    pair_now_ms += pair_core[0]->config.lease_ms;
+    struct ampd_event event = {.type = AMPD_EVENT_TICK};
+    pair_step(0, &event);
+    coord->state = AMPD_COORD_RESTORING; /* as when a RESTORE has come to nothing */
+    answer_sync(true);
+    assert_int_equal(AMPD_COORD_RUNNING, coord->state);
+    assert_int_equal(AMPD_STEP_NONE, coord->step);
+    event = (struct ampd_event){.type = AMPD_EVENT_JOIN, .u.join = {"model", "w0", 0, 1, false}};
+    assert_int_equal(0, pair_call(0, &event)->reply.error.code);
+    assert_int_equal(AMPD_STEP_CLOSED, coord->step);
+    assert_int_equal(1, coord->open.try_number);
+    assert_int_equal(0, coord->votes_count);
+}
+
 static void an_answer_of_another_restore_or_epoch_does_not_count(void **state)
 {
     (void)state;
@@ -768,6 +791,7 @@ int main(void)
         TEST(a_shard_that_hears_of_trouble_says_its_answer_to_sync_again),
         TEST(a_shard_that_has_lost_its_vote_on_a_decided_step_brings_a_new_epoch),
         TEST(a_shard_that_holds_its_vote_on_a_decided_step_is_told_the_verdict),
+        TEST(a_vote_of_before_a_recovery_does_not_count_after_it),
         TEST(a_shard_says_again_how_a_restore_has_ended),
         TEST(a_shard_that_lost_its_memory_says_so_again),
         TEST(a_checkpoint_call_ends_when_a_shard_starts_anew),
