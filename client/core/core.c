@@ -160,7 +160,8 @@ static bool has_reason(const struct ampclient_ended *ended, const char *reason)
 static bool is_behind(const struct ampclient_core *core, const struct ampclient_ended *ended)
 {
     bool older = ended->epoch != 0 && ended->epoch < core->epoch;
-    return (ended->code == AMP_ESTATE && (older || has_reason(ended, "STEP_AHEAD"))) ||
+    bool empty = core->has_values && has_reason(ended, "MODEL_NOT_LOADED");
+    return (ended->code == AMP_ESTATE && (older || empty || has_reason(ended, "STEP_AHEAD"))) ||
            (ended->code == AMP_EINVAL && has_reason(ended, "INCOMPLETE_PUSH"));
 }
 

@@ -98,6 +98,28 @@ static void a_process_that_knows_less_than_the_others_is_asked_again(void **stat
     (void)done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_ESTATE);
 }
 
+/* Its values were never loaded, or only since it was replaced. */
+static void a_process_without_values_is_asked_again_by_who_has_had_them(void **state)
+{
+    (void)state;
+    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_ESTATE, "MODEL_NOT_LOADED", 1, 1);
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_ESTATE);
+    begin(1, 1);
+    push(0, first);
+    push(1, second);
+    wish(AMPCLIENT_EVENT_STEP_END);
+    fail_call(take(AMPCLIENT_OUT_PUSH).call, AMP_ESTATE, "MODEL_NOT_LOADED", 1, 1);
+    assert_int_equal(0, have(AMPCLIENT_OUT_USER_DONE));
+    count = 0;
+    tick(AMPCLIENT_BACKOFF_MS);
+    end_with(take(AMPCLIENT_OUT_GET_PUSH_STATE).call, (struct ampclient_ended){0});
+    uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
+    assert_int_equal(3, have(AMPCLIENT_OUT_PUSH_BLOCK));
+    answer_push(call, 1, 1);
+    (void)done(AMPCLIENT_EVENT_STEP_END, 0);
+}
+
 /* It was told by a process that has been replaced that all is there, and the one in its place holds nothing. */
 static void a_push_that_is_incomplete_by_what_it_was_told_asks_again(void **state)
 {
@@ -454,6 +476,7 @@ int main(void)
         TEST(a_block_in_one_piece_is_a_view_and_others_are_gathered_with_zeros),
         TEST(a_push_that_broke_off_asks_what_is_there_and_sends_the_rest),
         TEST(a_process_that_knows_less_than_the_others_is_asked_again),
+        TEST(a_process_without_values_is_asked_again_by_who_has_had_them),
         TEST(a_push_that_is_incomplete_by_what_it_was_told_asks_again),
         TEST(pauses_double_up_to_their_bound),
         TEST(after_the_reconnect_timeout_the_user_is_told),
