@@ -214,6 +214,7 @@ static void stay_silent(struct sim *sim, struct sim_worker *worker)
         return;
     sim->silent--;
     worker->silent = true;
+    worker->lates = 0; /* one that came before counts for nothing: its lease held then */
     worker->silent_as[0] = worker->core->incarnation.fence;
     worker->silent_as[1] = worker->core->incarnation.counter;
     worker->pause_ms = sim->now_ms + AMPD_LEASE_MS + 15000;
