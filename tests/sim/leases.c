@@ -107,7 +107,7 @@ static void recovered(struct sim *sim, const struct ampd_model *model)
     sim->recovers = recovers;
 }
 
-void sim_lease_tick(struct sim *sim)
+void sim_lease_stepped(struct sim *sim, const struct ampd_event *event)
 {
     const struct ampd_core *core = sim->shard[0].core;
     uint32_t rank;
@@ -115,6 +115,8 @@ void sim_lease_tick(struct sim *sim)
         return; /* the place of a model that is gone */
     if (core != NULL && core->models_count > 0)
         recovered(sim, core->models[0]);
+    if (event->type != AMPD_EVENT_TICK)
+        return; /* what ends does so by time alone */
     if (core != NULL && core->models_count > 0 && waits_for_gone(core->models[0], &rank))
         sim_fail(sim, SIM_LEASE, "the step waits for rank %u, which is gone", rank);
     for (uint32_t r = 0; core != NULL && core->models_count > 0 && r < sim->model.spec.world_size; r++) {

@@ -308,8 +308,8 @@ void sim_server_event(struct sim *sim, struct sim_shard *shard, struct ampd_even
         do_output(sim, shard, &output);
         shard->drained = shard->drained || output.type == AMPD_OUT_DRAINED;
     }
-    if (zero && event->type == AMPD_EVENT_TICK)
-        sim_lease_tick(sim);
+    if (zero)
+        sim_lease_stepped(sim, event);
     if (shard->fenced)
         sim_server_kill(sim, shard);
     else if (shard->drained)

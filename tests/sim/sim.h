@@ -549,7 +549,7 @@ const struct amp_scaler_state *sim_act_in_force(const struct sim *sim, uint64_t 
 /* What comes to shard 0, before it is taken; what it answers; and the workers after a tick. */
 void sim_lease_event(struct sim *sim, const struct ampd_event *event);
 void sim_lease_reply(struct sim *sim, const struct ampd_reply *reply);
-void sim_lease_tick(struct sim *sim);
+void sim_lease_stepped(struct sim *sim, const struct ampd_event *event);
 void sim_lease_boot(struct sim *sim); /* shard 0 starts */
 
 /* ---- sessions.c ---- */
