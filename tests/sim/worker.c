@@ -330,7 +330,8 @@ static void user_done(struct sim *sim, uint32_t w, const struct ampclient_user_d
     if (sim->verbose)
         (void)fprintf(stderr, "%8llu worker %u: wish %d -> %d %s\n", (unsigned long long)sim->now_ms, w, done->wish,
                       done->code, done->error.text);
-    if (done->code == AMP_EINVAL && worker->unlike) { /* whoever runs it starts another one */
+    bool barred = done->code == AMP_ESTATE && strcmp(done->error.reason, "QUARANTINED") == 0;
+    if (barred || (done->code == AMP_EINVAL && worker->unlike)) { /* whoever runs it starts another one */
         worker->program = SIM_DO_QUIT;
         return;
     }

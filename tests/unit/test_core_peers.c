@@ -497,6 +497,33 @@ static void an_epoch_that_shard_0_has_not_seen_begin_does_not_go_on_with_its_rec
     assert_int_equal(AMPD_STEP_NONE, coord->decided_state);
 }
 
+static void two_processes_of_one_count_are_told_apart_by_their_boot(void **state)
+{
+    (void)state;
+    struct ampd_message *same = pair_message(AMPD_MESSAGE_TOO_LOW, 0, 1);
+    same->u.fence = pair_core[1]->config.fence;
+    pair_send_take(same);
+    assert_false(pair_core[1]->fenced);
+    struct ampd_message *other = pair_message(AMPD_MESSAGE_TOO_LOW, 0, 1);
+    other->u.fence = pair_core[1]->config.fence;
+    other->u.fence.boot_id[0] ^= 1;
+    pair_send_take(other);
+    assert_true(pair_core[1]->fenced);
+}
+
+static void who_may_leave_is_not_for_a_shard_to_say(void **state)
+{
+    (void)state;
+    struct ampd_message *leave = pair_message(AMPD_MESSAGE_LEAVE, 0, 1);
+    pair_send_take(leave);
+    struct ampd_message *may = pair_message(AMPD_MESSAGE_MAY_LEAVE, 1, 0);
+    pair_send_take(may);
+    may = pair_message(AMPD_MESSAGE_MAY_LEAVE, 0, 0); /* not even to itself */
+    pair_send_take(may);
+    assert_int_equal(0, pair_core[0]->may_leave);
+    assert_false(ampd_leave_pauses(pair_core[0]) || ampd_leave_pauses(pair_core[1]));
+}
+
 static void a_session_that_comes_back_finds_all_as_it_was(void **state)
 {
     (void)state;
@@ -733,6 +760,8 @@ int main(void)
         TEST_OF(a_part_that_went_after_it_was_promised_costs_no_memory_and_the_model_goes_back),
         TEST_OF(an_epoch_that_shard_0_has_not_seen_begin_does_not_go_on_with_its_record),
         TEST_OF(a_session_that_comes_back_finds_all_as_it_was),
+        TEST_OF(two_processes_of_one_count_are_told_apart_by_their_boot),
+        TEST_OF(who_may_leave_is_not_for_a_shard_to_say),
         TEST_OF(a_checkpoint_exists_when_both_hold_their_part),
         TEST_OF(without_workers_both_cut_the_last_step_though_the_session_breaks),
         cmocka_unit_test_teardown(each_shard_says_how_the_model_stands, pair_teardown),

@@ -697,33 +697,6 @@ static void a_rollback_that_sync_comes_into_tells_them_to_the_shard_that_has_sta
     assert_int_equal(2, pair_model(1)->shard.checkpoints[0].parts_count);
 }
 
-static void two_processes_of_one_count_are_told_apart_by_their_boot(void **state)
-{
-    (void)state;
-    struct ampd_message *same = pair_message(AMPD_MESSAGE_TOO_LOW, 0, 1);
-    same->u.fence = pair_core[1]->config.fence;
-    pair_send_take(same);
-    assert_false(pair_core[1]->fenced);
-    struct ampd_message *other = pair_message(AMPD_MESSAGE_TOO_LOW, 0, 1);
-    other->u.fence = pair_core[1]->config.fence;
-    other->u.fence.boot_id[0] ^= 1;
-    pair_send_take(other);
-    assert_true(pair_core[1]->fenced);
-}
-
-static void who_may_leave_is_not_for_a_shard_to_say(void **state)
-{
-    (void)state;
-    struct ampd_message *leave = pair_message(AMPD_MESSAGE_LEAVE, 0, 1);
-    pair_send_take(leave);
-    struct ampd_message *may = pair_message(AMPD_MESSAGE_MAY_LEAVE, 1, 0);
-    pair_send_take(may);
-    may = pair_message(AMPD_MESSAGE_MAY_LEAVE, 0, 0); /* not even to itself */
-    pair_send_take(may);
-    assert_int_equal(0, pair_core[0]->may_leave);
-    assert_false(ampd_leave_pauses(pair_core[0]) || ampd_leave_pauses(pair_core[1]));
-}
-
 static void shard_0_knows_how_far_all_are_and_another_one_itself_alone(void **state)
 {
     (void)state;
@@ -799,8 +772,6 @@ int main(void)
         TEST(a_rollback_waits_for_what_each_shard_says_of_that_checkpoint),
         TEST(a_rollback_tells_all_shards_what_the_parts_are_before_its_epoch_is_stored),
         TEST(a_rollback_that_sync_comes_into_tells_them_to_the_shard_that_has_started),
-        TEST(two_processes_of_one_count_are_told_apart_by_their_boot),
-        TEST(who_may_leave_is_not_for_a_shard_to_say),
         TEST(shard_0_knows_how_far_all_are_and_another_one_itself_alone),
     };
 #undef TEST
