@@ -110,8 +110,8 @@ def main():
     files = [path for path in c_source.list_files(root) if COUNTED.search(path)]
     for path in files:
         check_file(report, path, c_source.read(root, path))
-    for exempt in (EXEMPT_FUNCTIONS, EXEMPT_FILES, EXEMPT_TESTS):
-        report.say_unused(exempt)
+    for exempt in (EXEMPT_FUNCTIONS, EXEMPT_FILES, EXEMPT_TESTS) if len(sys.argv) == 1 else ():
+        report.say_unused(exempt)  # another tree has none of these files
     print("style: %d files, %d violations" % (len(files), report.count))
     return 1 if report.count else 0
 

@@ -489,7 +489,9 @@ static void push_whole(struct world *world, uint8_t value)
 
 static void join(struct world *world, uint32_t rank)
 {
-    struct ampd_event event = {.type = AMPD_EVENT_JOIN, .u.join = {"model", "", (int32_t)rank, WORLD, true}};
+    struct ampd_event event = {
+        .type = AMPD_EVENT_JOIN,
+        .u.join = {.model = "model", .worker = "", .rank = (int32_t)rank, .world_size = WORLD, .replace = true}};
     (void)call(world, 0, rank, &event);
 }
 

@@ -403,13 +403,13 @@ struct ampd_incarnation core_joined(struct core_host *host, uint64_t call)
 
 uint64_t core_pull_step(struct core_host *host, uint64_t epoch, uint64_t step)
 {
-    struct ampd_event event = {.type = AMPD_EVENT_PULL, .u.pull = {"model", AMPD_PULL_STEP, epoch, step, 0, 0}};
+    struct ampd_event event = {.type = AMPD_EVENT_PULL, .u.pull = {.model = "model", .by = AMPD_PULL_STEP, .epoch = epoch, .number = step}};
     return send(host, &event);
 }
 
 uint64_t core_pull_latest(struct core_host *host)
 {
-    struct ampd_event event = {.type = AMPD_EVENT_PULL, .u.pull = {"model", AMPD_PULL_LATEST, 0, 0, 0, 0}};
+    struct ampd_event event = {.type = AMPD_EVENT_PULL, .u.pull = {.model = "model", .by = AMPD_PULL_LATEST}};
     return send(host, &event);
 }
 

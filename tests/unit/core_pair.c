@@ -264,7 +264,8 @@ static void create(enum ampd_weighting weighting)
     pair_load(0);
     pair_load(1);
     pair_settle();
-    event = (struct ampd_event){.type = AMPD_EVENT_JOIN, .u.join = {"model", "w0", 0, 1, false}};
+    event = (struct ampd_event){.type = AMPD_EVENT_JOIN,
+                                .u.join = {.model = "model", .worker = "w0", .rank = 0, .world_size = 1}};
     const struct core_call *joined = pair_call(0, &event);
     assert_int_equal(0, joined->reply.error.code);
     pair_incarnation = joined->reply.u.join.incarnation;

@@ -249,7 +249,9 @@ static void begin(struct world *world)
     for (uint32_t r = 0; r < WORLD; r++) {
         char name[16];
         (void)snprintf(name, sizeof(name), "w%u", r);
-        struct ampd_event join = {.type = AMPD_EVENT_JOIN, .u.join = {"model", name, (int32_t)r, WORLD, false}};
+        struct ampd_event join = {
+            .type = AMPD_EVENT_JOIN,
+            .u.join = {.model = "model", .worker = name, .rank = (int32_t)r, .world_size = WORLD}};
         (void)call(world, 0, join);
         assert_int_equal(0, world->reply.error.code);
         world->incarnation[r] = world->reply.u.join.incarnation;

@@ -57,7 +57,7 @@ static void a_call_of_a_model_that_is_not_there_is_not_found(void **state)
     (void)state;
     struct ampd_note note = {{0}, {0}, {0}};
     struct ampd_event events[] = {
-        {.type = AMPD_EVENT_JOIN, .u.join = {"none", "w", -1, 0, false}},
+        {.type = AMPD_EVENT_JOIN, .u.join = {.model = "none", .worker = "w", .rank = -1}},
         {.type = AMPD_EVENT_KEEP_ALIVE, .u.worker = {"none", 0, incarnations[0]}},
         {.type = AMPD_EVENT_LEAVE, .u.worker = {"none", 0, incarnations[0]}},
         {.type = AMPD_EVENT_GET_PUSH_STATE, .u.push_state = {"none", 1, 1, 0, incarnations[0]}},
@@ -66,7 +66,7 @@ static void a_call_of_a_model_that_is_not_there_is_not_found(void **state)
         {.type = AMPD_EVENT_ROLLBACK, .u.act = {.model = "none", .note = &note}},
         {.type = AMPD_EVENT_DELETE_MODEL, .u.act = {.model = "none", .note = &note}},
         {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"none", 1}},
-        {.type = AMPD_EVENT_PULL, .u.pull = {"none", AMPD_PULL_LATEST, 0, 0, 0, 0}},
+        {.type = AMPD_EVENT_PULL, .u.pull = {.model = "none", .by = AMPD_PULL_LATEST}},
         {.type = AMPD_EVENT_PUSH_BEGIN, .u.push = {.model = "none", .epoch = 1, .step = 1}},
     };
     for (unsigned i = 0; i < sizeof(events) / sizeof(events[0]); i++)
@@ -114,7 +114,8 @@ static void more_calls_than_the_bound_are_refused(void **state)
 {
     (void)state;
     struct ampd_output output;
-    struct ampd_event event = {.type = AMPD_EVENT_PULL, .u.pull = {"model", AMPD_PULL_STEP, 1, 2, 0, 0}};
+    struct ampd_event event = {.type = AMPD_EVENT_PULL,
+                               .u.pull = {.model = "model", .by = AMPD_PULL_STEP, .epoch = 1, .number = 2}};
     for (uint64_t i = 0; i < AMPD_CALLS_MAX; i++) {
         event.call = 100000 + i;
         ampd_core_step(host.core, host.now_ms, &event);
@@ -139,7 +140,8 @@ static struct ampd_event_join join_of(const char *worker, int32_t rank, uint32_t
 static void a_join_says_who_it_is_and_fits_the_model(void **state)
 {
     (void)state;
-    struct ampd_event join = {.type = AMPD_EVENT_JOIN, .u.join = {"model", "w0", 0, 3, false}};
+    struct ampd_event join = {.type = AMPD_EVENT_JOIN,
+                              .u.join = {.model = "model", .worker = "w0", .rank = 0, .world_size = 3}};
     core_assert_failed(&host, send(join), AMP_EINVAL, "WORLD_SIZE", "start that many workers");
     join.u.join = join_of("w9", 2, 2, false);
     core_assert_failed(&host, send(join), AMP_EINVAL, "RANK", "world_size");
@@ -338,7 +340,9 @@ static void a_group_with_a_weight_decay_of_its_own_has_that(void **state)
 
 static uint64_t pull_version(uint64_t epoch, uint64_t version)
 {
-    struct ampd_event event = {.type = AMPD_EVENT_PULL, .u.pull = {"model", AMPD_PULL_VERSION, epoch, version, 0, 0}};
+    struct ampd_event event = {
+        .type = AMPD_EVENT_PULL,
+        .u.pull = {.model = "model", .by = AMPD_PULL_VERSION, .epoch = epoch, .number = version}};
     return send(event);
 }
 
@@ -452,10 +456,10 @@ static void a_draining_server_takes_no_new_call(void **state)
     core_event(&host, &drain);
     core_assert_failed(&host, waits, AMP_EUNAVAILABLE, "DRAINING", "when it is back");
     struct ampd_event events[] = {
-        {.type = AMPD_EVENT_JOIN, .u.join = {"model", "w", -1, 0, false}},
+        {.type = AMPD_EVENT_JOIN, .u.join = {.model = "model", .worker = "w", .rank = -1}},
         {.type = AMPD_EVENT_DELETE_MODEL, .u.act = {.model = "model", .note = &note}},
         {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", 1}},
-        {.type = AMPD_EVENT_PULL, .u.pull = {"model", AMPD_PULL_LATEST, 0, 0, 0, 0}},
+        {.type = AMPD_EVENT_PULL, .u.pull = {.model = "model", .by = AMPD_PULL_LATEST}},
         {.type = AMPD_EVENT_PUSH_BEGIN, .u.push = {.model = "model", .epoch = 1, .step = 1}},
     };
     for (unsigned i = 0; i < sizeof(events) / sizeof(events[0]); i++)

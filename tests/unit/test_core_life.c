@@ -149,7 +149,7 @@ static void a_rank_that_was_left_or_is_replaced_is_free(void **state)
     core_event(&host, &event);
     assert_int_equal(0, core_call(&host, 40)->reply.error.code);
     assert_int_equal(0, core_call(&host, core_join(&host, "y", -1))->reply.u.join.rank);
-    event = (struct ampd_event){.type = AMPD_EVENT_JOIN, .call = 41, .u.join = {"model", "z", -1, 0, true}};
+    event = (struct ampd_event){.type = AMPD_EVENT_JOIN, .call = 41, .u.join = {.model = "model", .worker = "z", .rank = -1, .replace = true}};
     core_event(&host, &event);
     core_assert_failed(&host, 41, AMP_ESTATE, "NO_FREE_RANK", "lease");
     core_tick(&host, host.now_ms + AMPD_LEASE_MS);
@@ -162,7 +162,7 @@ static void a_join_that_contradicts_the_model_is_refused(void **state)
 {
     (void)state;
     create(2, 0, 0);
-    struct ampd_event event = {.type = AMPD_EVENT_JOIN, .call = 40, .u.join = {"model", "x", 0, 3, false}};
+    struct ampd_event event = {.type = AMPD_EVENT_JOIN, .call = 40, .u.join = {.model = "model", .worker = "x", .rank = 0, .world_size = 3}};
     core_event(&host, &event);
     core_assert_failed(&host, 40, AMP_EINVAL, "WORLD_SIZE", "world_size");
     core_assert_failed(&host, core_join(&host, "x", 2), AMP_EINVAL, "RANK", "world_size");

@@ -263,7 +263,8 @@ static void load(struct world *world, unsigned shard)
 
 static struct ampd_incarnation join(struct world *world, int32_t rank)
 {
-    struct ampd_event joining = {.type = AMPD_EVENT_JOIN, .u.join = {"model", "", rank, WORLD, false}};
+    struct ampd_event joining = {.type = AMPD_EVENT_JOIN,
+                                 .u.join = {.model = "model", .worker = "", .rank = rank, .world_size = WORLD}};
     const struct call *answer = call(world, 0, &joining);
     settle(world);
     assert_true(answer->answered && answer->reply.error.code == 0);

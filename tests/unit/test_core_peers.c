@@ -621,7 +621,8 @@ static void each_shard_says_how_the_model_stands(void **state)
     (void)state;
     struct ampd_model_spec spec;
     struct ampd_event create = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
-    struct ampd_event join = {.type = AMPD_EVENT_JOIN, .u.join = {"model", "w0", 0, 1, false}};
+    struct ampd_event join = {.type = AMPD_EVENT_JOIN,
+                              .u.join = {.model = "model", .worker = "w0", .rank = 0, .world_size = 1}};
     begin_without_a_model();
     core_spec(&spec, 1);
     spec.max_steps = 2;

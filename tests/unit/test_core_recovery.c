@@ -516,7 +516,8 @@ static void a_vote_of_before_a_recovery_does_not_count_after_it(void **state)
     answer_sync(true);
     assert_int_equal(AMPD_COORD_RUNNING, coord->state);
     assert_int_equal(AMPD_STEP_NONE, coord->step);
-    event = (struct ampd_event){.type = AMPD_EVENT_JOIN, .u.join = {"model", "w0", 0, 1, false}};
+    event = (struct ampd_event){.type = AMPD_EVENT_JOIN,
+                                .u.join = {.model = "model", .worker = "w0", .rank = 0, .world_size = 1}};
     assert_int_equal(0, pair_call(0, &event)->reply.error.code);
     assert_int_equal(AMPD_STEP_CLOSED, coord->step);
     assert_int_equal(1, coord->open.try_number);

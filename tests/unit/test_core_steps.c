@@ -325,7 +325,7 @@ static void apply_takes_a_copy_back_from_its_readers_and_waits_until_they_have_l
 static void a_version_that_the_client_has_is_not_sent(void **state)
 {
     (void)state;
-    struct ampd_event event = {.type = AMPD_EVENT_PULL, .call = 40, .u.pull = {"model", AMPD_PULL_STEP, 1, 1, 1, 0}};
+    struct ampd_event event = {.type = AMPD_EVENT_PULL, .call = 40, .u.pull = {.model = "model", .by = AMPD_PULL_STEP, .epoch = 1, .number = 1, .have_epoch = 1}};
     core_event(&host, &event);
     assert_true(core_call(&host, 40)->pull.unchanged);
     assert_int_equal(0, core_call(&host, 40)->listed[0]);

@@ -49,7 +49,9 @@ static uint64_t of_worker(enum ampd_event_type type, uint32_t rank, struct ampd_
 
 static uint64_t join(const char *name, bool replace)
 {
-    struct ampd_event event = {.type = AMPD_EVENT_JOIN, .call = next_call(), .u.join = {"model", name, -1, 0, replace}};
+    struct ampd_event event = {.type = AMPD_EVENT_JOIN,
+                               .call = next_call(),
+                               .u.join = {.model = "model", .worker = name, .rank = -1, .replace = replace}};
     core_event(&host, &event);
     return event.call;
 }
