@@ -139,8 +139,9 @@ struct ampd_model *ampd_core_known(struct ampd_core *core, uint64_t call, const 
         ampd_call_fail(core, call, NULL, AMP_ENOTFOUND, "MODEL_NOT_FOUND", "model: %s is being deleted", name);
         return NULL;
     }
-    if (model->coord.trouble[0] != 0) {
-        ampd_call_fail(core, call, NULL, AMP_EUNAVAILABLE, "RECOVERING", "%s", model->coord.trouble);
+    const char *trouble = model->coord.trouble[0] != 0 ? model->coord.trouble : model->shard.unread;
+    if (trouble[0] != 0) {
+        ampd_call_fail(core, call, NULL, AMP_EUNAVAILABLE, "RECOVERING", "%s", trouble);
         return NULL;
     }
     return model;

@@ -17,6 +17,7 @@
 #include "base/assert.h"
 #include "server/core/model.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,8 +43,8 @@ static void answer_restore(struct ampd_model *model, bool ok)
     answer->u.restore.epoch = shard->restore_record.epoch;
     answer->u.restore.step = shard->restore_record.step;
     answer->u.restore.ok = ok;
-    answer->u.restore.absent = shard->restore_refused;
     answer->u.restore.waits = !ok && !shard->restore_refused && shard->restore_retry_ms != 0;
+    answer->u.restore.absent = shard->restore_refused || (answer->u.restore.waits && shard->restore_missing);
     answer->u.restore.version = shard->restored_version;
     answer->u.restore.scaler = shard->restored_scaler;
     ampd_bus_send_take(model->core, answer);
@@ -109,6 +110,7 @@ void ampd_memory_restore(struct ampd_model *model, const struct ampd_message *me
         ampd_memory_set(shard, AMPD_MEMORY_RESTORING);
     shard->restore_waits = true;
     shard->restore_retry_ms = 0;
+    shard->unread[0] = 0;
     ampd_sums_stop(model);
     ampd_shard_forget(model);
     ampd_snapshot_end(model);
@@ -162,30 +164,36 @@ static void take_states(struct ampd_model *model, const struct ampd_checkpoint_s
     }
 }
 
-/* Whether the file itself is at fault. Anything else (memory, descriptors, the disk's mood) may pass. */
-static bool is_gone(int code)
-{
-    return code == AMP_EDATALOSS || code == AMP_ENOTFOUND;
-}
-
-/*
- * A durable checkpoint is not given up for an error that may pass: the model stays RECOVERING, and the file is read
- * again. Only if it is lost for good, an operator moves it away, which makes it ENOTFOUND. Meanwhile the other models go on.
- */
-static void read_later(struct ampd_model *model, int code)
+void ampd_memory_read_later(struct ampd_model *model, const char *format, ...)
 {
     struct ampd_shard *shard = &model->shard;
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(shard->unread, sizeof(shard->unread), format, arguments);
+    va_end(arguments);
+    ampd_out_log(model->core, AMPD_LOG_ERROR, model, "%s", shard->unread);
     shard->restore_retry_ms = model->core->now_ms + RESTORE_RETRY_MS;
-    ampd_out_log(
-        model->core, AMPD_LOG_ERROR, model,
-        "checkpoint %llu in %s cannot be read now: %s; it is read again every %d ms: mend the disk or its "
-        "mount. Only if it is lost for good, move its file away and keep it: the checkpoint before is taken then",
-        (unsigned long long)shard->restore_record.step, ampd_checkpoint_dir(model->core), amp_strerror(code),
-        RESTORE_RETRY_MS);
     if (shard->replay.on)
         ampd_sync_try_answer(model->core);
     else
         answer_restore(model, false);
+}
+
+/*
+ * A durable checkpoint is given up only where its file is there and damaged. It may be that a file which is not there is on a directory
+ * that is not mounted, and that one which cannot be read can be read again: the model stays RECOVERING until it can, and the others go on.
+ */
+static void read_later(struct ampd_model *model, int code)
+{
+    struct ampd_shard *shard = &model->shard;
+    shard->restore_missing = code == AMP_ENOTFOUND;
+    ampd_memory_read_later(model,
+                           "checkpoint %llu of %s %s; it is read as soon as it can be: is the checkpoint directory "
+                           "mounted (here it is %s)? Only if its file is lost for good, put an empty one in its place: "
+                           "the checkpoint before is taken then",
+                           (unsigned long long)shard->restore_record.step, model->spec.name,
+                           shard->restore_missing ? "is not there" : "cannot be read now",
+                           ampd_checkpoint_dir(model->core));
 }
 
 void ampd_memory_tick(struct ampd_model *model)
@@ -213,10 +221,11 @@ void ampd_memory_restored(struct ampd_model *model, const struct ampd_event_rest
         return;
     }
     bool ok = restored->code == 0 && restored->state->step == shard->restore_record.step;
-    if (!ok && restored->code != 0 && !is_gone(restored->code)) {
+    if (!ok && restored->code != 0 && restored->code != AMP_EDATALOSS) {
         read_later(model, restored->code);
         return;
     }
+    shard->unread[0] = 0;
     if (!ok) {
         ampd_out_log(model->core, AMPD_LOG_ERROR, model,
                      "checkpoint %llu of epoch %llu in %s cannot be used: %s; the one before is tried",

@@ -191,7 +191,8 @@ struct ampd_restore {
     uint64_t epoch, step; /* the checkpoint; 0, 0: none is left */
     bool ok;
     bool waits;  /* RESTORED, not ok: the file cannot be read now; another one comes when it can */
-    bool absent; /* RESTORED, not ok: the sender has no such checkpoint any more; what it told in SYNC is out of date */
+    bool absent; /* RESTORED, not ok: the sender has no such checkpoint any more, so that what it told in SYNC is out of date; with
+                    `waits`: the file is not there */
     uint64_t version;
     struct amp_scaler_state scaler;
     uint8_t manifest[16]; /* PART_DONE, HELD: of the sender's part */

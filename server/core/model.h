@@ -232,7 +232,9 @@ struct ampd_shard {
     uint64_t cut_asked;
     /* restore */
     bool restore_waits;
-    uint64_t restore_retry_ms; /* RESTORING: when the file is read again; 0: not */
+    uint64_t restore_retry_ms; /* RESTORING, REPLAYING: when what could not be read is read again; 0: not */
+    bool restore_missing;      /* the file was not there */
+    char unread[AMPD_TROUBLE_MAX]; /* what cannot be read now, and what to do, as a sentence; "": nothing */
     uint64_t restore_token;
     struct ampd_checkpoint_record restore_record;
     struct amp_scaler_state restored_scaler;
@@ -548,6 +550,8 @@ void ampd_memory_restore(struct ampd_model *model, const struct ampd_message *me
 void ampd_memory_try_restore(struct ampd_model *model);
 void ampd_memory_restored(struct ampd_model *model, const struct ampd_event_restored *restored);
 void ampd_memory_tick(struct ampd_model *model);
+/* What is read at a start cannot be read now, as the sentence says: it is tried again, and the other models go on meanwhile. */
+void ampd_memory_read_later(struct ampd_model *model, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void ampd_memory_cast_done(struct ampd_model *model);
 void ampd_memory_epoch(struct ampd_model *model, const struct ampd_message *message);
 void ampd_epoch_persist(struct ampd_model *model, const struct ampd_epoch_message *message,

@@ -23,9 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Between two tries to read a record, as for checkpoints. */
-#define READ_RETRY_MS 5000
-
 #define NOTES_VERSION 1
 #define NOTES_MAX     ((size_t)64 << 20) /* as storage/journal.h */
 
@@ -566,17 +563,6 @@ static void replay_step(struct ampd_model *model, const struct notes *notes)
     ampd_plan_unref(plan);
 }
 
-static void read_later(struct ampd_model *model, int code)
-{
-    model->shard.restore_retry_ms = model->core->now_ms + READ_RETRY_MS;
-    ampd_out_log(model->core, AMPD_LOG_ERROR, model,
-                 "step %llu of the journal cannot be read now: %s; it is read again every %d ms: mend the disk or its "
-                 "mount. Only if it is lost for good, move its file away and keep it: the model goes back to a "
-                 "checkpoint then",
-                 (unsigned long long)(model->shard.decided_step + 1), amp_strerror(code), READ_RETRY_MS);
-    ampd_sync_try_answer(model->core);
-}
-
 /* Whether this shard itself has found an overflow: then there is no g. */
 static bool overflowed(const struct notes *notes)
 {
@@ -601,9 +587,15 @@ void ampd_sums_replayed(struct ampd_model *model, const struct ampd_event_replay
     AMP_FAILPOINT("journal.replayed");
     bool decided = replay->next < replay->count;
     if (event->code != 0 && event->code != AMP_ENOTFOUND && event->code != AMP_EDATALOSS) {
-        read_later(model, event->code);
+        ampd_memory_read_later(
+            model,
+            "step %llu of the journal of %s cannot be read now: %s; it is read as soon as it can be: mend the disk or "
+            "its mount. Only if it is lost for good, move its file away and keep it: the model goes back to a "
+            "checkpoint then",
+            (unsigned long long)(shard->decided_step + 1), model->spec.name, amp_strerror(event->code));
         return;
     }
+    shard->unread[0] = 0;
     struct notes notes;
     bool whole = event->code == 0 && read_notes(model, event, &notes);
     if (!decided) {

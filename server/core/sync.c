@@ -608,7 +608,8 @@ void ampd_sync_restored(struct ampd_model *model, const struct ampd_message *mes
         restore->epoch != coord->base_epoch || restore->step != coord->base_step ||
         (coord->answered & AMPD_BIT(message->from)) != 0)
         return;
-    if (restore->waits) {
+    bool rolls_back = coord->rollback.active && coord->rollback.begun;
+    if (restore->waits && !(restore->absent && rolls_back)) { /* an operator may choose another one */
         coord->unread |= AMPD_BIT(message->from);
         ampd_coord_tell_state(model);
         return;

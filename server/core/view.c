@@ -55,9 +55,8 @@ static const char *trouble_of(const struct ampd_model *model)
 {
     if (model->coord.trouble[0] != 0)
         return model->coord.trouble;
-    if (model->shard.restore_retry_ms != 0)
-        return "a checkpoint or the journal of this shard cannot be read now, and is read again every few seconds; the "
-               "log says why";
+    if (model->shard.unread[0] != 0)
+        return model->shard.unread;
     if (model->shard.troubled)
         return "a shard cannot bring the model back now; the log of each shard says what it lacks";
     return NULL;

@@ -196,7 +196,6 @@ void sim_check_epoch(struct sim *sim, const struct sim_shard *shard, const struc
     }
     if (shard->index != 0)
         return;
-    sim_away_allows(sim, epoch->base_step);
     if (epoch->base_step < sim->durable_told)
         sim_fail(sim, SIM_DURABLE, "step %llu was durable, but epoch %llu begins from step %llu",
                  (unsigned long long)sim->durable_told, (unsigned long long)epoch->epoch,

@@ -122,27 +122,6 @@ static void start_anew(struct sim *sim, uint64_t shards)
 
 /* ---- files that are away ---- */
 
-static bool is_whole(const struct sim *sim, uint64_t step)
-{
-    bool whole = true;
-    for (uint32_t k = 0; k < sim->shards; k++) {
-        const struct sim_file *file = &sim->shard[k].store.files[step];
-        whole = whole && file->used && !file->gone && !file->torn && !file->away;
-    }
-    return whole;
-}
-
-static uint64_t newest_whole(const struct sim *sim)
-{
-    const struct sim_store *store = &sim->shard[0].store;
-    uint64_t newest = 0;
-    for (uint32_t i = 0; i < store->checkpoints_count; i++) {
-        uint64_t step = store->checkpoints[i].step;
-        newest = is_whole(sim, step) && step > newest ? step : newest;
-    }
-    return newest;
-}
-
 static uint64_t oldest_held(const struct sim *sim)
 {
     const struct sim_store *store = &sim->shard[0].store;
@@ -150,8 +129,7 @@ static uint64_t oldest_held(const struct sim *sim)
 }
 
 /*
- * All files of one shard or of all, or those above the oldest checkpoint: then the model goes on from that one, which is all that can
- * be asked of it.
+ * All files of one shard or of all, or those above the oldest checkpoint, as of an older directory. The model waits for them.
  */
 static void take_away(struct sim *sim)
 {
@@ -171,18 +149,6 @@ static void take_away(struct sim *sim)
         for (uint64_t s = 0; s <= SIM_STEPS_MAX && (sim->away & KIND_BIT(k)) != 0; s++)
             sim->shard[k].store.files[s].away = sim->shard[k].store.files[s].used && (all_files || s > oldest);
     }
-    if (all_files)
-        return;
-    sim->newer_away = true;
-    sim_away_allows(sim, newest_whole(sim));
-}
-
-void sim_away_allows(struct sim *sim, uint64_t base_step)
-{
-    if (!sim->newer_away || base_step >= sim->durable_told || base_step < newest_whole(sim))
-        return;
-    sim->durable_told = base_step;
-    sim->lost_epoch = sim->epochs_newest;
 }
 
 static void bring_back(struct sim *sim)
@@ -196,7 +162,6 @@ static void bring_back(struct sim *sim)
     }
     start_anew(sim, sim->away);
     sim->away = 0;
-    sim->newer_away = false;
 }
 
 /* ---- the others ---- */

@@ -424,7 +424,6 @@ struct sim {
     uint32_t unlike, silent; /* faults left */
     uint32_t load_breaks, early_pulls, aways, read_faults, read_cuts, starts, asks, moments;
     uint64_t away, away_until_ms;     /* bits: shards that files are away from */
-    bool newer_away; /* all but the oldest */
     uint64_t limited, more_memory_ms; /* bits: shards that have no memory for the model until then */
     uint64_t creating_ms;             /* since when it has been made, and nothing stood against that */
     float *values[SIM_VALUES];        /* of loaders: flat */
@@ -448,8 +447,6 @@ uint64_t sim_kinds_next(const struct sim *sim);     /* when something of it is d
 void sim_kinds_run(struct sim *sim);                /* what is due by now */
 uint64_t sim_memory_max(const struct sim *sim, const struct sim_shard *shard);
 bool sim_is_limited(const struct sim *sim); /* some shard has no memory for the model */
-/* Where files are away, an epoch may begin from the newest checkpoint that is whole, although a newer one was durable. */
-void sim_away_allows(struct sim *sim, uint64_t base_step);
 
 /* ---- asks.c ---- */
 void sim_asks_block(struct sim *sim, const struct sim_call *call, uint64_t block); /* of a push has come to its shard */

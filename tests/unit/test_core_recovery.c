@@ -142,13 +142,13 @@ static void a_checkpoint_that_no_two_shards_hold_any_more_is_not_replaced_by_non
 }
 
 /* Removing the parts of one shard must not void those of the other, be it known by then that all have theirs or not. */
-static void one_part_is_gone(uint32_t known)
+static void one_part_is_damaged(uint32_t known)
 {
     struct ampd_checkpoint_record part = pair_model(0)->shard.checkpoints[0];
     assert_int_equal(2, part.parts_count);
     part.parts_count = pair_model(0)->shard.checkpoints[0].parts_count = known;
     struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
-    pair_restore_code[1] = AMP_ENOTFOUND;
+    pair_restore_code[1] = AMP_EDATALOSS;
     start_with(1, &record, 0);
     pair_send_start(1);
     assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
@@ -164,13 +164,13 @@ static void one_part_is_gone(uint32_t known)
     assert_int_equal(1, pair_model(0)->coord.base_epoch);
 }
 
-static void parts_that_one_shard_cannot_find_do_not_void_those_of_the_other(void **state)
+static void parts_that_one_shard_cannot_use_do_not_void_those_of_the_other(void **state)
 {
     (void)state;
-    one_part_is_gone(2);
+    one_part_is_damaged(2);
     (void)pair_teardown(NULL);
     (void)pair_setup(NULL);
-    one_part_is_gone(0);
+    one_part_is_damaged(0);
 }
 
 static void assert_troubled(bool troubled)
@@ -195,7 +195,7 @@ static void start_without_parts(int code)
 static void all_shards_know_at_once_that_a_model_is_refused(void **state)
 {
     (void)state;
-    start_without_parts(AMP_ENOTFOUND);
+    start_without_parts(AMP_EDATALOSS);
     assert_troubled(true);
     start_without_parts(0);
     assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord.state);
@@ -206,7 +206,7 @@ static void what_waits_for_a_model_is_told_when_it_is_refused(void **state)
 {
     (void)state;
     pair_hold_messages = true;
-    start_without_parts(AMP_ENOTFOUND);
+    start_without_parts(AMP_EDATALOSS);
     while (pair_model(0)->coord.state != AMPD_COORD_RESTORING) {
         pair_deliver_first();
         pair_settle();
@@ -255,7 +255,7 @@ static void assert_deleted_and_created_anew(void)
 static void a_refused_model_is_deleted_on_all_shards_and_its_name_is_free(void **state)
 {
     (void)state;
-    start_without_parts(AMP_ENOTFOUND);
+    start_without_parts(AMP_EDATALOSS);
     assert_deleted_and_created_anew();
 }
 
@@ -748,7 +748,7 @@ int main(void)
         TEST(the_name_of_a_model_that_shard_0_has_no_memory_for_is_not_given_to_another),
         TEST(a_shard_with_a_store_of_before_an_epoch_is_named),
         TEST(a_checkpoint_that_no_two_shards_hold_any_more_is_not_replaced_by_none),
-        TEST(parts_that_one_shard_cannot_find_do_not_void_those_of_the_other),
+        TEST(parts_that_one_shard_cannot_use_do_not_void_those_of_the_other),
         TEST(all_shards_know_at_once_that_a_model_is_refused),
         TEST(what_waits_for_a_model_is_told_when_it_is_refused),
         TEST(a_refused_model_is_deleted_on_all_shards_and_its_name_is_free),
