@@ -155,10 +155,29 @@ static bool has_pushed(const struct ampd_model *model, uint32_t rank)
     return model->coord.complete[rank] == AMPD_ALL_SHARDS(model->core);
 }
 
-/* Since when a push is complete while the step needs others: 0 if none is, or if no more are needed. */
+static bool has_joined(const struct ampd_model *model, uint32_t rank)
+{
+    const struct ampd_worker *worker = &model->workers[rank];
+    return worker->joined_epoch == model->coord.epoch && worker->lease == AMPD_LEASE_LIVE;
+}
+
+/* Since when a worker is there, while the first step of an epoch has to wait for others to join; 0: there is none. */
+static uint64_t joins_awaited_ms(const struct ampd_model *model)
+{
+    uint64_t since = 0;
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        uint64_t at = has_joined(model, r) ? model->workers[r].joined_ms : 0;
+        since = at != 0 && (since == 0 || at < since) ? at : since;
+    }
+    return since;
+}
+
+/* Since when a push is complete, or a worker has joined, while the step needs others: 0 if none is, or if no more are needed. */
 uint64_t ampd_health_awaited_ms(const struct ampd_model *model)
 {
     const struct ampd_coord *coord = &model->coord;
+    if (coord->state == AMPD_COORD_WAITING)
+        return joins_awaited_ms(model);
     const struct ampd_open *open = &coord->open;
     bool is_open = coord->step == AMPD_STEP_OPEN || (coord->step == AMPD_STEP_CLOSED && open->closed);
     uint32_t needed = model->spec.sync == AMPD_SYNC_QUORUM ? model->spec.quorum : open->expected_count;
@@ -182,7 +201,11 @@ uint64_t ampd_health_late_ms(const struct ampd_model *model)
 bool ampd_health_awaits(const struct ampd_model *model, uint32_t rank)
 {
     const struct ampd_open *open = &model->coord.open;
-    if (ampd_health_awaited_ms(model) == 0 || has_pushed(model, rank))
+    if (ampd_health_awaited_ms(model) == 0)
+        return false;
+    if (model->coord.state == AMPD_COORD_WAITING)
+        return !has_joined(model, rank);
+    if (has_pushed(model, rank))
         return false;
     for (uint32_t i = 0; i < open->expected_count; i++) {
         if (open->expected[i].rank == rank)
@@ -196,7 +219,8 @@ static uint64_t line_due(const struct ampd_model *model)
 {
     const struct ampd_coord *coord = &model->coord;
     uint64_t late = ampd_health_late_ms(model), again = coord->awaited_told_ms + AMPD_AWAITED_MS;
-    if (late == 0 || coord->awaited_told_ms > coord->opened_ms)
+    uint64_t began = coord->state == AMPD_COORD_WAITING ? ampd_health_awaited_ms(model) : coord->opened_ms;
+    if (late == 0 || coord->awaited_told_ms > began)
         return 0;
     return coord->awaited_told_ms != 0 && again > late ? again : late;
 }
@@ -216,7 +240,7 @@ void ampd_health_names(const struct ampd_model *model, char *text, size_t size)
             continue;
         if (count <= RANKS_NAMED)
             (void)snprintf(text + used, size - used, "%srank %u (%.16s)", count > 1 ? ", " : "", r,
-                           model->workers[r].record.name);
+                           model->workers[r].held ? model->workers[r].record.name : "never joined");
         else
             (void)snprintf(text + used, size - used, " and more");
     }
@@ -232,7 +256,7 @@ void ampd_health_tick(struct ampd_model *model)
     coord->awaited_told_ms = now;
     ampd_health_names(model, ranks, sizeof(ranks));
     ampd_out_log(model->core, AMPD_LOG_WARN, model, "step %llu waits for %s: others have waited for %llu s",
-                 (unsigned long long)coord->open.step, ranks,
+                 (unsigned long long)coord->decided + 1, ranks,
                  (unsigned long long)(now - ampd_health_awaited_ms(model)) / 1000);
 }
 

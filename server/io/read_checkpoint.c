@@ -57,7 +57,9 @@ static int open_file(struct reading *reading)
     reading->fd = open(reading->path, O_RDONLY | O_CLOEXEC);
     if (reading->fd < 0 && errno == ENOENT)
         return amp_error_set(&reading->error, AMP_ENOTFOUND, "CHECKPOINT_NOT_FOUND",
-                             "this checkpoint has been dropped; ListCheckpoints tells those that there are");
+                             "the checkpoint's file is not there: is the checkpoint directory mounted? If it is, the "
+                             "checkpoint has been "
+                             "dropped meanwhile, and ListCheckpoints (ampctl checkpoints) tells those that there are");
     if (reading->fd < 0 || fstat(reading->fd, &status) != 0)
         return amp_error_set(&reading->error, AMP_EIO, NULL, "the checkpoint's file cannot be opened: %s",
                              strerror(errno));

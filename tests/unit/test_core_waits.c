@@ -193,6 +193,28 @@ static void a_push_that_has_waited_too_long_is_told_for_whom(void **state)
     core_assert_failed(&host, push, AMP_EUNAVAILABLE, "WAITED_TOO_LONG", "as it waits for rank 1 (w1);");
 }
 
+static void a_rank_that_nobody_has_started_is_named_once(void **state)
+{
+    (void)state;
+    struct ampd_model_spec spec;
+    core_spec(&spec, 2);
+    (void)core_create(&host, &spec);
+    (void)core_load(&host, 1);
+    pass(20000); /* nobody waits */
+    assert_string_equal("", host.logged);
+    incarnations[0] = core_joined(&host, core_join(&host, "w0", 0));
+    incarnations[1] = (struct ampd_incarnation){0};
+    pass(AMPD_AWAITED_MS - 1);
+    assert_string_equal("", host.logged);
+    pass(1);
+    assert_string_equal("step 1 waits for rank 1 (never joined): others have waited for 10 s", host.logged);
+    assert_true(worker_info(1).awaited && !worker_info(0).awaited);
+    pass(60000);
+    assert_string_equal("", host.logged);
+    (void)core_join(&host, "w1", 1);
+    assert_int_equal(0, core_info(&host).awaited_late_ms);
+}
+
 static void a_step_that_takes_long_on_all_ranks_keeps_nobody_waiting(void **state)
 {
     (void)state;
@@ -618,6 +640,7 @@ int main(void)
         TEST_OF(a_rank_that_keeps_another_waiting_is_named_once_a_step),
         TEST_OF(a_push_that_has_waited_too_long_is_told_for_whom),
         TEST_OF(a_step_that_takes_long_on_all_ranks_keeps_nobody_waiting),
+        cmocka_unit_test_setup_teardown(a_rank_that_nobody_has_started_is_named_once, setup, teardown),
         TEST_OF(a_model_that_all_have_left_is_idle_and_not_stalled),
         TEST_OF(a_push_by_an_incarnation_to_come_does_not_wait_at_all),
         TEST_OF(while_the_workers_live_a_checkpoint_call_waits_for_their_step),
