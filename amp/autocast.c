@@ -1,10 +1,10 @@
 /*
  * Autocast regions and the cast cache.
  *
- * A region is an entry of a small per-thread stack, so that entering, leaving and deciding touch no memory that has to be
- * allocated or locked. The cache is a ring ordered by last use: few tensors are weights, so a walk finds one soon, and the
- * oldest goes when the bound is reached. An entry whose id matches but whose version does not is stale by definition: it is
- * overwritten in place.
+ * A region is an entry of a small per-thread stack, so that entering, leaving and deciding touch no memory that has to
+ * be allocated or locked. The cache is a ring ordered by last use: few tensors are weights, so a walk finds one soon,
+ * and the oldest goes when the bound is reached. An entry whose id matches but whose version does not is stale by
+ * definition: it is overwritten in place.
  */
 #include "amp/autocast.h"
 
@@ -389,8 +389,8 @@ int amp_autocast_cast_to(const struct amp_kernels *kernels, enum amp_dtype dtype
 }
 
 /*
- * A destination from this size on is written past the caches: what a core has of them would be gone before it is read, and
- * writing alone saves reading it first. As the C library's memcpy does.
+ * A destination from this size on is written past the caches: what a core has of them would be gone before it is read,
+ * and writing alone saves reading it first. As the C library's memcpy does.
  */
 #define CAST_STREAM_BYTES (8u << 20)
 

@@ -5,7 +5,8 @@
  * version): a pull or an update gives a tensor another version, so an old cast is never found, and nothing has to be
  * cleared by luck. Entering, leaving and deciding allocate nothing; only a cast that is cached does.
  *
- * Functions with a text for their error refuse a pointer that is NULL, where that is not said to be allowed, by AMP_EINVAL.
+ * Functions with a text for their error refuse a pointer that is NULL, where that is not said to be allowed, by
+ * AMP_EINVAL.
  */
 #ifndef AMP_AUTOCAST_H
 #define AMP_AUTOCAST_H
@@ -66,9 +67,9 @@ enum amp_autocast_mode amp_autocast_mode(void);
 enum amp_dtype amp_autocast_low_dtype(enum amp_autocast_mode mode);
 
 /*
- * The dtype that the forward of `op` takes an operand of `in` in, by this thread's region: `in` itself outside a region,
- * for f64 and all that is no float (AMP_DTYPE_NONE and other values stand for integers and bools), and for operations
- * that are not listed or are banned. For an operation that promotes, ask amp_autocast_promote.
+ * The dtype that the forward of `op` takes an operand of `in` in, by this thread's region: `in` itself outside a
+ * region, for f64 and all that is no float (AMP_DTYPE_NONE and other values stand for integers and bools), and for
+ * operations that are not listed or are banned. For an operation that promotes, ask amp_autocast_promote.
  */
 enum amp_dtype amp_autocast_dtype(const char *op, enum amp_dtype in);
 
@@ -80,8 +81,9 @@ enum amp_dtype amp_autocast_dtype_named(const char *op, enum amp_dtype in, enum 
 
 /*
  * The common dtype of the n operands of `op`, into *out: for a promoting operation the widest (f64 and what is no
- * float are left out of the choice, any f32 gives f32; *out is in[0] if nothing is left); for others as amp_autocast_dtype of the first. 0; AMP_EINVAL if low types other than the
- * region's own meet, if n is 0, or if the operation is banned in this mode, with a text that names the remedy.
+ * float are left out of the choice, any f32 gives f32; *out is in[0] if nothing is left); for others as
+ * amp_autocast_dtype of the first. 0; AMP_EINVAL if low types other than the region's own meet, if n is 0, or if the
+ * operation is banned in this mode, with a text that names the remedy.
  */
 int amp_autocast_promote(const char *op, const enum amp_dtype *in, size_t n, enum amp_dtype *out,
                          struct amp_error *error);
@@ -115,10 +117,11 @@ void amp_cast_cache_stats(const struct amp_cast_cache *cache, struct amp_cast_ca
 
 /*
  * The operand as `op` wants it: *out is `in` itself where the dtype is right (no copy), else a cast. A cast from
- * fp32 to the region's low dtype with a cache and an id is kept, unless the region has no cache: it is valid until the same id is asked for with another version, or the cache is full and gives
- * room to another, or is freed. Otherwise it goes to `buffer` (buffer_bytes of it; may be NULL if the cache serves).
- * 0; AMP_EINVAL if the operation is banned, the buffer overlaps the tensor, or the count is beyond memory; AMP_ENOMEM;
- * AMP_ERANGE if the buffer is too small or missing. Casts do not depend on the floating-point environment.
+ * fp32 to the region's low dtype with a cache and an id is kept, unless the region has no cache: it is valid until the
+ * same id is asked for with another version, or the cache is full and gives room to another, or is freed. Otherwise it
+ * goes to `buffer` (buffer_bytes of it; may be NULL if the cache serves). 0; AMP_EINVAL if the operation is banned, the
+ * buffer overlaps the tensor, or the count is beyond memory; AMP_ENOMEM; AMP_ERANGE if the buffer is too small or
+ * missing. Casts do not depend on the floating-point environment.
  */
 int amp_autocast_cast(const struct amp_kernels *kernels, const char *op, const struct amp_tensor_view *in,
                       struct amp_cast_cache *cache, void *buffer, size_t buffer_bytes, struct amp_tensor_view *out,

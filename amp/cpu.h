@@ -6,9 +6,9 @@
 #include "base/err.h"
 
 /*
- * Chooses a kernel table: `isa` is "ref", "avx2", "avx512" or "neon"; NULL or "" means the fastest that this processor has.
- * 0; AMP_EINVAL for an unknown name, AMP_EUNIMPLEMENTED for one that this processor or build lacks, with a text that
- * names those it has. *out lives for ever. Programs pass the variable AMPD_ISA; any thread.
+ * Chooses a kernel table: `isa` is "ref", "avx2", "avx512" or "neon"; NULL or "" means the fastest that this processor
+ * has. 0; AMP_EINVAL for an unknown name, AMP_EUNIMPLEMENTED for one that this processor or build lacks, with a text
+ * that names those it has. *out lives for ever. Programs pass the variable AMPD_ISA; any thread.
  */
 int amp_cpu_select(const char *isa, const struct amp_kernels **out, struct amp_error *error);
 

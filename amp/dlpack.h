@@ -1,12 +1,12 @@
 /*
- * Tensors of other libraries, in and out, by DLPack, without a copy: 1.x (DLManagedTensorVersioned), and the unversioned
- * struct before it (DLManagedTensor), which is all that the NumPy and PyTorch of Debian 12 know.
+ * Tensors of other libraries, in and out, by DLPack, without a copy: 1.x (DLManagedTensorVersioned), and the
+ * unversioned struct before it (DLManagedTensor), which is all that the NumPy and PyTorch of Debian 12 know.
  *
  * The structs are declared here, with DLPack's layouts and names of our own: the header that distributions carry (0.6)
  * has the unversioned struct alone, which cannot say that a tensor is read only. A pointer of a program's
- * DLManagedTensorVersioned or DLManagedTensor can be cast to ours and back. Only memory of the CPU, dense in row-major order,
- * of f32, f16, bf16 or f64 is taken; anything else is an error and leaves the tensor with its owner.
- * A pointer that is NULL, where that is not said to be allowed, is AMP_EINVAL.
+ * DLManagedTensorVersioned or DLManagedTensor can be cast to ours and back. Only memory of the CPU, dense in row-major
+ * order, of f32, f16, bf16 or f64 is taken; anything else is an error and leaves the tensor with its owner. A pointer
+ * that is NULL, where that is not said to be allowed, is AMP_EINVAL.
  */
 #ifndef AMP_DLPACK_H
 #define AMP_DLPACK_H
@@ -93,8 +93,8 @@ void amp_dlpack_release(struct amp_dlpack_import *import);
 
 /*
  * A view as a DLPack tensor of one dimension with ndim 0, or of the ndim sizes in `shape` whose product is view->count,
- * into *out. The receiver owns it, and calls its deleter from any thread, once; that calls release_cb(context), if there
- * is one, when the elements may go, and frees the struct. The elements are not copied and must live until then.
+ * into *out. The receiver owns it, and calls its deleter from any thread, once; that calls release_cb(context), if
+ * there is one, when the elements may go, and frees the struct. The elements are not copied and must live until then.
  * read_only asks the receiver not to write. 0; AMP_EINVAL for a shape that does not fit, or a dtype that is no float;
  * AMP_ENOMEM. On failure release_cb is not called and *out is NULL.
  */

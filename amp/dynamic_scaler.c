@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-/* The server's defaults (DESIGN section 6 and 7). */
+/* The server's defaults (ampd_spec_defaults). */
 #define DEFAULT_SCALE       0x1p16f
 #define DEFAULT_MAX         0x1p24f
 #define DEFAULT_INTERVAL    2000

@@ -6,14 +6,15 @@
  * or dtype is a new row of the arrays. An entry is never NULL where the reference has one: a variant starts as a copy
  * of the reference's entry and replaces what it does faster.
  *
- * Common rules: n = 0 is allowed; arrays of elements may begin at any address, odd ones too (lanes need the alignment of
- * double); source and destination are the same or do not overlap; nothing is allocated; any thread. Results that are
+ * Common rules: n = 0 is allowed; arrays of elements may begin at any address, odd ones too (lanes need the alignment
+ * of double); source and destination are the same or do not overlap; nothing is allocated; any thread. Results that are
  * NaN are the canonical NaN.
  */
 #ifndef AMP_KERNELS_H
 #define AMP_KERNELS_H
 
 #include "amp/dtype.h"
+#include "amp/kernel_values.h"
 #include "amp/optim.h"
 
 #include <stdbool.h>
@@ -33,53 +34,6 @@
 
 /* Bits of +Inf as binary32: a magnitude (bits without sign) is finite if and only if it is below this. */
 #define AMP_F32_INF 0x7f800000u
-
-/* What a finite test found; starts as AMP_CHECK_INIT and is added to. */
-struct amp_check {
-    uint64_t inf_count;
-    uint64_t nan_count;
-    uint64_t first; /* index of the first that is not finite; UINT64_MAX: none */
-    float largest;  /* largest finite magnitude; 0 if there is none */
-};
-
-#define AMP_CHECK_INIT ((struct amp_check){.first = UINT64_MAX})
-
-/*
- * Scalars of an optimizer in the form that the kernels take; made by amp_apply_prepare alone. docs/numerics.md names
- * each by the same word.
- */
-struct amp_apply_scalars {
-    float clip; /* clip coefficient */
-    bool nesterov;
-    bool first_step;
-    bool centered;
-    /* SGD, in double; RMSProp and Lion too; Adagrad: after its decay; LAMB: times the trust ratio */
-    double lr;
-    double weight_decay;
-    double momentum;
-    double keep; /* 1 - dampening */
-    /* Adam and AdamW, in double, for elements whose update is not small against the master; the others for all */
-    double beta1;
-    double rest1; /* 1 - beta1 */
-    double beta2; /* RMSProp: alpha */
-    double rest2; /* 1 - beta2 */
-    double eps;   /* Adam, AdamW, LAMB: eps * sqrt(bias2) */
-    double rate;  /* lr * sqrt(bias2) / bias1; LAMB: without lr */
-    double decay; /* lr * weight_decay where it is decoupled (AdamW, Lion), else 0 */
-    /* the same, each rounded once, for all others */
-    float beta1_f;
-    float rest1_f;
-    float beta2_f;
-    float rest2_f;
-    float eps_f;
-    float rate_f;
-    float decay_f;
-    float guard_rate; /* AdamW: fp32(10 * rate); Adam: fp32(12 * rate) */
-    float guard_keep; /* fp32(1 - 10 * decay); 0 where every element needs double */
-};
-
-/* In the guard of Adam and AdamW: products below this are too near to denormals for single precision to be exact enough. */
-#define AMP_ADAMW_GUARD_MIN 0x1p-100f
 
 /* dst[i] = src[i] as binary32. For f32 a copy (NaN canonical). */
 typedef void amp_load_fn(float *dst, const void *src, size_t n);
@@ -110,8 +64,9 @@ struct amp_input {
 };
 
 /*
- * g[i] = fp32(sum * factor) over the inputs' elements from `start` on, in their order (sum_set for the first, sum_add for
- * the others, scale; but in registers where a variant can). inputs_count >= 1. Returns the largest magnitude as bits.
+ * g[i] = fp32(sum * factor) over the inputs' elements from `start` on, in their order (sum_set for the first, sum_add
+ * for the others, scale; but in registers where a variant can). inputs_count >= 1. Returns the largest magnitude as
+ * bits.
  */
 typedef uint32_t amp_form_fn(const struct amp_input *inputs, unsigned inputs_count, bool equal_weights, float factor,
                              size_t start, size_t n, float *g);
@@ -119,7 +74,9 @@ typedef uint32_t amp_form_fn(const struct amp_input *inputs, unsigned inputs_cou
 /* g[i] clamped to [-limit, limit], limit >= 0; a NaN stays NaN, and -0 stays -0. */
 typedef void amp_clip_value_fn(float *g, float limit, size_t n);
 
-/* lanes[i mod 16] += (double)g[i] * g[i] in the order of i. n is a multiple of 16, but for the last call of a segment. */
+/*
+ * lanes[i mod 16] += (double)g[i] * g[i] in the order of i. n is a multiple of 16, but for the last call of a segment.
+ */
 typedef void amp_squares_fn(const float *g, size_t n, double lanes[AMP_SQUARE_LANES]);
 
 /* The largest magnitude of n elements as bits of binary32: 0 if n = 0, AMP_F32_NAN if any is NaN. */
@@ -138,7 +95,9 @@ typedef void amp_powers_fn(const float *g, size_t n, double p, float unit, doubl
 typedef void amp_apply_fn(const struct amp_apply_scalars *scalars, size_t n, const float *g, float *p, float *m,
                           float *v);
 
-/* LAMB's first pass: the squares of masters and of updates, each to its lanes as amp_squares_fn. Changes nothing else. */
+/*
+ * LAMB's first pass: the squares of masters and of updates, each to its lanes as amp_squares_fn. Changes nothing else.
+ */
 typedef void amp_lamb_squares_fn(const struct amp_apply_scalars *scalars, size_t n, const float *g, const float *p,
                                  const float *m, const float *v, double masters[AMP_SQUARE_LANES],
                                  double updates[AMP_SQUARE_LANES]);
@@ -155,8 +114,10 @@ struct amp_kernels {
     const char *isa;                      /* "ref", "avx2", "avx512", "neon" */
     amp_load_fn *load[AMP_KERNEL_DTYPES]; /* row 0 is NULL in each of these */
     amp_store_fn *store[AMP_KERNEL_DTYPES];
-    /* the same past the caches, where a variant can: for a dst that is larger than they are, or that nobody reads soon; dst and
-     * src do not overlap */
+    /*
+     * the same past the caches, where a variant can: for a dst that is larger than they are, or that nobody reads soon;
+     * dst and src do not overlap
+     */
     amp_load_fn *load_stream[AMP_KERNEL_DTYPES];
     amp_store_fn *store_stream[AMP_KERNEL_DTYPES];
     amp_drain_fn *drain; /* once after any number of these two */

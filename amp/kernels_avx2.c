@@ -1,10 +1,13 @@
 /*
  * AVX2 kernels (with F16C, without FMA): eight elements at a time, the same operations in the same order as the
- * reference, so the same bits. Faster because conversions, tests and square roots take one instruction for eight elements.
+ * reference, so the same bits. Faster because conversions, tests and square roots take one instruction for eight
+ * elements.
  *
- * - f16 goes through VCVTPH2PS and VCVTPS2PH, which keep denormals and round to nearest even; only NaN needs a second look.
+ * - f16 goes through VCVTPH2PS and VCVTPS2PH, which keep denormals and round to nearest even; only NaN needs a second
+ *   look.
  * - bf16 is rounded by integers.
- * - max(bits without sign) decides "all finite" in one comparison a tile; what is not finite is counted by the reference.
+ * - max(bits without sign) decides "all finite" in one comparison a tile; what is not finite is counted by the
+ *   reference.
  * - NaN is made canonical by a second look at what was written, where the first has found one.
  * - Tails of less than eight elements (sixteen where lanes or 16-bit packs ask for it) are the reference's.
  */
@@ -19,8 +22,8 @@
 /* Elements ahead of a loop that are asked for: near enough to be still there when it comes, far enough to have come. */
 #define AHEAD 256
 
-/* Elements of one look of the finite test: few enough that a bad look is counted from cache. */
-#define LOOK 2048
+/* Elements of one chunk of the finite test: few enough that a bad chunk is counted from cache. */
+#define CHUNK 2048
 
 static __m256 canonical(__m256 x)
 {
@@ -140,8 +143,8 @@ static size_t unaligned(const void *dst, size_t size, size_t n)
 }
 
 /*
- * Past the caches a block goes by its four parts in turns, a line of each: what runs ahead of one place leaves the memory of a
- * core idle, ahead of four it does not. The parts of a block are so long that each turns a page seldom.
+ * Past the caches a block goes by its four parts in turns, a line of each: what runs ahead of one place leaves the
+ * memory of a core idle, ahead of four it does not. The parts of a block are so long that each turns a page seldom.
  */
 #define PARTS       4
 #define PART        16384 /* elements */
@@ -295,25 +298,25 @@ LARGEST(f32, float, AMP_F32, most_f32, 8)
 LARGEST(f16, uint16_t, AMP_F16, most_16, 16)
 LARGEST(bf16, uint16_t, AMP_BF16, most_16, 16)
 
-/* Look by look: where all is finite only the largest counts, and the reference judges that one element. */
+/* Chunk by chunk: where all is finite only the largest counts, and the reference judges that one element. */
 #define CHECK(NAME, TYPE, DTYPE, MOST, STEP, INFINITE)                                                                 \
     static void check_##NAME(const void *src, size_t n, uint64_t base, struct amp_check *check)                        \
     {                                                                                                                  \
         const TYPE *s = src;                                                                                           \
         while (n > 0) {                                                                                                \
-            size_t look = n < LOOK ? n : LOOK;                                                                         \
-            size_t whole = look - look % (STEP);                                                                       \
+            size_t chunk = n < CHUNK ? n : CHUNK;                                                                      \
+            size_t whole = chunk - chunk % (STEP);                                                                     \
             uint32_t most = MOST(s, whole);                                                                            \
             if (most < (INFINITE)) {                                                                                   \
                 uint32_t bits = most;                                                                                  \
                 amp_kernels_ref.check[DTYPE](&bits, whole > 0, base, check);                                           \
-                amp_kernels_ref.check[DTYPE](s + whole, look - whole, base + whole, check);                            \
+                amp_kernels_ref.check[DTYPE](s + whole, chunk - whole, base + whole, check);                           \
             } else {                                                                                                   \
-                amp_kernels_ref.check[DTYPE](s, look, base, check);                                                    \
+                amp_kernels_ref.check[DTYPE](s, chunk, base, check);                                                   \
             }                                                                                                          \
-            s += look;                                                                                                 \
-            base += look;                                                                                              \
-            n -= look;                                                                                                 \
+            s += chunk;                                                                                                \
+            base += chunk;                                                                                             \
+            n -= chunk;                                                                                                \
         }                                                                                                              \
     }
 
@@ -360,8 +363,8 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
 #define EACH_VECTOR(U) _Pragma("GCC unroll 4") for (size_t U = 0; U < FORM_VECTORS; U++)
 
 /*
- * What form does for inputs of one dtype: the sum never leaves its registers. Equal weights need no product: it would be
- * exact. `whole` is a multiple of FORM_STEP.
+ * What form does for inputs of one dtype: the sum never leaves its registers. Equal weights need no product: it would
+ * be exact. `whole` is a multiple of FORM_STEP.
  */
 #define FORM(NAME, DTYPE, TYPE, TERM)                                                                                  \
     static uint32_t form_##NAME(const struct amp_input *inputs, unsigned count, float factor, size_t start,            \

@@ -1,17 +1,19 @@
 /*
  * Adam and AdamW for AVX2: the reference's operations in the reference's order, so the same bits.
  *
- * One loop over eight elements at a time, from the staged gradient to the new state, without a branch. It begins a vector while
- * the root of the one before is under way: in one chain, what waits for root and quotient would fill the processor's schedulers
- * long before its units. Two things follow each span:
+ * One loop over eight elements at a time, from the staged gradient to the new state, without a branch. It begins a
+ * vector while the root of the one before is under way: in one chain, what waits for root and quotient would fill the
+ * processor's schedulers long before its units. Two things follow each span:
  *
- * - the elements that the guard sends to double. They are few and anywhere, so that a branch at each would be guessed wrong: the
- *   loop keeps a bit for each, the old moments of all, and leaves the masters of these as they were (kernels_avx2_adam_late.h);
+ * - the elements that the guard sends to double. They are few and anywhere, so that a branch at each would be guessed
+ *   wrong: the loop keeps a bit for each, the old moments of all, and leaves the masters of these as they were
+ *   (kernels_avx2_adam_late.h);
  * - the cast of the span's masters, past the caches.
  *
- * Nothing is asked for ahead: on Zen 3 the processor's own prefetch is as good. What counts there is the number of instructions:
- * forty for eight elements, of which a core that its other thread leaves alone takes four in a cycle, and three if not. To take up
- * the next span before the late elements and the cast of this one was slower: it needs twice the room in the first cache level.
+ * Nothing is asked for ahead: on Zen 3 the processor's own prefetch is as good. What counts there is the number of
+ * instructions: forty for eight elements, of which a core that its other thread leaves alone takes four in a cycle, and
+ * three if not. To take up the next span before the late elements and the cast of this one was slower: it needs twice
+ * the room in the first cache level.
  */
 #include "amp/kernels_avx2_adam.h"
 

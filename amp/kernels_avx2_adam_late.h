@@ -1,6 +1,7 @@
 /*
- * The elements that Adam's guard sends to double, after the loop over a span: a bit of each is kept, and the old moments of all.
- * They are listed four to a turn without a branch, and computed four at a time. For kernels_avx2_adam.c alone.
+ * The elements that Adam's guard sends to double, after the loop over a span: a bit of each is kept, and the old
+ * moments of all. They are listed four to a turn without a branch, and computed four at a time. For kernels_avx2_adam.c
+ * alone.
  */
 #ifndef AMP_KERNELS_AVX2_ADAM_LATE_H
 #define AMP_KERNELS_AVX2_ADAM_LATE_H

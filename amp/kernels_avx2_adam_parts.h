@@ -1,4 +1,6 @@
-/* What the loop of AVX2's Adam and its late elements share: scalars, inputs, formulas. For kernels_avx2_adam.c alone. */
+/*
+ * What the loop of AVX2's Adam and its late elements share: scalars, inputs, formulas. For kernels_avx2_adam.c alone.
+ */
 #ifndef AMP_KERNELS_AVX2_ADAM_PARTS_H
 #define AMP_KERNELS_AVX2_ADAM_PARTS_H
 
@@ -9,8 +11,8 @@
 #define WIDTH 8
 
 /*
- * Elements of a span: a page of each array. What follows a span costs the memory its rest once, whatever the span's length, and
- * at the end of a page it rests anyway. Twice as many would leave the first cache level.
+ * Elements of a span: a page of each array. What follows a span costs the memory its rest once, whatever the span's
+ * length, and at the end of a page it rests anyway. Twice as many would leave the first cache level.
  */
 #define SPAN 1024
 

@@ -2,9 +2,11 @@
  * AVX-512 kernels (F, BW, DQ, VL): sixteen elements at a time, the same operations in the same order as the reference,
  * so the same bits. Faster because conversions, tests and square roots take one instruction for sixteen elements.
  *
- * - f16 goes through VCVTPH2PS and VCVTPS2PH, which keep denormals and round to nearest even; only NaN needs a second look.
+ * - f16 goes through VCVTPH2PS and VCVTPS2PH, which keep denormals and round to nearest even; only NaN needs a second
+ *   look.
  * - bf16 is rounded by integers: VCVTNEPS2BF16 would flush denormals.
- * - max(bits without sign) decides "all finite" in one comparison a tile; what is not finite is counted by the reference.
+ * - max(bits without sign) decides "all finite" in one comparison a tile; what is not finite is counted by the
+ *   reference.
  * - No fused multiply-add, no reciprocal or root approximation.
  * - What goes past the caches goes by whole lines, and by several places in turns (PARTS).
  * - Tails of less than sixteen elements (more where loops take several vectors) are the reference's.
@@ -18,7 +20,10 @@
 
 #define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 
-/* Elements ahead of a loop that are asked for: near enough to be still there when the loop comes, far enough to have come. */
+/*
+ * Elements ahead of a loop that are asked for: near enough to be still there when the loop comes, far enough to have
+ * come.
+ */
 #define AHEAD       256
 #define SCALE_AHEAD 512
 #define STORE_AHEAD 208
@@ -32,12 +37,12 @@
 #define VISIT ((size_t)64)    /* elements */
 
 /* Elements of a cast to 16 bits that are tested for NaN at once. */
-#define STORE_LOOK ((size_t)128)
+#define STORE_CHUNK ((size_t)128)
 
 /*
- * Whether casts to 16 bits go by places in turns, too: they read twice what they write. Of memcpy's speed Intel's server
- * cores have 1.0 so (0.9 with AHEAD), and 0.65 with one place; Zen 5 has 0.87 so, and 1.1 with one. The test of this source in C
- * takes the places wherever it runs.
+ * Whether casts to 16 bits go by places in turns, too: they read twice what they write. Of memcpy's speed Intel's
+ * server cores have 1.0 so (0.9 with AHEAD), and 0.65 with one place; Zen 5 has 0.87 so, and 1.1 with one. The test of
+ * this source in C takes the places wherever it runs.
  */
 #ifndef STORE_BY_PLACES
 #define STORE_BY_PLACES (!__builtin_cpu_is("amd"))
@@ -45,8 +50,8 @@
 
 #define EACH_OF_4(U) _Pragma("GCC unroll 4") for (size_t U = 0; U < 4; U++)
 
-/* Elements of one look of the finite test: few enough that a bad look is counted from cache. */
-#define LOOK 2048
+/* Elements of one chunk of the finite test: few enough that a bad chunk is counted from cache. */
+#define CHUNK 2048
 
 static __m512 canonical(__m512 x)
 {
@@ -128,8 +133,8 @@ static size_t unaligned(const void *dst, size_t size, size_t n)
 }
 
 /*
- * Asks for `bytes` from p on. Always inline: GCC 12 takes a function that only prefetches for one without effect, and drops calls
- * that it has not inlined. Unrolled: as a loop it costs casts a twentieth.
+ * Asks for `bytes` from p on. Always inline: GCC 12 takes a function that only prefetches for one without effect, and
+ * drops calls that it has not inlined. Unrolled: as a loop it costs casts a twentieth.
  */
 static inline __attribute__((always_inline)) void ask(const void *p, size_t bytes)
 {
@@ -258,7 +263,7 @@ STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm512_stream_ps)
         uint16_t *d = dst;                                                                                             \
         __m512i line[4], most = _mm512_setzero_si512();                                                                \
         size_t i = 0;                                                                                                  \
-        for (; i + STORE_LOOK <= n; i += STORE_LOOK) {                                                                 \
+        for (; i + STORE_CHUNK <= n; i += STORE_CHUNK) {                                                               \
             visit_##NAME(src + i, line, &most);                                                                        \
             EACH_OF_4(u) _mm512_storeu_si512(d + i + u * 2 * WIDTH, line[u]);                                          \
         }                                                                                                              \
@@ -273,9 +278,9 @@ STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm512_stream_ps)
     static void store_parts_##NAME(uint16_t *d, const float *src, __m512i *most)                                       \
     {                                                                                                                  \
         __m512i line[4];                                                                                               \
-        for (size_t i = 0; i < PART; i += STORE_LOOK) {                                                                \
+        for (size_t i = 0; i < PART; i += STORE_CHUNK) {                                                               \
             for (size_t j = i; j < PARTS * PART; j += PART) {                                                          \
-                ask(src + j + STORE_AHEAD, STORE_LOOK * sizeof *src);                                                  \
+                ask(src + j + STORE_AHEAD, STORE_CHUNK * sizeof *src);                                                 \
                 visit_##NAME(src + j, line, most);                                                                     \
                 EACH_OF_4(u) _mm512_stream_si512((void *)(d + j + u * 2 * WIDTH), line[u]);                            \
             }                                                                                                          \
@@ -289,7 +294,7 @@ STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm512_stream_ps)
         uint32_t first = amp_kernels_ref.store[DTYPE](d, src, i);                                                      \
         for (; STORE_BY_PLACES && i + PARTS * PART <= n; i += PARTS * PART)                                            \
             store_parts_##NAME(d + i, src + i, &most);                                                                 \
-        for (; i + STORE_LOOK <= n; i += STORE_LOOK) {                                                                 \
+        for (; i + STORE_CHUNK <= n; i += STORE_CHUNK) {                                                               \
             visit_##NAME(src + i, line, &most);                                                                        \
             EACH_OF_4(u) _mm512_stream_si512((void *)(d + i + u * 2 * WIDTH), line[u]);                                \
         }                                                                                                              \
@@ -333,25 +338,25 @@ LARGEST(f32, float, AMP_F32, most_f32, 16)
 LARGEST(f16, uint16_t, AMP_F16, most_16, 32)
 LARGEST(bf16, uint16_t, AMP_BF16, most_16, 32)
 
-/* Look by look: where all is finite only the largest counts, and the reference judges that one element. */
+/* Chunk by chunk: where all is finite only the largest counts, and the reference judges that one element. */
 #define CHECK(NAME, TYPE, DTYPE, MOST, STEP, INFINITE)                                                                 \
     static void check_##NAME(const void *src, size_t n, uint64_t base, struct amp_check *check)                        \
     {                                                                                                                  \
         const TYPE *s = src;                                                                                           \
         while (n > 0) {                                                                                                \
-            size_t look = n < LOOK ? n : LOOK;                                                                         \
-            size_t whole = look - look % (STEP);                                                                       \
+            size_t chunk = n < CHUNK ? n : CHUNK;                                                                      \
+            size_t whole = chunk - chunk % (STEP);                                                                     \
             uint32_t most = MOST(s, whole);                                                                            \
             if (most < (INFINITE)) {                                                                                   \
                 uint32_t bits = most;                                                                                  \
                 amp_kernels_ref.check[DTYPE](&bits, whole > 0, base, check);                                           \
-                amp_kernels_ref.check[DTYPE](s + whole, look - whole, base + whole, check);                            \
+                amp_kernels_ref.check[DTYPE](s + whole, chunk - whole, base + whole, check);                           \
             } else {                                                                                                   \
-                amp_kernels_ref.check[DTYPE](s, look, base, check);                                                    \
+                amp_kernels_ref.check[DTYPE](s, chunk, base, check);                                                   \
             }                                                                                                          \
-            s += look;                                                                                                 \
-            base += look;                                                                                              \
-            n -= look;                                                                                                 \
+            s += chunk;                                                                                                \
+            base += chunk;                                                                                             \
+            n -= chunk;                                                                                                \
         }                                                                                                              \
     }
 
@@ -380,23 +385,27 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
     return larger(_mm512_reduce_max_epu32(all), tail);
 }
 
-/* Inputs of one dtype whose sum is held in registers: more places in memory than these and they push each other out of the cache. */
+/*
+ * Inputs of one dtype whose sum is held in registers: more places in memory than these and they push each other out of
+ * the cache.
+ */
 #define FORM_GROUP 8
 
 /* Four vectors of the sum are held in registers at once: so many chains of additions overlap. */
 #define FORM_STEP (4 * (size_t)WIDTH)
 
 /*
- * Of more than FORM_FEW inputs each is asked for so many bytes ahead, past what a prefetcher sees that ends with a page, and so many
- * bytes at once, so that each place in memory gives several lines in a row. Inputs take turns: they do not ask in one step.
+ * Of more than FORM_FEW inputs each is asked for so many bytes ahead, past what a prefetcher sees that ends with a
+ * page, and so many bytes at once, so that each place in memory gives several lines in a row. Inputs take turns: they
+ * do not ask in one step.
  */
 #define FORM_FEW   2
 #define FORM_AHEAD 2048
 #define FORM_ASK   256
 
 /*
- * Whether they are asked for as what is read once. Zen 5 is faster so; Intel's server cores hold such lines in a few places of the
- * first level alone, lose them there before the loop comes, and are 2.7 times slower.
+ * Whether they are asked for as what is read once. Zen 5 is faster so; Intel's server cores hold such lines in a few
+ * places of the first level alone, lose them there before the loop comes, and are 2.7 times slower.
  */
 #ifndef FORM_ONCE
 #define FORM_ONCE __builtin_cpu_is("amd")
@@ -415,8 +424,9 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
     } while (0)
 
 /*
- * What form does for inputs of one dtype, of which one group's sum goes on from g and ends there: `first` and `last` say whether it
- * begins, and whether it is multiplied. Equal weights need no product: it would be exact. `whole` is a multiple of FORM_STEP.
+ * What form does for inputs of one dtype, of which one group's sum goes on from g and ends there: `first` and `last`
+ * say whether it begins, and whether it is multiplied. Equal weights need no product: it would be exact. `whole` is a
+ * multiple of FORM_STEP.
  */
 #define FORM(NAME, DTYPE, TYPE, TERM)                                                                                  \
     static inline __attribute__((always_inline))                                                                       \

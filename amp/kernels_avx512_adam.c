@@ -2,13 +2,13 @@
  * Adam and AdamW for AVX-512: the reference's operations in the reference's order, so the same bits, and no fused
  * multiply-add.
  *
- * One loop over sixteen elements at a time, from the staged gradient to the new state, which keeps the divider and the memory
- * busy all the while: it asks for the lines that come later, and has no branch. (Where a tile is formed, applied and cast in
- * turns, the memory rests whenever a turn has all that it needs.) Two things follow a span later, when what they wait for has
- * come:
+ * One loop over sixteen elements at a time, from the staged gradient to the new state, which keeps the divider and the
+ * memory busy all the while: it asks for the lines that come later, and has no branch. (Where a tile is formed, applied
+ * and cast in turns, the memory rests whenever a turn has all that it needs.) Two things follow a span later, when what
+ * they wait for has come:
  *
- * - the elements that the guard sends to double. They are few and anywhere, so that a branch at each would be guessed wrong:
- *   the loop keeps the span's old state and a list of them, and they are computed eight at a time;
+ * - the elements that the guard sends to double. They are few and anywhere, so that a branch at each would be guessed
+ *   wrong: the loop keeps the span's old state and a list of them, and they are computed eight at a time;
  * - the cast of the span's masters.
  */
 #include "amp/kernels_avx512_adam.h"
@@ -137,7 +137,9 @@ static void settle(float *x, size_t n)
         _mm512_storeu_ps(x + i, canonical(_mm512_loadu_ps(x + i)));
 }
 
-/* GCC takes a function that only asks for memory for one without effect, and drops calls that are not inlined at once. */
+/*
+ * GCC takes a function that only asks for memory for one without effect, and drops calls that are not inlined at once.
+ */
 static inline __attribute__((always_inline)) void ask(const float *at)
 {
     _mm_prefetch((const char *)(at + NEAR), _MM_HINT_T0);

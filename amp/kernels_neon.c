@@ -1,11 +1,14 @@
 /*
- * NEON kernels (AArch64's Advanced SIMD): four elements at a time, the same operations in the same order as the reference,
- * so the same bits. Faster because conversions, tests and square roots take one instruction for four elements.
+ * NEON kernels (AArch64's Advanced SIMD): four elements at a time, the same operations in the same order as the
+ * reference, so the same bits. Faster because conversions, tests and square roots take one instruction for four
+ * elements.
  *
  * - f16 goes through FCVTL and FCVTN, which keep denormals and round to nearest even; only NaN needs a second look.
  * - bf16 is rounded by integers.
- * - max(bits without sign) decides "all finite" in one comparison a tile; what is not finite is counted by the reference.
- * - No fused multiply-add (FMLA), no FRECPE, no FRSQRTE. Choices are comparisons and BSL: FMIN and FMAX treat NaN otherwise.
+ * - max(bits without sign) decides "all finite" in one comparison a tile; what is not finite is counted by the
+ *   reference.
+ * - No fused multiply-add (FMLA), no FRECPE, no FRSQRTE. Choices are comparisons and BSL: FMIN and FMAX treat NaN
+ *   otherwise.
  * - Tails of less than four elements (eight where 16-bit packs ask for it) are the reference's.
  */
 #include "amp/kernels.h"
@@ -14,8 +17,8 @@
 
 #define WIDTH 4
 
-/* Elements of one look of the finite test: few enough that a bad look is counted from cache. */
-#define LOOK 2048
+/* Elements of one chunk of the finite test: few enough that a bad chunk is counted from cache. */
+#define CHUNK 2048
 
 /* What kernels_double.h is written in. */
 typedef float32x4_t vf;
@@ -242,25 +245,25 @@ LARGEST(f32, float, AMP_F32, most_f32, 4)
 LARGEST(f16, uint16_t, AMP_F16, most_16, 8)
 LARGEST(bf16, uint16_t, AMP_BF16, most_16, 8)
 
-/* Look by look: where all is finite only the largest counts, and the reference judges that one element. */
+/* Chunk by chunk: where all is finite only the largest counts, and the reference judges that one element. */
 #define CHECK(NAME, TYPE, DTYPE, MOST, STEP, INFINITE)                                                                 \
     static void check_##NAME(const void *src, size_t n, uint64_t base, struct amp_check *check)                        \
     {                                                                                                                  \
         const TYPE *s = src;                                                                                           \
         while (n > 0) {                                                                                                \
-            size_t look = n < LOOK ? n : LOOK;                                                                         \
-            size_t whole = look - look % (STEP);                                                                       \
+            size_t chunk = n < CHUNK ? n : CHUNK;                                                                      \
+            size_t whole = chunk - chunk % (STEP);                                                                     \
             uint32_t most = MOST(s, whole);                                                                            \
             if (most < (INFINITE)) {                                                                                   \
                 uint32_t bits = most;                                                                                  \
                 amp_kernels_ref.check[DTYPE](&bits, whole > 0, base, check);                                           \
-                amp_kernels_ref.check[DTYPE](s + whole, look - whole, base + whole, check);                            \
+                amp_kernels_ref.check[DTYPE](s + whole, chunk - whole, base + whole, check);                           \
             } else {                                                                                                   \
-                amp_kernels_ref.check[DTYPE](s, look, base, check);                                                    \
+                amp_kernels_ref.check[DTYPE](s, chunk, base, check);                                                   \
             }                                                                                                          \
-            s += look;                                                                                                 \
-            base += look;                                                                                              \
-            n -= look;                                                                                                 \
+            s += chunk;                                                                                                \
+            base += chunk;                                                                                             \
+            n -= chunk;                                                                                                \
         }                                                                                                              \
     }
 

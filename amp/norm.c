@@ -29,7 +29,9 @@ static double double_of(uint64_t bits)
     return x;
 }
 
-/* log2(x) of a normal x > 0: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), log2(m) = 2/ln(2) * atanh((m - 1) / (m + 1)). */
+/*
+ * log2(x) of a normal x > 0: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), log2(m) = 2/ln(2) * atanh((m - 1) / (m + 1)).
+ */
 static double log2_of(double x)
 {
     const double two_over_ln2 = 0x1.71547652b82fep+1;

@@ -2,8 +2,8 @@
  * p-norms of tensors, with one result whatever the variant or the number of threads: the maximum is exact, and sums go
  * through the lanes and trees of amp/reduce.h. Powers are our own (docs/numerics.md): libm's differ between machines.
  *
- * A tensor is summed in blocks of AMP_NORM_BLOCK elements, so that several threads may each take some of the blocks. All
- * functions are pure; any thread.
+ * A tensor is summed in blocks of AMP_NORM_BLOCK elements, so that several threads may each take some of the blocks.
+ * All functions are pure; any thread.
  */
 #ifndef AMP_NORM_H
 #define AMP_NORM_H
@@ -33,8 +33,8 @@ double amp_real_power(double x, double p);
 float amp_norm_largest(const struct amp_kernels *kernels, const struct amp_span *span);
 
 /*
- * The sum of (|x| / unit)^p of a span of at most AMP_NORM_BLOCK elements, whose magnitudes are finite and at most `unit`;
- * p as in amp_norm, finite; unit is used for p other than 1 and 2 only. 0 if it is empty.
+ * The sum of (|x| / unit)^p of a span of at most AMP_NORM_BLOCK elements, whose magnitudes are finite and at most
+ * `unit`; p as in amp_norm, finite; unit is used for p other than 1 and 2 only. 0 if it is empty.
  */
 double amp_norm_block(const struct amp_kernels *kernels, const struct amp_span *block, double p, float unit);
 

@@ -1,8 +1,8 @@
 /*
  * Optimizers and the scalars of a step: what a coordinator computes once, in double, and sends as bits.
  *
- * Nothing here calls libm but sqrt: powers are by repeated squaring, the cosine is a polynomial of our own, so that every
- * machine gets the same bits (docs/numerics.md). All functions are pure; any thread.
+ * Nothing here calls libm but sqrt: powers are by repeated squaring, the cosine is a polynomial of our own, so that
+ * every machine gets the same bits (docs/numerics.md). All functions are pure; any thread.
  */
 #ifndef AMP_OPTIM_H
 #define AMP_OPTIM_H
@@ -77,19 +77,23 @@ struct amp_apply {
  */
 void amp_optim_defaults(enum amp_optimizer optimizer, struct amp_optim_config *config);
 
-/* 0, AMP_EINVAL with a text that names the field and its range, or AMP_EUNIMPLEMENTED for RMSProp with both momentum and centered. */
+/*
+ * 0, AMP_EINVAL with a text that names the field and its range, or AMP_EUNIMPLEMENTED for RMSProp with both momentum
+ * and centered.
+ */
 int amp_optim_check(const struct amp_optim_config *config, struct amp_error *error);
 
 /*
  * The scalars of applied step t (from 1): bias corrections and the optimizer's values, with the learning rate of this
- * step (Adagrad's lr_decay is applied to it here) and the clip coefficient. `cast`, `saturate` and `first_step` are left zero for the caller to set.
+ * step (Adagrad's lr_decay is applied to it here) and the clip coefficient. `cast`, `saturate` and `first_step` are
+ * left zero for the caller to set.
  */
 void amp_optim_scalars(const struct amp_optim_config *config, uint64_t t, double lr, float clip,
                        struct amp_apply *apply);
 
 /*
- * Moments kept per element: 0 (SGD without momentum), 1 (m) or 2 (m and v). Those of Adagrad (the sum of squares) and of
- * RMSProp (m: mean of squares; v: with momentum its buffer) are named in docs/numerics.md. Not for centered RMSProp.
+ * Moments kept per element: 0 (SGD without momentum), 1 (m) or 2 (m and v). Those of Adagrad (the sum of squares) and
+ * of RMSProp (m: mean of squares; v: with momentum its buffer) are named in docs/numerics.md. Not for centered RMSProp.
  */
 unsigned amp_optim_moments(enum amp_optimizer optimizer, double momentum);
 
@@ -109,8 +113,8 @@ float amp_coefficient(float scale, double sum_of_weights);
 float amp_clip_coefficient(double max_norm, double norm);
 
 /*
- * LAMB's trust ratio of one parameter, from the sums of squares of its master and of its update: the quotient of the two
- * norms, or 1 where either is 0.
+ * LAMB's trust ratio of one parameter, from the sums of squares of its master and of its update: the quotient of the
+ * two norms, or 1 where either is 0.
  */
 double amp_lamb_trust(double master_squares, double update_squares);
 

@@ -2,8 +2,8 @@
  * The vote pass and the apply pass, tile by tile.
  *
  * A tile is small enough that the sum, its test, its squares and the optimizer find it in the first cache level, and a
- * multiple of the 16 lanes, so that a segment's lanes do not depend on the tile size. Nothing else depends on it either:
- * every other operation is per element.
+ * multiple of the 16 lanes, so that a segment's lanes do not depend on the tile size. Nothing else depends on it
+ * either: every other operation is per element.
  */
 #include "amp/pass.h"
 
@@ -286,7 +286,9 @@ void amp_pass_lamb_g(const struct amp_kernels *kernels, size_t count, const floa
     *squares = (struct amp_lamb_squares){amp_tree_lanes(lanes[0]), amp_tree_lanes(lanes[1])};
 }
 
-/* Asks for the next tile of g, of which `left` elements are there: an optimizer's kernel asks for its own arrays alone. */
+/*
+ * Asks for the next tile of g, of which `left` elements are there: an optimizer's kernel asks for its own arrays alone.
+ */
 static void ask_for_tile(const float *g, size_t left)
 {
     for (size_t i = 0; i < TILE && i < left; i += 16)

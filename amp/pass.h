@@ -2,8 +2,9 @@
  * The two passes of a step over one segment: contiguous elements of one parameter in one block.
  *
  * The vote pass forms the gradient g (rank-ordered weighted sum, unscaled, tested, clipped by value) and its sum of
- * squares; the apply pass forms the same g, with the same bits, or reads what the vote has kept, and moves master, moments
- * and the next cast copy. Both work on tiles that stay in the first cache level, so that memory is touched once.
+ * squares; the apply pass forms the same g, with the same bits, or reads what the vote has kept, and moves master,
+ * moments and the next cast copy. Both work on tiles that stay in the first cache level, so that memory is touched
+ * once.
  *
  * No allocation, no state; any thread, on segments that do not overlap. The floating-point environment must be the
  * default one (amp_fp_env_check).
@@ -27,8 +28,8 @@ struct amp_pass_in {
 };
 
 /*
- * From so many inputs on a caller that has the memory lets the vote keep g, and applies from that: to write it past the caches
- * costs next to nothing beside so many reads, and to read its 4 bytes less than to read all inputs again.
+ * From so many inputs on a caller that has the memory lets the vote keep g, and applies from that: to write it past the
+ * caches costs next to nothing beside so many reads, and to read its 4 bytes less than to read all inputs again.
  */
 #define AMP_PASS_KEEP_G 3
 

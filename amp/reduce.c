@@ -1,9 +1,9 @@
 /*
  * Trees over an index, summed from left to right with a stack.
  *
- * Two neighbours A < B of the leaves in hand meet in the node whose level is the number of bits of A xor B. When a leaf C
- * comes, everything to its left that meets below the node where the last leaf and C meet is complete and is summed. What
- * is left on the stack has levels that fall from bottom to top, so one pass from the top ends the sum.
+ * Two neighbours A < B of the leaves in hand meet in the node whose level is the number of bits of A xor B. When a leaf
+ * C comes, everything to its left that meets below the node where the last leaf and C meet is complete and is summed.
+ * What is left on the stack has levels that fall from bottom to top, so one pass from the top ends the sum.
  */
 #include "amp/reduce.h"
 

@@ -58,8 +58,11 @@ static inline uint32_t four(const char *at)
     return x;
 }
 
-/* A name's first and last eight bytes, which may overlap: all of it up to sixteen bytes, and with the length never those of two names
- * of the lists. Short names have less in them. No call to the library, which would cost as much as the rest of a decision. */
+/*
+ * A name's first and last eight bytes, which may overlap: all of it up to sixteen bytes, and with the length never
+ * those of two names of the lists. Short names have less in them. No call to the library, which would cost as much as
+ * the rest of a decision.
+ */
 struct ends {
     uint64_t first, last;
 };
@@ -74,8 +77,10 @@ static inline struct ends ends_of(const char *op, size_t length)
     return length == 0 ? (struct ends){0, 0} : (struct ends){at[0] | (unsigned)at[length / 2] << 8, at[length - 1]};
 }
 
-/* The sum wraps: a hash. With these odd factors, found by trying, only five pairs of the lists' names meet (on a big-endian
- * machine perhaps more). */
+/*
+ * The sum wraps: a hash. With these odd factors, found by trying, only five pairs of the lists' names meet (on a
+ * big-endian machine perhaps more).
+ */
 AMP_WRAPS static inline size_t slot_of(struct ends ends)
 {
     return (size_t)((ends.first * 0x91d094ef8d9edc8bu + ends.last * 0xa4199b8d04097c05u) >> (64 - INDEX_BITS));

@@ -1,8 +1,9 @@
 /*
  * Which precision an operation runs in: PyTorch's autocast lists, by op name, and a caller's own additions.
  *
- * The built-in lists are a sorted constant table. A registry of one's own is caller memory with a bound, consulted first.
- * Functions that return a code refuse a registry or an op that is NULL by AMP_EINVAL; an op that is NULL is listed nowhere.
+ * The built-in lists are a sorted constant table. A registry of one's own is caller memory with a bound, consulted
+ * first. Functions that return a code refuse a registry or an op that is NULL by AMP_EINVAL; an op that is NULL is
+ * listed nowhere.
  */
 #ifndef AMP_REGISTRY_H
 #define AMP_REGISTRY_H
@@ -89,7 +90,9 @@ int amp_registry_set_dtypes(struct amp_registry *registry, const char *op, enum 
 /* The rule of `op` in `mode`, by the same search as amp_registry_policy. Allocates nothing. */
 struct amp_op_rule amp_registry_rule(const struct amp_registry *registry, enum amp_autocast_mode mode, const char *op);
 
-/* The policy of `op` in `mode`; `registry` may be NULL. UNLISTED in mode NONE and for unknown names. Allocates nothing. */
+/*
+ * The policy of `op` in `mode`; `registry` may be NULL. UNLISTED in mode NONE and for unknown names. Allocates nothing.
+ */
 enum amp_op_policy amp_registry_policy(const struct amp_registry *registry, enum amp_autocast_mode mode,
                                        const char *op);
 

@@ -127,10 +127,10 @@ void amp_scaler_init(const struct amp_scaler_config *config, struct amp_scaler_s
         (struct amp_scaler_state){.scale = config->init_scale, .scale_id = 1, .hysteresis_left = config->hysteresis};
 }
 
-/* Takes the wished scale if it is finite, within floor and cap; a new value gets a new id. */
-static void set_scale(const struct amp_scaler_config *config, struct amp_scaler_state *state, float wish)
+/* Takes the wanted scale if it is finite, within floor and cap; a new value gets a new id. */
+static void set_scale(const struct amp_scaler_config *config, struct amp_scaler_state *state, float wanted)
 {
-    float scale = isfinite(wish) ? wish : state->scale;
+    float scale = isfinite(wanted) ? wanted : state->scale;
     if (scale < config->min_scale)
         scale = config->min_scale;
     if (scale > config->max_scale)

@@ -36,7 +36,7 @@ struct amp_scaler_config {
     float max_scale;               /* default 2^24; finite, >= min_scale */
 };
 
-/* The loss-scale record of DESIGN section 6, less the names of model and epoch. */
+/* The loss-scale record (docs/scalers.md). */
 struct amp_scaler_state {
     float scale;              /* finite, in [min_scale, max_scale] */
     uint64_t scale_id;        /* rises by one each time the scale's value changes, or is set by hand */
@@ -69,20 +69,22 @@ void amp_scaler_update(const struct amp_scaler_config *config, struct amp_scaler
                        enum amp_scaler_outcome outcome);
 
 /*
- * Counts a decided step whose gradients carried another scale than the record's: one that was set while they were on their
- * way. It says nothing about the present scale, so the policy does not move. Pure; any thread.
+ * Counts a decided step whose gradients carried another scale than the record's: one that was set while they were on
+ * their way. It says nothing about the present scale, so the policy does not move. Pure; any thread.
  */
 void amp_scaler_count(struct amp_scaler_state *state, enum amp_scaler_outcome outcome);
 
 /*
- * Sets the scale by hand: the run of clean steps, forgiveness and the overflows in a row begin anew, the counts go on, and
- * the scale has a new id even if its value is the same. AMP_EINVAL with a text if the scale is not within [min_scale,
- * max_scale], or not 1 under the policy none; the state is then as before. Any thread.
+ * Sets the scale by hand: the run of clean steps, forgiveness and the overflows in a row begin anew, the counts go on,
+ * and the scale has a new id even if its value is the same. AMP_EINVAL with a text if the scale is not within
+ * [min_scale, max_scale], or not 1 under the policy none; the state is then as before. Any thread.
  */
 int amp_scaler_set(const struct amp_scaler_config *config, struct amp_scaler_state *state, float scale,
                    struct amp_error *error);
 
-/* The same with init_scale: the record is that of the policy's start, but for its id and the counts. Pure; any thread. */
+/*
+ * The same with init_scale: the record is that of the policy's start, but for its id and the counts. Pure; any thread.
+ */
 void amp_scaler_reset(const struct amp_scaler_config *config, struct amp_scaler_state *state);
 
 /*
@@ -92,7 +94,7 @@ void amp_scaler_reset(const struct amp_scaler_config *config, struct amp_scaler_
 bool amp_scaler_at_floor(const struct amp_scaler_config *config, const struct amp_scaler_state *state);
 
 /*
- * "dynamic", "megatron", ...: as DESIGN section 6 names it; "unset" and "unknown" otherwise. Constant text; any thread.
+ * "dynamic", "megatron", ...: as docs/scalers.md names it; "unset" and "unknown" otherwise. Constant text; any thread.
  */
 const char *amp_scaler_policy_name(enum amp_scaler_policy policy);
 

@@ -8,8 +8,8 @@ _Noreturn void amp_assert_failed(const char *file, int line, const char *express
 #define AMP_ASSERT(expression) ((expression) ? (void)0 : amp_assert_failed(__FILE__, __LINE__, #expression))
 
 /*
- * Memory for what was promised and cannot be taken back is out: prints a sentence and ends the process, which goes on from
- * what is stored when it is started again. Never returns.
+ * Memory for what was promised and cannot be taken back is out: prints a sentence and ends the process, which goes on
+ * from what is stored when it is started again. Never returns.
  */
 _Noreturn void amp_memory_out(const char *file, int line);
 

@@ -1,6 +1,11 @@
 #include "base/log.h"
 
+#include "base/assert.h"
+#include "base/text.h"
+
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
@@ -27,24 +32,95 @@ enum amp_log_level amp_log_set_level(struct amp_log *log, enum amp_log_level lev
     return __atomic_exchange_n(&log->level, level, __ATOMIC_RELAXED);
 }
 
+/* ---- a line ---- */
+
+struct line {
+    char text[AMP_LOG_LINE_MAX];
+    size_t used;
+};
+
+static void append(struct line *line, const char *text, size_t size)
+{
+    memcpy(line->text + line->used, text, size);
+    line->used += size;
+    line->text[line->used] = 0;
+}
+
+_Static_assert(sizeof(long) == sizeof(long long) && sizeof(size_t) == sizeof(long), "one width for %lu, %llu and %zu");
+
+/* One conversion of a format, `at` stands after its %: a text or a whole number. Returns what follows it. */
+static const char *convert(const char *at, va_list *args, char *out, size_t capacity)
+{
+    size_t wide = strspn(at, "lz");
+    at += wide;
+    if (*at == 's') {
+        (void)snprintf(out, capacity, "%s", va_arg(*args, const char *));
+    } else if (*at == 'd') {
+        (void)snprintf(out, capacity, "%ld", wide > 0 ? va_arg(*args, long) : va_arg(*args, int));
+    } else {
+        AMP_ASSERT(*at == 'u'); /* that is all that lines have needed */
+        (void)snprintf(out, capacity, "%lu", wide > 0 ? va_arg(*args, unsigned long) : va_arg(*args, unsigned));
+    }
+    return at + 1;
+}
+
+/* Makes the value whose format begins at `at`, without the format's quotes. Returns what follows it. */
+static const char *fill_value(const char *at, va_list *args, char value[AMP_LOG_LINE_MAX])
+{
+    char end = *at == '"' ? '"' : ' ';
+    size_t used = 0;
+    value[0] = 0;
+    at += end == '"';
+    while (*at != 0 && *at != end) {
+        if (*at == '%')
+            at = convert(at + 1, args, value + used, AMP_LOG_LINE_MAX - used);
+        else
+            (void)snprintf(value + used, AMP_LOG_LINE_MAX - used, "%c", *at++);
+        used += strlen(value + used);
+    }
+    return at + (*at == '"');
+}
+
+/*
+ * `key=value key="a value" ...` by the format. What an argument brings along stays inside its value: one that a reader
+ * of logfmt would take for something else gets quotes, and the escapes of JSON inside them. A line that is too long is
+ * cut inside a value, and still read.
+ */
+static void append_fields(struct line *line, const char *format, va_list *args)
+{
+    bool whole = true;
+    while (*format != 0 && whole) {
+        char value[AMP_LOG_LINE_MAX], escaped[AMP_LOG_LINE_MAX];
+        size_t key = strcspn(format, "="), left = sizeof line->text - line->used;
+        key += format[key] == '=';
+        if (left <= key + strlen("\"\""))
+            return;
+        append(line, format, key);
+        bool quoted = format[key] == '"';
+        format = fill_value(format + key, args, value);
+        whole = amp_text_escape(value, "\"\\", escaped, left - key - strlen("\"\""));
+        quoted = quoted || strpbrk(value, " =") != NULL || strcmp(value, escaped) != 0;
+        append(line, "\"", quoted);
+        append(line, escaped, strlen(escaped));
+        append(line, "\"", quoted);
+    }
+}
+
 void amp_log(const struct amp_log *log, enum amp_log_level level, const char *component, const char *format, ...)
 {
     if (log == NULL || log->write_cb == NULL || level < __atomic_load_n(&log->level, __ATOMIC_RELAXED))
         return;
-    char line[AMP_LOG_LINE_MAX];
+    struct line line;
     char ts[32] = "";
     if (log->now_us_cb != NULL)
         amp_log_time(log->now_us_cb(log->arg), ts);
-    int used = snprintf(line, sizeof line, "ts=%s level=%s component=%s ", ts, level_names[level], component);
-    if (used < 0 || (size_t)used >= sizeof line)
+    int used = snprintf(line.text, sizeof line.text, "ts=%s level=%s component=%s ", ts, level_names[level], component);
+    if (used < 0 || (size_t)used >= sizeof line.text)
         return;
+    line.used = (size_t)used;
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(line + used, sizeof line - (size_t)used, format, args);
+    append_fields(&line, format, &args);
     va_end(args);
-    /* What a value brings along must not look like a line of its own. */
-    for (char *at = line; *at != 0; at++)
-        if ((unsigned char)*at < ' ' || *at == 0x7f)
-            *at = '?';
-    log->write_cb(log->arg, level, line);
+    log->write_cb(log->arg, level, line.text);
 }

@@ -10,7 +10,7 @@
 
 enum amp_log_level { AMP_LOG_DEBUG, AMP_LOG_INFO, AMP_LOG_WARN, AMP_LOG_ERROR };
 
-/* Longest line, with the final zero; a longer one is cut. Control characters become '?'. */
+/* Longest line, with the final zero; a longer one is cut inside the value that does not fit, and ends with it. */
 #define AMP_LOG_LINE_MAX 1024
 
 /* Where lines go: `write_cb` gets a whole line without a newline; `now_us_cb` gives UTC microseconds since 1970. */
@@ -22,8 +22,11 @@ struct amp_log {
 };
 
 /*
- * Writes one line. `format` makes what follows component and level: by convention `msg="..." key=value ...`.
- * Does nothing if log is NULL or the level is below the log's. As thread-safe as the write callback.
+ * Writes one line. `format` makes what follows component and level: `msg="..." key=value ...`, whose values have the
+ * conversions %s, %d and %u (with l, ll or z) and no quotes of their own. An argument may hold anything: quotes,
+ * backslashes and control characters are written with the escapes of JSON, and quotes are put around a value that needs
+ * them, so that a reader gets it back. Does nothing if log is NULL or the level is below the log's. As thread-safe as
+ * the write callback.
  */
 void amp_log(const struct amp_log *log, enum amp_log_level level, const char *component, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

@@ -15,7 +15,10 @@
 
 enum amp_metric_type { AMP_METRIC_COUNTER, AMP_METRIC_GAUGE, AMP_METRIC_HISTOGRAM };
 
-/* By convention: a prefix, a base unit (seconds, bytes), "_total" for counters. `help` is one sentence without its stop. */
+/*
+ * By convention: a prefix, a base unit (seconds, bytes), "_total" for counters. `help` is one sentence without its
+ * stop.
+ */
 struct amp_metric {
     const char *name;
     enum amp_metric_type type;

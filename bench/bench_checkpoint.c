@@ -2,8 +2,8 @@
  * A worker of two models, for the rows of checkpoint_rows.py: one cuts checkpoints, the other does not.
  *
  *     bench_checkpoint ENDPOINT ELEMENTS COMPUTE_MS EVERY [WORKERS RANK]
- *         for each line on stdin, "with" or "without", makes one step of that model and prints the seconds it took. As one of
- *         several workers it has the first model alone, which the one of rank 0 makes.
+ *         for each line on stdin, "with" or "without", makes one step of that model and prints the seconds it took. As
+ *         one of several workers it has the first model alone, which the one of rank 0 makes.
  *
  * The computing is a wait, so that the server has the processors as it would have them beside an accelerator. A step is
  * measured from step_begin, which waits for the parameters and so for the apply before, to the verdict.

@@ -4,31 +4,32 @@
  *     bench_kernels --list    the names of the rows
  *     bench_kernels NAME      measures one row and prints it (see bench/run.sh)
  *     bench_kernels --serve ELEMENTS THREADS
- *                             our side of the rows kernels_torch_*: vote and apply of one worker, for each line on stdin,
- *                             and its seconds (torch_adamw.py is the peer, pairs.py takes the turns)
+ *                             our side of the rows kernels_torch_*: vote and apply of one worker, for each line on
+ *                             stdin, and its seconds (torch_adamw.py is the peer, pairs.py takes the turns)
  *
  * Ours and peer take turns, A B A B, over the same arrays, together at least 2 GB, every page written before; threads
  * are pinned, and of two threads each has one half. What we run is what the server runs: amp_pass_vote and
- * amp_pass_apply by blocks of 65,536 elements. The kernels are those that AMPD_ISA names, or the fastest. GB/s are 10^9 bytes
- * per second of the bytes that the row below counts, the same number for both sides, so that the ratio is that of times.
- * Reading a line for ownership before it is stored is never counted: who avoids it is faster.
+ * amp_pass_apply by blocks of 65,536 elements. The kernels are those that AMPD_ISA names, or the fastest. GB/s are 10^9
+ * bytes per second of the bytes that the row below counts, the same number for both sides, so that the ratio is that of
+ * times. Reading a line for ownership before it is stored is never counted: who avoids it is faster.
  *
- *   kernels_adamw_1t, _2t            one worker's f16 gradient, AdamW, next f16 copy: reads g 2, p m v 12, writes p m v 12,
- *                                    copy 2: 28 bytes an element. Peer: a loop that reads and writes the same arrays with one
- *                                    exclusive-or; the fastest of plain, non-temporal copy, and that with prefetch.
+ *   kernels_adamw_1t, _2t one worker's f16 gradient, AdamW, next f16 copy: reads g 2, p m v 12, writes p m v 12, copy
+ *                                    2: 28 bytes an element. Peer: a loop that reads and writes the same arrays with
+ *                                    one exclusive-or; the fastest of plain, non-temporal copy, and that with prefetch.
  *   kernels_cast_A_to_B_1t, _2t      amp_cast, 6 bytes an element. Peer: the C library's memcpy of half as many bytes,
  *                                    which it reads and writes.
- *   kernels_finite_test              unscale of fp32 in place (8 bytes), which tests as it goes. Peer: without the test.
- *   kernels_vote_apply_wW_1t, _2t    the vote pass over W staged f16 gradients, which keeps g, and the apply pass from that:
- *                                    2W + 34 bytes. Peer: each gradient is added to an fp32 sum when it comes (the first one
- *                                    stored plainly or non-temporally, the others with and without prefetch, whichever is
- *                                    fastest), then our apply pass from that sum: 10W + 26.
- *   kernels_fused_1t, _2t            vote and apply of one worker with clip by value: 30 bytes. Peer: the same work by our
- *                                    own kernels, one pass over all each: unscale, finite test, clip, AdamW, cast: 52.
+ *   kernels_finite_test unscale of fp32 in place (8 bytes), which tests as it goes. Peer: without the test.
+ *   kernels_vote_apply_wW_1t, _2t the vote pass over W staged f16 gradients, which keeps g, and the apply pass from
+ *   that:
+ *                                    2W + 34 bytes. Peer: each gradient is added to an fp32 sum when it comes (the
+ *                                    first one stored plainly or non-temporally, the others with and without prefetch,
+ *                                    whichever is fastest), then our apply pass from that sum: 10W + 26.
+ *   kernels_fused_1t, _2t vote and apply of one worker with clip by value: 30 bytes. Peer: the same work by our own
+ *                                    kernels, one pass over all each: unscale, finite test, clip, AdamW, cast: 52.
  *   kernels_autocast_..._ns          medians of 10^7 calls in nanoseconds; the goal is a limit, there is no peer.
  *
- * The state is that of training: masters of 0.02, gradients of 0.001, both normal, moments that fit, lr 3e-4, step 1,000;
- * each round has other gradients. About one element in twenty of AdamW then takes its path in double.
+ * The state is that of training: masters of 0.02, gradients of 0.001, both normal, moments that fit, lr 3e-4, step
+ * 1,000; each round has other gradients. About one element in twenty of AdamW then takes its path in double.
  */
 #include "amp/autocast.h"
 #include "amp/cpu.h"

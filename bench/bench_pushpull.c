@@ -1,15 +1,15 @@
 /*
  * Our side of the push and pull rows: one fp16 parameter, one worker, a real ampd, through libampclient.
  *
- *     bench_pushpull push|pull|apply|step HOST:PORT BYTES     for each line on stdin moves BYTES and prints the seconds it took
+ *     bench_pushpull push|pull|apply|step HOST:PORT BYTES for each line on stdin moves BYTES and prints the seconds it
+ *     took
  *
- * push: from handing in the gradient to the verdict. That is more than the peer does: block checksums, the finite test, the
- * vote and the stored verdict are inside. The apply is not: the next step_begin waits for it, outside the time.
+ * push: from handing in the gradient to the verdict. That is more than the peer does: block checksums, the finite test,
+ * the vote and the stored verdict are inside. The apply is not: the next step_begin waits for it, outside the time.
  * pull: of a version that this client has not seen, complete on the server; ends when the whole tensor lies in this
- * process and its block checksums are verified.
- * apply: AdamW, from the verdict to the version that is complete on all shards, as the server's status tells it (every
- * millisecond).
- * step: AdamW, a whole step of the loop that users write: the wait for the apply before, pull, push, verdict.
+ * process and its block checksums are verified. apply: AdamW, from the verdict to the version that is complete on all
+ * shards, as the server's status tells it (every millisecond). step: AdamW, a whole step of the loop that users write:
+ * the wait for the apply before, pull, push, verdict.
  */
 #include "amp/dtype.h"
 #include "bench/measure.h"

@@ -4,32 +4,34 @@
  *     bench_store --list    the names of the rows
  *     bench_store ROW       measures it and prints the row (bench/run.sh)
  *
- *     storage_verdicts_full_8, _1    thousands of verdicts a second, each durable before its model goes on (FULL), from 8
- *                                    models and from 1, through the server's queue for the store and back to a loop that has
- *                                    the server's turns; the peer appends the bytes that a row takes in the file to a file,
- *                                    and calls fdatasync, as often
- *     storage_verdicts_normal        the same with NORMAL, from 8 models; the peer is one prepared INSERT of the same row after
- *                                    the other into a table of the same schema, each a transaction of its own, with SQLite's
- *                                    own settings (it moves the log every 1,000 pages, the store every 4,000)
+ *     storage_verdicts_full_8, _1 thousands of verdicts a second, each durable before its model goes on (FULL), from 8
+ *                                    models and from 1, through the server's queue for the store and back to a loop
+ *                                    that has the server's turns; the peer appends the bytes that a row takes in the
+ *                                    file to a file, and calls fdatasync, as often
+ *     storage_verdicts_normal the same with NORMAL, from 8 models; the peer is one prepared INSERT of the same row
+ *                                    after the other into a table of the same schema, each a transaction of its own,
+ *                                    with SQLite's own settings (it moves the log every 1,000 pages, the store every
+ *                                    4,000)
  *     storage_verdicts_normal_call   from 1 model, the store's call in a loop, beside the same peer
- *     storage_checkpoint_write       GB/s of a checkpoint of 64 M parameters with two moments, durable; the peer is dd with
+ *     storage_checkpoint_write GB/s of a checkpoint of 64 M parameters with two moments, durable; the peer is dd with
  *                                    fsync, the fastest of several ways
- *     storage_checkpoint_restore     GB/s of the same file, not in the page cache, into memory that was touched before, every
- *                                    hash checked; the peer is dd out of the file, the fastest of several ways
+ *     storage_checkpoint_restore GB/s of the same file, not in the page cache, into memory that was touched before,
+ *                                    every hash checked; the peer is dd out of the file, the fastest of several ways
  */
 #define _GNU_SOURCE /* affinity */
 #include "base/assert.h"
 #include "bench/measure.h"
-#include "rpc/io/turn.h"
-#include "server/io/threads.h"
+#include "rpc/io/deferred.h"
+#include "server/io/base/threads.h"
 #include "storage/checkpoint.h"
 #include "storage/store.h"
-#include "storage/store_sqlite.h"
+#include "storage/sqlite/sqlite_statements.h"
 
 #include <fcntl.h>
 #include <ftw.h>
 #include <sched.h>
 #include <stdbool.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,7 +90,7 @@ struct verdicts;
 
 struct model {
     struct io_task task;
-    struct arpc_turn_item answer;
+    struct arpc_deferred_item answer;
     struct verdicts *side;
     char name[16];
     struct ampd_step_row row;
@@ -100,7 +102,7 @@ struct verdicts {
     struct ampd_store *store;
     struct io_threads *writer;
     uv_loop_t loop;
-    struct arpc_turn turn; /* as the server's loop has it, which looks for more before it sleeps */
+    struct arpc_deferred deferred; /* as the server's loop has it, which looks for more before it sleeps */
     size_t to_begin, left;
     struct model models[MODELS_MAX];
 };
@@ -132,11 +134,11 @@ static void verdict_done(struct io_task *task)
     struct model *model = AMP_CONTAINER(task, struct model, task);
     if (--model->side->left == 0)
         uv_stop(&model->side->loop);
-    arpc_turn_add(&model->side->turn, &model->answer);
+    arpc_deferred_add(&model->side->deferred, &model->answer);
     begin_next(model);
 }
 
-static void answer(struct arpc_turn_item *item)
+static void answer(struct arpc_deferred_item *item)
 {
     (void)item; /* here it would leave */
 }
@@ -204,29 +206,29 @@ static struct verdicts *verdicts_new(unsigned models, bool full)
     side->count = models;
     side->store = open_store("store", models);
     check(uv_loop_init(&side->loop), "no loop");
-    check(arpc_turn_init(&side->turn, &side->loop), "no loop");
-    check(io_threads_new(&side->loop, 1, IO_THREADS_LOOKING, &side->writer), "no thread");
+    check(arpc_deferred_init(&side->deferred, &side->loop), "no loop");
+    check(io_threads_new(&side->loop, 1, IO_THREADS_SPINNING, &side->writer), "no thread");
     for (unsigned m = 0; m < models; m++) {
         struct model *model = &side->models[m];
         model->side = side;
         model->task = (struct io_task){.done_cb = verdict_done, .group_cb = group_run};
-        arpc_turn_item_init(&model->answer, answer);
+        arpc_deferred_item_init(&model->answer, answer);
         (void)snprintf(model->name, sizeof model->name, "model-%u", m);
         fill_row(&model->row);
     }
     return side;
 }
 
-static void turn_closed(struct arpc_turn *turn)
+static void deferred_closed(struct arpc_deferred *deferred)
 {
-    (void)turn;
+    (void)deferred;
 }
 
 static void verdicts_free(struct verdicts *side)
 {
     for (unsigned m = 0; m < side->count; m++)
-        arpc_turn_remove(&side->models[m].answer);
-    arpc_turn_close(&side->turn, turn_closed);
+        arpc_deferred_remove(&side->models[m].answer);
+    arpc_deferred_close(&side->deferred, deferred_closed);
     io_threads_close(side->writer);
     (void)uv_run(&side->loop, UV_RUN_DEFAULT);
     check(uv_loop_close(&side->loop), "the loop is busy");
@@ -422,7 +424,7 @@ static void before_read(void *context)
 static void write_run(void *context, size_t first, size_t count)
 {
     struct files *files = context;
-    const struct ampd_checkpoint_place place = {folder, "m", 0, 1};
+    const struct ampd_checkpoint_path place = {folder, "m", 0, 1};
     const struct ampd_checkpoint_tensor tensor = {.name = "w",
                                                   .dimensions = 1,
                                                   .shape = shape,

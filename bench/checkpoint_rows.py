@@ -1,10 +1,11 @@
 """checkpoint_rows.py: what checkpoints in the background cost a training, in one run of about a minute and a half.
 
-64 M parameters, AdamW, fp16, one worker that computes for a second a step (bench_checkpoint.c). Two models on one server take
-turns in windows of ten steps: "with" has a checkpoint in the middle of each of its windows, "without" has none.
+64 M parameters, AdamW, fp16, one worker that computes for a second a step (bench_checkpoint.c). Two models on one
+server take turns in windows of ten steps: "with" has a checkpoint in the middle of each of its windows, "without" has
+none.
 
-    storage_checkpoint_share    milliseconds of a step, mean of the windows, with and without; what a checkpoint every ten
-                                steps adds, as a share of a step
+    storage_checkpoint_share    milliseconds of a step, mean of the windows, with and without; what a checkpoint every
+                                ten steps adds, as a share of a step
     storage_stall_share         milliseconds that apply stood still for the writer, as the server's log has it, the
                                 longest of all checkpoints; as a share of a step
 """
@@ -17,8 +18,8 @@ from sides import Ampd, Failed, START_S
 ELEMENTS = 64 << 20
 COMPUTE_MS = 1000
 EVERY = 10
-# Windows of each model. The first steps of both are not counted: they touch the memory for the first time (the server's, and
-# with the first cut the page cache's), and they shift the cuts into the middle of the windows.
+# Windows of each model. The first steps of both are not counted: they touch the memory for the first time (the
+# server's, and with the first cut the page cache's), and they shift the cuts into the middle of the windows.
 WINDOWS = 2
 FIRST = 15
 COST_MAX, STALL_MAX = 0.035, 0.05

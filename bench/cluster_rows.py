@@ -1,14 +1,15 @@
 """cluster_rows.py: one shard beside two, each with one compute thread on a core of its own.
 
-    cluster_apply    from the verdict to the version that is complete on all shards: AdamW, 64 M parameters of fp16 copies
-    cluster_step     a whole step of one worker (wait for the apply before, pull, push, verdict), 32 M parameters; each shard
-                     is a host of its own (network namespace) with a link of 1 Gb/s each way (tc tbf), the worker's link has
-                     no limit. Needs root
+    cluster_apply    from the verdict to the version that is complete on all shards: AdamW, 64 M parameters of fp16
+                     copies
+    cluster_step     a whole step of one worker (wait for the apply before, pull, push, verdict), 32 M parameters; each
+                     shard is a host of its own (network namespace) with a link of 1 Gb/s each way (tc tbf), the
+                     worker's link has no limit. Needs root
 
 ours is the cluster of two, the peer that of one; GB/s of fp16 parameters (cluster_step: pulled and pushed once each).
 
-    cluster_scale_wW_kK    W workers and K shards behind such links: milliseconds of a step, and beside them what the cost
-                           model of docs/scale.md says
+    cluster_scale_wW_kK    W workers and K shards behind such links: milliseconds of a step, and beside them what the
+                           cost model of docs/cluster-cost.md says
 """
 import os
 import socket
@@ -22,7 +23,8 @@ from sides import MIB, START_S, Ampd, Skipped
 APPLY_SIZE = 2 * 64 * MIB
 STEP_SIZE = 2 * 32 * MIB
 LINK = "1gbit"
-# A bucket must hold what passes in a timer's tick; a packet that waits longer than the latency is dropped, as a switch would.
+# A bucket must hold what passes in a timer's tick; a packet that waits longer than the latency is dropped, as a switch
+# would.
 BURST, LATENCY = "1mb", "50ms"
 COMMAND_S = 10
 
@@ -59,7 +61,8 @@ class Shards(Ampd):
             listed = ["--peers", ",".join(addresses), "--shard", str(shard)] if self.shards > 1 else []
             beyond = [] if address.startswith("127.") else ["--insecure"]
             server = self.spawn(shard, *self.inside(shard), self.program("ampd"), "--listen", address, "--data-dir",
-                                os.path.join(self.folder, "data-%d" % shard), "--compute-threads", "1", *listed, *beyond)
+                                os.path.join(self.folder, "data-%d" % shard), "--compute-threads", "1",
+                                *listed, *beyond)
             self.await_shard(server, address)
         return self.spawn(None, *self.inside(None), self.program("bench_pushpull"), self.direction, addresses[0],
                           str(self.size))
@@ -137,7 +140,7 @@ PAIRS = (
 )
 
 
-# ---- the cost model (docs/scale.md) ----
+# ---- the cost model (docs/cluster-cost.md) ----
 
 SCALE_ELEMENTS = 32 << 20
 SCALE_STEPS, SCALE_WARM_UPS = 7, 2

@@ -1,14 +1,15 @@
 // The grpc++ peer of the rpc rows: an echo service and its client, each as fast as grpc++ can be had.
 //
 //     grpcpp_peer serve ADDRESS [sync]            prints "port N" ("port 0" of unix:PATH) and serves until stdin ends
-//     grpcpp_peer unary ADDRESS CALLS             for each line on stdin makes CALLS calls of 64 bytes, one after another,
+//     grpcpp_peer unary ADDRESS CALLS for each line on stdin makes CALLS calls of 64 bytes, one after another,
 //                                                 and prints their median and their 99th percentile in seconds
-//     grpcpp_peer push|pull ADDRESS BYTES         for each line on stdin moves BYTES in messages of 1 MiB and prints the seconds
+//     grpcpp_peer push|pull ADDRESS BYTES for each line on stdin moves BYTES in messages of 1 MiB and prints the
+//     seconds
 //
-// Messages are byte buffers without a codec around them: nothing is parsed, and a sender's bytes are not copied before grpc++
-// does it. The receiver adds up all words, as tcp_pump's does; a push is acknowledged with that sum, a pull is compared in
-// place. The server's methods are of the callback API, or with `sync` of the blocking one; the client's are blocking, since
-// a thread that waits for its own answer is what grpc++ is quickest with.
+// Messages are byte buffers without a codec around them: nothing is parsed, and a sender's bytes are not copied before
+// grpc++ does it. The receiver adds up all words, as tcp_pump's does; a push is acknowledged with that sum, a pull is
+// compared in place. The server's methods are of the callback API, or with `sync` of the blocking one; the client's are
+// blocking, since a thread that waits for its own answer is what grpc++ is quickest with.
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/client_unary_call.h>
 #include <grpcpp/impl/rpc_method.h>

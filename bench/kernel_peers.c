@@ -1,4 +1,6 @@
-/* Vectors of 32 bytes as GCC and clang know them: one source for every instruction set, no intrinsics but the stream. */
+/*
+ * Vectors of 32 bytes as GCC and clang know them: one source for every instruction set, no intrinsics but the stream.
+ */
 #include "bench/kernel_peers.h"
 
 #include <string.h>

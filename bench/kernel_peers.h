@@ -8,7 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Reads g, p, m, v; writes p, m, v and copy: the mix of a fused AdamW pass with one exclusive-or for its arithmetic. n is a multiple of 32. */
+/*
+ * Reads g, p, m, v; writes p, m, v and copy: the mix of a fused AdamW pass with one exclusive-or for its arithmetic. n
+ * is a multiple of 32.
+ */
 typedef void peer_mix_fn(const uint16_t *g, float *p, float *m, float *v, uint16_t *copy, size_t n);
 peer_mix_fn peer_mix_plain;
 peer_mix_fn peer_mix_stream;   /* the copy by non-temporal stores */

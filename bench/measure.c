@@ -27,8 +27,8 @@ double bench_now_s(void)
 }
 
 /*
- * One page more than asked for, as malloc takes for its header. Arrays at distances of exactly 2^28 bytes would share the
- * hash by which AMD's first cache level predicts its way, and evict each other at every turn (four times slower).
+ * One page more than asked for, as malloc takes for its header. Arrays at distances of exactly 2^28 bytes would share
+ * the hash by which AMD's first cache level predicts its way, and evict each other at every turn (four times slower).
  */
 #define SPACING 4096
 

@@ -1,8 +1,9 @@
 """memory_row.py: the memory of a server that trains, as the kernel counts it.
 
-    storage_memory    bytes a parameter that the server's process holds more than before the model was there, the most of all
-                      steps: 64 M parameters, AdamW, fp16, two workers, two checkpoints in the background while it trains. Beside
-                      12 + 2 x 2 + 2 W: masters and moments, two cast copies, a gradient in fp16 of each worker
+    storage_memory    bytes a parameter that the server's process holds more than before the model was there, the most
+                      of all steps: 64 M parameters, AdamW, fp16, two workers, two checkpoints in the background while
+                      it trains. Beside 12 + 2 x 2 + 2 W: masters and moments, two cast copies, a gradient in fp16 of
+                      each worker
 """
 import re
 import sys

@@ -4,9 +4,9 @@
     name  ours  peer  ratio  goal  ok|short
 
 ours and peer are medians in GB/s (10^9 bytes), ratio is the median of the ratios of the pairs. A row is `ok` when that
-median meets the goal; the confidence interval and the CPU time go to stderr. BIN holds the programs. NAME picks rows by a
-part of their name; rows marked as calibration run only so. The exit code says whether it could be measured, not how well.
-Rows that a program measures by itself (bench_kernels, bench_grad) are run from here too, and print themselves.
+median meets the goal; the confidence interval and the CPU time go to stderr. BIN holds the programs. NAME picks rows by
+a part of their name; rows marked as calibration run only so. The exit code says whether it could be measured, not how
+well. Rows that a program measures by itself (bench_kernels, bench_grad) are run from here too, and print themselves.
 
 Both sides speak one protocol: a server program on the first core, a client program on the second; for each line that
 the client gets on stdin it moves the bytes once and prints the seconds it took. So two sides are alive at the same time
@@ -153,7 +153,8 @@ def main():
         rows = [(name, not calibrates, measure, (programs, name, ours, peers, goal))
                 for name, ours, peers, goal, calibrates in ROWS]
         rows += [(name, True, run, (programs, name)) for name, run in rpc_rows.MEMORY]
-        rows += [(name, False, run, (programs, name)) for name, run in checkpoint_rows.ROWS + memory_row.ROWS + cluster_rows.ROWS]
+        trained = checkpoint_rows.ROWS + memory_row.ROWS + cluster_rows.ROWS
+        rows += [(name, False, run, (programs, name)) for name, run in trained]
         rows += [(own[0], True, run_own, own) for own in own_rows(programs)]
         rows += [(own[0], False, run_own, own) for own in store_rows(programs)]
     except Failed as problem:

@@ -1,4 +1,5 @@
-"""rpc_rows.py: the rows of rpc: calls, bulk transfer and idle connections, ours beside grpc++'s, nghttpd's and plain sockets.
+"""rpc_rows.py: the rows of rpc: calls, bulk transfer and idle connections, ours beside grpc++'s, nghttpd's and plain
+sockets.
 
 Rows in _ns are times and limits, rpc_rate is thousands of calls a second, rpc_idle KiB of a connection, the rest GB/s.
 """
@@ -114,7 +115,8 @@ class Loaded(Echo):
 
 
 class Nghttpd(Loaded):
-    """nghttpd with one thread: the same request, which it reads, and an answer of as many bytes from a file it keeps open."""
+    """nghttpd with one thread: the same request, which it reads, and an answer of as many bytes from a file it keeps
+    open."""
 
     def serve_load(self):
         nghttpd = shutil.which("nghttpd", path=os.environ.get("PATH", "") + ":/usr/sbin")
@@ -138,8 +140,8 @@ class Nghttpd(Loaded):
 
 def bulk(direction):
     """
-    The rows of one direction, 64 MiB of fp16 each: the model of one parameter, ampd's checks and staging included. Over TCP each
-    of grpc++'s servers has a row of its own, over a unix socket the better one is the peer.
+    The rows of one direction, 64 MiB of fp16 each: the model of one parameter, ampd's checks and staging included. Over
+    TCP each of grpc++'s servers has a row of its own, over a unix socket the better one is the peer.
     """
     size = 64 * MIB
     push = direction == "push"
@@ -231,7 +233,8 @@ def measure_idle(programs, name):
         finally:
             for peer in peers:
                 peer.close()
-    print("%s\t%.1f\t-\t-\t%.2f\t%s" % (name, each, IDLE_LIMIT_KIB, "ok" if each <= IDLE_LIMIT_KIB else "short"), flush=True)
+    verdict = "ok" if each <= IDLE_LIMIT_KIB else "short"
+    print("%s\t%.1f\t-\t-\t%.2f\t%s" % (name, each, IDLE_LIMIT_KIB, verdict), flush=True)
     print("# %s: %d connections, each after one call" % (name, IDLE_CONNECTIONS), file=sys.stderr)
 
 

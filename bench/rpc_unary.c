@@ -1,7 +1,7 @@
 /*
  * Our side of the unary rows: one connection of our channel, calls of ampd.test.v1.Echo.Unary one after another.
  *
- *     rpc_unary TARGET CALLS      for each line on stdin makes CALLS calls of 64 bytes and prints their median and their
+ *     rpc_unary TARGET CALLS for each line on stdin makes CALLS calls of 64 bytes and prints their median and their
  *                                 99th percentile in seconds
  *
  * The line is read by plain stdio, so the loop does not run between rounds: nothing is open then, and rounds follow at

@@ -1,7 +1,8 @@
 """sides.py: what is measured beside what: a server program on the first core, a client program on the second.
 
-For each line that the client gets on stdin it moves its bytes once, or makes its calls, and prints the seconds it took. So
-several sides are alive at the same time and take turns, A B A B, and a change of the machine's speed meets all of them.
+For each line that the client gets on stdin it moves its bytes once, or makes its calls, and prints the seconds it took.
+So several sides are alive at the same time and take turns, A B A B, and a change of the machine's speed meets all of
+them.
 """
 import os
 import resource

@@ -31,9 +31,9 @@
 
 /*
  * The kernel's own choice of socket buffers gives one of two speeds, 1.4 times apart, by chance and for the life of a
- * connection; most likely it is whether the sender's core sends, or the receiver's does it when an acknowledgement opens
- * the window. A small send buffer before a large window measured within 3 % from run to run, at nearly the higher speed:
- * a peer that is strong and always the same.
+ * connection; most likely it is whether the sender's core sends, or the receiver's does it when an acknowledgement
+ * opens the window. A small send buffer before a large window measured within 3 % from run to run, at nearly the higher
+ * speed: a peer that is strong and always the same.
  */
 #define SEND_BUFFER_BYTES    (128 * 1024)
 #define RECEIVE_BUFFER_BYTES (4096 * 1024)

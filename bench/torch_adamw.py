@@ -1,10 +1,11 @@
 #!/usr/bin/python3
-"""torch_adamw.py ELEMENTS THREADS: torch's side of the row kernels_torch: for each line on stdin one step, and its seconds.
+"""torch_adamw.py ELEMENTS THREADS: torch's side of the row kernels_torch: for each line on stdin one step, and its
+seconds.
 
 A step is what a training loop with a loss scale does to fp16 gradients and fp32 masters: unscale to fp32, isfinite,
-clip by the global norm, AdamW, the next fp16 copy. The parameters are tensors of 4 Mi elements, as a model's are several.
-Before the first line it times AdamW's forms (a loop over tensors, foreach, and fused where this torch has it for CPUs) and
-keeps the fastest. Says so on stderr. Exits with 77 if there is no torch.
+clip by the global norm, AdamW, the next fp16 copy. The parameters are tensors of 4 Mi elements, as a model's are
+several. Before the first line it times AdamW's forms (a loop over tensors, foreach, and fused where this torch has it
+for CPUs) and keeps the fastest. Says so on stderr. Exits with 77 if there is no torch.
 """
 import sys
 import time

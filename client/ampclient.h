@@ -90,8 +90,8 @@ struct ampclient_options {
     uint64_t step_timeout_ms;      /* step_begin and step_end, which wait for the other workers; default 900000 */
 
     /*
-     * TLS and who this client is; files are PEM, and are read again when they change. NULL: what the environment variable
-     * says; "": none. With cacert, cert or server_name, or "tls://" before the address, the connection is TLS.
+     * TLS and who this client is; files are PEM, and are read again when they change. NULL: what the environment
+     * variable says; "": none. With cacert, cert or server_name, or "tls://" before the address, the connection is TLS.
      */
     const char *cacert;      /* AMPD_CACERT: authorities of the server; none: those of the system */
     const char *cert;        /* AMPD_CERT: the client's own certificate, and */
@@ -101,10 +101,10 @@ struct ampclient_options {
     bool token_over_plaintext; /* send the token to other machines without TLS too: who listens there can use it */
 
     /*
-     * What the library does while a call waits: that it reconnects, has joined again, was rolled back, or which ranks the model
-     * waits for. Lines of log_level (default WARN) and above go to log_cb, or to stderr if that is NULL, at most one of each kind
-     * in 5 s. log_cb is called on the client's loop thread, one call at a time; `text` is a line without newline, valid until it
-     * returns. It must not call the client, and all I/O of the client waits for it.
+     * What the library does while a call waits: that it reconnects, has joined again, was rolled back, or which ranks
+     * the model waits for. Lines of log_level (default WARN) and above go to log_cb, or to stderr if that is NULL, at
+     * most one of each kind in 5 s. log_cb is called on the client's loop thread, one call at a time; `text` is a line
+     * without newline, valid until it returns. It must not call the client, and all I/O of the client waits for it.
      */
     void (*log_cb)(void *arg, enum ampclient_log_level level, const char *text);
     void *log_arg;
@@ -174,7 +174,9 @@ struct ampclient_spec {
     enum ampclient_on_loss on_loss; /* WAIT for a missing worker; SHRINK: go on with the others, */
     uint32_t min_workers;           /* as long as there are so many: 1 */
     uint64_t keep_every;            /* checkpoints whose step is a multiple of it are kept for good; 0: none */
-    /* CHECKPOINT: after a crash of the server training goes on from the last checkpoint; STEP: from the last verdict. */
+    /*
+     * CHECKPOINT: after a crash of the server training goes on from the last checkpoint; STEP: from the last verdict.
+     */
     enum ampclient_durability durability;
 
     double alpha;                              /* RMSPROP: 0.99 */
@@ -204,16 +206,16 @@ struct ampclient_join_options {
     bool replace;        /* take the rank of a worker whose lease has ended */
     uint32_t accumulate; /* pushes of each parameter per step; their sum goes out, as fp32 if > 1; 0 means 1 */
     /*
-     * Optional: step_begin calls it, on its thread, before it returns a step that begins where a checkpoint ended: after a
-     * rollback, or in a job that goes on. `data` is what this rank gave to ampclient_set_user_state for the step before
-     * (size 0: nothing), valid until it returns; it must not call the client.
+     * Optional: step_begin calls it, on its thread, before it returns a step that begins where a checkpoint ended:
+     * after a rollback, or in a job that goes on. `data` is what this rank gave to ampclient_set_user_state for the
+     * step before (size 0: nothing), valid until it returns; it must not call the client.
      */
     void *restore_arg;
     void (*restore_cb)(void *arg, uint64_t step, const void *data, size_t size);
     /*
-     * If another process joins under this rank, it has the rank from then on, and this process stops: step_begin, push and
-     * step_end return AMP_EABORTED, and the text names the other process. With take_back this process joins again instead, and
-     * the other one stops, unless it has set take_back as well.
+     * If another process joins under this rank, it has the rank from then on, and this process stops: step_begin, push
+     * and step_end return AMP_EABORTED, and the text names the other process. With take_back this process joins again
+     * instead, and the other one stops, unless it has set take_back as well.
      */
     bool take_back;
 };
@@ -270,7 +272,10 @@ struct ampclient_result {
     uint64_t overflow_parameters; /* (parameter, worker) pairs with an overflow */
     uint64_t range_warnings;      /* values whose low-precision copy overflowed in the apply before */
     uint64_t durable_step;        /* last step that survives a crash */
-    /* The first 64 of overflow_parameters, by parameter and rank: a view, valid until the next step_end or leave of that model. */
+    /*
+     * The first 64 of overflow_parameters, by parameter and rank: a view, valid until the next step_end or leave of
+     * that model.
+     */
     const struct ampclient_overflow *overflows;
     uint32_t overflows_count;
 };
@@ -301,8 +306,8 @@ struct ampclient_status {
 /*
  * Connects to "host:port", "tls://host:port" or "unix:/path" (several separated by commas are tried in turn).
  * options may be NULL, and are copied. On success *client is owned by the caller (ampclient_close); on failure it is
- * NULL, and `error` (may be NULL) has the text. AMP_EINVAL, AMP_ENOMEM, AMP_EUNAVAILABLE; AMP_ENOTFOUND, AMP_EDENIED and
- * AMP_EIO (a file of the options).
+ * NULL, and `error` (may be NULL) has the text. AMP_EINVAL, AMP_ENOMEM, AMP_EUNAVAILABLE; AMP_ENOTFOUND, AMP_EDENIED
+ * and AMP_EIO (a file of the options).
  */
 AMPCLIENT_API int ampclient_connect(const char *endpoints, const struct ampclient_options *options,
                                     struct ampclient **client, struct amp_error *error);
@@ -366,10 +371,10 @@ AMPCLIENT_API int ampclient_pull(struct ampclient_model *model, uint64_t *versio
 /* ---- steps ---- */
 
 /*
- * Waits for the next step, pulls its parameters. 0, 1 when the model is done, or an error: AMP_EUNSTABLE when the loss scale
- * is at its floor and the model is to fail there (the text names the parameters), AMP_ESTATE when it is to wait for an operator,
- * AMP_EABORTED when another process has taken the rank (take_back of the join options; so do push and step_end).
- * A step that was begun and not ended is begun again.
+ * Waits for the next step, pulls its parameters. 0, 1 when the model is done, or an error: AMP_EUNSTABLE when the loss
+ * scale is at its floor and the model is to fail there (the text names the parameters), AMP_ESTATE when it is to wait
+ * for an operator, AMP_EABORTED when another process has taken the rank (take_back of the join options; so do push and
+ * step_end). A step that was begun and not ended is begun again.
  */
 AMPCLIENT_API int ampclient_step_begin(struct ampclient_model *model, struct ampclient_step *step);
 
@@ -384,9 +389,9 @@ AMPCLIENT_API int ampclient_push(struct ampclient_model *model, uint32_t paramet
 
 /*
  * What this worker's gradients count for beside the others', from the step on whose first push has not been made: 0, or
- * 2^-60 to 2^24, for example its number of samples. 1 until this is called; stays until it is called again. Any other than 1
- * only where the model's weighting is AMPCLIENT_PUSHED, else step_end fails. AMP_EINVAL: out of that range; AMP_ESTATE: the
- * step in hand has been pushed to. Thread rule: as ampclient_push.
+ * 2^-60 to 2^24, for example its number of samples. 1 until this is called; stays until it is called again. Any other
+ * than 1 only where the model's weighting is AMPCLIENT_PUSHED, else step_end fails. AMP_EINVAL: out of that range;
+ * AMP_ESTATE: the step in hand has been pushed to. Thread rule: as ampclient_push.
  */
 AMPCLIENT_API int ampclient_set_weight(struct ampclient_model *model, float weight);
 
@@ -402,8 +407,9 @@ AMPCLIENT_API int ampclient_step_end(struct ampclient_model *model, struct ampcl
 AMPCLIENT_API int ampclient_set_user_state(struct ampclient_model *model, const void *data, size_t size);
 
 /*
- * The user state of this rank in the step that the epoch began from; *size 0 if there is none. A view, valid until the next
- * call. It is that of the step in hand only if a checkpoint ended right before it: see restore_cb of the join options.
+ * The user state of this rank in the step that the epoch began from; *size 0 if there is none. A view, valid until the
+ * next call. It is that of the step in hand only if a checkpoint ended right before it: see restore_cb of the join
+ * options.
  */
 AMPCLIENT_API int ampclient_user_state(const struct ampclient_model *model, const void **data, size_t *size);
 

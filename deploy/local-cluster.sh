@@ -13,7 +13,8 @@
 #   local-cluster.sh exec NAME [--dir DIR] -- COMMAND...    runs a command where NAME is in the network; "operator" is anywhere
 #
 # OPTIONS, in brackets what holds without:
-#   --dir DIR          data, logs, process ids and cluster.env, which names all addresses [build/local-cluster]
+#   --dir DIR          data, logs, process ids and cluster.env, which names all addresses [build/local-cluster]. A cluster that was
+#                      there before goes on: with its data, at its addresses, and its logs are added to
 #   --bin DIR          where ampd, ampctl and digits are [build/release/bin]
 #   --shards K [3]  --standbys S [1]  --workers W [3]  --etcd N [3; 0: a fixed list, --peers, and no standby]
 #   --no-prometheus    without Prometheus; it is also left out where the package is not installed
@@ -154,16 +155,18 @@ addresses_of() { # KIND PREFIX...
     echo "${list[*]}"
 }
 
-# A run of ports of which none is in use just now.
+are_free() { # BASE: of a run of ports none is in use just now
+    local port
+    for port in 2 3 20 21 40 41 42 43 400; do
+        ! (: <"/dev/tcp/127.0.0.1/$(($1 + port))") 2>/dev/null || return 1
+    done
+}
+
 free_ports() {
-    local try base port
+    local try base
     for ((try = 0; try < 50; try++)); do
         base=$((port_first + RANDOM % ((port_last - port_first) / ports_each) * ports_each))
-        for port in 2 3 20 21 40 41 42 43 400; do
-            if (: <"/dev/tcp/127.0.0.1/$((base + port))") 2>/dev/null; then continue 2; fi
-        done
-        echo "$base"
-        return
+        ! are_free "$base" || { echo "$base" && return; }
     done
     fail "no free ports between $port_first and $port_last"
 }
@@ -210,6 +213,31 @@ remove_network() {
     for space in $(ip netns list | awk -v begin="$prefix-" 'index($1, begin) == 1 { print $1 }'); do
         ip netns del "$space" || true
     done
+}
+
+# Sets mode and port_base. The members of an etcd know each other by the addresses that they were first started with: a cluster
+# whose etcd has data is where it was before.
+choose_network() {
+    local was_mode='' was_base=0 was_etcds=0
+    if [[ -d $dir/etcd0 && -f $dir/cluster.env ]] && ((etcds > 0)); then
+        read -r was_mode was_base was_etcds < <(read_env && echo "$mode $port_base $etcds")
+        [[ ${mode:-$was_mode} == "$was_mode" && $etcds == "$was_etcds" ]] ||
+            fail "the cluster in $dir was made with --etcd $was_etcds ($was_mode); give the same, or another --dir"
+        mode=$was_mode
+    fi
+    if [[ $mode != loopback ]] && can_have_namespaces; then
+        mode=namespaces
+    else
+        [[ $was_mode != namespaces ]] ||
+            fail "the cluster in $dir was made in namespaces, which root alone can make; give another --dir"
+        mode=loopback
+    fi
+    [[ $mode == namespaces || -z $rate ]] || fail "--rate needs namespaces, which root alone can make"
+    port_base=$was_base
+    [[ $mode == loopback ]] || return 0
+    ((was_base > 0)) || port_base=$(free_ports)
+    are_free "$port_base" ||
+        fail "the ports of the cluster in $dir ($port_base to $((port_base + ports_each - 1))) are in use; end who uses them, or give another --dir"
 }
 
 # ---- processes ----
@@ -388,15 +416,8 @@ up() {
     fi
     # Short, and another one for each folder: interfaces and namespaces are named by it.
     prefix=ac$(printf '%s' "$dir" | cksum | cut -d ' ' -f 1) port_base=0 cluster_name=digits
-    # shellcheck disable=SC2154
-    if [[ -z $mode ]]; then
-        mode=loopback
-        if can_have_namespaces; then mode=namespaces; fi
-    fi
-    [[ $mode == namespaces || -z $rate ]] || fail "--rate needs namespaces, which root alone can make"
-    [[ $mode == namespaces ]] || port_base=$(free_ports)
+    choose_network
     write_env
-    rm -f "$dir"/*.log
     remove_network
     [[ $mode == loopback ]] || make_network
     mkdir -p "$dir/checkpoints"
@@ -458,7 +479,8 @@ drain_all() {
 }
 
 run() {
-    local i deadline
+    local i deadline said=0
+    [[ ! -f $dir/worker0.log ]] || said=$(stat --format %s "$dir/worker0.log") # by a run before
     trap take_down EXIT
     trap 'exit 130' INT TERM
     up
@@ -470,7 +492,7 @@ run() {
     for ((i = 0; i < workers; i++)); do
         collect "worker$i"
     done
-    grep -h '^digits: ' "$dir/worker0.log" || code=1
+    tail -c "+$((said + 1))" "$dir/worker0.log" | grep '^digits: ' || code=1
     drain_all
     exit "$code"
 }
@@ -492,7 +514,7 @@ status() {
 }
 
 is_name() { # NAME
-    names | grep -qx -- "$1"
+    [[ $'\n'$(names)$'\n' == *$'\n'"$1"$'\n'* ]] # no grep -q: `names` would be ended while it writes
 }
 
 parse "$@"

@@ -6,9 +6,10 @@
 #
 # Makes the base image where no registry is reachable, builds the images, starts everything in a compose project of its own
 # with empty volumes, waits until the workers have ended, prints their result, drains ampd, copies the last checkpoint to the
-# file CHECKPOINT, and removes the containers, the network and the volumes. The images stay. With --kill that service
-# (ampd1, worker2, etcd0..., or shard-K for the one that is shard K then) is killed once training goes on, and started again;
-# before that, where it is a shard, training has to go on with the standby in its place.
+# file CHECKPOINT (a path with a folder, ./FILE), and removes the containers, the network and the volumes. The images stay, each
+# with a name: those of an older build are removed. With --kill that service (ampd1, worker2, etcd0..., or shard-K for the one
+# that is shard K then) is killed once training goes on, and started again; before that, where it is a shard, training has to go
+# on with the standby in its place.
 #
 # From the environment: UP_TIMEOUT_S, the longest that training may take (900); AMPD_PORT, the port on this machine's
 # loopback (7420), PROMETHEUS_PORT (9090); DIGITS_STEPS, DIGITS_DTYPE, DIGITS_SEED; UP_IMAGES=keep takes the images that there are.
@@ -24,6 +25,8 @@ healthy_goal_s=60 healthy_timeout_s=300
 # Steps after which a service is killed.
 kill_after_steps=20
 data_dir=/var/lib/ampd
+# How often a build says where it is: the packages, and the compiler, take minutes each.
+progress_s=10
 # Lines of each container's log that a failure shows.
 tail_lines=30
 
@@ -58,6 +61,7 @@ if [[ ${1-} == cluster ]]; then
 fi
 [[ ${1-} != -* ]] || usage "there is no option \"$1\""
 [[ $# -le 1 ]] || usage "one CHECKPOINT is enough; \"$2\" is too much"
+[[ ${1-./} == */* ]] || usage "there is no \"$1\": give cluster, or the file of the checkpoint with its folder, ./$1"
 checkpoint=${1-}
 if [[ -n $checkpoint && ! -d $(dirname "$checkpoint") ]]; then
     echo "up: the folder of $checkpoint does not exist" >&2
@@ -185,6 +189,23 @@ await_steps() { # STEPS
     done
 }
 
+# As Docker sees it: running, and healthy where it looks at that; a worker may have nothing left to do.
+is_back() { # SERVICE
+    case $(docker inspect --format '{{.State.Status}}{{with .State.Health}} {{.Status}}{{end}}' "$(container_of "$1")") in
+    running | 'running healthy') return 0 ;;
+    esac
+    [[ " ${workers[*]} " == *" $1 "* ]] && has_ended "$1"
+}
+
+await_back() { # SERVICE
+    local began=$SECONDS
+    until is_back "$1"; do
+        ((SECONDS - began < healthy_timeout_s)) || fail "$1 is not back within $healthy_timeout_s s"
+        sleep 0.5
+    done
+    say "$1 is back after $((SECONDS - began)) s"
+}
+
 kill_one() {
     local steps before
     await_steps "$kill_after_steps"
@@ -200,6 +221,7 @@ kill_one() {
         say "after $(steps_of "${workers[0]}") steps: a standby has its place; starting $killed again"
     fi
     "${compose[@]}" start "$killed" >/dev/null 2>&1
+    await_back "$killed"
 }
 
 # As one file, whatever the number of shards.
@@ -222,6 +244,29 @@ drain() { # SERVICE
     fi
 }
 
+# Says the last line of what it reads, now and then.
+show_progress() {
+    local line='' last='' code=0 began=$SECONDS next=$((SECONDS + progress_s))
+    until ((code == 1)); do # the end of the input; above 128: nothing came in time
+        code=0
+        IFS= read -r -t 1 line || code=$?
+        last=${line:-$last}
+        ((SECONDS >= next)) || continue
+        say "building for $((SECONDS - began)) s: $(tr -dc '[:print:]' <<<"${last:0:100}")"
+        next=$((SECONDS + progress_s))
+    done
+}
+
+# Docker's older builder leaves the first stage of the image without a name. It is what the next build begins with: it gets one.
+# Whatever of this project has none then is of an older build.
+name_images() {
+    local stage
+    stage=$(docker images --quiet --filter dangling=true --filter label=ampd.image=build)
+    stage=${stage%%$'\n'*} # the newest; head would end docker by SIGPIPE, and this script with it
+    [[ -z $stage ]] || docker tag "$stage" ampd-build:local
+    docker image prune --force --filter label=ampd.image >/dev/null
+}
+
 "$root/deploy/base-image.sh"
 trap take_down EXIT
 trap 'exit 130' INT TERM
@@ -229,13 +274,14 @@ trap 'exit 130' INT TERM
 take_down
 
 if [[ ${UP_IMAGES-} != keep ]]; then
-    say "building the images"
     log=${TMPDIR:-/tmp}/ampd-up-build.$$.log
-    "${compose[@]}" build >"$log" 2>&1 || {
+    say "building the images; the first time takes a quarter of an hour on two cores ($log)"
+    "${compose[@]}" build 2>&1 | tee "$log" | show_progress || {
         tail -n "$tail_lines" "$log" >&2
         fail "the images could not be built; the whole log is in $log"
     }
     rm -f "$log"
+    name_images
 fi
 
 say "starting ${servers[*]} ${workers[*]} ${others[*]}"

@@ -18,7 +18,8 @@ import threading
 try:
     import grpc
 except ImportError:
-    sys.exit("overflow.py needs grpcio: apt-get install python3-grpcio protobuf-compiler, and run it with /usr/bin/python3")
+    sys.exit("overflow.py needs grpcio: apt-get install python3-grpcio protobuf-compiler, "
+             "and run it with /usr/bin/python3")
 
 PROTO = pathlib.Path(__file__).resolve().parent.parent / "proto"
 

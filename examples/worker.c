@@ -1,6 +1,6 @@
 /*
- * The smallest whole worker in C: two processes fit w to y = 2x, each on a point of its own. At step 3 the second one pushes
- * an Inf, as fp16 does when the loss scale is too high: the step is skipped on both, and the scale halves.
+ * The smallest whole worker in C: two processes fit w to y = 2x, each on a point of its own. At step 3 the second one
+ * pushes an Inf, as fp16 does when the loss scale is too high: the step is skipped on both, and the scale halves.
  *
  *     RANK=1 WORLD_SIZE=2 worker 127.0.0.1:7420 & RANK=0 WORLD_SIZE=2 worker 127.0.0.1:7420
  *

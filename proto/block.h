@@ -123,15 +123,15 @@ int ampd_block_reader_end(struct ampd_block_reader *reader, struct amp_error *er
 void ampd_block_reader_discard(struct ampd_block_reader *reader);
 
 /*
- * From now on `copy`, which does what memcpy does, puts the bytes to their places: one that suits tensors which are larger than
- * the caches. Also from inside a callback.
+ * From now on `copy`, which does what memcpy does, puts the bytes to their places: one that suits tensors which are
+ * larger than the caches. Also from inside a callback.
  */
 void ampd_block_reader_copy_by(struct ampd_block_reader *reader, ampd_block_copy_fn *copy);
 
 /*
- * Where the next bytes of the block under way belong, and in *size how many; NULL if they belong nowhere. Who can put bytes there
- * itself and then gives them to ampd_block_reader_bytes from there saves their copy; what was put there and not given is of no
- * effect. Valid until the next call with this reader.
+ * Where the next bytes of the block under way belong, and in *size how many; NULL if they belong nowhere. Who can put
+ * bytes there itself and then gives them to ampd_block_reader_bytes from there saves their copy; what was put there and
+ * not given is of no effect. Valid until the next call with this reader.
  */
 uint8_t *ampd_block_reader_place(const struct ampd_block_reader *reader, size_t *size);
 

@@ -130,7 +130,7 @@ bool ampd_codec_bytes_in(pb_istream_t *stream, const pb_field_t *field, void **a
 /* The nanopb type of a submessage field. */
 #define AMPD_SUBTYPE(T, f) T##_##f##_MSGTYPE
 
-#define AMPD_SAME_SIZE(x, y) _Static_assert(sizeof(x) == sizeof(y), "struct and .options disagree on " #x)
+#define AMPD_SAME_SIZE(x, y) _Static_assert(sizeof x == sizeof y, "struct and .options disagree on " #x)
 
 /* ---- struct to nanopb ---- */
 
@@ -144,12 +144,12 @@ bool ampd_codec_bytes_in(pb_istream_t *stream, const pb_field_t *field, void **a
     AMPD_OUT_SCALAR(T, f)
 #define AMPD_OUT_STRING(T, f)                                                                                          \
     AMPD_SAME_SIZE(p->f, m->f);                                                                                        \
-    memcpy(p->f, m->f, sizeof(p->f));
+    memcpy(p->f, m->f, sizeof p->f);
 /* A count beyond the array is given on as it is, so that nanopb refuses it. */
 #define AMPD_OUT_ARRAY(T, f)                                                                                           \
     AMPD_SAME_SIZE(p->f, m->f);                                                                                        \
     p->f##_count = m->f##_count > UINT16_MAX ? UINT16_MAX : (pb_size_t)m->f##_count;                                   \
-    memcpy(p->f, m->f, sizeof(p->f));
+    memcpy(p->f, m->f, sizeof p->f);
 #define AMPD_OUT_MESSAGE(T, f)                                                                                         \
     p->has_##f = m->has_##f;                                                                                           \
     if (m->has_##f)                                                                                                    \
@@ -185,10 +185,10 @@ bool ampd_codec_bytes_in(pb_istream_t *stream, const pb_field_t *field, void **a
 #define AMPD_IN_OPTIONAL(T, f)                                                                                         \
     m->has_##f = p->has_##f;                                                                                           \
     m->f = p->f;
-#define AMPD_IN_STRING(T, f) memcpy(m->f, p->f, sizeof(m->f));
+#define AMPD_IN_STRING(T, f) memcpy(m->f, p->f, sizeof m->f);
 #define AMPD_IN_ARRAY(T, f)                                                                                            \
     m->f##_count = p->f##_count;                                                                                       \
-    memcpy(m->f, p->f, sizeof(m->f));
+    memcpy(m->f, p->f, sizeof m->f);
 #define AMPD_IN_MESSAGE(T, f)                                                                                          \
     m->has_##f = p->has_##f;                                                                                           \
     if (p->has_##f)                                                                                                    \
@@ -255,18 +255,18 @@ bool ampd_codec_bytes_in(pb_istream_t *stream, const pb_field_t *field, void **a
 #define AMPD_CODEC(T, S)                                                                                               \
     AMPD_CODEC_DECLARE(T, S)                                                                                           \
     static const struct ampd_codec_field fields_##T[] = {T##_FIELDLIST(AMPD_ROW, T)};                                  \
-    _Static_assert(sizeof(fields_##T) / sizeof(fields_##T[0]) <= AMPD_CODEC_FIELDS_MAX, "too many fields");            \
+    _Static_assert(sizeof fields_##T / sizeof fields_##T[0] <= AMPD_CODEC_FIELDS_MAX, "too many fields");              \
     const struct ampd_codec_desc ampd_codec_desc_##T = {                                                               \
-        .name = #T, .fields = fields_##T, .count = sizeof(fields_##T) / sizeof(fields_##T[0])};                        \
+        .name = #T, .fields = fields_##T, .count = sizeof fields_##T / sizeof fields_##T[0]};                          \
     void ampd_codec_out_##T(const struct S *m, T *p)                                                                   \
     {                                                                                                                  \
-        memset(p, 0, sizeof(*p));                                                                                      \
+        memset(p, 0, sizeof *p);                                                                                       \
         T##_FIELDLIST(AMPD_OUT, T)                                                                                     \
     }                                                                                                                  \
     void ampd_codec_prepare_##T(struct S *m, T *p)                                                                     \
     {                                                                                                                  \
-        memset(m, 0, sizeof(*m));                                                                                      \
-        memset(p, 0, sizeof(*p));                                                                                      \
+        memset(m, 0, sizeof *m);                                                                                       \
+        memset(p, 0, sizeof *p);                                                                                       \
         T##_FIELDLIST(AMPD_PREPARE, T)                                                                                 \
     }                                                                                                                  \
     void ampd_codec_in_##T(const T *p, struct S *m)                                                                    \
@@ -299,7 +299,7 @@ bool ampd_codec_bytes_in(pb_istream_t *stream, const pb_field_t *field, void **a
     bool ampd_codec_list_in_##T(pb_istream_t *stream, const pb_field_t *field, void **arg)                             \
     {                                                                                                                  \
         struct S##_list *list = *arg;                                                                                  \
-        struct S *items = ampd_codec_grow(list->items, list->count, sizeof(*items));                                   \
+        struct S *items = ampd_codec_grow(list->items, list->count, sizeof *items);                                    \
         if (items != NULL)                                                                                             \
             list->items = items;                                                                                       \
         else                                                                                                           \

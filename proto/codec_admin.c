@@ -1,3 +1,4 @@
+#include "proto/codec_methods.h"
 #include "proto/codec_model.h"
 
 #include "ampd/v1/admin_service.pb.h"
@@ -7,40 +8,21 @@ _Static_assert(sizeof(((ampd_v1_CheckpointInfo *)0)->manifest_hash) == 33, "admi
 AMPD_CODEC_LIST_DECLARE(ampd_v1_CheckpointInfo, ampd_msg_checkpoint_info, AMPD_MSG_ROWS_MAX)
 AMPD_CODEC(ampd_v1_CheckpointInfo, ampd_msg_checkpoint_info)
 AMPD_CODEC_LIST(ampd_v1_CheckpointInfo, ampd_msg_checkpoint_info)
-AMPD_CODEC(ampd_v1_GetStatusRequest, ampd_msg_get_status_request)
-AMPD_CODEC(ampd_v1_GetStatusResponse, ampd_msg_get_status_response)
-AMPD_CODEC(ampd_v1_GetClusterRequest, ampd_msg_get_cluster_request)
 AMPD_CODEC_LIST_DECLARE(ampd_v1_ClusterShard, ampd_msg_cluster_shard, AMPD_MSG_SHARDS_MAX)
 AMPD_CODEC(ampd_v1_ClusterShard, ampd_msg_cluster_shard)
 AMPD_CODEC_LIST(ampd_v1_ClusterShard, ampd_msg_cluster_shard)
-AMPD_CODEC(ampd_v1_GetClusterResponse, ampd_msg_get_cluster_response)
-AMPD_CODEC(ampd_v1_CheckpointRequest, ampd_msg_checkpoint_request)
-AMPD_CODEC(ampd_v1_CheckpointResponse, ampd_msg_checkpoint_response)
-AMPD_CODEC(ampd_v1_ListCheckpointsRequest, ampd_msg_list_checkpoints_request)
-AMPD_CODEC(ampd_v1_ListCheckpointsResponse, ampd_msg_list_checkpoints_response)
-AMPD_CODEC(ampd_v1_ReadCheckpointRequest, ampd_msg_read_checkpoint_request)
+AMPD_CODEC_LIST_DECLARE(ampd_v1_ClusterStandby, ampd_msg_cluster_standby, AMPD_MSG_STANDBYS_MAX)
+AMPD_CODEC(ampd_v1_ClusterStandby, ampd_msg_cluster_standby)
+AMPD_CODEC_LIST(ampd_v1_ClusterStandby, ampd_msg_cluster_standby)
 AMPD_CODEC(ampd_v1_ReadCheckpointHeader, ampd_msg_read_checkpoint_header)
-AMPD_CODEC(ampd_v1_DrainRequest, ampd_msg_drain_request)
-AMPD_CODEC(ampd_v1_SetLogLevelRequest, ampd_msg_set_log_level_request)
-AMPD_CODEC(ampd_v1_SetLogLevelResponse, ampd_msg_set_log_level_response)
-AMPD_CODEC(ampd_v1_RollbackRequest, ampd_msg_rollback_request)
-AMPD_CODEC(ampd_v1_RollbackResponse, ampd_msg_rollback_response)
 
-AMPD_CODEC_PUBLIC(ampd_v1_GetStatusRequest, ampd_msg_get_status_request)
-AMPD_CODEC_PUBLIC(ampd_v1_GetStatusResponse, ampd_msg_get_status_response)
-AMPD_CODEC_PUBLIC_FREE(ampd_v1_GetStatusResponse, ampd_msg_get_status_response)
-AMPD_CODEC_PUBLIC(ampd_v1_GetClusterRequest, ampd_msg_get_cluster_request)
-AMPD_CODEC_PUBLIC(ampd_v1_GetClusterResponse, ampd_msg_get_cluster_response)
-AMPD_CODEC_PUBLIC_FREE(ampd_v1_GetClusterResponse, ampd_msg_get_cluster_response)
-AMPD_CODEC_PUBLIC(ampd_v1_CheckpointRequest, ampd_msg_checkpoint_request)
-AMPD_CODEC_PUBLIC(ampd_v1_CheckpointResponse, ampd_msg_checkpoint_response)
-AMPD_CODEC_PUBLIC(ampd_v1_ListCheckpointsRequest, ampd_msg_list_checkpoints_request)
-AMPD_CODEC_PUBLIC(ampd_v1_ListCheckpointsResponse, ampd_msg_list_checkpoints_response)
-AMPD_CODEC_PUBLIC_FREE(ampd_v1_ListCheckpointsResponse, ampd_msg_list_checkpoints_response)
-AMPD_CODEC_PUBLIC(ampd_v1_ReadCheckpointRequest, ampd_msg_read_checkpoint_request)
 AMPD_CODEC_PUBLIC(ampd_v1_ReadCheckpointHeader, ampd_msg_read_checkpoint_header)
-AMPD_CODEC_PUBLIC(ampd_v1_DrainRequest, ampd_msg_drain_request)
-AMPD_CODEC_PUBLIC(ampd_v1_SetLogLevelRequest, ampd_msg_set_log_level_request)
-AMPD_CODEC_PUBLIC(ampd_v1_SetLogLevelResponse, ampd_msg_set_log_level_response)
-AMPD_CODEC_PUBLIC(ampd_v1_RollbackRequest, ampd_msg_rollback_request)
-AMPD_CODEC_PUBLIC(ampd_v1_RollbackResponse, ampd_msg_rollback_response)
+
+#define ParameterService_METHOD(n, c, rq, rs)
+#define ScaleService_METHOD(n, c, rq, rs)
+#define AdminService_METHOD(n, c, rq, rs) AMPD_CODEC_METHOD(n, c, rq, rs)
+#define PeerService_METHOD(n, c, rq, rs)
+#define AMPD_METHOD(service_, name_, c_name_, request_, response_, ...)                                                \
+    service_##_METHOD(name_, c_name_, request_, response_)
+#include "proto/methods.def"
+#undef AMPD_METHOD

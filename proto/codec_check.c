@@ -7,6 +7,8 @@
  */
 #include "proto/codec.h"
 
+#include "base/text.h"
+
 #include <stdio.h>
 
 /* Wire types, protobuf encoding guide. Groups (3, 4) are not part of proto3. */
@@ -109,28 +111,10 @@ static bool value_fits(enum ampd_codec_kind kind, uint64_t value)
     }
 }
 
-/* Bytes of the UTF-8 character at `at`, or 0: RFC 3629 section 4, and no zero byte. */
-static size_t utf8_length(const uint8_t *at, size_t left)
-{
-    if (at[0] < 0x80)
-        return at[0] != 0 ? 1 : 0;
-    size_t length = at[0] >= 0xf0 ? 4 : at[0] >= 0xe0 ? 3 : 2;
-    if (at[0] < 0xc2 || at[0] > 0xf4 || left < length)
-        return 0;
-    for (size_t i = 1; i < length; i++) {
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-    }
-    bool overlong = (at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xf0 && at[1] < 0x90);
-    bool surrogate = at[0] == 0xed && at[1] >= 0xa0;
-    bool beyond = at[0] == 0xf4 && at[1] >= 0x90;
-    return overlong || surrogate || beyond ? 0 : length;
-}
-
 static bool is_text(const uint8_t *data, size_t size)
 {
     for (size_t i = 0; i < size;) {
-        size_t length = utf8_length(data + i, size - i);
+        size_t length = amp_text_char((const char *)data + i, size - i);
         if (length == 0)
             return false;
         i += length;

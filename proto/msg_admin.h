@@ -52,7 +52,8 @@ struct ampd_msg_get_status_response {
     struct ampd_msg_model_status_list models; /* by name, up to 1000 */
     struct ampd_msg_shard_list shards;        /* by index; block ranges are those of each model, so 0 here */
     char trouble[512];                        /* one sentence: what keeps it from storing; "": nothing does */
-    uint64_t descriptors;     /* open in its process (connections, files), at most a second ago as a rule; 0: not known */
+    /* Open in its process (connections, files), at most a second ago as a rule; 0: not known. */
+    uint64_t descriptors;
     uint64_t descriptors_max; /* that may be open; 0: no limit, or not known */
 };
 
@@ -74,6 +75,9 @@ struct ampd_msg_cluster_shard {
     uint64_t applied_step;      /* with `model`: the last one that this shard has applied */
     uint32_t behind_models;     /* models whose last decided step it has not applied yet */
     uint32_t awaited_models;    /* models whose open step waits for its vote, while another shard has voted */
+    bool unknown; /* the one that answers is not shard 0, and has no session with it: `up` is false and tells nothing */
+    /* One sentence of its own: what keeps it from storing, or that etcd does not answer it; "": nothing, or not up. */
+    char trouble[512];
 };
 
 struct ampd_msg_cluster_shard_list {
@@ -81,11 +85,22 @@ struct ampd_msg_cluster_shard_list {
     size_t count;
 };
 
+/* A process that waits for a place. */
+struct ampd_msg_cluster_standby {
+    char endpoint[256];
+};
+
+struct ampd_msg_cluster_standby_list {
+    struct ampd_msg_cluster_standby *items;
+    size_t count;
+};
+
 struct ampd_msg_get_cluster_response {
     uint32_t shard; /* whose answer it is */
     uint32_t shard_count;
-    char trouble[512];                         /* one sentence: which shard is not there; "": all are */
-    struct ampd_msg_cluster_shard_list shards; /* by index */
+    char trouble[512];                             /* one sentence: the first thing that is wrong; "": nothing is */
+    struct ampd_msg_cluster_shard_list shards;     /* by index */
+    struct ampd_msg_cluster_standby_list standbys; /* as etcd tells of them */
 };
 
 struct ampd_msg_checkpoint_request {

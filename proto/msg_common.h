@@ -41,6 +41,7 @@
 #define AMPD_MSG_PARAMETERS_MAX 8192
 #define AMPD_MSG_GROUPS_MAX     16
 #define AMPD_MSG_SHARDS_MAX     1024
+#define AMPD_MSG_STANDBYS_MAX   64
 #define AMPD_MSG_WORKERS_MAX    256
 
 /* Most rows of a page, models of a list, ranges of a push state. */

@@ -1,13 +1,13 @@
 /*
- * Messages of etcd's API as plain structs. How the functions behave: proto/msg_common.h, with ampd_etcd_ in the place of
- * ampd_msg_. What the fields mean: proto/etcd/rpc.proto.
+ * Messages of etcd's API as plain structs. How the functions behave: proto/msg_common.h, with ampd_etcd_ in the place
+ * of ampd_msg_. What the fields mean: proto/etcd/rpc.proto.
  */
 #ifndef AMPD_PROTO_MSG_ETCD_H
 #define AMPD_PROTO_MSG_ETCD_H
 
 #include "proto/msg_common.h"
 
-/* A cluster has a key for each shard, each standby and each model's epoch (server/io/cluster_etcd.c). */
+/* A cluster has a key for each shard, each standby and each model's epoch (server/io/cluster/cluster_etcd.c). */
 #define AMPD_ETCD_KEYS_MAX   8192
 #define AMPD_ETCD_EVENTS_MAX 8192
 /* Comparisons, and operations, of one transaction. */

@@ -3,6 +3,7 @@
 #define AMPD_PROTO_MSG_MODEL_H
 
 #include "proto/msg_common.h"
+#include "proto/spec_fields.h"
 
 enum ampd_msg_optimizer_kind {
     AMPD_MSG_OPTIMIZER_KIND_UNSPECIFIED = 0, /* ADAMW */
@@ -101,61 +102,29 @@ struct ampd_msg_parameter_group_list {
     size_t count;
 };
 
+/* Numbers and choices of the specification, by the rows of proto/spec_fields.def, which say what each is. */
+#define AMPD_SPEC_NUMBER(part, field, name, kind, presence, ...)                                                       \
+    AMPD_SPEC_IF_OPTIONAL_##presence(bool has_##field;) AMPD_SPEC_TYPE_##kind field;
+#define AMPD_SPEC_CHOICE(part, field, name, msg, ...) enum ampd_msg_##msg field;
+
 struct ampd_msg_optimizer_spec {
-    enum ampd_msg_optimizer_kind kind; /* default ADAMW */
-    bool has_learning_rate;
-    double learning_rate; /* finite, > 0; default 0.001 for ADAMW and ADAM, 0.0001 for LION, 0.01 for the others */
-    bool has_beta1;
-    double beta1; /* ADAMW, ADAM, LION: (0, 1); default 0.9 */
-    bool has_beta2;
-    double beta2; /* ADAMW, ADAM, LION: (0, 1); default 0.999, for LION 0.99 */
-    bool has_epsilon;
-    double epsilon; /* all but SGD and LION: 2^-100 to 1; default 1e-8, for ADAGRAD 1e-10 */
-    bool has_weight_decay;
-    double weight_decay; /* finite, >= 0; default 0.01 for ADAMW, 0 for the others */
-    double momentum;     /* SGD, RMSPROP: [0, 1); default 0 */
-    double dampening;    /* SGD: [0, 1]; default 0 */
-    bool nesterov;       /* SGD: needs momentum > 0 and dampening 0; default false */
-    bool has_alpha;
-    double alpha;               /* RMSPROP: (0, 1); default 0.99 */
-    bool centered;              /* RMSPROP: needs momentum 0; default false */
-    double learning_rate_decay; /* ADAGRAD: finite, >= 0; default 0 */
+#define AMPD_SPEC_PARTS AMPD_SPEC_OPTIMIZER
+#include "proto/spec_fields.def"
 };
 
 struct ampd_msg_schedule_spec {
-    enum ampd_msg_schedule_kind kind; /* default CONSTANT */
-    uint64_t warmup_steps; /* applied step k (from 0) below it uses (k + 1) / warmup_steps of the rate; default 0 */
-    uint64_t step_size;    /* STEP: applied steps; at least 1 */
-    bool has_gamma;
-    double gamma;             /* STEP: finite, > 0; default 0.1 */
-    uint64_t total_steps;     /* COSINE: applied steps, warm-up counted; above warmup_steps */
-    double min_learning_rate; /* COSINE: finite, >= 0; default 0 */
+#define AMPD_SPEC_PARTS AMPD_SPEC_SCHEDULE
+#include "proto/spec_fields.def"
 };
 
 struct ampd_msg_clip_spec {
-    bool has_value;
-    float value; /* each element of the unscaled gradient into [-value, value]; finite, > 0; default: off */
-    bool has_max_norm;
-    float max_norm;                 /* greatest 2-norm of the unscaled gradient; finite, > 0; default: off */
-    enum ampd_msg_clip_scope scope; /* of max_norm; default GLOBAL */
+#define AMPD_SPEC_PARTS AMPD_SPEC_CLIP
+#include "proto/spec_fields.def"
 };
 
 struct ampd_msg_scaler_spec {
-    enum ampd_msg_scaler_policy policy; /* default DYNAMIC */
-    bool has_init_scale;
-    float init_scale; /* within [min_scale, max_scale]; default 65536 (1 for NONE) */
-    bool has_growth_factor;
-    float growth_factor; /* finite, > 1; default 2 */
-    bool has_backoff_factor;
-    float backoff_factor; /* (0, 1); default 0.5 */
-    bool has_growth_interval;
-    uint32_t growth_interval; /* clean steps; at least 1; default 2000 */
-    bool has_hysteresis;
-    uint32_t hysteresis; /* overflows, for policies that have one; at least 1; default 2 */
-    bool has_min_scale;
-    float min_scale; /* finite, > 0; default 1 */
-    bool has_max_scale;
-    float max_scale; /* finite, >= min_scale; default 16777216 (2^24) */
+#define AMPD_SPEC_PARTS AMPD_SPEC_SCALER
+#include "proto/spec_fields.def"
 };
 
 /* A model's specification. Absent fields are filled in with their defaults before two specifications are compared. */
@@ -169,30 +138,14 @@ struct ampd_msg_model_spec {
     struct ampd_msg_schedule_spec schedule;
     bool has_clip;
     struct ampd_msg_clip_spec clip;
-    uint32_t world_size;               /* number of ranks; 1 to 256; must be given */
-    enum ampd_msg_sync_mode sync_mode; /* default SYNC */
-    uint32_t quorum;                   /* QUORUM: 1 to world_size; else 0 */
-    enum ampd_msg_on_loss on_loss;     /* default WAIT */
-    bool has_loss_timeout_ms;
-    uint64_t loss_timeout_ms; /* 1 to 2^40; default 600000 (10 minutes) */
-    bool has_min_workers;
-    uint32_t min_workers;                      /* SHRINK: 1 to world_size; default 1 */
-    enum ampd_msg_weighting weighting;         /* default EQUAL */
-    enum ampd_msg_dtype cast_dtype;            /* what Pull sends; default F16 */
-    enum ampd_msg_cast_overflow cast_overflow; /* default REPORT */
     bool has_scaler;
     struct ampd_msg_scaler_spec scaler;
-    enum ampd_msg_floor_policy floor_policy; /* default CLAMP */
-    bool has_max_consecutive_overflows;
-    uint32_t max_consecutive_overflows; /* steps; at least 1; default 50 */
-    uint64_t max_steps;                 /* attempted steps after which the model is DONE; default 0: endless */
-    bool has_checkpoint_every;
-    uint64_t checkpoint_every; /* steps, skipped ones counted; 0: only on demand; default 100 */
-    bool has_keep_last;
-    uint32_t keep_last;                  /* newest checkpoints that are kept; at least 1; default 3 */
-    uint64_t keep_every;                 /* also keep those whose step is a multiple of it; default 0: none */
-    enum ampd_msg_durability durability; /* default CHECKPOINT */
+#define AMPD_SPEC_PARTS AMPD_SPEC_MODEL
+#include "proto/spec_fields.def"
 };
+
+#undef AMPD_SPEC_NUMBER
+#undef AMPD_SPEC_CHOICE
 
 /* A worker as the coordinator knows it. */
 struct ampd_msg_worker_status {
@@ -209,7 +162,8 @@ struct ampd_msg_worker_status {
     struct ampd_msg_time join_time;
     uint32_t blocks_present; /* blocks of the open step that have come from it */
     uint32_t blocks_wanted;  /* blocks of the open step that it is to send */
-    bool quarantined;        /* steps go on without it, after 8 such pushes, or 16 of 64; nobody may join as its rank for a minute */
+    /* Steps go on without it, after 8 such pushes, or 16 of 64; nobody may join as its rank for a minute. */
+    bool quarantined;
     bool straggles;          /* all others have waited for it, for most of each of the last 8 steps */
     bool nonfinite;          /* its last 5 pushes had Inf or NaN of its own while another's had none */
     char peer[64];           /* address that the last Join came from; "": not since the server started */

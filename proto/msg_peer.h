@@ -29,9 +29,17 @@ struct ampd_msg_envelope {
     struct ampd_msg_bytes body;  /* what the message carries; up to 65536 bytes */
 };
 
+/* What the sender would tell an operator of itself. */
+struct ampd_msg_shard_trouble {
+    char text[512]; /* "": nothing is wrong */
+};
+
+/* Exactly one of the two. */
 struct ampd_msg_session_request {
     bool has_envelope;
     struct ampd_msg_envelope envelope;
+    bool has_trouble;
+    struct ampd_msg_shard_trouble trouble; /* to shard 0 */
 };
 
 int ampd_msg_session_request_encode(const struct ampd_msg_session_request *message, struct amp_buf *out);

@@ -270,15 +270,19 @@ int ampd_msg_replay_policy_response_decode(struct ampd_msg_replay_policy_respons
 void ampd_msg_replay_policy_response_free(struct ampd_msg_replay_policy_response *message);
 
 int ampd_msg_set_scale_request_encode(const struct ampd_msg_set_scale_request *message, struct amp_buf *out);
-int ampd_msg_set_scale_request_decode(struct ampd_msg_set_scale_request *message, const void *data, size_t size, struct amp_error *error);
+int ampd_msg_set_scale_request_decode(struct ampd_msg_set_scale_request *message, const void *data, size_t size,
+                                      struct amp_error *error);
 
 int ampd_msg_set_scale_response_encode(const struct ampd_msg_set_scale_response *message, struct amp_buf *out);
-int ampd_msg_set_scale_response_decode(struct ampd_msg_set_scale_response *message, const void *data, size_t size, struct amp_error *error);
+int ampd_msg_set_scale_response_decode(struct ampd_msg_set_scale_response *message, const void *data, size_t size,
+                                       struct amp_error *error);
 
 int ampd_msg_reset_scale_request_encode(const struct ampd_msg_reset_scale_request *message, struct amp_buf *out);
-int ampd_msg_reset_scale_request_decode(struct ampd_msg_reset_scale_request *message, const void *data, size_t size, struct amp_error *error);
+int ampd_msg_reset_scale_request_decode(struct ampd_msg_reset_scale_request *message, const void *data, size_t size,
+                                        struct amp_error *error);
 
 int ampd_msg_reset_scale_response_encode(const struct ampd_msg_reset_scale_response *message, struct amp_buf *out);
-int ampd_msg_reset_scale_response_decode(struct ampd_msg_reset_scale_response *message, const void *data, size_t size, struct amp_error *error);
+int ampd_msg_reset_scale_response_decode(struct ampd_msg_reset_scale_response *message, const void *data, size_t size,
+                                         struct amp_error *error);
 
 #endif

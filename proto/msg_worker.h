@@ -149,6 +149,7 @@ int ampd_msg_leave_request_decode(struct ampd_msg_leave_request *message, const 
                                   struct amp_error *error);
 
 int ampd_msg_delete_model_request_encode(const struct ampd_msg_delete_model_request *message, struct amp_buf *out);
-int ampd_msg_delete_model_request_decode(struct ampd_msg_delete_model_request *message, const void *data, size_t size, struct amp_error *error);
+int ampd_msg_delete_model_request_decode(struct ampd_msg_delete_model_request *message, const void *data, size_t size,
+                                         struct amp_error *error);
 
 #endif

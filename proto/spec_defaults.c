@@ -10,25 +10,27 @@
         (s)->has_##f = true;                                                                                           \
     } while (0)
 
-/* An enum whose 0 means "not given". */
-#define DEFAULT_ENUM(s, f, value)                                                                                      \
-    do {                                                                                                               \
-        if ((s)->f == 0)                                                                                               \
-            (s)->f = (value);                                                                                          \
-    } while (0)
-
-/* A floor of 1, a cap of 2^24, and PyTorch's values for the rest. */
-static void scaler_defaults(struct ampd_msg_scaler_spec *scaler)
+/* The rows of proto/spec_fields.def whose default depends on nothing else. */
+static void constant_defaults(struct ampd_msg_model_spec *spec)
 {
-    DEFAULT_ENUM(scaler, policy, AMPD_MSG_SCALER_POLICY_DYNAMIC);
-    bool none = scaler->policy == AMPD_MSG_SCALER_POLICY_NONE;
-    DEFAULT(scaler, init_scale, none ? 1.0f : 65536.0f);
-    DEFAULT(scaler, growth_factor, 2.0f);
-    DEFAULT(scaler, backoff_factor, 0.5f);
-    DEFAULT(scaler, growth_interval, 2000);
-    DEFAULT(scaler, hysteresis, 2);
-    DEFAULT(scaler, min_scale, 1.0f);
-    DEFAULT(scaler, max_scale, 16777216.0f);
+#define DEFAULT_PLAIN(field, has, value)                                                                               \
+    if ((field) == 0)                                                                                                  \
+        (field) = (value);
+#define DEFAULT_GIVEN(field, has, value)                                                                               \
+    if (!(has) && (value) != 0) {                                                                                      \
+        (field) = (value);                                                                                             \
+        (has) = true;                                                                                                  \
+    }
+#define DEFAULT_OFF DEFAULT_GIVEN
+#define DEFAULT_SET DEFAULT_GIVEN
+#define AMPD_SPEC_NUMBER(part, field, name, kind, presence, default_, ...)                                             \
+    DEFAULT_##presence(spec->AMPD_SPEC_IN_##part field, spec->AMPD_SPEC_IN_##part has_##field, default_)
+#define AMPD_SPEC_CHOICE(part, field, name, msg, core, default_, ...)                                                  \
+    DEFAULT_PLAIN(spec->AMPD_SPEC_IN_##part field, , default_)
+#define AMPD_SPEC_PARTS AMPD_SPEC_ALL
+#include "proto/spec_fields.def"
+#undef AMPD_SPEC_NUMBER
+#undef AMPD_SPEC_CHOICE
 }
 
 /* PyTorch's values; Lion's are those of its paper. */
@@ -46,10 +48,11 @@ static double default_learning_rate(enum ampd_msg_optimizer_kind kind)
     }
 }
 
-/* Values that an optimizer does not use are filled in too, but for alpha, which specifications of before do not have. */
+/*
+ * Values that an optimizer does not use are filled in too, but for alpha, which specifications of before do not have.
+ */
 static void optimizer_defaults(struct ampd_msg_optimizer_spec *optimizer)
 {
-    DEFAULT_ENUM(optimizer, kind, AMPD_MSG_OPTIMIZER_KIND_ADAMW);
     DEFAULT(optimizer, learning_rate, default_learning_rate(optimizer->kind));
     DEFAULT(optimizer, beta1, 0.9);
     DEFAULT(optimizer, beta2, optimizer->kind == AMPD_MSG_OPTIMIZER_KIND_LION ? 0.99 : 0.999);
@@ -68,31 +71,18 @@ static void group_defaults(struct ampd_msg_parameter_group *group, const struct 
 int ampd_msg_model_spec_defaults(struct ampd_msg_model_spec *spec)
 {
     if (spec->groups.count == 0) {
-        struct ampd_msg_parameter_group *group = calloc(1, sizeof(*group));
+        struct ampd_msg_parameter_group *group = calloc(1, sizeof *group);
         if (group == NULL)
             return AMP_ENOMEM;
         free(spec->groups.items);
         spec->groups = (struct ampd_msg_parameter_group_list){.items = group, .count = 1};
     }
     spec->has_optimizer = spec->has_schedule = spec->has_clip = spec->has_scaler = true;
+    constant_defaults(spec);
     optimizer_defaults(&spec->optimizer);
     for (size_t i = 0; i < spec->groups.count; i++)
         group_defaults(&spec->groups.items[i], &spec->optimizer);
-    DEFAULT_ENUM(&spec->schedule, kind, AMPD_MSG_SCHEDULE_KIND_CONSTANT);
     DEFAULT(&spec->schedule, gamma, 0.1);
-    DEFAULT_ENUM(&spec->clip, scope, AMPD_MSG_CLIP_SCOPE_GLOBAL);
-    scaler_defaults(&spec->scaler);
-    DEFAULT_ENUM(spec, sync_mode, AMPD_MSG_SYNC_MODE_SYNC);
-    DEFAULT_ENUM(spec, on_loss, AMPD_MSG_ON_LOSS_WAIT);
-    DEFAULT(spec, loss_timeout_ms, 600000);
-    DEFAULT(spec, min_workers, 1);
-    DEFAULT_ENUM(spec, weighting, AMPD_MSG_WEIGHTING_EQUAL);
-    DEFAULT_ENUM(spec, cast_dtype, AMPD_MSG_DTYPE_F16);
-    DEFAULT_ENUM(spec, cast_overflow, AMPD_MSG_CAST_OVERFLOW_REPORT);
-    DEFAULT_ENUM(spec, floor_policy, AMPD_MSG_FLOOR_POLICY_CLAMP);
-    DEFAULT(spec, max_consecutive_overflows, 50);
-    DEFAULT(spec, checkpoint_every, 100);
-    DEFAULT(spec, keep_last, 3);
-    DEFAULT_ENUM(spec, durability, AMPD_MSG_DURABILITY_CHECKPOINT);
+    DEFAULT(&spec->scaler, init_scale, spec->scaler.policy == AMPD_MSG_SCALER_POLICY_NONE ? 1.0f : 65536.0f);
     return 0;
 }

@@ -100,11 +100,19 @@ size_t arpc_call_queued(const struct arpc_call *call);
 /*
  * Stops message callbacks (and half_close) until arpc_call_resume. The peer may fill the stream's window and
  * then has to wait; other streams of the connection go on. May be used inside a message callback: what
- * follows is kept. When the connection is lost, a client's call whose whole answer had come is not disturbed; any other ends
- * UNAVAILABLE. Repeating either has no effect.
+ * follows is kept. When the connection is lost, a client's call whose whole answer had come is not disturbed; any other
+ * ends UNAVAILABLE. Repeating either has no effect.
  */
 void arpc_call_pause(struct arpc_call *call);
 void arpc_call_resume(struct arpc_call *call);
+
+/*
+ * For handlers that take a message in pieces: `size` bytes of the message under way are in the handler's own memory,
+ * which it frees in `closed` at the latest. They count as bytes that are collected here do (arpc_limits.unfinished),
+ * until the next call of this function gives another size; 0 at first. When there are too many, the call may end
+ * RESOURCE_EXHAUSTED. Inside a message callback alone.
+ */
+void arpc_call_holds(struct arpc_call *call, size_t size);
 
 /*
  * Ends the call at once with RST_STREAM; what is queued is dropped. `closed` comes with `status` (CANCELLED

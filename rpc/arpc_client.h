@@ -28,13 +28,16 @@ enum arpc_channel_state {
 };
 
 /*
- * Every field's 0 or NULL means the default. 5 min is what servers allow a client's PINGs to be apart (gRFC A8); a server
- * that says "too_many_pings" makes the channel wait twice as long from then on.
+ * Every field's 0 or NULL means the default. 5 min is what servers allow a client's PINGs to be apart (gRFC A8); a
+ * server that says "too_many_pings" makes the channel wait twice as long from then on.
  */
 struct arpc_channel_options {
     size_t size; /* sizeof(struct arpc_channel_options) */
     void *arg;
-    /* Called after each change of state but to CLOSED. `error` says why for BACKOFF and for IDLE after READY, else NULL. */
+    /*
+     * Called after each change of state but to CLOSED. `error` says why for BACKOFF and for IDLE after READY, else
+     * NULL.
+     */
     void (*state_cb)(struct arpc_channel *channel, enum arpc_channel_state state, const struct amp_error *error,
                      void *arg);
     const char *const *keep_metadata; /* NULL-terminated names of response metadata to keep */
@@ -60,8 +63,8 @@ struct arpc_channel_options {
 
 /*
  * Makes a channel to "host:port", "[v6]:port" or "unix:/path", or up to 16 of them with commas: they, and all addresses
- * of a name, are tried in turn until one speaks HTTP/2, each with its share of connect_ms; after a connection was lost, from
- * the next one on. It connects when the first call is made, or by arpc_channel_connect. 0 and *out; AMP_EINVAL
+ * of a name, are tried in turn until one speaks HTTP/2, each with its share of connect_ms; after a connection was lost,
+ * from the next one on. It connects when the first call is made, or by arpc_channel_connect. 0 and *out; AMP_EINVAL
  * (target), AMP_ENOMEM.
  */
 int arpc_channel_new(struct uv_loop_s *loop, const char *target, const struct arpc_channel_options *options,
@@ -72,8 +75,8 @@ void arpc_channel_connect(struct arpc_channel *channel);
 
 /*
  * Cancels all calls (`closed` with CANCELLED), closes the connection and frees the channel; then `closed_cb`
- * (may be NULL) is called. Every release_cb has been called before it. The loop must run until then. (A lookup of a name
- * that has no answer yet is left to a thread of its own, which ends when the system's resolver does.)
+ * (may be NULL) is called. Every release_cb has been called before it. The loop must run until then. (A lookup of a
+ * name that has no answer yet is left to a thread of its own, which ends when the system's resolver does.)
  */
 void arpc_channel_close(struct arpc_channel *channel, void (*closed_cb)(void *arg), void *arg);
 
@@ -102,11 +105,12 @@ struct arpc_call_options {
  * come from the loop, never from inside this function; after 0, `closed` always comes. AMP_ESTATE (channel
  * closed), AMP_EINVAL (path, metadata), AMP_EEXHAUSTED (1024 calls), AMP_ENOMEM: no callback comes.
  *
- * Attempts. One that the server has not looked at is made again whatever the options say (gRFC A6, transparent retries):
- * the connection was lost or drained before the request left, or the server refused the stream. Others follow the policy,
- * if there is one. The deadline covers all of them. None is made after the response's headers are here, nor after a byte of
- * a message that is sent from the caller's memory (release_cb) has left, nor beyond the bounds of what is kept. The caller
- * sees nothing of attempts that are followed by another: only their time, and arpc_call_queued, which rises again.
+ * Attempts. One that the server has not looked at is made again whatever the options say (gRFC A6, transparent
+ * retries): the connection was lost or drained before the request left, or the server refused the stream. Others follow
+ * the policy, if there is one. The deadline covers all of them. None is made after the response's headers are here, nor
+ * after a byte of a message that is sent from the caller's memory (release_cb) has left, nor beyond the bounds of what
+ * is kept. The caller sees nothing of attempts that are followed by another: only their time, and arpc_call_queued,
+ * which rises again.
  */
 int arpc_channel_call(struct arpc_channel *channel, const char *path, const struct arpc_call_options *options,
                       const struct arpc_handler *handler, void *user, struct arpc_call **out, struct amp_error *error);

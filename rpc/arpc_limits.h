@@ -1,9 +1,9 @@
 /*
- * What one peer may ask of a server or channel before it is held to be hostile: every counter, cap and deadline against the
- * known attacks on HTTP/2 and gRPC, each with its reason, in this one place.
+ * What one peer may ask of a server or channel before it is held to be hostile: every counter, cap and deadline against
+ * the known attacks on HTTP/2 and gRPC, each with its reason, in this one place.
  *
- * Rates are token buckets: `*_burst` may come at once, and `*_per_s` come back in a second. Times are milliseconds. 0 means
- * that there is no limit.
+ * Rates are token buckets: `*_burst` may come at once, and `*_per_s` come back in a second. Times are milliseconds. 0
+ * means that there is no limit.
  */
 #ifndef ARPC_LIMITS_H
 #define ARPC_LIMITS_H
@@ -16,7 +16,11 @@
 #define ARPC_LIMITS(X)                                                                                                 \
     /* connections */                                                                                                  \
     X(connections, 1024, "in all; C-core accepts without bound, but an ampd has workers, not the public")              \
-    X(connections_per_address, 64, "one address (IPv6: one /64; unix: one user) is not to take them all")              \
+    X(connections_per_address, 1000,                                                                                   \
+      "one address (IPv6: one /64; unix: one user), behind which many may be; others still come")                      \
+    X(strangers, 256, "on which no call was let in yet: for one more the oldest goes, of the address that has most")   \
+    X(stranger_ms, 30000, "... and how long each may stay: TCP, TLS and the first call are some round trips")          \
+    X(stranger_least_ms, 1000, "... before one of its own address may push it out: else a crowd never gets in")        \
     X(strikes_burst, 16, "connections of one address that were ended as abuse, before its next ones are refused")      \
     X(strikes_per_s, 1, "so that an attacker that comes back costs one connection a second")                           \
     X(refused_burst, 64,                                                                                               \
@@ -36,7 +40,7 @@
     X(write_min_rate, 1024, "bytes/s; a window opened byte by byte is no progress (CVE-2019-9511)")                    \
     X(message_window_ms, 10000, "in which a message under way, or a unary's first, grows by message_min_rate")         \
     X(message_min_rate, 1024, "bytes/s; slower than any network that a worker is on (slowloris)")                      \
-    X(held, 64 << 20, "bytes that paused calls of a connection hold before it is slowed down: 256 held pushes")        \
+    X(buffered, 64 << 20, "bytes that paused calls of a connection hold before it is slowed down: 256 held pushes")    \
     /* calls */                                                                                                        \
     X(streams, 256, "open at a time on a connection: pushes of 64 workers, four each")                                 \
     X(calls_factor, 2, "calls per allowed stream: those whose end is still to be told are work too (CVE-2025-8671)")   \
@@ -48,7 +52,10 @@
     X(continuations, 8, "frames of a header block: 8 of 16 KiB are above header_block (CVE-2024-28182)")               \
     X(settings_entries, 32, "entries of a SETTINGS frame: six are defined (CVE-2020-11080)")                           \
     X(frame_in, 1 << 20, "bytes of a frame that is accepted: a block's bulk without a frame header every 16 KiB")      \
-    X(inflated_burst, 16 << 20, "bytes beyond 16 times what came, of gzip: some 50 ms of the loop's thread")           \
+    X(unfinished, 32 << 20, "bytes of messages that are not whole, of all: 32 of the largest")                         \
+    X(unfinished_per_address, 16 << 20, "... of one address; headers of 256 pushes at once with 64 KiB of user state") \
+    X(waiting, 256 << 20, "bytes of paused calls that have moved no bulk data: a first window of each connection")     \
+    X(inflated_burst, 16 << 20, "bytes of an address beyond 16 times what came, of gzip: some 50 ms of the loop")      \
     X(inflated_per_s, 16 << 20, "... gradients shrink by less; only what is made to inflate by 1000 pays")             \
     /* frames that ask for work and bring nothing */                                                                   \
     X(empty_frames, 10, "in a row, without END_STREAM or END_HEADERS (CVE-2019-9518)")                                 \
@@ -89,7 +96,10 @@ extern const struct arpc_limits arpc_limits_default;
 /* Sets a limit by its name; false if there is no such limit, or the value is negative or above ARPC_LIMIT_MAX. */
 bool arpc_limits_set(struct arpc_limits *limits, const char *name, int64_t value);
 
-/* Why a connection was ended, a stream cut or a connection not taken. X(NAME, name in metrics, the words for a log and for GOAWAY) */
+/*
+ * Why a connection was ended, a stream cut or a connection not taken. X(NAME, name in metrics, the words for a log and
+ * for GOAWAY)
+ */
 #define ARPC_ABUSES(X)                                                                                                 \
     X(PINGS, "pings", "too many PING frames")                                                                          \
     X(SETTINGS, "settings", "too many SETTINGS frames")                                                                \
@@ -109,6 +119,10 @@ bool arpc_limits_set(struct arpc_limits *limits, const char *name, int64_t value
     X(SLOW_HEADERS, "slow_headers", "a header block did not end in time")                                              \
     X(SLOW_MESSAGE, "slow_message", "the message comes too slowly")                                                    \
     X(STALLED, "stalled", "the peer takes no data")                                                                    \
+    X(UNFINISHED, "unfinished", "an address whose unfinished messages take too much memory")                           \
+    X(WAITING, "waiting", "an address whose waiting calls take too much memory")                                       \
+    X(INFLATED, "inflated", "an address whose messages inflate to too much")                                           \
+    X(STRANGERS, "strangers", "too many connections without a call that was let in")                                   \
     X(CONNECTIONS, "connections", "too many connections in all")                                                       \
     X(ADDRESS, "address", "too many connections of one address")                                                       \
     X(STRIKES, "strikes", "an address whose connections were ended as abuse")                                          \

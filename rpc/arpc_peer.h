@@ -21,9 +21,9 @@ struct arpc_peer {
     enum arpc_transport transport;
     bool encrypted; /* by TLS; also over a unix socket, if its listener asks for it */
     /*
-     * From the peer's certificate, which has been verified: the subject's common name, and the first DNS or URI entry of
-     * the subject's alternative names. "" without a certificate, or where it has none, or one that is longer than fits or
-     * has a zero byte inside (never a cut one: names give rights).
+     * From the peer's certificate, which has been verified: the subject's common name, and the first DNS or URI entry
+     * of the subject's alternative names. "" without a certificate, or where it has none, or one that is longer than
+     * fits or has a zero byte inside (never a cut one: names give rights).
      */
     char subject[ARPC_PEER_NAME_SIZE];
     char alternative[ARPC_PEER_NAME_SIZE];
@@ -34,12 +34,15 @@ struct arpc_peer {
 };
 
 /*
- * Whether only this machine is behind "host:port", "[v6]:port" or "unix:/path": a unix socket, a loopback address, or the
- * name localhost. Any thread.
+ * Whether only this machine is behind "host:port", "[v6]:port" or "unix:/path": a unix socket, a loopback address, or
+ * the name localhost. Any thread.
  */
 bool arpc_is_loopback(const char *address);
 
-/* Whether the host of "host:port" is known here, which may take seconds. 0; AMP_EINVAL with a text that names the address. */
+/*
+ * Whether the host of "host:port" is known here, which may take seconds. 0; AMP_EINVAL with a text that names the
+ * address.
+ */
 int arpc_host_resolves(const char *address, struct amp_error *error);
 
 #endif

@@ -12,6 +12,7 @@
 #include "rpc/arpc_call.h"
 #include "rpc/arpc_limits.h"
 #include "rpc/arpc_peer.h"
+#include "rpc/arpc_server_call.h"
 #include "rpc/arpc_tls.h"
 
 struct uv_loop_s;
@@ -23,50 +24,55 @@ struct arpc_server_options {
     void *arg;   /* arpc_server_arg, arpc_call_server_arg */
 
     /*
-     * Asked for each call of a known method before `started`. Non-zero refuses: the call fails as
-     * arpc_call_fail does with *error, and its handler never hears of it (not even `closed`). NULL: all are
-     * admitted.
+     * Asked for each call of a known method before `started`. A call of a method with roles (any, without admit_cb)
+     * that is let in makes its connection one that keeps its place; others last for limits.stranger_ms. Non-zero
+     * refuses: the call fails as arpc_call_fail does with *error, and its handler never hears of it (not even
+     * `closed`). NULL: all are admitted.
      */
     int (*admit_cb)(struct arpc_call *call, void *arg, struct amp_error *error);
 
     /*
      * A connection ended before its TLS handshake was done (a certificate that was refused, plaintext, no "h2"): for a
-     * log. Any peer can bring this about as often as it likes, so a log must bound what it writes. It must not close the
-     * server. NULL: nobody is told.
+     * log. Any peer can bring this about as often as it likes, so a log must bound what it writes. It must not close
+     * the server. NULL: nobody is told.
      */
     void (*handshake_failed_cb)(const char *peer, const struct amp_error *error, void *arg);
 
     /*
-     * A peer was held to be hostile: its connection is being ended, or its call (SLOW_MESSAGE, STALLED). For a log: it is
-     * called at most once a second in the long run (limits reports_*); `unreported` more were not told since the last time.
-     * All are counted in the stats. It must not close the server. NULL: nobody is told.
+     * A peer was held to be hostile: its connection is being ended, or its call (SLOW_MESSAGE, STALLED). For a log: it
+     * is called at most once a second in the long run (limits reports_*); `unreported` more were not told since the
+     * last time. All are counted in the stats. It must not close the server. NULL: nobody is told.
      */
     void (*abuse_cb)(const char *peer, enum arpc_abuse cause, uint64_t unreported, void *arg);
     const struct arpc_limits *limits; /* copied; NULL: arpc_limits_default. What has a field here is taken from that */
 
     const char *const *keep_metadata; /* NULL-terminated names of request metadata to keep; all others are dropped */
-    size_t max_connections;           /* 1024: above it a connection is closed at once */
+    size_t max_connections;           /* 1024: above it one that has made no call goes, or the new one is closed */
     size_t max_streams;               /* 256 per connection */
     size_t max_metadata_bytes;        /* 8 KiB per header block, counted as RFC 9113 6.5.2 does */
     size_t max_metadata_count;        /* 64 fields per header block */
     size_t max_queued;                /* 64 MiB of unsent bytes per connection */
     size_t stream_window;             /* 16 MiB, also of the connection */
-    int64_t idle_ms;                  /* 5 min: a connection without streams is closed by GOAWAY */
+    int64_t idle_ms;                  /* 5 min: a connection without calls that were let in is closed by GOAWAY */
     int64_t keepalive_ms;             /* 2 h without a byte received: PING */
     int64_t write_stall_ms;           /* 30 s in which the peer takes no byte of what waits: closed */
     int64_t keepalive_timeout_ms;     /* 20 s without an answer to the PING: closed */
-    /* 5 min: a client's PINGs that come closer together than this, with nothing sent to it in between, are tolerated twice;
-     * at the third it gets GOAWAY ENHANCE_YOUR_CALM "too_many_pings". -1: any number is tolerated. */
+    /*
+     * 5 min: a client's PINGs that come closer together than this, with nothing sent to it in between, are tolerated
+     * twice; at the third it gets GOAWAY ENHANCE_YOUR_CALM "too_many_pings". -1: any number is tolerated.
+     */
     int64_t min_ping_interval_ms;
     int64_t max_age_ms;       /* no limit: a connection that is this old, +-10 %, is drained */
-    int64_t max_age_grace_ms; /* no limit: calls that are still open this long after that are cut */
+    int64_t max_age_grace_ms; /* no limit: calls that are still open this long after that are aborted */
     uint64_t seed;            /* of the +-10 %; 0: from the clock */
     bool
-        compress; /* answers of 1 KiB to 1 MiB, but not what is sent by reference, go by gzip to clients that accept it */
+        /* Answers of 1 KiB to 1 MiB, but not what is sent by reference, go by gzip to clients that accept it. */
+        compress;
 
     /*
-     * A connection is ended, or drained first, through no fault of its peer: `why` is "max_idle", "max_age" or "keepalive" (no
-     * answer to a PING). For a log; once for each connection. It must not close the server. NULL: nobody is told.
+     * A connection is ended, or drained first, through no fault of its peer: `why` is "max_idle", "max_age" or
+     * "keepalive" (no answer to a PING). For a log; once for each connection. It must not close the server. NULL:
+     * nobody is told.
      */
     void (*retired_cb)(const char *peer, const char *why, void *arg);
 };
@@ -102,16 +108,16 @@ int arpc_server_enable_reflection(struct arpc_server *server, const uint8_t *des
 int arpc_server_set_health(struct arpc_server *server, const char *service, bool serving);
 
 /*
- * Who may call has changed: each call that is open and was let in is asked about again, and those for which the answer is not 0
- * end as arpc_call_fail ends them: `closed` comes later. Also those of which no message has come yet, and the calls of
- * reflection. How many ended.
+ * Who may call has changed: each call that is open and was let in is asked about again, and those for which the answer
+ * is not 0 end as arpc_call_fail ends them: `closed` comes later. Also those of which no message has come yet, and the
+ * calls of reflection. How many ended.
  */
 unsigned arpc_server_admit_again(struct arpc_server *server,
                                  int (*admit_cb)(struct arpc_call *call, void *arg, struct amp_error *error));
 
 /*
  * Stops: no new connections, health NOT_SERVING, GOAWAY in two phases; calls under way go on until grace_ms,
- * then they are cut. `drained_cb` is called once, when no connection is left. arpc_server_close is still
+ * then they are aborted. `drained_cb` is called once, when no connection is left. arpc_server_close is still
  * needed.
  */
 void arpc_server_drain(struct arpc_server *server, int64_t grace_ms, void (*drained_cb)(void *arg), void *arg);
@@ -132,62 +138,10 @@ struct arpc_server_stats {
     uint64_t handshakes_failed; /* TLS handshakes that did not end well */
     uint64_t bytes_received;
     uint64_t bytes_sent;
-    size_t connections; /* open now */
-    size_t calls;       /* open now */
-    uint64_t abuses[ARPC_ABUSE_COUNT]; /* by cause: connections ended or not taken, calls cut */
+    size_t connections;                /* open now */
+    size_t calls;                      /* open now */
+    uint64_t abuses[ARPC_ABUSE_COUNT]; /* by cause: connections ended or not taken, calls aborted */
 };
 void arpc_server_stats(const struct arpc_server *server, struct arpc_server_stats *stats);
-
-/* ---- what only the server side of a call can do ---- */
-
-/*
- * Sends what is queued, then the status. `message` (NULL: "") is UTF-8; details may be NULL. If nothing has
- * been sent, the answer is one HEADERS frame (Trailers-Only). What the client still sends is dropped. No
- * effect if the call is finished or over.
- */
-void arpc_call_finish(struct arpc_call *call, int status, const char *message, const struct arpc_details *details);
-
-/*
- * Takes back the memory of all bodies that were sent by reference (arpc_call_send with a release_cb) and have not left the
- * process, without waiting for a slow peer: zeros go in their place, so that messages and frames keep their length and the
- * other streams of the connection go on. Each release_cb is called before this returns, and as always only once. What the
- * peer gets is not what was meant: messages must have a checksum, and the call must then end with an error. Bytes that
- * are copies (heads, bodies without a release_cb) go as they are. Also possible after `closed`, as long as a reference to
- * the call is held; it has no effect when nothing is left. With TLS the same: what is encrypted and waits for the socket
- * (at most 70 KiB of the connection) is a copy, and goes as it is.
- */
-void arpc_call_blank(struct arpc_call *call);
-
-/* arpc_call_finish with the status, text and reason of an error. */
-void arpc_call_fail(struct arpc_call *call, const struct amp_error *error);
-
-/* One message (copied) and OK: the answer of a unary method. Errors as arpc_call_send; then the call is
- * failed with it. */
-int arpc_call_reply(struct arpc_call *call, const void *message, size_t size);
-
-/*
- * Adds metadata to the response head (before the first message) or to the trailers. Values of "-bin" keys are
- * given raw. AMP_ESTATE (too late), AMP_EINVAL (not a metadata key or text), AMP_EEXHAUSTED (over 32 fields
- * or 4 KiB).
- */
-int arpc_call_add_initial(struct arpc_call *call, const char *key, const void *value, size_t size);
-int arpc_call_add_trailing(struct arpc_call *call, const char *key, const void *value, size_t size);
-
-/* The row of the call, the server's options.arg, and "127.0.0.1:40312" or "unix". */
-const struct arpc_method *arpc_call_method(const struct arpc_call *call);
-void *arpc_call_server_arg(const struct arpc_call *call);
-const char *arpc_call_peer(const struct arpc_call *call);
-
-/* Milliseconds since a byte last came on the call's connection; INT64_MAX: there is none any more. */
-int64_t arpc_call_silent_ms(const struct arpc_call *call);
-
-/*
- * Sends a PING on a connection that has been silent for so long, and that was not asked within that time: its answer shows that the
- * peer lives. No answer has no other effect.
- */
-void arpc_call_ask(struct arpc_call *call, int64_t silent_ms);
-
-/* More about the peer; never NULL. Valid until `closed` of the call returns; after it the address is "". */
-const struct arpc_peer *arpc_call_peer_info(const struct arpc_call *call);
 
 #endif

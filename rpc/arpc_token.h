@@ -31,14 +31,15 @@ bool arpc_token_hash_equal(const uint8_t a[ARPC_TOKEN_HASH_SIZE], const uint8_t 
 int arpc_token_new(char text[ARPC_TOKEN_TEXT_SIZE]);
 
 /*
- * Reads a file that holds one token, with space around it. 0; AMP_ENOTFOUND, AMP_EDENIED (it cannot be read), AMP_EINVAL (it holds
- * something else) with a text that names the file and never shows what is in it. A pipe is not waited for.
+ * Reads a file that holds one token, with space around it. 0; AMP_ENOTFOUND, AMP_EDENIED (it cannot be read),
+ * AMP_EINVAL (it holds something else) with a text that names the file and never shows what is in it. A pipe is not
+ * waited for.
  */
 int arpc_token_read(const char *path, char text[ARPC_TOKEN_MAX + 1], struct amp_error *error);
 
 /*
- * Reads the first `capacity` bytes of a file that holds a secret, of which `what` says in an error's text what kind it is.
- * *size is how many there were. 0, or AMP_ENOTFOUND, AMP_EDENIED as above. A pipe is not waited for. Any thread.
+ * Reads the first `capacity` bytes of a file that holds a secret, of which `what` says in an error's text what kind it
+ * is. *size is how many there were. 0, or AMP_ENOTFOUND, AMP_EDENIED as above. A pipe is not waited for. Any thread.
  */
 int arpc_secret_read(const char *path, const char *what, char *text, size_t capacity, size_t *size,
                      struct amp_error *error);

@@ -31,10 +31,10 @@ enum arpc_kind { ARPC_UNARY, ARPC_CLIENT_STREAM, ARPC_SERVER_STREAM, ARPC_BIDI }
  * only one.
  *   - else `message_begin` (after the size was checked against max_message, before anything is allocated),
  *     `message_bytes` any number of times with pointers straight into the receive buffer, valid during the
- * callback only, then `message_end`. A message of size 0 has no message_bytes. `message_place` may say where the next
- * bytes of the message under way belong (NULL: anywhere; the size is how many at most): the connection may then read them
- * straight into that memory, before it gives them to message_bytes from there. It changes nothing, and what it returns need be
- * valid only until the next callback of any call.
+ * callback only, then `message_end`. A message of size 0 has no message_bytes. `message_buffer` may say where the next
+ * bytes of the message under way belong (NULL: anywhere; the size is how many at most): the connection may then read
+ * them straight into that memory, before it gives them to message_bytes from there. It changes nothing, and what it
+ * returns need be valid only until the next callback of any call.
  */
 struct arpc_handler {
     /* Server: the request's head is here. Client: the response's head is here (a Trailers-Only answer has
@@ -43,7 +43,7 @@ struct arpc_handler {
     void (*message)(struct arpc_call *call, const uint8_t *data, size_t size);
     void (*message_begin)(struct arpc_call *call, size_t size);
     void (*message_bytes)(struct arpc_call *call, const uint8_t *data, size_t size);
-    uint8_t *(*message_place)(struct arpc_call *call, size_t *size);
+    uint8_t *(*message_buffer)(struct arpc_call *call, size_t *size);
     void (*message_end)(struct arpc_call *call);
     /* Server only: the client sends no more messages. A kind with one request has had exactly one by now. */
     void (*half_close)(struct arpc_call *call);
@@ -64,7 +64,7 @@ struct arpc_method {
     const char *name;    /* "Push" */
     enum arpc_kind kind;
     bool idempotent;                    /* a client may retry it without asking */
-    uint32_t roles;                     /* who may call it: bits that admit_cb gives a meaning */
+    uint32_t roles;                     /* who may call it: bits for admit_cb; 0: all, which keeps no link open */
     size_t max_message;                 /* largest request message in bytes */
     const struct arpc_handler *handler; /* NULL: the method answers UNIMPLEMENTED */
 };

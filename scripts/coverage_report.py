@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""coverage_report.py --build FOLDER [OPTION]... ROOM...: adds up gcov's counts by file; scripts/coverage.sh runs it.
+"""coverage_report.py --build BUILD [OPTION]... FOLDER...: adds up gcov's counts by file; scripts/coverage.sh runs it.
 
 Objects' counts (.gcno, .gcda) are taken from the build folder. A line or branch that is in several objects (a header's)
-is covered if any of them covers it. Exit code 1 if a bound of --lines, --taken or --branches does not hold, or an exclusion
-of scripts/coverage_excluded.txt is not needed.
+is covered if any of them covers it. Exit code 1 if a bound of --lines, --taken or --branches does not hold, or an
+exclusion of scripts/coverage_excluded.txt is not needed.
 """
 import argparse
 import json
@@ -38,8 +38,8 @@ class File:
         self.asserts = self.lines_of_asserts()
 
     def lines_of_asserts(self):
-        """A broken invariant, or memory that is out for a promise, ends the process: the other branch of these is none that
-        a test can take."""
+        """A broken invariant, or memory that is out for a promise, ends the process: the other branch of these is none
+        that a test can take."""
         found, depth = set(), 0
         for number, text in enumerate(self.text, 1):
             if depth == 0 and not re.match(r"\s*AMP_(ASSERT|NEED)\(", text):
@@ -67,13 +67,13 @@ class File:
         return len(gone) > 0
 
 
-def read(objects, rooms, files):
+def read(objects, folders, files):
     for tool, folder, only in objects:
         for unit in gcov(tool, folder, {other for _, other, _ in objects if other != folder}):
             for part in unit["files"]:
                 path = os.path.relpath(os.path.realpath(os.path.join(unit["current_working_directory"], part["file"])),
                                        os.path.realpath(ROOT))
-                wanted = path == only if only else any(path.startswith(room + "/") for room in rooms)
+                wanted = path == only if only else any(path.startswith(folder + "/") for folder in folders)
                 if not wanted or path.startswith("build/"):
                     continue
                 file = files.setdefault(path, None) or File(path)
@@ -82,7 +82,7 @@ def read(objects, rooms, files):
                     file.add(line)
 
 
-def exclude(files, rooms):
+def exclude(files, folders):
     """Rows: path | line or branch | text of the line | reason. Returns the number of rows that are wrong."""
     wrong = 0
     with open(os.path.join(ROOT, EXCLUDED), encoding="utf-8") as rows:
@@ -91,7 +91,7 @@ def exclude(files, rooms):
                 continue
             path, kind, rest = (part.strip() for part in row.split(" | ", 2))
             text, reason = (part.strip() for part in rest.rsplit(" | ", 1))
-            if not any(path.startswith(room + "/") for room in rooms):
+            if not any(path.startswith(folder + "/") for folder in folders):
                 continue
             if kind not in ("line", "branch") or not reason or path not in files or not files[path].exclude(text, kind):
                 print("%s:%d: excludes nothing: %s | %s" % (EXCLUDED, number, path, text))
@@ -127,12 +127,12 @@ def main():
     parser.add_argument("--taken", type=float, default=0)
     parser.add_argument("--branches", action="append", default=[])
     parser.add_argument("--missing", action="store_true")
-    parser.add_argument("rooms", nargs="+")
+    parser.add_argument("folders", nargs="+")
     options = parser.parse_args()
 
     files, apart = {}, dict(options.apart)
-    read([("gcov", options.build, None)] + options.objects, options.rooms, files)
-    broken = exclude(files, options.rooms)
+    read([("gcov", options.build, None)] + options.objects, options.folders, files)
+    broken = exclude(files, options.folders)
     total_lines, total_branches = [], []
     for path in sorted(files):
         file = files[path]
@@ -152,7 +152,7 @@ def main():
     for path in apart:
         if path not in files:
             print("%-32s not measured" % path)
-    lines, taken = row("all of " + " ".join(options.rooms), total_lines, total_branches)
+    lines, taken = row("all of " + " ".join(options.folders), total_lines, total_branches)
     if lines < options.lines:
         print("coverage: %.1f %% of the lines, %.1f %% are asked for" % (lines, options.lines))
         broken += 1

@@ -2,15 +2,21 @@
 #define _DEFAULT_SOURCE /* struct rlimit's and argp's helpers */
 #include "amp/cpu.h"
 #include "base/assert.h"
-#include "server/io/auth_options.h"
-#include "server/io/http.h"
-#include "server/io/memory_limit.h"
-#include "server/io/cluster.h"
-#include "server/io/server.h"
+#include "server/io/auth/auth_options.h"
+#include "server/io/base/clock.h"
+#include "server/io/base/options.h"
+#include "server/io/base/peer_bytes.h"
+#include "server/io/cluster/cluster_address.h"
+#include "server/io/cluster/cluster_options.h"
+#include "server/io/etcd/etcd_access.h"
+#include "server/io/http/http.h"
+#include "server/io/process/memory_limit.h"
+#include "server/io/process/start.h"
+#include "storage/datadir.h"
+#include "storage/store.h"
 
 #include <argp.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,8 +30,9 @@
 #define COMPUTE_THREADS_MAX 256
 
 /*
- * SIGTERM, SIGINT and SIGHUP wait from the first instant until the server watches for them, so that one that comes while it
- * starts has its effect then, and does not end it half-way. Threads made meanwhile keep them blocked: the loop's thread takes them.
+ * SIGTERM, SIGINT and SIGHUP wait from the first instant until the server watches for them, so that one that comes
+ * while it starts has its effect then, and does not end it half-way. Threads made meanwhile keep them blocked: the
+ * loop's thread takes them.
  */
 static void hold_signals(void)
 {
@@ -37,12 +44,26 @@ static void hold_signals(void)
     (void)sigprocmask(SIG_BLOCK, &signals, NULL);
 }
 
-/* Share of the machine's memory that models take by default. The rest is for what is queued, the store, and the pages of
- * checkpoint files on their way to the disk. */
+/*
+ * Share of the machine's memory that models take by default. The rest is for what is queued, the store, and the pages
+ * of checkpoint files on their way to the disk.
+ */
 #define MEMORY_SHARE_PERCENT 75
 
+/* The text of a number that a macro names. */
+#define TEXT_OF(number)          TEXT_OF_EXPANDED(number)
+#define TEXT_OF_EXPANDED(number) #number
+
+/* What says which versions run beside each other, and which can go back to another one (docs/operations.md). */
+static char version[128];
 __attribute__((visibility("default"))) /* the C library looks for it */
-const char *argp_program_version = "ampd " AMPD_VERSION;
+const char *argp_program_version = version;
+
+static void write_version(void)
+{
+    (void)snprintf(version, sizeof version, "ampd %s\nshards: format %d\ndata: format %d.%d", AMPD_VERSION,
+                   AMPD_PEER_FORMAT, AMPD_DATADIR_VERSION, AMPD_STORE_SCHEMA);
+}
 
 enum {
     OPTION_DATA_DIR = 'd',
@@ -66,6 +87,7 @@ enum {
     OPTION_SHARDS,
     OPTION_CHECKPOINT_DIR,
     OPTION_EPOCH_ABOVE,
+    OPTION_FENCE_ABOVE,
     OPTION_PEERS,
     OPTION_PEER_TOKEN_FILE,
     OPTION_PEER_CERT_FILE,
@@ -75,10 +97,6 @@ enum {
     OPTION_TOKEN_FILE,
     OPTION_TIMES /* the first of AMPD_TIMES_COUNT, in the order of enum ampd_time */
 };
-
-/* The text of a number that a macro names. */
-#define TEXT_OF(number)          TEXT_OF_EXPANDED(number)
-#define TEXT_OF_EXPANDED(number) #number
 
 static const struct argp_option options_table[] = {
     {"data-dir", OPTION_DATA_DIR, "DIR", 0, "Directory of models, history and checkpoints; made if it is not there", 0},
@@ -151,12 +169,18 @@ static const struct argp_option options_table[] = {
      "--checkpoint-dir; new epochs are above N, the highest that ampctl has shown of any model; --cluster does both "
      "by itself",
      2},
+    {"fence-above", OPTION_FENCE_ABOVE, "N", 0,
+     "With --peers: the other shards believe this process although one with fence N, which was none of the cluster's, "
+     "has spoken in its place; the log says N",
+     2},
     {"insecure", OPTION_INSECURE, NULL, 0, "Listen beyond loopback without encryption, or without asking who calls", 0},
     {0},
 };
 
 struct arguments {
-    struct ampd_server_options server;
+    struct ampd_server_options server; /* points to the next two */
+    struct ampd_auth_options auth;
+    struct io_etcd_access etcd;
     enum amp_log_level level;
     bool has_shard;
     const char *cluster; /* as given */
@@ -352,9 +376,13 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         arguments->server.data_dir = arg;
         return 0;
     case OPTION_EPOCH_ABOVE:
-        arguments->server.joins = parse_number(arg, &arguments->server.epoch_above);
-        if (!arguments->server.joins)
+        arguments->server.refills = parse_number(arg, &arguments->server.epoch_above);
+        if (!arguments->server.refills)
             (void)snprintf(wrong, sizeof arguments->wrong, "--epoch-above %.40s: give a number of 0 to 2^62", arg);
+        return 0;
+    case OPTION_FENCE_ABOVE:
+        if (!parse_number(arg, &arguments->server.fence_above))
+            (void)snprintf(wrong, sizeof arguments->wrong, "--fence-above %.40s: give a number of 0 to 2^62", arg);
         return 0;
     case OPTION_CHECKPOINT_DIR:
         arguments->server.checkpoint_dir = arg;
@@ -385,8 +413,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         (void)snprintf(wrong, sizeof arguments->wrong, "unexpected argument %.100s", arg);
         return 0;
     default:
-        if (parse_auth_option(key, arg, &arguments->server.auth) || parse_time_option(key, arg, arguments) ||
-            parse_cluster_option(key, arg, arguments) || parse_etcd_option(key, arg, &arguments->server.etcd))
+        if (parse_auth_option(key, arg, &arguments->auth) || parse_time_option(key, arg, arguments) ||
+            parse_cluster_option(key, arg, arguments) || parse_etcd_option(key, arg, &arguments->etcd))
             return 0;
         return ARGP_ERR_UNKNOWN;
     }
@@ -439,11 +467,11 @@ static void check_etcd(struct arguments *arguments)
         (void)snprintf(arguments->wrong, size,
                        "--listen %.100s with --cluster: tell the others where this process is by --advertise HOST:PORT",
                        server->listen);
-    else if (ampd_auth_peers_check(&server->auth, address, &error) != 0)
+    else if (ampd_auth_peers_check(&arguments->auth, address, &error) != 0)
         (void)snprintf(arguments->wrong, size, "%s", error.text);
-    server->etcd.tls = arguments->url.tls;
+    arguments->etcd.tls = arguments->url.tls;
     if (arguments->wrong[0] == 0 &&
-        io_etcd_access_check(&server->etcd, arguments->url.endpoints, server->auth.insecure, &error) != 0)
+        io_etcd_access_check(&arguments->etcd, arguments->url.endpoints, arguments->auth.insecure, &error) != 0)
         (void)snprintf(arguments->wrong, size, "%s", error.text);
     server->cluster = &arguments->url;
     if (!arguments->has_shard)
@@ -456,27 +484,33 @@ static void check_cluster(struct arguments *arguments)
     struct amp_error error = {0};
     size_t size = sizeof arguments->wrong;
     uint32_t count = server->peers != NULL ? io_cluster_list_count(server->peers) : 0;
+    if (arguments->cluster != NULL && server->fence_above != 0) {
+        (void)snprintf(arguments->wrong, size, "--fence-above is for --peers: a --cluster raises fences by itself");
+        return;
+    }
     if (arguments->cluster != NULL) {
         check_etcd(arguments);
         return;
     }
-    if (server->etcd.cacert_file != NULL || server->etcd.cert_file != NULL || server->etcd.key_file != NULL ||
-        server->etcd.user_file != NULL)
+    if (arguments->etcd.cacert_file != NULL || arguments->etcd.cert_file != NULL || arguments->etcd.key_file != NULL ||
+        arguments->etcd.user_file != NULL)
         (void)snprintf(arguments->wrong, size,
                        "--etcd-cacert, --etcd-cert, --etcd-key and --etcd-user-file are for a --cluster");
     else if (server->shards != 0 || server->advertise != NULL || server->times_ms[AMPD_TIME_CLUSTER_LEASE] != 0)
         (void)snprintf(arguments->wrong, size, "--shards, --advertise and --cluster-lease are for a --cluster");
     else if (server->peers == NULL && arguments->has_shard)
         (void)snprintf(arguments->wrong, size, "--shard needs --cluster, or --peers, the addresses of all shards");
-    else if (server->peers == NULL && server->joins)
+    else if (server->peers == NULL && server->refills)
         (void)snprintf(arguments->wrong, size, "--epoch-above needs --peers or --cluster");
+    else if (server->peers == NULL && server->fence_above != 0)
+        (void)snprintf(arguments->wrong, size, "--fence-above needs --peers");
     else if (server->peers != NULL && count < 2)
         (void)snprintf(arguments->wrong, size, "--peers %.100s: give 2 to %d addresses with commas between them",
                        server->peers, IO_CLUSTER_SHARDS_MAX);
     else if (server->peers != NULL && (!arguments->has_shard || server->shard >= count))
         (void)snprintf(arguments->wrong, size, "--shard: give which of the %u --peers this is, 0 to %u", count,
                        count - 1);
-    else if (ampd_auth_peers_check(&server->auth, server->peers, &error) != 0)
+    else if (ampd_auth_peers_check(&arguments->auth, server->peers, &error) != 0)
         (void)snprintf(arguments->wrong, size, "%s", error.text);
     server->shards = server->peers != NULL ? count : 1;
 }
@@ -492,7 +526,7 @@ static void check_arguments(struct arguments *arguments)
     else if (!has_port(server->listen))
         (void)snprintf(arguments->wrong, sizeof arguments->wrong,
                        "--listen %.100s: give HOST:PORT with a port of 0 to 65535", server->listen);
-    else if (ampd_auth_options_check(&server->auth, server->listen, &error) != 0)
+    else if (ampd_auth_options_check(&arguments->auth, server->listen, &error) != 0)
         (void)snprintf(arguments->wrong, sizeof arguments->wrong, "%s", error.text);
     else
         check_cluster(arguments);
@@ -530,7 +564,7 @@ static void write_line(void *arg, enum amp_log_level level, const char *line)
 
 static int64_t log_now(void *arg)
 {
-    return ampd_utc_us();
+    return io_clock_utc_us();
 }
 
 /* A connection is a descriptor: take as many as the system lets us. */
@@ -560,8 +594,11 @@ int main(int argc, char **argv)
 {
     struct arguments arguments = {.server = {.listen = LISTEN_DEFAULT}, .level = AMP_LOG_INFO};
     struct amp_error error = {0};
+    arguments.server.auth = &arguments.auth;
+    arguments.server.etcd = &arguments.etcd;
     hold_signals();
     amp_memory_out_set(end_at_once);
+    write_version();
     int code = parse(argc, argv, &arguments);
     if (code != AMPD_EXIT_OK)
         return code;

@@ -1,9 +1,10 @@
 /*
- * The file is cut into windows. Window i is read into buffer i % BUFFERS, in order, by whichever thread is free, at most BUFFERS
- * windows from the one that the caller is at, which nobody touches.
+ * The file is cut into windows. Window i is read into buffer i % BUFFERS, in order, by whichever thread is free, at
+ * most BUFFERS windows from the one that the caller is at, which nobody touches.
  *
- * Threads tell no errors: a window that could not be read is shorter than it should be. If the caller ever wants what is missing, it
- * reads that itself, through the page cache, and that is where an error is found, or that the disk only refused direct reads.
+ * Threads tell no errors: a window that could not be read is shorter than it should be. If the caller ever wants what
+ * is missing, it reads that itself, through the page cache, and that is where an error is found, or that the disk only
+ * refused direct reads.
  */
 #define _GNU_SOURCE /* O_DIRECT */
 #include "storage/bulk_reader.h"
@@ -11,6 +12,7 @@
 #include "base/assert.h"
 #include "base/thread.h"
 #include "storage/bulk.h"
+#include "storage/plain_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -162,12 +164,14 @@ uint64_t bulk_reader_size(const struct bulk_reader *reader)
 static int open_file(struct bulk_reader *reader, const char *path, struct amp_error *error)
 {
     struct stat info;
-    reader->fd = open(path, O_RDONLY | O_CLOEXEC);
+    reader->fd = ampd_plain_open(path, O_RDONLY);
+    if (reader->fd < 0 && errno == ENXIO)
+        return amp_error_set(error, AMP_EDATALOSS, "CHECKPOINT_DAMAGED", "%s is not a regular file", path);
     if (reader->fd < 0)
         return amp_error_set(error, errno == ENOENT ? AMP_ENOTFOUND : AMP_EIO, "CHECKPOINT_UNREADABLE",
-                             "cannot open %s: %s", path, strerror(errno));
-    if (fstat(reader->fd, &info) != 0 || !S_ISREG(info.st_mode))
-        return amp_error_set(error, AMP_EDATALOSS, "CHECKPOINT_DAMAGED", "%s is not a regular file", path);
+                             "cannot open %s: %s", path, ampd_plain_why(errno));
+    if (fstat(reader->fd, &info) != 0)
+        return amp_error_set(error, AMP_EIO, "CHECKPOINT_UNREADABLE", "cannot look at %s: %s", path, strerror(errno));
     reader->size = (uint64_t)info.st_size;
     return 0;
 }

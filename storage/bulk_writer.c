@@ -1,9 +1,10 @@
 /*
- * The file is cut into windows. A window that bytes come for gets a buffer; once it is full, or so many others have begun that
- * it must be an old one, it goes to the thread, which writes it and gives the buffer back.
+ * The file is cut into windows. A window that bytes come for gets a buffer; once it is full, or so many others have
+ * begun that it must be an old one, it goes to the thread, which writes it and gives the buffer back.
  *
  * Direct writes want whole grains (pages). A grain that one window's bytes fill is written directly and never touched
- * again; the others, at the ends of what a window has, go through the page cache, where several of them may make up one page.
+ * again; the others, at the ends of what a window has, go through the page cache, where several of them may make up one
+ * page.
  */
 #define _GNU_SOURCE /* O_DIRECT, fallocate */
 #include "storage/bulk_writer.h"
@@ -25,7 +26,10 @@
 
 #define WINDOW BULK_WINDOW
 
-/* At most so many windows have buffers; at most FILLING_MAX of them are not with the thread yet: three streams and a rest. */
+/*
+ * At most so many windows have buffers; at most FILLING_MAX of them are not with the thread yet: three streams and a
+ * rest.
+ */
 #define BUFFERS     8
 #define FILLING_MAX 4
 
@@ -252,8 +256,9 @@ static int start(struct bulk_writer *writer)
 }
 
 /*
- * A file of its own, also where one of that name is there: in a directory that shards share, a process that was stopped in the
- * middle of one and has lost its place meanwhile may wake up, and what it still writes must not get into its successor's file.
+ * A file of its own, also where one of that name is there: in a directory that shards share, a process that was stopped
+ * in the middle of one and has lost its place meanwhile may wake up, and what it still writes must not get into its
+ * successor's file.
  */
 static int create(struct bulk_writer *writer, struct amp_error *error)
 {

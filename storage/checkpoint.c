@@ -5,7 +5,8 @@
 #include "storage/bulk_reader.h"
 #include "storage/checkpoint_files.h"
 #include "storage/checkpoint_format.h"
-#include "storage/store.h"
+#include "storage/checkpoint_writer.h"
+#include "storage/records_memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -34,13 +35,13 @@ static int put_all(struct ampd_checkpoint_writer *writer, const struct ampd_chec
     return 0;
 }
 
-int ampd_checkpoint_write(const struct ampd_checkpoint_place *place, const struct ampd_checkpoint_tensor *tensors,
+int ampd_checkpoint_write(const struct ampd_checkpoint_path *where, const struct ampd_checkpoint_tensor *tensors,
                           uint32_t tensors_count, const struct ampd_checkpoint_state *state, const atomic_bool *cancel,
                           struct ampd_checkpoint_record *record, struct amp_error *error)
 {
     struct ampd_checkpoint_writer *writer;
     memset(record, 0, sizeof *record);
-    int rc = ampd_checkpoint_begin(place, tensors, tensors_count, state, &writer, error);
+    int rc = ampd_checkpoint_begin(where, tensors, tensors_count, state, &writer, error);
     if (rc != 0)
         return rc;
     rc = put_all(writer, tensors, tensors_count, cancel, error);
@@ -72,8 +73,8 @@ struct range {
 };
 
 /* Where bytes [begin, end) of a piece go. */
-struct place {
-    uint8_t *to;
+struct destination {
+    uint8_t *memory;
     uint64_t begin, end;
 };
 
@@ -120,7 +121,7 @@ static int read_header(struct bulk_reader *file, char **json, uint64_t *size, st
 }
 
 /* Where an element of a kind goes; `element` counts in the parameter. */
-static float *place_of(const struct ampd_checkpoint_target *target, enum checkpoint_kind kind, uint64_t element)
+static float *memory_of(const struct ampd_checkpoint_target *target, enum checkpoint_kind kind, uint64_t element)
 {
     float *base = kind == CHECKPOINT_MASTER ? target->master : kind == CHECKPOINT_M ? target->m : target->v;
     return base + (element - (target->is_part ? target->first : 0));
@@ -136,8 +137,8 @@ static struct range wanted_of(const struct ampd_checkpoint_target *target, const
     return range;
 }
 
-/* Reads a piece bit by bit; what is wanted of it goes to its place, the rest only into the hash. */
-static int read_piece(const struct reading *reading, const struct checkpoint_piece *piece, const struct place *place,
+/* Reads a piece bit by bit; what is wanted of it goes to its memory, the rest only into the hash. */
+static int read_piece(const struct reading *reading, const struct checkpoint_piece *piece, const struct destination *to,
                       XXH3_state_t *hash, struct amp_error *error)
 {
     const uint8_t *data;
@@ -147,21 +148,21 @@ static int read_piece(const struct reading *reading, const struct checkpoint_pie
         if (rc != 0)
             return rc;
         (void)XXH3_128bits_update(hash, data, got);
-        uint64_t from = at > place->begin ? at : place->begin, until = at + got < place->end ? at + got : place->end;
+        uint64_t from = at > to->begin ? at : to->begin, until = at + got < to->end ? at + got : to->end;
         if (from < until)
-            memcpy(place->to + (from - place->begin), data + (from - at), until - from);
+            memcpy(to->memory + (from - to->begin), data + (from - at), until - from);
     }
     return 0;
 }
 
-static int verify_piece(const struct reading *reading, const struct checkpoint_piece *piece, const struct place *place,
-                        struct amp_error *error)
+static int verify_piece(const struct reading *reading, const struct checkpoint_piece *piece,
+                        const struct destination *to, struct amp_error *error)
 {
     XXH3_state_t *hash = XXH3_createState();
     if (hash == NULL)
         return out_of_memory(error);
     (void)XXH3_128bits_reset(hash); /* fails only on NULL */
-    int rc = read_piece(reading, piece, place, hash, error);
+    int rc = read_piece(reading, piece, to, hash, error);
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(hash));
     (void)XXH3_freeState(hash); /* always XXH_OK */
@@ -176,8 +177,8 @@ static int read_user_state(struct reading *reading, const struct checkpoint_piec
     uint8_t *data = malloc(piece->elements);
     if (data == NULL)
         return out_of_memory(error);
-    const struct place place = {data, 0, piece->end - piece->begin};
-    int rc = verify_piece(reading, piece, &place, error);
+    const struct destination to = {data, 0, piece->end - piece->begin};
+    int rc = verify_piece(reading, piece, &to, error);
     if (rc != 0 || reading->state->user_states[piece->owner].data != NULL) {
         free(data); /* every part has them; the first one's counts */
         return rc;
@@ -202,10 +203,10 @@ static int read_tensor(struct reading *reading, const struct checkpoint_piece *p
         reading->ranges_room = room;
     }
     reading->ranges[reading->ranges_count++] = wanted;
-    const struct place place = {(uint8_t *)place_of(target, piece->kind, wanted.first),
-                                (wanted.first - piece->first) * sizeof(float),
-                                (wanted.end - piece->first) * sizeof(float)};
-    return verify_piece(reading, piece, &place, error);
+    const struct destination to = {(uint8_t *)memory_of(target, piece->kind, wanted.first),
+                                   (wanted.first - piece->first) * sizeof(float),
+                                   (wanted.end - piece->first) * sizeof(float)};
+    return verify_piece(reading, piece, &to, error);
 }
 
 /* A part's state must be the first one's, but for user states. */

@@ -1,10 +1,12 @@
 /*
- * Marks of deletions under way, "models/NAME/shard-k-of-K.deleted": the shard forgets the model in its store first, and then
- * removes its files, so that after a crash in between nothing but the mark says that they are to go. Who is the shard then may
- * be a process with another store, or a shard of another number of them.
+ * Marks of deletions under way, "models/NAME/shard-k-of-K.deleted": the shard forgets the model in its store first, and
+ * then removes its files, so that after a crash in between nothing but the mark says that they are to go. Who is the
+ * shard then may be a process with another store, or a shard of another number of them.
  */
 #include "storage/checkpoint_files.h"
+#include "storage/checkpoint_remove.h"
 #include "storage/datadir.h"
+#include "storage/plain_file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,38 +18,41 @@
 
 #define MARK_FORMAT(number) "shard-%" number "-of-%" number ".deleted"
 
-static int folder_of(const struct ampd_checkpoint_place *place, char path[CHECKPOINT_PATH_MAX], struct amp_error *error)
+static int folder_of(const struct ampd_checkpoint_path *where, char path[CHECKPOINT_PATH_MAX], struct amp_error *error)
 {
-    if (!ampd_datadir_name_ok(place->model))
-        return amp_error_set(error, AMP_EINVAL, NULL, "model name \"%.100s\" cannot name a directory", place->model);
-    int used = snprintf(path, CHECKPOINT_PATH_MAX, "%s/models/%s", place->data_dir, place->model);
+    if (!ampd_datadir_name_ok(where->model))
+        return amp_error_set(error, AMP_EINVAL, NULL, "model name \"%.100s\" cannot name a directory", where->model);
+    int used = snprintf(path, CHECKPOINT_PATH_MAX, "%s/models/%s", where->data_dir, where->model);
     if (used < 0 || used >= CHECKPOINT_PATH_MAX - 64) /* and a mark's name */
         return amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
     return 0;
 }
 
-/* Whether a mark falls to the shard of `place`: its own, and those of another number of shards as their files do. */
-static bool is_own_mark(const struct ampd_checkpoint_place *place, const char *name)
+/*
+ * Whether a mark falls to the shard that `where` names: its own, and those of another number of shards as their files
+ * do.
+ */
+static bool is_own_mark(const struct ampd_checkpoint_path *where, const char *name)
 {
     uint32_t shard, shards;
     int end = 0;
     if (sscanf(name, MARK_FORMAT(SCNu32) "%n", &shard, &shards, &end) != 2 || end == 0 || name[end] != 0 ||
         shard >= shards)
         return false;
-    if (place->shards == 0 || shards == place->shards)
-        return place->shards == 0 || shard == place->shard;
-    return shard % place->shards == place->shard;
+    if (where->shards == 0 || shards == where->shards)
+        return where->shards == 0 || shard == where->shard;
+    return shard % where->shards == where->shard;
 }
 
-int ampd_checkpoint_mark_deleted(const struct ampd_checkpoint_place *place, struct amp_error *error)
+int ampd_checkpoint_mark_deleted(const struct ampd_checkpoint_path *where, struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];
-    int rc = folder_of(place, path, error);
+    int rc = folder_of(where, path, error);
     if (rc != 0)
         return rc;
     size_t used = strlen(path);
-    (void)snprintf(path + used, sizeof path - used, "/" MARK_FORMAT(PRIu32), place->shard, place->shards);
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    (void)snprintf(path + used, sizeof path - used, "/" MARK_FORMAT(PRIu32), where->shard, where->shards);
+    int fd = ampd_plain_open(path, O_WRONLY | O_CREAT);
     if (fd < 0) /* without the directory there are no files either */
         return errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot make", path);
     (void)close(fd); /* empty */
@@ -55,18 +60,18 @@ int ampd_checkpoint_mark_deleted(const struct ampd_checkpoint_place *place, stru
 }
 
 /* Of one model: removes its own marks, or only counts them. */
-static int take_marks(const struct ampd_checkpoint_place *place, bool remove, unsigned *count, struct amp_error *error)
+static int take_marks(const struct ampd_checkpoint_path *where, bool remove, unsigned *count, struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];
     *count = 0;
-    int rc = folder_of(place, path, error);
+    int rc = folder_of(where, path, error);
     if (rc != 0)
         return rc;
     DIR *dir = opendir(path);
     if (dir == NULL)
         return errno == ENOENT || errno == ENOTDIR ? 0 : checkpoint_system_error(error, "cannot open", path);
     for (struct dirent *entry = readdir(dir); rc == 0 && entry != NULL; entry = readdir(dir)) {
-        if (!is_own_mark(place, entry->d_name))
+        if (!is_own_mark(where, entry->d_name))
             continue;
         ++*count;
         if (remove && unlinkat(dirfd(dir), entry->d_name, 0) != 0 && errno != ENOENT)
@@ -76,21 +81,21 @@ static int take_marks(const struct ampd_checkpoint_place *place, bool remove, un
     return rc;
 }
 
-int ampd_checkpoint_unmark_deleted(const struct ampd_checkpoint_place *place, struct amp_error *error)
+int ampd_checkpoint_unmark_deleted(const struct ampd_checkpoint_path *where, struct amp_error *error)
 {
     unsigned count;
-    return take_marks(place, true, &count, error);
+    return take_marks(where, true, &count, error);
 }
 
-int checkpoint_is_marked(const struct ampd_checkpoint_place *place, bool *marked, struct amp_error *error)
+int checkpoint_is_marked(const struct ampd_checkpoint_path *where, bool *marked, struct amp_error *error)
 {
     unsigned count = 0;
-    int rc = take_marks(place, false, &count, error);
+    int rc = take_marks(where, false, &count, error);
     *marked = count > 0;
     return rc;
 }
 
-int ampd_checkpoint_each_deleted(const struct ampd_checkpoint_place *of, void *arg, struct amp_error *error,
+int ampd_checkpoint_each_deleted(const struct ampd_checkpoint_path *of, void *arg, struct amp_error *error,
                                  int (*found_cb)(void *arg, const char *model))
 {
     char path[CHECKPOINT_PATH_MAX];
@@ -101,14 +106,14 @@ int ampd_checkpoint_each_deleted(const struct ampd_checkpoint_place *of, void *a
     if (dir == NULL)
         return errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot open", path);
     for (struct dirent *entry = readdir(dir); rc == 0 && entry != NULL; entry = readdir(dir)) {
-        struct ampd_checkpoint_place place = *of;
+        struct ampd_checkpoint_path where = *of;
         unsigned count;
-        place.model = entry->d_name;
-        if (!ampd_datadir_name_ok(place.model))
+        where.model = entry->d_name;
+        if (!ampd_datadir_name_ok(where.model))
             continue;
-        rc = take_marks(&place, false, &count, error);
+        rc = take_marks(&where, false, &count, error);
         if (rc == 0 && count > 0)
-            rc = found_cb(arg, place.model);
+            rc = found_cb(arg, where.model);
     }
     (void)closedir(dir); /* only read */
     return rc;

@@ -1,6 +1,8 @@
 #include "storage/checkpoint_files.h"
 
+#include "storage/checkpoint_remove.h"
 #include "storage/datadir.h"
+#include "storage/plain_file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -33,7 +35,7 @@ int checkpoint_system_error(struct amp_error *error, const char *what, const cha
 int checkpoint_final_error(struct amp_error *error, const char *what, const char *path)
 {
     int cause = errno == ENOSPC || errno == EDQUOT ? EIO : errno;
-    return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s %s: %s", what, path, strerror(cause));
+    return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s %s: %s", what, path, ampd_plain_why(cause));
 }
 
 bool ampd_checkpoint_file_shard(const char *file, uint32_t *shard, uint32_t *shards)
@@ -44,35 +46,35 @@ bool ampd_checkpoint_file_shard(const char *file, uint32_t *shard, uint32_t *sha
            *shard < *shards;
 }
 
-int ampd_checkpoint_file(const struct ampd_checkpoint_place *place, uint64_t step, char *file, size_t file_size,
+int ampd_checkpoint_file(const struct ampd_checkpoint_path *where, uint64_t step, char *file, size_t file_size,
                          struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];
-    return checkpoint_path_make(place, step, path, file, file_size, error);
+    return checkpoint_path_make(where, step, path, file, file_size, error);
 }
 
 bool ampd_checkpoint_file_is_of(const char *file, const char *model, uint64_t step)
 {
-    struct ampd_checkpoint_place place = {.data_dir = "", .model = model};
+    struct ampd_checkpoint_path where = {.data_dir = "", .model = model};
     char made[CHECKPOINT_PATH_MAX];
-    return ampd_checkpoint_file_shard(file, &place.shard, &place.shards) &&
-           ampd_checkpoint_file(&place, step, made, sizeof made, NULL) == 0 && strcmp(made, file) == 0;
+    return ampd_checkpoint_file_shard(file, &where.shard, &where.shards) &&
+           ampd_checkpoint_file(&where, step, made, sizeof made, NULL) == 0 && strcmp(made, file) == 0;
 }
 
-int checkpoint_path_make(const struct ampd_checkpoint_place *place, uint64_t step, char path[CHECKPOINT_PATH_MAX],
+int checkpoint_path_make(const struct ampd_checkpoint_path *where, uint64_t step, char path[CHECKPOINT_PATH_MAX],
                          char *file, size_t file_size, struct amp_error *error)
 {
-    if (!ampd_datadir_name_ok(place->model))
+    if (!ampd_datadir_name_ok(where->model))
         return amp_error_set(error, AMP_EINVAL, NULL,
                              "model name \"%.100s\" cannot name a directory: use letters, digits, '.', '_' and '-'",
-                             place->model);
+                             where->model);
     int used = snprintf(file, file_size,
                         "models/%s/checkpoints/" STEP_PREFIX "%010" PRIu64 "/" FILE_PREFIX "%" PRIu32
                         "-of-%" PRIu32 FILE_SUFFIX,
-                        place->model, step, place->shard, place->shards);
+                        where->model, step, where->shard, where->shards);
     if (used < 0 || (size_t)used >= file_size)
         return amp_error_set(error, AMP_EINVAL, NULL, "the name of a checkpoint file is too long");
-    used = snprintf(path, CHECKPOINT_PATH_MAX, "%s/%s", place->data_dir, file);
+    used = snprintf(path, CHECKPOINT_PATH_MAX, "%s/%s", where->data_dir, file);
     if (used < 0 || used >= CHECKPOINT_PATH_MAX)
         return amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
     return 0;
@@ -133,8 +135,11 @@ int ampd_checkpoint_remove(const char *data_dir, const char *file, struct amp_er
     return remove_step_directory(path, error);
 }
 
-/* Whether a file falls to the shard of `place`. `is_left`: nobody asks for those of another number of shards any more. */
-static bool is_own(const struct ampd_checkpoint_place *place, const char *name, bool is_left)
+/*
+ * Whether a file falls to the shard that `where` names. `is_left`: nobody asks for those of another number of shards
+ * any more.
+ */
+static bool is_own(const struct ampd_checkpoint_path *where, const char *name, bool is_left)
 {
     uint32_t shard, shards;
     if (!ampd_checkpoint_file_shard(name, &shard, &shards))
@@ -143,11 +148,11 @@ static bool is_own(const struct ampd_checkpoint_place *place, const char *name, 
     bool whole = *suffix == 0;
     if (!whole && strcmp(suffix, CHECKPOINT_TEMPORARY) != 0)
         return false;
-    if (place->shards == 0)
+    if (where->shards == 0)
         return true;
-    if (shards == place->shards)
-        return shard == place->shard;
-    return shard % place->shards == place->shard && (is_left || !whole);
+    if (shards == where->shards)
+        return shard == where->shard;
+    return shard % where->shards == where->shard && (is_left || !whole);
 }
 
 static bool is_kept(const char *file, const struct ampd_checkpoint_record *keep, uint32_t keep_count)
@@ -159,22 +164,22 @@ static bool is_kept(const char *file, const struct ampd_checkpoint_record *keep,
 }
 
 /* Sweeps one step directory, given relative to the data directory. */
-static int sweep_step(const struct ampd_checkpoint_place *place, const char *step, bool is_left,
+static int sweep_step(const struct ampd_checkpoint_path *where, const char *step, bool is_left,
                       const struct ampd_checkpoint_record *keep, uint32_t keep_count, struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];
-    (void)snprintf(path, sizeof path, "%s/%s", place->data_dir, step);
+    (void)snprintf(path, sizeof path, "%s/%s", where->data_dir, step);
     DIR *dir = opendir(path);
     if (dir == NULL) /* a dropped checkpoint's file, and its directory with it, may be removed at the same time */
         return errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot open", path);
     int rc = 0;
     for (struct dirent *entry = readdir(dir); rc == 0 && entry != NULL; entry = readdir(dir)) {
         const char *name = entry->d_name;
-        bool ours = is_own(place, name, is_left);
+        bool ours = is_own(where, name, is_left);
         char file[CHECKPOINT_PATH_MAX];
         int used = snprintf(file, sizeof file, "%s/%s", step, name);
         if (ours && used > 0 && (size_t)used < sizeof file && !is_kept(file, keep, keep_count))
-            rc = ampd_checkpoint_remove(place->data_dir, file, error);
+            rc = ampd_checkpoint_remove(where->data_dir, file, error);
     }
     (void)closedir(dir); /* only read */
     if (rc != 0 || (rmdir(path) != 0 && errno != ENOTEMPTY && errno != EEXIST && errno != ENOENT))
@@ -199,13 +204,13 @@ static uint64_t oldest_step(const struct ampd_checkpoint_record *keep, uint32_t 
 }
 
 /* Of a model; *dir is NULL where there are none. */
-static int open_steps(const struct ampd_checkpoint_place *place, DIR **dir, struct amp_error *error)
+static int open_steps(const struct ampd_checkpoint_path *where, DIR **dir, struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];
     *dir = NULL;
-    if (!ampd_datadir_name_ok(place->model))
-        return amp_error_set(error, AMP_EINVAL, NULL, "model name \"%.100s\" cannot name a directory", place->model);
-    int used = snprintf(path, sizeof path, "%s/models/%s/checkpoints", place->data_dir, place->model);
+    if (!ampd_datadir_name_ok(where->model))
+        return amp_error_set(error, AMP_EINVAL, NULL, "model name \"%.100s\" cannot name a directory", where->model);
+    int used = snprintf(path, sizeof path, "%s/models/%s/checkpoints", where->data_dir, where->model);
     if (used < 0 || (size_t)used >= sizeof path)
         return amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
     *dir = opendir(path);
@@ -213,98 +218,99 @@ static int open_steps(const struct ampd_checkpoint_place *place, DIR **dir, stru
 }
 
 /* The next step directory, relative to the data directory. False: there are no more. */
-static bool next_step(DIR *dir, const struct ampd_checkpoint_place *place, char step[STEP_PATH_MAX], uint64_t *number)
+static bool next_step(DIR *dir, const struct ampd_checkpoint_path *where, char step[STEP_PATH_MAX], uint64_t *number)
 {
     for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
         if (!is_step_name(entry->d_name))
             continue;
-        (void)snprintf(step, STEP_PATH_MAX, "models/%s/checkpoints/%s", place->model, entry->d_name);
+        (void)snprintf(step, STEP_PATH_MAX, "models/%s/checkpoints/%s", where->model, entry->d_name);
         *number = strtoull(entry->d_name + strlen(STEP_PREFIX), NULL, 10);
         return true;
     }
     return false;
 }
 
-/* Steps below `left_below` have nothing that another number of shards would be taken up from; those above `up_to` stay. */
-static int sweep_steps(const struct ampd_checkpoint_place *place, uint64_t left_below, uint64_t up_to,
+/*
+ * Steps below `left_below` have nothing that another number of shards would be taken up from; those above `up_to` stay.
+ */
+static int sweep_steps(const struct ampd_checkpoint_path *where, uint64_t left_below, uint64_t up_to,
                        const struct ampd_checkpoint_record *keep, uint32_t keep_count, struct amp_error *error)
 {
     char step[STEP_PATH_MAX];
     uint64_t number;
     DIR *dir;
-    int rc = open_steps(place, &dir, error);
-    while (rc == 0 && dir != NULL && next_step(dir, place, step, &number))
+    int rc = open_steps(where, &dir, error);
+    while (rc == 0 && dir != NULL && next_step(dir, where, step, &number))
         if (number <= up_to)
-            rc = sweep_step(place, step, number < left_below, keep, keep_count, error);
+            rc = sweep_step(where, step, number < left_below, keep, keep_count, error);
     if (dir != NULL)
         (void)closedir(dir); /* only read */
     return rc;
 }
 
-int ampd_checkpoint_sweep(const struct ampd_checkpoint_place *place, const struct ampd_checkpoint_record *keep,
+int ampd_checkpoint_sweep(const struct ampd_checkpoint_path *where, const struct ampd_checkpoint_record *keep,
                           uint32_t keep_count, uint64_t up_to, struct amp_error *error)
 {
-    return sweep_steps(place, oldest_step(keep, keep_count), up_to, keep, keep_count, error);
+    return sweep_steps(where, oldest_step(keep, keep_count), up_to, keep, keep_count, error);
 }
 
 /* The first whole file of a step directory that falls to the shard; file[0] is 0 where there is none. */
-static int find_in_step(const struct ampd_checkpoint_place *place, const char *step, char *file, size_t file_size,
+static int find_in_step(const struct ampd_checkpoint_path *where, const char *step, char *file, size_t file_size,
                         struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];
-    (void)snprintf(path, sizeof path, "%s/%s", place->data_dir, step);
+    (void)snprintf(path, sizeof path, "%s/%s", where->data_dir, step);
     DIR *dir = opendir(path);
     if (dir == NULL)
         return errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot open", path);
     for (struct dirent *entry; file[0] == 0 && (entry = readdir(dir)) != NULL;) {
         const char *name = entry->d_name, *suffix = strstr(name, FILE_SUFFIX);
-        if (is_own(place, name, true) && suffix != NULL && suffix[strlen(FILE_SUFFIX)] == 0)
+        if (is_own(where, name, true) && suffix != NULL && suffix[strlen(FILE_SUFFIX)] == 0)
             (void)snprintf(file, file_size, "%s/%s", step, name);
     }
     (void)closedir(dir); /* only read */
     return 0;
 }
 
-static int find_any(const struct ampd_checkpoint_place *place, char *file, size_t file_size, struct amp_error *error)
+static int find_any(const struct ampd_checkpoint_path *where, char *file, size_t file_size, struct amp_error *error)
 {
     char step[STEP_PATH_MAX];
     uint64_t number;
     DIR *dir;
-    int rc = open_steps(place, &dir, error);
+    int rc = open_steps(where, &dir, error);
     file[0] = 0;
-    while (rc == 0 && dir != NULL && file[0] == 0 && next_step(dir, place, step, &number))
-        rc = find_in_step(place, step, file, file_size, error);
+    while (rc == 0 && dir != NULL && file[0] == 0 && next_step(dir, where, step, &number))
+        rc = find_in_step(where, step, file, file_size, error);
     if (dir != NULL)
         (void)closedir(dir); /* only read */
     return rc;
 }
 
-int ampd_checkpoint_any(const struct ampd_checkpoint_place *place, char *file, size_t file_size,
-                        struct amp_error *error)
+int ampd_checkpoint_any(const struct ampd_checkpoint_path *where, char *file, size_t file_size, struct amp_error *error)
 {
     bool marked = false;
-    int rc = find_any(place, file, file_size, error);
+    int rc = find_any(where, file, file_size, error);
     if (rc != 0 || file[0] == 0)
         return rc;
-    rc = checkpoint_is_marked(place, &marked, error);
+    rc = checkpoint_is_marked(where, &marked, error);
     if (rc == 0 && !marked) /* it may have gone together with the mark meanwhile */
-        return find_any(place, file, file_size, error);
+        return find_any(where, file, file_size, error);
     file[0] = 0;
     return rc;
 }
 
-int ampd_checkpoint_remove_model(const struct ampd_checkpoint_place *place, struct amp_error *error)
+int ampd_checkpoint_remove_model(const struct ampd_checkpoint_path *where, struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];
-    int rc = sweep_steps(place, UINT64_MAX, UINT64_MAX, NULL, 0, error);
+    int rc = sweep_steps(where, UINT64_MAX, UINT64_MAX, NULL, 0, error);
     if (rc == 0)
-        rc = ampd_checkpoint_unmark_deleted(place, error);
+        rc = ampd_checkpoint_unmark_deleted(where, error);
     if (rc != 0)
         return rc;
     /* A directory that is not empty holds something of another's, and stays. */
     for (unsigned i = 0; i < 2; i++) {
         int size =
-            snprintf(path, sizeof path, "%s/models/%s%s", place->data_dir, place->model, i == 0 ? "/checkpoints" : "");
+            snprintf(path, sizeof path, "%s/models/%s%s", where->data_dir, where->model, i == 0 ? "/checkpoints" : "");
         if (size > 0 && (size_t)size < sizeof path)
             (void)rmdir(path);
     }

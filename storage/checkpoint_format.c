@@ -1,7 +1,8 @@
 /*
- * safetensors (github.com/huggingface/safetensors, "Format"): a 64-bit little-endian length, a JSON object of that length,
- * the data. The object maps a tensor's name to {dtype, shape, data_offsets}, offsets counted from the start of the data;
- * "__metadata__" maps strings to strings. Offsets neither overlap nor leave holes. The JSON may end in spaces.
+ * safetensors (github.com/huggingface/safetensors, "Format"): a 64-bit little-endian length, a JSON object of that
+ * length, the data. The object maps a tensor's name to {dtype, shape, data_offsets}, offsets counted from the start of
+ * the data; "__metadata__" maps strings to strings. Offsets neither overlap nor leave holes. The JSON may end in
+ * spaces.
  *
  * Our metadata: "format" "ampd/1"; numbers of the state as decimal text, the scale also as the bits of its fp32;
  * "hash:<tensor>" as 32 hex digits; "hash": XXH3-128 of the whole object without this one entry, dumped compact and

@@ -58,8 +58,8 @@ void checkpoint_manifest(const struct checkpoint_pieces *pieces, uint8_t manifes
 
 /*
  * Everything before the data: length, JSON and padding. Its size does not depend on the hashes. `tensors` as in
- * checkpoint_pieces_of. On success *header is the caller's (free). AMP_ENOMEM; AMP_EINVAL: a name that is not UTF-8 or given
- * twice.
+ * checkpoint_pieces_of. On success *header is the caller's (free). AMP_ENOMEM; AMP_EINVAL: a name that is not UTF-8 or
+ * given twice.
  */
 int checkpoint_header_write(const struct checkpoint_pieces *pieces, const struct ampd_checkpoint_tensor *tensors,
                             const struct ampd_checkpoint_state *state, uint8_t **header, size_t *size,
@@ -79,10 +79,10 @@ bool checkpoint_hash_parse(const char *text, uint8_t hash[CHECKPOINT_HASH_BYTES]
 void checkpoint_shape_text(uint32_t dimensions, const uint64_t *shape, char text[CHECKPOINT_SHAPE_TEXT_MAX]);
 
 /*
- * Reads the JSON of a header whose data has data_size bytes. Every tensor must belong to one of `targets` (all parameters of
- * the model), with its shape, and they must follow each other without holes; *pieces are those, in the file's order, the
- * caller's (free). Allocates state->user_states without their data. AMP_EDATALOSS, AMP_EVERSION, AMP_ENOMEM; nothing is the
- * caller's then, and *state is empty.
+ * Reads the JSON of a header whose data has data_size bytes. Every tensor must belong to one of `targets` (all
+ * parameters of the model), with its shape, and they must follow each other without holes; *pieces are those, in the
+ * file's order, the caller's (free). Allocates state->user_states without their data. AMP_EDATALOSS, AMP_EVERSION,
+ * AMP_ENOMEM; nothing is the caller's then, and *state is empty.
  */
 int checkpoint_header_read(const char *json, size_t size, uint64_t data_size,
                            const struct ampd_checkpoint_target *targets, uint32_t targets_count,

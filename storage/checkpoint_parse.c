@@ -1,10 +1,11 @@
 /*
- * The header of a checkpoint file that is read: which tensors it has, checked against the parameters that a model has. What a
- * file says of itself is believed only where it agrees with them, with the length of the file, and with its own hash.
+ * The header of a checkpoint file that is read: which tensors it has, checked against the parameters that a model has.
+ * What a file says of itself is believed only where it agrees with them, with the length of the file, and with its own
+ * hash.
  */
 #include "storage/checkpoint_format.h"
-#include "storage/store.h"
 #include "storage/json_memory.h"
+#include "storage/records_memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -36,12 +37,12 @@ static int compare_targets(const void *a, const void *b)
 static int names_open(struct names *names, const struct ampd_checkpoint_target *targets, uint32_t count)
 {
     *names = (struct names){.targets = targets, .count = count};
-    names->sorted = malloc((count + (size_t)1) * sizeof(*names->sorted));
+    names->sorted = malloc((count + (size_t)1) * sizeof *names->sorted);
     if (names->sorted == NULL)
         return AMP_ENOMEM;
     for (uint32_t i = 0; i < count; i++)
         names->sorted[i] = &targets[i];
-    qsort(names->sorted, count, sizeof(*names->sorted), compare_targets);
+    qsort(names->sorted, count, sizeof *names->sorted, compare_targets);
     return 0;
 }
 
@@ -49,7 +50,7 @@ static const struct ampd_checkpoint_target *names_find(const struct names *names
 {
     const struct ampd_checkpoint_target wanted = {.name = name}, *key = &wanted;
     const struct ampd_checkpoint_target **found =
-        names->count == 0 ? NULL : bsearch(&key, names->sorted, names->count, sizeof(*names->sorted), compare_targets);
+        names->count == 0 ? NULL : bsearch(&key, names->sorted, names->count, sizeof *names->sorted, compare_targets);
     return found == NULL ? NULL : *found;
 }
 

@@ -1,12 +1,12 @@
 /*
- * Writing of checkpoint files. The places of all tensors are known before the first byte is, so that elements go where they
- * belong as they come; the hashes are taken on the way, and the header, whose size does not depend on them, is written last.
- * No byte is read twice, and no tensor is held.
+ * Writing of checkpoint files. The places of all tensors are known before the first byte is, so that elements go where
+ * they belong as they come; the hashes are taken on the way, and the header, whose size does not depend on them, is
+ * written last. No byte is read twice, and no tensor is held.
  */
 #include "base/assert.h"
 #include "base/failpoint.h"
 #include "storage/bulk_writer.h"
-#include "storage/checkpoint.h"
+#include "storage/checkpoint_writer.h"
 #include "storage/checkpoint_files.h"
 #include "storage/checkpoint_format.h"
 
@@ -50,7 +50,7 @@ static int out_of_memory(struct amp_error *error)
 /* After the layout, which sorts the pieces. */
 static int index_pieces(struct ampd_checkpoint_writer *writer)
 {
-    writer->of = malloc((writer->tensors_count + (size_t)1) * sizeof(*writer->of));
+    writer->of = malloc((writer->tensors_count + (size_t)1) * sizeof *writer->of);
     if (writer->of == NULL)
         return AMP_ENOMEM;
     for (uint32_t i = 0; i < writer->tensors_count; i++)
@@ -67,11 +67,11 @@ static int index_pieces(struct ampd_checkpoint_writer *writer)
 static int lay_out(struct ampd_checkpoint_writer *writer, const struct ampd_checkpoint_tensor *tensors, uint32_t count,
                    struct amp_error *error)
 {
-    writer->tensors = malloc((count + (size_t)1) * sizeof(*writer->tensors));
+    writer->tensors = malloc((count + (size_t)1) * sizeof *writer->tensors);
     if (writer->tensors == NULL)
         return out_of_memory(error);
     if (count > 0)
-        memcpy(writer->tensors, tensors, count * sizeof(*tensors));
+        memcpy(writer->tensors, tensors, count * sizeof *tensors);
     writer->tensors_count = count;
     int rc = checkpoint_pieces_of(tensors, count, writer->state, &writer->pieces, error);
     if (rc != 0) {
@@ -106,13 +106,14 @@ static bool step_is_gone(const struct ampd_checkpoint_writer *writer)
     return access(dir, F_OK) != 0 && errno == ENOENT;
 }
 
-static int open_file(struct ampd_checkpoint_writer *writer, const struct ampd_checkpoint_place *place,
+static int open_file(struct ampd_checkpoint_writer *writer, const struct ampd_checkpoint_path *where,
                      struct amp_error *error)
 {
-    int rc = checkpoint_path_make(place, writer->state->step, writer->path, writer->file, sizeof writer->file, error);
+    int rc = checkpoint_path_make(where, writer->state->step, writer->path, writer->file, sizeof writer->file, error);
     if (rc != 0)
         return rc;
-    (void)snprintf(writer->data_dir, sizeof writer->data_dir, "%s", place->data_dir); /* shorter than the path, which fits */
+    /* Shorter than the path, which fits. */
+    (void)snprintf(writer->data_dir, sizeof writer->data_dir, "%s", where->data_dir);
     if ((size_t)snprintf(writer->temporary, sizeof writer->temporary, "%s" CHECKPOINT_TEMPORARY, writer->path) >=
         sizeof writer->temporary)
         return amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
@@ -127,7 +128,7 @@ static int open_file(struct ampd_checkpoint_writer *writer, const struct ampd_ch
     return rc;
 }
 
-int ampd_checkpoint_begin(const struct ampd_checkpoint_place *place, const struct ampd_checkpoint_tensor *tensors,
+int ampd_checkpoint_begin(const struct ampd_checkpoint_path *where, const struct ampd_checkpoint_tensor *tensors,
                           uint32_t tensors_count, const struct ampd_checkpoint_state *state,
                           struct ampd_checkpoint_writer **writer, struct amp_error *error)
 {
@@ -139,7 +140,7 @@ int ampd_checkpoint_begin(const struct ampd_checkpoint_place *place, const struc
     made->tensor = NO_PIECE;
     int rc = lay_out(made, tensors, tensors_count, error);
     if (rc == 0)
-        rc = open_file(made, place, error);
+        rc = open_file(made, where, error);
     if (rc != 0)
         ampd_checkpoint_abandon(made);
     else

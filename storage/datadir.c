@@ -1,6 +1,7 @@
 #define _DEFAULT_SOURCE /* flock, which POSIX leaves out */
 #include "storage/datadir.h"
 
+#include "storage/plain_file.h"
 #include "storage/records.h"
 
 #include <errno.h>
@@ -27,9 +28,10 @@ static int system_error(struct amp_error *error, const char *what, const char *p
     int cause = errno;
     if (cause == ENOSPC || cause == EDQUOT)
         return amp_error_set(error, AMP_EEXHAUSTED, "NO_SPACE", "%s %s: the disk is full", what, path);
-    bool given_wrong = cause == EACCES || cause == EPERM || cause == ENOENT || cause == ENOTDIR || cause == EROFS;
+    bool given_wrong = cause == EACCES || cause == EPERM || cause == ENOENT || cause == ENOTDIR || cause == EROFS ||
+                       cause == ELOOP || cause == ENXIO || cause == EISDIR;
     return amp_error_set(error, given_wrong ? AMP_EINVAL : AMP_EIO, "DATA_DIR", "%s %s: %s", what, path,
-                         strerror(cause));
+                         ampd_plain_why(cause));
 }
 
 /* The number at the start of a small file; -1 if there is none. */
@@ -86,7 +88,7 @@ static int take_lock(struct ampd_datadir *dir, struct amp_error *error)
 {
     char path[AMPD_DATADIR_PATH_MAX + 16];
     (void)snprintf(path, sizeof path, "%s/LOCK", dir->path);
-    dir->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    dir->lock_fd = ampd_plain_open(path, O_RDWR | O_CREAT);
     if (dir->lock_fd < 0)
         return system_error(error, "cannot open", path);
     int rc = lock(dir, error);
@@ -109,6 +111,54 @@ int ampd_datadir_make(const char *path, const char *what, struct amp_error *erro
     return 0;
 }
 
+int ampd_datadir_try(const char *path, const char *what, struct amp_error *error)
+{
+    char name[AMPD_DATADIR_PATH_MAX + 32], text[96];
+    if (snprintf(name, sizeof name, "%s/.ampd-try-XXXXXX", path) >= (int)sizeof name)
+        return amp_error_set(error, AMP_EINVAL, "DATA_DIR", "%s %.200s: the path is too long", what, path);
+    int fd = mkstemp(name);
+    if (fd < 0 && (errno == ENOSPC || errno == EDQUOT))
+        return 0; /* who writes waits for room */
+    (void)snprintf(text, sizeof text, "%s cannot be written; is it mounted, and this user's? Making a file in", what);
+    if (fd < 0)
+        return system_error(error, text, path);
+    (void)close(fd); /* empty */
+    return unlink(name) == 0 || errno == ENOENT ? 0 : system_error(error, text, path);
+}
+
+/* Whether every user of the machine may make and remove names in it: then no file in it is this process's own. */
+static bool is_open_to_all(const struct stat *about)
+{
+    return (about->st_mode & S_IWOTH) != 0 && (about->st_mode & S_ISVTX) == 0;
+}
+
+bool ampd_datadir_doubt(const char *path, char *text, size_t size)
+{
+    struct stat about;
+    if (stat(path, &about) != 0)
+        return false;
+    if (is_open_to_all(&about))
+        (void)snprintf(text, size, "every user of this machine can write to it (mode %04o)", about.st_mode & 07777u);
+    else if (about.st_uid != geteuid() && about.st_uid != 0)
+        (void)snprintf(text, size, "it belongs to user %u, who can change what is in it", (unsigned)about.st_uid);
+    else
+        return false;
+    return true;
+}
+
+static int check_mode(const char *path, struct amp_error *error)
+{
+    struct stat about;
+    if (stat(path, &about) != 0)
+        return system_error(error, "cannot look at data directory", path);
+    if (!is_open_to_all(&about))
+        return 0;
+    return amp_error_set(error, AMP_EINVAL, "DATA_DIR",
+                         "data directory %s can be written by every user of this machine (mode %04o): chmod o-w it, or "
+                         "give one below it, which is made with mode 0700",
+                         path, about.st_mode & 07777u);
+}
+
 int ampd_datadir_sync(const char *path, struct amp_error *error)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -120,8 +170,8 @@ int ampd_datadir_sync(const char *path, struct amp_error *error)
 }
 
 /*
- * Makes the data directory's own name durable, also if it was there: it may be from a run that ended before this. A parent that
- * may not be read cannot be synced; then whoever made the directory has to have done it.
+ * Makes the data directory's own name durable, also if it was there: it may be from a run that ended before this. A
+ * parent that may not be read cannot be synced; then whoever made the directory has to have done it.
  */
 static int sync_parent(const struct ampd_datadir *dir, struct amp_error *error)
 {
@@ -150,7 +200,7 @@ static int check_version(struct ampd_datadir *dir, struct amp_error *error)
 {
     char path[AMPD_DATADIR_PATH_MAX + 16];
     (void)snprintf(path, sizeof path, "%s/VERSION", dir->path);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    int fd = ampd_plain_open(path, O_RDWR | O_CREAT);
     if (fd < 0)
         return system_error(error, "cannot open", path);
     long long version = read_number(fd);
@@ -177,6 +227,8 @@ int ampd_datadir_open(struct ampd_datadir *dir, const char *path, struct amp_err
                              sizeof dir->path - 1);
     memcpy(dir->path, path, size + 1);
     int rc = ampd_datadir_make(path, "data directory", error);
+    if (rc == 0)
+        rc = check_mode(path, error);
     if (rc == 0)
         rc = take_lock(dir, error);
     if (rc != 0)

@@ -1,6 +1,7 @@
 /*
- * One table says which member of the spec goes under which key, for both directions. Floats travel as JSON reals with 17
- * digits, which name a double, and so a float, exactly; 64-bit counts as JSON integers (two's complement above 2^63).
+ * One table, of the rows of proto/spec_fields.def, says which member of the spec goes under which key, for both
+ * directions. Floats travel as JSON reals with 17 digits, which name a double, and so a float, exactly; 64-bit counts
+ * as JSON integers (two's complement above 2^63).
  */
 #include "storage/spec_json.h"
 
@@ -19,72 +20,40 @@ struct field {
     const char *key;
     enum field_kind kind;
     size_t offset;
-    bool later;      /* specifications that were stored before the key was known lack it, */
-    uint32_t absent; /* and then mean this */
+    bool later;    /* specifications that were stored before the key was known lack it, */
+    double absent; /* and then mean this */
 };
 
 _Static_assert(sizeof(enum ampd_optimizer) == sizeof(uint32_t), "enums are kept as 32-bit numbers");
 
-/* A real of either width. */
-#define FIELD_REAL(type, member) (sizeof(((type *)NULL)->member) == sizeof(double) ? FIELD_F64 : FIELD_F32)
-#define SPEC_REAL(member)        SPEC_FIELD(FIELD_REAL(struct ampd_model_spec, member), member)
-#define SPEC_FIELD(kind, member)                                                                                       \
-    {                                                                                                                  \
-#member, kind, offsetof(struct ampd_model_spec, member), false, 0                                              \
-    }
-#define SCALER_FIELD(kind, member)                                                                                     \
-    {                                                                                                                  \
-        "scaler_" #member, kind, offsetof(struct ampd_model_spec, scaler.member), false, 0                             \
-    }
+#define FIELD_RANKS FIELD_U32
+
+#define LATER_FIRST false
+#define LATER_LATER true
+
+/* The key of a field: of the scaler's it is "scaler_" and the name that it has there. */
+#define KEY_OPTIMIZER(field, name) #name
+#define KEY_SCHEDULE(field, name)  #name
+#define KEY_CLIP(field, name)      #name
+#define KEY_SCALER(field, name)    "scaler_" #field
+#define KEY_MODEL(field, name)     #name
+
+#define AT(part, field, name) offsetof(struct ampd_model_spec, AMPD_SPEC_MEMBER_##part(field, name))
+
+#define AMPD_SPEC_NUMBER(part, field, name, kind, presence, default_, bound, since, ...)                               \
+    {KEY_##part(field, name), FIELD_##kind, AT(part, field, name), LATER_##since, default_},                           \
+        AMPD_SPEC_IF_SET_##presence(                                                                                   \
+            {#name "_set", FIELD_BOOL, offsetof(struct ampd_model_spec, name##_set), LATER_##since, 0}, )
+#define AMPD_SPEC_CHOICE(part, field, name, msg, core, default_, last, since, ...)                                     \
+    {KEY_##part(field, name), FIELD_U32, AT(part, field, name), LATER_##since, default_},
 
 static const struct field spec_fields[] = {
-    SPEC_FIELD(FIELD_U32, optimizer),
-    SPEC_REAL(lr),
-    SPEC_REAL(beta1),
-    SPEC_REAL(beta2),
-    SPEC_REAL(eps),
-    SPEC_REAL(weight_decay),
-    SPEC_FIELD(FIELD_BOOL, weight_decay_set),
-    SPEC_REAL(momentum),
-    SPEC_REAL(dampening),
-    SPEC_FIELD(FIELD_BOOL, nesterov),
-    {"alpha", FIELD_REAL(struct ampd_model_spec, alpha), offsetof(struct ampd_model_spec, alpha), true, 0},
-    {"centered", FIELD_BOOL, offsetof(struct ampd_model_spec, centered), true, 0},
-    {"lr_decay", FIELD_REAL(struct ampd_model_spec, lr_decay), offsetof(struct ampd_model_spec, lr_decay), true, 0},
-    SPEC_FIELD(FIELD_U32, schedule),
-    SPEC_FIELD(FIELD_U64, warmup_steps),
-    SPEC_FIELD(FIELD_U64, total_steps),
-    SPEC_FIELD(FIELD_U64, step_every),
-    SPEC_REAL(step_factor),
-    SPEC_REAL(lr_min),
-    SPEC_REAL(clip_value),
-    SPEC_REAL(clip_max_norm),
-    {"clip_scope", FIELD_U32, offsetof(struct ampd_model_spec, clip_scope), true, AMPD_CLIP_GLOBAL},
-    SPEC_FIELD(FIELD_U32, world_size),
-    SPEC_FIELD(FIELD_U32, sync),
-    SPEC_FIELD(FIELD_U32, quorum),
-    SPEC_FIELD(FIELD_U32, on_loss),
-    SPEC_FIELD(FIELD_U64, loss_timeout_ms),
-    SPEC_FIELD(FIELD_U32, min_workers),
-    SPEC_FIELD(FIELD_U32, weighting),
-    SPEC_FIELD(FIELD_U32, cast),
-    SPEC_FIELD(FIELD_U32, cast_overflow),
-    SCALER_FIELD(FIELD_U32, policy),
-    SCALER_FIELD(FIELD_F32, init_scale),
-    SCALER_FIELD(FIELD_F32, growth_factor),
-    SCALER_FIELD(FIELD_F32, backoff_factor),
-    SCALER_FIELD(FIELD_U32, growth_interval),
-    SCALER_FIELD(FIELD_U32, hysteresis),
-    SCALER_FIELD(FIELD_F32, min_scale),
-    SCALER_FIELD(FIELD_F32, max_scale),
-    SPEC_FIELD(FIELD_U32, floor_policy),
-    SPEC_FIELD(FIELD_U32, max_consecutive_overflows),
-    SPEC_FIELD(FIELD_U64, max_steps),
-    SPEC_FIELD(FIELD_U64, checkpoint_every),
-    SPEC_FIELD(FIELD_U32, keep_last),
-    {"keep_every", FIELD_U64, offsetof(struct ampd_model_spec, keep_every), true, 0},
-    SPEC_FIELD(FIELD_U32, durability),
+#define AMPD_SPEC_PARTS AMPD_SPEC_ALL
+#include "proto/spec_fields.def"
 };
+
+/* A real of either width. */
+#define FIELD_REAL(type, member) (sizeof(((type *)NULL)->member) == sizeof(double) ? FIELD_F64 : FIELD_F32)
 
 static const struct field group_fields[] = {
     {"name", FIELD_GROUP_NAME, offsetof(struct ampd_group_spec, name), false, 0},
@@ -95,7 +64,7 @@ static const struct field group_fields[] = {
     {"clip_max_norm", FIELD_F32, offsetof(struct ampd_group_spec, clip_max_norm), true, 0},
 };
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define COUNT(array) (sizeof array / sizeof *(array))
 
 static json_t *field_to_json(const struct field *field, const char *base)
 {
@@ -179,11 +148,22 @@ static json_t *fields_to_json(const struct field *fields, size_t count, const vo
     return object;
 }
 
+/* What a key that is not there means, or NULL where it has to be there. */
+static json_t *absent_of(const struct field *field)
+{
+    if (!field->later)
+        return NULL;
+    if (field->kind == FIELD_BOOL)
+        return json_boolean(field->absent != 0);
+    return field->kind == FIELD_U32 || field->kind == FIELD_U64 ? json_integer((json_int_t)field->absent)
+                                                                : json_real(field->absent);
+}
+
 static int fields_from_json(const struct field *fields, size_t count, const json_t *object, void *base)
 {
     for (size_t i = 0; i < count; i++) {
         const json_t *value = json_object_get(object, fields[i].key);
-        json_t *absent = value == NULL && fields[i].later ? json_integer(fields[i].absent) : NULL;
+        json_t *absent = value == NULL ? absent_of(&fields[i]) : NULL;
         int rc = field_from_json(&fields[i], absent != NULL ? absent : value, base);
         json_decref(absent);
         if (rc != 0)

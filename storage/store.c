@@ -1,6 +1,7 @@
 #include "storage/store.h"
 
 #include "base/assert.h"
+#include "storage/store_delete.h"
 #include "storage/store_impl.h"
 
 #include <inttypes.h>
@@ -53,16 +54,20 @@ void ampd_store_close(struct ampd_store *store)
         store->ops->close(store);
 }
 
+#define AMPD_STORE_CALL(name, parameters, arguments)                                                                   \
+    int ampd_store_##name parameters                                                                                   \
+    {                                                                                                                  \
+        return store->ops->name arguments;                                                                             \
+    }
+#define AMPD_STORE_OP(name, parameters)
+#include "storage/store_calls.def"
+#undef AMPD_STORE_CALL
+#undef AMPD_STORE_OP
+
 int ampd_store_boot(struct ampd_store *store, uint32_t shard, const uint8_t boot_id[AMPD_BOOT_ID_BYTES],
                     struct ampd_fence *fence, struct amp_error *error)
 {
     return store->ops->boot(store, shard, boot_id, fence, error);
-}
-
-int ampd_store_put_fence(struct ampd_store *store, uint32_t shard, const struct ampd_fence *fence,
-                         struct amp_error *error)
-{
-    return store->ops->put_fence(store, shard, fence, error);
 }
 
 int ampd_store_get_fence(struct ampd_store *store, uint32_t shard, struct ampd_fence *fence, struct amp_error *error)
@@ -84,12 +89,6 @@ int ampd_store_put_epoch(struct ampd_store *store, const char *model, const stru
     AMP_ASSERT(epoch->epoch > 0 && epoch->parent < epoch->epoch);
     AMP_ASSERT(first->kind == AMPD_ROW_EPOCH && first->epoch == epoch->epoch && first->step == epoch->base_step);
     return store->ops->put_epoch(store, model, epoch, first, error);
-}
-
-int ampd_store_put_worker(struct ampd_store *store, const char *model, const struct ampd_worker_record *worker,
-                          struct amp_error *error)
-{
-    return store->ops->put_worker(store, model, worker, error);
 }
 
 int ampd_store_put_verdict(struct ampd_store *store, const char *model, const struct ampd_step_row *row, bool full,
@@ -129,12 +128,6 @@ int ampd_store_put_parts(struct ampd_store *store, const char *model, const stru
 {
     AMP_ASSERT(checkpoint->parts_count <= AMPD_PARTS_MAX);
     return store->ops->put_parts(store, model, checkpoint, error);
-}
-
-int ampd_store_drop_checkpoint(struct ampd_store *store, const char *model, uint64_t epoch, uint64_t step,
-                               struct amp_error *error)
-{
-    return store->ops->drop_checkpoint(store, model, epoch, step, error);
 }
 
 int ampd_store_mark_deleting(struct ampd_store *store, const char *model, struct amp_error *error)

@@ -385,7 +385,7 @@ static void copy_acts(const struct memory_model *model, struct ampd_model_record
 {
     for (struct amp_list *it = model->history.prev; it != &model->history; it = it->prev) {
         const struct history_row *row = AMP_CONTAINER(it, struct history_row, node);
-        if (row->row.note.request_id[0] == 0 || record->acts_count == AMPD_ACTS_MAX)
+        if (row->row.note.request_id[0] == 0 || record->acts_count == AMPD_ACTIONS_MAX)
             continue;
         memmove(record->acts + 1, record->acts, record->acts_count * sizeof *record->acts);
         record->acts[0] = (struct ampd_act_record){.kind = row->row.kind,
@@ -614,23 +614,11 @@ static void memory_close(struct ampd_store *store)
 static const struct ampd_store_ops memory_ops = {
     .open_reader = memory_open_reader,
     .close = memory_close,
-    .boot = memory_boot,
-    .get_fence = memory_get_fence,
-    .put_fence = memory_put_fence,
-    .put_model = memory_put_model,
-    .put_epoch = memory_put_epoch,
-    .put_worker = memory_put_worker,
-    .put_verdicts = memory_put_verdicts,
-    .put_checkpoint = memory_put_checkpoint,
-    .put_parts = memory_put_parts,
-    .drop_checkpoint = memory_drop_checkpoint,
-    .mark_deleting = memory_mark_deleting,
-    .delete_model = memory_delete_model,
-    .each_deleted = memory_each_deleted,
-    .purge = memory_purge,
-    .load = memory_load,
-    .page_history = memory_page_history,
-    .page_overflows = memory_page_overflows,
+#define AMPD_STORE_CALL(name, parameters, arguments) .name = memory_##name,
+#define AMPD_STORE_OP(name, parameters)              .name = memory_##name,
+#include "storage/store_calls.def"
+#undef AMPD_STORE_CALL
+#undef AMPD_STORE_OP
 };
 
 int ampd_store_memory_open(struct ampd_store **store, struct amp_error *error)

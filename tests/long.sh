@@ -33,7 +33,7 @@ run casts build/release/tests/kernels/test_kernel_casts full
 # shellcheck disable=SC2317 # run calls it
 curves() { scripts/packages.sh torch && /usr/bin/python3 tests/kernels/torch_curves.py build/release/tests/kernels/curves; }
 run curves curves
-# The protocol in Spin: clean as it is, and broken where a rule is taken away. About three minutes.
+# The protocol in Spin: clean as it is, and broken where a rule is taken away. About four minutes.
 # shellcheck disable=SC2317 # run calls it
 model() { scripts/packages.sh model && tests/model/run.sh quick; }
 run model model
@@ -50,8 +50,10 @@ coverage() {
 	return "$failed"
 }
 run coverage coverage
-# The attack table with 1 and 100 connections; the honest p99 of each row.
+# The attack table with 1 and 100 connections; the honest p99 of each row. And crowds: 1,024 connections without a token, 64 with
+# messages that are not finished, 64 whose messages inflate.
 run attacks /usr/bin/python3 tests/conformance/attacks/attacks.py --long build/release/bin
+run attacks env AMPD_TEST_LONG=1 /usr/bin/python3 -B tests/conformance/attacks/crowds.py build/release/bin
 # The n-th allocation and the n-th call to the disk fail, for each n until a clean run: in process, and over one RPC of each kind.
 # shellcheck disable=SC2317 # run calls it
 faults() {

@@ -1,5 +1,6 @@
 /* ampctl drain and log-level. */
 #include "client/ampctl/ctl.h"
+#include "client/ampctl/parse.h"
 #include "client/io/methods.h"
 
 #include <stdlib.h>
@@ -47,6 +48,7 @@ int ampctl_drain(struct ampctl *ctl, int argc, char **argv)
                              .doc = "Ends the server in order: it writes checkpoints, refuses new work, and ends."};
     struct ampd_msg_drain_request request = {0};
     ampctl_parse(ctl, &own, &request, argc, argv);
+    ctl->here = true;
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
@@ -96,11 +98,14 @@ int ampctl_log_level(struct ampctl *ctl, int argc, char **argv)
                              .doc = "Changes the level of the server's log (debug, info, warn, error) until it ends."};
     struct ampd_msg_set_log_level_request request = {0};
     ampctl_parse(ctl, &own, &request, argc, argv);
+    ctl->here = true;
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
     struct amp_buf body;
     struct ampclient_reply reply;
+    static const struct ampctl_column columns[] = {
+        {"old_level", NULL, false}, {"level", NULL, false}, {NULL, NULL, false}};
     struct ampd_msg_set_log_level_response answer;
     struct amp_error error = {0};
     amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
@@ -111,10 +116,10 @@ int ampctl_log_level(struct ampctl *ctl, int argc, char **argv)
     if (code == 0) {
         const char *old = (size_t)answer.old_level < LEVELS ? levels[answer.old_level] : "unknown";
         const char *now = levels[request.level];
-        (void)printf(ctl->json  ? "{\"old_level\":\"%s\",\"level\":\"%s\"}\n"
-                     : ctl->csv ? "old_level,level\r\n%s,%s\r\n"
-                                : "was %s, is %s\n",
-                     old, now);
+        if (ctl->json || ctl->csv)
+            code = ampctl_print_one(ctl, columns, json_pack("{s:s, s:s}", "old_level", old, "level", now));
+        else
+            (void)ampctl_print(stdout, "was %s, is %s", old, now);
     }
     ampclient_reply_close(&reply);
     ampctl_close(ctl);

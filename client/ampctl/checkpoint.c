@@ -1,5 +1,6 @@
 /* ampctl checkpoint: writes a checkpoint now; and what its other verbs share. */
 #include "client/ampctl/ctl.h"
+#include "client/ampctl/parse.h"
 #include "client/ampctl/rows.h"
 #include "client/io/methods.h"
 
@@ -33,8 +34,8 @@ static int print(const struct ampctl *ctl, const struct ampd_msg_checkpoint_resp
 {
     if (!response->has_checkpoint) {
         if (ctl->json)
-            (void)printf("{\"rows\":[]}\n");
-        (void)fprintf(stderr, "The checkpoint has been asked for.\n");
+            (void)ampctl_print(stdout, "{\"rows\":[]}");
+        (void)ampctl_print(stderr, "The checkpoint has been asked for.");
         return 0;
     }
     json_t *rows = json_pack("[o]", ampctl_checkpoint_row(&response->checkpoint));
@@ -88,15 +89,15 @@ int ampctl_find_checkpoint(struct ampctl *ctl, const char model[128], struct amp
     if (key->has_epoch)
         (void)snprintf(of_epoch, sizeof of_epoch, " of epoch %" PRIu64, key->epoch);
     if (key->has_epoch && !key->has_step)
-        (void)fprintf(stderr, "ampctl: %s: %s has no checkpoint%s; ampctl checkpoints %s lists them\n", ctl->verb,
-                      model, of_epoch, model);
+        (void)ampctl_print(stderr, "ampctl: %s: %s has no checkpoint%s; ampctl checkpoints %s lists them", ctl->verb,
+                           model, of_epoch, model);
     else if (key->has_step)
-        (void)fprintf(stderr,
-                      "ampctl: %s: %s has no checkpoint of step %" PRIu64 "%s; ampctl checkpoints %s lists them\n",
-                      ctl->verb, model, key->step, of_epoch, model);
+        (void)ampctl_print(stderr,
+                           "ampctl: %s: %s has no checkpoint of step %" PRIu64 "%s; ampctl checkpoints %s lists them",
+                           ctl->verb, model, key->step, of_epoch, model);
     else
-        (void)fprintf(stderr, "ampctl: %s: %s has no such checkpoint; ampctl checkpoint %s writes one\n", ctl->verb,
-                      model, model);
+        (void)ampctl_print(stderr, "ampctl: %s: %s has no such checkpoint; ampctl checkpoint %s writes one", ctl->verb,
+                           model, model);
     return AMPCTL_EXIT_RPC + 5;
 }
 

@@ -1,5 +1,6 @@
 /* ampctl cluster: the shards, who owns each, and how far it is. */
 #include "client/ampctl/ctl.h"
+#include "client/ampctl/parse.h"
 #include "client/ampctl/rows.h"
 #include "client/io/methods.h"
 
@@ -28,7 +29,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const struct ampctl_column all_columns[] = {
     {"shard", "SHARD", true},   {"address", "ADDRESS", false}, {"state", "STATE", false},
     {"since", "SINCE", false},  {"fence", "FENCE", true},      {"blocks", "BLOCKS", true},
-    {"behind", "BEHIND", true}, {"awaited", "AWAITED", true},  {NULL, NULL, false},
+    {"behind", "BEHIND", true}, {"awaited", "AWAITED", true},  {"trouble", "TROUBLE", false},
+    {NULL, NULL, false},
 };
 static const struct ampctl_column model_columns[] = {
     {"shard", "SHARD", true},
@@ -40,31 +42,46 @@ static const struct ampctl_column model_columns[] = {
     {"decided_step", "DECIDED", true},
     {"applied_step", "APPLIED", true},
     {"lag", "LAG", true},
+    {"trouble", "TROUBLE", false},
     {NULL, NULL, false},
 };
 
+/* Rows of the shards, then of the processes that stand by: the same objects are what JSON has, in two lists. */
+static int make_rows(const struct ampd_msg_get_cluster_response *cluster, bool one_model, json_t *shards,
+                     json_t *standbys)
+{
+    int rc = shards != NULL && standbys != NULL ? 0 : -1;
+    for (size_t i = 0; rc == 0 && i < cluster->shards.count; i++)
+        rc = json_array_append_new(shards, ampctl_cluster_row(&cluster->shards.items[i], one_model));
+    for (size_t i = 0; rc == 0 && i < cluster->standbys.count; i++)
+        rc = json_array_append_new(standbys, ampctl_standby_row(&cluster->standbys.items[i]));
+    return rc;
+}
+
 static int print(const struct ampctl *ctl, const struct ampd_msg_get_cluster_response *cluster, bool one_model)
 {
-    json_t *rows = json_array();
-    int rc = rows != NULL ? 0 : -1;
-    for (size_t i = 0; rc == 0 && i < cluster->shards.count; i++)
-        rc = json_array_append_new(rows, ampctl_cluster_row(&cluster->shards.items[i], one_model));
+    json_t *rows = json_array(), *standbys = json_array();
+    int rc = make_rows(cluster, one_model, rows, standbys);
     if (rc == 0 && ctl->json) {
-        json_t *all = json_pack("{s:i, s:i, s:s, s:O}", "told_by", (int)cluster->shard, "shard_count",
-                                (int)cluster->shard_count, "trouble", cluster->trouble, "shards", rows);
+        json_t *all =
+            json_pack("{s:i, s:i, s:s, s:O, s:O}", "told_by", (int)cluster->shard, "shard_count",
+                      (int)cluster->shard_count, "trouble", cluster->trouble, "shards", rows, "standbys", standbys);
         rc = ampctl_print_json(stdout, all);
         json_decref(all);
     } else if (rc == 0) {
         struct ampctl_list list = {.out = stdout, .csv = ctl->csv, .columns = one_model ? model_columns : all_columns};
-        rc = ampctl_list_page(&list, rows);
+        rc = json_array_extend(rows, standbys);
+        if (rc == 0)
+            rc = ampctl_list_page(&list, rows);
         if (cluster->trouble[0] != 0)
-            (void)fprintf(stderr, "trouble: %s\n", cluster->trouble);
+            (void)ampctl_print(stderr, "trouble: %s", cluster->trouble);
         if (cluster->shard != 0)
-            (void)fprintf(stderr,
-                          "Told by shard %" PRIu32 ", which knows little of the others: shard 0 was not asked.\n",
-                          cluster->shard);
+            (void)ampctl_print(
+                stderr, "This is what shard %" PRIu32 " knows, of itself and of shard 0 alone: shard 0 was not asked.",
+                cluster->shard);
     }
     json_decref(rows);
+    json_decref(standbys);
     return rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
 }
 
@@ -77,12 +94,12 @@ int ampctl_cluster(struct ampctl *ctl, int argc, char **argv)
     const struct argp own = {.options = options,
                              .parser = parse,
                              .args_doc = "[MODEL]",
-                             .doc =
-                                 "Shows the shards: where each is, whether it is there and since when, its blocks, and "
-                                 "how many models it holds up; with MODEL its last step beside that of shard 0. Any "
-                                 "shard can be asked."};
+                             .doc = "Shows the shards: where each is, whether it is there and since when, its blocks, "
+                                    "how many models it holds up, and what is wrong with it; with MODEL its last step "
+                                    "beside that of shard 0; and where processes stand by. Any shard can be asked."};
     struct ampd_msg_get_cluster_request request = {0};
     ampctl_parse(ctl, &own, &request, argc, argv);
+    ctl->here = request.local;
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;

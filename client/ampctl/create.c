@@ -1,8 +1,12 @@
 /*
- * ampctl create: a model whose parameters are the tensors of a safetensors file, with their values. What can be told in a
- * line is an option; parameter groups are for a program (client/ampclient.h) or for CreateModel itself.
+ * ampctl create: a model whose parameters are the tensors of a safetensors file, with their values. What can be told in
+ * a line is an option; parameter groups are for a program (client/ampclient.h) or for CreateModel itself.
  */
 #include "client/ampctl/import.h"
+#include "client/ampctl/parse.h"
+
+#include "base/assert.h"
+#include "proto/spec_fields.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -22,58 +26,48 @@ struct creating {
 
 /* ---- options that are fields of the specification ---- */
 
-enum kind { KIND_DOUBLE, KIND_FLOAT, KIND_U32, KIND_U64, KIND_CHOICE };
+enum kind { KIND_F64, KIND_F32, KIND_U32, KIND_U64, KIND_RANKS, KIND_BOOL, KIND_CHOICE };
 
-/* A choice's value is its place in the list, from 1; '-' and '_' are the same in it. */
-static const char *const optimizers[] = {"sgd", "adamw", "adam", "adagrad", "rmsprop", "lion", NULL};
-static const char *const schedules[] = {"constant", "linear-warmup", "step", "cosine", NULL};
-static const char *const scalers[] = {
+/*
+ * A choice's value is its place in the list, from 1; '-' and '_' are the same in it. One list for each name of a
+ * choice.
+ */
+static const char *const optimizer_choices[] = {"sgd", "adamw", "adam", "adagrad", "rmsprop", "lion", NULL};
+static const char *const schedule_choices[] = {"constant", "linear-warmup", "step", "cosine", NULL};
+static const char *const clip_scope_choices[] = {NULL};
+static const char *const scaler_choices[] = {
     "dynamic", "static", "none", "megatron", "deepspeed", "deepspeed_consecutive", "apex_hysteresis", "paddle", NULL};
-static const char *const casts[] = {"f32", "f16", "bf16", NULL};
-static const char *const losses[] = {"wait", "shrink", NULL};
-static const char *const durabilities[] = {"checkpoint", "step", NULL};
+static const char *const cast_choices[] = {"f32", "f16", "bf16", NULL};
+static const char *const cast_overflow_choices[] = {NULL};
+static const char *const sync_choices[] = {NULL};
+static const char *const on_loss_choices[] = {"wait", "shrink", NULL};
+static const char *const weighting_choices[] = {NULL};
+static const char *const floor_policy_choices[] = {NULL};
+static const char *const durability_choices[] = {"checkpoint", "step", NULL};
 
+/* The rows of proto/spec_fields.def. */
 static const struct field {
-    const char *name, *doc;
+    const char *name, *doc; /* NULL: it is no option */
     enum kind kind;
     size_t offset;
     const char *const *choices;
     bool nonzero; /* 0 means "not given" (client/ampclient.h), and something else holds then */
 } fields[] = {
-#define AT(member) offsetof(struct ampclient_spec, member)
-    {"workers", "How many take part in a step (1)", KIND_U32, AT(world_size), NULL, false},
-    {"optimizer", "sgd, adamw, adam, adagrad, rmsprop or lion (adamw)", KIND_CHOICE, AT(optimizer), optimizers, false},
-    {"lr", "Learning rate (0.001; lion 0.0001; sgd, adagrad, rmsprop 0.01)", KIND_DOUBLE, AT(lr), NULL, true},
-    {"beta1", "Of adam, adamw, lion (0.9)", KIND_DOUBLE, AT(beta1), NULL, true},
-    {"beta2", "Of adam, adamw (0.999), lion (0.99)", KIND_DOUBLE, AT(beta2), NULL, true},
-    {"eps", "Of adam, adamw, rmsprop (1e-8), adagrad (1e-10)", KIND_DOUBLE, AT(eps), NULL, true},
-    {"weight-decay", "Of the optimizer (0; adamw 0.01)", KIND_DOUBLE, AT(weight_decay), NULL, false},
-    {"momentum", "Of sgd, rmsprop (0)", KIND_DOUBLE, AT(momentum), NULL, false},
-    {"schedule", "constant, linear-warmup, step or cosine (constant)", KIND_CHOICE, AT(schedule), schedules, false},
-    {"warmup-steps", "Applied steps in which the rate rises to --lr, before any schedule (0)", KIND_U64,
-     AT(warmup_steps), NULL, false},
-    {"total-steps", "Of the schedule cosine: applied steps until it ends, warm-up counted", KIND_U64, AT(total_steps),
-     NULL, false},
-    {"step-every", "Of the schedule step: applied steps from one change to the next", KIND_U64, AT(step_every), NULL,
-     false},
-    {"step-factor", "Of the schedule step (0.1)", KIND_DOUBLE, AT(step_factor), NULL, true},
-    {"lr-min", "Of the schedule cosine: where it ends (0)", KIND_DOUBLE, AT(lr_min), NULL, false},
-    {"clip-value", "Gradients are clipped to it (off)", KIND_FLOAT, AT(clip_value), NULL, false},
-    {"clip-norm", "The global 2-norm is clipped to it (off)", KIND_FLOAT, AT(clip_max_norm), NULL, false},
-    {"cast", "What workers pull: f32, f16 or bf16 (f16)", KIND_CHOICE, AT(cast), casts, false},
-    {"scaler",
-     "Loss scale: dynamic, static, none, megatron, deepspeed, deepspeed_consecutive, apex_hysteresis or paddle "
-     "(dynamic)",
-     KIND_CHOICE, AT(scaler), scalers, false},
-    {"init-scale", "First loss scale (65536)", KIND_FLOAT, AT(init_scale), NULL, true},
-    {"growth-interval", "Steps without overflow until the scale grows, unless it is static or none (2000)", KIND_U32,
-     AT(growth_interval), NULL, true},
-    {"max-steps", "Then the model is done (endless)", KIND_U64, AT(max_steps), NULL, false},
-    {"checkpoint-every", "Steps (100)", KIND_U64, AT(checkpoint_every), NULL, true},
-    {"keep-last", "Checkpoints kept (3)", KIND_U32, AT(keep_last), NULL, true},
-    {"on-loss", "Without a worker: wait or shrink (wait)", KIND_CHOICE, AT(on_loss), losses, false},
-    {"durability", "After a crash go on from the last checkpoint or step (checkpoint)", KIND_CHOICE, AT(durability),
-     durabilities, false},
+#define OPTION(name, doc) name, doc
+#define NO_OPTION         NULL, NULL
+#define NONZERO_PLAIN     false
+#define NONZERO_GIVEN     true
+#define NONZERO_OFF       false
+#define NONZERO_SET       false
+#define AT(member)        offsetof(struct ampclient_spec, member)
+#define AMPD_SPEC_NUMBER(part, field, name, kind, presence, default_, bound, since, shown, option, meaning)            \
+    {option, KIND_##kind, AT(name), NULL, NONZERO_##presence},
+#define AMPD_SPEC_CHOICE(part, field, name, msg, core, default_, last, since, option, meaning)                         \
+    {option, KIND_CHOICE, AT(name), name##_choices, false},
+#define AMPD_SPEC_PARTS AMPD_SPEC_ALL
+#include "proto/spec_fields.def"
+#undef AMPD_SPEC_NUMBER
+#undef AMPD_SPEC_CHOICE
 #undef AT
 };
 #define FIELDS (sizeof fields / sizeof *fields)
@@ -118,7 +112,7 @@ static void take_number(struct argp_state *state, const struct field *field, con
         refuse(state, field, arg, "a finite number");
     if (value == 0 && field->nonzero)
         refuse(state, field, arg, "another number: 0 would mean what holds without the option");
-    if (field->kind == KIND_FLOAT) {
+    if (field->kind == KIND_F32) {
         float narrow = (float)value;
         if (!isfinite(narrow))
             refuse(state, field, arg, "a number within the range of fp32");
@@ -174,7 +168,7 @@ static void take_field(struct argp_state *state, const struct field *field, cons
     void *to = (char *)spec + field->offset;
     if (field->kind == KIND_CHOICE)
         take_choice(state, field, arg, to);
-    else if (field->kind == KIND_U32 || field->kind == KIND_U64)
+    else if (field->kind == KIND_U32 || field->kind == KIND_RANKS || field->kind == KIND_U64)
         take_count(state, field, arg, to);
     else
         take_number(state, field, arg, to);
@@ -184,7 +178,7 @@ static void take_field(struct argp_state *state, const struct field *field, cons
 static size_t field_named(const char *name)
 {
     size_t i = 0;
-    while (strcmp(fields[i].name, name) != 0)
+    while (fields[i].name == NULL || strcmp(fields[i].name, name) != 0)
         i++;
     return i;
 }
@@ -233,7 +227,7 @@ static int create(struct ampctl *ctl, struct creating *x, bool *existed)
         return code;
     int rc = ampclient_create(client, &x->spec, existed);
     if (rc != 0) {
-        (void)fprintf(stderr, "ampctl: %s: %s\n", ctl->verb, ampclient_error_text(client));
+        (void)ampctl_print(stderr, "ampctl: %s: %s", ctl->verb, ampclient_error_text(client));
         code = AMPCTL_EXIT_RPC + amp_err_grpc_status(rc);
     }
     ampclient_close(client);
@@ -281,9 +275,9 @@ static int say(const struct ampctl *ctl, const struct creating *x, bool existed,
                                 json_pack("{s:s, s:b, s:I, s:I, s:I}", "model", x->model, "created", !existed,
                                           "parameters", (json_int_t)x->spec.parameters_count, "loaded",
                                           (json_int_t)loaded, "others", (json_int_t)others));
-    (void)printf("%s: %s, %" PRIu32 " parameter%s, %s; %zu other tensor%s left alone\n", x->model,
-                 existed ? "was there with the same specification" : "created", x->spec.parameters_count,
-                 x->spec.parameters_count == 1 ? "" : "s", values, others, others == 1 ? "" : "s");
+    (void)ampctl_print(stdout, "%s: %s, %" PRIu32 " parameter%s, %s; %zu other tensor%s left alone", x->model,
+                       existed ? "was there with the same specification" : "created", x->spec.parameters_count,
+                       x->spec.parameters_count == 1 ? "" : "s", values, others, others == 1 ? "" : "s");
     return 0;
 }
 
@@ -292,11 +286,14 @@ int ampctl_create(struct ampctl *ctl, int argc, char **argv)
     struct argp_option options[FIELDS + 2] = {
         {"empty", KEY_EMPTY, NULL, 0, "Leave the values of the file alone", 0},
     };
-    for (size_t i = 0; i < FIELDS; i++)
-        options[i + 1] = (struct argp_option){.name = fields[i].name,
-                                              .key = KEY_FIRST_FIELD + (int)i,
-                                              .arg = fields[i].kind == KIND_CHOICE ? "WHICH" : "NUMBER",
-                                              .doc = fields[i].doc};
+    for (size_t i = 0, used = 1; i < FIELDS; i++) {
+        AMP_ASSERT(fields[i].name == NULL || fields[i].kind != KIND_BOOL);
+        if (fields[i].name != NULL)
+            options[used++] = (struct argp_option){.name = fields[i].name,
+                                                   .key = KEY_FIRST_FIELD + (int)i,
+                                                   .arg = fields[i].kind == KIND_CHOICE ? "WHICH" : "NUMBER",
+                                                   .doc = fields[i].doc};
+    }
     const struct argp own = {.options = options,
                              .parser = parse,
                              .args_doc = "MODEL FILE",
@@ -315,10 +312,11 @@ int ampctl_create(struct ampctl *ctl, int argc, char **argv)
     if (code == 0 && !x.empty) { /* also one that was there: an earlier run may have been cut off */
         code = ampctl_load_values(ctl, x.model, &file, &loaded, &already);
         if (code != 0)
-            (void)fprintf(stderr,
-                          "ampctl: create: %s exists and has no values; create it again with a file that has them, or "
-                          "ampctl delete %s\n",
-                          x.model, x.model);
+            (void)ampctl_print(
+                stderr,
+                "ampctl: create: %s exists and has no values; create it again with a file that has them, or "
+                "ampctl delete %s",
+                x.model, x.model);
     }
     if (code == 0)
         code = say(ctl, &x, existed, already, already ? 0 : loaded,

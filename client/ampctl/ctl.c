@@ -1,5 +1,7 @@
 #include "client/ampctl/ctl.h"
 
+#include "client/io/follow.h"
+
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +17,7 @@ int ampctl_open(struct ampctl *ctl)
     int rc = ampclient_link_open(ctl->endpoints, &options, &ctl->link, &error);
     if (rc == 0)
         return 0;
-    (void)fprintf(stderr, "ampctl: %s\n", error.text);
+    (void)ampctl_print(stderr, "ampctl: %s", error.text);
     return rc == AMP_EINVAL ? AMPCTL_EXIT_USAGE : AMPCTL_EXIT_FAILED;
 }
 
@@ -26,7 +28,9 @@ void ampctl_close(struct ampctl *ctl)
     ctl->link = NULL;
 }
 
-/* Nothing listens there: any other trouble (TLS, a name, a time limit) is another than a server that was not started. */
+/*
+ * Nothing listens there: any other trouble (TLS, a name, a time limit) is another than a server that was not started.
+ */
 static bool is_nobody(const char *text)
 {
     return strstr(text, "connection refused") != NULL || strstr(text, "no such file or directory") != NULL;
@@ -37,24 +41,41 @@ bool ampctl_nobody(const struct ampclient_reply *reply)
     return !reply->from_peer && reply->code == AMP_EUNAVAILABLE && is_nobody(reply->error.text);
 }
 
-void ampctl_say_why(const struct ampctl *ctl, const char *asked, const struct ampclient_reply *reply)
+void ampctl_print_failure(const struct ampctl *ctl, const char *asked, const struct ampclient_reply *reply)
 {
     if (reply->code == AMP_EDEADLINE)
-        (void)fprintf(stderr,
-                      "ampctl: %s: %s has not answered within %g s; see whether it can be reached (ampctl ready) and "
-                      "what it waits for (ampctl status), or wait longer with --timeout\n",
-                      ctl->verb, asked, (double)ctl->timeout_ms / 1000);
+        (void)ampctl_print(
+            stderr,
+            "ampctl: %s: %s has not answered within %g s; see whether it can be reached (ampctl ready) and "
+            "what it waits for (ampctl status), or wait longer with --timeout",
+            ctl->verb, asked, (double)ctl->timeout_ms / 1000);
     else
-        (void)fprintf(stderr, "ampctl: %s: %s%s\n", ctl->verb, reply->error.text,
-                      ampctl_nobody(reply) ? "; start the server, or name it with --endpoint" : "");
+        (void)ampctl_print(stderr, "ampctl: %s: %s%s", ctl->verb, reply->error.text,
+                           ampctl_nobody(reply) ? "; start the server, or name it with --endpoint" : "");
+}
+
+static size_t addresses(const struct ampctl *ctl)
+{
+    size_t count = 1;
+    for (const char *at = ctl->endpoints; *at != 0; at++)
+        count += *at == ',';
+    return count;
 }
 
 int ampctl_call(struct ampctl *ctl, const struct ampclient_request *request, struct ampclient_reply *reply)
 {
-    int rc = ampclient_rpc(ctl->link, request, reply);
-    if (rc == 0)
-        return 0;
-    ampctl_say_why(ctl, ctl->endpoints, reply);
+    int rc;
+    /* Each of the addresses once, and the one that one of them tells; the link has gone there when the call is over. */
+    for (size_t left = addresses(ctl) + 1;; left--) {
+        rc = ampclient_rpc(ctl->link, request, reply);
+        if (rc == 0)
+            return 0;
+        if (ctl->here || left == 0 || !ampclient_follow_elsewhere(reply->error.reason))
+            break;
+        (void)ampctl_print(stderr, "ampctl: %s: going on elsewhere: %s", ctl->verb, reply->error.text);
+        ampclient_reply_close(reply);
+    }
+    ampctl_print_failure(ctl, ctl->endpoints, reply);
     return AMPCTL_EXIT_RPC + amp_err_grpc_status(reply->code);
 }
 
@@ -63,8 +84,8 @@ int ampctl_ask(struct ampctl *ctl, const char *path, int encoded, const struct a
 {
     *reply = (struct ampclient_reply){0};
     if (encoded != 0) {
-        (void)fprintf(stderr, "ampctl: %s: the request cannot be made: %s; names must be UTF-8\n", ctl->verb,
-                      amp_strerror(encoded));
+        (void)ampctl_print(stderr, "ampctl: %s: the request cannot be made: %s; names must be UTF-8", ctl->verb,
+                           amp_strerror(encoded));
         return AMPCTL_EXIT_FAILED;
     }
     /* All that ampctl asks for may be asked twice. */
@@ -84,6 +105,6 @@ int ampctl_print_one(const struct ampctl *ctl, const struct ampctl_column *colum
 
 int ampctl_bad_answer(const struct amp_error *error)
 {
-    (void)fprintf(stderr, "ampctl: the server's answer cannot be read (%s); are versions mixed?\n", error->text);
+    (void)ampctl_print(stderr, "ampctl: the server's answer cannot be read (%s); are versions mixed?", error->text);
     return AMPCTL_EXIT_FAILED;
 }

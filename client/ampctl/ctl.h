@@ -3,6 +3,7 @@
 #define AMPCTL_CTL_H
 
 #include "client/ampctl/rows.h"
+#include "client/ampctl/print.h"
 #include "client/io/rpc.h"
 #include "proto/msg.h"
 
@@ -21,6 +22,7 @@ struct ampctl {
     const char *endpoints;
     struct ampclient_secure_options secure;
     bool json, csv;      /* neither: tables */
+    bool here;           /* the verb is for the process at the endpoint, whatever that is in its cluster */
     uint64_t timeout_ms; /* of each call; 0: the verb's own */
     struct ampclient_link *link;
     const char *verb;
@@ -28,19 +30,14 @@ struct ampctl {
 
 #define AMPCTL_TIMEOUT_MS 10000
 
-/*
- * Parses a verb's arguments: `own` (input: `input`) and the common options. A usage error ends the program with
- * argp_err_exit_status.
- */
-void ampctl_parse(struct ampctl *ctl, const struct argp *own, void *input, int argc, char **argv);
-
 /* Connects nowhere yet. 0, or an exit code after a sentence on stderr. */
 int ampctl_open(struct ampctl *ctl);
 void ampctl_close(struct ampctl *ctl);
 
 /*
- * One RPC; the next address is tried when one cannot be reached. `encoded` is what the encoding of the request returned.
- * 0, or an exit code after a sentence on stderr; *reply is the caller's to close in every case.
+ * One RPC. If an address cannot be reached, the next one is tried; if who is there refuses, since only shard 0 answers
+ * the call, shard 0 is asked (not with `here`). `encoded` is what the encoding of the request returned. 0, or an exit
+ * code after a sentence on stderr; *reply is the caller's to close in every case.
  */
 int ampctl_ask(struct ampctl *ctl, const char *path, int encoded, const struct amp_buf *request,
                struct ampclient_reply *reply);
@@ -48,7 +45,7 @@ int ampctl_ask(struct ampctl *ctl, const char *path, int encoded, const struct a
 bool ampctl_nobody(const struct ampclient_reply *reply);
 
 /* Says on stderr why a call has failed, with what to do; `asked`: the address, or several. */
-void ampctl_say_why(const struct ampctl *ctl, const char *asked, const struct ampclient_reply *reply);
+void ampctl_print_failure(const struct ampctl *ctl, const char *asked, const struct ampclient_reply *reply);
 
 /* The same as ampctl_ask for a request with a message_cb. */
 int ampctl_call(struct ampctl *ctl, const struct ampclient_request *request, struct ampclient_reply *reply);
@@ -58,15 +55,6 @@ int ampctl_print_one(const struct ampctl *ctl, const struct ampctl_column *colum
 
 /* The answer could not be decoded: says so. An exit code. */
 int ampctl_bad_answer(const struct amp_error *error);
-
-/* Copies an argument into a field of a message, or ends the program with a usage error. */
-void ampctl_name(struct argp_state *state, char field[128], const char *value);
-/* For verbs that take one model: ARGP_KEY_ARG and ARGP_KEY_NO_ARGS; ARGP_ERR_UNKNOWN for every other key. */
-error_t ampctl_one_model(int key, char *arg, struct argp_state *state, char field[128]);
-/* The same for verbs that take one model and one file. */
-error_t ampctl_model_and_file(int key, char *arg, struct argp_state *state, char field[128], const char **file);
-/* An argument that is a number from 0 to 2^63 - 1, or a usage error that names the option. */
-uint64_t ampctl_number(struct argp_state *state, const char *option, const char *value);
 
 /* A checkpoint of a model; what is not given is for ampctl_find_checkpoint to find. */
 struct ampctl_checkpoint_key {

@@ -1,17 +1,20 @@
 /*
- * ampctl checkpoint export: fetches a checkpoint's file from each shard, verifies them, and writes one safetensors file, which
- * does not depend on the number of shards: its bytes are those of the file that one shard alone would have written.
+ * ampctl checkpoint export: fetches a checkpoint's file from each shard, verifies them, and writes one safetensors
+ * file, which does not depend on the number of shards: its bytes are those of the file that one shard alone would have
+ * written.
  *
- * All that is in the making lies in a folder beside FILE, which is gone at the end. Tensors are put together in a mapped
- * file there, so that a model may be larger than this machine's memory.
+ * All that is in the making lies in a folder beside FILE, which is gone at the end. Tensors are put together in a
+ * mapped file there, so that a model may be larger than this machine's memory.
  */
 #define _GNU_SOURCE /* renameat2 */
 #include "amp/optim.h"
 #include "client/ampctl/ctl.h"
 #include "client/ampctl/fetch.h"
-#include "client/io/spec.h"
+#include "client/ampctl/parse.h"
+#include "client/io/client_spec.h"
 #include "storage/checkpoint.h"
-#include "storage/store.h"
+#include "storage/checkpoint_remove.h"
+#include "storage/records_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -43,13 +46,16 @@ struct exporting {
     unsigned moments;
     char folder[3800]; /* "": not made */
     char file_made[256];
-    char parts_names[AMPCLIENT_LINK_SHARDS_MAX][24];
-    uint8_t manifests[AMPCLIENT_LINK_SHARDS_MAX][16];
+    char parts_names[AMPCLIENT_CHANNELS_SHARDS_MAX][24];
+    uint8_t manifests[AMPCLIENT_CHANNELS_SHARDS_MAX][16];
     float *memory; /* mapped; all tensors end to end, each its masters, m and v */
     size_t memory_size;
 };
 
-/* SIGINT, SIGTERM or SIGHUP has come: what is in the making is taken away in order. A second one ends the program at once. */
+/*
+ * SIGINT, SIGTERM or SIGHUP has come: what is in the making is taken away in order. A second one ends the program at
+ * once.
+ */
 static atomic_bool stopped;
 
 static void on_signal(int number)
@@ -71,13 +77,13 @@ static void watch_signals(void)
 
 static int failed(const struct exporting *x, const char *what, const char *path)
 {
-    (void)fprintf(stderr, "ampctl: %s: %s %s: %s\n", x->ctl->verb, what, path, strerror(errno));
+    (void)ampctl_print(stderr, "ampctl: %s: %s %s: %s", x->ctl->verb, what, path, strerror(errno));
     return AMPCTL_EXIT_FAILED;
 }
 
 static int failed_by(const struct exporting *x, const struct amp_error *error)
 {
-    (void)fprintf(stderr, "ampctl: %s: %s\n", x->ctl->verb, error->text);
+    (void)ampctl_print(stderr, "ampctl: %s: %s", x->ctl->verb, error->text);
     return AMPCTL_EXIT_FAILED;
 }
 
@@ -99,8 +105,8 @@ static int check_shapes(const struct exporting *x)
         const struct ampd_msg_parameter_spec *parameter = &x->about.spec.parameters.items[i];
         if (ampclient_parameter_elements(parameter->shape, parameter->shape_count, &one) != 0 ||
             (total += one) > ELEMENTS_MAX) {
-            (void)fprintf(stderr, "ampctl: %s: the server describes a model that cannot be; is it an ampd?\n",
-                          x->ctl->verb);
+            (void)ampctl_print(stderr, "ampctl: %s: the server describes a model that cannot be; is it an ampd?",
+                               x->ctl->verb);
             return AMPCTL_EXIT_FAILED;
         }
     }
@@ -108,8 +114,8 @@ static int check_shapes(const struct exporting *x)
 }
 
 /*
- * More than a shard's file can have: its tensors, the ranks' states, and the header, which is bounded. So a server that is none
- * cannot fill this disk with more than the model that it describes.
+ * More than a shard's file can have: its tensors, the ranks' states, and the header, which is bounded. So a server that
+ * is none cannot fill this disk with more than the model that it describes.
  */
 static uint64_t part_size_max(const struct exporting *x)
 {
@@ -193,7 +199,7 @@ static void place_tensors(const struct exporting *x, struct ampd_checkpoint_targ
 static int merge(struct exporting *x)
 {
     uint32_t count = (uint32_t)x->about.spec.parameters.count, shards = (uint32_t)x->about.shards.count;
-    struct ampd_checkpoint_part parts[AMPCLIENT_LINK_SHARDS_MAX];
+    struct ampd_checkpoint_part parts[AMPCLIENT_CHANNELS_SHARDS_MAX];
     for (uint32_t k = 0; k < shards; k++)
         parts[k] = (struct ampd_checkpoint_part){x->folder, x->parts_names[k], x->manifests[k]};
     struct ampd_checkpoint_target *targets = calloc(count + 1u, sizeof *targets);
@@ -209,7 +215,7 @@ static int merge(struct exporting *x)
         rc = ampd_checkpoint_read_parts(parts, shards, targets, count, &state, &error);
     }
     if (rc == 0) {
-        const struct ampd_checkpoint_place place = {x->folder, x->model, 0, 1};
+        const struct ampd_checkpoint_path place = {x->folder, x->model, 0, 1};
         rc = ampd_checkpoint_write(&place, tensors, count, &state, &stopped, &record, &error);
         ampd_checkpoint_state_clear(&state);
     }
@@ -225,7 +231,7 @@ static int merge(struct exporting *x)
 
 static int exists(const struct exporting *x)
 {
-    (void)fprintf(stderr, "ampctl: %s: %s exists; name another file, or give --force\n", x->ctl->verb, x->file);
+    (void)ampctl_print(stderr, "ampctl: %s: %s exists; name another file, or give --force", x->ctl->verb, x->file);
     return AMPCTL_EXIT_FAILED;
 }
 
@@ -234,8 +240,8 @@ static int make_folder(struct exporting *x)
     struct stat status;
     bool there = lstat(x->file, &status) == 0;
     if (there && !S_ISREG(status.st_mode)) {
-        (void)fprintf(stderr, "ampctl: %s: %s is not a regular file, and is left as it is; name another\n",
-                      x->ctl->verb, x->file);
+        (void)ampctl_print(stderr, "ampctl: %s: %s is not a regular file, and is left as it is; name another",
+                           x->ctl->verb, x->file);
         return AMPCTL_EXIT_FAILED;
     }
     if (there && !x->force)
@@ -293,7 +299,7 @@ static void remove_folder(const struct exporting *x)
         (void)snprintf(path, sizeof path, "%s/%s", x->folder, x->parts_names[k]);
         (void)unlink(path);
     }
-    const struct ampd_checkpoint_place all = {.data_dir = x->folder, .model = x->model};
+    const struct ampd_checkpoint_path all = {.data_dir = x->folder, .model = x->model};
     (void)ampd_checkpoint_remove_model(&all, &error);
     (void)snprintf(path, sizeof path, "%s/models", x->folder);
     (void)rmdir(path);
@@ -325,11 +331,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 /* From now on each call goes to the shard that it names. 0, or an exit code after a sentence. */
 static int reach_shards(struct exporting *x)
 {
-    const char *endpoints[AMPCLIENT_LINK_SHARDS_MAX];
+    const char *endpoints[AMPCLIENT_CHANNELS_SHARDS_MAX];
     struct amp_error error = {0};
-    if (x->about.shards.count == 0 || x->about.shards.count > AMPCLIENT_LINK_SHARDS_MAX) {
-        (void)fprintf(stderr, "ampctl: %s: the model has %zu shards; this ampctl knows up to %u\n", x->ctl->verb,
-                      x->about.shards.count, AMPCLIENT_LINK_SHARDS_MAX);
+    if (x->about.shards.count == 0 || x->about.shards.count > AMPCLIENT_CHANNELS_SHARDS_MAX) {
+        (void)ampctl_print(stderr, "ampctl: %s: the model has %zu shards; this ampctl knows up to %u", x->ctl->verb,
+                           x->about.shards.count, AMPCLIENT_CHANNELS_SHARDS_MAX);
         return AMPCTL_EXIT_FAILED;
     }
     if (x->about.shards.count == 1)
@@ -344,10 +350,10 @@ static int reach_shards(struct exporting *x)
 static void say_if_older(const struct exporting *x, uint64_t decided)
 {
     if (x->newest && x->key.step < decided)
-        (void)fprintf(stderr,
-                      "ampctl: %s: this is the checkpoint of step %" PRIu64 ", and %s is at step %" PRIu64
-                      "; run \"ampctl checkpoint %s\" and export again for that one\n",
-                      x->ctl->verb, x->key.step, x->model, decided, x->model);
+        (void)ampctl_print(stderr,
+                           "ampctl: %s: this is the checkpoint of step %" PRIu64 ", and %s is at step %" PRIu64
+                           "; run \"ampctl checkpoint %s\" and export again for that one",
+                           x->ctl->verb, x->key.step, x->model, decided, x->model);
 }
 
 /* One row, or a sentence. */
@@ -365,8 +371,8 @@ static int say(const struct exporting *x)
                                 json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "file", x->file, "model", x->model, "epoch",
                                           (json_int_t)x->key.epoch, "step", (json_int_t)x->key.step, "decided_step",
                                           (json_int_t)decided, "tensors", (json_int_t)tensors));
-    (void)printf("%s: %s, step %" PRIu64 " of epoch %" PRIu64 ", %zu tensor%s\n", x->file, x->model, x->key.step,
-                 x->key.epoch, tensors, tensors == 1 ? "" : "s");
+    (void)ampctl_print(stdout, "%s: %s, step %" PRIu64 " of epoch %" PRIu64 ", %zu tensor%s", x->file, x->model,
+                       x->key.step, x->key.epoch, tensors, tensors == 1 ? "" : "s");
     return 0;
 }
 

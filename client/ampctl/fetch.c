@@ -28,7 +28,7 @@ struct fetch {
 
 static int failed(const struct ampctl *ctl, const char *text)
 {
-    (void)fprintf(stderr, "ampctl: %s: %s\n", ctl->verb, text);
+    (void)ampctl_print(stderr, "ampctl: %s: %s", ctl->verb, text);
     return AMPCTL_EXIT_FAILED;
 }
 
@@ -92,7 +92,7 @@ static int on_message(void *arg, const uint8_t *data, size_t size)
 
 static const char *address_of(const struct ampctl *ctl, uint32_t shard)
 {
-    return shard < ctl->link->shards_count ? ctl->link->endpoints[shard] : ctl->endpoints;
+    return shard < ctl->link->channels.shards_count ? ctl->link->channels.endpoints[shard] : ctl->endpoints;
 }
 
 static int call(struct ampctl *ctl, const struct ampctl_part *part, struct fetch *fetch)
@@ -115,7 +115,7 @@ static int call(struct ampctl *ctl, const struct ampctl_part *part, struct fetch
         if (!ctl->link->broken && fetch->error.text[0] != 0)
             code = failed(ctl, fetch->error.text);
         else
-            ampctl_say_why(ctl, address_of(ctl, part->shard), &reply);
+            ampctl_print_failure(ctl, address_of(ctl, part->shard), &reply);
     }
     ampclient_reply_close(&reply);
     return code;
@@ -125,7 +125,7 @@ static int fetch_into(struct ampctl *ctl, struct ampctl_part *part, struct fetch
 {
     fetch->fd = open(part->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fetch->fd < 0) {
-        (void)fprintf(stderr, "ampctl: %s: cannot write %s: %s\n", ctl->verb, part->path, strerror(errno));
+        (void)ampctl_print(stderr, "ampctl: %s: cannot write %s: %s", ctl->verb, part->path, strerror(errno));
         return AMPCTL_EXIT_FAILED;
     }
     int code = call(ctl, part, fetch);
@@ -135,8 +135,8 @@ static int fetch_into(struct ampctl *ctl, struct ampctl_part *part, struct fetch
     if (fetch->written == header->size_bytes && header->shard == part->shard && header->parts == part->shards &&
         amp_hex_parse(header->manifest_hash, part->manifest, sizeof part->manifest))
         return 0;
-    (void)fprintf(stderr, "ampctl: %s: shard %u sent something else than its part of %u; are versions mixed?\n",
-                  ctl->verb, part->shard, part->shards);
+    (void)ampctl_print(stderr, "ampctl: %s: shard %u sent something else than its part of %u; are versions mixed?",
+                       ctl->verb, part->shard, part->shards);
     return AMPCTL_EXIT_FAILED;
 }
 

@@ -17,9 +17,10 @@ struct ampctl_part {
 };
 
 /*
- * One call to the part's shard, with the time limit of `ctl`. What the file holds is not verified: read it with its manifest. 0,
- * or an exit code after a sentence; then a piece of the file may be there. Where the client's thread hangs, in the write to a
- * file system that is gone perhaps, the link is broken, and what that thread uses stays to the program's end.
+ * One call to the part's shard, with the time limit of `ctl`. What the file holds is not verified: read it with its
+ * manifest. 0, or an exit code after a sentence; then a piece of the file may be there. Where the client's thread
+ * hangs, in the write to a file system that is gone perhaps, the link is broken, and what that thread uses stays to the
+ * program's end.
  */
 int ampctl_fetch_part(struct ampctl *ctl, struct ampctl_part *part);
 

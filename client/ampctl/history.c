@@ -1,7 +1,9 @@
 /*
- * ampctl history and ampctl overflows: pages of rows, followed to the end; each is printed before the next is asked for.
+ * ampctl history and ampctl overflows: pages of rows, followed to the end; each is printed before the next is asked
+ * for.
  */
 #include "client/ampctl/ctl.h"
+#include "client/ampctl/parse.h"
 #include "client/ampctl/plot.h"
 #include "client/ampctl/rows.h"
 #include "client/io/methods.h"

@@ -1,8 +1,9 @@
 /* ampctl checkpoint import: the first values of a model, out of a safetensors file that any program has written. */
 #include "client/ampctl/import.h"
+#include "client/ampctl/parse.h"
 
 #include "client/io/client.h"
-#include "client/io/spec.h"
+#include "client/io/client_spec.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +20,7 @@
 
 int ampctl_tensor_file_failed(const struct ampctl *ctl, const struct ampctl_tensor_file *file, const char *text)
 {
-    (void)fprintf(stderr, "ampctl: %s: %s: %s\n", ctl->verb, file->path, text);
+    (void)ampctl_print(stderr, "ampctl: %s: %s: %s", ctl->verb, file->path, text);
     return AMPCTL_EXIT_FAILED;
 }
 
@@ -130,7 +131,7 @@ int ampctl_client(const struct ampctl *ctl, struct ampclient **client)
     int rc = ampclient_connect(ctl->endpoints, &options, client, &error);
     if (rc == 0)
         return 0;
-    (void)fprintf(stderr, "ampctl: %s: %s\n", ctl->verb, error.text);
+    (void)ampctl_print(stderr, "ampctl: %s: %s", ctl->verb, error.text);
     return AMPCTL_EXIT_RPC + amp_err_grpc_status(rc);
 }
 
@@ -143,7 +144,7 @@ static int load(const struct ampctl *ctl, const char model[128], const struct va
     int rc =
         ampclient_load_sized(client, model, (const float *const *)values->of, values->elements, values->count, already);
     if (rc != 0) {
-        (void)fprintf(stderr, "ampctl: %s: %s\n", ctl->verb, ampclient_error_text(client));
+        (void)ampctl_print(stderr, "ampctl: %s: %s", ctl->verb, ampclient_error_text(client));
         code = AMPCTL_EXIT_RPC + amp_err_grpc_status(rc);
     }
     ampclient_close(client);
@@ -182,7 +183,7 @@ static int say(const struct ampctl *ctl, const struct importing *x, uint32_t cou
         return ampctl_print_one(ctl, columns,
                                 json_pack("{s:s, s:s, s:I, s:I}", "model", x->model, "file", x->file, "tensors",
                                           (json_int_t)count, "others", (json_int_t)others));
-    (void)printf("%s: %u tensors of %s loaded, %zu others left alone\n", x->model, count, x->file, others);
+    (void)ampctl_print(stdout, "%s: %u tensors of %s loaded, %zu others left alone", x->model, count, x->file, others);
     return 0;
 }
 
@@ -212,8 +213,9 @@ int ampctl_import(struct ampctl *ctl, int argc, char **argv)
     if (code == 0)
         code = ampctl_load_values(ctl, x.model, &file, &count, &already);
     if (code == 0 && already) {
-        (void)fprintf(stderr, "ampctl: %s: %s has values already, and keeps them; create a new model to load others\n",
-                      ctl->verb, x.model);
+        (void)ampctl_print(stderr,
+                           "ampctl: %s: %s has values already, and keeps them; create a new model to load others",
+                           ctl->verb, x.model);
         code = AMPCTL_EXIT_FAILED;
     } else if (code == 0) {
         code = say(ctl, &x, count, ampctl_safetensors_count(&file.tensors) - count);

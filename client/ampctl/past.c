@@ -1,5 +1,6 @@
 /* ampctl explain, replay and checkpoints: what the server tells of its past. */
 #include "client/ampctl/ctl.h"
+#include "client/ampctl/parse.h"
 #include "client/ampctl/rows.h"
 #include "client/io/methods.h"
 
@@ -102,7 +103,7 @@ static int print_explained(const struct ampctl *ctl, const struct ampd_msg_expla
         json_decref(all);
     } else if (rc == 0) {
         struct ampctl_list list = {.out = stdout, .csv = ctl->csv, .columns = ampctl_overflow_columns};
-        (void)fprintf(ctl->csv ? stderr : stdout, "%s\n", answer->explanation);
+        (void)ampctl_print(ctl->csv ? stderr : stdout, "%s", answer->explanation);
         rc = ampctl_list_page(&list, overflows);
     }
     json_decref(overflows);
@@ -266,9 +267,9 @@ static int run_replay(struct ampctl *ctl, struct replay *replay)
     if (code == 0 && ampctl_list_end(&replay->list) != 0)
         code = AMPCTL_EXIT_FAILED;
     if (code == 0)
-        (void)fprintf(stderr, "%llu steps, after %llu the scales differ, %llu uncertain. %s\n",
-                      (unsigned long long)replay->steps, (unsigned long long)replay->differing,
-                      (unsigned long long)replay->uncertain, replay->note);
+        (void)ampctl_print(stderr, "%llu steps, after %llu the scales differ, %llu uncertain. %s",
+                           (unsigned long long)replay->steps, (unsigned long long)replay->differing,
+                           (unsigned long long)replay->uncertain, replay->note);
     return code;
 }
 

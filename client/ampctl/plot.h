@@ -1,6 +1,6 @@
 /*
- * A small picture of the loss scale over the steps, for a terminal: log2 upwards, steps to the right, skipped steps as x.
- * Any number of steps in bounded memory: neighbouring steps share a column.
+ * A small picture of the loss scale over the steps, for a terminal: log2 upwards, steps to the right, skipped steps as
+ * x. Any number of steps in bounded memory: neighbouring steps share a column.
  */
 #ifndef AMPCTL_PLOT_H
 #define AMPCTL_PLOT_H
@@ -12,7 +12,9 @@
 
 #define AMPCTL_PLOT_COLUMNS 60
 #define AMPCTL_PLOT_ROWS    10
-/* Steps are gathered in so many cells at most, each of 2^k steps: many more than columns, so that widths hardly differ. */
+/*
+ * Steps are gathered in so many cells at most, each of 2^k steps: many more than columns, so that widths hardly differ.
+ */
 #define AMPCTL_PLOT_CELLS 4096
 
 /* What a few neighbouring steps had: log2 of the scale. */

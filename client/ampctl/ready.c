@@ -3,6 +3,7 @@
  * drains), 2 no answer, 3 no attempt was made (usage).
  */
 #include "client/ampctl/ctl.h"
+#include "client/ampctl/parse.h"
 #include "client/io/methods.h"
 
 #include <stdio.h>
@@ -37,11 +38,12 @@ static int check(struct ampctl *ctl)
         code = REJECTING;
     static const char *const words[] = {"accepting", "rejecting", "no response"};
     if (ctl->json)
-        (void)printf("{\"ready\":%s,\"status\":\"%s\"}\n", code == ACCEPTING ? "true" : "false", words[code]);
+        (void)ampctl_print(stdout, "{\"ready\":%s,\"status\":\"%s\"}", code == ACCEPTING ? "true" : "false",
+                           words[code]);
     else
-        (void)printf("%s: %s\n", ctl->endpoints, words[code]);
+        (void)ampctl_print(stdout, "%s: %s", ctl->endpoints, words[code]);
     if (code == NO_RESPONSE)
-        ampctl_say_why(ctl, ctl->endpoints, &reply);
+        ampctl_print_failure(ctl, ctl->endpoints, &reply);
     ampclient_reply_close(&reply);
     return code;
 }

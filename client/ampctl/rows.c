@@ -206,20 +206,30 @@ json_t *ampctl_checkpoint_row(const struct ampd_msg_checkpoint_info *checkpoint)
 json_t *ampctl_cluster_row(const struct ampd_msg_cluster_shard *shard, bool one_model)
 {
     const char *state = shard->leaving ? (shard->up ? "leaving" : "left") : (shard->up ? "up" : "down");
+    bool known = !shard->unknown; /* else only where it is and which blocks are its own */
     json_t *object = json_object();
     ampctl_put(&object, "shard", count_of(shard->index));
     ampctl_put(&object, "address", json_string(shard->endpoint));
-    ampctl_put(&object, "state", json_string(state));
-    ampctl_put(&object, "since", time_of(shard->has_since, shard->since));
-    ampctl_put(&object, "fence", count_of(shard->fence));
+    ampctl_put(&object, "state", json_string(known ? state : "unknown"));
+    ampctl_put(&object, "since", time_of(known && shard->has_since, shard->since));
+    ampctl_put(&object, "fence", known && shard->fence > 0 ? count_of(shard->fence) : json_null());
     ampctl_put(&object, "blocks", count_of(shard->block_count));
-    ampctl_put(&object, "behind", count_of(shard->behind_models));
-    ampctl_put(&object, "awaited", count_of(shard->awaited_models));
+    ampctl_put(&object, "behind", known ? count_of(shard->behind_models) : json_null());
+    ampctl_put(&object, "awaited", known ? count_of(shard->awaited_models) : json_null());
+    ampctl_put(&object, "trouble", text_of(shard->trouble));
     if (!one_model)
         return object;
-    ampctl_put(&object, "decided_step", count_of(shard->decided_step));
-    ampctl_put(&object, "applied_step", count_of(shard->applied_step));
-    ampctl_put(&object, "lag", count_of(shard->decided_step - shard->applied_step));
+    ampctl_put(&object, "decided_step", known ? count_of(shard->decided_step) : json_null());
+    ampctl_put(&object, "applied_step", known ? count_of(shard->applied_step) : json_null());
+    ampctl_put(&object, "lag", known ? count_of(shard->decided_step - shard->applied_step) : json_null());
+    return object;
+}
+
+json_t *ampctl_standby_row(const struct ampd_msg_cluster_standby *standby)
+{
+    json_t *object = json_object();
+    ampctl_put(&object, "address", json_string(standby->endpoint));
+    ampctl_put(&object, "state", json_string("standby"));
     return object;
 }
 

@@ -1,6 +1,6 @@
 /*
- * Messages as JSON objects, and rows of such objects as a table or as JSON. One description serves both: a table shows some
- * of the keys.
+ * Messages as JSON objects, and rows of such objects as a table or as JSON. One description serves both: a table shows
+ * some of the keys.
  */
 #ifndef AMPCTL_ROWS_H
 #define AMPCTL_ROWS_H
@@ -21,6 +21,7 @@ json_t *ampctl_checkpoint_row(const struct ampd_msg_checkpoint_info *checkpoint)
 
 /* With one model: its steps too. */
 json_t *ampctl_cluster_row(const struct ampd_msg_cluster_shard *shard, bool one_model);
+json_t *ampctl_standby_row(const struct ampd_msg_cluster_standby *standby);
 
 json_t *ampctl_replayed_row(const struct ampd_msg_replayed_step *step);
 
@@ -33,12 +34,15 @@ const char *ampctl_optimizer_name(enum ampd_msg_optimizer_kind kind);
 
 /* The name of a value of an enumeration: "unknown" is that of 0 and of what a newer server sends. */
 const char *ampctl_name_of(const char *const *names, size_t count, unsigned value);
-#define AMPCTL_NAME_OF(names, value) ampctl_name_of(names, sizeof(names) / sizeof *(names), (unsigned)(value))
+#define AMPCTL_NAME_OF(names, value) ampctl_name_of(names, sizeof names / sizeof *(names), (unsigned)(value))
 
 /* null where JSON has no such number. */
 json_t *ampctl_real(double value);
 
-/* Puts a value, which it takes, into an object that is being made: NULL from the first failure on, so that one check serves all. */
+/*
+ * Puts a value, which it takes, into an object that is being made: NULL from the first failure on, so that one check
+ * serves all.
+ */
 void ampctl_put(json_t **object, const char *key, json_t *value);
 /* The policy of a name; UNSPECIFIED: there is none. */
 enum ampd_msg_scaler_policy ampctl_policy(const char *name);
@@ -58,13 +62,15 @@ extern const struct ampctl_column ampctl_worker_columns[];
 extern const struct ampctl_column ampctl_checkpoint_columns[];
 extern const struct ampctl_column ampctl_replay_columns[];
 
-/* The text of a value in a table: "-" for null, "yes" and "no", numbers short. Longest text of a number: 31. */
+/*
+ * The text of a value in a table, as it is: "-" for null, "yes" and "no", numbers short. Longest text of a number: 31.
+ */
 const char *ampctl_cell(const json_t *value, char buffer[32]);
 
 /*
- * A list that comes in pages: one JSON object with all rows, or a table whose titles stand above the first page. Nothing is
- * printed before the first page is there, so that a call that fails at once leaves stdout empty. 0, or -1: out of memory, or
- * the stream failed.
+ * A list that comes in pages: one JSON object with all rows, or a table whose titles stand above the first page.
+ * Nothing is printed before the first page is there, so that a call that fails at once leaves stdout empty. 0, or -1:
+ * out of memory, or the stream failed.
  */
 struct ampctl_list {
     FILE *out;
@@ -77,10 +83,13 @@ int ampctl_list_page(struct ampctl_list *list, const json_t *rows);
 /* Closes the JSON object; a table without any row says so on stderr. */
 int ampctl_list_end(struct ampctl_list *list);
 
-/* One field of a CSV record by RFC 4180: in quotes where it needs them, numbers with all digits, null empty. 0 or -1. */
+/*
+ * One field of a CSV record by RFC 4180: in quotes where it needs them, numbers with all digits, null empty. Control
+ * characters are escaped (say.h), so that a record is a line. 0 or -1.
+ */
 int ampctl_csv_field(FILE *out, const json_t *value);
 
-/* Prints one object as a line of JSON. */
+/* Prints one object as a line of JSON, in ASCII. */
 int ampctl_print_json(FILE *out, const json_t *value);
 
 #endif

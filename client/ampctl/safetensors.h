@@ -1,6 +1,7 @@
 /*
- * A safetensors file as anybody's program writes it (github.com/huggingface/safetensors): eight bytes with the length of the
- * header, a JSON object of tensors with dtype, shape and data_offsets, and the data. Read only, from memory; trusts nothing.
+ * A safetensors file as anybody's program writes it (github.com/huggingface/safetensors): eight bytes with the length
+ * of the header, a JSON object of tensors with dtype, shape and data_offsets, and the data. Read only, from memory;
+ * trusts nothing.
  */
 #ifndef AMPCTL_SAFETENSORS_H
 #define AMPCTL_SAFETENSORS_H
@@ -20,7 +21,8 @@ struct ampctl_safetensors {
 };
 
 /*
- * Takes a file's bytes, which must outlive it. 0, and the caller's to close; AMP_EDATALOSS with what is wrong; AMP_ENOMEM.
+ * Takes a file's bytes, which must outlive it. 0, and the caller's to close; AMP_EDATALOSS with what is wrong;
+ * AMP_ENOMEM.
  */
 int ampctl_safetensors_open(const void *bytes, uint64_t size, struct ampctl_safetensors *file, struct amp_error *error);
 void ampctl_safetensors_close(struct ampctl_safetensors *file);
@@ -44,8 +46,8 @@ struct ampctl_safetensors_tensor {
 
 /*
  * Lists the tensors that can be parameters of a model, in the order of the header: those of a type that
- * ampctl_safetensors_read reads, and of a checkpoint of ampd the parameters alone (its moments and user states have a '#' in
- * their names). *list is the caller's to free. AMP_EINVAL (more than 8 dimensions), AMP_EDATALOSS, AMP_ENOMEM.
+ * ampctl_safetensors_read reads, and of a checkpoint of ampd the parameters alone (its moments and user states have a
+ * '#' in their names). *list is the caller's to free. AMP_EINVAL (more than 8 dimensions), AMP_EDATALOSS, AMP_ENOMEM.
  */
 int ampctl_safetensors_list(const struct ampctl_safetensors *file, struct ampctl_safetensors_tensor **list,
                             uint32_t *count, struct amp_error *error);

@@ -1,5 +1,6 @@
 /* ampctl status and ampctl models: how the server and its models stand. */
 #include "client/ampctl/ctl.h"
+#include "client/ampctl/parse.h"
 #include "client/ampctl/rows.h"
 #include "client/io/methods.h"
 
@@ -26,13 +27,18 @@ static json_t *server_object(const struct ampd_msg_get_status_response *status)
                      (json_int_t)status->descriptors, "descriptors_max", (json_int_t)status->descriptors_max);
 }
 
-/* An older server does not tell it. */
-static void print_descriptors(const struct ampd_msg_get_status_response *status)
+static void print_server(const struct ampd_msg_get_status_response *status)
 {
+    char descriptors[64] = ""; /* an older server does not tell it */
     if (status->descriptors > 0 && status->descriptors_max > 0)
-        (void)printf(", %" PRIu64 " of %" PRIu64 " descriptors", status->descriptors, status->descriptors_max);
+        (void)snprintf(descriptors, sizeof descriptors, ", %" PRIu64 " of %" PRIu64 " descriptors", status->descriptors,
+                       status->descriptors_max);
     else if (status->descriptors > 0)
-        (void)printf(", %" PRIu64 " descriptors", status->descriptors);
+        (void)snprintf(descriptors, sizeof descriptors, ", %" PRIu64 " descriptors", status->descriptors);
+    (void)ampctl_print(stdout,
+                       "ampd %s, up %" PRIu64 " s, boot %" PRIu64 ", shard %" PRIu32 " of %" PRIu32 ", kernels %s%s%s",
+                       status->version, status->uptime_ms / 1000, status->fence, status->shard, status->shard_count,
+                       status->isa, descriptors, status->draining ? ", draining" : "");
 }
 
 static json_t *model_objects(const struct ampd_msg_model_status_list *models, bool with_workers)
@@ -67,16 +73,12 @@ static int print_status(const struct ampctl *ctl, const struct ampd_msg_get_stat
         struct ampctl_list list = {.out = stdout, .csv = true, .columns = ampctl_model_columns};
         rc = ampctl_list_page(&list, models);
     } else if (rc == 0) {
-        (void)printf("ampd %s, up %" PRIu64 " s, boot %" PRIu64 ", shard %" PRIu32 " of %" PRIu32 ", kernels %s",
-                     status->version, status->uptime_ms / 1000, status->fence, status->shard, status->shard_count,
-                     status->isa);
-        print_descriptors(status);
-        (void)printf("%s\n", status->draining ? ", draining" : "");
+        print_server(status);
         if (status->trouble[0] != 0)
-            (void)printf("trouble: %s\n", status->trouble);
+            (void)ampctl_print(stdout, "trouble: %s", status->trouble);
         if (status->shard != 0 && status->shards.count > 0)
-            (void)fprintf(stderr, "This is shard %" PRIu32 "; workers and decisions are with shard 0, at %s.\n",
-                          status->shard, status->shards.items[0].endpoint);
+            (void)ampctl_print(stderr, "This is shard %" PRIu32 "; workers and decisions are with shard 0, at %s.",
+                               status->shard, status->shards.items[0].endpoint);
         rc = print_list(ampctl_model_columns, models);
         if (rc == 0 && spec != NULL) {
             ampctl_print_spec(stdout, spec);

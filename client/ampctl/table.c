@@ -1,8 +1,11 @@
 /* Rows as a table (libsmartcols) or as JSON, a page at a time, so that memory is bounded by a page. */
 #include "client/ampctl/rows.h"
 
+#include "client/ampctl/print.h"
+
 #include <libsmartcols.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -38,7 +41,10 @@ static int add_line(struct libscols_table *table, const struct ampctl_column *co
     int rc = line != NULL ? 0 : -1;
     for (size_t i = 0; rc == 0 && columns[i].key != NULL; i++) {
         char buffer[32];
-        rc = scols_line_set_data(line, i, ampctl_cell(json_object_get(row, columns[i].key), buffer));
+        char *text = ampctl_text(ampctl_cell(json_object_get(row, columns[i].key), buffer));
+        rc = text != NULL ? scols_line_refer_data(line, i, text) : -1; /* the line frees it */
+        if (rc != 0)
+            free(text);
     }
     return rc;
 }
@@ -74,9 +80,12 @@ static int print_table(const struct ampctl_list *list, const json_t *rows)
     return rc == 0 ? 0 : -1;
 }
 
+/* JSON has escapes of its own, and with this flag for U+009B, too, which a terminal may take for ESC [. */
+#define JSON_FORM (JSON_COMPACT | JSON_ENSURE_ASCII)
+
 int ampctl_print_json(FILE *out, const json_t *value)
 {
-    if (value == NULL || json_dumpf(value, out, JSON_COMPACT) != 0)
+    if (value == NULL || json_dumpf(value, out, JSON_FORM) != 0)
         return -1;
     return fputc('\n', out) != EOF ? 0 : -1;
 }
@@ -94,23 +103,16 @@ static int print_rows(struct ampctl_list *list, const json_t *rows)
     int rc = open_list(list);
     for (size_t i = 0; rc == 0 && i < json_array_size(rows); i++) {
         if (fputs(list->begun ? ",\n" : "\n", list->out) == EOF ||
-            json_dumpf(json_array_get(rows, i), list->out, JSON_COMPACT) != 0)
+            json_dumpf(json_array_get(rows, i), list->out, JSON_FORM) != 0)
             rc = -1;
         list->begun = true;
     }
     return rc;
 }
 
-int ampctl_csv_field(FILE *out, const json_t *value)
+static int put_csv_text(FILE *out, const char *text)
 {
-    const char *text = json_is_string(value) ? json_string_value(value) : NULL;
-    if (json_is_null(value) || value == NULL)
-        return 0;
-    if (json_is_boolean(value))
-        return fputs(json_is_true(value) ? "true" : "false", out) != EOF ? 0 : -1;
-    if (text == NULL)
-        return json_dumpf(value, out, JSON_ENCODE_ANY);
-    if (strpbrk(text, ",\"\r\n") == NULL)
+    if (strpbrk(text, ",\"") == NULL)
         return fputs(text, out) != EOF ? 0 : -1;
     int rc = fputc('"', out);
     for (; *text != 0 && rc != EOF; text++) {
@@ -120,6 +122,20 @@ int ampctl_csv_field(FILE *out, const json_t *value)
             rc = fputc(*text, out);
     }
     return rc != EOF && fputc('"', out) != EOF ? 0 : -1;
+}
+
+int ampctl_csv_field(FILE *out, const json_t *value)
+{
+    if (json_is_null(value) || value == NULL)
+        return 0;
+    if (json_is_boolean(value))
+        return fputs(json_is_true(value) ? "true" : "false", out) != EOF ? 0 : -1;
+    if (!json_is_string(value))
+        return json_dumpf(value, out, JSON_ENCODE_ANY);
+    char *text = ampctl_text(json_string_value(value));
+    int rc = text != NULL ? put_csv_text(out, text) : -1;
+    free(text);
+    return rc;
 }
 
 static int print_csv(struct ampctl_list *list, const json_t *rows)

@@ -1,10 +1,11 @@
 /*
  * ampctl token new: makes a token and the line for ampd's token file. Asks no server.
  *
- * The token goes to stdout, alone, so that it can be sent into a file; the line, in which only the token's hash is, goes to
- * stderr, or by --append into the file. Nothing else keeps the token.
+ * The token goes to stdout, alone, so that it can be sent into a file; the line, in which only the token's hash is,
+ * goes to stderr, or by --append into the file. Nothing else keeps the token.
  */
 #include "client/ampctl/ctl.h"
+#include "client/ampctl/parse.h"
 
 #include <errno.h>
 #include <fcntl.h>

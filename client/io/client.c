@@ -3,17 +3,14 @@
 #include "base/assert.h"
 #include "client/io/methods.h"
 #include "client/io/model.h"
-#include "client/io/spec.h"
+#include "client/io/client_spec.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define VERSION              "0.1.0"
-#define CONNECT_TIMEOUT_MS   10000
-#define RECONNECT_TIMEOUT_MS 600000 /* STEP section 5 */
-#define CALL_TIMEOUT_MS      60000
-#define STEP_TIMEOUT_MS      900000 /* a loss timeout of 10 minutes and a half of it */
+#define VERSION            "0.1.0"
+#define CONNECT_TIMEOUT_MS 10000
 /* Longer waits are as good as endless, and sums of a few of them do not wrap. */
 #define TIMEOUT_MAX_MS ((uint64_t)1 << 40)
 
@@ -85,9 +82,9 @@ static int take_options(struct ampclient *client, const struct ampclient_options
             return rc;
     }
     to->connect_timeout_ms = timeout_or(to->connect_timeout_ms, CONNECT_TIMEOUT_MS);
-    to->reconnect_timeout_ms = timeout_or(to->reconnect_timeout_ms, RECONNECT_TIMEOUT_MS);
-    to->call_timeout_ms = timeout_or(to->call_timeout_ms, CALL_TIMEOUT_MS);
-    to->step_timeout_ms = timeout_or(to->step_timeout_ms, STEP_TIMEOUT_MS);
+    to->reconnect_timeout_ms = timeout_or(to->reconnect_timeout_ms, AMPCLIENT_RECONNECT_MS);
+    to->call_timeout_ms = timeout_or(to->call_timeout_ms, AMPCLIENT_CALL_TIMEOUT_MS);
+    to->step_timeout_ms = timeout_or(to->step_timeout_ms, AMPCLIENT_STEP_TIMEOUT_MS);
     if (to->log_cb == NULL)
         to->log_cb = print_line;
     if (to->log_level == 0)
@@ -220,9 +217,9 @@ int ampclient_ask(struct ampclient *client, const char *path, const struct amp_b
 
 static int use_shards(struct ampclient *client, const struct ampd_msg_get_status_response *status)
 {
-    const char *endpoints[AMPCLIENT_LINK_SHARDS_MAX];
+    const char *endpoints[AMPCLIENT_CHANNELS_SHARDS_MAX];
     uint32_t count = (uint32_t)status->shards.count;
-    for (uint32_t k = 0; k < count && k < AMPCLIENT_LINK_SHARDS_MAX; k++)
+    for (uint32_t k = 0; k < count && k < AMPCLIENT_CHANNELS_SHARDS_MAX; k++)
         endpoints[k] = status->shards.items[k].endpoint;
     return count < 2 ? 0 : ampclient_link_use_shards(client->link, endpoints, count, &client->error);
 }
@@ -253,7 +250,7 @@ int ampclient_find_shards(struct ampclient *client)
 
 uint32_t ampclient_shards(const struct ampclient *client)
 {
-    return client->link->shards_count > 1 ? client->link->shards_count : 1;
+    return client->link->channels.shards_count > 1 ? client->link->channels.shards_count : 1;
 }
 
 int ampclient_create(struct ampclient *client, const struct ampclient_spec *spec, bool *existed)

@@ -20,8 +20,8 @@ struct ampclient {
 void ampclient_begin(struct ampclient *client);
 
 /*
- * Copies a struct of the caller that begins with its size over one with the defaults. AMP_EINVAL: the size is too small to
- * hold `size`, or there are bytes beyond what this version knows that are not zero.
+ * Copies a struct of the caller that begins with its size over one with the defaults. AMP_EINVAL: the size is too small
+ * to hold `size`, or there are bytes beyond what this version knows that are not zero.
  */
 int ampclient_take_struct(void *to, size_t to_size, const void *from, const char *what, struct amp_error *error);
 /* Copies a result into the caller's struct, as much as fits its size. AMP_EINVAL as above. */
@@ -41,8 +41,8 @@ int ampclient_find_shards(struct ampclient *client);
 uint32_t ampclient_shards(const struct ampclient *client);
 
 /*
- * ampclient_load for one who has made his arrays after an earlier answer: elements[i] (or NULL) is the size of values[i].
- * AMP_ESTATE: the model has other sizes now.
+ * ampclient_load for one who has made his arrays after an earlier answer: elements[i] (or NULL) is the size of
+ * values[i]. AMP_ESTATE: the model has other sizes now.
  */
 int ampclient_load_sized(struct ampclient *client, const char *model_name, const float *const *values,
                          const uint64_t *elements, uint32_t values_count, bool *already);

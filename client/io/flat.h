@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-/* Start of each parameter: the alignment of the flat space, DESIGN section 1. */
+/* Start of each parameter: the alignment of the flat space, docs/architecture.md section 1. */
 #define AMPCLIENT_FLAT_ALIGN 64
 
 struct ampclient_flat {
@@ -21,7 +21,8 @@ struct ampclient_flat {
 
 /*
  * Lays out parameters of `sizes` elements (copied). 0, with the memory freed by ampclient_flat_close; AMP_EINVAL (no
- * parameter, an empty one, block_elements not a positive multiple of 64, more than 2^40 elements), AMP_ENOMEM: nothing is held.
+ * parameter, an empty one, block_elements not a positive multiple of 64, more than 2^40 elements), AMP_ENOMEM: nothing
+ * is held.
  */
 int ampclient_flat_init(struct ampclient_flat *flat, const uint64_t *sizes, uint32_t parameters,
                         uint64_t block_elements);

@@ -2,7 +2,6 @@
 
 #include "base/assert.h"
 #include "base/thread.h"
-#include "client/io/follow.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -110,27 +109,19 @@ void ampclient_link_log_soon(struct ampclient_link *link, enum ampclient_log_lev
 
 /* ---- the loop's thread ---- */
 
-static void on_channel_closed(void *arg)
+static void on_channels_closed(struct ampclient_channels *channels)
 {
-    struct ampclient_link *link = arg;
-    if (--link->channels_open > 0)
-        return;
+    struct ampclient_link *link = AMP_CONTAINER(channels, struct ampclient_link, channels);
     uv_close((uv_handle_t *)&link->async, NULL);
 }
 
 /* Closes everything that keeps the loop alive; uv_run returns when all of it is closed. */
 static void begin_stop(struct ampclient_link *link)
 {
-    link->closing = true;
+    link->channels.closing = true;
     if (link->stop_cb != NULL)
         link->stop_cb(link->arg);
-    link->channels_open = 1 + link->shards_count;
-    for (uint32_t i = 0; i < AMPCLIENT_LINK_RETIRED_MAX; i++)
-        if (link->retired[i] != NULL)
-            arpc_channel_close(link->retired[i], NULL, NULL);
-    arpc_channel_close(link->channel, on_channel_closed, link);
-    for (uint32_t k = 0; k < link->shards_count; k++)
-        arpc_channel_close(link->shards[k], on_channel_closed, link);
+    ampclient_channels_close(&link->channels, on_channels_closed);
 }
 
 static struct ampclient_job *next_job(struct ampclient_link *link, bool *stopping)
@@ -145,7 +136,7 @@ static struct ampclient_job *next_job(struct ampclient_link *link, bool *stoppin
 static void on_async(uv_async_t *async)
 {
     struct ampclient_link *link = async->data;
-    if (link->closing)
+    if (link->channels.closing)
         return;
     bool stopping;
     for (struct ampclient_job *job; (job = next_job(link, &stopping)) != NULL;)
@@ -167,25 +158,10 @@ static void *loop_main(void *arg)
     return NULL;
 }
 
-int ampclient_link_call(struct ampclient_link *link, uint32_t shard, const char *path,
-                        const struct arpc_call_options *options, const struct arpc_handler *handler, void *user,
-                        struct arpc_call **out, struct amp_error *error)
-{
-    const char *authorization = ampclient_secure_authorization(&link->secure, ampclient_now_ms());
-    const struct arpc_pair pair = {"authorization", authorization};
-    struct arpc_call_options with = *options;
-    if (authorization != NULL) {
-        with.metadata = &pair; /* callers have no metadata of their own */
-        with.metadata_count = 1;
-    }
-    struct arpc_channel *channel = shard < link->shards_count ? link->shards[shard] : link->channel;
-    return arpc_channel_call(channel, path, &with, handler, user, out, error);
-}
-
 struct shards_job {
     struct ampclient_job job;
     struct ampclient_link *link;
-    char endpoints[AMPCLIENT_LINK_SHARDS_MAX][256];
+    char endpoints[AMPCLIENT_CHANNELS_SHARDS_MAX][256];
     uint32_t count;
     int code;
     struct amp_error error;
@@ -194,20 +170,20 @@ struct shards_job {
 static void open_shards(struct ampclient_job *base)
 {
     struct shards_job *job = AMP_CONTAINER(base, struct shards_job, job);
-    struct ampclient_link *link = job->link;
-    for (uint32_t k = 0; job->code == 0 && k < job->count && !link->closing; k++) {
-        job->code = ampclient_follow_open(link, k, job->endpoints[k], &job->error);
-        link->shards_count += job->code == 0 ? 1 : 0;
+    struct ampclient_channels *channels = &job->link->channels;
+    for (uint32_t k = 0; job->code == 0 && k < job->count && !channels->closing; k++) {
+        job->code = ampclient_channels_open_shard(channels, k, job->endpoints[k], &job->error);
+        channels->shards_count += job->code == 0 ? 1 : 0;
     }
-    ampclient_link_finish(link, base);
+    ampclient_link_finish(job->link, base);
 }
 
 int ampclient_link_use_shards(struct ampclient_link *link, const char *const *endpoints, uint32_t count,
                               struct amp_error *error)
 {
-    if (count < 2 || count > AMPCLIENT_LINK_SHARDS_MAX)
+    if (count < 2 || count > AMPCLIENT_CHANNELS_SHARDS_MAX)
         return amp_error_set(error, AMP_EINVAL, NULL, "The server has %u shards; this client speaks with at most %d.",
-                             count, AMPCLIENT_LINK_SHARDS_MAX);
+                             count, AMPCLIENT_CHANNELS_SHARDS_MAX);
     struct shards_job *job = calloc(1, sizeof *job);
     if (job == NULL)
         return amp_error_set(error, AMP_ENOMEM, NULL, "There is no memory for the connections to the shards.");
@@ -226,32 +202,7 @@ int ampclient_link_use_shards(struct ampclient_link *link, const char *const *en
     return rc;
 }
 
-int ampclient_link_code(struct ampclient_link *link, int status, bool from_peer)
-{
-    if (status == ARPC_STATUS_CANCELLED && !from_peer)
-        return AMP_EUNAVAILABLE; /* its channel has given way to one to another process */
-    if (status == ARPC_STATUS_UNAUTHENTICATED && ampclient_secure_renewed(&link->secure, ampclient_now_ms()))
-        return AMP_EUNAVAILABLE;
-    return amp_err_from_grpc_status(status);
-}
-
 /* ---- life ---- */
-
-static int open_channel(struct ampclient_link *link, const char *endpoints, const struct ampclient_link_options *given,
-                        struct amp_error *error)
-{
-    int rc = ampclient_secure_open(&link->secure, endpoints, &given->secure, error);
-    if (rc != 0)
-        return rc;
-    struct arpc_channel_options options = given->channel;
-    options.size = sizeof options;
-    options.tls = link->secure.tls;
-    /* Whoever calls pauses between tries; pauses of the channel's own would come on top. */
-    options.initial_backoff_ms = 1;
-    options.max_backoff_ms = 1;
-    link->channel_options = options;
-    return arpc_channel_new(&link->loop, link->secure.target, &options, &link->channel, error);
-}
 
 static int start_thread(struct ampclient_link *link)
 {
@@ -277,7 +228,7 @@ static int init_waiting(struct ampclient_link *link)
 /* Without a thread: the caller runs the loop until all is closed. */
 static void close_unstarted(struct ampclient_link *link)
 {
-    if (link->channel != NULL)
+    if (link->channels.first != NULL)
         begin_stop(link);
     else
         uv_close((uv_handle_t *)&link->async, NULL);
@@ -311,7 +262,8 @@ int ampclient_link_open(const char *endpoints, const struct ampclient_link_optio
         goto fail_waiting;
     }
     link->async.data = link;
-    rc = open_channel(link, endpoints, options, error);
+    ampclient_follow_init(&link->follow, &link->channels);
+    rc = ampclient_channels_open(&link->channels, &link->loop, endpoints, &options->secure, &options->channel, error);
     if (rc != 0)
         goto fail_channels;
     link->kick_cb = options->kick_cb;
@@ -333,7 +285,7 @@ fail_waiting:
     (void)pthread_cond_destroy(&link->wake);
     (void)pthread_mutex_destroy(&link->mutex);
 fail_memory:
-    ampclient_secure_close(&link->secure);
+    ampclient_secure_close(&link->channels.secure);
     free(link);
     return rc;
 }
@@ -361,6 +313,6 @@ void ampclient_link_free(struct ampclient_link *link)
 {
     (void)pthread_cond_destroy(&link->wake);
     (void)pthread_mutex_destroy(&link->mutex);
-    ampclient_secure_close(&link->secure);
+    ampclient_secure_close(&link->channels.secure);
     free(link);
 }

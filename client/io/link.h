@@ -22,7 +22,7 @@
 #include "base/err.h"
 #include "base/list.h"
 #include "client/ampclient.h"
-#include "client/io/secure.h"
+#include "client/io/follow.h"
 #include "rpc/arpc_client.h"
 
 #include <pthread.h>
@@ -34,12 +34,6 @@
 #define AMPCLIENT_WAIT_SLACK_MS 60000
 /* How long closing waits for the loop to end. */
 #define AMPCLIENT_CLOSE_MS 10000
-
-/* As many shards as a client of one model may have to speak with. */
-#define AMPCLIENT_LINK_SHARDS_MAX 16
-
-/* Connections to processes that were shards; by the time that so many more have moved, nothing waits for the oldest one. */
-#define AMPCLIENT_LINK_RETIRED_MAX 16
 
 /* A piece of work for the loop's thread. From malloc, so that it can be left alone when the link breaks. */
 struct ampclient_job {
@@ -61,19 +55,8 @@ struct ampclient_link {
     void (*kick_cb)(void *arg); /* on the loop's thread, without the mutex: after each wake-up of the loop */
     void (*stop_cb)(void *arg); /* on the loop's thread: the link is about to close its channel */
     void *arg;
-    struct ampclient_secure secure;
-    struct arpc_channel *channel;
-    struct arpc_channel_options channel_options;
-    struct arpc_channel *shards[AMPCLIENT_LINK_SHARDS_MAX]; /* one each, where there are several; else none */
-    uint32_t shards_count;
-    char endpoints[AMPCLIENT_LINK_SHARDS_MAX][256];           /* of shards */
-    struct arpc_channel *retired[AMPCLIENT_LINK_RETIRED_MAX]; /* to processes that are no shards any more; a ring */
-    uint32_t retired_next;
-    uint32_t ask_next; /* follow.c: who is asked next, when that was last, and whether it goes on */
-    uint64_t asked_ms;
-    bool asking;
-    uint32_t channels_open; /* while closing: how many are not closed yet */
-    bool closing;           /* the loop's thread has begun to stop */
+    struct ampclient_channels channels;
+    struct ampclient_follow follow; /* where the shards are */
     /* the loop's thread: of the client's log */
     void (*log_cb)(void *arg, enum ampclient_log_level level, const char *text); /* NULL: there is none */
     void *log_arg;
@@ -105,7 +88,9 @@ int ampclient_link_open(const char *endpoints, const struct ampclient_link_optio
 bool ampclient_link_close(struct ampclient_link *link);
 void ampclient_link_free(struct ampclient_link *link);
 
-/* Runs a job and waits until ampclient_link_finish. 0, or AMP_EINTERNAL (broken: the job is not the caller's any more). */
+/*
+ * Runs a job and waits until ampclient_link_finish. 0, or AMP_EINTERNAL (broken: the job is not the caller's any more).
+ */
 int ampclient_link_run(struct ampclient_link *link, struct ampclient_job *job, uint64_t timeout_ms,
                        struct amp_error *error);
 /* Loop's thread, without the mutex. The job is the waiting thread's again. */
@@ -130,24 +115,10 @@ void ampclient_link_log_soon(struct ampclient_link *link, enum ampclient_log_lev
 uint64_t ampclient_now_ms(void);
 
 /*
- * Loop's thread: the AMP_E code of how a call ended that its owner has not cancelled. UNAUTHENTICATED is AMP_EUNAVAILABLE, to be tried again, where the
- * client has got a new token meanwhile.
- */
-int ampclient_link_code(struct ampclient_link *link, int status, bool from_peer);
-
-/*
- * From now on calls go to the shard that they name, at its endpoint. Once, with 2 to AMPCLIENT_LINK_SHARDS_MAX. User's
- * thread. 0; AMP_EINVAL (also: the token would cross a network unencrypted), AMP_ENOMEM.
+ * From now on calls go to the shard that they name, at its endpoint. Once, with 2 to AMPCLIENT_CHANNELS_SHARDS_MAX.
+ * User's thread. 0; AMP_EINVAL (also: the token would cross a network unencrypted), AMP_ENOMEM.
  */
 int ampclient_link_use_shards(struct ampclient_link *link, const char *const *endpoints, uint32_t count,
                               struct amp_error *error);
-
-/*
- * Loop's thread: begins a call to a shard (0 where there is one alone), as arpc_channel_call, with the client's token; it
- * fails when no endpoint can be connected to.
- */
-int ampclient_link_call(struct ampclient_link *link, uint32_t shard, const char *path,
-                        const struct arpc_call_options *options, const struct arpc_handler *handler, void *user,
-                        struct arpc_call **out, struct amp_error *error);
 
 #endif

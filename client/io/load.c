@@ -3,17 +3,18 @@
  *
  * A block that lies in one parameter is sent from where it lies; one that spans parameters or pads is gathered. The
  * server takes one loader at a time and lets others wait with their bodies unread, so the stream stays below arpc's
- * high-water mark. A load that was cut off is begun again from its first block: the server keeps nothing of half a load.
+ * high-water mark. A load that was cut off is begun again from its first block: the server keeps nothing of half a
+ * load.
  *
- * Of several shards each gets its own blocks, all at the same time and under one number: no shard answers before all have
- * theirs. So each but the first has a thread, for as long as the load takes.
+ * Of several shards each gets its own blocks, all at the same time and under one number: no shard answers before all
+ * have theirs. So each but the first has a thread, for as long as the load takes.
  */
 #include "base/crc32c.h"
 #include "base/thread.h"
 #include "client/io/client.h"
 #include "client/io/flat.h"
 #include "client/io/methods.h"
-#include "client/io/spec.h"
+#include "client/io/client_spec.h"
 #include "proto/block.h"
 
 #include <pthread.h>

@@ -1,5 +1,7 @@
-/* The host of a core (see model.h): its outputs, its wishes, its life. */
+/* The host of a core (see model.h): its outputs, its requests, its life. */
 #include "client/io/model.h"
+
+#include "client/io/model_call.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -249,14 +251,14 @@ void ampclient_model_free(struct ampclient_model *model)
     free(model);
 }
 
-/* ---- wishes ---- */
+/* ---- requests ---- */
 
-int ampclient_model_wish(struct ampclient_model *model, enum ampclient_event_type type,
-                         struct ampclient_user_done *done)
+int ampclient_model_request(struct ampclient_model *model, enum ampclient_event_type type,
+                            struct ampclient_user_done *done)
 {
     struct ampclient *client = model->client;
     struct ampclient_link *link = client->link;
-    /* The core ends each wish in time; this bound is for a loop that stands still. */
+    /* The core ends each request in time; this bound is for a loop that stands still. */
     uint64_t deadline = ampclient_now_ms() + client->options.step_timeout_ms + client->options.reconnect_timeout_ms +
                         client->options.call_timeout_ms + AMPCLIENT_WAIT_SLACK_MS;
     struct ampclient_event event = {.type = type};

@@ -2,23 +2,22 @@
  * A joined model: the host of one client core. It does what the core says, and tells it what came of it.
  *
  *     user's thread                       loop's thread
- *     wish -> core_step, kick             ampclient_model_drain: core_next until empty, each output becomes an RPC,
+ *     request -> core_step, kick          ampclient_model_drain: core_next until empty, each output becomes an RPC,
  *     wait for `done`                     a message, a cancel, a timer, or `done`
  *                                         an RPC's callbacks -> core_step, drain
  *
  * The host holds no policy: whether to try again, when, and what the user is told are the core's.
  *
- * Memory of others. Gradients (the user's) and sums (the core's) are sent from where they lie. A wish is not told to be
- * done while a piece of them may still be read (`borrowed`), so the user may change them from then on, and the core may
- * be freed once the host is detached.
+ * Memory of others. Gradients (the user's) and sums (the core's) are sent from where they lie. A request is not told to
+ * be done while a piece of them may still be read (`borrowed`), so the user may change them from then on, and the core
+ * may be freed once the host is detached.
  */
 #ifndef AMPCLIENT_MODEL_H
 #define AMPCLIENT_MODEL_H
 
 #include "base/buf.h"
-#include "client/core/core.h"
+#include "client/core/client_core.h"
 #include "client/io/client.h"
-#include "proto/block.h"
 #include "proto/msg.h"
 
 /* As many overflow rows as a result has (common.proto). */
@@ -45,7 +44,7 @@ struct ampclient_model {
     struct ampclient *client;
     /* under the mutex */
     struct ampclient_core *core;
-    struct ampclient_user_done done; /* of the wish */
+    struct ampclient_user_done done; /* of the request */
     bool done_ready;                 /* it is set, but something is still borrowed */
     bool done_told;                  /* the waiting thread may take it */
     uint64_t borrowed;               /* pieces of memory of the user or the core that are still being sent */
@@ -73,30 +72,6 @@ struct ampclient_model {
     uint8_t *user_state; /* what ampclient_user_state gave last; room for AMPCLIENT_USER_STATE_MAX bytes */
 };
 
-/* One RPC of a core. */
-struct ampclient_core_call {
-    struct amp_list node;
-    struct ampclient_model *model;
-    uint64_t number;
-    enum ampclient_output_type kind;
-    uint32_t shard;
-    struct arpc_call *call; /* NULL: could not begin */
-    bool cancelled;         /* by the core: nothing of it matters any more */
-    struct amp_error error; /* what this side found wrong; goes before what the server says */
-    struct amp_buf reply;   /* the one message of all kinds but PULL */
-    struct {
-        struct ampclient_out_pull wanted;
-        struct ampd_block_reader reader;
-        uint64_t first, count; /* blocks that the header announced */
-    } pull;
-    struct {
-        uint64_t *blocks; /* to be sent, in order */
-        size_t count, capacity, next;
-        bool end;
-        struct amp_buf trailer; /* the message */
-    } push;
-};
-
 /* ---- the user's thread ---- */
 
 /* Attaches the model to the loop. As ampclient_link_run. */
@@ -106,9 +81,9 @@ int ampclient_model_detach(struct ampclient_model *model);
 /* Frees a model that is not attached, or whose loop has ended. */
 void ampclient_model_free(struct ampclient_model *model);
 
-/* Hands a wish (AMPCLIENT_EVENT_JOIN to _LEAVE) to the core and waits for its end. done->code, or AMP_EINTERNAL. */
-int ampclient_model_wish(struct ampclient_model *model, enum ampclient_event_type type,
-                         struct ampclient_user_done *done);
+/* Hands a request (AMPCLIENT_EVENT_JOIN to _LEAVE) to the core and waits for its end. done->code, or AMP_EINTERNAL. */
+int ampclient_model_request(struct ampclient_model *model, enum ampclient_event_type type,
+                            struct ampclient_user_done *done);
 
 /* ---- the loop's thread ---- */
 
@@ -125,32 +100,5 @@ void ampclient_model_detach_if_idle(struct ampclient_model *model);
 
 /* arpc's release_cb for a view: arg is the model, whose `borrowed` was raised for it. */
 void ampclient_model_sent(void *arg);
-
-/* Sends the request of an output that begins an RPC; the call goes into model->calls, or model->failed. With the mutex. */
-void ampclient_call_begin(struct ampclient_model *model, const struct ampclient_output *output);
-struct ampclient_core_call *ampclient_call_find(struct ampclient_model *model, uint64_t number);
-/* This side gives the call up; its end is told with this code. */
-void ampclient_call_give_up(struct ampclient_core_call *call, int code, const char *text);
-void ampclient_call_free(struct ampclient_core_call *call);
-
-/* The request of an output as a message (model.h: of PUSH the header, else the whole). With the mutex. */
-int ampclient_request_encode(const struct ampclient_model *model, const struct ampclient_output *output,
-                             struct amp_buf *out);
-/*
- * Fills ended->u from the answer of a call that ended well, tells PUSH_STATE before it, and ends in ampclient_model_event.
- * An answer that cannot be read becomes AMP_EINTERNAL.
- */
-void ampclient_answer(struct ampclient_core_call *call, struct ampclient_event *event);
-
-/* Push: more blocks, the end, and what a writable stream can take. With the mutex. */
-void ampclient_push_block(struct ampclient_core_call *call, uint64_t block);
-void ampclient_push_end(struct ampclient_core_call *call, const uint32_t *absent, uint32_t absent_count);
-void ampclient_push_feed(struct ampclient_core_call *call);
-
-/* Pull: the handler of its messages, and its reader. */
-void ampclient_pull_begin(struct ampclient_core_call *call, const struct ampclient_out_pull *wanted);
-void ampclient_pull_message_begin(struct arpc_call *call, size_t size);
-void ampclient_pull_message_bytes(struct arpc_call *call, const uint8_t *data, size_t size);
-void ampclient_pull_message_end(struct arpc_call *call);
 
 #endif

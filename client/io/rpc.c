@@ -1,6 +1,6 @@
 #include "client/io/rpc.h"
 
-#include "client/io/follow.h"
+#include "client/core/client_log.h"
 #include "client/io/methods.h"
 
 #include <stdio.h>
@@ -90,9 +90,9 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
     reply->retry_ms = result->details.retry_ms > 0 ? (uint64_t)result->details.retry_ms : 0;
     if (reply->code == 0 && result->status != ARPC_STATUS_OK)
         reply->code = amp_error_set(
-            &reply->error, ampclient_link_code(exchange->link, result->status, result->from_peer),
+            &reply->error, ampclient_channels_code(&exchange->link->channels, result->status, result->from_peer),
             result->details.reason, "%s", result->message[0] != 0 ? result->message : arpc_status_name(result->status));
-    ampclient_follow_refused(exchange->link, result->details.reason);
+    ampclient_follow_refused(&exchange->link->follow, &result->details);
     exchange->over = true;
     finish_if_over(exchange);
 }
@@ -110,8 +110,8 @@ static void run_exchange(struct ampclient_job *job)
                                         .idempotent = request->idempotent,
                                         .single_response = request->message_cb == NULL};
     struct ampclient_reply *reply = &exchange->reply;
-    reply->code = ampclient_link_call(exchange->link, request->shard, request->path, &options, &exchange_handler,
-                                      exchange, &exchange->call, &reply->error);
+    reply->code = ampclient_channels_call(&exchange->link->channels, request->shard, request->path, &options,
+                                          &exchange_handler, exchange, &exchange->call, &reply->error);
     if (reply->code != 0) {
         reply->status = amp_err_grpc_status(reply->code);
         exchange->over = true;
@@ -158,16 +158,13 @@ struct retry {
     uint64_t said_ms; /* when the log was told that this goes on; 0: not yet */
 };
 
-#define SAY_AGAIN_MS 5000
-
 /* The first try may have met a connection that was about to end: it is worth no line. */
-static void say_trouble(struct retry *retry, struct ampclient_link *link, const struct ampclient_reply *reply)
+static void log_trouble(struct retry *retry, struct ampclient_link *link, const struct ampclient_reply *reply)
 {
     char line[AMP_ERROR_TEXT_MAX];
-    uint64_t now = ampclient_now_ms();
-    if (retry->pause_ms == AMPCLIENT_RPC_PAUSE_MS * 2 || (retry->said_ms != 0 && now - retry->said_ms < SAY_AGAIN_MS))
+    if (retry->pause_ms == AMPCLIENT_RPC_PAUSE_MS * 2 ||
+        !ampclient_log_due(&retry->said_ms, ampclient_now_ms(), AMPCLIENT_LOG_AGAIN_MS))
         return;
-    retry->said_ms = now;
     (void)snprintf(line, sizeof line, "%s%.480s",
                    reply->error.reason[0] != 0 ? "trying again: " : "reconnecting: ", reply->error.text);
     ampclient_link_log_soon(link, AMPCLIENT_LOG_WARN, line);
@@ -207,7 +204,7 @@ int ampclient_rpc_retry(struct ampclient_link *link, const struct ampclient_requ
             return rc;
         }
         if (reply->code == AMP_EUNAVAILABLE)
-            say_trouble(&retry, link, reply);
+            log_trouble(&retry, link, reply);
         ampclient_reply_close(reply);
         ampclient_link_pause(link, pause_ms);
     }

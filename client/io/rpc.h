@@ -1,6 +1,6 @@
 /*
- * RPCs that the user's thread waits for: create, load, status, and all that ampctl does. (Join, Pull, Push and their like
- * are driven by the core instead; see model.h.)
+ * RPCs that the user's thread waits for: create, load, status, and all that ampctl does. (Join, Pull, Push and their
+ * like are driven by the core instead; see model.h.)
  *
  * All functions are for the user's thread.
  */
@@ -32,9 +32,11 @@ struct ampclient_request {
     uint32_t shard;             /* of several */
     const struct amp_buf *body; /* the first message; NULL: an empty one */
     uint64_t timeout_ms;        /* of one try; 0: none (only for a server stream) */
-    bool idempotent;            /* the channel may send it again within a try (gRFC A6), as server/methods.def says */
-    /* Client stream: called on the loop's thread at first and each time the queue has run low. Sends more; returns 1 when
-     * all is sent, 0 to be called again, or a code. */
+    bool idempotent;            /* the channel may send it again within a try (gRFC A6), as proto/methods.def says */
+    /*
+     * Client stream: called on the loop's thread at first and each time the queue has run low. Sends more; returns 1
+     * when all is sent, 0 to be called again, or a code.
+     */
     int (*feed_cb)(void *arg, struct arpc_call *call);
     /* Server stream: called on the loop's thread with each message; not 0 ends the call. */
     int (*message_cb)(void *arg, const uint8_t *data, size_t size);
@@ -42,8 +44,8 @@ struct ampclient_request {
 };
 
 /*
- * For feed_cb: sends a message whose body stays where it lies; the function that made the call does not return before it
- * has been sent, or never will be. As arpc_call_send.
+ * For feed_cb: sends a message whose body stays where it lies; the function that made the call does not return before
+ * it has been sent, or never will be. As arpc_call_send.
  */
 int ampclient_rpc_send_view(struct arpc_call *call, const void *head, size_t head_size, const void *body,
                             size_t body_size);
@@ -55,8 +57,8 @@ void ampclient_reply_close(struct ampclient_reply *reply);
 int ampclient_rpc(struct ampclient_link *link, const struct ampclient_request *request, struct ampclient_reply *reply);
 
 /*
- * Tries again while the server cannot be reached or says UNAVAILABLE, for up to wait_ms after the first such answer; and
- * a few times after ABORTED and DATA_LOSS. `restart_cb` (may be NULL) is called with request->arg before each try.
+ * Tries again while the server cannot be reached or says UNAVAILABLE, for up to wait_ms after the first such answer;
+ * and a few times after ABORTED and DATA_LOSS. `restart_cb` (may be NULL) is called with request->arg before each try.
  */
 int ampclient_rpc_retry(struct ampclient_link *link, const struct ampclient_request *request, uint64_t wait_ms,
                         void (*restart_cb)(void *arg), struct ampclient_reply *reply);

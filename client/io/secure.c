@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SCHEME  "tls://"
-#define LOOK_MS 1000 /* between two looks at the files */
-#define PREFIX  "Bearer "
+#define SCHEME   "tls://"
+#define CHECK_MS 1000 /* between two checks of the files */
+#define PREFIX   "Bearer "
 
 enum { CACERT, CERT, KEY, TOKEN };
 
@@ -113,9 +113,9 @@ static bool changed(struct ampclient_secure *secure, int first, int last)
     return any;
 }
 
-static void look(struct ampclient_secure *secure, uint64_t now_ms)
+static void check(struct ampclient_secure *secure, uint64_t now_ms)
 {
-    secure->looked_ms = now_ms;
+    secure->checked_ms = now_ms;
     /* Whatever cannot be used leaves what is in use. */
     if (changed(secure, TOKEN, TOKEN) && load_token(secure, NULL) == 0) {
         secure->replaced = true;
@@ -127,14 +127,14 @@ static void look(struct ampclient_secure *secure, uint64_t now_ms)
 
 bool ampclient_secure_renewed(struct ampclient_secure *secure, uint64_t now_ms)
 {
-    look(secure, now_ms);
+    check(secure, now_ms);
     return secure->replaced && now_ms - secure->replaced_ms < AMPCLIENT_SECURE_RENEWED_MS;
 }
 
 const char *ampclient_secure_authorization(struct ampclient_secure *secure, uint64_t now_ms)
 {
-    if (now_ms - secure->looked_ms >= LOOK_MS)
-        look(secure, now_ms);
+    if (now_ms - secure->checked_ms >= CHECK_MS)
+        check(secure, now_ms);
     return secure->has_token ? secure->authorization : NULL;
 }
 

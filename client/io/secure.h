@@ -1,8 +1,8 @@
 /*
  * How a client protects its connection and says who it is: TLS, and a token. Internal to client/io and ampctl.
  *
- * The files are looked at again while the client lives, at most once a second, when a call begins: a token or certificate
- * that is replaced is used from then on. One that cannot be read or does not fit leaves the old one in use.
+ * The files are looked at again while the client lives, at most once a second, when a call begins: a token or
+ * certificate that is replaced is used from then on. One that cannot be read or does not fit leaves the old one in use.
  */
 #ifndef AMPCLIENT_SECURE_H
 #define AMPCLIENT_SECURE_H
@@ -41,7 +41,7 @@ struct ampclient_secure {
     struct arpc_tls *tls; /* NULL: plaintext */
     char *files[AMPCLIENT_SECURE_FILES];
     struct ampclient_stamp stamps[AMPCLIENT_SECURE_FILES];
-    uint64_t looked_ms;
+    uint64_t checked_ms;
     bool has_token;
     bool token_over_plaintext;
     bool replaced; /* the token is not the first one */
@@ -51,9 +51,9 @@ struct ampclient_secure {
 
 /*
  * Reads the files. `endpoints`: "host:port", "[v6]:port", "unix:/path", or "tls://host:port", several with commas; with
- * cacert, cert or server_name all are meant to be TLS. Either all are, or none. 0; AMP_EINVAL (endpoints, options that do
- * not fit, a token that would cross a network unencrypted), and those of arpc_tls_client. After a failure there is nothing
- * to close.
+ * cacert, cert or server_name all are meant to be TLS. Either all are, or none. 0; AMP_EINVAL (endpoints, options that
+ * do not fit, a token that would cross a network unencrypted), and those of arpc_tls_client. After a failure there is
+ * nothing to close.
  */
 int ampclient_secure_open(struct ampclient_secure *secure, const char *endpoints,
                           const struct ampclient_secure_options *options, struct amp_error *error);
@@ -65,8 +65,8 @@ void ampclient_secure_close(struct ampclient_secure *secure);
 #define AMPCLIENT_SECURE_RENEWED_MS 2000
 
 /*
- * A call was refused since the server does not know its token. Looks at the file at once. True: there is a new token, and
- * the call may be tried again with it.
+ * A call was refused since the server does not know its token. Looks at the file at once. True: there is a new token,
+ * and the call may be tried again with it.
  */
 bool ampclient_secure_renewed(struct ampclient_secure *secure, uint64_t now_ms);
 
@@ -74,8 +74,8 @@ bool ampclient_secure_renewed(struct ampclient_secure *secure, uint64_t now_ms);
 const char *ampclient_secure_authorization(struct ampclient_secure *secure, uint64_t now_ms);
 
 /*
- * How to connect to a shard whose address the server has told: *tls is the context, NULL for plaintext (a unix socket has no
- * TLS). 0; AMP_EINVAL: the token would cross a network unencrypted.
+ * How to connect to a shard whose address the server has told: *tls is the context, NULL for plaintext (a unix socket
+ * has no TLS). 0; AMP_EINVAL: the token would cross a network unencrypted.
  */
 int ampclient_secure_shard(const struct ampclient_secure *secure, const char *endpoint, struct arpc_tls **tls,
                            struct amp_error *error);

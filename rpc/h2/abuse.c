@@ -1,9 +1,10 @@
 /*
  * The limits of rpc/arpc_limits.h at work on a link.
  *
- * Three things see what a peer does: the scanner of frames (watch.c), which runs before nghttp2; nghttp2's callbacks, which know
- * whether a reset call was answered and what was invalid; and the clock (tick.c). A peer that breaks a limit gets GOAWAY
- * with ENHANCE_YOUR_CALM and the reason, and is not read any more; one that did not get as far as HTTP/2 is dropped.
+ * Three things see what a peer does: the scanner of frames (watch.c), which runs before nghttp2; nghttp2's callbacks,
+ * which know whether a reset call was answered and what was invalid; and the clock (tick.c). A peer that breaks a limit
+ * gets GOAWAY with ENHANCE_YOUR_CALM and the reason, and is not read any more; one that did not get as far as HTTP/2 is
+ * dropped.
  */
 #include "rpc/h2/abuse.h"
 
@@ -60,7 +61,7 @@ size_t arpc_link_watch(struct arpc_link *link, const uint8_t *data, size_t size)
     struct arpc_watch *watch = &link->watch;
     uint64_t before = watch->frame_count;
     arpc_link_punish(link, arpc_watch_scan(watch, data, size, arpc_link_now(link)));
-    if (link->expelled)
+    if (link->goaway.expelled)
         return 0;
     return (watch->frame_count - before) * SHORT_FRAME > size ? SLICE : size;
 }
@@ -68,9 +69,9 @@ size_t arpc_link_watch(struct arpc_link *link, const uint8_t *data, size_t size)
 void arpc_link_watch_received(struct arpc_link *link, const nghttp2_frame *frame, const struct arpc_call *call)
 {
     bool ack = (frame->hd.flags & NGHTTP2_FLAG_ACK) != 0;
-    link->settings_acked = link->settings_acked || (frame->hd.type == NGHTTP2_SETTINGS && ack);
+    link->handshake.acked = link->handshake.acked || (frame->hd.type == NGHTTP2_SETTINGS && ack);
     /* A reset after the answer is a client that does not wait for our END_STREAM. */
-    bool early = frame->hd.type == NGHTTP2_RST_STREAM && call != NULL && !call->trailers_sent;
+    bool early = frame->hd.type == NGHTTP2_RST_STREAM && call != NULL && !call->out.trailers_sent;
     if (link->config->server && early)
         arpc_link_punish(link, arpc_watch_reset(&link->watch, arpc_link_now(link)));
 }
@@ -87,7 +88,7 @@ int arpc_link_watch_invalid(nghttp2_session *session, const nghttp2_frame *frame
     struct arpc_link *link = arg;
     /* grpc-go's last GOAWAY names its own last stream, where ours should stand, and nghttp2 takes offence. */
     if (frame->hd.type == NGHTTP2_GOAWAY) {
-        link->farewell = true;
+        link->goaway.farewell = true;
         return 0;
     }
     int64_t now_ms = arpc_link_now(link);
@@ -99,10 +100,13 @@ int arpc_link_watch_invalid(nghttp2_session *session, const nghttp2_frame *frame
 void arpc_link_watch_sent(struct arpc_link *link, const nghttp2_frame *frame)
 {
     bool error = frame->hd.type == NGHTTP2_GOAWAY && frame->goaway.error_code != NGHTTP2_NO_ERROR;
-    if (error && !link->expelled) {
-        /* nghttp2's own verdict: what the peer still sends is of no interest, and after CVE-2026-27135 not to be parsed. */
-        link->expelled = true;
-        if (!link->farewell) {
+    if (error && !link->goaway.expelled) {
+        /*
+         * nghttp2's own verdict: what the peer still sends is of no interest, and after CVE-2026-27135 not to be
+         * parsed.
+         */
+        link->goaway.expelled = true;
+        if (!link->goaway.farewell) {
             link->abuse = ARPC_ABUSE_PROTOCOL;
             arpc_link_count(link, ARPC_ABUSE_PROTOCOL);
         }
@@ -128,15 +132,15 @@ void arpc_link_watch_queue(struct arpc_link *link)
 /* Whether the peer is the one that keeps a message from going on. */
 static bool awaits_bytes(const struct arpc_call *call)
 {
-    if (!call->server || arpc_call_is_over(call) || call->ended || call->end_seen)
+    if (!call->server || arpc_call_is_over(call) || call->out.ended || call->in.end_seen)
         return false;
-    return !arpc_deframer_is_clean(&call->deframer) || (call->single_inbound && call->messages == 0);
+    return !arpc_deframer_is_clean(&call->in.deframer) || (call->in.single_inbound && call->in.messages == 0);
 }
 
 /* Whether this side does: the bytes are not wanted yet. */
 static bool is_held_back(const struct arpc_call *call)
 {
-    return call->paused || call->held.size > 0 || call->link->uncredited > 0;
+    return call->in.paused || call->in.buffered.size > 0 || call->link->uncredited > 0;
 }
 
 /* Bytes that are due in this time. */
@@ -149,20 +153,20 @@ static int64_t least_of(int64_t bytes_per_s, int64_t time_ms)
 
 static void restart_message(struct arpc_call *call)
 {
-    call->slow_since_ms = arpc_link_now(call->link);
-    call->slow_bytes = 0;
+    call->in.slow_since_ms = arpc_link_now(call->link);
+    call->in.slow_bytes = 0;
 }
 
 void arpc_call_watch_message(struct arpc_call *call, size_t size)
 {
     if (call->link == NULL || !awaits_bytes(call)) {
-        call->slow_since_ms = INT64_MAX;
-    } else if (call->slow_since_ms == INT64_MAX) {
+        call->in.slow_since_ms = INT64_MAX;
+    } else if (call->in.slow_since_ms == INT64_MAX) {
         restart_message(call);
         arpc_link_due(call->link, arpc_call_slow_ms(call));
     } else {
-        call->slow_bytes += size;
-        if ((int64_t)call->slow_bytes >=
+        call->in.slow_bytes += size;
+        if ((int64_t)call->in.slow_bytes >=
             least_of(limits_of(call->link)->message_min_rate, limits_of(call->link)->message_window_ms))
             restart_message(call);
     }
@@ -171,9 +175,9 @@ void arpc_call_watch_message(struct arpc_call *call, size_t size)
 int64_t arpc_call_slow_ms(const struct arpc_call *call)
 {
     int64_t window_ms = limits_of(call->link)->message_window_ms;
-    if (call->slow_since_ms == INT64_MAX || window_ms == 0 || !awaits_bytes(call))
+    if (call->in.slow_since_ms == INT64_MAX || window_ms == 0 || !awaits_bytes(call))
         return INT64_MAX;
-    return arpc_after(call->slow_since_ms, window_ms);
+    return arpc_after(call->in.slow_since_ms, window_ms);
 }
 
 void arpc_call_slow(struct arpc_call *call, int64_t now_ms)
@@ -196,19 +200,19 @@ int64_t arpc_call_stall_ms(const struct arpc_call *call)
 {
     int64_t stall_ms = call->link->config->write_stall_ms;
     /* A client's stream may be held by the server on purpose. */
-    if (!call->server || call->reset || call->unsent == 0 || stall_ms <= 0)
+    if (!call->server || call->out.reset || call->out.unsent == 0 || stall_ms <= 0)
         return INT64_MAX;
-    return arpc_after(call->progress_ms, stall_ms);
+    return arpc_after(call->out.progress_ms, stall_ms);
 }
 
 void arpc_call_progress(struct arpc_call *call, size_t size)
 {
-    call->progress_bytes += size;
+    call->out.progress_bytes += size;
     const struct arpc_link *link = call->link;
-    if ((int64_t)call->progress_bytes < least_of(limits_of(link)->write_min_rate, link->config->write_stall_ms))
+    if ((int64_t)call->out.progress_bytes < least_of(limits_of(link)->write_min_rate, link->config->write_stall_ms))
         return;
-    call->progress_ms = arpc_link_now(link);
-    call->progress_bytes = 0;
+    call->out.progress_ms = arpc_link_now(link);
+    call->out.progress_bytes = 0;
 }
 
 void arpc_call_stall(struct arpc_call *call, int64_t now_ms)

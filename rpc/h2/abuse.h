@@ -1,4 +1,7 @@
-/* What a link does about a hostile peer: counts what only nghttp2 sees, watches slow messages, ends the connection. Internal. */
+/*
+ * What a link does about a hostile peer: counts what only nghttp2 sees, watches slow messages, ends the connection.
+ * Internal.
+ */
 #ifndef ARPC_H2_ABUSE_H
 #define ARPC_H2_ABUSE_H
 
@@ -6,7 +9,10 @@
 
 #include <nghttp2/nghttp2.h>
 
-/* Ends the connection for this cause: GOAWAY ENHANCE_YOUR_CALM, and nothing of the peer is taken any more. The first counts. */
+/*
+ * Ends the connection for this cause: GOAWAY ENHANCE_YOUR_CALM, and nothing of the peer is taken any more. The first
+ * counts.
+ */
 void arpc_link_punish(struct arpc_link *link, enum arpc_abuse cause);
 
 /* Looks at bytes before nghttp2 does. How many it may be given at a time; 0: none, the connection is being ended. */
@@ -27,5 +33,10 @@ int64_t arpc_call_slow_ms(const struct arpc_call *call);
 void arpc_call_slow(struct arpc_call *call, int64_t now_ms);
 int64_t arpc_call_stall_ms(const struct arpc_call *call);
 void arpc_call_stall(struct arpc_call *call, int64_t now_ms);
+
+/* Server: counts a request that cannot be served. */
+void arpc_call_nonsense(struct arpc_call *call);
+/* The peer took this much of what waits. */
+void arpc_call_progress(struct arpc_call *call, size_t size);
 
 #endif

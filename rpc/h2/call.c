@@ -1,9 +1,9 @@
 /*
  * The life of a call.
  *
- * A call is always a bidirectional stream of messages; unary and one-sided kinds only restrict how many messages may come.
- * Its states say which sides have ended. "Local" is this process: on the server it ends by arpc_call_finish,
- * on the client by arpc_call_half_close. "Remote" ends when the peer's END_STREAM has been told to the user, which is
+ * A call is always a bidirectional stream of messages; unary and one-sided kinds only restrict how many messages may
+ * come. Its states say which sides have ended. "Local" is this process: on the server it ends by arpc_call_finish, on
+ * the client by arpc_call_half_close. "Remote" ends when the peer's END_STREAM has been told to the user, which is
  * after all messages before it.
  *
  *     OPEN         -> REMOTE_ENDED LOCAL_ENDED CLOSED
@@ -21,17 +21,18 @@
  * A client's call may take several attempts, each a stream of its own (park.c); its states are about the call, not the
  * stream. They go back to where they were: an attempt that is followed by another has not ended the remote side.
  *
- * Who holds references: the link, from creation to GONE; every message on its way out, until its bytes have left; the user,
- * by arpc_call_ref. Nothing is told inside arpc_call_*: functions note what is wanted (dirty) or what is to be told
- * (events), and arpc_link_flush does it.
+ * Who holds references: the link, from creation to GONE; every message on its way out, until its bytes have left; the
+ * user, by arpc_call_ref. Nothing is told inside arpc_call_*: functions note what is wanted (dirty) or what is to be
+ * told (events), and arpc_link_flush does it.
  */
 #include "rpc/h2/call.h"
 
 #include "base/assert.h"
 #include "base/err.h"
 #include "rpc/arpc_server.h"
+#include "rpc/h2/abuse.h"
+#include "rpc/h2/stats.h"
 #include "rpc/wire/details.h"
-#include "rpc/wire/inflate.h"
 #include "rpc/wire/status.h"
 
 #include <stdio.h>
@@ -73,9 +74,9 @@ bool arpc_call_is_over(const struct arpc_call *call)
     return call->state == ARPC_CALL_CLOSED || call->state == ARPC_CALL_GONE;
 }
 
-bool arpc_call_is_deaf(const struct arpc_call *call)
+bool arpc_call_ignores_input(const struct arpc_call *call)
 {
-    return call->again || arpc_call_is_over(call);
+    return call->attempt.again || arpc_call_is_over(call);
 }
 
 struct arpc_call *arpc_call_create(struct arpc_link *link, const struct arpc_handler *handler)
@@ -89,27 +90,28 @@ struct arpc_call *arpc_call_create(struct arpc_link *link, const struct arpc_han
     call->link = link;
     call->handler = handler;
     call->deadline_ms = INT64_MAX;
-    call->progress_ms = arpc_link_now(link);
-    call->slow_since_ms = INT64_MAX;
+    call->out.progress_ms = arpc_link_now(link);
+    call->in.slow_since_ms = INT64_MAX;
     call->head.timeout_ns = INT64_MAX;
     call->head.grpc_status = -1;
     amp_list_init(&call->in_dirty);
     amp_list_init(&call->in_events);
     amp_list_init(&call->in_waiting);
     amp_list_init(&call->in_refused);
-    amp_list_init(&call->out);
-    amp_list_init(&call->sent);
-    call->retry.committed = call->server || link->config->parking == NULL;
+    amp_list_init(&call->out.messages);
+    amp_list_init(&call->out.sent);
+    call->attempt.retry.committed = call->server || link->config->parking == NULL;
     /* The window it may grow to, and what was on its way under the one it began with. */
-    amp_buf_init(&call->held, link->config->stream_window + ARPC_INITIAL_WINDOW);
-    amp_buf_init(&call->message, 0);
+    amp_buf_init(&call->in.buffered, link->config->stream_window + ARPC_INITIAL_WINDOW);
+    amp_buf_init(&call->in.message, 0);
     arpc_fields_init(&call->kept, link->config->max_metadata_bytes);
-    arpc_fields_init(&call->initial, ARPC_FIELDS_BYTES_MAX);
-    arpc_fields_init(&call->trailing, ARPC_FIELDS_BYTES_MAX);
+    arpc_fields_init(&call->out.initial, ARPC_FIELDS_BYTES_MAX);
+    arpc_fields_init(&call->out.trailing, ARPC_FIELDS_BYTES_MAX);
     amp_list_push(&link->calls, &call->in_link);
     link->call_count++;
-    link->idle_since_ms = INT64_MAX;
-    arpc_link_due(link, arpc_after(link->received_ms, link->config->keepalive_ms));
+    if (!call->server)
+        link->age.idle_since_ms = INT64_MAX;
+    arpc_link_due(link, arpc_after(link->keepalive.received_ms, link->keepalive.period_ms));
     link->config->calls++;
     link->config->calls_total++;
     return call;
@@ -117,12 +119,12 @@ struct arpc_call *arpc_call_create(struct arpc_link *link, const struct arpc_han
 
 static void free_call(struct arpc_call *call)
 {
-    AMP_ASSERT(call->state == ARPC_CALL_GONE && amp_list_empty(&call->out) && call->queued == 0);
-    amp_buf_close(&call->held);
-    amp_buf_close(&call->message);
+    AMP_ASSERT(call->state == ARPC_CALL_GONE && amp_list_empty(&call->out.messages) && call->out.queued == 0);
+    amp_buf_close(&call->in.buffered);
+    amp_buf_close(&call->in.message);
     arpc_fields_close(&call->kept);
-    arpc_fields_close(&call->initial);
-    arpc_fields_close(&call->trailing);
+    arpc_fields_close(&call->out.initial);
+    arpc_fields_close(&call->out.trailing);
     free(call->head.message);
     free(call->head.details);
     free(call->status_message);
@@ -178,7 +180,7 @@ void arpc_call_close(struct arpc_call *call, int status, const char *message)
     if (message != call->status_message || status != call->status)
         arpc_call_set_status(call, status, message);
     arpc_call_set_state(call, ARPC_CALL_CLOSED);
-    call->ended = true;
+    call->out.ended = true;
     arpc_call_mark_event(call);
     arpc_call_mark_dirty(call);
 }
@@ -193,7 +195,7 @@ void arpc_call_stream_over(struct arpc_call *call)
 
 static void server_stream_closed(struct arpc_call *call)
 {
-    if (call->trailers_sent)
+    if (call->out.trailers_sent)
         arpc_call_close(call, call->status, call->status_message);
     else
         arpc_call_close(call, ARPC_STATUS_CANCELLED, "the client cancelled the call");
@@ -204,7 +206,7 @@ static void server_stream_closed(struct arpc_call *call)
 
 static enum arpc_reach reach_of(const struct arpc_call *call, uint32_t h2_code)
 {
-    if (!call->head_left)
+    if (!call->attempt.head_left)
         return ARPC_REACH_NONE;
     return h2_code == H2_REFUSED_STREAM ? ARPC_REACH_REFUSED : ARPC_REACH_SERVER;
 }
@@ -213,7 +215,7 @@ static void client_stream_closed(struct arpc_call *call, uint32_t h2_code)
 {
     int status = arpc_status_from_h2(h2_code);
     /* The trailers are here; they are told when the messages before them are taken. */
-    if (call->end_seen || arpc_call_try_again(call, status, reach_of(call, h2_code)))
+    if (call->in.end_seen || arpc_call_try_again(call, status, reach_of(call, h2_code)))
         return;
     char text[64];
     (void)snprintf(text, sizeof text, "the server reset the stream (HTTP/2 error %u)", (unsigned)h2_code);
@@ -231,10 +233,10 @@ void arpc_call_stream_closed(struct arpc_call *call, uint32_t h2_code)
 
 void arpc_call_reset(struct arpc_call *call, uint32_t h2_code)
 {
-    if (call->reset || call->stream_over)
+    if (call->out.reset || call->stream_over)
         return;
-    call->reset = true;
-    call->reset_code = h2_code;
+    call->out.reset = true;
+    call->out.reset_code = h2_code;
     arpc_call_mark_dirty(call);
 }
 
@@ -261,17 +263,31 @@ void arpc_call_cancel(struct arpc_call *call, int status, const char *message)
     arpc_call_reset(call, H2_CANCEL);
 }
 
+void arpc_call_abort(struct arpc_call *call, int status, const char *message)
+{
+    if (arpc_call_is_over(call))
+        return;
+    bool can_answer = call->server && !call->out.head_submitted && call->out.unsent == 0 && !call->out.ended;
+    if (can_answer)
+        arpc_call_finish(call, status, message, NULL);
+    arpc_call_close(call, status, message);
+    if (!can_answer)
+        arpc_call_reset(call, H2_CANCEL);
+}
+
 void arpc_call_deadline(struct arpc_call *call)
 {
     call->deadline_ms = INT64_MAX;
-    if (arpc_call_is_over(call))
-        return;
-    bool can_answer = call->server && !call->head_submitted && call->unsent == 0 && !call->ended;
-    if (can_answer)
-        arpc_call_finish(call, ARPC_STATUS_DEADLINE_EXCEEDED, "the deadline has passed", NULL);
-    arpc_call_close(call, ARPC_STATUS_DEADLINE_EXCEEDED, "the deadline has passed");
-    if (!can_answer)
-        arpc_call_reset(call, H2_CANCEL);
+    arpc_call_abort(call, ARPC_STATUS_DEADLINE_EXCEEDED, "the deadline has passed");
+}
+
+void arpc_call_admit(struct arpc_call *call)
+{
+    struct arpc_link *link = call->link;
+    call->admitted = true;
+    link->admitted++;
+    link->known = true;
+    link->age.idle_since_ms = INT64_MAX;
 }
 
 /* The link lets go: what is queued is dropped, and the memory that only a stream needs is freed. */
@@ -280,23 +296,22 @@ static void call_gone(struct arpc_call *call)
     struct arpc_link *link = call->link;
     arpc_out_forget(call);
     arpc_out_drop(call);
-    AMP_ASSERT(link->held >= call->held.size);
-    link->held -= call->held.size;
-    arpc_link_credit(link, call->held.size);
-    amp_buf_close(&call->held);
-    amp_buf_close(&call->message);
-    arpc_inflate_free(call->inflate);
-    call->inflate = NULL;
+    AMP_ASSERT(link->buffered >= call->in.buffered.size);
+    link->buffered -= call->in.buffered.size;
+    arpc_link_credit(link, call->in.buffered.size);
+    amp_buf_close(&call->in.buffered);
+    arpc_charge_set(&call->in.waiting, &link->host->waiting, 0, 0);
+    arpc_call_forget_message(call);
     amp_list_remove(&call->in_link);
     amp_list_remove(&call->in_dirty);
     amp_list_remove(&call->in_events);
     amp_list_remove(&call->in_waiting);
     amp_list_remove(&call->in_refused);
     link->call_count--;
-    if (link->call_count == 0) {
-        link->idle_since_ms = arpc_link_now(link);
-        if (link->config->idle_ms > 0)
-            arpc_link_due(link, arpc_after(link->idle_since_ms, link->config->idle_ms));
+    link->admitted -= call->admitted;
+    if (call->server ? call->admitted && link->admitted == 0 : link->call_count == 0) {
+        link->age.idle_since_ms = arpc_link_now(link);
+        arpc_link_due(link, arpc_link_idle_due_ms(link));
     }
     link->config->calls--;
     arpc_call_set_state(call, ARPC_CALL_GONE);
@@ -329,18 +344,18 @@ void arpc_call_tell(struct arpc_call *call)
             call_gone(call);
         return;
     }
-    if (call->again) {
-        if (call->stream_over && call->batch == NULL)
+    if (call->attempt.again) {
+        if (call->stream_over && call->out.batch == NULL)
             arpc_call_begin_again(call);
         return;
     }
-    bool fallen = call->was_high && call->queued <= ARPC_LOW_WATER;
+    bool fallen = call->out.was_high && call->out.queued <= ARPC_LOW_WATER;
     /* Those told before it may have filled the room again: then it stays in the list, and the next batch wakes it. */
     bool room = !amp_list_empty(&call->in_refused) && arpc_call_has_room(call);
     if (fallen || room) {
-        call->was_high = call->queued > ARPC_LOW_WATER;
+        call->out.was_high = call->out.queued > ARPC_LOW_WATER;
         amp_list_remove(&call->in_refused);
-        if (!call->quiet && !call->ended && call->handler->writable != NULL)
+        if (!call->quiet && !call->out.ended && call->handler->writable != NULL)
             call->handler->writable(call);
     }
 }

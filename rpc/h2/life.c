@@ -4,15 +4,16 @@
  * The names of gRFC A8 and A9:
  *
  *   keepalive      nothing was received for keepalive_ms: PING; no answer within keepalive_timeout_ms: lost.
- *   ping strikes   a PING of the client that comes sooner than min_ping_interval_ms after the one before is a strike. What
- *                  the server sends of a call (HEADERS, DATA) wipes the strikes out, because clients measure bandwidth by
- *                  PINGs while data comes. One strike above ARPC_PING_STRIKES_MAX ends the connection: ENHANCE_YOUR_CALM,
- *                  "too_many_pings". A client that is told so waits twice as long from then on.
+ *   ping strikes a PING of the client that comes sooner than min_ping_interval_ms after the one before is a strike.
+ *                  What the server sends of a call (HEADERS, DATA) wipes the strikes out, because clients measure
+ *                  bandwidth by PINGs while data comes. One strike above ARPC_PING_STRIKES_MAX ends the connection:
+ *                  ENHANCE_YOUR_CALM, "too_many_pings". A client that is told so waits twice as long from then on.
  *   max_idle       no call for idle_ms: drained, "max_idle".
- *   max_age        max_age_ms +-10 % after the connection began: drained, "max_age"; cut when its grace has passed.
+ *   max_age        max_age_ms +-10 % after the connection began: drained, "max_age"; aborted when its grace has passed.
  *
- * A drain is GOAWAY with the largest id (calls that are on their way are still served), PING, and when its answer is here,
- * which is after all calls that the client began before it knew, the final GOAWAY with the last id that is served.
+ * A drain is GOAWAY with the largest id (calls that are on their way are still served), PING, and when its answer is
+ * here, which is after all calls that the client began before it knew, the final GOAWAY with the last id that is
+ * served.
  */
 #include "rpc/arpc_server.h"
 #include "rpc/h2/abuse.h"
@@ -34,7 +35,7 @@ static const char too_many_pings[] = "too_many_pings";
 
 int64_t arpc_link_ping_timeout_ms(const struct arpc_link *link)
 {
-    int64_t timeout_ms = link->config->keepalive_timeout_ms;
+    int64_t timeout_ms = link->keepalive.timeout_ms;
     return timeout_ms > 0 ? timeout_ms : ARPC_PING_TIMEOUT_MS;
 }
 
@@ -49,23 +50,25 @@ static int64_t next_age_ms(struct arpc_link_config *config)
 void arpc_link_life_init(struct arpc_link *link)
 {
     struct arpc_link_config *config = link->config;
-    link->peer_ping_ms = INT64_MIN;
-    link->age_due_ms = INT64_MAX;
-    link->cut_due_ms = INT64_MAX;
+    link->keepalive.peer_ping_ms = INT64_MIN;
+    link->keepalive.period_ms = config->keepalive_ms;
+    link->keepalive.timeout_ms = config->keepalive_timeout_ms;
+    link->age.due_ms = INT64_MAX;
+    link->age.abort_due_ms = INT64_MAX;
     if (!config->server || config->max_age_ms <= 0)
         return;
-    link->age_due_ms = arpc_after(link->opened_ms, next_age_ms(config));
+    link->age.due_ms = arpc_after(link->age.opened_ms, next_age_ms(config));
 }
 
 static void goaway(struct arpc_link *link, uint32_t h2_code, const char *debug)
 {
     size_t size = debug != NULL ? strlen(debug) : 0;
-    if (link->drain != ARPC_DRAIN_FINAL)
-        link->last_stream = nghttp2_session_get_last_proc_stream_id(link->session);
-    link->drain = ARPC_DRAIN_FINAL;
+    if (link->goaway.drain != ARPC_DRAIN_FINAL)
+        link->goaway.last_stream = nghttp2_session_get_last_proc_stream_id(link->session);
+    link->goaway.drain = ARPC_DRAIN_FINAL;
     /* Without memory the answer to the next request says it, or the timeout ends the connection. */
-    (void)nghttp2_submit_goaway(link->session, NGHTTP2_FLAG_NONE, link->last_stream, h2_code, (const uint8_t *)debug,
-                                size);
+    (void)nghttp2_submit_goaway(link->session, NGHTTP2_FLAG_NONE, link->goaway.last_stream, h2_code,
+                                (const uint8_t *)debug, size);
 }
 
 void arpc_link_drain(struct arpc_link *link)
@@ -75,26 +78,26 @@ void arpc_link_drain(struct arpc_link *link)
 
 void arpc_link_retire(struct arpc_link *link, const char *why)
 {
-    if (link->session == NULL || link->drain != ARPC_DRAIN_NO)
+    if (link->session == NULL || link->goaway.drain != ARPC_DRAIN_NO)
         return;
-    link->drain = ARPC_DRAIN_NOTICE;
-    link->drain_why = why;
+    link->goaway.drain = ARPC_DRAIN_NOTICE;
+    link->goaway.why = why;
     if (why != NULL && link->config->retired_cb != NULL)
         link->config->retired_cb(link->peer, why, link->config->arg);
     (void)nghttp2_submit_shutdown_notice(link->session); /* without memory the timeout ends the connection */
     (void)nghttp2_submit_ping(link->session, NGHTTP2_FLAG_NONE, ping_drain);
     /* An older PING that is still unanswered keeps its own, earlier deadline. */
-    if (link->ping_ms == INT64_MAX)
-        link->ping_ms = arpc_link_now(link);
-    arpc_link_due(link, arpc_after(link->ping_ms, arpc_link_ping_timeout_ms(link)));
+    if (link->keepalive.ping_ms == INT64_MAX)
+        link->keepalive.ping_ms = arpc_link_now(link);
+    arpc_link_due(link, arpc_after(link->keepalive.ping_ms, arpc_link_ping_timeout_ms(link)));
     link->wake_cb(link);
 }
 
 void arpc_link_expel(struct arpc_link *link, uint32_t h2_code, const char *debug)
 {
-    if (link->session == NULL || link->expelled || link->error != 0)
+    if (link->session == NULL || link->goaway.expelled || link->error != 0)
         return;
-    link->expelled = true;
+    link->goaway.expelled = true;
     goaway(link, h2_code, debug);
     arpc_link_goodbye(link);
     link->wake_cb(link);
@@ -105,42 +108,54 @@ void arpc_link_goodbye(struct arpc_link *link)
     int64_t wait_ms = link->watch.limits->goodbye_ms;
     if (wait_ms <= 0)
         return;
-    link->goodbye_due_ms = arpc_after(arpc_link_now(link), wait_ms);
-    arpc_link_due(link, link->goodbye_due_ms);
+    link->goaway.goodbye_due_ms = arpc_after(arpc_link_now(link), wait_ms);
+    arpc_link_due(link, link->goaway.goodbye_due_ms);
 }
 
 void arpc_link_ask(struct arpc_link *link)
 {
-    link->ping_ms = arpc_link_now(link);
-    link->asked = true;
+    link->keepalive.ping_ms = arpc_link_now(link);
+    link->keepalive.asked = true;
     (void)nghttp2_submit_ping(link->session, NGHTTP2_FLAG_NONE, ping_alive); /* else the timeout ends the link */
 }
 
 int64_t arpc_call_silent_ms(const struct arpc_call *call)
 {
-    return call->link != NULL ? arpc_link_now(call->link) - call->link->received_ms : INT64_MAX;
+    return call->link != NULL ? arpc_link_now(call->link) - call->link->keepalive.received_ms : INT64_MAX;
 }
 
 void arpc_call_ask(struct arpc_call *call, int64_t silent_ms)
 {
     struct arpc_link *link = call->link;
     if (link == NULL || link->session == NULL || link->error != 0 || arpc_call_silent_ms(call) < silent_ms ||
-        arpc_link_now(link) - link->asked_ms < silent_ms)
+        arpc_link_now(link) - link->keepalive.asked_ms < silent_ms)
         return;
-    link->asked_ms = arpc_link_now(link);
+    link->keepalive.asked_ms = arpc_link_now(link);
     (void)nghttp2_submit_ping(link->session, NGHTTP2_FLAG_NONE, ping_waiting); /* else it is asked the next time */
+    link->wake_cb(link);
+}
+
+void arpc_call_keepalive(struct arpc_call *call, int64_t time_ms, int64_t timeout_ms)
+{
+    struct arpc_link *link = call->link;
+    if (link == NULL || link->session == NULL)
+        return;
+    link->keepalive.period_ms = time_ms;
+    link->keepalive.timeout_ms = timeout_ms;
+    arpc_link_due(link, arpc_after(link->keepalive.received_ms, time_ms));
     link->wake_cb(link);
 }
 
 void arpc_link_ping_answered(struct arpc_link *link, const uint8_t *opaque)
 {
-    bool drains = link->drain == ARPC_DRAIN_NOTICE;
+    bool drains = link->goaway.drain == ARPC_DRAIN_NOTICE;
     if (drains && memcmp(opaque, ping_drain, sizeof ping_drain) == 0) {
-        link->ping_ms = INT64_MAX;
-        goaway(link, NGHTTP2_NO_ERROR, link->drain_why);
-    } else if (link->asked && memcmp(opaque, ping_alive, sizeof ping_alive) == 0) {
-        link->asked = false;
-        link->ping_ms = drains ? arpc_link_now(link) : INT64_MAX; /* the drain's own is still to be answered */
+        link->keepalive.ping_ms = INT64_MAX;
+        goaway(link, NGHTTP2_NO_ERROR, link->goaway.why);
+    } else if (link->keepalive.asked && memcmp(opaque, ping_alive, sizeof ping_alive) == 0) {
+        link->keepalive.asked = false;
+        link->keepalive.ping_ms =
+            drains ? arpc_link_now(link) : INT64_MAX; /* the drain's own is still to be answered */
     }
     /* Others answer nothing: they must not put a deadline off. */
 }
@@ -149,16 +164,16 @@ void arpc_link_ping_received(struct arpc_link *link)
 {
     const struct arpc_link_config *config = link->config;
     int64_t now_ms = arpc_link_now(link);
-    bool first = link->peer_ping_ms == INT64_MIN;
-    bool early = !first && now_ms - link->peer_ping_ms < config->min_ping_interval_ms;
-    bool flood = !first && now_ms - link->peer_ping_ms < ARPC_PING_FLOOD_MS;
-    link->peer_ping_ms = now_ms;
+    bool first = link->keepalive.peer_ping_ms == INT64_MIN;
+    bool early = !first && now_ms - link->keepalive.peer_ping_ms < config->min_ping_interval_ms;
+    bool flood = !first && now_ms - link->keepalive.peer_ping_ms < ARPC_PING_FLOOD_MS;
+    link->keepalive.peer_ping_ms = now_ms;
     if (!config->server)
         return;
-    if (link->sent_since_ping) {
-        link->sent_since_ping = false;
-        link->ping_strikes = 0;
-    } else if (early && ++link->ping_strikes > ARPC_PING_STRIKES_MAX) {
+    if (link->keepalive.sent_since_ping) {
+        link->keepalive.sent_since_ping = false;
+        link->keepalive.ping_strikes = 0;
+    } else if (early && ++link->keepalive.ping_strikes > ARPC_PING_STRIKES_MAX) {
         /* No strike for the address of a keepalive that was set too short: it is no attack. */
         if (flood && link->abuse == ARPC_ABUSE_NONE)
             link->abuse = ARPC_ABUSE_PINGS;
@@ -170,10 +185,10 @@ void arpc_link_ping_received(struct arpc_link *link)
 void arpc_link_goaway_received(struct arpc_link *link, uint32_t h2_code, const uint8_t *debug, size_t size)
 {
     struct arpc_link_config *config = link->config;
-    link->peer_goaway = true;
-    if (config->server && link->leave_due_ms == INT64_MAX) {
-        link->leave_due_ms = arpc_after(arpc_link_now(link), link->watch.limits->goodbye_ms);
-        arpc_link_due(link, link->leave_due_ms);
+    link->goaway.received = true;
+    if (config->server && link->goaway.leave_due_ms == INT64_MAX) {
+        link->goaway.leave_due_ms = arpc_after(arpc_link_now(link), link->watch.limits->goodbye_ms);
+        arpc_link_due(link, link->goaway.leave_due_ms);
     }
     bool pings = h2_code == NGHTTP2_ENHANCE_YOUR_CALM && size == sizeof too_many_pings - 1 &&
                  memcmp(debug, too_many_pings, size) == 0;
@@ -184,13 +199,13 @@ void arpc_link_goaway_received(struct arpc_link *link, uint32_t h2_code, const u
 
 bool arpc_link_is_too_late(const struct arpc_link *link, int32_t stream_id)
 {
-    return link->drain == ARPC_DRAIN_FINAL && stream_id > link->last_stream;
+    return link->goaway.drain == ARPC_DRAIN_FINAL && stream_id > link->goaway.last_stream;
 }
 
 void arpc_link_refuse_late(struct arpc_link *link)
 {
-    int32_t stream_id = link->late_stream;
-    link->late_stream = 0;
+    int32_t stream_id = link->goaway.late_stream;
+    link->goaway.late_stream = 0;
     if (stream_id == 0)
         return;
     /* nghttp2 passes such requests over in silence. Without memory the GOAWAY alone says the same. */

@@ -2,14 +2,14 @@
  * The link: nghttp2's callbacks and flow control. (Deadlines are in tick.c; PINGs, ages and GOAWAYs in life.c.)
  *
  * nghttp2 is entered by arpc_link_receive (mem_recv), by arpc_link_produce (mem_send), and by the submit functions that
- * flush, tick and drain call. Inside its own callbacks only functions that queue are used (consume, rst_stream, trailer).
- * User callbacks run inside mem_recv (messages) and from flush (everything else), and can only mark calls. So nothing
- * re-enters it.
+ * flush, tick and drain call. Inside its own callbacks only functions that queue are used (consume, rst_stream,
+ * trailer). User callbacks run inside mem_recv (messages) and from flush (everything else), and can only mark calls. So
+ * nothing re-enters it.
  *
  * Flow control is manual. The stream's window is reopened as the user takes bytes; the connection's at once, so that a
  * paused call does not stop the others, until paused calls hold HELD_CREDIT_MAX: from then on only as bytes are taken.
- * Streams begin with a small window, which grows when a call shows that it moves bulk data: a held push costs 256 KiB,
- * a running one is not slowed down.
+ * Streams begin with a small window, which grows when a call shows that it moves bulk data, beyond its first message: a
+ * held push costs 256 KiB, a running one is not slowed down.
  */
 #include "rpc/h2/call.h"
 
@@ -17,6 +17,9 @@
 #include "rpc/h2/abuse.h"
 #include "rpc/h2/body.h"
 #include "rpc/h2/memory.h"
+#include "rpc/h2/request.h"
+#include "rpc/h2/serve.h"
+#include "rpc/h2/stats.h"
 
 #include <nghttp2/nghttp2.h>
 
@@ -26,8 +29,8 @@
 /* A call that took this much moves bulk data. */
 #define GROW_AFTER ((size_t)64 << 10)
 /*
- * Resets of any kind that nghttp2 lets through. What is counted are those before the answer (arpc_limits.resets_burst), which
- * nghttp2 cannot tell from those after it: its own limit is only the net below.
+ * Resets of any kind that nghttp2 lets through. What is counted are those before the answer (arpc_limits.resets_burst),
+ * which nghttp2 cannot tell from those after it: its own limit is only the net below.
  */
 #define ANY_RESET_BURST 1000000
 #define ANY_RESET_RATE  100000
@@ -83,8 +86,8 @@ int arpc_head_keep(struct arpc_call *call, const uint8_t *name, size_t name_size
 }
 
 /*
- * What a callback that may have run a user's returns: a link that ended meanwhile takes nothing more, or calls would begin
- * on it that nobody ends.
+ * What a callback that may have run a user's returns: a link that ended meanwhile takes nothing more, or calls would
+ * begin on it that nobody ends.
  */
 static int go_on(const struct arpc_link *link)
 {
@@ -99,9 +102,9 @@ static struct arpc_call *call_of(nghttp2_session *session, int32_t stream_id)
 static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
 {
     struct arpc_link *link = arg;
-    link->header_stream = frame->hd.stream_id;
-    link->header_since_ms = arpc_link_now(link);
-    arpc_link_due(link, arpc_after(link->header_since_ms, link->watch.limits->headers_ms));
+    link->handshake.header_stream = frame->hd.stream_id;
+    link->handshake.header_since_ms = arpc_link_now(link);
+    arpc_link_due(link, arpc_after(link->handshake.header_since_ms, link->watch.limits->headers_ms));
     if (!link->config->server || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
         return 0;
     if (arpc_link_is_too_late(link, frame->hd.stream_id))
@@ -140,7 +143,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     (void)flags;
     struct arpc_link *link = arg;
     struct arpc_call *call = call_of(session, frame->hd.stream_id);
-    if (call == NULL || arpc_call_is_deaf(call))
+    if (call == NULL || arpc_call_ignores_input(call))
         return 0;
     if (!count_field(call, name_size, value_size)) {
         size_t factor = (size_t)link->watch.limits->metadata_hard_factor;
@@ -178,8 +181,8 @@ static void headers_complete(struct arpc_link *link, struct arpc_call *call, con
 /* The header block under way is complete, or its stream is gone. */
 static void header_block_over(struct arpc_link *link, int32_t stream_id)
 {
-    if (link->header_stream == stream_id)
-        link->header_since_ms = INT64_MAX;
+    if (link->handshake.header_stream == stream_id)
+        link->handshake.header_since_ms = INT64_MAX;
 }
 
 static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *arg)
@@ -188,10 +191,10 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
     struct arpc_link *link = arg;
     arpc_link_refuse_late(link);
     if (hd->type == NGHTTP2_HEADERS && link->config->server && arpc_link_is_too_late(link, hd->stream_id))
-        link->late_stream = hd->stream_id;
+        link->goaway.late_stream = hd->stream_id;
     /* Nothing but CONTINUATION may follow an unfinished block (RFC 9113 6.10). */
     if (hd->type != NGHTTP2_CONTINUATION)
-        header_block_over(link, link->header_stream);
+        header_block_over(link, link->handshake.header_stream);
     return 0;
 }
 
@@ -199,7 +202,7 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
 {
     struct arpc_link *link = arg;
     if (frame->hd.type == NGHTTP2_SETTINGS && (frame->hd.flags & NGHTTP2_FLAG_ACK) == 0)
-        link->peer_settings = true;
+        link->handshake.peer_settings = true;
     if (frame->hd.type == NGHTTP2_GOAWAY)
         arpc_link_goaway_received(link, frame->goaway.error_code, frame->goaway.opaque_data,
                                   frame->goaway.opaque_data_len);
@@ -213,11 +216,11 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
         return 0;
     if (frame->hd.type == NGHTTP2_HEADERS) {
         header_block_over(link, frame->hd.stream_id);
-        if (call != NULL && !arpc_call_is_deaf(call))
+        if (call != NULL && !arpc_call_ignores_input(call))
             headers_complete(link, call, frame);
     }
     if (call != NULL && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0) {
-        call->end_seen = true;
+        call->in.end_seen = true;
         arpc_call_receive_end(call);
     }
     if (call != NULL && frame->hd.type == NGHTTP2_HEADERS)
@@ -233,10 +236,15 @@ static void consume_stream(struct arpc_call *call, size_t size)
         return;
     /* Failures: no memory (the window stays shut, the deadline ends the call) or a stream that is gone. */
     (void)nghttp2_session_consume_stream(link->session, call->stream_id, size);
-    call->taken += size;
-    if (call->window_grown || call->taken < GROW_AFTER || link->config->stream_window <= ARPC_INITIAL_WINDOW)
+    call->in.taken += size;
+    /*
+     * A first message of many may be all that is taken before a long wait, however much it has in front of what is
+     * waited for.
+     */
+    bool moves = call->in.taken >= GROW_AFTER && (call->in.single_inbound || call->in.messages > 1);
+    if (call->in.window_grown || !moves || link->config->stream_window <= ARPC_INITIAL_WINDOW)
         return;
-    call->window_grown = true;
+    call->in.window_grown = true;
     (void)nghttp2_session_set_local_window_size(link->session, NGHTTP2_FLAG_NONE, call->stream_id,
                                                 (int32_t)link->config->stream_window);
 }
@@ -253,7 +261,7 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream_id, c
         consume_stream(call, done);
         arpc_call_watch_message(call, size);
     }
-    size_t credit = link->held <= (size_t)link->watch.limits->held ? size : done;
+    size_t credit = link->buffered <= (size_t)link->watch.limits->buffered ? size : done;
     link->uncredited += size - credit;
     (void)nghttp2_session_consume_connection(session, credit);
     return go_on(link);
@@ -273,25 +281,26 @@ static int on_stream_close(nghttp2_session *session, int32_t stream_id, uint32_t
 static void note_head_left(struct arpc_call *call)
 {
     if (call != NULL)
-        call->head_left = true;
+        call->attempt.head_left = true;
 }
 
 static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
 {
     struct arpc_link *link = arg;
     if (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA)
-        link->sent_since_ping = true;
+        link->keepalive.sent_since_ping = true;
     arpc_link_watch_sent(link, frame);
-    link->expulsion_sent = link->expulsion_sent || (link->expelled && frame->hd.type == NGHTTP2_GOAWAY);
+    link->goaway.expulsion_sent =
+        link->goaway.expulsion_sent || (link->goaway.expelled && frame->hd.type == NGHTTP2_GOAWAY);
     if (!link->config->server && frame->hd.type == NGHTTP2_HEADERS)
         note_head_left(call_of(session, frame->hd.stream_id));
     bool last = frame->hd.type == NGHTTP2_HEADERS && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
     struct arpc_call *call = last && link->config->server ? call_of(session, frame->hd.stream_id) : NULL;
     if (call == NULL)
         return 0;
-    call->trailers_sent = true;
+    call->out.trailers_sent = true;
     /* The client need not send the rest (RFC 9113 8.1). */
-    if (!call->end_seen)
+    if (!call->in.end_seen)
         (void)nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id, NGHTTP2_NO_ERROR);
     return 0;
 }
@@ -304,15 +313,15 @@ ssize_t arpc_link_read_body(nghttp2_session *session, int32_t stream_id, uint8_t
     (void)buf;
     (void)arg;
     struct arpc_call *call = source->ptr;
-    if (call->again || (call->unsent == 0 && !call->ended)) {
-        call->deferred = true;
+    if (call->attempt.again || (call->out.unsent == 0 && !call->out.ended)) {
+        call->out.deferred = true;
         return NGHTTP2_ERR_DEFERRED;
     }
     size_t slots;
     size_t size = arpc_out_slots(call, length, &slots);
     if (size > 0)
         *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
-    if (size < call->unsent || !call->ended)
+    if (size < call->out.unsent || !call->out.ended)
         return (ssize_t)size;
     *flags |= NGHTTP2_DATA_FLAG_EOF;
     if (call->server) {
@@ -462,25 +471,27 @@ int arpc_link_init(struct arpc_link *link, struct arpc_link_config *config, void
     amp_list_init(&link->events);
     amp_list_init(&link->refused);
     amp_list_init(&link->waiting);
-    link->opened_ms = now_ms;
-    link->received_ms = now_ms;
-    link->idle_since_ms = now_ms;
-    link->ping_ms = INT64_MAX;
-    link->header_since_ms = INT64_MAX;
+    link->age.opened_ms = now_ms;
+    link->keepalive.received_ms = now_ms;
+    link->age.idle_since_ms = now_ms;
+    link->keepalive.ping_ms = INT64_MAX;
+    link->handshake.header_since_ms = INT64_MAX;
     link->next_due_ms = INT64_MAX;
-    link->leave_due_ms = INT64_MAX;
-    link->goodbye_due_ms = INT64_MAX;
+    link->goaway.leave_due_ms = INT64_MAX;
+    link->goaway.goodbye_due_ms = INT64_MAX;
     const struct arpc_limits *limits = config->limits != NULL ? config->limits : &arpc_limits_default;
     arpc_watch_init(&link->watch, limits, config->server, now_ms);
+    arpc_host_init(&link->own_host, NULL, limits, now_ms);
+    link->host = &link->own_host;
     link->peer_info = (struct arpc_peer){.address = link->peer, .pid = -1, .uid = -1, .gid = -1};
     arpc_link_life_init(link);
     if (!session)
         return 0;
     link->next_due_ms = arpc_after(now_ms, config->server ? limits->preface_ms : ARPC_HANDSHAKE_MS);
-    if (config->idle_ms > 0 && arpc_after(now_ms, config->idle_ms) < link->next_due_ms)
-        link->next_due_ms = arpc_after(now_ms, config->idle_ms);
-    if (link->age_due_ms < link->next_due_ms)
-        link->next_due_ms = link->age_due_ms;
+    if (arpc_link_idle_due_ms(link) < link->next_due_ms)
+        link->next_due_ms = arpc_link_idle_due_ms(link);
+    if (link->age.due_ms < link->next_due_ms)
+        link->next_due_ms = link->age.due_ms;
     int rc = make_session(link);
     if (rc == 0)
         rc = submit_settings(link);
@@ -497,11 +508,11 @@ void arpc_link_close(struct arpc_link *link)
 
 int arpc_link_receive(struct arpc_link *link, const uint8_t *data, size_t size)
 {
-    if (link->error != 0 || link->expelled)
+    if (link->error != 0 || link->goaway.expelled)
         return link->error;
-    link->received_ms = arpc_link_now(link);
+    link->keepalive.received_ms = arpc_link_now(link);
     size_t slice = arpc_link_watch(link, data, size);
-    while (size > 0 && link->error == 0 && !link->expelled) {
+    while (size > 0 && link->error == 0 && !link->goaway.expelled) {
         size_t part = size < slice ? size : slice;
         ssize_t rc = nghttp2_session_mem_recv(link->session, data, part);
         arpc_link_refuse_late(link);
@@ -515,23 +526,23 @@ int arpc_link_receive(struct arpc_link *link, const uint8_t *data, size_t size)
     return link->error;
 }
 
-uint8_t *arpc_link_place(struct arpc_link *link, size_t *size)
+uint8_t *arpc_link_receive_buffer(struct arpc_link *link, size_t *size)
 {
     int32_t stream_id;
     size_t left = arpc_watch_data_left(&link->watch, &stream_id);
-    if (left == 0 || link->error != 0 || link->expelled || link->session == NULL)
+    if (left == 0 || link->error != 0 || link->goaway.expelled || link->session == NULL)
         return NULL;
     struct arpc_call *call = call_of(link->session, stream_id);
-    uint8_t *place = call != NULL ? arpc_call_place(call, size) : NULL;
-    if (place != NULL && *size > left)
+    uint8_t *buffer = call != NULL ? arpc_call_receive_buffer(call, size) : NULL;
+    if (buffer != NULL && *size > left)
         *size = left;
-    return place;
+    return buffer;
 }
 
 int arpc_link_produce(struct arpc_link *link, struct arpc_batch *batch)
 {
     link->batch = batch;
-    while (link->error == 0 && !link->expulsion_sent && batch_has_room(batch, 1)) {
+    while (link->error == 0 && !link->goaway.expulsion_sent && batch_has_room(batch, 1)) {
         const uint8_t *data;
         ssize_t size = nghttp2_session_mem_send(link->session, &data);
         if (size < 0)
@@ -553,22 +564,22 @@ void arpc_link_credit(struct arpc_link *link, size_t size)
         (void)nghttp2_session_consume_connection(link->session, credit); /* as in consume_stream */
 }
 
-static void flush_held(struct arpc_call *call)
+static void flush_buffered(struct arpc_call *call)
 {
     struct arpc_link *link = call->link;
-    bool wanted = !arpc_call_is_over(call) && !(call->server && call->ended);
-    if (wanted && (!call->resumed || call->paused))
+    bool wanted = !arpc_call_is_over(call) && !(call->server && call->out.ended);
+    if (wanted && (!call->in.resumed || call->in.paused))
         return;
-    call->resumed = false;
-    size_t done = arpc_call_receive_held(call);
+    call->in.resumed = false;
+    size_t done = arpc_call_receive_buffered(call);
     consume_stream(call, done);
     arpc_link_credit(link, done);
 }
 
 static void flush_parked(struct arpc_call *call)
 {
-    if (call->end_seen) { /* it has outlived its connection */
-        flush_held(call);
+    if (call->in.end_seen) { /* it has outlived its connection */
+        flush_buffered(call);
         arpc_call_receive_end(call);
     }
     if (arpc_call_is_over(call))
@@ -582,19 +593,19 @@ static void flush_call(struct arpc_call *call)
         flush_parked(call);
     if (link->session == NULL || link->error != 0)
         return;
-    flush_held(call);
+    flush_buffered(call);
     arpc_call_receive_end(call);
     if (call->server)
         arpc_serve_flush(call);
     else
         arpc_request_flush(call);
-    if (!call->reset || call->reset_done || call->stream_over)
+    if (!call->out.reset || call->out.reset_done || call->stream_over)
         return;
-    call->reset_done = true;
+    call->out.reset_done = true;
     if (call->stream_id == 0)
         arpc_call_stream_over(call);
     else
-        (void)nghttp2_submit_rst_stream(link->session, NGHTTP2_FLAG_NONE, call->stream_id, call->reset_code);
+        (void)nghttp2_submit_rst_stream(link->session, NGHTTP2_FLAG_NONE, call->stream_id, call->out.reset_code);
 }
 
 /* Takes up to FLUSH_CALLS off the front; what is added meanwhile is for the next round, so that a round is finite. */
@@ -646,11 +657,11 @@ bool arpc_link_has_output(const struct arpc_link *link)
 
 bool arpc_link_is_over(const struct arpc_link *link)
 {
-    if (link->error != 0 || link->expulsion_sent)
+    if (link->error != 0 || link->goaway.expulsion_sent)
         return true;
     if (nghttp2_session_want_write(link->session))
         return false;
-    bool drained = link->drain == ARPC_DRAIN_FINAL && link->call_count == 0;
-    bool lingers = link->leave_due_ms != INT64_MAX && arpc_link_now(link) < link->leave_due_ms;
+    bool drained = link->goaway.drain == ARPC_DRAIN_FINAL && link->call_count == 0;
+    bool lingers = link->goaway.leave_due_ms != INT64_MAX && arpc_link_now(link) < link->goaway.leave_due_ms;
     return drained || (!lingers && !nghttp2_session_want_read(link->session));
 }

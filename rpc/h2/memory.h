@@ -1,9 +1,9 @@
 /*
  * The memory of one nghttp2 session, which is given back as a whole.
  *
- * nghttp2 1.52 does not always survive a failed allocation: with NO_RFC7540_PRIORITIES, a queue that cannot grow leaves a
- * freed item on its stream, which nghttp2_session_del frees again. So a session is never closed by nghttp2: all its blocks
- * are freed instead, without looking at what they are. (nghttp2_session_del does nothing else either.)
+ * nghttp2 1.52 does not always survive a failed allocation: with NO_RFC7540_PRIORITIES, a queue that cannot grow leaves
+ * a freed item on its stream, which nghttp2_session_del frees again. So a session is never closed by nghttp2: all its
+ * blocks are freed instead, without looking at what they are. (nghttp2_session_del does nothing else either.)
  */
 #ifndef ARPC_H2_MEMORY_H
 #define ARPC_H2_MEMORY_H

@@ -1,10 +1,11 @@
 /* The client's side of header blocks: a call becomes a request; what comes back becomes a result. */
 #include "rpc/h2/body.h"
-#include "rpc/h2/call.h"
+#include "rpc/h2/request.h"
 
 #include "base/assert.h"
 #include "base/err.h"
 #include "rpc/arpc_client.h"
+#include "rpc/h2/serve.h"
 #include "rpc/wire/details.h"
 #include "rpc/wire/status.h"
 #include "rpc/wire/text.h"
@@ -38,7 +39,7 @@ static bool path_ok(const char *path)
 static int add_metadata(struct arpc_call *call, const struct arpc_pair *pairs, size_t count, struct amp_error *error)
 {
     for (size_t i = 0; i < count; i++) {
-        int rc = arpc_fields_add_metadata(&call->initial, pairs[i].key, (const uint8_t *)pairs[i].value,
+        int rc = arpc_fields_add_metadata(&call->out.initial, pairs[i].key, (const uint8_t *)pairs[i].value,
                                           strlen(pairs[i].value), true);
         if (rc != 0)
             return amp_error_set(error, rc, NULL, "metadata \"%s\" cannot be sent: %s", pairs[i].key, amp_strerror(rc));
@@ -171,7 +172,7 @@ bool arpc_request_again(struct arpc_call *call)
         return foreign_again(call);
     if (status == ARPC_STATUS_OK || !arpc_call_try_again(call, status, ARPC_REACH_SERVER))
         return false;
-    bool all_sent = call->state == ARPC_CALL_LOCAL_ENDED && call->unsent == 0;
+    bool all_sent = call->state == ARPC_CALL_LOCAL_ENDED && call->out.unsent == 0;
     if (!all_sent)
         arpc_call_reset(call, NGHTTP2_CANCEL);
     return true;
@@ -194,15 +195,15 @@ void arpc_request_end(struct arpc_call *call)
             arpc_call_fault(call, ARPC_STATUS_UNKNOWN, "the response ended without grpc-status");
         return;
     }
-    if (head->grpc_status == ARPC_STATUS_OK && call->single_inbound && call->messages != 1) {
+    if (head->grpc_status == ARPC_STATUS_OK && call->in.single_inbound && call->in.messages != 1) {
         arpc_call_fault(call, ARPC_STATUS_INTERNAL, "the server sent OK without its message");
         return;
     }
-    if (head->grpc_status == ARPC_STATUS_OK && call->single_inbound && call->handler->message != NULL)
+    if (head->grpc_status == ARPC_STATUS_OK && call->in.single_inbound && call->handler->message != NULL)
         arpc_call_deliver(call);
     if (arpc_call_is_over(call))
         return;
-    bool all_sent = call->state == ARPC_CALL_BOTH_ENDED && call->unsent == 0;
+    bool all_sent = call->state == ARPC_CALL_BOTH_ENDED && call->out.unsent == 0;
     call->from_peer = true;
     arpc_call_close(call, head->grpc_status, head->message);
     /* The server has said its last word; what this side had still to send is of no use. */
@@ -236,13 +237,13 @@ static int32_t submit_request(struct arpc_call *call)
         put(nv, &count, "grpc-timeout", timeout, size);
     }
     char attempts[12];
-    if (call->retry.attempts > 0) {
-        int size = snprintf(attempts, sizeof attempts, "%u", call->retry.attempts);
+    if (call->attempt.retry.attempts > 0) {
+        int size = snprintf(attempts, sizeof attempts, "%u", call->attempt.retry.attempts);
         put(nv, &count, "grpc-previous-rpc-attempts", attempts, (size_t)size);
     }
     size_t cursor = 0;
     struct arpc_field field;
-    while (arpc_fields_next(&call->initial, &cursor, &field))
+    while (arpc_fields_next(&call->out.initial, &cursor, &field))
         put(nv, &count, field.name, field.value, field.value_size);
     nghttp2_data_provider provider = {.source.ptr = call, .read_callback = arpc_link_read_body};
     return nghttp2_submit_request(arpc_call_session(call), NULL, nv, count, &provider, call);
@@ -254,7 +255,7 @@ static void begin_stream(struct arpc_call *call)
     int32_t id = allowed ? submit_request(call) : 0;
     if (id > 0) {
         call->stream_id = id;
-        call->head_submitted = true;
+        call->out.head_submitted = true;
         call->link->stream_count++;
         return;
     }
@@ -266,8 +267,8 @@ static void begin_stream(struct arpc_call *call)
 }
 
 /*
- * nghttp2 would queue requests above the peer's limit too, but it keeps those that were cancelled until their turn comes,
- * and says nothing when a GOAWAY has made them hopeless. A call that waits here goes as soon as it is over.
+ * nghttp2 would queue requests above the peer's limit too, but it keeps those that were cancelled until their turn
+ * comes, and says nothing when a GOAWAY has made them hopeless. A call that waits here goes as soon as it is over.
  */
 void arpc_request_begin(struct arpc_link *link)
 {
@@ -275,23 +276,23 @@ void arpc_request_begin(struct arpc_link *link)
     while (!amp_list_empty(&link->waiting) && (link->stream_count < limit || !arpc_link_takes_calls(link))) {
         struct arpc_call *call = AMP_CONTAINER(link->waiting.next, struct arpc_call, in_waiting);
         amp_list_remove(&call->in_waiting);
-        if (!arpc_call_is_deaf(call))
+        if (!arpc_call_ignores_input(call))
             begin_stream(call);
     }
 }
 
 void arpc_request_flush(struct arpc_call *call)
 {
-    if (call->stream_over || call->reset || call->again)
+    if (call->stream_over || call->out.reset || call->attempt.again)
         return;
     if (call->stream_id == 0) {
         if (!arpc_call_is_over(call) && amp_list_empty(&call->in_waiting))
             amp_list_push(&call->link->waiting, &call->in_waiting);
         return;
     }
-    if (call->deferred && (call->unsent > 0 || call->ended)) {
+    if (call->out.deferred && (call->out.unsent > 0 || call->out.ended)) {
         /* A failure says that the stream is closing, which its close callback tells. */
         (void)nghttp2_session_resume_data(arpc_call_session(call), call->stream_id);
-        call->deferred = false;
+        call->out.deferred = false;
     }
 }

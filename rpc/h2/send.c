@@ -2,10 +2,9 @@
  * The sending half of a call: messages into batches of iovecs.
  *
  * A body is never copied: its slot in the batch points to where it lies, and its release callback waits until no batch
- * points there. Should the owner need the memory back earlier (arpc_call_blank), the slots that point there are turned to
- * a page of zeros instead: nothing but slots ever points to a body, and only until the bytes are with the kernel. Small
- * pieces (frame headers, prefixes) are copied into the batch's scratch, where neighbours merge into one
- * slot.
+ * points there. Should the owner need the memory back earlier (arpc_call_blank), the slots that point there are turned
+ * to a page of zeros instead: nothing but slots ever points to a body, and only until the bytes are with the kernel.
+ * Small pieces (frame headers, prefixes) are copied into the batch's scratch, where neighbours merge into one slot.
  */
 #include "rpc/h2/call.h"
 
@@ -14,6 +13,7 @@
 #include "rpc/arpc_client.h"
 #include "rpc/arpc_server.h"
 #include "rpc/arpc_stats.h"
+#include "rpc/h2/abuse.h"
 #include "rpc/wire/inflate.h"
 
 #include <stdlib.h>
@@ -23,9 +23,9 @@
 #define COPY_MAX 256
 
 /*
- * Messages of this size are compressed where a client asks for it and the server does it: below, the gain is less than a
- * packet; above, the loop's thread would be held up for more than some milliseconds. Tensors, which are sent by reference,
- * never are.
+ * Messages of this size are compressed where a client asks for it and the server does it: below, the gain is less than
+ * a packet; above, the loop's thread would be held up for more than some milliseconds. Tensors, which are sent by
+ * reference, never are.
  */
 #define COMPRESS_MIN ((size_t)1 << 10)
 #define COMPRESS_MAX ((size_t)1 << 20)
@@ -70,7 +70,7 @@ static int send_as_is(struct arpc_call *call, uint8_t flag, const void *head, si
     size_t size = ARPC_PREFIX_SIZE + head_size + body_size;
     /* A single message goes however large it is; else one over the limit could never be sent. */
     bool fits = fits_in(call->link->queued, size, call->link->config->max_queued) &&
-                fits_in(call->queued, size, stream_limit(call));
+                fits_in(call->out.queued, size, stream_limit(call));
     if (!fits) {
         if (amp_list_empty(&call->in_refused))
             amp_list_push(&call->link->refused, &call->in_refused);
@@ -89,16 +89,16 @@ static int send_as_is(struct arpc_call *call, uint8_t flag, const void *head, si
     out->body = body;
     out->release_cb = release_cb;
     out->release_arg = release_arg;
-    amp_list_push(&call->out, &out->node);
-    if (call->unsent == 0) {
-        call->progress_ms = arpc_link_now(call->link);
-        call->progress_bytes = 0;
-        arpc_link_due(call->link, arpc_after(call->progress_ms, call->link->config->write_stall_ms));
+    amp_list_push(&call->out.messages, &out->node);
+    if (call->out.unsent == 0) {
+        call->out.progress_ms = arpc_link_now(call->link);
+        call->out.progress_bytes = 0;
+        arpc_link_due(call->link, arpc_after(call->out.progress_ms, call->link->config->write_stall_ms));
     }
-    call->unsent += size;
-    call->queued += size;
+    call->out.unsent += size;
+    call->out.queued += size;
     call->link->queued += size;
-    call->was_high = call->was_high || call->queued > ARPC_LOW_WATER;
+    call->out.was_high = call->out.was_high || call->out.queued > ARPC_LOW_WATER;
     if (call->counted != NULL)
         call->counted->sent++;
     arpc_call_mark_dirty(call);
@@ -108,9 +108,9 @@ static int send_as_is(struct arpc_call *call, uint8_t flag, const void *head, si
 int arpc_call_send(struct arpc_call *call, const void *head, size_t head_size, const void *body, size_t body_size,
                    arpc_release_cb release_cb, void *release_arg)
 {
-    if (call->ended || arpc_call_is_over(call))
+    if (call->out.ended || arpc_call_is_over(call))
         return AMP_ESTATE;
-    bool may = call->compress && body_size == 0 && head_size >= COMPRESS_MIN && head_size <= COMPRESS_MAX;
+    bool may = call->out.compress && body_size == 0 && head_size >= COMPRESS_MIN && head_size <= COMPRESS_MAX;
     if (may) {
         struct amp_buf packed;
         amp_buf_init(&packed, head_size - 1);
@@ -128,7 +128,7 @@ int arpc_call_send(struct arpc_call *call, const void *head, size_t head_size, c
 
 size_t arpc_call_queued(const struct arpc_call *call)
 {
-    return call->queued;
+    return call->out.queued;
 }
 
 void arpc_batch_add(struct arpc_batch *batch, const void *data, size_t size)
@@ -180,24 +180,26 @@ static size_t give_out(struct arpc_out *out, struct arpc_batch *batch, size_t li
     return total;
 }
 
-/* What left has to be kept as long as the call may begin again; bodies of the user's cannot be, and there are bounds. */
+/*
+ * What left has to be kept as long as the call may begin again; bodies of the user's cannot be, and there are bounds.
+ */
 static void retain(struct arpc_call *call, const struct arpc_out *out, size_t size)
 {
     struct arpc_link_config *config = call->link->config;
-    if (call->retry.committed)
+    if (call->attempt.retry.committed)
         return;
-    call->retained += size;
+    call->out.retained += size;
     config->retained += size;
-    if (out->release_cb != NULL || call->retained > config->max_retained_call ||
+    if (out->release_cb != NULL || call->out.retained > config->max_retained_call ||
         config->retained > config->max_retained)
         arpc_call_commit(call);
 }
 
 void arpc_out_forget(struct arpc_call *call)
 {
-    call->link->config->retained -= call->retained;
-    call->retained = 0;
-    for (struct amp_list *it = amp_list_shift(&call->sent); it != NULL; it = amp_list_shift(&call->sent)) {
+    call->link->config->retained -= call->out.retained;
+    call->out.retained = 0;
+    for (struct amp_list *it = amp_list_shift(&call->out.sent); it != NULL; it = amp_list_shift(&call->out.sent)) {
         struct arpc_out *out = AMP_CONTAINER(it, struct arpc_out, node);
         if (out->pins == 0) /* else its batch does it */
             out_release(out);
@@ -207,44 +209,45 @@ void arpc_out_forget(struct arpc_call *call)
 void arpc_out_rewind(struct arpc_call *call)
 {
     struct amp_list rest;
-    AMP_ASSERT(call->batch == NULL && call->queued == call->unsent);
+    AMP_ASSERT(call->out.batch == NULL && call->out.queued == call->out.unsent);
     amp_list_init(&rest);
-    for (struct amp_list *it = amp_list_shift(&call->out); it != NULL; it = amp_list_shift(&call->out))
+    for (struct amp_list *it = amp_list_shift(&call->out.messages); it != NULL;
+         it = amp_list_shift(&call->out.messages))
         amp_list_push(&rest, it);
-    for (struct amp_list *it = amp_list_shift(&call->sent); it != NULL; it = amp_list_shift(&call->sent))
-        amp_list_push(&call->out, it);
+    for (struct amp_list *it = amp_list_shift(&call->out.sent); it != NULL; it = amp_list_shift(&call->out.sent))
+        amp_list_push(&call->out.messages, it);
     for (struct amp_list *it = amp_list_shift(&rest); it != NULL; it = amp_list_shift(&rest))
-        amp_list_push(&call->out, it);
+        amp_list_push(&call->out.messages, it);
     size_t size = 0;
-    for (struct amp_list *it = call->out.next; it != &call->out; it = it->next) {
+    for (struct amp_list *it = call->out.messages.next; it != &call->out.messages; it = it->next) {
         struct arpc_out *out = AMP_CONTAINER(it, struct arpc_out, node);
         AMP_ASSERT(out->pins == 0);
         out->given = 0;
         size += out->size;
     }
-    call->link->queued += size - call->queued;
-    call->queued = size;
-    call->unsent = size;
-    call->was_high = call->was_high || call->queued > ARPC_LOW_WATER;
-    call->link->config->retained -= call->retained;
-    call->retained = 0;
+    call->link->queued += size - call->out.queued;
+    call->out.queued = size;
+    call->out.unsent = size;
+    call->out.was_high = call->out.was_high || call->out.queued > ARPC_LOW_WATER;
+    call->link->config->retained -= call->out.retained;
+    call->out.retained = 0;
 }
 
 void arpc_out_give(struct arpc_call *call, struct arpc_batch *batch, size_t size)
 {
-    call->unsent -= size;
+    call->out.unsent -= size;
     arpc_call_progress(call, size);
     while (size > 0) {
-        AMP_ASSERT(!amp_list_empty(&call->out));
-        struct arpc_out *out = AMP_CONTAINER(call->out.next, struct arpc_out, node);
+        AMP_ASSERT(!amp_list_empty(&call->out.messages));
+        struct arpc_out *out = AMP_CONTAINER(call->out.messages.next, struct arpc_out, node);
         struct arpc_batch_pin *pin = batch->pin_count > 0 ? &batch->pins[batch->pin_count - 1] : NULL;
         if (pin == NULL || pin->out != out) {
             AMP_ASSERT(batch->pin_count < ARPC_BATCH_SLOTS);
             pin = &batch->pins[batch->pin_count++];
             *pin = (struct arpc_batch_pin){.out = out, .first_slot = batch->count};
             out->pins++;
-            AMP_ASSERT(call->batch == NULL || call->batch == batch);
-            call->batch = batch;
+            AMP_ASSERT(call->out.batch == NULL || call->out.batch == batch);
+            call->out.batch = batch;
         }
         size_t given = give_out(out, batch, size);
         pin->bytes += given;
@@ -253,8 +256,8 @@ void arpc_out_give(struct arpc_call *call, struct arpc_batch *batch, size_t size
         if (out->given < out->size)
             continue;
         amp_list_remove(&out->node);
-        if (!call->retry.committed)
-            amp_list_push(&call->sent, &out->node);
+        if (!call->attempt.retry.committed)
+            amp_list_push(&call->out.sent, &out->node);
     }
 }
 
@@ -262,8 +265,8 @@ size_t arpc_out_slots(struct arpc_call *call, size_t limit, size_t *slots)
 {
     size_t total = 0;
     size_t messages = 0;
-    for (struct amp_list *it = call->out.next; it != &call->out && total < limit && messages < FRAME_MESSAGES;
-         it = it->next) {
+    for (struct amp_list *it = call->out.messages.next;
+         it != &call->out.messages && total < limit && messages < FRAME_MESSAGES; it = it->next) {
         const struct arpc_out *out = AMP_CONTAINER(it, struct arpc_out, node);
         total += out->size - out->given;
         messages++;
@@ -279,7 +282,7 @@ bool arpc_link_has_room(const struct arpc_link *link)
 
 bool arpc_call_has_room(const struct arpc_call *call)
 {
-    return arpc_link_has_room(call->link) && call->queued <= stream_limit(call) / 2;
+    return arpc_link_has_room(call->link) && call->out.queued <= stream_limit(call) / 2;
 }
 
 /*
@@ -300,13 +303,13 @@ static void wake_refused(struct arpc_link *link)
 
 void arpc_out_drop(struct arpc_call *call)
 {
-    AMP_LIST_EACH(it, safe, &call->out)
+    AMP_LIST_EACH(it, safe, &call->out.messages)
     {
         struct arpc_out *out = AMP_CONTAINER(it, struct arpc_out, node);
         size_t rest = out->size - out->given;
         amp_list_remove(&out->node);
-        call->unsent -= rest;
-        call->queued -= rest;
+        call->out.unsent -= rest;
+        call->out.queued -= rest;
         call->link->queued -= rest;
         if (out->pins == 0)
             out_release(out);
@@ -316,15 +319,17 @@ void arpc_out_drop(struct arpc_call *call)
 
 void arpc_batch_done(struct arpc_link *link, struct arpc_batch *batch)
 {
-    /* Before any release callback, which may blank other calls of this batch: pins below then point to freed messages. */
+    /*
+     * Before any release callback, which may blank other calls of this batch: pins below then point to freed messages.
+     */
     for (size_t i = 0; i < batch->pin_count; i++)
-        batch->pins[i].out->call->batch = NULL;
+        batch->pins[i].out->call->out.batch = NULL;
     for (size_t i = 0; i < batch->pin_count; i++) {
         struct arpc_out *out = batch->pins[i].out;
         struct arpc_call *call = out->call;
-        call->queued -= batch->pins[i].bytes;
+        call->out.queued -= batch->pins[i].bytes;
         link->queued -= batch->pins[i].bytes;
-        if (call->again || (call->was_high && call->queued <= ARPC_LOW_WATER))
+        if (call->attempt.again || (call->out.was_high && call->out.queued <= ARPC_LOW_WATER))
             arpc_call_mark_event(call);
         /* Not in its call's queue any more: all given, or dropped. */
         if (--out->pins == 0 && amp_list_empty(&out->node))
@@ -364,7 +369,7 @@ static void release_blank(struct arpc_out *out)
 
 void arpc_call_blank(struct arpc_call *call)
 {
-    struct arpc_batch *batch = call->batch;
+    struct arpc_batch *batch = call->out.batch;
     size_t pins = batch != NULL ? batch->pin_count : 0;
     for (size_t i = 0; i < pins; i++) {
         struct arpc_out *out = batch->pins[i].out;
@@ -373,7 +378,7 @@ void arpc_call_blank(struct arpc_call *call)
         out->blank = true;
         blank_slots(batch, i);
     }
-    AMP_LIST_EACH(it, safe, &call->out)
+    AMP_LIST_EACH(it, safe, &call->out.messages)
     {
         struct arpc_out *out = AMP_CONTAINER(it, struct arpc_out, node);
         out->blank = out->blank || out->release_cb != NULL;
@@ -383,7 +388,7 @@ void arpc_call_blank(struct arpc_call *call)
     for (size_t i = 0; i < pins; i++)
         if (batch->pins[i].out->call == call)
             release_blank(batch->pins[i].out);
-    AMP_LIST_EACH(it, safe, &call->out)
+    AMP_LIST_EACH(it, safe, &call->out.messages)
     {
         release_blank(AMP_CONTAINER(it, struct arpc_out, node));
     }
@@ -392,9 +397,9 @@ void arpc_call_blank(struct arpc_call *call)
 
 void arpc_call_half_close(struct arpc_call *call)
 {
-    if (call->ended || arpc_call_is_over(call))
+    if (call->out.ended || arpc_call_is_over(call))
         return;
-    call->ended = true;
+    call->out.ended = true;
     arpc_call_set_state(call, call->state == ARPC_CALL_OPEN ? ARPC_CALL_LOCAL_ENDED : ARPC_CALL_BOTH_ENDED);
     arpc_call_mark_dirty(call);
 }

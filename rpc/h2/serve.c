@@ -3,11 +3,13 @@
  * messages and its trailers, or only trailers.
  */
 #include "rpc/h2/body.h"
-#include "rpc/h2/call.h"
+#include "rpc/h2/abuse.h"
+#include "rpc/h2/serve.h"
 
 #include "base/assert.h"
 #include "base/err.h"
 #include "rpc/arpc_server.h"
+#include "rpc/h2/stats.h"
 #include "rpc/wire/details.h"
 #include "rpc/wire/text.h"
 
@@ -132,7 +134,7 @@ unsigned arpc_link_admit_again(struct arpc_link *link,
         struct arpc_call *call = AMP_CONTAINER(it, struct arpc_call, in_link);
         struct amp_error error = {0};
         bool begun = call->method != NULL && call->handler == call->method->handler;
-        if (!begun || call->ended || arpc_call_is_over(call) || admit_cb(call, link->config->arg, &error) == 0)
+        if (!begun || call->out.ended || arpc_call_is_over(call) || admit_cb(call, link->config->arg, &error) == 0)
             continue;
         arpc_call_fail(call, &error);
         ended++;
@@ -152,11 +154,14 @@ void arpc_serve_begin(struct arpc_call *call)
         arpc_call_fail(call, &error);
         return;
     }
+    /* What everybody may call, as health, keeps no place here for anybody. */
+    if (config->admit_cb == NULL || call->method->roles != 0)
+        arpc_call_admit(call);
     call->quiet = false;
-    call->compress = config->compress && call->head.accepts_gzip;
+    call->out.compress = config->compress && call->head.accepts_gzip;
     call->handler = call->method->handler;
-    call->max_message = call->method->max_message;
-    call->single_inbound = call->method->kind == ARPC_UNARY || call->method->kind == ARPC_SERVER_STREAM;
+    call->in.max_message = call->method->max_message;
+    call->in.single_inbound = call->method->kind == ARPC_UNARY || call->method->kind == ARPC_SERVER_STREAM;
     set_deadline(call);
     if (call->handler->started != NULL)
         call->handler->started(call);
@@ -210,7 +215,7 @@ static void put_trailers(const struct arpc_call *call, nghttp2_nv *nv, size_t *c
         int size = snprintf(text->pushback, sizeof text->pushback, "%" PRId64, call->retry_ms);
         put(nv, count, "grpc-retry-pushback-ms", text->pushback, (size_t)size);
     }
-    put_fields(nv, count, &call->trailing);
+    put_fields(nv, count, &call->out.trailing);
 }
 
 int arpc_serve_trailers(struct arpc_call *call)
@@ -251,27 +256,27 @@ static int submit_head(struct arpc_call *call)
     size_t count = 0;
     put(nv, &count, ":status", "200", 3);
     put_content_type(call, nv, &count);
-    if (call->compress)
+    if (call->out.compress)
         put(nv, &count, "grpc-encoding", "gzip", 4);
-    put_fields(nv, &count, &call->initial);
+    put_fields(nv, &count, &call->out.initial);
     nghttp2_data_provider provider = {.source.ptr = call, .read_callback = arpc_link_read_body};
     return nghttp2_submit_response(arpc_call_session(call), call->stream_id, nv, count, &provider);
 }
 
 void arpc_serve_flush(struct arpc_call *call)
 {
-    if (call->stream_over || call->reset || (call->unsent == 0 && !call->ended))
+    if (call->stream_over || call->out.reset || (call->out.unsent == 0 && !call->out.ended))
         return;
     int rc = 0;
-    if (call->head_submitted) {
-        if (call->deferred)
+    if (call->out.head_submitted) {
+        if (call->out.deferred)
             rc = nghttp2_session_resume_data(arpc_call_session(call), call->stream_id);
-        call->deferred = false;
+        call->out.deferred = false;
     } else {
-        call->head_submitted = true;
+        call->out.head_submitted = true;
         if (call->head.http_status != 0)
             rc = submit_http_refusal(call);
-        else if (call->unsent == 0 && call->initial.count == 0)
+        else if (call->out.unsent == 0 && call->out.initial.count == 0)
             rc = submit_trailers_only(call);
         else
             rc = submit_head(call);
@@ -284,7 +289,7 @@ void arpc_serve_flush(struct arpc_call *call)
 void arpc_call_finish(struct arpc_call *call, int status, const char *message, const struct arpc_details *details)
 {
     AMP_ASSERT(call->server);
-    if (call->ended || arpc_call_is_over(call))
+    if (call->out.ended || arpc_call_is_over(call))
         return;
     arpc_call_set_status(call, status, message);
     status = call->status;
@@ -301,7 +306,7 @@ void arpc_call_finish(struct arpc_call *call, int status, const char *message, c
             call->status_details_size = size;
         }
     }
-    call->ended = true;
+    call->out.ended = true;
     arpc_call_set_state(call, call->state == ARPC_CALL_OPEN ? ARPC_CALL_LOCAL_ENDED : ARPC_CALL_BOTH_ENDED);
     arpc_call_mark_dirty(call);
 }
@@ -329,16 +334,16 @@ int arpc_call_reply(struct arpc_call *call, const void *message, size_t size)
 
 int arpc_call_add_initial(struct arpc_call *call, const char *key, const void *value, size_t size)
 {
-    if (call->head_submitted || call->unsent > 0 || call->ended)
+    if (call->out.head_submitted || call->out.unsent > 0 || call->out.ended)
         return AMP_ESTATE;
-    return arpc_fields_add_metadata(&call->initial, key, value, size, false);
+    return arpc_fields_add_metadata(&call->out.initial, key, value, size, false);
 }
 
 int arpc_call_add_trailing(struct arpc_call *call, const char *key, const void *value, size_t size)
 {
-    if (call->ended)
+    if (call->out.ended)
         return AMP_ESTATE;
-    return arpc_fields_add_metadata(&call->trailing, key, value, size, false);
+    return arpc_fields_add_metadata(&call->out.trailing, key, value, size, false);
 }
 
 const struct arpc_method *arpc_call_method(const struct arpc_call *call)

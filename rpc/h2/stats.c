@@ -1,5 +1,5 @@
 /* Counts of a method: a call when it begins and when it is over, and its messages. */
-#include "rpc/h2/call.h"
+#include "rpc/h2/stats.h"
 
 #include "base/assert.h"
 #include "rpc/arpc_stats.h"

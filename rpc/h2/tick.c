@@ -1,6 +1,6 @@
 /*
- * The deadlines of a link and of its calls. One time is kept, the earliest; when it comes, all are looked at. A link has at
- * most some hundred calls, so that a heap would save nothing.
+ * The deadlines of a link and of its calls. One time is kept, the earliest; when it comes, all are looked at. A link
+ * has at most some hundred calls, so that a heap would save nothing.
  */
 #include "rpc/h2/abuse.h"
 #include "rpc/h2/body.h"
@@ -14,14 +14,14 @@ static int64_t after(int64_t from_ms, int64_t wait_ms)
 static int64_t handshake_ms(const struct arpc_link *link)
 {
     const struct arpc_limits *limits = link->watch.limits;
-    if (!link->peer_settings)
-        return after(link->opened_ms, link->config->server ? limits->preface_ms : ARPC_HANDSHAKE_MS);
-    return link->settings_acked ? INT64_MAX : after(link->opened_ms, limits->settings_ack_ms);
+    if (!link->handshake.peer_settings)
+        return after(link->age.opened_ms, link->config->server ? limits->preface_ms : ARPC_HANDSHAKE_MS);
+    return link->handshake.acked ? INT64_MAX : after(link->age.opened_ms, limits->settings_ack_ms);
 }
 
 static int64_t headers_ms(const struct arpc_link *link)
 {
-    return after(link->header_since_ms, link->watch.limits->headers_ms);
+    return after(link->handshake.header_since_ms, link->watch.limits->headers_ms);
 }
 
 /* A client asks only while calls are open, if it is not told otherwise; a server always: it may hold a dead peer's
@@ -29,12 +29,30 @@ static int64_t headers_ms(const struct arpc_link *link)
 static int64_t keepalive_ms(const struct arpc_link *link)
 {
     bool wanted = link->config->server || link->call_count > 0 || link->config->keepalive_without_calls;
-    return wanted && link->ping_ms == INT64_MAX ? after(link->received_ms, link->config->keepalive_ms) : INT64_MAX;
+    return wanted && link->keepalive.ping_ms == INT64_MAX
+               ? after(link->keepalive.received_ms, link->keepalive.period_ms)
+               : INT64_MAX;
+}
+
+int64_t arpc_link_idle_due_ms(const struct arpc_link *link)
+{
+    int64_t wait_ms = link->config->idle_ms;
+    int64_t stranger_ms = link->watch.limits->stranger_ms;
+    if (link->config->server && !link->known && stranger_ms > 0 && (wait_ms <= 0 || stranger_ms < wait_ms))
+        wait_ms = stranger_ms;
+    return after(link->age.idle_since_ms, wait_ms);
 }
 
 static int64_t idle_ms(const struct arpc_link *link)
 {
-    return link->drain == ARPC_DRAIN_NO ? after(link->idle_since_ms, link->config->idle_ms) : INT64_MAX;
+    return link->goaway.drain == ARPC_DRAIN_NO ? arpc_link_idle_due_ms(link) : INT64_MAX;
+}
+
+/* Calls that everybody may make, a watch of the health, do not keep what is idle: they are aborted. */
+static int64_t outstayed_ms(const struct arpc_link *link)
+{
+    bool lingers = link->config->server && link->goaway.drain != ARPC_DRAIN_NO && link->call_count > 0;
+    return lingers ? after(arpc_link_idle_due_ms(link), link->watch.limits->goodbye_ms) : INT64_MAX;
 }
 
 static void earlier(int64_t *due_ms, int64_t when_ms)
@@ -51,20 +69,21 @@ static void reckon(struct arpc_link *link, int64_t now_ms)
         earlier(&due_ms, call->deadline_ms);
         earlier(&due_ms, arpc_call_stall_ms(call));
         earlier(&due_ms, arpc_call_slow_ms(call));
-        if (call->begin_ms > now_ms)
-            earlier(&due_ms, call->begin_ms);
+        if (call->attempt.begin_ms > now_ms)
+            earlier(&due_ms, call->attempt.begin_ms);
     }
     if (link->session != NULL) {
         earlier(&due_ms, handshake_ms(link));
         earlier(&due_ms, headers_ms(link));
-        earlier(&due_ms, link->goodbye_due_ms);
+        earlier(&due_ms, link->goaway.goodbye_due_ms);
         earlier(&due_ms, keepalive_ms(link));
-        earlier(&due_ms, after(link->ping_ms, arpc_link_ping_timeout_ms(link)));
+        earlier(&due_ms, after(link->keepalive.ping_ms, arpc_link_ping_timeout_ms(link)));
         earlier(&due_ms, idle_ms(link));
-        earlier(&due_ms, link->age_due_ms);
-        earlier(&due_ms, link->cut_due_ms);
-        if (link->leave_due_ms > now_ms)
-            earlier(&due_ms, link->leave_due_ms);
+        earlier(&due_ms, outstayed_ms(link));
+        earlier(&due_ms, link->age.due_ms);
+        earlier(&due_ms, link->age.abort_due_ms);
+        if (link->goaway.leave_due_ms > now_ms)
+            earlier(&due_ms, link->goaway.leave_due_ms);
     }
     link->next_due_ms = due_ms;
 }
@@ -84,7 +103,7 @@ static void tick_calls(struct arpc_link *link, int64_t now_ms)
 static void unanswered(struct arpc_link *link)
 {
     const struct arpc_link_config *config = link->config;
-    if (link->drain == ARPC_DRAIN_NO && config->retired_cb != NULL)
+    if (link->goaway.drain == ARPC_DRAIN_NO && config->retired_cb != NULL)
         config->retired_cb(link->peer, "keepalive", config->arg);
     arpc_link_fail(link, AMP_EDEADLINE, "the peer did not answer a PING in time");
 }
@@ -95,22 +114,26 @@ static void tick_link(struct arpc_link *link, int64_t now_ms)
         arpc_link_drop(link, AMP_EDEADLINE, ARPC_ABUSE_SLOW_PREFACE);
     else if (headers_ms(link) <= now_ms)
         arpc_link_drop(link, AMP_EDEADLINE, ARPC_ABUSE_SLOW_HEADERS);
-    else if (link->goodbye_due_ms <= now_ms)
+    else if (link->goaway.goodbye_due_ms <= now_ms)
         arpc_link_fail(link, AMP_EDEADLINE, "the peer did not take the GOAWAY in time");
-    else if (after(link->ping_ms, arpc_link_ping_timeout_ms(link)) <= now_ms)
+    else if (after(link->keepalive.ping_ms, arpc_link_ping_timeout_ms(link)) <= now_ms)
         unanswered(link);
-    else if (link->cut_due_ms <= now_ms)
+    else if (link->age.abort_due_ms <= now_ms)
         arpc_link_fail(link, AMP_EUNAVAILABLE, "the connection's largest age and its grace have passed");
+    else if (outstayed_ms(link) <= now_ms)
+        arpc_link_fail(link, AMP_EDEADLINE, "no call was let in in time");
     if (link->error != 0)
         return;
     if (keepalive_ms(link) <= now_ms)
         arpc_link_ask(link);
-    if (idle_ms(link) <= now_ms)
+    if (idle_ms(link) <= now_ms) {
+        link->age.idle_since_ms += now_ms - idle_ms(link); /* what a late look has added does not count against it */
         arpc_link_retire(link, "max_idle");
-    if (link->age_due_ms <= now_ms) {
-        link->age_due_ms = INT64_MAX;
-        arpc_link_retire(link, "max_age"); /* it may be draining already, and is cut all the same */
-        link->cut_due_ms = after(now_ms, link->config->max_age_grace_ms);
+    }
+    if (link->age.due_ms <= now_ms) {
+        link->age.due_ms = INT64_MAX;
+        arpc_link_retire(link, "max_age"); /* it may be draining already, and is aborted all the same */
+        link->age.abort_due_ms = after(now_ms, link->config->max_age_grace_ms);
     }
 }
 

@@ -33,8 +33,6 @@ enum frame_type {
 #define EARNING_BYTES 4096
 /* What a new stream earns of PRIORITY frames. */
 #define PRIORITIES_BY_STREAM 10
-/* Honest data inflates to less than this many times its size, and costs no more than if it had come so. */
-#define INFLATED_FREE 16
 
 void arpc_bucket_init(struct arpc_bucket *bucket, int64_t burst, int64_t now_ms)
 {
@@ -74,6 +72,16 @@ bool arpc_bucket_take(struct arpc_bucket *bucket, int64_t burst)
     return true;
 }
 
+bool arpc_bucket_is_full(const struct arpc_bucket *bucket, int64_t burst)
+{
+    return bucket->level >= burst * TOKEN;
+}
+
+void arpc_bucket_spend(struct arpc_bucket *bucket, int64_t count)
+{
+    bucket->level -= count * TOKEN;
+}
+
 void arpc_watch_init(struct arpc_watch *watch, const struct arpc_limits *limits, bool server, int64_t now_ms)
 {
     *watch = (struct arpc_watch){.limits = limits, .preface_left = server ? PREFACE_SIZE : 0};
@@ -85,7 +93,6 @@ void arpc_watch_init(struct arpc_watch *watch, const struct arpc_limits *limits,
     arpc_bucket_init(&watch->faults, limits->faults_burst, now_ms);
     arpc_bucket_init(&watch->nonsense, limits->nonsense_burst, now_ms);
     arpc_bucket_init(&watch->refusals, limits->refusals_burst, now_ms);
-    arpc_bucket_init(&watch->inflated, limits->inflated_burst, now_ms);
 }
 
 static void earn(struct arpc_watch *watch, size_t size)
@@ -262,18 +269,4 @@ enum arpc_abuse arpc_watch_refusal(struct arpc_watch *watch, int64_t now_ms)
     const struct arpc_limits *limits = watch->limits;
     arpc_bucket_fill(&watch->refusals, limits->refusals_burst, limits->refusals_per_s, now_ms);
     return take(&watch->refusals, limits->refusals_burst, ARPC_ABUSE_REFUSALS);
-}
-
-bool arpc_watch_may_inflate(struct arpc_watch *watch, int64_t now_ms)
-{
-    const struct arpc_limits *limits = watch->limits;
-    arpc_bucket_fill(&watch->inflated, limits->inflated_burst, limits->inflated_per_s, now_ms);
-    return limits->inflated_burst == 0 || watch->inflated.level > 0;
-}
-
-void arpc_watch_inflated(struct arpc_watch *watch, size_t compressed, size_t inflated)
-{
-    size_t costless = compressed * INFLATED_FREE;
-    if (inflated > costless)
-        watch->inflated.level -= (int64_t)(inflated - costless) * TOKEN;
 }

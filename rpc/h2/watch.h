@@ -1,6 +1,6 @@
 /*
- * Counts the frames of a peer, before nghttp2 sees them: a scanner of frame heads and a token bucket for each kind of frame
- * that asks for work and brings nothing. No I/O; the time is given. Internal to rpc/.
+ * Counts the frames of a peer, before nghttp2 sees them: a scanner of frame heads and a token bucket for each kind of
+ * frame that asks for work and brings nothing. No I/O; the time is given. Internal to rpc/.
  *
  * nghttp2 1.52 has no such limits, counts CONTINUATIONs by receive call instead of by frame, and says nothing
  * of the frames that it ignores.
@@ -24,6 +24,9 @@ void arpc_bucket_fill(struct arpc_bucket *bucket, int64_t burst, int64_t per_s, 
 void arpc_bucket_earn(struct arpc_bucket *bucket, int64_t burst, int64_t count);
 /* Takes one; false if there is none. A burst of 0 is no limit. */
 bool arpc_bucket_take(struct arpc_bucket *bucket, int64_t burst);
+bool arpc_bucket_is_full(const struct arpc_bucket *bucket, int64_t burst);
+/* Takes this many, whether or not they are there: what has been done is paid for afterwards. */
+void arpc_bucket_spend(struct arpc_bucket *bucket, int64_t count);
 
 struct arpc_watch {
     const struct arpc_limits *limits;
@@ -35,7 +38,6 @@ struct arpc_watch {
     struct arpc_bucket faults;
     struct arpc_bucket refusals;
     struct arpc_bucket nonsense;
-    struct arpc_bucket inflated;
     uint32_t preface_left; /* bytes that are no frame */
     uint32_t payload_left; /* of the frame under way */
     uint8_t head[9];
@@ -58,10 +60,6 @@ size_t arpc_watch_data_left(const struct arpc_watch *watch, int32_t *stream_id);
 
 /* HEADERS or DATA of this size were sent to the peer: it may answer them by PING and WINDOW_UPDATE. */
 void arpc_watch_sent(struct arpc_watch *watch, size_t size);
-
-/* Whether a compressed message may go on to be inflated; and what came of how much, which is paid for afterwards. */
-bool arpc_watch_may_inflate(struct arpc_watch *watch, int64_t now_ms);
-void arpc_watch_inflated(struct arpc_watch *watch, size_t compressed, size_t inflated);
 
 /* What only nghttp2 sees: a call reset before its answer, a fault, a stream refused. NONE or the limit's cause. */
 enum arpc_abuse arpc_watch_reset(struct arpc_watch *watch, int64_t now_ms);

@@ -11,15 +11,16 @@
  * cancelled. When a server's SETTINGS are here, they move to the connection's link. How a connection is found is in
  * connect.c.
  *
- * Back-off is that of grpc/grpc doc/connection-backoff.md: counted from the beginning of an attempt, reset by the server's
- * SETTINGS. A connection that is lost at once does not lead to a next one at once: RECONNECT_MS.
+ * Back-off is that of grpc/grpc doc/connection-backoff.md: counted from the beginning of an attempt, reset by the
+ * server's SETTINGS. A connection that is lost at once does not lead to a next one at once: RECONNECT_MS.
  *
- * The channel is freed when its connections, lookups, the timer and the turn are closed.
+ * The channel is freed when its connections, lookups, the timer and the deferred work are closed.
  */
 #include "rpc/io/channel.h"
 
 #include "base/assert.h"
 #include "base/err.h"
+#include "rpc/h2/request.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,11 +38,14 @@
 #define BACKOFF_MULTIPLIER           1.6 /* MULTIPLIER and JITTER of connection-backoff.md */
 #define BACKOFF_JITTER               0.2
 /*
- * A server that takes connections and drops them sooner than this is tried again after the initial back-off, then after twice
- * as long each time, up to this: its SETTINGS have reset the back-off, and calls that never left begin again without end.
+ * A server that takes connections and drops them sooner than this is tried again after the initial back-off, then after
+ * twice as long each time, up to this: its SETTINGS have reset the back-off, and calls that never left begin again
+ * without end.
  */
 #define RECONNECT_MS 1000
-/* gRFC A6 names the tokens and the ratio; the buffers are those of gRPC's C core (a call) and of grpc-java (a channel). */
+/*
+ * gRFC A6 names the tokens and the ratio; the buffers are those of gRPC's C core (a call) and of grpc-java (a channel).
+ */
 #define DEFAULT_RETRY_TOKENS      10
 #define DEFAULT_RETRY_RATIO       0.1
 #define DEFAULT_RETRY_BUFFER_CALL ((size_t)256 << 10)
@@ -70,7 +74,7 @@ static void on_timer(uv_timer_t *timer)
 {
     struct arpc_channel *channel = timer->data;
     channel->armed_ms = INT64_MAX;
-    arpc_turn_add(&channel->turn, &channel->item);
+    arpc_deferred_add(&channel->deferred, &channel->item);
 }
 
 static void arm_timer(struct arpc_channel *channel)
@@ -101,7 +105,7 @@ void arpc_channel_attempt_failed(struct arpc_channel *channel)
     channel->due_ms = arpc_after(channel->attempt.started_ms, next_backoff(channel));
     arpc_link_fail_parked(&channel->parking, channel->error.text);
     arpc_channel_set_state(channel, ARPC_CHANNEL_BACKOFF, &channel->error);
-    arpc_turn_add(&channel->turn, &channel->item);
+    arpc_deferred_add(&channel->deferred, &channel->item);
 }
 
 void arpc_channel_attempt_succeeded(struct arpc_channel *channel, struct arpc_link *link)
@@ -123,7 +127,7 @@ void arpc_channel_leave_ready(struct arpc_channel *channel, const struct amp_err
     channel->due_ms = arpc_after(channel->attempt.started_ms, channel->hold_ms);
     channel->first_endpoint = (channel->attempt.endpoint + 1) % channel->endpoints.count;
     arpc_channel_set_state(channel, ARPC_CHANNEL_IDLE, error);
-    arpc_turn_add(&channel->turn, &channel->item); /* calls may have been parked since it ended */
+    arpc_deferred_add(&channel->deferred, &channel->item); /* calls may have been parked since it ended */
 }
 
 static void start_connecting(struct arpc_channel *channel)
@@ -153,9 +157,9 @@ static void advance(struct arpc_channel *channel)
     }
 }
 
-static void on_turn_closed(struct arpc_turn *turn)
+static void on_deferred_closed(struct arpc_deferred *deferred)
 {
-    struct arpc_channel *channel = AMP_CONTAINER(turn, struct arpc_channel, turn);
+    struct arpc_channel *channel = AMP_CONTAINER(deferred, struct arpc_channel, deferred);
     void (*closed_cb)(void *) = channel->closed_cb;
     void *arg = channel->closed_arg;
     arpc_link_close(&channel->parking);
@@ -168,8 +172,8 @@ static void on_turn_closed(struct arpc_turn *turn)
 static void on_timer_closed(uv_handle_t *handle)
 {
     struct arpc_channel *channel = handle->data;
-    arpc_turn_remove(&channel->item);
-    arpc_turn_close(&channel->turn, on_turn_closed);
+    arpc_deferred_remove(&channel->item);
+    arpc_deferred_close(&channel->deferred, on_deferred_closed);
 }
 
 /* Where a new call goes: the connection if there is one, else it is parked. */
@@ -180,7 +184,7 @@ static struct arpc_link *link_for_call(struct arpc_channel *channel)
     return ready ? &conn->link : &channel->parking;
 }
 
-static void channel_pump(struct arpc_turn_item *item)
+static void channel_pump(struct arpc_deferred_item *item)
 {
     struct arpc_channel *channel = AMP_CONTAINER(item, struct arpc_channel, item);
     arpc_link_tick(&channel->parking);
@@ -189,19 +193,19 @@ static void channel_pump(struct arpc_turn_item *item)
     if (to != &channel->parking)
         arpc_link_move(&channel->parking, to); /* those whose wait is over */
     if (arpc_link_flush(&channel->parking))
-        arpc_turn_add(&channel->turn, &channel->item);
+        arpc_deferred_add(&channel->deferred, &channel->item);
     arm_timer(channel);
     bool nothing_left = channel->conn_count == 0 && channel->resolve_count == 0 && channel->parking.call_count == 0;
-    if (channel->state != ARPC_CHANNEL_CLOSED || !nothing_left || channel->turn_closing)
+    if (channel->state != ARPC_CHANNEL_CLOSED || !nothing_left || channel->deferred_closing)
         return;
-    channel->turn_closing = true;
+    channel->deferred_closing = true;
     uv_close((uv_handle_t *)&channel->timer, on_timer_closed);
 }
 
 static void wake_parking(struct arpc_link *link)
 {
     struct arpc_channel *channel = AMP_CONTAINER(link, struct arpc_channel, parking);
-    arpc_turn_add(&channel->turn, &channel->item);
+    arpc_deferred_add(&channel->deferred, &channel->item);
 }
 
 void arpc_channel_connect(struct arpc_channel *channel)
@@ -209,7 +213,7 @@ void arpc_channel_connect(struct arpc_channel *channel)
     if (channel->state != ARPC_CHANNEL_IDLE && channel->state != ARPC_CHANNEL_BACKOFF)
         return;
     channel->connect_wanted = true;
-    arpc_turn_add(&channel->turn, &channel->item);
+    arpc_deferred_add(&channel->deferred, &channel->item);
 }
 
 static size_t or_size(size_t value, size_t otherwise)
@@ -269,8 +273,8 @@ static void set_options(struct arpc_channel *channel, const struct arpc_channel_
     channel->state_cb = options.state_cb;
     AMP_ASSERT(options.tls == NULL || !options.tls->server);
     channel->tls = options.tls != NULL ? arpc_tls_ref(options.tls) : NULL;
-    channel->config.now_cb = arpc_turn_now;
-    channel->config.clock = &channel->turn;
+    channel->config.now_cb = arpc_deferred_now;
+    channel->config.clock = &channel->deferred;
     set_limits(channel, &options);
     set_times(channel, &options);
     set_retries(channel, &options);
@@ -286,7 +290,7 @@ int arpc_channel_new(struct uv_loop_s *loop, const char *target, const struct ar
     int rc = arpc_endpoints_parse(target, &channel->endpoints, error);
     if (rc != 0)
         goto failed;
-    rc = arpc_turn_init(&channel->turn, loop);
+    rc = arpc_deferred_init(&channel->deferred, loop);
     if (rc != 0) {
         (void)amp_error_set(error, rc, NULL, "no memory for a channel");
         goto failed;
@@ -294,7 +298,7 @@ int arpc_channel_new(struct uv_loop_s *loop, const char *target, const struct ar
     set_options(channel, options);
     /* A parking link allocates nothing. */
     (void)arpc_link_init(&channel->parking, &channel->config, wake_parking, false);
-    arpc_turn_item_init(&channel->item, channel_pump);
+    arpc_deferred_item_init(&channel->item, channel_pump);
     amp_list_init(&channel->conns);
     channel->due_ms = INT64_MAX;
     channel->armed_ms = INT64_MAX;
@@ -323,7 +327,7 @@ void arpc_channel_close(struct arpc_channel *channel, void (*closed_cb)(void *ar
             arpc_link_abort(&conn->link, ARPC_STATUS_CANCELLED, "the channel was closed");
         arpc_conn_close(conn, NULL);
     }
-    arpc_turn_add(&channel->turn, &channel->item);
+    arpc_deferred_add(&channel->deferred, &channel->item);
 }
 
 enum arpc_channel_state arpc_channel_state(const struct arpc_channel *channel)
@@ -348,11 +352,11 @@ int arpc_channel_call(struct arpc_channel *channel, const char *path, const stru
     if (rc != 0)
         return rc;
     call->user = user;
-    call->max_message = or_size(options.max_message, DEFAULT_MESSAGE);
+    call->in.max_message = or_size(options.max_message, DEFAULT_MESSAGE);
     call->wait_for_ready = options.wait_for_ready;
-    call->single_inbound = options.single_response;
+    call->in.single_inbound = options.single_response;
     if (options.retry != NULL || options.idempotent)
-        arpc_retry_init(&call->retry, options.retry);
+        arpc_retry_init(&call->attempt.retry, options.retry);
     if (options.deadline_ms > 0) {
         call->deadline_ms = arpc_after(arpc_channel_now(channel), options.deadline_ms);
         arpc_link_due(link, call->deadline_ms);

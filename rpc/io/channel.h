@@ -26,8 +26,8 @@ struct arpc_attempt {
 };
 
 struct arpc_channel {
-    struct arpc_turn turn;
-    struct arpc_turn_item item; /* the parking link, and what is left to do when closing */
+    struct arpc_deferred deferred;
+    struct arpc_deferred_item item; /* the parking link, and what is left to do when closing */
     struct arpc_link_config config;
     struct arpc_link parking;
     enum arpc_channel_state state;
@@ -40,7 +40,7 @@ struct arpc_channel {
     int64_t initial_backoff_ms;
     int64_t max_backoff_ms;
     int64_t backoff_ms; /* of the next attempt that fails; 0: initial_backoff_ms */
-    int64_t hold_ms; /* from the beginning of the last connection to the next one, if it was brief */
+    int64_t hold_ms;    /* from the beginning of the last connection to the next one, if it was brief */
     struct amp_random random;
     struct amp_error error; /* of the last attempt */
     struct amp_list conns;
@@ -52,7 +52,7 @@ struct arpc_channel {
     uv_timer_t timer;
     int64_t armed_ms;
     bool connect_wanted;
-    bool turn_closing;
+    bool deferred_closing;
     uint64_t bytes_received;
     uint64_t bytes_sent;
     void (*closed_cb)(void *arg);
@@ -61,7 +61,7 @@ struct arpc_channel {
 
 static inline int64_t arpc_channel_now(const struct arpc_channel *channel)
 {
-    return (int64_t)uv_now(channel->turn.loop);
+    return (int64_t)uv_now(channel->deferred.loop);
 }
 
 /* channel.c */

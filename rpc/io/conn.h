@@ -4,7 +4,7 @@
 
 #include "rpc/h2/link.h"
 #include "rpc/io/tls.h"
-#include "rpc/io/turn.h"
+#include "rpc/io/deferred.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,6 +26,26 @@ struct arpc_sending {
     struct arpc_batch batch;
 };
 
+/* How much is read, and where. */
+struct arpc_conn_reading {
+    size_t size;      /* as much as can be read in slice_ns, as far as is known */
+    int64_t slice_ns; /* a slice of the loop's time, as it was when `size` was learnt */
+    int64_t begun_ns; /* when the read under way began */
+    bool limited;     /* it was given less room than it may take, for the sake of direct reads */
+    bool direct;      /* bytes of a large message went to their memory last, or go there next */
+};
+
+/* What is on its way to the socket. */
+struct arpc_conn_writing {
+    struct arpc_sending *sending; /* NULL when nothing is under way */
+    bool busy;                    /* uv_write has not called back: the piece is libuv's */
+    bool failed;                  /* nothing leaves any more, but there may be something to read */
+    size_t batch_size;            /* of a batch where others wait */
+    size_t tls_bytes;             /* bytes of the output of TLS that are with libuv */
+    size_t left;                  /* of the piece, as far as is known */
+    int64_t progress_ms;          /* when the peer last took a byte of it */
+};
+
 struct arpc_conn {
     union {
         uv_handle_t handle;
@@ -37,8 +57,8 @@ struct arpc_conn {
     uv_write_t write;
     uv_connect_t connect;
     uv_shutdown_t shutdown;
-    struct arpc_turn *turn;
-    struct arpc_turn_item item;
+    struct arpc_deferred *deferred;
+    struct arpc_deferred_item item;
     struct amp_list in_owner;
     void *owner;
     struct arpc_link link;
@@ -49,21 +69,11 @@ struct arpc_conn {
     bool heard;                   /* the peer has sent a byte */
     bool foreign;                 /* without TLS: it began with a record of TLS */
     struct arpc_tls_session *tls; /* NULL: plaintext */
-    size_t tls_writing;           /* bytes of its output that are with libuv */
-    bool write_failed;            /* nothing leaves any more, but there may be something to read */
     unsigned handles;             /* socket and timer, while open */
-    size_t read_size;             /* as much as can be read ... */
-    int64_t read_slice_ns;        /* ... in this time, as far as is known */
-    int64_t read_ns;              /* when the read under way began */
-    size_t write_size;            /* of a batch where others wait */
-    bool read_limited;            /* ... was given less room than it may take, for the sake of places */
-    bool placing;                 /* bytes of a large message went to their place last, or go there next */
     int64_t armed_ms;             /* INT64_MAX: the timer is not armed */
-    struct arpc_sending *sending; /* NULL when nothing is under way */
-    bool writing;                 /* uv_write has not called back: the piece is libuv's */
-    int64_t write_ms;             /* when the peer last took a byte of it */
-    size_t write_left;            /* of the piece, as far as is known */
-    uint64_t *bytes_received;     /* counters of the owner */
+    struct arpc_conn_reading reading;
+    struct arpc_conn_writing writing;
+    uint64_t *bytes_received; /* counters of the owner */
     uint64_t *bytes_sent;
     struct amp_error error;                    /* why it was closed; code 0: it was over */
     void (*pumped_cb)(struct arpc_conn *conn); /* after each pump: the owner looks at the link; may be NULL */
@@ -71,7 +81,7 @@ struct arpc_conn {
 };
 
 /* Prepares the handles; `pipe` for a unix socket. Nothing can fail. */
-void arpc_conn_init(struct arpc_conn *conn, struct arpc_turn *turn, bool pipe, void *owner,
+void arpc_conn_init(struct arpc_conn *conn, struct arpc_deferred *deferred, bool pipe, void *owner,
                     void (*pumped_cb)(struct arpc_conn *), void (*closed_cb)(struct arpc_conn *));
 
 /* The socket is connected: begins HTTP/2. 0, AMP_ENOMEM, AMP_EIO; then the caller closes it. */
@@ -84,7 +94,10 @@ int arpc_conn_start_tls(struct arpc_conn *conn, struct arpc_link_config *config,
 /* A closed connection: whether the two did not come to an understanding about TLS; `error` says why. */
 bool arpc_conn_no_tls(const struct arpc_conn *conn);
 
-/* Cuts it: calls end with UNAVAILABLE. closed_cb comes later. `error` may be NULL. No effect if closing. */
+/* Says what there is to say, a GOAWAY, if the socket takes it at once, and aborts it. */
+void arpc_conn_dismiss(struct arpc_conn *conn);
+
+/* Aborts it: calls end with UNAVAILABLE. closed_cb comes later. `error` may be NULL. No effect if closing. */
 void arpc_conn_close(struct arpc_conn *conn, const struct amp_error *error);
 
 #endif

@@ -1,9 +1,9 @@
 /*
- * An attempt to connect: pick_first of gRPC. The endpoints are tried in turn, from the one after the last that failed; of
- * each, all addresses that its name has. The first that speaks HTTP/2 is taken.
+ * An attempt to connect: pick_first of gRPC. The endpoints are tried in turn, from the one after the last that failed;
+ * of each, all addresses that its name has. The first that speaks HTTP/2 is taken.
  *
- * connect_ms bounds all of it. What is left of it is divided by the endpoints that are left, and an endpoint's share by its
- * addresses: one that does not answer takes its share and no more, and what another does not use is for the others.
+ * connect_ms bounds all of it. What is left of it is divided by the endpoints that are left, and an endpoint's share by
+ * its addresses: one that does not answer takes its share and no more, and what another does not use is for the others.
  */
 #include "rpc/io/channel.h"
 
@@ -15,8 +15,8 @@
 #include <string.h>
 
 /*
- * Idle time after which the kernel asks a silent peer; ten seconds more without an answer, and the connection is lost. It
- * finds a dead host while a call waits for minutes, and no server counts it as it counts PINGs.
+ * Idle time after which the kernel asks a silent peer; ten seconds more without an answer, and the connection is lost.
+ * It finds a dead host while a call waits for minutes, and no server counts it as it counts PINGs.
  */
 #define TCP_KEEPALIVE_S 30
 
@@ -92,7 +92,7 @@ static void on_conn_closed(struct arpc_conn *conn)
     if (channel->current == conn) {
         const char *why = conn->error.code != 0 ? conn->error.text : "the server closed the connection";
         /* Its server began to drain before the calls could move: it was a connection all the same. */
-        if (channel->state == ARPC_CHANNEL_CONNECTING && conn->has_link && conn->link.peer_goaway)
+        if (channel->state == ARPC_CHANNEL_CONNECTING && conn->has_link && conn->link.goaway.received)
             arpc_channel_attempt_succeeded(channel, NULL);
         if (channel->state == ARPC_CHANNEL_READY) {
             (void)amp_error_set(&channel->error, AMP_EUNAVAILABLE, NULL, "%s", why);
@@ -103,15 +103,15 @@ static void on_conn_closed(struct arpc_conn *conn)
                                                          "HTTP/2: is this the port of its gRPC?");
         }
     }
-    arpc_turn_add(&channel->turn, &channel->item);
+    arpc_deferred_add(&channel->deferred, &channel->item);
     free(conn);
 }
 
 static const char *why_no_calls(const struct arpc_link *link)
 {
-    if (link->drain != ARPC_DRAIN_NO)
+    if (link->goaway.drain != ARPC_DRAIN_NO)
         return "the connection was idle";
-    if (link->peer_goaway)
+    if (link->goaway.received)
         return "the server is going away";
     return arpc_link_takes_calls(link) ? NULL : "the connection has no stream ids left";
 }
@@ -121,7 +121,7 @@ static void on_conn_pumped(struct arpc_conn *conn)
     struct arpc_channel *channel = conn->owner;
     if (channel->current != conn || conn->closing)
         return;
-    if (channel->state == ARPC_CHANNEL_CONNECTING && conn->link.peer_settings)
+    if (channel->state == ARPC_CHANNEL_CONNECTING && conn->link.handshake.peer_settings)
         arpc_channel_attempt_succeeded(channel, &conn->link);
     const char *why = channel->state == ARPC_CHANNEL_READY ? why_no_calls(&conn->link) : NULL;
     if (why == NULL)
@@ -160,7 +160,7 @@ static struct arpc_conn *new_conn(struct arpc_channel *channel)
     struct arpc_conn *conn = malloc(sizeof *conn);
     if (conn == NULL)
         return NULL;
-    arpc_conn_init(conn, &channel->turn, endpoint_of(channel)->address.is_unix, channel, on_conn_pumped,
+    arpc_conn_init(conn, &channel->deferred, endpoint_of(channel)->address.is_unix, channel, on_conn_pumped,
                    on_conn_closed);
     conn->bytes_received = &channel->bytes_received;
     conn->bytes_sent = &channel->bytes_sent;
@@ -218,21 +218,22 @@ static void on_resolved(void *arg, int status, struct addrinfo *addresses)
         take_addresses(channel, addresses);
     else
         step_failed(channel, status != 0 ? gai_strerror(status) : "the name has no address");
-    arpc_turn_add(&channel->turn, &channel->item);
+    arpc_deferred_add(&channel->deferred, &channel->item);
 }
 
 static void on_resolve_gone(void *arg)
 {
     struct arpc_channel *channel = arg;
     channel->resolve_count--;
-    arpc_turn_add(&channel->turn, &channel->item);
+    arpc_deferred_add(&channel->deferred, &channel->item);
 }
 
 static void resolve_name(struct arpc_channel *channel, const struct arpc_address *address)
 {
     const struct arpc_resolve_calls calls = {.done_cb = on_resolved, .gone_cb = on_resolve_gone, .arg = channel};
     channel->due_ms = channel->attempt.endpoint_due_ms;
-    int rc = arpc_resolve_start(channel->turn.loop, address->host, address->port, &calls, &channel->attempt.resolve);
+    int rc =
+        arpc_resolve_start(channel->deferred.loop, address->host, address->port, &calls, &channel->attempt.resolve);
     if (rc == 0)
         channel->resolve_count++;
     else

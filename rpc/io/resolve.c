@@ -1,6 +1,6 @@
 /*
- * Two sides share a lookup: the loop's, until gone_cb, and the thread's, until the resolver has answered. The mutex guards
- * `left` and `answered`; who is last frees.
+ * Two sides share a lookup: the loop's, until gone_cb, and the thread's, until the resolver has answered. The mutex
+ * guards `left` and `answered`; who is last frees.
  */
 #include "rpc/io/resolve.h"
 

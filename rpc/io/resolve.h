@@ -1,9 +1,9 @@
 /*
  * Name lookup that can be left alone. Internal to rpc/io.
  *
- * The system's resolver may take half a minute and cannot be interrupted. uv_getaddrinfo would keep the loop alive, and one
- * of libuv's few threads busy, for as long. Here each lookup has a thread of its own, which frees itself when nobody waits
- * for it any more.
+ * The system's resolver may take half a minute and cannot be interrupted. uv_getaddrinfo would keep the loop alive, and
+ * one of libuv's few threads busy, for as long. Here each lookup has a thread of its own, which frees itself when
+ * nobody waits for it any more.
  */
 #ifndef ARPC_IO_RESOLVE_H
 #define ARPC_IO_RESOLVE_H
@@ -17,8 +17,10 @@ struct arpc_resolve;
 #define ARPC_RESOLVES_MAX 64
 
 struct arpc_resolve_calls {
-    /* From the loop, at most once, and not after arpc_resolve_leave. status: 0 or EAI_*; the list is the callee's to free
-     * (freeaddrinfo). arpc_resolve_leave is still to be called. */
+    /*
+     * From the loop, at most once, and not after arpc_resolve_leave. status: 0 or EAI_*; the list is the callee's to
+     * free (freeaddrinfo). arpc_resolve_leave is still to be called.
+     */
     void (*done_cb)(void *arg, int status, struct addrinfo *addresses);
     void (*gone_cb)(void *arg); /* from the loop, after arpc_resolve_leave: nothing of it is with the loop any more */
     void *arg;

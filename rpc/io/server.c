@@ -2,16 +2,18 @@
  * The server: listeners, connections, drain and close.
  *
  *     open -> draining -> (all connections gone) -> drained
- *     open or draining -> closing -> (listeners, connections, grace timer, turn closed) -> freed
+ *     open or draining -> closing -> (listeners, connections, grace timer, deferred work closed) -> freed
  *
- * A listener or connection frees itself in its close callback and then asks for a look at what is left (server_look).
+ * A listener or connection frees itself in its close callback and then asks for a look at what is left
+ * (server_deferred).
  */
 #include "rpc/io/server_state.h"
 
 #include "base/assert.h"
 #include "base/err.h"
 #include "rpc/arpc_stats.h"
-#include "rpc/h2/call.h"
+#include "rpc/h2/abuse.h"
+#include "rpc/h2/serve.h"
 #include "rpc/io/address.h"
 #include "rpc/io/peer.h"
 
@@ -53,7 +55,7 @@ static size_t with_descriptors(size_t connections, const struct arpc_limits *lim
     return connections < room ? connections : room;
 }
 
-/* Finer than the turn's time, which stands still while a turn lasts. */
+/* Finer than the time of the loop, which stands still while a turn lasts. */
 static int64_t clock_us(void *clock)
 {
     return (int64_t)(uv_hrtime() / 1000);
@@ -72,9 +74,9 @@ static void set_config(struct arpc_server *server, const struct arpc_server_opti
     config->retired_cb = options.retired_cb;
     arpc_bucket_init(&config->reports, limits->reports_burst, 0);
     config->server = true;
-    config->now_cb = arpc_turn_now;
+    config->now_cb = arpc_deferred_now;
     config->now_us_cb = clock_us;
-    config->clock = &server->turn;
+    config->clock = &server->deferred;
     config->arg = options.arg;
     config->admit_cb = options.admit_cb;
     config->keep_metadata = options.keep_metadata;
@@ -95,24 +97,24 @@ static void set_config(struct arpc_server *server, const struct arpc_server_opti
     config->max_age_grace_ms = options.max_age_grace_ms;
     config->jitter = options.seed != 0 ? options.seed : uv_hrtime();
     server->handshake_failed_cb = options.handshake_failed_cb;
-    server->max_connections = with_descriptors(or_size(options.max_connections, (size_t)limits->connections), limits);
-    arpc_gate_init(&server->gate, limits);
+    size_t most = or_size(options.max_connections, (size_t)limits->connections);
+    arpc_admission_init(&server->admission, limits, with_descriptors(most, limits));
     arpc_bucket_init(&server->refused, limits->refused_burst, 0);
 }
 
 /* A connection with the address that it is counted for. */
 struct visit {
     struct arpc_conn conn;
-    struct arpc_guest *guest; /* NULL: it was not let in */
-    bool struck;              /* its abuse is counted */
+    struct arpc_admitted admitted;
+    bool struck; /* its abuse is counted */
 };
 
-static void on_turn_closed(struct arpc_turn *turn)
+static void on_deferred_closed(struct arpc_deferred *deferred)
 {
-    struct arpc_server *server = AMP_CONTAINER(turn, struct arpc_server, turn);
+    struct arpc_server *server = AMP_CONTAINER(deferred, struct arpc_server, deferred);
     void (*closed_cb)(void *) = server->closed_cb;
     void *arg = server->closed_arg;
-    arpc_gate_close(&server->gate);
+    arpc_admission_close(&server->admission);
     arpc_health_free(server->health);
     arpc_reflection_free(server->reflection);
     arpc_method_table_close(&server->config.methods);
@@ -126,8 +128,8 @@ static void on_timer_closed(uv_handle_t *handle)
     struct arpc_server *server = handle->data;
     if (--server->timers > 0)
         return;
-    arpc_turn_remove(&server->item);
-    arpc_turn_close(&server->turn, on_turn_closed);
+    arpc_deferred_remove(&server->item);
+    arpc_deferred_close(&server->deferred, on_deferred_closed);
 }
 
 /* Connections that were not accepted are tried again: in the next turn, or when others have gone and left memory. */
@@ -142,11 +144,11 @@ static void accept_waiting(struct arpc_server *server)
 }
 
 /* Whether something can be told or freed; runs at the end of a turn. */
-static void server_look(struct arpc_turn_item *item)
+static void server_deferred(struct arpc_deferred_item *item)
 {
     struct arpc_server *server = AMP_CONTAINER(item, struct arpc_server, item);
     accept_waiting(server);
-    if (server->conn_count > 0 || server->turn_closing)
+    if (server->conn_count > 0 || server->deferred_closing)
         return;
     if (server->draining && server->drained_cb != NULL) {
         void (*drained_cb)(void *) = server->drained_cb;
@@ -154,9 +156,9 @@ static void server_look(struct arpc_turn_item *item)
         (void)uv_timer_stop(&server->grace);
         drained_cb(server->drained_arg); /* may call arpc_server_close, which asks for another look */
     }
-    if (!server->closing || server->listener_count > 0 || server->turn_closing)
+    if (!server->closing || server->listener_count > 0 || server->deferred_closing)
         return;
-    server->turn_closing = true;
+    server->deferred_closing = true;
     uv_close((uv_handle_t *)&server->grace, on_timer_closed);
     uv_close((uv_handle_t *)&server->again, on_timer_closed);
 }
@@ -175,13 +177,13 @@ int arpc_server_new(struct uv_loop_s *loop, const struct arpc_server_options *op
     if (rc == 0)
         rc = arpc_method_table_add(table, arpc_health_methods, arpc_health_method_count, error);
     if (rc == 0)
-        rc = arpc_turn_init(&server->turn, loop);
+        rc = arpc_deferred_init(&server->deferred, loop);
     if (rc != 0)
         goto failed;
     server->config.health = server->health;
     amp_list_init(&server->listeners);
     amp_list_init(&server->conns);
-    arpc_turn_item_init(&server->item, server_look);
+    arpc_deferred_item_init(&server->item, server_deferred);
     (void)uv_timer_init(loop, &server->grace); /* cannot fail */
     (void)uv_timer_init(loop, &server->again);
     server->grace.data = server;
@@ -216,15 +218,21 @@ int arpc_server_enable_reflection(struct arpc_server *server, const uint8_t *des
     return 0;
 }
 
-/* Abuse counts at once: until the connection is gone many more of its address might have been let in. */
+/*
+ * Abuse counts at once: until the connection is gone many more of its address might have been let in. That a stranger
+ * had to go is none: others of its address may be no strangers.
+ */
 static void on_conn_pumped(struct arpc_conn *conn)
 {
     struct arpc_server *server = conn->owner;
     struct visit *visit = AMP_CONTAINER(conn, struct visit, conn);
-    if (visit->struck || conn->link.abuse == ARPC_ABUSE_NONE)
+    enum arpc_abuse abuse = conn->link.abuse;
+    if (conn->link.known)
+        arpc_admission_know(&server->admission, &visit->admitted);
+    if (visit->struck || abuse == ARPC_ABUSE_NONE || abuse == ARPC_ABUSE_STRANGERS)
         return;
     visit->struck = true;
-    arpc_gate_strike(&server->gate, visit->guest, arpc_turn_now(&server->turn));
+    arpc_admission_strike(&server->admission, visit->admitted.source, arpc_deferred_now(&server->deferred));
 }
 
 static void on_conn_closed(struct arpc_conn *conn)
@@ -238,9 +246,9 @@ static void on_conn_closed(struct arpc_conn *conn)
         if (server->handshake_failed_cb != NULL)
             server->handshake_failed_cb(conn->link.peer, &conn->error, server->config.arg);
     }
-    if (visit->guest != NULL)
-        arpc_gate_leave(&server->gate, visit->guest, arpc_turn_now(&server->turn));
-    arpc_turn_add(&server->turn, &server->item);
+    if (visit->admitted.source != NULL)
+        arpc_admission_leave(&server->admission, &visit->admitted, arpc_deferred_now(&server->deferred));
+    arpc_deferred_add(&server->deferred, &server->item);
     free(visit);
 }
 
@@ -254,26 +262,41 @@ static void peer_name(struct arpc_conn *conn, bool is_unix, char *text, int size
         (void)snprintf(text, (size_t)size, "%s", is_unix ? "unix" : "?");
 }
 
+/* A stranger makes room, if it has not become known in this turn of the loop. */
+static void make_room(struct arpc_server *server, struct arpc_admitted *admitted)
+{
+    struct arpc_conn *conn = &AMP_CONTAINER(admitted, struct visit, admitted)->conn;
+    if (conn->link.known) {
+        arpc_admission_know(&server->admission, admitted);
+        return;
+    }
+    arpc_link_punish(&conn->link, ARPC_ABUSE_STRANGERS);
+    arpc_conn_dismiss(conn);
+}
+
 /* Whether the connection is let in: NONE, and it is counted. */
 static enum arpc_abuse enter(struct arpc_server *server, struct visit *visit, bool is_unix)
 {
-    if (server->conn_count > server->max_connections)
-        return ARPC_ABUSE_CONNECTIONS;
     struct arpc_peer who = {.uid = -1};
     if (is_unix)
         arpc_peer_credentials(&visit->conn.socket.handle, &who);
-    struct arpc_gate_key key = arpc_gate_key_of_user(who.uid);
+    struct arpc_admission_key key = arpc_admission_key_of_user(who.uid);
     struct sockaddr_storage address;
     int length = (int)sizeof address;
     if (!is_unix && uv_tcp_getpeername(&visit->conn.socket.tcp, (struct sockaddr *)&address, &length) == 0)
-        key = arpc_gate_key_of_address((const struct sockaddr *)&address);
-    return arpc_gate_enter(&server->gate, &key, arpc_turn_now(&server->turn), &visit->guest);
+        key = arpc_admission_key_of_address((const struct sockaddr *)&address);
+    struct arpc_admitted *out;
+    enum arpc_abuse cause =
+        arpc_admission_enter(&server->admission, &key, arpc_deferred_now(&server->deferred), &visit->admitted, &out);
+    if (out != NULL)
+        make_room(server, out);
+    return cause;
 }
 
 static void on_again(uv_timer_t *timer)
 {
     struct arpc_server *server = timer->data;
-    arpc_turn_add(&server->turn, &server->item);
+    arpc_deferred_add(&server->deferred, &server->item);
 }
 
 /* A flood of connections has its share of each turn, and of the time, and no more. */
@@ -281,18 +304,19 @@ static bool may_accept(struct arpc_listener *listener)
 {
     struct arpc_server *server = listener->server;
     const struct arpc_limits *limits = &server->limits;
-    arpc_bucket_fill(&server->refused, limits->refused_burst, limits->refused_per_s, arpc_turn_now(&server->turn));
+    arpc_bucket_fill(&server->refused, limits->refused_burst, limits->refused_per_s,
+                     arpc_deferred_now(&server->deferred));
     if (limits->refused_burst > 0 && server->refused.level < 1000) {
         (void)uv_timer_start(&server->again, on_again, REFUSED_AGAIN_MS, 0);
         return false;
     }
-    uint64_t turn = server->turn.number;
+    uint64_t turn = server->deferred.number;
     if (listener->turn != turn)
         listener->accepted = 0;
     listener->turn = turn;
     if (listener->accepted++ < ACCEPTS_A_TURN)
         return true;
-    arpc_turn_add(&server->turn, &server->item);
+    arpc_deferred_add(&server->deferred, &server->item);
     return false;
 }
 
@@ -304,7 +328,7 @@ static void on_connection(uv_stream_t *stream, int status)
         server->config.abuses[ARPC_ABUSE_DESCRIPTORS]++; /* libuv has closed the connection by its spare one */
         return;
     }
-    server->turn.strangers = true;
+    server->deferred.strangers = true;
     /* A connection that is not accepted stays with libuv, which listens again once it is. */
     listener->waiting = true;
     if (!may_accept(listener))
@@ -316,9 +340,9 @@ static void on_connection(uv_stream_t *stream, int status)
     }
     listener->waiting = false;
     struct arpc_conn *conn = &visit->conn;
-    visit->guest = NULL;
+    visit->admitted = (struct arpc_admitted){0};
     visit->struck = false;
-    arpc_conn_init(conn, &server->turn, listener->is_unix, server, on_conn_pumped, on_conn_closed);
+    arpc_conn_init(conn, &server->deferred, listener->is_unix, server, on_conn_pumped, on_conn_closed);
     conn->bytes_received = &server->bytes_received;
     conn->bytes_sent = &server->bytes_sent;
     amp_list_push(&server->conns, &conn->in_owner);
@@ -329,14 +353,17 @@ static void on_connection(uv_stream_t *stream, int status)
     enum arpc_abuse cause = rc == 0 ? enter(server, visit, listener->is_unix) : ARPC_ABUSE_NONE;
     server->config.abuses[cause]++;
     if (cause != ARPC_ABUSE_NONE) {
-        /* The kernel throws away what such a peer has sent already, which may be megabytes: one is enough for a turn. */
+        /*
+         * The kernel throws away what such a peer has sent already, which may be megabytes: one is enough for a turn.
+         */
         (void)arpc_bucket_take(&server->refused, server->limits.refused_burst);
         listener->accepted = ACCEPTS_A_TURN;
     }
     if (rc == 0 && cause == ARPC_ABUSE_NONE) {
-        arpc_share_join(&conn->item.share, &visit->guest->share);
+        arpc_flow_join(&conn->item.flow, &visit->admitted.source->flows);
         peer_name(conn, listener->is_unix, peer, sizeof peer);
         rc = arpc_conn_start_tls(conn, &server->config, peer, listener->tls, NULL);
+        conn->link.host = &visit->admitted.source->host;
         if (rc == 0 && listener->is_unix)
             arpc_peer_credentials(&conn->socket.handle, &conn->link.peer_info);
         if (rc == 0)
@@ -350,7 +377,7 @@ static void on_listener_closed(uv_handle_t *handle)
     struct arpc_listener *listener = handle->data;
     struct arpc_server *server = listener->server;
     server->listener_count--;
-    arpc_turn_add(&server->turn, &server->item);
+    arpc_deferred_add(&server->deferred, &server->item);
     arpc_tls_unref(listener->tls);
     free(listener);
 }
@@ -370,7 +397,7 @@ static int bind_tcp(struct arpc_listener *listener, const struct arpc_address *a
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     uv_getaddrinfo_t req;
     /* Without a callback libuv resolves at once: this is the start of a program, on its own address. */
-    int rc = uv_getaddrinfo(listener->server->turn.loop, &req, NULL, address->host, address->port, &hints);
+    int rc = uv_getaddrinfo(listener->server->deferred.loop, &req, NULL, address->host, address->port, &hints);
     if (rc != 0)
         return rc;
     rc = uv_tcp_bind(&listener->socket.tcp, req.addrinfo->ai_addr, 0);
@@ -429,9 +456,9 @@ int arpc_server_listen_tls(struct arpc_server *server, const char *address, stru
     listener->is_unix = parsed.is_unix;
     listener->tls = tls != NULL ? arpc_tls_ref(tls) : NULL;
     if (parsed.is_unix)
-        (void)uv_pipe_init(server->turn.loop, &listener->socket.pipe, 0); /* makes no system call */
+        (void)uv_pipe_init(server->deferred.loop, &listener->socket.pipe, 0); /* makes no system call */
     else
-        (void)uv_tcp_init(server->turn.loop, &listener->socket.tcp);
+        (void)uv_tcp_init(server->deferred.loop, &listener->socket.tcp);
     listener->socket.handle.data = listener;
     server->listener_count++;
     rc = parsed.is_unix ? uv_pipe_bind(&listener->socket.pipe, parsed.host) : bind_tcp(listener, &parsed);
@@ -494,7 +521,7 @@ void arpc_server_drain(struct arpc_server *server, int64_t grace_ms, void (*drai
             arpc_link_drain(&conn->link);
     }
     (void)uv_timer_start(&server->grace, on_grace, (uint64_t)(grace_ms > 0 ? grace_ms : 0), 0);
-    arpc_turn_add(&server->turn, &server->item);
+    arpc_deferred_add(&server->deferred, &server->item);
 }
 
 void arpc_server_close(struct arpc_server *server, void (*closed_cb)(void *arg), void *arg)
@@ -505,7 +532,7 @@ void arpc_server_close(struct arpc_server *server, void (*closed_cb)(void *arg),
     server->closed_arg = arg;
     close_listeners(server);
     close_conns(server, "the server was closed");
-    arpc_turn_add(&server->turn, &server->item);
+    arpc_deferred_add(&server->deferred, &server->item);
 }
 
 void *arpc_server_arg(const struct arpc_server *server)

@@ -5,7 +5,7 @@
 #include "rpc/arpc_server.h"
 #include "rpc/h2/link.h"
 #include "rpc/io/conn.h"
-#include "rpc/io/gate.h"
+#include "rpc/io/admission.h"
 #include "rpc/services/health.h"
 #include "rpc/services/reflection.h"
 
@@ -26,17 +26,16 @@ struct arpc_listener {
 };
 
 struct arpc_server {
-    struct arpc_turn turn;
-    struct arpc_turn_item item; /* drained or closed: to be told */
+    struct arpc_deferred deferred;
+    struct arpc_deferred_item item; /* drained or closed: to be told */
     struct arpc_link_config config;
     struct arpc_limits limits;
-    struct arpc_gate gate;
+    struct arpc_admission admission;
     struct arpc_bucket refused; /* connections that were not let in */
     struct amp_list listeners;
     size_t listener_count; /* until their close callbacks */
     struct amp_list conns;
     size_t conn_count;
-    size_t max_connections;
     uint64_t connections_total;
     uint64_t handshakes_failed;
     void (*handshake_failed_cb)(const char *peer, const struct amp_error *error, void *arg);
@@ -49,7 +48,7 @@ struct arpc_server {
     unsigned timers;  /* the two, while open */
     bool draining;
     bool closing;
-    bool turn_closing;
+    bool deferred_closing;
     void (*drained_cb)(void *arg);
     void *drained_arg;
     void (*closed_cb)(void *arg);

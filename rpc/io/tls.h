@@ -1,10 +1,11 @@
 /*
- * TLS on one connection, without I/O: ciphertext goes in and comes out as bytes, and the connection (conn.c) moves them.
- * Internal to rpc/io; OpenSSL is known in tls.c and tls_session.c only.
+ * TLS on one connection, without I/O: ciphertext goes in and comes out as bytes, and the connection (conn.c) moves
+ * them. Internal to rpc/io; OpenSSL is known in tls.c and tls_session.c only.
  *
- * Input: arpc_tls_input, then arpc_tls_decrypt until it gives nothing; then all of it is taken, and nothing of it is kept
- * but the beginning of a record, inside OpenSSL. Output: what OpenSSL writes goes into a buffer of ARPC_TLS_OUTPUT_MAX,
- * and plaintext is taken only while that has room, so that the socket's back-pressure reaches the link.
+ * Input: arpc_tls_input, then arpc_tls_decrypt until it gives nothing; then all of it is taken, and nothing of it is
+ * kept but the beginning of a record, inside OpenSSL. Output: what OpenSSL writes goes into a buffer of
+ * ARPC_TLS_OUTPUT_MAX, and plaintext is taken only while that has room, so that the socket's back-pressure reaches the
+ * link.
  */
 #ifndef ARPC_IO_TLS_H
 #define ARPC_IO_TLS_H
@@ -24,15 +25,15 @@ struct bio_method_st;
 #define ARPC_TLS_RECORD_MAX   ((size_t)16 << 10)
 #define ARPC_TLS_OVERHEAD_MAX ((size_t)256)
 /*
- * Room for four records, which one write gives to the socket (with eight, a third more of the time goes to the kernel, for
- * want of cache), and for what OpenSSL says of its own (alerts, a key update, a flight of the handshake with its
+ * Room for four records, which one write gives to the socket (with eight, a third more of the time goes to the kernel,
+ * for want of cache), and for what OpenSSL says of its own (alerts, a key update, a flight of the handshake with its
  * certificates).
  */
 #define ARPC_TLS_OUTPUT_MAX (4 * (ARPC_TLS_RECORD_MAX + ARPC_TLS_OVERHEAD_MAX) + ((size_t)4 << 10))
 
 /*
- * Records that one key encrypts. AES-GCM stays safe for 2^24.5 of them (RFC 8446 5.5), which a server of parameters has sent
- * after 380 GiB, and OpenSSL 3.0 does not count.
+ * Records that one key encrypts. AES-GCM stays safe for 2^24.5 of them (RFC 8446 5.5), which a server of parameters has
+ * sent after 380 GiB, and OpenSSL 3.0 does not count.
  */
 #define ARPC_TLS_KEY_RECORDS ((uint64_t)1 << 23)
 
@@ -60,8 +61,8 @@ int arpc_tls_set_handshake(struct arpc_tls *tls, struct ssl_ctx_st *ctx);
 const char *arpc_tls_reason(void);
 
 /*
- * Begins TLS on a connection: a client's hello is in the output then. `host`: what the server's certificate must be for,
- * where the context has no server_name; NULL for a server. `peer` names the other side in texts. 0 or AMP_ENOMEM.
+ * Begins TLS on a connection: a client's hello is in the output then. `host`: what the server's certificate must be
+ * for, where the context has no server_name; NULL for a server. `peer` names the other side in texts. 0 or AMP_ENOMEM.
  */
 int arpc_tls_session_new(struct arpc_tls *tls, const char *host, const char *peer, struct arpc_tls_session **out);
 void arpc_tls_session_free(struct arpc_tls_session *session);
@@ -78,7 +79,8 @@ size_t arpc_tls_input_left(const struct arpc_tls_session *session);
 
 /*
  * Goes on with the handshake, and decrypts up to `size` bytes. 0: *got bytes; none: the input is used up. Else the
- * connection is over (an alert may be in the output): AMP_EUNAVAILABLE, and why. `out` may overlap the input that was taken.
+ * connection is over (an alert may be in the output): AMP_EUNAVAILABLE, and why. `out` may overlap the input that was
+ * taken.
  */
 int arpc_tls_decrypt(struct arpc_tls_session *session, uint8_t *out, size_t size, size_t *got, struct amp_error *error);
 
@@ -92,7 +94,9 @@ void arpc_tls_ended(const struct arpc_tls_session *session, struct amp_error *er
 int arpc_tls_encrypt(struct arpc_tls_session *session, const struct iovec *slots, size_t count, size_t *taken,
                      struct amp_error *error);
 
-/* The ciphertext that is to be sent; it stays in its place until arpc_tls_sent. And its first `size` bytes have left. */
+/*
+ * The ciphertext that is to be sent; it stays in its place until arpc_tls_sent. And its first `size` bytes have left.
+ */
 const uint8_t *arpc_tls_output(const struct arpc_tls_session *session, size_t *size);
 void arpc_tls_sent(struct arpc_tls_session *session, size_t size);
 

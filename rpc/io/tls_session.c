@@ -1,9 +1,9 @@
 /*
  * TLS on one connection.
  *
- * OpenSSL reads and writes by a BIO whose two ends are the bytes that arpc_tls_input pointed to and the output buffer, so
- * that it never waits, never sees a socket, and never holds more than one record. The output buffer exists only while
- * something is in it.
+ * OpenSSL reads and writes by a BIO whose two ends are the bytes that arpc_tls_input pointed to and the output buffer,
+ * so that it never waits, never sees a socket, and never holds more than one record. The output buffer exists only
+ * while something is in it.
  *
  * Every entry leaves OpenSSL's error queue of the thread empty: a stale error there would be taken for a later one's.
  */
@@ -22,9 +22,9 @@
 #include <openssl/x509v3.h>
 
 /*
- * Handshake messages that a peer may send after the handshake (key updates, refused renegotiations), each of which costs
- * more than its bytes: at first, and for each 128 MiB. Honest peers update keys after 2^23 records or more, which are some
- * hundred GiB, but 293 MB where each record holds a frame of a few bytes.
+ * Handshake messages that a peer may send after the handshake (key updates, refused renegotiations), each of which
+ * costs more than its bytes: at first, and for each 128 MiB. Honest peers update keys after 2^23 records or more, which
+ * are some hundred GiB, but 293 MB where each record holds a frame of a few bytes.
  */
 #define LATE_MESSAGES        16
 #define LATE_MESSAGES_PERIOD ((uint64_t)128 << 20)

@@ -1,6 +1,6 @@
 /*
- * A FileDescriptorSet as it is: files are views into it, and symbols are looked for when they are asked for. Only names are
- * read (google/protobuf/descriptor.proto):
+ * A FileDescriptorSet as it is: files are views into it, and symbols are looked for when they are asked for. Only names
+ * are read (google/protobuf/descriptor.proto):
  *
  *     FileDescriptorSet    file = 1
  *     FileDescriptorProto  name = 1, package = 2, message_type = 4, enum_type = 5, service = 6, extension = 7

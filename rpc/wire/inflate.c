@@ -37,7 +37,9 @@ void arpc_inflate_free(struct arpc_inflate *state)
     free(state);
 }
 
-/* Makes room for at least one byte more, twice as much as there is if the limit allows; *room: how much there is now. */
+/*
+ * Makes room for at least one byte more, twice as much as there is if the limit allows; *room: how much there is now.
+ */
 static int make_room(struct amp_buf *out, size_t *room)
 {
     size_t left = out->max - out->size;

@@ -1,10 +1,10 @@
 /*
  * The retry machine of gRFC A6, without I/O: what becomes of a call whose attempt has failed.
  *
- * There are two kinds of retries. Transparent ones repeat what the server's program has never seen, whatever the policy: any
- * number of times if the request did not leave this process, once if the server refused it. The others follow the call's
- * policy. Neither happens after the call is committed, that is, when the response's headers are here, or what was sent can
- * not be sent again. Hedging is not built.
+ * There are two kinds of retries. Transparent ones repeat what the server's program has never seen, whatever the
+ * policy: any number of times if the request did not leave this process, once if the server refused it. The others
+ * follow the call's policy. Neither happens after the call is committed, that is, when the response's headers are here,
+ * or what was sent can not be sent again. Hedging is not built.
  */
 #ifndef ARPC_WIRE_RETRY_H
 #define ARPC_WIRE_RETRY_H
@@ -16,9 +16,9 @@
 #include <stdint.h>
 
 /*
- * The token bucket that all calls of a channel share: each failure takes a token, each success gives token_ratio of one.
- * While no more than half are left, nothing is tried again: a server in trouble is not buried in retries. In thousandths of
- * a token, because A6 counts three decimals.
+ * The token bucket that all calls of a channel share: each failure takes a token, each success gives token_ratio of
+ * one. While no more than half are left, nothing is tried again: a server in trouble is not buried in retries. In
+ * thousandths of a token, because A6 counts three decimals.
  */
 struct arpc_retry_throttle {
     int64_t tokens;
@@ -66,8 +66,8 @@ struct arpc_attempt_end {
 };
 
 /*
- * Whether there is another attempt, and *delay_ms until it. `unit` is a random number in [0, 1). A wait that would outlast
- * the deadline is not begun: the caller gets the status that there is.
+ * Whether there is another attempt, and *delay_ms until it. `unit` is a random number in [0, 1). A wait that would
+ * outlast the deadline is not begun: the caller gets the status that there is.
  */
 bool arpc_retry_decide(struct arpc_retry *retry, struct arpc_retry_throttle *throttle,
                        const struct arpc_attempt_end *end, double unit, int64_t *delay_ms);

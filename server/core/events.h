@@ -12,13 +12,14 @@
 #ifndef AMPD_EVENTS_H
 #define AMPD_EVENTS_H
 
-#include "server/core/messages.h"
-#include "server/core/passes.h"
+#include "server/core/call_events.h"
+#include "server/core/model/passes.h"
 #include "storage/records.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
+
+struct ampd_message;
 
 enum ampd_event_type {
     /* ---- from the store, at start ---- */
@@ -67,99 +68,14 @@ enum ampd_event_type {
     AMPD_EVENT_TICK = 52,      /* the time of AMPD_OUT_TIMER has come */
     AMPD_EVENT_PEER_UP = 53,   /* u.shard: a session with that shard begins; messages of one before may be lost */
     AMPD_EVENT_PEER_DOWN = 54, /* u.shard: it is over, and no other one has taken its place */
-    AMPD_EVENT_EPOCH_RAISED = 55, /* u.raised: what RAISE_EPOCH has asked for; not sent if the place is lost meanwhile */
-};
-
-/* Bytes of a peer's address, with the final zero; a longer one is cut. */
-#define AMPD_PEER_NAME_MAX 64
-
-struct ampd_event_create {
-    const struct ampd_model_spec *spec; /* as given: the core fills in defaults and checks */
-};
-
-struct ampd_event_named {
-    const char *model;
-};
-
-/* What an operator asks for. A request id makes a repeated request the same act. */
-struct ampd_event_act {
-    const char *model;
-    const struct ampd_note *note;
-    float scale;
-    uint64_t epoch, step;
-    bool force; /* also while workers hold a lease */
-};
-
-struct ampd_event_load {
-    const char *model;
-    uint64_t loader; /* a number that the client gave its load on every shard; 0: none, where there is one shard */
+    AMPD_EVENT_EPOCH_RAISED =
+        55, /* u.raised: what RAISE_EPOCH has asked for; not sent if the place is lost meanwhile */
 };
 
 /* A fence of a shard, as stored. */
 struct ampd_event_fence {
     uint32_t shard;
     struct ampd_fence fence;
-};
-
-struct ampd_event_join {
-    const char *model;
-    const char *worker;  /* name, or "" : made from rank */
-    int32_t rank;        /* RANK, or -1 */
-    uint32_t world_size; /* WORLD_SIZE, or 0: not checked */
-    bool replace;
-    uint64_t instance; /* of the process that joins; 0: it gives none */
-    uint64_t random;   /* drawn by the host: the secret bits of the incarnation are taken from it */
-    const char *peer;  /* its address, for people; NULL: not known */
-};
-
-struct ampd_event_worker {
-    const char *model;
-    uint32_t rank;
-    struct ampd_incarnation incarnation;
-};
-
-struct ampd_event_push_state {
-    const char *model;
-    uint64_t epoch, step;
-    uint32_t rank;
-    struct ampd_incarnation incarnation;
-};
-
-enum ampd_pull_by { AMPD_PULL_STEP = 1, AMPD_PULL_VERSION = 2, AMPD_PULL_LATEST = 3 };
-
-struct ampd_event_pull {
-    const char *model;
-    enum ampd_pull_by by;
-    uint64_t epoch;                    /* 0: the present one */
-    uint64_t number;                   /* the step or version; not used by LATEST */
-    uint64_t have_epoch, have_version; /* what the client holds, 0, 0: nothing */
-    bool has_worker;                   /* a worker that has joined pulls; rank and incarnation are its own */
-    uint32_t rank;
-    struct ampd_incarnation incarnation;
-};
-
-struct ampd_event_push {
-    const char *model;
-    uint64_t epoch, step;
-    uint32_t rank;
-    struct ampd_incarnation incarnation;
-    uint64_t scale_id;
-    enum amp_dtype dtype;
-    float weight; /* 1 with equal weights */
-    const uint8_t *user_state;
-    uint32_t user_state_size;
-};
-
-struct ampd_event_block {
-    uint64_t block;
-    bool bad_checksum; /* the bytes do not match: nothing below is set */
-    uint32_t counts_count;
-    const struct ampd_segment_count *counts; /* of ampd_receive_block: one per segment of the block */
-};
-
-struct ampd_event_push_end {
-    uint32_t absent_count;
-    const uint32_t *absent; /* indexes of the parameters that this push does not have */
 };
 
 struct ampd_event_persisted {
@@ -193,7 +109,7 @@ struct ampd_event_replayed {
     uint64_t token;
     int code; /* 0; AMP_ENOTFOUND: there is no whole record of the step; AMP_EDATALOSS: it is of another model; else
                * (AMP_ENOMEM, AMP_EIO) it is asked for again later */
-    struct ampd_journal_key key;
+    struct ampd_vote_journal_key key;
     const uint8_t *notes;
     uint64_t notes_size;
     bool has_g;

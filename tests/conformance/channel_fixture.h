@@ -1,4 +1,6 @@
-/* A server of echo_service.h and a channel to it on one loop, and what a client saw of a call. For tests of channels. */
+/*
+ * A server of echo_service.h and a channel to it on one loop, and what a client saw of a call. For tests of channels.
+ */
 #ifndef TESTS_CONFORMANCE_CHANNEL_FIXTURE_H
 #define TESTS_CONFORMANCE_CHANNEL_FIXTURE_H
 

@@ -122,6 +122,11 @@ static int count_boot(void *arg, uint32_t shard, struct ampd_fence *fence, struc
     return 0;
 }
 
+static void on_lease(void *arg, int64_t lease)
+{
+    ((struct part *)arg)->lease = lease;
+}
+
 /* ---- parts ---- */
 
 void cluster_open(struct cluster_fixture *fixture, uint32_t index, const struct part_options *given)
@@ -140,11 +145,15 @@ void cluster_open(struct cluster_fixture *fixture, uint32_t index, const struct 
                                          .url = &fixture->url,
                                          .lease_ms = LEASE_MS,
                                          .local = given->local,
-                                         .floor = given->floor,
+                                         .models = given->models,
+                                         .lease_before = given->lease_before,
+                                         .lease_cb = on_lease,
                                          .list = "127.0.0.1:7000,127.0.0.1:7001,127.0.0.1:7002",
                                          .boot_cb = count_boot};
-    for (uint32_t k = 0; k < SHARDS; k++)
-        options.served[k] = given->served;
+    for (uint32_t k = 0; k < SHARDS; k++) {
+        options.served[k] = (given->local >> k & 1) != 0 ? given->served : 0;
+        options.known[k] = given->floor > options.served[k] ? given->floor : options.served[k];
+    }
     int rc = fixture->kind->etcd ? io_cluster_new_etcd(&fixture->loop, &options, &part->cluster, &error)
                                  : io_cluster_new_list(&fixture->loop, &options, &part->cluster, &error);
     assert_int_equal(rc, 0);

@@ -1,7 +1,7 @@
 /*
  * echo_call TARGET MIB [CA [CERT KEY]]: our client against a server of echo.proto, with TLS if it gets the server's
- * authority. MIB 0: Unary "hello"; else pushes and pulls so many MiB and prints how fast. The last line is "status N: text";
- * ends with 0 if that is 0. Test only.
+ * authority. MIB 0: Unary "hello"; else pushes and pulls so many MiB and prints how fast. The last line is "status N:
+ * text"; ends with 0 if that is 0. Test only.
  */
 #include "rpc/arpc_client.h"
 #include "tests/conformance/echo_wire.h"

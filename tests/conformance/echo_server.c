@@ -1,8 +1,8 @@
 /*
- * echo_server [ADDRESS [CERT KEY [CA]]] [NAME=VALUE]...: serves ampd.test.v1.Echo with health and reflection, with TLS if it
- * gets a certificate, and then only to clients of CA if it gets one. A name is a limit of rpc/arpc_limits.h or one of those
- * in take_option below. Prints "port N", reads the files anew on SIGHUP ("reloaded"), gives back the free pages that malloc keeps
- * on SIGUSR1, drains on SIGTERM (grace 2 s), and ends with 0 when nothing is left. Test only.
+ * echo_server [ADDRESS [CERT KEY [CA]]] [NAME=VALUE]...: serves ampd.test.v1.Echo with health and reflection, with TLS
+ * if it gets a certificate, and then only to clients of CA if it gets one. A name is a limit of rpc/arpc_limits.h or
+ * one of those in take_option below. Prints "port N", reads the files anew on SIGHUP ("reloaded"), gives back the free
+ * pages that malloc keeps on SIGUSR1, drains on SIGTERM (grace 2 s), and ends with 0 when nothing is left. Test only.
  */
 #include "tests/conformance/echo_service.h"
 

@@ -15,7 +15,10 @@ struct echo_state {
 extern const struct arpc_method echo_methods[];
 extern const size_t echo_method_count;
 
-/* Names for arpc_server_options.keep_metadata; x-echo-initial comes back as metadata, x-echo-trailing-bin in the trailers. */
+/*
+ * Names for arpc_server_options.keep_metadata; x-echo-initial comes back as metadata, x-echo-trailing-bin in the
+ * trailers.
+ */
 extern const char *const echo_metadata[];
 
 #endif

@@ -1,4 +1,7 @@
-/* An etcd of one member as a process, with a directory of its own below TMPDIR or /tmp, on a free port of loopback. Test only. */
+/*
+ * An etcd of one member as a process, with a directory of its own below TMPDIR or /tmp, on a free port of loopback.
+ * Test only.
+ */
 #ifndef TESTS_CONFORMANCE_ETCD_PROCESS_H
 #define TESTS_CONFORMANCE_ETCD_PROCESS_H
 

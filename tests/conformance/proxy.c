@@ -3,7 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* So that what a frozen proxy does not take stays with its peer: the kernel would keep up to tcp_rmem, more than a window. */
+/*
+ * So that what a frozen proxy does not take stays with its peer: the kernel would keep up to tcp_rmem, more than a
+ * window.
+ */
 #define RECEIVE_BUFFER (64 << 10)
 
 static void need(int rc, const char *what)

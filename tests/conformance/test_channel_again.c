@@ -1,6 +1,6 @@
 /*
- * Channels whose servers drain, refuse, cut and come back: over real sockets, against a server that follows a script, and
- * against our own one that is restarted under load.
+ * Channels whose servers drain, refuse, cut and come back: over real sockets, against a server that follows a script,
+ * and against our own one that is restarted under load.
  */
 #include "tests/conformance/channel_fixture.h"
 

@@ -1,4 +1,6 @@
-/* Channels with several endpoints: dead ones, silent ones, names with many addresses, resolvers that take their time. */
+/*
+ * Channels with several endpoints: dead ones, silent ones, names with many addresses, resolvers that take their time.
+ */
 #include "tests/conformance/channel_fixture.h"
 
 #include <netdb.h>

@@ -1,9 +1,9 @@
 /* What locks in etcd can do and a fixed list cannot, against a real etcd that is killed, stopped, wiped and slow. */
 #include "tests/conformance/cluster_fixture.h"
 
-#include "server/io/etcd_lease.h"
-#include "server/io/etcd_watch.h"
 #include "proto/msg_etcd.h"
+#include "server/io/etcd/etcd_lease.h"
+#include "server/io/etcd/etcd_watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +24,13 @@ static void take(struct cluster_fixture *fixture, uint32_t index, const struct p
 static void take_any(struct cluster_fixture *fixture, uint32_t index)
 {
     take(fixture, index, &(struct part_options){.shard = IO_CLUSTER_ANY});
+}
+
+/* As a process that is started again on its data. */
+static void take_again(struct cluster_fixture *fixture, uint32_t index, const struct part_options *options)
+{
+    take(fixture, index, options);
+    cluster_until(fixture, &fixture->parts[index].taken, 1);
 }
 
 /* ---- keys that others write ---- */
@@ -142,6 +149,7 @@ static void any_free_index_is_taken_and_one_more_stands_by(void **state)
         cluster_until(fixture, &fixture->parts[i].taken, 1);
         assert_int_equal(fixture->parts[i].shard, i); /* the lowest */
     }
+    cluster_until_held(fixture, 0, SHARDS - 1, SHARDS - 1); /* who waits before is shown, too */
     take_any(fixture, SHARDS);
     struct part *standby = &fixture->parts[SHARDS];
     cluster_until(fixture, &standby->waiting, 1);
@@ -151,8 +159,11 @@ static void any_free_index_is_taken_and_one_more_stands_by(void **state)
     cluster_kill(fixture, 1);
     cluster_until(fixture, &standby->taken, 1);
     assert_int_equal(standby->shard, 1);
-    cluster_until_held(fixture, 0, 1, SHARDS);
-    assert_int_equal(io_cluster_standbys(fixture->parts[2].cluster), 0);
+    for (uint32_t i = 0; i < SHARDS; i += 2) { /* each sees it by a watch of its own */
+        cluster_until_held(fixture, i, 1, SHARDS);
+        while (io_cluster_standbys(fixture->parts[i].cluster) > 0)
+            (void)uv_run(&fixture->loop, UV_RUN_ONCE);
+    }
 }
 
 static void a_place_whose_data_are_here_is_preferred(void **state)
@@ -193,6 +204,86 @@ static void data_of_before_the_last_process_let_those_of_it_go_first(void **stat
     cluster_leave(fixture, 3);
     cluster_until(fixture, &fixture->parts[1].taken, 1);
     assert_int_equal(io_cluster_last(fixture->parts[1].cluster), last);
+}
+
+static void a_place_is_given_back_to_who_comes_with_its_data_until_it_is_kept(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    for (int kept = 0; kept < 2; kept++) {
+        cluster_join(fixture, 0, 2);
+        uint64_t served = fixture->parts[0].fence;
+        cluster_serve(fixture, 0);
+        cluster_leave(fixture, 0);
+        cluster_join(fixture, 1, 2); /* without data */
+        if (kept)
+            io_cluster_keep(fixture->parts[1].cluster);
+        take(fixture, 3, &(struct part_options){.shard = 2, .local = 1 << 2, .served = served});
+        if (kept) {
+            cluster_run_ms(fixture, LEASE_MS / 2);
+            assert_int_equal(fixture->parts[1].lost + fixture->parts[3].taken, 0);
+            cluster_leave(fixture, 1);
+        }
+        cluster_until(fixture, &fixture->parts[3].taken, 1);
+        assert_int_equal(fixture->parts[1].lost, !kept); /* before the other one has the place */
+        if (!kept) {
+            assert_int_equal(fixture->parts[1].why_lost.code, AMP_EUNAVAILABLE);
+            assert_non_null(strstr(fixture->parts[1].why_lost.text, fixture->parts[3].address));
+        }
+        for (uint32_t i = 0; i < PARTS_MAX; i++)
+            cluster_kill(fixture, i);
+        cluster_run_ms(fixture, 3 * LEASE_MS / 2); /* their leases end */
+    }
+}
+
+static void what_etcd_has_forgotten_is_told_when_all_places_are_held(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    take(fixture, 0, &(struct part_options){.shard = 0, .local = 1, .models = 1, .served = 10});
+    cluster_until_held(fixture, 0, 0, 0);
+    take(fixture, 1, &(struct part_options){.shard = 1, .local = 2, .models = 2, .served = 11, .floor = 50});
+    cluster_until_held(fixture, 1, 1, 1);
+    assert_int_equal(fixture->parts[0].taken + fixture->parts[1].taken, 0);
+    take(fixture, 2, &(struct part_options){.shard = 2});
+    for (int i = 0; i < 3; i++)
+        cluster_until(fixture, &fixture->parts[i].taken, 1);
+    for (int i = 0; i < 3; i++) { /* by one of them */
+        assert_int_equal(io_cluster_last(fixture->parts[i].cluster), 50);
+        assert_true(fixture->parts[i].fence > 50);
+    }
+}
+
+static void the_lease_of_a_process_that_is_gone_is_ended_by_the_next_one(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    cluster_join(fixture, 0, 1);
+    cluster_serve(fixture, 0);
+    struct part_options again = {.shard = 1, .local = 2, .served = fixture->parts[0].fence};
+    again.lease_before = fixture->parts[0].lease;
+    assert_true(again.lease_before != 0);
+    cluster_kill(fixture, 0);
+    int64_t began_ms = io_etcd_now_ms();
+    take_again(fixture, 0, &again);
+    assert_true(io_etcd_now_ms() - began_ms < LEASE_MS / 2);
+    assert_true(fixture->parts[0].fence > again.served);
+    assert_true(fixture->parts[0].lease != again.lease_before);
+}
+
+static void a_place_under_a_lease_that_took_long_to_grant_is_kept(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    int lost = 1;
+    for (int tries = 0; tries < 5 && lost > 0;
+         tries++) { /* on a busy machine the grant may take longer than the lease */
+        etcd_pause(fixture->etcd);
+        take(fixture, 0, &(struct part_options){.shard = 2, .local = 4});
+        cluster_run_ms(fixture, LEASE_MS - 150); /* a tenth of the lease, after which a keepalive is due, is longer */
+        etcd_continue(fixture->etcd);
+        cluster_until(fixture, &fixture->parts[0].taken, 1);
+        cluster_run_ms(fixture, LEASE_MS / 2);
+        lost = fixture->parts[0].lost;
+        cluster_leave(fixture, 0);
+    }
+    assert_int_equal(lost, 0);
 }
 
 static void a_word_of_who_served_last_that_makes_no_sense_is_none(void **state)
@@ -269,7 +360,8 @@ static void models_are_noted_with_their_number_of_shards_until_there_are_none(vo
     assert_int_equal(fixture->parts[1].why_lost.code, AMP_ESTATE);
     assert_non_null(strstr(fixture->parts[1].why_lost.text, "who/shards"));
     assert_int_equal(fixture->parts[1].taken, 0);
-    cluster_join(fixture, 0, 0);
+    const struct part_options again = {.shard = 0, .local = 1, .models = 1, .served = part->fence};
+    take_again(fixture, 0, &again);
     assert_int_equal(io_cluster_models(part->cluster), SHARDS);
     io_cluster_no_models(part->cluster);
     (void)cluster_raise(fixture, 0, "n", 1); /* meanwhile another one */
@@ -280,7 +372,7 @@ static void models_are_noted_with_their_number_of_shards_until_there_are_none(vo
     io_cluster_no_models(part->cluster); /* shard 0 alone can say so */
     cluster_run_ms(fixture, 200);
     cluster_leave(fixture, 0);
-    cluster_join(fixture, 0, 0);
+    take_again(fixture, 0, &again);
     assert_int_equal(io_cluster_models(part->cluster), SHARDS);
     io_cluster_no_models(part->cluster);
     cluster_run_ms(fixture, 200);
@@ -432,6 +524,8 @@ static void a_wiped_etcd_ends_the_holders_and_later_fences_are_higher(void **sta
     assert_true(fixture->parts[1].fence < before);
     cluster_leave(fixture, 1);
     /* ... one whose data know of the fence before a higher one, and so does everyone after it. */
+    cluster_join(fixture, 4, 1);
+    cluster_join(fixture, 5, 2);
     take(fixture, 2, &(struct part_options){.shard = 0, .floor = before});
     cluster_until(fixture, &fixture->parts[2].taken, 1);
     assert_true(fixture->parts[2].fence > before);
@@ -498,6 +592,10 @@ int main(void)
         TEST(any_free_index_is_taken_and_one_more_stands_by),
         TEST(a_place_whose_data_are_here_is_preferred),
         TEST(data_of_before_the_last_process_let_those_of_it_go_first),
+        TEST(a_place_is_given_back_to_who_comes_with_its_data_until_it_is_kept),
+        TEST(what_etcd_has_forgotten_is_told_when_all_places_are_held),
+        TEST(the_lease_of_a_process_that_is_gone_is_ended_by_the_next_one),
+        TEST(a_place_under_a_lease_that_took_long_to_grant_is_kept),
         TEST(a_word_of_who_served_last_that_makes_no_sense_is_none),
         TEST(who_has_lost_the_place_serves_no_more),
         TEST(a_process_for_another_number_of_shards_is_refused),

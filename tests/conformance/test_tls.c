@@ -1,4 +1,7 @@
-/* Our client against our server over TLS, on real sockets: who gets in, who does not and why, and what a reload changes. */
+/*
+ * Our client against our server over TLS, on real sockets: who gets in, who does not and why, and what a reload
+ * changes.
+ */
 #include "tests/conformance/tls_fixture.h"
 
 #include "base/crc32c.h"

@@ -1,6 +1,6 @@
 /*
- * TLS sessions without sockets: two of ours, and ours against OpenSSL used otherwise than we do. Certificates have times, so
- * that these are no unit tests.
+ * TLS sessions without sockets: two of ours, and ours against OpenSSL used otherwise than we do. Certificates have
+ * times, so that these are no unit tests.
  */
 #include "tests/conformance/tls_fixture.h"
 

@@ -6,7 +6,8 @@
 #include "tests/conformance/tls_certs.h"
 
 /* The folder of the certificates: ca, other_ca; of ca: server (localhost, 127.0.0.1, ::1), named (ps.example), expired,
- * early, client (CN worker-7, URI spiffe://ampd/worker/7), plain_client (no alternative names); of other_ca: stranger. */
+ * early, client (CN worker-7, URI spiffe://ampd/worker/7), plain_client (no alternative names); of other_ca:
+ * stranger. */
 extern char tls_dir[256];
 
 /* What the server saw last. */

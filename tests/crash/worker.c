@@ -3,13 +3,15 @@
  * was killed and a run that was not must end with the same bits. It has the user's loop and nothing else: what is lost and
  * found again, libampclient hides.
  *
- *     crash_worker ADDRESS MODEL RANK WORLD STEPS CHECKPOINT_EVERY checkpoint|step [small|large [LAST]]
+ *     crash_worker ADDRESS MODEL RANK WORLD STEPS CHECKPOINT_EVERY checkpoint|step [small|large [LAST [PAUSE_MS]]]
  *
  * LAST may be "@FILE" instead, a file that comes while it trains and has it: whoever injects faults cannot know beforehand how
- * many steps they take. The workers are in step with each other, so all end after the same one.
+ * many steps they take. The workers are in step with each other, so all end after the same one. PAUSE_MS passes before each
+ * push, where faults take long and each of many steps would have to be done again by the run that is compared.
  *
  * Exit code 0: the model is done, or has the verdict of step LAST. 1: a call failed, or the user state did not come back with its step; a sentence says so.
  */
+#define _DEFAULT_SOURCE /* usleep */
 #include "amp/cpu.h"
 #include "amp/autocast.h"
 #include "client/ampclient.h"
@@ -20,6 +22,7 @@
 #include <string.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #define PARAMETERS_MAX 9
 
@@ -67,6 +70,7 @@ struct worker {
     struct ampclient_model *model;
     float *values; /* of one parameter */
     uint16_t *gradients[PARAMETERS_MAX];
+    useconds_t pause_us;   /* before each push */
     uint64_t last;         /* step after which it ends; 0: when the model is done */
     const char *last_path; /* of a file that will say so; NULL: none */
     uint64_t restored_at;  /* step of the last user state that came back */
@@ -212,6 +216,7 @@ static int one_step(struct worker *worker)
     char state[STATE_MAX];
     state_of(worker, step.step, state);
     rc = ampclient_set_user_state(worker->model, state, strlen(state));
+    (void)usleep(worker->pause_us);
     for (uint32_t i = 0; rc == 0 && i < worker->job->count; i++)
         if (push(worker, &step, i) != 0)
             return -1;
@@ -237,9 +242,9 @@ int main(int argc, char **argv)
     struct worker worker = {0};
     struct amp_error error = {0};
     worker.job = job_of(argc > 8 ? argv[8] : "small");
-    if (argc < 8 || argc > 10 || worker.job == NULL || amp_cpu_select(NULL, &worker.kernels, &error) != 0) {
+    if (argc < 8 || argc > 11 || worker.job == NULL || amp_cpu_select(NULL, &worker.kernels, &error) != 0) {
         (void)fprintf(stderr, "usage: crash_worker ADDRESS MODEL RANK WORLD STEPS CHECKPOINT_EVERY checkpoint|step "
-                              "[small|large [LAST]]\n");
+                              "[small|large [LAST [PAUSE_MS]]]\n");
         return 2;
     }
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing outlives a test that is ended */
@@ -251,6 +256,7 @@ int main(int argc, char **argv)
         worker.last_path = argv[9] + 1;
     else if (argc > 9)
         worker.last = strtoull(argv[9], NULL, 10);
+    worker.pause_us = argc > 10 ? (useconds_t)strtoul(argv[10], NULL, 10) * 1000 : 0;
     worker.values = calloc(elements_max(worker.job), sizeof(float));
     for (uint32_t i = 0; i < worker.job->count; i++)
         worker.gradients[i] = calloc(elements(&worker.job->parameters[i]), sizeof(uint16_t));

@@ -1,10 +1,10 @@
 /*
- * Makes the n-th allocation or the n-th call to the disk fail, once or from there on. Stands in front of the allocator (the
- * linker's --wrap: ours, and through them nghttp2's and jansson's; SQLite's by its own hook) and of the C library's calls
- * that change files, for this program and for SQLite. libuv's and OpenSSL's memory is left alone.
+ * Makes the n-th allocation or the n-th call to the disk fail, once or from there on. Stands in front of the allocator
+ * (the linker's --wrap: ours, and through them nghttp2's and jansson's; SQLite's by its own hook) and of the C
+ * library's calls that change files, for this program and for SQLite. libuv's and OpenSSL's memory is left alone.
  *
- * A test arms it in its own process. A server that was built with it takes its orders from a file that the test shares with
- * it (AMPD_FAULTS_FILE, tests/faults/ampd_faults.py has the same layout).
+ * A test arms it in its own process. A server that was built with it takes its orders from a file that the test shares
+ * with it (AMPD_FAULTS_FILE, tests/faults/ampd_faults.py has the same layout).
  */
 #ifndef AMPD_TESTS_FAULTS_H
 #define AMPD_TESTS_FAULTS_H

@@ -1,4 +1,7 @@
-/* What turns an ampd into ampd_faults: it takes its orders from the file named by AMPD_FAULTS_FILE, and waits less long. */
+/*
+ * What turns an ampd into ampd_faults: it takes its orders from the file named by AMPD_FAULTS_FILE, and waits less
+ * long.
+ */
 #define _GNU_SOURCE /* syscall */
 #include "tests/faults/faults.h"
 

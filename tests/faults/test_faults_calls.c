@@ -2,9 +2,10 @@
 #include "storage/bulk_reader.h"
 #include "storage/bulk_writer.h"
 #include "storage/checkpoint.h"
+#include "storage/checkpoint_remove.h"
 #include "storage/checkpoint_files.h"
 #include "storage/datadir.h"
-#include "storage/journal.h"
+#include "storage/vote_journal.h"
 #include "storage/store.h"
 #include "tests/faults/faults.h"
 #include "tests/unit/storage_fixture.h"
@@ -23,14 +24,14 @@
 
 #include <cmocka.h>
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define COUNT(array) (sizeof array / sizeof *(array))
 #define ELEMENTS     5000
 
 static const uint64_t shape[] = {ELEMENTS};
 
 struct fixture {
     char directory[256], path[300];
-    struct ampd_checkpoint_place place;
+    struct ampd_checkpoint_path place;
     float values[ELEMENTS], back[3 * ELEMENTS];
 };
 
@@ -63,7 +64,7 @@ static int setup(void **state)
     struct fixture *fixture = calloc(1, sizeof *fixture);
     (void)snprintf(fixture->directory, sizeof fixture->directory, "%s", storage_fixture_directory());
     (void)snprintf(fixture->path, sizeof fixture->path, "%s/file", fixture->directory);
-    fixture->place = (struct ampd_checkpoint_place){fixture->directory, "m", 0, 1};
+    fixture->place = (struct ampd_checkpoint_path){fixture->directory, "m", 0, 1};
     for (int i = 0; i < ELEMENTS; i++)
         fixture->values[i] = (float)i;
     fail_hash_at = fail_thread_at = 0;
@@ -233,10 +234,12 @@ static int write_checkpoint(struct fixture *fixture, struct ampd_checkpoint_reco
     return ampd_checkpoint_write(&fixture->place, &tensor, 1, &from, NULL, record, error);
 }
 
-static int read_checkpoint(struct fixture *fixture, const struct ampd_checkpoint_record *record, struct amp_error *error)
+static int read_checkpoint(struct fixture *fixture, const struct ampd_checkpoint_record *record,
+                           struct amp_error *error)
 {
     float *back = fixture->back;
-    const struct ampd_checkpoint_target target = {"w", 1, shape, back, back + ELEMENTS, back + 2 * ELEMENTS, false, 0, 0};
+    const struct ampd_checkpoint_target target = {"w",   1, shape, back, back + ELEMENTS, back + 2 * ELEMENTS,
+                                                  false, 0, 0};
     struct ampd_checkpoint_state to;
     int rc = ampd_checkpoint_read(fixture->directory, record->file, record->manifest, &target, 1, &to, error);
     if (rc == 0)
@@ -328,8 +331,12 @@ static void a_directory_that_another_removes_or_fills_meanwhile_is_no_error(void
 static void a_sweep_leaves_names_alone_that_are_no_steps(void **state)
 {
     struct fixture *fixture = *state;
-    static const char *const names[] = {"models", "models/m", "models/m/checkpoints", "models/m/checkpoints/step-1",
-                                        "models/m/checkpoints/step-0000000001x", "models/m/checkpoints/other-0000000001"};
+    static const char *const names[] = {"models",
+                                        "models/m",
+                                        "models/m/checkpoints",
+                                        "models/m/checkpoints/step-1",
+                                        "models/m/checkpoints/step-0000000001x",
+                                        "models/m/checkpoints/other-0000000001"};
     for (size_t i = 0; i < COUNT(names); i++)
         make_directory(fixture, names[i]);
     assert_int_equal(ampd_checkpoint_sweep(&fixture->place, NULL, 0, UINT64_MAX, NULL), 0);
@@ -339,21 +346,21 @@ static void a_sweep_leaves_names_alone_that_are_no_steps(void **state)
 
 /* ---- the journal ---- */
 
-static int write_vote(const struct fixture *fixture, struct ampd_journal *journal, uint64_t step, uint64_t elements,
-                      struct amp_error *error)
+static int write_vote(const struct fixture *fixture, struct ampd_vote_journal *journal, uint64_t step,
+                      uint64_t elements, struct amp_error *error)
 {
-    const struct ampd_journal_record record = {.key = {1, step, 1, 0},
-                                               .notes = (uint8_t *)"vote",
-                                               .notes_size = 4,
-                                               .g = (float *)(uintptr_t)fixture->values,
-                                               .elements = elements};
-    return ampd_journal_write(journal, &record, error);
+    const struct ampd_vote_journal_record record = {.key = {1, step, 1, 0},
+                                                    .notes = (uint8_t *)"vote",
+                                                    .notes_size = 4,
+                                                    .g = (float *)(uintptr_t)fixture->values,
+                                                    .elements = elements};
+    return ampd_vote_journal_write(journal, &record, error);
 }
 
-static int read_vote(struct fixture *fixture, struct ampd_journal *journal, uint64_t step)
+static int read_vote(struct fixture *fixture, struct ampd_vote_journal *journal, uint64_t step)
 {
-    struct ampd_journal_record record;
-    int rc = ampd_journal_read(journal, 1, step, fixture->back, ELEMENTS, &record, NULL);
+    struct ampd_vote_journal_record record;
+    int rc = ampd_vote_journal_read(journal, 1, step, fixture->back, ELEMENTS, &record, NULL);
     if (rc == 0)
         free(record.notes);
     return rc;
@@ -365,9 +372,9 @@ static void a_vote_is_kept_where_the_file_system_cannot_make_room_before(void **
     static const struct {
         int cause, rc;
     } rows[] = {{EOPNOTSUPP, 0}, {EINVAL, 0}, {ENOSPC, AMP_EEXHAUSTED}, {EDQUOT, AMP_EEXHAUSTED}, {EIO, AMP_EIO}};
-    struct ampd_journal *journal;
+    struct ampd_vote_journal *journal;
     struct amp_error error;
-    assert_int_equal(ampd_journal_open(&fixture->place, &journal, NULL), 0);
+    assert_int_equal(ampd_vote_journal_open(&fixture->place, &journal, NULL), 0);
     for (size_t i = 0; i < COUNT(rows); i++) {
         faults_arm(FAULTS_TRUNCATE, 1, false, rows[i].cause);
         assert_int_equal(write_vote(fixture, journal, i, ELEMENTS, &error), rows[i].rc);
@@ -376,55 +383,57 @@ static void a_vote_is_kept_where_the_file_system_cannot_make_room_before(void **
             assert_non_null(strstr(error.text, "cannot make room"));
         assert_int_equal(read_vote(fixture, journal, i), rows[i].rc == 0 ? 0 : AMP_ENOTFOUND);
     }
-    ampd_journal_close(journal);
+    ampd_vote_journal_close(journal);
 }
 
 static void a_vote_without_memory_for_its_hash_is_told_and_can_be_tried_again(void **state)
 {
     struct fixture *fixture = *state;
-    struct ampd_journal *journal;
-    assert_int_equal(ampd_journal_open(&fixture->place, &journal, NULL), 0);
+    struct ampd_vote_journal *journal;
+    assert_int_equal(ampd_vote_journal_open(&fixture->place, &journal, NULL), 0);
     fail_hash_at = 1;
     assert_int_equal(write_vote(fixture, journal, 1, ELEMENTS, NULL), AMP_ENOMEM);
     assert_int_equal(write_vote(fixture, journal, 1, ELEMENTS, NULL), 0);
     fail_hash_at = 1;
     assert_int_equal(read_vote(fixture, journal, 1), AMP_ENOMEM);
     assert_int_equal(read_vote(fixture, journal, 1), 0);
-    ampd_journal_close(journal);
+    ampd_vote_journal_close(journal);
 }
 
 static void of_a_vote_whose_sync_and_close_fail_the_sync_is_told(void **state)
 {
     struct fixture *fixture = *state;
-    struct ampd_journal *journal;
+    struct ampd_vote_journal *journal;
     struct amp_error error;
-    assert_int_equal(ampd_journal_open(&fixture->place, &journal, NULL), 0);
+    assert_int_equal(ampd_vote_journal_open(&fixture->place, &journal, NULL), 0);
     assert_int_equal(write_vote(fixture, journal, 1, ELEMENTS, NULL), 0);
-    ampd_journal_prune(journal, 1, 1); /* its slot is there: the next sync is the data's */
+    ampd_vote_journal_prune(journal, 1, 1); /* its slot is there: the next sync is the data's */
     faults_arm(FAULTS_SYNC | FAULTS_CLOSE, 1, true, EIO);
     assert_int_equal(write_vote(fixture, journal, 2, ELEMENTS, &error), AMP_EIO);
     assert_int_equal(faults_disarm(), 2);
     assert_non_null(strstr(error.text, "cannot fsync"));
-    ampd_journal_close(journal);
+    ampd_vote_journal_close(journal);
 }
 
 static void a_slot_that_is_too_small_is_passed_over_for_one_that_is_not(void **state)
 {
     struct fixture *fixture = *state;
-    struct ampd_journal *journal;
+    struct ampd_vote_journal *journal;
     struct stat small, large;
-    assert_int_equal(ampd_journal_open(&fixture->place, &journal, NULL), 0);
+    assert_int_equal(ampd_vote_journal_open(&fixture->place, &journal, NULL), 0);
     assert_int_equal(write_vote(fixture, journal, 1, 1, NULL), 0);
     assert_int_equal(write_vote(fixture, journal, 2, ELEMENTS, NULL), 0);
-    ampd_journal_prune(journal, 1, 2);
+    ampd_vote_journal_prune(journal, 1, 2);
     faults_arm(FAULTS_TRUNCATE, 1, true, EIO); /* no room is made */
     assert_int_equal(write_vote(fixture, journal, 3, ELEMENTS, NULL), 0);
     assert_int_equal(faults_disarm(), 0);
     assert_int_equal(read_vote(fixture, journal, 3), 0);
-    assert_int_equal(stat(storage_fixture_below(fixture->directory, "models/m/journal/shard-0-of-1/slot-000"), &small), 0);
-    assert_int_equal(stat(storage_fixture_below(fixture->directory, "models/m/journal/shard-0-of-1/slot-001"), &large), 0);
+    assert_int_equal(stat(storage_fixture_below(fixture->directory, "models/m/journal/shard-0-of-1/slot-000"), &small),
+                     0);
+    assert_int_equal(stat(storage_fixture_below(fixture->directory, "models/m/journal/shard-0-of-1/slot-001"), &large),
+                     0);
     assert_true(small.st_size < large.st_size);
-    ampd_journal_close(journal);
+    ampd_vote_journal_close(journal);
 }
 
 /* ---- the data directory ---- */
@@ -434,7 +443,7 @@ static void what_a_directory_fails_by_says_whether_the_path_is_wrong(void **stat
     struct fixture *fixture = *state;
     static const struct {
         int cause, rc;
-    } rows[] = {{EACCES, AMP_EINVAL}, {EPERM, AMP_EINVAL},       {ENOENT, AMP_EINVAL},     {ENOTDIR, AMP_EINVAL},
+    } rows[] = {{EACCES, AMP_EINVAL}, {EPERM, AMP_EINVAL},      {ENOENT, AMP_EINVAL},     {ENOTDIR, AMP_EINVAL},
                 {EROFS, AMP_EINVAL},  {ENOSPC, AMP_EEXHAUSTED}, {EDQUOT, AMP_EEXHAUSTED}, {EIO, AMP_EIO}};
     struct amp_error error;
     for (size_t i = 0; i < COUNT(rows); i++) {

@@ -1,7 +1,9 @@
 /* Checkpoint files, the journal and the data directory while memory is out and the disk fails. */
 #include "storage/checkpoint.h"
+#include "storage/checkpoint_remove.h"
+#include "storage/checkpoint_writer.h"
 #include "storage/datadir.h"
-#include "storage/journal.h"
+#include "storage/vote_journal.h"
 #include "storage/store.h"
 #include "tests/faults/scenario.h"
 #include "tests/unit/storage_fixture.h"
@@ -21,7 +23,7 @@
 static const uint64_t shape[] = {12, 7}, vector[] = {5};
 
 static char dir[256];
-static struct ampd_checkpoint_place place;
+static struct ampd_checkpoint_path place;
 static float masters[2][ELEMENTS], moments[2][ELEMENTS], back[2][ELEMENTS], moments_back[2][ELEMENTS];
 static const struct ampd_checkpoint_tensor tensors[] = {
     {"layer/weight", 2, shape, masters[0], moments[0], moments[0], false, 0, 0},
@@ -31,7 +33,7 @@ static const struct ampd_checkpoint_target targets[] = {
     {"layer/bias \xc3\xa4", 1, vector, back[1], NULL, NULL, true, 1, 4}};
 static struct ampd_checkpoint_state state_written;
 static struct ampd_checkpoint_record record;
-static struct ampd_journal *journal;
+static struct ampd_vote_journal *journal;
 static struct text seen;
 
 /* ---- the world ---- */
@@ -44,7 +46,7 @@ static void must(int rc)
 static void before_nothing(void)
 {
     (void)snprintf(dir, sizeof dir, "%s", storage_fixture_directory());
-    place = (struct ampd_checkpoint_place){dir, "m", 0, 1};
+    place = (struct ampd_checkpoint_path){dir, "m", 0, 1};
     for (int i = 0; i < ELEMENTS; i++) {
         masters[0][i] = (float)i;
         masters[1][i] = (float)-i;
@@ -78,7 +80,7 @@ static void before(void)
 
 static void after(void)
 {
-    ampd_journal_close(journal);
+    ampd_vote_journal_close(journal);
     journal = NULL;
     text_clear(&seen);
     storage_fixture_remove(dir);
@@ -205,24 +207,24 @@ static void a_checkpoint_is_whole_or_not_there_when_the_disk_fails(void **s)
 
 static int journal_write_step(uint64_t step, uint32_t try_number, struct amp_error *error)
 {
-    struct ampd_journal_record vote = {.key = {1, step, 4, try_number},
-                                       .notes = (uint8_t *)"a vote",
-                                       .notes_size = 6,
-                                       .g = masters[0],
-                                       .elements = ELEMENTS};
-    return ampd_journal_write(journal, &vote, error);
+    struct ampd_vote_journal_record vote = {.key = {1, step, 4, try_number},
+                                            .notes = (uint8_t *)"a vote",
+                                            .notes_size = 6,
+                                            .g = masters[0],
+                                            .elements = ELEMENTS};
+    return ampd_vote_journal_write(journal, &vote, error);
 }
 
 static void journal_reopen(void)
 {
-    ampd_journal_close(journal);
-    must(ampd_journal_open(&place, &journal, NULL));
+    ampd_vote_journal_close(journal);
+    must(ampd_vote_journal_open(&place, &journal, NULL));
 }
 
 static void before_journal(void)
 {
     before_nothing();
-    must(ampd_journal_open(&place, &journal, NULL));
+    must(ampd_vote_journal_open(&place, &journal, NULL));
 }
 
 /* Step 1 has a record, and there is a slot that may be written over. */
@@ -237,18 +239,18 @@ static void before_full_journal(void)
 /* What a restart would find: the tries of both steps, their notes and elements. */
 static void journal_state(struct text *text)
 {
-    struct ampd_journal *reader;
-    must(ampd_journal_open(&place, &reader, NULL));
+    struct ampd_vote_journal *reader;
+    must(ampd_vote_journal_open(&place, &reader, NULL));
     for (uint64_t step = 1; step <= 3; step++) {
-        struct ampd_journal_record found;
-        int rc = ampd_journal_read(reader, 1, step, back[0], ELEMENTS, &found, NULL);
+        struct ampd_vote_journal_record found;
+        int rc = ampd_vote_journal_read(reader, 1, step, back[0], ELEMENTS, &found, NULL);
         text_add(text, "step %d: %d try %d %.*s ", (int)step, rc, (int)found.key.try_number, (int)found.notes_size,
                  rc == 0 ? (const char *)found.notes : "");
         if (rc == 0)
             text_bytes(text, back[0], sizeof back[0]);
         free(found.notes);
     }
-    ampd_journal_close(reader);
+    ampd_vote_journal_close(reader);
     text_add(text, "read: %s", seen.data != NULL ? seen.data : "");
 }
 
@@ -259,16 +261,16 @@ static int journal_write(struct amp_error *error)
 
 static int journal_open(struct amp_error *error)
 {
-    ampd_journal_close(journal);
+    ampd_vote_journal_close(journal);
     journal = NULL;
-    return ampd_journal_open(&place, &journal, error);
+    return ampd_vote_journal_open(&place, &journal, error);
 }
 
 static int journal_read(struct amp_error *error)
 {
-    struct ampd_journal_record found;
+    struct ampd_vote_journal_record found;
     text_clear(&seen);
-    int rc = ampd_journal_read(journal, 1, 2, back[0], ELEMENTS, &found, error);
+    int rc = ampd_vote_journal_read(journal, 1, 2, back[0], ELEMENTS, &found, error);
     if (rc != 0)
         return rc;
     unsigned what = atomic_exchange(&faults->what, 0u);
@@ -281,7 +283,7 @@ static int journal_read(struct amp_error *error)
 
 static int journal_remove(struct amp_error *error)
 {
-    return ampd_journal_remove(dir, "m", error);
+    return ampd_vote_journal_remove(dir, "m", error);
 }
 
 #define JOURNAL(name_of, before_of, act_of, grows)                                                                     \

@@ -1,6 +1,6 @@
 /*
- * The incremental block reader against nanopb's decoder on the same messages: both take a message and find the same in it, or
- * the reader refuses it; and what it refuses, nanopb refuses too or one of the reader's own rules does.
+ * The incremental block reader against nanopb's decoder on the same messages: both take a message and find the same in
+ * it, or the reader refuses it; and what it refuses, nanopb refuses too or one of the reader's own rules does.
  */
 #include "tests/fuzz/fuzz.h"
 
@@ -174,8 +174,10 @@ static void compare(const struct found *ours, const struct found *theirs)
     AMP_ASSERT(ours->intact == (amp_crc32c(0, theirs->data, theirs->block.size) == theirs->block.crc32c));
 }
 
-/* pb_decode of the whole message, as any other program of nanopb's would call it: it may not refuse what the reader takes,
- * unless for what is inside of a header, which is the codec's to check. */
+/*
+ * pb_decode of the whole message, as any other program of nanopb's would call it: it may not refuse what the reader
+ * takes, unless for what is inside of a header, which is the codec's to check.
+ */
 static void decode_whole(struct fuzz_input message, const struct found *ours)
 {
     ampd_v1_PushRequest *request = calloc(1, sizeof *request);

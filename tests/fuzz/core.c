@@ -1,14 +1,20 @@
 /*
- * Two shards, and whoever may speak to them. An input is a program: each byte says what happens next, and those behind it how.
- * The hosts keep to what events.h and outputs.h ask of them, in any order that leaves; workers and operators call what they
- * like. The other shard is not to be trusted: its messages come late, again, changed in any byte that can be decoded, or were
- * never sent. Whatever it says, no invariant may break (config.check), nor any assert.
+ * Two shards, and whoever may speak to them. An input is a program: each byte says what happens next, and those behind
+ * it how. The hosts keep to what events.h and outputs.h ask of them, in any order that leaves; workers and operators
+ * call what they like. The other shard is not to be trusted: its messages come late, again, changed in any byte that
+ * can be decoded, or were never sent. Whatever it says, no invariant may break (config.check), nor any assert.
  */
 #include "tests/fuzz/fuzz.h"
 
 #include "amp/kernels.h"
-#include "server/core/model.h"
-#include "server/io/peer_bytes.h"
+#include "server/core/core.h"
+#include "server/core/base/model.h"
+#include "server/core/model/passes.h"
+#include "server/core/base/process.h"
+#include "server/core/shard/shard.h"
+#include "server/core/wire/fences.h"
+#include "server/core/wire/messages.h"
+#include "server/io/base/peer_bytes.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -80,7 +86,7 @@ static uint64_t draw(struct world *world, uint64_t below)
 
 static struct task *later(struct world *world, unsigned shard, enum queue_kind kind, const struct ampd_event *event)
 {
-    struct task *task = calloc(1, sizeof(*task));
+    struct task *task = calloc(1, sizeof *task);
     AMP_ASSERT(task != NULL);
     task->event = *event;
     amp_list_push(&world->queues[shard][kind], &task->node);
@@ -94,7 +100,7 @@ static void part_over(struct world *world, unsigned shard, int code)
     world->cut_token[shard] = 0;
 }
 
-static void cut_blocks(struct world *world, unsigned shard, const struct ampd_cut_blocks *blocks)
+static void cut_blocks(struct world *world, unsigned shard, const struct ampd_part_blocks *blocks)
 {
     struct ampd_event event = {.type = AMPD_EVENT_PART_BLOCKS,
                                .u.part_blocks = {blocks->token, blocks->first, blocks->count}};
@@ -116,7 +122,7 @@ static void restore(struct world *world, unsigned shard, const struct ampd_resto
 
 static void keep(struct world *world, const struct ampd_message *message)
 {
-    struct message *sent = malloc(sizeof(*sent));
+    struct message *sent = malloc(sizeof *sent);
     AMP_ASSERT(sent != NULL);
     sent->message = ampd_message_copy(message);
     amp_list_push(&world->wire[message->to], &sent->node);
@@ -215,9 +221,9 @@ static void take(struct world *world, unsigned shard, const struct ampd_output *
         world->cut_token[shard] = output->u.cut.token;
         world->cut_left[shard] = output->u.cut.count;
         break;
-    case AMPD_OUT_CUT_BLOCKS:
-        if (output->u.cut_blocks.token == world->cut_token[shard])
-            cut_blocks(world, shard, &output->u.cut_blocks);
+    case AMPD_OUT_PART_BLOCKS:
+        if (output->u.part_blocks.token == world->cut_token[shard])
+            cut_blocks(world, shard, &output->u.part_blocks);
         break;
     case AMPD_OUT_CUT_CANCEL:
         if (output->u.token == world->cut_token[shard])
@@ -321,7 +327,7 @@ static void patch(struct world *world, struct ampd_message *message)
         bytes.data[at] = fuzz_byte(world->input);
     }
     if (io_peer_body_decode(changed, bytes.data, bytes.size, NULL) == 0) {
-        memcpy(changed->model, message->model, sizeof(changed->model));
+        memcpy(changed->model, message->model, sizeof changed->model);
         changed->from = message->from;
         changed->to = message->to;
         changed->epoch = message->epoch;
@@ -365,9 +371,9 @@ static void forge(struct world *world, unsigned to)
     message->from_fence = ampd_fences_of(world->core[to], 1 - to);
     message->epoch = 1;
     if (ampd_core_models_count(world->core[to]) > 0)
-        message->epoch = world->core[to]->models[0]->shard.epoch;
+        message->epoch = world->core[to]->models[0]->shard->epoch;
     message->round = world->core[0]->sync.round;
-    (void)snprintf(message->model, sizeof(message->model), "model");
+    (void)snprintf(message->model, sizeof message->model, "model");
     change_head(world, message);
     patch(world, message);
     ampd_message_free(message);
@@ -403,7 +409,7 @@ static void create(struct world *world)
                                    .checkpoint_every = (how & 32) != 0 ? 2 : 100,
                                    .max_steps = (how & 64) != 0 ? 4 : 0,
                                    .scaler = {.init_scale = 1024}};
-    (void)snprintf(spec.name, sizeof(spec.name), "model");
+    (void)snprintf(spec.name, sizeof spec.name, "model");
     struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {&spec}};
     (void)call(world, 0, 0, &event);
 }
@@ -507,7 +513,7 @@ static void act(struct world *world)
                                                  AMPD_EVENT_DELETE_MODEL};
     struct ampd_note note = {.actor = "a"};
     struct ampd_event event = {.type = types[draw(world, 4)]};
-    (void)snprintf(note.request_id, sizeof(note.request_id), "%u", (unsigned)draw(world, 4));
+    (void)snprintf(note.request_id, sizeof note.request_id, "%u", (unsigned)draw(world, 4));
     event.u.act = (struct ampd_event_act){.model = "model", .note = &note, .scale = 512, .force = true};
     event.u.act.epoch = 1 + draw(world, 4);
     event.u.act.step = draw(world, 8);
@@ -685,7 +691,7 @@ static void end(struct world *world)
 void fuzz_one(const uint8_t *data, size_t size)
 {
     struct fuzz_input input = {data, size};
-    struct world *world = calloc(1, sizeof(*world));
+    struct world *world = calloc(1, sizeof *world);
     AMP_ASSERT(world != NULL);
     world->input = &input;
     world->now_ms = 1000;

@@ -1,11 +1,11 @@
 /*
- * What etcd answers, by a first byte that chooses: what is taken can be encoded again and is then the same to the byte; what is
- * refused leaves nothing behind. Keys and values go on into the map of a cluster, whose bounds hold.
+ * What etcd answers, by a first byte that chooses: what is taken can be encoded again and is then the same to the byte;
+ * what is refused leaves nothing behind. Keys and values go on into the map of a cluster, whose bounds hold.
  */
 #include "tests/fuzz/fuzz.h"
 
 #include "base/err.h"
-#include "server/io/cluster_etcd.h"
+#include "server/io/cluster/cluster_etcd.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +64,7 @@ static void check_move(void *arg, uint32_t shard)
 static void check_map(struct etcd_cluster *cluster)
 {
     cluster_map_settled(cluster);
-    AMP_ASSERT(cluster->standbys <= IO_CLUSTER_STANDBYS_MAX && cluster->base.standbys == cluster->standbys);
+    AMP_ASSERT(cluster->processes <= CLUSTER_PROCESSES_MAX && cluster->base.standbys <= IO_CLUSTER_STANDBYS_MAX);
     for (uint32_t k = 0; k < SHARDS; k++) {
         const struct io_cluster_member *member = &cluster->base.members[k];
         AMP_ASSERT(memchr(member->address, 0, sizeof member->address) != NULL);

@@ -21,7 +21,10 @@ static size_t allocated(void)
 #endif
 }
 
-/* Libraries keep some things from their first use on, and libFuzzer's own thread allocates, too; what is kept each time is a leak. */
+/*
+ * Libraries keep some things from their first use on, and libFuzzer's own thread allocates, too; what is kept each time
+ * is a leak.
+ */
 #define TIMES 4
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,6 +1,6 @@
 /*
- * What the fuzz targets share. A target is one file with fuzz_one; the preset `asan` links it with libFuzzer, every other
- * preset with replay.c, which runs the inputs in corpus/<target>.
+ * What the fuzz targets share. A target is one file with fuzz_one; the preset `asan` links it with libFuzzer, every
+ * other preset with replay.c, which runs the inputs in corpus/<target>.
  *
  * Many inputs begin with a script: a number of bytes, each of which says how long the next segment is and what happens
  * beside it. The bytes under test follow in one piece, so that a mutation of them stays one.

@@ -78,7 +78,7 @@ static void small_limits(struct arpc_limits *limits)
     static const struct {
         const char *name;
         int64_t value;
-    } small[] = {{"stream_queued", 1 << 16}, {"held", 1 << 11},      {"metadata_bytes", 1024},
+    } small[] = {{"stream_queued", 1 << 16}, {"buffered", 1 << 11},  {"metadata_bytes", 1024},
                  {"metadata_count", 16},     {"header_block", 2048}, {"continuations", 3},
                  {"settings_entries", 8},    {"empty_frames", 3},    {"frames_burst", 40},
                  {"pings_burst", 6},         {"settings_burst", 6},  {"priorities_burst", 6},
@@ -154,7 +154,7 @@ void fuzz_call_send(struct fuzz_call *user, size_t size, bool by_reference)
     fuzz_h2.borrowed += by_reference; /* the callback may come from inside */
     int rc = arpc_call_send(user->call, head, sizeof head, body, size, by_reference ? on_release : NULL, &fuzz_h2);
     AMP_ASSERT(rc == 0 || rc == AMP_EEXHAUSTED || rc == AMP_ESTATE);
-    AMP_ASSERT(arpc_call_queued(user->call) == user->call->queued);
+    AMP_ASSERT(arpc_call_queued(user->call) == user->call->out.queued);
     if (rc != 0)
         fuzz_h2.borrowed -= by_reference;
 }
@@ -272,7 +272,7 @@ static void on_started(struct arpc_call *call)
 static void on_message(struct arpc_call *call, const uint8_t *data, size_t size)
 {
     struct fuzz_call *user = user_of(call);
-    AMP_ASSERT(size <= call->max_message && !user->half_closed && (data != NULL || size == 0));
+    AMP_ASSERT(size <= call->in.max_message && !user->half_closed && (data != NULL || size == 0));
     user->messages++;
     uint8_t *copy = fuzz_exact(data, size); /* reads every byte */
     react(user, copy, size);
@@ -282,7 +282,7 @@ static void on_message(struct arpc_call *call, const uint8_t *data, size_t size)
 static void on_begin(struct arpc_call *call, size_t size)
 {
     struct fuzz_call *user = user_of(call);
-    AMP_ASSERT(!user->in_message && !user->half_closed && size <= call->max_message);
+    AMP_ASSERT(!user->in_message && !user->half_closed && size <= call->in.max_message);
     user->in_message = true;
     user->announced = size;
     user->got = 0;
@@ -302,14 +302,14 @@ static void on_bytes(struct arpc_call *call, const uint8_t *data, size_t size)
 }
 
 /* Half of what is left of the message, so that some of it comes another way. */
-static uint8_t *on_place(struct arpc_call *call, size_t *size)
+static uint8_t *on_message_buffer(struct arpc_call *call, size_t *size)
 {
-    static uint8_t place[1 << 16];
+    static uint8_t buffer[1 << 16];
     const struct fuzz_call *user = user_of(call);
     AMP_ASSERT(user->in_message && user->got < user->announced && !user->finished);
     size_t half = (user->announced - user->got + 1) / 2;
-    *size = half < sizeof place ? half : sizeof place;
-    return user->announced % 3 != 0 ? place : NULL;
+    *size = half < sizeof buffer ? half : sizeof buffer;
+    return user->announced % 3 != 0 ? buffer : NULL;
 }
 
 static void on_end(struct arpc_call *call)
@@ -323,7 +323,7 @@ static void on_half_close(struct arpc_call *call)
 {
     struct fuzz_call *user = user_of(call);
     AMP_ASSERT(user->server && !user->half_closed && !user->in_message);
-    AMP_ASSERT(!call->single_inbound || user->messages == 1);
+    AMP_ASSERT(!call->in.single_inbound || user->messages == 1);
     user->half_closed = true;
     if (!user->flood)
         (void)arpc_call_reply(call, "an answer", 9);
@@ -345,7 +345,7 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
     AMP_ASSERT(result->details.pair_count <= ARPC_DETAIL_PAIRS_MAX && strlen(result->message) < ARPC_STATUS_TEXT_MAX);
     for (size_t i = 0; i < result->details.pair_count; i++)
         AMP_ASSERT(arpc_details_find(&result->details, result->details.pairs[i].key) != NULL);
-    AMP_ASSERT(user->server || !call->single_inbound || result->status != 0 || user->messages == 1);
+    AMP_ASSERT(user->server || !call->in.single_inbound || result->status != 0 || user->messages == 1);
     AMP_ASSERT(arpc_call_send(call, "x", 1, NULL, 0, NULL, NULL) == AMP_ESTATE);
     amp_list_remove(&user->node);
     fuzz_h2.open_count--;
@@ -361,7 +361,7 @@ const struct arpc_handler fuzz_collecting = {.started = on_started,
 const struct arpc_handler fuzz_taking = {.started = on_started,
                                          .message_begin = on_begin,
                                          .message_bytes = on_bytes,
-                                         .message_place = on_place,
+                                         .message_buffer = on_message_buffer,
                                          .message_end = on_end,
                                          .half_close = on_half_close,
                                          .writable = on_writable,
@@ -425,12 +425,12 @@ void fuzz_link_receive(struct arpc_link *link, const uint8_t *data, size_t size)
 {
     while (size > 0 && link->error == 0) {
         size_t room = size;
-        uint8_t *place = arpc_link_place(link, &room);
+        uint8_t *buffer = arpc_link_receive_buffer(link, &room);
         size_t part = room < size ? room : size;
         AMP_ASSERT(part > 0);
-        if (place != NULL)
-            memcpy(place, data, part);
-        (void)arpc_link_receive(link, place != NULL ? place : data, part); /* its error is the link's */
+        if (buffer != NULL)
+            memcpy(buffer, data, part);
+        (void)arpc_link_receive(link, buffer != NULL ? buffer : data, part); /* its error is the link's */
         data += part;
         size -= part;
     }
@@ -502,7 +502,7 @@ void fuzz_conn_close(struct fuzz_conn *conn)
     flush(link);
     batch_left(conn);
     flush(link);
-    AMP_ASSERT(link->call_count == 0 && link->held == 0 && link->uncredited == 0);
+    AMP_ASSERT(link->call_count == 0 && link->buffered == 0 && link->uncredited == 0);
     arpc_link_close(link);
     conn->open = false;
 }
@@ -515,25 +515,27 @@ FUZZ_NO_COVERAGE static bool has_stream(const struct arpc_call *call)
 FUZZ_NO_COVERAGE void fuzz_link_check(const struct arpc_link *link, bool batch_out)
 {
     const struct arpc_link_config *config = link->config;
-    size_t calls = 0, queued = 0, held = 0, streams = 0;
+    size_t calls = 0, queued = 0, buffered = 0, streams = 0;
     for (struct amp_list *it = link->calls.next; it != &link->calls; it = it->next) {
         const struct arpc_call *call = AMP_CONTAINER(it, struct arpc_call, in_link);
         AMP_ASSERT(call->link == link && call->refs > 0 && call->state < ARPC_CALL_GONE &&
-                   call->unsent <= call->queued);
-        AMP_ASSERT(call->held.size <= config->stream_window + ARPC_INITIAL_WINDOW);
-        AMP_ASSERT(call->message.size <= call->max_message);
+                   call->out.unsent <= call->out.queued);
+        AMP_ASSERT(call->in.buffered.size <= config->stream_window + ARPC_INITIAL_WINDOW);
+        AMP_ASSERT(call->in.message.size <= call->in.max_message);
         AMP_ASSERT(call->kept.count <= ARPC_FIELDS_MAX);
         calls++;
-        queued += call->queued;
-        held += call->held.size;
+        queued += call->out.queued;
+        buffered += call->in.buffered.size;
         streams += has_stream(call);
     }
-    AMP_ASSERT(calls == link->call_count && held == link->held && link->uncredited <= link->held);
+    AMP_ASSERT(calls == link->call_count && buffered == link->buffered && link->uncredited <= link->buffered);
     AMP_ASSERT(batch_out ? queued <= link->queued : queued == link->queued);
     AMP_ASSERT(config->server || streams == link->stream_count);
     AMP_ASSERT(!config->server || calls <= (size_t)link->watch.limits->calls_factor * config->max_streams);
     AMP_ASSERT(config->retained <= config->max_retained);
-    /* A message goes alone however large it is. A client's calls may come from the parking link, with what they kept. */
+    /*
+     * A message goes alone however large it is. A client's calls may come from the parking link, with what they kept.
+     */
     size_t most = config->max_queued + 2 * BODY_SIZE;
     AMP_ASSERT(link->queued <= (config->server ? most : 3 * most + config->max_retained));
 }

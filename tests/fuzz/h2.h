@@ -1,6 +1,6 @@
 /*
- * For the targets of HTTP/2: a link with small limits and a clock of the input's, calls whose user does what the bytes of
- * messages say, and the invariants of both. No I/O.
+ * For the targets of HTTP/2: a link with small limits and a clock of the input's, calls whose user does what the bytes
+ * of messages say, and the invariants of both. No I/O.
  */
 #ifndef TESTS_FUZZ_H2_H
 #define TESTS_FUZZ_H2_H

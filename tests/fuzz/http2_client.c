@@ -1,11 +1,12 @@
 /*
- * Bytes of a server into the links of a client with calls under way. The input is a byte of choices, a script and what the
- * server says; the script also begins calls, ends them, loses the connection and makes another.
+ * Bytes of a server into the links of a client with calls under way. The input is a byte of choices, a script and what
+ * the server says; the script also begins calls, ends them, loses the connection and makes another.
  */
 #include "tests/fuzz/h2.h"
 
 #include "base/err.h"
 #include "base/random.h"
+#include "rpc/h2/request.h"
 #include "rpc/wire/retry.h"
 
 #include <stdlib.h>
@@ -58,11 +59,11 @@ static void begin_call(unsigned kind)
     AMP_ASSERT(arpc_request_new(link, paths[kind % 4], metadata, kind % 3, handler, &call, NULL) == 0);
     user->call = call;
     call->user = user;
-    call->max_message = MESSAGE_MAX;
-    call->single_inbound = kind % 2 == 0;
+    call->in.max_message = MESSAGE_MAX;
+    call->in.single_inbound = kind % 2 == 0;
     call->wait_for_ready = (kind & 4) != 0;
     if ((kind & 1) != 0)
-        arpc_retry_init(&call->retry, &policies[kind / 2 % 2]);
+        arpc_retry_init(&call->attempt.retry, &policies[kind / 2 % 2]);
     if ((kind & 2) != 0) {
         call->deadline_ms = fuzz_h2.now_ms + 8000;
         arpc_link_due(link, call->deadline_ms);
@@ -159,7 +160,7 @@ static void close_client(void)
     arpc_link_abort(&parking, ARPC_STATUS_CANCELLED, "the input is over");
     while (arpc_link_flush(&parking))
         ;
-    AMP_ASSERT(parking.call_count == 0 && parking.held == 0);
+    AMP_ASSERT(parking.call_count == 0 && parking.buffered == 0);
     arpc_link_close(&parking);
     fuzz_h2_close();
 }

@@ -1,4 +1,7 @@
-/* message_seeds DIR: writes each message of ampd.v1, filled at random and with extremes, as an input of the target messages. */
+/*
+ * message_seeds DIR: writes each message of ampd.v1, filled at random and with extremes, as an input of the target
+ * messages.
+ */
 #include "tests/unit/proto_messages.h"
 
 #include <stdio.h>

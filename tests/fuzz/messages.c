@@ -1,6 +1,6 @@
 /*
- * Every message that is decoded from a peer's bytes, chosen by the first byte: what is taken can be encoded again and then
- * means the same; what is refused leaves nothing behind.
+ * Every message that is decoded from a peer's bytes, chosen by the first byte: what is taken can be encoded again and
+ * then means the same; what is refused leaves nothing behind.
  */
 #include "tests/fuzz/fuzz.h"
 

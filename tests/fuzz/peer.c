@@ -1,21 +1,30 @@
 /*
- * What comes from other shards and from etcd, chosen by the first byte: the content of each message of a session, the records of
- * FetchRows, etcd's answers and the values that a cluster keeps there. What is taken can be written again, and reads the same; what
- * is refused says why.
+ * What comes from other shards and from etcd, chosen by the first byte: the content of each message of a session, the
+ * records of FetchRows, etcd's answers and the values that a cluster keeps there. What is taken can be written again,
+ * and reads the same; what is refused says why.
  */
 #include "tests/fuzz/fuzz.h"
 
 #include "base/err.h"
 #include "proto/msg_etcd.h"
-#include "server/io/cluster_etcd.h"
-#include "server/io/peer_bytes.h"
+#include "server/io/base/peer_bytes.h"
+#include "server/io/cluster/cluster_etcd.h"
 #include "storage/store.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* First bytes from here on are no types of messages, of which there are fewer (AMPD_MESSAGE_ALIVE is the last). */
-enum { CHOICE_ITEMS = 64, CHOICE_RANGE, CHOICE_TXN, CHOICE_WATCH, CHOICE_GRANT, CHOICE_KEEP_ALIVE, CHOICE_ENTRY, CHOICE_NUMBER };
+enum {
+    CHOICE_ITEMS = 64,
+    CHOICE_RANGE,
+    CHOICE_TXN,
+    CHOICE_WATCH,
+    CHOICE_GRANT,
+    CHOICE_KEEP_ALIVE,
+    CHOICE_ENTRY,
+    CHOICE_NUMBER
+};
 
 /* ---- between shards ---- */
 

@@ -1,4 +1,7 @@
-/* replay DIR|FILE...: runs a fuzz target on inputs from files, without a fuzzer. Prints one line as the test programs do. */
+/*
+ * replay DIR|FILE...: runs a fuzz target on inputs from files, without a fuzzer. Prints one line as the test programs
+ * do.
+ */
 #include "tests/fuzz/fuzz.h"
 
 #include <dirent.h>

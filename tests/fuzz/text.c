@@ -11,7 +11,7 @@
 #include "rpc/wire/retry.h"
 #include "rpc/wire/status.h"
 #include "rpc/wire/text.h"
-#include "server/io/auth_rules.h"
+#include "server/io/auth/auth_rules.h"
 #include "storage/checkpoint_format.h"
 #include "storage/spec_json.h"
 #include "storage/store.h"

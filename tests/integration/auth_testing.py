@@ -93,12 +93,12 @@ def hang_up(server, line):
 
 
 def methods_def():
-    """(service, name, role needed, whether there is a handler) of each row of server/methods.def."""
-    text = re.sub(r"/\*.*?\*/", "", (ROOT / "server" / "methods.def").read_text(), flags=re.S)
+    """(service, name, role needed, whether peers may as well) of each row of proto/methods.def."""
+    text = (ROOT / "proto" / "methods.def").read_text()
     roles = {"ANYONE": "read", "WORKER": "worker", "OPERATOR": "operator", "PEER": "peer", "ANYONE_OR_PEER": "read"}
-    for row in re.findall(r"AMPD_METHOD\(([^)]*)\)", text):
-        fields = [field.strip() for field in row.split(",")]
-        yield fields[0], fields[1], roles[fields[6]], fields[8] != "NULL"
+    for row in re.findall(r"^AMPD_METHOD\(([^)]*)\)", text, re.M):
+        service, name, _, _, _, _, _, role, _ = (field.strip() for field in row.split(","))
+        yield service, name, roles[role], role == "ANYONE_OR_PEER"
 
 
 # ---- certificates ----

@@ -2,20 +2,20 @@
 if(TARGET ampclient_io)
   add_library(fake_ampd STATIC fake_ampd.c fake_calls.c fake_streams.c)
   target_link_libraries(fake_ampd PUBLIC arpc ampd_proto amp_base PkgConfig::UV Threads::Threads PRIVATE ampd_flags)
-  ampd_test(test_client SUITE integration SOURCES test_client.c LINK ampclient_io fake_ampd TIMEOUT 900)
-  ampd_test(test_client_faults SUITE integration SOURCES test_client_faults.c LINK ampclient_io fake_ampd TIMEOUT 900)
+  ampd_test(test_client SUITE integration SOURCES test_client.c LINK ampclient_io fake_ampd TIMEOUT 1800)
+  ampd_test(test_client_faults SUITE integration SOURCES test_client_faults.c LINK ampclient_io fake_ampd TIMEOUT 1800)
 endif()
 
 # The client, installed and used by a program outside the tree, with a real ampd. An instrumented library could not be loaded.
 if(TARGET ampd AND TARGET ampclient AND CMAKE_BUILD_TYPE STREQUAL "Release")
   add_test(NAME test_client_install
     COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/install_client.sh ${PROJECT_BINARY_DIR} ${CMAKE_C_COMPILER})
-  set_tests_properties(test_client_install PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 900)
+  set_tests_properties(test_client_install PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 1800)
 endif()
 
 # ampctl against a real ampd; Python's own library is enough.
 if(TARGET ampd AND TARGET ampctl AND EXISTS ${PROJECT_SOURCE_DIR}/examples/digits/CMakeLists.txt)
   add_test(NAME test_ampctl
     COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/test_ampctl.py $<TARGET_FILE_DIR:ampctl>)
-  set_tests_properties(test_ampctl PROPERTIES LABELS integration TIMEOUT 900)
+  set_tests_properties(test_ampctl PROPERTIES LABELS integration TIMEOUT 1800)
 endif()

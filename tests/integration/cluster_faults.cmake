@@ -3,7 +3,7 @@ if(TARGET ampd)
   foreach(part server_follow cluster_badinput cluster_faults)
     add_test(NAME test_${part}
              COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_LIST_DIR}/test_${part}.py $<TARGET_FILE_DIR:ampd>)
-    set_tests_properties(test_${part} PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 900)
+    set_tests_properties(test_${part} PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 1800)
   endforeach()
   # In front of ampd, for test_cluster_badinput.
   add_library(shifted_clock SHARED shifted_clock.c)

@@ -12,15 +12,15 @@ import sys
 import time
 
 import ampd_testing
-from ampd_testing import Api, eventually, grpc
+from ampd_testing import CALL_TIMEOUT_S, PATIENCE, Api, eventually, grpc
 
 PROGRAM = shutil.which("etcd")
 if PROGRAM is None:
     print(f"SKIPPED: {ampd_testing.FILE}: no etcd (package etcd-server)")
     sys.exit(77)
 
-START_TIMEOUT_S = 60
-LEASE_S = 2  # etcd has none that is shorter
+START_TIMEOUT_S = CALL_TIMEOUT_S
+LEASE_S = 2 * PATIENCE  # etcd has none that is shorter than 2 s
 LOST = 4     # exit code of a process that is no shard any more
 
 
@@ -89,21 +89,20 @@ class Member(Etcd):
 
 
 class Members:
-    """An etcd of `count` members that speak TLS with `pair` and show it to each other; `authority` is the file they know each
+    """An etcd of `count` members; with `pair` they speak TLS and show it to each other, and `authority` is the file they know each
     other by."""
 
-    scheme = "https"
-
-    def __init__(self, context, count, pair, authority, options=()):
+    def __init__(self, context, count, pair=None, authority=None, options=()):
         ports = []
         for _ in range(count):
             with socket.socket() as taken:
                 taken.bind(("127.0.0.1", 0))
                 ports.append(taken.getsockname()[1])
-        peers = {f"m{i}": f"https://127.0.0.1:{port}" for i, port in enumerate(ports)}
-        between = ["--peer-cert-file", pair[0], "--peer-key-file", pair[1], "--peer-trusted-ca-file", authority,
-                   "--peer-client-cert-auth", *options]
-        self.members = [Member(context, name, peers, pair, between) for name in peers]
+        self.scheme = "https" if pair else "http"
+        peers = {f"m{i}": f"{self.scheme}://127.0.0.1:{port}" for i, port in enumerate(ports)}
+        secure = ["--peer-cert-file", pair[0], "--peer-key-file", pair[1], "--peer-trusted-ca-file", authority,
+                  "--peer-client-cert-auth"] if pair else []
+        self.members = [Member(context, name, peers, pair, [*secure, *options]) for name in peers]
         for member in self.members:
             member.await_start()
 
@@ -112,7 +111,9 @@ class Members:
         return ",".join(member.endpoints for member in self.members)
 
     def leader(self):
-        return next(member for member in self.members if "became leader" in member.log())
+        """By the highest term of which a member has said that it leads."""
+        led = re.compile(r"became leader at term (\d+)")
+        return max(self.members, key=lambda member: max(map(int, led.findall(member.log())), default=0))
 
 
 class Process:
@@ -165,7 +166,7 @@ class Process:
         self.wait()
 
     def wait(self):
-        code = self.process.wait(60)
+        code = self.process.wait(CALL_TIMEOUT_S)
         self.channel.close()
         return code
 
@@ -209,13 +210,16 @@ class Cluster:
 
     def of(self, k):
         """The process that is shard k now."""
+        said = []
         for process in self.processes:
             try:
-                if process.process.poll() is None and process.shard() == k:
+                shard = process.shard() if process.process.poll() is None else "ended"
+                if shard == k:
                     return process
-            except grpc.RpcError:
-                pass
-        raise AssertionError(f"nobody is shard {k}")
+                said.append(f"{process.name}: {shard}")
+            except grpc.RpcError as error:
+                said.append(f"{process.name}: {error.code().name} {error.details()}")
+        raise AssertionError(f"nobody is shard {k}: {said}")
 
     def api(self, k):
         return self.of(k).api()

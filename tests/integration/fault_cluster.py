@@ -10,13 +10,13 @@ import threading
 import time
 
 import ampd_testing
-from ampd_testing import DIE_WITH_PARENT, Api, eventually, grpc
+from ampd_testing import DIE_WITH_PARENT, PATIENCE, Api, eventually, grpc
 from etcd_testing import LOST, PROGRAM
 from fault_network import Disk
 
 PORT, ETCD_PORT, ETCD_PEER_PORT = 7420, 2379, 2380
-START_TIMEOUT_S = 90
-CALL_S = 3            # a question to a process that may be cut off
+START_TIMEOUT_S = 90 * PATIENCE
+CALL_S = 3 * PATIENCE            # a question to a process that may be cut off
 AGAIN_S = 0.5         # from the end of a process to its start
 LOOK_S = 0.05
 ELECTION_MS, ELECTION_SHORT_MS, LEASE_SHORT_S = 1000, 400, 3  # etcd's default; for leases of up to so long

@@ -3,6 +3,6 @@ if(TARGET ampd)
   foreach(part http notify)
     add_test(NAME test_server_${part}
              COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_LIST_DIR}/test_server_${part}.py $<TARGET_FILE_DIR:ampd>)
-    set_tests_properties(test_server_${part} PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 900)
+    set_tests_properties(test_server_${part} PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 1800)
   endforeach()
 endif()

@@ -227,6 +227,24 @@ def a_server_that_does_not_answer_is_named_with_what_to_do(ampctl):
             assert "--timeout" in ampctl.stderr, ampctl.stderr
 
 
+def texts_of_others_do_nothing_to_a_terminal(ampctl):
+    """The reason of an act is anybody's; and an error quotes what it was asked for."""
+    hostile, shown = "\x1b[31mred\x9b0m\nforged\x7f, \u00fc", "\\u001b[31mred\\u009b0m\\nforged\\u007f, \u00fc"
+    with tempfile.NamedTemporaryFile(suffix=".safetensors") as file:
+        head = b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+        file.write(len(head).to_bytes(8, "little") + head + bytes(4))
+        file.flush()
+        ampctl("create", "other", file.name)
+    ampctl("scale", "reset", "other", "--reason", hostile)
+    for form in ("table", "csv"):
+        text = ampctl("-o", form, "history", "other", "--newest-first", "--limit", "1")
+        assert shown in text and not re.search("[\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f]", text), text
+        assert len(text.splitlines()) == 2, text
+    assert ampctl.json("history", "other", "--newest-first", "--limit", "1")["rows"][0]["reason"] == hostile
+    ampctl("status", hostile, code=NOT_FOUND)
+    assert shown in ampctl.stderr and ampctl.stderr.count("\n") == 1, ampctl.stderr
+
+
 def drain_ends_the_server_in_order(ampctl):
     """The last one; main looks at the exit code."""
     ampctl("drain", "--grace", "4000", code=2)
@@ -242,7 +260,8 @@ TESTS = (
     checkpoints_are_listed_and_the_latest_of_a_scale_is_found, csv_has_the_rows_of_json, the_level_of_the_log_is_changed,
     checkpoint_answers_with_the_one_that_exists,
     wrong_use_ends_with_2_and_a_failed_call_with_64_and_its_status,
-    a_server_that_does_not_answer_is_named_with_what_to_do, drain_ends_the_server_in_order,
+    a_server_that_does_not_answer_is_named_with_what_to_do, texts_of_others_do_nothing_to_a_terminal,
+    drain_ends_the_server_in_order,
 )
 
 

@@ -94,7 +94,7 @@ def test_an_etcd_that_is_slow_costs_nothing_and_one_that_is_too_slow_is_as_good_
     etcd = SlowEtcd(context)
     cluster = Cluster(context, 2, etcd=etcd)
     job = Job(cluster)
-    etcd.delay_s = LEASE_S / 8
+    etcd.delay_s = 0.25
     wait_s(3 * LEASE_S)
     assert [got for got, _ in job.train([job.join(rank) for rank in range(WORLD)], 1, 3)] == [got for got, _ in expected[:3]]
     assert all(process.process.poll() is None for process in cluster.processes)

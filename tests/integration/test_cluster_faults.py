@@ -23,7 +23,7 @@ import sys  # noqa: E402
 import time  # noqa: E402
 
 import ampd_testing  # noqa: E402
-from ampd_testing import ROOT, eventually, run  # noqa: E402
+from ampd_testing import PATIENCE, ROOT, eventually, run  # noqa: E402
 from fault_cluster import AGAIN_S, START_TIMEOUT_S, Cluster, Workers  # noqa: E402
 from fault_network import Network  # noqa: E402
 
@@ -33,16 +33,16 @@ import scaler  # noqa: E402
 LONG = "AMPD_FAULTS" in os.environ
 SEED = int(os.environ.get("AMPD_TEST_SEED", "1"))
 HANDFUL = ("kill", "stop_long", "cut_both", "lose_one", "kill_etcd", "fill_disk")
-LEASE_S = 5 if LONG else 2  # etcd has none that is shorter than the latter
+LEASE_S = 5 if LONG else 2 * PATIENCE  # etcd has none that is shorter than the latter
 WORLD, SHARDS, CHECKPOINT_EVERY = 2, 3, 20
-STEP_TIMEOUT_S = 150
+STEP_TIMEOUT_S = 150 * PATIENCE
 # A wait for a verdict: until a loss is found (the lease), a process is started and has restored its shard (from when it takes the place
 # until it serves; it reads its part and, in an empty directory, the history of the others), and so much more.
-SLACK_S = 5.0
+SLACK_S = 5.0 * PATIENCE
 LOSS = 0.05  # of packets
 MEND_AFTER_STEPS = 60
-NOTICED_S = 20.0  # a full disk is, by then
-BUSY_STEP_S = 0.1     # on a busy machine
+NOTICED_S = 20.0 * PATIENCE  # a full disk is, by then
+BUSY_STEP_S = 0.1 * PATIENCE     # on a busy machine
 HELD_S = 1.0  # how long it is watched that no step is decided
 
 

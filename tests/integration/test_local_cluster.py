@@ -12,10 +12,10 @@ import subprocess
 import urllib.parse
 
 import ampd_testing
-from ampd_testing import ROOT, eventually, run
+from ampd_testing import PATIENCE, ROOT, eventually, run
 
 SCRIPT = ROOT / "deploy" / "local-cluster.sh"
-UP_TIMEOUT_S, DOWN_TIMEOUT_S, TRAIN_TIMEOUT_S = 120, 60, 300
+UP_TIMEOUT_S, DOWN_TIMEOUT_S, TRAIN_TIMEOUT_S = 120 * PATIENCE, 60 * PATIENCE, 300 * PATIENCE
 FAILOVER_STEPS = 600  # so that training goes on while a shard is killed and comes back
 
 
@@ -183,6 +183,41 @@ def test_a_run_on_loopback_ends_with_0_and_leaves_nothing(context):
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8")
     assert done.returncode == 0 and "after 20 steps" in done.stdout, done.stdout
     assert not list(folder.glob("*.pid"))
+
+
+def test_a_second_run_in_the_same_directory_goes_on_with_its_data_and_logs(context):
+    """Members of etcd know each other by their addresses, on loopback by their ports."""
+    if shutil.which("etcd") is None:
+        print("SKIPPED: no etcd (package etcd-server)")
+        return
+    folder, said, logs = context.folder(), [], {}
+    for _ in range(2):
+        done = subprocess.run([SCRIPT, "run", "--dir", folder, "--bin", context.bin_dir, "--loopback", "--shards", "2", "--workers",
+                               "1", "--no-prometheus", "--digits", "--steps=20"], timeout=TRAIN_TIMEOUT_S, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8")
+        assert done.returncode == 0 and done.stdout.count("digits: ") == 1, done.stdout
+        said.append(done.stdout)
+        for path, text in logs.items():
+            now = path.read_bytes()
+            assert now.startswith(text) and len(now) > len(text), f"{path.name}: {len(text)} bytes, then {len(now)}"
+        logs = {path: path.read_bytes() for path in folder.glob("*.log")}
+    assert said[0] == said[1] and {path.name for path in logs} >= {"etcd0.log", "ampd0.log", "worker0.log"}, (said, logs.keys())
+    for options in (["--etcd", "1"], ["--etcd", "3", "--rate", "1gbit"]):
+        done = subprocess.run([SCRIPT, "up", "--dir", folder, "--bin", context.bin_dir, *options], timeout=DOWN_TIMEOUT_S,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
+        assert done.returncode == 1 and done.stderr.count("\n") == 1, done
+        assert done.stderr.startswith("local-cluster: ") and ("--dir" in done.stderr or "--rate" in done.stderr), done
+
+
+def test_every_process_of_a_large_cluster_is_known_by_its_name(context):
+    folder = context.folder()
+    folder.mkdir()
+    (folder / "cluster.env").write_text("prefix=none mode=loopback port_base=20000 shards=64 standbys=8 workers=64 etcds=7 prometheus=1\n")
+    for name in ("etcd0", "ampd2", "ampd63", "worker63") * 10:
+        done = subprocess.run([SCRIPT, "exec", name, "--dir", folder, "--", "true"], timeout=DOWN_TIMEOUT_S, capture_output=True)
+        assert done.returncode == 0, (name, done)
+    done = subprocess.run([SCRIPT, "exec", "ampd64", "--dir", folder, "--", "true"], timeout=DOWN_TIMEOUT_S, capture_output=True)
+    assert done.returncode == 1 and done.stderr == b"local-cluster: there is no ampd64 in this cluster\n", done
 
 
 def test_wrong_use_is_told_and_starts_nothing(context):

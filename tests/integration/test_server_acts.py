@@ -11,7 +11,7 @@ import math
 import os
 import subprocess
 
-from ampd_testing import (Code, common, eventually, model, refused, run, scales, together)
+from ampd_testing import PATIENCE, Code, common, eventually, model, refused, run, scales, together
 
 APPLIED, OVERFLOW = common.VERDICT_APPLIED, common.VERDICT_SKIPPED_OVERFLOW
 INF = math.inf
@@ -146,7 +146,8 @@ def test_a_deleted_model_is_gone_with_its_files_and_its_name_is_free(context):
         step(worker)
     api = test_model.api
     refused(lambda: api.DeleteModel(model="gone"), Code.FAILED_PRECONDITION, "MODEL_IN_USE", "rank 0")
-    watch = api.start("WatchSteps", model="gone")
+    watch = api.start("WatchSteps", model="gone", from_step=1)
+    watch.next()  # it is open
     worker.pull()
     pull = api.start("Pull", model="gone", epoch=1, step=5)
     api.DeleteModel(model="gone", force=True)
@@ -236,7 +237,7 @@ def test_a_model_that_fails_at_its_floor_names_the_parameters(context):
 # ---- shrink ----
 
 def test_a_step_goes_on_without_a_worker_that_is_lost(context):
-    server = context.server("--worker-lease", "4s")
+    server = context.server("--worker-lease", f"{4 * PATIENCE}s")
     test_model = context.model("few", server, world_size=2, on_loss=model.ON_LOSS_SHRINK)
     first = test_model.worker("w0", rank=0)
     second = test_model.worker("w1", rank=1)

@@ -55,7 +55,7 @@ def test_each_role_may_call_what_methods_def_says_and_nothing_else(context):
     rows = list(methods_def())
     assert {row[1] for row in rows} == set(METHODS), "methods.def and the schema differ"
     pairs = 0
-    for _, method, needed, implemented in rows:
+    for _, method, needed, peers_too in rows:
         for role in (*ROLES, None):
             api = api_with(server.channel, by_role.get(role))
             code = Code.OK
@@ -64,11 +64,9 @@ def test_each_role_may_call_what_methods_def_says_and_nothing_else(context):
                 started.all() if hasattr(started, "all") else started.result()
             except grpc.RpcError as error:
                 refusal, code = Refusal(error), error.code()
-            if not implemented:
-                expected = code == Code.UNIMPLEMENTED
-            elif role is None:
+            if role is None:
                 expected = code == Code.UNAUTHENTICATED and refusal.reason == "TOKEN_MISSING"
-            elif role == needed or (role == "peer" and method == "GetCluster") or (role in ladder and needed in ladder and ladder.index(role) > ladder.index(needed)):
+            elif role == needed or (role == "peer" and peers_too) or (role in ladder and needed in ladder and ladder.index(role) > ladder.index(needed)):
                 expected = code not in (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED, Code.UNIMPLEMENTED)
             else:
                 expected = (code == Code.PERMISSION_DENIED and refusal.reason == "ROLE_REQUIRED"

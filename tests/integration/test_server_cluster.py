@@ -3,17 +3,24 @@
 
     test_server_cluster.py BIN_DIR [NAME ...]
 """
+import csv
+import io
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
+import time
 import urllib.request
 
 import ampd_testing
 from ampd_testing import Code, eventually, grpc, refused, run
 from etcd_testing import LEASE_S, LOST, Cluster, Etcd, wait_s
-from test_server_shards import STEPS, WORLD, Job, undisturbed
+from test_server_shards import STEPS, WORLD, Job, stranger_as_shard_1, undisturbed
+
+
+LONG_LEASE = "20s"  # nothing waits for its end
 
 
 def trained(job, first, last):
@@ -75,7 +82,13 @@ def test_any_process_is_any_shard_and_the_bits_are_those_of_one(context):
     refused(lambda: standby.api().GetStatus(), Code.UNAVAILABLE, "STANDBY", ["stands by", f"shard 0, at {first}"])
     done = subprocess.run([context.bin_dir / "ampctl", "-e", standby.address, "status"], capture_output=True, text=True,
                           timeout=60, check=False)
-    assert done.returncode != 0 and "stands by" in done.stderr and first in done.stderr, done
+    assert done.returncode == 0 and "stands by" in done.stderr and f"shard 0, at {first}" in done.stderr, done
+    assert "shard 0 of 3" in done.stdout, done
+    done = subprocess.run([context.bin_dir / "ampctl", "-e", cluster.of(1).address, "cluster", "-o", "csv"],
+                          capture_output=True, text=True, timeout=60, check=True)
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert [row["state"] for row in rows] == ["up", "up", "up", "standby"], done
+    assert rows[3]["address"] == standby.address and rows[3]["shard"] == "", done
     assert metric(standby, "ampd_shard") == -1 and metric(standby, "ampd_cluster_lease_left_seconds") == 0
     left = metric(cluster.of(1), "ampd_cluster_lease_left_seconds")
     assert 0 < left <= LEASE_S, left
@@ -163,6 +176,44 @@ def test_a_shard_that_comes_back_takes_its_place_again(context):
         assert cluster.api(0).GetModel(model=job.name).status.epoch > epoch
 
 
+def test_a_process_that_is_started_again_takes_its_own_place_at_once(context):
+    """It need not wait for the lease of the one before it, which is gone, since the directory is not locked; under a higher fence."""
+    cluster = Cluster(context, 2, options=["--cluster-lease", LONG_LEASE])
+    for process in cluster.processes:
+        fence, listened = process.fence(), process.log().count("holding a place")
+        process.kill()
+        began = time.monotonic()
+        process.start()
+        process.says("holding a place", listened + 1)
+        took = time.monotonic() - began
+        assert took < float(LONG_LEASE[:-1]) / 3, took
+        process.serves()
+        assert process.fence() > fence
+    cluster.wait_until_healthy()
+    assert trained(new_job(cluster), 1, 2)
+
+
+def test_a_copy_of_a_data_directory_takes_no_place_from_a_process_that_lives(context):
+    """It names the lease of that process, but its lock is another one."""
+    cluster = Cluster(context, 2, options=["--cluster-lease", LONG_LEASE])
+    fences = [process.fence() for process in cluster.processes]
+    shutil.copytree(cluster.folder / "p1", cluster.folder / "p2", ignore=shutil.ignore_patterns("*.sock"))
+    assert (cluster.folder / "p2" / "LEASE").read_text() == (cluster.folder / "p1" / "LEASE").read_text()
+    copy = cluster.add(["--shard", "1"])
+    copy.says(f"shard 1 is held by {cluster.processes[1].address}")
+    assert "is ended" not in copy.log()
+    wait_s(2)
+    assert [process.fence() for process in cluster.processes[:2]] == fences
+    copy.kill()
+    for text in ("", "0", "x" * 500, "7fffffffffffffff", "ffffffffffffffff 0 0 0\n"):  # what no process has written
+        (cluster.folder / "p2" / "LEASE").write_text(text)
+        before = copy.log().count("shard 1 is held by")
+        copy.start()
+        copy.says("shard 1 is held by", before + 1)
+        copy.kill()
+    assert trained(new_job(cluster), 1, 2)
+
+
 def test_of_two_processes_for_one_shard_one_waits(context):
     cluster = Cluster(context, 2, options=["--checkpoint-dir", context.folder()])
     second = cluster.add(["--shard", "1"])
@@ -201,6 +252,19 @@ def test_no_two_processes_have_the_fence_of_another_one(context):
     cluster.wait_until_healthy()
     second = stored_fence(cluster.processes[1])
     assert any(first[1]) and any(second[1]) and first[1] != second[1] and second[0] > first[0], (first, second)
+
+
+def test_a_shard_that_a_stranger_has_shut_out_is_back_under_a_higher_fence(context):
+    cluster = Cluster(context, 2)
+    job = new_job(cluster)
+    shut_out = cluster.processes[1]
+    above = shut_out.fence() + 2**39
+    stranger_as_shard_1(cluster.processes[0].channel, above)
+    assert shut_out.wait() == LOST
+    shut_out.start()  # as a service manager does
+    cluster.wait_until_healthy()
+    assert shut_out.fence() > above
+    assert len(trained(job, 1, 2)) == 2
 
 
 def test_a_process_whose_lease_ends_while_its_store_is_filled_ends_too(context):

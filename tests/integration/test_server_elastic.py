@@ -8,15 +8,15 @@ import signal
 import struct
 import subprocess
 
-from ampd_testing import DIE_WITH_PARENT, common, eventually, f32, run, scales
+from ampd_testing import DIE_WITH_PARENT, PATIENCE, common, eventually, f32, run, scales
 from formulas import Sgd
 from test_server_shards import START_TIMEOUT_S, Cluster
 
 WORLD = 4
-LEASE = "4s"           # a worker that is killed is given up after that
+LEASE = f"{4 * PATIENCE}s"  # a worker that is killed is given up after that
 STEPS = 5              # at the least, in each way of being
 SCALE, PERIOD, ELEMENTS, RATE = 1024.0, 5, 70001, 0.5  # of elastic_worker.c
-TIMEOUT_S = 60
+TIMEOUT_S = 60 * PATIENCE
 
 
 class Team:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 import ampd_testing
-from ampd_testing import eventually, grpc, run
+from ampd_testing import PATIENCE, eventually, grpc, run
 from auth_testing import WithToken
 from etcd_testing import START_TIMEOUT_S, Cluster, Etcd, Members, Process, wait_s
 from test_server_cluster import new_job, resume, trained
@@ -170,7 +170,7 @@ def test_members_that_want_certificates_one_of_which_goes_in_a_step(context):
     etcd = Members(context, 3, pair_of(issuer), issuer.cert, ["--client-cert-auth", "--trusted-ca-file", issuer.cert])
     cluster = Cluster(context, 2, fixed=False, etcd=etcd,
                       options=["--etcd-cacert", issuer.cert, "--etcd-cert", cert, "--etcd-key", key, "--checkpoint-dir",
-                               context.folder(), "--cluster-lease", "4s"])
+                               context.folder(), "--cluster-lease", f"{4 * PATIENCE}s"])
     standby = cluster.add()
     standby.says("this process stands by")
     job = new_job(cluster)

@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 """A worker of libampclient finds the processes that are the shards now: past a standby, past one that is stopped, past one that came
-back as something else.
+back as something else; and so does ampctl.
 
     test_server_follow.py BIN_DIR [NAME ...]
 """
 import signal
+import subprocess
 import time
 
 from ampd_testing import Code, eventually, refused, run
@@ -17,6 +18,8 @@ STEPS = 1_000_000         # more than there is time for
 # The worker waits for the lease, 6 s for a connection that is silent, and a restore. Who does not leave such a connection waits until
 # a call ends by its own deadline, which is a minute: any bound below that tells the one from the other.
 STOPPED_S = 50
+COMMAND_S = 60
+UNAVAILABLE = 64 + 14
 
 
 def started(context, first=None):
@@ -71,6 +74,43 @@ def test_calls_for_a_shard_that_is_elsewhere_are_told_to_be_made_again(context):
     eventually(lambda: api.GetStatus().shards[0].endpoint == cluster.of(0).address, "shard 0 is known")
     refused(lambda: api.Pull(model="m", latest=True, shard=0), Code.UNAVAILABLE, "SHARD_MOVED", ("shard 1", "GetStatus"))
     refused(lambda: api.Pull(model="m", latest=True, shard=2), Code.INVALID_ARGUMENT, "INVALID_FIELD", "shard")
+
+
+def ampctl(context, endpoints, *arguments, code=0):
+    """Its stdout and stderr."""
+    done = subprocess.run([context.bin_dir / "ampctl", "--endpoint", endpoints, "--timeout", str(COMMAND_S), *arguments],
+                          capture_output=True, encoding="utf-8", timeout=2 * COMMAND_S, check=False)
+    assert done.returncode == code, (arguments, done)
+    return done.stdout, done.stderr
+
+
+def test_ampctl_goes_on_to_shard_0_from_a_standby_and_from_another_shard(context):
+    cluster, standby, worker = started(context)
+    worker.stop()
+    one = cluster.of(1).address
+    # The address of a standby or of another shard alone, and before others of which none is that of shard 0.
+    for endpoints in (standby.address, one, f"{standby.address},{one}", f"{one},{standby.address}"):
+        out, said = ampctl(context, endpoints, "-o", "csv", "scale", "set", "m", "1024")
+        assert out.count("\n") == 2 and "going on elsewhere: this " in said, (endpoints, out, said)
+    assert "stands by" in ampctl(context, standby.address, "status")[1]
+    # What is meant for one process is not done to another.
+    for arguments in (("drain",), ("log-level", "debug"), ("cluster", "--local")):
+        out, said = ampctl(context, f"{standby.address},{one}", *arguments, code=UNAVAILABLE)
+        assert out == "" and "stands by" in said and "going on" not in said, said
+    assert all(process.process.poll() is None for process in cluster.processes)
+
+
+def test_ampctl_with_the_address_of_before_works_after_a_failover(context):
+    cluster, standby, worker = started(context)
+    lost = cluster.of(0)
+    lost.kill()
+    standby.serves()
+    lost.start()
+    lost.says("all 3 shards are held; this process stands by")
+    worker.await_steps(30)
+    worker.stop()
+    for arguments in (("models",), ("history", "m", "--limit", "3"), ("explain", "m", "1"), ("cluster",)):
+        assert ampctl(context, lost.address, *arguments)[0] != "", arguments
 
 
 if __name__ == "__main__":

@@ -8,8 +8,7 @@ import os
 import subprocess
 import sys
 
-from ampd_testing import (PROTO, ROOT, Api, CALL_TIMEOUT_S, MessageToDict, block_message, common, grpc, pack, params,
-                          run)
+from ampd_testing import CALL_TIMEOUT_S, PATIENCE, PROTO, ROOT, Api, MessageToDict, block_message, common, grpc, pack, params, run
 
 FETCH = ROOT / "tests" / "conformance" / "fetch.sh"
 FETCH_TIMEOUT_S = 600
@@ -80,7 +79,7 @@ def test_the_lines_for_python_in_the_docs_run_word_for_word(context):
 
 
 def test_the_trainer_in_the_docs_trains_with_steps_of_three_leases(context):
-    server = context.server("--worker-lease", "2s")
+    server = context.server("--worker-lease", f"{2 * PATIENCE}s")
     lines, trainer = from_python()
     for given, wanted in (("127.0.0.1:7420", f"127.0.0.1:{server.port}"), ("STEPS = \"python\", 20", "STEPS = \"python\", 3"),
                           ("SECONDS = 0.1 ", "SECONDS = 6 ")):

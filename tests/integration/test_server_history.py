@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 
-from ampd_testing import (Api, Code, admin, common, eventually, model, one, refused, run, spec, together)
+from ampd_testing import (Api, Code, admin, common, eventually, fill_disk, model, one, refused, run, spec, together)
 
 APPLIED, OVERFLOW = common.VERDICT_APPLIED, common.VERDICT_SKIPPED_OVERFLOW
 INF, NAN = math.inf, math.nan
@@ -313,17 +313,12 @@ def check_full_disk(context, disk):
     server = context.server(data_dir=disk / "data")
     api = Api(server.channel)
     assert api.GetStatus().trouble == ""
-    with open(disk / "ballast", "wb", buffering=0) as ballast:
-        try:
-            while ballast.write(b"x" * 1024):
-                pass
-        except OSError:
-            pass
+    ballast = fill_disk(disk)
     call = api.start("CreateModel", spec=spec("late"))
     eventually(lambda: api.GetStatus().trouble, "the full disk is told")
     trouble = api.GetStatus().trouble
     assert "full" in trouble or "space" in trouble, trouble
-    os.unlink(disk / "ballast")
+    ballast.unlink()
     assert call.result().created
     eventually(lambda: api.GetStatus().trouble == "", "the trouble has ended")
     assert server.terminate() == 0

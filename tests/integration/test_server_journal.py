@@ -111,10 +111,10 @@ def test_a_journal_that_cannot_be_read_now_is_read_later_and_no_step_is_lost(con
     server.kill()
     slot = sorted(glob.glob(str(server.data_dir / "models" / "unread" / "journal" / "*" / "slot-*")))[1]
     os.rename(slot, slot + ".away")
-    os.mkdir(slot)  # what is no file can be opened, and no byte of it read
+    os.mkdir(slot)  # what is no file is not opened
 
     def mend():
-        eventually(lambda: server.log().count(f"cannot read {slot}") >= 2, "it was tried twice")
+        eventually(lambda: server.log().count(f"cannot open {slot}: it is not a regular file") >= 2, "it was tried twice")
         os.rmdir(slot)
         os.rename(slot + ".away", slot)
 

@@ -6,14 +6,14 @@
 import subprocess
 
 import ampd_testing
-from ampd_testing import DIE_WITH_PARENT, Code, common, eventually, grpc, refused, run, scales
+from ampd_testing import DIE_WITH_PARENT, PATIENCE, Code, common, eventually, grpc, refused, run, scales
 from test_server_shards import START_TIMEOUT_S, WORLD, Cluster, Job
 
 SHARDS = 3
 TRAINING_STEPS = 2000    # more than go on while all shards are restarted
 BETWEEN_STEPS = 60       # decided between two restarts
 NEVER = "1000000"        # checkpoint_every: only a drain cuts
-END_TIMEOUT_S = 60
+END_TIMEOUT_S = 60 * PATIENCE
 ALONE_S = 30             # the bound of ampd's own waits, and more
 
 

@@ -6,14 +6,16 @@
 import csv
 import io
 import json
+import os
 import subprocess
 
-from ampd_testing import Code, eventually, refused, run
+from ampd_testing import Code, eventually, fill_disk, refused, run, spec
 from test_server_leave import leave
 from test_server_peers import Secure, ends, tokens_of
 from test_server_shards import START_TIMEOUT_S, WORLD, Cluster, Job
 
 SHARDS = 3
+SMALL_DISK_KIB = 640   # the store's files when they are new take half of it
 
 
 def cluster_of(context, count=SHARDS):
@@ -76,6 +78,9 @@ def test_without_shard_0_a_shard_tells_what_it_knows(context):
     assert "shard 0" in answer.trouble and cluster.addresses[0] in answer.trouble, answer.trouble
     out = ampctl(context, cluster, 1, "cluster")
     assert "down" in out.stdout and "shard 0 was not asked" in out.stderr and "trouble" in out.stderr, out
+    rows = list(csv.DictReader(io.StringIO(ampctl(context, cluster, 1, "cluster", "-o", "csv").stdout)))
+    assert [row["state"] for row in rows] == ["down", "up", "unknown"], rows
+    assert not any(rows[2][column] for column in ("since", "fence", "behind", "awaited")) and rows[2]["blocks"], rows
 
 
 def test_a_shard_that_left_in_order_is_told_from_a_lost_one(context):
@@ -97,6 +102,34 @@ def test_ampctl_cluster_prints_tables_json_and_csv(context):
     assert [row["shard"] for row in rows] == ["0", "1", "2"] and rows[0]["lag"] in ("0", "1"), rows
     assert sum(int(row["blocks"]) for row in rows) == job.layout.block_count
     assert "shard 0, at " + cluster.addresses[0] in ampctl(context, cluster, 1, "status").stderr
+
+
+def test_ampctl_cluster_shows_at_shard_0_the_full_disk_of_another(context):
+    folder = context.folder()
+    disk = folder / "data-1"
+    disk.mkdir(parents=True)
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK_KIB}k", "none", disk],
+                                           capture_output=True, check=False).returncode != 0:
+        print("a disk of a few pages cannot be made here: this test has nothing to look at")
+        return
+    cluster = Cluster(context, 2, folder=folder)
+    try:
+        ballast = fill_disk(disk)
+        call = cluster.api(0).start("CreateModel", spec=spec("late"))
+
+        def rows():
+            return list(csv.DictReader(io.StringIO(ampctl(context, cluster, 0, "cluster", "-o", "csv").stdout)))
+        eventually(lambda: rows()[1]["trouble"], "shard 0 tells of it")
+        assert "full" in rows()[1]["trouble"] and rows()[0]["trouble"] == "" and rows()[1]["state"] == "up", rows()
+        for verb, stream in (("cluster", "stderr"), ("status", "stdout")):
+            assert "trouble: shard 1: " in getattr(ampctl(context, cluster, 0, verb), stream)
+        ballast.unlink()
+        assert call.result().created
+        eventually(lambda: not rows()[1]["trouble"], "it is over")
+        assert cluster.end() == [0, 0]
+    finally:
+        cluster.stop()
+        subprocess.run(["umount", "-l", disk], check=True)
 
 
 def test_what_only_shard_0_does_is_refused_with_its_address(context):

@@ -120,7 +120,7 @@ def test_the_unit_is_as_systemd_wants_it(context):
 
 
 def test_the_times_of_the_unit_are_longer_than_the_servers_own(context):
-    drain_ms = int(re.search(r"#define DRAIN_MS\s+(\d+)", (ROOT / "server/io/drain.c").read_text())[1])
+    drain_ms = int(re.search(r"#define DRAIN_MS\s+(\d+)", (ROOT / "server/io/process/drain.c").read_text())[1])
     stop_s = int(re.search(r"^TimeoutStopSec=(\d+)$", UNIT.read_text(), re.MULTILINE)[1])
     assert stop_s * 1000 > drain_ms
 

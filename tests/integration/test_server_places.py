@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A place taken with the wrong directory, an empty one, or for another number of shards: nothing is served, begun or lost by that,
-a sentence says what to do, and the right directory serves what it held.
+"""A process with the wrong directory, an empty one, or for another number of shards: nothing is served, begun or lost by that, a
+sentence says what to do, and the right directory serves what it held.
 
     test_server_places.py BIN_DIR [NAME ...]
 """
@@ -8,13 +8,13 @@ import filecmp
 import shutil
 import subprocess
 
-from ampd_testing import Code, eventually, refused, run
-from etcd_testing import LOST, Cluster
+from ampd_testing import PATIENCE, Code, eventually, refused, run
+from etcd_testing import LEASE_S, Cluster, wait_s
 from test_server_shards import STEPS, WORLD, Job
 from test_server_shards import Cluster as ListCluster
 
-DATA_DIR, USAGE = 3, 2  # exit codes
-STEP_TIMEOUT_S = 300
+USAGE = 2  # exit code
+STEP_TIMEOUT_S = 300 * PATIENCE
 
 
 def shared(context):
@@ -135,16 +135,21 @@ def bring_back(cluster):
         (cluster.folder / f"{process.name}-mounted").rename(cluster.folder / process.name)
 
 
-def check_empty_ones_are_refused(context, cluster, before):
+def check_empty_ones_stand_by(context, cluster, before):
+    """They say why, and go on saying it: no place is taken."""
     files = sorted(path for path in cluster.folder.parent.rglob("*.safetensors"))
     put_aside(cluster)
     start(cluster)
-    codes = [process.wait() for process in cluster.processes]
-    assert DATA_DIR in codes and set(codes) <= {DATA_DIR, LOST}, (codes, [process.log()[-1500:] for process in cluster.processes])
     for process in cluster.processes:
-        said = last_line(process)
+        process.says("this one stands by")
+    wait_s(LEASE_S)
+    for process in cluster.processes:
+        said = [line for line in process.log().splitlines() if "this one stands by" in line][-1]
+        assert process.process.poll() is None, process.log()[-1500:]
         assert f"/{process.name}/shard-" in said and "mounted" in said and "bring" in said and "etcd" in said, said
-        assert 'msg="serving"' not in process.log().rsplit('msg="listening"', 1)[-1]
+        assert "holding a place" not in process.log().rsplit('msg="listening"', 1)[-1]
+        refused(process.api().ListModels, Code.UNAVAILABLE, "STANDBY", [f"/{process.name}/shard-", "mounted"])
+    end(cluster)
     bring_back(cluster)
     assert all(path.exists() for path in cluster.folder.parent.rglob("*.safetensors")) and files
     start(cluster)
@@ -154,16 +159,37 @@ def check_empty_ones_are_refused(context, cluster, before):
 def test_empty_directories_of_a_cluster_that_has_models_are_refused(context):
     for options in ((), shared(context)):
         cluster, before = begin(context, 2, options=options)
-        check_empty_ones_are_refused(context, cluster, before)
+        check_empty_ones_stand_by(context, cluster, before)
 
 
 def test_an_empty_directory_of_the_only_shard_is_refused(context):
     cluster, before = begin(context, 1)
-    check_empty_ones_are_refused(context, cluster, before)
+    check_empty_ones_stand_by(context, cluster, before)
+
+
+def test_empty_directories_that_were_started_twice_begin_no_cluster_either(context):
+    """What they were the first time was no shard: the fence of a place that was never served is not in their stores."""
+    cluster = Cluster(context, 2)
+    train(cluster)
+    before = export(context, cluster, "before")
+    lost, other = cluster.processes
+    lost.kill()
+    other.kill()
+    put_aside(cluster)
+    for _ in range(2):
+        start(cluster)
+        for process in cluster.processes:
+            process.says("this one stands by")
+        for process in cluster.processes:
+            process.kill()
+    bring_back(cluster)
+    start(cluster)
+    check(context, cluster, before)
 
 
 def test_the_only_shard_is_not_taken_over_by_a_process_without_its_data(context):
-    """With and without the checkpoints where both can read them: it would begin an empty cluster."""
+    """With and without the checkpoints where both can read them: it would begin an empty cluster. It stands by as long as it takes, also
+    where it is started first."""
     for options in ((), shared(context)):
         cluster = Cluster(context, 1, options=options)
         train(cluster)
@@ -171,12 +197,62 @@ def test_the_only_shard_is_not_taken_over_by_a_process_without_its_data(context)
         owner, standby = cluster.processes[0], cluster.add()
         standby.says("this process stands by")
         owner.kill()
-        assert standby.wait() == DATA_DIR, standby.log()[-1500:]
-        said = last_line(standby)
-        assert "/p1/shard-0-of-1 has no model" in said and "bring that directory back" in said, said
-        cluster.processes = [owner]
+        standby.says("this one stands by")
+        said = [line for line in standby.log().splitlines() if "this one stands by" in line][-1]
+        assert "/p1/shard-0-of-1 has no model" in said and "bring back its directory" in said and "who/last-0" in said, said
+        standby.kill()
+        standby.start()
+        standby.says("this one stands by", 2)
         owner.start()
         check(context, cluster, before)
+        assert standby.process.poll() is None and standby.terminate() == 0, standby.log()[-1500:]
+
+
+def test_data_of_before_of_the_only_shard_stand_by_until_an_operator_says_otherwise(context):
+    """By the key that the sentence names."""
+    cluster = Cluster(context, 1, options=shared(context))
+    train(cluster, 1, 2)
+    stale = cluster.processes[0]
+    assert stale.terminate() == 0
+    newer = cluster.add(["--shard", "0"])
+    shutil.copytree(cluster.folder / "p0", cluster.folder / "copy", ignore=shutil.ignore_patterns("*.sock"))
+    newer.says("this one stands by")
+    newer.kill()
+    shutil.rmtree(cluster.folder / newer.name)
+    (cluster.folder / "copy").rename(cluster.folder / newer.name)
+    newer.start()
+    newer.serves()
+    Job(cluster, name="other").load()
+    newer.kill()
+    stale.start()
+    stale.says("this one stands by")
+    assert "p0/shard-0-of-1 is not what shard 0 was last" in stale.log(), stale.log()[-1500:]
+    subprocess.run(["etcdctl", f"--endpoints={cluster.etcd.endpoints}", "del", "ampd/c/who/last-0"], check=True, timeout=60,
+                   capture_output=True)
+    stale.serves()
+    assert [model.name for model in stale.api().ListModels().models] == ["m"]
+
+
+def test_copies_of_before_stand_by_while_etcd_knows_newer_data_and_each_names_its_own_directory(context):
+    """As of a backup that is put back while etcd's keys of the cluster are still there; without them it is served."""
+    cluster, before = begin(context, 2, fixed=False)
+    held = {process: next((cluster.folder / process.name).glob("shard-*-of-2")).name for process in cluster.processes}
+    for process in cluster.processes:
+        shutil.copytree(cluster.folder / process.name, cluster.folder / f"{process.name}-copy", ignore=shutil.ignore_patterns("*.sock"))
+    start(cluster)
+    cluster.wait_until_healthy()  # under higher fences
+    end(cluster)
+    for process in cluster.processes:
+        shutil.rmtree(cluster.folder / process.name)
+        (cluster.folder / f"{process.name}-copy").rename(cluster.folder / process.name)
+    start(cluster)
+    for process in cluster.processes:
+        process.says(f"{process.name}/{held[process]} is not what shard {held[process].split('-')[1]} was last")
+    end(cluster)
+    subprocess.run(["etcdctl", f"--endpoints={cluster.etcd.endpoints}", "del", "--prefix", "ampd/c/"], check=True, timeout=60,
+                   capture_output=True)
+    start(cluster)
+    check(context, cluster, before)
 
 
 def test_the_first_model_that_was_never_stored_holds_nothing_up(context):
@@ -263,7 +339,7 @@ def test_a_data_directory_of_before_takes_no_newer_checkpoint_away(context):
 
 
 def test_a_cluster_on_etcd_goes_on_with_another_number_of_shards_from_a_list(context):
-    """As the refusal and docs/protocol.md say."""
+    """As the refusal and docs/cluster.md say."""
     cluster, before = begin(context, 2, options=shared(context))
     folder = context.folder()
     folder.mkdir()

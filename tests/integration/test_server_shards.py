@@ -9,8 +9,8 @@ import subprocess
 import time
 
 import ampd_testing
-from ampd_testing import (CALL_TIMEOUT_S, Api, Code, block_message, check_rich, common, eventually, grpc, model, params,
-                          refused, run, spec)
+from ampd_testing import (CALL_TIMEOUT_S, PATIENCE, Api, Code, OpenStream, block_message, check_rich, common,
+                          eventually, grpc, model, params, refused, run, spec)
 
 APPLIED, OVERFLOW = common.VERDICT_APPLIED, common.VERDICT_SKIPPED_OVERFLOW
 F32 = common.DTYPE_F32
@@ -18,10 +18,20 @@ INF = math.inf
 PARAMETERS = [("big", [150000]), ("line", [7]), ("tail", [60000])]
 SIZES = {"big": 150000, "line": 7, "tail": 60000}
 WORLD, STEPS = 2, 6
-START_TIMEOUT_S = 120  # a busy machine with a slow disk
-TRAIN_S = 400  # with ThreadSanitizer, beside other work, each step takes seconds
+START_TIMEOUT_S = 120 * PATIENCE  # a busy machine with a slow disk
+TRAIN_S = 400 * PATIENCE  # with ThreadSanitizer, beside other work, each step takes seconds
 WORKERS_STAY = ["--worker-lease", "10m"]  # a Job says nothing between two calls, which may take longer than the lease's 30 s
-FORMAT = int(re.search(r"AMPD_PEER_FORMAT (\d+)", (ampd_testing.ROOT / "server/io/peer_bytes.h").read_text())[1])
+HELLO = 18  # of enum ampd_message_type
+
+
+def peer_format():
+    """AMPD_PEER_FORMAT: a number, and one for each row of proto/spec_fields.def beyond some."""
+    number, rows = re.search(r"AMPD_PEER_FORMAT = (\d+) - (\d+)", (ampd_testing.ROOT / "server/io/base/peer_bytes.h").read_text()).groups()
+    have = re.findall(r"^AMPD_SPEC_(?:NUMBER|CHOICE)\(", (ampd_testing.ROOT / "proto/spec_fields.def").read_text(), re.M)
+    return int(number) + len(have) - int(rows)
+
+
+FORMAT = peer_format()
 
 
 class Cluster:
@@ -340,13 +350,13 @@ def test_a_stranger_in_a_session_is_refused_and_disturbs_nobody(context):
     session = cluster.channels[0].stream_stream("/ampd.v1.PeerService/Session",
                                                 request_serializer=ampd_testing._bytes_of,
                                                 response_deserializer=ampd_testing.peer.SessionResponse.FromString)
-    Envelope = ampd_testing.peer.Envelope
-    for envelope in (None, Envelope(), Envelope(format=99, sender=1, shard_count=2),
+    Envelope, Trouble = ampd_testing.peer.Envelope, ampd_testing.peer.ShardTrouble
+    for envelope in (None, Trouble(text="of nobody"), Envelope(), Envelope(format=99, sender=1, shard_count=2),
                      Envelope(format=FORMAT, sender=1, shard_count=3), Envelope(format=FORMAT, sender=7, shard_count=2),
                      Envelope(format=FORMAT, sender=0, shard_count=2), Envelope(format=FORMAT, sender=1, receiver=1, shard_count=2),
                      Envelope(format=FORMAT, sender=1, shard_count=2, part=3, part_count=4),
                      Envelope(format=FORMAT, sender=1, shard_count=2, part_count=100000)):
-        request = ampd_testing.peer.SessionRequest(envelope=envelope)
+        request = ampd_testing.peer.SessionRequest(**{"trouble" if isinstance(envelope, Trouble) else "envelope": envelope})
         try:
             list(session(iter([request]), timeout=CALL_TIMEOUT_S))
             raise AssertionError(f"taken: {envelope}")
@@ -355,6 +365,67 @@ def test_a_stranger_in_a_session_is_refused_and_disturbs_nobody(context):
             assert error.code() in (Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION), error
     workers = [job.join(rank) for rank in range(WORLD)]
     assert len(job.train(workers, 1, 2)) == 2
+
+
+def test_a_load_that_is_silent_on_one_of_two_shards_gives_way_to_one_that_waits(context):
+    job = Job(Cluster(context, 2, options=["--worker-lease", f"{3 * PATIENCE}s"]), load=False)
+    shards = job.shards()
+    eventually(lambda: any(m.name == job.name for m in job.cluster.api(1).ListModels().models), "shard 1 has the model")
+    header = params.LoadHeader(model=job.name, shard=0, load=99)
+    silent = OpenStream(job.cluster.api(0), "Load", [params.LoadRequest(header=header)])
+    eventually(lambda: job.cluster.api(0).GetStatus().models[0].state == common.MODEL_STATE_LOADING, "it loads")
+    began = time.monotonic()
+    job.load()
+    assert time.monotonic() - began < 6 and len(shards) == 2
+    refused(silent.result, Code.UNAVAILABLE, "RECOVERING")
+    silent.end()
+    workers = [job.join(rank) for rank in range(WORLD)]
+    assert len(job.train(workers, 1, 2)) == 2
+
+
+def stranger_as_shard_1(channel, number):
+    """Says HELLO to shard 0 with this fence, as who has the role peer can, and goes."""
+    session = channel.stream_stream("/ampd.v1.PeerService/Session", request_serializer=ampd_testing._bytes_of,
+                                    response_deserializer=ampd_testing.peer.SessionResponse.FromString)
+    fence = ampd_testing.peer.Fence(number=number, boot_id_low=1, boot_id_high=2)
+    hello = ampd_testing.peer.Envelope(format=FORMAT, sender=1, shard_count=2, sender_fence=fence, message=HELLO)
+    try:
+        list(session(iter([ampd_testing.peer.SessionRequest(envelope=hello)]), timeout=CALL_TIMEOUT_S))
+    except grpc.RpcError as error:
+        assert error.code() in (Code.ABORTED, Code.CANCELLED), error  # the shard itself has come back
+
+
+def test_a_stranger_with_the_highest_fence_disturbs_nobody(context):
+    cluster = Cluster(context, 2)
+    job = Job(cluster)
+    stranger_as_shard_1(cluster.channels[0], 2**64 - 1)
+    eventually(lambda: "too far above 1" in cluster.log(0), "the fence is refused")
+    cluster.wait_until_healthy()
+    workers = [job.join(rank) for rank in range(WORLD)]
+    assert len(job.train(workers, 1, 2)) == 2
+    assert all(process.poll() is None for process in cluster.processes)
+
+
+def test_a_shard_that_a_stranger_has_shut_out_is_back_by_the_option_that_its_log_names(context):
+    cluster = Cluster(context, 2)
+    job = Job(cluster)
+    above = 2**40
+    stranger_as_shard_1(cluster.channels[0], above)
+    for _ in range(2):  # and started again it is still shut out
+        assert cluster.processes[1].wait(CALL_TIMEOUT_S) == 1
+        assert f"--fence-above {above} " in cluster.log(1)
+        cluster.start(1)
+    assert cluster.processes[1].wait(CALL_TIMEOUT_S) == 1
+    cluster.start(1, ["--fence-above", str(2**50)])  # a number that was typed wrongly
+    eventually(lambda: f"--fence-above {above}," in cluster.log(0), "the leap is refused, with the right one")
+    cluster.kill(1)
+    cluster.start(1, ["--fence-above", str(above)])
+    cluster.wait_until_healthy()
+    workers = [job.join(rank) for rank in range(WORLD)]
+    assert len(job.train(workers, 1, 2)) == 2
+    cluster.kill(1)
+    cluster.start(1)  # without the option, which has done what it is for
+    cluster.wait_until_healthy()
 
 
 def test_an_idle_session_is_asked_whether_it_lives_and_stays(context):
@@ -370,7 +441,8 @@ def test_options_of_a_cluster_are_checked(context):
     for arguments, word in (
             (["--shard", "0"], "--peers"), (["--peers", "a:1"], "--peers"), (["--peers", "a:1,,b:2", "--shard", "0"], "--peers"),
             (["--peers", "a:1,b:2"], "--shard"), (["--peers", "a:1,b:2", "--shard", "2"], "--shard"),
-            (["--peers", "a:1,b:2", "--shard", "x"], "--shard"),
+            (["--peers", "a:1,b:2", "--shard", "x"], "--shard"), (["--fence-above", "3"], "--peers"),
+            (["--peers", "a:1,b:2", "--shard", "0", "--fence-above", "x"], "--fence-above"),
             (["--peers", "a:1,b:2", "--shard", "0", "--token-file", "/nowhere"], "--peers")):
         code, lines = ampd_testing.start_and_fail(context.bin_dir, "--data-dir", folder, *arguments)
         assert code == 2 and len(lines) == 1 and word in lines[0], (arguments, code, lines)

@@ -10,13 +10,13 @@ import subprocess
 import time
 
 import ampd_testing
-from ampd_testing import DIE_WITH_PARENT, common, eventually, run
+from ampd_testing import DIE_WITH_PARENT, PATIENCE, common, eventually, run
 from test_server_reshard import again, history, same, shared
 from test_server_shards import START_TIMEOUT_S, Cluster
 
 WORLD = 2
 LARGE = bool(os.environ.get("AMPD_LARGE"))
-WORKERS_TIMEOUT_S = 300  # of one run; on an idle machine the large one takes half a minute
+WORKERS_TIMEOUT_S = 300 * PATIENCE  # of one run; on an idle machine the large one takes half a minute
 EXPORT_TIMEOUT_S = 300   # 600 MB of the large one
 ELSEWHERE = ((2, 3), (4, 1))
 FOUND = {}  # what a job ends with on one shard, by its name

@@ -5,8 +5,10 @@
 """
 import math
 import threading
+import time
 
-from ampd_testing import (Api, Code, OpenStream, block_message, common, eventually, model, pack, params, refused, run)
+from ampd_testing import (PATIENCE, Api, Code, OpenStream, block_message, common, eventually, held, load_messages,
+                          model, pack, params, refused, run)
 from test_server_workers import Relay
 
 APPLIED, OVERFLOW = common.VERDICT_APPLIED, common.VERDICT_SKIPPED_OVERFLOW
@@ -14,7 +16,8 @@ INF, NAN = math.inf, math.nan
 F16, BF16, F32 = common.DTYPE_F16, common.DTYPE_BF16, common.DTYPE_F32
 THREE_BLOCKS = [("big", [131072]), ("tail", [5])]
 GOOD = {"big": [0.0] * 131072, "tail": [1024.0] * 5}
-LEASE = "3s"
+LEASE_S = 3 * PATIENCE
+LEASE = f"{LEASE_S}s"
 
 
 def silent_in_a_push(context):
@@ -90,6 +93,41 @@ def test_an_elder_that_writes_without_pause_mixes_nothing_into_its_successors_pu
         stop.set()
         refused(elder.result, Code.ABORTED)
     assert worker.model.latest()[1]["tail"] == tuple(index + 1 - 0.5 * 5 for index in range(5))
+
+
+def test_a_load_that_falls_silent_gives_way_within_two_leases_to_one_that_waits(context):
+    """Its connection lives and answers PINGs; one of the two sends the same block again now and then."""
+    server = context.server("--worker-lease", LEASE)
+    for repeats in (False, True):
+        test_model = context.model(f"silent-{repeats}", server, load=False, parameters=THREE_BLOCKS)
+        messages = list(load_messages(test_model.layout, test_model.name, {"big": [1.0] * 131072, "tail": [2.0] * 5}))
+        silent = OpenStream(test_model.api, "Load", messages[:2] if repeats else messages[:1])
+        eventually(lambda m=test_model: m.status().state == common.MODEL_STATE_LOADING, "a Load is under way")
+        began = time.monotonic()
+        waits = held(test_model.api.start("Load", messages))
+        while repeats and not waits.done() and time.monotonic() - began < 10 * LEASE_S:
+            silent.send(messages[1])
+            time.sleep(LEASE_S / 10)
+        assert not waits.result().already_loaded
+        assert time.monotonic() - began < 2 * LEASE_S
+        refused(silent.result, Code.UNAVAILABLE, "RECOVERING")
+        silent.end()
+        assert test_model.latest()[1]["tail"] == (2.0,) * 5
+        assert "LOAD_ENDED" in str(test_model.history()), test_model.history()
+
+
+def test_a_load_whose_blocks_come_slowly_is_left_to_its_end(context):
+    server = context.server("--worker-lease", LEASE)
+    test_model = context.model("slow", server, load=False, parameters=THREE_BLOCKS)
+    messages = list(load_messages(test_model.layout, test_model.name, {"big": [1.0] * 131072, "tail": [2.0] * 5}))
+    slow = OpenStream(test_model.api, "Load", messages[:1])
+    eventually(lambda: test_model.status().state == common.MODEL_STATE_LOADING, "a Load is under way")
+    waits = held(test_model.api.start("Load", messages))
+    for message in messages[1:]:
+        time.sleep(LEASE_S / 2)
+        slow.send(message)
+    slow.end()
+    assert not slow.result().already_loaded and waits.result().already_loaded
 
 
 def test_gradients_of_nothing_but_nan_are_an_overflow_of_every_element(context):

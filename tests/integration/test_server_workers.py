@@ -12,7 +12,7 @@ import ampd_testing
 from ampd_testing import Api, Code, OpenStream, common, eventually, grpc, params, refused, run, scales
 from test_server_shards import Cluster, Job
 
-LEASE_S = 1.5
+LEASE_S = 1.5 * ampd_testing.PATIENCE
 LEASE = f"{int(LEASE_S * 1000)}ms"
 GRADIENT = {"w": [1.0] * 4}
 

@@ -1,7 +1,7 @@
 /*
  * The casts of binary32 to f16 and bf16 against oracles that share nothing with the kernels: f16 by rounding a quotient
- * of doubles to an integer, bf16 by comparing the lower half with a half. Without arguments a sixteenth of all inputs, in
- * pieces from everywhere; with "full" all 2^32. Every variant that this processor has.
+ * of doubles to an integer, bf16 by comparing the lower half with a half. Without arguments a sixteenth of all inputs,
+ * in pieces from everywhere; with "full" all 2^32. Every variant that this processor has.
  */
 #include "amp/cpu.h"
 #include "amp/kernels.h"
@@ -33,7 +33,9 @@ static double power_of_two(int e)
     return x;
 }
 
-/* The multiple of the spacing of f16 around |x| that is nearest, ties to even by rint; beyond 65504 there is only Inf. */
+/*
+ * The multiple of the spacing of f16 around |x| that is nearest, ties to even by rint; beyond 65504 there is only Inf.
+ */
 static uint16_t f16_oracle(uint32_t bits)
 {
     float x;

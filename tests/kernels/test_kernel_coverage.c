@@ -3,8 +3,8 @@
  * ties and their neighbours, random bit patterns biased to extremes, lengths 0 to 257 with each pointer alone and all
  * together at every offset in bytes within a cache line; and nothing written outside.
  *
- * Arguments: ISA [native | emulated]. Emulated processors take fewer patterns, and offsets at one length. AMPD_TEST_LONG
- * in the environment asks for 10^8 patterns.
+ * Arguments: ISA [native | emulated]. Emulated processors take fewer patterns, and offsets at one length.
+ * AMPD_TEST_LONG in the environment asks for 10^8 patterns.
  */
 #include "amp/pass.h"
 #include "tests/kernels/inputs.h"

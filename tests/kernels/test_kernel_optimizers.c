@@ -1,6 +1,6 @@
 /*
- * Adam, Adagrad, RMSProp, Lion and LAMB against their formulas in long double, each step from the kernel's own state, as
- * test_kernel_oracle.c does for SGD and AdamW: masters within 2 ulp of max(|p|, |update|), and moments rounded once.
+ * Adam, Adagrad, RMSProp, Lion and LAMB against their formulas in long double, each step from the kernel's own state,
+ * as test_kernel_oracle.c does for SGD and AdamW: masters within 2 ulp of max(|p|, |update|), and moments rounded once.
  */
 #include "amp/norm.h"
 #include "amp/pass.h"

@@ -1,7 +1,7 @@
 /*
  * Optimizers against torch's formulas in long double, each step from the kernel's own state. The error of a master, in
- * units in the last place of max(|p|, |update|), is bounded everywhere: also where the update is as large as the master,
- * where the moments cancel, at the first step, and among denormals.
+ * units in the last place of max(|p|, |update|), is bounded everywhere: also where the update is as large as the
+ * master, where the moments cancel, at the first step, and among denormals.
  */
 #include "amp/pass.h"
 #include "tests/kernels/inputs.h"

@@ -1,6 +1,6 @@
 /*
- * Two steps of a small model, cut into K shards of whole blocks with T threads each, as a server does them: votes, norm,
- * clip, apply. Whatever K, T and the instruction set, all votes, norms, masters, moments and casts have one hash.
+ * Two steps of a small model, cut into K shards of whole blocks with T threads each, as a server does them: votes,
+ * norm, clip, apply. Whatever K, T and the instruction set, all votes, norms, masters, moments and casts have one hash.
  */
 #include "amp/norm.h"
 #include "amp/pass.h"

@@ -1,6 +1,7 @@
 /*
- * The apply pass of a variant, which may be one kernel, against that of the reference: masters, moments, copies and what is
- * reported are equal, bit for bit, for all kinds of inputs, lengths and addresses, and nothing is written outside.
+ * The apply pass of a variant, which may be one kernel, against that of the reference: masters, moments, copies and
+ * what is reported are equal, bit for bit, for all kinds of inputs, lengths and addresses, and nothing is written
+ * outside.
  *
  * Argument: ISA.
  */

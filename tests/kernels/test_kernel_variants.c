@@ -1,6 +1,6 @@
 /*
- * One variant against the reference, in the manner of checkasm: the same bits for every operation, dtype, length from 0 to
- * 257, misalignment, and bit patterns biased to extremes; and nothing written behind the end.
+ * One variant against the reference, in the manner of checkasm: the same bits for every operation, dtype, length from 0
+ * to 257, misalignment, and bit patterns biased to extremes; and nothing written behind the end.
  */
 #include "tests/kernels/inputs.h"
 
@@ -106,7 +106,10 @@ static void store_gives_the_references_bits_and_largest(void **state)
     }
 }
 
-/* Long enough for blocks that are gone through by their parts, with what is left over; NaN and Inf in the first block alone. */
+/*
+ * Long enough for blocks that are gone through by their parts, with what is left over; NaN and Inf in the first block
+ * alone.
+ */
 static void a_long_store_past_the_caches_gives_the_references_bits(void **state)
 {
     enum { N = 2 * 65536 + 77, AHEAD = 40 };

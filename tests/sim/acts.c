@@ -2,7 +2,9 @@
  * An operator who sets the scale, resets it and rolls the model back; and what must hold of the rows that come of it: an
  * act is done once however often it is asked for, and follows from the record before it.
  */
-#include "server/core/model.h"
+#include "server/core/base/model.h"
+#include "server/core/base/process.h"
+#include "server/core/shard/shard.h"
 #include "tests/sim/sim.h"
 
 #include <stdio.h>
@@ -94,7 +96,7 @@ static bool delete_is_due(const struct sim *sim)
 static bool stores_part(const struct sim *sim)
 {
     const struct sim_shard *zero = &sim->shard[0];
-    return sim_server_knows(zero) && zero->core->models[0]->shard.snapshot == AMPD_SNAPSHOT_STORING;
+    return sim_server_knows(zero) && zero->core->models[0]->shard->part.state == AMPD_PART_STORING;
 }
 
 void sim_operator_act(struct sim *sim)
@@ -171,7 +173,7 @@ void sim_act_stored(struct sim_store *store, const struct ampd_step_row *row, ui
 {
     if (row->note.request_id[0] == 0)
         return;
-    if (store->acts_count == AMPD_ACTS_MAX)
+    if (store->acts_count == AMPD_ACTIONS_MAX)
         memmove(store->acts, store->acts + 1, --store->acts_count * sizeof(store->acts[0]));
     struct ampd_act_record *act = &store->acts[store->acts_count++];
     *act = (struct ampd_act_record){.kind = row->kind,

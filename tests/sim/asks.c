@@ -3,8 +3,12 @@
  * soon as the step before is decided, without a Pull. Whatever it names
  * PRESENT must have come to this process, of just this push: a client does not send such a block again.
  */
-#include "client/core/internal.h"
-#include "server/core/model.h"
+#include "client/core/machine.h"
+#include "server/core/coordinator/workers.h"
+#include "server/core/base/model.h"
+#include "server/core/model/layout.h"
+#include "server/core/base/process.h"
+#include "server/core/shard/shard.h"
 #include "tests/sim/sim.h"
 
 #include <stdio.h>
@@ -28,8 +32,8 @@ void sim_asks_block(struct sim *sim, const struct sim_call *call, uint64_t block
 /* Of a step that is decided, or whose vote is in the journal, all is there. */
 static bool is_over(const struct sim_shard *shard, const struct sim_asked *asked)
 {
-    const struct ampd_shard *inside = &shard->core->models[0]->shard;
-    return inside->kept != NULL || inside->decided_step >= asked->step;
+    const struct ampd_shard *inside = shard->core->models[0]->shard;
+    return inside->journal.kept != NULL || inside->decided.step >= asked->step;
 }
 
 void sim_asks_reply(struct sim *sim, const struct sim_call *call, const struct ampd_reply *reply)

@@ -1,5 +1,7 @@
-/* The invariants, named in sim.h; each ends the run if it does not hold. Numbers are those of DESIGN section 2. */
-#include "server/core/model.h"
+/* The invariants, named in sim.h; each ends the run if it does not hold. Numbers are those of docs/architecture.md section 2. */
+#include "server/core/base/model.h"
+#include "server/core/base/process.h"
+#include "server/core/shard/shard.h"
 #include "tests/sim/sim.h"
 
 #include <math.h>
@@ -379,7 +381,7 @@ void sim_check_file(struct sim *sim, const struct sim_shard *shard, const struct
 static void check_applied(struct sim *sim, struct sim_shard *shard, const struct ampd_model_info *info)
 {
     const struct ampd_model *model = shard->core->models[0];
-    bool applied = model->shard.memory == AMPD_MEMORY_READY && model->shard.decided_state == AMPD_STEP_APPLIED &&
+    bool applied = model->shard->memory == AMPD_MEMORY_READY && model->shard->decided.state == AMPD_DECIDED_APPLIED &&
                    info->epoch == sim->shard[0].store.epoch && shard->seen_applied != info->decided_step;
     if (!applied || info->decided_step > sim->model.decided)
         return;

@@ -1,5 +1,9 @@
 /* What a shard's core has asked its host for: jobs, the store and the files, done one at a time, in any order. */
 #include "tests/sim/sim.h"
+#include "server/core/coordinator/workers.h"
+#include "server/core/model/passes.h"
+#include "server/core/shard/shard.h"
+#include "server/core/wire/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +23,7 @@ void sim_disk_forget(struct amp_list *list)
         sim_task_free(AMP_CONTAINER(it, struct sim_task, node));
 }
 
-static void begin_draft(struct sim *sim, struct sim_shard *shard, const struct ampd_cut_order *order);
+static void begin_draft(struct sim *sim, struct sim_shard *shard, const struct ampd_part_order *order);
 
 void sim_disk_keep(struct sim *sim, struct sim_shard *shard, const struct ampd_output *output)
 {
@@ -55,7 +59,7 @@ void sim_disk_cancel(struct sim_shard *shard, uint64_t token)
         struct sim_task *task = AMP_CONTAINER(it, struct sim_task, node);
         if (task->output.type == AMPD_OUT_CUT && task->output.u.cut.token == token)
             task->cancelled = true;
-        if (task->output.type != AMPD_OUT_CUT_BLOCKS || task->output.u.cut_blocks.token != token)
+        if (task->output.type != AMPD_OUT_PART_BLOCKS || task->output.u.part_blocks.token != token)
             continue;
         amp_list_remove(&task->node);
         sim_task_free(task);
@@ -333,7 +337,7 @@ static void do_persist(struct sim *sim, struct sim_shard *shard, struct sim_task
 }
 
 /* A file in the making: its tensors are filled block by block. */
-static void begin_draft(struct sim *sim, struct sim_shard *shard, const struct ampd_cut_order *order)
+static void begin_draft(struct sim *sim, struct sim_shard *shard, const struct ampd_part_order *order)
 {
     struct sim_file *draft = &shard->draft;
     file_free(draft, sim->model.spec.world_size);
@@ -346,7 +350,7 @@ static void begin_draft(struct sim *sim, struct sim_shard *shard, const struct a
 
 static void do_cut_blocks(struct sim *sim, struct sim_shard *shard, const struct sim_task *task)
 {
-    const struct ampd_cut_blocks *blocks = &task->output.u.cut_blocks;
+    const struct ampd_part_blocks *blocks = &task->output.u.part_blocks;
     struct sim_file *draft = &shard->draft;
     if (blocks->first != shard->block + shard->blocks - shard->draft_left)
         sim_fail(sim, SIM_BITWISE, "blocks of a checkpoint come out of order: %llu", (unsigned long long)blocks->first);
@@ -365,7 +369,7 @@ static void do_cut_blocks(struct sim *sim, struct sim_shard *shard, const struct
 }
 
 /* All blocks are in: the file gets its name. */
-static void write_file(struct sim *sim, struct sim_shard *shard, const struct ampd_cut_order *order)
+static void write_file(struct sim *sim, struct sim_shard *shard, const struct ampd_part_order *order)
 {
     struct sim_file *file = &shard->store.files[order->step];
     file_free(file, sim->model.spec.world_size);
@@ -407,7 +411,7 @@ void sim_disk_tear(struct sim *sim, struct sim_shard *shard)
 
 static void do_cut(struct sim *sim, struct sim_shard *shard, const struct sim_task *task)
 {
-    const struct ampd_cut_order *order = &task->output.u.cut;
+    const struct ampd_part_order *order = &task->output.u.cut;
     struct ampd_checkpoint_record record = {.size_bytes = 1};
     struct ampd_event event = {.type = AMPD_EVENT_PART_WRITTEN, .u.part = {order->token, 0, &record}};
     if (task->cancelled)
@@ -474,7 +478,7 @@ static void do_journal(struct sim *sim, struct sim_shard *shard, const struct si
 static struct sim_task *first_of_kind(struct sim_shard *shard, struct sim_task *task)
 {
     enum ampd_output_type type = task->output.type;
-    if (type != AMPD_OUT_PERSIST && type != AMPD_OUT_CUT_BLOCKS && type != AMPD_OUT_JOURNAL)
+    if (type != AMPD_OUT_PERSIST && type != AMPD_OUT_PART_BLOCKS && type != AMPD_OUT_JOURNAL)
         return task;
     for (struct amp_list *it = shard->tasks.next;; it = it->next) {
         struct sim_task *earlier = AMP_CONTAINER(it, struct sim_task, node);
@@ -503,7 +507,7 @@ bool sim_server_run_task(struct sim *sim, struct sim_shard *shard, uint64_t pick
     struct sim_task *task = first_of_kind(shard, nth(&shard->tasks, pick - jobs));
     enum ampd_output_type type = task->output.type;
     bool writes =
-        type == AMPD_OUT_PERSIST || type == AMPD_OUT_CUT || type == AMPD_OUT_CUT_BLOCKS || type == AMPD_OUT_JOURNAL;
+        type == AMPD_OUT_PERSIST || type == AMPD_OUT_CUT || type == AMPD_OUT_PART_BLOCKS || type == AMPD_OUT_JOURNAL;
     if (type == AMPD_OUT_CUT && !task->cancelled && shard->draft_left != 0)
         return false;
     if (writes && type != AMPD_OUT_PERSIST && sim->slow_disk && sim_below(sim, 30) != 0)
@@ -518,7 +522,7 @@ bool sim_server_run_task(struct sim *sim, struct sim_shard *shard, uint64_t pick
         do_persist(sim, shard, task);
     else if (task->output.type == AMPD_OUT_CUT)
         do_cut(sim, shard, task);
-    else if (type == AMPD_OUT_CUT_BLOCKS)
+    else if (type == AMPD_OUT_PART_BLOCKS)
         do_cut_blocks(sim, shard, task);
     else if (type == AMPD_OUT_JOURNAL)
         do_journal(sim, shard, task);

@@ -1,9 +1,13 @@
 /*
- * Processes that end in order (server/core/leave.c): one of them, shard 0, all at once, or all of them one after the other.
+ * Processes that end in order (server/core/process/leave.c): one of them, shard 0, all at once, or all of them one after the other.
  * Who is let go leaves all that was decided in checkpoints, and no step is decided without it; nobody is given up who could
  * have been asked. Shard 0 gives up for others, too: who has asked to end while a third one is away is let go without.
  */
-#include "server/core/model.h"
+#include "server/core/base/model.h"
+#include "server/core/coordinator/coord.h"
+#include "server/core/base/process.h"
+#include "server/core/shard/shard.h"
+#include "server/core/process/leave.h"
 #include "tests/sim/sim.h"
 
 #include <stdio.h>
@@ -219,7 +223,7 @@ static void check_kept(struct sim *sim, const struct sim_shard *shard)
     const struct sim_shard *zero = &sim->shard[0];
     if (shard->anew || shard->let_go_without || !sim_server_knows(zero) || !sim_server_knows(shard) ||
         sim->model.spec.durability != AMPD_DURABILITY_CHECKPOINT ||
-        !ampd_coord_has_steps(&zero->core->models[0]->coord))
+        !ampd_coord_has_steps(zero->core->models[0]->coord))
         return;
     for (uint32_t k = 0; k < sim->shards; k++) {
         if (!holds(&sim->shard[k].store, zero->store.last_step))
@@ -235,18 +239,18 @@ void sim_ends_event(struct sim *sim)
 {
     const struct sim_shard *zero = &sim->shard[0];
     bool knows = zero->core != NULL && sim_server_knows(zero);
-    bool voted = knows && zero->core->models[0]->coord.step == AMPD_STEP_VOTED;
+    bool voted = knows && zero->core->models[0]->coord->step.state == AMPD_STEP_VOTED;
     if (voted && !sim->voted && sim->paused && sim->model.spec.durability == AMPD_DURABILITY_CHECKPOINT)
         sim_fail(sim, SIM_DURABLE, "a step is decided, though shard 0 knows of one that is about to end");
     sim->voted = voted;
-    sim->paused = knows && ampd_leave_pauses(zero->core);
+    sim->paused = knows && ampd_core_pauses(zero->core);
 }
 
 void sim_ends_row(struct sim *sim)
 {
     const struct sim_shard *zero = &sim->shard[0];
     if (sim->model.spec.durability != AMPD_DURABILITY_CHECKPOINT || !sim_server_knows(zero) ||
-        !ampd_coord_has_steps(&zero->core->models[0]->coord))
+        !ampd_coord_has_steps(zero->core->models[0]->coord))
         return; /* SYNC has come between */
     for (uint32_t k = 0; k < sim->shards; k++) {
         if (sim->shard[k].left)
@@ -257,7 +261,7 @@ void sim_ends_row(struct sim *sim)
 void sim_ends_end(struct sim *sim, struct sim_shard *shard)
 {
     check_idle(sim, shard);
-    bool given_up = shard->core->leave_given_up;
+    bool given_up = shard->core->leave.given_up;
     if (given_up)
         check_given_up(sim, shard);
     else

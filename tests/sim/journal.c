@@ -22,14 +22,14 @@ static void *copy_of(const void *from, uint64_t size)
     return to;
 }
 
-void sim_journal_keep(struct sim_task *task, const struct ampd_journal_order *order)
+void sim_journal_keep(struct sim_task *task, const struct ampd_vote_journal_order *order)
 {
     task->notes = copy_of(order->notes, order->notes_size);
 }
 
 void sim_journal_write(struct sim_shard *shard, const struct sim_task *task)
 {
-    const struct ampd_journal_order *order = &task->output.u.journal;
+    const struct ampd_vote_journal_order *order = &task->output.u.journal;
     struct sim_record *record = &shard->store.journal[order->key.step];
     record_free(record);
     record->used = true;

@@ -2,7 +2,10 @@
  * Faults that a second generator draws. Each kind can be left out, so that one that fails can be told from the others; what the first
  * generator draws of a seed is then what it was before there was any of them.
  */
-#include "server/core/model.h"
+#include "server/core/base/model.h"
+#include "server/core/coordinator/coord.h"
+#include "server/core/base/process.h"
+#include "server/core/shard/shard.h"
 #include "tests/sim/sim.h"
 
 #include <stdio.h>
@@ -103,7 +106,7 @@ static bool can_make(const struct sim *sim)
 static void check_making(struct sim *sim)
 {
     const struct sim_shard *zero = &sim->shard[0];
-    bool makes = sim_server_knows(zero) && zero->core->models[0]->coord.state == AMPD_COORD_CREATING;
+    bool makes = sim_server_knows(zero) && zero->core->models[0]->coord->state == AMPD_COORD_CREATING;
     if (!makes || !can_make(sim))
         sim->creating_ms = sim->now_ms;
     if (sim->now_ms - sim->creating_ms > MAKING_MS)
@@ -240,7 +243,7 @@ static bool is_a_moment(const struct sim *sim, const struct sim_shard *shard)
 {
     const struct sim_shard *zero = &sim->shard[0];
     if (sim_server_knows(zero)) {
-        enum ampd_coord_state state = zero->core->models[0]->coord.state;
+        enum ampd_coord_state state = zero->core->models[0]->coord->state;
         if (state == AMPD_COORD_RESTORING || state == AMPD_COORD_STORING)
             return true;
     }
@@ -248,7 +251,7 @@ static bool is_a_moment(const struct sim *sim, const struct sim_shard *shard)
     for (uint32_t k = 0; k < sim->shards; k++) {
         const struct sim_shard *other = &sim->shard[k];
         stores = stores || (other != shard && sim_server_knows(other) &&
-                            other->core->models[0]->shard.snapshot == AMPD_SNAPSHOT_STORING);
+                            other->core->models[0]->shard->part.state == AMPD_PART_STORING);
     }
     return stores;
 }

@@ -1,5 +1,11 @@
-/* Incarnations and leases, seen from outside (STEP section 1). */
-#include "server/core/model.h"
+/* Incarnations and leases, seen from outside (docs/step-protocol.md section 1). */
+#include "server/core/base/model.h"
+#include "server/core/base/worker.h"
+#include "server/core/coordinator/coord.h"
+#include "server/core/coordinator/workers.h"
+#include "server/core/base/process.h"
+#include "server/core/shard/shard.h"
+#include "server/core/process/leave.h"
 #include "tests/sim/sim.h"
 
 #include <string.h>
@@ -75,19 +81,20 @@ void sim_lease_reply(struct sim *sim, const struct ampd_reply *reply)
 /* SHRINK: enough are left, but the step waits for one that is gone. */
 static bool waits_for_gone(const struct ampd_model *model, uint32_t *rank)
 {
-    const struct ampd_coord *coord = &model->coord;
-    bool open = coord->step == AMPD_STEP_OPEN || coord->step == AMPD_STEP_CLOSED;
+    const struct ampd_coord *coord = model->coord;
+    bool open = coord->step.state == AMPD_STEP_OPEN || coord->step.state == AMPD_STEP_CLOSED;
     uint32_t live = 0, wanted = model->spec.min_workers;
     for (uint32_t r = 0; r < model->spec.world_size; r++)
         live += model->workers[r].lease == AMPD_LEASE_LIVE && model->workers[r].joined_epoch == coord->epoch ? 1 : 0;
     if (model->spec.sync == AMPD_SYNC_QUORUM && model->spec.quorum > wanted)
         wanted = model->spec.quorum;
-    if (model->spec.on_loss != AMPD_ON_LOSS_SHRINK || !open || live < wanted || ampd_leave_pauses(model->core) ||
+    if (model->spec.on_loss != AMPD_ON_LOSS_SHRINK || !open || live < wanted || ampd_core_pauses(model->core) ||
         (coord->state != AMPD_COORD_RUNNING && coord->state != AMPD_COORD_STALLED))
         return false;
-    for (uint32_t i = 0; i < coord->open.expected_count; i++) {
-        *rank = coord->open.expected[i].rank;
-        if (model->workers[*rank].lease != AMPD_LEASE_LIVE && coord->complete[*rank] != AMPD_ALL_SHARDS(model->core))
+    for (uint32_t i = 0; i < coord->step.open.expected_count; i++) {
+        *rank = coord->step.open.expected[i].rank;
+        if (model->workers[*rank].lease != AMPD_LEASE_LIVE &&
+            coord->step.complete[*rank] != AMPD_ALL_SHARDS(model->core))
             return true;
     }
     return false;
@@ -96,7 +103,7 @@ static bool waits_for_gone(const struct ampd_model *model, uint32_t *rank)
 /* Leases that run when a recovery ends are taken to have been kept meanwhile: nobody could be heard. */
 static void recovered(struct sim *sim, const struct ampd_model *model)
 {
-    bool recovers = model->coord.state <= AMPD_COORD_STORING;
+    bool recovers = model->coord->state <= AMPD_COORD_STORING;
     for (uint32_t r = 0; sim->recovers && !recovers && r < sim->model.spec.world_size; r++) {
         const struct ampd_worker *worker = &model->workers[r];
         struct sim_lease *lease = &sim->leases[r];

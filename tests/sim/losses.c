@@ -1,10 +1,11 @@
 /*
  * A disk that is lost: the store of one shard and its journal. Its checkpoint files are in a directory that the shards
- * share, and stay. A process with an empty disk begins with what the store of another one has (server/io/join.c): fences, epochs,
- * rows, and of the catalogue what is known of its own parts and lies there (server/io/take_up.c). Numbers of epochs are kept
+ * share, and stay. A process with an empty disk begins with what the store of another one has (server/io/cluster/refill.c): fences, epochs,
+ * rows, and of the catalogue what is known of its own parts and lies there (server/io/host/take_up.c). Numbers of epochs are kept
  * elsewhere (etcd): no store can know which of them were given out.
  */
 #include "tests/sim/sim.h"
+#include "server/core/shard/shard.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * sim [--seeds N | --seconds N] [--first S] [--jobs N] [--without KIND] [--oracle] [--verbose]: runs N seeds from S on, or as many as fit
  * into N seconds, in so many processes side by side. Without --first, AMPD_SIM_FIRST says where they begin, and without that they
  * are drawn anew in each run, and named before they run. The first ten are run twice, and every fifth that allows it once more without
- * faults. --oracle: the core's own invariants (server/core/invariants.c) are not looked at, so that those of the simulator must
+ * faults. --oracle: the core's own invariants (server/core/process/invariants.c) are not looked at, so that those of the simulator must
  * see what is wrong. --without: no faults of this kind (SIM_KINDS in sim.h), or of `all` of them: so seeds that were kept before there
  * were such kinds run as they did.
  */

@@ -2,7 +2,9 @@
 
 #include "amp/pass.h"
 #include "amp/reduce.h"
-#include "server/core/spec.h"
+#include "server/core/base/model.h"
+#include "server/core/model/layout.h"
+#include "server/core/model/spec.h"
 
 #include <math.h>
 #include <stdio.h>

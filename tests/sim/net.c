@@ -9,6 +9,7 @@
  * its sender has gone on, or is dead.
  */
 #include "tests/sim/sim.h"
+#include "server/core/shard/shard.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,9 @@
 /* The scheduler: of all that can happen next, one is chosen, and everything is a function of the seed. */
-#include "server/core/model.h"
+#include "server/core/base/model.h"
+#include "server/core/coordinator/coord.h"
+#include "server/core/coordinator/workers.h"
+#include "server/core/base/process.h"
+#include "server/core/shard/shard.h"
 #include "tests/sim/sim.h"
 
 #include <stdarg.h>
@@ -327,8 +331,8 @@ static void maybe_crash(struct sim *sim)
     struct sim_shard *shard = &sim->shard[sim_below(sim, sim->shards)];
     if (!sim_server_knows(shard))
         return;
-    const struct ampd_shard *inside = &shard->core->models[0]->shard;
-    bool rolled = inside->epoch == sim->rolled_back && inside->decided_step == inside->base_step;
+    const struct ampd_shard *inside = shard->core->models[0]->shard;
+    bool rolled = inside->epoch == sim->rolled_back && inside->decided.step == inside->base_step;
     bool voted = shard->index != 0 && inside->step.state == AMPD_STEP_VOTED;
     if (sim->rolls_back ? !rolled : !voted)
         return;
@@ -342,8 +346,8 @@ static void maybe_replace(struct sim *sim)
     const struct sim_shard *zero = &sim->shard[0];
     if (!sim->opens_late || sim->worker_kills == 0 || !sim_server_knows(zero) || sim_below(sim, 30) != 0)
         return;
-    const struct ampd_coord *coord = &zero->core->models[0]->coord;
-    if (coord->step == AMPD_STEP_CLOSED && coord->open.try_number == 0)
+    const struct ampd_coord *coord = zero->core->models[0]->coord;
+    if (coord->step.state == AMPD_STEP_CLOSED && coord->step.open.try_number == 0)
         kill_worker(sim);
 }
 

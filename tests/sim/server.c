@@ -2,7 +2,12 @@
  * The host of the server's core: what server/io does with threads, sockets and files, here in memory and one thing at a
  * time. A kill loses everything but the store and the files that were finished.
  */
-#include "server/core/model.h"
+#include "server/core/base/model.h"
+#include "server/core/coordinator/workers.h"
+#include "server/core/model/layout.h"
+#include "server/core/model/passes.h"
+#include "server/core/base/process.h"
+#include "server/core/shard/shard.h"
 #include "tests/sim/sim.h"
 
 #include "base/crc32c.h"
@@ -258,7 +263,7 @@ static void do_output(struct sim *sim, struct sim_shard *shard, const struct amp
     case AMPD_OUT_REPLAY:
     case AMPD_OUT_RESTORE:
     case AMPD_OUT_CUT:
-    case AMPD_OUT_CUT_BLOCKS:
+    case AMPD_OUT_PART_BLOCKS:
     case AMPD_OUT_RAISE_EPOCH:
         sim_disk_keep(sim, shard, output);
         break;

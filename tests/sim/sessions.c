@@ -5,7 +5,10 @@
  * it goes on with what is in its memory, but nothing that it stores comes back. Its sessions and its workers' connections
  * still live. It ends when a peer tells it that its fence is too low, or after a while.
  */
-#include "server/core/model.h"
+#include "server/core/base/model.h"
+#include "server/core/base/process.h"
+#include "server/core/shard/shard.h"
+#include "server/core/wire/messages.h"
 #include "tests/sim/sim.h"
 
 #include <stdio.h>
@@ -125,8 +128,8 @@ void sim_session_open_late(struct sim *sim)
         const struct sim_shard *shard = &sim->shard[message->to];
         if (message->type != AMPD_MESSAGE_OPEN || !sim_server_knows(shard))
             continue;
-        const struct ampd_shard *inside = &shard->core->models[0]->shard;
-        if (inside->kept == NULL || message->u.open.step != inside->step.open.step ||
+        const struct ampd_shard *inside = shard->core->models[0]->shard;
+        if (inside->journal.kept == NULL || message->u.open.step != inside->step.open.step ||
             message->u.open.try_number >= inside->step.open.try_number || sim_below(sim, 2) != 0)
             continue;
         sim_session_late(sim, pick);

@@ -15,7 +15,7 @@
  *   disk.c    its jobs, store and files, and what a disk may do to them
  *   net.c     links that let nothing through for a while, ends that notice it or do not, calls that are made twice
  *   worker.c  the host of a worker's core and the program that trains with it; and its death
- *   check.c   the invariants of DESIGN section 2
+ *   check.c   the invariants of docs/architecture.md section 2
  *   run.c     the scheduler
  */
 #ifndef AMPD_SIM_H
@@ -24,7 +24,7 @@
 #include "amp/kernels.h"
 #include "base/list.h"
 #include "base/random.h"
-#include "client/core/core.h"
+#include "client/core/client_core.h"
 #include "server/core/core.h"
 
 #define SIM_WORLD_MAX          3
@@ -232,7 +232,7 @@ struct sim_undo {
 /* A vote in a shard's journal. */
 struct sim_record {
     bool used;
-    struct ampd_journal_key key;
+    struct ampd_vote_journal_key key;
     uint8_t *notes;
     uint64_t notes_size;
     float *g;
@@ -253,7 +253,7 @@ struct sim_store {
     struct ampd_fence fences[SIM_SHARDS_MAX];     /* highest seen */
     struct sim_record journal[SIM_STEPS_MAX + 1]; /* by step */
     struct amp_list undo;                         /* newest last: commits since the last that was synced */
-    struct ampd_act_record acts[AMPD_ACTS_MAX];
+    struct ampd_act_record acts[AMPD_ACTIONS_MAX];
     uint32_t acts_count;
     struct ampd_step_row act_rows[SIM_ACTS_MAX]; /* SET and RESET, as stored: each behind the row of its step */
     uint32_t act_rows_count;
@@ -493,7 +493,7 @@ uint64_t sim_server_tasks(const struct sim_shard *shard);
 uint64_t sim_server_ready(const struct sim *sim, const struct sim_shard *shard);
 
 /* ---- journal.c ---- */
-void sim_journal_keep(struct sim_task *task, const struct ampd_journal_order *order);
+void sim_journal_keep(struct sim_task *task, const struct ampd_vote_journal_order *order);
 void sim_journal_write(struct sim_shard *shard, const struct sim_task *task);
 void sim_journal_read(struct sim *sim, struct sim_shard *shard, const struct sim_task *task);
 void sim_journal_prune(struct sim_shard *shard, uint64_t epoch, uint64_t step);

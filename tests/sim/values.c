@@ -8,6 +8,7 @@
 #include "tests/sim/sim.h"
 
 #include "base/crc32c.h"
+#include "server/core/shard/shard.h"
 
 #include <stdlib.h>
 #include <string.h>

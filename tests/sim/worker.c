@@ -2,8 +2,12 @@
  * The host of a worker's core, and the program that trains with it: create, load, join; then begin, push in any order,
  * end, until the model is done; then pull the result.
  */
-#include "client/core/internal.h"
-#include "server/core/model.h"
+#include "client/core/machine.h"
+#include "server/core/coordinator/workers.h"
+#include "server/core/base/model.h"
+#include "server/core/model/layout.h"
+#include "server/core/base/process.h"
+#include "server/core/shard/shard.h"
 #include "tests/sim/sim.h"
 
 #include <stdio.h>
@@ -22,7 +26,7 @@ static void worker_event(struct sim *sim, uint32_t w, struct ampclient_event *ev
     drain(sim, w);
 }
 
-static void wish(struct sim *sim, uint32_t w, enum ampclient_event_type type)
+static void user_request(struct sim *sim, uint32_t w, enum ampclient_event_type type)
 {
     struct ampclient_event event = {.type = type};
     worker_event(sim, w, &event);
@@ -328,8 +332,8 @@ static void user_done(struct sim *sim, uint32_t w, const struct ampclient_user_d
 {
     struct sim_worker *worker = &sim->workers[w];
     if (sim->verbose)
-        (void)fprintf(stderr, "%8llu worker %u: wish %d -> %d %s\n", (unsigned long long)sim->now_ms, w, done->wish,
-                      done->code, done->error.text);
+        (void)fprintf(stderr, "%8llu worker %u: request %d -> %d %s\n", (unsigned long long)sim->now_ms, w,
+                      done->request, done->code, done->error.text);
     bool barred = done->code == AMP_ESTATE && strcmp(done->error.reason, "QUARANTINED") == 0;
     if (barred || (done->code == AMP_EINVAL && worker->unlike)) { /* whoever runs it starts another one */
         worker->program = SIM_DO_QUIT;
@@ -338,8 +342,8 @@ static void user_done(struct sim *sim, uint32_t w, const struct ampclient_user_d
     /* One that was replaced, and does not know it, may answer for a model that was taken back and has been made anew since. */
     bool of_before = done->code == AMP_ENOTFOUND && sim->more_memory_ms != 0 && sim->shard[SIM_ZOMBIE].restart_ms != 0;
     if (done->code < 0 && done->code != AMP_EUNAVAILABLE && done->code != AMP_EDEADLINE && !of_before)
-        sim_fail(sim, SIM_ONE_ANSWER, "worker %u: wish %d failed: %s", w, done->wish, done->error.text);
-    switch (done->wish) {
+        sim_fail(sim, SIM_ONE_ANSWER, "worker %u: request %d failed: %s", w, done->request, done->error.text);
+    switch (done->request) {
     case AMPCLIENT_EVENT_JOIN:
         worker->program = done->code == 0 ? SIM_DO_BEGIN : SIM_DO_JOIN;
         worker->silent = worker->silent && done->code != 0;
@@ -488,7 +492,7 @@ void sim_observe(struct sim *sim)
     if (sim->seed % 4 == 1 && sim_server_knows(shard) &&
         sim_below(sim, 3) != 0) { /* one that is held, was, or will be */
         message->request.u.pull.by = AMPD_PULL_VERSION;
-        message->request.u.pull.number = shard->core->models[0]->shard.version + sim_below(sim, 4);
+        message->request.u.pull.number = shard->core->models[0]->shard->version + sim_below(sim, 4);
         message->request.u.pull.number -= message->request.u.pull.number < 2 ? 0 : 2;
     }
     sim->observers--;
@@ -625,11 +629,11 @@ void sim_worker_act(struct sim *sim, uint32_t w)
         break;
     case SIM_DO_JOIN:
         worker->program = SIM_WAIT;
-        wish(sim, w, AMPCLIENT_EVENT_JOIN);
+        user_request(sim, w, AMPCLIENT_EVENT_JOIN);
         break;
     case SIM_DO_BEGIN:
         worker->program = SIM_WAIT;
-        wish(sim, w, AMPCLIENT_EVENT_STEP_BEGIN);
+        user_request(sim, w, AMPCLIENT_EVENT_STEP_BEGIN);
         break;
     case SIM_DO_PUSH:
         do_push(sim, w);
@@ -639,11 +643,11 @@ void sim_worker_act(struct sim *sim, uint32_t w)
         if (!worker->state_given)
             give_user_state(sim, worker);
         drain(sim, w);
-        wish(sim, w, AMPCLIENT_EVENT_STEP_END);
+        user_request(sim, w, AMPCLIENT_EVENT_STEP_END);
         break;
     case SIM_DO_PULL:
         worker->program = SIM_WAIT;
-        wish(sim, w, AMPCLIENT_EVENT_PULL_LATEST);
+        user_request(sim, w, AMPCLIENT_EVENT_PULL_LATEST);
         break;
     case SIM_DO_QUIT:
         sim_worker_kill(sim, w);
@@ -657,7 +661,7 @@ void sim_worker_tick(struct sim *sim, uint32_t w)
 {
     struct sim_worker *worker = &sim->workers[w];
     worker->timer_ms = 0;
-    wish(sim, w, AMPCLIENT_EVENT_TICK);
+    user_request(sim, w, AMPCLIENT_EVENT_TICK);
 }
 
 /* ---- life ---- */

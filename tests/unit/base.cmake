@@ -1,4 +1,5 @@
 # base: what is pure.
 ampd_test(test_base_metric SUITE unit SOURCES test_base_metric.c LINK amp_base)
 ampd_test(test_base_large SUITE unit SOURCES test_base_large.c LINK amp_base)
-ampd_test(test_base_look SUITE unit SOURCES test_base_look.c LINK amp_base)
+ampd_test(test_base_spin SUITE unit SOURCES test_base_spin.c LINK amp_base)
+ampd_test(test_base_log SUITE unit SOURCES test_base_log.c LINK amp_base)

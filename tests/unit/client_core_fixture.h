@@ -2,7 +2,7 @@
 #ifndef CLIENT_CORE_FIXTURE_H
 #define CLIENT_CORE_FIXTURE_H
 
-#include "client/core/core.h"
+#include "client/core/client_core.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -31,7 +31,7 @@ static inline void drain(void)
         assert_true(count < OUTPUTS_MAX);
         if (output.type == AMPCLIENT_OUT_PUSH_END) {
             absent_count = output.u.end.absent_count;
-            memcpy(absent, output.u.end.absent, absent_count * sizeof(*absent));
+            memcpy(absent, output.u.end.absent, absent_count * sizeof *absent);
         }
         outputs[count++] = output;
     }
@@ -43,7 +43,7 @@ static inline void send(struct ampclient_event *event)
     drain();
 }
 
-static inline void wish(enum ampclient_event_type type)
+static inline void request(enum ampclient_event_type type)
 {
     struct ampclient_event event = {.type = type};
     send(&event);
@@ -57,7 +57,7 @@ static inline struct ampclient_output take(enum ampclient_output_type type)
             continue;
         struct ampclient_output found = outputs[i];
         count--;
-        memmove(&outputs[i], &outputs[i + 1], (count - i) * sizeof(outputs[0]));
+        memmove(&outputs[i], &outputs[i + 1], (count - i) * sizeof outputs[0]);
         return found;
     }
     fail_msg("no output of kind %d", (int)type);
@@ -87,16 +87,17 @@ static inline void fail_call(uint64_t call, int code, const char *reason, uint64
 static inline void tick(uint64_t ms)
 {
     now_ms += ms;
-    wish(AMPCLIENT_EVENT_TICK);
+    request(AMPCLIENT_EVENT_TICK);
 }
 
 /* Two parameters of 100 and 10 elements: blocks 0 and 1 hold the first, block 2 the second. */
-static inline void answer_join(uint64_t epoch, uint64_t step, uint64_t incarnation)
+static inline void answer_join_on(uint32_t shards, uint64_t epoch, uint64_t step, uint64_t incarnation)
 {
     static const uint64_t elements[] = {100, 10};
     struct ampclient_ended ended = {0};
     ended.u.join = (struct ampclient_join_answer){.rank = 1,
                                                   .world_size = 2,
+                                                  .shards = shards,
                                                   .incarnation = {1, incarnation},
                                                   .epoch = epoch,
                                                   .step = step,
@@ -106,6 +107,13 @@ static inline void answer_join(uint64_t epoch, uint64_t step, uint64_t incarnati
                                                   .block_elements = BLOCK,
                                                   .cast = AMP_F16};
     end_with(take(AMPCLIENT_OUT_JOIN).call, ended);
+}
+
+static uint32_t shards; /* that the core began with */
+
+static inline void answer_join(uint64_t epoch, uint64_t step, uint64_t incarnation)
+{
+    answer_join_on(shards, epoch, step, incarnation);
 }
 
 static inline void answer_pull(uint64_t epoch, uint64_t step, uint64_t version)
@@ -132,14 +140,14 @@ static inline void answer_keep_alive(uint64_t epoch, bool valid, const char *tak
 static inline struct ampclient_user_done done(enum ampclient_event_type type, int code)
 {
     struct ampclient_output output = take(AMPCLIENT_OUT_USER_DONE);
-    assert_int_equal(type, output.u.done.wish);
+    assert_int_equal(type, output.u.done.request);
     assert_int_equal(code, output.u.done.code);
     return output.u.done;
 }
 
 static inline void begin(uint64_t epoch, uint64_t step)
 {
-    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
     answer_pull(epoch, step, step - 1);
     assert_int_equal(step, done(AMPCLIENT_EVENT_STEP_BEGIN, 0).step.step);
 }
@@ -148,8 +156,9 @@ static inline void make_with(struct ampclient_core_config config)
 {
     now_ms = 1000;
     count = 0;
+    shards = config.shards > 0 ? config.shards : 1;
     assert_int_equal(0, ampclient_core_new(&config, &core));
-    wish(AMPCLIENT_EVENT_JOIN);
+    request(AMPCLIENT_EVENT_JOIN);
     answer_join(1, 1, 1);
     (void)done(AMPCLIENT_EVENT_JOIN, 0);
 }

@@ -1,7 +1,9 @@
 #include "tests/unit/core_fixture.h"
 
 #include "amp/kernels.h"
-#include "server/core/spec.h"
+#include "server/core/model/layout.h"
+#include "server/core/model/passes.h"
+#include "server/core/model/spec.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,7 +79,7 @@ static void cut_end(struct core_host *host, int code)
     core_event(host, &event);
 }
 
-static void cut(struct core_host *host, const struct ampd_cut_order *order)
+static void cut(struct core_host *host, const struct ampd_part_order *order)
 {
     host->cut = *order;
     host->cut_left = order->count;
@@ -87,7 +89,7 @@ static void cut(struct core_host *host, const struct ampd_cut_order *order)
         cut_end(host, 0);
 }
 
-static void cut_blocks(struct core_host *host, const struct ampd_cut_blocks *blocks)
+static void cut_blocks(struct core_host *host, const struct ampd_part_blocks *blocks)
 {
     uint64_t size = host->cut.layout->block_elements;
     assert_int_equal(host->cut.token, blocks->token);
@@ -126,7 +128,7 @@ static void restore(struct core_host *host, const struct ampd_restore_order *ord
     core_event(host, &event);
 }
 
-static void write_record(struct core_host *host, const struct ampd_journal_order *order, const uint8_t *notes)
+static void write_record(struct core_host *host, const struct ampd_vote_journal_order *order, const uint8_t *notes)
 {
     assert_true(host->journal_count < CORE_BLOCKS_MAX && order->notes_size <= sizeof(host->journal[0].notes));
     struct core_record *record = &host->journal[host->journal_count++];
@@ -169,8 +171,8 @@ static void do_now(struct core_host *host, const struct ampd_output *output)
         persist(host, &output->u.persist);
     } else if (output->type == AMPD_OUT_CUT) {
         cut(host, &output->u.cut);
-    } else if (output->type == AMPD_OUT_CUT_BLOCKS) {
-        cut_blocks(host, &output->u.cut_blocks);
+    } else if (output->type == AMPD_OUT_PART_BLOCKS) {
+        cut_blocks(host, &output->u.part_blocks);
     } else if (output->type == AMPD_OUT_JOURNAL) {
         write_record(host, &output->u.journal, output->u.journal.notes);
     } else if (output->type == AMPD_OUT_REPLAY) {
@@ -187,7 +189,7 @@ static void do_now(struct core_host *host, const struct ampd_output *output)
 /* What the core lends until the next output is copied. */
 static void keep_notes(struct core_host *host)
 {
-    struct ampd_journal_order *order = &host->tasks[host->tasks_count - 1].u.journal;
+    struct ampd_vote_journal_order *order = &host->tasks[host->tasks_count - 1].u.journal;
     assert_true(order->notes_size <= sizeof(host->notes));
     memcpy(host->notes, order->notes, order->notes_size);
     order->notes = host->notes;
@@ -260,7 +262,7 @@ static void take(struct core_host *host, const struct ampd_output *output)
     case AMPD_OUT_JOURNAL:
     case AMPD_OUT_JOB:
     case AMPD_OUT_CUT:
-    case AMPD_OUT_CUT_BLOCKS:
+    case AMPD_OUT_PART_BLOCKS:
     case AMPD_OUT_RESTORE:
     case AMPD_OUT_REPLAY:
         keep(host, output);

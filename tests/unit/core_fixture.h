@@ -29,7 +29,7 @@ struct core_call {
 
 /* A vote as the journal has it. */
 struct core_record {
-    struct ampd_journal_key key;
+    struct ampd_vote_journal_key key;
     uint8_t notes[4096];
     uint64_t notes_size;
     bool has_g;
@@ -55,7 +55,7 @@ struct core_host {
     unsigned persists[12]; /* by kind */
     unsigned cuts, notified, drained, dropped, cancelled;
     bool hold_seal;            /* a part is not finished when its last block is in: core_cut_end does that */
-    struct ampd_cut_order cut; /* the part that is being written, */
+    struct ampd_part_order cut; /* the part that is being written, */
     uint64_t cut_left;         /* and how many of its blocks are not */
     uint64_t timer_ms;
     struct ampd_step_row row;                          /* the last that was notified */

@@ -1,6 +1,10 @@
 #include "tests/unit/core_pair.h"
 
 #include "amp/kernels.h"
+#include "server/core/coordinator/coord.h"
+#include "server/core/base/model.h"
+#include "server/core/model/passes.h"
+#include "server/core/wire/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +22,8 @@ uint64_t pair_now_ms, pair_calls_count;
 struct core_call pair_calls[PAIR_CALLS_MAX];
 unsigned pair_messages_count;
 bool pair_hold_messages, pair_drained[2];
+enum ampd_persist_kind pair_hold_kind;
+uint64_t pair_held_token;
 enum ampd_model_state pair_notified[2];
 int pair_restore_code[2];
 uint64_t pair_acts[2][16];
@@ -59,11 +65,22 @@ static void restore(unsigned shard, const struct ampd_restore_order *order)
     later(shard, &event);
 }
 
+static void persist(unsigned shard, const struct ampd_persist *order)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_PERSISTED, .u.persisted = {order->token}};
+    if (order->kind == AMPD_PERSIST_ACT)
+        pair_acts[shard][pair_acts_count[shard]++] = order->row->after.scale_id;
+    if (order->kind == pair_hold_kind)
+        pair_held_token = order->token;
+    else
+        later(shard, &event);
+}
+
 static void take(unsigned shard, const struct ampd_output *output)
 {
     struct core_call *call = &pair_calls[output->call];
     struct ampd_model_info info;
-    struct ampd_event event = {.type = AMPD_EVENT_PERSISTED, .u.persisted = {output->u.persist.token}};
+    struct ampd_event event;
     switch (output->type) {
     case AMPD_OUT_REPLY:
         assert_false(call->answered);
@@ -79,9 +96,7 @@ static void take(unsigned shard, const struct ampd_output *output)
         call->load = output->u.load;
         break;
     case AMPD_OUT_PERSIST:
-        if (output->u.persist.kind == AMPD_PERSIST_ACT)
-            pair_acts[shard][pair_acts_count[shard]++] = output->u.persist.row->after.scale_id;
-        later(shard, &event);
+        persist(shard, &output->u.persist);
         break;
     case AMPD_OUT_REPLAY: /* nothing is in the journal */
         event = (struct ampd_event){.type = AMPD_EVENT_REPLAYED,
@@ -96,14 +111,14 @@ static void take(unsigned shard, const struct ampd_output *output)
     case AMPD_OUT_CUT:
         cut_left[shard] = output->u.cut.count;
         break;
-    case AMPD_OUT_CUT_BLOCKS:
+    case AMPD_OUT_PART_BLOCKS:
         event = (struct ampd_event){
             .type = AMPD_EVENT_PART_BLOCKS,
-            .u.part_blocks = {output->u.cut_blocks.token, output->u.cut_blocks.first, output->u.cut_blocks.count}};
+            .u.part_blocks = {output->u.part_blocks.token, output->u.part_blocks.first, output->u.part_blocks.count}};
         later(shard, &event);
-        cut_left[shard] -= output->u.cut_blocks.count;
+        cut_left[shard] -= output->u.part_blocks.count;
         if (cut_left[shard] == 0)
-            part_over(shard, output->u.cut_blocks.token);
+            part_over(shard, output->u.part_blocks.token);
         break;
     case AMPD_OUT_RESTORE:
         restore(shard, &output->u.restore);
@@ -319,7 +334,7 @@ struct ampd_message *pair_message(enum ampd_message_type type, unsigned from, un
     message->to = to;
     message->from_fence = pair_core[from]->config.fence;
     message->to_fence = pair_core[to]->config.fence;
-    message->epoch = pair_model(0)->coord.epoch;
+    message->epoch = pair_model(0)->coord->epoch;
     message->round = pair_core[0]->sync.round;
     (void)snprintf(message->model, sizeof(message->model), "model");
     return message;

@@ -5,7 +5,11 @@
 #ifndef AMPD_TEST_CORE_PAIR_H
 #define AMPD_TEST_CORE_PAIR_H
 
-#include "server/core/model.h"
+#include "server/core/coordinator/coord.h"
+#include "server/core/base/model.h"
+#include "server/core/base/process.h"
+#include "server/core/shard/push.h"
+#include "server/core/shard/shard.h"
 #include "tests/unit/core_fixture.h"
 
 #define PAIR_CALLS_MAX 64
@@ -15,6 +19,8 @@ extern uint64_t pair_now_ms, pair_calls_count;
 extern struct core_call pair_calls[PAIR_CALLS_MAX]; /* by number, from 1 */
 extern unsigned pair_messages_count;                /* on their way */
 extern bool pair_hold_messages;                     /* they stay on their way */
+extern enum ampd_persist_kind pair_hold_kind;       /* what is not stored before the test says PERSISTED; 0: nothing */
+extern uint64_t pair_held_token;                    /* of the last that was held */
 extern bool pair_drained[2];                        /* DRAINED came */
 extern enum ampd_model_state pair_notified[2];      /* the state when watchers were last told to look */
 extern uint64_t pair_acts[2][16];                   /* scale ids of the rows of acts that each has ordered, in order */

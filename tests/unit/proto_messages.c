@@ -11,7 +11,7 @@ static void fill_bytes(void *value, size_t size, struct amp_random *random, enum
         0, UINT64_MAX, UINT64_C(0x8000000080000000), UINT64_C(0x7fc000007fc00001), UINT64_C(0x7f8000007f800000), 1};
     uint64_t bits = amp_random_next(random);
     if (how == FILL_EXTREME || bits % 4 == 0)
-        bits = ends[amp_random_below(random, sizeof(ends) / sizeof(ends[0]))];
+        bits = ends[amp_random_below(random, sizeof ends / sizeof ends[0])];
     memcpy(value, &bits, size);
 }
 
@@ -40,11 +40,11 @@ static bool fill_flag(struct amp_random *random, enum fill how)
 /* ---- fill, by nanopb's lists ---- */
 
 #define FILL_VALUE_BOOL(x)    x = fill_flag(random, how);
-#define FILL_VALUE_UINT32(x)  fill_bytes(&x, sizeof(x), random, how);
-#define FILL_VALUE_UINT64(x)  fill_bytes(&x, sizeof(x), random, how);
-#define FILL_VALUE_FLOAT(x)   fill_bytes(&x, sizeof(x), random, how);
-#define FILL_VALUE_DOUBLE(x)  fill_bytes(&x, sizeof(x), random, how);
-#define FILL_VALUE_FIXED64(x) fill_bytes(&x, sizeof(x), random, how);
+#define FILL_VALUE_UINT32(x)  fill_bytes(&x, sizeof x, random, how);
+#define FILL_VALUE_UINT64(x)  fill_bytes(&x, sizeof x, random, how);
+#define FILL_VALUE_FLOAT(x)   fill_bytes(&x, sizeof x, random, how);
+#define FILL_VALUE_DOUBLE(x)  fill_bytes(&x, sizeof x, random, how);
+#define FILL_VALUE_FIXED64(x) fill_bytes(&x, sizeof x, random, how);
 #define FILL_VALUE_UENUM(x)   x = (unsigned)(amp_random_next(random) & INT32_MAX);
 
 #define FILL(T, at, ht, lt, f, tag) AMPD_CAT(FILL_, AMPD_CLASS_##at##_##ht##_##lt)(T, f, lt)
@@ -54,9 +54,9 @@ static bool fill_flag(struct amp_random *random, enum fill how)
     m->has_##f = fill_flag(random, how);                                                                               \
     if (m->has_##f)                                                                                                    \
     FILL_VALUE_##lt(m->f)
-#define FILL_STRING(T, f, lt) fill_text(m->f, sizeof(m->f), random, how);
+#define FILL_STRING(T, f, lt) fill_text(m->f, sizeof m->f, random, how);
 #define FILL_ARRAY(T, f, lt)                                                                                           \
-    m->f##_count = (uint32_t)(sizeof(m->f) / sizeof(m->f[0]));                                                         \
+    m->f##_count = (uint32_t)(sizeof m->f / sizeof m->f[0]);                                                           \
     if (how == FILL_RANDOM)                                                                                            \
         m->f##_count = (uint32_t)amp_random_below(random, m->f##_count + 1u);                                          \
     for (size_t i = 0; i < m->f##_count; i++) {                                                                        \
@@ -81,7 +81,7 @@ static bool same_bits(const void *a, const void *b, size_t size)
 }
 
 #define SAME(T, at, ht, lt, f, tag) AMPD_CAT(SAME_, AMPD_CLASS_##at##_##ht##_##lt)(T, f)
-#define SAME_SCALAR(T, f)           &&same_bits(&a->f, &b->f, sizeof(a->f))
+#define SAME_SCALAR(T, f)           &&same_bits(&a->f, &b->f, sizeof a->f)
 #define SAME_ENUM(T, f)             &&a->f == b->f
 #define SAME_OPTIONAL(T, f)         &&a->has_##f == b->has_##f SAME_SCALAR(T, f)
 #define SAME_STRING(T, f)           &&strcmp(a->f, b->f) == 0
@@ -120,7 +120,7 @@ static bool same_google_protobuf_Timestamp(const struct ampd_msg_time *a, const 
     static void fill_list_##T(struct S##_list *list, struct amp_random *random, enum fill how)                         \
     {                                                                                                                  \
         size_t count = how == FILL_EXTREME ? LIST_ITEMS_MAX : amp_random_below(random, LIST_ITEMS_MAX + 1);            \
-        list->items = count > 0 ? calloc(count, sizeof(*list->items)) : NULL;                                          \
+        list->items = count > 0 ? calloc(count, sizeof *list->items) : NULL;                                           \
         list->count = count;                                                                                           \
         for (size_t i = 0; i < count; i++)                                                                             \
             fill_##T(&list->items[i], random, how);                                                                    \
@@ -135,6 +135,17 @@ static bool same_google_protobuf_Timestamp(const struct ampd_msg_time *a, const 
 
 PROTO_PARTS(FUNCTIONS, LIST_FUNCTIONS)
 PROTO_MESSAGES(FUNCTIONS, FUNCTIONS)
+
+/* Of each row of proto/methods.def: its request and its response, by what they are. */
+#define AMPD_METHOD(service_, name_, c_name_, request_, response_, ...)                                                \
+    OF_##request_(ampd_v1_##name_##Request, ampd_msg_##c_name_##_request)                                              \
+        OF_##response_(ampd_v1_##name_##Response, ampd_msg_##c_name_##_response)
+#define OF_NONE(T, S)
+#define OF_PLAIN(T, S)  FUNCTIONS(T, S)
+#define OF_OWNING(T, S) FUNCTIONS(T, S)
+#include "proto/methods.def"
+#undef OF_PLAIN
+#undef OF_OWNING
 
 /* ---- the table: the same functions behind void pointers ---- */
 
@@ -165,6 +176,12 @@ PROTO_MESSAGES(FUNCTIONS, FUNCTIONS)
 
 PROTO_MESSAGES(ROW_FUNCTIONS, ROW_FUNCTIONS_FREE)
 
+#define OF_PLAIN(T, S)  ROW_FUNCTIONS(T, S)
+#define OF_OWNING(T, S) ROW_FUNCTIONS_FREE(T, S)
+#include "proto/methods.def"
+#undef OF_PLAIN
+#undef OF_OWNING
+
 static void free_nothing(void *message)
 {
 }
@@ -172,5 +189,10 @@ static void free_nothing(void *message)
 #define ROW(T, S)      {#T, sizeof(struct S), row_fill_##T, row_same_##T, row_encode_##T, row_decode_##T, free_nothing},
 #define ROW_FREE(T, S) {#T, sizeof(struct S), row_fill_##T, row_same_##T, row_encode_##T, row_decode_##T, row_free_##T},
 
-const struct proto_message proto_messages[] = {PROTO_MESSAGES(ROW, ROW_FREE)};
-const size_t proto_messages_count = sizeof(proto_messages) / sizeof(proto_messages[0]);
+#define OF_PLAIN(T, S)  ROW(T, S)
+#define OF_OWNING(T, S) ROW_FREE(T, S)
+
+const struct proto_message proto_messages[] = {PROTO_MESSAGES(ROW, ROW_FREE)
+#include "proto/methods.def"
+};
+const size_t proto_messages_count = sizeof proto_messages / sizeof proto_messages[0];

@@ -1,6 +1,7 @@
 #include "tests/unit/rpc_pair.h"
 
 #include "base/assert.h"
+#include "rpc/h2/request.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -144,7 +145,7 @@ struct arpc_call *rpc_pair_call(struct rpc_pair *pair, const char *method, const
     struct arpc_call *call;
     (void)snprintf(path, sizeof path, "/t.T/%s", method);
     AMP_ASSERT(arpc_request_new(&pair->client.link, path, NULL, 0, handler, &call, NULL) == 0);
-    call->max_message = (size_t)4 << 20;
+    call->in.max_message = (size_t)4 << 20;
     arpc_call_set_user(call, user);
     return call;
 }

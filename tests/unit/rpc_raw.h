@@ -58,10 +58,15 @@ void rpc_raw_run(void);
 /* Moves the clock, and runs. */
 void rpc_raw_pass(int64_t ms);
 
-/* Sends a request of these headers and this body (NULL: END_STREAM is on the HEADERS), and runs. Returns the stream's id. */
+/*
+ * Sends a request of these headers and this body (NULL: END_STREAM is on the HEADERS), and runs. Returns the stream's
+ * id.
+ */
 int32_t rpc_raw_submit(const struct rpc_raw_header *headers, size_t count, const void *body, size_t size,
                        bool end_stream);
-/* A good request with one more header than it needs, or another value for one of its own; with value NULL, without it. */
+/*
+ * A good request with one more header than it needs, or another value for one of its own; with value NULL, without it.
+ */
 int32_t rpc_raw_request(const char *path, const char *name, const char *value, const void *body, size_t size, bool end);
 
 /* The index-th value that the answer has for this name, or "". Valid until the next call. */

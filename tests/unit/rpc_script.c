@@ -1,6 +1,7 @@
 #include "tests/unit/rpc_script.h"
 
 #include "base/assert.h"
+#include "rpc/h2/request.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,10 +143,10 @@ struct arpc_call *script_begin(struct script *script, struct arpc_link *link, co
 {
     struct arpc_call *call;
     assert_int_equal(arpc_request_new(link, "/t.T/Unary", NULL, 0, &rpc_noting, &call, NULL), 0);
-    call->max_message = 4096;
+    call->in.max_message = 4096;
     call->user = seen;
     if (policy != NULL)
-        arpc_retry_init(&call->retry, policy);
+        arpc_retry_init(&call->attempt.retry, policy);
     assert_int_equal(arpc_call_send(call, "hello", 5, NULL, 0, NULL, NULL), 0);
     (void)script;
     return call;

@@ -1,6 +1,7 @@
 /*
- * A client without sockets against a server that follows a script: a parking link and connections in memory, a clock of the
- * test's own. What the server hears and what a call's user sees can both be compared. For unit tests; asserts by cmocka.
+ * A client without sockets against a server that follows a script: a parking link and connections in memory, a clock of
+ * the test's own. What the server hears and what a call's user sees can both be compared. For unit tests; asserts by
+ * cmocka.
  */
 #ifndef TESTS_UNIT_RPC_SCRIPT_H
 #define TESTS_UNIT_RPC_SCRIPT_H

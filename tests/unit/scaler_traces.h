@@ -5,8 +5,8 @@
 #include "amp/scaler.h"
 
 /*
- * One trace for all policies, as the originals run: start 1024, interval 4, hysteresis 2; the scale after each step. '.' is a
- * clean step, 'X' an overflow.
+ * One trace for all policies, as the originals run: start 1024, interval 4, hysteresis 2; the scale after each step.
+ * '.' is a clean step, 'X' an overflow.
  */
 #define TRACE       "......XXX..X........."
 #define TRACE_STEPS (sizeof TRACE - 1)

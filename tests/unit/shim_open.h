@@ -1,6 +1,6 @@
 /*
- * For a test program that stands in front of the C library's open: both names of it, which lead to `shim_open`, a function that
- * the file which includes this has defined before.
+ * For a test program that stands in front of the C library's open: both names of it, which lead to `shim_open`, a
+ * function that the file which includes this has defined before.
  */
 #ifndef AMPD_TESTS_SHIM_OPEN_H
 #define AMPD_TESTS_SHIM_OPEN_H

@@ -1,6 +1,6 @@
 /*
- * Makes the disk fail: stands in front of the C library's fsync, write, pread and flock calls, for this program and for SQLite.
- * Counts are of calls from now on; 0 means never.
+ * Makes the disk fail: stands in front of the C library's fsync, write, pread and flock calls, for this program and for
+ * SQLite. Counts are of calls from now on; 0 means never.
  */
 #ifndef AMPD_TESTS_STORAGE_FAULTS_H
 #define AMPD_TESTS_STORAGE_FAULTS_H

@@ -1,8 +1,9 @@
 /*
  * Writes down what a program asks the disk for, and makes the disks that a power loss could leave of it.
  *
- * Stands in front of the C library's calls, for storage's own files and for SQLite's: what SQLite's VFS asks for is what
- * reaches the system. Only what is below one folder is written down; the -shm files, which SQLite makes anew, are not.
+ * Stands in front of the C library's calls, for storage's own files and for SQLite's: what SQLite's VFS asks for is
+ * what reaches the system. Only what is below one folder is written down; the -shm files, which SQLite makes anew, are
+ * not.
  *
  * The disk forgets what it was not told to keep: bytes and sizes of a file until it is synced, names until their
  * directory is. No order is kept between two things that are not synced.
@@ -55,16 +56,22 @@ struct record_crash {
     uint64_t seed;   /* RANDOM */
 };
 
-/* Writes down what happens below `root`, which is there and empty, by whatever thread. One thread calls all of these. */
+/*
+ * Writes down what happens below `root`, which is there and empty, by whatever thread. One thread calls all of these.
+ */
 void storage_record_begin(const char *root);
 
 /*
- * Goes on after the first `prefix` calls as if the process had been killed then and started again: they are kept, with what
- * was durable of them by then; all later ones are forgotten. `root` holds the disk of that moment (RECORD_LOSE_NOTHING).
+ * Goes on after the first `prefix` calls as if the process had been killed then and started again: they are kept, with
+ * what was durable of them by then; all later ones are forgotten. `root` holds the disk of that moment
+ * (RECORD_LOSE_NOTHING).
  */
 void storage_record_resume(const char *root, uint32_t prefix);
 
-/* Stops; what was written down stays. Until storage_record_begin no sync reaches the disk: what is tested is thrown away. */
+/*
+ * Stops; what was written down stays. Until storage_record_begin no sync reaches the disk: what is tested is thrown
+ * away.
+ */
 void storage_record_stop(void);
 
 /* Frees all; syncs are syncs again. */

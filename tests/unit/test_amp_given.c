@@ -1,6 +1,6 @@
 /*
- * Every public function of amp/ that returns a code, with each pointer that it needs missing: AMP_EINVAL, a text, and no
- * crash. A row is a call; what a header allows to be NULL is not among them.
+ * Every public function of amp/ that returns a code, with each pointer that it needs missing: AMP_EINVAL, a text, and
+ * no crash. A row is a call; what a header allows to be NULL is not among them.
  */
 #include "amp/clip.h"
 #include "amp/cpu.h"

@@ -20,7 +20,7 @@ static int pick_kernels(void **state)
     return amp_cpu_select(NULL, &kernels, &error);
 }
 
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define COUNT(array) (sizeof array / sizeof((array)[0]))
 #define F32(name, array)                                                                                               \
     (struct amp_tensor)                                                                                                \
     {                                                                                                                  \

@@ -1,7 +1,7 @@
 /*
- * Out of memory: each allocation of the cast cache and of DLPack fails in its turn, and everything is then as before the
- * call. The allocator's entries are wrapped by the linker (tests/unit/amp.cmake). FSDP's are in test_amp_fsdp.c; nothing
- * else in amp/ allocates.
+ * Out of memory: each allocation of the cast cache and of DLPack fails in its turn, and everything is then as before
+ * the call. The allocator's entries are wrapped by the linker (tests/unit/amp.cmake). FSDP's are in test_amp_fsdp.c;
+ * nothing else in amp/ allocates.
  */
 #include "amp/autocast.h"
 #include "amp/cpu.h"

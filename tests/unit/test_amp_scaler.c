@@ -280,11 +280,11 @@ static void a_scale_that_the_policy_cannot_have_is_refused_and_changes_nothing(v
     struct amp_error error;
     amp_scaler_init(&config, &s);
     before = s;
-    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(AMP_EINVAL, amp_scaler_set(&config, &s, bad[i], &error));
         assert_non_null(strstr(error.text, "is not within"));
     }
-    assert_memory_equal(&before, &s, sizeof(s));
+    assert_memory_equal(&before, &s, sizeof s);
     amp_scaler_init(&none, &s);
     assert_int_equal(AMP_EINVAL, amp_scaler_set(&none, &s, 2, &error));
     assert_non_null(strstr(error.text, "policy none"));

@@ -1,5 +1,5 @@
 /* The flat space as the client lays it out from a Join's answer, which a server may have made up. */
-#include "client/core/internal.h"
+#include "client/core/machine.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -7,15 +7,15 @@ static void expect_stopped(const char *word)
 {
     struct amp_error error = {0};
     assert_int_equal(AMP_EABORTED, ampclient_core_push(core, now_ms, 1, second, AMP_F16, &error));
-    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
     struct amp_error told = done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_EABORTED).error;
     assert_non_null(strstr(told.text, word));
     assert_string_equal("RANK_TAKEN", told.reason);
-    wish(AMPCLIENT_EVENT_STEP_END);
+    request(AMPCLIENT_EVENT_STEP_END);
     (void)done(AMPCLIENT_EVENT_STEP_END, AMP_EABORTED);
     tick(60000);
     assert_int_equal(0, have(AMPCLIENT_OUT_JOIN) + have(AMPCLIENT_OUT_KEEP_ALIVE) + have(AMPCLIENT_OUT_PULL));
-    wish(AMPCLIENT_EVENT_LEAVE); /* it has nothing to give back */
+    request(AMPCLIENT_EVENT_LEAVE); /* it has nothing to give back */
     (void)done(AMPCLIENT_EVENT_LEAVE, 0);
     assert_int_equal(0, have(AMPCLIENT_OUT_LEAVE));
 }
@@ -25,7 +25,7 @@ static void a_worker_whose_rank_is_taken_stops_with_the_servers_sentence(void **
     (void)state;
     begin(1, 1);
     push(1, second);
-    wish(AMPCLIENT_EVENT_STEP_END);
+    request(AMPCLIENT_EVENT_STEP_END);
     fail_call(take(AMPCLIENT_OUT_PUSH).call, AMP_EABORTED, "RANK_TAKEN", 1, 1);
     assert_string_equal("text", done(AMPCLIENT_EVENT_STEP_END, AMP_EABORTED).error.text);
     expect_stopped("text");
@@ -52,7 +52,7 @@ static void a_fenced_worker_asks_whether_its_rank_is_taken_before_it_joins_again
 static void a_pull_that_waits_ends_when_a_keep_alive_hears_that_the_rank_is_taken(void **state)
 {
     (void)state;
-    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
     tick(10000);
     answer_keep_alive(1, false, "w from 10.0.0.2");
     fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_ECANCELLED, "", 0, 0);
@@ -79,7 +79,7 @@ static void a_worker_that_is_asked_to_takes_its_rank_back(void **state)
 static void a_worker_whose_own_join_may_have_taken_its_rank_joins_again(void **state)
 {
     (void)state;
-    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
     tick(10000);
     fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_EABORTED, "ROLLED_BACK", 2, 1);
     fail_call(take(AMPCLIENT_OUT_JOIN).call, AMP_EUNAVAILABLE, "", 0, 0); /* its answer was lost */
@@ -102,7 +102,7 @@ static void a_server_that_is_away_is_said_once_in_five_seconds_and_that_it_is_ba
 {
     (void)state;
     expect_line("m: joined as rank 1 of 2 at step 1 (epoch 1)");
-    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
     uint64_t begun = now_ms;
     while (now_ms - begun < 10000) { /* the first failure is worth no line */
         fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_EUNAVAILABLE, "", 0, 0);
@@ -131,11 +131,23 @@ static void a_rollback_is_said_with_the_step_that_is_next(void **state)
     expect_line("m: rolled back from step 4 to step 3 (epoch 2), joined again as rank 1");
 }
 
+static void a_model_that_is_on_another_number_of_shards_now_ends_the_call_with_a_sentence(void **state)
+{
+    (void)state;
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    tick(10000);
+    answer_keep_alive(2, true, NULL);
+    fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_ECANCELLED, "", 0, 0);
+    answer_join_on(3, 2, 1, 2);
+    struct amp_error told = done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_ESTATE).error;
+    assert_string_equal("the model is on 3 shards now, and this process began with 1: start it again", told.text);
+}
+
 static void whom_a_step_waits_for_is_said_and_is_in_the_error(void **state)
 {
     (void)state;
     count = 0;
-    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
     struct ampclient_ended ended = {.u.keep_alive = {.epoch = 1, .valid = true, .waiting_for = "rank 0 (a)"}};
     for (uint64_t waited = 10; waited <= 40; waited += 10) {
         tick(10000);
@@ -160,6 +172,7 @@ int main(void)
         TEST(a_worker_whose_own_join_may_have_taken_its_rank_joins_again),
         TEST(a_server_that_is_away_is_said_once_in_five_seconds_and_that_it_is_back),
         TEST(a_rollback_is_said_with_the_step_that_is_next),
+        TEST(a_model_that_is_on_another_number_of_shards_now_ends_the_call_with_a_sentence),
         TEST(whom_a_step_waits_for_is_said_and_is_in_the_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

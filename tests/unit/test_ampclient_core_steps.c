@@ -22,7 +22,7 @@ static void a_block_goes_out_when_its_parameters_are_pushed(void **state)
     assert_int_equal(0, take(AMPCLIENT_OUT_PUSH_BLOCK).u.block);
     assert_int_equal(1, take(AMPCLIENT_OUT_PUSH_BLOCK).u.block);
     assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_END));
-    wish(AMPCLIENT_EVENT_STEP_END);
+    request(AMPCLIENT_EVENT_STEP_END);
     assert_int_equal(header.call, take(AMPCLIENT_OUT_PUSH_END).call);
     assert_int_equal(0, absent_count);
     answer_push(header.call, 1, 1);
@@ -34,7 +34,7 @@ static void what_is_not_pushed_by_step_end_is_absent(void **state)
     (void)state;
     begin(1, 1);
     push(1, second);
-    wish(AMPCLIENT_EVENT_STEP_END);
+    request(AMPCLIENT_EVENT_STEP_END);
     (void)take(AMPCLIENT_OUT_PUSH_END);
     assert_int_equal(1, absent_count);
     assert_int_equal(0, absent[0]);
@@ -51,7 +51,7 @@ static void a_block_in_one_piece_is_a_view_and_others_are_gathered_with_zeros(vo
     size_t size;
     assert_ptr_equal(first, ampclient_core_block(core, 0, scratch, &size));
     assert_int_equal(BLOCK * 2, size);
-    memset(scratch, 0xff, sizeof(scratch));
+    memset(scratch, 0xff, sizeof scratch);
     assert_ptr_equal(scratch, ampclient_core_block(core, 1, scratch, &size)); /* 36 elements and pad */
     assert_int_equal(0x3c00, scratch[6]);
     assert_int_equal(0, scratch[36]);
@@ -65,7 +65,7 @@ static void a_push_that_broke_off_asks_what_is_there_and_sends_the_rest(void **s
     begin(1, 1);
     push(0, first);
     push(1, second);
-    wish(AMPCLIENT_EVENT_STEP_END);
+    request(AMPCLIENT_EVENT_STEP_END);
     uint64_t old = take(AMPCLIENT_OUT_PUSH).call;
     count = 0;
     fail_call(old, AMP_EUNAVAILABLE, "", 0, 0);
@@ -90,7 +90,7 @@ static void a_push_that_broke_off_asks_what_is_there_and_sends_the_rest(void **s
 static void a_process_that_knows_less_than_the_others_is_asked_again(void **state)
 {
     (void)state;
-    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
     fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_ESTATE, "STEP_AHEAD", 1, 1);
     assert_int_equal(0, have(AMPCLIENT_OUT_PULL)); /* a pause first */
     tick(AMPCLIENT_BACKOFF_MS);
@@ -102,13 +102,13 @@ static void a_process_that_knows_less_than_the_others_is_asked_again(void **stat
 static void a_process_without_values_is_asked_again_by_who_has_had_them(void **state)
 {
     (void)state;
-    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
     fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_ESTATE, "MODEL_NOT_LOADED", 1, 1);
     (void)done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_ESTATE);
     begin(1, 1);
     push(0, first);
     push(1, second);
-    wish(AMPCLIENT_EVENT_STEP_END);
+    request(AMPCLIENT_EVENT_STEP_END);
     fail_call(take(AMPCLIENT_OUT_PUSH).call, AMP_ESTATE, "MODEL_NOT_LOADED", 1, 1);
     assert_int_equal(0, have(AMPCLIENT_OUT_USER_DONE));
     count = 0;
@@ -127,7 +127,7 @@ static void a_push_that_is_incomplete_by_what_it_was_told_asks_again(void **stat
     begin(1, 1);
     push(0, first);
     push(1, second);
-    wish(AMPCLIENT_EVENT_STEP_END);
+    request(AMPCLIENT_EVENT_STEP_END);
     fail_call(take(AMPCLIENT_OUT_PUSH).call, AMP_EUNAVAILABLE, "", 0, 0);
     count = 0;
     tick(AMPCLIENT_BACKOFF_MS);
@@ -154,7 +154,7 @@ static void a_push_that_is_incomplete_by_what_it_was_told_asks_again(void **stat
 static void pauses_double_up_to_their_bound(void **state)
 {
     (void)state;
-    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
     for (uint64_t pause = AMPCLIENT_BACKOFF_MS; pause <= 4 * AMPCLIENT_BACKOFF_MAX_MS; pause *= 2) {
         fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_EUNAVAILABLE, "", 0, 0);
         uint64_t wait = pause < AMPCLIENT_BACKOFF_MAX_MS ? pause : AMPCLIENT_BACKOFF_MAX_MS;
@@ -168,7 +168,7 @@ static void pauses_double_up_to_their_bound(void **state)
 static void after_the_reconnect_timeout_the_user_is_told(void **state)
 {
     (void)state;
-    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
     uint64_t begun = now_ms;
     while (have(AMPCLIENT_OUT_USER_DONE) == 0) {
         if (have(AMPCLIENT_OUT_PULL) > 0)
@@ -189,7 +189,7 @@ static void a_block_is_sent_again_three_times_and_no_more(void **state)
     (void)state;
     begin(1, 1);
     push(1, second);
-    wish(AMPCLIENT_EVENT_STEP_END);
+    request(AMPCLIENT_EVENT_STEP_END);
     for (unsigned i = 0; i < AMPCLIENT_BLOCK_RESENDS_MAX; i++) {
         fail_call(take(AMPCLIENT_OUT_PUSH).call, AMP_EDATALOSS, "BLOCK_CHECKSUM", 1, 1);
         end_with(take(AMPCLIENT_OUT_GET_PUSH_STATE).call, (struct ampclient_ended){0});
@@ -210,9 +210,9 @@ static void a_higher_epoch_rolls_the_step_back(void **state)
     count = 0;
     push(0, first); /* does nothing and succeeds */
     assert_int_equal(0, have(AMPCLIENT_OUT_PUSH));
-    wish(AMPCLIENT_EVENT_STEP_END);
+    request(AMPCLIENT_EVENT_STEP_END);
     assert_int_equal(AMPCLIENT_CORE_ROLLED_BACK, done(AMPCLIENT_EVENT_STEP_END, 0).result.verdict);
-    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
     assert_int_equal(3, outputs[0].u.pull.number);
     answer_pull(2, 3, 2);
     struct ampclient_user_done result = done(AMPCLIENT_EVENT_STEP_BEGIN, 0);
@@ -226,7 +226,7 @@ static void a_lease_that_ended_is_mended_and_the_push_begins_anew(void **state)
     begin(1, 1);
     push(0, first);
     push(1, second);
-    wish(AMPCLIENT_EVENT_STEP_END);
+    request(AMPCLIENT_EVENT_STEP_END);
     uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
     count = 0;
     fail_call(call, AMP_EABORTED, "FENCED", 1, 1);
@@ -255,13 +255,16 @@ static void keep_alive_goes_out_three_times_a_lease_and_may_end_the_membership(v
     assert_int_equal(1, have(AMPCLIENT_OUT_JOIN));
 }
 
-/* The keep-alive waits while the server is away; the pull that waits with it is the first to hear that the epoch is over. */
+/*
+ * The keep-alive waits while the server is away; the pull that waits with it is the first to hear that the epoch is
+ * over.
+ */
 static void what_a_keep_alive_hears_of_the_incarnation_of_before_does_not_count(void **state)
 {
     (void)state;
     tick(10000);
     uint64_t old = take(AMPCLIENT_OUT_KEEP_ALIVE).call;
-    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
     fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_EABORTED, "ROLLED_BACK", 2, 1);
     answer_join(2, 1, 2);
     fail_call(old, AMP_EABORTED, "FENCED", 2, 1);
@@ -278,10 +281,10 @@ static void after_a_skip_no_blocks_are_asked_for(void **state)
 {
     (void)state;
     begin(1, 1);
-    wish(AMPCLIENT_EVENT_STEP_END);
+    request(AMPCLIENT_EVENT_STEP_END);
     answer_push(take(AMPCLIENT_OUT_PUSH).call, 1, 1);
     (void)done(AMPCLIENT_EVENT_STEP_END, 0);
-    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
     struct ampclient_output pull = outputs[count - 1].type == AMPCLIENT_OUT_PULL ? outputs[count - 1] : outputs[0];
     assert_int_equal(1, pull.u.pull.have_epoch);
     assert_int_equal(0, pull.u.pull.have_version);
@@ -293,10 +296,10 @@ static void a_pull_that_broke_off_leaves_no_version_behind(void **state)
 {
     (void)state;
     begin(1, 2); /* version 1 */
-    wish(AMPCLIENT_EVENT_STEP_END);
+    request(AMPCLIENT_EVENT_STEP_END);
     answer_push(take(AMPCLIENT_OUT_PUSH).call, 1, 2);
     (void)done(AMPCLIENT_EVENT_STEP_END, 0);
-    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
     struct ampclient_output pull = take(AMPCLIENT_OUT_PULL);
     assert_int_equal(1, pull.u.pull.have_version);
     struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = pull.call};
@@ -309,12 +312,12 @@ static void a_pull_that_broke_off_leaves_no_version_behind(void **state)
 static void a_model_that_is_done_ends_the_loop(void **state)
 {
     (void)state;
-    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
     fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_ESTATE, "MODEL_DONE", 1, 2);
     (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 1);
-    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
     (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 1);
-    wish(AMPCLIENT_EVENT_PULL_LATEST);
+    request(AMPCLIENT_EVENT_PULL_LATEST);
     answer_pull(1, 2, 1);
     assert_int_equal(1, done(AMPCLIENT_EVENT_PULL_LATEST, 0).step.version);
 }
@@ -322,20 +325,20 @@ static void a_model_that_is_done_ends_the_loop(void **state)
 static void a_model_that_fails_at_its_floor_is_told_as_unstable(void **state)
 {
     (void)state;
-    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
     fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_ESTATE, "MODEL_UNSTABLE", 1, 2);
     assert_string_equal("MODEL_UNSTABLE", done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_EUNSTABLE).error.reason);
-    wish(AMPCLIENT_EVENT_STEP_BEGIN); /* an operator has set the scale meanwhile */
+    request(AMPCLIENT_EVENT_STEP_BEGIN); /* an operator has set the scale meanwhile */
     fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_ESTATE, "MODEL_FROZEN", 1, 2);
     (void)done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_ESTATE);
 }
 
-static void the_wish_is_answered_only_when_no_stream_reads_gradients(void **state)
+static void the_request_is_answered_only_when_no_stream_reads_gradients(void **state)
 {
     (void)state;
     begin(1, 1);
     push(1, second);
-    wish(AMPCLIENT_EVENT_STEP_END);
+    request(AMPCLIENT_EVENT_STEP_END);
     uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
     tick(AMPCLIENT_STEP_TIMEOUT_MS);
     assert_int_equal(call, take(AMPCLIENT_OUT_CANCEL).call);
@@ -355,7 +358,7 @@ static void user_state_given_after_the_header_begins_the_stream_anew(void **stat
     event.u.user_state.size = 4;
     send(&event);
     count = 0;
-    wish(AMPCLIENT_EVENT_STEP_END);
+    request(AMPCLIENT_EVENT_STEP_END);
     assert_int_equal(call, take(AMPCLIENT_OUT_CANCEL).call);
     fail_call(call, AMP_ECANCELLED, "", 0, 0);
     end_with(take(AMPCLIENT_OUT_GET_PUSH_STATE).call, (struct ampclient_ended){0});
@@ -380,7 +383,7 @@ static void a_weight_counts_from_the_step_whose_first_push_was_not_made(void **s
     set_weight(3, AMP_ESTATE);
     struct ampclient_output header = take(AMPCLIENT_OUT_PUSH);
     assert_true(header.u.push.weight == 2);
-    wish(AMPCLIENT_EVENT_STEP_END);
+    request(AMPCLIENT_EVENT_STEP_END);
     set_weight(3, AMP_ESTATE);
     answer_push(header.call, 1, 1);
     (void)done(AMPCLIENT_EVENT_STEP_END, 0);
@@ -426,7 +429,7 @@ static void accumulated_gradients_go_out_once_as_their_fp32_sum(void **state)
     assert_true(data[0] == 2 && data[9] == 2 && data[10] == 0);
     struct amp_error error = {0};
     assert_int_equal(AMP_ESTATE, ampclient_core_push(core, now_ms, 1, second, AMP_F16, &error));
-    memset(second, 0, sizeof(second));
+    memset(second, 0, sizeof second);
 }
 
 static void bad_arguments_are_errors_that_say_why(void **state)
@@ -442,7 +445,7 @@ static void bad_arguments_are_errors_that_say_why(void **state)
     assert_int_equal(AMP_EINVAL, ampclient_core_push(core, now_ms, 1, second, AMP_BF16, &error));
     assert_int_equal(AMP_ESTATE, ampclient_core_push(core, now_ms, 0, first, AMP_F16, &error));
     assert_true(strlen(error.text) > 10);
-    wish(AMPCLIENT_EVENT_JOIN);
+    request(AMPCLIENT_EVENT_JOIN);
     (void)done(AMPCLIENT_EVENT_JOIN, AMP_ESTATE);
 }
 
@@ -451,7 +454,7 @@ static void headers_of_different_shards_must_agree(void **state)
     (void)state;
     ampclient_core_free(core);
     make_with((struct ampclient_core_config){.model = "m", .rank = 1, .world_size = -1, .shards = 2});
-    wish(AMPCLIENT_EVENT_STEP_BEGIN);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
     uint64_t calls[2] = {take(AMPCLIENT_OUT_PULL).call, take(AMPCLIENT_OUT_PULL).call};
     struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = calls[0]};
     event.u.header = (struct ampclient_pull_header){1, 1, 0, 5, 1024, AMP_F16};
@@ -489,7 +492,7 @@ int main(void)
         TEST(a_pull_that_broke_off_leaves_no_version_behind),
         TEST(a_model_that_is_done_ends_the_loop),
         TEST(a_model_that_fails_at_its_floor_is_told_as_unstable),
-        TEST(the_wish_is_answered_only_when_no_stream_reads_gradients),
+        TEST(the_request_is_answered_only_when_no_stream_reads_gradients),
         TEST(user_state_given_after_the_header_begins_the_stream_anew),
         TEST(a_weight_counts_from_the_step_whose_first_push_was_not_made),
         TEST(weights_beyond_what_the_server_takes_are_refused),

@@ -11,7 +11,7 @@
 /* cmocka needs the headers above. */
 #include <cmocka.h>
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define COUNT(array) (sizeof array / sizeof *(array))
 
 static const struct amp_metric gauge = {"a_gauge", AMP_METRIC_GAUGE, "Two\nlines, a \\ and a \"quote\""};
 static const struct amp_metric counter = {"a_total", AMP_METRIC_COUNTER, "Counts"};

@@ -1,5 +1,5 @@
 /* The caller's specification as a message. */
-#include "client/io/spec.h"
+#include "client/io/client_spec.h"
 
 #include <stdarg.h>
 #include <stddef.h>

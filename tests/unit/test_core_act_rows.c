@@ -2,7 +2,10 @@
  * The rows of acts on all shards: shard 0 stores one and answers it, the other stores the same, whatever is lost or starts again in
  * between. A store keeps an act once, however often it comes (test_storage_store.c); so an order that comes twice is none too many.
  */
-#include "server/core/spec.h"
+#include "server/core/model/spec.h"
+#include "server/core/coordinator/coord.h"
+#include "server/core/shard/shard.h"
+#include "server/core/wire/messages.h"
 #include "tests/unit/core_pair.h"
 
 #include <stdlib.h>
@@ -69,7 +72,7 @@ static void an_act_comes_with_the_verdict_after_it(void **state)
     pair_hold_messages = false;
     (void)pair_push(0, 2, 1);
     (void)pair_push(1, 2, 1);
-    assert_int_equal(2, pair_model(1)->shard.decided_step);
+    assert_int_equal(2, pair_model(1)->shard->decided.step);
     assert_true(has(1, 2));
 }
 
@@ -185,7 +188,7 @@ static uint64_t told(enum ampd_message_type type)
             continue;
         bool verdict = type == AMPD_MESSAGE_VERDICT;
         uint32_t count = verdict ? message->u.verdict.acts_count : message->u.acts.count;
-        const struct ampd_act *acts = verdict ? message->u.verdict.acts : message->u.acts.acts;
+        const struct ampd_action *acts = verdict ? message->u.verdict.acts : message->u.acts.acts;
         for (uint32_t i = 0; i < count; i++)
             all = all * 10 + acts[i].after.scale_id;
         return all;
@@ -199,8 +202,8 @@ static void a_coordinator_that_starts_tells_the_acts_behind_the_last_step(void *
     struct ampd_step_row rows[] = {row_of(AMPD_ROW_SET, 0, 2), row_of(AMPD_ROW_STEP, 1, 2), row_of(AMPD_ROW_SET, 1, 3),
                                    row_of(AMPD_ROW_RESET, 1, 4)};
     start_with(rows, 4, 1, false);
-    assert_int_equal(1, pair_model(0)->coord.decided);
-    assert_int_equal(2, pair_model(0)->coord.acts_count); /* and they go with the next verdict */
+    assert_int_equal(1, pair_model(0)->coord->decided);
+    assert_int_equal(2, pair_model(0)->coord->actions.count); /* and they go with the next verdict */
     assert_int_equal(34, told(AMPD_MESSAGE_ACTS));
 }
 
@@ -222,8 +225,8 @@ static void an_act_is_lost_once_shard_0_has_stored_the_epoch_that_takes_it_back(
     static const struct ampd_note note = {.actor = "ann", .request_id = "a"};
     struct ampd_event event = {.type = AMPD_EVENT_SET_SCALE, .u.act = {.model = "model", .note = &note, .scale = 8}};
     assert_int_equal(0, pair_call(0, &event)->reply.error.code);
-    const struct ampd_coord *coord = &pair_model(0)->coord;
-    assert_true(coord->known_count == 1 && !coord->known[0].superseded);
+    const struct ampd_coord *coord = pair_model(0)->coord;
+    assert_true(coord->actions.known_count == 1 && !coord->actions.known[0].superseded);
     pair_hold_messages = true; /* shard 1 hears of nothing */
     struct ampd_message *message = pair_message(AMPD_MESSAGE_RESTORE, 0, 0);
     message->round = ++pair_core[0]->sync.round;
@@ -233,8 +236,8 @@ static void an_act_is_lost_once_shard_0_has_stored_the_epoch_that_takes_it_back(
     message->round = pair_core[0]->sync.round;
     message->u.epoch.record = (struct ampd_epoch_record){.epoch = 2, .parent = 1, .base_epoch = 1};
     pair_send_take(message);
-    assert_int_equal(2, pair_model(0)->shard.epoch);
-    assert_true(coord->known[0].superseded);
+    assert_int_equal(2, pair_model(0)->shard->epoch);
+    assert_true(coord->actions.known[0].superseded);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 /* What operators do to the scale of a model, and by which request. */
-#include "server/core/spec.h"
+#include "server/core/model/spec.h"
 #include "tests/unit/core_fixture.h"
 
 #include <math.h>
@@ -289,7 +289,7 @@ static void requests_of_the_store_are_known_after_a_start(void **state)
 static void the_oldest_request_ids_are_forgotten(void **state)
 {
     struct core_host *host = *state;
-    for (unsigned i = 0; i < AMPD_ACTS_MAX + 1; i++) {
+    for (unsigned i = 0; i < AMPD_ACTIONS_MAX + 1; i++) {
         char id[8] = {'i', (char)('0' + i / 10), (char)('0' + i % 10), 0};
         (void)core_set_scale(host, 8, id);
         (void)push_step(host, 1 + i, 8);

@@ -4,8 +4,9 @@
  */
 #include "amp/kernels.h"
 #include "server/core/core.h"
-#include "server/core/messages.h"
-#include "server/core/spec.h"
+#include "server/core/model/passes.h"
+#include "server/core/wire/messages.h"
+#include "server/core/model/spec.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,7 +45,7 @@ struct world {
 
 static void step(struct world *world, uint32_t shard, const struct ampd_event *event);
 
-static void cut_blocks(struct world *world, uint32_t shard, const struct ampd_cut_blocks *blocks)
+static void cut_blocks(struct world *world, uint32_t shard, const struct ampd_part_blocks *blocks)
 {
     static const struct ampd_checkpoint_record record = {.size_bytes = 1};
     struct ampd_event event = {.type = AMPD_EVENT_PART_BLOCKS,
@@ -81,8 +82,8 @@ static void take(struct world *world, uint32_t shard, const struct ampd_output *
         event = (struct ampd_event){.type = AMPD_EVENT_JOB_DONE, .u.job = output->u.job};
         step(world, shard, &event);
         break;
-    case AMPD_OUT_CUT_BLOCKS:
-        cut_blocks(world, shard, &output->u.cut_blocks);
+    case AMPD_OUT_PART_BLOCKS:
+        cut_blocks(world, shard, &output->u.part_blocks);
         break;
     case AMPD_OUT_CUT:
         world->cut_token[shard] = output->u.cut.token;

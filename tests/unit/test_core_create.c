@@ -1,5 +1,9 @@
 /* CreateModel over two shards: what one of them cannot make, or has no answer for, and what a start finds of it. */
 #include "tests/unit/core_pair.h"
+#include "server/core/coordinator/coord.h"
+#include "server/core/coordinator/sync.h"
+#include "server/core/base/limits.h"
+#include "server/core/model/spec.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -89,7 +93,36 @@ static void what_one_shard_has_no_memory_for_is_taken_back_on_all(void **state)
     }
     pair_core[1]->config.memory_max = 0;
     assert_int_equal(0, create()->reply.error.code);
-    assert_int_equal(AMPD_COORD_CREATED, pair_model(0)->coord.state);
+    assert_int_equal(AMPD_COORD_CREATED, pair_model(0)->coord->state);
+}
+
+/* Else a crash between the two leaves a model that its creator was told there is none of. */
+static void who_creates_is_told_that_it_is_taken_back_once_the_store_knows_that(void **state)
+{
+    (void)state;
+    pair_hold_kind = AMPD_PERSIST_DELETING;
+    const struct core_call *call = create();
+    assert_int_equal(AMPD_COORD_DELETING, pair_model(0)->coord->state);
+    assert_false(call->answered);
+    pair_hold_kind = (enum ampd_persist_kind)0;
+    struct ampd_event stored = {.type = AMPD_EVENT_PERSISTED, .u.persisted = {pair_held_token}};
+    pair_step(0, &stored);
+    pair_settle();
+    assert_failed(call, AMP_EEXHAUSTED, "shard 1 cannot make model");
+    assert_nowhere();
+}
+
+static void a_sync_that_comes_between_does_not_take_the_reason_away(void **state)
+{
+    (void)state;
+    pair_hold_kind = AMPD_PERSIST_DELETING;
+    const struct core_call *call = create();
+    pair_hold_kind = (enum ampd_persist_kind)0;
+    ampd_sync_start(pair_core[0]);
+    struct ampd_event stored = {.type = AMPD_EVENT_PERSISTED, .u.persisted = {pair_held_token}};
+    pair_step(0, &stored);
+    pair_settle();
+    assert_failed(call, AMP_EEXHAUSTED, "shard 1 cannot make model");
 }
 
 static void who_waits_for_the_same_creation_is_told_too(void **state)
@@ -110,13 +143,13 @@ static void a_model_that_is_being_created_or_taken_back_keeps_nobody_from_being_
     (void)state;
     pair_hold_messages = true;
     (void)create();
-    assert_int_equal(AMPD_COORD_CREATING, pair_model(0)->coord.state);
+    assert_int_equal(AMPD_COORD_CREATING, pair_model(0)->coord->state);
     assert_false(is_waited_for(0));
     while (pair_messages_count > 0) {
         pair_deliver_first();
         assert_false(is_waited_for(0) || is_waited_for(1));
     }
-    assert_int_equal(AMPD_COORD_DELETING, pair_model(0)->coord.state);
+    assert_int_equal(AMPD_COORD_DELETING, pair_model(0)->coord->state);
     assert_false(is_waited_for(0));
     assert_failed(create(), AMP_EUNAVAILABLE, "being deleted");
     pair_hold_messages = false;
@@ -143,7 +176,7 @@ static void one_whose_epoch_has_no_number_yet_can_be_deleted(void **state)
     (void)state;
     pair_core[0]->config.asks_epochs = true;
     const struct core_call *made = create();
-    uint64_t token = pair_model(0)->coord.raise_token;
+    uint64_t token = pair_model(0)->coord->begins.token;
     assert_false(made->answered || token == 0);
     assert_int_equal(0, delete()->reply.error.code);
     assert_failed(made, AMP_ENOTFOUND, "being deleted");
@@ -169,7 +202,7 @@ static void a_start_that_finds_a_model_which_one_shard_cannot_make_takes_it_back
     pair_forget_messages(); /* there was no session for them */
     struct ampd_event up = {.type = AMPD_EVENT_PEER_UP, .u.shard = 0};
     pair_step(1, &up);
-    while (pair_model(0)->coord.state != AMPD_COORD_RESTORING) {
+    while (pair_model(0)->coord->state != AMPD_COORD_RESTORING) {
         assert_true(pair_messages_count > 0);
         pair_deliver_first();
         pair_settle();
@@ -218,7 +251,7 @@ static void a_creation_that_waits_for_a_shard_names_it_and_is_found_by_who_asks_
     pair_settle();
     assert_true(again->answered);
     assert_int_equal(0, again->reply.error.code);
-    assert_int_equal(AMPD_COORD_CREATED, pair_model(0)->coord.state);
+    assert_int_equal(AMPD_COORD_CREATED, pair_model(0)->coord->state);
 }
 
 static void a_creation_that_waits_for_etcd_says_so(void **state)
@@ -238,6 +271,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         SMALL(what_one_shard_has_no_memory_for_is_taken_back_on_all),
+        SMALL(who_creates_is_told_that_it_is_taken_back_once_the_store_knows_that),
+        SMALL(a_sync_that_comes_between_does_not_take_the_reason_away),
         SMALL(who_waits_for_the_same_creation_is_told_too),
         SMALL(a_model_that_is_being_created_or_taken_back_keeps_nobody_from_being_ready),
         LARGE(a_model_that_is_being_created_can_be_deleted),

@@ -1,6 +1,10 @@
 /* DeleteModel over two shards: the coordinator forgets the model last, whatever is lost or started again on the way. */
-#include "server/core/model.h"
-#include "server/core/spec.h"
+#include "server/core/base/model.h"
+#include "server/core/coordinator/sync.h"
+#include "server/core/model/spec.h"
+#include "server/core/base/process.h"
+#include "server/core/wire/fences.h"
+#include "server/core/wire/messages.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

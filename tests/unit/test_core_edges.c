@@ -1,5 +1,10 @@
 /* Calls at the edges of what is allowed: each is refused by name, or has no effect, and the model goes on. */
-#include "server/core/model.h"
+#include "server/core/base/model.h"
+#include "server/core/base/worker.h"
+#include "server/core/coordinator/workers.h"
+#include "server/core/model/passes.h"
+#include "server/core/base/process.h"
+#include "server/core/wire/step_messages.h"
 #include "tests/unit/core_fixture.h"
 
 #include <math.h>
@@ -406,7 +411,7 @@ static void acts_that_wait_for_a_verdict_to_be_stored_are_known_and_bounded(void
     host.hold_persists = true;
     (void)core_push_all(&host, 1, 0, incarnations[0], 1);
     (void)core_push_all(&host, 1, 1, incarnations[1], 1);
-    for (unsigned i = 0; i < AMPD_ACTS_WAIT_MAX; i++) {
+    for (unsigned i = 0; i < AMPD_ACTIONS_WAIT_MAX; i++) {
         char id[16];
         (void)snprintf(id, sizeof(id), "act-%u", i);
         core_assert_held(&host, core_set_scale(&host, (float)(2u << i), id));

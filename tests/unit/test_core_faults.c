@@ -1,7 +1,11 @@
 /* What must not go wrong besides: slots with two writers, memory that keeps what it should not, numbers at their ends. */
 #include "amp/kernels.h"
-#include "server/core/model.h"
-#include "server/core/spec.h"
+#include "server/core/base/model.h"
+#include "server/core/model/passes.h"
+#include "server/core/model/spec.h"
+#include "server/core/base/process.h"
+#include "server/core/shard/push.h"
+#include "server/core/shard/shard.h"
 #include "tests/unit/core_fixture.h"
 
 #include <math.h>
@@ -357,7 +361,7 @@ static void a_push_of_weight_0_has_left_nothing_out_that_a_restart_has_taken(voi
     core_spec(&spec, 1);
     spec.weighting = AMPD_WEIGHTING_PUSHED;
     begin(&spec);
-    host.core->models[0]->shard.slots[0].vanished = 1; /* as replayed_all sets it */
+    host.core->models[0]->shard->slots[0].vanished = 1; /* as replayed_all sets it */
     struct ampd_event_push header = weighted(0, 0);
     uint64_t push = core_push_event(&host, &header);
     core_push_end(&host, push, NULL, 0);

@@ -1,5 +1,5 @@
 /* Rules of a step beside the arithmetic: the floor of the scale, shrinking, clipping by group, workers that are named. */
-#include "server/core/spec.h"
+#include "server/core/model/spec.h"
 #include "tests/unit/core_fixture.h"
 
 #include <math.h>

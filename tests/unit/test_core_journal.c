@@ -1,5 +1,10 @@
 /* durability STEP: the vote leaves after its record, and a restart goes on in the same epoch, bit for bit. */
-#include "server/core/model.h"
+#include "server/core/base/model.h"
+#include "server/core/base/worker.h"
+#include "server/core/coordinator/coord.h"
+#include "server/core/coordinator/workers.h"
+#include "server/core/base/process.h"
+#include "server/core/shard/shard.h"
 #include "tests/unit/core_fixture.h"
 
 #include <string.h>
@@ -95,7 +100,7 @@ static void the_vote_waits_for_its_record(void **state)
     push_both(&host, 1, incarnations, 2);
     assert_int_equal(0, host.notified);
     assert_int_equal(1, host.tasks_count);
-    const struct ampd_journal_order *order = &host.tasks[0].u.journal;
+    const struct ampd_vote_journal_order *order = &host.tasks[0].u.journal;
     assert_int_equal(AMPD_OUT_JOURNAL, host.tasks[0].type);
     assert_int_equal(1, order->key.epoch);
     assert_int_equal(1, order->key.step);
@@ -437,11 +442,11 @@ static void a_rollback_that_comes_to_nothing_opens_the_first_step_of_an_epoch_in
     begin(incarnations);
     fail_to_roll_back();
     const struct ampd_model *model = host.core->models[0];
-    assert_int_equal(AMPD_COORD_RUNNING, model->coord.state);
-    assert_int_equal(1, model->coord.open.try_number);
-    assert_int_equal(1, model->shard.step.open.try_number);
+    assert_int_equal(AMPD_COORD_RUNNING, model->coord->state);
+    assert_int_equal(1, model->coord->step.open.try_number);
+    assert_int_equal(1, model->shard->step.open.try_number);
     incarnations[0] = core_joined(&host, core_join(&host, "w0", 0)); /* another list, and no try has two */
-    assert_int_equal(2, model->shard.step.open.try_number);
+    assert_int_equal(2, model->shard->step.open.try_number);
     push_both(&host, 1, incarnations, 2);
     assert_int_equal(1, core_info(&host).decided_step);
 }

@@ -1,7 +1,7 @@
 /* The flat space: every element has one place, and the places do not depend on the number of shards. */
 #include "amp/kernels.h"
-#include "server/core/layout.h"
-#include "server/core/passes.h"
+#include "server/core/model/layout.h"
+#include "server/core/model/passes.h"
 
 #include <math.h>
 #include <setjmp.h>

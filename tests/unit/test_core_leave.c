@@ -1,5 +1,8 @@
 /* The end of a process in order: what was decided is cut before anybody is let go, and nobody waits for ever. */
 #include "tests/unit/core_pair.h"
+#include "server/core/coordinator/coord.h"
+#include "server/core/shard/shard.h"
+#include "server/core/wire/messages.h"
 
 #include <string.h>
 
@@ -23,8 +26,8 @@ static void wait_ms(uint64_t ms)
 
 static uint64_t newest_part(unsigned shard)
 {
-    const struct ampd_shard *inside = &pair_model(shard)->shard;
-    return inside->checkpoints[inside->checkpoints_count - 1].step;
+    const struct ampd_shard *inside = pair_model(shard)->shard;
+    return inside->catalogue.records[inside->catalogue.count - 1].step;
 }
 
 static int connected(void **state)
@@ -55,8 +58,8 @@ static void no_step_is_decided_while_a_shard_leaves(void **state)
     pair_deliver_first();
     pair_hold_messages = false;
     (void)pair_push(0, 2, 1);
-    assert_int_equal(1, pair_model(0)->shard.decided_step);
-    assert_int_equal(AMPD_STEP_CLOSED, pair_model(0)->coord.step);
+    assert_int_equal(1, pair_model(0)->shard->decided.step);
+    assert_int_equal(AMPD_STEP_CLOSED, pair_model(0)->coord->step.state);
     assert_true(pair_drained[1]);
 }
 
@@ -83,14 +86,14 @@ static void shard_0_waits_for_no_checkpoint_of_a_model_that_is_being_deleted(voi
     pair_hold_messages = true;
     (void)pair_push(1, 2, 1);
     (void)pair_push(0, 2, 1);
-    while (pair_model(0)->coord.parts_told != 3) {
+    while (pair_model(0)->coord->checkpoint.parts_told != 3) {
         pair_deliver_first();
         pair_settle();
     }
     pair_forget_messages(); /* PARTS among them */
     (void)pair_call(0, &deletion);
     send_to(0, AMPD_EVENT_DRAIN);
-    assert_int_equal(AMPD_COORD_DELETING, pair_model(0)->coord.state);
+    assert_int_equal(AMPD_COORD_DELETING, pair_model(0)->coord->state);
     assert_true(pair_drained[0]);
 }
 
@@ -226,7 +229,7 @@ static void a_coordinator_that_cannot_end_yet_does_not_give_up_for_good(void **s
     assert_non_null(strstr(pair_logged, "is given up"));
     pair_settle(); /* the shard was there */
     assert_true(pair_drained[0]);
-    assert_false(pair_core[0]->leave_given_up);
+    assert_false(pair_core[0]->leave.given_up);
     assert_int_equal(1, newest_part(1));
 }
 
@@ -255,9 +258,9 @@ static void steps_go_on_when_the_shard_is_back(void **state)
     start_again(1); /* its store has what it had */
     pair_send_start(1);
     assert_int_equal(
-        2, pair_model(1)->shard.epoch); /* durability CHECKPOINT: a restart is a new epoch, of the last step */
-    assert_int_equal(1, pair_model(1)->shard.decided_step);
-    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord.state);
+        2, pair_model(1)->shard->epoch); /* durability CHECKPOINT: a restart is a new epoch, of the last step */
+    assert_int_equal(1, pair_model(1)->shard->decided.step);
+    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord->state);
 }
 
 int main(void)

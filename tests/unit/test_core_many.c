@@ -2,7 +2,12 @@
  * Several models in one process, one of them gone: what comes back finds the model that waits for it, and what nobody waits
  * for has no effect. What a process knows of models, ranks and shards.
  */
-#include "server/core/model.h"
+#include "server/core/base/model.h"
+#include "server/core/base/worker.h"
+#include "server/core/coordinator/coord.h"
+#include "server/core/coordinator/workers.h"
+#include "server/core/base/process.h"
+#include "server/core/shard/shard.h"
 #include "tests/unit/core_fixture.h"
 
 #include <stdio.h>
@@ -67,7 +72,7 @@ static uint64_t call(struct ampd_event event)
 
 static const struct ampd_shard *trained(void)
 {
-    return &host.core->models[1]->shard;
+    return host.core->models[1]->shard;
 }
 
 static void push(uint64_t step, float value)
@@ -84,7 +89,7 @@ static void push(uint64_t step, float value)
     for (uint64_t b = 0; b < 3; b++)
         core_push_block(&host, id, b, value);
     core_push_end(&host, id, NULL, 0);
-    assert_int_equal(step, shard->decided_step);
+    assert_int_equal(step, shard->decided.step);
 }
 
 /* A vote, a part of a checkpoint, a restore that fails, and the journal again: each comes back with a number of its own. */
@@ -100,7 +105,7 @@ static void all_that_comes_back(uint64_t step)
     host.restore_code = AMP_ENOTFOUND; /* of the checkpoint that was asked for; the newest one is there */
     uint64_t back = core_rollback(&host, 1, 0, "");
     core_assert_failed(&host, back, AMP_EDATALOSS, "CHECKPOINT_DAMAGED", "where it was");
-    assert_int_equal(step + 2, trained()->decided_step);
+    assert_int_equal(step + 2, trained()->decided.step);
     assert_int_equal(1, trained()->epoch);
 }
 
@@ -124,7 +129,7 @@ static void what_comes_back_finds_the_model_that_waits_for_it(void **state)
     uint64_t back = core_rollback(&host, 1, 0, "");
     core_assert_failed(&host, back, AMP_EDATALOSS, "CHECKPOINT_DAMAGED", "where it was");
     core_tick(&host, host.now_ms + 1);
-    assert_int_equal(5, trained()->decided_step);
+    assert_int_equal(5, trained()->decided.step);
 }
 
 static void what_nobody_waits_for_has_no_effect(void **state)
@@ -151,7 +156,7 @@ static void what_nobody_waits_for_has_no_effect(void **state)
         unsigned tasks = host.tasks_count;
         send(events[i]);
         assert_int_equal(tasks, host.tasks_count);
-        assert_int_equal(0, trained()->decided_step);
+        assert_int_equal(0, trained()->decided.step);
         assert_int_equal(AMPD_MEMORY_READY, trained()->memory);
     }
     push(1, 1);
@@ -228,7 +233,7 @@ static uint64_t parent_of(const struct ampd_step_row *last)
     make_core((struct ampd_core_config){.lease_ms = 100});
     send((struct ampd_event){.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record});
     assert_string_equal("w0", host.core->models[0]->workers[0].record.name);
-    return host.core->models[0]->coord.parent_step;
+    return host.core->models[0]->coord->parent_step;
 }
 
 static void the_last_row_says_what_was_decided_in_the_epoch_before(void **state)
@@ -252,7 +257,7 @@ static void a_part_that_is_whole_before_the_host_hears_of_its_end_is_removed(voi
     host.hold_seal = true;
     (void)core_checkpoint(&host);
     push(2, 1);
-    assert_int_equal(AMPD_SNAPSHOT_SEALING, trained()->snapshot);
+    assert_int_equal(AMPD_PART_SEALING, trained()->part.state);
     uint64_t back = core_rollback(&host, 1, 0, "");
     assert_int_equal(1, host.cancelled);
     unsigned dropped = host.dropped;
@@ -276,7 +281,7 @@ static void a_checkpoint_of_another_step_than_it_is_called_is_damaged(void **sta
     host.hold_files = false;
     core_event(&host, &event);
     core_assert_failed(&host, back, AMP_EDATALOSS, "CHECKPOINT_DAMAGED", "where it was");
-    assert_int_equal(1, trained()->decided_step);
+    assert_int_equal(1, trained()->decided.step);
 }
 
 static void a_model_that_is_deleted_while_a_checkpoint_is_read_goes_when_it_is(void **state)
@@ -314,7 +319,7 @@ static void a_checkpoint_that_waits_while_a_verdict_is_stored_is_of_that_step_if
     for (uint64_t b = 0; b < 3; b++)
         core_push_block(&host, id, b, 1);
     core_push_end(&host, id, NULL, 0);
-    assert_int_equal(AMPD_STEP_VOTED, host.core->models[1]->coord.step);
+    assert_int_equal(AMPD_STEP_VOTED, host.core->models[1]->coord->step.state);
     uint64_t second = core_checkpoint(&host); /* the verdict that is being stored brings it */
     host.hold_persists = false;
     core_do_all(&host);

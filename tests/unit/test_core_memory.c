@@ -1,5 +1,11 @@
 /* Memory that is out: what nothing was promised to yet is refused, and leaves nothing behind. */
-#include "server/core/model.h"
+#include "server/core/base/limits.h"
+#include "server/core/base/model.h"
+#include "server/core/model/spec.h"
+#include "server/core/base/process.h"
+#include "server/core/shard/catalogue.h"
+#include "server/core/shard/shard.h"
+#include "server/core/wire/messages.h"
 #include "tests/unit/core_fixture.h"
 
 #include <stdlib.h>
@@ -156,13 +162,13 @@ static void a_catalogue_that_cannot_grow_stays_as_it_is(void **state)
     struct ampd_checkpoint_record record = {.epoch = 1, .step = 4};
     left = 1;
     assert_int_equal(AMP_ENOMEM, ampd_catalogue_add(&shard, &record));
-    assert_int_equal(0, shard.checkpoints_count);
+    assert_int_equal(0, shard.catalogue.count);
     assert_int_equal(0, ampd_catalogue_add(&shard, &record));
     record.version = 3; /* the same one again takes its place */
     assert_int_equal(0, ampd_catalogue_add(&shard, &record));
-    assert_int_equal(1, shard.checkpoints_count);
-    assert_int_equal(3, shard.checkpoints[0].version);
-    free(shard.checkpoints);
+    assert_int_equal(1, shard.catalogue.count);
+    assert_int_equal(3, shard.catalogue.records[0].version);
+    free(shard.catalogue.records);
 }
 
 /* A call's own record is its first allocation. */

@@ -3,6 +3,12 @@
  * not have. They are refused, the log says so, and nothing is read or written beside the model's memory.
  */
 #include "tests/unit/core_pair.h"
+#include "server/core/coordinator/coord.h"
+#include "server/core/model/layout.h"
+#include "server/core/model/spec.h"
+#include "server/core/model/tensors.h"
+#include "server/core/shard/shard.h"
+#include "server/core/wire/messages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,11 +30,11 @@ static void misfit(struct ampd_message *message)
 
 static struct ampd_message *vote_of_1(void)
 {
-    const struct ampd_coord *coord = &pair_model(0)->coord;
+    const struct ampd_coord *coord = pair_model(0)->coord;
     struct ampd_message *message = pair_message(AMPD_MESSAGE_VOTE, 1, 0);
-    message->u.vote.step = coord->open.step;
-    message->u.vote.try_number = coord->open.try_number;
-    message->u.vote.contributors_hash = coord->hash;
+    message->u.vote.step = coord->step.open.step;
+    message->u.vote.try_number = coord->step.open.try_number;
+    message->u.vote.contributors_hash = coord->step.hash;
     return message;
 }
 
@@ -66,13 +72,13 @@ static void votes_of_other_parameters_blocks_or_orders_count_nowhere(void **stat
     message->u.vote.rows_count = 1;
     message->u.vote.rows[0].rank = 1;
     misfit(message);
-    assert_int_equal(0, pair_model(0)->coord.votes_count);
+    assert_int_equal(0, pair_model(0)->coord->step.votes_count);
     message = vote_of_1();
     message->u.vote.rows_count = 2;
     message->u.vote.rows[0].rank = AMPD_RANK_RANGE;
     message->u.vote.rows[1].rank = AMPD_RANK_SUM;
     pair_send_take(message);
-    assert_int_equal(1, pair_model(0)->coord.votes_count);
+    assert_int_equal(1, pair_model(0)->coord->step.votes_count);
 }
 
 static void orders_for_ranks_that_there_are_not_are_refused(void **state)
@@ -80,7 +86,7 @@ static void orders_for_ranks_that_there_are_not_are_refused(void **state)
     (void)state;
     for (unsigned twice = 0; twice < 2; twice++) {
         struct ampd_message *message = pair_message(AMPD_MESSAGE_OPEN, 0, 1);
-        message->u.open = pair_model(0)->coord.open;
+        message->u.open = pair_model(0)->coord->step.open;
         message->u.open.try_number = 9;
         message->u.open.expected_count = 1 + twice;
         message->u.open.expected[0].rank = twice != 0 ? 0 : AMPD_WORLD_MAX - 1;
@@ -104,17 +110,17 @@ static void orders_for_ranks_that_there_are_not_are_refused(void **state)
     message = pair_message(AMPD_MESSAGE_VERDICT, 0, 1);
     message->u.verdict.row.clips_count = AMPD_GROUPS_MAX;
     misfit(message);
-    assert_int_equal(1, pair_model(1)->shard.decided_step);
+    assert_int_equal(1, pair_model(1)->shard->decided.step);
 }
 
 static void a_verdict_on_what_the_shard_has_not_voted_on_is_refused_and_not_stored(void **state)
 {
     (void)state;
-    const struct ampd_shard *shard = &pair_model(1)->shard;
+    const struct ampd_shard *shard = pair_model(1)->shard;
     struct ampd_message *message = pair_message(AMPD_MESSAGE_VERDICT, 0, 1);
     message->u.verdict.row.step = 2;
     misfit(message);
-    assert_int_equal(1, shard->decided_step);
+    assert_int_equal(1, shard->decided.step);
     (void)pair_push(1, 2, 1);
     pair_hold_messages = true; /* that of shard 0 itself stays on its way */
     (void)pair_push(0, 2, 1);
@@ -125,30 +131,30 @@ static void a_verdict_on_what_the_shard_has_not_voted_on_is_refused_and_not_stor
     message->u.verdict.row.contributors_hash = shard->step.hash + 1;
     misfit(message);
     assert_non_null(strstr(refused_as, "not voted on step 2"));
-    assert_int_equal(1, shard->decided_step);
+    assert_int_equal(1, shard->decided.step);
     pair_hold_messages = false;
     pair_settle();
-    assert_int_equal(2, shard->decided_step);
+    assert_int_equal(2, shard->decided.step);
 }
 
 /* Shard 1 as after a restart with a journal: it has voted on this list, and the step was opened again. */
 static void keep_a_vote(const struct ampd_contributor *of)
 {
-    struct ampd_shard *shard = &pair_model(1)->shard;
+    struct ampd_shard *shard = pair_model(1)->shard;
     assert_int_equal(AMPD_STEP_OPEN, shard->step.state);
     shard->step.close.contributors_count = 1;
     shard->step.close.contributors[0] = *of;
     shard->step.plan = ampd_plan_new(&pair_model(1)->tensors, 0);
-    shard->kept = calloc(1, sizeof(*shard->kept));
-    assert_true(shard->step.plan != NULL && shard->kept != NULL);
+    shard->journal.kept = calloc(1, sizeof(*shard->journal.kept));
+    assert_true(shard->step.plan != NULL && shard->journal.kept != NULL);
     shard->step.plan->given = true;
-    shard->kept->step = shard->step.open.step;
-    shard->kept->contributors_hash = ampd_contributors_hash(of, 1);
+    shard->journal.kept->step = shard->step.open.step;
+    shard->journal.kept->contributors_hash = ampd_contributors_hash(of, 1);
 }
 
 static struct ampd_message *close_with(struct ampd_contributor contributor)
 {
-    const struct ampd_open *open = &pair_model(1)->shard.step.open;
+    const struct ampd_open *open = &pair_model(1)->shard->step.open;
     struct ampd_message *message = pair_message(AMPD_MESSAGE_CLOSE, 0, 1);
     message->u.close.step = open->step;
     message->u.close.try_number = open->try_number;
@@ -161,7 +167,7 @@ static void a_list_unlike_that_of_a_vote_kept_over_a_restart_is_refused(void **s
 {
     (void)pair_teardown(state);
     pair_begin(AMPD_WEIGHTING_PUSHED);
-    const struct ampd_shard *shard = &pair_model(1)->shard;
+    const struct ampd_shard *shard = pair_model(1)->shard;
     struct ampd_contributor contributor = {0, pair_incarnation, 2};
     keep_a_vote(&contributor);
     contributor.weight = 3;
@@ -178,7 +184,7 @@ static void a_list_unlike_that_of_a_vote_kept_over_a_restart_is_refused(void **s
     contributor.weight = 2;
     pair_send_take(close_with(contributor));
     assert_int_equal(AMPD_STEP_CLOSED, shard->step.state);
-    assert_non_null(shard->kept);
+    assert_non_null(shard->journal.kept);
 }
 
 static void range_warnings_of_no_parameter_are_refused(void **state)
@@ -225,15 +231,49 @@ static void a_shard_whose_answer_to_sync_is_refused_is_not_taken_for_one_that_ho
     message->u.sync.spec.world_size++;
     misfit(message);
     assert_non_null(strstr(refused_as, "world_size"));
-    assert_null(pair_model(0)->coord.synced[1]);
+    message = synced_by_1(round); /* the next epoch is one above it: there is none */
+    message->from_fence.counter = 2;
+    message->u.sync.highest_epoch = UINT64_MAX;
+    misfit(message);
+    message = synced_by_1(round);
+    message->from_fence.counter = 2;
+    message->u.sync.decided = UINT64_MAX;
+    misfit(message);
+    assert_null(pair_model(0)->coord->sync.answers[1]);
     message = pair_message(AMPD_MESSAGE_SYNC_DONE, 1, 0);
     message->from_fence.counter = 2;
     message->round = round;
     pair_send_take(message);
     assert_false(pair_core[0]->sync.running); /* it holds up that model alone */
-    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
-    assert_non_null(strstr(pair_model(0)->coord.trouble, "a shard has another model under the name model"));
-    assert_int_equal(1, pair_model(0)->coord.epoch);
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
+    assert_non_null(strstr(pair_model(0)->coord->trouble, "a shard has another model under the name model"));
+    assert_int_equal(1, pair_model(0)->coord->epoch);
+}
+
+/* It would shut out the shard itself, whose starts count by one, and leave no number above it for anybody. */
+static void a_fence_that_no_count_of_starts_leads_to_is_refused_and_forgotten(void **state)
+{
+    (void)state;
+    const uint64_t far[] = {UINT64_MAX, pair_core[1]->config.fence.counter + AMPD_FENCE_LEAP + 1};
+    for (unsigned i = 0; i < 2; i++) {
+        struct ampd_message *message = pair_message(AMPD_MESSAGE_HELLO, 1, 0);
+        message->from_fence.counter = far[i];
+        message->to_fence = (struct ampd_fence){0};
+        pair_logged[0] = 0;
+        pair_send_take(message);
+        assert_non_null(strstr(pair_logged, "--fence-above"));
+        assert_int_equal(pair_core[1]->config.fence.counter, pair_core[0]->peers[1].fence.counter);
+        message = pair_message(AMPD_MESSAGE_TOO_LOW, 1, 0);
+        message->u.fence.counter = far[i];
+        pair_send_take(message);
+        assert_false(pair_core[0]->fenced);
+    }
+    struct ampd_event found = {.type = AMPD_EVENT_FENCE_FOUND, .u.fence = {1, {.counter = UINT64_MAX}}};
+    pair_step(0, &found); /* stored by a version that took any */
+    assert_int_equal(pair_core[1]->config.fence.counter, pair_core[0]->peers[1].fence.counter);
+    (void)pair_push(0, 2, 1);
+    (void)pair_push(1, 2, 1);
+    assert_int_equal(2, pair_model(0)->shard->decided.step);
 }
 
 /* Shard 0 has started with a journal, in which nothing was decided, and asks shard 1. */
@@ -250,7 +290,7 @@ static void restart_0_with_a_journal(void)
     pair_hold_messages = true;
     pair_send_start(0);
     pair_send_take(pair_message(AMPD_MESSAGE_HELLO, 1, 0)); /* its fence is stored */
-    assert_int_equal(AMPD_MEMORY_READY, pair_model(0)->shard.memory);
+    assert_int_equal(AMPD_MEMORY_READY, pair_model(0)->shard->memory);
     assert_true(pair_core[0]->sync.running);
 }
 
@@ -272,8 +312,8 @@ static void a_decided_step_without_its_row_is_not_adopted(void **state)
     struct ampd_message *done = pair_message(AMPD_MESSAGE_SYNC_DONE, 1, 0);
     done->round = pair_core[0]->sync.round;
     pair_send_take(done);
-    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
-    assert_null(pair_model(0)->coord.verdict);
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
+    assert_null(pair_model(0)->coord->decision.verdict);
 }
 
 static void specifications_that_no_client_could_give_are_not_made_here(void **state)
@@ -310,7 +350,7 @@ static void an_epoch_does_not_begin_from_what_was_asked_for_and_is_not_here(void
     message->round++;
     message->u.restore = (struct ampd_restore){.epoch = 1, .step = 0};
     pair_send_take(message);
-    assert_int_equal(AMPD_MEMORY_RESTORED, pair_model(1)->shard.memory);
+    assert_int_equal(AMPD_MEMORY_RESTORED, pair_model(1)->shard->memory);
     message = pair_message(AMPD_MESSAGE_RESTORE, 0, 1);
     message->round += 2;
     message->u.restore = (struct ampd_restore){.epoch = 9, .step = 9};
@@ -319,7 +359,7 @@ static void an_epoch_does_not_begin_from_what_was_asked_for_and_is_not_here(void
     message->round += 2;
     message->u.epoch.record = (struct ampd_epoch_record){.epoch = 2, .parent = 1, .base_epoch = 9, .base_step = 0};
     pair_send_take(message);
-    assert_int_equal(1, pair_model(1)->shard.epoch);
+    assert_int_equal(1, pair_model(1)->shard->epoch);
     message = pair_message(AMPD_MESSAGE_RESTORE, 0, 1); /* what is here is given all the same */
     message->round += 3;
     message->u.restore = (struct ampd_restore){.epoch = 1, .step = 0};
@@ -328,21 +368,21 @@ static void an_epoch_does_not_begin_from_what_was_asked_for_and_is_not_here(void
     message->round += 3;
     message->u.epoch.record = (struct ampd_epoch_record){.epoch = 2, .parent = 1, .base_epoch = 1, .base_step = 0};
     pair_send_take(message);
-    assert_int_equal(2, pair_model(1)->shard.epoch);
+    assert_int_equal(2, pair_model(1)->shard->epoch);
 }
 
 static void a_model_that_trains_is_not_loaded_anew(void **state)
 {
     (void)state;
     struct ampd_message *message = pair_message(AMPD_MESSAGE_STATE, 0, 1);
-    message->u.state.sequence = pair_model(1)->shard.state_sequence + 1;
+    message->u.state.sequence = pair_model(1)->shard->told.sequence + 1;
     message->u.state.state = AMPD_MODEL_LOADING;
     pair_send_take(message);
     message = pair_message(AMPD_MESSAGE_LOAD_GRANT, 0, 1);
     message->u.load = 8;
     pair_send_take(message);
-    assert_int_equal(AMPD_MEMORY_READY, pair_model(1)->shard.memory);
-    assert_int_equal(1, pair_model(1)->shard.decided_step);
+    assert_int_equal(AMPD_MEMORY_READY, pair_model(1)->shard->memory);
+    assert_int_equal(1, pair_model(1)->shard->decided.step);
 }
 
 #define PAIR_TEST(name) cmocka_unit_test_setup_teardown(name, pair_setup, pair_teardown)
@@ -356,6 +396,7 @@ int main(void)
         PAIR_TEST(a_list_unlike_that_of_a_vote_kept_over_a_restart_is_refused),
         PAIR_TEST(range_warnings_of_no_parameter_are_refused),
         PAIR_TEST(a_shard_whose_answer_to_sync_is_refused_is_not_taken_for_one_that_holds_nothing),
+        PAIR_TEST(a_fence_that_no_count_of_starts_leads_to_is_refused_and_forgotten),
         PAIR_TEST(a_decided_step_without_its_row_is_not_adopted),
         PAIR_TEST(an_epoch_does_not_begin_from_what_was_asked_for_and_is_not_here),
         PAIR_TEST(a_model_that_trains_is_not_loaded_anew),

@@ -1,5 +1,5 @@
 /*
- * DESIGN section 2.3 at the level of cores: whatever the order in which four workers' pushes arrive, into however many
+ * What docs/architecture.md section 2 says of the result, at the level of cores: whatever the order in which four workers' pushes arrive, into however many
  * shards the model is cut, and however many threads run the jobs: one result, bit for bit.
  *
  * The host below does what outputs ask for at once; jobs are run by threads, all that are out at the same time, with the
@@ -9,6 +9,9 @@
 #include "amp/kernels.h"
 #include "base/random.h"
 #include "server/core/core.h"
+#include "server/core/model/layout.h"
+#include "server/core/model/passes.h"
+#include "server/core/wire/messages.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -82,7 +85,7 @@ static void part_written(struct world *world, unsigned shard, uint64_t token)
     later(world, shard, &written);
 }
 
-static void cut(struct world *world, unsigned shard, const struct ampd_cut_order *order)
+static void cut(struct world *world, unsigned shard, const struct ampd_part_order *order)
 {
     world->layout = order->layout;
     world->cut_left[shard] = order->count;
@@ -90,7 +93,7 @@ static void cut(struct world *world, unsigned shard, const struct ampd_cut_order
         part_written(world, shard, order->token);
 }
 
-static void cut_blocks(struct world *world, unsigned shard, const struct ampd_cut_blocks *blocks)
+static void cut_blocks(struct world *world, unsigned shard, const struct ampd_part_blocks *blocks)
 {
     uint64_t element = blocks->first * world->layout->block_elements;
     uint64_t end = (blocks->first + blocks->count) * world->layout->block_elements;
@@ -137,8 +140,8 @@ static void take(struct world *world, unsigned shard, const struct ampd_output *
     case AMPD_OUT_CUT:
         cut(world, shard, &output->u.cut);
         break;
-    case AMPD_OUT_CUT_BLOCKS:
-        cut_blocks(world, shard, &output->u.cut_blocks);
+    case AMPD_OUT_PART_BLOCKS:
+        cut_blocks(world, shard, &output->u.part_blocks);
         break;
     case AMPD_OUT_SEND:
         world->messages[world->last++ % QUEUE_MAX] = ampd_message_copy(output->u.message);

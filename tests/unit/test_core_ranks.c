@@ -1,5 +1,6 @@
 /* Who holds a rank, whose calls are refused, and what the log and the status are told of that. */
-#include "server/core/model.h"
+#include "server/core/base/model.h"
+#include "server/core/base/process.h"
 #include "tests/unit/core_fixture.h"
 
 #include <string.h>

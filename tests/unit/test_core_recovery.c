@@ -3,6 +3,15 @@
  * states, sessions that break at each moment of it. Nothing is taken for what it is not, and the log says what to do.
  */
 #include "tests/unit/core_pair.h"
+#include "server/core/coordinator/coord.h"
+#include "server/core/coordinator/checkpoints.h"
+#include "server/core/coordinator/sync.h"
+#include "server/core/base/model.h"
+#include "server/core/model/spec.h"
+#include "server/core/base/process.h"
+#include "server/core/shard/catalogue.h"
+#include "server/core/shard/shard.h"
+#include "server/core/wire/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,8 +99,8 @@ static void an_answer_of_before_the_hello_does_not_end_sync_without_what_was_dro
     pair_forget_messages();
     pair_hold_messages = false;
     send_to(1, AMPD_EVENT_PEER_UP);
-    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord.state);
-    assert_int_equal(2, pair_model(1)->shard.epoch);
+    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord->state);
+    assert_int_equal(2, pair_model(1)->shard->epoch);
 }
 
 static void a_model_that_shard_0_has_no_memory_for_is_told_and_left_alone(void **state)
@@ -116,7 +125,7 @@ static void the_name_of_a_model_that_shard_0_has_no_memory_for_is_not_given_to_a
     const struct core_call *created = pair_call(0, &create);
     assert_true(created->answered);
     assert_int_equal(AMP_EEXHAUSTED, created->reply.error.code);
-    assert_int_equal(1, pair_model(1)->shard.checkpoints_count);
+    assert_int_equal(1, pair_model(1)->shard->catalogue.count);
 }
 
 static void a_shard_with_a_store_of_before_an_epoch_is_named(void **state)
@@ -126,9 +135,9 @@ static void a_shard_with_a_store_of_before_an_epoch_is_named(void **state)
     struct ampd_model_record record = {.epoch = 5, .checkpoints_count = 1, .checkpoints = &part};
     start_zero(&record, 0);
     assert_non_null(strstr(pair_logged, "shard 1 has a data directory from before epoch 5"));
-    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
     send_to(1, AMPD_EVENT_PEER_UP); /* a session that breaks changes nothing */
-    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
 }
 
 static void a_checkpoint_that_no_two_shards_hold_any_more_is_not_replaced_by_none(void **state)
@@ -138,30 +147,30 @@ static void a_checkpoint_that_no_two_shards_hold_any_more_is_not_replaced_by_non
     struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
     start_zero(&record, 0);
     assert_non_null(strstr(pair_logged, "no checkpoint of model can be read on all shards"));
-    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
 }
 
 /* Removing the parts of one shard must not void those of the other, be it known by then that all have theirs or not. */
 static void one_part_is_damaged(uint32_t known)
 {
-    struct ampd_checkpoint_record part = pair_model(0)->shard.checkpoints[0];
+    struct ampd_checkpoint_record part = pair_model(0)->shard->catalogue.records[0];
     assert_int_equal(2, part.parts_count);
-    part.parts_count = pair_model(0)->shard.checkpoints[0].parts_count = known;
+    part.parts_count = pair_model(0)->shard->catalogue.records[0].parts_count = known;
     struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
     pair_restore_code[1] = AMP_EDATALOSS;
     start_with(1, &record, 0);
     pair_send_start(1);
-    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
     assert_non_null(strstr(pair_logged, "is the checkpoint directory mounted"));
     for (unsigned k = 0; k < 2; k++) {
-        assert_int_equal(1, pair_model(k)->shard.epoch);
-        assert_int_equal(1, pair_model(k)->shard.checkpoints_count);
+        assert_int_equal(1, pair_model(k)->shard->epoch);
+        assert_int_equal(1, pair_model(k)->shard->catalogue.count);
     }
     start_with(1, &record, 0); /* they are back */
     pair_send_start(1);
-    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord.state);
-    assert_int_equal(2, pair_model(0)->coord.epoch);
-    assert_int_equal(1, pair_model(0)->coord.base_epoch);
+    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord->state);
+    assert_int_equal(2, pair_model(0)->coord->epoch);
+    assert_int_equal(1, pair_model(0)->coord->base_epoch);
 }
 
 static void parts_that_one_shard_cannot_use_do_not_void_those_of_the_other(void **state)
@@ -185,7 +194,7 @@ static void assert_troubled(bool troubled)
 /* Shard 1 starts, and what it is to read is not there, or cannot be read now. */
 static void start_without_parts(int code)
 {
-    struct ampd_checkpoint_record part = pair_model(0)->shard.checkpoints[0];
+    struct ampd_checkpoint_record part = pair_model(0)->shard->catalogue.records[0];
     struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
     pair_restore_code[1] = code;
     start_with(1, &record, 0);
@@ -198,7 +207,7 @@ static void all_shards_know_at_once_that_a_model_is_refused(void **state)
     start_without_parts(AMP_EDATALOSS);
     assert_troubled(true);
     start_without_parts(0);
-    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord.state);
+    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord->state);
     assert_troubled(false);
 }
 
@@ -207,7 +216,7 @@ static void what_waits_for_a_model_is_told_when_it_is_refused(void **state)
     (void)state;
     pair_hold_messages = true;
     start_without_parts(AMP_EDATALOSS);
-    while (pair_model(0)->coord.state != AMPD_COORD_RESTORING) {
+    while (pair_model(0)->coord->state != AMPD_COORD_RESTORING) {
         pair_deliver_first();
         pair_settle();
     }
@@ -216,7 +225,7 @@ static void what_waits_for_a_model_is_told_when_it_is_refused(void **state)
     assert_false(loading->answered);
     pair_hold_messages = false;
     pair_settle();
-    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
     assert_true(loading->answered);
     assert_int_equal(AMP_EUNAVAILABLE, loading->reply.error.code);
     assert_non_null(strstr(loading->reply.error.text, "mounted"));
@@ -248,7 +257,7 @@ static void assert_deleted_and_created_anew(void)
     pair_load(0);
     pair_load(1);
     pair_settle();
-    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord.state);
+    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord->state);
     assert_troubled(false);
 }
 
@@ -263,7 +272,7 @@ static void a_model_that_cannot_be_read_now_can_be_deleted_by_force(void **state
 {
     (void)state;
     start_without_parts(AMP_EIO);
-    assert_int_equal(AMPD_COORD_RESTORING, pair_model(0)->coord.state);
+    assert_int_equal(AMPD_COORD_RESTORING, pair_model(0)->coord->state);
     assert_deleted_and_created_anew();
 }
 
@@ -272,7 +281,7 @@ static void a_model_that_one_shard_has_no_store_of_can_be_deleted_by_force(void 
     (void)state;
     start_with(1, NULL, 0);
     pair_send_start(1);
-    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
     assert_deleted_and_created_anew();
 }
 
@@ -286,7 +295,7 @@ static void no_shard_forgets_a_model_before_shard_0_has_stored_that_it_goes(void
                                .u.act = {.model = "model", .force = true, .note = &note}};
     pair_calls[event.call] = (struct core_call){0};
     pair_step(0, &event);
-    assert_int_equal(AMPD_COORD_DELETING, pair_model(0)->coord.state);
+    assert_int_equal(AMPD_COORD_DELETING, pair_model(0)->coord->state);
     ampd_sync_start(pair_core[0]); /* as where a checkpoint of another model turns out to be gone */
     event = (struct ampd_event){.type = AMPD_EVENT_TICK};
     pair_step(0, &event);
@@ -306,11 +315,11 @@ static void who_has_started_is_remembered_until_a_refused_model_goes_on(void **s
     struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
     start_with(1, &record, 0);
     pair_send_start(1);
-    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
-    assert_int_equal(AMPD_BIT(1), pair_model(0)->coord.started);
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
+    assert_int_equal(AMPD_BIT(1), pair_model(0)->coord->sync.started);
     start_without_parts(0);
-    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord.state);
-    assert_int_equal(0, pair_model(0)->coord.started);
+    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord->state);
+    assert_int_equal(0, pair_model(0)->coord->sync.started);
 }
 
 static struct core_call *begin_load(unsigned shard)
@@ -327,7 +336,7 @@ static void a_load_is_not_answered_before_the_coordinator_of_now_says_that_the_m
     struct ampd_checkpoint_record part = {.epoch = 1, .step = 7, .parts_count = 2};
     struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
     start_zero(&record, 0); /* SYNC does not end: no checkpoint is whole */
-    assert_true(pair_model(1)->shard.loaded);
+    assert_true(pair_model(1)->shard->told.loaded);
     assert_false(begin_load(1)->answered);
 }
 
@@ -337,7 +346,7 @@ static void a_load_that_has_waited_for_a_new_coordinator_is_answered(void **stat
     struct ampd_checkpoint_record part = {.epoch = 1};
     struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
     start_zero(&record, 0);
-    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord.state);
+    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord->state);
     assert_true(begin_load(1)->reply.u.load.already_loaded);
     assert_true(begin_load(0)->reply.u.load.already_loaded);
 }
@@ -345,10 +354,10 @@ static void a_load_that_has_waited_for_a_new_coordinator_is_answered(void **stat
 /* The answer of shard 1 to RESTORE, one thing of which is of another state than shard 0's. */
 static struct ampd_message *other_part(unsigned what)
 {
-    const struct ampd_coord *coord = &pair_model(0)->coord;
+    const struct ampd_coord *coord = pair_model(0)->coord;
     struct ampd_message *message = pair_message(AMPD_MESSAGE_RESTORED, 1, 0);
-    message->round = coord->restore_round;
-    message->u.restore = coord->restored;
+    message->round = coord->restore.round;
+    message->u.restore = coord->restore.result;
     struct ampd_restore *restore = &message->u.restore;
     restore->version += what == 0 ? 1 : 0;
     restore->scaler.scale *= what == 1 ? 2 : 1;
@@ -366,7 +375,7 @@ static void a_checkpoint_that_was_dropped_since_sync_does_not_end_the_search(voi
     start_again(1);
     pair_hold_messages = true;
     start_again(1);
-    while (pair_model(0)->coord.state != AMPD_COORD_RESTORING) {
+    while (pair_model(0)->coord->state != AMPD_COORD_RESTORING) {
         pair_deliver_first();
         pair_settle();
     }
@@ -388,16 +397,16 @@ static void parts_of_two_states_are_no_checkpoint(void **state)
         struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
         start_with(1, &record, 0);
         pair_send_start(1);
-        assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord.state);
+        assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord->state);
         pair_hold_messages = true; /* shard 1 answers nothing itself */
         start_with(1, &record, 0);
         pair_send_start(1);
-        while (pair_model(0)->coord.state != AMPD_COORD_RESTORING && pair_messages_count > 0) {
+        while (pair_model(0)->coord->state != AMPD_COORD_RESTORING && pair_messages_count > 0) {
             pair_deliver_first();
             pair_settle();
         }
-        assert_int_equal(AMPD_COORD_RESTORING, pair_model(0)->coord.state);
-        assert_int_equal(AMPD_BIT(0), pair_model(0)->coord.answered);
+        assert_int_equal(AMPD_COORD_RESTORING, pair_model(0)->coord->state);
+        assert_int_equal(AMPD_BIT(0), pair_model(0)->coord->answered);
         struct ampd_message *message = other_part(what);
         message->from_fence = pair_core[1]->config.fence;
         pair_logged[0] = 0;
@@ -405,7 +414,7 @@ static void parts_of_two_states_are_no_checkpoint(void **state)
         if (what < 5)
             assert_non_null(strstr(pair_logged_before, "a part of another state"));
         assert_non_null(strstr(pair_logged, "no checkpoint of model can be read")); /* that was the only one */
-        assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord.state);
+        assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
     }
 }
 
@@ -418,7 +427,7 @@ static void a_shard_that_cannot_read_holds_up_one_model_and_all_shards_know(void
     (void)memcpy(spec.name, "other", sizeof("other"));
     struct ampd_event create = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
     assert_int_equal(0, pair_call(0, &create)->reply.error.code);
-    struct ampd_checkpoint_record part = pair_model(0)->shard.checkpoints[0];
+    struct ampd_checkpoint_record part = pair_model(0)->shard->catalogue.records[0];
     struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
     start_with(1, &record, 0);
     record = (struct ampd_model_record){.spec = pair_core[0]->models[1]->spec, .epoch = 1};
@@ -436,9 +445,9 @@ static void a_shard_that_cannot_read_holds_up_one_model_and_all_shards_know(void
     }
     pair_now_ms += 5000;
     send_to(1, AMPD_EVENT_TICK);
-    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord.state);
+    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord->state);
     for (unsigned k = 0; k < 2; k++)
-        assert_false(pair_model(k)->shard.troubled);
+        assert_false(pair_model(k)->shard->told.troubled);
 }
 
 /* The rest of its answer may have gone with a session. */
@@ -475,7 +484,7 @@ static void answer_sync(bool voted)
     message->u.sync.checkpoints_count = 1;
     message->u.sync.checkpoints = calloc(1, sizeof(message->u.sync.checkpoints[0]));
     assert_non_null(message->u.sync.checkpoints);
-    message->u.sync.checkpoints[0] = pair_model(1)->shard.checkpoints[0];
+    message->u.sync.checkpoints[0] = pair_model(1)->shard->catalogue.records[0];
     pair_send_take(message);
     message = pair_message(AMPD_MESSAGE_SYNC_DONE, 1, 0);
     message->from_fence.counter = 2;
@@ -488,7 +497,7 @@ static void a_shard_that_has_lost_its_vote_on_a_decided_step_brings_a_new_epoch(
 {
     (void)state;
     answer_sync(false);
-    assert_int_equal(AMPD_COORD_RESTORING, pair_model(0)->coord.state);
+    assert_int_equal(AMPD_COORD_RESTORING, pair_model(0)->coord->state);
     assert_non_null(strstr(pair_logged, "has lost its vote on step 1"));
 }
 
@@ -496,17 +505,17 @@ static void a_shard_that_holds_its_vote_on_a_decided_step_is_told_the_verdict(vo
 {
     (void)state;
     answer_sync(true);
-    assert_int_equal(AMPD_COORD_RUNNING, pair_model(0)->coord.state);
-    assert_int_equal(1, pair_model(0)->coord.epoch);
+    assert_int_equal(AMPD_COORD_RUNNING, pair_model(0)->coord->state);
+    assert_int_equal(1, pair_model(0)->coord->epoch);
 }
 
 /* Also where too few workers are there for another try of the step: it is not open until there are enough. */
 static void a_vote_of_before_a_recovery_does_not_count_after_it(void **state)
 {
     (void)state;
-    struct ampd_coord *coord = &pair_model(0)->coord;
+    struct ampd_coord *coord = pair_model(0)->coord;
     (void)pair_push(0, 2, 1);
-    assert_int_equal(1, coord->votes_count);
+    assert_int_equal(1, coord->step.votes_count);
     pair_model(0)->spec.on_loss = AMPD_ON_LOSS_SHRINK;
     pair_model(0)->spec.durability = AMPD_DURABILITY_STEP;
     pair_now_ms += pair_core[0]->config.lease_ms;
@@ -515,13 +524,13 @@ static void a_vote_of_before_a_recovery_does_not_count_after_it(void **state)
     coord->state = AMPD_COORD_RESTORING; /* as when a RESTORE has come to nothing */
     answer_sync(true);
     assert_int_equal(AMPD_COORD_RUNNING, coord->state);
-    assert_int_equal(AMPD_STEP_NONE, coord->step);
+    assert_int_equal(AMPD_STEP_NONE, coord->step.state);
     event = (struct ampd_event){.type = AMPD_EVENT_JOIN,
                                 .u.join = {.model = "model", .worker = "w0", .rank = 0, .world_size = 1}};
     assert_int_equal(0, pair_call(0, &event)->reply.error.code);
-    assert_int_equal(AMPD_STEP_CLOSED, coord->step);
-    assert_int_equal(1, coord->open.try_number);
-    assert_int_equal(0, coord->votes_count);
+    assert_int_equal(AMPD_STEP_CLOSED, coord->step.state);
+    assert_int_equal(1, coord->step.open.try_number);
+    assert_int_equal(0, coord->step.votes_count);
 }
 
 static void an_answer_of_another_restore_or_epoch_does_not_count(void **state)
@@ -532,7 +541,7 @@ static void an_answer_of_another_restore_or_epoch_does_not_count(void **state)
     pair_hold_messages = true;
     start_with(1, &record, 0);
     pair_send_start(1);
-    while (pair_model(0)->coord.state != AMPD_COORD_RESTORING && pair_messages_count > 0) {
+    while (pair_model(0)->coord->state != AMPD_COORD_RESTORING && pair_messages_count > 0) {
         pair_deliver_first();
         pair_settle();
     }
@@ -542,13 +551,13 @@ static void an_answer_of_another_restore_or_epoch_does_not_count(void **state)
         message->u.restore.step += what == 1 ? 1 : 0;
         message->round -= what == 2 ? 1 : 0;
         pair_send_take(message);
-        assert_int_equal(AMPD_COORD_RESTORING, pair_model(0)->coord.state);
+        assert_int_equal(AMPD_COORD_RESTORING, pair_model(0)->coord->state);
     }
     struct ampd_message *done = pair_message(AMPD_MESSAGE_SYNC_DONE, 1, 0); /* of a round that is over */
     pair_send_take(done);
     struct ampd_message *stored = pair_message(AMPD_MESSAGE_EPOCH_STORED, 1, 0);
     pair_send_take(stored);
-    assert_int_equal(AMPD_COORD_RESTORING, pair_model(0)->coord.state);
+    assert_int_equal(AMPD_COORD_RESTORING, pair_model(0)->coord->state);
 }
 
 /* RESTORE of shard 1 alone, as of the round that it has answered. */
@@ -571,10 +580,10 @@ static const struct ampd_restore *said_again(uint64_t epoch)
 static void a_shard_says_again_how_a_restore_has_ended(void **state)
 {
     (void)state;
-    const struct ampd_shard *shard = &pair_model(1)->shard;
+    const struct ampd_shard *shard = pair_model(1)->shard;
     restore(9, 9); /* it has none such: its memory stays as it is */
     assert_int_equal(AMPD_MEMORY_READY, shard->memory);
-    assert_true(shard->restore_refused);
+    assert_true(shard->restore.refused);
     restore(9, 9);
     assert_false(pair_last->u.restore.ok);
 }
@@ -582,7 +591,7 @@ static void a_shard_says_again_how_a_restore_has_ended(void **state)
 static void a_shard_that_lost_its_memory_says_so_again(void **state)
 {
     (void)state;
-    const struct ampd_shard *shard = &pair_model(1)->shard;
+    const struct ampd_shard *shard = pair_model(1)->shard;
     pair_restore_code[1] = AMP_EDATALOSS;
     restore(1, 0);
     assert_int_equal(AMPD_MEMORY_LOST, shard->memory);
@@ -622,19 +631,19 @@ static void a_checkpoint_call_ends_when_a_shard_starts_anew(void **state)
 static void a_part_that_is_there_makes_the_older_ones_pointless(void **state)
 {
     (void)state;
-    struct ampd_coord *coord = &pair_model(0)->coord;
-    ampd_cuts_expect(coord, 0); /* that a restart of shard 1 has lost */
-    ampd_cuts_expect(coord, 1);
+    struct ampd_coord *coord = pair_model(0)->coord;
+    ampd_checkpoints_expect(coord, 0); /* that a restart of shard 1 has lost */
+    ampd_checkpoints_expect(coord, 1);
     const struct ampd_checkpoint_record record = {.epoch = 1, .step = 1};
     for (unsigned k = 0; k < 2; k++)
-        assert_int_equal(0, ampd_catalogue_add(&pair_model(k)->shard, &record));
+        assert_int_equal(0, ampd_catalogue_add(pair_model(k)->shard, &record));
     for (unsigned k = 0; k < 2; k++) {
         struct ampd_message *message = pair_message(AMPD_MESSAGE_PART_DONE, k, 0);
         message->u.restore.step = 1;
         pair_send_take(message);
-        assert_int_equal(k == 0 ? 2 : 0, coord->cuts_count);
+        assert_int_equal(k == 0 ? 2 : 0, coord->checkpoint.writing_count);
     }
-    assert_int_equal(1, coord->durable_step);
+    assert_int_equal(1, coord->checkpoint.durable_step);
 }
 
 static struct core_call *roll_back(uint64_t step, const char *id)
@@ -649,7 +658,7 @@ static struct core_call *roll_back(uint64_t step, const char *id)
 static void a_rollback_waits_for_what_each_shard_says_of_that_checkpoint(void **state)
 {
     (void)state;
-    const struct ampd_coord *coord = &pair_model(0)->coord;
+    const struct ampd_coord *coord = pair_model(0)->coord;
     pair_hold_messages = true;
     const struct core_call *first = roll_back(0, "one");
     assert_true(coord->rollback.active);
@@ -668,19 +677,19 @@ static void a_rollback_waits_for_what_each_shard_says_of_that_checkpoint(void **
     send_to(1, AMPD_EVENT_PEER_UP); /* HOLDS is asked again */
     assert_true(first->answered);
     assert_int_equal(0, first->reply.error.code);
-    assert_int_equal(2, pair_model(1)->shard.epoch);
+    assert_int_equal(2, pair_model(1)->shard->epoch);
 }
 
 static void a_rollback_tells_all_shards_what_the_parts_are_before_its_epoch_is_stored(void **state)
 {
     (void)state;
     for (unsigned k = 0; k < 2; k++)
-        pair_model(k)->shard.checkpoints[0].parts_count =
+        pair_model(k)->shard->catalogue.records[0].parts_count =
             0; /* as after starts between which another one was the newest */
     assert_int_equal(0, roll_back(0, "one")->reply.error.code);
     for (unsigned k = 0; k < 2; k++) {
-        assert_int_equal(2, pair_model(k)->shard.epoch);
-        assert_int_equal(2, pair_model(k)->shard.checkpoints[0].parts_count);
+        assert_int_equal(2, pair_model(k)->shard->epoch);
+        assert_int_equal(2, pair_model(k)->shard->catalogue.records[0].parts_count);
     }
 }
 
@@ -689,19 +698,19 @@ static void a_rollback_that_sync_comes_into_tells_them_to_the_shard_that_has_sta
     (void)state;
     pair_hold_messages = true;
     (void)roll_back(0, "one");
-    while (!pair_model(0)->coord.rollback.begun)
+    while (!pair_model(0)->coord->rollback.begun)
         pair_deliver_first();
     pair_forget_messages();
     pair_hold_messages = false;
     start_again(1); /* without what it was told of the parts */
-    assert_int_equal(2, pair_model(1)->shard.epoch);
-    assert_int_equal(2, pair_model(1)->shard.checkpoints[0].parts_count);
+    assert_int_equal(2, pair_model(1)->shard->epoch);
+    assert_int_equal(2, pair_model(1)->shard->catalogue.records[0].parts_count);
 }
 
 static void shard_0_knows_how_far_all_are_and_another_one_itself_alone(void **state)
 {
     (void)state;
-    struct ampd_coord *coord = &pair_model(0)->coord;
+    struct ampd_coord *coord = pair_model(0)->coord;
     struct ampd_shard_info info;
     ampd_core_shard(pair_core[0], 1, 0, &info);
     assert_true(info.up && !info.leaving);
@@ -712,12 +721,12 @@ static void shard_0_knows_how_far_all_are_and_another_one_itself_alone(void **st
     assert_int_equal(1, info.awaited);
     ampd_core_shard(pair_core[0], 0, -1, &info);
     assert_int_equal(0, info.awaited);
-    coord->decided_state = AMPD_STEP_DECIDED; /* as when its APPLIED is on its way */
-    coord->applied_bits = AMPD_BIT(0);
+    coord->decision.state = AMPD_DECIDED_APPLYING; /* as when its APPLIED is on its way */
+    coord->decision.applied_bits = AMPD_BIT(0);
     ampd_core_shard(pair_core[0], 1, 0, &info);
     assert_int_equal(1, info.behind);
     assert_int_equal(0, info.applied_step);
-    coord->decided_state = AMPD_STEP_APPLIED;
+    coord->decision.state = AMPD_DECIDED_APPLIED;
     ampd_core_shard(pair_core[1], 1, 0, &info);
     assert_int_equal(1, info.decided_step);
     ampd_core_shard(pair_core[1], 0, 0, &info);

@@ -1,5 +1,5 @@
 /* Specifications: each refusal names the field and the remedy. */
-#include "server/core/spec.h"
+#include "server/core/model/spec.h"
 #include "tests/unit/core_fixture.h"
 
 #include <math.h>

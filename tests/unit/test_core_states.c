@@ -1,6 +1,6 @@
 /* The diagrams in file essays say what the tables allow: no more, no less. */
-#include "client/core/core.h"
-#include "server/core/states.h"
+#include "client/core/client_core.h"
+#include "server/core/model/states.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -90,14 +90,15 @@ static void compare_machine(const char *path, const struct ampd_machine *machine
 static void the_diagrams_of_the_server_are_its_tables(void **state)
 {
     (void)state;
-    compare_machine("server/core/shard.c", &ampd_machine_step);
-    compare_machine("server/core/memory.c", &ampd_machine_memory);
-    compare_machine("server/core/snapshot.c", &ampd_machine_snapshot);
-    compare_machine("server/core/snapshot.c", &ampd_machine_cut_block);
-    compare_machine("server/core/push.c", &ampd_machine_block);
-    compare_machine("server/core/coord.c", &ampd_machine_coord);
-    compare_machine("server/core/workers.c", &ampd_machine_lease);
-    compare_machine("server/core/calls.c", &ampd_machine_call);
+    compare_machine("server/core/shard/shard.c", &ampd_machine_step);
+    compare_machine("server/core/shard/decided.c", &ampd_machine_decided);
+    compare_machine("server/core/shard/memory.c", &ampd_machine_memory);
+    compare_machine("server/core/shard/checkpoint_part.c", &ampd_machine_part);
+    compare_machine("server/core/shard/checkpoint_part.c", &ampd_machine_part_block);
+    compare_machine("server/core/shard/push.c", &ampd_machine_block);
+    compare_machine("server/core/coordinator/coord.c", &ampd_machine_coord);
+    compare_machine("server/core/coordinator/workers.c", &ampd_machine_lease);
+    compare_machine("server/core/base/calls.c", &ampd_machine_call);
 }
 
 static void the_diagram_of_the_client_is_its_table(void **state)
@@ -112,7 +113,7 @@ static void the_diagram_of_the_client_is_its_table(void **state)
                 table[s] |= 1u << t;
         }
     }
-    compare("client/core/core.c", NULL, names, AMPCLIENT_STATES_COUNT, table);
+    compare("client/core/client_core.c", NULL, names, AMPCLIENT_STATES_COUNT, table);
 }
 
 int main(void)

@@ -1,5 +1,6 @@
 /* What a step does with gradients: overlap, absent parameters, overflows, weights, and readers of the copies. */
 #include "amp/kernels.h"
+#include "server/core/model/passes.h"
 #include "tests/unit/core_fixture.h"
 
 #include <math.h>

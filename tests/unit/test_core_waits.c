@@ -1,5 +1,5 @@
 /* Who waits for what, and for how long: stalls, ranks that leave, calls that nobody can answer. */
-#include "server/core/spec.h"
+#include "server/core/model/spec.h"
 #include "tests/unit/core_fixture.h"
 
 #include <string.h>
@@ -67,7 +67,7 @@ static void stall_for_rank_0(void)
     core_tick(&host, host.now_ms + 1000);
     core_tick(&host, host.now_ms + 600000 - 1000);
     assert_int_equal(AMPD_MODEL_STALLED, core_info(&host).state);
-    assert_int_equal(0, core_info(&host).missing_rank);
+    assert_int_equal(0, core_info(&host).waits.missing_rank);
 }
 
 static void a_model_that_waits_for_another_rank_by_now_is_not_stalled_for_the_first(void **state)
@@ -90,7 +90,7 @@ static void a_stalled_model_names_the_rank_that_is_still_gone(void **state)
     core_tick(&host, host.now_ms + 2000); /* rank 1 has been gone too long, too */
     incarnations[0] = core_joined(&host, core_join(&host, "w0", 0));
     assert_int_equal(AMPD_MODEL_STALLED, core_info(&host).state);
-    assert_int_equal(1, core_info(&host).missing_rank);
+    assert_int_equal(1, core_info(&host).waits.missing_rank);
     core_assert_failed(&host, core_push_all(&host, 1, 0, incarnations[0], 1), AMP_EUNAVAILABLE, "MODEL_STALLED",
                        "rank 1");
 }
@@ -168,7 +168,7 @@ static void a_rank_that_keeps_another_waiting_is_named_once_a_step(void **state)
     (void)core_push_all(&host, 1, 0, incarnations[0], 1);
     assert_false(worker_info(0).awaited);
     assert_true(worker_info(1).awaited);
-    assert_int_equal(host.now_ms + AMPD_AWAITED_MS, core_info(&host).awaited_late_ms);
+    assert_int_equal(host.now_ms + AMPD_AWAITED_MS, core_info(&host).waits.awaited_late_ms);
     pass(AMPD_AWAITED_MS - 1);
     assert_string_equal("", host.logged);
     pass(1);
@@ -180,7 +180,7 @@ static void a_rank_that_keeps_another_waiting_is_named_once_a_step(void **state)
     pass(AMPD_AWAITED_MS);
     assert_string_equal("step 2 waits for rank 0 (w0): others have waited for 10 s", host.logged);
     (void)core_push_all(&host, 2, 0, incarnations[0], 1);
-    assert_int_equal(0, core_info(&host).awaited_late_ms);
+    assert_int_equal(0, core_info(&host).waits.awaited_late_ms);
 }
 
 static void a_push_that_has_waited_too_long_is_told_for_whom(void **state)
@@ -212,7 +212,7 @@ static void a_rank_that_nobody_has_started_is_named_once(void **state)
     pass(60000);
     assert_string_equal("", host.logged);
     (void)core_join(&host, "w1", 1);
-    assert_int_equal(0, core_info(&host).awaited_late_ms);
+    assert_int_equal(0, core_info(&host).waits.awaited_late_ms);
 }
 
 static void a_step_that_takes_long_on_all_ranks_keeps_nobody_waiting(void **state)
@@ -220,8 +220,8 @@ static void a_step_that_takes_long_on_all_ranks_keeps_nobody_waiting(void **stat
     (void)state;
     pass(100000);
     assert_string_equal("", host.logged);
-    assert_int_equal(0, core_info(&host).awaited_since_ms);
-    assert_int_equal(100000, host.now_ms - core_info(&host).open_since_ms);
+    assert_int_equal(0, core_info(&host).waits.awaited_since_ms);
+    assert_int_equal(100000, host.now_ms - core_info(&host).waits.open_since_ms);
     assert_false(worker_info(0).awaited || worker_info(1).awaited);
 }
 

@@ -109,14 +109,14 @@ static void a_block_is_read_as_written_in_pieces_of_any_length(void **state)
 {
     static const size_t pieces[] = {1, 2, 3, 7, 16, 17, 64, 16384, 1u << 30};
     uint8_t message[AMPD_BLOCK_HEAD_MAX + DATA_MAX];
-    for (size_t i = 0; i < 2 * sizeof(pieces) / sizeof(pieces[0]); i++) {
+    for (size_t i = 0; i < 2 * sizeof pieces / sizeof pieces[0]; i++) {
         struct seen *seen = seen_new();
         struct ampd_block_reader reader;
         uint8_t data[DATA_MAX];
-        memset(data, (int)i + 1, sizeof(data));
+        memset(data, (int)i + 1, sizeof data);
         struct ampd_block block = {.index = UINT32_MAX, .crc32c = amp_crc32c(0, data, DATA_MAX), .size = DATA_MAX};
         size_t head = ampd_block_head_encode(&block, message);
-        memcpy(message + head, data, sizeof(data));
+        memcpy(message + head, data, sizeof data);
         ready(&reader, seen, true);
         if (i % 2 == 1)
             ampd_block_reader_copy_by(&reader, copy);
@@ -137,7 +137,7 @@ static void bytes_that_lie_in_their_place_are_taken_from_there(void **state)
     struct seen *seen = seen_new();
     struct ampd_block_reader reader;
     size_t left = 0;
-    memset(data, 7, sizeof(data));
+    memset(data, 7, sizeof data);
     struct ampd_block block = {.index = 3, .crc32c = amp_crc32c(0, data, DATA_MAX), .size = DATA_MAX};
     size_t head = ampd_block_head_encode(&block, message);
     ready(&reader, seen, true);
@@ -297,7 +297,7 @@ static void the_order_of_a_stream_is_kept(void **state)
     struct ampd_block_reader reader;
     struct amp_error error;
     ampd_block_reader_init(&reader, &ops, seen, true);
-    assert_int_equal(feed(&reader, block, sizeof(block), 1, NULL, &error), AMP_EINVAL);
+    assert_int_equal(feed(&reader, block, sizeof block, 1, NULL, &error), AMP_EINVAL);
     assert_string_equal(error.text, "a block comes before the header");
     ampd_block_reader_close(&reader);
     ampd_block_reader_init(&reader, &ops, seen, true);
@@ -306,7 +306,7 @@ static void the_order_of_a_stream_is_kept(void **state)
     ampd_block_reader_close(&reader);
     ready(&reader, seen, true);
     assert_int_equal(feed(&reader, (const uint8_t *)"\x22", 2, 1, NULL, &error), 0);
-    assert_int_equal(feed(&reader, block, sizeof(block), 1, NULL, &error), AMP_EINVAL);
+    assert_int_equal(feed(&reader, block, sizeof block, 1, NULL, &error), AMP_EINVAL);
     assert_string_equal(error.text, "a block comes after the trailer");
     ampd_block_reader_close(&reader);
     assert_int_equal(seen->begins, 0);
@@ -319,7 +319,7 @@ static void a_stream_without_trailers_passes_over_field_4(void **state)
     struct seen *seen = seen_new();
     struct ampd_block_reader reader;
     ready(&reader, seen, false);
-    assert_int_equal(feed(&reader, block, sizeof(block), 1, NULL, NULL), 0);
+    assert_int_equal(feed(&reader, block, sizeof block, 1, NULL, NULL), 0);
     assert_int_equal(seen->ends, 1);
     assert_int_equal(seen->trailers, 0);
     ampd_block_reader_close(&reader);
@@ -334,8 +334,8 @@ static void a_block_that_nobody_wants_goes_nowhere(void **state)
     struct ampd_block_reader reader;
     seen->refuse = true;
     ready(&reader, seen, true);
-    assert_int_equal(feed(&reader, block, sizeof(block), 3, NULL, NULL), 0);
-    assert_int_equal(feed(&reader, early, sizeof(early), 3, NULL, NULL), 0);
+    assert_int_equal(feed(&reader, block, sizeof block, 3, NULL, NULL), 0);
+    assert_int_equal(feed(&reader, early, sizeof early, 3, NULL, NULL), 0);
     assert_int_equal(seen->begins, 2);
     assert_int_equal(seen->ends, 0);
     ampd_block_reader_close(&reader);
@@ -348,7 +348,7 @@ static void after_discard_nothing_is_written(void **state)
     struct seen *seen = seen_new();
     struct ampd_block_reader reader;
     ready(&reader, seen, true);
-    assert_int_equal(ampd_block_reader_begin(&reader, sizeof(block), NULL), 0);
+    assert_int_equal(ampd_block_reader_begin(&reader, sizeof block, NULL), 0);
     assert_int_equal(ampd_block_reader_bytes(&reader, block, 11, NULL), 0);
     ampd_block_reader_discard(&reader);
     free(seen->data);
@@ -367,9 +367,9 @@ static void the_code_of_a_callback_ends_the_stream(void **state)
     struct ampd_block_reader reader;
     ready(&reader, seen, true);
     seen->code = AMP_EABORTED;
-    assert_int_equal(feed(&reader, block, sizeof(block), 1, NULL, NULL), AMP_EABORTED);
+    assert_int_equal(feed(&reader, block, sizeof block, 1, NULL, NULL), AMP_EABORTED);
     seen->code = 0;
-    assert_int_equal(feed(&reader, block, sizeof(block), 1, NULL, NULL), AMP_EABORTED);
+    assert_int_equal(feed(&reader, block, sizeof block, 1, NULL, NULL), AMP_EABORTED);
     assert_int_equal(seen->begins, 1);
     assert_int_equal(seen->ends, 0);
     ampd_block_reader_close(&reader);
@@ -408,8 +408,8 @@ static void put_unknown(struct amp_buf *out, struct amp_random *random)
         break;
     default:
         put_varint(out, (uint64_t)number << 3 | 2);
-        put_varint(out, sizeof(bytes));
-        assert_int_equal(amp_buf_append(out, bytes, sizeof(bytes)), 0);
+        put_varint(out, sizeof bytes);
+        assert_int_equal(amp_buf_append(out, bytes, sizeof bytes), 0);
     }
 }
 
@@ -430,7 +430,7 @@ static void put_field(struct amp_buf *out, int field, const struct ampd_block *b
 static void random_block(struct amp_buf *out, struct amp_random *random)
 {
     uint8_t data[DATA_MAX];
-    for (size_t i = 0; i < sizeof(data); i++)
+    for (size_t i = 0; i < sizeof data; i++)
         data[i] = (uint8_t)amp_random_next(random);
     struct ampd_block block = {.index = (uint32_t)amp_random_next(random),
                                .size = (uint32_t)amp_random_below(random, DATA_MAX)};
@@ -463,7 +463,7 @@ static bool take_data(pb_istream_t *stream, const pb_field_t *field, void **arg)
 /* The message by pb_decode: the judge. */
 static bool judge(const uint8_t *data, size_t size, ampd_v1_PushRequest *request, struct seen *seen)
 {
-    memset(request, 0, sizeof(*request));
+    memset(request, 0, sizeof *request);
     request->data.funcs.decode = take_data;
     request->data.arg = seen;
     pb_istream_t stream = pb_istream_from_buffer(data, size);
@@ -483,7 +483,9 @@ static void compare(const uint8_t *message, size_t size, bool must_pass, size_t 
     if (must_pass && (rc != 0 || !ok))
         fail_msg("a good message was refused: %s", error.text);
     assert_true(rc == 0 || rc == AMP_EINVAL);
-    /* What the reader takes, pb_decode takes and reads alike. (It takes more: fields that are missing or come twice.) */
+    /*
+     * What the reader takes, pb_decode takes and reads alike. (It takes more: fields that are missing or come twice.)
+     */
     if (rc == 0 && seen->begins > 0) {
         assert_true(ok);
         assert_true(request.has_index && request.has_crc32c);

@@ -81,7 +81,7 @@ static void a_failed_encode_leaves_the_buffer_as_it_was(void **state)
     assert_int_equal(ampd_msg_join_request_encode(&join, &out), AMP_EEXHAUSTED);
     assert_int_equal(out.size, 3);
     out.max = 1000;
-    memset(join.model, 'x', sizeof(join.model));
+    memset(join.model, 'x', sizeof join.model);
     assert_int_equal(ampd_msg_join_request_encode(&join, &out), AMP_EINVAL);
     memcpy(join.model, "\xff\xfe", 3);
     assert_int_equal(ampd_msg_join_request_encode(&join, &out), AMP_EINVAL);
@@ -105,9 +105,9 @@ static void encode_appends_behind_what_is_there(void **state)
 static int encode_parameters(size_t count, struct amp_buf *out)
 {
     struct ampd_msg_create_model_request request = {.has_spec = true};
-    struct ampd_msg_parameter_spec *items = calloc(count, sizeof(*items));
+    struct ampd_msg_parameter_spec *items = calloc(count, sizeof *items);
     for (size_t i = 0; i < count; i++)
-        snprintf(items[i].name, sizeof(items[i].name), "p%zu", i);
+        snprintf(items[i].name, sizeof items[i].name, "p%zu", i);
     request.spec.parameters = (struct ampd_msg_parameter_spec_list){.items = items, .count = count};
     int rc = ampd_msg_create_model_request_encode(&request, out);
     free(items);
@@ -149,7 +149,7 @@ static void unknown_fields_are_passed_over(void **state)
     static const uint8_t data[] =
         "\xc0\x3e\x05\xc1\x3e\x01\x02\x03\x04\x05\x06\x07\x08\x0a\x01m\xc2\x3e\x02zz\xc5\x3e\x01\x02\x03\x04";
     struct ampd_msg_get_scale_request request;
-    assert_int_equal(ampd_msg_get_scale_request_decode(&request, data, sizeof(data) - 1, NULL), 0);
+    assert_int_equal(ampd_msg_get_scale_request_decode(&request, data, sizeof data - 1, NULL), 0);
     assert_string_equal(request.model, "m");
 }
 
@@ -158,7 +158,7 @@ static void an_array_may_come_unpacked(void **state)
     /* absent = 7, then absent = [8, 300]. */
     static const uint8_t data[] = {0x08, 7, 0x0a, 3, 8, 0xac, 0x02};
     struct ampd_msg_push_trailer trailer;
-    assert_int_equal(ampd_msg_push_trailer_decode(&trailer, data, sizeof(data), NULL), 0);
+    assert_int_equal(ampd_msg_push_trailer_decode(&trailer, data, sizeof data, NULL), 0);
     assert_int_equal(trailer.absent_count, 3);
     assert_int_equal(trailer.absent[0], 7);
     assert_int_equal(trailer.absent[1], 8);
@@ -215,7 +215,7 @@ static int dump(const char *folder)
         row->fill(message, &random, i % 4 == 0 ? FILL_EXTREME : FILL_RANDOM);
         failures += row->encode(message, &out) != 0;
         char path[512];
-        snprintf(path, sizeof(path), "%s/%s.%zu.bin", folder, row->name + strlen("ampd_v1_"), i % 4);
+        snprintf(path, sizeof path, "%s/%s.%zu.bin", folder, row->name + strlen("ampd_v1_"), i % 4);
         FILE *file = fopen(path, "wb");
         failures += file == NULL || (out.size > 0 && fwrite(out.data, out.size, 1, file) != 1);
         failures += file == NULL || fclose(file) != 0;

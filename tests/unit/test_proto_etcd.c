@@ -80,8 +80,10 @@ static void small_requests(void **state)
 
 static void the_answer_of_a_claim(void **state)
 {
-    /* header 1: revision 3 = 300; succeeded 2; responses 3: response_put 2 (header 1), and response_range 1: kvs 2 (key 1,
-     * create_revision 2, mod_revision 3, version 4, value 5, lease 6), count 4; and field 99, which is not known */
+    /*
+     * header 1: revision 3 = 300; succeeded 2; responses 3: response_put 2 (header 1), and response_range 1: kvs 2 (key
+     * 1, create_revision 2, mod_revision 3, version 4, value 5, lease 6), count 4; and field 99, which is not known
+     */
     static const char said[] = "\x0a\x03\x18\xac\x02\x10\x01"
                                "\x1a\x04\x12\x02\x0a\x00"
                                "\x1a\x15\x0a\x13\x12\x0f\x0a\x01k\x10\x07\x18\x08\x20\x02\x2a\x01v\x30\xac\x02\x20\x01"

@@ -124,7 +124,7 @@ static void random_bytes_never_do_harm(void **state)
     for (size_t i = 0; i < proto_messages_count; i++) {
         for (int round = 0; round < MUTATIONS; round++) {
             uint8_t data[64];
-            size_t size = amp_random_below(&random, sizeof(data) + 1);
+            size_t size = amp_random_below(&random, sizeof data + 1);
             for (size_t k = 0; k < size; k++)
                 data[k] = (uint8_t)amp_random_next(&random);
             (void)survive(&proto_messages[i], data, size);
@@ -146,7 +146,7 @@ static void a_refusal_names_the_field(void **state)
 {
     char name[131] = "\x0a\x80\x01";
     memset(name + 3, 'x', 128);
-    refuse_join(name, sizeof(name), "JoinRequest: model is longer than 127 bytes");
+    refuse_join(name, sizeof name, "JoinRequest: model is longer than 127 bytes");
     refuse_join("\x0a\x02\xc3(", 4, "JoinRequest: model is not UTF-8 text without zero bytes");
     refuse_join("\x12\x03"
                 "a\0b",
@@ -164,7 +164,7 @@ static void a_refusal_names_the_path_of_a_nested_field(void **state)
     static const uint8_t data[] = {0x0a, 7, 0x12, 0, 0x12, 3, 0x12, 1, 0x80};
     struct ampd_msg_create_model_request request;
     struct amp_error error;
-    assert_int_equal(ampd_msg_create_model_request_decode(&request, data, sizeof(data), &error), AMP_EINVAL);
+    assert_int_equal(ampd_msg_create_model_request_decode(&request, data, sizeof data, &error), AMP_EINVAL);
     assert_string_equal(error.text, "CreateModelRequest: spec: parameters[1]: shape holds a malformed value or one "
                                     "that is out of range");
 }
@@ -174,7 +174,7 @@ static void a_submessage_given_twice_is_refused(void **state)
     static const uint8_t data[] = {0x0a, 0, 0x0a, 0};
     struct ampd_msg_create_model_request request;
     struct amp_error error;
-    assert_int_equal(ampd_msg_create_model_request_decode(&request, data, sizeof(data), &error), AMP_EINVAL);
+    assert_int_equal(ampd_msg_create_model_request_decode(&request, data, sizeof data, &error), AMP_EINVAL);
     assert_string_equal(error.text, "CreateModelRequest: spec is given twice");
 }
 
@@ -183,7 +183,7 @@ static void a_shape_of_nine_extents_is_refused(void **state)
     static const uint8_t data[] = {0x12, 11, 0x12, 9, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     struct ampd_msg_model_spec spec;
     struct amp_error error;
-    assert_int_equal(ampd_msg_model_spec_decode(&spec, data, sizeof(data), &error), AMP_EINVAL);
+    assert_int_equal(ampd_msg_model_spec_decode(&spec, data, sizeof data, &error), AMP_EINVAL);
     assert_string_equal(error.text, "ModelSpec: parameters[0]: shape has more than 8 elements");
 }
 
@@ -193,12 +193,12 @@ static void a_time_outside_of_its_range_is_refused(void **state)
     static const uint8_t data[] = {0x0a, 9, 0x72, 7, 0x10, 0x80, 0x94, 0xeb, 0xdc, 0x03, 0x08};
     struct ampd_msg_watch_steps_response response;
     struct amp_error error;
-    uint8_t whole[sizeof(data) + 1];
-    memcpy(whole, data, sizeof(data));
-    whole[sizeof(data)] = 0; /* seconds: 0 */
+    uint8_t whole[sizeof data + 1];
+    memcpy(whole, data, sizeof data);
+    whole[sizeof data] = 0; /* seconds: 0 */
     whole[1] = 10;
     whole[3] = 8;
-    assert_int_equal(ampd_msg_watch_steps_response_decode(&response, whole, sizeof(whole), &error), AMP_EINVAL);
+    assert_int_equal(ampd_msg_watch_steps_response_decode(&response, whole, sizeof whole, &error), AMP_EINVAL);
     assert_string_equal(error.text, "WatchStepsResponse: row: decide_time: nanos are not in 0 to 999999999");
 }
 
@@ -217,9 +217,9 @@ static void text_is_checked_as_rfc_3629_says(void **state)
                                       "\xe2\x82",
                                       "\xc2",
                                       "\xff"};
-    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]) + sizeof(bad) / sizeof(bad[0]); i++) {
-        bool is_good = i < sizeof(good) / sizeof(good[0]);
-        const char *text = is_good ? good[i] : bad[i - sizeof(good) / sizeof(good[0])];
+    for (size_t i = 0; i < sizeof good / sizeof good[0] + sizeof bad / sizeof bad[0]; i++) {
+        bool is_good = i < sizeof good / sizeof good[0];
+        const char *text = is_good ? good[i] : bad[i - sizeof good / sizeof good[0]];
         uint8_t data[8] = {0x0a, (uint8_t)strlen(text)};
         memcpy(data + 2, text, strlen(text));
         struct ampd_msg_get_scale_request request;

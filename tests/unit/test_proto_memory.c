@@ -1,4 +1,7 @@
-/* The n-th allocation fails, for each n until none does: a clean error, nothing lost, nothing leaked (a sanitizer sees). */
+/*
+ * The n-th allocation fails, for each n until none does: a clean error, nothing lost, nothing leaked (a sanitizer
+ * sees).
+ */
 #include "tests/unit/proto_messages.h"
 
 #include "proto/block.h"
@@ -103,12 +106,12 @@ static void a_reader_without_memory_fails_and_stays_failed(void **state)
     uint8_t data[4];
     struct ampd_block_reader reader;
     ampd_block_reader_init(&reader, &ops, data, true);
-    assert_int_equal(ampd_block_reader_begin(&reader, sizeof(header), NULL), 0);
+    assert_int_equal(ampd_block_reader_begin(&reader, sizeof header, NULL), 0);
     countdown = 0;
-    assert_int_equal(ampd_block_reader_bytes(&reader, header, sizeof(header), NULL), AMP_ENOMEM);
+    assert_int_equal(ampd_block_reader_bytes(&reader, header, sizeof header, NULL), AMP_ENOMEM);
     countdown = -1;
     assert_int_equal(ampd_block_reader_end(&reader, NULL), AMP_ENOMEM);
-    assert_int_equal(ampd_block_reader_begin(&reader, sizeof(header), NULL), AMP_ENOMEM);
+    assert_int_equal(ampd_block_reader_begin(&reader, sizeof header, NULL), AMP_ENOMEM);
     ampd_block_reader_close(&reader);
 }
 

@@ -84,7 +84,7 @@ static const struct pair pairs[] = {
 
 static void wire_numbers_are_those_of_the_other_rooms(void **state)
 {
-    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         if (pairs[i].wire != pairs[i].other)
             fail_msg("%s is %d on the wire and %d elsewhere", pairs[i].name, pairs[i].wire, pairs[i].other);
     }

@@ -1,8 +1,8 @@
-/* Hostile peers: the scanner of frames and the gate by themselves, and what a link makes of both. */
+/* Hostile peers: the scanner of frames and the admission by themselves, and what a link makes of both. */
 #include "tests/unit/rpc_raw.h"
 
 #include "rpc/h2/watch.h"
-#include "rpc/io/gate.h"
+#include "rpc/io/admission.h"
 #include "tests/conformance/attacks/bytes.h"
 
 #include <netinet/in.h>
@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define COUNT(array) (sizeof array / sizeof *(array))
 
 static struct arpc_handler handler, unary_handler;
 
@@ -228,112 +228,122 @@ static void a_bucket_never_holds_more_than_its_burst_and_0_is_no_limit(void **st
     assert_string_equal(arpc_abuse_name(ARPC_ABUSE_DESCRIPTORS), "descriptors");
 }
 
-static struct arpc_gate gate;
+static struct arpc_admission admission;
 
-static struct arpc_gate_key ipv4(uint32_t address)
+static struct arpc_admission_key ipv4(uint32_t address)
 {
     struct sockaddr_in four = {.sin_family = AF_INET};
     four.sin_addr.s_addr = htonl(address);
-    return arpc_gate_key_of_address((const struct sockaddr *)&four);
+    return arpc_admission_key_of_address((const struct sockaddr *)&four);
+}
+
+static enum arpc_abuse enter(const struct arpc_admission_key *key, int64_t now_ms, struct arpc_admitted *one)
+{
+    struct arpc_admitted *leaves;
+    enum arpc_abuse cause = arpc_admission_enter(&admission, key, now_ms, one, &leaves);
+    assert_null(leaves);
+    return cause;
 }
 
 static void an_address_has_its_own_limit_of_connections(void **state)
 {
     (void)state;
-    static struct arpc_guest *guests[64];
-    struct arpc_guest *other;
-    struct arpc_gate_key key = ipv4(0x7f000002);
-    struct arpc_gate_key next = ipv4(0x7f000003);
-    arpc_gate_init(&gate, &arpc_limits_default);
-    for (size_t i = 0; i < COUNT(guests); i++)
-        assert_int_equal(arpc_gate_enter(&gate, &key, 0, &guests[i]), ARPC_ABUSE_NONE);
-    assert_int_equal(arpc_gate_enter(&gate, &key, 0, &other), ARPC_ABUSE_ADDRESS);
-    assert_int_equal(arpc_gate_enter(&gate, &next, 0, &other), ARPC_ABUSE_NONE);
-    arpc_gate_leave(&gate, guests[0], 0);
-    assert_int_equal(arpc_gate_enter(&gate, &key, 0, &guests[0]), ARPC_ABUSE_NONE);
-    for (size_t i = 0; i < COUNT(guests); i++)
-        arpc_gate_leave(&gate, guests[i], 0);
-    arpc_gate_leave(&gate, other, 0);
-    assert_int_equal(gate.idle_count, 0); /* nothing is remembered of who did nothing */
-    arpc_gate_close(&gate);
+    static struct arpc_admitted admitted[1000];
+    struct arpc_admitted other;
+    struct arpc_admission_key key = ipv4(0x7f000002);
+    struct arpc_admission_key next = ipv4(0x7f000003);
+    arpc_admission_init(&admission, &arpc_limits_default, 1024);
+    for (size_t i = 0; i < COUNT(admitted); i++) {
+        assert_int_equal(enter(&key, 0, &admitted[i]), ARPC_ABUSE_NONE);
+        arpc_admission_know(&admission, &admitted[i]);
+    }
+    assert_int_equal(enter(&key, 0, &other), ARPC_ABUSE_ADDRESS);
+    assert_int_equal(enter(&next, 0, &other), ARPC_ABUSE_NONE);
+    arpc_admission_leave(&admission, &admitted[0], 0);
+    assert_int_equal(enter(&key, 0, &admitted[0]), ARPC_ABUSE_NONE);
+    for (size_t i = 0; i < COUNT(admitted); i++)
+        arpc_admission_leave(&admission, &admitted[i], 0);
+    arpc_admission_leave(&admission, &other, 0);
+    assert_int_equal(admission.idle_count, 0); /* nothing is remembered of who did nothing */
+    arpc_admission_close(&admission);
 }
 
 static void abuse_is_remembered_and_forgiven_at_one_a_second(void **state)
 {
     (void)state;
-    struct arpc_guest *guest;
-    struct arpc_gate_key key = ipv4(0x7f000002);
-    arpc_gate_init(&gate, &arpc_limits_default);
+    struct arpc_admitted one;
+    struct arpc_admission_key key = ipv4(0x7f000002);
+    arpc_admission_init(&admission, &arpc_limits_default, 1024);
     for (int i = 0; i < 16; i++) {
-        assert_int_equal(arpc_gate_enter(&gate, &key, 0, &guest), ARPC_ABUSE_NONE);
-        arpc_gate_strike(&gate, guest, 0);
-        arpc_gate_leave(&gate, guest, 0);
+        assert_int_equal(enter(&key, 0, &one), ARPC_ABUSE_NONE);
+        arpc_admission_strike(&admission, one.source, 0);
+        arpc_admission_leave(&admission, &one, 0);
     }
-    assert_int_equal(arpc_gate_enter(&gate, &key, 999, &guest), ARPC_ABUSE_STRIKES);
-    assert_int_equal(arpc_gate_enter(&gate, &key, 1000, &guest), ARPC_ABUSE_NONE);
-    arpc_gate_strike(&gate, guest, 1000);
-    arpc_gate_leave(&gate, guest, 1000);
-    assert_int_equal(arpc_gate_enter(&gate, &key, 1001, &guest), ARPC_ABUSE_STRIKES);
-    assert_int_equal(arpc_gate_enter(&gate, &key, 100000, &guest), ARPC_ABUSE_NONE);
-    arpc_gate_leave(&gate, guest, 100000);
-    assert_int_equal(gate.idle_count, 0);
-    arpc_gate_close(&gate);
+    assert_int_equal(enter(&key, 999, &one), ARPC_ABUSE_STRIKES);
+    assert_int_equal(enter(&key, 1000, &one), ARPC_ABUSE_NONE);
+    arpc_admission_strike(&admission, one.source, 1000);
+    arpc_admission_leave(&admission, &one, 1000);
+    assert_int_equal(enter(&key, 1001, &one), ARPC_ABUSE_STRIKES);
+    assert_int_equal(enter(&key, 100000, &one), ARPC_ABUSE_NONE);
+    arpc_admission_leave(&admission, &one, 100000);
+    assert_int_equal(admission.idle_count, 0);
+    arpc_admission_close(&admission);
 }
 
 static void a_hundred_thousand_addresses_take_no_more_memory_than_a_thousand(void **state)
 {
     (void)state;
-    struct arpc_guest *guest;
-    arpc_gate_init(&gate, &arpc_limits_default);
+    struct arpc_admitted one;
+    arpc_admission_init(&admission, &arpc_limits_default, 1024);
     for (uint32_t i = 0; i < 100000; i++) {
-        struct arpc_gate_key key = ipv4(0x0a000000 + i);
-        assert_int_equal(arpc_gate_enter(&gate, &key, 0, &guest), ARPC_ABUSE_NONE);
-        arpc_gate_strike(&gate, guest, 0);
-        arpc_gate_leave(&gate, guest, 0);
+        struct arpc_admission_key key = ipv4(0x0a000000 + i);
+        assert_int_equal(enter(&key, 0, &one), ARPC_ABUSE_NONE);
+        arpc_admission_strike(&admission, one.source, 0);
+        arpc_admission_leave(&admission, &one, 0);
     }
-    assert_int_equal(gate.idle_count, 1024);
-    arpc_gate_close(&gate);
+    assert_int_equal(admission.idle_count, 1024);
+    arpc_admission_close(&admission);
 }
 
 static void abuse_counts_while_the_connection_is_still_there(void **state)
 {
     (void)state;
-    struct arpc_guest *guests[16];
-    struct arpc_guest *other;
-    struct arpc_gate_key key = ipv4(0x7f000002);
-    arpc_gate_init(&gate, &arpc_limits_default);
-    for (size_t i = 0; i < COUNT(guests); i++) {
-        assert_int_equal(arpc_gate_enter(&gate, &key, 0, &guests[i]), ARPC_ABUSE_NONE);
-        arpc_gate_strike(&gate, guests[i], 0);
+    struct arpc_admitted admitted[16];
+    struct arpc_admitted other;
+    struct arpc_admission_key key = ipv4(0x7f000002);
+    arpc_admission_init(&admission, &arpc_limits_default, 1024);
+    for (size_t i = 0; i < COUNT(admitted); i++) {
+        assert_int_equal(enter(&key, 0, &admitted[i]), ARPC_ABUSE_NONE);
+        arpc_admission_strike(&admission, admitted[i].source, 0);
     }
-    assert_int_equal(arpc_gate_enter(&gate, &key, 0, &other), ARPC_ABUSE_STRIKES);
-    for (size_t i = 0; i < COUNT(guests); i++)
-        arpc_gate_leave(&gate, guests[i], 0);
-    assert_int_equal(arpc_gate_enter(&gate, &key, 0, &other), ARPC_ABUSE_STRIKES);
-    arpc_gate_close(&gate);
+    assert_int_equal(enter(&key, 0, &other), ARPC_ABUSE_STRIKES);
+    for (size_t i = 0; i < COUNT(admitted); i++)
+        arpc_admission_leave(&admission, &admitted[i], 0);
+    assert_int_equal(enter(&key, 0, &other), ARPC_ABUSE_STRIKES);
+    arpc_admission_close(&admission);
 }
 
-static void one_host_of_ipv6_is_one_guest_and_users_are_each_one(void **state)
+static void one_host_of_ipv6_is_one_source_and_users_are_each_one(void **state)
 {
     (void)state;
     struct sockaddr_in6 six = {.sin6_family = AF_INET6};
     six.sin6_addr.s6_addr[0] = 0x20;
-    struct arpc_gate_key first = arpc_gate_key_of_address((const struct sockaddr *)&six);
+    struct arpc_admission_key first = arpc_admission_key_of_address((const struct sockaddr *)&six);
     six.sin6_addr.s6_addr[15] = 1;
-    struct arpc_gate_key same = arpc_gate_key_of_address((const struct sockaddr *)&six);
+    struct arpc_admission_key same = arpc_admission_key_of_address((const struct sockaddr *)&six);
     six.sin6_addr.s6_addr[7] = 1;
-    struct arpc_gate_key other = arpc_gate_key_of_address((const struct sockaddr *)&six);
+    struct arpc_admission_key other = arpc_admission_key_of_address((const struct sockaddr *)&six);
     assert_memory_equal(&first, &same, sizeof first);
     assert_memory_not_equal(&first, &other, sizeof first);
     memset(&six.sin6_addr, 0, sizeof six.sin6_addr);
     six.sin6_addr.s6_addr[10] = six.sin6_addr.s6_addr[11] = 0xff;
     six.sin6_addr.s6_addr[12] = 127;
     six.sin6_addr.s6_addr[15] = 2;
-    struct arpc_gate_key mapped = arpc_gate_key_of_address((const struct sockaddr *)&six);
-    struct arpc_gate_key four = ipv4(0x7f000002);
+    struct arpc_admission_key mapped = arpc_admission_key_of_address((const struct sockaddr *)&six);
+    struct arpc_admission_key four = ipv4(0x7f000002);
     assert_memory_equal(&mapped, &four, sizeof four);
-    struct arpc_gate_key root = arpc_gate_key_of_user(0);
-    struct arpc_gate_key user = arpc_gate_key_of_user(1000);
+    struct arpc_admission_key root = arpc_admission_key_of_user(0);
+    struct arpc_admission_key user = arpc_admission_key_of_user(1000);
     assert_memory_not_equal(&root, &user, sizeof root);
 }
 
@@ -368,8 +378,8 @@ static void a_peer_that_does_not_take_its_goaway_is_dropped(void **state)
     struct arpc_link *link = &raw.server.link;
     rpc_raw_run();
     arpc_link_expel(link, NGHTTP2_ENHANCE_YOUR_CALM, "x");
-    link->goodbye_due_ms = raw.now_ms + small.goodbye_ms; /* as what ends it by a limit sets it */
-    arpc_link_due(link, link->goodbye_due_ms);
+    link->goaway.goodbye_due_ms = raw.now_ms + small.goodbye_ms; /* as what ends it by a limit sets it */
+    arpc_link_due(link, link->goaway.goodbye_due_ms);
     raw.now_ms += small.goodbye_ms;
     arpc_link_tick(link);
     assert_int_equal(link->error, AMP_EDEADLINE);
@@ -595,7 +605,7 @@ int main(void)
         ALONE(abuse_is_remembered_and_forgiven_at_one_a_second),
         ALONE(abuse_counts_while_the_connection_is_still_there),
         ALONE(a_hundred_thousand_addresses_take_no_more_memory_than_a_thousand),
-        ALONE(one_host_of_ipv6_is_one_guest_and_users_are_each_one),
+        ALONE(one_host_of_ipv6_is_one_source_and_users_are_each_one),
         ALONE(faults_and_refusals_have_their_limits),
         WITH_RAW(an_attack_is_answered_by_a_calm_goaway_and_not_read_any_more),
         WITH_RAW(a_peer_that_does_not_take_its_goaway_is_dropped),

@@ -391,7 +391,7 @@ static void a_cancelled_call_does_not_begin_again(void **state)
     script_run(conn);
     frames_trailers_only(&out, 1, "14", "0");
     assert_int_equal(arpc_link_receive(&conn->link, out.bytes, out.size), 0);
-    assert_true(call->again);
+    assert_true(call->attempt.again);
     arpc_call_cancel(call, ARPC_STATUS_CANCELLED, "enough");
     script_run(conn);
     assert_int_equal(seen.closed, 1);

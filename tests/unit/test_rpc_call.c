@@ -13,7 +13,7 @@
 /* cmocka needs the headers above. */
 #include <cmocka.h>
 
-#define COUNT(a) (sizeof(a) / sizeof *(a))
+#define COUNT(a) (sizeof a / sizeof *(a))
 
 static enum arpc_call_state state_named(const char *name)
 {
@@ -106,8 +106,8 @@ static void rows_of_one_name_and_handlers_without_closed_are_refused(void **stat
 }
 
 /*
- * FileDescriptorSet of "a.proto", package p.q, message M { field f; message N { enum E { V } } }, service S { rpc R }, and of
- * "b.proto" without a package, message M.
+ * FileDescriptorSet of "a.proto", package p.q, message M { field f; message N { enum E { V } } }, service S { rpc R },
+ * and of "b.proto" without a package, message M.
  */
 static const uint8_t descriptors[] = {
     0x0a, 61,                                                 /* file */

@@ -1,6 +1,6 @@
 /*
- * Compressed messages: the inflater alone, requests of a bare client that are compressed well or badly, and our two sides
- * together. Compressed bytes are made by zlib itself.
+ * Compressed messages: the inflater alone, requests of a bare client that are compressed well or badly, and our two
+ * sides together. Compressed bytes are made by zlib itself.
  */
 #include "rpc/wire/inflate.h"
 #include "tests/unit/rpc_raw.h"
@@ -15,7 +15,7 @@
 /* cmocka needs the headers above. */
 #include <cmocka.h>
 
-#define COUNT(a)    (sizeof(a) / sizeof *(a))
+#define COUNT(a)    (sizeof a / sizeof *(a))
 #define MESSAGE_MAX 20000
 
 /* ---- the inflater ---- */

@@ -1,6 +1,6 @@
 /*
- * What stands in the heads and trailers of good requests and of their answers: forms of deadlines, of metadata, of the end,
- * and that no call waits for another one's bytes.
+ * What stands in the heads and trailers of good requests and of their answers: forms of deadlines, of metadata, of the
+ * end, and that no call waits for another one's bytes.
  */
 #include "tests/unit/rpc_raw.h"
 
@@ -14,7 +14,7 @@
 /* cmocka needs the headers above. */
 #include <cmocka.h>
 
-#define COUNT(a) (sizeof(a) / sizeof *(a))
+#define COUNT(a) (sizeof a / sizeof *(a))
 #define MIB      ((size_t)1 << 20)
 
 static const char hello[] = "\0\0\0\0\5hello";

@@ -13,7 +13,7 @@
 /* cmocka needs the headers above. */
 #include <cmocka.h>
 
-#define COUNT(a) (sizeof(a) / sizeof *(a))
+#define COUNT(a) (sizeof a / sizeof *(a))
 
 static void note_closed_call(struct arpc_call *call, const struct arpc_result *result)
 {
@@ -252,7 +252,7 @@ static void a_flood_of_pings_ends_the_connection(void **state)
     const uint8_t *data;
     raw.server.config.min_ping_interval_ms = 0; /* also where they are not counted as strikes */
     rpc_raw_run();
-    for (int i = 0; i < 5000 && !raw.server.link.expelled; i++) {
+    for (int i = 0; i < 5000 && !raw.server.link.goaway.expelled; i++) {
         assert_int_equal(nghttp2_submit_ping(raw.session, 0, NULL), 0);
         for (ssize_t size = nghttp2_session_mem_send(raw.session, &data); size > 0;
              size = nghttp2_session_mem_send(raw.session, &data))

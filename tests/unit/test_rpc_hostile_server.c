@@ -1,6 +1,6 @@
 /*
- * A client whose server is the attacker: rows 14 and 15 of the attack table. In memory; the asan preset looks for what leaks and
- * for what is read beyond its end.
+ * A client whose server is the attacker: rows 14 and 15 of the attack table. In memory; the asan preset looks for what
+ * leaks and for what is read beyond its end.
  */
 #include "tests/conformance/attacks/bytes.h"
 #include "tests/unit/rpc_script.h"
@@ -34,7 +34,9 @@ static void goaway(struct bytes *bytes, uint32_t last, uint32_t code)
     bytes_u32(bytes, code);
 }
 
-/* One client and its connections, each of which ends its calls by resets and GOAWAY, in the order that the number says. */
+/*
+ * One client and its connections, each of which ends its calls by resets and GOAWAY, in the order that the number says.
+ */
 static void one_life(unsigned order)
 {
     void *state;

@@ -134,7 +134,7 @@ static void a_paused_answer_outlives_its_connection(void **state)
     arpc_call_cancel(calls[2], ARPC_STATUS_CANCELLED, "enough");
     script_flush(&script->parking);
     assert_int_equal(dropped.status, ARPC_STATUS_CANCELLED);
-    assert_int_equal(script->parking.held, 0);
+    assert_int_equal(script->parking.buffered, 0);
     assert_int_equal(script->parking.call_count, 0);
 }
 

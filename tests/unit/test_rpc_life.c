@@ -1,6 +1,6 @@
 /*
- * How connections live and end: strikes for PINGs, ages, drains. The wire is looked at by a bare client; what our own client
- * makes of it by a pair.
+ * How connections live and end: strikes for PINGs, ages, drains. The wire is looked at by a bare client; what our own
+ * client makes of it by a pair.
  */
 #include "tests/unit/rpc_raw.h"
 
@@ -13,7 +13,7 @@
 /* cmocka needs the headers above. */
 #include <cmocka.h>
 
-#define COUNT(a)    (sizeof(a) / sizeof *(a))
+#define COUNT(a)    (sizeof a / sizeof *(a))
 #define MINUTE_MS   60000
 #define INTERVAL_MS (5 * MINUTE_MS)
 
@@ -40,7 +40,15 @@ static const struct arpc_handler unary = {.started = count_started, .message = r
 /* Answers nothing and keeps its client waiting. */
 static const struct arpc_handler note = {.started = count_started, .closed = ignore_closed};
 
+static void ask_soon(struct arpc_call *call)
+{
+    arpc_call_keepalive(call, 2000, 4000);
+}
+
+static const struct arpc_handler missed = {.started = ask_soon, .closed = ignore_closed};
+
 static const struct arpc_method methods[] = {
+    {"t.T", "Missed", ARPC_BIDI, false, 0, 1000, &missed},
     {"t.T", "Note", ARPC_BIDI, false, 0, 1000, &note},
     {"t.T", "Unary", ARPC_UNARY, false, 0, 1000, &unary},
 };
@@ -128,7 +136,8 @@ static void the_third_early_ping_ends_a_connection_with_calls_too(void **state)
     for (int i = 0; i < 4; i++)
         ping_after(ARPC_PING_FLOOD_MS);
     expect_expelled();
-    assert_int_equal(raw.server.link.abuse, ARPC_ABUSE_NONE); /* a keepalive that is too short: its address gets no strike */
+    /* A keepalive that is too short: its address gets no strike. */
+    assert_int_equal(raw.server.link.abuse, ARPC_ABUSE_NONE);
     /* What still comes is not looked at. */
     rpc_raw_feed("not a frame", 11);
     assert_int_equal(raw.server.link.error, 0);
@@ -177,9 +186,29 @@ static void our_client_asks_half_as_often_once_it_was_told_so(void **state)
     rpc_pair_run(&pair);
     for (int i = 0; i < 4; i++)
         rpc_pair_pass(&pair, 30000);
-    assert_true(pair.client.link.peer_goaway);
+    assert_true(pair.client.link.goaway.received);
     assert_true(arpc_link_is_over(&pair.server.link));
     assert_int_equal(pair.client.config.keepalive_ms, 60000);
+    rpc_pair_close(&pair);
+}
+
+static void a_connection_with_a_call_whose_peer_is_missed_soon_is_lost_when_that_is_gone_without_a_word(void **state)
+{
+    (void)state;
+    struct rpc_pair pair;
+    rpc_pair_open(&pair, methods, COUNT(methods));
+    struct rpc_seen seen = {0};
+    (void)rpc_pair_call(&pair, "Missed", &rpc_noting, &seen);
+    rpc_pair_run(&pair);
+    for (int i = 0; i < 10; i++) /* a peer that is there and says nothing of its own accord */
+        rpc_pair_pass(&pair, 2000);
+    assert_int_equal(pair.server.link.error, 0);
+    pair.cut = true;
+    rpc_pair_pass(&pair, 2000);
+    rpc_pair_pass(&pair, 3999);
+    assert_int_equal(pair.server.link.error, 0);
+    rpc_pair_pass(&pair, 1);
+    assert_int_equal(pair.server.link.error, AMP_EDEADLINE);
     rpc_pair_close(&pair);
 }
 
@@ -219,7 +248,7 @@ static void ages_differ_by_a_tenth_at_most_and_not_all_are_equal(void **state)
         max_age_ms = 10000;
         jitter = raw.server.config.jitter;
         open_raw();
-        int64_t age = raw.server.link.age_due_ms - raw.server.link.opened_ms;
+        int64_t age = raw.server.link.age.due_ms - raw.server.link.age.opened_ms;
         least = age < least ? age : least;
         most = age > most ? age : most;
     }
@@ -252,8 +281,8 @@ static void an_idle_connection_is_drained_with_its_reason(void **state)
     open_raw();
     rpc_raw_pass(MINUTE_MS);
     assert_int_equal(raw.goaways, 1); /* a client without streams reads no further */
-    assert_int_equal(raw.server.link.drain, ARPC_DRAIN_FINAL);
-    assert_string_equal(raw.server.link.drain_why, "max_idle");
+    assert_int_equal(raw.server.link.goaway.drain, ARPC_DRAIN_FINAL);
+    assert_string_equal(raw.server.link.goaway.why, "max_idle");
     assert_int_equal(retired, 1);
     assert_string_equal(retired_why, "max_idle");
     assert_true(arpc_link_is_over(&raw.server.link));
@@ -282,7 +311,10 @@ static void feed_request(int32_t id, const char *path)
     rpc_raw_feed(frame, (size_t)size + 9);
 }
 
-/* What the server sends now goes to the client, without a word back. Returns the code of the RST_STREAM of a stream, or -1. */
+/*
+ * What the server sends now goes to the client, without a word back. Returns the code of the RST_STREAM of a stream, or
+ * -1.
+ */
 static int carry_to_client(int32_t id)
 {
     struct rpc_side *server = &raw.server;
@@ -342,7 +374,7 @@ static void a_request_that_comes_before_the_final_goaway_has_left_is_refused_too
     for (ssize_t size = nghttp2_session_mem_send(raw.session, &data); size > 0;
          size = nghttp2_session_mem_send(raw.session, &data))
         rpc_raw_feed(data, (size_t)size);
-    assert_int_equal(raw.server.link.drain, ARPC_DRAIN_FINAL);
+    assert_int_equal(raw.server.link.goaway.drain, ARPC_DRAIN_FINAL);
     feed_request(3, "/t.T/Note");
     assert_int_equal(started, 1);
     assert_int_equal(carry_to_client(3), NGHTTP2_REFUSED_STREAM);
@@ -358,7 +390,7 @@ static void requests_after_the_final_goaway_are_forgiven_for_a_while_only(void *
     struct rpc_side *server = &raw.server;
     int64_t burst = arpc_limits_default.refusals_burst;
     int32_t id = 3;
-    for (int i = 0; i < burst + 1 && !server->link.expelled; i++, id += 2) {
+    for (int i = 0; i < burst + 1 && !server->link.goaway.expelled; i++, id += 2) {
         assert_true(i <= burst);
         feed_request(id, "/t.T/Note");
         assert_int_equal(arpc_link_produce(&server->link, &server->batch), 0); /* the peer reads its refusals */
@@ -413,7 +445,7 @@ static void who_asks_too_often_and_does_not_read_is_cut_soon(void **state)
     const uint8_t frame[17] = {0, 0, 8, NGHTTP2_PING};
     for (int i = 0; i < 4; i++)
         rpc_raw_feed(frame, sizeof frame);
-    assert_true(raw.server.link.expelled && raw.server.link.error == 0);
+    assert_true(raw.server.link.goaway.expelled && raw.server.link.error == 0);
     raw.now_ms += arpc_limits_default.goodbye_ms;
     arpc_link_tick(&raw.server.link);
     assert_int_equal(raw.server.link.error, AMP_EDEADLINE);
@@ -429,6 +461,7 @@ int main(void)
         WITH_RAW(pings_at_the_interval_are_answered_for_ever),
         WITH_RAW(what_the_server_sends_wipes_strikes_out),
         WITH_RAW(our_client_asks_half_as_often_once_it_was_told_so),
+        WITH_RAW(a_connection_with_a_call_whose_peer_is_missed_soon_is_lost_when_that_is_gone_without_a_word),
         WITH_RAW(a_connection_that_is_old_is_drained_with_its_reason),
         WITH_RAW(an_age_below_every_other_wait_is_not_late),
         WITH_RAW(ages_differ_by_a_tenth_at_most_and_not_all_are_equal),

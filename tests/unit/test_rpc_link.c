@@ -12,7 +12,7 @@
 
 #define KIB         ((size_t)1 << 10)
 #define MIB         ((size_t)1 << 20)
-#define COUNT(a)    (sizeof(a) / sizeof *(a))
+#define COUNT(a)    (sizeof a / sizeof *(a))
 #define WINDOW      (256 * KIB) /* of a new stream */
 #define MESSAGE_MAX 1000000
 
@@ -258,8 +258,8 @@ static void a_paused_call_holds_one_window_and_others_go_on(void **state)
     held = rpc_seen_of_server;
     assert_int_equal(held.begun, 1);
     assert_int_equal(held.bytes, 0);
-    assert_true(pair.server.link.held <= WINDOW);
-    assert_true(pair.server.link.held > WINDOW / 2);
+    assert_true(pair.server.link.buffered <= WINDOW);
+    assert_true(pair.server.link.buffered > WINDOW / 2);
     assert_int_equal(released, 0);
 
     memset(&rpc_seen_of_server, 0, sizeof rpc_seen_of_server);
@@ -277,7 +277,7 @@ static void a_paused_call_holds_one_window_and_others_go_on(void **state)
     assert_int_equal(held.half_closed, 1);
     assert_int_equal(client.status, ARPC_STATUS_OK);
     assert_int_equal(released, 1);
-    assert_int_equal(pair.server.link.held, 0);
+    assert_int_equal(pair.server.link.buffered, 0);
 }
 
 static void a_paused_call_is_not_told_of_the_end_until_it_goes_on(void **state)
@@ -532,10 +532,10 @@ static void a_client_with_a_call_pings_and_gives_a_dead_server_up(void **state)
     (void)rpc_pair_call(&pair, "Note", &rpc_noting, &client);
     rpc_pair_run(&pair);
     rpc_pair_pass(&pair, 30000);
-    assert_true(pair.client.link.ping_ms == INT64_MAX); /* it was answered */
+    assert_true(pair.client.link.keepalive.ping_ms == INT64_MAX); /* it was answered */
     pair.cut = true;
     rpc_pair_pass(&pair, 30000);
-    assert_true(pair.client.link.ping_ms == pair.now_ms);
+    assert_true(pair.client.link.keepalive.ping_ms == pair.now_ms);
     rpc_pair_pass(&pair, ARPC_PING_TIMEOUT_MS);
     assert_int_equal(pair.client.link.error, AMP_EDEADLINE);
 }
@@ -553,7 +553,7 @@ static void an_idle_connection_is_closed_and_one_with_a_call_is_not(void **state
     assert_false(arpc_link_is_over(&pair.server.link));
     rpc_pair_pass(&pair, 1);
     assert_true(arpc_link_is_over(&pair.server.link));
-    assert_true(pair.client.link.peer_goaway);
+    assert_true(pair.client.link.goaway.received);
 }
 
 static void a_drain_lets_calls_end_and_refuses_new_ones(void **state)
@@ -563,7 +563,7 @@ static void a_drain_lets_calls_end_and_refuses_new_ones(void **state)
     rpc_pair_run(&pair);
     arpc_link_drain(&pair.server.link);
     rpc_pair_run(&pair);
-    assert_true(pair.client.link.peer_goaway);
+    assert_true(pair.client.link.goaway.received);
     (void)rpc_pair_call(&pair, "Note", &rpc_noting, &other);
     rpc_pair_run(&pair);
     assert_int_equal(other.closed, 1);
@@ -641,8 +641,8 @@ static void uploads_share_the_connection_in_turns(void **state)
     }
     (void)arpc_link_flush(&pair.client.link);
     assert_int_equal(arpc_link_produce(&pair.client.link, &pair.client.batch), 0);
-    assert_true(one->unsent < 40 * 20 * KIB);
-    assert_true(two->unsent < 40 * 20 * KIB);
+    assert_true(one->out.unsent < 40 * 20 * KIB);
+    assert_true(two->out.unsent < 40 * 20 * KIB);
     arpc_batch_done(&pair.client.link, &pair.client.batch);
 }
 

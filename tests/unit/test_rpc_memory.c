@@ -1,11 +1,12 @@
 /*
- * The n-th allocation fails, for each n until none does: ours and nghttp2's, on both sides of a connection that lives through
- * all that one can: calls of each kind, metadata, details, compression, a drain. Never a crash or a leak (a sanitizer
- * sees), every call of the client is told its end once, every body is given back once.
+ * The n-th allocation fails, for each n until none does: ours and nghttp2's, on both sides of a connection that lives
+ * through all that one can: calls of each kind, metadata, details, compression, a drain. Never a crash or a leak (a
+ * sanitizer sees), every call of the client is told its end once, every body is given back once.
  */
 #include "tests/unit/rpc_pair.h"
 
 #include "base/assert.h"
+#include "rpc/h2/request.h"
 
 #include <nghttp2/nghttp2.h>
 
@@ -18,7 +19,7 @@
 /* cmocka needs the headers above. */
 #include <cmocka.h>
 
-#define COUNT(a) (sizeof(a) / sizeof *(a))
+#define COUNT(a) (sizeof a / sizeof *(a))
 
 /* ---- memory ---- */
 
@@ -223,9 +224,9 @@ static bool begin(struct rpc_pair *pair, int kind, struct told *told)
     *told = (struct told){.status = -1};
     if (arpc_request_new(&pair->client.link, kinds[kind].path, metadata, 2, &client_handler, &call, NULL) != 0)
         return false;
-    call->max_message = 1 << 20;
+    call->in.max_message = 1 << 20;
     call->user = told;
-    call->single_inbound = kind != PULL;
+    call->in.single_inbound = kind != PULL;
     call->deadline_ms = pair->now_ms + 1000;
     arpc_link_due(&pair->client.link, call->deadline_ms);
     (void)arpc_call_send(call, "a request", 9, body, kind == UNARY ? 3000 : 0, NULL, NULL);

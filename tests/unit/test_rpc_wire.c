@@ -14,7 +14,7 @@
 /* cmocka needs the headers above. */
 #include <cmocka.h>
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define COUNT(array) (sizeof array / sizeof *(array))
 
 /* What a stream of bytes was taken for: begins, bytes and ends as text, "B3 xyz E". */
 struct trace {

@@ -1,6 +1,6 @@
 /* The token file: what is read from it, and what is refused; and the tokens themselves. */
-#include "server/io/auth_rules.h"
-#include "server/io/server.h"
+#include "server/io/auth/auth_rules.h"
+#include "server/io/base/options.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* What the command line says of a cluster, and what processes write about themselves into etcd. */
-#include "server/io/cluster_etcd.h"
-#include "server/io/etcd_access.h"
+#include "server/io/cluster/cluster_etcd.h"
+#include "server/io/etcd/etcd_access.h"
 #include "tests/temp_folder.h"
 
 #include <stdio.h>

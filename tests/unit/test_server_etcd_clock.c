@@ -1,6 +1,6 @@
 /* The clock of a lease goes on while the machine sleeps: a clock of its own in which a sleep has been plays that. */
 #define _GNU_SOURCE /* unshare */
-#include "server/io/etcd.h"
+#include "server/io/etcd/etcd.h"
 
 #include <fcntl.h>
 #include <sched.h>

@@ -1,5 +1,5 @@
 /* The watch on etcd's keys by itself: what it asks for is answered, or refused, by this test. */
-#include "server/io/etcd_watch.h"
+#include "server/io/etcd/etcd_watch.h"
 
 #include "proto/msg_etcd.h"
 #include "rpc/arpc_client.h"

@@ -1,8 +1,8 @@
 /* Steps in words, and stored verdicts run through another policy. */
 #include "base/random.h"
-#include "server/io/explain_text.h"
-#include "server/io/pages.h"
-#include "server/io/replay_policy.h"
+#include "server/io/calls/pages.h"
+#include "server/io/history/explain_text.h"
+#include "server/io/history/replay_policy.h"
 #include "tests/unit/scaler_traces.h"
 
 #include <math.h>

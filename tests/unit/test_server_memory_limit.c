@@ -1,5 +1,6 @@
 /* How much memory a process may use: control groups of both versions, as folders in a temporary one. */
-#include "server/io/memory_limit.h"
+#include "rpc/arpc_limits.h"
+#include "server/io/process/memory_limit.h"
 #include "tests/temp_folder.h"
 
 #include <setjmp.h>
@@ -105,6 +106,30 @@ static void a_container_that_sees_the_hosts_path_has_its_limit_at_the_mount(void
     assert_int_equal(memory_of(fixture), 128 * MIB);
 }
 
+static struct arpc_limits bounded(uint64_t memory_max)
+{
+    struct arpc_limits limits = arpc_limits_default;
+    io_memory_bound_calls(memory_max, &limits);
+    return limits;
+}
+
+static void what_calls_may_take_is_a_small_share_beside_the_tensors(void **state)
+{
+    (void)state;
+    struct arpc_limits limits = bounded(0);
+    assert_memory_equal(&limits, &arpc_limits_default, sizeof limits);
+    limits = bounded(2048 * MIB);
+    assert_memory_equal(&limits, &arpc_limits_default, sizeof limits);
+    limits = bounded(128 * MIB);
+    assert_int_equal(limits.unfinished, 8 * MIB);
+    assert_int_equal(limits.unfinished_per_address, 4 * MIB);
+    assert_int_equal(limits.waiting, 32 * MIB);
+    limits = bounded(2 * MIB);
+    assert_int_equal(limits.unfinished, 4 * MIB);
+    assert_int_equal(limits.unfinished_per_address, 2 * MIB);
+    assert_int_equal(limits.waiting, 16 * MIB);
+}
+
 static void this_machine_has_some(void **state)
 {
     (void)state;
@@ -119,6 +144,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(groups_of_the_first_version_count_too, setup, teardown),
         cmocka_unit_test_setup_teardown(a_container_that_sees_the_hosts_path_has_its_limit_at_the_mount, setup,
                                         teardown),
+        cmocka_unit_test(what_calls_may_take_is_a_small_share_beside_the_tensors),
         cmocka_unit_test(this_machine_has_some),
     };
     return cmocka_run_group_tests_name("test_server_memory_limit", tests, NULL, NULL);

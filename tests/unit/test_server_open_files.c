@@ -1,5 +1,5 @@
 /* How many descriptors are open: of this process, and by a folder of another one's as a temporary folder plays it. */
-#include "server/io/open_files.h"
+#include "server/io/base/open_files.h"
 #include "tests/temp_folder.h"
 
 #include <fcntl.h>

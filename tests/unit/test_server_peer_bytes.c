@@ -1,5 +1,5 @@
 /* Messages between shards as bytes: nothing is left out, nothing that is wrong gets in. */
-#include "server/io/peer_bytes.h"
+#include "server/io/base/peer_bytes.h"
 
 #include "base/random.h"
 
@@ -17,19 +17,29 @@
 #define SUBTREES    3
 #define CHECKPOINTS 2
 
-/* What a message has, and how many of its bytes are padding: bytes that no field has. */
+/* What a message has, and how many of its bytes are padding: bytes that no field has. Those between the fields of a specification are counted apart. */
 struct kind {
     enum ampd_message_type type;
     size_t size, padding;
 };
 
+/* Of a specification, between the fields of proto/spec_fields.def. */
+#define AMPD_SPEC_NUMBER(part, field, name, kind, presence, ...)                                                       \
+    +sizeof(AMPD_SPEC_TYPE_##kind) AMPD_SPEC_IF_SET_##presence(+sizeof(bool))
+#define AMPD_SPEC_CHOICE(part, field, name, msg, core, ...) +sizeof(enum core)
+static const size_t fields_size = 0
+#define AMPD_SPEC_PARTS AMPD_SPEC_ALL
+#include "proto/spec_fields.def"
+    ;
+#define SPEC_FIELDS (sizeof(struct ampd_model_spec) - offsetof(struct ampd_model_spec, optimizer))
+
 #define MEMBER(member) sizeof(((struct ampd_message *)0)->u.member)
 
 static const struct kind kinds[] = {
-    {AMPD_MESSAGE_CREATE, MEMBER(spec), 201},
+    {AMPD_MESSAGE_CREATE, MEMBER(spec), 184},
     {AMPD_MESSAGE_LOADED, MEMBER(applied), 260},
     {AMPD_MESSAGE_SYNC, 0, 0},
-    {AMPD_MESSAGE_SYNCED, MEMBER(sync), 2569},
+    {AMPD_MESSAGE_SYNCED, MEMBER(sync), 2552},
     {AMPD_MESSAGE_RESTORE, MEMBER(restore), 13},
     {AMPD_MESSAGE_RESTORED, MEMBER(restore), 13},
     {AMPD_MESSAGE_EPOCH, MEMBER(epoch), 7},
@@ -150,14 +160,14 @@ static struct ampd_message *full(enum ampd_message_type type)
     case AMPD_MESSAGE_VERDICT:
         fill_row(&m->u.verdict.row);
         m->u.verdict.range_count = AMPD_OVERFLOW_ROWS_MAX;
-        m->u.verdict.acts_count = AMPD_ACTS_WAIT_MAX;
-        for (int i = 0; i < AMPD_ACTS_WAIT_MAX; i++)
+        m->u.verdict.acts_count = AMPD_ACTIONS_WAIT_MAX;
+        for (int i = 0; i < AMPD_ACTIONS_WAIT_MAX; i++)
             fill_note(&m->u.verdict.acts[i].note);
         m->u.verdict.next.expected_count = AMPD_WORLD_MAX;
         break;
     case AMPD_MESSAGE_ACTS:
-        m->u.acts.count = AMPD_ACTS_WAIT_MAX;
-        for (int i = 0; i < AMPD_ACTS_WAIT_MAX; i++)
+        m->u.acts.count = AMPD_ACTIONS_WAIT_MAX;
+        for (int i = 0; i < AMPD_ACTIONS_WAIT_MAX; i++)
             fill_note(&m->u.acts.acts[i].note);
         break;
     case AMPD_MESSAGE_LOADED:
@@ -273,10 +283,13 @@ static void every_byte_of_every_field_travels(void **state)
         for (size_t at = 0; at < kinds[i].size; at++)
             if (!in_pointer(message, at) && !is_owned_count(message, at) && !matters(message, at, &before))
                 idle++;
-        if (idle != kinds[i].padding) {
+        size_t between = kinds[i].type == AMPD_MESSAGE_CREATE || kinds[i].type == AMPD_MESSAGE_SYNCED
+                             ? SPEC_FIELDS - fields_size
+                             : 0;
+        if (idle != kinds[i].padding + between) {
             (void)printf(
                 "type %d: %zu bytes do not travel, %zu are padding: a new field needs its line in peer_bytes.c\n",
-                (int)kinds[i].type, idle, kinds[i].padding);
+                (int)kinds[i].type, idle, kinds[i].padding + between);
             ok = false;
         }
         amp_buf_close(&before);

@@ -1,8 +1,9 @@
 /* The session with shard 0: what there is no memory for is tried again, and how much may wait. Channels and calls are fakes. */
-#include "server/io/peers.h"
+#include "server/io/cluster/peers.h"
 
 #include "rpc/arpc_client.h"
-#include "server/io/server.h"
+#include "server/io/auth/auth_options.h"
+#include "server/io/base/server.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,7 @@ static struct {
 } fake;
 
 static struct ampd_server server;
+static const struct ampd_auth_options nothing; /* is shown to shard 0 */
 static char cluster, channel; /* addresses of what is never looked into */
 
 /* ---- in front of the cluster's map, rpc and the core (--wrap) ---- */
@@ -44,8 +46,8 @@ const struct io_cluster_member *__wrap_io_cluster_member(const struct io_cluster
     return &member;
 }
 
-const char *__wrap_io_place_address(const struct ampd_server *of);
-const char *__wrap_io_place_address(const struct ampd_server *of)
+const char *__wrap_io_membership_address(const struct ampd_server *of);
+const char *__wrap_io_membership_address(const struct ampd_server *of)
 {
     return "here:1";
 }
@@ -123,8 +125,8 @@ size_t __wrap_arpc_call_queued(const struct arpc_call *call)
     return fake.queued;
 }
 
-void __wrap_ampd_server_event(struct ampd_server *of, struct ampd_event *event);
-void __wrap_ampd_server_event(struct ampd_server *of, struct ampd_event *event)
+void __wrap_io_core_event(struct ampd_server *of, struct ampd_event *event);
+void __wrap_io_core_event(struct ampd_server *of, struct ampd_event *event)
 {
 }
 
@@ -139,7 +141,7 @@ static void begin(void)
     memset(&server, 0, sizeof server);
     memset(&fake, 0, sizeof fake);
     (void)snprintf(fake.address, sizeof fake.address, "first:1");
-    server.own_options = (struct ampd_server_options){.shards = 2, .shard = 1, .cluster = &url};
+    server.own_options = (struct ampd_server_options){.shards = 2, .shard = 1, .cluster = &url, .auth = &nothing};
     server.options = &server.own_options;
     server.log = &quiet;
     server.cluster = (struct io_cluster *)&cluster;
@@ -172,12 +174,12 @@ static void a_channel_to_the_new_shard_0_that_there_was_no_memory_for_is_made_la
     fake.refuses = 5;
     io_peers_moved(&server, 0);
     assert_int_equal(fake.closed, 1);
-    for (unsigned tries = 0; fake.refuses > 0; tries++) {
-        assert_true(tries < 5);
+    /* A turn of the loop may try twice on a busy machine, or not at all. */
+    for (unsigned turns = 0; fake.channels < 2; turns++) {
+        assert_true(turns < 20);
         let_it_try();
     }
-    assert_int_equal(fake.calls, 1);
-    let_it_try();
+    assert_int_equal(fake.refuses, 0);
     assert_string_equal(fake.target, "second:2");
     assert_int_equal(fake.channels, 2);
     assert_int_equal(fake.calls, 2);

@@ -1,5 +1,5 @@
 /* Whose a directory of checkpoints is. */
-#include "server/io/shared_dir.h"
+#include "server/io/cluster/shared_dir.h"
 #include "tests/temp_folder.h"
 
 #include <setjmp.h>

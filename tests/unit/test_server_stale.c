@@ -1,5 +1,5 @@
 /* Which store is of before, and what becomes of its directory. */
-#include "server/io/stale.h"
+#include "server/io/cluster/stale.h"
 #include "tests/temp_folder.h"
 
 #include <errno.h>

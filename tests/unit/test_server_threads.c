@@ -1,6 +1,6 @@
 #define _GNU_SOURCE /* syscall */
 /* Threads that take tasks from a queue: order, tasks that run together, and a loop that does not wait for who wakes it. */
-#include "server/io/threads.h"
+#include "server/io/base/threads.h"
 
 #include "base/assert.h"
 
@@ -296,7 +296,7 @@ static void what_done_tasks_submit_is_one_group(void **state)
 static void a_thread_that_looks_for_more_runs_the_same_groups(void **state)
 {
     (void)state;
-    groups_of_done_tasks(IO_THREADS_LOOKING);
+    groups_of_done_tasks(IO_THREADS_SPINNING);
 }
 
 /* More of them than it sleeps for after looks in vain, so that some find it looking and some asleep. */
@@ -307,7 +307,7 @@ static void tasks_one_by_one_reach_a_thread_that_looks_or_sleeps(void **state)
     uv_loop_t loop;
     (void)state;
     assert_int_equal(uv_loop_init(&loop), 0);
-    assert_int_equal(io_threads_new(&loop, 1, IO_THREADS_LOOKING, &threads), 0);
+    assert_int_equal(io_threads_new(&loop, 1, IO_THREADS_SPINNING, &threads), 0);
     for (int i = 0; i < 150; i++) {
         struct task task = {.task = {.run_cb = run_one, .done_cb = told}, .notes = &notes, .letter = 'a'};
         notes.ran[0] = notes.done[0] = 0;
@@ -315,7 +315,7 @@ static void tasks_one_by_one_reach_a_thread_that_looks_or_sleeps(void **state)
         while (notes.done[0] == 0) /* cut off by the test's timeout */
             (void)uv_run(&loop, UV_RUN_ONCE);
         assert_string_equal(notes.ran, "a");
-        assert_int_not_equal(uv_backend_timeout(&loop), 0); /* nothing is out: the loop does not look, and would sleep */
+        assert_int_not_equal(uv_backend_timeout(&loop), 0); /* nothing is out: the loop does not spin, and would sleep */
     }
     io_threads_close(threads);
     assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
@@ -331,7 +331,7 @@ static void a_loop_that_has_stopped_looking_is_woken(void **state)
     uv_loop_t loop;
     (void)state;
     assert_int_equal(uv_loop_init(&loop), 0);
-    assert_int_equal(io_threads_new(&loop, 1, IO_THREADS_LOOKING, &threads), 0);
+    assert_int_equal(io_threads_new(&loop, 1, IO_THREADS_SPINNING, &threads), 0);
     for (int i = 0; i < 10; i++) {
         notes.ran[0] = notes.done[0] = 0;
         (void)pthread_mutex_lock(&notes.gate);
@@ -364,7 +364,7 @@ static void what_is_submitted_meanwhile_does_not_prolong_a_look(void **state)
     uv_loop_t loop;
     (void)state;
     assert_int_equal(uv_loop_init(&loop), 0);
-    assert_int_equal(io_threads_new(&loop, 1, IO_THREADS_LOOKING, &threads), 0);
+    assert_int_equal(io_threads_new(&loop, 1, IO_THREADS_SPINNING, &threads), 0);
     (void)pthread_mutex_lock(&notes.gate);
     io_threads_submit(threads, &first.task);
     do { /* cut off by the test's timeout */
@@ -388,7 +388,7 @@ static void a_loop_that_looks_is_not_woken(void **state)
         struct io_threads *threads;
         uv_loop_t loop;
         assert_int_equal(uv_loop_init(&loop), 0);
-        assert_int_equal(io_threads_new(&loop, 1, looks != 0 ? IO_THREADS_LOOKING : IO_THREADS_PLAIN, &threads), 0);
+        assert_int_equal(io_threads_new(&loop, 1, looks != 0 ? IO_THREADS_SPINNING : IO_THREADS_PLAIN, &threads), 0);
         stop.loop = pthread_self();
         stop.writes = 0;
         io_threads_submit(threads, &task.task);
@@ -408,7 +408,7 @@ static void threads_end_while_the_loop_looks(void **state)
     uv_loop_t loop;
     (void)state;
     assert_int_equal(uv_loop_init(&loop), 0);
-    assert_int_equal(io_threads_new(&loop, 1, IO_THREADS_LOOKING, &threads), 0);
+    assert_int_equal(io_threads_new(&loop, 1, IO_THREADS_SPINNING, &threads), 0);
     (void)uv_run(&loop, UV_RUN_NOWAIT); /* before its first turn a loop would not sleep in any case */
     assert_int_not_equal(uv_backend_timeout(&loop), 0);
     io_threads_submit(threads, &task.task);

@@ -2,6 +2,7 @@
 #include "base/random.h"
 #include "storage/bulk_writer.h"
 #include "storage/checkpoint.h"
+#include "storage/checkpoint_writer.h"
 #include "tests/unit/storage_faults.h"
 #include "tests/unit/storage_fixture.h"
 
@@ -195,7 +196,7 @@ static void pieces_with_gaps_between_them_make_the_file(void **state)
 static void write_checkpoint(struct fixture *fixture, const float *values, uint64_t count, uint64_t part,
                              struct ampd_checkpoint_record *record)
 {
-    const struct ampd_checkpoint_place place = {fixture->directory, "m", 0, 1};
+    const struct ampd_checkpoint_path place = {fixture->directory, "m", 0, 1};
     const struct ampd_checkpoint_tensor tensor = {
         .name = "t", .dimensions = 1, .shape = &count, .master = values, .m = values, .v = values};
     const struct ampd_checkpoint_state state = {.step = 3, .scaler.scale = 1, .world_size = 1};
@@ -204,7 +205,8 @@ static void write_checkpoint(struct fixture *fixture, const float *values, uint6
     assert_int_equal(ampd_checkpoint_begin(&place, &tensor, 1, &state, &writer, &error), 0);
     for (uint64_t at = 0; at < count; at += part) {
         uint64_t now = count - at < part ? count - at : part;
-        for (int rc; (rc = ampd_checkpoint_put(writer, 0, at, now, values + at, values + at, values + at, &error)) != 0;)
+        for (int rc;
+             (rc = ampd_checkpoint_put(writer, 0, at, now, values + at, values + at, values + at, &error)) != 0;)
             had_room(fixture, rc, &error);
     }
     for (int rc; (rc = ampd_checkpoint_end(writer, record, &error)) != 0;)
@@ -277,7 +279,7 @@ static void a_checkpoint_that_fails_in_its_middle_is_given_up(void **state)
 {
     struct fixture *fixture = *state;
     const uint64_t count = SIZE / sizeof(float);
-    const struct ampd_checkpoint_place place = {fixture->directory, "m", 0, 1};
+    const struct ampd_checkpoint_path place = {fixture->directory, "m", 0, 1};
     const struct ampd_checkpoint_tensor tensor = {
         .name = "t", .dimensions = 1, .shape = &count, .master = (const float *)(const void *)fixture->bytes};
     const struct ampd_checkpoint_state from = {.step = 3, .scaler.scale = 1, .world_size = 1};

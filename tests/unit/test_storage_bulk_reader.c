@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define COUNT(array) (sizeof array / sizeof *(array))
 
 /* Far more windows than are read ahead, and no multiple of a page. */
 #define MIB  ((uint64_t)1 << 20)

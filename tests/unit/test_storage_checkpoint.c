@@ -1,5 +1,7 @@
 /* Checkpoint files: round trip, sameness of bytes, damage, failing disks, what a sweep leaves. */
 #include "storage/checkpoint.h"
+#include "storage/checkpoint_remove.h"
+#include "storage/checkpoint_writer.h"
 #include "storage/store.h"
 #include "tests/unit/storage_faults.h"
 #include "tests/unit/storage_fixture.h"
@@ -32,7 +34,7 @@ struct model {
 
 struct fixture {
     char directory[256];
-    struct ampd_checkpoint_place place;
+    struct ampd_checkpoint_path place;
     struct model from, to;
     struct ampd_checkpoint_state state;
     struct ampd_checkpoint_record record;
@@ -73,7 +75,7 @@ static int setup(void **state)
 {
     struct fixture *fixture = calloc(1, sizeof *fixture);
     strcpy(fixture->directory, storage_fixture_directory());
-    fixture->place = (struct ampd_checkpoint_place){fixture->directory, "m", 0, 1};
+    fixture->place = (struct ampd_checkpoint_path){fixture->directory, "m", 0, 1};
     lay_out(&fixture->from);
     lay_out(&fixture->to);
     fill(&fixture->from, 1);
@@ -478,7 +480,10 @@ static void a_sweep_keeps_what_is_catalogued_and_what_is_not_ours(void **state)
     assert_true(exists(fixture, "models/m/checkpoints/notes.txt"));
 }
 
-/* Shards may share the directory: each takes its own files away, and files of another number of shards when they are of no use. */
+/*
+ * Shards may share the directory: each takes its own files away, and files of another number of shards when they are of
+ * no use.
+ */
 static void a_sweep_leaves_the_files_of_other_shards(void **state)
 {
     struct fixture *fixture = *state;
@@ -505,7 +510,7 @@ static void a_sweep_leaves_the_files_of_other_shards(void **state)
         store_file(fixture, mine[i], "x", 1);
     for (unsigned i = 0; i < sizeof others / sizeof *others; i++)
         store_file(fixture, others[i], "x", 1);
-    struct ampd_checkpoint_place place = {fixture->directory, "m", 1, 2};
+    struct ampd_checkpoint_path place = {fixture->directory, "m", 1, 2};
     assert_int_equal(ampd_checkpoint_sweep(&place, &keep, 1, UINT64_MAX, NULL), 0);
     for (unsigned i = 0; i < sizeof mine / sizeof *mine; i++)
         assert_false(exists(fixture, mine[i]));
@@ -547,7 +552,9 @@ static void a_file_name_that_comes_from_elsewhere_is_that_of_its_model_and_step(
     assert_false(ampd_checkpoint_file_is_of("", "m", 1));
 }
 
-/* A link to nowhere is a name that can be listed and not opened, as a directory that another thread removes meanwhile. */
+/*
+ * A link to nowhere is a name that can be listed and not opened, as a directory that another thread removes meanwhile.
+ */
 static void a_model_is_removed_also_while_a_step_of_it_is(void **state)
 {
     struct fixture *fixture = *state;
@@ -570,7 +577,7 @@ static int note_deleted(void *arg, const char *model)
 
 static unsigned marked(struct fixture *fixture, uint32_t shard, uint32_t shards)
 {
-    const struct ampd_checkpoint_place place = {fixture->directory, "", shard, shards};
+    const struct ampd_checkpoint_path place = {fixture->directory, "", shard, shards};
     unsigned count = 0;
     assert_int_equal(ampd_checkpoint_each_deleted(&place, &count, NULL, note_deleted), 0);
     return count;
@@ -581,7 +588,7 @@ static void files_of_a_model_that_nobody_knows_are_found(void **state)
 {
     struct fixture *fixture = *state;
     static const char part[] = "models/m/checkpoints/step-0000000100/shard-1-of-3.safetensors";
-    struct ampd_checkpoint_place place = {fixture->directory, "m", 1, 2};
+    struct ampd_checkpoint_path place = {fixture->directory, "m", 1, 2};
     char file[512];
     assert_int_equal(ampd_checkpoint_any(&place, file, sizeof file, NULL), 0); /* nothing there yet */
     assert_string_equal(file, "");
@@ -607,7 +614,7 @@ static void a_deletion_that_was_begun_is_found_by_whoever_is_the_shard(void **st
 {
     struct fixture *fixture = *state;
     static const char file[] = "models/m/checkpoints/step-0000000100/shard-1-of-2.safetensors";
-    struct ampd_checkpoint_place place = {fixture->directory, "m", 1, 2};
+    struct ampd_checkpoint_path place = {fixture->directory, "m", 1, 2};
     assert_int_equal(ampd_checkpoint_mark_deleted(&place, NULL), 0); /* it has no files */
     assert_int_equal(marked(fixture, 1, 2), 0);
     assert_int_equal(write_checkpoint(fixture, NULL), 0);

@@ -1,9 +1,10 @@
 /*
- * Files and rows that are whole by their own account and wrong all the same: what they say of themselves is believed only where
- * it can be. Bits that flipped and files that were cut off are test_storage_checkpoint.c's.
+ * Files and rows that are whole by their own account and wrong all the same: what they say of themselves is believed
+ * only where it can be. Bits that flipped and files that were cut off are test_storage_checkpoint.c's.
  */
 #include "storage/checkpoint.h"
-#include "storage/journal.h"
+#include "storage/checkpoint_remove.h"
+#include "storage/vote_journal.h"
 #include "storage/spec_json.h"
 #include "storage/store.h"
 #include "tests/unit/storage_fixture.h"
@@ -22,8 +23,10 @@
 #include <sqlite3.h>
 #include <xxhash.h>
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-#define LONG_NAME    "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"
+#define COUNT(array) (sizeof array / sizeof *(array))
+#define LONG_NAME                                                                                                      \
+    "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn" \
+    "nnnnnnnnnnnnnnnn"
 
 static const uint64_t shape[] = {2, 3}, vector[] = {5};
 
@@ -64,10 +67,9 @@ static void write_good(struct fixture *fixture)
         uint8_t *data;
         uint32_t size;
     } states[2] = {{user_state, sizeof user_state}, {NULL, 0}};
-    const struct ampd_checkpoint_place place = {fixture->directory, "m", 0, 1};
-    const struct ampd_checkpoint_tensor tensors[] = {
-        {"w", 2, shape, fixture->w, fixture->w, fixture->w, false, 0, 0},
-        {"b", 1, vector, fixture->b, NULL, NULL, true, 1, 4}};
+    const struct ampd_checkpoint_path place = {fixture->directory, "m", 0, 1};
+    const struct ampd_checkpoint_tensor tensors[] = {{"w", 2, shape, fixture->w, fixture->w, fixture->w, false, 0, 0},
+                                                     {"b", 1, vector, fixture->b, NULL, NULL, true, 1, 4}};
     struct ampd_checkpoint_state state = {.step = 1, .scaler.scale = 2, .world_size = 2, .user_states = (void *)states};
     assert_int_equal(ampd_checkpoint_write(&place, tensors, 2, &state, NULL, &fixture->record, NULL), 0);
     char path[900];
@@ -123,7 +125,10 @@ static int read_forged(struct fixture *fixture)
     return rc;
 }
 
-/* What is changed: a key of an entry ("": of the metadata), taken away (NULL) or given a value; or the entry's name (key NULL). */
+/*
+ * What is changed: a key of an entry ("": of the metadata), taken away (NULL) or given a value; or the entry's name
+ * (key NULL).
+ */
 struct change {
     const char *entry, *key, *value;
 };
@@ -159,7 +164,8 @@ static void check_refused(struct fixture *fixture, const struct change *changes,
         json_decref(header);
         int rc = read_forged(fixture);
         if (rc != AMP_EDATALOSS)
-            fail_msg("%s %s %s: %d", changes[i].entry, changes[i].key != NULL ? changes[i].key : "", changes[i].value, rc);
+            fail_msg("%s %s %s: %d", changes[i].entry, changes[i].key != NULL ? changes[i].key : "", changes[i].value,
+                     rc);
     }
 }
 
@@ -259,7 +265,7 @@ static void a_tensor_that_is_missing_is_told_by_its_kind(void **state)
     write_good(fixture);
     for (size_t i = 0; i < COUNT(gone); i++) {
         /* The file of a model without it: its data would leave a hole else. */
-        const struct ampd_checkpoint_place place = {fixture->directory, "m", 0, 1};
+        const struct ampd_checkpoint_path place = {fixture->directory, "m", 0, 1};
         const struct ampd_checkpoint_tensor tensors[] = {{"w", 2, shape, fixture->w, i == 1 ? NULL : fixture->w,
                                                           i == 2 ? NULL : fixture->w, i == 0, 0, i == 0 ? 3 : 6},
                                                          {"b", 1, vector, fixture->b, NULL, NULL, true, 1, 4}};
@@ -283,20 +289,20 @@ static void paths_that_are_too_long_are_refused(void **state)
     struct fixture *fixture = *state;
     static char longest[4200];
     memset(longest, 'd', sizeof longest - 1);
-    const struct ampd_checkpoint_place place = {longest, "m", 0, 1};
+    const struct ampd_checkpoint_path place = {longest, "m", 0, 1};
     const struct ampd_checkpoint_tensor tensor = {"w", 2, shape, fixture->w, NULL, NULL, false, 0, 0};
     const struct ampd_checkpoint_target target = {"w", 2, shape, fixture->back, NULL, NULL, false, 0, 0};
     const struct ampd_checkpoint_state from = {.step = 1, .scaler.scale = 2};
     struct ampd_checkpoint_record record;
     struct ampd_checkpoint_state to;
-    struct ampd_journal *journal;
+    struct ampd_vote_journal *journal;
     struct ampd_store *store;
     assert_int_equal(ampd_checkpoint_write(&place, &tensor, 1, &from, NULL, &record, NULL), AMP_EINVAL);
     assert_int_equal(ampd_checkpoint_read(longest, "f", NULL, &target, 1, &to, NULL), AMP_EINVAL);
     assert_int_equal(ampd_checkpoint_remove(longest, "f", NULL), AMP_EINVAL);
     assert_int_equal(ampd_checkpoint_sweep(&place, NULL, 0, UINT64_MAX, NULL), AMP_EINVAL);
-    assert_int_equal(ampd_journal_open(&place, &journal, NULL), AMP_EINVAL);
-    assert_int_equal(ampd_journal_remove(longest, "m", NULL), AMP_EINVAL);
+    assert_int_equal(ampd_vote_journal_open(&place, &journal, NULL), AMP_EINVAL);
+    assert_int_equal(ampd_vote_journal_remove(longest, "m", NULL), AMP_EINVAL);
     assert_int_equal(ampd_store_sqlite_open(longest, &store, NULL), AMP_EINVAL);
     for (size_t size = 4040; size < 4096; size++) { /* the longest that fits, without what is appended to it */
         longest[size] = 0;
@@ -315,7 +321,7 @@ static void other_things_in_place_of_files_are_refused(void **state)
     assert_int_equal(mkdir(path, 0700), 0);
     assert_int_equal(read_forged(fixture), AMP_EDATALOSS);
     assert_int_equal(ampd_checkpoint_remove(fixture->directory, fixture->record.file, NULL), AMP_EIO);
-    const struct ampd_checkpoint_place place = {fixture->directory, "m", 0, 1}, bad = {fixture->directory, "../m", 0, 1};
+    const struct ampd_checkpoint_path place = {fixture->directory, "m", 0, 1}, bad = {fixture->directory, "../m", 0, 1};
     assert_int_equal(ampd_checkpoint_sweep(&place, NULL, 0, UINT64_MAX, NULL), AMP_EIO);
     assert_int_equal(ampd_checkpoint_remove_model(&place, NULL), AMP_EIO);
     assert_int_equal(ampd_checkpoint_sweep(&bad, NULL, 0, UINT64_MAX, NULL), AMP_EINVAL);
@@ -357,7 +363,7 @@ static void specifications_that_make_no_sense_are_refused(void **state)
         free(text);
         json_decref(less);
     }
-    assert_true(missed > 20); /* but what came with later versions */
+    assert_true(missed > 20);                           /* but what came with later versions */
     assert_true(refused >= 3 * json_object_size(good)); /* of each: what is of another type */
     json_object_foreach(json_array_get(json_object_get(good, "groups"), 0), key, value)
     {

@@ -1,7 +1,9 @@
 /* The edges of storage: nothing at all, parts that do not belong together, and things where others ought to be. */
 #include "storage/checkpoint.h"
+#include "storage/checkpoint_remove.h"
+#include "storage/checkpoint_writer.h"
 #include "storage/datadir.h"
-#include "storage/journal.h"
+#include "storage/vote_journal.h"
 #include "storage/store.h"
 #include "tests/unit/storage_fixture.h"
 
@@ -17,7 +19,7 @@
 
 #include <cmocka.h>
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define COUNT(array) (sizeof array / sizeof *(array))
 
 static const uint64_t vector[] = {6};
 
@@ -58,11 +60,14 @@ static void what_a_file_cannot_hold_is_refused(void **state)
     static char long_name[AMPD_NAME_MAX + 1];
     static const uint64_t zero[] = {2, 0}, huge[] = {UINT64_MAX / 2, 3}, nine[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
     memset(long_name, 'n', sizeof long_name - 1);
-    const struct ampd_checkpoint_place place = {fixture->directory, "m", 0, 1};
+    const struct ampd_checkpoint_path place = {fixture->directory, "m", 0, 1};
     const struct ampd_checkpoint_tensor tensors[] = {
-        {long_name, 1, vector, fixture->w, NULL, NULL, false, 0, 0}, {"w", 2, zero, fixture->w, NULL, NULL, false, 0, 0},
-        {"w", 2, huge, fixture->w, NULL, NULL, false, 0, 0},         {"w", 9, nine, fixture->w, NULL, NULL, false, 0, 0},
-        {"w", 1, vector, fixture->w, NULL, NULL, true, 4, 3},        {"w", 1, vector, fixture->w, NULL, NULL, true, 0, 7},
+        {long_name, 1, vector, fixture->w, NULL, NULL, false, 0, 0},
+        {"w", 2, zero, fixture->w, NULL, NULL, false, 0, 0},
+        {"w", 2, huge, fixture->w, NULL, NULL, false, 0, 0},
+        {"w", 9, nine, fixture->w, NULL, NULL, false, 0, 0},
+        {"w", 1, vector, fixture->w, NULL, NULL, true, 4, 3},
+        {"w", 1, vector, fixture->w, NULL, NULL, true, 0, 7},
     };
     const struct ampd_checkpoint_state from = {.step = 1, .scaler.scale = 2};
     struct ampd_checkpoint_record record;
@@ -73,7 +78,7 @@ static void what_a_file_cannot_hold_is_refused(void **state)
 static void a_checkpoint_of_nothing_comes_back(void **state)
 {
     struct fixture *fixture = *state;
-    const struct ampd_checkpoint_place place = {fixture->directory, "m", 0, 1};
+    const struct ampd_checkpoint_path place = {fixture->directory, "m", 0, 1};
     const struct ampd_checkpoint_state from = {.step = 1, .scaler.scale = 2};
     struct ampd_checkpoint_record record;
     struct ampd_checkpoint_state to;
@@ -91,7 +96,7 @@ static void a_checkpoint_of_nothing_comes_back(void **state)
 static struct ampd_checkpoint_record write_part(struct fixture *fixture, uint32_t shard, uint64_t first, uint64_t end,
                                                 const struct ampd_checkpoint_state *from)
 {
-    const struct ampd_checkpoint_place place = {fixture->directory, "m", shard, 2};
+    const struct ampd_checkpoint_path place = {fixture->directory, "m", shard, 2};
     const struct ampd_checkpoint_tensor tensor = {"w", 1, vector, fixture->w + first, NULL, NULL, true, first, end};
     struct ampd_checkpoint_record record;
     assert_int_equal(ampd_checkpoint_write(&place, &tensor, 1, from, NULL, &record, NULL), 0);
@@ -125,7 +130,8 @@ static void parts_of_two_states_are_not_put_together(void **state)
     bad[5].scaler.attempted = 1;
     bad[6].scaler.applied = 1;
     bad[7].scaler.skipped = 1;
-    struct ampd_checkpoint_record records[] = {write_part(fixture, 0, 0, 4, &good), write_part(fixture, 1, 4, 6, &good)};
+    struct ampd_checkpoint_record records[] = {write_part(fixture, 0, 0, 4, &good),
+                                               write_part(fixture, 1, 4, 6, &good)};
     assert_int_equal(read_two(fixture, records), 0);
     uint8_t right = records[1].manifest[0]++;
     assert_int_equal(read_two(fixture, records), AMP_EDATALOSS); /* not what was catalogued */
@@ -148,18 +154,18 @@ static void parts_of_two_states_are_not_put_together(void **state)
 static void files_in_place_of_directories_are_told(void **state)
 {
     struct fixture *fixture = *state;
-    const struct ampd_checkpoint_place place = {fixture->directory, "m", 0, 1};
+    const struct ampd_checkpoint_path place = {fixture->directory, "m", 0, 1};
     const struct ampd_checkpoint_state from = {.step = 1, .scaler.scale = 2};
     const struct ampd_checkpoint_tensor tensor = {"w", 1, vector, fixture->w, NULL, NULL, false, 0, 0};
     struct ampd_checkpoint_record record;
     assert_int_equal(mkdir(storage_fixture_below(fixture->directory, "models"), 0700), 0);
     assert_int_equal(mkdir(storage_fixture_below(fixture->directory, "models/m"), 0700), 0);
-    assert_int_equal(ampd_journal_remove(fixture->directory, "m", NULL), 0);
+    assert_int_equal(ampd_vote_journal_remove(fixture->directory, "m", NULL), 0);
     make_file(fixture, "models/m/checkpoints", "no directory");
     make_file(fixture, "models/m/journal", "no directory");
     assert_int_equal(ampd_checkpoint_sweep(&place, NULL, 0, UINT64_MAX, NULL), AMP_EIO);
     assert_int_equal(ampd_checkpoint_write(&place, &tensor, 1, &from, NULL, &record, NULL), AMP_EIO);
-    assert_int_equal(ampd_journal_remove(fixture->directory, "m", NULL), AMP_EIO);
+    assert_int_equal(ampd_vote_journal_remove(fixture->directory, "m", NULL), AMP_EIO);
     assert_int_equal(unlink(storage_fixture_below(fixture->directory, "models/m/checkpoints")), 0);
     assert_int_equal(mkdir(storage_fixture_below(fixture->directory, "models/m/checkpoints"), 0700), 0);
     make_file(fixture, "models/m/checkpoints/step-0000000001", "no directory");
@@ -170,117 +176,119 @@ static void files_in_place_of_directories_are_told(void **state)
 
 /* ---- the journal ---- */
 
-static int write_record(struct ampd_journal *journal, uint64_t step, uint64_t fence, uint32_t try_number, uint64_t notes,
-                        float value)
+static int write_record(struct ampd_vote_journal *journal, uint64_t step, uint64_t fence, uint32_t try_number,
+                        uint64_t notes, float value)
 {
     static uint8_t text[16] = "notes";
-    const struct ampd_journal_record record = {
+    const struct ampd_vote_journal_record record = {
         .key = {1, step, fence, try_number}, .notes = text, .notes_size = notes, .g = &value, .elements = 1};
-    return ampd_journal_write(journal, &record, NULL);
+    return ampd_vote_journal_write(journal, &record, NULL);
 }
 
 static void the_newest_fence_and_try_of_a_step_counts(void **state)
 {
     struct fixture *fixture = *state;
-    const struct ampd_checkpoint_place place = {fixture->directory, "m", 0, 1};
-    struct ampd_journal *journal;
-    struct ampd_journal_record record;
+    const struct ampd_checkpoint_path place = {fixture->directory, "m", 0, 1};
+    struct ampd_vote_journal *journal;
+    struct ampd_vote_journal_record record;
     float g = 0;
-    assert_int_equal(ampd_journal_open(&place, &journal, NULL), 0);
+    assert_int_equal(ampd_vote_journal_open(&place, &journal, NULL), 0);
     assert_int_equal(write_record(journal, 1, 2, 1, 5, 21), 0);
     assert_int_equal(write_record(journal, 2, 1, 1, 0, 22), 0); /* without notes */
-    assert_int_equal(write_record(journal, 3, 1, 1, AMPD_JOURNAL_NOTES_MAX + 1, 0), AMP_EINVAL);
-    ampd_journal_close(journal);
-    assert_int_equal(ampd_journal_open(&place, &journal, NULL), 0);
-    assert_int_equal(ampd_journal_read(journal, 1, 2, &g, 1, &record, NULL), 0);
+    assert_int_equal(write_record(journal, 3, 1, 1, AMPD_VOTE_JOURNAL_NOTES_MAX + 1, 0), AMP_EINVAL);
+    ampd_vote_journal_close(journal);
+    assert_int_equal(ampd_vote_journal_open(&place, &journal, NULL), 0);
+    assert_int_equal(ampd_vote_journal_read(journal, 1, 2, &g, 1, &record, NULL), 0);
     assert_true(g == 22 && record.notes_size == 0);
     free(record.notes);
-    assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 2, &record, NULL), AMP_EDATALOSS); /* another size */
-    assert_int_equal(ampd_journal_read(journal, 2, 1, &g, 1, &record, NULL), AMP_ENOTFOUND);
+    assert_int_equal(ampd_vote_journal_read(journal, 1, 1, &g, 2, &record, NULL), AMP_EDATALOSS); /* another size */
+    assert_int_equal(ampd_vote_journal_read(journal, 2, 1, &g, 1, &record, NULL), AMP_ENOTFOUND);
     /* Older ones that came later; a start finds them all. */
     assert_int_equal(write_record(journal, 1, 2, 0, 5, 23), 0);
     assert_int_equal(write_record(journal, 1, 1, 9, 5, 24), 0);
-    ampd_journal_close(journal);
-    assert_int_equal(ampd_journal_open(&place, &journal, NULL), 0);
-    assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 1, &record, NULL), 0);
+    ampd_vote_journal_close(journal);
+    assert_int_equal(ampd_vote_journal_open(&place, &journal, NULL), 0);
+    assert_int_equal(ampd_vote_journal_read(journal, 1, 1, &g, 1, &record, NULL), 0);
     assert_true(g == 23);
     free(record.notes);
     static const float one = 1;
-    const struct ampd_journal_record other = {.key = {2, 1, 3, 1}, .g = &one, .elements = 1};
-    assert_int_equal(ampd_journal_write(journal, &other, NULL), 0); /* of another epoch: all stay */
-    assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 1, &record, NULL), 0);
+    const struct ampd_vote_journal_record other = {.key = {2, 1, 3, 1}, .g = &one, .elements = 1};
+    assert_int_equal(ampd_vote_journal_write(journal, &other, NULL), 0); /* of another epoch: all stay */
+    assert_int_equal(ampd_vote_journal_read(journal, 1, 1, &g, 1, &record, NULL), 0);
     free(record.notes);
-    assert_int_equal(ampd_journal_read(journal, 2, 1, &g, 1, &record, NULL), 0);
+    assert_int_equal(ampd_vote_journal_read(journal, 2, 1, &g, 1, &record, NULL), 0);
     free(record.notes);
-    ampd_journal_close(journal);
+    ampd_vote_journal_close(journal);
 }
 
 /* Files in an order that no one journal writes them in: the newest one comes first. */
 static void an_older_record_in_a_later_slot_does_not_count(void **state)
 {
     struct fixture *fixture = *state;
-    const struct ampd_checkpoint_place place = {fixture->directory, "m", 0, 1};
+    const struct ampd_checkpoint_path place = {fixture->directory, "m", 0, 1};
     static const struct {
         uint64_t fence;
         uint32_t try_number;
     } slots[] = {{2, 2}, {2, 1}, {1, 9}};
-    struct ampd_journal *journal;
-    struct ampd_journal_record record;
+    struct ampd_vote_journal *journal;
+    struct ampd_vote_journal_record record;
     char from[700], to[64];
     float g = 0;
     for (size_t i = COUNT(slots); i-- > 0;) {
-        assert_int_equal(ampd_journal_open(&place, &journal, NULL), 0);
+        assert_int_equal(ampd_vote_journal_open(&place, &journal, NULL), 0);
         assert_int_equal(write_record(journal, 1, slots[i].fence, slots[i].try_number, 5, (float)i), 0);
-        ampd_journal_close(journal);
-        (void)snprintf(from, sizeof from, "%s", storage_fixture_below(fixture->directory, "models/m/journal/shard-0-of-1/slot-000"));
+        ampd_vote_journal_close(journal);
+        (void)snprintf(from, sizeof from, "%s",
+                       storage_fixture_below(fixture->directory, "models/m/journal/shard-0-of-1/slot-000"));
         (void)snprintf(to, sizeof to, "models/m/journal/shard-0-of-1/slot-%03zu", i);
         assert_int_equal(rename(from, storage_fixture_below(fixture->directory, to)), 0);
     }
-    assert_int_equal(ampd_journal_open(&place, &journal, NULL), 0);
-    assert_int_equal(ampd_journal_count(journal), COUNT(slots));
-    assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 1, &record, NULL), 0);
+    assert_int_equal(ampd_vote_journal_open(&place, &journal, NULL), 0);
+    assert_int_equal(ampd_vote_journal_count(journal), COUNT(slots));
+    assert_int_equal(ampd_vote_journal_read(journal, 1, 1, &g, 1, &record, NULL), 0);
     assert_true(g == 0 && record.key.fence == 2 && record.key.try_number == 2);
     free(record.notes);
-    ampd_journal_close(journal);
+    ampd_vote_journal_close(journal);
 }
 
 static void slots_that_are_no_records_are_used_again(void **state)
 {
     struct fixture *fixture = *state;
-    const struct ampd_checkpoint_place place = {fixture->directory, "m", 0, 1};
-    struct ampd_journal *journal;
-    struct ampd_journal_record record;
+    const struct ampd_checkpoint_path place = {fixture->directory, "m", 0, 1};
+    struct ampd_vote_journal *journal;
+    struct ampd_vote_journal_record record;
     char slot[700];
     float g;
-    assert_int_equal(ampd_journal_open(&place, &journal, NULL), 0);
+    assert_int_equal(ampd_vote_journal_open(&place, &journal, NULL), 0);
     assert_int_equal(write_record(journal, 1, 1, 1, 5, 1), 0);
-    (void)snprintf(slot, sizeof slot, "%s", storage_fixture_below(fixture->directory, "models/m/journal/shard-0-of-1/slot-000"));
+    (void)snprintf(slot, sizeof slot, "%s",
+                   storage_fixture_below(fixture->directory, "models/m/journal/shard-0-of-1/slot-000"));
     struct stat info;
     assert_int_equal(stat(slot, &info), 0);
     int fd = open(slot, O_WRONLY | O_CLOEXEC);
     assert_true(fd >= 0);
     assert_int_equal(pwrite(fd, "X", 1, 4096), 1); /* the first byte of the notes */
     assert_int_equal(close(fd), 0);
-    assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 1, &record, NULL), AMP_ENOTFOUND);
+    assert_int_equal(ampd_vote_journal_read(journal, 1, 1, &g, 1, &record, NULL), AMP_ENOTFOUND);
     assert_int_equal(truncate(slot, info.st_size - 1), 0); /* its bytes are not all there any more */
-    assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 1, &record, NULL), AMP_ENOTFOUND);
+    assert_int_equal(ampd_vote_journal_read(journal, 1, 1, &g, 1, &record, NULL), AMP_ENOTFOUND);
     assert_int_equal(truncate(slot, 4096 + 2), 0); /* nor those of the notes */
-    assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 1, &record, NULL), AMP_ENOTFOUND);
+    assert_int_equal(ampd_vote_journal_read(journal, 1, 1, &g, 1, &record, NULL), AMP_ENOTFOUND);
     assert_int_equal(truncate(slot, 8), 0);
-    assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 1, &record, NULL), AMP_ENOTFOUND);
+    assert_int_equal(ampd_vote_journal_read(journal, 1, 1, &g, 1, &record, NULL), AMP_ENOTFOUND);
     assert_int_equal(unlink(slot), 0);
-    assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 1, &record, NULL), AMP_ENOTFOUND);
+    assert_int_equal(ampd_vote_journal_read(journal, 1, 1, &g, 1, &record, NULL), AMP_ENOTFOUND);
     assert_int_equal(symlink(slot, slot), 0); /* leads nowhere */
-    assert_int_equal(ampd_journal_read(journal, 1, 1, &g, 1, &record, NULL), AMP_EIO);
-    ampd_journal_close(journal);
-    assert_int_equal(ampd_journal_open(&place, &journal, NULL), AMP_EIO);
+    assert_int_equal(ampd_vote_journal_read(journal, 1, 1, &g, 1, &record, NULL), AMP_EIO);
+    ampd_vote_journal_close(journal);
+    assert_int_equal(ampd_vote_journal_open(&place, &journal, NULL), AMP_EIO);
     assert_int_equal(unlink(slot), 0);
     assert_int_equal(mkdir(slot, 0700), 0);
-    assert_int_equal(ampd_journal_remove(fixture->directory, "m", NULL), AMP_EIO);
+    assert_int_equal(ampd_vote_journal_remove(fixture->directory, "m", NULL), AMP_EIO);
     assert_int_equal(rmdir(slot), 0);
     make_file(fixture, "models/m/journal/another", "stays");
     make_file(fixture, "models/m/journal/shard-none", "no directory, stays too");
-    assert_int_equal(ampd_journal_remove(fixture->directory, "m", NULL), 0);
+    assert_int_equal(ampd_vote_journal_remove(fixture->directory, "m", NULL), 0);
     assert_int_equal(access(storage_fixture_below(fixture->directory, "models/m/journal/another"), F_OK), 0);
     assert_int_equal(access(storage_fixture_below(fixture->directory, "models/m/journal/shard-none"), F_OK), 0);
 }
@@ -290,22 +298,22 @@ static void a_journal_whose_path_is_too_long_is_refused(void **state)
     struct fixture *fixture = *state;
     static char longest[5000];
     char name[AMPD_NAME_MAX + 1];
-    struct ampd_checkpoint_place place = {longest, "m", 0, 1};
-    struct ampd_journal *journal;
+    struct ampd_checkpoint_path place = {longest, "m", 0, 1};
+    struct ampd_vote_journal *journal;
     bool found = true;
     memset(longest, '/', sizeof longest - 1);
     memcpy(longest, fixture->directory, strlen(fixture->directory));
     memset(name, 'n', sizeof name - 1);
     name[sizeof name - 1] = 0;
-    assert_int_equal(ampd_journal_open(&place, &journal, NULL), AMP_EINVAL);
+    assert_int_equal(ampd_vote_journal_open(&place, &journal, NULL), AMP_EINVAL);
     assert_null(journal);
-    assert_int_equal(ampd_journal_find(&place, &found, NULL), AMP_EINVAL);
+    assert_int_equal(ampd_vote_journal_find(&place, &found, NULL), AMP_EINVAL);
     assert_false(found);
-    assert_int_equal(ampd_journal_remove(longest, "m", NULL), AMP_EINVAL);
+    assert_int_equal(ampd_vote_journal_remove(longest, "m", NULL), AMP_EINVAL);
     place.data_dir = fixture->directory;
     place.model = name;
-    assert_int_equal(ampd_journal_make(&place, NULL), AMP_EINVAL);
-    assert_int_equal(ampd_journal_find(&place, &found, NULL), 0);
+    assert_int_equal(ampd_vote_journal_make(&place, NULL), AMP_EINVAL);
+    assert_int_equal(ampd_vote_journal_find(&place, &found, NULL), 0);
     assert_false(found);
     /* Its directory can be opened, but what is in it has no path. */
     make_file(fixture, "file", "");
@@ -314,10 +322,10 @@ static void a_journal_whose_path_is_too_long_is_refused(void **state)
     assert_int_equal(mkdir(storage_fixture_below(fixture->directory, "models/m/journal"), 0700), 0);
     assert_int_equal(mkdir(storage_fixture_below(fixture->directory, "models/m/journal/shard-0-of-1"), 0700), 0);
     longest[4096 - strlen("/models/m/journal") - strlen("/shard-0-of-1") - 2] = 0;
-    assert_int_equal(ampd_journal_remove(longest, "m", NULL), AMP_EINVAL);
+    assert_int_equal(ampd_vote_journal_remove(longest, "m", NULL), AMP_EINVAL);
     longest[4096 - strlen("/models/m/journal") - strlen("/shard-0-of-1") - 2] = '/';
     longest[4096 - strlen("/models/m/journal") - 2] = 0;
-    assert_int_equal(ampd_journal_remove(longest, "m", NULL), 0);
+    assert_int_equal(ampd_vote_journal_remove(longest, "m", NULL), 0);
     assert_int_equal(access(storage_fixture_below(fixture->directory, "models/m/journal/shard-0-of-1"), F_OK), 0);
 }
 
@@ -379,18 +387,21 @@ static void pages_begin_at_any_part_of_a_key(void **state)
             if (rows != pages[p].rows)
                 fail_msg("store %d, page %zu: %d rows", i, p, rows);
         }
-        static const struct ampd_overflow_filter nobody[] = {{.parameter_min = 1000, .parameter_max = 2000, .rank_max = UINT32_MAX},
-                                                             {.parameter_max = UINT32_MAX, .rank_min = 1000, .rank_max = 2000},
-                                                             {.parameter_min = 1, .rank_max = UINT32_MAX},
-                                                             {.parameter_max = UINT32_MAX, .rank_min = 1}};
+        static const struct ampd_overflow_filter nobody[] = {
+            {.parameter_min = 1000, .parameter_max = 2000, .rank_max = UINT32_MAX},
+            {.parameter_max = UINT32_MAX, .rank_min = 1000, .rank_max = 2000},
+            {.parameter_min = 1, .rank_max = UINT32_MAX},
+            {.parameter_max = UINT32_MAX, .rank_min = 1}};
         for (size_t n = 0; n < COUNT(nobody); n++) {
             const struct ampd_history_filter all = {0};
-            int rows = 0, rc = ampd_store_page_overflows(stores[i], "m", &all, &nobody[n], 99, &rows, NULL, count_overflows);
+            int rows = 0,
+                rc = ampd_store_page_overflows(stores[i], "m", &all, &nobody[n], 99, &rows, NULL, count_overflows);
             assert_true(rc == 0 && rows == 0);
         }
         static const struct ampd_overflow_filter any = {.parameter_max = UINT32_MAX, .rank_max = UINT32_MAX};
         static const struct ampd_history_filter whole = {0};
-        int seen = 0, stopped = ampd_store_page_overflows(stores[i], "m", &whole, &any, 99, &seen, NULL, stop_at_overflow);
+        int seen = 0,
+            stopped = ampd_store_page_overflows(stores[i], "m", &whole, &any, 99, &seen, NULL, stop_at_overflow);
         assert_true(stopped == AMP_ECANCELLED && seen == 1);
         assert_int_equal(ampd_store_load(stores[i], &records, &count, NULL), 0);
         assert_int_equal(records[0].rows_count, 1); /* those of steps alone */
@@ -440,6 +451,43 @@ static void a_data_directory_is_found_however_it_is_named(void **state)
     assert_int_equal(ampd_datadir_open(&dir, storage_fixture_below(fixture->directory, "link"), NULL), AMP_EINVAL);
 }
 
+static void what_others_can_write_to_is_no_data_directory_and_a_link_no_file_of_it(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_datadir dir;
+    struct amp_error error;
+    char text[128];
+    static const struct {
+        mode_t mode;
+        int rc;
+    } rows[] = {{0777, AMP_EINVAL}, {0702, AMP_EINVAL}, {01777, 0}, {0775, 0}, {0755, 0}, {0700, 0}};
+    char path[900], lock[920];
+    (void)snprintf(path, sizeof path, "%s/data", fixture->directory);
+    (void)snprintf(lock, sizeof lock, "%s/LOCK", path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        assert_int_equal(chmod(path, rows[i].mode), 0);
+        assert_int_equal(ampd_datadir_open(&dir, path, &error), rows[i].rc);
+        assert_int_equal(ampd_datadir_doubt(path, text, sizeof text), rows[i].rc != 0);
+        ampd_datadir_close(&dir);
+    }
+    assert_int_equal(ampd_datadir_try(path, "directory", &error), 0);
+    assert_int_equal(ampd_datadir_try("/proc", "directory", &error), AMP_EINVAL);
+    assert_non_null(strstr(error.text, "directory cannot be written"));
+    make_file(fixture, "precious", "precious");
+    assert_int_equal(unlink(lock), 0);
+    assert_int_equal(symlink("../precious", lock), 0);
+    assert_int_equal(ampd_datadir_open(&dir, path, &error), AMP_EINVAL);
+    assert_non_null(strstr(error.text, "symbolic link"));
+    assert_int_equal(unlink(lock), 0);
+    assert_int_equal(mkfifo(lock, 0600), 0);
+    assert_int_equal(ampd_datadir_open(&dir, path, &error), AMP_EINVAL);
+    assert_non_null(strstr(error.text, "regular file"));
+    struct stat about;
+    assert_int_equal(stat(storage_fixture_below(fixture->directory, "precious"), &about), 0);
+    assert_int_equal(about.st_size, strlen("precious"));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -455,6 +503,7 @@ int main(void)
         TEST(a_journal_whose_path_is_too_long_is_refused),
         TEST(pages_begin_at_any_part_of_a_key),
         TEST(a_data_directory_is_found_however_it_is_named),
+        TEST(what_others_can_write_to_is_no_data_directory_and_a_link_no_file_of_it),
     };
     return cmocka_run_group_tests_name("storage_edges", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* The journal of votes: what was synced comes back, what was torn does not, and a slot is used again. */
-#include "storage/journal.h"
+#include "storage/vote_journal.h"
 #include "storage/store.h"
 #include "tests/unit/storage_faults.h"
 #include "tests/unit/storage_fixture.h"
@@ -22,8 +22,8 @@
 
 struct fixture {
     char directory[256];
-    struct ampd_checkpoint_place place;
-    struct ampd_journal *journal;
+    struct ampd_checkpoint_path place;
+    struct ampd_vote_journal *journal;
     float g[ELEMENTS], back[ELEMENTS];
 };
 
@@ -32,8 +32,8 @@ static int setup(void **state)
     struct fixture *fixture = calloc(1, sizeof *fixture);
     storage_faults_clear();
     (void)snprintf(fixture->directory, sizeof fixture->directory, "%s", storage_fixture_directory());
-    fixture->place = (struct ampd_checkpoint_place){fixture->directory, "model", 1, 2};
-    assert_int_equal(0, ampd_journal_open(&fixture->place, &fixture->journal, NULL));
+    fixture->place = (struct ampd_checkpoint_path){fixture->directory, "model", 1, 2};
+    assert_int_equal(0, ampd_vote_journal_open(&fixture->place, &fixture->journal, NULL));
     *state = fixture;
     return 0;
 }
@@ -42,7 +42,7 @@ static int teardown(void **state)
 {
     struct fixture *fixture = *state;
     storage_faults_clear();
-    ampd_journal_close(fixture->journal);
+    ampd_vote_journal_close(fixture->journal);
     storage_fixture_remove(fixture->directory);
     free(fixture);
     return 0;
@@ -50,8 +50,8 @@ static int teardown(void **state)
 
 static void reopen(struct fixture *fixture)
 {
-    ampd_journal_close(fixture->journal);
-    assert_int_equal(0, ampd_journal_open(&fixture->place, &fixture->journal, NULL));
+    ampd_vote_journal_close(fixture->journal);
+    assert_int_equal(0, ampd_vote_journal_open(&fixture->place, &fixture->journal, NULL));
 }
 
 static int write_step(struct fixture *fixture, uint64_t epoch, uint64_t step, uint64_t fence, uint32_t try_number,
@@ -61,19 +61,19 @@ static int write_step(struct fixture *fixture, uint64_t epoch, uint64_t step, ui
         fixture->g[i] = (float)(step * 1000 + try_number) + (float)i;
     char notes[64];
     int size = snprintf(notes, sizeof notes, "epoch %d step %d try %u", (int)epoch, (int)step, try_number);
-    struct ampd_journal_record record = {.key = {epoch, step, fence, try_number},
-                                         .notes = (uint8_t *)notes,
-                                         .notes_size = (uint64_t)size,
-                                         .g = fixture->g,
-                                         .elements = ELEMENTS};
-    return ampd_journal_write(fixture->journal, &record, error);
+    struct ampd_vote_journal_record record = {.key = {epoch, step, fence, try_number},
+                                              .notes = (uint8_t *)notes,
+                                              .notes_size = (uint64_t)size,
+                                              .g = fixture->g,
+                                              .elements = ELEMENTS};
+    return ampd_vote_journal_write(fixture->journal, &record, error);
 }
 
 /* The record's try, after all of it was compared; or an error. */
 static int read_step(struct fixture *fixture, uint64_t epoch, uint64_t step)
 {
-    struct ampd_journal_record record;
-    int rc = ampd_journal_read(fixture->journal, epoch, step, fixture->back, ELEMENTS, &record, NULL);
+    struct ampd_vote_journal_record record;
+    int rc = ampd_vote_journal_read(fixture->journal, epoch, step, fixture->back, ELEMENTS, &record, NULL);
     if (rc != 0)
         return rc;
     assert_int_equal(ELEMENTS, record.elements);
@@ -98,7 +98,7 @@ static void records_come_back_after_a_restart(void **state)
     for (uint64_t step = 1; step <= 5; step++)
         assert_int_equal(0, write_step(fixture, 3, step, 7, 0, NULL));
     reopen(fixture);
-    assert_int_equal(5, ampd_journal_count(fixture->journal));
+    assert_int_equal(5, ampd_vote_journal_count(fixture->journal));
     for (uint64_t step = 1; step <= 5; step++)
         assert_int_equal(0, read_step(fixture, 3, step));
     assert_int_equal(AMP_ENOTFOUND, read_step(fixture, 3, 6));
@@ -108,10 +108,10 @@ static void records_come_back_after_a_restart(void **state)
 static void a_record_without_a_gradient_says_so(void **state)
 {
     struct fixture *fixture = *state;
-    struct ampd_journal_record record = {.key = {1, 1, 1, 0}, .notes = (uint8_t *)"x", .notes_size = 1};
-    assert_int_equal(0, ampd_journal_write(fixture->journal, &record, NULL));
+    struct ampd_vote_journal_record record = {.key = {1, 1, 1, 0}, .notes = (uint8_t *)"x", .notes_size = 1};
+    assert_int_equal(0, ampd_vote_journal_write(fixture->journal, &record, NULL));
     reopen(fixture);
-    assert_int_equal(0, ampd_journal_read(fixture->journal, 1, 1, fixture->back, ELEMENTS, &record, NULL));
+    assert_int_equal(0, ampd_vote_journal_read(fixture->journal, 1, 1, fixture->back, ELEMENTS, &record, NULL));
     assert_int_equal(0, record.elements);
     assert_null(record.g);
     free(record.notes);
@@ -172,28 +172,28 @@ static void pruned_slots_are_used_again_without_growing(void **state)
     for (uint64_t step = 1; step <= 100; step++) {
         assert_int_equal(0, write_step(fixture, 1, step, 1, 0, NULL));
         if (step % 4 == 0)
-            ampd_journal_prune(fixture->journal, 1, step - 1);
+            ampd_vote_journal_prune(fixture->journal, 1, step - 1);
     }
-    assert_int_equal(1, ampd_journal_count(fixture->journal));
+    assert_int_equal(1, ampd_vote_journal_count(fixture->journal));
     slot_file(fixture, 5, path, sizeof path);
     assert_int_equal(-1, access(path, F_OK));
     storage_faults_clear();
     assert_int_equal(0, write_step(fixture, 1, 101, 1, 0, NULL));
     assert_int_equal(1, storage_faults.fsyncs); /* the data alone: no directory, no size */
-    ampd_journal_prune(fixture->journal, 2, 0);
-    assert_int_equal(0, ampd_journal_count(fixture->journal));
+    ampd_vote_journal_prune(fixture->journal, 2, 0);
+    assert_int_equal(0, ampd_vote_journal_count(fixture->journal));
 }
 
 static void a_journal_without_room_waits_for_a_checkpoint(void **state)
 {
     struct fixture *fixture = *state;
     struct amp_error error = {0};
-    for (uint64_t step = 1; step <= AMPD_JOURNAL_SLOTS_MAX; step++)
+    for (uint64_t step = 1; step <= AMPD_VOTE_JOURNAL_SLOTS_MAX; step++)
         assert_int_equal(0, write_step(fixture, 1, step, 1, 0, NULL));
     assert_int_equal(AMP_EEXHAUSTED, write_step(fixture, 1, 1000, 1, 0, &error));
     assert_string_equal("JOURNAL_FULL", error.reason);
     assert_non_null(strstr(error.text, "checkpoint"));
-    ampd_journal_prune(fixture->journal, 1, 3);
+    ampd_vote_journal_prune(fixture->journal, 1, 3);
     assert_int_equal(0, write_step(fixture, 1, 1000, 1, 0, NULL));
 }
 
@@ -264,10 +264,10 @@ static void a_record_that_cannot_be_read_is_an_error_and_stays(void **state)
     unsigned reads = 1;
     for (;; reads++) {
         struct amp_error error = {0};
-        struct ampd_journal_record record;
+        struct ampd_vote_journal_record record;
         storage_faults_clear();
         storage_faults.fail_read_at = reads;
-        int rc = ampd_journal_read(fixture->journal, 1, 1, fixture->back, ELEMENTS, &record, &error);
+        int rc = ampd_vote_journal_read(fixture->journal, 1, 1, fixture->back, ELEMENTS, &record, &error);
         storage_faults_clear();
         if (rc == 0) {
             free(record.notes);
@@ -285,14 +285,14 @@ static void a_record_that_cannot_be_read_is_an_error_and_stays(void **state)
 static void a_journal_with_a_head_that_cannot_be_read_is_not_opened(void **state)
 {
     struct fixture *fixture = *state;
-    struct ampd_journal *journal;
+    struct ampd_vote_journal *journal;
     struct amp_error error = {0};
     assert_int_equal(0, write_step(fixture, 1, 1, 1, 0, NULL));
     assert_int_equal(0, write_step(fixture, 1, 2, 1, 0, NULL));
     for (unsigned at = 1; at <= 2; at++) {
         storage_faults_clear();
         storage_faults.fail_read_at = at;
-        assert_int_equal(AMP_EIO, ampd_journal_open(&fixture->place, &journal, &error));
+        assert_int_equal(AMP_EIO, ampd_vote_journal_open(&fixture->place, &journal, &error));
         assert_null(journal);
         assert_non_null(strstr(error.text, at == 1 ? "slot-000" : "slot-001"));
     }
@@ -310,7 +310,7 @@ static void a_head_that_no_record_has_is_none(void **state)
     static const struct {
         size_t at, size;
         uint64_t value;
-    } changes[] = {{8, 4, 2}, {40, 8, AMPD_JOURNAL_NOTES_MAX + 1}, {48, 8, AMPD_ELEMENTS_MAX + 1}};
+    } changes[] = {{8, 4, 2}, {40, 8, AMPD_VOTE_JOURNAL_NOTES_MAX + 1}, {48, 8, AMPD_ELEMENTS_MAX + 1}};
     char path[512];
     uint8_t good[88], bad[sizeof good];
     XXH128_canonical_t own;
@@ -327,7 +327,7 @@ static void a_head_that_no_record_has_is_none(void **state)
         memcpy(bad + 72, own.digest, 16);
         assert_int_equal(sizeof bad, pwrite(fd, bad, sizeof bad, 0));
         reopen(fixture);
-        assert_int_equal(0, ampd_journal_count(fixture->journal));
+        assert_int_equal(0, ampd_vote_journal_count(fixture->journal));
     }
     assert_int_equal(sizeof good, pwrite(fd, good, sizeof good, 0));
     assert_int_equal(0, close(fd));
@@ -338,20 +338,20 @@ static void a_head_that_no_record_has_is_none(void **state)
 static void a_record_of_another_size_is_refused(void **state)
 {
     struct fixture *fixture = *state;
-    struct ampd_journal_record record;
+    struct ampd_vote_journal_record record;
     assert_int_equal(0, write_step(fixture, 1, 1, 1, 0, NULL));
     assert_int_equal(AMP_EDATALOSS,
-                     ampd_journal_read(fixture->journal, 1, 1, fixture->back, ELEMENTS - 1, &record, NULL));
-    record = (struct ampd_journal_record){.notes_size = AMPD_JOURNAL_NOTES_MAX + 1};
-    assert_int_equal(AMP_EINVAL, ampd_journal_write(fixture->journal, &record, NULL));
+                     ampd_vote_journal_read(fixture->journal, 1, 1, fixture->back, ELEMENTS - 1, &record, NULL));
+    record = (struct ampd_vote_journal_record){.notes_size = AMPD_VOTE_JOURNAL_NOTES_MAX + 1};
+    assert_int_equal(AMP_EINVAL, ampd_vote_journal_write(fixture->journal, &record, NULL));
 }
 
 static void a_name_that_is_no_directory_is_refused(void **state)
 {
     struct fixture *fixture = *state;
-    struct ampd_journal *journal;
-    struct ampd_checkpoint_place place = {fixture->directory, "../x", 0, 1};
-    assert_int_equal(AMP_EINVAL, ampd_journal_open(&place, &journal, NULL));
+    struct ampd_vote_journal *journal;
+    struct ampd_checkpoint_path place = {fixture->directory, "../x", 0, 1};
+    assert_int_equal(AMP_EINVAL, ampd_vote_journal_open(&place, &journal, NULL));
     assert_null(journal);
 }
 
@@ -359,38 +359,38 @@ static void a_deleted_model_leaves_no_journal(void **state)
 {
     struct fixture *fixture = *state;
     char path[512];
-    assert_int_equal(0, ampd_journal_remove(fixture->directory, "model", NULL)); /* there is none */
+    assert_int_equal(0, ampd_vote_journal_remove(fixture->directory, "model", NULL)); /* there is none */
     assert_int_equal(0, write_step(fixture, 1, 1, 1, 0, NULL));
     (void)snprintf(path, sizeof path, "%s/models/model/journal", fixture->directory);
     assert_int_equal(0, access(path, F_OK));
-    assert_int_equal(0, ampd_journal_remove(fixture->directory, "model", NULL));
+    assert_int_equal(0, ampd_vote_journal_remove(fixture->directory, "model", NULL));
     assert_int_equal(-1, access(path, F_OK));
-    assert_int_equal(AMP_EINVAL, ampd_journal_remove(fixture->directory, "..", NULL));
+    assert_int_equal(AMP_EINVAL, ampd_vote_journal_remove(fixture->directory, "..", NULL));
 }
 
-static bool is_there(const struct ampd_checkpoint_place *place)
+static bool is_there(const struct ampd_checkpoint_path *place)
 {
     bool found;
-    assert_int_equal(0, ampd_journal_find(place, &found, NULL));
+    assert_int_equal(0, ampd_vote_journal_find(place, &found, NULL));
     return found;
 }
 
 static void a_journal_is_there_from_when_it_was_made_until_the_model_is_deleted(void **state)
 {
     struct fixture *fixture = *state;
-    struct ampd_checkpoint_place other = fixture->place, wrong = {fixture->directory, "../x", 0, 1};
+    struct ampd_checkpoint_path other = fixture->place, wrong = {fixture->directory, "../x", 0, 1};
     other.shard = 0; /* of the same model, which has none here */
     assert_false(is_there(&fixture->place));
     storage_faults.fail_fsync_at = 1;
-    assert_int_equal(AMP_EIO, ampd_journal_make(&fixture->place, NULL));
+    assert_int_equal(AMP_EIO, ampd_vote_journal_make(&fixture->place, NULL));
     storage_faults_clear();
-    assert_int_equal(0, ampd_journal_make(&fixture->place, NULL));
-    assert_int_equal(0, ampd_journal_make(&fixture->place, NULL)); /* it was there */
+    assert_int_equal(0, ampd_vote_journal_make(&fixture->place, NULL));
+    assert_int_equal(0, ampd_vote_journal_make(&fixture->place, NULL)); /* it was there */
     assert_true(is_there(&fixture->place));
     assert_false(is_there(&other));
-    assert_int_equal(0, ampd_journal_remove(fixture->directory, "model", NULL));
+    assert_int_equal(0, ampd_vote_journal_remove(fixture->directory, "model", NULL));
     assert_false(is_there(&fixture->place));
-    assert_int_equal(AMP_EINVAL, ampd_journal_make(&wrong, NULL));
+    assert_int_equal(AMP_EINVAL, ampd_vote_journal_make(&wrong, NULL));
 }
 
 static void a_journal_that_cannot_be_looked_for_is_not_called_missing(void **state)
@@ -401,7 +401,7 @@ static void a_journal_that_cannot_be_looked_for_is_not_called_missing(void **sta
     bool found = true;
     (void)snprintf(path, sizeof path, "%s/models", fixture->directory);
     assert_int_equal(0, close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600))); /* no directory */
-    assert_int_equal(AMP_EIO, ampd_journal_find(&fixture->place, &found, &error));
+    assert_int_equal(AMP_EIO, ampd_vote_journal_find(&fixture->place, &found, &error));
     assert_false(found);
     assert_non_null(strstr(error.text, "shard-1-of-2"));
 }

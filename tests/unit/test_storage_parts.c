@@ -1,9 +1,9 @@
 /*
- * Checkpoints of models that are cut into blocks over shards: written for K1 shards, read for K2, bit for bit; and what a
- * damaged or missing part does. The cuts are the core's (ampd_layout_shard).
+ * Checkpoints of models that are cut into blocks over shards: written for K1 shards, read for K2, bit for bit; and what
+ * a damaged or missing part does. The cuts are the core's (ampd_layout_shard).
  */
 #include "base/random.h"
-#include "server/core/layout.h"
+#include "server/core/model/layout.h"
 #include "storage/checkpoint.h"
 #include "storage/store.h"
 #include "tests/unit/storage_fixture.h"
@@ -107,7 +107,7 @@ static void write_parts(struct fixture *fixture, uint32_t shards)
     for (uint32_t k = 0; k < shards; k++) {
         struct ampd_checkpoint_target targets[PARAMETERS];
         struct ampd_checkpoint_tensor tensors[PARAMETERS];
-        const struct ampd_checkpoint_place place = {fixture->directory, "m", k, shards};
+        const struct ampd_checkpoint_path place = {fixture->directory, "m", k, shards};
         targets_of(fixture, fixture->from, k, shards, targets);
         for (uint32_t p = 0; p < PARAMETERS; p++)
             tensors[p] = (struct ampd_checkpoint_tensor){targets[p].name,
@@ -242,7 +242,7 @@ static void a_file_cut_off_at_any_page_is_refused(void **state)
         .name = "big", .dimensions = 1, .shape = shape, .master = values, .m = values, .v = values};
     const struct ampd_checkpoint_target target = {
         .name = "big", .dimensions = 1, .shape = shape, .master = values, .m = values, .v = values};
-    const struct ampd_checkpoint_place place = {fixture->directory, "m", 0, 1};
+    const struct ampd_checkpoint_path place = {fixture->directory, "m", 0, 1};
     struct ampd_checkpoint_record *record = &fixture->records[0];
     char path[600];
     assert_int_equal(0, ampd_checkpoint_write(&place, &tensor, 1, &fixture->state, NULL, record, NULL));

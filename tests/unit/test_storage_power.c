@@ -1,14 +1,15 @@
 /*
- * Power loss. The life of a small model is written down call by call (storage_record.h), then the disk is made that a loss
- * of power leaves after every one of these calls, with what was not synced there, gone, or gone in part. Each disk is
- * opened as a start does: what was answered as durable is there, nothing is there by half, and the store goes on.
+ * Power loss. The life of a small model is written down call by call (storage_record.h), then the disk is made that a
+ * loss of power leaves after every one of these calls, with what was not synced there, gone, or gone in part. Each disk
+ * is opened as a start does: what was answered as durable is there, nothing is there by half, and the store goes on.
  *
  *   test_storage_power            one life of eight steps
  *   test_storage_power --long     more steps and larger tensors, every sector, and random losses
  */
 #include "storage/checkpoint.h"
+#include "storage/checkpoint_remove.h"
 #include "storage/datadir.h"
-#include "storage/journal.h"
+#include "storage/vote_journal.h"
 #include "storage/store.h"
 #include "tests/unit/storage_fixture.h"
 #include "tests/unit/storage_record.h"
@@ -59,7 +60,7 @@ struct life {
     uint64_t steps, checkpoint_every, elements;
     struct ampd_datadir dir;
     struct ampd_store *store;
-    struct ampd_journal *journal;
+    struct ampd_vote_journal *journal;
     float *values, *back; /* [elements] */
     struct ampd_checkpoint_record parts[STEPS_MAX];
     struct act acts[ACTS_MAX];
@@ -71,9 +72,9 @@ static bool is_long;
 
 /* ---- what is written ---- */
 
-static struct ampd_checkpoint_place place_of(const char *data)
+static struct ampd_checkpoint_path place_of(const char *data)
 {
-    return (struct ampd_checkpoint_place){data, MODEL, 0, 1};
+    return (struct ampd_checkpoint_path){data, MODEL, 0, 1};
 }
 
 static void fill(uint64_t step, uint32_t what, float *values)
@@ -109,15 +110,15 @@ static void end(struct act *act, int rc)
 
 static void open_all(const char *data)
 {
-    const struct ampd_checkpoint_place place = place_of(data);
+    const struct ampd_checkpoint_path place = place_of(data);
     assert_int_equal(ampd_datadir_open(&life.dir, data, NULL), 0);
     assert_int_equal(ampd_store_sqlite_open(data, &life.store, NULL), 0);
-    assert_int_equal(ampd_journal_open(&place, &life.journal, NULL), 0);
+    assert_int_equal(ampd_vote_journal_open(&place, &life.journal, NULL), 0);
 }
 
 static void close_all(void)
 {
-    ampd_journal_close(life.journal);
+    ampd_vote_journal_close(life.journal);
     ampd_store_close(life.store);
     ampd_datadir_close(&life.dir);
     life.journal = NULL;
@@ -146,14 +147,14 @@ static void put_journal(uint64_t step, uint32_t try_number)
     char notes[32];
     int size = snprintf(notes, sizeof notes, "step %u try %u", (unsigned)step, try_number);
     fill(step, try_number, life.values);
-    struct ampd_journal_record record = {.key = {1, step, 7, try_number},
-                                         .notes = (uint8_t *)notes,
-                                         .notes_size = (uint64_t)size,
-                                         .g = life.values,
-                                         .elements = life.elements};
+    struct ampd_vote_journal_record record = {.key = {1, step, 7, try_number},
+                                              .notes = (uint8_t *)notes,
+                                              .notes_size = (uint64_t)size,
+                                              .g = life.values,
+                                              .elements = life.elements};
     struct act *act = begin(ACT_JOURNAL, step);
     act->try_number = try_number;
-    end(act, ampd_journal_write(life.journal, &record, NULL));
+    end(act, ampd_vote_journal_write(life.journal, &record, NULL));
 }
 
 static void put_row(uint64_t step, bool full)
@@ -176,7 +177,7 @@ static void fill_state(uint64_t step, struct ampd_checkpoint_state *state)
 
 static void put_checkpoint(uint64_t step)
 {
-    const struct ampd_checkpoint_place place = place_of(life.data);
+    const struct ampd_checkpoint_path place = place_of(life.data);
     const struct ampd_checkpoint_tensor tensor = {"w", 1, &life.elements, life.values, life.back, NULL, false, 0, 0};
     struct ampd_checkpoint_record *part = &life.parts[step];
     struct ampd_checkpoint_state state;
@@ -190,7 +191,7 @@ static void put_checkpoint(uint64_t step)
     act = begin(ACT_CHECKPOINT, step);
     end(act, ampd_store_put_checkpoint(life.store, MODEL, part, NULL));
     act = begin(ACT_PRUNE, step);
-    ampd_journal_prune(life.journal, 1, step);
+    ampd_vote_journal_prune(life.journal, 1, step);
     end(act, 0);
     ampd_checkpoint_state_clear(&state);
     part->parts_count = PARTS;
@@ -348,8 +349,9 @@ static bool has_parts(const struct ampd_checkpoint_record *part, uint32_t prefix
 /* Each that the catalogue names is whole; each that was answered and not dropped is named, and its parts are known. */
 static void check_checkpoints(const char *data, const struct ampd_model_record *record, uint32_t prefix)
 {
-    const struct ampd_checkpoint_place place = place_of(data);
-    assert_int_equal(ampd_checkpoint_sweep(&place, record->checkpoints, record->checkpoints_count, UINT64_MAX, NULL), 0);
+    const struct ampd_checkpoint_path place = place_of(data);
+    assert_int_equal(ampd_checkpoint_sweep(&place, record->checkpoints, record->checkpoints_count, UINT64_MAX, NULL),
+                     0);
     bool named[STEPS_MAX] = {false}, known[STEPS_MAX] = {false};
     for (uint32_t i = 0; i < record->checkpoints_count; i++) {
         const struct ampd_checkpoint_record *part = &record->checkpoints[i];
@@ -374,9 +376,9 @@ static void check_checkpoints(const char *data, const struct ampd_model_record *
 /* The try that the journal has of a step, compared bit for bit; -1: none. */
 static int read_journal(uint64_t step)
 {
-    struct ampd_journal_record record;
+    struct ampd_vote_journal_record record;
     char notes[32];
-    int rc = ampd_journal_read(life.journal, 1, step, life.back, life.elements, &record, NULL);
+    int rc = ampd_vote_journal_read(life.journal, 1, step, life.back, life.elements, &record, NULL);
     if (rc == AMP_ENOTFOUND)
         return -1;
     assert_int_equal(rc, 0);
@@ -579,7 +581,9 @@ static void live_on(bool with_files)
     close_all();
 }
 
-/* The process is killed after that call; another one starts on what the system has, works on, and then the power goes. */
+/*
+ * The process is killed after that call; another one starts on what the system has, works on, and then the power goes.
+ */
 static void kill_then_lose_power(struct tally *tally, uint32_t prefix)
 {
     struct record_crash crash = {.prefix = prefix, .loss = RECORD_LOSE_NOTHING};
@@ -630,9 +634,9 @@ static void whenever_the_power_goes_what_was_answered_is_there_and_nothing_by_ha
     struct tally tally = {0};
     live();
     lose_power_everywhere(&tally);
-    (void)printf("%u calls, %u acts: %u prefixes, %u single calls lost, %u sectors, %u random losses; %u different disks\n",
-                 storage_record_count(), life.acts_count, tally.prefixes, tally.dropped, tally.torn, tally.random,
-                 tally.disks);
+    (void)printf(
+        "%u calls, %u acts: %u prefixes, %u single calls lost, %u sectors, %u random losses; %u different disks\n",
+        storage_record_count(), life.acts_count, tally.prefixes, tally.dropped, tally.torn, tally.random, tally.disks);
     assert_true(tally.disks > 500);
     free(tally.seen.hashes);
 }

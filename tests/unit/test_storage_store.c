@@ -1,5 +1,6 @@
 /* One suite for every implementation of the store: what store.h promises. */
 #include "storage/store.h"
+#include "storage/store_delete.h"
 #include "tests/unit/storage_fixture.h"
 
 #include <setjmp.h>
@@ -348,7 +349,10 @@ static void set_and_reset_rows_follow_the_step_they_come_after(void **state)
     assert_page(store, (struct ampd_history_filter){0}, 99, "1.0.0 1.1.0 1.1.1 1.1.2 1.2.0");
 }
 
-/* It comes with a message that is said again, perhaps after a crash that has left it behind a step without the next one. */
+/*
+ * It comes with a message that is said again, perhaps after a crash that has left it behind a step without the next
+ * one.
+ */
 static void an_act_that_comes_again_is_stored_once(void **state)
 {
     struct fixture *fixture = *state;
@@ -658,7 +662,7 @@ static void load_gives_the_newest_acts_that_have_a_request_id(void **state)
 {
     struct fixture *fixture = *state;
     put_history(fixture->store, 1);
-    for (int i = 0; i < AMPD_ACTS_MAX + 3; i++) {
+    for (int i = 0; i < AMPD_ACTIONS_MAX + 3; i++) {
         char id[16];
         (void)snprintf(id, sizeof id, "id-%d", i);
         assert_int_equal(put_act(fixture->store, i % 2 == 0 ? AMPD_ROW_SET : AMPD_ROW_RESET, 1, id), 0);
@@ -672,16 +676,16 @@ static void load_gives_the_newest_acts_that_have_a_request_id(void **state)
     struct ampd_model_record *records;
     size_t count;
     assert_int_equal(ampd_store_load(fixture->store, &records, &count, NULL), 0);
-    assert_int_equal(records[0].acts_count, AMPD_ACTS_MAX);
+    assert_int_equal(records[0].acts_count, AMPD_ACTIONS_MAX);
     const struct ampd_act_record *acts = records[0].acts;
     assert_string_equal(acts[0].request_id, "id-4");
     assert_int_equal(acts[0].kind, AMPD_ROW_SET);
     assert_int_equal(acts[0].from_step, 3);
     assert_true(acts[0].superseded);
-    assert_string_equal(acts[AMPD_ACTS_MAX - 1].request_id, "back");
-    assert_int_equal(acts[AMPD_ACTS_MAX - 1].kind, AMPD_ROW_EPOCH);
-    assert_int_equal(acts[AMPD_ACTS_MAX - 1].base_epoch, 1);
-    assert_false(acts[AMPD_ACTS_MAX - 1].superseded);
+    assert_string_equal(acts[AMPD_ACTIONS_MAX - 1].request_id, "back");
+    assert_int_equal(acts[AMPD_ACTIONS_MAX - 1].kind, AMPD_ROW_EPOCH);
+    assert_int_equal(acts[AMPD_ACTIONS_MAX - 1].base_epoch, 1);
+    assert_false(acts[AMPD_ACTIONS_MAX - 1].superseded);
     ampd_model_records_free(records, count);
 }
 

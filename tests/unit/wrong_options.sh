@@ -19,7 +19,9 @@ refused 'no option is called "--nope"; see --help' ./quickstart.sh --nope
 refused 'no suite "nope"' ./test.sh --long nope
 refused 'no option is called "--nope"' ./test.sh --nope
 refused 'there is no option "--nope"; see --help' deploy/up.sh --nope
-refused '"two" is too much; see --help' deploy/up.sh one two
+refused '"two" is too much; see --help' deploy/up.sh ./one two
+refused 'there is no "clutser": give cluster' deploy/up.sh clutser
+refused 'there is no "clutser": give cluster' deploy/up.sh cluster clutser
 refused 'ampd2 standby worker0' deploy/up.sh cluster --kill nobody
 refused 'there is no option "--nope"; see --help' deploy/local-cluster.sh up --nope
 refused 'give a command: up, hold' deploy/local-cluster.sh

@@ -1,8 +1,9 @@
 /*
- * attacker ROW PORT CONNECTIONS MS echo|ampd [once|warm]: attacks a server on the loopback interface with one row of rows.c for so
- * long; a connection that was ended comes back at once, with `once` it does not, and the program ends when none is left. ROW
- * may be @FILE: whole calls again and again, a line of FILE each, "PATH MESSAGE", the message in hexadecimal digits or "-".
- * Every 50 connections come from an address of their own (127.0.0.2 and on). `warm` is `once` from other addresses. Prints:
+ * attacker ROW PORT CONNECTIONS MS echo|ampd [once|warm]: attacks a server on the loopback interface with one row of
+ * rows.c for so long; a connection that was ended comes back at once, with `once` it does not, and the program ends
+ * when none is left. ROW may be @FILE: whole calls again and again, a line of FILE each, "PATH MESSAGE", the message in
+ * hexadecimal digits or "-". Every 50 connections come from an address of their own (127.0.0.2 and on). `warm` is
+ * `once` from other addresses. Prints:
  *
 *   opened N ended N goaway N calm N code N resets N answers N sent BYTES
  *

@@ -1,4 +1,7 @@
-/* HTTP/2 frames as bytes, also those that nobody should send; and the frames of a server, as far as they matter. Test only. */
+/*
+ * HTTP/2 frames as bytes, also those that nobody should send; and the frames of a server, as far as they matter. Test
+ * only.
+ */
 #ifndef TESTS_ATTACKS_BYTES_H
 #define TESTS_ATTACKS_BYTES_H
 

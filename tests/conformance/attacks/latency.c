@@ -1,6 +1,7 @@
 /*
- * latency PORT SECONDS PER_SECOND [PATH]: an honest client. Calls /ampd.test.v1.Echo/Unary, or PATH with an empty message, on
- * one connection, PER_SECOND times a second, whether or not the answers of earlier calls are here, and measures from when each call was due. Prints one line:
+ * latency PORT SECONDS PER_SECOND [PATH]: an honest client. Calls /ampd.test.v1.Echo/Unary, or PATH with an empty
+ * message, on one connection, PER_SECOND times a second, whether or not the answers of earlier calls are here, and
+ * measures from when each call was due. Prints one line:
  *
  *   calls N failed N p50 US p99 US max US
  *

@@ -343,7 +343,9 @@ static void too_many_streams(struct bytes *first, struct bytes *again)
         bytes_request(again, ROUND_STREAM(i), target->collect, 0);
 }
 
-/* What a client does wrong without wanting to: half a frame, another method, no message, two messages, odd deadlines. */
+/*
+ * What a client does wrong without wanting to: half a frame, another method, no message, two messages, odd deadlines.
+ */
 static void bad_calls(struct bytes *first, struct bytes *again)
 {
     (void)first;

@@ -1,9 +1,10 @@
 /*
- * connect_server: the server under test of connectrpc's conformance runner. Reads one size-prefixed ServerCompatRequest from
- * stdin, writes a ServerCompatResponse to stdout, and serves connectrpc.conformance.v1.ConformanceService. Test only.
+ * connect_server: the server under test of connectrpc's conformance runner. Reads one size-prefixed ServerCompatRequest
+ * from stdin, writes a ServerCompatResponse to stdout, and serves connectrpc.conformance.v1.ConformanceService. Test
+ * only.
  *
- * A call's first request says what is to be answered: headers, messages, a delay before each, an error, trailers. What was
- * received goes back in the first answer, or in the error's details if there is none.
+ * A call's first request says what is to be answered: headers, messages, a delay before each, an error, trailers. What
+ * was received goes back in the first answer, or in the error's details if there is none.
  */
 #include "tests/conformance/foreign/connect.pb.h"
 #include "tests/conformance/foreign/serve.h"

@@ -1,6 +1,6 @@
 /*
- * interop_server [--port P] [--tls --cert-file F --key-file F]: serves grpc.testing.TestService, for the interoperability test clients of other
- * implementations. Prints "port N". Test only.
+ * interop_server [--port P] [--tls --cert-file F --key-file F]: serves grpc.testing.TestService, for the
+ * interoperability test clients of other implementations. Prints "port N". Test only.
  */
 #include "tests/conformance/foreign/interop.pb.h"
 #include "tests/conformance/foreign/serve.h"

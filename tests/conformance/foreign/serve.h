@@ -6,8 +6,10 @@
 
 #include <uv.h>
 
-/* A server on the default loop, listening on 127.0.0.1:*port (0: one that is free; *port gets it), with TLS if `files` is
- * not NULL. NULL: it was told on stderr. */
+/*
+ * A server on the default loop, listening on 127.0.0.1:*port (0: one that is free; *port gets it), with TLS if `files`
+ * is not NULL. NULL: it was told on stderr.
+ */
 struct arpc_server *serve_begin(const struct arpc_server_options *options, const struct arpc_method *methods,
                                 size_t count, const struct arpc_tls_server_options *files, int *port);
 

@@ -1,5 +1,6 @@
-// grpcpp_ampd TARGET [CA CERT KEY]: a worker on grpc++ against ampd: model, values, join, pull, push, verdict, history. With TLS, and
-// a certificate of its own, if it gets the files. Each check is a line that test.sh counts; exit code 1 if one failed.
+// grpcpp_ampd TARGET [CA CERT KEY]: a worker on grpc++ against ampd: model, values, join, pull, push, verdict, history.
+// With TLS, and a certificate of its own, if it gets the files. Each check is a line that test.sh counts; exit code 1
+// if one failed.
 #include "ampd/v1/parameter_service.grpc.pb.h"
 #include "ampd/v1/scale_service.grpc.pb.h"
 

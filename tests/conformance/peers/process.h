@@ -10,8 +10,8 @@ struct peer_process {
 };
 
 /*
- * Starts argv and waits for its line "port N". Where it says "SKIPPED: ..." instead, that is printed and this program ends
- * with 77; where it says nothing, with 1.
+ * Starts argv and waits for its line "port N". Where it says "SKIPPED: ..." instead, that is printed and this program
+ * ends with 77; where it says nothing, with 1.
  */
 void peer_start(struct peer_process *peer, char *const *argv);
 

@@ -1,6 +1,6 @@
 /*
- * The few names of cmocka that the kernel tests use, for a foreign processor whose cmocka no Debian machine has installed.
- * The first failure ends the program; output has cmocka's form, so that the totals count it.
+ * The few names of cmocka that the kernel tests use, for a foreign processor whose cmocka no Debian machine has
+ * installed. The first failure ends the program; output has cmocka's form, so that the totals count it.
  */
 #ifndef TESTS_KERNELS_CROSS_CMOCKA_H
 #define TESTS_KERNELS_CROSS_CMOCKA_H
@@ -18,7 +18,7 @@ struct CMUnitTest {
     {                                                                                                                  \
 #function, function                                                                                            \
     }
-#define cmocka_run_group_tests(tests, setup, teardown) stand_in_run(tests, sizeof(tests) / sizeof((tests)[0]))
+#define cmocka_run_group_tests(tests, setup, teardown) stand_in_run(tests, sizeof tests / sizeof((tests)[0]))
 #define print_message                                  printf
 
 #define fail()             stand_in_check(0, "fail", __FILE__, __LINE__)

@@ -1,0 +1,189 @@
+/* How ampctl reads its command line: the options that all verbs have, and the arguments that several take. */
+#include "client/ampctl/parse.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    KEY_ENDPOINT = 'e',
+    KEY_OUTPUT = 'o',
+    KEY_TIMEOUT = 't',
+    KEY_CACERT = 512, /* above the verbs' own keys */
+    KEY_CERT,
+    KEY_KEY,
+    KEY_SERVER_NAME,
+    KEY_TOKEN_FILE,
+    KEY_TOKEN_OVER_PLAINTEXT
+};
+
+static const struct argp_option common_options[] = {
+    {"endpoint", KEY_ENDPOINT, "HOST:PORT", 0,
+     "Server, also tls://HOST:PORT or unix:PATH; several with commas are tried in turn (AMPCTL_ENDPOINTS, "
+     "else " AMPCTL_DEFAULT_ENDPOINT ")",
+     0},
+    {"output", KEY_OUTPUT, "table|json|csv", 0, "Form of the data (table); csv by RFC 4180, for lists", 0},
+    {"timeout", KEY_TIMEOUT, "SECONDS", 0, "How long a call may take (10)", 0},
+    {"cacert", KEY_CACERT, "FILE", 0, "TLS, with a server certificate by these authorities (AMPD_CACERT)", 0},
+    {"cert", KEY_CERT, "FILE", 0, "TLS, with this client certificate (AMPD_CERT)", 0},
+    {"key", KEY_KEY, "FILE", 0, "The private key of --cert (AMPD_KEY)", 0},
+    {"server-name", KEY_SERVER_NAME, "NAME", 0,
+     "TLS, with a server certificate for this name, not the endpoint's (AMPD_SERVER_NAME)", 0},
+    {"token-file", KEY_TOKEN_FILE, "FILE", 0, "Send the token in this file (AMPD_TOKEN_FILE)", 0},
+    {"token-over-plaintext", KEY_TOKEN_OVER_PLAINTEXT, NULL, 0, "Send it to other machines without TLS too", 0},
+    {0},
+};
+
+/* Above a year a timeout is a mistake. */
+#define TIMEOUT_MAX_S 31536000.0
+
+/* False: the key is none of these. */
+static bool parse_secure(int key, const char *arg, struct ampclient_secure_options *secure)
+{
+    switch (key) {
+    case KEY_CACERT:
+        secure->cacert = arg;
+        return true;
+    case KEY_CERT:
+        secure->cert = arg;
+        return true;
+    case KEY_KEY:
+        secure->key = arg;
+        return true;
+    case KEY_SERVER_NAME:
+        secure->server_name = arg;
+        return true;
+    case KEY_TOKEN_FILE:
+        secure->token_file = arg;
+        return true;
+    case KEY_TOKEN_OVER_PLAINTEXT:
+        secure->token_over_plaintext = true;
+        return true;
+    default:
+        return false;
+    }
+}
+
+static error_t parse_common(int key, char *arg, struct argp_state *state)
+{
+    struct ampctl *ctl = state->input;
+    char *end;
+    double seconds;
+    switch (key) {
+    case KEY_ENDPOINT:
+        ctl->endpoints = arg;
+        return 0;
+    case KEY_OUTPUT:
+        if (strcmp(arg, "json") != 0 && strcmp(arg, "table") != 0 && strcmp(arg, "csv") != 0)
+            argp_error(state, "--output is \"%s\"; give table, json or csv", arg);
+        ctl->csv = strcmp(arg, "csv") == 0;
+        ctl->json = strcmp(arg, "json") == 0;
+        return 0;
+    case KEY_TIMEOUT:
+        seconds = strtod(arg, &end);
+        if (end == arg || *end != 0 || !(seconds >= 0.001 && seconds <= TIMEOUT_MAX_S))
+            argp_error(state, "--timeout is \"%s\"; give seconds, 0.001 or more", arg);
+        ctl->timeout_ms = (uint64_t)(seconds * 1000);
+        return 0;
+    default:
+        return parse_secure(key, arg, &ctl->secure) ? 0 : ARGP_ERR_UNKNOWN;
+    }
+}
+
+const struct argp ampctl_common_argp = {.options = common_options, .parser = parse_common};
+
+/* ---- a verb's own ---- */
+
+struct verb_input {
+    struct ampctl *ctl;
+    const struct argp *own;
+    void *input;
+};
+
+static error_t parse_verb(int key, char *arg, struct argp_state *state)
+{
+    struct verb_input *input = state->input;
+    if (key == ARGP_KEY_INIT) {
+        state->child_inputs[0] = input->input;
+        state->child_inputs[1] = input->ctl;
+        return 0;
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+void ampctl_parse(struct ampctl *ctl, const struct argp *own, void *input, int argc, char **argv)
+{
+    const struct argp_child children[] = {{own, 0, NULL, 0}, {&ampctl_common_argp, 0, "Options of all verbs:", 1}, {0}};
+    const struct argp argp = {.parser = parse_verb, .doc = own->doc, .children = children};
+    struct verb_input all = {.ctl = ctl, .own = own, .input = input};
+    char name[64];
+    (void)snprintf(name, sizeof name, "ampctl %s", argv[0]);
+    argv[0] = name;
+    /* Errors, --help and --version end the program inside. */
+    (void)argp_parse(&argp, argc, argv, 0, NULL, &all);
+}
+
+void ampctl_name(struct argp_state *state, char field[128], const char *value)
+{
+    if (value[0] == 0 || strlen(value) > 127)
+        argp_error(state, "\"%.40s\" is no name; names have 1 to 127 bytes", value);
+    (void)snprintf(field, 128, "%s", value);
+}
+
+error_t ampctl_one_model(int key, char *arg, struct argp_state *state, char field[128])
+{
+    switch (key) {
+    case ARGP_KEY_ARG:
+        if (state->arg_num > 0)
+            argp_error(state, "one model is enough; \"%.40s\" is too much", arg);
+        ampctl_name(state, field, arg);
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "name the model; ampctl models lists them");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+error_t ampctl_model_and_file(int key, char *arg, struct argp_state *state, char field[128], const char **file)
+{
+    switch (key) {
+    case ARGP_KEY_ARG:
+        if (state->arg_num == 0)
+            ampctl_name(state, field, arg);
+        else if (state->arg_num == 1)
+            *file = arg;
+        else
+            argp_error(state, "a model and a file are enough; \"%.40s\" is too much", arg);
+        return 0;
+    case ARGP_KEY_END:
+        if (state->arg_num < 2)
+            argp_error(state, "name the model and the file");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+uint64_t ampctl_number(struct argp_state *state, const char *option, const char *value)
+{
+    char *end;
+    long long number = strtoll(value, &end, 10);
+    if (end == value || *end != 0 || number < 0)
+        argp_error(state, "%s is \"%.40s\"; give a number that is not negative", option, value);
+    return (uint64_t)number;
+}
+
+bool ampctl_takes_next(const char *argument)
+{
+    for (const struct argp_option *option = common_options; option->name != NULL; option++) {
+        if (option->arg == NULL)
+            continue;
+        if (argument[0] == '-' && argument[1] == option->key && argument[2] == 0)
+            return true;
+        if (strncmp(argument, "--", 2) == 0 && strcmp(argument + 2, option->name) == 0)
+            return true;
+    }
+    return false;
+}

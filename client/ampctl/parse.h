@@ -1,0 +1,34 @@
+/* The command line of ampctl: options that all verbs have, and arguments that several take. */
+#ifndef AMPCTL_PARSE_H
+#define AMPCTL_PARSE_H
+
+#include "client/ampctl/ctl.h"
+
+#include <argp.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define AMPCTL_DEFAULT_ENDPOINT "127.0.0.1:7420"
+
+/* The options that come before or after the verb; the input is a struct ampctl. */
+extern const struct argp ampctl_common_argp;
+
+/* Whether an argument is one of them, and its value is the next argument. */
+bool ampctl_takes_next(const char *argument);
+
+/*
+ * Parses a verb's arguments: `own` (input: `input`) and the common options. A usage error ends the program with
+ * argp_err_exit_status.
+ */
+void ampctl_parse(struct ampctl *ctl, const struct argp *own, void *input, int argc, char **argv);
+
+/* Copies an argument into a field of a message, or ends the program with a usage error. */
+void ampctl_name(struct argp_state *state, char field[128], const char *value);
+/* For verbs that take one model: ARGP_KEY_ARG and ARGP_KEY_NO_ARGS; ARGP_ERR_UNKNOWN for every other key. */
+error_t ampctl_one_model(int key, char *arg, struct argp_state *state, char field[128]);
+/* The same for verbs that take one model and one file. */
+error_t ampctl_model_and_file(int key, char *arg, struct argp_state *state, char field[128], const char **file);
+/* An argument that is a number from 0 to 2^63 - 1, or a usage error that names the option. */
+uint64_t ampctl_number(struct argp_state *state, const char *option, const char *value);
+
+#endif

@@ -1,0 +1,197 @@
+/* Pulling: one version of the parameters, from every shard, into the handle's memory. */
+#include "client/core/client_pull.h"
+
+#include "client/core/client_requests.h"
+#include "client/core/client_retry.h"
+#include "client/core/machine.h"
+#include "client/core/membership.h"
+#include "client/core/outbox.h"
+
+#include <string.h>
+
+void ampclient_core_pull_start(struct ampclient_core *core)
+{
+    struct ampclient_pull *pull = &core->pull;
+    bool any = false;
+    for (uint32_t k = 0; k < core->config.shards; k++)
+        any = any || pull->calls[k] != 0 || pull->done[k];
+    if (any)
+        return;
+    pull->has_header = false;
+    pull->blocks_here = 0;
+    memset(pull->have, 0, core->flat.blocks);
+    for (uint32_t k = 0; k < core->config.shards; k++) {
+        struct ampclient_output *output =
+            ampclient_core_out(core, AMPCLIENT_OUT_PULL, k, core->config.step_timeout_ms, &pull->calls[k]);
+        output->u.pull = (struct ampclient_out_pull){
+            .by = pull->by,
+            .epoch = pull->by == AMPCLIENT_PULL_LATEST ? 0 : core->epoch,
+            .number = core->step,
+            .have_epoch = core->held_epoch,
+            .have_version = core->held_version,
+            .memory = core->parameters,
+            .stride = (size_t)core->flat.block_elements * amp_dtype_size(core->cast),
+            .dtype = core->cast,
+        };
+    }
+}
+
+static int shard_of(const struct ampclient_core *core, uint64_t call)
+{
+    for (uint32_t k = 0; k < core->config.shards; k++) {
+        if (core->pull.calls[k] == call)
+            return (int)k;
+    }
+    return -1;
+}
+
+void ampclient_core_pull_cancel(struct ampclient_core *core)
+{
+    for (uint32_t k = 0; k < core->config.shards; k++) {
+        ampclient_core_cancel(core, &core->pull.calls[k], true);
+        core->pull.done[k] = false;
+    }
+}
+
+static bool same_header(const struct ampclient_pull_header *a, const struct ampclient_pull_header *b)
+{
+    return a->epoch == b->epoch && a->step == b->step && a->version == b->version && a->scale_id == b->scale_id &&
+           memcmp(&a->scale, &b->scale, sizeof a->scale) == 0 && a->dtype == b->dtype;
+}
+
+void ampclient_core_pull_header(struct ampclient_core *core, uint64_t call, const struct ampclient_pull_header *header)
+{
+    struct ampclient_pull *pull = &core->pull;
+    if (shard_of(core, call) < 0)
+        return;
+    if (header->dtype != core->cast) {
+        struct amp_error error;
+        (void)amp_error_set(&error, AMP_EINTERNAL, NULL, "the server sends %s, but the model's cast is %s",
+                            amp_dtype_name(header->dtype), amp_dtype_name(core->cast));
+        ampclient_core_pull_cancel(core);
+        ampclient_core_finish(core, AMP_EINTERNAL, &error, AMPCLIENT_STATE_READY);
+        return;
+    }
+    if (pull->has_header && !same_header(&pull->header, header)) {
+        struct ampclient_ended ended = {.code = AMP_EUNAVAILABLE, .text = "shards are at different steps"};
+        ampclient_core_pull_cancel(core);
+        (void)ampclient_core_failed(core, &ended); /* asked again after a pause */
+        return;
+    }
+    pull->has_header = true;
+    pull->header = *header;
+    pull->unchanged = core->held_version == header->version && core->held_epoch == header->epoch && core->has_values &&
+                      core->held_epoch != 0;
+    if (!pull->unchanged) { /* what is in memory is written over */
+        core->held_epoch = 0;
+        core->held_version = 0;
+    }
+}
+
+void ampclient_core_pull_block(struct ampclient_core *core, uint64_t call, uint64_t block)
+{
+    struct ampclient_pull *pull = &core->pull;
+    if (shard_of(core, call) < 0 || block >= core->flat.blocks || pull->have[block] != 0)
+        return;
+    pull->have[block] = 1;
+    pull->blocks_here++;
+}
+
+/* Where a pull that failed leaves the handle. */
+static enum ampclient_state after_failure(const struct ampclient_core *core)
+{
+    return core->state == AMPCLIENT_STATE_FETCHING ? core->fetch_from : AMPCLIENT_STATE_READY;
+}
+
+/* Every shard has sent what it has. */
+static void pull_complete(struct ampclient_core *core)
+{
+    struct ampclient_pull *pull = &core->pull;
+    for (uint32_t k = 0; k < core->config.shards; k++)
+        pull->done[k] = false;
+    if (!pull->has_header || (!pull->unchanged && pull->blocks_here != core->flat.blocks)) {
+        struct ampclient_ended ended = {.code = AMP_EUNAVAILABLE, .text = "a pull ended before all blocks came"};
+        (void)ampclient_core_failed(core, &ended);
+        return;
+    }
+    const struct ampclient_pull_header *header = &pull->header;
+    core->held_epoch = header->epoch;
+    core->held_version = header->version;
+    core->has_values = true;
+    ampclient_core_succeeded(core);
+    pull->resends = 0;
+    core->done.step.epoch = header->epoch;
+    core->done.step.step = header->step;
+    core->done.step.version = header->version;
+    core->done.step.scale = header->scale;
+    core->done.step.scale_id = header->scale_id;
+    core->done.step.rolled_back = false;
+    if (core->state == AMPCLIENT_STATE_FETCHING) {
+        ampclient_core_finish(core, 0, NULL, core->fetch_from);
+        return;
+    }
+    core->done.step.rolled_back = header->epoch != core->begun_epoch && header->step <= core->begun_step;
+    core->done.step.restored = header->epoch != core->begun_epoch && header->step == core->restored_step + 1;
+    if (header->epoch != core->begun_epoch || header->step > core->begun_step)
+        core->begun_step = header->step;
+    core->begun_epoch = header->epoch;
+    core->step_epoch = header->epoch;
+    core->scale_id = header->scale_id;
+    ampclient_core_push_reset(core);
+    ampclient_core_finish(core, 0, NULL, AMPCLIENT_STATE_COMPUTING);
+}
+
+/* The model moved on while we asked: ask for where it is. */
+static bool moved(struct ampclient_core *core, const struct ampclient_ended *ended)
+{
+    bool mine = ended->code == AMP_EABORTED && ended->epoch == core->epoch &&
+                (strcmp(ended->reason, "STALE_STEP") == 0 || strcmp(ended->reason, "PULL_OUTRUN") == 0 ||
+                 strcmp(ended->reason, "STALE_VERSION") == 0);
+    if (mine && ended->step > core->step)
+        core->step = ended->step;
+    return mine;
+}
+
+static void pull_failed(struct ampclient_core *core, const struct ampclient_ended *ended)
+{
+    ampclient_core_pull_cancel(core);
+    if (core->state == AMPCLIENT_STATE_PULLING && ended->code == AMP_ESTATE &&
+        strcmp(ended->reason, "MODEL_DONE") == 0) {
+        ampclient_core_finish(core, 1, NULL, AMPCLIENT_STATE_DONE);
+        return;
+    }
+    if (moved(core, ended))
+        return;
+    if (core->state == AMPCLIENT_STATE_PULLING && ended->code == AMP_ESTATE &&
+        strcmp(ended->reason, "MODEL_UNSTABLE") == 0) {
+        struct amp_error error;
+        (void)amp_error_set(&error, AMP_EUNSTABLE, ended->reason, "%s", ended->text);
+        ampclient_core_finish(core, AMP_EUNSTABLE, &error, AMPCLIENT_STATE_READY);
+        return;
+    }
+    if (ended->code == AMP_EDATALOSS && core->pull.resends < AMPCLIENT_BLOCK_RESENDS_MAX) {
+        core->pull.resends++;
+        return; /* asked for again at once */
+    }
+    if (ampclient_core_failed(core, ended))
+        ampclient_core_finish(core, core->last_error.code, &core->last_error, after_failure(core));
+}
+
+bool ampclient_core_pull_ended(struct ampclient_core *core, uint64_t call, const struct ampclient_ended *ended)
+{
+    int k = shard_of(core, call);
+    if (k < 0)
+        return false;
+    core->pull.calls[k] = 0;
+    if (ended->code != 0) {
+        pull_failed(core, ended);
+        return true;
+    }
+    core->pull.done[k] = true;
+    for (uint32_t i = 0; i < core->config.shards; i++) {
+        if (!core->pull.done[i])
+            return true;
+    }
+    pull_complete(core);
+    return true;
+}

@@ -1,0 +1,412 @@
+/*
+ * Pushing: gradients become blocks, blocks go out as soon as they are whole, and a push that broke off goes on.
+ *
+ * A block is ready when every parameter in it has all its gradients; at step_end, when at least one of them has any
+ * (the rest of it travels as zeros). A block of which no parameter was pushed is never sent: its parameters are absent.
+ */
+#include "client/core/client_push.h"
+
+#include "amp/kernels.h"
+#include "client/core/client_requests.h"
+#include "client/core/client_retry.h"
+#include "client/core/machine.h"
+#include "client/core/membership.h"
+#include "client/core/outbox.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- life ---- */
+
+int ampclient_core_push_init(struct ampclient_core *core)
+{
+    struct ampclient_push *push = &core->push;
+    const struct ampclient_core_layout *flat = &core->flat;
+    push->gradients = calloc(flat->parameters, sizeof *push->gradients);
+    push->given = calloc(flat->parameters, sizeof *push->given);
+    push->absent = calloc(flat->parameters, sizeof *push->absent);
+    push->missing = calloc(flat->blocks, sizeof *push->missing);
+    push->sent = calloc(flat->blocks, 1);
+    if (core->config.accumulate > 1)
+        push->sums = calloc(flat->elements, sizeof *push->sums);
+    bool ok = push->gradients != NULL && push->given != NULL && push->absent != NULL && push->missing != NULL &&
+              push->sent != NULL && (core->config.accumulate <= 1 || push->sums != NULL);
+    return ok ? 0 : AMP_ENOMEM;
+}
+
+void ampclient_core_push_close(struct ampclient_core *core)
+{
+    struct ampclient_push *push = &core->push;
+    free(push->gradients);
+    free(push->given);
+    free(push->absent);
+    free(push->missing);
+    free(push->sent);
+    free(push->sums);
+}
+
+void ampclient_core_push_restart(struct ampclient_core *core)
+{
+    struct ampclient_push *push = &core->push;
+    ampclient_core_push_cancel(core);
+    for (uint32_t k = 0; k < core->config.shards; k++) {
+        push->asked[k] = true;
+        push->answered[k] = false;
+    }
+    memset(push->sent, 0, core->flat.blocks);
+}
+
+void ampclient_core_push_reset(struct ampclient_core *core)
+{
+    struct ampclient_push *push = &core->push;
+    const struct ampclient_core_layout *flat = &core->flat;
+    ampclient_core_push_restart(core);
+    push->resends = 0;
+    push->dtype = AMP_DTYPE_NONE;
+    push->absent_count = 0;
+    push->closed = false;
+    push->error = (struct amp_error){0};
+    memset(push->gradients, 0, flat->parameters * sizeof *push->gradients);
+    memset(push->given, 0, flat->parameters * sizeof *push->given);
+    for (uint64_t b = 0; b < flat->blocks; b++) {
+        push->missing[b] = 0;
+        for (uint32_t p = flat->block_parameter[b]; ampclient_core_layout_in_block(flat, p, b); p++)
+            push->missing[b]++;
+    }
+}
+
+int ampclient_core_weight(struct ampclient_core *core, float weight, struct amp_error *error)
+{
+    if (!(weight == 0 || (weight >= AMPCLIENT_WEIGHT_MIN && weight <= AMPCLIENT_WEIGHT_MAX)))
+        return amp_error_set(error, AMP_EINVAL, NULL, "A weight of %g is not possible; give 0, or 2^-60 to 2^24.",
+                             (double)weight);
+    bool in_hand = core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING;
+    if (in_hand && core->push.dtype != AMP_DTYPE_NONE)
+        return amp_error_set(
+            error, AMP_ESTATE, NULL,
+            "Step %llu has been pushed to with weight %g; set the weight before the first push of a step.",
+            (unsigned long long)core->step, (double)core->weight);
+    core->weight = weight;
+    return 0;
+}
+
+void ampclient_core_push_cancel(struct ampclient_core *core)
+{
+    struct ampclient_push *push = &core->push;
+    for (uint32_t k = 0; k < core->config.shards; k++) {
+        ampclient_core_cancel(core, &push->calls[k], true);
+        ampclient_core_cancel(core, &push->states[k], false);
+        push->ended[k] = false;
+    }
+}
+
+/* ---- gradients in ---- */
+
+static int check_push(const struct ampclient_core *core, uint32_t parameter, const void *gradient, enum amp_dtype dtype,
+                      struct amp_error *error)
+{
+    if (core->taken.code != 0)
+        return amp_error_set(error, core->taken.code, core->taken.reason, "%s", core->taken.text);
+    if (core->state != AMPCLIENT_STATE_COMPUTING)
+        return amp_error_set(error, AMP_ESTATE, NULL, "no step is begun: call ampclient_step_begin first");
+    if (parameter >= core->flat.parameters)
+        return amp_error_set(error, AMP_ERANGE, NULL, "parameter %u: the model has %u, counted from 0", parameter,
+                             core->flat.parameters);
+    if (gradient == NULL || (dtype != AMP_F32 && dtype != AMP_F16 && dtype != AMP_BF16))
+        return amp_error_set(error, AMP_EINVAL, NULL, "parameter %u: give a gradient of AMP_F16, AMP_BF16 or AMP_F32",
+                             parameter);
+    if (core->push.given[parameter] >= core->config.accumulate)
+        return amp_error_set(error, AMP_ESTATE, NULL, "parameter %u was pushed %u times in this step, as agreed",
+                             parameter, core->config.accumulate);
+    if (core->config.accumulate == 1 && core->push.dtype != AMP_DTYPE_NONE && core->push.dtype != dtype)
+        return amp_error_set(error, AMP_EINVAL, NULL,
+                             "parameter %u: %s, but this step's gradients are %s; use one dtype", parameter,
+                             amp_dtype_name(dtype), amp_dtype_name(core->push.dtype));
+    return 0;
+}
+
+static void add_up(struct ampclient_core *core, uint32_t parameter, const void *gradient, enum amp_dtype dtype)
+{
+    float *sum = core->push.sums + core->flat.starts[parameter];
+    uint64_t elements = core->flat.sizes[parameter];
+    if (core->push.given[parameter] == 0)
+        amp_kernels_ref.sum_set[dtype](sum, gradient, 1, elements);
+    else
+        amp_kernels_ref.sum_add[dtype](sum, gradient, 1, elements);
+}
+
+static void parameter_whole(struct ampclient_core *core, uint32_t parameter)
+{
+    const struct ampclient_core_layout *flat = &core->flat;
+    uint64_t first = flat->starts[parameter] / flat->block_elements;
+    uint64_t last = (flat->starts[parameter] + flat->sizes[parameter] - 1) / flat->block_elements;
+    for (uint64_t b = first; b <= last; b++)
+        core->push.missing[b]--;
+}
+
+int ampclient_core_push(struct ampclient_core *core, uint64_t now_ms, uint32_t parameter, const void *gradient,
+                        enum amp_dtype dtype, struct amp_error *error)
+{
+    core->now_ms = now_ms;
+    if (core->state == AMPCLIENT_STATE_ROLLED_BACK)
+        return 0;
+    int rc = check_push(core, parameter, gradient, dtype, error);
+    if (rc != 0)
+        return rc;
+    struct ampclient_push *push = &core->push;
+    if (core->config.accumulate > 1) {
+        add_up(core, parameter, gradient, dtype);
+        push->dtype = AMP_F32;
+    } else {
+        push->gradients[parameter] = gradient;
+        push->dtype = dtype;
+    }
+    if (++push->given[parameter] == core->config.accumulate)
+        parameter_whole(core, parameter);
+    ampclient_core_push_drive(core);
+    return 0;
+}
+
+void ampclient_core_push_close_step(struct ampclient_core *core)
+{
+    struct ampclient_push *push = &core->push;
+    push->closed = true;
+    push->absent_count = 0;
+    for (uint32_t p = 0; p < core->flat.parameters; p++) {
+        if (push->given[p] == 0)
+            push->absent[push->absent_count++] = p;
+    }
+    if (push->dtype == AMP_DTYPE_NONE)
+        push->dtype = AMP_F32; /* nothing was pushed */
+    if (push->user_state_serial != core->user_state_serial) {
+        /* The header that is out has an older user state: the stream begins anew and goes on where it was. */
+        for (uint32_t k = 0; k < core->config.shards; k++) {
+            if (push->calls[k] == 0)
+                continue;
+            ampclient_core_cancel(core, &push->calls[k], true);
+            push->asked[k] = false;
+        }
+    }
+}
+
+/* ---- blocks out ---- */
+
+static bool any_given(const struct ampclient_core *core, uint64_t block)
+{
+    const struct ampclient_core_layout *flat = &core->flat;
+    for (uint32_t p = flat->block_parameter[block]; ampclient_core_layout_in_block(flat, p, block); p++) {
+        if (core->push.given[p] > 0)
+            return true;
+    }
+    return false;
+}
+
+static bool ready(const struct ampclient_core *core, uint64_t block)
+{
+    if (core->push.missing[block] == 0)
+        return true;
+    return core->push.closed && any_given(core, block);
+}
+
+static void open_stream(struct ampclient_core *core, uint32_t k)
+{
+    struct ampclient_push *push = &core->push;
+    push->ended[k] = false;
+    push->user_state_serial = core->user_state_serial;
+    struct ampclient_output *output =
+        ampclient_core_out(core, AMPCLIENT_OUT_PUSH, k, core->config.step_timeout_ms, &push->calls[k]);
+    output->u.push = (struct ampclient_out_push){.epoch = core->step_epoch,
+                                                 .step = core->step,
+                                                 .scale_id = core->scale_id,
+                                                 .dtype = push->dtype,
+                                                 .weight = core->weight,
+                                                 .user_state = core->user_state,
+                                                 .user_state_size = core->user_state_size};
+}
+
+static void ask_state(struct ampclient_core *core, uint32_t k)
+{
+    struct ampclient_push *push = &core->push;
+    uint64_t first, end;
+    ampclient_core_layout_shard(&core->flat, k, core->config.shards, &first, &end);
+    memset(push->sent + first, 0, end - first);
+    struct ampclient_output *output =
+        ampclient_core_out(core, AMPCLIENT_OUT_GET_PUSH_STATE, k, core->config.call_timeout_ms, &push->states[k]);
+    output->u.push = (struct ampclient_out_push){.epoch = core->step_epoch, .step = core->step};
+}
+
+static void drive_shard(struct ampclient_core *core, uint32_t k)
+{
+    struct ampclient_push *push = &core->push;
+    uint64_t first, end;
+    ampclient_core_layout_shard(&core->flat, k, core->config.shards, &first, &end);
+    if (push->answered[k] || push->states[k] != 0)
+        return;
+    if (push->calls[k] == 0 && !push->asked[k]) {
+        ask_state(core, k);
+        return;
+    }
+    for (uint64_t b = first; b < end; b++) {
+        if (push->sent[b] != 0 || !ready(core, b))
+            continue;
+        if (push->calls[k] == 0)
+            open_stream(core, k);
+        push->sent[b] = 1;
+        struct ampclient_output *output = ampclient_core_out(core, AMPCLIENT_OUT_PUSH_BLOCK, k, 0, NULL);
+        output->call = push->calls[k];
+        output->u.block = b;
+    }
+    if (!push->closed || push->ended[k])
+        return;
+    if (push->calls[k] == 0)
+        open_stream(core, k);
+    push->ended[k] = true;
+    struct ampclient_output *output = ampclient_core_out(core, AMPCLIENT_OUT_PUSH_END, k, 0, NULL);
+    output->call = push->calls[k];
+    output->u.end.absent = push->absent;
+    output->u.end.absent_count = push->absent_count;
+}
+
+void ampclient_core_push_drive(struct ampclient_core *core)
+{
+    bool holds = core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING;
+    if (!holds || core->need_join || core->join_call != 0 || core->retry_ms != 0 || core->streams_dying != 0 ||
+        core->push.error.code != 0)
+        return;
+    for (uint32_t k = 0; k < core->config.shards; k++)
+        drive_shard(core, k);
+}
+
+/* ---- answers ---- */
+
+static int shard_of(const uint64_t *calls, uint32_t shards, uint64_t call)
+{
+    for (uint32_t k = 0; k < shards; k++) {
+        if (calls[k] == call)
+            return (int)k;
+    }
+    return -1;
+}
+
+void ampclient_core_push_state(struct ampclient_core *core, uint64_t call, const struct ampclient_event *event)
+{
+    if (shard_of(core->push.states, core->config.shards, call) < 0)
+        return;
+    for (uint64_t i = 0; i < event->u.push_state.ranges_count; i++) {
+        const struct ampclient_range *range = &event->u.push_state.ranges[i];
+        for (uint64_t b = range->first; b < core->flat.blocks && b - range->first < range->count; b++)
+            core->push.sent[b] = 1;
+    }
+}
+
+bool ampclient_core_push_answered(const struct ampclient_core *core)
+{
+    for (uint32_t k = 0; k < core->config.shards; k++) {
+        if (!core->push.answered[k])
+            return false;
+    }
+    return true;
+}
+
+/* The step was decided, and no answer for it can be had any more. */
+static void too_late(struct ampclient_core *core)
+{
+    ampclient_core_push_cancel(core);
+    for (uint32_t k = 0; k < core->config.shards; k++)
+        core->push.answered[k] = true;
+    core->push.result =
+        (struct ampclient_core_result){.epoch = core->step_epoch, .step = core->step, .verdict = AMPCLIENT_CORE_LATE};
+}
+
+static void push_failed(struct ampclient_core *core, uint32_t k, const struct ampclient_ended *ended)
+{
+    struct ampclient_push *push = &core->push;
+    push->asked[k] = false;
+    push->ended[k] = false;
+    if (ended->code == AMP_EABORTED && ended->epoch == core->epoch && strcmp(ended->reason, "STALE_STEP") == 0) {
+        too_late(core);
+        return;
+    }
+    if (ended->code == AMP_EDATALOSS && push->resends < AMPCLIENT_BLOCK_RESENDS_MAX) {
+        push->resends++;
+        return;
+    }
+    if (ampclient_core_failed(core, ended)) {
+        push->error = core->last_error;
+        ampclient_core_push_cancel(core);
+    }
+}
+
+bool ampclient_core_push_ended(struct ampclient_core *core, uint64_t call, const struct ampclient_ended *ended)
+{
+    struct ampclient_push *push = &core->push;
+    int k = shard_of(push->states, core->config.shards, call);
+    if (k >= 0) {
+        push->states[k] = 0;
+        if (ended->code != 0)
+            push_failed(core, (uint32_t)k, ended);
+        else
+            push->asked[k] = true;
+        return true;
+    }
+    k = shard_of(push->calls, core->config.shards, call);
+    if (k < 0)
+        return false;
+    push->calls[k] = 0;
+    if (ended->code != 0) {
+        push_failed(core, (uint32_t)k, ended);
+        return true;
+    }
+    ampclient_core_succeeded(core);
+    push->answered[k] = true;
+    push->result = ended->u.push;
+    return true;
+}
+
+/* ---- the bytes of a block ---- */
+
+static void gather(const struct ampclient_core *core, uint64_t block, uint8_t *to)
+{
+    const struct ampclient_core_layout *flat = &core->flat;
+    size_t size = amp_dtype_size(core->push.dtype);
+    uint64_t begin = block * flat->block_elements;
+    uint64_t end = begin + ampclient_core_layout_block_elements(flat, block);
+    memset(to, 0, (size_t)(end - begin) * size);
+    for (uint32_t p = flat->block_parameter[block]; ampclient_core_layout_in_block(flat, p, block); p++) {
+        const uint8_t *gradient = core->push.gradients[p];
+        if (gradient == NULL)
+            continue;
+        uint64_t from = flat->starts[p] > begin ? flat->starts[p] : begin;
+        uint64_t until = flat->starts[p] + flat->sizes[p] < end ? flat->starts[p] + flat->sizes[p] : end;
+        memcpy(to + (from - begin) * size, gradient + (from - flat->starts[p]) * size, (size_t)(until - from) * size);
+    }
+}
+
+const void *ampclient_core_block(const struct ampclient_core *core, uint64_t block, void *scratch, size_t *size)
+{
+    const struct ampclient_core_layout *flat = &core->flat;
+    uint32_t elements = ampclient_core_layout_block_elements(flat, block);
+    uint64_t begin = block * flat->block_elements;
+    size_t each = amp_dtype_size(core->push.dtype);
+    *size = elements * each;
+    if (core->push.sums != NULL) {
+        /* Parameters not pushed in this step hold sums of another one: they are gathered as zeros. */
+        float *to = scratch;
+        memset(to, 0, *size);
+        for (uint32_t p = flat->block_parameter[block]; ampclient_core_layout_in_block(flat, p, block); p++) {
+            uint64_t from = flat->starts[p] > begin ? flat->starts[p] : begin;
+            uint64_t end = flat->starts[p] + flat->sizes[p];
+            uint64_t until = end < begin + elements ? end : begin + elements;
+            if (core->push.given[p] > 0)
+                memcpy(to + (from - begin), core->push.sums + from, (size_t)(until - from) * sizeof(float));
+        }
+        return to;
+    }
+    uint32_t p = flat->block_parameter[block];
+    const uint8_t *gradient = core->push.gradients[p];
+    bool whole = gradient != NULL && flat->starts[p] <= begin && flat->starts[p] + flat->sizes[p] >= begin + elements;
+    if (whole)
+        return gradient + (begin - flat->starts[p]) * each;
+    gather(core, block, scratch);
+    return scratch;
+}

@@ -1,0 +1,228 @@
+#include "client/core/client_requests.h"
+
+#include "client/core/machine.h"
+#include "client/core/outbox.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void ampclient_core_finish(struct ampclient_core *core, int code, const struct amp_error *error,
+                           enum ampclient_state state)
+{
+    if (core->state != state)
+        ampclient_core_set_state(core, state);
+    if (core->request == 0)
+        return;
+    core->done.request = core->request;
+    core->done.code = code;
+    core->done.error = error == NULL ? (struct amp_error){0} : *error;
+    core->done_ready = true;
+}
+
+static void begin_request(struct ampclient_core *core, enum ampclient_event_type request, uint64_t timeout_ms)
+{
+    core->request = request;
+    core->request_begun_ms = core->now_ms;
+    core->request_deadline_ms = core->now_ms + timeout_ms;
+    core->done = (struct ampclient_user_done){0};
+    core->done_ready = false;
+}
+
+static void refuse(struct ampclient_core *core, const char *text)
+{
+    struct amp_error error;
+    (void)amp_error_set(&error, AMP_ESTATE, NULL, "%s", text);
+    ampclient_core_finish(core, AMP_ESTATE, &error, core->state);
+}
+
+static bool refuse_taken(struct ampclient_core *core)
+{
+    if (core->taken.code != 0)
+        ampclient_core_finish(core, core->taken.code, &core->taken, core->state);
+    return core->taken.code != 0;
+}
+
+static void request_join(struct ampclient_core *core)
+{
+    begin_request(core, AMPCLIENT_EVENT_JOIN, core->config.reconnect_timeout_ms);
+    if (core->state != AMPCLIENT_STATE_NEW) {
+        refuse(core, "the handle has joined before");
+        return;
+    }
+    ampclient_core_set_state(core, AMPCLIENT_STATE_JOINING);
+    core->need_join = true;
+}
+
+static void request_step_begin(struct ampclient_core *core)
+{
+    begin_request(core, AMPCLIENT_EVENT_STEP_BEGIN, core->config.step_timeout_ms);
+    if (refuse_taken(core))
+        return;
+    switch (core->state) {
+    case AMPCLIENT_STATE_DONE:
+        ampclient_core_finish(core, 1, NULL, AMPCLIENT_STATE_DONE);
+        return;
+    case AMPCLIENT_STATE_COMPUTING:
+    case AMPCLIENT_STATE_ROLLED_BACK:
+        ampclient_core_push_cancel(core);
+        break;
+    case AMPCLIENT_STATE_READY:
+        break;
+    default:
+        refuse(core, "the model is not joined");
+        return;
+    }
+    core->pull.by = AMPCLIENT_PULL_STEP;
+    core->pull.resends = 0;
+    ampclient_core_set_state(core, AMPCLIENT_STATE_PULLING);
+}
+
+void ampclient_core_finish_rolled_back(struct ampclient_core *core)
+{
+    core->done.result =
+        (struct ampclient_core_result){.epoch = core->epoch, .step = core->step, .verdict = AMPCLIENT_CORE_ROLLED_BACK};
+    ampclient_core_finish(core, 0, NULL, AMPCLIENT_STATE_READY);
+}
+
+static void request_step_end(struct ampclient_core *core)
+{
+    begin_request(core, AMPCLIENT_EVENT_STEP_END, core->config.step_timeout_ms);
+    if (refuse_taken(core))
+        return;
+    if (core->state == AMPCLIENT_STATE_ROLLED_BACK) {
+        ampclient_core_finish_rolled_back(core);
+        return;
+    }
+    if (core->state != AMPCLIENT_STATE_COMPUTING) {
+        refuse(core, "no step is begun: call ampclient_step_begin first");
+        return;
+    }
+    ampclient_core_push_close_step(core);
+    ampclient_core_set_state(core, AMPCLIENT_STATE_WAITING);
+}
+
+static void request_pull(struct ampclient_core *core)
+{
+    begin_request(core, AMPCLIENT_EVENT_PULL_LATEST, core->config.step_timeout_ms);
+    if (core->state != AMPCLIENT_STATE_READY && core->state != AMPCLIENT_STATE_DONE) {
+        refuse(core, "a pull is not possible between step_begin and step_end, or before the join");
+        return;
+    }
+    core->fetch_from = core->state;
+    core->pull.by = AMPCLIENT_PULL_LATEST;
+    core->pull.resends = 0;
+    ampclient_core_set_state(core, AMPCLIENT_STATE_FETCHING);
+}
+
+static void request_leave(struct ampclient_core *core)
+{
+    begin_request(core, AMPCLIENT_EVENT_LEAVE, core->config.call_timeout_ms);
+    if (!ampclient_state_allowed(core->state, AMPCLIENT_STATE_LEAVING)) {
+        refuse(core, "the handle is busy, or has left");
+        return;
+    }
+    ampclient_core_pull_cancel(core);
+    if (core->has_model)
+        ampclient_core_push_cancel(core);
+    ampclient_core_set_state(core, AMPCLIENT_STATE_LEAVING);
+    core->need_join = false;
+    core->retry_ms = 0;
+    if (core->has_model && core->taken.code == 0)
+        (void)ampclient_core_out(core, AMPCLIENT_OUT_LEAVE, 0, core->config.call_timeout_ms, &core->leave_call);
+    else
+        ampclient_core_finish(core, 0, NULL, AMPCLIENT_STATE_LEFT);
+}
+
+static void set_user_state(struct ampclient_core *core, const void *data, size_t size)
+{
+    uint8_t *copy = malloc(size == 0 ? 1 : size);
+    if (copy == NULL || size > AMPCLIENT_USER_STATE_MAX) {
+        free(copy);
+        return;
+    }
+    memcpy(copy, data, size);
+    free(core->user_state);
+    core->user_state = copy;
+    core->user_state_size = (uint32_t)size;
+    core->user_state_serial++;
+}
+
+void ampclient_core_request(struct ampclient_core *core, const struct ampclient_event *event)
+{
+    switch (event->type) {
+    case AMPCLIENT_EVENT_JOIN:
+        request_join(core);
+        break;
+    case AMPCLIENT_EVENT_STEP_BEGIN:
+        request_step_begin(core);
+        break;
+    case AMPCLIENT_EVENT_STEP_END:
+        request_step_end(core);
+        break;
+    case AMPCLIENT_EVENT_PULL_LATEST:
+        request_pull(core);
+        break;
+    case AMPCLIENT_EVENT_LEAVE:
+        request_leave(core);
+        break;
+    default:
+        set_user_state(core, event->u.user_state.data, event->u.user_state.size);
+        break;
+    }
+}
+
+void ampclient_core_request_too_late(struct ampclient_core *core)
+{
+    struct amp_error error;
+    bool knows = core->waiting_for[0] != 0 && core->failures == 0;
+    (void)amp_error_set(&error, AMP_EDEADLINE, NULL, "no answer in time; last: %s%s",
+                        knows                        ? "the model waits for "
+                        : core->last_error.code == 0 ? "still waiting"
+                                                     : core->last_error.text,
+                        knows ? core->waiting_for : "");
+    switch (core->state) {
+    case AMPCLIENT_STATE_JOINING:
+        ampclient_core_cancel(core, &core->join_call, false);
+        core->need_join = false;
+        ampclient_core_finish(core, AMP_EDEADLINE, &error, AMPCLIENT_STATE_NEW);
+        break;
+    case AMPCLIENT_STATE_PULLING:
+        ampclient_core_pull_cancel(core);
+        ampclient_core_finish(core, AMP_EDEADLINE, &error, AMPCLIENT_STATE_READY);
+        break;
+    case AMPCLIENT_STATE_FETCHING:
+        ampclient_core_pull_cancel(core);
+        ampclient_core_finish(core, AMP_EDEADLINE, &error, core->fetch_from);
+        break;
+    case AMPCLIENT_STATE_WAITING: /* the push goes on; step_end may be called again */
+        ampclient_core_push_cancel(core);
+        for (uint32_t k = 0; k < core->config.shards; k++)
+            core->push.asked[k] = core->push.asked[k] && core->push.answered[k];
+        ampclient_core_finish(core, AMP_EDEADLINE, &error, AMPCLIENT_STATE_COMPUTING);
+        break;
+    case AMPCLIENT_STATE_LEAVING:
+        ampclient_core_cancel(core, &core->leave_call, false);
+        ampclient_core_finish(core, AMP_EDEADLINE, &error, AMPCLIENT_STATE_LEFT);
+        break;
+    default:
+        break;
+    }
+}
+
+void ampclient_core_drive_request(struct ampclient_core *core)
+{
+    if (core->state == AMPCLIENT_STATE_WAITING && !core->done_ready) {
+        if (core->push.error.code != 0) {
+            ampclient_core_finish(core, core->push.error.code, &core->push.error, AMPCLIENT_STATE_READY);
+        } else if (ampclient_core_push_answered(core)) {
+            core->done.result = core->push.result;
+            core->step = core->push.result.step + 1;
+            ampclient_core_finish(core, 0, NULL, AMPCLIENT_STATE_READY);
+        }
+    }
+    if (!core->done_ready || core->streams_dying != 0)
+        return;
+    core->done_ready = false;
+    ampclient_core_push_output(core, AMPCLIENT_OUT_USER_DONE)->u.done = core->done;
+    core->request = 0;
+}

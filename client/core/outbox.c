@@ -1,0 +1,58 @@
+#include "client/core/outbox.h"
+
+#include "base/assert.h"
+#include "client/core/machine.h"
+
+#include <stdlib.h>
+
+struct ampclient_output *ampclient_core_push_output(struct ampclient_core *core, enum ampclient_output_type type)
+{
+    struct ampclient_out_node *node = calloc(1, sizeof *node);
+    AMP_NEED(node != NULL);
+    node->output.type = type;
+    amp_list_push(&core->outputs, &node->node);
+    return &node->output;
+}
+
+struct ampclient_output *ampclient_core_out(struct ampclient_core *core, enum ampclient_output_type type,
+                                            uint32_t shard, uint64_t deadline_ms, uint64_t *call)
+{
+    struct ampclient_output *output = ampclient_core_push_output(core, type);
+    output->shard = shard;
+    output->deadline_ms = deadline_ms;
+    output->model = core->model;
+    output->worker = core->worker;
+    output->rank = core->has_model ? (int32_t)core->rank : core->config.rank;
+    output->world_size = core->config.world_size;
+    output->replace = core->config.replace;
+    output->incarnation = core->incarnation;
+    if (call != NULL) {
+        *call = ++core->last_call;
+        output->call = *call;
+    }
+    return output;
+}
+
+bool ampclient_core_next(struct ampclient_core *core, struct ampclient_output *output)
+{
+    free(core->handed);
+    core->handed = NULL;
+    struct amp_list *first = amp_list_shift(&core->outputs);
+    if (first == NULL)
+        return false;
+    core->handed = AMP_CONTAINER(first, struct ampclient_out_node, node);
+    *output = core->handed->output;
+    return true;
+}
+
+void ampclient_core_cancel(struct ampclient_core *core, uint64_t *call, bool stream)
+{
+    if (*call == 0)
+        return;
+    ampclient_core_push_output(core, AMPCLIENT_OUT_CANCEL)->call = *call;
+    if (stream) {
+        AMP_ASSERT(core->streams_dying < AMPCLIENT_DYING_MAX);
+        core->dying[core->streams_dying++] = *call;
+    }
+    *call = 0;
+}

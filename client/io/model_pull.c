@@ -1,0 +1,128 @@
+/*
+ * The stream of a pull: blocks go from the receive buffer straight to where the core wants them, with their checksums
+ * computed on the way.
+ */
+#include "amp/copy.h"
+#include "client/io/model_call.h"
+
+/*
+ * Tensors of this size or more are written past the caches: twice as quick as fetching each line first, and of so many
+ * bytes little would still be in a core's cache when the pull is over.
+ */
+#define STREAMED_MIN ((uint64_t)4 << 20)
+
+static struct ampclient_core_call *call_of(void *arg)
+{
+    return arg;
+}
+
+static int peer_fault(struct amp_error *error, const char *what)
+{
+    return amp_error_set(error, AMP_EINTERNAL, NULL, "The server's answer to Pull has %s; are versions mixed?", what);
+}
+
+/* Tells the core, which may cancel this very call: then the reader stops. */
+static int tell(struct ampclient_core_call *call, const struct ampclient_event *event)
+{
+    ampclient_model_event(call->model, event);
+    return call->cancelled || call->model->stopped ? AMP_ECANCELLED : 0;
+}
+
+static int on_part(void *arg, enum ampd_block_part part, const uint8_t *data, size_t size, struct amp_error *error)
+{
+    struct ampclient_core_call *call = call_of(arg);
+    struct ampd_msg_pull_header header;
+    int rc = ampd_msg_pull_header_decode(&header, data, size, error);
+    if (rc != 0)
+        return rc;
+    if ((enum amp_dtype)header.dtype != call->pull.wanted.dtype)
+        return peer_fault(error, "another dtype than the model");
+    if (!header.unchanged) {
+        call->pull.first = header.first_block;
+        call->pull.count = header.block_count;
+        if (call->pull.count * call->pull.wanted.stride >= STREAMED_MIN)
+            ampd_block_reader_copy_by(&call->pull.reader, amp_copy_streamed);
+    }
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER,
+                                    .call = call->number,
+                                    .u.header = {.epoch = header.epoch,
+                                                 .step = header.step,
+                                                 .version = header.version,
+                                                 .scale_id = header.scale_id,
+                                                 .scale = header.scale,
+                                                 .dtype = (enum amp_dtype)header.dtype}};
+    return tell(call, &event);
+}
+
+/* With the mutex: what size a block has is the core's to say. */
+static size_t block_size(const struct ampclient_core_call *call, uint64_t index)
+{
+    if (index < call->pull.first || index - call->pull.first >= call->pull.count ||
+        index >= ampclient_core_blocks(call->model->core))
+        return 0;
+    return ampclient_core_block_elements(call->model->core, index) * amp_dtype_size(call->pull.wanted.dtype);
+}
+
+static int on_begin(void *arg, const struct ampd_block *block, uint8_t **destination, struct amp_error *error)
+{
+    struct ampclient_core_call *call = call_of(arg);
+    (void)pthread_mutex_lock(&call->model->client->link->mutex);
+    size_t size = block_size(call, block->index);
+    (void)pthread_mutex_unlock(&call->model->client->link->mutex);
+    if (size == 0)
+        return peer_fault(error, "a block that its header did not announce");
+    if (size != block->size)
+        return peer_fault(error, "a block of a wrong size");
+    *destination = call->pull.wanted.memory + block->index * call->pull.wanted.stride;
+    return 0;
+}
+
+static int on_end(void *arg, const struct ampd_block *block, bool intact, struct amp_error *error)
+{
+    struct ampclient_core_call *call = call_of(arg);
+    if (!intact)
+        return amp_error_set(error, AMP_EDATALOSS, "BLOCK_CHECKSUM",
+                             "Block %u was damaged on its way here: its checksum differs.", block->index);
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_BLOCK, .call = call->number, .u.block = block->index};
+    return tell(call, &event);
+}
+
+static const struct ampd_block_reader_ops reader_ops = {.part_cb = on_part, .begin_cb = on_begin, .end_cb = on_end};
+
+void ampclient_pull_begin(struct ampclient_core_call *call, const struct ampclient_out_pull *wanted)
+{
+    if (wanted != NULL)
+        call->pull.wanted = *wanted;
+    ampd_block_reader_init(&call->pull.reader, &reader_ops, call, false);
+}
+
+/* The first failure ends the call; what the reader says is told as its end. */
+static void check(struct ampclient_core_call *call, int rc, const struct amp_error *error)
+{
+    if (rc == 0 || call->cancelled || call->error.code != 0)
+        return;
+    call->error = *error;
+    call->error.code = rc;
+    arpc_call_cancel(call->call, ARPC_STATUS_CANCELLED, "the answer cannot be used");
+}
+
+void ampclient_pull_message_begin(struct arpc_call *call, size_t size)
+{
+    struct ampclient_core_call *own = arpc_call_user(call);
+    struct amp_error error = {0};
+    check(own, ampd_block_reader_begin(&own->pull.reader, size, &error), &error);
+}
+
+void ampclient_pull_message_bytes(struct arpc_call *call, const uint8_t *data, size_t size)
+{
+    struct ampclient_core_call *own = arpc_call_user(call);
+    struct amp_error error = {0};
+    check(own, ampd_block_reader_bytes(&own->pull.reader, data, size, &error), &error);
+}
+
+void ampclient_pull_message_end(struct arpc_call *call)
+{
+    struct ampclient_core_call *own = arpc_call_user(call);
+    struct amp_error error = {0};
+    check(own, ampd_block_reader_end(&own->pull.reader, &error), &error);
+}

@@ -1,0 +1,92 @@
+/*
+ * The stream of a push: blocks in the order in which the core names them, each from where it lies when it is in one
+ * piece; no more than arpc's high-water mark is queued, so that a slow server holds memory of the user, not copies of
+ * it.
+ */
+#include "base/crc32c.h"
+#include "client/io/model_call.h"
+
+#include <stdlib.h>
+
+#define BLOCKS_FIRST 16 /* room for block numbers at first; it doubles, up to the blocks of the model */
+
+static int send_block(struct ampclient_core_call *call, uint64_t index)
+{
+    struct ampclient_model *model = call->model;
+    size_t size = 0;
+    const void *data = ampclient_core_block(model->core, index, model->scratch, &size);
+    struct ampd_block block = {.index = (uint32_t)index, .crc32c = amp_crc32c(0, data, size), .size = (uint32_t)size};
+    uint8_t head[AMPD_BLOCK_HEAD_MAX];
+    size_t head_size = ampd_block_head_encode(&block, head);
+    if (data == model->scratch)
+        return arpc_call_send(call->call, head, head_size, data, size, NULL, NULL);
+    int rc = arpc_call_send(call->call, head, head_size, data, size, ampclient_model_sent, model);
+    if (rc == 0)
+        model->borrowed++;
+    return rc;
+}
+
+void ampclient_push_feed(struct ampclient_core_call *call)
+{
+    int rc = 0;
+    if (call->cancelled || call->error.code != 0)
+        return;
+    while (rc == 0 && call->push.next < call->push.count && arpc_call_queued(call->call) < ARPC_HIGH_WATER)
+        rc = send_block(call, call->push.blocks[call->push.next++]);
+    if (rc == 0 && call->push.end && call->push.next == call->push.count) {
+        call->push.end = false;
+        rc = arpc_call_send(call->call, call->push.trailer.data, call->push.trailer.size, NULL, 0, NULL, NULL);
+        arpc_call_half_close(call->call);
+    }
+    if (rc != 0 && rc != AMP_ESTATE) /* over: `closed` comes and says why */
+        ampclient_call_give_up(call, rc, "The gradients could not be sent; free some memory.");
+}
+
+static int append(struct ampclient_core_call *call, uint64_t block)
+{
+    if (call->push.count == call->push.capacity) {
+        size_t capacity = call->push.capacity > 0 ? 2 * call->push.capacity : BLOCKS_FIRST;
+        uint64_t *blocks = realloc(call->push.blocks, capacity * sizeof *blocks);
+        if (blocks == NULL)
+            return AMP_ENOMEM;
+        call->push.blocks = blocks;
+        call->push.capacity = capacity;
+    }
+    call->push.blocks[call->push.count++] = block;
+    return 0;
+}
+
+void ampclient_push_block(struct ampclient_core_call *call, uint64_t block)
+{
+    if (append(call, block) != 0)
+        ampclient_call_give_up(call, AMP_ENOMEM, "There is no memory for the list of blocks.");
+    else
+        ampclient_push_feed(call);
+}
+
+static int encode_trailer(const uint32_t *absent, uint32_t absent_count, struct amp_buf *out)
+{
+    struct ampd_msg_push_trailer trailer = {.absent_count = absent_count};
+    if (absent_count > AMPD_MSG_PARAMETERS_MAX)
+        return AMP_EINVAL;
+    for (uint32_t i = 0; i < absent_count; i++)
+        trailer.absent[i] = absent[i];
+    struct amp_buf body;
+    amp_buf_init(&body, AMPD_BLOCK_PART_MAX);
+    int rc = ampd_msg_push_trailer_encode(&trailer, &body);
+    if (rc == 0)
+        rc = ampd_block_part_encode(AMPD_BLOCK_TRAILER, &body, out);
+    amp_buf_close(&body);
+    return rc;
+}
+
+void ampclient_push_end(struct ampclient_core_call *call, const uint32_t *absent, uint32_t absent_count)
+{
+    int rc = encode_trailer(absent, absent_count, &call->push.trailer);
+    if (rc != 0) {
+        ampclient_call_give_up(call, rc, "The end of the push could not be made; free some memory.");
+        return;
+    }
+    call->push.end = true;
+    ampclient_push_feed(call);
+}

@@ -1,0 +1,64 @@
+/* What only the server side of a call can do, beside rpc/arpc_call.h. */
+#ifndef ARPC_SERVER_CALL_H
+#define ARPC_SERVER_CALL_H
+
+#include "rpc/arpc_call.h"
+
+/*
+ * Sends what is queued, then the status. `message` (NULL: "") is UTF-8; details may be NULL. If nothing has
+ * been sent, the answer is one HEADERS frame (Trailers-Only). What the client still sends is dropped. No
+ * effect if the call is finished or over.
+ */
+void arpc_call_finish(struct arpc_call *call, int status, const char *message, const struct arpc_details *details);
+
+/*
+ * Takes back the memory of all bodies that were sent by reference (arpc_call_send with a release_cb) and have not left
+ * the process, without waiting for a slow peer: zeros go in their place, so that messages and frames keep their length
+ * and the other streams of the connection go on. Each release_cb is called before this returns, and as always only
+ * once. What the peer gets is not what was meant: messages must have a checksum, and the call must then end with an
+ * error. Bytes that are copies (heads, bodies without a release_cb) go as they are. Also possible after `closed`, as
+ * long as a reference to the call is held; it has no effect when nothing is left. With TLS the same: what is encrypted
+ * and waits for the socket (at most 70 KiB of the connection) is a copy, and goes as it is.
+ */
+void arpc_call_blank(struct arpc_call *call);
+
+/* arpc_call_finish with the status, text and reason of an error. */
+void arpc_call_fail(struct arpc_call *call, const struct amp_error *error);
+
+/* One message (copied) and OK: the answer of a unary method. Errors as arpc_call_send; then the call is
+ * failed with it. */
+int arpc_call_reply(struct arpc_call *call, const void *message, size_t size);
+
+/*
+ * Adds metadata to the response head (before the first message) or to the trailers. Values of "-bin" keys are
+ * given raw. AMP_ESTATE (too late), AMP_EINVAL (not a metadata key or text), AMP_EEXHAUSTED (over 32 fields
+ * or 4 KiB).
+ */
+int arpc_call_add_initial(struct arpc_call *call, const char *key, const void *value, size_t size);
+int arpc_call_add_trailing(struct arpc_call *call, const char *key, const void *value, size_t size);
+
+/* The row of the call, the server's options.arg, and "127.0.0.1:40312" or "unix". */
+const struct arpc_method *arpc_call_method(const struct arpc_call *call);
+void *arpc_call_server_arg(const struct arpc_call *call);
+const char *arpc_call_peer(const struct arpc_call *call);
+
+/* Milliseconds since a byte last came on the call's connection; INT64_MAX: there is none any more. */
+int64_t arpc_call_silent_ms(const struct arpc_call *call);
+
+/*
+ * Sends a PING on a connection that has been silent for so long, and that was not asked within that time: its answer
+ * shows that the peer lives. No answer has no other effect.
+ */
+void arpc_call_ask(struct arpc_call *call, int64_t silent_ms);
+
+/*
+ * For a call whose peer must be missed soon: from now on a PING asks its connection after time_ms without a byte, and
+ * if that is not answered within timeout_ms, the connection is lost with all of its calls. Replaces the keepalive of
+ * the server's options.
+ */
+void arpc_call_keepalive(struct arpc_call *call, int64_t time_ms, int64_t timeout_ms);
+
+/* More about the peer; never NULL. Valid until `closed` of the call returns; after it the address is "". */
+const struct arpc_peer *arpc_call_peer_info(const struct arpc_call *call);
+
+#endif

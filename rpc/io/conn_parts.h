@@ -1,0 +1,41 @@
+/* What the parts of a connection ask of each other: conn.c, conn_read.c and conn_write.c. Internal to these. */
+#ifndef ARPC_IO_CONN_PARTS_H
+#define ARPC_IO_CONN_PARTS_H
+
+#include "rpc/io/conn.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The first read, before anything is known about the peer. */
+#define ARPC_READ_SIZE_FIRST ((size_t)1 << 10)
+
+/* The first write where others wait, and the least later ones may shrink to: a frame, as most peers have them. */
+#define ARPC_WRITE_SIZE_FIRST ((size_t)64 << 10)
+#define ARPC_WRITE_SIZE_MIN   ((size_t)16 << 10)
+
+static inline int64_t arpc_conn_now(const struct arpc_conn *conn)
+{
+    return (int64_t)uv_now(conn->deferred->loop);
+}
+
+/* conn.c */
+/* Closes it for a code of libuv; `what` could not be done. */
+void arpc_conn_close_uv(struct arpc_conn *conn, int uv_code, const char *what);
+/* Closes it for the error of its link. */
+void arpc_conn_link_failed(struct arpc_conn *conn);
+
+/* conn_read.c */
+/* 0 or AMP_EIO. */
+int arpc_conn_read_start(struct arpc_conn *conn);
+
+/* conn_write.c */
+/* Writes one batch of about so many bytes, or the rest of one. True if more may follow at once. */
+bool arpc_conn_write(struct arpc_conn *conn, size_t most);
+/* Learns from a round of a pump how much may be written at a time. */
+void arpc_conn_set_write_size(struct arpc_conn *conn, size_t wrote, int64_t took_ns, int64_t most_ns);
+/* The batch under way has left, or never will. */
+void arpc_conn_batch_finished(struct arpc_conn *conn);
+
+#endif

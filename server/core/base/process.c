@@ -1,0 +1,58 @@
+/* What any machine asks of the process it is in. */
+#include "server/core/base/process.h"
+
+#include "base/assert.h"
+#include "server/core/base/model.h"
+
+#include <string.h>
+
+const char *ampd_checkpoint_dir(const struct ampd_core *core)
+{
+    return core->config.checkpoint_dir == NULL ? "its directory" : core->config.checkpoint_dir;
+}
+
+bool ampd_incarnation_same(struct ampd_incarnation a, struct ampd_incarnation b)
+{
+    return a.fence == b.fence && a.counter == b.counter;
+}
+
+bool ampd_incarnation_newer(struct ampd_incarnation a, struct ampd_incarnation b)
+{
+    uint64_t numbers[2] = {a.counter & AMPD_INCARNATION_NUMBER_MAX, b.counter & AMPD_INCARNATION_NUMBER_MAX};
+    return a.fence > b.fence || (a.fence == b.fence && numbers[0] > numbers[1]);
+}
+
+int64_t ampd_core_find(const struct ampd_core *core, const char *name)
+{
+    for (uint32_t i = 0; i < core->models_count; i++) {
+        if (!core->models[i]->gone && strcmp(core->models[i]->spec.name, name) == 0)
+            return i;
+    }
+    return -1;
+}
+
+struct ampd_model *ampd_core_model_named(struct ampd_core *core, const char *name)
+{
+    int64_t index = ampd_core_find(core, name);
+    return index < 0 ? NULL : core->models[index];
+}
+
+bool ampd_core_leaves(const struct ampd_core *core, uint32_t shard)
+{
+    AMP_ASSERT(shard < AMPD_COUNT(core));
+    if (shard == core->config.shard)
+        return core->leave.draining;
+    const struct ampd_peer *peer = &core->peers[shard];
+    return peer->leaving != 0 && peer->leaving == peer->fence.counter; /* not the process before */
+}
+
+bool ampd_core_pauses(const struct ampd_core *core)
+{
+    if (core->leave.draining)
+        return true;
+    for (uint32_t k = 1; core->config.shard == 0 && k < AMPD_COUNT(core); k++) {
+        if (ampd_core_leaves(core, k))
+            return true;
+    }
+    return false;
+}

@@ -1,0 +1,231 @@
+/*
+ * Ranks and those who held them before: whose calls are refused, and what the log and the status are told.
+ *
+ * Two processes under one rank would take it from each other for ever if each of them joined again whenever it is
+ * refused. So a call whose incarnation was replaced by another process's Join is answered RANK_TAKEN, with the name and
+ * address of that process, and the caller stops. A call whose lease has ended, or whose own process has joined again,
+ * is answered FENCED, and the caller joins again. A Join tells its process by `instance`; one without it counts as
+ * another process's. Instances are not stored.
+ */
+#include "server/core/base/ranks.h"
+
+#include "base/assert.h"
+#include "server/core/base/calls.h"
+#include "server/core/base/local.h"
+#include "server/core/base/model.h"
+#include "server/core/base/out.h"
+#include "server/core/base/process.h"
+#include "server/core/base/worker.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* At most one line of the log for each rank in this time. What it leaves out is told in one line at the end. */
+#define TELL_MS 10000
+
+/* ---- what the log is told ---- */
+
+/* Whether a line may be written now; then none is for a while. */
+static bool may_tell(const struct ampd_model *model, struct ampd_worker *worker)
+{
+    if (model->core->now_ms < worker->quiet_until_ms)
+        return false;
+    worker->quiet_until_ms = model->core->now_ms + TELL_MS;
+    return true;
+}
+
+static bool has_untold(const struct ampd_worker *worker)
+{
+    return worker->untold.joins + worker->untold.leaves + worker->untold.fences > 0;
+}
+
+uint64_t ampd_ranks_next_ms(const struct ampd_worker *worker)
+{
+    return has_untold(worker) ? worker->quiet_until_ms : 0;
+}
+
+void ampd_ranks_tick(struct ampd_model *model, uint32_t rank)
+{
+    struct ampd_worker *worker = &model->workers[rank];
+    AMP_ASSERT(rank < model->spec.world_size);
+    if (!has_untold(worker) || !may_tell(model, worker))
+        return;
+    bool strange = worker->untold.replacements + worker->untold.fences > 0;
+    ampd_out_log(
+        model->core, strange ? AMPD_LOG_WARN : AMPD_LOG_INFO, model,
+        "rank %u (%s, %s): in the last %d s %llu more Joins, of these %llu by another process while the lease ran, "
+        "%llu Leaves, and %llu refused calls of who held it before",
+        rank, worker->record.name, worker->peer, TELL_MS / 1000, (unsigned long long)worker->untold.joins,
+        (unsigned long long)worker->untold.replacements, (unsigned long long)worker->untold.leaves,
+        (unsigned long long)worker->untold.fences);
+    memset(&worker->untold, 0, sizeof worker->untold);
+}
+
+void ampd_ranks_joined(struct ampd_model *model, const struct ampd_pending *join)
+{
+    uint32_t rank = join->worker.rank;
+    struct ampd_worker *worker = &model->workers[rank];
+    /* Whose the rank was before this process started is not known: it may be the one that joins again. */
+    bool other = worker->counts.joins > 0 && (join->instance == 0 || join->instance != worker->instance);
+    bool replaced = other && worker->lease == AMPD_LEASE_LIVE && worker->lease_until_ms > model->core->now_ms;
+    worker->counts.joins++;
+    worker->counts.replacements += replaced ? 1 : 0;
+    if (!may_tell(model, worker)) {
+        worker->untold.joins++;
+        worker->untold.replacements += replaced ? 1 : 0;
+    } else if (replaced) {
+        ampd_out_log(
+            model->core, AMPD_LOG_WARN, model,
+            "rank %u (%s): a Join from %s has taken it from another process, at %s, whose lease had not ended. If two "
+            "workers run under one rank, stop one of them, or give it another RANK",
+            rank, join->worker.name, join->peer, worker->peer[0] != 0 ? worker->peer : "an unknown address");
+    } else {
+        ampd_out_log(model->core, AMPD_LOG_INFO, model, "rank %u (%s) has joined from %s", rank, join->worker.name,
+                     join->peer);
+    }
+    if (other)
+        worker->others = worker->record.incarnation;
+    worker->instance = join->instance;
+    memcpy(worker->peer, join->peer, sizeof worker->peer);
+    worker->joined_ms = model->core->now_ms;
+}
+
+void ampd_ranks_left(struct ampd_model *model, uint32_t rank)
+{
+    struct ampd_worker *worker = &model->workers[rank];
+    AMP_ASSERT(rank < model->spec.world_size);
+    worker->counts.leaves++;
+    if (may_tell(model, worker))
+        ampd_out_log(model->core, AMPD_LOG_INFO, model, "rank %u (%s) has left", rank, worker->record.name);
+    else
+        worker->untold.leaves++;
+}
+
+/* ---- whose calls are refused ---- */
+
+bool ampd_ranks_is_running(const struct ampd_model *model, const struct ampd_worker *worker)
+{
+    return worker->lease == AMPD_LEASE_LIVE && worker->lease_until_ms > model->core->now_ms;
+}
+
+void ampd_ranks_taken(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation, char *text,
+                      size_t size)
+{
+    const struct ampd_worker *worker = &model->workers[rank];
+    AMP_ASSERT(rank < model->spec.world_size);
+    text[0] = 0;
+    if (worker->others.counter == 0 || ampd_incarnation_newer(incarnation, worker->others))
+        return;
+    (void)snprintf(
+        text, size,
+        "rank %u was taken by %s at %s, %llu s ago: two workers run under one rank; stop one of them, or give "
+        "it another RANK",
+        rank, worker->record.name, worker->peer[0] != 0 ? worker->peer : "an unknown address",
+        (unsigned long long)(model->core->now_ms - worker->joined_ms) / 1000);
+}
+
+static void why_over(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
+                     struct amp_error *error)
+{
+    const struct ampd_worker *worker = &model->workers[rank];
+    char taken[AMP_ERROR_TEXT_MAX];
+    AMP_ASSERT(rank < model->spec.world_size);
+    ampd_ranks_taken(model, rank, incarnation, taken, sizeof taken);
+    if (taken[0] != 0)
+        (void)amp_error_set(error, AMP_EABORTED, "RANK_TAKEN", "%s", taken);
+    else if (!ampd_incarnation_same(worker->record.incarnation, incarnation))
+        (void)amp_error_set(error, AMP_EABORTED, "FENCED", "rank %u %s; join again", rank,
+                            ampd_incarnation_newer(worker->record.incarnation, incarnation)
+                                ? "has a newer incarnation"
+                                : "belongs to another incarnation");
+    else if (worker->record.left)
+        (void)amp_error_set(error, AMP_EABORTED, "FENCED", "rank %u has left; join again", rank);
+    else if (worker->joined_epoch == 0)
+        (void)amp_error_set(error, AMP_EABORTED, "FENCED", "rank %u has not joined since shard 0 started; join again",
+                            rank);
+    else
+        (void)amp_error_set(
+            error, AMP_EABORTED, "FENCED",
+            "the lease of rank %u has ended; join again, and send KeepAlive at least every %llu ms while "
+            "no other call of the worker is open",
+            rank, (unsigned long long)model->core->config.lease_ms / 3);
+}
+
+/*
+ * Other shards than 0 know neither Joins nor leases, only what each OPEN lists: the newest incarnation of a rank, under
+ * SHRINK until its lease ends. A rank that is not listed any more comes back by a Join alone, with a newer incarnation.
+ * One newer than all that were listed may have joined since.
+ */
+static bool refuse_by_lists(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
+                            struct amp_error *error)
+{
+    struct ampd_worker *worker = &model->workers[rank];
+    uint64_t without = ampd_local_goes_without(model, rank);
+    AMP_ASSERT(rank < model->spec.world_size);
+    if (ampd_incarnation_newer(incarnation, worker->listed))
+        return false;
+    if (!ampd_incarnation_same(worker->listed, incarnation))
+        (void)amp_error_set(error, AMP_EABORTED, "FENCED", "rank %u has a newer incarnation; join again", rank);
+    else if (without != 0)
+        (void)amp_error_set(error, AMP_EABORTED, "FENCED", "step %llu goes on without rank %u; join again",
+                            (unsigned long long)without, rank);
+    else
+        return false;
+    worker->counts.fences++;
+    return true;
+}
+
+bool ampd_ranks_refuse(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
+                       struct amp_error *error)
+{
+    struct ampd_worker *worker = &model->workers[rank];
+    AMP_ASSERT(rank < model->spec.world_size);
+    if (model->core->config.shard != 0)
+        return refuse_by_lists(model, rank, incarnation, error);
+    if (ampd_ranks_is_running(model, worker) && ampd_incarnation_same(worker->record.incarnation, incarnation))
+        return false;
+    why_over(model, rank, incarnation, error);
+    worker->counts.fences++;
+    if (may_tell(model, worker))
+        ampd_out_log(model->core, AMPD_LOG_WARN, model, "a call was refused: %s", error->text);
+    else
+        worker->untold.fences++;
+    return true;
+}
+
+/* ---- signs of life ---- */
+
+/*
+ * Shard 0 has the leases, but a worker may be silent there while it sends to, or waits on, other shards. So these tell
+ * shard 0 which workers they hear from, all of a model in one message, this many times in a lease.
+ */
+#define ALIVE_PER_LEASE 8
+
+void ampd_ranks_heard(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation)
+{
+    struct ampd_worker *worker = &model->workers[rank];
+    bool is_listed = worker->alive.counter != 0 && ampd_incarnation_same(worker->alive, worker->listed);
+    AMP_ASSERT(rank < model->spec.world_size);
+    if (is_listed || ampd_incarnation_newer(worker->listed, incarnation))
+        return; /* of those that name a rank, the one that the steps list counts */
+    worker->alive = incarnation;
+    uint64_t next = model->alive_told_ms + model->core->config.lease_ms / ALIVE_PER_LEASE;
+    if (model->alive_due_ms == 0)
+        model->alive_due_ms = next > model->core->now_ms ? next : model->core->now_ms;
+}
+
+bool ampd_ranks_renew(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation)
+{
+    struct ampd_worker *worker = &model->workers[rank];
+    AMP_ASSERT(rank < model->spec.world_size);
+    if (model->core->config.shard != 0) {
+        ampd_ranks_heard(model, rank, incarnation);
+        return true;
+    }
+    if (!worker->held || !ampd_incarnation_same(worker->record.incarnation, incarnation))
+        return true; /* not the holder: the tables of push and pull judge it */
+    if (!ampd_ranks_is_running(model, worker))
+        return false;
+    worker->lease_until_ms = model->core->now_ms + model->core->config.lease_ms;
+    return true;
+}

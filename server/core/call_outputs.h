@@ -1,0 +1,150 @@
+/*
+ * What the core wants done with calls: their answers, and the memory that their blocks go to or come from (outputs.h).
+ */
+#ifndef AMPD_CALL_OUTPUTS_H
+#define AMPD_CALL_OUTPUTS_H
+
+#include "base/err.h"
+#include "server/core/model/layout.h"
+#include "storage/records.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ampd_range_warning;
+
+/* Which member of ampd_reply.u is set. */
+enum ampd_reply_kind {
+    AMPD_REPLY_NONE = 0,
+    AMPD_REPLY_CREATE,
+    AMPD_REPLY_LOAD,
+    AMPD_REPLY_JOIN,
+    AMPD_REPLY_KEEP_ALIVE,
+    AMPD_REPLY_STEP, /* Push: the StepResult */
+    AMPD_REPLY_PUSH_STATE,
+    AMPD_REPLY_CHECKPOINT,
+    AMPD_REPLY_SCALE, /* SetScale, ResetScale */
+    AMPD_REPLY_ROLLBACK,
+};
+
+struct ampd_step_result { /* docs/step-protocol.md section 2 */
+    uint64_t epoch, step;
+    enum ampd_verdict verdict; /* LATE: this push did not count; the rest is that of the step */
+    uint64_t applied;          /* applied steps so far */
+    uint64_t version;          /* after this step */
+    double norm;
+    uint32_t clips_count; /* clip coefficients, one per group of parameters */
+    float clips[AMPD_GROUPS_MAX];
+    float scale, new_scale;
+    uint64_t scale_id, new_scale_id;
+    uint64_t overflow_params; /* (parameter, rank) pairs */
+    uint64_t inf_total, nan_total;
+    uint32_t rows_count;
+    const struct ampd_overflow_row *rows;
+    uint64_t range_total; /* values beyond the cast's range in the previous apply */
+    uint32_t range_count;
+    const struct ampd_range_warning *range;
+    uint64_t durable_step; /* 0: only the initial values survive a crash */
+    double lr;             /* base learning rate of the step; 0 if skipped */
+    uint32_t consecutive_overflows;
+    bool unstable; /* max_consecutive_overflows are reached */
+    bool frozen;   /* floor policy FREEZE: no step opens before an operator acts */
+    bool failed;   /* floor policy FAIL: likewise, and training should end */
+};
+
+/* Consecutive blocks. */
+struct ampd_block_range {
+    uint64_t first, count;
+};
+
+struct ampd_join_result {
+    uint32_t model; /* index, for the queries of core.h */
+    uint32_t rank, world_size;
+    struct ampd_incarnation incarnation;
+    uint64_t epoch, step; /* the step to begin with */
+    uint64_t lease_ms;
+    const uint8_t *user_state; /* of this rank in the restored step; size 0: none */
+    uint32_t user_state_size;
+};
+
+/* The end of one call. error.code 0: OK, and u holds the result. */
+struct ampd_reply {
+    struct amp_error error; /* code, ErrorInfo reason, text with the remedy */
+    uint64_t epoch, step;   /* the present ones, for the details of ABORTED; 0, 0: not given */
+    uint64_t retry_ms;      /* RetryInfo; 0: none */
+    enum ampd_reply_kind kind;
+    union {
+        struct {
+            uint32_t model;
+            bool existed;
+            uint64_t epoch;
+        } create;
+        struct {
+            bool already_loaded;
+        } load;
+        struct ampd_join_result join;
+        struct {
+            uint64_t epoch, step; /* of the open step */
+            enum ampd_model_state state;
+            bool valid;           /* false: the lease has ended or the incarnation is not the rank's: join again */
+            uint64_t lease_ms;    /* 0 if not valid */
+            uint32_t model;       /* its index */
+            const char *taken_by; /* who holds the rank, if another process has taken it; else "" */
+        } keep_alive;
+        struct ampd_step_result step;
+        struct {
+            uint64_t ranges_count;
+            const struct ampd_block_range *ranges; /* PRESENT, ascending */
+            bool complete;                         /* the trailer is here too */
+        } push_state;
+        struct {
+            uint64_t epoch, step, version;
+        } checkpoint;
+        struct {
+            struct amp_scaler_state record;
+            uint64_t from_step; /* the first that uses it */
+        } scale;
+        struct {
+            uint64_t epoch, step; /* the new one, and the step that is next */
+        } rollback;
+    } u;
+};
+
+/* Load: block b, with 4 bytes an element, goes to masters + (b - first) * block_elements. All may be sent. */
+struct ampd_load_grant {
+    uint32_t model;
+    const struct ampd_layout *layout;
+    uint64_t first, count; /* the blocks of this shard */
+    float *masters;
+};
+
+/* Push: block b goes to memory + (b - first) * stride, in the dtype of the push. */
+struct ampd_push_grant {
+    uint32_t model;
+    const struct ampd_layout *layout;
+    uint64_t first, count; /* the blocks of this shard: others are out of range */
+    uint8_t *memory;       /* the slot of the rank */
+    size_t stride;         /* bytes from block to block */
+    enum amp_dtype dtype;
+};
+
+/*
+ * The header of a pull, and where its blocks lie: memory + (b - first) * stride, CRC32C in crcs[b - first]. When the
+ * host has sent all blocks it ends the stream with OK and sends CALL_CLOSED; there is no AMPD_OUT_REPLY then.
+ */
+struct ampd_pull_grant {
+    uint32_t model;
+    const struct ampd_layout *layout;
+    uint64_t epoch, step, version; /* step: the one that computes on this version; 0: not known any more */
+    uint64_t scale_id;
+    float scale;
+    enum amp_dtype dtype;
+    bool unchanged; /* the client has this version: no block follows, end the stream with OK */
+    uint64_t first, count;
+    const uint8_t *memory;
+    size_t stride;
+    const uint32_t *crcs; /* of each block as sent; may be read once PULL_BLOCKS lists the block */
+};
+
+#endif

@@ -1,0 +1,335 @@
+/*
+ * What operators do to the scale: SetScale and ResetScale, and the request ids by which an act is done once however
+ * often it is asked for.
+ *
+ * An act is a row of the history behind that of the last decided step, stored before it is answered. A step that is
+ * open goes on with the scale that its gradients carry; its verdict then moves the counts of the record, not the scale,
+ * since it says nothing about the new one (amp_scaler_count). So each row still follows from the one before it. An act
+ * that comes while a verdict is being stored waits for that: only then is it known whether the next step opened with
+ * the verdict, and so which step is the first to have the new scale.
+ *
+ * The other shards store the same rows. They are told of an act once shard 0 has stored it, and again with the next
+ * verdict and with each new session, so that no crash leaves one out: a store keeps an act once, however often it
+ * comes.
+ */
+#include "server/core/coordinator/actions.h"
+
+#include "base/assert.h"
+#include "server/core/base/calls.h"
+#include "server/core/base/local.h"
+#include "server/core/base/model.h"
+#include "server/core/base/out.h"
+#include "server/core/base/process.h"
+#include "server/core/coordinator/coord.h"
+#include "server/core/coordinator/rollback.h"
+#include "server/core/wire/action_rows.h"
+#include "server/core/wire/bus.h"
+#include "server/core/wire/verdict_rows.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- request ids ---- */
+
+void ampd_actions_remember(struct ampd_coord *coord, const struct ampd_act_record *act)
+{
+    if (coord->actions.known_count == AMPD_ACTIONS_MAX)
+        memmove(coord->actions.known, coord->actions.known + 1,
+                --coord->actions.known_count * sizeof coord->actions.known[0]);
+    coord->actions.known[coord->actions.known_count++] = *act;
+}
+
+static const struct ampd_act_record *find_known(const struct ampd_coord *coord, const char *request_id)
+{
+    for (uint32_t i = 0; request_id[0] != 0 && i < coord->actions.known_count; i++) {
+        if (strcmp(coord->actions.known[i].request_id, request_id) == 0)
+            return &coord->actions.known[i];
+    }
+    return NULL;
+}
+
+static bool same_act(const struct ampd_act_record *known, const struct ampd_event_act *act, enum ampd_row_kind kind)
+{
+    if (known->kind != kind)
+        return false;
+    if (kind == AMPD_ROW_EPOCH)
+        return known->base_epoch == act->epoch && known->step == act->step;
+    return kind == AMPD_ROW_RESET || known->after.scale == act->scale;
+}
+
+/* Answers a request that was done before; false: it was not. */
+bool ampd_actions_known(struct ampd_model *model, uint64_t id, const struct ampd_event_act *act,
+                        enum ampd_row_kind kind)
+{
+    const struct ampd_act_record *known = find_known(model->coord, act->note->request_id);
+    if (known == NULL)
+        return false;
+    if (!same_act(known, act, kind)) {
+        ampd_call_fail(model->core, id, model, AMP_EINVAL, "REQUEST_ID_USED",
+                       "request_id: %s was that of another request; give each request its own", act->note->request_id);
+    } else if (kind == AMPD_ROW_EPOCH) {
+        struct ampd_reply *reply = ampd_call_reply(model->core, id, AMPD_REPLY_ROLLBACK);
+        reply->u.rollback.epoch = known->epoch;
+        reply->u.rollback.step = known->step + 1;
+    } else if (known->superseded) {
+        ampd_call_fail(
+            model->core, id, model, AMP_ESTATE, "ACT_LOST",
+            "the scale was set after step %llu of epoch %llu, which was rolled back; ask again under another id",
+            (unsigned long long)known->step, (unsigned long long)known->epoch);
+    } else {
+        struct ampd_reply *reply = ampd_call_reply(model->core, id, AMPD_REPLY_SCALE);
+        reply->u.scale.record = known->after;
+        reply->u.scale.from_step = known->from_step;
+    }
+    return true;
+}
+
+static bool is_under_way(const struct ampd_model *model, const char *request_id)
+{
+    const struct ampd_coord *coord = model->coord;
+    for (uint32_t i = coord->actions.placed; i < coord->actions.count; i++) {
+        if (strcmp(coord->actions.waiting[i].note.request_id, request_id) == 0)
+            return true;
+    }
+    AMP_LIST_EACH(it, next, &model->core->pendings)
+    {
+        const struct ampd_pending *pending = AMP_CONTAINER(it, struct ampd_pending, node);
+        if (pending->kind == AMPD_PERSIST_ACT && pending->model == model &&
+            strcmp(pending->act.request_id, request_id) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A request that is being stored is answered when it is; whoever repeats it meanwhile comes again. */
+static bool being_stored(struct ampd_model *model, uint64_t id, const char *request_id)
+{
+    if (request_id[0] == 0 || !is_under_way(model, request_id))
+        return false;
+    ampd_call_fail(model->core, id, model, AMP_EUNAVAILABLE, "RECOVERING",
+                   "this request is being stored; ask again in a moment");
+    return true;
+}
+
+/* ---- SetScale, ResetScale ---- */
+
+/*
+ * Behind the last decided step; the first that opens afterwards has the scale, for none opens before the row is stored.
+ */
+void ampd_actions_place(struct ampd_model *model)
+{
+    struct ampd_coord *coord = model->coord;
+    AMP_ASSERT(model->core->config.shard == 0);
+    if (coord->step.state == AMPD_STEP_VOTED)
+        return;
+    bool open =
+        coord->step.state == AMPD_STEP_OPEN || coord->step.state == AMPD_STEP_CLOSED || coord->step.opened_before;
+    for (; coord->actions.placed < coord->actions.count; coord->actions.placed++) {
+        struct ampd_action *act = &coord->actions.waiting[coord->actions.placed];
+        act->from_step = coord->decided + 1 + (open ? 1 : 0);
+        ampd_action_row_persist(model, coord->actions.calls[coord->actions.placed], act, coord->epoch, coord->decided);
+    }
+}
+
+static int change(const struct ampd_model *model, const struct ampd_event_act *event, struct ampd_action *act,
+                  struct amp_error *error)
+{
+    if (act->kind == AMPD_ROW_RESET) {
+        amp_scaler_reset(&model->spec.scaler, &act->after);
+        return 0;
+    }
+    int rc = amp_scaler_set(&model->spec.scaler, &act->after, event->scale, error);
+    if (rc != 0)
+        memcpy(error->reason, "INVALID_FIELD", sizeof "INVALID_FIELD");
+    return rc;
+}
+
+void ampd_actions_scale(struct ampd_core *core, uint64_t id, const struct ampd_event_act *event,
+                        enum ampd_row_kind kind)
+{
+    struct ampd_model *model = ampd_core_coordinated(core, id, event->model);
+    if (model == NULL || ampd_actions_known(model, id, event, kind) || being_stored(model, id, event->note->request_id))
+        return;
+    struct ampd_coord *coord = model->coord;
+    struct ampd_action act = {.kind = kind,
+                              .scale = coord->newest.scale,
+                              .scale_id = coord->newest.scale_id,
+                              .after = coord->newest,
+                              .version = coord->version,
+                              .durable_step = coord->checkpoint.durable_step,
+                              .note = *event->note,
+                              .at_us = core->utc_us};
+    struct amp_error error = {0};
+    if (coord->state == AMPD_COORD_FINISHING || coord->state == AMPD_COORD_DONE) {
+        ampd_call_fail(core, id, model, AMP_ESTATE, "MODEL_DONE",
+                       "%s is done after step %llu: no step will use a scale", model->spec.name,
+                       (unsigned long long)coord->decided);
+        return;
+    }
+    if (change(model, event, &act, &error) != 0) {
+        ampd_call_fail_with(core, id, model, &error);
+        return;
+    }
+    if (coord->actions.count == AMPD_ACTIONS_WAIT_MAX || ampd_call_begin(core, id, AMPD_CALL_UNARY, model) == NULL) {
+        ampd_call_fail(
+            core, id, model, AMP_EEXHAUSTED, "TOO_MANY_CALLS",
+            "%u changes of the scale wait for the next step, or too many calls for this server; try again then",
+            coord->actions.count);
+        return;
+    }
+    coord->newest = act.after;
+    coord->actions.calls[coord->actions.count] = id;
+    coord->actions.waiting[coord->actions.count++] = act;
+    coord->actions.storing++;
+    ampd_actions_place(model);
+}
+
+/* Who waits for the next step goes on, if only the scale was in its way. */
+static void go_on(struct ampd_model *model)
+{
+    struct ampd_coord *coord = model->coord;
+    if (coord->actions.storing > 0)
+        return;
+    if (coord->state == AMPD_COORD_FROZEN && !ampd_floor_stops(&model->spec, &coord->scaler)) {
+        ampd_coord_set(model, AMPD_COORD_RUNNING);
+        ampd_coord_tell_state(model);
+    }
+    if (coord->state == AMPD_COORD_WAITING)
+        ampd_coord_tell_state(model);
+    ampd_coord_ranks(model);
+    ampd_rollback_try(model);
+}
+
+/* Acts that wait for a verdict and are stored: all but the newest `acts_storing`. */
+static uint32_t stored_count(const struct ampd_coord *coord)
+{
+    return coord->actions.count > coord->actions.storing ? coord->actions.count - coord->actions.storing : 0;
+}
+
+static void send_acts(struct ampd_model *model, uint32_t shard, const struct ampd_action *acts, uint32_t count)
+{
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_ACTS, shard);
+    AMP_ASSERT(shard < AMPD_COUNT(model->core));
+    message->u.acts.step = model->coord->decided;
+    message->u.acts.count = count;
+    memcpy(message->u.acts.acts, acts, count * sizeof *acts);
+    ampd_bus_send_take(model->core, message);
+}
+
+void ampd_actions_resend(struct ampd_model *model, uint32_t shard)
+{
+    uint32_t count = stored_count(model->coord);
+    if (shard != 0 && count > 0)
+        send_acts(model, shard, model->coord->actions.waiting, count);
+}
+
+void ampd_actions_stored(struct ampd_model *model, const struct ampd_pending *pending)
+{
+    struct ampd_coord *coord = model->coord;
+    if (model->core->config.shard != 0)
+        return; /* what shard 0 has told */
+    AMP_ASSERT(coord->actions.storing > 0);
+    coord->actions.storing--;
+    coord->scaler = pending->act.after;
+    coord->decision.unstable = coord->scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
+    ampd_actions_remember(coord, &pending->act);
+    ampd_out_log(model->core, AMPD_LOG_INFO, model, "the scale is %g from step %llu on, set by hand",
+                 (double)coord->scaler.scale, (unsigned long long)pending->act.from_step);
+    if (ampd_call_find(model->core, pending->call) != NULL) {
+        struct ampd_reply *reply = ampd_call_reply(model->core, pending->call, AMPD_REPLY_SCALE);
+        reply->u.scale.record = pending->act.after;
+        reply->u.scale.from_step = pending->act.from_step;
+    }
+    uint32_t count = stored_count(coord); /* none: it goes with the verdict that is being stored */
+    for (uint32_t k = AMPD_COUNT(model->core); count > 0 && k-- > 1;)
+        send_acts(model, k, &coord->actions.waiting[count - 1], 1);
+    struct ampd_output *output = ampd_out(model->core, AMPD_OUT_NOTIFY, 0);
+    struct ampd_step_row *row = ampd_need(calloc(1, sizeof *row));
+    row->kind = pending->act.kind;
+    row->epoch = pending->act.epoch;
+    row->step = pending->act.step;
+    row->after = pending->act.after;
+    output->u.notify.model = model->index;
+    output->u.notify.row = ampd_out_own(model->core, row);
+    go_on(model);
+}
+
+/* ---- on their way with a verdict ---- */
+
+void ampd_actions_take(struct ampd_coord *coord, struct ampd_verdict_message *verdict)
+{
+    AMP_ASSERT(coord->actions.placed == coord->actions.count);
+    verdict->acts_count = coord->actions.count;
+    memcpy(verdict->acts, coord->actions.waiting, coord->actions.count * sizeof coord->actions.waiting[0]);
+    ampd_actions_forget(coord);
+}
+
+void ampd_actions_forget(struct ampd_coord *coord)
+{
+    coord->actions.count = 0;
+    coord->actions.placed = 0;
+}
+
+/* ---- a coordinator that starts, and goes on in the epoch ---- */
+
+static void put_back(const struct ampd_step_row *row, struct ampd_action *acts, uint32_t *count)
+{
+    if (*count == AMPD_ACTIONS_WAIT_MAX) /* an older program may have stored more of them behind one step */
+        memmove(acts, acts + 1, --*count * sizeof *acts);
+    acts[(*count)++] = (struct ampd_action){.kind = row->kind,
+                                            .from_step = row->from_step,
+                                            .scale = row->scale,
+                                            .scale_id = row->scale_id,
+                                            .after = row->after,
+                                            .version = row->version,
+                                            .durable_step = row->durable_step,
+                                            .note = row->note,
+                                            .at_us = row->at_us};
+}
+
+/*
+ * Puts back the acts behind the last decided step, and those that went out with its verdict: other shards may have
+ * neither.
+ */
+void ampd_actions_found(struct ampd_model *model, const struct ampd_model_record *record)
+{
+    struct ampd_coord *coord = model->coord;
+    if (model->core->config.shard != 0 || record->rows_count == 0)
+        return;
+    uint64_t decided = record->rows[record->rows_count - 1].step;
+    coord->decision.verdict = ampd_need(calloc(1, sizeof *coord->decision.verdict));
+    coord->decision.verdict->row.step = decided;
+    for (uint32_t i = 0; i < record->rows_count; i++) {
+        const struct ampd_step_row *row = &record->rows[i];
+        if (row->kind != AMPD_ROW_STEP && row->step == decided)
+            put_back(row, coord->actions.waiting, &coord->actions.count);
+        else if (row->kind != AMPD_ROW_STEP && row->step + 1 == decided)
+            put_back(row, coord->decision.verdict->acts, &coord->decision.verdict->acts_count);
+    }
+    coord->actions.placed = coord->actions.count;
+}
+
+/* ---- a new epoch ---- */
+
+/*
+ * Acts behind the base step are lost with what followed it: a checkpoint holds the record of its step's verdict. As in
+ * the store, that is so from the moment at which shard 0 has stored the epoch, whether or not all shards come to do so.
+ */
+void ampd_local_epoch_began(struct ampd_model *model, uint64_t new_epoch, uint64_t base_step)
+{
+    struct ampd_coord *coord = model->coord;
+    AMP_ASSERT(model->core->config.shard == 0);
+    for (uint32_t i = 0; i < coord->actions.known_count; i++) {
+        struct ampd_act_record *act = &coord->actions.known[i];
+        bool epoch = act->kind == AMPD_ROW_EPOCH;
+        bool above = epoch ? act->step > base_step : act->step >= base_step;
+        if (act->superseded || act->epoch >= new_epoch || !above)
+            continue;
+        act->superseded = true;
+        if (!epoch)
+            ampd_out_log(model->core, AMPD_LOG_WARN, model,
+                         "the scale %g that was set by hand after step %llu is lost: epoch %llu begins at step %llu",
+                         (double)act->after.scale, (unsigned long long)act->step, (unsigned long long)new_epoch,
+                         (unsigned long long)base_step);
+    }
+}

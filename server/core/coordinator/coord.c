@@ -1,0 +1,682 @@
+/*
+ * The coordinator of a model: who may push a step, when it is decided, and what becomes of the model.
+ *
+ *   CREATING  -> CREATED, SYNCING, DELETING       the model is stored on all shards; a shard has no memory for it
+ *   SYNCING   -> RESTORING                        sync.c: a shard has started, and memory is lost
+ *   SYNCING   -> CREATED, LOADED, WAITING, RUNNING, STALLED, FROZEN, FINISHING, DONE   nothing is lost
+ *   SYNCING   -> DELETING                         its checkpoints are out of reach, and an operator gives it up
+ *   RESTORING -> RESTORING, STORING, SYNCING, DELETING
+ *   STORING   -> CREATED, WAITING, DONE, SYNCING, DELETING  the new epoch is stored on all shards
+ *   CREATED   -> LOADED, SYNCING, DELETING        all shards have every block
+ *   CREATED   -> RESTORING                        a load broke off: the next one has an epoch of its own
+ *   LOADED    -> WAITING, SYNCING, DELETING       checkpoint 0 is written
+ *   WAITING   -> RUNNING, FROZEN, RESTORING, SYNCING, DELETING   all ranks have joined under the epoch
+ *   RUNNING   -> STALLED, FROZEN, FINISHING       a rank is gone too long; the scale is at its floor; max_steps are
+ *                                                 decided
+ *   RUNNING   -> RESTORING, SYNCING, DELETING
+ *   STALLED   -> RUNNING, RESTORING, SYNCING, DELETING     it came back
+ *   FROZEN    -> RUNNING, RESTORING, SYNCING, DELETING     an operator has set the scale
+ *   FINISHING -> DONE, RESTORING, SYNCING, DELETING        the last checkpoint is written
+ *   DONE      -> RESTORING, SYNCING, DELETING     RESTORING: an operator rolls back (rollback.c)
+ *   DELETING  ->                                  delete.c
+ *
+ * Its step goes NONE, OPEN, CLOSED, VOTED as on a shard (shard.c); VOTED means that all votes are in and the verdict is
+ * being stored: from then on nothing can change it. Until then a newer incarnation of an expected rank opens a new try.
+ */
+#include "server/core/coordinator/coord.h"
+
+#include "base/assert.h"
+#include "server/core/base/calls.h"
+#include "server/core/base/limits.h"
+#include "server/core/base/local.h"
+#include "server/core/base/model.h"
+#include "server/core/base/out.h"
+#include "server/core/base/process.h"
+#include "server/core/base/worker.h"
+#include "server/core/coordinator/actions.h"
+#include "server/core/coordinator/checkpoints.h"
+#include "server/core/coordinator/coord_load.h"
+#include "server/core/coordinator/delete.h"
+#include "server/core/coordinator/health.h"
+#include "server/core/coordinator/rollback.h"
+#include "server/core/coordinator/sync.h"
+#include "server/core/coordinator/verdict.h"
+#include "server/core/coordinator/workers.h"
+#include "server/core/model/states.h"
+#include "server/core/wire/bus.h"
+#include "server/core/wire/messages.h"
+#include "server/core/wire/verdict_rows.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void ampd_coord_set(struct ampd_model *model, enum ampd_coord_state state)
+{
+    AMP_ASSERT(ampd_machine_allows(&ampd_machine_coord, model->coord->state, state));
+    model->coord->state = state;
+    if (state == AMPD_COORD_DONE) /* which comes after the last row, be it by a record or by another shard's word */
+        ampd_out(model->core, AMPD_OUT_NOTIFY, 0)->u.notify.model = model->index;
+}
+
+void ampd_coord_set_step(struct ampd_coord *coord, enum ampd_step_state to)
+{
+    AMP_ASSERT(ampd_machine_allows(&ampd_machine_step, coord->step.state, to));
+    coord->step.state = to;
+}
+
+void ampd_coord_set_decision(struct ampd_coord *coord, enum ampd_decided_state to)
+{
+    AMP_ASSERT(ampd_machine_allows(&ampd_machine_decided, coord->decision.state, to));
+    coord->decision.state = to;
+}
+
+void ampd_coord_record(struct ampd_coord *coord, const struct amp_scaler_state *scaler)
+{
+    coord->scaler = *scaler;
+    coord->newest = *scaler;
+    coord->has_record = true;
+}
+
+void ampd_coord_close(struct ampd_model *model)
+{
+    struct ampd_coord *coord = model->coord;
+    for (uint32_t k = 0; k < AMPD_SHARDS_MAX; k++) {
+        ampd_message_free(coord->step.votes[k]);
+        ampd_message_free(coord->sync.answers[k]);
+    }
+    free(coord->decision.verdict);
+}
+
+enum ampd_model_state ampd_coord_public(const struct ampd_model *model)
+{
+    switch (model->coord->state) {
+    case AMPD_COORD_LOADED:
+        return AMPD_MODEL_LOADING;
+    case AMPD_COORD_SYNCING:
+    case AMPD_COORD_RESTORING:
+    case AMPD_COORD_STORING:
+    case AMPD_COORD_WAITING:
+        return AMPD_MODEL_WAITING;
+    case AMPD_COORD_RUNNING:
+    case AMPD_COORD_FROZEN:
+    case AMPD_COORD_FINISHING:
+        return AMPD_MODEL_RUNNING;
+    case AMPD_COORD_STALLED:
+        return AMPD_MODEL_STALLED;
+    case AMPD_COORD_DONE:
+        return AMPD_MODEL_DONE;
+    default:
+        return ampd_local_loads(model) ? AMPD_MODEL_LOADING : AMPD_MODEL_CREATED;
+    }
+}
+
+static struct ampd_message *state_message(struct ampd_model *model, uint32_t shard)
+{
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_STATE, shard);
+    AMP_ASSERT(shard < AMPD_COUNT(model->core));
+    message->u.state.sequence = ++model->coord->state_sequence;
+    message->u.state.state = ampd_coord_public(model);
+    message->u.state.missing_rank = model->coord->missing_rank;
+    message->u.state.trouble = ampd_sync_troubled(model);
+    message->u.state.frozen = ampd_floor_stops(&model->spec, &model->coord->scaler);
+    return message;
+}
+
+void ampd_coord_tell_state(struct ampd_model *model)
+{
+    AMP_ASSERT(model->core->config.shard == 0);
+    ampd_bus_send_all_take(model->core, state_message(model, 0));
+}
+
+/* ---- opening a step ---- */
+
+static void fill_open(struct ampd_model *model, uint32_t try_number)
+{
+    struct ampd_coord *coord = model->coord;
+    struct ampd_open *open = &coord->step.open;
+    bool first = try_number == 0; /* all tries have the scale of the first: gradients carry it */
+    *open = (struct ampd_open){.step = coord->decided + 1,
+                               .version = coord->version,
+                               .try_number = try_number,
+                               .scale = first ? coord->scaler.scale : open->scale,
+                               .scale_id = first ? coord->scaler.scale_id : open->scale_id};
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        if (ampd_workers_expected(model, r))
+            open->expected[open->expected_count++] = (struct ampd_expected){r, model->workers[r].record.incarnation};
+    }
+    open->closed = model->spec.weighting == AMPD_WEIGHTING_EQUAL && model->spec.sync == AMPD_SYNC_ALL;
+    if (open->closed)
+        open->coefficient = amp_coefficient(open->scale, (double)open->expected_count);
+}
+
+/* Contributors and f are known: every expected rank, each of weight 1. */
+static void close_with_open(struct ampd_coord *coord)
+{
+    struct ampd_close *close = &coord->step.close;
+    *close = (struct ampd_close){.step = coord->step.open.step,
+                                 .try_number = coord->step.open.try_number,
+                                 .coefficient = coord->step.open.coefficient,
+                                 .contributors_count = coord->step.open.expected_count};
+    for (uint32_t i = 0; i < coord->step.open.expected_count; i++)
+        close->contributors[i] =
+            (struct ampd_contributor){coord->step.open.expected[i].rank, coord->step.open.expected[i].incarnation, 1};
+    coord->step.hash = ampd_contributors_hash(close->contributors, close->contributors_count);
+    ampd_coord_set_step(coord, AMPD_STEP_CLOSED);
+}
+
+/* Steps go on; not so while SYNC finds out from where. */
+bool ampd_coord_has_steps(const struct ampd_coord *coord)
+{
+    return coord->state == AMPD_COORD_RUNNING || coord->state == AMPD_COORD_STALLED ||
+           coord->state == AMPD_COORD_FROZEN || coord->state == AMPD_COORD_FINISHING;
+}
+
+static void forget_votes(struct ampd_coord *coord)
+{
+    for (uint32_t k = 0; k < AMPD_SHARDS_MAX; k++) {
+        ampd_message_free(coord->step.votes[k]);
+        coord->step.votes[k] = NULL;
+    }
+    coord->step.votes_count = 0;
+    coord->step.complete_count = 0;
+    memset(coord->step.complete, 0, sizeof coord->step.complete);
+}
+
+static void open_step(struct ampd_model *model, uint32_t try_number)
+{
+    struct ampd_coord *coord = model->coord;
+    fill_open(model, try_number);
+    forget_votes(coord);
+    coord->step.opened_ms = model->core->now_ms;
+    coord->step.opened_before = false;
+    ampd_coord_set_step(coord, AMPD_STEP_OPEN);
+    if (coord->step.open.closed)
+        close_with_open(coord);
+}
+
+/* Where gradients may carry the scale of an earlier OPEN of the step, this one is a later try. */
+static uint32_t first_try(const struct ampd_coord *coord)
+{
+    return coord->step.opened_before ? coord->step.open.try_number + 1 : 0;
+}
+
+static void send_open(struct ampd_model *model)
+{
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_OPEN, 0);
+    message->u.open = model->coord->step.open;
+    ampd_bus_send_all_take(model->core, message);
+}
+
+static bool is_complete(const struct ampd_model *model, uint32_t rank)
+{
+    AMP_ASSERT(rank < model->spec.world_size);
+    return model->coord->step.complete[rank] == AMPD_ALL_SHARDS(model->core);
+}
+
+/* Whether an expected rank has another incarnation by now, or (SHRINK) is gone without having pushed. */
+static bool list_is_old(const struct ampd_model *model)
+{
+    const struct ampd_open *open = &model->coord->step.open;
+    for (uint32_t i = 0; i < open->expected_count; i++) {
+        uint32_t rank = open->expected[i].rank;
+        const struct ampd_worker *worker = &model->workers[rank];
+        bool lost = !ampd_workers_expected(model, rank) && !is_complete(model, rank);
+        if (lost || !ampd_incarnation_same(open->expected[i].incarnation, worker->record.incarnation))
+            return true;
+    }
+    return false;
+}
+
+/* The first step of an epoch, or the next one after a pause, when enough ranks are there. */
+static void open_first(struct ampd_model *model)
+{
+    struct ampd_coord *coord = model->coord;
+    if (!ampd_workers_enough(model) || coord->actions.storing > 0)
+        return;
+    bool waited = coord->state == AMPD_COORD_WAITING;
+    bool frozen = ampd_floor_stops(&model->spec, &coord->scaler);
+    if (waited) {
+        ampd_coord_set(model, frozen ? AMPD_COORD_FROZEN : AMPD_COORD_RUNNING);
+        ampd_coord_tell_state(model);
+    }
+    if (frozen)
+        return;
+    open_step(model, first_try(coord));
+    send_open(model);
+}
+
+void ampd_coord_ranks(struct ampd_model *model)
+{
+    struct ampd_coord *coord = model->coord;
+    AMP_ASSERT(model->core->config.shard == 0);
+    if (ampd_core_pauses(model->core))
+        return;
+    if (coord->state == AMPD_COORD_WAITING) {
+        open_first(model);
+        return;
+    }
+    ampd_coord_review(model);
+    bool open = coord->step.state == AMPD_STEP_OPEN || coord->step.state == AMPD_STEP_CLOSED;
+    bool running = coord->state == AMPD_COORD_RUNNING || coord->state == AMPD_COORD_STALLED;
+    if (running && coord->step.state == AMPD_STEP_NONE) {
+        open_first(model);
+    } else if (open && ampd_coord_has_steps(coord) && ampd_workers_enough(model) && list_is_old(model)) {
+        open_step(model, coord->step.open.try_number + 1);
+        send_open(model);
+    }
+    ampd_checkpoints_try(model);
+}
+
+static void stall(struct ampd_model *model, uint32_t rank)
+{
+    struct ampd_coord *coord = model->coord;
+    AMP_ASSERT(rank < model->spec.world_size);
+    coord->missing_rank = rank;
+    ampd_out_log(model->core, AMPD_LOG_ERROR, model,
+                 "stalled at step %llu: rank %u (%s) has been gone for loss_timeout",
+                 (unsigned long long)coord->step.open.step, rank, model->workers[rank].record.name);
+    ampd_coord_tell_state(model);
+}
+
+void ampd_coord_review(struct ampd_model *model)
+{
+    struct ampd_coord *coord = model->coord;
+    if (coord->state != AMPD_COORD_RUNNING && coord->state != AMPD_COORD_STALLED)
+        return;
+    uint32_t gone = ampd_workers_gone(model);
+    if (gone == AMPD_NO_RANK && coord->state == AMPD_COORD_STALLED) {
+        ampd_coord_set(model, AMPD_COORD_RUNNING);
+        ampd_coord_tell_state(model);
+    } else if (gone != AMPD_NO_RANK && coord->state == AMPD_COORD_RUNNING) {
+        ampd_coord_set(model, AMPD_COORD_STALLED);
+        stall(model, gone);
+    } else if (gone != AMPD_NO_RANK && gone != coord->missing_rank) {
+        stall(model, gone);
+    }
+}
+
+/* ---- COMPLETE and CLOSE ---- */
+
+static bool of_this_try(const struct ampd_model *model, const struct ampd_message *message, uint64_t step,
+                        uint32_t try_number)
+{
+    const struct ampd_coord *coord = model->coord;
+    return message->epoch == coord->epoch && step == coord->step.open.step && try_number == coord->step.open.try_number;
+}
+
+/* How many contribute: all that are expected, or of a quorum the first q that were complete. */
+static uint32_t wanted(const struct ampd_model *model)
+{
+    return model->spec.sync == AMPD_SYNC_QUORUM ? model->spec.quorum : model->coord->step.open.expected_count;
+}
+
+/* CLOSE, where the contributors are not known before: as soon as enough ranks are complete on all shards. */
+static void try_close(struct ampd_model *model)
+{
+    struct ampd_coord *coord = model->coord;
+    if (coord->step.complete_count < wanted(model))
+        return;
+    struct ampd_close *close = &coord->step.close;
+    *close = (struct ampd_close){.step = coord->step.open.step, .try_number = coord->step.open.try_number};
+    double sum = 0; /* in rank order, in double */
+    for (uint32_t i = 0; i < coord->step.open.expected_count; i++) {
+        const struct ampd_expected *expected = &coord->step.open.expected[i];
+        float weight = coord->step.weights[expected->rank];
+        if (!is_complete(model, expected->rank))
+            continue;
+        close->contributors[close->contributors_count++] =
+            (struct ampd_contributor){expected->rank, expected->incarnation, weight};
+        sum += (double)weight;
+    }
+    AMP_ASSERT(close->contributors_count == wanted(model)); /* each COMPLETE is looked at as it comes */
+    close->empty = !(sum > 0);
+    close->coefficient = sum > 0 ? amp_coefficient(coord->step.open.scale, sum) : 0;
+    coord->step.open.coefficient = close->coefficient;
+    coord->step.hash = ampd_contributors_hash(close->contributors, close->contributors_count);
+    ampd_coord_set_step(coord, AMPD_STEP_CLOSED);
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_CLOSE, 0);
+    message->u.close = *close;
+    ampd_bus_send_all_take(model->core, message);
+}
+
+/* The shards were given unlike weights: the push counts nowhere. */
+static void refuse_push(struct ampd_model *model, const struct ampd_complete *complete)
+{
+    model->coord->step.complete_count -= is_complete(model, complete->contributor.rank) ? 1 : 0;
+    model->coord->step.complete[complete->contributor.rank] = 0;
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_UNFIT, 0);
+    message->u.unfit = *complete;
+    ampd_bus_send_all_take(model->core, message);
+}
+
+void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_coord *coord = model->coord;
+    const struct ampd_complete *complete = &message->u.complete;
+    bool open = coord->step.state == AMPD_STEP_OPEN || coord->step.state == AMPD_STEP_CLOSED;
+    AMP_ASSERT(model->core->config.shard == 0 && message->from < AMPD_COUNT(model->core));
+    if (!open || !ampd_coord_has_steps(coord) || complete->contributor.rank >= model->spec.world_size ||
+        !of_this_try(model, message, complete->step, complete->try_number))
+        return;
+    uint32_t rank = complete->contributor.rank;
+    if (coord->step.complete[rank] != 0 && coord->step.weights[rank] != complete->contributor.weight) {
+        refuse_push(model, complete);
+        return;
+    }
+    if (coord->step.complete[rank] != AMPD_ALL_SHARDS(model->core)) {
+        coord->step.complete[rank] |= AMPD_BIT(message->from);
+        coord->step.complete_count += is_complete(model, rank) ? 1 : 0;
+        coord->step.completed_ms[rank] = model->core->now_ms;
+    }
+    coord->step.weights[rank] = complete->contributor.weight;
+    if (coord->step.state == AMPD_STEP_OPEN)
+        try_close(model);
+    if (coord->state == AMPD_COORD_STALLED)
+        ampd_coord_review(model);
+}
+
+bool ampd_coord_decides_soon(const struct ampd_model *model)
+{
+    const struct ampd_coord *coord = model->coord;
+    bool open = coord->step.state == AMPD_STEP_OPEN || coord->step.state == AMPD_STEP_CLOSED;
+    uint32_t coming = 0;
+    for (uint32_t i = 0; open && i < coord->step.open.expected_count; i++) {
+        uint32_t rank = coord->step.open.expected[i].rank;
+        coming += is_complete(model, rank) || model->workers[rank].lease == AMPD_LEASE_LIVE ? 1 : 0;
+    }
+    return coord->step.state == AMPD_STEP_VOTED || (open && coming >= wanted(model));
+}
+
+static bool is_expected(const struct ampd_open *open, uint32_t rank)
+{
+    for (uint32_t i = 0; i < open->expected_count; i++) {
+        if (open->expected[i].rank == rank)
+            return true;
+    }
+    return false;
+}
+
+bool ampd_coord_waits_for(const struct ampd_model *model, uint32_t rank)
+{
+    const struct ampd_coord *coord = model->coord;
+    bool open = coord->step.state == AMPD_STEP_OPEN || coord->step.state == AMPD_STEP_CLOSED;
+    if (coord->step.state == AMPD_STEP_NONE)
+        return !ampd_core_pauses(model->core) && (coord->state == AMPD_COORD_RUNNING ||
+                                                  coord->state == AMPD_COORD_STALLED); /* SHRINK: too few are left */
+    if (!open || !is_expected(&coord->step.open, rank) || is_complete(model, rank))
+        return false;
+    uint32_t coming = 0; /* that are complete, or may be: a quorum of them moves the step without this rank */
+    for (uint32_t r = 0; model->spec.sync == AMPD_SYNC_QUORUM && r < model->spec.world_size; r++)
+        coming += is_complete(model, r) || model->workers[r].lease == AMPD_LEASE_LIVE ? 1 : 0;
+    return model->spec.sync != AMPD_SYNC_QUORUM || (coord->step.state == AMPD_STEP_OPEN && coming < model->spec.quorum);
+}
+
+/* ---- the verdict ---- */
+
+void ampd_coord_vote(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_coord *coord = model->coord;
+    const struct ampd_vote *vote = &message->u.vote;
+    bool applied =
+        coord->decision.state != AMPD_DECIDED_APPLYING || (coord->decision.applied_bits & AMPD_BIT(message->from)) != 0;
+    AMP_ASSERT(model->core->config.shard == 0 && message->from < AMPD_COUNT(model->core));
+    if (!applied)
+        return; /* it has overtaken its APPLIED, which a broken session has lost: the shard says both again, in order */
+    bool counts = coord->step.state == AMPD_STEP_CLOSED && ampd_coord_has_steps(coord) &&
+                  of_this_try(model, message, vote->step, vote->try_number) &&
+                  vote->contributors_hash == coord->step.hash && coord->step.votes[message->from] == NULL;
+    if (!counts || ampd_core_pauses(model->core))
+        return;
+    coord->step.votes[message->from] = ampd_need(ampd_message_copy(message));
+    if (++coord->step.votes_count < AMPD_COUNT(model->core))
+        return;
+    ampd_coord_set_step(coord, AMPD_STEP_VOTED);
+    free(coord->decision.verdict);
+    coord->decision.verdict = ampd_verdict_make(model);
+    coord->newest = coord->decision.verdict->row.after;
+    ampd_actions_take(coord, coord->decision.verdict);
+    coord->checkpoint.wanted = coord->checkpoint.wanted && !coord->decision.verdict->row.cut;
+    ampd_coord_store_verdict(model);
+}
+
+void ampd_coord_store_verdict(struct ampd_model *model)
+{
+    struct ampd_coord *coord = model->coord;
+    struct ampd_persist *persist;
+    AMP_ASSERT(model->core->config.shard == 0);
+    (void)ampd_out_persist(model, AMPD_PERSIST_VERDICT, 0, &persist);
+    persist->row = ampd_out_own(
+        model->core, ampd_need(ampd_copy(&coord->decision.verdict->row, sizeof coord->decision.verdict->row)));
+}
+
+static void notify(struct ampd_model *model, const struct ampd_step_row *row)
+{
+    struct ampd_output *output = ampd_out(model->core, AMPD_OUT_NOTIFY, 0);
+    output->u.notify.model = model->index;
+    output->u.notify.row = ampd_out_own(model->core, ampd_need(ampd_copy(row, sizeof *row)));
+}
+
+/* To the shards whose bits are given. */
+static void send_verdict(struct ampd_model *model, uint64_t shards)
+{
+    for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;) {
+        if ((shards & AMPD_BIT(k)) == 0)
+            continue;
+        struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_VERDICT, k);
+        message->u.verdict = *model->coord->decision.verdict;
+        ampd_bus_send_take(model->core, message);
+    }
+}
+
+/* What the model does after a step: goes on, stops at the floor, or ends. */
+static enum ampd_coord_state state_after(const struct ampd_model *model, const struct ampd_step_row *row)
+{
+    if (model->spec.max_steps != 0 && row->step >= model->spec.max_steps)
+        return AMPD_COORD_FINISHING;
+    return ampd_floor_stops(&model->spec, &row->after) ? AMPD_COORD_FROZEN : AMPD_COORD_RUNNING;
+}
+
+/* The row is stored: the step is decided, and the next one opens with the same message. */
+void ampd_coord_verdict_stored(struct ampd_model *model)
+{
+    struct ampd_coord *coord = model->coord;
+    struct ampd_verdict_message *verdict = coord->decision.verdict;
+    const struct ampd_step_row *row = &verdict->row;
+    AMP_ASSERT(model->core->config.shard == 0);
+    coord->decided = row->step;
+    coord->parent_step = row->step;
+    coord->version = row->version;
+    coord->scaler = row->after;
+    coord->decision.applied_bits = 0;
+    coord->decision.gathers = (struct ampd_applied){0};
+    AMP_ASSERT(coord->step.state == AMPD_STEP_VOTED);
+    ampd_coord_set_step(coord, AMPD_STEP_NONE); /* it changes hands */
+    ampd_coord_set_decision(coord, AMPD_DECIDED_APPLYING);
+    bool unstable = row->after.consecutive_overflows >= model->spec.max_consecutive_overflows;
+    if (unstable && !coord->decision.unstable)
+        ampd_out_log(model->core, AMPD_LOG_WARN, model, "unstable: %u overflows in a row, scale %g",
+                     row->after.consecutive_overflows, (double)row->after.scale);
+    coord->decision.unstable = unstable;
+    if (row->cut)
+        ampd_checkpoints_expect(coord, row->step);
+    ampd_health_count(model, row);
+    notify(model, row);
+    if (coord->state == AMPD_COORD_STALLED) { /* what the missing rank had sent was enough */
+        ampd_coord_set(model, AMPD_COORD_RUNNING);
+        ampd_coord_tell_state(model);
+    }
+    if (coord->state == AMPD_COORD_DELETING)
+        return;
+    bool interrupted = coord->state == AMPD_COORD_SYNCING; /* SYNC says how it goes on */
+    enum ampd_coord_state next = state_after(model, row);
+    if (interrupted)
+        coord->sync.before = next == AMPD_COORD_RUNNING ? coord->sync.before : next;
+    else if (next != AMPD_COORD_RUNNING)
+        ampd_coord_set(model, next);
+    else if (!ampd_core_pauses(model->core) && ampd_workers_enough(model))
+        open_step(model, 0);
+    verdict->has_next = coord->step.state != AMPD_STEP_NONE;
+    if (verdict->has_next)
+        verdict->next = coord->step.open;
+    if (interrupted)
+        return;
+    send_verdict(model, AMPD_ALL_SHARDS(model->core));
+    if (next == AMPD_COORD_FROZEN)
+        ampd_coord_tell_state(model);
+    ampd_rollback_try(model);
+}
+
+/* The first parameters are kept, whichever shard is through first. */
+static void add_range(struct ampd_applied *to, const struct ampd_range_warning *from)
+{
+    uint32_t at = to->range_count;
+    while (at > 0 && to->range[at - 1].parameter > from->parameter)
+        at--;
+    if (at > 0 && to->range[at - 1].parameter == from->parameter) {
+        to->range[at - 1].count += from->count;
+        return;
+    }
+    if (at == AMPD_OVERFLOW_ROWS_MAX)
+        return;
+    uint32_t last = to->range_count < AMPD_OVERFLOW_ROWS_MAX ? to->range_count : AMPD_OVERFLOW_ROWS_MAX - 1;
+    memmove(&to->range[at + 1], &to->range[at], (last - at) * sizeof *from);
+    to->range[at] = *from;
+    to->range_count = last + 1;
+}
+
+static void merge_range(struct ampd_applied *to, const struct ampd_applied *from)
+{
+    to->range_total += from->range_total;
+    for (uint32_t i = 0; i < from->range_count; i++)
+        add_range(to, &from->range[i]);
+}
+
+void ampd_coord_applied(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_coord *coord = model->coord;
+    uint64_t bit = AMPD_BIT(message->from);
+    AMP_ASSERT(model->core->config.shard == 0 && message->from < AMPD_COUNT(model->core));
+    if (message->epoch != coord->epoch || message->u.applied.step != coord->decided ||
+        coord->decision.state != AMPD_DECIDED_APPLYING || (coord->decision.applied_bits & bit) != 0)
+        return;
+    coord->decision.applied_bits |= bit;
+    merge_range(&coord->decision.gathers, &message->u.applied);
+    if (coord->decision.applied_bits != AMPD_ALL_SHARDS(model->core))
+        return;
+    ampd_coord_set_decision(coord, AMPD_DECIDED_APPLIED);
+    coord->decision.warnings = coord->decision.gathers;
+    ampd_checkpoints_try(model);
+}
+
+/* ---- SYNC, and sessions that broke ---- */
+
+void ampd_coord_interrupt(struct ampd_model *model)
+{
+    struct ampd_coord *coord = model->coord;
+    if (coord->state == AMPD_COORD_SYNCING || coord->state == AMPD_COORD_DELETING)
+        return;
+    coord->sync.before = coord->state;
+    coord->begins.token = 0;
+    ampd_coord_set(model, AMPD_COORD_SYNCING);
+    AMP_LIST_EACH(it, next, &model->checkpoints)
+    {
+        ampd_call_end(AMP_CONTAINER(it, struct ampd_call, node), AMP_EUNAVAILABLE, "RECOVERING",
+                      "%s is being made ready; ask again in a moment", model->spec.name);
+    }
+}
+
+void ampd_coord_forget_step(struct ampd_model *model)
+{
+    struct ampd_coord *coord = model->coord;
+    forget_votes(coord);
+    if (coord->step.state != AMPD_STEP_NONE)
+        ampd_coord_set_step(coord, AMPD_STEP_NONE);
+    coord->step.opened_before = false;
+    ampd_coord_set_decision(coord, AMPD_DECIDED_NONE);
+    coord->decision.applied_bits = 0;
+    coord->decision.warnings = (struct ampd_applied){0};
+    coord->parent_step = 0;
+    coord->checkpoint.writing_count = 0;
+    coord->checkpoint.parts_told = 0;
+    memset(coord->checkpoint.parts_known, 0, sizeof coord->checkpoint.parts_known);
+    coord->checkpoint.wanted = false;
+    coord->load.loader = 0;
+    coord->load.done_bits = 0;
+    ampd_actions_forget(coord);
+}
+
+void ampd_coord_resume(struct ampd_model *model)
+{
+    struct ampd_coord *coord = model->coord;
+    AMP_ASSERT(model->core->config.shard == 0);
+    ampd_coord_set(model, coord->sync.before);
+    if (coord->step.state == AMPD_STEP_OPEN || coord->step.state == AMPD_STEP_CLOSED) {
+        /* Its next try waits until there are enough workers for one: what shards told of this one may be lost. */
+        ampd_coord_set_step(coord, AMPD_STEP_NONE);
+        coord->step.opened_before = true;
+    }
+    bool running = coord->state == AMPD_COORD_RUNNING || coord->state == AMPD_COORD_STALLED;
+    if (running && coord->step.state == AMPD_STEP_NONE && !ampd_core_pauses(model->core) && ampd_workers_enough(model))
+        open_step(model, first_try(coord));
+    for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;)
+        ampd_coord_resend(model, k);
+    ampd_coord_ranks(model);
+}
+
+static void resend_step(struct ampd_model *model, uint32_t shard)
+{
+    const struct ampd_coord *coord = model->coord;
+    AMP_ASSERT(shard < AMPD_COUNT(model->core));
+    if (coord->decision.state == AMPD_DECIDED_APPLYING && (coord->decision.applied_bits & AMPD_BIT(shard)) == 0)
+        send_verdict(model, AMPD_BIT(shard));
+    ampd_actions_resend(model, shard);
+    if (coord->step.state != AMPD_STEP_OPEN && coord->step.state != AMPD_STEP_CLOSED)
+        return;
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_OPEN, shard);
+    message->u.open = coord->step.open;
+    ampd_bus_send_take(model->core, message);
+    if (coord->step.state != AMPD_STEP_CLOSED || coord->step.open.closed)
+        return;
+    message = ampd_bus_message(model, AMPD_MESSAGE_CLOSE, shard);
+    message->u.close = coord->step.close;
+    ampd_bus_send_take(model->core, message);
+}
+
+void ampd_coord_resend(struct ampd_model *model, uint32_t shard)
+{
+    struct ampd_coord *coord = model->coord;
+    if (ampd_sync_troubled(model))
+        ampd_bus_send_take(model->core, state_message(model, shard));
+    if (coord->state == AMPD_COORD_SYNCING)
+        return; /* SYNC is asked again for the process as a whole */
+    if (coord->state <= AMPD_COORD_STORING) {
+        ampd_sync_resend(model, shard);
+        return;
+    }
+    if (coord->state == AMPD_COORD_DELETING) {
+        ampd_delete_send(model, shard);
+        return;
+    }
+    ampd_bus_send_take(model->core, state_message(model, shard));
+    ampd_rollback_resend(model, shard);
+    if (coord->state == AMPD_COORD_CREATED && coord->load.loader != 0)
+        ampd_bus_send_take(model->core, ampd_coord_grant(model, shard));
+    ampd_checkpoints_resend_parts(model, shard);
+    ampd_checkpoints_resend(
+        model,
+        shard); /* before the step: of what is being cut no more than AMPD_CHECKPOINTS_WRITING_MAX is ever open */
+    resend_step(model, shard);
+}
+
+/* ---- what the shard of this process asks (base/local.h) ---- */
+
+uint64_t ampd_local_coord_epoch(const struct ampd_model *model)
+{
+    return model->coord->epoch;
+}
+
+const char *ampd_local_trouble(const struct ampd_model *model)
+{
+    return model->coord->trouble;
+}

@@ -1,0 +1,106 @@
+/*
+ * DeleteModel: all shards forget a model, the coordinator last.
+ *
+ * With several shards the coordinator first stores that the model is to go, so that a start goes on with it: a shard
+ * that had forgotten the model while another still held it would look like one that lost its disk. Then DELETE goes to
+ * the others, again with each new session, until all have answered; then it forgets the model itself, and answers the
+ * caller.
+ *
+ * How a shard forgets a model is in shard/shard_delete.c.
+ *
+ * A model that a shard cannot make is taken back in the same way (sync.c): the others may have stored it.
+ */
+#include "server/core/coordinator/delete.h"
+
+#include "base/assert.h"
+#include "server/core/base/calls.h"
+#include "server/core/base/local.h"
+#include "server/core/base/model.h"
+#include "server/core/base/out.h"
+#include "server/core/base/process.h"
+#include "server/core/base/worker.h"
+#include "server/core/coordinator/coord.h"
+#include "server/core/coordinator/coord_load.h"
+#include "server/core/coordinator/sync.h"
+#include "server/core/coordinator/workers.h"
+#include "server/core/wire/bus.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void ampd_delete_send(struct ampd_model *model, uint32_t shard)
+{
+    AMP_ASSERT(shard < AMPD_COUNT(model->core));
+    if (shard == 0 || (model->coord->deleted & AMPD_BIT(shard)) != 0)
+        return;
+    ampd_bus_send_take(model->core, ampd_bus_message(model, AMPD_MESSAGE_DELETE, shard));
+}
+
+void ampd_delete_marked(struct ampd_model *model)
+{
+    AMP_ASSERT(model->core->config.shard == 0);
+    for (uint32_t k = AMPD_COUNT(model->core); k-- > 1;)
+        ampd_delete_send(model, k);
+    ampd_local_delete(model);
+    ampd_local_delete_try(model);
+}
+
+void ampd_delete_answered(struct ampd_model *model, const struct ampd_message *message)
+{
+    AMP_ASSERT(model->core->config.shard == 0 && message->from < AMPD_COUNT(model->core));
+    if (model->coord->state != AMPD_COORD_DELETING)
+        return;
+    model->coord->deleted |= AMPD_BIT(message->from);
+    ampd_local_delete_try(model);
+}
+
+void ampd_delete_begin(struct ampd_model *model)
+{
+    AMP_ASSERT(model->core->config.shard == 0);
+    ampd_coord_set(model, AMPD_COORD_DELETING);
+    model->coord->rollback.active = false;
+    model->coord->checkpoint.writing_count = 0;
+    model->coord->checkpoint.parts_told = 0;                            /* nobody waits for a checkpoint of it */
+    if (AMPD_COUNT(model->core) == 1 || !ampd_local_is_stored(model)) { /* or no store knows it */
+        ampd_delete_marked(model);
+        return;
+    }
+    struct ampd_persist *persist;
+    (void)ampd_out_persist(model, AMPD_PERSIST_DELETING, 0, &persist);
+}
+
+void ampd_delete_call(struct ampd_core *core, uint64_t id, const struct ampd_event_act *act)
+{
+    struct ampd_model *model = core->config.shard == 0 ? ampd_core_model_named(core, act->model) : NULL;
+    bool under_way = model != NULL && model->coord->state == AMPD_COORD_DELETING;
+    bool given_up = model != NULL && act->force && ampd_sync_troubled(model); /* by hand: its data are lost */
+    bool creates = model != NULL && ampd_coord_creates(model);
+    if (!under_way && !given_up && !creates)
+        model = ampd_core_coordinated(core, id, act->model);
+    if (model == NULL)
+        return;
+    uint32_t rank;
+    if (!under_way && !act->force && ampd_workers_holds_lease(model, &rank)) {
+        ampd_call_fail(core, id, model, AMP_ESTATE, "MODEL_IN_USE",
+                       "rank %u (%s) of %s holds a lease; let the workers leave, or delete by force", rank,
+                       model->workers[rank].record.name, model->spec.name);
+        return;
+    }
+    if (ampd_call_begin(core, id, AMPD_CALL_DELETE, model) == NULL) {
+        ampd_call_fail(core, id, model, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls wait on this server");
+        return;
+    }
+    if (under_way)
+        return; /* it waits with the one before */
+    ampd_out_log(core, AMPD_LOG_WARN, model, "is being deleted, as %s has asked",
+                 act->note->actor[0] != 0 ? act->note->actor : "an operator");
+    model->coord->trouble[0] = 0; /* it goes by hand, whatever it lacked */
+    ampd_delete_begin(model);
+}
+
+/* Whether the coordinator's own part must wait for the other shards. */
+bool ampd_local_delete_waits(const struct ampd_model *model)
+{
+    uint64_t others = AMPD_ALL_SHARDS(model->core) & ~AMPD_BIT(0);
+    return model->core->config.shard == 0 && (model->coord->deleted & others) != others;
+}

@@ -1,0 +1,644 @@
+/*
+ * SYNC: how a coordinator finds out what the shards hold, and where each model goes on (docs/step-protocol.md section
+ * 6).
+ *
+ * It begins whenever shard 0 starts, or sees a higher fence of any shard, in rounds that are numbered within its fence:
+ * what is answered to an older round does not count. Each shard tells what its store and its memory hold of each model,
+ * when nothing of that is being stored any more. Then, model by model:
+ *
+ *   a memory is lost, or the epochs differ   RESTORE of the newest checkpoint that all hold, read and verified into
+ *                                            memory on all of them (a damaged one is passed over for the one before);
+ *                                            then a new epoch, 1 + the highest that any has stored. A model that never
+ *                                            had a durable checkpoint is CREATED again and waits for Load; one whose
+ *                                            checkpoints are all out of reach is refused until another SYNC.
+ *   nothing is lost                          the last verdict is sent again, and the open step is opened in a new try
+ *
+ * With `durability: checkpoint` every restart is lost memory. With `durability: step` a shard answers when it has
+ * replayed its journal (journal.c), be it after a start or because a RESTORE came to nothing (memory.c), and a
+ * coordinator that has no state to go on with takes it from what is answered (adopt.c).
+ */
+#include "server/core/coordinator/sync.h"
+
+#include "base/assert.h"
+#include "server/core/base/calls.h"
+#include "server/core/base/limits.h"
+#include "server/core/base/local.h"
+#include "server/core/base/model.h"
+#include "server/core/base/out.h"
+#include "server/core/base/process.h"
+#include "server/core/coordinator/adopt.h"
+#include "server/core/coordinator/checkpoints.h"
+#include "server/core/coordinator/coord.h"
+#include "server/core/coordinator/coord_load.h"
+#include "server/core/coordinator/delete.h"
+#include "server/core/coordinator/epochs.h"
+#include "server/core/coordinator/rollback.h"
+#include "server/core/model/spec.h"
+#include "server/core/wire/bus.h"
+#include "server/core/wire/fits.h"
+#include "server/core/wire/messages.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the coordinator asks ---- */
+
+static void forget_answers(struct ampd_model *model)
+{
+    model->coord->sync.misfits = 0;
+    model->coord->restore.unread = 0;
+    model->coord->sync.untried = 0;
+    if (model->coord->state != AMPD_COORD_DELETING) /* who creates it is still to be told */
+        model->coord->trouble[0] = 0;
+    for (uint32_t k = 0; k < AMPD_SHARDS_MAX; k++) {
+        ampd_message_free(model->coord->sync.answers[k]);
+        model->coord->sync.answers[k] = NULL;
+    }
+}
+
+void ampd_sync_start(struct ampd_core *core)
+{
+    struct ampd_sync_round *sync = &core->sync;
+    AMP_ASSERT(core->config.shard == 0);
+    sync->current = ++sync->round;
+    sync->running = true;
+    sync->unlearned = false;
+    sync->done = 0;
+    for (uint32_t i = 0; i < core->models_count; i++) {
+        forget_answers(core->models[i]);
+        if (!core->models[i]->gone)
+            ampd_coord_interrupt(core->models[i]);
+    }
+    struct ampd_message *message = ampd_bus_plain(core, AMPD_MESSAGE_SYNC, 0);
+    message->round = sync->round;
+    ampd_bus_send_all_take(core, message);
+}
+
+bool ampd_sync_hello(struct ampd_core *core, const struct ampd_message *message)
+{
+    struct ampd_sync_round *sync = &core->sync;
+    uint32_t k = message->from;
+    bool again = sync->synced_with[k] == message->from_fence.counter;
+    AMP_ASSERT(core->config.shard == 0);
+    if (!core->started)
+        return false;
+    /*
+     * One that is running begins anew: the shard may have answered as another process, which held more, or answers of
+     * it that came while its fence was being stored were dropped. The end of such an answer must not count.
+     */
+    bool starts = !again || sync->running;
+    if (starts)
+        ampd_sync_start(core);
+    return !starts;
+}
+
+/* ---- the coordinator decides ---- */
+
+/* A model that this coordinator does not know, since its store is new: a shard does. */
+static struct ampd_model *learn(struct ampd_core *core, const struct ampd_model_spec *spec)
+{
+    struct ampd_model *model;
+    struct amp_error error = {0};
+    if (ampd_spec_check(spec, &error) != 0 || ampd_model_new(core, spec, &model, &error) != 0) {
+        ampd_out_log(core, AMPD_LOG_ERROR, NULL, "%s cannot be brought back: %s", spec->name, error.text);
+        core->sync.unlearned = true;
+        return NULL;
+    }
+    ampd_coord_set(model, AMPD_COORD_SYNCING);
+    return model;
+}
+
+const struct ampd_checkpoint_record *ampd_sync_told(const struct ampd_coord *coord, uint32_t k, uint64_t epoch,
+                                                    uint64_t step)
+{
+    if (coord->sync.answers[k] == NULL)
+        return NULL;
+    const struct ampd_sync_state *sync = &coord->sync.answers[k]->u.sync;
+    for (uint32_t i = 0; i < sync->checkpoints_count; i++) {
+        if (sync->checkpoints[i].epoch == epoch && sync->checkpoints[i].step == step)
+            return &sync->checkpoints[i];
+    }
+    return NULL;
+}
+
+bool ampd_sync_holds(const struct ampd_coord *coord, uint32_t k, uint64_t epoch, uint64_t step)
+{
+    return ampd_sync_told(coord, k, epoch, step) != NULL;
+}
+
+static bool all_hold(const struct ampd_model *model, const struct ampd_checkpoint_record *record)
+{
+    bool all = true;
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++)
+        all = all && ampd_sync_holds(model->coord, k, record->epoch, record->step);
+    return all;
+}
+
+/*
+ * The newest checkpoint that all hold and that was not tried yet, by shard 0's answer; false, and 0, 0, if there is
+ * none.
+ */
+static bool take_newest(struct ampd_model *model, struct ampd_checkpoint_record *newest)
+{
+    struct ampd_coord *coord = model->coord;
+    while (coord->sync.untried > 0) {
+        *newest = coord->sync.answers[0]->u.sync.checkpoints[--coord->sync.untried];
+        if (all_hold(model, newest))
+            return true;
+    }
+    *newest = (struct ampd_checkpoint_record){0};
+    return false;
+}
+
+/* A shard whose store is new, while another holds checkpoints: its part of them is gone, and nothing may replace it. */
+static uint32_t shard_without_store(const struct ampd_model *model)
+{
+    const struct ampd_coord *coord = model->coord;
+    uint32_t empty = AMPD_NO_RANK;
+    bool checkpoints = false;
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
+        if (coord->sync.answers[k] == NULL)
+            empty = k;
+        else
+            checkpoints = checkpoints || coord->sync.answers[k]->u.sync.checkpoints_count > 0;
+    }
+    return checkpoints ? empty : AMPD_NO_RANK;
+}
+
+/* RESTORE for one shard: what it was doing with the tensors ends, then it reads the checkpoint, if there is one. */
+static void send_restore(struct ampd_model *model, uint32_t shard)
+{
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_RESTORE, shard);
+    AMP_ASSERT(shard < AMPD_COUNT(model->core));
+    message->round = model->coord->restore.round;
+    message->u.restore.epoch = model->coord->base_epoch;
+    message->u.restore.step = model->coord->base_step;
+    ampd_bus_send_take(model->core, message);
+}
+
+void ampd_sync_resend(struct ampd_model *model, uint32_t shard)
+{
+    AMP_ASSERT(shard < AMPD_COUNT(model->core));
+    if ((model->coord->answered & AMPD_BIT(shard)) != 0 || model->coord->begins.token != 0)
+        return;
+    if (shard != 0 && model->coord->sync.answers[shard] == NULL)
+        ampd_epochs_create(model, shard); /* it did not know the model, and may have lost the CREATE too */
+    if (model->coord->state == AMPD_COORD_RESTORING) {
+        ampd_checkpoints_resend_parts(model, shard);
+        send_restore(model, shard);
+    } else {
+        ampd_epochs_send(model, shard);
+    }
+}
+
+/* From a checkpoint that all shards hold; 0, 0: there is none. A new epoch follows, for this reason. */
+static void restore_from(struct ampd_model *model, uint64_t epoch, uint64_t step, const char *reason)
+{
+    struct ampd_coord *coord = model->coord;
+    ampd_epochs_reason(coord, reason);
+    coord->answered = 0;
+    coord->restore.failed = false;
+    coord->restore.absent = false;
+    coord->restore.unread = 0;
+    coord->checkpoint.exists = epoch != 0;
+    coord->base_epoch = epoch;
+    coord->base_step = step;
+    if (!coord->checkpoint.exists) {
+        amp_scaler_init(&model->spec.scaler, &coord->begins.scaler);
+        coord->begins.version = 0;
+    }
+    ampd_coord_set(model, AMPD_COORD_RESTORING);
+    for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;)
+        send_restore(model, k);
+}
+
+/* A rollback that SYNC has come into goes through, if its checkpoint is still there; else it ends here. */
+static bool roll_back_again(struct ampd_model *model)
+{
+    const struct ampd_coord *coord = model->coord;
+    if (!coord->rollback.active || !coord->rollback.begun)
+        return false;
+    struct ampd_checkpoint_record record = {.epoch = coord->rollback.epoch, .step = coord->rollback.step};
+    bool all = all_hold(model, &record);
+    if (!all)
+        ampd_rollback_fail(model, AMP_ENOTFOUND, "CHECKPOINT_NOT_FOUND",
+                           "a shard has lost its part of this checkpoint; the model goes on as after a restart");
+    return all;
+}
+
+/*
+ * Whether the model has a checkpoint, whatever became of its files: all shards name it, or the store of one knows all
+ * of its parts, as of the newest that was durable.
+ */
+static bool had_checkpoint(const struct ampd_model *model)
+{
+    const struct ampd_coord *coord = model->coord;
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
+        const struct ampd_sync_state *sync = coord->sync.answers[k] == NULL ? NULL : &coord->sync.answers[k]->u.sync;
+        for (uint32_t i = 0; sync != NULL && i < sync->checkpoints_count; i++) {
+            if (sync->checkpoints[i].parts_count > 0 || all_hold(model, &sync->checkpoints[i]))
+                return true;
+        }
+    }
+    return false;
+}
+
+/*
+ * The model is not served before another SYNC finds what it lacks now; who waits for it hears so. What the shards hold
+ * stays as it is.
+ */
+static void refuse(struct ampd_model *model, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void refuse(struct ampd_model *model, const char *format, ...)
+{
+    struct ampd_coord *coord = model->coord;
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(coord->trouble, sizeof coord->trouble, format, arguments);
+    va_end(arguments);
+    ampd_out_log(model->core, AMPD_LOG_ERROR, model, "%s", coord->trouble);
+    if (coord->state != AMPD_COORD_SYNCING) {
+        coord->sync.before = coord->state;
+        ampd_coord_set(model, AMPD_COORD_SYNCING);
+    }
+    ampd_coord_tell_state(model);
+    ampd_calls_refuse(model, coord->trouble);
+}
+
+/*
+ * An epoch without a base is for a model that never had a durable checkpoint. Where there was one and none can be read
+ * on all shards, a directory is not mounted or files are lost, and to begin anew would void what is left.
+ */
+static bool has_base(struct ampd_model *model, struct ampd_checkpoint_record *newest)
+{
+    if (take_newest(model, newest) || !had_checkpoint(model))
+        return true;
+    refuse(
+        model,
+        "no checkpoint of %s can be read on all shards, though there are some: is the checkpoint directory mounted "
+        "(here it is %s)? The log of each shard names what it lacks; bring that back, and start the shard again. "
+        "Nothing has been deleted. Only if all checkpoints are lost for good, give the model up: ampctl delete --force",
+        model->spec.name, ampd_checkpoint_dir(model->core));
+    return false;
+}
+
+static void restore_next(struct ampd_model *model)
+{
+    struct ampd_coord *coord = model->coord;
+    struct ampd_checkpoint_record newest = {0};
+    coord->restore.round = model->core->sync.round;
+    if (!has_base(model, &newest))
+        return;
+    ampd_checkpoints_tell_synced(model, &newest);
+    restore_from(model, newest.epoch, newest.step, "RESTART");
+}
+
+/* Outside of SYNC: no shard takes the RESTORE for one that it has answered. */
+static void new_round(struct ampd_model *model)
+{
+    model->coord->restore.round = ++model->core->sync.round;
+}
+
+void ampd_sync_begin_anew(struct ampd_model *model, const char *reason)
+{
+    AMP_ASSERT(model->core->config.shard == 0);
+    AMP_ASSERT(model->coord->state == AMPD_COORD_CREATED);
+    new_round(model);
+    restore_from(model, 0, 0, reason);
+}
+
+void ampd_sync_roll_back(struct ampd_model *model)
+{
+    AMP_ASSERT(model->core->config.shard == 0);
+    new_round(model);
+    restore_from(model, model->coord->rollback.epoch, model->coord->rollback.step, "ROLLBACK");
+}
+
+/*
+ * A checkpoint that cannot be read has cost a memory: the one before it is taken, or SYNC finds out what is left. It
+ * does also where a shard had ended a newer part meanwhile, and dropped this one for it.
+ */
+static void restore_failed(struct ampd_model *model)
+{
+    struct ampd_coord *coord = model->coord;
+    bool rolls_back = coord->rollback.active && coord->rollback.begun;
+    if (!rolls_back && coord->restore.absent) {
+        ampd_sync_start(model->core);
+        return;
+    }
+    if (!rolls_back) {
+        restore_next(model);
+        return;
+    }
+    bool journal = model->spec.durability == AMPD_DURABILITY_STEP;
+    ampd_rollback_fail(model, AMP_EDATALOSS, "CHECKPOINT_DAMAGED",
+                       journal ? "this checkpoint cannot be read; the model goes on from where it was"
+                               : "this checkpoint cannot be read; the model goes on from the newest one that can");
+    ampd_sync_start(model->core);
+}
+
+/* A shard that has not stored the epoch of a checkpoint, which all shards had to: its store is of before that. */
+static uint32_t shard_of_before(const struct ampd_model *model, uint64_t *epoch)
+{
+    const struct ampd_coord *coord = model->coord;
+    *epoch = 0;
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
+        const struct ampd_sync_state *sync = coord->sync.answers[k] == NULL ? NULL : &coord->sync.answers[k]->u.sync;
+        for (uint32_t i = 0; sync != NULL && i < sync->checkpoints_count; i++)
+            *epoch = sync->checkpoints[i].epoch > *epoch ? sync->checkpoints[i].epoch : *epoch;
+    }
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
+        if (coord->sync.answers[k] != NULL && coord->sync.answers[k]->u.sync.highest_epoch < *epoch)
+            return k;
+    }
+    return AMPD_NO_RANK;
+}
+
+/*
+ * Whether a store is missing or another one's: to begin anew would void what the others hold. The log says what to do.
+ */
+static bool lacks_a_store(struct ampd_model *model)
+{
+    uint64_t epoch;
+    uint32_t empty = shard_without_store(model), before = shard_of_before(model, &epoch);
+    if (empty != AMPD_NO_RANK)
+        refuse(model,
+               "shard %u does not know %s, of which other shards hold checkpoints: bring back its data directory, or, "
+               "where that is lost, start it with an empty one and --epoch-above or --cluster",
+               empty, model->spec.name);
+    else if (before != AMPD_NO_RANK)
+        refuse(
+            model,
+            "shard %u has a data directory from before epoch %llu of %s: bring back the right one, or, where that is "
+            "lost, start it with an empty one and --epoch-above or --cluster",
+            before, (unsigned long long)epoch, model->spec.name);
+    else
+        return false;
+    return true;
+}
+
+/*
+ * Whether a shard has neither the newest verdict nor its vote on that step: its disk has lost what it had called
+ * synced. It could only refuse the verdict, each time it comes.
+ */
+static bool lacks_its_vote(const struct ampd_model *model, uint32_t shard)
+{
+    const struct ampd_coord *coord = model->coord;
+    const struct ampd_sync_state *given = &coord->sync.answers[shard]->u.sync;
+    uint64_t newest = 0;
+    AMP_ASSERT(shard < AMPD_COUNT(model->core));
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
+        if (coord->sync.answers[k]->u.sync.decided > newest)
+            newest = coord->sync.answers[k]->u.sync.decided;
+    }
+    bool lacks = given->decided < newest && (given->decided + 1 < newest || !given->voted);
+    if (lacks)
+        ampd_out_log(model->core, AMPD_LOG_ERROR, model, "shard %u has lost its vote on step %llu, which is decided",
+                     shard, (unsigned long long)given->decided + 1);
+    return lacks;
+}
+
+static bool must_begin_anew(const struct ampd_model *model)
+{
+    const struct ampd_coord *coord = model->coord;
+    bool anew = coord->sync.before <= AMPD_COORD_STORING && !ampd_adopt_can(model);
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
+        const struct ampd_message *answer = coord->sync.answers[k];
+        anew = anew || answer == NULL || answer->u.sync.lost || answer->u.sync.highest_epoch != coord->epoch;
+    }
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core) && !anew; k++) /* of one epoch, all of them */
+        anew = lacks_its_vote(model, k);
+    return anew;
+}
+
+/*
+ * A shard has stored an epoch that this coordinator has not seen begin: the step and the record that it knows are of
+ * one before.
+ */
+static void take_epoch(struct ampd_model *model, uint64_t epoch)
+{
+    ampd_coord_forget_step(model);
+    model->coord->epoch = epoch;
+    model->coord->has_record = false;
+}
+
+/* All shards have answered for all models. */
+static void decide(struct ampd_model *model)
+{
+    struct ampd_coord *coord = model->coord;
+    if (coord->state == AMPD_COORD_DELETING) {
+        ampd_delete_marked(model);
+        return;
+    }
+    coord->sync.untried = coord->sync.answers[0] == NULL ? 0 : coord->sync.answers[0]->u.sync.checkpoints_count;
+    if (lacks_a_store(model))
+        return;
+    bool again = roll_back_again(model), anew = must_begin_anew(model);
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
+        if (coord->sync.answers[k] == NULL)
+            ampd_epochs_create(model, k);
+        else if (coord->sync.answers[k]->u.sync.highest_epoch > coord->epoch)
+            take_epoch(model, coord->sync.answers[k]->u.sync.highest_epoch);
+    }
+    if (again) {
+        coord->restore.round = model->core->sync.round;
+        ampd_checkpoints_tell_synced(model, ampd_sync_told(coord, 0, coord->rollback.epoch, coord->rollback.step));
+        restore_from(model, coord->rollback.epoch, coord->rollback.step, "ROLLBACK");
+    } else if (anew) {
+        restore_next(model);
+    } else if (coord->sync.before <= AMPD_COORD_STORING) {
+        struct ampd_checkpoint_record newest = {0};
+        if (!has_base(model, &newest))
+            return;
+        ampd_checkpoints_tell_synced(model, &newest);
+        ampd_adopt(model, &newest);
+    } else {
+        ampd_checkpoints_lost(model, coord->sync.started);
+        ampd_coord_resume(model);
+    }
+    if (coord->trouble[0] == 0)
+        coord->sync.started = 0;
+}
+
+static bool waits_for_disks(const struct ampd_coord *coord)
+{
+    bool waits = coord->restore.unread != 0;
+    for (uint32_t k = 0; k < AMPD_SHARDS_MAX; k++)
+        waits = waits || (coord->sync.answers[k] != NULL && coord->sync.answers[k]->u.sync.waits);
+    return waits;
+}
+
+bool ampd_sync_troubled(const struct ampd_model *model)
+{
+    const struct ampd_coord *coord = model->coord;
+    return coord->trouble[0] != 0 || (coord->state <= AMPD_COORD_STORING && waits_for_disks(coord));
+}
+
+/* SYNC is over. What stands against a model holds up that one alone. */
+static void try_decide(struct ampd_model *model)
+{
+    struct ampd_coord *coord = model->coord;
+    if (coord->sync.misfits != 0 && coord->state != AMPD_COORD_DELETING)
+        refuse(model,
+               "a shard has another model under the name %s; the log of shard 0 says which, and how they differ: bring "
+               "back the data directory that the shard had, and start it again",
+               model->spec.name);
+    else if (!waits_for_disks(coord) || coord->state == AMPD_COORD_DELETING)
+        decide(model);
+    else
+        ampd_coord_tell_state(model);
+}
+
+/*
+ * What another shard has decided in our epoch is adopted from its row where this store lacks it (adopt.c). Only the
+ * step that the epoch began from has none.
+ */
+static bool sync_fits(const struct ampd_model *model, const struct ampd_message *message)
+{
+    const struct ampd_sync_state *sync = &message->u.sync;
+    if (sync->has_last && !ampd_row_fits(model, &sync->last))
+        return false;
+    if (sync->decided > AMPD_NUMBER_TOLD_MAX ||
+        (sync->highest_epoch > AMPD_NUMBER_TOLD_MAX && sync->highest_epoch > model->coord->epoch + AMPD_FENCE_LEAP))
+        return false;
+    if (message->from == 0 || !sync->ready || sync->highest_epoch != ampd_local_epoch(model))
+        return true;
+    bool has_row = sync->has_last && sync->last.step == sync->decided && sync->last.tries > 0;
+    return has_row || sync->decided == ampd_local_found(model).base_step;
+}
+
+void ampd_sync_answer(struct ampd_core *core, const struct ampd_message *message)
+{
+    AMP_ASSERT(core->config.shard == 0);
+    if (message->round != core->sync.current)
+        return;
+    struct ampd_model *model = ampd_core_model_named(core, message->model);
+    /*
+     * What shard 0 itself held when it answered has been deleted since: the coordinator knows all that shard 0 knows.
+     */
+    if (model == NULL && message->from != 0 && core->sync.running)
+        model = learn(core, &message->u.sync.spec);
+    if (model == NULL)
+        return;
+    struct ampd_message **told = &model->coord->sync.answers[message->from];
+    bool late = !core->sync.running;
+    if (late && (model->coord->state != AMPD_COORD_SYNCING || *told == NULL || !(*told)->u.sync.waits))
+        return;
+    struct amp_error error = {0};
+    bool other = ampd_spec_compare(&model->spec, &message->u.sync.spec, &error) != 0;
+    if (other)
+        ampd_bus_misfit(model, message, error.text);
+    bool fits = other || sync_fits(model, message);
+    if (!fits)
+        ampd_bus_misfit(model, message, "");
+    if (other || !fits) { /* else it would be made to forget what it holds */
+        model->coord->sync.misfits |= AMPD_BIT(message->from);
+    } else {
+        ampd_message_free(*told);
+        *told = ampd_need(ampd_message_copy(message));
+    }
+    if (late)
+        try_decide(model);
+}
+
+void ampd_sync_done(struct ampd_core *core, const struct ampd_message *message)
+{
+    struct ampd_sync_round *sync = &core->sync;
+    AMP_ASSERT(core->config.shard == 0);
+    if (!sync->running || message->round != sync->current)
+        return;
+    sync->done |= AMPD_BIT(message->from);
+    if (sync->synced_with[message->from] != message->from_fence.counter)
+        sync->started |= AMPD_BIT(message->from);
+    sync->synced_with[message->from] = message->from_fence.counter;
+    if (sync->done != AMPD_ALL_SHARDS(core))
+        return;
+    sync->running = false;
+    uint64_t started = sync->started;
+    sync->started = 0;
+    for (uint32_t i = 0; i < core->models_count; i++)
+        core->models[i]->coord->sync.started |= started;
+    for (uint32_t i = 0; i < core->models_count; i++) {
+        if (!core->models[i]->gone)
+            try_decide(core->models[i]);
+    }
+}
+
+/* Parts of one checkpoint are of one version and one scale record; anything else is two states under one number. */
+static bool agrees(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_coord *coord = model->coord;
+    const struct ampd_restore *given = &message->u.restore;
+    if (coord->answered == 0 || !coord->checkpoint.exists) {
+        coord->restore.result = *given;
+        return true;
+    }
+    const struct ampd_restore *first = &coord->restore.result;
+    const struct amp_scaler_state *a = &first->scaler, *b = &given->scaler;
+    bool same = first->version == given->version && memcmp(&a->scale, &b->scale, sizeof a->scale) == 0 &&
+                a->scale_id == b->scale_id && a->attempted == b->attempted && a->applied == b->applied;
+    if (!same && first->ok && given->ok)
+        ampd_out_log(model->core, AMPD_LOG_ERROR, model,
+                     "checkpoint %llu cannot be used: shard %u has a part of another state; taking the one before",
+                     (unsigned long long)given->step, message->from);
+    return same || !first->ok || !given->ok;
+}
+
+void ampd_sync_gone(struct ampd_core *core, uint32_t shard)
+{
+    for (uint32_t i = 0; core->config.shard == 0 && i < core->models_count; i++) {
+        struct ampd_coord *coord = core->models[i]->coord;
+        if (coord->state == AMPD_COORD_RESTORING || coord->state == AMPD_COORD_STORING)
+            coord->answered &= ~AMPD_BIT(shard);
+    }
+}
+
+void ampd_sync_restored(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_coord *coord = model->coord;
+    const struct ampd_restore *restore = &message->u.restore;
+    AMP_ASSERT(model->core->config.shard == 0 && message->from < AMPD_COUNT(model->core));
+    if (coord->state != AMPD_COORD_RESTORING || message->round != coord->restore.round ||
+        restore->epoch != coord->base_epoch || restore->step != coord->base_step ||
+        (coord->answered & AMPD_BIT(message->from)) != 0)
+        return;
+    bool rolls_back = coord->rollback.active && coord->rollback.begun;
+    if (restore->waits && !(restore->absent && rolls_back)) { /* an operator may choose another one */
+        coord->restore.unread |= AMPD_BIT(message->from);
+        ampd_coord_tell_state(model);
+        return;
+    }
+    coord->restore.unread &= ~AMPD_BIT(message->from);
+    coord->restore.absent = coord->restore.absent || restore->absent;
+    coord->restore.failed = coord->restore.failed || !restore->ok || !agrees(model, message);
+    if (message->from == 0 && coord->checkpoint.exists) {
+        coord->begins.version = restore->version;
+        coord->begins.scaler = restore->scaler;
+    }
+    coord->answered |= AMPD_BIT(message->from);
+    if (coord->answered != AMPD_ALL_SHARDS(model->core))
+        return;
+    if (coord->restore.failed) {
+        restore_failed(model);
+        return;
+    }
+    ampd_coord_set(model, AMPD_COORD_STORING);
+    ampd_epochs_store(model);
+}
+
+/* ---- a model that a shard cannot make ---- */
+
+void ampd_sync_not_created(struct ampd_model *model, const struct ampd_message *message)
+{
+    AMP_ASSERT(model->core->config.shard == 0 && message->from < AMPD_COUNT(model->core));
+    if (!ampd_coord_creates(model))
+        return;
+    (void)snprintf(model->coord->trouble, sizeof model->coord->trouble,
+                   "shard %u cannot make %s, which is taken back: %.250s; give that shard more memory, then create the "
+                   "model again",
+                   message->from, model->spec.name, message->u.why);
+    ampd_out_log(model->core, AMPD_LOG_WARN, model, "is taken back: shard %u cannot make it: %s", message->from,
+                 message->u.why);
+    ampd_delete_begin(model);
+}

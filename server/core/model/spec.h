@@ -1,0 +1,45 @@
+/*
+ * Specifications of models: filling in defaults, checking, comparing.
+ *
+ * Every text of a refusal names the field and the remedy, since it goes to the user as it is.
+ */
+#ifndef AMPD_SPEC_H
+#define AMPD_SPEC_H
+
+#include "amp/optim.h"
+#include "base/err.h"
+#include "storage/records.h"
+
+/*
+ * Weights of pushes, apart from 0 (docs/step-protocol.md section 4). With the scales that ampd_spec_check lets pass, f
+ * = 1 / (scale * sum) is a normal number for every sum of them: neither 0, which would apply nothing, nor Inf.
+ */
+#define AMPD_WEIGHT_MIN 0x1p-60f
+#define AMPD_WEIGHT_MAX 0x1p24f
+
+/* Fills absent (zero) fields with their defaults (storage/records.h). Pure; any thread. */
+void ampd_spec_defaults(struct ampd_model_spec *spec);
+
+/*
+ * 0, or why the specification cannot be: AMP_EINVAL (a field out of its range), AMP_EUNIMPLEMENTED (a value
+ * that is reserved), AMP_EEXHAUSTED (a bound). Call after the defaults are filled in. Any thread.
+ */
+int ampd_spec_check(const struct ampd_model_spec *spec, struct amp_error *error);
+
+/*
+ * 0 if both say the same, else AMP_EEXIST (reason MODEL_EXISTS) with a text that names the first field that
+ * differs and both values. Call after the defaults are filled in. Any thread.
+ */
+int ampd_spec_compare(const struct ampd_model_spec *have, const struct ampd_model_spec *want, struct amp_error *error);
+
+/* The optimizer's values and the schedule in the form that amp takes. Pure; any thread. */
+struct amp_optim_config ampd_spec_optim(const struct ampd_model_spec *spec);
+struct amp_schedule ampd_spec_schedule(const struct ampd_model_spec *spec);
+
+/* Copies a specification with its parameters; *to is the caller's (ampd_spec_clear). AMP_ENOMEM: *to is empty. */
+int ampd_spec_copy(struct ampd_model_spec *to, const struct ampd_model_spec *from);
+
+/* Frees what a specification owns and makes it empty. */
+void ampd_spec_clear(struct ampd_model_spec *spec);
+
+#endif

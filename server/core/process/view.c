@@ -1,0 +1,149 @@
+/* How a model stands and how far each shard is, as this process knows it: nothing is decided by it. */
+#include "base/assert.h"
+#include "server/core/base/model.h"
+#include "server/core/base/process.h"
+#include "server/core/coordinator/coord.h"
+#include "server/core/coordinator/health.h"
+#include "server/core/core.h"
+#include "server/core/model/tensors.h"
+#include "server/core/process/leave.h"
+#include "server/core/shard/shard.h"
+#include "server/core/wire/fences.h"
+
+/* ---- a model ---- */
+
+/* Of another shard than 0: what it has been told of this epoch, and what it sees itself. */
+static enum ampd_model_state told_state(const struct ampd_model *model)
+{
+    const struct ampd_shard *shard = model->shard;
+    if (shard->memory <= AMPD_MEMORY_RESTORED)
+        return AMPD_MODEL_WAITING; /* as shard 0 says of a model that is being brought back */
+    if (shard->memory == AMPD_MEMORY_EMPTY)
+        return AMPD_MODEL_CREATED;
+    if (!shard->told.loaded)
+        return AMPD_MODEL_LOADING;
+    if (shard->told.done || shard->told.stalled)
+        return shard->told.done ? AMPD_MODEL_DONE : AMPD_MODEL_STALLED;
+    bool began = shard->step.state != AMPD_STEP_NONE || shard->decided.step > shard->base_step || shard->told.frozen;
+    return began ? AMPD_MODEL_RUNNING : AMPD_MODEL_WAITING;
+}
+
+/*
+ * Of another shard than 0: what the last verdict has said. That all parts are known here does not say that all others
+ * know them.
+ */
+static uint64_t told_durable(const struct ampd_shard *shard)
+{
+    if (shard->told.done)
+        return shard->decided.step;
+    uint64_t told = shard->decided.verdict == NULL ? 0 : shard->decided.verdict->row.durable_step;
+    return told > shard->base_step ? told : shard->base_step;
+}
+
+/* With a journal every decided step survives a crash; else what the checkpoints hold. */
+static uint64_t durable_step(const struct ampd_model *model)
+{
+    const struct ampd_shard *shard = model->shard;
+    if (model->spec.durability == AMPD_DURABILITY_STEP && shard->memory == AMPD_MEMORY_READY)
+        return shard->decided.step;
+    return model->core->config.shard == 0 ? model->coord->checkpoint.durable_step : told_durable(shard);
+}
+
+/* Not one that is being created or deleted: nobody waits for what it had. */
+static bool is_recovering(const struct ampd_model *model)
+{
+    const struct ampd_shard *shard = model->shard;
+    enum ampd_coord_state state = model->coord->state;
+    bool lost = shard->memory <= AMPD_MEMORY_RESTORED;
+    if (shard->told.deleting || state == AMPD_COORD_DELETING)
+        return false;
+    if (model->core->config.shard != 0)
+        return shard->stored && lost;
+    return state != AMPD_COORD_CREATING && (lost || state <= AMPD_COORD_STORING);
+}
+
+static const char *trouble_of(const struct ampd_model *model)
+{
+    if (model->coord->trouble[0] != 0)
+        return model->coord->trouble;
+    if (model->shard->restore.unread[0] != 0)
+        return model->shard->restore.unread;
+    if (model->shard->told.troubled)
+        return "a shard cannot bring the model back now; the log of each shard says what it lacks";
+    return NULL;
+}
+
+void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_model_info *info)
+{
+    AMP_ASSERT(index < core->models_count);
+    const struct ampd_model *model = core->models[index];
+    const struct ampd_shard *shard = model->shard;
+    const struct ampd_coord *coord = model->coord;
+    bool decides = core->config.shard == 0;
+    bool is_open = coord->step.state == AMPD_STEP_OPEN || coord->step.state == AMPD_STEP_CLOSED;
+    *info = (struct ampd_model_info){
+        .spec = &model->spec,
+        .layout = model->layout,
+        .state = decides ? ampd_coord_public(model) : told_state(model),
+        .recovering = is_recovering(model),
+        .trouble = is_recovering(model) ? trouble_of(model) : NULL,
+        .deleted = model->gone,
+        .deleting = shard->told.deleting || coord->state == AMPD_COORD_DELETING,
+        .unstable = decides ? coord->decision.unstable
+                            : shard->scaler.consecutive_overflows >= model->spec.max_consecutive_overflows,
+        .frozen = shard->told.frozen,
+        .epoch = shard->epoch,
+        .base_epoch = shard->base_epoch,
+        .base_step = shard->base_step,
+        .step = ampd_shard_next_step(model),
+        .decided_step = shard->decided.step,
+        .version = shard->version,
+        .durable_step = durable_step(model),
+        .scaler = decides && coord->state >= AMPD_COORD_CREATED ? coord->scaler : shard->scaler,
+        .step_scale_id = shard->step.state != AMPD_STEP_NONE ? shard->step.open.scale_id : shard->scaler.scale_id,
+        .last = shard->decided.verdict == NULL ? NULL : &shard->decided.verdict->row,
+        .waits.open_since_ms = decides && is_open ? coord->step.opened_ms : 0,
+        .waits.awaited_since_ms = decides ? ampd_health_awaited_ms(model) : 0,
+        .waits.awaited_late_ms = decides ? ampd_health_late_ms(model) : 0,
+        .waits.missing_rank = decides ? coord->missing_rank : shard->told.missing_rank,
+        .checkpoints_count = shard->catalogue.count,
+        .checkpoints = shard->catalogue.records,
+        .range_total = shard->apply.warnings.range_total,
+        .memory_bytes = model->tensors.bytes,
+        .created_us = model->created_us,
+    };
+}
+
+/* ---- the shards ---- */
+
+static void add_model(const struct ampd_model *model, uint32_t shard, struct ampd_shard_info *info)
+{
+    const struct ampd_coord *coord = model->coord;
+    uint64_t bit = AMPD_BIT(shard);
+    if (model->core->config.shard != 0) { /* only its own part is known */
+        bool mine = shard == model->core->config.shard;
+        info->decided_step = mine ? model->shard->decided.step : 0;
+        info->applied_step = info->decided_step;
+        return;
+    }
+    bool behind = coord->decision.state == AMPD_DECIDED_APPLYING && (coord->decision.applied_bits & bit) == 0;
+    bool voting = coord->step.state == AMPD_STEP_CLOSED && coord->step.votes_count > 0;
+    info->decided_step = coord->decided;
+    info->applied_step = coord->decided - (behind ? 1 : 0);
+    info->behind += behind ? 1 : 0;
+    info->awaited += voting && coord->step.votes[shard] == NULL ? 1 : 0;
+}
+
+void ampd_core_shard(const struct ampd_core *core, uint32_t shard, int64_t model, struct ampd_shard_info *info)
+{
+    AMP_ASSERT(shard < AMPD_COUNT(core) && model < (int64_t)core->models_count);
+    *info = (struct ampd_shard_info){.fence = ampd_fences_of(core, shard),
+                                     .up = shard == core->config.shard || core->peers[shard].up,
+                                     .leaving = ampd_core_leaves(core, shard)};
+    for (uint32_t i = 0; i < core->models_count; i++) {
+        if (!core->models[i]->gone && (model < 0 || model == (int64_t)i))
+            add_model(core->models[i], shard, info);
+    }
+    if (model < 0)
+        info->decided_step = info->applied_step = 0;
+}

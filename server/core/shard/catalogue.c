@@ -1,0 +1,157 @@
+/*
+ * Which checkpoint parts a shard holds, and which of them are kept: the newest keep_last, those of every keep_every-th
+ * step, and one that a restore reads. Only what exists on all shards counts: nothing above it replaces what lies below.
+ */
+#include "server/core/shard/catalogue.h"
+
+#include "base/assert.h"
+#include "server/core/base/model.h"
+#include "server/core/base/out.h"
+#include "server/core/base/process.h"
+#include "server/core/shard/checkpoint_part.h"
+#include "server/core/shard/memory.h"
+#include "server/core/shard/shard.h"
+#include "server/core/wire/bus.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int ampd_catalogue_add(struct ampd_shard *shard, const struct ampd_checkpoint_record *record)
+{
+    for (uint32_t i = 0; i < shard->catalogue.count; i++) {
+        if (shard->catalogue.records[i].epoch == record->epoch && shard->catalogue.records[i].step == record->step) {
+            shard->catalogue.records[i] = *record;
+            return 0;
+        }
+    }
+    if (shard->catalogue.count == shard->catalogue.capacity) {
+        uint32_t room = shard->catalogue.capacity * 2 + 4;
+        void *grown = realloc(shard->catalogue.records, room * sizeof *shard->catalogue.records);
+        if (grown == NULL)
+            return AMP_ENOMEM;
+        shard->catalogue.records = grown;
+        shard->catalogue.capacity = room;
+    }
+    shard->catalogue.records[shard->catalogue.count++] = *record;
+    return 0;
+}
+
+/* The newest step that all shards are known to hold. */
+static uint64_t common_step(const struct ampd_model *model)
+{
+    const struct ampd_shard *shard = model->shard;
+    if (AMPD_COUNT(model->core) == 1)
+        return UINT64_MAX;
+    return shard->decided.verdict == NULL ? shard->base_step : shard->decided.verdict->row.durable_step;
+}
+
+/* Step 0, the initial values, is of every M-th steps too. */
+static bool is_kept(const struct ampd_model *model, const struct ampd_checkpoint_record *record)
+{
+    const struct ampd_shard *shard = model->shard;
+    uint64_t every = model->spec.keep_every;
+    bool restored = shard->memory == AMPD_MEMORY_RESTORING || shard->memory == AMPD_MEMORY_RESTORED;
+    if (every != 0 && record->step % every == 0)
+        return true;
+    return restored && record->epoch == shard->restore.record.epoch && record->step == shard->restore.record.step;
+}
+
+void ampd_catalogue_drop(struct ampd_model *model, const struct ampd_checkpoint_record *record)
+{
+    struct ampd_output *output = ampd_out(model->core, AMPD_OUT_DROP_CHECKPOINT, 0);
+    output->u.drop.model = model->spec.name;
+    output->u.drop.checkpoint = ampd_out_own(model->core, ampd_need(ampd_copy(record, sizeof *record)));
+}
+
+void ampd_catalogue_prune(struct ampd_model *model)
+{
+    struct ampd_shard *shard = model->shard;
+    uint64_t common = common_step(model);
+    uint32_t exist = 0;
+    while (exist < shard->catalogue.count && shard->catalogue.records[exist].step <= common)
+        exist++;
+    uint32_t old = exist > model->spec.keep_last ? exist - model->spec.keep_last : 0, kept = 0;
+    for (uint32_t i = 0; i < shard->catalogue.count; i++) {
+        if (i < old && !is_kept(model, &shard->catalogue.records[i]))
+            ampd_catalogue_drop(model, &shard->catalogue.records[i]);
+        else
+            shard->catalogue.records[kept++] = shard->catalogue.records[i];
+    }
+    shard->catalogue.count = kept;
+}
+
+/* A new epoch voids what lies above its base, and everything if it has none. */
+void ampd_catalogue_void(struct ampd_shard *shard, uint64_t base_epoch, uint64_t base_step)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < shard->catalogue.count; i++) {
+        if (base_epoch != 0 && shard->catalogue.records[i].step <= base_step)
+            shard->catalogue.records[kept++] = shard->catalogue.records[i];
+    }
+    shard->catalogue.count = kept;
+}
+
+bool ampd_catalogue_knows(const struct ampd_model *model, const struct ampd_checkpoint_record *record)
+{
+    uint32_t count = AMPD_COUNT(model->core);
+    return count == 1 || (record->parts_count == count && model->shard->catalogue.parts_storing == 0);
+}
+
+/*
+ * What another shard may have to know one day: so shard 0 hears when it is stored (PART_DONE again), be it by now or
+ * before. A part of this shard that is not the one here is of no use to anybody.
+ */
+void ampd_catalogue_parts(struct ampd_model *model, const struct ampd_parts *parts)
+{
+    struct ampd_shard *shard = model->shard;
+    for (uint32_t i = 0; i < shard->catalogue.count; i++) {
+        struct ampd_checkpoint_record *record = &shard->catalogue.records[i];
+        if (record->epoch != parts->epoch || record->step != parts->step ||
+            memcmp(record->manifest, parts->manifests[model->core->config.shard], sizeof record->manifest) != 0)
+            continue;
+        bool known = record->parts_count == parts->count &&
+                     memcmp(record->parts, parts->manifests, parts->count * sizeof parts->manifests[0]) == 0;
+        if (known) {
+            ampd_part_tell_known(model);
+            return;
+        }
+        record->parts_count = parts->count;
+        memcpy(record->parts, parts->manifests, sizeof record->parts);
+        shard->catalogue.parts_storing++;
+        struct ampd_persist *persist;
+        (void)ampd_out_persist(model, AMPD_PERSIST_PARTS, 0, &persist);
+        persist->checkpoint = ampd_out_own(model->core, ampd_need(ampd_copy(record, sizeof *record)));
+    }
+}
+
+void ampd_catalogue_parts_stored(struct ampd_model *model)
+{
+    AMP_ASSERT(model->shard->catalogue.parts_storing > 0);
+    if (--model->shard->catalogue.parts_storing != 0)
+        return;
+    ampd_part_tell_known(model);
+    if (model->shard->memory == AMPD_MEMORY_RESTORED)
+        ampd_memory_tell(model);
+}
+
+const struct ampd_checkpoint_record *ampd_catalogue_find(const struct ampd_shard *shard, uint64_t epoch, uint64_t step)
+{
+    for (uint32_t i = 0; i < shard->catalogue.count; i++) {
+        if (shard->catalogue.records[i].epoch == epoch && shard->catalogue.records[i].step == step)
+            return &shard->catalogue.records[i];
+    }
+    return NULL;
+}
+
+void ampd_catalogue_holds(struct ampd_model *model, const struct ampd_message *message)
+{
+    const struct ampd_restore *asked = &message->u.restore;
+    struct ampd_message *answer = ampd_bus_message(model, AMPD_MESSAGE_HELD, 0);
+    AMP_ASSERT(message->from == 0);
+    answer->u.restore = *asked;
+    const struct ampd_checkpoint_record *record = ampd_catalogue_find(model->shard, asked->epoch, asked->step);
+    answer->u.restore.ok = record != NULL;
+    if (record != NULL)
+        memcpy(answer->u.restore.manifest, record->manifest, sizeof record->manifest);
+    ampd_bus_send_take(model->core, answer);
+}

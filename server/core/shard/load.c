@@ -1,0 +1,287 @@
+/*
+ * Load: the first values of a model, written by one client straight into the masters, by one stream to each shard, all
+ * under one number. Others wait; when the values are in, and checkpoint 0 holds them, all are answered. A model without
+ * checkpoint 0 is not loaded: a server that ends before forgets the values, and the loader, who has no answer yet,
+ * sends them again.
+ *
+ * Who may load is decided by the coordinator: a shard with a waiting loader sends WANT, and GRANT names one to all
+ * shards, the only one of its epoch. A new epoch begins when a stream of it breaks off before the end (GONE), or when
+ * another loader waits and no WANT has come for this one for the time of a lease: the values of two loaders must not
+ * meet in one model, and some may have been read already. A shard goes on to send WANT for the load that has the grant
+ * only while it brings blocks that were not there, and while they are cast: if an open stream were enough, a loader
+ * that sends nothing more would keep the model for ever.
+ */
+#include "server/core/shard/load.h"
+
+#include "base/assert.h"
+#include "server/core/base/calls.h"
+#include "server/core/base/model.h"
+#include "server/core/base/out.h"
+#include "server/core/base/process.h"
+#include "server/core/model/tensors.h"
+#include "server/core/shard/bulk.h"
+#include "server/core/shard/memory.h"
+#include "server/core/shard/shard.h"
+#include "server/core/wire/bus.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_mine(const struct ampd_model *model, const struct ampd_message *message)
+{
+    return message->epoch == model->shard->epoch;
+}
+
+void ampd_load_begin(struct ampd_core *core, uint64_t id, const struct ampd_event_load *load)
+{
+    struct ampd_model *model = ampd_core_known(core, id, load->model); /* one that is made ready is waited for */
+    if (model == NULL)
+        return;
+    if (load->loader == 0 && AMPD_COUNT(core) > 1) {
+        ampd_call_fail(core, id, model, AMP_EINVAL, "LOADER",
+                       "loader: this model has %u shards; give its load one number, the same on each of them",
+                       AMPD_COUNT(core));
+        return;
+    }
+    struct ampd_call *call = ampd_call_begin(core, id, AMPD_CALL_LOAD, model);
+    if (call == NULL) {
+        ampd_call_fail(core, id, model, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls wait on this server");
+        return;
+    }
+    call->loader = load->loader == 0 ? id : load->loader;
+    ampd_load_next(model);
+}
+
+static void grant(struct ampd_model *model, struct ampd_call *call)
+{
+    struct ampd_shard *shard = model->shard;
+    AMP_ASSERT(shard->memory == AMPD_MEMORY_EMPTY);
+    ampd_memory_set(shard, AMPD_MEMORY_LOADING);
+    shard->load.loader = call->id;
+    shard->load.count = 0;
+    shard->load.moved = true;
+    memset(shard->load.have, 0, model->tensors.count);
+    ampd_call_set(call, AMPD_CALL_STREAMING);
+    struct ampd_output *output = ampd_out(model->core, AMPD_OUT_LOAD_GRANT, call->id);
+    output->u.load = (struct ampd_load_grant){.model = model->index,
+                                              .layout = model->layout,
+                                              .first = model->tensors.first,
+                                              .count = model->tensors.count,
+                                              .masters = model->tensors.masters};
+}
+
+/*
+ * The coordinator of now has said that it is, and the memory is the one it was said of. What a shard finds on its disk
+ * does not count: its checkpoint 0, and its journal, may be void because another shard has lost its part, and who loads
+ * would take that for an answer and never send the values again.
+ */
+static bool is_loaded(const struct ampd_shard *shard)
+{
+    return shard->memory == AMPD_MEMORY_READY && shard->told.loaded && shard->told.loaded_is_told;
+}
+
+void ampd_load_next(struct ampd_model *model)
+{
+    struct ampd_shard *shard = model->shard;
+    AMP_LIST_EACH(it, next, &model->loads)
+    {
+        struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+        if (is_loaded(shard)) {
+            bool already = call->id != shard->load.loader;
+            ampd_call_reply(model->core, call->id, AMPD_REPLY_LOAD)->u.load.already_loaded = already;
+        } else if (shard->memory == AMPD_MEMORY_EMPTY && shard->load.loader == 0 && call->state == AMPD_CALL_HELD &&
+                   call->loader == shard->load.granted) {
+            grant(model, call);
+        }
+    }
+    if (shard->told.loaded)
+        shard->load.loader = 0;
+    else if (shard->memory == AMPD_MEMORY_EMPTY && shard->load.loader == 0)
+        ampd_load_wants(model);
+}
+
+static void send_want(struct ampd_model *model, uint64_t loader)
+{
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_LOAD_WANT, 0);
+    message->u.load = loader;
+    ampd_bus_send_take(model->core, message);
+}
+
+static bool is_here(const struct ampd_model *model, uint64_t loader)
+{
+    AMP_LIST_EACH(it, next, &model->loads)
+    {
+        if (AMP_CONTAINER(it, struct ampd_call, node)->loader == loader)
+            return true;
+    }
+    return false;
+}
+
+void ampd_load_wants(struct ampd_model *model)
+{
+    struct ampd_shard *shard = model->shard;
+    if (shard->told.loaded || shard->memory < AMPD_MEMORY_EMPTY)
+        return;
+    bool is_casting = shard->memory == AMPD_MEMORY_LOADING && shard->jobs.bulk != AMPD_BULK_NONE;
+    bool moved = shard->load.moved || is_casting;
+    shard->load.moved = false;
+    if (moved && shard->load.granted != 0 && is_here(model, shard->load.granted)) {
+        send_want(model, shard->load.granted);
+        return;
+    }
+    AMP_LIST_EACH(it, next, &model->loads)
+    {
+        const struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+        if (call->state != AMPD_CALL_HELD || call->loader == shard->load.granted)
+            continue;
+        send_want(model, call->loader);
+        return;
+    }
+}
+
+/* The loader's stream broke off, and some of its values are here. */
+static bool is_broken(const struct ampd_shard *shard)
+{
+    return shard->memory == AMPD_MEMORY_LOADING && shard->load.loader == 0;
+}
+
+/* GONE to the coordinator, if a load has broken off here. */
+static void tell_gone(struct ampd_model *model)
+{
+    if (is_broken(model->shard))
+        ampd_bus_send_take(model->core, ampd_bus_message(model, AMPD_MESSAGE_LOAD_GONE, 0));
+}
+
+/* Also WANT for the one that has the grant: a coordinator that has started anew knows of none. */
+void ampd_load_tell(struct ampd_model *model)
+{
+    ampd_load_loaded(model);
+    tell_gone(model);
+    model->shard->load.moved = true;
+    ampd_load_wants(model);
+}
+
+void ampd_load_granted(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_shard *shard = model->shard;
+    uint64_t loader = message->u.load;
+    bool trains = shard->step.state != AMPD_STEP_NONE || shard->decided.step > shard->base_step; /* nothing is loaded */
+    AMP_ASSERT(message->from == 0);
+    if (!is_mine(model, message) || shard->told.loaded || trains || shard->memory < AMPD_MEMORY_EMPTY ||
+        shard->new_epoch != 0 || loader == 0 || (shard->load.granted != 0 && shard->load.granted != loader))
+        return;
+    shard->load.granted = loader;
+    ampd_load_loaded(model);
+    ampd_load_next(model);
+}
+
+bool ampd_load_streams(const struct ampd_model *model)
+{
+    AMP_LIST_EACH(it, next, &model->loads)
+    {
+        if (AMP_CONTAINER(it, struct ampd_call, node)->state != AMPD_CALL_HELD)
+            return true;
+    }
+    return false;
+}
+
+void ampd_load_void(struct ampd_model *model)
+{
+    AMP_LIST_EACH(it, next, &model->loads)
+    {
+        struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+        if (call->state != AMPD_CALL_HELD) /* who has sent nothing yet may go on waiting */
+            ampd_call_end(call, AMP_EUNAVAILABLE, "RECOVERING", "%s begins anew; load again", model->spec.name);
+    }
+}
+
+void ampd_load_block(struct ampd_core *core, struct ampd_call *call, const struct ampd_event_block *block)
+{
+    (void)core;
+    struct ampd_model *model = call->model;
+    struct ampd_shard *shard = model->shard;
+    uint64_t local = block->block - model->tensors.first;
+    if (call->state != AMPD_CALL_STREAMING || local >= model->tensors.count)
+        return;
+    if (block->bad_checksum) {
+        ampd_call_end(call, AMP_EDATALOSS, "BLOCK_CHECKSUM", "block %llu: its CRC32C does not match; load again",
+                      (unsigned long long)block->block);
+        return;
+    }
+    for (uint32_t i = 0; i < block->counts_count; i++) {
+        const struct ampd_segment_count *count = &block->counts[i];
+        if (count->inf_count + count->nan_count == 0)
+            continue;
+        ampd_call_end(call, AMP_EINVAL, "INVALID_TENSOR", "%s: element %llu is Inf or NaN; give finite first values",
+                      model->spec.parameters[count->parameter].name, (unsigned long long)count->first_index);
+        return;
+    }
+    if (shard->load.have[local] == 0) {
+        shard->load.have[local] = 1;
+        shard->load.count++;
+        shard->load.moved = true;
+    }
+}
+
+/* Masters -> cast copy of version 0, which is even; the moments begin at zero. */
+static void cast_all(struct ampd_model *model)
+{
+    struct ampd_plan *plan = ampd_need(ampd_plan_new(&model->tensors, 0));
+    plan->copy = 0;
+    plan->saturate = model->spec.cast_overflow == AMPD_CAST_SATURATE;
+    ampd_shard_bulk(model, AMPD_BULK_LOAD, AMPD_JOB_CAST | AMPD_JOB_RESET, plan);
+    ampd_plan_unref(plan);
+}
+
+void ampd_load_end(struct ampd_core *core, struct ampd_call *call)
+{
+    struct ampd_model *model = call->model;
+    struct ampd_shard *shard = model->shard;
+    if (call->kind != AMPD_CALL_LOAD || call->state != AMPD_CALL_STREAMING)
+        return;
+    ampd_call_set(call, AMPD_CALL_ENDED);
+    if (shard->load.count == model->tensors.count) {
+        cast_all(model);
+        return;
+    }
+    uint64_t missing = 0;
+    while (shard->load.have[missing] != 0)
+        missing++;
+    uint64_t id = call->id;
+    ampd_call_fail(core, id, model, AMP_ESTATE, "INCOMPLETE_LOAD",
+                   "block %llu is missing, and %llu more; send every block, then end the stream",
+                   (unsigned long long)(model->tensors.first + missing),
+                   (unsigned long long)(model->tensors.count - shard->load.count - 1));
+    ampd_load_closed(model, id);
+}
+
+void ampd_load_closed(struct ampd_model *model, uint64_t id)
+{
+    struct ampd_shard *shard = model->shard;
+    if (shard->load.loader != id)
+        return;
+    shard->load.loader = 0;
+    if (shard->jobs.bulk ==
+        AMPD_BULK_NONE) /* else all its values are here: it is a load, whoever still waits for the answer */
+        tell_gone(model);
+}
+
+void ampd_load_loaded(struct ampd_model *model)
+{
+    const struct ampd_shard *shard = model->shard;
+    if (shard->memory != AMPD_MEMORY_READY || shard->told.loaded)
+        return;
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_LOADED, 0);
+    message->u.applied = shard->apply.warnings;
+    ampd_bus_send_take(model->core, message);
+}
+
+void ampd_load_cast_done(struct ampd_model *model)
+{
+    struct ampd_shard *shard = model->shard;
+    ampd_memory_set(shard, AMPD_MEMORY_READY);
+    shard->version = 0;
+    shard->apply.copy_valid[0] = true;
+    shard->apply.copy_version[0] = 0;
+    ampd_load_loaded(model);
+}

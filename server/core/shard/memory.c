@@ -1,0 +1,450 @@
+/*
+ * A shard's memory of a model: lost at a start, and brought back from a checkpoint (docs/step-protocol.md section 6).
+ * How it is cut into checkpoints is in checkpoint_part.c, which of them are kept in catalogue.c.
+ *
+ *   LOST      -> RESTORING, EMPTY            RESTORE came; or a new epoch without a checkpoint
+ *   RESTORING -> RESTORED, REPLAYING, LOST   in memory and verified; or damaged, or there is no checkpoint
+ *   REPLAYING -> READY, LOST, RESTORING      all steps of the journal are applied (journal.c); or one is missing
+ *   RESTORED  -> READY, RESTORING            the new epoch is stored; or another checkpoint is asked for
+ *   EMPTY     -> LOADING, RESTORING          a loader has the grant
+ *   LOADING   -> READY, RESTORING            every block is in
+ *   READY     -> RESTORING
+ *
+ * RESTORE comes to all shards of a model, also to those that have lost nothing: what they were doing ends first. With
+ * `durability: step` nothing is lost by that before a new epoch is stored: a SYNC that comes before gives the memory
+ * back, from checkpoint and journal, as after a start. So a rollback that comes to nothing costs no step.
+ */
+#include "server/core/shard/memory.h"
+
+#include "base/assert.h"
+#include "server/core/base/calls.h"
+#include "server/core/base/local.h"
+#include "server/core/base/model.h"
+#include "server/core/base/out.h"
+#include "server/core/base/process.h"
+#include "server/core/model/states.h"
+#include "server/core/model/tensors.h"
+#include "server/core/shard/bulk.h"
+#include "server/core/shard/catalogue.h"
+#include "server/core/shard/checkpoint_part.h"
+#include "server/core/shard/journal.h"
+#include "server/core/shard/load.h"
+#include "server/core/shard/shard.h"
+#include "server/core/shard/sync_answer.h"
+#include "server/core/wire/bus.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Between two tries to read a checkpoint: long enough for a log line each. */
+#ifndef RESTORE_RETRY_MS /* (tests/faults has no time for it) */
+#define RESTORE_RETRY_MS 5000
+#endif
+
+void ampd_memory_set(struct ampd_shard *shard, enum ampd_memory_state to)
+{
+    AMP_ASSERT(ampd_machine_allows(&ampd_machine_memory, shard->memory, to));
+    shard->memory = to;
+}
+
+/* ---- RESTORE ---- */
+
+static void answer_restore(struct ampd_model *model, bool ok)
+{
+    const struct ampd_shard *shard = model->shard;
+    struct ampd_message *answer = ampd_bus_message(model, AMPD_MESSAGE_RESTORED, 0);
+    answer->round = shard->restore.round;
+    answer->u.restore.epoch = shard->restore.record.epoch;
+    answer->u.restore.step = shard->restore.record.step;
+    answer->u.restore.ok = ok;
+    answer->u.restore.waits = !ok && !shard->restore.refused && shard->restore.retry_ms != 0;
+    answer->u.restore.absent = shard->restore.refused || (answer->u.restore.waits && shard->restore.missing);
+    answer->u.restore.version = shard->restore.version;
+    answer->u.restore.scaler = shard->restore.scaler;
+    ampd_bus_send_take(model->core, answer);
+}
+
+/* The epoch that follows voids what is above the checkpoint: by then each store knows all parts of that one. */
+static void answer_restored(struct ampd_model *model)
+{
+    if (model->shard->catalogue.parts_storing == 0) /* else when they are (catalogue.c) */
+        answer_restore(model, true);
+}
+
+/* Ends every stream, so that the tensors can be written over. */
+static void end_streams(struct ampd_model *model)
+{
+    struct amp_list *lists[] = {&model->pushes, &model->pulls};
+    for (unsigned l = 0; l < sizeof lists / sizeof lists[0]; l++) {
+        AMP_LIST_EACH(it, next, lists[l])
+        {
+            ampd_call_end(AMP_CONTAINER(it, struct ampd_call, node), AMP_EUNAVAILABLE, "RECOVERING",
+                          "%s goes back to a checkpoint; try again in a moment", model->spec.name);
+        }
+    }
+    ampd_load_void(model);
+}
+
+/* Whether a RESTORE or EPOCH belongs to a SYNC before the one that this shard has answered last. */
+static bool is_stale(const struct ampd_model *model, const struct ampd_message *message)
+{
+    return message->round < model->core->sync.seen;
+}
+
+static bool same_checkpoint(const struct ampd_checkpoint_record *a, const struct ampd_restore *b)
+{
+    return a->epoch == b->epoch && a->step == b->step;
+}
+
+void ampd_memory_restore(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_shard *shard = model->shard;
+    const struct ampd_restore *restore = &message->u.restore;
+    AMP_ASSERT(message->from == 0);
+    AMP_ASSERT(!shard->told.deleting); /* process/receive.c: such a model gets no orders */
+    if (is_stale(model, message))
+        return;
+    if (message->round == shard->restore.round && same_checkpoint(&shard->restore.record, restore)) {
+        ampd_memory_tell(model); /* repeated */
+        return;
+    }
+    shard->restore.round = message->round;
+    const struct ampd_checkpoint_record *record = ampd_catalogue_find(shard, restore->epoch, restore->step);
+    shard->restore.record = (struct ampd_checkpoint_record){.epoch = restore->epoch, .step = restore->step};
+    if (record != NULL)
+        shard->restore.record = *record;
+    shard->restore.refused = record == NULL && restore->epoch != 0;
+    if (shard->restore.refused) { /* the memory stays as it is */
+        answer_restore(model, false);
+        return;
+    }
+    bool whole = shard->memory == AMPD_MEMORY_READY || shard->journal.replay.on;
+    if (whole && model->spec.durability == AMPD_DURABILITY_STEP && shard->catalogue.count > 0)
+        shard->restore.taken = true;
+    if (shard->memory != AMPD_MEMORY_RESTORING)
+        ampd_memory_set(shard, AMPD_MEMORY_RESTORING);
+    shard->restore.waits = true;
+    shard->restore.retry_ms = 0;
+    shard->restore.unread[0] = 0;
+    ampd_shard_journal_stop(model);
+    ampd_shard_forget(model);
+    ampd_part_end(model);
+    end_streams(model);
+    ampd_memory_try_restore(model);
+}
+
+void ampd_memory_try_restore(struct ampd_model *model)
+{
+    struct ampd_shard *shard = model->shard;
+    if (!shard->restore.waits || shard->restore.token != 0 || shard->jobs.out != 0 || !amp_list_empty(&model->pushes) ||
+        !amp_list_empty(&model->pulls) || ampd_load_streams(model) || ampd_part_reads(shard))
+        return;
+    if (shard->journal.token != 0 || shard->journal.replay.token != 0)
+        return; /* g is being written to the journal, or read */
+    shard->restore.waits = false;
+    if (shard->restore.record.epoch == 0) {
+        ampd_memory_set(shard, AMPD_MEMORY_LOST);
+        answer_restore(model, true);
+        return;
+    }
+    shard->restore.token = ++model->core->last_token;
+    struct ampd_output *output = ampd_out(model->core, AMPD_OUT_RESTORE, 0);
+    output->u.restore = (struct ampd_restore_order){
+        .token = shard->restore.token,
+        .model = model->index,
+        .spec = &model->spec,
+        .layout = model->layout,
+        .checkpoint = &shard->restore.record,
+        .first = model->tensors.first,
+        .count = model->tensors.count,
+        .tensors = {model->tensors.masters, model->tensors.m, model->tensors.v},
+    };
+}
+
+/* User states of the restored step: those that Join gives out, and those that the next cut starts from. */
+static void take_states(struct ampd_model *model, const struct ampd_checkpoint_state *state)
+{
+    struct ampd_shard *shard = model->shard;
+    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+        bool given = state->user_states != NULL && r < state->world_size && state->user_states[r].size > 0;
+        struct ampd_bytes *both[] = {&shard->decided.user_states[r], &shard->decided.base_user_states[r]};
+        for (unsigned i = 0; i < 2; i++) {
+            free(both[i]->data);
+            *both[i] = (struct ampd_bytes){0};
+            if (!given)
+                continue;
+            both[i]->size = state->user_states[r].size;
+            both[i]->data = ampd_need(ampd_copy(state->user_states[r].data, both[i]->size));
+        }
+    }
+}
+
+void ampd_memory_read_later(struct ampd_model *model, const char *format, ...)
+{
+    struct ampd_shard *shard = model->shard;
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(shard->restore.unread, sizeof shard->restore.unread, format, arguments);
+    va_end(arguments);
+    ampd_out_log(model->core, AMPD_LOG_ERROR, model, "%s", shard->restore.unread);
+    shard->restore.retry_ms = model->core->now_ms + RESTORE_RETRY_MS;
+    if (shard->journal.replay.on)
+        ampd_sync_try_answer(model->core);
+    else
+        answer_restore(model, false);
+}
+
+/*
+ * A durable checkpoint is given up only where its file is there and damaged. It may be that a file which is not there
+ * is on a directory that is not mounted, and that one which cannot be read can be read again: the model stays
+ * RECOVERING until it can, and the others go on.
+ */
+static void read_later(struct ampd_model *model, int code)
+{
+    struct ampd_shard *shard = model->shard;
+    shard->restore.missing = code == AMP_ENOTFOUND;
+    ampd_memory_read_later(model,
+                           "checkpoint %llu of %s %s; it is read as soon as it can be: is the checkpoint directory "
+                           "mounted (here it is %s)? Only if its file is lost for good, put an empty one in its place: "
+                           "the checkpoint before is taken then",
+                           (unsigned long long)shard->restore.record.step, model->spec.name,
+                           shard->restore.missing ? "is not there" : "cannot be read now",
+                           ampd_checkpoint_dir(model->core));
+}
+
+void ampd_memory_tick(struct ampd_model *model)
+{
+    struct ampd_shard *shard = model->shard;
+    if (shard->restore.retry_ms == 0 || shard->restore.retry_ms > model->core->now_ms)
+        return;
+    shard->restore.retry_ms = 0;
+    if (shard->memory == AMPD_MEMORY_REPLAYING) {
+        ampd_shard_journal_read_on(model);
+        return;
+    }
+    shard->restore.waits = true;
+    ampd_memory_try_restore(model);
+}
+
+void ampd_memory_restored(struct ampd_model *model, const struct ampd_event_restored *restored)
+{
+    struct ampd_shard *shard = model->shard;
+    shard->restore.token = 0;
+    if (shard->told.deleting)
+        return;
+    if (shard->restore.waits) { /* another one has been asked for meanwhile */
+        ampd_memory_try_restore(model);
+        return;
+    }
+    bool ok = restored->code == 0 && restored->state->step == shard->restore.record.step;
+    if (!ok && restored->code != 0 && restored->code != AMP_EDATALOSS) {
+        read_later(model, restored->code);
+        return;
+    }
+    shard->restore.unread[0] = 0;
+    if (!ok) {
+        ampd_out_log(model->core, AMPD_LOG_ERROR, model,
+                     "checkpoint %llu of epoch %llu in %s cannot be used: %s; the one before is tried",
+                     (unsigned long long)shard->restore.record.step, (unsigned long long)shard->restore.record.epoch,
+                     ampd_checkpoint_dir(model->core),
+                     restored->code == 0 ? "it is of another step" : amp_strerror(restored->code));
+        ampd_memory_set(shard, AMPD_MEMORY_LOST);
+        if (shard->journal.replay.on)
+            ampd_shard_journal_give_up(model, "its checkpoint is lost");
+        else
+            answer_restore(model, false);
+        return;
+    }
+    shard->restore.step = restored->state->step;
+    shard->restore.version = restored->state->version;
+    shard->restore.scaler = restored->state->scaler;
+    take_states(model, restored->state);
+    struct ampd_plan *plan = ampd_need(ampd_plan_new(&model->tensors, 0));
+    plan->copy = (unsigned)(shard->restore.version % AMPD_COPIES);
+    plan->saturate = model->spec.cast_overflow == AMPD_CAST_SATURATE;
+    ampd_shard_bulk(model, AMPD_BULK_RESTORE, AMPD_JOB_CAST, plan);
+    ampd_plan_unref(plan);
+}
+
+void ampd_memory_cast_done(struct ampd_model *model)
+{
+    if (model->shard->restore.waits)
+        return; /* as above: the last job's end goes on with that */
+    if (model->shard->journal.replay.on) {
+        ampd_memory_set(model->shard, AMPD_MEMORY_REPLAYING);
+        ampd_shard_journal_restored(model);
+        return;
+    }
+    ampd_memory_set(model->shard, AMPD_MEMORY_RESTORED);
+    answer_restored(model);
+}
+
+/* ---- durability: step ---- */
+
+void ampd_memory_give_back(struct ampd_model *model)
+{
+    struct ampd_shard *shard = model->shard;
+    if (!shard->restore.taken || shard->journal.replay.on || shard->new_epoch != 0 || shard->told.deleting ||
+        shard->catalogue.count == 0)
+        return;
+    shard->journal.replay.on = true;
+    shard->restore.refused = false;
+    shard->restore.retry_ms = 0;
+    ampd_memory_begin_replay(model);
+}
+
+void ampd_memory_begin_replay(struct ampd_model *model)
+{
+    struct ampd_shard *shard = model->shard;
+    if (shard->memory != AMPD_MEMORY_RESTORING)
+        ampd_memory_set(shard, AMPD_MEMORY_RESTORING);
+    shard->restore.record = shard->catalogue.records[shard->catalogue.count - 1];
+    shard->restore.waits = true;
+    ampd_memory_try_restore(model);
+}
+
+void ampd_memory_end_replay(struct ampd_model *model, bool ok)
+{
+    ampd_memory_set(model->shard, ok ? AMPD_MEMORY_READY : AMPD_MEMORY_LOST);
+    model->shard->restore.taken = false;
+}
+
+/* ---- EPOCH ---- */
+
+static void fill_epoch_row(const struct ampd_model *model, const struct ampd_epoch_message *message,
+                           struct ampd_step_row *row)
+{
+    const struct ampd_epoch_record *record = &message->record;
+    const struct ampd_shard *shard = model->shard;
+    row->kind = AMPD_ROW_EPOCH;
+    row->epoch = record->epoch;
+    row->step = record->base_step;
+    row->parent_epoch = record->parent;
+    row->parent_step = message->parent_step;
+    row->after = shard->scaler;
+    row->scale = shard->scaler.scale;
+    row->scale_id = shard->scaler.scale_id;
+    row->version = shard->version;
+    row->durable_step = record->base_step;
+    row->note = message->note;
+}
+
+static void persist_epoch(struct ampd_model *model, const struct ampd_epoch_message *message)
+{
+    const struct ampd_epoch_record *record = &message->record;
+    struct ampd_core *core = model->core;
+    struct ampd_epoch_record *epoch = ampd_need(ampd_copy(record, sizeof *record));
+    struct ampd_step_row *row = ampd_need(calloc(1, sizeof *row));
+    epoch->at_us = core->utc_us;
+    fill_epoch_row(model, message, row);
+    row->at_us = core->utc_us;
+    struct ampd_persist *persist;
+    (void)ampd_out_persist(model, model->shard->stored ? AMPD_PERSIST_EPOCH : AMPD_PERSIST_MODEL, 0, &persist);
+    persist->spec = &model->spec;
+    persist->epoch = ampd_out_own(core, epoch);
+    persist->row = ampd_out_own(core, row);
+}
+
+/* What the memory holds from now on: the base of the epoch, or nothing. */
+static void take_base(struct ampd_model *model, const struct ampd_epoch_record *record)
+{
+    struct ampd_shard *shard = model->shard;
+    bool restored = shard->memory == AMPD_MEMORY_RESTORED;
+    AMP_ASSERT(!restored || shard->restore.step == record->base_step);
+    if (restored) {
+        shard->scaler = shard->restore.scaler;
+        shard->version = shard->restore.version;
+    } else {
+        amp_scaler_init(&model->spec.scaler, &shard->scaler);
+        shard->version = 0;
+    }
+    for (unsigned c = 0; c < AMPD_COPIES; c++)
+        shard->apply.copy_valid[c] = restored && c == shard->version % AMPD_COPIES;
+    shard->apply.copy_version[shard->version % AMPD_COPIES] = shard->version;
+    shard->decided.step = record->base_step;
+    shard->restore.taken = false;
+    ampd_shard_journal_clear(model);
+    ampd_shard_begin_anew(model);
+}
+
+/* A part that a new epoch comes to: in time, not stored before, and on the memory that it is about. */
+static bool takes_epoch(const struct ampd_model *model, const struct ampd_message *message)
+{
+    const struct ampd_shard *shard = model->shard;
+    const struct ampd_epoch_record *record = &message->u.epoch.record;
+    if (is_stale(model, message) || record->epoch <= shard->epoch || shard->new_epoch != 0)
+        return false;
+    if (shard->memory == AMPD_MEMORY_RESTORED && shard->restore.refused)
+        return false; /* what is in memory is not what was asked for last */
+    if (shard->memory == AMPD_MEMORY_RESTORED)
+        return shard->restore.step == record->base_step && shard->restore.record.epoch == record->base_epoch;
+    return shard->memory == AMPD_MEMORY_LOST && record->base_epoch == 0;
+}
+
+void ampd_memory_epoch(struct ampd_model *model, const struct ampd_message *message)
+{
+    struct ampd_shard *shard = model->shard;
+    const struct ampd_epoch_record *record = &message->u.epoch.record;
+    AMP_ASSERT(message->from == 0);
+    if (!takes_epoch(model, message)) {
+        if (record->epoch == shard->epoch)
+            ampd_memory_tell(model); /* repeated */
+        return;
+    }
+    ampd_catalogue_void(shard, record->base_epoch, record->base_step);
+    ampd_part_void(model);
+    take_base(model, record);
+    shard->base_epoch = record->base_epoch;
+    shard->base_step = record->base_step;
+    shard->new_epoch = record->epoch;
+    persist_epoch(model, &message->u.epoch);
+}
+
+static void answer_epoch(struct ampd_model *model)
+{
+    struct ampd_message *answer = ampd_bus_message(model, AMPD_MESSAGE_EPOCH_STORED, 0);
+    answer->epoch = model->shard->epoch;
+    ampd_bus_send_take(model->core, answer);
+}
+
+void ampd_memory_epoch_stored(struct ampd_model *model)
+{
+    struct ampd_shard *shard = model->shard;
+    shard->epoch = shard->new_epoch;
+    shard->new_epoch = 0;
+    shard->stored = true;
+    shard->restore.refused = false;
+    shard->told.sequence = 0;
+    shard->told.stalled = false;
+    shard->told.frozen = false;
+    shard->told.done = false;
+    shard->told.loaded = shard->memory == AMPD_MEMORY_RESTORED;
+    shard->told.loaded_is_told = false;
+    shard->told.troubled = false;
+    shard->load.loader = 0; /* its stream ended before the epoch began */
+    shard->load.granted = 0;
+    ampd_memory_set(shard, shard->memory == AMPD_MEMORY_RESTORED ? AMPD_MEMORY_READY : AMPD_MEMORY_EMPTY);
+    ampd_shard_journal_prune(model, shard->base_step);
+    if (model->core->config.shard == 0)
+        ampd_local_epoch_began(model, shard->epoch, shard->base_step);
+    answer_epoch(model);
+}
+
+void ampd_memory_tell(struct ampd_model *model)
+{
+    const struct ampd_shard *shard = model->shard;
+    bool lost = shard->memory == AMPD_MEMORY_LOST && shard->restore.round != 0 && shard->restore.record.epoch == 0;
+    bool unread = shard->memory == AMPD_MEMORY_RESTORING && !shard->journal.replay.on && shard->restore.retry_ms != 0;
+    if (shard->restore.refused || unread)
+        answer_restore(model, false);
+    else if (shard->memory == AMPD_MEMORY_RESTORED)
+        answer_restored(model);
+    else if (lost)
+        answer_restore(model, true);
+    else if (shard->memory == AMPD_MEMORY_LOST && shard->restore.round != 0)
+        answer_restore(model, false);
+    else if (shard->memory >= AMPD_MEMORY_EMPTY && shard->new_epoch == 0)
+        answer_epoch(model);
+}

@@ -1,0 +1,14 @@
+/* Rows of the history about what an operator did (action_rows.c). Private to server/core. */
+#ifndef AMPD_CORE_ACTION_ROWS_H
+#define AMPD_CORE_ACTION_ROWS_H
+
+#include <stdint.h>
+
+struct ampd_action;
+struct ampd_model;
+
+/* Stores the row of an action behind a step; `call`: who is answered then, or 0. */
+void ampd_action_row_persist(struct ampd_model *model, uint64_t call, const struct ampd_action *act, uint64_t epoch,
+                             uint64_t step);
+
+#endif

@@ -1,0 +1,139 @@
+/*
+ * Whether a message of another shard can be about this model: parameters, ranks and blocks that there are, in the order
+ * in which a shard tells them. Everything behind this takes them for indices. Whether it comes at the right time is for
+ * each machine to say.
+ */
+#include "server/core/wire/fits.h"
+
+#include "server/core/base/model.h"
+#include "server/core/base/process.h"
+#include "server/core/model/layout.h"
+#include "server/core/wire/bus.h"
+#include "server/core/wire/findings.h"
+#include "server/core/wire/messages.h"
+
+static bool rows_fit(const struct ampd_model *model, const struct ampd_overflow_row *rows, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        bool of_all = rows[i].rank == AMPD_RANK_SUM || rows[i].rank == AMPD_RANK_RANGE;
+        if (rows[i].parameter >= model->spec.parameters_count || (!of_all && rows[i].rank >= model->spec.world_size))
+            return false;
+    }
+    return true;
+}
+
+static bool range_fits(const struct ampd_model *model, const struct ampd_range_warning *range, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (range[i].parameter >= model->spec.parameters_count)
+            return false;
+    }
+    return true;
+}
+
+static bool list_fits(const struct ampd_model *model, const struct ampd_contributor *list, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (list[i].rank >= model->spec.world_size || (i > 0 && list[i].rank <= list[i - 1].rank))
+            return false;
+    }
+    return true;
+}
+
+static bool open_fits(const struct ampd_model *model, const struct ampd_open *open)
+{
+    for (uint32_t i = 0; i < open->expected_count; i++) {
+        uint32_t rank = open->expected[i].rank;
+        if (rank >= model->spec.world_size || (i > 0 && rank <= open->expected[i - 1].rank))
+            return false;
+    }
+    return true;
+}
+
+/* What is stored in the history as an act is one. */
+static bool acts_fit(const struct ampd_action *acts, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (acts[i].kind != AMPD_ROW_SET && acts[i].kind != AMPD_ROW_RESET)
+            return false;
+    }
+    return true;
+}
+
+static bool alive_fits(const struct ampd_model *model, const struct ampd_alive *alive)
+{
+    for (uint32_t i = 0; i < alive->count; i++) {
+        if (alive->workers[i].rank >= model->spec.world_size)
+            return false;
+    }
+    return true;
+}
+
+bool ampd_row_fits(const struct ampd_model *model, const struct ampd_step_row *row)
+{
+    return list_fits(model, row->contributors, row->contributors_count) &&
+           rows_fit(model, row->rows, row->rows_count) && row->clips_count <= model->spec.groups_count;
+}
+
+/* Subtrees rise, and lie in the sender's blocks of their parameter: so those of all shards rise, too. */
+static bool vote_fits(const struct ampd_model *model, const struct ampd_vote *vote, uint32_t from)
+{
+    const struct ampd_layout *layout = model->layout;
+    uint64_t first, count;
+    ampd_layout_shard(layout, from, AMPD_COUNT(model->core), &first, &count);
+    for (uint64_t i = 0; i < vote->subtrees_count; i++) {
+        const struct ampd_subtree *tree = &vote->subtrees[i], *before = i > 0 ? tree - 1 : NULL;
+        uint64_t size = (uint64_t)1 << tree->level, p = tree->parameter;
+        if (p >= model->spec.parameters_count || (before != NULL && before->parameter > p))
+            return false;
+        uint64_t begin = layout->starts[p] / layout->block_elements;
+        uint64_t end = (layout->starts[p] + layout->sizes[p] - 1) / layout->block_elements + 1;
+        begin = begin > first ? begin : first;
+        end = end < first + count ? end : first + count;
+        if (before != NULL && before->parameter == p)
+            begin = before->index + ((uint64_t)1 << before->level);
+        if (tree->index < begin || tree->index % size != 0 || tree->index >= end || size > end - tree->index)
+            return false;
+    }
+    for (uint32_t i = 0; i < vote->shared_count; i++) {
+        const struct ampd_overflow_row *row = &vote->shared[i];
+        if (row->parameter >= model->spec.parameters_count || !ampd_vote_shares(model, from, row->parameter) ||
+            (i > 0 && row->parameter < row[-1].parameter))
+            return false;
+    }
+    return rows_fit(model, vote->rows, vote->rows_count) && rows_fit(model, vote->shared, vote->shared_count);
+}
+
+bool ampd_message_fits(const struct ampd_model *model, const struct ampd_message *message)
+{
+    switch (message->type) {
+    case AMPD_MESSAGE_OPEN:
+        return open_fits(model, &message->u.open);
+    case AMPD_MESSAGE_CLOSE:
+        return list_fits(model, message->u.close.contributors, message->u.close.contributors_count);
+    case AMPD_MESSAGE_VOTE:
+        return vote_fits(model, &message->u.vote, message->from);
+    case AMPD_MESSAGE_VERDICT:
+        return ampd_row_fits(model, &message->u.verdict.row) &&
+               acts_fit(message->u.verdict.acts, message->u.verdict.acts_count) &&
+               range_fits(model, message->u.verdict.range, message->u.verdict.range_count) &&
+               (!message->u.verdict.has_next || open_fits(model, &message->u.verdict.next));
+    case AMPD_MESSAGE_ACTS:
+        return acts_fit(message->u.acts.acts, message->u.acts.count);
+    case AMPD_MESSAGE_LOADED:
+    case AMPD_MESSAGE_APPLIED:
+        return range_fits(model, message->u.applied.range, message->u.applied.range_count);
+    case AMPD_MESSAGE_ALIVE:
+        return alive_fits(model, &message->u.alive);
+    default:
+        return true;
+    }
+}
+
+bool ampd_fits_not(struct ampd_model *model, const struct ampd_message *message)
+{
+    bool fits = ampd_message_fits(model, message);
+    if (!fits)
+        ampd_bus_misfit(model, message, "");
+    return !fits;
+}

@@ -1,0 +1,270 @@
+#include "server/io/auth/auth_rules.h"
+
+#include "base/hex.h"
+#include "server/io/base/options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SPACE " \t\r"
+
+/* From the lowest to the highest; peer stands apart: it is for shards, which need nothing else. */
+static const struct {
+    const char *name;
+    uint32_t roles;
+} roles_table[] = {
+    {"read", AMPD_ROLE_READER},
+    {"worker", AMPD_ROLE_READER | AMPD_ROLE_WORKER},
+    {"operator", AMPD_ROLE_READER | AMPD_ROLE_WORKER | AMPD_ROLE_OPERATOR},
+    {"peer", AMPD_ROLE_PEER},
+};
+#define ROLES_COUNT (sizeof roles_table / sizeof *roles_table)
+
+uint32_t ampd_auth_roles_of(const char *name)
+{
+    for (size_t i = 0; i < ROLES_COUNT; i++)
+        if (strcmp(name, roles_table[i].name) == 0)
+            return roles_table[i].roles;
+    return 0;
+}
+
+const char *ampd_auth_role_name(uint32_t roles)
+{
+    for (size_t i = ROLES_COUNT; i-- > 0;)
+        if ((roles & roles_table[i].roles) == roles_table[i].roles)
+            return roles_table[i].name;
+    return "none";
+}
+
+/* One line, cut into words as it is read. */
+struct line {
+    char *at;
+    unsigned number;
+    const char *path;
+    struct amp_error *error;
+};
+
+static int bad_line(const struct line *line, const char *what)
+{
+    return amp_error_set(line->error, AMP_EINVAL, "TOKEN_FILE", "%.200s, line %u: %s", line->path, line->number, what);
+}
+
+/* The next word, "" at the end. */
+static char *next_word(struct line *line)
+{
+    char *word = line->at + strspn(line->at, SPACE);
+    line->at = word + strcspn(word, SPACE);
+    if (*line->at != 0)
+        *line->at++ = 0;
+    return word;
+}
+
+/* What is left of the line, without the spaces around it. */
+static char *rest_of(struct line *line)
+{
+    char *rest = line->at + strspn(line->at, SPACE);
+    size_t size = strlen(rest);
+    while (size > 0 && strchr(SPACE, rest[size - 1]) != NULL)
+        size--;
+    rest[size] = 0;
+    line->at = rest + size;
+    return rest;
+}
+
+/* `count` digits, or -1. */
+static int digits(const char *text, int count)
+{
+    int value = 0;
+    for (int i = 0; i < count; i++) {
+        if (text[i] < '0' || text[i] > '9')
+            return -1;
+        value = value * 10 + text[i] - '0';
+    }
+    return value;
+}
+
+/* Days from 1970-01-01 in the Gregorian calendar, or -1: there is no such day. */
+static int64_t days_from(int year, int month, int day)
+{
+    static const int lengths[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    static const int before[] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
+    if (year < 1970 || month < 1 || month > 12 || day < 1)
+        return -1;
+    bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+    if (day > lengths[month - 1] + (month == 2 && leap))
+        return -1;
+    int past = year - 1; /* leap days until the end of the year before: 477 before 1970 */
+    int leap_days = past / 4 - past / 100 + past / 400 - 477;
+    return (int64_t)(year - 1970) * 365 + leap_days + before[month - 1] + (month > 2 && leap) + day - 1;
+}
+
+/* "2027-01-31" (its first instant) or "2027-01-31T12:00:00Z". */
+static bool parse_time(const char *text, int64_t *us)
+{
+    size_t size = strlen(text);
+    if ((size != 10 && size != 20) || text[4] != '-' || text[7] != '-')
+        return false;
+    int year = digits(text, 4), month = digits(text + 5, 2), day = digits(text + 8, 2);
+    int64_t days = days_from(year, month, day);
+    int64_t seconds = 0;
+    if (size == 20) {
+        int hour = digits(text + 11, 2), minute = digits(text + 14, 2), second = digits(text + 17, 2);
+        if (text[10] != 'T' || text[13] != ':' || text[16] != ':' || text[19] != 'Z' || hour < 0 || hour > 23 ||
+            minute < 0 || minute > 59 || second < 0 || second > 59)
+            return false;
+        seconds = hour * 3600 + minute * 60 + second;
+    }
+    *us = (days * 86400 + seconds) * 1000000;
+    return days >= 0;
+}
+
+static int take_name(const struct line *line, const char *name, struct ampd_auth_rule *rule)
+{
+    size_t size = strlen(name);
+    if (size == 0 || size >= sizeof rule->name)
+        return bad_line(line, "the name is missing or longer than 255 bytes");
+    memcpy(rule->name, name, size + 1);
+    return 0;
+}
+
+static int parse_token(struct line *line, struct ampd_auth_rule *rule)
+{
+    static const char expires[] = "expires=";
+    int rc = take_name(line, next_word(line), rule);
+    if (rc != 0)
+        return rc;
+    if (!amp_hex_parse(next_word(line), rule->hash, sizeof rule->hash))
+        return bad_line(line, "the name must be followed by the SHA-256 of the token, 64 hexadecimal digits "
+                              "(ampctl token new prints the line)");
+    const char *word = next_word(line);
+    rule->expires_us = INT64_MAX;
+    if (*word == 0)
+        return 0;
+    if (strncmp(word, expires, strlen(expires)) != 0 || !parse_time(word + strlen(expires), &rule->expires_us))
+        return bad_line(line, "after the hash only expires=2027-01-31 or expires=2027-01-31T12:00:00Z may follow");
+    return *next_word(line) == 0 ? 0 : bad_line(line, "there is something behind the time");
+}
+
+static int parse_uid(struct line *line, struct ampd_auth_rule *rule)
+{
+    const char *word = next_word(line);
+    char *end;
+    unsigned long long uid = strtoull(word, &end, 10);
+    rule->any_uid = strcmp(word, "*") == 0;
+    rule->uid = (uint32_t)uid;
+    /* The greatest number is "no user" to the system. */
+    if (!rule->any_uid && (*word < '0' || *word > '9' || strlen(word) > 10 || *end != 0 || uid >= UINT32_MAX))
+        return bad_line(line, "the number of a user, or * for all others, is expected");
+    return *next_word(line) == 0 ? 0 : bad_line(line, "there is something behind the number");
+}
+
+static int parse_rule(struct line *line, const char *kind, struct ampd_auth_rule *rule)
+{
+    static const char *const kinds[] = {"token", "cert", "uid"};
+    size_t which = 0;
+    while (which < 3 && strcmp(kind, kinds[which]) != 0)
+        which++;
+    if (which == 3)
+        return bad_line(line, "a line begins with token, cert or uid, or with # if it is a comment");
+    rule->kind = (enum ampd_auth_kind)which;
+    rule->line = line->number;
+    rule->roles = ampd_auth_roles_of(next_word(line));
+    if (rule->roles == 0)
+        return bad_line(line, "the second word is the role: read, worker, operator or peer");
+    switch (rule->kind) {
+    case AMPD_AUTH_TOKEN:
+        return parse_token(line, rule);
+    case AMPD_AUTH_CERT:
+        return take_name(line, rest_of(line), rule);
+    default:
+        return parse_uid(line, rule);
+    }
+}
+
+static bool same_subject(const struct ampd_auth_rule *a, const struct ampd_auth_rule *b)
+{
+    if (a->kind != b->kind)
+        return false;
+    switch (a->kind) {
+    case AMPD_AUTH_TOKEN: /* one name may have two tokens: an old one and its successor */
+        return memcmp(a->hash, b->hash, sizeof a->hash) == 0;
+    case AMPD_AUTH_CERT:
+        return strcmp(a->name, b->name) == 0;
+    default:
+        return a->any_uid == b->any_uid && a->uid == b->uid;
+    }
+}
+
+/* Two lines for one caller would leave open which of them counts. */
+static int check_new(const struct line *line, const struct ampd_auth_rules *rules)
+{
+    const struct ampd_auth_rule *last = &rules->rules[rules->count - 1];
+    char text[96];
+    for (size_t i = 0; i + 1 < rules->count; i++) {
+        if (!same_subject(&rules->rules[i], last))
+            continue;
+        (void)snprintf(text, sizeof text, "the same token, name or user as in line %u; leave one of them out",
+                       rules->rules[i].line);
+        return bad_line(line, text);
+    }
+    return 0;
+}
+
+static int parse_line(struct line *line, struct ampd_auth_rules *rules)
+{
+    for (const char *at = line->at; *at != 0; at++)
+        if ((unsigned char)*at < ' ' && strchr(SPACE, *at) == NULL)
+            return bad_line(line, "there is a control character in it");
+    const char *kind = next_word(line);
+    if (*kind == 0 || *kind == '#')
+        return 0;
+    if (rules->count == AMPD_AUTH_RULES_MAX)
+        return bad_line(line, "there are more than 1024 rules; leave out those of callers who are gone");
+    struct ampd_auth_rule *rule = &rules->rules[rules->count];
+    *rule = (struct ampd_auth_rule){0};
+    int rc = parse_rule(line, kind, rule);
+    if (rc != 0)
+        return rc;
+    rules->count++;
+    return check_new(line, rules);
+}
+
+int ampd_auth_rules_parse(const char *text, size_t size, const char *path, struct ampd_auth_rules **out,
+                          struct amp_error *error)
+{
+    *out = NULL;
+    struct line line = {.path = path, .error = error};
+    if (size > AMPD_AUTH_FILE_MAX)
+        return amp_error_set(error, AMP_EINVAL, "TOKEN_FILE", "%.200s: longer than %zu bytes; is it a token file?",
+                             path, AMPD_AUTH_FILE_MAX);
+    char *copy = malloc(size + 1);
+    struct ampd_auth_rules *rules = malloc(sizeof *rules + AMPD_AUTH_RULES_MAX * sizeof *rules->rules);
+    int rc = 0;
+    if (copy == NULL || rules == NULL) {
+        rc = amp_error_set(error, AMP_ENOMEM, NULL, "%.200s: out of memory", path);
+        goto done;
+    }
+    memcpy(copy, text, size);
+    copy[size] = 0;
+    rules->count = 0;
+    for (char *at = copy, *end = copy + size; rc == 0 && at < end; at = line.at) {
+        char *newline = memchr(at, '\n', (size_t)(end - at));
+        char *line_end = newline != NULL ? newline : end;
+        *line_end = 0;
+        line.at = at;
+        line.number++;
+        rc = strlen(at) == (size_t)(line_end - at) ? parse_line(&line, rules)
+                                                   : bad_line(&line, "there is a zero byte in it");
+        line.at = line_end + 1;
+    }
+    if (rc == 0) {
+        struct ampd_auth_rules *fit = realloc(rules, sizeof *rules + rules->count * sizeof *rules->rules);
+        *out = fit != NULL ? fit : rules;
+        rules = NULL;
+    }
+done:
+    free(rules);
+    free(copy);
+    return rc;
+}

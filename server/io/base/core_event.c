@@ -1,0 +1,50 @@
+#include "server/io/base/core_event.h"
+
+#include "base/assert.h"
+#include "server/io/base/clock.h"
+#include "server/io/base/server.h"
+
+void io_core_event_open(struct ampd_server *server, const struct io_core_ops *ops)
+{
+    AMP_ASSERT(uv_timer_init(&server->loop, &server->core_event.timer) == 0);
+    server->core_event.timer.data = server;
+    server->core_event.ops = ops;
+}
+
+void io_core_event_close(struct ampd_server *server)
+{
+    uv_close((uv_handle_t *)&server->core_event.timer, NULL);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct ampd_server *server = timer->data;
+    struct ampd_event event = {.type = AMPD_EVENT_TICK};
+    io_core_event(server, &event);
+}
+
+void io_core_event_tick_at(struct ampd_server *server, uint64_t at_ms)
+{
+    uint64_t now = uv_now(&server->loop);
+    /* Cannot fail: the handle is open and has a callback. */
+    (void)uv_timer_start(&server->core_event.timer, on_timer, at_ms > now ? at_ms - now : 0, 0);
+}
+
+void io_core_event(struct ampd_server *server, struct ampd_event *event)
+{
+    struct io_core_event *driver = &server->core_event;
+    if (server->life.state == SERVER_CLOSING)
+        return; /* nothing that was promised is open, and the threads end: the core is not asked any more */
+    AMP_ASSERT(server->core != NULL); /* nobody has anything to say before open_core */
+    driver->ops->before_cb(server);
+    event->utc_us = io_clock_utc_us();
+    ampd_core_step(server->core, uv_now(&server->loop), event);
+    if (driver->stepping)
+        return;
+    driver->stepping = true;
+    struct ampd_output output;
+    while (ampd_core_next(server->core, &output))
+        driver->ops->output_cb(server, &output);
+    driver->stepping = false;
+    driver->ops->after_cb(server);
+}

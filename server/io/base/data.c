@@ -1,0 +1,65 @@
+#include "server/io/base/data.h"
+
+#include "base/assert.h"
+#include "server/io/base/server.h"
+
+void io_data_init(struct io_data *data)
+{
+    *data = (struct io_data){.dir.lock_fd = -1};
+}
+
+/* Made if it is not there, as the data directory is. */
+static int open_checkpoint_dir(struct ampd_server *server, struct amp_error *error)
+{
+    const char *path = server->options->checkpoint_dir;
+    server->data.checkpoint_dir = path != NULL ? path : server->data.dir.path;
+    int rc = path != NULL ? ampd_datadir_make(path, "checkpoint directory", error) : 0;
+    if (rc == 0 && path != NULL)
+        rc = ampd_datadir_try(path, "checkpoint directory", error);
+    return rc;
+}
+
+static void warn_of_others(const struct ampd_server *server, const char *what, const char *path)
+{
+    char doubt[128];
+    if (ampd_datadir_doubt(path, doubt, sizeof doubt))
+        amp_log(server->log, AMP_LOG_WARN, "server", "msg=\"others can change the %s\" path=%s err=\"%s\"", what, path,
+                doubt);
+}
+
+int io_data_open_store(struct ampd_server *server, struct amp_error *error)
+{
+    AMP_ASSERT(server->data.store == NULL && server->data.reader == NULL);
+    int rc = ampd_store_sqlite_open(server->data.dir.path, &server->data.store, error);
+    if (rc == 0)
+        rc = ampd_store_open_reader(server->data.store, &server->data.reader, error);
+    return rc;
+}
+
+int io_data_open(struct ampd_server *server, const char *path, struct amp_error *error)
+{
+    int rc = ampd_datadir_open(&server->data.dir, path, error);
+    if (rc == 0)
+        rc = open_checkpoint_dir(server, error);
+    if (rc == 0)
+        rc = io_data_open_store(server, error);
+    if (rc != 0)
+        return rc;
+    warn_of_others(server, "data directory", server->data.dir.path);
+    if (server->options->checkpoint_dir != NULL)
+        warn_of_others(server, "checkpoint directory", server->data.checkpoint_dir);
+    return 0;
+}
+
+void io_data_close_store(struct io_data *data)
+{
+    ampd_store_close(data->reader);
+    ampd_store_close(data->store);
+    data->reader = data->store = NULL;
+}
+
+void io_data_close(struct io_data *data)
+{
+    io_data_close_store(data);
+    ampd_datadir_close(&data->dir);
+}

@@ -1,0 +1,65 @@
+/* Nobody waits for an answer, and nothing here can hold the server up: what cannot be sent at once is not sent. */
+#include "server/io/base/notify.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+/* "@name" is an abstract socket, which begins with a zero byte. 0: there is nobody to tell. */
+static socklen_t address_of(struct sockaddr_un *address)
+{
+    const char *path = getenv("NOTIFY_SOCKET");
+    size_t size = path != NULL ? strlen(path) : 0;
+    if (size < 2 || size >= sizeof address->sun_path || (path[0] != '/' && path[0] != '@'))
+        return 0;
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    memcpy(address->sun_path, path, size);
+    if (path[0] == '@')
+        address->sun_path[0] = 0;
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + size);
+}
+
+static void tell(const char *text)
+{
+    struct sockaddr_un address;
+    socklen_t size = address_of(&address);
+    int fd = size > 0 ? socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
+    if (fd < 0)
+        return;
+    (void)sendto(fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT, (const struct sockaddr *)&address, size);
+    (void)close(fd); /* it has left, or never will */
+}
+
+void io_notify_ready(void)
+{
+    tell("READY=1\nSTATUS=serving\n");
+}
+
+/* systemd wants the time, to tell this reload from an earlier one. */
+void io_notify_reloading(void)
+{
+    char text[80];
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail for this clock */
+    (void)snprintf(text, sizeof text, "RELOADING=1\nMONOTONIC_USEC=%" PRId64 "\nSTATUS=reading files anew\n",
+                   (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000);
+    tell(text);
+}
+
+void io_notify_stopping(void)
+{
+    tell("STOPPING=1\nSTATUS=draining: last checkpoints are written\n");
+}
+
+void io_notify_status(const char *text)
+{
+    char line[256];
+    (void)snprintf(line, sizeof line, "STATUS=%s\n", text);
+    tell(line);
+}

@@ -1,0 +1,31 @@
+#include "server/io/base/pools.h"
+
+#include "server/io/base/threads.h"
+
+void io_pools_init(struct io_pools *pools)
+{
+    *pools = (struct io_pools){0};
+    atomic_init(&pools->stop_waiting, false);
+}
+
+void io_pools_stop_waiting(struct io_pools *pools)
+{
+    atomic_store(&pools->stop_waiting, true);
+}
+
+int io_pools_open(struct io_pools *pools, uv_loop_t *loop, unsigned compute_threads, struct amp_error *error)
+{
+    const struct {
+        struct io_threads **pool;
+        unsigned count;
+        enum io_threads_kind kind;
+    } kinds[] = {{&pools->compute, compute_threads, IO_THREADS_PATIENT},
+                 {&pools->writer, 1, IO_THREADS_SPINNING},
+                 {&pools->readers, 1, IO_THREADS_PLAIN},
+                 {&pools->files, 1, IO_THREADS_PLAIN},
+                 {&pools->journal, 1, IO_THREADS_PLAIN}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (io_threads_new(loop, kinds[i].count, kinds[i].kind, kinds[i].pool) != 0)
+            return amp_error_set(error, AMP_ENOMEM, NULL, "cannot start threads");
+    return 0;
+}

@@ -1,0 +1,327 @@
+#define _GNU_SOURCE /* SCHED_BATCH */
+#include "server/io/base/threads.h"
+
+#include "base/assert.h"
+#include "base/spin.h"
+#include "base/thread.h"
+#include "server/io/base/wake.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+/* How long a thread spins for more: the loop may be asleep itself, and takes as long to wake. */
+#define THREAD_SPIN_NS UINT64_C(100000)
+/*
+ * How long the loop spins for what is done: eight rows in the store take 200 us, and 350 us with a quick disk's sync.
+ */
+#define LOOP_SPIN_NS UINT64_C(400000)
+
+struct io_threads {
+    struct io_wake wake; /* some task is done, and the loop does not spin */
+    pthread_mutex_t lock;
+    pthread_cond_t more; /* `queue` grew, or `stop` */
+    struct amp_list queue, done;
+    /* There is something in `queue` or `done`, for who reads it without the lock; it is written with it. */
+    atomic_bool has_more, has_done;
+    bool spins; /* the loop does, for `done` */
+    bool stop;
+    /* The loop's alone: */
+    struct amp_list held; /* submitted by a done_cb, not queued yet */
+    bool giving_back;     /* done_cb are being called */
+    unsigned out;         /* tasks that were submitted and not given back */
+    uv_idle_t idle;       /* while it spins: keeps it from sleeping ... */
+    uv_check_t check;     /* ... and this polls */
+    struct amp_spin spin;
+    uint64_t spin_end_ns;
+    unsigned handles; /* that are open */
+    enum io_threads_kind kind;
+    unsigned count; /* of threads that run */
+    pthread_t threads[];
+};
+
+static void move_all(struct amp_list *from, struct amp_list *to)
+{
+    for (struct amp_list *node; (node = amp_list_shift(from)) != NULL;)
+        amp_list_push(to, node);
+}
+
+/* With the lock. Moves the task at the queue's head, and those that are to run with it, to `tasks`. */
+static void take(struct io_threads *pool, struct amp_list *tasks)
+{
+    amp_list_init(tasks);
+    const struct io_task *first = AMP_CONTAINER(pool->queue.next, struct io_task, node);
+    void (*group_cb)(struct amp_list *) = first->group_cb;
+    for (unsigned count = 0; count < IO_GROUP_MAX && !amp_list_empty(&pool->queue); count++) {
+        struct io_task *task = AMP_CONTAINER(pool->queue.next, struct io_task, node);
+        if (count > 0 && (group_cb == NULL || task->group_cb != group_cb))
+            break;
+        task->queued = false;
+        amp_list_push(tasks, amp_list_shift(&pool->queue));
+    }
+    atomic_store(&pool->has_more, !amp_list_empty(&pool->queue));
+}
+
+static void run(struct amp_list *tasks)
+{
+    struct io_task *task = AMP_CONTAINER(tasks->next, struct io_task, node);
+    if (task->group_cb != NULL)
+        task->group_cb(tasks);
+    else
+        task->run_cb(task);
+}
+
+static bool has_more(const struct io_threads *pool)
+{
+    return !amp_list_empty(&pool->queue) || pool->stop;
+}
+
+/* With the lock, which it gives away meanwhile. */
+static void spin_for_more(struct io_threads *pool, struct amp_spin *spin)
+{
+    uint64_t now_ns = uv_hrtime();
+    if (has_more(pool) || !amp_spin_begin(spin, now_ns)) /* what is there already is no find */
+        return;
+    uint64_t end_ns = now_ns + THREAD_SPIN_NS;
+    (void)pthread_mutex_unlock(&pool->lock);
+    for (; !atomic_load(&pool->has_more) && now_ns < end_ns; now_ns = uv_hrtime())
+        (void)sched_yield(); /* it cannot fail */
+    (void)pthread_mutex_lock(&pool->lock);
+    if (has_more(pool))
+        amp_spin_found(spin, end_ns, now_ns);
+    else
+        amp_spin_missed(spin, end_ns, now_ns);
+}
+
+static void *thread_main(void *arg)
+{
+    struct io_threads *pool = arg;
+    struct amp_spin spin = {0};
+    if (pool->kind == IO_THREADS_PATIENT) /* slower without, not wrong */
+        (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){0});
+    (void)pthread_mutex_lock(&pool->lock); /* a plain mutex of our own: it cannot fail */
+    for (;;) {
+        if (pool->kind == IO_THREADS_SPINNING)
+            spin_for_more(pool, &spin);
+        while (!has_more(pool))
+            (void)pthread_cond_wait(&pool->more, &pool->lock);
+        if (amp_list_empty(&pool->queue))
+            break;
+        struct amp_list tasks;
+        take(pool, &tasks);
+        (void)pthread_mutex_unlock(&pool->lock);
+        run(&tasks);
+        (void)pthread_mutex_lock(&pool->lock);
+        bool first = amp_list_empty(&pool->done);
+        move_all(&tasks, &pool->done);
+        atomic_store(&pool->has_done, true);
+        if (!first || pool->spins)
+            continue;
+        /* Without the lock: whom it wakes needs it, and may get this core at once. */
+        (void)pthread_mutex_unlock(&pool->lock);
+        io_wake_send(&pool->wake);
+        (void)pthread_mutex_lock(&pool->lock);
+    }
+    (void)pthread_mutex_unlock(&pool->lock);
+    return NULL;
+}
+
+/* ---- the loop ---- */
+
+static void on_idle(uv_idle_t *idle)
+{
+    (void)idle;
+}
+
+static void on_spin(uv_check_t *check);
+
+/* With the lock. The loop begins to wait for what is out. */
+static void spin_begins(struct io_threads *pool)
+{
+    if (pool->kind != IO_THREADS_SPINNING || pool->spins)
+        return;
+    uint64_t now_ns = uv_hrtime();
+    if (!amp_spin_begin(&pool->spin, now_ns))
+        return;
+    pool->spins = true;
+    pool->spin_end_ns = now_ns + LOOP_SPIN_NS;
+    (void)uv_idle_start(&pool->idle, on_idle);
+    (void)uv_check_start(&pool->check, on_spin);
+}
+
+/* With the lock: from now on a thread wakes the loop again. */
+static void spin_ends(struct io_threads *pool)
+{
+    pool->spins = false;
+    (void)uv_idle_stop(&pool->idle);
+    (void)uv_check_stop(&pool->check);
+}
+
+/*
+ * What done_cb submit is queued at the end, all of it at once: one wake-up, and what may run together does. One by one,
+ * a thread would wake up for the first and be in the way of the others.
+ */
+static void give_back(struct io_threads *pool)
+{
+    struct amp_list done;
+    amp_list_init(&done);
+    (void)pthread_mutex_lock(&pool->lock);
+    move_all(&pool->done, &done);
+    atomic_store(&pool->has_done, false);
+    (void)pthread_mutex_unlock(&pool->lock);
+    pool->giving_back = true;
+    for (struct amp_list *node; (node = amp_list_shift(&done)) != NULL;) {
+        struct io_task *task = AMP_CONTAINER(node, struct io_task, node);
+        pool->out--;
+        task->done_cb(task);
+    }
+    pool->giving_back = false;
+    if (pool->out == 0)
+        return;
+    (void)pthread_mutex_lock(&pool->lock);
+    spin_begins(pool);
+    if (!amp_list_empty(&pool->held)) {
+        move_all(&pool->held, &pool->queue);
+        atomic_store(&pool->has_more, true);
+        (void)(pool->count > 1 ? pthread_cond_broadcast(&pool->more) : pthread_cond_signal(&pool->more));
+    }
+    (void)pthread_mutex_unlock(&pool->lock);
+}
+
+/*
+ * After the poll, so that the turn which sends answers (rpc/io/deferred.h) takes what this brings for work of its own.
+ */
+static void on_spin(uv_check_t *check)
+{
+    struct io_threads *pool = check->data;
+    if (pool->out > 0 && !atomic_load(&pool->has_done))
+        (void)sched_yield(); /* it cannot fail */
+    uint64_t now_ns = uv_hrtime();
+    if (pool->out > 0 && !atomic_load(&pool->has_done) && now_ns < pool->spin_end_ns)
+        return;
+    (void)pthread_mutex_lock(&pool->lock);
+    bool found = !amp_list_empty(&pool->done);
+    if (found)
+        amp_spin_found(&pool->spin, pool->spin_end_ns, now_ns);
+    else if (pool->out > 0)
+        amp_spin_missed(&pool->spin, pool->spin_end_ns, now_ns);
+    spin_ends(pool);
+    (void)pthread_mutex_unlock(&pool->lock);
+    if (found)
+        give_back(pool);
+}
+
+static void on_wake(struct io_wake *wake)
+{
+    give_back(AMP_CONTAINER(wake, struct io_threads, wake));
+}
+
+/* ---- life ---- */
+
+static void on_handle_closed(struct io_threads *pool)
+{
+    if (--pool->handles > 0)
+        return;
+    (void)pthread_cond_destroy(&pool->more);
+    (void)pthread_mutex_destroy(&pool->lock);
+    free(pool);
+}
+
+static void on_wake_closed(struct io_wake *wake)
+{
+    on_handle_closed(AMP_CONTAINER(wake, struct io_threads, wake));
+}
+
+static void on_spin_closed(uv_handle_t *handle)
+{
+    on_handle_closed(handle->data);
+}
+
+static int start_threads(struct io_threads *pool, unsigned count)
+{
+    int rc = 0;
+    while (rc == 0 && pool->count < count) {
+        rc = amp_thread_start(&pool->threads[pool->count], NULL, thread_main, pool);
+        pool->count += rc == 0 ? 1 : 0;
+    }
+    return rc == 0 ? 0 : AMP_ENOMEM;
+}
+
+int io_threads_new(uv_loop_t *loop, unsigned count, enum io_threads_kind kind, struct io_threads **out)
+{
+    AMP_ASSERT(count > 0);
+    *out = NULL;
+    struct io_threads *pool = calloc(1, sizeof *pool + count * sizeof *pool->threads);
+    if (pool == NULL || io_wake_init(&pool->wake, loop, on_wake) != 0) {
+        free(pool);
+        return AMP_ENOMEM;
+    }
+    (void)uv_idle_init(loop, &pool->idle); /* neither can fail */
+    (void)uv_check_init(loop, &pool->check);
+    pool->idle.data = pool->check.data = pool;
+    pool->handles = 3;
+    pool->kind = kind;
+    atomic_init(&pool->has_more, false);
+    atomic_init(&pool->has_done, false);
+    amp_list_init(&pool->queue);
+    amp_list_init(&pool->done);
+    amp_list_init(&pool->held);
+    (void)pthread_mutex_init(&pool->lock, NULL); /* cannot fail with default attributes on Linux */
+    (void)pthread_cond_init(&pool->more, NULL);
+    if (start_threads(pool, count) != 0) {
+        io_threads_close(pool);
+        return AMP_ENOMEM;
+    }
+    *out = pool;
+    return 0;
+}
+
+void io_threads_submit(struct io_threads *pool, struct io_task *task)
+{
+    AMP_ASSERT(!pool->stop); /* the loop's alone set it */
+    pool->out++;
+    if (pool->giving_back) {
+        task->queued = true; /* it can be taken back like any other */
+        amp_list_push(&pool->held, &task->node);
+        return;
+    }
+    (void)pthread_mutex_lock(&pool->lock);
+    task->queued = true;
+    amp_list_push(&pool->queue, &task->node);
+    atomic_store(&pool->has_more, true);
+    if (pool->out == 1) /* else it waits already, or has spun in vain */
+        spin_begins(pool);
+    (void)pthread_cond_signal(&pool->more);
+    (void)pthread_mutex_unlock(&pool->lock);
+}
+
+bool io_threads_take_back(struct io_threads *pool, struct io_task *task)
+{
+    (void)pthread_mutex_lock(&pool->lock);
+    bool queued = task->queued;
+    if (queued)
+        amp_list_remove(&task->node);
+    atomic_store(&pool->has_more, !amp_list_empty(&pool->queue));
+    pool->out -= queued ? 1 : 0;
+    task->queued = false;
+    (void)pthread_mutex_unlock(&pool->lock);
+    return queued;
+}
+
+void io_threads_close(struct io_threads *pool)
+{
+    if (pool == NULL)
+        return;
+    (void)pthread_mutex_lock(&pool->lock);
+    pool->stop = true;
+    atomic_store(&pool->has_more, true);
+    (void)pthread_cond_broadcast(&pool->more);
+    (void)pthread_mutex_unlock(&pool->lock);
+    for (unsigned i = 0; i < pool->count; i++)
+        (void)pthread_join(pool->threads[i], NULL); /* our own threads, joined once */
+    give_back(pool);
+    io_wake_close(&pool->wake, on_wake_closed);
+    uv_close((uv_handle_t *)&pool->idle, on_spin_closed);
+    uv_close((uv_handle_t *)&pool->check, on_spin_closed);
+}

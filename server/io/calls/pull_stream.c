@@ -1,0 +1,305 @@
+/*
+ * Pull: blocks of a cast copy, sent from where they lie as the core lists them.
+ *
+ * The copy is in use until rpc has let go of the last body: only then is the core told CALL_CLOSED. When the core needs
+ * the copy it revokes: rpc puts zeros in place of what has not left (arpc_call_blank), so that nothing reads the copy
+ * any more, and the core hears REVOKED at once. A block that was cut so fails its checksum, which went out before it
+ * (but for one that holds zeros anyway), and the stream ends ABORTED (docs/step-protocol.md section 3). So no reader,
+ * however slow, holds an update up, and none takes a mixed block for a good one. OK is said only when every body has
+ * left: it vouches for all of them.
+ */
+#include "server/io/base/handlers.h"
+
+#include "base/assert.h"
+#include "proto/block.h"
+#include "proto/msg_step.h"
+#include "server/io/base/message_buf.h"
+#include "server/io/base/server.h"
+#include "server/io/calls/alive.h"
+#include "server/io/calls/convert.h"
+#include "server/io/calls/server_call.h"
+
+#include <stdlib.h>
+
+struct pull {
+    struct io_server_call call;
+    struct io_alive alive;
+    struct arpc_call *stream;            /* referenced: bodies may be under way after `closed` */
+    uint64_t wanted_first, wanted_count; /* of the request; count 0: to the end */
+    struct ampd_pull_grant grant;
+    bool granted, revoked;
+    uint64_t first, count;           /* blocks of this stream */
+    uint64_t sent;                   /* of them */
+    struct ampd_block_range *ranges; /* listed, not sent; in order */
+    size_t ranges_at, ranges_count, ranges_room;
+};
+
+static struct pull *pull_of(struct io_server_call *call)
+{
+    return AMP_CONTAINER(call, struct pull, call);
+}
+
+/* ---- sending ---- */
+
+/* OK, once all blocks have left. */
+static void end_when_sent(struct pull *pull)
+{
+    if (pull->granted && !pull->revoked && pull->sent == pull->count && pull->call.pins == 0)
+        io_server_call_end(&pull->call);
+}
+
+/* Release callback of a block. */
+static void block_left(void *arg)
+{
+    struct pull *pull = arg;
+    io_server_call_ref(&pull->call);
+    io_server_call_unpin(&pull->call);
+    end_when_sent(pull);
+    io_server_call_unref(&pull->call);
+}
+
+/* Sends one block. False: not now, or the call is over. */
+static bool send_block(struct pull *pull, uint64_t index)
+{
+    const struct ampd_pull_grant *grant = &pull->grant;
+    uint64_t local = index - grant->first;
+    uint8_t head[AMPD_BLOCK_HEAD_MAX];
+    struct ampd_block block = {
+        .index = (uint32_t)index,
+        .crc32c = grant->crcs[local],
+        .size = (uint32_t)(ampd_layout_block_elements(grant->layout, index) * amp_dtype_size(grant->dtype))};
+    size_t head_size = ampd_block_head_encode(&block, head);
+    io_server_call_pin(&pull->call);
+    int rc = arpc_call_send(pull->call.rpc, head, head_size, grant->memory + (size_t)local * grant->stride, block.size,
+                            block_left, pull);
+    if (rc == 0)
+        return true;
+    pull->call.pins--; /* not by block_left: the release callback is not owed */
+    io_server_call_unref(&pull->call);
+    if (rc != AMP_EEXHAUSTED)
+        io_server_call_refuse(&pull->call, rc, NULL, "a block cannot be sent: %s", amp_strerror(rc));
+    return false;
+}
+
+/* Sends what is listed, as far as the connection takes it; `writable` goes on. */
+static void send_listed(struct pull *pull)
+{
+    while (pull->call.rpc != NULL && !pull->call.finished && pull->ranges_at < pull->ranges_count &&
+           arpc_call_queued(pull->call.rpc) < ARPC_HIGH_WATER) {
+        struct ampd_block_range *range = &pull->ranges[pull->ranges_at];
+        if (!send_block(pull, range->first))
+            return;
+        pull->sent++;
+        range->first++;
+        if (--range->count == 0)
+            pull->ranges_at++;
+    }
+    end_when_sent(pull);
+}
+
+/* ---- what the core says ---- */
+
+static void send_header(struct pull *pull)
+{
+    const struct ampd_pull_grant *grant = &pull->grant;
+    struct ampd_msg_pull_header header = {.epoch = grant->epoch,
+                                          .step = grant->step,
+                                          .version = grant->version,
+                                          .scale_id = grant->scale_id,
+                                          .scale = grant->scale,
+                                          .dtype = (enum ampd_msg_dtype)grant->dtype,
+                                          .first_block = (uint32_t)pull->first,
+                                          .block_count = (uint32_t)pull->count,
+                                          .unchanged = grant->unchanged};
+    struct amp_buf body = io_message_buf(), message = io_message_buf();
+    int rc = ampd_msg_pull_header_encode(&header, &body);
+    if (rc == 0)
+        rc = ampd_block_part_encode(AMPD_BLOCK_HEADER, &body, &message);
+    if (rc == 0 && pull->call.rpc != NULL)
+        rc = arpc_call_send(pull->call.rpc, NULL, 0, message.data, message.size, NULL, NULL);
+    if (rc != 0)
+        io_server_call_refuse(&pull->call, rc, NULL, "the header cannot be sent: %s", amp_strerror(rc));
+    amp_buf_close(&message);
+    amp_buf_close(&body);
+}
+
+static void take_grant(struct pull *pull, const struct ampd_pull_grant *grant)
+{
+    uint64_t end = grant->first + grant->count;
+    pull->grant = *grant;
+    if (pull->wanted_first > end || (pull->wanted_first == end && grant->count > 0)) {
+        io_server_call_refuse(&pull->call, AMP_EINVAL, "INVALID_FIELD",
+                              "first_block: %llu is out of range; the blocks end at %llu",
+                              (unsigned long long)pull->wanted_first, (unsigned long long)end);
+        return;
+    }
+    pull->first = pull->wanted_first > grant->first ? pull->wanted_first : grant->first;
+    pull->count = end - pull->first;
+    if (pull->wanted_count > pull->count) {
+        io_server_call_refuse(&pull->call, AMP_EINVAL, "INVALID_FIELD",
+                              "block_count: %llu is out of range; the blocks end at %llu",
+                              (unsigned long long)pull->wanted_count, (unsigned long long)end);
+        return;
+    }
+    if (pull->wanted_count != 0)
+        pull->count = pull->wanted_count;
+    if (grant->unchanged)
+        pull->count = 0;
+    pull->granted = true;
+    send_header(pull);
+    send_listed(pull);
+}
+
+static bool add_range(struct pull *pull, uint64_t first, uint64_t count)
+{
+    if (pull->ranges_at == pull->ranges_count)
+        pull->ranges_at = pull->ranges_count = 0;
+    if (pull->ranges_count > pull->ranges_at) {
+        struct ampd_block_range *last = &pull->ranges[pull->ranges_count - 1];
+        if (last->first + last->count == first) {
+            last->count += count;
+            return true;
+        }
+    }
+    if (pull->ranges_count == pull->ranges_room) {
+        size_t room = pull->ranges_room * 2 + 8;
+        struct ampd_block_range *more = realloc(pull->ranges, room * sizeof *more);
+        if (more == NULL)
+            return false;
+        pull->ranges = more;
+        pull->ranges_room = room;
+    }
+    pull->ranges[pull->ranges_count++] = (struct ampd_block_range){first, count};
+    return true;
+}
+
+static void take_blocks(struct pull *pull, const struct ampd_blocks *blocks)
+{
+    uint64_t first = blocks->first > pull->first ? blocks->first : pull->first;
+    uint64_t end = blocks->first + blocks->count;
+    uint64_t own_end = pull->first + pull->count;
+    end = end < own_end ? end : own_end;
+    if (!pull->granted || pull->revoked || pull->call.finished || first >= end)
+        return;
+    if (add_range(pull, first, end - first))
+        send_listed(pull);
+    else
+        io_server_call_refuse(&pull->call, AMP_ENOMEM, NULL, "out of memory for this stream; pull again");
+}
+
+/* Lets go of the copy. What rpc gives back may close the call at the core, which then needs no answer. */
+static void take_revocation(struct pull *pull)
+{
+    struct io_server_call *call = &pull->call;
+    io_server_call_ref(call);
+    pull->revoked = true;
+    pull->ranges_at = pull->ranges_count = 0;
+    arpc_call_blank(pull->stream);
+    if (call->at_core) {
+        struct ampd_event event = {.type = AMPD_EVENT_REVOKED};
+        io_server_call_event(call, &event);
+    }
+    io_server_call_unref(call);
+}
+
+static void pull_output(struct io_server_call *call, const struct ampd_output *output)
+{
+    struct pull *pull = pull_of(call);
+    switch (output->type) {
+    case AMPD_OUT_PULL_GRANT:
+        take_grant(pull, &output->u.pull);
+        break;
+    case AMPD_OUT_PULL_BLOCKS:
+        take_blocks(pull, &output->u.blocks);
+        break;
+    case AMPD_OUT_PULL_REVOKE:
+        take_revocation(pull);
+        break;
+    default:
+        AMP_ASSERT(!"an output that is not for a pull");
+    }
+}
+
+static void pull_reply(struct io_server_call *call, const struct ampd_reply *reply)
+{
+    io_server_call_end(call);
+}
+
+static void pull_free(struct io_server_call *call)
+{
+    io_alive_end(&pull_of(call)->alive);
+    arpc_call_unref(pull_of(call)->stream);
+    free(pull_of(call)->ranges);
+}
+
+static const struct io_server_call_ops pull_ops = {pull_reply, pull_output, pull_free};
+
+/* ---- what rpc says ---- */
+
+static int check_request(const struct ampd_server *server, const struct ampd_msg_pull_request *request,
+                         struct amp_error *error)
+{
+    int named = (request->has_step ? 1 : 0) + (request->has_version ? 1 : 0) + (request->latest ? 1 : 0);
+    if (named != 1)
+        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "step: give exactly one of step, version and latest");
+    struct ampd_model_info info;
+    int64_t index = ampd_core_find(server->core, request->model);
+    if (index >= 0 && request->has_rank) {
+        ampd_core_model(server->core, (uint32_t)index, &info);
+        if (request->rank >= info.spec->world_size)
+            return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
+                                 "rank: %u is too large; ranks of %s are below its world size, which is %u",
+                                 request->rank, info.spec->name, info.spec->world_size);
+    }
+    return io_check_shard(server, request->shard, error);
+}
+
+static void pull_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
+{
+    struct ampd_msg_pull_request request;
+    struct amp_error error = {0};
+    struct io_server_call *call = io_server_call_open(rpc, sizeof(struct pull), &pull_ops);
+    if (call == NULL)
+        return;
+    pull_of(call)->stream = arpc_call_ref(rpc);
+    int rc = ampd_msg_pull_request_decode(&request, data, size, &error);
+    if (rc == 0)
+        rc = check_request(call->server, &request, &error);
+    if (rc != 0) {
+        io_server_call_fail(call, &error);
+        return;
+    }
+    pull_of(call)->wanted_first = request.first_block;
+    pull_of(call)->wanted_count = request.block_count;
+    struct ampd_event event = {
+        .type = AMPD_EVENT_PULL,
+        .u.pull = {.model = request.model,
+                   .by = request.has_step      ? AMPD_PULL_STEP
+                         : request.has_version ? AMPD_PULL_VERSION
+                                               : AMPD_PULL_LATEST,
+                   .epoch = request.epoch,
+                   .number = request.has_step ? request.step : request.version,
+                   .has_worker = request.has_rank,
+                   .rank = request.rank,
+                   .incarnation = io_incarnation(request.has_incarnation, &request.incarnation)}};
+    if (request.has_have_version) {
+        event.u.pull.have_epoch = request.have_version.epoch;
+        event.u.pull.have_version = request.have_version.version;
+    }
+    if (request.has_rank)
+        io_alive_begin(&pull_of(call)->alive, call, request.model, request.rank, event.u.pull.incarnation);
+    io_server_call_event(call, &event);
+}
+
+static void pull_writable(struct arpc_call *rpc)
+{
+    struct io_server_call *call = io_server_call_of(rpc);
+    if (call != NULL && !pull_of(call)->revoked)
+        send_listed(pull_of(call));
+}
+
+const struct arpc_handler ampd_handle_pull = {
+    .message = pull_message,
+    .writable = pull_writable,
+    .closed = io_server_call_closed,
+};

@@ -1,0 +1,486 @@
+/*
+ * Push and Load: a client stream whose blocks go straight into memory that the core granted.
+ *
+ * A stream is paused from its header until its grant. A block goes to the slot once the core has listed it; the first
+ * block that is not listed yet goes to a bounce buffer of its own and pauses the stream, so that what is held per
+ * stream is one block at most. Bytes of a block that is PRESENT already go nowhere.
+ *
+ * Letting go is immediate: this loop alone writes the memory, so after a revocation the reader drops its destination
+ * and the core hears REVOKED in the same turn.
+ */
+#include "server/io/base/handlers.h"
+
+#include "base/assert.h"
+#include "base/failpoint.h"
+#include "proto/block.h"
+#include "proto/msg_step.h"
+#include "server/io/base/core_event.h"
+#include "server/io/base/message_buf.h"
+#include "server/io/calls/alive.h"
+#include "server/io/calls/convert.h"
+#include "server/io/calls/server_call.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Signs of life of one worker reach the core at most this often. */
+#define RENEW_MS 1000
+
+/* What the core has said of a block, and what became of it. */
+enum listing { BLOCK_UNLISTED, BLOCK_WANTED, BLOCK_DROPPED };
+
+struct receive {
+    struct io_server_call call;
+    bool is_push;
+    struct ampd_block_reader reader;
+    struct amp_error refusal; /* of a callback, for those that get only a code */
+    /* of the header */
+    char model[AMPD_NAME_MAX];
+    uint32_t rank;
+    struct ampd_incarnation incarnation;
+    uint64_t renewed_ms;
+    struct io_alive alive;
+    /* of the grant */
+    bool granted, revoked;
+    const struct ampd_layout *layout;
+    uint64_t first, count;
+    uint8_t *memory;
+    size_t stride;
+    enum amp_dtype dtype;
+    uint8_t *listings;                 /* [count] enum listing; NULL: all are wanted (Load) */
+    struct ampd_segment_count *counts; /* [layout->segments_max] */
+    /* of a block that came before it was listed */
+    uint8_t *bounce; /* AMPD_BLOCK_DATA_MAX, or NULL: not needed yet */
+    bool bouncing;   /* holds block `bounce_block`, or part of it */
+    bool bounce_full, bounce_intact;
+    uint64_t bounce_block;
+    /* of the trailer */
+    struct ampd_msg_push_trailer *trailer;
+};
+
+static struct receive *receive_of(struct io_server_call *call)
+{
+    return AMP_CONTAINER(call, struct receive, call);
+}
+
+/* ---- blocks ---- */
+
+static uint8_t *place_of(const struct receive *receive, uint64_t block)
+{
+    return receive->memory + (size_t)(block - receive->first) * receive->stride;
+}
+
+static enum listing listing_of(const struct receive *receive, uint64_t block)
+{
+    return receive->listings != NULL ? (enum listing)receive->listings[block - receive->first] : BLOCK_WANTED;
+}
+
+/* A wanted block is in its place, or damaged. Calls into the core, last. */
+static void block_done(struct receive *receive, uint64_t block, bool intact)
+{
+    struct ampd_event event = {.type = receive->is_push ? AMPD_EVENT_PUSH_BLOCK : AMPD_EVENT_LOAD_BLOCK,
+                               .u.block = {.block = block, .bad_checksum = !intact}};
+    AMP_FAILPOINT("receive.block");
+    if (intact) {
+        event.u.block.counts_count =
+            ampd_receive_block(receive->layout, block, receive->dtype, place_of(receive, block),
+                               receive->call.server->options->kernels, receive->counts);
+        event.u.block.counts = receive->counts;
+        if (receive->listings != NULL)
+            receive->listings[block - receive->first] = BLOCK_DROPPED; /* it counts once, whatever comes again */
+    }
+    AMP_FAILPOINT("receive.checked");
+    io_server_call_event(&receive->call, &event);
+    AMP_FAILPOINT("receive.done");
+}
+
+static int check_block(const struct receive *receive, const struct ampd_block *block, struct amp_error *error)
+{
+    if (block->index < receive->first || block->index - receive->first >= receive->count)
+        return amp_error_set(error, AMP_EINVAL, "INVALID_TENSOR",
+                             "index: block %u is out of range; %s has blocks %llu to %llu", block->index,
+                             receive->model, (unsigned long long)receive->first,
+                             (unsigned long long)(receive->first + receive->count - 1));
+    size_t wanted = ampd_layout_block_elements(receive->layout, block->index) * amp_dtype_size(receive->dtype);
+    if (block->size != wanted)
+        return amp_error_set(error, AMP_EINVAL, "INVALID_TENSOR",
+                             "data: block %u has %u bytes; send %zu, all its elements as %s", block->index, block->size,
+                             wanted, amp_dtype_name(receive->dtype));
+    return 0;
+}
+
+/* Takes a block that is not listed yet into the bounce buffer, and no further bytes. */
+static int begin_bounce(struct receive *receive, const struct ampd_block *block, uint8_t **destination,
+                        struct amp_error *error)
+{
+    AMP_ASSERT(!receive->bouncing); /* the stream is paused as long as it is in use */
+    if (receive->bounce == NULL)
+        receive->bounce = malloc(AMPD_BLOCK_DATA_MAX);
+    if (receive->bounce == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for a block that is early; push again");
+    receive->bouncing = true;
+    receive->bounce_full = false;
+    receive->bounce_block = block->index;
+    *destination = receive->bounce;
+    arpc_call_pause(receive->call.rpc);
+    return 0;
+}
+
+static int on_block_begin(void *arg, const struct ampd_block *block, uint8_t **destination, struct amp_error *error)
+{
+    struct receive *receive = arg;
+    if (receive->revoked || receive->call.finished)
+        return 0;
+    if (!receive->granted)
+        return amp_error_set(error, AMP_EINTERNAL, NULL, "a block came before its grant");
+    int rc = check_block(receive, block, error);
+    if (rc != 0)
+        return rc;
+    switch (listing_of(receive, block->index)) {
+    case BLOCK_WANTED:
+        *destination = place_of(receive, block->index);
+        return 0;
+    case BLOCK_DROPPED:
+        return 0;
+    case BLOCK_UNLISTED:
+        break;
+    }
+    return begin_bounce(receive, block, destination, error);
+}
+
+/* The block in the bounce buffer is whole and listed: it goes where it belongs. Calls into the core, last. */
+static void end_bounce(struct receive *receive)
+{
+    uint64_t block = receive->bounce_block;
+    receive->bouncing = false;
+    if (receive->revoked || listing_of(receive, block) == BLOCK_DROPPED)
+        return;
+    size_t size = ampd_layout_block_elements(receive->layout, block) * amp_dtype_size(receive->dtype);
+    if (receive->bounce_intact)
+        memcpy(place_of(receive, block), receive->bounce, size);
+    block_done(receive, block, receive->bounce_intact);
+}
+
+static int on_block_end(void *arg, const struct ampd_block *block, bool intact, struct amp_error *error)
+{
+    struct receive *receive = arg;
+    if (receive->revoked || receive->call.finished)
+        return 0;
+    if (!receive->bouncing) {
+        block_done(receive, block->index, intact);
+        return 0;
+    }
+    receive->bounce_full = true;
+    receive->bounce_intact = intact;
+    if (listing_of(receive, block->index) != BLOCK_UNLISTED)
+        end_bounce(receive);
+    return 0;
+}
+
+/* ---- header and trailer ---- */
+
+static int begin_load(struct receive *receive, const uint8_t *data, size_t size, struct amp_error *error)
+{
+    struct ampd_msg_load_header header;
+    int rc = ampd_msg_load_header_decode(&header, data, size, error);
+    if (rc == 0)
+        rc = io_check_shard(receive->call.server, header.shard, error);
+    if (rc != 0)
+        return rc;
+    memcpy(receive->model, header.model, sizeof receive->model);
+    receive->dtype = AMP_F32;
+    struct ampd_event event = {.type = AMPD_EVENT_LOAD_BEGIN,
+                               .u.load = {.model = receive->model, .loader = header.load}};
+    io_server_call_event(&receive->call, &event);
+    return 0;
+}
+
+static int begin_push(struct receive *receive, const uint8_t *data, size_t size, struct amp_error *error)
+{
+    struct ampd_msg_push_header header;
+    int rc = ampd_msg_push_header_decode(&header, data, size, error);
+    if (rc != 0)
+        return rc;
+    memcpy(receive->model, header.model, sizeof receive->model);
+    receive->rank = header.rank;
+    receive->incarnation = io_incarnation(header.has_incarnation, &header.incarnation);
+    receive->renewed_ms = uv_now(&receive->call.server->loop);
+    rc = io_check_shard(receive->call.server, header.shard, error);
+    if (rc == 0 && header.has_learning_rate)
+        rc = amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
+                           "learning_rate: %s has a schedule of its own; leave it out", receive->model);
+    if (rc == 0) {
+        struct ampd_event event = {.type = AMPD_EVENT_PUSH_BEGIN,
+                                   .u.push = {.model = receive->model,
+                                              .epoch = header.epoch,
+                                              .step = header.step,
+                                              .rank = header.rank,
+                                              .incarnation = receive->incarnation,
+                                              .scale_id = header.scale_id,
+                                              .dtype = (enum amp_dtype)header.dtype,
+                                              .weight = header.has_weight ? header.weight : 1.0f,
+                                              .user_state = header.user_state.data,
+                                              .user_state_size = (uint32_t)header.user_state.size}};
+        AMP_FAILPOINT("receive.header");
+        io_alive_begin(&receive->alive, &receive->call, receive->model, receive->rank, receive->incarnation);
+        io_server_call_event(&receive->call, &event);
+        AMP_FAILPOINT("receive.done");
+    }
+    ampd_msg_push_header_free(&header);
+    return rc;
+}
+
+static int take_trailer(struct receive *receive, const uint8_t *data, size_t size, struct amp_error *error)
+{
+    receive->trailer = malloc(sizeof *receive->trailer);
+    if (receive->trailer == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the trailer; push again");
+    int rc = ampd_msg_push_trailer_decode(receive->trailer, data, size, error);
+    for (uint32_t i = 1; rc == 0 && i < receive->trailer->absent_count; i++)
+        if (receive->trailer->absent[i] <= receive->trailer->absent[i - 1])
+            rc = amp_error_set(error, AMP_EINVAL, "INVALID_TENSOR",
+                               "trailer.absent: %u follows %u; give each index once, in rising order",
+                               receive->trailer->absent[i], receive->trailer->absent[i - 1]);
+    return rc;
+}
+
+static int on_part(void *arg, enum ampd_block_part part, const uint8_t *data, size_t size, struct amp_error *error)
+{
+    struct receive *receive = arg;
+    if (part == AMPD_BLOCK_TRAILER)
+        return take_trailer(receive, data, size, error);
+    int rc = receive->is_push ? begin_push(receive, data, size, error) : begin_load(receive, data, size, error);
+    if (rc == 0 && !receive->granted && !receive->call.finished)
+        arpc_call_pause(receive->call.rpc);
+    return rc;
+}
+
+static const struct ampd_block_reader_ops reader_ops = {
+    .part_cb = on_part,
+    .begin_cb = on_block_begin,
+    .end_cb = on_block_end,
+};
+
+/* ---- what the core says ---- */
+
+static void take_grant(struct receive *receive, const struct ampd_output *output)
+{
+    if (output->type == AMPD_OUT_LOAD_GRANT) {
+        const struct ampd_load_grant *grant = &output->u.load;
+        receive->layout = grant->layout;
+        receive->first = grant->first;
+        receive->count = grant->count;
+        receive->memory = (uint8_t *)grant->masters;
+        receive->stride = (size_t)grant->layout->block_elements * sizeof(float);
+    } else {
+        const struct ampd_push_grant *grant = &output->u.push;
+        receive->layout = grant->layout;
+        receive->first = grant->first;
+        receive->count = grant->count;
+        receive->memory = grant->memory;
+        receive->stride = grant->stride;
+        receive->dtype = grant->dtype;
+        receive->listings = calloc(grant->count > 0 ? grant->count : 1, 1);
+    }
+    receive->counts = calloc(receive->layout->segments_max, sizeof *receive->counts);
+    if (receive->counts == NULL || (receive->is_push && receive->listings == NULL)) {
+        io_server_call_refuse(&receive->call, AMP_ENOMEM, NULL, "out of memory for this stream; try again");
+        return;
+    }
+    receive->granted = true;
+    AMP_FAILPOINT("receive.granted");
+    if (receive->call.rpc != NULL)
+        arpc_call_resume(receive->call.rpc);
+}
+
+static void take_blocks(struct receive *receive, const struct ampd_blocks *blocks)
+{
+    if (!receive->granted)
+        return; /* out of memory: the call is failing */
+    AMP_ASSERT(blocks->first >= receive->first && blocks->first + blocks->count <= receive->first + receive->count);
+    memset(receive->listings + (blocks->first - receive->first), blocks->drop ? BLOCK_DROPPED : BLOCK_WANTED,
+           (size_t)blocks->count);
+    if (!receive->bouncing || listing_of(receive, receive->bounce_block) == BLOCK_UNLISTED)
+        return;
+    if (receive->call.rpc != NULL)
+        arpc_call_resume(receive->call.rpc);
+    if (receive->bounce_full)
+        end_bounce(receive);
+}
+
+/* Nothing of this stream touches the memory any more. Calls into the core, last. */
+static void let_go(struct receive *receive)
+{
+    receive->revoked = true;
+    ampd_block_reader_discard(&receive->reader);
+    struct ampd_event event = {.type = AMPD_EVENT_REVOKED};
+    io_server_call_event(&receive->call, &event);
+}
+
+static void receive_output(struct io_server_call *call, const struct ampd_output *output)
+{
+    struct receive *receive = receive_of(call);
+    switch (output->type) {
+    case AMPD_OUT_LOAD_GRANT:
+    case AMPD_OUT_PUSH_GRANT:
+        take_grant(receive, output);
+        break;
+    case AMPD_OUT_PUSH_BLOCKS:
+        take_blocks(receive, &output->u.blocks);
+        break;
+    case AMPD_OUT_PUSH_REVOKE:
+        let_go(receive);
+        break;
+    default:
+        AMP_ASSERT(!"an output that is not for a stream of blocks");
+    }
+}
+
+static void push_reply(struct io_server_call *call, const struct ampd_reply *reply)
+{
+    struct amp_buf buf = io_message_buf();
+    int64_t model = ampd_core_find(call->server->core, receive_of(call)->model);
+    AMP_ASSERT(reply->kind == AMPD_REPLY_STEP && model >= 0);
+    int rc = io_encode_step_result(call->server, (uint32_t)model, &reply->u.step, &buf);
+    AMP_FAILPOINT("answer.push");
+    io_server_call_reply_buf(call, &buf, rc);
+    AMP_FAILPOINT("answer.pushed");
+}
+
+static void load_reply(struct io_server_call *call, const struct ampd_reply *reply)
+{
+    AMP_ASSERT(reply->kind == AMPD_REPLY_LOAD);
+    struct ampd_msg_load_response response = {.already_loaded = reply->u.load.already_loaded};
+    struct amp_buf buf = io_message_buf();
+    io_server_call_reply_buf(call, &buf, ampd_msg_load_response_encode(&response, &buf));
+}
+
+static void receive_free(struct io_server_call *call)
+{
+    struct receive *receive = receive_of(call);
+    io_alive_end(&receive->alive);
+    ampd_block_reader_close(&receive->reader);
+    free(receive->listings);
+    free(receive->counts);
+    free(receive->bounce);
+    free(receive->trailer);
+}
+
+static const struct io_server_call_ops push_ops = {push_reply, receive_output, receive_free};
+static const struct io_server_call_ops load_ops = {load_reply, receive_output, receive_free};
+
+/* ---- what rpc says ---- */
+
+static void open_stream(struct arpc_call *rpc, bool is_push)
+{
+    struct io_server_call *call = io_server_call_open(rpc, sizeof(struct receive), is_push ? &push_ops : &load_ops);
+    if (call == NULL)
+        return;
+    receive_of(call)->is_push = is_push;
+    ampd_block_reader_init(&receive_of(call)->reader, &reader_ops, receive_of(call), is_push);
+}
+
+static void push_started(struct arpc_call *rpc)
+{
+    open_stream(rpc, true);
+}
+
+static void load_started(struct arpc_call *rpc)
+{
+    open_stream(rpc, false);
+}
+
+static void check(struct io_server_call *call, int rc, const struct amp_error *error)
+{
+    if (rc != 0)
+        io_server_call_fail(call, error);
+}
+
+static void on_message_begin(struct arpc_call *rpc, size_t size)
+{
+    struct io_server_call *call = io_server_call_of(rpc);
+    struct amp_error error = {0};
+    if (call != NULL && !call->finished)
+        check(call, ampd_block_reader_begin(&receive_of(call)->reader, size, &error), &error);
+}
+
+/* The worker lives: its bytes arrive. */
+static void renew(struct receive *receive)
+{
+    uint64_t now = uv_now(&receive->call.server->loop);
+    if (!receive->is_push || !receive->call.at_core || now - receive->renewed_ms < RENEW_MS)
+        return;
+    receive->renewed_ms = now;
+    struct ampd_event event = {
+        .type = AMPD_EVENT_RENEW,
+        .u.worker = {.model = receive->model, .rank = receive->rank, .incarnation = receive->incarnation}};
+    io_core_event(receive->call.server, &event);
+}
+
+static void on_message_bytes(struct arpc_call *rpc, const uint8_t *data, size_t size)
+{
+    struct io_server_call *call = io_server_call_of(rpc);
+    struct amp_error error = {0};
+    if (call == NULL || call->finished)
+        return;
+    renew(receive_of(call));
+    check(call, ampd_block_reader_bytes(&receive_of(call)->reader, data, size, &error), &error);
+    arpc_call_holds(rpc, receive_of(call)->reader.buffer.size);
+}
+
+/* A block's bytes may be read straight into the slot. */
+static uint8_t *on_message_buffer(struct arpc_call *rpc, size_t *size)
+{
+    struct io_server_call *call = io_server_call_of(rpc);
+    return call != NULL && !call->finished ? ampd_block_reader_place(&receive_of(call)->reader, size) : NULL;
+}
+
+static void on_message_end(struct arpc_call *rpc)
+{
+    struct io_server_call *call = io_server_call_of(rpc);
+    struct amp_error error = {0};
+    if (call != NULL && !call->finished)
+        check(call, ampd_block_reader_end(&receive_of(call)->reader, &error), &error);
+    arpc_call_holds(rpc, 0);
+}
+
+static void on_half_close(struct arpc_call *rpc)
+{
+    struct io_server_call *call = io_server_call_of(rpc);
+    if (call == NULL || call->finished)
+        return;
+    struct receive *receive = receive_of(call);
+    if (!ampd_block_reader_has_header(&receive->reader)) {
+        io_server_call_refuse(call, AMP_EINVAL, "INVALID_FIELD", "header: the stream ended without one; send it first");
+        return;
+    }
+    struct ampd_event event = {.type = receive->is_push ? AMPD_EVENT_PUSH_END : AMPD_EVENT_LOAD_END};
+    if (receive->trailer != NULL) {
+        event.u.push_end.absent = receive->trailer->absent;
+        event.u.push_end.absent_count = receive->trailer->absent_count;
+    }
+    AMP_FAILPOINT("receive.end");
+    if (call->at_core)
+        io_server_call_event(call, &event);
+    AMP_FAILPOINT("receive.done");
+}
+
+const struct arpc_handler ampd_handle_push = {
+    .started = push_started,
+    .message_begin = on_message_begin,
+    .message_bytes = on_message_bytes,
+    .message_buffer = on_message_buffer,
+    .message_end = on_message_end,
+    .half_close = on_half_close,
+    .closed = io_server_call_closed,
+};
+
+const struct arpc_handler ampd_handle_load = {
+    .started = load_started,
+    .message_begin = on_message_begin,
+    .message_bytes = on_message_bytes,
+    .message_buffer = on_message_buffer,
+    .message_end = on_message_end,
+    .half_close = on_half_close,
+    .closed = io_server_call_closed,
+};

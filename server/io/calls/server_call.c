@@ -1,0 +1,312 @@
+#include "server/io/calls/server_call.h"
+
+#include "base/assert.h"
+#include "server/io/base/core_event.h"
+#include "server/io/base/server.h"
+#include "server/io/base/threads.h"
+#include "server/io/cluster/cluster.h"
+#include "server/io/cluster/cluster_address.h"
+#include "server/io/cluster/membership.h"
+#include "server/io/cluster/peers.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* In the ErrorInfo of a call that only shard 0 answers, and that somebody else got: its address. */
+#define SERVER_COORDINATOR_KEY "coordinator"
+
+/* RetryInfo of a draining server: about the time that a restart takes. */
+#define DRAIN_RETRY_MS 500
+
+void io_server_calls_init(struct io_server_calls *calls)
+{
+    *calls = (struct io_server_calls){0};
+    for (size_t i = 0; i < IO_SERVER_CALL_BUCKETS; i++)
+        amp_list_init(&calls->buckets[i]);
+}
+
+static struct amp_list *bucket(struct ampd_server *server, uint64_t id)
+{
+    return &server->calls->buckets[id % IO_SERVER_CALL_BUCKETS]; /* ids are given in turn */
+}
+
+/* Who asks a process that stands by is told where shard 0 is, which knows the others. */
+static void refuse_standby(const struct ampd_server *server, struct arpc_call *rpc)
+{
+    struct arpc_details details = {.reason = "STANDBY", .retry_ms = DRAIN_RETRY_MS};
+    char text[AMP_ERROR_TEXT_MAX];
+    const char *why = io_membership_missing(server);
+    const struct io_cluster_member *first = server->cluster != NULL ? io_cluster_member(server->cluster, 0) : NULL;
+    const char *address = first != NULL && first->held ? first->address : "";
+    const struct arpc_pair at = {SERVER_COORDINATOR_KEY, address};
+    details.pairs = &at;
+    details.pair_count = address[0] != 0;
+    if (why[0] != 0)
+        (void)snprintf(text, sizeof text, "this process is no shard yet: %.450s", why);
+    else
+        (void)snprintf(text, sizeof text, "this process is no shard yet: it stands by for a place in its cluster; %s%s",
+                       address[0] != 0 ? "call shard 0, at " : "call one that is", address);
+    arpc_call_finish(rpc, ARPC_STATUS_UNAVAILABLE, text, &details);
+}
+
+struct io_server_call *io_server_call_open(struct arpc_call *rpc, size_t size, const struct io_server_call_ops *ops)
+{
+    struct ampd_server *server = arpc_call_server_arg(rpc);
+    if (server->life.state == SERVER_STARTING) {
+        refuse_standby(server, rpc);
+        return NULL;
+    }
+    if (server->life.state != SERVER_RUNNING) {
+        struct arpc_details details = {.reason = "DRAINING", .retry_ms = DRAIN_RETRY_MS};
+        arpc_call_finish(rpc, ARPC_STATUS_UNAVAILABLE, "the server is ending; connect again", &details);
+        return NULL;
+    }
+    struct io_server_call *call = calloc(1, size);
+    if (call == NULL) {
+        arpc_call_finish(rpc, ARPC_STATUS_RESOURCE_EXHAUSTED, "out of memory for this call", NULL);
+        return NULL;
+    }
+    *call = (struct io_server_call){.server = server, .rpc = rpc, .ops = ops, .id = ++server->calls->last, .refs = 1};
+    amp_list_push(bucket(server, call->id), &call->node);
+    arpc_call_set_user(rpc, call);
+    return call;
+}
+
+struct io_server_call *io_server_call_of(struct arpc_call *rpc)
+{
+    return arpc_call_user(rpc);
+}
+
+struct io_server_call *io_server_call_find(struct ampd_server *server, uint64_t id)
+{
+    AMP_LIST_EACH(it, safe, bucket(server, id))
+    {
+        struct io_server_call *call = AMP_CONTAINER(it, struct io_server_call, node);
+        if (call->id == id)
+            return call;
+    }
+    return NULL;
+}
+
+void io_server_call_ref(struct io_server_call *call)
+{
+    call->refs++;
+}
+
+void io_server_call_unref(struct io_server_call *call)
+{
+    AMP_ASSERT(call->refs > 0);
+    if (--call->refs > 0)
+        return;
+    AMP_ASSERT(call->rpc == NULL && !call->at_core && call->pins == 0);
+    amp_list_remove(&call->node);
+    if (call->ops->free_cb != NULL)
+        call->ops->free_cb(call);
+    ampd_core_let_go(call->held);
+    free(call);
+}
+
+/* The stream is over and no memory of its model is in use: the core may forget it. Calls into the core. */
+static void tell_closed(struct io_server_call *call)
+{
+    if (call->rpc != NULL || call->pins > 0 || !call->at_core || call->detached)
+        return;
+    call->at_core = false;
+    struct ampd_event event = {.type = AMPD_EVENT_CALL_CLOSED, .call = call->id};
+    io_core_event(call->server, &event);
+}
+
+void io_server_call_closed(struct arpc_call *rpc, const struct arpc_result *result)
+{
+    struct io_server_call *call = io_server_call_of(rpc);
+    if (call == NULL)
+        return;
+    arpc_call_set_user(rpc, NULL);
+    call->rpc = NULL;
+    call->finished = true;
+    tell_closed(call);
+    struct io_task *task = call->reading;
+    if (task != NULL && io_threads_take_back(call->server->pools.readers, task))
+        task->done_cb(task);
+    io_server_call_unref(call);
+}
+
+void io_server_call_read(struct io_server_call *call, struct io_task *task)
+{
+    io_server_call_ref(call);
+    call->reading = task;
+    io_threads_submit(call->server->pools.readers, task);
+}
+
+void io_server_call_was_read(struct io_server_call *call)
+{
+    call->reading = NULL;
+}
+
+void io_server_call_pin(struct io_server_call *call)
+{
+    call->pins++;
+    call->refs++;
+}
+
+void io_server_call_unpin(void *arg)
+{
+    struct io_server_call *call = arg;
+    AMP_ASSERT(call->pins > 0);
+    call->pins--;
+    tell_closed(call);
+    io_server_call_unref(call);
+}
+
+void io_server_call_event(struct io_server_call *call, struct ampd_event *event)
+{
+    event->call = call->id;
+    call->at_core = true;
+    io_core_event(call->server, event);
+}
+
+/* ---- answering ---- */
+
+static void finish(struct io_server_call *call, int status, const char *message, const struct arpc_details *details)
+{
+    if (call->rpc == NULL || call->finished)
+        return;
+    call->finished = true;
+    arpc_call_finish(call->rpc, status, message, details);
+}
+
+/* Every error has an ErrorInfo (AIP-193): where its maker gave no reason, its kind is one. */
+static const char *reason_of(const struct amp_error *error)
+{
+    if (error->reason[0] != 0)
+        return error->reason;
+    switch (error->code) {
+    case AMP_EINVAL:
+        return "INVALID_FIELD";
+    case AMP_ENOMEM:
+    case AMP_EEXHAUSTED:
+        return "EXHAUSTED";
+    case AMP_EUNIMPLEMENTED:
+        return "RESERVED_VALUE";
+    case AMP_EUNAVAILABLE:
+        return "UNAVAILABLE";
+    default:
+        return "INTERNAL";
+    }
+}
+
+/* The path of a field, with the final zero. */
+#define FIELD_MAX 128
+
+/*
+ * BadRequest's field. Texts of bad requests begin with it: "page_size: 1001 is too many", or, where the message is
+ * named, "JoinRequest: model is longer than". NULL: the text names none.
+ */
+static const char *field_of(const struct amp_error *error, char field[FIELD_MAX])
+{
+    const char *text = error->text;
+    const char *colon = strstr(text, ": ");
+    bool named = text[0] >= 'A' && text[0] <= 'Z' && colon != NULL && memchr(text, ' ', (size_t)(colon - text)) == NULL;
+    if (named)
+        text = colon + 2;
+    size_t size = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_.[]");
+    if (error->code != AMP_EINVAL || size == 0 || size >= FIELD_MAX || text[size] != (named ? ' ' : ':'))
+        return NULL;
+    memcpy(field, text, size);
+    field[size] = 0;
+    return field;
+}
+
+/* RetryInfo: 0 where waiting alone changes nothing. */
+static int64_t retry_of(const struct amp_error *error)
+{
+    bool crowded = error->code == AMP_EEXHAUSTED && strcmp(error->reason, "TOO_MANY_CALLS") == 0;
+    return error->code == AMP_EUNAVAILABLE || error->code == AMP_ENOMEM || crowded ? DRAIN_RETRY_MS : 0;
+}
+
+static void finish_with_error(struct io_server_call *call, const struct ampd_reply *reply)
+{
+    char epoch[24], step[24];
+    struct arpc_pair pairs[2] = {{"epoch", epoch}, {"step", step}};
+    (void)snprintf(epoch, sizeof epoch, "%" PRIu64, reply->epoch);
+    (void)snprintf(step, sizeof step, "%" PRIu64, reply->step);
+    char field[FIELD_MAX];
+    struct arpc_details details = {.reason = reason_of(&reply->error),
+                                   .pairs = pairs,
+                                   .pair_count = reply->epoch != 0 ? 2 : 0,
+                                   .retry_ms =
+                                       reply->retry_ms != 0 ? (int64_t)reply->retry_ms : retry_of(&reply->error),
+                                   .field = field_of(&reply->error, field),
+                                   .field_text = reply->error.text};
+    finish(call, amp_err_grpc_status(reply->error.code), reply->error.text, &details);
+}
+
+static void send_to_coordinator(struct io_server_call *call, const struct amp_error *error)
+{
+    char text[AMP_ERROR_TEXT_MAX + IO_CLUSTER_ADDRESS_MAX];
+    const struct arpc_pair at = {SERVER_COORDINATOR_KEY, io_peers_address(call->server, 0)};
+    const struct arpc_details details = {
+        .reason = error->reason, .pairs = &at, .pair_count = 1, .retry_ms = retry_of(error)};
+    (void)snprintf(text, sizeof text, "%s: it is at %s", error->text, at.value);
+    finish(call, amp_err_grpc_status(error->code), text, &details);
+}
+
+void io_server_call_answer(struct io_server_call *call, const struct ampd_reply *reply)
+{
+    call->at_core = false;
+    if (call->detached) {
+        call->detached = false;
+        io_server_call_unref(call);
+        return;
+    }
+    if (call->rpc == NULL || call->finished)
+        return;
+    if (reply->error.code != 0 && strcmp(reply->error.reason, "NOT_COORDINATOR") == 0)
+        send_to_coordinator(call, &reply->error);
+    else if (reply->error.code != 0)
+        finish_with_error(call, reply);
+    else
+        call->ops->reply_cb(call, reply);
+}
+
+void io_server_call_fail(struct io_server_call *call, const struct amp_error *error)
+{
+    char field[FIELD_MAX];
+    struct arpc_details details = {.reason = reason_of(error),
+                                   .retry_ms = retry_of(error),
+                                   .field = field_of(error, field),
+                                   .field_text = error->text};
+    finish(call, amp_err_grpc_status(error->code), error->text, &details);
+}
+
+void io_server_call_refuse(struct io_server_call *call, int code, const char *reason, const char *format, ...)
+{
+    struct amp_error error;
+    char text[AMP_ERROR_TEXT_MAX];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args); /* a text that is too long is cut */
+    va_end(args);
+    (void)amp_error_set(&error, code, reason, "%s", text);
+    io_server_call_fail(call, &error);
+}
+
+void io_server_call_reply_buf(struct io_server_call *call, struct amp_buf *buf, int encoded)
+{
+    if (encoded != 0) {
+        io_server_call_refuse(call, encoded == AMP_EINVAL ? AMP_EINTERNAL : encoded, NULL,
+                              "the answer cannot be written: %s", amp_strerror(encoded));
+    } else if (call->rpc != NULL && !call->finished) {
+        call->finished = true;
+        (void)arpc_call_reply(call->rpc, buf->data, buf->size); /* fails the call itself */
+    }
+    amp_buf_close(buf);
+}
+
+void io_server_call_end(struct io_server_call *call)
+{
+    finish(call, ARPC_STATUS_OK, NULL, NULL);
+}

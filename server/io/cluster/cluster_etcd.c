@@ -1,0 +1,682 @@
+/*
+ * A cluster whose places are locks in etcd (cluster_etcd.h tells the keys). A process that wants one keeps a lease,
+ * watches who holds what, and claims a free place by a transaction: the key must not be there, and is made bound to the
+ * lease. Who holds a place may say so as long as its lease runs by its own clock (etcd_lease.h).
+ *
+ *   OPEN -> WAITING -> CLAIMING -> HOLDING -> LOST
+ *           WAITING <- CLAIMING (taken by another, or etcd has not answered)         any -> LEFT
+ *           WAITING <- HOLDING (given back before it was told)
+ *
+ * A process that waits shows itself and what its data are, and claims a place when that is done; whose turn it is,
+ * cluster_fit.c tells. Having a place it says so (told) as soon as it is known who was the shard last, and gives it
+ * back to who has newer data until its own are about to be served (io_cluster_keep).
+ *
+ * A request that etcd has not answered may have been done or may still be. Its lease is dropped, and with it whatever
+ * it did: the next one is bound to another one.
+ */
+#include "server/io/cluster/cluster_etcd.h"
+
+#include "base/assert.h"
+#include "server/io/cluster/cluster.h"
+#include "server/io/cluster/cluster_address.h"
+#include "server/io/cluster/cluster_fit.h"
+#include "server/io/cluster/cluster_impl.h"
+#include "server/io/cluster/cluster_map.h"
+#include "server/io/cluster/cluster_options.h"
+#include "server/io/cluster/cluster_raise.h"
+#include "server/io/etcd/etcd.h"
+#include "server/io/etcd/etcd_lease.h"
+#include "server/io/etcd/etcd_watch.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * The map is read anew as often as a lease lasts, but so often at least: an etcd that has gone without a word is
+ * noticed by that.
+ */
+#define POLL_MAX_MS 5000
+
+static struct etcd_cluster *of(struct io_cluster *base)
+{
+    return (struct etcd_cluster *)base;
+}
+
+static void consider(struct etcd_cluster *cluster);
+
+/* ---- telling ---- */
+
+static void say_waiting(struct etcd_cluster *cluster, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void say_waiting(struct etcd_cluster *cluster, int code, const char *format, ...)
+{
+    const struct io_cluster_options *options = &cluster->base.options;
+    struct amp_error error = {.code = code};
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(error.text, sizeof error.text, format, args);
+    va_end(args);
+    if (strcmp(error.text, cluster->said) == 0)
+        return;
+    memcpy(cluster->said, error.text, sizeof error.text);
+    options->events->waiting_cb(options->arg, &error);
+}
+
+void cluster_lost(struct etcd_cluster *cluster, int code, const char *format, ...)
+{
+    const struct io_cluster_options *options = &cluster->base.options;
+    struct amp_error error = {.code = code};
+    va_list args;
+    if (cluster->state == CLUSTER_LOST || cluster->state == CLUSTER_LEFT)
+        return;
+    va_start(args, format);
+    (void)vsnprintf(error.text, sizeof error.text, format, args);
+    va_end(args);
+    cluster->state = CLUSTER_LOST;
+    cluster_raise_drop(cluster);
+    io_etcd_lease_revoke(cluster->lease, NULL, NULL);
+    options->events->lost_cb(options->arg, &error);
+}
+
+/* A process of this cluster's name that does not fit this one; NULL. */
+static const struct cluster_place *stranger(const struct etcd_cluster *cluster)
+{
+    for (uint32_t k = 0; k < IO_CLUSTER_SHARDS_MAX; k++)
+        if (cluster->places[k].held && cluster->places[k].strange)
+            return &cluster->places[k];
+    return NULL;
+}
+
+static void refuse(struct etcd_cluster *cluster, const struct cluster_entry *entry)
+{
+    if (entry->format != CLUSTER_FORMAT)
+        cluster_lost(cluster, AMP_ESTATE,
+                     "cluster %s is that of another version of ampd (format %" PRIu32
+                     ", this one %d); run the same ampd on "
+                     "all shards, or give this one another name",
+                     cluster->base.url.name, entry->format, CLUSTER_FORMAT);
+    else
+        cluster_lost(cluster, AMP_ESTATE,
+                     "cluster %s has %" PRIu32 " shards, as %s says; this process is for %" PRIu32
+                     ": give all the same --shards, or this one another name",
+                     cluster->base.url.name, entry->shards, entry->address, cluster->base.options.shards);
+}
+
+/* Models are cut for another number of shards: a cluster of this one would be an empty one beside them. */
+static bool refuse_other_number(struct etcd_cluster *cluster)
+{
+    uint32_t shards = cluster->base.options.shards;
+    if (cluster->models == 0 || cluster->models == shards)
+        return false;
+    cluster_lost(cluster, AMP_ESTATE,
+                 "cluster %s has %" PRIu64
+                 " shards, as the key %swho/shards in etcd says, and models on them; this process is "
+                 "for %" PRIu32 ": start it with --shards %" PRIu64 ", or give it another --cluster name",
+                 cluster->base.url.name, cluster->models, cluster->prefix, shards, cluster->models);
+    return true;
+}
+
+/* ---- claiming ---- */
+
+/* Whatever was asked for under the lease goes with it. */
+static void start_over(struct etcd_cluster *cluster)
+{
+    cluster->state = CLUSTER_WAITING;
+    io_etcd_lease_revoke(cluster->lease, NULL, NULL);
+    io_etcd_lease_start(cluster->lease);
+}
+
+static void claim_failed(struct etcd_cluster *cluster, const struct amp_error *error)
+{
+    say_waiting(cluster, AMP_EUNAVAILABLE, "shard %" PRIu32 " cannot be claimed, trying again: %s", cluster->shard,
+                error->text);
+    start_over(cluster);
+}
+
+/* One that was there before, and does not fit: it was first. */
+static const struct ampd_etcd_key_value *
+misfit(const struct etcd_cluster *cluster, const struct ampd_etcd_range_response *range, struct cluster_entry *entry)
+{
+    for (size_t i = 0; i < range->kvs.count; i++) {
+        bool readable = cluster_entry_parse(&range->kvs.items[i].value, entry);
+        if (readable && (entry->format != CLUSTER_FORMAT || entry->shards != cluster->base.options.shards))
+            return &range->kvs.items[i];
+    }
+    return NULL;
+}
+
+static bool all_are_held(const struct etcd_cluster *cluster)
+{
+    for (uint32_t k = 0; k < cluster->base.options.shards; k++)
+        if (k != cluster->shard && !cluster->places[k].held)
+            return false;
+    return true;
+}
+
+/* Says that the place is this process's, unless more has to be known before. */
+static void tell_taken(struct etcd_cluster *cluster)
+{
+    const struct io_cluster_options *options = &cluster->base.options;
+    uint64_t newest = cluster_newest(cluster, cluster->shard);
+    if (cluster->told)
+        return;
+    if (cluster->base.last == 0 && newest != 0 && !all_are_held(cluster)) {
+        say_waiting(cluster, AMP_ESTATE,
+                    "shard %" PRIu32
+                    " is this process's, and etcd has lost who was it last: the processes of the other "
+                    "shards are waited for, whose data know more",
+                    cluster->shard);
+        return;
+    }
+    if (cluster_floor(cluster) >= cluster->fence.counter) { /* somebody came who knows of higher ones */
+        start_over(cluster);
+        return;
+    }
+    cluster->told = true;
+    cluster->base.last = newest > cluster->base.last ? newest : cluster->base.last;
+    options->events->taken_cb(options->arg, cluster->shard, &cluster->fence);
+}
+
+static void on_given_back(void *arg)
+{
+    struct etcd_cluster *cluster = arg;
+    const struct io_cluster_options *options = &cluster->base.options;
+    if (!cluster_call_over(cluster))
+        options->events->lost_cb(options->arg, &cluster->why);
+}
+
+/* Whether the place goes back to who waits with newer data. */
+static bool gives_way(struct etcd_cluster *cluster)
+{
+    const struct cluster_process *owner = cluster->base.keeps ? NULL : cluster_owner(cluster, cluster->shard);
+    if (owner == NULL)
+        return false;
+    amp_log(cluster->base.options.log, AMP_LOG_INFO, "cluster",
+            "msg=\"the place is given back to who has newer data\" shard=%" PRIu32 " address=%s served=%" PRIu64,
+            cluster->shard, owner->address, owner->served[cluster->shard]);
+    if (!cluster->told) {
+        start_over(cluster);
+        return true;
+    }
+    (void)amp_error_set(&cluster->why, AMP_EUNAVAILABLE, NULL,
+                        "the place of shard %" PRIu32 " is given back to %s, whose data are newer", cluster->shard,
+                        owner->address);
+    cluster->state = CLUSTER_LOST;
+    cluster_raise_drop(cluster);
+    cluster->calls++;
+    io_etcd_lease_revoke(cluster->lease, on_given_back, cluster);
+    return true;
+}
+
+static void claimed(struct etcd_cluster *cluster, const struct ampd_etcd_txn_response *answer)
+{
+    const struct io_cluster_options *options = &cluster->base.options;
+    struct cluster_entry entry = {0};
+    bool listed = answer->responses.count > 1 && answer->responses.items[1].has_response_range;
+    if (listed && misfit(cluster, &answer->responses.items[1].response_range, &entry) != NULL) {
+        refuse(cluster, &entry);
+        return;
+    }
+    const struct ampd_etcd_key_value *last = cluster_answer(answer, 3);
+    if (last == NULL || !cluster_number_parse(&last->value, &cluster->base.last))
+        cluster->base.last = 0;
+    cluster->base.models = (uint32_t)cluster->models; /* that of `shards`, or none: consider has looked */
+    cluster->state = CLUSTER_HOLDING;
+    cluster->place_revision = answer->header.revision;
+    cluster->confirmed = cluster->told = false;
+    cluster->fence = (struct ampd_fence){.counter = cluster->claim_base + (uint64_t)answer->header.revision};
+    /*
+     * The number of a lease is given once: an etcd that has lost all may come to the same counter for another process.
+     */
+    _Static_assert(sizeof cluster->claim_lease <= sizeof cluster->fence.boot_id, "it has room");
+    memcpy(cluster->fence.boot_id, &cluster->claim_lease, sizeof cluster->claim_lease);
+    amp_log(options->log, AMP_LOG_INFO, "cluster",
+            "msg=\"holding a place\" cluster=%s shard=%" PRIu32 " fence=%" PRIu64 " lease_ms=%" PRId64,
+            cluster->base.url.name, cluster->shard, cluster->fence.counter, options->lease_ms);
+    tell_taken(cluster);
+}
+
+static void read_number(struct etcd_cluster *cluster, const struct ampd_etcd_key_value *kv)
+{
+    uint64_t number = 0;
+    bool readable = kv != NULL && cluster_number_parse(&kv->value, &number);
+    cluster->number = readable ? number : 0;
+    cluster->number_revision = kv != NULL ? kv->mod_revision : 0;
+}
+
+static void on_claimed(void *arg, const struct amp_error *error, const uint8_t *data, size_t size)
+{
+    struct etcd_cluster *cluster = arg;
+    struct ampd_etcd_txn_response answer = {0};
+    struct amp_error wrong = *error;
+    if (cluster_call_over(cluster) || cluster->state != CLUSTER_CLAIMING)
+        return;
+    cluster->state = CLUSTER_WAITING;
+    int rc = error->code;
+    if (rc == 0)
+        rc = ampd_etcd_txn_response_decode(&answer, data, size, &wrong);
+    bool mine = io_etcd_lease_holds(cluster->lease) && io_etcd_lease_id(cluster->lease) == cluster->claim_lease;
+    if (rc != 0) {
+        claim_failed(cluster, &wrong);
+    } else if (answer.succeeded && mine) {
+        claimed(cluster, &answer);
+    } else if (!answer.succeeded) {
+        read_number(cluster, cluster_answer(&answer, 0));
+        io_etcd_watch_look(cluster->watch); /* then it is considered anew */
+    }
+    ampd_etcd_txn_response_free(&answer);
+}
+
+/* What fences count from: as it is, or raised above all that this process's data know of. */
+static uint64_t base_for(const struct etcd_cluster *cluster)
+{
+    uint64_t floor = cluster_floor(cluster);
+    return cluster->number + (uint64_t)cluster->revision >= floor ? cluster->number : floor;
+}
+
+static void claim(struct etcd_cluster *cluster, uint32_t shard)
+{
+    char place[CLUSTER_KEY_MAX], standby[CLUSTER_KEY_MAX], number[CLUSTER_KEY_MAX], who[CLUSTER_KEY_MAX];
+    char end[CLUSTER_KEY_MAX], last[CLUSTER_KEY_MAX], value[CLUSTER_VALUE_MAX], text[32];
+    cluster->shard = shard;
+    cluster->claim_lease = io_etcd_lease_id(cluster->lease);
+    cluster->claim_base = base_for(cluster);
+    cluster_key(cluster, place, "who/shard-%" PRIu32, shard);
+    cluster_key(cluster, standby, "who/standby-%" PRIx64, (uint64_t)cluster->claim_lease);
+    cluster_key(cluster, number, "base");
+    cluster_key(cluster, who, "who/shard-");
+    cluster_key(cluster, end, "who/shard."); /* the first behind all of them */
+    cluster_key(cluster, last, "who/last-%" PRIu32, shard);
+    cluster_value(cluster, cluster->claim_base, value);
+    (void)snprintf(text, sizeof text, "%" PRIu64, cluster->claim_base);
+
+    struct ampd_etcd_compare compares[] = {cluster_made_by(place, 0),
+                                           cluster_changed_by(number, cluster->number_revision)};
+    struct ampd_etcd_request_op list = cluster_op_get(who), forget = {.has_request_delete_range = true};
+    list.request_range.range_end = cluster_bytes(end);
+    forget.request_delete_range.key = cluster_bytes(standby);
+    struct ampd_etcd_request_op done[] = {cluster_op_put(place, value, cluster->claim_lease), list, forget,
+                                          cluster_op_get(last), cluster_op_put(number, text, 0)};
+    struct ampd_etcd_request_op refused[] = {cluster_op_get(number)};
+    struct ampd_etcd_txn_request request = {.compare = {compares, 2},
+                                            .success = {done, cluster->claim_base != cluster->number ? 5 : 4},
+                                            .failure = {refused, 1}};
+    if (cluster_txn(cluster, &request, on_claimed, cluster) == 0)
+        cluster->state = CLUSTER_CLAIMING; /* else the next look tries again */
+}
+
+/* ---- waiting ---- */
+
+static void on_shown(void *arg, const struct amp_error *error, const uint8_t *data, size_t size)
+{
+    struct etcd_cluster *cluster = arg;
+    if (cluster_call_over(cluster) || cluster->state != CLUSTER_WAITING ||
+        cluster->showing != io_etcd_lease_id(cluster->lease))
+        return; /* of a lease of before */
+    if (error->code != 0) {
+        say_waiting(cluster, AMP_EUNAVAILABLE, "etcd cannot be told of this process, trying again: %s", error->text);
+        start_over(cluster);
+        return;
+    }
+    cluster->shown = cluster->showing;
+    consider(cluster);
+}
+
+/* Lets others see that this process waits, and what its data are. */
+static void show(struct etcd_cluster *cluster)
+{
+    char standby[CLUSTER_KEY_MAX], data[CLUSTER_KEY_MAX], waits[CLUSTER_VALUE_MAX], has[CLUSTER_DATA_MAX];
+    int64_t id = io_etcd_lease_id(cluster->lease);
+    if (cluster->showing == id)
+        return;
+    cluster_key(cluster, standby, "who/standby-%" PRIx64, (uint64_t)id);
+    cluster_key(cluster, data, "who/data-%" PRIx64, (uint64_t)id);
+    cluster_value(cluster, 0, waits);
+    bool any = cluster_data_value(cluster, has);
+    struct ampd_etcd_request_op puts[] = {cluster_op_put(standby, waits, id), cluster_op_put(data, has, id)};
+    struct ampd_etcd_txn_request request = {.success = {puts, any ? 2 : 1}};
+    if (cluster_txn(cluster, &request, on_shown, cluster) == 0)
+        cluster->showing = id; /* else the next look tries again */
+}
+
+/*
+ * The free place that was asked for, else the one whose data this process was last, else the lowest; IO_CLUSTER_ANY:
+ * none.
+ */
+static uint32_t free_place(const struct etcd_cluster *cluster)
+{
+    const struct io_cluster_options *options = &cluster->base.options;
+    uint32_t found = IO_CLUSTER_ANY;
+    for (uint32_t k = options->shards; k-- > 0;) {
+        if (cluster->places[k].held || (options->shard != IO_CLUSTER_ANY && options->shard != k))
+            continue;
+        if (found == IO_CLUSTER_ANY || cluster_served(cluster, k) >= cluster_served(cluster, found))
+            found = k;
+    }
+    return found;
+}
+
+/* Places are free, and none is for this process: its data are not what the shard was last. */
+static void say_what_lacks(struct etcd_cluster *cluster, uint32_t shard)
+{
+    const struct cluster_process *owner = cluster_owner(cluster, shard);
+    if (owner != NULL) {
+        say_waiting(cluster, AMP_ESTATE, "shard %" PRIu32 " is for %s, whose data are newer; this process stands by",
+                    shard, owner->address);
+        return;
+    }
+    char text[AMP_ERROR_TEXT_MAX];
+    cluster_what_lacks(cluster, shard, text, sizeof text);
+    say_waiting(cluster, AMP_EDATALOSS, "%s", text);
+}
+
+static void stand_by(struct etcd_cluster *cluster)
+{
+    const struct io_cluster_options *options = &cluster->base.options;
+    uint32_t shard = free_place(cluster);
+    cluster->unlocked = false;
+    uint32_t older = cluster_served_older(cluster);
+    if (shard != IO_CLUSTER_ANY)
+        say_what_lacks(cluster, shard);
+    else if (older != IO_CLUSTER_ANY)
+        say_waiting(cluster, AMP_EDATALOSS,
+                    "shard %" PRIu32 " is served by %s under fence %" PRIu64 ", and %.200s/shard-%" PRIu32
+                    "-of-%" PRIu32 " was it under %" PRIu64
+                    ": etcd has lost what it held, and what is here came too late. To go on with it, end that process, "
+                    "and what it has stored since is lost; this one stands by",
+                    older, cluster->places[older].entry.address, cluster->places[older].fence,
+                    options->data_dir != NULL ? options->data_dir : "", older, options->shards,
+                    cluster_served(cluster, older));
+    else if (options->shard != IO_CLUSTER_ANY)
+        say_waiting(cluster, AMP_ESTATE, "shard %" PRIu32 " is held by %s; this process stands by for it",
+                    options->shard, cluster->places[options->shard].entry.address);
+    else
+        say_waiting(cluster, AMP_ESTATE, "all %" PRIu32 " shards are held; this process stands by for any of them",
+                    options->shards);
+}
+
+static void on_claim_timer(uv_timer_t *timer)
+{
+    struct etcd_cluster *cluster = timer->data;
+    cluster->unlocked = true;
+    consider(cluster);
+}
+
+static void consider(struct etcd_cluster *cluster)
+{
+    if (cluster->state != CLUSTER_WAITING || !cluster->settled || !io_etcd_lease_holds(cluster->lease))
+        return;
+    const struct cluster_place *strange = stranger(cluster);
+    if (strange != NULL) {
+        refuse(cluster, &strange->entry);
+        return;
+    }
+    if (refuse_other_number(cluster))
+        return;
+    if (cluster->shown != io_etcd_lease_id(cluster->lease)) {
+        show(cluster); /* and then this again */
+        return;
+    }
+    int64_t patience_ms = 0;
+    uint32_t shard = cluster_candidate(cluster, &patience_ms);
+    if (shard == IO_CLUSTER_ANY)
+        stand_by(cluster);
+    else if (patience_ms == 0 || cluster->unlocked)
+        claim(cluster, shard);
+    else if (!uv_is_active((uv_handle_t *)&cluster->claim_timer))
+        (void)uv_timer_start(&cluster->claim_timer, on_claim_timer, (uint64_t)patience_ms, 0);
+}
+
+/* ---- the lease of before ---- */
+
+static void on_ended(void *arg, const struct amp_error *error, const uint8_t *data, size_t size)
+{
+    struct etcd_cluster *cluster = arg;
+    if (!cluster_call_over(cluster) && error->code == 0)
+        amp_log(cluster->base.options.log, AMP_LOG_INFO, "cluster",
+                "msg=\"the lease of the process that had this directory before is ended\"");
+}
+
+/*
+ * The process that held the directory before is gone: what it had in etcd need not be waited for. Once; where etcd does
+ * not know the lease any more or cannot be asked, it ends by itself.
+ */
+static void end_lease_before(struct etcd_cluster *cluster)
+{
+    struct ampd_etcd_lease_revoke_request request = {.id = cluster->base.options.lease_before};
+    struct amp_buf buf;
+    cluster->base.options.lease_before = 0;
+    if (request.id == 0)
+        return;
+    amp_buf_init(&buf, IO_ETCD_MESSAGE_MAX);
+    if (ampd_etcd_lease_revoke_request_encode(&request, &buf) == 0 &&
+        io_etcd_call(cluster->etcd, IO_ETCD_LEASE_REVOKE, &buf, on_ended, cluster) == 0)
+        cluster->calls++;
+    amp_buf_close(&buf);
+}
+
+/* ---- what the lease and the watch tell ---- */
+
+static void on_granted(void *arg)
+{
+    struct etcd_cluster *cluster = arg;
+    const struct io_cluster_options *options = &cluster->base.options;
+    cluster->unlocked = false;
+    end_lease_before(cluster);
+    if (options->lease_cb != NULL)
+        options->lease_cb(options->arg, io_etcd_lease_id(cluster->lease));
+    consider(cluster);
+}
+
+static void on_lost(void *arg, const struct amp_error *why)
+{
+    struct etcd_cluster *cluster = arg;
+    if (cluster->state == CLUSTER_HOLDING) {
+        cluster_lost(cluster, AMP_EUNAVAILABLE, "the lease on the place of shard %" PRIu32 " is lost: %s",
+                     cluster->shard, why->text);
+        return;
+    }
+    if (cluster->state != CLUSTER_WAITING && cluster->state != CLUSTER_CLAIMING)
+        return;
+    say_waiting(cluster, AMP_EUNAVAILABLE, "the lease is lost while waiting for a place, asking for another: %s",
+                why->text);
+    io_etcd_lease_start(cluster->lease);
+}
+
+static void on_reset(void *arg)
+{
+    cluster_map_reset(arg);
+}
+
+static void on_put(void *arg, const struct ampd_etcd_key_value *kv)
+{
+    cluster_map_put(arg, kv);
+}
+
+static void on_remove(void *arg, const uint8_t *key, size_t size)
+{
+    cluster_map_remove(arg, key, size);
+}
+
+static void on_settled(void *arg, int64_t revision)
+{
+    struct etcd_cluster *cluster = arg;
+    cluster->settled = true;
+    cluster->revision = revision;
+    const struct cluster_place *mine = &cluster->places[cluster->shard];
+    cluster->confirmed = cluster->confirmed || revision >= cluster->place_revision;
+    if (cluster->state == CLUSTER_HOLDING && cluster->confirmed &&
+        (!mine->held || mine->revision != cluster->place_revision)) {
+        cluster_lost(cluster, AMP_EUNAVAILABLE,
+                     "the place of shard %" PRIu32 " in etcd is %s: it was deleted, or etcd has lost what it held",
+                     cluster->shard, mine->held ? "another process's" : "gone");
+        return;
+    }
+    cluster_map_settled(cluster);
+    if (cluster->state == CLUSTER_HOLDING && !gives_way(cluster))
+        tell_taken(cluster);
+    consider(cluster);
+}
+
+static void on_failed(void *arg, const struct amp_error *error)
+{
+    struct etcd_cluster *cluster = arg;
+    if (cluster->state == CLUSTER_WAITING)
+        say_waiting(cluster, AMP_EUNAVAILABLE, "etcd cannot be asked, trying again: %s", error->text);
+    else
+        amp_log(cluster->base.options.log, AMP_LOG_WARN, "cluster",
+                "msg=\"etcd cannot be asked, trying again\" err=\"%s\"", error->text);
+}
+
+static const struct io_etcd_lease_events lease_events = {.granted_cb = on_granted, .lost_cb = on_lost};
+
+static const struct io_etcd_watch_events watch_events = {
+    .reset_cb = on_reset, .put_cb = on_put, .remove_cb = on_remove, .settled_cb = on_settled, .failed_cb = on_failed};
+
+/* ---- the interface ---- */
+
+static void etcd_take(struct io_cluster *base)
+{
+    struct etcd_cluster *cluster = of(base);
+    if (cluster->state != CLUSTER_OPEN)
+        return;
+    cluster->state = CLUSTER_WAITING;
+    io_etcd_lease_start(cluster->lease);
+}
+
+static void etcd_leave(struct io_cluster *base, void (*done_cb)(void *arg), void *arg)
+{
+    struct etcd_cluster *cluster = of(base);
+    cluster->state = CLUSTER_LEFT;
+    cluster_raise_drop(cluster);
+    io_etcd_lease_revoke(cluster->lease, done_cb, arg);
+}
+
+static bool etcd_holds(const struct io_cluster *base)
+{
+    const struct etcd_cluster *cluster = (const struct etcd_cluster *)base;
+    return cluster->state == CLUSTER_HOLDING && io_etcd_lease_holds(cluster->lease);
+}
+
+static int64_t etcd_lease_left_ms(const struct io_cluster *base)
+{
+    const struct etcd_cluster *cluster = (const struct etcd_cluster *)base;
+    return cluster->state == CLUSTER_HOLDING ? io_etcd_lease_left_ms(cluster->lease) : 0;
+}
+
+static const char *etcd_trouble(const struct io_cluster *base)
+{
+    return io_etcd_watch_failing(((const struct etcd_cluster *)base)->watch);
+}
+
+static void free_if_closed(struct etcd_cluster *cluster)
+{
+    if (cluster->closing && cluster->open == 0 && cluster->calls == 0 && cluster->etcd == NULL)
+        io_cluster_closed(&cluster->base);
+}
+
+bool cluster_call_over(struct etcd_cluster *cluster)
+{
+    cluster->calls--;
+    return cluster->closing;
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct etcd_cluster *cluster = handle->data;
+    cluster->open--;
+    free_if_closed(cluster);
+}
+
+static void on_etcd_closed(void *arg)
+{
+    struct etcd_cluster *cluster = arg;
+    cluster->etcd = NULL;
+    free_if_closed(cluster);
+}
+
+static void etcd_close(struct io_cluster *base)
+{
+    struct etcd_cluster *cluster = of(base);
+    AMP_ASSERT(!cluster->closing);
+    cluster->closing = true;
+    cluster->state = CLUSTER_LEFT;
+    cluster_raise_drop(cluster);
+    uv_close((uv_handle_t *)&cluster->claim_timer, on_handle_closed);
+    uv_close((uv_handle_t *)&cluster->raise_timer, on_handle_closed);
+    if (cluster->watch != NULL)
+        io_etcd_watch_close(cluster->watch);
+    if (cluster->lease != NULL)
+        io_etcd_lease_close(cluster->lease);
+    io_etcd_close(cluster->etcd, on_etcd_closed, cluster);
+}
+
+static void etcd_reload(struct io_cluster *base)
+{
+    io_etcd_reload(of(base)->etcd);
+}
+
+static const struct io_cluster_ops etcd_ops = {
+    .abilities = {.excludes = true, .remembers = true, .any_index = true, .moves = true},
+    .take = etcd_take,
+    .leave = etcd_leave,
+    .close = etcd_close,
+    .holds = etcd_holds,
+    .lease_left_ms = etcd_lease_left_ms,
+    .trouble = etcd_trouble,
+    .raise_epoch = cluster_raise_epoch,
+    .raise_fences = cluster_raise_fences,
+    .serves = cluster_serves,
+    .no_models = cluster_no_models,
+    .reload = etcd_reload};
+
+static int begin(struct etcd_cluster *cluster)
+{
+    char who[CLUSTER_KEY_MAX];
+    const struct io_cluster_options *options = &cluster->base.options;
+    int64_t poll_ms = options->lease_ms < POLL_MAX_MS ? options->lease_ms : POLL_MAX_MS;
+    int rc = io_etcd_lease_new(cluster->etcd, options->lease_ms, &lease_events, cluster, &cluster->lease);
+    cluster_key(cluster, who, "who/");
+    if (rc == 0)
+        rc = io_etcd_watch_new(cluster->etcd, who, poll_ms, &watch_events, cluster, &cluster->watch);
+    return rc;
+}
+
+int io_cluster_new_etcd(struct uv_loop_s *loop, const struct io_cluster_options *options, struct io_cluster **out,
+                        struct amp_error *error)
+{
+    struct etcd_cluster *cluster = calloc(1, sizeof *cluster);
+    if (cluster == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the cluster");
+    int rc = io_cluster_init(&cluster->base, &etcd_ops, options, error);
+    if (rc == 0 && !io_cluster_address_ok(cluster->base.address))
+        rc = amp_error_set(
+            error, AMP_EINVAL, NULL,
+            "%.200s: nobody on another machine could connect to that; give where this process is by --advertise",
+            options->address);
+    if (rc == 0)
+        rc = io_etcd_new(loop, cluster->base.url.endpoints, options->access, options->log, &cluster->etcd, error);
+    if (rc != 0) {
+        free(cluster);
+        return rc;
+    }
+    if (cluster->base.options.lease_ms == 0)
+        cluster->base.options.lease_ms = IO_CLUSTER_LEASE_MS;
+    (void)snprintf(cluster->prefix, sizeof cluster->prefix, "ampd/%s/", cluster->base.url.name);
+    amp_list_init(&cluster->raises);
+    (void)uv_timer_init(loop, &cluster->claim_timer); /* cannot fail */
+    (void)uv_timer_init(loop, &cluster->raise_timer);
+    cluster->claim_timer.data = cluster;
+    cluster->raise_timer.data = cluster;
+    cluster->open = 2;
+    rc = begin(cluster);
+    if (rc != 0) {
+        etcd_close(&cluster->base);
+        return amp_error_set(error, rc, NULL, "out of memory for the cluster");
+    }
+    *out = &cluster->base;
+    return 0;
+}

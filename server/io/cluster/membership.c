@@ -1,0 +1,618 @@
+#define _DEFAULT_SOURCE /* getrandom */
+#include "server/io/cluster/membership.h"
+
+#include "base/failpoint.h"
+#include "base/list.h"
+#include "server/io/base/core_event.h"
+#include "server/io/base/data.h"
+#include "server/io/base/fatal.h"
+#include "server/io/base/notify.h"
+#include "server/io/base/off_loop.h"
+#include "server/io/base/options.h"
+#include "server/io/base/server.h"
+#include "server/io/cluster/cluster.h"
+#include "server/io/cluster/cluster_address.h"
+#include "server/io/cluster/cluster_list.h"
+#include "server/io/cluster/cluster_options.h"
+#include "server/io/cluster/peers.h"
+#include "server/io/cluster/shared_dir.h"
+#include "storage/plain_file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Of the file LEASE, with the final zero. */
+#define LEASE_TEXT_MAX 160
+
+/* An epoch of a model that is being raised. One for each model: another request takes the place of the one before. */
+struct raise {
+    struct amp_list node;
+    struct ampd_server *server;
+    uint64_t token, epoch;
+    char model[AMPD_NAME_MAX];
+};
+
+struct io_membership {
+    struct ampd_datadir dir; /* of all shards' data, where places are kept in etcd; else not held */
+    uint64_t local, filled;  /* what is there: `local`, `models`, `served` and `known` of struct io_cluster_options */
+    uint64_t served[IO_CLUSTER_SHARDS_MAX], known[IO_CLUSTER_SHARDS_MAX];
+    int64_t lease_before; /* of who held the directory before */
+    bool taken, over;     /* over: it never will be */
+    bool noted;           /* io_membership_serve is done */
+    char lacks[AMP_ERROR_TEXT_MAX]; /* while it waits: why its data will not do for a free place; "": they would */
+    bool models;                    /* some shard's data below `dir` have models */
+    char other
+        [AMPD_DATADIR_PATH_MAX]; /* data with models of another number of shards, which is `other_shards`; "": none */
+    uint32_t other_shards;
+    bool doubt; /* another process has been this shard since its data were */
+    bool bare; /* the shard's directory has no model, and is not the one that it served from last, when it had some */
+    bool has;  /* what is served has models */
+    struct amp_error why; /* of over */
+    uint32_t shard;
+    struct ampd_fence fence;
+    struct amp_list raises;
+    bool closing;
+};
+
+/* ---- the directories ---- */
+
+const char *io_membership_directory(const struct ampd_server *server)
+{
+    return server->options->cluster != NULL ? server->membership->dir.path : server->data.dir.path;
+}
+
+const char *io_membership_address(const struct ampd_server *server)
+{
+    return server->options->advertise != NULL ? server->options->advertise : server->endpoint;
+}
+
+/* AMP_EINVAL: the path is too long. */
+static int shard_path(const struct ampd_server *server, uint32_t shard, char path[AMPD_DATADIR_PATH_MAX],
+                      struct amp_error *error)
+{
+    int size = snprintf(path, AMPD_DATADIR_PATH_MAX, "%s/shard-%" PRIu32 "-of-%" PRIu32, server->membership->dir.path,
+                        shard, server->options->shards);
+    return size > 0 && size < AMPD_DATADIR_PATH_MAX
+               ? 0
+               : amp_error_set(error, AMP_EINVAL, NULL, "--data-dir %.200s: the path is too long",
+                               server->options->data_dir);
+}
+
+static int count_models(struct ampd_store *store, size_t *count, struct amp_error *error)
+{
+    struct ampd_model_record *records = NULL;
+    int rc = ampd_store_load(store, &records, count, error);
+    ampd_model_records_free(records, *count);
+    return rc;
+}
+
+/*
+ * What fences the data of shard `own` know of, and whether they have models. With own IO_CLUSTER_ANY, for data of
+ * another number of shards, their fences are not looked at.
+ */
+static int look_into(struct ampd_server *server, uint32_t own, const char *path, bool *models, struct amp_error *error)
+{
+    struct ampd_datadir dir = {.lock_fd = -1};
+    struct ampd_store *store = NULL;
+    int rc = ampd_datadir_open(&dir, path, error);
+    if (rc == 0)
+        rc = ampd_store_sqlite_open(dir.path, &store, error);
+    size_t count = 0;
+    if (rc == 0)
+        rc = count_models(store, &count, error);
+    for (uint32_t k = 0; rc == 0 && own != IO_CLUSTER_ANY && k < server->options->shards; k++) {
+        struct ampd_fence fence = {0};
+        rc = ampd_store_get_fence(store, k, &fence, error);
+        if (k == own)
+            server->membership->served[k] = fence.counter;
+        if (fence.counter > server->membership->known[k] && (k != own || count > 0)) /* cluster_served says why */
+            server->membership->known[k] = fence.counter;
+    }
+    *models = *models || count > 0;
+    if (count > 0 && own != IO_CLUSTER_ANY)
+        server->membership->filled |= (uint64_t)1 << own;
+    ampd_store_close(store);
+    ampd_datadir_close(&dir);
+    return rc;
+}
+
+bool io_membership_has_models(const struct ampd_server *server)
+{
+    return server->options->cluster != NULL && server->membership->models;
+}
+
+bool io_membership_is_bare(const struct ampd_server *server)
+{
+    return server->membership != NULL && server->membership->bare;
+}
+
+bool io_membership_in_doubt(const struct ampd_server *server)
+{
+    return server->membership != NULL && server->membership->doubt;
+}
+
+/* The store in a directory of a shard. */
+static bool has_store(const char *path)
+{
+    char store[AMPD_DATADIR_PATH_MAX + 16];
+    (void)snprintf(store, sizeof store, "%s/ampd.db", path);
+    return access(store, F_OK) == 0;
+}
+
+/* Notes a directory with models below the data directory that is a shard's of another number of shards. */
+static int look_for_others(struct ampd_server *server, struct amp_error *error)
+{
+    struct io_membership *membership = server->membership;
+    DIR *dir = opendir(membership->dir.path);
+    int rc = dir != NULL
+                 ? 0
+                 : amp_error_set(error, AMP_EIO, NULL, "cannot read %s: %s", membership->dir.path, strerror(errno));
+    for (struct dirent *entry; rc == 0 && membership->other[0] == 0 && (entry = readdir(dir)) != NULL;) {
+        char path[AMPD_DATADIR_PATH_MAX];
+        uint32_t shard, shards;
+        int end = 0;
+        bool models = false;
+        if (sscanf(entry->d_name, "shard-%" SCNu32 "-of-%" SCNu32 "%n", &shard, &shards, &end) != 2 ||
+            entry->d_name[end] != 0 || shards == server->options->shards)
+            continue;
+        int size = snprintf(path, sizeof path, "%s/%s", membership->dir.path, entry->d_name);
+        if (size < 0 || (size_t)size >= sizeof path || !has_store(path))
+            continue;
+        rc = look_into(server, IO_CLUSTER_ANY, path, &models, error);
+        if (rc != 0 || !models)
+            continue;
+        memcpy(membership->other, path, sizeof path);
+        membership->other_shards = shards;
+    }
+    if (dir != NULL)
+        (void)closedir(dir); /* only read */
+    return rc;
+}
+
+/* ---- the lease of before ---- */
+
+/*
+ * LEASE in the data directory names the lease of the process that holds the directory, so that the next one need not
+ * wait for its end: having the lock, it knows that process to be gone. But not from a copy of the directory, whose
+ * process may live, here or elsewhere: so the file tells of which boot of which machine, and of which lock file, it
+ * speaks.
+ */
+static int lease_text(const struct ampd_server *server, int64_t lease, char text[LEASE_TEXT_MAX])
+{
+    char boot[64] = "";
+    struct stat lock;
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t size = fd >= 0 ? read(fd, boot, sizeof boot - 1) : -1;
+    if (fd >= 0)
+        (void)close(fd); /* only read */
+    if (size <= 0 || fstat(server->membership->dir.lock_fd, &lock) != 0)
+        return AMP_ENOTFOUND;
+    boot[strcspn(boot, "\n")] = 0;
+    (void)snprintf(text, LEASE_TEXT_MAX, "%016" PRIx64 " %s %" PRIuMAX " %" PRIuMAX "\n", (uint64_t)lease, boot,
+                   (uintmax_t)lock.st_dev, (uintmax_t)lock.st_ino);
+    return 0;
+}
+
+static int open_lease(const struct ampd_server *server, int flags)
+{
+    char path[AMPD_DATADIR_PATH_MAX + 16];
+    (void)snprintf(path, sizeof path, "%s/LEASE", server->membership->dir.path);
+    return ampd_plain_open(path, flags);
+}
+
+static void read_lease(const struct ampd_server *server)
+{
+    char text[LEASE_TEXT_MAX] = "", expected[LEASE_TEXT_MAX];
+    int fd = open_lease(server, O_RDONLY);
+    ssize_t size = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (fd >= 0)
+        (void)close(fd); /* only read */
+    uint64_t lease = size > 0 ? strtoull(text, NULL, 16) : 0;
+    if (lease <= INT64_MAX && lease_text(server, (int64_t)lease, expected) == 0 && strcmp(text, expected) == 0)
+        server->membership->lease_before = (int64_t)lease;
+}
+
+/* Not synced: a machine that has lost power has another boot. Where it fails, the next start waits for the lease. */
+static void note_lease(void *arg, int64_t lease)
+{
+    const struct ampd_server *server = arg;
+    char text[LEASE_TEXT_MAX];
+    int fd = lease_text(server, lease, text) == 0 ? open_lease(server, O_WRONLY | O_CREAT | O_TRUNC) : -1;
+    if (fd >= 0 && write(fd, text, strlen(text)) < 0)
+        amp_log(server->log, AMP_LOG_INFO, "cluster", "msg=\"the lease is not noted\" err=\"%s\"", strerror(errno));
+    if (fd >= 0)
+        (void)close(fd); /* as above */
+}
+
+/* All shards' data below the directory. */
+static int look_around(struct ampd_server *server, struct amp_error *error)
+{
+    char path[AMPD_DATADIR_PATH_MAX];
+    const char *shared = server->options->checkpoint_dir;
+    int rc = ampd_datadir_open(&server->membership->dir, server->options->data_dir, error);
+    if (rc == 0 && shared != NULL)
+        rc = io_shared_dir_claim(shared, server->options->cluster->name, error);
+    if (rc == 0)
+        read_lease(server);
+    for (uint32_t k = 0; rc == 0 && k < server->options->shards; k++) {
+        rc = shard_path(server, k, path, error);
+        if (rc != 0)
+            break;
+        if (!has_store(path))
+            continue;
+        server->membership->local |= (uint64_t)1 << k;
+        rc = look_into(server, k, path, &server->membership->models, error);
+    }
+    return rc == 0 ? look_for_others(server, error) : rc;
+}
+
+int io_membership_open(struct ampd_server *server, struct amp_error *error)
+{
+    const struct ampd_server_options *options = server->options;
+    if (options->cluster != NULL || options->peers != NULL) {
+        server->membership = calloc(1, sizeof *server->membership);
+        if (server->membership == NULL)
+            return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the cluster");
+        amp_list_init(&server->membership->raises);
+        server->membership->dir.lock_fd = -1;
+    }
+    return options->cluster != NULL ? look_around(server, error) : io_data_open(server, options->data_dir, error);
+}
+
+/*
+ * The fence of a shard that nobody outside of the process gives one: a counter of its starts, with an id of this one.
+ */
+static int boot(void *arg, uint32_t shard, struct ampd_fence *fence, struct amp_error *error)
+{
+    struct ampd_server *server = arg;
+    uint8_t boot_id[AMPD_BOOT_ID_BYTES];
+    if (getrandom(boot_id, sizeof boot_id, 0) != sizeof boot_id)
+        return amp_error_set(error, AMP_EIO, NULL, "no random numbers from the system");
+    int rc = ampd_store_boot(server->data.store, shard, boot_id, fence, error);
+    /*
+     * Also down, where it is too high for the others to believe: a number that was given wrongly is mended by the right
+     * one.
+     */
+    uint64_t above = server->options->fence_above;
+    if (rc == 0 && above != 0 && (fence->counter <= above || fence->counter - above > AMPD_FENCE_LEAP)) {
+        fence->counter = above + 1;
+        rc = ampd_store_put_fence(server->data.store, shard, fence, error);
+    }
+    AMP_FAILPOINT("start.booted");
+    return rc;
+}
+
+/* ---- what the cluster tells ---- */
+
+static void on_taken(void *arg, uint32_t shard, const struct ampd_fence *fence)
+{
+    struct ampd_server *server = arg;
+    server->membership->shard = shard;
+    server->membership->fence = *fence;
+    server->membership->taken = true;
+    server->membership->lacks[0] = 0;
+    uv_stop(&server->loop); /* io_membership_take goes on */
+}
+
+static void on_waiting(void *arg, const struct amp_error *why)
+{
+    const struct ampd_server *server = arg;
+    (void)snprintf(server->membership->lacks, sizeof server->membership->lacks, "%s",
+                   why->code == AMP_EDATALOSS ? why->text : "");
+    amp_log(server->log, why->code == AMP_ESTATE ? AMP_LOG_INFO : AMP_LOG_WARN, "cluster", "msg=\"%s\"", why->text);
+    io_notify_status(why->text);
+}
+
+const char *io_membership_missing(const struct ampd_server *server)
+{
+    const char *trouble = server->cluster != NULL ? io_cluster_trouble(server->cluster) : "";
+    return trouble[0] != 0 || server->membership == NULL ? trouble : server->membership->lacks;
+}
+
+_Noreturn static void end_without_place(const struct ampd_server *server, const char *why)
+{
+    amp_log(server->log, AMP_LOG_ERROR, "cluster",
+            "msg=\"this process is no shard any more, ending; start it again\" shard=%" PRIu32 " fence=%" PRIu64
+            " err=\"%s\"",
+            server->options->shard, server->fence.counter, why);
+    _Exit(AMPD_EXIT_LOST);
+}
+
+static void on_lost(void *arg, const struct amp_error *why)
+{
+    struct ampd_server *server = arg;
+    if (server->life.state == SERVER_CLOSING)
+        return; /* nothing is said in its name any more */
+    if (server->life.state != SERVER_STARTING || server->membership->taken)
+        end_without_place(server, why->text);
+    server->membership->over = true;
+    server->membership->why = *why;
+    uv_stop(&server->loop);
+}
+
+static void on_moved(void *arg, uint32_t shard)
+{
+    struct ampd_server *server = arg;
+    const struct io_cluster_member *member = io_cluster_member(server->cluster, shard);
+    amp_log(server->log, AMP_LOG_INFO, "cluster", "msg=\"%s\" shard=%" PRIu32 " address=%s fence=%" PRIu64,
+            member->held ? "a shard has its process" : "a shard has no process", shard, member->address, member->fence);
+    io_peers_moved(server, shard);
+}
+
+static const struct io_cluster_events events = {
+    .taken_cb = on_taken, .waiting_cb = on_waiting, .lost_cb = on_lost, .moved_cb = on_moved};
+
+void io_membership_reload(struct ampd_server *server)
+{
+    if (server->cluster != NULL)
+        io_cluster_reload(server->cluster);
+}
+
+void io_membership_check(const struct ampd_server *server)
+{
+    if (server->membership != NULL && server->membership->taken && !server->membership->closing &&
+        !io_cluster_holds(server->cluster))
+        end_without_place(server, "the lease's time has passed; the process may have been stopped for a while");
+}
+
+/* ---- taking it ---- */
+
+/*
+ * Whether the store has models, and another process has been this shard since; or has none, though the cluster has
+ * models. The store that the shard served from last holds all that there is, also where a first model was noted in etcd
+ * and never stored.
+ */
+static int doubt(struct ampd_server *server, const struct ampd_fence *before, struct amp_error *error)
+{
+    size_t count = 0;
+    uint64_t last = io_cluster_last(server->cluster);
+    if (before->counter >= last)
+        return 0;
+    int rc = count_models(server->data.store, &count, error);
+    server->membership->doubt = rc == 0 && count > 0;
+    server->membership->bare = rc == 0 && count == 0 && io_cluster_models(server->cluster) != 0;
+    if (server->membership->doubt)
+        amp_log(server->log, AMP_LOG_WARN, "cluster",
+                "msg=\"another process has been this shard since\" shard=%" PRIu32 " data_dir=%s under=%" PRIu64
+                " since=%" PRIu64,
+                server->options->shard, server->data.dir.path, before->counter, last);
+    if ((server->membership->doubt || server->membership->bare) &&
+        io_peers_shards(server) < 2) /* who served it last came meanwhile */
+        rc = amp_error_set(error, AMP_EUNAVAILABLE, NULL,
+                           "%s is not what the only shard was last, under fence %" PRIu64 "; start ampd again",
+                           server->data.dir.path, last);
+    return rc;
+}
+
+/*
+ * The store of the shard that this process is now. It knows the fence as soon as it is known to be, or to be made, what
+ * the shard is (io_membership_serve), and not before: the highest one that a store has is that under which it was the
+ * shard. Off the loop.
+ */
+static int open_shard(void *arg, struct amp_error *error)
+{
+    struct ampd_server *server = arg;
+    char path[AMPD_DATADIR_PATH_MAX];
+    struct ampd_fence before = {0};
+    int rc = shard_path(server, server->options->shard, path, error);
+    if (rc == 0)
+        rc = io_data_open(server, path, error);
+    if (rc == 0)
+        rc = ampd_store_get_fence(server->data.store, server->options->shard, &before, error);
+    if (rc == 0 && before.counter >= server->fence.counter)
+        rc = amp_error_set(error, AMP_ESTATE, NULL,
+                           "etcd gave the fence %" PRIu64 ", but %s has been shard %" PRIu32 " under %" PRIu64
+                           "; start ampd again",
+                           server->fence.counter, path, server->options->shard, before.counter);
+    return rc == 0 ? doubt(server, &before, error) : rc;
+}
+
+static void on_noted(void *arg)
+{
+    ((struct io_membership *)arg)->noted = true;
+}
+
+/* Off the loop. */
+static int note_fence(void *arg, struct amp_error *error)
+{
+    const struct ampd_server *server = arg;
+    size_t count = 0;
+    int rc = count_models(server->data.store, &count, error);
+    server->membership->has = count > 0;
+    return rc == 0 ? ampd_store_put_fence(server->data.store, server->options->shard, &server->fence, error) : rc;
+}
+
+int io_membership_serve(struct ampd_server *server, struct amp_error *error)
+{
+    struct io_membership *membership = server->membership;
+    if (server->options->cluster == NULL)
+        return 0;
+    io_membership_check(server); /* it may be about to give the place back; once it is kept, it does not any more */
+    io_cluster_keep(server->cluster);
+    int rc = io_off_loop(server, note_fence, server, error);
+    if (rc == 0 && (rc = io_cluster_serves(server->cluster, membership->has, on_noted, membership)) != 0)
+        return amp_error_set(error, rc, NULL, "it cannot be noted in etcd who serves: %s", amp_strerror(rc));
+    while (rc == 0 && !membership->noted && !server->life.signalled)
+        (void)uv_run(&server->loop, UV_RUN_ONCE); /* a place that is lost meanwhile ends the process */
+    membership->doubt = false;
+    return rc != 0 ? rc : membership->noted ? 0 : AMP_ECANCELLED;
+}
+
+static int make_cluster(struct ampd_server *server, struct amp_error *error)
+{
+    const struct ampd_server_options *given = server->options;
+    struct io_cluster_options options = {.shards = given->shards,
+                                         .shard = given->shard,
+                                         .address = io_membership_address(server),
+                                         .log = server->log,
+                                         .events = &events,
+                                         .arg = server,
+                                         .url = given->cluster,
+                                         .access = given->etcd,
+                                         .lease_ms = given->times_ms[AMPD_TIME_CLUSTER_LEASE],
+                                         .local = server->membership->local,
+                                         .models = server->membership->filled,
+                                         .data_dir = server->membership->dir.path,
+                                         .lease_before = server->membership->lease_before,
+                                         .lease_cb = note_lease,
+                                         .list = given->peers,
+                                         .boot_cb = boot};
+    memcpy(options.served, server->membership->served, sizeof options.served);
+    memcpy(options.known, server->membership->known, sizeof options.known);
+    if (given->cluster == NULL)
+        return io_cluster_new_list(&server->loop, &options, &server->cluster, error);
+    if (server->membership->other[0] != 0)
+        return amp_error_set(error, AMP_EINVAL, NULL,
+                             "%s has models of a cluster of %" PRIu32 " shards, and this process is for %" PRIu32
+                             ": start it with --shards %" PRIu32 ", or give it another --data-dir",
+                             server->membership->other, server->membership->other_shards, given->shards,
+                             server->membership->other_shards);
+    amp_log(server->log, AMP_LOG_INFO, "cluster", "msg=\"waiting for a place\" cluster=%s etcd=%s shards=%" PRIu32,
+            given->cluster->name, given->cluster->endpoints, given->shards);
+    return io_cluster_new_etcd(&server->loop, &options, &server->cluster, error);
+}
+
+int io_membership_take(struct ampd_server *server, struct amp_error *error)
+{
+    struct io_membership *membership = server->membership;
+    if (membership == NULL)
+        return boot(server, 0, &server->fence, error);
+    uv_update_time(&server->loop); /* to open what is here may have taken longer than a call may that begins now */
+    int rc = make_cluster(server, error);
+    if (rc != 0)
+        return rc;
+    io_cluster_take(server->cluster);
+    while (!membership->taken && !membership->over && !server->life.signalled)
+        (void)uv_run(&server->loop, UV_RUN_DEFAULT); /* until one of them stops it */
+    if (membership->over)
+        return amp_error_set(error, membership->why.code == AMP_ESTATE ? AMP_EINVAL : membership->why.code, NULL, "%s",
+                             membership->why.text);
+    if (!membership->taken)
+        return AMP_ECANCELLED;
+    server->own_options.shard = membership->shard;
+    server->fence = membership->fence;
+    return server->options->cluster != NULL ? io_off_loop(server, open_shard, server, error) : 0;
+}
+
+void io_membership_no_models(struct ampd_server *server)
+{
+    for (uint32_t i = 0; i < ampd_core_models_count(server->core); i++) {
+        struct ampd_model_info info;
+        ampd_core_model(server->core, i, &info);
+        if (!info.deleted)
+            return;
+    }
+    if (server->cluster != NULL && server->options->shard == 0 && !server->membership->closing)
+        io_cluster_no_models(server->cluster);
+}
+
+/* ---- epochs and fences ---- */
+
+static void on_raised(void *arg, const char *model, uint64_t epoch)
+{
+    struct raise *raise = arg;
+    struct ampd_server *server = raise->server;
+    struct ampd_event event = {.type = AMPD_EVENT_EPOCH_RAISED, .u.raised = {raise->token, epoch}};
+    if (epoch < raise->epoch) { /* more was asked for meanwhile */
+        if (io_cluster_raise_epoch(server->cluster, model, raise->epoch, on_raised, raise) != 0)
+            end_without_place(server, "an epoch cannot be raised");
+        return;
+    }
+    amp_list_remove(&raise->node);
+    free(raise);
+    io_core_event(server, &event);
+}
+
+static struct raise *find_raise(struct io_membership *membership, const char *model)
+{
+    AMP_LIST_EACH(it, safe, &membership->raises)
+    {
+        struct raise *raise = AMP_CONTAINER(it, struct raise, node);
+        if (strcmp(raise->model, model) == 0)
+            return raise;
+    }
+    return NULL;
+}
+
+void io_membership_raise(struct ampd_server *server, uint64_t token, const char *model, uint64_t epoch)
+{
+    struct raise *raise = find_raise(server->membership, model);
+    bool under_way = raise != NULL;
+    if (!under_way)
+        raise = calloc(1, sizeof *raise);
+    if (raise == NULL)
+        end_without_place(server, "out of memory for a new epoch");
+    raise->server = server;
+    raise->token = token;
+    raise->epoch = epoch;
+    if (under_way)
+        return;
+    (void)snprintf(raise->model, sizeof raise->model, "%s", model);
+    amp_list_push(&server->membership->raises, &raise->node);
+    /* It fails without memory, or when the place is lost: the one or the other ends the process. */
+    if (io_cluster_raise_epoch(server->cluster, model, epoch, on_raised, raise) != 0)
+        end_without_place(server, "a new epoch cannot be asked for");
+}
+
+static void on_fences_raised(void *arg)
+{
+    const struct ampd_server *server = arg;
+    end_without_place(server, "other shards know of a higher fence for it, as the line before says; etcd may have lost "
+                              "what it held, and gives higher ones from now on");
+}
+
+/* With a list the operator alone can tell which of two processes is the right one. */
+_Noreturn static void end_for_another(const struct ampd_server *server, const struct ampd_fence *fence)
+{
+    struct amp_error error;
+    (void)amp_error_set(&error, AMP_ESTATE, NULL,
+                        "one with fence %" PRIu64 "; end it, or, if it is none of this cluster's, start this one with "
+                        "--fence-above %" PRIu64 " and see who has the role peer",
+                        fence->counter, fence->counter);
+    io_fatal(server->log, "another process has this shard's place", &error);
+}
+
+void io_membership_fenced(struct ampd_server *server, const struct ampd_fence *fence)
+{
+    if (server->membership == NULL || !io_cluster_abilities(server->cluster).remembers)
+        end_for_another(server, fence);
+    io_cluster_raise_fences(server->cluster, fence->counter, on_fences_raised, server);
+}
+
+/* ---- the end ---- */
+
+static void on_left(void *arg)
+{
+    struct ampd_server *server = arg;
+    io_cluster_close(server->cluster, NULL, NULL);
+    server->cluster = NULL;
+}
+
+void io_membership_close(struct ampd_server *server)
+{
+    if (server->membership == NULL || server->membership->closing)
+        return;
+    server->membership->closing = true;
+    if (server->cluster != NULL)
+        io_cluster_leave(server->cluster, on_left, server);
+}
+
+void io_membership_free(struct ampd_server *server)
+{
+    struct io_membership *membership = server->membership;
+    if (membership == NULL)
+        return;
+    for (struct amp_list *node; (node = amp_list_shift(&membership->raises)) != NULL;)
+        free(AMP_CONTAINER(node, struct raise, node));
+    ampd_datadir_close(&membership->dir);
+    free(membership);
+    server->membership = NULL;
+}

@@ -1,0 +1,616 @@
+#include "server/io/cluster/refill.h"
+
+#include "base/failpoint.h"
+#include "proto/msg_peer.h"
+#include "rpc/arpc_client.h"
+#include "server/core/model/spec.h"
+#include "server/io/base/data.h"
+#include "server/io/base/message_buf.h"
+#include "server/io/base/off_loop.h"
+#include "server/io/base/peer_bytes.h"
+#include "server/io/base/server.h"
+#include "server/io/cluster/cluster.h"
+#include "server/io/cluster/cluster_address.h"
+#include "server/io/cluster/membership.h"
+#include "server/io/cluster/peers.h"
+#include "server/io/cluster/stale.h"
+#include "storage/checkpoint.h"
+#include "storage/store_delete.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FETCH_PATH "/ampd.v1.PeerService/FetchRows"
+
+/* Where the copy is made, below the data directory: one that is not whole is never taken for the store. */
+#define COPY_DIR "joining"
+
+/* Before the next shard is asked; one that starts takes about as long. */
+#define AGAIN_MS 300
+
+/*
+ * A store in doubt keeps its place for so long: longer than the other shards take to start. Then whoever was the shard
+ * last may have the place, if it is there again.
+ */
+#define DOUBT_MS 60000
+
+/*
+ * A process without models where the cluster has some answers the others for this long before it ends: so they learn it
+ * as well.
+ */
+#define REFUSED_MS 3000
+
+/* A shard that says nothing for so long is given up for this time: it reads its store a few milliseconds at a time. */
+#define SILENT_MS 10000
+
+/* How often the log says that nobody has answered yet. */
+#define TOLD_EVERY 32
+
+static const char *const store_files[] = {"ampd.db", "ampd.db-wal", "ampd.db-shm"};
+
+/*
+ * Rows of a transaction. One each took so long on a busy machine that the lease on the place was lost meanwhile: this
+ * is the thread that keeps it alive.
+ */
+#define ROWS_TOGETHER 64
+
+struct io_refill {
+    struct ampd_server *server;
+    bool done; /* with result, error; or `told` */
+    bool told; /* the other shards have said all: the copy, if there is one, is what the shard is */
+    int result;
+    struct arpc_channel *channel; /* of the attempt; NULL: none is under way */
+    struct arpc_call *call;
+    uint32_t source;  /* the shard that is asked */
+    uint64_t without; /* bits of the shards that have answered, and have no model */
+    unsigned attempts;
+    uv_timer_t again;        /* the next attempt is due, or the one under way is silent */
+    struct ampd_store *copy; /* NULL: none is open */
+    uint64_t began_ms;       /* by the loop's clock */
+    struct amp_buf in;       /* bytes that are no whole item yet */
+    struct io_peer_item item;
+    char model[AMPD_NAME_MAX]; /* that the items are of */
+    uint64_t rows;
+    struct ampd_step_row *held; /* [ROWS_TOGETHER] owned, or NULL: rows of the model that are not in the copy yet */
+    uint32_t held_count;
+    bool whole;  /* the shard that answers is one, and not just another that asks: it lacks nothing that counts */
+    bool broken; /* no copy can be made here */
+    bool ended, closing;
+    int code; /* of the attempt */
+    struct amp_error error;
+};
+
+/* Also before the place in a list is taken. */
+static uint32_t shards_of(const struct ampd_server *server)
+{
+    const char *list = server->options->peers;
+    return list != NULL ? io_cluster_list_count(list) : io_peers_shards(server);
+}
+
+static int is_due(struct ampd_server *server, bool *due, struct amp_error *error)
+{
+    struct ampd_model_record *records;
+    size_t count;
+    *due = false;
+    bool asks = server->options->refills || server->options->cluster != NULL;
+    if (!asks || server->peers == NULL || shards_of(server) < 2)
+        return 0;
+    int rc = ampd_store_load(server->data.store, &records, &count, error);
+    if (rc == 0)
+        ampd_model_records_free(records, count);
+    *due = rc == 0 && (count == 0 || io_membership_in_doubt(server));
+    return rc;
+}
+
+/* ---- the copy ---- */
+
+static void path_of(const struct ampd_server *server, const char *dir, const char *file,
+                    char path[AMPD_DATADIR_PATH_MAX + 64])
+{
+    (void)snprintf(path, AMPD_DATADIR_PATH_MAX + 64, "%s%s%s/%s", server->data.dir.path, dir[0] != 0 ? "/" : "", dir,
+                   file);
+}
+
+static int failed(struct amp_error *error, const char *what, const char *path)
+{
+    return amp_error_set(error, errno == ENOSPC ? AMP_EEXHAUSTED : AMP_EIO, NULL, "cannot %s %s: %s", what, path,
+                         strerror(errno));
+}
+
+/*
+ * A new empty one; what an attempt before has left goes. None of it is synced before it is whole: the loop has no time
+ * for that.
+ */
+static int copy_open(struct io_refill *refill, struct amp_error *error)
+{
+    char path[AMPD_DATADIR_PATH_MAX + 64];
+    for (size_t i = 0; i < sizeof store_files / sizeof *store_files; i++) {
+        path_of(refill->server, COPY_DIR, store_files[i], path);
+        if (unlink(path) != 0 && errno != ENOENT)
+            return failed(error, "remove", path);
+    }
+    path_of(refill->server, "", COPY_DIR, path);
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return failed(error, "make", path);
+    return ampd_store_sqlite_open_draft(path, &refill->copy, error);
+}
+
+/* Of a draft, which is closed. */
+static int sync_file(const char *path, struct amp_error *error)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int rc = fd >= 0 && fsync(fd) == 0 ? 0 : failed(error, "sync", path);
+    if (fd >= 0)
+        (void)close(fd); /* only read */
+    return rc;
+}
+
+/* Whether another shard, whose copy this is, holds what the store has not. */
+static int compare(const struct io_refill *refill, bool *older, struct amp_error *error)
+{
+    struct ampd_model_record *own = NULL, *now = NULL;
+    size_t own_count = 0, now_count = 0;
+    int rc = ampd_store_load(refill->server->data.store, &own, &own_count, error);
+    if (rc == 0)
+        rc = ampd_store_load(refill->copy, &now, &now_count, error);
+    *older = rc == 0 && io_stale_is_older(own, own_count, now, now_count);
+    ampd_model_records_free(own, own_count);
+    ampd_model_records_free(now, now_count);
+    return rc;
+}
+
+/*
+ * The store is that of before: all of its directory goes aside, the copy with it, and `dir` is where the copy is then.
+ */
+static int set_aside(struct ampd_server *server, char dir[AMPD_DATADIR_PATH_MAX + 64], struct amp_error *error)
+{
+    char aside[AMPD_DATADIR_PATH_MAX];
+    int rc = io_stale_set_aside(&server->data.dir, aside, error);
+    if (rc != 0)
+        return rc;
+    amp_log(server->log, AMP_LOG_WARN, "join",
+            "msg=\"the data of before are set aside, and filled anew\" shard=%" PRIu32 " aside=%s",
+            server->options->shard, aside);
+    (void)snprintf(dir, AMPD_DATADIR_PATH_MAX + 64, "%s/" COPY_DIR, aside);
+    return 0;
+}
+
+/*
+ * The copy takes the place of the store, which has no model or is `older`: at once, or not at all. Its log must be in
+ * the file by then, and the old one's gone, also after a power loss: else it would be taken for that of the new file.
+ */
+static int copy_take(struct io_refill *refill, bool older, struct amp_error *error)
+{
+    struct ampd_server *server = refill->server;
+    char dir[AMPD_DATADIR_PATH_MAX + 64], from[sizeof dir + 16], to[sizeof dir];
+    ampd_store_close(refill->copy);
+    refill->copy = NULL;
+    io_data_close_store(&server->data);
+    path_of(server, "", COPY_DIR, dir);
+    int rc = older ? set_aside(server, dir, error) : 0;
+    if (rc != 0)
+        return rc;
+    (void)snprintf(from, sizeof from, "%s/%s", dir, store_files[1]);
+    path_of(server, "", store_files[1], to);
+    if (access(from, F_OK) == 0 || access(to, F_OK) == 0)
+        return amp_error_set(error, AMP_EIO, NULL, "the log of a store was not closed: %s", from);
+    (void)snprintf(from, sizeof from, "%s/%s", dir, store_files[0]);
+    path_of(server, "", store_files[0], to);
+    rc = sync_file(from, error);
+    if (rc == 0)
+        rc = ampd_datadir_sync(server->data.dir.path, error);
+    if (rc != 0)
+        return rc;
+    AMP_FAILPOINT("join.copied");
+    if (rename(from, to) != 0)
+        return failed(error, "rename", from);
+    rc = ampd_datadir_sync(server->data.dir.path, error);
+    AMP_FAILPOINT("join.renamed");
+    (void)rmdir(dir); /* of no consequence */
+    return rc != 0 ? rc : io_data_open_store(server, error);
+}
+
+/* The store is as new as any: the copy is not wanted. */
+static int copy_drop(struct io_refill *refill)
+{
+    char path[AMPD_DATADIR_PATH_MAX + 64];
+    ampd_store_close(refill->copy);
+    refill->copy = NULL;
+    for (size_t i = 0; i < sizeof store_files / sizeof *store_files; i++) {
+        path_of(refill->server, COPY_DIR, store_files[i], path);
+        (void)unlink(path); /* of no consequence */
+    }
+    path_of(refill->server, "", COPY_DIR, path);
+    (void)rmdir(path);
+    amp_log(refill->server->log, AMP_LOG_INFO, "join",
+            "msg=\"the other shards hold nothing that this one has not\" shard=%u", refill->server->options->shard);
+    return 0;
+}
+
+static int store_held(struct io_refill *refill, struct amp_error *error)
+{
+    struct ampd_verdict_put puts[ROWS_TOGETHER];
+    uint32_t count = refill->held_count, stored;
+    refill->held_count = 0;
+    for (uint32_t i = 0; i < count; i++)
+        puts[i] = (struct ampd_verdict_put){refill->model, &refill->held[i]};
+    return count == 0 ? 0 : ampd_store_put_verdicts(refill->copy, puts, count, false, &stored, error);
+}
+
+static int take_row(struct io_refill *refill, const struct ampd_step_row *row, struct amp_error *error)
+{
+    if (row->kind == AMPD_ROW_EPOCH || row->kind == 0 || row->epoch == 0)
+        return amp_error_set(error, AMP_EINVAL, NULL, "a row of %s makes no sense", refill->model);
+    if (refill->held == NULL)
+        refill->held = malloc(ROWS_TOGETHER * sizeof *refill->held);
+    if (refill->held == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the rows of %s", refill->model);
+    refill->rows++;
+    refill->held[refill->held_count++] = *row;
+    return refill->held_count == ROWS_TOGETHER ? store_held(refill, error) : 0;
+}
+
+static int take_model(struct io_refill *refill, const struct io_peer_item *item, struct amp_error *error)
+{
+    memcpy(refill->model, item->spec.name, sizeof refill->model);
+    if (!ampd_datadir_name_ok(refill->model))
+        return amp_error_set(error, AMP_EINVAL, NULL, "a model's name makes no sense");
+    int rc = ampd_spec_check(&item->spec, error);
+    if (rc != 0)
+        return rc;
+    rc = ampd_store_put_model(refill->copy, &item->spec, item->created_us, error);
+    return rc == 0 && item->deleting ? ampd_store_mark_deleting(refill->copy, refill->model, error) : rc;
+}
+
+static int take_item(struct io_refill *refill, const struct io_peer_item *item, struct amp_error *error)
+{
+    if (refill->ended)
+        return amp_error_set(error, AMP_EINVAL, NULL, "records come after the last one");
+    if (refill->copy == NULL &&
+        item->kind != IO_ITEM_END) { /* where there is nothing to tell, the disk is left alone */
+        int rc = copy_open(refill, error);
+        refill->broken = rc != 0;
+        if (rc != 0)
+            return rc;
+    }
+    int rc = item->kind != IO_ITEM_ROW ? store_held(refill, error) : 0; /* the others in their order with the rows */
+    if (rc != 0)
+        return rc;
+    switch (item->kind) {
+    case IO_ITEM_FENCE:
+        refill->whole = true; /* its own is among them */
+        return ampd_store_put_fence(refill->copy, item->shard, &item->fence, error);
+    case IO_ITEM_MODEL:
+        return take_model(refill, item, error);
+    case IO_ITEM_EPOCH:
+        if (item->row.kind != AMPD_ROW_EPOCH || item->epoch.epoch == 0 || item->row.epoch != item->epoch.epoch)
+            return amp_error_set(error, AMP_EINVAL, NULL, "an epoch of %s makes no sense", refill->model);
+        refill->rows++;
+        return ampd_store_put_epoch(refill->copy, refill->model, &item->epoch, &item->row, error);
+    case IO_ITEM_ROW:
+        return take_row(refill, &item->row, error);
+    case IO_ITEM_CHECKPOINT:
+        if (!ampd_checkpoint_file_is_of(item->checkpoint.file, refill->model, item->checkpoint.step))
+            return amp_error_set(error, AMP_EINVAL, NULL, "a checkpoint of %s has no file's name", refill->model);
+        return ampd_store_adopt_checkpoint(refill->copy, refill->model, &item->checkpoint, error);
+    case IO_ITEM_END:
+        refill->ended = true;
+        return 0;
+    }
+    return 0; /* the decoder knows no other */
+}
+
+static int take_bytes(struct io_refill *refill, const struct ampd_msg_envelope *envelope, struct amp_error *error)
+{
+    if (envelope->format != AMPD_PEER_FORMAT)
+        return amp_error_set(error, AMP_ESTATE, NULL, "shard %u speaks format %u, this one %d", refill->source,
+                             envelope->format, AMPD_PEER_FORMAT);
+    /* At the last address of a place that nobody holds there may be another shard, or this process itself. */
+    if (envelope->sender != refill->source)
+        return amp_error_set(error, AMP_ESTATE, NULL, "shard %u is not where it was; there is shard %u now",
+                             refill->source, envelope->sender);
+    int rc = amp_buf_append(&refill->in, envelope->body.data, envelope->body.size);
+    if (rc != 0)
+        return amp_error_set(error, rc, NULL, "out of memory for records of another shard");
+    size_t at = 0, used;
+    while (rc == 0) {
+        rc = io_peer_item_decode(&refill->item, refill->in.data + at, refill->in.size - at, &used, error);
+        if (rc != 0 || used == 0)
+            break;
+        at += used;
+        rc = take_item(refill, &refill->item, error);
+        ampd_model_spec_clear(&refill->item.spec);
+    }
+    memmove(refill->in.data, refill->in.data + at, refill->in.size - at);
+    refill->in.size -= at;
+    return rc;
+}
+
+/* ---- one attempt ---- */
+
+static void ask(struct io_refill *refill);
+
+static void on_again(uv_timer_t *timer)
+{
+    ask(timer->data);
+}
+
+static void on_silent(uv_timer_t *timer)
+{
+    const struct io_refill *refill = timer->data;
+    arpc_call_cancel(refill->call, ARPC_STATUS_DEADLINE_EXCEEDED, "it has said nothing for a while");
+}
+
+static void expect_more(struct io_refill *refill)
+{
+    (void)uv_timer_start(&refill->again, on_silent, SILENT_MS, 0); /* cannot fail: it is open and has a callback */
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    struct io_refill *refill = handle->data;
+    amp_buf_close(&refill->in);
+    free(refill->held);
+    free(refill);
+}
+
+/* It is over, with success or given up; its memory goes with the timer. */
+static void leave(struct io_refill *refill)
+{
+    refill->closing = true;
+    ampd_store_close(refill->copy);
+    refill->copy = NULL;
+    if (refill->channel != NULL)
+        arpc_channel_close(refill->channel, NULL, NULL);
+    refill->channel = NULL;
+    uv_close((uv_handle_t *)&refill->again, on_timer_closed);
+}
+
+/* Off the loop. */
+static int finish(void *arg, struct amp_error *error)
+{
+    struct io_refill *refill = arg;
+    const struct ampd_server *server = refill->server;
+    bool older = false;
+    if (refill->copy == NULL) {
+        amp_log(server->log, AMP_LOG_INFO, "join", "msg=\"no other shard has a model either\"");
+        return 0;
+    }
+    int rc = io_membership_in_doubt(server) ? compare(refill, &older, error) : 0;
+    if (rc == 0 && io_membership_in_doubt(server) && !older)
+        rc = copy_drop(refill);
+    else if (rc == 0)
+        rc = copy_take(refill, older, error);
+    if (rc == 0 && (older || !io_membership_in_doubt(server)))
+        amp_log(server->log, AMP_LOG_INFO, "join", "msg=\"the store was filled by another shard\" shard=%u rows=%llu",
+                refill->source, (unsigned long long)refill->rows);
+    return rc;
+}
+
+/* Whether the copy that is here will do: one without a model only when no other shard has one. */
+static bool will_do(struct io_refill *refill)
+{
+    uint32_t count = shards_of(refill->server);
+    if (refill->model[0] != 0 || (io_membership_in_doubt(refill->server) && refill->whole))
+        return true;
+    refill->without |= (uint64_t)1 << refill->source | (uint64_t)1 << refill->server->options->shard;
+    return refill->without == UINT64_MAX >> (64 - count);
+}
+
+static void answer_message(struct arpc_call *call, const uint8_t *data, size_t size)
+{
+    struct io_refill *refill = arpc_call_user(call);
+    struct ampd_msg_session_request message;
+    if (refill->closing || call != refill->call || refill->code != 0)
+        return;
+    expect_more(refill);
+    refill->code = ampd_msg_session_request_decode(&message, data, size, &refill->error);
+    if (refill->code == 0) {
+        refill->code = take_bytes(refill, &message.envelope, &refill->error);
+        ampd_msg_session_request_free(&message);
+    }
+    if (refill->code != 0)
+        arpc_call_cancel(call, ARPC_STATUS_CANCELLED, refill->error.text);
+}
+
+static void end(struct io_refill *refill, int result)
+{
+    refill->result = result;
+    refill->done = true;
+    (void)uv_timer_stop(&refill->again); /* nobody is waited for any more */
+}
+
+/* Whether there have been models, by what lies here or in etcd, and all shards that answer are as empty as new ones. */
+static bool nobody_knows(const struct io_refill *refill)
+{
+    const struct ampd_server *server = refill->server;
+    return refill->model[0] == 0 && !refill->whole &&
+           (io_membership_in_doubt(server) || io_membership_is_bare(server) || io_membership_has_models(server));
+}
+
+/* What the shard was last may be what another process has: to serve what is here, or nothing, would lose it. */
+static void give_up(struct io_refill *refill, int code, const char *why)
+{
+    const struct ampd_server *server = refill->server;
+    const char *dir = server->data.dir.path, *cluster = server->options->cluster->name;
+    uint32_t shard = server->options->shard;
+    if (io_membership_in_doubt(server))
+        (void)amp_error_set(&refill->error, code, NULL,
+                            "%s is not what shard %" PRIu32
+                            " was last (another process has been it, under fence %" PRIu64
+                            "), and %s: bring back the data directory of that process, or those of the other shards",
+                            dir, shard, io_cluster_last(server->cluster), why);
+    else
+        (void)amp_error_set(
+            &refill->error, code, NULL,
+            "%s has no model, and %s; but cluster %s has models, as %s: is the right directory mounted there? "
+            "Start the processes that the shards were last, or bring back the data directory of one of them; a "
+            "new cluster begins under another --cluster name",
+            dir, why, cluster,
+            io_membership_is_bare(server) ? "etcd says (who/shards)" : "other data of this process say");
+    end(refill, code);
+}
+
+static void on_refused(uv_timer_t *timer)
+{
+    give_up(timer->data, AMP_ESTATE, "the other shards are empty, too");
+}
+
+/*
+ * Whom to ask after an attempt that came to nothing: the shards in turn. But a shard of a list counts its boots on from
+ * what was seen of them, and of another shard than itself only shard 0 has seen any: as long as that one may have
+ * models, it alone is asked.
+ */
+static uint32_t next_source(const struct io_refill *refill)
+{
+    const struct ampd_server_options *options = refill->server->options;
+    uint32_t next = refill->source;
+    if (options->peers != NULL && options->shard != 0 && (refill->without & 1) == 0)
+        return 0;
+    do
+        next = (next + 1) % shards_of(refill->server);
+    while (next == options->shard);
+    return next;
+}
+
+/* The attempt came to nothing; the next shard is asked a little later. */
+static void try_next(struct io_refill *refill, const char *why)
+{
+    if ((io_membership_in_doubt(refill->server) || io_membership_is_bare(refill->server)) &&
+        uv_now(&refill->server->loop) - refill->began_ms >= DOUBT_MS) {
+        give_up(refill, AMP_EUNAVAILABLE, "no other shard says what it holds");
+        return;
+    }
+    if (refill->attempts++ % TOLD_EVERY == 0)
+        amp_log(refill->server->log, AMP_LOG_WARN, "join", "msg=\"the store is not filled yet\" shard=%u err=\"%s\"",
+                refill->source, why);
+    refill->call = NULL;
+    if (refill->channel != NULL)
+        arpc_channel_close(refill->channel, NULL, NULL);
+    refill->channel = NULL;
+    ampd_store_close(refill->copy);
+    refill->copy = NULL;
+    refill->source = next_source(refill);
+    (void)uv_timer_start(&refill->again, on_again, AGAIN_MS, 0); /* cannot fail: it is open and has a callback */
+}
+
+static void answer_closed(struct arpc_call *call, const struct arpc_result *result)
+{
+    struct io_refill *refill = arpc_call_user(call);
+    if (refill->closing || refill->done || call != refill->call)
+        return;                          /* given up before */
+    (void)uv_timer_stop(&refill->again); /* nobody is silent: what follows may take longer than that */
+    refill->call = NULL;
+    bool told = refill->code == 0 && result->status == ARPC_STATUS_OK && refill->ended;
+    if (refill->broken) {
+        end(refill, refill->code);
+    } else if (told && will_do(refill) && nobody_knows(refill)) {
+        uint64_t wait_ms = io_membership_in_doubt(refill->server) ? 0 : REFUSED_MS;
+        (void)uv_timer_start(&refill->again, on_refused, wait_ms, 0); /* cannot fail: it is open and has a callback */
+    } else if (told && will_do(refill)) {
+        refill->told = true;
+        end(refill, 0);
+    } else {
+        try_next(refill, told ? "it has no model" : refill->code != 0 ? refill->error.text : result->message);
+    }
+}
+
+static const struct arpc_handler answer = {.message = answer_message, .closed = answer_closed};
+
+static int send_request(struct io_refill *refill, struct amp_error *error)
+{
+    struct ampd_msg_session_request request = {.has_envelope = true};
+    request.envelope.format = AMPD_PEER_FORMAT;
+    request.envelope.sender = refill->server->options->shard;
+    request.envelope.receiver = refill->source;
+    request.envelope.shard_count = shards_of(refill->server);
+    struct amp_buf buf = io_message_buf();
+    int rc = ampd_msg_session_request_encode(&request, &buf);
+    if (rc == 0)
+        rc = arpc_call_send(refill->call, buf.data, buf.size, NULL, 0, NULL, NULL);
+    amp_buf_close(&buf);
+    arpc_call_half_close(refill->call);
+    return rc != 0 ? amp_error_set(error, rc, NULL, "a request cannot be sent: %s", amp_strerror(rc)) : 0;
+}
+
+/* Of a place in etcd that nobody has taken yet there is no address: an error as any that passes. */
+static int try_ask(struct io_refill *refill, struct amp_error *error)
+{
+    const struct arpc_pair pair = {"authorization", io_peers_authorization(refill->server)};
+    struct arpc_call_options options = {.size = sizeof options,
+                                        .max_message = AMPD_MSG_SIZE_MAX,
+                                        .metadata = &pair,
+                                        .metadata_count = pair.value != NULL ? 1 : 0};
+    refill->in.size = 0;
+    refill->model[0] = 0;
+    refill->rows = 0;
+    refill->held_count = 0;
+    refill->ended = refill->whole = false;
+    refill->code = 0;
+    int rc = io_peers_channel(refill->server, refill->source, &refill->channel, error);
+    if (rc == 0)
+        rc = arpc_channel_call(refill->channel, FETCH_PATH, &options, &answer, refill, &refill->call, error);
+    return rc == 0 ? send_request(refill, error) : rc;
+}
+
+static void ask(struct io_refill *refill)
+{
+    if (try_ask(refill, &refill->error) == 0)
+        expect_more(refill);
+    else
+        try_next(refill, refill->error.text);
+}
+
+/* ---- life ---- */
+
+static struct io_refill *begin(struct ampd_server *server)
+{
+    struct io_refill *refill = calloc(1, sizeof *refill);
+    if (refill == NULL || uv_timer_init(&server->loop, &refill->again) != 0) {
+        free(refill);
+        return NULL;
+    }
+    refill->server = server;
+    refill->again.data = refill;
+    amp_buf_init(&refill->in, 2 * AMPD_PEER_BODY_MAX);
+    refill->source = server->options->shard == 0 ? 1 : 0;
+    refill->began_ms = uv_now(&server->loop);
+    amp_log(server->log, AMP_LOG_INFO, "join", "msg=\"the data directory is %s: the other shards are asked\"",
+            io_membership_in_doubt(server) ? "perhaps of before" : "empty");
+    (void)uv_timer_start(&refill->again, on_again, 0, 0); /* cannot fail: it is open and has a callback */
+    return refill;
+}
+
+int io_refill_if_due(struct ampd_server *server, struct amp_error *error)
+{
+    bool due;
+    int rc = is_due(server, &due, error);
+    if (rc != 0 || !due)
+        return rc;
+    struct io_refill *refill = begin(server);
+    if (refill == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for asking other shards");
+    server->refill = refill;
+    while (!refill->done && !server->life.signalled)
+        (void)uv_run(&server->loop, UV_RUN_ONCE);
+    server->refill = NULL;
+    if (refill->done && refill->result != 0)
+        *error = refill->error;
+    if (!refill->done)
+        rc = AMP_ECANCELLED;
+    else
+        rc = refill->told ? io_off_loop(server, finish, refill, error) : refill->result;
+    leave(refill);
+    return rc;
+}
+
+bool io_refill_under_way(const struct ampd_server *server)
+{
+    return server->refill != NULL && !io_membership_in_doubt(server); /* of what is in doubt nobody is told */
+}

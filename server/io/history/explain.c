@@ -1,0 +1,181 @@
+/* ExplainStep: one row of the history with all that belongs to it, read on the reader thread, and a few sentences. */
+#include "server/io/base/handlers.h"
+
+#include "server/io/base/message_buf.h"
+#include "server/io/base/server.h"
+#include "server/io/base/threads.h"
+#include "server/io/calls/convert.h"
+#include "server/io/calls/pages.h"
+#include "server/io/calls/server_call.h"
+#include "server/io/history/explain_text.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Only rows of steps. */
+#define STEP_VERDICTS                                                                                                  \
+    (1u << AMPD_VERDICT_APPLIED | 1u << AMPD_VERDICT_SKIPPED_OVERFLOW | 1u << AMPD_VERDICT_SKIPPED_EMPTY)
+
+struct explain {
+    struct io_server_call call;
+    struct io_task task;
+    uint32_t model; /* index */
+    const struct ampd_model_spec *spec;
+    struct ampd_history_filter filter;
+    bool found;
+    struct ampd_step_row row;
+    struct amp_error error;
+    int code;
+};
+
+static struct explain *explain_of(struct io_server_call *call)
+{
+    return AMP_CONTAINER(call, struct explain, call);
+}
+
+/* ---- reading ---- */
+
+static int take_row(void *arg, const struct ampd_history_key *key, const struct ampd_step_row *row,
+                    const struct ampd_epoch_record *epoch)
+{
+    struct explain *explain = arg;
+    explain->found = true;
+    explain->row = *row;
+    return 0;
+}
+
+static int not_found(struct explain *explain)
+{
+    const struct ampd_history_filter *filter = &explain->filter;
+    struct amp_error past_end = {0};
+    int rc = io_page_past_end(explain->call.server->data.reader, explain->spec->name, filter, &past_end);
+    if (rc == AMP_ERANGE || (rc == 0 && filter->step_min == 1 && filter->epoch == 0))
+        return amp_error_set(&explain->error, AMP_ERANGE, "STEP_NOT_DECIDED",
+                             "step: step %" PRIu64 " has not been decided", filter->step_min);
+    return amp_error_set(&explain->error, rc != 0 ? rc : AMP_ENOTFOUND, "STEP_NOT_FOUND",
+                         "step: there is no row of step %" PRIu64 "%s", filter->step_min,
+                         filter->epoch != 0 ? " in this epoch; leave the epoch out for the one in which it stands"
+                                            : "");
+}
+
+static void explain_run(struct io_task *task)
+{
+    struct explain *explain = AMP_CONTAINER(task, struct explain, task);
+    explain->code = ampd_store_page_history(explain->call.server->data.reader, explain->spec->name, &explain->filter, 1,
+                                            explain, &explain->error, take_row);
+    if (explain->code == 0 && !explain->found)
+        explain->code = not_found(explain);
+}
+
+/* ---- answering ---- */
+
+static int fill_contributors(const struct explain *explain, struct ampd_msg_step_contributor_list *list)
+{
+    const struct ampd_server *server = explain->call.server;
+    const struct ampd_step_row *row = &explain->row;
+    list->items = calloc(row->contributors_count + 1, sizeof *list->items);
+    if (list->items == NULL)
+        return AMP_ENOMEM;
+    for (uint32_t i = 0; i < row->contributors_count; i++) {
+        const struct ampd_contributor *from = &row->contributors[i];
+        struct ampd_msg_step_contributor *to = &list->items[list->count++];
+        struct ampd_worker_info worker;
+        to->rank = from->rank;
+        to->has_incarnation = true;
+        to->incarnation = io_msg_incarnation(from->incarnation);
+        to->weight = from->weight;
+        if (from->rank >= explain->spec->world_size)
+            continue;
+        ampd_core_worker(server->core, explain->model, from->rank, uv_now(&server->loop), &worker);
+        memcpy(to->worker_name, worker.name, sizeof to->worker_name);
+    }
+    return 0;
+}
+
+static int fill_overflows(const struct explain *explain, struct ampd_msg_overflow_row_list *list)
+{
+    const struct ampd_step_row *row = &explain->row;
+    list->items = calloc(row->rows_count + 1, sizeof *list->items);
+    if (list->items == NULL)
+        return AMP_ENOMEM;
+    list->count = row->rows_count;
+    for (uint32_t i = 0; i < row->rows_count; i++) {
+        struct ampd_msg_overflow_row *to = &list->items[i];
+        io_overflow_row(explain->spec, row->epoch, row->step, &row->rows[i], to);
+        to->has_decide_time = row->at_us != 0;
+        to->decide_time.us = row->at_us;
+        to->superseded = row->superseded;
+    }
+    io_name_workers(explain->call.server, explain->model, explain->spec, list->items, list->count);
+    return 0;
+}
+
+static int encode(const struct explain *explain, struct amp_buf *buf)
+{
+    struct ampd_msg_explain_step_response response;
+    memset(&response, 0, sizeof response);
+    response.has_row = true;
+    io_history_row(explain->spec, &explain->row, NULL, &response.row);
+    response.has_overflow_totals = response.row.has_overflow_totals;
+    response.overflow_totals = response.row.overflow_totals;
+    int rc = fill_contributors(explain, &response.contributors);
+    if (rc == 0)
+        rc = fill_overflows(explain, &response.overflows);
+    if (rc == 0) {
+        io_explain_step(explain->spec, &explain->row, response.overflows.items, response.overflows.count,
+                        response.explanation, sizeof response.explanation);
+        rc = ampd_msg_explain_step_response_encode(&response, buf);
+    }
+    ampd_msg_explain_step_response_free(&response);
+    return rc;
+}
+
+static void explain_done(struct io_task *task)
+{
+    struct explain *explain = AMP_CONTAINER(task, struct explain, task);
+    struct amp_buf buf = io_message_buf();
+    if (explain->code != 0)
+        io_server_call_fail(&explain->call, &explain->error);
+    else
+        io_server_call_reply_buf(&explain->call, &buf, encode(explain, &buf));
+    io_server_call_unref(&explain->call);
+}
+
+static const struct io_server_call_ops explain_ops = {NULL, NULL, NULL};
+
+static void begin(struct explain *explain, const struct ampd_msg_explain_step_request *request)
+{
+    struct ampd_model_info info;
+    if (!io_find_model(&explain->call, request->model, &explain->model, &info))
+        return;
+    if (request->step == 0) {
+        io_server_call_refuse(&explain->call, AMP_EINVAL, "INVALID_FIELD", "step: it is 0; steps count from 1");
+        return;
+    }
+    explain->spec = info.spec;
+    explain->filter = (struct ampd_history_filter){.epoch = request->has_epoch ? request->epoch : 0,
+                                                   .step_min = request->step,
+                                                   .step_max = request->step,
+                                                   .superseded_too = request->has_epoch,
+                                                   .descending = true,
+                                                   .verdicts = STEP_VERDICTS};
+    explain->task = (struct io_task){.run_cb = explain_run, .done_cb = explain_done};
+    io_server_call_ref(&explain->call);
+    io_threads_submit(explain->call.server->pools.readers, &explain->task);
+}
+
+static void explain_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
+{
+    struct ampd_msg_explain_step_request request;
+    struct amp_error error = {0};
+    struct io_server_call *call = io_server_call_open(rpc, sizeof(struct explain), &explain_ops);
+    if (call == NULL)
+        return;
+    if (ampd_msg_explain_step_request_decode(&request, data, size, &error) != 0)
+        io_server_call_fail(call, &error);
+    else
+        begin(explain_of(call), &request);
+}
+
+const struct arpc_handler ampd_handle_explain_step = {.message = explain_message, .closed = io_server_call_closed};

@@ -1,0 +1,297 @@
+/*
+ * ListScaleHistory and ListOverflows: pages read on the reader thread, each its own short transaction, and answered
+ * from the loop.
+ */
+#include "server/io/base/handlers.h"
+
+#include "server/io/base/message_buf.h"
+#include "server/io/base/threads.h"
+#include "server/io/calls/convert.h"
+#include "server/io/calls/pages.h"
+#include "server/io/calls/server_call.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* One page under way. Rows are of one of the two kinds. */
+struct page {
+    struct io_server_call call;
+    struct io_task task;
+    uint32_t model; /* index */
+    const struct ampd_model_spec *spec;
+    struct ampd_history_filter filter;
+    struct ampd_overflow_filter which;
+    uint32_t size; /* rows asked for; one more is read, to know whether a page follows */
+    struct ampd_msg_scale_history_row *rows;
+    struct ampd_msg_overflow_row *overflows;
+    size_t count;
+    bool more;
+    struct ampd_history_key next;
+    struct amp_error error;
+    int code;
+};
+
+static struct page *page_of(struct io_server_call *call)
+{
+    return AMP_CONTAINER(call, struct page, call);
+}
+
+/* ---- tokens and filters ---- */
+
+static void write_token(const struct page *page, char *text, size_t size)
+{
+    if (page->more)
+        io_page_token_write(&page->next, text, size);
+}
+
+static int fill_page(struct page *page, uint32_t page_size, const char *token, struct amp_error *error)
+{
+    int rc = io_page_size(page_size, &page->size, error);
+    if (rc == 0 && token[0] != 0 && !io_page_token_parse(token, &page->filter.from))
+        rc = io_page_token_refuse(error);
+    return rc;
+}
+
+static bool find_model(struct page *page, const char *name)
+{
+    struct ampd_model_info info;
+    if (!io_find_model(&page->call, name, &page->model, &info))
+        return false;
+    page->spec = info.spec;
+    return true;
+}
+
+/* After the read, on the reader thread. */
+static void check_end(struct page *page)
+{
+    if (page->code == 0 && page->count == 0)
+        page->code = io_page_past_end(page->call.server->data.reader, page->spec->name, &page->filter, &page->error);
+}
+
+static void page_free(struct io_server_call *call)
+{
+    free(page_of(call)->rows);
+    free(page_of(call)->overflows);
+}
+
+static const struct io_server_call_ops page_ops = {NULL, NULL, page_free};
+
+/* Reads on the reader thread, which also makes room for the rows: a page that waits is small. */
+static void submit(struct page *page, void (*run_cb)(struct io_task *), void (*done_cb)(struct io_task *))
+{
+    page->task = (struct io_task){.run_cb = run_cb, .done_cb = done_cb};
+    io_server_call_read(&page->call, &page->task);
+}
+
+/* Room for the rows; false, and the page has failed. */
+static bool make_room(struct page *page, void **rows, size_t row_size)
+{
+    *rows = calloc(page->size, row_size);
+    if (*rows == NULL)
+        page->code = amp_error_set(&page->error, AMP_ENOMEM, NULL, "out of memory for this page");
+    return *rows != NULL;
+}
+
+/* Whether one more row has a place; if not, it begins the next page. */
+static bool has_place(struct page *page, const struct ampd_history_key *key)
+{
+    if (page->count < page->size)
+        return true;
+    page->more = true;
+    page->next = *key;
+    return false;
+}
+
+/* ---- history ---- */
+
+static int take_row(void *arg, const struct ampd_history_key *key, const struct ampd_step_row *row,
+                    const struct ampd_epoch_record *epoch)
+{
+    struct page *page = arg;
+    if (has_place(page, key))
+        io_history_row(page->spec, row, epoch, &page->rows[page->count++]);
+    return 0;
+}
+
+static void history_run(struct io_task *task)
+{
+    struct page *page = AMP_CONTAINER(task, struct page, task);
+    void *rows;
+    if (!make_room(page, &rows, sizeof *page->rows))
+        return;
+    page->rows = rows;
+    page->code = ampd_store_page_history(page->call.server->data.reader, page->spec->name, &page->filter,
+                                         page->size + 1, page, &page->error, take_row);
+    check_end(page);
+}
+
+static void history_done(struct io_task *task)
+{
+    struct page *page = AMP_CONTAINER(task, struct page, task);
+    struct ampd_msg_list_scale_history_response response;
+    struct amp_buf buf = io_message_buf();
+    io_server_call_was_read(&page->call);
+    memset(&response, 0, sizeof response);
+    response.rows = (struct ampd_msg_scale_history_row_list){page->rows, page->count};
+    write_token(page, response.next_page_token, sizeof response.next_page_token);
+    if (page->code != 0)
+        io_server_call_fail(&page->call, &page->error);
+    else
+        io_server_call_reply_buf(&page->call, &buf, ampd_msg_list_scale_history_response_encode(&response, &buf));
+    io_server_call_unref(&page->call);
+}
+
+static int history_filter(struct page *page, const struct ampd_msg_list_scale_history_request *request,
+                          struct amp_error *error)
+{
+    page->filter.epoch = request->has_epoch ? request->epoch : 0;
+    page->filter.superseded_too = request->include_superseded || request->has_epoch;
+    page->filter.descending = request->newest_first;
+    page->filter.only_changes = request->only_changes;
+    for (uint32_t i = 0; i < request->verdicts_count; i++) {
+        if ((unsigned)request->verdicts[i] - 1 > (unsigned)AMPD_VERDICT_SKIPPED_EMPTY - 1)
+            return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
+                                 "verdicts: %d is in no row; use APPLIED, SKIPPED_OVERFLOW or SKIPPED_EMPTY",
+                                 (int)request->verdicts[i]);
+        page->filter.verdicts |= 1u << request->verdicts[i];
+    }
+    int rc = io_page_steps(&page->filter, request->from_step, request->has_to_step, request->to_step, error);
+    return rc != 0 ? rc : fill_page(page, request->page_size, request->page_token, error);
+}
+
+static void history_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
+{
+    struct ampd_msg_list_scale_history_request request;
+    struct amp_error error = {0};
+    struct io_server_call *call = io_server_call_open(rpc, sizeof(struct page), &page_ops);
+    if (call == NULL)
+        return;
+    struct page *page = page_of(call);
+    int rc = ampd_msg_list_scale_history_request_decode(&request, data, size, &error);
+    if (rc == 0)
+        rc = history_filter(page, &request, &error);
+    if (rc != 0) {
+        io_server_call_fail(call, &error);
+        return;
+    }
+    if (find_model(page, request.model))
+        submit(page, history_run, history_done);
+}
+
+const struct arpc_handler ampd_handle_list_scale_history = {.message = history_message,
+                                                            .closed = io_server_call_closed};
+
+/* ---- overflows ---- */
+
+static int take_overflow(void *arg, const struct ampd_history_key *key, const struct ampd_overflow_found *found)
+{
+    struct page *page = arg;
+    if (!has_place(page, key))
+        return 0;
+    struct ampd_msg_overflow_row *to = &page->overflows[page->count++];
+    io_overflow_row(page->spec, key->epoch, key->step, &found->row, to);
+    to->has_decide_time = found->at_us != 0;
+    to->decide_time.us = found->at_us;
+    to->superseded = found->superseded;
+    return 0;
+}
+
+static void overflows_run(struct io_task *task)
+{
+    struct page *page = AMP_CONTAINER(task, struct page, task);
+    void *rows;
+    if (!make_room(page, &rows, sizeof *page->overflows))
+        return;
+    page->overflows = rows;
+    page->code = ampd_store_page_overflows(page->call.server->data.reader, page->spec->name, &page->filter,
+                                           &page->which, page->size + 1, page, &page->error, take_overflow);
+    check_end(page);
+}
+
+static void overflows_done(struct io_task *task)
+{
+    struct page *page = AMP_CONTAINER(task, struct page, task);
+    struct ampd_msg_list_overflows_response response;
+    struct amp_buf buf = io_message_buf();
+    io_server_call_was_read(&page->call);
+    memset(&response, 0, sizeof response);
+    io_name_workers(page->call.server, page->model, page->spec, page->overflows, page->count);
+    response.rows = (struct ampd_msg_overflow_row_list){page->overflows, page->count};
+    write_token(page, response.next_page_token, sizeof response.next_page_token);
+    if (page->code != 0)
+        io_server_call_fail(&page->call, &page->error);
+    else
+        io_server_call_reply_buf(&page->call, &buf, ampd_msg_list_overflows_response_encode(&response, &buf));
+    io_server_call_unref(&page->call);
+}
+
+static void source_bounds(enum ampd_msg_overflow_source source, struct ampd_overflow_filter *which)
+{
+    *which = (struct ampd_overflow_filter){0, UINT32_MAX, 0, UINT32_MAX};
+    if (source == AMPD_MSG_OVERFLOW_SOURCE_WORKER)
+        which->rank_max = AMPD_RANK_RANGE - 1;
+    else if (source == AMPD_MSG_OVERFLOW_SOURCE_SUM)
+        which->rank_min = which->rank_max = AMPD_RANK_SUM;
+    else if (source == AMPD_MSG_OVERFLOW_SOURCE_RANGE)
+        which->rank_min = which->rank_max = AMPD_RANK_RANGE;
+}
+
+static int parameter_bounds(const struct page *page, const char *name, struct ampd_overflow_filter *which,
+                            struct amp_error *error)
+{
+    if (name[0] == 0)
+        return 0;
+    for (uint32_t i = 0; i < page->spec->parameters_count; i++) {
+        if (strcmp(page->spec->parameters[i].name, name) == 0) {
+            which->parameter_min = which->parameter_max = i;
+            return 0;
+        }
+    }
+    return amp_error_set(error, AMP_ENOTFOUND, "PARAMETER_NOT_FOUND", "parameter: %s has none named %s",
+                         page->spec->name, name);
+}
+
+static int overflow_filter(struct page *page, const struct ampd_msg_list_overflows_request *request,
+                           struct amp_error *error)
+{
+    page->filter.epoch = request->has_epoch ? request->epoch : 0;
+    page->filter.superseded_too = request->include_superseded || request->has_epoch;
+    page->filter.descending = request->newest_first;
+    if ((unsigned)request->source > (unsigned)AMPD_MSG_OVERFLOW_SOURCE_RANGE)
+        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "source: there is no %d; use WORKER, SUM or RANGE",
+                             (int)request->source);
+    source_bounds(request->source, &page->which);
+    if (request->has_rank && request->rank >= AMPD_WORLD_MAX)
+        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "rank: %u is too large; ranks are below world_size",
+                             request->rank);
+    if (request->has_rank) {
+        page->which.rank_min = request->rank > page->which.rank_min ? request->rank : page->which.rank_min;
+        page->which.rank_max = request->rank < page->which.rank_max ? request->rank : page->which.rank_max;
+    }
+    int rc = io_page_steps(&page->filter, request->from_step, request->has_to_step, request->to_step, error);
+    return rc != 0 ? rc : fill_page(page, request->page_size, request->page_token, error);
+}
+
+static void overflows_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
+{
+    struct ampd_msg_list_overflows_request request;
+    struct amp_error error = {0};
+    struct io_server_call *call = io_server_call_open(rpc, sizeof(struct page), &page_ops);
+    if (call == NULL)
+        return;
+    struct page *page = page_of(call);
+    int rc = ampd_msg_list_overflows_request_decode(&request, data, size, &error);
+    if (rc == 0)
+        rc = overflow_filter(page, &request, &error);
+    if (rc == 0 && !find_model(page, request.model))
+        return;
+    if (rc == 0)
+        rc = parameter_bounds(page, request.parameter, &page->which, &error);
+    if (rc != 0) {
+        io_server_call_fail(call, &error);
+        return;
+    }
+    submit(page, overflows_run, overflows_done);
+}
+
+const struct arpc_handler ampd_handle_list_overflows = {.message = overflows_message, .closed = io_server_call_closed};

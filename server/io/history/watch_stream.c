@@ -1,0 +1,238 @@
+/*
+ * WatchSteps: every row is read from the store, also new ones: a notice only says that there is more. So a watcher gets
+ * each row once and in order, whenever it came, and a slow one holds nothing but its place. One read is under way per
+ * watcher, of a few rows, and none while the connection is full. A watch ends when its model is done and it has all
+ * rows.
+ */
+#include "server/io/base/handlers.h"
+
+#include "base/assert.h"
+#include "server/io/base/message_buf.h"
+#include "server/io/base/server.h"
+#include "server/io/base/threads.h"
+#include "server/io/calls/alive.h"
+#include "server/io/calls/convert.h"
+#include "server/io/calls/pages.h"
+#include "server/io/calls/server_call.h"
+#include "server/io/host/watchers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Rows of one read. Each is 11 KiB here, from the read on until it is sent: a watch that waits has none. */
+#define READ_ROWS 4
+
+struct watch_row {
+    struct ampd_history_key key;
+    struct ampd_step_row row;
+    bool is_epoch;
+    struct ampd_epoch_record epoch;
+};
+
+struct watch {
+    struct io_server_call call;
+    struct io_watcher watcher;
+    struct io_alive alive;
+    struct io_task task;
+    const struct ampd_model_spec *spec;
+    struct ampd_history_filter filter; /* from: the next row */
+    bool reading;
+    bool more;              /* rows may have come since the read began */
+    struct watch_row *rows; /* [READ_ROWS] */
+    size_t count;
+    struct amp_error error;
+    int code;
+};
+
+static struct watch *watch_of(struct io_server_call *call)
+{
+    return AMP_CONTAINER(call, struct watch, call);
+}
+
+static int take_row(void *arg, const struct ampd_history_key *key, const struct ampd_step_row *row,
+                    const struct ampd_epoch_record *epoch)
+{
+    struct watch *watch = arg;
+    AMP_ASSERT(watch->count < READ_ROWS);
+    struct watch_row *to = &watch->rows[watch->count++];
+    to->key = *key;
+    to->row = *row;
+    to->is_epoch = epoch != NULL;
+    if (epoch != NULL)
+        to->epoch = *epoch;
+    return 0;
+}
+
+static void watch_run(struct io_task *task)
+{
+    struct watch *watch = AMP_CONTAINER(task, struct watch, task);
+    watch->rows = calloc(READ_ROWS, sizeof *watch->rows);
+    if (watch->rows == NULL) {
+        watch->code = amp_error_set(&watch->error, AMP_ENOMEM, NULL, "out of memory for this watch");
+        return;
+    }
+    watch->code = ampd_store_page_history(watch->call.server->data.reader, watch->spec->name, &watch->filter, READ_ROWS,
+                                          watch, &watch->error, take_row);
+}
+
+static int encode_row(const struct watch *watch, const struct watch_row *row, struct amp_buf *buf)
+{
+    const struct ampd_server *server = watch->call.server;
+    struct ampd_model_info info;
+    struct ampd_msg_watch_steps_response response;
+    ampd_core_model(server->core, watch->watcher.model, &info);
+    memset(&response, 0, sizeof response);
+    response.has_row = true;
+    io_history_row(watch->spec, &row->row, row->is_epoch ? &row->epoch : NULL, &response.row);
+    response.state = (enum ampd_msg_model_state)info.state;
+    response.overflows.items = calloc(row->row.rows_count + 1, sizeof *response.overflows.items);
+    if (response.overflows.items == NULL)
+        return AMP_ENOMEM;
+    response.overflows.count = row->row.rows_count;
+    for (uint32_t i = 0; i < row->row.rows_count; i++)
+        io_overflow_row(watch->spec, row->key.epoch, row->key.step, &row->row.rows[i], &response.overflows.items[i]);
+    io_name_workers(server, watch->watcher.model, watch->spec, response.overflows.items, response.overflows.count);
+    int rc = ampd_msg_watch_steps_response_encode(&response, buf);
+    free(response.overflows.items);
+    return rc;
+}
+
+static void send_row(struct watch *watch, const struct watch_row *row)
+{
+    struct amp_buf buf = io_message_buf();
+    int rc = encode_row(watch, row, &buf);
+    if (rc == 0)
+        rc = arpc_call_send(watch->call.rpc, NULL, 0, buf.data, buf.size, NULL, NULL);
+    if (rc != 0)
+        io_server_call_refuse(&watch->call, AMP_EEXHAUSTED, "SLOW_READER",
+                              "step %llu cannot be sent (%s); watch again from it", (unsigned long long)row->key.step,
+                              amp_strerror(rc));
+    amp_buf_close(&buf);
+}
+
+static void read_on(struct watch *watch);
+
+/* All stored rows have been sent. A model is done only once its last row is stored. */
+static void end_if_done(struct watch *watch)
+{
+    struct ampd_model_info info;
+    ampd_core_model(watch->call.server->core, watch->watcher.model, &info);
+    if (info.state == AMPD_MODEL_DONE)
+        io_server_call_end(&watch->call);
+}
+
+static void watch_done(struct io_task *task)
+{
+    struct watch *watch = AMP_CONTAINER(task, struct watch, task);
+    watch->reading = false;
+    io_server_call_was_read(&watch->call);
+    for (size_t i = 0; i < watch->count && watch->call.rpc != NULL && !watch->call.finished; i++) {
+        send_row(watch, &watch->rows[i]);
+        watch->filter.from = watch->rows[i].key;
+        watch->filter.from.sequence++;
+        watch->filter.step_min = 0; /* from here on by key: a rollback may go behind the step that was asked for */
+    }
+    free(watch->rows);
+    watch->rows = NULL;
+    if (watch->code != 0)
+        io_server_call_fail(&watch->call, &watch->error);
+    watch->more = watch->more || watch->count == READ_ROWS;
+    if (watch->more)
+        read_on(watch);
+    else
+        end_if_done(watch);
+    io_server_call_unref(&watch->call);
+}
+
+/* Reads from the next row on, if nothing stands against it; else `writable` or the end of the read under way does. */
+static void read_on(struct watch *watch)
+{
+    watch->more = true;
+    if (watch->reading || watch->call.rpc == NULL || watch->call.finished ||
+        arpc_call_queued(watch->call.rpc) > ARPC_LOW_WATER)
+        return;
+    watch->more = false;
+    watch->reading = true;
+    watch->count = 0;
+    watch->task = (struct io_task){.run_cb = watch_run, .done_cb = watch_done};
+    io_server_call_read(&watch->call, &watch->task);
+}
+
+static struct watch *watch_of_watcher(struct io_watcher *watcher)
+{
+    return AMP_CONTAINER(watcher, struct watch, watcher);
+}
+
+static void on_row(struct io_watcher *watcher)
+{
+    read_on(watch_of_watcher(watcher));
+}
+
+static void on_draining(struct io_watcher *watcher)
+{
+    io_server_call_refuse(&watch_of_watcher(watcher)->call, AMP_EUNAVAILABLE, "DRAINING",
+                          "the server is ending; watch again");
+}
+
+static void on_deleted(struct io_watcher *watcher)
+{
+    struct watch *watch = watch_of_watcher(watcher);
+    io_server_call_refuse(&watch->call, AMP_ENOTFOUND, "MODEL_NOT_FOUND", "model: %s was deleted", watch->spec->name);
+}
+
+static const struct io_watcher_ops watcher_ops = {
+    .row_cb = on_row, .draining_cb = on_draining, .deleted_cb = on_deleted};
+
+static void watch_free(struct io_server_call *call)
+{
+    io_watchers_remove(&watch_of(call)->watcher);
+    io_alive_end(&watch_of(call)->alive);
+    free(watch_of(call)->rows);
+}
+
+static const struct io_server_call_ops watch_ops = {NULL, NULL, watch_free};
+
+static void begin(struct watch *watch, const struct ampd_msg_watch_steps_request *request)
+{
+    struct ampd_model_info info;
+    uint32_t model;
+    if (!io_find_model(&watch->call, request->model, &model, &info))
+        return;
+    watch->spec = info.spec;
+    if (request->has_rank)
+        io_alive_begin(&watch->alive, &watch->call, request->model, request->rank,
+                       io_incarnation(request->has_incarnation, &request->incarnation));
+    if (request->has_from_step)
+        watch->filter.step_min = request->from_step;
+    else
+        watch->filter.from = (struct ampd_history_key){info.epoch, info.decided_step, UINT32_MAX};
+    io_watchers_add(watch->call.server, &watch->watcher, model);
+    read_on(watch);
+}
+
+static void watch_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
+{
+    struct ampd_msg_watch_steps_request request;
+    struct amp_error error = {0};
+    struct io_server_call *call = io_server_call_open(rpc, sizeof(struct watch), &watch_ops);
+    if (call == NULL)
+        return;
+    io_watchers_prepare(&watch_of(call)->watcher, &watcher_ops);
+    if (ampd_msg_watch_steps_request_decode(&request, data, size, &error) != 0)
+        io_server_call_fail(call, &error);
+    else
+        begin(watch_of(call), &request);
+}
+
+static void watch_writable(struct arpc_call *rpc)
+{
+    struct io_server_call *call = io_server_call_of(rpc);
+    if (call != NULL && watch_of(call)->more)
+        read_on(watch_of(call));
+}
+
+const struct arpc_handler ampd_handle_watch_steps = {
+    .message = watch_message,
+    .writable = watch_writable,
+    .closed = io_server_call_closed,
+};

@@ -1,0 +1,336 @@
+/*
+ * What the core wants stored, on the writer thread. A full disk is waited for: the task stays at the head of the queue
+ * and tries again, so that the order holds. Any other failure ends the process: nothing may be acknowledged after it.
+ */
+#include "server/io/host/persist.h"
+
+#include "base/assert.h"
+#include "base/failpoint.h"
+#include "server/io/base/clock.h"
+#include "server/io/base/core_event.h"
+#include "server/io/base/counts.h"
+#include "server/io/base/fatal.h"
+#include "server/io/base/server.h"
+#include "server/io/base/storage_alert.h"
+#include "server/io/base/threads.h"
+#include "server/io/cluster/membership.h"
+#include "server/io/host/model_files.h"
+#include "server/io/host/purge.h"
+#include "server/io/host/watchers.h"
+#include "server/io/host/write_journal.h"
+#include "storage/checkpoint.h"
+#include "storage/checkpoint_remove.h"
+#include "storage/store_delete.h"
+#include "storage/vote_journal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Time between two tries on a full disk. */
+#define RETRY_MS 500
+
+struct persist_task {
+    struct io_task task;
+    struct ampd_server *server;
+    enum ampd_persist_kind kind;
+    bool drop; /* takes a checkpoint out, and its file; no answer */
+    uint64_t token;
+    char model[AMPD_NAME_MAX];
+    int64_t at_us;
+    bool full;
+    bool journals; /* MODEL, EPOCH: of a model with a journal */
+    bool stored;   /* likewise: all but the journal's directory */
+    uint32_t shard;
+    struct ampd_fence fence;
+    struct ampd_model_spec spec; /* owned */
+    struct ampd_epoch_record epoch;
+    struct ampd_step_row *row; /* owned, or NULL */
+    struct ampd_worker_record worker;
+    struct ampd_checkpoint_record checkpoint;
+};
+
+static int store_model(const struct persist_task *task, struct amp_error *error)
+{
+    struct ampd_store *store = task->server->data.store;
+    int rc = ampd_store_put_model(store, &task->spec, task->at_us, error);
+    if (rc == 0 || rc == AMP_EEXIST) /* of an earlier try that found the disk full in between */
+        rc = ampd_store_put_epoch(store, task->model, &task->epoch, task->row, error);
+    return rc;
+}
+
+/*
+ * An epoch, and then the sign that the votes in it are on this disk: one without the other is as if the journal were
+ * lost.
+ */
+static int store_epoch(struct persist_task *task, struct amp_error *error)
+{
+    int rc = 0;
+    if (!task->stored && task->kind == AMPD_PERSIST_MODEL)
+        rc = store_model(task, error);
+    else if (!task->stored)
+        rc = ampd_store_put_epoch(task->server->data.store, task->model, &task->epoch, task->row, error);
+    task->stored = rc == 0;
+    if (rc != 0 || !task->journals)
+        return rc;
+    const struct ampd_checkpoint_path place = io_model_files_journal(task->server, task->model);
+    return ampd_vote_journal_make(&place, error);
+}
+
+/* Its file goes afterwards, see remove_file. */
+static int drop_checkpoint(const struct persist_task *task, struct amp_error *error)
+{
+    const struct ampd_checkpoint_record *checkpoint = &task->checkpoint;
+    int rc =
+        ampd_store_drop_checkpoint(task->server->data.store, task->model, checkpoint->epoch, checkpoint->step, error);
+    if (rc != 0 && rc != AMP_ENOTFOUND)
+        return rc;
+    AMP_FAILPOINT("checkpoint.uncatalogued");
+    return 0;
+}
+
+static void remove_run(struct io_task *base)
+{
+    struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
+    const struct ampd_server *server = task->server;
+    struct amp_error error = {0};
+    int rc = ampd_checkpoint_remove(server->data.checkpoint_dir, task->checkpoint.file, &error);
+    if (rc == AMP_EIO)
+        io_fatal(server->log, "a checkpoint cannot be removed", &error);
+    if (rc != 0)
+        amp_log(server->log, AMP_LOG_ERROR, "checkpoint",
+                "msg=\"not removed; the next start does\" model=%s err=\"%s\"", task->model, error.text);
+}
+
+static void remove_done(struct io_task *base)
+{
+    free(AMP_CONTAINER(base, struct persist_task, task));
+}
+
+/*
+ * Takes the file of a checkpoint away that the catalogue has forgotten: on the files' thread, for a large file takes
+ * long, and no verdict may wait behind it. The tasks of that thread run in order, so that a later file of the same name
+ * is safe. A server that closes leaves it to the sweep of the next start.
+ */
+static void remove_file(struct persist_task *task)
+{
+    if (task->server->life.state == SERVER_CLOSING) {
+        free(task);
+        return;
+    }
+    task->task = (struct io_task){.run_cb = remove_run, .done_cb = remove_done};
+    io_threads_submit(task->server->pools.files, &task->task);
+}
+
+/*
+ * First out of the store, so that nobody finds it again; what a crash leaves of its files goes with the next start: by
+ * the store, or where shards share a directory by a mark in it. A disk without room for the mark is made room on.
+ */
+static int delete_model(const struct persist_task *task, struct amp_error *error)
+{
+    const struct ampd_checkpoint_path place = io_model_files_place(task->server, task->model);
+    int rc = io_model_files_shared(task->server) ? ampd_checkpoint_mark_deleted(&place, error) : 0;
+    if (rc == 0 || rc == AMP_EEXHAUSTED)
+        rc = ampd_store_delete_model(task->server->data.store, task->model, error);
+    if (rc != 0 && rc != AMP_ENOTFOUND)
+        return rc;
+    AMP_FAILPOINT("delete.unstored");
+    rc = ampd_vote_journal_remove(task->server->data.dir.path, task->model, error);
+    if (rc != 0)
+        return rc;
+    return ampd_checkpoint_remove_model(&place, error);
+}
+
+static int store_once(struct persist_task *task, struct amp_error *error)
+{
+    struct ampd_store *store = task->server->data.store;
+    int rc;
+    if (task->drop)
+        return drop_checkpoint(task, error);
+    switch (task->kind) {
+    case AMPD_PERSIST_MODEL:
+    case AMPD_PERSIST_EPOCH:
+        return store_epoch(task, error);
+    case AMPD_PERSIST_WORKER:
+        return ampd_store_put_worker(store, task->model, &task->worker, error);
+    case AMPD_PERSIST_VERDICT:
+        return ampd_store_put_verdict(store, task->model, task->row, task->full, error);
+    case AMPD_PERSIST_CHECKPOINT:
+        return ampd_store_put_checkpoint(store, task->model, &task->checkpoint, error);
+    case AMPD_PERSIST_PARTS:
+        rc = ampd_store_put_parts(store, task->model, &task->checkpoint, error);
+        return rc == AMP_ENOTFOUND ? 0 : rc; /* nobody asks for a checkpoint that is gone */
+    case AMPD_PERSIST_FENCE:
+        return ampd_store_put_fence(store, task->shard, &task->fence, error);
+    case AMPD_PERSIST_ACT:
+        return ampd_store_put_verdict(store, task->model, task->row, true, error);
+    case AMPD_PERSIST_DELETING:
+        return ampd_store_mark_deleting(store, task->model, error);
+    case AMPD_PERSIST_DELETE:
+        return delete_model(task, error);
+    }
+    return amp_error_set(error, AMP_EINTERNAL, NULL, "unknown kind of record %d", (int)task->kind);
+}
+
+static void wait_a_little(void)
+{
+    struct timespec pause = {.tv_nsec = RETRY_MS * 1000000L};
+    (void)nanosleep(&pause, NULL); /* an early end is as good */
+}
+
+/* The place before a record of each kind. */
+static const char *const places[] = {
+    [AMPD_PERSIST_MODEL] = "persist.model",          [AMPD_PERSIST_EPOCH] = "persist.epoch",
+    [AMPD_PERSIST_WORKER] = "persist.worker",        [AMPD_PERSIST_VERDICT] = "persist.verdict",
+    [AMPD_PERSIST_CHECKPOINT] = "checkpoint.insert", [AMPD_PERSIST_PARTS] = "checkpoint.parts",
+    [AMPD_PERSIST_FENCE] = "persist.fence",          [AMPD_PERSIST_ACT] = "persist.act",
+    [AMPD_PERSIST_DELETING] = "persist.deleting",    [AMPD_PERSIST_DELETE] = "persist.delete"};
+
+static void persist_run(struct io_task *base)
+{
+    struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
+    struct ampd_server *server = task->server;
+    struct amp_error error = {0};
+    bool told = false;
+    AMP_FAILPOINT(task->drop ? "checkpoint.drop" : places[task->kind]);
+    for (;;) {
+        uint64_t begun_us = io_clock_now_us();
+        int rc = store_once(task, &error);
+        if (rc == 0) {
+            io_timing_add(&server->counts.commit, begun_us);
+            break;
+        }
+        if ((rc != AMP_EEXHAUSTED && rc != AMP_ENOMEM) || atomic_load(&server->pools.stop_waiting))
+            io_fatal(server->log, "the store failed", &error);
+        if (!told)
+            amp_log(server->log, AMP_LOG_ERROR, "store", "msg=\"cannot store, trying again\" model=%s err=\"%s\"",
+                    task->model, error.text);
+        io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_STORE, error.text);
+        told = true;
+        wait_a_little();
+    }
+    AMP_FAILPOINT("persist.done");
+    if (!told)
+        return;
+    io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_STORE, "");
+    amp_log(server->log, AMP_LOG_INFO, "store", "msg=\"stored at last\" model=%s", task->model);
+}
+
+/*
+ * Verdicts that wait one behind the other, in one transaction: one fsync for all of them. Should it not work, each is
+ * on its own, in the same order, and waits or ends the process as any other record: the store says with each what
+ * failed first.
+ */
+static void verdicts_run(struct amp_list *tasks)
+{
+    struct ampd_verdict_put puts[IO_GROUP_MAX];
+    uint32_t count = 0, stored = 0;
+    bool full = false;
+    AMP_LIST_EACH(it, safe, tasks)
+    {
+        const struct persist_task *task = AMP_CONTAINER(it, struct persist_task, task.node);
+        AMP_ASSERT(count < IO_GROUP_MAX && task->row != NULL);
+        puts[count++] = (struct ampd_verdict_put){task->model, task->row};
+        full = full || task->full;
+    }
+    if (count > 1) {
+        struct ampd_server *server = AMP_CONTAINER(tasks->next, struct persist_task, task.node)->server;
+        uint64_t begun_us = io_clock_now_us();
+        AMP_FAILPOINT("persist.verdict");
+        (void)ampd_store_put_verdicts(server->data.store, puts, count, full, &stored, NULL);
+        AMP_FAILPOINT("persist.done");
+        if (stored > 0)
+            io_timing_add(&server->counts.commit, begun_us);
+    }
+    AMP_LIST_EACH(it, safe, tasks)
+    {
+        if (stored > 0)
+            stored--;
+        else
+            persist_run(AMP_CONTAINER(it, struct io_task, node));
+    }
+}
+
+static void persist_done(struct io_task *base)
+{
+    struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
+    struct ampd_server *server = task->server;
+    struct ampd_event event = {.type = AMPD_EVENT_PERSISTED, .u.persisted.token = task->token};
+    if (task->drop) {
+        AMP_FAILPOINT("persist.done");
+        remove_file(task);
+        return;
+    }
+    bool deleted = task->kind == AMPD_PERSIST_DELETE;
+    if (deleted)
+        io_purge_model_deleted(server, task->model);
+    /* A rollback has a row; watchers on another shard than 0 hear of steps only so. */
+    bool heard = task->kind == AMPD_PERSIST_CHECKPOINT || task->kind == AMPD_PERSIST_EPOCH;
+    int64_t model = heard ? ampd_core_find(server->core, task->model) : -1;
+    ampd_model_spec_clear(&task->spec);
+    free(task->row);
+    free(task);
+    AMP_FAILPOINT("persist.told");
+    io_core_event(server, &event);
+    AMP_FAILPOINT("persist.done");
+    if (deleted) {
+        io_purge(server);
+        io_membership_no_models(server);
+    }
+    if (model >= 0)
+        io_watchers_row(server, (uint32_t)model);
+}
+
+/* Copies what the core lent; out of memory here would leave a promise open, and ends the process. */
+static struct persist_task *new_task(struct ampd_server *server, const char *model)
+{
+    struct persist_task *task = calloc(1, sizeof *task);
+    AMP_NEED(task != NULL);
+    AMP_ASSERT(strlen(model) < sizeof task->model);
+    task->task = (struct io_task){.run_cb = persist_run, .done_cb = persist_done};
+    task->server = server;
+    memcpy(task->model, model, strlen(model) + 1);
+    return task;
+}
+
+void io_persist(struct ampd_server *server, const struct ampd_persist *persist)
+{
+    struct persist_task *task = new_task(server, persist->model != NULL ? persist->model : "");
+    AMP_ASSERT((size_t)persist->kind < sizeof places / sizeof *places && places[persist->kind] != NULL);
+    AMP_ASSERT(persist->kind != AMPD_PERSIST_VERDICT || persist->row != NULL); /* a verdict is a row */
+    task->kind = persist->kind;
+    task->token = persist->token;
+    task->at_us = persist->at_us;
+    task->full = persist->full;
+    if (persist->kind == AMPD_PERSIST_VERDICT)
+        task->task.group_cb = verdicts_run;
+    task->shard = persist->shard;
+    task->fence = persist->fence;
+    if (persist->kind == AMPD_PERSIST_DELETE)
+        io_write_journal_close(server, persist->model);
+    if (persist->kind == AMPD_PERSIST_MODEL)
+        AMP_NEED(ampd_model_spec_copy(&task->spec, persist->spec) == 0);
+    if (persist->kind == AMPD_PERSIST_MODEL || persist->kind == AMPD_PERSIST_EPOCH) {
+        task->epoch = *persist->epoch;
+        task->journals = persist->spec->durability == AMPD_DURABILITY_STEP;
+    }
+    if (persist->row != NULL) {
+        task->row = malloc(sizeof *task->row);
+        AMP_NEED(task->row != NULL);
+        *task->row = *persist->row;
+    }
+    if (persist->kind == AMPD_PERSIST_WORKER)
+        task->worker = *persist->worker;
+    if (persist->kind == AMPD_PERSIST_CHECKPOINT || persist->kind == AMPD_PERSIST_PARTS)
+        task->checkpoint = *persist->checkpoint;
+    io_threads_submit(server->pools.writer, &task->task);
+}
+
+void io_persist_drop_checkpoint(struct ampd_server *server, const char *model,
+                                const struct ampd_checkpoint_record *checkpoint)
+{
+    struct persist_task *task = new_task(server, model);
+    task->drop = true;
+    task->checkpoint = *checkpoint;
+    io_threads_submit(server->pools.writer, &task->task);
+}

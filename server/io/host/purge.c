@@ -1,0 +1,214 @@
+/*
+ * What is left of deleted models, rows and files, and checkpoint files that a crash or another process of this shard
+ * has left.
+ */
+#include "server/io/host/purge.h"
+
+#include "server/io/base/counts.h"
+#include "server/io/base/fatal.h"
+#include "server/io/base/server.h"
+#include "server/io/base/threads.h"
+#include "server/io/host/model_files.h"
+#include "server/io/host/watchers.h"
+#include "storage/checkpoint.h"
+#include "storage/checkpoint_remove.h"
+#include "storage/store_delete.h"
+#include "storage/vote_journal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Rows of one transaction: a few milliseconds, for which a verdict may have to wait. */
+#define PURGE_ROWS 2000
+
+struct purge_task {
+    struct io_task task;
+    struct ampd_server *server;
+    bool more;
+};
+
+static void purge_run(struct io_task *base)
+{
+    struct purge_task *purge = AMP_CONTAINER(base, struct purge_task, task);
+    struct amp_error error = {0};
+    int rc = ampd_store_purge(purge->server->data.store, PURGE_ROWS, &purge->more, &error);
+    if (rc == AMP_EIO || rc == AMP_EDATALOSS)
+        io_fatal(purge->server->log, "the store failed", &error);
+    if (rc == 0)
+        return;
+    purge->more = false; /* a full disk, or no memory: the next deletion or start goes on with it */
+    amp_log(purge->server->log, AMP_LOG_WARN, "store", "msg=\"rows of deleted models stay for now\" err=\"%s\"",
+            error.text);
+}
+
+static void purge_done(struct io_task *base)
+{
+    struct purge_task *purge = AMP_CONTAINER(base, struct purge_task, task);
+    struct ampd_server *server = purge->server;
+    bool more = purge->more && server->life.state < SERVER_DRAINING;
+    free(purge);
+    if (more)
+        io_purge(server);
+}
+
+void io_purge(struct ampd_server *server)
+{
+    struct purge_task *purge = calloc(1, sizeof *purge);
+    if (purge == NULL)
+        return; /* the next one, or a start, goes on with it */
+    purge->task = (struct io_task){.run_cb = purge_run, .done_cb = purge_done};
+    purge->server = server;
+    io_threads_submit(server->pools.writer, &purge->task);
+}
+
+void io_purge_model_deleted(struct ampd_server *server, const char *model)
+{
+    for (uint32_t i = 0; i < ampd_core_models_count(server->core); i++) {
+        struct ampd_model_info info;
+        ampd_core_model(server->core, i, &info);
+        if (info.deleted || strcmp(info.spec->name, model) != 0)
+            continue;
+        io_watchers_deleted(server, i);
+        io_counts_forget(&server->counts, i);
+    }
+}
+
+/* ---- files of a directory that shards share ---- */
+
+struct sweep_task {
+    struct io_task task;
+    struct ampd_server *server;
+    char model[AMPD_NAME_MAX];
+    uint32_t count;
+    struct ampd_checkpoint_record keep[];
+};
+
+/* A part that is being written, or not in the catalogue yet, is of a later step than all that are. */
+static void sweep_run(struct io_task *base)
+{
+    struct sweep_task *sweep = AMP_CONTAINER(base, struct sweep_task, task);
+    const struct ampd_checkpoint_path place = io_model_files_place(sweep->server, sweep->model);
+    struct amp_error error = {0};
+    if (ampd_checkpoint_sweep(&place, sweep->keep, sweep->count, sweep->keep[sweep->count - 1].step, &error) != 0)
+        amp_log(sweep->server->log, AMP_LOG_WARN, "checkpoint",
+                "msg=\"files of before stay for now\" model=%s err=\"%s\"", sweep->model, error.text);
+}
+
+static void sweep_done(struct io_task *base)
+{
+    free(AMP_CONTAINER(base, struct sweep_task, task));
+}
+
+struct marks_task {
+    struct io_task task;
+    struct ampd_server *server;
+    uint32_t count;
+    struct known_model {
+        char name[AMPD_NAME_MAX];
+        bool deleting;
+    } models[];
+};
+
+/*
+ * A deletion that somebody has begun as this shard. Its files went before the name was free; so a model that is there,
+ * and is not being deleted, has a mark only where data of before were brought back.
+ */
+static int take_mark(void *arg, const char *name)
+{
+    const struct marks_task *marks = arg;
+    const struct ampd_checkpoint_path place = io_model_files_place(marks->server, name);
+    for (uint32_t i = 0; i < marks->count; i++)
+        if (strcmp(marks->models[i].name, name) == 0)
+            return marks->models[i].deleting ? 0 : ampd_checkpoint_unmark_deleted(&place, NULL);
+    amp_log(marks->server->log, AMP_LOG_INFO, "checkpoint",
+            "msg=\"files of a deletion that was cut off are removed\" model=%s", name);
+    return ampd_checkpoint_remove_model(&place, NULL);
+}
+
+static void marks_run(struct io_task *base)
+{
+    struct marks_task *marks = AMP_CONTAINER(base, struct marks_task, task);
+    const struct ampd_checkpoint_path any = io_model_files_place(marks->server, "");
+    if (ampd_checkpoint_each_deleted(&any, marks, NULL, take_mark) != 0)
+        amp_log(marks->server->log, AMP_LOG_WARN, "checkpoint", "msg=\"files of deleted models stay for now\"");
+}
+
+static void marks_done(struct io_task *base)
+{
+    free(AMP_CONTAINER(base, struct marks_task, task));
+}
+
+/* On the files' thread, before files of models that are made from now on. */
+static void sweep_marks(struct ampd_server *server)
+{
+    uint32_t count = ampd_core_models_count(server->core);
+    struct marks_task *marks = calloc(1, sizeof *marks + count * sizeof *marks->models);
+    if (marks == NULL)
+        return;
+    marks->task = (struct io_task){.run_cb = marks_run, .done_cb = marks_done};
+    marks->server = server;
+    for (uint32_t i = 0; i < count; i++) {
+        struct ampd_model_info info;
+        ampd_core_model(server->core, i, &info);
+        if (info.deleted)
+            continue;
+        struct known_model *known = &marks->models[marks->count++];
+        (void)snprintf(known->name, sizeof known->name, "%s", info.spec->name);
+        known->deleting = info.deleting;
+    }
+    io_threads_submit(server->pools.files, &marks->task);
+}
+
+void io_purge_sweep(struct ampd_server *server)
+{
+    if (io_model_files_shared(server))
+        sweep_marks(server);
+    for (uint32_t i = 0; io_model_files_shared(server) && i < ampd_core_models_count(server->core); i++) {
+        struct ampd_model_info info;
+        ampd_core_model(server->core, i, &info);
+        /* Of a model that cannot be brought back now the catalogue may be that of an older directory. */
+        size_t size = info.deleted || info.trouble != NULL ? 0 : info.checkpoints_count * sizeof *info.checkpoints;
+        struct sweep_task *sweep = size > 0 ? calloc(1, sizeof *sweep + size) : NULL;
+        if (sweep == NULL)
+            continue;
+        sweep->task = (struct io_task){.run_cb = sweep_run, .done_cb = sweep_done};
+        sweep->server = server;
+        (void)snprintf(sweep->model, sizeof sweep->model, "%s", info.spec->name);
+        sweep->count = info.checkpoints_count;
+        memcpy(sweep->keep, info.checkpoints, size);
+        io_threads_submit(server->pools.files, &sweep->task);
+    }
+}
+
+/* ---- deleted models ---- */
+
+/* What a sweep of the deleted models goes by. */
+struct deleted_sweep {
+    struct ampd_server *server;
+    const struct ampd_model_record *records;
+    size_t count;
+    struct amp_error *error;
+};
+
+/*
+ * The name may have been given again, which was only after the files were gone: in a shared directory by another
+ * process, too.
+ */
+static int sweep_deleted(void *arg, const char *name)
+{
+    const struct deleted_sweep *sweep = arg;
+    for (size_t i = 0; i < sweep->count; i++)
+        if (strcmp(sweep->records[i].spec.name, name) == 0)
+            return 0;
+    const struct ampd_checkpoint_path place = io_model_files_place(sweep->server, name);
+    int rc = ampd_vote_journal_remove(sweep->server->data.dir.path, name, sweep->error);
+    return rc != 0 || io_model_files_shared(sweep->server) ? rc : ampd_checkpoint_remove_model(&place, sweep->error);
+}
+
+int io_purge_sweep_deleted(struct ampd_server *server, const struct ampd_model_record *records, size_t count,
+                           struct amp_error *error)
+{
+    struct deleted_sweep sweep = {server, records, count, error};
+    return ampd_store_each_deleted(server->data.store, &sweep, error, sweep_deleted);
+}

@@ -1,0 +1,490 @@
+/*
+ * libmicrohttpd on the loop: its epoll descriptor is polled, and MHD_run does what is due. After each run the loop's
+ * other work has nine times as long as it took of the processor (pay); meanwhile nothing of HTTP is looked at.
+ *
+ * libmicrohttpd knows how long a connection was silent, but not that it dribbles. So each connection has its place in a
+ * list by the time when its request began, and the front of it is shut down when that is too long ago (sweep):
+ * libmicrohttpd then finds it closed, as if the client had gone.
+ */
+#include "server/io/http/http.h"
+
+#include "base/assert.h"
+#include "base/list.h"
+#include "rpc/io/address.h"
+#include "server/io/base/clock.h"
+#include "server/io/base/server.h"
+#include "server/io/http/http_pages.h"
+#include "server/io/http/metrics.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <microhttpd.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Prometheus, its twin, a probe or two and people's browsers: a few. */
+#define HTTP_CONNECTIONS_MAX 32
+/* Those that were shut down and are not gone yet; beyond it nobody is accepted. */
+#define HTTP_CONNECTIONS_LEAVING 32
+/* Prometheus' own limit of a scrape is 10 s. */
+#define HTTP_REQUEST_MS 10000
+/* Request line and header lines; more is answered with 431 or 414. */
+#define HTTP_CONNECTION_BYTES ((size_t)8 << 10)
+/* Prometheus asks every few seconds; who asks more often gets the same text. */
+#define HTTP_FRESH_MS 100
+/* Texts that slow readers still hold. */
+#define HTTP_TEXTS_MAX 4
+/* Of the loop's time the other work gets at least nine tenths. */
+#define HTTP_SHARE 10
+#define BACKLOG    64
+
+/* A connection. */
+struct visit {
+    struct amp_list node; /* by since_ms */
+    uint64_t since_ms;    /* the connection, or its last answer */
+    int fd;
+};
+
+struct io_http {
+    struct ampd_server *server;
+    struct MHD_Daemon *daemon;
+    uv_poll_t poll;
+    uv_timer_t timer;
+    bool has_handles;
+    char endpoint[300];
+    struct amp_list visits; /* in time; those that were shut down are in no list */
+    unsigned visits_count;
+    uint64_t paid_until_us;       /* the runs so far are paid for then */
+    struct MHD_Response *metrics; /* the text that was made last, or NULL */
+    uint64_t metrics_ms;          /* when */
+    unsigned texts;               /* that are not freed */
+    uint64_t requests, refused, dropped;
+};
+
+/* ---- connections ---- */
+
+/* libmicrohttpd sees its end and forgets it; the visit goes then. */
+static void shut_down(struct io_http *http, struct visit *visit)
+{
+    amp_list_remove(&visit->node);
+    http->visits_count--;
+    http->dropped++;
+    (void)shutdown(visit->fd, SHUT_RDWR); /* it may be closed from the other side already */
+}
+
+static struct visit *oldest(struct io_http *http)
+{
+    return amp_list_empty(&http->visits) ? NULL : AMP_CONTAINER(http->visits.next, struct visit, node);
+}
+
+static void visit_begins(struct io_http *http, struct MHD_Connection *connection, void **context)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct visit *visit = info != NULL ? malloc(sizeof *visit) : NULL;
+    *context = visit;
+    if (info != NULL && visit == NULL)
+        (void)shutdown(info->connect_fd, SHUT_RDWR); /* out of memory: it would have no end */
+    if (visit == NULL)
+        return;
+    *visit = (struct visit){.since_ms = uv_now(&http->server->loop), .fd = info->connect_fd};
+    amp_list_push(&http->visits, &visit->node);
+    http->visits_count++;
+    if (http->visits_count > HTTP_CONNECTIONS_MAX)
+        shut_down(http, oldest(http));
+}
+
+static void visit_ends(struct io_http *http, struct visit *visit)
+{
+    if (visit != NULL && !amp_list_empty(&visit->node)) {
+        amp_list_remove(&visit->node);
+        http->visits_count--;
+    }
+    free(visit);
+}
+
+static void on_connection(void *arg, struct MHD_Connection *connection, void **context,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    if (what == MHD_CONNECTION_NOTIFY_STARTED)
+        visit_begins(arg, connection, context);
+    else
+        visit_ends(arg, *context);
+}
+
+/* An answer has left, or never will: the time of the next request begins. */
+static void on_completed(void *arg, struct MHD_Connection *connection, void **request,
+                         enum MHD_RequestTerminationCode why)
+{
+    struct io_http *http = arg;
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct visit *visit = info != NULL ? info->socket_context : NULL;
+    if (visit == NULL || amp_list_empty(&visit->node))
+        return;
+    amp_list_remove(&visit->node);
+    visit->since_ms = uv_now(&http->server->loop);
+    amp_list_push(&http->visits, &visit->node);
+}
+
+static void sweep(struct io_http *http)
+{
+    uint64_t now_ms = uv_now(&http->server->loop);
+    for (struct visit *visit; (visit = oldest(http)) != NULL && now_ms - visit->since_ms >= HTTP_REQUEST_MS;)
+        shut_down(http, visit);
+}
+
+/* ---- answers ---- */
+
+/* A text of metrics belongs to all responses that have it. */
+struct shared_text {
+    struct io_http *http;
+    struct amp_metric_text text;
+};
+
+static void free_shared(void *arg)
+{
+    struct shared_text *shared = arg;
+    shared->http->texts--;
+    amp_metric_close(&shared->text);
+    free(shared);
+}
+
+static void add_header(struct MHD_Response *response, const char *name, const char *value)
+{
+    (void)MHD_add_response_header(response, name, value); /* without memory for it the answer goes without */
+}
+
+static struct MHD_Response *with_headers(struct MHD_Response *response, const char *type)
+{
+    if (response != NULL) {
+        add_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+        add_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+        add_header(response, "X-Content-Type-Options", "nosniff");
+    }
+    return response;
+}
+
+/* The text as it is now, or was less than HTTP_FRESH_MS ago. NULL: no memory, or too many are being read slowly. */
+static struct MHD_Response *metrics_response(struct io_http *http)
+{
+    uint64_t now_ms = uv_now(&http->server->loop);
+    if (http->metrics != NULL && now_ms - http->metrics_ms < HTTP_FRESH_MS)
+        return http->metrics;
+    if (http->metrics != NULL)
+        MHD_destroy_response(http->metrics);
+    http->metrics = NULL;
+    struct shared_text *shared = http->texts < HTTP_TEXTS_MAX ? calloc(1, sizeof *shared) : NULL;
+    if (shared == NULL)
+        return NULL;
+    shared->http = http;
+    http->texts++;
+    struct io_http_page page = {0};
+    amp_metric_init(&page.text, IO_METRICS_BYTES_MAX);
+    int rc = io_http_show(http->server, IO_HTTP_METRICS, false, &page);
+    shared->text = page.text;
+    if (rc == 0)
+        http->metrics = MHD_create_response_from_buffer_with_free_callback_cls(page.text.buf.size, page.text.buf.data,
+                                                                               free_shared, shared);
+    if (http->metrics == NULL)
+        free_shared(shared);
+    http->metrics_ms = now_ms;
+    return with_headers(http->metrics, page.type);
+}
+
+static enum MHD_Result queue(struct MHD_Connection *connection, unsigned status, struct MHD_Response *response)
+{
+    enum MHD_Result result = response != NULL ? MHD_queue_response(connection, status, response) : MHD_NO;
+    if (response != NULL)
+        MHD_destroy_response(response); /* the connection has its own reference */
+    return result;
+}
+
+static enum MHD_Result answer_text(struct MHD_Connection *connection, unsigned status, const char *type,
+                                   const char *text, size_t size)
+{
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(size, (void *)(uintptr_t)text, MHD_RESPMEM_MUST_COPY);
+    return queue(connection, status, with_headers(response, type));
+}
+
+static enum MHD_Result answer_metrics(struct io_http *http, struct MHD_Connection *connection)
+{
+    static const char busy[] = "no memory for the metrics, or too many slow readers hold them: ask again later\n";
+    struct MHD_Response *response = metrics_response(http);
+    if (response != NULL)
+        return MHD_queue_response(connection, IO_HTTP_OK, response);
+    http->refused++;
+    return answer_text(connection, IO_HTTP_UNAVAILABLE, "text/plain; charset=utf-8", busy, sizeof busy - 1);
+}
+
+static enum MHD_Result answer_page(struct io_http *http, struct MHD_Connection *connection, const char *path)
+{
+    struct io_http_page page = {0};
+    bool verbose = MHD_lookup_connection_value_n(connection, MHD_GET_ARGUMENT_KIND, "verbose", strlen("verbose"), NULL,
+                                                 NULL) == MHD_YES;
+    amp_metric_init(&page.text, IO_METRICS_BYTES_MAX);
+    int rc = io_http_show(http->server, path, verbose, &page);
+    enum MHD_Result result = rc != 0 ? MHD_NO
+                                     : answer_text(connection, (unsigned)page.status, page.type,
+                                                   (const char *)page.text.buf.data, page.text.buf.size);
+    amp_metric_close(&page.text);
+    return result;
+}
+
+static enum MHD_Result refuse_method(struct io_http *http, struct MHD_Connection *connection)
+{
+    static const char text[] = "only GET and HEAD\n";
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(sizeof text - 1, (void *)(uintptr_t)text, MHD_RESPMEM_PERSISTENT);
+    http->refused++;
+    if (response != NULL) {
+        add_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+        add_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+    }
+    return queue(connection, MHD_HTTP_METHOD_NOT_ALLOWED, response);
+}
+
+/* Called when a request's head is here, for each piece of its body, and when it is whole. A body is thrown away. */
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *path, const char *method,
+                                  const char *version, const char *upload, size_t *upload_size, void **request)
+{
+    struct io_http *http = arg;
+    if (*request == NULL) {
+        *request = http;
+        http->requests++;
+        if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
+            return refuse_method(http, connection);
+        return MHD_YES;
+    }
+    if (*upload_size > 0) {
+        *upload_size = 0;
+        return MHD_YES;
+    }
+    return strcmp(path, IO_HTTP_METRICS) == 0 ? answer_metrics(http, connection) : answer_page(http, connection, path);
+}
+
+/* ---- the loop ---- */
+
+static void run(struct io_http *http);
+
+static void on_timer(uv_timer_t *timer)
+{
+    run(timer->data);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    run(poll->data);
+}
+
+/* Processor time of this thread: a run that others interrupt has not cost more. */
+static uint64_t worked_us(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now); /* cannot fail for this clock */
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* How long nothing of HTTP may run, after a run that took so much. */
+static uint64_t pay(struct io_http *http, uint64_t took_us)
+{
+    uint64_t now_us = io_clock_now_us();
+    if (http->paid_until_us < now_us)
+        http->paid_until_us = now_us;
+    http->paid_until_us += took_us * (HTTP_SHARE - 1);
+    return (http->paid_until_us - now_us) / 1000;
+}
+
+/* Until libmicrohttpd or the oldest connection has something due. */
+static uint64_t next_ms(struct io_http *http)
+{
+    MHD_UNSIGNED_LONG_LONG due_ms = 0;
+    const struct visit *visit = oldest(http);
+    uint64_t next = HTTP_REQUEST_MS;
+    if (visit != NULL) {
+        uint64_t age_ms = uv_now(&http->server->loop) - visit->since_ms;
+        next = age_ms < HTTP_REQUEST_MS ? HTTP_REQUEST_MS - age_ms : 0;
+    }
+    if (MHD_get_timeout(http->daemon, &due_ms) == MHD_YES && due_ms < next)
+        next = due_ms;
+    return next;
+}
+
+static void run(struct io_http *http)
+{
+    uint64_t before_us = worked_us();
+    sweep(http);
+    (void)MHD_run(http->daemon); /* fails only for a daemon of another kind */
+    uint64_t pause_ms = pay(http, worked_us() - before_us);
+    /* Neither can fail: both handles are open, and have a callback. */
+    if (pause_ms > 0) {
+        (void)uv_poll_stop(&http->poll);
+        (void)uv_timer_start(&http->timer, on_timer, pause_ms, 0);
+        return;
+    }
+    (void)uv_poll_start(&http->poll, UV_READABLE, on_poll);
+    (void)uv_timer_start(&http->timer, on_timer, next_ms(http), 0);
+}
+
+/* ---- life ---- */
+
+static int code_of(int number)
+{
+    switch (number) {
+    case EADDRINUSE:
+        return AMP_EEXIST;
+    case EACCES:
+    case EPERM:
+        return AMP_EDENIED;
+    case EADDRNOTAVAIL:
+        return AMP_EINVAL;
+    default:
+        return AMP_EIO;
+    }
+}
+
+/* A listening socket that does not wait, in *out. */
+static int listen_at(struct io_http *http, const struct addrinfo *at, int *out)
+{
+    struct sockaddr_storage bound;
+    socklen_t size = sizeof bound;
+    int on = 1;
+    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return errno;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on); /* without it a restart may have to wait */
+    if (bind(fd, at->ai_addr, at->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0 ||
+        getsockname(fd, (struct sockaddr *)&bound, &size) != 0) {
+        int number = errno;
+        (void)close(fd); /* nothing was written to it */
+        return number;
+    }
+    arpc_address_write((const struct sockaddr *)&bound, http->endpoint, sizeof http->endpoint, NULL);
+    *out = fd;
+    return 0;
+}
+
+static int open_socket(struct io_http *http, const char *address, int *fd, struct amp_error *error)
+{
+    struct arpc_address parsed;
+    int rc = arpc_address_parse(address, &parsed, error);
+    if (rc == 0 && parsed.is_unix)
+        rc = amp_error_set(error, AMP_EINVAL, NULL, "give HOST:PORT or none");
+    if (rc != 0) {
+        amp_error_wrap(error, "--metrics-listen %.100s", address);
+        return rc;
+    }
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *found;
+    if (getaddrinfo(parsed.host, parsed.port, &hints, &found) != 0)
+        return amp_error_set(error, AMP_EINVAL, NULL, "--metrics-listen %.100s: no such host", address);
+    int number = listen_at(http, found, fd);
+    freeaddrinfo(found);
+    if (number == 0)
+        return 0;
+    return amp_error_set(error, code_of(number), NULL,
+                         "--metrics-listen %.100s: cannot listen there: %s; give another address, or none", address,
+                         strerror(number));
+}
+
+static struct MHD_Daemon *start_daemon(struct io_http *http, int fd)
+{
+    const struct MHD_OptionItem options[] = {
+        {MHD_OPTION_LISTEN_SOCKET, fd, NULL},
+        {MHD_OPTION_CONNECTION_LIMIT, HTTP_CONNECTIONS_MAX + HTTP_CONNECTIONS_LEAVING, NULL},
+        {MHD_OPTION_CONNECTION_MEMORY_LIMIT, HTTP_CONNECTION_BYTES, NULL},
+        {MHD_OPTION_CONNECTION_TIMEOUT, HTTP_REQUEST_MS / 1000, NULL},
+        {MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
+        {MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, NULL}, /* main ignores it */
+        {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)on_connection, http},
+        {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, http},
+        {MHD_OPTION_END, 0, NULL}};
+    return MHD_start_daemon(MHD_USE_EPOLL, 0, NULL, NULL, on_request, http, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
+}
+
+static int open_daemon(struct io_http *http, int fd, struct amp_error *error)
+{
+    http->daemon = start_daemon(http, fd);
+    if (http->daemon == NULL) /* which may have closed the socket or not: the process ends */
+        return amp_error_set(error, AMP_ENOMEM, NULL, "cannot start the HTTP port");
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    uv_loop_t *loop = &http->server->loop;
+    if (info == NULL || uv_poll_init(loop, &http->poll, info->epoll_fd) != 0)
+        return amp_error_set(error, AMP_EIO, NULL, "cannot watch the HTTP port");
+    (void)uv_timer_init(loop, &http->timer); /* never fails */
+    http->has_handles = true;
+    http->poll.data = http->timer.data = http;
+    run(http);
+    return 0;
+}
+
+/* Not to have metrics is no reason not to serve where nobody asked for them. */
+static int go_without(struct ampd_server *server, const struct amp_error *error)
+{
+    amp_log(server->log, AMP_LOG_WARN, "http",
+            "msg=\"no metrics; --metrics-listen HOST:PORT gives them another address\" err=\"%s\"", error->text);
+    return 0;
+}
+
+int io_http_open(struct ampd_server *server, struct amp_error *error)
+{
+    const char *given = server->options->metrics_listen;
+    const char *address = given != NULL ? given : IO_HTTP_LISTEN;
+    int fd;
+    if (address[0] == 0 || strcmp(address, IO_HTTP_NONE) == 0)
+        return 0;
+    struct io_http *http = calloc(1, sizeof *http);
+    if (http == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the HTTP port");
+    http->server = server;
+    amp_list_init(&http->visits);
+    int rc = open_socket(http, address, &fd, error);
+    if (rc != 0) {
+        free(http);
+        return given == NULL ? go_without(server, error) : rc;
+    }
+    server->http = http;
+    rc = open_daemon(http, fd, error);
+    if (rc == 0)
+        amp_log(server->log, AMP_LOG_INFO, "http", "msg=\"metrics and health\" address=%s", http->endpoint);
+    return rc;
+}
+
+void io_http_close(struct ampd_server *server)
+{
+    struct io_http *http = server->http;
+    if (http == NULL || http->daemon == NULL)
+        return;
+    if (http->has_handles) {
+        (void)uv_poll_stop(&http->poll); /* before its descriptor is closed */
+        uv_close((uv_handle_t *)&http->poll, NULL);
+        uv_close((uv_handle_t *)&http->timer, NULL);
+    }
+    if (http->metrics != NULL)
+        MHD_destroy_response(http->metrics);
+    MHD_stop_daemon(http->daemon);
+    http->metrics = NULL;
+    http->daemon = NULL;
+}
+
+void io_http_free(struct ampd_server *server)
+{
+    AMP_ASSERT(server->http == NULL || server->http->daemon == NULL);
+    free(server->http);
+    server->http = NULL;
+}
+
+void io_http_write_metrics(const struct ampd_server *server, struct amp_metric_text *text)
+{
+    static const struct amp_metric requests = {"ampd_http_requests_total", AMP_METRIC_COUNTER, "Requests to this port"};
+    static const struct amp_metric refused = {"ampd_http_refused_total", AMP_METRIC_COUNTER,
+                                              "Requests to this port that were refused"};
+    static const struct amp_metric dropped = {"ampd_http_dropped_total", AMP_METRIC_COUNTER,
+                                              "Connections to this port that took too long, or gave way to newer ones"};
+    const struct io_http *http = server->http;
+    amp_metric_one(text, &requests, http != NULL ? (double)http->requests : 0);
+    amp_metric_one(text, &refused, http != NULL ? (double)http->refused : 0);
+    amp_metric_one(text, &dropped, http != NULL ? (double)http->dropped : 0);
+}

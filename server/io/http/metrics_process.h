@@ -1,0 +1,9 @@
+/* process_*: what the system knows of the process. */
+#ifndef AMPD_IO_METRICS_PROCESS_H
+#define AMPD_IO_METRICS_PROCESS_H
+
+#include "base/metric.h"
+
+void io_metrics_write_process(struct amp_metric_text *text);
+
+#endif

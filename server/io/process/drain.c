@@ -1,0 +1,199 @@
+/*
+ * The end of the process:
+ *
+ *   SIGTERM, SIGINT,  health NOT_SERVING, new calls UNAVAILABLE (DRAINING), the core cuts last checkpoints and answers
+ *   Drain             what waits
+ *   AMPD_OUT_DRAINED  GOAWAY; calls under way get their grace; then everything is closed and the loop runs empty
+ *   a second signal   (of the kind that drains) the process ends at once, as by kill -9: nothing that was promised is
+ *                     lost
+ *   SIGHUP            is no end: certificates and tokens are read anew
+ *
+ * All of it is bounded: DRAIN_MS and the grace later the process ends, whatever hangs.
+ */
+#include "server/io/process/drain.h"
+
+#include "rpc/arpc_server.h"
+#include "server/io/auth/admit.h"
+#include "server/io/auth/auth_gate.h"
+#include "server/io/base/core_event.h"
+#include "server/io/base/fatal.h"
+#include "server/io/base/notify.h"
+#include "server/io/base/options.h"
+#include "server/io/base/pools.h"
+#include "server/io/base/server.h"
+#include "server/io/base/threads.h"
+#include "server/io/calls/alive.h"
+#include "server/io/cluster/membership.h"
+#include "server/io/cluster/peers.h"
+#include "server/io/host/checkpoint_files.h"
+#include "server/io/host/watchers.h"
+#include "server/io/http/http.h"
+#include "server/io/process/server_health.h"
+#include "server/io/process/trim.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+
+/* After a signal, for answers that are written already to leave. Drain names its own. */
+#define GRACE_MS 1000
+
+/* Longest drain: a last checkpoint of a large model on a slow disk. */
+#define DRAIN_MS 60000
+
+static void on_drain_timeout(uv_timer_t *timer)
+{
+    const struct ampd_server *server = timer->data;
+    struct amp_error error;
+    (void)amp_error_set(&error, AMP_EDEADLINE, "DRAIN_TIMEOUT", "not drained within %" PRId64 " ms",
+                        DRAIN_MS + server->drain->grace_ms);
+    io_fatal(server->log, "the drain took too long", &error);
+}
+
+void io_drain_begin(struct ampd_server *server, const char *cause, int64_t grace_ms)
+{
+    if (server->life.state != SERVER_RUNNING)
+        return;
+    server->life.state = SERVER_DRAINING;
+    server->drain->grace_ms = grace_ms;
+    amp_log(server->log, AMP_LOG_INFO, "server", "msg=\"draining\" cause=\"%s\" grace_ms=%" PRId64, cause, grace_ms);
+    /* Cannot fail: the handle is open and has a callback. */
+    (void)uv_timer_start(&server->drain->timer, on_drain_timeout, (uint64_t)(DRAIN_MS + grace_ms), 0);
+    io_server_health_set(server, false);
+    io_notify_stopping();
+    io_watchers_draining(server);
+    struct ampd_event event = {.type = AMPD_EVENT_DRAIN};
+    io_core_event(server, &event);
+}
+
+/* A first signal while Drain's grace goes on: the checkpoints are still written, but nobody is waited for longer. */
+static void hurry(struct ampd_server *server)
+{
+    if (server->drain->grace_ms <= GRACE_MS)
+        return;
+    server->drain->grace_ms = GRACE_MS;
+    if (server->life.core_drained)
+        io_drain_close(server);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct ampd_server *server = handle->data;
+    const char *name = number == SIGTERM ? "SIGTERM" : "SIGINT";
+    if (server->life.state == SERVER_STARTING && !server->life.signalled) { /* it stands by, and has nothing to drain */
+        server->life.signalled = true;
+        uv_stop(&server->loop);
+        return;
+    }
+    if (!server->life.signalled) {
+        server->life.signalled = true;
+        io_drain_begin(server, name, GRACE_MS);
+        hurry(server);
+        return;
+    }
+    amp_log(server->log, AMP_LOG_WARN, "server", "msg=\"second signal, ending at once\" signal=%s", name);
+    _Exit(AMPD_EXIT_FAILED);
+}
+
+static void on_hup(uv_signal_t *handle, int number)
+{
+    struct ampd_server *server = handle->data;
+    io_notify_reloading();
+    ampd_auth_reload(server->auth);
+    io_admit_watch_tokens(server);
+    io_peers_reload(server);
+    io_membership_reload(server);
+    if (server->life.serving && server->life.state == SERVER_RUNNING)
+        io_notify_ready();
+}
+
+static int watch_signals(struct io_drain *drain)
+{
+    int rc = uv_signal_start(&drain->on_term, on_signal, SIGTERM);
+    if (rc == 0)
+        rc = uv_signal_start(&drain->on_int, on_signal, SIGINT);
+    if (rc == 0)
+        rc = uv_signal_start(&drain->on_hup, on_hup, SIGHUP);
+    /* main blocked them until now; what came meanwhile is delivered here, to the handlers. */
+    sigset_t signals;
+    (void)sigemptyset(&signals);
+    (void)sigaddset(&signals, SIGTERM);
+    (void)sigaddset(&signals, SIGINT);
+    (void)sigaddset(&signals, SIGHUP);
+    (void)pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
+    return rc;
+}
+
+int io_drain_open(struct ampd_server *server)
+{
+    struct io_drain *drain = server->drain;
+    if (uv_timer_init(&server->loop, &drain->timer) != 0 || uv_signal_init(&server->loop, &drain->on_term) != 0 ||
+        uv_signal_init(&server->loop, &drain->on_int) != 0 || uv_signal_init(&server->loop, &drain->on_hup) != 0)
+        return AMP_EIO;
+    drain->timer.data = server;
+    drain->on_term.data = server;
+    drain->on_int.data = server;
+    drain->on_hup.data = server;
+    drain->open = true;
+    return watch_signals(drain) == 0 ? 0 : AMP_EIO;
+}
+
+static void on_connections_gone(void *arg)
+{
+    io_drain_close(arg);
+}
+
+void io_drain_core_done(struct ampd_server *server)
+{
+    if (server->life.state != SERVER_DRAINING)
+        return;
+    server->life.core_drained = true;
+    amp_log(server->log, AMP_LOG_INFO, "server", "msg=\"drained\"");
+    io_peers_close(server);
+    arpc_server_drain(server->rpc, server->drain->grace_ms, on_connections_gone, server);
+}
+
+/* rpc has given back every body: no memory of the core is in use. The threads end when their queues are empty. */
+static void on_rpc_closed(void *arg)
+{
+    struct ampd_server *server = arg;
+    server->rpc = NULL;
+    io_threads_close(server->pools.compute);
+    io_threads_close(server->pools.files);
+    io_checkpoint_files_drop(server);
+    io_threads_close(server->pools.journal);
+    io_threads_close(server->pools.readers);
+    io_threads_close(server->pools.writer);
+    io_membership_close(server);
+    if (!server->drain->open)
+        return;
+    io_core_event_close(server);
+    io_admit_close(server);
+    io_trim_close(server);
+    io_alive_close(server);
+    /* Once their handles are closed the signals would end the process with a wrong code; the end is near anyway. */
+    sigset_t ending;
+    (void)sigemptyset(&ending);
+    (void)sigaddset(&ending, SIGTERM);
+    (void)sigaddset(&ending, SIGINT);
+    (void)sigaddset(&ending, SIGHUP);
+    (void)pthread_sigmask(SIG_BLOCK, &ending, NULL);
+    uv_close((uv_handle_t *)&server->drain->timer, NULL);
+    uv_close((uv_handle_t *)&server->drain->on_term, NULL);
+    uv_close((uv_handle_t *)&server->drain->on_int, NULL);
+    uv_close((uv_handle_t *)&server->drain->on_hup, NULL);
+}
+
+void io_drain_close(struct ampd_server *server)
+{
+    if (server->life.state == SERVER_CLOSING)
+        return;
+    server->life.state = SERVER_CLOSING;
+    io_pools_stop_waiting(&server->pools);
+    io_http_close(server);
+    io_peers_close(server);
+    if (server->rpc != NULL)
+        arpc_server_close(server->rpc, on_rpc_closed, server);
+    else
+        on_rpc_closed(server);
+}

@@ -1,0 +1,77 @@
+/* Drain, SetLogLevel. */
+#include "server/io/base/handlers.h"
+
+#include "proto/msg.h"
+#include "server/io/base/message_buf.h"
+#include "server/io/base/server.h"
+#include "server/io/calls/server_call.h"
+#include "server/io/process/drain.h"
+
+#include <stdio.h>
+
+static const struct io_server_call_ops plain_ops = {NULL, NULL, NULL};
+
+/* ---- Drain ---- */
+
+#define GRACE_DEFAULT_MS 10000
+/* An hour: whoever wants the process to stay longer does not want it to end. */
+#define GRACE_MAX_MS 3600000
+
+static void begin_drain(struct io_server_call *call, uint64_t grace_ms)
+{
+    struct ampd_server *server = call->server;
+    char cause[128];
+    (void)snprintf(cause, sizeof cause, "Drain by %.100s", arpc_call_peer(call->rpc));
+    struct amp_buf buf = io_message_buf(); /* DrainResponse has no field */
+    io_server_call_reply_buf(call, &buf, 0);
+    io_drain_begin(server, cause, (int64_t)grace_ms);
+}
+
+static void drain_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
+{
+    struct ampd_msg_drain_request request;
+    struct amp_error error = {0};
+    struct io_server_call *call = io_server_call_open(rpc, sizeof *call, &plain_ops);
+    if (call == NULL)
+        return;
+    uint64_t grace_ms = GRACE_DEFAULT_MS;
+    int rc = ampd_msg_drain_request_decode(&request, data, size, &error);
+    if (rc == 0 && request.has_grace_ms)
+        grace_ms = request.grace_ms;
+    if (rc == 0 && grace_ms > GRACE_MAX_MS)
+        rc = amp_error_set(&error, AMP_EINVAL, "INVALID_FIELD", "grace_ms: %llu is too long; give at most %d",
+                           (unsigned long long)grace_ms, GRACE_MAX_MS);
+    if (rc != 0)
+        io_server_call_fail(call, &error);
+    else
+        begin_drain(call, grace_ms);
+}
+
+const struct arpc_handler ampd_handle_drain = {.message = drain_message, .closed = io_server_call_closed};
+
+/* ---- SetLogLevel ---- */
+
+static void level_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
+{
+    struct ampd_msg_set_log_level_request request;
+    struct amp_error error = {0};
+    struct io_server_call *call = io_server_call_open(rpc, sizeof *call, &plain_ops);
+    if (call == NULL)
+        return;
+    struct amp_log *log = call->server->options->log;
+    int rc = ampd_msg_set_log_level_request_decode(&request, data, size, &error);
+    if (rc == 0 && (request.level < AMPD_MSG_LOG_LEVEL_DEBUG || request.level > AMPD_MSG_LOG_LEVEL_ERROR))
+        rc = amp_error_set(&error, AMP_EINVAL, "INVALID_FIELD",
+                           "level: there is no %d; give DEBUG, INFO, WARN or ERROR", (int)request.level);
+    if (rc != 0) {
+        io_server_call_fail(call, &error);
+        return;
+    }
+    enum amp_log_level old = amp_log_set_level(log, (enum amp_log_level)(request.level - AMPD_MSG_LOG_LEVEL_DEBUG));
+    const struct ampd_msg_set_log_level_response response = {
+        .old_level = (enum ampd_msg_log_level)((int)old + AMPD_MSG_LOG_LEVEL_DEBUG)};
+    struct amp_buf buf = io_message_buf();
+    io_server_call_reply_buf(call, &buf, ampd_msg_set_log_level_response_encode(&response, &buf));
+}
+
+const struct arpc_handler ampd_handle_set_log_level = {.message = level_message, .closed = io_server_call_closed};

@@ -1,0 +1,43 @@
+/* The rows of proto/methods.def as rpc takes them. */
+#include "server/io/process/methods.h"
+
+#include "proto/block.h"
+#include "proto/msg_common.h"
+#include "rpc/method.h"
+#include "server/io/base/handlers.h"
+#include "server/io/base/options.h"
+
+/*
+ * Largest request: of names and numbers, of which the longest has 800 bytes, with room for the fields of a later
+ * version; with a block, or a header with its user state, and that beside it; with a specification, or of another
+ * shard.
+ */
+#define LIMIT_SMALL 4096
+#define LIMIT_BLOCK (AMPD_BLOCK_DATA_MAX + LIMIT_SMALL)
+#define LIMIT_LARGE AMPD_MSG_SIZE_MAX
+
+#define ROLE_ANYONE   (AMPD_ROLE_WORKER | AMPD_ROLE_OPERATOR | AMPD_ROLE_READER)
+#define ROLE_WORKER   AMPD_ROLE_WORKER
+#define ROLE_OPERATOR AMPD_ROLE_OPERATOR
+#define ROLE_PEER     AMPD_ROLE_PEER
+/* A shard asks it of shard 0, for a client of its own. */
+#define ROLE_ANYONE_OR_PEER (ROLE_ANYONE | ROLE_PEER)
+
+static const struct arpc_method methods[] = {
+#define AMPD_METHOD(service_, name_, c_name_, request_, response_, kind_, idempotent_, roles_, limit_)                 \
+    {.service = "ampd.v1." #service_,                                                                                  \
+     .name = #name_,                                                                                                   \
+     .kind = ARPC_##kind_,                                                                                             \
+     .idempotent = idempotent_,                                                                                        \
+     .roles = ROLE_##roles_,                                                                                           \
+     .max_message = LIMIT_##limit_,                                                                                    \
+     .handler = &ampd_handle_##c_name_},
+#include "proto/methods.def"
+#undef AMPD_METHOD
+};
+
+const struct arpc_method *ampd_methods(size_t *count)
+{
+    *count = sizeof methods / sizeof *methods;
+    return methods;
+}

@@ -1,0 +1,243 @@
+#include "server/io/process/start.h"
+
+#include "base/assert.h"
+#include "base/failpoint.h"
+#include "server/io/auth/admit.h"
+#include "server/io/auth/auth_gate.h"
+#include "server/io/auth/auth_options.h"
+#include "server/io/base/core_event.h"
+#include "server/io/base/counts.h"
+#include "server/io/base/data.h"
+#include "server/io/base/notify.h"
+#include "server/io/base/off_loop.h"
+#include "server/io/base/options.h"
+#include "server/io/base/pools.h"
+#include "server/io/base/server.h"
+#include "server/io/base/storage_alert.h"
+#include "server/io/calls/alive.h"
+#include "server/io/calls/server_call.h"
+#include "server/io/cluster/cluster.h"
+#include "server/io/cluster/membership.h"
+#include "server/io/cluster/peers.h"
+#include "server/io/cluster/refill.h"
+#include "server/io/host/checkpoint_files.h"
+#include "server/io/host/jobs.h"
+#include "server/io/host/recover.h"
+#include "server/io/host/watchers.h"
+#include "server/io/host/write_journal.h"
+#include "server/io/http/http.h"
+#include "server/io/process/core_outputs.h"
+#include "server/io/process/drain.h"
+#include "server/io/process/listen.h"
+#include "server/io/process/trim.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static int exit_code_of(int code)
+{
+    return code == AMP_EIO || code == AMP_ENOMEM || code == AMP_EEXHAUSTED ? AMPD_EXIT_FAILED : AMPD_EXIT_DATA_DIR;
+}
+
+/* ---- the loop and what hangs on it ---- */
+
+static int open_handles(struct ampd_server *server, struct amp_error *error)
+{
+    if (io_pools_open(&server->pools, &server->loop, server->options->compute_threads, error) != 0)
+        return AMP_ENOMEM;
+    io_core_event_open(server, &io_core_outputs_ops);
+    io_admit_open(server);
+    io_trim_open(server);
+    io_alive_open(server);
+    return io_drain_open(server) == 0 ? 0 : amp_error_set(error, AMP_EIO, NULL, "cannot watch signals");
+}
+
+static int make_core(struct ampd_server *server, struct amp_error *error)
+{
+    struct ampd_core_config config = {.shard = server->options->shard,
+                                      .shards = io_peers_shards(server),
+                                      .fence = server->fence,
+                                      .lease_ms = (uint64_t)server->options->times_ms[AMPD_TIME_WORKER_LEASE],
+                                      .memory_max = server->options->memory_max,
+                                      .checkpoint_dir = server->data.checkpoint_dir,
+                                      .epoch_above = server->options->epoch_above,
+                                      .asks_epochs =
+                                          server->cluster != NULL && io_cluster_abilities(server->cluster).remembers};
+    int rc = ampd_core_new(&config, &server->core);
+    return rc == 0 ? 0 : amp_error_set(error, rc, NULL, "cannot make the core: %s", amp_strerror(rc));
+}
+
+/* The server runs, or AMP_ECANCELLED: a signal came while the store was read. */
+static int open_core(struct ampd_server *server, struct amp_error *error)
+{
+    struct io_found found = {.server = server};
+    int rc = io_off_loop(server, io_recover_find, &found, error);
+    if (rc == 0 && server->life.signalled)
+        rc = AMP_ECANCELLED;
+    if (rc == 0) {
+        server->life.state = SERVER_RUNNING;
+        rc = make_core(server, error);
+    }
+    if (rc == 0)
+        rc = io_recover(server, &found, error);
+    if (rc == 0) {
+        struct ampd_event begin = {.type = AMPD_EVENT_START};
+        server->life.found = true;
+        io_core_event(server, &begin);
+    }
+    ampd_model_records_free(found.records, found.count);
+    return rc == 0 ? io_peers_start(server, error) : rc;
+}
+
+static void log_start(const struct ampd_server *server)
+{
+    const struct ampd_auth_options *auth = server->options->auth;
+    amp_log(server->log, AMP_LOG_INFO, "server",
+            "msg=\"listening\" address=%s data_dir=%s version=%s isa=%s compute_threads=%u memory_max=%" PRIu64
+            " boot=%" PRIu64 " tls=%s callers=%s",
+            server->endpoint, io_membership_directory(server), AMPD_VERSION, server->options->isa,
+            server->options->compute_threads, server->options->memory_max, server->fence.counter,
+            server->auth->tls != NULL ? "yes" : "no", server->auth->policy.on ? "asked" : "all");
+    const char *warning = ampd_auth_options_warning(auth, server->options->listen);
+    if (warning != NULL)
+        amp_log(server->log, AMP_LOG_WARN, "server", "msg=\"%s\" address=%s", warning, server->endpoint);
+}
+
+/* An exit code; AMPD_EXIT_OK with state CLOSING: a signal has ended the wait. */
+static int take_membership(struct ampd_server *server, struct amp_error *error)
+{
+    int rc = server->options->peers != NULL ? io_refill_if_due(server, error) : 0; /* before this boot is counted */
+    if (rc == 0)
+        rc = io_membership_take(server, error);
+    if (rc == 0 && server->options->cluster != NULL)
+        rc = io_refill_if_due(server, error);
+    if (rc == 0)
+        rc = io_membership_serve(server, error);
+    if (rc == 0 && server->life.signalled) /* in the turn of the loop in which what was waited for came */
+        rc = AMP_ECANCELLED;
+    if (rc == AMP_ECANCELLED) {
+        io_drain_close(server);
+        return AMPD_EXIT_OK;
+    }
+    if (rc == AMP_EUNAVAILABLE)
+        return AMPD_EXIT_LOST;
+    return rc == 0 ? AMPD_EXIT_OK : rc == AMP_EINVAL ? AMPD_EXIT_USAGE : exit_code_of(rc);
+}
+
+/* Everything from the data directory to the running loop. Returns an exit code; *error says why it is not 0. */
+static int start(struct ampd_server *server, struct amp_error *error)
+{
+    if (ampd_auth_open(server->auth, server->options->auth, server->log, error) != 0)
+        return AMPD_EXIT_USAGE;
+    if (io_peers_new(server, error) != 0)
+        return AMPD_EXIT_USAGE;
+    int rc = io_membership_open(server, error);
+    if (rc != 0)
+        return exit_code_of(rc);
+    if (open_handles(server, error) != 0)
+        return AMPD_EXIT_FAILED;
+    int code = io_listen(server, error);
+    if (code != AMPD_EXIT_OK)
+        return code;
+    server->life.started_ms = uv_now(&server->loop);
+    bool waits = server->options->cluster != NULL; /* maybe for long: it listens, and says so */
+    code = waits ? AMPD_EXIT_OK : take_membership(server, error);
+    if (code != AMPD_EXIT_OK || server->life.state == SERVER_CLOSING)
+        return code; /* what would be opened now nobody closed again, and the loop would never end */
+    log_start(server);
+    io_notify_status("starting: models are made ready");
+    rc = io_http_open(server, error);
+    if (rc != 0)
+        return rc == AMP_EINVAL ? AMPD_EXIT_USAGE : AMPD_EXIT_FAILED;
+    code = waits ? take_membership(server, error) : AMPD_EXIT_OK;
+    if (code != AMPD_EXIT_OK || server->life.state == SERVER_CLOSING)
+        return code;
+    rc = open_core(server, error);
+    AMP_FAILPOINT("start.done");
+    if (rc == AMP_ECANCELLED)
+        io_drain_close(server);
+    return rc == 0 || rc == AMP_ECANCELLED ? AMPD_EXIT_OK : exit_code_of(rc);
+}
+
+/* The server and all its parts that are not made when they are needed: one piece of memory. */
+struct process {
+    struct ampd_server server;
+    struct ampd_auth auth;
+    struct io_admit admit;
+    struct io_jobs jobs;
+    struct io_checkpoint_files checkpoint_files;
+    struct io_write_journal write_journal;
+    struct io_watchers watchers;
+    struct io_server_calls calls;
+    struct io_alive_calls alive;
+    struct io_drain drain;
+    struct io_trim trim;
+};
+
+static void init_parts(struct process *process)
+{
+    struct ampd_server *server = &process->server;
+    server->auth = &process->auth;
+    server->admit = &process->admit;
+    server->jobs = &process->jobs;
+    server->checkpoint_files = &process->checkpoint_files;
+    server->write_journal = &process->write_journal;
+    server->watchers = &process->watchers;
+    server->calls = &process->calls;
+    server->alive = &process->alive;
+    server->drain = &process->drain;
+    server->trim = &process->trim;
+    io_pools_init(&server->pools);
+    io_data_init(&server->data);
+    io_jobs_init(server->jobs);
+    io_checkpoint_files_init(server->checkpoint_files);
+    io_watchers_init(server->watchers);
+    io_server_calls_init(server->calls);
+}
+
+/* The loop is empty, and the threads have ended. */
+static void free_parts(struct ampd_server *server)
+{
+    ampd_core_free(server->core);
+    io_jobs_free(server->jobs);
+    io_counts_close(&server->counts);
+    io_write_journal_close_all(server);
+    io_data_close(&server->data);
+    io_peers_free(server);
+    io_http_free(server);
+    io_membership_free(server);
+    ampd_auth_close(server->auth);
+    AMP_ASSERT(uv_loop_close(&server->loop) == 0);
+    io_storage_alert_free(server->storage_alert);
+}
+
+int ampd_server_run(const struct ampd_server_options *options)
+{
+    struct amp_error error = {0};
+    struct process *process = calloc(1, sizeof *process);
+    struct io_storage_alert *alert = io_storage_alert_new();
+    if (process == NULL || alert == NULL || uv_loop_init(&process->server.loop) != 0) {
+        io_storage_alert_free(alert);
+        free(process);
+        (void)fprintf(stderr, "ampd: out of memory\n");
+        return AMPD_EXIT_FAILED;
+    }
+    struct ampd_server *server = &process->server;
+    server->own_options = *options;
+    server->options = &server->own_options;
+    server->log = options->log;
+    server->storage_alert = alert;
+    init_parts(process);
+    int code = start(server, &error);
+    if (code != AMPD_EXIT_OK) {
+        (void)fprintf(stderr, "ampd: %s\n", error.text);
+        io_drain_close(server);
+    }
+    (void)uv_run(&server->loop, UV_RUN_DEFAULT); /* until every handle is closed */
+    free_parts(server);
+    free(process);
+    if (code == AMPD_EXIT_OK)
+        amp_log(options->log, AMP_LOG_INFO, "server", "msg=\"ended\"");
+    return code;
+}

@@ -1,0 +1,52 @@
+/* Epochs, and the checkpoints that they start from. See records.h. */
+#ifndef AMPD_RECORDS_CHECKPOINT_H
+#define AMPD_RECORDS_CHECKPOINT_H
+
+#include "amp/scaler.h"
+
+#include <stdint.h>
+
+#define AMPD_USER_STATE_MAX 65536 /* bytes per rank */
+#define AMPD_REASON_MAX     64    /* bytes of a reason, with the final zero */
+#define AMPD_PARTS_MAX      64    /* shards that one checkpoint is cut for; completion of a push is a bit per shard */
+
+/* The start of an epoch: what it continues. */
+struct ampd_epoch_record {
+    uint64_t epoch;
+    uint64_t parent;                /* 0: the first */
+    uint64_t base_epoch, base_step; /* the checkpoint it starts from */
+    char reason[AMPD_REASON_MAX];   /* CREATED, RESTART, ROLLBACK */
+    int64_t at_us;
+};
+
+/* One finished checkpoint part. */
+struct ampd_checkpoint_record {
+    uint64_t epoch, step, version;
+    float scale;    /* loss scale in it; 0: not known (written by an older ampd) */
+    char file[256]; /* relative to the directory of checkpoints */
+    uint64_t size_bytes;
+    uint8_t manifest[16]; /* XXH3-128 over names, shapes and hashes of the tensors */
+    int64_t at_us;
+    /*
+     * The manifests of all its parts by shard, once it exists on all: so each shard knows which file of another one is
+     * the right one. After a start with another number of shards they are those of the number before. 0: not known.
+     */
+    uint32_t parts_count;
+    uint8_t parts[AMPD_PARTS_MAX][16];
+};
+
+/*
+ * What a checkpoint file carries beside tensors. Equal states give equal files: no epoch, time, path,
+ * incarnation, try or count of restarts.
+ */
+struct ampd_checkpoint_state {
+    uint64_t step, version;
+    struct amp_scaler_state scaler;
+    uint32_t world_size;
+    struct { /* one per rank; owned */
+        uint8_t *data;
+        uint32_t size;
+    } * user_states;
+};
+
+#endif

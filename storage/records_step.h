@@ -1,0 +1,99 @@
+/* A decided step: its verdict, its contributors and overflows, and its row in the history. See records.h. */
+#ifndef AMPD_RECORDS_STEP_H
+#define AMPD_RECORDS_STEP_H
+
+#include "amp/scaler.h"
+#include "storage/records_model.h"
+#include "storage/records_worker.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define AMPD_OVERFLOW_ROWS_MAX 64  /* rows of one step: the first are enough to see where it began */
+#define AMPD_ACTOR_MAX         128 /* bytes of the name of who asked, with the final zero */
+#define AMPD_WORDS_MAX         256 /* bytes of an operator's own words, with the final zero */
+#define AMPD_REQUEST_ID_MAX    65  /* bytes of a request id, with the final zero: 64 are two UUIDs */
+/* Durability STEP makes a checkpoint at least so often: each step until then is a gradient on disk. */
+#define AMPD_VOTE_JOURNAL_STEPS 64
+
+enum ampd_verdict {
+    AMPD_VERDICT_APPLIED = 1,
+    AMPD_VERDICT_SKIPPED_OVERFLOW = 2,
+    AMPD_VERDICT_SKIPPED_EMPTY = 3,
+    AMPD_VERDICT_LATE = 4, /* an answer to a worker, never a row */
+};
+
+/* A vote in the journal: the step, and the try of it. */
+struct ampd_vote_journal_key {
+    uint64_t epoch, step;
+    uint64_t fence; /* with try_number: orders tries */
+    uint32_t try_number;
+};
+
+/* One contributor of a closed step. */
+struct ampd_contributor {
+    uint32_t rank;
+    struct ampd_incarnation incarnation;
+    float weight;
+};
+
+/* Who overflowed, apart from ranks: the sum, or the range test after it (docs/step-protocol.md section 4). */
+#define AMPD_RANK_SUM   UINT32_MAX
+#define AMPD_RANK_RANGE (UINT32_MAX - 1)
+
+/* One overflow of a step: by (parameter, rank). */
+struct ampd_overflow_row {
+    uint32_t parameter;
+    uint32_t rank;      /* or AMPD_RANK_SUM, AMPD_RANK_RANGE */
+    uint64_t inf_count; /* RANGE: elements out of range */
+    uint64_t nan_count;
+    uint64_t first_index; /* element of the parameter */
+    float largest;        /* largest finite magnitude of that gradient, as pushed */
+};
+
+/* Why a row of the scale's history exists. */
+enum ampd_row_kind { AMPD_ROW_STEP = 1, AMPD_ROW_EPOCH = 2, AMPD_ROW_SET = 3, AMPD_ROW_RESET = 4 };
+
+/* Who asked for an act, in his own words, and the id by which he may repeat it. All empty: nobody did. */
+struct ampd_note {
+    char actor[AMPD_ACTOR_MAX];
+    char words[AMPD_WORDS_MAX];
+    char request_id[AMPD_REQUEST_ID_MAX]; /* "": none; then a repeated request is another act */
+};
+
+/*
+ * One decided step, the first row of an epoch, or an operator's act on the scale. Key: (model, epoch, step, sequence);
+ * acts have the last decided step's.
+ */
+struct ampd_step_row {
+    enum ampd_row_kind kind;
+    uint64_t epoch, step;
+    uint64_t parent_epoch, parent_step; /* kind EPOCH: the epoch before, and the last step decided in it; 0: none */
+    uint64_t from_step;                 /* kinds SET, RESET: the first step that uses the scale */
+    struct ampd_note note;              /* kinds SET, RESET, EPOCH */
+    enum ampd_verdict verdict;
+    uint32_t tries;             /* opens of the step, at least 1 */
+    uint64_t contributors_hash; /* XXH3-64 of the list */
+    uint32_t contributors_count;
+    struct ampd_contributor contributors[AMPD_WORLD_MAX];
+    float scale; /* the scale the gradients carry */
+    uint64_t scale_id;
+    struct amp_scaler_state after; /* the record after the verdict */
+    float coefficient;             /* f */
+    double norm;                   /* global 2-norm of g before clipping; 0 if skipped */
+    float clip;                    /* clip coefficient: the smallest of the groups' */
+    uint32_t clips_count;          /* of an applied step: the number of groups */
+    float clips[AMPD_GROUPS_MAX];
+    double lr;                /* base learning rate; 0 if skipped */
+    uint64_t version;         /* of the parameters after the step */
+    uint64_t overflow_params; /* (parameter, rank) pairs that overflowed, kept as rows or not */
+    uint64_t inf_total, nan_total;
+    uint32_t rows_count;
+    struct ampd_overflow_row rows[AMPD_OVERFLOW_ROWS_MAX];
+    uint64_t durable_step;
+    bool cut;        /* a checkpoint is taken after this step */
+    bool superseded; /* a later epoch starts below it */
+    int64_t at_us;   /* UTC microseconds */
+};
+
+#endif

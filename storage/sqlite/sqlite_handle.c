@@ -1,0 +1,92 @@
+/* Errors of the SQLite store: what SQLite and the system said, in the words of store.h. */
+#include "storage/sqlite/sqlite_handle.h"
+
+#include "base/list.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+struct sqlite_store *store_of(struct ampd_store *store)
+{
+    return AMP_CONTAINER(store, struct sqlite_store, base);
+}
+
+/* The errno of the last call to the log (else the database itself) that failed, or 0. */
+static int file_errno(struct sqlite_store *store, bool log)
+{
+    sqlite3_file *file = NULL;
+    int cause = 0;
+    int which = log ? SQLITE_FCNTL_JOURNAL_POINTER : SQLITE_FCNTL_FILE_POINTER;
+    int rc = sqlite3_file_control(store->db, "main", which, &file);
+    if (rc == SQLITE_OK && file != NULL && file->pMethods != NULL)
+        (void)file->pMethods->xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &cause); /* 0 where it is not known */
+    return cause;
+}
+
+/*
+ * Why a file cannot be written. SQLite keeps no errno of a COMMIT that fails (sqlite3_system_errno is 0 then, or that
+ * of an error before), but each of its files does. A commit writes the log; what moves the log into the database
+ * (`moves`) writes that.
+ */
+static int cause_of(struct sqlite_store *store, int sqlite_rc, bool moves)
+{
+    if (sqlite_rc != SQLITE_IOERR_WRITE || store->db == NULL)
+        return sqlite3_system_errno(store->db);
+    int cause = file_errno(store, !moves);
+    return cause != 0 ? cause : file_errno(store, moves);
+}
+
+bool store_disk_full(struct sqlite_store *store, int sqlite_rc, bool moves)
+{
+    if ((sqlite_rc & 0xff) == SQLITE_FULL)
+        return true;
+    bool sync = sqlite_rc == SQLITE_IOERR_FSYNC || sqlite_rc == SQLITE_IOERR_DIR_FSYNC;
+    int cause = cause_of(store, sqlite_rc, moves);
+    return (sqlite_rc & 0xff) == SQLITE_IOERR && !sync && (cause == ENOSPC || cause == EDQUOT);
+}
+
+/* SQLite opens files in the middle of a transaction too: what it keeps of a large statement. */
+static bool no_descriptors(struct sqlite_store *store, int sqlite_rc)
+{
+    int cause = (sqlite_rc & 0xff) == SQLITE_CANTOPEN ? sqlite3_system_errno(store->db) : 0;
+    return cause == EMFILE || cause == ENFILE;
+}
+
+int store_damaged(struct amp_error *error, const char *path, const char *why)
+{
+    return amp_error_set(error, AMP_EDATALOSS, "STORE_DAMAGED",
+                         "%s is damaged (%s): bring back the whole data directory from a copy; one of several shards "
+                         "is filled anew on an empty one, with --epoch-above or --cluster",
+                         path, why);
+}
+
+int store_damaged_row(struct sqlite_store *store, const char *what, struct amp_error *error)
+{
+    return amp_error_set(error, AMP_EDATALOSS, "STORE_DAMAGED", "%s: a stored %s makes no sense", store->path, what);
+}
+
+int store_failure(struct sqlite_store *store, int sqlite_rc, const char *what, struct amp_error *error)
+{
+    const char *why = store->db != NULL ? sqlite3_errmsg(store->db) : sqlite3_errstr(sqlite_rc);
+    int extended = store->db != NULL ? sqlite3_extended_errcode(store->db) : sqlite_rc;
+    if ((extended & 0xff) != (sqlite_rc & 0xff))
+        extended = sqlite_rc;
+    if ((extended & 0xff) == SQLITE_NOMEM)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "%s: out of memory in the store", what);
+    if (store_disk_full(store, extended, false))
+        return amp_error_set(error, AMP_EEXHAUSTED, "NO_SPACE", "%s: the disk of %s is full", what, store->path);
+    if (no_descriptors(store, extended))
+        return amp_error_set(error, AMP_EEXHAUSTED, "NO_DESCRIPTORS",
+                             "%s: %s: too many open files; raise their limit (ulimit -n)", what, store->path);
+    if ((extended & 0xff) == SQLITE_BUSY)
+        return amp_error_set(error, AMP_EEXHAUSTED, "STORE_BUSY", "%s: another process holds %s", what, store->path);
+    bool damaged = (extended & 0xff) == SQLITE_CORRUPT || (extended & 0xff) == SQLITE_NOTADB;
+    if (!store->reader) {
+        store->failed = true;
+        if (store->why[0] == 0)
+            (void)snprintf(store->why, sizeof store->why, "%s: %s (%d)", what, why, extended);
+    }
+    if (damaged)
+        return store_damaged(error, store->path, why);
+    return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s: %s: %s (%d)", what, store->path, why, extended);
+}

@@ -1,0 +1,224 @@
+/*
+ * The SQLite store's rows: one for each verdict, the hottest of its writes. What the verdict before has shown of a
+ * model is kept in mind, so that a verdict that follows it is one INSERT.
+ */
+#include "storage/sqlite/sqlite_rows.h"
+
+#include "storage/sqlite/sqlite_known.h"
+#include "storage/sqlite/sqlite_ops.h"
+#include "storage/sqlite/sqlite_transaction.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void put_le(uint8_t *at, uint64_t value, int bytes)
+{
+    for (int i = 0; i < bytes; i++)
+        at[i] = (uint8_t)(value >> (8 * i));
+}
+
+static size_t encode_contributors(const struct ampd_step_row *row, uint8_t *out)
+{
+    for (uint32_t i = 0; i < row->contributors_count; i++) {
+        const struct ampd_contributor *from = &row->contributors[i];
+        uint32_t weight;
+        memcpy(&weight, &from->weight, sizeof weight);
+        put_le(out, from->rank, 4);
+        put_le(out + 4, from->incarnation.fence, 8);
+        put_le(out + 12, from->incarnation.counter, 8);
+        put_le(out + 20, weight, 4);
+        out += STORE_CONTRIBUTOR_BYTES;
+    }
+    return (size_t)row->contributors_count * STORE_CONTRIBUTOR_BYTES;
+}
+
+/* The clip coefficients of the groups, 4 bytes each. */
+static size_t encode_clips(const struct ampd_step_row *row, uint8_t *out)
+{
+    for (uint32_t i = 0; i < row->clips_count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &row->clips[i], sizeof bits);
+        put_le(out + 4 * (size_t)i, bits, 4);
+    }
+    return 4 * (size_t)row->clips_count;
+}
+
+/* Blobs of a row, which must stay until the statement ran. */
+struct row_blobs {
+    uint8_t contributors[AMPD_WORLD_MAX * STORE_CONTRIBUTOR_BYTES], clips[AMPD_GROUPS_MAX * 4];
+};
+
+/* Binds STORE_ROW_COLUMNS in order. */
+static void bind_row(struct store_cursor *put, const struct ampd_step_row *row, struct row_blobs *blobs)
+{
+    const struct amp_scaler_state *after = &row->after;
+    store_bind_u64(put, row->kind);
+    store_bind_u64(put, row->parent_epoch);
+    store_bind_u64(put, row->parent_step);
+    store_bind_u64(put, row->verdict);
+    store_bind_u64(put, row->tries);
+    store_bind_u64(put, row->contributors_hash);
+    store_bind_blob(put, blobs->contributors, encode_contributors(row, blobs->contributors));
+    store_bind_f64(put, (double)row->scale);
+    store_bind_u64(put, row->scale_id);
+    store_bind_f64(put, (double)after->scale);
+    store_bind_u64(put, after->scale_id);
+    store_bind_u64(put, after->growth_tracker);
+    store_bind_u64(put, after->hysteresis_left);
+    store_bind_u64(put, after->consecutive_overflows);
+    store_bind_u64(put, after->total_overflows);
+    store_bind_u64(put, after->steps_since_overflow);
+    store_bind_u64(put, after->attempted);
+    store_bind_u64(put, after->applied);
+    store_bind_u64(put, after->skipped);
+    store_bind_f64(put, (double)row->coefficient);
+    store_bind_f64(put, row->norm);
+    store_bind_f64(put, (double)row->clip);
+    store_bind_f64(put, row->lr);
+    store_bind_u64(put, row->version);
+    store_bind_u64(put, row->overflow_params);
+    store_bind_u64(put, row->inf_total);
+    store_bind_u64(put, row->nan_total);
+    store_bind_u64(put, row->rows_count);
+    store_bind_u64(put, row->durable_step);
+    store_bind_u64(put, row->cut);
+    store_bind_u64(put, row->superseded);
+    store_bind_u64(put, (uint64_t)row->at_us);
+    store_bind_u64(put, row->from_step);
+    store_bind_text(put, row->note.actor);
+    store_bind_text(put, row->note.words);
+    store_bind_text(put, row->note.request_id);
+    store_bind_blob(put, blobs->clips, encode_clips(row, blobs->clips));
+}
+
+static int put_overflows(struct sqlite_store *store, int64_t id, const struct ampd_step_row *row,
+                         struct amp_error *error)
+{
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < row->rows_count; i++) {
+        const struct ampd_overflow_row *from = &row->rows[i];
+        struct store_cursor put = store_binder(store, STMT_OVERFLOW_PUT);
+        store_bind_u64(&put, (uint64_t)id);
+        store_bind_u64(&put, row->epoch);
+        store_bind_u64(&put, row->step);
+        store_bind_u64(&put, i);
+        store_bind_u64(&put, from->parameter);
+        store_bind_u64(&put, from->rank);
+        store_bind_u64(&put, from->inf_count);
+        store_bind_u64(&put, from->nan_count);
+        store_bind_u64(&put, from->first_index);
+        store_bind_f64(&put, (double)from->largest);
+        rc = store_run_bound(store, &put, "storing an overflow", error);
+    }
+    return rc;
+}
+
+int store_put_row(struct sqlite_store *store, int64_t id, uint64_t sequence, const struct ampd_step_row *row,
+                  struct amp_error *error)
+{
+    struct row_blobs blobs;
+    struct store_cursor put = store_binder(store, STMT_ROW_PUT);
+    store_bind_u64(&put, (uint64_t)id);
+    store_bind_u64(&put, row->epoch);
+    store_bind_u64(&put, row->step);
+    store_bind_u64(&put, sequence);
+    bind_row(&put, row, &blobs);
+    int rc = put.rc == SQLITE_OK ? sqlite3_step(put.statement) : put.rc;
+    int result = 0;
+    if (rc == SQLITE_CONSTRAINT_PRIMARYKEY)
+        result = ampd_store_step_exists(error, row->epoch, row->step);
+    else if (rc != SQLITE_DONE)
+        result = store_failure(store, rc, "storing a step", error);
+    (void)sqlite3_reset(put.statement); /* repeats the error of the step */
+    return result != 0 ? result : put_overflows(store, id, row, error);
+}
+
+static int row_exists(struct sqlite_store *store, int64_t id, uint64_t epoch, uint64_t step, bool *exists,
+                      struct amp_error *error)
+{
+    struct store_cursor get = store_binder(store, STMT_ROW_EXISTS);
+    store_bind_u64(&get, (uint64_t)id);
+    store_bind_u64(&get, epoch);
+    store_bind_u64(&get, step);
+    uint64_t found = 0;
+    int rc = store_query_number(store, &get, 0, &found, error);
+    *exists = found != 0;
+    return rc;
+}
+
+/* ---- verdicts ---- */
+
+/* Whether a step's row may be stored: the one before it is there, and its own is not. */
+static int check_step(struct sqlite_store *store, const struct store_known *known, const struct ampd_step_row *row,
+                      struct amp_error *error)
+{
+    bool here = false, before = known->has_step && known->step + 1 == row->step;
+    if (before)
+        return 0; /* its own would break the primary key */
+    int rc = row_exists(store, known->id, row->epoch, row->step - 1, &before, error);
+    if (rc != 0 || before)
+        return rc;
+    rc = row_exists(store, known->id, row->epoch, row->step, &here, error);
+    if (rc != 0)
+        return rc;
+    return here ? ampd_store_step_exists(error, row->epoch, row->step)
+                : ampd_store_step_gap(error, row->epoch, row->step);
+}
+
+/* The sequence of a row that is no step's: the next one of its step; 0: it is there already. */
+static int next_sequence(struct sqlite_store *store, int64_t id, const struct ampd_step_row *row, uint64_t *sequence,
+                         struct amp_error *error)
+{
+    uint64_t had = 0;
+    struct store_cursor same = store_binder(store, STMT_ACT_EXISTS);
+    store_bind_u64(&same, (uint64_t)id);
+    store_bind_u64(&same, row->epoch);
+    store_bind_u64(&same, row->step);
+    store_bind_u64(&same, row->after.scale_id);
+    int rc = store_query_number(store, &same, 0, &had, error);
+    *sequence = 0;
+    if (rc != 0 || had != 0)
+        return rc;
+    struct store_cursor get = store_binder(store, STMT_ROW_LAST_SEQUENCE);
+    store_bind_u64(&get, (uint64_t)id);
+    store_bind_u64(&get, row->epoch);
+    store_bind_u64(&get, row->step);
+    rc = store_query_number(store, &get, 0, sequence, error);
+    (*sequence)++;
+    return rc;
+}
+
+static int put_verdict(struct sqlite_store *store, const char *model, const struct ampd_step_row *row,
+                       struct amp_error *error)
+{
+    struct store_known *known;
+    uint64_t sequence = 0;
+    int rc = store_know(store, model, &known, error);
+    if (rc == 0 && row->epoch != known->epoch)
+        rc = ampd_store_old_epoch(error, row->epoch, known->epoch);
+    if (rc == 0 && row->kind == AMPD_ROW_STEP)
+        rc = check_step(store, known, row, error);
+    else if (rc == 0)
+        rc = next_sequence(store, known->id, row, &sequence, error);
+    if (rc == 0 && (row->kind == AMPD_ROW_STEP || sequence != 0))
+        rc = store_put_row(store, known->id, sequence, row, error);
+    if (rc == 0 && row->kind == AMPD_ROW_STEP) {
+        known->has_step = true;
+        known->step = row->step;
+    }
+    return rc;
+}
+
+int store_sqlite_put_verdicts(struct ampd_store *base, const struct ampd_verdict_put *puts, uint32_t count, bool full,
+                              uint32_t *stored, struct amp_error *error)
+{
+    struct sqlite_store *store = store_of(base);
+    int rc = store_begin_knowing(store, full, error);
+    if (rc != 0)
+        return rc;
+    for (uint32_t i = 0; rc == 0 && i < count; i++)
+        rc = put_verdict(store, puts[i].model, puts[i].row, error);
+    rc = store_end(store, rc, error);
+    *stored = rc == 0 ? count : 0;
+    return rc;
+}

@@ -1,0 +1,186 @@
+/*
+ * The SQLite store: its file, its connections, and the table of its calls. One writer connection in WAL mode, and
+ * read-only connections for readers.
+ */
+#include "base/assert.h"
+#include "storage/plain_file.h"
+#include "storage/sqlite/sqlite_ops.h"
+#include "storage/sqlite/sqlite_schema.h"
+#include "storage/sqlite/sqlite_transaction.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* How long a statement waits for another process's lock (someone with the sqlite3 shell on the file). */
+#define BUSY_TIMEOUT_MS 5000
+
+/* What the log's file is cut back to after a checkpoint, so that one long page does not leave it large. */
+#define WAL_SIZE_LIMIT "67108864"
+
+static void sqlite_close(struct ampd_store *base)
+{
+    struct sqlite_store *store = store_of(base);
+    for (int i = 0; i < STMT_COUNT; i++)
+        (void)sqlite3_finalize(store->statements[i]); /* repeats errors that were answered */
+    int rc = sqlite3_close(store->db);
+    AMP_ASSERT(rc == SQLITE_OK); /* no statement is left */
+    free(store->path);
+    free(store);
+}
+
+/* A handle with an open connection. On failure *out is NULL. */
+static int connect(const struct ampd_store_ops *ops, const char *path, bool reader, struct sqlite_store **out,
+                   struct amp_error *error)
+{
+    *out = NULL;
+    struct sqlite_store *store = calloc(1, sizeof *store);
+    char *copy = strdup(path);
+    if (store == NULL || copy == NULL) {
+        free(store);
+        free(copy);
+        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory opening the store");
+    }
+    *store = (struct sqlite_store){.base.ops = ops, .path = copy, .reader = reader};
+    int flags = (reader ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE) | SQLITE_OPEN_NOMUTEX;
+    int rc = sqlite3_open_v2(path, &store->db, flags, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_extended_result_codes(store->db, 1);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
+    if (rc != SQLITE_OK) {
+        int result = store_failure(store, rc, "opening the store", error);
+        sqlite_close(&store->base);
+        return result;
+    }
+    *out = store;
+    return 0;
+}
+
+static int sqlite_open_reader(struct ampd_store *base, struct ampd_store **reader, struct amp_error *error)
+{
+    struct sqlite_store *store;
+    int rc = connect(base->ops, store_of(base)->path, true, &store, error);
+    if (rc == 0)
+        *reader = &store->base;
+    return rc;
+}
+
+/* WAL mode, and what Debian's build sets otherwise: secure_delete rewrites freed pages with zeros. */
+static int configure(struct sqlite_store *store, struct amp_error *error)
+{
+    sqlite3_stmt *statement = NULL;
+    int rc = sqlite3_exec(store->db,
+                          "PRAGMA secure_delete=OFF; PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF;"
+                          "PRAGMA journal_size_limit=" WAL_SIZE_LIMIT,
+                          NULL, NULL, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_prepare_v2(store->db, "PRAGMA journal_mode=WAL", -1, &statement, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(statement);
+    const unsigned char *mode = rc == SQLITE_ROW ? sqlite3_column_text(statement, 0) : NULL;
+    bool is_wal = mode != NULL && strcmp((const char *)mode, "wal") == 0;
+    (void)sqlite3_finalize(statement); /* repeats the error of the step */
+    if (rc != SQLITE_ROW)
+        return store_failure(store, rc, "opening the store", error);
+    if (!is_wal)
+        return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s: the file system has no shared memory for the log",
+                             store->path);
+    return store_transactions_init(store, error);
+}
+
+static int cannot_open(struct amp_error *error, const char *path)
+{
+    bool full = errno == ENOSPC || errno == EDQUOT, given_wrong = errno == ELOOP || errno == ENXIO;
+    return amp_error_set(error,
+                         full          ? AMP_EEXHAUSTED
+                         : given_wrong ? AMP_EINVAL
+                                       : AMP_EIO,
+                         "STORE_FAILED", "cannot open %s: %s", path, ampd_plain_why(errno));
+}
+
+/* Makes the file, so that it has our mode and not the umask's; SQLite opens it, and those beside it, by their names. */
+static int create_file(const char *path, struct amp_error *error)
+{
+    static const char *const beside[] = {"-wal", "-shm", "-journal"};
+    char name[4096 + 16];
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
+        (void)snprintf(name, sizeof name, "%s%s", path, beside[i]);
+        if (ampd_plain_check(name) != 0)
+            return cannot_open(error, name);
+    }
+    int fd = ampd_plain_open(path, O_RDWR | O_CREAT);
+    if (fd < 0)
+        return cannot_open(error, path);
+    (void)close(fd); /* nothing was written */
+    return 0;
+}
+
+/*
+ * An empty file is a new database to SQLite, which would even remove the log beside it. Here it is one that lost what
+ * it held, if its log or the folder of models is there: that is made after the schema is stored.
+ */
+static int check_emptied(const char *path, bool has_models, struct amp_error *error)
+{
+    char log[4096 + 16];
+    struct stat about;
+    if (stat(path, &about) != 0 || about.st_size != 0)
+        return 0;
+    (void)snprintf(log, sizeof log, "%s-wal", path);
+    bool has_log = stat(log, &about) == 0 && about.st_size > 0;
+    return has_log || has_models ? store_damaged(error, path, "it is empty") : 0;
+}
+
+static const struct ampd_store_ops sqlite_ops = {
+    .open_reader = sqlite_open_reader,
+    .close = sqlite_close,
+#define AMPD_STORE_CALL(name, parameters, arguments) .name = store_sqlite_##name,
+#define AMPD_STORE_OP(name, parameters)              .name = store_sqlite_##name,
+#include "storage/store_calls.def"
+#undef AMPD_STORE_CALL
+#undef AMPD_STORE_OP
+};
+
+static int open_store(const char *data_dir, bool draft, struct ampd_store **out, struct amp_error *error)
+{
+    *out = NULL;
+    char path[4096];
+    int size = snprintf(path, sizeof path, "%s/ampd.db", data_dir);
+    if (size < 0 || (size_t)size >= sizeof path)
+        return amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
+    struct sqlite_store *store;
+    char models[4096 + 16];
+    (void)snprintf(models, sizeof models, "%s/models", data_dir);
+    bool has_models = access(path, F_OK) == 0 && access(models, F_OK) == 0;
+    int rc = check_emptied(path, has_models, error);
+    if (rc == 0)
+        rc = create_file(path, error);
+    if (rc == 0)
+        rc = connect(&sqlite_ops, path, false, &store, error);
+    if (rc != 0)
+        return rc;
+    store->draft = draft;
+    rc = configure(store, error);
+    if (rc == 0)
+        rc = store_migrate(store, has_models, error);
+    if (rc != 0) {
+        sqlite_close(&store->base);
+        return rc;
+    }
+    *out = &store->base;
+    return 0;
+}
+
+int ampd_store_sqlite_open(const char *data_dir, struct ampd_store **out, struct amp_error *error)
+{
+    return open_store(data_dir, false, out, error);
+}
+
+int ampd_store_sqlite_open_draft(const char *data_dir, struct ampd_store **out, struct amp_error *error)
+{
+    return open_store(data_dir, true, out, error);
+}

@@ -1,0 +1,185 @@
+#!/usr/bin/python3
+"""What goes wrong between the processes of a cluster is told within seconds, by the one that is still there: in the status, in the log, in
+the metrics that the alerts of deploy/prometheus ask for; and no longer than it is so.
+
+    test_server_noticed.py BIN_DIR [NAME ...]
+"""
+import os
+import re
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+import etcd_testing
+from ampd_testing import PATIENCE, Code, eventually, fill_disk, refused, run, spec
+from test_server_shards import WORLD, Cluster, Job
+
+NOTICED_S = 10 * PATIENCE  # by then; beside it, what a busy machine takes to answer
+BUSY_S = 10 * PATIENCE
+SMALL_DISK_KIB = 1024
+METRICS = ["--metrics-listen", "127.0.0.1:0"]
+
+
+def get(log, path):
+    """(status, text) of the HTTP port that the log names last."""
+    port = re.findall(r"metrics and health\" address=127\.0\.0\.1:(\d+)", log)[-1]
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def metric(log, name):
+    """Of a sample with its labels; None: it is not there."""
+    found = re.search(rf"^{re.escape(name)} (\S+)$", get(log, "/metrics")[1], re.MULTILINE)
+    return float(found[1]) if found else None
+
+
+def soon(condition, what):
+    began = time.monotonic()
+    eventually(condition, what, NOTICED_S + BUSY_S)
+    took = time.monotonic() - began
+    if took > NOTICED_S:
+        print(f"{what}: after {took:.1f} s; is the machine busy?")
+
+
+def cluster_with_a_model(context):
+    cluster = Cluster(context, 3, options=METRICS)
+    job = Job(cluster)
+    workers = [job.join(rank) for rank in range(WORLD)]
+    job.train(workers, 1, 2)
+    return cluster, job, workers
+
+
+def test_shard_0_tells_within_seconds_of_a_shard_that_has_gone_without_a_word(context):
+    """As when the network between the two is cut: nothing comes any more, and nobody closes the connection."""
+    cluster, job, workers = cluster_with_a_model(context)
+    up = 'ampd_shard_session_up{shard="1"}'
+    assert metric(cluster.log(0), up) == 1 and cluster.api(0).GetStatus().trouble == ""
+    cluster.processes[1].send_signal(signal.SIGSTOP)
+    try:
+        soon(lambda: not cluster.api(0).GetCluster().shards[1].up, "shard 0 knows that shard 1 is gone")
+        answer = cluster.api(2).GetCluster()
+        assert [shard.up for shard in answer.shards] == [True, False, True] and "shard 1" in answer.trouble, answer
+        status = cluster.api(0).GetStatus()
+        assert cluster.addresses[1] in status.trouble, status.trouble
+        assert status.models[0].waiting_for == f"a session with shard 1 at {cluster.addresses[1]}", status
+        assert metric(cluster.log(0), up) == 0 and metric(cluster.log(0), 'ampd_shard_session_up{shard="2"}') == 1
+        said = [line for line in cluster.log(0).splitlines() if "the session is over" in line]
+        assert len(said) == 1 and "shard=1" in said[0] and "PING" in said[0], said
+    finally:
+        cluster.processes[1].send_signal(signal.SIGCONT)
+    soon(lambda: metric(cluster.log(0), up) == 1, "the session is back")
+    soon(lambda: not cluster.api(0).GetStatus().trouble, "nothing is missing any more")
+    soon(lambda: not cluster.api(0).GetStatus().models[0].waiting_for, "the model waits for nothing")
+    assert len(job.train(workers, 3, 4)) == 2
+
+
+def test_a_shard_that_was_stopped_for_three_seconds_keeps_its_session(context):
+    cluster, job, workers = cluster_with_a_model(context)
+    began = time.monotonic()
+    cluster.processes[1].send_signal(signal.SIGSTOP)
+    time.sleep(3)
+    cluster.processes[1].send_signal(signal.SIGCONT)
+    cluster.api(1).GetStatus()  # from here on it can answer a PING, too
+    if time.monotonic() - began > 3.5:
+        print("the machine is so busy that it said nothing for longer: this test has nothing to look at")
+        return
+    assert len(job.train(workers, 3, 4)) == 2
+    time.sleep(3)  # for who would give it up only now
+    assert "session is over" not in cluster.log(0), cluster.log(0)[-1500:]
+
+
+def test_the_full_disk_of_another_shard_is_seen_from_every_shard(context):
+    folder = context.folder()
+    disk = folder / "data-1"
+    disk.mkdir(parents=True)
+    mounted = os.geteuid() == 0 and subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK_KIB}k", "none", disk], capture_output=True).returncode == 0
+    if not mounted:
+        print("a disk of a few pages cannot be made here: this test has nothing to look at")
+        return
+    try:
+        cluster = Cluster(context, 3, folder=folder, options=METRICS)
+        ballast = fill_disk(disk)
+        late = cluster.api(0).start("CreateModel", spec=spec("late"))
+        for k in range(3):
+            soon(lambda: cluster.api(k).GetCluster().shards[1].trouble, f"shard {k} tells of the full disk of shard 1")
+            answer = cluster.api(k).GetCluster()
+            assert "full" in answer.shards[1].trouble and answer.trouble.startswith("shard 1: "), answer
+            assert answer.shards[1].up and not answer.shards[0].trouble and not answer.shards[2].trouble, answer
+        assert cluster.api(0).GetStatus().trouble.startswith("shard 1: ")
+        assert "another shard tells of trouble" in cluster.log(0)
+        assert [metric(cluster.log(k), "ampd_storage_trouble") for k in range(3)] == [0, 1, 0]
+        ballast.unlink()
+        late.result()
+        soon(lambda: not cluster.api(2).GetCluster().shards[1].trouble, "the trouble is over")
+        assert cluster.api(0).GetCluster().trouble == "" and metric(cluster.log(1), "ampd_storage_trouble") == 0
+        assert cluster.end() == [0, 0, 0]
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_a_shard_that_answers_for_itself_says_of_whom_it_knows_nothing(context):
+    cluster = Cluster(context, 3)
+    assert [shard.unknown for shard in cluster.api(0).GetCluster().shards] == [False, False, False]
+    own = cluster.api(2).GetCluster(local=True)
+    assert [(shard.up, shard.unknown) for shard in own.shards] == [(True, False), (False, True), (True, False)], own
+
+
+def test_standbys_are_counted_and_named_and_have_no_session_that_is_down(context):
+    cluster = etcd_testing.Cluster(context, 2, fixed=False, options=METRICS)
+    first = cluster.of(0)
+    assert metric(first.log(), "ampd_standbys") == 0 and not cluster.api(0).GetCluster().standbys
+    standby = cluster.add()
+    standby.says("this process stands by")
+    soon(lambda: metric(first.log(), "ampd_standbys") == 1, "there is a standby")
+    for k in range(2):
+        assert [one.endpoint for one in cluster.api(k).GetCluster().standbys] == [standby.address]
+    page = get(standby.log(), "/metrics")[1]
+    assert "ampd_shard_session_up{" not in page and "\nampd_standbys 1\n" in page, page
+    standby.kill()
+    soon(lambda: metric(first.log(), "ampd_standbys") == 0, "the standby is gone")
+    assert not cluster.api(0).GetCluster().standbys
+
+
+def test_an_etcd_that_does_not_answer_is_named_and_no_longer_than_it_is_so(context):
+    cluster = etcd_testing.Cluster(context, 2, fixed=False, options=[*METRICS, "--cluster-lease", "30s"])
+    standby = cluster.add()
+    standby.says("this process stands by")
+    first = cluster.of(0)
+    assert metric(first.log(), "ampd_etcd_up") == 1 and metric(standby.log(), "ampd_etcd_up") == 1
+    assert get(standby.log(), "/readyz") == (503, "standby: this process waits for a place in its cluster\n")
+    cluster.etcd.kill()
+    for process in (first, standby):
+        soon(lambda p=process: metric(p.log(), "ampd_etcd_up") == 0, f"{process.name} knows that etcd is away")
+    code, text = get(standby.log(), "/readyz")
+    assert code == 503 and text.startswith("etcd cannot be asked: etcd at "), text
+    refused(lambda: standby.api().GetStatus(), Code.UNAVAILABLE, "STANDBY", ["etcd cannot be asked"])
+    assert get(first.log(), "/readyz") == (200, "ok\n"), "it serves until its lease has run out"
+    answer = first.api().GetCluster()
+    assert answer.trouble.startswith("etcd cannot be asked: ") and first.api().GetStatus().trouble == answer.trouble, answer
+    cluster.etcd.start()
+    for process in (first, standby):
+        soon(lambda p=process: metric(p.log(), "ampd_etcd_up") == 1, f"{process.name} knows that etcd is back")
+    soon(lambda: first.api().GetStatus().trouble == "", "no shard tells of trouble any more")
+    assert "waits for a place" in get(standby.log(), "/readyz")[1], get(standby.log(), "/readyz")
+
+
+def test_an_etcd_that_has_gone_without_a_word_is_noticed_whatever_the_lease(context):
+    cluster = etcd_testing.Cluster(context, 1, fixed=False, options=[*METRICS, "--cluster-lease", "60s"])
+    first = cluster.of(0)
+    cluster.etcd.process.send_signal(signal.SIGSTOP)
+    try:
+        soon(lambda: metric(first.log(), "ampd_etcd_up") == 0, "etcd is known to be away")
+        assert "etcd cannot be asked" in first.api().GetStatus().trouble
+    finally:
+        cluster.etcd.process.send_signal(signal.SIGCONT)
+    soon(lambda: metric(first.log(), "ampd_etcd_up") == 1, "etcd is known to be back")
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,138 @@
+/* Two shards: when a checkpoint exists, and who has to know of which parts (docs/step-protocol.md section 6). */
+#include "tests/unit/core_pair.h"
+
+#include "server/core/base/process.h"
+#include "server/core/coordinator/checkpoints.h"
+#include "server/core/coordinator/coord.h"
+#include "server/core/shard/shard.h"
+#include "server/core/wire/messages.h"
+
+static uint32_t checkpoints_of(unsigned shard)
+{
+    struct ampd_model_info info;
+    ampd_core_model(pair_core[shard], 0, &info);
+    return info.checkpoints_count;
+}
+
+static void a_checkpoint_exists_when_both_hold_their_part(void **state)
+{
+    (void)state;
+    struct ampd_event event = {.type = AMPD_EVENT_CHECKPOINT, .u.named = {"model"}};
+    const struct core_call *first = pair_call(0, &event);
+    assert_false(first->answered); /* at the verdict of step 2 */
+    pair_hold_messages = true;
+    (void)pair_push(1, 2, 1);
+    (void)pair_push(0, 2, 1);
+    while (checkpoints_of(1) < 2 && pair_messages_count > 0) {
+        pair_deliver_first();
+        pair_settle();
+    }
+    assert_int_equal(2, checkpoints_of(0));
+    pair_hold_messages = false;
+    pair_settle();
+    assert_int_equal(2, first->reply.u.checkpoint.step);
+    assert_int_equal(2, pair_call(0, &event)->reply.u.checkpoint.step); /* it exists */
+}
+
+/* Else who had lost its disk could be filled from a store that knows none of what the others still hold. */
+static void a_checkpoint_is_durable_when_each_store_knows_all_parts(void **state)
+{
+    (void)state;
+    struct ampd_event event = {.type = AMPD_EVENT_CHECKPOINT, .u.named = {"model"}};
+    const struct core_call *call = pair_call(0, &event);
+    const struct ampd_coord *coord = pair_model(0)->coord;
+    pair_hold_messages = true;
+    (void)pair_push(1, 2, 1);
+    (void)pair_push(0, 2, 1);
+    while (coord->checkpoint.parts_told != 3) { /* all parts of step 2 are there, and PARTS is on its way */
+        pair_deliver_first();
+        pair_settle();
+    }
+    assert_int_equal(0, coord->checkpoint.durable_step);
+    assert_true(ampd_checkpoints_under_way(coord, 2));
+    pair_forget_messages(); /* shard 1 is cut off */
+    assert_int_equal(0, pair_model(1)->shard->catalogue.records[1].parts_count);
+    struct ampd_message *stray = pair_message(AMPD_MESSAGE_PART_DONE, 1, 0); /* of what nobody was told */
+    stray->u.restore = (struct ampd_restore){.epoch = 1, .step = 3, .ok = true};
+    pair_send_take(stray);
+    assert_int_equal(0, coord->checkpoint.durable_step);
+    assert_false(call->answered);
+    pair_hold_messages = false;
+    struct ampd_event up = {.type = AMPD_EVENT_PEER_UP, .u.shard = 0};
+    pair_step(1, &up);
+    pair_settle();
+    assert_int_equal(2, pair_model(1)->shard->catalogue.records[1].parts_count);
+    assert_int_equal(2, call->reply.u.checkpoint.step);
+    assert_int_equal(2, coord->checkpoint.durable_step);
+}
+
+/* PART_DONE of a shard whose store knows all parts of step 2. */
+static void say_known(unsigned shard)
+{
+    struct ampd_message *known = pair_message(AMPD_MESSAGE_PART_DONE, shard, 0);
+    known->u.restore = (struct ampd_restore){.epoch = 1, .step = 2, .ok = true};
+    pair_send_take(known);
+}
+
+/* The next process of the shard may have been filled from a store that did not know the parts yet. */
+static void what_a_process_that_is_gone_knew_counts_when_it_is_said_again(void **state)
+{
+    (void)state;
+    const struct ampd_coord *coord = pair_model(0)->coord;
+    struct ampd_event checkpoint = {.type = AMPD_EVENT_CHECKPOINT, .u.named = {"model"}};
+    struct ampd_event down = {.type = AMPD_EVENT_PEER_DOWN, .u.shard = 1};
+    pair_hold_kind = AMPD_PERSIST_PARTS; /* neither store comes to know them */
+    const struct core_call *call = pair_call(0, &checkpoint);
+    (void)pair_push(1, 2, 1);
+    (void)pair_push(0, 2, 1);
+    assert_int_equal(3, coord->checkpoint.parts_told);
+    say_known(1);
+    assert_int_equal(3, coord->checkpoint.parts_known[1]);
+    pair_step(0, &down);
+    say_known(0);
+    assert_int_equal(0, coord->checkpoint.durable_step);
+    assert_false(call->answered);
+    say_known(1);
+    assert_int_equal(2, coord->checkpoint.durable_step);
+    assert_true(call->answered);
+    pair_step(0, &down); /* what is durable stays so */
+    assert_int_equal(3, coord->checkpoint.parts_known[1]);
+    pair_hold_kind = 0;
+}
+
+/* Else an epoch begins from a checkpoint that the next process of the shard does not hold. */
+static void a_checkpoint_that_a_process_has_read_counts_as_long_as_its_session(void **state)
+{
+    (void)state;
+    struct ampd_coord *coord = pair_model(0)->coord;
+    struct ampd_note note = {{0}, {0}, {0}};
+    struct ampd_event back = {.type = AMPD_EVENT_ROLLBACK, .u.act = {.model = "model", .note = &note, .epoch = 1}};
+    struct ampd_event events[] = {{.type = AMPD_EVENT_PEER_DOWN, .u.shard = 1},
+                                  {.type = AMPD_EVENT_PEER_UP, .u.shard = 1}};
+    pair_hold_messages = true;
+    (void)pair_call(0, &back);
+    while (coord->state != AMPD_COORD_RESTORING) {
+        pair_deliver_first();
+        pair_settle();
+    }
+    pair_forget_messages();
+    for (unsigned i = 0; i < 2; i++) { /* its session is over, or another one has taken its place */
+        coord->answered = AMPD_BIT(1); /* shard 0 still reads its part */
+        pair_step(0, &events[i]);
+        assert_int_equal(0, coord->answered);
+    }
+    pair_forget_messages();
+    pair_hold_messages = false;
+}
+
+int main(void)
+{
+#define TEST_OF(name) cmocka_unit_test_setup_teardown(name, pair_setup, pair_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST_OF(a_checkpoint_exists_when_both_hold_their_part),
+        TEST_OF(a_checkpoint_is_durable_when_each_store_knows_all_parts),
+        TEST_OF(what_a_process_that_is_gone_knew_counts_when_it_is_said_again),
+        TEST_OF(a_checkpoint_that_a_process_has_read_counts_as_long_as_its_session),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
