@@ -161,6 +161,7 @@ const struct ampd_message *pair_first(void)
 
 void pair_deliver_first(void)
 {
+    assert_true(pair_messages_count > 0);
     struct ampd_message *message = messages[0];
     memmove(messages, messages + 1, --pair_messages_count * sizeof(messages[0]));
     struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = message};

@@ -171,6 +171,57 @@ static void a_model_that_is_being_created_can_be_deleted(void **state)
     assert_nowhere();
 }
 
+/* As in a new session. */
+static void say_again(void)
+{
+    struct ampd_event tick = {.type = AMPD_EVENT_TICK};
+    ampd_coord_resend(pair_model(0), 1);
+    pair_step(0, &tick);
+    pair_settle();
+}
+
+/* DELETE was sent twice, in two sessions; the name is used again before the second answer is here. */
+static void an_answer_to_the_deletion_before_does_not_end_the_next_one(void **state)
+{
+    (void)state;
+    assert_int_equal(0, create()->reply.error.code);
+    pair_hold_messages = true;
+    const struct core_call *first = delete();
+    say_again();
+    while (!first->answered) {
+        pair_deliver_first();
+        pair_settle();
+    }
+    assert_int_equal(1, pair_messages_count);
+    assert_int_equal(AMPD_MESSAGE_DELETED, pair_first()->type);
+    (void)create();
+    const struct core_call *second = delete();
+    pair_deliver_first();
+    pair_settle();
+    assert_false(second->answered);
+    pair_hold_messages = false;
+    pair_settle();
+    assert_int_equal(0, second->reply.error.code);
+    assert_nowhere();
+}
+
+/* Else a crash leaves a model that shard 1 does not know any more, and that shard 0 does not know to be deleted. */
+static void no_shard_deletes_a_model_before_the_store_of_shard_0_has_marked_it(void **state)
+{
+    (void)state;
+    assert_int_equal(0, create()->reply.error.code);
+    pair_hold_kind = AMPD_PERSIST_DELETING;
+    const struct core_call *call = delete();
+    say_again();
+    assert_true(ampd_core_find(pair_core[1], "model") >= 0);
+    pair_hold_kind = (enum ampd_persist_kind)0;
+    struct ampd_event stored = {.type = AMPD_EVENT_PERSISTED, .u.persisted = {pair_held_token}};
+    pair_step(0, &stored);
+    pair_settle();
+    assert_int_equal(0, call->reply.error.code);
+    assert_nowhere();
+}
+
 static void one_whose_epoch_has_no_number_yet_can_be_deleted(void **state)
 {
     (void)state;
@@ -276,6 +327,8 @@ int main(void)
         SMALL(who_waits_for_the_same_creation_is_told_too),
         SMALL(a_model_that_is_being_created_or_taken_back_keeps_nobody_from_being_ready),
         LARGE(a_model_that_is_being_created_can_be_deleted),
+        LARGE(an_answer_to_the_deletion_before_does_not_end_the_next_one),
+        LARGE(no_shard_deletes_a_model_before_the_store_of_shard_0_has_marked_it),
         LARGE(one_whose_epoch_has_no_number_yet_can_be_deleted),
         LARGE(a_creation_that_waits_for_a_shard_names_it_and_is_found_by_who_asks_again),
         LARGE(a_creation_that_waits_for_etcd_says_so),

@@ -61,6 +61,7 @@ struct ampd_coord {
                                        "": it is not */
     uint64_t answered;              /* bits: of RESTORE, or of EPOCH */
     uint64_t deleted;               /* bits of the shards that have deleted the model */
+    uint64_t delete_round; /* of DELETE: what answers another one does not count; 0: the store has no mark yet */
     struct ampd_coord_step step;
     struct ampd_decision decision;
     struct ampd_coord_actions actions;

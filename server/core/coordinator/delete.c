@@ -4,7 +4,8 @@
  * With several shards the coordinator first stores that the model is to go, so that a start goes on with it: a shard
  * that had forgotten the model while another still held it would look like one that lost its disk. Then DELETE goes to
  * the others, again with each new session, until all have answered; then it forgets the model itself, and answers the
- * caller.
+ * caller. DELETE has a round of its own, which its answer names: a model of the same name may have been deleted just
+ * before, and an answer to that must not count.
  *
  * How a shard forgets a model is in shard/shard_delete.c.
  *
@@ -31,14 +32,18 @@
 void ampd_delete_send(struct ampd_model *model, uint32_t shard)
 {
     AMP_ASSERT(shard < AMPD_COUNT(model->core));
-    if (shard == 0 || (model->coord->deleted & AMPD_BIT(shard)) != 0)
+    const struct ampd_coord *coord = model->coord;
+    if (shard == 0 || coord->delete_round == 0 || (coord->deleted & AMPD_BIT(shard)) != 0)
         return;
-    ampd_bus_send_take(model->core, ampd_bus_message(model, AMPD_MESSAGE_DELETE, shard));
+    struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_DELETE, shard);
+    message->round = coord->delete_round;
+    ampd_bus_send_take(model->core, message);
 }
 
 void ampd_delete_marked(struct ampd_model *model)
 {
     AMP_ASSERT(model->core->config.shard == 0);
+    model->coord->delete_round = ++model->core->sync.round;
     for (uint32_t k = AMPD_COUNT(model->core); k-- > 1;)
         ampd_delete_send(model, k);
     ampd_local_delete(model);
@@ -48,7 +53,7 @@ void ampd_delete_marked(struct ampd_model *model)
 void ampd_delete_answered(struct ampd_model *model, const struct ampd_message *message)
 {
     AMP_ASSERT(model->core->config.shard == 0 && message->from < AMPD_COUNT(model->core));
-    if (model->coord->state != AMPD_COORD_DELETING)
+    if (model->coord->state != AMPD_COORD_DELETING || message->round != model->coord->delete_round)
         return;
     model->coord->deleted |= AMPD_BIT(message->from);
     ampd_local_delete_try(model);

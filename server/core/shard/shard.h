@@ -44,8 +44,9 @@ struct ampd_told {
     bool loaded, stalled, done, frozen;
     bool loaded_is_told; /* by STATE, since the memory was last brought back; else `loaded` is only what the disk had */
     uint32_t missing_rank;
-    bool troubled; /* the model cannot be brought back now */
-    bool deleting; /* everything about the model ends; then it is taken out of the store */
+    bool troubled;         /* the model cannot be brought back now */
+    bool deleting;         /* everything about the model ends; then it is taken out of the store */
+    uint64_t delete_round; /* of the newest DELETE: its answer names it */
 };
 
 /* A model on a shard: a struct for each machine, owned by the file that declares it. */

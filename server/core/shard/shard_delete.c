@@ -78,9 +78,10 @@ void ampd_local_delete_try(struct ampd_model *model)
     (void)ampd_out_persist(model, AMPD_PERSIST_DELETE, 0, &persist);
 }
 
-static void answer(struct ampd_core *core, const char *name)
+static void answer(struct ampd_core *core, const char *name, uint64_t round)
 {
     struct ampd_message *message = ampd_bus_plain(core, AMPD_MESSAGE_DELETED, 0);
+    message->round = round;
     (void)memcpy(message->model, name, sizeof message->model);
     ampd_bus_send_take(core, message);
 }
@@ -88,16 +89,19 @@ static void answer(struct ampd_core *core, const char *name)
 void ampd_delete_asked(struct ampd_core *core, const struct ampd_message *message)
 {
     struct ampd_model *model = ampd_core_model_named(core, message->model);
-    if (model == NULL)
-        answer(core, message->model); /* done before, or never known */
-    else
-        ampd_local_delete(model);
+    if (model == NULL) {
+        answer(core, message->model, message->round); /* done before, or never known */
+        return;
+    }
+    model->shard->told.delete_round = message->round;
+    ampd_local_delete(model);
 }
 
 /* The store has forgotten it: so does the core. */
 void ampd_delete_stored(struct ampd_model *model)
 {
     struct ampd_core *core = model->core;
+    uint64_t round = model->shard->told.delete_round;
     char name[AMPD_NAME_MAX];
     memcpy(name, model->spec.name, sizeof name);
     ampd_out_log(core, AMPD_LOG_INFO, model, "deleted");
@@ -107,5 +111,5 @@ void ampd_delete_stored(struct ampd_model *model)
     }
     ampd_model_forget(model);
     if (core->config.shard != 0)
-        answer(core, name);
+        answer(core, name, round);
 }

@@ -58,7 +58,7 @@ struct ampd_message {
     struct ampd_fence to_fence; /* that the sender believes the receiver to have; counter 0: it does not know */
     char model[AMPD_NAME_MAX];  /* "": none */
     uint64_t epoch;
-    uint64_t round; /* of SYNC: RESTORE, EPOCH, and the answers to all three belong to one */
+    uint64_t round; /* of SYNC: RESTORE, EPOCH, and the answers to all three belong to one; of DELETE */
     union {
         struct ampd_model_spec spec; /* CREATE; owned */
         struct ampd_open open;
