@@ -5,10 +5,9 @@
  * All three have the same fields: header = 1, index = 2, crc32c = 3, trailer = 4 (PushRequest only), data = 15. A
  * stream is one header, then blocks, then at most one trailer, each a message of its own.
  *
- * The reader takes the bytes of a message in pieces of any length, as a transport delivers them; it is not
- * reentrant, and one reader belongs to one thread at a time. Nothing is allocated for a block whose index and
- * crc32c come before its data, which is the order that every protobuf writer uses; for another order the data is
- * kept until the message ends.
+ * The reader takes the bytes of a message in pieces of any length; it is not reentrant, and one reader belongs to one
+ * thread at a time. Nothing is allocated for a block whose index and crc32c come before its data, the order that every
+ * protobuf writer uses; for another order the data is kept until the message ends.
  */
 #ifndef AMPD_PROTO_BLOCK_H
 #define AMPD_PROTO_BLOCK_H
@@ -96,10 +95,7 @@ struct ampd_block_reader {
     struct amp_buf buffer;    /* a header, a trailer, or data that came too early */
 };
 
-/*
- * Readies a reader for a new stream; allocates nothing. `ops` and `arg` must outlive it. has_trailer: true for
- * PushRequest, false for LoadRequest and PullResponse.
- */
+/* Readies a reader for a new stream; allocates nothing. `ops`, `arg` outlive it. has_trailer: of PushRequest alone. */
 void ampd_block_reader_init(struct ampd_block_reader *reader, const struct ampd_block_reader_ops *ops, void *arg,
                             bool has_trailer);
 

@@ -1,4 +1,4 @@
-#include "proto/codec.h"
+#include "proto/codec_messages.h"
 
 /* The first and last second of years 1 and 9999, as google.protobuf.Timestamp bounds them. */
 #define SECONDS_MIN INT64_C(-62135596800)

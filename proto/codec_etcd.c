@@ -1,4 +1,4 @@
-#include "proto/codec.h"
+#include "proto/codec_messages.h"
 #include "proto/msg_etcd.h"
 
 #include "etcd/rpc.pb.h"

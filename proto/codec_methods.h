@@ -5,7 +5,7 @@
 #ifndef AMPD_PROTO_CODEC_METHODS_H
 #define AMPD_PROTO_CODEC_METHODS_H
 
-#include "proto/codec.h"
+#include "proto/codec_messages.h"
 
 #define AMPD_CODEC_METHOD(name_, c_name_, request_, response_)                                                         \
     AMPD_CODEC_##request_(ampd_v1_##name_##Request, ampd_msg_##c_name_##_request)                                      \

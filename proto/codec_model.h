@@ -2,7 +2,7 @@
 #ifndef AMPD_PROTO_CODEC_MODEL_H
 #define AMPD_PROTO_CODEC_MODEL_H
 
-#include "proto/codec.h"
+#include "proto/codec_messages.h"
 
 #include "ampd/v1/model.pb.h"
 

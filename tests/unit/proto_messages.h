@@ -6,7 +6,7 @@
 #define AMPD_TESTS_PROTO_MESSAGES_H
 
 #include "base/random.h"
-#include "proto/codec.h"
+#include "proto/codec_messages.h"
 #include "proto/codec_model.h"
 
 #include "ampd/v1/admin_service.pb.h"
