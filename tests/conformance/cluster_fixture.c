@@ -10,16 +10,22 @@
 /* cmocka needs the headers above. */
 #include <cmocka.h>
 
-#define GUARD_MS 120000 /* a test that hangs ends here */
-#define BEAT_MS  5
+#define GUARD_MS    120000 /* a test that hangs fails here */
+#define TEARDOWN_MS 10000  /* for what it leaves to be closed */
+#define BEAT_MS     5
 
 static struct etcd_process shared;
 static int tests;
 
 static void on_guard(uv_timer_t *timer)
 {
-    (void)fprintf(stderr, "the test hangs\n");
-    abort();
+    struct cluster_fixture *fixture = timer->data;
+    if (fixture->hangs) {
+        (void)fprintf(stderr, "the test hangs, and cannot be ended\n");
+        abort();
+    }
+    fixture->hangs = true; /* its next turn fails: not from inside the loop */
+    (void)uv_timer_start(timer, on_guard, TEARDOWN_MS, 0);
 }
 
 /* A turn of the loop ends soon: it would else sleep on after timers that were due at its beginning. */
@@ -46,6 +52,7 @@ int cluster_setup(void **state)
     fixture->log = (struct amp_log){.level = AMP_LOG_DEBUG, .write_cb = write_line, .now_us_cb = log_now};
     assert_int_equal(uv_loop_init(&fixture->loop), 0);
     (void)uv_timer_init(&fixture->loop, &fixture->guard);
+    fixture->guard.data = fixture;
     (void)uv_timer_start(&fixture->guard, on_guard, GUARD_MS, 0);
     (void)uv_timer_init(&fixture->loop, &fixture->beat);
     (void)uv_timer_start(&fixture->beat, on_beat, BEAT_MS, BEAT_MS);
@@ -199,10 +206,27 @@ void cluster_leave(struct cluster_fixture *fixture, uint32_t index)
     cluster_kill(fixture, index);
 }
 
+static void print_part(const struct part *part)
+{
+    print_error("%s: taken %d, waiting %d (%s), lost %d (%s)\n", part->address, part->taken, part->waiting,
+                part->why_waiting.text, part->lost, part->why_lost.text);
+}
+
+void cluster_turn(struct cluster_fixture *fixture)
+{
+    (void)uv_run(&fixture->loop, UV_RUN_ONCE);
+    if (!fixture->hangs)
+        return;
+    for (uint32_t i = 0; i < PARTS_MAX; i++)
+        if (fixture->parts[i].cluster != NULL)
+            print_part(&fixture->parts[i]);
+    fail_msg("what the test waits for has not come within %d ms", GUARD_MS);
+}
+
 void cluster_until(struct cluster_fixture *fixture, const int *number, int least)
 {
     while (*number < least)
-        (void)uv_run(&fixture->loop, UV_RUN_ONCE);
+        cluster_turn(fixture);
 }
 
 static void on_time(uv_timer_t *timer)
@@ -262,6 +286,6 @@ void cluster_until_held(struct cluster_fixture *fixture, uint32_t index, uint32_
         if (of == IO_CLUSTER_ANY ? !member->held
                                  : member->held && strcmp(member->address, fixture->parts[of].address) == 0)
             return;
-        (void)uv_run(&fixture->loop, UV_RUN_ONCE);
+        cluster_turn(fixture);
     }
 }

@@ -43,6 +43,7 @@ struct cluster_fixture {
     const struct cluster_kind *kind;
     uv_loop_t loop;
     uv_timer_t guard, beat;
+    bool hangs; /* the guard has fired */
     struct amp_log log;
     struct io_cluster_url url;
     struct etcd_process *etcd; /* one for all tests of a program; each has a cluster of its own in it */
@@ -74,6 +75,9 @@ void cluster_join(struct cluster_fixture *fixture, uint32_t index, uint32_t shar
 /* Ends a part: without giving its place back, as kill -9 does; or with. */
 void cluster_kill(struct cluster_fixture *fixture, uint32_t index);
 void cluster_leave(struct cluster_fixture *fixture, uint32_t index);
+
+/* One turn of the loop; of a test that has waited too long it is the end. */
+void cluster_turn(struct cluster_fixture *fixture);
 
 /* Runs the loop until the number is at least `least`; or for a time. */
 void cluster_until(struct cluster_fixture *fixture, const int *number, int least);

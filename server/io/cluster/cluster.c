@@ -75,7 +75,9 @@ void io_cluster_keep(struct io_cluster *cluster)
 
 int io_cluster_serves(struct io_cluster *cluster, bool models, void (*done_cb)(void *arg), void *arg)
 {
-    return cluster->ops->serves(cluster, models, done_cb, arg);
+    int rc = cluster->ops->serves(cluster, models, done_cb, arg);
+    cluster->keeps = cluster->keeps || rc == 0;
+    return rc;
 }
 
 void io_cluster_no_models(struct io_cluster *cluster)

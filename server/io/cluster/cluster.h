@@ -85,7 +85,8 @@ void io_cluster_keep(struct io_cluster *cluster);
  * Notes, while this process holds its place, that it is the shard from here on: whoever has the place after it hears
  * its fence by io_cluster_last. `models`: its data have any, which is noted with it (io_cluster_models), as with each
  * epoch that is raised. Before anything is stored that others have not. done_cb when that is kept; it is tried until it
- * is, or the place is lost, and then done_cb does not come. AMP_ESTATE: it holds no place; AMP_ENOMEM.
+ * is, or the place is lost, and then done_cb does not come. The place is kept (io_cluster_keep) from here on at the
+ * latest. AMP_ESTATE: it holds no place; AMP_ENOMEM.
  */
 int io_cluster_serves(struct io_cluster *cluster, bool models, void (*done_cb)(void *arg), void *arg);
 
