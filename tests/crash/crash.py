@@ -99,7 +99,7 @@ class Shard:
 
     def last_part(self):
         """The bytes of its part of the last checkpoint."""
-        files = sorted(self.data.glob(f"models/{MODEL}/checkpoints/step-*/shard-*.safetensors"))
+        files = ampd_testing.found(self.data, f"models/{MODEL}/checkpoints/step-*/shard-*.safetensors")
         assert files and files[-1].parent.name == f"step-{STEPS:010}", files
         return files[-1].read_bytes()
 

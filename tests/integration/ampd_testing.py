@@ -10,6 +10,7 @@ run that hangs all the same is ended with a traceback after RUN_TIMEOUT_S.
 import contextlib
 import faulthandler
 import functools
+import glob
 import math
 import os
 import pathlib
@@ -428,6 +429,11 @@ def eventually(condition, what, timeout_s=CALL_TIMEOUT_S):
             return value
         assert time.monotonic() < until, f"still not so: {what}"
         time.sleep(0.01)
+
+
+def found(folder, pattern):
+    """The paths below the folder that match, in order. A server may remove some meanwhile: pathlib's own glob then fails."""
+    return [folder / path for path in sorted(glob.glob(pattern, root_dir=folder, recursive=True))]
 
 
 def fill_disk(disk):

@@ -30,7 +30,7 @@ def trained(context, steps=4):
 
 def test_a_pipe_in_the_place_of_a_checkpoint_holds_nobody(context):
     server, test_model, worker, told = trained(context)
-    newest = sorted(server.data_dir.glob("models/m/**/*.safetensors"))[-1]
+    newest = ampd_testing.found(server.data_dir, "models/m/**/*.safetensors")[-1]
     newest.unlink()
     os.mkfifo(newest)
     server.start()
@@ -51,7 +51,7 @@ def joins(worker):
 
 def test_a_checkpoint_that_is_a_link_is_waited_for_and_not_followed(context):
     server, test_model, worker, _ = trained(context)
-    newest = sorted(server.data_dir.glob("models/m/**/*.safetensors"))[-1]
+    newest = ampd_testing.found(server.data_dir, "models/m/**/*.safetensors")[-1]
     elsewhere = newest.rename(context.folder())
     newest.symlink_to(elsewhere)
     server.start()

@@ -82,7 +82,7 @@ def test_a_process_of_before_takes_no_checkpoint_of_its_successor_away(context):
     cluster.start(1, ["--epoch-above", "5"])
     cluster.wait_until_healthy()
     train(3, 4)
-    parts = list(folder.glob("shared/models/m/checkpoints/step-*4/shard-*-of-2.safetensors"))
+    parts = ampd_testing.found(folder, "shared/models/m/checkpoints/step-*4/shard-*-of-2.safetensors")
     assert len(parts) == 2, parts
     cluster.kill(1)
     (folder / "data-1").rename(folder / "after")

@@ -8,6 +8,7 @@ import filecmp
 import shutil
 import subprocess
 
+import ampd_testing
 from ampd_testing import PATIENCE, Code, eventually, refused, run
 from etcd_testing import LEASE_S, Cluster, wait_s
 from test_server_shards import STEPS, WORLD, Job
@@ -137,7 +138,7 @@ def bring_back(cluster):
 
 def check_empty_ones_stand_by(context, cluster, before):
     """They say why, and go on saying it: no place is taken."""
-    files = sorted(path for path in cluster.folder.parent.rglob("*.safetensors"))
+    files = ampd_testing.found(cluster.folder.parent, "**/*.safetensors")
     put_aside(cluster)
     start(cluster)
     for process in cluster.processes:
@@ -151,7 +152,7 @@ def check_empty_ones_stand_by(context, cluster, before):
         refused(process.api().ListModels, Code.UNAVAILABLE, "STANDBY", [f"/{process.name}/shard-", "mounted"])
     end(cluster)
     bring_back(cluster)
-    assert all(path.exists() for path in cluster.folder.parent.rglob("*.safetensors")) and files
+    assert files and ampd_testing.found(cluster.folder.parent, "**/*.safetensors") == files
     start(cluster)
     check(context, cluster, before)
 
@@ -267,7 +268,7 @@ def test_the_first_model_that_was_never_stored_holds_nothing_up(context):
 
 
 def files(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.safetensors")}
+    return {str(path.relative_to(folder)): path.read_bytes() for path in ampd_testing.found(folder, "**/*.safetensors")}
 
 
 def check_list(context, cluster, before, name):

@@ -257,7 +257,7 @@ def test_files_of_a_deletion_that_is_killed_half_way_go_with_the_next_start(cont
         call.start()
         assert cluster.processes[victim].wait(START_TIMEOUT_S) == -signal.SIGKILL, cluster.log(victim)[-1500:]
         cluster.channels[victim].close()
-        assert list(folder.glob(f"shared/models/m/checkpoints/step-*/shard-{victim}-of-2.safetensors"))
+        assert ampd_testing.found(folder, f"shared/models/m/checkpoints/step-*/shard-{victim}-of-2.safetensors")
         cluster.program = calm
         start(victim)
         call.join()
@@ -275,7 +275,7 @@ def test_a_start_without_all_parts_is_refused_and_nothing_is_lost(context):
     data = cluster.folder / "data-0"
     code, lines = ampd_testing.start_and_fail(context.bin_dir, "--data-dir", data)
     assert code == 3 and "--checkpoint-dir" in lines[-1] and "2 shards" in lines[-1], (code, lines)
-    part = sorted((cluster.folder / "shared").glob("models/m/checkpoints/step-*/shard-1-of-2.safetensors"))[-1]
+    part = ampd_testing.found(cluster.folder, "shared/models/m/checkpoints/step-*/shard-1-of-2.safetensors")[-1]
     kept = part.read_bytes()
     part.write_bytes(kept[:-9] + bytes([kept[-9] ^ 1]) + kept[-8:])
     code, lines = ampd_testing.start_and_fail(context.bin_dir, "--data-dir", data, *shared(cluster.folder))

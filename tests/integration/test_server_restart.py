@@ -10,7 +10,7 @@ import socket
 import sqlite3
 import time
 
-from ampd_testing import (Code, HEALTH_SERVING, Api, OpenStream, Refusal, common, eventually, foreign, grpc,
+from ampd_testing import (Code, HEALTH_SERVING, Api, OpenStream, Refusal, common, eventually, foreign, found, grpc,
                           load_messages, model, params, refused, run, scales, start_and_fail, together)
 
 APPLIED, OVERFLOW = common.VERDICT_APPLIED, common.VERDICT_SKIPPED_OVERFLOW
@@ -232,7 +232,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(context):
     told = run_steps(worker, 4)
     eventually(lambda: test_model.status().durable_step == 4, "step 4 is durable")
     server.kill()
-    newest = sorted(server.data_dir.glob("models/damaged/**/*.safetensors"))[-1]
+    newest = found(server.data_dir, "models/damaged/**/*.safetensors")[-1]
     raw = bytearray(newest.read_bytes())
     raw[-3] ^= 0x10
     newest.write_bytes(raw)

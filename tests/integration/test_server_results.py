@@ -12,6 +12,7 @@ import random
 import re
 import struct
 
+import ampd_testing
 from ampd_testing import (Code, admin, block_message, common, eventually, f32, held, model, one, pack, params, refused,
                           run, scales, together, two, unpack)
 from formulas import Adam, AdamW, Double, Sgd, adagrad, lion, rmsprop
@@ -611,7 +612,7 @@ def test_equal_states_give_equal_files(context):
                 worker.pull()
             together(workers, {"w": [INF if step == 2 else 256.0 * step] * 4})
         eventually(lambda w=workers[0]: w.model.status().durable_step == 4, "the last checkpoint exists")
-        found = sorted(server.data_dir.glob("models/same/**/*.safetensors"))
+        found = ampd_testing.found(server.data_dir, "models/same/**/*.safetensors")
         assert [path.parent.name for path in found][-2:] == ["step-0000000002", "step-0000000004"], found
         files.append([path.read_bytes() for path in found])
         context.end_test()
@@ -627,7 +628,7 @@ def test_checkpoints_are_cut_at_steps_and_the_oldest_go(context):
     eventually(lambda: worker.model.status().durable_step == 8, "step 8 is durable")
 
     def folders():
-        return sorted(path.name for path in server.data_dir.glob("models/kept/**/step-*"))
+        return [path.name for path in ampd_testing.found(server.data_dir, "models/kept/**/step-*")]
 
     eventually(lambda: folders() == ["step-0000000006", "step-0000000008"], "the two newest are left")
     assert worker.api.Checkpoint(model="kept", no_wait=True) == admin.CheckpointResponse()

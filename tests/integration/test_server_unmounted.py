@@ -13,6 +13,7 @@ import secrets
 import subprocess
 import time
 
+import ampd_testing
 from ampd_testing import Code, eventually, grpc, model, run
 from test_server_shards import START_TIMEOUT_S, WORLD, Cluster, Job
 
@@ -51,7 +52,8 @@ def history(context, cluster, name):
 
 
 def files(folder):
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).digest() for path in folder.rglob("*.safetensors")}
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).digest()
+            for path in ampd_testing.found(folder, "**/*.safetensors")}
 
 
 def start(cluster, draw):
