@@ -78,6 +78,17 @@ slowness() {
 # Processor time since the start of the machine, in ticks: what other guests of its host have taken, and all.
 processor_time() { awk '$1 == "cpu" { for (i = 2; i <= 9; i++) all += $i; print $9, all }' /proc/stat; }
 
+# What failed, without the noise of what passed; and of a program that has ended in the middle its last lines: in which of its tests.
+tell_failures() { # a log of ctest's
+	grep -E '\[  ERROR   \]|\[  FAILED  \]|\*\*\*|error: Failure|: error:|SUMMARY: |broken invariant|: again: ' "$1" | head -n 60
+	awk '/^[0-9]+: / { told[$1 + 0] += /\[  FAILED  \]/; lines[$1 + 0, size[$1 + 0]++ % 12] = $0; next }
+		/\*\*\*/ && !/\*\*\*Skipped/ && match($0, /#[0-9]+:/) {
+			test = substr($0, RSTART + 1) + 0
+			for (i = size[test] > 12 ? size[test] - 12 : 0; !told[test] && i < size[test]; i++)
+				print lines[test, i % 12]
+		}' "$1"
+}
+
 # Side by side: each test has its own directories and free ports.
 suites() { # preset, tests at once, ctest's -L or -R, expression
 	local log=$out/ctest-$1.log results=$out/results-$1.txt
@@ -87,8 +98,7 @@ suites() { # preset, tests at once, ctest's -L or -R, expression
 	local status=$?
 	sed "s/^\([0-9]*\): /$1-\1: /" "$log" >"$results"
 	[ "$status" -eq 0 ] && return
-	# What failed, without the noise of what passed.
-	grep -E '\[  ERROR   \]|\[  FAILED  \]|\*\*\*|error: Failure|: error:|SUMMARY: |broken invariant|: again: ' "$log" | head -n 60
+	tell_failures "$log"
 	echo "test.sh: the whole output is in $log"
 	return 1
 }
@@ -108,7 +118,7 @@ again_alone() { # preset
 	local log=$out/ctest-$1-alone.log results=$out/results-$1.txt
 	section "once more, alone: what failed"
 	ctest --test-dir "build/$1" -V --rerun-failed >"$log" 2>&1 || {
-		grep -E '\[  ERROR   \]|\[  FAILED  \]|\*\*\*' "$log" | head -n 60
+		tell_failures "$log"
 		return 1
 	}
 	sed -n 's/^ *[0-9]*\/[0-9]* Test *#[0-9]*: \([^ ]*\) .*Passed.*/ALONE: \1 failed beside other tests, and passed alone/p' "$log" | tee "$out/alone.txt"
