@@ -56,7 +56,7 @@ class Setting:
 
     def places(self):
         """The failpoints that a run can pass."""
-        elsewhere = ("takeup.", "join.")  # test_server_reshard.py, test_server_failover.py
+        elsewhere = ("takeup.", "refill.")  # test_server_reshard.py, test_server_failover.py
         names = {name for name in named_in_the_sources() if not name.startswith(elsewhere)}
         if self.shards == 1:  # nobody's fence but the own is stored, and that at the start; no mark before a model goes
             names -= {name for name in names if name.startswith("peer.")} | {"persist.fence", "persist.deleting", "checkpoint.parts"}

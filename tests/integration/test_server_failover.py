@@ -240,7 +240,7 @@ def test_a_start_that_is_killed_while_it_is_filled_begins_again(context):
     worker.await_steps(2 * CHECKPOINT_EVERY)
     standby.kill()
     points = Failpoints(cluster.folder / "failpoints", 1, 0)
-    places = sorted(name for name in named_in_the_sources() if name.startswith("join."))
+    places = sorted(name for name in named_in_the_sources() if name.startswith("refill."))
     os.environ["AMPD_FAILPOINTS_FILE"], calm = str(points.path), cluster.program
     for turn, place in enumerate(places):
         points.kill_at(place, 1)

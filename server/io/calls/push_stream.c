@@ -80,7 +80,7 @@ static void block_done(struct receive *receive, uint64_t block, bool intact)
 {
     struct ampd_event event = {.type = receive->is_push ? AMPD_EVENT_PUSH_BLOCK : AMPD_EVENT_LOAD_BLOCK,
                                .u.block = {.block = block, .bad_checksum = !intact}};
-    AMP_FAILPOINT("receive.block");
+    AMP_FAILPOINT("push.block");
     if (intact) {
         event.u.block.counts_count =
             ampd_receive_block(receive->layout, block, receive->dtype, place_of(receive, block),
@@ -89,9 +89,9 @@ static void block_done(struct receive *receive, uint64_t block, bool intact)
         if (receive->listings != NULL)
             receive->listings[block - receive->first] = BLOCK_DROPPED; /* it counts once, whatever comes again */
     }
-    AMP_FAILPOINT("receive.checked");
+    AMP_FAILPOINT("push.checked");
     io_server_call_event(&receive->call, &event);
-    AMP_FAILPOINT("receive.done");
+    AMP_FAILPOINT("push.done");
 }
 
 static int check_block(const struct receive *receive, const struct ampd_block *block, struct amp_error *error)
@@ -221,10 +221,10 @@ static int begin_push(struct receive *receive, const uint8_t *data, size_t size,
                                               .weight = header.has_weight ? header.weight : 1.0f,
                                               .user_state = header.user_state.data,
                                               .user_state_size = (uint32_t)header.user_state.size}};
-        AMP_FAILPOINT("receive.header");
+        AMP_FAILPOINT("push.header");
         io_alive_begin(&receive->alive, &receive->call, receive->model, receive->rank, receive->incarnation);
         io_server_call_event(&receive->call, &event);
-        AMP_FAILPOINT("receive.done");
+        AMP_FAILPOINT("push.done");
     }
     ampd_msg_push_header_free(&header);
     return rc;
@@ -288,7 +288,7 @@ static void take_grant(struct receive *receive, const struct ampd_output *output
         return;
     }
     receive->granted = true;
-    AMP_FAILPOINT("receive.granted");
+    AMP_FAILPOINT("push.granted");
     if (receive->call.rpc != NULL)
         arpc_call_resume(receive->call.rpc);
 }
@@ -459,10 +459,10 @@ static void on_half_close(struct arpc_call *rpc)
         event.u.push_end.absent = receive->trailer->absent;
         event.u.push_end.absent_count = receive->trailer->absent_count;
     }
-    AMP_FAILPOINT("receive.end");
+    AMP_FAILPOINT("push.end");
     if (call->at_core)
         io_server_call_event(call, &event);
-    AMP_FAILPOINT("receive.done");
+    AMP_FAILPOINT("push.done");
 }
 
 const struct arpc_handler ampd_handle_push = {

@@ -174,7 +174,7 @@ static int set_aside(struct ampd_server *server, char dir[AMPD_DATADIR_PATH_MAX 
     int rc = io_stale_set_aside(&server->data.dir, aside, error);
     if (rc != 0)
         return rc;
-    amp_log(server->log, AMP_LOG_WARN, "join",
+    amp_log(server->log, AMP_LOG_WARN, "refill",
             "msg=\"the data of before are set aside, and filled anew\" shard=%" PRIu32 " aside=%s",
             server->options->shard, aside);
     (void)snprintf(dir, AMPD_DATADIR_PATH_MAX + 64, "%s/" COPY_DIR, aside);
@@ -207,11 +207,11 @@ static int copy_take(struct io_refill *refill, bool older, struct amp_error *err
         rc = ampd_datadir_sync(server->data.dir.path, error);
     if (rc != 0)
         return rc;
-    AMP_FAILPOINT("join.copied");
+    AMP_FAILPOINT("refill.copied");
     if (rename(from, to) != 0)
         return failed(error, "rename", from);
     rc = ampd_datadir_sync(server->data.dir.path, error);
-    AMP_FAILPOINT("join.renamed");
+    AMP_FAILPOINT("refill.renamed");
     (void)rmdir(dir); /* of no consequence */
     return rc != 0 ? rc : io_data_open_store(server, error);
 }
@@ -228,7 +228,7 @@ static int copy_drop(struct io_refill *refill)
     }
     path_of(refill->server, "", COPY_DIR, path);
     (void)rmdir(path);
-    amp_log(refill->server->log, AMP_LOG_INFO, "join",
+    amp_log(refill->server->log, AMP_LOG_INFO, "refill",
             "msg=\"the other shards hold nothing that this one has not\" shard=%u", refill->server->options->shard);
     return 0;
 }
@@ -379,7 +379,7 @@ static int finish(void *arg, struct amp_error *error)
     const struct ampd_server *server = refill->server;
     bool older = false;
     if (refill->copy == NULL) {
-        amp_log(server->log, AMP_LOG_INFO, "join", "msg=\"no other shard has a model either\"");
+        amp_log(server->log, AMP_LOG_INFO, "refill", "msg=\"no other shard has a model either\"");
         return 0;
     }
     int rc = io_membership_in_doubt(server) ? compare(refill, &older, error) : 0;
@@ -388,7 +388,7 @@ static int finish(void *arg, struct amp_error *error)
     else if (rc == 0)
         rc = copy_take(refill, older, error);
     if (rc == 0 && (older || !io_membership_in_doubt(server)))
-        amp_log(server->log, AMP_LOG_INFO, "join", "msg=\"the store was filled by another shard\" shard=%u rows=%llu",
+        amp_log(server->log, AMP_LOG_INFO, "refill", "msg=\"the store was filled by another shard\" shard=%u rows=%llu",
                 refill->source, (unsigned long long)refill->rows);
     return rc;
 }
@@ -488,7 +488,7 @@ static void try_next(struct io_refill *refill, const char *why)
         return;
     }
     if (refill->attempts++ % TOLD_EVERY == 0)
-        amp_log(refill->server->log, AMP_LOG_WARN, "join", "msg=\"the store is not filled yet\" shard=%u err=\"%s\"",
+        amp_log(refill->server->log, AMP_LOG_WARN, "refill", "msg=\"the store is not filled yet\" shard=%u err=\"%s\"",
                 refill->source, why);
     refill->call = NULL;
     if (refill->channel != NULL)
@@ -581,7 +581,7 @@ static struct io_refill *begin(struct ampd_server *server)
     amp_buf_init(&refill->in, 2 * AMPD_PEER_BODY_MAX);
     refill->source = server->options->shard == 0 ? 1 : 0;
     refill->began_ms = uv_now(&server->loop);
-    amp_log(server->log, AMP_LOG_INFO, "join", "msg=\"the data directory is %s: the other shards are asked\"",
+    amp_log(server->log, AMP_LOG_INFO, "refill", "msg=\"the data directory is %s: the other shards are asked\"",
             io_membership_in_doubt(server) ? "perhaps of before" : "empty");
     (void)uv_timer_start(&refill->again, on_again, 0, 0); /* cannot fail: it is open and has a callback */
     return refill;
