@@ -30,7 +30,7 @@ PAUSE_US = 400      # longest wait at a failpoint: so long that a kill finds eac
 RUN_TIMEOUT_S = 240  # of one run, with its kills
 REACH_S = 0.4       # a place that was not passed by then may be one of the start: the shard is killed to begin anew,
 REACH_MAX_S = 5     # once steps have been answered, or after this
-PHASES = ("receive", "vote", "persist", "apply", "checkpoint")
+PHASES = ("push", "vote", "persist", "apply", "checkpoint")
 HANDFUL, LONG_EACH = 3, 60  # kills at failpoints in the plain run; kills in each phase in the long one
 # Passed when an operator acts: on a model of its own, so that the one under training goes its way.
 ACTS = {"persist.act", "persist.delete", "persist.deleting", "delete.unstored", "journal.closed"}

@@ -26,8 +26,8 @@
 #define PHASE_NONE (-1) /* it ends: a place that is called done */
 #define PHASE_SAME (-2) /* nothing: its name begins with no phase */
 
-static const char *const phases[PHASES] = {"receive",    "vote",    "persist", "apply",
-                                           "checkpoint", "restore", "answer",  "start", "journal"};
+static const char *const phases[PHASES] = {"push",    "vote",   "persist", "apply",  "checkpoint",
+                                           "restore", "answer", "start",   "journal"};
 
 struct place {
     char name[NAME_MAX_BYTES];

@@ -6,7 +6,7 @@ import struct
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 NAME_BYTES, PLACES_MAX = 48, 96
-PHASES = ("receive", "vote", "persist", "apply", "checkpoint", "restore", "answer", "start", "journal")
+PHASES = ("push", "vote", "persist", "apply", "checkpoint", "restore", "answer", "start", "journal")
 KILL_IN_AT = NAME_BYTES
 PAUSE_AT, SEED_AT = KILL_IN_AT + 8, KILL_IN_AT + 16
 INSIDE_AT = KILL_IN_AT + 32
