@@ -1,24 +1,25 @@
 /*
- * Autocast regions and the cast cache.
+ * Autocast regions: what an operation runs in, and the casts that follow from it.
  *
  * A region is an entry of a small per-thread stack, so that entering, leaving and deciding touch no memory that has to
- * be allocated or locked. The cache is a ring ordered by last use: few tensors are weights, so a walk finds one soon,
- * and the oldest goes when the bound is reached. An entry whose id matches but whose version does not is stale by
- * definition: it is overwritten in place.
+ * be allocated or locked.
  */
 #include "amp/autocast.h"
 
+#include "amp/cast_cache.h"
 #include "amp/given.h"
 #include "base/assert.h"
-#include "base/list.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include <stdatomic.h>
 
 static _Thread_local struct {
     unsigned depth;
+    uint64_t visit; /* the number of the outermost region: what a cache hands out in it stays until it ends */
     struct amp_autocast_config regions[AMP_AUTOCAST_DEPTH_MAX];
 } stack;
+
+/* Outermost regions that any thread has begun, so that no two have the same number. */
+static _Atomic uint64_t visits;
 
 /* What holds outside every region, and in one that is not enabled. */
 static const struct amp_autocast_config untouched = {AMP_AUTOCAST_NONE, false, false, NULL};
@@ -52,6 +53,8 @@ int amp_autocast_enter_config(const struct amp_autocast_config *config)
         return AMP_EINVAL;
     if (stack.depth == AMP_AUTOCAST_DEPTH_MAX)
         return AMP_EEXHAUSTED;
+    if (stack.depth == 0)
+        stack.visit = atomic_fetch_add_explicit(&visits, 1, memory_order_relaxed) + 1;
     stack.regions[stack.depth++] = region;
     return 0;
 }
@@ -198,113 +201,6 @@ int amp_autocast_promote(const char *op, const enum amp_dtype *in, size_t n, enu
     return 0;
 }
 
-struct entry {
-    struct amp_list node; /* in the cache's ring, oldest use first */
-    uint64_t id;
-    uint64_t version;
-    enum amp_dtype dtype;
-    size_t bytes;
-    void *data;
-};
-
-struct amp_cast_cache {
-    struct amp_list ring;
-    size_t max_bytes;
-    struct amp_cast_cache_stats stats;
-};
-
-struct amp_cast_cache *amp_cast_cache_new(size_t max_bytes)
-{
-    struct amp_cast_cache *cache = calloc(1, sizeof *cache);
-    if (cache == NULL)
-        return NULL;
-    amp_list_init(&cache->ring);
-    cache->max_bytes = max_bytes;
-    return cache;
-}
-
-static void drop(struct amp_cast_cache *cache, struct entry *entry)
-{
-    amp_list_remove(&entry->node);
-    cache->stats.entries--;
-    cache->stats.bytes -= entry->bytes;
-    free(entry->data);
-    free(entry);
-}
-
-void amp_cast_cache_free(struct amp_cast_cache *cache)
-{
-    if (cache == NULL)
-        return;
-    AMP_LIST_EACH(it, safe, &cache->ring)
-    drop(cache, AMP_CONTAINER(it, struct entry, node));
-    free(cache);
-}
-
-void amp_cast_cache_stats(const struct amp_cast_cache *cache, struct amp_cast_cache_stats *stats)
-{
-    *stats = cache->stats;
-}
-
-static struct entry *find(struct amp_cast_cache *cache, uint64_t id, enum amp_dtype dtype)
-{
-    AMP_LIST_EACH(it, safe, &cache->ring)
-    {
-        struct entry *entry = AMP_CONTAINER(it, struct entry, node);
-        if (entry->id == id && entry->dtype == dtype)
-            return entry;
-    }
-    return NULL;
-}
-
-/* An entry with room for `bytes`, linked as the newest; NULL without memory. Older ones make room. */
-static struct entry *make(struct amp_cast_cache *cache, uint64_t id, enum amp_dtype dtype, size_t bytes)
-{
-    while (cache->stats.bytes + bytes > cache->max_bytes)
-        drop(cache, AMP_CONTAINER(cache->ring.next, struct entry, node));
-    struct entry *entry = calloc(1, sizeof *entry);
-    if (entry == NULL)
-        return NULL;
-    entry->data = malloc(bytes > 0 ? bytes : 1);
-    if (entry->data == NULL) {
-        free(entry);
-        return NULL;
-    }
-    entry->id = id;
-    entry->dtype = dtype;
-    entry->bytes = bytes;
-    amp_list_push(&cache->ring, &entry->node);
-    cache->stats.entries++;
-    cache->stats.bytes += bytes;
-    return entry;
-}
-
-/* The cached cast, made if it is missing or of another version. */
-static int cast_cached(const struct amp_kernels *kernels, const struct amp_tensor_view *in, enum amp_dtype dtype,
-                       size_t bytes, struct amp_cast_cache *cache, struct amp_tensor_view *out)
-{
-    struct entry *entry = find(cache, in->id, dtype);
-    if (entry != NULL && entry->bytes != bytes) {
-        drop(cache, entry);
-        entry = NULL;
-    }
-    if (entry != NULL && entry->version == in->version) {
-        cache->stats.hits++;
-        amp_list_remove(&entry->node);
-        amp_list_push(&cache->ring, &entry->node);
-    } else {
-        cache->stats.misses++;
-        if (entry == NULL)
-            entry = make(cache, in->id, dtype, bytes);
-        if (entry == NULL)
-            return AMP_ENOMEM;
-        amp_cast(kernels, entry->data, dtype, in->data, in->dtype, in->count);
-        entry->version = in->version;
-    }
-    *out = (struct amp_tensor_view){entry->data, in->count, dtype, in->id, in->version};
-    return 0;
-}
-
 /* More elements than memory can hold would make sizes wrap. */
 static int check_count(const struct amp_tensor_view *in, struct amp_error *error)
 {
@@ -353,8 +249,9 @@ int amp_autocast_cast(const struct amp_kernels *kernels, const char *op, const s
     if (rule.policy == AMP_OP_BANNED)
         return banned(op, rule.remedy, error);
     enum amp_dtype dtype = by_rule(&rule, region->mode, in->dtype);
-    if (dtype == in->dtype) {
+    if (dtype == in->dtype || in->count == 0) {
         *out = *in;
+        out->dtype = dtype;
         return 0;
     }
     code = check_count(in, error);
@@ -363,12 +260,19 @@ int amp_autocast_cast(const struct amp_kernels *kernels, const char *op, const s
     /* PyTorch's rule: only fp32 weights in the low dtype are worth keeping; other casts are of activations. */
     bool keep = region->cache_enabled && cache != NULL && in->id != 0 && in->dtype == AMP_F32 &&
                 dtype == amp_autocast_low_dtype(region->mode);
-    size_t bytes = in->count * amp_dtype_size(dtype);
-    if (!keep || bytes > cache->max_bytes)
-        return cast_to_buffer(kernels, dtype, in, buffer, buffer_bytes, out, error);
-    if (cast_cached(kernels, in, dtype, bytes, cache, out) == 0)
+    if (keep)
+        code = amp_cast_cache_get(cache, stack.visit, kernels, in, dtype, out);
+    if (keep && code == 0)
         return 0;
-    return amp_error_set(error, AMP_ENOMEM, NULL, "no memory for a cast of %zu bytes", bytes);
+    size_t bytes = in->count * amp_dtype_size(dtype);
+    if (code == AMP_ENOMEM)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "no memory for a cast of %zu bytes", bytes);
+    if (code == AMP_EEXHAUSTED && buffer == NULL)
+        return amp_error_set(error, AMP_ERANGE, NULL,
+                             "the cast cache has no room to give away before the outermost region ends: give a buffer "
+                             "of %zu bytes, or a larger cache",
+                             bytes);
+    return cast_to_buffer(kernels, dtype, in, buffer, buffer_bytes, out, error);
 }
 
 int amp_autocast_cast_to(const struct amp_kernels *kernels, enum amp_dtype dtype, const struct amp_tensor_view *in,
@@ -386,38 +290,4 @@ int amp_autocast_cast_to(const struct amp_kernels *kernels, enum amp_dtype dtype
                              amp_dtype_name(in->dtype), amp_dtype_name(dtype));
     code = check_count(in, error);
     return code != 0 ? code : cast_to_buffer(kernels, dtype, in, buffer, buffer_bytes, out, error);
-}
-
-/*
- * A destination from this size on is written past the caches: what a core has of them would be gone before it is read,
- * and writing alone saves reading it first. As the C library's memcpy does.
- */
-#define CAST_STREAM_BYTES (8u << 20)
-
-void amp_cast(const struct amp_kernels *kernels, void *dst, enum amp_dtype to, const void *src, enum amp_dtype from,
-              size_t count)
-{
-    bool stream = count >= CAST_STREAM_BYTES / amp_dtype_size(to);
-    if (from == AMP_F32) {
-        (void)(stream ? kernels->store_stream : kernels->store)[to](dst, src, count);
-        kernels->drain();
-        return;
-    }
-    if (to == AMP_F32) {
-        (stream ? kernels->load_stream : kernels->load)[from](dst, src, count);
-        kernels->drain();
-        return;
-    }
-    /* Between the 16-bit types by tiles; exact in the middle, so rounded once. */
-    float tile[256];
-    const char *s = src;
-    char *d = dst;
-    while (count > 0) {
-        size_t n = count < 256 ? count : 256;
-        kernels->load[from](tile, s, n);
-        (void)kernels->store[to](d, tile, n);
-        s += n * amp_dtype_size(from);
-        d += n * amp_dtype_size(to);
-        count -= n;
-    }
 }

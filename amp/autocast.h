@@ -1,9 +1,8 @@
 /*
- * Local autocast: which dtype an operation's operands are cast to, and a cache of casts that cannot be stale.
+ * Local autocast: which dtype an operation's operands are cast to.
  *
- * Regions nest per thread. A region has a mode and may have a registry of its own. The cache is keyed by (tensor id,
- * version): a pull or an update gives a tensor another version, so an old cast is never found, and nothing has to be
- * cleared by luck. Entering, leaving and deciding allocate nothing; only a cast that is cached does.
+ * Regions nest per thread. A region has a mode and may have a registry of its own. Entering, leaving and deciding
+ * allocate nothing; only a cast that is cached does (amp/cast.h).
  *
  * Functions with a text for their error refuse a pointer that is NULL, where that is not said to be allowed, by
  * AMP_EINVAL.
@@ -11,6 +10,7 @@
 #ifndef AMP_AUTOCAST_H
 #define AMP_AUTOCAST_H
 
+#include "amp/cast.h"
 #include "amp/dtype.h"
 #include "amp/kernels.h"
 #include "amp/registry.h"
@@ -88,40 +88,13 @@ enum amp_dtype amp_autocast_dtype_named(const char *op, enum amp_dtype in, enum 
 int amp_autocast_promote(const char *op, const enum amp_dtype *in, size_t n, enum amp_dtype *out,
                          struct amp_error *error);
 
-/* A tensor's elements, borrowed. */
-struct amp_tensor_view {
-    const void *data;
-    size_t count;
-    enum amp_dtype dtype;
-    uint64_t id;      /* unique among the tensors of a cache; 0: never cached */
-    uint64_t version; /* changes whenever the elements do */
-};
-
-/* Casts of whole tensors, by (id, version, dtype). */
-struct amp_cast_cache;
-
-/* An empty cache of at most max_bytes of casts, or NULL without memory. One thread at a time. */
-struct amp_cast_cache *amp_cast_cache_new(size_t max_bytes);
-
-/* Frees the cache and every cast in it; NULL is allowed. */
-void amp_cast_cache_free(struct amp_cast_cache *cache);
-
-/* Casts held, bytes they take, and how often one was found. */
-struct amp_cast_cache_stats {
-    size_t entries;
-    size_t bytes;
-    uint64_t hits;
-    uint64_t misses;
-};
-void amp_cast_cache_stats(const struct amp_cast_cache *cache, struct amp_cast_cache_stats *stats);
-
 /*
  * The operand as `op` wants it: *out is `in` itself where the dtype is right (no copy), else a cast. A cast from
- * fp32 to the region's low dtype with a cache and an id is kept, unless the region has no cache: it is valid until the
- * same id is asked for with another version, or the cache is full and gives room to another, or is freed. Otherwise it
- * goes to `buffer` (buffer_bytes of it; may be NULL if the cache serves). 0; AMP_EINVAL if the operation is banned, the
- * buffer overlaps the tensor, or the count is beyond memory; AMP_ENOMEM; AMP_ERANGE if the buffer is too small or
- * missing. Casts do not depend on the floating-point environment.
+ * fp32 to the region's low dtype with a cache and an id is kept in the cache (amp/cast.h says how long), unless the
+ * region has no cache, or the cache has no room that may be given away. Otherwise it goes to `buffer` (buffer_bytes of
+ * it; may be NULL if the cache serves). 0; AMP_EINVAL if the operation is banned, the buffer overlaps the tensor, or
+ * the count is beyond memory; AMP_ENOMEM; AMP_ERANGE if the buffer is too small or missing. Casts do not depend on the
+ * floating-point environment.
  */
 int amp_autocast_cast(const struct amp_kernels *kernels, const char *op, const struct amp_tensor_view *in,
                       struct amp_cast_cache *cache, void *buffer, size_t buffer_bytes, struct amp_tensor_view *out,
@@ -134,12 +107,5 @@ int amp_autocast_cast(const struct amp_kernels *kernels, const char *op, const s
  */
 int amp_autocast_cast_to(const struct amp_kernels *kernels, enum amp_dtype dtype, const struct amp_tensor_view *in,
                          void *buffer, size_t buffer_bytes, struct amp_tensor_view *out, struct amp_error *error);
-
-/*
- * dst (count elements of `to`) = src cast from `from`; any pair of f32, f16, bf16. Goes through f32. The two do not
- * overlap; they may lie at any address.
- */
-void amp_cast(const struct amp_kernels *kernels, void *dst, enum amp_dtype to, const void *src, enum amp_dtype from,
-              size_t count);
 
 #endif

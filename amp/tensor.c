@@ -1,7 +1,7 @@
 /* Checks of tensors that come from a caller, and the passes over them that go through fp32 tile by tile. */
 #include "amp/tensor.h"
 
-#include "amp/autocast.h"
+#include "amp/cast.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 # amp/: the numerics above the kernels.
-foreach(module copy norm reduce optim scaler autocast pass cpu given)
+foreach(module copy norm reduce optim scaler autocast cast_cache pass cpu given)
   ampd_test(test_amp_${module} SUITE unit SOURCES test_amp_${module}.c LINK amp m)
 endforeach()
 

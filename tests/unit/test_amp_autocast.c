@@ -1,4 +1,4 @@
-/* Autocast regions, PyTorch's lists, promotion, and the cast cache. */
+/* Autocast regions, PyTorch's lists, promotion, and casts. */
 #include "amp/autocast.h"
 #include "amp/cpu.h"
 
@@ -213,59 +213,6 @@ static void a_cast_over_its_own_operand_or_of_more_than_memory_is_refused(void *
     amp_autocast_exit();
 }
 
-static void a_cached_cast_is_found_again_until_the_version_changes(void **state)
-{
-    float data[2] = {1, 2};
-    struct amp_tensor_view in = {data, 2, AMP_F32, 7, 1};
-    struct amp_tensor_view first, again, changed;
-    struct amp_cast_cache_stats stats;
-    struct amp_cast_cache *cache = amp_cast_cache_new(1024);
-    assert_non_null(cache);
-    assert_int_equal(amp_autocast_enter(AMP_AUTOCAST_BF16), 0);
-    assert_int_equal(amp_autocast_cast(&amp_kernels_ref, "mm", &in, cache, NULL, 0, &first, NULL), 0);
-    assert_int_equal(amp_autocast_cast(&amp_kernels_ref, "mm", &in, cache, NULL, 0, &again, NULL), 0);
-    assert_ptr_equal(first.data, again.data);
-    data[0] = 4;
-    in.version = 2;
-    assert_int_equal(amp_autocast_cast(&amp_kernels_ref, "mm", &in, cache, NULL, 0, &changed, NULL), 0);
-    assert_int_equal(((const uint16_t *)changed.data)[0], 0x4080);
-    assert_int_equal(changed.version, 2);
-    amp_cast_cache_stats(cache, &stats);
-    assert_int_equal(stats.hits, 1);
-    assert_int_equal(stats.misses, 2);
-    assert_int_equal(stats.entries, 1);
-    assert_int_equal(stats.bytes, 4);
-    amp_autocast_exit();
-    amp_cast_cache_free(cache);
-}
-
-static void a_full_cache_drops_what_was_used_longest_ago(void **state)
-{
-    float data[4] = {1, 2, 3, 4};
-    struct amp_tensor_view in = {data, 4, AMP_F32, 1, 1};
-    struct amp_tensor_view out;
-    struct amp_cast_cache_stats stats;
-    struct amp_cast_cache *cache = amp_cast_cache_new(16); /* two casts of four f16 */
-    assert_non_null(cache);
-    assert_int_equal(amp_autocast_enter(AMP_AUTOCAST_FP16), 0);
-    static const uint64_t asked[] = {1, 2, 1, 3, 1, 2};
-    for (size_t i = 0; i < 6; i++) {
-        in.id = asked[i];
-        assert_int_equal(amp_autocast_cast(&amp_kernels_ref, "mm", &in, cache, NULL, 0, &out, NULL), 0);
-    }
-    amp_cast_cache_stats(cache, &stats);
-    assert_int_equal(stats.hits, 2); /* 1 both times; 3 pushed 2 out */
-    assert_int_equal(stats.entries, 2);
-    /* What could never fit goes to the buffer. */
-    float large[9] = {0};
-    uint16_t buffer[9];
-    struct amp_tensor_view big = {large, 9, AMP_F32, 9, 1};
-    assert_int_equal(amp_autocast_cast(&amp_kernels_ref, "mm", &big, cache, buffer, 18, &out, NULL), 0);
-    assert_ptr_equal(out.data, buffer);
-    amp_autocast_exit();
-    amp_cast_cache_free(cache);
-}
-
 static void casts_between_the_low_types_go_through_fp32(void **state)
 {
     uint16_t in[600], out[600];
@@ -324,8 +271,6 @@ int main(void)
         cmocka_unit_test(the_right_dtype_is_not_copied),
         cmocka_unit_test(a_cast_without_cache_needs_a_buffer_of_its_size),
         cmocka_unit_test(a_cast_over_its_own_operand_or_of_more_than_memory_is_refused),
-        cmocka_unit_test(a_cached_cast_is_found_again_until_the_version_changes),
-        cmocka_unit_test(a_full_cache_drops_what_was_used_longest_ago),
         cmocka_unit_test(casts_between_the_low_types_go_through_fp32),
         cmocka_unit_test(a_cast_too_large_for_the_caches_is_that_of_its_parts),
     };
