@@ -22,7 +22,7 @@ static _Thread_local struct {
 static _Atomic uint64_t visits;
 
 /* What holds outside every region, and in one that is not enabled. */
-static const struct amp_autocast_config untouched = {AMP_AUTOCAST_NONE, false, false, NULL};
+static const struct amp_autocast_config untouched = {AMP_AUTOCAST_NONE, false, false, NULL, AMP_OP_LISTS_OF_MODE};
 
 static const struct amp_autocast_config *current(void)
 {
@@ -33,7 +33,7 @@ static const struct amp_autocast_config *current(void)
 
 struct amp_autocast_config amp_autocast_config_of(enum amp_autocast_mode mode, const struct amp_registry *registry)
 {
-    return (struct amp_autocast_config){mode, true, true, registry};
+    return (struct amp_autocast_config){mode, true, true, registry, amp_op_lists_of(mode)};
 }
 
 struct amp_autocast_config amp_autocast_config_fp16(const struct amp_registry *registry)
@@ -51,6 +51,10 @@ int amp_autocast_enter_config(const struct amp_autocast_config *config)
     struct amp_autocast_config region = config != NULL ? *config : amp_autocast_config_bf16(NULL);
     if (region.mode != AMP_AUTOCAST_NONE && amp_autocast_low_dtype(region.mode) == AMP_DTYPE_NONE)
         return AMP_EINVAL;
+    if ((unsigned)region.lists > AMP_OP_LISTS_CPU)
+        return AMP_EINVAL;
+    if (region.lists == AMP_OP_LISTS_OF_MODE)
+        region.lists = amp_op_lists_of(region.mode);
     if (stack.depth == AMP_AUTOCAST_DEPTH_MAX)
         return AMP_EEXHAUSTED;
     if (stack.depth == 0)
@@ -132,6 +136,11 @@ static enum amp_dtype by_rule(const struct amp_op_rule *rule, enum amp_autocast_
     }
 }
 
+static struct amp_op_rule rule_in(const struct amp_autocast_config *region, const char *op)
+{
+    return amp_registry_rule_of(region->registry, region->mode, region->lists, op);
+}
+
 enum amp_dtype amp_autocast_dtype(const char *op, enum amp_dtype in)
 {
     const struct amp_autocast_config *region = current();
@@ -140,16 +149,16 @@ enum amp_dtype amp_autocast_dtype(const char *op, enum amp_dtype in)
     /* The built-in lists know policies alone: the shortest way for the question that comes most often. */
     struct amp_op_rule rule = {.policy = AMP_OP_UNLISTED};
     if (region->registry == NULL)
-        rule.policy = amp_registry_policy(NULL, region->mode, op);
+        rule.policy = amp_op_lists_policy(region->lists, op);
     else
-        rule = amp_registry_rule(region->registry, region->mode, op);
+        rule = rule_in(region, op);
     return by_rule(&rule, region->mode, in);
 }
 
 enum amp_dtype amp_autocast_backward_dtype(const char *op, enum amp_dtype in)
 {
     const struct amp_autocast_config *region = current();
-    struct amp_op_rule rule = amp_registry_rule(region->registry, region->mode, op);
+    struct amp_op_rule rule = rule_in(region, op);
     if (is_eligible(in) && rule.backward != AMP_DTYPE_NONE)
         return rule.backward;
     return by_rule(&rule, region->mode, in);
@@ -175,7 +184,7 @@ int amp_autocast_promote(const char *op, const enum amp_dtype *in, size_t n, enu
     if (code != 0)
         return code;
     const struct amp_autocast_config *region = current();
-    struct amp_op_rule rule = amp_registry_rule(region->registry, region->mode, op);
+    struct amp_op_rule rule = rule_in(region, op);
     if (n == 0)
         return amp_error_set(error, AMP_EINVAL, NULL, "%s has no operands", op);
     if (in == NULL)
@@ -245,7 +254,7 @@ int amp_autocast_cast(const struct amp_kernels *kernels, const char *op, const s
     if (code != 0)
         return code;
     const struct amp_autocast_config *region = current();
-    struct amp_op_rule rule = amp_registry_rule(region->registry, region->mode, op);
+    struct amp_op_rule rule = rule_in(region, op);
     if (rule.policy == AMP_OP_BANNED)
         return banned(op, rule.remedy, error);
     enum amp_dtype dtype = by_rule(&rule, region->mode, in->dtype);

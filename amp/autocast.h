@@ -1,8 +1,8 @@
 /*
  * Local autocast: which dtype an operation's operands are cast to.
  *
- * Regions nest per thread. A region has a mode and may have a registry of its own. Entering, leaving and deciding
- * allocate nothing; only a cast that is cached does (amp/cast.h).
+ * Regions nest per thread. A region has a mode and lists, and may have a registry of its own. Entering, leaving and
+ * deciding allocate nothing; only a cast that is cached does (amp/cast.h).
  *
  * Functions with a text for their error refuse a pointer that is NULL, where that is not said to be allowed, by
  * AMP_EINVAL.
@@ -25,21 +25,25 @@
 
 /* How a region casts. One per region; the ready-made ones are below. */
 struct amp_autocast_config {
-    enum amp_autocast_mode mode;
+    enum amp_autocast_mode mode;         /* the low precision */
     bool enabled;                        /* false: operations run in their input types, as in mode NONE */
     bool cache_enabled;                  /* false: casts of this region go to the caller's buffer alone */
     const struct amp_registry *registry; /* borrowed until the exit; NULL: the built-in lists */
+    enum amp_op_lists lists;             /* which operations run in the low precision: any lists with any mode */
 };
 
 /*
  * Ready-made configurations, enabled and with a cache: CUDA's lists in fp16, and the CPU's in bf16, which is the
- * recommended one, since it needs no loss scale. `registry` may be NULL. Any thread.
+ * recommended one, since it needs no loss scale. `registry` may be NULL. For other lists, set the field. Any thread.
  */
 struct amp_autocast_config amp_autocast_config_fp16(const struct amp_registry *registry);
 struct amp_autocast_config amp_autocast_config_bf16(const struct amp_registry *registry);
 struct amp_autocast_config amp_autocast_config_of(enum amp_autocast_mode mode, const struct amp_registry *registry);
 
-/* Begins a region on this thread; NULL: the bf16 configuration. Codes as amp_autocast_enter. The config is copied. */
+/*
+ * Begins a region on this thread; NULL: the bf16 configuration. The config is copied. Codes as amp_autocast_enter,
+ * and AMP_EINVAL for unknown lists.
+ */
 int amp_autocast_enter_config(const struct amp_autocast_config *config);
 
 /* Begins a region on this thread. 0, AMP_EEXHAUSTED beyond AMP_AUTOCAST_DEPTH_MAX, AMP_EINVAL for an unknown mode. */

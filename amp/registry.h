@@ -1,9 +1,9 @@
 /*
  * Which precision an operation runs in: PyTorch's autocast lists, by op name, and a caller's own additions.
  *
- * The built-in lists are a sorted constant table. A registry of one's own is caller memory with a bound, consulted
- * first. Functions that return a code refuse a registry or an op that is NULL by AMP_EINVAL; an op that is NULL is
- * listed nowhere.
+ * The built-in lists are a sorted constant table. A registry of one's own is consulted first; it takes any number of
+ * ops, in memory of its own (malloc). Functions that return a code refuse a registry or an op that is NULL by
+ * AMP_EINVAL; an op that is NULL is listed nowhere.
  */
 #ifndef AMP_REGISTRY_H
 #define AMP_REGISTRY_H
@@ -13,36 +13,39 @@
 
 #include <stddef.h>
 
+/* The low precision of a region. */
 enum amp_autocast_mode {
     AMP_AUTOCAST_NONE = 0, /* operations run in their input types */
-    AMP_AUTOCAST_FP16 = 1, /* CUDA's lists */
-    AMP_AUTOCAST_BF16 = 2, /* the CPU's lists */
+    AMP_AUTOCAST_FP16 = 1,
+    AMP_AUTOCAST_BF16 = 2,
+};
+
+/* Whose lists say which operations run in the low precision and which in fp32; PyTorch has these two. */
+enum amp_op_lists {
+    AMP_OP_LISTS_OF_MODE = 0, /* PyTorch's choice: CUDA's for fp16, the CPU's for bf16 */
+    AMP_OP_LISTS_CUDA = 1,    /* fp32 for softmax, exp, log, sum, norms and losses */
+    AMP_OP_LISTS_CPU = 2,     /* fp32 for losses, fft and linear algebra; softmax, exp, log, sum, norms as they come */
 };
 
 enum amp_op_policy {
     AMP_OP_UNLISTED = 0, /* runs in its input type */
-    AMP_OP_LOWER,        /* lower_precision_fp: the mode's dtype */
+    AMP_OP_LOWER,        /* lower_precision_fp: the region's low dtype */
     AMP_OP_FP32,         /* fp32, fp32_set_opt_dtype and fp32_append_dtype: fp32 unless the caller names a dtype */
     AMP_OP_PROMOTE,      /* the widest of its inputs */
     AMP_OP_BANNED,       /* refused: unsafe in low precision */
 };
 
-/* Bounds of a registry of one's own: ops a program defines itself are few. */
-#define AMP_REGISTRY_MAX 64
-#define AMP_OP_NAME_MAX  48
+/* Longest name of an op of one's own, with the final zero. */
+#define AMP_OP_NAME_MAX 48
 
 /* Longest remedy of a banned op, with the final zero: half a sentence. */
 #define AMP_OP_REMEDY_MAX 96
 
+/* A hash of the ops that have a rule. Its fields are its own; a copy of the struct is no second registry. */
 struct amp_registry {
     size_t count;
-    struct amp_registry_row {
-        char op[AMP_OP_NAME_MAX];
-        enum amp_op_policy policy[3];   /* by enum amp_autocast_mode */
-        enum amp_dtype forward;         /* what the function takes its operands in; NONE: by policy */
-        enum amp_dtype backward;        /* the same for its backward; NONE: as forward */
-        char remedy[AMP_OP_REMEDY_MAX]; /* for a banned op; "" says to leave the region */
-    } rows[AMP_REGISTRY_MAX];
+    unsigned slot_bits;
+    struct amp_registry_row **slots;
 };
 
 /* All that is known of an op in a mode. */
@@ -50,16 +53,19 @@ struct amp_op_rule {
     enum amp_op_policy policy;
     enum amp_dtype forward;  /* NONE: by policy */
     enum amp_dtype backward; /* NONE: as forward */
-    const char
-        *remedy; /* what to do instead of a banned op; NULL or "": leave the region. Borrowed from the registry */
+    const char *remedy;      /* of a banned op, what to do instead: borrowed; NULL or "": leave the region */
 };
 
-/* Empty: the built-in lists alone decide. */
+/* Empty, and holds no memory: the built-in lists alone decide. */
 void amp_registry_init(struct amp_registry *registry);
 
+/* Frees all rules: the registry is empty, and may be used again. Not while a region has it. */
+void amp_registry_close(struct amp_registry *registry);
+
 /*
- * Sets the policy of `op` in `mode` (FP16 or BF16), before or over the built-in one. 0, AMP_EINVAL for an empty or
- * too long name or mode NONE, AMP_EEXHAUSTED when full; unchanged on failure. Not while another thread reads it.
+ * Sets the policy of `op` in `mode` (FP16 or BF16), in place of the built-in one and of any rule or default dtype that
+ * was set before: the last rule of an op holds. 0, AMP_EINVAL for an empty or too long name or mode NONE, AMP_ENOMEM;
+ * unchanged on failure. Not while another thread reads it.
  */
 int amp_registry_set(struct amp_registry *registry, enum amp_autocast_mode mode, const char *op,
                      enum amp_op_policy policy, struct amp_error *error);
@@ -81,20 +87,29 @@ int amp_registry_ban(struct amp_registry *registry, const char *op, const char *
 
 /*
  * Default dtypes of a function of one's own, in place of its policy, in both modes: f32, f16 or bf16; AMP_DTYPE_NONE
- * leaves the forward to the policy, and lets the backward follow the forward. As amp_registry_set, and AMP_EINVAL for
- * another dtype.
+ * leaves the forward to the policy, and lets the backward follow the forward. A forward dtype lifts a ban. As
+ * amp_registry_set, but the policy stays; AMP_EINVAL for another dtype.
  */
 int amp_registry_set_dtypes(struct amp_registry *registry, const char *op, enum amp_dtype forward,
                             enum amp_dtype backward, struct amp_error *error);
 
-/* The rule of `op` in `mode`, by the same search as amp_registry_policy. Allocates nothing. */
-struct amp_op_rule amp_registry_rule(const struct amp_registry *registry, enum amp_autocast_mode mode, const char *op);
-
 /*
- * The policy of `op` in `mode`; `registry` may be NULL. UNLISTED in mode NONE and for unknown names. Allocates nothing.
+ * The rule of `op` in `mode`: the registry's own, else that of the lists. `registry` may be NULL. UNLISTED in mode NONE
+ * and for unknown names. Allocates nothing.
  */
+struct amp_op_rule amp_registry_rule_of(const struct amp_registry *registry, enum amp_autocast_mode mode,
+                                        enum amp_op_lists lists, const char *op);
+
+/* The same, and its policy alone, by the mode's own lists. */
+struct amp_op_rule amp_registry_rule(const struct amp_registry *registry, enum amp_autocast_mode mode, const char *op);
 enum amp_op_policy amp_registry_policy(const struct amp_registry *registry, enum amp_autocast_mode mode,
                                        const char *op);
+
+/* The lists that PyTorch has for a mode; OF_MODE for NONE. */
+enum amp_op_lists amp_op_lists_of(enum amp_autocast_mode mode);
+
+/* The policy of `op` in the built-in lists themselves: CUDA's or the CPU's; UNLISTED for other values. */
+enum amp_op_policy amp_op_lists_policy(enum amp_op_lists lists, const char *op);
 
 /* The i-th built-in row in sorted order: its name, or NULL behind the last. For tests and documentation. */
 const char *amp_registry_builtin(size_t i);

@@ -88,6 +88,7 @@ static void ready_made_configurations_have_their_mode_and_registry(void **state)
     struct amp_autocast_config unknown = amp_autocast_config_of((enum amp_autocast_mode)7, NULL);
     assert_int_equal(amp_autocast_enter_config(&unknown), AMP_EINVAL);
     assert_int_equal(amp_autocast_depth(), 0);
+    amp_registry_close(&registry);
 }
 
 static void a_disabled_context_casts_nothing_and_is_still_the_current_one(void **state)
@@ -248,6 +249,7 @@ static void a_function_with_default_dtypes_uses_them(void **state)
     assert_int_equal(amp_autocast_dtype("linear", AMP_F32), AMP_F16);
     assert_int_equal(amp_autocast_backward_dtype("linear", AMP_F16), AMP_F32);
     amp_autocast_exit();
+    amp_registry_close(&registry);
 }
 
 static void an_inner_context_takes_its_own_registry_and_gives_back_the_outer_one(void **state)
@@ -266,6 +268,7 @@ static void an_inner_context_takes_its_own_registry_and_gives_back_the_outer_one
     assert_null(now.registry);
     assert_int_equal(amp_autocast_dtype("linear", AMP_F32), AMP_F16);
     amp_autocast_exit();
+    amp_registry_close(&registry);
 }
 
 static void *bf16_of_a_thread(void *result)
@@ -316,6 +319,7 @@ static void entering_leaving_and_deciding_allocate_nothing(void **state)
     }
     assert_int_equal(allocations, before);
     assert_int_equal(failures, 0);
+    amp_registry_close(&registry);
 }
 
 int main(void)

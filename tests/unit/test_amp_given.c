@@ -137,6 +137,7 @@ static void autocast_refuses_what_is_missing(void **state)
     REFUSED(amp_autocast_cast_to(k, AMP_F16, &nowhere, buffer, sizeof buffer, &out, &error));
     REFUSED(amp_autocast_cast_to(k, AMP_F16, &view, buffer, sizeof buffer, NULL, &error));
     assert_int_equal(registry.count, 0);
+    amp_registry_close(&registry);
 }
 
 static void an_op_without_a_name_is_not_listed(void **state)
@@ -148,6 +149,7 @@ static void an_op_without_a_name_is_not_listed(void **state)
     assert_int_equal(amp_autocast_dtype(NULL, AMP_F32), AMP_F32);
     assert_int_equal(amp_autocast_backward_dtype(NULL, AMP_F32), AMP_F32);
     amp_autocast_exit();
+    amp_registry_close(&registry);
 }
 
 static void scalers_refuse_what_is_missing(void **state)

@@ -1,7 +1,7 @@
 /*
- * Out of memory: each allocation of the cast cache and of DLPack fails in its turn, and everything is then as before
- * the call. The allocator's entries are wrapped by the linker (tests/unit/amp.cmake). FSDP's are in test_amp_fsdp.c;
- * nothing else in amp/ allocates.
+ * Out of memory: each allocation of the cast cache, the registry and DLPack fails in its turn, and everything is then
+ * as before the call. The allocator's entries are wrapped by the linker (tests/unit/amp.cmake). FSDP's are in
+ * test_amp_fsdp.c; nothing else in amp/ allocates.
  */
 #include "amp/autocast.h"
 #include "amp/cpu.h"
@@ -100,6 +100,30 @@ static void a_tensor_of_another_size_or_dtype_under_an_old_name_is_cast_anew(voi
     amp_cast_cache_free(cache);
 }
 
+static void a_rule_that_cannot_be_kept_is_an_error_and_leaves_the_registry_whole(void **state)
+{
+    struct amp_registry registry;
+    struct amp_error error;
+    amp_registry_init(&registry);
+    /* The first rule needs slots and a row, a later one a row, and the eighth more slots again. */
+    for (unsigned i = 0; i < 20; i++) {
+        char op[3] = {'a', (char)('a' + i), '\0'};
+        unsigned failures = 0;
+        for (until_failure = 0; amp_registry_deny(&registry, op, &error) != 0; until_failure = ++failures) {
+            assert_string_equal(error.text + strlen("no memory for the rule of "), op);
+            assert_int_equal(registry.count, i);
+        }
+        until_failure = NEVER;
+        assert_in_range(failures, 1, 2);
+        assert_int_equal(registry.count, i + 1);
+        for (char last = 'a'; last <= 'a' + (int)i; last++) {
+            op[1] = last;
+            assert_int_equal(amp_registry_policy(&registry, AMP_AUTOCAST_FP16, op), AMP_OP_FP32);
+        }
+    }
+    amp_registry_close(&registry);
+}
+
 static void release(void *context)
 {
     ++*(unsigned *)context;
@@ -127,6 +151,7 @@ int main(void)
         cmocka_unit_test(a_cache_that_cannot_be_made_is_null),
         cmocka_unit_test(a_cast_that_cannot_be_kept_is_an_error_and_leaves_the_cache_whole),
         cmocka_unit_test(a_tensor_of_another_size_or_dtype_under_an_old_name_is_cast_anew),
+        cmocka_unit_test(a_rule_that_cannot_be_kept_is_an_error_and_leaves_the_registry_whole),
         cmocka_unit_test(a_dlpack_tensor_that_cannot_be_made_stays_with_its_owner),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

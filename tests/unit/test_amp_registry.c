@@ -33,6 +33,7 @@ static void custom_ops_follow_their_rule_in_both_modes(void **state)
         assert_int_equal(out, low);
         amp_autocast_exit();
     }
+    amp_registry_close(&registry);
 }
 
 static void the_last_rule_of_an_op_holds_and_takes_one_row(void **state)
@@ -45,6 +46,7 @@ static void the_last_rule_of_an_op_holds_and_takes_one_row(void **state)
     assert_int_equal(amp_registry_policy(&registry, AMP_AUTOCAST_FP16, "mine"), AMP_OP_FP32);
     assert_int_equal(amp_registry_keep(&registry, "mine", NULL), 0);
     assert_int_equal(amp_registry_policy(&registry, AMP_AUTOCAST_BF16, "mine"), AMP_OP_UNLISTED);
+    amp_registry_close(&registry);
 }
 
 static void a_kept_op_runs_in_its_input_types_against_the_built_in_list(void **state)
@@ -56,6 +58,7 @@ static void a_kept_op_runs_in_its_input_types_against_the_built_in_list(void **s
     assert_int_equal(amp_autocast_dtype("softmax", AMP_F16), AMP_F16);
     assert_int_equal(amp_autocast_dtype("log_softmax", AMP_F16), AMP_F32);
     amp_autocast_exit();
+    amp_registry_close(&registry);
 }
 
 static void a_banned_op_of_ones_own_is_refused_with_its_remedy(void **state)
@@ -75,6 +78,7 @@ static void a_banned_op_of_ones_own_is_refused_with_its_remedy(void **state)
     assert_int_equal(amp_autocast_promote("worse", &dtype, 1, &dtype, &error), AMP_EINVAL);
     assert_string_equal(error.text, "worse is unsafe under autocast: leave the region for it");
     amp_autocast_exit();
+    amp_registry_close(&registry);
 }
 
 static void the_built_in_ban_can_be_lifted_by_a_rule(void **state)
@@ -91,6 +95,7 @@ static void the_built_in_ban_can_be_lifted_by_a_rule(void **state)
     assert_int_equal(out, AMP_F32);
     amp_autocast_exit();
     amp_autocast_exit();
+    amp_registry_close(&registry);
 }
 
 static void rules_refuse_what_does_not_fit_and_change_nothing(void **state)
@@ -98,7 +103,6 @@ static void rules_refuse_what_does_not_fit_and_change_nothing(void **state)
     struct amp_registry registry;
     struct amp_error error;
     char remedy[AMP_OP_REMEDY_MAX + 1];
-    char op[16];
     amp_registry_init(&registry);
     memset(remedy, 'r', sizeof remedy);
     remedy[AMP_OP_REMEDY_MAX] = '\0';
@@ -106,16 +110,64 @@ static void rules_refuse_what_does_not_fit_and_change_nothing(void **state)
     assert_int_equal(amp_registry_allow(&registry, "", &error), AMP_EINVAL);
     assert_int_equal(amp_registry_set(&registry, AMP_AUTOCAST_FP16, "op", (enum amp_op_policy)9, NULL), AMP_EINVAL);
     assert_int_equal(registry.count, 0);
-    for (unsigned i = 0; i < AMP_REGISTRY_MAX; i++) {
-        (void)snprintf(op, sizeof op, "op%u", i);
-        assert_int_equal(amp_registry_allow(&registry, op, NULL), 0);
+    amp_registry_close(&registry);
+}
+
+/* Names that are alike at both ends, as those of a model's layers are. */
+static void a_registry_takes_as_many_ops_as_a_program_has(void **state)
+{
+    enum { OPS = 5000 };
+    struct amp_registry registry;
+    char op[AMP_OP_NAME_MAX];
+    amp_registry_init(&registry);
+    for (unsigned i = 0; i < OPS; i++) {
+        (void)snprintf(op, sizeof op, "transformer_block_%04u_attention_forward", i);
+        int code = i % 2 == 0 ? amp_registry_allow(&registry, op, NULL) : amp_registry_deny(&registry, op, NULL);
+        assert_int_equal(code, 0);
     }
-    assert_int_equal(amp_registry_deny(&registry, "more", &error), AMP_EEXHAUSTED);
-    assert_int_equal(amp_registry_ban(&registry, "more", NULL, &error), AMP_EEXHAUSTED);
-    assert_int_equal(amp_registry_set_dtypes(&registry, "more", AMP_F32, AMP_F32, &error), AMP_EEXHAUSTED);
-    assert_non_null(strstr(error.text, "64"));
-    assert_int_equal(registry.count, AMP_REGISTRY_MAX);
-    assert_int_equal(amp_registry_policy(&registry, AMP_AUTOCAST_FP16, "more"), AMP_OP_UNLISTED);
+    assert_int_equal(registry.count, OPS);
+    for (unsigned i = 0; i < OPS; i++) {
+        (void)snprintf(op, sizeof op, "transformer_block_%04u_attention_forward", i);
+        enum amp_op_policy expected = i % 2 == 0 ? AMP_OP_LOWER : AMP_OP_FP32;
+        assert_int_equal(amp_registry_policy(&registry, AMP_AUTOCAST_FP16, op), expected);
+        assert_int_equal(amp_registry_policy(&registry, AMP_AUTOCAST_BF16, op), expected);
+    }
+    assert_int_equal(amp_registry_policy(&registry, AMP_AUTOCAST_BF16, "linear"), AMP_OP_LOWER);
+    amp_registry_close(&registry);
+    assert_int_equal(registry.count, 0);
+    assert_int_equal(amp_registry_policy(&registry, AMP_AUTOCAST_BF16, op), AMP_OP_UNLISTED);
+    amp_registry_close(&registry); /* nothing more to free */
+}
+
+/* Each rule after a default dtype, and a default dtype after a rule. */
+static void the_last_of_rules_and_default_dtypes_takes_effect(void **state)
+{
+    struct amp_registry registry;
+    enum amp_dtype in = AMP_F16, out;
+    amp_registry_init(&registry);
+    assert_int_equal(amp_registry_set_dtypes(&registry, "mine", AMP_BF16, AMP_BF16, NULL), 0);
+    assert_int_equal(amp_autocast_enter_with(AMP_AUTOCAST_FP16, &registry), 0);
+    assert_int_equal(amp_registry_deny(&registry, "mine", NULL), 0);
+    assert_int_equal(amp_autocast_dtype("mine", AMP_F16), AMP_F32);
+    assert_int_equal(amp_autocast_backward_dtype("mine", AMP_F16), AMP_F32);
+    assert_int_equal(amp_registry_set_dtypes(&registry, "mine", AMP_BF16, AMP_F32, NULL), 0);
+    assert_int_equal(amp_autocast_dtype("mine", AMP_F16), AMP_BF16);
+    assert_int_equal(amp_registry_allow(&registry, "mine", NULL), 0);
+    assert_int_equal(amp_autocast_dtype("mine", AMP_F32), AMP_F16);
+    assert_int_equal(amp_autocast_backward_dtype("mine", AMP_F16), AMP_F16);
+    assert_int_equal(amp_registry_set_dtypes(&registry, "mine", AMP_DTYPE_NONE, AMP_F32, NULL), 0);
+    assert_int_equal(amp_autocast_dtype("mine", AMP_F32), AMP_F16); /* by the policy, which stays */
+    assert_int_equal(amp_registry_ban(&registry, "mine", NULL, NULL), 0);
+    assert_int_equal(amp_autocast_promote("mine", &in, 1, &out, NULL), AMP_EINVAL);
+    assert_int_equal(amp_registry_set_dtypes(&registry, "mine", AMP_F32, AMP_F32, NULL), 0);
+    assert_int_equal(amp_autocast_promote("mine", &in, 1, &out, NULL), 0);
+    assert_int_equal(out, AMP_F32);
+    /* A policy of one mode leaves the other mode's default dtype. */
+    assert_int_equal(amp_registry_set(&registry, AMP_AUTOCAST_FP16, "mine", AMP_OP_LOWER, NULL), 0);
+    assert_int_equal(amp_autocast_dtype("mine", AMP_F32), AMP_F16);
+    assert_int_equal(amp_registry_rule(&registry, AMP_AUTOCAST_BF16, "mine").forward, AMP_F32);
+    amp_autocast_exit();
+    amp_registry_close(&registry);
 }
 
 static void a_rule_tells_all_that_is_known_of_an_op(void **state)
@@ -217,6 +269,8 @@ int main(void)
         cmocka_unit_test(a_banned_op_of_ones_own_is_refused_with_its_remedy),
         cmocka_unit_test(the_built_in_ban_can_be_lifted_by_a_rule),
         cmocka_unit_test(rules_refuse_what_does_not_fit_and_change_nothing),
+        cmocka_unit_test(a_registry_takes_as_many_ops_as_a_program_has),
+        cmocka_unit_test(the_last_of_rules_and_default_dtypes_takes_effect),
         cmocka_unit_test(a_rule_tells_all_that_is_known_of_an_op),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
