@@ -150,6 +150,100 @@ void amp_dynamic_scaler_reset(struct amp_dynamic_scaler *scaler)
     amp_scaler_init(&scaler->config, &scaler->state);
 }
 
+_Static_assert(sizeof(struct amp_dynamic_saved) == 64, "it is written as it is: no padding, one size everywhere");
+
+int amp_dynamic_scaler_save(const struct amp_dynamic_scaler *scaler, struct amp_dynamic_saved *saved,
+                            struct amp_error *error)
+{
+    int rc = amp_both_given(scaler, "scaler", saved, "saved", error);
+    if (rc != 0)
+        return rc;
+    const struct amp_scaler_state *state = &scaler->state;
+    *saved = (struct amp_dynamic_saved){.version = AMP_DYNAMIC_SAVED_VERSION,
+                                        .scale = state->scale,
+                                        .growth_tracker = state->growth_tracker,
+                                        .consecutive_overflows = state->consecutive_overflows,
+                                        .scale_id = state->scale_id,
+                                        .total_overflows = state->total_overflows,
+                                        .steps_since_overflow = state->steps_since_overflow,
+                                        .attempted = state->attempted,
+                                        .applied = state->applied,
+                                        .skipped = state->skipped};
+    return 0;
+}
+
+static int damaged(struct amp_error *error, const char *field, uint64_t value, const char *must)
+{
+    return amp_error_set(error, AMP_EINVAL, NULL,
+                         "saved.%s is %llu, %s: the state is damaged, load one from another checkpoint or reset the "
+                         "scaler",
+                         field, (unsigned long long)value, must);
+}
+
+/* The counts against each other: a step is applied or skipped, and an overflow ends every run of clean steps. */
+static int check_counts(const struct amp_dynamic_saved *s, struct amp_error *error)
+{
+    if (s->scale_id == 0)
+        return damaged(error, "scale_id", s->scale_id, "must be at least 1");
+    if (s->applied > s->attempted)
+        return damaged(error, "applied", s->applied, "must be at most saved.attempted");
+    if (s->skipped != s->attempted - s->applied)
+        return damaged(error, "skipped", s->skipped, "must be saved.attempted - saved.applied");
+    if (s->total_overflows > s->skipped)
+        return damaged(error, "total_overflows", s->total_overflows, "must be at most saved.skipped");
+    if (s->consecutive_overflows > s->total_overflows)
+        return damaged(error, "consecutive_overflows", s->consecutive_overflows,
+                       "must be at most saved.total_overflows");
+    if (s->steps_since_overflow > (s->consecutive_overflows > 0 ? 0 : s->applied))
+        return damaged(error, "steps_since_overflow", s->steps_since_overflow,
+                       "must be at most saved.applied, and 0 after an overflow");
+    if (s->growth_tracker > s->steps_since_overflow)
+        return damaged(error, "growth_tracker", s->growth_tracker, "must be at most saved.steps_since_overflow");
+    return 0;
+}
+
+static int check_saved(const struct amp_dynamic_options *options, const struct amp_dynamic_saved *s,
+                       struct amp_error *error)
+{
+    if (s->version != AMP_DYNAMIC_SAVED_VERSION)
+        return amp_error_set(error, AMP_EINVAL, NULL,
+                             "saved.version is %lu, must be %d: load what amp_dynamic_scaler_save of this version of "
+                             "the library wrote",
+                             (unsigned long)s->version, AMP_DYNAMIC_SAVED_VERSION);
+    if (!(s->scale >= options->min_loss_scale && s->scale <= options->max_loss_scale))
+        return amp_error_set(error, AMP_EINVAL, NULL,
+                             "saved.scale is %g, must be within [%g, %g], min_loss_scale to max_loss_scale: load it "
+                             "into a scaler with the options that it was saved with, or reset the scaler",
+                             (double)s->scale, (double)options->min_loss_scale, (double)options->max_loss_scale);
+    if (s->growth_tracker >= options->growth_interval)
+        return amp_error_set(error, AMP_EINVAL, NULL,
+                             "saved.growth_tracker is %lu, must be below growth_interval, %lu: load it into a scaler "
+                             "with the options that it was saved with, or reset the scaler",
+                             (unsigned long)s->growth_tracker, (unsigned long)options->growth_interval);
+    return check_counts(s, error);
+}
+
+int amp_dynamic_scaler_load(struct amp_dynamic_scaler *scaler, const struct amp_dynamic_saved *saved,
+                            struct amp_error *error)
+{
+    int rc = amp_both_given(scaler, "scaler", saved, "saved", error);
+    if (rc == 0)
+        rc = check_saved(&scaler->options, saved, error);
+    if (rc != 0)
+        return rc;
+    scaler->state = (struct amp_scaler_state){.scale = saved->scale,
+                                              .scale_id = saved->scale_id,
+                                              .growth_tracker = saved->growth_tracker,
+                                              .hysteresis_left = scaler->config.hysteresis,
+                                              .consecutive_overflows = saved->consecutive_overflows,
+                                              .total_overflows = saved->total_overflows,
+                                              .steps_since_overflow = saved->steps_since_overflow,
+                                              .attempted = saved->attempted,
+                                              .applied = saved->applied,
+                                              .skipped = saved->skipped};
+    return 0;
+}
+
 struct amp_dynamic_stats amp_dynamic_scaler_stats(const struct amp_dynamic_scaler *scaler)
 {
     const struct amp_scaler_state *state = &scaler->state;

@@ -94,6 +94,30 @@ int amp_dynamic_scaler_check_and_update(struct amp_dynamic_scaler *scaler, const
 /* Back to the initial state: scale, trackers and counts. */
 void amp_dynamic_scaler_reset(struct amp_dynamic_scaler *scaler);
 
+/*
+ * The state of a scaler without its options, for a checkpoint: plain memory without padding, which may be written as it
+ * is and read on machines of the same byte order.
+ */
+struct amp_dynamic_saved {
+    uint32_t version; /* AMP_DYNAMIC_SAVED_VERSION */
+    float scale;
+    uint32_t growth_tracker; /* the other fields: those of struct amp_scaler_state */
+    uint32_t consecutive_overflows;
+    uint64_t scale_id, total_overflows, steps_since_overflow, attempted, applied, skipped;
+};
+#define AMP_DYNAMIC_SAVED_VERSION 1
+
+/* *saved = the state now; whoever loads it goes on with the same scales. Nothing is kept of `saved`. */
+int amp_dynamic_scaler_save(const struct amp_dynamic_scaler *scaler, struct amp_dynamic_saved *saved,
+                            struct amp_error *error);
+
+/*
+ * Goes on from a saved state, with the scaler's own options. Every field is checked: AMP_EINVAL with a text that names
+ * the first that no run with these options can have, and the remedy; the scaler is then as it was.
+ */
+int amp_dynamic_scaler_load(struct amp_dynamic_scaler *scaler, const struct amp_dynamic_saved *saved,
+                            struct amp_error *error);
+
 /* How the scaler has behaved. */
 struct amp_dynamic_stats {
     float current_scale;

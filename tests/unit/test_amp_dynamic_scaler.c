@@ -316,6 +316,88 @@ static void reset_gives_the_initial_state_back(void **state)
     assert_int_equal(scaler.state.attempted, fresh.state.attempted);
 }
 
+/* ---- save and load ---- */
+
+/* A scaler with a history: growth, overflows, and a clean run that is not over. */
+static struct amp_dynamic_scaler used(void)
+{
+    struct amp_dynamic_scaler scaler = made(small());
+    update_times(&scaler, false, 4);
+    update_times(&scaler, true, 3);
+    update_times(&scaler, false, 5);
+    return scaler;
+}
+
+static struct amp_dynamic_saved saved_of(const struct amp_dynamic_scaler *scaler)
+{
+    struct amp_dynamic_saved saved;
+    assert_int_equal(amp_dynamic_scaler_save(scaler, &saved, &error), 0);
+    return saved;
+}
+
+static void a_loaded_scaler_goes_on_as_the_saved_one(void **state)
+{
+    struct amp_dynamic_scaler first = used(), second = made(small());
+    uint64_t random = 7;
+    for (unsigned i = 0; i < 1000; i++) {
+        struct amp_dynamic_saved saved = saved_of(&first);
+        assert_int_equal(amp_dynamic_scaler_load(&second, &saved, &error), 0);
+        random = (random * 1664525 + 1013904223) & UINT32_MAX;
+        bool overflow = random >> 30 == 0;
+        (void)amp_dynamic_scaler_update(&first, overflow);
+        (void)amp_dynamic_scaler_update(&second, overflow);
+        struct amp_dynamic_saved a = saved_of(&first), b = saved_of(&second);
+        assert_memory_equal(&a, &b, sizeof a);
+        assert_int_equal(second.state.hysteresis_left, first.state.hysteresis_left);
+    }
+}
+
+static void a_saved_state_with_any_field_damaged_is_refused_by_its_name(void **state)
+{
+    struct amp_dynamic_scaler good = used(), scaler = made(small());
+    struct {
+        struct amp_dynamic_saved saved;
+        const char *field;
+    } rows[18];
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        rows[i].saved = saved_of(&good);
+    rows[0].saved.version = 0, rows[0].field = "saved.version is 0";
+    rows[1].saved.version = 2, rows[1].field = "saved.version is 2";
+    rows[2].saved.scale = NAN, rows[2].field = "saved.scale is nan";
+    rows[3].saved.scale = INFINITY, rows[3].field = "saved.scale is inf";
+    rows[4].saved.scale = 0, rows[4].field = "saved.scale is 0";
+    rows[5].saved.scale = -1024, rows[5].field = "saved.scale is -1024";
+    rows[6].saved.scale = 8192, rows[6].field = "saved.scale is 8192";
+    rows[7].saved.growth_tracker = 3, rows[7].field = "saved.growth_tracker is 3";
+    rows[8].saved.steps_since_overflow = 1, rows[8].field = "saved.growth_tracker is 2";
+    rows[9].saved.consecutive_overflows = 4, rows[9].field = "saved.consecutive_overflows is 4";
+    rows[10].saved.consecutive_overflows = 1, rows[10].field = "saved.steps_since_overflow is 5";
+    rows[11].saved.steps_since_overflow = 10, rows[11].field = "saved.steps_since_overflow is 10";
+    rows[12].saved.total_overflows = 4, rows[12].field = "saved.total_overflows is 4";
+    rows[13].saved.skipped = 4, rows[13].field = "saved.skipped is 4";
+    rows[14].saved.applied = 13, rows[14].field = "saved.applied is 13";
+    rows[15].saved.attempted = 11, rows[15].field = "saved.skipped is 3";
+    rows[16].saved.scale_id = 0, rows[16].field = "saved.scale_id is 0";
+    memset(&rows[17].saved, 0xff, sizeof rows[17].saved), rows[17].field = "saved.version is 4294967295";
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(amp_dynamic_scaler_load(&scaler, &rows[i].saved, &error), AMP_EINVAL);
+        if (strstr(error.text, rows[i].field) == NULL || strstr(error.text, " load ") == NULL)
+            fail_msg("row %zu: %s", i, error.text);
+        assert_true(amp_dynamic_scaler_scale(&scaler) == 1024 && scaler.state.attempted == 0);
+    }
+    struct amp_dynamic_saved saved = saved_of(&good);
+    assert_int_equal(amp_dynamic_scaler_load(&scaler, &saved, &error), 0);
+}
+
+static void a_disabled_scaler_is_saved_and_loaded_too(void **state)
+{
+    struct amp_dynamic_scaler first = used(), off = disabled();
+    struct amp_dynamic_saved saved = saved_of(&first), again;
+    assert_int_equal(amp_dynamic_scaler_load(&off, &saved, &error), 0);
+    again = saved_of(&off);
+    assert_memory_equal(&again, &saved, sizeof saved);
+}
+
 /* The server's record moves by the same machine: the two agree after any sequence of steps. */
 static void the_scaler_follows_the_servers_machine(void **state)
 {
@@ -373,6 +455,9 @@ int main(void)
         cmocka_unit_test(statistics_tell_how_the_scaler_behaves),
         cmocka_unit_test(statistics_have_the_specified_text_form),
         cmocka_unit_test(reset_gives_the_initial_state_back),
+        cmocka_unit_test(a_loaded_scaler_goes_on_as_the_saved_one),
+        cmocka_unit_test(a_saved_state_with_any_field_damaged_is_refused_by_its_name),
+        cmocka_unit_test(a_disabled_scaler_is_saved_and_loaded_too),
         cmocka_unit_test(the_scaler_follows_the_servers_machine),
         cmocka_unit_test(the_interface_does_what_the_scaler_does),
     };

@@ -179,6 +179,11 @@ static void scalers_refuse_what_is_missing(void **state)
     REFUSED(amp_dynamic_scaler_unscale(NULL, &t, 1, &t, NULL, &error));
     REFUSED(amp_dynamic_scaler_check_overflow(NULL, &t, 1, &found, &error));
     REFUSED(amp_dynamic_scaler_check_and_update(NULL, &t, 1, &found, &error));
+    struct amp_dynamic_saved saved;
+    REFUSED(amp_dynamic_scaler_save(NULL, &saved, &error));
+    REFUSED(amp_dynamic_scaler_save(&dynamic, NULL, &error));
+    REFUSED(amp_dynamic_scaler_load(NULL, &saved, &error));
+    REFUSED(amp_dynamic_scaler_load(&dynamic, NULL, &error));
     assert_int_equal(amp_static_scaler_init(NULL, k, 2, true, &error), AMP_EINVAL);
     assert_int_equal(amp_static_scaler_init(&fixed, NULL, 2, true, &error), AMP_EINVAL);
     assert_int_equal(amp_dynamic_scaler_init(NULL, k, NULL, &error), AMP_EINVAL);
