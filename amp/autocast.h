@@ -20,6 +20,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Deepest nesting of regions on a thread: nested calls of a program, not data, so small. */
 #define AMP_AUTOCAST_DEPTH_MAX 32
 
@@ -57,13 +61,10 @@ void amp_autocast_exit(void);
 
 /* Whether this thread is in a region, and how the innermost one casts, into *config (may be NULL). */
 bool amp_autocast_current(struct amp_autocast_config *config);
-
 /* Whether this thread's innermost region casts at all: enabled and of a mode other than NONE. */
 bool amp_autocast_active(void);
-
 /* Regions that this thread is in. */
 unsigned amp_autocast_depth(void);
-
 /* The mode of this thread's innermost region; NONE outside and while it is not enabled. */
 enum amp_autocast_mode amp_autocast_mode(void);
 
@@ -111,5 +112,9 @@ int amp_autocast_cast(const struct amp_kernels *kernels, const char *op, const s
  */
 int amp_autocast_cast_to(const struct amp_kernels *kernels, enum amp_dtype dtype, const struct amp_tensor_view *in,
                          void *buffer, size_t buffer_bytes, struct amp_tensor_view *out, struct amp_error *error);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -13,6 +13,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* A tensor's elements, borrowed. */
 struct amp_tensor_view {
     const void *data;
@@ -52,5 +56,9 @@ struct amp_cast_cache_stats {
     uint64_t compared; /* entries that the searches have looked at: about one each */
 };
 void amp_cast_cache_stats(const struct amp_cast_cache *cache, struct amp_cast_cache_stats *stats);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -18,6 +18,10 @@
 
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* The usual norm. */
 #define AMP_CLIP_L2 2.0
 
@@ -50,5 +54,9 @@ int amp_grads_clip_by_norm(const struct amp_kernels *kernels, const struct amp_t
 /* The same for one gradient, by its own norm. */
 int amp_grad_clip_by_norm(const struct amp_kernels *kernels, const struct amp_tensor *gradient, double max_norm,
                           double p, const struct amp_tensor *out, double *norm, struct amp_error *error);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

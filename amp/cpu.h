@@ -5,6 +5,10 @@
 #include "amp/kernels.h"
 #include "base/err.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /*
  * Chooses a kernel table: `isa` is "ref", "avx2", "avx512" or "neon"; NULL or "" means the fastest that this processor
  * has. 0; AMP_EINVAL for an unknown name, AMP_EUNIMPLEMENTED for one that this processor or build lacks, with a text
@@ -20,5 +24,9 @@ const char *amp_cpu_isa(size_t i);
  * AMP_ESTATE with a text. Threads inherit the mode at their creation; a library loaded with -ffast-math may change it.
  */
 int amp_fp_env_check(struct amp_error *error);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

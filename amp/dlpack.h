@@ -18,6 +18,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* The version that is written; any minor version of the same major is read. */
 #define AMP_DLPACK_MAJOR 1
 #define AMP_DLPACK_MINOR 0
@@ -106,5 +110,9 @@ int amp_dlpack_export(const struct amp_tensor_view *view, const int64_t *shape, 
 int amp_dlpack_export_legacy(const struct amp_tensor_view *view, const int64_t *shape, size_t ndim, void *context,
                              void (*release_cb)(void *context), struct amp_dlpack_legacy **out,
                              struct amp_error *error);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

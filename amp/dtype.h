@@ -4,6 +4,10 @@
 
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Numbers are part of the wire and file formats: never reuse one. */
 enum amp_dtype {
     AMP_DTYPE_NONE = 0,
@@ -45,5 +49,9 @@ static inline const char *amp_dtype_name(enum amp_dtype dtype)
         return "none";
     }
 }
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

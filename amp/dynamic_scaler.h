@@ -16,6 +16,10 @@
 #include "amp/loss_scaler.h"
 #include "amp/scaler.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* What a user chooses. Unlike a server's specification every field counts as it is: 0 is not "the default". */
 struct amp_dynamic_options {
     bool enable_dynamic_loss_scaling;
@@ -28,10 +32,7 @@ struct amp_dynamic_options {
     uint32_t max_consecutive_overflows; /* from this many in a row training is not stable; at least 1 */
 };
 
-/*
- * For f16: enabled, from 2^16 within [1, 2^24], times 2 every 2000 clean steps, half at an overflow, stable below 50.
- * Pure.
- */
+/* For f16: enabled, from 2^16 within [1, 2^24], times 2 every 2000 clean steps, half at overflow, stable below 50. */
 struct amp_dynamic_options amp_dynamic_options_fp16(void);
 
 /*
@@ -59,7 +60,6 @@ float amp_dynamic_scaler_scale(const struct amp_dynamic_scaler *scaler);
 
 /* Overflows since the last clean step. */
 uint32_t amp_dynamic_scaler_consecutive_overflows(const struct amp_dynamic_scaler *scaler);
-
 /* Clean steps since the last overflow or growth: as the specification has it, growth begins the count anew. */
 uint32_t amp_dynamic_scaler_steps_since_overflow(const struct amp_dynamic_scaler *scaler);
 
@@ -140,5 +140,9 @@ size_t amp_dynamic_stats_text(const struct amp_dynamic_stats *stats, char *text,
 
 /* The scaler as an amp_loss_scaler, which borrows it. */
 struct amp_loss_scaler amp_dynamic_scaler_interface(struct amp_dynamic_scaler *scaler);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

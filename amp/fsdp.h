@@ -22,6 +22,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* ---- configuration ---- */
 
 struct amp_fsdp_config {
@@ -152,5 +156,9 @@ int amp_fsdp_integration_check_overflow(struct amp_fsdp_integration *integration
 
 /* Its manager: borrowed as long as the integration. */
 struct amp_fsdp_manager *amp_fsdp_integration_manager(struct amp_fsdp_integration *integration);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

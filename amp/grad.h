@@ -23,6 +23,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /*
  * out[i] = gradients[i] / scale for each of the n, by a product with fp32(1 / scale), the reciprocal in double and
  * rounded once: equal to the division for powers of two. The product is rounded to fp32, then to out's dtype, which may
@@ -105,5 +109,9 @@ bool amp_overflow_stats_has_overflow(const struct amp_overflow_stats *stats);
  * was cut.
  */
 size_t amp_overflow_stats_text(const struct amp_overflow_stats *stats, char *text, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -5,6 +5,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* What a finite test found; starts as AMP_CHECK_INIT and is added to. */
 struct amp_check {
     uint64_t inf_count;
@@ -54,5 +58,9 @@ struct amp_apply_scalars {
  * enough.
  */
 #define AMP_ADAMW_GUARD_MIN 0x1p-100f
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

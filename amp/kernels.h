@@ -21,6 +21,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Rows of the arrays below that are indexed by enum amp_dtype: f32, f16, bf16. */
 #define AMP_KERNEL_DTYPES (AMP_BF16 + 1)
 
@@ -74,9 +78,7 @@ typedef uint32_t amp_form_fn(const struct amp_input *inputs, unsigned inputs_cou
 /* g[i] clamped to [-limit, limit], limit >= 0; a NaN stays NaN, and -0 stays -0. */
 typedef void amp_clip_value_fn(float *g, float limit, size_t n);
 
-/*
- * lanes[i mod 16] += (double)g[i] * g[i] in the order of i. n is a multiple of 16, but for the last call of a segment.
- */
+/* lanes[i mod 16] += (double)g[i] * g[i] by rising i. n is a multiple of 16, but for the last call of a segment. */
 typedef void amp_squares_fn(const float *g, size_t n, double lanes[AMP_SQUARE_LANES]);
 
 /* The largest magnitude of n elements as bits of binary32: 0 if n = 0, AMP_F32_NAN if any is NaN. */
@@ -95,9 +97,7 @@ typedef void amp_powers_fn(const float *g, size_t n, double p, float unit, doubl
 typedef void amp_apply_fn(const struct amp_apply_scalars *scalars, size_t n, const float *g, float *p, float *m,
                           float *v);
 
-/*
- * LAMB's first pass: the squares of masters and of updates, each to its lanes as amp_squares_fn. Changes nothing else.
- */
+/* LAMB's first pass: the squares of masters and of updates, each to its lanes as amp_squares_fn; no other change. */
 typedef void amp_lamb_squares_fn(const struct amp_apply_scalars *scalars, size_t n, const float *g, const float *p,
                                  const float *m, const float *v, double masters[AMP_SQUARE_LANES],
                                  double updates[AMP_SQUARE_LANES]);
@@ -141,5 +141,9 @@ extern const struct amp_kernels amp_kernels_ref;
 extern const struct amp_kernels amp_kernels_avx2;
 extern const struct amp_kernels amp_kernels_avx512;
 extern const struct amp_kernels amp_kernels_neon;
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

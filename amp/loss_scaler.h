@@ -14,6 +14,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct amp_loss_scaler_ops {
     float (*scale)(const void *scaler);  /* the factor in use now */
     bool (*enabled)(const void *scaler); /* a disabled scaler passes everything through */
@@ -30,5 +34,9 @@ struct amp_loss_scaler {
     const struct amp_loss_scaler_ops *ops; /* constant, for ever */
     void *scaler;                          /* borrowed */
 };
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -14,6 +14,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct amp_kernels;
 
 /* Elements of a block: the unit of the tree, as in the server's flat space. */
@@ -51,5 +55,9 @@ double amp_norm_of_sum(double sum, double p, float unit);
  */
 int amp_norm(const struct amp_kernels *kernels, const struct amp_span *spans, size_t n, double p, double *norm,
              struct amp_error *error);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

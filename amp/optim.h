@@ -14,6 +14,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Numbers are part of the wire and file formats: never reuse one. */
 enum amp_optimizer {
     AMP_OPT_UNSET = 0,
@@ -151,5 +155,9 @@ int amp_schedule_check(const struct amp_schedule *schedule, struct amp_error *er
 
 /* The learning rate of the step that follows `applied` applied ones. */
 double amp_schedule_lr(const struct amp_schedule *schedule, double base_lr, uint64_t applied);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

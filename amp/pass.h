@@ -15,6 +15,10 @@
 #include "amp/kernels.h"
 #include "amp/optim.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* What g is made of: the same for vote and apply. */
 struct amp_pass_in {
     size_t count;                   /* elements of the segment, without pad */
@@ -90,5 +94,9 @@ void amp_pass_cast(const struct amp_kernels *kernels, size_t count, const float 
 
 /* The kernel's form of the scalars. */
 void amp_apply_prepare(const struct amp_apply *apply, struct amp_apply_scalars *scalars);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -12,6 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* A path from leaf to root has at most one pending node per bit of the index. */
 #define AMP_TREE_DEPTH 65
 
@@ -51,5 +55,9 @@ size_t amp_tree_parts(uint64_t first, uint64_t end, struct amp_tree_part *parts)
 
 /* The 16 lanes of a segment's sum of squares, folded 16 -> 8 -> 4 -> 2 -> 1. */
 double amp_tree_lanes(const double lanes[16]);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -13,6 +13,10 @@
 
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* The low precision of a region. */
 enum amp_autocast_mode {
     AMP_AUTOCAST_NONE = 0, /* operations run in their input types */
@@ -113,5 +117,9 @@ enum amp_op_policy amp_op_lists_policy(enum amp_op_lists lists, const char *op);
 
 /* The i-th built-in row in sorted order: its name, or NULL behind the last. For tests and documentation. */
 const char *amp_registry_builtin(size_t i);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

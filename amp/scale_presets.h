@@ -5,6 +5,10 @@
 #include "amp/dtype.h"
 #include "base/err.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define AMP_SCALE_NONE         1.0f
 #define AMP_SCALE_CONSERVATIVE 256.0f     /* 2^8 */
 #define AMP_SCALE_MODERATE     65536.0f   /* 2^16 */
@@ -21,5 +25,9 @@ int amp_scale_power_of_two(int exponent, float *scale, struct amp_error *error);
  * more, and for AMP_DTYPE_NONE and unknown numbers. Pure; any thread.
  */
 float amp_scale_recommended(enum amp_dtype precision);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

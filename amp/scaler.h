@@ -11,6 +11,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Numbers are part of the wire and file formats: never reuse one. */
 enum amp_scaler_policy {
     AMP_SCALER_POLICY_UNSET = 0,
@@ -97,5 +101,9 @@ bool amp_scaler_at_floor(const struct amp_scaler_config *config, const struct am
  * "dynamic", "megatron", ...: as docs/scalers.md names it; "unset" and "unknown" otherwise. Constant text; any thread.
  */
 const char *amp_scaler_policy_name(enum amp_scaler_policy policy);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

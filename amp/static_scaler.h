@@ -17,6 +17,10 @@
 #include "amp/scale_presets.h"
 #include "amp/scaler.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* The scale of the specification's default constructor. */
 #define AMP_STATIC_SCALER_DEFAULT AMP_SCALE_MODERATE
 
@@ -76,5 +80,9 @@ struct amp_tensor amp_static_scaler_inverse_tensor(struct amp_static_scaler *sca
 
 /* The scaler as an amp_loss_scaler, which borrows it. */
 struct amp_loss_scaler amp_static_scaler_interface(struct amp_static_scaler *scaler);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -15,6 +15,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /*
  * `data` is borrowed: `count` elements of `dtype` (f32, f16 or bf16), aligned to one element. data NULL means that the
  * tensor is missing, as a gradient that backward did not compute; count and dtype are then not looked at. An empty
@@ -62,5 +66,9 @@ bool amp_tensor_multiply(const struct amp_kernels *kernels, const struct amp_ten
  * out.
  */
 void amp_tensor_copy(const struct amp_kernels *kernels, const struct amp_tensor *in, const struct amp_tensor *out);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

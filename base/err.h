@@ -11,6 +11,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* name, value, gRPC status (google.rpc.Code), text */
 #define AMP_ERR_MAP(X)                                                                                       \
     X(EINVAL, -1, 3, "invalid argument")                                                                     \
@@ -71,5 +75,9 @@ int amp_error_set(struct amp_error *error, int code, const char *reason, const c
 
 /* Puts "prefix: " in front of the text that is there. Does nothing if error is NULL. */
 void amp_error_wrap(struct amp_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

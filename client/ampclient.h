@@ -29,6 +29,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define AMPCLIENT_API __attribute__((visibility("default")))
 
 struct ampclient;
@@ -412,5 +416,9 @@ AMPCLIENT_API int ampclient_set_user_state(struct ampclient_model *model, const 
  * options.
  */
 AMPCLIENT_API int ampclient_user_state(const struct ampclient_model *model, const void **data, size_t *size);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -1,0 +1,18 @@
+# The public headers in a C++ program: not where the libraries are instrumented, which another compiler could not link.
+include(CheckLanguage)
+check_language(CXX)
+if(NOT CMAKE_CXX_COMPILER)
+  add_test(NAME test_amp_cxx COMMAND sh -c "echo 'SKIPPED: test_amp_cxx needs a C++ compiler (package g++)'; exit 77")
+  set_tests_properties(test_amp_cxx PROPERTIES LABELS unit SKIP_RETURN_CODE 77)
+elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+  enable_language(CXX)
+  # Those that amp and client install.
+  get_directory_property(public_headers DIRECTORY ${PROJECT_SOURCE_DIR}/amp DEFINITION amp_headers)
+  list(APPEND public_headers ${PROJECT_SOURCE_DIR}/base/err.h ${PROJECT_SOURCE_DIR}/client/ampclient.h)
+  add_executable(test_amp_cxx ${CMAKE_CURRENT_LIST_DIR}/test_amp_cxx.cc)
+  target_compile_features(test_amp_cxx PRIVATE cxx_std_17)
+  target_compile_options(test_amp_cxx PRIVATE -O0 -Wall -Wextra -Werror -Wno-missing-field-initializers)
+  target_link_libraries(test_amp_cxx PRIVATE ampclient amp)
+  add_test(NAME test_amp_cxx COMMAND test_amp_cxx ${PROJECT_SOURCE_DIR}/tests/unit/test_amp_cxx.cc ${public_headers})
+  set_tests_properties(test_amp_cxx PROPERTIES LABELS unit TIMEOUT 300)
+endif()
