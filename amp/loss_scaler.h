@@ -35,6 +35,22 @@ struct amp_loss_scaler {
     void *scaler;                          /* borrowed */
 };
 
+/*
+ * What follows backward, in the one right order: unscales the n gradients in place by the scale that the loss had,
+ * looks for Inf and NaN before and after the division, calls step_cb (the optimizer, with clipping before it if wanted)
+ * on the unscaled gradients unless there was one, and only then moves the scale. *skipped: whether the step was left
+ * out. A disabled scaler has step_cb called on the gradients as they are.
+ *
+ * The gradients stay the caller's; the next step needs new ones, also after a failure, for these may be unscaled. 0;
+ * AMP_EINVAL for a missing argument (`arg` may be NULL) and the errors of amp_grads_unscale: nothing has been written;
+ * or what step_cb returned if that is not 0. The scale has not moved then, and *skipped is as it was. step_cb runs on
+ * this thread and must not call the scaler. Source: torch's unscale_, step and update.
+ */
+int amp_loss_scaler_step(const struct amp_loss_scaler *any, const struct amp_tensor *gradients, size_t n, bool *skipped,
+                         struct amp_error *error, void *arg,
+                         int (*step_cb)(void *arg, const struct amp_tensor *gradients, size_t n,
+                                        struct amp_error *error));
+
 #ifdef __cplusplus
 }
 #endif

@@ -91,6 +91,7 @@ static void scalers_and_the_client()
     CHECK(amp_dynamic_scaler_init(&dynamic, &amp_kernels_ref, nullptr, &error) == 0);
     amp_loss_scaler any = amp_dynamic_scaler_interface(&dynamic);
     CHECK(any.ops->scale(any.scaler) == 65536);
+    CHECK(amp_loss_scaler_step(&any, nullptr, 0, nullptr, &error, nullptr, nullptr) == AMP_EINVAL);
     amp_fsdp_config config = amp_fsdp_config_default();
     CHECK(amp_fsdp_config_check(&config, &error) == 0);
     ampclient_options options = AMPCLIENT_OPTIONS_INIT;

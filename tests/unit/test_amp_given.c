@@ -152,6 +152,12 @@ static void an_op_without_a_name_is_not_listed(void **state)
     amp_registry_close(&registry);
 }
 
+static int no_step(void *arg, const struct amp_tensor *gradients, size_t n, struct amp_error *told)
+{
+    fail_msg("a step without all arguments");
+    return 0;
+}
+
 static void scalers_refuse_what_is_missing(void **state)
 {
     struct amp_static_scaler fixed;
@@ -179,6 +185,11 @@ static void scalers_refuse_what_is_missing(void **state)
     REFUSED(amp_dynamic_scaler_unscale(NULL, &t, 1, &t, NULL, &error));
     REFUSED(amp_dynamic_scaler_check_overflow(NULL, &t, 1, &found, &error));
     REFUSED(amp_dynamic_scaler_check_and_update(NULL, &t, 1, &found, &error));
+    struct amp_loss_scaler any = amp_dynamic_scaler_interface(&dynamic), none = {NULL, NULL};
+    REFUSED(amp_loss_scaler_step(NULL, &t, 1, &found, &error, NULL, no_step));
+    REFUSED(amp_loss_scaler_step(&none, &t, 1, &found, &error, NULL, no_step));
+    REFUSED(amp_loss_scaler_step(&any, &t, 1, NULL, &error, NULL, no_step));
+    REFUSED(amp_loss_scaler_step(&any, &t, 1, &found, &error, NULL, NULL));
     struct amp_dynamic_saved saved;
     REFUSED(amp_dynamic_scaler_save(NULL, &saved, &error));
     REFUSED(amp_dynamic_scaler_save(&dynamic, NULL, &error));
