@@ -8,7 +8,6 @@
 
 #include "amp/cast_cache.h"
 #include "amp/given.h"
-#include "base/assert.h"
 
 #include <stdatomic.h>
 
@@ -29,6 +28,14 @@ static const struct amp_autocast_config *current(void)
     if (stack.depth == 0 || !stack.regions[stack.depth - 1].enabled)
         return &untouched;
     return &stack.regions[stack.depth - 1];
+}
+
+/* Backward runs after the exit: the outermost region stays in its place until another takes it. */
+static const struct amp_autocast_config *of_backward(void)
+{
+    if (stack.depth > 0)
+        return current();
+    return stack.regions[0].enabled ? &stack.regions[0] : &untouched;
 }
 
 struct amp_autocast_config amp_autocast_config_of(enum amp_autocast_mode mode, const struct amp_registry *registry)
@@ -76,8 +83,8 @@ int amp_autocast_enter(enum amp_autocast_mode mode)
 
 void amp_autocast_exit(void)
 {
-    AMP_ASSERT(stack.depth > 0);
-    stack.depth--;
+    if (stack.depth > 0)
+        stack.depth--;
 }
 
 bool amp_autocast_current(struct amp_autocast_config *config)
@@ -157,7 +164,7 @@ enum amp_dtype amp_autocast_dtype(const char *op, enum amp_dtype in)
 
 enum amp_dtype amp_autocast_backward_dtype(const char *op, enum amp_dtype in)
 {
-    const struct amp_autocast_config *region = current();
+    const struct amp_autocast_config *region = of_backward();
     struct amp_op_rule rule = rule_in(region, op);
     if (is_eligible(in) && rule.backward != AMP_DTYPE_NONE)
         return rule.backward;

@@ -32,7 +32,7 @@ struct amp_autocast_config {
     enum amp_autocast_mode mode;         /* the low precision */
     bool enabled;                        /* false: operations run in their input types, as in mode NONE */
     bool cache_enabled;                  /* false: casts of this region go to the caller's buffer alone */
-    const struct amp_registry *registry; /* borrowed until the exit; NULL: the built-in lists */
+    const struct amp_registry *registry; /* borrowed until the exit and the backward after it; NULL: built-in lists */
     enum amp_op_lists lists;             /* which operations run in the low precision: any lists with any mode */
 };
 
@@ -53,10 +53,13 @@ int amp_autocast_enter_config(const struct amp_autocast_config *config);
 /* Begins a region on this thread. 0, AMP_EEXHAUSTED beyond AMP_AUTOCAST_DEPTH_MAX, AMP_EINVAL for an unknown mode. */
 int amp_autocast_enter(enum amp_autocast_mode mode);
 
-/* As enter, with a registry that is borrowed until the exit; NULL: the built-in lists. */
+/*
+ * As enter, with a registry that is borrowed until the exit, and until the last amp_autocast_backward_dtype after it;
+ * NULL: the built-in lists.
+ */
 int amp_autocast_enter_with(enum amp_autocast_mode mode, const struct amp_registry *registry);
 
-/* Ends the innermost region of this thread; an exit without an enter is a fault of the program (assert). */
+/* Ends the innermost region of this thread; does nothing outside every region. */
 void amp_autocast_exit(void);
 
 /* Whether this thread is in a region, and how the innermost one casts, into *config (may be NULL). */
@@ -78,7 +81,11 @@ enum amp_dtype amp_autocast_low_dtype(enum amp_autocast_mode mode);
  */
 enum amp_dtype amp_autocast_dtype(const char *op, enum amp_dtype in);
 
-/* The same for the backward of `op`: the forward's, as in PyTorch, unless the registry names one. */
+/*
+ * The same for the backward of `op`: the forward's, as in PyTorch, unless the registry names one. Outside every region
+ * by the outermost region that this thread left last, since backward runs after it; for operations of an inner region
+ * that casts otherwise, enter a region of that kind for their backward.
+ */
 enum amp_dtype amp_autocast_backward_dtype(const char *op, enum amp_dtype in);
 
 /* The forward's dtype where the caller of `op` may name one: `named` wins; AMP_DTYPE_NONE: as amp_autocast_dtype. */

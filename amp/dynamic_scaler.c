@@ -3,6 +3,7 @@
 
 #include "amp/given.h"
 #include "amp/grad.h"
+#include "amp/scaler_fields.h"
 
 #include <stdio.h>
 
@@ -38,12 +39,18 @@ static struct amp_scaler_config config_of(const struct amp_dynamic_options *opti
 
 int amp_dynamic_options_check(const struct amp_dynamic_options *options, struct amp_error *error)
 {
+    static const struct amp_scaler_fields fields = {.init_scale = "initial_loss_scale",
+                                                    .min_scale = "min_loss_scale",
+                                                    .max_scale = "max_loss_scale",
+                                                    .growth_factor = "growth_factor",
+                                                    .backoff_factor = "backoff_factor",
+                                                    .growth_interval = "growth_interval"};
     if (options == NULL)
         return amp_error_set(error, AMP_EINVAL, NULL, "no options are given");
     if (options->max_consecutive_overflows == 0)
         return amp_error_set(error, AMP_EINVAL, NULL, "max_consecutive_overflows is 0, must be at least 1");
     struct amp_scaler_config config = config_of(options);
-    return amp_scaler_config_check(&config, error);
+    return amp_scaler_config_check_as(&config, &fields, error);
 }
 
 int amp_dynamic_scaler_init(struct amp_dynamic_scaler *scaler, const struct amp_kernels *kernels,

@@ -6,6 +6,7 @@
 #include "amp/cpu.h"
 #include "amp/given.h"
 #include "amp/grad.h"
+#include "amp/scaler_fields.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +41,12 @@ static struct amp_scaler_config scaler_of(const struct amp_fsdp_config *config)
 
 int amp_fsdp_config_check(const struct amp_fsdp_config *config, struct amp_error *error)
 {
+    static const struct amp_scaler_fields fields = {.init_scale = "initial_loss_scale",
+                                                    .min_scale = "min_loss_scale",
+                                                    .max_scale = "max_loss_scale",
+                                                    .growth_factor = "loss_scale_growth_factor",
+                                                    .backoff_factor = "loss_scale_backoff_factor",
+                                                    .growth_interval = "loss_scale_steps"};
     if (config == NULL)
         return amp_error_set(error, AMP_EINVAL, NULL, "no FSDP mixed-precision config is given");
     if (config->forward_dtype != AMP_F16 && config->forward_dtype != AMP_BF16)
@@ -48,12 +55,8 @@ int amp_fsdp_config_check(const struct amp_fsdp_config *config, struct amp_error
     if (config->backward_dtype != AMP_F32)
         return amp_error_set(error, AMP_EINVAL, NULL, "backward_dtype is %s, must be f32 for stability",
                              amp_dtype_name(config->backward_dtype));
-    if (!(config->initial_loss_scale >= config->min_loss_scale && config->initial_loss_scale <= config->max_loss_scale))
-        return amp_error_set(error, AMP_EINVAL, NULL, "initial_loss_scale is %g, must be between %g and %g",
-                             (double)config->initial_loss_scale, (double)config->min_loss_scale,
-                             (double)config->max_loss_scale);
     struct amp_scaler_config scaler = scaler_of(config);
-    return amp_scaler_config_check(&scaler, error);
+    return amp_scaler_config_check_as(&scaler, &fields, error);
 }
 
 /* ---- units ---- */
@@ -95,6 +98,10 @@ static int set(struct amp_tensor *to, const struct amp_tensor *from, struct amp_
     int rc = check_present(from, error);
     if (rc != 0)
         return rc;
+    if (from->data == to->data)
+        return amp_error_set(error, AMP_EINVAL, NULL,
+                             "\"%.100s\" is the unit's own tensor, which a new one replaces: give another's memory",
+                             amp_tensor_name(from));
     void *data = room_for(from->count, from->dtype);
     if (data == NULL)
         return no_memory(error, from);

@@ -69,7 +69,7 @@ void amp_fsdp_unit_init(struct amp_fsdp_unit *unit, const char *name);
 
 /*
  * Copies a gathered parameter (or a local gradient) into the unit, and frees the one before. `tensor` stays the
- * caller's, and must not be the unit's own. AMP_EINVAL if it is missing or not well formed; AMP_ENOMEM.
+ * caller's. AMP_EINVAL if it is missing, not well formed, or the very one that would be freed; AMP_ENOMEM.
  */
 int amp_fsdp_unit_set_parameter(struct amp_fsdp_unit *unit, const struct amp_tensor *tensor, struct amp_error *error);
 int amp_fsdp_unit_set_gradient(struct amp_fsdp_unit *unit, const struct amp_tensor *tensor, struct amp_error *error);

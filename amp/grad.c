@@ -107,10 +107,11 @@ static bool search(const struct amp_kernels *kernels, const struct amp_tensor *t
     return false;
 }
 
+/* `name` is what the caller's function calls `found`. */
 static int find(const struct amp_kernels *kernels, const struct amp_tensor *tensors, size_t n, struct wanted wanted,
-                bool *found, struct amp_error *error)
+                bool *found, const char *name, struct amp_error *error)
 {
-    int rc = amp_both_given(kernels, "kernels", found, "result", error);
+    int rc = amp_both_given(kernels, "kernels", found, name, error);
     if (rc == 0)
         rc = amp_tensors_check(tensors, n, error);
     if (rc != 0)
@@ -124,31 +125,31 @@ static int find(const struct amp_kernels *kernels, const struct amp_tensor *tens
 int amp_grads_overflow(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n, bool *overflow,
                        struct amp_error *error)
 {
-    return find(kernels, gradients, n, inf_or_nan, overflow, error);
+    return find(kernels, gradients, n, inf_or_nan, overflow, "overflow", error);
 }
 
 int amp_grad_overflow(const struct amp_kernels *kernels, const struct amp_tensor *gradient, bool *overflow,
                       struct amp_error *error)
 {
-    return find(kernels, gradient, 1, inf_or_nan, overflow, error);
+    return find(kernels, gradient, 1, inf_or_nan, overflow, "overflow", error);
 }
 
 int amp_grad_is_inf_or_nan(const struct amp_kernels *kernels, const struct amp_tensor *tensor, bool *found,
                            struct amp_error *error)
 {
-    return find(kernels, tensor, 1, inf_or_nan, found, error);
+    return find(kernels, tensor, 1, inf_or_nan, found, "found", error);
 }
 
 int amp_grad_is_inf(const struct amp_kernels *kernels, const struct amp_tensor *tensor, bool *found,
                     struct amp_error *error)
 {
-    return find(kernels, tensor, 1, (struct wanted){.inf = true}, found, error);
+    return find(kernels, tensor, 1, (struct wanted){.inf = true}, found, "found", error);
 }
 
 int amp_grad_is_nan(const struct amp_kernels *kernels, const struct amp_tensor *tensor, bool *found,
                     struct amp_error *error)
 {
-    return find(kernels, tensor, 1, (struct wanted){.nan = true}, found, error);
+    return find(kernels, tensor, 1, (struct wanted){.nan = true}, found, "found", error);
 }
 
 int amp_grads_find_overflow(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n,

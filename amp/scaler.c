@@ -28,6 +28,7 @@
 #include "amp/scaler.h"
 
 #include "amp/given.h"
+#include "amp/scaler_fields.h"
 
 #include <float.h>
 #include <math.h>
@@ -89,11 +90,43 @@ void amp_scaler_config_defaults(struct amp_scaler_config *c)
 
 static int bad(struct amp_error *error, const char *field, float value, const char *range)
 {
-    return amp_error_set(error, AMP_EINVAL, NULL, "scaler.%s is %g, must be %s", field, (double)value, range);
+    return amp_error_set(error, AMP_EINVAL, NULL, "%s is %g, must be %s", field, (double)value, range);
+}
+
+int amp_scaler_config_check_as(const struct amp_scaler_config *c, const struct amp_scaler_fields *fields,
+                               struct amp_error *error)
+{
+    /* Normal numbers alone: 1 / scale of a denormal would be Inf. */
+    if (!(isfinite(c->min_scale) && c->min_scale >= FLT_MIN))
+        return bad(error, fields->min_scale, c->min_scale, "finite and at least 2^-126");
+    if (!(isfinite(c->max_scale) && c->max_scale >= c->min_scale))
+        return amp_error_set(error, AMP_EINVAL, NULL, "%s is %g, must be finite and at least %s", fields->max_scale,
+                             (double)c->max_scale, fields->min_scale);
+    if (!(c->init_scale >= c->min_scale && c->init_scale <= c->max_scale))
+        return amp_error_set(error, AMP_EINVAL, NULL, "%s is %g, must be within [%s, %s]", fields->init_scale,
+                             (double)c->init_scale, fields->min_scale, fields->max_scale);
+    if (c->policy == AMP_SCALER_NONE && c->init_scale != 1)
+        return bad(error, fields->init_scale, c->init_scale, "1 under the policy none");
+    if (!(isfinite(c->growth_factor) && c->growth_factor > 1))
+        return bad(error, fields->growth_factor, c->growth_factor, "finite and above 1");
+    if (!(c->backoff_factor > 0 && c->backoff_factor < 1))
+        return bad(error, fields->backoff_factor, c->backoff_factor, "in (0, 1)");
+    if (c->growth_interval == 0)
+        return amp_error_set(error, AMP_EINVAL, NULL, "%s is 0, must be at least 1", fields->growth_interval);
+    if (c->hysteresis == 0)
+        return amp_error_set(error, AMP_EINVAL, NULL, "scaler.hysteresis is 0, must be at least 1");
+    return 0;
 }
 
 int amp_scaler_config_check(const struct amp_scaler_config *c, struct amp_error *error)
 {
+    /* As a model's specification calls them. */
+    static const struct amp_scaler_fields fields = {.init_scale = "scaler.init_scale",
+                                                    .min_scale = "scaler.min_scale",
+                                                    .max_scale = "scaler.max_scale",
+                                                    .growth_factor = "scaler.growth_factor",
+                                                    .backoff_factor = "scaler.backoff_factor",
+                                                    .growth_interval = "scaler.growth_interval"};
     int rc = amp_given(c, "config", error);
     if (rc != 0)
         return rc;
@@ -101,24 +134,7 @@ int amp_scaler_config_check(const struct amp_scaler_config *c, struct amp_error 
         return amp_error_set(error, AMP_EINVAL, NULL, "scaler.policy %d is unknown: use %s to %s (1 to %d)",
                              (int)c->policy, policies[AMP_SCALER_DYNAMIC].name, policies[POLICIES - 1].name,
                              (int)POLICIES - 1);
-    /* Normal numbers alone: 1 / scale of a denormal would be Inf. */
-    if (!(isfinite(c->min_scale) && c->min_scale >= FLT_MIN))
-        return bad(error, "min_scale", c->min_scale, "finite and at least 2^-126");
-    if (!(isfinite(c->max_scale) && c->max_scale >= c->min_scale))
-        return bad(error, "max_scale", c->max_scale, "finite and at least scaler.min_scale");
-    if (!(c->init_scale >= c->min_scale && c->init_scale <= c->max_scale))
-        return bad(error, "init_scale", c->init_scale, "within [scaler.min_scale, scaler.max_scale]");
-    if (c->policy == AMP_SCALER_NONE && c->init_scale != 1)
-        return bad(error, "init_scale", c->init_scale, "1 under the policy none");
-    if (!(isfinite(c->growth_factor) && c->growth_factor > 1))
-        return bad(error, "growth_factor", c->growth_factor, "finite and above 1");
-    if (!(c->backoff_factor > 0 && c->backoff_factor < 1))
-        return bad(error, "backoff_factor", c->backoff_factor, "in (0, 1)");
-    if (c->growth_interval == 0)
-        return amp_error_set(error, AMP_EINVAL, NULL, "scaler.growth_interval is 0, must be at least 1");
-    if (c->hysteresis == 0)
-        return amp_error_set(error, AMP_EINVAL, NULL, "scaler.hysteresis is 0, must be at least 1");
-    return 0;
+    return amp_scaler_config_check_as(c, &fields, error);
 }
 
 void amp_scaler_init(const struct amp_scaler_config *config, struct amp_scaler_state *state)

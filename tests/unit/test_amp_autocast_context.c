@@ -60,6 +60,45 @@ static void a_context_is_current_from_enter_to_exit(void **state)
     assert_int_equal(amp_autocast_depth(), 0);
 }
 
+static void leaving_an_empty_stack_does_nothing(void **state)
+{
+    amp_autocast_exit();
+    amp_autocast_exit();
+    assert_int_equal(amp_autocast_depth(), 0);
+    assert_int_equal(amp_autocast_enter(AMP_AUTOCAST_FP16), 0);
+    assert_int_equal(amp_autocast_depth(), 1);
+    amp_autocast_exit();
+    amp_autocast_exit();
+    assert_false(amp_autocast_current(NULL));
+}
+
+static void the_backward_dtype_holds_after_the_exit(void **state)
+{
+    struct amp_registry registry;
+    struct amp_autocast_config off = amp_autocast_config_fp16(NULL);
+    off.enabled = false;
+    amp_registry_init(&registry);
+    assert_int_equal(amp_registry_set_dtypes(&registry, "linear", AMP_DTYPE_NONE, AMP_F32, NULL), 0);
+    assert_int_equal(amp_autocast_enter_with(AMP_AUTOCAST_FP16, &registry), 0);
+    assert_int_equal(amp_autocast_enter(AMP_AUTOCAST_BF16), 0);
+    amp_autocast_exit();
+    amp_autocast_exit();
+    assert_int_equal(amp_autocast_backward_dtype("linear", AMP_F16), AMP_F32);
+    assert_int_equal(amp_autocast_backward_dtype("matmul", AMP_F32), AMP_F16);
+    assert_int_equal(amp_autocast_backward_dtype("softmax", AMP_F16), AMP_F32);
+    assert_int_equal(amp_autocast_dtype("matmul", AMP_F32), AMP_F32); /* the forward's ends with the region */
+    amp_autocast_exit();                                              /* does nothing, and forgets nothing */
+    assert_int_equal(amp_autocast_backward_dtype("matmul", AMP_F32), AMP_F16);
+    assert_int_equal(amp_autocast_enter(AMP_AUTOCAST_BF16), 0);
+    assert_int_equal(amp_autocast_backward_dtype("linear", AMP_F32), AMP_BF16);
+    amp_autocast_exit();
+    assert_int_equal(amp_autocast_backward_dtype("linear", AMP_F32), AMP_BF16);
+    assert_int_equal(amp_autocast_enter_config(&off), 0);
+    amp_autocast_exit();
+    assert_int_equal(amp_autocast_backward_dtype("linear", AMP_F32), AMP_F32);
+    amp_registry_close(&registry);
+}
+
 static void the_default_context_is_bf16_enabled_with_a_cache(void **state)
 {
     struct amp_autocast_config now;
@@ -326,6 +365,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_context_is_current_from_enter_to_exit),
+        cmocka_unit_test(leaving_an_empty_stack_does_nothing),
+        cmocka_unit_test(the_backward_dtype_holds_after_the_exit),
         cmocka_unit_test(the_default_context_is_bf16_enabled_with_a_cache),
         cmocka_unit_test(ready_made_configurations_have_their_mode_and_registry),
         cmocka_unit_test(a_disabled_context_casts_nothing_and_is_still_the_current_one),

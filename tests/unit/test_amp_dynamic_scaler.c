@@ -78,13 +78,13 @@ static void options_out_of_range_are_refused_by_field(void **state)
     struct {
         struct amp_dynamic_options options;
         const char *field;
-    } rows[] = {{small(), "init_scale"},      {small(), "init_scale"},
-                {small(), "init_scale"},      {small(), "init_scale"},
-                {small(), "growth_factor"},   {small(), "growth_factor"},
-                {small(), "backoff_factor"},  {small(), "backoff_factor"},
-                {small(), "growth_interval"}, {small(), "min_scale"},
-                {small(), "min_scale"},       {small(), "max_scale"},
-                {small(), "max_scale"},       {small(), "max_consecutive_overflows"}};
+    } rows[] = {{small(), "initial_loss_scale"}, {small(), "initial_loss_scale"},
+                {small(), "initial_loss_scale"}, {small(), "initial_loss_scale"},
+                {small(), "growth_factor"},      {small(), "growth_factor"},
+                {small(), "backoff_factor"},     {small(), "backoff_factor"},
+                {small(), "growth_interval"},    {small(), "min_loss_scale"},
+                {small(), "min_loss_scale"},     {small(), "max_loss_scale"},
+                {small(), "max_loss_scale"},     {small(), "max_consecutive_overflows"}};
     rows[0].options.initial_loss_scale = 0;
     rows[1].options.initial_loss_scale = NAN;
     rows[2].options.initial_loss_scale = 63;
@@ -102,7 +102,8 @@ static void options_out_of_range_are_refused_by_field(void **state)
     struct amp_dynamic_scaler scaler = made(small());
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         assert_int_equal(amp_dynamic_options_check(&rows[i].options, &error), AMP_EINVAL);
-        assert_non_null(strstr(error.text, rows[i].field));
+        assert_memory_equal(error.text, rows[i].field, strlen(rows[i].field)); /* no word before or around it */
+        assert_null(strstr(error.text, "scaler."));
         rows[i].options.enable_dynamic_loss_scaling = false;
         assert_int_equal(amp_dynamic_scaler_init(&scaler, kernels, &rows[i].options, &error), AMP_EINVAL);
     }

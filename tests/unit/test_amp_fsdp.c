@@ -63,16 +63,17 @@ static void config_refuses_values_out_of_range_by_field(void **state)
     rows[4].config.initial_loss_scale = 65537, rows[4].field = "initial_loss_scale";
     rows[5].config.initial_loss_scale = NAN, rows[5].field = "initial_loss_scale";
     rows[6].config.initial_loss_scale = 0, rows[6].field = "initial_loss_scale";
-    rows[7].config.min_loss_scale = -1, rows[7].field = "min_scale";
-    rows[8].config.max_loss_scale = INFINITY, rows[8].field = "max_scale";
-    rows[9].config.loss_scale_growth_factor = 1, rows[9].field = "growth_factor";
-    rows[10].config.loss_scale_backoff_factor = 1, rows[10].field = "backoff_factor";
-    rows[11].config.loss_scale_steps = 0, rows[11].field = "growth_interval";
-    rows[12].config.min_loss_scale = 0, rows[12].field = "min_scale";
+    rows[7].config.min_loss_scale = -1, rows[7].field = "min_loss_scale";
+    rows[8].config.max_loss_scale = INFINITY, rows[8].field = "max_loss_scale";
+    rows[9].config.loss_scale_growth_factor = 1, rows[9].field = "loss_scale_growth_factor";
+    rows[10].config.loss_scale_backoff_factor = 1, rows[10].field = "loss_scale_backoff_factor";
+    rows[11].config.loss_scale_steps = 0, rows[11].field = "loss_scale_steps";
+    rows[12].config.min_loss_scale = 0, rows[12].field = "min_loss_scale";
     for (size_t i = 0; i < 13; i++) {
         struct amp_fsdp_manager manager;
         assert_int_equal(amp_fsdp_config_check(&rows[i].config, &error), AMP_EINVAL);
-        assert_non_null(strstr(error.text, rows[i].field));
+        assert_memory_equal(error.text, rows[i].field, strlen(rows[i].field)); /* no word before or around it */
+        assert_null(strstr(error.text, "scaler."));
         assert_int_equal(amp_fsdp_manager_init(&manager, &rows[i].config, &fsdp, &error), AMP_EINVAL);
     }
     assert_int_equal(amp_fsdp_config_check(NULL, &error), AMP_EINVAL);
@@ -374,6 +375,26 @@ static void a_unit_takes_new_tensors_empty_ones_and_refuses_missing_ones(void **
     amp_fsdp_unit_clear(&unit);
 }
 
+static void a_unit_refuses_its_own_tensor_and_stays_as_it_was(void **state)
+{
+    struct amp_fsdp_unit unit;
+    float data[] = {1, 2};
+    struct amp_tensor two = {NULL, data, 2, AMP_F32};
+    amp_fsdp_unit_init(&unit, "w");
+    assert_int_equal(amp_fsdp_unit_set_parameter(&unit, &two, &error), 0);
+    struct amp_tensor same = unit.gathered_parameter;
+    assert_int_equal(amp_fsdp_unit_set_parameter(&unit, &unit.gathered_parameter, &error), AMP_EINVAL);
+    assert_non_null(strstr(error.text, "\"w\" is the unit's own tensor"));
+    assert_int_equal(amp_fsdp_unit_set_parameter(&unit, &same, &error), AMP_EINVAL);
+    assert_memory_equal(&unit.gathered_parameter, &same, sizeof same);
+    assert_memory_equal(same.data, data, sizeof data);
+    /* The parameter may be copied to be the gradient, which is other memory; after that the gradient is its own. */
+    assert_int_equal(amp_fsdp_unit_set_gradient(&unit, &unit.gathered_parameter, &error), 0);
+    assert_int_equal(amp_fsdp_unit_set_gradient(&unit, &unit.local_gradient, &error), AMP_EINVAL);
+    assert_int_equal(unit.local_gradient.count, 2);
+    amp_fsdp_unit_clear(&unit);
+}
+
 /* The test is linked with --wrap=malloc. */
 void *__real_malloc(size_t size);
 void *__wrap_malloc(size_t size);
@@ -449,6 +470,7 @@ int main(void)
         cmocka_unit_test(an_integration_without_config_has_the_defaults),
         cmocka_unit_test(conversions_before_gather_or_backward_are_errors_of_state),
         cmocka_unit_test(a_unit_takes_new_tensors_empty_ones_and_refuses_missing_ones),
+        cmocka_unit_test(a_unit_refuses_its_own_tensor_and_stays_as_it_was),
         cmocka_unit_test(without_memory_the_unit_is_as_it_was),
 #ifdef __SSE__
         cmocka_unit_test(a_thread_that_flushes_denormals_is_refused_and_the_unit_is_as_it_was),

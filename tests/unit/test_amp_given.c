@@ -56,6 +56,10 @@ static void gradient_utilities_refuse_what_is_missing(void **state)
     REFUSED(amp_grad_is_inf(k, &t, NULL, &error));
     REFUSED(amp_grad_is_nan(NULL, &t, &found, &error));
     REFUSED(amp_grad_is_nan(k, &t, NULL, &error));
+    assert_int_equal(amp_grad_is_nan(k, &t, NULL, &error), AMP_EINVAL);
+    assert_string_equal(error.text, "the argument found is NULL: it must be given");
+    assert_int_equal(amp_grad_overflow(k, &t, NULL, &error), AMP_EINVAL);
+    assert_string_equal(error.text, "the argument overflow is NULL: it must be given");
     REFUSED(amp_grads_find_overflow(NULL, &t, 1, names, &count, &error));
     REFUSED(amp_grads_find_overflow(k, &t, 1, NULL, &count, &error));
     REFUSED(amp_grads_find_overflow(k, &t, 1, names, NULL, &error));
