@@ -12,8 +12,8 @@
 /* Elements of a tile on the stack: 4 KiB of fp32, which stays in the first cache level. */
 #define TILE 1024
 
-static int check(const struct amp_kernels *kernels, const struct amp_tensor *in, const struct amp_tensor *out,
-                 size_t n, struct amp_error *error)
+static int check(const struct amp_kernels *kernels, const struct amp_tensor *in, const struct amp_tensor *out, size_t n,
+                 struct amp_error *error)
 {
     int rc = amp_given(kernels, "kernels", error);
     if (rc == 0)
@@ -60,9 +60,9 @@ static float largest_of(const struct amp_kernels *kernels, const struct amp_tens
 }
 
 /* amp_norm over spans that are looked at one by one, so that no array of them has to be made. */
-static double norm_of(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n, double p)
+static double norm_of(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n, double p,
+                      float largest)
 {
-    float largest = largest_of(kernels, gradients, n);
     if (isinf(p) || !isfinite(largest) || largest == 0)
         return (double)largest;
     struct amp_tree tree;
@@ -77,9 +77,9 @@ static double norm_of(const struct amp_kernels *kernels, const struct amp_tensor
 
 static int check_p(double p, struct amp_error *error)
 {
-    if (p >= 1)
+    if (p > 0)
         return 0;
-    return amp_error_set(error, AMP_EINVAL, NULL, "the norm's p is %g, must be at least 1", p);
+    return amp_error_set(error, AMP_EINVAL, NULL, "the norm's p is %g, must be above 0", p);
 }
 
 int amp_grads_norm(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n, double p,
@@ -91,7 +91,7 @@ int amp_grads_norm(const struct amp_kernels *kernels, const struct amp_tensor *g
     if (rc == 0)
         rc = check(kernels, gradients, gradients, n, error);
     if (rc == 0)
-        *norm = norm_of(kernels, gradients, n, p);
+        *norm = norm_of(kernels, gradients, n, p, largest_of(kernels, gradients, n));
     return rc;
 }
 
@@ -106,13 +106,14 @@ int amp_grads_clip_by_norm(const struct amp_kernels *kernels, const struct amp_t
         rc = check(kernels, gradients, out, n, error);
     if (rc != 0)
         return rc;
-    double before = norm_of(kernels, gradients, n, p);
+    float largest = largest_of(kernels, gradients, n);
+    double before = norm_of(kernels, gradients, n, p, largest);
     if (norm != NULL)
         *norm = before;
-    if (!isfinite(before))
+    if (!isfinite(largest))
         return amp_error_set(error, AMP_ERANGE, NULL, "the norm is %g: a gradient overflowed, leave the step out",
                              before);
-    float factor = amp_clip_coefficient(max_norm, before);
+    float factor = isinf(max_norm) ? 1 : amp_clip_coefficient(max_norm, before);
     for (size_t i = 0; i < n; i++) {
         if (factor < 1)
             (void)amp_tensor_multiply(kernels, &gradients[i], factor, &out[i]);

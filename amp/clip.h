@@ -3,8 +3,8 @@
  *
  * The rules of amp/grad.h hold: memory is the caller's and nothing is allocated; missing gradients are passed over; 0,
  * AMP_EINVAL with a text, or AMP_ESTATE in a thread that flushes denormals; after a failure nothing has been written;
- * any thread. p is a number from 1 on, or INFINITY for the largest magnitude; below 1, NaN and negative ones are
- * AMP_EINVAL.
+ * any thread. p is a number above 0, or INFINITY for the largest magnitude; 0, negative ones and NaN are AMP_EINVAL.
+ * Below 1 the formula is no norm in the strict sense, and may be beyond a double: the norm is Inf then.
  *
  * Clip after unscaling and after the overflow test: clipping by value would turn an Inf into a finite number, and a
  * norm that is not finite is refused.
@@ -36,7 +36,7 @@ int amp_clip_by_value(const struct amp_kernels *kernels, const struct amp_tensor
 /*
  * *norm = the p-norm of all elements of the n gradients together, in double, by the lanes and trees of docs/numerics.md
  * over blocks counted from each tensor's start: the same bits for every kernel table. 0 of no elements; Inf if an
- * element is Inf and none is NaN; NaN if one is.
+ * element is Inf and none is NaN; NaN if one is. Source: ComputeNorm, (sum of |x|^p)^(1/p) for every p > 0.
  */
 int amp_grads_norm(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n, double p,
                    double *norm, struct amp_error *error);
@@ -44,8 +44,9 @@ int amp_grads_norm(const struct amp_kernels *kernels, const struct amp_tensor *g
 /*
  * out[i] = gradients[i] * fp32(min(1, max_norm / (norm + 1e-6))), norm the p-norm of them all: never increases a
  * gradient. With the factor 1 the bits are copied (written not at all in place). *norm, unless NULL, is the norm
- * before. max_norm >= 0: 0 makes all zeros, INFINITY only measures; negative or NaN is AMP_EINVAL. AMP_ERANGE if the
- * norm is Inf or NaN: a gradient overflowed, and a product would only spread it. *norm is set then too.
+ * before. max_norm >= 0: 0 makes all zeros, INFINITY only measures; negative or NaN is AMP_EINVAL. AMP_ERANGE if an
+ * element is Inf or NaN: a gradient overflowed, and a product would only spread it. *norm is set then too. A norm of
+ * finite elements that is Inf (p < 1) makes zeros, as the formula says.
  */
 int amp_grads_clip_by_norm(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n,
                            double max_norm, double p, const struct amp_tensor *out, double *norm,

@@ -87,7 +87,7 @@ typedef uint32_t amp_largest_fn(const void *src, size_t n);
 /* lanes[i mod 16] += |g[i]|, with the rules of amp_squares_fn. */
 typedef void amp_magnitudes_fn(const float *g, size_t n, double lanes[AMP_SQUARE_LANES]);
 
-/* lanes[i mod 16] += (|g[i]| / unit)^p, p >= 1 and finite; unit >= every |g[i]|, finite, > 0. Otherwise as squares. */
+/* lanes[i mod 16] += (|g[i]| / unit)^p, p > 0 and finite; unit >= every |g[i]|, finite, > 0. Otherwise as squares. */
 typedef void amp_powers_fn(const float *g, size_t n, double p, float unit, double lanes[AMP_SQUARE_LANES]);
 
 /*

@@ -127,13 +127,21 @@ double amp_norm_sum(const struct amp_kernels *kernels, const struct amp_span *sp
     return amp_tree_sum(&tree);
 }
 
+/* unit * 2^t, t >= 0: of a p below 1, t may leave exp2_of's range where unit is small and the product is not Inf. */
+static double unit_exp2(double unit, double t)
+{
+    if (t <= 1023)
+        return unit * exp2_of(t);
+    return t < 2046 ? unit * exp2_of(t / 2) * exp2_of(t / 2) : (double)INFINITY;
+}
+
 double amp_norm_of_sum(double sum, double p, float unit)
 {
     if (p == 1)
         return sum;
     if (p == 2)
         return sqrt(sum);
-    return sum > 0 ? (double)unit * exp2_of(log2_of(sum) / p) : 0;
+    return sum > 0 ? unit_exp2((double)unit, log2_of(sum) / p) : 0;
 }
 
 /* The larger of two, NaN above all. */
@@ -152,8 +160,8 @@ int amp_norm(const struct amp_kernels *kernels, const struct amp_span *spans, si
         rc = amp_given(spans, "spans", error);
     if (rc != 0)
         return rc;
-    if (!(p >= 1))
-        return amp_error_set(error, AMP_EINVAL, NULL, "the norm's p is %g, must be at least 1", p);
+    if (!(p > 0))
+        return amp_error_set(error, AMP_EINVAL, NULL, "the norm's p is %g, must be above 0", p);
     for (size_t i = 0; i < n; i++) {
         if (spans[i].dtype != AMP_F32 && spans[i].dtype != AMP_F16 && spans[i].dtype != AMP_BF16)
             return amp_error_set(error, AMP_EINVAL, NULL, "tensor %zu is %s, must be f32, f16 or bf16", i,

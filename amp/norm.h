@@ -30,7 +30,7 @@ struct amp_span {
     enum amp_dtype dtype; /* f32, f16 or bf16 */
 };
 
-/* x^p for x in [0, 1] and p >= 1, finite; relative error below 2^-48 times (1 + |p log2 x|). 0 below 2^-1022. */
+/* x^p for x in [0, 1] and p > 0, finite; relative error below 2^-48 times (1 + |p log2 x|). 0 below 2^-1022. */
 double amp_real_power(double x, double p);
 
 /* The largest magnitude of the span: Inf or NaN (before Inf) if it holds one, 0 if it is empty. */
@@ -45,13 +45,14 @@ double amp_norm_block(const struct amp_kernels *kernels, const struct amp_span *
 /* The sum of a whole span: the tree over its blocks. */
 double amp_norm_sum(const struct amp_kernels *kernels, const struct amp_span *span, double p, float unit);
 
-/* The norm from its sum: sum for p = 1, its root for 2, else unit * sum^(1/p). */
+/* The norm from its sum: sum for p = 1, its root for 2, else unit * sum^(1/p), which is at least unit. */
 double amp_norm_of_sum(double sum, double p, float unit);
 
 /*
- * The p-norm of all elements of n spans together, into *norm; p >= 1, INFINITY for the largest magnitude. 0 without
- * elements. NaN if any element is NaN, else Inf if any is Inf. 0, or AMP_EINVAL for p < 1 or NaN, for a dtype without
- * kernels, for elements without an address, or for a pointer that is NULL (spans may be with n = 0).
+ * The p-norm of all elements of n spans together, into *norm; p > 0, INFINITY for the largest magnitude. 0 without
+ * elements. NaN if any element is NaN, else Inf if any is Inf; with p below 1, where the formula is no norm in the
+ * strict sense, also Inf where it is beyond a double. 0, or AMP_EINVAL for p <= 0 or NaN, for a dtype without kernels,
+ * for elements without an address, or for a pointer that is NULL (spans may be with n = 0).
  */
 int amp_norm(const struct amp_kernels *kernels, const struct amp_span *spans, size_t n, double p, double *norm,
              struct amp_error *error);

@@ -228,6 +228,37 @@ static void clip_by_norm_takes_every_p(void **state)
     }
 }
 
+/* min(1, max_norm / ((sum of |x|^p)^(1/p) + 1e-6)), zeros and missing gradients among them. */
+static void clip_by_norm_below_one_is_the_specifications_formula(void **state)
+{
+    static const double ps[] = {0.999, 0.5, 0.25, 0.1};
+    static const double max_norms[] = {0, 1e-3, 6, 1e4, 1e30, INFINITY};
+    for (size_t i = 0; i < 4 * 6; i++) {
+        float a[] = {30, -40, 0}, b[] = {120};
+        struct amp_tensor grads[] = {f32("a", a, 3), {"none", NULL, 9, AMP_F32}, f32("b", b, 1)};
+        double p = ps[i / 6], max_norm = max_norms[i % 6], norm;
+        double expected = pow(pow(30, p) + pow(40, p) + pow(120, p), 1 / p);
+        double factor = fmin(1, max_norm / (expected + 1e-6));
+        assert_int_equal(amp_grads_clip_by_norm(kernels, grads, 3, max_norm, p, grads, &norm, &error), 0);
+        assert_true(close_to(norm, expected));
+        assert_true(close_to((double)a[0], 30 * factor) && close_to((double)a[1], -40 * factor));
+        assert_true(a[2] == 0 && close_to((double)b[0], 120 * factor));
+    }
+}
+
+static void a_norm_beyond_a_double_clips_to_zeros_and_is_no_overflow(void **state)
+{
+    float data[] = {1, -2, 3, 4, 5, 6, 7, 8};
+    struct amp_tensor g = f32("g", data, 8);
+    double norm = 0;
+    assert_int_equal(amp_grad_clip_by_norm(kernels, &g, INFINITY, 0.001, &g, &norm, &error), 0);
+    assert_true(norm == (double)INFINITY && data[1] == -2 && data[7] == 8);
+    assert_int_equal(amp_grad_clip_by_norm(kernels, &g, 1, 0.001, &g, &norm, &error), 0);
+    assert_true(norm == (double)INFINITY && data[0] == 0 && data[1] == 0 && signbit(data[1]) && data[7] == 0);
+    data[3] = INFINITY;
+    assert_int_equal(amp_grad_clip_by_norm(kernels, &g, 1, 0.001, &g, &norm, &error), AMP_ERANGE);
+}
+
 static void clip_by_norm_of_a_dictionary_uses_one_factor_for_all(void **state)
 {
     float a[] = {3}, a_out[1], b_back[1];
@@ -288,7 +319,7 @@ static void clip_by_norm_refuses_a_norm_that_is_not_finite_and_writes_nothing(vo
 
 static void values_of_p_and_of_the_norm_that_make_no_sense_are_refused(void **state)
 {
-    static const double ps[] = {0, -0.0, -1, -INFINITY, NAN, 0.5, 0.999};
+    static const double ps[] = {0, -0.0, -1, -0.5, -INFINITY, NAN};
     static const double norms[] = {-1, -INFINITY, NAN};
     float data[] = {3};
     struct amp_tensor g = f32("g", data, 1);
@@ -353,6 +384,8 @@ int main(void)
         cmocka_unit_test(clip_by_norm_scales_a_gradient_down_to_the_norm),
         cmocka_unit_test(clip_by_norm_never_increases_a_gradient),
         cmocka_unit_test(clip_by_norm_takes_every_p),
+        cmocka_unit_test(clip_by_norm_below_one_is_the_specifications_formula),
+        cmocka_unit_test(a_norm_beyond_a_double_clips_to_zeros_and_is_no_overflow),
         cmocka_unit_test(clip_by_norm_of_a_dictionary_uses_one_factor_for_all),
         cmocka_unit_test(clip_by_norm_below_the_norm_leaves_every_bit),
         cmocka_unit_test(clip_by_norm_of_zeros_and_of_nothing_is_nothing),

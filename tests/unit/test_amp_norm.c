@@ -68,13 +68,42 @@ static void norms_of_every_p_agree_with_long_double(void **state)
     }
 }
 
+/* The error of the sum's logarithm is divided by p. */
+static void norms_with_p_below_one_agree_with_long_double(void **state)
+{
+    static const double ps[] = {0.999999, 0.75, 0.5, 0.25, 0.1, 0.02};
+    static const int ranges[][2] = {{-10, 4}, {-149, -100}, {-149, 20}};
+    for (size_t r = 0; r < sizeof ranges / sizeof ranges[0]; r++) {
+        fill(ranges[r][0], ranges[r][1]);
+        for (size_t i = 0; i < sizeof ps / sizeof ps[0]; i++) {
+            long double expected = expected_norm(values, 20000, ps[i]);
+            long double error = fabsl(norm_of(values, 20000, ps[i]) - expected) / expected;
+            if (!(error <= 0x1p-45L / ps[i]))
+                print_message("p %g, range %zu: relative error %Lg\n", ps[i], r, error);
+            assert_true(error <= 0x1p-45L / ps[i]);
+        }
+    }
+}
+
+/* Four equal elements: 4^(1/p) times one of them, beyond exp2's range and not yet, or already, beyond a double. */
+static void norms_with_tiny_p_are_infinite_only_beyond_a_double(void **state)
+{
+    float x[4];
+    for (int i = 0; i < 4; i++)
+        x[i] = i % 2 ? -0x1p-149f : 0x1p-149f;
+    assert_true(fabs(norm_of(x, 4, 2.0 / 1100) / 0x1p951 - 1) < 1e-9);
+    assert_true(norm_of(x, 4, 2.0 / 1300) == (double)INFINITY);
+    assert_true(norm_of(x, 4, 1e-300) == (double)INFINITY);
+    assert_true(norm_of(x, 1, 1e-300) == 0x1p-149 && norm_of(x, 1, 0x1p-1074) == 0x1p-149);
+}
+
 static void real_powers_are_within_their_bound(void **state)
 {
     struct amp_random random;
     amp_random_init(&random, 6);
     for (unsigned i = 0; i < 200000; i++) {
         double x = ldexp(amp_random_unit(&random), -(int)amp_random_below(&random, 60));
-        double p = 1 + ldexp(amp_random_unit(&random), (int)amp_random_below(&random, 6));
+        double p = ldexp(1 + amp_random_unit(&random), (int)amp_random_below(&random, 16) - 10);
         long double expected = powl(x, p);
         double got = amp_real_power(x, p);
         if (expected < 0x1p-1020L)
@@ -148,16 +177,16 @@ static void blocks_taken_in_any_order_give_the_norm_of_the_whole(void **state)
     }
 }
 
-static void a_p_below_one_and_a_dtype_without_kernels_are_refused(void **state)
+static void a_p_that_is_not_above_zero_and_a_dtype_without_kernels_are_refused(void **state)
 {
-    static const double bad[] = {0, -1, 0.5, 0.999999, NAN, -INFINITY};
+    static const double bad[] = {0, -0.0, -1, NAN, -INFINITY};
     float x = 1;
     double norm = -1;
     struct amp_error error;
     struct amp_span span = {&x, 1, AMP_F32};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_equal(amp_norm(&amp_kernels_ref, &span, 1, bad[i], &norm, &error), AMP_EINVAL);
-        assert_non_null(strstr(error.text, "at least 1"));
+        assert_non_null(strstr(error.text, "above 0"));
     }
     span.dtype = AMP_F64;
     assert_int_equal(amp_norm(&amp_kernels_ref, &span, 1, 2, &norm, &error), AMP_EINVAL);
@@ -169,12 +198,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norms_of_every_p_agree_with_long_double),
+        cmocka_unit_test(norms_with_p_below_one_agree_with_long_double),
+        cmocka_unit_test(norms_with_tiny_p_are_infinite_only_beyond_a_double),
         cmocka_unit_test(real_powers_are_within_their_bound),
         cmocka_unit_test(nothing_has_the_norm_zero),
         cmocka_unit_test(nan_wins_over_infinity_and_infinity_over_numbers),
         cmocka_unit_test(the_norm_of_several_tensors_is_that_of_all_elements),
         cmocka_unit_test(blocks_taken_in_any_order_give_the_norm_of_the_whole),
-        cmocka_unit_test(a_p_below_one_and_a_dtype_without_kernels_are_refused),
+        cmocka_unit_test(a_p_that_is_not_above_zero_and_a_dtype_without_kernels_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
