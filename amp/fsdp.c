@@ -204,15 +204,40 @@ static bool scales(const struct amp_fsdp_manager *manager)
     return manager->config.enabled && manager->config.use_loss_scaling;
 }
 
-int amp_fsdp_scale_loss(const struct amp_fsdp_manager *manager, const struct amp_tensor *loss,
-                        const struct amp_tensor *out, struct amp_error *error)
+static bool has_server(const struct amp_fsdp_manager *manager)
+{
+    return manager->server_scale != 0;
+}
+
+int amp_fsdp_set_server_scale(struct amp_fsdp_manager *manager, float scale, struct amp_error *error)
+{
+    int rc = amp_given(manager, "manager", error);
+    if (rc == 0)
+        rc = amp_scale_check(scale, error);
+    if (rc != 0)
+        return rc;
+    if (manager->own_scale_used)
+        return amp_error_set(error, AMP_ESTATE, NULL,
+                             "both would scale: this manager has used its own loss scale, %g, and the server divides "
+                             "by its own, %g; call amp_fsdp_set_server_scale after each ampclient_step_begin, before "
+                             "amp_fsdp_scale_loss, and after amp_fsdp_reset_loss_scale if the manager worked alone",
+                             (double)manager->scaler.scale, (double)scale);
+    manager->server_scale = scale;
+    return 0;
+}
+
+int amp_fsdp_scale_loss(struct amp_fsdp_manager *manager, const struct amp_tensor *loss, const struct amp_tensor *out,
+                        struct amp_error *error)
 {
     int rc = amp_given(manager, "manager", error);
     if (rc != 0)
         return rc;
-    if (!scales(manager))
+    if (!has_server(manager) && !scales(manager))
         return amp_grads_copy(manager->fsdp->kernels, loss, 1, out, error);
-    return amp_loss_scale(manager->fsdp->kernels, loss, manager->scaler.scale, out, error);
+    rc = amp_loss_scale(manager->fsdp->kernels, loss, amp_fsdp_loss_scale(manager), out, error);
+    if (rc == 0 && !has_server(manager))
+        manager->own_scale_used = true;
+    return rc;
 }
 
 int amp_fsdp_check_overflow(struct amp_fsdp_manager *manager, const struct amp_tensor *gradients, size_t n,
@@ -225,7 +250,11 @@ int amp_fsdp_check_overflow(struct amp_fsdp_manager *manager, const struct amp_t
     rc = amp_tensors_check(gradients, n, error);
     if (rc == 0 && scales(manager)) {
         rc = amp_grads_overflow(manager->fsdp->kernels, gradients, n, &found, error);
-        amp_scaler_update(&manager->scaler_config, &manager->scaler, found ? AMP_SCALER_OVERFLOW : AMP_SCALER_CLEAN);
+        if (rc == 0 && !has_server(manager)) {
+            amp_scaler_update(&manager->scaler_config, &manager->scaler,
+                              found ? AMP_SCALER_OVERFLOW : AMP_SCALER_CLEAN);
+            manager->own_scale_used = true;
+        }
     }
     if (rc == 0)
         *overflow = found;
@@ -234,12 +263,13 @@ int amp_fsdp_check_overflow(struct amp_fsdp_manager *manager, const struct amp_t
 
 float amp_fsdp_loss_scale(const struct amp_fsdp_manager *manager)
 {
-    return manager->scaler.scale;
+    return has_server(manager) ? manager->server_scale : manager->scaler.scale;
 }
 
 void amp_fsdp_reset_loss_scale(struct amp_fsdp_manager *manager)
 {
     amp_scaler_init(&manager->scaler_config, &manager->scaler);
+    manager->own_scale_used = false;
 }
 
 /* ---- the integration ---- */
@@ -296,7 +326,7 @@ int amp_fsdp_apply_gradient_fp32(const struct amp_fsdp_integration *integration,
     return replace(&integration->manager, &unit->local_gradient, integration->manager.config.backward_dtype, error);
 }
 
-int amp_fsdp_integration_scale_loss(const struct amp_fsdp_integration *integration, const struct amp_tensor *loss,
+int amp_fsdp_integration_scale_loss(struct amp_fsdp_integration *integration, const struct amp_tensor *loss,
                                     const struct amp_tensor *out, struct amp_error *error)
 {
     int rc = amp_given(integration, "integration", error);

@@ -84,6 +84,8 @@ struct amp_fsdp_manager {
     const struct amp_fsdp *fsdp; /* borrowed */
     struct amp_scaler_config scaler_config;
     struct amp_scaler_state scaler;
+    float server_scale;  /* of the step, by amp_fsdp_set_server_scale; 0: no server, the manager has its own */
+    bool own_scale_used; /* a loss was scaled, or gradients judged, by the manager's own scale since init or reset */
 };
 
 /*
@@ -107,22 +109,31 @@ int amp_fsdp_to_mixed_precision(const struct amp_fsdp_manager *manager, const st
 int amp_fsdp_gradient_to_fp32(const struct amp_fsdp_manager *manager, const struct amp_tensor *gradient, void *buffer,
                               size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error);
 
-/* *out = *loss * scale (amp_loss_scale); a copy without loss scaling. out may be the loss itself. */
-int amp_fsdp_scale_loss(const struct amp_fsdp_manager *manager, const struct amp_tensor *loss,
-                        const struct amp_tensor *out, struct amp_error *error);
+/*
+ * With an ampd server, in each step right after ampclient_step_begin: from now on the scale is the server's, `scale`
+ * that of the step (step.scale), whatever the config says, since the server divides by it. The verdict is the server's
+ * too (ampclient_step_end). AMP_EINVAL for a scale that is not finite and at least 2^-126; AMP_ESTATE with the remedy
+ * if this manager has scaled a loss or judged gradients by its own scale since init or reset: both would scale.
+ */
+int amp_fsdp_set_server_scale(struct amp_fsdp_manager *manager, float scale, struct amp_error *error);
+
+/* *out = *loss * scale (amp_loss_scale); a copy without loss scaling and server. out may be the loss itself. */
+int amp_fsdp_scale_loss(struct amp_fsdp_manager *manager, const struct amp_tensor *loss, const struct amp_tensor *out,
+                        struct amp_error *error);
 
 /*
  * *overflow: whether any of the n gradients has an Inf or NaN, missing ones passed over; and moves the loss scale by
  * one step: on an overflow max(min_loss_scale, scale * backoff), else after loss_scale_steps min(max_loss_scale, scale
- * * growth). Without loss scaling false, and nothing moves.
+ * * growth). Without loss scaling false, and nothing moves. With a server nothing moves either: it tells what this
+ * worker's gradients have, and they are pushed all the same, for the server judges those of all.
  */
 int amp_fsdp_check_overflow(struct amp_fsdp_manager *manager, const struct amp_tensor *gradients, size_t n,
                             bool *overflow, struct amp_error *error);
 
-/* The scale in use now. */
+/* The scale in use now: the server's where one was set. */
 float amp_fsdp_loss_scale(const struct amp_fsdp_manager *manager);
 
-/* Back to initial_loss_scale, with all counts zero. */
+/* Back to initial_loss_scale, with all counts zero. A server's scale stays: it is set at the server. */
 void amp_fsdp_reset_loss_scale(struct amp_fsdp_manager *manager);
 
 /* ---- the integration: what to call after a gather and before a scatter ---- */
@@ -147,7 +158,7 @@ int amp_fsdp_apply_gradient_fp32(const struct amp_fsdp_integration *integration,
                                  struct amp_error *error);
 
 /* amp_fsdp_scale_loss of its manager. */
-int amp_fsdp_integration_scale_loss(const struct amp_fsdp_integration *integration, const struct amp_tensor *loss,
+int amp_fsdp_integration_scale_loss(struct amp_fsdp_integration *integration, const struct amp_tensor *loss,
                                     const struct amp_tensor *out, struct amp_error *error);
 
 /* amp_fsdp_check_overflow of its manager. */

@@ -271,6 +271,86 @@ static void reset_gives_the_initial_scale_back(void **state)
     assert_int_equal(manager.scaler.attempted, 0);
 }
 
+/* ---- with a server ---- */
+
+/* A server's side of a model with one parameter, loss (w - 1.64)^2 / 2, by SGD: it divides by its own scale. */
+struct server {
+    struct amp_scaler_config config;
+    struct amp_scaler_state record;
+    float w;
+};
+
+static struct server served(void)
+{
+    struct server server = {.w = 0};
+    amp_scaler_config_defaults(&server.config);
+    amp_scaler_init(&server.config, &server.record);
+    return server;
+}
+
+static bool server_step(struct server *server, float pushed)
+{
+    bool overflow = !isfinite(pushed);
+    if (!overflow)
+        server->w -= 0.1f * (pushed / server->record.scale);
+    amp_scaler_update(&server->config, &server->record, overflow ? AMP_SCALER_OVERFLOW : AMP_SCALER_CLEAN);
+    return overflow;
+}
+
+static void with_a_server_the_scale_and_the_verdict_are_the_servers(void **state)
+{
+    for (int kind = 0; kind < 3;
+         kind++) { /* the defaults, no loss scaling, disabled: the server divides all the same */
+        struct amp_fsdp_config config = amp_fsdp_config_default();
+        config.use_loss_scaling = kind != 1;
+        config.enabled = kind != 2;
+        struct amp_fsdp_manager manager = made(config);
+        struct server server = served();
+        for (unsigned step = 0; step < 200; step++) {
+            assert_int_equal(amp_fsdp_set_server_scale(&manager, server.record.scale, &error), 0);
+            float slope = server.w - 1.64f, pushed = step % 50 == 7 ? INFINITY : slope;
+            struct amp_tensor g = {"w", &pushed, 1, AMP_F32};
+            bool overflow = false;
+            assert_int_equal(amp_fsdp_scale_loss(&manager, &g, &g, &error), 0);
+            assert_int_equal(amp_fsdp_check_overflow(&manager, &g, 1, &overflow, &error), 0);
+            assert_true(server_step(&server, pushed) == overflow || kind > 0);
+            assert_true(amp_fsdp_loss_scale(&manager) == server.record.scale || step % 50 == 7);
+        }
+        assert_true(fabsf(server.w - 1.64f) < 1e-3f && server.record.scale == 0x1p12f);
+        assert_true(manager.scaler.attempted == 0 && manager.scaler.scale == 2);
+    }
+}
+
+static void where_both_would_scale_an_error_says_so(void **state)
+{
+    struct amp_fsdp_manager manager = made(amp_fsdp_config_default());
+    float loss = 1;
+    struct amp_tensor tensor = {"loss", &loss, 1, AMP_F32};
+    bool overflow;
+    assert_int_equal(amp_fsdp_scale_loss(&manager, &tensor, &tensor, &error), 0);
+    assert_int_equal(amp_fsdp_set_server_scale(&manager, 65536, &error), AMP_ESTATE);
+    assert_non_null(strstr(error.text, "both would scale"));
+    assert_non_null(strstr(error.text, "its own loss scale, 2,"));
+    assert_non_null(strstr(error.text, "by its own, 65536; call amp_fsdp_set_server_scale after"));
+    assert_true(amp_fsdp_loss_scale(&manager) == 2);
+    amp_fsdp_reset_loss_scale(&manager);
+    assert_int_equal(amp_fsdp_check_overflow(&manager, &tensor, 1, &overflow, &error), 0);
+    assert_int_equal(amp_fsdp_set_server_scale(&manager, 65536, &error), AMP_ESTATE);
+    amp_fsdp_reset_loss_scale(&manager);
+    assert_int_equal(amp_fsdp_set_server_scale(&manager, 65536, &error), 0);
+    amp_fsdp_reset_loss_scale(&manager);
+    assert_true(amp_fsdp_loss_scale(&manager) == 65536);
+}
+
+static void a_servers_scale_that_is_none_is_refused(void **state)
+{
+    static const float bad[] = {0, -1, NAN, INFINITY, 0x1p-140f};
+    struct amp_fsdp_manager manager = made(amp_fsdp_config_default());
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(amp_fsdp_set_server_scale(&manager, bad[i], &error), AMP_EINVAL);
+    assert_true(amp_fsdp_loss_scale(&manager) == 2);
+}
+
 static void a_disabled_config_casts_scales_and_checks_nothing(void **state)
 {
     struct amp_fsdp_config config = amp_fsdp_config_default();
@@ -465,6 +545,9 @@ int main(void)
         cmocka_unit_test(the_scale_grows_after_its_steps_and_stays_within_its_bounds),
         cmocka_unit_test(missing_gradients_and_empty_dictionaries_are_no_overflow),
         cmocka_unit_test(reset_gives_the_initial_scale_back),
+        cmocka_unit_test(with_a_server_the_scale_and_the_verdict_are_the_servers),
+        cmocka_unit_test(where_both_would_scale_an_error_says_so),
+        cmocka_unit_test(a_servers_scale_that_is_none_is_refused),
         cmocka_unit_test(a_disabled_config_casts_scales_and_checks_nothing),
         cmocka_unit_test(a_step_goes_from_gather_to_scatter),
         cmocka_unit_test(an_integration_without_config_has_the_defaults),

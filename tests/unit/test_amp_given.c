@@ -224,6 +224,7 @@ static void fsdp_refuses_what_is_missing(void **state)
     REFUSED(amp_fsdp_gradient_to_fp32(NULL, &t, NULL, 0, &out, &error));
     REFUSED(amp_fsdp_gradient_to_fp32(manager, &t, NULL, 0, NULL, &error));
     REFUSED(amp_fsdp_scale_loss(NULL, &t, &t, &error));
+    REFUSED(amp_fsdp_set_server_scale(NULL, 2, &error));
     REFUSED(amp_fsdp_check_overflow(NULL, &t, 1, &found, &error));
     REFUSED(amp_fsdp_check_overflow(manager, &t, 1, NULL, &error));
     REFUSED(amp_fsdp_apply_mixed_precision(NULL, &unit, &error));
