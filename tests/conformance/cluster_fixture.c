@@ -49,6 +49,7 @@ int cluster_setup(void **state)
     struct cluster_fixture *fixture = calloc(1, sizeof *fixture);
     assert_non_null(fixture);
     fixture->kind = *state;
+    fixture->lease_ms = LONG_LEASE_MS;
     fixture->log = (struct amp_log){.level = AMP_LOG_DEBUG, .write_cb = write_line, .now_us_cb = log_now};
     assert_int_equal(uv_loop_init(&fixture->loop), 0);
     (void)uv_timer_init(&fixture->loop, &fixture->guard);
@@ -150,7 +151,7 @@ void cluster_open(struct cluster_fixture *fixture, uint32_t index, const struct 
                                          .events = &events,
                                          .arg = part,
                                          .url = &fixture->url,
-                                         .lease_ms = LEASE_MS,
+                                         .lease_ms = fixture->lease_ms,
                                          .local = given->local,
                                          .models = given->models,
                                          .lease_before = given->lease_before,

@@ -11,10 +11,10 @@
 #define SHARDS    3
 #define PARTS_MAX 8
 
-/*
- * Short, so that its end comes soon. With the 2 s that etcd grants at least, a disk that was busy for as long cost a
- * holder its place.
- */
+/* Of who is to keep it: a machine that is busy for a while costs nobody a place. */
+#define LONG_LEASE_MS 6000
+
+/* Of who is to lose it: short, so that its end comes soon, and above the 2 s that etcd grants at least. */
 #define LEASE_MS 3000
 
 struct cluster_fixture;
@@ -46,6 +46,7 @@ struct cluster_fixture {
     bool hangs; /* the guard has fired */
     struct amp_log log;
     struct io_cluster_url url;
+    int64_t lease_ms;          /* of parts that are made from here on: LONG_LEASE_MS, unless a test sets it */
     struct etcd_process *etcd; /* one for all tests of a program; each has a cluster of its own in it */
     struct part parts[PARTS_MAX];
     uint64_t boots[SHARDS]; /* of a fixed list: what the shards' stores count */

@@ -100,7 +100,7 @@ static void a_place_that_is_held_is_waited_for(void **state)
     take(fixture, 1, &(struct part_options){.shard = 1});
     cluster_until(fixture, &fixture->parts[1].waiting, 1);
     assert_non_null(strstr(fixture->parts[1].why_waiting.text, fixture->parts[0].address));
-    cluster_run_ms(fixture, 2 * LEASE_MS); /* however long */
+    cluster_run_ms(fixture, 3 * LONG_LEASE_MS / 2); /* however long */
     assert_int_equal(fixture->parts[1].taken, 0);
     assert_true(io_cluster_holds(fixture->parts[0].cluster));
     cluster_leave(fixture, 0);
@@ -133,7 +133,9 @@ static void of_two_that_claim_at_once_one_gets_the_place(void **state)
 static void the_place_of_a_process_that_was_killed_is_free_when_its_lease_ends(void **state)
 {
     struct cluster_fixture *fixture = *state;
+    fixture->lease_ms = LEASE_MS;
     cluster_join(fixture, 0, 0);
+    fixture->lease_ms = LONG_LEASE_MS;
     take(fixture, 1, &(struct part_options){.shard = 0});
     cluster_until(fixture, &fixture->parts[1].waiting, 1);
     cluster_kill(fixture, 0);
@@ -145,6 +147,7 @@ static void any_free_index_is_taken_and_one_more_stands_by(void **state)
 {
     struct cluster_fixture *fixture = *state;
     for (uint32_t i = 0; i < SHARDS; i++) {
+        fixture->lease_ms = i == 1 ? LEASE_MS : LONG_LEASE_MS; /* that one is killed */
         take_any(fixture, i);
         cluster_until(fixture, &fixture->parts[i].taken, 1);
         assert_int_equal(fixture->parts[i].shard, i); /* the lowest */
@@ -243,9 +246,9 @@ static void a_place_is_given_back_to_who_comes_with_its_data_until_it_is_kept(vo
             assert_int_equal(fixture->parts[1].why_lost.code, AMP_EUNAVAILABLE);
             assert_non_null(strstr(fixture->parts[1].why_lost.text, fixture->parts[3].address));
         }
-        for (uint32_t i = 0; i < PARTS_MAX; i++)
-            cluster_kill(fixture, i);
-        cluster_run_ms(fixture, 3 * LEASE_MS / 2); /* their leases end */
+        if (!kept)
+            cluster_kill(fixture, 1);
+        cluster_leave(fixture, 3);
     }
 }
 
@@ -277,7 +280,7 @@ static void the_lease_of_a_process_that_is_gone_is_ended_by_the_next_one(void **
     cluster_kill(fixture, 0);
     int64_t began_ms = io_etcd_now_ms();
     take_again(fixture, 0, &again);
-    assert_true(io_etcd_now_ms() - began_ms < LEASE_MS / 2);
+    assert_true(io_etcd_now_ms() - began_ms < LONG_LEASE_MS / 2);
     assert_true(fixture->parts[0].fence > again.served);
     assert_true(fixture->parts[0].lease != again.lease_before);
 }
@@ -285,6 +288,7 @@ static void the_lease_of_a_process_that_is_gone_is_ended_by_the_next_one(void **
 static void a_place_under_a_lease_that_took_long_to_grant_is_kept(void **state)
 {
     struct cluster_fixture *fixture = *state;
+    fixture->lease_ms = LEASE_MS;
     int lost = 1;
     for (int tries = 0; tries < 5 && lost > 0;
          tries++) { /* on a busy machine the grant may take longer than the lease */
@@ -468,6 +472,7 @@ static void only_shard_0_raises_epochs(void **state)
 static void an_etcd_that_is_slow_for_less_than_the_lease_costs_nothing(void **state)
 {
     struct cluster_fixture *fixture = *state;
+    fixture->lease_ms = LEASE_MS;
     cluster_join(fixture, 0, 0);
     for (int i = 0; i < 4; i++) { /* longer than the lease, in all */
         etcd_pause(fixture->etcd);
@@ -482,6 +487,7 @@ static void an_etcd_that_is_slow_for_less_than_the_lease_costs_nothing(void **st
 static void a_place_is_lost_when_etcd_is_away_for_longer_than_the_lease(void **state)
 {
     struct cluster_fixture *fixture = *state;
+    fixture->lease_ms = LEASE_MS;
     for (int paused = 0; paused < 2; paused++) {
         cluster_join(fixture, 0, 0);
         int64_t began_ms = (int64_t)uv_now(&fixture->loop);
@@ -506,6 +512,7 @@ static void a_place_is_lost_when_etcd_is_away_for_longer_than_the_lease(void **s
 static void a_process_that_was_stopped_past_its_lease_knows_at_once(void **state)
 {
     struct cluster_fixture *fixture = *state;
+    fixture->lease_ms = LEASE_MS;
     cluster_join(fixture, 0, 0);
     int64_t until_ms = io_etcd_now_ms() + LEASE_MS + 100;
     while (io_etcd_now_ms() < until_ms) { /* as SIGSTOP does: the loop does not run */
@@ -564,6 +571,7 @@ static void one_waits_for_an_etcd_that_is_not_there_yet(void **state)
 static void a_standby_outlives_an_etcd_that_is_away(void **state)
 {
     struct cluster_fixture *fixture = *state;
+    fixture->lease_ms = LEASE_MS;
     cluster_join(fixture, 0, 0);
     take(fixture, 1, &(struct part_options){.shard = 0});
     cluster_until(fixture, &fixture->parts[1].waiting, 1);
@@ -582,7 +590,7 @@ static void endpoints_that_do_not_answer_are_passed_over(void **state)
     (void)snprintf(endpoints, sizeof endpoints, "127.0.0.1:1,127.0.0.1:2,%.200s", fixture->url.endpoints);
     memcpy(fixture->url.endpoints, endpoints, sizeof endpoints);
     cluster_join(fixture, 0, 0);
-    cluster_run_ms(fixture, 2 * LEASE_MS);
+    cluster_run_ms(fixture, 3 * LONG_LEASE_MS / 2);
     assert_true(io_cluster_holds(fixture->parts[0].cluster));
     assert_int_equal(cluster_raise(fixture, 0, "m", 1), 1);
 }
