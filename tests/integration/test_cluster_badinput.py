@@ -19,7 +19,7 @@ from test_server_cluster import new_job, resume, trained
 from test_server_shards import STEPS, WORLD, Job, undisturbed
 
 HOUR_S = 3600
-SYNC_S = 0.2  # of which a store takes 14 to be made: longer than the lease
+SYNC_S = 0.1 * LEASE_S  # of which a store takes 14 to be made: longer than the lease
 
 
 class SlowEtcd:

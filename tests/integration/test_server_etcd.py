@@ -68,7 +68,7 @@ def allow_as_documented(etcd, prefix):
 
 def with_users(context, prefix="ampd/c/", make=allow):
     """An etcd that knows root and USER."""
-    etcd = Etcd(context, options=["--auth-token-ttl", str(TOKEN_S)])
+    etcd = Etcd(context, options=["--auth-token-ttl", str(TOKEN_S), "--bcrypt-cost", "4"])  # else a password takes a busy machine long
     make(etcd, prefix)
     ask(etcd, "UserAdd", field(1, "root"), field(2, PASSWORD))
     ask(etcd, "RoleAdd", field(1, "root"))

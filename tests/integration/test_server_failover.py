@@ -142,7 +142,7 @@ def test_a_directory_of_before_is_set_aside_and_filled_anew(context):
 
 def test_a_process_that_did_not_take_over_leaves_the_one_before_as_it_was(context):
     """It claims the place, finds no checkpoint of the shard, and ends: what the one before has is still what counts."""
-    cluster = Cluster(context, 2, options=["--cluster-lease", f"{2 * PATIENCE}s"])  # each has its checkpoints in its own directory
+    cluster = Cluster(context, 2)  # each has its checkpoints in its own directory
     lost = cluster.processes[1]
     worker = Worker(context.bin_dir, cluster.of(0).address, STEPS)
     worker.await_steps(STEPS_EACH)

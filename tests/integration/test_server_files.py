@@ -468,7 +468,7 @@ def test_the_last_step_can_be_exported_when_all_workers_have_left(context):
 
 def test_a_checkpoint_that_waits_for_workers_comes_when_their_leases_have_ended(context):
     for count in (1, 2):
-        cluster, _ = without_workers(context, count, "--worker-lease", f"{3 * PATIENCE}s")
+        cluster, _ = without_workers(context, count, "--worker-lease", f"{6 * PATIENCE}s")
         rows = json.loads(ampctl(context, cluster.addresses[0], "-o", "json", "checkpoint", "m"))["rows"]
         assert [row["step"] for row in rows] == [3], rows
         check_export_of_step_3(context, cluster)

@@ -68,7 +68,7 @@ def options_of_the_document():
 def configure(lab, name, etcd=("etcd1",)):
     """What the test adds: a short lease, for its own time's sake, and no port that another test may have."""
     options = options_of_the_document().replace("ampd1:7420", f"{name}:7420").replace("etcd1:2379", ",".join(f"{e}:2379" for e in etcd))
-    lab.write(name, "/etc/default/ampd", f"{options} --cluster-lease {2 * PATIENCE}s --metrics-listen none\n")
+    lab.write(name, "/etc/default/ampd", f"{options} --cluster-lease {4 * PATIENCE}s --metrics-listen none\n")
 
 
 def begin(context, *more):
