@@ -29,7 +29,7 @@ extern "C" {
 /* ---- configuration ---- */
 
 struct amp_fsdp_config {
-    bool enabled;                    /* default true; false: nothing is cast, scaled or checked */
+    bool enabled;                    /* default true; false: nothing is cast, checked or scaled but by a server */
     enum amp_dtype forward_dtype;    /* default f16; f16 or bf16 */
     enum amp_dtype backward_dtype;   /* default f32, and nothing else */
     bool use_loss_scaling;           /* default true */

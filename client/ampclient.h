@@ -243,7 +243,7 @@ struct ampclient_step {
     uint64_t epoch;
     uint64_t step;    /* from 1; the data of a step should be a function of this number alone */
     uint64_t version; /* of the parameters */
-    float scale;      /* multiply the loss by it */
+    float scale;      /* multiply the loss by it, and by no scale of your own (amp_fsdp_set_server_scale) */
     uint64_t scale_id;
     bool rolled_back; /* this step was begun before, in an older epoch */
 };
