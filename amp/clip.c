@@ -1,7 +1,7 @@
 /* Clipping over the kernels and amp/norm.h: measure everything first, then write in one pass. */
 #include "amp/clip.h"
 
-#include "amp/cpu.h"
+#include "amp/fp_env.h"
 #include "amp/given.h"
 #include "amp/norm.h"
 #include "amp/optim.h"
@@ -16,19 +16,12 @@ static int check(const struct amp_kernels *kernels, const struct amp_tensor *in,
                  struct amp_error *error)
 {
     int rc = amp_given(kernels, "kernels", error);
-    if (rc == 0)
-        rc = amp_tensors_check_pairs(in, out, n, error);
-    return rc != 0 ? rc : amp_fp_env_check(error);
+    return rc != 0 ? rc : amp_tensors_check_pairs(in, out, n, error);
 }
 
-int amp_clip_by_value(const struct amp_kernels *kernels, const struct amp_tensor *gradient, float limit,
-                      const struct amp_tensor *out, struct amp_error *error)
+static AMP_IN_FP_ENV void clamp(const struct amp_kernels *kernels, const struct amp_tensor *gradient, float limit,
+                                const struct amp_tensor *out)
 {
-    if (!(limit >= 0))
-        return amp_error_set(error, AMP_EINVAL, NULL, "the clip value is %g, must be at least 0", (double)limit);
-    int rc = check(kernels, gradient, out, 1, error);
-    if (rc != 0 || gradient->data == NULL)
-        return rc;
     size_t in_size = amp_dtype_size(gradient->dtype);
     size_t out_size = amp_dtype_size(out->dtype);
     for (size_t done = 0; done < gradient->count; done += TILE) {
@@ -38,6 +31,22 @@ int amp_clip_by_value(const struct amp_kernels *kernels, const struct amp_tensor
         kernels->clip_value(tile, limit, n);
         (void)kernels->store[out->dtype]((char *)out->data + done * out_size, tile, n);
     }
+}
+
+int amp_clip_by_value(const struct amp_kernels *kernels, const struct amp_tensor *gradient, float limit,
+                      const struct amp_tensor *out, struct amp_error *error)
+{
+    struct amp_fp_env env;
+    if (!(limit >= 0))
+        return amp_error_set(error, AMP_EINVAL, NULL, "the clip value is %g, must be at least 0", (double)limit);
+    int rc = check(kernels, gradient, out, 1, error);
+    if (rc != 0 || gradient->data == NULL)
+        return rc;
+    rc = amp_fp_env_set(&env, error);
+    if (rc != 0)
+        return rc;
+    clamp(kernels, gradient, limit, out);
+    amp_fp_env_restore(&env);
     return 0;
 }
 
@@ -82,6 +91,12 @@ static int check_p(double p, struct amp_error *error)
     return amp_error_set(error, AMP_EINVAL, NULL, "the norm's p is %g, must be above 0", p);
 }
 
+static AMP_IN_FP_ENV double measure(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n,
+                                    double p)
+{
+    return norm_of(kernels, gradients, n, p, largest_of(kernels, gradients, n));
+}
+
 int amp_grads_norm(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n, double p,
                    double *norm, struct amp_error *error)
 {
@@ -90,9 +105,32 @@ int amp_grads_norm(const struct amp_kernels *kernels, const struct amp_tensor *g
         rc = amp_given(norm, "norm", error);
     if (rc == 0)
         rc = check(kernels, gradients, gradients, n, error);
+    struct amp_fp_env env;
     if (rc == 0)
-        *norm = norm_of(kernels, gradients, n, p, largest_of(kernels, gradients, n));
-    return rc;
+        rc = amp_fp_env_set(&env, error);
+    if (rc != 0)
+        return rc;
+    *norm = measure(kernels, gradients, n, p);
+    amp_fp_env_restore(&env);
+    return 0;
+}
+
+/* Returns the largest magnitude; writes nothing but *before, the norm, if it is not finite. */
+static AMP_IN_FP_ENV float clip_by_norm(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n,
+                                        double max_norm, double p, const struct amp_tensor *out, double *before)
+{
+    float largest = largest_of(kernels, gradients, n);
+    *before = norm_of(kernels, gradients, n, p, largest);
+    if (!isfinite(largest))
+        return largest;
+    float factor = isinf(max_norm) ? 1 : amp_clip_coefficient(max_norm, *before);
+    for (size_t i = 0; i < n; i++) {
+        if (factor < 1)
+            (void)amp_tensor_multiply(kernels, &gradients[i], factor, &out[i]);
+        else
+            amp_tensor_copy(kernels, &gradients[i], &out[i]);
+    }
+    return largest;
 }
 
 int amp_grads_clip_by_norm(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n,
@@ -104,22 +142,19 @@ int amp_grads_clip_by_norm(const struct amp_kernels *kernels, const struct amp_t
     int rc = check_p(p, error);
     if (rc == 0)
         rc = check(kernels, gradients, out, n, error);
+    struct amp_fp_env env;
+    if (rc == 0)
+        rc = amp_fp_env_set(&env, error);
     if (rc != 0)
         return rc;
-    float largest = largest_of(kernels, gradients, n);
-    double before = norm_of(kernels, gradients, n, p, largest);
+    double before;
+    float largest = clip_by_norm(kernels, gradients, n, max_norm, p, out, &before);
+    amp_fp_env_restore(&env);
     if (norm != NULL)
         *norm = before;
     if (!isfinite(largest))
         return amp_error_set(error, AMP_ERANGE, NULL, "the norm is %g: a gradient overflowed, leave the step out",
                              before);
-    float factor = isinf(max_norm) ? 1 : amp_clip_coefficient(max_norm, before);
-    for (size_t i = 0; i < n; i++) {
-        if (factor < 1)
-            (void)amp_tensor_multiply(kernels, &gradients[i], factor, &out[i]);
-        else
-            amp_tensor_copy(kernels, &gradients[i], &out[i]);
-    }
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* Processor features decide which kernel tables may run; the floating-point environment is tested by what it does. */
 #include "amp/cpu.h"
 
+#include "amp/fp_env.h"
 #include "amp/given.h"
 
 #include <float.h>
@@ -122,4 +123,23 @@ int amp_fp_env_check(struct amp_error *error)
     if (one + tie != 1 || one + above_tie == 1 || -one - above_tie == -1)
         return amp_error_set(error, AMP_ESTATE, NULL, "this thread does not round to nearest");
     return 0;
+}
+
+int amp_fp_env_set(struct amp_fp_env *env, struct amp_error *error)
+{
+    env->changed = amp_fp_env_check(NULL) != 0;
+    if (!env->changed)
+        return 0;
+    (void)fegetenv(&env->saved); /* these two fail nowhere that has an environment to set: the check says */
+    (void)fesetenv(FE_DFL_ENV);
+    int rc = amp_fp_env_check(error);
+    if (rc != 0)
+        amp_fp_env_restore(env);
+    return rc;
+}
+
+void amp_fp_env_restore(const struct amp_fp_env *env)
+{
+    if (env->changed)
+        (void)fesetenv(&env->saved);
 }

@@ -3,7 +3,6 @@
  */
 #include "amp/fsdp.h"
 
-#include "amp/cpu.h"
 #include "amp/given.h"
 #include "amp/grad.h"
 #include "amp/scaler_fields.h"
@@ -172,8 +171,6 @@ static int cast(const struct amp_fsdp_manager *manager, const struct amp_tensor 
         return amp_error_set(error, AMP_EINVAL, NULL, "the cast of \"%.100s\" needs a buffer for %zu elements of %s",
                              amp_tensor_name(in), in->count, amp_dtype_name(dtype));
     rc = amp_tensors_check_pairs(in, &to, 1, error);
-    if (rc == 0)
-        rc = amp_fp_env_check(error);
     if (rc != 0)
         return rc;
     amp_tensor_copy(manager->fsdp->kernels, in, &to);

@@ -4,7 +4,7 @@
  */
 #include "amp/grad.h"
 
-#include "amp/cpu.h"
+#include "amp/fp_env.h"
 #include "amp/given.h"
 
 #include <stdio.h>
@@ -19,13 +19,6 @@ static int check_pairs(const struct amp_kernels *kernels, const struct amp_tenso
     return rc != 0 ? rc : amp_tensors_check_pairs(in, out, n, error);
 }
 
-static int check_compute(const struct amp_kernels *kernels, const struct amp_tensor *in, const struct amp_tensor *out,
-                         size_t n, struct amp_error *error)
-{
-    int rc = check_pairs(kernels, in, out, n, error);
-    return rc != 0 ? rc : amp_fp_env_check(error);
-}
-
 int amp_grads_copy(const struct amp_kernels *kernels, const struct amp_tensor *in, size_t n,
                    const struct amp_tensor *out, struct amp_error *error)
 {
@@ -35,22 +28,34 @@ int amp_grads_copy(const struct amp_kernels *kernels, const struct amp_tensor *i
     return rc;
 }
 
+static AMP_IN_FP_ENV bool unscale(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n,
+                                  float scale, const struct amp_tensor *out)
+{
+    float inverse = (float)(1.0 / (double)scale);
+    bool found = false;
+    for (size_t i = 0; i < n; i++)
+        found |= amp_tensor_multiply(kernels, &gradients[i], inverse, &out[i]);
+    return found;
+}
+
 int amp_grads_unscale(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n, float scale,
                       const struct amp_tensor *out, bool *overflow, struct amp_error *error)
 {
+    struct amp_fp_env env;
     int rc = amp_scale_check(scale, error);
     if (rc == 0)
-        rc = check_compute(kernels, gradients, out, n, error);
+        rc = check_pairs(kernels, gradients, out, n, error);
     if (rc != 0)
         return rc;
     if (scale == 1) {
         rc = amp_grads_copy(kernels, gradients, n, out, error);
         return rc == 0 && overflow != NULL ? amp_grads_overflow(kernels, out, n, overflow, error) : rc;
     }
-    float inverse = (float)(1.0 / (double)scale);
-    bool found = false;
-    for (size_t i = 0; i < n; i++)
-        found |= amp_tensor_multiply(kernels, &gradients[i], inverse, &out[i]);
+    rc = amp_fp_env_set(&env, error);
+    if (rc != 0)
+        return rc;
+    bool found = unscale(kernels, gradients, n, scale, out);
+    amp_fp_env_restore(&env);
     if (overflow != NULL)
         *overflow = found;
     return 0;
@@ -79,10 +84,15 @@ int amp_loss_scale(const struct amp_kernels *kernels, const struct amp_tensor *l
 {
     int rc = amp_scale_check(scale, error);
     if (rc == 0)
-        rc = check_compute(kernels, loss, out, 1, error);
+        rc = check_pairs(kernels, loss, out, 1, error);
+    struct amp_fp_env env;
     if (rc == 0)
-        (void)amp_tensor_multiply(kernels, loss, scale, out);
-    return rc;
+        rc = amp_fp_env_set(&env, error);
+    if (rc != 0)
+        return rc;
+    (void)amp_tensor_multiply(kernels, loss, scale, out);
+    amp_fp_env_restore(&env);
+    return 0;
 }
 
 /* What a search looks for. */

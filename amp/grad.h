@@ -8,10 +8,10 @@
  * Common rules. Units: a scale is a plain factor; nothing has a unit of its own. Memory is the caller's before and
  * after; nothing is allocated. Results are the same bits for every kernel table. A function returns 0, or AMP_EINVAL
  * with a text (a tensor that is not well formed, see amp/tensor.h; a pointer that is NULL where that is not said to be
- * allowed; a scale that is not finite and at least 2^-126: so 0, a negative one, Inf, NaN and denormals are refused),
- * and the functions that compute also AMP_ESTATE if this thread flushes denormals or rounds otherwise
- * (amp_fp_env_check). After a failure nothing has been written. Any thread, on memory that no other thread writes
- * meanwhile.
+ * allowed; a scale that is not finite and at least 2^-126: so 0, a negative one, Inf, NaN and denormals are refused).
+ * After a failure nothing has been written. Any thread, on memory that no other thread writes meanwhile; in one that
+ * flushes denormals or rounds otherwise the results are the same, and its mode is as before (AMP_ESTATE if a machine
+ * could not change it).
  *
  * Source: the specification of gradient utilities, with the differences that docs/specs.md lists.
  */

@@ -1,6 +1,7 @@
 /* A constant scale: the gradient utilities with one factor, and the presets. */
 #include "amp/static_scaler.h"
 
+#include "amp/fp_env.h"
 #include "amp/given.h"
 #include "amp/grad.h"
 #include "base/assert.h"
@@ -32,14 +33,24 @@ float amp_scale_recommended(enum amp_dtype precision)
     return precision == AMP_F16 ? AMP_SCALE_MODERATE : AMP_SCALE_NONE;
 }
 
+static AMP_IN_FP_ENV float inverse_of(float scale)
+{
+    return (float)(1.0 / (double)scale);
+}
+
 int amp_static_scaler_init(struct amp_static_scaler *scaler, const struct amp_kernels *kernels, float scale,
                            bool enabled, struct amp_error *error)
 {
     if (scaler == NULL || kernels == NULL)
         return amp_error_set(error, AMP_EINVAL, NULL, "a static scaler needs memory and kernels");
+    struct amp_fp_env env;
     int rc = amp_scale_check(scale, error);
+    if (rc == 0)
+        rc = amp_fp_env_set(&env, error);
     if (rc != 0)
         return rc;
+    float inverse = inverse_of(enabled ? scale : 1);
+    amp_fp_env_restore(&env);
     struct amp_scaler_config config = {
         .policy = AMP_SCALER_STATIC, .init_scale = scale, .min_scale = scale, .max_scale = scale};
     amp_scaler_config_defaults(&config);
@@ -48,7 +59,7 @@ int amp_static_scaler_init(struct amp_static_scaler *scaler, const struct amp_ke
     amp_scaler_init(&config, &scaler->state);
     if (!enabled)
         scaler->state.scale = 1;
-    scaler->inverse = (float)(1.0 / (double)scaler->state.scale);
+    scaler->inverse = inverse;
     return 0;
 }
 

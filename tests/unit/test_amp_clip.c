@@ -350,21 +350,35 @@ static void tensors_that_are_not_well_formed_are_refused(void **state)
 #include <xmmintrin.h>
 #define FLUSH 0x8040u /* FTZ and DAZ of MXCSR */
 
-static void a_thread_that_flushes_denormals_is_refused(void **state)
+#define MODE 0xffc0u /* all of MXCSR that a program may set */
+
+/* All three, into 12 elements and a norm; the codes ored. */
+static int clip_all(float *out, double *norm)
 {
-    float data[] = {3};
-    struct amp_tensor g = f32("g", data, 1);
-    double norm;
+    float data[] = {0x1p-140f, -0x1.8p-127f, 0x1p-130f, 0x1p-149f};
+    struct amp_tensor g = f32("g", data, 4);
+    struct amp_tensor a = f32("a", out, 4), b = f32("b", out + 4, 4);
+    int codes = amp_clip_by_value(kernels, &g, 0x1p-128f, &a, &error);
+    codes |= amp_grad_clip_by_norm(kernels, &g, 0x1p-129, 2, &b, NULL, &error);
+    return codes | amp_grads_norm(kernels, &g, 1, 2, norm, &error);
+}
+
+static void clips_in_a_thread_that_flushes_denormals_are_the_same_and_it_keeps_its_mode(void **state)
+{
+    float expected[8], out[8];
+    double expected_norm, norm;
+    assert_int_equal(clip_all(expected, &expected_norm), 0);
+    assert_true(expected[0] > 0 && expected[1] == -0x1p-128f && expected_norm > 0);
     unsigned before = _mm_getcsr();
-    _mm_setcsr(before | FLUSH);
-    int by_value = amp_clip_by_value(kernels, &g, 1, &g, &error);
-    int by_norm = amp_grad_clip_by_norm(kernels, &g, 1, 2, &g, NULL, &error);
-    int measured = amp_grads_norm(kernels, &g, 1, 2, &norm, &error);
+    _mm_setcsr(before | FLUSH | 0x2000); /* and rounds down */
+    unsigned mode = _mm_getcsr() & MODE;
+    int codes = clip_all(out, &norm);
+    unsigned after = _mm_getcsr() & MODE;
     _mm_setcsr(before);
-    assert_int_equal(by_value, AMP_ESTATE);
-    assert_int_equal(by_norm, AMP_ESTATE);
-    assert_int_equal(measured, AMP_ESTATE);
-    assert_true(data[0] == 3);
+    assert_int_equal(codes, 0);
+    assert_memory_equal(out, expected, sizeof out);
+    assert_memory_equal(&norm, &expected_norm, sizeof norm);
+    assert_int_equal(after, mode);
 }
 #endif
 
@@ -394,7 +408,7 @@ int main(void)
         cmocka_unit_test(values_of_p_and_of_the_norm_that_make_no_sense_are_refused),
         cmocka_unit_test(tensors_that_are_not_well_formed_are_refused),
 #ifdef __SSE__
-        cmocka_unit_test(a_thread_that_flushes_denormals_is_refused),
+        cmocka_unit_test(clips_in_a_thread_that_flushes_denormals_are_the_same_and_it_keeps_its_mode),
 #endif
     };
     return cmocka_run_group_tests(tests, pick_kernels, NULL);

@@ -466,23 +466,40 @@ static void entries_that_share_memory_are_done_in_order(void **state)
 
 #ifdef __SSE__
 #include <xmmintrin.h>
-#define FLUSH 0x8040u /* FTZ and DAZ of MXCSR */
+/* Of MXCSR: FTZ and DAZ; the same, rounding up; and all that a program may set. */
+#define FLUSH       0x8040u
+#define FLUSH_UP    (FLUSH | 0x4000u)
+#define MODE        0xffc0u
+#define DENORMAL_IN 0x1p-140f
 
-static void a_thread_that_flushes_denormals_is_refused_and_nothing_is_written(void **state)
+static void a_thread_that_flushes_denormals_gets_the_same_bits_and_keeps_its_mode(void **state)
 {
-    float data[] = {INFINITY, 2};
-    struct amp_tensor g = F32("g", data);
-    bool overflow = false;
-    unsigned before = _mm_getcsr();
-    _mm_setcsr(before | FLUSH);
-    int unscaled = amp_grad_unscale_in_place(kernels, &g, 2, NULL, &error);
-    int scaled = amp_loss_scale(kernels, &g, 2, &g, &error);
-    int checked = amp_grad_overflow(kernels, &g, &overflow, &error);
-    _mm_setcsr(before);
-    assert_int_equal(unscaled, AMP_ESTATE);
-    assert_int_equal(scaled, AMP_ESTATE);
-    assert_int_equal(checked, 0);
-    assert_true(overflow && data[1] == 2);
+    static const float in[] = {DENORMAL_IN, 0x1p-126f, 1.1f, -0x1.8p-149f, 3};
+    float unscaled[5], scaled[5];
+    struct amp_tensor g = {"g", (void *)(uintptr_t)in, 5, AMP_F32}, u = F32("u", unscaled), l = F32("l", scaled);
+    for (unsigned flags = FLUSH; flags <= FLUSH_UP; flags += FLUSH_UP - FLUSH) {
+        float expected_unscaled[5], expected_scaled[5];
+        struct amp_tensor eu = F32("eu", expected_unscaled), el = F32("el", expected_scaled);
+        bool overflow = true;
+        assert_int_equal(amp_grad_unscale(kernels, &g, 3, &eu, NULL, &error), 0);
+        assert_int_equal(amp_loss_scale(kernels, &g, 3, &el, &error), 0);
+        assert_true(expected_scaled[0] > 0 && expected_unscaled[1] > 0);
+        unsigned before = _mm_getcsr();
+        _mm_setcsr((before & ~0x6000u) | flags);
+        unsigned mode = _mm_getcsr() & MODE;
+        int codes = amp_grad_unscale(kernels, &g, 3, &u, &overflow, &error);
+        unsigned after_unscale = _mm_getcsr() & MODE;
+        codes |= amp_loss_scale(kernels, &g, 3, &l, &error);
+        unsigned after_scale = _mm_getcsr() & MODE;
+        codes |= amp_grad_unscale(NULL, &g, 3, &u, &overflow, &error) == AMP_EINVAL ? 0 : -1;
+        unsigned after_failure = _mm_getcsr() & MODE;
+        _mm_setcsr(before);
+        assert_int_equal(codes, 0);
+        assert_false(overflow);
+        assert_memory_equal(unscaled, expected_unscaled, sizeof unscaled);
+        assert_memory_equal(scaled, expected_scaled, sizeof scaled);
+        assert_true(after_unscale == mode && after_scale == mode && after_failure == mode);
+    }
 }
 #endif
 
@@ -516,7 +533,7 @@ int main(void)
         cmocka_unit_test(checks_refuse_what_is_not_a_tensor),
         cmocka_unit_test(entries_that_share_memory_are_done_in_order),
 #ifdef __SSE__
-        cmocka_unit_test(a_thread_that_flushes_denormals_is_refused_and_nothing_is_written),
+        cmocka_unit_test(a_thread_that_flushes_denormals_gets_the_same_bits_and_keeps_its_mode),
 #endif
     };
     return cmocka_run_group_tests(tests, pick_kernels, NULL);

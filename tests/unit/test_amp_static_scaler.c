@@ -232,6 +232,23 @@ static void only_fp16_is_recommended_a_scale(void **state)
     assert_true(amp_scale_recommended(AMP_F64) == 1 && amp_scale_recommended(AMP_DTYPE_NONE) == 1);
 }
 
+#ifdef __SSE__
+#include <xmmintrin.h>
+
+static void the_inverse_is_the_same_where_denormals_are_flushed(void **state)
+{
+    struct amp_static_scaler scaler;
+    unsigned before = _mm_getcsr();
+    _mm_setcsr(before | 0x8040u); /* FTZ and DAZ */
+    int code = amp_static_scaler_init(&scaler, kernels, 0x1p127f, true, &error);
+    unsigned after = _mm_getcsr();
+    _mm_setcsr(before);
+    assert_int_equal(code, 0);
+    assert_int_equal(after & 0x8040u, 0x8040u);
+    assert_true(scaler.inverse == 0x1p-127f);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +259,9 @@ int main(void)
         cmocka_unit_test(a_disabled_scaler_passes_values_through_and_checks_nothing),
         cmocka_unit_test(update_never_moves_the_scale_and_tells_what_to_skip),
         cmocka_unit_test(scale_and_inverse_are_scalar_tensors),
+#ifdef __SSE__
+        cmocka_unit_test(the_inverse_is_the_same_where_denormals_are_flushed),
+#endif
         cmocka_unit_test(scales_of_zero_inf_and_other_edges_are_refused),
         cmocka_unit_test(bad_tensors_are_refused_enabled_or_not),
         cmocka_unit_test(the_interface_does_what_the_scaler_does),
