@@ -269,6 +269,8 @@ static void check_user_state(struct sim *sim, struct sim_worker *worker)
     size_t size;
     const uint8_t *data = ampclient_core_user_state(worker->core, &size);
     const struct sim_store *store = &sim->shard[0].store;
+    if (worker->core->epoch < store->epoch) /* an epoch began while the answer was on its way: it joins again */
+        return;
     uint64_t base = store->lost ? store->lost_base_step : store->base_step;
     uint64_t state[2];
     bool quorum = sim_leaves_ranks_out(sim); /* then of the last step in which the rank has counted */
