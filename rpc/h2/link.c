@@ -72,7 +72,9 @@ int arpc_head_keep(struct arpc_call *call, const uint8_t *name, size_t name_size
 {
     const char *const *keep = call->link->config->keep_metadata;
     for (; keep != NULL && *keep != NULL; keep++) {
-        if (strlen(*keep) != name_size || memcmp(*keep, name, name_size) != 0)
+        /* The first letter first: most fields of most calls are none of these. */
+        if (name_size == 0 || (*keep)[0] != (char)name[0] || strlen(*keep) != name_size ||
+            memcmp(*keep, name, name_size) != 0)
             continue;
         /* A client's trailers come after callbacks that may have taken pointers. */
         int rc = call->server ? 0 : arpc_fields_reserve(&call->kept);

@@ -192,17 +192,26 @@ static void put_content_type(const struct arpc_call *call, nghttp2_nv *nv, size_
 
 /* The text of the trailers, which must live until they are submitted. */
 struct trailer_text {
-    char status[4];
+    char status[2];
     char message[3 * ARPC_STATUS_TEXT_MAX];
     char details[ARPC_BASE64_SIZE(ARPC_STATUS_BYTES_MAX)];
     char pushback[24];
 };
 
+/* By hand, for snprintf takes 3 % of the time of a small call. The number of characters. */
+static size_t write_status(int status, char text[2])
+{
+    AMP_ASSERT(status >= 0 && status <= ARPC_STATUS_UNAUTHENTICATED);
+    size_t size = 0;
+    if (status >= 10)
+        text[size++] = '1';
+    text[size++] = (char)('0' + status % 10);
+    return size;
+}
+
 static void put_trailers(const struct arpc_call *call, nghttp2_nv *nv, size_t *count, struct trailer_text *text)
 {
-    int status_size = snprintf(text->status, sizeof text->status, "%d", call->status);
-    AMP_ASSERT(status_size > 0 && (size_t)status_size < sizeof text->status);
-    put(nv, count, "grpc-status", text->status, (size_t)status_size);
+    put(nv, count, "grpc-status", text->status, write_status(call->status, text->status));
     if (call->status_message != NULL) {
         size_t size = arpc_percent_encode(call->status_message, text->message, sizeof text->message);
         put(nv, count, "grpc-message", text->message, size);
