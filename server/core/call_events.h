@@ -19,7 +19,7 @@ struct ampd_event_named {
     const char *model;
 };
 
-/* What an operator asks for. A request id makes a repeated request the same act. */
+/* What an operator asks for. A request id makes a repeated request the same action. */
 struct ampd_event_act {
     const char *model;
     const struct ampd_note *note;
