@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Bytes of a peer's address, with the final zero; a longer one is cut. */
+/* Bytes of a peer's address, with the final zero; a longer one is truncated. */
 #define AMPD_PEER_NAME_MAX 64
 
 struct ampd_event_create {

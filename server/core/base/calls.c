@@ -137,7 +137,7 @@ static void __attribute__((format(printf, 4, 0)))
 set_error(struct amp_error *error, int code, const char *reason, const char *format, va_list arguments)
 {
     char text[AMP_ERROR_TEXT_MAX];
-    (void)vsnprintf(text, sizeof text, format, arguments); /* a text that is too long is cut */
+    (void)vsnprintf(text, sizeof text, format, arguments); /* a text that is too long is truncated */
     (void)amp_error_set(error, code, reason, "%s", text);
 }
 

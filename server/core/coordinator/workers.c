@@ -263,7 +263,7 @@ void ampd_workers_join(struct ampd_core *core, uint64_t id, const struct ampd_ev
     model->workers[rank].asked = record.incarnation;
     struct ampd_pending *pending = store(model, id, &record);
     pending->instance = join->instance;
-    (void)snprintf(pending->peer, sizeof pending->peer, "%s", join->peer != NULL ? join->peer : ""); /* may be cut */
+    (void)snprintf(pending->peer, sizeof pending->peer, "%s", join->peer != NULL ? join->peer : ""); /* truncated */
 }
 
 /*
