@@ -162,7 +162,7 @@ void ampd_call_end(struct ampd_call *call, int code, const char *reason, const c
     va_end(arguments);
     AMP_ASSERT(code != 0);
     if (call->state == AMPD_CALL_REVOKING)
-        return; /* its answer is settled */
+        return; /* it has its answer already: `later` */
     if (call->state != AMPD_CALL_STREAMING) {
         struct ampd_model *model = call->model;
         enum ampd_call_kind kind = call->kind;
