@@ -1,5 +1,5 @@
 /*
- * Error codes of every room, and an error with a text.
+ * Error codes of every folder, and an error with a text.
  *
  * A function returns 0 or one of the negative codes. Where a text helps, it takes a `struct amp_error *` (may be
  * NULL) and fills it. Peer, disk and configuration faults are errors; a fault of the program is an assert.

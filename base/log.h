@@ -1,6 +1,6 @@
 /*
  * The log: one line an event, logfmt, with a fixed set of first keys (ts, level, component, msg). The sink and the
- * clock are given by the program, so that this room has neither.
+ * clock are given by the program, so that base/ has neither.
  */
 #ifndef AMP_BASE_LOG_H
 #define AMP_BASE_LOG_H

@@ -1,5 +1,5 @@
 /*
- * The file is cut into windows. Window i is read into buffer i % BUFFERS, in order, by whichever thread is free, at
+ * The file is divided into windows. Window i is read into buffer i % BUFFERS, in order, by whichever thread is free, at
  * most BUFFERS windows from the one that the caller is at, which nobody touches.
  *
  * Threads tell no errors: a window that could not be read is shorter than it should be. If the caller ever wants what
@@ -58,7 +58,7 @@ struct bulk_reader {
 
 /* ---- the threads ---- */
 
-/* Whole windows are asked for, since direct reads want whole pages: the end of the file cuts the last one short. */
+/* Whole windows are asked for, since direct reads want whole pages: the end of the file makes the last one shorter. */
 static uint64_t read_window(const struct bulk_reader *reader, uint8_t *data, uint64_t offset)
 {
     uint64_t rest = reader->size - offset, wanted = rest < WINDOW ? rest : WINDOW, got = 0;

@@ -1,5 +1,5 @@
 /*
- * The file is cut into windows. A window that bytes come for gets a buffer; once it is full, or so many others have
+ * The file is divided into windows. A window that bytes come for gets a buffer; once it is full, or so many others have
  * begun that it must be an old one, it goes to the thread, which writes it and gives the buffer back.
  *
  * Direct writes want whole grains (pages). A grain that one window's bytes fill is written directly and never touched

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define AMPD_ACTIONS_MAX 32 /* newest acts whose request ids are known: whoever repeats one does so at once */
+#define AMPD_ACTIONS_MAX 32 /* newest actions whose request ids are known: repeats come at once */
 
 enum ampd_model_state {
     AMPD_MODEL_CREATED = 1,
@@ -26,7 +26,7 @@ enum ampd_model_state {
     AMPD_MODEL_DONE = 6,
 };
 
-/* An act that had a request id: what a repeated request is answered with. */
+/* An operator's action that had a request id: what a repeated request is answered with. */
 struct ampd_act_record {
     enum ampd_row_kind kind; /* SET, RESET; EPOCH: a rollback */
     uint64_t epoch, step;    /* of its row */
@@ -45,9 +45,9 @@ struct ampd_model_record {
     uint64_t base_epoch, base_step; /* of that epoch */
     struct ampd_step_row *last;     /* newest row of that epoch, or NULL; owned */
     /*
-     * With durability STEP: the rows of that epoch from the newest checkpoint's step on, ascending, those of acts too,
-     * for the journal's replay; and the acts of the step before, which went out with the first of those verdicts;
-     * owned.
+     * With durability STEP: the rows of that epoch from the newest checkpoint's step on, ascending, those of operator
+     * actions too, for the journal's replay; and the actions of the step before, which went out with the
+     * first of those verdicts; owned.
      */
     uint32_t rows_count;
     struct ampd_step_row *rows;

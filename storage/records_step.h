@@ -54,16 +54,16 @@ struct ampd_overflow_row {
 /* Why a row of the scale's history exists. */
 enum ampd_row_kind { AMPD_ROW_STEP = 1, AMPD_ROW_EPOCH = 2, AMPD_ROW_SET = 3, AMPD_ROW_RESET = 4 };
 
-/* Who asked for an act, in his own words, and the id by which he may repeat it. All empty: nobody did. */
+/* Who asked for an action, in his own words, and the id by which he may repeat it. All empty: nobody did. */
 struct ampd_note {
     char actor[AMPD_ACTOR_MAX];
     char words[AMPD_WORDS_MAX];
-    char request_id[AMPD_REQUEST_ID_MAX]; /* "": none; then a repeated request is another act */
+    char request_id[AMPD_REQUEST_ID_MAX]; /* "": none; then a repeated request is another action */
 };
 
 /*
- * One decided step, the first row of an epoch, or an operator's act on the scale. Key: (model, epoch, step, sequence);
- * acts have the last decided step's.
+ * One decided step, the first row of an epoch, or an operator's action on the scale. Key: (model, epoch, step,
+ * sequence); actions have the last decided step's.
  */
 struct ampd_step_row {
     enum ampd_row_kind kind;

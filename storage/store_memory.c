@@ -245,7 +245,7 @@ static int memory_put_worker(struct ampd_store *store, const char *name, const s
     return unlock_with(shared, 0);
 }
 
-/* The key a verdict's row gets: 0 and *key, or why it is refused; AMP_EEXIST of an act: it is there. */
+/* The key a verdict's row gets: 0 and *key, or why it is refused; AMP_EEXIST of an action: it is there. */
 static int verdict_key(const struct memory_model *model, const struct ampd_step_row *row, struct ampd_history_key *key,
                        struct amp_error *error)
 {
@@ -380,7 +380,7 @@ static int copy_checkpoints(const struct memory_model *model, struct ampd_model_
     return 0;
 }
 
-/* The newest acts with a request id, oldest first. */
+/* The newest operator actions with a request id, oldest first. */
 static void copy_acts(const struct memory_model *model, struct ampd_model_record *record)
 {
     for (struct amp_list *it = model->history.prev; it != &model->history; it = it->prev) {

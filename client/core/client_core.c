@@ -4,7 +4,7 @@
  *   NEW         -> JOINING, LEAVING
  *   JOINING     -> READY, NEW
  *   READY       -> PULLING, FETCHING, LEAVING
- *   PULLING     -> COMPUTING, READY, DONE, LEAVING   the step is in hand; a failure; max_steps are through
+ *   PULLING     -> COMPUTING, READY, DONE, LEAVING   the step is in hand; a failure; max_steps are done
  *   COMPUTING   -> WAITING, ROLLED_BACK, PULLING, LEAVING
  *   WAITING     -> READY, COMPUTING                  the verdict; the user's deadline
  *   ROLLED_BACK -> READY, PULLING, LEAVING           step_end; the step begun again

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Bytes of a peer's address, with the final zero; a longer one is cut. */
+/* Bytes of a peer's address, with the final zero; a longer one is truncated. */
 #define AMPD_PEER_NAME_MAX 64
 
 struct ampd_event_create {
@@ -19,7 +19,7 @@ struct ampd_event_named {
     const char *model;
 };
 
-/* What an operator asks for. A request id makes a repeated request the same act. */
+/* What an operator asks for. A request id makes a repeated request the same action. */
 struct ampd_event_act {
     const char *model;
     const struct ampd_note *note;

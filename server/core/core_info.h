@@ -47,7 +47,7 @@ struct ampd_model_info {
     uint64_t decided_step;          /* last decided */
     uint64_t version;               /* newest complete one */
     uint64_t durable_step;
-    struct amp_scaler_state scaler;   /* acts that wait for the next step included */
+    struct amp_scaler_state scaler;   /* operator actions that wait for the next step included */
     uint64_t step_scale_id;           /* that the gradients of the open step carry */
     const struct ampd_step_row *last; /* row of decided_step in this process, or NULL */
     struct ampd_model_waits waits;

@@ -91,7 +91,7 @@ struct ampd_event_restored {
 
 struct ampd_event_part_blocks {
     uint64_t token;
-    uint64_t first, count; /* as CUT_BLOCKS gave them: their memory is not read any more */
+    uint64_t first, count; /* as PART_BLOCKS gave them: their memory is not read any more */
 };
 
 struct ampd_event_part {

@@ -57,7 +57,7 @@ struct ampd_part_order {
     const struct ampd_model_spec *spec;
     const struct ampd_layout *layout;
     uint64_t epoch, step;
-    uint64_t first, count;                     /* the blocks of this shard; all come as CUT_BLOCKS, in order */
+    uint64_t first, count;                     /* the blocks of this shard; all come as PART_BLOCKS, in order */
     bool has_m, has_v;                         /* whether the optimizer has them */
     const struct ampd_checkpoint_state *state; /* stays as it is until PART_WRITTEN */
 };

@@ -118,7 +118,7 @@ static int load_checkpoints(struct sqlite_store *store, int64_t id, struct ampd_
     return rc;
 }
 
-/* The newest acts with a request id; they are read newest first and kept the other way round. */
+/* The newest operator actions with a request id; they are read newest first and kept the other way round. */
 static int load_acts(struct sqlite_store *store, int64_t id, struct ampd_model_record *record, struct amp_error *error)
 {
     struct store_cursor list = store_binder(store, STMT_ACTS_LIST);

@@ -137,7 +137,7 @@ static void __attribute__((format(printf, 4, 0)))
 set_error(struct amp_error *error, int code, const char *reason, const char *format, va_list arguments)
 {
     char text[AMP_ERROR_TEXT_MAX];
-    (void)vsnprintf(text, sizeof text, format, arguments); /* a text that is too long is cut */
+    (void)vsnprintf(text, sizeof text, format, arguments); /* a text that is too long is truncated */
     (void)amp_error_set(error, code, reason, "%s", text);
 }
 
@@ -162,7 +162,7 @@ void ampd_call_end(struct ampd_call *call, int code, const char *reason, const c
     va_end(arguments);
     AMP_ASSERT(code != 0);
     if (call->state == AMPD_CALL_REVOKING)
-        return; /* its answer is settled */
+        return; /* it has its answer already: `later` */
     if (call->state != AMPD_CALL_STREAMING) {
         struct ampd_model *model = call->model;
         enum ampd_call_kind kind = call->kind;

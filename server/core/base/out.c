@@ -112,7 +112,7 @@ void ampd_out_log(struct ampd_core *core, enum ampd_log_level level, const struc
     char text[AMP_ERROR_TEXT_MAX];
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(text, sizeof text, format, arguments); /* a text that is too long is cut */
+    (void)vsnprintf(text, sizeof text, format, arguments); /* a text that is too long is truncated */
     va_end(arguments);
     struct ampd_output *output = ampd_out(core, AMPD_OUT_LOG, 0);
     output->u.log.level = level;

@@ -1,15 +1,15 @@
 /*
- * What operators do to the scale: SetScale and ResetScale, and the request ids by which an act is done once however
- * often it is asked for.
+ * What operators do to the scale: SetScale and ResetScale, and the request ids by which an action is done once however
+ * often it is asked for. Names in the code have "act" for it where they do not spell it out.
  *
- * An act is a row of the history behind that of the last decided step, stored before it is answered. A step that is
+ * An action is a row of the history behind that of the last decided step, stored before it is answered. A step that is
  * open goes on with the scale that its gradients carry; its verdict then moves the counts of the record, not the scale,
- * since it says nothing about the new one (amp_scaler_count). So each row still follows from the one before it. An act
- * that comes while a verdict is being stored waits for that: only then is it known whether the next step opened with
- * the verdict, and so which step is the first to have the new scale.
+ * since it says nothing about the new one (amp_scaler_count). So each row still follows from the one before it. An
+ * action that comes while a verdict is being stored waits for that: only then is it known whether the next step opened
+ * with the verdict, and so which step is the first to have the new scale.
  *
- * The other shards store the same rows. They are told of an act once shard 0 has stored it, and again with the next
- * verdict and with each new session, so that no crash leaves one out: a store keeps an act once, however often it
+ * The other shards store the same rows. They are told of an action once shard 0 has stored it, and again with the next
+ * verdict and with each new session, so that no crash leaves one out: a store keeps an action once, however often it
  * comes.
  */
 #include "server/core/coordinator/actions.h"
@@ -288,8 +288,8 @@ static void put_back(const struct ampd_step_row *row, struct ampd_action *acts, 
 }
 
 /*
- * Puts back the acts behind the last decided step, and those that went out with its verdict: other shards may have
- * neither.
+ * Puts back the actions behind the last decided step, and those that went out with its verdict: other shards may
+ * have neither.
  */
 void ampd_actions_found(struct ampd_model *model, const struct ampd_model_record *record)
 {

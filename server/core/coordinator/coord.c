@@ -491,7 +491,7 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
     coord->decision.applied_bits = 0;
     coord->decision.gathers = (struct ampd_applied){0};
     AMP_ASSERT(coord->step.state == AMPD_STEP_VOTED);
-    ampd_coord_set_step(coord, AMPD_STEP_NONE); /* it changes hands */
+    ampd_coord_set_step(coord, AMPD_STEP_NONE); /* from here on `decision` has it */
     ampd_coord_set_decision(coord, AMPD_DECIDED_APPLYING);
     bool unstable = row->after.consecutive_overflows >= model->spec.max_consecutive_overflows;
     if (unstable && !coord->decision.unstable)
@@ -527,7 +527,7 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
     ampd_rollback_try(model);
 }
 
-/* The first parameters are kept, whichever shard is through first. */
+/* Those of the lowest indexes are kept, in whichever order the shards have applied. */
 static void add_range(struct ampd_applied *to, const struct ampd_range_warning *from)
 {
     uint32_t at = to->range_count;

@@ -4,7 +4,7 @@
  * A rank is held by a name. A Join gives its holder a new incarnation, stored before it is answered, and a lease that
  * every sign of life renews. A lease that has ended stays ended: only a Join brings the rank back. Leave ends it.
  *
- * Who holds a rank is settled when it is stored. While a write of a rank is under way, no other name gets it.
+ * Who holds a rank is final once it is stored. While a write of a rank is under way, no other name gets it.
  * A coordinator that starts cannot know who lives: it takes every rank it finds for live until a lease has passed.
  *
  *   NONE  -> LIVE, LEFT            a Join is stored; or the rank is found at a start
@@ -263,7 +263,7 @@ void ampd_workers_join(struct ampd_core *core, uint64_t id, const struct ampd_ev
     model->workers[rank].asked = record.incarnation;
     struct ampd_pending *pending = store(model, id, &record);
     pending->instance = join->instance;
-    (void)snprintf(pending->peer, sizeof pending->peer, "%s", join->peer != NULL ? join->peer : ""); /* may be cut */
+    (void)snprintf(pending->peer, sizeof pending->peer, "%s", join->peer != NULL ? join->peer : ""); /* truncated */
 }
 
 /*
@@ -446,7 +446,7 @@ void ampd_workers_tick(struct ampd_model *model)
             set_lease(worker, AMPD_LEASE_ENDED);
             lost = true;
             if (model->coord->state == AMPD_COORD_DONE)
-                continue; /* its worker has gone home */
+                continue; /* training is over: its worker may be gone */
             ampd_out_log(model->core, AMPD_LOG_WARN, model, "the lease of rank %u (%s) has ended", r,
                          worker->record.name);
         }

@@ -1,5 +1,5 @@
 /*
- * The flat space of a model: where each parameter lies, and how the space is cut into blocks and segments.
+ * The flat space of a model: where each parameter lies, and how the space is divided into blocks and segments.
  *
  *   parameters   |  a: 100 elements      |pad| b: 70        |pad| ...     each starts at a multiple of 64
  *   flat space   0                      128                256

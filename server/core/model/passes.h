@@ -28,7 +28,7 @@ enum ampd_job_work {
     AMPD_JOB_VOTE = 1,  /* sum, test and square the contributions */
     AMPD_JOB_APPLY = 2, /* the optimizer's step, and the cast copy of the next version */
     AMPD_JOB_CAST = 4,  /* the cast copy of the masters as they are */
-    AMPD_JOB_SAVE = 8,  /* masters and moments as they are go to a place of their own: a checkpoint still needs them */
+    AMPD_JOB_SAVE = 8,  /* masters and moments as they are go to a buffer (tensors.h): a checkpoint still needs them */
     AMPD_JOB_ABSENT = 16, /* (with VOTE, APPLY) the lists of absent parameters are final: leave those out */
     AMPD_JOB_RESET = 32,  /* moments of zero, whatever a checkpoint that could not be used has left there */
     AMPD_JOB_GIVEN = 64,  /* (with APPLY) g is in memory, from the journal: it is not formed from slots */
@@ -38,7 +38,7 @@ enum ampd_job_work {
 struct ampd_job {
     uint32_t model;
     uint32_t work;  /* ampd_job_work bits */
-    uint32_t saved; /* SAVE: which of the places */
+    uint32_t saved; /* SAVE: which of the buffers */
     uint64_t block;
     uint64_t token;                        /* names the job in the core */
     uint64_t present[AMPD_WORLD_MAX / 64]; /* bit r: rank r pushed this block; else it counts as zero */

@@ -52,7 +52,7 @@ static bool keeps_g(const struct ampd_model_spec *spec)
     return spec->durability == AMPD_DURABILITY_STEP || spec->world_size >= AMP_PASS_KEEP_G;
 }
 
-/* Bytes of a model for each element, apart from the places for saved blocks; slots with `pushed` bytes. */
+/* Bytes of a model for each element, apart from the buffers for saved blocks; slots with `pushed` bytes. */
 static uint64_t bytes_each(const struct ampd_model_spec *spec, uint64_t pushed)
 {
     return 4 * (1 + ampd_tensors_moments(spec)) + AMPD_COPIES * amp_dtype_size(spec->cast) + pushed * spec->world_size;

@@ -1,5 +1,5 @@
 /*
- * The memory of one model on one shard: masters, moments, the two cast copies, the staging slots, places for blocks
+ * The memory of one model on one shard: masters, moments, the two cast copies, the staging slots, buffers for blocks
  * that a checkpoint needs as they were, and the per-segment results of passes. Memory only: who may touch which block
  * when is decided by shard.c and push.c.
  */
@@ -56,13 +56,13 @@ int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *la
 /* Frees everything, plans that jobs still hold included: no job may run any more. */
 void ampd_tensors_close(struct ampd_tensors *tensors);
 
-/* Places for saved blocks on a shard with `count` blocks. */
+/* How many buffers for saved blocks there are on a shard with `count` blocks. */
 uint32_t ampd_tensors_places(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count);
 
 /* Bytes from block to block in a slot with values of that dtype: no gaps, so that huge pages are filled. Any thread. */
 size_t ampd_tensors_stride(const struct ampd_tensors *tensors, enum amp_dtype dtype);
 
-/* The tensors of a block of this shard, and of a place for one. Any thread. */
+/* The tensors of a block of this shard, and of a buffer for a saved one. Any thread. */
 struct ampd_tensor_view ampd_tensors_block(const struct ampd_tensors *tensors, uint64_t block);
 struct ampd_tensor_view ampd_tensors_saved(const struct ampd_tensors *tensors, uint32_t place);
 

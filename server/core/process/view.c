@@ -1,4 +1,4 @@
-/* How a model stands and how far each shard is, as this process knows it: nothing is decided by it. */
+/* The state of a model, and how far each shard is, as this process knows it: nothing is decided by it. */
 #include "base/assert.h"
 #include "server/core/base/model.h"
 #include "server/core/base/process.h"

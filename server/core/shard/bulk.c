@@ -1,8 +1,8 @@
 /*
  * Jobs over all blocks of a shard: apply, and the casts after Load and restore. One kind is under way at a time.
  *
- * A block that a checkpoint has yet to write is saved by the job that applies it; where there is no place for it, its
- * job is held until the writer has it (checkpoint_part.c). The blocks around it go on.
+ * A block that a checkpoint has yet to write is copied to a buffer by the job that applies it; where no buffer is free,
+ * its job is put off until the writer has the block (checkpoint_part.c). The blocks around it go on.
  */
 #include "server/core/shard/bulk.h"
 
@@ -96,7 +96,7 @@ void ampd_shard_try_held(struct ampd_model *model)
     watch_held(model);
 }
 
-/* What is out comes back, and counts for nothing; what was held is not begun. */
+/* Jobs that are out come back, and count for nothing; those that were put off are not begun. */
 void ampd_shard_forget_bulk(struct ampd_model *model)
 {
     struct ampd_shard *shard = model->shard;

@@ -9,10 +9,11 @@
  *   STORING -> FREE              the catalogue has it
  *
  * Nothing is copied at a cut. The blocks go to the host in ascending order, a few at a time, straight from the masters;
- * apply goes upwards too, and the host mostly ahead of it. Where apply comes to a block first, its job saves masters
- * and moments of that block to a place of their own before it writes over them, and the host reads them there. There
- * are places for 5 % of the model's memory; when all are taken, the apply of such a block is held until the host has
- * it, or until a place is free. So a slow disk makes apply wait for single blocks and never changes a bit. Each block:
+ * apply goes upwards too, and the host mostly ahead of it. Where apply comes to a block first, its job copies masters
+ * and moments of that block to a buffer before it writes over them, and the host reads them there. There are buffers
+ * (saved_places) for 5 % of the model's memory; when all are taken, the apply of such a block is put off until the host
+ * has it, or until a buffer is free. So a slow disk makes apply wait for single blocks and never changes a bit. Each
+ * block:
  *
  *   DONE   -> WAITS                a cut begins
  *   WAITS  -> SAVING, OUT, DONE    apply comes first; the host does; the part is abandoned

@@ -22,7 +22,7 @@ struct ampd_replay {
     uint32_t count, capacity, next; /* next: the one whose record is asked for; count: one more, not decided */
     bool scaler_set;
     struct amp_scaler_state scaler; /* after the newest row, whatever its kind */
-    bool late_act;    /* an act was done while a step was open: that step goes on with the scale before it */
+    bool late_act;    /* an operator action came while a step was open: that step keeps the earlier scale */
     float open_scale; /* of that step */
     uint64_t open_scale_id;
     uint64_t token; /* of the record that is being read; 0: none */

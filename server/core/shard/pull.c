@@ -3,7 +3,7 @@
  *
  * Two copies exist, the even and the odd versions. Before apply writes one of them, pulls of the version that was in it
  * are revoked, and apply waits until the I/O loops have let go: those are this process's own loops and take no longer
- * than a turn, however slow the reader behind them is. So no reader ever sends a block of another version.
+ * than a turn of theirs, however slow the reader behind them is. So no reader ever sends a block of another version.
  */
 #include "server/core/shard/pull.h"
 

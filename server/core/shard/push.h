@@ -42,7 +42,7 @@ void ampd_push_closed(struct ampd_model *model, uint64_t call);   /* the stream 
 void ampd_push_retry(struct ampd_model *model);                   /* looks at every held push again */
 void ampd_push_unblock(struct ampd_model *model, uint64_t local); /* the block may be written again */
 void ampd_push_stalled(struct ampd_model *model, struct ampd_call *call);
-void ampd_push_check_ends(struct ampd_model *model);           /* trailers that came before apply was through */
+void ampd_push_check_ends(struct ampd_model *model);           /* pushes that ended before apply had */
 void ampd_push_answer(struct ampd_model *model);               /* all pushes of the step just decided */
 void ampd_slot_empty(struct ampd_model *model, uint32_t rank); /* all that is for the open step */
 void ampd_slot_unfit(struct ampd_model *model,

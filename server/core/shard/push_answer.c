@@ -167,7 +167,7 @@ static void name_parameters(const struct ampd_model *model, char *text, size_t s
             continue;
         last = row->rows[i].parameter;
         used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "",
-                                 model->spec.parameters[last].name); /* what has no place is cut */
+                                 model->spec.parameters[last].name); /* truncated if it does not fit */
     }
 }
 

@@ -1,10 +1,10 @@
 /*
- * The step that collects, on a shard (docs/step-protocol.md section 2).
+ * The step that gradients are collected for, on a shard (docs/step-protocol.md section 2).
  *
  *   NONE    -> OPEN, VOTED          OPEN came; a start finds its vote in the journal
  *   OPEN    -> OPEN, CLOSED, NONE   a newer try; the contributors are fixed; a new epoch
- *   CLOSED  -> OPEN, VOTED, NONE    every vote pass is through
- *   VOTED   -> OPEN, NONE           a newer try; VERDICT came: the step changes hands (decided.c)
+ *   CLOSED  -> OPEN, VOTED, NONE    every vote pass is done
+ *   VOTED   -> OPEN, NONE           a newer try; VERDICT came: from here on decided.c has the step
  *
  * Two steps are under way at a time: the decided one is applied while the next one, whose OPEN came with the VERDICT,
  * collects. A step is voted on only when the one before is APPLIED.

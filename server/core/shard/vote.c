@@ -1,6 +1,6 @@
 /*
  * From what the passes found to a vote (docs/step-protocol.md sections 2 and 4). Pure: the same tensors and lists give
- * the same bits, however the model is cut into shards.
+ * the same bits, however the model is split into shards.
  */
 #include "server/core/shard/vote.h"
 

@@ -50,7 +50,7 @@ static bool open_fits(const struct ampd_model *model, const struct ampd_open *op
     return true;
 }
 
-/* What is stored in the history as an act is one. */
+/* Whether the rows that come as operator actions are such: they are stored in the history. */
 static bool acts_fit(const struct ampd_action *acts, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {

@@ -46,7 +46,7 @@ enum ampd_message_type {
     AMPD_MESSAGE_LEAVE = 30,   /* shard -> coordinator, of no model: this process is about to end */
     AMPD_MESSAGE_MAY_LEAVE = 31, /* coordinator -> shards, of no model: round 1: it may; round 0: not yet */
     AMPD_MESSAGE_PARTS = 32, /* coordinator -> shards: the manifests of all parts of a checkpoint, which are there */
-    AMPD_MESSAGE_ACTS = 33,  /* coordinator -> shards: acts that are stored behind the last decided step */
+    AMPD_MESSAGE_ACTS = 33,  /* coordinator -> shards: operator actions, stored behind the last decided step */
     AMPD_MESSAGE_ALIVE = 34, /* shard -> coordinator: workers that have been heard of here since the last one */
 };
 

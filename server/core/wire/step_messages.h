@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 #define AMPD_ACTIONS_WAIT_MAX                                                                                          \
-    4 /* acts between two verdicts: a person's hand is slower than a step, or the model stands */
+    4 /* operator actions between two verdicts: a person is slower than a step, unless no step goes on */
 
-/* An operator's act on the scale, as it is stored behind the last decided step. */
+/* An operator's action on the scale, as it is stored behind the last decided step. */
 struct ampd_action {
     enum ampd_row_kind kind; /* SET or RESET */
     uint64_t from_step;      /* the first that uses the new scale */

@@ -49,8 +49,8 @@ int ampd_auth_check(const struct ampd_auth_policy *policy, const struct ampd_aut
                     const struct arpc_method *method, int64_t now_us, struct amp_error *error);
 
 /*
- * Who a caller is: "token ann", "certificate ...", "user 1000", cut to `size`; "" where nobody is asked (but for users
- * of the unix socket), or it is not known.
+ * Who a caller is: "token ann", "certificate ...", "user 1000", truncated to `size`; "" where nobody is asked (but for
+ * users of the unix socket), or it is not known.
  */
 void ampd_auth_caller_name(const struct ampd_auth_policy *policy, const struct ampd_auth_caller *caller, int64_t now_us,
                            char *name, size_t size);

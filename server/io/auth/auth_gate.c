@@ -59,7 +59,7 @@ static int read_all(const char *path, int fd, char *text, size_t *size, struct a
         if (got < 0)
             return file_error(path, AMP_EIO, strerror(errno), error);
         if (got == 0)
-            break; /* it was cut meanwhile */
+            break; /* the file has become shorter meanwhile */
         used += (size_t)got;
     }
     *size = used;

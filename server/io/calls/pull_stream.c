@@ -3,7 +3,7 @@
  *
  * The copy is in use until rpc has let go of the last body: only then is the core told CALL_CLOSED. When the core needs
  * the copy it revokes: rpc puts zeros in place of what has not left (arpc_call_blank), so that nothing reads the copy
- * any more, and the core hears REVOKED at once. A block that was cut so fails its checksum, which went out before it
+ * any more, and the core hears REVOKED at once. A block that was blanked fails its checksum, which went out before it
  * (but for one that holds zeros anyway), and the stream ends ABORTED (docs/step-protocol.md section 3). So no reader,
  * however slow, holds an update up, and none takes a mixed block for a good one. OK is said only when every body has
  * left: it vouches for all of them.

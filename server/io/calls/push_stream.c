@@ -6,7 +6,7 @@
  * stream is one block at most. Bytes of a block that is PRESENT already go nowhere.
  *
  * Letting go is immediate: this loop alone writes the memory, so after a revocation the reader drops its destination
- * and the core hears REVOKED in the same turn.
+ * and the core hears REVOKED in the same turn of the loop.
  */
 #include "server/io/base/handlers.h"
 

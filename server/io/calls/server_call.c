@@ -288,7 +288,7 @@ void io_server_call_refuse(struct io_server_call *call, int code, const char *re
     char text[AMP_ERROR_TEXT_MAX];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args); /* a text that is too long is cut */
+    (void)vsnprintf(text, sizeof text, format, args); /* a text that is too long is truncated */
     va_end(args);
     (void)amp_error_set(&error, code, reason, "%s", text);
     io_server_call_fail(call, &error);

@@ -24,7 +24,7 @@ static void append(char *text, size_t size, const char *format, ...)
     size_t used = strlen(text);
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(text + used, size - used, format, args); /* what has no place is cut */
+    (void)vsnprintf(text + used, size - used, format, args); /* truncated if it does not fit */
     va_end(args);
 }
 

@@ -105,7 +105,7 @@ static void refuse(struct etcd_cluster *cluster, const struct cluster_entry *ent
                      cluster->base.url.name, entry->shards, entry->address, cluster->base.options.shards);
 }
 
-/* Models are cut for another number of shards: a cluster of this one would be an empty one beside them. */
+/* Models are split for another number of shards: a cluster of this one would be an empty one beside them. */
 static bool refuse_other_number(struct etcd_cluster *cluster)
 {
     uint32_t shards = cluster->base.options.shards;

@@ -13,7 +13,7 @@ struct writer {
     size_t size, used;
 };
 
-/* Appends; what has no place is cut. */
+/* Appends; what does not fit is left out. */
 static void say(struct writer *writer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void say(struct writer *writer, const char *format, ...)
 {

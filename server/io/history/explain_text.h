@@ -6,9 +6,9 @@
 #include "storage/records.h"
 
 /*
- * Writes some sentences (cut to `size` bytes with the final zero) about a row of kind STEP: whose gradient had which
- * values where, why the scale shrank, grew or stayed, and what is to be done. `overflows` are its `count` overflow rows
- * as messages, with the workers' names.
+ * Writes some sentences (truncated to `size` bytes with the final zero) about a row of kind STEP: whose gradient had
+ * which values where, why the scale shrank, grew or stayed, and what is to be done. `overflows` are its `count`
+ * overflow rows as messages, with the workers' names.
  */
 void io_explain_step(const struct ampd_model_spec *spec, const struct ampd_step_row *row,
                      const struct ampd_msg_overflow_row *overflows, size_t count, char *text, size_t size);

@@ -14,7 +14,7 @@
 #include <inttypes.h>
 
 /*
- * Removes files that the catalogue does not name: of writes that were cut off, and of void epochs. Files above the
+ * Removes files that the catalogue does not name: of interrupted writes, and of void epochs. Files above the
  * newest step that it names stay: the catalogue of an older data directory that was brought back does not name them.
  * Files in a shared directory are swept later (purge.c).
  */
