@@ -145,7 +145,7 @@ def test_a_start_waits_for_its_disk_longer_than_its_lease_and_keeps_its_place(co
             lost.start()
             lost.says("this process stands by")
         standby, lost = lost, standby
-    assert "the data of before are set aside" in lost.log()
+    assert "the old data directory was renamed" in lost.log()
     resume(job, expected)
     for process in cluster.processes:
         assert "no shard any more" not in process.log(), process.log()[-2000:]

@@ -135,7 +135,7 @@ def test_a_directory_of_before_is_set_aside_and_filled_anew(context):
         lost.start()
         stands_by(lost)
         lost, standby = standby, lost
-    assert "the data of before are set aside" in first.log() and "the data of before are set aside" in second.log()
+    assert "the old data directory was renamed" in first.log() and "the old data directory was renamed" in second.log()
     worker.end()
     check_bits(context, cluster)
 

@@ -18,7 +18,7 @@
 #define AMPD_VANISHED    3
 #define AMPD_TROUBLE_MAX 512 /* a sentence with a model's name and a path */
 #define AMPD_NO_RANK     UINT32_MAX
-#define AMPD_NO_SLOT     UINT32_MAX
+#define AMPD_NO_BUFFER   UINT32_MAX
 #define AMPD_BLOCK_BYTES 24 /* known of each block, apart from slots: pending, published, votes, serials, jobs */
 
 #endif

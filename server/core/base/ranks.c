@@ -222,7 +222,7 @@ bool ampd_ranks_renew(struct ampd_model *model, uint32_t rank, struct ampd_incar
         ampd_ranks_heard(model, rank, incarnation);
         return true;
     }
-    if (!worker->held || !ampd_incarnation_same(worker->record.incarnation, incarnation))
+    if (!worker->has_holder || !ampd_incarnation_same(worker->record.incarnation, incarnation))
         return true; /* not the holder: the tables of push and pull judge it */
     if (!ampd_ranks_is_running(model, worker))
         return false;

@@ -15,9 +15,9 @@ struct ampd_worker_health {
     uint32_t slow_steps, bad_pushes; /* in a row, up to those at which the worker is named */
     uint64_t bad_window; /* a bit for each of the newest AMPD_QUARANTINE_WINDOW pushes, lowest the newest: 1 is bad */
     float finite_scale;  /* of its last push that was finite; 0: none was */
-    bool straggles, nonfinite; /* named */
-    uint64_t barred_until_ms;  /* quarantine; 0: none */
-    uint64_t barred_epoch;     /* it ends with this */
+    bool straggles, nonfinite;     /* named */
+    uint64_t quarantined_until_ms; /* quarantine; 0: none */
+    uint64_t barred_epoch;         /* it ends with this */
 };
 
 /* What the log and the status tell of a rank (ranks.c). */
@@ -27,7 +27,7 @@ struct ampd_worker_counts {
 
 struct ampd_worker {
     struct ampd_worker_record record;
-    bool held; /* somebody has, or had, the rank */
+    bool has_holder; /* somebody has, or had, the rank */
     enum ampd_lease_state lease;
     uint64_t joined_epoch; /* 0: not since this process started */
     uint64_t lease_until_ms;

@@ -306,7 +306,7 @@ static bool of_this_try(const struct ampd_model *model, const struct ampd_messag
 }
 
 /* How many contribute: all that are expected, or of a quorum the first q that were complete. */
-static uint32_t wanted(const struct ampd_model *model)
+static uint32_t contributors_wanted(const struct ampd_model *model)
 {
     return model->spec.sync == AMPD_SYNC_QUORUM ? model->spec.quorum : model->coord->step.open.expected_count;
 }
@@ -315,7 +315,7 @@ static uint32_t wanted(const struct ampd_model *model)
 static void try_close(struct ampd_model *model)
 {
     struct ampd_coord *coord = model->coord;
-    if (coord->step.complete_count < wanted(model))
+    if (coord->step.complete_count < contributors_wanted(model))
         return;
     struct ampd_close *close = &coord->step.close;
     *close = (struct ampd_close){.step = coord->step.open.step, .try_number = coord->step.open.try_number};
@@ -329,7 +329,7 @@ static void try_close(struct ampd_model *model)
             (struct ampd_contributor){expected->rank, expected->incarnation, weight};
         sum += (double)weight;
     }
-    AMP_ASSERT(close->contributors_count == wanted(model)); /* each COMPLETE is looked at as it comes */
+    AMP_ASSERT(close->contributors_count == contributors_wanted(model)); /* each COMPLETE is looked at as it comes */
     close->empty = !(sum > 0);
     close->coefficient = sum > 0 ? amp_coefficient(coord->step.open.scale, sum) : 0;
     coord->step.open.coefficient = close->coefficient;
@@ -385,7 +385,7 @@ bool ampd_coord_decides_soon(const struct ampd_model *model)
         uint32_t rank = coord->step.open.expected[i].rank;
         coming += is_complete(model, rank) || model->workers[rank].lease == AMPD_LEASE_LIVE ? 1 : 0;
     }
-    return coord->step.state == AMPD_STEP_VOTED || (open && coming >= wanted(model));
+    return coord->step.state == AMPD_STEP_VOTED || (open && coming >= contributors_wanted(model));
 }
 
 static bool is_expected(const struct ampd_open *open, uint32_t rank)

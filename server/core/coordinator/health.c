@@ -108,7 +108,7 @@ static void quarantine(struct ampd_model *model, uint32_t rank)
     struct ampd_worker *worker = &model->workers[rank];
     bool row = worker->health.bad_pushes == AMPD_QUARANTINE_PUSHES;
     AMP_ASSERT(rank < model->spec.world_size);
-    if (!ampd_workers_bar(model, rank))
+    if (!ampd_workers_quarantine(model, rank))
         return;
     worker->health.bad_pushes = AMPD_QUARANTINE_PUSHES - 1;
     worker->health.bad_window = 0;
@@ -258,7 +258,7 @@ void ampd_health_names(const struct ampd_model *model, char *text, size_t size)
             continue;
         if (count <= RANKS_NAMED)
             (void)snprintf(text + used, size - used, "%srank %u (%.16s)", count > 1 ? ", " : "", r,
-                           model->workers[r].held ? model->workers[r].record.name : "never joined");
+                           model->workers[r].has_holder ? model->workers[r].record.name : "never joined");
         else
             (void)snprintf(text + used, size - used, " and more");
     }

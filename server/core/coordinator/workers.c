@@ -82,7 +82,7 @@ bool ampd_workers_holds_lease(const struct ampd_model *model, uint32_t *rank)
  * Whether a step can do without the rank: one that waits for all of a fixed list cannot, and fewer than are asked for
  * are no help.
  */
-static bool is_spare(struct ampd_model *model, uint32_t rank)
+static bool can_do_without(struct ampd_model *model, uint32_t rank)
 {
     struct ampd_worker *worker = &model->workers[rank];
     uint32_t others = 0;
@@ -99,24 +99,24 @@ static bool is_spare(struct ampd_model *model, uint32_t rank)
     return model->spec.sync == AMPD_SYNC_QUORUM && others >= model->spec.quorum;
 }
 
-bool ampd_workers_bar(struct ampd_model *model, uint32_t rank)
+bool ampd_workers_quarantine(struct ampd_model *model, uint32_t rank)
 {
     struct ampd_worker *worker = &model->workers[rank];
     AMP_ASSERT(rank < model->spec.world_size);
-    if (worker->joined_epoch != model->coord->epoch || !is_spare(model, rank))
+    if (worker->joined_epoch != model->coord->epoch || !can_do_without(model, rank))
         return false;
     set_lease(worker, AMPD_LEASE_ENDED);
     worker->lease_until_ms = model->core->now_ms;
-    worker->health.barred_until_ms = model->core->now_ms + AMPD_QUARANTINE_MS;
+    worker->health.quarantined_until_ms = model->core->now_ms + AMPD_QUARANTINE_MS;
     worker->health.barred_epoch = model->coord->epoch;
     return true;
 }
 
-bool ampd_workers_barred(const struct ampd_model *model, uint32_t rank, uint64_t now_ms)
+bool ampd_workers_quarantined(const struct ampd_model *model, uint32_t rank, uint64_t now_ms)
 {
     const struct ampd_worker *worker = &model->workers[rank];
     AMP_ASSERT(rank < model->spec.world_size);
-    return worker->health.barred_until_ms > now_ms && worker->health.barred_epoch == model->coord->epoch;
+    return worker->health.quarantined_until_ms > now_ms && worker->health.barred_epoch == model->coord->epoch;
 }
 
 /* ---- Join ---- */
@@ -125,8 +125,8 @@ static bool is_free(const struct ampd_model *model, uint32_t rank)
 {
     const struct ampd_worker *worker = &model->workers[rank];
     AMP_ASSERT(rank < model->spec.world_size);
-    return worker->writes == 0 && (!worker->held || worker->record.left) &&
-           !ampd_workers_barred(model, rank, model->core->now_ms);
+    return worker->writes == 0 && (!worker->has_holder || worker->record.left) &&
+           !ampd_workers_quarantined(model, rank, model->core->now_ms);
 }
 
 /* With `replace`: the lease has ended. */
@@ -135,13 +135,13 @@ static bool is_lost(const struct ampd_model *model, uint32_t rank)
     const struct ampd_worker *worker = &model->workers[rank];
     AMP_ASSERT(rank < model->spec.world_size);
     return worker->writes == 0 && !ampd_ranks_is_running(model, worker) &&
-           !ampd_workers_barred(model, rank, model->core->now_ms);
+           !ampd_workers_quarantined(model, rank, model->core->now_ms);
 }
 
 static uint32_t rank_of_name(const struct ampd_model *model, const char *name)
 {
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
-        if (model->workers[r].held && strcmp(model->workers[r].record.name, name) == 0)
+        if (model->workers[r].has_holder && strcmp(model->workers[r].record.name, name) == 0)
             return r;
     }
     return AMPD_NO_RANK;
@@ -187,13 +187,13 @@ static bool refuse_barred(struct ampd_model *model, uint64_t id, uint32_t rank)
     const struct ampd_worker *worker = &model->workers[rank];
     uint64_t now = model->core->now_ms;
     AMP_ASSERT(rank < model->spec.world_size);
-    if (!ampd_workers_barred(model, rank, now))
+    if (!ampd_workers_quarantined(model, rank, now))
         return false;
     ampd_call_fail(model->core, id, model, AMP_ESTATE, "QUARANTINED",
                    "rank %u (%s) has pushed Inf or NaN again and again while others had none: look at its data, or its "
                    "machine, and join again in %llu s",
                    rank, worker->record.name,
-                   (unsigned long long)((worker->health.barred_until_ms - now + 999) / 1000));
+                   (unsigned long long)((worker->health.quarantined_until_ms - now + 999) / 1000));
     return true;
 }
 
@@ -256,7 +256,7 @@ void ampd_workers_join(struct ampd_core *core, uint64_t id, const struct ampd_ev
         model->workers[rank].health.bad_window = 0;
         model->workers[rank].health.finite_scale = 0;
     }
-    model->workers[rank].held = true;
+    model->workers[rank].has_holder = true;
     memcpy(model->workers[rank].record.name, name, sizeof name);
     model->workers[rank].record.rank = rank;
     model->workers[rank].record.left = false;
@@ -336,7 +336,7 @@ void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pe
     if (is_idle(model))
         end_idle(model);
     /* Stores come back in order. */
-    AMP_ASSERT(!worker->held || !ampd_incarnation_newer(worker->record.incarnation, pending->worker.incarnation));
+    AMP_ASSERT(!worker->has_holder || !ampd_incarnation_newer(worker->record.incarnation, pending->worker.incarnation));
     ampd_ranks_joined(model, pending);
     worker->record = pending->worker;
     set_lease(worker, AMPD_LEASE_LIVE);
@@ -365,7 +365,7 @@ void ampd_workers_keep_alive(struct ampd_core *core, uint64_t id, const struct a
     if (model == NULL || !check_rank(core, id, model, event->rank))
         return;
     struct ampd_worker *worker = &model->workers[event->rank];
-    bool holder = worker->held && worker->joined_epoch == model->coord->epoch &&
+    bool holder = worker->has_holder && worker->joined_epoch == model->coord->epoch &&
                   ampd_incarnation_same(worker->record.incarnation, event->incarnation);
     bool valid = holder && ampd_ranks_renew(model, event->rank, event->incarnation);
     struct ampd_reply *reply = ampd_call_reply(core, id, AMPD_REPLY_KEEP_ALIVE);
@@ -386,7 +386,7 @@ void ampd_workers_leave(struct ampd_core *core, uint64_t id, const struct ampd_e
     if (model == NULL || !check_rank(core, id, model, event->rank))
         return;
     struct ampd_worker *worker = &model->workers[event->rank];
-    if (!worker->held || !ampd_incarnation_same(worker->asked, event->incarnation)) {
+    if (!worker->has_holder || !ampd_incarnation_same(worker->asked, event->incarnation)) {
         struct amp_error error = {0};
         if (!ampd_ranks_refuse(model, event->rank, event->incarnation, &error)) /* a Join is being stored */
             (void)amp_error_set(&error, AMP_EABORTED, "FENCED",
@@ -410,7 +410,7 @@ void ampd_workers_adopt(struct ampd_model *model, bool started, bool begun)
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
         struct ampd_worker *worker = &model->workers[r];
         bool known = worker->lease == AMPD_LEASE_LIVE && worker->joined_epoch == model->coord->epoch;
-        if (!worker->held || worker->record.left || (!started && !known))
+        if (!worker->has_holder || worker->record.left || (!started && !known))
             continue; /* a lease that has ended stays ended */
         if (begun) {
             worker->joined_epoch = model->coord->epoch;
@@ -430,7 +430,7 @@ void ampd_workers_found(struct ampd_model *model, const struct ampd_worker_recor
     struct ampd_worker *worker = &model->workers[record->rank];
     worker->record = *record;
     worker->asked = record->incarnation;
-    worker->held = true;
+    worker->has_holder = true;
     set_lease(worker, record->left ? AMPD_LEASE_LEFT : AMPD_LEASE_LIVE);
     worker->lease_until_ms = model->core->now_ms + model->core->config.lease_ms;
 }

@@ -25,8 +25,8 @@ bool ampd_workers_expected(const struct ampd_model *model, uint32_t rank); /* by
 /*
  * Steps go on without the rank, and for a while nobody may join as it. False if they could not: then nothing is done.
  */
-bool ampd_workers_bar(struct ampd_model *model, uint32_t rank);
-bool ampd_workers_barred(const struct ampd_model *model, uint32_t rank, uint64_t now_ms);
+bool ampd_workers_quarantine(struct ampd_model *model, uint32_t rank);
+bool ampd_workers_quarantined(const struct ampd_model *model, uint32_t rank, uint64_t now_ms);
 bool ampd_workers_holds_lease(const struct ampd_model *model, uint32_t *rank);
 void ampd_workers_tick(struct ampd_model *model);
 uint64_t ampd_workers_next_ms(const struct ampd_model *model); /* when tick has something to do; 0: never */

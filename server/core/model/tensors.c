@@ -64,7 +64,7 @@ static uint64_t state_bytes(const struct ampd_layout *layout, unsigned moments)
     return layout->block_elements * sizeof(float) * (1 + moments);
 }
 
-uint32_t ampd_tensors_places(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count)
+uint32_t ampd_tensors_saved_count(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count)
 {
     uint64_t bytes = count * layout->block_elements * bytes_each(spec, 2) / AMPD_SAVED_SHARE;
     uint64_t places = bytes / state_bytes(layout, ampd_tensors_moments(spec));
@@ -77,7 +77,7 @@ uint64_t ampd_tensors_bytes(const struct ampd_layout *layout, const struct ampd_
 {
     uint64_t elements = count * layout->block_elements;
     return elements * (bytes_each(spec, sizeof(float)) + (keeps_g(spec) ? sizeof(float) : 0)) +
-           ampd_tensors_places(layout, spec, count) * state_bytes(layout, ampd_tensors_moments(spec)) +
+           ampd_tensors_saved_count(layout, spec, count) * state_bytes(layout, ampd_tensors_moments(spec)) +
            layout->segments_count * (sizeof(struct amp_pass_vote) + sizeof(struct amp_apply_stats));
 }
 
@@ -94,7 +94,7 @@ struct ampd_tensor_view ampd_tensors_block(const struct ampd_tensors *tensors, u
 
 struct ampd_tensor_view ampd_tensors_saved(const struct ampd_tensors *tensors, uint32_t place)
 {
-    AMP_ASSERT(place < tensors->saved_places);
+    AMP_ASSERT(place < tensors->saved_buffers);
     uint64_t size = tensors->layout->block_elements;
     float *masters = tensors->saved + place * size * (1 + tensors->moments);
     return (struct ampd_tensor_view){masters, tensors->moments >= 1 ? masters + size : NULL,
@@ -138,9 +138,9 @@ int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *la
     amp_list_init(&tensors->plans);
     tensors->masters = alloc_zeroed(elements * sizeof(float));
     bool ok = tensors->masters != NULL;
-    tensors->saved_places = ampd_tensors_places(layout, spec, count);
+    tensors->saved_buffers = ampd_tensors_saved_count(layout, spec, count);
     /* Untouched until a checkpoint meets an apply: the kernel gives no page before. */
-    ok = (tensors->saved = alloc_raw(tensors->saved_places * state_bytes(layout, tensors->moments))) != NULL && ok;
+    ok = (tensors->saved = alloc_raw(tensors->saved_buffers * state_bytes(layout, tensors->moments))) != NULL && ok;
     if (tensors->moments >= 1)
         ok = (tensors->m = alloc_zeroed(elements * sizeof(float))) != NULL && ok;
     if (tensors->moments >= 2)

@@ -33,8 +33,8 @@ struct ampd_tensors {
     float *masters, *m, *v;
     uint8_t *copies[AMPD_COPIES];
     uint32_t *crcs[AMPD_COPIES]; /* [count] CRC32C of each block of the copy */
-    float *saved;                /* [saved_places] of block_elements of each tensor */
-    uint32_t saved_places;
+    float *saved;                /* [saved_buffers] of block_elements of each tensor */
+    uint32_t saved_buffers;
     uint8_t **slots;               /* [world_size], with room for fp32, whatever is pushed: ampd_tensors_stride */
     float *g;                      /* the gradient as voted on, for apply and the journal; NULL: apply forms it again */
     struct amp_pass_vote *votes;   /* by segment, from the first of this shard */
@@ -57,7 +57,7 @@ int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *la
 void ampd_tensors_close(struct ampd_tensors *tensors);
 
 /* How many buffers for saved blocks there are on a shard with `count` blocks. */
-uint32_t ampd_tensors_places(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count);
+uint32_t ampd_tensors_saved_count(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count);
 
 /* Bytes from block to block in a slot with values of that dtype: no gaps, so that huge pages are filled. Any thread. */
 size_t ampd_tensors_stride(const struct ampd_tensors *tensors, enum amp_dtype dtype);

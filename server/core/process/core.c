@@ -604,7 +604,7 @@ void ampd_core_worker(const struct ampd_core *core, uint32_t index, uint32_t ran
         .overflow_pushes = worker->health.overflow_pushes,
         .straggles = worker->health.straggles,
         .nonfinite = worker->health.nonfinite,
-        .quarantined = ampd_workers_barred(model, rank, now_ms),
+        .quarantined = ampd_workers_quarantined(model, rank, now_ms),
         .last_step = worker->health.last_step,
         .blocks_present = model->shard->slots[rank].present,
         .blocks_wanted = model->tensors.count,

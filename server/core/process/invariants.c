@@ -223,13 +223,13 @@ static void check_worker(const struct ampd_model *model, uint32_t rank)
         writes += mine && pending->worker.rank == rank ? 1 : 0;
     }
     AMP_ASSERT(writes == worker->writes);
-    AMP_ASSERT(worker->held || (worker->lease == AMPD_LEASE_NONE && writes == 0));
+    AMP_ASSERT(worker->has_holder || (worker->lease == AMPD_LEASE_NONE && writes == 0));
     AMP_ASSERT(worker->lease != AMPD_LEASE_LIVE || worker->lease_until_ms != 0);
     AMP_ASSERT(!ampd_incarnation_newer(worker->record.incarnation, worker->asked));
     AMP_ASSERT(worker->joined_epoch <= model->coord->epoch);
-    for (uint32_t r = 0; worker->held && r < rank; r++) {
+    for (uint32_t r = 0; worker->has_holder && r < rank; r++) {
         const struct ampd_worker *other = &model->workers[r];
-        AMP_ASSERT(!other->held || strcmp(other->record.name, worker->record.name) != 0);
+        AMP_ASSERT(!other->has_holder || strcmp(other->record.name, worker->record.name) != 0);
     }
 }
 

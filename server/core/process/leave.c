@@ -171,7 +171,7 @@ void ampd_leave_tick(struct ampd_core *core)
         wait_alone(core);
     ampd_out_log(core, AMPD_LOG_WARN, NULL, "%s: steps since the last checkpoint may come again",
                  coordinator ? "the last checkpoint lacks a shard that is not there, and is given up"
-                             : "shard 0 is not there to cut a last checkpoint, and is waited for no longer");
+                             : "shard 0 is not there to make a last checkpoint, and is waited for no longer");
     if (coordinator)
         let_go(core);
 }

@@ -29,7 +29,7 @@ static bool send_block(struct ampd_model *model, uint64_t local, uint32_t work, 
     struct ampd_job job = {
         .work = work, .block = model->tensors.first + local, .token = shard->jobs.bulk_serial, .plan = plan};
     AMP_ASSERT(local < model->tensors.count);
-    if ((work & AMPD_JOB_APPLY) != 0 && !ampd_part_spares(model, local, &job))
+    if ((work & AMPD_JOB_APPLY) != 0 && !ampd_part_may_overwrite(model, local, &job))
         return false;
     for (uint32_t i = 0; i < plan->inputs_count; i++) {
         uint32_t rank = plan->inputs[i].rank;
@@ -41,7 +41,7 @@ static bool send_block(struct ampd_model *model, uint64_t local, uint32_t work, 
 }
 
 /* Counts the time in which an apply has nothing to do but wait for the checkpoint. */
-static void watch_held(struct ampd_model *model)
+static void watch_blocked(struct ampd_model *model)
 {
     struct ampd_shard *shard = model->shard;
     bool stands = shard->apply.blocked_count > 0 && shard->apply.blocked_count == shard->jobs.bulk_left;
@@ -66,7 +66,7 @@ void ampd_shard_bulk(struct ampd_model *model, enum ampd_bulk kind, uint32_t wor
         shard->apply.blocked[local] = 1;
         shard->apply.blocked_count++;
     }
-    watch_held(model);
+    watch_blocked(model);
     if (shard->jobs.bulk_left == 0)
         ampd_shard_bulk_done(model);
 }
@@ -77,7 +77,7 @@ static uint32_t apply_work(const struct ampd_shard *shard)
     return AMPD_JOB_APPLY | (shard->apply.plan->given ? AMPD_JOB_GIVEN : AMPD_JOB_ABSENT);
 }
 
-void ampd_shard_try_held(struct ampd_model *model)
+void ampd_shard_try_blocked(struct ampd_model *model)
 {
     struct ampd_shard *shard = model->shard;
     if (shard->apply.blocked_count == 0)
@@ -93,7 +93,7 @@ void ampd_shard_try_held(struct ampd_model *model)
         shard->apply.blocked_count--;
         shard->apply.blocked_next = local + 1;
     }
-    watch_held(model);
+    watch_blocked(model);
 }
 
 /* Jobs that are out come back, and count for nothing; those that were put off are not begun. */
@@ -106,7 +106,7 @@ void ampd_shard_forget_bulk(struct ampd_model *model)
     memset(shard->apply.blocked, 0, model->tensors.count);
     shard->jobs.bulk_left -= shard->apply.blocked_count;
     shard->apply.blocked_count = 0;
-    watch_held(model);
+    watch_blocked(model);
     if (shard->jobs.bulk_left == 0)
         ampd_shard_bulk_done(model);
 }
@@ -215,7 +215,7 @@ static void bulk_job_done(struct ampd_model *model, const struct ampd_job *job, 
         ampd_pull_published(model, job->plan->copy, local);
     }
     shard->jobs.bulk_left--;
-    watch_held(model);
+    watch_blocked(model);
     if (shard->jobs.bulk_left == 0)
         ampd_shard_bulk_done(model);
 }

@@ -49,7 +49,7 @@ struct ampd_apply {
 void ampd_shard_bulk(struct ampd_model *model, enum ampd_bulk kind, uint32_t work, struct ampd_plan *plan);
 void ampd_shard_bulk_done(struct ampd_model *model);
 void ampd_shard_try_apply(struct ampd_model *model);
-void ampd_shard_try_held(struct ampd_model *model); /* applies of blocks that the checkpoint has let go of */
+void ampd_shard_try_blocked(struct ampd_model *model); /* applies of blocks that the checkpoint has let go of */
 void ampd_shard_forget_bulk(struct ampd_model *model);
 void ampd_shard_job_done(struct ampd_model *model, const struct ampd_job *job);
 

@@ -11,9 +11,9 @@
  * Nothing is copied at a cut. The blocks go to the host in ascending order, a few at a time, straight from the masters;
  * apply goes upwards too, and the host mostly ahead of it. Where apply comes to a block first, its job copies masters
  * and moments of that block to a buffer before it writes over them, and the host reads them there. There are buffers
- * (saved_places) for 5 % of the model's memory; when all are taken, the apply of such a block is put off until the host
- * has it, or until a buffer is free. So a slow disk makes apply wait for single blocks and never changes a bit. Each
- * block:
+ * (saved_buffers) for 5 % of the memory of the model; when all are taken, the apply of such a block waits until the
+ * host has it, or until a buffer is free. So a slow disk makes apply wait for single blocks and never changes a bit.
+ * Each block:
  *
  *   DONE   -> WAITS                a cut begins
  *   WAITS  -> SAVING, OUT, DONE    apply comes first; the host does; the part is abandoned
@@ -62,14 +62,14 @@ int ampd_part_init(struct ampd_model *model)
     struct ampd_shard *shard = model->shard;
     size_t count = model->tensors.count + 1; /* never zero */
     shard->part.blocks = calloc(count, 1);
-    shard->part.slots = calloc(count, sizeof *shard->part.slots);
-    shard->part.free_slots = calloc(model->tensors.saved_places + (size_t)1, sizeof *shard->part.free_slots);
-    if (shard->part.blocks == NULL || shard->part.slots == NULL || shard->part.free_slots == NULL)
+    shard->part.buffers = calloc(count, sizeof *shard->part.buffers);
+    shard->part.free_buffers = calloc(model->tensors.saved_buffers + (size_t)1, sizeof *shard->part.free_buffers);
+    if (shard->part.blocks == NULL || shard->part.buffers == NULL || shard->part.free_buffers == NULL)
         return AMP_ENOMEM;
     for (uint64_t local = 0; local < model->tensors.count; local++)
-        shard->part.slots[local] = AMPD_NO_SLOT;
-    while (shard->part.free_count < model->tensors.saved_places) {
-        shard->part.free_slots[shard->part.free_count] = shard->part.free_count;
+        shard->part.buffers[local] = AMPD_NO_BUFFER;
+    while (shard->part.free_count < model->tensors.saved_buffers) {
+        shard->part.free_buffers[shard->part.free_count] = shard->part.free_count;
         shard->part.free_count++;
     }
     return 0;
@@ -89,8 +89,8 @@ void ampd_part_close(struct ampd_model *model)
     clear_state(model, &shard->part.content);
     clear_state(model, &shard->next_part.content);
     free(shard->part.blocks);
-    free(shard->part.slots);
-    free(shard->part.free_slots);
+    free(shard->part.buffers);
+    free(shard->part.free_buffers);
 }
 
 void ampd_part_check(const struct ampd_model *model)
@@ -102,10 +102,10 @@ void ampd_part_check(const struct ampd_model *model)
         left += state != AMPD_PART_BLOCK_DONE;
         out += state == AMPD_PART_BLOCK_OUT;
         saving += state == AMPD_PART_BLOCK_SAVING;
-        places += shard->part.slots[local] != AMPD_NO_SLOT;
+        places += shard->part.buffers[local] != AMPD_NO_BUFFER;
     }
     AMP_ASSERT(left == shard->part.left && out == shard->part.out && saving == shard->part.saving);
-    AMP_ASSERT(places + shard->part.free_count == model->tensors.saved_places);
+    AMP_ASSERT(places + shard->part.free_count == model->tensors.saved_buffers);
     AMP_ASSERT(left == 0 || shard->part.state == AMPD_PART_WRITING || shard->part.state == AMPD_PART_ENDING);
 }
 
@@ -115,9 +115,9 @@ static void block_done(struct ampd_shard *shard, uint64_t local)
 {
     set_block(shard, local, AMPD_PART_BLOCK_DONE);
     shard->part.left--;
-    if (shard->part.slots[local] != AMPD_NO_SLOT)
-        shard->part.free_slots[shard->part.free_count++] = shard->part.slots[local];
-    shard->part.slots[local] = AMPD_NO_SLOT;
+    if (shard->part.buffers[local] != AMPD_NO_BUFFER)
+        shard->part.free_buffers[shard->part.free_count++] = shard->part.buffers[local];
+    shard->part.buffers[local] = AMPD_NO_BUFFER;
 }
 
 static void give_out(struct ampd_model *model, uint64_t local, uint64_t count, struct ampd_tensor_view tensors)
@@ -142,7 +142,7 @@ static void feed(struct ampd_model *model)
         if (shard->part.blocks[local] == AMPD_PART_BLOCK_SAVING)
             return; /* its job is on its way */
         if (shard->part.blocks[local] == AMPD_PART_BLOCK_SAVED) {
-            give_out(model, local, 1, ampd_tensors_saved(&model->tensors, shard->part.slots[local]));
+            give_out(model, local, 1, ampd_tensors_saved(&model->tensors, shard->part.buffers[local]));
             continue;
         }
         while (count < AMPD_PART_BATCH && count < AMPD_PART_OUT_MAX - shard->part.out &&
@@ -152,20 +152,20 @@ static void feed(struct ampd_model *model)
     }
 }
 
-bool ampd_part_spares(struct ampd_model *model, uint64_t local, struct ampd_job *job)
+bool ampd_part_may_overwrite(struct ampd_model *model, uint64_t local, struct ampd_job *job)
 {
     struct ampd_shard *shard = model->shard;
     uint8_t state = shard->part.blocks[local];
-    bool saved = shard->part.slots[local] != AMPD_NO_SLOT;
+    bool saved = shard->part.buffers[local] != AMPD_NO_BUFFER;
     AMP_ASSERT(local < model->tensors.count);
     AMP_ASSERT(state != AMPD_PART_BLOCK_SAVING);
     if (state == AMPD_PART_BLOCK_DONE || saved)
         return true;
     if (state == AMPD_PART_BLOCK_OUT || shard->part.free_count == 0)
         return false;
-    job->saved = shard->part.free_slots[--shard->part.free_count];
+    job->saved = shard->part.free_buffers[--shard->part.free_count];
     job->work |= AMPD_JOB_SAVE;
-    shard->part.slots[local] = job->saved;
+    shard->part.buffers[local] = job->saved;
     set_block(shard, local, AMPD_PART_BLOCK_SAVING);
     shard->part.saving++;
     return true;
@@ -253,7 +253,7 @@ static void free_part(struct ampd_model *model)
     set_part(model->shard, AMPD_PART_FREE);
     try_cut(model);
     take_asked(model);
-    ampd_shard_try_held(model);
+    ampd_shard_try_blocked(model);
     ampd_shard_try_apply(model);
     ampd_memory_try_restore(model);
 }
@@ -279,7 +279,7 @@ void ampd_part_blocks(struct ampd_model *model, const struct ampd_event_part_blo
         set_part(shard, AMPD_PART_SEALING);
     }
     feed(model);
-    ampd_shard_try_held(model);
+    ampd_shard_try_blocked(model);
 }
 
 static struct ampd_checkpoint_record part_record(const struct ampd_model *model, const struct ampd_event_part *part)

@@ -22,9 +22,9 @@ struct ampd_part {
     struct ampd_checkpoint_state content; /* owns its user states */
     bool is_void;                         /* STORING: a new epoch came meanwhile */
     struct ampd_checkpoint_record record;
-    uint8_t *blocks;      /* per block: enum ampd_part_block_state */
-    uint32_t *slots;      /* per block: the index of where it is saved, or AMPD_NO_SLOT */
-    uint32_t *free_slots; /* [free_count] of those for saved blocks */
+    uint8_t *blocks;        /* per block: enum ampd_part_block_state */
+    uint32_t *buffers;      /* per block: the index of the buffer with its copy, or AMPD_NO_BUFFER */
+    uint32_t *free_buffers; /* [free_count] of those for saved blocks */
     uint32_t free_count;
     uint64_t next, out, left, saving; /* blocks: next to be given out; OUT; not DONE; SAVING */
     uint64_t blocked_ms;              /* how long apply has stood still for it */
@@ -46,7 +46,7 @@ void ampd_part_begin(struct ampd_model *model, const struct ampd_message *messag
 /* A checkpoint of the masters as they are now, at decided_step; none may wait already. */
 void ampd_part_request(struct ampd_model *model);
 /* Whether apply may write over the block. True: *job is told to save it first, if it must. False: it waits. */
-bool ampd_part_spares(struct ampd_model *model, uint64_t local, struct ampd_job *job);
+bool ampd_part_may_overwrite(struct ampd_model *model, uint64_t local, struct ampd_job *job);
 void ampd_part_check(const struct ampd_model *model);           /* what holds at any time, over all blocks: asserts */
 void ampd_part_saved(struct ampd_model *model, uint64_t local); /* the job that saved it is back */
 void ampd_part_blocks(struct ampd_model *model, const struct ampd_event_part_blocks *blocks);

@@ -45,7 +45,8 @@ void ampd_fences_found(struct ampd_core *core, const struct ampd_event_fence *fo
     if (found->shard >= AMPD_COUNT(core) || found->shard == core->config.shard)
         return;
     if (found->fence.counter > AMPD_NUMBER_TOLD_MAX) /* of a version that took whatever came */
-        ampd_out_log(core, AMPD_LOG_WARN, NULL, "fence %llu of shard %u, which was stored, is no process's: forgotten",
+        ampd_out_log(core, AMPD_LOG_WARN, NULL,
+                     "fence %llu of shard %u, which was stored, belongs to no known process: it is ignored",
                      (unsigned long long)found->fence.counter, found->shard);
     else
         core->peers[found->shard].fence = found->fence;
@@ -166,7 +167,7 @@ void ampd_fences_too_low(struct ampd_core *core, const struct ampd_message *mess
     core->fenced = true;
     ampd_out_log(
         core, AMPD_LOG_ERROR, NULL,
-        "shard %u: a process with fence %llu has this place, mine is %llu; this process answers nobody any more",
+        "shard %u: a process with fence %llu is this shard now, mine is %llu; this process answers nobody any more",
         core->config.shard, (unsigned long long)higher->counter, (unsigned long long)core->config.fence.counter);
     ampd_out(core, AMPD_OUT_FENCED, 0)->u.fence = *higher;
 }

@@ -287,7 +287,7 @@ static int take_trouble(struct link *link, const char *text, struct amp_error *e
                              "trouble: it is told to shard 0, behind a first envelope");
     (void)snprintf(link->trouble, sizeof link->trouble, "%s", text);
     if (text[0] != 0)
-        amp_log(server->log, AMP_LOG_WARN, "peer", "msg=\"another shard tells of trouble\" shard=%u err=\"%s\"",
+        amp_log(server->log, AMP_LOG_WARN, "peer", "msg=\"another shard reports a problem\" shard=%u err=\"%s\"",
                 link->shard, text);
     else
         amp_log(server->log, AMP_LOG_INFO, "peer", "msg=\"the trouble of another shard is over\" shard=%u",

@@ -175,7 +175,7 @@ static int set_aside(struct ampd_server *server, char dir[AMPD_DATADIR_PATH_MAX 
     if (rc != 0)
         return rc;
     amp_log(server->log, AMP_LOG_WARN, "refill",
-            "msg=\"the data of before are set aside, and filled anew\" shard=%" PRIu32 " aside=%s",
+            "msg=\"the old data directory was renamed, and is filled anew\" shard=%" PRIu32 " aside=%s",
             server->options->shard, aside);
     (void)snprintf(dir, AMPD_DATADIR_PATH_MAX + 64, "%s/" COPY_DIR, aside);
     return 0;

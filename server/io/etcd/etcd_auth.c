@@ -61,7 +61,7 @@ static void on_answer(void *arg, const struct amp_error *error, const uint8_t *d
     struct amp_error wrong = *error;
     if (error->code != 0 && strstr(error->text, NOT_ENABLED) != NULL) {
         amp_log(io_etcd_log(auth->etcd), AMP_LOG_WARN, "etcd",
-                "msg=\"etcd asks nobody who he is: a user is named, but authentication is not enabled there\"");
+                "msg=\"etcd does not require authentication, though a user is named\"");
         wrong.code = 0;
         auth->token[0] = 0;
     } else if (error->code == 0) {

@@ -92,7 +92,8 @@ static void sweep_run(struct io_task *base)
     struct amp_error error = {0};
     if (ampd_checkpoint_sweep(&place, sweep->keep, sweep->count, sweep->keep[sweep->count - 1].step, &error) != 0)
         amp_log(sweep->server->log, AMP_LOG_WARN, "checkpoint",
-                "msg=\"files of before stay for now\" model=%s err=\"%s\"", sweep->model, error.text);
+                "msg=\"files of an earlier model cannot be removed yet\" model=%s err=\"%s\"", sweep->model,
+                error.text);
 }
 
 static void sweep_done(struct io_task *base)

@@ -227,7 +227,8 @@ static int convert_newest(struct ampd_server *server, const struct ampd_model_re
         rc = ampd_vote_journal_remove(server->data.dir.path, name, error);
     if (rc == 0)
         amp_log(server->log, AMP_LOG_WARN, "checkpoint",
-                "msg=\"taken up from another number of shards\" model=%s step=%" PRIu64 " from=%" PRIu32 " to=%" PRIu32,
+                "msg=\"converted from another number of shards\" model=%s step=%" PRIu64 " from=%" PRIu32
+                " to=%" PRIu32,
                 name, newest->step, from, io_peers_shards(server));
     return rc;
 }
