@@ -17,8 +17,11 @@ static _Thread_local struct {
     struct amp_autocast_config regions[AMP_AUTOCAST_DEPTH_MAX];
 } stack;
 
-/* Outermost regions that any thread has begun, so that no two have the same number. */
+/* The numbers of outermost regions that threads have taken: no two of the process have the same. */
 static _Atomic uint64_t visits;
+
+/* How many numbers a thread takes of `visits` at a time: to count there at each enter would be most of its time. */
+#define VISITS_TAKEN 65536
 
 /* What holds outside every region, and in one that is not enabled. */
 static const struct amp_autocast_config untouched = {AMP_AUTOCAST_NONE, false, false, NULL, AMP_OP_LISTS_OF_MODE};
@@ -53,6 +56,14 @@ struct amp_autocast_config amp_autocast_config_bf16(const struct amp_registry *r
     return amp_autocast_config_of(AMP_AUTOCAST_BF16, registry);
 }
 
+/* A number that no other outermost region of the process has had, and never 0. */
+static uint64_t next_visit(void)
+{
+    if (stack.visit % VISITS_TAKEN == 0)
+        stack.visit = atomic_fetch_add_explicit(&visits, VISITS_TAKEN, memory_order_relaxed);
+    return stack.visit + 1;
+}
+
 int amp_autocast_enter_config(const struct amp_autocast_config *config)
 {
     struct amp_autocast_config region = config != NULL ? *config : amp_autocast_config_bf16(NULL);
@@ -65,7 +76,7 @@ int amp_autocast_enter_config(const struct amp_autocast_config *config)
     if (stack.depth == AMP_AUTOCAST_DEPTH_MAX)
         return AMP_EEXHAUSTED;
     if (stack.depth == 0)
-        stack.visit = atomic_fetch_add_explicit(&visits, 1, memory_order_relaxed) + 1;
+        stack.visit = next_visit();
     stack.regions[stack.depth++] = region;
     return 0;
 }
