@@ -78,6 +78,7 @@ static int new_model(struct ampclient *client, const struct identity *identity,
                                                  .replace = options->replace,
                                                  .take_back = options->take_back,
                                                  .accumulate = options->accumulate,
+                                                 .units = options->units,
                                                  .shards = ampclient_shards(client),
                                                  .reconnect_timeout_ms = client->options.reconnect_timeout_ms,
                                                  .step_timeout_ms = client->options.step_timeout_ms,
@@ -88,6 +89,7 @@ static int new_model(struct ampclient *client, const struct identity *identity,
     model->client = client;
     model->restore_arg = options->restore_arg;
     model->restore_cb = options->restore_cb;
+    model->units = options->units;
     amp_list_init(&model->node);
     amp_list_init(&model->calls);
     amp_list_init(&model->lines);
@@ -99,7 +101,7 @@ static int new_model(struct ampclient *client, const struct identity *identity,
     else
         (void)amp_error_set(&client->error, rc, NULL,
                             rc == AMP_ENOMEM ? "There is no memory for a model."
-                                             : "A join option is out of range: rank, world_size or accumulate.");
+                                             : "A join option is out of range: rank, world_size or accumulate (with units at most 1).");
     if (rc == 0)
         *out = model;
     else if (!client->link->broken)
@@ -223,7 +225,11 @@ int ampclient_parameter(const struct ampclient_model *model, uint32_t index, str
     (void)pthread_mutex_unlock(&client->link->mutex);
     if (data == NULL)
         return amp_error_set(&client->error, AMP_ESTATE, NULL,
-                             "Nothing has been pulled yet; call ampclient_step_begin or ampclient_pull first.");
+                             model->units
+                                 ? "Parameter %" PRIu32 " is in no unit that is gathered; call ampclient_gather first."
+                                 : "Parameter %" PRIu32
+                                   " has not been pulled yet; call ampclient_step_begin or ampclient_pull first.",
+                             index);
     const struct ampclient_model_parameter *parameter = &model->parameters[index];
     *tensor = (struct ampclient_tensor){.name = parameter->name,
                                         .dimensions = parameter->dimensions,
@@ -297,6 +303,10 @@ int ampclient_push(struct ampclient_model *model, uint32_t parameter, const void
         return AMP_EINVAL;
     struct ampclient *client = model->client;
     ampclient_begin(client);
+    if (model->units)
+        return amp_error_set(&client->error, AMP_ESTATE, NULL,
+                             "This handle has units, whose gradients are not kept until step_end; call "
+                             "ampclient_scatter.");
     if (gradient == NULL)
         return amp_error_set(&client->error, AMP_EINVAL, NULL,
                              "The gradient of parameter %" PRIu32 " is NULL; leave out the push if there is none.",

@@ -13,6 +13,14 @@ if(TARGET ampd AND TARGET ampclient AND CMAKE_BUILD_TYPE STREQUAL "Release")
   set_tests_properties(test_client_install PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 1800)
 endif()
 
+# Units: a worker whose model is larger than its memory.
+if(TARGET ampd AND TARGET ampclient)
+  add_executable(units_worker units_worker.c)
+  target_link_libraries(units_worker PRIVATE ampclient amp_base ampd_flags)
+  add_test(NAME test_units COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/test_units.py $<TARGET_FILE_DIR:ampd>)
+  set_tests_properties(test_units PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 1800)
+endif()
+
 # ampctl against a real ampd; Python's own library is enough.
 if(TARGET ampd AND TARGET ampctl AND EXISTS ${PROJECT_SOURCE_DIR}/examples/digits/CMakeLists.txt)
   add_test(NAME test_ampctl
