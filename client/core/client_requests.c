@@ -152,10 +152,10 @@ static void request_gather(struct ampclient_core *core, uint32_t unit)
     begin_request(core, AMPCLIENT_EVENT_GATHER, core->config.step_timeout_ms);
     if (refuse_taken(core))
         return;
+    core->units.wanted = unit;
     int rc = ampclient_core_prefetch(core, core->now_ms, unit, &error);
     if (rc != 0)
         ampclient_core_finish(core, rc, &error, core->state);
-    core->units.wanted = unit;
 }
 
 static void request_drain(struct ampclient_core *core)

@@ -1,5 +1,6 @@
 #include "client/core/client_units.h"
 
+#include "base/assert.h"
 #include "base/large.h"
 #include "client/core/client_requests.h"
 #include "client/core/client_retry.h"
@@ -454,7 +455,9 @@ static void answer(struct ampclient_core *core)
         ampclient_core_finish(core, 1, NULL, core->state);
     } else if (core->request == AMPCLIENT_EVENT_GATHER) {
         enum ampclient_unit_state state = core->units.list[core->units.wanted].state;
-        if (state != AMPCLIENT_UNIT_COMING) /* ABSENT: the version that was in hand is held no more */
+        /* ABSENT: the version that was in hand is held no more. In a step that would be one with gradients left out. */
+        AMP_ASSERT(state != AMPCLIENT_UNIT_ABSENT || core->state != AMPCLIENT_STATE_COMPUTING);
+        if (state != AMPCLIENT_UNIT_COMING)
             ampclient_core_finish(core, state == AMPCLIENT_UNIT_HERE ? 0 : 1, NULL, core->state);
     } else if (push_error->code != 0) {
         ampclient_core_finish(core, push_error->code, push_error, core->state);
