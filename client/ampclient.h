@@ -223,9 +223,9 @@ struct ampclient_join_options {
      */
     bool take_back;
     /*
-     * Parameters and gradients come and go by units (ampclient_unit_add), for a model that is larger than this process's
-     * memory: step_begin and ampclient_pull bring no parameters, ampclient_gather does; ampclient_scatter takes the place
-     * of ampclient_push. Only with accumulate 1: add micro-batches up before the scatter.
+     * Parameters and gradients come and go by units (ampclient_unit_add), for a model that is larger than this
+     * process's memory: step_begin and ampclient_pull bring no parameters, ampclient_gather does; ampclient_scatter
+     * takes the place of ampclient_push. Only with accumulate 1: add micro-batches up before the scatter.
      */
     bool units;
 };
@@ -419,9 +419,9 @@ AMPCLIENT_API int ampclient_step_end(struct ampclient_model *model, struct ampcl
 
 /*
  * A unit is a set of parameters that is gathered from the servers when a layer needs it and released after, and whose
- * gradients are scattered as soon as backward has them. The servers are the sharding: the worker holds the units in use,
- * and one block (at most 256 KiB) for each border between two units that were not both scattered yet. On any number of
- * shards:
+ * gradients are scattered as soon as backward has them. The servers are the sharding: the worker holds the units in
+ * use, and one block (at most 256 KiB) for each border between two units that were not both scattered yet. On any
+ * number of shards:
  *
  *     ampclient_step_begin(model, &step);              // brings step.scale, and no parameters
  *     for each unit, forward:
@@ -437,18 +437,18 @@ AMPCLIENT_API int ampclient_step_end(struct ampclient_model *model, struct ampcl
  * **A step can become void.** What was scattered is not kept: where a server lost it (it was restarted, or the
  * connection broke with bytes on their way), and where the model was rolled back or decided the step without this
  * worker, gather, prefetch, scatter and drain return 1 and do nothing. Then call ampclient_step_end, which gives the
- * verdict ROLLED_BACK or LATE, and begin again: ampclient_step_begin gives the step that the model is at, the same one if
- * it is still open, and the worker computes it anew. No gradient counts twice. The pieces of one push may come from both
- * computations, so compute a step's gradients as a function of its number and parameters alone.
+ * verdict ROLLED_BACK or LATE, and begin again: ampclient_step_begin gives the step that the model is at, the same one
+ * if it is still open, and the worker computes it anew. No gradient counts twice. The pieces of one push may come from
+ * both computations, so compute a step's gradients as a function of its number and parameters alone.
  *
- * Thread rule: that of all calls. Codes beside those named: AMP_ESTATE for a handle that was joined without `units`, and
- * AMP_EABORTED as of ampclient_step_begin.
+ * Thread rule: that of all calls. Codes beside those named: AMP_ESTATE for a handle that was joined without `units`,
+ * and AMP_EABORTED as of ampclient_step_begin.
  */
 
 /*
  * A new unit of these parameters (indices, copied), at any time after the join; *unit gets its number, from 0. A
- * parameter is in at most one unit (tied ones belong together); one that is in none cannot be gathered, and is absent from
- * every step. AMP_EINVAL (no parameter, one twice or of another unit), AMP_ERANGE, AMP_ENOMEM: nothing is changed.
+ * parameter is in at most one unit (tied ones belong together); one that is in none cannot be gathered, and is absent
+ * from every step. AMP_EINVAL (no parameter, one twice or of another unit), AMP_ERANGE, AMP_ENOMEM: nothing is changed.
  */
 AMPCLIENT_API int ampclient_unit_add(struct ampclient_model *model, const uint32_t *parameters,
                                      uint32_t parameters_count, uint32_t *unit);
@@ -474,9 +474,9 @@ AMPCLIENT_API int ampclient_release(struct ampclient_model *model, uint32_t unit
  * Hands in the scaled gradients of a unit, in the order of its parameters; NULL for a parameter that has none: it is
  * absent, as in ampclient_push, whose dtypes and rules hold. Once a step for each unit, whether it is gathered then or
  * not. First waits until the servers take what was scattered before (ampclient_drain); then sends in the background, so
- * that the gradients of one unit are borrowed at a time: until the next scatter, drain or step_end returns, be it with an
- * error other than AMP_EDEADLINE. 0; 1 if the step is void; AMP_EINVAL, AMP_ERANGE, AMP_ESTATE (no step, or scattered
- * before), AMP_ENOMEM: nothing is done, and nothing of `gradients` is borrowed.
+ * that the gradients of one unit are borrowed at a time: until the next scatter, drain or step_end returns, be it with
+ * an error other than AMP_EDEADLINE. 0; 1 if the step is void; AMP_EINVAL, AMP_ERANGE, AMP_ESTATE (no step, or
+ * scattered before), AMP_ENOMEM: nothing is done, and nothing of `gradients` is borrowed.
  */
 AMPCLIENT_API int ampclient_scatter(struct ampclient_model *model, uint32_t unit, const void *const *gradients,
                                     enum amp_dtype dtype);

@@ -88,7 +88,8 @@ void ampclient_core_push_restart(struct ampclient_core *core)
     struct ampclient_push *push = &core->push;
     ampclient_core_push_cancel(core);
     for (uint32_t k = 0; k < core->config.shards; k++) {
-        push->asked[k] = !core->config.units; /* what units have sent is not here any more: has the step been decided? */
+        push->asked[k] =
+            !core->config.units; /* what units have sent is not here any more: has the step been decided? */
         push->answered[k] = core->config.units && push->answered[k];
     }
     memset(push->sent, 0, core->flat.blocks);
@@ -175,8 +176,8 @@ int ampclient_core_push_check(const struct ampclient_core *core, uint32_t parame
 static bool has_whole(const struct ampclient_core_layout *flat, uint32_t parameter, uint64_t block)
 {
     uint64_t begin = block * flat->block_elements;
-    return flat->starts[parameter] <= begin &&
-           flat->starts[parameter] + flat->sizes[parameter] >= begin + ampclient_core_layout_block_elements(flat, block);
+    return flat->starts[parameter] <= begin && flat->starts[parameter] + flat->sizes[parameter] >=
+                                                   begin + ampclient_core_layout_block_elements(flat, block);
 }
 
 /* The first and the last block of a parameter: no other one can hold more than it. */

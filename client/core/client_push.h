@@ -21,11 +21,11 @@ struct ampclient_push {
     uint32_t *missing;      /* [blocks] parameters that are not complete */
     uint8_t *sent;          /* [blocks] on the present stream, or there already */
     float *sums;            /* accumulate > 1: flat */
-    uint8_t **edges;        /* units: [blocks] a copy of what was handed in of a block with several parameters, or NULL */
-    uint64_t edges_bytes;   /* of all of them */
-    uint8_t *gone;          /* units: [blocks] sent, and its bytes are the user's again */
+    uint8_t **edges;      /* units: [blocks] a copy of what was handed in of a block with several parameters, or NULL */
+    uint64_t edges_bytes; /* of all of them */
+    uint8_t *gone;        /* units: [blocks] sent, and its bytes are the user's again */
     bool drained[AMPCLIENT_SHARDS_MAX]; /* units: the blocks named on the present stream have left */
-    uint32_t *absent;       /* [parameters] the trailer */
+    uint32_t *absent;                   /* [parameters] the trailer */
     uint32_t absent_count;
     bool closed;                /* step_end has come */
     uint64_t user_state_serial; /* of the header that was sent */

@@ -10,7 +10,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ALIGN_BYTES 64 /* of a unit's memory, as of the flat one */
+static size_t memory_size(const struct ampclient_core *core, const struct ampclient_unit *unit)
+{
+    return (size_t)(unit->blocks * core->flat.block_elements) * amp_dtype_size(core->cast);
+}
+
+static void free_memory(struct ampclient_core *core, struct ampclient_unit *unit)
+{
+    if (unit->memory == NULL)
+        return;
+    core->units.held_bytes -= memory_size(core, unit);
+    amp_large_free(unit->memory, memory_size(core, unit));
+    unit->memory = NULL;
+}
 
 /* ---- life ---- */
 
@@ -24,7 +36,7 @@ void ampclient_core_units_close(struct ampclient_core *core)
 {
     struct ampclient_units *units = &core->units;
     for (uint32_t u = 0; u < units->count; u++) {
-        free(units->list[u].memory);
+        free_memory(core, &units->list[u]);
         free(units->list[u].pieces);
         free(units->list[u].parameters);
     }
@@ -141,21 +153,6 @@ int ampclient_core_unit_add(struct ampclient_core *core, const uint32_t *paramet
 
 /* ---- memory ---- */
 
-static size_t memory_size(const struct ampclient_core *core, const struct ampclient_unit *unit)
-{
-    size_t bytes = (size_t)(unit->blocks * core->flat.block_elements) * amp_dtype_size(core->cast);
-    return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
-}
-
-static void free_memory(struct ampclient_core *core, struct ampclient_unit *unit)
-{
-    if (unit->memory == NULL)
-        return;
-    core->units.held_bytes -= memory_size(core, unit);
-    free(unit->memory);
-    unit->memory = NULL;
-}
-
 /* A cancelled stream may still write the memory of a unit that was COMING: that is freed when it has ended. */
 static void make_absent(struct ampclient_core *core, struct ampclient_unit *unit)
 {
@@ -242,11 +239,10 @@ int ampclient_core_prefetch(struct ampclient_core *core, uint64_t now_ms, uint32
         return 0;
     if (unit->memory == NULL) {
         size_t bytes = memory_size(core, unit);
-        unit->memory = aligned_alloc(ALIGN_BYTES, bytes);
+        unit->memory = amp_large_new(bytes);
         if (unit->memory == NULL)
             return amp_error_set(error, AMP_ENOMEM, NULL, "there is no memory for the %zu bytes of unit %u", bytes,
                                  number);
-        amp_large_advise(unit->memory, bytes);
         core->units.held_bytes += bytes;
     }
     unit->state = AMPCLIENT_UNIT_COMING;
@@ -274,8 +270,8 @@ int ampclient_core_scatter(struct ampclient_core *core, uint64_t now_ms, uint32_
     core->now_ms = now_ms;
     int rc = find_unit(core, number, &unit, error);
     if (rc == 0 && gradients == NULL)
-        rc = amp_error_set(error, AMP_EINVAL, NULL, "gradients is NULL; give one for each parameter of unit %u, or NULL",
-                           number);
+        rc = amp_error_set(error, AMP_EINVAL, NULL,
+                           "gradients is NULL; give one for each parameter of unit %u, or NULL", number);
     if (rc == 0 && step_is_void(core))
         return 1;
     for (uint32_t i = 0; rc == 0 && i < unit->parameters_count; i++) {

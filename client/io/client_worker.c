@@ -99,9 +99,10 @@ static int new_model(struct ampclient *client, const struct identity *identity,
     if (rc == 0)
         rc = ampclient_model_attach(model);
     else
-        (void)amp_error_set(&client->error, rc, NULL,
-                            rc == AMP_ENOMEM ? "There is no memory for a model."
-                                             : "A join option is out of range: rank, world_size or accumulate (with units at most 1).");
+        (void)amp_error_set(
+            &client->error, rc, NULL,
+            rc == AMP_ENOMEM ? "There is no memory for a model."
+                             : "A join option is out of range: rank, world_size or accumulate (with units at most 1).");
     if (rc == 0)
         *out = model;
     else if (!client->link->broken)

@@ -10,8 +10,8 @@
  *
  * Memory of others. Gradients (the user's) and sums (the core's) are sent from where they lie. A request is not told to
  * be done while a piece of them may still be read (`borrowed`), so the user may change them from then on, and the core
- * may be freed once the host is detached. GATHER alone says nothing of gradients, and does not wait for them. With units
- * the core hears when nothing is borrowed and all blocks it has named on a stream have left (PUSH_DRAINED).
+ * may be freed once the host is detached. GATHER alone says nothing of gradients, and does not wait for them. With
+ * units the core hears when nothing is borrowed and all blocks it has named on a stream have left (PUSH_DRAINED).
  */
 #ifndef AMPCLIENT_MODEL_H
 #define AMPCLIENT_MODEL_H

@@ -78,7 +78,8 @@ static int on_begin(void *arg, const struct ampd_block *block, uint8_t **destina
     if (size != block->size)
         return peer_fault(error, "a block of a wrong size");
     if (call->pull.wanted.memory != NULL) /* else the block goes nowhere */
-        *destination = call->pull.wanted.memory + (block->index - call->pull.wanted.first_block) * call->pull.wanted.stride;
+        *destination =
+            call->pull.wanted.memory + (block->index - call->pull.wanted.first_block) * call->pull.wanted.stride;
     return 0;
 }
 

@@ -1,9 +1,11 @@
 #!/usr/bin/python3
-"""Units: a worker that gathers, releases and scatters them trains to the same bytes as one that holds the whole model, on one
-shard and on two, also where servers are killed in the middle of a step; and it holds no more than the units in use.
+"""Units: a worker that gathers, releases and scatters them trains to the same bytes as one that holds the whole model,
+on one shard and on two, also where servers are killed in the middle of a step; and it holds no more than those in use.
 
     test_units.py BIN_DIR [NAME ...]
-    test_units.py --big [BIN_DIR]     512 MiB of fp16 parameters in a worker that may have 192 MiB; by default the release build's
+    test_units.py --big [BIN_DIR]     512 MiB of fp16 parameters in a worker that may have 192 MiB
+
+BIN_DIR of --big is by default that of the release build.
 """
 import pathlib
 import subprocess
@@ -29,12 +31,12 @@ APPLIED, ROLLED_BACK = 1, 5
 class Run:
     """A units_worker, and what it says."""
 
-    def __init__(self, context, cluster, name, how, unit="1", parameters=PARAMETERS, elements=ELEMENTS, steps=STEPS, limit_mib=0,
+    def __init__(self, context, cluster, name, how, unit="1", parameters=PARAMETERS, elements=ELEMENTS, limit_mib=0,
                  pause=0, journal=False):
         program = context.bin_dir.parent / "tests" / "integration" / "units_worker"
         self.process = subprocess.Popen(
-            [*DIE_WITH_PARENT, program, cluster.addresses[0], name, how, str(parameters), str(elements), unit, str(steps),
-             str(limit_mib), str(pause)],
+            [*DIE_WITH_PARENT, program, cluster.addresses[0], name, how, str(parameters), str(elements), unit,
+             str(STEPS), str(limit_mib), str(pause)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
             env={"UNITS_JOURNAL": "1"} if journal else {})
 
@@ -56,7 +58,8 @@ class Run:
         out, err = self.process.communicate(timeout=timeout_s)
         assert self.process.returncode == 0, err[-2000:]
         lines = out.splitlines()
-        return [int(line.split("verdict ")[1].split(",")[0]) for line in lines if line.startswith("step")], lines[-1].split()
+        verdicts = [int(line.split("verdict ")[1].split(",")[0]) for line in lines if line.startswith("step")]
+        return verdicts, lines[-1].split()
 
     def fails(self):
         """What it says of that."""
@@ -84,7 +87,7 @@ def check_same(context, shards):
     assert verdicts == [APPLIED] * STEPS and last[1] == wanted, (verdicts, last, wanted)
     # The unit in use and the one that is fetched; the two borders of the one that is scattered.
     assert 0 < int(last[3]) <= 2 * blocks_of(ELEMENTS) * BLOCK_BYTES + 2 * EDGE_BYTES, last
-    # Units of several parameters that lie apart from each other: many pulls, and borders that wait long for their other half.
+    # Units of several parameters that lie apart: many pulls, and borders that wait long for their other half.
     verdicts, last = Run(context, cluster, "apart", "units", unit="apart4").end()
     assert verdicts == [APPLIED] * STEPS and last[1] == wanted, (verdicts, last, wanted)
 
@@ -140,16 +143,17 @@ def big(context):
     cluster = Cluster(context, 2)
     size = {"parameters": 64, "elements": 4194317, "unit": "2"}
     wanted = whole(context, cluster, **size)
+    cluster.api(0).DeleteModel(model="whole", force=True)  # 3 GiB of the servers
     said = Run(context, cluster, "whole-limited", "whole", limit_mib=192, **size).fails()
     assert "memory" in said, said
+    cluster.api(0).DeleteModel(model="whole-limited", force=True)
     worker = Run(context, cluster, "units", "units", limit_mib=192, **size)
     verdicts, last = worker.end()
-    print(f"512 MiB of parameters, RLIMIT_DATA 192 MiB: sum {last[1]} (whole: {wanted}), at the most {int(last[3]) >> 20} MiB held",
-          flush=True)
+    print(f"512 MiB of parameters, RLIMIT_DATA 192 MiB: sum {last[1]} (whole: {wanted}), "
+          f"at the most {int(last[3]) >> 20} MiB held", flush=True)
     assert verdicts == [APPLIED] * STEPS and last[1] == wanted, (verdicts, last, wanted)
 
 
 if BIG:
     TIMEOUT_S *= 5
-    run({"test_512_MiB_train_in_192_MiB": big, "__doc__": __doc__})
-run(globals())
+run({"test_512_MiB_of_parameters_train_in_a_worker_of_192_MiB": big} if BIG else globals())

@@ -244,7 +244,8 @@ static int show(struct worker *worker)
 static int run(struct worker *worker, const char *address)
 {
     struct amp_error error = {0};
-    size_t buffer = (size_t)worker->elements * sizeof(uint16_t) * (worker->whole ? worker->parameters : worker->per_unit);
+    size_t buffer =
+        (size_t)worker->elements * sizeof(uint16_t) * (worker->whole ? worker->parameters : worker->per_unit);
     if (ampclient_connect(address, NULL, &worker->client, &error) != 0) {
         (void)fprintf(stderr, "connect: %s\n", error.text);
         return -1;
