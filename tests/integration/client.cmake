@@ -16,7 +16,7 @@ endif()
 # Units: a worker whose model is larger than its memory.
 if(TARGET ampd AND TARGET ampclient)
   add_executable(units_worker units_worker.c)
-  target_link_libraries(units_worker PRIVATE ampclient amp_base ampd_flags)
+  target_link_libraries(units_worker PRIVATE ampclient amp ampd_flags)
   add_test(NAME test_units COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/test_units.py $<TARGET_FILE_DIR:ampd>)
   set_tests_properties(test_units PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 1800)
 endif()

@@ -92,12 +92,24 @@ def check_same(context, shards):
     assert verdicts == [APPLIED] * STEPS and last[1] == wanted, (verdicts, last, wanted)
 
 
+def check_hooks(context, shards):
+    cluster = Cluster(context, shards)
+    wanted = whole(context, cluster)
+    verdicts, last = Run(context, cluster, "hooks", "hooks", unit="2").end()
+    assert verdicts == [APPLIED] * STEPS and last[1] == wanted, (verdicts, last, wanted)
+
+
 def test_units_train_to_the_bytes_of_a_worker_that_holds_all(context):
     check_same(context, 1)
 
 
 def test_so_they_do_on_two_shards(context):
     check_same(context, 2)
+
+
+def test_the_hooks_of_fsdp_train_to_the_same_bytes_on_any_number_of_shards(context):
+    check_hooks(context, 1)
+    check_hooks(context, 3)
 
 
 def check_killed(context, shards, killed, journal):

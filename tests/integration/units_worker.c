@@ -2,14 +2,16 @@
  * A worker whose memory is limited and whose model may be larger: it trains by units, or holds all at once. Gradients
  * follow from the parameters, the step and the place alone, so both ways end in the same bytes.
  *
- *     units_worker ADDRESS MODEL units|whole PARAMETERS ELEMENTS UNIT STEPS LIMIT_MIB PAUSE
+ *     units_worker ADDRESS MODEL units|whole|hooks PARAMETERS ELEMENTS UNIT STEPS LIMIT_MIB PAUSE
  *
- * UNIT parameters make a unit; with "apart" before it (apart4) they do not lie beside each other. LIMIT_MIB 0: no
- * limit; else of RLIMIT_DATA: private memory that can be written, heap and stacks; RLIMIT_AS would count libraries and
- * what malloc reserves for each thread and never uses, too. PAUSE n: in step n, with half of the units scattered, it
- * says "paused" and waits for a line. A line for each step, and one at the end; exit code 1: a call failed, and a
- * sentence says so.
+ * With `hooks` those of amp/fsdp.h gather and scatter the units. UNIT parameters make a unit; with "apart" before it
+ * (apart4) they do not lie beside each other. LIMIT_MIB 0: no limit; else of RLIMIT_DATA: private memory that can be
+ * written, heap and stacks; RLIMIT_AS would count libraries and what malloc reserves for each thread and never uses,
+ * too. PAUSE n: in step n, with half of the units scattered, it says "paused" and waits for a line. A line for each
+ * step, and one at the end; exit code 1: a call failed, and a sentence says so.
  */
+#include "amp/cpu.h"
+#include "amp/fsdp.h"
 #include "client/ampclient.h"
 
 #include <inttypes.h>
@@ -20,7 +22,7 @@
 
 struct worker {
     const char *model_name;
-    bool whole, apart;
+    bool whole, apart, hooked;
     uint32_t parameters, per_unit, units;
     uint64_t elements, steps, pause;
     struct ampclient *client;
@@ -34,6 +36,8 @@ static int failed(const struct worker *worker, const char *what, int rc)
     (void)fprintf(stderr, "%s: %s: %s\n", what, amp_strerror(rc), ampclient_error_text(worker->client));
     return -1;
 }
+
+#define UNIT_MAX 64 /* parameters */
 
 /* The index of parameter i of a unit. */
 static uint32_t parameter_of(const struct worker *worker, uint32_t unit, uint32_t i)
@@ -84,7 +88,7 @@ static int join(struct worker *worker)
     options.worker_name = "w";
     options.units = !worker->whole;
     int rc = ampclient_join(worker->client, worker->model_name, &options, &worker->model);
-    uint32_t indices[64];
+    uint32_t indices[UNIT_MAX];
     for (uint32_t u = 0; rc == 0 && !worker->whole && u < worker->units; u++) {
         uint32_t unit = 0;
         for (uint32_t i = 0; i < worker->per_unit; i++)
@@ -179,7 +183,7 @@ static int backward(struct worker *worker, uint64_t step)
     int rc = 0;
     for (uint32_t turn = 0; rc == 0 && turn < worker->units; turn++) {
         uint32_t unit;
-        const void *gradients[64];
+        const void *gradients[UNIT_MAX];
         if (step == worker->pause && turn == worker->units / 2)
             pause_here(worker);
         rc = gather(worker, true, turn, &unit);
@@ -204,6 +208,95 @@ static int backward(struct worker *worker, uint64_t step)
     return rc;
 }
 
+/* ---- the same by the hooks of amp/fsdp.h ---- */
+
+struct hooked {
+    struct worker *worker;
+    uint32_t unit; /* in use */
+};
+
+static int gather_unit(void *arg, struct amp_fsdp_unit *units, size_t n, struct amp_error *error)
+{
+    const struct hooked *hooked = arg;
+    const struct worker *worker = hooked->worker;
+    int rc = ampclient_gather(worker->model, hooked->unit);
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        struct ampclient_tensor tensor;
+        rc = ampclient_parameter(worker->model, parameter_of(worker, hooked->unit, i), &tensor);
+        const struct amp_tensor from = {tensor.name, (void *)(uintptr_t)tensor.data, tensor.elements, tensor.dtype};
+        if (rc == 0)
+            rc = amp_fsdp_unit_set_parameter(&units[i], &from, error);
+    }
+    return rc == 0 ? ampclient_release(worker->model, hooked->unit) : rc;
+}
+
+static int scatter_unit(void *arg, const struct amp_fsdp_unit *units, size_t n, struct amp_error *error)
+{
+    const struct hooked *hooked = arg;
+    const void *gradients[UNIT_MAX];
+    for (uint32_t i = 0; i < n; i++)
+        gradients[i] = units[i].local_gradient.data;
+    int rc = ampclient_scatter(hooked->worker->model, hooked->unit, gradients, units[0].local_gradient.dtype);
+    return rc == 0 ? ampclient_drain(hooked->worker->model) : rc; /* the hook frees them */
+}
+
+/* What forward saw, and the gradients of backward, in memory of the units. */
+static int compute_unit(const struct hooked *hooked, struct amp_fsdp_unit *units, uint64_t step, uint64_t *sum,
+                        struct amp_error *error)
+{
+    const struct worker *worker = hooked->worker;
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < worker->per_unit; i++) {
+        uint32_t index = parameter_of(worker, hooked->unit, i);
+        const struct amp_tensor *parameter = &units[i].gathered_parameter;
+        const struct amp_tensor gradient = {NULL, worker->gradients[0], worker->elements, AMP_F16};
+        if (sum != NULL) {
+            *sum += mix(index + 1, parameter->data, (size_t)worker->elements * sizeof(uint16_t));
+            continue;
+        }
+        compute(worker, step, index, parameter->data, worker->gradients[0]);
+        rc = amp_fsdp_unit_set_gradient(&units[i], &gradient, error);
+    }
+    return rc;
+}
+
+static int step_of_hooks(struct worker *worker, uint64_t step, uint64_t *sum)
+{
+    const struct amp_kernels *kernels;
+    struct amp_error error = {0};
+    int rc = amp_cpu_select(NULL, &kernels, &error);
+    const struct amp_fsdp group = {.kernels = kernels, .rank = 0, .world_size = 1};
+    struct amp_fsdp_integration integration;
+    struct amp_fsdp_config config;
+    struct hooked hooked = {.worker = worker};
+    struct amp_fsdp_unit units[UNIT_MAX] = {0};
+    if (rc == 0)
+        rc = amp_fsdp_config_preset(AMP_FSDP_FP16_PURE, &config, &error);
+    if (rc == 0)
+        rc = amp_fsdp_integration_init(&integration, &group, &config, &error);
+    const struct amp_fsdp_hooks hooks = {
+        .integration = &integration, .arg = &hooked, .gather_cb = gather_unit, .scatter_cb = scatter_unit};
+    for (uint32_t turn = 0; rc == 0 && turn < worker->units; turn++) {
+        hooked.unit = turn;
+        rc = amp_fsdp_before_forward(&hooks, units, worker->per_unit, &error);
+        if (rc == 0)
+            rc = compute_unit(&hooked, units, step, sum, &error);
+        if (rc == 0)
+            rc = amp_fsdp_after_forward(&hooks, units, worker->per_unit, &error);
+    }
+    for (uint32_t turn = worker->units; rc == 0 && turn > 0; turn--) {
+        hooked.unit = turn - 1;
+        rc = amp_fsdp_before_backward(&hooks, units, worker->per_unit, &error);
+        if (rc == 0)
+            rc = compute_unit(&hooked, units, step, NULL, &error);
+        if (rc == 0)
+            rc = amp_fsdp_after_backward(&hooks, units, worker->per_unit, &error);
+    }
+    for (uint32_t i = 0; i < worker->per_unit; i++)
+        amp_fsdp_unit_clear(&units[i]);
+    return rc;
+}
+
 static int train(struct worker *worker)
 {
     struct ampclient_step step = AMPCLIENT_STEP_INIT;
@@ -211,8 +304,8 @@ static int train(struct worker *worker)
     while ((rc = ampclient_step_begin(worker->model, &step)) == 0) {
         struct ampclient_result result = AMPCLIENT_RESULT_INIT;
         uint64_t sum = 0;
-        rc = forward(worker, &sum);
-        if (rc == 0)
+        rc = worker->hooked ? step_of_hooks(worker, step.step, &sum) : forward(worker, &sum);
+        if (rc == 0 && !worker->hooked)
             rc = backward(worker, step.step);
         if (rc == 1)
             worker->voids++;
@@ -274,13 +367,14 @@ int main(int argc, char **argv)
     const char *unit = argv[6];
     struct worker worker = {.model_name = argv[2],
                             .whole = strcmp(argv[3], "whole") == 0,
+                            .hooked = strcmp(argv[3], "hooks") == 0,
                             .apart = strncmp(unit, "apart", 5) == 0,
                             .parameters = (uint32_t)strtoul(argv[4], NULL, 10),
                             .elements = strtoull(argv[5], NULL, 10),
                             .steps = strtoull(argv[7], NULL, 10),
                             .pause = strtoull(argv[9], NULL, 10)};
     worker.per_unit = (uint32_t)strtoul(worker.apart ? unit + 5 : unit, NULL, 10);
-    if (worker.per_unit == 0 || worker.per_unit > 64 || worker.parameters % worker.per_unit != 0)
+    if (worker.per_unit == 0 || worker.per_unit > UNIT_MAX || worker.parameters % worker.per_unit != 0)
         return 2;
     worker.units = worker.parameters / worker.per_unit;
     rlim_t limit = (rlim_t)strtoull(argv[8], NULL, 10) << 20;
