@@ -492,7 +492,10 @@ AMPCLIENT_API uint64_t ampclient_units_bytes(const struct ampclient_model *model
 
 /* ---- user state ---- */
 
-/* Bytes (at most 65536, copied) stored with the verdict of the next step_end, and so inside checkpoints. */
+/*
+ * Bytes (at most 65536, copied) stored with the verdict of the next step_end, and so inside checkpoints. AMP_EINVAL;
+ * with units AMP_ESTATE after the first scatter of a step.
+ */
 AMPCLIENT_API int ampclient_set_user_state(struct ampclient_model *model, const void *data, size_t size);
 
 /*

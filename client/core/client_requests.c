@@ -163,7 +163,9 @@ static void request_drain(struct ampclient_core *core)
     begin_request(core, AMPCLIENT_EVENT_DRAIN, core->config.step_timeout_ms);
     if (refuse_taken(core))
         return;
-    if (core->state != AMPCLIENT_STATE_COMPUTING && core->state != AMPCLIENT_STATE_ROLLED_BACK)
+    if (!core->config.units)
+        refuse(core, "this handle has no units: set units in the join options");
+    else if (core->state != AMPCLIENT_STATE_COMPUTING && core->state != AMPCLIENT_STATE_ROLLED_BACK)
         refuse(core, "no step is begun: call ampclient_step_begin first");
 }
 

@@ -69,11 +69,12 @@ static int grow(struct ampclient_units *units)
     if ((units->count & (units->count - 1)) != 0)
         return 0; /* the room is the next power of two */
     size_t room = units->count == 0 ? 1 : (size_t)units->count * 2;
+    size_t pulled = units->pulled != NULL ? (size_t)(units->pulled - units->list) : 0;
     struct ampclient_unit *list = realloc(units->list, room * sizeof *list);
     if (list == NULL)
         return AMP_ENOMEM;
     if (units->pulled != NULL)
-        units->pulled = list + (units->pulled - units->list);
+        units->pulled = list + pulled;
     units->list = list;
     return 0;
 }
@@ -261,6 +262,16 @@ int ampclient_core_release(struct ampclient_core *core, uint32_t number, struct 
         return amp_error_set(error, AMP_ESTATE, NULL, "unit %u is not gathered, or was released", number);
     make_absent(core, unit);
     return 0;
+}
+
+int ampclient_core_check_user_state(const struct ampclient_core *core, struct amp_error *error)
+{
+    bool pushed = core->state == AMPCLIENT_STATE_COMPUTING && core->push.dtype != AMP_DTYPE_NONE;
+    if (!core->config.units || !pushed)
+        return 0;
+    return amp_error_set(error, AMP_ESTATE, NULL,
+                         "step %llu has been scattered to with a user state; set it before the first scatter of a step",
+                         (unsigned long long)core->step);
 }
 
 int ampclient_core_scatter(struct ampclient_core *core, uint64_t now_ms, uint32_t number, const void *const *gradients,

@@ -81,6 +81,11 @@ int ampclient_core_release(struct ampclient_core *core, uint32_t unit, struct am
  */
 int ampclient_core_scatter(struct ampclient_core *core, uint64_t now_ms, uint32_t unit, const void *const *gradients,
                            enum amp_dtype dtype, struct amp_error *error);
+/*
+ * Whether USER_STATE may be said now. It goes before the gradients, and to say another one their streams would begin
+ * anew, with bytes lost that are gone: AMP_ESTATE with a text after the first scatter of a step.
+ */
+int ampclient_core_check_user_state(const struct ampclient_core *core, struct amp_error *error);
 /* Bytes of units, and of blocks that wait for the gradients of more than one. */
 uint64_t ampclient_core_held(const struct ampclient_core *core);
 

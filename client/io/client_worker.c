@@ -396,10 +396,12 @@ int ampclient_set_user_state(struct ampclient_model *model, const void *data, si
     const struct ampclient_event event = {.type = AMPCLIENT_EVENT_USER_STATE,
                                           .u.user_state = {.data = data, .size = size}};
     (void)pthread_mutex_lock(&client->link->mutex);
-    ampclient_core_step(model->core, ampclient_now_ms(), &event);
+    int rc = ampclient_core_check_user_state(model->core, &client->error);
+    if (rc == 0)
+        ampclient_core_step(model->core, ampclient_now_ms(), &event);
     ampclient_link_kick(client->link);
     (void)pthread_mutex_unlock(&client->link->mutex);
-    return 0;
+    return rc;
 }
 
 int ampclient_user_state(const struct ampclient_model *model, const void **data, size_t *size)

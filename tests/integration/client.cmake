@@ -3,6 +3,7 @@ if(TARGET ampclient_io)
   add_library(fake_ampd STATIC fake_ampd.c fake_calls.c fake_streams.c)
   target_link_libraries(fake_ampd PUBLIC arpc ampd_proto amp_base PkgConfig::UV Threads::Threads PRIVATE ampd_flags)
   ampd_test(test_client SUITE integration SOURCES test_client.c LINK ampclient_io fake_ampd TIMEOUT 1800)
+  ampd_test(test_client_units SUITE integration SOURCES test_client_units.c LINK ampclient_io fake_ampd TIMEOUT 1800)
   ampd_test(test_client_faults SUITE integration SOURCES test_client_faults.c LINK ampclient_io fake_ampd TIMEOUT 1800)
 endif()
 

@@ -55,7 +55,6 @@ static void make_units(uint32_t on_shards)
 static int setup_units(void **state)
 {
     (void)state;
-    (void)second; /* the fixture's own model */
     make_units(1);
     return 0;
 }
@@ -359,6 +358,7 @@ static void outside_of_a_step_the_version_pulled_is_gathered_while_it_is_held(vo
 static void a_unit_on_two_shards_is_pulled_from_both(void **state)
 {
     (void)state;
+    ampclient_core_free(core);
     make_units(2);
     begin_step(1, 1);
     ask_gather(1);
@@ -511,6 +511,7 @@ static void a_new_incarnation_asks_whether_the_step_was_decided(void **state)
 static void what_one_shard_has_answered_is_the_result_of_all(void **state)
 {
     (void)state;
+    ampclient_core_free(core);
     make_units(2);
     begin_step(1, 1);
     assert_int_equal(0, scatter(0));
@@ -653,8 +654,25 @@ static void a_handle_without_units_has_none_of_their_calls(void **state)
     assert_int_equal(AMP_ESTATE, scatter(0));
     ask_gather(0);
     (void)done(AMPCLIENT_EVENT_GATHER, AMP_ESTATE);
+    begin(1, 1);
     request(AMPCLIENT_EVENT_DRAIN);
     (void)done(AMPCLIENT_EVENT_DRAIN, AMP_ESTATE);
+    push(1, second);
+    assert_int_equal(0, ampclient_core_check_user_state(core, &said)); /* it sends all again */
+}
+
+/* The stream would begin anew, and what was on its way and is gone would be missing: in every step. */
+static void a_user_state_comes_before_the_first_scatter(void **state)
+{
+    (void)state;
+    assert_int_equal(0, ampclient_core_check_user_state(core, &said));
+    begin_step(1, 1);
+    assert_int_equal(0, ampclient_core_check_user_state(core, &said));
+    uint64_t call = scatter_0();
+    assert_int_equal(AMP_ESTATE, ampclient_core_check_user_state(core, &said));
+    assert_non_null(strstr(said.text, "before the first scatter"));
+    breaks(call, 0, 0);
+    assert_int_equal(0, ampclient_core_check_user_state(core, &said)); /* void */
 }
 
 #define UNITS_TEST(name) cmocka_unit_test_setup_teardown(name, setup_units, teardown)
@@ -685,6 +703,7 @@ int main(void)
         UNITS_TEST(units_that_cannot_be_are_refused_and_change_nothing),
         UNITS_TEST(a_scatter_that_cannot_be_is_refused_as_a_whole),
         UNITS_TEST(a_handle_without_units_has_none_of_their_calls),
+        UNITS_TEST(a_user_state_comes_before_the_first_scatter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
