@@ -1,6 +1,6 @@
 /*
- * Units of the library against a server that does wrong what it is told to: the values stay those of a worker that holds
- * all. Unit 0 is "large", two blocks and a part of the third; unit 1 the others, whose first lies in that block, too.
+ * Units of the library against a server that does wrong what it is told to: the values stay those of a worker that
+ * holds all. Unit 0 is "large", two blocks and a part of the third; unit 1 the others, whose first shares that block.
  */
 #include "tests/integration/client_fixture.h"
 
