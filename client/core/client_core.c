@@ -12,6 +12,9 @@
  *   DONE        -> FETCHING, LEAVING
  *   LEAVING     -> LEFT
  *
+ * COMPUTING and WAITING become ROLLED_BACK and READY, too, where a shard lacks bytes of units that are gone. GATHER and
+ * DRAIN wait in the state that the handle is in.
+ *
  * A lost membership (the epoch is over, the lease has ended, a newer incarnation) is mended by a Join in whatever state
  * the handle is. If the epoch is another one then, the step in hand is void: ROLLED_BACK. If not, its push begins anew
  * under the new incarnation.

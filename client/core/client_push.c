@@ -3,6 +3,10 @@
  *
  * A block is ready when every parameter in it has all its gradients; at step_end, when at least one of them has any
  * (the rest of it travels as zeros). A block of which no parameter was pushed is never sent: its parameters are absent.
+ *
+ * With units a gradient is read until it is let go (DRAIN). What lies in a block with elements of other parameters is
+ * copied at once, for the rest of that block may come later; such a copy is freed when its block has left. A block that
+ * was sent and let go is gone: where its shard lacks it after a break, the step is void (client_units.h).
  */
 #include "client/core/client_push.h"
 
@@ -88,8 +92,7 @@ void ampclient_core_push_restart(struct ampclient_core *core)
     struct ampclient_push *push = &core->push;
     ampclient_core_push_cancel(core);
     for (uint32_t k = 0; k < core->config.shards; k++) {
-        push->asked[k] =
-            !core->config.units; /* what units have sent is not here any more: has the step been decided? */
+        push->asked[k] = !core->config.units; /* units: what was sent is gone, so has the shard got or decided it? */
         push->answered[k] = core->config.units && push->answered[k];
     }
     memset(push->sent, 0, core->flat.blocks);

@@ -10,6 +10,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TO(state) (1u << AMPCLIENT_UNIT_##state)
+
+static const char *const state_names[AMPCLIENT_UNIT_STATES_COUNT] = {"ABSENT", "COMING", "HERE"};
+
+static const uint32_t state_allowed[AMPCLIENT_UNIT_STATES_COUNT] = {
+    [AMPCLIENT_UNIT_ABSENT] = TO(COMING),
+    [AMPCLIENT_UNIT_COMING] = TO(HERE) | TO(ABSENT),
+    [AMPCLIENT_UNIT_HERE] = TO(ABSENT),
+};
+
+const char *ampclient_unit_state_name(enum ampclient_unit_state state)
+{
+    return state < AMPCLIENT_UNIT_STATES_COUNT ? state_names[state] : "";
+}
+
+bool ampclient_unit_state_allowed(enum ampclient_unit_state from, enum ampclient_unit_state to)
+{
+    return from < AMPCLIENT_UNIT_STATES_COUNT && to < AMPCLIENT_UNIT_STATES_COUNT &&
+           (state_allowed[from] >> to & 1) != 0;
+}
+
+static void set_state(struct ampclient_unit *unit, enum ampclient_unit_state state)
+{
+    AMP_ASSERT(ampclient_unit_state_allowed(unit->state, state));
+    unit->state = state;
+}
+
 static size_t memory_size(const struct ampclient_core *core, const struct ampclient_unit *unit)
 {
     return (size_t)(unit->blocks * core->flat.block_elements) * amp_dtype_size(core->cast);
@@ -160,7 +187,7 @@ static void make_absent(struct ampclient_core *core, struct ampclient_unit *unit
     bool here = unit->state == AMPCLIENT_UNIT_HERE;
     if (unit == core->units.pulled)
         ampclient_core_units_cancel(core);
-    unit->state = AMPCLIENT_UNIT_ABSENT;
+    set_state(unit, AMPCLIENT_UNIT_ABSENT);
     if (here || core->streams_dying == 0)
         free_memory(core, unit);
 }
@@ -246,7 +273,7 @@ int ampclient_core_prefetch(struct ampclient_core *core, uint64_t now_ms, uint32
                                  number);
         core->units.held_bytes += bytes;
     }
-    unit->state = AMPCLIENT_UNIT_COMING;
+    set_state(unit, AMPCLIENT_UNIT_COMING);
     unit->turn = ++core->units.turns;
     ampclient_core_units_drive(core);
     return 0;
@@ -446,7 +473,7 @@ bool ampclient_core_units_ended(struct ampclient_core *core, uint64_t call, cons
         pull_failed(core, ended->code == 0 ? &broke : ended);
     if (units->pulled == NULL || units->ended < units->pulled->pieces_count)
         return true;
-    units->pulled->state = AMPCLIENT_UNIT_HERE;
+    set_state(units->pulled, AMPCLIENT_UNIT_HERE);
     units->pulled = NULL;
     units->resends = 0;
     ampclient_core_succeeded(core);

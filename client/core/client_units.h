@@ -21,7 +21,12 @@
 
 struct ampclient_core;
 
-enum ampclient_unit_state { AMPCLIENT_UNIT_ABSENT, AMPCLIENT_UNIT_COMING, AMPCLIENT_UNIT_HERE };
+enum ampclient_unit_state {
+    AMPCLIENT_UNIT_ABSENT,
+    AMPCLIENT_UNIT_COMING,
+    AMPCLIENT_UNIT_HERE,
+    AMPCLIENT_UNIT_STATES_COUNT
+};
 
 /* Blocks of a unit that follow each other on one shard: one Pull. */
 struct ampclient_piece {
@@ -88,6 +93,10 @@ int ampclient_core_scatter(struct ampclient_core *core, uint64_t now_ms, uint32_
 int ampclient_core_check_user_state(const struct ampclient_core *core, struct amp_error *error);
 /* Bytes of units, and of blocks that wait for the gradients of more than one. */
 uint64_t ampclient_core_held(const struct ampclient_core *core);
+
+const char *ampclient_unit_state_name(enum ampclient_unit_state state);
+/* Whether `to` may follow `from`. */
+bool ampclient_unit_state_allowed(enum ampclient_unit_state from, enum ampclient_unit_state to);
 
 /* ---- private to client/core ---- */
 
