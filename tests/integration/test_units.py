@@ -32,13 +32,13 @@ class Run:
     """A units_worker, and what it says."""
 
     def __init__(self, context, cluster, name, how, unit="1", parameters=PARAMETERS, elements=ELEMENTS, limit_mib=0,
-                 pause=0, journal=False):
+                 pause=0, journal=False, rank=0, world=1):
         program = context.bin_dir.parent / "tests" / "integration" / "units_worker"
         self.process = subprocess.Popen(
             [*DIE_WITH_PARENT, program, cluster.addresses[0], name, how, str(parameters), str(elements), unit,
              str(STEPS), str(limit_mib), str(pause)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
-            env={"UNITS_JOURNAL": "1"} if journal else {})
+            env={"RANK": str(rank), "WORLD_SIZE": str(world), **({"UNITS_JOURNAL": "1"} if journal else {})})
 
     def wait_until_paused(self):
         """The lines before."""
@@ -137,6 +137,28 @@ def test_with_a_journal_the_step_in_hand_alone_is_computed_again(context):
 
 def test_one_of_two_shards_is_killed(context):
     check_killed(context, 2, 1, False)
+
+
+def test_one_worker_with_units_and_one_that_holds_all_train_together(context):
+    """What the one scatters again, after a kill, counts once: the other one would see it."""
+    cluster = Cluster(context, 2)
+
+    def pair(name, hows, **options):
+        return [Run(context, cluster, name, how, rank=rank, world=2, journal=True, **options)
+                for rank, how in enumerate(hows)]
+
+    wanted = [worker.end()[1][1] for worker in pair("whole", ("whole", "whole"))]
+    workers = pair("mixed", ("units", "whole"), pause=3)
+    for worker in workers:
+        worker.wait_until_paused()
+    cluster.kill(1)  # it has the second half of the model, which backward scatters first
+    cluster.start(1)
+    for worker in workers:
+        worker.go_on()
+    ends = [worker.end() for worker in workers]
+    assert [last[1] for _, last in ends] == wanted and len(set(wanted)) == 1, (ends, wanted)
+    applied = [APPLIED] * (STEPS - 2)
+    assert [verdicts for verdicts, _ in ends] == [[ROLLED_BACK, *applied], applied], ends
 
 
 def under_sanitizer(context):

@@ -8,7 +8,8 @@
  * (apart4) they do not lie beside each other. LIMIT_MIB 0: no limit; else of RLIMIT_DATA: private memory that can be
  * written, heap and stacks; RLIMIT_AS would count libraries and what malloc reserves for each thread and never uses,
  * too. PAUSE n: in step n, with half of the units scattered, it says "paused" and waits for a line. A line for each
- * step, and one at the end; exit code 1: a call failed, and a sentence says so.
+ * step, and one at the end; exit code 1: a call failed, and a sentence says so. RANK and WORLD_SIZE of the environment:
+ * 0 of 1.
  */
 #include "amp/cpu.h"
 #include "amp/fsdp.h"
@@ -23,7 +24,7 @@
 struct worker {
     const char *model_name;
     bool whole, apart, hooked;
-    uint32_t parameters, per_unit, units;
+    uint32_t parameters, per_unit, units, rank, world;
     uint64_t elements, steps, pause;
     struct ampclient *client;
     struct ampclient_model *model;
@@ -65,7 +66,7 @@ static int make_model(struct worker *worker)
     spec.name = worker->model_name;
     spec.parameters = parameters;
     spec.parameters_count = worker->parameters;
-    spec.world_size = 1;
+    spec.world_size = worker->world;
     spec.optimizer = AMPCLIENT_SGD;
     spec.lr = 64;
     spec.max_steps = worker->steps;
@@ -85,7 +86,7 @@ static int make_model(struct worker *worker)
 static int join(struct worker *worker)
 {
     struct ampclient_join_options options = AMPCLIENT_JOIN_OPTIONS_INIT;
-    options.worker_name = "w";
+    options.rank = (int32_t)worker->rank; /* and its name */
     options.units = !worker->whole;
     int rc = ampclient_join(worker->client, worker->model_name, &options, &worker->model);
     uint32_t indices[UNIT_MAX];
@@ -102,7 +103,8 @@ static int join(struct worker *worker)
 static void compute(const struct worker *worker, uint64_t step, uint32_t index, const uint16_t *value, uint16_t *to)
 {
     for (uint64_t i = 0; i < worker->elements; i++)
-        to[i] = (uint16_t)((value[i] & 0x8000) | 0x3000 | ((value[i] + i * 7 + step * 31 + index) & 0x3ff));
+        to[i] = (uint16_t)((value[i] & 0x8000) | 0x3000 |
+                           ((value[i] + i * 7 + step * 31 + index + worker->rank * 57) & 0x3ff));
 }
 
 static uint64_t mix(uint64_t sum, const void *data, size_t size)
@@ -373,6 +375,9 @@ int main(int argc, char **argv)
                             .elements = strtoull(argv[5], NULL, 10),
                             .steps = strtoull(argv[7], NULL, 10),
                             .pause = strtoull(argv[9], NULL, 10)};
+    const char *rank = getenv("RANK"), *world = getenv("WORLD_SIZE");
+    worker.rank = rank != NULL ? (uint32_t)strtoul(rank, NULL, 10) : 0;
+    worker.world = world != NULL ? (uint32_t)strtoul(world, NULL, 10) : 1;
     worker.per_unit = (uint32_t)strtoul(worker.apart ? unit + 5 : unit, NULL, 10);
     if (worker.per_unit == 0 || worker.per_unit > UNIT_MAX || worker.parameters % worker.per_unit != 0)
         return 2;
