@@ -23,7 +23,37 @@ struct amp_fsdp_config amp_fsdp_config_default(void)
                                     .max_loss_scale = 65536.0f,
                                     .loss_scale_growth_factor = 2.0f,
                                     .loss_scale_backoff_factor = 0.5f,
-                                    .loss_scale_steps = 2000};
+                                    .loss_scale_steps = 2000,
+                                    .reduce_dtype = AMP_F32,
+                                    .buffer_dtype = AMP_DTYPE_NONE,
+                                    .cast_forward_inputs = true};
+}
+
+int amp_fsdp_config_preset(enum amp_fsdp_preset preset, struct amp_fsdp_config *config, struct amp_error *error)
+{
+    bool bf16 = preset == AMP_FSDP_BF16 || preset == AMP_FSDP_BF16_PURE;
+    bool pure = preset == AMP_FSDP_FP16_PURE || preset == AMP_FSDP_BF16_PURE;
+    int rc = amp_given(config, "config", error);
+    if (rc != 0)
+        return rc;
+    if ((unsigned)preset > AMP_FSDP_FP32)
+        return amp_error_set(error, AMP_EINVAL, NULL, "there is no FSDP preset %d: give one of enum amp_fsdp_preset",
+                             (int)preset);
+    *config = amp_fsdp_config_default();
+    config->enabled = preset != AMP_FSDP_FP32;
+    config->use_loss_scaling = config->enabled && !bf16;
+    if (bf16)
+        config->forward_dtype = AMP_BF16;
+    if (pure) {
+        config->reduce_dtype = config->buffer_dtype = config->forward_dtype;
+        config->keep_low_precision_grads = true;
+    }
+    return 0;
+}
+
+static bool is_float(enum amp_dtype dtype)
+{
+    return dtype == AMP_F32 || dtype == AMP_F16 || dtype == AMP_BF16;
 }
 
 static struct amp_scaler_config scaler_of(const struct amp_fsdp_config *config)
@@ -54,6 +84,12 @@ int amp_fsdp_config_check(const struct amp_fsdp_config *config, struct amp_error
     if (config->backward_dtype != AMP_F32)
         return amp_error_set(error, AMP_EINVAL, NULL, "backward_dtype is %s, must be f32 for stability",
                              amp_dtype_name(config->backward_dtype));
+    if (!is_float(config->reduce_dtype))
+        return amp_error_set(error, AMP_EINVAL, NULL, "reduce_dtype is %s, must be f32, f16 or bf16",
+                             amp_dtype_name(config->reduce_dtype));
+    if (config->buffer_dtype != AMP_DTYPE_NONE && !is_float(config->buffer_dtype))
+        return amp_error_set(error, AMP_EINVAL, NULL, "buffer_dtype is %s, must be f32, f16, bf16 or none",
+                             amp_dtype_name(config->buffer_dtype));
     struct amp_scaler_config scaler = scaler_of(config);
     return amp_scaler_config_check_as(&scaler, &fields, error);
 }
@@ -196,6 +232,52 @@ int amp_fsdp_gradient_to_fp32(const struct amp_fsdp_manager *manager, const stru
     return cast(manager, gradient, manager->config.backward_dtype, buffer, buffer_bytes, out, error);
 }
 
+int amp_fsdp_gradient_to_reduce(const struct amp_fsdp_manager *manager, const struct amp_tensor *gradient, void *buffer,
+                                size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error)
+{
+    int rc = amp_both_given(manager, "manager", out, "out", error);
+    if (rc != 0)
+        return rc;
+    return cast(manager, gradient, manager->config.reduce_dtype, buffer, buffer_bytes, out, error);
+}
+
+/* The dtype of a gradient that was reduced. */
+static enum amp_dtype reduced_dtype(const struct amp_fsdp_manager *manager, const struct amp_tensor *gradient)
+{
+    return manager->config.keep_low_precision_grads && gradient != NULL ? gradient->dtype
+                                                                        : manager->config.backward_dtype;
+}
+
+int amp_fsdp_gradient_reduced(const struct amp_fsdp_manager *manager, const struct amp_tensor *gradient, void *buffer,
+                              size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error)
+{
+    int rc = amp_both_given(manager, "manager", out, "out", error);
+    if (rc != 0)
+        return rc;
+    return cast(manager, gradient, reduced_dtype(manager, gradient), buffer, buffer_bytes, out, error);
+}
+
+int amp_fsdp_cast_buffer(const struct amp_fsdp_manager *manager, const struct amp_tensor *tensor, void *buffer,
+                         size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error)
+{
+    int rc = amp_both_given(manager, "manager", out, "out", error);
+    if (rc != 0)
+        return rc;
+    bool stays = manager->config.buffer_dtype == AMP_DTYPE_NONE && tensor != NULL;
+    return cast(manager, tensor, stays ? tensor->dtype : manager->config.buffer_dtype, buffer, buffer_bytes, out,
+                error);
+}
+
+int amp_fsdp_cast_input(const struct amp_fsdp_manager *manager, const struct amp_tensor *input, void *buffer,
+                        size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error)
+{
+    int rc = amp_both_given(manager, "manager", out, "out", error);
+    if (rc != 0)
+        return rc;
+    bool stays = !manager->config.cast_forward_inputs && input != NULL;
+    return cast(manager, input, stays ? input->dtype : manager->config.forward_dtype, buffer, buffer_bytes, out, error);
+}
+
 static bool scales(const struct amp_fsdp_manager *manager)
 {
     return manager->config.enabled && manager->config.use_loss_scaling;
@@ -237,8 +319,8 @@ int amp_fsdp_scale_loss(struct amp_fsdp_manager *manager, const struct amp_tenso
     return rc;
 }
 
-int amp_fsdp_check_overflow(struct amp_fsdp_manager *manager, const struct amp_tensor *gradients, size_t n,
-                            bool *overflow, struct amp_error *error)
+int amp_fsdp_find_overflow(struct amp_fsdp_manager *manager, const struct amp_tensor *gradients, size_t n,
+                           bool *overflow, struct amp_error *error)
 {
     int rc = amp_both_given(manager, "manager", overflow, "overflow", error);
     if (rc != 0)
@@ -247,15 +329,30 @@ int amp_fsdp_check_overflow(struct amp_fsdp_manager *manager, const struct amp_t
     rc = amp_tensors_check(gradients, n, error);
     if (rc == 0 && scales(manager)) {
         rc = amp_grads_overflow(manager->fsdp->kernels, gradients, n, &found, error);
-        if (rc == 0 && !has_server(manager)) {
-            amp_scaler_update(&manager->scaler_config, &manager->scaler,
-                              found ? AMP_SCALER_OVERFLOW : AMP_SCALER_CLEAN);
+        if (rc == 0 && !has_server(manager))
             manager->own_scale_used = true;
-        }
     }
     if (rc == 0)
         *overflow = found;
     return rc;
+}
+
+int amp_fsdp_take_verdict(struct amp_fsdp_manager *manager, bool overflow_on_any_rank, struct amp_error *error)
+{
+    int rc = amp_given(manager, "manager", error);
+    if (rc != 0 || !scales(manager) || has_server(manager))
+        return rc;
+    amp_scaler_update(&manager->scaler_config, &manager->scaler,
+                      overflow_on_any_rank ? AMP_SCALER_OVERFLOW : AMP_SCALER_CLEAN);
+    manager->own_scale_used = true;
+    return 0;
+}
+
+int amp_fsdp_check_overflow(struct amp_fsdp_manager *manager, const struct amp_tensor *gradients, size_t n,
+                            bool *overflow, struct amp_error *error)
+{
+    int rc = amp_fsdp_find_overflow(manager, gradients, n, overflow, error);
+    return rc != 0 ? rc : amp_fsdp_take_verdict(manager, *overflow, error);
 }
 
 float amp_fsdp_loss_scale(const struct amp_fsdp_manager *manager)
@@ -311,16 +408,42 @@ int amp_fsdp_apply_mixed_precision(const struct amp_fsdp_integration *integratio
     return replace(&integration->manager, &unit->gathered_parameter, integration->manager.config.forward_dtype, error);
 }
 
+static int check_gradient(const struct amp_fsdp_integration *integration, const struct amp_fsdp_unit *unit,
+                          struct amp_error *error)
+{
+    int rc = amp_both_given(integration, "integration", unit, "unit", error);
+    if (rc == 0 && unit->local_gradient.data == NULL)
+        return amp_error_set(error, AMP_ESTATE, NULL, "the gradient of \"%.100s\" is not computed yet",
+                             amp_tensor_name(&unit->local_gradient));
+    return rc;
+}
+
 int amp_fsdp_apply_gradient_fp32(const struct amp_fsdp_integration *integration, struct amp_fsdp_unit *unit,
                                  struct amp_error *error)
 {
-    int rc = amp_both_given(integration, "integration", unit, "unit", error);
+    int rc = check_gradient(integration, unit, error);
     if (rc != 0)
         return rc;
-    if (unit->local_gradient.data == NULL)
-        return amp_error_set(error, AMP_ESTATE, NULL, "the gradient of \"%.100s\" is not computed yet",
-                             amp_tensor_name(&unit->local_gradient));
     return replace(&integration->manager, &unit->local_gradient, integration->manager.config.backward_dtype, error);
+}
+
+int amp_fsdp_apply_reduce_dtype(const struct amp_fsdp_integration *integration, struct amp_fsdp_unit *unit,
+                                struct amp_error *error)
+{
+    int rc = check_gradient(integration, unit, error);
+    if (rc != 0)
+        return rc;
+    return replace(&integration->manager, &unit->local_gradient, integration->manager.config.reduce_dtype, error);
+}
+
+int amp_fsdp_apply_reduced(const struct amp_fsdp_integration *integration, struct amp_fsdp_unit *unit,
+                           struct amp_error *error)
+{
+    int rc = check_gradient(integration, unit, error);
+    if (rc != 0)
+        return rc;
+    return replace(&integration->manager, &unit->local_gradient,
+                   reduced_dtype(&integration->manager, &unit->local_gradient), error);
 }
 
 int amp_fsdp_integration_scale_loss(struct amp_fsdp_integration *integration, const struct amp_tensor *loss,
@@ -344,4 +467,90 @@ int amp_fsdp_integration_check_overflow(struct amp_fsdp_integration *integration
 struct amp_fsdp_manager *amp_fsdp_integration_manager(struct amp_fsdp_integration *integration)
 {
     return &integration->manager;
+}
+
+/* ---- hooks ---- */
+
+static int check_hooks(const struct amp_fsdp_hooks *hooks, const struct amp_fsdp_unit *units, size_t n,
+                       struct amp_error *error)
+{
+    int rc = amp_given(hooks, "hooks", error);
+    if (rc == 0)
+        rc = amp_given(hooks->integration, "integration of the hooks", error);
+    if (rc == 0 && (hooks->gather_cb == NULL || hooks->scatter_cb == NULL))
+        rc = amp_error_set(error, AMP_EINVAL, NULL, "hooks need a gather_cb and a scatter_cb");
+    return rc == 0 && n > 0 ? amp_given(units, "units", error) : rc;
+}
+
+static void drop_parameters(struct amp_fsdp_unit *units, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        drop(&units[i].gathered_parameter);
+}
+
+static bool have_parameters(const struct amp_fsdp_unit *units, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (units[i].gathered_parameter.data == NULL)
+            return false;
+    }
+    return true;
+}
+
+static int gather(const struct amp_fsdp_hooks *hooks, struct amp_fsdp_unit *units, size_t n, struct amp_error *error)
+{
+    int rc = check_hooks(hooks, units, n, error);
+    if (rc != 0)
+        return rc;
+    if (!have_parameters(units, n))
+        rc = hooks->gather_cb(hooks->arg, units, n, error);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = amp_fsdp_apply_mixed_precision(hooks->integration, &units[i], error);
+    if (rc != 0)
+        drop_parameters(units, n);
+    return rc;
+}
+
+int amp_fsdp_before_forward(const struct amp_fsdp_hooks *hooks, struct amp_fsdp_unit *units, size_t n,
+                            struct amp_error *error)
+{
+    return gather(hooks, units, n, error);
+}
+
+int amp_fsdp_before_backward(const struct amp_fsdp_hooks *hooks, struct amp_fsdp_unit *units, size_t n,
+                             struct amp_error *error)
+{
+    return gather(hooks, units, n, error);
+}
+
+int amp_fsdp_after_forward(const struct amp_fsdp_hooks *hooks, struct amp_fsdp_unit *units, size_t n,
+                           struct amp_error *error)
+{
+    int rc = check_hooks(hooks, units, n, error);
+    if (rc == 0)
+        drop_parameters(units, n);
+    return rc;
+}
+
+int amp_fsdp_after_backward(const struct amp_fsdp_hooks *hooks, struct amp_fsdp_unit *units, size_t n,
+                            struct amp_error *error)
+{
+    int rc = check_hooks(hooks, units, n, error);
+    if (rc != 0)
+        return rc;
+    drop_parameters(units, n);
+    size_t gradients = 0;
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        if (units[i].local_gradient.data == NULL)
+            continue;
+        gradients++;
+        rc = amp_fsdp_apply_reduce_dtype(hooks->integration, &units[i], error);
+    }
+    if (rc == 0 && gradients == 0)
+        rc = amp_error_set(error, AMP_ESTATE, NULL, "none of the %zu units has a gradient: backward comes first", n);
+    if (rc == 0)
+        rc = hooks->scatter_cb(hooks->arg, units, n, error);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        drop(&units[i].local_gradient);
+    return rc;
 }

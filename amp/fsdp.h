@@ -4,7 +4,8 @@
  *
  * The specification uses FSDP and its sharding unit and does not define them. Here `struct amp_fsdp` names a process of
  * a group, and `struct amp_fsdp_unit` owns one parameter as gathered and its local gradient; gathering and scattering
- * themselves are the caller's (with ampd: a pull and a push).
+ * themselves are the caller's (with ampd: ampclient_gather and ampclient_scatter of client/ampclient.h), whose
+ * functions the hooks at the end of this page call before and after forward and backward.
  *
  * Common rules. 0, or AMP_EINVAL with a text (a NULL that the specification forbids, a tensor that is not well formed,
  * see amp/tensor.h), AMP_ESTATE (a unit without what is to be converted), AMP_ENOMEM. After a failure nothing has
@@ -39,10 +40,25 @@ struct amp_fsdp_config {
     float loss_scale_growth_factor;  /* default 2; finite, above 1 */
     float loss_scale_backoff_factor; /* default 0.5; in (0, 1) */
     uint32_t loss_scale_steps;       /* default 2000 steps without overflow before the scale grows; at least 1 */
+    /* What torch's MixedPrecision has beside param_dtype, which is forward_dtype here. Read only if enabled. */
+    enum amp_dtype reduce_dtype;   /* default f32: of gradients as they are scattered; f32, f16 or bf16 */
+    enum amp_dtype buffer_dtype;   /* default none: buffers stay as they are; f32, f16 or bf16 */
+    bool keep_low_precision_grads; /* default false: a gradient that was reduced becomes backward_dtype again */
+    bool cast_forward_inputs;      /* default true: amp_fsdp_cast_input casts to forward_dtype */
 };
 
-/* The defaults. Pure; any thread. */
+/* The defaults, which are those of AMP_FSDP_FP16. Pure; any thread. */
 struct amp_fsdp_config amp_fsdp_config_default(void);
+
+/*
+ * Mixed ones compute in the low dtype and reduce in f32. Pure ones reduce in the low dtype, too, cast buffers to it and
+ * keep gradients in it: half the bytes of a scatter, and sums of a group with its rounding (a server of ampd sums in
+ * f32 whatever comes). Those of f16 scale the loss, those of bf16 need not. FP32 is a disabled config.
+ */
+enum amp_fsdp_preset { AMP_FSDP_FP16, AMP_FSDP_BF16, AMP_FSDP_FP16_PURE, AMP_FSDP_BF16_PURE, AMP_FSDP_FP32 };
+
+/* *config = that of a preset; each passes amp_fsdp_config_check. AMP_EINVAL for NULL and for none of them. Pure. */
+int amp_fsdp_config_preset(enum amp_fsdp_preset preset, struct amp_fsdp_config *config, struct amp_error *error);
 
 /* 0; AMP_EINVAL with a text that names the field and its range, or for NULL. Checked whether enabled or not. Pure. */
 int amp_fsdp_config_check(const struct amp_fsdp_config *config, struct amp_error *error);
@@ -110,6 +126,21 @@ int amp_fsdp_gradient_to_fp32(const struct amp_fsdp_manager *manager, const stru
                               size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error);
 
 /*
+ * The same for a gradient that is to be reduced over the group, to reduce_dtype; and for one that was, which is
+ * backward_dtype again, or as it is with keep_low_precision_grads.
+ */
+int amp_fsdp_gradient_to_reduce(const struct amp_fsdp_manager *manager, const struct amp_tensor *gradient, void *buffer,
+                                size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error);
+int amp_fsdp_gradient_reduced(const struct amp_fsdp_manager *manager, const struct amp_tensor *gradient, void *buffer,
+                              size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error);
+
+/* The same for a buffer of the model (a running mean, for example) to buffer_dtype, and for an input of forward. */
+int amp_fsdp_cast_buffer(const struct amp_fsdp_manager *manager, const struct amp_tensor *tensor, void *buffer,
+                         size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error);
+int amp_fsdp_cast_input(const struct amp_fsdp_manager *manager, const struct amp_tensor *input, void *buffer,
+                        size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error);
+
+/*
  * With an ampd server, in each step right after ampclient_step_begin: from now on the scale is the server's, `scale`
  * that of the step (step.scale), whatever the config says, since the server divides by it. The verdict is the server's
  * too (ampclient_step_end). AMP_EINVAL for a scale that is not finite and at least 2^-126; AMP_ESTATE with the remedy
@@ -129,6 +160,14 @@ int amp_fsdp_scale_loss(struct amp_fsdp_manager *manager, const struct amp_tenso
  */
 int amp_fsdp_check_overflow(struct amp_fsdp_manager *manager, const struct amp_tensor *gradients, size_t n,
                             bool *overflow, struct amp_error *error);
+
+/*
+ * The two halves of it, for a group without a server: each rank finds what its own gradients have, the group combines
+ * that (an all-reduce with max), and each rank takes the verdict of all, so that every scale moves alike.
+ */
+int amp_fsdp_find_overflow(struct amp_fsdp_manager *manager, const struct amp_tensor *gradients, size_t n,
+                           bool *overflow, struct amp_error *error);
+int amp_fsdp_take_verdict(struct amp_fsdp_manager *manager, bool overflow_on_any_rank, struct amp_error *error);
 
 /* The scale in use now: the server's where one was set. */
 float amp_fsdp_loss_scale(const struct amp_fsdp_manager *manager);
@@ -157,6 +196,12 @@ int amp_fsdp_apply_mixed_precision(const struct amp_fsdp_integration *integratio
 int amp_fsdp_apply_gradient_fp32(const struct amp_fsdp_integration *integration, struct amp_fsdp_unit *unit,
                                  struct amp_error *error);
 
+/* Before a scatter in reduce_dtype, and after it where the reduced gradient came back; likewise. */
+int amp_fsdp_apply_reduce_dtype(const struct amp_fsdp_integration *integration, struct amp_fsdp_unit *unit,
+                                struct amp_error *error);
+int amp_fsdp_apply_reduced(const struct amp_fsdp_integration *integration, struct amp_fsdp_unit *unit,
+                           struct amp_error *error);
+
 /* amp_fsdp_scale_loss of its manager. */
 int amp_fsdp_integration_scale_loss(struct amp_fsdp_integration *integration, const struct amp_tensor *loss,
                                     const struct amp_tensor *out, struct amp_error *error);
@@ -167,6 +212,42 @@ int amp_fsdp_integration_check_overflow(struct amp_fsdp_integration *integration
 
 /* Its manager: borrowed as long as the integration. */
 struct amp_fsdp_manager *amp_fsdp_integration_manager(struct amp_fsdp_integration *integration);
+
+/* ---- hooks: before and after forward and backward of the parameters that are gathered together ---- */
+
+/*
+ * How units come and go. gather_cb gives each of the n units its parameter (amp_fsdp_unit_set_parameter); scatter_cb
+ * sends the gradients of those that have one (data not NULL), which it may read until it returns. Both return 0, or a
+ * code that the hook returns as it is: negative, or 1 where the step is void (ampclient_gather). They are called on the
+ * thread of the hook. It is the same whoever is behind them, one server or many shards.
+ */
+struct amp_fsdp_hooks {
+    const struct amp_fsdp_integration *integration; /* borrowed */
+    void *arg;
+    int (*gather_cb)(void *arg, struct amp_fsdp_unit *units, size_t n, struct amp_error *error);
+    int (*scatter_cb)(void *arg, const struct amp_fsdp_unit *units, size_t n, struct amp_error *error);
+};
+
+/*
+ * Gathers the units, and casts each parameter to forward_dtype. Units that have their parameters already (forward did
+ * not free them) are not gathered again. After a failure no unit has a parameter. AMP_EINVAL for a NULL, also one in
+ * hooks; AMP_ESTATE for a gather_cb that left one out; AMP_ENOMEM; what gather_cb returned.
+ */
+int amp_fsdp_before_forward(const struct amp_fsdp_hooks *hooks, struct amp_fsdp_unit *units, size_t n,
+                            struct amp_error *error);
+int amp_fsdp_before_backward(const struct amp_fsdp_hooks *hooks, struct amp_fsdp_unit *units, size_t n,
+                             struct amp_error *error);
+
+/* Frees the parameters; gradients stay. AMP_EINVAL for a NULL. */
+int amp_fsdp_after_forward(const struct amp_fsdp_hooks *hooks, struct amp_fsdp_unit *units, size_t n,
+                           struct amp_error *error);
+
+/*
+ * Frees the parameters, casts the gradients to reduce_dtype, scatters and frees them. A unit without one is left out;
+ * AMP_ESTATE if none has one. After a failure the parameters are freed, and the gradients are there still.
+ */
+int amp_fsdp_after_backward(const struct amp_fsdp_hooks *hooks, struct amp_fsdp_unit *units, size_t n,
+                            struct amp_error *error);
 
 #ifdef __cplusplus
 }

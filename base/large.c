@@ -1,4 +1,4 @@
-#define _DEFAULT_SOURCE /* madvise */
+#define _DEFAULT_SOURCE /* madvise, MAP_ANONYMOUS */
 #include "base/large.h"
 
 #include <stdint.h>
@@ -14,4 +14,19 @@ void amp_large_advise(void *memory, size_t size)
     uintptr_t begin = ((uintptr_t)memory + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
     uintptr_t end = ((uintptr_t)memory + size) / HUGE_PAGE * HUGE_PAGE;
     (void)madvise((char *)memory + (begin - (uintptr_t)memory), end - begin, MADV_HUGEPAGE);
+}
+
+void *amp_large_new(size_t size)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return NULL;
+    amp_large_advise(memory, size);
+    return memory;
+}
+
+void amp_large_free(void *memory, size_t size)
+{
+    if (memory != NULL)
+        (void)munmap(memory, size);
 }

@@ -222,13 +222,22 @@ struct ampclient_join_options {
      * instead, and the other one stops, unless it has set take_back as well.
      */
     bool take_back;
+    /*
+     * Parameters and gradients come and go by units (ampclient_unit_add), for a model that is larger than this
+     * process's memory: step_begin and ampclient_pull bring no parameters, ampclient_gather does; ampclient_scatter
+     * takes the place of ampclient_push. Only with accumulate 1: add micro-batches up before the scatter.
+     */
+    bool units;
 };
 #define AMPCLIENT_JOIN_OPTIONS_INIT                                                                                    \
     {                                                                                                                  \
         .size = sizeof(struct ampclient_join_options), .rank = -1, .world_size = -1                                    \
     }
 
-/* A parameter as pulled. `data` is a view: valid until the next step_begin, pull or leave of that model. */
+/*
+ * A parameter as pulled. `data` is a view: valid until the next step_begin, pull or leave of that model, and with units
+ * until ampclient_release.
+ */
 struct ampclient_tensor {
     const char *name;
     uint32_t dimensions;
@@ -362,13 +371,14 @@ AMPCLIENT_API uint32_t ampclient_parameters_count(const struct ampclient_model *
 /* The index of a parameter, or -1. */
 AMPCLIENT_API int64_t ampclient_parameter_index(const struct ampclient_model *model, const char *name);
 
-/* A view of parameter `index` as last pulled. AMP_ERANGE, AMP_ESTATE (nothing pulled yet). */
+/* A view of parameter `index` as last pulled. AMP_ERANGE, AMP_ESTATE (nothing pulled yet; its unit is not gathered). */
 AMPCLIENT_API int ampclient_parameter(const struct ampclient_model *model, uint32_t index,
                                       struct ampclient_tensor *tensor);
 
 /*
  * Pulls the newest complete version, for evaluation; not between step_begin and step_end (AMP_ESTATE). Works
- * when the model is done. *version may be NULL.
+ * when the model is done. *version may be NULL. With units it only says which version ampclient_gather brings from
+ * then on.
  */
 AMPCLIENT_API int ampclient_pull(struct ampclient_model *model, uint64_t *version);
 
@@ -405,9 +415,87 @@ AMPCLIENT_API int ampclient_set_weight(struct ampclient_model *model, float weig
  */
 AMPCLIENT_API int ampclient_step_end(struct ampclient_model *model, struct ampclient_result *result);
 
+/* ---- units: a model that is larger than the worker's memory ---- */
+
+/*
+ * A unit is a set of parameters that is gathered from the servers when a layer needs it and released after, and whose
+ * gradients are scattered as soon as backward has them. The servers are the sharding: the worker holds the units in
+ * use, and one block (at most 256 KiB) for each border between two units that were not both scattered yet. On any
+ * number of shards:
+ *
+ *     ampclient_step_begin(model, &step);              // brings step.scale, and no parameters
+ *     for each unit, forward:
+ *         ampclient_gather(model, unit);               // then ampclient_parameter of its parameters
+ *         ampclient_prefetch(model, unit + 1);         // comes while this one computes
+ *         ... forward ...
+ *         ampclient_release(model, unit);
+ *     for each unit, backward:
+ *         ampclient_gather, ampclient_prefetch, ... backward ..., ampclient_release
+ *         ampclient_scatter(model, unit, gradients, AMP_F16);
+ *     ampclient_step_end(model, &result);
+ *
+ * **A step can become void.** What was scattered is not kept: where a server lost it (it was restarted, or the
+ * connection broke with bytes on their way), and where the model was rolled back or decided the step without this
+ * worker, gather, prefetch, scatter and drain return 1 and do nothing. Then call ampclient_step_end, which gives the
+ * verdict ROLLED_BACK or LATE, and begin again: ampclient_step_begin gives the step that the model is at, the same one
+ * if it is still open, and the worker computes it anew. No gradient counts twice. The pieces of one push may come from
+ * both computations, so compute a step's gradients as a function of its number and parameters alone.
+ *
+ * Thread rule: that of all calls. Codes beside those named: AMP_ESTATE for a handle that was joined without `units`,
+ * and AMP_EABORTED as of ampclient_step_begin.
+ */
+
+/*
+ * A new unit of these parameters (indices, copied), at any time after the join; *unit gets its number, from 0. A
+ * parameter is in at most one unit (tied ones belong together); one that is in none cannot be gathered, and is absent
+ * from every step. AMP_EINVAL (no parameter, one twice or of another unit), AMP_ERANGE, AMP_ENOMEM: nothing is changed.
+ */
+AMPCLIENT_API int ampclient_unit_add(struct ampclient_model *model, const uint32_t *parameters,
+                                     uint32_t parameters_count, uint32_t *unit);
+
+/*
+ * Waits until the unit's parameters are here, in the version of the step in hand, or outside of a step in that of the
+ * last ampclient_pull. One that is here already: nothing is done. 0; 1 if the step is void, or the version pulled is
+ * held no more (call ampclient_pull again); AMP_ERANGE, AMP_ESTATE (no step, and nothing pulled), AMP_ENOMEM,
+ * AMP_EDEADLINE (after step_timeout_ms; it may be called again), AMP_EUNAVAILABLE.
+ */
+AMPCLIENT_API int ampclient_gather(struct ampclient_model *model, uint32_t unit);
+
+/* Begins what ampclient_gather waits for, and returns at once. Units come one at a time, in the order asked for. */
+AMPCLIENT_API int ampclient_prefetch(struct ampclient_model *model, uint32_t unit);
+
+/*
+ * Frees the unit's parameters; of one that is on its way the rest does not come. It may be gathered again. step_begin,
+ * pull and leave release all. AMP_ERANGE; AMP_ESTATE: it was not gathered, or has been released.
+ */
+AMPCLIENT_API int ampclient_release(struct ampclient_model *model, uint32_t unit);
+
+/*
+ * Hands in the scaled gradients of a unit, in the order of its parameters; NULL for a parameter that has none: it is
+ * absent, as in ampclient_push, whose dtypes and rules hold. Once a step for each unit, whether it is gathered then or
+ * not. First waits until the servers take what was scattered before (ampclient_drain); then sends in the background, so
+ * that the gradients of one unit are borrowed at a time: until the next scatter, drain or step_end returns, be it with
+ * an error other than AMP_EDEADLINE. 0; 1 if the step is void; AMP_EINVAL, AMP_ERANGE, AMP_ESTATE (no step, or
+ * scattered before), AMP_ENOMEM: nothing is done, and nothing of `gradients` is borrowed.
+ */
+AMPCLIENT_API int ampclient_scatter(struct ampclient_model *model, uint32_t unit, const void *const *gradients,
+                                    enum amp_dtype dtype);
+
+/*
+ * Waits until no gradient is borrowed any more: all have left for the servers. 0; 1 if the step is void; AMP_ESTATE: no
+ * step is begun; AMP_EDEADLINE after step_timeout_ms: they are borrowed still, and it may be called again.
+ */
+AMPCLIENT_API int ampclient_drain(struct ampclient_model *model);
+
+/* Bytes that the handle holds for units: parameters, and blocks at borders. 0 for NULL. */
+AMPCLIENT_API uint64_t ampclient_units_bytes(const struct ampclient_model *model);
+
 /* ---- user state ---- */
 
-/* Bytes (at most 65536, copied) stored with the verdict of the next step_end, and so inside checkpoints. */
+/*
+ * Bytes (at most 65536, copied) stored with the verdict of the next step_end, and so inside checkpoints. AMP_EINVAL;
+ * with units AMP_ESTATE after the first scatter of a step.
+ */
 AMPCLIENT_API int ampclient_set_user_state(struct ampclient_model *model, const void *data, size_t size);
 
 /*

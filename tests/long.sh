@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The large counts, after a release build: digits, crash, power, sim, mutations, kernels, casts, curves, model, coverage, attacks, fuzz, faults, containers, cluster, or all.
+# The large counts, after a release build: digits, crash, power, sim, mutations, kernels, casts, curves, model, coverage, attacks, fuzz, faults, containers, cluster, units, or all.
 # (./test.sh --long [SUITE])
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
-suites='digits crash power sim mutations kernels casts curves model coverage attacks fuzz faults containers cluster all'
+suites='digits crash power sim mutations kernels casts curves model coverage attacks fuzz faults containers cluster units all'
 check_only=''
 [ "${1-}" = --check ] && check_only=1 && shift # looks at the name alone
 suite=${1:-all} broken=0
@@ -79,6 +79,8 @@ cluster() {
 run cluster cluster
 # 60 drawn faults of processes, links, disks and etcd; every wait is printed with its bound. About a quarter of an hour.
 run cluster env AMPD_FAULTS=60 /usr/bin/python3 -B tests/integration/test_cluster_faults.py build/release/bin
+# 512 MiB of fp16 parameters train in a worker of 192 MiB, to the bytes of one that holds all. Half a minute; 5 GiB of memory.
+run units /usr/bin/python3 -B tests/integration/test_units.py --big build/release/bin
 # 45 minutes in all, two of the nine targets at a time: 600 s each.
 run fuzz tests/fuzz/run.sh 600
 exit "$broken"

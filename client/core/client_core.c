@@ -12,6 +12,9 @@
  *   DONE        -> FETCHING, LEAVING
  *   LEAVING     -> LEFT
  *
+ * COMPUTING and WAITING become ROLLED_BACK and READY, too, where a shard lacks bytes of units that are gone. GATHER and
+ * DRAIN wait in the state that the handle is in.
+ *
  * A lost membership (the epoch is over, the lease has ended, a newer incarnation) is mended by a Join in whatever state
  * the handle is. If the epoch is another one then, the step in hand is void: ROLLED_BACK. If not, its push begins anew
  * under the new incarnation.
@@ -74,6 +77,12 @@ static bool active(const struct ampclient_core *core)
     return core->state != AMPCLIENT_STATE_LEAVING && core->state != AMPCLIENT_STATE_LEFT && core->taken.code == 0;
 }
 
+bool ampclient_core_may_call(const struct ampclient_core *core)
+{
+    return core->has_model && core->join_call == 0 && !core->need_join && core->retry_ms == 0 &&
+           core->streams_dying == 0;
+}
+
 static void drive(struct ampclient_core *core)
 {
     bool waits = core->retry_ms != 0 || core->streams_dying != 0;
@@ -85,12 +94,12 @@ static void drive(struct ampclient_core *core)
         core->need_join = false;
         (void)ampclient_core_out(core, AMPCLIENT_OUT_JOIN, 0, core->config.call_timeout_ms, &core->join_call);
     }
-    bool member = core->has_model && core->join_call == 0 && !core->need_join;
-    if (!waits && member && !core->done_ready &&
+    if (ampclient_core_may_call(core) && !core->done_ready &&
         (core->state == AMPCLIENT_STATE_PULLING || core->state == AMPCLIENT_STATE_FETCHING))
         ampclient_core_pull_start(core);
-    if (!waits && member)
+    if (ampclient_core_may_call(core))
         ampclient_core_push_drive(core);
+    ampclient_core_units_drive(core);
     ampclient_core_drive_request(core);
 }
 
@@ -155,7 +164,7 @@ static void call_ended(struct ampclient_core *core, uint64_t call, const struct 
         core->leave_call = 0;
         ampclient_core_note(core, &ended);
         ampclient_core_finish(core, ended.code, &core->last_error, AMPCLIENT_STATE_LEFT);
-    } else if (!ampclient_core_pull_ended(core, call, &ended))
+    } else if (!ampclient_core_units_ended(core, call, &ended) && !ampclient_core_pull_ended(core, call, &ended))
         (void)ampclient_core_push_ended(core, call, &ended); /* an unknown call was cancelled */
 }
 
@@ -170,13 +179,20 @@ void ampclient_core_step(struct ampclient_core *core, uint64_t now_ms, const str
     case AMPCLIENT_EVENT_PULL_LATEST:
     case AMPCLIENT_EVENT_LEAVE:
     case AMPCLIENT_EVENT_USER_STATE:
+    case AMPCLIENT_EVENT_GATHER:
+    case AMPCLIENT_EVENT_DRAIN:
         ampclient_core_request(core, event);
         break;
     case AMPCLIENT_EVENT_PULL_HEADER:
-        ampclient_core_pull_header(core, event->call, &event->u.header);
+        if (!ampclient_core_units_header(core, event->call, &event->u.header))
+            ampclient_core_pull_header(core, event->call, &event->u.header);
         break;
     case AMPCLIENT_EVENT_PULL_BLOCK:
-        ampclient_core_pull_block(core, event->call, event->u.block);
+        if (!ampclient_core_units_block(core, event->call, event->u.block))
+            ampclient_core_pull_block(core, event->call, event->u.block);
+        break;
+    case AMPCLIENT_EVENT_PUSH_DRAINED:
+        ampclient_core_push_drained(core, event->call);
         break;
     case AMPCLIENT_EVENT_PUSH_STATE:
         ampclient_core_push_state(core, event->call, event);
@@ -205,7 +221,7 @@ int ampclient_core_new(const struct ampclient_core_config *config, struct ampcli
     size_t model = config->model == NULL ? 0 : strnlen(config->model, AMPCLIENT_NAME_MAX);
     size_t worker = config->worker == NULL ? 0 : strnlen(config->worker, AMPCLIENT_NAME_MAX);
     if (model == 0 || model == AMPCLIENT_NAME_MAX || worker == AMPCLIENT_NAME_MAX ||
-        config->shards > AMPCLIENT_SHARDS_MAX)
+        config->shards > AMPCLIENT_SHARDS_MAX || (config->units && config->accumulate > 1))
         return AMP_EINVAL;
     struct ampclient_core *made = calloc(1, sizeof *made);
     if (made == NULL)
@@ -233,6 +249,7 @@ void ampclient_core_free(struct ampclient_core *core)
     for (struct amp_list *node; (node = amp_list_shift(&core->outputs)) != NULL;)
         free(AMP_CONTAINER(node, struct ampclient_out_node, node));
     ampclient_core_push_close(core);
+    ampclient_core_units_close(core);
     ampclient_core_layout_close(&core->flat);
     free(core->pull.have);
     free(core->parameters);
@@ -264,6 +281,8 @@ const void *ampclient_core_parameter(const struct ampclient_core *core, uint32_t
     if (!core->has_values || parameter >= core->flat.parameters)
         return NULL;
     *elements = core->flat.sizes[parameter];
+    if (core->config.units)
+        return ampclient_core_units_parameter(core, parameter);
     return core->parameters + core->flat.starts[parameter] * amp_dtype_size(core->cast);
 }
 

@@ -28,6 +28,7 @@
 #include "base/err.h"
 #include "client/core/client_events.h"
 #include "client/core/client_outputs.h"
+#include "client/core/client_units.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -71,6 +72,7 @@ struct ampclient_core_config {
     bool take_back;      /* join again where another process has taken the rank; else the handle stops */
     uint32_t accumulate; /* pushes of each parameter a step, 1 */
     uint32_t shards;     /* K, 1 */
+    bool units;          /* parameters and gradients come and go unit by unit (client_units.h); accumulate is 1 */
     uint64_t reconnect_timeout_ms, step_timeout_ms, call_timeout_ms;
 };
 
@@ -120,7 +122,10 @@ bool ampclient_state_allowed(enum ampclient_state from, enum ampclient_state to)
 uint32_t ampclient_core_rank(const struct ampclient_core *core);
 uint32_t ampclient_core_world_size(const struct ampclient_core *core);
 
-/* The last pulled values of a parameter, in the cast's dtype; NULL before the first pull. *elements: how many. */
+/*
+ * The last pulled values of a parameter, in the cast's dtype; NULL before the first pull, or where its unit is not
+ * gathered. *elements: how many.
+ */
 const void *ampclient_core_parameter(const struct ampclient_core *core, uint32_t parameter, uint64_t *elements);
 
 /* The user state of this rank in the restored step (of the last Join); *size 0 if there is none. */

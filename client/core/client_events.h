@@ -74,10 +74,13 @@ enum ampclient_event_type {
     AMPCLIENT_EVENT_PULL_LATEST,
     AMPCLIENT_EVENT_LEAVE,
     AMPCLIENT_EVENT_USER_STATE, /* u.user_state, copied */
+    AMPCLIENT_EVENT_GATHER,     /* u.unit: until its parameters are here */
+    AMPCLIENT_EVENT_DRAIN,      /* units: until the gradients that were handed in are not read any more */
     /* from the network */
     AMPCLIENT_EVENT_PULL_HEADER = 20, /* u.header */
     AMPCLIENT_EVENT_PULL_BLOCK,       /* u.block is in memory and its checksum matched */
     AMPCLIENT_EVENT_PUSH_STATE,       /* u.push_state: before the ENDED (code 0) of that call */
+    AMPCLIENT_EVENT_PUSH_DRAINED,     /* units: the blocks named on that call have left, their memory is free */
     AMPCLIENT_EVENT_ENDED,            /* u.ended */
     AMPCLIENT_EVENT_TICK,             /* the time of AMPCLIENT_OUT_TIMER has come */
 };
@@ -111,6 +114,7 @@ struct ampclient_event {
         } user_state;
         struct ampclient_pull_header header;
         uint64_t block;
+        uint32_t unit;
         struct {
             const struct ampclient_range *ranges;
             uint64_t ranges_count;

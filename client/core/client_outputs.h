@@ -21,14 +21,15 @@ enum ampclient_output_type {
     AMPCLIENT_OUT_LOG,            /* u.log: a line on what the handle does meanwhile; a few in a minute at most */
 };
 
-enum ampclient_pull_by { AMPCLIENT_PULL_STEP = 1, AMPCLIENT_PULL_LATEST = 3 };
+enum ampclient_pull_by { AMPCLIENT_PULL_STEP = 1, AMPCLIENT_PULL_VERSION = 2, AMPCLIENT_PULL_LATEST = 3 };
 
 struct ampclient_out_pull {
     enum ampclient_pull_by by;
     uint64_t epoch;
-    uint64_t number; /* the step */
+    uint64_t number; /* the step, or the version */
     uint64_t have_epoch, have_version;
-    uint8_t *memory; /* block b (of all shards) goes to memory + b * stride */
+    uint64_t first_block, block_count; /* what is wanted, in the whole flat space; 0, 0: all that the shard has */
+    uint8_t *memory; /* block b goes to memory + (b - first_block) * stride; NULL: nowhere, the header alone counts */
     size_t stride;
     enum amp_dtype dtype; /* a header of another dtype is an error of the host's peer */
 };

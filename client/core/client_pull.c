@@ -19,17 +19,25 @@ void ampclient_core_pull_start(struct ampclient_core *core)
         return;
     pull->has_header = false;
     pull->blocks_here = 0;
+    pull->blocks_wanted = 0;
     memset(pull->have, 0, core->flat.blocks);
     for (uint32_t k = 0; k < core->config.shards; k++) {
         struct ampclient_output *output =
             ampclient_core_out(core, AMPCLIENT_OUT_PULL, k, core->config.step_timeout_ms, &pull->calls[k]);
+        uint64_t first, end;
+        ampclient_core_layout_shard(&core->flat, k, core->config.shards, &first, &end);
+        /* Units are gathered later: the header alone counts, and one block comes since there is no pull of none. */
+        bool part = core->config.units;
+        pull->blocks_wanted += part ? 0 : end - first;
         output->u.pull = (struct ampclient_out_pull){
             .by = pull->by,
             .epoch = pull->by == AMPCLIENT_PULL_LATEST ? 0 : core->epoch,
             .number = core->step,
             .have_epoch = core->held_epoch,
             .have_version = core->held_version,
-            .memory = core->parameters,
+            .first_block = part ? first : 0,
+            .block_count = part && end > first ? 1 : 0,
+            .memory = core->parameters, /* NULL with units */
             .stride = (size_t)core->flat.block_elements * amp_dtype_size(core->cast),
             .dtype = core->cast,
         };
@@ -109,7 +117,7 @@ static void pull_complete(struct ampclient_core *core)
     struct ampclient_pull *pull = &core->pull;
     for (uint32_t k = 0; k < core->config.shards; k++)
         pull->done[k] = false;
-    if (!pull->has_header || (!pull->unchanged && pull->blocks_here != core->flat.blocks)) {
+    if (!pull->has_header || (!pull->unchanged && pull->blocks_here != pull->blocks_wanted)) {
         struct ampclient_ended ended = {.code = AMP_EUNAVAILABLE, .text = "a pull ended before all blocks came"};
         (void)ampclient_core_failed(core, &ended);
         return;
@@ -127,6 +135,7 @@ static void pull_complete(struct ampclient_core *core)
     core->done.step.scale_id = header->scale_id;
     core->done.step.rolled_back = false;
     if (core->state == AMPCLIENT_STATE_FETCHING) {
+        core->units.has_version = true;
         ampclient_core_finish(core, 0, NULL, core->fetch_from);
         return;
     }

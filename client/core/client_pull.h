@@ -15,7 +15,7 @@ struct ampclient_pull {
     bool has_header;
     struct ampclient_pull_header header; /* of the first shard that answered */
     bool unchanged;                      /* the version is the one that is held */
-    uint64_t blocks_here;
+    uint64_t blocks_here, blocks_wanted;
     uint32_t resends; /* for blocks that came damaged */
     uint8_t *have;    /* [blocks] */
 };

@@ -3,6 +3,10 @@
  *
  * A block is ready when every parameter in it has all its gradients; at step_end, when at least one of them has any
  * (the rest of it travels as zeros). A block of which no parameter was pushed is never sent: its parameters are absent.
+ *
+ * With units a gradient is read until it is let go (DRAIN). What lies in a block with elements of other parameters is
+ * copied at once, for the rest of that block may come later; such a copy is freed when its block has left. A block that
+ * was sent and let go is gone: where its shard lacks it after a break, the step is void (client_units.h).
  */
 #include "client/core/client_push.h"
 
@@ -15,6 +19,25 @@
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Of the part of a block that is the parameter's: the bytes of its gradient, to their place in the block. */
+static void put(const struct ampclient_core *core, uint32_t p, uint64_t block, uint8_t *to)
+{
+    const struct ampclient_core_layout *flat = &core->flat;
+    const uint8_t *gradient = core->push.gradients[p];
+    size_t size = amp_dtype_size(core->push.dtype);
+    uint64_t begin = block * flat->block_elements;
+    uint64_t end = begin + ampclient_core_layout_block_elements(flat, block);
+    uint64_t from = flat->starts[p] > begin ? flat->starts[p] : begin;
+    uint64_t until = flat->starts[p] + flat->sizes[p] < end ? flat->starts[p] + flat->sizes[p] : end;
+    memcpy(to + (from - begin) * size, gradient + (from - flat->starts[p]) * size, (size_t)(until - from) * size);
+}
+
+/* Room for the widest dtype. */
+static size_t edge_size(const struct ampclient_core *core, uint64_t block)
+{
+    return ampclient_core_layout_block_elements(&core->flat, block) * sizeof(float);
+}
 
 /* ---- life ---- */
 
@@ -29,14 +52,33 @@ int ampclient_core_push_init(struct ampclient_core *core)
     push->sent = calloc(flat->blocks, 1);
     if (core->config.accumulate > 1)
         push->sums = calloc(flat->elements, sizeof *push->sums);
+    if (core->config.units) {
+        push->edges = calloc(flat->blocks, sizeof *push->edges);
+        push->gone = calloc(flat->blocks, 1);
+    }
     bool ok = push->gradients != NULL && push->given != NULL && push->absent != NULL && push->missing != NULL &&
-              push->sent != NULL && (core->config.accumulate <= 1 || push->sums != NULL);
+              push->sent != NULL && (core->config.accumulate <= 1 || push->sums != NULL) &&
+              (!core->config.units || (push->edges != NULL && push->gone != NULL));
     return ok ? 0 : AMP_ENOMEM;
+}
+
+static void free_edge(struct ampclient_core *core, uint64_t block)
+{
+    struct ampclient_push *push = &core->push;
+    if (push->edges[block] == NULL)
+        return;
+    push->edges_bytes -= edge_size(core, block);
+    free(push->edges[block]);
+    push->edges[block] = NULL;
 }
 
 void ampclient_core_push_close(struct ampclient_core *core)
 {
     struct ampclient_push *push = &core->push;
+    for (uint64_t b = 0; push->edges != NULL && b < core->flat.blocks; b++)
+        free(push->edges[b]);
+    free(push->edges);
+    free(push->gone);
     free(push->gradients);
     free(push->given);
     free(push->absent);
@@ -50,8 +92,8 @@ void ampclient_core_push_restart(struct ampclient_core *core)
     struct ampclient_push *push = &core->push;
     ampclient_core_push_cancel(core);
     for (uint32_t k = 0; k < core->config.shards; k++) {
-        push->asked[k] = true;
-        push->answered[k] = false;
+        push->asked[k] = !core->config.units; /* units: what was sent is gone, so has the shard got or decided it? */
+        push->answered[k] = core->config.units && push->answered[k];
     }
     memset(push->sent, 0, core->flat.blocks);
 }
@@ -61,6 +103,14 @@ void ampclient_core_push_reset(struct ampclient_core *core)
     struct ampclient_push *push = &core->push;
     const struct ampclient_core_layout *flat = &core->flat;
     ampclient_core_push_restart(core);
+    for (uint32_t k = 0; k < core->config.shards; k++) {
+        push->asked[k] = true;
+        push->answered[k] = false;
+    }
+    for (uint64_t b = 0; core->config.units && b < flat->blocks; b++) {
+        free_edge(core, b);
+        push->gone[b] = 0;
+    }
     push->resends = 0;
     push->dtype = AMP_DTYPE_NONE;
     push->absent_count = 0;
@@ -102,8 +152,8 @@ void ampclient_core_push_cancel(struct ampclient_core *core)
 
 /* ---- gradients in ---- */
 
-static int check_push(const struct ampclient_core *core, uint32_t parameter, const void *gradient, enum amp_dtype dtype,
-                      struct amp_error *error)
+int ampclient_core_push_check(const struct ampclient_core *core, uint32_t parameter, const void *gradient,
+                              enum amp_dtype dtype, struct amp_error *error)
 {
     if (core->taken.code != 0)
         return amp_error_set(error, core->taken.code, core->taken.reason, "%s", core->taken.text);
@@ -123,6 +173,49 @@ static int check_push(const struct ampclient_core *core, uint32_t parameter, con
                              "parameter %u: %s, but this step's gradients are %s; use one dtype", parameter,
                              amp_dtype_name(dtype), amp_dtype_name(core->push.dtype));
     return 0;
+}
+
+/* Whether the block holds elements of this parameter alone. */
+static bool has_whole(const struct ampclient_core_layout *flat, uint32_t parameter, uint64_t block)
+{
+    uint64_t begin = block * flat->block_elements;
+    return flat->starts[parameter] <= begin && flat->starts[parameter] + flat->sizes[parameter] >=
+                                                   begin + ampclient_core_layout_block_elements(flat, block);
+}
+
+/* The first and the last block of a parameter: no other one can hold more than it. */
+static void ends_of(const struct ampclient_core_layout *flat, uint32_t parameter, uint64_t ends[2])
+{
+    ends[0] = flat->starts[parameter] / flat->block_elements;
+    ends[1] = (flat->starts[parameter] + flat->sizes[parameter] - 1) / flat->block_elements;
+}
+
+int ampclient_core_push_make_edges(struct ampclient_core *core, uint32_t parameter)
+{
+    struct ampclient_push *push = &core->push;
+    uint64_t ends[2];
+    ends_of(&core->flat, parameter, ends);
+    for (unsigned i = 0; i < 2; i++) {
+        if (has_whole(&core->flat, parameter, ends[i]) || push->edges[ends[i]] != NULL)
+            continue;
+        push->edges[ends[i]] = calloc(1, edge_size(core, ends[i]));
+        if (push->edges[ends[i]] == NULL)
+            return AMP_ENOMEM;
+        push->edges_bytes += edge_size(core, ends[i]);
+    }
+    return 0;
+}
+
+/* Copies what lies in blocks of several parameters: the rest of such a block may come when this is gone. */
+static void fill_edges(struct ampclient_core *core, uint32_t parameter)
+{
+    const struct ampclient_core_layout *flat = &core->flat;
+    uint64_t ends[2];
+    ends_of(flat, parameter, ends);
+    for (unsigned i = 0; i < (ends[0] == ends[1] ? 1u : 2u); i++) {
+        if (!has_whole(flat, parameter, ends[i]))
+            put(core, parameter, ends[i], core->push.edges[ends[i]]);
+    }
 }
 
 static void add_up(struct ampclient_core *core, uint32_t parameter, const void *gradient, enum amp_dtype dtype)
@@ -150,7 +243,7 @@ int ampclient_core_push(struct ampclient_core *core, uint64_t now_ms, uint32_t p
     core->now_ms = now_ms;
     if (core->state == AMPCLIENT_STATE_ROLLED_BACK)
         return 0;
-    int rc = check_push(core, parameter, gradient, dtype, error);
+    int rc = ampclient_core_push_check(core, parameter, gradient, dtype, error);
     if (rc != 0)
         return rc;
     struct ampclient_push *push = &core->push;
@@ -160,6 +253,8 @@ int ampclient_core_push(struct ampclient_core *core, uint64_t now_ms, uint32_t p
     } else {
         push->gradients[parameter] = gradient;
         push->dtype = dtype;
+        if (core->config.units)
+            fill_edges(core, parameter);
     }
     if (++push->given[parameter] == core->config.accumulate)
         parameter_whole(core, parameter);
@@ -215,6 +310,7 @@ static void open_stream(struct ampclient_core *core, uint32_t k)
     push->user_state_serial = core->user_state_serial;
     struct ampclient_output *output =
         ampclient_core_out(core, AMPCLIENT_OUT_PUSH, k, core->config.step_timeout_ms, &push->calls[k]);
+    push->drained[k] = true;
     output->u.push = (struct ampclient_out_push){.epoch = core->step_epoch,
                                                  .step = core->step,
                                                  .scale_id = core->scale_id,
@@ -235,6 +331,24 @@ static void ask_state(struct ampclient_core *core, uint32_t k)
     output->u.push = (struct ampclient_out_push){.epoch = core->step_epoch, .step = core->step};
 }
 
+/*
+ * Units: a shard lacks what nobody has any more. If another one has answered, the step is decided and its result known,
+ * for that is the same from every shard.
+ */
+static void bytes_are_gone(struct ampclient_core *core)
+{
+    bool decided = false;
+    for (uint32_t k = 0; k < core->config.shards; k++)
+        decided = decided || core->push.answered[k];
+    if (!decided) {
+        ampclient_core_void_step(core);
+        return;
+    }
+    ampclient_core_push_cancel(core);
+    for (uint32_t k = 0; k < core->config.shards; k++)
+        core->push.answered[k] = true;
+}
+
 static void drive_shard(struct ampclient_core *core, uint32_t k)
 {
     struct ampclient_push *push = &core->push;
@@ -249,9 +363,14 @@ static void drive_shard(struct ampclient_core *core, uint32_t k)
     for (uint64_t b = first; b < end; b++) {
         if (push->sent[b] != 0 || !ready(core, b))
             continue;
+        if (core->config.units && push->gone[b] != 0) {
+            bytes_are_gone(core);
+            return;
+        }
         if (push->calls[k] == 0)
             open_stream(core, k);
         push->sent[b] = 1;
+        push->drained[k] = false;
         struct ampclient_output *output = ampclient_core_out(core, AMPCLIENT_OUT_PUSH_BLOCK, k, 0, NULL);
         output->call = push->calls[k];
         output->u.block = b;
@@ -273,8 +392,10 @@ void ampclient_core_push_drive(struct ampclient_core *core)
     if (!holds || core->need_join || core->join_call != 0 || core->retry_ms != 0 || core->streams_dying != 0 ||
         core->push.error.code != 0)
         return;
-    for (uint32_t k = 0; k < core->config.shards; k++)
+    for (uint32_t k = 0; k < core->config.shards && holds; k++) {
         drive_shard(core, k);
+        holds = core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING;
+    }
 }
 
 /* ---- answers ---- */
@@ -308,8 +429,36 @@ bool ampclient_core_push_answered(const struct ampclient_core *core)
     return true;
 }
 
-/* The step was decided, and no answer for it can be had any more. */
-static void too_late(struct ampclient_core *core)
+void ampclient_core_push_drained(struct ampclient_core *core, uint64_t call)
+{
+    int k = shard_of(core->push.calls, core->config.shards, call);
+    if (k >= 0 && call != 0)
+        core->push.drained[k] = true;
+}
+
+bool ampclient_core_push_let_go(struct ampclient_core *core)
+{
+    struct ampclient_push *push = &core->push;
+    if (core->need_join || core->join_call != 0 || core->retry_ms != 0 || core->streams_dying != 0)
+        return false;
+    for (uint32_t k = 0; k < core->config.shards; k++) {
+        bool known = push->asked[k] && push->states[k] == 0;
+        if (!push->answered[k] && (!known || (push->calls[k] != 0 && !push->drained[k])))
+            return false;
+    }
+    /* Every block that could be sent was, so what is not sent is in edges. */
+    memset(push->gradients, 0, core->flat.parameters * sizeof *push->gradients);
+    for (uint64_t b = 0; b < core->flat.blocks; b++) {
+        if (push->sent[b] == 0)
+            continue;
+        push->gone[b] = 1;
+        free_edge(core, b);
+    }
+    return true;
+}
+
+/* No answer for it can be had any more. */
+void ampclient_core_push_too_late(struct ampclient_core *core)
 {
     ampclient_core_push_cancel(core);
     for (uint32_t k = 0; k < core->config.shards; k++)
@@ -324,7 +473,7 @@ static void push_failed(struct ampclient_core *core, uint32_t k, const struct am
     push->asked[k] = false;
     push->ended[k] = false;
     if (ended->code == AMP_EABORTED && ended->epoch == core->epoch && strcmp(ended->reason, "STALE_STEP") == 0) {
-        too_late(core);
+        ampclient_core_push_too_late(core);
         return;
     }
     if (ended->code == AMP_EDATALOSS && push->resends < AMPCLIENT_BLOCK_RESENDS_MAX) {
@@ -369,16 +518,10 @@ static void gather(const struct ampclient_core *core, uint64_t block, uint8_t *t
 {
     const struct ampclient_core_layout *flat = &core->flat;
     size_t size = amp_dtype_size(core->push.dtype);
-    uint64_t begin = block * flat->block_elements;
-    uint64_t end = begin + ampclient_core_layout_block_elements(flat, block);
-    memset(to, 0, (size_t)(end - begin) * size);
+    memset(to, 0, ampclient_core_layout_block_elements(flat, block) * size);
     for (uint32_t p = flat->block_parameter[block]; ampclient_core_layout_in_block(flat, p, block); p++) {
-        const uint8_t *gradient = core->push.gradients[p];
-        if (gradient == NULL)
-            continue;
-        uint64_t from = flat->starts[p] > begin ? flat->starts[p] : begin;
-        uint64_t until = flat->starts[p] + flat->sizes[p] < end ? flat->starts[p] + flat->sizes[p] : end;
-        memcpy(to + (from - begin) * size, gradient + (from - flat->starts[p]) * size, (size_t)(until - from) * size);
+        if (core->push.gradients[p] != NULL)
+            put(core, p, block, to);
     }
 }
 
@@ -404,9 +547,11 @@ const void *ampclient_core_block(const struct ampclient_core *core, uint64_t blo
     }
     uint32_t p = flat->block_parameter[block];
     const uint8_t *gradient = core->push.gradients[p];
-    bool whole = gradient != NULL && flat->starts[p] <= begin && flat->starts[p] + flat->sizes[p] >= begin + elements;
-    if (whole)
+    if (gradient != NULL && has_whole(flat, p, block))
         return gradient + (begin - flat->starts[p]) * each;
-    gather(core, block, scratch);
+    if (core->config.units && core->push.edges[block] != NULL)
+        memcpy(scratch, core->push.edges[block], *size); /* a copy: the edge is freed when the block has left */
+    else
+        gather(core, block, scratch);
     return scratch;
 }

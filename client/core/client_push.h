@@ -21,7 +21,11 @@ struct ampclient_push {
     uint32_t *missing;      /* [blocks] parameters that are not complete */
     uint8_t *sent;          /* [blocks] on the present stream, or there already */
     float *sums;            /* accumulate > 1: flat */
-    uint32_t *absent;       /* [parameters] the trailer */
+    uint8_t **edges;      /* units: [blocks] a copy of what was handed in of a block with several parameters, or NULL */
+    uint64_t edges_bytes; /* of all of them */
+    uint8_t *gone;        /* units: [blocks] sent, and its bytes are the user's again */
+    bool drained[AMPCLIENT_SHARDS_MAX]; /* units: the blocks named on the present stream have left */
+    uint32_t *absent;                   /* [parameters] the trailer */
     uint32_t absent_count;
     bool closed;                /* step_end has come */
     uint64_t user_state_serial; /* of the header that was sent */
@@ -38,6 +42,15 @@ void ampclient_core_push_drive(struct ampclient_core *core);
 void ampclient_core_push_state(struct ampclient_core *core, uint64_t call, const struct ampclient_event *event);
 bool ampclient_core_push_ended(struct ampclient_core *core, uint64_t call, const struct ampclient_ended *ended);
 void ampclient_core_push_cancel(struct ampclient_core *core);
+int ampclient_core_push_check(const struct ampclient_core *core, uint32_t parameter, const void *gradient,
+                              enum amp_dtype dtype, struct amp_error *error);
+/* Units: memory for the blocks of a parameter that others have elements in. AMP_ENOMEM. */
+int ampclient_core_push_make_edges(struct ampclient_core *core, uint32_t parameter);
+void ampclient_core_push_drained(struct ampclient_core *core, uint64_t call);
+/* Units: all that was handed in has left or is kept in edges; from then on it is not read any more. */
+bool ampclient_core_push_let_go(struct ampclient_core *core);
+/* The step was decided without this worker: its verdict is LATE. */
+void ampclient_core_push_too_late(struct ampclient_core *core);
 bool ampclient_core_push_answered(const struct ampclient_core *core);
 
 #endif

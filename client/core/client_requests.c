@@ -72,6 +72,7 @@ static void request_step_begin(struct ampclient_core *core)
         refuse(core, "the model is not joined");
         return;
     }
+    ampclient_core_units_forget(core);
     core->pull.by = AMPCLIENT_PULL_STEP;
     core->pull.resends = 0;
     ampclient_core_set_state(core, AMPCLIENT_STATE_PULLING);
@@ -82,6 +83,16 @@ void ampclient_core_finish_rolled_back(struct ampclient_core *core)
     core->done.result =
         (struct ampclient_core_result){.epoch = core->epoch, .step = core->step, .verdict = AMPCLIENT_CORE_ROLLED_BACK};
     ampclient_core_finish(core, 0, NULL, AMPCLIENT_STATE_READY);
+}
+
+void ampclient_core_void_step(struct ampclient_core *core)
+{
+    ampclient_core_push_cancel(core);
+    ampclient_core_units_void(core);
+    if (core->state == AMPCLIENT_STATE_WAITING)
+        ampclient_core_finish_rolled_back(core);
+    else
+        ampclient_core_set_state(core, AMPCLIENT_STATE_ROLLED_BACK);
 }
 
 static void request_step_end(struct ampclient_core *core)
@@ -108,6 +119,7 @@ static void request_pull(struct ampclient_core *core)
         refuse(core, "a pull is not possible between step_begin and step_end, or before the join");
         return;
     }
+    ampclient_core_units_forget(core);
     core->fetch_from = core->state;
     core->pull.by = AMPCLIENT_PULL_LATEST;
     core->pull.resends = 0;
@@ -122,6 +134,7 @@ static void request_leave(struct ampclient_core *core)
         return;
     }
     ampclient_core_pull_cancel(core);
+    ampclient_core_units_void(core);
     if (core->has_model)
         ampclient_core_push_cancel(core);
     ampclient_core_set_state(core, AMPCLIENT_STATE_LEAVING);
@@ -131,6 +144,29 @@ static void request_leave(struct ampclient_core *core)
         (void)ampclient_core_out(core, AMPCLIENT_OUT_LEAVE, 0, core->config.call_timeout_ms, &core->leave_call);
     else
         ampclient_core_finish(core, 0, NULL, AMPCLIENT_STATE_LEFT);
+}
+
+static void request_gather(struct ampclient_core *core, uint32_t unit)
+{
+    struct amp_error error = {0};
+    begin_request(core, AMPCLIENT_EVENT_GATHER, core->config.step_timeout_ms);
+    if (refuse_taken(core))
+        return;
+    core->units.wanted = unit;
+    int rc = ampclient_core_prefetch(core, core->now_ms, unit, &error);
+    if (rc != 0)
+        ampclient_core_finish(core, rc, &error, core->state);
+}
+
+static void request_drain(struct ampclient_core *core)
+{
+    begin_request(core, AMPCLIENT_EVENT_DRAIN, core->config.step_timeout_ms);
+    if (refuse_taken(core))
+        return;
+    if (!core->config.units)
+        refuse(core, "this handle has no units: set units in the join options");
+    else if (core->state != AMPCLIENT_STATE_COMPUTING && core->state != AMPCLIENT_STATE_ROLLED_BACK)
+        refuse(core, "no step is begun: call ampclient_step_begin first");
 }
 
 static void set_user_state(struct ampclient_core *core, const void *data, size_t size)
@@ -165,10 +201,24 @@ void ampclient_core_request(struct ampclient_core *core, const struct ampclient_
     case AMPCLIENT_EVENT_LEAVE:
         request_leave(core);
         break;
+    case AMPCLIENT_EVENT_GATHER:
+        request_gather(core, event->u.unit);
+        break;
+    case AMPCLIENT_EVENT_DRAIN:
+        request_drain(core);
+        break;
     default:
         set_user_state(core, event->u.user_state.data, event->u.user_state.size);
         break;
     }
+}
+
+/* The user's call returns, so no stream may read gradients; each begins anew, and goes on where it was. */
+static void cut_push(struct ampclient_core *core)
+{
+    ampclient_core_push_cancel(core);
+    for (uint32_t k = 0; k < core->config.shards; k++)
+        core->push.asked[k] = core->push.asked[k] && core->push.answered[k];
 }
 
 void ampclient_core_request_too_late(struct ampclient_core *core)
@@ -195,16 +245,17 @@ void ampclient_core_request_too_late(struct ampclient_core *core)
         ampclient_core_finish(core, AMP_EDEADLINE, &error, core->fetch_from);
         break;
     case AMPCLIENT_STATE_WAITING: /* the push goes on; step_end may be called again */
-        ampclient_core_push_cancel(core);
-        for (uint32_t k = 0; k < core->config.shards; k++)
-            core->push.asked[k] = core->push.asked[k] && core->push.answered[k];
+        cut_push(core);
         ampclient_core_finish(core, AMP_EDEADLINE, &error, AMPCLIENT_STATE_COMPUTING);
         break;
     case AMPCLIENT_STATE_LEAVING:
         ampclient_core_cancel(core, &core->leave_call, false);
         ampclient_core_finish(core, AMP_EDEADLINE, &error, AMPCLIENT_STATE_LEFT);
         break;
-    default:
+    default: /* what GATHER and DRAIN wait for goes on; they may be called again */
+        if (core->request == AMPCLIENT_EVENT_DRAIN && core->state == AMPCLIENT_STATE_COMPUTING)
+            cut_push(core);
+        ampclient_core_units_fail(core, &error);
         break;
     }
 }

@@ -11,6 +11,8 @@ void ampclient_core_finish(struct ampclient_core *core, int code, const struct a
                            enum ampclient_state state);
 /* The same of a step in hand that is void. */
 void ampclient_core_finish_rolled_back(struct ampclient_core *core);
+/* The step in hand is void: so say step_end, now or later, and whatever waits for something of the step. */
+void ampclient_core_void_step(struct ampclient_core *core);
 /* The deadline of the request has come. */
 void ampclient_core_request_too_late(struct ampclient_core *core);
 /* Answers the request, if nothing is to be waited for any more. */

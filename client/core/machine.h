@@ -12,7 +12,7 @@
 /* Bytes of what the model waits for, as the answer of KeepAlive has it (parameter_service.options). */
 #define AMPCLIENT_WAITING_MAX 256
 
-/* Cancelled streams that have not ended: at most a pull and a push of each shard, twice. */
+/* Cancelled streams that have not ended: at most a pull, a push and a piece of a unit of each shard, and some again. */
 #define AMPCLIENT_DYING_MAX (4 * AMPCLIENT_SHARDS_MAX)
 
 struct ampclient_core {
@@ -41,6 +41,7 @@ struct ampclient_core {
     bool has_values;
     uint64_t held_epoch, held_version; /* 0, 0: what is in memory is no version */
     struct ampclient_pull pull;
+    struct ampclient_units units;
     uint64_t begun_epoch, begun_step; /* last begun */
     uint64_t restored_step;           /* of the last Join */
     /* the step in hand */
@@ -68,6 +69,8 @@ struct ampclient_core {
     char waiting_for[AMPCLIENT_WAITING_MAX]; /* as the last KEEP_ALIVE had it; "": nothing */
 };
 
+/* Whether RPCs of a member may begin: it is one, there is nothing to wait for, and no stream is still being cut. */
+bool ampclient_core_may_call(const struct ampclient_core *core);
 /* Asserts that the state may follow. */
 void ampclient_core_set_state(struct ampclient_core *core, enum ampclient_state state);
 

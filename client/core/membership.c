@@ -24,6 +24,18 @@ static int cannot_take(struct ampclient_core *core, int code)
                                                  : "no memory for the model");
 }
 
+/* Flat memory for all parameters; a handle with units has none. */
+static int make_parameters(struct ampclient_core *core)
+{
+    size_t bytes = (size_t)core->flat.elements * amp_dtype_size(core->cast);
+    core->parameters = bytes > 0 ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
+    if (core->parameters == NULL)
+        return AMP_ENOMEM;
+    amp_large_advise(core->parameters, bytes);
+    memset(core->parameters, 0, bytes);
+    return 0;
+}
+
 static int take_model(struct ampclient_core *core, const struct ampclient_join_answer *answer)
 {
     /* There is a connection for each shard, made before the first Join. */
@@ -40,22 +52,21 @@ static int take_model(struct ampclient_core *core, const struct ampclient_join_a
     if (rc != 0)
         return cannot_take(core, rc);
     core->cast = answer->cast;
-    size_t bytes = (size_t)core->flat.elements * amp_dtype_size(core->cast);
-    core->parameters = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    amp_large_advise(core->parameters, bytes);
     core->pull.have = calloc(core->flat.blocks, 1);
     rc = ampclient_core_push_init(core);
-    if (rc != 0 || core->parameters == NULL || core->pull.have == NULL || bytes == 0) {
+    if (rc == 0)
+        rc = core->config.units ? ampclient_core_units_init(core) : make_parameters(core);
+    if (rc != 0 || core->pull.have == NULL) {
         free(core->parameters);
         free(core->pull.have);
         ampclient_core_push_close(core);
+        ampclient_core_units_close(core);
         ampclient_core_layout_close(&core->flat);
         core->parameters = NULL;
         core->pull.have = NULL;
         memset(&core->push, 0, sizeof core->push);
         return cannot_take(core, AMP_ENOMEM);
     }
-    memset(core->parameters, 0, bytes);
     core->has_model = true;
     return 0;
 }
@@ -85,6 +96,7 @@ void ampclient_core_join_failed(struct ampclient_core *core)
         ampclient_core_finish(core, core->last_error.code, &core->last_error, core->fetch_from);
         break;
     default:
+        ampclient_core_units_fail(core, &core->last_error);
         core->retry_ms = core->now_ms + AMPCLIENT_BACKOFF_MAX_MS;
         break;
     }
@@ -104,11 +116,7 @@ static void rejoined(struct ampclient_core *core, uint64_t old_epoch, uint64_t n
         return;
     }
     core->step = next_step;
-    ampclient_core_push_cancel(core);
-    if (core->state == AMPCLIENT_STATE_WAITING)
-        ampclient_core_finish_rolled_back(core);
-    else
-        ampclient_core_set_state(core, AMPCLIENT_STATE_ROLLED_BACK);
+    ampclient_core_void_step(core);
 }
 
 void ampclient_core_join_ended(struct ampclient_core *core, const struct ampclient_ended *ended)
@@ -161,6 +169,7 @@ void ampclient_core_lose(struct ampclient_core *core, bool fenced, const char *w
 /* A call of membership found out that this incarnation is over: every stream of it is of no use. */
 static void cancel_streams(struct ampclient_core *core)
 {
+    ampclient_core_units_cancel(core);
     if (core->state == AMPCLIENT_STATE_PULLING || core->state == AMPCLIENT_STATE_FETCHING)
         ampclient_core_pull_cancel(core);
     if (core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING) {
@@ -186,6 +195,7 @@ static void rank_taken(struct ampclient_core *core, const char *text)
         ampclient_core_finish(core, core->taken.code, &core->taken, AMPCLIENT_STATE_READY);
     else if (core->state == AMPCLIENT_STATE_FETCHING)
         ampclient_core_finish(core, core->taken.code, &core->taken, core->fetch_from);
+    ampclient_core_units_fail(core, &core->taken);
 }
 
 void ampclient_core_keep_alive_ended(struct ampclient_core *core, const struct ampclient_ended *ended)

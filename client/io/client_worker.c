@@ -78,6 +78,7 @@ static int new_model(struct ampclient *client, const struct identity *identity,
                                                  .replace = options->replace,
                                                  .take_back = options->take_back,
                                                  .accumulate = options->accumulate,
+                                                 .units = options->units,
                                                  .shards = ampclient_shards(client),
                                                  .reconnect_timeout_ms = client->options.reconnect_timeout_ms,
                                                  .step_timeout_ms = client->options.step_timeout_ms,
@@ -88,6 +89,7 @@ static int new_model(struct ampclient *client, const struct identity *identity,
     model->client = client;
     model->restore_arg = options->restore_arg;
     model->restore_cb = options->restore_cb;
+    model->units = options->units;
     amp_list_init(&model->node);
     amp_list_init(&model->calls);
     amp_list_init(&model->lines);
@@ -97,9 +99,10 @@ static int new_model(struct ampclient *client, const struct identity *identity,
     if (rc == 0)
         rc = ampclient_model_attach(model);
     else
-        (void)amp_error_set(&client->error, rc, NULL,
-                            rc == AMP_ENOMEM ? "There is no memory for a model."
-                                             : "A join option is out of range: rank, world_size or accumulate.");
+        (void)amp_error_set(
+            &client->error, rc, NULL,
+            rc == AMP_ENOMEM ? "There is no memory for a model."
+                             : "A join option is out of range: rank, world_size or accumulate (with units at most 1).");
     if (rc == 0)
         *out = model;
     else if (!client->link->broken)
@@ -223,7 +226,11 @@ int ampclient_parameter(const struct ampclient_model *model, uint32_t index, str
     (void)pthread_mutex_unlock(&client->link->mutex);
     if (data == NULL)
         return amp_error_set(&client->error, AMP_ESTATE, NULL,
-                             "Nothing has been pulled yet; call ampclient_step_begin or ampclient_pull first.");
+                             model->units
+                                 ? "Parameter %" PRIu32 " is in no unit that is gathered; call ampclient_gather first."
+                                 : "Parameter %" PRIu32
+                                   " has not been pulled yet; call ampclient_step_begin or ampclient_pull first.",
+                             index);
     const struct ampclient_model_parameter *parameter = &model->parameters[index];
     *tensor = (struct ampclient_tensor){.name = parameter->name,
                                         .dimensions = parameter->dimensions,
@@ -297,6 +304,10 @@ int ampclient_push(struct ampclient_model *model, uint32_t parameter, const void
         return AMP_EINVAL;
     struct ampclient *client = model->client;
     ampclient_begin(client);
+    if (model->units)
+        return amp_error_set(&client->error, AMP_ESTATE, NULL,
+                             "This handle has units, whose gradients are not kept until step_end; call "
+                             "ampclient_scatter.");
     if (gradient == NULL)
         return amp_error_set(&client->error, AMP_EINVAL, NULL,
                              "The gradient of parameter %" PRIu32 " is NULL; leave out the push if there is none.",
@@ -385,10 +396,12 @@ int ampclient_set_user_state(struct ampclient_model *model, const void *data, si
     const struct ampclient_event event = {.type = AMPCLIENT_EVENT_USER_STATE,
                                           .u.user_state = {.data = data, .size = size}};
     (void)pthread_mutex_lock(&client->link->mutex);
-    ampclient_core_step(model->core, ampclient_now_ms(), &event);
+    int rc = ampclient_core_check_user_state(model->core, &client->error);
+    if (rc == 0)
+        ampclient_core_step(model->core, ampclient_now_ms(), &event);
     ampclient_link_kick(client->link);
     (void)pthread_mutex_unlock(&client->link->mutex);
-    return 0;
+    return rc;
 }
 
 int ampclient_user_state(const struct ampclient_model *model, const void **data, size_t *size)

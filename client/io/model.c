@@ -11,7 +11,7 @@
 /* With the mutex: tells the waiting thread, once nothing of its memory is in use. */
 static void tell_done(struct ampclient_model *model)
 {
-    if (!model->done_ready || model->borrowed > 0)
+    if (!model->done_ready || (model->borrowed > 0 && model->done.request != AMPCLIENT_EVENT_GATHER))
         return;
     model->done_ready = false;
     model->done_told = true;
@@ -110,6 +110,24 @@ static void tell_failed(struct ampclient_model *model, uint64_t number, int code
     ampclient_core_step(model->core, ampclient_now_ms(), &event);
 }
 
+/* Tells the core of one stream whose blocks have left since it named them. False: there is none. */
+static bool tell_drained(struct ampclient_model *model)
+{
+    if (!model->units || model->borrowed > 0)
+        return false;
+    AMP_LIST_EACH(node, next, &model->calls)
+    {
+        struct ampclient_core_call *call = AMP_CONTAINER(node, struct ampclient_core_call, node);
+        if (!call->push.untold || call->cancelled || call->push.next < call->push.count)
+            continue;
+        call->push.untold = false;
+        struct ampclient_event event = {.type = AMPCLIENT_EVENT_PUSH_DRAINED, .call = call->number};
+        ampclient_core_step(model->core, ampclient_now_ms(), &event);
+        return true;
+    }
+    return false;
+}
+
 static void drain_locked(struct ampclient_model *model)
 {
     struct ampclient_output output;
@@ -125,7 +143,7 @@ static void drain_locked(struct ampclient_model *model)
             uint64_t number = model->unborn;
             model->unborn = 0;
             tell_failed(model, number, AMP_ENOMEM, "There is no memory for a call.");
-        } else {
+        } else if (!tell_drained(model)) {
             break;
         }
     }
@@ -189,6 +207,8 @@ void ampclient_model_sent(void *arg)
     struct ampclient_model *model = arg;
     (void)pthread_mutex_lock(&model->client->link->mutex);
     model->borrowed--;
+    if (model->units && model->borrowed == 0)
+        ampclient_link_kick(model->client->link); /* not from here: the stream may be in the middle of its own end */
     tell_done(model);
     (void)pthread_mutex_unlock(&model->client->link->mutex);
     ampclient_model_detach_if_idle(model);
@@ -256,17 +276,23 @@ void ampclient_model_free(struct ampclient_model *model)
 int ampclient_model_request(struct ampclient_model *model, enum ampclient_event_type type,
                             struct ampclient_user_done *done)
 {
+    const struct ampclient_event event = {.type = type};
+    return ampclient_model_ask(model, &event, done);
+}
+
+int ampclient_model_ask(struct ampclient_model *model, const struct ampclient_event *request,
+                        struct ampclient_user_done *done)
+{
     struct ampclient *client = model->client;
     struct ampclient_link *link = client->link;
     /* The core ends each request in time; this bound is for a loop that stands still. */
     uint64_t deadline = ampclient_now_ms() + client->options.step_timeout_ms + client->options.reconnect_timeout_ms +
                         client->options.call_timeout_ms + AMPCLIENT_WAIT_SLACK_MS;
-    struct ampclient_event event = {.type = type};
     (void)pthread_mutex_lock(&link->mutex);
     int rc = link->broken ? ampclient_link_break(link, &client->error) : 0;
     if (rc == 0) {
         model->done_told = false;
-        ampclient_core_step(model->core, ampclient_now_ms(), &event);
+        ampclient_core_step(model->core, ampclient_now_ms(), request);
         ampclient_link_kick(link);
     }
     while (rc == 0 && !model->done_told)

@@ -10,7 +10,8 @@
  *
  * Memory of others. Gradients (the user's) and sums (the core's) are sent from where they lie. A request is not told to
  * be done while a piece of them may still be read (`borrowed`), so the user may change them from then on, and the core
- * may be freed once the host is detached.
+ * may be freed once the host is detached. GATHER alone says nothing of gradients, and does not wait for them. With
+ * units the core hears when nothing is borrowed and all blocks it has named on a stream have left (PUSH_DRAINED).
  */
 #ifndef AMPCLIENT_MODEL_H
 #define AMPCLIENT_MODEL_H
@@ -61,6 +62,7 @@ struct ampclient_model {
     bool stopped; /* events of calls are not told to the core any more */
     struct amp_list calls;
     struct amp_list lines;  /* for the log, told when the mutex is free */
+    bool units;             /* the join options'; constant */
     struct amp_list failed; /* calls that could not begin: their end is told after the outputs at hand */
     uint64_t unborn;        /* number of one for which there was no memory at all; 0: none */
     uint8_t *scratch;       /* one block of a push, gathered */
@@ -84,6 +86,9 @@ void ampclient_model_free(struct ampclient_model *model);
 /* Hands a request (AMPCLIENT_EVENT_JOIN to _LEAVE) to the core and waits for its end. done->code, or AMP_EINTERNAL. */
 int ampclient_model_request(struct ampclient_model *model, enum ampclient_event_type type,
                             struct ampclient_user_done *done);
+/* The same of one that has more to say (AMPCLIENT_EVENT_GATHER). */
+int ampclient_model_ask(struct ampclient_model *model, const struct ampclient_event *request,
+                        struct ampclient_user_done *done);
 
 /* ---- the loop's thread ---- */
 

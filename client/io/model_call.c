@@ -45,6 +45,8 @@ static void on_writable(struct arpc_call *call)
     struct ampclient_core_call *own = arpc_call_user(call);
     (void)pthread_mutex_lock(&own->model->client->link->mutex);
     ampclient_push_feed(own);
+    if (own->model->units && own->push.next == own->push.count)
+        ampclient_link_kick(own->model->client->link); /* who waits for that is told by the drain */
     (void)pthread_mutex_unlock(&own->model->client->link->mutex);
 }
 

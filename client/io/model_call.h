@@ -28,6 +28,7 @@ struct ampclient_core_call {
         uint64_t *blocks; /* to be sent, in order */
         size_t count, capacity, next;
         bool end;
+        bool untold;            /* blocks were named, and the core has not heard that they have left */
         struct amp_buf trailer; /* the message */
     } push;
 };

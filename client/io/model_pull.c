@@ -37,6 +37,10 @@ static int on_part(void *arg, enum ampd_block_part part, const uint8_t *data, si
         return rc;
     if ((enum amp_dtype)header.dtype != call->pull.wanted.dtype)
         return peer_fault(error, "another dtype than the model");
+    const struct ampclient_out_pull *wanted = &call->pull.wanted;
+    if (!header.unchanged && wanted->block_count > 0 &&
+        (header.first_block != wanted->first_block || header.block_count != wanted->block_count))
+        return peer_fault(error, "other blocks than those that were asked for");
     if (!header.unchanged) {
         call->pull.first = header.first_block;
         call->pull.count = header.block_count;
@@ -73,7 +77,9 @@ static int on_begin(void *arg, const struct ampd_block *block, uint8_t **destina
         return peer_fault(error, "a block that its header did not announce");
     if (size != block->size)
         return peer_fault(error, "a block of a wrong size");
-    *destination = call->pull.wanted.memory + block->index * call->pull.wanted.stride;
+    if (call->pull.wanted.memory != NULL) /* else the block goes nowhere */
+        *destination =
+            call->pull.wanted.memory + (block->index - call->pull.wanted.first_block) * call->pull.wanted.stride;
     return 0;
 }
 

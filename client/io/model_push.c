@@ -53,6 +53,7 @@ static int append(struct ampclient_core_call *call, uint64_t block)
         call->push.capacity = capacity;
     }
     call->push.blocks[call->push.count++] = block;
+    call->push.untold = true;
     return 0;
 }
 

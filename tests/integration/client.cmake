@@ -3,6 +3,7 @@ if(TARGET ampclient_io)
   add_library(fake_ampd STATIC fake_ampd.c fake_calls.c fake_streams.c)
   target_link_libraries(fake_ampd PUBLIC arpc ampd_proto amp_base PkgConfig::UV Threads::Threads PRIVATE ampd_flags)
   ampd_test(test_client SUITE integration SOURCES test_client.c LINK ampclient_io fake_ampd TIMEOUT 1800)
+  ampd_test(test_client_units SUITE integration SOURCES test_client_units.c LINK ampclient_io fake_ampd TIMEOUT 1800)
   ampd_test(test_client_faults SUITE integration SOURCES test_client_faults.c LINK ampclient_io fake_ampd TIMEOUT 1800)
 endif()
 
@@ -11,6 +12,14 @@ if(TARGET ampd AND TARGET ampclient AND CMAKE_BUILD_TYPE STREQUAL "Release")
   add_test(NAME test_client_install
     COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/install_client.sh ${PROJECT_BINARY_DIR} ${CMAKE_C_COMPILER})
   set_tests_properties(test_client_install PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 1800)
+endif()
+
+# Units: a worker whose model is larger than its memory.
+if(TARGET ampd AND TARGET ampclient)
+  add_executable(units_worker units_worker.c)
+  target_link_libraries(units_worker PRIVATE ampclient amp ampd_flags)
+  add_test(NAME test_units COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/test_units.py $<TARGET_FILE_DIR:ampd>)
+  set_tests_properties(test_units PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 1800)
 endif()
 
 # ampctl against a real ampd; Python's own library is enough.

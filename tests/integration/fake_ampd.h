@@ -15,6 +15,7 @@ struct fake_faults {
     uint32_t cut_pull_after;   /* ... when so many blocks of a pull have been sent */
     uint32_t cut_load_after;   /* ... when so many blocks of a load have come */
     bool damage_pull;          /* the first block of the next pull has a wrong checksum */
+    bool other_blocks;         /* the header of the next pull announces a block more than was asked for */
     bool refuse_push_block;    /* the next block of a push is answered with DATA_LOSS */
     uint32_t unavailable;      /* so many calls are answered UNAVAILABLE */
     uint64_t verdict_after_ms; /* a verdict takes so long (stays set) */

@@ -213,11 +213,11 @@ static void send_part(struct arpc_call *call, const struct ampd_msg_pull_header 
     amp_buf_close(&out);
 }
 
-static void send_values(struct arpc_call *call)
+static void send_values(struct arpc_call *call, uint32_t from, uint32_t count)
 {
     struct fake *fake = fake_of(call);
     bool damage = fake_take(fake, &fake->faults.damage_pull);
-    for (uint32_t b = 0; b < fake->blocks; b++) {
+    for (uint32_t b = from; b < from + count; b++) {
         uint64_t first = (uint64_t)b * BLOCK_ELEMENTS, left = fake->elements - first;
         uint32_t size = (uint32_t)((left < BLOCK_ELEMENTS ? left : BLOCK_ELEMENTS) * sizeof(float));
         const float *data = fake->values + first;
@@ -245,21 +245,28 @@ static void on_pull(struct arpc_call *call, const uint8_t *data, size_t size)
         fake_refuse(call, ARPC_STATUS_ABORTED, "ROLLED_BACK", "the epoch is over");
         return;
     }
-    if (!request.latest && fake->done) {
+    if (request.has_step && fake->done) {
         fake_refuse(call, ARPC_STATUS_FAILED_PRECONDITION, "MODEL_DONE", "the model is done");
         return;
     }
-    if (!request.latest && request.step != fake->step) {
+    if (request.has_step && request.step != fake->step) {
         fake_refuse(call, ARPC_STATUS_ABORTED, "STALE_STEP", "another step is open");
         return;
     }
+    if (request.has_version && request.version != fake->version) {
+        fake_refuse(call, ARPC_STATUS_ABORTED, "STALE_VERSION", "another version is held");
+        return;
+    }
+    bool other = fake_take(fake, &fake->faults.other_blocks);
+    uint32_t count = request.block_count != 0 ? request.block_count : (uint32_t)fake->blocks - request.first_block;
     struct ampd_msg_pull_header header = {.epoch = fake->epoch,
                                           .step = fake->step,
                                           .version = fake->version,
                                           .scale_id = fake->scale_id,
                                           .scale = fake->scale,
                                           .dtype = AMPD_MSG_DTYPE_F32,
-                                          .block_count = (uint32_t)fake->blocks};
+                                          .first_block = request.first_block,
+                                          .block_count = count + (other ? 1 : 0)};
     header.unchanged = request.has_have_version && request.have_version.epoch == fake->epoch &&
                        request.have_version.version == fake->version;
     if (header.unchanged)
@@ -268,7 +275,7 @@ static void on_pull(struct arpc_call *call, const uint8_t *data, size_t size)
     if (header.unchanged)
         arpc_call_finish(call, ARPC_STATUS_OK, NULL, NULL);
     else
-        send_values(call);
+        send_values(call, request.first_block, count);
 }
 
 #define UNARY(name) const struct arpc_handler fake_##name = {.message = on_##name, .closed = closed}

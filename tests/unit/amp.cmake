@@ -4,7 +4,7 @@ foreach(module copy norm reduce optim scaler autocast cast_cache pass cpu given)
 endforeach()
 
 # Scalers and gradient utilities.
-foreach(module grad clip loss_scaler static_scaler dynamic_scaler fsdp)
+foreach(module grad clip loss_scaler static_scaler dynamic_scaler fsdp fsdp_hooks)
   ampd_test(test_amp_${module} SUITE unit SOURCES test_amp_${module}.c LINK amp m)
 endforeach()
 target_link_options(test_amp_fsdp PRIVATE -Wl,--wrap=malloc) # to run out of memory

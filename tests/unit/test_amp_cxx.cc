@@ -94,10 +94,17 @@ static void scalers_and_the_client()
     CHECK(amp_loss_scaler_step(&any, nullptr, 0, nullptr, &error, nullptr, nullptr) == AMP_EINVAL);
     amp_fsdp_config config = amp_fsdp_config_default();
     CHECK(amp_fsdp_config_check(&config, &error) == 0);
+    CHECK(amp_fsdp_config_preset(AMP_FSDP_BF16_PURE, &config, &error) == 0 && config.reduce_dtype == AMP_BF16);
+    CHECK(amp_fsdp_before_forward(nullptr, nullptr, 0, &error) == AMP_EINVAL);
     ampclient_options options = AMPCLIENT_OPTIONS_INIT;
     ampclient_spec spec = AMPCLIENT_SPEC_INIT;
     ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
-    CHECK(options.size == sizeof options && spec.size == sizeof spec && join.rank == -1);
+    CHECK(options.size == sizeof options && spec.size == sizeof spec && join.rank == -1 && !join.units);
+    uint32_t unit = 0;
+    CHECK(ampclient_unit_add(nullptr, &unit, 1, &unit) == AMP_EINVAL && ampclient_gather(nullptr, 0) == AMP_EINVAL);
+    CHECK(ampclient_prefetch(nullptr, 0) == AMP_EINVAL && ampclient_release(nullptr, 0) == AMP_EINVAL);
+    CHECK(ampclient_scatter(nullptr, 0, nullptr, AMP_F16) == AMP_EINVAL && ampclient_drain(nullptr) == AMP_EINVAL);
+    CHECK(ampclient_units_bytes(nullptr) == 0);
     CHECK(std::strcmp(ampclient_version(), "0.1.0") == 0);
 }
 

@@ -39,11 +39,28 @@ static void no_memory_needs_no_advice(void **state)
     amp_large_advise(NULL, 64 * MIB);
 }
 
+static void memory_that_comes_and_goes_is_zeros_and_of_any_size(void **state)
+{
+    static const size_t sizes[] = {1, 4096, 4097, 5 * MIB + 1};
+    (void)state;
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        uint8_t *memory = amp_large_new(sizes[s]);
+        assert_non_null(memory);
+        assert_int_equal(0, memory[0] | memory[sizes[s] - 1]);
+        memset(memory, 1, sizes[s]);
+        amp_large_free(memory, sizes[s]);
+    }
+    assert_null(amp_large_new(0));
+    assert_null(amp_large_new(SIZE_MAX / 2));
+    amp_large_free(NULL, 4096);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_of_any_place_and_size_keeps_what_is_in_it),
         cmocka_unit_test(no_memory_needs_no_advice),
+        cmocka_unit_test(memory_that_comes_and_goes_is_zeros_and_of_any_size),
     };
     return cmocka_run_group_tests_name("base_large", tests, NULL, NULL);
 }

@@ -116,11 +116,27 @@ static void the_diagram_of_the_client_is_its_table(void **state)
     compare("client/core/client_core.c", NULL, names, AMPCLIENT_STATES_COUNT, table);
 }
 
+static void the_diagram_of_a_clients_units_is_its_table(void **state)
+{
+    (void)state;
+    const char *names[AMPCLIENT_UNIT_STATES_COUNT];
+    uint32_t table[AMPCLIENT_UNIT_STATES_COUNT] = {0};
+    for (unsigned s = 0; s < AMPCLIENT_UNIT_STATES_COUNT; s++) {
+        names[s] = ampclient_unit_state_name((enum ampclient_unit_state)s);
+        for (unsigned t = 0; t < AMPCLIENT_UNIT_STATES_COUNT; t++) {
+            if (ampclient_unit_state_allowed((enum ampclient_unit_state)s, (enum ampclient_unit_state)t))
+                table[s] |= 1u << t;
+        }
+    }
+    compare("client/core/client_units.h", NULL, names, AMPCLIENT_UNIT_STATES_COUNT, table);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_diagrams_of_the_server_are_its_tables),
         cmocka_unit_test(the_diagram_of_the_client_is_its_table),
+        cmocka_unit_test(the_diagram_of_a_clients_units_is_its_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
