@@ -21,8 +21,10 @@ int charlm_progress_open(struct charlm_progress *progress, const struct charlm_o
     if (options->log_path == NULL)
         return 0;
     progress->log = fopen(options->log_path, "w");
-    if (progress->log != NULL)
+    if (progress->log != NULL) {
+        (void)setvbuf(progress->log, NULL, _IOLBF, 0); /* whoever follows the file sees each step */
         return 0;
+    }
     (void)fprintf(stderr, "charlm: --log %s: %s\n", options->log_path, strerror(errno));
     return -1;
 }
