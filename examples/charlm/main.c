@@ -204,7 +204,7 @@ int main(int argc, char **argv)
     struct charlm_options options = {.connect = "127.0.0.1:7420",
                                      .text_path = CHARLM_TEXT_PATH,
                                      .model = "charlm",
-                                     .shape = {.layers = 4, .heads = 4, .width = 128, .context = 128, .sequences = 8},
+                                     .shape = CHARLM_SHAPE_DEFAULT,
                                      .mode = AMP_AUTOCAST_NONE,
                                      .steps = 1000,
                                      .seed = 1,

@@ -28,6 +28,11 @@ struct charlm_shape {
     size_t layers, heads, width, context;
     size_t sequences; /* of `context` characters each in a batch */
 };
+/* About 830,000 parameters. */
+#define CHARLM_SHAPE_DEFAULT                                                                                           \
+    {                                                                                                                  \
+        .layers = 4, .heads = 4, .width = 128, .context = 128, .sequences = 8                                          \
+    }
 
 /* Parameters of a block, in this order; of the embedding and the head below. */
 enum {
