@@ -16,6 +16,8 @@
 #define CHARLM_LR           1e-3
 #define CHARLM_WEIGHT_DECAY 0.01
 #define CHARLM_CLIP_NORM    1.0
+/* Clean steps until a dynamic loss scale doubles. */
+#define CHARLM_GROWTH_INTERVAL 200
 
 enum charlm_scaler { CHARLM_SCALER_BY_PRECISION, CHARLM_SCALER_DYNAMIC, CHARLM_SCALER_STATIC, CHARLM_SCALER_NONE };
 
@@ -29,6 +31,14 @@ struct charlm_options {
     uint32_t world;
     bool local, quiet;
 };
+
+/* The scaler that the options amount to: bf16 has the range of fp32 and needs none. */
+static inline enum charlm_scaler charlm_scaler_of(const struct charlm_options *options)
+{
+    if (options->scaler != CHARLM_SCALER_BY_PRECISION)
+        return options->scaler;
+    return options->mode == AMP_AUTOCAST_FP16 ? CHARLM_SCALER_DYNAMIC : CHARLM_SCALER_NONE;
+}
 
 /* ---- text.c ---- */
 

@@ -44,13 +44,11 @@ static int open_scaler(struct charlm_local *local, const struct amp_kernels *ker
 {
     const struct charlm_options *options = local->options;
     struct amp_error error = {0};
-    enum charlm_scaler scaler = options->scaler;
-    if (scaler == CHARLM_SCALER_BY_PRECISION) /* bf16 has the range of fp32 and needs none */
-        scaler = options->mode == AMP_AUTOCAST_FP16 ? CHARLM_SCALER_DYNAMIC : CHARLM_SCALER_NONE;
+    enum charlm_scaler scaler = charlm_scaler_of(options);
     int code;
     if (scaler == CHARLM_SCALER_DYNAMIC) {
         struct amp_dynamic_options dynamic = amp_dynamic_options_fp16();
-        dynamic.growth_interval = 200;
+        dynamic.growth_interval = CHARLM_GROWTH_INTERVAL;
         if (options->scale > 0.0f)
             dynamic.initial_loss_scale = options->scale;
         code = amp_dynamic_scaler_init(&local->dynamic, kernels, &dynamic, &error);

@@ -28,7 +28,7 @@ struct charlm_shape {
     size_t layers, heads, width, context;
     size_t sequences; /* of `context` characters each in a batch */
 };
-/* About 830,000 parameters. */
+/* 842,496 parameters. */
 #define CHARLM_SHAPE_DEFAULT                                                                                           \
     {                                                                                                                  \
         .layers = 4, .heads = 4, .width = 128, .context = 128, .sequences = 8                                          \

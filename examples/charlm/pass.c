@@ -55,7 +55,10 @@ static void store_gradient(struct charlm_model *model, struct charlm_parameter *
              parameter->gradient.count);
 }
 
-/* The gradients of weight and bias, and of the input into d_in. */
+/*
+ * The gradients of weight and bias, and of the input into d_in. The operands are those of forward: the cache has room
+ * for every weight, so none has been freed since the region was left (amp/cast.h).
+ */
 static void linear_backward(struct charlm_model *model, struct charlm_linear *linear, const float *d_out, float *d_in)
 {
     size_t rows = model->rows, count = rows * linear->out;

@@ -12,8 +12,6 @@
  * that they travel while the units below it compute.
  */
 
-/* Clean steps until the server doubles the scale. */
-#define GROWTH_INTERVAL 200
 /* Of a skipped step: so many parameters are named. */
 #define OVERFLOWS_SHOWN 2
 /* A restarted server must have this long; a supervisor restarts it within a second. */
@@ -69,14 +67,12 @@ static struct ampclient_spec spec_of(const struct charlm_options *options)
     spec.cast = options->mode == AMP_AUTOCAST_NONE ? AMP_F32 : amp_autocast_low_dtype(options->mode);
     spec.max_steps = options->steps;
     spec.checkpoint_every = options->checkpoint_every;
-    enum charlm_scaler scaler = options->scaler;
-    if (scaler == CHARLM_SCALER_BY_PRECISION) /* bf16 has the range of fp32 and needs none */
-        scaler = options->mode == AMP_AUTOCAST_FP16 ? CHARLM_SCALER_DYNAMIC : CHARLM_SCALER_NONE;
+    enum charlm_scaler scaler = charlm_scaler_of(options);
     spec.scaler = scaler == CHARLM_SCALER_DYNAMIC  ? AMPCLIENT_SCALER_DYNAMIC
                   : scaler == CHARLM_SCALER_STATIC ? AMPCLIENT_SCALER_STATIC
                                                    : AMPCLIENT_SCALER_NONE;
     if (scaler == CHARLM_SCALER_DYNAMIC)
-        spec.growth_interval = GROWTH_INTERVAL;
+        spec.growth_interval = CHARLM_GROWTH_INTERVAL;
     if (scaler != CHARLM_SCALER_NONE)
         spec.init_scale = options->scale;
     return spec;

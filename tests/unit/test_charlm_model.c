@@ -173,46 +173,50 @@ static void weights_are_cast_once_a_version(void **state)
 
 /* ---- products ---- */
 
-/* Small whole numbers: every dtype has them and their products exactly, so all forms and dtypes give the same. */
+enum { M = 5, N = 7, K = 9 };
+
+/* Element i of the product, plainly. */
+static float product_reference(enum charlm_form form, const float *a, const float *b, size_t i)
+{
+    size_t row = i / N, column = i % N;
+    float sum = 0.0f;
+    for (size_t k = 0; k < K; k++)
+        sum +=
+            a[form == CHARLM_TN ? k * M + row : row * K + k] * b[form == CHARLM_NT ? column * K + k : k * N + column];
+    return sum;
+}
+
+/* Small whole numbers: every dtype has them and their products exactly, so that all have to give the same. */
+static void expect_product(struct charlm_products *products, enum charlm_form form, enum amp_dtype dtype)
+{
+    float a[M * K], b[K * N], sums[M * N], wide[M * N];
+    float a_cast[M * K], b_cast[K * N], rounded[M * N]; /* room for any dtype */
+    for (size_t i = 0; i < M * K; i++)
+        a[i] = (float)(i % 3) - 1.0f;
+    for (size_t i = 0; i < K * N; i++)
+        b[i] = (float)(i % 5) - 2.0f;
+    for (size_t i = 0; i < M * N; i++)
+        sums[i] = 100.0f;
+    amp_cast(kernels, a_cast, dtype, a, AMP_F32, M * K);
+    amp_cast(kernels, b_cast, dtype, b, AMP_F32, K * N);
+    const struct amp_tensor_view left = {a_cast, M * K, dtype, 0, 0}, right = {b_cast, K * N, dtype, 0, 0};
+    assert_int_equal(charlm_product(products, form, M, N, K, &left, &right, sums, AMP_F32, true, NULL), 0);
+    assert_int_equal(charlm_product(products, form, M, N, K, &left, &right, rounded, dtype, false, NULL), 0);
+    amp_cast(kernels, wide, AMP_F32, rounded, dtype, M * N);
+    for (size_t i = 0; i < M * N; i++) {
+        assert_true(sums[i] == 100.0f + product_reference(form, a, b, i));
+        assert_true(wide[i] == product_reference(form, a, b, i));
+    }
+}
+
 static void every_form_and_dtype_multiplies_the_same(void **state)
 {
-    enum { M = 5, N = 7, K = 9 };
     static const enum amp_dtype dtypes[] = {AMP_F32, AMP_BF16, AMP_F16};
     struct charlm_products products;
     assert_int_equal(charlm_products_open(&products, kernels, NULL), 0);
-    for (size_t d = 0; d < 3; d++)
-        for (enum charlm_form form = CHARLM_NT; form <= CHARLM_TN; form++) {
-            float a[M * K], b[K * N], out[M * N];
-            uint16_t low_a[M * K], low_b[K * N], low_out[M * N];
-            for (size_t i = 0; i < M * K; i++)
-                a[i] = (float)(i % 3) - 1.0f;
-            for (size_t i = 0; i < K * N; i++)
-                b[i] = (float)(i % 5) - 2.0f;
-            bool low = dtypes[d] != AMP_F32;
-            if (low) {
-                amp_cast(kernels, low_a, dtypes[d], a, AMP_F32, M * K);
-                amp_cast(kernels, low_b, dtypes[d], b, AMP_F32, K * N);
-            }
-            const struct amp_tensor_view left = {low ? (void *)low_a : a, M * K, dtypes[d], 0, 0};
-            const struct amp_tensor_view right = {low ? (void *)low_b : b, K * N, dtypes[d], 0, 0};
-            for (size_t i = 0; i < M * N; i++)
-                out[i] = 100.0f;
-            assert_int_equal(charlm_product(&products, form, M, N, K, &left, &right, out, AMP_F32, true, NULL), 0);
-            if (low) /* once more, with a rounded result */
-                assert_int_equal(
-                    charlm_product(&products, form, M, N, K, &left, &right, low_out, dtypes[d], false, NULL), 0);
-            for (size_t i = 0; i < M * N; i++) {
-                size_t row = i / N, column = i % N;
-                float sum = 0.0f, rounded = 0.0f;
-                for (size_t k = 0; k < K; k++)
-                    sum += a[form == CHARLM_TN ? k * M + row : row * K + k] *
-                           b[form == CHARLM_NT ? column * K + k : k * N + column];
-                assert_true(out[i] == 100.0f + sum);
-                if (low)
-                    amp_cast(kernels, &rounded, AMP_F32, &low_out[i], dtypes[d], 1);
-                assert_true(!low || rounded == sum);
-            }
-        }
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        for (enum charlm_form form = CHARLM_NT; form <= CHARLM_TN; form++)
+            expect_product(&products, form, dtypes[i]);
     charlm_products_close(&products);
 }
 
