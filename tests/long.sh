@@ -29,7 +29,7 @@ run mutations tests/sim/mutations/run.py
 run kernels env AMPD_TEST_LONG=1 ctest --test-dir build/release -L kernels --output-on-failure
 # All 2^32 inputs of the casts to f16 and bf16, every variant against independent oracles.
 run casts build/release/tests/kernels/test_kernel_casts full
-# A thousand steps of each optimizer, and of the language model in each precision, beside PyTorch's. About seven minutes.
+# A thousand steps of each optimizer, and of the language model in each precision, beside PyTorch's. About ten minutes.
 # shellcheck disable=SC2317 # run calls it
 curves() {
 	scripts/packages.sh torch && /usr/bin/python3 tests/kernels/torch_curves.py build/release/tests/kernels/curves &&

@@ -85,7 +85,10 @@ double charlm_now_s(void);
 
 /* ---- write.c ---- */
 
-/* Prints `count` characters of the model's own: each is drawn from what it expects after the last `context` ones. */
+/*
+ * Prints `count` characters of the model's own: each is drawn from what it expects after the last `context` ones. 0, or
+ * not 0 after a sentence on stderr.
+ */
 int charlm_write(struct charlm_model *model, uint64_t seed, uint64_t count);
 
 /* ---- local.c ---- */

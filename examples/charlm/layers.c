@@ -18,8 +18,9 @@
 
 /*
  * e^x = 2^n * e^r with |r| <= ln(2) / 2. n is rounded by adding and subtracting 1.5 * 2^23, ln(2) is split into two
- * parts so that r is exact enough, and e^r is Cephes' polynomial of degree 7 (expf). Compared with double over all
- * floats in range: relative error below 1.2e-7. No call and no branch, so that the loops around it are vectorised.
+ * parts so that r is exact enough, and e^r is Cephes' polynomial of degree 7 (expf). Beside exp in double, for every
+ * third float in range: a relative error of at most 8.3e-8. No call and no branch, so the loops around it are
+ * vectorised.
  */
 static inline __attribute__((always_inline)) float exp_inline(float x)
 {

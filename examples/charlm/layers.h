@@ -45,7 +45,7 @@ void charlm_bias_backward(float *d_bias, const float *d_out, size_t rows, size_t
  */
 double charlm_cross_entropy(float *logits, const uint8_t *targets, size_t rows, size_t classes, float factor);
 
-/* e^x in fp32, for one number: what the layers use. Relative error below 1.2e-7 from -87.3 to 88.3, else 0 or Inf. */
+/* e^x in fp32, for one number: what the layers use. Relative error below 1e-7 from -87.3 to 88.3; beyond, 0 or Inf. */
 float charlm_exp(float x);
 
 /* ---- attention.c ---- */

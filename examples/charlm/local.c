@@ -142,6 +142,8 @@ static int optimizer(void *arg, const struct amp_tensor *gradients, size_t n, st
         elements += gradients[i].count;
     amp_pass_apply_g(kernels, elements, local->wide, &apply, local->masters, local->m, local->v, local->copy, &stats);
     local->applied++;
+    for (size_t i = 0; i < n; i++)
+        local->model.parameters[i].now.version = local->applied; /* the cached casts are of the values before */
     return 0;
 }
 
@@ -149,11 +151,11 @@ static int optimizer(void *arg, const struct amp_tensor *gradients, size_t n, st
 static void show_overflows(struct charlm_local *local)
 {
     struct amp_overflow_stats stats;
-    char text[512];
+    char text[200]; /* the first few names are enough */
     if (amp_grads_overflow_stats(local->model.kernels, local->gradients, local->model.parameters_count, local->names,
                                  &stats, NULL) != 0)
         return;
-    (void)amp_overflow_stats_text(&stats, text, 200); /* the first few names are enough */
+    (void)amp_overflow_stats_text(&stats, text, sizeof text);
     (void)printf("  %s\n", text);
 }
 
@@ -170,8 +172,6 @@ int charlm_local_step(struct charlm_local *local, double *loss, bool *skipped)
     const struct charlm_options *options = local->options;
     float scale = loss_scale(local);
     charlm_text_batch(local->text, options, 0, local->step * options->shape.sequences, local->inputs, local->targets);
-    for (size_t i = 0; i < model->parameters_count; i++)
-        model->parameters[i].now.version = local->applied; /* a skipped step leaves the casts as they are */
     charlm_begin(model, local->inputs, options->shape.sequences);
     for (size_t unit = 0; unit < charlm_units(model); unit++)
         charlm_forward(model, unit);
@@ -209,6 +209,8 @@ static int train(struct charlm_local *local, struct charlm_progress *progress)
             show_overflows(local);
     }
     double held_out = charlm_text_validate(local->text, &local->model);
+    if (local->model.failed != 0)
+        return failed("the validation", local->model.error.text);
     (void)printf("charlm: validation loss %.4f after %" PRIu64 " steps (%" PRIu64 " applied, %" PRIu64
                  " skipped), final scale %g\n",
                  held_out, local->step, local->applied, local->step - local->applied, (double)loss_scale(local));

@@ -268,14 +268,18 @@ static int finish(struct worker *worker)
     rc = ampclient_status(worker->client, options->model, &status);
     if (rc != 0)
         return failed(worker, "cannot read the model's state", rc);
+    double held_out = charlm_text_validate(worker->text, &worker->model);
+    if (worker->model.failed != 0) {
+        (void)fprintf(stderr, "charlm: the validation: %s\n", worker->model.error.text);
+        return -1;
+    }
     const struct times *times = &worker->times;
     double each_ms = times->steps > 0 ? 1e3 / (double)times->steps : 0.0;
     (void)printf("charlm: a step took %.1f ms; of it %.1f to begin and pull, %.1f to push, %.1f to end and wait\n",
                  times->all_s * each_ms, times->begin_s * each_ms, times->push_s * each_ms, times->end_s * each_ms);
     (void)printf("charlm: validation loss %.4f after %" PRIu64 " steps (%" PRIu64 " applied, %" PRIu64
                  " skipped), final scale %g\n",
-                 charlm_text_validate(worker->text, &worker->model), status.attempted, status.applied, status.skipped,
-                 (double)status.scale);
+                 held_out, status.attempted, status.applied, status.skipped, (double)status.scale);
     return options->write > 0 ? charlm_write(&worker->model, options->seed, options->write) : 0;
 }
 

@@ -32,7 +32,7 @@ int charlm_write(struct charlm_model *model, uint64_t seed, uint64_t count)
     static const char opening[] = "The Rays of Light ";
     size_t context = model->shape.context, known = sizeof opening - 1 < context ? sizeof opening - 1 : context;
     uint8_t *window = calloc(context, 1), *targets = calloc(context, 1);
-    uint64_t state = seed;
+    uint64_t state = seed; /* of an LCG, as in model.c */
     int rc = window != NULL && targets != NULL ? 0 : -1;
     if (rc == 0) {
         memcpy(window, opening, known);
@@ -41,7 +41,8 @@ int charlm_write(struct charlm_model *model, uint64_t seed, uint64_t count)
     for (uint64_t i = 0; rc == 0 && i < count; i++) {
         /* A whole window each time, plain and slow: what comes after the last known character changes nothing. */
         (void)charlm_evaluate(model, window, targets, 1);
-        rc = model->failed;
+        if ((rc = model->failed) != 0)
+            break;
         state = state * 6364136223846793005u + 1442695040888963407u;
         uint8_t next = draw(model->logits + (known - 1) * CHARLM_TOKENS, (double)(state >> 11) * 0x1.0p-53);
         (void)putchar(next);
@@ -51,6 +52,8 @@ int charlm_write(struct charlm_model *model, uint64_t seed, uint64_t count)
     }
     (void)putchar('\n');
     (void)fflush(stdout);
+    if (rc != 0)
+        (void)fprintf(stderr, "charlm: writing: %s\n", model->failed != 0 ? model->error.text : "out of memory");
     free(window);
     free(targets);
     return rc;

@@ -1,7 +1,7 @@
 /* The whole model of examples/charlm: its products, its gradients by finite differences, and those in bf16 and f16. */
 #include "amp/cpu.h"
 #include "amp/grad.h"
-#include "examples/charlm/model.h"
+#include "examples/charlm/charlm.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -171,6 +171,40 @@ static void weights_are_cast_once_a_version(void **state)
     close_trained(&trained);
 }
 
+/* ---- training ---- */
+
+/* Trains a few steps; then the casts in the cache are those of the newest values. */
+static void expect_training(enum amp_autocast_mode mode)
+{
+    static uint8_t book[600];
+    for (size_t i = 0; i < sizeof book; i++)
+        book[i] = (uint8_t)('a' + i % 7);
+    const struct charlm_text seven = {book, sizeof book, 500};
+    const struct charlm_options options = {
+        .shape = shape, .mode = mode, .scale = 0x1p24f, .steps = 300, .seed = 1, .world = 1, .quiet = true};
+    struct charlm_local local;
+    double first, loss;
+    bool skipped;
+    assert_int_equal(charlm_local_open(&local, &options, kernels, &seven), 0);
+    assert_int_equal(charlm_local_step(&local, &first, &skipped), 0);
+    for (uint64_t step = 1; step < options.steps; step++)
+        assert_int_equal(charlm_local_step(&local, &loss, &skipped), 0);
+    assert_true(loss < first / 2.0);
+    assert_true(mode == AMP_AUTOCAST_FP16 || local.applied == options.steps);
+    loss = charlm_evaluate(&local.model, text, targets, shape.sequences);
+    for (size_t i = 0; i < local.model.parameters_count; i++)
+        local.model.parameters[i].now.version++; /* all are cast again */
+    assert_true(loss == charlm_evaluate(&local.model, text, targets, shape.sequences));
+    charlm_local_close(&local);
+}
+
+static void training_lowers_the_loss_in_every_precision(void **state)
+{
+    expect_training(AMP_AUTOCAST_NONE);
+    expect_training(AMP_AUTOCAST_BF16);
+    expect_training(AMP_AUTOCAST_FP16);
+}
+
 /* ---- products ---- */
 
 enum { M = 5, N = 7, K = 9 };
@@ -245,6 +279,7 @@ int main(void)
         cmocka_unit_test(gradients_in_f16_are_those_of_fp32_times_the_scale),
         cmocka_unit_test(too_large_a_scale_shows_in_the_gradients),
         cmocka_unit_test(weights_are_cast_once_a_version),
+        cmocka_unit_test(training_lowers_the_loss_in_every_precision),
         cmocka_unit_test(every_form_and_dtype_multiplies_the_same),
         cmocka_unit_test(too_many_different_products_are_refused_by_a_text),
     };
