@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Batches of the validation. */
+/* Batches of the validation, if there is text for so many. */
 #define VALIDATION_BATCHES 16
 
 static int refuse(const char *path, const char *what)
@@ -75,10 +75,15 @@ void charlm_text_batch(const struct charlm_text *text, const struct charlm_optio
 
 double charlm_text_validate(const struct charlm_text *text, struct charlm_model *model)
 {
-    size_t rows = model->shape.sequences * model->shape.context, batches = 0;
+    size_t context = model->shape.context, sequences = model->shape.sequences;
+    size_t all = (text->count - text->train_count - 1) / context, done = 0;
+    all = all < VALIDATION_BATCHES * sequences ? all : VALIDATION_BATCHES * sequences;
     double sum = 0.0;
-    const uint8_t *next = text->characters + text->train_count, *end = text->characters + text->count;
-    for (; batches < VALIDATION_BATCHES && next + rows < end; batches++, next += rows)
-        sum += charlm_evaluate(model, next, next + 1, model->shape.sequences);
-    return batches > 0 ? sum / (double)batches : 0.0;
+    while (done < all) {
+        const uint8_t *next = text->characters + text->train_count + done * context;
+        size_t count = all - done < sequences ? all - done : sequences;
+        sum += (double)count * charlm_evaluate(model, next, next + 1, count);
+        done += count;
+    }
+    return sum / (double)done;
 }
