@@ -18,8 +18,9 @@
 #define RECONNECT_TIMEOUT_MS 120000
 
 /*
- * Where this rank is in its text, as the server keeps it with each verdict: sequences read until the end of a step. So
- * a job that is begun again, perhaps with another --batch, reads on where it was. Written as it lies in memory.
+ * Where this rank is in its text, as the server keeps it with each verdict: sequences read until the end of a step.
+ * After a rollback, and in a job that goes on, the rank reads on where the epoch began, even if its --batch is another
+ * now. Written as it lies in memory.
  */
 struct position {
     uint64_t step, sequences;
