@@ -5,19 +5,19 @@
 #
 # ours and peer are GB/s and ratio is ours to peer, but for names in _ns (nanoseconds of a call, the goal is a limit),
 # in _share (milliseconds, the ratio is a share and the goal a limit) and in _kib (KiB of a connection, the goal is a limit),
-# and for rpc_rate and storage_verdicts_ (thousands a second), and storage_memory (bytes a parameter, the goal is a limit). `info` has no goal. Of several peers the best is shown.
+# and for rpc_rate and storage_verdicts_ (thousands a second), charlm_torch, charlm_bf16 and charlm_f16 (steps a second), and storage_memory (bytes a parameter, the goal is a limit). `info` has no goal. Of several peers the best is shown.
 # NAME picks the rows whose names contain it: `rpc` those of rpc_rows.py; `storage` those of checkpoint_rows.py, memory_row.py and
 # bench_store.c (four minutes, only when asked for: storage_checkpoint_share, storage_stall_share, storage_memory,
 # storage_verdicts_full_8, storage_verdicts_full_1, storage_verdicts_normal, storage_verdicts_normal_call, storage_checkpoint_write,
 # storage_checkpoint_restore); `cluster` those of cluster_rows.py (two shards beside one, and the cost model, five minutes, only when asked for; most need
-# root); `kernels` those of the numerics library, of which
+# root); `charlm` those of the language model, of which charlm_rows.py says what each compares; `kernels` those of the numerics library, of which
 # bench_kernels.c says what each compares; torch is installed when its rows are asked for, which takes 0.5 GB.
 # Installs what is missing, builds the release preset, and says on stderr on
 # what machine. A row that falls short does not change the exit code: 0 measured, 1 something could not be, 2 wrong use.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-targets=(ampd ampctl tcp_pump bench_pushpull bench_checkpoint bench_store bench_kernels bench_grad echo_server rpc_unary grpcpp_peer)
+targets=(ampd ampctl tcp_pump bench_pushpull bench_checkpoint bench_store bench_kernels bench_grad bench_charlm charlm echo_server rpc_unary grpcpp_peer)
 
 if [[ $# -gt 1 || ${1-} == -* ]]; then
     echo "usage: bench/run.sh [NAME]" >&2
@@ -26,7 +26,7 @@ fi
 
 "$root/scripts/packages.sh" build run bench >&2
 # Without it the rows beside torch say that they are skipped.
-if [[ kernels_torch_1t == *"${1-}"* || kernels_torch_2t == *"${1-}"* ]]; then
+if [[ kernels_torch_1t == *"${1-}"* || kernels_torch_2t == *"${1-}"* || charlm_torch == *"${1-}"* ]]; then
     "$root/scripts/packages.sh" torch >&2 || true
 fi
 cd "$root"

@@ -59,6 +59,8 @@ refused client/ampctl/a.c '#include "storage/store_sqlite.h"' 'client/ampctl/ ma
 refused client/ampclient.h '#include "client/io/client.h"' 'client/ may include only'
 refused examples/digits/a.c '#include "client/io/client.h"' 'examples/ may include only'
 refused examples/digits/a.c '#include "base/err.h"' 'examples/ may include only'
+refused amp/a.c '#include <cblas.h>' 'cblas and dnnl only in'
+refused examples/charlm/pass.c '#include <dnnl.h>' 'cblas and dnnl only in'
 refused amp/a.c '#include "dtype.h"' 'written from the root'
 refused amp/a.c '#include "../base/err.h"' 'written from the root'
 refused oddments/a.c 'int a;' 'outside the folders' 1
@@ -70,6 +72,7 @@ allowed client/ampctl/main.c '#include "client/io/client.h"'
 allowed client/ampctl/main.c '#include "storage/checkpoint.h"'
 allowed tests/sim/a.c '#include "server/core/core.h"'
 allowed bench/a.c '#include "rpc/call.h"'
+allowed examples/charlm/product.c '#include <cblas.h>'
 
 # The folders of server/core, likewise: the shard and the coordinator never include each other.
 refused server/core/shard/a.c '#include "server/core/coordinator/coord.h"' 'server/core/shard/ may include only'

@@ -29,9 +29,12 @@ run mutations tests/sim/mutations/run.py
 run kernels env AMPD_TEST_LONG=1 ctest --test-dir build/release -L kernels --output-on-failure
 # All 2^32 inputs of the casts to f16 and bf16, every variant against independent oracles.
 run casts build/release/tests/kernels/test_kernel_casts full
-# A thousand steps of each optimizer beside PyTorch's.
+# A thousand steps of each optimizer, and of the language model in each precision, beside PyTorch's. About ten minutes.
 # shellcheck disable=SC2317 # run calls it
-curves() { scripts/packages.sh torch && /usr/bin/python3 tests/kernels/torch_curves.py build/release/tests/kernels/curves; }
+curves() {
+	scripts/packages.sh torch && /usr/bin/python3 tests/kernels/torch_curves.py build/release/tests/kernels/curves &&
+		/usr/bin/python3 bench/torch_charlm.py curves build/release/bin/charlm
+}
 run curves curves
 # The protocol in Spin: clean as it is, and broken where a rule is taken away. About four minutes.
 # shellcheck disable=SC2317 # run calls it

@@ -1,0 +1,108 @@
+#!/usr/bin/python3
+"""The language model with real processes: it learns in f16 from a scale that overflows, and a killed server changes
+nothing.
+
+    test_charlm.py BIN_DIR
+
+Prints one line a test as cmocka does.
+"""
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+RUN = ROOT / "examples" / "charlm" / "run.sh"
+OPTIONS = ("--precision", "f16", "--scale", "16777216", "--steps", "60", "--batch", "2", "--checkpoint-every", "20")
+RESULT = re.compile(r"charlm: validation loss (\S+) after (\d+) steps \((\d+) applied, (\d+) skipped\)")
+RUN_TIMEOUT_S = 300
+
+
+class Run:
+    """One finished run of run.sh."""
+
+    def __init__(self, bin_dir, folder, *options):
+        self.folder = folder
+        done = subprocess.run([RUN, "--bin", bin_dir, "--dir", folder, *OPTIONS, *options], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, encoding="utf-8", timeout=RUN_TIMEOUT_S, check=False)
+        self.output = done.stdout
+        assert done.returncode == 0, f"exit code {done.returncode}:\n{self.output[-2000:]}"
+        match = RESULT.search(self.output)
+        assert match, f"no result line in:\n{self.output[-2000:]}"
+        self.loss, self.steps, self.applied, self.skipped = float(match[1]), *map(int, match.groups()[1:])
+
+    def parameters(self):
+        return (self.folder / "parameters.safetensors").read_bytes()
+
+    def rows(self):
+        """Of each step the last row: one that was rolled back has two."""
+        rows = [line.split("\t") for line in (self.folder / "steps.tsv").read_text().splitlines()]
+        return {int(row[0]): row[1:] for row in rows}
+
+
+def it_learns(run):
+    assert run.steps == 60 and run.applied + run.skipped == 60, run.output
+    rows = run.rows()
+    assert sorted(rows) == list(range(1, 61)), sorted(rows)
+    assert float(rows[1][0]) > 4.5, rows[1]  # ln(128) is 4.85
+    assert run.loss < 3.0, run.loss
+
+
+def skipped_steps_name_their_parameters(run):
+    assert run.skipped >= 1, run.output
+    assert sum(int(row[3]) for row in run.rows().values()) == run.skipped
+    assert re.search(r"^  \S+ of (rank-\d|the sum): \d+ Inf, \d+ NaN$", run.output, re.MULTILINE), run.output
+
+
+def it_writes(run):
+    text = run.output.split("final scale", 1)[1].split("\n", 1)[1].split("charlm: parameters")[0]
+    assert len(text) == len("The Rays of Light ") + 50 + 1, repr(text)
+
+
+def same_after_a_kill(run, killed):
+    assert "ampd was killed after" in killed.output and "rolled back" in killed.output, killed.output
+    assert killed.parameters() == run.parameters(), "the parameters differ"
+    assert killed.rows() == run.rows(), "the losses differ"
+
+
+class Suite:
+    """Runs named tests and counts."""
+
+    def __init__(self):
+        self.failed = 0
+
+    def test(self, name, function, *arguments):
+        print(f"[ RUN      ] {name}", flush=True)
+        try:
+            value = function(*arguments)
+            print(f"[       OK ] {name}", flush=True)
+            return value
+        except (AssertionError, subprocess.SubprocessError, OSError) as error:
+            print(f"[  ERROR   ] {type(error).__name__}: {error}\n[  FAILED  ] {name}", flush=True)
+            self.failed += 1
+            return None
+
+
+def main():
+    bin_dir = pathlib.Path(sys.argv[1]).resolve()
+    work = pathlib.Path(tempfile.mkdtemp(prefix="ampd-charlm-"))
+    suite = Suite()
+    run = suite.test("a_run_in_f16_ends_with_a_result", Run, bin_dir, work / "run", "--write", "50")
+    if run is not None:
+        suite.test("it_learns", it_learns, run)
+        suite.test("skipped_steps_name_their_parameters", skipped_steps_name_their_parameters, run)
+        suite.test("it_writes_as_many_characters_as_it_is_told", it_writes, run)
+        killed = suite.test("a_run_whose_server_is_killed_ends_with_a_result", Run, bin_dir, work / "killed",
+                            "--write", "0", "--kill")
+        if killed is not None:
+            suite.test("a_killed_server_changes_no_loss_and_no_byte_of_the_parameters", same_after_a_kill, run, killed)
+    if suite.failed:
+        print(f"what the runs left is in {work}")
+        sys.exit(1)
+    shutil.rmtree(work)
+
+
+if __name__ == "__main__":
+    main()
