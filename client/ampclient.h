@@ -437,10 +437,11 @@ AMPCLIENT_API int ampclient_step_end(struct ampclient_model *model, struct ampcl
  * **A step can become void.** What was scattered is not kept: where a server lost it (it was restarted, or the
  * connection broke with bytes on their way), and where the model was rolled back or decided the step without this
  * worker, gather, prefetch, scatter and drain return 1 and do nothing. Then call ampclient_step_end, which gives the
- * verdict ROLLED_BACK or LATE, and begin again: ampclient_step_begin gives the step that the model is at, the same one
- * if it is still open, and the worker computes it anew. ROLLED_BACK can also be said of a step that was decided where
- * this worker had not heard it yet: step_begin gives the one after it. No gradient counts twice. The pieces of one push may come from
- * both computations, so compute a step's gradients as a function of its number and parameters alone.
+ * verdict ROLLED_BACK or LATE, and begin again: ampclient_step_begin gives the step that the model is at, the same
+ * one if it is still open, and the worker computes it anew. ROLLED_BACK can also be said of a step that was decided
+ * where this worker had not heard it yet: step_begin gives the one after it. No gradient counts twice. The pieces of
+ * one push may come from both computations, so compute a step's gradients as a function of its number and parameters
+ * alone.
  *
  * Thread rule: that of all calls. Codes beside those named: AMP_ESTATE for a handle that was joined without `units`,
  * and AMP_EABORTED as of ampclient_step_begin.
