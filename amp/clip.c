@@ -91,6 +91,13 @@ static int check_p(double p, struct amp_error *error)
     return amp_error_set(error, AMP_EINVAL, NULL, "the norm's p is %g, must be above 0", p);
 }
 
+static int check_max_norm(double max_norm, struct amp_error *error)
+{
+    if (max_norm >= 0)
+        return 0;
+    return amp_error_set(error, AMP_EINVAL, NULL, "the largest norm is %g, must be at least 0", max_norm);
+}
+
 static AMP_IN_FP_ENV double measure(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n,
                                     double p)
 {
@@ -137,9 +144,9 @@ int amp_grads_clip_by_norm(const struct amp_kernels *kernels, const struct amp_t
                            double max_norm, double p, const struct amp_tensor *out, double *norm,
                            struct amp_error *error)
 {
-    if (!(max_norm >= 0))
-        return amp_error_set(error, AMP_EINVAL, NULL, "the largest norm is %g, must be at least 0", max_norm);
-    int rc = check_p(p, error);
+    int rc = check_max_norm(max_norm, error);
+    if (rc == 0)
+        rc = check_p(p, error);
     if (rc == 0)
         rc = check(kernels, gradients, out, n, error);
     struct amp_fp_env env;
@@ -162,4 +169,82 @@ int amp_grad_clip_by_norm(const struct amp_kernels *kernels, const struct amp_te
                           double p, const struct amp_tensor *out, double *norm, struct amp_error *error)
 {
     return amp_grads_clip_by_norm(kernels, gradient, 1, max_norm, p, out, norm, error);
+}
+
+/* ---- measuring without writing ---- */
+
+/* The sum of squares of the unscaled block; *largest: the largest magnitude as bits, raised. */
+static double measure_block(const struct amp_kernels *kernels, const struct amp_span *block, float inverse,
+                            uint32_t *largest)
+{
+    _Alignas(64) float tile[TILE];
+    double lanes[AMP_SQUARE_LANES] = {0};
+    size_t size = amp_dtype_size(block->dtype);
+    for (size_t start = 0; start < block->count; start += TILE) {
+        size_t n = block->count - start < TILE ? block->count - start : TILE;
+        const void *from = (const char *)block->data + start * size;
+        if (block->dtype != AMP_F32) {
+            kernels->load[block->dtype](tile, from, n);
+            from = tile;
+        }
+        uint32_t here = kernels->scale(tile, from, inverse, n);
+        *largest = here > *largest ? here : *largest;
+        kernels->squares(tile, n, lanes);
+    }
+    return amp_tree_lanes(lanes);
+}
+
+static double measure_tensor(const struct amp_kernels *kernels, const struct amp_span *span, float inverse,
+                             uint32_t *largest)
+{
+    struct amp_tree tree;
+    amp_tree_init(&tree);
+    size_t size = amp_dtype_size(span->dtype);
+    for (size_t start = 0; start < span->count; start += AMP_NORM_BLOCK) {
+        size_t rest = span->count - start;
+        struct amp_span block = {(const char *)span->data + start * size, rest < AMP_NORM_BLOCK ? rest : AMP_NORM_BLOCK,
+                                 span->dtype};
+        amp_tree_add(&tree, start / AMP_NORM_BLOCK, measure_block(kernels, &block, inverse, largest));
+    }
+    return amp_tree_sum(&tree);
+}
+
+static AMP_IN_FP_ENV void measure_all(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n,
+                                      double max_norm, struct amp_grads_measured *measured)
+{
+    struct amp_tree tree;
+    uint32_t largest = 0;
+    amp_tree_init(&tree);
+    for (size_t i = 0; i < n; i++) {
+        struct amp_span span = span_of(&gradients[i]);
+        if (span.count > 0)
+            amp_tree_add(&tree, i, measure_tensor(kernels, &span, measured->inverse, &largest));
+    }
+    measured->overflow = largest >= AMP_F32_INF;
+    if (measured->overflow)
+        measured->norm = largest > AMP_F32_INF ? (double)NAN : (double)INFINITY;
+    else
+        measured->norm = amp_norm_of_sum(amp_tree_sum(&tree), AMP_CLIP_L2, 1);
+    measured->clip = measured->overflow || isinf(max_norm) ? 1 : amp_clip_coefficient(max_norm, measured->norm);
+}
+
+int amp_grads_measure(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n, float scale,
+                      double max_norm, struct amp_grads_measured *measured, struct amp_error *error)
+{
+    int rc = amp_scale_check(scale, error);
+    if (rc == 0)
+        rc = check_max_norm(max_norm, error);
+    if (rc == 0)
+        rc = amp_given(measured, "measured", error);
+    if (rc == 0)
+        rc = check(kernels, gradients, gradients, n, error);
+    struct amp_fp_env env;
+    if (rc == 0)
+        rc = amp_fp_env_set(&env, error);
+    if (rc != 0)
+        return rc;
+    measured->inverse = (float)(1.0 / (double)scale);
+    measure_all(kernels, gradients, n, max_norm, measured);
+    amp_fp_env_restore(&env);
+    return 0;
 }

@@ -125,6 +125,7 @@ def own_rows(programs):
         yield name, [kernels, name], {}
     guard = [os.path.join(programs, "bench_grad"), "examples/digits/digits.csv"]
     yield "kernels_guard_share", guard, {}
+    yield "kernels_guard_blas_share", [os.path.join(programs, "bench_guard")], {}
     yield "kernels_guard_share_ref", guard, {"AMPD_ISA": "ref"}
 
 

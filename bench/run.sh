@@ -17,7 +17,7 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-targets=(ampd ampctl tcp_pump bench_pushpull bench_checkpoint bench_store bench_kernels bench_grad bench_charlm charlm echo_server rpc_unary grpcpp_peer)
+targets=(ampd ampctl tcp_pump bench_pushpull bench_checkpoint bench_store bench_kernels bench_grad bench_guard bench_charlm charlm echo_server rpc_unary grpcpp_peer)
 
 if [[ $# -gt 1 || ${1-} == -* ]]; then
     echo "usage: bench/run.sh [NAME]" >&2

@@ -76,7 +76,8 @@ HEADERS = (
     ("zlib", re.compile(r"^zlib\.h$"), re.compile(r"^rpc/wire/inflate\.c$|" + TESTING),
      "zlib only in rpc/wire/inflate.c"),
     ("matrices", re.compile(r"^(cblas|dnnl|oneapi/dnnl/dnnl)\.h$"),
-     re.compile(r"^examples/charlm/product\.c$|" + TESTING), "cblas and dnnl only in examples/charlm/product.c"),
+     re.compile(r"^examples/charlm/product\.c$|^bench/|" + TESTING),
+     "cblas and dnnl only in examples/charlm/product.c and bench/"),
     ("intrinsics", INTRINSICS, re.compile(r"^amp/kernels_(?!ref\b)\w+(\.c|_(parts|late)\.h)$|" + TESTING),
      "intrinsics only in amp/kernels_<isa>.c and its parts"),
 )

@@ -1,7 +1,10 @@
 /* Gradient clipping: by value, by p-norm, the global norm of a dictionary; every case that the specification lists. */
+#include "amp/cast.h"
 #include "amp/clip.h"
 #include "amp/cpu.h"
+#include "amp/grad.h"
 #include "amp/norm.h"
+#include "amp/optim.h"
 
 #include <float.h>
 #include <math.h>
@@ -382,6 +385,106 @@ static void clips_in_a_thread_that_flushes_denormals_are_the_same_and_it_keeps_i
 }
 #endif
 
+/* ---- measuring in one pass ---- */
+
+/* Fills n elements of a dtype with numbers of many magnitudes; `from` seeds them. */
+static void fill(struct amp_tensor *tensor, uint32_t from)
+{
+    static float values[70001];
+    for (size_t i = 0; i < tensor->count; i++) {
+        from = from * 1664525u + 1013904223u;
+        values[i] = ldexpf((float)(int32_t)from, -40 + (int)(from >> 28));
+    }
+    amp_cast(kernels, tensor->data, tensor->dtype, values, AMP_F32, tensor->count);
+}
+
+/* What the separate passes tell of the same gradients. */
+static struct amp_grads_measured measured_apart(const struct amp_tensor *gradients, size_t n, float scale,
+                                                double max_norm)
+{
+    static float memory[3][70001];
+    struct amp_tensor out[3];
+    struct amp_grads_measured apart = {.inverse = (float)(1.0 / (double)scale), .clip = 1};
+    for (size_t i = 0; i < n; i++)
+        out[i] = f32(gradients[i].name, gradients[i].data != NULL ? memory[i] : NULL, gradients[i].count);
+    assert_int_equal(amp_grads_unscale(&amp_kernels_ref, gradients, n, scale, out, &apart.overflow, &error), 0);
+    assert_int_equal(amp_grads_norm(&amp_kernels_ref, out, n, AMP_CLIP_L2, &apart.norm, &error), 0);
+    if (!apart.overflow && max_norm < INFINITY)
+        apart.clip = amp_clip_coefficient(max_norm, apart.norm);
+    return apart;
+}
+
+static void expect_measured_as_apart(const struct amp_tensor *gradients, size_t n, float scale, double max_norm)
+{
+    struct amp_grads_measured apart = measured_apart(gradients, n, scale, max_norm);
+    for (size_t k = 0; amp_cpu_isa(k) != NULL; k++) {
+        const struct amp_kernels *table;
+        struct amp_grads_measured measured;
+        if (amp_cpu_select(amp_cpu_isa(k), &table, &error) != 0)
+            continue;
+        assert_int_equal(amp_grads_measure(table, gradients, n, scale, max_norm, &measured, &error), 0);
+        assert_int_equal(measured.overflow, apart.overflow);
+        assert_true(isnan(apart.norm) ? isnan(measured.norm) : measured.norm == apart.norm);
+        assert_true(measured.inverse == apart.inverse && measured.clip == apart.clip);
+    }
+}
+
+static void one_pass_measures_the_same_bits_as_the_passes_one_by_one(void **state)
+{
+    static float a[70001], b[70001];
+    static const size_t counts[] = {0, 1, 15, 17, 1024, 1025, 65536, 70001};
+    static const float scales[] = {1, 3, 65536, 0.25f};
+    for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
+        for (int dtype = AMP_F32; dtype <= AMP_BF16; dtype++) {
+            struct amp_tensor gradients[] = {{"a", a, counts[c], (enum amp_dtype)dtype},
+                                             {"none", NULL, 0, AMP_F32},
+                                             {"b", b, counts[7 - c], AMP_F32}};
+            fill(&gradients[0], 1);
+            fill(&gradients[2], 2);
+            for (size_t s = 0; s < 4; s++)
+                expect_measured_as_apart(gradients, 3, scales[s], s == 3 ? INFINITY : 1);
+        }
+    }
+}
+
+static void one_pass_finds_what_the_passes_find(void **state)
+{
+    static const float bad[] = {INFINITY, -INFINITY, NAN, 0x1.fffffep127f};
+    for (size_t i = 0; i < 4; i++) {
+        float a[] = {1, 2}, b[3] = {1, bad[i], 2};
+        struct amp_tensor gradients[] = {f32("a", a, 2), f32("b", b, 3)};
+        expect_measured_as_apart(gradients, 2, 0.5f, 1); /* the largest number over 0.5 is Inf */
+    }
+    float both[] = {INFINITY, NAN};
+    struct amp_tensor gradient = f32("a", both, 2);
+    expect_measured_as_apart(&gradient, 1, 2, 1);
+}
+
+static void one_pass_reads_and_does_not_write(void **state)
+{
+    float a[] = {3, 4};
+    struct amp_tensor gradient = f32("a", a, 2);
+    struct amp_grads_measured measured;
+    assert_int_equal(amp_grads_measure(kernels, &gradient, 1, 0.5f, 5, &measured, &error), 0);
+    assert_true(a[0] == 3 && a[1] == 4);
+    assert_true(measured.norm == 10 && measured.inverse == 2 && measured.clip == (float)(5 / (10 + 1e-6)));
+}
+
+static void one_pass_refuses_what_the_passes_refuse(void **state)
+{
+    float a[] = {3, 4};
+    struct amp_tensor gradient = f32("a", a, 2);
+    struct amp_grads_measured measured;
+    assert_int_equal(amp_grads_measure(kernels, &gradient, 1, 0, 1, &measured, &error), AMP_EINVAL);
+    assert_int_equal(amp_grads_measure(kernels, &gradient, 1, NAN, 1, &measured, &error), AMP_EINVAL);
+    assert_int_equal(amp_grads_measure(kernels, &gradient, 1, 1, -1, &measured, &error), AMP_EINVAL);
+    assert_int_equal(amp_grads_measure(kernels, &gradient, 1, 1, 1, NULL, &error), AMP_EINVAL);
+    assert_int_equal(amp_grads_measure(kernels, NULL, 1, 1, 1, &measured, &error), AMP_EINVAL);
+    assert_int_equal(amp_grads_measure(NULL, &gradient, 1, 1, 1, &measured, &error), AMP_EINVAL);
+    assert_int_equal(amp_grads_measure(kernels, NULL, 0, 1, 1, &measured, &error), 0);
+    assert_true(measured.norm == 0 && !measured.overflow && measured.clip == 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -410,6 +513,10 @@ int main(void)
 #ifdef __SSE__
         cmocka_unit_test(clips_in_a_thread_that_flushes_denormals_are_the_same_and_it_keeps_its_mode),
 #endif
+        cmocka_unit_test(one_pass_measures_the_same_bits_as_the_passes_one_by_one),
+        cmocka_unit_test(one_pass_finds_what_the_passes_find),
+        cmocka_unit_test(one_pass_reads_and_does_not_write),
+        cmocka_unit_test(one_pass_refuses_what_the_passes_refuse),
     };
     return cmocka_run_group_tests(tests, pick_kernels, NULL);
 }

@@ -56,6 +56,8 @@ static void headers_without_scalers()
     CHECK(std::strcmp(amp_tensor_name(&g), "g") == 0 && amp_dtype_size(AMP_F16) == 2);
     CHECK(amp_grads_norm(kernels, &g, 1, AMP_CLIP_L2, &norm, &error) == 0 && norm == 5);
     CHECK(amp_grad_overflow(kernels, &g, &found, &error) == 0 && !found);
+    amp_grads_measured measured = {};
+    CHECK(amp_grads_measure(kernels, &g, 1, 2, 10, &measured, &error) == 0 && measured.norm == 2.5);
     CHECK(amp_real_power(0.5, 2) == 0.25);
     amp_copy_streamed(copy, data, sizeof copy);
     CHECK(std::memcmp(copy, data, sizeof copy) == 0);
