@@ -30,6 +30,7 @@ struct charlm_options {
     uint64_t steps, seed, checkpoint_every, write;
     uint32_t world;
     bool local, quiet;
+    bool units; /* of a worker: parameters come and go unit by unit */
 };
 
 /* The scaler that the options amount to: bf16 has the range of fp32 and needs none. */

@@ -34,6 +34,7 @@ enum {
     KEY_INITIAL,
     KEY_LOG,
     KEY_CHECKPOINT,
+    KEY_UNITS,
 };
 
 static const struct argp_option option_table[] = {
@@ -52,6 +53,7 @@ static const struct argp_option option_table[] = {
     {"text", KEY_TEXT, "FILE", 0, "an ASCII text (Newton's Opticks)", 0},
     {"write", KEY_WRITE, "N", 0, "characters to write after training (0)", 0},
     {"checkpoint-every", KEY_CHECKPOINT, "N", 0, "steps between the server's checkpoints (100)", 0},
+    {"units", KEY_UNITS, NULL, 0, "hold only the parameters in use: gather and release them unit by unit", 0},
     {"local", KEY_LOCAL, NULL, 0, "train without a server", 0},
     {"initial", KEY_INITIAL, "FILE", 0, "with --local: put the first values into this file", 0},
     {"log", KEY_LOG, "FILE", 0, "a line for each step: step, loss, scale, norm, skipped", 0},
@@ -140,6 +142,8 @@ static error_t check_options(struct argp_state *state, const struct charlm_optio
         argp_error(state, "--width must be a multiple of --heads");
     if (options->initial_path != NULL && !options->local)
         argp_error(state, "--initial needs --local");
+    if (options->units && options->local)
+        argp_error(state, "--units needs a server: leave --local out");
     return 0;
 }
 
@@ -179,6 +183,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_LOCAL:
         options->local = true;
+        return 0;
+    case KEY_UNITS:
+        options->units = true;
         return 0;
     case KEY_INITIAL:
         options->initial_path = arg;

@@ -56,9 +56,15 @@ static void store_gradient(struct charlm_model *model, struct charlm_parameter *
 }
 
 /*
- * The gradients of weight and bias, and of the input into d_in. The operands are those of forward: the cache has room
- * for every weight, so none has been freed since the region was left (amp/cast.h).
+ * The weight as forward multiplied it: its low copy is still in the cache, which has room for every weight (amp/cast.h).
+ * One that was used where it lay may lie elsewhere now: a unit that was released is gathered again for its backward.
  */
+static const struct amp_tensor_view *weight_operand(const struct charlm_linear *linear)
+{
+    return linear->weight_used.dtype == linear->weight->now.dtype ? &linear->weight->now : &linear->weight_used;
+}
+
+/* The gradients of weight and bias, and of the input into d_in. The operands are those of forward. */
 static void linear_backward(struct charlm_model *model, struct charlm_linear *linear, const float *d_out, float *d_in)
 {
     size_t rows = model->rows, count = rows * linear->out;
@@ -75,7 +81,7 @@ static void linear_backward(struct charlm_model *model, struct charlm_linear *li
     check(model, charlm_product(&model->products, CHARLM_TN, linear->out, linear->in, rows, &operand, &linear->input,
                                 linear->weight->gradient.data, model->gradient_dtype, false, &model->error));
     check(model, charlm_product(&model->products, CHARLM_NN, rows, linear->in, linear->out, &operand,
-                                &linear->weight_used, d_in, AMP_F32, false, &model->error));
+                                weight_operand(linear), d_in, AMP_F32, false, &model->error));
 }
 
 static void norm_forward(const struct charlm_model *model, struct charlm_kept *kept, size_t index,
@@ -223,6 +229,7 @@ void charlm_backward(struct charlm_model *model, size_t unit)
 {
     size_t first, count;
     charlm_unit_parameters(model, unit, &first, &count);
+    widen(model, unit);
     if (model->failed != 0)
         return;
     if (unit == 0)

@@ -3,7 +3,7 @@
 #
 #   run.sh [--precision f32|bf16|f16] [--steps N] [--write N] [--kill] [--bin DIR] [--dir DIR] [--port P] [--quiet]
 #          [--scaler dynamic|static|none] [--scale S] [--seed S] [--layers N] [--heads N] [--width N] [--context N]
-#          [--batch N] [--text FILE] [--checkpoint-every N]
+#          [--batch N] [--text FILE] [--checkpoint-every N] [--units]
 #
 # --kill ends the server by SIGKILL after about half of the steps, and starts it again: the job ends with the same parameters,
 # byte for byte. They are in DIR/parameters.safetensors at the end, and their SHA-256 is the last line. DIR of --dir
@@ -25,7 +25,7 @@ while [ $# -gt 0 ]; do
 	case $1 in
 	--help | -h) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;;
 	--kill) kill=1 && shift ;;
-	--quiet) worker_args+=("$1") && shift ;;
+	--quiet | --units) worker_args+=("$1") && shift ;;
 	--bin | --dir | --port | --steps | --write | --precision | --scaler | --scale | --seed | --layers | --heads | --width | \
 		--context | --batch | --text | --checkpoint-every)
 		[ $# -gt 1 ] || usage "$1 needs a value"

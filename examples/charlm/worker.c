@@ -10,6 +10,9 @@
  * A worker: the server has the masters, the optimizer, the loss scale and the verdict. What is pulled is in the low
  * precision already and is used where it lies; the gradients of a unit are pushed as soon as its backward is done, so
  * that they travel while the units below it compute.
+ *
+ * With --units it never holds more than the units in use: each is gathered for its forward, released, and gathered
+ * again for its backward, while the next one comes; a step that became void meanwhile is computed again.
  */
 
 /* Of a skipped step: so many parameters are named. */
@@ -120,10 +123,30 @@ static int load_values(struct worker *worker)
     return rc == 0 ? 0 : failed(worker, "cannot load the first values", rc);
 }
 
+/* The model's units, with the same numbers. */
+static int add_units(struct worker *worker)
+{
+    uint32_t parameters[CHARLM_BLOCK_PARAMETERS], number;
+    for (size_t unit = 0; unit < charlm_units(&worker->model); unit++) {
+        size_t first, count;
+        charlm_unit_parameters(&worker->model, unit, &first, &count);
+        for (size_t i = 0; i < count; i++)
+            parameters[i] = (uint32_t)(first + i);
+        int rc = ampclient_unit_add(worker->remote, parameters, (uint32_t)count, &number);
+        if (rc != 0)
+            return failed(worker, "cannot add a unit", rc);
+    }
+    return 0;
+}
+
 static int join_model(struct worker *worker)
 {
-    int rc = ampclient_join(worker->client, worker->options->model, NULL, &worker->remote);
-    return rc == 0 ? 0 : failed(worker, "cannot join", rc);
+    struct ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
+    join.units = worker->options->units;
+    int rc = ampclient_join(worker->client, worker->options->model, &join, &worker->remote);
+    if (rc != 0)
+        return failed(worker, "cannot join", rc);
+    return join.units ? add_units(worker) : 0;
 }
 
 /* ---- a step ---- */
@@ -144,20 +167,46 @@ static int take_unit(struct worker *worker, size_t unit, uint64_t version)
     return 0;
 }
 
-/* The gradients of a unit are borrowed until step_end. */
+/*
+ * With --units: waits for a unit, and asks for the one that is needed after it (`next`; itself: none). 0, or 1 if the
+ * step is void.
+ */
+static int gather_unit(struct worker *worker, size_t unit, size_t next)
+{
+    if (!worker->options->units)
+        return 0;
+    double begin_s = charlm_now_s();
+    int rc = ampclient_gather(worker->remote, (uint32_t)unit);
+    if (rc == 0 && next != unit)
+        rc = ampclient_prefetch(worker->remote, (uint32_t)next);
+    worker->times.begin_s += charlm_now_s() - begin_s;
+    return rc >= 0 ? rc : failed(worker, "cannot gather a unit", rc);
+}
+
+static int release_unit(struct worker *worker, size_t unit)
+{
+    int rc = worker->options->units ? ampclient_release(worker->remote, (uint32_t)unit) : 0;
+    return rc == 0 ? 0 : failed(worker, "cannot release a unit", rc);
+}
+
+/* The gradients of a unit are borrowed until step_end, with --units until the next one's. 1: the step is void. */
 static int push_unit(struct worker *worker, size_t unit)
 {
+    const void *gradients[CHARLM_BLOCK_PARAMETERS];
+    const struct charlm_model *model = &worker->model;
     size_t first, count;
     double begin_s = charlm_now_s();
-    charlm_unit_parameters(&worker->model, unit, &first, &count);
-    for (size_t i = first + count; i-- > first;) {
-        const struct amp_tensor *gradient = &worker->model.parameters[i].gradient;
-        int rc = ampclient_push(worker->remote, (uint32_t)i, gradient->data, gradient->dtype);
-        if (rc != 0)
-            return failed(worker, "cannot push", rc);
+    charlm_unit_parameters(model, unit, &first, &count);
+    int rc = 0;
+    for (size_t i = count; i-- > 0;) {
+        gradients[i] = model->parameters[first + i].gradient.data;
+        if (rc == 0 && !worker->options->units)
+            rc = ampclient_push(worker->remote, (uint32_t)(first + i), gradients[i], model->gradient_dtype);
     }
+    if (worker->options->units)
+        rc = ampclient_scatter(worker->remote, (uint32_t)unit, gradients, model->gradient_dtype);
     worker->times.push_s += charlm_now_s() - begin_s;
-    return 0;
+    return rc >= 0 ? rc : failed(worker, "cannot push", rc);
 }
 
 /* How many sequences this rank has read before a step: from where the epoch began, or from the start. */
@@ -178,28 +227,58 @@ static int read_before(struct worker *worker, const struct ampclient_step *step,
     return 0;
 }
 
-/* Forward and backward, with each unit's gradients pushed on the way. */
+static int forward(struct worker *worker, uint64_t version)
+{
+    struct charlm_model *model = &worker->model;
+    size_t last = charlm_units(model) - 1;
+    int rc = 0;
+    for (size_t unit = 0; rc == 0 && unit <= last; unit++) {
+        rc = gather_unit(worker, unit, unit < last ? unit + 1 : unit);
+        if (rc == 0)
+            rc = take_unit(worker, unit, version);
+        if (rc == 0)
+            charlm_forward(model, unit);
+        if (rc == 0 && unit < last) /* the last one's backward comes next */
+            rc = release_unit(worker, unit);
+    }
+    return rc;
+}
+
+static int backward(struct worker *worker, uint64_t version)
+{
+    struct charlm_model *model = &worker->model;
+    int rc = 0;
+    for (size_t unit = charlm_units(model); rc == 0 && unit-- > 0;) {
+        rc = gather_unit(worker, unit, unit > 0 ? unit - 1 : unit);
+        if (rc == 0)
+            rc = take_unit(worker, unit, version);
+        if (rc == 0)
+            charlm_backward(model, unit);
+        if (rc == 0)
+            rc = release_unit(worker, unit);
+        if (rc == 0 && model->failed == 0)
+            rc = push_unit(worker, unit);
+    }
+    return rc;
+}
+
+/* Forward and backward, with each unit's gradients pushed on the way. 0, or 1 if the step became void meanwhile. */
 static int compute(struct worker *worker, const struct ampclient_step *step, double *loss)
 {
     struct charlm_model *model = &worker->model;
+    *loss = 0.0;
     charlm_begin(model, worker->inputs, worker->options->shape.sequences);
-    for (size_t unit = 0; unit < charlm_units(model); unit++) {
-        if (take_unit(worker, unit, step->version) != 0)
-            return -1;
-        charlm_forward(model, unit);
-    }
+    int rc = forward(worker, step->version);
     charlm_end(model);
-    *loss = charlm_loss(model, worker->targets, step->scale);
-    for (size_t unit = charlm_units(model); unit-- > 0;) {
-        charlm_backward(model, unit);
-        if (model->failed != 0) {
-            (void)fprintf(stderr, "charlm: the model: %s\n", model->error.text);
-            return -1;
-        }
-        if (push_unit(worker, unit) != 0)
-            return -1;
+    if (rc == 0) {
+        *loss = charlm_loss(model, worker->targets, step->scale);
+        rc = backward(worker, step->version);
     }
-    return 0;
+    if (rc == 0 && model->failed != 0) {
+        (void)fprintf(stderr, "charlm: the model: %s\n", model->error.text);
+        rc = -1;
+    }
+    return rc;
 }
 
 static void show(struct worker *worker, const struct ampclient_result *result, double loss)
@@ -234,13 +313,14 @@ static int one_step(struct worker *worker)
         return -1;
     charlm_text_batch(worker->text, options, ampclient_rank(worker->remote), sequences, worker->inputs,
                       worker->targets);
-    if (compute(worker, &step, &loss) != 0)
-        return -1;
     const struct position after = {step.step, sequences + options->shape.sequences};
-    double computed_s = charlm_now_s();
     rc = ampclient_set_user_state(worker->remote, &after, sizeof after);
-    if (rc == 0)
-        rc = ampclient_step_end(worker->remote, &result);
+    if (rc != 0)
+        return failed(worker, "cannot set the position in the text", rc);
+    if (compute(worker, &step, &loss) < 0)
+        return -1;
+    double computed_s = charlm_now_s();
+    rc = ampclient_step_end(worker->remote, &result);
     if (rc != 0)
         return failed(worker, "cannot end a step", rc);
     double ended_s = charlm_now_s();
@@ -261,10 +341,12 @@ static int finish(struct worker *worker)
     if (ampclient_rank(worker->remote) != 0)
         return 0;
     int rc = ampclient_pull(worker->remote, NULL);
-    for (size_t unit = 0; rc == 0 && unit < charlm_units(&worker->model); unit++)
-        rc = take_unit(worker, unit, UINT64_MAX);
     if (rc != 0)
         return failed(worker, "cannot pull for the validation", rc);
+    for (size_t unit = 0; unit < charlm_units(&worker->model); unit++) { /* all of them: it reads the text many times */
+        if (gather_unit(worker, unit, unit) != 0 || take_unit(worker, unit, UINT64_MAX) != 0)
+            return -1;
+    }
     struct ampclient_status status = AMPCLIENT_STATUS_INIT;
     rc = ampclient_status(worker->client, options->model, &status);
     if (rc != 0)

@@ -98,6 +98,12 @@ def main():
                             "--write", "0", "--kill")
         if killed is not None:
             suite.test("a_killed_server_changes_no_loss_and_no_byte_of_the_parameters", same_after_a_kill, run, killed)
+        units = suite.test("a_run_by_units_whose_server_is_killed_ends_with_a_result", Run, bin_dir, work / "units",
+                           "--write", "50", "--kill", "--units")
+        if units is not None:
+            suite.test("units_and_a_killed_server_change_no_loss_and_no_byte_of_the_parameters", same_after_a_kill, run,
+                       units)
+            suite.test("it_writes_the_same_with_units", it_writes, units)
     if suite.failed:
         print(f"what the runs left is in {work}")
         sys.exit(1)
