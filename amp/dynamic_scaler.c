@@ -96,6 +96,8 @@ int amp_dynamic_scaler_scale_loss(const struct amp_dynamic_scaler *scaler, const
                                   const struct amp_tensor *out, struct amp_error *error)
 {
     int rc = amp_given(scaler, "scaler", error);
+    if (rc == 0)
+        rc = amp_given(loss, "loss", error);
     if (rc != 0)
         return rc;
     if (!amp_dynamic_scaler_enabled(scaler))

@@ -82,7 +82,9 @@ int amp_grad_unscale_in_place(const struct amp_kernels *kernels, const struct am
 int amp_loss_scale(const struct amp_kernels *kernels, const struct amp_tensor *loss, float scale,
                    const struct amp_tensor *out, struct amp_error *error)
 {
-    int rc = amp_scale_check(scale, error);
+    int rc = amp_given(loss, "loss", error);
+    if (rc == 0)
+        rc = amp_scale_check(scale, error);
     if (rc == 0)
         rc = check_pairs(kernels, loss, out, 1, error);
     struct amp_fp_env env;

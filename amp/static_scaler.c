@@ -77,6 +77,8 @@ int amp_static_scaler_scale_loss(const struct amp_static_scaler *scaler, const s
                                  const struct amp_tensor *out, struct amp_error *error)
 {
     int rc = amp_given(scaler, "scaler", error);
+    if (rc == 0)
+        rc = amp_given(loss, "loss", error);
     if (rc != 0)
         return rc;
     if (!scaler->enabled)

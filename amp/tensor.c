@@ -42,7 +42,7 @@ static int check_one(const struct amp_tensor *tensor, struct amp_error *error)
 int amp_tensors_check(const struct amp_tensor *tensors, size_t n, struct amp_error *error)
 {
     if (tensors == NULL && n > 0)
-        return amp_error_set(error, AMP_EINVAL, NULL, "%zu tensors are said to be there, but no array is given", n);
+        return amp_error_set(error, AMP_EINVAL, NULL, "the array of %zu tensors is NULL: give it, or no tensors", n);
     for (size_t i = 0; i < n; i++) {
         int rc = check_one(&tensors[i], error);
         if (rc != 0)

@@ -23,7 +23,7 @@ C_SOURCE = re.compile(r"\.(c|h|def|inc)$")
 COUNTED = re.compile(r"(\.(c|h|def|inc|sh|py|proto|cmake|cc)|(^|/)CMakeLists\.txt)$")
 HEADER = re.compile(r"\.h$")
 WIDE = re.compile(r"\.(c|h|def|inc|cc|py)$")
-QUIET_TEST = re.compile(r"^tests/(unit|sim|kernels)/")
+QUIET_TEST = re.compile(r"^tests/(unit|specs|sim|kernels)/")
 CITING = re.compile(r"\.(md|pml)$")
 CITATION = re.compile(r"\b([a-z][a-z-]*\.md),? sections? (\d+)(?: and (\d+))?")
 

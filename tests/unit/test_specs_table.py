@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Pages against the sources. docs/specs.md: each row has its C and its tests, and every name in it is there.
 docs/scalers.md: its golden traces are those that the unit test runs. README.md and every page: files that they name, and link to, are there.
+tests/specs/: a program for each specification, with public headers of amp/ alone, and enough checks in all.
 
     test_specs_table.py SOURCE_DIR
 """
@@ -14,6 +15,10 @@ PATH = re.compile(r"`([a-z_0-9]+/[A-Za-z_0-9/.]+)`")
 # In backquotes: a file or folder of the tree, "*" for any; with <...> or NAME in it, it is to be made.
 TREE = re.compile(r"`((?:amp|base|bench|client|cmake|deploy|docs|examples|proto|rpc|scripts|server|storage|tests)/[\w./*-]+)`")
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+# Checks that tests/specs/ has at least, and what it may include: no header that amp/CMakeLists.txt does not install.
+SPEC_CHECKS_MIN = 150
+PRIVATE = re.compile(r'#include "(?!amp/|tests/specs/|base/err)|#include "amp/(?:kernels_\w+|given|cast_cache|fp_env|scaler_fields)\.h"')
 
 
 def rows(page):
@@ -51,6 +56,19 @@ def named_files(source):
     return wrong
 
 
+def from_the_texts(source):
+    """What is wrong with the checks that are written from the specifications' texts."""
+    programs = {path.stem[len("test_spec_"):]: path.read_text() for path in (source / "tests/specs").glob("test_spec_*.c")}
+    built = set((source / "tests/specs/CMakeLists.txt").read_text().replace(")", " ").split())
+    checks = sum(text.count("cmocka_unit_test(") for text in programs.values())
+    wrong = [f"tests/specs: {name} is not built" for name in sorted(programs) if name not in built]
+    wrong += [f"tests/specs: {name} includes a header that is not public" for name, text in sorted(programs.items())
+              if PRIVATE.search(text)]
+    if len(programs) < 5 or checks < SPEC_CHECKS_MIN:
+        wrong.append(f"tests/specs: {len(programs)} programs with {checks} checks, fewer than 5 with {SPEC_CHECKS_MIN}")
+    return wrong
+
+
 def main(source):
     page = (source / "docs/specs.md").read_text()
     headers = "\n".join(path.read_text() for path in (source / "amp").glob("*.h"))
@@ -74,7 +92,7 @@ def main(source):
             wrong.append(f"{row}: no test")
     if seen < 100:
         wrong.append(f"only {seen} rows were found: has the form of the tables changed?")
-    wrong += traces(source) + named_files(source)
+    wrong += traces(source) + from_the_texts(source) + named_files(source)
     print("\n".join(wrong) if wrong else f"{seen} rows hold")
     return 1 if wrong else 0
 
