@@ -56,7 +56,7 @@ static void store_gradient(struct charlm_model *model, struct charlm_parameter *
 }
 
 /*
- * The weight as forward multiplied it: its low copy is still in the cache, which has room for every weight (amp/cast.h).
+ * The weight as forward multiplied it: its low copy is still in the cache, which has room for every weight (cast.h).
  * One that was used where it lay may lie elsewhere now: a unit that was released is gathered again for its backward.
  */
 static const struct amp_tensor_view *weight_operand(const struct charlm_linear *linear)
