@@ -170,10 +170,11 @@ def test_what_is_of_before_is_not_served_where_nobody_has_more(context):
     assert cluster.of(0) is standby
     worker.process.kill()
     standby.kill()
+    other.says(f'msg="a shard has no process" shard=0 address={standby.address}')  # its lease is over: nobody could fill another
     other.kill()
     shutil.rmtree(cluster.folder / other.name)
     other.start()
-    other.says("has no model, but cluster c has models")  # its place is free by then: nobody seems to be there who could fill another
+    other.says("has no model, but cluster c has models")
     lost.start()
     lost.says("is not what shard 0 was last")
     assert "bring back its directory" in lost.log() and lost.process.poll() is None, lost.log()[-1500:]
