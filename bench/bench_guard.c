@@ -62,7 +62,7 @@ static float *numbers(size_t count)
     float *values = malloc(count * sizeof *values);
     uint32_t random = 1;
     for (size_t i = 0; values != NULL && i < count; i++) {
-        random = random * 1664525u + 1013904223u;
+        random = (uint32_t)((uint64_t)random * 1664525u + 1013904223u);
         values[i] = (float)(int32_t)random * 0x1p-36f;
     }
     return values;

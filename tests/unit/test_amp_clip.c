@@ -392,7 +392,7 @@ static void fill(struct amp_tensor *tensor, uint32_t from)
 {
     static float values[70001];
     for (size_t i = 0; i < tensor->count; i++) {
-        from = from * 1664525u + 1013904223u;
+        from = (uint32_t)((uint64_t)from * 1664525u + 1013904223u);
         values[i] = ldexpf((float)(int32_t)from, -40 + (int)(from >> 28));
     }
     amp_cast(kernels, tensor->data, tensor->dtype, values, AMP_F32, tensor->count);
