@@ -56,19 +56,19 @@ int amp_grads_clip_by_norm(const struct amp_kernels *kernels, const struct amp_t
 int amp_grad_clip_by_norm(const struct amp_kernels *kernels, const struct amp_tensor *gradient, double max_norm,
                           double p, const struct amp_tensor *out, double *norm, struct amp_error *error);
 
-/* What an optimizer has to know of the gradients of a step, which stay as backward left them. */
+/* What an optimizer has to know about the gradients of a step, which stay as backward left them. */
 struct amp_grads_measured {
-    bool overflow; /* an element, or what it is unscaled, is Inf or NaN: leave the step out */
+    bool overflow; /* an element is Inf or NaN, as it is or unscaled: skip the step */
     double norm;   /* the 2-norm of the unscaled gradients, before clipping; Inf or NaN with an overflow */
     float inverse; /* fp32(1 / scale): an unscaled gradient is fp32(gradient * inverse) */
-    float clip;    /* fp32(min(1, max_norm / (norm + 1e-6))), to multiply that by; 1 with an overflow */
+    float clip;    /* fp32(min(1, max_norm / (norm + 1e-6))), the second factor; 1 with an overflow */
 };
 
 /*
  * Unscale, overflow check, norm and clip factor in one pass that reads the gradients once and writes nothing: for a
  * training loop whose optimizer multiplies by the two factors itself, as amp_pass_apply does (coefficient = inverse and
  * clip = clip). The same bits as amp_grads_unscale into fp32, then amp_grads_overflow, amp_grads_norm with p = 2 and
- * the factor of amp_grads_clip_by_norm. max_norm as there: INFINITY only measures. AMP_EINVAL for a scale that
+ * the factor of amp_grads_clip_by_norm. With max_norm INFINITY clip is 1. AMP_EINVAL for a scale that
  * amp_grads_unscale refuses, a max_norm that is negative or NaN, and a missing argument.
  */
 int amp_grads_measure(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n, float scale,

@@ -4,8 +4,8 @@
  *
  * The specification uses FSDP and its sharding unit and does not define them. Here `struct amp_fsdp` names a process of
  * a group, and `struct amp_fsdp_unit` owns one parameter as gathered and its local gradient; gathering and scattering
- * themselves are the caller's (with ampd: ampclient_gather and ampclient_scatter of client/ampclient.h), whose
- * functions the hooks at the end of this page call before and after forward and backward.
+ * themselves are the caller's (with ampd: ampclient_gather and ampclient_scatter of client/ampclient.h). The hooks at
+ * the end of this header call the caller's functions before and after forward and backward.
  *
  * Common rules. 0, or AMP_EINVAL with a text (a NULL that the specification forbids, a tensor that is not well formed,
  * see amp/tensor.h), AMP_ESTATE (a unit without what is to be converted), AMP_ENOMEM. After a failure nothing has
@@ -40,8 +40,8 @@ struct amp_fsdp_config {
     float loss_scale_growth_factor;  /* default 2; finite, above 1 */
     float loss_scale_backoff_factor; /* default 0.5; in (0, 1) */
     uint32_t loss_scale_steps;       /* default 2000 steps without overflow before the scale grows; at least 1 */
-    /* What torch's MixedPrecision has beside param_dtype, which is forward_dtype here. Read only if enabled. */
-    enum amp_dtype reduce_dtype;   /* default f32: of gradients as they are scattered; f32, f16 or bf16 */
+    /* What torch's MixedPrecision has besides param_dtype, which is forward_dtype here. Read only if enabled. */
+    enum amp_dtype reduce_dtype;   /* default f32: of gradients when they are scattered; f32, f16 or bf16 */
     enum amp_dtype buffer_dtype;   /* default none: buffers stay as they are; f32, f16 or bf16 */
     bool keep_low_precision_grads; /* default false: a gradient that was reduced becomes backward_dtype again */
     bool cast_forward_inputs;      /* default true: amp_fsdp_cast_input casts to forward_dtype */
@@ -51,13 +51,13 @@ struct amp_fsdp_config {
 struct amp_fsdp_config amp_fsdp_config_default(void);
 
 /*
- * Mixed ones compute in the low dtype and reduce in f32. Pure ones reduce in the low dtype, too, cast buffers to it and
- * keep gradients in it: half the bytes of a scatter, and sums of a group with its rounding (a server of ampd sums in
- * f32 whatever comes). Those of f16 scale the loss, those of bf16 need not. FP32 is a disabled config.
+ * AMP_FSDP_FP16 and AMP_FSDP_BF16 compute in the low dtype and reduce in f32. The pure presets also reduce in the low
+ * dtype, cast buffers to it and keep gradients in it: a scatter has half the bytes, and a group's sums are rounded to
+ * that dtype (an ampd server always sums in f32). Only those of f16 scale the loss. AMP_FSDP_FP32 is a disabled config.
  */
 enum amp_fsdp_preset { AMP_FSDP_FP16, AMP_FSDP_BF16, AMP_FSDP_FP16_PURE, AMP_FSDP_BF16_PURE, AMP_FSDP_FP32 };
 
-/* *config = that of a preset; each passes amp_fsdp_config_check. AMP_EINVAL for NULL and for none of them. Pure. */
+/* *config = that of the preset, which passes amp_fsdp_config_check. AMP_EINVAL for NULL or no preset. Pure. */
 int amp_fsdp_config_preset(enum amp_fsdp_preset preset, struct amp_fsdp_config *config, struct amp_error *error);
 
 /* 0; AMP_EINVAL with a text that names the field and its range, or for NULL. Checked whether enabled or not. Pure. */
@@ -126,15 +126,15 @@ int amp_fsdp_gradient_to_fp32(const struct amp_fsdp_manager *manager, const stru
                               size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error);
 
 /*
- * The same for a gradient that is to be reduced over the group, to reduce_dtype; and for one that was, which is
- * backward_dtype again, or as it is with keep_low_precision_grads.
+ * As amp_fsdp_gradient_to_fp32, before and after a gradient is reduced over the group: to_reduce casts it to
+ * reduce_dtype; reduced casts it back to backward_dtype, or leaves it as it is with keep_low_precision_grads.
  */
 int amp_fsdp_gradient_to_reduce(const struct amp_fsdp_manager *manager, const struct amp_tensor *gradient, void *buffer,
                                 size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error);
 int amp_fsdp_gradient_reduced(const struct amp_fsdp_manager *manager, const struct amp_tensor *gradient, void *buffer,
                               size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error);
 
-/* The same for a buffer of the model (a running mean, for example) to buffer_dtype, and for an input of forward. */
+/* Likewise a buffer of the model (such as a running mean) to buffer_dtype; an input of forward to forward_dtype. */
 int amp_fsdp_cast_buffer(const struct amp_fsdp_manager *manager, const struct amp_tensor *tensor, void *buffer,
                          size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error);
 int amp_fsdp_cast_input(const struct amp_fsdp_manager *manager, const struct amp_tensor *input, void *buffer,
@@ -162,8 +162,9 @@ int amp_fsdp_check_overflow(struct amp_fsdp_manager *manager, const struct amp_t
                             bool *overflow, struct amp_error *error);
 
 /*
- * The two halves of it, for a group without a server: each rank finds what its own gradients have, the group combines
- * that (an all-reduce with max), and each rank takes the verdict of all, so that every scale moves alike.
+ * The two halves of amp_fsdp_check_overflow, for a group without a server: each rank looks for an overflow in its own
+ * gradients, the group combines the findings (an all-reduce with max), and each rank takes the verdict of all, so that
+ * all scales move alike. With a server amp_fsdp_take_verdict does nothing.
  */
 int amp_fsdp_find_overflow(struct amp_fsdp_manager *manager, const struct amp_tensor *gradients, size_t n,
                            bool *overflow, struct amp_error *error);
@@ -196,7 +197,7 @@ int amp_fsdp_apply_mixed_precision(const struct amp_fsdp_integration *integratio
 int amp_fsdp_apply_gradient_fp32(const struct amp_fsdp_integration *integration, struct amp_fsdp_unit *unit,
                                  struct amp_error *error);
 
-/* Before a scatter in reduce_dtype, and after it where the reduced gradient came back; likewise. */
+/* As amp_fsdp_apply_gradient_fp32: to reduce_dtype before a scatter; and once the reduced gradient has come back. */
 int amp_fsdp_apply_reduce_dtype(const struct amp_fsdp_integration *integration, struct amp_fsdp_unit *unit,
                                 struct amp_error *error);
 int amp_fsdp_apply_reduced(const struct amp_fsdp_integration *integration, struct amp_fsdp_unit *unit,
@@ -219,19 +220,20 @@ struct amp_fsdp_manager *amp_fsdp_integration_manager(struct amp_fsdp_integratio
  * How units come and go. gather_cb gives each of the n units its parameter (amp_fsdp_unit_set_parameter); scatter_cb
  * sends the gradients of those that have one (data not NULL), which it may read until it returns. Both return 0, or a
  * code that the hook returns as it is: negative, or 1 where the step is void (ampclient_gather). They are called on the
- * thread of the hook. It is the same whoever is behind them, one server or many shards.
+ * thread of the hook. What is behind them, one server or many shards, makes no difference to the hooks.
  */
 struct amp_fsdp_hooks {
     const struct amp_fsdp_integration *integration; /* borrowed */
-    void *arg;
+    void *arg;                                      /* passed to both; the caller's */
     int (*gather_cb)(void *arg, struct amp_fsdp_unit *units, size_t n, struct amp_error *error);
     int (*scatter_cb)(void *arg, const struct amp_fsdp_unit *units, size_t n, struct amp_error *error);
 };
 
 /*
- * Gathers the units, and casts each parameter to forward_dtype. Units that have their parameters already (forward did
- * not free them) are not gathered again. After a failure no unit has a parameter. AMP_EINVAL for a NULL, also one in
- * hooks; AMP_ESTATE for a gather_cb that left one out; AMP_ENOMEM; what gather_cb returned.
+ * Gathers the units, and casts each parameter to forward_dtype. If all units have their parameters already (forward did
+ * not free them), gather_cb is not called. After a failure no unit has a parameter, except for AMP_EINVAL, which is for
+ * a NULL, also one in hooks, and changes nothing. AMP_ESTATE if gather_cb left a unit out; AMP_ENOMEM; what gather_cb
+ * returned.
  */
 int amp_fsdp_before_forward(const struct amp_fsdp_hooks *hooks, struct amp_fsdp_unit *units, size_t n,
                             struct amp_error *error);
@@ -243,8 +245,9 @@ int amp_fsdp_after_forward(const struct amp_fsdp_hooks *hooks, struct amp_fsdp_u
                            struct amp_error *error);
 
 /*
- * Frees the parameters, casts the gradients to reduce_dtype, scatters and frees them. A unit without one is left out;
- * AMP_ESTATE if none has one. After a failure the parameters are freed, and the gradients are there still.
+ * Frees the parameters, casts the gradients to reduce_dtype, scatters and frees them. A unit without a gradient is left
+ * out; AMP_ESTATE if none has one. After a failure the parameters are freed, and the gradients are still there, some in
+ * reduce_dtype; AMP_EINVAL, for a NULL, changes nothing.
  */
 int amp_fsdp_after_backward(const struct amp_fsdp_hooks *hooks, struct amp_fsdp_unit *units, size_t n,
                             struct amp_error *error);

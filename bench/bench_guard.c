@@ -1,12 +1,13 @@
 /*
- * What the loss scaler's part of a training step costs where the matrix products run at OpenBLAS's speed: two linear
- * layers of width x width in fp32, batch 64, forward and backward, on one thread; and on their gradients
+ * What the guard, the loss scaler's part of a training step, costs where matrix products run at OpenBLAS's speed. A
+ * step is forward and backward of two linear layers of width x width in fp32, batch 64, on one thread. The guard of its
+ * gradients is one of
  *
  *   one pass   amp_grads_measure: unscale, overflow check, norm, clip factor; the optimizer multiplies by the factors
  *   apart      amp_grads_unscale, amp_grads_overflow, amp_grads_clip_by_norm, each over all gradients
  *
- * The three take turns. Prints two rows in the form of bench/run.sh for each width: milliseconds of the guard and of
- * the step, medians, and the median share.
+ * The two take turns, each after a step of its own. Prints a row in the form of bench/run.sh for each guard and width:
+ * median milliseconds of the guard and of the step, and the median share.
  */
 #include "amp/clip.h"
 #include "amp/cpu.h"

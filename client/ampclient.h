@@ -224,8 +224,8 @@ struct ampclient_join_options {
     bool take_back;
     /*
      * Parameters and gradients come and go by units (ampclient_unit_add), for a model that is larger than this
-     * process's memory: step_begin and ampclient_pull bring no parameters, ampclient_gather does; ampclient_scatter
-     * takes the place of ampclient_push. Only with accumulate 1: add micro-batches up before the scatter.
+     * process's memory: ampclient_step_begin and ampclient_pull bring no parameters, ampclient_gather does;
+     * ampclient_scatter takes the place of ampclient_push. Only with accumulate 1: add up micro-batches first.
      */
     bool units;
 };
@@ -418,15 +418,15 @@ AMPCLIENT_API int ampclient_step_end(struct ampclient_model *model, struct ampcl
 /* ---- units: a model that is larger than the worker's memory ---- */
 
 /*
- * A unit is a set of parameters that is gathered from the servers when a layer needs it and released after, and whose
- * gradients are scattered as soon as backward has them. The servers are the sharding: the worker holds the units in
- * use, and one block (at most 256 KiB) for each border between two units that were not both scattered yet. On any
- * number of shards:
+ * A unit is a set of parameters that is gathered from the servers when a layer needs it and released afterwards, and
+ * whose gradients are scattered as soon as backward has them. The model is sharded over the servers; the worker holds
+ * the units in use, and of each block with several parameters a copy (at most 256 KiB) from the first scatter into it
+ * until it has been sent. On any number of shards:
  *
  *     ampclient_step_begin(model, &step);              // brings step.scale, and no parameters
  *     for each unit, forward:
  *         ampclient_gather(model, unit);               // then ampclient_parameter of its parameters
- *         ampclient_prefetch(model, unit + 1);         // comes while this one computes
+ *         ampclient_prefetch(model, unit + 1);         // arrives while this one computes
  *         ... forward ...
  *         ampclient_release(model, unit);
  *     for each unit, backward:
@@ -435,61 +435,64 @@ AMPCLIENT_API int ampclient_step_end(struct ampclient_model *model, struct ampcl
  *     ampclient_step_end(model, &result);
  *
  * **A step can become void.** What was scattered is not kept: where a server lost it (it was restarted, or the
- * connection broke with bytes on their way), and where the model was rolled back or decided the step without this
+ * connection broke with bytes on their way), and where the model was rolled back or the step was decided without this
  * worker, gather, prefetch, scatter and drain return 1 and do nothing. Then call ampclient_step_end, which gives the
  * verdict ROLLED_BACK or LATE, and begin again: ampclient_step_begin gives the step that the model is at, the same
- * one if it is still open, and the worker computes it anew. ROLLED_BACK can also be said of a step that was decided
- * where this worker had not heard it yet: step_begin gives the one after it. No gradient counts twice. The pieces of
- * one push may come from both computations, so compute a step's gradients as a function of its number and parameters
- * alone.
+ * one if it is still open, and the worker computes it anew. ROLLED_BACK may also come for a step that was decided
+ * before this worker heard of it: ampclient_step_begin then gives the step after it. No gradient counts twice. A push
+ * may have blocks of both computations, so compute a step's gradients from its number and its parameters alone.
  *
- * Thread rule: that of all calls. Codes beside those named: AMP_ESTATE for a handle that was joined without `units`,
- * and AMP_EABORTED as of ampclient_step_begin.
+ * Thread rule: that of all calls. Codes beside those named: AMP_EINVAL for a NULL model, AMP_ESTATE for a handle that
+ * was joined without `units`, and AMP_EABORTED as from ampclient_step_begin.
  */
 
 /*
  * A new unit of these parameters (indices, copied), at any time after the join; *unit gets its number, from 0. A
- * parameter is in at most one unit (tied ones belong together); one that is in none cannot be gathered, and is absent
- * from every step. AMP_EINVAL (no parameter, one twice or of another unit), AMP_ERANGE, AMP_ENOMEM: nothing is changed.
+ * parameter is in at most one unit, so layers that share one belong to the same unit. A parameter that is in none
+ * cannot be gathered, and is absent from every step. AMP_EINVAL (no parameter, one twice or of another unit, `unit`
+ * NULL), AMP_ERANGE, AMP_ENOMEM: nothing is changed.
  */
 AMPCLIENT_API int ampclient_unit_add(struct ampclient_model *model, const uint32_t *parameters,
                                      uint32_t parameters_count, uint32_t *unit);
 
 /*
  * Waits until the unit's parameters are here, in the version of the step in hand, or outside of a step in that of the
- * last ampclient_pull. One that is here already: nothing is done. 0; 1 if the step is void, or the version pulled is
- * held no more (call ampclient_pull again); AMP_ERANGE, AMP_ESTATE (no step, and nothing pulled), AMP_ENOMEM,
- * AMP_EDEADLINE (after step_timeout_ms; it may be called again), AMP_EUNAVAILABLE.
+ * last ampclient_pull. Does nothing if they are here already. 0; 1 if the step is void, or if the servers no longer
+ * have the version pulled (call ampclient_pull again); AMP_ERANGE, AMP_ESTATE (no step, and nothing pulled),
+ * AMP_ENOMEM, AMP_EDEADLINE (after step_timeout_ms; it may be called again), AMP_EUNAVAILABLE.
  */
 AMPCLIENT_API int ampclient_gather(struct ampclient_model *model, uint32_t unit);
 
-/* Begins what ampclient_gather waits for, and returns at once. Units come one at a time, in the order asked for. */
+/*
+ * Begins what ampclient_gather waits for, and returns at once, with a code as from there. Units come one at a time, in
+ * the order asked for.
+ */
 AMPCLIENT_API int ampclient_prefetch(struct ampclient_model *model, uint32_t unit);
 
 /*
- * Frees the unit's parameters; of one that is on its way the rest does not come. It may be gathered again. step_begin,
- * pull and leave release all. AMP_ERANGE; AMP_ESTATE: it was not gathered, or has been released.
+ * Frees the unit's parameters; if they are still on their way, the rest does not come. The unit may be gathered again.
+ * step_begin, pull and leave release all units. AMP_ERANGE; AMP_ESTATE: it was not gathered, or has been released.
  */
 AMPCLIENT_API int ampclient_release(struct ampclient_model *model, uint32_t unit);
 
 /*
  * Hands in the scaled gradients of a unit, in the order of its parameters; NULL for a parameter that has none: it is
- * absent, as in ampclient_push, whose dtypes and rules hold. Once a step for each unit, whether it is gathered then or
- * not. First waits until the servers take what was scattered before (ampclient_drain); then sends in the background, so
- * that the gradients of one unit are borrowed at a time: until the next scatter, drain or step_end returns, be it with
- * an error other than AMP_EDEADLINE. 0; 1 if the step is void; AMP_EINVAL, AMP_ERANGE, AMP_ESTATE (no step, or
- * scattered before), AMP_ENOMEM: nothing is done, and nothing of `gradients` is borrowed.
+ * absent, as in ampclient_push, whose dtypes and rules hold. Once a step for each unit, whether or not it is gathered
+ * then. First waits until what was scattered before has left (ampclient_drain); then sends in the background, so
+ * that the gradients of one unit at a time are borrowed: until the next scatter, drain or step_end returns, with
+ * whatever but AMP_EDEADLINE. 0; 1 if the step is void; AMP_EINVAL, AMP_ERANGE, AMP_ESTATE (no step, or scattered
+ * before), AMP_ENOMEM, AMP_EDEADLINE (as ampclient_drain). Unless 0, nothing of `gradients` is sent or borrowed.
  */
 AMPCLIENT_API int ampclient_scatter(struct ampclient_model *model, uint32_t unit, const void *const *gradients,
                                     enum amp_dtype dtype);
 
 /*
  * Waits until no gradient is borrowed any more: all have left for the servers. 0; 1 if the step is void; AMP_ESTATE: no
- * step is begun; AMP_EDEADLINE after step_timeout_ms: they are borrowed still, and it may be called again.
+ * step is begun; AMP_EDEADLINE after step_timeout_ms: they are still borrowed, and it may be called again.
  */
 AMPCLIENT_API int ampclient_drain(struct ampclient_model *model);
 
-/* Bytes that the handle holds for units: parameters, and blocks at borders. 0 for NULL. */
+/* Bytes that the handle has allocated for units: parameters, and copies of blocks. 0 for NULL. */
 AMPCLIENT_API uint64_t ampclient_units_bytes(const struct ampclient_model *model);
 
 /* ---- user state ---- */

@@ -122,7 +122,7 @@ static void add_pieces(const struct ampclient_core *core, struct ampclient_unit 
     }
 }
 
-/* The blocks of the parameters that are marked as of unit `number`, each once and in order. */
+/* The blocks of the parameters that `unit_of` gives to unit `number`, each once and in order. */
 static void find_pieces(const struct ampclient_core *core, struct ampclient_unit *unit, uint32_t number)
 {
     const struct ampclient_core_layout *flat = &core->flat;
@@ -181,7 +181,7 @@ int ampclient_core_unit_add(struct ampclient_core *core, const uint32_t *paramet
 
 /* ---- memory ---- */
 
-/* A cancelled stream may still write the memory of a unit that was COMING: that is freed when it has ended. */
+/* A cancelled stream may still write into a unit that was COMING: its memory is freed when the stream has ended. */
 static void make_absent(struct ampclient_core *core, struct ampclient_unit *unit)
 {
     bool here = unit->state == AMPCLIENT_UNIT_HERE;
@@ -416,7 +416,7 @@ static void pull_failed(struct ampclient_core *core, const struct ampclient_ende
         ampclient_core_push_too_late(core);
         ampclient_core_units_void(core);
     } else if (mine && strcmp(ended->reason, "PULL_OUTRUN") == 0) {
-        return; /* asked for again: it may be the next step's that was meant */
+        return; /* pulled again; if the step is over, that is refused as STALE_STEP */
     } else if (ended->code == AMP_EDATALOSS && core->units.resends < AMPCLIENT_BLOCK_RESENDS_MAX) {
         core->units.resends++;
     } else if (ampclient_core_failed(core, ended)) {

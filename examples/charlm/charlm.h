@@ -1,4 +1,6 @@
-/* The parts of the charlm example: options, text, progress, training with and without a server, writing. */
+/*
+ * The parts of the charlm example: options, text, progress, training with and without a server, writing. One thread.
+ */
 #ifndef CHARLM_H
 #define CHARLM_H
 
@@ -26,11 +28,11 @@ struct charlm_options {
     struct charlm_shape shape; /* sequences: of one worker and step */
     enum amp_autocast_mode mode;
     enum charlm_scaler scaler;
-    float scale; /* the first one, or the constant one; 0: by the scaler */
+    float scale; /* the first loss scale, or the constant one; 0: the scaler's default */
     uint64_t steps, seed, checkpoint_every, write;
-    uint32_t world;
+    uint32_t world; /* number of workers */
     bool local, quiet;
-    bool units; /* of a worker: parameters come and go unit by unit */
+    bool units; /* of a worker: gather and release parameters unit by unit */
 };
 
 /* The scaler that the options amount to: bf16 has the range of fp32 and needs none. */
@@ -49,7 +51,7 @@ struct charlm_text {
     size_t count, train_count;
 };
 
-/* Reads an ASCII file of at least 20 * context characters. 0, or -1 after a sentence on stderr. */
+/* Reads an ASCII file of at least 20 * context characters. 0, or -1 after a sentence on stderr; close in both cases. */
 int charlm_text_open(struct charlm_text *text, const char *path, size_t context);
 void charlm_text_close(struct charlm_text *text);
 
@@ -61,12 +63,12 @@ void charlm_text_close(struct charlm_text *text);
 void charlm_text_batch(const struct charlm_text *text, const struct charlm_options *options, uint32_t rank,
                        uint64_t first, uint8_t *inputs, uint8_t *targets);
 
-/* The mean loss over the first part of what is not trained on. */
+/* The mean loss over the first part of what is not trained on. An error shows in model->failed. */
 double charlm_text_validate(const struct charlm_text *text, struct charlm_model *model);
 
 /* ---- progress.c ---- */
 
-/* What is said once in a while: loss, speed, scale, time left. And a line for each step into a file, if wanted. */
+/* Prints loss, speed, scale and time left once in a while; with --log also writes a line for each step to a file. */
 struct charlm_progress {
     const struct charlm_options *options;
     FILE *log;
@@ -75,7 +77,7 @@ struct charlm_progress {
     uint64_t shown_step;
 };
 
-/* 0, or -1 after a sentence on stderr (the file of --log). */
+/* 0, or -1 after a sentence on stderr (the file of --log); close in both cases. */
 int charlm_progress_open(struct charlm_progress *progress, const struct charlm_options *options);
 void charlm_progress_close(struct charlm_progress *progress);
 /* After a step: its number (from 1), loss, scale, norm of the gradient (0 if skipped), and whether it was skipped. */
@@ -87,8 +89,8 @@ double charlm_now_s(void);
 /* ---- write.c ---- */
 
 /*
- * Prints `count` characters of the model's own: each is drawn from what it expects after the last `context` ones. 0, or
- * not 0 after a sentence on stderr.
+ * Prints `count` characters that the model writes: each is drawn from what it expects after the last `context` ones. 0,
+ * or another number after a sentence on stderr.
  */
 int charlm_write(struct charlm_model *model, uint64_t seed, uint64_t count);
 

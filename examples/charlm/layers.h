@@ -3,7 +3,7 @@
  *
  * `rows` counts positions: all of a batch's sequences, one after the other. A matrix is row-major. A backward function
  * writes its gradients, unless it says that it adds. Nothing is allocated. An Inf or NaN that goes in comes out, so
- * that a loss scale that was too large is seen in the gradients. Any thread, on memory of one's own.
+ * that a loss scale that was too large is seen in the gradients. Any thread, on the caller's memory.
  *
  * The bits of sums depend on the processor's vector width: the same on one machine, not on all.
  */
@@ -18,7 +18,7 @@
 /* out[row] = tokens[token of the row] + positions[row % context]; both tables are [..][width]. */
 void charlm_embedding_forward(float *out, const uint8_t *text, const float *tokens, const float *positions, size_t rows,
                               size_t context, size_t width);
-/* The gradients of both tables; token_count and context are their heights. */
+/* The gradients of both tables; token_count and context are their numbers of rows. */
 void charlm_embedding_backward(float *d_tokens, float *d_positions, const float *d_out, const uint8_t *text,
                                size_t rows, size_t context, size_t width, size_t token_count);
 
@@ -34,14 +34,14 @@ void charlm_gelu_forward(float *out, const float *in, size_t count);
 /* d_in = d_out * GELU'(in); d_in may be d_out. */
 void charlm_gelu_backward(float *d_in, const float *d_out, const float *in, size_t count);
 
-/* Each row of out = bias (NULL: zeros), plus the row of `add` (NULL: nothing): what a product is then added to. */
+/* Each row of out = bias (NULL: 0) + the row of `add` (NULL: 0). A product is then added to it. */
 void charlm_start_rows(float *out, const float *bias, const float *add, size_t rows, size_t width);
 /* d_bias = the sum of the rows of d_out. */
 void charlm_bias_backward(float *d_bias, const float *d_out, size_t rows, size_t width);
 
 /*
- * The mean cross entropy of the rows of logits [rows][classes] against the targets. In place of the logits comes their
- * gradient times `factor` (the loss scale), unless factor is 0: the logits stay then.
+ * The mean cross entropy of the rows of logits [rows][classes] against the targets. The logits are replaced by their
+ * gradient times `factor` (the loss scale), and stay if factor is 0.
  */
 double charlm_cross_entropy(float *logits, const uint8_t *targets, size_t rows, size_t classes, float factor);
 
@@ -57,17 +57,19 @@ struct charlm_heads {
 
 /*
  * Causal attention: out [rows][width] from qkv [rows][3 * width], whose row is query, key, value. `shares` keeps the
- * softmax for backward: [sequences][heads][context][context], of which only the blocks below the diagonal are used.
+ * softmax for backward: [sequences][heads][context][context], of which only the blocks up to the diagonal are used.
  */
 void charlm_attention_forward(float *out, float *shares, const float *qkv, const struct charlm_heads *heads);
-/* d_shares: scratch of context * context elements. */
+/* Writes all of d_qkv. d_shares: scratch of context * context elements. */
 void charlm_attention_backward(float *d_qkv, float *d_shares, const float *d_out, const float *qkv, const float *shares,
                                const struct charlm_heads *heads);
 
-/* Rows of `scores` [rows][stride] become their softmax over the first `first + row + 1` columns, the others up to
- * `columns` 0; scores are multiplied by `factor` before. */
+/*
+ * Each row of `scores` [rows][stride] is multiplied by `factor` and becomes its softmax over the first
+ * `first + row + 1` columns; the rest up to `columns` becomes 0.
+ */
 void charlm_softmax_causal(float *scores, size_t rows, size_t columns, size_t stride, size_t first, float factor);
-/* d_scores = the gradient of the scores before `factor`, from the softmax and its gradient, in place of the latter. */
+/* d_shares has the gradient of the softmax `shares`, and becomes that of the scores before `factor`. */
 void charlm_softmax_backward(float *d_shares, const float *shares, size_t rows, size_t columns, size_t stride,
                              float factor);
 

@@ -11,8 +11,8 @@
 #include <string.h>
 
 /*
- * Training in one process: fp32 masters, whose casts autocast chooses and caches; a loss scaler of the library that
- * unscales and judges the gradients; clipping by the global norm; AdamW.
+ * Training in one process: fp32 masters, whose casts autocast chooses and caches; a loss scaler of the library, which
+ * unscales the gradients and skips a step with an overflow; clipping by the global norm; AdamW.
  */
 
 static int failed(const char *what, const char *text)
@@ -23,7 +23,7 @@ static int failed(const char *what, const char *text)
 
 /* ---- open and close ---- */
 
-/* For a program that is to start from the same: a line with name and sizes of each parameter, a blank line, fp32. */
+/* For a program that starts from the same values: a line of name and sizes for each parameter, a blank line, fp32. */
 static int write_initial(const struct charlm_local *local, const char *path)
 {
     const struct charlm_model *model = &local->model;
@@ -61,7 +61,7 @@ static int open_scaler(struct charlm_local *local, const struct amp_kernels *ker
     return code == 0 ? 0 : failed("the loss scaler", error.text);
 }
 
-/* Where each parameter's part of masters and gradients lies, and its first values. */
+/* Gives each parameter its part of masters and gradients, and its first values. */
 static void place_parameters(struct charlm_local *local)
 {
     struct charlm_model *model = &local->model;
@@ -143,11 +143,11 @@ static int optimizer(void *arg, const struct amp_tensor *gradients, size_t n, st
     amp_pass_apply_g(kernels, elements, local->wide, &apply, local->masters, local->m, local->v, local->copy, &stats);
     local->applied++;
     for (size_t i = 0; i < n; i++)
-        local->model.parameters[i].now.version = local->applied; /* the cached casts are of the values before */
+        local->model.parameters[i].now.version = local->applied; /* the cached casts have the values of before */
     return 0;
 }
 
-/* Which parameters' gradients had an Inf or NaN. */
+/* Prints whose gradients had an Inf or NaN. */
 static void show_overflows(struct charlm_local *local)
 {
     struct amp_overflow_stats stats;

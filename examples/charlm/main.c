@@ -1,10 +1,10 @@
 /*
  * Trains a small language model on a book, character by character, and lets it write: as a worker of an ampd server
- * (RANK and WORLD_SIZE from the environment), or with --local alone. It uses the whole numerics library: autocast with
- * its cache of casts, the loss scalers, the gradient utilities, and ampd's scale, verdict and user state.
+ * (RANK and WORLD_SIZE from the environment), or alone with --local. It uses autocast with its cache of casts, the loss
+ * scalers, the gradient utilities, and ampd's scale, verdict and user state.
  *
  *     model.h, pass.c    the transformer: its parameters, forward, backward
- *     layers.h           the layers, each a plain function with its backward
+ *     layers.h           the layers, each a plain function and its backward
  *     product.h          matrix products by OpenBLAS and oneDNN
  *     local.c, worker.c  the two ways to train it
  *

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Elements begin at multiples of so many bytes: a line of the cache, and the widest vector. */
+/* Arrays begin at multiples of so many bytes: a cache line, and the widest vector. */
 #define ALIGNMENT 64
-/* GPT-2's deviation of first values. */
+/* GPT-2's standard deviation of first values. */
 #define DEVIATION 0.02
 
 size_t charlm_elements(const struct charlm_parameter *parameter)
@@ -29,7 +29,7 @@ void charlm_unit_parameters(const struct charlm_model *model, size_t unit, size_
 
 /* ---- names and sizes ---- */
 
-/* Sizes are in units of the width; 0 columns: a vector. */
+/* Sizes are multiples of the width; 0 columns: a vector. */
 struct row {
     const char *name;
     size_t rows, columns;
@@ -95,7 +95,7 @@ void charlm_init(const struct charlm_model *model, size_t index, uint64_t seed, 
 
 /* ---- memory ---- */
 
-/* One allocation for all: the layout is gone through twice, first to count (base NULL), then to hand out. */
+/* One allocation for all: the layout is made twice, first to count bytes (base NULL), then to hand them out. */
 struct arena {
     char *base;
     size_t used;
@@ -180,7 +180,7 @@ static void lay_out(struct arena *arena, struct charlm_model *model)
     model->low = take(arena, rows * (4 * width > CHARLM_TOKENS ? 4 * width : CHARLM_TOKENS), sizeof(uint16_t));
 }
 
-/* Room for the low copies of all weights, as the cache wants it (amp/cast.h), and as much again to be sure. */
+/* Twice the low copies of all parameters: enough for those of the weights and the cache's overhead (amp/cast.h). */
 static size_t cache_bytes(const struct charlm_model *model)
 {
     size_t elements = 0;

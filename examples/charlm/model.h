@@ -1,12 +1,14 @@
 /*
  * The language model: a transformer of GPT-2's form over ASCII characters, forward and backward.
  *
- * It is a row of units: the embedding, the blocks, the head. Forward goes from the first unit to the last, backward
- * from the last to the first. A unit needs only its own parameters, and its gradients are complete when its backward
- * returns, so a caller may fetch parameters and send gradients unit by unit.
+ * It is a sequence of units: the embedding, the blocks, the head. Forward goes from the first unit to the last,
+ * backward from the last to the first. A unit needs only its own parameters, and its gradients are complete when its
+ * backward returns, so a caller may fetch parameters and send gradients unit by unit.
  *
  * Which dtype an operation takes its operands in is the autocast region's choice (amp/autocast.h). Operands of `linear`
  * are in the low precision; their products, and everything else, are in fp32.
+ *
+ * A model is used by one thread at a time.
  */
 #ifndef CHARLM_MODEL_H
 #define CHARLM_MODEL_H
@@ -34,7 +36,7 @@ struct charlm_shape {
         .layers = 4, .heads = 4, .width = 128, .context = 128, .sequences = 8                                          \
     }
 
-/* Parameters of a block, in this order; of the embedding and the head below. */
+/* The parameters of a block, of the embedding, and of the head, each in this order. */
 enum {
     CHARLM_LN1_WEIGHT,
     CHARLM_LN1_BIAS,
@@ -72,7 +74,7 @@ struct charlm_linear {
 };
 enum { CHARLM_QKV, CHARLM_PROJECTION, CHARLM_UP, CHARLM_DOWN, CHARLM_LINEARS };
 
-/* What the forward of a block, or of the head, keeps for its backward: all [rows][..]. The head has one norm alone. */
+/* What the forward of a block, or of the head, keeps for its backward: all [rows][..]. The head has only one norm. */
 struct charlm_kept {
     float *mean[2], *rstd[2], *normal[2]; /* of both layer norms */
     float *qkv, *shares, *mixed;          /* attention: input, softmax, output */
@@ -114,7 +116,7 @@ size_t charlm_units(const struct charlm_model *model);
 void charlm_unit_parameters(const struct charlm_model *model, size_t unit, size_t *first, size_t *count);
 size_t charlm_elements(const struct charlm_parameter *parameter);
 
-/* First values of parameter `index`: uniform numbers of the deviation that GPT-2 has. A function of its arguments. */
+/* First values of parameter `index`, uniform with GPT-2's standard deviation. A function of its arguments alone. */
 void charlm_init(const struct charlm_model *model, size_t index, uint64_t seed, float *values);
 
 /*

@@ -17,7 +17,7 @@ static void check(struct charlm_model *model, int code)
 
 /* ---- parameters and linear ---- */
 
-/* Parameters that are not multiplied are added to or multiplied with fp32 values: they are widened if need be. */
+/* A parameter that is not an operand of a product meets fp32 values element by element: it is widened if need be. */
 static void widen(struct charlm_model *model, size_t unit)
 {
     size_t first, count;
@@ -48,7 +48,7 @@ static void linear_forward(struct charlm_model *model, struct charlm_linear *lin
                                 &linear->weight_used, out, AMP_F32, true, &model->error));
 }
 
-/* A gradient that was computed in fp32, as the dtype that gradients have. */
+/* Stores a gradient that was computed in fp32, in the model's gradient_dtype. */
 static void store_gradient(struct charlm_model *model, struct charlm_parameter *parameter, const float *values)
 {
     amp_cast(model->kernels, parameter->gradient.data, model->gradient_dtype, values, AMP_F32,
@@ -57,7 +57,7 @@ static void store_gradient(struct charlm_model *model, struct charlm_parameter *
 
 /*
  * The weight as forward multiplied it: its low copy is still in the cache, which has room for every weight (cast.h).
- * One that was used where it lay may lie elsewhere now: a unit that was released is gathered again for its backward.
+ * One that was used in place may be elsewhere now: a unit that was released is gathered again for its backward.
  */
 static const struct amp_tensor_view *weight_operand(const struct charlm_linear *linear)
 {

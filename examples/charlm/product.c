@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 /*
- * A plan is a product of given form, sizes and dtypes. oneDNN makes machine code for each of them, which takes
- * milliseconds, so a plan is made when a product is met for the first time and kept to the end.
+ * A plan is a product of given form, sizes and dtypes. oneDNN generates machine code for each of them, which takes
+ * milliseconds, so a plan is made when a product is first asked for, and is kept to the end.
  */
 struct charlm_plan {
     enum charlm_form form;
@@ -17,7 +17,7 @@ struct charlm_plan {
     dnnl_memory_t memory[3];    /* a, b, out: without data, which is set before each use */
 };
 
-/* Of OpenMP, from which oneDNN has its threads; declared here since not every compiler brings omp.h. */
+/* Of OpenMP, which runs oneDNN's threads; declared here since not every compiler brings omp.h. */
 void omp_set_num_threads(int threads);
 
 static int failed(struct amp_error *error, int code, const char *what)
@@ -161,7 +161,7 @@ static float *wide_buffer(struct charlm_products *products, size_t index, size_t
     return products->wide[index];
 }
 
-/* By fp32: the operands hold the same values there, and the result is rounded once. */
+/* In fp32, which has every value of the operands; the result is rounded once. */
 static int multiply_widened(struct charlm_products *products, const struct charlm_plan *plan,
                             const struct amp_tensor_view *a, const struct amp_tensor_view *b, void *out)
 {

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-/* One line for this many steps. */
+/* Steps between two lines on stdout. */
 #define PROGRESS_EVERY 50
 
 double charlm_now_s(void)

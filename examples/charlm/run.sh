@@ -5,10 +5,10 @@
 #          [--scaler dynamic|static|none] [--scale S] [--seed S] [--layers N] [--heads N] [--width N] [--context N]
 #          [--batch N] [--text FILE] [--checkpoint-every N] [--units]
 #
-# --kill ends the server by SIGKILL after about half of the steps, and starts it again: the job ends with the same parameters,
-# byte for byte. They are in DIR/parameters.safetensors at the end, and their SHA-256 is the last line. DIR of --dir
-# (made if missing) also gets data/ (the server's), ampd.log, and steps.tsv (a line for each step: step, loss, scale,
-# norm, skipped). Port 0, the default, takes a free one. What the other options mean says charlm --help.
+# --kill ends the server by SIGKILL after about half of the steps, and starts it again: the job ends with the same
+# parameters, byte for byte. They are in DIR/parameters.safetensors at the end, and their SHA-256 is the last line. DIR
+# of --dir (made if missing) also gets data/ (the server's), ampd.log, and steps.tsv (a line for each step: step, loss,
+# scale, norm, skipped). Port 0, the default, takes a free one. charlm --help explains the other options.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -93,7 +93,7 @@ for ((rank = 1; rank < workers; rank++)); do
 done
 
 if [ -n "$kill" ]; then
-	# A little after the half, so that it is between two checkpoints and steps have to be done again.
+	# A little after half of the steps: not at a checkpoint, so that steps have to be done again.
 	until [ "$(wc -l <"$dir/steps.tsv")" -ge $((steps * 11 / 20)) ]; do
 		kill -0 "${worker_pids[0]}" 2>/dev/null || break
 		sleep 0.01
@@ -104,7 +104,7 @@ if [ -n "$kill" ]; then
 	start_ampd
 fi
 
-# In whatever order they end: a worker whose peer has failed would wait for it for ten minutes.
+# In whatever order they end: a worker whose peer has failed waits for it until loss_timeout_ms, ten minutes.
 while [ "${#worker_pids[@]}" -gt 0 ]; do
 	running=()
 	for pid in "${worker_pids[@]}"; do

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Batches of the validation, if there is text for so many. */
+/* Batches of the validation; fewer if the text is short. */
 #define VALIDATION_BATCHES 16
 
 static int refuse(const char *path, const char *what)

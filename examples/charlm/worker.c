@@ -15,21 +15,21 @@
  * again for its backward, while the next one comes; a step that became void meanwhile is computed again.
  */
 
-/* Of a skipped step: so many parameters are named. */
+/* Parameters that are named after a skipped step, at most. */
 #define OVERFLOWS_SHOWN 2
-/* A restarted server must have this long; a supervisor restarts it within a second. */
+/* How long a server may be gone: two minutes are enough to restart it. */
 #define RECONNECT_TIMEOUT_MS 120000
 
 /*
- * Where this rank is in its text, as the server keeps it with each verdict: sequences read until the end of a step.
- * After a rollback, and in a job that goes on, the rank reads on where the epoch began, even if its --batch is another
- * now. Written as it lies in memory.
+ * Where this rank is in its text, as the server keeps it with each verdict: sequences read by the end of a step. After
+ * a rollback, and in a job that is resumed, the rank reads on where the epoch began, even if its --batch has changed.
+ * Stored as it lies in memory.
  */
 struct position {
     uint64_t step, sequences;
 };
 
-/* Seconds spent in the client's calls, and in all. */
+/* Seconds spent in the client's calls (a gather counts as begin), and in whole steps. */
 struct times {
     double begin_s, push_s, end_s, all_s;
     uint64_t steps;
@@ -101,7 +101,7 @@ static int create_model(struct worker *worker)
     return rc == 0 ? 0 : failed(worker, "cannot create the model", rc);
 }
 
-/* The first values; of all workers' the first load wins, and they are the same. */
+/* Loads the first values. Every worker does so, all with the same values, and the first load counts. */
 static int load_values(struct worker *worker)
 {
     const struct charlm_model *model = &worker->model;
@@ -123,7 +123,7 @@ static int load_values(struct worker *worker)
     return rc == 0 ? 0 : failed(worker, "cannot load the first values", rc);
 }
 
-/* The model's units, with the same numbers. */
+/* Adds the model's units in order, so that both sides number them alike. */
 static int add_units(struct worker *worker)
 {
     uint32_t parameters[CHARLM_BLOCK_PARAMETERS], number;
@@ -151,7 +151,7 @@ static int join_model(struct worker *worker)
 
 /* ---- a step ---- */
 
-/* The pulled values of a unit become the model's: views, valid until the next step begins. */
+/* The pulled values of a unit become the model's: views, valid until the next step begins or the unit is released. */
 static int take_unit(struct worker *worker, size_t unit, uint64_t version)
 {
     size_t first, count;
@@ -168,8 +168,8 @@ static int take_unit(struct worker *worker, size_t unit, uint64_t version)
 }
 
 /*
- * With --units: waits for a unit, and asks for the one that is needed after it (`next`; itself: none). 0, or 1 if the
- * step is void.
+ * With --units: waits for a unit, and asks for the one that is needed after it (`next`; the same one: none). 0, or 1 if
+ * the step is void.
  */
 static int gather_unit(struct worker *worker, size_t unit, size_t next)
 {
@@ -334,7 +334,7 @@ static int one_step(struct worker *worker)
 
 /* ---- the job ---- */
 
-/* What rank 0 says at the end; what it pulls is what all workers have. */
+/* Rank 0 validates, reports and writes at the end, with the parameters that all workers have. */
 static int finish(struct worker *worker)
 {
     const struct charlm_options *options = worker->options;
@@ -343,7 +343,8 @@ static int finish(struct worker *worker)
     int rc = ampclient_pull(worker->remote, NULL);
     if (rc != 0)
         return failed(worker, "cannot pull for the validation", rc);
-    for (size_t unit = 0; unit < charlm_units(&worker->model); unit++) { /* all of them: it reads the text many times */
+    /* All units stay gathered, since the validation uses each many times. */
+    for (size_t unit = 0; unit < charlm_units(&worker->model); unit++) {
         if (gather_unit(worker, unit, unit) != 0 || take_unit(worker, unit, UINT64_MAX) != 0)
             return -1;
     }
