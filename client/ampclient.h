@@ -113,6 +113,15 @@ struct ampclient_options {
     void (*log_cb)(void *arg, enum ampclient_log_level level, const char *text);
     void *log_arg;
     enum ampclient_log_level log_level;
+
+    /*
+     * Optional: while a call of this client waits, it is asked every 50 ms, on the thread of that call. Once it says
+     * true, the call ends with AMP_ECANCELLED, and everything is as if its time limit had passed: a step that step_end
+     * waited for goes on, and step_end may be called again. It must not call the client. ampclient_close waits at most
+     * 10 s and does not ask.
+     */
+    bool (*interrupt_cb)(void *arg);
+    void *interrupt_arg;
 };
 #define AMPCLIENT_OPTIONS_INIT                                                                                         \
     {                                                                                                                  \
@@ -331,6 +340,9 @@ AMPCLIENT_API void ampclient_close(struct ampclient *client);
 /* The text of the last error of this client: a sentence; "" if there was none. Valid until the next call. */
 AMPCLIENT_API const char *ampclient_error_text(const struct ampclient *client);
 
+/* Its reason: one word as in docs/protocol.md, "" if there is none. Valid until the next call. */
+AMPCLIENT_API const char *ampclient_error_reason(const struct ampclient *client);
+
 /* "0.1.0" */
 AMPCLIENT_API const char *ampclient_version(void);
 
@@ -376,6 +388,18 @@ AMPCLIENT_API int ampclient_parameter(const struct ampclient_model *model, uint3
                                       struct ampclient_tensor *tensor);
 
 /*
+ * Memory of the caller for the parameters: a view of one may then be used for as long as the caller keeps the memory.
+ * Between the join and the first step_begin or pull. `size` is at least ampclient_memory_size bytes, and `memory` is
+ * aligned to 64. The library writes there during step_begin and pull alone. Borrowed until ampclient_leave or
+ * ampclient_close returns; where that or another call says AMP_EINTERNAL, the client's thread may still write, and the
+ * memory must stay. AMP_EINVAL; AMP_ESTATE: too late, or the handle has units. Nothing is borrowed then.
+ */
+AMPCLIENT_API int ampclient_use_memory(struct ampclient_model *model, void *memory, size_t size);
+
+/* Bytes of all parameters in their dtype, with what lies between them; 0 for NULL and with units. */
+AMPCLIENT_API size_t ampclient_memory_size(const struct ampclient_model *model);
+
+/*
  * Pulls the newest complete version, for evaluation; not between step_begin and step_end (AMP_ESTATE). Works
  * when the model is done. *version may be NULL. With units it only says which version ampclient_gather brings from
  * then on.
@@ -414,6 +438,27 @@ AMPCLIENT_API int ampclient_set_weight(struct ampclient_model *model, float weig
  * ROLLED_BACK, and the next step_begin gives the earlier step.
  */
 AMPCLIENT_API int ampclient_step_end(struct ampclient_model *model, struct ampclient_result *result);
+
+/* ---- all other methods of the server ---- */
+
+/*
+ * Calls a method that has no function here: history, checkpoints, the scale (proto/ampd/v1). `method` is its path,
+ * "/ampd.v1.ScaleService/GetScale"; `request` a message in protobuf's encoding, borrowed during the call. It is tried
+ * again while the server cannot be reached, as all calls are: give SetScale, ResetScale and Rollback a request_id, so
+ * that they are done once. On success *response is a view of the answer's bytes, valid until the next ampclient_call or
+ * ampclient_close, and not NULL unless *response_size is 0. AMP_EINVAL (a method without "/", NULL, more than 1 MiB),
+ * AMP_EUNIMPLEMENTED (no such method), and what the method answers. Thread rule: that of all calls.
+ */
+AMPCLIENT_API int ampclient_call(struct ampclient *client, const char *method, const void *request, size_t size,
+                                 const void **response, size_t *response_size);
+
+/*
+ * The same of a method that answers with a stream, such as WatchSteps: returns when the stream has ended, without a
+ * time limit of its own. message_cb is called on the client's loop thread with each message, valid until it returns; it
+ * must not call the client; if it returns another value than 0 the stream ends, with AMP_ECANCELLED. Tried once.
+ */
+AMPCLIENT_API int ampclient_call_stream(struct ampclient *client, const char *method, const void *request, size_t size,
+                                        int (*message_cb)(void *arg, const uint8_t *data, size_t size), void *arg);
 
 /* ---- units: a model that is larger than the worker's memory ---- */
 

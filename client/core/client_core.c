@@ -120,13 +120,19 @@ static void arm_timer(struct ampclient_core *core)
 
 /* ---- events ---- */
 
+static void stop_waiting(struct ampclient_core *core, int code)
+{
+    if (core->request != 0 && !core->done_ready)
+        ampclient_core_request_stop(core, code);
+}
+
 static void tick(struct ampclient_core *core)
 {
     core->timer_ms = 0;
     if (core->retry_ms != 0 && core->retry_ms <= core->now_ms)
         core->retry_ms = 0;
-    if (core->request != 0 && !core->done_ready && core->request_deadline_ms <= core->now_ms)
-        ampclient_core_request_too_late(core);
+    if (core->request_deadline_ms <= core->now_ms)
+        stop_waiting(core, AMP_EDEADLINE);
     bool member = core->has_model && active(core) && core->join_call == 0 && !core->need_join;
     if (core->keep_alive_call != 0 || core->keep_alive_ms > core->now_ms)
         return;
@@ -182,6 +188,9 @@ void ampclient_core_step(struct ampclient_core *core, uint64_t now_ms, const str
     case AMPCLIENT_EVENT_GATHER:
     case AMPCLIENT_EVENT_DRAIN:
         ampclient_core_request(core, event);
+        break;
+    case AMPCLIENT_EVENT_INTERRUPT:
+        stop_waiting(core, AMP_ECANCELLED);
         break;
     case AMPCLIENT_EVENT_PULL_HEADER:
         if (!ampclient_core_units_header(core, event->call, &event->u.header))
@@ -252,7 +261,8 @@ void ampclient_core_free(struct ampclient_core *core)
     ampclient_core_units_close(core);
     ampclient_core_layout_close(&core->flat);
     free(core->pull.have);
-    free(core->parameters);
+    if (!core->parameters_given)
+        free(core->parameters);
     free(core->base_state);
     free(core->user_state);
     free(core);

@@ -67,7 +67,7 @@ struct ampclient_range {
 };
 
 enum ampclient_event_type {
-    /* the user's requests; each but USER_STATE ends with AMPCLIENT_OUT_USER_DONE. One at a time */
+    /* the user's requests; each but USER_STATE and INTERRUPT ends with AMPCLIENT_OUT_USER_DONE. One at a time */
     AMPCLIENT_EVENT_JOIN = 1,
     AMPCLIENT_EVENT_STEP_BEGIN,
     AMPCLIENT_EVENT_STEP_END,
@@ -76,6 +76,7 @@ enum ampclient_event_type {
     AMPCLIENT_EVENT_USER_STATE, /* u.user_state, copied */
     AMPCLIENT_EVENT_GATHER,     /* u.unit: until its parameters are here */
     AMPCLIENT_EVENT_DRAIN,      /* units: until the gradients that were handed in are not read any more */
+    AMPCLIENT_EVENT_INTERRUPT,  /* the user waits no longer: the request ends as at its deadline, AMP_ECANCELLED */
     /* from the network */
     AMPCLIENT_EVENT_PULL_HEADER = 20, /* u.header */
     AMPCLIENT_EVENT_PULL_BLOCK,       /* u.block is in memory and its checksum matched */

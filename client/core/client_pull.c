@@ -1,17 +1,67 @@
 /* Pulling: one version of the parameters, from every shard, into the handle's memory. */
 #include "client/core/client_pull.h"
 
+#include "base/large.h"
 #include "client/core/client_requests.h"
 #include "client/core/client_retry.h"
 #include "client/core/machine.h"
 #include "client/core/membership.h"
 #include "client/core/outbox.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+/* Where a pull that failed leaves the handle. */
+static enum ampclient_state after_failure(const struct ampclient_core *core)
+{
+    return core->state == AMPCLIENT_STATE_FETCHING ? core->fetch_from : AMPCLIENT_STATE_READY;
+}
+
+size_t ampclient_core_memory_size(const struct ampclient_core *core)
+{
+    return core->config.units ? 0 : (size_t)core->flat.elements * amp_dtype_size(core->cast);
+}
+
+int ampclient_core_use_memory(struct ampclient_core *core, void *memory, size_t size, struct amp_error *error)
+{
+    size_t wanted = ampclient_core_memory_size(core);
+    if (wanted == 0 || core->parameters != NULL)
+        return amp_error_set(error, AMP_ESTATE, NULL,
+                             "memory for the parameters is taken between the join and the "
+                             "first step_begin or pull, once, and not with units");
+    if (memory == NULL || (uintptr_t)memory % AMPCLIENT_MEMORY_ALIGN != 0 || size < wanted)
+        return amp_error_set(error, AMP_EINVAL, NULL,
+                             "give %zu bytes for the parameters, at an address that is a multiple of %d", wanted,
+                             AMPCLIENT_MEMORY_ALIGN);
+    core->parameters = memory;
+    core->parameters_given = true;
+    return 0;
+}
+
+/* Flat memory for all parameters, before the first pull; a handle with units has none. */
+static int make_parameters(struct ampclient_core *core)
+{
+    size_t size = ampclient_core_memory_size(core);
+    if (size == 0 || core->parameters != NULL)
+        return 0;
+    core->parameters = aligned_alloc(AMPCLIENT_MEMORY_ALIGN,
+                                     (size + AMPCLIENT_MEMORY_ALIGN - 1) & ~(size_t)(AMPCLIENT_MEMORY_ALIGN - 1));
+    if (core->parameters == NULL)
+        return AMP_ENOMEM;
+    amp_large_advise(core->parameters, size);
+    memset(core->parameters, 0, size);
+    return 0;
+}
 
 void ampclient_core_pull_start(struct ampclient_core *core)
 {
     struct ampclient_pull *pull = &core->pull;
+    if (make_parameters(core) != 0) {
+        struct amp_error error;
+        (void)amp_error_set(&error, AMP_ENOMEM, NULL, "no memory for the parameters");
+        ampclient_core_finish(core, AMP_ENOMEM, &error, after_failure(core));
+        return;
+    }
     bool any = false;
     for (uint32_t k = 0; k < core->config.shards; k++)
         any = any || pull->calls[k] != 0 || pull->done[k];
@@ -103,12 +153,6 @@ void ampclient_core_pull_block(struct ampclient_core *core, uint64_t call, uint6
         return;
     pull->have[block] = 1;
     pull->blocks_here++;
-}
-
-/* Where a pull that failed leaves the handle. */
-static enum ampclient_state after_failure(const struct ampclient_core *core)
-{
-    return core->state == AMPCLIENT_STATE_FETCHING ? core->fetch_from : AMPCLIENT_STATE_READY;
 }
 
 /* Every shard has sent what it has. */

@@ -221,11 +221,12 @@ static void cut_push(struct ampclient_core *core)
         core->push.asked[k] = core->push.asked[k] && core->push.answered[k];
 }
 
-void ampclient_core_request_too_late(struct ampclient_core *core)
+void ampclient_core_request_stop(struct ampclient_core *core, int code)
 {
     struct amp_error error;
     bool knows = core->waiting_for[0] != 0 && core->failures == 0;
-    (void)amp_error_set(&error, AMP_EDEADLINE, NULL, "no answer in time; last: %s%s",
+    (void)amp_error_set(&error, code, NULL, "%s; last: %s%s",
+                        code == AMP_ECANCELLED ? "interrupted" : "no answer in time",
                         knows                        ? "the model waits for "
                         : core->last_error.code == 0 ? "still waiting"
                                                      : core->last_error.text,
@@ -234,23 +235,23 @@ void ampclient_core_request_too_late(struct ampclient_core *core)
     case AMPCLIENT_STATE_JOINING:
         ampclient_core_cancel(core, &core->join_call, false);
         core->need_join = false;
-        ampclient_core_finish(core, AMP_EDEADLINE, &error, AMPCLIENT_STATE_NEW);
+        ampclient_core_finish(core, code, &error, AMPCLIENT_STATE_NEW);
         break;
     case AMPCLIENT_STATE_PULLING:
         ampclient_core_pull_cancel(core);
-        ampclient_core_finish(core, AMP_EDEADLINE, &error, AMPCLIENT_STATE_READY);
+        ampclient_core_finish(core, code, &error, AMPCLIENT_STATE_READY);
         break;
     case AMPCLIENT_STATE_FETCHING:
         ampclient_core_pull_cancel(core);
-        ampclient_core_finish(core, AMP_EDEADLINE, &error, core->fetch_from);
+        ampclient_core_finish(core, code, &error, core->fetch_from);
         break;
     case AMPCLIENT_STATE_WAITING: /* the push goes on; step_end may be called again */
         cut_push(core);
-        ampclient_core_finish(core, AMP_EDEADLINE, &error, AMPCLIENT_STATE_COMPUTING);
+        ampclient_core_finish(core, code, &error, AMPCLIENT_STATE_COMPUTING);
         break;
     case AMPCLIENT_STATE_LEAVING:
         ampclient_core_cancel(core, &core->leave_call, false);
-        ampclient_core_finish(core, AMP_EDEADLINE, &error, AMPCLIENT_STATE_LEFT);
+        ampclient_core_finish(core, code, &error, AMPCLIENT_STATE_LEFT);
         break;
     default: /* what GATHER and DRAIN wait for goes on; they may be called again */
         if (core->request == AMPCLIENT_EVENT_DRAIN && core->state == AMPCLIENT_STATE_COMPUTING)

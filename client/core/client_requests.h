@@ -13,8 +13,8 @@ void ampclient_core_finish(struct ampclient_core *core, int code, const struct a
 void ampclient_core_finish_rolled_back(struct ampclient_core *core);
 /* The step in hand is void: so say step_end, now or later, and whatever waits for something of the step. */
 void ampclient_core_void_step(struct ampclient_core *core);
-/* The deadline of the request has come. */
-void ampclient_core_request_too_late(struct ampclient_core *core);
+/* The request ends without an answer: its deadline has come (AMP_EDEADLINE), or the user is gone (AMP_ECANCELLED). */
+void ampclient_core_request_stop(struct ampclient_core *core, int code);
 /* Answers the request, if nothing is to be waited for any more. */
 void ampclient_core_drive_request(struct ampclient_core *core);
 

@@ -37,7 +37,8 @@ struct ampclient_core {
     uint8_t *base_state;
     size_t base_state_size;
     /* parameters */
-    uint8_t *parameters; /* flat, in the cast's dtype */
+    uint8_t *parameters;   /* flat, in the cast's dtype; NULL before the first pull, and with units */
+    bool parameters_given; /* it is the user's memory */
     bool has_values;
     uint64_t held_epoch, held_version; /* 0, 0: what is in memory is no version */
     struct ampclient_pull pull;

@@ -4,7 +4,6 @@
  */
 #include "client/core/membership.h"
 
-#include "base/large.h"
 #include "client/core/client_requests.h"
 #include "client/core/client_retry.h"
 #include "client/core/machine.h"
@@ -22,18 +21,6 @@ static int cannot_take(struct ampclient_core *core, int code)
                          code == AMP_ESTATE      ? "the model is not the one that was joined before"
                          : code == AMP_EDATALOSS ? "the server's parameters cannot be: wrong sizes"
                                                  : "no memory for the model");
-}
-
-/* Flat memory for all parameters; a handle with units has none. */
-static int make_parameters(struct ampclient_core *core)
-{
-    size_t bytes = (size_t)core->flat.elements * amp_dtype_size(core->cast);
-    core->parameters = bytes > 0 ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
-    if (core->parameters == NULL)
-        return AMP_ENOMEM;
-    amp_large_advise(core->parameters, bytes);
-    memset(core->parameters, 0, bytes);
-    return 0;
 }
 
 static int take_model(struct ampclient_core *core, const struct ampclient_join_answer *answer)
@@ -54,15 +41,13 @@ static int take_model(struct ampclient_core *core, const struct ampclient_join_a
     core->cast = answer->cast;
     core->pull.have = calloc(core->flat.blocks, 1);
     rc = ampclient_core_push_init(core);
-    if (rc == 0)
-        rc = core->config.units ? ampclient_core_units_init(core) : make_parameters(core);
+    if (rc == 0 && core->config.units)
+        rc = ampclient_core_units_init(core);
     if (rc != 0 || core->pull.have == NULL) {
-        free(core->parameters);
         free(core->pull.have);
         ampclient_core_push_close(core);
         ampclient_core_units_close(core);
         ampclient_core_layout_close(&core->flat);
-        core->parameters = NULL;
         core->pull.have = NULL;
         memset(&core->push, 0, sizeof core->push);
         return cannot_take(core, AMP_ENOMEM);

@@ -56,6 +56,7 @@ int ampclient_give_struct(void *to, const void *from, size_t from_size, const ch
 void ampclient_begin(struct ampclient *client)
 {
     client->error = (struct amp_error){0};
+    client->link->interrupted = false;
 }
 
 static uint64_t timeout_or(uint64_t given, uint64_t otherwise)
@@ -120,6 +121,11 @@ static int first_contact(struct ampclient *client, const char *endpoints, struct
         if (reply.code == 0 || reply.from_peer)
             return 0;
         uint64_t now = ampclient_now_ms();
+        if (reply.code == AMP_ECANCELLED) {
+            if (error != NULL)
+                *error = reply.error;
+            return reply.code;
+        }
         if (reply.code != AMP_EUNAVAILABLE || now + pause >= until)
             return amp_error_set(
                 error, AMP_EUNAVAILABLE, NULL,
@@ -161,6 +167,8 @@ int ampclient_connect(const char *endpoints, const struct ampclient_options *opt
         .log_cb = made->options.log_cb,
         .log_arg = made->options.log_arg,
         .log_level = made->options.log_level,
+        .interrupt_cb = made->options.interrupt_cb,
+        .interrupt_arg = made->options.interrupt_arg,
     };
     (void)uv_random(NULL, NULL, &made->instance, sizeof made->instance, 0,
                     NULL); /* if it fails it stays 0, and each Join counts as another process's */
@@ -188,6 +196,7 @@ void ampclient_close(struct ampclient *client)
         return;
     for (struct amp_list *node; (node = amp_list_shift(&client->models)) != NULL;)
         ampclient_model_free(AMP_CONTAINER(node, struct ampclient_model, node));
+    amp_buf_close(&client->answer);
     ampclient_link_free(client->link);
     free(client);
 }
@@ -195,6 +204,11 @@ void ampclient_close(struct ampclient *client)
 const char *ampclient_error_text(const struct ampclient *client)
 {
     return client != NULL ? client->error.text : "";
+}
+
+const char *ampclient_error_reason(const struct ampclient *client)
+{
+    return client != NULL ? client->error.reason : "";
 }
 
 const char *ampclient_version(void)

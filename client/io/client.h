@@ -12,6 +12,7 @@ struct ampclient {
     struct ampclient_options options; /* with all defaults filled in */
     struct amp_list models;           /* of struct ampclient_model; changed by the loop's thread alone */
     struct amp_error error;           /* of the last call; the user's thread */
+    struct amp_buf answer;            /* what ampclient_call has given a view of; the user's thread */
     bool shards_known;                /* the user's thread */
     uint64_t instance;                /* random: tells this process's Joins from those of another; constant */
 };

@@ -253,6 +253,28 @@ int ampclient_pull(struct ampclient_model *model, uint64_t *version)
     return rc;
 }
 
+size_t ampclient_memory_size(const struct ampclient_model *model)
+{
+    if (model == NULL)
+        return 0;
+    (void)pthread_mutex_lock(&model->client->link->mutex);
+    size_t size = ampclient_core_memory_size(model->core);
+    (void)pthread_mutex_unlock(&model->client->link->mutex);
+    return size;
+}
+
+int ampclient_use_memory(struct ampclient_model *model, void *memory, size_t size)
+{
+    if (model == NULL)
+        return AMP_EINVAL;
+    struct ampclient *client = model->client;
+    ampclient_begin(client);
+    (void)pthread_mutex_lock(&client->link->mutex);
+    int rc = ampclient_core_use_memory(model->core, memory, size, &client->error);
+    (void)pthread_mutex_unlock(&client->link->mutex);
+    return rc;
+}
+
 /* ---- steps ---- */
 
 /* A copy: in the background the core may join again and drop its own. Valid until the next one. */

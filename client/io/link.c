@@ -16,9 +16,20 @@ uint64_t ampclient_now_ms(void)
 
 bool ampclient_link_wait(struct ampclient_link *link, uint64_t deadline_ms)
 {
-    struct timespec at = {.tv_sec = (time_t)(deadline_ms / 1000), .tv_nsec = (long)(deadline_ms % 1000) * 1000000};
+    bool asks = link->interrupt_cb != NULL && !link->interrupted;
+    uint64_t until = ampclient_now_ms() + AMPCLIENT_INTERRUPT_MS;
+    if (!asks || until > deadline_ms)
+        until = deadline_ms;
+    struct timespec at = {.tv_sec = (time_t)(until / 1000), .tv_nsec = (long)(until % 1000) * 1000000};
     (void)pthread_cond_timedwait(&link->wake, &link->mutex, &at);
-    return ampclient_now_ms() < deadline_ms;
+    uint64_t now = ampclient_now_ms();
+    if (asks && now - link->interrupt_asked_ms >= AMPCLIENT_INTERRUPT_MS) {
+        link->interrupt_asked_ms = now;
+        (void)pthread_mutex_unlock(&link->mutex);
+        link->interrupted = link->interrupt_cb(link->interrupt_arg);
+        (void)pthread_mutex_lock(&link->mutex);
+    }
+    return now < deadline_ms;
 }
 
 int ampclient_link_break(struct ampclient_link *link, struct amp_error *error)
@@ -32,7 +43,7 @@ void ampclient_link_pause(struct ampclient_link *link, uint64_t ms)
 {
     uint64_t until = ampclient_now_ms() + ms;
     (void)pthread_mutex_lock(&link->mutex);
-    while (!link->broken && ampclient_link_wait(link, until))
+    while (!link->broken && !link->interrupted && ampclient_link_wait(link, until))
         ;
     (void)pthread_mutex_unlock(&link->mutex);
 }
@@ -57,9 +68,15 @@ int ampclient_link_run(struct ampclient_link *link, struct ampclient_job *job, u
         amp_list_push(&link->jobs, &job->node);
         ampclient_link_kick(link);
     }
-    while (rc == 0 && !job->finished)
+    while (rc == 0 && !job->finished) {
+        bool was = link->interrupted;
         if (!ampclient_link_wait(link, deadline) && !job->finished)
             rc = ampclient_link_break(link, error);
+        if (link->interrupted && !was && !job->finished && job->cancel_cb != NULL) {
+            link->cancelled = job;
+            ampclient_link_kick(link);
+        }
+    }
     (void)pthread_mutex_unlock(&link->mutex);
     return rc;
 }
@@ -68,6 +85,8 @@ void ampclient_link_finish(struct ampclient_link *link, struct ampclient_job *jo
 {
     (void)pthread_mutex_lock(&link->mutex);
     job->finished = true;
+    if (link->cancelled == job)
+        link->cancelled = NULL;
     (void)pthread_cond_broadcast(&link->wake);
     (void)pthread_mutex_unlock(&link->mutex);
 }
@@ -133,6 +152,17 @@ static struct ampclient_job *next_job(struct ampclient_link *link, bool *stoppin
     return node != NULL ? AMP_CONTAINER(node, struct ampclient_job, node) : NULL;
 }
 
+/* It finishes on this thread alone, so it cannot go away meanwhile. */
+static void cancel_job(struct ampclient_link *link)
+{
+    (void)pthread_mutex_lock(&link->mutex);
+    struct ampclient_job *job = link->cancelled;
+    link->cancelled = NULL;
+    (void)pthread_mutex_unlock(&link->mutex);
+    if (job != NULL)
+        job->cancel_cb(job);
+}
+
 static void on_async(uv_async_t *async)
 {
     struct ampclient_link *link = async->data;
@@ -141,6 +171,7 @@ static void on_async(uv_async_t *async)
     bool stopping;
     for (struct ampclient_job *job; (job = next_job(link, &stopping)) != NULL;)
         job->run_cb(job);
+    cancel_job(link);
     if (stopping)
         begin_stop(link);
     else if (link->kick_cb != NULL)
@@ -272,6 +303,8 @@ int ampclient_link_open(const char *endpoints, const struct ampclient_link_optio
     link->log_cb = options->log_cb;
     link->log_arg = options->log_arg;
     link->log_level = options->log_level;
+    link->interrupt_cb = options->interrupt_cb;
+    link->interrupt_arg = options->interrupt_arg;
     if (start_thread(link) != 0) {
         link->stop_cb = NULL;
         rc = amp_error_set(error, AMP_EIO, NULL, "No thread can be made; raise the limit of processes.");

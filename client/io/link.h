@@ -3,8 +3,8 @@
  *
  * Threads. There are two: the user's (one at a time) and the loop's, on which everything of rpc/ runs.
  *
- *   link->mutex guards   link->jobs, job->finished, link->stopping, link->ended, link->broken; of each model: the core,
- *                        and what model.h says
+ *   link->mutex guards   link->jobs, link->cancelled, job->finished, link->stopping, link->ended, link->broken; of each
+ *                        model: the core, and what model.h says
  *   the loop's thread    owns all else: the channel, calls, timers, the list of models
  *
  * The mutex is taken by: the user's thread, to hand over and to wait; the loop's thread, around each use of a core and
@@ -34,11 +34,15 @@
 #define AMPCLIENT_WAIT_SLACK_MS 60000
 /* How long closing waits for the loop to end. */
 #define AMPCLIENT_CLOSE_MS 10000
+/* How often interrupt_cb is asked: a person does not notice it, and it costs nothing beside a wait. */
+#define AMPCLIENT_INTERRUPT_MS 50
 
 /* A piece of work for the loop's thread. From malloc, so that it can be left alone when the link breaks. */
 struct ampclient_job {
     struct amp_list node;
     void (*run_cb)(struct ampclient_job *job); /* on the loop's thread, without the mutex */
+    /* On the loop's thread, without the mutex: the waiting thread was interrupted; NULL: it waits all the same. */
+    void (*cancel_cb)(struct ampclient_job *job);
     bool finished;
 };
 
@@ -49,8 +53,9 @@ struct ampclient_link {
     uv_loop_t loop;
     uv_async_t async;
     struct amp_list jobs;
-    bool stopping; /* ampclient_link_close was called */
-    bool ended;    /* the loop's thread is at its end */
+    struct ampclient_job *cancelled; /* the waiting thread was interrupted in it; NULL: none */
+    bool stopping;                   /* ampclient_link_close was called */
+    bool ended;                      /* the loop's thread is at its end */
     bool broken;
     void (*kick_cb)(void *arg); /* on the loop's thread, without the mutex: after each wake-up of the loop */
     void (*stop_cb)(void *arg); /* on the loop's thread: the link is about to close its channel */
@@ -61,6 +66,11 @@ struct ampclient_link {
     void (*log_cb)(void *arg, enum ampclient_log_level level, const char *text); /* NULL: there is none */
     void *log_arg;
     enum ampclient_log_level log_level;
+    /* the user's thread */
+    bool (*interrupt_cb)(void *arg); /* NULL: nothing interrupts a wait */
+    void *interrupt_arg;
+    bool interrupted;            /* the call in hand was; set anew by ampclient_begin */
+    uint64_t interrupt_asked_ms; /* the last time that interrupt_cb was called */
 };
 
 struct ampclient_link_options {
@@ -72,6 +82,8 @@ struct ampclient_link_options {
     void (*log_cb)(void *arg, enum ampclient_log_level level, const char *text); /* may be NULL */
     void *log_arg;
     enum ampclient_log_level log_level;
+    bool (*interrupt_cb)(void *arg); /* may be NULL */
+    void *interrupt_arg;
 };
 
 /*
@@ -99,11 +111,14 @@ void ampclient_link_finish(struct ampclient_link *link, struct ampclient_job *jo
 /* Makes the loop call kick_cb soon. Any thread. */
 void ampclient_link_kick(struct ampclient_link *link);
 
-/* With the mutex: waits for the next broadcast. False: `deadline_ms` (of ampclient_now_ms) has passed. */
+/*
+ * With the mutex, which is free while interrupt_cb is asked: waits for the next broadcast, or until that says true
+ * (link->interrupted). False: `deadline_ms` (of ampclient_now_ms) has passed.
+ */
 bool ampclient_link_wait(struct ampclient_link *link, uint64_t deadline_ms);
 /* With the mutex: the loop stands still. Returns AMP_EINTERNAL with the text. */
 int ampclient_link_break(struct ampclient_link *link, struct amp_error *error);
-/* User's thread: sleeps so long, at the longest until the link breaks. */
+/* User's thread: sleeps so long, at the longest until the link breaks or the wait is interrupted. */
 void ampclient_link_pause(struct ampclient_link *link, uint64_t ms);
 
 /* Writes a line of the client's log, if its level is wanted. Loop's thread, without the mutex. */

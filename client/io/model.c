@@ -295,9 +295,16 @@ int ampclient_model_ask(struct ampclient_model *model, const struct ampclient_ev
         ampclient_core_step(model->core, ampclient_now_ms(), request);
         ampclient_link_kick(link);
     }
-    while (rc == 0 && !model->done_told)
+    while (rc == 0 && !model->done_told) {
+        bool was = link->interrupted;
         if (!ampclient_link_wait(link, deadline) && !model->done_told)
             rc = ampclient_link_break(link, &client->error);
+        if (link->interrupted && !was && !model->done_told) {
+            const struct ampclient_event interrupt = {.type = AMPCLIENT_EVENT_INTERRUPT};
+            ampclient_core_step(model->core, ampclient_now_ms(), &interrupt);
+            ampclient_link_kick(link);
+        }
+    }
     if (rc == 0) {
         *done = model->done;
         rc = done->code;

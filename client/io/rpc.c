@@ -129,14 +129,24 @@ static void run_exchange(struct ampclient_job *job)
         arpc_call_half_close(exchange->call);
 }
 
+static void cancel_exchange(struct ampclient_job *job)
+{
+    struct ampclient_exchange *exchange = AMP_CONTAINER(job, struct ampclient_exchange, job);
+    if (!exchange->over)
+        stop(exchange, AMP_ECANCELLED, "The call was interrupted.");
+}
+
 int ampclient_rpc(struct ampclient_link *link, const struct ampclient_request *request, struct ampclient_reply *reply)
 {
     *reply = (struct ampclient_reply){0};
     amp_buf_init(&reply->body, AMPCLIENT_REPLY_MAX);
+    if (link->interrupted) /* in the pause between two tries */
+        return reply->code = amp_error_set(&reply->error, AMP_ECANCELLED, NULL, "The call was interrupted.");
     struct ampclient_exchange *exchange = calloc(1, sizeof *exchange);
     if (exchange == NULL)
         return reply->code = amp_error_set(&reply->error, AMP_ENOMEM, NULL, "There is no memory for a call.");
     exchange->job.run_cb = run_exchange;
+    exchange->job.cancel_cb = cancel_exchange;
     exchange->link = link;
     exchange->request = request;
     amp_buf_init(&exchange->reply.body, AMPCLIENT_REPLY_MAX);

@@ -270,6 +270,47 @@ static void structs_grow_by_their_size(void **state)
     assert_int_equal(shorter.size, offsetof(struct ampclient_status, version));
 }
 
+static void memory_of_the_caller_holds_the_parameters(void **state)
+{
+    struct fixture *fixture = *state;
+    size_t size = ampclient_memory_size(fixture->model);
+    size_t room = (size + 63) / 64 * 64;
+    float *memory = aligned_alloc(64, room);
+    assert_non_null(memory);
+    assert_int_equal(ampclient_use_memory(fixture->model, memory, 64), AMP_EINVAL);
+    assert_true(strlen(ampclient_error_text(fixture->client)) > 10);
+    fixture_ok(fixture, ampclient_use_memory(fixture->model, memory, room));
+    fixture_begin(fixture);
+    fixture_check(fixture, 0);
+    struct ampclient_tensor tensor;
+    fixture_ok(fixture, ampclient_parameter(fixture->model, 0, &tensor));
+    assert_ptr_equal(tensor.data, memory);
+    assert_int_equal(ampclient_use_memory(fixture->model, memory, room), AMP_ESTATE);
+    fixture_push(fixture);
+    fixture_end(fixture);
+    fixture_ok(fixture, ampclient_leave(fixture->model));
+    assert_true(memory[0] == fixture->values[0][0]); /* it outlives the model */
+    free(memory);
+}
+
+static void any_method_can_be_called_by_its_path(void **state)
+{
+    struct fixture *fixture = *state;
+    static const char get[] = "/ampd.v1.ParameterService/GetModel", request[] = "\n\1m"; /* field 1: "m" */
+    const void *answer = NULL;
+    size_t size = 0;
+    fixture_ok(fixture, ampclient_call(fixture->client, get, request, 3, &answer, &size));
+    assert_non_null(answer);
+    assert_true(size > 3);
+    assert_int_equal(ampclient_call(fixture->client, "GetModel", request, 3, &answer, &size), AMP_EINVAL);
+    assert_null(answer);
+    assert_int_equal(ampclient_call(fixture->client, get, NULL, 3, &answer, &size), AMP_EINVAL);
+    assert_int_equal(ampclient_call(fixture->client, get, request, 3, NULL, &size), AMP_EINVAL);
+    assert_int_equal(ampclient_call(fixture->client, "/ampd.v1.NoService/GetModel", request, 3, &answer, &size),
+                     AMP_EUNIMPLEMENTED);
+    assert_int_equal(ampclient_call_stream(fixture->client, get, request, 3, NULL, NULL), AMP_EINVAL);
+}
+
 static void addresses_that_make_no_sense_are_refused(void **state)
 {
     (void)state;
@@ -300,6 +341,8 @@ int main(void)
         JOINED(a_specification_that_differs_is_refused),
         JOINED(rank_and_world_size_come_from_the_environment),
         JOINED(structs_grow_by_their_size),
+        JOINED(memory_of_the_caller_holds_the_parameters),
+        JOINED(any_method_can_be_called_by_its_path),
         cmocka_unit_test(addresses_that_make_no_sense_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

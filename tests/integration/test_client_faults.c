@@ -286,6 +286,38 @@ static void begin_again(struct fixture *fixture, const struct ampclient_options 
     fixture_begin(fixture);
 }
 
+/* Says true from the second time on. */
+static bool interrupt_soon(void *arg)
+{
+    return ++*(unsigned *)arg > 1;
+}
+
+static void a_wait_that_is_interrupted_ends_and_the_step_goes_on(void **state)
+{
+    struct fixture *fixture = *state;
+    unsigned asked = 0;
+    struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
+    options.interrupt_cb = interrupt_soon;
+    options.interrupt_arg = &asked;
+    begin_again(fixture, &options);
+    fake_set(fixture->fake, &(struct fake_faults){.swallow_push = true});
+    fixture_push(fixture);
+    assert_int_equal(ampclient_step_end(fixture->model, &fixture->result), AMP_ECANCELLED);
+    assert_non_null(strstr(ampclient_error_text(fixture->client), "interrupted"));
+    assert_int_equal(asked, 2);
+    asked = 0;
+    fixture_end(fixture);
+    assert_int_equal(fixture->result.verdict, AMPCLIENT_APPLIED);
+    /* Tries of an RPC, and the pauses between them. */
+    asked = 0;
+    fake_set(fixture->fake, &(struct fake_faults){.unavailable = 1000});
+    struct ampclient_status status = AMPCLIENT_STATUS_INIT;
+    assert_int_equal(ampclient_status(fixture->client, MODEL, &status), AMP_ECANCELLED);
+    asked = 0;
+    fake_set(fixture->fake, &(struct fake_faults){0});
+    fixture_ok(fixture, ampclient_status(fixture->client, MODEL, &status));
+}
+
 static void a_verdict_that_never_comes_is_a_deadline(void **state)
 {
     struct fixture *fixture = *state;
@@ -365,6 +397,7 @@ int main(void)
         JOINED(a_slow_verdict_is_waited_for_while_the_lease_is_kept),
         JOINED(an_answer_before_the_body_was_read_ends_the_step),
         JOINED(a_verdict_that_never_comes_is_a_deadline),
+        JOINED(a_wait_that_is_interrupted_ends_and_the_step_goes_on),
         JOINED(a_client_closes_in_the_middle_of_a_step),
         JOINED(a_client_closes_while_the_server_is_gone),
         JOINED(leaving_in_the_middle_of_a_step_frees_the_model),

@@ -347,6 +347,58 @@ static void the_request_is_answered_only_when_no_stream_reads_gradients(void **s
     (void)done(AMPCLIENT_EVENT_STEP_END, AMP_EDEADLINE);
 }
 
+static void an_interrupted_request_leaves_all_as_its_deadline_does(void **state)
+{
+    (void)state;
+    request(AMPCLIENT_EVENT_INTERRUPT); /* nothing waits */
+    assert_int_equal(0, have(AMPCLIENT_OUT_USER_DONE));
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    uint64_t pull = take(AMPCLIENT_OUT_PULL).call;
+    request(AMPCLIENT_EVENT_INTERRUPT);
+    assert_int_equal(pull, take(AMPCLIENT_OUT_CANCEL).call);
+    fail_call(pull, AMP_ECANCELLED, "", 0, 0);
+    assert_non_null(strstr(done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_ECANCELLED).error.text, "interrupted"));
+    begin(1, 1);
+    push(1, second);
+    request(AMPCLIENT_EVENT_STEP_END);
+    uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
+    request(AMPCLIENT_EVENT_INTERRUPT);
+    request(AMPCLIENT_EVENT_INTERRUPT); /* once more while the stream is being cut */
+    assert_int_equal(call, take(AMPCLIENT_OUT_CANCEL).call);
+    assert_int_equal(0, have(AMPCLIENT_OUT_USER_DONE));
+    fail_call(call, AMP_ECANCELLED, "", 0, 0);
+    (void)done(AMPCLIENT_EVENT_STEP_END, AMP_ECANCELLED);
+    assert_int_equal(AMPCLIENT_STATE_COMPUTING, ampclient_core_state(core));
+}
+
+static void the_users_memory_is_pulled_into(void **state)
+{
+    (void)state;
+    static _Alignas(AMPCLIENT_MEMORY_ALIGN) uint8_t memory[4096];
+    struct amp_error error = {0};
+    size_t size = ampclient_core_memory_size(core);
+    assert_true(size > 0 && size <= sizeof memory);
+    assert_int_equal(AMP_EINVAL, ampclient_core_use_memory(core, memory, size - 1, &error));
+    assert_int_equal(AMP_EINVAL, ampclient_core_use_memory(core, memory + 2, size, &error));
+    assert_int_equal(AMP_EINVAL, ampclient_core_use_memory(core, NULL, size, &error));
+    assert_int_equal(0, ampclient_core_use_memory(core, memory, size, &error));
+    assert_int_equal(AMP_ESTATE, ampclient_core_use_memory(core, memory, size, &error));
+    memset(memory, 0xaa, sizeof memory);
+    begin(1, 1);
+    assert_int_equal(0, memory[0]); /* the fixture's bytes of version 0 */
+    uint64_t elements;
+    assert_ptr_equal(memory, ampclient_core_parameter(core, 0, &elements));
+}
+
+static void memory_that_comes_after_the_first_pull_is_refused(void **state)
+{
+    (void)state;
+    static _Alignas(AMPCLIENT_MEMORY_ALIGN) uint8_t memory[4096];
+    struct amp_error error = {0};
+    begin(1, 1);
+    assert_int_equal(AMP_ESTATE, ampclient_core_use_memory(core, memory, sizeof memory, &error));
+}
+
 static void user_state_given_after_the_header_begins_the_stream_anew(void **state)
 {
     (void)state;
@@ -493,6 +545,9 @@ int main(void)
         TEST(a_model_that_is_done_ends_the_loop),
         TEST(a_model_that_fails_at_its_floor_is_told_as_unstable),
         TEST(the_request_is_answered_only_when_no_stream_reads_gradients),
+        TEST(an_interrupted_request_leaves_all_as_its_deadline_does),
+        TEST(the_users_memory_is_pulled_into),
+        TEST(memory_that_comes_after_the_first_pull_is_refused),
         TEST(user_state_given_after_the_header_begins_the_stream_anew),
         TEST(a_weight_counts_from_the_step_whose_first_push_was_not_made),
         TEST(weights_beyond_what_the_server_takes_are_refused),
