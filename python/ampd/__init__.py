@@ -1,0 +1,30 @@
+"""ampd: train with an ampd server from Python. docs/python.md has every name and a first step.
+
+    import torch, ampd
+    job = ampd.join("127.0.0.1:7420", "net", Net(), optimizer=ampd.AdamW(lr=1e-3), max_steps=1000)
+    for step in ampd.progress(job.steps()):
+        step.backward(loss_of(job, step))
+        result = step.end()
+"""
+from __future__ import annotations
+
+from ampd._join import join
+from ampd._library import __version__
+from ampd.errors import (AlreadyExists, Cancelled, DataLoss, Denied, Error, Internal, InvalidArgument, NotFound,
+                         OutOfMemory, RankTaken, Timeout, Unavailable, Unstable, WrongState)
+from ampd.job import Job, Overflow, Result, Step as _Step, to_bfloat16  # noqa: F401
+from ampd.spec import (SGD, Adagrad, Adam, AdamW, Constant, Cosine, DynamicScaler, Group, Lion, NoScaler, RMSprop,
+                       StaticScaler, Step)
+
+__all__ = ["SGD", "Adagrad", "Adam", "AdamW", "AlreadyExists", "Cancelled", "Constant", "Cosine", "DataLoss", "Denied",
+           "DynamicScaler", "Error", "GradScaler", "Group", "Internal", "InvalidArgument", "Job", "Lion", "NoScaler",
+           "NotFound", "Optimizer", "OutOfMemory", "Overflow", "RMSprop", "RankTaken", "Result", "SGD", "StaticScaler",
+           "Step", "Timeout", "Unavailable", "Unstable", "WrongState", "__version__", "join", "to_bfloat16"]
+
+
+def __getattr__(name: str):
+    # What needs torch, or is needed by few.
+    if name in ("GradScaler", "Optimizer"):
+        from ampd import amp
+        return getattr(amp, name)
+    raise AttributeError("module 'ampd' has no attribute %r" % name)

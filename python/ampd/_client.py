@@ -1,0 +1,156 @@
+"""A connection to a server: calls of the library that wait, can be interrupted, and raise ampd.Error."""
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import weakref
+
+from ampd import errors
+from ampd._library import CODES, ffi, lib, text
+
+log = logging.getLogger("ampd")
+
+_LEVELS = {lib.AMPCLIENT_LOG_DEBUG: logging.DEBUG, lib.AMPCLIENT_LOG_INFO: logging.INFO,
+           lib.AMPCLIENT_LOG_WARN: logging.WARNING, lib.AMPCLIENT_LOG_ERROR: logging.ERROR}
+
+
+@ffi.callback("void(void *, enum ampclient_log_level, const char *)")
+def _log(arg, level, line):
+    log.log(_LEVELS.get(level, logging.INFO), "%s", text(line))
+
+
+def struct(name: str, **fields):
+    """A struct of the library with its size filled in, as its _INIT macro does."""
+    made = ffi.new("struct %s *" % name)
+    made.size = ffi.sizeof("struct " + name)
+    for field, value in fields.items():
+        setattr(made, field, value)
+    return made
+
+
+def milliseconds(seconds: float | None) -> int:
+    """0, the library's default, for None."""
+    if seconds is None:
+        return 0
+    if not seconds > 0:
+        raise errors.InvalidArgument("a time limit of %r s is not possible; give seconds above 0" % (seconds,))
+    return max(1, round(min(seconds, 1e9) * 1000))
+
+
+def raise_code(code: int, sentence: str, reason: str = ""):
+    raise errors.error_of(CODES.get(code, "EUNKNOWN"), sentence, reason)
+
+
+def utf8(name: str, what: str) -> bytes:
+    if not isinstance(name, str):
+        raise errors.InvalidArgument("%s is %r; give a string" % (what, name))
+    if "\0" in name:
+        raise errors.InvalidArgument("%s is %r, which has a zero in it; leave it out" % (what, name))
+    return name.encode()
+
+
+class Client:
+    """A handle of the library. Calls take their turn; each may be made by any thread."""
+
+    def __init__(self, endpoint: str, *, cacert: str | None = None, cert: str | None = None, key: str | None = None,
+                 server_name: str | None = None, token_file: str | None = None, token_over_plaintext: bool = False,
+                 connect_timeout: float | None = None, reconnect_timeout: float | None = None,
+                 call_timeout: float | None = None, step_timeout: float | None = None):
+        self.endpoint = endpoint
+        self._handle = ffi.NULL
+        self._process = os.getpid()
+        self._turn = threading.RLock()
+        self._interrupt: BaseException | None = None
+        self.stopping = False  # set by another thread: the call that waits ends
+        names = {"cacert": cacert, "cert": cert, "key": key, "server_name": server_name, "token_file": token_file}
+        strings = {field: ffi.new("char[]", utf8(os.fspath(value), field))
+                   for field, value in names.items() if value is not None}
+        self._asks = ffi.callback("bool(void *)", self._asked, error=True, onerror=self._keep_interrupt)
+        options = struct("ampclient_options", token_over_plaintext=token_over_plaintext, log_cb=_log,
+                         connect_timeout_ms=milliseconds(connect_timeout), interrupt_cb=self._asks,
+                         reconnect_timeout_ms=milliseconds(reconnect_timeout),
+                         call_timeout_ms=milliseconds(call_timeout), step_timeout_ms=milliseconds(step_timeout),
+                         **strings)
+        place, error = ffi.new("struct ampclient **"), ffi.new("struct amp_error *")
+        code = lib.ampclient_connect(utf8(endpoint, "endpoint"), options, place, error)
+        self._handle = place[0]
+        if self._interrupt is not None:
+            self.close()
+        self._raise_interrupt()
+        if code != 0:
+            raise_code(code, text(error.text), text(error.reason))
+        _open.add(self)
+
+    def _asked(self, arg) -> bool:
+        # Python looks for signals when a function begins: Ctrl-C is raised here, and kept for when the call returns.
+        return self.stopping
+
+    def _keep_interrupt(self, kind, value, traceback):
+        self._interrupt = value
+
+    def _raise_interrupt(self) -> None:
+        interrupt, self._interrupt = self._interrupt, None
+        if interrupt is not None:
+            raise interrupt.with_traceback(None)
+
+    @property
+    def handle(self):
+        if self._handle == ffi.NULL:
+            raise errors.WrongState("the connection to %s is closed; make another one" % self.endpoint)
+        return self._handle
+
+    def call(self, function, *args) -> int:
+        """Calls a function that takes the client or one of its models, and raises what it says. Returns 0 or 1."""
+        with self._turn:
+            handle = self.handle
+            code = function(*args)
+            self._raise_interrupt()
+            if code < 0:
+                raise_code(code, text(lib.ampclient_error_text(handle)), text(lib.ampclient_error_reason(handle)))
+            return code
+
+    def ask(self, method: str, request: bytes) -> bytes:
+        """A method of the server that answers once."""
+        place, size = ffi.new("void **"), ffi.new("size_t *")
+        with self._turn:
+            self.call(lib.ampclient_call, self.handle, method.encode(), request, len(request),
+                      ffi.cast("const void **", place), size)
+            return bytes(ffi.buffer(place[0], size[0])) if size[0] > 0 else b""
+
+    def stream(self, method: str, request: bytes, take) -> None:
+        """A method that answers with a stream: `take(bytes)` is called on the library's thread with each message."""
+        @ffi.callback("int(void *, const uint8_t *, size_t)", error=-1, onerror=self._keep_interrupt)
+        def message(arg, data, size):
+            take(bytes(ffi.buffer(data, size)))
+            return 0
+
+        self.call(lib.ampclient_call_stream, self.handle, method.encode(), request, len(request), message, ffi.NULL)
+
+    def close(self) -> None:
+        """Ends the connection. Leases of its workers are left to run out. May be called again."""
+        handle, self._handle = self._handle, ffi.NULL
+        _open.discard(self)
+        # In a forked child the library's thread does not exist: what the child has is a copy that nobody may use.
+        if handle != ffi.NULL and os.getpid() == self._process:
+            lib.ampclient_close(handle)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *what):
+        self.close()
+
+    def __repr__(self):
+        return "<ampd client of %s%s>" % (self.endpoint, " (closed)" if self._handle == ffi.NULL else "")
+
+
+_open: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all():
+    # Before Python goes: the library's thread calls into it to log.
+    for client in list(_open):
+        client.close()

@@ -1,0 +1,118 @@
+"""ampd.join: creates the model or finds it, gives it its first values, and joins it as a worker."""
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy
+
+from ampd import errors, spec
+from ampd import job as jobs
+from ampd._client import Client, utf8
+from ampd._library import ffi, lib
+
+
+def _from_environment(name: str, given: int | None) -> int | None:
+    if given is not None or not os.environ.get(name):
+        return given
+    try:
+        return int(os.environ[name])
+    except ValueError:
+        raise errors.InvalidArgument("the environment variable %s is %r; set it to a number, or unset it"
+                                     % (name, os.environ[name])) from None
+
+
+def _is_module(model) -> bool:
+    # Whoever has a module has imported torch.
+    return "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module)
+
+
+def _values_of(model) -> tuple[list[tuple[str, tuple[int, ...]]], Callable[[], list]]:
+    """(names and shapes, what gives the first values)"""
+    if _is_module(model):
+        from ampd import module
+        return module.shapes(model), lambda: module.initial_values(model)
+    if isinstance(model, Mapping):
+        arrays = {name: numpy.asarray(value) for name, value in model.items()}
+        for name, array in arrays.items():
+            if array.dtype.kind not in "fiu" or array.size == 0:
+                raise errors.InvalidArgument("the value of %s is an array of %s with %d elements; give numbers"
+                                             % (name, array.dtype, array.size))
+        return ([(name, array.shape) for name, array in arrays.items()],
+                lambda: [numpy.ascontiguousarray(array, numpy.float32) for array in arrays.values()])
+    raise errors.InvalidArgument("model is a %s; give a torch module, or a dict from names to arrays"
+                                 % type(model).__name__)
+
+
+def _create(client: Client, model: spec.Model) -> None:
+    made, kept = model.to_library()
+    client.call(lib.ampclient_create, client.handle, made, ffi.NULL)
+    del kept
+
+
+def _no_decay(model, no_decay, names: Sequence[str]) -> set[str]:
+    if no_decay is None:
+        return set()
+    if not callable(no_decay):
+        return set(no_decay)
+    if _is_module(model):
+        from ampd import module
+        return {name for name, one in module.trained(model).items() if no_decay(name, one)}
+    return {name for name in names if no_decay(name, numpy.asarray(model[name]))}
+
+
+def join(endpoint: str, name: str, model=None, *, optimizer: spec.Optimizer | None = None,
+         schedule: spec.Schedule = spec.Constant(), scaler: spec.Scaler | None = None,
+         groups: Sequence[spec.Group] = (), no_decay=None, cast="float16", clip_norm: float = 0.0,
+         clip_value: float = 0.0, clip_scope: str = "global", max_steps: int = 0, checkpoint_every: int = 100,
+         keep_last: int = 3, keep_every: int = 0, quorum: int = 0, on_loss: str = "wait", min_workers: int = 0,
+         loss_timeout: float = 600.0, weighting: str = "equal", durability: str = "checkpoint",
+         cast_overflow: str = "report", floor_policy: str = "clamp", max_consecutive_overflows: int = 50,
+         rank: int | None = None, world_size: int | None = None, worker_name: str | None = None,
+         replace: bool = False, take_back: bool = False, accumulate: int = 1, **connection) -> jobs.Job:
+    """Joins the model `name` as a worker, and returns the ampd.Job.
+
+    `model` is a torch module, or a dict from names to arrays: the model is made from it, or found if it was made with
+    the same specification, and gets its first values from rank 0 (who loads first wins). None: it is there already.
+    `rank` and `world_size` are by default RANK and WORLD_SIZE of the environment, as torchrun sets them; else one
+    worker alone.
+
+    `cast` is the dtype of what is pulled. The scaler is by default a DynamicScaler for float16, and none for others.
+    `no_decay` is a set of names or a function (name, parameter) -> bool: those have no weight decay. `quorum`: a step
+    ends with the gradients of so many workers. `accumulate`: pushes of each parameter a step, which are added up.
+    All else is as in docs/specification.md; times are in seconds. `connection`: cacert, cert, key, server_name,
+    token_file, token_over_plaintext, connect_timeout, reconnect_timeout, call_timeout, step_timeout.
+    """
+    rank, world_size = _from_environment("RANK", rank), _from_environment("WORLD_SIZE", world_size)
+    if rank is None and worker_name is None and world_size in (None, 1):
+        rank = 0
+    world_size = world_size if world_size is not None else 1 if model is not None else None
+    utf8(name, "the name of the model")
+    client = Client(endpoint, **connection)
+    try:
+        if model is not None:
+            shapes, values = _values_of(model)
+            excluded = _no_decay(model, no_decay, [one for one, _ in shapes])
+            parameters, made = spec.grouped(shapes, groups, excluded)
+            if scaler is None:
+                scaler = spec.DynamicScaler() if spec.dtype_name(cast) == "float16" else spec.NoScaler()
+            _create(client, spec.Model(
+                name, parameters, world_size, optimizer or spec.AdamW(), schedule, scaler, made, cast, clip_norm,
+                clip_value, clip_scope, max_steps, checkpoint_every, keep_last, keep_every, quorum, on_loss,
+                min_workers, loss_timeout, weighting, durability, cast_overflow, floor_policy,
+                max_consecutive_overflows))
+            if rank in (None, 0):
+                jobs.load(client, name, values())
+        memory_of = jobs.Memory
+        if _is_module(model):
+            from ampd import module
+            memory_of = module.memory_for(model)
+        job = jobs.Job(client, name, rank=rank, world_size=world_size, worker_name=worker_name, replace=replace,
+                       take_back=take_back, accumulate=accumulate, memory_of=memory_of)
+        if _is_module(model):
+            job.module = module.Module(job, model)
+        return job
+    except BaseException:
+        client.close()
+        raise

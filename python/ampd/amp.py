@@ -1,0 +1,147 @@
+"""For training loops of one's own: torch.cuda.amp's GradScaler and torch's Optimizer, with the server behind them.
+
+    job = ampd.join("127.0.0.1:7420", "net", net, optimizer=ampd.AdamW(lr=1e-3))
+    optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+    for x, y in data:
+        optimizer.zero_grad()
+        loss = loss_of(net(x), y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)     # pushes the gradients, waits for the verdict, pulls the next parameters
+        scaler.update()
+"""
+from __future__ import annotations
+
+import math
+import warnings
+
+import torch
+
+from ampd import errors
+
+
+class Optimizer(torch.optim.Optimizer):
+    """torch's Optimizer, whose step() is the verdict of the server. The first step begins when it is made.
+
+    `param_groups` are the model's groups: `lr` (the base rate times `lr_factor`), `weight_decay`, `clip_norm`. They are
+    for reading: the server has the values."""
+
+    def __init__(self, job):
+        if job.module is None:
+            raise errors.WrongState("this job has no torch module; give ampd.join one")
+        self.job = job
+        self.result = None
+        self.unscaled = False
+        super().__init__(self._groups(), {"lr": 0.0})
+        self._begin()
+
+    def _groups(self) -> list[dict]:
+        by_group: dict[int, dict] = {}
+        model = self.job.server.specification(self.job.name)
+        for one in model.parameters:
+            group = model.groups[one.group]
+            row = by_group.setdefault(one.group, {
+                "params": [], "name": group.name, "lr": model.optimizer.lr * group.lr_factor,
+                "lr_factor": group.lr_factor, "weight_decay": group.weight_decay, "clip_norm": group.clip_norm})
+            row["params"].append(self.job.module._parameters[one.name])
+        return [by_group[index] for index in sorted(by_group)]
+
+    def _begin(self) -> None:
+        self.current = self.job.begin()
+        self.unscaled = False
+
+    @property
+    def done(self) -> bool:
+        """The model's max_steps are done: no further step."""
+        return self.current is None
+
+    def step(self, closure=None):
+        """Pushes .grad of all parameters, waits for the verdict and pulls. Returns the closure's loss, as torch does;
+        `result` has the verdict."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if self.current is None:
+            raise errors.WrongState("the model %s is done: its max_steps are reached; end the loop when "
+                                    "optimizer.done is true" % self.job.name)
+        if self.unscaled:
+            self._scale_again()
+        self.job.module.push_all()
+        self.result = self.current.end()
+        self._begin()
+        return loss
+
+    def _scale_again(self) -> None:
+        for parameter in self.job.module._parameters.values():
+            if parameter.grad is not None:
+                parameter.grad.mul_(self.current.scale)  # a power of two: exact but for what overflows
+
+    def state_dict(self) -> dict:
+        """The step that is next; moments and masters are the server's (ampctl checkpoint export --full)."""
+        return {"step": self.current.number if self.current else None, "model": self.job.name}
+
+    def load_state_dict(self, state_dict) -> None:
+        """Does nothing, and says so: the state is on the server."""
+        warnings.warn("ampd.Optimizer: the state is on the server, and was not changed; ampctl checkpoint import --full "
+                      "brings one in", stacklevel=2)
+
+
+class GradScaler:
+    """torch.cuda.amp.GradScaler's names and meanings; the scale is the server's, one for all workers."""
+
+    def __init__(self, job):
+        self.job = job
+        self._optimizer: Optimizer | None = None
+
+    def _step(self):
+        step = self.job._step
+        if step is None:
+            raise errors.WrongState("no step is in hand; make ampd.Optimizer(job) first")
+        return step
+
+    def scale(self, outputs):
+        """outputs (a tensor, or an iterable of them) times the scale of the step in hand."""
+        scale = self._step().scale
+        if isinstance(outputs, torch.Tensor):
+            return outputs * scale
+        made = [self.scale(one) for one in outputs]
+        return type(outputs)(made) if isinstance(outputs, (list, tuple)) else made
+
+    def unscale_(self, optimizer: Optimizer) -> None:
+        """Divides .grad by the scale, for a look at the gradients or a clip of one's own; step() multiplies it back.
+        Only for scales that are powers of two, so that both are exact."""
+        if optimizer.unscaled:
+            raise errors.WrongState("unscale_() has already been called for this step")
+        scale = self._step().scale
+        if math.frexp(scale)[0] != 0.5:
+            raise errors.WrongState("the scale %g is no power of two; clip on the server (clip_norm=...) instead" % scale)
+        for parameter in self.job.module._parameters.values():
+            if parameter.grad is not None:
+                parameter.grad.mul_(1.0 / scale)
+        optimizer.unscaled = True
+
+    def step(self, optimizer: Optimizer, *args, **kwargs) -> bool:
+        """Pushes, and waits for the verdict. True: the step was applied; False: it was skipped on every worker."""
+        optimizer.step(*args, **kwargs)
+        self._optimizer = optimizer
+        return optimizer.result.applied
+
+    def update(self, new_scale=None) -> None:
+        """Does nothing: the server has updated the scale with its verdict. `new_scale` sets it (an operator's act)."""
+        if new_scale is not None:
+            self.job.server.set_scale(self.job.name, float(new_scale), reason="GradScaler.update")
+
+    def get_scale(self) -> float:
+        return self._step().scale
+
+    def is_enabled(self) -> bool:
+        return True
+
+    def state_dict(self) -> dict:
+        """As torch's: scale, growth_factor, backoff_factor, growth_interval, _growth_tracker."""
+        return self.job.server.scaler_state(self.job.name)
+
+    def load_state_dict(self, state_dict) -> None:
+        """Does nothing, and says so: the state is on the server."""
+        warnings.warn("ampd.GradScaler: the scale is the server's, and was not changed; set_scale of ampd.connect "
+                      "sets it", stacklevel=2)

@@ -1,0 +1,107 @@
+"""What can go wrong, as a small tree of exceptions. Each has `code`, `reason` and `remedy` beside its sentence."""
+from __future__ import annotations
+
+
+class Error(Exception):
+    """The root. `code` is the library's name of the error (``"EUNAVAILABLE"``), `reason` one word of the server's
+    (``"RANK_TAKEN"``; ``""``: none), `remedy` what to do."""
+
+    code = "EUNKNOWN"
+    remedy = "see the text"
+
+    def __init__(self, text: str, *, code: str | None = None, reason: str = "", remedy: str | None = None):
+        super().__init__(text)
+        self.code = code or type(self).code
+        self.reason = reason
+        # Sentences of the library end in what to do, behind a semicolon.
+        said = text.rpartition("; ")[2].rstrip(".") if "; " in text else ""
+        self.remedy = remedy or said or type(self).remedy
+
+
+class InvalidArgument(Error, ValueError):
+    """A value, a shape, a dtype or an option that cannot be."""
+
+    code, remedy = "EINVAL", "correct the value that the text names"
+
+
+class NotFound(Error, LookupError):
+    """No such model, parameter, step, checkpoint or file."""
+
+    code, remedy = "ENOTFOUND", "see ampd.connect(...).models() for what there is"
+
+
+class AlreadyExists(Error):
+    """A model of this name has another specification."""
+
+    code, remedy = "EEXIST", "give the model another name, or the specification that it has"
+
+
+class WrongState(Error):
+    """Not possible now."""
+
+    code, remedy = "ESTATE", "call it in the state that the text names"
+
+
+class RankTaken(Error):
+    """Another process has this worker's rank, and this one has stopped."""
+
+    code, remedy = "EABORTED", "end this process, or give each process a rank of its own"
+
+
+class Unstable(Error):
+    """The loss scale is at its floor, and the model is to fail there."""
+
+    code, remedy = "EUNSTABLE", "look at the parameters that the text names, then set the scale or roll back"
+
+
+class Unavailable(Error, ConnectionError):
+    """No server answers."""
+
+    code, remedy = "EUNAVAILABLE", "start the server, or correct its address"
+
+
+class Timeout(Error, TimeoutError):
+    """The time limit of a call has passed."""
+
+    code, remedy = "EDEADLINE", "see what the model waits for, or give the call more time"
+
+
+class Denied(Error, PermissionError):
+    """The server wants a token or a certificate, or this one may not do it."""
+
+    code, remedy = "EDENIED", "give token_file, or cert and key, of somebody who may"
+
+
+class OutOfMemory(Error, MemoryError):
+    """There is no memory here, or a limit of the server is reached."""
+
+    code, remedy = "ENOMEM", "free some memory, or raise the limit that the text names"
+
+
+class DataLoss(Error):
+    """Bytes were damaged, or are gone."""
+
+    code, remedy = "EDATALOSS", "see the server's log"
+
+
+class Internal(Error):
+    """A fault of the library or the server."""
+
+    code, remedy = "EINTERNAL", "close this client and make another one"
+
+
+class Cancelled(Error):
+    """The call was ended by this side."""
+
+    code, remedy = "ECANCELLED", "call again"
+
+
+_BY_CODE = {cls.code: cls for cls in (InvalidArgument, NotFound, AlreadyExists, WrongState, RankTaken, Unstable,
+                                      Unavailable, Timeout, Denied, OutOfMemory, DataLoss, Internal, Cancelled)}
+_BY_CODE.update(ERANGE=InvalidArgument, EEXHAUSTED=OutOfMemory, EUNAUTHENTICATED=Denied, ELOCKED=WrongState,
+                EVERSION=WrongState, EIO=Error, EUNIMPLEMENTED=Error, EUNKNOWN=Error)
+
+
+def error_of(code: str, text: str, reason: str = "") -> Error:
+    """The exception of a code of the library."""
+    return _BY_CODE.get(code, Error)(text or code, code=code, reason=reason)

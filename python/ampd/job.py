@@ -1,0 +1,410 @@
+"""A worker of a model: its parameters, its steps, and what became of them. Arrays are numpy's; ampd/module.py has what
+a torch module adds."""
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import mmap
+from collections.abc import Iterator, Mapping
+
+import numpy
+
+from ampd import errors, spec
+from ampd._client import Client, struct, utf8
+from ampd._library import ffi, lib, text
+
+_NUMPY = {lib.AMP_F32: numpy.dtype(numpy.float32), lib.AMP_F16: numpy.dtype(numpy.float16),
+          lib.AMP_BF16: numpy.dtype(numpy.uint16)}  # numpy has no bfloat16: its bits
+_DTYPES = {numpy.dtype(numpy.float32): lib.AMP_F32, numpy.dtype(numpy.float16): lib.AMP_F16}
+_DTYPE_NAMES = {lib.AMP_F32: "float32", lib.AMP_F16: "float16", lib.AMP_BF16: "bfloat16"}
+_ALIGN = 64  # of memory for parameters, as the library wants it
+
+_VERDICTS = {lib.AMPCLIENT_APPLIED: "applied", lib.AMPCLIENT_SKIPPED_OVERFLOW: "skipped_overflow",
+             lib.AMPCLIENT_SKIPPED_EMPTY: "skipped_empty", lib.AMPCLIENT_LATE: "late",
+             lib.AMPCLIENT_ROLLED_BACK: "rolled_back"}
+_OWN_WORDS = {"late": "The step was decided without this worker: it came too late.",
+              "rolled_back": "The model was put back to an earlier step: this one does not count, and comes again."}
+
+
+@dataclasses.dataclass(frozen=True)
+class Overflow:
+    """An Inf or a NaN in a step: in which parameter, and whose. Rank None: each worker's was finite, their sum not."""
+
+    parameter: str
+    rank: int | None
+    worker: str
+    inf_count: int
+    nan_count: int
+    first_index: int
+    largest_finite: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What became of a step. The same on every worker."""
+
+    step: int
+    epoch: int
+    verdict: str  # "applied", "skipped_overflow", "skipped_empty"; of this worker alone: "late", "rolled_back"
+    applied_steps: int
+    version: int
+    norm: float
+    clip: float
+    scale: float
+    new_scale: float
+    overflows: tuple[Overflow, ...]
+    overflow_count: int
+    durable_step: int
+    _job: "Job" = dataclasses.field(repr=False, compare=False)
+
+    @property
+    def applied(self) -> bool:
+        return self.verdict == "applied"
+
+    @property
+    def skipped(self) -> bool:
+        return self.verdict.startswith("skipped")
+
+    def explain(self) -> str:
+        """In words: whose gradient, which parameter, what the scale does, what to do. Asks the server."""
+        if self.verdict in _OWN_WORDS:
+            return _OWN_WORDS[self.verdict]
+        return self._job.server.explain(self._job.name, self.step, epoch=self.epoch).text
+
+
+class Step:
+    """A step in hand: number from 1, the loss scale, and the way to push. From Job.steps or Job.begin."""
+
+    def __init__(self, job: "Job", begun, user_state: bytes | None):
+        self.job = job
+        self.number: int = begun.step
+        self.epoch: int = begun.epoch
+        self.version: int = begun.version
+        self.scale: float = begun.scale
+        self.rolled_back: bool = begun.rolled_back
+        #: Where a checkpoint was gone on from right before this step: this rank's user state in it; else None.
+        self.user_state = user_state
+        #: The last loss that `backward` was given, detached; for progress lines.
+        self.loss = None
+        self.result: Result | None = None
+
+    def push(self, name: str, gradient, dtype=None) -> None:
+        """As Job.push."""
+        self.job.push(name, gradient, dtype)
+
+    def autocast(self):
+        """torch.autocast with the cast's dtype, where this device's autocast has it; else nothing."""
+        return self.job.module.autocast() if self.job.module is not None else contextlib.nullcontext()
+
+    def backward(self, loss) -> None:
+        """loss.backward() of the scaled loss. Each gradient is pushed as soon as it is there."""
+        if self.job.module is None:
+            raise errors.WrongState("this job has no torch module; give join one, or push arrays")
+        self.loss = loss.detach()
+        self.job.module.backward(loss, self.scale)
+
+    def end(self) -> Result:
+        """Hands in what was pushed, waits for the verdict. Parameters that were not pushed are absent."""
+        if self.result is None:
+            self.result = self.job._end(self)
+        return self.result
+
+    def __repr__(self):
+        return "<ampd step %d of %s, scale %g%s>" % (self.number, self.job.name, self.scale,
+                                                     ", " + self.result.verdict if self.result else "")
+
+
+class Parameters(Mapping):
+    """name -> numpy array: views of the memory that is pulled into, read-only. bfloat16 comes as its bits, uint16."""
+
+    def __init__(self, arrays: dict):
+        self._arrays = arrays
+
+    def __getitem__(self, name: str) -> numpy.ndarray:
+        try:
+            return self._arrays[name]
+        except KeyError:
+            raise errors.NotFound("the model has no parameter %r; it has %s" % (name, _some(self._arrays))) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __repr__(self):
+        return "<%d parameters: %s>" % (len(self), _some(self._arrays))
+
+
+def _some(names) -> str:
+    names = list(names)
+    return ", ".join(names[:6]) + (", and %d more" % (len(names) - 6) if len(names) > 6 else "")
+
+
+class Memory:
+    """Memory for all parameters, of its own pages. What views it keeps it."""
+
+    def __init__(self, size: int):
+        self.buffer = mmap.mmap(-1, size + _ALIGN)  # begins at a page
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            with contextlib.suppress(OSError):  # it is advice
+                self.buffer.madvise(mmap.MADV_HUGEPAGE)
+
+
+class Job:
+    """A model joined as a worker. Made by ampd.join; a context manager that leaves at its end."""
+
+    def __init__(self, client: Client, name: str, *, rank: int | None, world_size: int | None,
+                 worker_name: str | None, replace: bool, take_back: bool, accumulate: int, memory_of=Memory):
+        self.client, self.name, self.accumulate = client, name, accumulate
+        self.module = None      # ampd.module.Module
+        self.copies = 0         # of gradients or parameters, made by this package
+        self._step: Step | None = None
+        self._restored: list[bytes] = []
+        self._borrowed: list = []
+        self._place, self._result = struct("ampclient_step"), struct("ampclient_result")
+        self._server = None
+        self._model = ffi.NULL
+        self._restore = ffi.callback("void(void *, uint64_t, const void *, size_t)", self._take_state)
+        options = struct("ampclient_join_options", rank=-1 if rank is None else rank,
+                         world_size=-1 if world_size is None else world_size, replace=replace, take_back=take_back,
+                         accumulate=accumulate, restore_cb=self._restore)
+        if worker_name is not None:
+            kept = ffi.new("char[]", utf8(worker_name, "worker_name"))
+            options.worker_name = kept
+        place = ffi.new("struct ampclient_model **")
+        client.call(lib.ampclient_join, client.handle, utf8(name, "the name of the model"), options, place)
+        self._model = place[0]
+        self.rank: int = lib.ampclient_rank(self._model)
+        self.world_size: int = lib.ampclient_world_size(self._model)
+        self._count = lib.ampclient_parameters_count(self._model)
+        self.memory = memory_of(lib.ampclient_memory_size(self._model))
+        address = ffi.from_buffer(self.memory.buffer, require_writable=True)
+        client.call(lib.ampclient_use_memory, self._model, address, len(address))
+        self._index: dict[str, int] = {}
+        self._parameters: Parameters | None = None
+
+    def _take_state(self, arg, step, data, size):
+        self._restored.append(bytes(ffi.buffer(data, size)) if size > 0 else b"")
+
+    # ---- parameters ----
+
+    def tensor(self, index: int):
+        """struct ampclient_tensor of a parameter as last pulled."""
+        made = ffi.new("struct ampclient_tensor *")
+        self.client.call(lib.ampclient_parameter, self.model, index, made)
+        return made
+
+    @property
+    def parameters(self) -> Parameters:
+        """Views of what was pulled last: after the first step or pull."""
+        if self._parameters is None:
+            arrays = {}
+            base = ffi.from_buffer(self.memory.buffer)
+            for i in range(self._count):
+                tensor = self.tensor(i)
+                offset = ffi.cast("const char *", tensor.data) - ffi.cast("const char *", base)
+                array = numpy.frombuffer(self.memory.buffer, _NUMPY[tensor.dtype], tensor.elements, offset)
+                array.flags.writeable = False
+                name = text(tensor.name)
+                self._index[name] = i
+                arrays[name] = array.reshape([tensor.shape[d] for d in range(tensor.dimensions)])
+            self.cast = _DTYPE_NAMES[tensor.dtype]
+            self._parameters = Parameters(arrays)
+        return self._parameters
+
+    def pull(self) -> int:
+        """The newest version of the parameters, for an evaluation outside of a step; also when the model is done.
+        Returns its number."""
+        version = ffi.new("uint64_t *")
+        self.client.call(lib.ampclient_pull, self.model, version)
+        self._pulled()
+        return version[0]
+
+    def _pulled(self) -> None:
+        self.parameters  # noqa: B018 (made now: views are of memory that exists)
+        if self.module is not None:
+            self.module.pulled(self)
+
+    def state_dict(self, *, masters: bool = True):
+        """The parameters by name, fp32, with the module's buffers; loads into the module by load_state_dict.
+
+        They are the masters in the newest checkpoint, which the server is asked to write (that takes an operator's
+        rights where tokens are in use); with masters=False the cast values of the newest version. torch tensors
+        where the job has a module, else numpy arrays."""
+        if masters:
+            arrays = self.server.masters(self.name)
+        else:
+            self.pull()
+            arrays = {name: as_float32(array, self.cast) for name, array in self.parameters.items()}
+        return self.module.state_dict(arrays) if self.module is not None else arrays
+
+    # ---- steps ----
+
+    def begin(self) -> Step | None:
+        """Waits for the next step and pulls its parameters. None: the model is done. A step that was begun and not
+        ended is begun again."""
+        self._restored.clear()
+        self._borrowed.clear()
+        if self.client.call(lib.ampclient_step_begin, self.model, self._place) == 1:
+            self._step = None
+            return None
+        self._pulled()
+        self._step = Step(self, self._place, self._restored[-1] if self._restored else None)
+        return self._step
+
+    def steps(self) -> Iterator[Step]:
+        """All steps until the model is done, from where the model is: after a crash it goes on there. A step that
+        the loop's body has not ended is ended by the loop."""
+        while (step := self.begin()) is not None:
+            yield step
+            if step.result is None and self._step is step:
+                step.end()
+
+    def push(self, name: str, gradient, dtype=None) -> None:
+        """Hands in the scaled gradient of a parameter: a numpy array of its shape, float16 or float32, all of a step
+        alike; `dtype="bfloat16"` with an array of uint16 that has the bits. Or anything with __dlpack__ on the CPU.
+        Sending begins at once; the array must stay as it is until the step has ended."""
+        kept, address, elements, code = self._gradient(name, gradient, dtype)
+        self.push_address(self._index_of(name), address, code)
+        if self.accumulate == 1:
+            self._borrowed.append(kept)
+
+    def push_address(self, index: int, address: int, code: int) -> None:
+        """The same of a parameter by its index, whose gradient lies at an address: contiguous, of its size."""
+        self.client.call(lib.ampclient_push, self.model, index, ffi.cast("const void *", address), code)
+
+    def _index_of(self, name: str) -> int:
+        self.parameters[name]  # noqa: B018 (a sentence for a name that there is not)
+        return self._index[name]
+
+    def _gradient(self, name: str, gradient, dtype):
+        wanted = self.parameters[name].shape
+        if not isinstance(gradient, numpy.ndarray) and hasattr(gradient, "__dlpack__"):
+            from ampd import dlpack
+            gradient, found = dlpack.array_of(gradient)
+            dtype = dtype if dtype is not None else found
+        array = numpy.asarray(gradient)
+        if array.shape != wanted:
+            raise errors.InvalidArgument("the gradient of %s has shape %s, and the parameter %s; give the same shape"
+                                         % (name, array.shape, wanted))
+        code = _DTYPES.get(array.dtype) if dtype is None else spec.dtype_of(dtype)
+        if code is None or array.dtype != _NUMPY[code]:
+            raise errors.InvalidArgument(
+                "the gradient of %s is an array of %s; give float16, float32, or bfloat16 as uint16 with "
+                "dtype=\"bfloat16\"" % (name, array.dtype))
+        if not array.flags.c_contiguous:
+            self.copies += 1
+            array = numpy.ascontiguousarray(array)
+        return array, array.ctypes.data, array.size, code
+
+    def set_weight(self, weight: float) -> None:
+        """What this worker's gradients count for from now on (weighting="pushed"), for example its samples."""
+        self.client.call(lib.ampclient_set_weight, self.model, weight)
+
+    def set_user_state(self, state: bytes) -> None:
+        """At most 64 KiB that are kept with the verdict of the step that ends next, and given back by a step that
+        goes on from a checkpoint (Step.user_state)."""
+        self.client.call(lib.ampclient_set_user_state, self.model, bytes(state), len(state))
+
+    @property
+    def user_state(self) -> bytes:
+        """This rank's user state in the checkpoint that the present epoch began from; b"": none."""
+        data, size = ffi.new("const void **"), ffi.new("size_t *")
+        self.client.call(lib.ampclient_user_state, self.model, data, size)
+        return bytes(ffi.buffer(data[0], size[0])) if size[0] > 0 else b""
+
+    def _end(self, step: Step) -> Result:
+        if self._step is not step:
+            raise errors.WrongState("step %d is not in hand any more; end a step before the next one begins"
+                                    % step.number)
+        if self.module is not None:
+            self.module.finish(self)
+        self.client.call(lib.ampclient_step_end, self.model, self._result)
+        self._step = None
+        self._borrowed.clear()
+        if self.module is not None:
+            self.module.ended()
+        return self._take_result(self._result)
+
+    def _take_result(self, said) -> Result:
+        overflows = tuple(
+            Overflow(text(one.parameter), one.rank if one.rank >= 0 else None, text(one.worker), one.inf_count,
+                     one.nan_count, one.first_index, one.largest_finite)
+            for one in (said.overflows[i] for i in range(said.overflows_count)))
+        return Result(said.step, said.epoch, _VERDICTS[said.verdict], said.applied, said.version, said.norm, said.clip,
+                      said.scale, said.new_scale, overflows, said.overflow_parameters, said.durable_step, self)
+
+    # ---- the rest ----
+
+    @property
+    def model(self):
+        if self._model == ffi.NULL:
+            raise errors.WrongState("this job has left %s; join again" % self.name)
+        return self._model
+
+    @property
+    def server(self):
+        """The server's side, over this job's connection: status, history, checkpoints (ampd.Server)."""
+        if self._server is None:
+            from ampd.server import Server
+            self._server = Server(self.client)
+        return self._server
+
+    def status(self):
+        """How the model stands (ampd.ModelStatus)."""
+        return self.server.model(self.name)
+
+    def leave(self) -> None:
+        """Gives the rank back and closes the connection. Views of parameters stay as they are. May be called again."""
+        model, self._model = self._model, ffi.NULL
+        if model == ffi.NULL:
+            return
+        try:
+            self.client.call(lib.ampclient_leave, model)
+        finally:
+            self.client.close()
+
+    close = leave
+
+    def __enter__(self) -> "Job":
+        return self
+
+    def __exit__(self, kind, value, traceback) -> None:
+        if kind is None:
+            self.leave()
+            return
+        with contextlib.suppress(errors.Error):  # what went wrong first is to be seen
+            self.leave()
+
+    def __repr__(self):
+        where = "left" if self._model == ffi.NULL else "step %d" % self._step.number if self._step else "between steps"
+        return "<ampd job %s: rank %d of %d, %s, on %s>" % (self.name, self.rank, self.world_size, where,
+                                                            self.client.endpoint)
+
+
+def as_float32(array: numpy.ndarray, cast: str) -> numpy.ndarray:
+    """A copy in float32 of an array in the dtype of the cast: bfloat16 is uint16 here."""
+    if cast != "bfloat16":
+        return array.astype(numpy.float32)
+    return (array.astype(numpy.uint32) << 16).view(numpy.float32)
+
+
+def to_bfloat16(array) -> numpy.ndarray:
+    """The bits of an array as bfloat16, rounded to nearest even, for push(..., dtype="bfloat16")."""
+    bits = numpy.ascontiguousarray(array, numpy.float32).view(numpy.uint32)
+    rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(numpy.uint16)
+    return numpy.where(numpy.isnan(array), numpy.uint16(0x7FC0), rounded)
+
+
+def load(client: Client, name: str, values: list) -> bool:
+    """Gives a model its first values: contiguous float32 arrays in the order of its parameters. False: it had some."""
+    pointers = ffi.new("float *[]", [ffi.cast("float *", array.ctypes.data) for array in values])
+    already = ffi.new("bool *")
+    client.call(lib.ampclient_load, client.handle, utf8(name, "the name of the model"), pointers, len(values), already)
+    return not already[0]
+
+
+def elements(shape) -> int:
+    return math.prod(shape)

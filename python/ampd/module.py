@@ -1,0 +1,202 @@
+"""A torch module whose parameters come from ampd and whose gradients go there.
+
+Where a parameter of the module has the dtype of the cast and lies on the CPU, its data is a view of the memory that is
+pulled into: a pull needs no copy. Else each pull copies into it (converting, or to its device).
+
+A gradient is pushed by a hook behind its accumulation, while backward goes on: the tensor itself is handed in, and not
+touched before the step has ended. One of a CUDA device goes by one asynchronous copy into pinned memory.
+"""
+from __future__ import annotations
+
+import contextlib
+
+import torch
+
+from ampd import errors
+from ampd._library import lib
+from ampd.job import Memory
+
+_DTYPES = {lib.AMP_F32: torch.float32, lib.AMP_F16: torch.float16, lib.AMP_BF16: torch.bfloat16}
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+_POST_ACCUMULATE = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")  # torch 2.1
+
+
+class PinnedMemory:
+    """Memory for parameters that a CUDA device copies from without a detour."""
+
+    def __init__(self, size: int):
+        self.tensor = torch.empty(size + 64, dtype=torch.uint8, pin_memory=True)
+        self.buffer = self.tensor.numpy()
+        if self.buffer.ctypes.data % 64 != 0:  # pinned memory begins at a page
+            raise errors.Internal("pinned memory is not aligned; use pin_memory=False")
+
+
+def trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """The parameters that are trained, by name; one that is shared has its first name."""
+    found = {name: one for name, one in module.named_parameters() if one.requires_grad}
+    if not found:
+        raise errors.InvalidArgument("the module has no parameter that requires a gradient; nothing is to be trained")
+    return found
+
+
+def memory_for(module: torch.nn.Module):
+    """The kind of memory that pulls of this module go into."""
+    return PinnedMemory if any(one.is_cuda for one in module.parameters()) else Memory
+
+
+def shapes(module: torch.nn.Module) -> list[tuple[str, tuple[int, ...]]]:
+    return [(name, tuple(one.shape)) for name, one in trained(module).items()]
+
+
+def initial_values(module: torch.nn.Module) -> list:
+    """Contiguous float32 arrays."""
+    return [one.detach().to("cpu", torch.float32).contiguous().numpy() for one in trained(module).values()]
+
+
+class Module:
+    """What a Job knows of its torch module."""
+
+    def __init__(self, job, module: torch.nn.Module):
+        self.job, self.module = job, module
+        self._parameters = trained(module)
+        self._views: list | None = None
+        self._indices: dict[str, int] = {}
+        self._autocast_dtype = None
+        self._pushing = False            # inside of Step.backward
+        self._held: list = []            # gradients that are being sent
+        self._staged: list = []          # (index, pinned tensor, event) that are on their way from a device
+        self._pinned: dict[int, torch.Tensor] = {}
+        self._hooks = [self._hook(name, one) for name, one in self._parameters.items()]
+
+    # ---- parameters ----
+
+    def _make_views(self) -> None:
+        names = set(self.job.parameters)
+        if names != set(self._parameters):
+            only = sorted(names ^ set(self._parameters))
+            raise errors.InvalidArgument("the model on the server and the module have different parameters: %s%s; "
+                                         "give the model another name" % (", ".join(only[:4]),
+                                                                          " ..." if len(only) > 4 else ""))
+        self._views = []
+        for name, parameter in self._parameters.items():
+            array = self.job.parameters[name]
+            self._indices[name] = self.job._index_of(name)
+            dtype = _DTYPES[self._code(name)]
+            if tuple(parameter.shape) != array.shape:
+                raise errors.InvalidArgument("parameter %s has shape %s in the module, and %s on the server"
+                                             % (name, tuple(parameter.shape), array.shape))
+            offset = array.ctypes.data - _address(self.job.memory.buffer)
+            view = torch.frombuffer(self.job.memory.buffer, dtype=dtype, count=array.size,
+                                    offset=offset).view(array.shape)
+            self._autocast_dtype = dtype
+            if parameter.dtype == dtype and parameter.device.type == "cpu":
+                parameter.data = view
+            else:
+                self._views.append((parameter, view))
+
+    def _code(self, name: str) -> int:
+        return self.job.tensor(self.job._index_of(name)).dtype
+
+    def pulled(self, job) -> None:
+        """The memory has another version."""
+        if self._views is None:
+            self._make_views()
+        with torch.no_grad():
+            for parameter, view in self._views:
+                parameter.data.copy_(view, non_blocking=True)
+        # To another dtype or device it is no copy that could be left out.
+        self.job.copies += sum(view.dtype == parameter.dtype and not parameter.is_cuda
+                               for parameter, view in self._views)
+
+    def state_dict(self, arrays: dict) -> dict:
+        """The module's own state with these values for its parameters, under each of their names."""
+        names = {id(one): name for name, one in self._parameters.items()}
+        return {name: torch.from_numpy(arrays[names[id(value)]]) if id(value) in names else value.detach().cpu().clone()
+                for name, value in self.module.state_dict(keep_vars=True).items()}
+
+    # ---- gradients ----
+
+    def _hook(self, name: str, parameter):
+        def accumulated(*_):
+            if self._pushing:
+                self._push(name, parameter)
+
+        if _POST_ACCUMULATE:
+            return parameter.register_post_accumulate_grad_hook(accumulated)
+        # The node that adds to .grad, as DistributedDataParallel finds it; it lives as long as it is held here.
+        node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+        return node, node.register_hook(accumulated)
+
+    def autocast(self):
+        """torch.autocast for the module's device and the cast's dtype; nothing where there is no such autocast."""
+        device = next(iter(self._parameters.values())).device.type
+        dtype = self._autocast_dtype
+        if dtype == torch.float32 or (device == "cpu" and dtype == torch.float16):
+            return contextlib.nullcontext()  # CPUs of this torch compute float16 in float32
+        return torch.autocast(device, dtype=dtype)
+
+    def backward(self, loss, scale: float) -> None:
+        self._pushing = True
+        try:
+            (loss * scale).backward()
+        finally:
+            self._pushing = False
+        self._send_staged(wait=False)
+
+    def push_all(self) -> None:
+        """What .grad has of each parameter: for loops that call backward themselves."""
+        for name, parameter in self._parameters.items():
+            if parameter.grad is not None:
+                self._push(name, parameter)
+
+    def _push(self, name: str, parameter) -> None:
+        gradient = parameter.grad
+        if gradient.is_sparse:
+            raise errors.InvalidArgument("the gradient of %s is sparse; make the module without sparse=True" % name)
+        if gradient.dtype not in _CODES:
+            raise errors.InvalidArgument("the gradient of %s is %s; use float16, bfloat16 or float32"
+                                         % (name, gradient.dtype))
+        if not gradient.is_contiguous():
+            self.job.copies += 1
+            gradient = gradient.contiguous()
+        if self.job.accumulate > 1:
+            parameter.grad = None  # the library adds up
+        if gradient.is_cuda:
+            self._stage(self._indices[name], gradient)
+            return
+        self.job.push_address(self._indices[name], gradient.data_ptr(), _CODES[gradient.dtype])
+        if self.job.accumulate == 1:
+            self._held.append(gradient)
+
+    def _stage(self, index: int, gradient) -> None:
+        pinned = self._pinned.get(index)
+        if pinned is None or pinned.dtype != gradient.dtype:
+            pinned = self._pinned[index] = torch.empty(gradient.shape, dtype=gradient.dtype, pin_memory=True)
+        elif self.job.accumulate > 1:
+            self._send_staged(wait=True)  # what was staged there before is to be added first
+        pinned.copy_(gradient, non_blocking=True)
+        event = torch.cuda.Event()
+        event.record()
+        self._staged.append((index, pinned, event))
+        self._send_staged(wait=False)
+
+    def _send_staged(self, *, wait: bool) -> None:
+        while self._staged and (wait or self._staged[0][2].query()):
+            index, pinned, event = self._staged.pop(0)
+            event.synchronize()
+            self.job.push_address(index, pinned.data_ptr(), _CODES[pinned.dtype])
+
+    def finish(self, job) -> None:
+        """Before the step ends: what is still on its way from a device is pushed."""
+        self._send_staged(wait=True)
+
+    def ended(self) -> None:
+        """The step has ended: its gradients are nobody's any more."""
+        self._held.clear()
+        for parameter in self._parameters.values():
+            parameter.grad = None
+
+
+def _address(buffer) -> int:
+    from ampd._library import ffi
+    return int(ffi.cast("uintptr_t", ffi.from_buffer(buffer)))

@@ -1,0 +1,356 @@
+"""What a model is: optimizers, schedules, scalers, groups. Names and defaults are torch's where torch has them.
+
+Every value is checked by the server, which names what it refuses.
+"""
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+
+from ampd import errors
+from ampd._client import utf8
+from ampd._library import ffi, lib
+
+
+# ---- optimizers ----
+
+@dataclasses.dataclass(frozen=True)
+class SGD:
+    """torch.optim.SGD."""
+
+    lr: float = 0.01
+    momentum: float = 0.0
+    dampening: float = 0.0
+    weight_decay: float = 0.0
+    nesterov: bool = False
+
+    def _put(self, spec) -> None:
+        spec.optimizer = lib.AMPCLIENT_SGD
+        _put(spec, self, "lr", "momentum", "dampening", "nesterov")
+
+
+@dataclasses.dataclass(frozen=True)
+class Adam:
+    """torch.optim.Adam: weight decay is added to the gradient."""
+
+    lr: float = 0.001
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+
+    def _put(self, spec) -> None:
+        spec.optimizer = lib.AMPCLIENT_ADAM
+        spec.beta1, spec.beta2 = self.betas
+        _put(spec, self, "lr", "eps")
+
+
+@dataclasses.dataclass(frozen=True)
+class AdamW(Adam):
+    """torch.optim.AdamW: weight decay is apart from the gradient."""
+
+    weight_decay: float = 0.01
+
+    def _put(self, spec) -> None:
+        super()._put(spec)
+        spec.optimizer = lib.AMPCLIENT_ADAMW
+
+
+@dataclasses.dataclass(frozen=True)
+class Adagrad:
+    """torch.optim.Adagrad."""
+
+    lr: float = 0.01
+    lr_decay: float = 0.0
+    eps: float = 1e-10
+    weight_decay: float = 0.0
+
+    def _put(self, spec) -> None:
+        spec.optimizer = lib.AMPCLIENT_ADAGRAD
+        _put(spec, self, "lr", "lr_decay", "eps")
+
+
+@dataclasses.dataclass(frozen=True)
+class RMSprop:
+    """torch.optim.RMSprop. With `centered` momentum is 0."""
+
+    lr: float = 0.01
+    alpha: float = 0.99
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    centered: bool = False
+
+    def _put(self, spec) -> None:
+        spec.optimizer = lib.AMPCLIENT_RMSPROP
+        _put(spec, self, "lr", "alpha", "eps", "momentum", "centered")
+
+
+@dataclasses.dataclass(frozen=True)
+class Lion:
+    """Lion (Chen and others, 2023), with decoupled weight decay."""
+
+    lr: float = 1e-4
+    betas: tuple[float, float] = (0.9, 0.99)
+    weight_decay: float = 0.0
+
+    def _put(self, spec) -> None:
+        spec.optimizer = lib.AMPCLIENT_LION
+        spec.beta1, spec.beta2 = self.betas
+        _put(spec, self, "lr")
+
+
+# ---- schedules of the learning rate ----
+
+@dataclasses.dataclass(frozen=True)
+class Constant:
+    """The same at each applied step, after `warmup` of them that rise to it. All schedules count applied steps."""
+
+    warmup: int = 0
+
+    def _put(self, spec) -> None:
+        spec.schedule = lib.AMPCLIENT_LINEAR_WARMUP if self.warmup else lib.AMPCLIENT_CONSTANT
+        spec.warmup_steps = self.warmup
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """Times `gamma` every `step_size` applied steps, as torch.optim.lr_scheduler.StepLR."""
+
+    step_size: int
+    gamma: float = 0.1
+    warmup: int = 0
+
+    def _put(self, spec) -> None:
+        spec.schedule, spec.warmup_steps = lib.AMPCLIENT_STEP, self.warmup
+        spec.step_every, spec.step_factor = self.step_size, self.gamma
+
+
+@dataclasses.dataclass(frozen=True)
+class Cosine:
+    """Half a cosine down to `min_lr` at applied step `total`, after `warmup` steps that rise."""
+
+    total: int
+    warmup: int = 0
+    min_lr: float = 0.0
+
+    def _put(self, spec) -> None:
+        spec.schedule, spec.warmup_steps = lib.AMPCLIENT_COSINE, self.warmup
+        spec.total_steps, spec.lr_min = self.total, self.min_lr
+
+
+# ---- loss scalers ----
+
+@dataclasses.dataclass(frozen=True)
+class DynamicScaler:
+    """torch's GradScaler. `policy` names another dynamic one: "megatron", "deepspeed", "deepspeed_consecutive",
+    "apex_hysteresis", "paddle"; those take `hysteresis` overflows to shrink."""
+
+    init_scale: float = 65536.0
+    growth_factor: float = 2.0
+    backoff_factor: float = 0.5
+    growth_interval: int = 2000
+    min_scale: float = 1.0
+    max_scale: float = 2.0 ** 24
+    policy: str = "dynamic"
+    hysteresis: int = 2
+
+    def _put(self, spec) -> None:
+        spec.scaler = _choice("scaler policy", self.policy, _POLICIES)
+        _put(spec, self, "init_scale", "growth_factor", "backoff_factor", "growth_interval", "min_scale", "max_scale",
+             "hysteresis")
+
+
+@dataclasses.dataclass(frozen=True)
+class StaticScaler:
+    """Always `scale`; a step with an Inf or a NaN is skipped."""
+
+    scale: float = 65536.0
+
+    def _put(self, spec) -> None:
+        spec.scaler = lib.AMPCLIENT_SCALER_STATIC
+        spec.init_scale, spec.max_scale = self.scale, max(self.scale, 2.0 ** 24)
+        spec.min_scale = min(self.scale, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class NoScaler:
+    """A scale of 1, as bf16 needs; a step with an Inf or a NaN is skipped all the same."""
+
+    def _put(self, spec) -> None:
+        spec.scaler = lib.AMPCLIENT_SCALER_NONE
+
+
+Optimizer = SGD | Adam | Adagrad | RMSprop | Lion
+Schedule = Constant | Step | Cosine
+Scaler = DynamicScaler | StaticScaler | NoScaler
+
+_POLICIES = {"dynamic": lib.AMPCLIENT_SCALER_DYNAMIC, "megatron": lib.AMPCLIENT_SCALER_MEGATRON,
+             "deepspeed": lib.AMPCLIENT_SCALER_DEEPSPEED,
+             "deepspeed_consecutive": lib.AMPCLIENT_SCALER_DEEPSPEED_CONSECUTIVE,
+             "apex_hysteresis": lib.AMPCLIENT_SCALER_APEX_HYSTERESIS, "paddle": lib.AMPCLIENT_SCALER_PADDLE}
+
+
+# ---- parameters ----
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Parameters with values of their own: those whose names are in `parameters`, or for which it says true.
+    `lr_factor` is times the learning rate (0 freezes them); `clip_norm` holds with clip_scope="group"."""
+
+    parameters: Iterable[str] | Callable[[str], bool]
+    name: str = ""
+    lr_factor: float | None = None
+    weight_decay: float | None = None
+    clip_norm: float = 0.0
+
+    def _has(self, parameter: str) -> bool:
+        return bool(self.parameters(parameter)) if callable(self.parameters) else parameter in self.parameters
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """One parameter of a model: its name, its shape, and the group that it is in."""
+
+    name: str
+    shape: tuple[int, ...]
+    group: int = 0
+
+
+def grouped(shapes: Sequence[tuple[str, tuple[int, ...]]], groups: Sequence[Group],
+            no_decay: set[str]) -> tuple[list[Parameter], list[Group]]:
+    """Parameters with the index of their group, and the groups: the first that has it; else one of those without."""
+    made = list(groups)
+    if not made and not no_decay:
+        return [Parameter(name, shape) for name, shape in shapes], []
+    # What no group has, and apart from it what is not to decay.
+    plain, still = len(made), len(made) + 1
+    made += [Group((), "default"), Group((), "no_decay", weight_decay=0.0)]
+
+    def index(name):
+        found = next((i for i, group in enumerate(groups) if group._has(name)), None)
+        return found if found is not None else still if name in no_decay else plain
+
+    chosen = [index(name) for name, _ in shapes]
+    used = sorted(set(chosen))  # a group without a parameter would only be in the way
+    return ([Parameter(name, shape, used.index(group)) for (name, shape), group in zip(shapes, chosen)],
+            [made[group] for group in used])
+
+
+# ---- as the library has it ----
+
+_CASTS = {"float16": lib.AMP_F16, "bfloat16": lib.AMP_BF16, "float32": lib.AMP_F32}
+_SYNC = {"wait": lib.AMPCLIENT_WAIT, "shrink": lib.AMPCLIENT_SHRINK}
+_DURABILITY = {"checkpoint": lib.AMPCLIENT_DURABILITY_CHECKPOINT, "step": lib.AMPCLIENT_DURABILITY_STEP}
+_SCOPES = {"global": lib.AMPCLIENT_CLIP_GLOBAL, "group": lib.AMPCLIENT_CLIP_GROUP}
+_WEIGHTING = {"equal": lib.AMPCLIENT_EQUAL, "pushed": lib.AMPCLIENT_PUSHED}
+_OVERFLOW = {"report": lib.AMPCLIENT_CAST_REPORT, "saturate": lib.AMPCLIENT_CAST_SATURATE}
+_FLOOR = {"clamp": lib.AMPCLIENT_FLOOR_CLAMP, "freeze": lib.AMPCLIENT_FLOOR_FREEZE, "fail": lib.AMPCLIENT_FLOOR_FAIL}
+
+
+def dtype_name(dtype) -> str:
+    """"float16", "bfloat16" or "float32" of one of torch's, numpy's or the string itself."""
+    name = str(dtype).rpartition(".")[2] if not isinstance(dtype, type) else dtype.__name__
+    if name not in _CASTS:
+        raise errors.InvalidArgument("the dtype %s is not possible; give float16, bfloat16 or float32" % (dtype,))
+    return name
+
+
+def dtype_of(dtype) -> int:
+    return _CASTS[dtype_name(dtype)]
+
+
+def _choice(what: str, word: str, choices: dict):
+    if word not in choices:
+        raise errors.InvalidArgument("%s is %r; give one of %s" % (what, word, ", ".join(choices)))
+    return choices[word]
+
+
+def _put(spec, values, *fields: str) -> None:
+    for field in fields:
+        setattr(spec, field, getattr(values, field))
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A whole specification. Times are in seconds."""
+
+    name: str
+    parameters: Sequence[Parameter]
+    world_size: int
+    optimizer: Optimizer = AdamW()
+    schedule: Schedule = Constant()
+    scaler: Scaler = DynamicScaler()
+    groups: Sequence[Group] = ()
+    cast: object = "float16"
+    clip_norm: float = 0.0
+    clip_value: float = 0.0
+    clip_scope: str = "global"
+    max_steps: int = 0
+    checkpoint_every: int = 100
+    keep_last: int = 3
+    keep_every: int = 0
+    quorum: int = 0
+    on_loss: str = "wait"
+    min_workers: int = 0
+    loss_timeout: float = 600.0
+    weighting: str = "equal"
+    durability: str = "checkpoint"
+    cast_overflow: str = "report"
+    floor_policy: str = "clamp"
+    max_consecutive_overflows: int = 50
+
+    def to_library(self):
+        """(struct ampclient_spec *, what has to stay alive with it)"""
+        spec = ffi.new("struct ampclient_spec *")
+        spec.size = ffi.sizeof("struct ampclient_spec")
+        kept = [ffi.new("char[]", utf8(self.name, "the name of the model"))]
+        spec.name, spec.world_size = kept[0], self.world_size
+        self._put_parameters(spec, kept)
+        self._put_groups(spec, kept)
+        self.optimizer._put(spec)
+        for field in ("lr", "eps", "alpha"):  # 0 would mean the library's default
+            if getattr(self.optimizer, field, 1) == 0:
+                raise errors.InvalidArgument("%s of the optimizer is 0; give a value above 0" % field)
+        spec.weight_decay_set, spec.weight_decay = True, self.optimizer.weight_decay
+        self.schedule._put(spec)
+        self.scaler._put(spec)
+        _put(spec, self, "clip_value", "max_steps", "checkpoint_every", "keep_last", "keep_every", "quorum",
+             "min_workers", "max_consecutive_overflows")
+        spec.clip_max_norm = self.clip_norm
+        spec.loss_timeout_ms = round(self.loss_timeout * 1000)
+        spec.sync = lib.AMPCLIENT_QUORUM if self.quorum else lib.AMPCLIENT_SYNC
+        spec.cast = dtype_of(self.cast)
+        spec.on_loss = _choice("on_loss", self.on_loss, _SYNC)
+        spec.durability = _choice("durability", self.durability, _DURABILITY)
+        spec.clip_scope = _choice("clip_scope", self.clip_scope, _SCOPES)
+        spec.weighting = _choice("weighting", self.weighting, _WEIGHTING)
+        spec.cast_overflow = _choice("cast_overflow", self.cast_overflow, _OVERFLOW)
+        spec.floor_policy = _choice("floor_policy", self.floor_policy, _FLOOR)
+        return spec, kept
+
+    def _put_parameters(self, spec, kept: list) -> None:
+        array = ffi.new("struct ampclient_parameter_spec[]", max(1, len(self.parameters)))
+        kept.append(array)
+        for place, parameter in zip(array, self.parameters):
+            kept.append(ffi.new("char[]", utf8(parameter.name, "the name of a parameter")))
+            if len(parameter.shape) > 8:
+                raise errors.InvalidArgument("parameter %r has %d dimensions; at most 8 are possible"
+                                             % (parameter.name, len(parameter.shape)))
+            place.name, place.dimensions, place.group = kept[-1], len(parameter.shape), parameter.group
+            for at, extent in enumerate(parameter.shape):
+                place.shape[at] = extent
+        spec.parameters, spec.parameters_count = array, len(self.parameters)
+
+    def _put_groups(self, spec, kept: list) -> None:
+        if not self.groups:
+            return
+        array = ffi.new("struct ampclient_group_spec[]", len(self.groups))
+        kept.append(array)
+        for place, group in zip(array, self.groups):
+            kept.append(ffi.new("char[]", utf8(group.name, "the name of a group")))
+            place.name, place.clip_max_norm = kept[-1], group.clip_norm
+            if group.lr_factor is not None:
+                place.lr_factor_set, place.lr_factor = True, group.lr_factor
+            if group.weight_decay is not None:
+                place.weight_decay_set, place.weight_decay = True, group.weight_decay
+        spec.groups, spec.groups_count = array, len(self.groups)
