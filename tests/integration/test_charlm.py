@@ -67,6 +67,19 @@ def same_after_a_kill(run, killed):
     assert killed.rows() == run.rows(), "the losses differ"
 
 
+def wrong_options_are_named(bin_dir):
+    for options, text in (
+            (("--scale", "4"), "--scale has no meaning without a scaler"),
+            (("--scaler", "none", "--precision", "f16", "--scale", "4"), "--scale has no meaning without a scaler"),
+            (("--heads", "3"), "--width is 128, must be a multiple of --heads, 3"),
+            (("--steps", "0"), '--steps: "0" is not a number from 1 to 10000000'),
+            (("--write", "-1"), '--write: "-1" is not a number from 0 to 1000000'),
+            (("--units",), "--units needs a server")):
+        done = subprocess.run([bin_dir / "charlm", "--local", *options], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, encoding="utf-8", timeout=RUN_TIMEOUT_S, check=False)
+        assert done.returncode == 2 and text in done.stdout, f"{options}: {done.returncode}: {done.stdout}"
+
+
 class Suite:
     """Runs named tests and counts."""
 
@@ -89,6 +102,7 @@ def main():
     bin_dir = pathlib.Path(sys.argv[1]).resolve()
     work = pathlib.Path(tempfile.mkdtemp(prefix="ampd-charlm-"))
     suite = Suite()
+    suite.test("wrong_options_are_named", wrong_options_are_named, bin_dir)
     run = suite.test("a_run_in_f16_ends_with_a_result", Run, bin_dir, work / "run", "--write", "50")
     if run is not None:
         suite.test("it_learns", it_learns, run)
