@@ -6,6 +6,7 @@ nothing.
 
 Prints one line a test as cmocka does.
 """
+import os
 import pathlib
 import re
 import shutil
@@ -36,6 +37,9 @@ class Run:
     def parameters(self):
         return (self.folder / "parameters.safetensors").read_bytes()
 
+    def digest(self):
+        return re.search(r"^charlm: parameters ([0-9a-f]{64})$", self.output, re.MULTILINE)[1]
+
     def rows(self):
         """Of each step the last row: one that was rolled back has two."""
         rows = [line.split("\t") for line in (self.folder / "steps.tsv").read_text().splitlines()]
@@ -65,6 +69,24 @@ def same_after_a_kill(run, killed):
     assert "ampd was killed after" in killed.output and "rolled back" in killed.output, killed.output
     assert killed.parameters() == run.parameters(), "the parameters differ"
     assert killed.rows() == run.rows(), "the losses differ"
+
+
+def same_after_another_run(run, again):
+    """In the folder of a run that is over nothing is left to do but to validate."""
+    assert again.loss == run.loss and "a step took" not in again.output, again.output
+    assert again.digest() == run.digest(), "the parameters differ"
+
+
+def leaves_nothing(bin_dir, folder):
+    folder.mkdir()
+    for options, code in ((("--steps", "1", "--write", "0"), 0), (("--heads", "3"), 1)):
+        done = subprocess.run([RUN, "--bin", bin_dir, "--batch", "2", *options], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, encoding="utf-8", timeout=RUN_TIMEOUT_S, check=False,
+                              env={**os.environ, "TMPDIR": str(folder)})
+        assert done.returncode == code, f"exit code {done.returncode}:\n{done.stdout[-2000:]}"
+        left = list(folder.iterdir())
+        assert len(left) == code, left
+        assert code == 0 or f"what the run left is in {left[0]}\n" in done.stdout, done.stdout
 
 
 def wrong_options_are_named(bin_dir):
@@ -103,6 +125,7 @@ def main():
     work = pathlib.Path(tempfile.mkdtemp(prefix="ampd-charlm-"))
     suite = Suite()
     suite.test("wrong_options_are_named", wrong_options_are_named, bin_dir)
+    suite.test("without_dir_a_run_leaves_nothing_but_after_a_failure", leaves_nothing, bin_dir, work / "tmp")
     run = suite.test("a_run_in_f16_ends_with_a_result", Run, bin_dir, work / "run", "--write", "50")
     if run is not None:
         suite.test("it_learns", it_learns, run)
@@ -118,6 +141,9 @@ def main():
             suite.test("units_and_a_killed_server_change_no_loss_and_no_byte_of_the_parameters", same_after_a_kill, run,
                        units)
             suite.test("it_writes_the_same_with_units", it_writes, units)
+        again = suite.test("another_run_in_its_folder_ends_with_a_result", Run, bin_dir, work / "run", "--write", "0")
+        if again is not None:
+            suite.test("another_run_in_its_folder_ends_with_the_same_parameters", same_after_another_run, run, again)
     if suite.failed:
         print(f"what the runs left is in {work}")
         sys.exit(1)
