@@ -55,7 +55,8 @@ static const struct argp_option option_table[] = {
     {"checkpoint-every", KEY_CHECKPOINT, "N", 0, "steps between the server's checkpoints (100)", 0},
     {"units", KEY_UNITS, NULL, 0, "hold only the parameters in use: gather and release them unit by unit", 0},
     {"local", KEY_LOCAL, NULL, 0, "train without a server", 0},
-    {"initial", KEY_INITIAL, "FILE", 0, "with --local: put the first values into this file", 0},
+    {"initial", KEY_INITIAL, "FILE", 0, "with --local: put the first values into this file: a line of name, rows and "
+     "columns for each parameter, an empty line, then all of them in f32", 0},
     {"log", KEY_LOG, "FILE", 0, "a line for each step: step, loss, scale, norm, skipped", 0},
     {"quiet", 'q', NULL, 0, "print the result only", 0},
     {0},
