@@ -189,17 +189,22 @@ static int damaged(struct amp_error *error, const char *field, uint64_t value, c
                          field, (unsigned long long)value, must);
 }
 
-/* The counts against each other: a step is applied or skipped, and an overflow ends every run of clean steps. */
+/*
+ * The counts against each other: a step is applied, or skipped for an overflow, and moves the scale at most once; an
+ * overflow ends every run of clean steps.
+ */
 static int check_counts(const struct amp_dynamic_saved *s, struct amp_error *error)
 {
     if (s->scale_id == 0)
         return damaged(error, "scale_id", s->scale_id, "must be at least 1");
+    if (s->scale_id - 1 > s->attempted)
+        return damaged(error, "scale_id", s->scale_id, "must be at most saved.attempted + 1");
     if (s->applied > s->attempted)
         return damaged(error, "applied", s->applied, "must be at most saved.attempted");
     if (s->skipped != s->attempted - s->applied)
         return damaged(error, "skipped", s->skipped, "must be saved.attempted - saved.applied");
-    if (s->total_overflows > s->skipped)
-        return damaged(error, "total_overflows", s->total_overflows, "must be at most saved.skipped");
+    if (s->total_overflows != s->skipped)
+        return damaged(error, "total_overflows", s->total_overflows, "must be saved.skipped");
     if (s->consecutive_overflows > s->total_overflows)
         return damaged(error, "consecutive_overflows", s->consecutive_overflows,
                        "must be at most saved.total_overflows");

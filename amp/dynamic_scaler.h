@@ -112,8 +112,9 @@ int amp_dynamic_scaler_save(const struct amp_dynamic_scaler *scaler, struct amp_
                             struct amp_error *error);
 
 /*
- * Goes on from a saved state, with the scaler's own options. Every field is checked: AMP_EINVAL with a text that names
- * the first that no run with these options can have, and the remedy; the scaler is then as it was.
+ * Goes on from a saved state, with the scaler's own options. Every field is checked against these options and against
+ * the other fields: AMP_EINVAL with a text that names the first that cannot be, and the remedy; the scaler is then as
+ * it was.
  */
 int amp_dynamic_scaler_load(struct amp_dynamic_scaler *scaler, const struct amp_dynamic_saved *saved,
                             struct amp_error *error);

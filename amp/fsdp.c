@@ -123,8 +123,11 @@ static int no_memory(struct amp_error *error, const struct amp_tensor *tensor)
 
 static int check_present(const struct amp_tensor *tensor, struct amp_error *error)
 {
-    if (tensor == NULL || tensor->data == NULL)
-        return amp_error_set(error, AMP_EINVAL, NULL, "no tensor is given");
+    if (tensor == NULL)
+        return amp_error_set(error, AMP_EINVAL, NULL, "the tensor is NULL: it must be given");
+    if (tensor->data == NULL)
+        return amp_error_set(error, AMP_EINVAL, NULL, "tensor \"%.100s\" has no data: it must be gathered or computed",
+                             amp_tensor_name(tensor));
     return amp_tensors_check(tensor, 1, error);
 }
 
@@ -176,8 +179,8 @@ int amp_fsdp_manager_init(struct amp_fsdp_manager *manager, const struct amp_fsd
     if (manager == NULL || fsdp == NULL || fsdp->kernels == NULL)
         return amp_error_set(error, AMP_EINVAL, NULL, "an FSDP manager needs memory and an fsdp with kernels");
     if (fsdp->rank >= fsdp->world_size)
-        return amp_error_set(error, AMP_EINVAL, NULL, "rank %lu is not one of %lu", (unsigned long)fsdp->rank,
-                             (unsigned long)fsdp->world_size);
+        return amp_error_set(error, AMP_EINVAL, NULL, "rank is %lu, must be below world_size, %lu",
+                             (unsigned long)fsdp->rank, (unsigned long)fsdp->world_size);
     int rc = amp_fsdp_config_check(config, error);
     if (rc != 0)
         return rc;

@@ -55,28 +55,30 @@ static const struct argp_option option_table[] = {
     {"checkpoint-every", KEY_CHECKPOINT, "N", 0, "steps between the server's checkpoints (100)", 0},
     {"units", KEY_UNITS, NULL, 0, "hold only the parameters in use: gather and release them unit by unit", 0},
     {"local", KEY_LOCAL, NULL, 0, "train without a server", 0},
-    {"initial", KEY_INITIAL, "FILE", 0, "with --local: put the first values into this file", 0},
+    {"initial", KEY_INITIAL, "FILE", 0, "with --local: put the first values into this file: a line of name, rows and "
+     "columns for each parameter, an empty line, then all of them in f32", 0},
     {"log", KEY_LOG, "FILE", 0, "a line for each step: step, loss, scale, norm, skipped", 0},
     {"quiet", 'q', NULL, 0, "print the result only", 0},
     {0},
 };
 
-static uint64_t parse_number(struct argp_state *state, const char *name, const char *text, uint64_t max)
+static uint64_t parse_range(struct argp_state *state, const char *name, const char *text, unsigned min, uint64_t max)
 {
     char *end;
     unsigned long long value = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end != 0 || value > max)
-        argp_error(state, "--%s: \"%s\" is not a number from 0 to %llu", name, text, (unsigned long long)max);
+    if (*text < '0' || *text > '9' || *end != 0 || value < min || value > max)
+        argp_error(state, "--%s: \"%s\" is not a number from %u to %llu", name, text, min, (unsigned long long)max);
     return value;
 }
 
-/* A number from 1 to max. */
+static uint64_t parse_number(struct argp_state *state, const char *name, const char *text, uint64_t max)
+{
+    return parse_range(state, name, text, 0, max);
+}
+
 static size_t parse_size(struct argp_state *state, const char *name, const char *text, uint64_t max)
 {
-    size_t value = parse_number(state, name, text, max);
-    if (value == 0)
-        argp_error(state, "--%s must be at least 1", name);
-    return value;
+    return parse_range(state, name, text, 1, max);
 }
 
 /* The index of a text among `count` choices. */
@@ -139,7 +141,10 @@ static error_t parse_shape(int key, const char *arg, struct argp_state *state, s
 static error_t check_options(struct argp_state *state, const struct charlm_options *options)
 {
     if (options->shape.width % options->shape.heads != 0)
-        argp_error(state, "--width must be a multiple of --heads");
+        argp_error(state, "--width is %zu, must be a multiple of --heads, %zu", options->shape.width,
+                   options->shape.heads);
+    if (options->scale > 0.0f && charlm_scaler_of(options) == CHARLM_SCALER_NONE)
+        argp_error(state, "--scale has no meaning without a scaler; leave it out, or give --scaler dynamic or static");
     if (options->initial_path != NULL && !options->local)
         argp_error(state, "--initial needs --local");
     if (options->units && options->local)
@@ -207,7 +212,10 @@ int main(int argc, char **argv)
 {
     static const struct argp parser = {.options = option_table,
                                        .parser = parse_option,
-                                       .doc = "Trains a language model on a text, with an ampd server or alone."};
+                                       .doc = "Trains a language model on a text, with an ampd server or alone.\v"
+                                              "With a server it is worker RANK of WORLD_SIZE (2), of the environment; "
+                                              "examples/charlm/run.sh starts server and workers. With --local these "
+                                              "two, --connect, --model and --checkpoint-every are not used."};
     struct charlm_options options = {.connect = "127.0.0.1:7420",
                                      .text_path = CHARLM_TEXT_PATH,
                                      .model = "charlm",

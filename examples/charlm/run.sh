@@ -8,7 +8,9 @@
 # --kill ends the server by SIGKILL after about half of the steps, and starts it again: the job ends with the same
 # parameters, byte for byte. They are in DIR/parameters.safetensors at the end, and their SHA-256 is the last line. DIR
 # of --dir (made if missing) also gets data/ (the server's), ampd.log, and steps.tsv (a line for each step: step, loss,
-# scale, norm, skipped). Port 0, the default, takes a free one. charlm --help explains the other options.
+# scale, norm, skipped); given the same options again, a run that was broken off goes on there, with a new
+# steps.tsv. Without --dir all of it is in a folder under /tmp, which is removed after a success and named after a
+# failure. Port 0, the default, takes a free one. charlm --help explains the other options.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -51,7 +53,11 @@ for program in ampd ampctl charlm; do
 	echo "run.sh: no program $program in $bin; build first (./test.sh --build-only), or name the folder with --bin" >&2
 	exit 1
 done
-[ -n "$dir" ] || dir=$(mktemp -d -t charlm.XXXXXX)
+temporary=''
+if [ -z "$dir" ]; then
+	dir=$(mktemp -d -t charlm.XXXXXX)
+	temporary=1
+fi
 mkdir -p "$dir"
 : >"$dir/steps.tsv"
 
@@ -60,7 +66,17 @@ stop_all() {
 	[ -z "$ampd_pid" ] || kill -TERM "$ampd_pid" "${worker_pids[@]}" 2>/dev/null || true
 	wait 2>/dev/null || true
 }
-trap stop_all EXIT
+at_exit() {
+	local code=$?
+	stop_all
+	[ -n "$temporary" ] || return 0
+	if [ "$code" -eq 0 ]; then
+		rm -rf "$dir"
+	else
+		echo "run.sh: what the run left is in $dir" >&2
+	fi
+}
+trap at_exit EXIT
 trap 'exit 130' INT TERM
 
 # Starts ampd and waits until it listens; its port is then known.
@@ -117,7 +133,7 @@ while [ "${#worker_pids[@]}" -gt 0 ]; do
 	worker_pids=("${running[@]}")
 	sleep 0.05
 done
-"$bin/ampctl" --endpoint "127.0.0.1:$port" checkpoint export charlm "$dir/parameters.safetensors" >/dev/null
+"$bin/ampctl" --endpoint "127.0.0.1:$port" checkpoint export --force charlm "$dir/parameters.safetensors" >/dev/null
 kill -TERM "$ampd_pid"
 wait "$ampd_pid" || { echo "run.sh: ampd ended with code $? after SIGTERM" >&2 && exit 1; }
 ampd_pid=''

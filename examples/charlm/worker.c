@@ -358,9 +358,11 @@ static int finish(struct worker *worker)
         return -1;
     }
     const struct times *times = &worker->times;
-    double each_ms = times->steps > 0 ? 1e3 / (double)times->steps : 0.0;
-    (void)printf("charlm: a step took %.1f ms; of it %.1f to begin and pull, %.1f to push, %.1f to end and wait\n",
-                 times->all_s * each_ms, times->begin_s * each_ms, times->push_s * each_ms, times->end_s * each_ms);
+    if (times->steps > 0) {
+        double each_ms = 1e3 / (double)times->steps;
+        (void)printf("charlm: a step took %.1f ms; of it %.1f to begin and pull, %.1f to push, %.1f to end and wait\n",
+                     times->all_s * each_ms, times->begin_s * each_ms, times->push_s * each_ms, times->end_s * each_ms);
+    }
     (void)printf("charlm: validation loss %.4f after %" PRIu64 " steps (%" PRIu64 " applied, %" PRIu64
                  " skipped), final scale %g\n",
                  held_out, status.attempted, status.applied, status.skipped, (double)status.scale);

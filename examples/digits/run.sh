@@ -8,7 +8,8 @@
 #          [--checkpoint-every N] [--quiet] [--picture] [--check]
 #
 # DIR of --dir (made if missing) gets data/ (the server's), ampd.log, and a file with the process id of each process
-# (ampd.pid, worker-0.pid, worker-1.pid). Port 0 takes a free one; its number is then in DIR/port. --check looks at the
+# (ampd.pid, worker-0.pid, worker-1.pid). Without --dir all of it is in a folder under /tmp, which is removed after a
+# success and named after a failure. Port 0 takes a free one; its number is then in DIR/port. --check looks at the
 # options only.
 set -euo pipefail
 
@@ -69,8 +70,10 @@ ampd=$(find_program ampd)
 digits=$(find_program digits)
 ampctl=$(find_program ampctl)
 
+temporary=''
 if [ -z "$dir" ]; then
 	dir=$(mktemp -d -t digits.XXXXXX)
+	temporary=1
 fi
 mkdir -p "$dir"
 
@@ -107,7 +110,17 @@ stop_all() {
 		kill -KILL "$pid" 2>/dev/null || true
 	done
 }
-trap stop_all EXIT
+at_exit() {
+	local code=$?
+	stop_all
+	[ -n "$temporary" ] || return 0
+	if [ "$code" -eq 0 ]; then
+		rm -rf "$dir"
+	else
+		echo "run.sh: what the run left is in $dir" >&2
+	fi
+}
+trap at_exit EXIT
 trap 'exit 130' INT TERM
 
 # Says that a signal has ended a process, and ends the run if that was once too often.

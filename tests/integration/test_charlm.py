@@ -6,6 +6,7 @@ nothing.
 
 Prints one line a test as cmocka does.
 """
+import os
 import pathlib
 import re
 import shutil
@@ -35,6 +36,9 @@ class Run:
 
     def parameters(self):
         return (self.folder / "parameters.safetensors").read_bytes()
+
+    def digest(self):
+        return re.search(r"^charlm: parameters ([0-9a-f]{64})$", self.output, re.MULTILINE)[1]
 
     def rows(self):
         """Of each step the last row: one that was rolled back has two."""
@@ -67,6 +71,37 @@ def same_after_a_kill(run, killed):
     assert killed.rows() == run.rows(), "the losses differ"
 
 
+def same_after_another_run(run, again):
+    """In the folder of a run that is over nothing is left to do but to validate."""
+    assert again.loss == run.loss and "a step took" not in again.output, again.output
+    assert again.digest() == run.digest(), "the parameters differ"
+
+
+def leaves_nothing(bin_dir, folder):
+    folder.mkdir()
+    for options, code in ((("--steps", "1", "--write", "0"), 0), (("--heads", "3"), 1)):
+        done = subprocess.run([RUN, "--bin", bin_dir, "--batch", "2", *options], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, encoding="utf-8", timeout=RUN_TIMEOUT_S, check=False,
+                              env={**os.environ, "TMPDIR": str(folder)})
+        assert done.returncode == code, f"exit code {done.returncode}:\n{done.stdout[-2000:]}"
+        left = list(folder.iterdir())
+        assert len(left) == code, left
+        assert code == 0 or f"what the run left is in {left[0]}\n" in done.stdout, done.stdout
+
+
+def wrong_options_are_named(bin_dir):
+    for options, text in (
+            (("--scale", "4"), "--scale has no meaning without a scaler"),
+            (("--scaler", "none", "--precision", "f16", "--scale", "4"), "--scale has no meaning without a scaler"),
+            (("--heads", "3"), "--width is 128, must be a multiple of --heads, 3"),
+            (("--steps", "0"), '--steps: "0" is not a number from 1 to 10000000'),
+            (("--write", "-1"), '--write: "-1" is not a number from 0 to 1000000'),
+            (("--units",), "--units needs a server")):
+        done = subprocess.run([bin_dir / "charlm", "--local", *options], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, encoding="utf-8", timeout=RUN_TIMEOUT_S, check=False)
+        assert done.returncode == 2 and text in done.stdout, f"{options}: {done.returncode}: {done.stdout}"
+
+
 class Suite:
     """Runs named tests and counts."""
 
@@ -89,6 +124,8 @@ def main():
     bin_dir = pathlib.Path(sys.argv[1]).resolve()
     work = pathlib.Path(tempfile.mkdtemp(prefix="ampd-charlm-"))
     suite = Suite()
+    suite.test("wrong_options_are_named", wrong_options_are_named, bin_dir)
+    suite.test("without_dir_a_run_leaves_nothing_but_after_a_failure", leaves_nothing, bin_dir, work / "tmp")
     run = suite.test("a_run_in_f16_ends_with_a_result", Run, bin_dir, work / "run", "--write", "50")
     if run is not None:
         suite.test("it_learns", it_learns, run)
@@ -104,6 +141,9 @@ def main():
             suite.test("units_and_a_killed_server_change_no_loss_and_no_byte_of_the_parameters", same_after_a_kill, run,
                        units)
             suite.test("it_writes_the_same_with_units", it_writes, units)
+        again = suite.test("another_run_in_its_folder_ends_with_a_result", Run, bin_dir, work / "run", "--write", "0")
+        if again is not None:
+            suite.test("another_run_in_its_folder_ends_with_the_same_parameters", same_after_another_run, run, again)
     if suite.failed:
         print(f"what the runs left is in {work}")
         sys.exit(1)

@@ -221,7 +221,21 @@ def short(suite, job, rng):
     suite.test("a_short_run_in_bf16_ends_with_a_result", job.run, *SHORT, "--dtype", "bf16")
     suite.test("a_short_run_in_fp32_ends_with_a_result", job.run, *SHORT, "--dtype", "f32")
     suite.test("a_run_without_a_server_ends_with_a_result", job.local, "--steps", "60")
+    suite.test("without_dir_a_run_leaves_nothing_but_after_a_failure", leaves_nothing, job)
     kills(suite, job, reference, rng, SHORT, 1)
+
+
+def leaves_nothing(job):
+    folder = job.work / "tmp"
+    folder.mkdir()
+    for options, code in ((("--steps", "2"), 0), (("--checkpoint-every", "9999999"), 2)):
+        done = subprocess.run([RUN, "--bin", job.bin_dir, "--port", "0", *options], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, encoding="utf-8", timeout=RUN_TIMEOUT_S, check=False,
+                              env={**os.environ, "TMPDIR": str(folder)})
+        assert done.returncode == code, f"exit code {done.returncode}:\n{done.stdout[-2000:]}"
+        left = list(folder.iterdir())
+        assert len(left) == (code != 0), left
+        assert code == 0 or f"what the run left is in {left[0]}\n" in done.stdout, done.stdout
 
 
 def mean_of(runs):

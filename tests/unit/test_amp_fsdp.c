@@ -89,6 +89,7 @@ static void manager_and_integration_refuse_null_and_impossible_groups(void **sta
     assert_int_equal(amp_fsdp_manager_init(&manager, &config, NULL, &error), AMP_EINVAL);
     assert_int_equal(amp_fsdp_manager_init(&manager, &config, &no_kernels, &error), AMP_EINVAL);
     assert_int_equal(amp_fsdp_manager_init(&manager, &config, &no_rank, &error), AMP_EINVAL);
+    assert_string_equal(error.text, "rank is 4, must be below world_size, 4");
     assert_int_equal(amp_fsdp_manager_init(NULL, &config, &fsdp, &error), AMP_EINVAL);
     assert_int_equal(amp_fsdp_integration_init(&integration, NULL, &config, &error), AMP_EINVAL);
     assert_int_equal(amp_fsdp_integration_init(NULL, &fsdp, NULL, &error), AMP_EINVAL);
@@ -165,6 +166,7 @@ static void conversions_refuse_missing_tensors_and_buffers_that_do_not_do(void *
     assert_int_equal(amp_fsdp_to_mixed_precision(&manager, NULL, buffer, 8, &out, &error), AMP_EINVAL);
     assert_int_equal(amp_fsdp_gradient_to_fp32(&manager, NULL, buffer, 8, &out, &error), AMP_EINVAL);
     assert_int_equal(amp_fsdp_to_mixed_precision(&manager, &missing, buffer, 8, &out, &error), AMP_EINVAL);
+    assert_string_equal(error.text, "tensor \"none\" has no data: it must be gathered or computed");
     assert_int_equal(amp_fsdp_to_mixed_precision(&manager, &wide, buffer, 8, &out, &error), AMP_EINVAL);
     assert_int_equal(amp_fsdp_to_mixed_precision(&manager, &in, NULL, 8, &out, &error), AMP_EINVAL);
     assert_int_equal(amp_fsdp_to_mixed_precision(&manager, &in, buffer, 7, &out, &error), AMP_EINVAL);
