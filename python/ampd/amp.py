@@ -82,8 +82,8 @@ class Optimizer(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict) -> None:
         """Does nothing, and says so: the state is on the server."""
-        warnings.warn("ampd.Optimizer: the state is on the server, and was not changed; ampctl checkpoint import --full "
-                      "brings one in", stacklevel=2)
+        warnings.warn("ampd.Optimizer: the state is on the server, and was not changed; ampctl checkpoint import "
+                      "--full brings one in", stacklevel=2)
 
 
 class GradScaler:
@@ -114,7 +114,8 @@ class GradScaler:
             raise errors.WrongState("unscale_() has already been called for this step")
         scale = self._step().scale
         if math.frexp(scale)[0] != 0.5:
-            raise errors.WrongState("the scale %g is no power of two; clip on the server (clip_norm=...) instead" % scale)
+            raise errors.WrongState("the scale %g is no power of two; clip on the server instead (clip_norm=...)"
+                                    % scale)
         for parameter in self.job.module._parameters.values():
             if parameter.grad is not None:
                 parameter.grad.mul_(1.0 / scale)
