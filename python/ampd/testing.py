@@ -1,0 +1,132 @@
+"""For tests of one's own: an ampd on a free port, in a folder that goes with it.
+
+    with ampd.testing.server() as server:
+        job = ampd.join(server.endpoint, "net", Net(), ...)
+"""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+
+from ampd import errors
+
+START_S = 60.0   # far longer than a start takes, for a machine that does much else
+STOP_S = 30.0
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+def program(name: str = "ampd") -> str:
+    """The path of a program of ampd: in the folder that AMPD_BIN names, beside a build's package, or in PATH."""
+    built = pathlib.Path(__file__).resolve().parents[2] / "bin" / name
+    given = os.environ.get("AMPD_BIN")
+    found = str(pathlib.Path(given) / name) if given else str(built) if built.exists() else shutil.which(name)
+    if found is None or not os.path.exists(found):
+        raise errors.NotFound("there is no program %s%s; install the package ampd, or let AMPD_BIN name its folder"
+                              % (name, " in " + given if given else ""), code="ENOTFOUND")
+    return found
+
+
+def die_with_parent() -> None:
+    """In a child, before it executes: it ends when this process does, however that ends."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Server:
+    """One process of ampd. `endpoint` is for ampd.join and ampd.connect."""
+
+    def __init__(self, folder: os.PathLike, options: Sequence[str] = (), listen: str = "127.0.0.1:0"):
+        self.folder, self.options, self._listen = pathlib.Path(folder), list(options), listen
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.log_path = self.folder / "log"
+        self.process: subprocess.Popen | None = None
+        self.endpoint = ""
+        self.start()
+
+    def start(self) -> None:
+        """Starts it, after kill or stop again on its data and at its address; returns when it listens."""
+        begin = self.log_path.stat().st_size if self.log_path.exists() else 0
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                [program(), "--data-dir", str(self.folder / "data"), "--listen", self._listen, "--metrics-listen",
+                 "none", *self.options], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                preexec_fn=die_with_parent)
+        until = time.monotonic() + START_S
+        while not (found := re.search(r'msg="listening" address=(\S+)', self.log()[begin:])):
+            if self.process.poll() is not None or time.monotonic() > until:
+                self.kill()
+                raise errors.Internal("ampd did not start: %s" % self.log()[begin:].strip()[-500:])
+            time.sleep(0.01)
+        self.endpoint = self._listen = found[1]
+
+    def log(self) -> str:
+        """All that it has written."""
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def stop(self) -> int:
+        """Ends it in order. Returns its exit code."""
+        self.process.terminate()
+        try:
+            return self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return self.process.returncode
+
+    def __repr__(self):
+        return "<ampd at %s, %s>" % (self.endpoint, "ended" if self.process.poll() is not None else "running")
+
+
+@contextlib.contextmanager
+def server(*, options: Sequence[str] = (), listen: str = "127.0.0.1:0") -> Iterator[Server]:
+    """An ampd, ended and removed with the block. `options` are ampd's own; `listen` may be unix:/PATH."""
+    with tempfile.TemporaryDirectory(prefix="ampd-") as folder:
+        made = Server(folder, options, listen)
+        try:
+            yield made
+        finally:
+            if made.process.poll() is None:
+                made.stop()
+
+
+class Cluster:
+    """`shards` processes that find each other by a fixed list of unix sockets; `endpoint` is of shard 0."""
+
+    def __init__(self, folder: os.PathLike, shards: int, options: Sequence[str] = ()):
+        folder = pathlib.Path(folder)
+        addresses = ["unix:%s" % (folder / ("s%d" % k)) for k in range(shards)]
+        self.servers = [Server(folder / str(k), ["--peers", ",".join(addresses), "--shard", str(k), *options], address)
+                        for k, address in enumerate(addresses)]
+        self.endpoint = self.servers[0].endpoint
+
+    def stop(self) -> None:
+        for one in self.servers:
+            if one.process.poll() is None:
+                one.process.terminate()
+        for one in self.servers:
+            one.stop()
+
+
+@contextlib.contextmanager
+def cluster(shards: int, *, options: Sequence[str] = ()) -> Iterator[Cluster]:
+    """A cluster, ended and removed with the block."""
+    with tempfile.TemporaryDirectory(prefix="ampd-") as folder:
+        made = Cluster(folder, shards, options)
+        try:
+            yield made
+        finally:
+            made.stop()

@@ -1,0 +1,138 @@
+"""A job with numpy alone: parameters, pushes, verdicts, and sentences for what is wrong."""
+from python_testing import PATIENCE, raises, run  # noqa: F401 (first: it finds the package)
+
+import os
+import signal
+import threading
+import time
+
+import ampd
+import ampd.testing
+import numpy
+
+
+def line(server, name="line", **options):
+    values = {"w": numpy.zeros((2, 3), numpy.float32), "b": numpy.ones(5, numpy.float32)}
+    options = {"optimizer": ampd.SGD(lr=0.5), "cast": "float32", "max_steps": 5, **options}
+    return ampd.join(server.endpoint, name, values, **options)
+
+
+def test_a_loop_trains_to_the_end_and_values_are_exact():
+    with ampd.testing.server() as server, line(server) as job:
+        for step in job.steps():
+            step.push("w", numpy.full((2, 3), step.scale, numpy.float32))
+            result = step.end()
+            assert result.applied and not result.skipped and result.step == step.number
+        assert job.pull() == 5
+        assert (job.parameters["w"] == -2.5).all() and (job.parameters["b"] == 1).all()
+        assert job.copies == 0
+
+
+def test_the_loop_ends_a_step_that_its_body_has_not_ended():
+    with ampd.testing.server() as server, line(server) as job:
+        assert [step.number for step in job.steps()] == [1, 2, 3, 4, 5]
+
+
+def test_views_outlive_the_job_and_are_read_only():
+    with ampd.testing.server() as server:
+        with line(server) as job:
+            job.begin()
+            view = job.parameters["b"]
+        assert (view == 1).all()
+        raises(ValueError, lambda: view.__setitem__(0, 2.0))
+
+
+def test_an_overflow_names_the_parameter_and_is_explained_in_words():
+    with ampd.testing.server() as server, line(server, cast="float16", max_steps=1) as job:
+        step = job.begin()
+        step.push("w", numpy.full((2, 3), numpy.inf, numpy.float16))
+        step.push("b", numpy.zeros(5, numpy.float16))
+        result = step.end()
+        assert result.skipped and result.new_scale == result.scale / 2
+        assert [(one.parameter, one.rank, one.inf_count) for one in result.overflows] == [("w", 0, 6)]
+        assert "w" in result.explain() and "Inf" in result.explain(), result.explain()
+
+
+def test_bfloat16_is_pushed_as_bits():
+    with ampd.testing.server() as server, line(server, cast="bfloat16") as job:
+        step = job.begin()
+        assert job.parameters["b"].dtype == numpy.uint16 and (job.parameters["b"] == 0x3F80).all()
+        raises(ampd.InvalidArgument, lambda: step.push("b", numpy.zeros(5, numpy.uint16)), "uint16", "bfloat16")
+        step.push("b", ampd.to_bfloat16(numpy.ones(5)), dtype="bfloat16")
+        assert step.end().applied
+        job.begin()
+        assert (job.parameters["b"] == 0x3F00).all()
+
+
+def test_what_is_wrong_gets_a_sentence():
+    with ampd.testing.server() as server, line(server) as job:
+        step = job.begin()
+        raises(ampd.InvalidArgument, lambda: step.push("w", numpy.zeros((3, 2), numpy.float32)), "(3, 2)", "(2, 3)")
+        raises(ampd.InvalidArgument, lambda: step.push("w", numpy.zeros((2, 3))), "float64", "float32")
+        raises(ampd.NotFound, lambda: step.push("v", numpy.zeros(3, numpy.float32)), "'v'", "w, b")
+        raises(ampd.InvalidArgument, lambda: ampd.join(server.endpoint, "with a space", {"w": numpy.zeros(1)}), "name")
+        raises(ampd.AlreadyExists, lambda: line(server, max_steps=6), "max_steps")
+        raises(ampd.InvalidArgument, lambda: line(server, "m", cast="float8"), "float8", "bfloat16")
+        raises(ampd.InvalidArgument, lambda: line(server, "m", on_loss="cry"), "on_loss", "shrink")
+        raises(ampd.InvalidArgument, lambda: line(server, "m", optimizer=ampd.SGD(lr=-1.0)), "learning_rate")
+        raises(ampd.NotFound, lambda: ampd.join(server.endpoint, "nobody"), "nobody")
+        job.leave()
+        raises(ampd.WrongState, job.begin, "left")
+
+
+def test_a_server_that_is_not_there_is_told_with_the_remedy():
+    error = raises(ampd.Unavailable, lambda: ampd.join("127.0.0.1:1", "m", connect_timeout=0.2), "127.0.0.1:1")
+    assert error.code == "EUNAVAILABLE" and "start the server" in error.remedy, error.remedy
+    assert isinstance(error, ConnectionError)
+
+
+def test_ctrl_c_ends_a_wait_at_once_and_the_rank_is_given_back():
+    with ampd.testing.server() as server:
+        job = line(server, world_size=2, rank=0)
+        try:
+            with job:
+                threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+                began = time.monotonic()
+                job.begin()  # rank 1 is never there
+            raise AssertionError("nothing was interrupted")
+        except KeyboardInterrupt:
+            took = time.monotonic() - began
+        assert took < 2 * PATIENCE, took
+        assert "left" in repr(job)
+        with line(server, world_size=2, rank=0, worker_name="another") as other:
+            assert other.rank == 0
+
+
+def test_ctrl_c_ends_the_search_for_a_server():
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    began = time.monotonic()
+    try:
+        ampd.join("127.0.0.1:1", "m", connect_timeout=60)
+        raise AssertionError("nothing was interrupted")
+    except KeyboardInterrupt:
+        assert time.monotonic() - began < 5 * PATIENCE
+
+
+def test_user_state_comes_back_where_a_checkpoint_is_gone_on_from():
+    with ampd.testing.server() as server:
+        with line(server, checkpoint_every=2) as job:
+            for number, step in zip(range(3), job.steps()):
+                job.set_user_state(b"after %d" % step.number)
+                step.end()
+            server.kill()
+            server.start()
+            step = job.begin()
+            assert (step.number, step.user_state, step.rolled_back) == (3, b"after 2", True), step.user_state
+
+
+def test_accumulated_pushes_are_added_up():
+    with ampd.testing.server() as server, line(server, accumulate=2) as job:
+        step = job.begin()
+        step.push("b", numpy.full(5, 1, numpy.float32))
+        step.push("b", numpy.full(5, 3, numpy.float32))
+        assert step.end().applied
+        job.begin()
+        assert (job.parameters["b"] == -1).all()
+
+
+run(globals())
