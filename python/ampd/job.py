@@ -118,14 +118,22 @@ class Step:
 class Parameters(Mapping):
     """name -> numpy array: views of the memory that is pulled into, read-only. bfloat16 comes as its bits, uint16."""
 
-    def __init__(self, arrays: dict):
-        self._arrays = arrays
+    def __init__(self, arrays: dict, dtype: str):
+        self._arrays, self._dtype = arrays, dtype
 
     def __getitem__(self, name: str) -> numpy.ndarray:
         try:
             return self._arrays[name]
         except KeyError:
             raise errors.NotFound("the model has no parameter %r; it has %s" % (name, _some(self._arrays))) from None
+
+    def dlpack(self, name: str):
+        """The same memory for from_dlpack of any library, in bfloat16 too (ampd.dlpack.Tensor):
+        torch.from_dlpack(job.parameters.dlpack("w"))."""
+        from ampd import dlpack
+        array = self[name].view()
+        array.flags.writeable = True
+        return dlpack.Tensor(array, self._dtype)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._arrays)
@@ -211,7 +219,7 @@ class Job:
                 self._index[name] = i
                 arrays[name] = array.reshape([tensor.shape[d] for d in range(tensor.dimensions)])
             self.cast = _DTYPE_NAMES[tensor.dtype]
-            self._parameters = Parameters(arrays)
+            self._parameters = Parameters(arrays, self.cast)
         return self._parameters
 
     def pull(self) -> int:
