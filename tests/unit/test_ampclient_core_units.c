@@ -579,6 +579,32 @@ static void a_rank_that_is_taken_ends_gather_and_drain(void **state)
     assert_int_equal(0, have(AMPCLIENT_OUT_PULL));
 }
 
+static void a_gather_that_hears_that_the_rank_is_taken_ends_the_push_too(void **state)
+{
+    (void)state;
+    begin_step(1, 1);
+    assert_int_equal(0, scatter(0));
+    uint64_t push_call = take(AMPCLIENT_OUT_PUSH).call;
+    ask_gather(1);
+    fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_EABORTED, "RANK_TAKEN", 1, 1);
+    assert_int_equal(push_call, take(AMPCLIENT_OUT_CANCEL).call); /* drain and step_end give the gradients back */
+    fail_call(push_call, AMP_ECANCELLED, "", 0, 0);
+    (void)done(AMPCLIENT_EVENT_GATHER, AMP_EABORTED);
+    request(AMPCLIENT_EVENT_DRAIN);
+    (void)done(AMPCLIENT_EVENT_DRAIN, AMP_EABORTED);
+}
+
+static void a_push_that_hears_that_the_rank_is_taken_ends_the_gather_too(void **state)
+{
+    (void)state;
+    begin_step(1, 1);
+    assert_int_equal(0, scatter(0));
+    assert_int_equal(0, ampclient_core_prefetch(core, now_ms, 1, &said));
+    ask_gather(0); /* would be pulled after unit 1 */
+    fail_call(take(AMPCLIENT_OUT_PUSH).call, AMP_EABORTED, "RANK_TAKEN", 1, 1);
+    (void)done(AMPCLIENT_EVENT_GATHER, AMP_EABORTED);
+}
+
 /* ---- what is refused ---- */
 
 static void units_that_cannot_be_are_refused_and_change_nothing(void **state)
@@ -700,6 +726,8 @@ int main(void)
         UNITS_TEST(a_drain_that_takes_too_long_lets_streams_go_and_is_asked_again),
         UNITS_TEST(a_push_that_is_refused_ends_the_drain_and_the_step),
         UNITS_TEST(a_rank_that_is_taken_ends_gather_and_drain),
+        UNITS_TEST(a_gather_that_hears_that_the_rank_is_taken_ends_the_push_too),
+        UNITS_TEST(a_push_that_hears_that_the_rank_is_taken_ends_the_gather_too),
         UNITS_TEST(units_that_cannot_be_are_refused_and_change_nothing),
         UNITS_TEST(a_scatter_that_cannot_be_is_refused_as_a_whole),
         UNITS_TEST(a_handle_without_units_has_none_of_their_calls),
