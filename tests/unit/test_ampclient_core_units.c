@@ -605,6 +605,30 @@ static void a_push_that_hears_that_the_rank_is_taken_ends_the_gather_too(void **
     (void)done(AMPCLIENT_EVENT_GATHER, AMP_EABORTED);
 }
 
+static void gradients_that_a_refused_join_gave_back_are_not_sent_after_a_later_one(void **state)
+{
+    (void)state;
+    ampclient_core_free(core);
+    make_units(2);
+    begin_step(1, 1);
+    assert_int_equal(0, scatter(0));
+    assert_int_equal(0, scatter(1));
+    uint64_t one = take(AMPCLIENT_OUT_PUSH).call, other = take(AMPCLIENT_OUT_PUSH).call;
+    count = 0;
+    request(AMPCLIENT_EVENT_DRAIN);
+    fail_call(one, AMP_EABORTED, "ROLLED_BACK", 2, 1);
+    fail_call(take(AMPCLIENT_OUT_JOIN).call, AMP_EDENIED, "", 0, 0);
+    assert_int_equal(other, take(AMPCLIENT_OUT_CANCEL).call);
+    assert_int_equal(0, have(AMPCLIENT_OUT_USER_DONE)); /* the stream may still read */
+    fail_call(other, AMP_ECANCELLED, "", 0, 0);
+    (void)done(AMPCLIENT_EVENT_DRAIN, AMP_EDENIED);
+    tick(AMPCLIENT_BACKOFF_MAX_MS);
+    answer_units_join(1, 1, 2);
+    assert_int_equal(0, have(AMPCLIENT_OUT_GET_PUSH_STATE));
+    request(AMPCLIENT_EVENT_STEP_END);
+    (void)done(AMPCLIENT_EVENT_STEP_END, AMP_EDENIED);
+}
+
 /* ---- what is refused ---- */
 
 static void units_that_cannot_be_are_refused_and_change_nothing(void **state)
@@ -728,6 +752,7 @@ int main(void)
         UNITS_TEST(a_rank_that_is_taken_ends_gather_and_drain),
         UNITS_TEST(a_gather_that_hears_that_the_rank_is_taken_ends_the_push_too),
         UNITS_TEST(a_push_that_hears_that_the_rank_is_taken_ends_the_gather_too),
+        UNITS_TEST(gradients_that_a_refused_join_gave_back_are_not_sent_after_a_later_one),
         UNITS_TEST(units_that_cannot_be_are_refused_and_change_nothing),
         UNITS_TEST(a_scatter_that_cannot_be_is_refused_as_a_whole),
         UNITS_TEST(a_handle_without_units_has_none_of_their_calls),
