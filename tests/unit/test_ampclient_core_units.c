@@ -312,6 +312,30 @@ static void a_step_decided_without_this_worker_is_void_and_late(void **state)
     assert_int_equal(AMPCLIENT_CORE_LATE, done(AMPCLIENT_EVENT_STEP_END, 0).result.verdict);
 }
 
+static void a_gather_after_a_step_end_that_took_too_long_does_not_make_the_step_late(void **state)
+{
+    (void)state;
+    begin_step(1, 1);
+    assert_int_equal(0, scatter(0));
+    assert_int_equal(0, scatter(1));
+    uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
+    request(AMPCLIENT_EVENT_STEP_END);
+    tick(AMPCLIENT_STEP_TIMEOUT_MS);
+    fail_call(call, AMP_ECANCELLED, "", 0, 0);
+    (void)done(AMPCLIENT_EVENT_STEP_END, AMP_EDEADLINE);
+    ask_gather(1);
+    fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_EABORTED, "STALE_STEP", 1, 2);
+    (void)done(AMPCLIENT_EVENT_GATHER, 1);
+    const struct ampclient_range all = {0, BLOCKS};
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_PUSH_STATE, .u.push_state = {&all, 1, true}};
+    event.call = take(AMPCLIENT_OUT_GET_PUSH_STATE).call;
+    send(&event);
+    end_with(event.call, (struct ampclient_ended){0});
+    answer_push(take(AMPCLIENT_OUT_PUSH).call, 1, 1);
+    request(AMPCLIENT_EVENT_STEP_END);
+    assert_int_equal(AMPCLIENT_CORE_APPLIED, done(AMPCLIENT_EVENT_STEP_END, 0).result.verdict);
+}
+
 static void a_new_epoch_makes_the_step_void_and_leaves_what_the_user_reads(void **state)
 {
     (void)state;
@@ -737,6 +761,7 @@ int main(void)
         UNITS_TEST(a_server_gone_in_the_middle_of_a_gather_is_asked_again),
         UNITS_TEST(a_gather_ends_with_what_is_not_tried_again_and_in_time),
         UNITS_TEST(a_step_decided_without_this_worker_is_void_and_late),
+        UNITS_TEST(a_gather_after_a_step_end_that_took_too_long_does_not_make_the_step_late),
         UNITS_TEST(a_new_epoch_makes_the_step_void_and_leaves_what_the_user_reads),
         UNITS_TEST(outside_of_a_step_the_version_pulled_is_gathered_while_it_is_held),
         UNITS_TEST(a_unit_on_two_shards_is_pulled_from_both),
