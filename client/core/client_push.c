@@ -331,22 +331,22 @@ static void ask_state(struct ampclient_core *core, uint32_t k)
     output->u.push = (struct ampclient_out_push){.epoch = core->step_epoch, .step = core->step};
 }
 
-/*
- * Units: a shard lacks what nobody has any more. If another one has answered, the step is decided and its result known,
- * for that is the same from every shard.
- */
+static bool any_answered(const struct ampclient_core *core)
+{
+    for (uint32_t k = 0; k < core->config.shards; k++) {
+        if (core->push.answered[k])
+            return true;
+    }
+    return false;
+}
+
+/* Units: a shard lacks what nobody has any more. If another one has answered, the step is decided. */
 static void bytes_are_gone(struct ampclient_core *core)
 {
-    bool decided = false;
-    for (uint32_t k = 0; k < core->config.shards; k++)
-        decided = decided || core->push.answered[k];
-    if (!decided) {
+    if (any_answered(core))
+        ampclient_core_push_too_late(core);
+    else
         ampclient_core_void_step(core);
-        return;
-    }
-    ampclient_core_push_cancel(core);
-    for (uint32_t k = 0; k < core->config.shards; k++)
-        core->push.answered[k] = true;
 }
 
 static void drive_shard(struct ampclient_core *core, uint32_t k)
@@ -457,14 +457,15 @@ bool ampclient_core_push_let_go(struct ampclient_core *core)
     return true;
 }
 
-/* No answer for it can be had any more. */
+/* No further answer can be had. One that a shard has given is that of all; without any it was decided without us. */
 void ampclient_core_push_too_late(struct ampclient_core *core)
 {
+    if (!any_answered(core))
+        core->push.result = (struct ampclient_core_result){
+            .epoch = core->step_epoch, .step = core->step, .verdict = AMPCLIENT_CORE_LATE};
     ampclient_core_push_cancel(core);
     for (uint32_t k = 0; k < core->config.shards; k++)
         core->push.answered[k] = true;
-    core->push.result =
-        (struct ampclient_core_result){.epoch = core->step_epoch, .step = core->step, .verdict = AMPCLIENT_CORE_LATE};
 }
 
 static void push_failed(struct ampclient_core *core, uint32_t k, const struct ampclient_ended *ended)

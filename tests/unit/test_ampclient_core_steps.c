@@ -501,6 +501,25 @@ static void bad_arguments_are_errors_that_say_why(void **state)
     (void)done(AMPCLIENT_EVENT_JOIN, AMP_ESTATE);
 }
 
+/* By then the model may have gone on by more than one step (quorum). */
+static void what_one_shard_has_answered_is_the_verdict_where_another_one_has_forgotten_it(void **state)
+{
+    (void)state;
+    ampclient_core_free(core);
+    make_with((struct ampclient_core_config){.model = "m", .rank = 1, .world_size = -1, .shards = 2});
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    for (uint32_t k = 0; k < 2; k++)
+        answer_pull(1, 1, 0);
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 0);
+    push(0, first);
+    push(1, second);
+    request(AMPCLIENT_EVENT_STEP_END);
+    uint64_t one = take(AMPCLIENT_OUT_PUSH).call, other = take(AMPCLIENT_OUT_PUSH).call;
+    answer_push(one, 1, 1);
+    fail_call(other, AMP_EABORTED, "STALE_STEP", 1, 3);
+    assert_int_equal(AMPCLIENT_CORE_APPLIED, done(AMPCLIENT_EVENT_STEP_END, 0).result.verdict);
+}
+
 static void headers_of_different_shards_must_agree(void **state)
 {
     (void)state;
@@ -553,6 +572,7 @@ int main(void)
         TEST(weights_beyond_what_the_server_takes_are_refused),
         TEST(accumulated_gradients_go_out_once_as_their_fp32_sum),
         TEST(bad_arguments_are_errors_that_say_why),
+        TEST(what_one_shard_has_answered_is_the_verdict_where_another_one_has_forgotten_it),
         TEST(headers_of_different_shards_must_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
