@@ -125,6 +125,8 @@ static void send_push(struct sim *sim, uint32_t w, const struct ampclient_output
                                                        push->scale_id,
                                                        push->dtype,
                                                        weight,
+                                                       push->has_lr,
+                                                       push->lr,
                                                        message->bytes,
                                                        push->user_state_size};
 }
