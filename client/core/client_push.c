@@ -17,6 +17,7 @@
 #include "client/core/membership.h"
 #include "client/core/outbox.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,18 +126,38 @@ void ampclient_core_push_reset(struct ampclient_core *core)
     }
 }
 
+/* Gradients of the step in hand: its header may be out. */
+static bool has_pushed(const struct ampclient_core *core)
+{
+    bool in_hand = core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING;
+    return in_hand && core->push.dtype != AMP_DTYPE_NONE;
+}
+
 int ampclient_core_weight(struct ampclient_core *core, float weight, struct amp_error *error)
 {
     if (!(weight == 0 || (weight >= AMPCLIENT_WEIGHT_MIN && weight <= AMPCLIENT_WEIGHT_MAX)))
         return amp_error_set(error, AMP_EINVAL, NULL, "A weight of %g is not possible; give 0, or 2^-60 to 2^24.",
                              (double)weight);
-    bool in_hand = core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING;
-    if (in_hand && core->push.dtype != AMP_DTYPE_NONE)
+    if (has_pushed(core))
         return amp_error_set(
             error, AMP_ESTATE, NULL,
             "Step %llu has been pushed to with weight %g; set the weight before the first push of a step.",
             (unsigned long long)core->step, (double)core->weight);
     core->weight = weight;
+    return 0;
+}
+
+int ampclient_core_learning_rate(struct ampclient_core *core, double lr, struct amp_error *error)
+{
+    if (!(lr >= 0 && lr <= (double)FLT_MAX))
+        return amp_error_set(error, AMP_EINVAL, NULL,
+                             "A learning rate of %g is not possible; give a finite number, 0 or more.", lr);
+    if (has_pushed(core))
+        return amp_error_set(error, AMP_ESTATE, NULL,
+                             "Step %llu has been pushed to; set the learning rate before the first push of a step.",
+                             (unsigned long long)core->step);
+    core->has_lr = true;
+    core->lr = lr;
     return 0;
 }
 
@@ -316,6 +337,8 @@ static void open_stream(struct ampclient_core *core, uint32_t k)
                                                  .scale_id = core->scale_id,
                                                  .dtype = push->dtype,
                                                  .weight = core->weight,
+                                                 .has_lr = core->has_lr,
+                                                 .lr = core->lr,
                                                  .user_state = core->user_state,
                                                  .user_state_size = core->user_state_size};
 }
