@@ -303,6 +303,10 @@ class Job:
         """What this worker's gradients count for from now on (weighting="pushed"), for example its samples."""
         self.client.call(lib.ampclient_set_weight, self.model, weight)
 
+    def set_learning_rate(self, rate: float) -> None:
+        """The learning rate from the step on whose first push has not been made (schedule=ampd.Worker())."""
+        self.client.call(lib.ampclient_set_learning_rate, self.model, rate)
+
     def set_user_state(self, state: bytes) -> None:
         """At most 64 KiB that are kept with the verdict of the step that ends next, and given back by a step that
         goes on from a checkpoint (Step.user_state)."""
