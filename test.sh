@@ -35,7 +35,7 @@ must() { # command...: ends the run when it fails
 [ -z "$suite" ] || tests/long.sh --check "$suite" || exit 2
 
 section packages
-scripts/packages.sh run build test cluster cross || exit 1
+scripts/packages.sh run build test cluster cross torch || exit 1
 
 section "build: release"
 must cmake --preset release

@@ -251,7 +251,12 @@ int amp_schedule_check(const struct amp_schedule *s, struct amp_error *error)
     switch (s->kind) {
     case AMP_SCHEDULE_UNSET:
     case AMP_SCHEDULE_CONSTANT:
+        return 0;
     case AMP_SCHEDULE_WORKER:
+        if (s->warmup_steps != 0)
+            return amp_error_set(error, AMP_EINVAL, NULL,
+                                 "schedule.warmup_steps is %llu, must be 0: a worker's rate is used as it is",
+                                 (unsigned long long)s->warmup_steps);
         return 0;
     case AMP_SCHEDULE_LINEAR_WARMUP:
         if (s->warmup_steps == 0)
@@ -275,6 +280,8 @@ int amp_schedule_check(const struct amp_schedule *s, struct amp_error *error)
 
 double amp_schedule_lr(const struct amp_schedule *s, double base_lr, uint64_t applied)
 {
+    if (s->kind == AMP_SCHEDULE_WORKER)
+        return base_lr;
     if (applied < s->warmup_steps)
         return base_lr * (double)(applied + 1) / (double)s->warmup_steps;
     uint64_t k = applied - s->warmup_steps;

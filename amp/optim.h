@@ -137,10 +137,10 @@ enum amp_schedule_kind {
     AMP_SCHEDULE_LINEAR_WARMUP = 2, /* up over warmup_steps, then constant */
     AMP_SCHEDULE_STEP = 3,          /* times gamma every step_size applied steps */
     AMP_SCHEDULE_COSINE = 4,        /* from base to min_lr at total_steps */
-    AMP_SCHEDULE_WORKER = 5,        /* the value that a worker sent: never computed here */
+    AMP_SCHEDULE_WORKER = 5,        /* the value that a worker sent, as it is: no warm-up */
 };
 
-/* A learning-rate schedule over the applied count; a warm-up may precede each kind. */
+/* A learning-rate schedule over the applied count; a warm-up may precede each kind but WORKER. */
 struct amp_schedule {
     enum amp_schedule_kind kind;
     uint64_t warmup_steps; /* 0: none; step k (from 0) of them has base * (k + 1) / warmup_steps */
@@ -153,7 +153,7 @@ struct amp_schedule {
 /* 0, or AMP_EINVAL with a text that names the field and its range. */
 int amp_schedule_check(const struct amp_schedule *schedule, struct amp_error *error);
 
-/* The learning rate of the step that follows `applied` applied ones. */
+/* The learning rate of the step that follows `applied` applied ones. Of WORKER, base_lr is what the worker sent. */
 double amp_schedule_lr(const struct amp_schedule *schedule, double base_lr, uint64_t applied);
 
 #ifdef __cplusplus

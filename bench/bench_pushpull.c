@@ -1,15 +1,15 @@
 /*
  * Our side of the push and pull rows: one fp16 parameter, one worker, a real ampd, through libampclient.
  *
- *     bench_pushpull push|pull|apply|step HOST:PORT BYTES for each line on stdin moves BYTES and prints the seconds it
- *     took
+ *     bench_pushpull push|pull|apply|step|steps HOST:PORT BYTES for each line on stdin moves BYTES and prints the
+ *     seconds it took
  *
  * push: from handing in the gradient to the verdict. That is more than the peer does: block checksums, the finite test,
  * the vote and the stored verdict are inside. The apply is not: the next step_begin waits for it, outside the time.
  * pull: of a version that this client has not seen, complete on the server; ends when the whole tensor lies in this
  * process and its block checksums are verified. apply: AdamW, from the verdict to the version that is complete on all
  * shards, as the server's status tells it (every millisecond). step: AdamW, a whole step of the loop that users write:
- * the wait for the apply before, pull, push, verdict.
+ * the wait for the apply before, pull, push, verdict. steps: the mean of STEPS of those, of a model of ten parameters.
  */
 #include "amp/dtype.h"
 #include "bench/measure.h"
@@ -29,6 +29,10 @@
 #define APPLY_TIMEOUT_S 30.0
 #define APPLY_POLL_NS   1000000
 
+/* Of the mode steps: a step takes a fraction of a millisecond. python_steps.py has the same numbers. */
+#define STEPS            200
+#define STEPS_PARAMETERS 10
+
 /* Never while a measurement runs: writing a checkpoint would share the server's core. */
 #define CHECKPOINT_NEVER 1000000000
 
@@ -36,7 +40,8 @@ struct bench {
     struct ampclient *client;
     struct ampclient_model *model;
     uint16_t *gradient; /* fp16 */
-    uint64_t elements;
+    uint64_t elements;   /* of each parameter */
+    uint32_t parameters; /* they have the same gradient */
     enum ampclient_optimizer optimizer;
 };
 
@@ -54,11 +59,15 @@ static void check(const struct bench *bench, int rc, const char *what)
 
 static void create(const struct bench *bench)
 {
-    struct ampclient_parameter_spec parameter = {.name = "w", .dimensions = 1, .shape = {bench->elements}};
+    static const char *const names[STEPS_PARAMETERS] = {"w", "w1", "w2", "w3", "w4", "w5", "w6", "w7", "w8", "w9"};
+    struct ampclient_parameter_spec parameters[STEPS_PARAMETERS];
+    for (uint32_t p = 0; p < bench->parameters; p++)
+        parameters[p] =
+            (struct ampclient_parameter_spec){.name = names[p], .dimensions = 1, .shape = {bench->elements}};
     struct ampclient_spec spec = AMPCLIENT_SPEC_INIT;
     spec.name = MODEL_NAME;
-    spec.parameters = &parameter;
-    spec.parameters_count = 1;
+    spec.parameters = parameters;
+    spec.parameters_count = bench->parameters;
     spec.world_size = 1;
     spec.optimizer = bench->optimizer;
     spec.scaler = AMPCLIENT_SCALER_NONE;
@@ -69,8 +78,10 @@ static void create(const struct bench *bench)
     float *values = calloc(bench->elements, sizeof *values);
     if (values == NULL)
         check(bench, AMP_ENOMEM, "first values");
-    const float *parameters[] = {values};
-    check(bench, ampclient_load(bench->client, MODEL_NAME, parameters, 1, NULL), "load");
+    const float *first[STEPS_PARAMETERS];
+    for (uint32_t p = 0; p < bench->parameters; p++)
+        first[p] = values;
+    check(bench, ampclient_load(bench->client, MODEL_NAME, first, bench->parameters, NULL), "load");
     free(values);
 }
 
@@ -87,7 +98,7 @@ static void fill_gradient(struct bench *bench)
 static void open_bench(struct bench *bench, const char *endpoint, uint64_t bytes)
 {
     struct amp_error error = {0};
-    bench->elements = bytes / sizeof *bench->gradient;
+    bench->elements = bytes / sizeof *bench->gradient / bench->parameters;
     if (ampclient_connect(endpoint, NULL, &bench->client, &error) != 0) {
         (void)fprintf(stderr, "bench_pushpull: connect to %s: %s\n", endpoint, error.text);
         exit(1);
@@ -115,7 +126,8 @@ static double push_once(const struct bench *bench, uint64_t *version)
     struct ampclient_result result = AMPCLIENT_RESULT_INIT;
     check(bench, ampclient_step_begin(bench->model, &step), "step_begin");
     double begin = bench_now_s();
-    check(bench, ampclient_push(bench->model, 0, bench->gradient, AMP_F16), "push");
+    for (uint32_t p = 0; p < bench->parameters; p++)
+        check(bench, ampclient_push(bench->model, p, bench->gradient, AMP_F16), "push");
     check(bench, ampclient_step_end(bench->model, &result), "step_end");
     double seconds = bench_now_s() - begin;
     if (result.verdict != AMPCLIENT_APPLIED) {
@@ -181,15 +193,25 @@ static double step_once(const struct bench *bench)
     return bench_now_s() - begin;
 }
 
+static double step_many(const struct bench *bench)
+{
+    double begin = bench_now_s();
+    for (unsigned i = 0; i < STEPS; i++)
+        (void)step_once(bench);
+    return (bench_now_s() - begin) / STEPS;
+}
+
 static const struct {
     const char *name;
     bench_round *round;
     enum ampclient_optimizer optimizer;
+    uint32_t parameters;
 } modes[] = {
-    {"push", push_round, AMPCLIENT_SGD},
-    {"pull", pull_once, AMPCLIENT_SGD},
-    {"apply", apply_once, AMPCLIENT_ADAMW},
-    {"step", step_once, AMPCLIENT_ADAMW},
+    {"push", push_round, AMPCLIENT_SGD, 1},
+    {"pull", pull_once, AMPCLIENT_SGD, 1},
+    {"apply", apply_once, AMPCLIENT_ADAMW, 1},
+    {"step", step_once, AMPCLIENT_ADAMW, 1},
+    {"steps", step_many, AMPCLIENT_ADAMW, STEPS_PARAMETERS},
 };
 
 int main(int argc, char **argv)
@@ -198,11 +220,11 @@ int main(int argc, char **argv)
     while (mode < count && strcmp(argv[1], modes[mode].name) != 0)
         mode++;
     uint64_t bytes = mode < count ? strtoull(argv[3], NULL, 10) : 0;
-    if (bytes == 0 || bytes % sizeof(uint16_t) != 0) {
-        (void)fprintf(stderr, "usage: bench_pushpull push|pull|apply|step HOST:PORT BYTES\n");
+    if (bytes == 0 || bytes % (sizeof(uint16_t) * modes[mode].parameters) != 0) {
+        (void)fprintf(stderr, "usage: bench_pushpull push|pull|apply|step|steps HOST:PORT BYTES\n");
         return 2;
     }
-    struct bench bench = {.optimizer = modes[mode].optimizer};
+    struct bench bench = {.optimizer = modes[mode].optimizer, .parameters = modes[mode].parameters};
     open_bench(&bench, argv[2], bytes);
     char line[64];
     while (fgets(line, sizeof line, stdin) != NULL) {

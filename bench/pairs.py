@@ -24,6 +24,7 @@ import charlm_rows  # noqa: E402
 import checkpoint_rows  # noqa: E402
 import cluster_rows  # noqa: E402
 import memory_row  # noqa: E402
+import python_rows  # noqa: E402
 import rpc_rows  # noqa: E402
 from sides import MIB, Ampd, Failed, Pump, Side, Skipped, START_S  # noqa: E402
 
@@ -69,6 +70,7 @@ ROWS = (
     *rpc_rows.PAIRS,
     *cluster_rows.PAIRS,
     *charlm_rows.PAIRS,
+    *python_rows.PAIRS_ROWS,
     ("kernels_torch_1t", (Kernels, STEP_BYTES, STEP_ELEMENTS, 1), ((Torch, STEP_BYTES, STEP_ELEMENTS, 1),), 5.0, False),
     ("kernels_torch_2t", (Kernels, STEP_BYTES, STEP_ELEMENTS, 2), ((Torch, STEP_BYTES, STEP_ELEMENTS, 2),), 5.0, False),
     # The peer against itself: how far from 1 the noise of this machine takes a ratio.
@@ -156,7 +158,7 @@ def main():
         rows = [(name, not calibrates, measure, (programs, name, ours, peers, goal))
                 for name, ours, peers, goal, calibrates in ROWS]
         rows += [(name, True, run, (programs, name)) for name, run in rpc_rows.MEMORY]
-        trained = checkpoint_rows.ROWS + memory_row.ROWS + cluster_rows.ROWS + charlm_rows.ROWS
+        trained = checkpoint_rows.ROWS + memory_row.ROWS + cluster_rows.ROWS + charlm_rows.ROWS + python_rows.ROWS
         rows += [(name, False, run, (programs, name)) for name, run in trained]
         rows += [(own[0], True, run_own, own) for own in own_rows(programs)]
         rows += [(own[0], False, run_own, own) for own in store_rows(programs)]

@@ -142,7 +142,10 @@ class Ampd(Side):
         server = self.spawn(0, self.program("ampd"), "--data-dir", os.path.join(self.folder, "data"),
                             "--listen", endpoint)
         self.await_ready(server, endpoint)
-        return self.spawn(1, self.program("bench_pushpull"), self.direction, endpoint, str(self.size))
+        return self.spawn(1, *self.worker(), self.direction, endpoint, str(self.size))
+
+    def worker(self):
+        return (self.program("bench_pushpull"),)
 
     def await_ready(self, server, endpoint):
         ready = [self.program("ampctl"), "--endpoint", endpoint, "ready"]

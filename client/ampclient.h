@@ -51,6 +51,7 @@ enum ampclient_schedule {
     AMPCLIENT_LINEAR_WARMUP = 2,
     AMPCLIENT_STEP = 3,
     AMPCLIENT_COSINE = 4,
+    AMPCLIENT_WORKER = 5, /* ampclient_set_learning_rate gives that of each step */
 };
 enum ampclient_sync { AMPCLIENT_SYNC = 1, AMPCLIENT_QUORUM = 2 };
 enum ampclient_on_loss { AMPCLIENT_WAIT = 1, AMPCLIENT_SHRINK = 2 };
@@ -432,6 +433,16 @@ AMPCLIENT_API int ampclient_push(struct ampclient_model *model, uint32_t paramet
  * AMP_ESTATE: the step in hand has been pushed to. Thread rule: as ampclient_push.
  */
 AMPCLIENT_API int ampclient_set_weight(struct ampclient_model *model, float weight);
+
+/*
+ * The learning rate of the steps from that on whose first push has not been made, where the model's schedule is
+ * AMPCLIENT_WORKER: 0 or more, and finite as a float, too. Such a model needs it before its first push; it stays until
+ * this is called again. The factors of groups multiply it. All workers give the same for a step, bit for bit: step_end
+ * fails with AMP_EINVAL where another's push was whole before with another rate, where none was given, or where one was
+ * given and the model has a schedule of its own. AMP_EINVAL: out of that range; AMP_ESTATE: the step in hand has been
+ * pushed to. Thread rule: as ampclient_push.
+ */
+AMPCLIENT_API int ampclient_set_learning_rate(struct ampclient_model *model, double lr);
 
 /*
  * Ends the step: parameters not pushed are absent. Waits for the verdict. After a rollback: 0 with verdict

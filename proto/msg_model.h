@@ -16,8 +16,8 @@ enum ampd_msg_optimizer_kind {
 };
 
 /*
- * How the learning rate moves. All of them count applied steps, so that a skipped step never moves them; a warm-up
- * may precede each of them.
+ * How the learning rate moves. All but WORKER count applied steps, so that a skipped step never moves them; a warm-up
+ * may precede each of those.
  */
 enum ampd_msg_schedule_kind {
     AMPD_MSG_SCHEDULE_KIND_UNSPECIFIED = 0, /* CONSTANT */

@@ -98,7 +98,7 @@ struct ampd_msg_push_header {
     float weight;   /* weighting PUSHED: finite, 0 to 2^24; EQUAL: 1; default 1 */
     uint32_t shard; /* index of the shard that is addressed; default 0 */
     bool has_learning_rate;
-    double learning_rate;             /* schedule WORKER: finite, >= 0; else absent */
+    double learning_rate; /* schedule WORKER: of the step, the same in all its pushes; finite, >= 0; else absent */
     struct ampd_msg_bytes user_state; /* kept with the step and given back by Join; up to 65536 bytes; default: empty */
 };
 

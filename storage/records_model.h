@@ -31,7 +31,8 @@ enum ampd_schedule {
     AMPD_SCHEDULE_CONSTANT = 1,
     AMPD_SCHEDULE_LINEAR_WARMUP = 2,
     AMPD_SCHEDULE_STEP = 3,
-    AMPD_SCHEDULE_COSINE = 4
+    AMPD_SCHEDULE_COSINE = 4,
+    AMPD_SCHEDULE_WORKER = 5
 };
 enum ampd_clip_scope { AMPD_CLIP_GLOBAL = 1, AMPD_CLIP_GROUP = 2 };
 enum ampd_sync { AMPD_SYNC_ALL = 1, AMPD_SYNC_QUORUM = 2 };

@@ -33,7 +33,7 @@ enum kind { KIND_F64, KIND_F32, KIND_U32, KIND_U64, KIND_RANKS, KIND_BOOL, KIND_
  * choice.
  */
 static const char *const optimizer_choices[] = {"sgd", "adamw", "adam", "adagrad", "rmsprop", "lion", NULL};
-static const char *const schedule_choices[] = {"constant", "linear-warmup", "step", "cosine", NULL};
+static const char *const schedule_choices[] = {"constant", "linear-warmup", "step", "cosine", "worker", NULL};
 static const char *const clip_scope_choices[] = {NULL};
 static const char *const scaler_choices[] = {
     "dynamic", "static", "none", "megatron", "deepspeed", "deepspeed_consecutive", "apex_hysteresis", "paddle", NULL};
@@ -88,6 +88,8 @@ static const struct use {
     {"eps", "optimizer", AMPCLIENT_ADAMW, ADAMS | WITH(ADAGRAD) | WITH(RMSPROP), "adamw, adam, adagrad or rmsprop",
      false},
     {"momentum", "optimizer", AMPCLIENT_ADAMW, WITH(SGD) | WITH(RMSPROP), "sgd or rmsprop", false},
+    {"lr", "schedule", AMPCLIENT_CONSTANT, ~WITH(WORKER), "another than worker", false},
+    {"warmup-steps", "schedule", AMPCLIENT_CONSTANT, ~WITH(WORKER), "another than worker", false},
     {"step-every", "schedule", AMPCLIENT_CONSTANT, WITH(STEP), "step", true},
     {"step-factor", "schedule", AMPCLIENT_CONSTANT, WITH(STEP), "step", false},
     {"total-steps", "schedule", AMPCLIENT_CONSTANT, WITH(COSINE), "cosine", true},

@@ -162,7 +162,10 @@ static json_t *group_of(const struct ampd_msg_parameter_group *group)
 json_t *ampctl_spec_object(const struct ampd_msg_model_spec *spec)
 {
     json_t *object = json_object(), *groups = json_array();
-    ampctl_put(&object, "optimizer", optimizer_of(&spec->optimizer));
+    json_t *optimizer = optimizer_of(&spec->optimizer);
+    if (spec->schedule.kind == AMPD_MSG_SCHEDULE_KIND_WORKER)
+        (void)json_object_del(optimizer, "learning_rate"); /* it has no use: workers name that of each step */
+    ampctl_put(&object, "optimizer", optimizer);
     ampctl_put(&object, "schedule", schedule_of(&spec->schedule));
     ampctl_put(&object, "clip", clip_of(&spec->clip));
     ampctl_put(&object, "scaler", scaler_of(&spec->scaler));

@@ -112,6 +112,9 @@ int ampclient_core_use_memory(struct ampclient_core *core, void *memory, size_t 
  */
 int ampclient_core_weight(struct ampclient_core *core, float weight, struct amp_error *error);
 
+/* The learning rate that this worker's pushes name; likewise. Until the first call they name none. */
+int ampclient_core_learning_rate(struct ampclient_core *core, double lr, struct amp_error *error);
+
 /*
  * The bytes of one block of the push, in its dtype: a view if they lie in one piece, else gathered into
  * scratch (block_elements * 4 bytes). *size gets their number. The result is valid until scratch is used

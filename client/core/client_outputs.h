@@ -38,6 +38,8 @@ struct ampclient_out_push {
     uint64_t epoch, step, scale_id;
     enum amp_dtype dtype;
     float weight;
+    bool has_lr; /* schedule WORKER */
+    double lr;
     const uint8_t *user_state;
     uint32_t user_state_size;
 };

@@ -17,6 +17,7 @@
 #include "client/core/membership.h"
 #include "client/core/outbox.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,18 +126,38 @@ void ampclient_core_push_reset(struct ampclient_core *core)
     }
 }
 
+/* Gradients of the step in hand: its header may be out. */
+static bool has_pushed(const struct ampclient_core *core)
+{
+    bool in_hand = core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING;
+    return in_hand && core->push.dtype != AMP_DTYPE_NONE;
+}
+
 int ampclient_core_weight(struct ampclient_core *core, float weight, struct amp_error *error)
 {
     if (!(weight == 0 || (weight >= AMPCLIENT_WEIGHT_MIN && weight <= AMPCLIENT_WEIGHT_MAX)))
         return amp_error_set(error, AMP_EINVAL, NULL, "A weight of %g is not possible; give 0, or 2^-60 to 2^24.",
                              (double)weight);
-    bool in_hand = core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING;
-    if (in_hand && core->push.dtype != AMP_DTYPE_NONE)
+    if (has_pushed(core))
         return amp_error_set(
             error, AMP_ESTATE, NULL,
             "Step %llu has been pushed to with weight %g; set the weight before the first push of a step.",
             (unsigned long long)core->step, (double)core->weight);
     core->weight = weight;
+    return 0;
+}
+
+int ampclient_core_learning_rate(struct ampclient_core *core, double lr, struct amp_error *error)
+{
+    if (!(lr >= 0 && lr <= (double)FLT_MAX))
+        return amp_error_set(error, AMP_EINVAL, NULL,
+                             "A learning rate of %g is not possible; give a finite number, 0 or more.", lr);
+    if (has_pushed(core))
+        return amp_error_set(error, AMP_ESTATE, NULL,
+                             "Step %llu has been pushed to; set the learning rate before the first push of a step.",
+                             (unsigned long long)core->step);
+    core->has_lr = true;
+    core->lr = lr;
     return 0;
 }
 
@@ -316,6 +337,8 @@ static void open_stream(struct ampclient_core *core, uint32_t k)
                                                  .scale_id = core->scale_id,
                                                  .dtype = push->dtype,
                                                  .weight = core->weight,
+                                                 .has_lr = core->has_lr,
+                                                 .lr = core->lr,
                                                  .user_state = core->user_state,
                                                  .user_state_size = core->user_state_size};
 }
@@ -331,22 +354,22 @@ static void ask_state(struct ampclient_core *core, uint32_t k)
     output->u.push = (struct ampclient_out_push){.epoch = core->step_epoch, .step = core->step};
 }
 
-/*
- * Units: a shard lacks what nobody has any more. If another one has answered, the step is decided and its result known,
- * for that is the same from every shard.
- */
+static bool any_answered(const struct ampclient_core *core)
+{
+    for (uint32_t k = 0; k < core->config.shards; k++) {
+        if (core->push.answered[k])
+            return true;
+    }
+    return false;
+}
+
+/* Units: a shard lacks what nobody has any more. If another one has answered, the step is decided. */
 static void bytes_are_gone(struct ampclient_core *core)
 {
-    bool decided = false;
-    for (uint32_t k = 0; k < core->config.shards; k++)
-        decided = decided || core->push.answered[k];
-    if (!decided) {
+    if (any_answered(core))
+        ampclient_core_push_too_late(core);
+    else
         ampclient_core_void_step(core);
-        return;
-    }
-    ampclient_core_push_cancel(core);
-    for (uint32_t k = 0; k < core->config.shards; k++)
-        core->push.answered[k] = true;
 }
 
 static void drive_shard(struct ampclient_core *core, uint32_t k)
@@ -457,14 +480,15 @@ bool ampclient_core_push_let_go(struct ampclient_core *core)
     return true;
 }
 
-/* No answer for it can be had any more. */
+/* No further answer can be had. One that a shard has given is that of all; without any it was decided without us. */
 void ampclient_core_push_too_late(struct ampclient_core *core)
 {
+    if (!any_answered(core))
+        core->push.result = (struct ampclient_core_result){
+            .epoch = core->step_epoch, .step = core->step, .verdict = AMPCLIENT_CORE_LATE};
     ampclient_core_push_cancel(core);
     for (uint32_t k = 0; k < core->config.shards; k++)
         core->push.answered[k] = true;
-    core->push.result =
-        (struct ampclient_core_result){.epoch = core->step_epoch, .step = core->step, .verdict = AMPCLIENT_CORE_LATE};
 }
 
 static void push_failed(struct ampclient_core *core, uint32_t k, const struct ampclient_ended *ended)

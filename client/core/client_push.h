@@ -49,7 +49,7 @@ int ampclient_core_push_make_edges(struct ampclient_core *core, uint32_t paramet
 void ampclient_core_push_drained(struct ampclient_core *core, uint64_t call);
 /* Units: all that was handed in has left or is kept in edges; from then on it is not read any more. */
 bool ampclient_core_push_let_go(struct ampclient_core *core);
-/* The step was decided without this worker: its verdict is LATE. */
+/* The step is decided, and no further shard will answer: the result is one that has, else the verdict LATE. */
 void ampclient_core_push_too_late(struct ampclient_core *core);
 bool ampclient_core_push_answered(const struct ampclient_core *core);
 

@@ -52,10 +52,13 @@ bool ampclient_core_failed(struct ampclient_core *core, const struct ampclient_e
     if (ended->code == AMP_EABORTED && !has_reason(ended, "REPLACED")) {
         bool joins = core->need_join || core->join_call != 0; /* then the other process may be this one */
         bool stops = !core->config.take_back && !joins;
-        if (stops && has_reason(ended, "RANK_TAKEN"))
-            core->taken = core->last_error;
-        else
+        if (stops && has_reason(ended, "RANK_TAKEN")) { /* whichever call heard it: no other one goes on */
+            core->taken = core->push.error = core->last_error;
+            ampclient_core_push_cancel(core);
+            ampclient_core_units_fail(core, &core->taken);
+        } else {
             ampclient_core_lose(core, has_reason(ended, "FENCED"), core->last_error.text);
+        }
         return core->taken.code != 0;
     }
     if (!again_later(ended->code) && ended->code != AMP_EABORTED && !is_behind(core, ended))

@@ -413,7 +413,8 @@ static void pull_failed(struct ampclient_core *core, const struct ampclient_ende
         core->units.has_version = false;
         ampclient_core_units_void(core);
     } else if (mine && strcmp(ended->reason, "STALE_STEP") == 0) {
-        ampclient_core_push_too_late(core);
+        if (!core->push.closed) /* else it may have counted, as the answer to the push will say */
+            ampclient_core_push_too_late(core);
         ampclient_core_units_void(core);
     } else if (mine && strcmp(ended->reason, "PULL_OUTRUN") == 0) {
         return; /* pulled again; if the step is over, that is refused as STALE_STEP */
@@ -490,7 +491,7 @@ static void answer(struct ampclient_core *core)
     } else if (core->request == AMPCLIENT_EVENT_GATHER) {
         enum ampclient_unit_state state = core->units.list[core->units.wanted].state;
         /* ABSENT: the version that was in hand is held no more. In a step that would be one with gradients left out. */
-        AMP_ASSERT(state != AMPCLIENT_UNIT_ABSENT || core->state != AMPCLIENT_STATE_COMPUTING);
+        AMP_ASSERT(state != AMPCLIENT_UNIT_ABSENT || core->state != AMPCLIENT_STATE_COMPUTING || core->push.closed);
         if (state != AMPCLIENT_UNIT_COMING)
             ampclient_core_finish(core, state == AMPCLIENT_UNIT_HERE ? 0 : 1, NULL, core->state);
     } else if (push_error->code != 0) {

@@ -48,6 +48,8 @@ struct ampclient_core {
     /* the step in hand */
     uint64_t step_epoch, scale_id;
     float weight;
+    bool has_lr; /* the user has given a learning rate */
+    double lr;
     struct ampclient_push push;
     uint8_t *user_state;
     uint32_t user_state_size;

@@ -69,6 +69,10 @@ static void take_base_state(struct ampclient_core *core, const struct ampclient_
 void ampclient_core_join_failed(struct ampclient_core *core)
 {
     core->need_join = core->state != AMPCLIENT_STATE_JOINING;
+    if (core->request == AMPCLIENT_EVENT_STEP_END || core->request == AMPCLIENT_EVENT_DRAIN) {
+        core->push.error = core->last_error; /* these give the gradients back: no stream may read them any more */
+        ampclient_core_push_cancel(core);
+    }
     switch (core->state) {
     case AMPCLIENT_STATE_JOINING:
         ampclient_core_finish(core, core->last_error.code, &core->last_error, AMPCLIENT_STATE_NEW);

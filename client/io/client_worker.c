@@ -404,6 +404,18 @@ int ampclient_set_weight(struct ampclient_model *model, float weight)
     return rc;
 }
 
+int ampclient_set_learning_rate(struct ampclient_model *model, double lr)
+{
+    if (model == NULL)
+        return AMP_EINVAL;
+    struct ampclient *client = model->client;
+    ampclient_begin(client);
+    (void)pthread_mutex_lock(&client->link->mutex);
+    int rc = ampclient_core_learning_rate(model->core, lr, &client->error);
+    (void)pthread_mutex_unlock(&client->link->mutex);
+    return rc;
+}
+
 /* ---- user state ---- */
 
 int ampclient_set_user_state(struct ampclient_model *model, const void *data, size_t size)

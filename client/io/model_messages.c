@@ -107,6 +107,8 @@ static int encode_push(const struct ampclient_model *model, const struct ampclie
                                           .dtype = (enum ampd_msg_dtype)push->dtype,
                                           .has_weight = true,
                                           .weight = push->weight,
+                                          .has_learning_rate = push->has_lr,
+                                          .learning_rate = push->lr,
                                           .shard = output->shard};
     put_name(header.model, output->model);
     struct amp_buf body;

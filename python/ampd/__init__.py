@@ -12,14 +12,14 @@ from ampd._join import join
 from ampd._library import __version__
 from ampd.errors import (AlreadyExists, Cancelled, DataLoss, Denied, Error, Internal, InvalidArgument, NotFound,
                          OutOfMemory, RankTaken, Timeout, Unavailable, Unstable, WrongState)
-from ampd.job import Job, Overflow, Result, Step as _Step, to_bfloat16  # noqa: F401
+from ampd.job import Job, Overflow, Result, to_bfloat16
 from ampd.spec import (SGD, Adagrad, Adam, AdamW, Constant, Cosine, DynamicScaler, Group, Lion, NoScaler, RMSprop,
-                       StaticScaler, Step)
+                       StaticScaler, Step, Worker)
 
 __all__ = ["SGD", "Adagrad", "Adam", "AdamW", "AlreadyExists", "Cancelled", "Constant", "Cosine", "DataLoss", "Denied",
            "DynamicScaler", "Error", "GradScaler", "Group", "Internal", "InvalidArgument", "Job", "Lion", "NoScaler",
-           "NotFound", "Optimizer", "OutOfMemory", "Overflow", "RMSprop", "RankTaken", "Result", "SGD", "StaticScaler",
-           "Step", "Timeout", "Unavailable", "Unstable", "WrongState", "__version__", "join", "to_bfloat16"]
+           "NotFound", "Optimizer", "OutOfMemory", "Overflow", "RMSprop", "RankTaken", "Result", "StaticScaler",
+           "Step", "Timeout", "Unavailable", "Unstable", "Worker", "WrongState", "__version__", "join", "to_bfloat16"]
 
 
 def __getattr__(name: str):

@@ -58,9 +58,9 @@ class Client:
                  server_name: str | None = None, token_file: str | None = None, token_over_plaintext: bool = False,
                  connect_timeout: float | None = None, reconnect_timeout: float | None = None,
                  call_timeout: float | None = None, step_timeout: float | None = None):
-        self.endpoint = endpoint
         self._handle = ffi.NULL
         self._process = os.getpid()
+        self.endpoint = endpoint
         self._turn = threading.RLock()
         self._interrupt: BaseException | None = None
         self.stopping = False  # set by another thread: the call that waits ends
@@ -135,6 +135,9 @@ class Client:
         # In a forked child the library's thread does not exist: what the child has is a copy that nobody may use.
         if handle != ffi.NULL and os.getpid() == self._process:
             lib.ampclient_close(handle)
+
+    def __del__(self):
+        self.close()
 
     def __enter__(self):
         return self

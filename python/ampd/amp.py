@@ -23,7 +23,8 @@ class Optimizer(torch.optim.Optimizer):
     """torch's Optimizer, whose step() is the verdict of the server. The first step begins when it is made.
 
     `param_groups` are the model's groups: `lr` (the base rate times `lr_factor`), `weight_decay`, `clip_norm`. They are
-    for reading: the server has the values."""
+    for reading: the server has the values. With the schedule ampd.Worker() alone `lr` is what each step uses, so that
+    torch's lr_scheduler work; all groups have the same rate then, times their `lr_factor`."""
 
     def __init__(self, job):
         if job.module is None:
@@ -37,6 +38,7 @@ class Optimizer(torch.optim.Optimizer):
     def _groups(self) -> list[dict]:
         by_group: dict[int, dict] = {}
         model = self.job.server.specification(self.job.name)
+        self._gives_rate = model.schedule.kind == "worker"
         for one in model.parameters:
             group = model.groups[one.group]
             row = by_group.setdefault(one.group, {
@@ -66,10 +68,19 @@ class Optimizer(torch.optim.Optimizer):
                                     "optimizer.done is true" % self.job.name)
         if self.unscaled:
             self._scale_again()
+        if self._gives_rate:
+            self.job.set_learning_rate(self._rate())
         self.job.module.push_all()
         self.result = self.current.end()
         self._begin()
         return loss
+
+    def _rate(self) -> float:
+        rates = {group["lr"] / group["lr_factor"] for group in self.param_groups if group["lr_factor"] > 0}
+        if len(rates) != 1:
+            raise errors.InvalidArgument("the groups have the base rates %s; a step has one, times each lr_factor"
+                                         % ", ".join("%g" % rate for rate in sorted(rates)))
+        return rates.pop()
 
     def _scale_again(self) -> None:
         for parameter in self.job.module._parameters.values():

@@ -160,6 +160,10 @@ class Memory:
                 self.buffer.madvise(mmap.MADV_HUGEPAGE)
 
 
+# Of handles whose thread does not answer any more: it may still read and write there.
+_still_used: list = []
+
+
 class Job:
     """A model joined as a worker. Made by ampd.join; a context manager that leaves at its end."""
 
@@ -254,9 +258,9 @@ class Job:
         """Waits for the next step and pulls its parameters. None: the model is done. A step that was begun and not
         ended is begun again."""
         self._restored.clear()
-        self._borrowed.clear()
-        if self.client.call(lib.ampclient_step_begin, self.model, self._place) == 1:
-            self._step = None
+        done = self.client.call(lib.ampclient_step_begin, self.model, self._place) == 1
+        self._give_back()
+        if done:
             return None
         self._pulled()
         self._step = Step(self, self._place, self._restored[-1] if self._restored else None)
@@ -311,6 +315,10 @@ class Job:
         """What this worker's gradients count for from now on (weighting="pushed"), for example its samples."""
         self.client.call(lib.ampclient_set_weight, self.model, weight)
 
+    def set_learning_rate(self, rate: float) -> None:
+        """The learning rate from the step on whose first push has not been made (schedule=ampd.Worker())."""
+        self.client.call(lib.ampclient_set_learning_rate, self.model, rate)
+
     def set_user_state(self, state: bytes) -> None:
         """At most 64 KiB that are kept with the verdict of the step that ends next, and given back by a step that
         goes on from a checkpoint (Step.user_state)."""
@@ -330,11 +338,15 @@ class Job:
         if self.module is not None:
             self.module.finish(self)
         self.client.call(lib.ampclient_step_end, self.model, self._result)
+        self._give_back()
+        return self._take_result(self._result)
+
+    def _give_back(self) -> None:
+        """No step is in hand, and the library has let go of its gradients."""
         self._step = None
         self._borrowed.clear()
         if self.module is not None:
             self.module.ended()
-        return self._take_result(self._result)
 
     def _take_result(self, said) -> Result:
         overflows = tuple(
@@ -371,10 +383,18 @@ class Job:
             return
         try:
             self.client.call(lib.ampclient_leave, model)
+        except errors.Internal:
+            _still_used.append((self.memory, self._borrowed, self.module))
+            raise
         finally:
             self.client.close()
 
     close = leave
+
+    def __del__(self):
+        # Before gradients and parameters are freed, the library must have let go of them.
+        if getattr(self, "_model", ffi.NULL) != ffi.NULL:
+            self.client.close()
 
     def __enter__(self) -> "Job":
         return self

@@ -138,6 +138,15 @@ class Cosine:
         spec.total_steps, spec.lr_min = self.total, self.min_lr
 
 
+@dataclasses.dataclass(frozen=True)
+class Worker:
+    """Each step's rate is what the workers give (Job.set_learning_rate, or ampd.Optimizer's param_groups with a
+    scheduler of torch); all of a step must give the same."""
+
+    def _put(self, spec) -> None:
+        spec.schedule = lib.AMPCLIENT_WORKER
+
+
 # ---- loss scalers ----
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +190,7 @@ class NoScaler:
 
 
 Optimizer = SGD | Adam | Adagrad | RMSprop | Lion
-Schedule = Constant | Step | Cosine
+Schedule = Constant | Step | Cosine | Worker
 Scaler = DynamicScaler | StaticScaler | NoScaler
 
 _POLICIES = {"dynamic": lib.AMPCLIENT_SCALER_DYNAMIC, "megatron": lib.AMPCLIENT_SCALER_MEGATRON,

@@ -78,6 +78,8 @@ struct ampd_event_push {
     uint64_t scale_id;
     enum amp_dtype dtype;
     float weight; /* 1 with equal weights */
+    bool has_lr;  /* schedule WORKER */
+    double lr;    /* learning rate of the step */
     const uint8_t *user_state;
     uint32_t user_state_size;
 };

@@ -407,10 +407,16 @@ def test_an_option_of_create_that_would_go_unheard_is_refused_and_one_that_is_mi
                            ("--schedule cosine --total-steps 9 --step-factor 0.5", ("--step-factor", "cosine")),
                            ("--schedule linear_warmup --warmup-steps 3 --lr-min 0.1", ("--lr-min", "linear-warmup")),
                            ("--scaler static --growth-interval 5", ("--growth-interval", "--scaler static")),
+                           ("--schedule worker --lr 0.1", ("--lr", "--schedule worker")),
+                           ("--schedule worker --warmup-steps 3", ("--warmup-steps", "--schedule worker")),
                            ("--schedule cosine", ("--schedule cosine needs --total-steps",)),
                            ("--schedule step", ("--schedule step needs --step-every",))):
         said = ampctl(context, cluster.addresses[0], "create", "m", path, *options.split(), code=2)
         assert all(word in said for word in words), (options, said)
+    ampctl(context, cluster.addresses[0], "create", "rated", path, "--schedule", "worker")
+    assert cluster.api(0).GetModel(model="rated").spec.schedule.kind == model.SCHEDULE_KIND_WORKER
+    said = ampctl(context, cluster.addresses[0], "status", "rated")
+    assert "kind worker" in said and "learning_rate" not in said, said  # workers have it
     # Names as docs/scalers.md and `ampctl status` have them, or with hyphens.
     for name, spelled in (("a", "deepspeed_consecutive"), ("b", "deepspeed-consecutive")):
         ampctl(context, cluster.addresses[0], "create", name, path, "--scaler", spelled, "--growth-interval", "5")

@@ -163,6 +163,46 @@ def test_the_schedule_counts_applied_steps(context):
     assert worker.model.latest()[1]["w"] == (-0.75, 0.25, 1.25, 2.25)
 
 
+def test_the_rate_of_workers_is_that_of_the_step(context):
+    first, second = two(context, schedule=model.ScheduleSpec(kind=model.SCHEDULE_KIND_WORKER), cast_dtype=F32,
+                        parameters=(("w", [4]), model.ParameterSpec(name="b", shape=[1], group=1)),
+                        groups=[model.ParameterGroup(), model.ParameterGroup(learning_rate_factor=0.5)])
+    values, rates = {"w": [1.0, 2.0, 3.0, 4.0], "b": [1.0]}, []
+    for rate, sent in ((0.1, 1024.0), (0.05, 1024.0), (0.05, INF), (1 / 3, 512.0), (0.0, 1024.0)):
+        for worker in (first, second):
+            worker.pull()
+        results = together([first, second], {"w": [sent] * 4, "b": [sent]}, learning_rate=rate)
+        assert results[0] == results[1], results
+        rates.append(results[0].learning_rate)
+        if sent != INF:  # the second overflow-free value halves the gradient, not the scale
+            g = f32(2 * sent * f32(1 / (2 * results[0].old_scale)))
+            values = {"w": [f32(v - rate * g) for v in values["w"]], "b": [f32(v - rate * 0.5 * g) for v in values["b"]]}
+    assert rates == [0.1, 0.05, 0.0, 1 / 3, 0.0], rates
+    assert {name: list(got) for name, got in first.model.latest()[1].items()} == values
+    assert [row.learning_rate for row in first.model.step_rows()] == rates
+
+
+def test_a_push_whose_rate_is_another_than_that_of_a_whole_one_is_refused(context):
+    first, second = two(context, schedule=model.ScheduleSpec(kind=model.SCHEDULE_KIND_WORKER), cast_dtype=F32)
+    waits = held(first.start_push(ONES, learning_rate=0.25))
+    for rate in (0.5, math.nextafter(0.25, 1)):
+        refusal = refused(lambda r=rate: second.push(ONES, learning_rate=r), Code.INVALID_ARGUMENT, "LEARNING_RATE",
+                          words="learning_rate")
+        assert all(word in refusal.text for word in (f"{rate:.17g} of rank 1", "0.25 of rank 0")), refusal.text
+    assert not waits.done() and second.present() == set()
+    result = second.push(ONES, learning_rate=0.25)
+    assert waits.result().result == result and (result.verdict, result.learning_rate) == (APPLIED, 0.25), result
+    assert first.model.latest()[1]["w"] == (0.75, 1.75, 2.75, 3.75)
+
+
+def test_a_push_must_name_a_rate_with_the_schedule_worker(context):
+    worker = one(context, schedule=model.ScheduleSpec(kind=model.SCHEDULE_KIND_WORKER))
+    refused(lambda: worker.push(ONES), Code.INVALID_ARGUMENT, "LEARNING_RATE", words="schedule WORKER")
+    for rate in (NAN, INF, -INF, -1.0, 1e39):
+        refused(lambda r=rate: worker.push(ONES, learning_rate=r), Code.INVALID_ARGUMENT, "LEARNING_RATE", words="finite")
+    assert worker.push(ONES, learning_rate=0.5).verdict == APPLIED
+
+
 def test_the_order_of_arrival_changes_no_bit(context):
     rng = random.Random(77)
     sent = [[[rng.gauss(0, 1) * 10 ** rng.uniform(-3, 3) for _ in range(50)] for _ in range(8)] for _ in range(4)]

@@ -113,6 +113,10 @@ class Job:
     def user_state(self, rank, step):
         return b""
 
+    def rate(self, rank, step):
+        """Of a push; None: the model has a schedule of its own."""
+        return None
+
     def shards(self):
         return self.cluster.api(0).GetModel(model=self.name).shards
 
@@ -159,7 +163,7 @@ class Job:
         for shard in joined.shards if shards is None else [joined.shards[k] for k in shards]:
             push = params.PushHeader(model=self.name, epoch=joined.epoch, step=step, rank=joined.rank,
                                      incarnation=joined.incarnation, scale_id=header.scale_id, dtype=F32, shard=shard.index,
-                                     user_state=self.user_state(joined.rank, step))
+                                     user_state=self.user_state(joined.rank, step), learning_rate=self.rate(joined.rank, step))
             messages = [params.PushRequest(header=push)]
             messages += [block_message(params.PushRequest, index, blocks[index])
                          for index in range(shard.first_block, shard.first_block + shard.block_count)]
@@ -208,6 +212,68 @@ def test_two_and_three_shards_give_the_bits_of_one(context):
             assert want[0] == have[0], f"{count} shards, step {step}: {have[0]}, on one shard {want[0]}"
             assert want[1] == have[1], f"{count} shards, step {step}: other parameters"
         assert cluster.end() == [0] * count, [cluster.log(k)[-1500:] for k in range(count)]
+
+
+class RateJob(Job):
+    """Schedule WORKER; `rates` has the one of a (rank, step) that is not that of the others."""
+
+    def __init__(self, cluster, **fields):
+        super().__init__(cluster, schedule=model.ScheduleSpec(kind=model.SCHEDULE_KIND_WORKER), **fields)
+        self.rates = {}
+
+    def rate(self, rank, step):
+        return self.rates.get((rank, step), 0.1 / step)
+
+
+def rated(cluster, **fields):
+    job = RateJob(cluster, **fields)
+    return job, [job.join(rank) for rank in range(WORLD)]
+
+
+def test_the_rates_of_workers_give_the_same_bits_on_three_shards(context):
+    job, workers = rated(Cluster(context, 1))
+    expected = job.train(workers, 1, STEPS)
+    assert [result.learning_rate for result, _ in expected] == [0.1, 0.1 / 2, 0.1 / 3, 0.0, 0.1 / 5, 0.1 / 6]
+    job, workers = rated(Cluster(context, 3))
+    assert job.train(workers, 1, STEPS) == expected
+
+
+def test_a_rate_that_differs_is_refused_on_all_shards(context):
+    cluster = Cluster(context, 3)
+    job, workers = rated(cluster)
+    headers = [job.pull(joined, 1)[0] for joined in workers]
+    waiting = job.start_push(workers[0], 1, headers[0])
+    eventually(lambda: all(cluster.api(k).GetPushState(model="m", epoch=1, step=1, rank=0, shard=k,
+                                                       incarnation=workers[0].incarnation).complete for k in range(3)),
+               "the pushes of rank 0 are whole")
+    job.rates[1, 1] = 0.25
+    for call in job.start_push(workers[1], 1, headers[1]):
+        refusal = refused(call.result, Code.INVALID_ARGUMENT, "LEARNING_RATE", words="0.25 of rank 1")
+        assert "0.10000000000000001 of rank 0" in refusal.text, refusal
+    assert not any(call.done() for call in waiting)
+    job.rates.clear()
+    results = [answer.result for answer in job.all(job.start_push(workers[1], 1, headers[1]) + waiting)]
+    assert all((result.verdict, result.learning_rate) == (APPLIED, 0.1) for result in results), results
+
+
+def test_the_rate_of_a_step_outlives_kill_9_with_durability_step(context):
+    """Of shard 0, then of another one."""
+    job, workers = rated(Cluster(context, 1))
+    expected = job.train(workers, 1, STEPS)
+    cluster = Cluster(context, 3)
+    job, workers = rated(cluster, durability=model.DURABILITY_STEP, checkpoint_every=100)
+    assert job.train(workers, 1, 2) == expected[:2]
+    for lost in (0, 2):
+        cluster.kill(lost)
+        cluster.start(lost)
+        cluster.wait_until_healthy()
+        eventually(lambda: all(not cluster.api(k).GetModel(model="m").status.recovering for k in range(3)),
+                   "all shards go on", START_TIMEOUT_S)
+        step = 3 if lost == 0 else 4
+        assert cluster.api(0).GetModel(model="m").status.epoch == 1
+        workers = [job.join(rank) for rank in range(WORLD)]
+        assert job.train(workers, step, step) == expected[step - 1:step]
+    assert job.train(workers, 5, STEPS) == expected[4:]
 
 
 def test_a_shard_that_was_killed_comes_back_and_the_bits_are_the_same(context):

@@ -148,6 +148,7 @@ def test_schedule_and_clip_values_out_of_range_are_refused(context):
         *((f"gamma {v}", schedule(step, step_size=1, gamma=v), "gamma") for v in (NAN, INF, 0.0, -1.0)),
         ("COSINE without total_steps", schedule(cosine), "total_steps"),
         ("COSINE with total_steps in the warm-up", schedule(cosine, warmup_steps=10, total_steps=10), "total_steps"),
+        ("a warm-up of schedule WORKER", schedule(model.SCHEDULE_KIND_WORKER, warmup_steps=3), "warmup_steps"),
         *((f"min_learning_rate {v}", schedule(cosine, total_steps=10, min_learning_rate=v), "min_learning_rate")
           for v in (NAN, INF, -1.0)),
         *((f"clip value {v}", clip(value=v), "clip") for v in (NAN, INF, 0.0, -1.0)),

@@ -134,6 +134,8 @@ void sim_asks_push(struct sim *sim, uint32_t w, const struct ampclient_core_resu
                                                        .scale_id = result->new_scale_id,
                                                        .dtype = sim_model_dtype(model, &key),
                                                        .weight = sim_model_weight(model, &key),
+                                                       .has_lr = model->rates,
+                                                       .lr = sim_model_rate(model, key.step) + (worker->wrong ? 5 : 0),
                                                        .user_state = message->bytes,
                                                        .user_state_size = sizeof(state)};
     amp_list_push(&call->up, &message->node);

@@ -60,7 +60,11 @@ void sim_kinds_init(struct sim *sim, bool disturbed)
     if (!disturbed)
         return;
     uint32_t shards = sim->shards;
-    sim->unlike = has(sim, SIM_WEIGHTS) && shards > 1 ? (uint32_t)sim_more(sim, 3) : 0;
+    bool headers = has(sim, SIM_WEIGHTS) || has(sim, SIM_RATES);
+    sim->unlike = headers && shards > 1 ? (uint32_t)sim_more(sim, 3) : 0;
+    const struct ampd_model_spec *spec = &sim->model.spec;
+    bool all = spec->world_size > 1 && spec->sync == AMPD_SYNC_ALL && spec->on_loss == AMPD_ON_LOSS_WAIT;
+    sim->wrong = has(sim, SIM_RATES) && all ? (uint32_t)sim_more(sim, 3) : 0; /* others are right, so it cannot count */
     sim->load_breaks = has(sim, SIM_LOADS) ? (uint32_t)sim_more(sim, 4) : 0;
     sim->aways = has(sim, SIM_AWAY) ? 1 + (uint32_t)sim_more(sim, 2) : 0;
     sim->read_faults = has(sim, SIM_READS) ? 1 + (uint32_t)sim_more(sim, 3) : 0;

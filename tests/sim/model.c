@@ -93,6 +93,8 @@ static void random_spec(struct ampd_model_spec *spec, uint64_t seed)
     spec->durability = journal ? AMPD_DURABILITY_STEP : AMPD_DURABILITY_CHECKPOINT;
     if (pick(&random, 3) == 0)
         spec->schedule = AMPD_SCHEDULE_LINEAR_WARMUP, spec->warmup_steps = 3;
+    if (sim_has(seed, SIM_RATES))
+        spec->schedule = AMPD_SCHEDULE_WORKER, spec->warmup_steps = 0;
 }
 
 static void state_alloc(const struct sim_model *model, struct sim_state *state)
@@ -106,6 +108,7 @@ void sim_model_init(struct sim_model *model, uint64_t seed)
 {
     *model = (struct sim_model){.seed = seed, .by_actor = sim_model_by_actor(seed)};
     model->weights = sim_has(seed, SIM_WEIGHTS);
+    model->rates = sim_has(seed, SIM_RATES);
     model->sums = sim_has(seed, SIM_SUMS);
     random_spec(&model->spec, seed);
     ampd_spec_defaults(&model->spec);
@@ -147,6 +150,12 @@ float sim_model_weight(const struct sim_model *model, const struct sim_key *key)
     static const float weights[] = {0, 1, 1, 0.5f, 3, 0x1p-20f, 100000, 0};
     uint64_t bits = mix(model->seed, 6 + ((uint64_t)key->actor << 8), key->step, key->rank, 0);
     return model->weights ? weights[bits % 8] : 1;
+}
+
+double sim_model_rate(const struct sim_model *model, uint64_t step)
+{
+    static const double rates[] = {0, 0.1, 0.05, 1.0 / 3, 1e-3, 0.1, 2, 0x1p-40};
+    return model->rates ? rates[mix(model->seed, 7, step, 0, 0) % 8] : 0;
 }
 
 bool sim_model_absent(const struct sim_model *model, const struct sim_key *key, uint32_t parameter)
@@ -365,7 +374,7 @@ static void apply(const struct ref *ref, const struct sim_state *from, struct si
 }
 
 /* NULL, or the name of what differs from the row. */
-static const char *compare(const struct ref *ref, const struct sim_state *to, double norm, float clip)
+static const char *compare(const struct ref *ref, const struct sim_state *to, double norm, float clip, double lr)
 {
     const struct ampd_step_row *row = ref->row;
     bool skipped = ref->overflow_params > 0;
@@ -386,6 +395,8 @@ static const char *compare(const struct ref *ref, const struct sim_state *to, do
         return "norm";
     if (memcmp(&row->clip, &clip, sizeof(clip)) != 0)
         return "clip coefficient";
+    if (memcmp(&row->lr, &lr, sizeof(lr)) != 0)
+        return "learning rate";
     if (row->version != to->version)
         return "version";
     return NULL;
@@ -412,16 +423,18 @@ const char *sim_model_step(struct sim_model *model, const struct ampd_step_row *
     bool empty = row->coefficient == 0; /* all weights are 0, as check.c has seen */
     for (uint32_t p = 0; p < model->spec.parameters_count && !empty; p++)
         form(&ref, p);
-    double norm = 0;
+    double norm = 0, lr = 0;
     float clip = 0;
     if (ref.overflow_params == 0 && !empty) {
         struct amp_schedule schedule = ampd_spec_schedule(&model->spec);
         norm = norm_of(&ref);
         clip = model->spec.clip_max_norm > 0 ? amp_clip_coefficient((double)model->spec.clip_max_norm, norm) : 1;
-        apply(&ref, from, to, amp_schedule_lr(&schedule, model->spec.lr, from->version), clip);
+        lr = model->rates ? sim_model_rate(model, row->step)
+                          : amp_schedule_lr(&schedule, model->spec.lr, from->version);
+        apply(&ref, from, to, lr, clip);
     }
     to->scaler = row->after; /* which check.c has computed from the one before */
-    const char *what = compare(&ref, to, norm, clip);
+    const char *what = compare(&ref, to, norm, clip, lr);
     model->decided = row->step;
     free(ref.g);
     free(ref.touched);

@@ -73,7 +73,8 @@
     X(SIM_STARTS, "starts")   /* all processes die, and start in any order; one dies while an epoch begins */          \
     X(SIM_SILENCE, "silence") /* a worker whose lease has ended goes on without Join */                                \
     X(SIM_ASKS, "asks")       /* GetPushState at any moment, pushes that begin before the apply is over */             \
-    X(SIM_ROWS, "rows")       /* in each seed: rows of epochs and acts are compared on all shards */
+    X(SIM_ROWS, "rows")       /* in each seed: rows of epochs and acts are compared on all shards */                   \
+    X(SIM_RATES, "rates") /* pushes name the learning rate, and some another one than the others of the step */
 
 #define SIM_INVARIANT_ENUM(name, text) name,
 enum sim_kind { SIM_KINDS(SIM_INVARIANT_ENUM) SIM_KINDS_COUNT };
@@ -102,6 +103,7 @@ struct sim_model {
     bool by_actor; /* processes of a rank have gradients of their own */
     bool sums;     /* some gradients are beyond the range once they are summed */
     bool weights;  /* pushes have weights of their own */
+    bool rates;    /* pushes name the learning rate of their step */
     struct sim_state states[SIM_STEPS_MAX + 1];
     uint64_t decided; /* states[0..decided] are filled */
 };
@@ -112,6 +114,7 @@ bool sim_model_quorum(uint64_t seed);
 bool sim_model_shrinks(uint64_t seed);
 void sim_model_close(struct sim_model *model);
 float sim_model_weight(const struct sim_model *model, const struct sim_key *key);
+double sim_model_rate(const struct sim_model *model, uint64_t step);
 /* The first values, flat, of this one of SIM_VALUES loaders. */
 void sim_model_first(const struct sim_model *model, uint64_t loader, float *master);
 bool sim_model_absent(const struct sim_model *model, const struct sim_key *key, uint32_t parameter);
@@ -309,7 +312,7 @@ enum sim_program {
     SIM_DO_END,
     SIM_DO_PULL,
     SIM_WAIT,
-    SIM_DO_QUIT, /* its last push had unlike weights, and was refused */
+    SIM_DO_QUIT, /* its last push had weights or a rate that were refused, or another's was refused for its rate */
     SIM_FINISHED
 };
 
@@ -326,7 +329,8 @@ struct sim_worker {
     uint32_t *order;  /* parameters still to be pushed */
     uint32_t order_count;
     bool state_given; /* the user state of the step */
-    bool unlike;      /* a push of this process has had another weight on one shard */
+    bool unlike;      /* a push of this process has had another weight, or rate, on one shard */
+    bool wrong;       /* all pushes of this process name another rate than those of other ranks */
     bool silent;      /* it does not ask whether its lease holds, as long as it has */
     uint64_t silent_as[2]; /* this incarnation, */
     uint32_t lates;   /* and was told so often in a row that it came late */
@@ -421,7 +425,8 @@ struct sim {
     uint64_t durable_told; /* highest durable step that a worker was told, in the present lineage */
     uint64_t kinds;          /* bits: which the seed has */
     struct amp_random more;  /* what draws them */
-    uint32_t unlike, silent; /* faults left */
+    uint32_t unlike, silent, wrong; /* faults left */
+    bool rates_differed;            /* a process was `wrong` */
     uint32_t load_breaks, early_pulls, aways, read_faults, read_cuts, starts, asks, moments;
     uint64_t away, away_until_ms;     /* bits: shards that files are away from */
     uint64_t limited, more_memory_ms; /* bits: shards that have no memory for the model until then */

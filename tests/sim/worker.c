@@ -107,10 +107,15 @@ static void send_push(struct sim *sim, uint32_t w, const struct ampclient_output
     struct sim_message *message = request(sim, call, AMPD_EVENT_PUSH_BEGIN);
     const struct ampclient_out_push *push = &output->u.push;
     float weight = push->weight;
+    double lr = push->lr;
     if (sim->unlike > 0 && sim_more(sim, 8) == 0) {
         sim->unlike--;
         sim->workers[w].unlike = true;
-        weight += 1 + (float)output->shard; /* and no other shard is given the same */
+        double more = 1 + (double)output->shard; /* and no other shard is given the same */
+        if (sim->model.weights)
+            weight += (float)more;
+        else
+            lr += more;
     }
     call->asked = (struct sim_asked){
         push->epoch, push->step, (uint32_t)output->rank, {output->incarnation.fence, output->incarnation.counter}};
@@ -125,6 +130,8 @@ static void send_push(struct sim *sim, uint32_t w, const struct ampclient_output
                                                        push->scale_id,
                                                        push->dtype,
                                                        weight,
+                                                       push->has_lr,
+                                                       lr,
                                                        message->bytes,
                                                        push->user_state_size};
 }
@@ -252,6 +259,9 @@ static void take_step(struct sim *sim, struct sim_worker *worker, const struct a
     struct amp_error error = {0};
     if (ampclient_core_weight(worker->core, sim_model_weight(model, &worker->key), &error) != 0)
         sim_fail(sim, SIM_ITSELF, "worker %u: %s", worker->rank, error.text);
+    double lr = sim_model_rate(model, worker->step) + (worker->wrong ? 5 : 0);
+    if (model->rates && ampclient_core_learning_rate(worker->core, lr, &error) != 0)
+        sim_fail(sim, SIM_ITSELF, "worker %u: %s", worker->rank, error.text);
     stay_silent(sim, worker);
     worker->state_given = sim_below(sim, 2) == 0;
     if (worker->state_given)
@@ -337,7 +347,10 @@ static void user_done(struct sim *sim, uint32_t w, const struct ampclient_user_d
         (void)fprintf(stderr, "%8llu worker %u: request %d -> %d %s\n", (unsigned long long)sim->now_ms, w,
                       done->request, done->code, done->error.text);
     bool barred = done->code == AMP_ESTATE && strcmp(done->error.reason, "QUARANTINED") == 0;
-    if (barred || (done->code == AMP_EINVAL && worker->unlike)) { /* whoever runs it starts another one */
+    bool other_rate = sim->rates_differed && strcmp(done->error.reason, "LEARNING_RATE") == 0;
+    if (other_rate && sim->workers[0].wrong && sim->workers[0].core != NULL)
+        sim->workers[0].program = SIM_DO_QUIT; /* it was whole first: whoever runs them ends it, too */
+    if (barred || (done->code == AMP_EINVAL && (worker->unlike || other_rate))) { /* who runs it starts another one */
         worker->program = SIM_DO_QUIT;
         return;
     }
@@ -679,6 +692,9 @@ void sim_worker_start(struct sim *sim, uint32_t w)
     worker->timer_ms = 0;
     worker->pause_ms = 0;
     worker->unlike = worker->silent = false;
+    worker->wrong = w == 0 && sim->wrong > 0 && sim_more(sim, 2) == 0;
+    sim->wrong -= worker->wrong ? 1 : 0;
+    sim->rates_differed = sim->rates_differed || worker->wrong;
     worker->lates = 0;
     struct ampclient_core_config config = {.model = sim->model.spec.name,
                                            .worker = name,

@@ -431,7 +431,9 @@ uint64_t core_push_header(struct core_host *host, uint64_t step, uint32_t rank, 
                                    .incarnation = incarnation,
                                    .scale_id = info.step_scale_id,
                                    .dtype = AMP_F32,
-                                   .weight = 1};
+                                   .weight = 1,
+                                   .has_lr = info.spec->schedule == AMPD_SCHEDULE_WORKER,
+                                   .lr = host->lr};
     return core_push_event(host, &push);
 }
 

@@ -66,6 +66,7 @@ struct core_host {
     char logged_before[AMP_ERROR_TEXT_MAX];            /* and the one before it */
     unsigned logged_count;                             /* lines */
     uint64_t instance;                                 /* of the process that joins; 1 */
+    double lr;                                         /* of pushes, with schedule WORKER */
     struct ampd_checkpoint_state restore_state;        /* what a restore finds; step 0: the scaler's first state */
     float file[CORE_BLOCKS_MAX * AMPD_ALIGN_ELEMENTS]; /* masters of the last part */
     struct ampd_checkpoint_state file_state;

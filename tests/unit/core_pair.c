@@ -6,6 +6,7 @@
 #include "server/core/model/passes.h"
 #include "server/core/wire/messages.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,7 @@ char pair_logged[AMP_ERROR_TEXT_MAX];
 char pair_logged_before[AMP_ERROR_TEXT_MAX];
 struct ampd_message *pair_last;
 struct ampd_incarnation pair_incarnation;
+double pair_lr = NAN;
 
 static uint64_t cut_left[2];
 static struct ampd_message *messages[QUEUE_MAX];
@@ -247,7 +249,9 @@ struct core_call *pair_push(unsigned shard, uint64_t number, float weight)
                                             .incarnation = pair_incarnation,
                                             .scale_id = info.step_scale_id,
                                             .dtype = AMP_F32,
-                                            .weight = weight};
+                                            .weight = weight,
+                                            .has_lr = !isnan(pair_lr),
+                                            .lr = pair_lr};
     struct core_call *pushing = pair_call(shard, &event);
     uint64_t id = event.call;
     if (!pushing->granted)
@@ -274,6 +278,7 @@ static void create(enum ampd_weighting weighting)
     struct ampd_model_spec spec;
     core_spec(&spec, 1);
     spec.weighting = weighting;
+    spec.schedule = isnan(pair_lr) ? AMPD_SCHEDULE_CONSTANT : AMPD_SCHEDULE_WORKER;
     spec.checkpoint_every = 100;
     struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
     assert_int_equal(0, pair_call(0, &event)->reply.error.code);
@@ -318,6 +323,7 @@ int pair_teardown(void **state)
     pair_forget_messages();
     ampd_message_free(pair_last);
     pair_last = NULL;
+    pair_lr = NAN;
     done_count = 0;
     pair_calls_count = 0;
     return 0;

@@ -5,6 +5,7 @@ ampd_test(test_ampclient_core_layout SUITE unit SOURCES test_ampclient_core_layo
 ampd_test(test_ampclient_core_units SUITE unit SOURCES test_ampclient_core_units.c LINK ampclient_core amp amp_base)
 ampd_test(test_core_memory SUITE unit SOURCES test_core_memory.c core_fixture.c LINK ampd_core amp amp_base m)
 target_link_options(test_core_memory PRIVATE -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc)
+ampd_test(test_core_rates SUITE unit SOURCES test_core_rates.c core_fixture.c LINK ampd_core amp amp_base m)
 ampd_test(test_core_peers SUITE unit SOURCES test_core_peers.c core_pair.c core_fixture.c LINK ampd_core amp amp_base m)
 ampd_test(test_core_parts SUITE unit SOURCES test_core_parts.c core_pair.c core_fixture.c LINK ampd_core amp amp_base m)
 ampd_test(test_core_misfits SUITE unit SOURCES test_core_misfits.c core_pair.c core_fixture.c LINK ampd_core amp amp_base m)

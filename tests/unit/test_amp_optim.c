@@ -98,6 +98,7 @@ static void bad_schedules_are_refused_by_field(void **state)
     } rows[] = {
         {{.kind = (enum amp_schedule_kind)77}, "kind"},
         {{.kind = AMP_SCHEDULE_LINEAR_WARMUP}, "warmup_steps"},
+        {{.kind = AMP_SCHEDULE_WORKER, .warmup_steps = 1}, "warmup_steps"},
         {{.kind = AMP_SCHEDULE_STEP, .gamma = 1}, "step_size"},
         {{.kind = AMP_SCHEDULE_STEP, .step_size = 1, .gamma = NAN}, "gamma"},
         {{.kind = AMP_SCHEDULE_COSINE, .warmup_steps = 5, .total_steps = 5}, "total_steps"},

@@ -143,6 +143,28 @@ static void a_model_that_is_on_another_number_of_shards_now_ends_the_call_with_a
     assert_string_equal("the model is on 3 shards now, and this process began with 1: start it again", told.text);
 }
 
+static void a_step_end_that_a_refused_join_ends_waits_until_no_stream_reads_gradients(void **state)
+{
+    (void)state;
+    static const uint16_t first[100];
+    ampclient_core_free(core);
+    make_with((struct ampclient_core_config){.model = "m", .rank = 1, .world_size = 2, .shards = 2});
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    for (uint32_t k = 0; k < 2; k++)
+        answer_pull(1, 1, 0);
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 0);
+    push(0, first);
+    push(1, second);
+    request(AMPCLIENT_EVENT_STEP_END);
+    uint64_t one = take(AMPCLIENT_OUT_PUSH).call, other = take(AMPCLIENT_OUT_PUSH).call;
+    fail_call(one, AMP_EABORTED, "ROLLED_BACK", 2, 1);
+    fail_call(take(AMPCLIENT_OUT_JOIN).call, AMP_EDENIED, "", 0, 0);
+    assert_int_equal(other, take(AMPCLIENT_OUT_CANCEL).call);
+    assert_int_equal(0, have(AMPCLIENT_OUT_USER_DONE));
+    fail_call(other, AMP_ECANCELLED, "", 0, 0);
+    (void)done(AMPCLIENT_EVENT_STEP_END, AMP_EDENIED);
+}
+
 static void whom_a_step_waits_for_is_said_and_is_in_the_error(void **state)
 {
     (void)state;
@@ -173,6 +195,7 @@ int main(void)
         TEST(a_server_that_is_away_is_said_once_in_five_seconds_and_that_it_is_back),
         TEST(a_rollback_is_said_with_the_step_that_is_next),
         TEST(a_model_that_is_on_another_number_of_shards_now_ends_the_call_with_a_sentence),
+        TEST(a_step_end_that_a_refused_join_ends_waits_until_no_stream_reads_gradients),
         TEST(whom_a_step_waits_for_is_said_and_is_in_the_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

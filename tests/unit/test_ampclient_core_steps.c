@@ -445,6 +445,43 @@ static void a_weight_counts_from_the_step_whose_first_push_was_not_made(void **s
     assert_true(take(AMPCLIENT_OUT_PUSH).u.push.weight == 3);
 }
 
+static void set_rate(double lr, int code)
+{
+    struct amp_error error = {0};
+    assert_int_equal(code, ampclient_core_learning_rate(core, lr, &error));
+    assert_true((code != 0) == (error.text[0] != 0));
+}
+
+static void a_learning_rate_counts_from_the_step_whose_first_push_was_not_made(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    set_rate(0.1, 0);
+    push(1, second);
+    set_rate(0.05, AMP_ESTATE);
+    struct ampclient_output header = take(AMPCLIENT_OUT_PUSH);
+    assert_true(header.u.push.has_lr && header.u.push.lr == 0.1);
+    request(AMPCLIENT_EVENT_STEP_END);
+    set_rate(0.05, AMP_ESTATE);
+    answer_push(header.call, 1, 1);
+    (void)done(AMPCLIENT_EVENT_STEP_END, 0);
+    begin(1, 2);
+    push(1, second);
+    header = take(AMPCLIENT_OUT_PUSH); /* it stays */
+    assert_true(header.u.push.has_lr && header.u.push.lr == 0.1);
+}
+
+static void no_learning_rate_is_named_before_one_is_given_and_none_out_of_range(void **state)
+{
+    (void)state;
+    const double refused[] = {-1, NAN, INFINITY, -INFINITY, 1e39};
+    for (unsigned i = 0; i < sizeof refused / sizeof refused[0]; i++)
+        set_rate(refused[i], AMP_EINVAL);
+    begin(1, 1);
+    push(1, second);
+    assert_false(take(AMPCLIENT_OUT_PUSH).u.push.has_lr);
+}
+
 static void weights_beyond_what_the_server_takes_are_refused(void **state)
 {
     (void)state;
@@ -501,6 +538,25 @@ static void bad_arguments_are_errors_that_say_why(void **state)
     (void)done(AMPCLIENT_EVENT_JOIN, AMP_ESTATE);
 }
 
+/* By then the model may have gone on by more than one step (quorum). */
+static void what_one_shard_has_answered_is_the_verdict_where_another_one_has_forgotten_it(void **state)
+{
+    (void)state;
+    ampclient_core_free(core);
+    make_with((struct ampclient_core_config){.model = "m", .rank = 1, .world_size = -1, .shards = 2});
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    for (uint32_t k = 0; k < 2; k++)
+        answer_pull(1, 1, 0);
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 0);
+    push(0, first);
+    push(1, second);
+    request(AMPCLIENT_EVENT_STEP_END);
+    uint64_t one = take(AMPCLIENT_OUT_PUSH).call, other = take(AMPCLIENT_OUT_PUSH).call;
+    answer_push(one, 1, 1);
+    fail_call(other, AMP_EABORTED, "STALE_STEP", 1, 3);
+    assert_int_equal(AMPCLIENT_CORE_APPLIED, done(AMPCLIENT_EVENT_STEP_END, 0).result.verdict);
+}
+
 static void headers_of_different_shards_must_agree(void **state)
 {
     (void)state;
@@ -550,9 +606,12 @@ int main(void)
         TEST(memory_that_comes_after_the_first_pull_is_refused),
         TEST(user_state_given_after_the_header_begins_the_stream_anew),
         TEST(a_weight_counts_from_the_step_whose_first_push_was_not_made),
+        TEST(a_learning_rate_counts_from_the_step_whose_first_push_was_not_made),
+        TEST(no_learning_rate_is_named_before_one_is_given_and_none_out_of_range),
         TEST(weights_beyond_what_the_server_takes_are_refused),
         TEST(accumulated_gradients_go_out_once_as_their_fp32_sum),
         TEST(bad_arguments_are_errors_that_say_why),
+        TEST(what_one_shard_has_answered_is_the_verdict_where_another_one_has_forgotten_it),
         TEST(headers_of_different_shards_must_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -312,6 +312,30 @@ static void a_step_decided_without_this_worker_is_void_and_late(void **state)
     assert_int_equal(AMPCLIENT_CORE_LATE, done(AMPCLIENT_EVENT_STEP_END, 0).result.verdict);
 }
 
+static void a_gather_after_a_step_end_that_took_too_long_does_not_make_the_step_late(void **state)
+{
+    (void)state;
+    begin_step(1, 1);
+    assert_int_equal(0, scatter(0));
+    assert_int_equal(0, scatter(1));
+    uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
+    request(AMPCLIENT_EVENT_STEP_END);
+    tick(AMPCLIENT_STEP_TIMEOUT_MS);
+    fail_call(call, AMP_ECANCELLED, "", 0, 0);
+    (void)done(AMPCLIENT_EVENT_STEP_END, AMP_EDEADLINE);
+    ask_gather(1);
+    fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_EABORTED, "STALE_STEP", 1, 2);
+    (void)done(AMPCLIENT_EVENT_GATHER, 1);
+    const struct ampclient_range all = {0, BLOCKS};
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_PUSH_STATE, .u.push_state = {&all, 1, true}};
+    event.call = take(AMPCLIENT_OUT_GET_PUSH_STATE).call;
+    send(&event);
+    end_with(event.call, (struct ampclient_ended){0});
+    answer_push(take(AMPCLIENT_OUT_PUSH).call, 1, 1);
+    request(AMPCLIENT_EVENT_STEP_END);
+    assert_int_equal(AMPCLIENT_CORE_APPLIED, done(AMPCLIENT_EVENT_STEP_END, 0).result.verdict);
+}
+
 static void a_new_epoch_makes_the_step_void_and_leaves_what_the_user_reads(void **state)
 {
     (void)state;
@@ -579,6 +603,56 @@ static void a_rank_that_is_taken_ends_gather_and_drain(void **state)
     assert_int_equal(0, have(AMPCLIENT_OUT_PULL));
 }
 
+static void a_gather_that_hears_that_the_rank_is_taken_ends_the_push_too(void **state)
+{
+    (void)state;
+    begin_step(1, 1);
+    assert_int_equal(0, scatter(0));
+    uint64_t push_call = take(AMPCLIENT_OUT_PUSH).call;
+    ask_gather(1);
+    fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_EABORTED, "RANK_TAKEN", 1, 1);
+    assert_int_equal(push_call, take(AMPCLIENT_OUT_CANCEL).call); /* drain and step_end give the gradients back */
+    fail_call(push_call, AMP_ECANCELLED, "", 0, 0);
+    (void)done(AMPCLIENT_EVENT_GATHER, AMP_EABORTED);
+    request(AMPCLIENT_EVENT_DRAIN);
+    (void)done(AMPCLIENT_EVENT_DRAIN, AMP_EABORTED);
+}
+
+static void a_push_that_hears_that_the_rank_is_taken_ends_the_gather_too(void **state)
+{
+    (void)state;
+    begin_step(1, 1);
+    assert_int_equal(0, scatter(0));
+    assert_int_equal(0, ampclient_core_prefetch(core, now_ms, 1, &said));
+    ask_gather(0); /* would be pulled after unit 1 */
+    fail_call(take(AMPCLIENT_OUT_PUSH).call, AMP_EABORTED, "RANK_TAKEN", 1, 1);
+    (void)done(AMPCLIENT_EVENT_GATHER, AMP_EABORTED);
+}
+
+static void gradients_that_a_refused_join_gave_back_are_not_sent_after_a_later_one(void **state)
+{
+    (void)state;
+    ampclient_core_free(core);
+    make_units(2);
+    begin_step(1, 1);
+    assert_int_equal(0, scatter(0));
+    assert_int_equal(0, scatter(1));
+    uint64_t one = take(AMPCLIENT_OUT_PUSH).call, other = take(AMPCLIENT_OUT_PUSH).call;
+    count = 0;
+    request(AMPCLIENT_EVENT_DRAIN);
+    fail_call(one, AMP_EABORTED, "ROLLED_BACK", 2, 1);
+    fail_call(take(AMPCLIENT_OUT_JOIN).call, AMP_EDENIED, "", 0, 0);
+    assert_int_equal(other, take(AMPCLIENT_OUT_CANCEL).call);
+    assert_int_equal(0, have(AMPCLIENT_OUT_USER_DONE)); /* the stream may still read */
+    fail_call(other, AMP_ECANCELLED, "", 0, 0);
+    (void)done(AMPCLIENT_EVENT_DRAIN, AMP_EDENIED);
+    tick(AMPCLIENT_BACKOFF_MAX_MS);
+    answer_units_join(1, 1, 2);
+    assert_int_equal(0, have(AMPCLIENT_OUT_GET_PUSH_STATE));
+    request(AMPCLIENT_EVENT_STEP_END);
+    (void)done(AMPCLIENT_EVENT_STEP_END, AMP_EDENIED);
+}
+
 /* ---- what is refused ---- */
 
 static void units_that_cannot_be_are_refused_and_change_nothing(void **state)
@@ -687,6 +761,7 @@ int main(void)
         UNITS_TEST(a_server_gone_in_the_middle_of_a_gather_is_asked_again),
         UNITS_TEST(a_gather_ends_with_what_is_not_tried_again_and_in_time),
         UNITS_TEST(a_step_decided_without_this_worker_is_void_and_late),
+        UNITS_TEST(a_gather_after_a_step_end_that_took_too_long_does_not_make_the_step_late),
         UNITS_TEST(a_new_epoch_makes_the_step_void_and_leaves_what_the_user_reads),
         UNITS_TEST(outside_of_a_step_the_version_pulled_is_gathered_while_it_is_held),
         UNITS_TEST(a_unit_on_two_shards_is_pulled_from_both),
@@ -700,6 +775,9 @@ int main(void)
         UNITS_TEST(a_drain_that_takes_too_long_lets_streams_go_and_is_asked_again),
         UNITS_TEST(a_push_that_is_refused_ends_the_drain_and_the_step),
         UNITS_TEST(a_rank_that_is_taken_ends_gather_and_drain),
+        UNITS_TEST(a_gather_that_hears_that_the_rank_is_taken_ends_the_push_too),
+        UNITS_TEST(a_push_that_hears_that_the_rank_is_taken_ends_the_gather_too),
+        UNITS_TEST(gradients_that_a_refused_join_gave_back_are_not_sent_after_a_later_one),
         UNITS_TEST(units_that_cannot_be_are_refused_and_change_nothing),
         UNITS_TEST(a_scatter_that_cannot_be_is_refused_as_a_whole),
         UNITS_TEST(a_handle_without_units_has_none_of_their_calls),

@@ -127,6 +127,7 @@ static void optimizers_groups_and_rules_arrive(void **state)
     spec.lr_decay = 0.125;
     spec.clip_scope = AMPCLIENT_CLIP_GROUP;
     spec.weighting = AMPCLIENT_PUSHED;
+    spec.schedule = AMPCLIENT_WORKER;
     spec.cast_overflow = AMPCLIENT_CAST_SATURATE;
     spec.scaler = AMPCLIENT_SCALER_PADDLE;
     spec.hysteresis = 3;
@@ -149,6 +150,7 @@ static void optimizers_groups_and_rules_arrive(void **state)
     assert_true(second->has_weight_decay && second->weight_decay == 0.5);
     assert_true(to->has_clip && to->clip.scope == AMPD_MSG_CLIP_SCOPE_GROUP);
     assert_int_equal(to->weighting, AMPD_MSG_WEIGHTING_PUSHED);
+    assert_int_equal(to->schedule.kind, AMPD_MSG_SCHEDULE_KIND_WORKER);
     assert_int_equal(to->cast_overflow, AMPD_MSG_CAST_OVERFLOW_SATURATE);
     assert_int_equal(to->scaler.policy, AMPD_MSG_SCALER_POLICY_PADDLE);
     assert_true(to->scaler.has_hysteresis && to->scaler.hysteresis == 3);

@@ -13,10 +13,11 @@ static struct core_host host, back; /* before and after the restart */
 static bool other_disk;             /* the store is there after it, filled by another shard; the journal is not */
 static int disk_code;               /* what reading the journal ends with after it */
 
-static void begin(struct ampd_incarnation incarnations[2])
+static void begin_with(struct ampd_incarnation incarnations[2], enum ampd_schedule schedule)
 {
     struct ampd_model_spec spec;
     core_spec(&spec, 2);
+    spec.schedule = schedule;
     spec.durability = AMPD_DURABILITY_STEP;
     spec.momentum = 0.5;
     core_host_init(&host, 1);
@@ -26,6 +27,11 @@ static void begin(struct ampd_incarnation incarnations[2])
     (void)core_load(&host, 3);
     for (int32_t r = 0; r < 2; r++)
         incarnations[r] = core_joined(&host, core_join(&host, r == 0 ? "w0" : "w1", r));
+}
+
+static void begin(struct ampd_incarnation incarnations[2])
+{
+    begin_with(incarnations, AMPD_SCHEDULE_CONSTANT);
 }
 
 static void push_both(struct core_host *to, uint64_t step, const struct ampd_incarnation incarnations[2], float value)
@@ -249,6 +255,25 @@ static void a_vote_without_a_verdict_is_decided_after_a_restart(void **state)
     assert_same_values();
 }
 
+static void a_step_has_the_rate_of_its_pushes_after_a_restart_too(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    begin_with(incarnations, AMPD_SCHEDULE_WORKER);
+    host.lr = 0.1;
+    push_both(&host, 1, incarnations, 1);
+    host.lr = 0.05;
+    push_both(&host, 2, incarnations, 3);
+    host.lr = 1.0 / 3;
+    host.hold_persists = true; /* the verdict of step 3 is not stored, its vote is in the journal */
+    push_both(&host, 3, incarnations, 5);
+    restart(incarnations, 2);
+    core_do_all(&host);
+    assert_int_equal(3, core_info(&back).decided_step);
+    assert_true(back.row.lr == 1.0 / 3);
+    assert_same_values();
+}
+
 static void a_worker_that_joins_anew_takes_the_vote_back(void **state)
 {
     (void)state;
@@ -352,6 +377,19 @@ static void notes_of_another_model_or_a_newer_program_are_no_record(void **state
     restart_with_note(incarnations, HEAD_BYTES, 2);                  /* rank of the first contributor */
     restart_with_note(incarnations, HEAD_BYTES + STATE_SIZE, AMPD_USER_STATE_MAX + 1);
     restart_with_note(incarnations, HEAD_BYTES + STATE_SIZE, 8); /* longer than what is there */
+    restart(incarnations, 1);
+    assert_int_equal(1, core_info(&back).epoch);
+    assert_same_values();
+}
+
+static void notes_without_a_rate_are_none_of_a_model_whose_workers_name_it(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    begin_with(incarnations, AMPD_SCHEDULE_WORKER);
+    push_both(&host, 1, incarnations, 1);
+    restart_with_note(incarnations, 0, 1);              /* the version of notes without one */
+    restart_with_note(incarnations, 88 + 4, 0x7ff00000); /* the rate is Inf */
     restart(incarnations, 1);
     assert_int_equal(1, core_info(&back).epoch);
     assert_same_values();
@@ -494,12 +532,14 @@ int main(void)
         TEST(a_vote_that_cannot_be_read_now_is_read_again),
         TEST(a_push_of_the_last_step_gets_its_result_after_a_restart),
         TEST(a_vote_without_a_verdict_is_decided_after_a_restart),
+        TEST(a_step_has_the_rate_of_its_pushes_after_a_restart_too),
         TEST(a_worker_that_joins_anew_takes_the_vote_back),
         TEST(blocks_told_before_a_restart_are_asked_for_again),
         TEST(a_missing_record_takes_the_model_back_to_its_checkpoint),
         TEST(a_record_that_is_not_of_the_decided_list_is_not_used),
         TEST(notes_that_are_cut_off_are_no_record),
         TEST(notes_of_another_model_or_a_newer_program_are_no_record),
+        TEST(notes_without_a_rate_are_none_of_a_model_whose_workers_name_it),
         TEST(a_checkpoint_prunes_the_journal),
         TEST(a_rollback_to_a_damaged_checkpoint_costs_no_step),
         TEST(a_rollback_that_comes_to_nothing_opens_the_first_step_of_an_epoch_in_a_new_try),

@@ -349,7 +349,7 @@ static void a_restart_begins_a_higher_epoch_from_the_newest_checkpoint(void **st
     uint64_t join = core_join(&host, "w0", 0);
     assert_int_equal(10, core_call(&host, join)->reply.u.join.step);
     assert_int_equal(5, core_call(&host, join)->reply.u.join.epoch);
-    struct ampd_event_push push = {"model", 4, 10, 0, core_joined(&host, join), 1, AMP_F32, 1, NULL, 0};
+    struct ampd_event_push push = {"model", 4, 10, 0, core_joined(&host, join), 1, AMP_F32, 1, false, 0, NULL, 0};
     uint64_t old = core_push_event(&host, &push);
     core_assert_failed(&host, old, AMP_EABORTED, "ROLLED_BACK", "join again");
     assert_int_equal(5, core_call(&host, old)->reply.epoch);

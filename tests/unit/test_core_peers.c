@@ -13,6 +13,7 @@
 #include "server/core/process/leave.h"
 #include "server/core/wire/messages.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +72,7 @@ static void completes_and_votes_that_are_not_of_this_try_count_nowhere(void **st
 {
     (void)state;
     const struct ampd_coord *coord = pair_model(0)->coord;
-    struct ampd_complete complete = {coord->step.open.step, coord->step.open.try_number, {0, pair_incarnation, 1}};
+    struct ampd_complete complete = {coord->step.open.step, coord->step.open.try_number, {0, pair_incarnation, 1}, 0};
     for (unsigned wrong = 0; wrong < 4; wrong++) {
         struct ampd_message *message = pair_message(AMPD_MESSAGE_COMPLETE, 1, 0);
         message->u.complete = complete;
@@ -361,6 +362,45 @@ static void unlike_weights_on_two_shards_are_told_to_the_worker_on_both(void **s
     (void)pair_push(0, 1, 2);
     assert_int_equal(0, pair_push(1, 1, 2)->reply.error.code);
     assert_int_equal(1, look().info[1].decided_step);
+}
+
+static void unlike_rates_on_two_shards_are_told_to_the_worker_on_both(void **state)
+{
+    (void)state;
+    (void)pair_teardown(NULL);
+    pair_lr = 0.1;
+    pair_begin(AMPD_WEIGHTING_EQUAL);
+    const struct core_call *first = pair_push(0, 1, 1);
+    pair_lr = 0.05;
+    const struct core_call *second = pair_push(1, 1, 1);
+    assert_true(first->answered && second->answered);
+    for (unsigned k = 0; k < 2; k++) {
+        const struct core_call *call = k == 0 ? first : second;
+        assert_int_equal(AMP_EINVAL, call->reply.error.code);
+        assert_string_equal("LEARNING_RATE", call->reply.error.reason);
+        assert_non_null(strstr(call->reply.error.text, "0.10000000000000001"));
+        assert_non_null(strstr(call->reply.error.text, "0.050000000000000003"));
+    }
+    assert_int_equal(AMPD_STEP_OPEN, pair_model(0)->coord->step.state);
+    (void)pair_push(0, 1, 1);
+    assert_int_equal(0, pair_push(1, 1, 1)->reply.error.code);
+    assert_int_equal(1, look().info[1].decided_step);
+    for (unsigned k = 0; k < 2; k++)
+        assert_true(pair_model(k)->shard->decided.verdict->row.lr == 0.05);
+}
+
+static void a_rate_that_no_worker_can_name_is_not_taken_from_a_shard(void **state)
+{
+    (void)state;
+    const double rates[] = {NAN, INFINITY, -1};
+    for (unsigned i = 0; i < 3; i++) {
+        struct view before = look();
+        struct ampd_message *message = pair_message(AMPD_MESSAGE_COMPLETE, 1, 0);
+        message->u.complete.lr = rates[i];
+        pair_send_take(message);
+        assert_same(&before);
+        assert_int_equal(0, pair_model(0)->coord->step.complete[0]);
+    }
 }
 
 static void a_shard_without_memory_for_a_model_says_so_to_its_creator(void **state)
@@ -711,6 +751,8 @@ int main(void)
         TEST_OF(fences_that_are_lower_or_of_another_boot_are_refused_once),
         TEST_OF(a_process_whose_place_is_taken_says_no_more),
         TEST_OF(unlike_weights_on_two_shards_are_told_to_the_worker_on_both),
+        TEST_OF(unlike_rates_on_two_shards_are_told_to_the_worker_on_both),
+        TEST_OF(a_rate_that_no_worker_can_name_is_not_taken_from_a_shard),
         TEST_OF(a_shard_without_memory_for_a_model_says_so_to_its_creator),
         TEST_OF(calls_that_only_shard_0_answers_name_it),
         TEST_OF(a_rollback_of_two_shards_goes_through_or_is_told_to_have_failed),

@@ -213,7 +213,7 @@ static void a_step_absent_from_all_is_applied_to_nothing(void **state)
 
 static uint64_t push_weighted(uint32_t rank, float weight, float value)
 {
-    struct ampd_event_push push = {"model", 1, 1, rank, incarnations[rank], 1, AMP_F32, weight, NULL, 0};
+    struct ampd_event_push push = {"model", 1, 1, rank, incarnations[rank], 1, AMP_F32, weight, false, 0, NULL, 0};
     uint64_t call = core_push_event(&host, &push);
     for (uint64_t b = 0; b < 3 && value != 0; b++)
         core_push_block(&host, call, b, value);
@@ -247,7 +247,7 @@ static void all_weights_0_skip_the_step_and_leave_the_scale(void **state)
 static void a_weight_out_of_range_is_refused(void **state)
 {
     (void)state;
-    struct ampd_event_push push = {"model", 1, 1, 0, incarnations[0], 1, AMP_F32, -1, NULL, 0};
+    struct ampd_event_push push = {"model", 1, 1, 0, incarnations[0], 1, AMP_F32, -1, false, 0, NULL, 0};
     core_assert_failed(&host, core_push_event(&host, &push), AMP_EINVAL, "WEIGHT", "2^24");
     push.weight = NAN;
     core_assert_failed(&host, core_push_event(&host, &push), AMP_EINVAL, "WEIGHT", "2^24");

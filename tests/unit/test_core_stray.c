@@ -140,7 +140,7 @@ static void an_older_incarnation_is_aborted(void **state)
 static void an_epoch_that_is_not_the_present_one_is_refused(void **state)
 {
     (void)state;
-    struct ampd_event_push push = {"model", 2, 1, 0, incarnations[0], 1, AMP_F32, 1, NULL, 0};
+    struct ampd_event_push push = {"model", 2, 1, 0, incarnations[0], 1, AMP_F32, 1, false, 0, NULL, 0};
     core_assert_failed(&host, core_push_event(&host, &push), AMP_ESTATE, "EPOCH_AHEAD", "epoch 1");
     core_assert_failed(&host, core_pull_step(&host, 2, 1), AMP_ESTATE, "EPOCH_AHEAD", "epoch 1");
 }
@@ -156,7 +156,7 @@ static void a_later_step_is_a_failed_precondition(void **state)
 static void another_scale_id_is_a_failed_precondition(void **state)
 {
     (void)state;
-    struct ampd_event_push push = {"model", 1, 1, 0, incarnations[0], 9, AMP_F32, 1, NULL, 0};
+    struct ampd_event_push push = {"model", 1, 1, 0, incarnations[0], 9, AMP_F32, 1, false, 0, NULL, 0};
     core_assert_failed(&host, core_push_event(&host, &push), AMP_ESTATE, "SCALE_ID", "scale id 1");
 }
 
@@ -219,7 +219,7 @@ static void a_push_with_missing_blocks_is_refused_and_may_be_completed(void **st
 static void a_refused_header_leaves_the_step_untouched(void **state)
 {
     (void)state;
-    struct ampd_event_push push = {"model", 1, 1, 2, incarnations[0], 1, AMP_F32, 1, NULL, 0};
+    struct ampd_event_push push = {"model", 1, 1, 2, incarnations[0], 1, AMP_F32, 1, false, 0, NULL, 0};
     core_assert_failed(&host, core_push_event(&host, &push), AMP_EINVAL, "RANK", "world_size");
     push.rank = 0;
     push.dtype = AMP_F64;

@@ -582,7 +582,8 @@ static void a_rank_found_at_a_start_is_told_to_join_where_steps_go_on_without_it
     core_event(&host, &event);
     assert_int_equal(4, core_info(&host).epoch);
     struct ampd_incarnation alice = core_joined(&host, core_join(&host, "alice", 0));
-    struct ampd_event_push push = {"model", 4, 6, 0, alice, core_info(&host).step_scale_id, AMP_F32, 1, NULL, 0};
+    uint64_t scale_id = core_info(&host).step_scale_id;
+    struct ampd_event_push push = {"model", 4, 6, 0, alice, scale_id, AMP_F32, 1, false, 0, NULL, 0};
     uint64_t id = core_push_event(&host, &push);
     for (uint64_t b = 0; b < 3; b++)
         core_push_block(&host, id, b, 1);

@@ -145,7 +145,8 @@ static void fill_open(struct ampd_model *model, uint32_t try_number)
         if (ampd_workers_expected(model, r))
             open->expected[open->expected_count++] = (struct ampd_expected){r, model->workers[r].record.incarnation};
     }
-    open->closed = model->spec.weighting == AMPD_WEIGHTING_EQUAL && model->spec.sync == AMPD_SYNC_ALL;
+    open->closed = model->spec.weighting == AMPD_WEIGHTING_EQUAL && model->spec.sync == AMPD_SYNC_ALL &&
+                   model->spec.schedule != AMPD_SCHEDULE_WORKER; /* then rates are compared before anything is summed */
     if (open->closed)
         open->coefficient = amp_coefficient(open->scale, (double)open->expected_count);
 }
@@ -328,6 +329,7 @@ static void try_close(struct ampd_model *model)
         close->contributors[close->contributors_count++] =
             (struct ampd_contributor){expected->rank, expected->incarnation, weight};
         sum += (double)weight;
+        coord->step.lr = coord->step.rates[expected->rank]; /* the same for all: ampd_coord_complete */
     }
     AMP_ASSERT(close->contributors_count == contributors_wanted(model)); /* each COMPLETE is looked at as it comes */
     close->empty = !(sum > 0);
@@ -340,14 +342,41 @@ static void try_close(struct ampd_model *model)
     ampd_bus_send_all_take(model->core, message);
 }
 
-/* The shards were given unlike weights: the push counts nowhere. */
-static void refuse_push(struct ampd_model *model, const struct ampd_complete *complete)
+/* The shards were given unlike headers, or `other` has another learning rate: the push counts nowhere. */
+static void refuse_push(struct ampd_model *model, const struct ampd_complete *complete, uint32_t other)
 {
-    model->coord->step.complete_count -= is_complete(model, complete->contributor.rank) ? 1 : 0;
-    model->coord->step.complete[complete->contributor.rank] = 0;
+    struct ampd_coord_step *step = &model->coord->step;
+    step->complete_count -= is_complete(model, complete->contributor.rank) ? 1 : 0;
+    step->complete[complete->contributor.rank] = 0;
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_UNFIT, 0);
-    message->u.unfit = *complete;
+    message->u.unfit = (struct ampd_unfit){.push = *complete,
+                                           .other = other,
+                                           .other_weight = step->weights[other],
+                                           .other_lr = step->rates[other]};
     ampd_bus_send_all_take(model->core, message);
+}
+
+/*
+ * Whose push a COMPLETE does not agree with: its own rank's, where another shard was given another weight or rate; or
+ * that of a rank that is complete on all shards with another rate, once this one would be. AMPD_NO_RANK: nobody's.
+ */
+static uint32_t disagrees_with(const struct ampd_model *model, const struct ampd_message *message)
+{
+    const struct ampd_coord_step *step = &model->coord->step;
+    const struct ampd_complete *complete = &message->u.complete;
+    uint32_t rank = complete->contributor.rank;
+    if (step->complete[rank] != 0 &&
+        (step->weights[rank] != complete->contributor.weight || step->rates[rank] != complete->lr))
+        return rank;
+    bool whole = (step->complete[rank] | AMPD_BIT(message->from)) == AMPD_ALL_SHARDS(model->core);
+    if (!whole || step->state != AMPD_STEP_OPEN) /* CLOSED: it counts already, or is late */
+        return AMPD_NO_RANK;
+    for (uint32_t i = 0; i < step->open.expected_count; i++) {
+        uint32_t other = step->open.expected[i].rank;
+        if (is_complete(model, other) && step->rates[other] != complete->lr)
+            return other;
+    }
+    return AMPD_NO_RANK;
 }
 
 void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *message)
@@ -360,8 +389,9 @@ void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *me
         !of_this_try(model, message, complete->step, complete->try_number))
         return;
     uint32_t rank = complete->contributor.rank;
-    if (coord->step.complete[rank] != 0 && coord->step.weights[rank] != complete->contributor.weight) {
-        refuse_push(model, complete);
+    uint32_t other = disagrees_with(model, message);
+    if (other != AMPD_NO_RANK) {
+        refuse_push(model, complete, other);
         return;
     }
     if (coord->step.complete[rank] != AMPD_ALL_SHARDS(model->core)) {
@@ -370,6 +400,7 @@ void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *me
         coord->step.completed_ms[rank] = model->core->now_ms;
     }
     coord->step.weights[rank] = complete->contributor.weight;
+    coord->step.rates[rank] = complete->lr;
     if (coord->step.state == AMPD_STEP_OPEN)
         try_close(model);
     if (coord->state == AMPD_COORD_STALLED)

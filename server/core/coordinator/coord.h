@@ -27,7 +27,9 @@ struct ampd_coord_step {
     uint64_t hash;
     uint64_t complete[AMPD_WORLD_MAX]; /* per rank: bit per shard */
     uint32_t complete_count;           /* ranks that are complete on all shards */
-    float weights[AMPD_WORLD_MAX];
+    float weights[AMPD_WORLD_MAX]; /* per rank, where it is complete on a shard; likewise */
+    double rates[AMPD_WORLD_MAX];  /* its learning rate (schedule WORKER, else 0) */
+    double lr;                     /* CLOSED: the rate of all contributors */
     uint64_t opened_ms, completed_ms[AMPD_WORLD_MAX]; /* of the present try; the latter where complete */
     uint64_t awaited_told_ms;                    /* when ranks that keep others waiting were last logged; 0: never */
     struct ampd_message *votes[AMPD_SHARDS_MAX]; /* owned */

@@ -3,6 +3,7 @@
 #include "amp/optim.h"
 #include "server/core/model/layout.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <stdio.h>
@@ -253,6 +254,11 @@ int ampd_spec_check(const struct ampd_model_spec *spec, struct amp_error *error)
     return check_weights(spec, error);
 }
 
+bool ampd_spec_takes_lr(double lr)
+{
+    return lr >= 0 && lr <= (double)FLT_MAX; /* as those of a specification: times the factor of a group it is finite */
+}
+
 /* ---- what amp takes ---- */
 
 struct amp_optim_config ampd_spec_optim(const struct ampd_model_spec *spec)
@@ -285,7 +291,7 @@ struct amp_schedule ampd_spec_schedule(const struct ampd_model_spec *spec)
 
 /* The names of the schema, by number, for each enum of a row of proto/spec_fields.def. */
 static const char *const ampd_optimizer_names[] = {NULL, "SGD", "ADAMW", "ADAM", "ADAGRAD", "RMSPROP", "LION"};
-static const char *const ampd_schedule_names[] = {NULL, "CONSTANT", "LINEAR_WARMUP", "STEP", "COSINE"};
+static const char *const ampd_schedule_names[] = {NULL, "CONSTANT", "LINEAR_WARMUP", "STEP", "COSINE", "WORKER"};
 static const char *const ampd_clip_scope_names[] = {NULL, "GLOBAL", "GROUP"};
 static const char *const ampd_sync_names[] = {NULL, "SYNC", "QUORUM"};
 static const char *const ampd_on_loss_names[] = {NULL, "WAIT", "SHRINK"};

@@ -32,6 +32,9 @@ int ampd_spec_check(const struct ampd_model_spec *spec, struct amp_error *error)
  */
 int ampd_spec_compare(const struct ampd_model_spec *have, const struct ampd_model_spec *want, struct amp_error *error);
 
+/* Whether a worker may name this learning rate (schedule WORKER): 0 or more, and finite as a float, too. */
+bool ampd_spec_takes_lr(double lr);
+
 /* The optimizer's values and the schedule in the form that amp takes. Pure; any thread. */
 struct amp_optim_config ampd_spec_optim(const struct ampd_model_spec *spec);
 struct amp_schedule ampd_spec_schedule(const struct ampd_model_spec *spec);

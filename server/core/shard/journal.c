@@ -25,6 +25,7 @@
 #include "server/core/base/model.h"
 #include "server/core/base/out.h"
 #include "server/core/base/process.h"
+#include "server/core/model/spec.h"
 #include "server/core/model/tensors.h"
 #include "server/core/shard/bulk.h"
 #include "server/core/shard/memory.h"
@@ -39,11 +40,12 @@
 #include <string.h>
 
 #define NOTES_VERSION 1
+#define NOTES_WITH_LR 2 /* schedule WORKER: a double after the head */
 #define NOTES_MAX     ((size_t)64 << 20) /* as storage/vote_journal.h */
 
 /*
- * Notes: this, then contributors, overflow rows (those of shared parameters last), subtrees, the parameters that all
- * were without, and user states.
+ * Notes: this, with NOTES_WITH_LR the learning rate that all contributors have named, then contributors, overflow rows
+ * (those of shared parameters last), subtrees, the parameters that all were without, and user states.
  */
 struct notes_head {
     uint32_t version, contributors_count;
@@ -64,6 +66,12 @@ struct notes_contributor {
 static bool journals(const struct ampd_model *model)
 {
     return model->spec.durability == AMPD_DURABILITY_STEP;
+}
+
+/* Of a model's records; those of a model without schedule WORKER are as every version has written them. */
+static uint32_t notes_version(const struct ampd_model *model)
+{
+    return model->spec.schedule == AMPD_SCHEDULE_WORKER ? NOTES_WITH_LR : NOTES_VERSION;
 }
 
 /* ---- writing ---- */
@@ -95,7 +103,7 @@ static void put_notes(const struct ampd_model *model, const struct ampd_vote *vo
 {
     const struct ampd_open_step *step = &model->shard->step;
     struct notes_head head = {
-        .version = NOTES_VERSION,
+        .version = notes_version(model),
         .contributors_count = step->close.contributors_count,
         .open_version = step->open.version,
         .scale_id = step->open.scale_id,
@@ -112,6 +120,11 @@ static void put_notes(const struct ampd_model *model, const struct ampd_vote *vo
         .shared_count = vote->shared_count,
     };
     put(buf, &head, sizeof head);
+    if (head.version == NOTES_WITH_LR) {
+        AMP_ASSERT(head.contributors_count > 0);
+        const struct ampd_slot *slot = &model->shard->slots[step->close.contributors[0].rank];
+        put(buf, &slot->lr, sizeof slot->lr);
+    }
     put_contributors(model, buf);
     put(buf, vote->rows, vote->rows_count * sizeof vote->rows[0]);
     if (vote->shared_count > 0)
@@ -195,6 +208,7 @@ void ampd_shard_journal_prune(struct ampd_model *model, uint64_t step)
 /* What the notes of a record say. Everything points into them. */
 struct notes {
     struct notes_head head;
+    double lr; /* 0: they have none */
     const uint8_t *contributors, *rows, *shared, *subtrees, *absent, *states;
     uint64_t states_size;
 };
@@ -208,6 +222,14 @@ static const uint8_t *take(const uint8_t **at, uint64_t *left, uint64_t count, s
     *at += count * size;
     *left -= count * size;
     return taken;
+}
+
+static bool take_lr(const uint8_t **at, uint64_t *left, double *lr)
+{
+    const uint8_t *bytes = take(at, left, 1, sizeof *lr);
+    if (bytes != NULL)
+        memcpy(lr, bytes, sizeof *lr);
+    return bytes != NULL && ampd_spec_takes_lr(*lr);
 }
 
 static struct notes_contributor contributor_at(const struct notes *notes, uint32_t i)
@@ -227,9 +249,12 @@ static bool read_notes(const struct ampd_model *model, const struct ampd_event_r
         return false;
     memcpy(&notes->head, head, sizeof notes->head);
     const struct notes_head *h = &notes->head;
-    if (h->version != NOTES_VERSION || h->parameters != model->spec.parameters_count ||
+    if (h->version != notes_version(model) || h->parameters != model->spec.parameters_count ||
         h->contributors_count > model->spec.world_size || h->rows_count > AMPD_OVERFLOW_ROWS_MAX ||
         h->shared_count > AMPD_SHARED_ROWS_MAX)
+        return false;
+    notes->lr = 0;
+    if (h->version == NOTES_WITH_LR && !take_lr(&at, &left, &notes->lr))
         return false;
     notes->contributors = take(&at, &left, h->contributors_count, sizeof(struct notes_contributor));
     notes->rows = take(&at, &left, h->rows_count, sizeof(struct ampd_overflow_row));
@@ -282,6 +307,7 @@ static void hold_slot(struct ampd_model *model, const struct notes *notes, uint3
     slot->incarnation = (struct ampd_incarnation){from.fence, from.counter};
     slot->dtype = (enum amp_dtype)from.dtype;
     slot->weight = from.weight;
+    slot->lr = notes->lr;
     slot->ended = true;
     slot->complete = true;
     slot->user_state = state.data;

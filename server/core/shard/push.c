@@ -28,6 +28,7 @@
 #include "server/core/shard/memory.h"
 #include "server/core/shard/push_answer.h"
 #include "server/core/shard/shard.h"
+#include "server/core/wire/messages.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -114,17 +115,37 @@ void ampd_slot_empty(struct ampd_model *model, uint32_t rank)
         end_without(writer);
 }
 
-void ampd_slot_unfit(struct ampd_model *model, uint32_t rank)
+/* What a push does not agree with, as a sentence. 17 digits tell any two doubles apart. */
+static void say_unfit(const struct ampd_slot *slot, const struct ampd_unfit *unfit, struct amp_error *error)
 {
+    uint32_t rank = unfit->push.contributor.rank;
+    if (unfit->other != rank)
+        (void)amp_error_set(error, AMP_EINVAL, "LEARNING_RATE",
+                            "learning_rate: %.17g of rank %u, but %.17g of rank %u, whose push is whole; give the same "
+                            "with all pushes of a step",
+                            unfit->push.lr, rank, unfit->other_lr, unfit->other);
+    else if (unfit->push.contributor.weight != unfit->other_weight)
+        (void)amp_error_set(error, AMP_EINVAL, "WEIGHT", "weight: %g here, another on another shard; give all the same",
+                            (double)slot->weight);
+    else
+        (void)amp_error_set(error, AMP_EINVAL, "LEARNING_RATE",
+                            "learning_rate: rank %u gave %.17g to one shard and %.17g to another; give all the same",
+                            rank, unfit->other_lr, unfit->push.lr);
+}
+
+void ampd_slot_unfit(struct ampd_model *model, const struct ampd_unfit *unfit)
+{
+    uint32_t rank = unfit->push.contributor.rank;
     const struct ampd_slot *slot = &model->shard->slots[rank];
+    struct amp_error error = {0};
     AMP_ASSERT(rank < model->spec.world_size);
+    say_unfit(slot, unfit, &error);
     AMP_LIST_EACH(it, next, &model->pushes)
     {
         struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
         if (call->state != AMPD_CALL_HELD && call->push.rank == rank && slot->has_header &&
             ampd_incarnation_same(call->push.incarnation, slot->incarnation))
-            ampd_call_end(call, AMP_EINVAL, "WEIGHT", "weight: %g here, another on another shard; give all the same",
-                          (double)slot->weight);
+            ampd_call_end(call, error.code, error.reason, "%s", error.text);
     }
     ampd_slot_empty(model, rank);
 }
@@ -271,6 +292,12 @@ static void grant(struct ampd_model *model, struct ampd_call *call)
                       amp_dtype_name(slot->dtype), (double)slot->weight);
         return;
     }
+    if (slot->has_header && slot->lr != push->lr) {
+        ampd_call_end(call, AMP_EINVAL, "LEARNING_RATE",
+                      "learning_rate: %.17g, but a resumed push must have that of the one it goes on with, %.17g",
+                      push->lr, slot->lr);
+        return;
+    }
     if (lies_otherwise(model, slot, push->dtype))
         return; /* held until the last of those jobs is done */
     if (!slot->has_header) {
@@ -278,6 +305,7 @@ static void grant(struct ampd_model *model, struct ampd_call *call)
         slot->incarnation = push->incarnation;
         slot->dtype = push->dtype;
         slot->weight = push->weight;
+        slot->lr = push->lr;
         tell_plan(model, push->rank, push->dtype);
     }
     if (!slot->ended) /* else the trailer was that of a later header: this one was long on its way */
@@ -360,6 +388,21 @@ void ampd_push_stalled(struct ampd_model *model, struct ampd_call *call)
                   model->shard->told.missing_rank);
 }
 
+static int check_lr(const struct ampd_model *model, const struct ampd_event_push *push, struct amp_error *error)
+{
+    const char *name = model->spec.name;
+    if (model->spec.schedule != AMPD_SCHEDULE_WORKER && push->has_lr)
+        return amp_error_set(error, AMP_EINVAL, "LEARNING_RATE",
+                             "learning_rate: %s has a schedule of its own; leave it out", name);
+    if (model->spec.schedule == AMPD_SCHEDULE_WORKER && !push->has_lr)
+        return amp_error_set(error, AMP_EINVAL, "LEARNING_RATE",
+                             "learning_rate: %s has schedule WORKER; give that of the step with each push", name);
+    if (push->has_lr && !ampd_spec_takes_lr(push->lr))
+        return amp_error_set(error, AMP_EINVAL, "LEARNING_RATE",
+                             "learning_rate: %g; give a finite number, 0 or more, within the range of fp32", push->lr);
+    return 0;
+}
+
 static int check_header(const struct ampd_model *model, const struct ampd_event_push *push, struct amp_error *error)
 {
     if (push->rank >= model->spec.world_size)
@@ -378,7 +421,7 @@ static int check_header(const struct ampd_model *model, const struct ampd_event_
     if (!fits)
         return amp_error_set(error, AMP_EINVAL, "WEIGHT", "weight: %g; give 0, or a number from 2^-60 to 2^24",
                              (double)push->weight);
-    return 0;
+    return check_lr(model, push, error);
 }
 
 /* Held pushes of one rank are few, whoever sends them: the newest take the place of the oldest. */
@@ -422,6 +465,7 @@ void ampd_push_begin(struct ampd_core *core, uint64_t id, const struct ampd_even
     call->push = *push;
     call->push.model = model->spec.name;
     call->push.user_state = NULL;
+    call->push.lr = push->has_lr && push->lr > 0 ? push->lr : 0; /* -0 is 0: equal rates have equal bits */
     call->user_state = user_state;
     (void)ampd_ranks_renew(model, push->rank, push->incarnation); /* the tables say what becomes of one that is over */
     judge(model, call);

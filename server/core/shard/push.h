@@ -15,6 +15,7 @@ struct ampd_event_push;
 struct ampd_event_push_end;
 struct ampd_model;
 struct ampd_segment_count;
+struct ampd_unfit;
 
 /* The staging slot of one rank: what it pushes for the open step. */
 struct ampd_slot {
@@ -25,6 +26,7 @@ struct ampd_slot {
     struct ampd_incarnation incarnation; /* whose bytes they are */
     enum amp_dtype dtype; /* of the bytes in the slot, also when the header is forgotten; NONE: there were none yet */
     float weight;
+    double lr;       /* schedule WORKER, else 0 */
     bool ended;      /* the trailer is here */
     bool complete;   /* and every block is, or is absent */
     uint8_t *absent; /* bit per parameter, with ended; NULL: none */
@@ -46,7 +48,7 @@ void ampd_push_check_ends(struct ampd_model *model);           /* pushes that en
 void ampd_push_answer(struct ampd_model *model);               /* all pushes of the step just decided */
 void ampd_slot_empty(struct ampd_model *model, uint32_t rank); /* all that is for the open step */
 void ampd_slot_unfit(struct ampd_model *model,
-                     uint32_t rank); /* likewise, and its pushes are refused for their weight */
+                     const struct ampd_unfit *unfit); /* likewise, and its pushes are refused with the reason */
 /* Whether a parameter with a part in the block is in the slot's absent list. */
 bool ampd_slot_any_absent(const struct ampd_model *model, const struct ampd_slot *slot, uint64_t block);
 void ampd_slot_next(struct ampd_model *model, uint32_t rank); /* the step is decided: metadata for the next one */

@@ -281,6 +281,7 @@ static void send_complete(struct ampd_model *model, uint32_t rank)
     message->u.complete.step = shard->step.open.step;
     message->u.complete.try_number = shard->step.open.try_number;
     message->u.complete.contributor = (struct ampd_contributor){rank, slot->incarnation, slot->weight};
+    message->u.complete.lr = slot->lr;
     ampd_bus_send_take(model->core, message);
 }
 
@@ -648,17 +649,17 @@ void ampd_shard_tell(struct ampd_model *model)
         tell_vote(model);
 }
 
-/* The shards were given unlike weights for one push: it cannot count anywhere. */
+/* The weight of a push differs from shard to shard, or its rate from another's: it cannot count anywhere. */
 void ampd_shard_unfit(struct ampd_model *model, const struct ampd_message *message)
 {
     const struct ampd_open_step *step = &model->shard->step;
-    const struct ampd_complete *unfit = &message->u.unfit;
+    const struct ampd_complete *unfit = &message->u.unfit.push;
     bool mine = message->epoch == model->shard->epoch && step->state == AMPD_STEP_OPEN &&
                 unfit->step == step->open.step && unfit->try_number == step->open.try_number &&
                 unfit->contributor.rank < model->spec.world_size;
     AMP_ASSERT(message->from == 0);
     if (mine) {
         ampd_shard_journal_drop(model);
-        ampd_slot_unfit(model, unfit->contributor.rank);
+        ampd_slot_unfit(model, &message->u.unfit);
     }
 }

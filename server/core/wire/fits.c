@@ -8,6 +8,7 @@
 #include "server/core/base/model.h"
 #include "server/core/base/process.h"
 #include "server/core/model/layout.h"
+#include "server/core/model/spec.h"
 #include "server/core/wire/bus.h"
 #include "server/core/wire/findings.h"
 #include "server/core/wire/messages.h"
@@ -109,6 +110,8 @@ bool ampd_message_fits(const struct ampd_model *model, const struct ampd_message
     switch (message->type) {
     case AMPD_MESSAGE_OPEN:
         return open_fits(model, &message->u.open);
+    case AMPD_MESSAGE_COMPLETE:
+        return ampd_spec_takes_lr(message->u.complete.lr);
     case AMPD_MESSAGE_CLOSE:
         return list_fits(model, message->u.close.contributors, message->u.close.contributors_count);
     case AMPD_MESSAGE_VOTE:

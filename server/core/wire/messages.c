@@ -11,7 +11,7 @@
 /* The largest of what most messages say. */
 #define SMALL_BYTES sizeof(struct ampd_vote)
 
-_Static_assert(sizeof(struct ampd_model_spec) <= SMALL_BYTES && sizeof(struct ampd_complete) <= SMALL_BYTES &&
+_Static_assert(sizeof(struct ampd_model_spec) <= SMALL_BYTES && sizeof(struct ampd_unfit) <= SMALL_BYTES &&
                    sizeof(struct ampd_applied) <= SMALL_BYTES && sizeof(struct ampd_restore) <= SMALL_BYTES &&
                    sizeof(struct ampd_parts) <= SMALL_BYTES && sizeof(struct ampd_epoch_message) <= SMALL_BYTES &&
                    sizeof(struct ampd_state_message) <= SMALL_BYTES && sizeof(struct ampd_fence) <= SMALL_BYTES,

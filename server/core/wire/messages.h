@@ -36,7 +36,7 @@ enum ampd_message_type {
     AMPD_MESSAGE_LOAD_WANT = 20,   /* shard -> coordinator: a loader waits */
     AMPD_MESSAGE_LOAD_GRANT = 21,  /* coordinator -> shards: who may load in this epoch */
     AMPD_MESSAGE_LOAD_GONE = 22,   /* shard -> coordinator: the loader's stream ended before the model was loaded */
-    AMPD_MESSAGE_UNFIT = 23,       /* coordinator -> shards: the weight of a push differs from shard to shard */
+    AMPD_MESSAGE_UNFIT = 23,       /* coordinator -> shards: a push has weights or rates that do not agree */
     AMPD_MESSAGE_TOO_LOW = 24,     /* to the sender: a process with a higher fence has its place */
     AMPD_MESSAGE_NOT_CREATED = 25, /* shard -> coordinator: the model cannot be made there, and why */
     AMPD_MESSAGE_HOLDS = 26,   /* coordinator -> shards: do you hold this checkpoint? An operator would go back to it */
@@ -75,7 +75,7 @@ struct ampd_message {
         struct ampd_epoch_message epoch;
         struct ampd_state_message state;
         uint64_t load;                /* WANT, GRANT: the loader's number */
-        struct ampd_complete unfit;   /* UNFIT */
+        struct ampd_unfit unfit;      /* UNFIT */
         struct ampd_alive alive;      /* ALIVE */
         struct ampd_fence fence;      /* TOO_LOW: the higher one */
         char why[AMP_ERROR_TEXT_MAX]; /* NOT_CREATED */

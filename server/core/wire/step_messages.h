@@ -60,6 +60,15 @@ struct ampd_complete {
     uint64_t step;
     uint32_t try_number;
     struct ampd_contributor contributor;
+    double lr; /* schedule WORKER: learning rate of the step; else 0 */
+};
+
+/* UNFIT: a push that counts nowhere, and what it does not agree with. */
+struct ampd_unfit {
+    struct ampd_complete push;
+    uint32_t other; /* the rank whose push has another learning rate; its own: another shard was given another header */
+    float other_weight;
+    double other_lr;
 };
 
 /* The sum of squares of one maximal aligned subtree of the global block index of one parameter. */

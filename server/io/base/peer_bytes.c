@@ -307,6 +307,15 @@ static void complete(struct visit *v, struct ampd_complete *x)
     NUMBER(v, x->step);
     NUMBER(v, x->try_number);
     contributor(v, &x->contributor);
+    NUMBER(v, x->lr);
+}
+
+static void unfit(struct visit *v, struct ampd_unfit *x)
+{
+    complete(v, &x->push);
+    bounded(v, &x->other, AMPD_WORLD_MAX - 1);
+    NUMBER(v, x->other_weight);
+    NUMBER(v, x->other_lr);
 }
 
 static void vote(struct visit *v, struct ampd_vote *x)
@@ -478,8 +487,10 @@ static void body(struct visit *v, struct ampd_message *m)
         open_step(v, &m->u.open);
         break;
     case AMPD_MESSAGE_COMPLETE:
-    case AMPD_MESSAGE_UNFIT: /* u.unfit, which is the same */
         complete(v, &m->u.complete);
+        break;
+    case AMPD_MESSAGE_UNFIT:
+        unfit(v, &m->u.unfit);
         break;
     case AMPD_MESSAGE_CLOSE:
         close_step(v, &m->u.close);

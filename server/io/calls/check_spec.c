@@ -117,15 +117,6 @@ static int check_later_zeros(const struct ampd_msg_model_spec *spec, struct amp_
     return 0;
 }
 
-/* ---- what the core has no place for: refused, so that nothing is dropped in silence ---- */
-
-static int check_later(const struct ampd_msg_model_spec *spec, struct amp_error *error)
-{
-    if (spec->schedule.kind == AMPD_MSG_SCHEDULE_KIND_WORKER)
-        return not_yet(error, "schedule.kind", "use CONSTANT, LINEAR_WARMUP, STEP or COSINE");
-    return check_later_zeros(spec, error);
-}
-
 static int check_groups(const struct ampd_msg_model_spec *spec, struct amp_error *error)
 {
     for (size_t i = 0; i < spec->groups.count; i++) {
@@ -145,7 +136,7 @@ int io_check_spec(const struct ampd_msg_model_spec *spec, struct amp_error *erro
         rc = check_not_negative(spec, error);
     if (rc == 0)
         rc = check_groups(spec, error);
-    return rc != 0 ? rc : check_later(spec, error);
+    return rc != 0 ? rc : check_later_zeros(spec, error);
 }
 
 int io_check_scaler(const struct ampd_msg_scaler_spec *scaler, struct amp_error *error)

@@ -15,7 +15,7 @@ _Static_assert((int)AMPD_MSG_OPTIMIZER_KIND_SGD == (int)AMPD_OPTIMIZER_SGD, "opt
 _Static_assert((int)AMPD_MSG_OPTIMIZER_KIND_ADAMW == (int)AMPD_OPTIMIZER_ADAMW, "optimizers");
 _Static_assert((int)AMPD_MSG_OPTIMIZER_KIND_RMSPROP == (int)AMPD_OPTIMIZER_RMSPROP, "optimizers");
 _Static_assert((int)AMPD_MSG_OPTIMIZER_KIND_LION == (int)AMPD_OPTIMIZER_LION, "optimizers");
-_Static_assert((int)AMPD_MSG_SCHEDULE_KIND_COSINE == (int)AMPD_SCHEDULE_COSINE, "schedules");
+_Static_assert((int)AMPD_MSG_SCHEDULE_KIND_WORKER == (int)AMPD_SCHEDULE_WORKER, "schedules");
 _Static_assert((int)AMPD_MSG_CLIP_SCOPE_GROUP == (int)AMPD_CLIP_GROUP, "clip scopes");
 _Static_assert((int)AMPD_MSG_SYNC_MODE_QUORUM == (int)AMPD_SYNC_QUORUM, "sync modes");
 _Static_assert((int)AMPD_MSG_ON_LOSS_SHRINK == (int)AMPD_ON_LOSS_SHRINK, "losses");

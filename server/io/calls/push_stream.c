@@ -206,9 +206,6 @@ static int begin_push(struct receive *receive, const uint8_t *data, size_t size,
     receive->incarnation = io_incarnation(header.has_incarnation, &header.incarnation);
     receive->renewed_ms = uv_now(&receive->call.server->loop);
     rc = io_check_shard(receive->call.server, header.shard, error);
-    if (rc == 0 && header.has_learning_rate)
-        rc = amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
-                           "learning_rate: %s has a schedule of its own; leave it out", receive->model);
     if (rc == 0) {
         struct ampd_event event = {.type = AMPD_EVENT_PUSH_BEGIN,
                                    .u.push = {.model = receive->model,
@@ -219,6 +216,8 @@ static int begin_push(struct receive *receive, const uint8_t *data, size_t size,
                                               .scale_id = header.scale_id,
                                               .dtype = (enum amp_dtype)header.dtype,
                                               .weight = header.has_weight ? header.weight : 1.0f,
+                                              .has_lr = header.has_learning_rate,
+                                              .lr = header.learning_rate,
                                               .user_state = header.user_state.data,
                                               .user_state_size = (uint32_t)header.user_state.size}};
         AMP_FAILPOINT("push.header");

@@ -1,0 +1,43 @@
+#!/usr/bin/python3
+"""python_steps.py step|steps HOST:PORT BYTES: what bench_pushpull does in these modes, by the Python package.
+
+For each line on stdin a whole step of one fp16 parameter of BYTES, or STEPS of ten that have BYTES together, and the
+seconds of one. At the end it fails if the package has made a copy of a parameter or a gradient.
+"""
+import sys
+import time
+
+import ampd
+import numpy
+
+STEPS, STEPS_PARAMETERS = 200, 10
+CHECKPOINT_NEVER = 1000000000
+
+
+def one_step(job, gradient):
+    step = job.begin()
+    for name in job.parameters:
+        step.push(name, gradient)
+    assert step.end().applied
+
+
+def main():
+    mode, endpoint, size = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    parameters, steps = (STEPS_PARAMETERS, STEPS) if mode == "steps" else (1, 1)
+    elements = size // 2 // parameters
+    index = numpy.arange(elements, dtype=numpy.uint64)
+    gradient = (0x1000 | (index * 2654435761 >> 7 & 0x8FFF)).astype(numpy.uint16).view(numpy.float16)
+    values = {"w%d" % i: numpy.zeros(elements, numpy.float32) for i in range(parameters)}
+    job = ampd.join(endpoint, "bench", values, optimizer=ampd.AdamW(), scaler=ampd.NoScaler(), cast="float16",
+                    checkpoint_every=CHECKPOINT_NEVER)
+    for _ in sys.stdin:
+        begin = time.perf_counter()
+        for _ in range(steps):
+            one_step(job, gradient)
+        print("%.9f" % ((time.perf_counter() - begin) / steps), flush=True)
+    assert job.copies == 0, job.copies
+    job.leave()
+
+
+if __name__ == "__main__":
+    main()
