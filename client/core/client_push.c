@@ -187,7 +187,9 @@ int ampclient_core_push_check(const struct ampclient_core *core, uint32_t parame
         return amp_error_set(error, AMP_EINVAL, NULL, "parameter %u: give a gradient of AMP_F16, AMP_BF16 or AMP_F32",
                              parameter);
     if (core->push.given[parameter] >= core->config.accumulate)
-        return amp_error_set(error, AMP_ESTATE, NULL, "parameter %u was pushed %u times in this step, as agreed",
+        return amp_error_set(error, AMP_ESTATE, NULL,
+                             "parameter %u was pushed %u times in this step, as agreed; for more, join with a larger "
+                             "accumulate",
                              parameter, core->config.accumulate);
     if (core->config.accumulate == 1 && core->push.dtype != AMP_DTYPE_NONE && core->push.dtype != dtype)
         return amp_error_set(error, AMP_EINVAL, NULL,
