@@ -248,7 +248,8 @@ class Job:
         if masters:
             arrays = self.server.masters(self.name)
         else:
-            self.pull()
+            if self._step is None:  # a step in hand has the newest version
+                self.pull()
             arrays = {name: as_float32(array, self.cast) for name, array in self.parameters.items()}
         return self.module.state_dict(arrays) if self.module is not None else arrays
 
