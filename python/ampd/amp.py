@@ -50,6 +50,8 @@ class Optimizer(torch.optim.Optimizer):
     def _begin(self) -> None:
         self.current = self.job.begin()
         self.unscaled = False
+        if self.current is None:
+            self.job.pull()  # what the last step made, for an evaluation
 
     @property
     def done(self) -> bool:
@@ -120,16 +122,19 @@ class GradScaler:
 
     def unscale_(self, optimizer: Optimizer) -> None:
         """Divides .grad by the scale, for a look at the gradients or a clip of one's own; step() multiplies it back.
-        Only for scales that are powers of two, so that both are exact."""
+        Only for scales that are powers of two, so that both are exact, and as in torch not for gradients in float16."""
         if optimizer.unscaled:
             raise errors.WrongState("unscale_() has already been called for this step")
         scale = self._step().scale
         if math.frexp(scale)[0] != 0.5:
             raise errors.WrongState("the scale %g is no power of two; clip on the server instead (clip_norm=...)"
                                     % scale)
-        for parameter in self.job.module._parameters.values():
-            if parameter.grad is not None:
-                parameter.grad.mul_(1.0 / scale)
+        gradients = [one.grad for one in self.job.module._parameters.values() if one.grad is not None]
+        if any(one.dtype == torch.float16 for one in gradients):
+            raise errors.WrongState("a gradient in float16 would lose what is small without its scale; clip on the "
+                                    "server instead (clip_norm=...)")
+        for one in gradients:
+            one.mul_(1.0 / scale)
         optimizer.unscaled = True
 
     def step(self, optimizer: Optimizer, *args, **kwargs) -> bool:
