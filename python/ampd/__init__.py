@@ -8,6 +8,8 @@
 """
 from __future__ import annotations
 
+import typing
+
 from ampd._join import join
 from ampd._library import __version__
 from ampd.errors import (AlreadyExists, Cancelled, DataLoss, Denied, Error, Internal, InvalidArgument, NotFound,
@@ -21,10 +23,23 @@ __all__ = ["SGD", "Adagrad", "Adam", "AdamW", "AlreadyExists", "Cancelled", "Con
            "NotFound", "Optimizer", "OutOfMemory", "Overflow", "RMSprop", "RankTaken", "Result", "StaticScaler",
            "Step", "Timeout", "Unavailable", "Unstable", "Worker", "WrongState", "__version__", "join", "to_bfloat16"]
 
+_OF_SERVER = ("CheckpointInfo", "Contributor", "Explanation", "GroupSpecification", "HistoryRow", "ModelSpecification",
+              "ModelStatus", "OverflowRow", "ReplayedStep", "Server", "ServerStatus", "Shard", "ShardStatus", "Watch",
+              "WorkerStatus", "connect")
+__all__ += _OF_SERVER
+if typing.TYPE_CHECKING:
+    from ampd.amp import GradScaler, Optimizer
+    from ampd.server import (CheckpointInfo, Contributor, Explanation, GroupSpecification, HistoryRow,
+                             ModelSpecification, ModelStatus, OverflowRow, ReplayedStep, Server, ServerStatus, Shard,
+                             ShardStatus, Watch, WorkerStatus, connect)
+
 
 def __getattr__(name: str):
-    # What needs torch, or is needed by few.
+    # What needs torch or protobuf, or is needed by few.
     if name in ("GradScaler", "Optimizer"):
         from ampd import amp
         return getattr(amp, name)
+    if name in _OF_SERVER:
+        from ampd import server
+        return getattr(server, name)
     raise AttributeError("module 'ampd' has no attribute %r" % name)

@@ -65,6 +65,10 @@ class Client:
         self._interrupt: BaseException | None = None
         self.stopping = False  # set by another thread: the call that waits ends
         names = {"cacert": cacert, "cert": cert, "key": key, "server_name": server_name, "token_file": token_file}
+        #: For another connection of the same kind.
+        self.options = {**names, "token_over_plaintext": token_over_plaintext, "connect_timeout": connect_timeout,
+                        "reconnect_timeout": reconnect_timeout, "call_timeout": call_timeout,
+                        "step_timeout": step_timeout}
         strings = {field: ffi.new("char[]", utf8(os.fspath(value), field))
                    for field, value in names.items() if value is not None}
         self._asks = ffi.callback("bool(void *)", self._asked, error=True, onerror=self._keep_interrupt)

@@ -370,7 +370,7 @@ class Job:
         """The server's side, over this job's connection: status, history, checkpoints (ampd.Server)."""
         if self._server is None:
             from ampd.server import Server
-            self._server = Server(self.client)
+            self._server = Server(self.client, joined=self.name)
         return self._server
 
     def status(self):

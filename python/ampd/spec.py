@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
 
 from ampd import errors
 from ampd._client import utf8
@@ -18,6 +19,7 @@ from ampd._library import ffi, lib
 class SGD:
     """torch.optim.SGD."""
 
+    kind: ClassVar[str] = "sgd"
     lr: float = 0.01
     momentum: float = 0.0
     dampening: float = 0.0
@@ -33,6 +35,7 @@ class SGD:
 class Adam:
     """torch.optim.Adam: weight decay is added to the gradient."""
 
+    kind: ClassVar[str] = "adam"
     lr: float = 0.001
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
@@ -48,6 +51,7 @@ class Adam:
 class AdamW(Adam):
     """torch.optim.AdamW: weight decay is apart from the gradient."""
 
+    kind: ClassVar[str] = "adamw"
     weight_decay: float = 0.01
 
     def _put(self, spec) -> None:
@@ -59,6 +63,7 @@ class AdamW(Adam):
 class Adagrad:
     """torch.optim.Adagrad."""
 
+    kind: ClassVar[str] = "adagrad"
     lr: float = 0.01
     lr_decay: float = 0.0
     eps: float = 1e-10
@@ -73,6 +78,7 @@ class Adagrad:
 class RMSprop:
     """torch.optim.RMSprop. With `centered` momentum is 0."""
 
+    kind: ClassVar[str] = "rmsprop"
     lr: float = 0.01
     alpha: float = 0.99
     eps: float = 1e-8
@@ -89,6 +95,7 @@ class RMSprop:
 class Lion:
     """Lion (Chen and others, 2023), with decoupled weight decay."""
 
+    kind: ClassVar[str] = "lion"
     lr: float = 1e-4
     betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: float = 0.0
@@ -105,6 +112,7 @@ class Lion:
 class Constant:
     """The same at each applied step, after `warmup` of them that rise to it. All schedules count applied steps."""
 
+    kind: ClassVar[str] = "constant"
     warmup: int = 0
 
     def _put(self, spec) -> None:
@@ -116,6 +124,7 @@ class Constant:
 class Step:
     """Times `gamma` every `step_size` applied steps, as torch.optim.lr_scheduler.StepLR."""
 
+    kind: ClassVar[str] = "step"
     step_size: int
     gamma: float = 0.1
     warmup: int = 0
@@ -129,6 +138,7 @@ class Step:
 class Cosine:
     """Half a cosine down to `min_lr` at applied step `total`, after `warmup` steps that rise."""
 
+    kind: ClassVar[str] = "cosine"
     total: int
     warmup: int = 0
     min_lr: float = 0.0
@@ -142,6 +152,8 @@ class Cosine:
 class Worker:
     """Each step's rate is what the workers give (Job.set_learning_rate, or ampd.Optimizer's param_groups with a
     scheduler of torch); all of a step must give the same."""
+
+    kind: ClassVar[str] = "worker"
 
     def _put(self, spec) -> None:
         spec.schedule = lib.AMPCLIENT_WORKER
@@ -173,6 +185,7 @@ class DynamicScaler:
 class StaticScaler:
     """Always `scale`; a step with an Inf or a NaN is skipped."""
 
+    policy: ClassVar[str] = "static"
     scale: float = 65536.0
 
     def _put(self, spec) -> None:
@@ -184,6 +197,8 @@ class StaticScaler:
 @dataclasses.dataclass(frozen=True)
 class NoScaler:
     """A scale of 1, as bf16 needs; a step with an Inf or a NaN is skipped all the same."""
+
+    policy: ClassVar[str] = "none"
 
     def _put(self, spec) -> None:
         spec.scaler = lib.AMPCLIENT_SCALER_NONE

@@ -12,6 +12,7 @@ import os
 import pathlib
 import sys
 import tempfile
+import time
 import traceback
 
 FILE = pathlib.Path(sys.argv[0]).name
@@ -56,6 +57,14 @@ def raises(kind, function, *words):
             assert word in sentence, (word, sentence)
         return error
     raise AssertionError(f"nothing was raised, and {kind.__name__} should have been")
+
+
+def eventually(condition, timeout_s=30):
+    """Waits until it is true; false: it never was."""
+    until = time.monotonic() + timeout_s * PATIENCE
+    while not (done := condition()) and time.monotonic() < until:
+        time.sleep(0.01)
+    return done
 
 
 def _run_one(name, function):

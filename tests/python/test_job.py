@@ -1,5 +1,5 @@
 """A job with numpy alone: parameters, pushes, verdicts, and sentences for what is wrong."""
-from python_testing import PATIENCE, raises, run  # noqa: F401 (first: it finds the package)
+from python_testing import PATIENCE, eventually, raises, run  # noqa: F401 (first: it finds the package)
 
 import os
 import signal
@@ -119,6 +119,8 @@ def test_user_state_comes_back_where_a_checkpoint_is_gone_on_from():
             for number, step in zip(range(3), job.steps()):
                 job.set_user_state(b"after %d" % step.number)
                 step.end()
+            # The checkpoint of step 2 is written while step 3 goes on.
+            assert eventually(lambda: job.status().durable_step == 2)
             server.kill()
             server.start()
             step = job.begin()
