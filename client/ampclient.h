@@ -401,7 +401,7 @@ AMPCLIENT_API int ampclient_use_memory(struct ampclient_model *model, void *memo
 AMPCLIENT_API size_t ampclient_memory_size(const struct ampclient_model *model);
 
 /*
- * Pulls the newest complete version, for evaluation; not between step_begin and step_end (AMP_ESTATE). Works
+ * Pulls the version of the last decided step, for evaluation; not between step_begin and step_end (AMP_ESTATE). Works
  * when the model is done. *version may be NULL. With units it only says which version ampclient_gather brings from
  * then on.
  */

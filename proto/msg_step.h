@@ -61,7 +61,7 @@ struct ampd_msg_pull_request {
     uint64_t step; /* the parameters that this step computes on; waits for the open or next step */
     bool has_version;
     uint64_t version; /* this version, if it is held */
-    bool latest;      /* the newest complete version */
+    bool latest;      /* the version of the last decided step */
     bool has_have_version;
     struct ampd_msg_held_version have_version; /* if it is the one to be sent, no blocks come; default: none */
     uint32_t shard;                            /* index of the shard that is addressed; default 0 */

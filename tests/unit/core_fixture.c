@@ -409,6 +409,12 @@ uint64_t core_pull_step(struct core_host *host, uint64_t epoch, uint64_t step)
     return send(host, &event);
 }
 
+uint64_t core_pull_version(struct core_host *host, uint64_t version)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_PULL, .u.pull = {.model = "model", .by = AMPD_PULL_VERSION, .number = version}};
+    return send(host, &event);
+}
+
 uint64_t core_pull_latest(struct core_host *host)
 {
     struct ampd_event event = {.type = AMPD_EVENT_PULL, .u.pull = {.model = "model", .by = AMPD_PULL_LATEST}};

@@ -99,6 +99,7 @@ uint64_t core_load(struct core_host *host, float value); /* every element; all b
 uint64_t core_join(struct core_host *host, const char *worker, int32_t rank);
 struct ampd_incarnation core_joined(struct core_host *host, uint64_t call);
 uint64_t core_pull_step(struct core_host *host, uint64_t epoch, uint64_t step);
+uint64_t core_pull_version(struct core_host *host, uint64_t version);
 uint64_t core_pull_latest(struct core_host *host);
 uint64_t core_push_header(struct core_host *host, uint64_t step, uint32_t rank, struct ampd_incarnation incarnation);
 /* As core_push_header, with every field given. */

@@ -311,9 +311,12 @@ static void the_header_of_a_pull_names_the_step_of_its_version(void **state)
     for (unsigned i = 0; i < 3; i++)
         core_do_task(&host, 0);
     assert_int_equal(1, core_info(&host).decided_step);
-    uint64_t pull = core_pull_latest(&host); /* version 1 is not there yet */
+    uint64_t pull = core_pull_version(&host, 0);
     assert_int_equal(0, core_call(&host, pull)->pull.version);
     assert_int_equal(1, core_call(&host, pull)->pull.step);
+    pull = core_pull_latest(&host); /* version 1 is not there yet: it comes as it is applied */
+    assert_int_equal(1, core_call(&host, pull)->pull.version);
+    assert_int_equal(2, core_call(&host, pull)->pull.step);
     uint64_t next = core_pull_step(&host, 1, 2);
     assert_int_equal(1, core_call(&host, next)->pull.version);
     assert_int_equal(2, core_call(&host, next)->pull.step);

@@ -175,7 +175,7 @@ static void try_pull(struct ampd_model *model, struct ampd_call *call)
         ampd_call_end(call, AMP_ESTATE, "MODEL_NOT_LOADED", "%s has no values yet; load it first", model->spec.name);
         return;
     }
-    try_version(model, call, pull->by == AMPD_PULL_LATEST ? shard->version : pull->number);
+    try_version(model, call, pull->by == AMPD_PULL_LATEST ? newest_version(shard) : pull->number);
 }
 
 void ampd_pull_begin(struct ampd_core *core, uint64_t id, const struct ampd_event_pull *pull)
