@@ -89,6 +89,12 @@ def test_a_server_that_runs_is_used_and_stays():
             assert job.pull() == 3
 
 
+def test_an_operators_script_finds_the_server_too():
+    with script("import ampd\nwith ampd.connect() as server:\n    print(len(list(server.models())))\n") as path:
+        out, _ = launch(path)
+        assert out == "[0] 0\n", out
+
+
 def test_a_data_directory_stays_and_a_second_run_goes_on_there():
     with script(TRAIN) as path:
         data = path.parent / "data"
