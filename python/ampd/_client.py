@@ -12,6 +12,8 @@ from ampd._library import CODES, ffi, lib, text
 
 log = logging.getLogger("ampd")
 
+DEFAULT_ENDPOINT = "127.0.0.1:7420"
+
 _LEVELS = {lib.AMPCLIENT_LOG_DEBUG: logging.DEBUG, lib.AMPCLIENT_LOG_INFO: logging.INFO,
            lib.AMPCLIENT_LOG_WARN: logging.WARNING, lib.AMPCLIENT_LOG_ERROR: logging.ERROR}
 
@@ -49,6 +51,11 @@ def utf8(name: str, what: str) -> bytes:
     if "\0" in name:
         raise errors.InvalidArgument("%s is %r, which has a zero in it; leave it out" % (what, name))
     return name.encode()
+
+
+def endpoint_of(given: str | None) -> str:
+    """None: AMPD_ENDPOINT of the environment, as ampd.launch sets it; else ampd's own default on this machine."""
+    return given if given is not None else os.environ.get("AMPD_ENDPOINT") or DEFAULT_ENDPOINT
 
 
 class Client:

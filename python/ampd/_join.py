@@ -9,7 +9,7 @@ import numpy
 
 from ampd import errors, spec
 from ampd import job as jobs
-from ampd._client import Client, utf8
+from ampd._client import Client, endpoint_of, utf8
 from ampd._library import ffi, lib
 
 
@@ -62,7 +62,7 @@ def _no_decay(model, no_decay, names: Sequence[str]) -> set[str]:
     return {name for name in names if no_decay(name, numpy.asarray(model[name]))}
 
 
-def join(endpoint: str, name: str, model=None, *, optimizer: spec.Optimizer | None = None,
+def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimizer | None = None,
          schedule: spec.Schedule = spec.Constant(), scaler: spec.Scaler | None = None,
          groups: Sequence[spec.Group] = (), no_decay=None, cast="float16", clip_norm: float = 0.0,
          clip_value: float = 0.0, clip_scope: str = "global", max_steps: int = 0, checkpoint_every: int = 100,
@@ -72,6 +72,9 @@ def join(endpoint: str, name: str, model=None, *, optimizer: spec.Optimizer | No
          rank: int | None = None, world_size: int | None = None, worker_name: str | None = None,
          replace: bool = False, take_back: bool = False, accumulate: int = 1, **connection) -> jobs.Job:
     """Joins the model `name` as a worker, and returns the ampd.Job.
+
+    `endpoint` is HOST:PORT, unix:/PATH, or with tls:// in front. None: AMPD_ENDPOINT of the environment, which
+    `python3 -m ampd.launch` sets, else 127.0.0.1:7420.
 
     `model` is a torch module, or a dict from names to arrays: the model is made from it, or found if it was made with
     the same specification, and gets its first values from rank 0 (who loads first wins). None: it is there already.
@@ -89,7 +92,7 @@ def join(endpoint: str, name: str, model=None, *, optimizer: spec.Optimizer | No
         rank = 0
     world_size = world_size if world_size is not None else 1 if model is not None else None
     utf8(name, "the name of the model")
-    client = Client(endpoint, **connection)
+    client = Client(endpoint_of(endpoint), **connection)
     try:
         if model is not None:
             shapes, values = _values_of(model)
@@ -109,7 +112,7 @@ def join(endpoint: str, name: str, model=None, *, optimizer: spec.Optimizer | No
             from ampd import module
             memory_of = module.memory_for(model)
         job = jobs.Job(client, name, rank=rank, world_size=world_size, worker_name=worker_name, replace=replace,
-                       take_back=take_back, accumulate=accumulate, memory_of=memory_of)
+                       take_back=take_back, accumulate=accumulate, max_steps=max_steps, memory_of=memory_of)
         if _is_module(model):
             job.module = module.Module(job, model)
         return job

@@ -168,8 +168,11 @@ class Job:
     """A model joined as a worker. Made by ampd.join; a context manager that leaves at its end."""
 
     def __init__(self, client: Client, name: str, *, rank: int | None, world_size: int | None,
-                 worker_name: str | None, replace: bool, take_back: bool, accumulate: int, memory_of=Memory):
+                 worker_name: str | None, replace: bool, take_back: bool, accumulate: int, max_steps: int = 0,
+                 memory_of=Memory):
         self.client, self.name, self.accumulate = client, name, accumulate
+        #: As given to join. 0: endless, or joined without a model and so not known here.
+        self.max_steps = max_steps
         self.module = None      # ampd.module.Module
         self.copies = 0         # of gradients or parameters, made by this package
         self._step: Step | None = None
@@ -272,8 +275,12 @@ class Job:
         the loop's body has not ended is ended by the loop."""
         while (step := self.begin()) is not None:
             yield step
-            if step.result is None and self._step is step:
+            if step.result is None and self.in_hand(step):
                 step.end()
+
+    def in_hand(self, step: Step) -> bool:
+        """The step has been begun, and neither ended nor begun anew."""
+        return self._step is step
 
     def push(self, name: str, gradient, dtype=None) -> None:
         """Hands in the scaled gradient of a parameter: a numpy array of its shape, float16 or float32, all of a step

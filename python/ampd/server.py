@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy
 
 from ampd import _checkpoint, _messages, _rows, errors, spec
-from ampd._client import Client
+from ampd._client import Client, endpoint_of
 from ampd._rows import (CheckpointInfo, Contributor, Explanation, GroupSpecification, HistoryRow,  # noqa: F401
                         ModelSpecification, ModelStatus, OverflowRow, ReplayedStep, ServerStatus, Shard, ShardStatus,
                         WorkerStatus)
@@ -21,11 +21,11 @@ from ampd._watch import Watch
 PAGE_ROWS = 1000  # the most that a server gives at once
 
 
-def connect(endpoint: str, **connection) -> "Server":
-    """Connects to a server, or to one of a cluster, whose shard 0 answers for all. `connection` is as for ampd.join:
-    cacert, cert, key, server_name, token_file, token_over_plaintext, connect_timeout, reconnect_timeout, call_timeout
-    (in seconds)."""
-    return Server(Client(endpoint, **connection))
+def connect(endpoint: str | None = None, **connection) -> "Server":
+    """Connects to a server, or to one of a cluster, whose shard 0 answers for all. `endpoint` None: AMPD_ENDPOINT of
+    the environment, else 127.0.0.1:7420. `connection` is as for ampd.join: cacert, cert, key, server_name, token_file,
+    token_over_plaintext, connect_timeout, reconnect_timeout, call_timeout (in seconds)."""
+    return Server(Client(endpoint_of(endpoint), **connection))
 
 
 class Server:

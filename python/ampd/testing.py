@@ -42,10 +42,12 @@ def die_with_parent() -> None:
 
 
 class Server:
-    """One process of ampd. `endpoint` is for ampd.join and ampd.connect."""
+    """One process of ampd. `endpoint` is for ampd.join and ampd.connect. `data_dir` is by default in `folder`."""
 
-    def __init__(self, folder: os.PathLike, options: Sequence[str] = (), listen: str = "127.0.0.1:0"):
+    def __init__(self, folder: os.PathLike, options: Sequence[str] = (), listen: str = "127.0.0.1:0",
+                 data_dir: os.PathLike | None = None):
         self.folder, self.options, self._listen = pathlib.Path(folder), list(options), listen
+        self.data_dir = pathlib.Path(data_dir) if data_dir is not None else self.folder / "data"
         self.folder.mkdir(parents=True, exist_ok=True)
         self.log_path = self.folder / "log"
         self.process: subprocess.Popen | None = None
@@ -57,9 +59,9 @@ class Server:
         begin = self.log_path.stat().st_size if self.log_path.exists() else 0
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
-                [program(), "--data-dir", str(self.folder / "data"), "--listen", self._listen, "--metrics-listen",
+                [program(), "--data-dir", str(self.data_dir), "--listen", self._listen, "--metrics-listen",
                  "none", *self.options], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                preexec_fn=die_with_parent)
+                preexec_fn=die_with_parent, start_new_session=True)  # Ctrl-C is this process's, which ends it in order
         until = time.monotonic() + START_S
         while not (found := re.search(r'msg="listening" address=(\S+)', self.log()[begin:])):
             if self.process.poll() is not None or time.monotonic() > until:

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""ampd as strangers see it: grpcurl with no .proto at hand, examples/overflow.py, and the lines for Python in docs/grpc.md.
+"""ampd as strangers see it: grpcurl with no .proto at hand, and the lines for Python in docs/grpc.md.
 
     test_server_grpcurl.py BIN_DIR [NAME ...]
 """
@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 
+from auth_testing import Authority, TlsServer, TokenFile
 from ampd_testing import CALL_TIMEOUT_S, PATIENCE, PROTO, ROOT, Api, MessageToDict, block_message, common, grpc, pack, params, run
 
 FETCH = ROOT / "tests" / "conformance" / "fetch.sh"
@@ -49,26 +50,35 @@ def call(context, method, request, **fields):
 
 # ---- Python: needs no grpcurl ----
 
-def test_the_example_in_python_sees_the_scale_halve(context):
-    for scale in (1024, 512):
-        done = subprocess.run([sys.executable, "-B", ROOT / "examples" / "overflow.py", f"127.0.0.1:{context.shared.port}"],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, encoding="utf-8")
-        assert done.returncode == 0, done.stdout
-        for line in (f"pushed an Inf: VERDICT_SKIPPED_OVERFLOW, scale {scale} -> {scale // 2}",
-                     "parameter w, worker python: 1 Inf, first at 0", "pushed ones: VERDICT_APPLIED, norm 2"):
-            assert line in done.stdout, f"{line!r} is not in\n{done.stdout}"
-
-
 def from_python():
-    """The lines to install with, the stubs and a first call, and the trainer, of docs/grpc.md#from-python."""
+    """The stubs and a first call, the trainer, and its lines over TLS, of docs/grpc.md#from-python."""
     section = (ROOT / "docs" / "grpc.md").read_text().split("## From Python\n")[1]
     install, lines = section.split("```sh\n")[1].split("```")[0].split("\n", 1)
     assert install.startswith("apt-get install "), install
-    return lines, section.split("```python\n")[1].split("```")[0]
+    trainer, secure = (part.split("```")[0] for part in section.split("```python\n")[1:])
+    return lines, trainer, secure
+
+
+def trainer_folder(context, lines, trainer, replaced):
+    """A folder with the stubs and the trainer, in which each key of `replaced` has its value."""
+    for given, wanted in replaced.items():
+        assert trainer.count(given) == 1, given
+        trainer = trainer.replace(given, wanted)
+    folder = context.folder()
+    folder.mkdir()
+    (folder / "proto").symlink_to(PROTO)
+    (folder / "trainer.py").write_text(trainer)
+    subprocess.run(["bash", "-e"], input=lines.split("PYTHONPATH=")[0], cwd=folder, timeout=60, encoding="utf-8", check=True)
+    return folder
+
+
+def start_trainer(folder, **environment):
+    return subprocess.Popen([sys.executable, "trainer.py"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                            env={**os.environ, "PYTHONPATH": "build/python", **environment}, encoding="utf-8")
 
 
 def test_the_lines_for_python_in_the_docs_run_word_for_word(context):
-    lines, _ = from_python()
+    lines, _, _ = from_python()
     assert lines.count("127.0.0.1:7420") == 1, lines
     folder = context.folder()
     folder.mkdir()
@@ -80,24 +90,32 @@ def test_the_lines_for_python_in_the_docs_run_word_for_word(context):
 
 def test_the_trainer_in_the_docs_trains_with_steps_of_three_leases(context):
     server = context.server("--worker-lease", f"{2 * PATIENCE}s")
-    lines, trainer = from_python()
-    for given, wanted in (("127.0.0.1:7420", f"127.0.0.1:{server.port}"), ("STEPS = \"python\", 20", "STEPS = \"python\", 3"),
-                          ("SECONDS = 0.1 ", "SECONDS = 6 ")):
-        assert trainer.count(given) == 1, given
-        trainer = trainer.replace(given, wanted)
-    folder = context.folder()
-    folder.mkdir()
-    (folder / "proto").symlink_to(PROTO)
-    (folder / "trainer.py").write_text(trainer)
-    subprocess.run(["bash", "-e"], input=lines.split("PYTHONPATH=")[0], cwd=folder, timeout=60, encoding="utf-8", check=True)
-    both = [subprocess.Popen([sys.executable, "trainer.py"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                             env={**os.environ, "PYTHONPATH": "build/python", "RANK": rank, "WORLD_SIZE": "2"},
-                             encoding="utf-8") for rank in "01"]
+    lines, trainer, _ = from_python()
+    folder = trainer_folder(context, lines, trainer, {
+        "127.0.0.1:7420": f"127.0.0.1:{server.port}", "STEPS = \"python\", 20": "STEPS = \"python\", 3",
+        "SECONDS = 0.1 ": "SECONDS = 6 "})
+    both = [start_trainer(folder, RANK=rank, WORLD_SIZE="2") for rank in "01"]
     said = [worker.communicate(timeout=300)[0] for worker in both]
     assert [worker.returncode for worker in both] == [0, 0], said
     for text in said:
         assert [line.split(":")[0] for line in text.splitlines()] == [f"step {number}" for number in range(1, 4)], said
     assert "lease" not in server.log().split("listening", 1)[-1], server.log()
+
+
+def test_the_trainer_in_the_docs_trains_over_tls_with_a_token(context):
+    tokens = TokenFile(context)
+    token = tokens.new("worker")
+    server = TlsServer(context, Authority(context.work / "authority"), "--token-file", tokens.path)
+    lines, trainer, secure = from_python()
+    folder = trainer_folder(context, lines, trainer, {
+        "with grpc.insecure_channel(\"127.0.0.1:7420\") as channel:\n":
+            secure.replace("localhost:7420", f"localhost:{server.port}"),
+        "STEPS = \"python\", 20": "STEPS = \"python\", 3"})
+    (folder / "ca.crt").write_bytes(server.authority.cert.read_bytes())
+    (folder / "trainer.token").write_text(token + "\n")
+    worker = start_trainer(folder)
+    said = worker.communicate(timeout=300)[0]
+    assert worker.returncode == 0 and said.count("VERDICT_APPLIED") == 3, said
 
 
 def test_the_unix_socket_serves_too(context):

@@ -105,16 +105,6 @@ def test_grpcio_trains_over_tls_with_a_token(context):
         Api(channel).Checkpoint(model="over-tls", no_wait=True)
 
 
-def test_the_example_in_python_works_over_tls_with_a_token(context):
-    tokens = TokenFile(context)
-    file = tokens.client_file(tokens.new("worker"))
-    server = TlsServer(context, authority(context), "--token-file", tokens.path)
-    done = subprocess.run([sys.executable, "-B", ROOT / "examples" / "overflow.py", "--cacert", server.authority.cert,
-                           "--token-file", file, f"localhost:{server.port}"],
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, encoding="utf-8", check=False)
-    assert done.returncode == 0 and "pushed an Inf: VERDICT_SKIPPED_OVERFLOW" in done.stdout, done.stdout
-
-
 def test_plaintext_and_tls_do_not_mix(context):
     tokens = TokenFile(context)
     token = tokens.client_file(tokens.new("read"))

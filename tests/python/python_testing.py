@@ -24,7 +24,7 @@ if len(sys.argv) < 2:
 PACKAGE = pathlib.Path(sys.argv[1]).resolve()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(PACKAGE))
-for name in ("RANK", "WORLD_SIZE", "AMPD_LIBRARY", "AMPD_BIN"):
+for name in ("RANK", "WORLD_SIZE", "AMPD_LIBRARY", "AMPD_BIN", "AMPD_ENDPOINT"):
     os.environ.pop(name, None)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -1,0 +1,225 @@
+"""python3 -m ampd.launch: workers with ranks, an ampd for them, and how all of it ends."""
+from python_testing import PACKAGE, PATIENCE, folder, run  # noqa: F401 (first: it finds the package)
+
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import ampd
+import ampd.testing
+
+LIMIT_S = 60 * PATIENCE
+TRAIN = """
+import os, pathlib, signal, sys
+import ampd, numpy
+steps, here, first = int(sys.argv[1]), pathlib.Path(__file__).parent, 0
+with ampd.join(None, "line", {"w": numpy.zeros(1000)}, optimizer=ampd.AdamW(lr=0.1), max_steps=steps) as job:
+    for step in job.steps():
+        first = first or step.number
+        if sys.argv[2:] == [str(step.number)] and job.rank == 1 and not (here / "killed").exists():
+            (here / "killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        random = numpy.random.default_rng([step.number, job.rank])
+        step.push("w", (step.scale * random.normal(0, 1e-3, 1000)).astype(numpy.float16))
+        assert step.end().applied
+    job.pull()
+    print("from step", first, "of", job.world_size)
+    (here / ("bytes-%d" % job.rank)).write_bytes(job.parameters["w"].tobytes())
+"""
+FAIL = """
+import os, sys, time
+print("rank", os.environ["RANK"], flush=True)
+if os.environ["RANK"] == "1":
+    sys.exit(3)
+time.sleep(600)
+"""
+
+
+@contextlib.contextmanager
+def script(text):
+    with folder() as made:
+        path = pathlib.Path(made) / "script.py"
+        path.write_text(text)
+        yield path
+
+
+def start(*arguments, **options):
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.Popen([sys.executable, "-m", "ampd.launch", *map(str, arguments)], env=environment,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", **options)
+
+
+def launch(*arguments, code=0, **options):
+    """(stdout, stderr)"""
+    with start(*arguments, **options) as process:
+        try:
+            said = process.communicate(timeout=LIMIT_S)
+        finally:
+            process.kill()
+    assert process.returncode == code, (process.returncode, *said)
+    return said
+
+
+def server_is_gone(said):
+    endpoint = re.search(r"ampd is at (\S+)", said)[1]
+    try:
+        ampd.join(endpoint, "line", connect_timeout=0.2)
+    except ampd.Unavailable:
+        return True
+    return False
+
+
+def test_two_workers_train_to_the_end_and_each_line_has_its_rank():
+    with script(TRAIN) as path:
+        out, said = launch("-n", 2, path, 5)
+        assert sorted(out.splitlines()) == ["[0] from step 1 of 2", "[1] from step 1 of 2"], out
+        assert (path.parent / "bytes-0").read_bytes() == (path.parent / "bytes-1").read_bytes()
+        assert server_is_gone(said), said
+
+
+def test_a_server_that_runs_is_used_and_stays():
+    with script(TRAIN) as path, ampd.testing.server() as server:
+        _, said = launch("-n", 2, "--endpoint", server.endpoint, path, 3)
+        assert said == "", said
+        with ampd.join(server.endpoint, "line", rank=0) as job:
+            assert job.pull() == 3
+
+
+def test_an_operators_script_finds_the_server_too():
+    with script("import ampd\nwith ampd.connect() as server:\n    print(len(list(server.models())))\n") as path:
+        out, _ = launch(path)
+        assert out == "[0] 0\n", out
+
+
+def test_a_data_directory_stays_and_a_second_run_goes_on_there():
+    with script(TRAIN) as path:
+        data = path.parent / "data"
+        launch("-n", 2, "--data-dir", data, path, 6, 4, code=128 + 9)
+        assert "listening" in (data / "log").read_text()
+        out, _ = launch("-n", 2, "--data-dir", data, path, 6, 4)
+        assert out.count("from step 4 of 2") == 2, out
+
+
+def test_a_killed_worker_comes_back_with_its_rank_and_the_bytes_are_the_same():
+    with script(TRAIN) as path:
+        launch("-n", 2, path, 8)
+        wanted = (path.parent / "bytes-0").read_bytes()
+        out, said = launch("-n", 2, "--restarts", 1, path, 8, 4)
+        assert "rank 1 ended by SIGKILL; it is started again, 1 of 1 times" in said, said
+        assert len(wanted) == 2000
+        assert [(path.parent / ("bytes-%d" % rank)).read_bytes() for rank in range(2)] == [wanted, wanted]
+        assert sorted(out.splitlines()) == ["[0] from step 1 of 2", "[1] from step 4 of 2"], out
+
+
+def test_a_failing_worker_ends_all_and_its_code_is_returned():
+    with script(FAIL) as path:
+        out, said = launch("-n", 3, path, code=3)
+        assert "[1] rank 1" in out and "rank 1 ended with code 3; the others are ended" in said, (out, said)
+        assert server_is_gone(said), said
+        _, said = launch("-n", 2, "--restarts", 2, path, code=3)
+        assert said.count("started again") == 2, said
+
+
+def test_a_worker_that_does_not_want_to_end_is_killed():
+    with script(FAIL.replace("import os", "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\nimport os")
+                .replace('== "1":', '== "1":\n    time.sleep(0.5)')) as path:
+        launch("-n", 2, "--grace", 0.2, path, code=3)
+
+
+def test_a_signal_that_ends_a_worker_is_told_as_shells_do():
+    with script("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n") as path:
+        _, said = launch(path, code=128 + 11)
+        assert "rank 0 ended by SIGSEGV\n" in said, said
+
+
+def test_ctrl_c_ends_all_in_order():
+    waits = TRAIN.replace("for step", "print('joined', flush=True)\n    if job.rank == 0: signal.pause()\n    for step")
+    with script(waits.replace("with ampd", "try:\n  with ampd").replace("\n    ", "\n      ")
+                + "except KeyboardInterrupt:\n    print(repr(job))\n    sys.exit(1)\n") as path:
+        with start("-n", 2, path, 5) as process:
+            lines = {process.stdout.readline() for _ in range(2)}
+            assert lines == {"[0] joined\n", "[1] joined\n"}, lines
+            process.send_signal(signal.SIGINT)
+            out, said = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == 130, (process.returncode, out, said)
+        assert len(re.findall(r"\[\d\] <ampd job line: .* left", out)) == 2, (out, said)
+        assert server_is_gone(said), said
+
+
+def test_sigterm_ends_all():
+    with script("import time\nprint('runs', flush=True)\ntime.sleep(600)\n") as path:
+        with start("-n", 2, path) as process:
+            process.stdout.readline(), process.stdout.readline()
+            process.terminate()
+            process.communicate(timeout=LIMIT_S)
+        assert process.returncode == 128 + 15, process.returncode
+
+
+def test_what_a_worker_leaves_behind_ends_with_it():
+    with script("import subprocess\nprint(subprocess.Popen(['sleep', '600']).pid)\n") as path:
+        out, _ = launch(path)
+        left = pathlib.Path("/proc", out.split()[1], "stat")
+        # Whoever inherits it may not have taken its exit code yet.
+        assert not left.exists() or left.read_text().split()[2] == "Z", left.read_text()
+
+
+def test_a_server_that_ends_ends_all():
+    with script("import os, signal, subprocess, time\nprint('runs', flush=True)\ntime.sleep(600)\n") as path:
+        with start("--data-dir", path.parent / "data", path) as process:
+            process.stdout.readline()
+            os.kill(int((path.parent / "data" / "LOCK").read_text()), signal.SIGKILL)
+            _, said = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == 1 and "ampd ended; its last words: " in said, (process.returncode, said)
+
+
+def test_nobody_who_reads_ends_all():
+    with script("import time\nfor i in range(60000):\n    print(i, flush=True)\n    time.sleep(0.01)\n") as path:
+        with start(path) as process:
+            process.stdout.readline()
+            process.stdout.close()
+            process.wait(LIMIT_S)
+            process.stderr.read()
+        assert process.returncode == 128 + 13, process.returncode
+
+
+def test_lines_come_when_they_are_written_and_arguments_are_the_scripts():
+    with script("import os, sys\nprint(sys.argv[1:], end='')\nsys.stderr.write('w\\xe4hrend\\n\\nx')\n"
+                "print(*(os.environ[name] for name in ('LOCAL_RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE')))\n") as path:
+        out, said = launch("-n", 1, path, "-n", "7", "--help", "--", "--endpoint")
+        assert out == "[0] ['-n', '7', '--help', '--', '--endpoint']0 1 1\n", out
+        assert said.splitlines()[1:] == ["[0] w\xe4hrend", "[0] ", "[0] x"], said
+        out, _ = launch("-n", 1, "-m", "script", "-m", "x", cwd=path.parent)
+        assert out == "[0] ['-m', 'x']0 1 1\n", out
+
+
+def test_what_is_wrong_gets_a_sentence():
+    with script("") as path:
+        for arguments, words in ((("-n", "two", path), "'two' is not a number from 1"),
+                                 (("-n", "0", path), "'0' is not a number from 1"),
+                                 (("--restarts", "-1", path), "'-1' is not a number from 0"),
+                                 (("--grace", "soon", path), "'soon' is not a number of seconds"),
+                                 ((), "a script is missing"), (("-m",), "a script is missing"),
+                                 (("nowhere.py",), "there is no file nowhere.py"),
+                                 (("--ranks", "2", path), "unrecognized arguments: --ranks"),
+                                 (("--server-option", "--worker-lease=2s", path), "write --server-option=--name=VALUE"),
+                                 (("--endpoint", "a:1", "--data-dir", "d", path), "leave out --endpoint"),
+                                 (("--server-option=--listen=:1", path), "--listen is the launcher's own"),
+                                 (("--endpoint", "a:1", "--server-option=-v", path), "leave out --endpoint")):
+            out, said = launch(*arguments, code=2)
+            assert out == "" and words in said and said.count("\n") == 1, (arguments, said)
+        _, said = launch("--server-option=--no-such", path, code=1)
+        assert "ampd did not start" in said and "--no-such" in said, said
+
+
+def test_an_option_for_the_server_reaches_it():
+    with script("") as path:
+        data = path.parent / "data"
+        launch("--data-dir", data, "--server-option=--metrics-listen=127.0.0.1:0", path)
+        assert "metrics" in (data / "log").read_text(), (data / "log").read_text()
+
+
+run(globals())
