@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # package.sh [OUT]: Debian 12 packages and a wheel of this tree, in the folder OUT (build/packages).
 #
-# Installs what it takes from Debian (sections [build] and [package] of packages.txt), builds a copy of the tree in
-# build/package by Debian's own tools, needs no root for that, and ends with lintian. What goes into which package is in
-# deploy/debian: control has a paragraph for each, PACKAGE.install its files. The version is that of CMakeLists.txt. The same
-# commit gives the same bytes; what is not committed is packed too. Exit code: 0 all are there and lintian has found no
-# error, 1 something failed, 2 wrong use.
+# Installs what it takes from Debian (sections [build] and [package] of packages.txt), builds a copy of the tree by Debian's
+# own tools, needs no root for that, and ends with lintian. What goes into which package is in deploy/debian: control has a
+# paragraph for each, PACKAGE.install its files. The version is that of CMakeLists.txt. The same commit gives the same bytes;
+# what is not committed is packed too. From the environment: PACKAGE_WORK, the folder (build) where the copy is made, in
+# package, and removed. Exit code: 0 all are there and lintian has found no error, 1 something failed, 2 wrong use.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-work=$root/build/package
+work=${PACKAGE_WORK:-$root/build}/package
 # Lines of the log that a failure shows.
 tail_lines=40
 
@@ -54,6 +54,9 @@ version=$(sed -n 's/^project(ampd VERSION \([0-9.]*\) .*/\1/p' "$root/CMakeLists
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct)}
 # The symbols of a stripped program would be packages of their own.
 export SOURCE_DATE_EPOCH DEB_BUILD_OPTIONS="noautodbgsym ${DEB_BUILD_OPTIONS-}"
+# What the environment asks of other builds. Objects of a compiler's cache may come from another folder.
+unset CC CFLAGS CPPFLAGS LDFLAGS CMAKE_C_COMPILER_LAUNCHER CMAKE_GENERATOR CMAKE_BUILD_TYPE
+export CCACHE_DISABLE=1
 
 tree=$work/ampd-$version
 rm -rf "$work"
