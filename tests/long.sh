@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The large counts, after a release build: digits, crash, power, sim, mutations, kernels, casts, curves, model, coverage, attacks, fuzz, faults, containers, cluster, units, or all.
+# The large counts, after a release build: digits, crash, power, sim, mutations, kernels, casts, curves, model, coverage, attacks, fuzz, faults, containers, packages, cluster, units, or all.
 # (./test.sh --long [SUITE])
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
-suites='digits crash power sim mutations kernels casts curves model coverage attacks fuzz faults containers cluster units all'
+suites='digits crash power sim mutations kernels casts curves model coverage attacks fuzz faults containers packages cluster units all'
 check_only=''
 [ "${1-}" = --check ] && check_only=1 && shift # looks at the name alone
 suite=${1:-all} broken=0
@@ -70,6 +70,8 @@ faults() {
 run faults faults
 # deploy/up.sh, small and as a cluster that loses a process of each kind: shard 0, another one, a worker, an etcd.
 run containers tests/containers/containers.sh
+# deploy/package.sh, and what it makes in a bare Debian without a network.
+run packages tests/containers/packages.sh
 # The owner of shard 0 is killed twenty times; what the worker waits is printed. A model of 50 million parameters on 1 to 4
 # shards, and from 2 onto 3 and from 4 onto 1: one checkpoint.
 # shellcheck disable=SC2317 # run calls it
