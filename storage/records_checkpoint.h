@@ -15,8 +15,8 @@
 struct ampd_epoch_record {
     uint64_t epoch;
     uint64_t parent;                /* 0: the first */
-    uint64_t base_epoch, base_step; /* the checkpoint it starts from */
-    char reason[AMPD_REASON_MAX];   /* CREATED, RESTART, ROLLBACK */
+    uint64_t base_epoch, base_step; /* the checkpoint it starts from; base_epoch 0: none, a load is after that step */
+    char reason[AMPD_REASON_MAX];   /* CREATED, RESTART, ROLLBACK, IMPORT, LOAD_BROKEN, LOAD_ENDED */
     int64_t at_us;
 };
 

@@ -350,7 +350,7 @@ static void receive_block(struct sim *sim, struct sim_call *call, struct sim_mes
     bool load = call->kind == SIM_LOAD;
     if (!load && call->listed[message->block] == 2)
         return;
-    uint8_t *to = load ? (uint8_t *)call->load.masters +
+    uint8_t *to = load ? (uint8_t *)call->load.planes[0] +
                              (message->block - call->load.first) * sim->model.layout->block_elements * sizeof(float)
                        : call->push.memory + (message->block - call->push.first) * call->push.stride;
     memcpy(to, message->data, message->size);

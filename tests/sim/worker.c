@@ -570,7 +570,7 @@ static void load_shard(struct sim *sim, uint32_t w, const struct sim_shard *shar
 {
     struct sim_call *call = sim_call_new(sim, SIM_LOAD, shard->index, w, 0);
     struct sim_message *message = request(sim, call, AMPD_EVENT_LOAD_BEGIN);
-    message->request.u.load = (struct ampd_event_load){message->text[0], sim->last_loader};
+    message->request.u.load = (struct ampd_event_load){.model = message->text[0], .loader = sim->last_loader};
     const struct ampd_layout *layout = sim->model.layout;
     for (uint64_t b = shard->block; b < shard->block + shard->blocks; b++) {
         struct sim_message *block = sim_message_new(SIM_BLOCK);

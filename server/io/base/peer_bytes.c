@@ -63,7 +63,7 @@ static void bounded(struct visit *v, uint32_t *value, uint32_t max)
 /* A choice of an enum whose last name is `max`. */
 #define CHOICE(v, field, max)                                                                                          \
     do {                                                                                                               \
-        _Static_assert(sizeof field == sizeof(uint32_t), "an enum has 32 bits");                                      \
+        _Static_assert(sizeof field == sizeof(uint32_t), "an enum has 32 bits");                                       \
         bounded((v), (uint32_t *)&(field), (uint32_t)(max));                                                           \
     } while (0)
 
@@ -405,6 +405,14 @@ static void restore(struct visit *v, struct ampd_restore *x)
     NUMBER(v, x->manifest);
 }
 
+static void want(struct visit *v, struct ampd_load_want *x)
+{
+    NUMBER(v, x->loader);
+    NUMBER(v, x->base.step);
+    NUMBER(v, x->base.version);
+    scaler_state(v, &x->base.scaler);
+}
+
 static void parts(struct visit *v, struct ampd_parts *x)
 {
     NUMBER(v, x->epoch);
@@ -502,6 +510,8 @@ static void body(struct visit *v, struct ampd_message *m)
         state(v, &m->u.state);
         break;
     case AMPD_MESSAGE_LOAD_WANT:
+        want(v, &m->u.want);
+        break;
     case AMPD_MESSAGE_LOAD_GRANT:
         NUMBER(v, m->u.load);
         break;
