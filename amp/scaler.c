@@ -195,6 +195,28 @@ static void went_well(const struct policy_row *policy, const struct amp_scaler_c
     set_scale(config, state, state->scale * config->growth_factor);
 }
 
+int amp_scaler_state_check(const struct amp_scaler_config *config, const struct amp_scaler_state *state,
+                           struct amp_error *error)
+{
+    if (!(state->scale >= config->min_scale && state->scale <= config->max_scale)) /* nor NaN */
+        return amp_error_set(error, AMP_EINVAL, NULL, "scale is %g, must be within [%g, %g]", (double)state->scale,
+                             (double)config->min_scale, (double)config->max_scale);
+    if (config->policy == AMP_SCALER_NONE && state->scale != 1)
+        return bad(error, "scale", state->scale, "1 under the policy none");
+    if (state->scale_id == 0 || state->scale_id == UINT64_MAX)
+        return amp_error_set(error, AMP_EINVAL, NULL, "scale_id must be from 1 to 2^64 - 2");
+    bool too_many = policies[config->policy].forgives && state->hysteresis_left > config->hysteresis;
+    if (state->hysteresis_left == 0 || too_many)
+        return amp_error_set(error, AMP_EINVAL, NULL, "hysteresis_left is %u, must be within [1, %u]",
+                             state->hysteresis_left, config->hysteresis);
+    if (state->applied > state->attempted || state->skipped != state->attempted - state->applied)
+        return amp_error_set(error, AMP_EINVAL, NULL, "applied and skipped must be attempted together");
+    if (state->total_overflows > state->skipped || state->consecutive_overflows > state->total_overflows ||
+        state->steps_since_overflow > state->attempted)
+        return amp_error_set(error, AMP_EINVAL, NULL, "there are more overflows than steps could have had");
+    return 0;
+}
+
 void amp_scaler_count(struct amp_scaler_state *state, enum amp_scaler_outcome outcome)
 {
     state->attempted++;

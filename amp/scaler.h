@@ -92,6 +92,14 @@ int amp_scaler_set(const struct amp_scaler_config *config, struct amp_scaler_sta
 void amp_scaler_reset(const struct amp_scaler_config *config, struct amp_scaler_state *state);
 
 /*
+ * Whether a record that comes from elsewhere can be one of a model with this config, which must have been checked: its
+ * scale in the config's bounds, its counts of each other. 0, or AMP_EINVAL with a text that names the field. Pure; any
+ * thread.
+ */
+int amp_scaler_state_check(const struct amp_scaler_config *config, const struct amp_scaler_state *state,
+                           struct amp_error *error);
+
+/*
  * Whether the scale is at min_scale, so that a further overflow can only skip its step and count. False for policies
  * that never move the scale. Pure; any thread.
  */

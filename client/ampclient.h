@@ -324,6 +324,38 @@ struct ampclient_status {
         .size = sizeof(struct ampclient_status)                                                                        \
     }
 
+/*
+ * All that a model was after one of its steps: what ampclient_load_full goes on from. Arrays of arrays have one for
+ * each parameter, in the model's order, with its elements in fp32. The record is that of docs/scalers.md; its numbers,
+ * step and version are those in the metadata of a file of `ampctl checkpoint export`.
+ */
+struct ampclient_full {
+    size_t size;
+    uint64_t step;              /* the last decided one: training goes on with the next */
+    uint64_t version;           /* of the parameters: how many of the steps were applied */
+    const float *const *values; /* the fp32 masters */
+    const float *const *m;      /* the optimizer's first moment, and */
+    const float *const *v;      /* its second one; each NULL where the optimizer keeps none (docs/numerics.md) */
+    uint32_t parameters_count;  /* of each of the three */
+    float scale;                /* of the loss */
+    uint64_t scale_id;
+    uint32_t growth_tracker;
+    uint32_t hysteresis_left;
+    uint32_t consecutive_overflows;
+    uint64_t total_overflows;
+    uint64_t steps_since_overflow;
+    uint64_t attempted;                /* step */
+    uint64_t applied;                  /* version */
+    uint64_t skipped;                  /* the rest of attempted */
+    const uint8_t *const *user_states; /* what each rank had pushed last (ampclient_set_user_state), or NULL: none */
+    const uint32_t *user_states_sizes; /* up to 65536 bytes each; 0: none of that rank */
+    uint32_t user_states_count;        /* ranks; those that the model does not have are left out */
+};
+#define AMPCLIENT_FULL_INIT                                                                                            \
+    {                                                                                                                  \
+        .size = sizeof(struct ampclient_full)                                                                          \
+    }
+
 /* ---- life ---- */
 
 /*
@@ -362,6 +394,18 @@ AMPCLIENT_API int ampclient_create(struct ampclient *client, const struct ampcli
  */
 AMPCLIENT_API int ampclient_load(struct ampclient *client, const char *model_name, const float *const *values,
                                  uint32_t values_count, bool *already);
+
+/*
+ * Gives a model that was created and has no values yet all that another one was, so that training goes on after
+ * full->step as if it had never moved, bit by bit where the specification is the same; the number of shards and of
+ * ranks may be another one. Everything that `full` points to is borrowed during the call. If the model had values
+ * already, or another load was first, *already (may be NULL) is true and nothing changes. After a failure the model has
+ * no values, and may be loaded again. AMP_ENOTFOUND; AMP_EINVAL: the wrong number of parameters, moments that the
+ * optimizer does not keep or that are missing, numbers that are no record of this model's; AMP_EUNAVAILABLE,
+ * AMP_ENOMEM. Thread rule: as all calls of a client.
+ */
+AMPCLIENT_API int ampclient_load_full(struct ampclient *client, const char *model_name,
+                                      const struct ampclient_full *full, bool *already);
 
 /* How a model stands. AMP_ENOTFOUND. */
 AMPCLIENT_API int ampclient_status(struct ampclient *client, const char *model_name, struct ampclient_status *status);

@@ -7,6 +7,7 @@ _Static_assert(sizeof(((ampd_v1_PushTrailer *)0)->absent) == AMPD_MSG_PARAMETERS
                "parameter_service.options was not read");
 
 AMPD_CODEC(ampd_v1_StepResult, ampd_msg_step_result)
+AMPD_CODEC(ampd_v1_LoadState, ampd_msg_load_state)
 AMPD_CODEC(ampd_v1_LoadHeader, ampd_msg_load_header)
 AMPD_CODEC(ampd_v1_HeldVersion, ampd_msg_held_version)
 AMPD_CODEC(ampd_v1_PullHeader, ampd_msg_pull_header)

@@ -36,11 +36,21 @@ struct ampd_msg_step_result {
     uint64_t range_total;           /* elements over all range warnings, also those that are not listed */
 };
 
+/* Where a model stands that a full Load brings from elsewhere: all of one checkpoint. */
+struct ampd_msg_load_state {
+    uint64_t step;    /* last decided step; the first step here is the next one */
+    uint64_t version; /* of the parameters: how many of the steps were applied */
+    bool has_record;
+    struct ampd_msg_scale_record record; /* after that step; its policy is not looked at */
+};
+
 struct ampd_msg_load_header {
     char model[128];
     uint32_t shard;        /* index of the shard that is addressed; default 0 */
     char worker_name[128]; /* shown while others wait for this loader; default "" */
     uint64_t load;         /* number of this load, the same on every shard; not 0 where there are several; default 0 */
+    bool has_state;
+    struct ampd_msg_load_state state; /* a full load: training goes on after this step; absent: first values */
 };
 
 struct ampd_msg_load_response {

@@ -70,7 +70,7 @@ struct ampd_msg_join_response {
     struct ampd_msg_shard_list shards; /* by index, up to 1024 */
     bool has_spec;
     struct ampd_msg_model_spec spec; /* with all defaults filled in */
-    uint64_t restored_step;          /* last step of the checkpoint that the epoch began from; 0: the initial values */
+    uint64_t restored_step;          /* last step of what the epoch began from: a checkpoint, a full load */
     struct ampd_msg_bytes
         user_state; /* what the last push of this rank in that checkpoint carried; up to 65536 bytes; default: empty */
 };

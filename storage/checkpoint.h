@@ -4,8 +4,8 @@
  * Tensors: `name`, `name#m`, `name#v` (F32; m and v as the optimizer has them), then `user_state#<rank>` (U8), each
  * kind sorted by name without holes, as the format's own writer orders them. A parameter that a shard's border cuts is
  * one-dimensional there: `name@first:end`, `name#m@first:end`, elements of the whole; its shape is in the metadata.
- * `__metadata__` carries the format "ampd/1", step, version, the scale record, an XXH3-128 of each tensor and one of
- * the header. The file is a pure function of the state: equal states give equal bytes.
+ * `__metadata__` carries the format "ampd/1", step, version, the scale record, the optimizer's name, an XXH3-128 of
+ * each tensor and one of the header. The file is a pure function of the state: equal states give equal bytes.
  *
  * A file appears whole or not at all: written beside under a name ending in ".tmp", fsynced, renamed,
  * directory fsynced. Reading trusts nothing: header, sizes, offsets and hashes are verified before the state

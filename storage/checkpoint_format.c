@@ -5,8 +5,8 @@
  * spaces.
  *
  * Our metadata: "format" "ampd/1"; numbers of the state as decimal text, the scale also as the bits of its fp32;
- * "hash:<tensor>" as 32 hex digits; "hash": XXH3-128 of the whole object without this one entry, dumped compact and
- * sorted. Keys are sorted, so that equal states give equal bytes.
+ * "optimizer", whose moments the file has; "hash:<tensor>" as 32 hex digits; "hash": XXH3-128 of the whole object
+ * without this one entry, dumped compact and sorted. Keys are sorted, so that equal states give equal bytes.
  */
 #include "storage/checkpoint_format.h"
 #include "storage/store.h"
@@ -81,6 +81,16 @@ static bool parse_number(const char *text, uint64_t *value)
     return true;
 }
 
+/* A name that is not known here, of a newer ampd, says as little as none. */
+static enum amp_optimizer read_optimizer(const json_t *metadata)
+{
+    const char *name = json_string_value(json_object_get(metadata, "optimizer"));
+    for (int i = AMP_OPT_UNSET + 1; name != NULL && i < AMP_OPTIMIZERS; i++)
+        if (strcmp(name, amp_optim_name((enum amp_optimizer)i)) == 0)
+            return (enum amp_optimizer)i;
+    return AMP_OPT_UNSET;
+}
+
 bool checkpoint_numbers_read(const json_t *metadata, struct ampd_checkpoint_state *state)
 {
     for (size_t i = 0; i < NUMBERS_COUNT; i++) {
@@ -94,6 +104,7 @@ bool checkpoint_numbers_read(const json_t *metadata, struct ampd_checkpoint_stat
         memcpy(at, numbers[i].is_64 ? (const void *)&value : (const void *)&narrow,
                numbers[i].is_64 ? sizeof value : sizeof narrow);
     }
+    state->optimizer = read_optimizer(metadata);
     return isfinite(state->scaler.scale) && state->scaler.scale > 0 && state->world_size <= AMPD_WORLD_MAX;
 }
 
@@ -114,6 +125,8 @@ static int numbers_write(json_t *metadata, const struct ampd_checkpoint_state *s
         failed |= set_string(metadata, numbers[i].key, text);
     }
     (void)snprintf(text, sizeof text, "%.9g", (double)state->scaler.scale); /* for people; the bits count */
+    if (state->optimizer != AMP_OPT_UNSET)
+        failed |= set_string(metadata, "optimizer", amp_optim_name(state->optimizer));
     return failed | set_string(metadata, "scale", text);
 }
 

@@ -2,6 +2,7 @@
 #ifndef AMPD_RECORDS_CHECKPOINT_H
 #define AMPD_RECORDS_CHECKPOINT_H
 
+#include "amp/optim.h"
 #include "amp/scaler.h"
 
 #include <stdint.h>
@@ -14,8 +15,8 @@
 struct ampd_epoch_record {
     uint64_t epoch;
     uint64_t parent;                /* 0: the first */
-    uint64_t base_epoch, base_step; /* the checkpoint it starts from */
-    char reason[AMPD_REASON_MAX];   /* CREATED, RESTART, ROLLBACK */
+    uint64_t base_epoch, base_step; /* the checkpoint it starts from; base_epoch 0: none, a load is after that step */
+    char reason[AMPD_REASON_MAX];   /* CREATED, RESTART, ROLLBACK, IMPORT, LOAD_BROKEN, LOAD_ENDED */
     int64_t at_us;
 };
 
@@ -42,6 +43,7 @@ struct ampd_checkpoint_record {
 struct ampd_checkpoint_state {
     uint64_t step, version;
     struct amp_scaler_state scaler;
+    enum amp_optimizer optimizer; /* whose moments the tensors are; UNSET: not known (written by an older ampd) */
     uint32_t world_size;
     struct { /* one per rank; owned */
         uint8_t *data;

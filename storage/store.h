@@ -70,10 +70,9 @@ int ampd_store_put_model(struct ampd_store *store, const struct ampd_model_spec 
                          struct amp_error *error);
 
 /*
- * FULL. A new epoch with its first row (kind EPOCH, at its base step), and in the same transaction: rows
- * above the base step are marked superseded, checkpoints above it are void (all of them, if the epoch has no base: its
- * base epoch is 0). AMP_ESTATE: not above the highest
- * epoch stored.
+ * FULL. A new epoch with its first row (kind EPOCH, at its base step), and in the same transaction: rows above the base
+ * step are marked superseded, checkpoints above it are void; if the epoch has no base, its base epoch being 0, all rows
+ * above step 0 and all checkpoints, whatever its base step. AMP_ESTATE: not above the highest epoch stored.
  */
 int ampd_store_put_epoch(struct ampd_store *store, const char *model, const struct ampd_epoch_record *epoch,
                          const struct ampd_step_row *first, struct amp_error *error);

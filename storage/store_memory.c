@@ -204,10 +204,11 @@ static int memory_put_epoch(struct ampd_store *store, const char *name, const st
     if (add_row(model, &key, first, epoch) != 0)
         return unlock_with(shared, no_memory(error));
     model->epoch = *epoch;
+    uint64_t kept = epoch->base_epoch == 0 ? 0 : epoch->base_step;
     AMP_LIST_EACH(it, safe, &model->history)
     {
         struct history_row *row = AMP_CONTAINER(it, struct history_row, node);
-        bool above = row->key.step > epoch->base_step || (row->key.step == epoch->base_step && row->key.sequence > 0);
+        bool above = row->key.step > kept || (row->key.step == kept && row->key.sequence > 0);
         if (row->key.epoch < epoch->epoch && above)
             row->row.superseded = true;
     }
@@ -303,8 +304,7 @@ static struct memory_checkpoint *find_checkpoint(struct memory_model *model, uin
 }
 
 static int memory_put_checkpoint(struct ampd_store *store, const char *name,
-                                 const struct ampd_checkpoint_record *checkpoint, bool adopted,
-                                 struct amp_error *error)
+                                 const struct ampd_checkpoint_record *checkpoint, bool adopted, struct amp_error *error)
 {
     struct memory_shared *shared = lock_shared(store);
     struct memory_model *model = find_model(shared, name);

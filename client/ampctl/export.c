@@ -1,7 +1,8 @@
 /*
  * ampctl checkpoint export: fetches a checkpoint's file from each shard, verifies them, and writes one safetensors
  * file, which does not depend on the number of shards: its bytes are those of the file that one shard alone would have
- * written.
+ * written, so that "ampctl checkpoint import --full" goes on from it. With --values-only it has the parameters alone,
+ * by their names.
  *
  * All that is in the making lies in a folder beside FILE, which is gone at the end. Tensors are put together in a
  * mapped file there, so that a model may be larger than this machine's memory.
@@ -33,13 +34,15 @@
 /* Of a whole model, as the server takes them (docs/protocol.md). */
 #define ELEMENTS_MAX ((uint64_t)1 << 40)
 
-enum { KEY_STEP = 256, KEY_EPOCH, KEY_FORCE };
+enum { KEY_STEP = 256, KEY_EPOCH, KEY_FORCE, KEY_VALUES_ONLY, KEY_FULL };
 
 struct exporting {
     struct ampctl *ctl;
     char model[128];
     const char *file;
     bool force;
+    bool values_only; /* masters alone */
+    bool full;        /* the default, said in so many words */
     bool newest; /* no checkpoint is named */
     struct ampctl_checkpoint_key key;
     struct ampd_msg_get_model_response about;
@@ -189,10 +192,18 @@ static void place_tensors(const struct exporting *x, struct ampd_checkpoint_targ
                                                      .dimensions = parameter->shape_count,
                                                      .shape = parameter->shape,
                                                      .master = at,
-                                                     .m = m,
-                                                     .v = v};
+                                                     .m = x->values_only ? NULL : m,
+                                                     .v = x->values_only ? NULL : v};
         at += elements * (1u + x->moments);
     }
+}
+
+/* What belongs to the parameters alone stays: the step, and where the scale was. */
+static void drop_the_rest(struct ampd_checkpoint_state *state)
+{
+    for (uint32_t rank = 0; rank < state->world_size; rank++)
+        state->user_states[rank].size = 0;
+    state->optimizer = AMP_OPT_UNSET;
 }
 
 /* Reads the parts, each tensor verified by its hash, and writes the merged file. */
@@ -216,6 +227,8 @@ static int merge(struct exporting *x)
     }
     if (rc == 0) {
         const struct ampd_checkpoint_path place = {x->folder, x->model, 0, 1};
+        if (x->values_only)
+            drop_the_rest(&state);
         rc = ampd_checkpoint_write(&place, tensors, count, &state, &stopped, &record, &error);
         ampd_checkpoint_state_clear(&state);
     }
@@ -323,6 +336,16 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_FORCE:
         x->force = true;
         return 0;
+    case KEY_VALUES_ONLY:
+        x->values_only = true;
+        return 0;
+    case KEY_FULL:
+        x->full = true;
+        return 0;
+    case ARGP_KEY_END:
+        if (x->values_only && x->full)
+            argp_error(state, "--values-only and --full: give one of them");
+        return ampctl_model_and_file(key, arg, state, x->model, &x->file);
     default:
         return ampctl_model_and_file(key, arg, state, x->model, &x->file);
     }
@@ -363,7 +386,7 @@ static int say(const struct exporting *x)
         {"file", "FILE", false}, {"model", "MODEL", false},         {"epoch", "EPOCH", true},
         {"step", "STEP", true},  {"decided_step", "DECIDED", true}, {"tensors", "TENSORS", true},
         {NULL, NULL, false}};
-    size_t tensors = x->about.spec.parameters.count * (1u + x->moments);
+    size_t tensors = x->about.spec.parameters.count * (x->values_only ? 1u : 1u + x->moments);
     uint64_t next = x->about.status.step, decided = next > 0 ? next - 1 : 0; /* when the export began */
     say_if_older(x, decided);
     if (x->ctl->json || x->ctl->csv)
@@ -409,14 +432,18 @@ int ampctl_export(struct ampctl *ctl, int argc, char **argv)
         {"step", KEY_STEP, "STEP", 0, "Of the checkpoint (the newest)", 0},
         {"epoch", KEY_EPOCH, "EPOCH", 0, "Of the checkpoint (the newest of that step)", 0},
         {"force", KEY_FORCE, NULL, 0, "Replace FILE if it exists", 0},
+        {"values-only", KEY_VALUES_ONLY, NULL, 0, "The parameters alone, in fp32, by their names", 0},
+        {"full", KEY_FULL, NULL, 0, "All that \"checkpoint import --full\" goes on from (the default)", 0},
         {0},
     };
     const struct argp own = {.options = options,
                              .parser = parse,
                              .args_doc = "MODEL FILE",
                              .doc =
-                                 "Fetches a checkpoint from all shards as one safetensors file: masters, moments and "
-                                 "the workers' user states. Its bytes do not depend on the number of shards."};
+                                 "Fetches a checkpoint from all shards as one safetensors file: masters, moments, the "
+                                 "loss-scale record, step and counts, and the workers' user states; with "
+                                 "--values-only the parameters alone. Its bytes do not depend on the number of "
+                                 "shards."};
     struct exporting x = {.ctl = ctl};
     argv[0] = name;
     ctl->verb = name;

@@ -1,4 +1,7 @@
-/* ampctl checkpoint import: the first values of a model, out of a safetensors file that any program has written. */
+/*
+ * ampctl checkpoint import: the first values of a model, out of a safetensors file that any program has written. With
+ * --full: import_full.c.
+ */
 #include "client/ampctl/import.h"
 #include "client/ampctl/parse.h"
 
@@ -141,8 +144,9 @@ static int load(const struct ampctl *ctl, const char model[128], const struct va
     int code = ampctl_client(ctl, &client);
     if (code != 0)
         return code;
-    int rc =
-        ampclient_load_sized(client, model, (const float *const *)values->of, values->elements, values->count, already);
+    const struct ampclient_load_source source = {
+        .planes = {(const float *const *)values->of}, .count = values->count, .elements = values->elements};
+    int rc = ampclient_load_from(client, model, &source, already);
     if (rc != 0) {
         (void)ampctl_print(stderr, "ampctl: %s: %s", ctl->verb, ampclient_error_text(client));
         code = AMPCTL_EXIT_RPC + amp_err_grpc_status(rc);
@@ -166,9 +170,12 @@ int ampctl_load_values(struct ampctl *ctl, const char model[128], const struct a
 
 /* ---- the verb ---- */
 
+enum { KEY_FULL = 256 };
+
 struct importing {
     char model[128];
     const char *file;
+    bool full;
 };
 
 /* One row, or a sentence. */
@@ -190,36 +197,54 @@ static int say(const struct ampctl *ctl, const struct importing *x, uint32_t cou
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct importing *x = state->input;
+    if (key == KEY_FULL) {
+        x->full = true;
+        return 0;
+    }
     return ampctl_model_and_file(key, arg, state, x->model, &x->file);
+}
+
+static int import_values(struct ampctl *ctl, const struct importing *x, bool *already)
+{
+    struct ampctl_tensor_file file;
+    uint32_t count = 0;
+    int code = ampctl_tensor_file_open(ctl, x->file, &file);
+    if (code == 0)
+        code = ampctl_load_values(ctl, x->model, &file, &count, already);
+    if (code == 0 && !*already)
+        code = say(ctl, x, count, ampctl_safetensors_count(&file.tensors) - count);
+    ampctl_tensor_file_close(&file);
+    return code;
 }
 
 int ampctl_import(struct ampctl *ctl, int argc, char **argv)
 {
     static char name[] = "checkpoint import";
-    const struct argp own = {.parser = parse,
+    static const struct argp_option options[] = {
+        {"full", KEY_FULL, NULL, 0,
+         "All of a file of \"checkpoint export\": also moments, loss scale, step and user states. Training goes on "
+         "after its step",
+         0},
+        {0},
+    };
+    const struct argp own = {.options = options,
+                             .parser = parse,
                              .args_doc = "MODEL FILE",
                              .doc =
                                  "Loads the first values of a model that was created and has none yet: each parameter "
                                  "from the tensor of its name and shape, F32, F16, BF16 or F64. Other tensors of the "
                                  "file are left alone: moments begin at zero, the loss scale at its first value."};
     struct importing x = {0};
-    struct ampctl_tensor_file file;
-    uint32_t count = 0;
     bool already = false;
     argv[0] = name;
     ctl->verb = name;
     ampctl_parse(ctl, &own, &x, argc, argv);
-    int code = ampctl_tensor_file_open(ctl, x.file, &file);
-    if (code == 0)
-        code = ampctl_load_values(ctl, x.model, &file, &count, &already);
+    int code = x.full ? ampctl_import_full(ctl, x.model, x.file, &already) : import_values(ctl, &x, &already);
     if (code == 0 && already) {
         (void)ampctl_print(stderr,
                            "ampctl: %s: %s has values already, and keeps them; create a new model to load others",
                            ctl->verb, x.model);
         code = AMPCTL_EXIT_FAILED;
-    } else if (code == 0) {
-        code = say(ctl, &x, count, ampctl_safetensors_count(&file.tensors) - count);
     }
-    ampctl_tensor_file_close(&file);
     return code;
 }

@@ -41,12 +41,17 @@ int ampclient_find_shards(struct ampclient *client);
 /* How many there are, at least 1. After ampclient_find_shards. */
 uint32_t ampclient_shards(const struct ampclient *client);
 
-/*
- * ampclient_load for one who has made his arrays after an earlier answer: elements[i] (or NULL) is the size of
- * values[i]. AMP_ESTATE: the model has other sizes now.
- */
-int ampclient_load_sized(struct ampclient *client, const char *model_name, const float *const *values,
-                         const uint64_t *elements, uint32_t values_count, bool *already);
+/* What a load brings. All borrowed. */
+struct ampclient_load_source {
+    const float *const *planes[3]; /* values, m, v: [count] arrays each */
+    uint32_t count;                /* of parameters */
+    const uint64_t *elements;      /* their sizes, for one who has made his arrays after an earlier answer, or NULL */
+    const struct ampclient_full *full; /* the rest of a full load; NULL: first values, planes[0] alone */
+};
+
+/* ampclient_load and ampclient_load_full. AMP_ESTATE: the model has other sizes now than `elements`. */
+int ampclient_load_from(struct ampclient *client, const char *model_name, const struct ampclient_load_source *source,
+                        bool *already);
 
 /* GetModel. On success *response is the caller's to free. The error is the client's. */
 int ampclient_get_model(struct ampclient *client, const char *name, struct ampd_msg_get_model_response *response);

@@ -1,5 +1,6 @@
 /*
- * ampclient_load: the first values of a model, as a stream of fp32 blocks.
+ * ampclient_load: the first values of a model, as a stream of fp32 blocks. ampclient_load_full: also the moments, as
+ * further blocks of the same form, then the user states, each a block of its own.
  *
  * A block that lies in one parameter is sent from where it lies; one that spans parameters or pads is gathered. The
  * server takes one loader at a time and lets others wait with their bodies unread, so the stream stays below arpc's
@@ -9,6 +10,7 @@
  * Of several shards each gets its own blocks, all at the same time and under one number: no shard answers before all
  * have theirs. So each but the first has a thread, for as long as the load takes.
  */
+#include "amp/optim.h"
 #include "base/crc32c.h"
 #include "base/thread.h"
 #include "client/io/client.h"
@@ -26,9 +28,12 @@
 
 struct load {
     struct ampclient_flat flat;
-    const float *const *values;
-    float *scratch;            /* one block */
-    uint64_t first, next, end; /* blocks */
+    const struct ampclient_load_source *source;
+    uint32_t planes;     /* of them: 1 for values alone */
+    uint32_t states;     /* ranks that may have a user state; 0 for values alone */
+    float *scratch;      /* one block */
+    uint64_t first, end; /* blocks of this shard */
+    uint64_t next;       /* what is sent next: 0 to planes * (end - first), then the states */
 };
 
 /* What goes to one shard. */
@@ -43,11 +48,13 @@ struct part {
     struct ampclient_reply reply;
 };
 
-static int send_block(struct load *load, struct arpc_call *call, uint64_t index)
+static int send_block(struct load *load, struct arpc_call *call, uint32_t plane, uint64_t index)
 {
-    const float *data = ampclient_flat_block(&load->flat, load->values, index, load->scratch);
+    const float *data = ampclient_flat_block(&load->flat, load->source->planes[plane], index, load->scratch);
     size_t size = ampclient_flat_block_elements(&load->flat, index) * sizeof *data;
-    struct ampd_block block = {.index = (uint32_t)index, .crc32c = amp_crc32c(0, data, size), .size = (uint32_t)size};
+    struct ampd_block block = {.index = (uint32_t)(plane * load->flat.blocks + index),
+                               .crc32c = amp_crc32c(0, data, size),
+                               .size = (uint32_t)size};
     uint8_t head[AMPD_BLOCK_HEAD_MAX];
     size_t head_size = ampd_block_head_encode(&block, head);
     if (data == load->scratch)
@@ -55,33 +62,56 @@ static int send_block(struct load *load, struct arpc_call *call, uint64_t index)
     return ampclient_rpc_send_view(call, head, head_size, data, size);
 }
 
+static int send_state(const struct load *load, struct arpc_call *call, uint32_t rank)
+{
+    const uint8_t *data = load->source->full->user_states[rank];
+    uint32_t size = load->source->full->user_states_sizes[rank];
+    struct ampd_block block = {.index = (uint32_t)(load->planes * load->flat.blocks + rank),
+                               .crc32c = amp_crc32c(0, data, size),
+                               .size = size};
+    uint8_t head[AMPD_BLOCK_HEAD_MAX];
+    if (size == 0)
+        return 0;
+    return ampclient_rpc_send_view(call, head, ampd_block_head_encode(&block, head), data, size);
+}
+
+static int send_next(struct load *load, struct arpc_call *call)
+{
+    uint64_t blocks = load->end - load->first;
+    if (load->next < load->planes * blocks)
+        return send_block(load, call, (uint32_t)(load->next / blocks), load->first + load->next % blocks);
+    return send_state(load, call, (uint32_t)(load->next - load->planes * blocks));
+}
+
 /* Loop's thread; the waiting thread touches nothing of it meanwhile. */
 static int feed(void *arg, struct arpc_call *call)
 {
     struct load *load = arg;
-    while (load->next < load->end && arpc_call_queued(call) < ARPC_HIGH_WATER) {
-        int rc = send_block(load, call, load->next);
+    uint64_t all = load->planes * (load->end - load->first) + load->states;
+    while (load->next < all && arpc_call_queued(call) < ARPC_HIGH_WATER) {
+        int rc = send_next(load, call);
         if (rc != 0)
             return rc;
         load->next++;
     }
-    return load->next == load->end ? 1 : 0;
+    return load->next == all ? 1 : 0;
 }
 
 static void restart(void *arg)
 {
     struct load *load = arg;
-    load->next = load->first;
+    load->next = 0;
 }
 
 /* The layout, from the specification that the server has. */
-static int open_load(struct ampclient *client, const struct ampd_msg_get_model_response *model,
-                     const uint64_t *elements, uint32_t values_count, struct load *load)
+static int open_load(struct ampclient *client, const struct ampd_msg_get_model_response *model, struct load *load)
 {
+    const uint64_t *elements = load->source->elements;
     uint32_t count = (uint32_t)model->spec.parameters.count;
-    if (count != values_count)
-        return amp_error_set(&client->error, AMP_EINVAL, NULL, "values_count is %u, but the model has %u parameters.",
-                             values_count, count);
+    if (count != load->source->count)
+        return amp_error_set(&client->error, AMP_EINVAL, NULL, "%s is %u, but the model has %u parameters.",
+                             load->source->full == NULL ? "values_count" : "parameters_count", load->source->count,
+                             count);
     uint64_t *sizes = calloc(count + 1u, sizeof *sizes);
     if (sizes == NULL)
         return amp_error_set(&client->error, AMP_ENOMEM, NULL, "There is no memory for the layout of the model.");
@@ -110,10 +140,59 @@ static int open_load(struct ampclient *client, const struct ampd_msg_get_model_r
                          "The server describes a model that cannot be: is it an ampd?");
 }
 
-static int encode_header(struct ampclient *client, const char *model_name, uint32_t shard, uint64_t number,
-                         struct amp_buf *out)
+/* How many moments the model's optimizer keeps, and whether they are given; and for how many ranks states may be. */
+static int open_full(struct ampclient *client, const struct ampd_msg_get_model_response *model, struct load *load)
+{
+    const struct ampd_msg_optimizer_spec *optimizer = &model->spec.optimizer;
+    const struct amp_optim_config config = {.optimizer = (enum amp_optimizer)optimizer->kind,
+                                            .momentum = optimizer->momentum,
+                                            .centered = optimizer->centered};
+    const struct ampclient_full *full = load->source->full;
+    const float *const *const moments[] = {full->m, full->v};
+    unsigned kept = amp_optim_config_moments(&config);
+    for (unsigned i = 0; i < 2; i++)
+        if ((moments[i] != NULL) != (i < kept))
+            return amp_error_set(&client->error, AMP_EINVAL, NULL,
+                                 "%s is %s, but %s, the model's optimizer, keeps %u moments for each element.",
+                                 i == 0 ? "m" : "v", moments[i] != NULL ? "given" : "NULL",
+                                 amp_optim_name(config.optimizer), kept);
+    load->planes = 1 + kept;
+    load->states = full->user_states == NULL ? 0 : full->user_states_count;
+    if (load->states > model->spec.world_size)
+        load->states = model->spec.world_size;
+    for (uint32_t rank = 0; rank < load->states; rank++)
+        if (full->user_states_sizes[rank] > AMPD_MSG_USER_STATE_MAX ||
+            (full->user_states_sizes[rank] > 0 && full->user_states[rank] == NULL))
+            return amp_error_set(&client->error, AMP_EINVAL, NULL,
+                                 "The user state of rank %u is NULL or longer than %d bytes.", rank,
+                                 AMPD_MSG_USER_STATE_MAX);
+    return 0;
+}
+
+static void fill_state(const struct ampclient_full *full, struct ampd_msg_load_header *header)
+{
+    header->has_state = true;
+    header->state.step = full->step;
+    header->state.version = full->version;
+    header->state.has_record = true;
+    header->state.record = (struct ampd_msg_scale_record){.scale = full->scale,
+                                                          .scale_id = full->scale_id,
+                                                          .growth_tracker = full->growth_tracker,
+                                                          .hysteresis_left = full->hysteresis_left,
+                                                          .consecutive_overflows = full->consecutive_overflows,
+                                                          .total_overflows = full->total_overflows,
+                                                          .steps_since_overflow = full->steps_since_overflow,
+                                                          .attempted = full->attempted,
+                                                          .applied = full->applied,
+                                                          .skipped = full->skipped};
+}
+
+static int encode_header(struct ampclient *client, const char *model_name, const struct ampclient_full *full,
+                         uint32_t shard, uint64_t number, struct amp_buf *out)
 {
     struct ampd_msg_load_header header = {.shard = shard, .load = number};
+    if (full != NULL)
+        fill_state(full, &header);
     int rc = ampclient_copy_name(header.model, model_name, "The name of the model", &client->error);
     if (rc != 0)
         return rc;
@@ -177,7 +256,7 @@ static int open_part(struct ampclient *client, const char *model_name, const str
     part->load.scratch = malloc(whole->flat.block_elements * sizeof *part->load.scratch);
     if (part->load.scratch == NULL)
         return amp_error_set(&client->error, AMP_ENOMEM, NULL, "There is no memory for the layout of the model.");
-    return encode_header(client, model_name, shard, number, &part->header);
+    return encode_header(client, model_name, whole->source->full, shard, number, &part->header);
 }
 
 /* The threads are at their ends, or the link is broken and nothing is freed that it may still use. */
@@ -242,35 +321,39 @@ static bool has_values(const struct ampd_msg_model_status *status)
            state == AMPD_MSG_MODEL_STATE_STALLED || state == AMPD_MSG_MODEL_STATE_DONE;
 }
 
-int ampclient_load(struct ampclient *client, const char *model_name, const float *const *values, uint32_t values_count,
-                   bool *already)
+/* An array for each parameter. */
+static int check_plane(struct ampclient *client, const float *const *plane, uint32_t count, const char *what)
 {
-    return ampclient_load_sized(client, model_name, values, NULL, values_count, already);
+    for (uint32_t i = 0; i < count; i++)
+        if (plane == NULL || plane[i] == NULL)
+            return amp_error_set(&client->error, AMP_EINVAL, NULL,
+                                 "The %s of parameter %u are NULL; give %s for every parameter.", what, i, what);
+    return 0;
 }
 
-int ampclient_load_sized(struct ampclient *client, const char *model_name, const float *const *values,
-                         const uint64_t *elements, uint32_t values_count, bool *already)
+int ampclient_load_from(struct ampclient *client, const char *model_name, const struct ampclient_load_source *source,
+                        bool *already)
 {
-    if (client == NULL)
-        return AMP_EINVAL;
     ampclient_begin(client);
     int rc = ampclient_find_shards(client);
-    if (rc != 0)
-        return rc;
-    for (uint32_t i = 0; values == NULL || i < values_count; i++)
-        if (values == NULL || values[i] == NULL)
-            return amp_error_set(&client->error, AMP_EINVAL, NULL,
-                                 "The values of parameter %u are NULL; give values for every parameter.", i);
+    if (rc == 0)
+        rc = check_plane(client, source->planes[0], source->count, "values");
+    for (unsigned i = 1; rc == 0 && i < 3; i++)
+        if (source->planes[i] != NULL)
+            rc = check_plane(client, source->planes[i], source->count, "moments");
     struct ampd_msg_get_model_response model;
-    rc = ampclient_get_model(client, model_name, &model);
+    if (rc == 0)
+        rc = ampclient_get_model(client, model_name, &model);
     if (rc != 0)
         return rc;
-    struct load load = {.values = values};
+    struct load load = {.source = source, .planes = 1};
     bool was_there = has_values(&model.status);
-    rc = open_load(client, &model, elements, values_count, &load);
+    rc = open_load(client, &model, &load);
     if (rc == 0) {
+        if (source->full != NULL)
+            rc = open_full(client, &model, &load);
         /* Values once loaded stay: there is no need to send others. */
-        if (!was_there)
+        if (rc == 0 && !was_there)
             rc = run_load(client, model_name, &load, &was_there);
         if (!client->link->broken)
             ampclient_flat_close(&load.flat);
@@ -279,4 +362,28 @@ int ampclient_load_sized(struct ampclient *client, const char *model_name, const
     if (rc == 0 && already != NULL)
         *already = was_there;
     return rc;
+}
+
+int ampclient_load(struct ampclient *client, const char *model_name, const float *const *values, uint32_t values_count,
+                   bool *already)
+{
+    const struct ampclient_load_source source = {.planes = {values}, .count = values_count};
+    return client == NULL ? AMP_EINVAL : ampclient_load_from(client, model_name, &source, already);
+}
+
+int ampclient_load_full(struct ampclient *client, const char *model_name, const struct ampclient_full *full,
+                        bool *already)
+{
+    if (client == NULL)
+        return AMP_EINVAL;
+    ampclient_begin(client);
+    struct ampclient_full given = AMPCLIENT_FULL_INIT;
+    if (full == NULL)
+        return amp_error_set(&client->error, AMP_EINVAL, NULL, "full is NULL; give what the model was.");
+    int rc = ampclient_take_struct(&given, sizeof given, full, "ampclient_full", &client->error);
+    if (rc != 0)
+        return rc;
+    const struct ampclient_load_source source = {
+        .planes = {given.values, given.m, given.v}, .count = given.parameters_count, .full = &given};
+    return ampclient_load_from(client, model_name, &source, already);
 }

@@ -2,6 +2,7 @@
 #ifndef AMPD_CALL_EVENTS_H
 #define AMPD_CALL_EVENTS_H
 
+#include "server/core/load_calls.h"
 #include "server/core/model/passes.h"
 #include "storage/records.h"
 
@@ -26,11 +27,6 @@ struct ampd_event_act {
     float scale;
     uint64_t epoch, step;
     bool force; /* also while workers hold a lease */
-};
-
-struct ampd_event_load {
-    const char *model;
-    uint64_t loader; /* a number that the client gave its load on every shard; 0: none, where there is one shard */
 };
 
 struct ampd_event_join {
@@ -86,6 +82,7 @@ struct ampd_event_push {
 
 struct ampd_event_block {
     uint64_t block;
+    uint32_t plane;    /* of a full load: 0 its masters, 1 and 2 its moments */
     bool bad_checksum; /* the bytes do not match: nothing below is set */
     uint32_t counts_count;
     const struct ampd_segment_count *counts; /* of ampd_receive_block: one per segment of the block */

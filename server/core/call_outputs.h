@@ -5,6 +5,7 @@
 #define AMPD_CALL_OUTPUTS_H
 
 #include "base/err.h"
+#include "server/core/load_calls.h"
 #include "server/core/model/layout.h"
 #include "storage/records.h"
 
@@ -109,14 +110,6 @@ struct ampd_reply {
             uint64_t epoch, step; /* the new one, and the step that is next */
         } rollback;
     } u;
-};
-
-/* Load: block b, with 4 bytes an element, goes to masters + (b - first) * block_elements. All may be sent. */
-struct ampd_load_grant {
-    uint32_t model;
-    const struct ampd_layout *layout;
-    uint64_t first, count; /* the blocks of this shard */
-    float *masters;
 };
 
 /* Push: block b goes to memory + (b - first) * stride, in the dtype of the push. */

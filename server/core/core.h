@@ -30,11 +30,6 @@
  * has not counted, and a fence near the end of the numbers would leave none for the processes after it.
  */
 #define AMPD_FENCE_LEAP ((uint64_t)1 << 40)
-/*
- * Steps that a shard tells are not above this, nor are epochs, or else by no more than a leap: --epoch-above may begin
- * here.
- */
-#define AMPD_NUMBER_TOLD_MAX ((uint64_t)1 << 62)
 
 /*
  * A worker is a straggler when in this many steps in a row it was complete last, at least so long after the one before

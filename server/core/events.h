@@ -48,7 +48,8 @@ enum ampd_event_type {
     AMPD_EVENT_PUSH_BLOCK = 25, /* u.block: a granted block is in memory, or was refused for its checksum */
     AMPD_EVENT_PUSH_END = 26,   /* u.push_end: the trailer is here, after all blocks the client sent */
     AMPD_EVENT_CALL_CLOSED = 27,
-    AMPD_EVENT_REVOKED = 28, /* the I/O loop of `call` has let go of the memory that was revoked */
+    AMPD_EVENT_REVOKED = 28,    /* the I/O loop of `call` has let go of the memory that was revoked */
+    AMPD_EVENT_LOAD_STATE = 29, /* u.load_state: of a full load */
 
     /* ---- other signs of life ---- */
     AMPD_EVENT_RENEW = 30, /* u.worker, no call: DATA of its push came, or its connection lives while a call is open */
@@ -124,6 +125,7 @@ struct ampd_event {
         struct ampd_event_create create;
         struct ampd_event_named named;
         struct ampd_event_load load;
+        struct ampd_event_load_state load_state;
         struct ampd_event_act act;
         struct ampd_event_fence fence;
         uint32_t shard;

@@ -153,7 +153,7 @@ static int put_epoch(struct sqlite_store *store, const char *model, const struct
     struct store_cursor rows = store_binder(store, STMT_ROWS_SUPERSEDE);
     store_bind_u64(&rows, (uint64_t)id);
     store_bind_u64(&rows, epoch->epoch);
-    store_bind_u64(&rows, epoch->base_step);
+    store_bind_u64(&rows, epoch->base_epoch == 0 ? 0 : epoch->base_step);
     rc = store_run_bound(store, &rows, "superseding rows", error);
     if (rc != 0)
         return rc;

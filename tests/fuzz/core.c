@@ -158,7 +158,7 @@ static void grant_load(struct call *call, const struct ampd_load_grant *load)
     struct ampd_push_grant given = {.layout = load->layout,
                                     .first = load->first,
                                     .count = load->count,
-                                    .memory = (uint8_t *)load->masters,
+                                    .memory = (uint8_t *)load->planes[0],
                                     .stride = load->layout->block_elements * sizeof(float),
                                     .dtype = AMP_F32};
     grant(call, &given, true);
@@ -503,7 +503,7 @@ static void join(struct world *world, uint32_t rank)
 
 static void load(struct world *world, unsigned shard, uint64_t loader)
 {
-    struct ampd_event event = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", loader}};
+    struct ampd_event event = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {.model = "model", .loader = loader}};
     (void)call(world, shard, 0, &event);
 }
 

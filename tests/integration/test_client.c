@@ -185,6 +185,14 @@ static void wrong_arguments_get_a_code_and_a_sentence(void **state)
                  AMP_EINVAL, "values_count");
     expect_error(fixture, ampclient_load(fixture->client, "none", (const float *const *)fixture->values, 5, NULL),
                  AMP_ENOTFOUND, "no such model");
+    struct ampclient_full full = AMPCLIENT_FULL_INIT;
+    expect_error(fixture, ampclient_load_full(fixture->client, MODEL, NULL, NULL), AMP_EINVAL, "full");
+    expect_error(fixture, ampclient_load_full(fixture->client, MODEL, &full, NULL), AMP_EINVAL, "parameters_count");
+    full.parameters_count = PARAMETERS;
+    expect_error(fixture, ampclient_load_full(fixture->client, MODEL, &full, NULL), AMP_EINVAL, "values");
+    full.values = (const float *const *)fixture->values;
+    full.m = full.values;
+    expect_error(fixture, ampclient_load_full(fixture->client, MODEL, &full, NULL), AMP_EINVAL, "keeps 0 moments");
     expect_error(fixture, ampclient_parameter(fixture->model, PARAMETERS, &tensor), AMP_ERANGE, "5");
     expect_error(fixture, ampclient_parameter(fixture->model, 0, &tensor), AMP_ESTATE, "pulled");
     expect_error(fixture, ampclient_push(fixture->model, 0, fixture->gradients[0], AMP_F32), AMP_ESTATE, "step");

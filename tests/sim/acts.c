@@ -187,9 +187,10 @@ void sim_act_stored(struct sim_store *store, const struct ampd_step_row *row, ui
 
 void sim_acts_supersede(struct sim_store *store, const struct ampd_epoch_record *epoch)
 {
+    uint64_t kept = epoch->base_epoch == 0 ? 0 : epoch->base_step;
     for (uint32_t i = 0; i < store->acts_count; i++) {
         struct ampd_act_record *act = &store->acts[i];
-        bool above = act->kind == AMPD_ROW_EPOCH ? act->step > epoch->base_step : act->step >= epoch->base_step;
+        bool above = act->kind == AMPD_ROW_EPOCH ? act->step > kept : act->step >= kept;
         act->superseded = act->superseded || (act->epoch < epoch->epoch && above);
     }
 }

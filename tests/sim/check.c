@@ -29,8 +29,10 @@ static void check_scale(struct sim *sim, float scale)
 /* The scale record that the row at (epoch, step) ends with: of an epoch's base, the row that the checkpoint belongs to. */
 static const struct amp_scaler_state *record_at(const struct sim *sim, uint64_t epoch, uint64_t step)
 {
-    while (epoch != 0 && sim->epochs[epoch].base_step >= step)
-        epoch = sim->epochs[epoch].base_epoch;
+    for (; epoch != 0 && sim->epochs[epoch].base_step >= step; epoch = sim->epochs[epoch].base_epoch) {
+        if (sim->epochs[epoch].base_epoch == 0 && sim->epochs[epoch].base_step == step && step != 0)
+            return &sim->model.base.scaler; /* of a full load */
+    }
     if (step == 0 || epoch == 0 || sim->ledger[epoch][step] == NULL)
         return NULL;
     return &sim->ledger[epoch][step]->after;
@@ -205,7 +207,8 @@ void sim_check_epoch(struct sim *sim, const struct sim_shard *shard, const struc
     if (sim->loaded && epoch->base_epoch == 0 && !sim->destroyed)
         sim_fail(sim, SIM_DURABLE, "epoch %llu begins without a checkpoint, though the model was loaded",
                  (unsigned long long)epoch->epoch);
-    if (epoch->base_step > sim->model.decided)
+    bool full = sim->model.full && epoch->base_epoch == 0 && epoch->base_step == SIM_FULL_STEP;
+    if (epoch->base_step > sim->model.decided && !full)
         sim_fail(sim, SIM_DURABLE, "an epoch begins from a step that was never decided");
     sim_values_epoch(sim, epoch);
     sim->epochs_seen++;
@@ -266,7 +269,8 @@ void sim_check_pulled(struct sim *sim, const struct sim_worker *worker)
 {
     const struct sim_model *model = &sim->model;
     const struct sim_state *state = NULL;
-    for (uint32_t p = 0; p < model->spec.parameters_count && worker->version == 0; p++) {
+    for (uint32_t p = 0; p < model->spec.parameters_count && sim_values_are_new(sim, worker->epoch, worker->version);
+         p++) {
         uint64_t elements, start = model->layout->starts[p];
         const void *pulled = ampclient_core_parameter(worker->core, p, &elements);
         sim_values_cast(sim, worker->epoch, start, start + elements, pulled);
@@ -307,7 +311,9 @@ void sim_check_observed(struct sim *sim, const struct sim_call *call)
     const struct sim_shard *shard = &sim->shard[call->shard];
     size_t size = amp_dtype_size(model->spec.cast);
     sim_values_pulled(sim, call->seen.epoch, call->seen.version, call->shard, call->own + shard->element * size);
-    for (uint32_t p = 0; p < model->spec.parameters_count && call->seen.version == 0; p++) {
+    for (uint32_t p = 0; p < model->spec.parameters_count &&
+                         sim_values_are_new(sim, call->seen.epoch, call->seen.version);
+         p++) {
         uint64_t from, to;
         if (part_of(model, shard, p, &from, &to))
             sim_values_cast(sim, call->seen.epoch, from, to, call->own + from * size);
@@ -362,7 +368,7 @@ void sim_check_file(struct sim *sim, const struct sim_shard *shard, const struct
         return; /* of an epoch that is over: it is void as soon as the shard hears of it */
     if (file->step > sim->model.decided)
         sim_fail(sim, SIM_DURABLE, "a checkpoint of a step that is not decided");
-    if (file->step == 0 && shard->elements > 0)
+    if (sim_values_at(sim, shard->store.epoch, file->step) && shard->elements > 0)
         sim_values_masters(sim, shard->store.epoch, shard->element, shard->element + shard->elements, file->master);
     check_user_states(sim, shard, file);
     check_tensor(sim, shard, file->master, state->master, "masters");

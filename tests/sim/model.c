@@ -104,6 +104,17 @@ static void state_alloc(const struct sim_model *model, struct sim_state *state)
     state->v = calloc(model->layout->elements, sizeof(float));
 }
 
+/* As a server that has skipped the first step and applied the second one. */
+static void make_base(struct sim_model *model)
+{
+    struct ampd_load_base *base = &model->base;
+    amp_scaler_init(&model->spec.scaler, &base->scaler);
+    amp_scaler_update(&model->spec.scaler, &base->scaler, AMP_SCALER_OVERFLOW);
+    amp_scaler_update(&model->spec.scaler, &base->scaler, AMP_SCALER_CLEAN);
+    base->step = SIM_FULL_STEP;
+    base->version = base->scaler.applied;
+}
+
 void sim_model_init(struct sim_model *model, uint64_t seed)
 {
     *model = (struct sim_model){.seed = seed, .by_actor = sim_model_by_actor(seed)};
@@ -117,6 +128,19 @@ void sim_model_init(struct sim_model *model, uint64_t seed)
         state_alloc(model, &model->states[s]);
     sim_model_first(model, 0, model->states[0].master);
     amp_scaler_init(&model->spec.scaler, &model->states[0].scaler);
+    model->full = sim_has(seed, SIM_FULL);
+    make_base(model);
+}
+
+bool sim_model_is_full(const struct sim_model *model, uint64_t loader)
+{
+    return model->full && loader % 3 != 0;
+}
+
+/* A second moment, or a sum of squares, is not negative; of RMSProp the first one is that. */
+float sim_model_moment(uint32_t plane, float value)
+{
+    return fabsf(value) / (float)(8 << plane);
 }
 
 void sim_model_close(struct sim_model *model)

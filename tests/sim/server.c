@@ -348,14 +348,17 @@ static void receive_block(struct sim *sim, struct sim_call *call, struct sim_mes
 {
     struct ampd_segment_count counts[64];
     bool load = call->kind == SIM_LOAD;
+    uint32_t plane = load ? (uint32_t)(message->block / sim->model.layout->blocks) : 0;
+    uint64_t number = message->block - plane * sim->model.layout->blocks;
     if (!load && call->listed[message->block] == 2)
         return;
-    uint8_t *to = load ? (uint8_t *)call->load.masters +
-                             (message->block - call->load.first) * sim->model.layout->block_elements * sizeof(float)
+    uint8_t *to = load ? (uint8_t *)call->load.planes[plane] +
+                             (number - call->load.first) * sim->model.layout->block_elements * sizeof(float)
                        : call->push.memory + (message->block - call->push.first) * call->push.stride;
     memcpy(to, message->data, message->size);
     struct ampd_event event = {.type = load ? AMPD_EVENT_LOAD_BLOCK : AMPD_EVENT_PUSH_BLOCK, .call = call->id};
-    event.u.block.block = message->block;
+    event.u.block.block = number;
+    event.u.block.plane = plane;
     event.u.block.counts = counts;
     if (!load && sim->flips > 0 && sim_below(sim, 40) == 0) {
         sim->flips--;
@@ -363,11 +366,24 @@ static void receive_block(struct sim *sim, struct sim_call *call, struct sim_mes
         event.u.block.bad_checksum = true;
     } else {
         event.u.block.counts_count = ampd_receive_block(
-            sim->model.layout, message->block, load ? AMP_F32 : call->push.dtype, to, &amp_kernels_ref, counts);
+            sim->model.layout, number, load ? AMP_F32 : call->push.dtype, to, &amp_kernels_ref, counts);
     }
     if (!load && !event.u.block.bad_checksum)
         sim_asks_block(sim, call, message->block);
     call_event(sim, call, &event);
+}
+
+/* What each rank would have pushed with the step that the load is after. */
+static void load_states(struct sim *sim, struct sim_call *call)
+{
+    for (uint32_t rank = 0; rank < sim->model.spec.world_size; rank++) {
+        uint64_t state[2] = {SIM_FULL_STEP, rank};
+        struct ampd_event event = {.type = AMPD_EVENT_LOAD_STATE, .call = call->id};
+        event.u.load_state.rank = rank;
+        event.u.load_state.data = (const uint8_t *)state;
+        event.u.load_state.size = sizeof(state);
+        call_event(sim, call, &event);
+    }
 }
 
 void sim_call_go_up(struct sim *sim, struct sim_call *call)
@@ -382,6 +398,8 @@ void sim_call_go_up(struct sim *sim, struct sim_call *call)
     } else if (message->type == SIM_BLOCK) {
         receive_block(sim, call, message);
     } else {
+        if (call->kind == SIM_LOAD && call->load.world_size > 0)
+            load_states(sim, call);
         struct ampd_event event = {.type = call->kind == SIM_LOAD ? AMPD_EVENT_LOAD_END : AMPD_EVENT_PUSH_END,
                                    .call = call->id};
         event.u.push_end.absent = message->absent;

@@ -39,6 +39,7 @@
 #define SIM_ACTS_MAX           8
 #define SIM_EVENTS_MAX         400000 /* a run that takes more does not end */
 #define SIM_VALUES             8      /* loaders with values of their own; the next one has those of the first again */
+#define SIM_FULL_STEP          2      /* after which a full load is: one skipped, one applied */
 #define SIM_KEEPALIVE_MS       20000  /* after at most this an end of a connection notices that nothing comes through */
 
 /* What must always hold. The names are printed with a violation; tests/sim/mutations says which mutation breaks which. */
@@ -74,7 +75,8 @@
     X(SIM_SILENCE, "silence") /* a worker whose lease has ended goes on without Join */                                \
     X(SIM_ASKS, "asks")       /* GetPushState at any moment, pushes that begin before the apply is over */             \
     X(SIM_ROWS, "rows")       /* in each seed: rows of epochs and acts are compared on all shards */                   \
-    X(SIM_RATES, "rates") /* pushes name the learning rate, and some another one than the others of the step */
+    X(SIM_RATES, "rates")     /* pushes name the learning rate, and some another than the others of the step */        \
+    X(SIM_FULL, "full")       /* two of three loaders bring a model that has made SIM_FULL_STEP steps elsewhere */
 
 #define SIM_INVARIANT_ENUM(name, text) name,
 enum sim_kind { SIM_KINDS(SIM_INVARIANT_ENUM) SIM_KINDS_COUNT };
@@ -104,6 +106,8 @@ struct sim_model {
     bool sums;     /* some gradients are beyond the range once they are summed */
     bool weights;  /* pushes have weights of their own */
     bool rates;    /* pushes name the learning rate of their step */
+    bool full;     /* some loads are full ones, */
+    struct ampd_load_base base; /* after this step */
     struct sim_state states[SIM_STEPS_MAX + 1];
     uint64_t decided; /* states[0..decided] are filled */
 };
@@ -117,6 +121,9 @@ float sim_model_weight(const struct sim_model *model, const struct sim_key *key)
 double sim_model_rate(const struct sim_model *model, uint64_t step);
 /* The first values, flat, of this one of SIM_VALUES loaders. */
 void sim_model_first(const struct sim_model *model, uint64_t loader, float *master);
+/* Whether a load is a full one, by the number of its loader; and its moments, beside these values. */
+bool sim_model_is_full(const struct sim_model *model, uint64_t loader);
+float sim_model_moment(uint32_t plane, float value);
 bool sim_model_absent(const struct sim_model *model, const struct sim_key *key, uint32_t parameter);
 enum amp_dtype sim_model_dtype(const struct sim_model *model, const struct sim_key *key);
 /* Writes the scaled gradient of one parameter in the key's dtype. */
@@ -462,6 +469,8 @@ void sim_asks_push(struct sim *sim, uint32_t w, const struct ampclient_core_resu
 /* ---- values.c ---- */
 void sim_values_init(struct sim *sim);
 void sim_values_close(struct sim *sim);
+bool sim_values_are_new(const struct sim *sim, uint64_t epoch, uint64_t version); /* as they were loaded */
+bool sim_values_at(const struct sim *sim, uint64_t epoch, uint64_t step);         /* after which they were loaded */
 void sim_values_epoch(struct sim *sim, const struct ampd_epoch_record *epoch);
 /* Elements [from, to) of the model are these masters, or these bytes of the cast, before any step of the epoch was applied. */
 void sim_values_masters(struct sim *sim, uint64_t epoch, uint64_t from, uint64_t to, const float *masters);

@@ -29,14 +29,42 @@ void sim_values_close(struct sim *sim)
         free(sim->values[v]);
 }
 
+/* The step after which the load of an epoch is: of the epoch that all before it go back to. */
+static uint64_t base_of(const struct sim *sim, uint64_t epoch)
+{
+    while (sim->epochs[epoch].base_epoch != 0)
+        epoch = sim->epochs[epoch].base_epoch;
+    return sim->epochs[epoch].base_step;
+}
+
+bool sim_values_are_new(const struct sim *sim, uint64_t epoch, uint64_t version)
+{
+    return epoch < SIM_EPOCHS_MAX && version == (base_of(sim, epoch) == 0 ? 0 : sim->model.base.version);
+}
+
+bool sim_values_at(const struct sim *sim, uint64_t epoch, uint64_t step)
+{
+    return step == base_of(sim, epoch);
+}
+
 /* REF begins with what the epoch of shard 0 has. */
 static void take(struct sim *sim, uint64_t epoch)
 {
     uint32_t v = 0;
+    struct sim_state *state = &sim->model.states[base_of(sim, epoch)];
     while ((sim->whose[epoch] >> v & 1) == 0)
         v++;
-    if (epoch == sim->shard[0].store.epoch && sim->values[1] != NULL)
-        memcpy(sim->model.states[0].master, sim->values[v], sim->model.layout->elements * sizeof(float));
+    if (epoch != sim->shard[0].store.epoch)
+        return;
+    memcpy(state->master, sim->values[v], sim->model.layout->elements * sizeof(float));
+    if (state == sim->model.states)
+        return;
+    for (uint64_t i = 0; i < sim->model.layout->elements; i++) {
+        state->m[i] = sim_model_moment(1, state->master[i]);
+        state->v[i] = sim_model_moment(2, state->master[i]);
+    }
+    state->version = sim->model.base.version;
+    state->scaler = sim->model.base.scaler;
 }
 
 void sim_values_epoch(struct sim *sim, const struct ampd_epoch_record *epoch)

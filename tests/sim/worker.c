@@ -579,21 +579,35 @@ bool sim_worker_can_act(const struct sim *sim, uint32_t w)
            worker->program != SIM_WAIT_LOAD && worker->program != SIM_DEAD;
 }
 
+/* Blocks as Load numbers them: those of the moments follow those of the masters. */
+static void load_plane(struct sim *sim, struct sim_call *call, const struct sim_shard *shard, uint32_t plane)
+{
+    const struct ampd_layout *layout = sim->model.layout;
+    const float *values = sim->values[sim->values[1] == NULL ? 0 : sim->last_loader % SIM_VALUES];
+    for (uint64_t b = shard->block; b < shard->block + shard->blocks; b++) {
+        struct sim_message *block = sim_message_new(SIM_BLOCK);
+        uint32_t elements = ampd_layout_block_elements(layout, b);
+        block->block = plane * layout->blocks + b;
+        block->size = elements * sizeof(float);
+        block->data = malloc(block->size);
+        const float *from = values + b * layout->block_elements;
+        for (uint32_t i = 0; i < elements; i++) {
+            float value = plane == 0 ? from[i] : sim_model_moment(plane, from[i]);
+            memcpy(block->data + i * sizeof(value), &value, sizeof(value));
+        }
+        amp_list_push(&call->up, &block->node);
+    }
+}
+
 static void load_shard(struct sim *sim, uint32_t w, const struct sim_shard *shard)
 {
     struct sim_call *call = sim_call_new(sim, SIM_LOAD, shard->index, w, 0);
     struct sim_message *message = request(sim, call, AMPD_EVENT_LOAD_BEGIN);
-    message->request.u.load = (struct ampd_event_load){message->text[0], sim->last_loader};
-    const struct ampd_layout *layout = sim->model.layout;
-    for (uint64_t b = shard->block; b < shard->block + shard->blocks; b++) {
-        struct sim_message *block = sim_message_new(SIM_BLOCK);
-        block->block = b;
-        block->size = ampd_layout_block_elements(layout, b) * sizeof(float);
-        block->data = malloc(block->size);
-        const float *values = sim->values[sim->values[1] == NULL ? 0 : sim->last_loader % SIM_VALUES];
-        memcpy(block->data, values + b * layout->block_elements, block->size);
-        amp_list_push(&call->up, &block->node);
-    }
+    message->request.u.load = (struct ampd_event_load){.model = message->text[0], .loader = sim->last_loader};
+    bool full = sim_model_is_full(&sim->model, sim->last_loader);
+    message->request.u.load.base = full ? &sim->model.base : NULL;
+    for (uint32_t plane = 0; plane < (full ? 1 + ampd_tensors_moments(&sim->model.spec) : 1); plane++)
+        load_plane(sim, call, shard, plane);
     struct sim_message *end = sim_message_new(SIM_END);
     amp_list_push(&call->up, &end->node);
 }

@@ -368,7 +368,7 @@ static uint32_t fill(float *to, uint64_t block, enum amp_dtype dtype, float valu
 
 uint64_t core_load(struct core_host *host, float value)
 {
-    struct ampd_event event = {.type = AMPD_EVENT_LOAD_BEGIN, .u.named = {"model"}};
+    struct ampd_event event = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {.model = "model"}};
     uint64_t call = send(host, &event);
     const struct ampd_load_grant *grant = &core_call(host, call)->load;
     for (uint64_t b = 0; core_call(host, call)->granted && b < grant->count; b++) {
@@ -377,7 +377,7 @@ uint64_t core_load(struct core_host *host, float value)
         block.u.block.block = b;
         block.u.block.counts = counts;
         block.u.block.counts_count =
-            fill(grant->masters + b * grant->layout->block_elements, b, AMP_F32, value, grant->layout, counts);
+            fill(grant->planes[0] + b * grant->layout->block_elements, b, AMP_F32, value, grant->layout, counts);
         core_event(host, &block);
     }
     if (core_call(host, call)->granted && !core_call(host, call)->revoked) {

@@ -220,14 +220,14 @@ void pair_send_start(unsigned shard)
 
 void pair_load(unsigned shard)
 {
-    struct ampd_event event = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", 7}};
+    struct ampd_event event = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {.model = "model", .loader = 7}};
     struct core_call *loading = pair_call(shard, &event);
     uint64_t id = event.call;
     assert_true(loading->granted);
     const struct ampd_load_grant grant = loading->load;
     for (uint64_t b = grant.first; b < grant.first + grant.count; b++) {
         struct ampd_segment_count counts[4];
-        float *to = grant.masters + (b - grant.first) * grant.layout->block_elements;
+        float *to = grant.planes[0] + (b - grant.first) * grant.layout->block_elements;
         struct ampd_event block = {.type = AMPD_EVENT_LOAD_BLOCK, .call = id};
         block.u.block.block = b;
         block.u.block.counts = counts;

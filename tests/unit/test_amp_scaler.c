@@ -364,9 +364,58 @@ static void values_out_of_range_are_refused_by_field(void **state)
     }
 }
 
+static void every_record_that_a_policy_makes_is_one_that_it_takes(void **state)
+{
+    (void)state;
+    for (int policy = AMP_SCALER_DYNAMIC; policy <= AMP_SCALER_PADDLE; policy++) {
+        struct amp_scaler_config config = {.policy = (enum amp_scaler_policy)policy, .growth_interval = 3};
+        struct amp_scaler_state s;
+        struct amp_error error = {0};
+        config = checked(config);
+        amp_scaler_init(&config, &s);
+        for (uint32_t i = 0, drawn = 1; i < 2000; i++, drawn = drawn * 1664525u + 1013904223u) {
+            enum amp_scaler_outcome outcome = drawn >> 30 == 0   ? AMP_SCALER_OVERFLOW
+                                              : drawn >> 29 == 7 ? AMP_SCALER_EMPTY
+                                                                 : AMP_SCALER_CLEAN;
+            if (amp_scaler_state_check(&config, &s, &error) != 0)
+                fail_msg("%s, step %u: %s", amp_scaler_policy_name(config.policy), i, error.text);
+            amp_scaler_update(&config, &s, outcome);
+        }
+    }
+}
+
+static void a_record_that_cannot_be_is_refused_by_field(void **state)
+{
+    (void)state;
+    const struct amp_scaler_config config = checked((struct amp_scaler_config){.policy = AMP_SCALER_MEGATRON});
+    const struct amp_scaler_config none = checked((struct amp_scaler_config){.policy = AMP_SCALER_NONE});
+    struct amp_scaler_state good;
+    struct amp_error error = {0};
+    amp_scaler_init(&config, &good);
+    assert_int_equal(0, amp_scaler_state_check(&config, &good, &error));
+    assert_int_equal(AMP_EINVAL, amp_scaler_state_check(&none, &good, &error));
+    struct amp_scaler_state bad[8] = {good, good, good, good, good, good, good, good};
+    static const char *const words[] = {"scale is",  "scale is",  "scale_id",  "hysteresis_left",
+                                        "attempted", "attempted", "overflows", "overflows"};
+    bad[0].scale = NAN;
+    bad[1].scale = 0.5f;
+    bad[2].scale_id = 0;
+    bad[3].hysteresis_left = config.hysteresis + 1;
+    bad[4].applied = 1;
+    bad[5].skipped = 1;
+    bad[6].consecutive_overflows = 1;
+    bad[7].steps_since_overflow = 1;
+    for (unsigned i = 0; i < 8; i++) {
+        assert_int_equal(AMP_EINVAL, amp_scaler_state_check(&config, &bad[i], &error));
+        assert_non_null(strstr(error.text, words[i]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_record_that_a_policy_makes_is_one_that_it_takes),
+        cmocka_unit_test(a_record_that_cannot_be_is_refused_by_field),
         cmocka_unit_test(every_policy_follows_its_golden_trace),
         cmocka_unit_test(every_policy_but_none_has_a_golden_trace),
         cmocka_unit_test(megatron_forgives_again_only_after_a_full_clean_window),

@@ -177,7 +177,7 @@ static uint32_t fill(const struct ampd_layout *layout, uint64_t block, uint64_t 
 
 static void load(struct world *world, uint32_t shard)
 {
-    struct ampd_event begin = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", 7}};
+    struct ampd_event begin = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {.model = "model", .loader = 7}};
     uint64_t id = call(world, shard, begin);
     assert_true(world->granted);
     const struct ampd_load_grant grant = world->load;
@@ -185,7 +185,7 @@ static void load(struct world *world, uint32_t shard)
         struct ampd_segment_count counts[4];
         struct ampd_event block = {
             .type = AMPD_EVENT_LOAD_BLOCK, .call = id, .u.block = {.block = b, .counts = counts}};
-        block.u.block.counts_count = fill(grant.layout, b, 1, 0, grant.masters + (b - grant.first) * BLOCK, counts);
+        block.u.block.counts_count = fill(grant.layout, b, 1, 0, grant.planes[0] + (b - grant.first) * BLOCK, counts);
         send(world, shard, block);
     }
     send(world, shard, (struct ampd_event){.type = AMPD_EVENT_LOAD_END, .call = id});

@@ -70,7 +70,7 @@ static void a_call_of_a_model_that_is_not_there_is_not_found(void **state)
         {.type = AMPD_EVENT_SET_SCALE, .u.act = {.model = "none", .note = &note, .scale = 8}},
         {.type = AMPD_EVENT_ROLLBACK, .u.act = {.model = "none", .note = &note}},
         {.type = AMPD_EVENT_DELETE_MODEL, .u.act = {.model = "none", .note = &note}},
-        {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"none", 1}},
+        {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {.model = "none", .loader = 1}},
         {.type = AMPD_EVENT_PULL, .u.pull = {.model = "none", .by = AMPD_PULL_LATEST}},
         {.type = AMPD_EVENT_PUSH_BEGIN, .u.push = {.model = "none", .epoch = 1, .step = 1}},
     };
@@ -223,14 +223,14 @@ static void a_join_whose_caller_is_gone_counts_all_the_same(void **state)
 
 static uint64_t begin_load(void)
 {
-    struct ampd_event event = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", 0}};
+    struct ampd_event event = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {.model = "model", .loader = 0}};
     return send(event);
 }
 
 static void load_block(uint64_t id, uint64_t block, float value, bool bad)
 {
     const struct ampd_load_grant grant = core_call(&host, id)->load;
-    float *to = grant.masters + block * AMPD_ALIGN_ELEMENTS;
+    float *to = grant.planes[0] + block * AMPD_ALIGN_ELEMENTS;
     struct ampd_segment_count counts[4];
     struct ampd_event event = {
         .type = AMPD_EVENT_LOAD_BLOCK, .call = id, .u.block = {.block = block, .bad_checksum = bad}};
@@ -463,7 +463,7 @@ static void a_draining_server_takes_no_new_call(void **state)
     struct ampd_event events[] = {
         {.type = AMPD_EVENT_JOIN, .u.join = {.model = "model", .worker = "w", .rank = -1}},
         {.type = AMPD_EVENT_DELETE_MODEL, .u.act = {.model = "model", .note = &note}},
-        {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", 1}},
+        {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {.model = "model", .loader = 1}},
         {.type = AMPD_EVENT_PULL, .u.pull = {.model = "model", .by = AMPD_PULL_LATEST}},
         {.type = AMPD_EVENT_PUSH_BEGIN, .u.push = {.model = "model", .epoch = 1, .step = 1}},
     };

@@ -46,7 +46,7 @@ static void values_of_a_load_that_broke_off_are_of_an_epoch_that_is_over(void **
     uint64_t pull = pair_calls_count;
     const struct ampd_call *streams = ampd_call_find(pair_core[1], pull);
     assert_true(streams != NULL && streams->state == AMPD_CALL_STREAMING);
-    struct ampd_event begin = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", 7}};
+    struct ampd_event begin = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {.model = "model", .loader = 7}};
     assert_true(pair_call(0, &begin)->granted);
     struct ampd_event over[] = {{.type = AMPD_EVENT_CALL_CLOSED, .call = begin.call},
                                 {.type = AMPD_EVENT_CALL_CLOSED, .call = pull}};
@@ -70,7 +70,7 @@ static void values_of_a_load_that_broke_off_are_of_an_epoch_that_is_over(void **
 static void want(uint64_t loader)
 {
     struct ampd_message *message = pair_message(AMPD_MESSAGE_LOAD_WANT, 1, 0);
-    message->u.load = loader;
+    message->u.want = (struct ampd_load_want){loader, ampd_load_base_first(&pair_core[1]->models[0]->spec)};
     pair_send_take(message);
 }
 
@@ -92,7 +92,7 @@ static void a_load_that_broke_off_is_told_again_in_a_new_session(void **state)
 {
     (void)state;
     create();
-    struct ampd_event begin = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", 7}};
+    struct ampd_event begin = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {.model = "model", .loader = 7}};
     assert_true(pair_call(1, &begin)->granted);
     struct ampd_event over = {.type = AMPD_EVENT_CALL_CLOSED, .call = begin.call};
     pair_hold_messages = true;
@@ -118,7 +118,7 @@ static void a_load_has_one_number_on_all_shards_and_ends_on_all(void **state)
     struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
     assert_string_equal("NOT_COORDINATOR", pair_call(1, &event)->reply.error.reason);
     assert_int_equal(0, pair_call(0, &event)->reply.error.code);
-    event = (struct ampd_event){.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"second", 0}};
+    event = (struct ampd_event){.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {.model = "second", .loader = 0}};
     assert_string_equal("LOADER", pair_call(1, &event)->reply.error.reason);
     event.u.load.loader = 7;
     const struct core_call *here = pair_call(0, &event);
@@ -168,7 +168,7 @@ static void a_loader_that_falls_silent_gives_way_to_one_that_waits(void **state)
 {
     (void)state;
     create();
-    struct ampd_event silent = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", 7}};
+    struct ampd_event silent = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {.model = "model", .loader = 7}};
     const struct core_call *calls[2];
     for (unsigned k = 0; k < 2; k++) {
         calls[k] = pair_call(k, &silent);
@@ -177,7 +177,7 @@ static void a_loader_that_falls_silent_gives_way_to_one_that_waits(void **state)
     pass(10 * AMPD_LEASE_MS); /* nobody else waits: it may take its time */
     assert_int_equal(1, pair_model(0)->coord->epoch);
     load_one_block(1, pair_calls_count);
-    struct ampd_event waits = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", 9}};
+    struct ampd_event waits = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {.model = "model", .loader = 9}};
     const struct core_call *next[2];
     for (unsigned k = 0; k < 2; k++)
         next[k] = pair_call(k, &waits);
@@ -201,11 +201,11 @@ static void a_loader_whose_blocks_come_slowly_keeps_the_grant_and_one_that_repea
 {
     (void)state;
     create();
-    struct ampd_event slow = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", 7}};
+    struct ampd_event slow = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {.model = "model", .loader = 7}};
     (void)pair_call(0, &slow);
     (void)pair_call(1, &slow);
     uint64_t last = pair_calls_count;
-    struct ampd_event waits = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", 9}};
+    struct ampd_event waits = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {.model = "model", .loader = 9}};
     (void)pair_call(1, &waits);
     pass(AMPD_LEASE_MS / 2);
     load_one_block(0, last - 1);

@@ -243,7 +243,7 @@ static void spec_of(struct ampd_model_spec *spec)
 
 static void load(struct world *world, unsigned shard)
 {
-    struct ampd_event begin = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", 7}};
+    struct ampd_event begin = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {.model = "model", .loader = 7}};
     struct call *loading = call(world, shard, &begin);
     uint64_t id = world->calls_count;
     settle(world);
@@ -251,7 +251,7 @@ static void load(struct world *world, unsigned shard)
     const struct ampd_load_grant *grant = &loading->load;
     for (uint64_t b = grant->first; b < grant->first + grant->count; b++) {
         struct ampd_segment_count counts[16];
-        float *to = grant->masters + (b - grant->first) * grant->layout->block_elements;
+        float *to = grant->planes[0] + (b - grant->first) * grant->layout->block_elements;
         for (uint32_t i = 0; i < ampd_layout_block_elements(grant->layout, b); i++)
             to[i] = (float)((b * 31 + i) % 97) * 0.01f - 0.4f;
         struct ampd_event block = {.type = AMPD_EVENT_LOAD_BLOCK, .call = id};

@@ -220,7 +220,7 @@ static void what_waits_for_a_model_is_told_when_it_is_refused(void **state)
         pair_deliver_first();
         pair_settle();
     }
-    struct ampd_event load = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", 9}};
+    struct ampd_event load = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {.model = "model", .loader = 9}};
     const struct core_call *loading = pair_call(0, &load);
     assert_false(loading->answered);
     pair_hold_messages = false;
@@ -324,7 +324,7 @@ static void who_has_started_is_remembered_until_a_refused_model_goes_on(void **s
 
 static struct core_call *begin_load(unsigned shard)
 {
-    struct ampd_event load = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {"model", 9}};
+    struct ampd_event load = {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {.model = "model", .loader = 9}};
     return pair_call(shard, &load);
 }
 

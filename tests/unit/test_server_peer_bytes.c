@@ -55,7 +55,7 @@ static const struct kind kinds[] = {
     {AMPD_MESSAGE_STATE, MEMBER(state), 6},
     {AMPD_MESSAGE_HELLO, 0, 0},
     {AMPD_MESSAGE_SYNC_DONE, 0, 0},
-    {AMPD_MESSAGE_LOAD_WANT, MEMBER(load), 0},
+    {AMPD_MESSAGE_LOAD_WANT, MEMBER(want), 8},
     {AMPD_MESSAGE_LOAD_GRANT, MEMBER(load), 0},
     {AMPD_MESSAGE_LOAD_GONE, 0, 0},
     {AMPD_MESSAGE_UNFIT, MEMBER(unfit), 12},

@@ -82,6 +82,7 @@ static int setup(void **state)
     fixture->state.step = 100;
     fixture->state.version = 97;
     fixture->state.scaler = (struct amp_scaler_state){0.1f, UINT64_MAX, 3, 2, 1, 4, 5, 100, 97, 3};
+    fixture->state.optimizer = AMP_OPT_ADAMW;
     fixture->state.world_size = 3;
     fixture->state.user_states = calloc(3, sizeof *fixture->state.user_states);
     fixture->state.user_states[1].data = calloc(1, 300);
@@ -161,6 +162,7 @@ static void a_state_comes_back_bit_for_bit(void **state)
     assert_int_equal(read.step, 100);
     assert_int_equal(read.version, 97);
     assert_memory_equal(&read.scaler, &fixture->state.scaler, sizeof read.scaler);
+    assert_int_equal(read.optimizer, AMP_OPT_ADAMW);
     assert_int_equal(read.world_size, 3);
     assert_int_equal(read.user_states[0].size + read.user_states[2].size, 0);
     assert_int_equal(read.user_states[1].size, 300);
@@ -173,6 +175,23 @@ static void a_state_comes_back_bit_for_bit(void **state)
     assert_memory_equal(to->v + 128, from->v + 128, 5 * sizeof(float));
     assert_memory_equal(to->master + 192, from->master + 192, sizeof(float));
     assert_true(to->v[0] == 0 && to->master[84] == 0 && to->m[192] == 0); /* nothing beyond the tensors */
+}
+
+/* As an ampd from before that wrote it. */
+static void a_file_that_names_no_optimizer_is_read(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_checkpoint_state read;
+    fixture->state.optimizer = AMP_OPT_UNSET;
+    assert_int_equal(write_checkpoint(fixture, NULL), 0);
+    size_t size;
+    uint8_t *bytes = load_file(fixture, fixture->record.file, &size);
+    assert_null(strstr((const char *)bytes + 8, "optimizer"));
+    free(bytes);
+    assert_int_equal(read_checkpoint(fixture, &read, NULL), 0);
+    assert_int_equal(read.optimizer, AMP_OPT_UNSET);
+    assert_int_equal(read.step, 100);
+    ampd_checkpoint_state_clear(&read);
 }
 
 static void equal_states_give_equal_files(void **state)
@@ -681,6 +700,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_state_comes_back_bit_for_bit, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_file_that_names_no_optimizer_is_read, setup, teardown),
         cmocka_unit_test_setup_teardown(equal_states_give_equal_files, setup, teardown),
         cmocka_unit_test_setup_teardown(any_change_of_the_state_changes_the_manifest_or_the_file, setup, teardown),
         cmocka_unit_test_setup_teardown(names_that_would_be_ambiguous_are_refused, setup, teardown),

@@ -689,6 +689,18 @@ static void load_gives_the_newest_acts_that_have_a_request_id(void **state)
     ampd_model_records_free(records, count);
 }
 
+/* A model from elsewhere is after step 9: what was here before is no part of that. */
+static void an_epoch_without_a_checkpoint_goes_on_from_no_row_whatever_its_base_step(void **state)
+{
+    struct fixture *fixture = *state;
+    put_history(fixture->store, 1);
+    assert_int_equal(put_act(fixture->store, AMPD_ROW_SET, 1, "id-1"), 0);
+    struct ampd_epoch_record epoch = storage_fixture_epoch(2, 0, 9);
+    struct ampd_step_row first = storage_fixture_first_row(&epoch);
+    assert_int_equal(ampd_store_put_epoch(fixture->store, "m", &epoch, &first, NULL), 0);
+    assert_page(fixture->store, (struct ampd_history_filter){0}, 9, "1.0.0 2.9.0");
+}
+
 /* ---- the end of a model ---- */
 
 static void a_deletion_that_has_begun_is_told_after_a_start(void **state)
@@ -778,6 +790,7 @@ int main(void)
         ON_ALL(an_epoch_without_a_base_voids_every_checkpoint),
         ON_ALL(an_act_comes_back_with_who_asked_and_why),
         ON_ALL(load_gives_the_newest_acts_that_have_a_request_id),
+        ON_ALL(an_epoch_without_a_checkpoint_goes_on_from_no_row_whatever_its_base_step),
         ON_ALL(a_deletion_that_has_begun_is_told_after_a_start),
         ON_ALL(a_deleted_model_is_gone_at_once_and_its_rows_in_portions),
     };

@@ -40,12 +40,14 @@ struct ampd_call {
     struct ampd_event_push push;
     uint8_t *user_state; /* of push; owned */
     struct ampd_event_pull pull;
-    unsigned copy;       /* pull, STREAMING: which cast copy it reads, */
-    uint64_t version;    /* and which version */
-    bool unchanged;      /* pull: no blocks are sent */
-    bool already_loaded; /* create: the model was there before */
-    uint64_t loader;     /* load: its number */
-    uint64_t step;       /* checkpoint: answered by one of this step or a later one */
+    unsigned copy;              /* pull, STREAMING: which cast copy it reads, */
+    uint64_t version;           /* and which version */
+    bool unchanged;             /* pull: no blocks are sent */
+    bool already_loaded;        /* create: the model was there before */
+    uint64_t loader;            /* load: its number, */
+    bool is_full;               /* whether it has moments and user states, */
+    struct ampd_load_base base; /* and after which step its values are */
+    uint64_t step;              /* checkpoint: answered by one of this step or a later one */
 };
 
 struct ampd_call *ampd_call_find(struct ampd_core *core, uint64_t id);

@@ -60,6 +60,6 @@ uint64_t ampd_local_coord_epoch(const struct ampd_model *model);
 const char *ampd_local_trouble(const struct ampd_model *model); /* why it is taken back; "": it is not */
 bool ampd_local_delete_waits(const struct ampd_model *model);   /* other shards have not forgotten the model yet */
 /* The store of shard 0 has the epoch: what operators did after its base step is taken back. */
-void ampd_local_epoch_began(struct ampd_model *model, uint64_t new_epoch, uint64_t base_step);
+void ampd_local_epoch_began(struct ampd_model *model, uint64_t new_epoch, uint64_t base_epoch, uint64_t base_step);
 
 #endif

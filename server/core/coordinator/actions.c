@@ -314,15 +314,17 @@ void ampd_actions_found(struct ampd_model *model, const struct ampd_model_record
 /*
  * Acts behind the base step are lost with what followed it: a checkpoint holds the record of its step's verdict. As in
  * the store, that is so from the moment at which shard 0 has stored the epoch, whether or not all shards come to do so.
+ * An epoch without a checkpoint goes on from none before, whatever its base step.
  */
-void ampd_local_epoch_began(struct ampd_model *model, uint64_t new_epoch, uint64_t base_step)
+void ampd_local_epoch_began(struct ampd_model *model, uint64_t new_epoch, uint64_t base_epoch, uint64_t base_step)
 {
     struct ampd_coord *coord = model->coord;
+    uint64_t kept = base_epoch == 0 ? 0 : base_step;
     AMP_ASSERT(model->core->config.shard == 0);
     for (uint32_t i = 0; i < coord->actions.known_count; i++) {
         struct ampd_act_record *act = &coord->actions.known[i];
         bool epoch = act->kind == AMPD_ROW_EPOCH;
-        bool above = epoch ? act->step > base_step : act->step >= base_step;
+        bool above = epoch ? act->step > kept : act->step >= kept;
         if (act->superseded || act->epoch >= new_epoch || !above)
             continue;
         act->superseded = true;

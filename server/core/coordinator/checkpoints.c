@@ -197,7 +197,8 @@ static void checkpoint_exists(struct ampd_model *model, uint64_t step)
     coord->checkpoint.exists = true;
     answer_checkpoints(model, record != NULL ? record->version : coord->version);
     if (coord->state == AMPD_COORD_LOADED) {
-        ampd_coord_set(model, AMPD_COORD_WAITING);
+        bool done = model->spec.max_steps != 0 && coord->decided >= model->spec.max_steps; /* it came from elsewhere */
+        ampd_coord_set(model, done ? AMPD_COORD_DONE : AMPD_COORD_WAITING);
         ampd_coord_tell_state(model);
         ampd_coord_ranks(model);
     } else if (coord->state == AMPD_COORD_FINISHING && step == coord->decided) {

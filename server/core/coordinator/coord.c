@@ -9,7 +9,8 @@
  *   STORING   -> CREATED, WAITING, DONE, SYNCING, DELETING  the new epoch is stored on all shards
  *   CREATED   -> LOADED, SYNCING, DELETING        all shards have every block
  *   CREATED   -> RESTORING                        a load broke off: the next one has an epoch of its own
- *   LOADED    -> WAITING, SYNCING, DELETING       checkpoint 0 is written
+ *   LOADED    -> WAITING, SYNCING, DELETING       its first checkpoint is written
+ *   LOADED    -> DONE                             likewise, of a load from elsewhere that is after max_steps
  *   WAITING   -> RUNNING, FROZEN, RESTORING, SYNCING, DELETING   all ranks have joined under the epoch
  *   RUNNING   -> STALLED, FROZEN, FINISHING       a rank is gone too long; the scale is at its floor; max_steps are
  *                                                 decided

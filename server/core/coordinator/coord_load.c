@@ -177,6 +177,7 @@ void ampd_coord_loaded(struct ampd_model *model, const struct ampd_message *mess
                      (unsigned long long)coord->decision.warnings.range_total, amp_dtype_name(model->spec.cast));
     coord->load.done_bits = 0;
     coord->load.loader = 0;
+    coord->load.next = 0;
     ampd_coord_set(model, AMPD_COORD_LOADED);
     ampd_checkpoints_send(model);
 }
@@ -189,18 +190,40 @@ struct ampd_message *ampd_coord_grant(struct ampd_model *model, uint32_t shard)
     return message;
 }
 
+/* Whether the values of a load would be after the step that the epoch began after. */
+static bool has_base(const struct ampd_model *model, const struct ampd_load_base *base)
+{
+    const struct ampd_coord *coord = model->coord;
+    const struct ampd_load_base epoch = {coord->base_step, coord->begins.version, coord->begins.scaler};
+    return ampd_load_base_same(&epoch, base);
+}
+
+/* A loader whose load needs an epoch of its own has its time to come back in that one. */
+static bool comes_first(const struct ampd_model *model, uint64_t loader)
+{
+    const struct ampd_coord_load *load = &model->coord->load;
+    return load->next == 0 || load->next == loader || model->core->now_ms >= load->next_until_ms;
+}
+
 void ampd_coord_want(struct ampd_model *model, const struct ampd_message *message)
 {
     struct ampd_coord *coord = model->coord;
+    const struct ampd_load_want *want = &message->u.want;
     AMP_ASSERT(model->core->config.shard == 0 && message->from < AMPD_COUNT(model->core));
-    if (coord->state != AMPD_COORD_CREATED || message->epoch != coord->epoch || message->u.load == 0)
+    if (coord->state != AMPD_COORD_CREATED || message->epoch != coord->epoch || want->loader == 0)
         return;
-    bool other = coord->load.loader != 0 && coord->load.loader != message->u.load;
+    bool other = coord->load.loader != 0 && coord->load.loader != want->loader;
     if (other && model->core->now_ms >= coord->load.until_ms)
-        ampd_sync_begin_anew(model, "LOAD_ENDED");
-    if (other)
+        ampd_sync_begin_anew(model, &want->base, "LOAD_ENDED");
+    if (other || !comes_first(model, want->loader))
         return; /* it asks again */
-    coord->load.loader = message->u.load;
+    if (coord->load.loader == 0 && !has_base(model, &want->base)) { /* else its streams differ: the shards see it */
+        coord->load.next = want->loader;
+        coord->load.next_until_ms = model->core->now_ms + model->core->config.lease_ms;
+        ampd_sync_begin_anew(model, &want->base, "IMPORT");
+        return;
+    }
+    coord->load.loader = want->loader;
     coord->load.until_ms = model->core->now_ms + model->core->config.lease_ms;
     ampd_bus_send_all_take(model->core, ampd_coord_grant(model, 0));
 }
@@ -210,5 +233,5 @@ void ampd_coord_gone(struct ampd_model *model, const struct ampd_message *messag
     const struct ampd_coord *coord = model->coord;
     AMP_ASSERT(model->core->config.shard == 0 && message->from < AMPD_COUNT(model->core));
     if (coord->state == AMPD_COORD_CREATED && message->epoch == coord->epoch)
-        ampd_sync_begin_anew(model, "LOAD_BROKEN");
+        ampd_sync_begin_anew(model, NULL, "LOAD_BROKEN");
 }

@@ -12,9 +12,11 @@ struct ampd_model;
 
 /* Who may load. */
 struct ampd_coord_load {
-    uint64_t loader;    /* number of the loader that has the grant of this epoch, or 0 */
-    uint64_t until_ms;  /* when another loader may take the grant, if no WANT comes before */
-    uint64_t done_bits; /* shards whose values are all there */
+    uint64_t loader;        /* number of the loader that has the grant of this epoch, or 0 */
+    uint64_t until_ms;      /* when another loader may take the grant, if no WANT comes before */
+    uint64_t done_bits;     /* shards whose values are all there */
+    uint64_t next;          /* number of the loader that the present epoch was begun for, or 0, */
+    uint64_t next_until_ms; /* and when another one may come first */
 };
 
 void ampd_coord_create(struct ampd_core *core, uint64_t call, const struct ampd_event_create *create);

@@ -175,6 +175,10 @@ static void send_restore(struct ampd_model *model, uint32_t shard)
     message->round = model->coord->restore.round;
     message->u.restore.epoch = model->coord->base_epoch;
     message->u.restore.step = model->coord->base_step;
+    if (model->coord->base_epoch == 0) {
+        message->u.restore.version = model->coord->begins.version;
+        message->u.restore.scaler = model->coord->begins.scaler;
+    }
     ampd_bus_send_take(model->core, message);
 }
 
@@ -193,7 +197,10 @@ void ampd_sync_resend(struct ampd_model *model, uint32_t shard)
     }
 }
 
-/* From a checkpoint that all shards hold; 0, 0: there is none. A new epoch follows, for this reason. */
+/*
+ * From a checkpoint that all shards hold; epoch 0: there is none, and begins.version and begins.scaler say, with the
+ * step, what a load is to be of. A new epoch follows, for this reason.
+ */
 static void restore_from(struct ampd_model *model, uint64_t epoch, uint64_t step, const char *reason)
 {
     struct ampd_coord *coord = model->coord;
@@ -205,10 +212,6 @@ static void restore_from(struct ampd_model *model, uint64_t epoch, uint64_t step
     coord->checkpoint.exists = epoch != 0;
     coord->base_epoch = epoch;
     coord->base_step = step;
-    if (!coord->checkpoint.exists) {
-        amp_scaler_init(&model->spec.scaler, &coord->begins.scaler);
-        coord->begins.version = 0;
-    }
     ampd_coord_set(model, AMPD_COORD_RESTORING);
     for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;)
         send_restore(model, k);
@@ -283,6 +286,13 @@ static bool has_base(struct ampd_model *model, struct ampd_checkpoint_record *ne
     return false;
 }
 
+static void without_base(struct ampd_model *model, const struct ampd_load_base *load, const char *reason)
+{
+    model->coord->begins.version = load->version;
+    model->coord->begins.scaler = load->scaler;
+    restore_from(model, 0, load->step, reason);
+}
+
 static void restore_next(struct ampd_model *model)
 {
     struct ampd_coord *coord = model->coord;
@@ -291,7 +301,11 @@ static void restore_next(struct ampd_model *model)
     if (!has_base(model, &newest))
         return;
     ampd_checkpoints_tell_synced(model, &newest);
-    restore_from(model, newest.epoch, newest.step, "RESTART");
+    const struct ampd_load_base first = ampd_load_base_first(&model->spec);
+    if (newest.epoch == 0)
+        without_base(model, &first, "RESTART");
+    else
+        restore_from(model, newest.epoch, newest.step, "RESTART");
 }
 
 /* Outside of SYNC: no shard takes the RESTORE for one that it has answered. */
@@ -300,12 +314,14 @@ static void new_round(struct ampd_model *model)
     model->coord->restore.round = ++model->core->sync.round;
 }
 
-void ampd_sync_begin_anew(struct ampd_model *model, const char *reason)
+void ampd_sync_begin_anew(struct ampd_model *model, const struct ampd_load_base *load, const char *reason)
 {
+    const struct ampd_coord *coord = model->coord;
+    const struct ampd_load_base present = {coord->base_step, coord->begins.version, coord->begins.scaler};
     AMP_ASSERT(model->core->config.shard == 0);
-    AMP_ASSERT(model->coord->state == AMPD_COORD_CREATED);
+    AMP_ASSERT(coord->state == AMPD_COORD_CREATED);
     new_round(model);
-    restore_from(model, 0, 0, reason);
+    without_base(model, load != NULL ? load : &present, reason);
 }
 
 void ampd_sync_roll_back(struct ampd_model *model)

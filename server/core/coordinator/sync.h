@@ -13,6 +13,7 @@ struct ampd_checkpoint_record;
 struct ampd_coord;
 struct ampd_core;
 struct ampd_event_raised;
+struct ampd_load_base;
 struct ampd_message;
 struct ampd_model;
 
@@ -46,8 +47,11 @@ const struct ampd_checkpoint_record *ampd_sync_told(const struct ampd_coord *coo
                                                     uint64_t step);
 void ampd_sync_done(struct ampd_core *core, const struct ampd_message *message);
 void ampd_sync_not_created(struct ampd_model *model, const struct ampd_message *message);
-void ampd_sync_begin_anew(struct ampd_model *model,
-                          const char *reason); /* CREATED: a new epoch without values, and another loader may */
+/*
+ * CREATED: a new epoch without values, and another loader may. Its load is to be after the step of `load`; NULL: as in
+ * the epoch before.
+ */
+void ampd_sync_begin_anew(struct ampd_model *model, const struct ampd_load_base *load, const char *reason);
 void ampd_sync_resend(struct ampd_model *model, uint32_t shard); /* RESTORE or EPOCH, if it was not answered */
 void ampd_sync_roll_back(struct ampd_model *model); /* RESTORE of coord.rollback's checkpoint on all shards */
 /*

@@ -150,6 +150,9 @@ static void stream_event(struct ampd_core *core, const struct ampd_event *event)
     case AMPD_EVENT_LOAD_BLOCK:
         ampd_load_block(core, call, &event->u.block);
         break;
+    case AMPD_EVENT_LOAD_STATE:
+        ampd_load_state(core, call, &event->u.load_state);
+        break;
     case AMPD_EVENT_LOAD_END:
         ampd_load_end(core, call);
         break;
@@ -461,6 +464,7 @@ static void dispatch(struct ampd_core *core, const struct ampd_event *event)
         start(core);
         break;
     case AMPD_EVENT_LOAD_BLOCK:
+    case AMPD_EVENT_LOAD_STATE:
     case AMPD_EVENT_LOAD_END:
     case AMPD_EVENT_PUSH_BLOCK:
     case AMPD_EVENT_PUSH_END:

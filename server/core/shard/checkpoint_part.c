@@ -382,6 +382,7 @@ void ampd_part_request(struct ampd_model *model)
     state->step = shard->decided.step;
     state->version = shard->decided.verdict == NULL ? shard->version : shard->decided.verdict->row.version;
     state->scaler = shard->scaler;
+    state->optimizer = (enum amp_optimizer)model->spec.optimizer;
     state->world_size = model->spec.world_size;
     state->user_states = ampd_need(calloc(model->spec.world_size, sizeof *state->user_states));
     for (uint32_t r = 0; r < model->spec.world_size; r++) {

@@ -10,6 +10,11 @@
  * meet in one model, and some may have been read already. A shard goes on to send WANT for the load that has the grant
  * only while it brings blocks that were not there, and while they are cast: if an open stream were enough, a loader
  * that sends nothing more would keep the model for ever.
+ *
+ * A full load brings a model from elsewhere: also its moments and user states, and it says after which step they are,
+ * with version and scale record. That is its base. An epoch has one, too, from its beginning, and WANT names that of
+ * the loader: for a loader with another base than the epoch's a new epoch begins (coord_load.c). So the first row of an
+ * epoch always says what its first step follows from, and a shard checks here that the stream is of the same base.
  */
 #include "server/core/shard/load.h"
 
@@ -43,31 +48,54 @@ void ampd_load_begin(struct ampd_core *core, uint64_t id, const struct ampd_even
                        AMPD_COUNT(core));
         return;
     }
+    struct amp_error error = {0};
+    if (load->base != NULL && ampd_load_base_check(&model->spec, load->base, &error) != 0) {
+        ampd_call_fail_with(core, id, model, &error);
+        return;
+    }
     struct ampd_call *call = ampd_call_begin(core, id, AMPD_CALL_LOAD, model);
     if (call == NULL) {
         ampd_call_fail(core, id, model, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls wait on this server");
         return;
     }
     call->loader = load->loader == 0 ? id : load->loader;
+    call->is_full = load->base != NULL;
+    call->base = load->base != NULL ? *load->base : ampd_load_base_first(&model->spec);
     ampd_load_next(model);
+}
+
+static void clear_states(struct ampd_model *model)
+{
+    for (uint32_t r = 0; r < model->spec.world_size; r++)
+        ampd_memory_take_user_state(model, r, NULL, 0);
 }
 
 static void grant(struct ampd_model *model, struct ampd_call *call)
 {
     struct ampd_shard *shard = model->shard;
+    float *const planes[AMPD_PLANES_MAX] = {model->tensors.masters, model->tensors.m, model->tensors.v};
     AMP_ASSERT(shard->memory == AMPD_MEMORY_EMPTY);
+    if (!ampd_load_base_same(&call->base, &shard->load.base)) { /* the streams of one load differ */
+        ampd_call_end(call, AMP_EINVAL, "INVALID_FIELD",
+                      "state: another shard was given another one; send the same with each stream of a load");
+        return;
+    }
     ampd_memory_set(shard, AMPD_MEMORY_LOADING);
     shard->load.loader = call->id;
+    shard->load.planes = call->is_full ? 1 + model->tensors.moments : 1;
     shard->load.count = 0;
     shard->load.moved = true;
     memset(shard->load.have, 0, model->tensors.count);
+    clear_states(model);
     ampd_call_set(call, AMPD_CALL_STREAMING);
     struct ampd_output *output = ampd_out(model->core, AMPD_OUT_LOAD_GRANT, call->id);
     output->u.load = (struct ampd_load_grant){.model = model->index,
                                               .layout = model->layout,
                                               .first = model->tensors.first,
                                               .count = model->tensors.count,
-                                              .masters = model->tensors.masters};
+                                              .planes_count = shard->load.planes,
+                                              .world_size = call->is_full ? model->spec.world_size : 0};
+    memcpy(output->u.load.planes, planes, shard->load.planes * sizeof planes[0]);
 }
 
 /*
@@ -100,21 +128,24 @@ void ampd_load_next(struct ampd_model *model)
         ampd_load_wants(model);
 }
 
-static void send_want(struct ampd_model *model, uint64_t loader)
+static void send_want(struct ampd_model *model, const struct ampd_call *call)
 {
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_LOAD_WANT, 0);
-    message->u.load = loader;
+    message->u.want.loader = call->loader;
+    message->u.want.base = call->base;
     ampd_bus_send_take(model->core, message);
 }
 
-static bool is_here(const struct ampd_model *model, uint64_t loader)
+/* The call of the load that has the grant, or NULL. */
+static const struct ampd_call *find_granted(const struct ampd_model *model)
 {
     AMP_LIST_EACH(it, next, &model->loads)
     {
-        if (AMP_CONTAINER(it, struct ampd_call, node)->loader == loader)
-            return true;
+        const struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
+        if (call->loader == model->shard->load.granted)
+            return call;
     }
-    return false;
+    return NULL;
 }
 
 void ampd_load_wants(struct ampd_model *model)
@@ -125,8 +156,9 @@ void ampd_load_wants(struct ampd_model *model)
     bool is_casting = shard->memory == AMPD_MEMORY_LOADING && shard->jobs.bulk != AMPD_BULK_NONE;
     bool moved = shard->load.moved || is_casting;
     shard->load.moved = false;
-    if (moved && shard->load.granted != 0 && is_here(model, shard->load.granted)) {
-        send_want(model, shard->load.granted);
+    const struct ampd_call *granted = moved && shard->load.granted != 0 ? find_granted(model) : NULL;
+    if (granted != NULL) {
+        send_want(model, granted);
         return;
     }
     AMP_LIST_EACH(it, next, &model->loads)
@@ -134,7 +166,7 @@ void ampd_load_wants(struct ampd_model *model)
         const struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
         if (call->state != AMPD_CALL_HELD || call->loader == shard->load.granted)
             continue;
-        send_want(model, call->loader);
+        send_want(model, call);
         return;
     }
 }
@@ -201,7 +233,7 @@ void ampd_load_block(struct ampd_core *core, struct ampd_call *call, const struc
     struct ampd_model *model = call->model;
     struct ampd_shard *shard = model->shard;
     uint64_t local = block->block - model->tensors.first;
-    if (call->state != AMPD_CALL_STREAMING || local >= model->tensors.count)
+    if (call->state != AMPD_CALL_STREAMING || local >= model->tensors.count || block->plane >= shard->load.planes)
         return;
     if (block->bad_checksum) {
         ampd_call_end(call, AMP_EDATALOSS, "BLOCK_CHECKSUM", "block %llu: its CRC32C does not match; load again",
@@ -212,24 +244,36 @@ void ampd_load_block(struct ampd_core *core, struct ampd_call *call, const struc
         const struct ampd_segment_count *count = &block->counts[i];
         if (count->inf_count + count->nan_count == 0)
             continue;
-        ampd_call_end(call, AMP_EINVAL, "INVALID_TENSOR", "%s: element %llu is Inf or NaN; give finite first values",
-                      model->spec.parameters[count->parameter].name, (unsigned long long)count->first_index);
+        ampd_call_end(call, AMP_EINVAL, "INVALID_TENSOR", "%s: element %llu of its %s is Inf or NaN; give finite ones",
+                      model->spec.parameters[count->parameter].name, (unsigned long long)count->first_index,
+                      block->plane == 0 ? "values" : "moments");
         return;
     }
-    if (shard->load.have[local] == 0) {
-        shard->load.have[local] = 1;
+    if ((shard->load.have[local] >> block->plane & 1) == 0) {
+        shard->load.have[local] |= (uint8_t)(1u << block->plane);
         shard->load.count++;
         shard->load.moved = true;
     }
 }
 
-/* Masters -> cast copy of version 0, which is even; the moments begin at zero. */
-static void cast_all(struct ampd_model *model)
+void ampd_load_state(struct ampd_core *core, struct ampd_call *call, const struct ampd_event_load_state *state)
+{
+    (void)core;
+    struct ampd_model *model = call->model;
+    if (call->state != AMPD_CALL_STREAMING || !call->is_full)
+        return;
+    AMP_ASSERT(state->rank < model->spec.world_size && state->size <= AMPD_USER_STATE_MAX);
+    ampd_memory_take_user_state(model, state->rank, state->data, state->size);
+    model->shard->load.moved = true;
+}
+
+/* Masters -> cast copy of the base's version; the moments begin at zero, if they were not sent. */
+static void cast_all(struct ampd_model *model, bool is_full)
 {
     struct ampd_plan *plan = ampd_need(ampd_plan_new(&model->tensors, 0));
-    plan->copy = 0;
+    plan->copy = (unsigned)(model->shard->version % AMPD_COPIES);
     plan->saturate = model->spec.cast_overflow == AMPD_CAST_SATURATE;
-    ampd_shard_bulk(model, AMPD_BULK_LOAD, AMPD_JOB_CAST | AMPD_JOB_RESET, plan);
+    ampd_shard_bulk(model, AMPD_BULK_LOAD, is_full ? AMPD_JOB_CAST : AMPD_JOB_CAST | AMPD_JOB_RESET, plan);
     ampd_plan_unref(plan);
 }
 
@@ -240,18 +284,20 @@ void ampd_load_end(struct ampd_core *core, struct ampd_call *call)
     if (call->kind != AMPD_CALL_LOAD || call->state != AMPD_CALL_STREAMING)
         return;
     ampd_call_set(call, AMPD_CALL_ENDED);
-    if (shard->load.count == model->tensors.count) {
-        cast_all(model);
+    uint64_t wanted = model->tensors.count * shard->load.planes;
+    if (shard->load.count == wanted) {
+        cast_all(model, call->is_full);
         return;
     }
     uint64_t missing = 0;
-    while (shard->load.have[missing] != 0)
+    while (shard->load.have[missing] == (1u << shard->load.planes) - 1)
         missing++;
     uint64_t id = call->id;
     ampd_call_fail(core, id, model, AMP_ESTATE, "INCOMPLETE_LOAD",
-                   "block %llu is missing, and %llu more; send every block, then end the stream",
+                   "block %llu is missing%s, and %llu more; send every block, then end the stream",
                    (unsigned long long)(model->tensors.first + missing),
-                   (unsigned long long)(model->tensors.count - shard->load.count - 1));
+                   (shard->load.have[missing] & 1) != 0 ? " in the moments" : "",
+                   (unsigned long long)(wanted - shard->load.count - 1));
     ampd_load_closed(model, id);
 }
 
@@ -280,8 +326,8 @@ void ampd_load_cast_done(struct ampd_model *model)
 {
     struct ampd_shard *shard = model->shard;
     ampd_memory_set(shard, AMPD_MEMORY_READY);
-    shard->version = 0;
-    shard->apply.copy_valid[0] = true;
-    shard->apply.copy_version[0] = 0;
+    AMP_ASSERT(shard->version == shard->load.base.version);
+    shard->apply.copy_valid[shard->version % AMPD_COPIES] = true;
+    shard->apply.copy_version[shard->version % AMPD_COPIES] = shard->version;
     ampd_load_loaded(model);
 }

@@ -2,6 +2,8 @@
 #ifndef AMPD_CORE_LOAD_H
 #define AMPD_CORE_LOAD_H
 
+#include "server/core/model/load_base.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -9,20 +11,24 @@ struct ampd_call;
 struct ampd_core;
 struct ampd_event_block;
 struct ampd_event_load;
+struct ampd_event_load_state;
 struct ampd_message;
 struct ampd_model;
 
 /* The first values of a model, on their way. */
 struct ampd_shard_load {
-    uint64_t loader;  /* the call that writes masters, or 0 */
-    uint64_t granted; /* number of the loader that may in this epoch, or 0 */
-    uint8_t *have;    /* per block */
-    uint64_t count;   /* of them */
-    bool moved;       /* a block that was not there has come, or the grant, since the last WANT */
+    uint64_t loader;            /* the call that writes masters, or 0 */
+    uint64_t granted;           /* number of the loader that may in this epoch, or 0 */
+    uint32_t planes;            /* that it brings: masters, and with a full load the moments */
+    uint8_t *have;              /* per block: a bit for each of them */
+    uint64_t count;             /* of those bits */
+    bool moved;                 /* a block that was not there has come, or the grant, since the last WANT */
+    struct ampd_load_base base; /* of the epoch, where it began without a checkpoint */
 };
 
 void ampd_load_begin(struct ampd_core *core, uint64_t call, const struct ampd_event_load *load);
 void ampd_load_block(struct ampd_core *core, struct ampd_call *call, const struct ampd_event_block *block);
+void ampd_load_state(struct ampd_core *core, struct ampd_call *call, const struct ampd_event_load_state *state);
 void ampd_load_end(struct ampd_core *core, struct ampd_call *call);
 void ampd_load_closed(struct ampd_model *model, uint64_t call); /* the loader's stream is gone */
 void ampd_load_next(struct ampd_model *model);                  /* grants the next loader, or answers all */

@@ -115,6 +115,8 @@ void ampd_memory_restore(struct ampd_model *model, const struct ampd_message *me
     shard->restore.record = (struct ampd_checkpoint_record){.epoch = restore->epoch, .step = restore->step};
     if (record != NULL)
         shard->restore.record = *record;
+    if (restore->epoch == 0)
+        shard->load.base = (struct ampd_load_base){restore->step, restore->version, restore->scaler};
     shard->restore.refused = record == NULL && restore->epoch != 0;
     if (shard->restore.refused) { /* the memory stays as it is */
         answer_restore(model, false);
@@ -163,21 +165,28 @@ void ampd_memory_try_restore(struct ampd_model *model)
     };
 }
 
-/* User states of the restored step: those that Join gives out, and those that the next cut starts from. */
-static void take_states(struct ampd_model *model, const struct ampd_checkpoint_state *state)
+/* Those that Join gives out, and those that the next cut starts from. */
+void ampd_memory_take_user_state(struct ampd_model *model, uint32_t rank, const uint8_t *data, uint32_t size)
 {
     struct ampd_shard *shard = model->shard;
+    struct ampd_bytes *both[] = {&shard->decided.user_states[rank], &shard->decided.base_user_states[rank]};
+    AMP_ASSERT(rank < model->spec.world_size);
+    for (unsigned i = 0; i < 2; i++) {
+        free(both[i]->data);
+        *both[i] = (struct ampd_bytes){0};
+        if (size == 0)
+            continue;
+        both[i]->size = size;
+        both[i]->data = ampd_need(ampd_copy(data, size));
+    }
+}
+
+static void take_states(struct ampd_model *model, const struct ampd_checkpoint_state *state)
+{
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
-        bool given = state->user_states != NULL && r < state->world_size && state->user_states[r].size > 0;
-        struct ampd_bytes *both[] = {&shard->decided.user_states[r], &shard->decided.base_user_states[r]};
-        for (unsigned i = 0; i < 2; i++) {
-            free(both[i]->data);
-            *both[i] = (struct ampd_bytes){0};
-            if (!given)
-                continue;
-            both[i]->size = state->user_states[r].size;
-            both[i]->data = ampd_need(ampd_copy(state->user_states[r].data, both[i]->size));
-        }
+        bool given = state->user_states != NULL && r < state->world_size;
+        ampd_memory_take_user_state(model, r, given ? state->user_states[r].data : NULL,
+                                    given ? state->user_states[r].size : 0);
     }
 }
 
@@ -357,8 +366,8 @@ static void take_base(struct ampd_model *model, const struct ampd_epoch_record *
         shard->scaler = shard->restore.scaler;
         shard->version = shard->restore.version;
     } else {
-        amp_scaler_init(&model->spec.scaler, &shard->scaler);
-        shard->version = 0;
+        shard->scaler = shard->load.base.scaler;
+        shard->version = shard->load.base.version;
     }
     for (unsigned c = 0; c < AMPD_COPIES; c++)
         shard->apply.copy_valid[c] = restored && c == shard->version % AMPD_COPIES;
@@ -380,7 +389,7 @@ static bool takes_epoch(const struct ampd_model *model, const struct ampd_messag
         return false; /* what is in memory is not what was asked for last */
     if (shard->memory == AMPD_MEMORY_RESTORED)
         return shard->restore.step == record->base_step && shard->restore.record.epoch == record->base_epoch;
-    return shard->memory == AMPD_MEMORY_LOST && record->base_epoch == 0;
+    return shard->memory == AMPD_MEMORY_LOST && record->base_epoch == 0 && record->base_step == shard->load.base.step;
 }
 
 void ampd_memory_epoch(struct ampd_model *model, const struct ampd_message *message)
@@ -428,7 +437,7 @@ void ampd_memory_epoch_stored(struct ampd_model *model)
     ampd_memory_set(shard, shard->memory == AMPD_MEMORY_RESTORED ? AMPD_MEMORY_READY : AMPD_MEMORY_EMPTY);
     ampd_shard_journal_prune(model, shard->base_step);
     if (model->core->config.shard == 0)
-        ampd_local_epoch_began(model, shard->epoch, shard->base_step);
+        ampd_local_epoch_began(model, shard->epoch, shard->base_epoch, shard->base_step);
     answer_epoch(model);
 }
 

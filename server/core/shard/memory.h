@@ -42,6 +42,8 @@ void ampd_memory_tick(struct ampd_model *model);
  * meanwhile.
  */
 void ampd_memory_read_later(struct ampd_model *model, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Of the step that the memory is after; size 0: the rank has none. The data are copied. */
+void ampd_memory_take_user_state(struct ampd_model *model, uint32_t rank, const uint8_t *data, uint32_t size);
 void ampd_memory_cast_done(struct ampd_model *model);
 void ampd_memory_epoch(struct ampd_model *model, const struct ampd_message *message);
 void ampd_memory_epoch_stored(struct ampd_model *model);

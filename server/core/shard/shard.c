@@ -83,6 +83,7 @@ int ampd_shard_init(struct ampd_model *model)
     uint64_t count = model->tensors.count + 1; /* never zero */
     uint32_t world = model->spec.world_size;
     shard->slots = calloc(world, sizeof *shard->slots);
+    shard->load.base = ampd_load_base_first(&model->spec);
     shard->decided.user_states = calloc(world, sizeof *shard->decided.user_states);
     shard->decided.base_user_states = calloc(world, sizeof *shard->decided.base_user_states);
     shard->apply.pending = calloc(count, 1);

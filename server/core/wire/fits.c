@@ -105,6 +105,13 @@ static bool vote_fits(const struct ampd_model *model, const struct ampd_vote *vo
     return rows_fit(model, vote->rows, vote->rows_count) && rows_fit(model, vote->shared, vote->shared_count);
 }
 
+static bool base_fits(const struct ampd_model *model, const struct ampd_load_base *base)
+{
+    const struct ampd_load_base first = ampd_load_base_first(&model->spec);
+    struct amp_error error = {0};
+    return ampd_load_base_same(base, &first) || ampd_load_base_check(&model->spec, base, &error) == 0;
+}
+
 bool ampd_message_fits(const struct ampd_model *model, const struct ampd_message *message)
 {
     switch (message->type) {
@@ -123,6 +130,8 @@ bool ampd_message_fits(const struct ampd_model *model, const struct ampd_message
                (!message->u.verdict.has_next || open_fits(model, &message->u.verdict.next));
     case AMPD_MESSAGE_ACTS:
         return acts_fit(message->u.acts.acts, message->u.acts.count);
+    case AMPD_MESSAGE_LOAD_WANT:
+        return base_fits(model, &message->u.want.base);
     case AMPD_MESSAGE_LOADED:
     case AMPD_MESSAGE_APPLIED:
         return range_fits(model, message->u.applied.range, message->u.applied.range_count);

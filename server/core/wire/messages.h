@@ -74,7 +74,8 @@ struct ampd_message {
         struct ampd_parts parts;
         struct ampd_epoch_message epoch;
         struct ampd_state_message state;
-        uint64_t load;                /* WANT, GRANT: the loader's number */
+        struct ampd_load_want want;
+        uint64_t load;                /* GRANT: the loader's number */
         struct ampd_unfit unfit;      /* UNFIT */
         struct ampd_alive alive;      /* ALIVE */
         struct ampd_fence fence;      /* TOO_LOW: the higher one */

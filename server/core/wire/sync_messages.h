@@ -2,6 +2,7 @@
 #ifndef AMPD_SYNC_MESSAGES_H
 #define AMPD_SYNC_MESSAGES_H
 
+#include "server/core/model/load_base.h"
 #include "storage/records.h"
 
 #include <stdbool.h>
@@ -30,7 +31,8 @@ struct ampd_sync_state {
 };
 
 struct ampd_restore {
-    uint64_t epoch, step; /* the checkpoint; 0, 0: none is left */
+    uint64_t epoch, step; /* the checkpoint; epoch 0: there is none, and a load comes whose values are after this step,
+                             of this version and with this record */
     bool ok;
     bool waits;  /* RESTORED, not ok: the file cannot be read now; another one comes when it can */
     bool absent; /* RESTORED, not ok: the sender has no such checkpoint any more, so that what it told in SYNC is out of
@@ -38,6 +40,12 @@ struct ampd_restore {
     uint64_t version;
     struct amp_scaler_state scaler;
     uint8_t manifest[16]; /* PART_DONE, HELD: of the sender's part */
+};
+
+/* WANT. */
+struct ampd_load_want {
+    uint64_t loader; /* its number */
+    struct ampd_load_base base;
 };
 
 /* PARTS. */

@@ -63,7 +63,7 @@ static void bounded(struct visit *v, uint32_t *value, uint32_t max)
 /* A choice of an enum whose last name is `max`. */
 #define CHOICE(v, field, max)                                                                                          \
     do {                                                                                                               \
-        _Static_assert(sizeof field == sizeof(uint32_t), "an enum has 32 bits");                                      \
+        _Static_assert(sizeof field == sizeof(uint32_t), "an enum has 32 bits");                                       \
         bounded((v), (uint32_t *)&(field), (uint32_t)(max));                                                           \
     } while (0)
 
@@ -414,6 +414,14 @@ static void restore(struct visit *v, struct ampd_restore *x)
     NUMBER(v, x->manifest);
 }
 
+static void want(struct visit *v, struct ampd_load_want *x)
+{
+    NUMBER(v, x->loader);
+    NUMBER(v, x->base.step);
+    NUMBER(v, x->base.version);
+    scaler_state(v, &x->base.scaler);
+}
+
 static void parts(struct visit *v, struct ampd_parts *x)
 {
     NUMBER(v, x->epoch);
@@ -456,8 +464,37 @@ static bool is_empty(enum ampd_message_type type)
            type == AMPD_MESSAGE_MAY_LEAVE || type == AMPD_MESSAGE_LOAD_GONE;
 }
 
+/* Of an open step, and what becomes of it. False: it is none of these. */
+static bool step_body(struct visit *v, struct ampd_message *m)
+{
+    switch (m->type) {
+    case AMPD_MESSAGE_OPEN:
+        open_step(v, &m->u.open);
+        return true;
+    case AMPD_MESSAGE_COMPLETE:
+        complete(v, &m->u.complete);
+        return true;
+    case AMPD_MESSAGE_UNFIT:
+        unfit(v, &m->u.unfit);
+        return true;
+    case AMPD_MESSAGE_CLOSE:
+        close_step(v, &m->u.close);
+        return true;
+    case AMPD_MESSAGE_VOTE:
+        vote(v, &m->u.vote);
+        return true;
+    case AMPD_MESSAGE_VERDICT:
+        verdict(v, &m->u.verdict);
+        return true;
+    default:
+        return false;
+    }
+}
+
 static void body(struct visit *v, struct ampd_message *m)
 {
+    if (step_body(v, m))
+        return;
     switch (m->type) {
     case AMPD_MESSAGE_CREATE:
         spec(v, &m->u.spec);
@@ -483,24 +520,6 @@ static void body(struct visit *v, struct ampd_message *m)
     case AMPD_MESSAGE_EPOCH_STORED:
         epoch(v, &m->u.epoch);
         break;
-    case AMPD_MESSAGE_OPEN:
-        open_step(v, &m->u.open);
-        break;
-    case AMPD_MESSAGE_COMPLETE:
-        complete(v, &m->u.complete);
-        break;
-    case AMPD_MESSAGE_UNFIT:
-        unfit(v, &m->u.unfit);
-        break;
-    case AMPD_MESSAGE_CLOSE:
-        close_step(v, &m->u.close);
-        break;
-    case AMPD_MESSAGE_VOTE:
-        vote(v, &m->u.vote);
-        break;
-    case AMPD_MESSAGE_VERDICT:
-        verdict(v, &m->u.verdict);
-        break;
     case AMPD_MESSAGE_ACTS:
         NUMBER(v, m->u.acts.step);
         acts(v, &m->u.acts.count, m->u.acts.acts);
@@ -513,6 +532,8 @@ static void body(struct visit *v, struct ampd_message *m)
         state(v, &m->u.state);
         break;
     case AMPD_MESSAGE_LOAD_WANT:
+        want(v, &m->u.want);
+        break;
     case AMPD_MESSAGE_LOAD_GRANT:
         NUMBER(v, m->u.load);
         break;

@@ -58,6 +58,20 @@ struct ampd_msg_scale_record io_scale_record(const struct ampd_model_spec *spec,
                                           .skipped = scaler->skipped};
 }
 
+struct amp_scaler_state io_scaler_state(const struct ampd_msg_scale_record *record)
+{
+    return (struct amp_scaler_state){.scale = record->scale,
+                                     .scale_id = record->scale_id,
+                                     .growth_tracker = record->growth_tracker,
+                                     .hysteresis_left = record->hysteresis_left,
+                                     .consecutive_overflows = record->consecutive_overflows,
+                                     .total_overflows = record->total_overflows,
+                                     .steps_since_overflow = record->steps_since_overflow,
+                                     .attempted = record->attempted,
+                                     .applied = record->applied,
+                                     .skipped = record->skipped};
+}
+
 /* ---- how a model stands ---- */
 
 static void fill_worker(const struct ampd_server *server, uint32_t model, uint32_t rank,
@@ -233,6 +247,8 @@ static const char *reason_text(const char *reason)
         return "the server started again and went back to the last checkpoint";
     if (strcmp(reason, "ROLLBACK") == 0)
         return "rolled back";
+    if (strcmp(reason, "IMPORT") == 0)
+        return "the model came from elsewhere";
     return reason;
 }
 

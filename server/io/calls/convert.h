@@ -16,6 +16,7 @@ struct ampd_msg_incarnation io_msg_incarnation(struct ampd_incarnation incarnati
 
 /* The scale record of a model. */
 struct ampd_msg_scale_record io_scale_record(const struct ampd_model_spec *spec, const struct amp_scaler_state *scaler);
+struct amp_scaler_state io_scaler_state(const struct ampd_msg_scale_record *record); /* as given: not checked */
 
 /* How a model stands; `workers` are allocated if wanted (free(status->workers.items)). AMP_ENOMEM. */
 int io_model_status(const struct ampd_server *server, uint32_t model, bool with_workers,

@@ -47,6 +47,9 @@ struct receive {
     uint8_t *memory;
     size_t stride;
     enum amp_dtype dtype;
+    struct ampd_load_grant load;       /* Load: its planes, and for whom it may bring a user state */
+    uint32_t plane;                    /* of the block under way; planes_count: it is a user state */
+    uint8_t *user_state;               /* AMPD_USER_STATE_MAX, or NULL: not needed yet */
     uint8_t *listings;                 /* [count] enum listing; NULL: all are wanted (Load) */
     struct ampd_segment_count *counts; /* [layout->segments_max] */
     /* of a block that came before it was listed */
@@ -67,7 +70,29 @@ static struct receive *receive_of(struct io_server_call *call)
 
 static uint8_t *place_of(const struct receive *receive, uint64_t block)
 {
-    return receive->memory + (size_t)(block - receive->first) * receive->stride;
+    uint8_t *memory = receive->is_push ? receive->memory : (uint8_t *)receive->load.planes[receive->plane];
+    return memory + (size_t)(block - receive->first) * receive->stride;
+}
+
+/*
+ * The blocks of a full load are those of masters and moments, plane by plane, then the ranks' user states: finds the
+ * plane, and makes the index that of a block in it, or of a rank.
+ */
+static struct ampd_block find_plane(struct receive *receive, const struct ampd_block *given)
+{
+    struct ampd_block block = *given;
+    receive->plane = 0;
+    while (!receive->is_push && receive->plane < receive->load.planes_count && receive->load.world_size > 0 &&
+           block.index >= receive->layout->blocks) {
+        block.index -= (uint32_t)receive->layout->blocks;
+        receive->plane++;
+    }
+    return block;
+}
+
+static bool is_user_state(const struct receive *receive)
+{
+    return !receive->is_push && receive->load.world_size > 0 && receive->plane == receive->load.planes_count;
 }
 
 static enum listing listing_of(const struct receive *receive, uint64_t block)
@@ -79,7 +104,7 @@ static enum listing listing_of(const struct receive *receive, uint64_t block)
 static void block_done(struct receive *receive, uint64_t block, bool intact)
 {
     struct ampd_event event = {.type = receive->is_push ? AMPD_EVENT_PUSH_BLOCK : AMPD_EVENT_LOAD_BLOCK,
-                               .u.block = {.block = block, .bad_checksum = !intact}};
+                               .u.block = {.block = block, .plane = receive->plane, .bad_checksum = !intact}};
     AMP_FAILPOINT("push.block");
     if (intact) {
         event.u.block.counts_count =
@@ -126,26 +151,50 @@ static int begin_bounce(struct receive *receive, const struct ampd_block *block,
     return 0;
 }
 
-static int on_block_begin(void *arg, const struct ampd_block *block, uint8_t **destination, struct amp_error *error)
+static int begin_user_state(struct receive *receive, const struct ampd_block *block, uint8_t **destination,
+                            struct amp_error *error)
+{
+    if (block->index >= receive->load.world_size)
+        return amp_error_set(error, AMP_EINVAL, "INVALID_TENSOR",
+                             "index: a user state of rank %u; %s has %u ranks, and %u tensors of %llu blocks each come "
+                             "before their states",
+                             block->index, receive->model, receive->load.world_size, receive->load.planes_count,
+                             (unsigned long long)receive->layout->blocks);
+    if (block->size == 0 || block->size > AMPD_USER_STATE_MAX)
+        return amp_error_set(error, AMP_EINVAL, "INVALID_TENSOR",
+                             "data: the user state of rank %u has %u bytes; one has 1 to %d", block->index, block->size,
+                             AMPD_USER_STATE_MAX);
+    if (receive->user_state == NULL)
+        receive->user_state = malloc(AMPD_USER_STATE_MAX);
+    if (receive->user_state == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for a user state; load again");
+    *destination = receive->user_state;
+    return 0;
+}
+
+static int on_block_begin(void *arg, const struct ampd_block *given, uint8_t **destination, struct amp_error *error)
 {
     struct receive *receive = arg;
     if (receive->revoked || receive->call.finished)
         return 0;
     if (!receive->granted)
         return amp_error_set(error, AMP_EINTERNAL, NULL, "a block came before its grant");
-    int rc = check_block(receive, block, error);
+    const struct ampd_block block = find_plane(receive, given);
+    if (is_user_state(receive))
+        return begin_user_state(receive, &block, destination, error);
+    int rc = check_block(receive, &block, error);
     if (rc != 0)
         return rc;
-    switch (listing_of(receive, block->index)) {
+    switch (listing_of(receive, block.index)) {
     case BLOCK_WANTED:
-        *destination = place_of(receive, block->index);
+        *destination = place_of(receive, block.index);
         return 0;
     case BLOCK_DROPPED:
         return 0;
     case BLOCK_UNLISTED:
         break;
     }
-    return begin_bounce(receive, block, destination, error);
+    return begin_bounce(receive, &block, destination, error);
 }
 
 /* The block in the bounce buffer is whole and listed: it goes where it belongs. Calls into the core, last. */
@@ -161,18 +210,34 @@ static void end_bounce(struct receive *receive)
     block_done(receive, block, receive->bounce_intact);
 }
 
-static int on_block_end(void *arg, const struct ampd_block *block, bool intact, struct amp_error *error)
+/* Calls into the core, last. */
+static int end_user_state(struct receive *receive, const struct ampd_block *block, bool intact, struct amp_error *error)
+{
+    if (!intact)
+        return amp_error_set(error, AMP_EDATALOSS, "BLOCK_CHECKSUM",
+                             "the user state of rank %u: its CRC32C does not match; load again", block->index);
+    struct ampd_event event = {
+        .type = AMPD_EVENT_LOAD_STATE,
+        .u.load_state = {.rank = block->index, .data = receive->user_state, .size = block->size}};
+    io_server_call_event(&receive->call, &event);
+    return 0;
+}
+
+static int on_block_end(void *arg, const struct ampd_block *given, bool intact, struct amp_error *error)
 {
     struct receive *receive = arg;
     if (receive->revoked || receive->call.finished)
         return 0;
+    const struct ampd_block block = find_plane(receive, given);
+    if (is_user_state(receive))
+        return end_user_state(receive, &block, intact, error);
     if (!receive->bouncing) {
-        block_done(receive, block->index, intact);
+        block_done(receive, block.index, intact);
         return 0;
     }
     receive->bounce_full = true;
     receive->bounce_intact = intact;
-    if (listing_of(receive, block->index) != BLOCK_UNLISTED)
+    if (listing_of(receive, block.index) != BLOCK_UNLISTED)
         end_bounce(receive);
     return 0;
 }
@@ -187,10 +252,16 @@ static int begin_load(struct receive *receive, const uint8_t *data, size_t size,
         rc = io_check_shard(receive->call.server, header.shard, error);
     if (rc != 0)
         return rc;
+    if (header.has_state && !header.state.has_record)
+        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
+                             "state.record: give the loss-scale record of that checkpoint");
     memcpy(receive->model, header.model, sizeof receive->model);
     receive->dtype = AMP_F32;
-    struct ampd_event event = {.type = AMPD_EVENT_LOAD_BEGIN,
-                               .u.load = {.model = receive->model, .loader = header.load}};
+    const struct ampd_load_base base = {
+        .step = header.state.step, .version = header.state.version, .scaler = io_scaler_state(&header.state.record)};
+    struct ampd_event event = {
+        .type = AMPD_EVENT_LOAD_BEGIN,
+        .u.load = {.model = receive->model, .loader = header.load, .base = header.has_state ? &base : NULL}};
     io_server_call_event(&receive->call, &event);
     return 0;
 }
@@ -269,7 +340,7 @@ static void take_grant(struct receive *receive, const struct ampd_output *output
         receive->layout = grant->layout;
         receive->first = grant->first;
         receive->count = grant->count;
-        receive->memory = (uint8_t *)grant->masters;
+        receive->load = *grant;
         receive->stride = (size_t)grant->layout->block_elements * sizeof(float);
     } else {
         const struct ampd_push_grant *grant = &output->u.push;
@@ -362,6 +433,7 @@ static void receive_free(struct io_server_call *call)
     free(receive->listings);
     free(receive->counts);
     free(receive->bounce);
+    free(receive->user_state);
     free(receive->trailer);
 }
 
