@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import typing
 
+from ampd._files import read_safetensors
 from ampd._join import join
 from ampd._library import __version__
 from ampd._progress import progress
@@ -23,6 +24,7 @@ __all__ = ["SGD", "Adagrad", "Adam", "AdamW", "AlreadyExists", "Cancelled", "Con
            "DynamicScaler", "Error", "GradScaler", "Group", "Internal", "InvalidArgument", "Job", "Lion", "NoScaler",
            "NotFound", "Optimizer", "OutOfMemory", "Overflow", "RMSprop", "RankTaken", "Result", "StaticScaler",
            "Step", "Timeout", "Unavailable", "Unstable", "Worker", "WrongState", "__version__", "join", "progress",
+           "read_safetensors",
            "to_bfloat16"]
 
 _OF_SERVER = ("CheckpointInfo", "Contributor", "Explanation", "GroupSpecification", "HistoryRow", "ModelSpecification",

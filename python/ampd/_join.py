@@ -51,6 +51,15 @@ def _create(client: Client, model: spec.Model) -> None:
     del kept
 
 
+def _give_values(client: Client, name: str, values: Callable[[], list], restore) -> None:
+    if restore is None:
+        jobs.load(client, name, values())
+        return
+    from ampd import _files, server
+    if server.Server(client).model(name).state == "created":  # else it goes on from what it has
+        _files.load(client, name, restore, full=True)
+
+
 def _no_decay(model, no_decay, names: Sequence[str]) -> set[str]:
     if no_decay is None:
         return set()
@@ -70,7 +79,8 @@ def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimiz
          loss_timeout: float = 600.0, weighting: str = "equal", durability: str = "checkpoint",
          cast_overflow: str = "report", floor_policy: str = "clamp", max_consecutive_overflows: int = 50,
          rank: int | None = None, world_size: int | None = None, worker_name: str | None = None,
-         replace: bool = False, take_back: bool = False, accumulate: int = 1, **connection) -> jobs.Job:
+         replace: bool = False, take_back: bool = False, accumulate: int = 1,
+         restore: os.PathLike | str | None = None, **connection) -> jobs.Job:
     """Joins the model `name` as a worker, and returns the ampd.Job.
 
     `endpoint` is HOST:PORT, unix:/PATH, or with tls:// in front. None: AMPD_ENDPOINT of the environment, which
@@ -84,7 +94,8 @@ def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimiz
     `cast` is the dtype of what is pulled. The scaler is by default a DynamicScaler for float16, and none for others.
     `no_decay` is a set of names or a function (name, parameter) -> bool: those have no weight decay. `quorum`: a step
     ends with the gradients of so many workers. `accumulate`: pushes of each parameter a step, which are added up.
-    All else is as in docs/specification.md; times are in seconds. `connection`: cacert, cert, key, server_name,
+    `restore`: a file of Server.export (or `ampctl checkpoint export`): a model that has no values yet gets all of it in
+    place of first values, and goes on after its step. All else is as in docs/specification.md; times are in seconds. `connection`: cacert, cert, key, server_name,
     token_file, token_over_plaintext, connect_timeout, reconnect_timeout, call_timeout, step_timeout.
     """
     rank, world_size = _from_environment("RANK", rank), _from_environment("WORLD_SIZE", world_size)
@@ -106,7 +117,7 @@ def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimiz
                 min_workers, loss_timeout, weighting, durability, cast_overflow, floor_policy,
                 max_consecutive_overflows))
             if rank in (None, 0):
-                jobs.load(client, name, values())
+                _give_values(client, name, values, restore)
         memory_of = jobs.Memory
         if _is_module(model):
             from ampd import module

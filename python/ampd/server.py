@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy
 
-from ampd import _checkpoint, _messages, _rows, errors, spec
+from ampd import _checkpoint, _files, _messages, _rows, errors, spec
 from ampd._client import Client, endpoint_of
 from ampd._rows import (CheckpointInfo, Contributor, Explanation, GroupSpecification, HistoryRow,  # noqa: F401
                         ModelSpecification, ModelStatus, OverflowRow, ReplayedStep, ServerStatus, Shard, ShardStatus,
@@ -158,6 +158,19 @@ class Server:
         Takes an operator's rights. From several shards each is asked at its own address."""
         found = self.checkpoint(model) if step is None and epoch is None else self._find(model, step, epoch)
         return _checkpoint.masters(self.client, model, found.epoch, found.step)
+
+    def export(self, model: str, path, *, values_only: bool = False, step: int | None = None, epoch: int | None = None,
+               overwrite: bool = False) -> None:
+        """Writes a checkpoint (the newest, or that of `step` and `epoch`) as one safetensors file: all that training goes
+        on from, or with `values_only` the fp32 parameters by their names (ampd.read_safetensors, or safetensors.torch).
+        The same bytes whatever the number of shards. Takes an operator's rights, and the program ampctl."""
+        _files.export(self.client, model, path, values_only=values_only, step=step, epoch=epoch, overwrite=overwrite)
+
+    def load(self, model: str, path, *, full: bool = False) -> None:
+        """Gives a model that was created and has no values yet those of a safetensors file; with `full` all of one that
+        `export` has written: moments, loss scale, user states, and training goes on after its step, bit by bit. See
+        ampd.join(restore=...). Takes a worker's rights, and the program ampctl."""
+        _files.load(self.client, model, path, full=full)
 
     # ---- the rest ----
 

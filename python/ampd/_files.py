@@ -1,0 +1,67 @@
+"""Checkpoints as files: fetched and loaded by the program ampctl, which verifies every hash; and safetensors, read."""
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import struct
+import subprocess
+
+import numpy
+
+from ampd import errors
+from ampd._client import Client
+from ampd.testing import program
+
+_DTYPES = {"F64": numpy.float64, "F32": numpy.float32, "F16": numpy.float16, "BF16": numpy.uint16, "I64": numpy.int64,
+           "I32": numpy.int32, "U8": numpy.uint8, "BOOL": numpy.bool_}
+_HEADER_BYTES_MAX = 64 << 20     # as storage/checkpoint.h has it
+_OF_RPC = 64                     # exit codes of ampctl above it are the status of a call that failed
+_CODES = {3: "EINVAL", 4: "EDEADLINE", 5: "ENOTFOUND", 6: "EEXIST", 7: "EDENIED", 8: "EEXHAUSTED", 9: "ESTATE",
+          14: "EUNAVAILABLE", 15: "EDATALOSS", 16: "EUNAUTHENTICATED"}
+
+
+def _ampctl(client: Client, *arguments: str) -> None:
+    command = [program("ampctl"), "--endpoint", client.endpoint]
+    for name in ("cacert", "cert", "key", "server_name", "token_file"):
+        if client.options.get(name) is not None:
+            command += ["--%s" % name.replace("_", "-"), os.fspath(client.options[name])]
+    if client.options.get("token_over_plaintext"):
+        command.append("--token-over-plaintext")
+    done = subprocess.run([*command, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.PIPE, encoding="utf-8", errors="replace", check=False)
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines() or ["ampctl ended with %d; see the server's log" % done.returncode]
+        raise errors.error_of(_CODES.get(done.returncode - _OF_RPC, "EIO"), said[-1].removeprefix("ampctl: "))
+
+
+def export(client: Client, model: str, path: os.PathLike, *, values_only: bool, step: int | None, epoch: int | None,
+           overwrite: bool) -> None:
+    options = ["--values-only"] * values_only + ["--force"] * overwrite
+    options += ["--step=%d" % step] if step is not None else []
+    options += ["--epoch=%d" % epoch] if epoch is not None else []
+    _ampctl(client, "checkpoint", "export", *options, "--", model, os.fspath(path))
+
+
+def load(client: Client, model: str, path: os.PathLike, *, full: bool) -> None:
+    _ampctl(client, "checkpoint", "import", *["--full"] * full, "--", model, os.fspath(path))
+
+
+def read_safetensors(path: os.PathLike) -> dict[str, numpy.ndarray]:
+    """name -> array of the tensors of a safetensors file, mapped and read-only; bfloat16 as its bits. Of an exported
+    checkpoint the parameters alone: moments and user states have a "#" in their names."""
+    size = pathlib.Path(path).stat().st_size
+    with open(path, "rb") as file:
+        head = file.read(8)
+        length = struct.unpack("<Q", head)[0] if len(head) == 8 else size
+        if length > min(_HEADER_BYTES_MAX, size - 8):
+            raise errors.DataLoss("%s is no safetensors file, or is cut off; export it again" % os.fspath(path))
+        header = file.read(length)
+    data = numpy.memmap(path, numpy.uint8, "r")[8 + length:] if size > 8 + length else numpy.empty(0, numpy.uint8)
+    try:
+        tensors = json.loads(header)
+        return {name: data[slice(*one["data_offsets"])].view(_DTYPES[one["dtype"]]).reshape(one["shape"])
+                for name, one in tensors.items() if name != "__metadata__" and "#" not in name}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise errors.DataLoss("%s has a header that is not that of a safetensors file, or is cut off; export it again"
+                              % os.fspath(path)) from None
