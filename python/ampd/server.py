@@ -161,9 +161,10 @@ class Server:
 
     def export(self, model: str, path, *, values_only: bool = False, step: int | None = None, epoch: int | None = None,
                overwrite: bool = False) -> None:
-        """Writes a checkpoint (the newest, or that of `step` and `epoch`) as one safetensors file: all that training goes
-        on from, or with `values_only` the fp32 parameters by their names (ampd.read_safetensors, or safetensors.torch).
-        The same bytes whatever the number of shards. Takes an operator's rights, and the program ampctl."""
+        """Writes a checkpoint (the newest, or that of `step` and `epoch`) as one safetensors file: all that training
+        goes on from, or with `values_only` the fp32 parameters by their names (ampd.read_safetensors, or
+        safetensors.torch). The same bytes whatever the number of shards. Takes an operator's rights, and the program
+        ampctl."""
         _files.export(self.client, model, path, values_only=values_only, step=step, epoch=epoch, overwrite=overwrite)
 
     def load(self, model: str, path, *, full: bool = False) -> None:
