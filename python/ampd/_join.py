@@ -95,8 +95,9 @@ def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimiz
     `no_decay` is a set of names or a function (name, parameter) -> bool: those have no weight decay. `quorum`: a step
     ends with the gradients of so many workers. `accumulate`: pushes of each parameter a step, which are added up.
     `restore`: a file of Server.export (or `ampctl checkpoint export`): a model that has no values yet gets all of it in
-    place of first values, and goes on after its step. All else is as in docs/specification.md; times are in seconds. `connection`: cacert, cert, key, server_name,
-    token_file, token_over_plaintext, connect_timeout, reconnect_timeout, call_timeout, step_timeout.
+    place of first values, and goes on after its step. All else is as in docs/specification.md; times are in seconds.
+    `connection`: cacert, cert, key, server_name, token_file, token_over_plaintext, connect_timeout, reconnect_timeout,
+    call_timeout, step_timeout.
     """
     rank, world_size = _from_environment("RANK", rank), _from_environment("WORLD_SIZE", world_size)
     if rank is None and worker_name is None and world_size in (None, 1):
