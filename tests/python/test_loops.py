@@ -187,6 +187,24 @@ def test_a_second_backward_without_accumulate_is_refused_with_a_sentence():
         raises(ampd.WrongState, lambda: step.backward(loss_of(net, 2)), "accumulate")
 
 
+def test_a_module_that_goes_to_another_dtype_after_join_trains_on():
+    for cast, first, later in (("float32", torch.float32, torch.bfloat16), ("bfloat16", torch.bfloat16, torch.float32),
+                               ("float32", torch.bfloat16, torch.float32)):
+        with ampd.testing.server() as server:
+            still = new_net(first)
+            by_steps(server, "still", still, cast=cast, scaler=ampd.NoScaler())
+            net = new_net(first)
+            with joined(server, "moved", net, cast=cast, scaler=ampd.NoScaler()) as job:
+                for step in job.steps():
+                    for name, one in net.named_parameters():
+                        bits = torch.from_dlpack(job.parameters.dlpack(name))
+                        assert torch.equal(one, bits.to(one.dtype)), (cast, first, step.number, name)
+                    if step.number in (2, 4):
+                        net.to(later if step.number == 2 else first)
+                    step.backward(loss_of(net, step.number))
+                    assert step.end().norm > 0, (cast, first, step.number)
+
+
 def test_a_step_with_an_inf_is_skipped_and_leaves_the_values():
     net = new_net()
     with ampd.testing.server() as server, joined(server, "net", net, cast="float16", max_steps=2) as job:
