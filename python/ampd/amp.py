@@ -30,6 +30,7 @@ class Optimizer(torch.optim.Optimizer):
         if job.module is None:
             raise errors.WrongState("this job has no torch module; give ampd.join one")
         self.job = job
+        job.how_to_push = "call scaler.scale(loss).backward() before the optimizer's step"
         self.result = None
         self.unscaled = False
         super().__init__(self._groups(), {"lr": 0.0})

@@ -58,6 +58,7 @@ class Module:
 
     def __init__(self, job, module: torch.nn.Module):
         self.job, self.module = job, module
+        job.how_to_push = "call step.backward(loss) before step.end(); loss.backward() alone pushes nothing"
         self._parameters = trained(module)
         self._views: dict[str, torch.Tensor] | None = None  # of the memory that is pulled into
         self._indices: dict[str, int] = {}

@@ -25,6 +25,7 @@ def connect(endpoint: str | None = None, **connection) -> "Server":
     """Connects to a server, or to one of a cluster, whose shard 0 answers for all. `endpoint` None: AMPD_ENDPOINT of
     the environment, else 127.0.0.1:7420. `connection` is as for ampd.join: cacert, cert, key, server_name, token_file,
     token_over_plaintext, connect_timeout, reconnect_timeout, call_timeout (in seconds)."""
+    Client.refuse_options("ampd.connect", connection)
     return Server(Client(endpoint_of(endpoint), **connection))
 
 
