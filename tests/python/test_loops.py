@@ -493,6 +493,22 @@ def test_an_optimizer_wants_a_module_and_a_scaler_a_step():
     with ampd.testing.server() as server, joined(server, "line", {"w": torch.zeros(3).numpy()}) as job:
         raises(ampd.WrongState, lambda: ampd.Optimizer(job), "no torch module")
         raises(ampd.WrongState, lambda: ampd.GradScaler(job).scale(torch.ones(())), "ampd.Optimizer")
+        net = new_net()
+        theirs = torch.optim.SGD(net.parameters(), lr=1.0)
+        raises(ampd.InvalidArgument, lambda: ampd.Optimizer(net.parameters()), "generator", "ampd.join")
+        raises(ampd.InvalidArgument, lambda: ampd.GradScaler(theirs), "SGD", "ampd.join")
+        raises(ampd.InvalidArgument, lambda: ampd.GradScaler(job).step(theirs), "SGD", "ampd.Optimizer(job)")
+        assert same(net, new_net())
+
+
+def test_a_loop_that_goes_on_behind_the_end_is_told_so_and_has_the_last_scale():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "net", net, cast="float16", max_steps=1) as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        scaler.scale(loss_of(net, 1) * float("inf")).backward()
+        assert not scaler.step(optimizer) and optimizer.done
+        assert scaler.get_scale() == optimizer.result.new_scale == 32768
+        raises(ampd.WrongState, lambda: scaler.scale(loss_of(net, 2)), "max_steps", "optimizer.done")
 
 
 run(globals())
