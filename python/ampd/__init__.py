@@ -46,4 +46,11 @@ def __getattr__(name: str):
     if name in _OF_SERVER:
         from ampd import server
         return getattr(server, name)
+    if name == "testing":
+        import ampd.testing
+        return ampd.testing
     raise AttributeError("module 'ampd' has no attribute %r" % name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

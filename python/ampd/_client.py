@@ -45,9 +45,15 @@ def raise_code(code: int, sentence: str, reason: str = ""):
     raise errors.error_of(CODES.get(code, "EUNKNOWN"), sentence, reason)
 
 
+def shown(value) -> str:
+    """A value for a sentence: itself where it is short, else of what type it is."""
+    text = repr(value)
+    return text if len(text) <= 60 and "\n" not in text else "a %s" % type(value).__name__
+
+
 def utf8(name: str, what: str) -> bytes:
     if not isinstance(name, str):
-        raise errors.InvalidArgument("%s is %r; give a string" % (what, name))
+        raise errors.InvalidArgument("%s is %s; give a string" % (what, shown(name)))
     if "\0" in name:
         raise errors.InvalidArgument("%s is %r, which has a zero in it; leave it out" % (what, name))
     return name.encode()
@@ -61,11 +67,12 @@ def endpoint_of(given: str | None) -> str:
 class Client:
     """A handle of the library. Calls take their turn; each may be made by any thread."""
 
+    _handle = ffi.NULL
+
     def __init__(self, endpoint: str, *, cacert: str | None = None, cert: str | None = None, key: str | None = None,
                  server_name: str | None = None, token_file: str | None = None, token_over_plaintext: bool = False,
                  connect_timeout: float | None = None, reconnect_timeout: float | None = None,
                  call_timeout: float | None = None, step_timeout: float | None = None):
-        self._handle = ffi.NULL
         self._process = os.getpid()
         self.endpoint = endpoint
         self._turn = threading.RLock()
@@ -93,6 +100,13 @@ class Client:
         if code != 0:
             raise_code(code, text(error.text), text(error.reason))
         _open.add(self)
+
+    @classmethod
+    def refuse_options(cls, caller: str, options: dict) -> None:
+        """Python's own error for a misspelt option, in the name of the function that was called."""
+        for name in options:
+            if name not in cls.__init__.__kwdefaults__:
+                raise TypeError("%s() got an unexpected keyword argument %r" % (caller, name))
 
     def _asked(self, arg) -> bool:
         # Python looks for signals when a function begins: Ctrl-C is raised here, and kept for when the call returns.

@@ -103,6 +103,7 @@ def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimiz
     if rank is None and worker_name is None and world_size in (None, 1):
         rank = 0
     world_size = world_size if world_size is not None else 1 if model is not None else None
+    Client.refuse_options("ampd.join", connection)
     utf8(name, "the name of the model")
     client = Client(endpoint_of(endpoint), **connection)
     try:

@@ -17,6 +17,16 @@ import warnings
 import torch
 
 from ampd import errors
+from ampd._client import shown
+from ampd.job import Job
+
+_DONE = "the model %s is done: its max_steps are reached; end the loop when optimizer.done is true"
+
+
+def _refuse_other(what: str, job) -> None:
+    if not isinstance(job, Job):
+        raise errors.InvalidArgument("%s is made with %s; give it what ampd.join returns, which has the optimizer and "
+                                     "the scaler of the model" % (what, shown(job)))
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -27,9 +37,11 @@ class Optimizer(torch.optim.Optimizer):
     torch's lr_scheduler work; all groups have the same rate then, times their `lr_factor`."""
 
     def __init__(self, job):
+        _refuse_other("ampd.Optimizer", job)
         if job.module is None:
             raise errors.WrongState("this job has no torch module; give ampd.join one")
         self.job = job
+        job.how_to_push = "call scaler.scale(loss).backward() before the optimizer's step"
         self.result = None
         self.unscaled = False
         super().__init__(self._groups(), {"lr": 0.0})
@@ -66,8 +78,7 @@ class Optimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         if self.current is None:
-            raise errors.WrongState("the model %s is done: its max_steps are reached; end the loop when "
-                                    "optimizer.done is true" % self.job.name)
+            raise errors.WrongState(_DONE % self.job.name)
         if self.unscaled:
             self._scale_again()
         if self._gives_rate:
@@ -103,11 +114,14 @@ class GradScaler:
     """torch.cuda.amp.GradScaler's names and meanings; the scale is the server's, one for all workers."""
 
     def __init__(self, job):
+        _refuse_other("ampd.GradScaler", job)
         self.job = job
         self._optimizer: Optimizer | None = None
 
     def _step(self):
         step = self.job._step
+        if step is None and self.job.done:
+            raise errors.WrongState(_DONE % self.job.name)
         if step is None:
             raise errors.WrongState("no step is in hand; make ampd.Optimizer(job) first")
         return step
@@ -139,6 +153,8 @@ class GradScaler:
 
     def step(self, optimizer: Optimizer, *args, **kwargs) -> bool:
         """Pushes, and waits for the verdict. True: the step was applied; False: it was skipped on every worker."""
+        if not isinstance(optimizer, Optimizer):
+            raise errors.InvalidArgument("the optimizer is %s; give ampd.Optimizer(job)" % shown(optimizer))
         optimizer.step(*args, **kwargs)
         self._optimizer = optimizer
         return optimizer.result.applied
@@ -149,7 +165,8 @@ class GradScaler:
             self.job.server.set_scale(self.job.name, float(new_scale), reason="GradScaler.update")
 
     def get_scale(self) -> float:
-        return self._step().scale
+        """Of the step in hand; when the model is done, what its last step left."""
+        return self.job.status().scale if self.job.done else self._step().scale
 
     def is_enabled(self) -> bool:
         return True

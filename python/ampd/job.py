@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import numpy
 
 from ampd import errors, spec
-from ampd._client import Client, struct, utf8
+from ampd._client import Client, log, shown, struct, utf8
 from ampd._library import ffi, lib, text
 
 _NUMPY = {lib.AMP_F32: numpy.dtype(numpy.float32), lib.AMP_F16: numpy.dtype(numpy.float16),
@@ -179,6 +179,11 @@ class Job:
         self._restored: list[bytes] = []
         self._borrowed: list = []
         self._place, self._result = struct("ampclient_step"), struct("ampclient_result")
+        self.how_to_push = "call step.push for each parameter before step.end()"
+        self.done = False       # begin() has said so
+        self._step_count = 0
+        self._pushes = 0        # of the step in hand
+        self._told: set[str] = set()
         self._server = None
         self._model = ffi.NULL
         self._restore = ffi.callback("void(void *, uint64_t, const void *, size_t)", self._take_state)
@@ -218,7 +223,7 @@ class Job:
             arrays = {}
             base = ffi.from_buffer(self.memory.buffer)
             for i in range(self._count):
-                tensor = self.tensor(i)
+                tensor = self._pulled_tensor(i)
                 offset = ffi.cast("const char *", tensor.data) - ffi.cast("const char *", base)
                 array = numpy.frombuffer(self.memory.buffer, _NUMPY[tensor.dtype], tensor.elements, offset)
                 array.flags.writeable = False
@@ -228,6 +233,14 @@ class Job:
             self.cast = _DTYPE_NAMES[tensor.dtype]
             self._parameters = Parameters(arrays, self.cast)
         return self._parameters
+
+    def _pulled_tensor(self, index: int):
+        self.model  # noqa: B018 (a job that has left says that)
+        try:
+            return self.tensor(index)
+        except errors.WrongState:
+            raise errors.WrongState("nothing has been pulled yet; begin a step (job.steps() or job.begin()), or call "
+                                    "job.pull()") from None
 
     def pull(self) -> int:
         """The newest version of the parameters, for an evaluation outside of a step; also when the model is done.
@@ -261,11 +274,20 @@ class Job:
     def begin(self) -> Step | None:
         """Waits for the next step and pulls its parameters. None: the model is done. A step that was begun and not
         ended is begun again."""
+        if self._step is not None:
+            self._warn_once("unended", "%s: step %d was begun and not ended; it is begun again, without what was "
+                            "pushed: call step.end()", self.name, self._step.number)
         self._restored.clear()
         done = self.client.call(lib.ampclient_step_begin, self.model, self._place) == 1
         self._give_back()
         if done:
+            if not self.done and self._step_count == 0:
+                log.warning("%s: all its steps are done already; for another run join with another name, or delete it: "
+                            "ampd.connect(%r).delete(%r)", self.name, self.client.endpoint, self.name)
+            self.done = True
             return None
+        self._step_count += 1
+        self._pushes = 0
         self._pulled()
         self._step = Step(self, self._place, self._restored[-1] if self._restored else None)
         return self._step
@@ -293,7 +315,16 @@ class Job:
 
     def push_address(self, index: int, address: int, code: int) -> None:
         """The same of a parameter by its index, whose gradient lies at an address: contiguous, of its size."""
-        self.client.call(lib.ampclient_push, self.model, index, ffi.cast("const void *", address), code)
+        model = self.model
+        if self._step is None:
+            raise errors.WrongState("no step is in hand; push between job.begin() and step.end()")
+        try:
+            self.client.call(lib.ampclient_push, model, index, ffi.cast("const void *", address), code)
+        except errors.Error as error:
+            number, name = "parameter %d" % index, "parameter %s" % list(self._index)[index]
+            error.args = (str(error).replace(number + ":", name + ":").replace(number + " ", name + " "),)
+            raise
+        self._pushes += 1
 
     def _index_of(self, name: str) -> int:
         self.parameters[name]  # noqa: B018 (a sentence for a name that there is not)
@@ -330,6 +361,8 @@ class Job:
     def set_user_state(self, state: bytes) -> None:
         """At most 64 KiB that are kept with the verdict of the step that ends next, and given back by a step that
         goes on from a checkpoint (Step.user_state)."""
+        if not isinstance(state, (bytes, bytearray, memoryview)):
+            raise errors.InvalidArgument("the user state is %s; give bytes" % shown(state))
         self.client.call(lib.ampclient_set_user_state, self.model, bytes(state), len(state))
 
     @property
@@ -345,9 +378,17 @@ class Job:
                                     % step.number)
         if self.module is not None:
             self.module.finish(self)
+        if self._pushes == 0:
+            self._warn_once("empty", "%s: rank %d has pushed no gradient in step %d, which counts as zeros; %s",
+                            self.name, self.rank, step.number, self.how_to_push)
         self.client.call(lib.ampclient_step_end, self.model, self._result)
         self._give_back()
         return self._take_result(self._result)
+
+    def _warn_once(self, kind: str, sentence: str, *values) -> None:
+        if kind not in self._told:
+            self._told.add(kind)
+            log.warning(sentence, *values)
 
     def _give_back(self) -> None:
         """No step is in hand, and the library has let go of its gradients."""

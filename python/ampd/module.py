@@ -58,15 +58,18 @@ class Module:
 
     def __init__(self, job, module: torch.nn.Module):
         self.job, self.module = job, module
+        job.how_to_push = "call step.backward(loss) before step.end(); loss.backward() alone pushes nothing"
         self._parameters = trained(module)
-        self._views: list | None = None
+        self._views: dict[str, torch.Tensor] | None = None  # of the memory that is pulled into
         self._indices: dict[str, int] = {}
         self._autocast_dtype = None
         self._pushing = False            # inside of Step.backward
         self._held: list = []            # gradients that are being sent
         self._staged: list = []          # (index, pinned tensor, event) that are on their way from a device
         self._pinned: dict[int, torch.Tensor] = {}
-        self._hooks = [self._hook(name, one) for name, one in self._parameters.items()]
+        self._kinds: dict[str, tuple] = {}  # (dtype, device), as hooked
+        self._hooks: dict[str, tuple] = {}
+        self._hook_all()
 
     # ---- parameters ----
 
@@ -77,7 +80,7 @@ class Module:
             raise errors.InvalidArgument("the model on the server and the module have different parameters: %s%s; "
                                          "give the model another name" % (", ".join(only[:4]),
                                                                           " ..." if len(only) > 4 else ""))
-        self._views = []
+        views = {}
         for name, parameter in self._parameters.items():
             array = self.job.parameters[name]
             self._indices[name] = self.job._index_of(name)
@@ -89,10 +92,8 @@ class Module:
             view = torch.frombuffer(self.job.memory.buffer, dtype=dtype, count=array.size,
                                     offset=offset).view(array.shape)
             self._autocast_dtype = dtype
-            if parameter.dtype == dtype and parameter.device.type == "cpu":
-                parameter.data = view
-            else:
-                self._views.append((parameter, view))
+            views[name] = view
+        self._views = views
 
     def _code(self, name: str) -> int:
         return self.job.tensor(self.job._index_of(name)).dtype
@@ -102,11 +103,12 @@ class Module:
         if self._views is None:
             self._make_views()
         with torch.no_grad():
-            for parameter, view in self._views:
-                parameter.data.copy_(view, non_blocking=True)
-        # To another dtype or device it is no copy that could be left out.
-        self.job.copies += sum(view.dtype == parameter.dtype and not parameter.is_cuda
-                               for parameter, view in self._views)
+            for name, parameter in self._parameters.items():
+                view = self._views[name]
+                if parameter.dtype != view.dtype or parameter.device.type != "cpu":
+                    parameter.data.copy_(view, non_blocking=True)
+                elif parameter.data_ptr() != view.data_ptr():  # the first time, or moved since then
+                    parameter.data = view
 
     def state_dict(self, arrays: dict) -> dict:
         """The module's own state with these values for its parameters, under each of their names."""
@@ -115,6 +117,13 @@ class Module:
                 for name, value in self.module.state_dict(keep_vars=True).items()}
 
     # ---- gradients ----
+
+    def _hook_all(self) -> None:
+        """Hooks what has none: before torch 2.1 a parameter that goes to another dtype or device loses its hook."""
+        for name, parameter in self._parameters.items():
+            kind = (parameter.dtype, parameter.device)
+            if name not in self._hooks or (not _POST_ACCUMULATE and self._kinds[name] != kind):
+                self._kinds[name], self._hooks[name] = kind, self._hook(name, parameter)
 
     def _hook(self, name: str, parameter):
         def accumulated(*_):
@@ -136,6 +145,7 @@ class Module:
         return torch.autocast(device, dtype=dtype)
 
     def backward(self, loss, scale: float) -> None:
+        self._hook_all()
         self._pushing = True
         try:
             (loss * scale).backward()

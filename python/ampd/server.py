@@ -7,17 +7,19 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy
 
 from ampd import _checkpoint, _files, _messages, _rows, errors, spec
-from ampd._client import Client, endpoint_of
+from ampd._client import Client, endpoint_of, log
 from ampd._rows import (CheckpointInfo, Contributor, Explanation, GroupSpecification, HistoryRow,  # noqa: F401
                         ModelSpecification, ModelStatus, OverflowRow, ReplayedStep, ServerStatus, Shard, ShardStatus,
                         WorkerStatus)
 from ampd._watch import Watch
 
+SLOW_S = 3  # of a checkpoint that is waited for, before that is told
 PAGE_ROWS = 1000  # the most that a server gives at once
 
 
@@ -25,6 +27,7 @@ def connect(endpoint: str | None = None, **connection) -> "Server":
     """Connects to a server, or to one of a cluster, whose shard 0 answers for all. `endpoint` None: AMPD_ENDPOINT of
     the environment, else 127.0.0.1:7420. `connection` is as for ampd.join: cacert, cert, key, server_name, token_file,
     token_over_plaintext, connect_timeout, reconnect_timeout, call_timeout (in seconds)."""
+    Client.refuse_options("ampd.connect", connection)
     return Server(Client(endpoint_of(endpoint), **connection))
 
 
@@ -135,7 +138,15 @@ class Server:
         """Writes a checkpoint, and waits for it. It is made after the next decided step; at once where the last one has
         one already, or no step is to be decided soon: the model is done, or its workers have left."""
         self._refuse_endless_wait(model)
-        return _rows.checkpoint(self._ask("Checkpoint", model=model).checkpoint)
+        slow = threading.Timer(SLOW_S, log.warning, (
+            "%s: its checkpoint has not been made in %g s; it waits for the next decided step, or until the leases of "
+            "workers that ended without job.leave() are over", model, SLOW_S))
+        slow.daemon = True
+        slow.start()
+        try:
+            return _rows.checkpoint(self._ask("Checkpoint", model=model).checkpoint)
+        finally:
+            slow.cancel()
 
     def checkpoints(self, model: str, *, min_scale: float | None = None) -> Iterator[CheckpointInfo]:
         """All checkpoints, newest first; `min_scale`: only those whose loss scale is at least this."""

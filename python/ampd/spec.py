@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from ampd import errors
-from ampd._client import utf8
+from ampd._client import shown, utf8
 from ampd._library import ffi, lib
 
 
@@ -204,7 +204,7 @@ class NoScaler:
         spec.scaler = lib.AMPCLIENT_SCALER_NONE
 
 
-Optimizer = SGD | Adam | Adagrad | RMSprop | Lion
+Optimizer = SGD | Adam | AdamW | Adagrad | RMSprop | Lion
 Schedule = Constant | Step | Cosine | Worker
 Scaler = DynamicScaler | StaticScaler | NoScaler
 
@@ -291,7 +291,19 @@ def _choice(what: str, word: str, choices: dict):
 
 def _put(spec, values, *fields: str) -> None:
     for field in fields:
-        setattr(spec, field, getattr(values, field))
+        value = getattr(values, field)
+        try:
+            setattr(spec, field, value)
+        except (TypeError, OverflowError):
+            kind = dict(ffi.typeof(spec).item.fields)[field].type.cname
+            raise errors.InvalidArgument("%s is %s; give a %s" % (
+                field, shown(value), "number" if kind in ("float", "double") else "whole number, 0 or above")) from None
+
+
+def _refuse_other(what: str, value, kinds) -> None:
+    if not isinstance(value, kinds):
+        raise errors.InvalidArgument("the %s is %s; give one of %s" % (
+            what, shown(value), ", ".join("ampd.%s(...)" % kind.__name__ for kind in kinds.__args__)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -331,6 +343,9 @@ class Model:
         spec.name, spec.world_size = kept[0], self.world_size
         self._put_parameters(spec, kept)
         self._put_groups(spec, kept)
+        _refuse_other("optimizer", self.optimizer, Optimizer)
+        _refuse_other("schedule", self.schedule, Schedule)
+        _refuse_other("scaler", self.scaler, Scaler)
         self.optimizer._put(spec)
         for field in ("lr", "eps", "alpha"):  # 0 would mean the library's default
             if getattr(self.optimizer, field, 1) == 0:

@@ -3,8 +3,10 @@ from python_testing import needs, raises, run  # (first: it finds the package)
 
 needs("torch", "google.protobuf")
 
+import contextlib
 import copy
 import gc
+import logging
 import threading
 import warnings
 import weakref
@@ -48,6 +50,19 @@ def by_steps(server, name, net, loss=loss_of, **options):
             results.append(step.end())
         job.pull()
         return results
+
+
+@contextlib.contextmanager
+def told():
+    """The warnings of the logger `ampd` in the block."""
+    lines, log = [], logging.getLogger("ampd")
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: lines.append(record.getMessage())
+    log.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        log.removeHandler(handler)
 
 
 def same(net, other):
@@ -184,7 +199,49 @@ def test_a_second_backward_without_accumulate_is_refused_with_a_sentence():
     with ampd.testing.server() as server, joined(server, "net", net) as job:
         step = job.begin()
         step.backward(loss_of(net, 1))
-        raises(ampd.WrongState, lambda: step.backward(loss_of(net, 2)), "accumulate")
+        raises(ampd.WrongState, lambda: step.backward(loss_of(net, 2)), "accumulate", "parameter 2.")
+
+
+def test_a_module_that_goes_to_another_dtype_after_join_trains_on():
+    for cast, first, later in (("float32", torch.float32, torch.bfloat16), ("bfloat16", torch.bfloat16, torch.float32),
+                               ("float32", torch.bfloat16, torch.float32)):
+        with ampd.testing.server() as server:
+            still = new_net(first)
+            by_steps(server, "still", still, cast=cast, scaler=ampd.NoScaler())
+            net = new_net(first)
+            with joined(server, "moved", net, cast=cast, scaler=ampd.NoScaler()) as job:
+                for step in job.steps():
+                    for name, one in net.named_parameters():
+                        bits = torch.from_dlpack(job.parameters.dlpack(name))
+                        assert torch.equal(one, bits.to(one.dtype)), (cast, first, step.number, name)
+                    if step.number in (2, 4):
+                        net.to(later if step.number == 2 else first)
+                    step.backward(loss_of(net, step.number))
+                    assert step.end().norm > 0, (cast, first, step.number)
+
+
+def test_a_step_without_a_gradient_and_one_that_is_not_ended_are_told_once():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "net", net) as job:
+        with told() as lines:
+            for step in job.steps():
+                loss_of(net, step.number).backward()
+                if step.number == 2:
+                    break
+            job.begin().end()
+        assert len(lines) == 2, lines
+        assert "step 1" in lines[0] and "step.backward(loss)" in lines[0], lines
+        assert "step 2" in lines[1] and "step.end()" in lines[1], lines
+
+
+def test_a_model_that_is_done_already_is_told():
+    with ampd.testing.server() as server:
+        with told() as lines:
+            by_steps(server, "net", new_net())
+        assert not lines, lines
+        with told() as lines:
+            assert by_steps(server, "net", new_net()) == []
+        assert len(lines) == 1 and "delete" in lines[0], lines
 
 
 def test_a_step_with_an_inf_is_skipped_and_leaves_the_values():
@@ -436,6 +493,22 @@ def test_an_optimizer_wants_a_module_and_a_scaler_a_step():
     with ampd.testing.server() as server, joined(server, "line", {"w": torch.zeros(3).numpy()}) as job:
         raises(ampd.WrongState, lambda: ampd.Optimizer(job), "no torch module")
         raises(ampd.WrongState, lambda: ampd.GradScaler(job).scale(torch.ones(())), "ampd.Optimizer")
+        net = new_net()
+        theirs = torch.optim.SGD(net.parameters(), lr=1.0)
+        raises(ampd.InvalidArgument, lambda: ampd.Optimizer(net.parameters()), "generator", "ampd.join")
+        raises(ampd.InvalidArgument, lambda: ampd.GradScaler(theirs), "SGD", "ampd.join")
+        raises(ampd.InvalidArgument, lambda: ampd.GradScaler(job).step(theirs), "SGD", "ampd.Optimizer(job)")
+        assert same(net, new_net())
+
+
+def test_a_loop_that_goes_on_behind_the_end_is_told_so_and_has_the_last_scale():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "net", net, cast="float16", max_steps=1) as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        scaler.scale(loss_of(net, 1) * float("inf")).backward()
+        assert not scaler.step(optimizer) and optimizer.done
+        assert scaler.get_scale() == optimizer.result.new_scale == 32768
+        raises(ampd.WrongState, lambda: scaler.scale(loss_of(net, 2)), "max_steps", "optimizer.done")
 
 
 run(globals())

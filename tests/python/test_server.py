@@ -5,6 +5,7 @@ import dataclasses
 import datetime
 import gc
 import json
+import logging
 import math
 import os
 import pathlib
@@ -313,6 +314,24 @@ def test_a_job_is_told_at_once_that_a_checkpoint_would_wait_for_itself():
 
 # ---- watch ----
 
+def test_a_checkpoint_that_waits_for_a_step_says_so():
+    lines = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logging.getLogger("ampd").addHandler(handler)
+    with ampd.testing.server() as server, join(server) as job, ampd.connect(server.endpoint) as other:
+        train(job, steps=1)
+        waiting = threading.Thread(target=lambda: other.checkpoint("line"))
+        waiting.start()
+        assert eventually(lambda: lines), "silence"
+        assert waiting.is_alive() and lines[0].startswith("line: its checkpoint") and "job.leave()" in lines[0], lines
+        train(job)
+        waiting.join()
+        other.checkpoint("line")  # at once
+    logging.getLogger("ampd").removeHandler(handler)
+    assert len(lines) == 1, lines
+
+
 def test_a_watch_has_each_step_of_a_training_and_ends_with_it():
     with ampd.testing.server() as server, ampd.connect(server.endpoint) as operator:
         with join(server, cast="float16", max_steps=40) as job:
@@ -503,6 +522,8 @@ def test_every_name_of_the_package_is_there():
     for name in ampd.__all__:
         if name not in ("GradScaler", "Optimizer"):  # those take torch
             assert getattr(ampd, name) is not None
+    assert set(ampd.__all__) <= set(dir(ampd))  # what completion offers
+    assert ampd.testing.server
 
 
 run(globals())
