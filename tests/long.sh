@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The large counts, after a release build: digits, crash, power, sim, mutations, kernels, casts, curves, model, coverage, attacks, fuzz, faults, containers, packages, cluster, units, or all.
+# The large counts, after a release build: digits, crash, power, sim, mutations, kernels, casts, curves, python, model, coverage, attacks, fuzz, faults, containers, packages, cluster, units, or all.
 # (./test.sh --long [SUITE])
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
-suites='digits crash power sim mutations kernels casts curves model coverage attacks fuzz faults containers packages cluster units all'
+suites='digits crash power sim mutations kernels casts curves python model coverage attacks fuzz faults containers packages cluster units all'
 check_only=''
 [ "${1-}" = --check ] && check_only=1 && shift # looks at the name alone
 suite=${1:-all} broken=0
@@ -36,6 +36,11 @@ curves() {
 		/usr/bin/python3 bench/torch_charlm.py curves build/release/bin/charlm
 }
 run curves curves
+# The Python package: 500 steps of its language model in each precision, with one worker and two, beside plain PyTorch's; and ten
+# runs whose server and one of whose workers are killed. About half an hour.
+# shellcheck disable=SC2317 # run calls it
+python() { scripts/packages.sh torch && /usr/bin/python3 -B tests/python/charlm_long.py build/release/python; }
+run python python
 # The protocol in Spin: clean as it is, and broken where a rule is taken away. About four minutes.
 # shellcheck disable=SC2317 # run calls it
 model() { scripts/packages.sh model && tests/model/run.sh quick; }

@@ -5,6 +5,7 @@
     python3 -m ampd.launch -n 2 examples/python/charlm.py    two workers, and an ampd for them
 """
 import argparse
+import os
 import pathlib
 
 import ampd
@@ -13,8 +14,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-LAYERS, HEADS, WIDTH, CONTEXT, TOKENS, BATCH = 4, 4, 128, 128, 128, 8
-BOOK = pathlib.Path(__file__).parents[1] / "charlm" / "opticks.txt"
+LAYERS, HEADS, WIDTH, CONTEXT, TOKENS = 4, 4, 128, 128, 128
+BYTES = numpy.fromfile(pathlib.Path(__file__).parents[1] / "charlm" / "opticks.txt", numpy.uint8)
+BYTES = BYTES[:len(BYTES) // 10 * 9 + 1]  # the last tenth is not trained on
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class Block(nn.Module):
@@ -52,40 +55,53 @@ class GPT(nn.Module):
         return functional.cross_entropy(scores.flatten(0, 1).float(), y.flatten())
 
 
-def batch(number, rank):
+def batch(seed, number, rank, count):
     """A function of the step and the rank alone: a step that is done again has the same characters."""
-    random = numpy.random.default_rng([number, rank])
-    rows = numpy.stack([BYTES[at:at + CONTEXT + 1] for at in random.integers(0, len(BYTES) - CONTEXT, BATCH)])
+    random = numpy.random.default_rng([seed, number, rank])
+    rows = numpy.stack([BYTES[at:at + CONTEXT + 1] for at in random.integers(0, len(BYTES) - CONTEXT, count)])
     rows = torch.from_numpy(rows.astype(numpy.int64)).to(DEVICE)
     return rows[:, :-1], rows[:, 1:]
 
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--steps", type=int, default=1000, metavar="N")
-parser.add_argument("--cast", choices=("float16", "bfloat16", "float32"), default="float16", help="what is pulled")
-parser.add_argument("--save", metavar="FILE", help="the trained module's state_dict, by torch.save")
-options = parser.parse_args()
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=1000, metavar="N")
+    parser.add_argument("--batch", type=int, default=8, metavar="N", help="sequences a step and worker (8)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the first values and the batches (1)")
+    parser.add_argument("--cast", choices=("float16", "bfloat16", "float32"), default="float16",
+                        help="what is pulled and pushed")
+    parser.add_argument("--scale", type=float, default=65536, metavar="S", help="the first loss scale, with float16")
+    parser.add_argument("--checkpoint-every", type=int, default=100, metavar="N", help="steps (100)")
+    parser.add_argument("--save", metavar="FILE", help="the trained module's state_dict, by torch.save")
+    parser.add_argument("--log", metavar="FILE", help="rank 0 adds a line a step: number, loss, 1 if it was skipped")
+    return parser.parse_args()
 
-BYTES = numpy.fromfile(BOOK, numpy.uint8)
-BYTES = BYTES[:len(BYTES) // 10 * 9 + 1]  # the last tenth is not trained on
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-torch.manual_seed(1)
-model = GPT().to(DEVICE)
 
-job = ampd.join(None, "charlm", model, optimizer=ampd.AdamW(lr=1e-3, weight_decay=0.1),
-                schedule=ampd.Cosine(warmup=min(50, options.steps // 4), total=options.steps), clip_norm=1.0,
-                cast=options.cast, no_decay=lambda name, p: p.dim() <= 1, max_steps=options.steps)
-with job:
-    for step in ampd.progress(job.steps()):
-        x, y = batch(step.number, job.rank)
-        with step.autocast():
-            loss = model(x, y)
-        step.backward(loss)
-        if step.number in (1, options.steps):
-            print("step %d: loss %.4f" % (step.number, loss.item()))
-        result = step.end()
-        if result.skipped:
-            print(result.explain())
-    if options.save and job.rank == 0:
-        torch.save(job.state_dict(), options.save)
-        print("saved to %s" % options.save)
+def main():
+    options = parse()
+    torch.manual_seed(options.seed)
+    model = GPT().to(DEVICE)
+    job = ampd.join(None, "charlm", model, optimizer=ampd.AdamW(lr=1e-3, weight_decay=0.1),
+                    schedule=ampd.Cosine(warmup=min(50, options.steps // 4), total=options.steps), clip_norm=1.0,
+                    scaler=ampd.DynamicScaler(init_scale=options.scale) if options.cast == "float16" else None,
+                    cast=options.cast, gradients=options.cast, no_decay=lambda name, p: p.dim() <= 1,
+                    max_steps=options.steps, checkpoint_every=options.checkpoint_every)
+    with job, open(options.log if options.log and job.rank == 0 else os.devnull, "a", buffering=1) as log:
+        for step in ampd.progress(job.steps()):
+            x, y = batch(options.seed, step.number, job.rank, options.batch)
+            with step.autocast():
+                loss = model(x, y)
+            step.backward(loss)
+            if step.number in (1, options.steps):
+                print("step %d: loss %.4f" % (step.number, loss.item()))
+            result = step.end()
+            if result.skipped:
+                print(result.explain())
+            print(step.number, loss.item(), int(result.skipped), file=log)
+        if options.save and job.rank == 0:
+            torch.save(job.state_dict(), options.save)
+            print("saved to %s" % options.save)
+
+
+if __name__ == "__main__":
+    main()

@@ -79,7 +79,7 @@ def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimiz
          loss_timeout: float = 600.0, weighting: str = "equal", durability: str = "checkpoint",
          cast_overflow: str = "report", floor_policy: str = "clamp", max_consecutive_overflows: int = 50,
          rank: int | None = None, world_size: int | None = None, worker_name: str | None = None,
-         replace: bool = False, take_back: bool = False, accumulate: int = 1,
+         replace: bool = False, take_back: bool = False, accumulate: int = 1, gradients=None,
          restore: os.PathLike | str | None = None, **connection) -> jobs.Job:
     """Joins the model `name` as a worker, and returns the ampd.Job.
 
@@ -94,6 +94,8 @@ def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimiz
     `cast` is the dtype of what is pulled. The scaler is by default a DynamicScaler for float16, and none for others.
     `no_decay` is a set of names or a function (name, parameter) -> bool: those have no weight decay. `quorum`: a step
     ends with the gradients of so many workers. `accumulate`: pushes of each parameter a step, which are added up.
+    `gradients`: the dtype in which gradients are pushed, each converted by one copy where it has another; by default
+    they go as they are.
     `restore`: a file of Server.export (or `ampctl checkpoint export`): a model that has no values yet gets all of it in
     place of first values, and goes on after its step. All else is as in docs/specification.md; times are in seconds.
     `connection`: cacert, cert, key, server_name, token_file, token_over_plaintext, connect_timeout, reconnect_timeout,
@@ -105,6 +107,7 @@ def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimiz
     world_size = world_size if world_size is not None else 1 if model is not None else None
     Client.refuse_options("ampd.join", connection)
     utf8(name, "the name of the model")
+    code = None if gradients is None else spec.dtype_of(gradients)
     client = Client(endpoint_of(endpoint), **connection)
     try:
         if model is not None:
@@ -125,7 +128,8 @@ def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimiz
             from ampd import module
             memory_of = module.memory_for(model)
         job = jobs.Job(client, name, rank=rank, world_size=world_size, worker_name=worker_name, replace=replace,
-                       take_back=take_back, accumulate=accumulate, max_steps=max_steps, memory_of=memory_of)
+                       take_back=take_back, accumulate=accumulate, max_steps=max_steps, memory_of=memory_of,
+                       gradients=code)
         if _is_module(model):
             job.module = module.Module(job, model)
         return job

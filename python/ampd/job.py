@@ -169,8 +169,9 @@ class Job:
 
     def __init__(self, client: Client, name: str, *, rank: int | None, world_size: int | None,
                  worker_name: str | None, replace: bool, take_back: bool, accumulate: int, max_steps: int = 0,
-                 memory_of=Memory):
+                 memory_of=Memory, gradients: int | None = None):
         self.client, self.name, self.accumulate = client, name, accumulate
+        self.gradients = gradients  # the library's code of the dtype that they are pushed in; None: their own
         #: As given to join. 0: endless, or joined without a model and so not known here.
         self.max_steps = max_steps
         self.module = None      # ampd.module.Module
@@ -345,7 +346,10 @@ class Job:
             raise errors.InvalidArgument(
                 "the gradient of %s is an array of %s; give float16, float32, or bfloat16 as uint16 with "
                 "dtype=\"bfloat16\"" % (name, array.dtype))
-        if not array.flags.c_contiguous:
+        if self.gradients not in (None, code):
+            self.copies += 1
+            array, code = converted(array, code, self.gradients), self.gradients
+        elif not array.flags.c_contiguous:
             self.copies += 1
             array = numpy.ascontiguousarray(array)
         return array, array.ctypes.data, array.size, code
@@ -473,6 +477,15 @@ def to_bfloat16(array) -> numpy.ndarray:
     bits = numpy.ascontiguousarray(array, numpy.float32).view(numpy.uint32)
     rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(numpy.uint16)
     return numpy.where(numpy.isnan(array), numpy.uint16(0x7FC0), rounded)
+
+
+def converted(array: numpy.ndarray, code: int, wanted: int) -> numpy.ndarray:
+    """A contiguous copy in another dtype, by the library's codes. What is too large for it becomes an Inf."""
+    values = as_float32(array, _DTYPE_NAMES[code])
+    if wanted == lib.AMP_BF16:
+        return numpy.ascontiguousarray(to_bfloat16(values))
+    with numpy.errstate(over="ignore"):
+        return numpy.ascontiguousarray(values, _NUMPY[wanted])
 
 
 def load(client: Client, name: str, values: list) -> bool:

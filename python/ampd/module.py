@@ -4,7 +4,8 @@ Where a parameter of the module has the dtype of the cast and lies on the CPU, i
 pulled into: a pull needs no copy. Else each pull copies into it (converting, or to its device).
 
 A gradient is pushed by a hook behind its accumulation, while backward goes on: the tensor itself is handed in, and not
-touched before the step has ended. One of a CUDA device goes by one asynchronous copy into pinned memory.
+touched before the step has ended. One of a CUDA device goes by one asynchronous copy into pinned memory. One that is
+not contiguous, or has another dtype than ampd.join's `gradients`, is copied first.
 """
 from __future__ import annotations
 
@@ -166,9 +167,10 @@ class Module:
         if gradient.dtype not in _CODES:
             raise errors.InvalidArgument("the gradient of %s is %s; use float16, bfloat16 or float32"
                                          % (name, gradient.dtype))
-        if not gradient.is_contiguous():
+        dtype = gradient.dtype if self.job.gradients is None else _DTYPES[self.job.gradients]
+        if gradient.dtype != dtype or not gradient.is_contiguous():
             self.job.copies += 1
-            gradient = gradient.contiguous()
+            gradient = torch.empty(gradient.shape, dtype=dtype, device=gradient.device).copy_(gradient.detach())
         if self.job.accumulate > 1:
             parameter.grad = None  # the library adds up
         if gradient.is_cuda:

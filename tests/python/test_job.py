@@ -64,6 +64,26 @@ def test_bfloat16_is_pushed_as_bits():
         assert (job.parameters["b"] == 0x3F00).all()
 
 
+def test_gradients_are_converted_by_one_copy_each_into_the_dtype_that_is_asked_for():
+    near = numpy.float32(1) + numpy.float32(2.0 ** -9)  # exact in float16; 1 in bfloat16
+    with ampd.testing.server() as server:
+        for name, dtype, value, other in (("half", "float16", near, 2.0 ** 17), ("brain", "bfloat16", 1, None),
+                                          ("single", numpy.float32, near, None)):
+            with line(server, name, gradients=dtype) as job:
+                step = job.begin()
+                step.push("w", numpy.full((3, 2), near, numpy.float32).T)
+                step.push("b", ampd.to_bfloat16(numpy.ones(5)), dtype="bfloat16")
+                assert step.end().applied and job.copies == (1 if dtype == "bfloat16" else 2), (dtype, job.copies)
+                step = job.begin()
+                assert (job.parameters["w"] == -numpy.float32(value) / 2).all(), (dtype, job.parameters["w"])
+                assert (job.parameters["b"] == 0.5).all()
+                if other is not None:
+                    step.push("w", numpy.full((2, 3), other, numpy.float32))
+                    assert step.end().skipped
+        raises(ampd.InvalidArgument, lambda: line(server, "m", gradients="int8"), "int8", "bfloat16")
+        raises(ampd.NotFound, lambda: ampd.join(server.endpoint, "m"), "m")  # it was not made
+
+
 def test_what_is_wrong_gets_a_sentence():
     with ampd.testing.server() as server, line(server) as job:
         step = job.begin()

@@ -178,6 +178,38 @@ def test_a_gradient_that_is_not_contiguous_is_copied_and_counted():
                                                                                nets[1].parameters()))
 
 
+def test_gradients_are_pushed_in_the_dtype_that_is_asked_for():
+    with ampd.testing.server() as server:
+        for dtype in DTYPES:
+            net, other = new_net(), new_net()
+            optimizer = torch.optim.SGD(other.parameters(), 0.1, 0.9)
+            with joined(server, str(dtype).rpartition(".")[2], net, gradients=dtype) as job:
+                for step in job.steps():
+                    optimizer.zero_grad()
+                    loss_of(other, step.number).backward()
+                    for one in other.parameters():
+                        one.grad = one.grad.to(dtype).float()
+                    optimizer.step()
+                    step.backward(loss_of(net, step.number))
+                    assert all(one.grad.dtype == torch.float32 for one in net.parameters())
+                    assert step.end().applied
+                job.pull()
+                assert job.copies == (0 if dtype == torch.float32 else STEPS * 4), (dtype, job.copies)
+            assert all(torch.allclose(one, its, rtol=0, atol=1e-5) for one, its in zip(net.parameters(),
+                                                                                       other.parameters())), dtype
+
+
+def test_float16_gradients_of_a_float32_module_overflow():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "net", net, cast="float16", gradients="float16", max_steps=40,
+                                                 scaler=ampd.DynamicScaler(init_scale=2.0 ** 24)) as job:
+        results = []
+        for step in job.steps():
+            step.backward(loss_of(net, step.number))
+            results.append(step.end())
+        assert results[0].skipped and results[0].overflows and results[-1].applied, results
+
+
 def test_accumulated_backwards_are_added_up():
     whole, parts = new_net(), new_net()
     with ampd.testing.server() as server:
