@@ -37,7 +37,7 @@ curves() {
 }
 run curves curves
 # The Python package: 500 steps of its language model in each precision, with one worker and two, beside plain PyTorch's; and ten
-# runs whose server and one of whose workers are killed. About half an hour.
+# runs whose server and one of whose workers are killed. About a quarter of an hour.
 # shellcheck disable=SC2317 # run calls it
 python() { scripts/packages.sh torch && /usr/bin/python3 -B tests/python/charlm_long.py build/release/python; }
 run python python

@@ -198,23 +198,29 @@ class Run:
 
 
 def undisturbed(made, steps):
-    """(bytes, rows, seconds)"""
+    """(bytes, rows, seconds to the first step, seconds of a step)"""
     run = Run(made, "undisturbed", steps)
+    run.wait_for(1, 0)
+    first = time.monotonic()
+    run.wait_for(steps, 0)
+    each = (time.monotonic() - first) / (steps - 1)
     found = run.finish()
     assert any(skipped for _, skipped in rows(run.log).values())
-    return found, rows(run.log), time.monotonic() - run.begun
+    return found, rows(run.log), first - run.begun, each
 
 
 def killed(made, name, steps, wanted, seed):
     """A run whose server and one of whose workers are killed. What differs; "" where all is the same."""
-    values, losses, _ = wanted
+    values, losses, first, each = wanted
     draw = random.Random(seed)
-    events = sorted((draw.randrange(steps), draw.uniform(0, 0.3), who) for who in ("server", "worker"))
+    # Within a step, or before the first one; the last ones would often be over by then.
+    events = [(draw.randrange(steps - 2), draw.random(), who) for who in ("server", "worker")]
+    events = sorted((number, part * (each if number > 0 else first), who) for number, part, who in events)
     rank, pause, missed = draw.randrange(2), draw.uniform(0, 1), False
     run = Run(made, name, steps)
     try:
         for number, seconds, who in events:
-            run.wait_for(number, seconds if number > 0 else 10 * seconds)
+            run.wait_for(number, seconds)
             if who == "server":
                 run.kill_server(pause)
             else:
@@ -224,9 +230,9 @@ def killed(made, name, steps, wanted, seed):
         raise
     found, said = run.finish(), run.said.read_text()
     again = re.findall(r"rank (\d) ended by SIGKILL; it is started again", said)
-    print("seed %s: %s, rank %d; %d steps ended by rank 0; %.0f s" % (
-        seed, ", ".join("%s after step %d + %.2f s" % (who, number, seconds) for number, seconds, who in events), rank,
-        run.ended_steps(), time.monotonic() - run.begun), flush=True)
+    print("seed %s: %s, rank %d; %srolled back, %d steps ended by rank 0; %.0f s" % (
+        seed, ", ".join("%s after step %d + %.3f s" % (who, number, seconds) for number, seconds, who in events), rank,
+        "" if "is over; join again" in said else "not ", run.ended_steps(), time.monotonic() - run.begun), flush=True)
     if missed or again != [str(rank)]:
         return "no worker was killed: %s" % said[-1000:]
     differ = [what for what, one, other in zip(("the export", "the saved module"), found, values) if one != other]
@@ -240,8 +246,8 @@ def kills():
     print("kills: AMPD_SEED=%d" % seed, flush=True)
     with folder() as made:
         wanted = undisturbed(made, KILL_STEPS)
-        print("undisturbed: %d bytes, %d skipped; %.0f s" % (
-            len(wanted[0][0]), sum(skipped for _, skipped in wanted[1].values()), wanted[2]), flush=True)
+        print("undisturbed: %d bytes, %d skipped; %.1f s to the end of the first step, then %.3f s a step" % (
+            len(wanted[0][0]), sum(skipped for _, skipped in wanted[1].values()), *wanted[2:]), flush=True)
         for number in range(KILL_RUNS):
             differs = killed(made, str(number), KILL_STEPS, wanted, seed + number)
             failed += differs != ""
