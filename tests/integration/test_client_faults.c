@@ -286,34 +286,41 @@ static void begin_again(struct fixture *fixture, const struct ampclient_options 
     fixture_begin(fixture);
 }
 
-/* Says true from the second time on. */
+/* A user who is gone from the second time on that he is asked; until then, and while he is patient, he waits. */
+struct impatient {
+    bool patient;
+    unsigned asked;
+};
+
 static bool interrupt_soon(void *arg)
 {
-    return ++*(unsigned *)arg > 1;
+    struct impatient *user = arg;
+    return !user->patient && ++user->asked > 1;
 }
 
 static void a_wait_that_is_interrupted_ends_and_the_step_goes_on(void **state)
 {
     struct fixture *fixture = *state;
-    unsigned asked = 0;
+    struct impatient user = {.patient = true};
     struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
     options.interrupt_cb = interrupt_soon;
-    options.interrupt_arg = &asked;
+    options.interrupt_arg = &user;
     begin_again(fixture, &options);
     fake_set(fixture->fake, &(struct fake_faults){.swallow_push = true});
     fixture_push(fixture);
+    user.patient = false;
     assert_int_equal(ampclient_step_end(fixture->model, &fixture->result), AMP_ECANCELLED);
     assert_non_null(strstr(ampclient_error_text(fixture->client), "interrupted"));
-    assert_int_equal(asked, 2);
-    asked = 0;
+    assert_int_equal(user.asked, 2);
+    user = (struct impatient){.patient = true};
     fixture_end(fixture);
     assert_int_equal(fixture->result.verdict, AMPCLIENT_APPLIED);
     /* Tries of an RPC, and the pauses between them. */
-    asked = 0;
+    user.patient = false;
     fake_set(fixture->fake, &(struct fake_faults){.unavailable = 1000});
     struct ampclient_status status = AMPCLIENT_STATUS_INIT;
     assert_int_equal(ampclient_status(fixture->client, MODEL, &status), AMP_ECANCELLED);
-    asked = 0;
+    user.patient = true;
     fake_set(fixture->fake, &(struct fake_faults){0});
     fixture_ok(fixture, ampclient_status(fixture->client, MODEL, &status));
 }
