@@ -2,8 +2,9 @@
  * The stream messages that carry tensor bytes (LoadRequest, PullResponse, PushRequest): a reader that puts the bytes
  * straight where they go, and a writer that leaves them where they lie.
  *
- * All three have the same fields: header = 1, index = 2, crc32c = 3, trailer = 4 (PushRequest only), data = 15. A
- * stream is one header, then blocks, then at most one trailer, each a message of its own.
+ * All three have the same fields: header = 1, index = 2, crc32c = 3, trailer = 4 (PushRequest only), placed = 5 (blocks
+ * that lie in shared memory; not LoadRequest), data = 15. A stream is one header, then blocks or what is placed, then
+ * at most one trailer, each a message of its own.
  *
  * The reader takes the bytes of a message in pieces of any length; it is not reentrant, and one reader belongs to one
  * thread at a time. Nothing is allocated for a block whose index and crc32c come before its data, the order that every
@@ -29,7 +30,7 @@
 #define AMPD_BLOCK_HEAD_MAX 17
 
 /* Which submessage of a stream message; the value is the field number. */
-enum ampd_block_part { AMPD_BLOCK_HEADER = 1, AMPD_BLOCK_TRAILER = 4 };
+enum ampd_block_part { AMPD_BLOCK_HEADER = 1, AMPD_BLOCK_TRAILER = 4, AMPD_BLOCK_PLACED = 5 };
 
 /* A block of a stream, as its sender describes it. */
 struct ampd_block {
@@ -43,7 +44,7 @@ struct ampd_block {
  * stream: the reader's function returns it. None may call the reader, but ampd_block_reader_discard and _copy_by.
  */
 struct ampd_block_reader_ops {
-    /* The header or trailer, to be decoded by ampd_msg_..._decode; the bytes are valid during the call only. */
+    /* The header, what is placed, or the trailer, for ampd_msg_..._decode; the bytes are valid during the call only. */
     int (*part_cb)(void *arg, enum ampd_block_part part, const uint8_t *data, size_t size, struct amp_error *error);
     /*
      * A block begins. *destination (NULL before) gets where block->size bytes go, which must stay valid until

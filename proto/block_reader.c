@@ -4,15 +4,15 @@
  *
  *   IDLE --begin--> TAG --> VARINT ----------------.
  *                    |----> FIXED -----------------|
- *                    |----> LENGTH --> COLLECT ----|   field 1 or 4: to part_cb
+ *                    |----> LENGTH --> COLLECT ----|   field 1, 4 or 5: to part_cb
  *                    |                 DATA -------|   field 15, index and crc32c known: to its destination
  *                    |                 KEEP -------|   field 15, before them: to the buffer
  *                    |                 SKIP -------|
  *                    '<----------------------------'   at the end of the message: end --> IDLE
  *
  * What a field means is decided where it is complete; what a message means, in `end`. Every message holds exactly
- * one of header, block and trailer, and each field at most once; the header is the first message of the stream and
- * of no other, and the trailer the last.
+ * one of header, block, placed and trailer, and each field at most once; the header is the first message of the stream
+ * and of no other, and the trailer the last.
  */
 #include "proto/block.h"
 
@@ -21,7 +21,14 @@
 
 #include <string.h>
 
-enum field { FIELD_HEADER = 1, FIELD_INDEX = 2, FIELD_CRC32C = 3, FIELD_TRAILER = 4, FIELD_DATA = 15 };
+enum field {
+    FIELD_HEADER = 1,
+    FIELD_INDEX = 2,
+    FIELD_CRC32C = 3,
+    FIELD_TRAILER = 4,
+    FIELD_PLACED = 5,
+    FIELD_DATA = 15
+};
 enum wire { WIRE_VARINT = 0, WIRE_I64 = 1, WIRE_LEN = 2, WIRE_I32 = 5 };
 
 #define REASON "INVALID_FIELD"
@@ -57,7 +64,8 @@ static int mark(struct ampd_block_reader *reader, const char *name, struct amp_e
 
 static bool is_part(const struct ampd_block_reader *reader)
 {
-    return reader->field == FIELD_HEADER || (reader->field == FIELD_TRAILER && reader->has_trailer);
+    return reader->field == FIELD_HEADER || reader->field == FIELD_PLACED ||
+           (reader->field == FIELD_TRAILER && reader->has_trailer);
 }
 
 /* A complete key: what comes next. */
@@ -144,21 +152,27 @@ static void put(struct ampd_block_reader *reader, size_t offset, const uint8_t *
     reader->crc = amp_crc32c(reader->crc, data, size);
 }
 
+static const char *part_name(const struct ampd_block_reader *reader)
+{
+    return reader->field == FIELD_HEADER ? "header" : reader->field == FIELD_PLACED ? "placed" : "trailer";
+}
+
 static int finish_part(struct ampd_block_reader *reader, struct amp_error *error)
 {
     bool header = reader->field == FIELD_HEADER;
     if (header && reader->header_seen)
         return invalid(error, "header comes twice in the stream");
     if (!header && !reader->header_seen)
-        return invalid(error, "trailer comes before the header");
+        return amp_error_set(error, AMP_EINVAL, REASON, "%s comes before the header", part_name(reader));
     if (!header && reader->trailer_seen)
-        return invalid(error, "trailer comes twice in the stream");
-    *(header ? &reader->header_seen : &reader->trailer_seen) = true;
+        return amp_error_set(error, AMP_EINVAL, REASON, "%s comes %s", part_name(reader),
+                             reader->field == FIELD_TRAILER ? "twice in the stream" : "after the trailer");
+    reader->header_seen = true;
+    reader->trailer_seen = reader->field == FIELD_TRAILER;
     /* An empty submessage has no bytes, but its place. */
     static const uint8_t nothing[1];
     const uint8_t *data = reader->buffer.size > 0 ? reader->buffer.data : nothing;
-    int rc = reader->ops->part_cb(reader->arg, header ? AMPD_BLOCK_HEADER : AMPD_BLOCK_TRAILER, data,
-                                  reader->buffer.size, error);
+    int rc = reader->ops->part_cb(reader->arg, (enum ampd_block_part)reader->field, data, reader->buffer.size, error);
     amp_buf_close(&reader->buffer);
     return rc;
 }
@@ -180,8 +194,8 @@ static int take_data_length(struct ampd_block_reader *reader, struct amp_error *
     if (reader->field_left > AMPD_BLOCK_DATA_MAX)
         return amp_error_set(error, AMP_EINVAL, REASON, "data has %zu bytes; a block has at most %d",
                              reader->field_left, AMPD_BLOCK_DATA_MAX);
-    if (has(reader, FIELD_HEADER) || has(reader, FIELD_TRAILER))
-        return invalid(error, "data stands beside a header or trailer");
+    if (has(reader, FIELD_HEADER) || has(reader, FIELD_TRAILER) || has(reader, FIELD_PLACED))
+        return invalid(error, "data stands beside a header, placed or a trailer");
     int rc = mark(reader, "data", error);
     if (rc != 0)
         return rc;
@@ -197,7 +211,7 @@ static int take_data_length(struct ampd_block_reader *reader, struct amp_error *
 
 static int take_part_length(struct ampd_block_reader *reader, struct amp_error *error)
 {
-    const char *name = reader->field == FIELD_HEADER ? "header" : "trailer";
+    const char *name = part_name(reader);
     if (reader->field_left > AMPD_BLOCK_PART_MAX)
         return amp_error_set(error, AMP_EINVAL, REASON, "%s has %zu bytes; at most %d are allowed", name,
                              reader->field_left, AMPD_BLOCK_PART_MAX);
@@ -342,11 +356,12 @@ static int end_kept(struct ampd_block_reader *reader, struct amp_error *error)
 
 static int end_message(struct ampd_block_reader *reader, struct amp_error *error)
 {
-    uint32_t parts = UINT32_C(1) << FIELD_HEADER | UINT32_C(1) << FIELD_TRAILER;
+    uint32_t parts = UINT32_C(1) << FIELD_HEADER | UINT32_C(1) << FIELD_TRAILER | UINT32_C(1) << FIELD_PLACED;
     if ((reader->seen & parts) != 0)
-        return (reader->seen & (reader->seen - 1)) == 0 ? 0 : invalid(error, "a header or trailer is not alone");
+        return (reader->seen & (reader->seen - 1)) == 0 ? 0
+                                                        : invalid(error, "a header, placed or a trailer is not alone");
     if (!has(reader, FIELD_DATA))
-        return invalid(error, "a message holds neither header, data nor trailer");
+        return invalid(error, "a message holds neither header, data, placed nor trailer");
     if (!has(reader, FIELD_INDEX))
         return invalid(error, "data comes without index");
     if (!has(reader, FIELD_CRC32C))

@@ -56,6 +56,7 @@ void ampd_codec_free_google_protobuf_Timestamp(struct ampd_msg_time *m)
 
 AMPD_CODEC(ampd_v1_Incarnation, ampd_msg_incarnation)
 AMPD_CODEC(ampd_v1_BlockRange, ampd_msg_block_range)
+AMPD_CODEC_PUBLIC(ampd_v1_BlockRange, ampd_msg_block_range)
 AMPD_CODEC_LIST(ampd_v1_BlockRange, ampd_msg_block_range)
 AMPD_CODEC(ampd_v1_Shard, ampd_msg_shard)
 AMPD_CODEC_LIST(ampd_v1_Shard, ampd_msg_shard)

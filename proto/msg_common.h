@@ -125,6 +125,10 @@ struct ampd_msg_block_range {
     uint32_t count; /* number of blocks; at least 1 */
 };
 
+int ampd_msg_block_range_encode(const struct ampd_msg_block_range *message, struct amp_buf *out);
+int ampd_msg_block_range_decode(struct ampd_msg_block_range *message, const void *data, size_t size,
+                                struct amp_error *error);
+
 struct ampd_msg_block_range_list {
     struct ampd_msg_block_range *items;
     size_t count;

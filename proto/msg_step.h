@@ -81,6 +81,7 @@ struct ampd_msg_pull_request {
     uint32_t rank; /* of a worker that has joined; renews its lease; default: none */
     bool has_incarnation;
     struct ampd_msg_incarnation incarnation; /* given with rank */
+    bool in_memory; /* of a worker with attached memory, with step: `placed` comes and no data; default false */
 };
 
 struct ampd_msg_pull_header {
@@ -137,6 +138,25 @@ struct ampd_msg_get_push_state_response {
     bool complete;                            /* the push has ended and counts: ask for its result by an empty push */
 };
 
+struct ampd_msg_attach_memory_request {
+    char model[128];
+    uint32_t rank;
+    bool has_incarnation;
+    struct ampd_msg_incarnation incarnation;
+    uint32_t shard;            /* index of the shard that is addressed; default 0 */
+    enum ampd_msg_dtype dtype; /* widest of the gradients that are to be placed; must be given */
+};
+
+struct ampd_msg_attach_memory_response {
+    uint64_t nonce_low;
+    uint64_t nonce_high;
+    char socket[128];     /* path of a unix socket */
+    uint32_t first_block; /* of this shard, in the whole flat space */
+    uint32_t block_count;
+    uint64_t copy_bytes; /* size of each copy */
+    uint64_t slot_bytes;
+};
+
 int ampd_msg_step_result_encode(const struct ampd_msg_step_result *message, struct amp_buf *out);
 int ampd_msg_step_result_decode(struct ampd_msg_step_result *message, const void *data, size_t size,
                                 struct amp_error *error);
@@ -181,5 +201,13 @@ int ampd_msg_get_push_state_response_encode(const struct ampd_msg_get_push_state
 int ampd_msg_get_push_state_response_decode(struct ampd_msg_get_push_state_response *message, const void *data,
                                             size_t size, struct amp_error *error);
 void ampd_msg_get_push_state_response_free(struct ampd_msg_get_push_state_response *message);
+
+int ampd_msg_attach_memory_request_encode(const struct ampd_msg_attach_memory_request *message, struct amp_buf *out);
+int ampd_msg_attach_memory_request_decode(struct ampd_msg_attach_memory_request *message, const void *data,
+                                          size_t size, struct amp_error *error);
+
+int ampd_msg_attach_memory_response_encode(const struct ampd_msg_attach_memory_response *message, struct amp_buf *out);
+int ampd_msg_attach_memory_response_decode(struct ampd_msg_attach_memory_response *message, const void *data,
+                                           size_t size, struct amp_error *error);
 
 #endif

@@ -71,6 +71,7 @@ enum {
     OPTION_THREADS = 256,
     OPTION_METRICS_LISTEN,
     OPTION_MEMORY_MAX,
+    OPTION_SHARED_MEMORY,
     OPTION_LOG_LEVEL,
     OPTION_INSECURE,
     OPTION_CERT_FILE,
@@ -109,6 +110,8 @@ static const struct argp_option options_table[] = {
      "Memory for the tensors of all models, 2M or more, a number with K, M or G; default: " TEXT_OF(
          MEMORY_SHARE_PERCENT) " % of what this process may use",
      0},
+    {"shared-memory", OPTION_SHARED_MEMORY, "on|off", 0,
+     "Share memory with workers of this host that connect by the unix socket, default on", 0},
     {"log-level", OPTION_LOG_LEVEL, "LEVEL", 0, "debug, info (default), warn or error", 0},
     {"cert-file", OPTION_CERT_FILE, "FILE", 0, "The server's certificate, PEM; with it the server speaks TLS", 0},
     {"key-file", OPTION_KEY_FILE, "FILE", 0, "The private key of the certificate", 0},
@@ -404,6 +407,11 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
                            "--memory-max %.40s: give %dM or more, which the smallest model needs, in bytes or with K, "
                            "M or G",
                            arg, IO_MEMORY_LEAST >> 20);
+        return 0;
+    case OPTION_SHARED_MEMORY:
+        arguments->server.no_shared_memory = strcmp(arg, "off") == 0;
+        if (!arguments->server.no_shared_memory && strcmp(arg, "on") != 0)
+            (void)snprintf(wrong, sizeof arguments->wrong, "--shared-memory %.40s: give on or off", arg);
         return 0;
     case OPTION_LOG_LEVEL:
         if (!parse_level(arg, &arguments->level))

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "server/core/core_info.h"
 #include "server/core/events.h"
+#include "server/core/model/copy_memory.h"
 #include "server/core/outputs.h"
 #include "storage/records.h"
 
@@ -70,6 +71,8 @@ struct ampd_core_config {
     const char *checkpoint_dir; /* its name, for what is said of it; outlives the core. NULL: it has none */
     uint64_t epoch_above;       /* epochs that begin are above this: what a lost store may have known; 0: nothing */
     bool carry_own;             /* messages to itself go through the host too (the simulator delays them) */
+    /* Where cast copies come from, so that workers of this host can map them. NULL: as all other memory. */
+    const struct ampd_copy_memory *copy_memory;
     bool check;       /* the invariants of every machine are asserted after each event, over all blocks (tests) */
     bool asks_epochs; /* the highest epochs are kept outside of the stores, too: a new one is asked for (RAISE_EPOCH) */
 };
@@ -86,6 +89,13 @@ void ampd_core_free(struct ampd_core *core);
 
 /* Takes one event. Never fails: what is wrong with a call is told in its reply. */
 void ampd_core_step(struct ampd_core *core, uint64_t now_ms, const struct ampd_event *event);
+
+/*
+ * Memory beside the models' own that counts against memory_max: AMP_EEXHAUSTED with a text if it is not left. What is
+ * counted is given back by _uncount.
+ */
+int ampd_core_count_memory(struct ampd_core *core, uint64_t bytes, struct amp_error *error);
+void ampd_core_uncount_memory(struct ampd_core *core, uint64_t bytes);
 
 /* Fills *output with the next thing to do and returns true; false when there is none. */
 bool ampd_core_next(struct ampd_core *core, struct ampd_output *output);

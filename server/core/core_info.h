@@ -55,6 +55,9 @@ struct ampd_model_info {
     const struct ampd_checkpoint_record *checkpoints; /* ascending */
     uint64_t range_total;                             /* values beyond the cast's range in the last apply */
     uint64_t memory_bytes;
+    uint64_t first_block, block_count; /* of this shard */
+    uint8_t *const *copies;            /* [AMPD_COPIES], of config.copy_memory, as long as there is the model */
+    size_t copy_bytes;                 /* of each */
     int64_t created_us; /* UTC, as the store has it */
 };
 

@@ -91,7 +91,7 @@ from ampd.v1 import scale_service_pb2 as scales  # noqa: E402
 
 Code = grpc.StatusCode
 STREAMED_REQUEST = {"Load", "Push"}
-STREAMED_RESPONSE = {"Pull", "WatchSteps", "FetchRows", "ReadCheckpoint"}
+STREAMED_RESPONSE = {"Pull", "WatchSteps", "FetchRows", "ReadCheckpoint", "AttachMemory"}
 
 
 # ---- bits ----

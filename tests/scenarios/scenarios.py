@@ -265,6 +265,15 @@ def scenario_GetPushState(t):
     held.cancel()
 
 
+def scenario_AttachMemory(t):
+    worker = Trainer(t, "m").worker
+    t.note("not by a unix socket")
+    t.call("AttachMemory", **worker.identity(), dtype=common.DTYPE_F16)
+    t.call("AttachMemory", **worker.identity())
+    t.note("and so there is nothing to read or to place")
+    t.call("Pull", **worker.identity(), step=1, in_memory=True)
+
+
 # ---- ScaleService ----
 
 def overflow_at(trainer, steps, last):

@@ -19,6 +19,7 @@ struct seen {
     size_t part_size;
     int headers;
     int trailers;
+    int placed;
     int begins;
     int ends;
     bool intact;
@@ -33,7 +34,7 @@ static int on_part(void *arg, enum ampd_block_part part, const uint8_t *data, si
     struct seen *seen = arg;
     memcpy(seen->part, data, size);
     seen->part_size = size;
-    *(part == AMPD_BLOCK_HEADER ? &seen->headers : &seen->trailers) += 1;
+    *(part == AMPD_BLOCK_HEADER ? &seen->headers : part == AMPD_BLOCK_PLACED ? &seen->placed : &seen->trailers) += 1;
     return seen->code;
 }
 
@@ -249,10 +250,28 @@ static void refuse(const char *message, size_t size, const char *text)
     seen_free(seen);
 }
 
+static void what_is_placed_comes_between_header_and_trailer_as_often_as_it_likes(void **state)
+{
+    struct seen *seen = seen_new();
+    struct ampd_block_reader reader;
+    struct amp_error error = {.text = ""};
+    ready(&reader, seen, true);
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(feed(&reader, (const uint8_t *)"\x2a\x02\x10\x05", 4, 1, NULL, &error), 0);
+    assert_memory_equal(seen->part, "\x10\x05", 2);
+    assert_int_equal(seen->placed, 3);
+    assert_int_equal(feed(&reader, (const uint8_t *)"\x22\x00", 2, 1, NULL, &error), 0);
+    assert_int_equal(feed(&reader, (const uint8_t *)"\x2a\x02\x10\x05", 4, 1, NULL, &error), AMP_EINVAL);
+    assert_string_equal(error.text, "placed comes after the trailer");
+    ampd_block_reader_close(&reader);
+    seen_free(seen);
+    refuse("\x2a\x02\x10\x05\x10\x01", 6, "a header, placed or a trailer is not alone");
+}
+
 static void a_malformed_message_is_refused_with_what_is_wrong(void **state)
 {
-    refuse("", 0, "a message holds neither header, data nor trailer");
-    refuse("\x10\x01\x1d\x00\x00\x00\x00", 7, "a message holds neither header, data nor trailer");
+    refuse("", 0, "a message holds neither header, data, placed nor trailer");
+    refuse("\x10\x01\x1d\x00\x00\x00\x00", 7, "a message holds neither header, data, placed nor trailer");
     refuse("\x1d\x00\x00\x00\x00\x7a\x01x", 8, "data comes without index");
     refuse("\x10\x01\x7a\x01x", 5, "data comes without crc32c");
     refuse("\x10\x01\x10\x01", 4, "index is given twice in one message");
@@ -546,6 +565,7 @@ int main(void)
         cmocka_unit_test(the_largest_block_needs_no_buffer),
         cmocka_unit_test(header_and_trailer_are_given_whole),
         cmocka_unit_test(a_part_beyond_its_bound_is_not_written),
+        cmocka_unit_test(what_is_placed_comes_between_header_and_trailer_as_often_as_it_likes),
         cmocka_unit_test(a_malformed_message_is_refused_with_what_is_wrong),
         cmocka_unit_test(a_block_larger_than_the_bound_is_refused_before_its_bytes),
         cmocka_unit_test(the_order_of_a_stream_is_kept),

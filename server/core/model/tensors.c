@@ -124,8 +124,23 @@ static int alloc_slots(struct ampd_tensors *tensors, uint64_t elements)
     return 0;
 }
 
+static uint8_t *new_copy(const struct ampd_tensors *tensors)
+{
+    const struct ampd_copy_memory *from = tensors->copy_memory;
+    return from != NULL ? from->new_cb(from->arg, tensors->copy_bytes) : alloc_zeroed(tensors->copy_bytes);
+}
+
+static void free_copy(const struct ampd_tensors *tensors, uint8_t *copy)
+{
+    if (tensors->copy_memory == NULL)
+        free_aligned(copy);
+    else if (copy != NULL)
+        tensors->copy_memory->free_cb(tensors->copy_memory->arg, copy, tensors->copy_bytes);
+}
+
 int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *layout,
-                      const struct ampd_model_spec *spec, uint64_t first, uint64_t count)
+                      const struct ampd_model_spec *spec, uint64_t first, uint64_t count,
+                      const struct ampd_copy_memory *copy_memory)
 {
     uint64_t elements = count * layout->block_elements;
     *tensors = (struct ampd_tensors){.layout = layout,
@@ -133,6 +148,8 @@ int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *la
                                      .count = count,
                                      .world_size = spec->world_size,
                                      .cast = spec->cast,
+                                     .copy_memory = copy_memory,
+                                     .copy_bytes = (size_t)(elements * amp_dtype_size(spec->cast)),
                                      .moments = ampd_tensors_moments(spec),
                                      .bytes = ampd_tensors_bytes(layout, spec, count)};
     amp_list_init(&tensors->plans);
@@ -146,7 +163,7 @@ int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *la
     if (tensors->moments >= 2)
         ok = (tensors->v = alloc_zeroed(elements * sizeof(float))) != NULL && ok;
     for (unsigned c = 0; c < AMPD_COPIES; c++) {
-        ok = (tensors->copies[c] = alloc_zeroed(elements * amp_dtype_size(spec->cast))) != NULL && ok;
+        ok = (tensors->copies[c] = new_copy(tensors)) != NULL && ok;
         ok = (tensors->crcs[c] = calloc(count + 1, sizeof(uint32_t))) != NULL && ok;
     }
     if (keeps_g(spec))
@@ -179,7 +196,7 @@ void ampd_tensors_close(struct ampd_tensors *tensors)
     free_aligned(tensors->g);
     free_aligned(tensors->saved);
     for (unsigned c = 0; c < AMPD_COPIES; c++) {
-        free_aligned(tensors->copies[c]);
+        free_copy(tensors, tensors->copies[c]);
         free(tensors->crcs[c]);
     }
     for (uint32_t r = 0; tensors->slots != NULL && r < tensors->world_size; r++)

@@ -8,6 +8,7 @@
 
 #include "amp/pass.h"
 #include "base/list.h"
+#include "server/core/model/copy_memory.h"
 #include "server/core/model/layout.h"
 #include "server/core/model/passes.h"
 #include "storage/records.h"
@@ -32,6 +33,8 @@ struct ampd_tensors {
     unsigned moments; /* 0: neither m nor v; 1: m; 2: both */
     float *masters, *m, *v;
     uint8_t *copies[AMPD_COPIES];
+    const struct ampd_copy_memory *copy_memory; /* where they come from; NULL: as all else */
+    size_t copy_bytes;
     uint32_t *crcs[AMPD_COPIES]; /* [count] CRC32C of each block of the copy */
     float *saved;                /* [saved_buffers] of block_elements of each tensor */
     uint32_t saved_buffers;
@@ -49,9 +52,10 @@ unsigned ampd_tensors_moments(const struct ampd_model_spec *spec);
 /* Bytes that a model of this layout takes on a shard with `count` blocks, checkpoints included. */
 uint64_t ampd_tensors_bytes(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count);
 
-/* Allocates all of it; masters and moments are zero. AMP_ENOMEM: *tensors is empty. */
+/* Allocates all of it; masters and moments are zero. copy_memory may be NULL. AMP_ENOMEM: *tensors is empty. */
 int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *layout,
-                      const struct ampd_model_spec *spec, uint64_t first, uint64_t count);
+                      const struct ampd_model_spec *spec, uint64_t first, uint64_t count,
+                      const struct ampd_copy_memory *copy_memory);
 
 /* Frees everything, plans that jobs still hold included: no job may run any more. */
 void ampd_tensors_close(struct ampd_tensors *tensors);

@@ -100,7 +100,7 @@ int ampd_model_new(struct ampd_core *core, const struct ampd_model_spec *spec, s
                              (unsigned long long)(core->config.memory_max - core->memory_bytes),
                              (unsigned long long)core->config.memory_max);
     }
-    if (ampd_tensors_init(&made->tensors, made->layout, &made->spec, first, count) != 0)
+    if (ampd_tensors_init(&made->tensors, made->layout, &made->spec, first, count, core->config.copy_memory) != 0)
         goto fail;
     made->workers = calloc(spec->world_size, sizeof *made->workers);
     if (made->workers == NULL || ampd_shard_init(made) != 0)
@@ -117,6 +117,24 @@ int ampd_model_new(struct ampd_core *core, const struct ampd_model_spec *spec, s
 fail:
     ampd_model_free(made);
     return amp_error_set(error, AMP_EEXHAUSTED, "NO_MEMORY", "no memory for the model %s on this server", spec->name);
+}
+
+int ampd_core_count_memory(struct ampd_core *core, uint64_t bytes, struct amp_error *error)
+{
+    uint64_t left = core->config.memory_max - core->memory_bytes;
+    if (core->config.memory_max != 0 && bytes > left)
+        return amp_error_set(error, AMP_EEXHAUSTED, "NO_MEMORY",
+                             "%llu bytes are needed, but %llu are left of this server's %llu",
+                             (unsigned long long)bytes, (unsigned long long)left,
+                             (unsigned long long)core->config.memory_max);
+    core->memory_bytes += bytes;
+    return 0;
+}
+
+void ampd_core_uncount_memory(struct ampd_core *core, uint64_t bytes)
+{
+    AMP_ASSERT(core->memory_bytes >= bytes);
+    core->memory_bytes -= bytes;
 }
 
 void ampd_model_free(struct ampd_model *model)

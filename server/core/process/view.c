@@ -110,6 +110,10 @@ void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_m
         .checkpoints = shard->catalogue.records,
         .range_total = shard->apply.warnings.range_total,
         .memory_bytes = model->tensors.bytes,
+        .first_block = model->tensors.first,
+        .block_count = model->tensors.count,
+        .copies = model->tensors.copies,
+        .copy_bytes = model->tensors.copy_bytes,
         .created_us = model->created_us,
     };
 }

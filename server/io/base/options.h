@@ -60,6 +60,7 @@ struct ampd_server_options {
     const char *advertise;                /* where others find this process; NULL: where it listens */
     unsigned compute_threads;
     uint64_t memory_max; /* bytes of the tensors of all models; 0: no bound */
+    bool no_shared_memory; /* workers of this host send and get bytes as all others do */
     const struct amp_kernels *kernels;
     const char *isa;
     struct amp_log *log; /* its write_cb must be safe from any thread; SetLogLevel changes its level */

@@ -25,6 +25,7 @@ struct ampd_auth;
 struct arpc_server;
 struct io_admit;
 struct io_alive_calls;
+struct io_attachments;
 struct io_checkpoint_files;
 struct io_cluster;
 struct io_drain;
@@ -34,6 +35,7 @@ struct io_membership;
 struct io_peers;
 struct io_refill;
 struct io_server_calls;
+struct io_shared_copies;
 struct io_storage_alert;
 struct io_trim;
 struct io_watchers;
@@ -85,10 +87,12 @@ struct ampd_server {
     struct io_checkpoint_files *checkpoint_files;
     struct io_write_journal *write_journal;
     struct io_watchers *watchers;
+    struct io_shared_copies *shared_copies; /* NULL: there are none */
 
     /* calls, http, process */
     struct io_server_calls *calls;
     struct io_alive_calls *alive;
+    struct io_attachments *attachments;
     struct io_http *http;    /* NULL: it listens nowhere */
     struct arpc_server *rpc; /* NULL: not yet, or no more (listen.c, drain.c) */
     struct io_drain *drain;

@@ -16,6 +16,7 @@
 #include "server/io/base/message_buf.h"
 #include "server/io/base/server.h"
 #include "server/io/calls/alive.h"
+#include "server/io/calls/attach_memory.h"
 #include "server/io/calls/convert.h"
 #include "server/io/calls/server_call.h"
 
@@ -27,6 +28,7 @@ struct pull {
     struct arpc_call *stream;            /* referenced: bodies may be under way after `closed` */
     uint64_t wanted_first, wanted_count; /* of the request; count 0: to the end */
     struct ampd_pull_grant grant;
+    bool in_memory; /* blocks are not sent: the worker has them mapped, and hears that they are there */
     bool granted, revoked;
     uint64_t first, count;           /* blocks of this stream */
     uint64_t sent;                   /* of them */
@@ -81,9 +83,41 @@ static bool send_block(struct pull *pull, uint64_t index)
     return false;
 }
 
+/* Says that blocks are there. False: the call is over. */
+static bool send_placed(struct pull *pull, const struct ampd_block_range *range)
+{
+    const struct ampd_msg_block_range message = {.first = (uint32_t)range->first, .count = (uint32_t)range->count};
+    struct amp_buf body = io_message_buf(), buf = io_message_buf();
+    int rc = ampd_msg_block_range_encode(&message, &body);
+    if (rc == 0)
+        rc = ampd_block_part_encode(AMPD_BLOCK_PLACED, &body, &buf);
+    if (rc == 0)
+        rc = arpc_call_send(pull->call.rpc, NULL, 0, buf.data, buf.size, NULL, NULL);
+    if (rc != 0)
+        io_server_call_refuse(&pull->call, rc, NULL, "a message cannot be sent: %s", amp_strerror(rc));
+    amp_buf_close(&body);
+    amp_buf_close(&buf);
+    return rc == 0;
+}
+
+static void send_ranges(struct pull *pull)
+{
+    for (; pull->ranges_at < pull->ranges_count; pull->ranges_at++) {
+        const struct ampd_block_range *range = &pull->ranges[pull->ranges_at];
+        if (pull->call.rpc == NULL || pull->call.finished || !send_placed(pull, range))
+            return;
+        pull->sent += range->count;
+    }
+    end_when_sent(pull);
+}
+
 /* Sends what is listed, as far as the connection takes it; `writable` goes on. */
 static void send_listed(struct pull *pull)
 {
+    if (pull->in_memory) {
+        send_ranges(pull);
+        return;
+    }
     while (pull->call.rpc != NULL && !pull->call.finished && pull->ranges_at < pull->ranges_count &&
            arpc_call_queued(pull->call.rpc) < ARPC_HIGH_WATER) {
         struct ampd_block_range *range = &pull->ranges[pull->ranges_at];
@@ -254,6 +288,23 @@ static int check_request(const struct ampd_server *server, const struct ampd_msg
     return io_check_shard(server, request->shard, error);
 }
 
+/*
+ * Only the parameters of a step can be read where they lie: the copy of a version is written again two versions later,
+ * which takes the push of each worker of the step that computes on it, and of the one after it.
+ */
+static int check_attached(const struct ampd_server *server, const struct ampd_msg_pull_request *request,
+                          struct amp_error *error)
+{
+    if (!request->has_step || !request->has_rank)
+        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "in_memory: give it with step and rank alone");
+    if (!io_attached(server, request->model, request->rank,
+                     io_incarnation(request->has_incarnation, &request->incarnation)))
+        return amp_error_set(error, AMP_EUNAVAILABLE, "NOT_ATTACHED",
+                             "rank %u of %s has no memory attached here; call AttachMemory, or pull without in_memory",
+                             request->rank, request->model);
+    return 0;
+}
+
 static void pull_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
 {
     struct ampd_msg_pull_request request;
@@ -265,10 +316,13 @@ static void pull_message(struct arpc_call *rpc, const uint8_t *data, size_t size
     int rc = ampd_msg_pull_request_decode(&request, data, size, &error);
     if (rc == 0)
         rc = check_request(call->server, &request, &error);
+    if (rc == 0 && request.in_memory)
+        rc = check_attached(call->server, &request, &error);
     if (rc != 0) {
         io_server_call_fail(call, &error);
         return;
     }
+    pull_of(call)->in_memory = request.in_memory;
     pull_of(call)->wanted_first = request.first_block;
     pull_of(call)->wanted_count = request.block_count;
     struct ampd_event event = {

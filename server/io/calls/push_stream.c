@@ -5,6 +5,9 @@
  * block that is not listed yet goes to a bounce buffer of its own and pauses the stream, so that what is held per
  * stream is one block at most. Bytes of a block that is PRESENT already go nowhere.
  *
+ * A worker of this host may have put blocks into its slot of shared memory and say so (`placed`): each is read from
+ * there, once, when the core has listed it.
+ *
  * Letting go is immediate: this loop alone writes the memory, so after a revocation the reader drops its destination
  * and the core hears REVOKED in the same turn of the loop.
  */
@@ -17,6 +20,7 @@
 #include "server/io/base/core_event.h"
 #include "server/io/base/message_buf.h"
 #include "server/io/calls/alive.h"
+#include "server/io/calls/attach_memory.h"
 #include "server/io/calls/convert.h"
 #include "server/io/calls/server_call.h"
 
@@ -28,6 +32,8 @@
 
 /* What the core has said of a block, and what became of it. */
 enum listing { BLOCK_UNLISTED, BLOCK_WANTED, BLOCK_DROPPED };
+/* Beside it: the block is in the worker's slot, and is to be read when it is listed. */
+#define BLOCK_PLACED 0x80
 
 struct receive {
     struct io_server_call call;
@@ -51,6 +57,8 @@ struct receive {
     uint32_t plane;                    /* of the block under way; planes_count: it is a user state */
     uint8_t *user_state;               /* AMPD_USER_STATE_MAX, or NULL: not needed yet */
     uint8_t *listings;                 /* [count] enum listing; NULL: all are wanted (Load) */
+    uint64_t waiting;                  /* of them BLOCK_PLACED */
+    bool ended;                        /* the client has, while some waited: the core hears it when they are taken */
     struct ampd_segment_count *counts; /* [layout->segments_max] */
     /* of a block that came before it was listed */
     uint8_t *bounce; /* AMPD_BLOCK_DATA_MAX, or NULL: not needed yet */
@@ -97,7 +105,8 @@ static bool is_user_state(const struct receive *receive)
 
 static enum listing listing_of(const struct receive *receive, uint64_t block)
 {
-    return receive->listings != NULL ? (enum listing)receive->listings[block - receive->first] : BLOCK_WANTED;
+    return receive->listings != NULL ? (enum listing)(receive->listings[block - receive->first] & ~BLOCK_PLACED)
+                                     : BLOCK_WANTED;
 }
 
 /* A wanted block is in its place, or damaged. Calls into the core, last. */
@@ -242,6 +251,63 @@ static int on_block_end(void *arg, const struct ampd_block *given, bool intact, 
     return 0;
 }
 
+/* ---- blocks in shared memory ---- */
+
+/* A block that is wanted and placed. False: the call is over. Calls into the core, last. */
+static bool take_placed(struct receive *receive, uint64_t block)
+{
+    struct amp_error error = {0};
+    size_t size = ampd_layout_block_elements(receive->layout, block) * amp_dtype_size(receive->dtype);
+    int rc = io_attached_read(receive->call.server, receive->model, receive->rank, receive->incarnation,
+                              place_of(receive, block), size, (block - receive->first) * receive->stride, &error);
+    if (rc != 0) {
+        io_server_call_fail(&receive->call, &error);
+        return false;
+    }
+    block_done(receive, block, true);
+    return !receive->call.finished && !receive->revoked;
+}
+
+/* Each of them now, or when it is listed. */
+static int place_blocks(struct receive *receive, const uint8_t *data, size_t size, struct amp_error *error)
+{
+    struct ampd_msg_block_range range;
+    int rc = ampd_msg_block_range_decode(&range, data, size, error);
+    if (rc != 0 || receive->revoked || receive->call.finished)
+        return rc;
+    if (!receive->granted)
+        return amp_error_set(error, AMP_EINTERNAL, NULL, "a block came before its grant");
+    if (range.first < receive->first || range.first - receive->first > receive->count ||
+        range.count > receive->count - (range.first - receive->first))
+        return amp_error_set(error, AMP_EINVAL, "INVALID_TENSOR",
+                             "placed: blocks %u to %llu are out of range; %s has blocks %llu to %llu here", range.first,
+                             (unsigned long long)range.first + range.count, receive->model,
+                             (unsigned long long)receive->first, (unsigned long long)(receive->first + receive->count));
+    for (uint64_t block = range.first; block < (uint64_t)range.first + range.count; block++) {
+        uint8_t *listing = &receive->listings[block - receive->first];
+        if (*listing == BLOCK_UNLISTED) {
+            *listing |= BLOCK_PLACED;
+            receive->waiting++;
+        } else if (*listing == BLOCK_WANTED && !take_placed(receive, block)) {
+            return 0;
+        }
+    }
+    return 0;
+}
+
+/* The core has listed them: those that wait in the slot are read. Calls into the core. */
+static void take_listed(struct receive *receive, const struct ampd_blocks *blocks)
+{
+    for (uint64_t block = blocks->first; block < blocks->first + blocks->count; block++) {
+        uint8_t *listing = &receive->listings[block - receive->first];
+        bool placed = (*listing & BLOCK_PLACED) != 0;
+        *listing = blocks->drop ? BLOCK_DROPPED : BLOCK_WANTED;
+        receive->waiting -= placed;
+        if (placed && !blocks->drop && !take_placed(receive, block))
+            return;
+    }
+}
+
 /* ---- header and trailer ---- */
 
 static int begin_load(struct receive *receive, const uint8_t *data, size_t size, struct amp_error *error)
@@ -319,6 +385,9 @@ static int on_part(void *arg, enum ampd_block_part part, const uint8_t *data, si
     struct receive *receive = arg;
     if (part == AMPD_BLOCK_TRAILER)
         return take_trailer(receive, data, size, error);
+    if (part == AMPD_BLOCK_PLACED)
+        return receive->is_push ? place_blocks(receive, data, size, error)
+                                : amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "placed: not in a Load");
     int rc = receive->is_push ? begin_push(receive, data, size, error) : begin_load(receive, data, size, error);
     if (rc == 0 && !receive->granted && !receive->call.finished)
         arpc_call_pause(receive->call.rpc);
@@ -330,6 +399,21 @@ static const struct ampd_block_reader_ops reader_ops = {
     .begin_cb = on_block_begin,
     .end_cb = on_block_end,
 };
+
+/* The client has sent all that it will. Calls into the core, last. */
+static void tell_end(struct receive *receive)
+{
+    struct ampd_event event = {.type = receive->is_push ? AMPD_EVENT_PUSH_END : AMPD_EVENT_LOAD_END};
+    if (receive->trailer != NULL) {
+        event.u.push_end.absent = receive->trailer->absent;
+        event.u.push_end.absent_count = receive->trailer->absent_count;
+    }
+    receive->ended = false;
+    AMP_FAILPOINT("push.end");
+    if (receive->call.at_core)
+        io_server_call_event(&receive->call, &event);
+    AMP_FAILPOINT("push.done");
+}
 
 /* ---- what the core says ---- */
 
@@ -368,8 +452,11 @@ static void take_blocks(struct receive *receive, const struct ampd_blocks *block
     if (!receive->granted)
         return; /* out of memory: the call is failing */
     AMP_ASSERT(blocks->first >= receive->first && blocks->first + blocks->count <= receive->first + receive->count);
-    memset(receive->listings + (blocks->first - receive->first), blocks->drop ? BLOCK_DROPPED : BLOCK_WANTED,
-           (size_t)blocks->count);
+    take_listed(receive, blocks);
+    if (receive->ended && receive->waiting == 0 && !receive->revoked && !receive->call.finished) {
+        tell_end(receive);
+        return;
+    }
     if (!receive->bouncing || listing_of(receive, receive->bounce_block) == BLOCK_UNLISTED)
         return;
     if (receive->call.rpc != NULL)
@@ -525,15 +612,10 @@ static void on_half_close(struct arpc_call *rpc)
         io_server_call_refuse(call, AMP_EINVAL, "INVALID_FIELD", "header: the stream ended without one; send it first");
         return;
     }
-    struct ampd_event event = {.type = receive->is_push ? AMPD_EVENT_PUSH_END : AMPD_EVENT_LOAD_END};
-    if (receive->trailer != NULL) {
-        event.u.push_end.absent = receive->trailer->absent;
-        event.u.push_end.absent_count = receive->trailer->absent_count;
-    }
-    AMP_FAILPOINT("push.end");
-    if (call->at_core)
-        io_server_call_event(call, &event);
-    AMP_FAILPOINT("push.done");
+    if (receive->waiting > 0 && !receive->revoked)
+        receive->ended = true; /* as a block with data that is early holds the stream up */
+    else
+        tell_end(receive);
 }
 
 const struct arpc_handler ampd_handle_push = {

@@ -23,6 +23,8 @@
 #include "server/io/base/server.h"
 #include "server/io/base/threads.h"
 #include "server/io/calls/alive.h"
+#include "server/io/calls/attach_memory.h"
+#include "server/io/calls/memory_socket.h"
 #include "server/io/cluster/membership.h"
 #include "server/io/cluster/peers.h"
 #include "server/io/host/checkpoint_files.h"
@@ -150,6 +152,7 @@ void io_drain_core_done(struct ampd_server *server)
     server->life.core_drained = true;
     amp_log(server->log, AMP_LOG_INFO, "server", "msg=\"drained\"");
     io_peers_close(server);
+    io_attachments_end(server);
     arpc_server_drain(server->rpc, server->drain->grace_ms, on_connections_gone, server);
 }
 
@@ -171,6 +174,7 @@ static void on_rpc_closed(void *arg)
     io_admit_close(server);
     io_trim_close(server);
     io_alive_close(server);
+    io_memory_socket_close(server);
     /* Once their handles are closed the signals would end the process with a wrong code; the end is near anyway. */
     sigset_t ending;
     (void)sigemptyset(&ending);

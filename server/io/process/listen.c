@@ -5,6 +5,7 @@
 #include "server/io/auth/auth_gate.h"
 #include "server/io/base/options.h"
 #include "server/io/base/server.h"
+#include "server/io/calls/memory_socket.h"
 #include "server/io/cluster/membership.h"
 #include "server/io/cluster/peers.h"
 #include "server/io/process/memory_limit.h"
@@ -44,6 +45,7 @@ static void listen_unix(struct ampd_server *server)
         amp_log(server->log, AMP_LOG_WARN, "server", "msg=\"no unix socket\" path=%s err=\"%s\"", path, error.text);
     else
         open_socket_mode(server, path);
+    io_memory_socket_open(server, io_membership_directory(server));
 }
 
 static int admit(struct arpc_call *call, void *arg, struct amp_error *error)

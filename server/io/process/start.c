@@ -15,6 +15,7 @@
 #include "server/io/base/server.h"
 #include "server/io/base/storage_alert.h"
 #include "server/io/calls/alive.h"
+#include "server/io/calls/attach_memory.h"
 #include "server/io/calls/server_call.h"
 #include "server/io/cluster/cluster.h"
 #include "server/io/cluster/membership.h"
@@ -23,6 +24,7 @@
 #include "server/io/host/checkpoint_files.h"
 #include "server/io/host/jobs.h"
 #include "server/io/host/recover.h"
+#include "server/io/host/shared_copies.h"
 #include "server/io/host/watchers.h"
 #include "server/io/host/write_journal.h"
 #include "server/io/http/http.h"
@@ -61,6 +63,7 @@ static int make_core(struct ampd_server *server, struct amp_error *error)
                                       .lease_ms = (uint64_t)server->options->times_ms[AMPD_TIME_WORKER_LEASE],
                                       .memory_max = server->options->memory_max,
                                       .checkpoint_dir = server->data.checkpoint_dir,
+                                      .copy_memory = io_shared_copies_open(server),
                                       .epoch_above = server->options->epoch_above,
                                       .asks_epochs =
                                           server->cluster != NULL && io_cluster_abilities(server->cluster).remembers};
@@ -171,6 +174,7 @@ struct process {
     struct io_watchers watchers;
     struct io_server_calls calls;
     struct io_alive_calls alive;
+    struct io_attachments attachments;
     struct io_drain drain;
     struct io_trim trim;
 };
@@ -186,6 +190,7 @@ static void init_parts(struct process *process)
     server->watchers = &process->watchers;
     server->calls = &process->calls;
     server->alive = &process->alive;
+    server->attachments = &process->attachments;
     server->drain = &process->drain;
     server->trim = &process->trim;
     io_pools_init(&server->pools);
@@ -194,12 +199,14 @@ static void init_parts(struct process *process)
     io_checkpoint_files_init(server->checkpoint_files);
     io_watchers_init(server->watchers);
     io_server_calls_init(server->calls);
+    io_attachments_init(server->attachments);
 }
 
 /* The loop is empty, and the threads have ended. */
 static void free_parts(struct ampd_server *server)
 {
     ampd_core_free(server->core);
+    io_shared_copies_close(server);
     io_jobs_free(server->jobs);
     io_counts_close(&server->counts);
     io_write_journal_close_all(server);

@@ -1,0 +1,249 @@
+#include "server/io/calls/attach_memory.h"
+
+#include "base/assert.h"
+#include "base/shared.h"
+#include "proto/msg_step.h"
+#include "server/core/model/tensors.h"
+#include "server/io/base/handlers.h"
+#include "server/io/base/message_buf.h"
+#include "server/io/base/server.h"
+#include "server/io/calls/convert.h"
+#include "server/io/calls/memory_socket.h"
+#include "server/io/calls/pages.h"
+#include "server/io/calls/server_call.h"
+#include "server/io/host/shared_copies.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+/*
+ * Of one rank of a model: its own, and one that is about to be replaced (a worker that has joined again before its old
+ * connection was missed). Not of the model, so that no rank can take what the others need.
+ */
+#define ATTACHMENTS_PER_RANK 2
+
+struct attachment {
+    struct io_server_call call;
+    struct amp_list node; /* in attachments->list */
+    bool listed;
+    char model[AMPD_NAME_MAX];
+    uint32_t rank;
+    struct ampd_incarnation incarnation;
+    int64_t pid, uid;
+    uint8_t nonce[16];
+    bool taken; /* the descriptors have been given */
+    int slot;
+    uint64_t slot_bytes, copy_bytes;
+};
+
+static struct attachment *attachment_of(struct io_server_call *call)
+{
+    return AMP_CONTAINER(call, struct attachment, call);
+}
+
+void io_attachments_init(struct io_attachments *attachments)
+{
+    amp_list_init(&attachments->list);
+}
+
+static void attachment_free(struct io_server_call *call)
+{
+    struct attachment *own = attachment_of(call);
+    if (!own->listed)
+        return;
+    amp_list_remove(&own->node);
+    (void)close(own->slot);
+    ampd_core_uncount_memory(call->server->core, own->slot_bytes);
+}
+
+static const struct io_server_call_ops attach_ops = {NULL, NULL, attachment_free};
+
+static struct attachment *find(const struct ampd_server *server, const char *model, uint32_t rank,
+                               struct ampd_incarnation incarnation)
+{
+    AMP_LIST_EACH(node, next, &server->attachments->list)
+    {
+        struct attachment *own = AMP_CONTAINER(node, struct attachment, node);
+        if (own->call.rpc != NULL && own->rank == rank && own->incarnation.fence == incarnation.fence &&
+            own->incarnation.counter == incarnation.counter && strcmp(own->model, model) == 0)
+            return own;
+    }
+    return NULL;
+}
+
+bool io_attached(const struct ampd_server *server, const char *model, uint32_t rank,
+                 struct ampd_incarnation incarnation)
+{
+    return find(server, model, rank, incarnation) != NULL;
+}
+
+int io_attached_read(struct ampd_server *server, const char *model, uint32_t rank, struct ampd_incarnation incarnation,
+                     void *to, size_t size, uint64_t offset, struct amp_error *error)
+{
+    const struct attachment *own = find(server, model, rank, incarnation);
+    if (own == NULL)
+        return amp_error_set(error, AMP_EUNAVAILABLE, "NOT_ATTACHED",
+                             "rank %u of %s has no memory attached here; call AttachMemory, or send the blocks", rank,
+                             model);
+    for (size_t done = 0; done < size;) {
+        ssize_t n = pread(own->slot, (uint8_t *)to + done, size - done, (off_t)(offset + done));
+        if (n > 0)
+            done += (size_t)n;
+        else if (n == 0 || errno != EINTR)
+            return amp_error_set(error, AMP_EINVAL, "INVALID_TENSOR",
+                                 "placed: the slot of rank %u has %llu bytes, and this block would end beyond them",
+                                 rank, (unsigned long long)own->slot_bytes);
+    }
+    return 0;
+}
+
+/* The model may have been deleted since the call was made. */
+static bool copies_of(const struct ampd_server *server, const struct attachment *own, int fds[AMPD_COPIES])
+{
+    struct ampd_model_info info;
+    int64_t index = ampd_core_find(server->core, own->model);
+    if (index < 0)
+        return false;
+    ampd_core_model(server->core, (uint32_t)index, &info);
+    for (unsigned c = 0; c < AMPD_COPIES && !info.deleted; c++)
+        fds[c] = io_shared_copies_fd(server, info.copies[c]);
+    return !info.deleted && info.copy_bytes == own->copy_bytes && fds[0] >= 0 && fds[1] >= 0;
+}
+
+bool io_attachment_take(struct ampd_server *server, const uint8_t nonce[16], int64_t pid, int64_t uid, int fds[3])
+{
+    AMP_LIST_EACH(node, next, &server->attachments->list)
+    {
+        struct attachment *own = AMP_CONTAINER(node, struct attachment, node);
+        if (own->call.rpc == NULL || own->taken || own->pid != pid || own->uid != uid ||
+            memcmp(own->nonce, nonce, sizeof own->nonce) != 0)
+            continue;
+        own->taken = true;
+        fds[AMPD_COPIES] = own->slot;
+        return copies_of(server, own, fds);
+    }
+    return false;
+}
+
+void io_attachments_end(struct ampd_server *server)
+{
+    AMP_LIST_EACH(node, next, &server->attachments->list)
+    io_server_call_refuse(&AMP_CONTAINER(node, struct attachment, node)->call, AMP_EUNAVAILABLE, "DRAINING",
+                          "the server is ending");
+}
+
+static unsigned count_of(const struct ampd_server *server, const char *model, uint32_t rank)
+{
+    unsigned count = 0;
+    AMP_LIST_EACH(node, next, &server->attachments->list)
+    {
+        const struct attachment *own = AMP_CONTAINER(node, struct attachment, node);
+        count += own->rank == rank && strcmp(own->model, model) == 0;
+    }
+    return count;
+}
+
+/* Whether it can be done at all; the text goes to nobody but a log of the client's. */
+static int check(const struct attachment *own, const struct ampd_msg_attach_memory_request *request,
+                 const struct ampd_model_info *info, struct amp_error *error)
+{
+    const struct ampd_server *server = own->call.server;
+    const struct arpc_peer *peer = arpc_call_peer_info(own->call.rpc);
+    if (server->attachments->socket == NULL || io_shared_copies_fd(server, info->copies[0]) < 0 ||
+        io_shared_copies_fd(server, info->copies[1]) < 0)
+        return amp_error_set(error, AMP_ESTATE, "NO_SHARED_MEMORY", "this server shares no memory");
+    if (peer->transport != ARPC_TRANSPORT_UNIX || peer->pid <= 0)
+        return amp_error_set(error, AMP_ESTATE, "NO_SHARED_MEMORY",
+                             "memory is shared with processes of this host, which come by the unix socket");
+    if (request->rank >= info->spec->world_size)
+        return amp_error_set(error, AMP_EINVAL, "RANK", "rank: %u is not below the world_size of %s, %u", request->rank,
+                             request->model, info->spec->world_size);
+    if (request->dtype != AMPD_MSG_DTYPE_F32 && request->dtype != AMPD_MSG_DTYPE_F16 &&
+        request->dtype != AMPD_MSG_DTYPE_BF16)
+        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "dtype: %d cannot be pushed; use F32, F16 or BF16",
+                             (int)request->dtype);
+    if (count_of(server, request->model, request->rank) >= ATTACHMENTS_PER_RANK)
+        return amp_error_set(error, AMP_EEXHAUSTED, "TOO_MANY_CALLS",
+                             "rank %u of %s has memory attached %d times; end one of these calls", request->rank,
+                             request->model, ATTACHMENTS_PER_RANK);
+    return 0;
+}
+
+static int make_slot(struct attachment *own, struct amp_error *error)
+{
+    struct ampd_core *core = own->call.server->core;
+    int rc = ampd_core_count_memory(core, own->slot_bytes, error);
+    if (rc != 0)
+        return rc;
+    rc = amp_shared_new("ampd-slot", own->slot_bytes > 0 ? own->slot_bytes : 1, &own->slot, NULL, error);
+    if (rc != 0)
+        ampd_core_uncount_memory(core, own->slot_bytes);
+    return rc;
+}
+
+static void answer(struct attachment *own, const struct ampd_model_info *info)
+{
+    struct ampd_msg_attach_memory_response response = {.first_block = (uint32_t)info->first_block,
+                                                       .block_count = (uint32_t)info->block_count,
+                                                       .copy_bytes = info->copy_bytes,
+                                                       .slot_bytes = own->slot_bytes};
+    memcpy(&response.nonce_low, own->nonce, sizeof response.nonce_low);
+    memcpy(&response.nonce_high, own->nonce + 8, sizeof response.nonce_high);
+    (void)snprintf(response.socket, sizeof response.socket, "%s",
+                   io_memory_socket_path(own->call.server->attachments->socket));
+    struct amp_buf buf = io_message_buf();
+    int rc = ampd_msg_attach_memory_response_encode(&response, &buf);
+    if (rc == 0)
+        rc = arpc_call_send(own->call.rpc, NULL, 0, buf.data, buf.size, NULL, NULL);
+    if (rc != 0)
+        io_server_call_refuse(&own->call, rc, NULL, "the answer cannot be sent: %s", amp_strerror(rc));
+    amp_buf_close(&buf);
+}
+
+static void attach(struct attachment *own, const struct ampd_msg_attach_memory_request *request)
+{
+    struct ampd_model_info info;
+    struct amp_error error = {0};
+    uint32_t model;
+    if (!io_find_model(&own->call, request->model, &model, &info))
+        return;
+    int rc = io_check_shard(own->call.server, request->shard, &error);
+    if (rc == 0)
+        rc = check(own, request, &info, &error);
+    if (rc == 0 && getrandom(own->nonce, sizeof own->nonce, 0) != (ssize_t)sizeof own->nonce)
+        rc = amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "there is no randomness; try again");
+    memcpy(own->model, request->model, sizeof own->model);
+    own->rank = request->rank;
+    own->incarnation = io_incarnation(request->has_incarnation, &request->incarnation);
+    own->pid = arpc_call_peer_info(own->call.rpc)->pid;
+    own->uid = arpc_call_peer_info(own->call.rpc)->uid;
+    own->slot_bytes = info.block_count * info.layout->block_elements * amp_dtype_size((enum amp_dtype)request->dtype);
+    own->copy_bytes = info.copy_bytes;
+    if (rc == 0)
+        rc = make_slot(own, &error);
+    if (rc != 0) {
+        io_server_call_fail(&own->call, &error);
+        return;
+    }
+    own->listed = true;
+    amp_list_push(&own->call.server->attachments->list, &own->node);
+    answer(own, &info);
+}
+
+static void attach_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
+{
+    struct ampd_msg_attach_memory_request request;
+    struct amp_error error = {0};
+    struct io_server_call *call = io_server_call_open(rpc, sizeof(struct attachment), &attach_ops);
+    if (call == NULL)
+        return;
+    if (ampd_msg_attach_memory_request_decode(&request, data, size, &error) != 0)
+        io_server_call_fail(call, &error);
+    else
+        attach(attachment_of(call), &request);
+}
+
+const struct arpc_handler ampd_handle_attach_memory = {.message = attach_message, .closed = io_server_call_closed};

@@ -1,0 +1,225 @@
+#define _GNU_SOURCE /* accept4, struct ucred */
+#include "server/io/calls/memory_socket.h"
+
+#include "base/assert.h"
+#include "server/io/base/server.h"
+#include "server/io/calls/attach_memory.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* Who has connected has sent his nonce before that; this is for one whose process was stopped in between. */
+#define GUEST_MS 2000
+/* Each is there for less than a millisecond as a rule. More wait to be accepted. */
+#define GUESTS_MAX 8
+#define FDS        3
+#define NONCE_SIZE 16
+
+/* One that has connected and is to send its nonce. */
+struct guest {
+    struct io_memory_socket *socket; /* NULL: this place is free */
+    uv_poll_t poll;
+    uv_timer_t timer;
+    int fd;
+    unsigned open; /* handles */
+};
+
+struct io_memory_socket {
+    struct ampd_server *server;
+    uv_poll_t poll;
+    int fd;
+    bool closing;
+    unsigned open; /* guests, and the listening handle */
+    struct guest guests[GUESTS_MAX];
+    char path[sizeof((struct sockaddr_un *)0)->sun_path];
+};
+
+const char *io_memory_socket_path(const struct io_memory_socket *socket)
+{
+    return socket->path;
+}
+
+static void on_ready(uv_poll_t *poll, int status, int events);
+
+/* Accepts only while there is a place. */
+static void listen_on(struct io_memory_socket *socket)
+{
+    if (!socket->closing)
+        (void)uv_poll_start(&socket->poll, UV_READABLE, on_ready); /* fails on a closing handle alone */
+}
+
+static void left(struct io_memory_socket *socket)
+{
+    if (--socket->open == 0)
+        free(socket);
+}
+
+/* ---- a guest ---- */
+
+static void guest_closed(uv_handle_t *handle)
+{
+    struct guest *guest = handle->data;
+    struct io_memory_socket *socket = guest->socket;
+    if (--guest->open > 0)
+        return;
+    (void)close(guest->fd);
+    guest->socket = NULL;
+    listen_on(socket);
+    left(socket);
+}
+
+static void guest_end(struct guest *guest)
+{
+    if (guest->socket == NULL || uv_is_closing((uv_handle_t *)&guest->timer))
+        return;
+    uv_close((uv_handle_t *)&guest->poll, guest_closed);
+    uv_close((uv_handle_t *)&guest->timer, guest_closed);
+}
+
+static void on_late(uv_timer_t *timer)
+{
+    guest_end(timer->data);
+}
+
+static void give(int fd, const int fds[FDS])
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int) * FDS)];
+    } control = {0};
+    char byte = 1;
+    struct iovec part = {.iov_base = &byte, .iov_len = 1};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int) * FDS);
+    memcpy(CMSG_DATA(head), fds, sizeof(int) * FDS);
+    (void)sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT); /* who does not get it asks again, or does without */
+}
+
+static void on_nonce(uv_poll_t *poll, int status, int events)
+{
+    struct guest *guest = poll->data;
+    uint8_t nonce[NONCE_SIZE];
+    struct ucred who = {.pid = -1};
+    socklen_t size = sizeof who;
+    int fds[FDS];
+    (void)events;
+    /* One message, whole: it is sent in one piece by whoever means well. */
+    if (status == 0 && recv(guest->fd, nonce, sizeof nonce, MSG_DONTWAIT) == (ssize_t)sizeof nonce &&
+        getsockopt(guest->fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 &&
+        io_attachment_take(guest->socket->server, nonce, who.pid, who.uid, fds))
+        give(guest->fd, fds);
+    guest_end(guest);
+}
+
+static void welcome(struct io_memory_socket *socket, struct guest *guest, int fd)
+{
+    uv_loop_t *loop = &socket->server->loop;
+    *guest = (struct guest){.socket = socket, .fd = fd, .open = 2};
+    guest->poll.data = guest->timer.data = guest;
+    if (uv_poll_init(loop, &guest->poll, fd) != 0) {
+        (void)close(fd);
+        guest->socket = NULL;
+        return;
+    }
+    (void)uv_timer_init(loop, &guest->timer); /* cannot fail */
+    socket->open++;
+    (void)uv_poll_start(&guest->poll, UV_READABLE, on_nonce);
+    (void)uv_timer_start(&guest->timer, on_late, GUEST_MS, 0);
+}
+
+static struct guest *free_place(struct io_memory_socket *socket)
+{
+    for (unsigned i = 0; i < GUESTS_MAX; i++)
+        if (socket->guests[i].socket == NULL)
+            return &socket->guests[i];
+    return NULL;
+}
+
+static void on_ready(uv_poll_t *poll, int status, int events)
+{
+    struct io_memory_socket *socket = poll->data;
+    (void)events;
+    for (struct guest *guest; status == 0 && (guest = free_place(socket)) != NULL;) {
+        int fd = accept4(socket->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0)
+            return;
+        welcome(socket, guest, fd);
+    }
+    (void)uv_poll_stop(poll); /* until one of them has gone */
+}
+
+/* ---- life ---- */
+
+static int listen_at(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    (void)unlink(path); /* of a process that is gone: this one holds the directory's lock */
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && chmod(path, 0666) == 0 &&
+        listen(fd, GUESTS_MAX) == 0)
+        return fd;
+    int why = errno;
+    if (fd >= 0)
+        (void)close(fd);
+    errno = why;
+    return -1;
+}
+
+void io_memory_socket_open(struct ampd_server *server, const char *directory)
+{
+    struct io_memory_socket *socket = calloc(1, sizeof *socket);
+    if (server->options->no_shared_memory || socket == NULL) {
+        free(socket);
+        return;
+    }
+    char *whole = realpath(directory, NULL); /* workers are elsewhere */
+    int length = snprintf(socket->path, sizeof socket->path, "%s/memory.sock", whole != NULL ? whole : directory);
+    free(whole);
+    errno = ENAMETOOLONG;
+    socket->fd = length > 0 && (size_t)length < sizeof socket->path ? listen_at(socket->path) : -1;
+    if (socket->fd < 0 || uv_poll_init(&server->loop, &socket->poll, socket->fd) != 0) {
+        amp_log(server->log, AMP_LOG_WARN, "server",
+                "msg=\"no shared memory with workers of this host\" err=\"%s/memory.sock: %s\"", directory,
+                strerror(errno));
+        if (socket->fd >= 0)
+            (void)close(socket->fd);
+        free(socket);
+        return;
+    }
+    socket->server = server;
+    socket->open = 1;
+    socket->poll.data = socket;
+    server->attachments->socket = socket;
+    listen_on(socket);
+}
+
+static void listening_closed(uv_handle_t *handle)
+{
+    struct io_memory_socket *socket = handle->data;
+    (void)close(socket->fd);
+    left(socket);
+}
+
+void io_memory_socket_close(struct ampd_server *server)
+{
+    struct io_memory_socket *socket = server->attachments->socket;
+    if (socket == NULL)
+        return;
+    server->attachments->socket = NULL;
+    socket->closing = true;
+    (void)unlink(socket->path);
+    for (unsigned i = 0; i < GUESTS_MAX; i++)
+        guest_end(&socket->guests[i]);
+    uv_close((uv_handle_t *)&socket->poll, listening_closed);
+}

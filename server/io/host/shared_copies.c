@@ -1,0 +1,108 @@
+#include "server/io/host/shared_copies.h"
+
+#include "base/assert.h"
+#include "base/large.h"
+#include "base/list.h"
+#include "base/shared.h"
+#include "server/io/base/server.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+struct copy {
+    struct amp_list node;
+    void *memory;
+    int fd; /* -1: there were no descriptors left, or no memory of the kind */
+};
+
+struct io_shared_copies {
+    struct ampd_server *server;
+    struct ampd_copy_memory ops;
+    struct amp_list copies;
+};
+
+static void *new_copy(void *arg, size_t size)
+{
+    struct io_shared_copies *shared = arg;
+    struct amp_error error = {0};
+    struct copy *copy = calloc(1, sizeof *copy);
+    if (copy == NULL)
+        return NULL;
+    if (amp_shared_new("ampd-copy", size > 0 ? size : 1, &copy->fd, &copy->memory, &error) != 0) {
+        amp_log(shared->server->log, AMP_LOG_WARN, "server",
+                "msg=\"a model is not shared with workers of this host\" "
+                "err=\"%s\"",
+                error.text);
+        copy->fd = -1;
+        copy->memory = amp_large_new(size > 0 ? size : 1);
+    }
+    if (copy->memory == NULL) {
+        free(copy);
+        return NULL;
+    }
+    amp_list_push(&shared->copies, &copy->node);
+    return copy->memory;
+}
+
+static struct copy *find(const struct io_shared_copies *shared, const void *memory)
+{
+    AMP_LIST_EACH(node, next, &shared->copies)
+    {
+        struct copy *copy = AMP_CONTAINER(node, struct copy, node);
+        if (copy->memory == memory)
+            return copy;
+    }
+    return NULL;
+}
+
+static void free_copy(void *arg, void *memory, size_t size)
+{
+    struct copy *copy = find(arg, memory);
+    AMP_ASSERT(copy != NULL);
+    size = size > 0 ? size : 1;
+    if (copy->fd >= 0) {
+        amp_shared_unmap(memory, size);
+        (void)close(copy->fd);
+    } else {
+        amp_large_free(memory, size);
+    }
+    amp_list_remove(&copy->node);
+    free(copy);
+}
+
+const struct ampd_copy_memory *io_shared_copies_open(struct ampd_server *server)
+{
+    struct amp_error error = {0};
+    int fd;
+    void *memory;
+    if (server->options->no_shared_memory)
+        return NULL;
+    if (amp_shared_new("ampd-probe", 1, &fd, &memory, &error) != 0) {
+        amp_log(server->log, AMP_LOG_WARN, "server", "msg=\"no shared memory with workers of this host\" err=\"%s\"",
+                error.text);
+        return NULL;
+    }
+    amp_shared_unmap(memory, 1);
+    (void)close(fd);
+    struct io_shared_copies *shared = calloc(1, sizeof *shared);
+    if (shared == NULL)
+        return NULL;
+    shared->server = server;
+    shared->ops = (struct ampd_copy_memory){new_copy, free_copy, shared};
+    amp_list_init(&shared->copies);
+    server->shared_copies = shared;
+    return &shared->ops;
+}
+
+void io_shared_copies_close(struct ampd_server *server)
+{
+    AMP_ASSERT(server->shared_copies == NULL || amp_list_empty(&server->shared_copies->copies));
+    free(server->shared_copies);
+    server->shared_copies = NULL;
+}
+
+int io_shared_copies_fd(const struct ampd_server *server, const void *copy)
+{
+    const struct copy *found = server->shared_copies != NULL ? find(server->shared_copies, copy) : NULL;
+    return found != NULL ? found->fd : -1;
+}

@@ -1,0 +1,116 @@
+/* Memory that processes of one host share: who can do what with its descriptor. */
+#define _GNU_SOURCE /* F_ADD_SEALS */
+#include "base/err.h"
+#include "base/shared.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define SIZE ((size_t)10000)
+
+static void make(int *fd, void **memory)
+{
+    struct amp_error error = {0};
+    int rc = amp_shared_new("test", SIZE, fd, memory, &error);
+    if (rc == AMP_EUNIMPLEMENTED)
+        skip(); /* a kernel without memfd */
+    if (rc != 0)
+        fail_msg("%s", error.text);
+}
+
+static void *place_of(size_t size)
+{
+    void *place = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(place != MAP_FAILED);
+    return place;
+}
+
+static void nobody_changes_the_size(void **state)
+{
+    (void)state;
+    int fd;
+    void *memory;
+    for (unsigned written = 0; written < 2; written++) {
+        make(&fd, written != 0 ? &memory : NULL);
+        assert_int_equal(-1, ftruncate(fd, 1));
+        assert_int_equal(EPERM, errno);
+        assert_int_equal(-1, ftruncate(fd, 1 << 20));
+        assert_int_equal(EPERM, errno);
+        assert_int_equal(-1, fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE));
+        if (written != 0)
+            amp_shared_unmap(memory, SIZE);
+        (void)close(fd);
+    }
+}
+
+static void what_the_maker_writes_others_read_and_cannot_write(void **state)
+{
+    (void)state;
+    int fd;
+    void *memory, *place = place_of(amp_shared_pages(SIZE));
+    struct amp_error error = {0};
+    make(&fd, &memory);
+    assert_int_equal(-1, write(fd, "x", 1));
+    assert_true(mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
+    assert_true(amp_shared_map(fd, place, SIZE, true, &error) != 0);
+    assert_int_equal(0, amp_shared_map(fd, place, SIZE, false, &error));
+    assert_int_equal(0, ((const uint8_t *)place)[SIZE - 1]);
+    memset(memory, 7, SIZE);
+    assert_int_equal(7, ((const uint8_t *)place)[SIZE - 1]);
+    amp_shared_unmap(place, SIZE);
+    amp_shared_unmap(memory, SIZE);
+    (void)close(fd);
+}
+
+static void a_slot_is_written_by_others_and_read_by_its_descriptor(void **state)
+{
+    (void)state;
+    int fd;
+    uint8_t byte = 0;
+    uint8_t *place = place_of(amp_shared_pages(SIZE));
+    struct amp_error error = {0};
+    make(&fd, NULL);
+    assert_int_equal(0, amp_shared_map(fd, place, SIZE, true, &error));
+    place[SIZE - 1] = 9;
+    assert_int_equal(1, pread(fd, &byte, 1, SIZE - 1));
+    assert_int_equal(9, byte);
+    amp_shared_unmap(place, SIZE);
+    (void)close(fd);
+}
+
+static void a_descriptor_whose_size_may_change_is_not_mapped(void **state)
+{
+    (void)state;
+    void *place = place_of(amp_shared_pages(SIZE));
+    struct amp_error error = {0};
+    int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_true(fd >= 0);
+    assert_int_equal(0, ftruncate(fd, SIZE));
+    assert_int_equal(AMP_EINVAL, amp_shared_map(fd, place, SIZE, false, &error));
+    assert_int_equal(0, fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW));
+    assert_int_equal(AMP_EINVAL, amp_shared_map(fd, place, SIZE + 1, false, &error)); /* it is smaller */
+    assert_int_equal(0, amp_shared_map(fd, place, SIZE, false, &error));
+    assert_int_equal(AMP_EINVAL, amp_shared_map(0, place, SIZE, false, &error)); /* no memfd at all */
+    amp_shared_unmap(place, SIZE);
+    (void)close(fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nobody_changes_the_size),
+        cmocka_unit_test(what_the_maker_writes_others_read_and_cannot_write),
+        cmocka_unit_test(a_slot_is_written_by_others_and_read_by_its_descriptor),
+        cmocka_unit_test(a_descriptor_whose_size_may_change_is_not_mapped),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
