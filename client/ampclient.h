@@ -123,6 +123,8 @@ struct ampclient_options {
      */
     bool (*interrupt_cb)(void *arg);
     void *interrupt_arg;
+
+    bool no_shared_memory; /* with a server on this host, too, bytes of parameters and gradients go by its socket */
 };
 #define AMPCLIENT_OPTIONS_INIT                                                                                         \
     {                                                                                                                  \
@@ -469,6 +471,19 @@ AMPCLIENT_API int ampclient_step_begin(struct ampclient_model *model, struct amp
  */
 AMPCLIENT_API int ampclient_push(struct ampclient_model *model, uint32_t parameter, const void *gradient,
                                  enum amp_dtype dtype);
+
+/*
+ * The place to write the gradient of a parameter into: all its elements, of AMP_F16, AMP_BF16 or AMP_F32, to be handed
+ * in by ampclient_push with the same dtype then. Where memory is shared with the servers it lies there, and the
+ * gradient is written once; else it is memory of the handle. Between step_begin and step_end; valid until step_end, and
+ * the same in each step as long as the memory is. What lies there before is undefined. AMP_EINVAL, AMP_ERANGE,
+ * AMP_ESTATE (no step, or the handle has units), AMP_ENOMEM. Thread rule: as ampclient_push.
+ */
+AMPCLIENT_API int ampclient_gradient(struct ampclient_model *model, uint32_t parameter, enum amp_dtype dtype,
+                                     void **place);
+
+/* Whether parameters and gradients of this handle are in memory shared with the servers now. */
+AMPCLIENT_API bool ampclient_shares_memory(const struct ampclient_model *model);
 
 /*
  * What this worker's gradients count for beside the others', from the step on whose first push has not been made: 0, or

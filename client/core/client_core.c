@@ -293,7 +293,7 @@ const void *ampclient_core_parameter(const struct ampclient_core *core, uint32_t
     *elements = core->flat.sizes[parameter];
     if (core->config.units)
         return ampclient_core_units_parameter(core, parameter);
-    return core->parameters + core->flat.starts[parameter] * amp_dtype_size(core->cast);
+    return core->values + core->flat.starts[parameter] * amp_dtype_size(core->cast);
 }
 
 const uint8_t *ampclient_core_user_state(const struct ampclient_core *core, size_t *size)

@@ -42,7 +42,6 @@
 #define AMPCLIENT_BLOCK_RESENDS_MAX  3   /* of one block with a wrong checksum: more is no accident of the wire */
 #define AMPCLIENT_BACKOFF_MS         100 /* first pause; doubles */
 #define AMPCLIENT_BACKOFF_MAX_MS     500 /* a shard that is back is to be found well within two seconds */
-#define AMPCLIENT_MEMORY_ALIGN       64  /* of the parameters: a line of the cache */
 #define AMPCLIENT_KEEP_ALIVE_DIVISOR 3   /* a lease is renewed three times within its life */
 
 struct ampclient_core;
@@ -97,14 +96,6 @@ bool ampclient_core_next(struct ampclient_core *core, struct ampclient_output *o
  */
 int ampclient_core_push(struct ampclient_core *core, uint64_t now_ms, uint32_t parameter, const void *gradient,
                         enum amp_dtype dtype, struct amp_error *error);
-
-/* Bytes that the parameters take, in the cast's dtype, after Join; 0 before it, and with units. */
-size_t ampclient_core_memory_size(const struct ampclient_core *core);
-/*
- * The user's memory for the parameters, borrowed until the core is freed; without it the core has its own. Between Join
- * and the first pull, once. AMP_ESTATE, AMP_EINVAL (too small, not a multiple of AMPCLIENT_MEMORY_ALIGN) with a text.
- */
-int ampclient_core_use_memory(struct ampclient_core *core, void *memory, size_t size, struct amp_error *error);
 
 /*
  * The weight of this worker's gradients, from the step on whose first push has not been made. AMP_EINVAL, AMP_ESTATE

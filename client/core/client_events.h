@@ -60,6 +60,7 @@ struct ampclient_pull_header {
     uint64_t scale_id;
     float scale;
     enum amp_dtype dtype;
+    const void *place; /* of an in_memory pull: where the version lies, as long as it is a worker's; else NULL */
 };
 
 struct ampclient_range {

@@ -29,6 +29,7 @@ struct ampclient_out_pull {
     uint64_t number; /* the step, or the version */
     uint64_t have_epoch, have_version;
     uint64_t first_block, block_count; /* what is wanted, in the whole flat space; 0, 0: all that the shard has */
+    bool in_memory;  /* the host has the server's copies mapped, and the blocks come there */
     uint8_t *memory; /* block b goes to memory + (b - first_block) * stride; NULL: nowhere, the header alone counts */
     size_t stride;
     enum amp_dtype dtype; /* a header of another dtype is an error of the host's peer */

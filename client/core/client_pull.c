@@ -1,14 +1,13 @@
 /* Pulling: one version of the parameters, from every shard, into the handle's memory. */
 #include "client/core/client_pull.h"
 
-#include "base/large.h"
+#include "client/core/client_memory.h"
 #include "client/core/client_requests.h"
 #include "client/core/client_retry.h"
 #include "client/core/machine.h"
 #include "client/core/membership.h"
 #include "client/core/outbox.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Where a pull that failed leaves the handle. */
@@ -17,46 +16,11 @@ static enum ampclient_state after_failure(const struct ampclient_core *core)
     return core->state == AMPCLIENT_STATE_FETCHING ? core->fetch_from : AMPCLIENT_STATE_READY;
 }
 
-size_t ampclient_core_memory_size(const struct ampclient_core *core)
-{
-    return core->config.units ? 0 : (size_t)core->flat.elements * amp_dtype_size(core->cast);
-}
-
-int ampclient_core_use_memory(struct ampclient_core *core, void *memory, size_t size, struct amp_error *error)
-{
-    size_t wanted = ampclient_core_memory_size(core);
-    if (wanted == 0 || core->parameters != NULL)
-        return amp_error_set(error, AMP_ESTATE, NULL,
-                             "memory for the parameters is taken between the join and the "
-                             "first step_begin or pull, once, and not with units");
-    if (memory == NULL || (uintptr_t)memory % AMPCLIENT_MEMORY_ALIGN != 0 || size < wanted)
-        return amp_error_set(error, AMP_EINVAL, NULL,
-                             "give %zu bytes for the parameters, at an address that is a multiple of %d", wanted,
-                             AMPCLIENT_MEMORY_ALIGN);
-    core->parameters = memory;
-    core->parameters_given = true;
-    return 0;
-}
-
-/* Flat memory for all parameters, before the first pull; a handle with units has none. */
-static int make_parameters(struct ampclient_core *core)
-{
-    size_t size = ampclient_core_memory_size(core);
-    if (size == 0 || core->parameters != NULL)
-        return 0;
-    core->parameters = aligned_alloc(AMPCLIENT_MEMORY_ALIGN,
-                                     (size + AMPCLIENT_MEMORY_ALIGN - 1) & ~(size_t)(AMPCLIENT_MEMORY_ALIGN - 1));
-    if (core->parameters == NULL)
-        return AMP_ENOMEM;
-    amp_large_advise(core->parameters, size);
-    memset(core->parameters, 0, size);
-    return 0;
-}
-
 void ampclient_core_pull_start(struct ampclient_core *core)
 {
     struct ampclient_pull *pull = &core->pull;
-    if (make_parameters(core) != 0) {
+    bool in_memory = core->in_memory && pull->by == AMPCLIENT_PULL_STEP;
+    if (!in_memory && ampclient_core_make_parameters(core) != 0) {
         struct amp_error error;
         (void)amp_error_set(&error, AMP_ENOMEM, NULL, "no memory for the parameters");
         ampclient_core_finish(core, AMP_ENOMEM, &error, after_failure(core));
@@ -87,7 +51,8 @@ void ampclient_core_pull_start(struct ampclient_core *core)
             .have_version = core->held_version,
             .first_block = part ? first : 0,
             .block_count = part && end > first ? 1 : 0,
-            .memory = core->parameters, /* NULL with units */
+            .in_memory = in_memory,
+            .memory = in_memory && !core->parameters_given ? NULL : core->parameters, /* NULL with units, too */
             .stride = (size_t)core->flat.block_elements * amp_dtype_size(core->cast),
             .dtype = core->cast,
         };
@@ -114,7 +79,7 @@ void ampclient_core_pull_cancel(struct ampclient_core *core)
 static bool same_header(const struct ampclient_pull_header *a, const struct ampclient_pull_header *b)
 {
     return a->epoch == b->epoch && a->step == b->step && a->version == b->version && a->scale_id == b->scale_id &&
-           memcmp(&a->scale, &b->scale, sizeof a->scale) == 0 && a->dtype == b->dtype;
+           memcmp(&a->scale, &b->scale, sizeof a->scale) == 0 && a->dtype == b->dtype && a->place == b->place;
 }
 
 void ampclient_core_pull_header(struct ampclient_core *core, uint64_t call, const struct ampclient_pull_header *header)
@@ -170,6 +135,10 @@ static void pull_complete(struct ampclient_core *core)
     core->held_epoch = header->epoch;
     core->held_version = header->version;
     core->has_values = true;
+    if (header->place != NULL)
+        core->values = header->place;
+    else if (!pull->unchanged)
+        core->values = core->parameters;
     ampclient_core_succeeded(core);
     pull->resends = 0;
     core->done.step.epoch = header->epoch;

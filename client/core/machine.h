@@ -39,6 +39,8 @@ struct ampclient_core {
     /* parameters */
     uint8_t *parameters;   /* flat, in the cast's dtype; NULL before the first pull, and with units */
     bool parameters_given; /* it is the user's memory */
+    const uint8_t *values; /* of the version that is held: parameters, or where an in_memory pull has them */
+    bool in_memory;        /* the host has the server's copies mapped */
     bool has_values;
     uint64_t held_epoch, held_version; /* 0, 0: what is in memory is no version */
     struct ampclient_pull pull;

@@ -1,4 +1,6 @@
 /* The calls of a worker: join, leave, steps, views, user state. */
+#include "client/core/client_memory.h"
+#include "client/io/attach.h"
 #include "client/io/model.h"
 #include "client/io/client_spec.h"
 
@@ -92,6 +94,7 @@ static int new_model(struct ampclient *client, const struct identity *identity,
     model->units = options->units;
     amp_list_init(&model->node);
     amp_list_init(&model->calls);
+    amp_list_init(&model->attach_calls);
     amp_list_init(&model->lines);
     amp_list_init(&model->failed);
     model->user_state = malloc(AMPCLIENT_USER_STATE_MAX);
@@ -305,6 +308,7 @@ int ampclient_step_begin(struct ampclient_model *model, struct ampclient_step *s
     if (step == NULL)
         return amp_error_set(&client->error, AMP_EINVAL, NULL, "step is NULL; give the place where the step goes.");
     struct ampclient_user_done done = {0};
+    ampclient_attach(model);
     int rc = ampclient_model_request(model, AMPCLIENT_EVENT_STEP_BEGIN, &done);
     if (rc != 0)
         return rc;
@@ -337,11 +341,67 @@ int ampclient_push(struct ampclient_model *model, uint32_t parameter, const void
     if (parameter >= model->parameters_count)
         return bad_index(client, parameter, model->parameters_count);
     (void)pthread_mutex_lock(&client->link->mutex);
+    if (amp_dtype_size(dtype) > amp_dtype_size(model->gradients))
+        model->gradients = dtype;
     int rc = ampclient_core_push(model->core, ampclient_now_ms(), parameter, gradient, dtype, &client->error);
     if (rc == 0)
         ampclient_link_kick(client->link);
     (void)pthread_mutex_unlock(&client->link->mutex);
     return rc;
+}
+
+/* With the mutex: the place in the slot, or in memory of the handle's own, which is made when it is needed. */
+static int find_place(struct ampclient_model *model, uint32_t parameter, enum amp_dtype dtype, void **place)
+{
+    struct ampclient_core *core = model->core;
+    uint64_t start = ampclient_core_start(core, parameter), whole = ampclient_core_whole_block(core);
+    size_t size = amp_dtype_size(dtype);
+    *place = NULL;
+    if (ampclient_core_state(core) != AMPCLIENT_STATE_COMPUTING &&
+        ampclient_core_state(core) != AMPCLIENT_STATE_ROLLED_BACK)
+        return amp_error_set(&model->client->error, AMP_ESTATE, NULL,
+                             "no step is begun: call ampclient_step_begin first");
+    /* Of narrower values the slots of several shards do not join. */
+    if (model->shared != NULL && model->shared->on && amp_dtype_size(model->shared->dtype) == size) {
+        *place = model->shared->slot + start * size;
+        return 0;
+    }
+    if (model->places == NULL)
+        model->places = malloc(ampclient_core_blocks(core) * whole * sizeof(float));
+    if (model->places == NULL)
+        return amp_error_set(&model->client->error, AMP_ENOMEM, NULL, "There is no memory for gradients.");
+    *place = model->places + start * size;
+    return 0;
+}
+
+int ampclient_gradient(struct ampclient_model *model, uint32_t parameter, enum amp_dtype dtype, void **place)
+{
+    if (model == NULL)
+        return AMP_EINVAL;
+    struct ampclient *client = model->client;
+    ampclient_begin(client);
+    if (place == NULL || (dtype != AMP_F16 && dtype != AMP_BF16 && dtype != AMP_F32))
+        return amp_error_set(&client->error, AMP_EINVAL, NULL,
+                             "Give the place for the address, and a dtype of AMP_F16, AMP_BF16 or AMP_F32.");
+    if (model->units)
+        return amp_error_set(&client->error, AMP_ESTATE, NULL,
+                             "This handle has units: give ampclient_scatter gradients of your own.");
+    if (parameter >= model->parameters_count)
+        return bad_index(client, parameter, model->parameters_count);
+    (void)pthread_mutex_lock(&client->link->mutex);
+    int rc = find_place(model, parameter, dtype, place);
+    (void)pthread_mutex_unlock(&client->link->mutex);
+    return rc;
+}
+
+bool ampclient_shares_memory(const struct ampclient_model *model)
+{
+    if (model == NULL)
+        return false;
+    (void)pthread_mutex_lock(&model->client->link->mutex);
+    bool on = model->shared != NULL && model->shared->on;
+    (void)pthread_mutex_unlock(&model->client->link->mutex);
+    return on;
 }
 
 /* Those of this step, in memory that stays until the next step_end. */

@@ -1,6 +1,7 @@
 /* The host of a core (see model.h): its outputs, its requests, its life. */
 #include "client/io/model.h"
 
+#include "client/io/attach.h"
 #include "client/io/model_call.h"
 
 #include <stdlib.h>
@@ -193,7 +194,8 @@ void ampclient_model_detach_if_idle(struct ampclient_model *model)
     (void)pthread_mutex_lock(&model->client->link->mutex);
     bool idle = model->borrowed == 0;
     (void)pthread_mutex_unlock(&model->client->link->mutex);
-    if (model->detaching == NULL || !idle || !amp_list_empty(&model->calls) || !model->timer_closed)
+    if (model->detaching == NULL || !idle || !amp_list_empty(&model->calls) || !amp_list_empty(&model->attach_calls) ||
+        !model->timer_closed)
         return;
     struct ampclient_job *job = model->detaching;
     model->detaching = NULL;
@@ -235,6 +237,7 @@ static void run_detach(struct ampclient_job *job)
     AMP_LIST_EACH(node, next, &model->calls)
     arpc_call_cancel(AMP_CONTAINER(node, struct ampclient_core_call, node)->call, ARPC_STATUS_CANCELLED,
                      "the client left the model");
+    ampclient_attach_cancel(model);
     ampclient_model_stop(model);
 }
 
@@ -265,6 +268,8 @@ int ampclient_model_detach(struct ampclient_model *model)
 void ampclient_model_free(struct ampclient_model *model)
 {
     ampclient_core_free(model->core);
+    ampclient_attach_free(model);
+    free(model->places);
     free(model->parameters);
     free(model->scratch);
     free(model->user_state);

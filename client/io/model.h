@@ -52,6 +52,7 @@ struct ampclient_model {
     struct ampclient_model_parameter *parameters; /* NULL before the first Join; then constant, readable without it */
     uint32_t parameters_count;
     enum amp_dtype cast;
+    struct ampclient_attached *shared;    /* memory that is shared with the servers (attach.h); NULL: none */
     struct ampclient_incarnation boot_of; /* the incarnation that boot_id belongs to */
     uint64_t boot_id;
     struct ampclient_model_overflows heard; /* of the newest answer to a push */
@@ -61,17 +62,24 @@ struct ampclient_model {
     bool timer_closed;
     bool stopped; /* events of calls are not told to the core any more */
     struct amp_list calls;
-    struct amp_list lines;  /* for the log, told when the mutex is free */
-    bool units;             /* the join options'; constant */
-    struct amp_list failed; /* calls that could not begin: their end is told after the outputs at hand */
-    uint64_t unborn;        /* number of one for which there was no memory at all; 0: none */
-    uint8_t *scratch;       /* one block of a push, gathered */
+    struct amp_list attach_calls; /* of attach.h, until each is closed */
+    struct amp_list lines;        /* for the log, told when the mutex is free */
+    bool units;                   /* the join options'; constant */
+    struct amp_list failed;       /* calls that could not begin: their end is told after the outputs at hand */
+    uint64_t unborn;              /* number of one for which there was no memory at all; 0: none */
+    uint8_t *scratch;             /* one block of a push, gathered */
     struct ampclient_job *detaching;
     /* user's thread */
     void *restore_arg; /* the join options' */
     void (*restore_cb)(void *arg, uint64_t step, const void *data, size_t size);
     struct ampclient_model_overflows told; /* those of the step that step_end has ended */
     uint8_t *user_state; /* what ampclient_user_state gave last; room for AMPCLIENT_USER_STATE_MAX bytes */
+    uint8_t *places;     /* for gradients, where no slot is attached: the flat space in fp32's size; NULL: not needed */
+    struct ampclient_incarnation attach_tried; /* who has asked for shared memory last */
+    enum amp_dtype attach_dtype;               /* and with room for which gradients */
+    uint64_t attach_again_ms;                  /* when that may be tried again; 0: not by this incarnation */
+    uint64_t attach_pause_ms;                  /* how long that is after the attempt; 0: it did not fail for now */
+    enum amp_dtype gradients;                  /* widest dtype that has been pushed; NONE: none yet */
 };
 
 /* ---- the user's thread ---- */

@@ -3,7 +3,10 @@
 #include "client/io/methods.h"
 #include "client/io/model_call.h"
 
+#include "client/io/attach.h"
+
 #include <stdlib.h>
+#include <string.h>
 
 struct ampclient_core_call *ampclient_call_find(struct ampclient_model *model, uint64_t number)
 {
@@ -76,6 +79,8 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
         ampclient_follow_refused(&model->client->link->follow, &result->details);
         ended->retry_ms = result->details.retry_ms > 0 ? (uint64_t)result->details.retry_ms : 0;
     }
+    if (strcmp(ended->reason, "NOT_ATTACHED") == 0)
+        ampclient_attach_lost(model);
     if (ended->code == 0 && !own->cancelled && !model->stopped)
         ampclient_answer(own, &event);
     else

@@ -23,6 +23,7 @@ struct ampclient_core_call {
         struct ampclient_out_pull wanted;
         struct ampd_block_reader reader;
         uint64_t first, count; /* blocks that the header announced */
+        const uint8_t *copy;   /* in_memory: where the version lies, as a whole flat space */
     } pull;
     struct {
         uint64_t *blocks; /* to be sent, in order */
@@ -45,6 +46,9 @@ void ampclient_call_free(struct ampclient_core_call *call);
 /* The request of an output as a message (model.h: of PUSH the header, else the whole). With the mutex. */
 int ampclient_request_encode(const struct ampclient_model *model, const struct ampclient_output *output,
                              struct amp_buf *out);
+/* As the wire has it, with its secret. */
+struct ampd_msg_incarnation ampclient_incarnation_message(const struct ampclient_model *model,
+                                                          struct ampclient_incarnation incarnation);
 /*
  * Fills ended->u from the answer of a call that ended well, tells PUSH_STATE before it, and ends in
  * ampclient_model_event. An answer that cannot be read becomes AMP_EINTERNAL.

@@ -11,13 +11,19 @@
 /* ---- requests ---- */
 
 /* The core knows an incarnation by (fence, counter); the wire has the boot's id, too, as the server gave it. */
-static struct ampd_msg_incarnation incarnation_of(const struct ampclient_model *model,
-                                                  const struct ampclient_output *output)
+struct ampd_msg_incarnation ampclient_incarnation_message(const struct ampclient_model *model,
+                                                          struct ampclient_incarnation incarnation)
 {
-    struct ampd_msg_incarnation to = {.fence = output->incarnation.fence, .counter = output->incarnation.counter};
+    struct ampd_msg_incarnation to = {.fence = incarnation.fence, .counter = incarnation.counter};
     if (to.fence == model->boot_of.fence && to.counter == model->boot_of.counter)
         to.boot_id = model->boot_id;
     return to;
+}
+
+static struct ampd_msg_incarnation incarnation_of(const struct ampclient_model *model,
+                                                  const struct ampclient_output *output)
+{
+    return ampclient_incarnation_message(model, output->incarnation);
 }
 
 /* Names of the core's outputs are bounded by its own limit, which is that of the message. */
@@ -75,7 +81,8 @@ static int encode_pull(const struct ampclient_model *model, const struct ampclie
                                             .shard = output->shard,
                                             .has_rank = waits,
                                             .rank = waits ? (uint32_t)output->rank : 0,
-                                            .has_incarnation = waits};
+                                            .has_incarnation = waits,
+                                            .in_memory = pull->in_memory};
     if (waits)
         message.incarnation = incarnation_of(model, output);
     put_name(message.model, output->model);

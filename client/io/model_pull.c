@@ -3,6 +3,7 @@
  * computed on the way.
  */
 #include "amp/copy.h"
+#include "client/io/attach.h"
 #include "client/io/model_call.h"
 
 /*
@@ -28,10 +29,60 @@ static int tell(struct ampclient_core_call *call, const struct ampclient_event *
     return call->cancelled || call->model->stopped ? AMP_ECANCELLED : 0;
 }
 
+/* Where the version lies in the server's copy that is mapped; NULL: it is not any more. */
+static const uint8_t *copy_of(const struct ampclient_core_call *call, uint64_t version)
+{
+    const struct ampclient_attached *attached = call->model->shared;
+    return attached != NULL && attached->on ? attached->copies[version % 2] : NULL;
+}
+
+/* With the mutex: what size a block has is the core's to say. */
+static size_t block_size(const struct ampclient_core_call *call, uint64_t index)
+{
+    if (index < call->pull.first || index - call->pull.first >= call->pull.count ||
+        index >= ampclient_core_blocks(call->model->core))
+        return 0;
+    return ampclient_core_block_elements(call->model->core, index) * amp_dtype_size(call->pull.wanted.dtype);
+}
+
+static size_t block_size_now(const struct ampclient_core_call *call, uint64_t index)
+{
+    (void)pthread_mutex_lock(&call->model->client->link->mutex);
+    size_t size = block_size(call, index);
+    (void)pthread_mutex_unlock(&call->model->client->link->mutex);
+    return size;
+}
+
+/* Blocks are in the copy: they stay there, or go to the user's memory, which ends with the last element. */
+static int take_placed(struct ampclient_core_call *call, const uint8_t *data, size_t size, struct amp_error *error)
+{
+    struct ampd_msg_block_range range;
+    struct ampclient_out_pull *wanted = &call->pull.wanted;
+    int rc = ampd_msg_block_range_decode(&range, data, size, error);
+    if (rc != 0)
+        return rc;
+    if (!wanted->in_memory || range.first < call->pull.first || range.first - call->pull.first > call->pull.count ||
+        range.count > call->pull.count - (range.first - call->pull.first))
+        return peer_fault(error, "blocks that its header did not announce");
+    size_t last = range.count > 0 ? block_size_now(call, (uint64_t)range.first + range.count - 1) : 0;
+    if (range.count > 0 && last == 0)
+        return peer_fault(error, "blocks that the model does not have");
+    if (wanted->memory != NULL && range.count > 0)
+        amp_copy_streamed(wanted->memory + range.first * wanted->stride, call->pull.copy + range.first * wanted->stride,
+                          (range.count - 1) * wanted->stride + last);
+    for (uint64_t b = range.first; rc == 0 && b < (uint64_t)range.first + range.count; b++) {
+        struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_BLOCK, .call = call->number, .u.block = b};
+        rc = tell(call, &event);
+    }
+    return rc;
+}
+
 static int on_part(void *arg, enum ampd_block_part part, const uint8_t *data, size_t size, struct amp_error *error)
 {
     struct ampclient_core_call *call = call_of(arg);
     struct ampd_msg_pull_header header;
+    if (part == AMPD_BLOCK_PLACED)
+        return take_placed(call, data, size, error);
     int rc = ampd_msg_pull_header_decode(&header, data, size, error);
     if (rc != 0)
         return rc;
@@ -47,6 +98,8 @@ static int on_part(void *arg, enum ampd_block_part part, const uint8_t *data, si
         if (call->pull.count * call->pull.wanted.stride >= STREAMED_MIN)
             ampd_block_reader_copy_by(&call->pull.reader, amp_copy_streamed);
     }
+    if (wanted->in_memory && (call->pull.copy = copy_of(call, header.version)) == NULL)
+        return amp_error_set(error, AMP_EUNAVAILABLE, NULL, "The memory that was shared with the server is gone.");
     struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER,
                                     .call = call->number,
                                     .u.header = {.epoch = header.epoch,
@@ -54,25 +107,15 @@ static int on_part(void *arg, enum ampd_block_part part, const uint8_t *data, si
                                                  .version = header.version,
                                                  .scale_id = header.scale_id,
                                                  .scale = header.scale,
-                                                 .dtype = (enum amp_dtype)header.dtype}};
+                                                 .dtype = (enum amp_dtype)header.dtype,
+                                                 .place = wanted->memory == NULL ? call->pull.copy : NULL}};
     return tell(call, &event);
-}
-
-/* With the mutex: what size a block has is the core's to say. */
-static size_t block_size(const struct ampclient_core_call *call, uint64_t index)
-{
-    if (index < call->pull.first || index - call->pull.first >= call->pull.count ||
-        index >= ampclient_core_blocks(call->model->core))
-        return 0;
-    return ampclient_core_block_elements(call->model->core, index) * amp_dtype_size(call->pull.wanted.dtype);
 }
 
 static int on_begin(void *arg, const struct ampd_block *block, uint8_t **destination, struct amp_error *error)
 {
     struct ampclient_core_call *call = call_of(arg);
-    (void)pthread_mutex_lock(&call->model->client->link->mutex);
-    size_t size = block_size(call, block->index);
-    (void)pthread_mutex_unlock(&call->model->client->link->mutex);
+    size_t size = block_size_now(call, block->index);
     if (size == 0)
         return peer_fault(error, "a block that its header did not announce");
     if (size != block->size)

@@ -4,9 +4,11 @@
  * it.
  */
 #include "base/crc32c.h"
+#include "client/io/attach.h"
 #include "client/io/model_call.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define BLOCKS_FIRST 16 /* room for block numbers at first; it doubles, up to the blocks of the model */
 
@@ -26,13 +28,48 @@ static int send_block(struct ampclient_core_call *call, uint64_t index)
     return rc;
 }
 
+/* Puts a run of blocks into the slot, and says so. False: they cannot go there. */
+static bool place_blocks(struct ampclient_core_call *call, int *rc)
+{
+    struct ampclient_model *model = call->model;
+    enum amp_dtype dtype = ampclient_core_push_dtype(model->core);
+    struct ampd_msg_block_range range = {.first = (uint32_t)call->push.blocks[call->push.next]};
+    while (range.count < AMPCLIENT_PLACED_MAX && call->push.next < call->push.count &&
+           call->push.blocks[call->push.next] == (uint64_t)range.first + range.count) {
+        uint64_t block = call->push.blocks[call->push.next];
+        uint8_t *place = ampclient_attached_place(model, block, dtype);
+        if (place == NULL)
+            break;
+        size_t size = 0;
+        const void *data = ampclient_core_block(model->core, block, model->scratch, &size);
+        if (data != place) /* else backward has written it there */
+            memcpy(place, data, size);
+        range.count++;
+        call->push.next++;
+    }
+    if (range.count == 0)
+        return false;
+    struct amp_buf body, message;
+    amp_buf_init(&body, AMPD_BLOCK_PART_MAX);
+    amp_buf_init(&message, AMPD_BLOCK_PART_MAX);
+    *rc = ampd_msg_block_range_encode(&range, &body);
+    if (*rc == 0)
+        *rc = ampd_block_part_encode(AMPD_BLOCK_PLACED, &body, &message);
+    if (*rc == 0)
+        *rc = arpc_call_send(call->call, message.data, message.size, NULL, 0, NULL, NULL);
+    amp_buf_close(&body);
+    amp_buf_close(&message);
+    return true;
+}
+
 void ampclient_push_feed(struct ampclient_core_call *call)
 {
     int rc = 0;
     if (call->cancelled || call->error.code != 0)
         return;
     while (rc == 0 && call->push.next < call->push.count && arpc_call_queued(call->call) < ARPC_HIGH_WATER)
-        rc = send_block(call, call->push.blocks[call->push.next++]);
+        if (!place_blocks(call, &rc))
+            rc = send_block(call, call->push.blocks[call->push.next++]);
     if (rc == 0 && call->push.end && call->push.next == call->push.count) {
         call->push.end = false;
         rc = arpc_call_send(call->call, call->push.trailer.data, call->push.trailer.size, NULL, 0, NULL, NULL);

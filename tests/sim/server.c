@@ -212,7 +212,7 @@ static void do_pull_grant(struct sim *sim, struct sim_call *call, const struct a
     struct sim_message *message = sim_message_new(SIM_HEADER);
     message->answer.type = AMPCLIENT_EVENT_PULL_HEADER;
     message->answer.u.header = (struct ampclient_pull_header){grant->epoch,    grant->step,  grant->version,
-                                                              grant->scale_id, grant->scale, grant->dtype};
+                                                              grant->scale_id, grant->scale, grant->dtype, NULL};
     send_down(call, message);
     (void)sim;
 }

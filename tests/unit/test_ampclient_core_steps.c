@@ -1,4 +1,5 @@
 /* The worker's machine: what goes out when, what is tried again, and what the user is told. */
+#include "client/core/client_memory.h"
 #include "tests/unit/client_core_fixture.h"
 
 #include <math.h>
@@ -303,7 +304,7 @@ static void a_pull_that_broke_off_leaves_no_version_behind(void **state)
     struct ampclient_output pull = take(AMPCLIENT_OUT_PULL);
     assert_int_equal(1, pull.u.pull.have_version);
     struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = pull.call};
-    event.u.header = (struct ampclient_pull_header){1, 3, 2, 5, 1024, AMP_F16};
+    event.u.header = (struct ampclient_pull_header){1, 3, 2, 5, 1024, AMP_F16, NULL};
     send(&event);
     fail_call(pull.call, AMP_EABORTED, "PULL_OUTRUN", 1, 3);
     assert_int_equal(0, take(AMPCLIENT_OUT_PULL).u.pull.have_version);
@@ -388,6 +389,57 @@ static void the_users_memory_is_pulled_into(void **state)
     assert_int_equal(0, memory[0]); /* the fixture's bytes of version 0 */
     uint64_t elements;
     assert_ptr_equal(memory, ampclient_core_parameter(core, 0, &elements));
+}
+
+/* One pull of a step from a copy that the host has mapped: where version v lies is copies[v % 2]. */
+static void pull_in_memory(uint64_t step, uint64_t version, const uint8_t *place)
+{
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    struct ampclient_output pull = take(AMPCLIENT_OUT_PULL);
+    assert_true(pull.u.pull.in_memory);
+    assert_null(pull.u.pull.memory);
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = pull.call};
+    event.u.header = (struct ampclient_pull_header){1, step, version, 5, 1024, AMP_F16, place};
+    send(&event);
+    for (uint64_t b = 0; b < 3; b++) {
+        event = (struct ampclient_event){.type = AMPCLIENT_EVENT_PULL_BLOCK, .call = pull.call, .u.block = b};
+        send(&event);
+    }
+    end_with(pull.call, (struct ampclient_ended){0});
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 0);
+}
+
+static void parameters_lie_in_the_copy_of_their_version_while_memory_is_shared(void **state)
+{
+    (void)state;
+    static const uint8_t copies[2][4096];
+    uint64_t elements;
+    ampclient_core_set_in_memory(core, true);
+    pull_in_memory(1, 0, copies[0]);
+    assert_ptr_equal(copies[0], ampclient_core_parameter(core, 0, &elements));
+    push(1, second);
+    request(AMPCLIENT_EVENT_STEP_END);
+    answer_push(take(AMPCLIENT_OUT_PUSH).call, 1, 1);
+    (void)done(AMPCLIENT_EVENT_STEP_END, 0);
+    pull_in_memory(2, 1, copies[1]);
+    assert_ptr_equal(copies[1], ampclient_core_parameter(core, 0, &elements));
+    /* The server has gone: the step goes on with what lies there, and the next pull brings all bytes. */
+    ampclient_core_leave_memory(core);
+    assert_ptr_equal(copies[1], ampclient_core_parameter(core, 0, &elements));
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    for (unsigned i = 0; i < count; i++)
+        if (outputs[i].type == AMPCLIENT_OUT_PULL) {
+            assert_false(outputs[i].u.pull.in_memory);
+            assert_int_equal(0, outputs[i].u.pull.have_version);
+            assert_non_null(outputs[i].u.pull.memory);
+        }
+    answer_pull(1, 2, 1);
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 0);
+    const uint8_t *own = ampclient_core_parameter(core, 0, &elements);
+    assert_true(own != copies[0] && own != copies[1] && own[0] == 1);
+    /* Values in memory that is about to be unmapped are nobody's any more. */
+    ampclient_core_set_in_memory(core, true);
+    assert_ptr_equal(own, ampclient_core_parameter(core, 0, &elements));
 }
 
 static void memory_that_comes_after_the_first_pull_is_refused(void **state)
@@ -565,7 +617,7 @@ static void headers_of_different_shards_must_agree(void **state)
     request(AMPCLIENT_EVENT_STEP_BEGIN);
     uint64_t calls[2] = {take(AMPCLIENT_OUT_PULL).call, take(AMPCLIENT_OUT_PULL).call};
     struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = calls[0]};
-    event.u.header = (struct ampclient_pull_header){1, 1, 0, 5, 1024, AMP_F16};
+    event.u.header = (struct ampclient_pull_header){1, 1, 0, 5, 1024, AMP_F16, NULL};
     send(&event);
     event.call = calls[1];
     event.u.header.version = 1;
@@ -603,6 +655,7 @@ int main(void)
         TEST(the_request_is_answered_only_when_no_stream_reads_gradients),
         TEST(an_interrupted_request_leaves_all_as_its_deadline_does),
         TEST(the_users_memory_is_pulled_into),
+        TEST(parameters_lie_in_the_copy_of_their_version_while_memory_is_shared),
         TEST(memory_that_comes_after_the_first_pull_is_refused),
         TEST(user_state_given_after_the_header_begins_the_stream_anew),
         TEST(a_weight_counts_from_the_step_whose_first_push_was_not_made),

@@ -64,7 +64,7 @@ static int setup_units(void **state)
 static void header(uint64_t call, uint64_t epoch, uint64_t step, uint64_t version)
 {
     struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = call};
-    event.u.header = (struct ampclient_pull_header){epoch, step, version, 5, 1024, AMP_F16};
+    event.u.header = (struct ampclient_pull_header){epoch, step, version, 5, 1024, AMP_F16, NULL};
     send(&event);
 }
 

@@ -1,0 +1,389 @@
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include "client/io/attach.h"
+
+#include "base/shared.h"
+#include "client/io/methods.h"
+#include "client/io/model_call.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* For the server's answer, and for the descriptors: one on this host that lives takes a millisecond. */
+#define ATTACH_TIMEOUT_MS 5000
+/* Until the next attempt after one that failed for now: the server was away, or had no memory left. It doubles. */
+#define ATTACH_AGAIN_MS     100
+#define ATTACH_AGAIN_MAX_MS 10000
+#define FDS               3
+
+/* What the user's thread waits for. From malloc, so that it can be left alone when the link breaks. */
+struct attach_job {
+    struct ampclient_job job;
+    struct ampclient_model *model;
+    uint32_t shard;
+    struct amp_buf request;
+    int code;
+    struct amp_error error;
+    struct ampd_msg_attach_memory_response answer;
+};
+
+/* One call of AttachMemory. The loop's thread alone has it. */
+struct attach_call {
+    struct amp_list node; /* in model->attach_calls */
+    struct ampclient_model *model;
+    struct arpc_call *call;     /* NULL: over */
+    struct attach_job *waiting; /* NULL: it has been answered */
+    bool dropped;               /* by this side: its end says nothing of what is attached since */
+    uv_timer_t timer;           /* until the answer */
+};
+
+/* ---- the loop's thread ---- */
+
+static void finish(struct attach_call *own, int code)
+{
+    struct attach_job *job = own->waiting;
+    own->waiting = NULL;
+    if (job == NULL)
+        return;
+    job->code = code;
+    ampclient_link_finish(own->model->client->link, &job->job);
+}
+
+static void on_message(struct arpc_call *call, const uint8_t *data, size_t size)
+{
+    struct attach_call *own = arpc_call_user(call);
+    if (own->waiting == NULL)
+        return;
+    (void)uv_timer_stop(&own->timer);
+    finish(own, ampd_msg_attach_memory_response_decode(&own->waiting->answer, data, size, &own->waiting->error));
+}
+
+static void on_late(uv_timer_t *timer)
+{
+    struct attach_call *own = timer->data;
+    if (own->call != NULL)
+        arpc_call_cancel(own->call, ARPC_STATUS_CANCELLED, "no answer in time");
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    struct attach_call *own = handle->data;
+    struct ampclient_model *model = own->model;
+    amp_list_remove(&own->node);
+    free(own);
+    ampclient_model_detach_if_idle(model);
+}
+
+/* The slot is gone: what the user has in hand stays where it is, and bytes travel from now on. */
+static void on_closed(struct arpc_call *call, const struct arpc_result *result)
+{
+    struct attach_call *own = arpc_call_user(call);
+    struct ampclient_model *model = own->model;
+    int code = ampclient_channels_code(&model->client->link->channels, result->status, result->from_peer);
+    own->call = NULL;
+    if (own->waiting != NULL)
+        finish(own, amp_error_set(&own->waiting->error, code != 0 ? code : AMP_EUNAVAILABLE, NULL, "%s",
+                                  result->message));
+    else if (!own->dropped)
+        ampclient_attach_lost(model);
+    uv_close((uv_handle_t *)&own->timer, on_timer_closed);
+}
+
+void ampclient_attach_lost(struct ampclient_model *model)
+{
+    (void)pthread_mutex_lock(&model->client->link->mutex);
+    if (model->shared != NULL && model->shared->on) {
+        model->shared->on = false;
+        ampclient_core_leave_memory(model->core);
+    }
+    (void)pthread_mutex_unlock(&model->client->link->mutex);
+}
+
+static const struct arpc_handler attach_handler = {.message = on_message, .closed = on_closed};
+
+static void run_attach(struct ampclient_job *base)
+{
+    struct attach_job *job = AMP_CONTAINER(base, struct attach_job, job);
+    struct ampclient_link *link = job->model->client->link;
+    const struct arpc_call_options options = {.size = sizeof options, .max_message = AMPCLIENT_REPLY_MAX};
+    struct attach_call *own = calloc(1, sizeof *own);
+    job->code = own != NULL ? 0 : AMP_ENOMEM;
+    if (own != NULL)
+        job->code = ampclient_channels_call(&link->channels, job->shard, AMPCLIENT_PARAMETER_SERVICE "AttachMemory",
+                                            &options, &attach_handler, own, &own->call, &job->error);
+    if (job->code != 0) {
+        free(own);
+        ampclient_link_finish(link, base);
+        return;
+    }
+    own->model = job->model;
+    own->waiting = job;
+    amp_list_push(&job->model->attach_calls, &own->node);
+    (void)uv_timer_init(&link->loop, &own->timer); /* cannot fail, nor can it be started in vain */
+    own->timer.data = own;
+    (void)uv_timer_start(&own->timer, on_late, ATTACH_TIMEOUT_MS, 0);
+    if (arpc_call_send(own->call, job->request.data, job->request.size, NULL, 0, NULL, NULL) != 0)
+        arpc_call_cancel(own->call, ARPC_STATUS_CANCELLED, "the request cannot be sent");
+    else
+        arpc_call_half_close(own->call);
+}
+
+void ampclient_attach_cancel(struct ampclient_model *model)
+{
+    AMP_LIST_EACH(node, next, &model->attach_calls)
+    {
+        struct attach_call *own = AMP_CONTAINER(node, struct attach_call, node);
+        own->dropped = true;
+        if (own->call != NULL)
+            arpc_call_cancel(own->call, ARPC_STATUS_CANCELLED, "the client has let go of the memory");
+    }
+}
+
+struct cancel_job {
+    struct ampclient_job job;
+    struct ampclient_model *model;
+};
+
+static void run_cancel(struct ampclient_job *base)
+{
+    struct ampclient_model *model = AMP_CONTAINER(base, struct cancel_job, job)->model;
+    ampclient_attach_cancel(model);
+    ampclient_link_finish(model->client->link, base);
+}
+
+/* ---- the user's thread ---- */
+
+/* The descriptors, for the nonce. Each is the caller's. */
+static int fetch(const struct ampd_msg_attach_memory_response *answer, int fds[FDS])
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int) * FDS)];
+    } control = {0};
+    uint64_t nonce[2] = {answer->nonce_low, answer->nonce_high};
+    char byte;
+    struct iovec part = {.iov_base = &byte, .iov_len = 1};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const struct timeval limit = {.tv_sec = ATTACH_TIMEOUT_MS / 1000};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || strlen(answer->socket) >= sizeof address.sun_path)
+        goto fail;
+    memcpy(address.sun_path, answer->socket, strlen(answer->socket) + 1);
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
+        send(fd, nonce, sizeof nonce, MSG_NOSIGNAL) != (ssize_t)sizeof nonce ||
+        recvmsg(fd, &message, MSG_CMSG_CLOEXEC) != 1)
+        goto fail;
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    if (head == NULL || head->cmsg_type != SCM_RIGHTS || head->cmsg_len != CMSG_LEN(sizeof(int) * FDS))
+        goto fail;
+    memcpy(fds, CMSG_DATA(head), sizeof(int) * FDS);
+    (void)close(fd);
+    return 0;
+fail:
+    if (fd >= 0)
+        (void)close(fd);
+    return AMP_EUNAVAILABLE;
+}
+
+static int map_shard(const struct ampclient_attached *attached, const struct ampd_msg_attach_memory_response *answer,
+                     size_t copy_stride, size_t slot_stride, const int fds[FDS])
+{
+    size_t copy_at = answer->first_block * copy_stride, slot_at = answer->first_block * slot_stride;
+    struct amp_error error;
+    if (answer->block_count == 0)
+        return 0;
+    if (answer->copy_bytes != answer->block_count * copy_stride ||
+        answer->slot_bytes != answer->block_count * slot_stride || copy_at + answer->copy_bytes > attached->copy_size ||
+        slot_at + answer->slot_bytes > attached->slot_size)
+        return AMP_EINTERNAL; /* another layout than that of Join */
+    int rc = 0;
+    for (unsigned c = 0; rc == 0 && c < 2; c++)
+        rc = amp_shared_map(fds[c], attached->copies[c] + copy_at, answer->copy_bytes, false, &error);
+    return rc == 0 ? amp_shared_map(fds[2], attached->slot + slot_at, answer->slot_bytes, true, &error) : rc;
+}
+
+/* Asks one shard, and maps what it gives. */
+static int attach_shard(struct ampclient_model *model, const struct ampclient_attached *attached, uint32_t shard,
+                        const struct ampd_msg_attach_memory_request *request, size_t copy_stride, size_t slot_stride)
+{
+    struct attach_job *job = calloc(1, sizeof *job);
+    int fds[FDS];
+    if (job == NULL)
+        return AMP_ENOMEM;
+    job->job.run_cb = run_attach;
+    job->model = model;
+    job->shard = shard;
+    amp_buf_init(&job->request, AMPD_MSG_SIZE_MAX);
+    int rc = ampd_msg_attach_memory_request_encode(request, &job->request);
+    if (rc == 0) {
+        rc = ampclient_link_run(model->client->link, &job->job, ATTACH_TIMEOUT_MS, NULL);
+        if (rc != 0)
+            return rc; /* broken: the job may still be in use */
+        rc = job->code;
+    }
+    if (rc == 0)
+        rc = fetch(&job->answer, fds);
+    if (rc == 0) {
+        rc = map_shard(attached, &job->answer, copy_stride, slot_stride, fds);
+        for (unsigned i = 0; i < FDS; i++)
+            (void)close(fds[i]);
+    }
+    amp_buf_close(&job->request);
+    free(job);
+    return rc;
+}
+
+static void *reserve(size_t size)
+{
+    void *place = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return place == MAP_FAILED ? NULL : place;
+}
+
+static void unmap(struct ampclient_attached *attached)
+{
+    if (attached == NULL)
+        return;
+    for (unsigned c = 0; c < 2; c++)
+        if (attached->copies[c] != NULL)
+            (void)munmap(attached->copies[c], attached->copy_size);
+    if (attached->slot != NULL)
+        (void)munmap(attached->slot, attached->slot_size);
+    free(attached);
+}
+
+void ampclient_attach_free(struct ampclient_model *model)
+{
+    unmap(model->shared);
+    model->shared = NULL;
+}
+
+static bool same(struct ampclient_incarnation a, struct ampclient_incarnation b)
+{
+    return a.fence == b.fence && a.counter == b.counter;
+}
+
+static void end_calls(struct ampclient_model *model)
+{
+    struct ampclient_link *link = model->client->link;
+    struct cancel_job *job = calloc(1, sizeof *job);
+    if (job == NULL)
+        return;
+    job->job.run_cb = run_cancel;
+    job->model = model;
+    if (ampclient_link_run(link, &job->job, ATTACH_TIMEOUT_MS, NULL) == 0)
+        free(job); /* else broken: it may still be in use */
+}
+
+/* What was attached before goes. */
+static void let_go(struct ampclient_model *model)
+{
+    struct ampclient_link *link = model->client->link;
+    (void)pthread_mutex_lock(&link->mutex);
+    struct ampclient_attached *attached = model->shared;
+    model->shared = NULL;
+    ampclient_core_set_in_memory(model->core, false);
+    (void)pthread_mutex_unlock(&link->mutex);
+    if (attached == NULL)
+        return;
+    end_calls(model);
+    unmap(attached);
+}
+
+/* With all shards, or with none: a slot of one that did answer would be held for nothing. */
+static int attach_all(struct ampclient_model *model, struct ampclient_incarnation incarnation, enum amp_dtype dtype,
+                      struct ampclient_attached **out)
+{
+    struct ampclient_attached *made = calloc(1, sizeof *made);
+    if (made == NULL)
+        return AMP_ENOMEM;
+    size_t block = ampclient_core_whole_block(model->core), blocks = ampclient_core_blocks(model->core);
+    size_t copy_stride = block * amp_dtype_size(model->cast), slot_stride = block * amp_dtype_size(dtype);
+    struct ampd_msg_attach_memory_request request = {
+        .rank = ampclient_core_rank(model->core), .has_incarnation = true, .dtype = (enum ampd_msg_dtype)dtype};
+    made->dtype = dtype;
+    made->copy_size = blocks * copy_stride;
+    made->slot_size = blocks * slot_stride;
+    made->copies[0] = reserve(made->copy_size);
+    made->copies[1] = reserve(made->copy_size);
+    made->slot = reserve(made->slot_size);
+    int rc = made->copies[0] != NULL && made->copies[1] != NULL && made->slot != NULL ? 0 : AMP_ENOMEM;
+    request.incarnation = ampclient_incarnation_message(model, incarnation);
+    ampclient_core_name(model->core, request.model);
+    for (uint32_t k = 0; rc == 0 && k < ampclient_shards(model->client); k++) {
+        request.shard = k;
+        rc = attach_shard(model, made, k, &request, copy_stride, slot_stride);
+    }
+    if (rc == 0) {
+        *out = made;
+        return 0;
+    }
+    end_calls(model);
+    unmap(made);
+    return rc;
+}
+
+/* Whether another attempt may do better. Else the server does not share, or not with this host. */
+static bool passes(int rc)
+{
+    return rc == AMP_EUNAVAILABLE || rc == AMP_EDEADLINE || rc == AMP_ECANCELLED || rc == AMP_EEXHAUSTED ||
+           rc == AMP_ENOMEM || rc == AMP_ENOTFOUND; /* a shard that has started hears of the model in a moment */
+}
+
+static void note_attempt(struct ampclient_model *model, int rc)
+{
+    uint64_t next = model->attach_pause_ms == 0 ? ATTACH_AGAIN_MS : 2 * model->attach_pause_ms;
+    model->attach_pause_ms = !passes(rc) ? 0 : next < ATTACH_AGAIN_MAX_MS ? next : ATTACH_AGAIN_MAX_MS;
+    model->attach_again_ms = passes(rc) ? ampclient_now_ms() + model->attach_pause_ms : 0;
+}
+
+void ampclient_attach(struct ampclient_model *model)
+{
+    struct ampclient_link *link = model->client->link;
+    (void)pthread_mutex_lock(&link->mutex);
+    struct ampclient_incarnation incarnation = ampclient_core_incarnation(model->core);
+    bool on = model->shared != NULL && model->shared->on;
+    enum amp_dtype dtype =
+        amp_dtype_size(model->gradients) > amp_dtype_size(model->cast) ? model->gradients : model->cast;
+    bool lost = model->shared != NULL && !model->shared->on; /* a server was restarted: the worker is the same */
+    bool wide = on && amp_dtype_size(model->shared->dtype) >= amp_dtype_size(dtype);
+    bool tried = same(incarnation, model->attach_tried) && model->attach_dtype == dtype && !lost &&
+                 (model->attach_again_ms == 0 || ampclient_now_ms() < model->attach_again_ms);
+    bool may = !model->units && !model->client->options.no_shared_memory &&
+               ampclient_core_state(model->core) == AMPCLIENT_STATE_READY && incarnation.counter != 0;
+    (void)pthread_mutex_unlock(&link->mutex);
+    if (link->broken || !may || wide || tried)
+        return;
+    struct ampclient_attached *made = NULL;
+    model->attach_tried = incarnation;
+    model->attach_dtype = dtype;
+    let_go(model);
+    int rc = attach_all(model, incarnation, dtype, &made);
+    note_attempt(model, rc);
+    if (rc != 0)
+        return;
+    (void)pthread_mutex_lock(&link->mutex);
+    made->on = true;
+    model->shared = made;
+    ampclient_core_set_in_memory(model->core, true);
+    (void)pthread_mutex_unlock(&link->mutex);
+    /* Where a call has ended in between, the first refusal tells. */
+}
+
+uint8_t *ampclient_attached_place(const struct ampclient_model *model, uint64_t block, enum amp_dtype dtype)
+{
+    const struct ampclient_attached *attached = model->shared;
+    if (attached == NULL || !attached->on || amp_dtype_size(dtype) > amp_dtype_size(attached->dtype))
+        return NULL;
+    uint64_t first = ampclient_core_shard_first(model->core, block);
+    size_t whole = ampclient_core_whole_block(model->core);
+    return attached->slot + first * whole * amp_dtype_size(attached->dtype) +
+           (block - first) * whole * amp_dtype_size(dtype);
+}
