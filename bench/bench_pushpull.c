@@ -1,15 +1,16 @@
 /*
  * Our side of the push and pull rows: one fp16 parameter, one worker, a real ampd, through libampclient.
  *
- *     bench_pushpull push|pull|apply|step|steps HOST:PORT BYTES for each line on stdin moves BYTES and prints the
- *     seconds it took
+ *     bench_pushpull push|pull|apply|step|begin|steps HOST:PORT BYTES for each line on stdin moves BYTES and prints
+ *     the seconds it took
  *
  * push: from handing in the gradient to the verdict. That is more than the peer does: block checksums, the finite test,
  * the vote and the stored verdict are inside. The apply is not: the next step_begin waits for it, outside the time.
  * pull: of a version that this client has not seen, complete on the server; ends when the whole tensor lies in this
  * process and its block checksums are verified. apply: AdamW, from the verdict to the version that is complete on all
  * shards, as the server's status tells it (every millisecond). step: AdamW, a whole step of the loop that users write:
- * the wait for the apply before, pull, push, verdict. steps: the mean of STEPS of those, of a model of ten parameters.
+ * the wait for the apply before, pull, push, verdict. begin: step_begin of a version that is complete. steps: the mean
+ * of STEPS of those, of a model of ten parameters.
  */
 #include "amp/dtype.h"
 #include "bench/measure.h"
@@ -193,6 +194,18 @@ static double step_once(const struct bench *bench)
     return bench_now_s() - begin;
 }
 
+/* Of a version that is there: what a worker waits for when it is not the server that it waits for. */
+static double begin_once(const struct bench *bench)
+{
+    struct ampclient_step step = AMPCLIENT_STEP_INIT;
+    uint64_t version;
+    (void)push_once(bench, &version);
+    await_version(bench, version);
+    double begin = bench_now_s();
+    check(bench, ampclient_step_begin(bench->model, &step), "step_begin");
+    return bench_now_s() - begin; /* the step is begun again by the next round */
+}
+
 static double step_many(const struct bench *bench)
 {
     double begin = bench_now_s();
@@ -211,6 +224,7 @@ static const struct {
     {"pull", pull_once, AMPCLIENT_SGD, 1},
     {"apply", apply_once, AMPCLIENT_ADAMW, 1},
     {"step", step_once, AMPCLIENT_ADAMW, 1},
+    {"begin", begin_once, AMPCLIENT_SGD, 1},
     {"steps", step_many, AMPCLIENT_ADAMW, STEPS_PARAMETERS},
 };
 
@@ -221,7 +235,7 @@ int main(int argc, char **argv)
         mode++;
     uint64_t bytes = mode < count ? strtoull(argv[3], NULL, 10) : 0;
     if (bytes == 0 || bytes % (sizeof(uint16_t) * modes[mode].parameters) != 0) {
-        (void)fprintf(stderr, "usage: bench_pushpull push|pull|apply|step|steps HOST:PORT BYTES\n");
+        (void)fprintf(stderr, "usage: bench_pushpull push|pull|apply|step|begin|steps HOST:PORT BYTES\n");
         return 2;
     }
     struct bench bench = {.optimizer = modes[mode].optimizer, .parameters = modes[mode].parameters};

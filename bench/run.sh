@@ -11,13 +11,13 @@
 # storage_verdicts_full_8, storage_verdicts_full_1, storage_verdicts_normal, storage_verdicts_normal_call, storage_checkpoint_write,
 # storage_checkpoint_restore); `cluster` those of cluster_rows.py (two shards beside one, and the cost model, five minutes, only when asked for; most need
 # root); `charlm` those of the language model, of which charlm_rows.py says what each compares; `kernels` those of the numerics library, of which
-# bench_kernels.c says what each compares; `python` what the Python package costs beside the C client (python_rows.py); torch is installed when its rows are asked for, which takes 0.5 GB.
+# bench_kernels.c says what each compares; `host` those of a worker that shares memory with its server (host_rows.py); `python` what the Python package costs beside the C client (python_rows.py); torch is installed when its rows are asked for, which takes 0.5 GB.
 # Installs what is missing, builds the release preset, and says on stderr on
 # what machine. A row that falls short does not change the exit code: 0 measured, 1 something could not be, 2 wrong use.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-targets=(ampd ampctl tcp_pump bench_pushpull bench_checkpoint bench_store bench_kernels bench_grad bench_guard bench_charlm charlm echo_server rpc_unary grpcpp_peer python_package)
+targets=(ampd ampctl tcp_pump bench_copy bench_pushpull bench_checkpoint bench_store bench_kernels bench_grad bench_guard bench_charlm charlm echo_server rpc_unary grpcpp_peer python_package)
 
 if [[ $# -gt 1 || ${1-} == -* ]]; then
     echo "usage: bench/run.sh [NAME]" >&2

@@ -22,6 +22,17 @@ if(TARGET ampd AND TARGET ampclient)
   set_tests_properties(test_units PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 1800)
 endif()
 
+# Memory shared with workers of the same host: the bytes are those of any other way.
+if(TARGET ampd AND TARGET ampclient)
+  add_executable(shared_worker shared_worker.c)
+  target_link_libraries(shared_worker PRIVATE ampclient amp ampd_flags)
+  foreach(part shared shared_attacks)
+    add_test(NAME test_server_${part}
+             COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/test_server_${part}.py $<TARGET_FILE_DIR:ampd>)
+    set_tests_properties(test_server_${part} PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 1800)
+  endforeach()
+endif()
+
 # ampctl against a real ampd; Python's own library is enough.
 if(TARGET ampd AND TARGET ampctl AND EXISTS ${PROJECT_SOURCE_DIR}/examples/digits/CMakeLists.txt)
   add_test(NAME test_ampctl

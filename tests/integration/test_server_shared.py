@@ -1,0 +1,432 @@
+#!/usr/bin/python3
+"""Memory shared with workers of the same host: training ends in the bytes of any other way, also where servers and
+workers are killed, steps are skipped, decided without a worker or rolled back; and everything that was lent comes back.
+
+    test_server_shared.py BIN_DIR [NAME ...]     AMPD_ROUNDS of the environment: how many kills of each kind (3);
+                                                 AMPD_SEED: of the moments; AMPD_STEPS: of each run (6)
+"""
+import os
+import pathlib
+import random
+import re
+import subprocess
+import threading
+import time
+
+import ampd_testing
+from ampd_testing import DIE_WITH_PARENT, PATIENCE, Code, eventually, refused, run, spec
+from test_server_shards import Cluster
+
+ROUNDS = int(os.environ.get("AMPD_ROUNDS", "3"))
+SEED = int(os.environ.get("AMPD_SEED", str(random.SystemRandom().randrange(1 << 30))))
+STEPS = int(os.environ.get("AMPD_STEPS", "6"))
+ampd_testing.RUN_TIMEOUT_S += 60 * ROUNDS * PATIENCE
+TIMEOUT_S = 120 * PATIENCE
+# Several small ones in one block, some that straddle two and three, one that is a block, and an end within a block.
+SIZES = [70000, 3, 5, 200000, 131072, 65536, 1, 10000]
+BLOCKS = 8
+SLOT = {"place": "slot"}                   # gradients written where the server reads them
+OWN = {"place": "own", "values": "own"}    # copied there, and the parameters copied from there
+STREAM = {"share": 0}
+APPLIED, OVERFLOW, LATE, ROLLED_BACK = 1, 2, 4, 5
+
+
+class Step:
+    def __init__(self, line):
+        words = line.split()
+        self.number, self.verdict, self.saw = int(words[1]), int(words[3]), words[5]
+        self.still, self.shared = words[7] == "1", words[9] == "1"
+
+
+class Run:
+    """A shared_worker, and what it says."""
+
+    def __init__(self, context, address, name, rank=0, world=1, steps=STEPS, sizes=None, **keys):
+        program = context.bin_dir.parent / "tests" / "integration" / "shared_worker"
+        sizes = ",".join(map(str, sizes or SIZES))
+        words = {"rank": rank, "world": world, "steps": steps, "sizes": sizes, **keys}
+        self.process = subprocess.Popen(
+            [*DIE_WITH_PARENT, program, address, name, *[f"{key}={value}" for key, value in words.items()]],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", cwd="/")
+        self.steps, self.sum, self.err = [], None, []
+        self.listener = threading.Thread(target=self._listen, daemon=True)
+        self.complainer = threading.Thread(target=lambda: self.err.extend(self.process.stderr), daemon=True)
+        self.paused = threading.Event()
+        self.listener.start()
+        self.complainer.start()
+
+    def _listen(self):
+        for line in self.process.stdout:
+            if line == "paused\n":
+                self.paused.set()
+            elif line.startswith("step"):
+                self.steps.append(Step(line))
+            else:
+                self.sum = line.split()[1]
+
+    def wait_until_paused(self):
+        eventually(lambda: self.paused.is_set() or self.process.poll() is not None, "it pauses", TIMEOUT_S)
+        assert self.process.poll() is None, f"it ended: {''.join(self.err)}"
+
+    def wait_for_steps(self, count):
+        eventually(lambda: len(self.steps) >= count or self.process.poll() is not None, f"{count} steps", TIMEOUT_S)
+
+    def go_on(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def end(self, code=0):
+        assert self.process.wait(TIMEOUT_S) == code, f"{self.process.returncode}: {''.join(self.err)[-2000:]}"
+        self.listener.join(TIMEOUT_S)
+        return self
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait(TIMEOUT_S)
+        self.listener.join(TIMEOUT_S)
+
+    @property
+    def verdicts(self):
+        return [step.verdict for step in self.steps]
+
+    @property
+    def shared(self):
+        return [step.shared for step in self.steps]
+
+    @property
+    def seen(self):
+        """step -> sum of the parameters that it saw, where it counted"""
+        return {step.number: step.saw for step in self.steps if step.verdict in (APPLIED, OVERFLOW)}
+
+
+def workers(context, address, name, world, **keys):
+    """keys of one rank alone: r1_pause."""
+    def of(rank):
+        own = {key[3:]: value for key, value in keys.items() if key.startswith(f"r{rank}_")}
+        return {**{key: value for key, value in keys.items() if not re.match(r"r\d_", key)}, **own}
+    return [Run(context, address, name, rank=rank, world=world, **of(rank)) for rank in range(world)]
+
+
+def trained(context, address, name, world=1, shared=None, **keys):
+    """(sum, step -> what was seen) of workers that agree in both."""
+    runs = [worker.end() for worker in workers(context, address, name, world, **keys)]
+    first = runs[0]
+    for worker in runs:
+        assert worker.sum == first.sum and worker.seen == first.seen, (worker.seen, first.seen)
+        assert all(step.still for step in worker.steps), "the parameters changed under a step in hand"
+        assert shared is None or worker.shared == [shared] * len(worker.steps), (name, worker.shared)
+    return first.sum, first.seen
+
+
+def by_every_way(context, clusters, key, world, **keys):
+    """The same model by TCP, by unix sockets, and in shared memory, on one shard and on three."""
+    server, one, three = clusters
+    wanted = trained(context, f"127.0.0.1:{server.port}", f"{key}-tcp", world, shared=False, **keys)
+    beside = f"unix:{server.data_dir}/ampd.sock"
+    ways = [("sock", beside, SLOT, True), ("sock-own", beside, OWN, True)]
+    for count, cluster in (("1", one), ("3", three)):
+        address = cluster.addresses[0]
+        ways += [(f"unix-{count}", address, STREAM, False), (f"slot-{count}", address, SLOT, True),
+                 (f"own-{count}", address, OWN, True)]
+    for way, address, more, shared in ways:
+        got = trained(context, address, f"{key}-{way}", world, shared=shared, **keys, **more)
+        assert got == wanted, f"{key}, {way}, {world} workers: {got}, wanted {wanted}"
+
+
+def clusters_of(context):
+    return context.server(), Cluster(context, 1), Cluster(context, 3)
+
+
+def check_dtype(context, dtype):
+    clusters = clusters_of(context)
+    for world in (1, 2, 4):
+        by_every_way(context, clusters, f"{dtype}-{world}", world, dtype=dtype, absent=1)
+
+
+def test_f16_gradients_end_in_the_same_bytes_by_every_way(context):
+    check_dtype(context, "f16")
+
+
+def test_bf16_gradients_end_in_the_same_bytes_by_every_way(context):
+    check_dtype(context, "bf16")
+
+
+def test_f32_gradients_end_in_the_same_bytes_by_every_way(context):
+    check_dtype(context, "f32")
+
+
+def test_every_dtype_of_the_parameters_can_be_shared(context):
+    clusters = clusters_of(context)
+    for cast in ("bf16", "f32"):
+        by_every_way(context, clusters, cast, 2, cast=cast, dtype="bf16")
+    by_every_way(context, clusters, "turns", 2, dtype="f16,f32")
+
+
+def test_small_models_have_less_blocks_than_shards(context):
+    clusters = clusters_of(context)
+    by_every_way(context, clusters, "tiny", 2, sizes=[1])
+    by_every_way(context, clusters, "page", 2, sizes=[64, 1, 2047, 70000])
+
+
+def test_a_server_can_be_told_not_to_share(context):
+    wanted = trained(context, f"127.0.0.1:{context.shared.port}", "shared", 2)
+    server = context.server("--shared-memory", "off")
+    assert not (server.data_dir / "memory.sock").exists()
+    got = trained(context, f"unix:{server.data_dir}/ampd.sock", "off", 2, shared=False, **SLOT)
+    assert got == wanted
+    assert server.terminate() == 0
+
+
+def test_the_data_directory_may_be_named_from_where_the_server_is(context):
+    folder = context.folder()
+    server = context.server(data_dir=pathlib.Path(os.path.relpath(folder)))
+    trained(context, f"unix:{folder}/ampd.sock", "m", 2, shared=True, **SLOT)
+    assert server.terminate() == 0
+
+
+# ---- steps that are not as usual ----
+
+def test_overflows_skip_the_same_steps(context):
+    clusters = clusters_of(context)
+    by_every_way(context, clusters, "overflow", 2, overflow=3, steps=10)
+    worker = Run(context, clusters[1].addresses[0], "alone", overflow=3, steps=10, **SLOT).end()
+    assert worker.verdicts == [OVERFLOW if step % 3 == 0 else APPLIED for step in range(1, 11)], worker.verdicts
+
+
+def test_pulls_of_evaluation_come_between(context):
+    clusters = clusters_of(context)
+    by_every_way(context, clusters, "evaluate", 2, evaluate=1)
+
+
+def late_ones(context, address, name, shared, **keys):
+    """With a quorum of one: rank 0 trains steps 1 to 5, rank 1, late, the others. The sum, and what counted."""
+    pauses = {"r1_pause": "1:begin", "r0_pause": "6:begin"}
+    first, second = workers(context, address, name, 2, quorum=1, steps=12, **pauses, **keys)
+    second.wait_until_paused()
+    first.wait_until_paused()
+    second.go_on()
+    second.end()
+    first.go_on()
+    first.end()
+    assert first.verdicts[:5] == [APPLIED] * 5 and second.verdicts[0] == LATE, (first.verdicts, second.verdicts)
+    assert second.verdicts[1:] == [APPLIED] * 7 and first.verdicts[5:] == [LATE], (first.verdicts, second.verdicts)
+    assert first.sum == second.sum and set(first.shared + second.shared) == {shared}
+    return first.sum, {**first.seen, **second.seen}
+
+
+def test_a_worker_that_is_late_for_a_quorum_changes_nothing(context):
+    server, cluster = context.server(), Cluster(context, 3)
+    wanted = late_ones(context, f"127.0.0.1:{server.port}", "late-tcp", False)
+    for name, address in (("late-1", f"unix:{server.data_dir}/ampd.sock"), ("late-3", cluster.addresses[0])):
+        assert late_ones(context, address, name, True, **SLOT) == wanted, name
+        assert late_ones(context, address, f"{name}-own", True, **OWN) == wanted, name
+
+
+def test_an_operator_rolls_back_in_the_middle_of_a_step(context):
+    cluster = Cluster(context, 3)
+    for point in ("begin", "half", "pushed", "ended"):
+        for way, more in (("slot", SLOT), ("own", OWN)):
+            wanted = trained(context, cluster.addresses[0], f"{way}-{point}-wanted", 2, steps=8, **STREAM)
+            pair = workers(context, cluster.addresses[0], f"{way}-{point}", 2, steps=8, pause=f"5:{point}", **more)
+            for worker in pair:
+                worker.wait_until_paused()
+            cluster.api(0).Rollback(model=f"{way}-{point}", epoch=1, step=2)
+            for worker in pair:
+                worker.go_on()
+            for worker in pair:
+                worker.end()
+                assert (worker.sum, worker.seen) == wanted, (point, way, worker.verdicts, worker.seen, wanted)
+                assert worker.shared[-2:] == [True, True], (point, way, worker.shared)
+
+
+# ---- widths ----
+
+def mapped(worker, what):
+    """Bytes of the memfd in the worker."""
+    total = 0
+    for line in pathlib.Path(f"/proc/{worker.process.pid}/maps").read_text().splitlines():
+        if f"memfd:{what}" in line:
+            first, last = line.split()[0].split("-")
+            total += int(last, 16) - int(first, 16)
+    return total
+
+
+def test_wider_gradients_get_wider_slots_at_the_next_step(context):
+    server, cluster = context.server(), Cluster(context, 3)
+    for dtype in ("f16", "bf16"):
+        wanted = trained(context, f"127.0.0.1:{server.port}", f"wide-{dtype}", steps=9, dtype=dtype, wide=4)
+        for shards, address in ((1, f"unix:{server.data_dir}/ampd.sock"), (3, cluster.addresses[0])):
+            for way, more in (("slot", SLOT), ("own", OWN)):
+                worker = Run(context, address, f"{dtype}-{way}-{shards}", steps=9, dtype=dtype, wide=4, pause="6:half",
+                             **more)
+                worker.wait_until_paused()
+                assert mapped(worker, "ampd-slot") == BLOCKS * 65536 * 4, mapped(worker, "ampd-slot")
+                assert mapped(worker, "ampd-copy") == 2 * BLOCKS * 65536 * 2, mapped(worker, "ampd-copy")
+                worker.go_on()
+                worker.end()
+                assert (worker.sum, worker.seen) == wanted and all(worker.shared), (worker.seen, wanted, worker.shared)
+
+
+# ---- kills ----
+
+def check_rounds(context, shards, what, journal, **more):
+    """Kills at moments drawn by chance; everything ends in the bytes of an undisturbed run."""
+    draw = random.Random(f"{SEED}-{shards}-{what}-{journal}")
+    print(f"seed {SEED}", flush=True)
+    cluster = Cluster(context, shards)
+    keys = {"steps": 30 if what == "server" else 16, "journal": int(journal), "pace": 20, **more}
+    wanted = trained(context, cluster.addresses[0], "wanted", 2, **{**keys, "pace": 0, **STREAM})
+    for turn in range(ROUNDS):
+        pair = workers(context, cluster.addresses[0], f"m{turn}", 2, **keys)
+        pair[0].wait_for_steps(draw.randrange(10))
+        time.sleep(draw.random() * 0.06)
+        if what == "server":
+            killed = draw.randrange(shards)
+            cluster.kill(killed)
+            cluster.start(killed)
+        else:
+            killed = draw.randrange(2)
+            pair[killed].kill()
+            pair[killed] = Run(context, cluster.addresses[0], f"m{turn}", rank=killed, world=2, **keys)
+        for worker in pair:
+            worker.end()
+            assert worker.sum == wanted[0], (turn, worker.sum, wanted)
+            bad = {step: saw for step, saw in worker.seen.items() if wanted[1][step] != saw}
+            assert not bad and worker.shared[-2:] == [True, True][:len(worker.shared)], (turn, bad, worker.shared)
+    assert cluster.end() == [0] * shards
+
+
+def test_a_killed_server_takes_no_bytes_and_shares_again(context):
+    check_rounds(context, 1, "server", False, **SLOT)
+    check_rounds(context, 1, "server", True, **OWN)
+
+
+def test_a_killed_shard_takes_no_bytes_and_shares_again(context):
+    check_rounds(context, 3, "server", True, **SLOT)
+
+
+def test_a_killed_worker_takes_no_bytes_and_shares_again(context):
+    check_rounds(context, 1, "worker", False, **SLOT)
+    check_rounds(context, 3, "worker", False, **OWN)
+
+
+def test_a_server_that_ends_orderly_shares_again_when_it_is_back(context):
+    cluster = Cluster(context, 1)
+    wanted = trained(context, cluster.addresses[0], "wanted", 2, **STREAM)
+    pair = workers(context, cluster.addresses[0], "m", 2, pause="3:half", **SLOT)
+    for worker in pair:
+        worker.wait_until_paused()
+    assert cluster.end() == [0]
+    cluster.start(0)
+    for worker in pair:
+        worker.go_on()
+    for worker in pair:
+        worker.end()
+        assert (worker.sum, worker.seen) == wanted and worker.shared[-2:] == [True, True], (worker.seen, worker.shared)
+
+
+def test_a_server_that_is_stopped_for_a_while_ends_no_worker(context):
+    """At the moment of the attachment, longer than a worker waits for it; and in the middle of a push."""
+    server = context.server()
+    address = f"unix:{server.data_dir}/ampd.sock"
+    wanted = trained(context, address, "wanted", **STREAM)
+    for point, seconds in (("3:half", 1), ("3:ended", 7)):
+        worker = Run(context, address, f"m-{point[2:]}", pause=point, dtype="f16", **SLOT)
+        worker.wait_until_paused()
+        server.process.send_signal(ampd_testing.signal.SIGSTOP)
+        worker.go_on()
+        time.sleep(seconds)
+        server.process.send_signal(ampd_testing.signal.SIGCONT)
+        worker.end()
+        assert (worker.sum, worker.seen) == wanted, (point, worker.verdicts)
+    # Wider gradients have come in step 2: it attaches anew when it begins step 3.
+    wanted = trained(context, address, "wanted-wide", wide=2, **STREAM)
+    worker = Run(context, address, "m-wide", pause="2:ended", wide=2, **SLOT)
+    worker.wait_until_paused()
+    server.process.send_signal(ampd_testing.signal.SIGSTOP)
+    worker.go_on()
+    time.sleep(8)
+    server.process.send_signal(ampd_testing.signal.SIGCONT)
+    worker.end()
+    assert (worker.sum, worker.seen) == wanted, (worker.verdicts, worker.shared)
+
+
+# ---- what is lent comes back ----
+
+def holdings(pid):
+    """(descriptors, of them slots; memfds that are mapped, of them slots)"""
+    names = []
+    for link in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            names.append(os.readlink(link))
+        except FileNotFoundError:
+            continue
+    maps = [line for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines() if "memfd:" in line]
+    return (len(names), sum("ampd-slot" in name for name in names),
+            len(maps), sum("ampd-slot" in line for line in maps))
+
+
+def test_descriptors_and_memory_come_back(context):
+    cluster = Cluster(context, 3)
+    trained(context, cluster.addresses[0], "m", 2, steps=2, **SLOT)
+    cluster.api(0).DeleteModel(model="m", force=True)
+    pids = [process.pid for process in cluster.processes]
+    before = [holdings(pid) for pid in pids]
+    for turn in range(3):
+        pair = workers(context, cluster.addresses[0], f"m{turn}", 2, pause="4:half", wide=2, steps=6,
+                       **(SLOT, OWN, STREAM)[turn])
+        for worker in pair:
+            worker.wait_until_paused()
+        slots = [holdings(pid)[1:] for pid in pids]
+        # Two workers' slots are held, not mapped; the copies are mapped once.
+        assert slots == [(2, 2, 0) if turn < 2 else (0, 2, 0)] * 3, slots
+        for worker in pair:
+            worker.kill() if turn == 1 else worker.go_on()
+        for worker in pair:
+            turn == 1 or worker.end()
+        cluster.api(0).DeleteModel(model=f"m{turn}", force=True)
+        eventually(lambda: [holdings(pid) for pid in pids] == before,
+                   f"turn {turn}: {[holdings(pid) for pid in pids]} are {before}")
+    assert cluster.end() == [0] * 3
+
+
+def test_where_one_shard_does_not_share_no_slot_of_the_others_is_held(context):
+    cluster = Cluster(context, 3)
+    wanted = trained(context, cluster.addresses[0], "wanted", **STREAM)
+    cluster.kill(2)
+    cluster.start(2, ("--shared-memory", "off"))
+    cluster.wait_until_healthy()
+    worker = Run(context, cluster.addresses[0], "m", pause="3:half", **SLOT)
+    worker.wait_until_paused()
+    assert [holdings(process.pid)[1] for process in cluster.processes] == [0, 0, 0]
+    worker.go_on()
+    worker.end()
+    assert (worker.sum, worker.seen) == wanted and not any(worker.shared), worker.shared
+
+
+def needed(context):
+    """Bytes of the model on one server."""
+    server = context.server("--memory-max", "4M")
+    parameters = [(f"w{p}", [size]) for p, size in enumerate(SIZES)]
+    refusal = refused(lambda: ampd_testing.Api(server.channel).CreateModel(spec=spec("m", parameters, world_size=2)),
+                      Code.RESOURCE_EXHAUSTED)
+    server.kill()
+    return int(re.search(r"(\d+) bytes", refusal.text)[1])
+
+
+def test_slots_count_against_the_memory_that_there_may_be(context):
+    """With room for the model and one slot, one of two workers shares; with none, none does."""
+    bytes_of_model, slot = needed(context), BLOCKS * 65536 * 2
+    wanted = trained(context, f"127.0.0.1:{context.shared.port}", "counted", 2)
+    for room, sharing in ((0, 0), (slot, 1), (2 * slot - 1, 1), (2 * slot, 2)):
+        server = context.server("--memory-max", str(bytes_of_model + room))
+        address = f"unix:{server.data_dir}/ampd.sock"
+        for name in ("a", "b"):  # what the first ones have had is there again
+            pair = [worker.end() for worker in workers(context, address, name, 2, **SLOT)]
+            assert [(worker.sum, worker.seen) for worker in pair] == [wanted] * 2, (room, pair[0].seen, wanted)
+            assert sum(all(worker.shared) for worker in pair) == sharing, (room, [worker.shared for worker in pair])
+            ampd_testing.Api(server.channel).DeleteModel(model=name, force=True)
+        assert server.terminate() == 0
+
+
+run(globals())
