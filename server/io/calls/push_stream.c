@@ -34,6 +34,8 @@
 enum listing { BLOCK_UNLISTED, BLOCK_WANTED, BLOCK_DROPPED };
 /* Beside it: the block is in the worker's slot, and is to be read when it is listed. */
 #define BLOCK_PLACED 0x80
+/* Blocks of one message: they are read in one turn of the loop, about a millisecond. */
+#define PLACED_MAX 64
 
 struct receive {
     struct io_server_call call;
@@ -283,6 +285,9 @@ static int place_blocks(struct receive *receive, const uint8_t *data, size_t siz
                              "placed: blocks %u to %llu are out of range; %s has blocks %llu to %llu here", range.first,
                              (unsigned long long)range.first + range.count, receive->model,
                              (unsigned long long)receive->first, (unsigned long long)(receive->first + receive->count));
+    if (range.count > PLACED_MAX)
+        return amp_error_set(error, AMP_EINVAL, "INVALID_TENSOR", "placed: %u blocks at once; give at most %d",
+                             range.count, PLACED_MAX);
     for (uint64_t block = range.first; block < (uint64_t)range.first + range.count; block++) {
         uint8_t *listing = &receive->listings[block - receive->first];
         if (*listing == BLOCK_UNLISTED) {
