@@ -1,4 +1,4 @@
-"""Modules on a CUDA device: parameters come from pinned memory, gradients go by one copy. Skipped where there is none."""
+"""Modules on a CUDA device: parameters come from pinned memory, gradients go by one copy. Skipped without a device."""
 from python_testing import FILE, needs, run  # (first: it finds the package)
 
 import sys
