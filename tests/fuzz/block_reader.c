@@ -14,11 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIELD_HEADER = 1, FIELD_INDEX = 2, FIELD_CRC32C = 3, FIELD_TRAILER = 4, FIELD_DATA = 15 };
+enum { FIELD_HEADER = 1, FIELD_INDEX = 2, FIELD_CRC32C = 3, FIELD_TRAILER = 4, FIELD_PLACED = 5, FIELD_DATA = 15 };
 
 /* What one message holds, as the reader told it or as nanopb found it. */
 struct found {
-    int parts; /* headers and trailers */
+    int parts; /* headers, trailers and what is placed */
     int begins;
     int ends;
     bool intact;
@@ -90,7 +90,7 @@ static int read_message(struct ampd_block_reader *reader, struct fuzz_input mess
 static bool take_field(pb_istream_t *stream, uint32_t tag, pb_wire_type_t type, bool has_trailer, struct found *found,
                        uint32_t *seen)
 {
-    bool part = tag == FIELD_HEADER || (tag == FIELD_TRAILER && has_trailer);
+    bool part = tag == FIELD_HEADER || tag == FIELD_PLACED || (tag == FIELD_TRAILER && has_trailer);
     bool known = part || tag == FIELD_INDEX || tag == FIELD_CRC32C || tag == FIELD_DATA;
     uint64_t any;
     /* nanopb skips a varint of any length, and a key that is a negative number; both are no protobuf, and refused. */
@@ -131,12 +131,14 @@ static bool take_field(pb_istream_t *stream, uint32_t tag, pb_wire_type_t type, 
 
 static bool rules_hold(uint32_t seen, const struct found *found, struct order *order)
 {
-    uint32_t parts = UINT32_C(1) << FIELD_HEADER | UINT32_C(1) << FIELD_TRAILER;
+    uint32_t parts = UINT32_C(1) << FIELD_HEADER | UINT32_C(1) << FIELD_TRAILER | UINT32_C(1) << FIELD_PLACED;
     uint32_t block = UINT32_C(1) << FIELD_INDEX | UINT32_C(1) << FIELD_CRC32C | UINT32_C(1) << FIELD_DATA;
     if ((seen & parts) == 0)
         return seen == block && order->header_seen && !order->trailer_seen;
     if ((seen & (seen - 1)) != 0)
         return false;
+    if (found->part == AMPD_BLOCK_PLACED)
+        return order->header_seen && !order->trailer_seen;
     bool *once = found->part == AMPD_BLOCK_HEADER ? &order->header_seen : &order->trailer_seen;
     bool good = !*once && (found->part == AMPD_BLOCK_HEADER || order->header_seen);
     *once = true;

@@ -133,7 +133,7 @@ def test_grpcurl_lists_the_services_and_methods(context):
     assert set(grpcurl(context, "list", "ampd.v1.ParameterService").split()) == {
         f"ampd.v1.ParameterService.{name}" for name in
         ("CreateModel", "GetModel", "ListModels", "DeleteModel", "Join", "KeepAlive", "Leave", "Load", "Pull", "Push",
-         "GetPushState")}
+         "GetPushState", "AttachMemory")}
 
 
 def test_grpcurl_describes_what_the_schema_has(context):

@@ -2,7 +2,7 @@
 """Memory shared with workers of the same host: training ends in the bytes of any other way, also where servers and
 workers are killed, steps are skipped, decided without a worker or rolled back; and everything that was lent comes back.
 
-    test_server_shared.py BIN_DIR [NAME ...]     AMPD_ROUNDS of the environment: how many kills of each kind (3);
+    test_server_shared.py BIN_DIR [NAME ...]     AMPD_ROUNDS of the environment: how many kills of each kind (1);
                                                  AMPD_SEED: of the moments; AMPD_STEPS: of each run (6)
 """
 import os
@@ -17,7 +17,7 @@ import ampd_testing
 from ampd_testing import DIE_WITH_PARENT, PATIENCE, Code, eventually, refused, run, spec
 from test_server_shards import Cluster
 
-ROUNDS = int(os.environ.get("AMPD_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("AMPD_ROUNDS", "1"))
 SEED = int(os.environ.get("AMPD_SEED", str(random.SystemRandom().randrange(1 << 30))))
 STEPS = int(os.environ.get("AMPD_STEPS", "6"))
 ampd_testing.RUN_TIMEOUT_S += 60 * ROUNDS * PATIENCE
@@ -225,7 +225,7 @@ def test_a_worker_that_is_late_for_a_quorum_changes_nothing(context):
 def test_an_operator_rolls_back_in_the_middle_of_a_step(context):
     cluster = Cluster(context, 3)
     for point in ("begin", "half", "pushed", "ended"):
-        for way, more in (("slot", SLOT), ("own", OWN)):
+        for way, more in (("slot", SLOT), ("own", OWN))[:1 + (ROUNDS > 1)]:
             wanted = trained(context, cluster.addresses[0], f"{way}-{point}-wanted", 2, steps=8, **STREAM)
             pair = workers(context, cluster.addresses[0], f"{way}-{point}", 2, steps=8, pause=f"5:{point}", **more)
             for worker in pair:

@@ -103,7 +103,7 @@ def test_an_example_works_over_tls_with_a_token_from_the_environment():
 
 def test_the_language_model_learns_with_two_workers():
     needs_torch()
-    out, said = launch("charlm.py", "--steps", 20)
+    out, said = launch("charlm.py", "--steps", 20, "--batch", 2)
     for rank in ("[0] ", "[1] "):
         first, last = losses(out, rank)
         assert 4.5 < first < 5.2 and last < first - 1, out
@@ -114,7 +114,7 @@ def test_the_language_model_is_saved_as_torch_loads_it():
     needs_torch()
     with folder() as made:
         file = pathlib.Path(made) / "charlm.pt"
-        out, _ = alone("charlm.py", "--steps", 2, "--cast", "bfloat16", "--save", file)
+        out, _ = alone("charlm.py", "--steps", 2, "--batch", 2, "--cast", "bfloat16", "--save", file)
         assert f"saved to {file}" in out, out
         seen, _ = output("-c", "import sys, torch; state = torch.load(sys.argv[1]); "
                          "print(len(state), state['head.weight'].dtype, tuple(state['head.weight'].shape))", file)

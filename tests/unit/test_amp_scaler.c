@@ -373,7 +373,8 @@ static void every_record_that_a_policy_makes_is_one_that_it_takes(void **state)
         struct amp_error error = {0};
         config = checked(config);
         amp_scaler_init(&config, &s);
-        for (uint32_t i = 0, drawn = 1; i < 2000; i++, drawn = drawn * 1664525u + 1013904223u) {
+        uint64_t drawn = 1;
+        for (uint32_t i = 0; i < 2000; i++, drawn = (drawn * 1664525 + 1013904223) & UINT32_MAX) {
             enum amp_scaler_outcome outcome = drawn >> 30 == 0   ? AMP_SCALER_OVERFLOW
                                               : drawn >> 29 == 7 ? AMP_SCALER_EMPTY
                                                                  : AMP_SCALER_CLEAN;
