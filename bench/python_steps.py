@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""python_steps.py step|steps HOST:PORT BYTES: what bench_pushpull does in these modes, by the Python package.
+"""python_steps.py run|steps HOST:PORT BYTES: what bench_pushpull does in these modes, by the Python package.
 
-For each line on stdin a whole step of one fp16 parameter of BYTES, or STEPS of ten that have BYTES together, and the
-seconds of one. At the end it fails if the package has made a copy of a parameter or a gradient.
+For each line on stdin some whole steps of one fp16 parameter of BYTES, or of ten that have BYTES together, and the seconds
+of one. At the end it fails if the package has made a copy of a parameter or a gradient.
 """
 import sys
 import time
@@ -10,7 +10,7 @@ import time
 import ampd
 import numpy
 
-STEPS, STEPS_PARAMETERS = 200, 10
+STEPS, STEPS_PARAMETERS, RUN_STEPS = 200, 10, 5
 CHECKPOINT_NEVER = 1000000000
 
 
@@ -23,7 +23,7 @@ def one_step(job, gradient):
 
 def main():
     mode, endpoint, size = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    parameters, steps = (STEPS_PARAMETERS, STEPS) if mode == "steps" else (1, 1)
+    parameters, steps = (STEPS_PARAMETERS, STEPS) if mode == "steps" else (1, RUN_STEPS)
     elements = size // 2 // parameters
     index = numpy.arange(elements, dtype=numpy.uint64)
     gradient = (0x1000 | (index * 2654435761 >> 7 & 0x8FFF)).astype(numpy.uint16).view(numpy.float16)
@@ -31,6 +31,8 @@ def main():
     job = ampd.join(endpoint, "bench", values, optimizer=ampd.AdamW(), scaler=ampd.NoScaler(), cast="float16",
                     checkpoint_every=CHECKPOINT_NEVER)
     for _ in sys.stdin:
+        if mode == "run":
+            one_step(job, gradient)  # its apply is waited for by the next
         begin = time.perf_counter()
         for _ in range(steps):
             one_step(job, gradient)
