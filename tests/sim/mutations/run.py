@@ -14,7 +14,7 @@ What the simulator cannot draw (two models in one process, a call of an operator
 
 Each is applied to a copy of the files that it changes, compiled with the flags of the build, and linked with everything
 else as it is. Then seeds run from 1 on until one fails, without the core's own invariants. One line for each: the mutation, the invariant, the seed. Exit
-status 1 if one is not caught within N seeds (10,000), or by another invariant, or if it does not apply or compile. A seed that fails
+status 1 if one is not caught within N seeds (20,000), or by another invariant, or if it does not apply or compile. A seed that fails
 without the mutation, too, does not count.
 
 --check applies the patches alone (patch --dry-run): they must keep up with the sources.
@@ -31,8 +31,8 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.abspath(os.path.join(HERE, "..", "..", ".."))
-SEEDS = 10000
-TIMEOUT_S = 900  # 10,000 seeds take half a minute on a core; a mutation may make them ten times slower
+SEEDS = 20000
+TIMEOUT_S = 900  # 20,000 seeds take a minute on a core; a mutation may make them ten times slower
 BROKEN = re.compile(r"^seed (\d+), .*broken invariant ([\w-]+):", re.M)
 ASSERT = re.compile(r"^(\S+):\d+: broken invariant: (.*)$", re.M)
 SEED = re.compile(r"^sim: seed (\d+)$", re.M)
