@@ -4,7 +4,8 @@
 #include <stdint.h>
 #include <sys/mman.h>
 
-#define HUGE_PAGE ((uintptr_t)2 << 20)
+#define PAGE      ((size_t)4096)
+#define HUGE_PAGE ((uintptr_t)AMP_HUGE_PAGE)
 
 void amp_large_advise(void *memory, size_t size)
 {
@@ -23,6 +24,19 @@ void *amp_large_new(size_t size)
         return NULL;
     amp_large_advise(memory, size);
     return memory;
+}
+
+void *amp_large_reserve(size_t size)
+{
+    size_t pages = (size + PAGE - 1) / PAGE * PAGE, room = pages + HUGE_PAGE;
+    char *place = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (place == MAP_FAILED)
+        return NULL;
+    size_t before = (HUGE_PAGE - (uintptr_t)place % HUGE_PAGE) % HUGE_PAGE;
+    if (before > 0)
+        (void)munmap(place, before);
+    (void)munmap(place + before + pages, room - before - pages); /* at least a page */
+    return place + before;
 }
 
 void amp_large_free(void *memory, size_t size)

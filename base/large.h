@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#define AMP_HUGE_PAGE ((size_t)2 << 20)
+
 /*
  * Asks the kernel for huge pages (2 MiB) where [memory, memory + size) holds whole ones: for what is used from end to
  * end, as tensors are. A virtual machine walks two page tables for each page that the processor does not remember: with
@@ -20,5 +22,12 @@ void amp_large_advise(void *memory, size_t size);
  */
 void *amp_large_new(size_t size);
 void amp_large_free(void *memory, size_t size);
+
+/*
+ * Addresses for `size` bytes, that of the first a multiple of AMP_HUGE_PAGE, for mappings of files: those have huge
+ * pages only where address and offset are alike. Nothing can be read or written there. NULL: there are none. Freed by
+ * amp_large_free, with what has been mapped there.
+ */
+void *amp_large_reserve(size_t size);
 
 #endif

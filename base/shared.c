@@ -2,10 +2,10 @@
 #include "base/shared.h"
 
 #include "base/err.h"
-#include "base/large.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -15,6 +15,10 @@
 
 #ifndef F_SEAL_FUTURE_WRITE /* Linux 5.1 */
 #define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+#ifndef MADV_COLLAPSE /* Linux 6.1 */
+#define MADV_COLLAPSE 25
 #endif
 
 #define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
@@ -30,37 +34,48 @@ static int failed(struct amp_error *error, const char *what)
     return amp_error_set(error, code, NULL, "shared memory: %s: %s", what, strerror(errno));
 }
 
-int amp_shared_new(const char *name, size_t size, int *fd, void **memory, struct amp_error *error)
+static int seal(int fd, bool own)
+{
+    return fcntl(fd, F_ADD_SEALS, SIZE_SEALS | F_SEAL_SEAL | (own ? F_SEAL_FUTURE_WRITE : 0));
+}
+
+int amp_shared_new(const char *name, size_t size, bool own, int *fd, void **memory, struct amp_error *error)
 {
     size_t bytes = amp_shared_pages(size);
     int made = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (made < 0)
         return failed(error, "memfd_create");
-    void *mapped = NULL;
+    void *place = amp_large_reserve(bytes);
     int rc = 0;
     if (ftruncate(made, (off_t)bytes) != 0)
         rc = failed(error, "ftruncate");
-    if (rc == 0 && memory == NULL && fallocate(made, 0, 0, (off_t)bytes) != 0)
-        rc = failed(error, "fallocate");
-    if (rc == 0 && memory != NULL) {
-        mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, made, 0);
-        if (mapped == MAP_FAILED) {
-            mapped = NULL;
-            rc = failed(error, "mmap");
-        }
-    }
-    if (rc == 0 && fcntl(made, F_ADD_SEALS, SIZE_SEALS | F_SEAL_SEAL | (memory != NULL ? F_SEAL_FUTURE_WRITE : 0)) != 0)
+    else if (place == NULL ||
+             mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, made, 0) == MAP_FAILED)
+        rc = failed(error, "mmap");
+    else if (seal(made, own) != 0)
         rc = failed(error, "F_ADD_SEALS");
     if (rc != 0) {
-        amp_shared_unmap(mapped, size);
+        amp_large_free(place, bytes);
         (void)close(made);
         return rc;
     }
-    amp_large_advise(mapped, bytes);
-    if (memory != NULL)
-        *memory = mapped;
+    *memory = place;
     *fd = made;
     return 0;
+}
+
+int amp_shared_fill(int fd, void *memory, size_t size, size_t at, bool *huge)
+{
+    size_t bytes = amp_shared_pages(size) - at < AMP_SHARED_FILL ? amp_shared_pages(size) - at : AMP_SHARED_FILL;
+    if (*huge && bytes == AMP_HUGE_PAGE) {
+        /* Of no page at all none is made. */
+        if (fallocate(fd, 0, (off_t)at, PAGE) != 0)
+            return AMP_ENOMEM;
+        if (madvise((uint8_t *)memory + at, AMP_HUGE_PAGE, MADV_COLLAPSE) == 0)
+            return 0;
+        *huge = false;
+    }
+    return fallocate(fd, 0, (off_t)at, (off_t)bytes) == 0 ? 0 : AMP_ENOMEM;
 }
 
 int amp_shared_map(int fd, void *place, size_t size, bool writable, struct amp_error *error)

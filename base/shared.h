@@ -5,18 +5,29 @@
 #ifndef AMP_SHARED_H
 #define AMP_SHARED_H
 
+#include "base/large.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
 struct amp_error;
 
 /*
- * Makes one of `size` bytes, all zero. With `memory` it is mapped here to be written, and from then on nobody else can
- * map it but to read. Without, it is for others to write, and all its pages are there: they are of the caller's
- * account. 0, and *fd is the caller's (and *memory, by amp_shared_unmap); AMP_EUNIMPLEMENTED (this kernel cannot),
- * AMP_ENOMEM, AMP_EIO with a text: nothing is held. Any thread.
+ * Makes one of `size` bytes, all zero, and maps it to be written, at a multiple of AMP_HUGE_PAGE. With `own` nobody else
+ * can map it but to read. 0, and *fd (close) and *memory (amp_shared_unmap) are the caller's; AMP_EUNIMPLEMENTED (this
+ * kernel cannot), AMP_ENOMEM, AMP_EIO with a text: nothing is held. Any thread.
  */
-int amp_shared_new(const char *name, size_t size, int *fd, void **memory, struct amp_error *error);
+int amp_shared_new(const char *name, size_t size, bool own, int *fd, void **memory, struct amp_error *error);
+
+/*
+ * Gives the bytes at `at`, a multiple of AMP_HUGE_PAGE, and what follows up to AMP_SHARED_FILL, their pages, which are
+ * then of the caller's account. With *huge a huge page, where the kernel has one for shared memory (madvise(2),
+ * MADV_COLLAPSE, Linux 6.1: also where shmem_enabled is "never"; a huge page made of one small page costs a twentieth of
+ * one made of 512); *huge is false after the first that could not be had. What is in the memory stays, also while others
+ * use it. 0; AMP_ENOMEM: there are no pages left. Any thread.
+ */
+#define AMP_SHARED_FILL AMP_HUGE_PAGE
+int amp_shared_fill(int fd, void *memory, size_t size, size_t at, bool *huge);
 
 /*
  * Maps the first `size` bytes of one that another process has made, at `place` (a multiple of a page inside of memory

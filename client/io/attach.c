@@ -1,13 +1,12 @@
-#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "client/io/attach.h"
 
+#include "base/large.h"
 #include "base/shared.h"
 #include "client/io/methods.h"
 #include "client/io/model_call.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -241,21 +240,13 @@ static int attach_shard(struct ampclient_model *model, const struct ampclient_at
     return rc;
 }
 
-static void *reserve(size_t size)
-{
-    void *place = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return place == MAP_FAILED ? NULL : place;
-}
-
 static void unmap(struct ampclient_attached *attached)
 {
     if (attached == NULL)
         return;
     for (unsigned c = 0; c < 2; c++)
-        if (attached->copies[c] != NULL)
-            (void)munmap(attached->copies[c], attached->copy_size);
-    if (attached->slot != NULL)
-        (void)munmap(attached->slot, attached->slot_size);
+        amp_large_free(attached->copies[c], attached->copy_size);
+    amp_large_free(attached->slot, attached->slot_size);
     free(attached);
 }
 
@@ -311,9 +302,9 @@ static int attach_all(struct ampclient_model *model, struct ampclient_incarnatio
     made->dtype = dtype;
     made->copy_size = blocks * copy_stride;
     made->slot_size = blocks * slot_stride;
-    made->copies[0] = reserve(made->copy_size);
-    made->copies[1] = reserve(made->copy_size);
-    made->slot = reserve(made->slot_size);
+    made->copies[0] = amp_large_reserve(made->copy_size);
+    made->copies[1] = amp_large_reserve(made->copy_size);
+    made->slot = amp_large_reserve(made->slot_size);
     int rc = made->copies[0] != NULL && made->copies[1] != NULL && made->slot != NULL ? 0 : AMP_ENOMEM;
     request.incarnation = ampclient_incarnation_message(model, incarnation);
     ampclient_core_name(model->core, request.model);

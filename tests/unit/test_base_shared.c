@@ -11,20 +11,26 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #define SIZE ((size_t)10000)
 
-static void make(int *fd, void **memory)
+static void make_sized(size_t size, bool own, int *fd, void **memory)
 {
     struct amp_error error = {0};
-    int rc = amp_shared_new("test", SIZE, fd, memory, &error);
+    int rc = amp_shared_new("test", size, own, fd, memory, &error);
     if (rc == AMP_EUNIMPLEMENTED)
         skip(); /* a kernel without memfd */
     if (rc != 0)
         fail_msg("%s", error.text);
+}
+
+static void make(bool own, int *fd, void **memory)
+{
+    make_sized(SIZE, own, fd, memory);
 }
 
 static void *place_of(size_t size)
@@ -40,14 +46,13 @@ static void nobody_changes_the_size(void **state)
     int fd;
     void *memory;
     for (unsigned written = 0; written < 2; written++) {
-        make(&fd, written != 0 ? &memory : NULL);
+        make(written == 0, &fd, &memory);
         assert_int_equal(-1, ftruncate(fd, 1));
         assert_int_equal(EPERM, errno);
         assert_int_equal(-1, ftruncate(fd, 1 << 20));
         assert_int_equal(EPERM, errno);
         assert_int_equal(-1, fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE));
-        if (written != 0)
-            amp_shared_unmap(memory, SIZE);
+        amp_shared_unmap(memory, SIZE);
         (void)close(fd);
     }
 }
@@ -58,7 +63,7 @@ static void what_the_maker_writes_others_read_and_cannot_write(void **state)
     int fd;
     void *memory, *place = place_of(amp_shared_pages(SIZE));
     struct amp_error error = {0};
-    make(&fd, &memory);
+    make(true, &fd, &memory);
     assert_int_equal(-1, write(fd, "x", 1));
     assert_true(mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
     assert_true(amp_shared_map(fd, place, SIZE, true, &error) != 0);
@@ -77,8 +82,10 @@ static void a_slot_is_written_by_others_and_read_by_its_descriptor(void **state)
     int fd;
     uint8_t byte = 0;
     uint8_t *place = place_of(amp_shared_pages(SIZE));
+    void *memory;
     struct amp_error error = {0};
-    make(&fd, NULL);
+    make(false, &fd, &memory);
+    amp_shared_unmap(memory, SIZE);
     assert_int_equal(0, amp_shared_map(fd, place, SIZE, true, &error));
     place[SIZE - 1] = 9;
     assert_int_equal(1, pread(fd, &byte, 1, SIZE - 1));
@@ -104,12 +111,40 @@ static void a_descriptor_whose_size_may_change_is_not_mapped(void **state)
     (void)close(fd);
 }
 
+/* With huge pages, or without: the kernel decides which. */
+static void filled_memory_has_all_its_pages_and_keeps_what_is_in_it(void **state)
+{
+    (void)state;
+    const size_t size = 2 * AMP_HUGE_PAGE + SIZE;
+    for (unsigned round = 0; round < 2; round++) {
+        int fd;
+        void *memory;
+        struct stat about;
+        make_sized(size, true, &fd, &memory);
+        uint8_t *bytes = memory;
+        assert_int_equal(0, (uintptr_t)bytes % AMP_HUGE_PAGE);
+        bytes[1] = 3;
+        bytes[AMP_HUGE_PAGE + 5000] = 5;
+        bool huge = round == 0;
+        for (size_t at = 0; at < size; at += AMP_SHARED_FILL)
+            assert_int_equal(0, amp_shared_fill(fd, memory, size, at, &huge));
+        assert_int_equal(0, fstat(fd, &about));
+        assert_int_equal(amp_shared_pages(size), (size_t)about.st_blocks * 512);
+        assert_int_equal(3, bytes[1]);
+        assert_int_equal(5, bytes[AMP_HUGE_PAGE + 5000]);
+        assert_int_equal(0, bytes[size - 1]);
+        amp_shared_unmap(memory, size);
+        (void)close(fd);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nobody_changes_the_size),
         cmocka_unit_test(what_the_maker_writes_others_read_and_cannot_write),
         cmocka_unit_test(a_slot_is_written_by_others_and_read_by_its_descriptor),
+        cmocka_unit_test(filled_memory_has_all_its_pages_and_keeps_what_is_in_it),
         cmocka_unit_test(a_descriptor_whose_size_may_change_is_not_mapped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,6 +12,7 @@
 #include "server/io/calls/pages.h"
 #include "server/io/calls/server_call.h"
 #include "server/io/host/shared_copies.h"
+#include "server/io/host/shared_fill.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -37,6 +38,8 @@ struct attachment {
     bool taken; /* the descriptors have been given */
     int slot;
     uint64_t slot_bytes, copy_bytes;
+    uint32_t first_block, block_count;
+    struct io_shared_fill fill; /* of the slot; the answer waits for it */
 };
 
 static struct attachment *attachment_of(struct io_server_call *call)
@@ -55,6 +58,7 @@ static void attachment_free(struct io_server_call *call)
     if (!own->listed)
         return;
     amp_list_remove(&own->node);
+    amp_shared_unmap(own->fill.memory, own->fill.size);
     (void)close(own->slot);
     ampd_core_uncount_memory(call->server->core, own->slot_bytes);
 }
@@ -172,23 +176,11 @@ static int check(const struct attachment *own, const struct ampd_msg_attach_memo
     return 0;
 }
 
-static int make_slot(struct attachment *own, struct amp_error *error)
+static void answer(struct attachment *own)
 {
-    struct ampd_core *core = own->call.server->core;
-    int rc = ampd_core_count_memory(core, own->slot_bytes, error);
-    if (rc != 0)
-        return rc;
-    rc = amp_shared_new("ampd-slot", own->slot_bytes > 0 ? own->slot_bytes : 1, &own->slot, NULL, error);
-    if (rc != 0)
-        ampd_core_uncount_memory(core, own->slot_bytes);
-    return rc;
-}
-
-static void answer(struct attachment *own, const struct ampd_model_info *info)
-{
-    struct ampd_msg_attach_memory_response response = {.first_block = (uint32_t)info->first_block,
-                                                       .block_count = (uint32_t)info->block_count,
-                                                       .copy_bytes = info->copy_bytes,
+    struct ampd_msg_attach_memory_response response = {.first_block = own->first_block,
+                                                       .block_count = own->block_count,
+                                                       .copy_bytes = own->copy_bytes,
                                                        .slot_bytes = own->slot_bytes};
     memcpy(&response.nonce_low, own->nonce, sizeof response.nonce_low);
     memcpy(&response.nonce_high, own->nonce + 8, sizeof response.nonce_high);
@@ -201,6 +193,40 @@ static void answer(struct attachment *own, const struct ampd_model_info *info)
     if (rc != 0)
         io_server_call_refuse(&own->call, rc, NULL, "the answer cannot be sent: %s", amp_strerror(rc));
     amp_buf_close(&buf);
+}
+
+static void slot_filled(struct io_shared_fill *fill)
+{
+    struct attachment *own = AMP_CONTAINER(fill, struct attachment, fill);
+    struct io_server_call *call = &own->call;
+    /* It is read by its descriptor from now on. */
+    amp_shared_unmap(fill->memory, fill->size);
+    fill->memory = NULL;
+    if (call->rpc != NULL && fill->code == 0)
+        answer(own);
+    else
+        io_server_call_refuse(call, fill->code != 0 ? fill->code : AMP_ECANCELLED, NULL,
+                              "there is no memory for a slot of %llu bytes; send the blocks",
+                              (unsigned long long)own->slot_bytes);
+    io_server_call_unref(call);
+}
+
+static int make_slot(struct attachment *own, struct amp_error *error)
+{
+    struct ampd_core *core = own->call.server->core;
+    int rc = ampd_core_count_memory(core, own->slot_bytes, error);
+    if (rc != 0)
+        return rc;
+    size_t size = own->slot_bytes > 0 ? own->slot_bytes : 1;
+    void *memory;
+    rc = amp_shared_new("ampd-slot", size, false, &own->slot, &memory, error);
+    if (rc != 0) {
+        ampd_core_uncount_memory(core, own->slot_bytes);
+        return rc;
+    }
+    own->fill = (struct io_shared_fill){
+        .server = own->call.server, .fd = own->slot, .memory = memory, .size = size, .done_cb = slot_filled};
+    return 0;
 }
 
 static void attach(struct attachment *own, const struct ampd_msg_attach_memory_request *request)
@@ -222,6 +248,8 @@ static void attach(struct attachment *own, const struct ampd_msg_attach_memory_r
     own->uid = arpc_call_peer_info(own->call.rpc)->uid;
     own->slot_bytes = info.block_count * info.layout->block_elements * amp_dtype_size((enum amp_dtype)request->dtype);
     own->copy_bytes = info.copy_bytes;
+    own->first_block = (uint32_t)info.first_block;
+    own->block_count = (uint32_t)info.block_count;
     if (rc == 0)
         rc = make_slot(own, &error);
     if (rc != 0) {
@@ -230,7 +258,8 @@ static void attach(struct attachment *own, const struct ampd_msg_attach_memory_r
     }
     own->listed = true;
     amp_list_push(&own->call.server->attachments->list, &own->node);
-    answer(own, &info);
+    io_server_call_ref(&own->call);
+    io_shared_fill_start(&own->fill);
 }
 
 static void attach_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
@@ -246,4 +275,13 @@ static void attach_message(struct arpc_call *rpc, const uint8_t *data, size_t si
         attach(attachment_of(call), &request);
 }
 
-const struct arpc_handler ampd_handle_attach_memory = {.message = attach_message, .closed = io_server_call_closed};
+/* Nobody wants the rest of the slot. */
+static void attach_closed(struct arpc_call *rpc, const struct arpc_result *result)
+{
+    struct io_server_call *call = io_server_call_of(rpc);
+    if (call != NULL && attachment_of(call)->fill.running && io_shared_fill_stop(&attachment_of(call)->fill))
+        io_server_call_unref(call); /* there is rpc's, still */
+    io_server_call_closed(rpc, result);
+}
+
+const struct arpc_handler ampd_handle_attach_memory = {.message = attach_message, .closed = attach_closed};

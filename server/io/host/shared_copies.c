@@ -5,14 +5,18 @@
 #include "base/list.h"
 #include "base/shared.h"
 #include "server/io/base/server.h"
+#include "server/io/host/shared_fill.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
 struct copy {
-    struct amp_list node;
+    struct amp_list node; /* in io_shared_copies.copies, until the model has freed it */
     void *memory;
+    size_t size;
     int fd; /* -1: there were no descriptors left, or no memory of the kind */
+    bool freed;
+    struct io_shared_fill fill;
 };
 
 struct io_shared_copies {
@@ -21,6 +25,24 @@ struct io_shared_copies {
     struct amp_list copies;
 };
 
+static void destroy(struct copy *copy)
+{
+    if (copy->fd >= 0) {
+        amp_shared_unmap(copy->memory, copy->size);
+        (void)close(copy->fd);
+    } else {
+        amp_large_free(copy->memory, copy->size);
+    }
+    free(copy);
+}
+
+static void filled(struct io_shared_fill *fill)
+{
+    struct copy *copy = AMP_CONTAINER(fill, struct copy, fill);
+    if (copy->freed)
+        destroy(copy);
+}
+
 static void *new_copy(void *arg, size_t size)
 {
     struct io_shared_copies *shared = arg;
@@ -28,19 +50,27 @@ static void *new_copy(void *arg, size_t size)
     struct copy *copy = calloc(1, sizeof *copy);
     if (copy == NULL)
         return NULL;
-    if (amp_shared_new("ampd-copy", size > 0 ? size : 1, &copy->fd, &copy->memory, &error) != 0) {
+    copy->size = size > 0 ? size : 1;
+    if (amp_shared_new("ampd-copy", copy->size, true, &copy->fd, &copy->memory, &error) != 0) {
         amp_log(shared->server->log, AMP_LOG_WARN, "server",
                 "msg=\"a model is not shared with workers of this host\" "
                 "err=\"%s\"",
                 error.text);
         copy->fd = -1;
-        copy->memory = amp_large_new(size > 0 ? size : 1);
+        copy->memory = amp_large_new(copy->size);
     }
     if (copy->memory == NULL) {
         free(copy);
         return NULL;
     }
     amp_list_push(&shared->copies, &copy->node);
+    copy->fill = (struct io_shared_fill){.server = shared->server,
+                                         .fd = copy->fd,
+                                         .memory = copy->memory,
+                                         .size = copy->size,
+                                         .done_cb = filled};
+    if (copy->fd >= 0)
+        io_shared_fill_start(&copy->fill);
     return copy->memory;
 }
 
@@ -58,16 +88,12 @@ static struct copy *find(const struct io_shared_copies *shared, const void *memo
 static void free_copy(void *arg, void *memory, size_t size)
 {
     struct copy *copy = find(arg, memory);
+    (void)size;
     AMP_ASSERT(copy != NULL);
-    size = size > 0 ? size : 1;
-    if (copy->fd >= 0) {
-        amp_shared_unmap(memory, size);
-        (void)close(copy->fd);
-    } else {
-        amp_large_free(memory, size);
-    }
     amp_list_remove(&copy->node);
-    free(copy);
+    copy->freed = true;
+    if (io_shared_fill_stop(&copy->fill))
+        destroy(copy);
 }
 
 const struct ampd_copy_memory *io_shared_copies_open(struct ampd_server *server)
@@ -77,7 +103,7 @@ const struct ampd_copy_memory *io_shared_copies_open(struct ampd_server *server)
     void *memory;
     if (server->options->no_shared_memory)
         return NULL;
-    if (amp_shared_new("ampd-probe", 1, &fd, &memory, &error) != 0) {
+    if (amp_shared_new("ampd-probe", 1, true, &fd, &memory, &error) != 0) {
         amp_log(server->log, AMP_LOG_WARN, "server", "msg=\"no shared memory with workers of this host\" err=\"%s\"",
                 error.text);
         return NULL;
