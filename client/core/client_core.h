@@ -88,6 +88,11 @@ void ampclient_core_free(struct ampclient_core *core);
 
 void ampclient_core_step(struct ampclient_core *core, uint64_t now_ms, const struct ampclient_event *event);
 bool ampclient_core_next(struct ampclient_core *core, struct ampclient_output *output);
+/*
+ * Takes the answer to the user's request, where that is the next output: for who asks from another thread than that
+ * which carries the outputs out. False: it has to wait for those before it, or there is none yet.
+ */
+bool ampclient_core_take_done(struct ampclient_core *core, struct ampclient_user_done *done);
 
 /*
  * The gradient of one parameter, all its elements. Borrowed until STEP_END is done with another code than

@@ -41,9 +41,12 @@ int ampclient_core_make_parameters(struct ampclient_core *core)
     return 0;
 }
 
-void ampclient_core_set_in_memory(struct ampclient_core *core, bool in_memory)
+void ampclient_core_set_in_memory(struct ampclient_core *core, bool in_memory, bool may_pull_ahead)
 {
+    if (core->pull.ahead) /* what it has found lies in the memory of before */
+        ampclient_core_pull_cancel(core);
     core->in_memory = in_memory && !core->config.units;
+    core->may_pull_ahead = in_memory && may_pull_ahead;
     if (core->values == core->parameters)
         return;
     core->values = NULL;

@@ -16,21 +16,27 @@ static enum ampclient_state after_failure(const struct ampclient_core *core)
     return core->state == AMPCLIENT_STATE_FETCHING ? core->fetch_from : AMPCLIENT_STATE_READY;
 }
 
-void ampclient_core_pull_start(struct ampclient_core *core)
+static void pull_complete(struct ampclient_core *core);
+
+static bool all_done(const struct ampclient_core *core)
+{
+    for (uint32_t k = 0; k < core->config.shards; k++)
+        if (!core->pull.done[k])
+            return false;
+    return true;
+}
+
+static bool under_way(const struct ampclient_core *core)
+{
+    for (uint32_t k = 0; k < core->config.shards; k++)
+        if (core->pull.calls[k] != 0 || core->pull.done[k])
+            return true;
+    return false;
+}
+
+static void ask(struct ampclient_core *core, bool in_memory)
 {
     struct ampclient_pull *pull = &core->pull;
-    bool in_memory = core->in_memory && pull->by == AMPCLIENT_PULL_STEP;
-    if (!in_memory && ampclient_core_make_parameters(core) != 0) {
-        struct amp_error error;
-        (void)amp_error_set(&error, AMP_ENOMEM, NULL, "no memory for the parameters");
-        ampclient_core_finish(core, AMP_ENOMEM, &error, after_failure(core));
-        return;
-    }
-    bool any = false;
-    for (uint32_t k = 0; k < core->config.shards; k++)
-        any = any || pull->calls[k] != 0 || pull->done[k];
-    if (any)
-        return;
     pull->has_header = false;
     pull->blocks_here = 0;
     pull->blocks_wanted = 0;
@@ -59,6 +65,34 @@ void ampclient_core_pull_start(struct ampclient_core *core)
     }
 }
 
+void ampclient_core_pull_start(struct ampclient_core *core)
+{
+    bool in_memory = core->in_memory && core->pull.by == AMPCLIENT_PULL_STEP;
+    if (under_way(core)) {
+        if (all_done(core))
+            pull_complete(core);
+        return;
+    }
+    if (!in_memory && ampclient_core_make_parameters(core) != 0) {
+        struct amp_error error;
+        (void)amp_error_set(&error, AMP_ENOMEM, NULL, "no memory for the parameters");
+        ampclient_core_finish(core, AMP_ENOMEM, &error, after_failure(core));
+        return;
+    }
+    ask(core, in_memory);
+}
+
+void ampclient_core_pull_ahead(struct ampclient_core *core)
+{
+    bool may = core->in_memory && core->may_pull_ahead && !core->parameters_given;
+    if (!may || !ampclient_core_may_call(core) || under_way(core))
+        return;
+    core->pull.ahead = true;
+    core->pull.by = AMPCLIENT_PULL_STEP;
+    core->pull.resends = 0;
+    ask(core, true);
+}
+
 static int shard_of(const struct ampclient_core *core, uint64_t call)
 {
     for (uint32_t k = 0; k < core->config.shards; k++) {
@@ -74,6 +108,7 @@ void ampclient_core_pull_cancel(struct ampclient_core *core)
         ampclient_core_cancel(core, &core->pull.calls[k], true);
         core->pull.done[k] = false;
     }
+    core->pull.ahead = false;
 }
 
 static bool same_header(const struct ampclient_pull_header *a, const struct ampclient_pull_header *b)
@@ -87,6 +122,11 @@ void ampclient_core_pull_header(struct ampclient_core *core, uint64_t call, cons
     struct ampclient_pull *pull = &core->pull;
     if (shard_of(core, call) < 0)
         return;
+    bool fits = header->dtype == core->cast && (!pull->has_header || same_header(&pull->header, header));
+    if (pull->ahead && !fits) { /* whoever begins the step finds out */
+        ampclient_core_pull_cancel(core);
+        return;
+    }
     if (header->dtype != core->cast) {
         struct amp_error error;
         (void)amp_error_set(&error, AMP_EINTERNAL, NULL, "the server sends %s, but the model's cast is %s",
@@ -105,7 +145,7 @@ void ampclient_core_pull_header(struct ampclient_core *core, uint64_t call, cons
     pull->header = *header;
     pull->unchanged = core->held_version == header->version && core->held_epoch == header->epoch && core->has_values &&
                       core->held_epoch != 0;
-    if (!pull->unchanged) { /* what is in memory is written over */
+    if (!pull->unchanged && header->place == NULL) { /* what is in memory is written over */
         core->held_epoch = 0;
         core->held_version = 0;
     }
@@ -206,14 +246,14 @@ bool ampclient_core_pull_ended(struct ampclient_core *core, uint64_t call, const
         return false;
     core->pull.calls[k] = 0;
     if (ended->code != 0) {
-        pull_failed(core, ended);
+        if (core->pull.ahead)
+            ampclient_core_pull_cancel(core);
+        else
+            pull_failed(core, ended);
         return true;
     }
     core->pull.done[k] = true;
-    for (uint32_t i = 0; i < core->config.shards; i++) {
-        if (!core->pull.done[i])
-            return true;
-    }
-    pull_complete(core);
+    if (!core->pull.ahead && all_done(core))
+        pull_complete(core);
     return true;
 }

@@ -12,6 +12,11 @@ struct ampclient_pull {
     enum ampclient_pull_by by;
     uint64_t calls[AMPCLIENT_SHARDS_MAX]; /* 0: not out */
     bool done[AMPCLIENT_SHARDS_MAX];
+    /*
+     * The pull of the next step was begun when the verdict came, before the user asks for it; nothing is written that he
+     * can see. What becomes of it is of no account until then: one that fails is forgotten.
+     */
+    bool ahead;
     bool has_header;
     struct ampclient_pull_header header; /* of the first shard that answered */
     bool unchanged;                      /* the version is the one that is held */
@@ -20,7 +25,10 @@ struct ampclient_pull {
     uint8_t *have;    /* [blocks] */
 };
 
+/* Begins it, unless it is under way; ends it if everything has come ahead. */
 void ampclient_core_pull_start(struct ampclient_core *core);
+/* READY, after a verdict: begins the next one, where that cannot be in anybody's way. */
+void ampclient_core_pull_ahead(struct ampclient_core *core);
 void ampclient_core_pull_header(struct ampclient_core *core, uint64_t call, const struct ampclient_pull_header *header);
 void ampclient_core_pull_block(struct ampclient_core *core, uint64_t call, uint64_t block);
 bool ampclient_core_pull_ended(struct ampclient_core *core, uint64_t call, const struct ampclient_ended *ended);

@@ -73,6 +73,7 @@ static void request_step_begin(struct ampclient_core *core)
         return;
     }
     ampclient_core_units_forget(core);
+    core->pull.ahead = false; /* what has come of it, or is to come, is this one's */
     core->pull.by = AMPCLIENT_PULL_STEP;
     core->pull.resends = 0;
     ampclient_core_set_state(core, AMPCLIENT_STATE_PULLING);
@@ -120,6 +121,7 @@ static void request_pull(struct ampclient_core *core)
         return;
     }
     ampclient_core_units_forget(core);
+    ampclient_core_pull_cancel(core); /* one that was begun ahead */
     core->fetch_from = core->state;
     core->pull.by = AMPCLIENT_PULL_LATEST;
     core->pull.resends = 0;
@@ -263,6 +265,7 @@ void ampclient_core_request_stop(struct ampclient_core *core, int code)
 
 void ampclient_core_drive_request(struct ampclient_core *core)
 {
+    bool decided = false;
     if (core->state == AMPCLIENT_STATE_WAITING && !core->done_ready) {
         if (core->push.error.code != 0) {
             ampclient_core_finish(core, core->push.error.code, &core->push.error, AMPCLIENT_STATE_READY);
@@ -270,6 +273,7 @@ void ampclient_core_drive_request(struct ampclient_core *core)
             core->done.result = core->push.result;
             core->step = core->push.result.step + 1;
             ampclient_core_finish(core, 0, NULL, AMPCLIENT_STATE_READY);
+            decided = true;
         }
     }
     if (!core->done_ready || core->streams_dying != 0)
@@ -277,4 +281,6 @@ void ampclient_core_drive_request(struct ampclient_core *core)
     core->done_ready = false;
     ampclient_core_push_output(core, AMPCLIENT_OUT_USER_DONE)->u.done = core->done;
     core->request = 0;
+    if (decided)
+        ampclient_core_pull_ahead(core); /* after the answer, which the user waits for */
 }

@@ -41,6 +41,7 @@ struct ampclient_core {
     bool parameters_given; /* it is the user's memory */
     const uint8_t *values; /* of the version that is held: parameters, or where an in_memory pull has them */
     bool in_memory;        /* the host has the server's copies mapped */
+    bool may_pull_ahead;   /* (in_memory) the model does not go on without this worker */
     bool has_values;
     uint64_t held_epoch, held_version; /* 0, 0: what is in memory is no version */
     struct ampclient_pull pull;

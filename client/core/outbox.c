@@ -45,6 +45,19 @@ bool ampclient_core_next(struct ampclient_core *core, struct ampclient_output *o
     return true;
 }
 
+bool ampclient_core_take_done(struct ampclient_core *core, struct ampclient_user_done *done)
+{
+    if (amp_list_empty(&core->outputs))
+        return false;
+    struct ampclient_out_node *first = AMP_CONTAINER(core->outputs.next, struct ampclient_out_node, node);
+    if (first->output.type != AMPCLIENT_OUT_USER_DONE)
+        return false;
+    *done = first->output.u.done;
+    amp_list_remove(&first->node);
+    free(first);
+    return true;
+}
+
 void ampclient_core_cancel(struct ampclient_core *core, uint64_t *call, bool stream)
 {
     if (*call == 0)

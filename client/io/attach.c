@@ -210,7 +210,7 @@ static int map_shard(const struct ampclient_attached *attached, const struct amp
 }
 
 /* Asks one shard, and maps what it gives. */
-static int attach_shard(struct ampclient_model *model, const struct ampclient_attached *attached, uint32_t shard,
+static int attach_shard(struct ampclient_model *model, struct ampclient_attached *attached, uint32_t shard,
                         const struct ampd_msg_attach_memory_request *request, size_t copy_stride, size_t slot_stride)
 {
     struct attach_job *job = calloc(1, sizeof *job);
@@ -232,6 +232,7 @@ static int attach_shard(struct ampclient_model *model, const struct ampclient_at
         rc = fetch(&job->answer, fds);
     if (rc == 0) {
         rc = map_shard(attached, &job->answer, copy_stride, slot_stride, fds);
+        attached->waits = attached->waits && job->answer.waits;
         for (unsigned i = 0; i < FDS; i++)
             (void)close(fds[i]);
     }
@@ -280,7 +281,7 @@ static void let_go(struct ampclient_model *model)
     (void)pthread_mutex_lock(&link->mutex);
     struct ampclient_attached *attached = model->shared;
     model->shared = NULL;
-    ampclient_core_set_in_memory(model->core, false);
+    ampclient_core_set_in_memory(model->core, false, false);
     (void)pthread_mutex_unlock(&link->mutex);
     if (attached == NULL)
         return;
@@ -300,6 +301,7 @@ static int attach_all(struct ampclient_model *model, struct ampclient_incarnatio
     struct ampd_msg_attach_memory_request request = {
         .rank = ampclient_core_rank(model->core), .has_incarnation = true, .dtype = (enum ampd_msg_dtype)dtype};
     made->dtype = dtype;
+    made->waits = true; /* unless a shard says otherwise */
     made->copy_size = blocks * copy_stride;
     made->slot_size = blocks * slot_stride;
     made->copies[0] = amp_large_reserve(made->copy_size);
@@ -363,7 +365,7 @@ void ampclient_attach(struct ampclient_model *model)
     (void)pthread_mutex_lock(&link->mutex);
     made->on = true;
     model->shared = made;
-    ampclient_core_set_in_memory(model->core, true);
+    ampclient_core_set_in_memory(model->core, true, made->waits);
     (void)pthread_mutex_unlock(&link->mutex);
     /* Where a call has ended in between, the first refusal tells. */
 }

@@ -29,11 +29,18 @@ static int tell(struct ampclient_core_call *call, const struct ampclient_event *
     return call->cancelled || call->model->stopped ? AMP_ECANCELLED : 0;
 }
 
-/* Where the version lies in the server's copy that is mapped; NULL: it is not any more. */
+/*
+ * Where the version lies in the server's copy that is mapped; NULL: it is not any more. A pull that was begun ahead may
+ * come here while the user's thread maps another one; it is cancelled then.
+ */
 static const uint8_t *copy_of(const struct ampclient_core_call *call, uint64_t version)
 {
+    struct ampclient_link *link = call->model->client->link;
+    (void)pthread_mutex_lock(&link->mutex);
     const struct ampclient_attached *attached = call->model->shared;
-    return attached != NULL && attached->on ? attached->copies[version % 2] : NULL;
+    const uint8_t *copy = attached != NULL && attached->on ? attached->copies[version % 2] : NULL;
+    (void)pthread_mutex_unlock(&link->mutex);
+    return copy;
 }
 
 /* With the mutex: what size a block has is the core's to say. */

@@ -414,7 +414,7 @@ static void parameters_lie_in_the_copy_of_their_version_while_memory_is_shared(v
     (void)state;
     static const uint8_t copies[2][4096];
     uint64_t elements;
-    ampclient_core_set_in_memory(core, true);
+    ampclient_core_set_in_memory(core, true, false);
     pull_in_memory(1, 0, copies[0]);
     assert_ptr_equal(copies[0], ampclient_core_parameter(core, 0, &elements));
     push(1, second);
@@ -438,8 +438,120 @@ static void parameters_lie_in_the_copy_of_their_version_while_memory_is_shared(v
     const uint8_t *own = ampclient_core_parameter(core, 0, &elements);
     assert_true(own != copies[0] && own != copies[1] && own[0] == 1);
     /* Values in memory that is about to be unmapped are nobody's any more. */
-    ampclient_core_set_in_memory(core, true);
+    ampclient_core_set_in_memory(core, true, false);
     assert_ptr_equal(own, ampclient_core_parameter(core, 0, &elements));
+}
+
+/* After a verdict, with memory that is shared: the header and, with `blocks`, all of version v of the step's pull. */
+static struct ampclient_output ahead(uint64_t step, uint64_t version, uint64_t blocks, const uint8_t *place)
+{
+    struct ampclient_output pull = take(AMPCLIENT_OUT_PULL);
+    assert_true(pull.u.pull.in_memory);
+    assert_int_equal(step, pull.u.pull.number);
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = pull.call};
+    event.u.header = (struct ampclient_pull_header){1, step, version, 5, 1024, AMP_F16, place};
+    send(&event);
+    for (uint64_t b = 0; b < blocks; b++) {
+        event = (struct ampclient_event){.type = AMPCLIENT_EVENT_PULL_BLOCK, .call = pull.call, .u.block = b};
+        send(&event);
+    }
+    return pull;
+}
+
+static const uint8_t shared_copies[2][4096];
+
+/* Step 1 with shared memory, to its verdict. */
+static void first_step_in_memory(bool may_pull_ahead)
+{
+    ampclient_core_set_in_memory(core, true, may_pull_ahead);
+    pull_in_memory(1, 0, shared_copies[0]);
+    push(1, second);
+    request(AMPCLIENT_EVENT_STEP_END);
+    answer_push(take(AMPCLIENT_OUT_PUSH).call, 1, 1);
+    (void)done(AMPCLIENT_EVENT_STEP_END, 0);
+}
+
+static void with_shared_memory_the_next_pull_begins_with_the_verdict(void **state)
+{
+    (void)state;
+    uint64_t elements;
+    first_step_in_memory(true);
+    end_with(ahead(2, 1, 3, shared_copies[1]).call, (struct ampclient_ended){0});
+    assert_int_equal(0, have(AMPCLIENT_OUT_USER_DONE));
+    assert_ptr_equal(shared_copies[0], ampclient_core_parameter(core, 0, &elements)); /* until the step is begun */
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    assert_int_equal(2, done(AMPCLIENT_EVENT_STEP_BEGIN, 0).step.step);
+    assert_int_equal(0, have(AMPCLIENT_OUT_PULL));
+    assert_ptr_equal(shared_copies[1], ampclient_core_parameter(core, 0, &elements));
+}
+
+static void a_step_that_is_begun_waits_for_what_was_asked_ahead(void **state)
+{
+    (void)state;
+    first_step_in_memory(true);
+    struct ampclient_output pull = ahead(2, 1, 2, shared_copies[1]);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    assert_int_equal(0, have(AMPCLIENT_OUT_PULL));
+    assert_int_equal(0, have(AMPCLIENT_OUT_USER_DONE));
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_BLOCK, .call = pull.call, .u.block = 2};
+    send(&event);
+    end_with(pull.call, (struct ampclient_ended){0});
+    assert_int_equal(1, done(AMPCLIENT_EVENT_STEP_BEGIN, 0).step.version);
+}
+
+static void a_pull_ahead_that_fails_is_forgotten(void **state)
+{
+    (void)state;
+    static const struct ampclient_ended failures[] = {
+        {.code = AMP_EUNAVAILABLE, .reason = "", .text = "gone"},
+        {.code = AMP_EABORTED, .reason = "FENCED", .text = "another"},
+        {.code = AMP_ESTATE, .reason = "MODEL_DONE", .text = "done"},
+        {.code = AMP_EDEADLINE, .reason = "", .text = "late"},
+    };
+    first_step_in_memory(true);
+    for (uint64_t i = 0; i < sizeof failures / sizeof failures[0]; i++) {
+        end_with(ahead(2 + i, 1 + i, 1, shared_copies[(1 + i) % 2]).call, failures[i]);
+        assert_int_equal(0, have(AMPCLIENT_OUT_JOIN) + have(AMPCLIENT_OUT_USER_DONE) + have(AMPCLIENT_OUT_PULL));
+        pull_in_memory(2 + i, 1 + i, shared_copies[(1 + i) % 2]);
+        push(1, second);
+        request(AMPCLIENT_EVENT_STEP_END);
+        answer_push(take(AMPCLIENT_OUT_PUSH).call, 1, 2 + i);
+        (void)done(AMPCLIENT_EVENT_STEP_END, 0);
+    }
+}
+
+static void a_pull_ahead_is_cancelled_by_whatever_else_comes(void **state)
+{
+    (void)state;
+    uint64_t elements;
+    first_step_in_memory(true);
+    uint64_t call = ahead(2, 1, 3, shared_copies[1]).call;
+    ampclient_core_set_in_memory(core, true, true); /* other memory */
+    assert_null(ampclient_core_parameter(core, 0, &elements));
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    assert_int_equal(call, take(AMPCLIENT_OUT_CANCEL).call);
+    assert_int_equal(0, have(AMPCLIENT_OUT_PULL));
+    fail_call(call, AMP_ECANCELLED, "", 0, 0);
+    struct ampclient_output pull = ahead(2, 1, 3, shared_copies[1]);
+    end_with(pull.call, (struct ampclient_ended){0});
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 0);
+    push(1, second);
+    request(AMPCLIENT_EVENT_STEP_END);
+    answer_push(take(AMPCLIENT_OUT_PUSH).call, 1, 2);
+    (void)done(AMPCLIENT_EVENT_STEP_END, 0);
+    call = ahead(3, 2, 1, shared_copies[0]).call;
+    request(AMPCLIENT_EVENT_PULL_LATEST);
+    assert_int_equal(call, take(AMPCLIENT_OUT_CANCEL).call);
+    fail_call(call, AMP_ECANCELLED, "", 0, 0);
+    answer_pull(1, 3, 2);
+    (void)done(AMPCLIENT_EVENT_PULL_LATEST, 0);
+}
+
+static void a_model_that_goes_on_without_its_workers_is_not_pulled_ahead(void **state)
+{
+    (void)state;
+    first_step_in_memory(false);
+    assert_int_equal(0, have(AMPCLIENT_OUT_PULL));
 }
 
 static void memory_that_comes_after_the_first_pull_is_refused(void **state)
@@ -656,6 +768,11 @@ int main(void)
         TEST(an_interrupted_request_leaves_all_as_its_deadline_does),
         TEST(the_users_memory_is_pulled_into),
         TEST(parameters_lie_in_the_copy_of_their_version_while_memory_is_shared),
+        TEST(with_shared_memory_the_next_pull_begins_with_the_verdict),
+        TEST(a_step_that_is_begun_waits_for_what_was_asked_ahead),
+        TEST(a_pull_ahead_that_fails_is_forgotten),
+        TEST(a_pull_ahead_is_cancelled_by_whatever_else_comes),
+        TEST(a_model_that_goes_on_without_its_workers_is_not_pulled_ahead),
         TEST(memory_that_comes_after_the_first_pull_is_refused),
         TEST(user_state_given_after_the_header_begins_the_stream_anew),
         TEST(a_weight_counts_from_the_step_whose_first_push_was_not_made),

@@ -39,6 +39,7 @@ struct attachment {
     int slot;
     uint64_t slot_bytes, copy_bytes;
     uint32_t first_block, block_count;
+    bool waits; /* the model does, for each of its workers */
     struct io_shared_fill fill; /* of the slot; the answer waits for it */
 };
 
@@ -181,7 +182,8 @@ static void answer(struct attachment *own)
     struct ampd_msg_attach_memory_response response = {.first_block = own->first_block,
                                                        .block_count = own->block_count,
                                                        .copy_bytes = own->copy_bytes,
-                                                       .slot_bytes = own->slot_bytes};
+                                                       .slot_bytes = own->slot_bytes,
+                                                       .waits = own->waits};
     memcpy(&response.nonce_low, own->nonce, sizeof response.nonce_low);
     memcpy(&response.nonce_high, own->nonce + 8, sizeof response.nonce_high);
     (void)snprintf(response.socket, sizeof response.socket, "%s",
@@ -250,6 +252,7 @@ static void attach(struct attachment *own, const struct ampd_msg_attach_memory_r
     own->copy_bytes = info.copy_bytes;
     own->first_block = (uint32_t)info.first_block;
     own->block_count = (uint32_t)info.block_count;
+    own->waits = info.spec->sync == AMPD_SYNC_ALL;
     if (rc == 0)
         rc = make_slot(own, &error);
     if (rc != 0) {
