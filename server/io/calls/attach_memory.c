@@ -85,22 +85,24 @@ bool io_attached(const struct ampd_server *server, const char *model, uint32_t r
     return find(server, model, rank, incarnation) != NULL;
 }
 
-int io_attached_read(struct ampd_server *server, const char *model, uint32_t rank, struct ampd_incarnation incarnation,
-                     void *to, size_t size, uint64_t offset, struct amp_error *error)
+struct io_server_call *io_attached_slot(const struct ampd_server *server, const char *model, uint32_t rank,
+                                        struct ampd_incarnation incarnation, int *fd)
 {
-    const struct attachment *own = find(server, model, rank, incarnation);
+    struct attachment *own = find(server, model, rank, incarnation);
     if (own == NULL)
-        return amp_error_set(error, AMP_EUNAVAILABLE, "NOT_ATTACHED",
-                             "rank %u of %s has no memory attached here; call AttachMemory, or send the blocks", rank,
-                             model);
+        return NULL;
+    *fd = own->slot;
+    return &own->call;
+}
+
+int io_slot_read(int fd, void *to, size_t size, uint64_t offset)
+{
     for (size_t done = 0; done < size;) {
-        ssize_t n = pread(own->slot, (uint8_t *)to + done, size - done, (off_t)(offset + done));
+        ssize_t n = pread(fd, (uint8_t *)to + done, size - done, (off_t)(offset + done));
         if (n > 0)
             done += (size_t)n;
         else if (n == 0 || errno != EINTR)
-            return amp_error_set(error, AMP_EINVAL, "INVALID_TENSOR",
-                                 "placed: the slot of rank %u has %llu bytes, and this block would end beyond them",
-                                 rank, (unsigned long long)own->slot_bytes);
+            return AMP_EINVAL;
     }
     return 0;
 }

@@ -17,6 +17,7 @@
 
 struct ampd_server;
 struct io_memory_socket;
+struct io_server_call;
 
 struct io_attachments {
     struct amp_list list;            /* struct attachment */
@@ -26,11 +27,17 @@ struct io_attachments {
 void io_attachments_init(struct io_attachments *attachments);
 
 /*
- * Reads a block of a slot into memory of the server's own: `size` bytes at `offset`. 0; AMP_EUNAVAILABLE: this worker
- * has no slot (reason NOT_ATTACHED), or it has no such bytes.
+ * The call whose slot a worker has, and the slot's descriptor, which stays open as long as the call is referenced. NULL:
+ * there is none.
  */
-int io_attached_read(struct ampd_server *server, const char *model, uint32_t rank, struct ampd_incarnation incarnation,
-                     void *to, size_t size, uint64_t offset, struct amp_error *error);
+struct io_server_call *io_attached_slot(const struct ampd_server *server, const char *model, uint32_t rank,
+                                        struct ampd_incarnation incarnation, int *fd);
+
+/*
+ * Reads `size` bytes at `offset` of a slot into memory of the server's own. 0; AMP_EINVAL: there are not as many. Any
+ * thread.
+ */
+int io_slot_read(int fd, void *to, size_t size, uint64_t offset);
 
 /* Whether this worker has one. */
 bool io_attached(const struct ampd_server *server, const char *model, uint32_t rank,

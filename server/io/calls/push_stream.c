@@ -5,11 +5,11 @@
  * block that is not listed yet goes to a bounce buffer of its own and pauses the stream, so that what is held per
  * stream is one block at most. Bytes of a block that is PRESENT already go nowhere.
  *
- * A worker of this host may have put blocks into its slot of shared memory and say so (`placed`): each is read from
- * there, once, when the core has listed it.
+ * A worker of this host may have put blocks into its slot of shared memory and say so (`placed`): compute threads read
+ * each from there, once, when the core has listed it.
  *
- * Letting go is immediate: this loop alone writes the memory, so after a revocation the reader drops its destination
- * and the core hears REVOKED in the same turn of the loop.
+ * Letting go takes no longer than a take that a thread is at (struct take); else this loop alone writes the memory, so
+ * after a revocation the reader drops its destination and the core hears REVOKED in the same turn of the loop.
  */
 #include "server/io/base/handlers.h"
 
@@ -34,8 +34,10 @@
 enum listing { BLOCK_UNLISTED, BLOCK_WANTED, BLOCK_DROPPED };
 /* Beside it: the block is in the worker's slot, and is to be read when it is listed. */
 #define BLOCK_PLACED 0x80
-/* Blocks of one message: they are read in one turn of the loop, about a millisecond. */
+/* Blocks of one message: it is worth its way, and the others of the host do not wait for long. */
 #define PLACED_MAX 64
+/* Blocks that a thread takes at once: a tenth of a millisecond, of which waking it is little. */
+#define TAKE_MAX 8
 
 struct receive {
     struct io_server_call call;
@@ -59,7 +61,8 @@ struct receive {
     uint32_t plane;                    /* of the block under way; planes_count: it is a user state */
     uint8_t *user_state;               /* AMPD_USER_STATE_MAX, or NULL: not needed yet */
     uint8_t *listings;                 /* [count] enum listing; NULL: all are wanted (Load) */
-    uint64_t waiting;                  /* of them BLOCK_PLACED */
+    uint64_t waiting;                  /* placed and not taken: BLOCK_PLACED, or in a take */
+    struct amp_list takes;             /* struct take */
     bool ended;                        /* the client has, while some waited: the core hears it when they are taken */
     struct ampd_segment_count *counts; /* [layout->segments_max] */
     /* of a block that came before it was listed */
@@ -69,6 +72,20 @@ struct receive {
     uint64_t bounce_block;
     /* of the trailer */
     struct ampd_msg_push_trailer *trailer;
+};
+
+/* Blocks on their way from a slot into memory that the core granted. Both calls are held meanwhile. */
+struct take {
+    struct io_task task;
+    struct amp_list node; /* in receive->takes */
+    struct receive *receive;
+    struct io_server_call *slot; /* has the descriptor */
+    int fd;
+    uint64_t first;
+    uint32_t count;
+    uint32_t whole;                      /* of them, from the first on */
+    uint32_t segments[TAKE_MAX];         /* of each block */
+    struct ampd_segment_count counts[]; /* [count][layout->segments_max] */
 };
 
 static struct receive *receive_of(struct io_server_call *call)
@@ -253,21 +270,148 @@ static int on_block_end(void *arg, const struct ampd_block *given, bool intact, 
     return 0;
 }
 
+/* ---- what the core hears of the end ---- */
+
+/* The client has sent all that it will. Calls into the core, last. */
+static void tell_end(struct receive *receive)
+{
+    struct ampd_event event = {.type = receive->is_push ? AMPD_EVENT_PUSH_END : AMPD_EVENT_LOAD_END};
+    if (receive->trailer != NULL) {
+        event.u.push_end.absent = receive->trailer->absent;
+        event.u.push_end.absent_count = receive->trailer->absent_count;
+    }
+    receive->ended = false;
+    AMP_FAILPOINT("push.end");
+    if (receive->call.at_core)
+        io_server_call_event(&receive->call, &event);
+    AMP_FAILPOINT("push.done");
+}
+
+/* The client had said so while blocks were still to be taken. Calls into the core, last. */
+static void tell_end_when_taken(struct receive *receive)
+{
+    if (receive->ended && receive->waiting == 0 && !receive->revoked && !receive->call.finished)
+        tell_end(receive);
+}
+
+/* Once nothing of this stream touches the memory any more. Calls into the core, last. */
+static void tell_revoked(struct receive *receive)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_REVOKED};
+    if (amp_list_empty(&receive->takes) && receive->call.at_core)
+        io_server_call_event(&receive->call, &event);
+}
+
 /* ---- blocks in shared memory ---- */
 
-/* A block that is wanted and placed. False: the call is over. Calls into the core, last. */
-static bool take_placed(struct receive *receive, uint64_t block)
+/* On a compute thread: what it reads is the core's, and stays granted until the take has ended. */
+static void take_run(struct io_task *task)
 {
-    struct amp_error error = {0};
-    size_t size = ampd_layout_block_elements(receive->layout, block) * amp_dtype_size(receive->dtype);
-    int rc = io_attached_read(receive->call.server, receive->model, receive->rank, receive->incarnation,
-                              place_of(receive, block), size, (block - receive->first) * receive->stride, &error);
-    if (rc != 0) {
-        io_server_call_fail(&receive->call, &error);
+    struct take *take = AMP_CONTAINER(task, struct take, task);
+    const struct receive *receive = take->receive;
+    for (uint32_t i = 0; i < take->count; i++) {
+        uint64_t block = take->first + i;
+        uint8_t *place = place_of(receive, block);
+        size_t size = ampd_layout_block_elements(receive->layout, block) * amp_dtype_size(receive->dtype);
+        if (io_slot_read(take->fd, place, size, (block - receive->first) * receive->stride) != 0)
+            return;
+        AMP_FAILPOINT("push.block");
+        take->segments[i] = ampd_receive_block(receive->layout, block, receive->dtype, place,
+                                               receive->call.server->options->kernels,
+                                               take->counts + (size_t)i * receive->layout->segments_max);
+        take->whole++;
+    }
+    AMP_FAILPOINT("push.checked");
+}
+
+/* Tells the core of the blocks that it still wants. Calls into the core. */
+static void tell_taken(struct receive *receive, struct take *take)
+{
+    for (uint32_t i = 0; i < take->whole && !receive->revoked && !receive->call.finished; i++) {
+        struct ampd_event event = {.type = AMPD_EVENT_PUSH_BLOCK,
+                                   .u.block = {.block = take->first + i,
+                                               .counts = take->counts + (size_t)i * receive->layout->segments_max,
+                                               .counts_count = take->segments[i]}};
+        io_server_call_event(&receive->call, &event);
+        AMP_FAILPOINT("push.done");
+    }
+    if (take->whole < take->count && !receive->revoked)
+        io_server_call_refuse(&receive->call, AMP_EINVAL, "INVALID_TENSOR",
+                              "placed: the slot of rank %u ends before the end of block %llu", receive->rank,
+                              (unsigned long long)(take->first + take->whole));
+}
+
+/* Nothing of the take runs. Calls into the core if the stream is over, last. */
+static void take_free(struct take *take)
+{
+    struct receive *receive = take->receive;
+    amp_list_remove(&take->node);
+    receive->waiting -= take->count;
+    io_server_call_unref(take->slot);
+    free(take);
+    io_server_call_unpin(&receive->call);
+}
+
+static void take_done(struct io_task *task)
+{
+    struct take *take = AMP_CONTAINER(task, struct take, task);
+    struct receive *receive = take->receive;
+    io_server_call_ref(&receive->call);
+    tell_taken(receive, take);
+    take_free(take);
+    if (receive->revoked)
+        tell_revoked(receive);
+    else
+        tell_end_when_taken(receive);
+    io_server_call_unref(&receive->call);
+}
+
+/* Blocks that are wanted and placed, TAKE_MAX at most. False: the call is over. */
+static bool begin_take(struct receive *receive, uint64_t first, uint32_t count)
+{
+    int fd;
+    struct io_server_call *slot =
+        io_attached_slot(receive->call.server, receive->model, receive->rank, receive->incarnation, &fd);
+    struct take *take = NULL;
+    if (slot != NULL)
+        take = malloc(sizeof *take + count * receive->layout->segments_max * sizeof *take->counts);
+    if (take == NULL) {
+        if (slot == NULL)
+            io_server_call_refuse(&receive->call, AMP_EUNAVAILABLE, "NOT_ATTACHED",
+                                  "rank %u of %s has no memory attached here; call AttachMemory, or send the blocks",
+                                  receive->rank, receive->model);
+        else
+            io_server_call_refuse(&receive->call, AMP_ENOMEM, NULL, "out of memory for this stream; try again");
         return false;
     }
-    block_done(receive, block, true);
-    return !receive->call.finished && !receive->revoked;
+    take->task = (struct io_task){.run_cb = take_run, .done_cb = take_done};
+    take->receive = receive;
+    take->slot = slot;
+    take->fd = fd;
+    take->first = first;
+    take->count = count;
+    take->whole = 0;
+    for (uint32_t i = 0; i < count; i++) /* it counts once, whatever comes again */
+        receive->listings[first + i - receive->first] = BLOCK_DROPPED;
+    amp_list_push(&receive->takes, &take->node);
+    io_server_call_ref(slot);
+    io_server_call_pin(&receive->call);
+    io_threads_submit(receive->call.server->pools.compute, &take->task);
+    return true;
+}
+
+/* Takes what is wanted and placed of [first, end). */
+static void take_placed(struct receive *receive, uint64_t first, uint64_t end)
+{
+    while (first < end) {
+        uint32_t count = 0;
+        while (first + count < end && count < TAKE_MAX &&
+               receive->listings[first + count - receive->first] == (BLOCK_WANTED | BLOCK_PLACED))
+            count++;
+        if (count > 0 && !begin_take(receive, first, count))
+            return;
+        first += count > 0 ? count : 1;
+    }
 }
 
 /* Each of them now, or when it is listed. */
@@ -288,29 +432,31 @@ static int place_blocks(struct receive *receive, const uint8_t *data, size_t siz
     if (range.count > PLACED_MAX)
         return amp_error_set(error, AMP_EINVAL, "INVALID_TENSOR", "placed: %u blocks at once; give at most %d",
                              range.count, PLACED_MAX);
-    for (uint64_t block = range.first; block < (uint64_t)range.first + range.count; block++) {
+    uint64_t end = (uint64_t)range.first + range.count;
+    for (uint64_t block = range.first; block < end; block++) {
         uint8_t *listing = &receive->listings[block - receive->first];
-        if (*listing == BLOCK_UNLISTED) {
-            *listing |= BLOCK_PLACED;
-            receive->waiting++;
-        } else if (*listing == BLOCK_WANTED && !take_placed(receive, block)) {
-            return 0;
-        }
+        if (*listing == BLOCK_DROPPED || (*listing & BLOCK_PLACED) != 0)
+            continue;
+        *listing |= BLOCK_PLACED;
+        receive->waiting++;
     }
+    take_placed(receive, range.first, end);
     return 0;
 }
 
-/* The core has listed them: those that wait in the slot are read. Calls into the core. */
+/* The core has listed them: those that wait in the slot are read. */
 static void take_listed(struct receive *receive, const struct ampd_blocks *blocks)
 {
-    for (uint64_t block = blocks->first; block < blocks->first + blocks->count; block++) {
+    uint64_t end = blocks->first + blocks->count;
+    for (uint64_t block = blocks->first; block < end; block++) {
         uint8_t *listing = &receive->listings[block - receive->first];
         bool placed = (*listing & BLOCK_PLACED) != 0;
         *listing = blocks->drop ? BLOCK_DROPPED : BLOCK_WANTED;
-        receive->waiting -= placed;
-        if (placed && !blocks->drop && !take_placed(receive, block))
-            return;
+        if (placed && !blocks->drop)
+            *listing |= BLOCK_PLACED;
+        receive->waiting -= placed && blocks->drop ? 1 : 0;
     }
+    take_placed(receive, blocks->first, end);
 }
 
 /* ---- header and trailer ---- */
@@ -405,21 +551,6 @@ static const struct ampd_block_reader_ops reader_ops = {
     .end_cb = on_block_end,
 };
 
-/* The client has sent all that it will. Calls into the core, last. */
-static void tell_end(struct receive *receive)
-{
-    struct ampd_event event = {.type = receive->is_push ? AMPD_EVENT_PUSH_END : AMPD_EVENT_LOAD_END};
-    if (receive->trailer != NULL) {
-        event.u.push_end.absent = receive->trailer->absent;
-        event.u.push_end.absent_count = receive->trailer->absent_count;
-    }
-    receive->ended = false;
-    AMP_FAILPOINT("push.end");
-    if (receive->call.at_core)
-        io_server_call_event(&receive->call, &event);
-    AMP_FAILPOINT("push.done");
-}
-
 /* ---- what the core says ---- */
 
 static void take_grant(struct receive *receive, const struct ampd_output *output)
@@ -458,8 +589,8 @@ static void take_blocks(struct receive *receive, const struct ampd_blocks *block
         return; /* out of memory: the call is failing */
     AMP_ASSERT(blocks->first >= receive->first && blocks->first + blocks->count <= receive->first + receive->count);
     take_listed(receive, blocks);
-    if (receive->ended && receive->waiting == 0 && !receive->revoked && !receive->call.finished) {
-        tell_end(receive);
+    if (receive->ended) {
+        tell_end_when_taken(receive);
         return;
     }
     if (!receive->bouncing || listing_of(receive, receive->bounce_block) == BLOCK_UNLISTED)
@@ -470,13 +601,20 @@ static void take_blocks(struct receive *receive, const struct ampd_blocks *block
         end_bounce(receive);
 }
 
-/* Nothing of this stream touches the memory any more. Calls into the core, last. */
+/* Takes that no thread has begun are taken back; the others are waited for. Calls into the core, last. */
 static void let_go(struct receive *receive)
 {
+    io_server_call_ref(&receive->call);
     receive->revoked = true;
     ampd_block_reader_discard(&receive->reader);
-    struct ampd_event event = {.type = AMPD_EVENT_REVOKED};
-    io_server_call_event(&receive->call, &event);
+    AMP_LIST_EACH(node, next, &receive->takes)
+    {
+        struct take *take = AMP_CONTAINER(node, struct take, node);
+        if (io_threads_take_back(receive->call.server->pools.compute, &take->task))
+            take_free(take);
+    }
+    tell_revoked(receive);
+    io_server_call_unref(&receive->call);
 }
 
 static void receive_output(struct io_server_call *call, const struct ampd_output *output)
@@ -540,6 +678,7 @@ static void open_stream(struct arpc_call *rpc, bool is_push)
     if (call == NULL)
         return;
     receive_of(call)->is_push = is_push;
+    amp_list_init(&receive_of(call)->takes);
     ampd_block_reader_init(&receive_of(call)->reader, &reader_ops, receive_of(call), is_push);
 }
 
