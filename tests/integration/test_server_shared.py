@@ -15,6 +15,7 @@ import time
 
 import ampd_testing
 from ampd_testing import DIE_WITH_PARENT, PATIENCE, Code, eventually, refused, run, spec
+from shared_testing import holdings
 from test_server_shards import Cluster
 
 ROUNDS = int(os.environ.get("AMPD_ROUNDS", "1"))
@@ -352,19 +353,6 @@ def test_a_server_that_is_stopped_for_a_while_ends_no_worker(context):
 
 
 # ---- what is lent comes back ----
-
-def holdings(pid):
-    """(descriptors, of them slots; memfds that are mapped, of them slots)"""
-    names = []
-    for link in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            names.append(os.readlink(link))
-        except FileNotFoundError:
-            continue
-    maps = [line for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines() if "memfd:" in line]
-    return (len(names), sum("ampd-slot" in name for name in names),
-            len(maps), sum("ampd-slot" in line for line in maps))
-
 
 def test_descriptors_and_memory_come_back(context):
     cluster = Cluster(context, 3)
