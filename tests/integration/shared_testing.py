@@ -6,6 +6,7 @@ import re
 import socket
 import struct
 
+import ampd_testing
 from ampd_testing import (CALL_TIMEOUT_S, CHANNEL_OPTIONS, Code, Refusal, common, eventually, grpc, params, refused,
                           spec)
 
@@ -43,7 +44,9 @@ class Attachment:
             self.fetch()
 
     def _begin(self):
-        self.call = self.api.start("AttachMemory", **self.member.identity(), dtype=self.dtype)
+        # It stays open as long as the slot is wanted, and that may be all the run.
+        self.call = self.api.start("AttachMemory", timeout_s=ampd_testing.RUN_TIMEOUT_S, **self.member.identity(),
+                                   dtype=self.dtype)
         try:
             self.answer = self.call.next()
         except grpc.RpcError as error:
