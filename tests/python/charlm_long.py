@@ -6,8 +6,8 @@ curves: 500 steps for each cast, with one worker and with two (whose gradients a
 the same first values, batches, schedule and clipping, which leaves out the steps that ampd has skipped. The mean losses
 of the last fifth of the steps may be LIMITS apart, in the mean over the seeds.
 kills: ten runs of 60 steps with two workers that share memory with the server, in each of which the server and a worker
-get SIGKILL at random moments; the export at the end has the bytes of the undisturbed run, which is by TCP. AMPD_SEED gives
-the moments of an earlier call.
+get SIGKILL at random moments; the export at the end has the bytes of the undisturbed run, which is by TCP. AMPD_SEED
+gives the moments of an earlier call.
 
 Exits with 1 if anything is not so. test_charlm.py has short forms of both.
 """
