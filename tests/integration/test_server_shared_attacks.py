@@ -276,8 +276,12 @@ def odd_push(scene):
         stream = OpenStream(api, "Push", messages)
         time.sleep(scene.draw.random() * 0.01)
         stream.cancel()
-        # Answered behind it on its connection: by now the server has read what it will, and the slot may change.
-        api.GetPushState(**member.identity(), epoch=member.epoch, step=member.step)
+        # Answered behind it on its connection: the server reads no more for it, and the slot may change. Now and then
+        # grpc resets a stream that it has not begun, for which the server ends the connection; that is as good.
+        try:
+            api.GetPushState(**member.identity(), epoch=member.epoch, step=member.step)
+        except grpc.RpcError as error:
+            assert Refusal(error).code == Code.UNAVAILABLE, Refusal(error)
 
 
 def placed_in_a_load(scene):
