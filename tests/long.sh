@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The large counts, after a release build: digits, crash, power, sim, mutations, kernels, casts, curves, python, model, coverage, attacks, fuzz, faults, containers, packages, cluster, units, or all.
+# The large counts, after a release build: digits, crash, power, sim, mutations, kernels, casts, curves, python, model, coverage, attacks, fuzz, faults, containers, packages, cluster, units, shared, or all.
 # (./test.sh --long [SUITE])
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
-suites='digits crash power sim mutations kernels casts curves python model coverage attacks fuzz faults containers packages cluster units all'
+suites='digits crash power sim mutations kernels casts curves python model coverage attacks fuzz faults containers packages cluster units shared all'
 check_only=''
 [ "${1-}" = --check ] && check_only=1 && shift # looks at the name alone
 suite=${1:-all} broken=0
@@ -91,6 +91,17 @@ run cluster cluster
 run cluster env AMPD_FAULTS=60 /usr/bin/python3 -B tests/integration/test_cluster_faults.py build/release/bin
 # 512 MiB of fp16 parameters train in a worker of 192 MiB, to the bytes of one that holds all. Half a minute; 5 GiB of memory.
 run units /usr/bin/python3 -B tests/integration/test_units.py --big build/release/bin
+# 300 times kill -9 of servers, shards and workers that share memory: each ends in the bytes of an undisturbed run that
+# sends them. Then 10,000 actions of a worker that means harm, beside an honest one. Both print their seeds. On two busy
+# cores it takes twelve minutes, and eleven.
+# shellcheck disable=SC2317 # run calls it
+shared() {
+	local failed=0
+	AMPD_ROUNDS=60 /usr/bin/python3 -B tests/integration/test_server_shared.py build/release/bin killed_ || failed=1
+	/usr/bin/python3 -B tests/integration/test_server_shared_attacks.py --long build/release/bin || failed=1
+	return "$failed"
+}
+run shared shared
 # 45 minutes in all, two of the nine targets at a time: 600 s each.
 run fuzz tests/fuzz/run.sh 600
 exit "$broken"

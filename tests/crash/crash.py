@@ -6,7 +6,8 @@
 
 Each of it with one shard and with two, with a checkpoint now and then and with every step durable; SETTING is a part of
 the name of one of these, or of one with three shards ("3_shards"), which are run only when they are named. A run is one ampd with failpoints per shard and two workers, each restarted as soon as it is
-gone. When the model is done, its last checkpoint is byte for byte that of a run without kills; its history on every shard
+gone. The run without kills and each fourth one after it send bytes; in the others memory is shared, but for the few steps
+that come right after a kill. When the model is done, its last checkpoint is byte for byte that of a run without kills; its history on every shard
 is without gap, each row recomputed from the one before (scaler.py); and what a worker was told to be durable stands. The
 seed is printed; AMPD_TEST_SEED=N repeats the orders, though not the instants of the system.
 """
@@ -88,6 +89,7 @@ class Shard:
         if len(addresses) > 1:
             pathlib.Path(addresses[self.index].removeprefix("unix:")).unlink(missing_ok=True)
             options = ["--listen", addresses[self.index], "--peers", ",".join(addresses), "--shard", str(self.index)]
+        options += [] if self.run.shares else ["--shared-memory", "off"]
         environment = {**os.environ, "AMPD_FAILPOINTS_FILE": str(self.failpoints.path)}
         self.process = subprocess.Popen(
             [self.run.build / "tests" / "crash" / "ampd_crash", "--data-dir", self.data, "--compute-threads", "2", *options],
@@ -115,6 +117,7 @@ class Run:
 
     def __init__(self, build, work, number, setting, rng, pause_us=PAUSE_US):
         self.build, self.folder, self.setting, self.rng = build, work / f"run-{number}", setting, rng
+        self.shares = number % 4 != 1
         self.folder.mkdir()
         self.addresses = [f"unix:{self.folder}/s{k}" for k in range(setting.shards)]
         self.shards = [Shard(self, k, rng.getrandbits(63), pause_us) for k in range(setting.shards)]
@@ -271,12 +274,12 @@ class Run:
         return inside
 
     def answers(self):
-        """What the workers were told: (epoch, step, verdict, last durable step)."""
+        """What the workers were told: (epoch, step, verdict, last durable step, whether memory was shared)."""
         told = []
         for rank in range(WORLD):
             for line in (self.folder / f"worker-{rank}.txt").read_text(errors="replace").splitlines():
                 words = line.split()
-                if len(words) == 4 and all(word.isdigit() for word in words):
+                if len(words) == 5 and all(word.isdigit() for word in words):
                     told.append(tuple(map(int, words)))
         return told
 
@@ -318,8 +321,8 @@ class Run:
 
 def check_answers(setting, told, rows):
     """What was told to be durable has its row, with the same verdict, and was never taken back."""
-    assert setting.durability != "step" or not any(verdict == ROLLED_BACK for _, _, verdict, _ in told), told
-    told = [answer for answer in told if answer[2] != ROLLED_BACK]
+    assert setting.durability != "step" or not any(verdict == ROLLED_BACK for _, _, verdict, *_ in told), told
+    told = [answer[:4] for answer in told if answer[2] != ROLLED_BACK]
     by_key = {(row.epoch, row.step): row for row in rows if row.kind == scaler.STEP}
     durable = {}
     for epoch, step, _, last in told:
@@ -336,15 +339,18 @@ class Suite:
         self.build, self.setting, self.rng = build, setting, rng
         self.work = pathlib.Path(tempfile.mkdtemp(prefix="ampd-crash-"))
         self.runs, self.reference, self.steps, self.passed = 0, None, None, {}
-        self.kills = 0
+        self.kills = self.kills_sharing = 0
+        self.told = self.told_sharing = 0  # verdicts to workers of runs in which memory is shared, and while it was
 
     def run(self, during=None):
         """One run, checked at its end; `during(run)` does the killing."""
         self.runs += 1
         run = Run(self.build, self.work, self.runs, self.setting, self.rng)
+        kills = self.kills
         try:
             value = during(run) if during is not None else run.begin()
             checkpoint, standing = run.finish()
+            self.count_shared(run, self.kills - kills)
             for shard in run.shards:
                 for name, count in shard.failpoints.passed().items():
                     self.passed[name] = self.passed.get(name, 0) + count
@@ -358,6 +364,16 @@ class Suite:
         assert checkpoint == self.reference, f"{run.folder}: the last checkpoint differs from that without kills"
         shutil.rmtree(run.folder)
         return value
+
+    def count_shared(self, run, kills):
+        sharing = [answer[4] for answer in run.answers()]
+        if not run.shares:
+            assert not any(sharing), f"{run.folder}: memory was shared"
+            return
+        assert sum(sharing) > len(sharing) / 2, f"{run.folder}: memory was shared at {sum(sharing)} of {len(sharing)} verdicts"
+        self.kills_sharing += kills
+        self.told += len(sharing)
+        self.told_sharing += sum(sharing)
 
     def at_failpoints(self, orders):
         """`orders` is a list of (place, count); several to a run."""
@@ -448,8 +464,8 @@ def crash(build, setting, rng, long):
     good = good and test(f"{setting.name}_{each * len(setting.phases)}_kills_at_random_change_no_bit", suite.at_random, each)
     if long:
         good = test(f"{setting.name}_every_failpoint_was_passed", every_place_is_known, suite) and good
-    print(f"{setting.name}: {suite.kills} kills in {suite.runs} runs, {len(places)} failpoints, "
-          f"{time.monotonic() - began:.0f} s", flush=True)
+    print(f"{setting.name}: {suite.kills} kills in {suite.runs} runs, {suite.kills_sharing} of them where memory is shared "
+          f"({suite.told_sharing} of {suite.told} verdicts); {len(places)} failpoints, {time.monotonic() - began:.0f} s", flush=True)
     if good:
         shutil.rmtree(suite.work)
     else:

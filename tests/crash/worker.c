@@ -9,6 +9,8 @@
  * many steps they take. The workers are in step with each other, so all end after the same one. PAUSE_MS passes before each
  * push, where faults take long and each of many steps would have to be done again by the run that is compared.
  *
+ * A line for each verdict: epoch, step, verdict, last durable step, and 1 if memory was shared with the server, 0 if not.
+ *
  * Exit code 0: the model is done, or has the verdict of step LAST. 1: a call failed, or the user state did not come back with its step; a sentence says so.
  */
 #define _DEFAULT_SOURCE /* usleep */
@@ -214,6 +216,7 @@ static int one_step(struct worker *worker)
     if (!worker->state_ok)
         return -1;
     char state[STATE_MAX];
+    bool shared = ampclient_shares_memory(worker->model);
     state_of(worker, step.step, state);
     rc = ampclient_set_user_state(worker->model, state, strlen(state));
     (void)usleep(worker->pause_us);
@@ -224,8 +227,8 @@ static int one_step(struct worker *worker)
         rc = ampclient_step_end(worker->model, &result);
     if (rc != 0)
         return failed(worker, "step_end", rc);
-    (void)printf("%" PRIu64 " %" PRIu64 " %d %" PRIu64 "\n", result.epoch, result.step, (int)result.verdict,
-                 result.durable_step);
+    (void)printf("%" PRIu64 " %" PRIu64 " %d %" PRIu64 " %d\n", result.epoch, result.step, (int)result.verdict,
+                 result.durable_step, shared);
     return is_last(worker, &result) ? 1 : 0;
 }
 

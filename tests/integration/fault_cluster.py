@@ -238,7 +238,7 @@ class Workers:
 
     def _read(self, rank):
         for line in self.processes[rank].stdout:
-            epoch, step, verdict, _ = map(int, line.split())
+            epoch, step, verdict, *_ = map(int, line.split())
             if verdict != ROLLED_BACK:
                 self.verdicts[rank].append((time.monotonic(), epoch, step))
 

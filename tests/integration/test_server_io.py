@@ -14,8 +14,8 @@ import time
 
 import grpc
 
-from ampd_testing import (Api, CALL_TIMEOUT_S, Code, HEALTH_SERVING, OpenStream, check_rich, common, crc32c, eventually, pack,
-                          params, Refusal, refused, run, spec, start_and_fail)
+from ampd_testing import (Api, CALL_TIMEOUT_S, Code, HEALTH_SERVING, OpenStream, block_message, check_rich, common, crc32c,
+                          eventually, pack, params, Refusal, refused, run, spec, start_and_fail)
 
 # 48 blocks of fp16, 6 MiB: more than the connection takes while nobody reads.
 LARGE = [("w", [48 * 65536])]
@@ -252,6 +252,23 @@ def test_pushes_that_come_before_the_update_has_read_the_last_ones_are_taken_who
         assert (result.step, result.verdict, result.norm) == (step, common.VERDICT_APPLIED, step % 3 * size ** 0.5), result
     header, tensors = worker.pull()
     assert (header.version, set(tensors["w"])) == (8, {1.0 - 0.5 * sum(step % 3 for step in range(1, 9))})
+    assert server.terminate() == 0
+
+
+def test_models_can_be_deleted_while_their_checkpoints_are_written(context):
+    """The thread that writes gives a part up while the loop hears of earlier blocks: one for ThreadSanitizer."""
+    server, blocks, zeros = context.server(), 16, bytes(65536 * 4)
+    for turn in range(6):
+        test_model = context.model(f"brief-{turn}", server, parameters=[("w", [blocks * 65536])], load=False,
+                                   checkpoint_every=1)
+        test_model.api.Load([params.LoadRequest(header=params.LoadHeader(model=test_model.name))] + [
+            block_message(params.LoadRequest, index, zeros) for index in range(blocks)])
+        worker = test_model.worker()
+        worker.header = next(worker.api.start("Pull", model=test_model.name, epoch=1, step=1).call).header
+        trailer = params.PushRequest(trailer=params.PushTrailer(absent=[0]))
+        assert worker.api.Push([worker.push_header(), trailer]).result.step == 1
+        test_model.api.DeleteModel(model=test_model.name, force=True)
+    eventually(lambda: not list((server.data_dir / "models").iterdir()), "no file is left")
     assert server.terminate() == 0
 
 

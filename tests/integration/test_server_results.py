@@ -6,6 +6,7 @@ history, checkpoints, status.
 
 The arithmetic here is docs/numerics.md in plain Python, whose float is binary64.
 """
+import contextlib
 import json
 import math
 import random
@@ -13,9 +14,10 @@ import re
 import struct
 
 import ampd_testing
-from ampd_testing import (Code, admin, block_message, common, eventually, f32, held, model, one, pack, params, refused,
+from ampd_testing import (Api, Code, admin, block_message, common, eventually, f32, held, model, one, pack, params, refused,
                           run, scales, together, two, unpack)
 from formulas import Adam, AdamW, Double, Sgd, adagrad, lion, rmsprop
+from shared_testing import TRAILER, Attachment, connect, placed
 
 APPLIED, OVERFLOW, EMPTY = common.VERDICT_APPLIED, common.VERDICT_SKIPPED_OVERFLOW, common.VERDICT_SKIPPED_EMPTY
 F32, F16, BF16 = common.DTYPE_F32, common.DTYPE_F16, common.DTYPE_BF16
@@ -203,7 +205,9 @@ def test_a_push_must_name_a_rate_with_the_schedule_worker(context):
     assert worker.push(ONES, learning_rate=0.5).verdict == APPLIED
 
 
-def test_the_order_of_arrival_changes_no_bit(context):
+def check_orders(context, attach):
+    """Eight workers, first to last and last to first; (norms and clip coefficients, parameters) of both.
+    attach: after each join; what it returns makes the messages of a push."""
     rng = random.Random(77)
     sent = [[[rng.gauss(0, 1) * 10 ** rng.uniform(-3, 3) for _ in range(50)] for _ in range(8)] for _ in range(4)]
     seen = []
@@ -211,17 +215,43 @@ def test_the_order_of_arrival_changes_no_bit(context):
         test_model = context.model(parameters=[("w", [50])], world_size=8, cast_dtype=F32, optimizer=None,
                                    clip=model.ClipSpec(max_norm=0.25))
         crew, results = test_model.workers(8), []
+        messages = [attach(worker) for worker in crew]
         for gradients in sent:
             for worker in crew:
                 worker.pull()
             calls = []
-            for worker, values in list(zip(crew, gradients))[::order]:
-                calls.append(worker.start_push({"w": values}, dtype=F32))
+            for worker, push, values in list(zip(crew, messages, gradients))[::order]:
+                calls.append(worker.api.start("Push", push({"w": values})))
                 eventually(lambda w=worker, c=calls[-1]: c.done() or w.push_state().complete, "the push is complete")
                 worker.step += 1
             results.append(calls[0].result().result)
         seen.append(([(r.norm, list(r.clip_coefficients)) for r in results], test_model.latest()[1]))
     assert seen[0] == seen[1]
+    return seen
+
+
+def in_blocks(worker):
+    return lambda tensors: worker.push_messages(tensors, dtype=F32)
+
+
+def test_the_order_of_arrival_changes_no_bit(context):
+    check_orders(context, in_blocks)
+
+
+def test_the_order_of_arrival_changes_no_bit_in_shared_memory(context):
+    """A placed block is refused where no slot is attached, so that none can have come another way."""
+    with connect(f"unix:{context.shared.data_dir}/ampd.sock") as channel, contextlib.ExitStack() as until_the_end:
+        def in_a_slot(worker):
+            worker.model.api = Api(channel)
+            attached = Attachment(worker, dtype=F32)
+            until_the_end.callback(attached.end)
+
+            def messages(tensors):
+                data = b"".join(worker.model.layout.blocks(F32, tensors))
+                attached.slot[:len(data)] = data
+                return [worker.push_header(dtype=F32), placed(0, 1), TRAILER]
+            return messages
+        assert check_orders(context, in_a_slot) == check_orders(context, in_blocks)
 
 
 # ---- dtypes ----

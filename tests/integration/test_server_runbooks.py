@@ -130,8 +130,8 @@ class Worker:
 
     def steps(self):
         """Those that it has the verdict of, once for each time."""
-        lines = [line.split() for line in self.out.read_text().splitlines() if re.fullmatch(r"\d+ \d+ \d+ \d+", line)]
-        return [int(step) for _, step, verdict, _ in lines if int(verdict) != ROLLED_BACK]
+        lines = [line.split() for line in self.out.read_text().splitlines() if re.fullmatch(r"\d+( \d+){4}", line)]
+        return [int(step) for _, step, verdict, *_ in lines if int(verdict) != ROLLED_BACK]
 
     def await_steps(self, count):
         wanted = len(self.steps()) + count

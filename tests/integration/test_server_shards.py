@@ -298,11 +298,11 @@ def test_a_shard_that_was_killed_comes_back_and_the_bits_are_the_same(context):
             assert want == have, f"shard {lost} was lost; step {step} differs"
 
 
-def trained_in_c(context, count, endpoint=0, kill=None):
+def trained_in_c(context, count, endpoint=0, kill=None, share=True):
     """The last parameters of a job whose workers are programs with libampclient, bytes by block; `kill`: a shard that is
-    killed on the way."""
+    killed on the way. With `share` memory is shared with all shards, but for the steps right after a kill."""
     program = context.bin_dir.parent / "tests" / "crash" / "crash_worker"
-    cluster = Cluster(context, count)
+    cluster = Cluster(context, count, options=["--shared-memory", "on" if share else "off"])
     said = [open(cluster.folder / f"worker-{rank}", "w+b") for rank in range(WORLD)]
     workers = [subprocess.Popen([*ampd_testing.DIE_WITH_PARENT, program, cluster.addresses[endpoint], "m", str(rank), str(WORLD), "40", "4", "checkpoint"],
                                 stdin=subprocess.DEVNULL, stdout=said[rank], stderr=said[rank]) for rank in range(WORLD)]
@@ -317,7 +317,10 @@ def trained_in_c(context, count, endpoint=0, kill=None):
     codes = [worker.wait(TRAIN_S) for worker in workers]
     for file in said:
         file.seek(0)
-    assert codes == [0] * WORLD, [file.read()[-600:] for file in said]
+    said = [file.read() for file in said]
+    assert codes == [0] * WORLD, [text[-600:] for text in said]
+    sharing = [line.endswith(b" 1") for text in said for line in text.splitlines()]
+    assert sum(sharing) >= 40 * WORLD // 2 if kill is not None else sharing == [share] * 40 * WORLD, said
     api = cluster.api(0)
     found = api.GetModel(model="m")
     assert found.status.state == common.MODEL_STATE_DONE and found.status.scale.attempted == 40, found.status
@@ -335,14 +338,14 @@ def trained_in_c(context, count, endpoint=0, kill=None):
 
 def test_a_job_in_c_trains_on_every_shard_from_any_endpoint(context):
     """With three shards and two blocks one shard has none of them: it votes at once."""
-    expected = trained_in_c(context, 1)
+    expected = trained_in_c(context, 1, share=False)
     assert sorted(expected) == [0, 1]
     assert trained_in_c(context, 2) == expected
     assert trained_in_c(context, 3, endpoint=2) == expected
 
 
 def test_a_job_in_c_goes_on_when_a_shard_is_killed(context):
-    expected = trained_in_c(context, 1)
+    expected = trained_in_c(context, 1, share=False)
     for lost in (0, 1):
         assert trained_in_c(context, 2, kill=lost) == expected, f"shard {lost} was lost"
 

@@ -4,6 +4,8 @@ workers are killed, steps are skipped, decided without a worker or rolled back; 
 
     test_server_shared.py BIN_DIR [NAME ...]     AMPD_ROUNDS of the environment: how many kills of each kind (1);
                                                  AMPD_SEED: of the moments; AMPD_STEPS: of each run (6)
+
+./test.sh --long shared has 300 kills.
 """
 import os
 import pathlib
@@ -15,6 +17,7 @@ import time
 
 import ampd_testing
 from ampd_testing import DIE_WITH_PARENT, PATIENCE, Code, eventually, refused, run, spec
+from shared_testing import holdings
 from test_server_shards import Cluster
 
 ROUNDS = int(os.environ.get("AMPD_ROUNDS", "1"))
@@ -168,6 +171,18 @@ def test_small_models_have_less_blocks_than_shards(context):
     by_every_way(context, clusters, "page", 2, sizes=[64, 1, 2047, 70000])
 
 
+def test_threads_and_shards_change_no_bit(context):
+    """Four workers, whose pushes come in any order. test_server_results forces orders of arrival."""
+    cluster = Cluster(context, 1, options=["--compute-threads", "1", "--shared-memory", "off"])
+    wanted = trained(context, cluster.addresses[0], "m", 4, shared=False, dtype="f16,f32", overflow=3)
+    for shards, threads in ((1, 1), (1, 4), (2, 2), (3, 1), (4, 4)):
+        cluster = Cluster(context, shards, options=["--compute-threads", str(threads)])
+        for name, way in (("slot", SLOT), ("own", OWN))[:1 + (shards == 4)]:
+            got = trained(context, cluster.addresses[-1], name, 4, shared=True, dtype="f16,f32", overflow=3, **way)
+            assert got == wanted, f"{shards} shards, {threads} threads each, {name}: {got}, wanted {wanted}"
+        assert cluster.end() == [0] * shards
+
+
 def test_a_server_can_be_told_not_to_share(context):
     wanted = trained(context, f"127.0.0.1:{context.shared.port}", "shared", 2)
     server = context.server("--shared-memory", "off")
@@ -270,22 +285,23 @@ def test_wider_gradients_get_wider_slots_at_the_next_step(context):
 # ---- kills ----
 
 def check_rounds(context, shards, what, journal, **more):
-    """Kills at moments drawn by chance; everything ends in the bytes of an undisturbed run."""
+    """Kills at moments drawn by chance; everything ends in the bytes of an undisturbed run without shared memory."""
     draw = random.Random(f"{SEED}-{shards}-{what}-{journal}")
     print(f"seed {SEED}", flush=True)
     cluster = Cluster(context, shards)
     keys = {"steps": 30 if what == "server" else 16, "journal": int(journal), "pace": 20, **more}
-    wanted = trained(context, cluster.addresses[0], "wanted", 2, **{**keys, "pace": 0, **STREAM})
+    wanted = trained(context, cluster.addresses[0], "wanted", 2, shared=False, **{**keys, "pace": 0, **STREAM})
+    sharing = 0  # kills at moments at which a slot was lent
     for turn in range(ROUNDS):
         pair = workers(context, cluster.addresses[0], f"m{turn}", 2, **keys)
         pair[0].wait_for_steps(draw.randrange(10))
         time.sleep(draw.random() * 0.06)
+        killed = draw.randrange(shards if what == "server" else 2)
+        sharing += holdings(cluster.processes[killed if what == "server" else 0].pid)[1] > 0
         if what == "server":
-            killed = draw.randrange(shards)
             cluster.kill(killed)
             cluster.start(killed)
         else:
-            killed = draw.randrange(2)
             pair[killed].kill()
             pair[killed] = Run(context, cluster.addresses[0], f"m{turn}", rank=killed, world=2, **keys)
         for worker in pair:
@@ -293,6 +309,9 @@ def check_rounds(context, shards, what, journal, **more):
             assert worker.sum == wanted[0], (turn, worker.sum, wanted)
             bad = {step: saw for step, saw in worker.seen.items() if wanted[1][step] != saw}
             assert not bad and worker.shared[-2:] == [True, True][:len(worker.shared)], (turn, bad, worker.shared)
+        cluster.api(0).DeleteModel(model=f"m{turn}", force=True)
+    print(f"{ROUNDS} kills of a {what}, {shards} shards; a slot was lent at {sharing} of them", flush=True)
+    assert sharing > 0 or ROUNDS < 5
     assert cluster.end() == [0] * shards
 
 
@@ -352,19 +371,6 @@ def test_a_server_that_is_stopped_for_a_while_ends_no_worker(context):
 
 
 # ---- what is lent comes back ----
-
-def holdings(pid):
-    """(descriptors, of them slots; memfds that are mapped, of them slots)"""
-    names = []
-    for link in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            names.append(os.readlink(link))
-        except FileNotFoundError:
-            continue
-    maps = [line for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines() if "memfd:" in line]
-    return (len(names), sum("ampd-slot" in name for name in names),
-            len(maps), sum("ampd-slot" in line for line in maps))
-
 
 def test_descriptors_and_memory_come_back(context):
     cluster = Cluster(context, 3)

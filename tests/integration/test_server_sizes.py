@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Models that real workers train on one, two, three and four shards, and that are taken to another number of shards on the way:
-bitwise the same last checkpoint.
+bitwise the same last checkpoint. Workers share memory with the shards, and send bytes to one shard alone, for comparison.
 
     test_server_sizes.py BIN_DIR [NAME ...]      AMPD_LARGE=1 of the environment: also a model of 50 million parameters
 """
@@ -11,6 +11,7 @@ import time
 
 import ampd_testing
 from ampd_testing import DIE_WITH_PARENT, PATIENCE, common, eventually, run
+from shared_testing import holdings
 from test_server_reshard import again, history, same, shared
 from test_server_shards import START_TIMEOUT_S, Cluster
 
@@ -53,6 +54,13 @@ def start(context, cluster, job, last=0):
     return workers
 
 
+def await_slots(cluster):
+    """Each worker has a slot of each shard."""
+    def lent():
+        return [holdings(process.pid)[1] for process in cluster.processes]
+    eventually(lambda: lent() == [WORLD] * cluster.count, "memory of all shards is shared with all workers", WORKERS_TIMEOUT_S)
+
+
 def finish(workers):
     codes = [process.wait(WORKERS_TIMEOUT_S) for process, _ in workers]
     for _, said in workers:
@@ -86,10 +94,10 @@ def export(context, cluster, job, name):
     return file
 
 
-def begin(context, count):
+def begin(context, count, *options):
     folder = context.folder()
     folder.mkdir()
-    return Cluster(context, count, folder, shared(folder))
+    return Cluster(context, count, folder, [*shared(folder), *options])
 
 
 def over(context, cluster, *files):
@@ -101,11 +109,14 @@ def over(context, cluster, *files):
             file.unlink()
 
 
-def on(context, job, count):
+def on(context, job, count, *options):
     """What the job ends with on so many shards."""
-    cluster = begin(context, count)
+    cluster = begin(context, count, *options)
     began = time.monotonic()
-    finish(start(context, cluster, job))
+    workers = start(context, cluster, job)
+    if not options:
+        await_slots(cluster)
+    finish(workers)
     print(f"    {job.model} on {count} shard{'s' if count > 1 else ''}: {time.monotonic() - began:.1f} s", flush=True)
     ended(cluster, job)
     return cluster, export(context, cluster, job, "last")
@@ -113,14 +124,14 @@ def on(context, job, count):
 
 def expected(context, job):
     if job.model not in FOUND:
-        cluster, FOUND[job.model] = on(context, job, 1)
+        cluster, FOUND[job.model] = on(context, job, 1, "--shared-memory", "off")
         over(context, cluster)
     return FOUND[job.model]
 
 
 def check_every_count(context, job):
     want = expected(context, job)
-    for count in (2, 3, 4):
+    for count in (1, 2, 3, 4):
         cluster, have = on(context, job, count)
         same(have, want, f"{job.model} on {count} shards")
         over(context, cluster, have)

@@ -5,8 +5,9 @@
 curves: 500 steps for each cast, with one worker and with two (whose gradients are averaged), against torch's AdamW with
 the same first values, batches, schedule and clipping, which leaves out the steps that ampd has skipped. The mean losses
 of the last fifth of the steps may be LIMITS apart, in the mean over the seeds.
-kills: ten runs of 60 steps with two workers, in each of which the server and a worker get SIGKILL at random moments;
-the export at the end has the bytes of the undisturbed run. AMPD_SEED gives the moments of an earlier call.
+kills: ten runs of 60 steps with two workers that share memory with the server, in each of which the server and a worker
+get SIGKILL at random moments; the export at the end has the bytes of the undisturbed run, which is by TCP. AMPD_SEED
+gives the moments of an earlier call.
 
 Exits with 1 if anything is not so. test_charlm.py has short forms of both.
 """
@@ -140,18 +141,29 @@ def curves():
 
 # ---- kills ----
 
-class Run:
-    """Two workers under ampd.launch, and a server of its own; each may be killed in the middle."""
+def slots_of(pid):
+    """Memory that the process has lent to workers: a descriptor for each."""
+    names = []
+    for link in pathlib.Path("/proc/%d/fd" % pid).iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            names.append(os.readlink(link))
+    return sum("ampd-slot" in name for name in names)
 
-    def __init__(self, made, name, steps):
-        self.folder, self.steps = pathlib.Path(made) / name, steps
+
+class Run:
+    """Two workers under ampd.launch, and a server of its own; each may be killed in the middle. By a unix socket the
+    workers share memory with the server, by TCP they do not; `slots` says how many of them have, at the most."""
+
+    def __init__(self, made, name, steps, unix):
+        self.folder, self.steps, self.slots = pathlib.Path(made) / name, steps, 0
         self.folder.mkdir()
         self.log, self.said = self.folder / "steps", self.folder / "said"
         self.server = ampd.testing.Server(self.folder / "server")
+        endpoint = "unix:%s/ampd.sock" % self.server.data_dir if unix else self.server.endpoint
         with open(self.said, "wb") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-B", "-m", "ampd.launch", "-n", "2", "--restarts", "1", "--endpoint",
-                 self.server.endpoint, EXAMPLE, "--steps", str(steps), "--batch", "2", "--scale", str(SCALE),
+                [sys.executable, "-B", "-m", "ampd.launch", "-n", "2", "--restarts", "1", "--endpoint", endpoint,
+                 EXAMPLE, "--steps", str(steps), "--batch", "2", "--scale", str(SCALE),
                  "--checkpoint-every", "20", "--log", self.log, "--save", self.folder / "charlm.pt"], env=ENVIRONMENT,
                 stdin=subprocess.DEVNULL, stdout=said, stderr=said, preexec_fn=ampd.testing.die_with_parent)
         self.begun = time.monotonic()
@@ -165,6 +177,7 @@ class Run:
         until = time.monotonic() + RUN_TIMEOUT_S * PATIENCE
         while self.ended_steps() < steps and self.process.poll() is None:
             assert time.monotonic() < until, self.said.read_text()
+            self.slots = max(self.slots, slots_of(self.server.process.pid))
             time.sleep(0.005)
         time.sleep(seconds)
 
@@ -199,12 +212,13 @@ class Run:
 
 def undisturbed(made, steps):
     """(bytes, rows, seconds to the first step, seconds of a step)"""
-    run = Run(made, "undisturbed", steps)
+    run = Run(made, "undisturbed", steps, unix=False)
     run.wait_for(1, 0)
     first = time.monotonic()
     run.wait_for(steps, 0)
     each = (time.monotonic() - first) / (steps - 1)
     found = run.finish()
+    assert run.slots == 0, run.slots
     assert any(skipped for _, skipped in rows(run.log).values())
     return found, rows(run.log), first - run.begun, each
 
@@ -217,7 +231,7 @@ def killed(made, name, steps, wanted, seed):
     events = [(draw.randrange(steps - 2), draw.random(), who) for who in ("server", "worker")]
     events = sorted((number, part * (each if number > 0 else first), who) for number, part, who in events)
     rank, pause, missed = draw.randrange(2), draw.uniform(0, 1), False
-    run = Run(made, name, steps)
+    run = Run(made, name, steps, unix=True)
     try:
         for number, seconds, who in events:
             run.wait_for(number, seconds)
@@ -225,6 +239,7 @@ def killed(made, name, steps, wanted, seed):
                 run.kill_server(pause)
             else:
                 missed = not run.kill_worker(rank)
+        run.wait_for(steps, 0)
     except BaseException:
         run.process.kill()
         raise
@@ -235,6 +250,8 @@ def killed(made, name, steps, wanted, seed):
         "" if "is over; join again" in said else "not ", run.ended_steps(), time.monotonic() - run.begun), flush=True)
     if missed or again != [str(rank)]:
         return "no worker was killed: %s" % said[-1000:]
+    if run.slots == 0:
+        return "no memory was shared"
     differ = [what for what, one, other in zip(("the export", "the saved module"), found, values) if one != other]
     if run.log.exists() and any(losses[number] != row for number, row in rows(run.log).items()):
         differ.append("losses")

@@ -41,7 +41,7 @@ struct cut {
     atomic_bool cancel;
     bool told; /* the log has its trouble */
     uint64_t begun_us;
-    int code;
+    atomic_int code; /* the thread's: a later task may set it while the loop looks at it for an earlier one */
     struct ampd_checkpoint_record record;
 };
 
@@ -128,14 +128,14 @@ static bool try_again(struct cut *cut, int code, const struct amp_error *error)
     cut->told = true;
     if (wait_unless_cancelled(cut))
         return true;
-    cut->code = AMP_ECANCELLED;
+    atomic_store(&cut->code, AMP_ECANCELLED);
     return false;
 }
 
 /* Whether a task of the part has anything to do. */
 static bool is_over(const struct cut *cut)
 {
-    return cut->code != 0 || atomic_load(&cut->cancel);
+    return atomic_load(&cut->code) != 0 || atomic_load(&cut->cancel);
 }
 
 static void clear_alert(const struct cut *cut)
@@ -207,8 +207,8 @@ static void seal_run(struct io_task *base)
         if (!try_again(cut, rc, &error))
             break;
     }
-    if (cut->writer != NULL && cut->code == 0)
-        cut->code = AMP_ECANCELLED;
+    if (cut->writer != NULL && atomic_load(&cut->code) == 0)
+        atomic_store(&cut->code, AMP_ECANCELLED);
     ampd_checkpoint_abandon(cut->writer);
     AMP_FAILPOINT("checkpoint.done");
     clear_alert(cut);
@@ -217,7 +217,7 @@ static void seal_run(struct io_task *base)
 static void abandon_run(struct io_task *base)
 {
     struct cut *cut = AMP_CONTAINER(base, struct cut, last);
-    cut->code = AMP_ECANCELLED;
+    atomic_store(&cut->code, AMP_ECANCELLED);
     ampd_checkpoint_abandon(cut->writer);
     clear_alert(cut);
 }
@@ -226,7 +226,8 @@ static void cut_done(struct io_task *base)
 {
     struct cut *cut = AMP_CONTAINER(base, struct cut, last);
     struct ampd_server *server = cut->server;
-    if (cut->code == 0) {
+    int code = atomic_load(&cut->code);
+    if (code == 0) {
         io_timing_add(&server->counts.checkpoint, cut->begun_us);
         (void)atomic_fetch_add(&server->counts.checkpoint_bytes, cut->record.size_bytes);
         amp_log(server->log, AMP_LOG_INFO, "checkpoint", "msg=\"written\" model=%s step=%llu bytes=%llu file=%s",
@@ -235,7 +236,7 @@ static void cut_done(struct io_task *base)
     }
     struct ampd_event event = {
         .type = AMPD_EVENT_PART_WRITTEN,
-        .u.part = {.token = cut->order.token, .code = cut->code, .record = cut->code == 0 ? &cut->record : NULL}};
+        .u.part = {.token = cut->order.token, .code = code, .record = code == 0 ? &cut->record : NULL}};
     amp_list_remove(&cut->in_cuts);
     AMP_FAILPOINT("checkpoint.written");
     io_core_event(server, &event);
@@ -328,6 +329,7 @@ void io_checkpoint_files_cut(struct ampd_server *server, const struct ampd_part_
     cut->order = *order;
     cut->left = order->count;
     atomic_init(&cut->cancel, false);
+    atomic_init(&cut->code, 0);
     amp_list_push(&server->checkpoint_files->cuts, &cut->in_cuts);
     io_threads_submit(server->pools.files, &cut->open);
 }
