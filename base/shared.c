@@ -66,16 +66,18 @@ int amp_shared_new(const char *name, size_t size, bool own, int *fd, void **memo
 
 int amp_shared_fill(int fd, void *memory, size_t size, size_t at, bool *huge)
 {
-    size_t bytes = amp_shared_pages(size) - at < AMP_SHARED_FILL ? amp_shared_pages(size) - at : AMP_SHARED_FILL;
-    if (*huge && bytes == AMP_HUGE_PAGE) {
-        /* Of no page at all none is made. */
-        if (fallocate(fd, 0, (off_t)at, PAGE) != 0)
+    size_t left = amp_shared_pages(size) - at, bytes = left < AMP_SHARED_FILL ? left : AMP_SHARED_FILL;
+    size_t whole = *huge ? bytes / AMP_HUGE_PAGE * AMP_HUGE_PAGE : 0;
+    for (size_t page = 0; page < whole; page += AMP_HUGE_PAGE) /* of no page at all none is made */
+        if (fallocate(fd, 0, (off_t)(at + page), PAGE) != 0)
             return AMP_ENOMEM;
-        if (madvise((uint8_t *)memory + at, AMP_HUGE_PAGE, MADV_COLLAPSE) == 0)
-            return 0;
+    if (whole > 0 && madvise((uint8_t *)memory + at, whole, MADV_COLLAPSE) != 0) {
         *huge = false;
+        whole = 0; /* some may be huge: those are passed over */
     }
-    return fallocate(fd, 0, (off_t)at, (off_t)bytes) == 0 ? 0 : AMP_ENOMEM;
+    if (whole == bytes)
+        return 0;
+    return fallocate(fd, 0, (off_t)(at + whole), (off_t)(bytes - whole)) == 0 ? 0 : AMP_ENOMEM;
 }
 
 int amp_shared_map(int fd, void *place, size_t size, bool writable, struct amp_error *error)

@@ -155,7 +155,7 @@ struct ampd_msg_attach_memory_response {
     uint32_t block_count;
     uint64_t copy_bytes; /* size of each copy */
     uint64_t slot_bytes;
-    bool waits; /* sync_mode is SYNC: no step is decided without this worker, so none can overtake it */
+    bool waits; /* sync_mode is SYNC: while this worker holds its rank, no step can overtake it */
 };
 
 int ampd_msg_step_result_encode(const struct ampd_msg_step_result *message, struct amp_buf *out);

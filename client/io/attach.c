@@ -14,6 +14,8 @@
 
 /* For the server's answer, and for the descriptors: one on this host that lives takes a millisecond. */
 #define ATTACH_TIMEOUT_MS 5000
+/* And before it answers it makes the pages of the slot: some GB/s, if it and the kernel have nothing else to do. */
+#define ATTACH_BYTES_PER_MS ((uint64_t)128 << 10)
 /* Until the next attempt after one that failed for now: the server was away, or had no memory left. It doubles. */
 #define ATTACH_AGAIN_MS     100
 #define ATTACH_AGAIN_MAX_MS 10000
@@ -24,6 +26,7 @@ struct attach_job {
     struct ampclient_job job;
     struct ampclient_model *model;
     uint32_t shard;
+    uint64_t timeout_ms;
     struct amp_buf request;
     int code;
     struct amp_error error;
@@ -124,7 +127,7 @@ static void run_attach(struct ampclient_job *base)
     amp_list_push(&job->model->attach_calls, &own->node);
     (void)uv_timer_init(&link->loop, &own->timer); /* cannot fail, nor can it be started in vain */
     own->timer.data = own;
-    (void)uv_timer_start(&own->timer, on_late, ATTACH_TIMEOUT_MS, 0);
+    (void)uv_timer_start(&own->timer, on_late, job->timeout_ms, 0);
     if (arpc_call_send(own->call, job->request.data, job->request.size, NULL, 0, NULL, NULL) != 0)
         arpc_call_cancel(own->call, ARPC_STATUS_CANCELLED, "the request cannot be sent");
     else
@@ -220,10 +223,11 @@ static int attach_shard(struct ampclient_model *model, struct ampclient_attached
     job->job.run_cb = run_attach;
     job->model = model;
     job->shard = shard;
+    job->timeout_ms = ATTACH_TIMEOUT_MS + attached->slot_size / ATTACH_BYTES_PER_MS;
     amp_buf_init(&job->request, AMPD_MSG_SIZE_MAX);
     int rc = ampd_msg_attach_memory_request_encode(request, &job->request);
     if (rc == 0) {
-        rc = ampclient_link_run(model->client->link, &job->job, ATTACH_TIMEOUT_MS, NULL);
+        rc = ampclient_link_run(model->client->link, &job->job, job->timeout_ms, NULL);
         if (rc != 0)
             return rc; /* broken: the job may still be in use */
         rc = job->code;

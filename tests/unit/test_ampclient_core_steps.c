@@ -554,6 +554,130 @@ static void a_model_that_goes_on_without_its_workers_is_not_pulled_ahead(void **
     assert_int_equal(0, have(AMPCLIENT_OUT_PULL));
 }
 
+/* What lies in the copies is not what was given: the step would be computed on whatever lies there. */
+static void memory_that_comes_after_a_step_in_shared_memory_is_refused(void **state)
+{
+    (void)state;
+    static _Alignas(AMPCLIENT_MEMORY_ALIGN) uint8_t given[8192];
+    struct amp_error error = {0};
+    uint64_t elements;
+    first_step_in_memory(true);
+    end_with(ahead(2, 1, 3, shared_copies[1]).call, (struct ampclient_ended){0});
+    assert_int_equal(AMP_ESTATE, ampclient_core_use_memory(core, given, sizeof given, &error));
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 0);
+    assert_ptr_equal(shared_copies[1], ampclient_core_parameter(core, 0, &elements));
+}
+
+/* Epoch 2 begins at step 2 while what was pulled ahead of epoch 1 is there. */
+static void what_was_pulled_ahead_goes_with_its_epoch(void **state)
+{
+    (void)state;
+    uint64_t elements;
+    first_step_in_memory(true);
+    end_with(ahead(2, 1, 3, shared_copies[1]).call, (struct ampclient_ended){0});
+    tick(10000);
+    answer_keep_alive(2, true, "");
+    answer_join(2, 1, 2);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    struct ampclient_output pull = take(AMPCLIENT_OUT_PULL);
+    assert_int_equal(2, pull.u.pull.epoch);
+    assert_int_equal(1, pull.u.pull.number);
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = pull.call};
+    event.u.header = (struct ampclient_pull_header){2, 1, 0, 5, 1024, AMP_F16, shared_copies[0]};
+    send(&event);
+    for (uint64_t b = 0; b < 3; b++) {
+        event = (struct ampclient_event){.type = AMPCLIENT_EVENT_PULL_BLOCK, .call = pull.call, .u.block = b};
+        send(&event);
+    }
+    end_with(pull.call, (struct ampclient_ended){0});
+    struct ampclient_user_done begun = done(AMPCLIENT_EVENT_STEP_BEGIN, 0);
+    assert_int_equal(1, begun.step.step);
+    assert_true(begun.step.rolled_back);
+    assert_ptr_equal(shared_copies[0], ampclient_core_parameter(core, 0, &elements));
+}
+
+static void what_was_pulled_ahead_goes_with_its_rank(void **state)
+{
+    (void)state;
+    first_step_in_memory(true);
+    uint64_t call = ahead(2, 1, 1, shared_copies[1]).call;
+    tick(10000);
+    answer_keep_alive(1, false, "taken by another");
+    assert_int_equal(call, take(AMPCLIENT_OUT_CANCEL).call);
+    fail_call(call, AMP_ECANCELLED, "", 0, 0);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_EABORTED);
+    assert_int_equal(0, have(AMPCLIENT_OUT_PULL));
+}
+
+/* One shard's pull ahead is done, the other's fails, or is at another step: both are made anew, together. */
+static void what_was_pulled_ahead_of_one_shard_goes_with_that_of_the_other(void **state)
+{
+    ampclient_core_free(core);
+    make_with((struct ampclient_core_config){.model = "m", .rank = 1, .world_size = 2, .shards = 2});
+    for (unsigned round = 0; round < 2; round++) {
+        if (round == 0) {
+            ampclient_core_set_in_memory(core, true, true);
+            request(AMPCLIENT_EVENT_STEP_BEGIN);
+            end_with(ahead(1, 0, 2, shared_copies[0]).call, (struct ampclient_ended){0});
+            struct ampclient_output other = ahead(1, 0, 3, shared_copies[0]);
+            end_with(other.call, (struct ampclient_ended){0});
+            (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 0);
+        }
+        push(1, second);
+        request(AMPCLIENT_EVENT_STEP_END);
+        for (unsigned k = 0; k < 2; k++)
+            answer_push(take(AMPCLIENT_OUT_PUSH).call, 1, 1 + round);
+        (void)done(AMPCLIENT_EVENT_STEP_END, 0);
+        end_with(ahead(2 + round, 1 + round, 2, shared_copies[1]).call, (struct ampclient_ended){0});
+        struct ampclient_output other = take(AMPCLIENT_OUT_PULL);
+        if (round == 0) {
+            fail_call(other.call, AMP_EUNAVAILABLE, "", 0, 0);
+        } else {
+            struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = other.call};
+            event.u.header = (struct ampclient_pull_header){1, 4, 3, 6, 1024, AMP_F16, shared_copies[0]};
+            send(&event);
+            assert_int_equal(other.call, take(AMPCLIENT_OUT_CANCEL).call);
+            fail_call(other.call, AMP_ECANCELLED, "", 0, 0);
+        }
+        request(AMPCLIENT_EVENT_STEP_BEGIN);
+        assert_int_equal(0, have(AMPCLIENT_OUT_USER_DONE));
+        end_with(ahead(2 + round, 1 + round, 2, shared_copies[1]).call, (struct ampclient_ended){0});
+        end_with(ahead(2 + round, 1 + round, 3, shared_copies[1]).call, (struct ampclient_ended){0});
+        assert_int_equal(2 + round, done(AMPCLIENT_EVENT_STEP_BEGIN, 0).step.step);
+    }
+}
+
+static void a_leave_waits_for_the_end_of_what_was_pulled_ahead(void **state)
+{
+    (void)state;
+    first_step_in_memory(true);
+    uint64_t call = ahead(2, 1, 1, shared_copies[1]).call;
+    request(AMPCLIENT_EVENT_LEAVE);
+    assert_int_equal(call, take(AMPCLIENT_OUT_CANCEL).call);
+    end_with(take(AMPCLIENT_OUT_LEAVE).call, (struct ampclient_ended){0});
+    assert_int_equal(0, have(AMPCLIENT_OUT_USER_DONE));
+    fail_call(call, AMP_ECANCELLED, "", 0, 0);
+    (void)done(AMPCLIENT_EVENT_LEAVE, 0);
+}
+
+/* The pull's own deadline counts from the verdict; the step's from step_begin. */
+static void a_pull_ahead_that_ends_late_is_made_again_for_the_step_that_waits(void **state)
+{
+    (void)state;
+    first_step_in_memory(true);
+    struct ampclient_output pull = take(AMPCLIENT_OUT_PULL);
+    tick(AMPCLIENT_STEP_TIMEOUT_MS - 1);
+    fail_call(take(AMPCLIENT_OUT_KEEP_ALIVE).call, AMP_EUNAVAILABLE, "", 0, 0);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    fail_call(pull.call, AMP_EDEADLINE, "", 0, 0);
+    assert_int_equal(0, have(AMPCLIENT_OUT_USER_DONE) + have(AMPCLIENT_OUT_PULL));
+    tick(AMPCLIENT_BACKOFF_MS);
+    end_with(ahead(2, 1, 3, shared_copies[1]).call, (struct ampclient_ended){0});
+    assert_int_equal(2, done(AMPCLIENT_EVENT_STEP_BEGIN, 0).step.step);
+}
+
 static void memory_that_comes_after_the_first_pull_is_refused(void **state)
 {
     (void)state;
@@ -773,6 +897,12 @@ int main(void)
         TEST(a_pull_ahead_that_fails_is_forgotten),
         TEST(a_pull_ahead_is_cancelled_by_whatever_else_comes),
         TEST(a_model_that_goes_on_without_its_workers_is_not_pulled_ahead),
+        TEST(memory_that_comes_after_a_step_in_shared_memory_is_refused),
+        TEST(what_was_pulled_ahead_goes_with_its_epoch),
+        TEST(what_was_pulled_ahead_goes_with_its_rank),
+        TEST(what_was_pulled_ahead_of_one_shard_goes_with_that_of_the_other),
+        TEST(a_leave_waits_for_the_end_of_what_was_pulled_ahead),
+        TEST(a_pull_ahead_that_ends_late_is_made_again_for_the_step_that_waits),
         TEST(memory_that_comes_after_the_first_pull_is_refused),
         TEST(user_state_given_after_the_header_begins_the_stream_anew),
         TEST(a_weight_counts_from_the_step_whose_first_push_was_not_made),

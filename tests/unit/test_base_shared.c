@@ -115,7 +115,7 @@ static void a_descriptor_whose_size_may_change_is_not_mapped(void **state)
 static void filled_memory_has_all_its_pages_and_keeps_what_is_in_it(void **state)
 {
     (void)state;
-    const size_t size = 2 * AMP_HUGE_PAGE + SIZE;
+    const size_t size = AMP_SHARED_FILL + 2 * AMP_HUGE_PAGE + SIZE;
     for (unsigned round = 0; round < 2; round++) {
         int fd;
         void *memory;
