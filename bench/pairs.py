@@ -23,6 +23,7 @@ sys.dont_write_bytecode = True
 import charlm_rows  # noqa: E402
 import checkpoint_rows  # noqa: E402
 import cluster_rows  # noqa: E402
+import host_checkpoint_rows  # noqa: E402
 import host_rows  # noqa: E402
 import memory_row  # noqa: E402
 import python_rows  # noqa: E402
@@ -160,7 +161,7 @@ def main():
                 for name, ours, peers, goal, calibrates in ROWS]
         rows += [(name, True, run, (programs, name)) for name, run in rpc_rows.MEMORY]
         trained = (checkpoint_rows.ROWS + memory_row.ROWS + cluster_rows.ROWS + charlm_rows.ROWS + python_rows.ROWS +
-                   host_rows.ROWS)
+                   host_rows.ROWS + host_checkpoint_rows.ROWS)
         rows += [(name, False, run, (programs, name)) for name, run in trained]
         rows += [(own[0], True, run_own, own) for own in own_rows(programs)]
         rows += [(own[0], False, run_own, own) for own in store_rows(programs)]

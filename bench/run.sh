@@ -11,7 +11,7 @@
 # storage_verdicts_full_8, storage_verdicts_full_1, storage_verdicts_normal, storage_verdicts_normal_call, storage_checkpoint_write,
 # storage_checkpoint_restore); `cluster` those of cluster_rows.py (two shards beside one, and the cost model, five minutes, only when asked for; most need
 # root); `charlm` those of the language model, of which charlm_rows.py says what each compares; `kernels` those of the numerics library, of which
-# bench_kernels.c says what each compares; `host` those of a worker that shares memory with its server (host_rows.py); `python` what the Python package costs beside the C client (python_rows.py); torch is installed when its rows are asked for, which takes 0.5 GB.
+# bench_kernels.c says what each compares; `host` those of a worker that shares memory with its server (host_rows.py), and its steps while a checkpoint is written (host_checkpoint_rows.py); `python` what the Python package costs beside the C client (python_rows.py); torch is installed when its rows are asked for, which takes 0.5 GB.
 # Installs what is missing, builds the release preset, and says on stderr on
 # what machine. A row that falls short does not change the exit code: 0 measured, 1 something could not be, 2 wrong use.
 set -euo pipefail
