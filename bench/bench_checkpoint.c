@@ -24,8 +24,8 @@
 #define JOIN_S           60.0
 
 /*
- * Of the sign by which each step takes it farther from zero. AdamW computes masters of a few steps' size in double:
- * from zeros on, each of the first ten steps took twice as long.
+ * First values are this far from zero, on the side to which each step moves them. AdamW computes masters as small as a
+ * few steps in double: from zeros, each of the first ten steps took twice as long.
  */
 #define FIRST_VALUE 0.125f
 
