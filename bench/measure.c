@@ -161,13 +161,18 @@ static void interval(const double *values, size_t n, double *low, double *high)
     *high = medians[BOOTSTRAP_DRAWS - 1 - BOOTSTRAP_DRAWS / 40];
 }
 
-/* What the processor lets anybody reach, and the goal that is left of the row's. `bounds` are sorted by it. */
+/*
+ * The goal that is left of the row's where the processor lets nobody reach more. Of the bound's interval the upper end
+ * counts: a busy machine must not take a goal away. `bounds` are sorted by it.
+ */
 static double bounded_goal(const struct bench_row *row, const struct bench_side *bound, double *bounds)
 {
-    double most = bench_median(bounds, BENCH_PAIRS);
-    double goal = BENCH_OF_BOUND * most < row->goal ? BENCH_OF_BOUND * most : row->goal;
-    (void)fprintf(stderr, "# %s: bound %.2f (%.2f to %.2f; %s), goal %.2f, at most %.2f of the bound: %.2f\n",
-                  row->name, most, bounds[0], bounds[BENCH_PAIRS - 1], bound->name, row->goal, BENCH_OF_BOUND, goal);
+    double low, high;
+    interval(bounds, BENCH_PAIRS, &low, &high);
+    double goal = BENCH_OF_BOUND * high < row->goal ? BENCH_OF_BOUND * high : row->goal;
+    (void)fprintf(stderr, "# %s: bound %.2f, 95 %% of it %.2f to %.2f (%s); goal %.2f, at most %.2f of that: %.2f\n",
+                  row->name, bench_median(bounds, BENCH_PAIRS), low, high, bound->name, row->goal, BENCH_OF_BOUND,
+                  goal);
     return goal;
 }
 

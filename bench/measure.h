@@ -56,7 +56,7 @@ const struct bench_side *bench_fastest(const char *what, const struct bench_side
 /*
  * Warms up, measures the pairs, and prints the row; spread and interval go to stderr. `bound`, where it is not NULL,
  * has less to do than any way of doing the row's work, and takes its turns too: the goal is then at most BENCH_OF_BOUND
- * of the ratio that it has.
+ * of the ratio that it has, of whose interval (95 %) the upper end counts.
  */
 void bench_pairs(const struct bench_row *row, const struct bench_side *ours, const struct bench_side *peer,
                  const struct bench_side *bound);

@@ -73,11 +73,11 @@ def interval(values):
 
 
 def bounded_goal(name, goal, ratios):
-    """What is left of the goal where nothing reaches more than so many ratios."""
-    bound = statistics.median(ratios)
-    left = min(goal, OF_BOUND * bound)
-    print("# %s: bound %.2f (%.2f to %.2f), goal %.2f, at most %.2f of the bound: %.2f" % (
-        name, bound, min(ratios), max(ratios), goal, OF_BOUND, left), file=sys.stderr)
+    """What is left of the goal where nothing reaches more; a busy machine, with a wide interval, takes nothing away."""
+    low, high = interval(ratios)
+    left = min(goal, OF_BOUND * high)
+    print("# %s: bound %.2f, 95 %% of it %.2f to %.2f; goal %.2f, at most %.2f of that: %.2f" % (
+        name, statistics.median(ratios), low, high, goal, OF_BOUND, left), file=sys.stderr)
     return left
 
 
