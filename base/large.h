@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 
+/* Bytes of a huge page. */
 #define AMP_HUGE_PAGE ((size_t)2 << 20)
 
 /*

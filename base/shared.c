@@ -34,12 +34,12 @@ static int failed(struct amp_error *error, const char *what)
     return amp_error_set(error, code, NULL, "shared memory: %s: %s", what, strerror(errno));
 }
 
-static int seal(int fd, bool own)
+static int seal(int fd, bool sole_writer)
 {
-    return fcntl(fd, F_ADD_SEALS, SIZE_SEALS | F_SEAL_SEAL | (own ? F_SEAL_FUTURE_WRITE : 0));
+    return fcntl(fd, F_ADD_SEALS, SIZE_SEALS | F_SEAL_SEAL | (sole_writer ? F_SEAL_FUTURE_WRITE : 0));
 }
 
-int amp_shared_new(const char *name, size_t size, bool own, int *fd, void **memory, struct amp_error *error)
+int amp_shared_new(const char *name, size_t size, bool sole_writer, int *fd, void **memory, struct amp_error *error)
 {
     size_t bytes = amp_shared_pages(size);
     int made = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -52,7 +52,7 @@ int amp_shared_new(const char *name, size_t size, bool own, int *fd, void **memo
     else if (place == NULL ||
              mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, made, 0) == MAP_FAILED)
         rc = failed(error, "mmap");
-    else if (seal(made, own) != 0)
+    else if (seal(made, sole_writer) != 0)
         rc = failed(error, "F_ADD_SEALS");
     if (rc != 0) {
         amp_large_free(place, bytes);
@@ -68,12 +68,12 @@ int amp_shared_fill(int fd, void *memory, size_t size, size_t at, bool *huge)
 {
     size_t left = amp_shared_pages(size) - at, bytes = left < AMP_SHARED_FILL ? left : AMP_SHARED_FILL;
     size_t whole = *huge ? bytes / AMP_HUGE_PAGE * AMP_HUGE_PAGE : 0;
-    for (size_t page = 0; page < whole; page += AMP_HUGE_PAGE) /* of no page at all none is made */
+    for (size_t page = 0; page < whole; page += AMP_HUGE_PAGE) /* a huge page is made of one small page at least */
         if (fallocate(fd, 0, (off_t)(at + page), PAGE) != 0)
             return AMP_ENOMEM;
     if (whole > 0 && madvise((uint8_t *)memory + at, whole, MADV_COLLAPSE) != 0) {
         *huge = false;
-        whole = 0; /* some may be huge: those are passed over */
+        whole = 0; /* some may be huge: fallocate passes over those */
     }
     if (whole == bytes)
         return 0;

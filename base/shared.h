@@ -13,18 +13,18 @@
 struct amp_error;
 
 /*
- * Makes one of `size` bytes, all zero, and maps it to be written, at a multiple of AMP_HUGE_PAGE. With `own` nobody
- * else can map it but to read. 0, and *fd (close) and *memory (amp_shared_unmap) are the caller's; AMP_EUNIMPLEMENTED
- * (this kernel cannot), AMP_ENOMEM, AMP_EIO with a text: nothing is held. Any thread.
+ * Makes one of `size` bytes, all zero, and maps it to be written, at a multiple of AMP_HUGE_PAGE. With `sole_writer`
+ * everybody else can map it to read alone. 0, and *fd (close) and *memory (amp_shared_unmap) are the caller's;
+ * AMP_EUNIMPLEMENTED (this kernel cannot), AMP_ENOMEM, AMP_EIO with a text: nothing is held. Any thread.
  */
-int amp_shared_new(const char *name, size_t size, bool own, int *fd, void **memory, struct amp_error *error);
+int amp_shared_new(const char *name, size_t size, bool sole_writer, int *fd, void **memory, struct amp_error *error);
 
 /*
- * Gives the bytes at `at`, a multiple of AMP_SHARED_FILL, and what follows up to AMP_SHARED_FILL, their pages, which
- * are then of the caller's account. With *huge, huge pages, where the kernel has them for shared memory (madvise(2),
- * MADV_COLLAPSE, Linux 6.1: also where shmem_enabled is "never"; a huge page made of one small page costs a twentieth
- * of one made of 512); *huge is false after the first that could not be had. What is in the memory stays, also while
- * others use it. 0; AMP_ENOMEM: there are no pages left. Any thread.
+ * Makes the pages of AMP_SHARED_FILL bytes at `at`, a multiple of AMP_SHARED_FILL, or of what is left from there on;
+ * they are charged to the caller's cgroup. With *huge these are huge pages, where the kernel has them for shared memory
+ * (madvise(2), MADV_COLLAPSE, Linux 6.1: also where shmem_enabled is "never"; a huge page made of one small page costs
+ * a twentieth of one made of 512); *huge is false after the first that could not be had. What is in the memory stays,
+ * also while others use it. 0; AMP_ENOMEM: pages are missing, those that were made stay. Any thread, one at a time.
  *
  * Each MADV_COLLAPSE waits for a kernel thread on every processor, up to 0.2 s where those are busy, however little it
  * is asked for: with 2 MiB a call 2 GiB took 3 to 26 s on a busy machine, with 32 MiB 0.5 to 1.4 s.

@@ -9,6 +9,7 @@
  * measured from step_begin, which waits for the parameters and so for the apply before, to the verdict.
  */
 #include "amp/dtype.h"
+#include "base/large.h"
 #include "bench/measure.h"
 #include "client/ampclient.h"
 
@@ -24,8 +25,8 @@
 #define JOIN_S           60.0
 
 /*
- * Of the sign by which each step takes it farther from zero. AdamW computes masters of a few steps' size in double:
- * from zeros on, each of the first ten steps took twice as long.
+ * First values are this far from zero, on the side to which each step moves them. AdamW computes masters as small as a
+ * few steps in double: from zeros, each of the first ten steps took twice as long.
  */
 #define FIRST_VALUE 0.125f
 
@@ -142,7 +143,7 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "bench_checkpoint: connect to %s: %s\n", argv[1], error.text);
         return 1;
     }
-    bench.gradient = malloc(bench.elements * sizeof *bench.gradient);
+    bench.gradient = amp_large_new(bench.elements * sizeof *bench.gradient);
     if (bench.gradient == NULL)
         check(&bench, AMP_ENOMEM, "gradient");
     for (uint64_t i = 0; i < bench.elements; i++)
@@ -162,6 +163,6 @@ int main(int argc, char **argv)
     for (unsigned s = 0; s < bench.sides_count; s++)
         (void)ampclient_leave(bench.sides[s].model);
     ampclient_close(bench.client);
-    free(bench.gradient);
+    amp_large_free(bench.gradient, bench.elements * sizeof *bench.gradient);
     return 0;
 }

@@ -3,9 +3,11 @@
  *
  *     bench_kernels --list    the names of the rows
  *     bench_kernels NAME      measures one row and prints it (see bench/run.sh)
- *     bench_kernels --serve ELEMENTS THREADS
+ *     bench_kernels --serve ELEMENTS THREADS [apply]
  *                             our side of the rows kernels_torch_*: vote and apply of one worker, for each line on
- *                             stdin, and its seconds (torch_adamw.py is the peer, pairs.py takes the turns)
+ *                             stdin, and its seconds (torch_adamw.py is the peer, pairs.py takes the turns). With
+ *                             `apply` what a shard does after the verdict, for the bound of cluster_apply: the apply
+ *                             and the checksum of each block of the copy
  *
  * Ours and peer take turns, A B A B, over the same arrays, together at least 2 GB, every page written before; threads
  * are pinned, and of two threads each has one half. What we run is what the server runs: amp_pass_vote and
@@ -26,6 +28,10 @@
  *                                    whichever is fastest), then our apply pass from that sum: 10W + 26.
  *   kernels_fused_1t, _2t vote and apply of one worker with clip by value: 30 bytes. Peer: the same work by our own
  *                                    kernels, one pass over all each: unscale, finite test, clip, AdamW, cast: 52.
+ * Each of these but kernels_finite_test, whose peer is one, has a bound (kernel_bounds.h): loops with the same reads
+ * and writes as ours and less arithmetic, the fastest of which takes its turns in the row. The row's goal is then at
+ * most 0.95 of what that loop has beside the peer, since no kernel does more on the processor at hand.
+ *
  *   kernels_autocast_..._ns          medians of 10^7 calls in nanoseconds; the goal is a limit, there is no peer.
  *
  * The state is that of training: masters of 0.02, gradients of 0.001, both normal, moments that fit, lr 3e-4, step
@@ -34,6 +40,8 @@
 #include "amp/autocast.h"
 #include "amp/cpu.h"
 #include "amp/pass.h"
+#include "base/crc32c.h"
+#include "bench/kernel_bounds.h"
 #include "bench/kernel_peers.h"
 #include "bench/measure.h"
 
@@ -67,6 +75,7 @@ struct arrays {
     struct amp_apply apply;
     peer_mix_fn *mix;
     bool stream, prefetch;
+    const struct bound_loops *first, *second; /* of the two passes of a bound */
 };
 
 static size_t gradient_bytes(size_t n)
@@ -204,6 +213,20 @@ static void run_apply(void *context, size_t first, size_t count)
     }
 }
 
+static volatile uint32_t checksums;
+
+static void run_apply_crc(void *context, size_t first, size_t count)
+{
+    struct arrays *a = context;
+    uint32_t all = 0;
+    for (size_t i = first; i < first + count; i += BLOCK) {
+        size_t n = part(i, first + count);
+        run_apply(a, i, n);
+        all ^= amp_crc32c(0, a->copy + i, n * sizeof *a->copy);
+    }
+    checksums = all;
+}
+
 static void run_vote(struct arrays *a, size_t first, size_t count, bool clip)
 {
     struct amp_input inputs[WORKERS_MAX];
@@ -239,6 +262,100 @@ static void run_mix(void *context, size_t first, size_t count)
     a->mix(gradient(a, 0, first), a->p + first, a->m + first, a->v + first, a->copy + first, count);
 }
 
+static struct bound_scalars bound_scalars(const struct arrays *a, float factor)
+{
+    struct amp_apply_scalars k;
+    amp_apply_prepare(&a->apply, &k);
+    return (struct bound_scalars){.beta1 = k.beta1_f,
+                                  .rest1 = k.rest1_f * factor,
+                                  .beta2 = k.beta2_f,
+                                  .rest2 = k.rest2_f * factor * factor,
+                                  .rate = k.rate_f,
+                                  .eps = k.eps_f,
+                                  .keep = 1 - k.decay_f};
+}
+
+static void run_bound_step(void *context, size_t first, size_t count)
+{
+    struct arrays *a = context;
+    struct bound_scalars k = bound_scalars(a, 1 / GRADIENT_SCALE);
+    a->second->step_f16(&k, gradient(a, 0, first), a->p + first, a->m + first, a->v + first, a->copy + first, count);
+}
+
+static void run_bound_step_g(void *context, size_t first, size_t count)
+{
+    struct arrays *a = context;
+    struct bound_scalars k = bound_scalars(a, amp_coefficient(GRADIENT_SCALE, a->workers));
+    a->second->step_f32(&k, a->sum + first, a->p + first, a->m + first, a->v + first, a->copy + first, count);
+}
+
+static void run_bound_vote(void *context, size_t first, size_t count)
+{
+    struct arrays *a = context;
+    const uint16_t *g[WORKERS_MAX];
+    for (unsigned w = 0; w < a->workers; w++)
+        g[w] = gradient(a, w, first);
+    a->first->vote(g, a->workers, a->sum + first, count);
+}
+
+static volatile uint32_t all_bits;
+
+static void run_bound_read(void *context, size_t first, size_t count)
+{
+    struct arrays *a = context;
+    all_bits = a->first->read(gradient(a, 0, first), count);
+}
+
+static void run_bound_vote_step(void *context, size_t first, size_t count)
+{
+    run_bound_vote(context, first, count);
+    run_bound_step_g(context, first, count);
+}
+
+static void run_bound_read_step(void *context, size_t first, size_t count)
+{
+    run_bound_read(context, first, count);
+    run_bound_step(context, first, count);
+}
+
+#define BOUND_LOOPS_MAX 8
+
+/* The longest vectors of the kernels that are measured: a bound for AVX2 does without those that only AVX-512 has. */
+static unsigned bound_vector_bytes(void)
+{
+    return strcmp(kernels->isa, "avx512") == 0 ? 64 : strcmp(kernels->isa, "avx2") == 0 ? 32 : 0;
+}
+
+/* The fastest loops for one pass over the arrays. NULL: there are none for kernels of this instruction set. */
+static const struct bound_loops *fastest_loops(const struct bench_row *row, const struct arrays *shared,
+                                               bench_work_fn *pass)
+{
+    struct arrays arrays[BOUND_LOOPS_MAX];
+    struct bench_side sides[BOUND_LOOPS_MAX];
+    size_t n = 0;
+    for (size_t i = 0; i < bound_loops_count && n < BOUND_LOOPS_MAX; i++) {
+        if (bound_loops[i].vector_bytes > bound_vector_bytes())
+            continue;
+        arrays[n] = *shared;
+        arrays[n].first = arrays[n].second = &bound_loops[i];
+        sides[n] = (struct bench_side){bound_loops[i].name, pass, &arrays[n], next_round};
+        n++;
+    }
+    return n == 0 ? NULL : ((const struct arrays *)bench_fastest("bound", sides, n, row)->context)->first;
+}
+
+/* The row's bound, of one pass or two; `a` shares the arrays, and belongs to the side. NULL as above. */
+static struct bench_side *bound_of(struct bench_side *side, const struct bench_row *row, struct arrays *a,
+                                   bench_work_fn *first, bench_work_fn *second, bench_work_fn *both)
+{
+    a->first = first != NULL ? fastest_loops(row, a, first) : NULL;
+    a->second = fastest_loops(row, a, second);
+    if (a->second == NULL)
+        return NULL;
+    *side = (struct bench_side){a->second->name, both, a, next_round};
+    return side;
+}
+
 /* A side for each mix loop, with a context of its own that shares the arrays. */
 static void measure_adamw(struct bench_row *row, unsigned workers)
 {
@@ -256,13 +373,17 @@ static void measure_adamw(struct bench_row *row, unsigned workers)
         sides[i] = (struct bench_side){names[i], run_mix, &peers[i], NULL};
     }
     struct bench_side ours = {"ours", run_apply, &a, next_round};
-    bench_pairs(row, &ours, bench_fastest(sides, 3, row));
+    struct arrays least = a;
+    struct bench_side side;
+    const struct bench_side *bound = bound_of(&side, row, &least, NULL, run_bound_step, run_bound_step);
+    bench_pairs(row, &ours, bench_fastest("peer", sides, 3, row), bound);
     close_arrays(&a);
 }
 
 struct cast {
     enum amp_dtype from, to;
     void *src, *dst;
+    const struct bound_loops *loops;
 };
 
 static void run_cast(void *context, size_t first, size_t count)
@@ -279,6 +400,34 @@ static void run_memcpy(void *context, size_t first, size_t count)
     memcpy((char *)c->dst + 3 * first, (const char *)c->src + 3 * first, 3 * count);
 }
 
+static void run_bound_move(void *context, size_t first, size_t count)
+{
+    const struct cast *c = context;
+    (c->from == AMP_F32 ? c->loops->halve : c->loops->twice)(
+        (char *)c->dst + first * amp_dtype_size(c->to), (const char *)c->src + first * amp_dtype_size(c->from), count);
+}
+
+/* As bound_of, of one pass. */
+static const struct bench_side *bound_of_cast(struct bench_side *side, const struct bench_row *row, struct cast *least)
+{
+    struct cast casts[BOUND_LOOPS_MAX];
+    struct bench_side sides[BOUND_LOOPS_MAX];
+    size_t n = 0;
+    for (size_t i = 0; i < bound_loops_count && n < BOUND_LOOPS_MAX; i++) {
+        if (bound_loops[i].vector_bytes > bound_vector_bytes())
+            continue;
+        casts[n] = *least;
+        casts[n].loops = &bound_loops[i];
+        sides[n] = (struct bench_side){bound_loops[i].name, run_bound_move, &casts[n], NULL};
+        n++;
+    }
+    if (n == 0)
+        return NULL;
+    least->loops = ((const struct cast *)bench_fastest("bound", sides, n, row)->context)->loops;
+    *side = (struct bench_side){least->loops->name, run_bound_move, least, NULL};
+    return side;
+}
+
 static void measure_cast(struct bench_row *row, enum amp_dtype from, enum amp_dtype to)
 {
     row->elements = 384 * MIB;
@@ -292,7 +441,9 @@ static void measure_cast(struct bench_row *row, enum amp_dtype from, enum amp_dt
         (void)kernels->store[from](cast.src, cast.src, row->elements);
     struct bench_side ours = {"ours", run_cast, &cast, NULL};
     struct bench_side peer = {"memcpy", run_memcpy, &cast, NULL};
-    bench_pairs(row, &ours, &peer);
+    struct cast least = cast;
+    struct bench_side side;
+    bench_pairs(row, &ours, &peer, bound_of_cast(&side, row, &least));
     bench_free(cast.src, bytes);
     bench_free(cast.dst, bytes);
     bench_free(normal, PERIOD * sizeof *normal);
@@ -319,7 +470,7 @@ static void measure_finite(struct bench_row *row, unsigned workers)
     float *g = filled(normal, row->elements, 0, 0, 1);
     struct bench_side ours = {"ours", run_scale, g, NULL};
     struct bench_side peer = {"without the test", run_scale_untested, g, NULL};
-    bench_pairs(row, &ours, &peer);
+    bench_pairs(row, &ours, &peer, NULL);
     bench_free(g, row->elements * sizeof *g);
     bench_free(normal, PERIOD * sizeof *normal);
 }
@@ -361,7 +512,11 @@ static void measure_vote(struct bench_row *row, unsigned workers)
         {"first one stored", run_accumulate_apply, &peers[0], next_round},
         {"first one stored non-temporally", run_accumulate_apply, &peers[1], next_round},
         {"first one stored non-temporally, others with prefetch", run_accumulate_apply, &peers[2], next_round}};
-    bench_pairs(row, &ours, bench_fastest(sides, 3, row));
+    struct arrays least = a;
+    struct bench_side side;
+    const struct bench_side *bound =
+        bound_of(&side, row, &least, run_bound_vote, run_bound_step_g, run_bound_vote_step);
+    bench_pairs(row, &ours, bench_fastest("peer", sides, 3, row), bound);
     close_arrays(&a);
 }
 
@@ -403,7 +558,10 @@ static void measure_fused(struct bench_row *row, unsigned workers)
     open_arrays(&a, row->elements, 1, true);
     struct bench_side ours = {"ours", run_fused, &a, next_round};
     struct bench_side peer = {"separate passes", run_separate, &a, next_round};
-    bench_pairs(row, &ours, &peer);
+    struct arrays least = a;
+    struct bench_side side;
+    const struct bench_side *bound = bound_of(&side, row, &least, run_bound_read, run_bound_step, run_bound_read_step);
+    bench_pairs(row, &ours, &peer, bound);
     close_arrays(&a);
 }
 
@@ -505,10 +663,10 @@ static const struct {
 };
 #define ROWS (sizeof rows / sizeof rows[0])
 
-static int serve(const char *elements, const char *threads)
+static int serve(const char *elements, const char *threads, bench_work_fn *work)
 {
     struct arrays a;
-    struct bench_side ours = {"ours", run_vote_apply, &a, next_round};
+    struct bench_side ours = {"ours", work, &a, next_round};
     struct bench_row row = {.elements = strtoull(elements, NULL, 10), .threads = (unsigned)strtoul(threads, NULL, 10)};
     if (row.elements == 0 || row.elements % BLOCK != 0 || row.threads == 0 || row.threads > BENCH_THREADS_MAX)
         bench_fail("--serve takes a multiple of 65536 elements and 1 or 2 threads");
@@ -534,15 +692,16 @@ static void list(void)
 int main(int argc, char **argv)
 {
     struct amp_error error = {0};
-    bool serves = argc == 4 && strcmp(argv[1], "--serve") == 0;
+    bool applies = argc == 5 && strcmp(argv[4], "apply") == 0;
+    bool serves = (argc == 4 || applies) && strcmp(argv[1], "--serve") == 0;
     if (argc != 2 && !serves) {
-        (void)fprintf(stderr, "usage: bench_kernels --list | NAME | --serve ELEMENTS THREADS\n");
+        (void)fprintf(stderr, "usage: bench_kernels --list | NAME | --serve ELEMENTS THREADS [apply]\n");
         return 2;
     }
     if (amp_cpu_select(getenv("AMPD_ISA"), &kernels, &error) != 0)
         bench_fail(error.text);
     if (serves)
-        return serve(argv[2], argv[3]);
+        return serve(argv[2], argv[3], applies ? run_apply_crc : run_vote_apply);
     if (strcmp(argv[1], "--list") == 0) {
         list();
         return 0;

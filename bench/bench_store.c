@@ -290,7 +290,7 @@ static void full_row(const char *name, unsigned models, double goal)
     const struct bench_row row = {
         .name = name, .goal = goal, .bytes = (double)count * 1e6, .elements = count, .grain = 1, .threads = 1};
     const struct bench_side a = {"ampd", verdicts_run, ours, unpin}, b = {"append", appends_run, &appends, unpin};
-    bench_pairs(&row, &a, &b);
+    bench_pairs(&row, &a, &b, NULL);
     verdicts_free(ours);
     free(appends.data);
     (void)close(appends.fd);
@@ -368,7 +368,7 @@ static void normal_row(const char *name, unsigned models, void (*run)(void *, si
     const struct bench_row row = {
         .name = name, .goal = 0.8, .bytes = (double)count * 1e6, .elements = count, .grain = 1, .threads = 1};
     const struct bench_side a = {"ampd", run, ours, unpin}, b = {"inserts", inserts_run, &inserts, unpin};
-    bench_pairs(&row, &a, &b);
+    bench_pairs(&row, &a, &b, NULL);
     verdicts_free(ours);
     (void)sqlite3_finalize(inserts.insert);
     (void)sqlite3_close(inserts.db);
@@ -498,7 +498,7 @@ static void file_row(const char *name, bool reads)
                                   .elements = ELEMENTS,
                                   .grain = 1,
                                   .threads = 1};
-    bench_pairs(&row, &ours, bench_fastest(peers, sizeof peers / sizeof *peers, &row));
+    bench_pairs(&row, &ours, bench_fastest("peer", peers, sizeof peers / sizeof *peers, &row), NULL);
     for (unsigned k = 0; k < 3; k++)
         bench_free(files.tensors[k], ELEMENTS * sizeof(float));
 }

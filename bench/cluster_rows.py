@@ -1,7 +1,9 @@
 """cluster_rows.py: one shard beside two, each with one compute thread on a core of its own.
 
     cluster_apply    from the verdict to the version that is complete on all shards: AdamW, 64 M parameters of fp16
-                     copies
+                     copies. Its bound is what two cores have beside one: apply and checksums by the library alone, no
+                     server, two threads beside one over the same arrays (a memory that one core fills gives a second
+                     one nothing)
     cluster_step     a whole step of one worker (wait for the apply before, pull, push, verdict), 32 M parameters; each
                      shard is a host of its own (network namespace) with a link of 1 Gb/s each way (tc tbf), the
                      worker's link has no limit. Needs root
@@ -18,7 +20,7 @@ import subprocess
 import sys
 import time
 
-from sides import MIB, START_S, Ampd, Skipped
+from sides import MIB, START_S, Ampd, Kernels, Skipped
 
 APPLY_SIZE = 2 * 64 * MIB
 STEP_SIZE = 2 * 32 * MIB
@@ -135,7 +137,8 @@ class Hosts(Shards):
 
 # As in pairs.py; only when asked for.
 PAIRS = (
-    ("cluster_apply", (Shards, APPLY_SIZE, "apply", 2), ((Shards, APPLY_SIZE, "apply", 1),), 1.7, True),
+    ("cluster_apply", (Shards, APPLY_SIZE, "apply", 2), ((Shards, APPLY_SIZE, "apply", 1),), 1.7, True,
+     tuple((Kernels, APPLY_SIZE, APPLY_SIZE // 2, threads, "apply") for threads in (2, 1))),
     ("cluster_step", (Hosts, STEP_SIZE, "step", 2), ((Hosts, STEP_SIZE, "step", 1),), 1.4, True),
 )
 

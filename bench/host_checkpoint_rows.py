@@ -28,7 +28,7 @@ measured = {}
 
 
 class OneModel(Checkpoints):
-    """As one of one workers, bench_checkpoint has the model with checkpoints alone."""
+    """Given a number of workers, here one, bench_checkpoint has the model with checkpoints alone."""
 
     def start(self):
         endpoint = self.endpoint()

@@ -9,6 +9,10 @@
 #include <sys/mman.h>
 #include <time.h>
 
+/* Runs of each side that is one of several, in turns: where others use the machine, two are too few. */
+#define TRIALS    4
+#define SIDES_MAX 8
+
 /* Fixed, so that a list of ratios always gives the same interval. */
 #define BOOTSTRAP_SEED  1
 #define BOOTSTRAP_DRAWS 2000
@@ -106,21 +110,24 @@ double bench_run(const struct bench_side *side, size_t elements, size_t grain, u
     return end - begin;
 }
 
-const struct bench_side *bench_fastest(const struct bench_side *sides, size_t n, const struct bench_row *row)
+const struct bench_side *bench_fastest(const char *what, const struct bench_side *sides, size_t n,
+                                       const struct bench_row *row)
 {
-    const struct bench_side *best = NULL;
-    double best_s = 0;
-    for (size_t i = 0; i < n; i++) {
-        double first = bench_run(&sides[i], row->elements, row->grain, row->threads);
-        double second = bench_run(&sides[i], row->elements, row->grain, row->threads);
-        double s = first < second ? first : second;
-        (void)fprintf(stderr, "# peer %s: %.1f ms\n", sides[i].name, s * 1e3);
-        if (best == NULL || s < best_s) {
-            best = &sides[i];
-            best_s = s;
+    double s[SIDES_MAX];
+    size_t best = 0;
+    if (n == 0 || n > SIDES_MAX)
+        bench_fail("too many sides to choose from");
+    for (unsigned trial = 0; trial < TRIALS; trial++) {
+        for (size_t i = 0; i < n; i++) {
+            double now = bench_run(&sides[i], row->elements, row->grain, row->threads);
+            s[i] = trial == 0 || now < s[i] ? now : s[i];
         }
     }
-    return best;
+    for (size_t i = 0; i < n; i++) {
+        (void)fprintf(stderr, "# %s %s: %.1f ms\n", what, sides[i].name, s[i] * 1e3);
+        best = s[i] < s[best] ? i : best;
+    }
+    return &sides[best];
 }
 
 static int ascending(const void *a, const void *b)
@@ -154,14 +161,32 @@ static void interval(const double *values, size_t n, double *low, double *high)
     *high = medians[BOOTSTRAP_DRAWS - 1 - BOOTSTRAP_DRAWS / 40];
 }
 
-void bench_pairs(const struct bench_row *row, const struct bench_side *ours, const struct bench_side *peer)
+/*
+ * The goal that is left of the row's where the processor lets nobody reach more. Of the bound's interval the upper end
+ * counts: a busy machine must not take a goal away. `bounds` are sorted by it.
+ */
+static double bounded_goal(const struct bench_row *row, const struct bench_side *bound, double *bounds)
 {
-    double a[BENCH_PAIRS], b[BENCH_PAIRS], ratios[BENCH_PAIRS];
+    double low, high;
+    interval(bounds, BENCH_PAIRS, &low, &high);
+    double goal = BENCH_OF_BOUND * high < row->goal ? BENCH_OF_BOUND * high : row->goal;
+    (void)fprintf(stderr, "# %s: bound %.2f, 95 %% of it %.2f to %.2f (%s); goal %.2f, at most %.2f of that: %.2f\n",
+                  row->name, bench_median(bounds, BENCH_PAIRS), low, high, bound->name, row->goal, BENCH_OF_BOUND,
+                  goal);
+    return goal;
+}
+
+void bench_pairs(const struct bench_row *row, const struct bench_side *ours, const struct bench_side *peer,
+                 const struct bench_side *bound)
+{
+    double a[BENCH_PAIRS], b[BENCH_PAIRS], ratios[BENCH_PAIRS], bounds[BENCH_PAIRS];
     for (int i = -BENCH_WARM_UPS; i < BENCH_PAIRS; i++) {
         double x = bench_run(ours, row->elements, row->grain, row->threads);
         double y = bench_run(peer, row->elements, row->grain, row->threads);
+        double z = bound != NULL ? bench_run(bound, row->elements, row->grain, row->threads) : y;
         if (i < 0)
             continue;
+        bounds[i] = y / z;
         a[i] = row->bytes / x / 1e9;
         b[i] = row->bytes / y / 1e9;
         ratios[i] = y / x;
@@ -169,8 +194,9 @@ void bench_pairs(const struct bench_row *row, const struct bench_side *ours, con
     double low, high;
     interval(ratios, BENCH_PAIRS, &low, &high);
     double ratio = bench_median(ratios, BENCH_PAIRS);
+    double goal = bound != NULL ? bounded_goal(row, bound, bounds) : row->goal;
     printf("%s\t%.2f\t%.2f\t%.2f\t%.2f\t%s\n", row->name, bench_median(a, BENCH_PAIRS), bench_median(b, BENCH_PAIRS),
-           ratio, row->goal, ratio >= row->goal ? "ok" : "short");
+           ratio, goal, ratio >= goal ? "ok" : "short");
     (void)fflush(stdout);
     (void)fprintf(stderr, "# %s: %d pairs, ratio %.2f to %.2f, 95 %% of its median %.2f to %.2f; %.3f ns an element\n",
                   row->name, BENCH_PAIRS, ratios[0], ratios[BENCH_PAIRS - 1], low, high,

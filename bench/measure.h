@@ -11,6 +11,7 @@
 #define BENCH_PAIRS       12
 #define BENCH_WARM_UPS    2
 #define BENCH_THREADS_MAX 2
+#define BENCH_OF_BOUND    0.95
 
 /* Does the elements [first, first + count). Called by each thread with a part of its own. */
 typedef void bench_work_fn(void *context, size_t first, size_t count);
@@ -48,11 +49,17 @@ struct bench_row {
     unsigned threads;
 };
 
-/* The fastest of n sides, by the best of two runs each. */
-const struct bench_side *bench_fastest(const struct bench_side *sides, size_t n, const struct bench_row *row);
+/* The fastest of n sides (1 to 8), by the best of some runs each; `what` they are, for stderr. */
+const struct bench_side *bench_fastest(const char *what, const struct bench_side *sides, size_t n,
+                                       const struct bench_row *row);
 
-/* Warms up, measures the pairs, and prints the row; spread and interval go to stderr. */
-void bench_pairs(const struct bench_row *row, const struct bench_side *ours, const struct bench_side *peer);
+/*
+ * Warms up, measures the pairs, and prints the row; spread and interval go to stderr. `bound`, where it is not NULL,
+ * has less to do than any way of doing the row's work, and takes its turns too: the goal is then at most BENCH_OF_BOUND
+ * of the ratio that it has, of whose interval (95 %) the upper end counts.
+ */
+void bench_pairs(const struct bench_row *row, const struct bench_side *ours, const struct bench_side *peer,
+                 const struct bench_side *bound);
 
 /* The median of n values, which are sorted by it. */
 double bench_median(double *values, size_t n);

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from sides import MIB, ROUND_S, START_S, Ampd, Failed, Pump, Side, Skipped, many_files
+from sides import MIB, ROUND_S, START_S, Ampd, Failed, Pump, Side, Skipped, UnixPump, many_files
 
 # 60,000 calls in 15 rounds.
 UNARY_CALLS = 4000
@@ -141,7 +141,8 @@ class Nghttpd(Loaded):
 def bulk(direction):
     """
     The rows of one direction, 64 MiB of fp16 each: the model of one parameter, ampd's checks and staging included. Over
-    TCP each of grpc++'s servers has a row of its own, over a unix socket the better one is the peer.
+    TCP each of grpc++'s servers has a row of its own, over a unix socket the better one is the peer, and a push has a
+    bound: the socket alone, from array to array.
     """
     size = 64 * MIB
     push = direction == "push"
@@ -153,7 +154,8 @@ def bulk(direction):
         ("rpc_%s_grpcpp_blocking" % direction, (Ampd, size, direction),
          ((Grpcpp, size, direction, False, "sync"),), grpcpp, False),
         ("rpc_%s_unix_grpcpp" % direction, (Ampd, size, direction, True),
-         tuple((Grpcpp, size, direction, True, api) for api in ("callback", "sync")), 1.5, False),
+         tuple((Grpcpp, size, direction, True, api) for api in ("callback", "sync")), 1.5, False,
+         *((((UnixPump, size), None),) if push else ())),
     )
 
 

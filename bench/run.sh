@@ -6,12 +6,18 @@
 # ours and peer are GB/s and ratio is ours to peer, but for names in _ns (nanoseconds of a call, the goal is a limit),
 # in _share (milliseconds, the ratio is a share and the goal a limit) and in _kib (KiB of a connection, the goal is a limit),
 # and for rpc_rate and storage_verdicts_ (thousands a second), charlm_torch, charlm_bf16 and charlm_f16 (steps a second), and storage_memory (bytes a parameter, the goal is a limit). `info` has no goal. Of several peers the best is shown.
+# Some rows have a bound, measured in the same run: what is left of the row's work where all that another way could leave out is left out
+# (kernel_bounds.h; cluster_apply, rpc_push_unix_grpcpp). Nothing reaches more on the processor at hand, so the goal shown is then at most
+# 0.95 of what the bound has beside the peer (the upper end of its interval); stderr has "# NAME: bound X".
 # NAME picks the rows whose names contain it: `rpc` those of rpc_rows.py; `storage` those of checkpoint_rows.py, memory_row.py and
 # bench_store.c (four minutes, only when asked for: storage_checkpoint_share, storage_stall_share, storage_memory,
 # storage_verdicts_full_8, storage_verdicts_full_1, storage_verdicts_normal, storage_verdicts_normal_call, storage_checkpoint_write,
 # storage_checkpoint_restore); `cluster` those of cluster_rows.py (two shards beside one, and the cost model, five minutes, only when asked for; most need
 # root); `charlm` those of the language model, of which charlm_rows.py says what each compares; `kernels` those of the numerics library, of which
-# bench_kernels.c says what each compares; `host` those of a worker that shares memory with its server (host_rows.py), and its steps while a checkpoint is written (host_checkpoint_rows.py); `python` what the Python package costs beside the C client (python_rows.py); torch is installed when its rows are asked for, which takes 0.5 GB.
+# bench_kernels.c says what each compares (kernels_torch_1t and _2t are also those beside CPU offload in one process); `host` those of workers that share
+# memory with their server (host_rows.py; but for host_bytes times or memory, and the goal a limit), and their steps while a checkpoint is written
+# (host_checkpoint_rows.py); `python` what the Python package costs beside the C client (python_rows.py); torch is installed when its rows are asked for,
+# which takes 0.5 GB.
 # Installs what is missing, builds the release preset, and says on stderr on
 # what machine. A row that falls short does not change the exit code: 0 measured, 1 something could not be, 2 wrong use.
 set -euo pipefail

@@ -110,6 +110,28 @@ class Side:
         return total / os.sysconf("SC_CLK_TCK")
 
 
+class Kernels(Side):
+    """
+    Vote and apply of one worker's gradient by the library alone, or `work` of it (bench_kernels.c --serve); size:
+    elements times bytes.
+    """
+
+    def __init__(self, programs, size, elements, threads, *work):
+        super().__init__(programs, size)
+        self.arguments = [str(elements), str(threads), *work]
+        self.core = 0 if threads == 1 else None
+
+    def command(self):
+        return [self.program("bench_kernels"), "--serve"]
+
+    def start(self):
+        process = self.spawn(self.core, *self.command(), *self.arguments)
+        answer = self.line(process, START_S)
+        if answer.startswith("SKIPPED: "):
+            raise Skipped(answer[len("SKIPPED: "):].strip())
+        return process
+
+
 class Pump(Side):
     """A raw TCP connection on loopback whose receiver touches every byte (tcp_pump.c)."""
 
@@ -121,6 +143,15 @@ class Pump(Side):
         pump = self.program("tcp_pump")
         port = self.line(self.spawn(0, pump, "serve"), START_S).split()[1]
         return self.spawn(1, pump, self.direction, port, str(self.size))
+
+
+class UnixPump(Side):
+    """The same over a unix socket, from an array of the bytes into another: less than any push must do."""
+
+    def start(self):
+        pump, address = self.program("tcp_pump"), "unix:" + os.path.join(self.folder, "socket")
+        self.line(self.spawn(0, pump, "serve", address), START_S)
+        return self.spawn(1, pump, "push", address, str(self.size))
 
 
 class Ampd(Side):

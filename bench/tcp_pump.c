@@ -2,14 +2,17 @@
  * The peer of the push and pull rows: how fast plain TCP on loopback moves bytes between two processes when nothing is
  * done with them but what any receiver must do: read each of them once.
  *
- *     tcp_pump serve                      prints "port N" and serves one connection
+ *     tcp_pump serve [unix:PATH]          prints "port N" and serves one connection
  *     tcp_pump push|pull PORT BYTES       for each line on stdin moves BYTES and prints the seconds it took
+ *     tcp_pump push unix:PATH BYTES       the same over a unix socket, for the bound of that row: the bytes come from
+ *                                         an array of so many, and are kept in one, as a gradient is until the vote
  *
  * Both ends use one buffer of 256 KiB, so that the sender's side stays in cache; the receiver adds up all 64-bit words.
  * A request is two words, direction and bytes. The receiver's sum travels back to the other end, which knows what it
  * must be: after a push that is the acknowledgement that ends the time, after a pull it is compared in place.
  * Words are in host order: both ends are on one machine.
  */
+#include "base/large.h"
 #include "bench/measure.h"
 
 #include <arpa/inet.h>
@@ -24,6 +27,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define BUFFER_BYTES (256u * 1024u)
@@ -41,7 +45,9 @@
 /* A peer silent for this long is gone: no end waits for ever. */
 #define SILENCE_S 30
 
-enum direction { PUSH = 1, PULL = 2 };
+enum direction { PUSH = 1, PULL = 2, KEEP = 3 };
+
+#define UNIX "unix:"
 
 struct request {
     uint64_t direction;
@@ -56,13 +62,16 @@ static _Noreturn void die(const char *what)
     exit(1);
 }
 
-static void configure(int fd)
+static void configure(int fd, bool tcp)
 {
     struct timeval silence = {.tv_sec = SILENCE_S};
     int one = 1, send_bytes = SEND_BUFFER_BYTES, receive_bytes = RECEIVE_BUFFER_BYTES;
     if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &silence, sizeof silence) != 0 ||
-        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &silence, sizeof silence) != 0 ||
-        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof send_bytes) != 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &silence, sizeof silence) != 0)
+        die("setsockopt");
+    if (!tcp)
+        return;
+    if (setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof send_bytes) != 0 ||
         setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes) != 0 ||
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) != 0)
         die("setsockopt");
@@ -143,6 +152,53 @@ static uint64_t receive_buffers(int fd, uint64_t bytes)
     return sum;
 }
 
+/* Into an array that holds all of them; each portion is added up while it is in cache. */
+static uint64_t receive_kept(int fd, uint64_t *kept, uint64_t bytes)
+{
+    uint64_t sum = 0, have = 0, words = 0;
+    while (have < bytes) {
+        uint64_t most = bytes - have < BUFFER_BYTES ? bytes - have : BUFFER_BYTES;
+        ssize_t got = recv(fd, (char *)kept + have, most, 0);
+        if (got <= 0)
+            die("recv");
+        have += (uint64_t)got;
+        sum += sum_words(kept + words, have / sizeof *kept - words);
+        words = have / sizeof *kept;
+    }
+    return sum;
+}
+
+static uint64_t *new_array(uint64_t bytes)
+{
+    fill_buffer();
+    uint64_t *array = amp_large_new(bytes);
+    if (array == NULL)
+        die("no memory for the bytes");
+    for (uint64_t at = 0; at < bytes / sizeof *array; at += BUFFER_WORDS)
+        memcpy(array + at, buffer, BUFFER_BYTES);
+    return array;
+}
+
+static struct sockaddr_un unix_address(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof address.sun_path)
+        die("the path of a socket is too long");
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    return address;
+}
+
+static int listen_unix(const char *path)
+{
+    struct sockaddr_un address = unix_address(path);
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || listen(fd, 1) != 0)
+        die("listen");
+    (void)printf("port 0\n");
+    (void)fflush(stdout);
+    return fd;
+}
+
 static int listen_loopback(void)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -156,32 +212,47 @@ static int listen_loopback(void)
     return fd;
 }
 
-static void serve(void)
+static void answer(int fd, const struct request *request, uint64_t **kept)
 {
-    int listener = listen_loopback();
+    uint64_t sum;
+    switch (request->direction) {
+    case PULL:
+        send_buffers(fd, request->bytes);
+        return;
+    case KEEP:
+        if (*kept == NULL)
+            *kept = new_array(request->bytes);
+        sum = receive_kept(fd, *kept, request->bytes);
+        break;
+    default:
+        sum = receive_buffers(fd, request->bytes);
+        break;
+    }
+    send_all(fd, &sum, sizeof sum);
+    fill_buffer();
+}
+
+/* path: of a unix socket; NULL: TCP. */
+static void serve(const char *path)
+{
+    int listener = path != NULL ? listen_unix(path) : listen_loopback();
     struct pollfd waiting = {.fd = listener, .events = POLLIN};
     if (poll(&waiting, 1, SILENCE_S * 1000) != 1)
         die("nobody connected");
     int fd = accept(listener, NULL, NULL);
     if (fd < 0)
         die("accept");
-    configure(fd);
+    configure(fd, path == NULL);
     fill_buffer();
+    uint64_t *kept = NULL; /* until the process ends */
     struct request request;
-    while (receive_all(fd, &request, sizeof request)) {
-        if (request.direction == PULL) {
-            send_buffers(fd, request.bytes);
-        } else {
-            uint64_t sum = receive_buffers(fd, request.bytes);
-            send_all(fd, &sum, sizeof sum);
-            fill_buffer();
-        }
-    }
+    while (receive_all(fd, &request, sizeof request))
+        answer(fd, &request, &kept);
     (void)close(fd);
     (void)close(listener);
 }
 
-static double move_once(int fd, const struct request *request)
+static double move_once(int fd, const struct request *request, const uint64_t *array)
 {
     uint64_t expected = expected_sum(request->bytes), sum = 0;
     double begin = bench_now_s();
@@ -189,7 +260,10 @@ static double move_once(int fd, const struct request *request)
     if (request->direction == PULL) {
         sum = receive_buffers(fd, request->bytes);
     } else {
-        send_buffers(fd, request->bytes);
+        if (array != NULL)
+            send_all(fd, array, request->bytes);
+        else
+            send_buffers(fd, request->bytes);
         if (!receive_all(fd, &sum, sizeof sum))
             die("acknowledgement");
     }
@@ -201,18 +275,33 @@ static double move_once(int fd, const struct request *request)
     return seconds;
 }
 
-static void drive(enum direction direction, uint16_t port, uint64_t bytes)
+static int connect_unix(const char *path)
 {
-    struct request request = {.direction = direction, .bytes = bytes};
+    struct sockaddr_un address = unix_address(path);
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) != 0)
+        die("connect");
+    return fd;
+}
+
+static int connect_loopback(uint16_t port)
+{
     struct sockaddr_in address = {
         .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) != 0)
         die("connect");
-    configure(fd);
+    return fd;
+}
+
+static void drive(enum direction direction, int fd, uint64_t bytes)
+{
+    struct request request = {.direction = direction, .bytes = bytes};
+    uint64_t *array = direction == KEEP ? new_array(bytes) : NULL; /* until the process ends */
+    configure(fd, direction != KEEP);
     char line[64];
     while (fgets(line, sizeof line, stdin) != NULL) {
-        (void)printf("%.9f\n", move_once(fd, &request));
+        (void)printf("%.9f\n", move_once(fd, &request, array));
         (void)fflush(stdout);
     }
     (void)close(fd);
@@ -220,21 +309,25 @@ static void drive(enum direction direction, uint16_t port, uint64_t bytes)
 
 int main(int argc, char **argv)
 {
-    if (argc == 2 && strcmp(argv[1], "serve") == 0) {
-        serve();
+    const char *path = argc >= 3 && strncmp(argv[2], UNIX, strlen(UNIX)) == 0 ? argv[2] + strlen(UNIX) : NULL;
+    if (argc == (path != NULL ? 3 : 2) && strcmp(argv[1], "serve") == 0) {
+        serve(path);
         return 0;
     }
     bool push = argc == 4 && strcmp(argv[1], "push") == 0;
     bool pull = argc == 4 && strcmp(argv[1], "pull") == 0;
-    unsigned long port = push || pull ? strtoul(argv[2], NULL, 10) : 0;
+    unsigned long port = push || pull ? path != NULL && push ? 1 : strtoul(argv[2], NULL, 10) : 0;
     unsigned long long bytes = push || pull ? strtoull(argv[3], NULL, 10) : 0;
     if (port == 0 || port > UINT16_MAX || bytes == 0 || bytes % BUFFER_BYTES != 0) {
         (void)fprintf(stderr,
-                      "usage: tcp_pump serve | push PORT BYTES | pull PORT BYTES\n"
+                      "usage: tcp_pump serve [unix:PATH] | push PORT|unix:PATH BYTES | pull PORT BYTES\n"
                       "BYTES is a multiple of %u\n",
                       BUFFER_BYTES);
         return 2;
     }
-    drive(push ? PUSH : PULL, (uint16_t)port, bytes);
+    if (path != NULL)
+        drive(KEEP, connect_unix(path), bytes);
+    else
+        drive(push ? PUSH : PULL, connect_loopback((uint16_t)port), bytes);
     return 0;
 }

@@ -89,8 +89,8 @@ void ampclient_core_free(struct ampclient_core *core);
 void ampclient_core_step(struct ampclient_core *core, uint64_t now_ms, const struct ampclient_event *event);
 bool ampclient_core_next(struct ampclient_core *core, struct ampclient_output *output);
 /*
- * Takes the answer to the user's request, where that is the next output: for who asks from another thread than that
- * which carries the outputs out. False: it has to wait for those before it, or there is none yet.
+ * Takes the answer to the user's request if that is the next output: for a request made on another thread than the one
+ * that carries the outputs out. False: other outputs come before it, or there is no answer yet.
  */
 bool ampclient_core_take_done(struct ampclient_core *core, struct ampclient_user_done *done);
 

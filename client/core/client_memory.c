@@ -14,7 +14,7 @@ size_t ampclient_core_memory_size(const struct ampclient_core *core)
 int ampclient_core_use_memory(struct ampclient_core *core, void *memory, size_t size, struct amp_error *error)
 {
     size_t wanted = ampclient_core_memory_size(core);
-    if (wanted == 0 || core->parameters != NULL || core->begun_step != 0) /* steps in shared memory need none */
+    if (wanted == 0 || core->parameters != NULL || core->begun_step != 0) /* shared memory leaves it NULL */
         return amp_error_set(error, AMP_ESTATE, NULL,
                              "memory for the parameters is taken between the join and the "
                              "first step_begin or pull, once, and not with units");

@@ -14,7 +14,7 @@ size_t ampclient_core_memory_size(const struct ampclient_core *core);
 /*
  * Whether the host has the server's copies mapped: pulls of a step are in_memory from then on. Values that lie in
  * copies which were mapped before are forgotten, so between two steps. may_pull_ahead: the model waits for each of its
- * workers, so that a version which is there before its step is begun is not written over before either.
+ * workers, so that a version which is pulled before its step begins is not written over before that step is pushed.
  */
 void ampclient_core_set_in_memory(struct ampclient_core *core, bool in_memory, bool may_pull_ahead);
 /* From now on pulls bring bytes, as the memory is gone; values that lie there stay as they are until then. */

@@ -13,8 +13,8 @@ struct ampclient_pull {
     uint64_t calls[AMPCLIENT_SHARDS_MAX]; /* 0: not out */
     bool done[AMPCLIENT_SHARDS_MAX];
     /*
-     * The pull of the next step was begun when the verdict came, before the user asks for it; nothing is written that he
-     * can see. What becomes of it is of no account until then: one that fails is forgotten.
+     * The pull of the next step was begun when the verdict came, before the user asks for it. It writes nothing that
+     * the user can see, and one that fails before the user asks is forgotten.
      */
     bool ahead;
     bool has_header;
@@ -27,7 +27,7 @@ struct ampclient_pull {
 
 /* Begins it, unless it is under way; ends it if everything has come ahead. */
 void ampclient_core_pull_start(struct ampclient_core *core);
-/* READY, after a verdict: begins the next one, where that cannot be in anybody's way. */
+/* READY, after a verdict: begins the next step's pull, where it may be begun ahead (ampclient_core_set_in_memory). */
 void ampclient_core_pull_ahead(struct ampclient_core *core);
 void ampclient_core_pull_header(struct ampclient_core *core, uint64_t call, const struct ampclient_pull_header *header);
 void ampclient_core_pull_block(struct ampclient_core *core, uint64_t call, uint64_t block);

@@ -14,7 +14,7 @@
 
 /* For the server's answer, and for the descriptors: one on this host that lives takes a millisecond. */
 #define ATTACH_TIMEOUT_MS 5000
-/* And before it answers it makes the pages of the slot: some GB/s, if it and the kernel have nothing else to do. */
+/* Besides that, time for the pages of the slot, made before the answer: some GB/s when idle, far less when busy. */
 #define ATTACH_BYTES_PER_MS ((uint64_t)128 << 10)
 /* Until the next attempt after one that failed for now: the server was away, or had no memory left. It doubles. */
 #define ATTACH_AGAIN_MS     100

@@ -22,7 +22,7 @@ struct ampclient_attached {
     uint8_t *copies[2];   /* the flat space in the cast's dtype */
     uint8_t *slot;        /* the flat space in `dtype` */
     size_t copy_size, slot_size;
-    bool waits; /* the model does, for each of its workers: pulls may be begun ahead */
+    bool waits; /* the model waits for each of its workers: pulls may be begun ahead */
 };
 
 /*

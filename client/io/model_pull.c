@@ -30,8 +30,8 @@ static int tell(struct ampclient_core_call *call, const struct ampclient_event *
 }
 
 /*
- * Where the version lies in the server's copy that is mapped; NULL: it is not any more. A pull that was begun ahead may
- * come here while the user's thread maps another one; it is cancelled then.
+ * Where the version lies in the server's copy that is mapped; NULL: none is mapped any more. A pull that was begun
+ * ahead may come here while the user's thread maps other copies; it is cancelled then.
  */
 static const uint8_t *copy_of(const struct ampclient_core_call *call, uint64_t version)
 {

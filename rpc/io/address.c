@@ -1,10 +1,16 @@
+#define _GNU_SOURCE /* SOCK_CLOEXEC, SOCK_NONBLOCK */
 #include "rpc/io/address.h"
 
 #include <uv.h>
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 static int bad_address(const char *text, struct amp_error *error)
 {
@@ -71,4 +77,19 @@ void arpc_address_write(const struct sockaddr *address, char *text, int size, in
     }
     if (port != NULL)
         *port = number;
+}
+
+bool arpc_address_remove_stale(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct stat about;
+    if (strlen(path) >= sizeof address.sun_path || stat(path, &about) != 0 || !S_ISSOCK(about.st_mode))
+        return false;
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return false;
+    bool refused = connect(fd, (const struct sockaddr *)&address, sizeof address) != 0 && errno == ECONNREFUSED;
+    (void)close(fd);
+    return refused && unlink(path) == 0;
 }

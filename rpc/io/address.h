@@ -20,6 +20,12 @@ struct arpc_address {
 /* 0 or AMP_EINVAL with a text that names the address. */
 int arpc_address_parse(const char *text, struct arpc_address *address, struct amp_error *error);
 
+/*
+ * Removes the file of a unix socket on which nobody listens any more, as a process that was killed leaves it. False:
+ * there is something else at the path, or somebody listens.
+ */
+bool arpc_address_remove_stale(const char *path);
+
 /* "127.0.0.1:7420" or "[::1]:7420" of a socket address; *port too if not NULL. */
 void arpc_address_write(const struct sockaddr *address, char *text, int size, int *port);
 

@@ -405,6 +405,14 @@ static int bind_tcp(struct arpc_listener *listener, const struct arpc_address *a
     return rc;
 }
 
+static int bind_unix(struct arpc_listener *listener, const char *path)
+{
+    int rc = uv_pipe_bind(&listener->socket.pipe, path);
+    if (rc == UV_EADDRINUSE && arpc_address_remove_stale(path))
+        rc = uv_pipe_bind(&listener->socket.pipe, path);
+    return rc;
+}
+
 static int amp_code_of(int uv_code)
 {
     switch (uv_code) {
@@ -461,7 +469,7 @@ int arpc_server_listen_tls(struct arpc_server *server, const char *address, stru
         (void)uv_tcp_init(server->deferred.loop, &listener->socket.tcp);
     listener->socket.handle.data = listener;
     server->listener_count++;
-    rc = parsed.is_unix ? uv_pipe_bind(&listener->socket.pipe, parsed.host) : bind_tcp(listener, &parsed);
+    rc = parsed.is_unix ? bind_unix(listener, parsed.host) : bind_tcp(listener, &parsed);
     if (rc == 0)
         rc = uv_listen(&listener->socket.stream, BACKLOG, on_connection); /* a used port shows only here */
     if (rc != 0) {

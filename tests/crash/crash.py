@@ -87,7 +87,6 @@ class Shard:
         to it that they end with this one."""
         options, addresses = ["--listen", "127.0.0.1:0"], self.run.addresses
         if len(addresses) > 1:
-            pathlib.Path(addresses[self.index].removeprefix("unix:")).unlink(missing_ok=True)
             options = ["--listen", addresses[self.index], "--peers", ",".join(addresses), "--shard", str(self.index)]
         options += [] if self.run.shares else ["--shared-memory", "off"]
         environment = {**os.environ, "AMPD_FAILPOINTS_FILE": str(self.failpoints.path)}

@@ -2,7 +2,6 @@
 
 Where there is no etcd, importing this prints SKIPPED and ends with 77.
 """
-import pathlib
 import re
 import shutil
 import signal
@@ -130,7 +129,6 @@ class Process:
 
     def start(self):
         cluster = self.cluster
-        pathlib.Path(self.address[5:]).unlink(missing_ok=True)
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 [*ampd_testing.DIE_WITH_PARENT, *self.before, cluster.program, "--data-dir", cluster.folder / self.name,

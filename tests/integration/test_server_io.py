@@ -14,8 +14,9 @@ import time
 
 import grpc
 
-from ampd_testing import (Api, CALL_TIMEOUT_S, Code, HEALTH_SERVING, OpenStream, block_message, check_rich, common, crc32c,
-                          eventually, pack, params, Refusal, refused, run, spec, start_and_fail)
+from ampd_testing import (Api, CALL_TIMEOUT_S, Code, DIE_WITH_PARENT, HEALTH_SERVING, OpenStream, block_message,
+                          check_rich, common, crc32c, eventually, pack, params, Refusal, refused, run, spec,
+                          start_and_fail)
 
 # 48 blocks of fp16, 6 MiB: more than the connection takes while nobody reads.
 LARGE = [("w", [48 * 65536])]
@@ -300,6 +301,26 @@ def test_the_unix_socket_in_the_data_directory_serves_the_same(context):
     with grpc.insecure_channel(f"unix:{path}") as channel:
         assert Api(channel).GetModel(model="here").status.epoch == 2
     assert server.terminate() == 0
+    assert not path.exists()
+
+
+def test_a_socket_that_a_killed_server_has_left_makes_way_and_that_of_a_living_one_does_not(context):
+    folder = context.server().data_dir.parent
+    path = folder / "left.sock"
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(path))
+    left.listen()
+    arguments = ["--data-dir", folder / "of-the-socket", "--listen", f"unix:{path}"]
+    code, lines = start_and_fail(context.bin_dir, *arguments)
+    assert code == 1 and "end what listens there" in lines[-1], (code, lines)
+    left.close()  # the file stays
+    assert path.exists()
+    with subprocess.Popen([*DIE_WITH_PARENT, context.bin_dir / "ampd", *arguments], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        with grpc.insecure_channel(f"unix:{path}") as channel:
+            grpc.channel_ready_future(channel).result(timeout=CALL_TIMEOUT_S)
+            assert Api(channel).health() == HEALTH_SERVING
+        process.terminate()
     assert not path.exists()
 
 

@@ -209,7 +209,6 @@ def test_a_start_that_is_killed_half_way_begins_again(context):
     points = Failpoints(cluster.folder / "failpoints", 1, 0)
     for place in sorted(name for name in named_in_the_sources() if name.startswith("takeup.")):
         points.kill_at(place, 1)
-        (cluster.folder / "s9").unlink(missing_ok=True)
         done = subprocess.run([*ampd_testing.DIE_WITH_PARENT, program, "--data-dir", cluster.folder / "data-0", "--listen",
                                f"unix:{cluster.folder}/s9", *shared(cluster.folder)], capture_output=True, text=True,
                               timeout=60, env={**os.environ, "AMPD_FAILPOINTS_FILE": str(points.path)})

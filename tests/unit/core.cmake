@@ -6,4 +6,5 @@ ampd_test(test_core_layout SUITE unit SOURCES test_core_layout.c LINK ampd_core 
 ampd_test(test_core_states SUITE unit SOURCES test_core_states.c LINK ampd_core ampclient_core amp_base)
 target_compile_definitions(test_core_states PRIVATE AMPD_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 ampd_test(test_ampclient_core_steps SUITE unit SOURCES test_ampclient_core_steps.c LINK ampclient_core amp amp_base)
+ampd_test(test_ampclient_core_memory SUITE unit SOURCES test_ampclient_core_memory.c LINK ampclient_core amp amp_base)
 ampd_test(test_ampclient_core_member SUITE unit SOURCES test_ampclient_core_member.c LINK ampclient_core amp amp_base)

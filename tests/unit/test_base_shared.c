@@ -18,19 +18,19 @@
 
 #define SIZE ((size_t)10000)
 
-static void make_sized(size_t size, bool own, int *fd, void **memory)
+static void make_sized(size_t size, bool sole_writer, int *fd, void **memory)
 {
     struct amp_error error = {0};
-    int rc = amp_shared_new("test", size, own, fd, memory, &error);
+    int rc = amp_shared_new("test", size, sole_writer, fd, memory, &error);
     if (rc == AMP_EUNIMPLEMENTED)
         skip(); /* a kernel without memfd */
     if (rc != 0)
         fail_msg("%s", error.text);
 }
 
-static void make(bool own, int *fd, void **memory)
+static void make(bool sole_writer, int *fd, void **memory)
 {
-    make_sized(SIZE, own, fd, memory);
+    make_sized(SIZE, sole_writer, fd, memory);
 }
 
 static void *place_of(size_t size)

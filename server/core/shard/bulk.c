@@ -1,8 +1,8 @@
 /*
  * Jobs over all blocks of a shard: apply, and the casts after Load and restore. One kind is under way at a time.
  *
- * The job of a block that a checkpoint has yet to write is put off until the writer has the block, or until so few are
- * left that the job itself copies it to a buffer (checkpoint_part.c). The blocks around it go on.
+ * A block that a checkpoint has yet to write is copied to a buffer by the job that applies it; where no buffer is free,
+ * its job is put off until the writer has the block (checkpoint_part.c). The blocks around it go on.
  */
 #include "server/core/shard/bulk.h"
 
@@ -83,20 +83,16 @@ void ampd_shard_try_blocked(struct ampd_model *model)
     if (shard->apply.blocked_count == 0)
         return;
     AMP_ASSERT(shard->jobs.bulk == AMPD_BULK_APPLY);
-    uint64_t local = shard->apply.blocked_next, lowest = model->tensors.count;
-    for (; local < model->tensors.count && shard->apply.blocked_count > 0; local++) {
+    for (uint64_t local = shard->apply.blocked_next; local < model->tensors.count && shard->apply.blocked_count > 0;
+         local++) {
         if (shard->apply.blocked[local] == 0)
             continue;
-        if (send_block(model, local, apply_work(shard), shard->apply.plan)) {
-            shard->apply.blocked[local] = 0;
-            shard->apply.blocked_count--;
-            continue;
-        }
-        lowest = local < lowest ? local : lowest;
-        if (!ampd_part_is_out(shard, local))
+        if (!send_block(model, local, apply_work(shard), shard->apply.plan))
             break; /* the writer goes upwards: those above wait too */
+        shard->apply.blocked[local] = 0;
+        shard->apply.blocked_count--;
+        shard->apply.blocked_next = local + 1;
     }
-    shard->apply.blocked_next = lowest < local ? lowest : local;
     watch_blocked(model);
 }
 

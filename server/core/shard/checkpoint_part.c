@@ -9,11 +9,11 @@
  *   STORING -> FREE              the catalogue has it
  *
  * Nothing is copied at a cut. The blocks go to the host in ascending order, a few at a time, straight from the masters;
- * apply goes upwards too, and the host mostly ahead of it. Where apply comes to a block first, it waits until the host
- * has the block. There are buffers (saved_buffers) for 5 % of the memory of the model: once no more blocks are left
- * than these, the jobs that apply them copy masters and moments there before they write over them, and the host reads
- * the copies. (Blocks saved earlier would have apply stand still for as long at the last ones.) So a slow disk makes
- * apply wait for single blocks and never changes a bit. Each block:
+ * apply goes upwards too, and the host mostly ahead of it. Where apply comes to a block first, its job copies masters
+ * and moments of that block to a buffer before it writes over them, and the host reads them there. There are buffers
+ * (saved_buffers) for 5 % of the memory of the model; when all are taken, the apply of such a block waits until the
+ * host has it, or until a buffer is free. So a slow disk makes apply wait for single blocks and never changes a bit.
+ * Each block:
  *
  *   DONE   -> WAITS                a cut begins
  *   WAITS  -> SAVING, OUT, DONE    apply comes first; the host does; the part is abandoned
@@ -152,11 +152,6 @@ static void feed(struct ampd_model *model)
     }
 }
 
-bool ampd_part_is_out(const struct ampd_shard *shard, uint64_t local)
-{
-    return shard->part.blocks[local] == AMPD_PART_BLOCK_OUT;
-}
-
 bool ampd_part_may_overwrite(struct ampd_model *model, uint64_t local, struct ampd_job *job)
 {
     struct ampd_shard *shard = model->shard;
@@ -166,9 +161,8 @@ bool ampd_part_may_overwrite(struct ampd_model *model, uint64_t local, struct am
     AMP_ASSERT(state != AMPD_PART_BLOCK_SAVING);
     if (state == AMPD_PART_BLOCK_DONE || saved)
         return true;
-    if (state == AMPD_PART_BLOCK_OUT || shard->part.left > model->tensors.saved_buffers)
+    if (state == AMPD_PART_BLOCK_OUT || shard->part.free_count == 0)
         return false;
-    AMP_ASSERT(shard->part.free_count > 0); /* each of the others that are left has one at most */
     job->saved = shard->part.free_buffers[--shard->part.free_count];
     job->work |= AMPD_JOB_SAVE;
     shard->part.buffers[local] = job->saved;

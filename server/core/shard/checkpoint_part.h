@@ -47,7 +47,6 @@ void ampd_part_begin(struct ampd_model *model, const struct ampd_message *messag
 void ampd_part_request(struct ampd_model *model);
 /* Whether apply may write over the block. True: *job is told to save it first, if it must. False: it waits. */
 bool ampd_part_may_overwrite(struct ampd_model *model, uint64_t local, struct ampd_job *job);
-bool ampd_part_is_out(const struct ampd_shard *shard, uint64_t local); /* the host writes the block just now */
 void ampd_part_check(const struct ampd_model *model);           /* what holds at any time, over all blocks: asserts */
 void ampd_part_saved(struct ampd_model *model, uint64_t local); /* the job that saved it is back */
 void ampd_part_blocks(struct ampd_model *model, const struct ampd_event_part_blocks *blocks);

@@ -39,7 +39,7 @@ struct attachment {
     int slot;
     uint64_t slot_bytes, copy_bytes;
     uint32_t first_block, block_count;
-    bool waits; /* the model does, for each of its workers */
+    bool waits; /* the model waits for each of its workers */
     struct io_shared_fill fill; /* of the slot; the answer waits for it */
 };
 

@@ -27,15 +27,16 @@ struct io_attachments {
 void io_attachments_init(struct io_attachments *attachments);
 
 /*
- * The call whose slot a worker has, and the slot's descriptor, which stays open as long as the call is referenced. NULL:
- * there is none.
+ * The call that a worker's slot belongs to, and in *fd the slot's descriptor, open as long as the caller has a
+ * reference to the call (io_server_call_ref; none is taken here). NULL: this worker has no slot, *fd is as it was. On
+ * the loop.
  */
 struct io_server_call *io_attached_slot(const struct ampd_server *server, const char *model, uint32_t rank,
                                         struct ampd_incarnation incarnation, int *fd);
 
 /*
- * Reads `size` bytes at `offset` of a slot into memory of the server's own. 0; AMP_EINVAL: there are not as many. Any
- * thread.
+ * Reads `size` bytes at `offset` of a slot into memory of the server's own. 0; AMP_EINVAL: the slot ends before that,
+ * or cannot be read. Any thread.
  */
 int io_slot_read(int fd, void *to, size_t size, uint64_t offset);
 

@@ -8,8 +8,9 @@
  * A worker of this host may have put blocks into its slot of shared memory and say so (`placed`): compute threads read
  * each from there, once, when the core has listed it.
  *
- * Letting go takes no longer than a take that a thread is at (struct take); else this loop alone writes the memory, so
- * after a revocation the reader drops its destination and the core hears REVOKED in the same turn of the loop.
+ * Letting go waits for the takes that threads have begun (struct take), and for nothing else: besides them this loop
+ * alone writes the memory. Without one the reader drops its destination after a revocation, and the core hears REVOKED,
+ * in the same turn of the loop.
  */
 #include "server/io/base/handlers.h"
 
@@ -34,9 +35,9 @@
 enum listing { BLOCK_UNLISTED, BLOCK_WANTED, BLOCK_DROPPED };
 /* Beside it: the block is in the worker's slot, and is to be read when it is listed. */
 #define BLOCK_PLACED 0x80
-/* Blocks of one message: it is worth its way, and the others of the host do not wait for long. */
+/* Blocks of one message: so many that the message costs little, so few that other streams do not wait for long. */
 #define PLACED_MAX 64
-/* Blocks that a thread takes at once: a tenth of a millisecond, of which waking it is little. */
+/* Blocks that a thread takes at once: a tenth of a millisecond, beside which it costs little to wake the thread. */
 #define TAKE_MAX 8
 
 struct receive {
@@ -83,8 +84,8 @@ struct take {
     int fd;
     uint64_t first;
     uint32_t count;
-    uint32_t whole;                      /* of them, from the first on */
-    uint32_t segments[TAKE_MAX];         /* of each block */
+    uint32_t whole;                     /* blocks that were read, from the first on */
+    uint32_t segments[TAKE_MAX];        /* of each block, how many */
     struct ampd_segment_count counts[]; /* [count][layout->segments_max] */
 };
 

@@ -36,6 +36,7 @@ static void destroy(struct copy *copy)
     free(copy);
 }
 
+/* Pages that could not be had are made when they are first written. */
 static void filled(struct io_shared_fill *fill)
 {
     struct copy *copy = AMP_CONTAINER(fill, struct copy, fill);
