@@ -93,6 +93,8 @@ bool ampclient_core_next(struct ampclient_core *core, struct ampclient_output *o
  * that carries the outputs out. False: other outputs come before it, or there is no answer yet.
  */
 bool ampclient_core_take_done(struct ampclient_core *core, struct ampclient_user_done *done);
+/* Whether there are outputs to carry out. */
+bool ampclient_core_has_output(const struct ampclient_core *core);
 
 /*
  * The gradient of one parameter, all its elements. Borrowed until STEP_END is done with another code than

@@ -45,6 +45,11 @@ bool ampclient_core_next(struct ampclient_core *core, struct ampclient_output *o
     return true;
 }
 
+bool ampclient_core_has_output(const struct ampclient_core *core)
+{
+    return !amp_list_empty(&core->outputs);
+}
+
 bool ampclient_core_take_done(struct ampclient_core *core, struct ampclient_user_done *done)
 {
     if (amp_list_empty(&core->outputs))

@@ -5,6 +5,7 @@
 #include "client/io/methods.h"
 #include "client/io/model_call.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -160,7 +161,7 @@ static void run_cancel(struct ampclient_job *base)
 /* ---- the user's thread ---- */
 
 /* The descriptors, for the nonce. Each is the caller's. */
-static int fetch(const struct ampd_msg_attach_memory_response *answer, int fds[FDS])
+static int fetch(const struct ampd_msg_attach_memory_response *answer, int fds[FDS], struct amp_error *error)
 {
     union {
         struct cmsghdr align;
@@ -192,7 +193,9 @@ static int fetch(const struct ampd_msg_attach_memory_response *answer, int fds[F
 fail:
     if (fd >= 0)
         (void)close(fd);
-    return AMP_EUNAVAILABLE;
+    return amp_error_set(error, AMP_EUNAVAILABLE, NULL,
+                         "the descriptors cannot be fetched from %s; let this process see that socket",
+                         answer->socket);
 }
 
 static int map_shard(const struct ampclient_attached *attached, const struct ampd_msg_attach_memory_response *answer,
@@ -212,9 +215,10 @@ static int map_shard(const struct ampclient_attached *attached, const struct amp
     return rc == 0 ? amp_shared_map(fds[2], attached->slot + slot_at, answer->slot_bytes, true, &error) : rc;
 }
 
-/* Asks one shard, and maps what it gives. */
+/* Asks one shard, and maps what it gives; else *error says why not. */
 static int attach_shard(struct ampclient_model *model, struct ampclient_attached *attached, uint32_t shard,
-                        const struct ampd_msg_attach_memory_request *request, size_t copy_stride, size_t slot_stride)
+                        const struct ampd_msg_attach_memory_request *request, size_t copy_stride, size_t slot_stride,
+                        struct amp_error *error)
 {
     struct attach_job *job = calloc(1, sizeof *job);
     int fds[FDS];
@@ -231,9 +235,10 @@ static int attach_shard(struct ampclient_model *model, struct ampclient_attached
         if (rc != 0)
             return rc; /* broken: the job may still be in use */
         rc = job->code;
+        *error = job->error;
     }
     if (rc == 0)
-        rc = fetch(&job->answer, fds);
+        rc = fetch(&job->answer, fds, error);
     if (rc == 0) {
         rc = map_shard(attached, &job->answer, copy_stride, slot_stride, fds);
         attached->waits = attached->waits && job->answer.waits;
@@ -295,7 +300,7 @@ static void let_go(struct ampclient_model *model)
 
 /* With all shards, or with none: a slot of one that did answer would be held for nothing. */
 static int attach_all(struct ampclient_model *model, struct ampclient_incarnation incarnation, enum amp_dtype dtype,
-                      struct ampclient_attached **out)
+                      struct ampclient_attached **out, struct amp_error *error)
 {
     struct ampclient_attached *made = calloc(1, sizeof *made);
     if (made == NULL)
@@ -316,7 +321,7 @@ static int attach_all(struct ampclient_model *model, struct ampclient_incarnatio
     ampclient_core_name(model->core, request.model);
     for (uint32_t k = 0; rc == 0 && k < ampclient_shards(model->client); k++) {
         request.shard = k;
-        rc = attach_shard(model, made, k, &request, copy_stride, slot_stride);
+        rc = attach_shard(model, made, k, &request, copy_stride, slot_stride, error);
     }
     if (rc == 0) {
         *out = made;
@@ -341,6 +346,19 @@ static void note_attempt(struct ampclient_model *model, int rc)
     model->attach_again_ms = passes(rc) ? ampclient_now_ms() + model->attach_pause_ms : 0;
 }
 
+/* A line of the log, once for each reason. Over TCP nobody expects it to be otherwise. */
+static void say_not_shared(struct ampclient_model *model, int rc, const struct amp_error *error)
+{
+    struct ampclient_link *link = model->client->link;
+    const char *why = error->text[0] != 0 ? error->text : amp_strerror(rc);
+    char line[AMP_ERROR_TEXT_MAX + 128];
+    if (strcmp(model->attach_said, why) == 0)
+        return;
+    (void)snprintf(model->attach_said, sizeof model->attach_said, "%s", why);
+    (void)snprintf(line, sizeof line, "no memory is shared with the server, so blocks are sent: %s", why);
+    ampclient_link_log_soon(link, link->local ? AMPCLIENT_LOG_INFO : AMPCLIENT_LOG_DEBUG, line);
+}
+
 void ampclient_attach(struct ampclient_model *model)
 {
     struct ampclient_link *link = model->client->link;
@@ -359,13 +377,17 @@ void ampclient_attach(struct ampclient_model *model)
     if (link->broken || !may || wide || tried)
         return;
     struct ampclient_attached *made = NULL;
+    struct amp_error error = {0};
     model->attach_tried = incarnation;
     model->attach_dtype = dtype;
     let_go(model);
-    int rc = attach_all(model, incarnation, dtype, &made);
+    int rc = attach_all(model, incarnation, dtype, &made, &error);
     note_attempt(model, rc);
-    if (rc != 0)
+    if (rc != 0) {
+        say_not_shared(model, rc, &error);
         return;
+    }
+    model->attach_said[0] = 0;
     (void)pthread_mutex_lock(&link->mutex);
     made->on = true;
     model->shared = made;

@@ -297,6 +297,7 @@ int ampclient_link_open(const char *endpoints, const struct ampclient_link_optio
     rc = ampclient_channels_open(&link->channels, &link->loop, endpoints, &options->secure, &options->channel, error);
     if (rc != 0)
         goto fail_channels;
+    link->local = strncmp(endpoints, "unix:", strlen("unix:")) == 0;
     link->kick_cb = options->kick_cb;
     link->stop_cb = options->stop_cb;
     link->arg = options->arg;

@@ -57,6 +57,7 @@ struct ampclient_link {
     bool stopping;                   /* ampclient_link_close was called */
     bool ended;                      /* the loop's thread is at its end */
     bool broken;
+    bool local; /* the user's endpoints are unix sockets */
     void (*kick_cb)(void *arg); /* on the loop's thread, without the mutex: after each wake-up of the loop */
     void (*stop_cb)(void *arg); /* on the loop's thread: the link is about to close its channel */
     void *arg;

@@ -301,7 +301,8 @@ int ampclient_model_ask(struct ampclient_model *model, const struct ampclient_ev
         /* What is there already is answered here: the loop's thread would take longer to wake up. */
         model->done_ready = ampclient_core_take_done(model->core, &model->done);
         tell_done(model);
-        ampclient_link_kick(link);
+        if (ampclient_core_has_output(model->core))
+            ampclient_link_kick(link);
     }
     while (rc == 0 && !model->done_told) {
         bool was = link->interrupted;

@@ -79,6 +79,7 @@ struct ampclient_model {
     enum amp_dtype attach_dtype;               /* and with room for which gradients */
     uint64_t attach_again_ms;                  /* when that may be tried again; 0: not by this incarnation */
     uint64_t attach_pause_ms;                  /* how long that is after the attempt; 0: it did not fail for now */
+    char attach_said[AMP_ERROR_TEXT_MAX];      /* why not, as the log has it; "": nothing */
     enum amp_dtype gradients;                  /* widest dtype that has been pushed; NONE: none yet */
 };
 

@@ -257,11 +257,20 @@ static int show(struct worker *worker)
     return rc == 0 ? 0 : failed(worker, "leave", rc);
 }
 
+static void say(void *arg, enum ampclient_log_level level, const char *text)
+{
+    (void)arg;
+    (void)level;
+    (void)fprintf(stderr, "log: %s\n", text);
+}
+
 static int run(struct worker *worker)
 {
     struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
     struct amp_error error = {0};
     options.no_shared_memory = worker->no_share;
+    options.log_level = AMPCLIENT_LOG_INFO;
+    options.log_cb = say;
     if (ampclient_connect(worker->address, &options, &worker->client, &error) != 0) {
         (void)fprintf(stderr, "connect: %s\n", error.text);
         return -1;

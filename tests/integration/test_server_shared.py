@@ -189,6 +189,10 @@ def test_a_server_can_be_told_not_to_share(context):
     assert not (server.data_dir / "memory.sock").exists()
     got = trained(context, f"unix:{server.data_dir}/ampd.sock", "off", 2, shared=False, **SLOT)
     assert got == wanted
+    worker = Run(context, f"unix:{server.data_dir}/ampd.sock", "said").end()
+    worker.complainer.join(TIMEOUT_S)
+    said = [line for line in worker.err if "no memory is shared" in line]
+    assert len(said) == 1 and "this server shares no memory" in said[0], worker.err
     assert server.terminate() == 0
 
 

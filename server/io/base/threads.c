@@ -18,6 +18,12 @@
  */
 #define LOOP_SPIN_NS UINT64_C(400000)
 
+/*
+ * What patient threads have done may lie for as long, where there is more to do: ten jobs of an apply each. Woken for
+ * every one, the loop took a fifth of their time.
+ */
+#define PATIENCE_NS UINT64_C(1000000)
+
 struct io_threads {
     struct io_wake wake; /* some task is done, and the loop does not spin */
     pthread_mutex_t lock;
@@ -26,6 +32,7 @@ struct io_threads {
     /* There is something in `queue` or `done`, for who reads it without the lock; it is written with it. */
     atomic_bool has_more, has_done;
     bool spins; /* the loop does, for `done` */
+    uint64_t woken_ns; /* patient: when the loop was last */
     bool stop;
     /* The loop's alone: */
     struct amp_list held; /* submitted by a done_cb, not queued yet */
@@ -94,6 +101,22 @@ static void spin_for_more(struct io_threads *pool, struct amp_spin *spin)
         amp_spin_missed(spin, end_ns, now_ns);
 }
 
+/*
+ * With the lock, when something is done: whether the loop is to be woken, which nobody has done if it is the first.
+ * Patient threads let it lie where there is more to do and the loop has been woken a moment ago: each time it takes a
+ * core from one of them. Who takes the last task, or takes it back, wakes it.
+ */
+static bool is_to_wake(struct io_threads *pool, bool first)
+{
+    if (pool->spins || pool->kind != IO_THREADS_PATIENT)
+        return first && !pool->spins;
+    uint64_t now_ns = uv_hrtime();
+    if (has_more(pool) && now_ns - pool->woken_ns < PATIENCE_NS)
+        return false;
+    pool->woken_ns = now_ns;
+    return true;
+}
+
 static void *thread_main(void *arg)
 {
     struct io_threads *pool = arg;
@@ -116,7 +139,7 @@ static void *thread_main(void *arg)
         bool first = amp_list_empty(&pool->done);
         move_all(&tasks, &pool->done);
         atomic_store(&pool->has_done, true);
-        if (!first || pool->spins)
+        if (!is_to_wake(pool, first))
             continue;
         /* Without the lock: whom it wakes needs it, and may get this core at once. */
         (void)pthread_mutex_unlock(&pool->lock);
@@ -305,7 +328,10 @@ bool io_threads_take_back(struct io_threads *pool, struct io_task *task)
     atomic_store(&pool->has_more, !amp_list_empty(&pool->queue));
     pool->out -= queued ? 1 : 0;
     task->queued = false;
+    bool lies = !amp_list_empty(&pool->done);
     (void)pthread_mutex_unlock(&pool->lock);
+    if (lies)
+        io_wake_send(&pool->wake);
     return queued;
 }
 
