@@ -126,7 +126,7 @@ def row(name, ours, peer, ratios, goal, shown="%.1f", least=False):
     """`least`: the goal is the least that the ratio may be, else the most."""
     ratio = statistics.median(ratios)
     verdict = "info" if goal is None else "ok" if (ratio >= goal if least else ratio <= goal) else "short"
-    print("\t".join((name, shown % statistics.median(ours), shown % statistics.median(peer), "%.2f" % ratio,
+    print("\t".join((name, shown % statistics.median(ours), shown % statistics.median(peer), "%.3f" % ratio,
                      "-" if goal is None else "%.2f" % goal, verdict)), flush=True)
     print("# %s: %d pairs, ratio %.2f to %.2f" % (name, len(ratios), min(ratios), max(ratios)), file=sys.stderr)
 
