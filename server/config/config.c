@@ -28,8 +28,8 @@ void ampd_config_env_name(const struct argp_option *option, char name[AMPD_CONFI
 }
 
 /*
- * A value that is wrong is told, with `where`, if the sentence does not name it: the command line's options are named as
- * they are given.
+ * A value that is wrong is told, with `where`, if the sentence does not name it: the command line's options are named
+ * as they are given.
  */
 static void set(struct ampd_config *config, size_t option, const char *where, const char *text,
                 struct ampd_arguments *arguments)
@@ -262,8 +262,10 @@ static void tell_faults(const struct ampd_config *fresh, struct amp_log *log)
 {
     const char *at = (const char *)fresh->faults.data, *end = at + fresh->faults.size;
     while (at < end) {
+        char line[FAULT_MAX];
         const char *line_end = memchr(at, '\n', (size_t)(end - at));
-        amp_log(log, AMP_LOG_ERROR, "config", "msg=\"not taken\" fault=\"%.*s\"", (int)(line_end - at), at);
+        (void)snprintf(line, sizeof line, "%.*s", (int)(line_end - at), at);
+        amp_log(log, AMP_LOG_ERROR, "config", "msg=\"the options stay as they are\" fault=\"%s\"", line);
         at = line_end + 1;
     }
 }

@@ -109,6 +109,7 @@ static void skip(struct reading *reading, const yaml_event_t *event, const char 
     (void)snprintf(text, sizeof text, "%s; write NAME: VALUE, one option a line", what);
     fault(reading, line_of(&event->start_mark), text);
     reading->skipped = 1;
+    reading->unwanted = true; /* a list with such a thing in it is no value */
 }
 
 static void begin_mapping(struct reading *reading, const yaml_event_t *event)
