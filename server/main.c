@@ -125,7 +125,10 @@ static void on_reload(void *arg)
 static void prepare(struct options *options)
 {
     struct ampd_server_options *server = &options->arguments.server;
-    options->log = (struct amp_log){.level = options->arguments.level, .write_cb = write_line, .now_us_cb = log_now};
+    options->log = (struct amp_log){.level = options->arguments.level,
+                                    .json = options->arguments.json,
+                                    .write_cb = write_line,
+                                    .now_us_cb = log_now};
     server->log = &options->log;
     server->isa = server->kernels->isa;
     if (server->compute_threads == 0)
