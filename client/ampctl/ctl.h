@@ -23,6 +23,7 @@ struct ampctl {
     struct ampclient_secure_options secure;
     bool json, csv;      /* neither: tables */
     bool here;           /* the verb is for the process at the endpoint, whatever that is in its cluster */
+    bool quiet;          /* calls that fail say nothing: the verb does */
     uint64_t timeout_ms; /* of each call; 0: the verb's own */
     struct ampclient_link *link;
     const char *verb;
@@ -68,6 +69,12 @@ int ampctl_find_checkpoint(struct ampctl *ctl, const char model[128], struct amp
 /* What the server says of a model: *response is the caller's (ampd_msg_get_model_response_free) when 0 is returned. */
 int ampctl_get_model(struct ampctl *ctl, const char model[128], struct ampd_msg_get_model_response *response);
 
+/*
+ * What the server says of itself and a model, or of all of them (""): *response is the caller's
+ * (ampd_msg_get_status_response_free) when 0 is returned.
+ */
+int ampctl_get_status(struct ampctl *ctl, const char model[128], struct ampd_msg_get_status_response *response);
+
 /* ---- verbs: argv[0] is the verb. They return the exit code ---- */
 
 int ampctl_ready(struct ampctl *ctl, int argc, char **argv);
@@ -77,6 +84,7 @@ int ampctl_cluster(struct ampctl *ctl, int argc, char **argv);
 int ampctl_history(struct ampctl *ctl, int argc, char **argv);
 int ampctl_overflows(struct ampctl *ctl, int argc, char **argv);
 int ampctl_watch(struct ampctl *ctl, int argc, char **argv);
+int ampctl_tensorboard(struct ampctl *ctl, int argc, char **argv);
 int ampctl_checkpoint(struct ampctl *ctl, int argc, char **argv);
 int ampctl_export(struct ampctl *ctl, int argc, char **argv); /* checkpoint export */
 int ampctl_import(struct ampctl *ctl, int argc, char **argv); /* checkpoint import */

@@ -20,12 +20,25 @@ struct verb {
 };
 
 static const struct verb verbs[] = {
-    {"ready", ampctl_ready},     {"status", ampctl_status},         {"models", ampctl_models},
-    {"cluster", ampctl_cluster}, {"history", ampctl_history},       {"overflows", ampctl_overflows},
-    {"watch", ampctl_watch},     {"checkpoint", ampctl_checkpoint}, {"token", ampctl_token},
-    {"explain", ampctl_explain}, {"replay", ampctl_replay},         {"checkpoints", ampctl_checkpoints},
-    {"scale", ampctl_scale},     {"rollback", ampctl_rollback},     {"create", ampctl_create},
-    {"delete", ampctl_delete},   {"drain", ampctl_drain},           {"log-level", ampctl_log_level},
+    {"ready", ampctl_ready},
+    {"status", ampctl_status},
+    {"models", ampctl_models},
+    {"cluster", ampctl_cluster},
+    {"history", ampctl_history},
+    {"overflows", ampctl_overflows},
+    {"watch", ampctl_watch},
+    {"checkpoint", ampctl_checkpoint},
+    {"token", ampctl_token},
+    {"explain", ampctl_explain},
+    {"replay", ampctl_replay},
+    {"checkpoints", ampctl_checkpoints},
+    {"scale", ampctl_scale},
+    {"rollback", ampctl_rollback},
+    {"create", ampctl_create},
+    {"delete", ampctl_delete},
+    {"drain", ampctl_drain},
+    {"log-level", ampctl_log_level},
+    {"tensorboard", ampctl_tensorboard},
 };
 
 /* ---- the program ---- */
@@ -63,6 +76,7 @@ static const char program_doc[] = "Asks an ampd server.\v"
                                   "  history MODEL         the loss scale, step by step, or --plot\n"
                                   "  overflows MODEL       whose gradients had Inf or NaN, and where\n"
                                   "  watch MODEL           steps as they are decided\n"
+                                  "  tensorboard MODEL     the history as event files for TensorBoard\n"
                                   "  explain MODEL STEP    what happened in a step, in words\n"
                                   "  replay MODEL          the stored verdicts under another policy\n"
                                   "  checkpoint MODEL      writes a checkpoint now\n"

@@ -6,8 +6,26 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- status ---- */
+
+int ampctl_get_status(struct ampctl *ctl, const char model[128], struct ampd_msg_get_status_response *response)
+{
+    struct ampd_msg_get_status_request request = {0};
+    struct amp_buf body;
+    struct ampclient_reply reply;
+    struct amp_error error = {0};
+    memcpy(request.model, model, sizeof request.model);
+    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
+    int code = ampctl_ask(ctl, AMPCLIENT_ADMIN_SERVICE "GetStatus", ampd_msg_get_status_request_encode(&request, &body),
+                          &body, &reply);
+    amp_buf_close(&body);
+    if (code == 0 && ampd_msg_get_status_response_decode(response, reply.body.data, reply.body.size, &error) != 0)
+        code = ampctl_bad_answer(&error);
+    ampclient_reply_close(&reply);
+    return code;
+}
 
 static error_t parse_status(int key, char *arg, struct argp_state *state)
 {
@@ -112,26 +130,17 @@ int ampctl_status(struct ampctl *ctl, int argc, char **argv)
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
-    struct amp_buf body;
-    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
-    struct ampclient_reply reply;
-    struct amp_error error = {0};
+    struct ampd_msg_get_status_response status;
     json_t *spec = NULL;
-    code = ampctl_ask(ctl, AMPCLIENT_ADMIN_SERVICE "GetStatus", ampd_msg_get_status_request_encode(&request, &body),
-                      &body, &reply);
+    code = ampctl_get_status(ctl, request.model, &status);
     if (code == 0) {
-        struct ampd_msg_get_status_response status;
-        if (ampd_msg_get_status_response_decode(&status, reply.body.data, reply.body.size, &error) != 0)
-            code = ampctl_bad_answer(&error);
-        else if (request.model[0] != 0 && !ctl->csv)
+        if (request.model[0] != 0 && !ctl->csv)
             code = get_spec(ctl, &request, &spec);
         if (code == 0)
             code = print_status(ctl, &status, spec);
         json_decref(spec);
         ampd_msg_get_status_response_free(&status);
     }
-    ampclient_reply_close(&reply);
-    amp_buf_close(&body);
     ampctl_close(ctl);
     return code;
 }

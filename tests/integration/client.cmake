@@ -39,3 +39,10 @@ if(TARGET ampd AND TARGET ampctl AND EXISTS ${PROJECT_SOURCE_DIR}/examples/digit
     COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/test_ampctl.py $<TARGET_FILE_DIR:ampctl>)
   set_tests_properties(test_ampctl PROPERTIES LABELS integration TIMEOUT 1800)
 endif()
+
+# ampctl tensorboard, read back by another parser; also with python3-crc32c where that is there.
+if(TARGET ampd AND TARGET ampctl)
+  add_test(NAME test_ampctl_tensorboard
+    COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/test_ampctl_tensorboard.py $<TARGET_FILE_DIR:ampctl>)
+  set_tests_properties(test_ampctl_tensorboard PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 1800)
+endif()
