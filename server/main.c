@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE /* struct rlimit's and argp's helpers */
 #include "amp/cpu.h"
 #include "base/assert.h"
+#include "base/usage.h"
 #include "server/io/auth/auth_options.h"
 #include "server/io/base/clock.h"
 #include "server/io/base/options.h"
@@ -96,6 +97,7 @@ enum {
     OPTION_PEER_TRUSTED_CA_FILE,
     OPTION_SHARD,
     OPTION_TOKEN_FILE,
+    OPTION_USAGE_AS,
     OPTION_TIMES /* the first of AMPD_TIMES_COUNT, in the order of enum ampd_time */
 };
 
@@ -177,6 +179,8 @@ static const struct argp_option options_table[] = {
      "has spoken in its place; the log says N",
      2},
     {"insecure", OPTION_INSECURE, NULL, 0, "Listen beyond loopback without encryption, or without asking who calls", 0},
+    {"usage-as", OPTION_USAGE_AS, "scdoc|bash", OPTION_HIDDEN,
+     "For the build: print the options as its manual page and its completion have them", 0},
     {0},
 };
 
@@ -187,6 +191,7 @@ struct arguments {
     enum amp_log_level level;
     bool has_shard;
     const char *cluster; /* as given */
+    const char *usage_as;
     struct io_cluster_url url;
     char wrong[AMP_ERROR_TEXT_MAX]; /* what is wrong with the command line; "" if nothing */
 };
@@ -378,6 +383,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case OPTION_DATA_DIR:
         arguments->server.data_dir = arg;
         return 0;
+    case OPTION_USAGE_AS:
+        arguments->usage_as = arg;
+        return 0;
     case OPTION_EPOCH_ABOVE:
         arguments->server.refills = parse_number(arg, &arguments->server.epoch_above);
         if (!arguments->server.refills)
@@ -547,14 +555,40 @@ static int usage_error(const char *text)
     return AMPD_EXIT_USAGE;
 }
 
+/* Options of all groups are a few thousand bytes. */
+#define USAGE_MAX ((size_t)1 << 16)
+
+/* What the manual page or bash's completion is made of. */
+static int print_usage_as(const char *form)
+{
+    struct amp_buf out;
+    amp_buf_init(&out, USAGE_MAX);
+    bool bash = strcmp(form, "bash") == 0;
+    int rc = bash ? amp_usage_bash_begin(&out, "ampd") : amp_usage_man_options(&out, options_table);
+    if (rc == 0 && bash)
+        rc = amp_usage_bash_verb(&out, "", options_table);
+    if (rc == 0 && bash)
+        rc = amp_usage_bash_end(&out, "ampd", "");
+    if (rc == 0 && (fwrite(out.data, 1, out.size, stdout) != out.size || fflush(stdout) != 0))
+        rc = AMP_EIO;
+    amp_buf_close(&out);
+    return rc == 0 ? AMPD_EXIT_OK : AMPD_EXIT_FAILED;
+}
+
 static int parse(int argc, char **argv, struct arguments *arguments)
 {
     static const struct argp parser = {
         .options = options_table,
         .parser = parse_option,
         .doc = "A parameter server for mixed-precision training, with one authoritative loss scale."};
+    const struct argp_option *const tables[] = {options_table, NULL};
+    char wrong[128];
+    if (!amp_usage_options_known(argc, argv, tables, true, wrong, sizeof wrong))
+        return usage_error(wrong);
     if (argp_parse(&parser, argc, argv, 0, NULL, arguments) != 0)
         return AMPD_EXIT_USAGE;
+    if (arguments->usage_as != NULL)
+        return AMPD_EXIT_OK;
     check_arguments(arguments);
     return arguments->wrong[0] != 0 ? usage_error(arguments->wrong) : AMPD_EXIT_OK;
 }
@@ -608,7 +642,9 @@ int main(int argc, char **argv)
     amp_memory_out_set(end_at_once);
     write_version();
     int code = parse(argc, argv, &arguments);
-    if (code != AMPD_EXIT_OK)
+    if (code == AMPD_EXIT_OK && arguments.usage_as != NULL)
+        code = print_usage_as(arguments.usage_as);
+    if (code != AMPD_EXIT_OK || arguments.usage_as != NULL)
         return code;
     const char *isa = getenv("AMPD_ISA");
     if (amp_cpu_select(isa, &arguments.server.kernels, &error) != 0)

@@ -75,28 +75,4 @@ int ampctl_get_model(struct ampctl *ctl, const char model[128], struct ampd_msg_
  */
 int ampctl_get_status(struct ampctl *ctl, const char model[128], struct ampd_msg_get_status_response *response);
 
-/* ---- verbs: argv[0] is the verb. They return the exit code ---- */
-
-int ampctl_ready(struct ampctl *ctl, int argc, char **argv);
-int ampctl_status(struct ampctl *ctl, int argc, char **argv);
-int ampctl_models(struct ampctl *ctl, int argc, char **argv);
-int ampctl_cluster(struct ampctl *ctl, int argc, char **argv);
-int ampctl_history(struct ampctl *ctl, int argc, char **argv);
-int ampctl_overflows(struct ampctl *ctl, int argc, char **argv);
-int ampctl_watch(struct ampctl *ctl, int argc, char **argv);
-int ampctl_tensorboard(struct ampctl *ctl, int argc, char **argv);
-int ampctl_checkpoint(struct ampctl *ctl, int argc, char **argv);
-int ampctl_export(struct ampctl *ctl, int argc, char **argv); /* checkpoint export */
-int ampctl_import(struct ampctl *ctl, int argc, char **argv); /* checkpoint import */
-int ampctl_explain(struct ampctl *ctl, int argc, char **argv);
-int ampctl_replay(struct ampctl *ctl, int argc, char **argv);
-int ampctl_checkpoints(struct ampctl *ctl, int argc, char **argv);
-int ampctl_drain(struct ampctl *ctl, int argc, char **argv);
-int ampctl_log_level(struct ampctl *ctl, int argc, char **argv);
-int ampctl_scale(struct ampctl *ctl, int argc, char **argv);
-int ampctl_rollback(struct ampctl *ctl, int argc, char **argv);
-int ampctl_create(struct ampctl *ctl, int argc, char **argv);
-int ampctl_delete(struct ampctl *ctl, int argc, char **argv);
-int ampctl_token(struct ampctl *ctl, int argc, char **argv);
-
 #endif

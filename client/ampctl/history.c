@@ -309,19 +309,18 @@ static int print_history(struct ampctl *ctl, struct question *question)
     return code;
 }
 
-int ampctl_history(struct ampctl *ctl, int argc, char **argv)
+static const struct argp_option history_options[] = {
+    PAGING_OPTIONS,
+    {"skipped", KEY_SKIPPED, NULL, 0, "Only skipped steps", 0},
+    {"plot", KEY_PLOT, NULL, 0, "Draw the scale over the steps; skipped ones are x (with -o json: the rows)", 0},
+    {"svg", KEY_SVG, "FILE", 0, "The same picture as an SVG file; -: to stdout", 0},
+    {0},
+};
+
+static int run_history(struct ampctl *ctl, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        PAGING_OPTIONS,
-        {"skipped", KEY_SKIPPED, NULL, 0, "Only skipped steps", 0},
-        {"plot", KEY_PLOT, NULL, 0, "Draw the scale over the steps; skipped ones are x (with -o json: the rows)", 0},
-        {"svg", KEY_SVG, "FILE", 0, "The same picture as an SVG file; -: to stdout", 0},
-        {0},
-    };
-    const struct argp own = {
-        .options = options, .parser = parse, .args_doc = "MODEL", .doc = "Shows the loss scale, step by step."};
     struct question question = {0};
-    ampctl_parse(ctl, &own, &question, argc, argv);
+    ampctl_parse(ctl, &ampctl_history_verb, &question, argc, argv);
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
@@ -330,20 +329,31 @@ int ampctl_history(struct ampctl *ctl, int argc, char **argv)
     return code;
 }
 
-int ampctl_overflows(struct ampctl *ctl, int argc, char **argv)
+const struct ampctl_verb ampctl_history_verb = {
+    .name = "history",
+    .arguments = "MODEL",
+    .summary = "the loss scale, step by step, or as a picture",
+    .doc = "Shows the loss scale, step by step.",
+    .examples = "ampctl history digits --newest-first --limit 20\n"
+                "ampctl history digits --skipped\n"
+                "ampctl history digits --plot\n"
+                "ampctl history digits --svg scale.svg",
+    .options = history_options,
+    .parser = parse,
+    .run = run_history,
+};
+
+static const struct argp_option overflows_options[] = {
+    PAGING_OPTIONS,
+    {"parameter", KEY_PARAMETER, "NAME", 0, "Only this parameter", 0},
+    {"rank", KEY_RANK, "RANK", 0, "Only this worker", 0},
+    {0},
+};
+
+static int run_overflows(struct ampctl *ctl, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        PAGING_OPTIONS,
-        {"parameter", KEY_PARAMETER, "NAME", 0, "Only this parameter", 0},
-        {"rank", KEY_RANK, "RANK", 0, "Only this worker", 0},
-        {0},
-    };
-    const struct argp own = {.options = options,
-                             .parser = parse,
-                             .args_doc = "MODEL",
-                             .doc = "Shows whose gradients had an Inf or a NaN, in which parameter, and how many."};
     struct question question = {0};
-    ampctl_parse(ctl, &own, &question, argc, argv);
+    ampctl_parse(ctl, &ampctl_overflows_verb, &question, argc, argv);
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
@@ -357,3 +367,15 @@ int ampctl_overflows(struct ampctl *ctl, int argc, char **argv)
     ampctl_close(ctl);
     return code;
 }
+
+const struct ampctl_verb ampctl_overflows_verb = {
+    .name = "overflows",
+    .arguments = "MODEL",
+    .summary = "whose gradients had Inf or NaN, and where",
+    .doc = "Shows whose gradients had an Inf or a NaN, in which parameter, and how many.",
+    .examples = "ampctl overflows digits --newest-first --limit 20\n"
+                "ampctl overflows digits --rank 3",
+    .options = overflows_options,
+    .parser = parse,
+    .run = run_overflows,
+};

@@ -120,13 +120,10 @@ static int get_spec(struct ampctl *ctl, const struct ampd_msg_get_status_request
     return *spec != NULL ? 0 : AMPCTL_EXIT_FAILED;
 }
 
-int ampctl_status(struct ampctl *ctl, int argc, char **argv)
+static int run_status(struct ampctl *ctl, int argc, char **argv)
 {
-    const struct argp own = {.parser = parse_status,
-                             .args_doc = "[MODEL]",
-                             .doc = "Shows the server and its models; with MODEL also its specification and workers."};
     struct ampd_msg_get_status_request request = {0};
-    ampctl_parse(ctl, &own, &request, argc, argv);
+    ampctl_parse(ctl, &ampctl_status_verb, &request, argc, argv);
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
@@ -144,6 +141,17 @@ int ampctl_status(struct ampctl *ctl, int argc, char **argv)
     ampctl_close(ctl);
     return code;
 }
+
+const struct ampctl_verb ampctl_status_verb = {
+    .name = "status",
+    .arguments = "[MODEL]",
+    .summary = "the server and its models",
+    .doc = "Shows the server and its models; with MODEL also its specification and workers.",
+    .examples = "ampctl status\n"
+                "ampctl -o json status digits",
+    .parser = parse_status,
+    .run = run_status,
+};
 
 /* ---- models ---- */
 
@@ -181,10 +189,9 @@ static int models_page(struct ampctl *ctl, struct ampd_msg_list_models_request *
     return code;
 }
 
-int ampctl_models(struct ampctl *ctl, int argc, char **argv)
+static int run_models(struct ampctl *ctl, int argc, char **argv)
 {
-    const struct argp own = {.parser = parse_models, .doc = "Lists all models of the server."};
-    ampctl_parse(ctl, &own, NULL, argc, argv);
+    ampctl_parse(ctl, &ampctl_models_verb, NULL, argc, argv);
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
@@ -200,3 +207,12 @@ int ampctl_models(struct ampctl *ctl, int argc, char **argv)
     ampctl_close(ctl);
     return code;
 }
+
+const struct ampctl_verb ampctl_models_verb = {
+    .name = "models",
+    .summary = "all models",
+    .doc = "Lists all models of the server.",
+    .examples = "ampctl models",
+    .parser = parse_models,
+    .run = run_models,
+};

@@ -316,22 +316,18 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     }
 }
 
-int ampctl_tensorboard(struct ampctl *ctl, int argc, char **argv)
+static const struct argp_option tensorboard_options[] = {
+    {"logdir", KEY_LOGDIR, "FOLDER", 0, "Where the event files are; made if it is not there", 0},
+    {"follow", KEY_FOLLOW, NULL, 0, "Go on with each step that is decided, until the model is done", 0},
+    {0},
+};
+
+static int run_tensorboard(struct ampctl *ctl, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        {"logdir", KEY_LOGDIR, "FOLDER", 0, "Where the event files are; made if it is not there", 0},
-        {"follow", KEY_FOLLOW, NULL, 0, "Go on with each step that is decided, until the model is done", 0},
-        {0},
-    };
-    const struct argp own = {.options = options,
-                             .parser = parse,
-                             .args_doc = "MODEL",
-                             .doc = "Writes the history as event files for TensorBoard. Run again, it goes on behind "
-                                    "what the folder has."};
     static const struct ampctl_column columns[] = {
         {"model", "MODEL", false}, {"written", "WRITTEN", true}, {"step", "STEP", true}, {NULL, NULL, false}};
     struct writing x = {.ctl = ctl, .folder = {.lock = -1, .file = -1}};
-    ampctl_parse(ctl, &own, &x, argc, argv);
+    ampctl_parse(ctl, &ampctl_tensorboard_verb, &x, argc, argv);
     amp_buf_init(&x.records, RECORDS_MAX);
     int code = ampctl_open(ctl);
     if (code == 0)
@@ -349,3 +345,16 @@ int ampctl_tensorboard(struct ampctl *ctl, int argc, char **argv)
     ampctl_close(ctl);
     return code;
 }
+
+const struct ampctl_verb ampctl_tensorboard_verb = {
+    .name = "tensorboard",
+    .arguments = "MODEL",
+    .summary = "the history as event files for TensorBoard",
+    .doc = "Writes the history as event files for TensorBoard. Run again, it goes on behind "
+           "what the folder has.",
+    .examples = "ampctl tensorboard digits --logdir runs/digits\n"
+                "ampctl tensorboard digits --logdir runs/digits --follow",
+    .options = tensorboard_options,
+    .parser = parse,
+    .run = run_tensorboard,
+};

@@ -46,3 +46,10 @@ if(TARGET ampd AND TARGET ampctl)
     COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/test_ampctl_tensorboard.py $<TARGET_FILE_DIR:ampctl>)
   set_tests_properties(test_ampctl_tensorboard PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 1800)
 endif()
+
+# What ampctl and ampd say of themselves, in --help, manual pages and completion.
+if(TARGET ampd AND TARGET ampctl)
+  add_test(NAME test_ampctl_usage
+    COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/test_ampctl_usage.py ${PROJECT_BINARY_DIR})
+  set_tests_properties(test_ampctl_usage PROPERTIES LABELS integration TIMEOUT 600)
+endif()
