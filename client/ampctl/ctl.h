@@ -54,6 +54,9 @@ int ampctl_call(struct ampctl *ctl, const struct ampclient_request *request, str
 /* One row in the form that was asked for; takes the row, NULL: there was no memory for it. An exit code. */
 int ampctl_print_one(const struct ampctl *ctl, const struct ampctl_column *columns, json_t *row);
 
+/* Of the health check's answer: the server accepts work. */
+bool ampctl_is_serving(const struct amp_buf *body);
+
 /* The answer could not be decoded: says so. An exit code. */
 int ampctl_bad_answer(const struct amp_error *error);
 

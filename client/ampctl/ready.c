@@ -21,7 +21,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static bool is_serving(const struct amp_buf *body)
+bool ampctl_is_serving(const struct amp_buf *body)
 {
     return body->size >= 2 && body->data[0] == STATUS_KEY && body->data[1] == STATUS_SERVING;
 }
@@ -33,7 +33,7 @@ static int check(struct ampctl *ctl)
     int code = NO_RESPONSE;
     (void)ampclient_rpc(ctl->link, &request, &reply);
     if (reply.code == 0)
-        code = is_serving(&reply.body) ? ACCEPTING : REJECTING;
+        code = ampctl_is_serving(&reply.body) ? ACCEPTING : REJECTING;
     else if (reply.from_peer)
         code = REJECTING;
     static const char *const words[] = {"accepting", "rejecting", "no response"};
