@@ -3,6 +3,7 @@
 #include "amp/cpu.h"
 #include "base/assert.h"
 #include "server/config/config.h"
+#include "server/config/options_print.h"
 #include "server/io/base/clock.h"
 #include "server/io/base/peer_bytes.h"
 #include "server/io/process/memory_limit.h"
@@ -160,6 +161,9 @@ static int run(struct options *options)
 int main(int argc, char **argv)
 {
     static struct options options;
+    static const char usage_as[] = "--usage-as="; /* for the build */
+    if (argc == 2 && strncmp(argv[1], usage_as, strlen(usage_as)) == 0)
+        return ampd_options_print(argv[1] + strlen(usage_as)) == 0 ? AMPD_EXIT_OK : AMPD_EXIT_FAILED;
     hold_signals();
     amp_memory_out_set(end_at_once);
     write_version();

@@ -37,17 +37,15 @@ static error_t parse_drain(int key, char *arg, struct argp_state *state)
     }
 }
 
-int ampctl_drain(struct ampctl *ctl, int argc, char **argv)
+static const struct argp_option drain_options[] = {
+    {"grace", KEY_GRACE, "SECONDS", 0, "Time for calls under way (10)", 0},
+    {0},
+};
+
+static int run_drain(struct ampctl *ctl, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        {"grace", KEY_GRACE, "SECONDS", 0, "Time for calls under way (10)", 0},
-        {0},
-    };
-    const struct argp own = {.options = options,
-                             .parser = parse_drain,
-                             .doc = "Ends the server in order: it writes checkpoints, refuses new work, and ends."};
     struct ampd_msg_drain_request request = {0};
-    ampctl_parse(ctl, &own, &request, argc, argv);
+    ampctl_parse(ctl, &ampctl_drain_verb, &request, argc, argv);
     ctl->here = true;
     int code = ampctl_open(ctl);
     if (code != 0)
@@ -66,6 +64,17 @@ int ampctl_drain(struct ampctl *ctl, int argc, char **argv)
     ampctl_close(ctl);
     return code;
 }
+
+const struct ampctl_verb ampctl_drain_verb = {
+    .name = "drain",
+    .summary = "ends the server in order",
+    .doc = "Ends the server in order: it writes checkpoints, refuses new work, and ends.",
+    .examples = "ampctl drain\n"
+                "ampctl drain --grace 60",
+    .options = drain_options,
+    .parser = parse_drain,
+    .run = run_drain,
+};
 
 /* ---- log-level ---- */
 
@@ -91,13 +100,10 @@ static error_t parse_level(int key, char *arg, struct argp_state *state)
     }
 }
 
-int ampctl_log_level(struct ampctl *ctl, int argc, char **argv)
+static int run_log_level(struct ampctl *ctl, int argc, char **argv)
 {
-    const struct argp own = {.parser = parse_level,
-                             .args_doc = "LEVEL",
-                             .doc = "Changes the level of the server's log (debug, info, warn, error) until it ends."};
     struct ampd_msg_set_log_level_request request = {0};
-    ampctl_parse(ctl, &own, &request, argc, argv);
+    ampctl_parse(ctl, &ampctl_log_level_verb, &request, argc, argv);
     ctl->here = true;
     int code = ampctl_open(ctl);
     if (code != 0)
@@ -125,3 +131,13 @@ int ampctl_log_level(struct ampctl *ctl, int argc, char **argv)
     ampctl_close(ctl);
     return code;
 }
+
+const struct ampctl_verb ampctl_log_level_verb = {
+    .name = "log-level",
+    .arguments = "LEVEL",
+    .summary = "changes the level of the server's log",
+    .doc = "Changes the level of the server's log (debug, info, warn, error) until it ends.",
+    .examples = "ampctl log-level debug",
+    .parser = parse_level,
+    .run = run_log_level,
+};

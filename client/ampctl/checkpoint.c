@@ -118,25 +118,15 @@ int ampctl_get_model(struct ampctl *ctl, const char model[128], struct ampd_msg_
     return code;
 }
 
-int ampctl_checkpoint(struct ampctl *ctl, int argc, char **argv)
+static const struct argp_option checkpoint_options[] = {
+    {"no-wait", KEY_NO_WAIT, NULL, 0, "Do not wait until it exists", 0},
+    {0},
+};
+
+static int run_checkpoint(struct ampctl *ctl, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        {"no-wait", KEY_NO_WAIT, NULL, 0, "Do not wait until it exists", 0},
-        {0},
-    };
-    const struct argp own = {
-        .options = options,
-        .parser = parse,
-        .args_doc = "MODEL | export MODEL FILE | import MODEL FILE",
-        .doc = "Writes a checkpoint after the next decided step; of the last one where no worker is there "
-               "to bring the next. "
-               "`export` and `import` have a --help of their own."};
-    if (argc > 1 && strcmp(argv[1], "export") == 0)
-        return ampctl_export(ctl, argc - 1, argv + 1);
-    if (argc > 1 && strcmp(argv[1], "import") == 0)
-        return ampctl_import(ctl, argc - 1, argv + 1);
     struct ampd_msg_checkpoint_request request = {0};
-    ampctl_parse(ctl, &own, &request, argc, argv);
+    ampctl_parse(ctl, &ampctl_checkpoint_verb, &request, argc, argv);
     if (ctl->timeout_ms == 0)
         ctl->timeout_ms = CHECKPOINT_TIMEOUT_MS;
     int code = ampctl_open(ctl);
@@ -160,3 +150,15 @@ int ampctl_checkpoint(struct ampctl *ctl, int argc, char **argv)
     ampctl_close(ctl);
     return code;
 }
+
+const struct ampctl_verb ampctl_checkpoint_verb = {
+    .name = "checkpoint",
+    .arguments = "MODEL",
+    .summary = "writes a checkpoint",
+    .doc = "Writes a checkpoint after the next decided step; of the last one where no worker is there "
+           "to bring the next. ",
+    .examples = "ampctl checkpoint digits",
+    .options = checkpoint_options,
+    .parser = parse,
+    .run = run_checkpoint,
+};

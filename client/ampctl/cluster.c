@@ -85,20 +85,15 @@ static int print(const struct ampctl *ctl, const struct ampd_msg_get_cluster_res
     return rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
 }
 
-int ampctl_cluster(struct ampctl *ctl, int argc, char **argv)
+static const struct argp_option cluster_options[] = {
+    {"local", KEY_LOCAL, NULL, 0, "What the shard that is asked knows itself, not shard 0", 0},
+    {0},
+};
+
+static int run_cluster(struct ampctl *ctl, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        {"local", KEY_LOCAL, NULL, 0, "What the shard that is asked knows itself, not shard 0", 0},
-        {0},
-    };
-    const struct argp own = {.options = options,
-                             .parser = parse,
-                             .args_doc = "[MODEL]",
-                             .doc = "Shows the shards: where each is, whether it is there and since when, its blocks, "
-                                    "how many models it holds up, and what is wrong with it; with MODEL its last step "
-                                    "beside that of shard 0; and where processes stand by. Any shard can be asked."};
     struct ampd_msg_get_cluster_request request = {0};
-    ampctl_parse(ctl, &own, &request, argc, argv);
+    ampctl_parse(ctl, &ampctl_cluster_verb, &request, argc, argv);
     ctl->here = request.local;
     int code = ampctl_open(ctl);
     if (code != 0)
@@ -122,3 +117,18 @@ int ampctl_cluster(struct ampctl *ctl, int argc, char **argv)
     ampctl_close(ctl);
     return code;
 }
+
+const struct ampctl_verb ampctl_cluster_verb = {
+    .name = "cluster",
+    .arguments = "[MODEL]",
+    .summary = "the shards: where each is, and how far",
+    .doc = "Shows the shards: where each is, whether it is there and since when, its blocks, "
+           "how many models it holds up, and what is wrong with it; with MODEL its last step "
+           "beside that of shard 0; and where processes stand by. Any shard can be asked.",
+    .examples = "ampctl cluster\n"
+                "ampctl cluster digits\n"
+                "ampctl -e 10.0.0.8:7420 cluster --local",
+    .options = cluster_options,
+    .parser = parse,
+    .run = run_cluster,
+};

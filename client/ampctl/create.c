@@ -283,31 +283,31 @@ static int say(const struct ampctl *ctl, const struct creating *x, bool existed,
     return 0;
 }
 
-int ampctl_create(struct ampctl *ctl, int argc, char **argv)
+static struct argp_option create_options[FIELDS + 2] = {
+    {"empty", KEY_EMPTY, NULL, 0, "Leave the values of the file alone", 0},
+};
+
+/* The fields that have a name as an option, each behind the one before; zeros end the table. */
+static void prepare(void)
 {
-    struct argp_option options[FIELDS + 2] = {
-        {"empty", KEY_EMPTY, NULL, 0, "Leave the values of the file alone", 0},
-    };
     for (size_t i = 0, used = 1; i < FIELDS; i++) {
         AMP_ASSERT(fields[i].name == NULL || fields[i].kind != KIND_BOOL);
         if (fields[i].name != NULL)
-            options[used++] = (struct argp_option){.name = fields[i].name,
-                                                   .key = KEY_FIRST_FIELD + (int)i,
-                                                   .arg = fields[i].kind == KIND_CHOICE ? "WHICH" : "NUMBER",
-                                                   .doc = fields[i].doc};
+            create_options[used++] = (struct argp_option){.name = fields[i].name,
+                                                          .key = KEY_FIRST_FIELD + (int)i,
+                                                          .arg = fields[i].kind == KIND_CHOICE ? "WHICH" : "NUMBER",
+                                                          .doc = fields[i].doc};
     }
-    const struct argp own = {.options = options,
-                             .parser = parse,
-                             .args_doc = "MODEL FILE",
-                             .doc = "Creates a model whose parameters are the tensors of a safetensors file (F32, F16, "
-                                    "BF16 and F64; of a checkpoint of ampd its masters), and loads their values. "
-                                    "A model that is there with the same specification keeps the values it has."};
+}
+
+static int run_create(struct ampctl *ctl, int argc, char **argv)
+{
     struct creating x = {.spec = AMPCLIENT_SPEC_INIT};
     struct ampctl_tensor_file file;
     bool existed = false, already = false;
     uint32_t loaded = 0;
     x.spec.world_size = 1;
-    ampctl_parse(ctl, &own, &x, argc, argv);
+    ampctl_parse(ctl, &ampctl_create_verb, &x, argc, argv);
     int code = ampctl_tensor_file_open(ctl, x.file, &file);
     if (code == 0)
         code = create_from(ctl, &x, &file, &existed);
@@ -326,3 +326,18 @@ int ampctl_create(struct ampctl *ctl, int argc, char **argv)
     ampctl_tensor_file_close(&file);
     return code;
 }
+
+const struct ampctl_verb ampctl_create_verb = {
+    .name = "create",
+    .arguments = "MODEL FILE",
+    .summary = "creates a model from a safetensors file",
+    .doc = "Creates a model whose parameters are the tensors of a safetensors file (F32, F16, "
+           "BF16 and F64; of a checkpoint of ampd its masters), and loads their values. "
+           "A model that is there with the same specification keeps the values it has.",
+    .examples = "ampctl create digits first.safetensors --workers 2 --optimizer sgd --lr 0.1\n"
+                "ampctl create net net.safetensors --schedule cosine --total-steps 20000",
+    .options = create_options,
+    .parser = parse,
+    .run = run_create,
+    .prepare = prepare,
+};

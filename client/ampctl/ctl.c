@@ -72,10 +72,12 @@ int ampctl_call(struct ampctl *ctl, const struct ampclient_request *request, str
             return 0;
         if (ctl->here || left == 0 || !ampclient_follow_elsewhere(reply->error.reason))
             break;
-        (void)ampctl_print(stderr, "ampctl: %s: going on elsewhere: %s", ctl->verb, reply->error.text);
+        if (!ctl->quiet)
+            (void)ampctl_print(stderr, "ampctl: %s: going on elsewhere: %s", ctl->verb, reply->error.text);
         ampclient_reply_close(reply);
     }
-    ampctl_print_failure(ctl, ctl->endpoints, reply);
+    if (!ctl->quiet)
+        ampctl_print_failure(ctl, ctl->endpoints, reply);
     return AMPCTL_EXIT_RPC + amp_err_grpc_status(reply->code);
 }
 

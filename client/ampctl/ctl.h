@@ -23,6 +23,7 @@ struct ampctl {
     struct ampclient_secure_options secure;
     bool json, csv;      /* neither: tables */
     bool here;           /* the verb is for the process at the endpoint, whatever that is in its cluster */
+    bool quiet;          /* calls that fail say nothing: the verb does */
     uint64_t timeout_ms; /* of each call; 0: the verb's own */
     struct ampclient_link *link;
     const char *verb;
@@ -53,6 +54,9 @@ int ampctl_call(struct ampctl *ctl, const struct ampclient_request *request, str
 /* One row in the form that was asked for; takes the row, NULL: there was no memory for it. An exit code. */
 int ampctl_print_one(const struct ampctl *ctl, const struct ampctl_column *columns, json_t *row);
 
+/* Of the health check's answer: the server accepts work. */
+bool ampctl_is_serving(const struct amp_buf *body);
+
 /* The answer could not be decoded: says so. An exit code. */
 int ampctl_bad_answer(const struct amp_error *error);
 
@@ -68,27 +72,10 @@ int ampctl_find_checkpoint(struct ampctl *ctl, const char model[128], struct amp
 /* What the server says of a model: *response is the caller's (ampd_msg_get_model_response_free) when 0 is returned. */
 int ampctl_get_model(struct ampctl *ctl, const char model[128], struct ampd_msg_get_model_response *response);
 
-/* ---- verbs: argv[0] is the verb. They return the exit code ---- */
-
-int ampctl_ready(struct ampctl *ctl, int argc, char **argv);
-int ampctl_status(struct ampctl *ctl, int argc, char **argv);
-int ampctl_models(struct ampctl *ctl, int argc, char **argv);
-int ampctl_cluster(struct ampctl *ctl, int argc, char **argv);
-int ampctl_history(struct ampctl *ctl, int argc, char **argv);
-int ampctl_overflows(struct ampctl *ctl, int argc, char **argv);
-int ampctl_watch(struct ampctl *ctl, int argc, char **argv);
-int ampctl_checkpoint(struct ampctl *ctl, int argc, char **argv);
-int ampctl_export(struct ampctl *ctl, int argc, char **argv); /* checkpoint export */
-int ampctl_import(struct ampctl *ctl, int argc, char **argv); /* checkpoint import */
-int ampctl_explain(struct ampctl *ctl, int argc, char **argv);
-int ampctl_replay(struct ampctl *ctl, int argc, char **argv);
-int ampctl_checkpoints(struct ampctl *ctl, int argc, char **argv);
-int ampctl_drain(struct ampctl *ctl, int argc, char **argv);
-int ampctl_log_level(struct ampctl *ctl, int argc, char **argv);
-int ampctl_scale(struct ampctl *ctl, int argc, char **argv);
-int ampctl_rollback(struct ampctl *ctl, int argc, char **argv);
-int ampctl_create(struct ampctl *ctl, int argc, char **argv);
-int ampctl_delete(struct ampctl *ctl, int argc, char **argv);
-int ampctl_token(struct ampctl *ctl, int argc, char **argv);
+/*
+ * What the server says of itself and a model, or of all of them (""): *response is the caller's
+ * (ampd_msg_get_status_response_free) when 0 is returned.
+ */
+int ampctl_get_status(struct ampctl *ctl, const char model[128], struct ampd_msg_get_status_response *response);
 
 #endif

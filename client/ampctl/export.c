@@ -43,7 +43,7 @@ struct exporting {
     bool force;
     bool values_only; /* masters alone */
     bool full;        /* the default, said in so many words */
-    bool newest; /* no checkpoint is named */
+    bool newest;      /* no checkpoint is named */
     struct ampctl_checkpoint_key key;
     struct ampd_msg_get_model_response about;
     unsigned moments;
@@ -425,29 +425,19 @@ static int run(struct exporting *x)
     return code == 0 ? say(x) : code;
 }
 
-int ampctl_export(struct ampctl *ctl, int argc, char **argv)
+static const struct argp_option export_options[] = {
+    {"step", KEY_STEP, "STEP", 0, "Of the checkpoint (the newest)", 0},
+    {"epoch", KEY_EPOCH, "EPOCH", 0, "Of the checkpoint (the newest of that step)", 0},
+    {"force", KEY_FORCE, NULL, 0, "Replace FILE if it exists", 0},
+    {"values-only", KEY_VALUES_ONLY, NULL, 0, "The parameters alone, in fp32, by their names", 0},
+    {"full", KEY_FULL, NULL, 0, "All that \"checkpoint import --full\" goes on from (the default)", 0},
+    {0},
+};
+
+static int run_export(struct ampctl *ctl, int argc, char **argv)
 {
-    static char name[] = "checkpoint export";
-    static const struct argp_option options[] = {
-        {"step", KEY_STEP, "STEP", 0, "Of the checkpoint (the newest)", 0},
-        {"epoch", KEY_EPOCH, "EPOCH", 0, "Of the checkpoint (the newest of that step)", 0},
-        {"force", KEY_FORCE, NULL, 0, "Replace FILE if it exists", 0},
-        {"values-only", KEY_VALUES_ONLY, NULL, 0, "The parameters alone, in fp32, by their names", 0},
-        {"full", KEY_FULL, NULL, 0, "All that \"checkpoint import --full\" goes on from (the default)", 0},
-        {0},
-    };
-    const struct argp own = {.options = options,
-                             .parser = parse,
-                             .args_doc = "MODEL FILE",
-                             .doc =
-                                 "Fetches a checkpoint from all shards as one safetensors file: masters, moments, the "
-                                 "loss-scale record, step and counts, and the workers' user states; with "
-                                 "--values-only the parameters alone. Its bytes do not depend on the number of "
-                                 "shards."};
     struct exporting x = {.ctl = ctl};
-    argv[0] = name;
-    ctl->verb = name;
-    ampctl_parse(ctl, &own, &x, argc, argv);
+    ampctl_parse(ctl, &ampctl_export_verb, &x, argc, argv);
     if (ctl->timeout_ms == 0)
         ctl->timeout_ms = EXPORT_TIMEOUT_MS;
     int code = ampctl_open(ctl);
@@ -465,3 +455,18 @@ int ampctl_export(struct ampctl *ctl, int argc, char **argv)
     ampctl_close(ctl);
     return code;
 }
+
+const struct ampctl_verb ampctl_export_verb = {
+    .name = "checkpoint export",
+    .arguments = "MODEL FILE",
+    .summary = "a checkpoint as one safetensors file",
+    .doc = "Fetches a checkpoint from all shards as one safetensors file: masters, moments, the "
+           "loss-scale record, step and counts, and the workers' user states; with "
+           "--values-only the parameters alone. Its bytes do not depend on the number of "
+           "shards.",
+    .examples = "ampctl checkpoint export digits digits.safetensors\n"
+                "ampctl checkpoint export digits weights.safetensors --values-only",
+    .options = export_options,
+    .parser = parse,
+    .run = run_export,
+};

@@ -8,6 +8,7 @@
 #include "client/ampctl/rows.h"
 #include "client/io/methods.h"
 
+#include <errno.h>
 #include <langinfo.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@ enum {
     KEY_LIMIT,
     KEY_SKIPPED,
     KEY_PLOT,
+    KEY_SVG,
     KEY_PARAMETER,
     KEY_RANK
 };
@@ -34,6 +36,7 @@ struct question {
     bool all, newest_first, skipped, plot;
     uint64_t limit; /* rows; 0: all */
     char parameter[128];
+    const char *svg; /* a file, or NULL */
 };
 
 #define PAGING_OPTIONS                                                                                                 \
@@ -54,6 +57,9 @@ static error_t parse_filter(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_PLOT:
         question->plot = true;
+        return 0;
+    case KEY_SVG:
+        question->svg = arg;
         return 0;
     case KEY_PARAMETER:
         ampctl_name(state, question->parameter, arg);
@@ -237,6 +243,12 @@ static int walk_pages(struct walk *walk, const char *path, int (*encode)(const s
 
 /* ---- verbs ---- */
 
+static int write_text(FILE *out, const struct amp_buf *text)
+{
+    return fwrite(text->data, 1, text->size, out) == text->size ? 0 : AMP_EIO;
+}
+
+/* On the terminal. */
 static int draw(const struct ampctl_plot *plot)
 {
     bool terminal = isatty(fileno(stdout)), colour = getenv("NO_COLOR") == NULL;
@@ -245,8 +257,31 @@ static int draw(const struct ampctl_plot *plot)
     struct amp_buf text;
     amp_buf_init(&text, AMPD_MSG_SIZE_MAX);
     int rc = ampctl_plot_render(plot, &style, &text);
-    if (rc == 0 && fwrite(text.data, 1, text.size, stdout) != text.size)
+    if (rc == 0)
+        rc = write_text(stdout, &text);
+    amp_buf_close(&text);
+    return rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
+}
+
+static int write_svg(const struct ampctl *ctl, const struct ampctl_plot *plot, const struct question *question)
+{
+    struct amp_buf text;
+    amp_buf_init(&text, AMPD_MSG_SIZE_MAX);
+    char *model = ampctl_text(question->model);
+    errno = 0;
+    int rc = model == NULL ? AMP_ENOMEM : ampctl_plot_svg(plot, model, &text);
+    bool to_stdout = strcmp(question->svg, "-") == 0;
+    FILE *out = rc != 0 ? NULL : to_stdout ? stdout : fopen(question->svg, "w");
+    if (out == NULL)
         rc = AMP_EIO;
+    else
+        rc = write_text(out, &text);
+    if (out != NULL && !to_stdout && fclose(out) != 0)
+        rc = AMP_EIO;
+    if (rc != 0)
+        (void)ampctl_print(stderr, "ampctl: %s: %s cannot be written: %s", ctl->verb, question->svg,
+                           errno != 0 ? strerror(errno) : "there is no memory");
+    free(model);
     amp_buf_close(&text);
     return rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
 }
@@ -256,7 +291,7 @@ static int print_history(struct ampctl *ctl, struct question *question)
     struct walk walk = {.ctl = ctl,
                         .question = question,
                         .list = {.out = stdout, .json = ctl->json, .csv = ctl->csv, .columns = ampctl_history_columns}};
-    if (question->plot && !ctl->json && !ctl->csv) {
+    if (question->svg != NULL || (question->plot && !ctl->json && !ctl->csv)) {
         walk.plot = malloc(sizeof *walk.plot);
         if (walk.plot == NULL)
             return AMPCTL_EXIT_FAILED;
@@ -264,7 +299,9 @@ static int print_history(struct ampctl *ctl, struct question *question)
         question->newest_first = false;
     }
     int code = walk_pages(&walk, AMPCLIENT_SCALE_SERVICE "ListScaleHistory", encode_history, take_history);
-    if (code == 0 && walk.plot != NULL)
+    if (code == 0 && question->svg != NULL)
+        code = write_svg(ctl, walk.plot, question);
+    else if (code == 0 && walk.plot != NULL)
         code = draw(walk.plot);
     else if (code == 0 && ampctl_list_end(&walk.list) != 0)
         code = AMPCTL_EXIT_FAILED;
@@ -272,18 +309,18 @@ static int print_history(struct ampctl *ctl, struct question *question)
     return code;
 }
 
-int ampctl_history(struct ampctl *ctl, int argc, char **argv)
+static const struct argp_option history_options[] = {
+    PAGING_OPTIONS,
+    {"skipped", KEY_SKIPPED, NULL, 0, "Only skipped steps", 0},
+    {"plot", KEY_PLOT, NULL, 0, "Draw the scale over the steps; skipped ones are x (with -o json: the rows)", 0},
+    {"svg", KEY_SVG, "FILE", 0, "The same picture as an SVG file; -: to stdout", 0},
+    {0},
+};
+
+static int run_history(struct ampctl *ctl, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        PAGING_OPTIONS,
-        {"skipped", KEY_SKIPPED, NULL, 0, "Only skipped steps", 0},
-        {"plot", KEY_PLOT, NULL, 0, "Draw the scale over the steps; skipped ones are x (with -o json: the rows)", 0},
-        {0},
-    };
-    const struct argp own = {
-        .options = options, .parser = parse, .args_doc = "MODEL", .doc = "Shows the loss scale, step by step."};
     struct question question = {0};
-    ampctl_parse(ctl, &own, &question, argc, argv);
+    ampctl_parse(ctl, &ampctl_history_verb, &question, argc, argv);
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
@@ -292,20 +329,31 @@ int ampctl_history(struct ampctl *ctl, int argc, char **argv)
     return code;
 }
 
-int ampctl_overflows(struct ampctl *ctl, int argc, char **argv)
+const struct ampctl_verb ampctl_history_verb = {
+    .name = "history",
+    .arguments = "MODEL",
+    .summary = "the loss scale, step by step, or as a picture",
+    .doc = "Shows the loss scale, step by step.",
+    .examples = "ampctl history digits --newest-first --limit 20\n"
+                "ampctl history digits --skipped\n"
+                "ampctl history digits --plot\n"
+                "ampctl history digits --svg scale.svg",
+    .options = history_options,
+    .parser = parse,
+    .run = run_history,
+};
+
+static const struct argp_option overflows_options[] = {
+    PAGING_OPTIONS,
+    {"parameter", KEY_PARAMETER, "NAME", 0, "Only this parameter", 0},
+    {"rank", KEY_RANK, "RANK", 0, "Only this worker", 0},
+    {0},
+};
+
+static int run_overflows(struct ampctl *ctl, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        PAGING_OPTIONS,
-        {"parameter", KEY_PARAMETER, "NAME", 0, "Only this parameter", 0},
-        {"rank", KEY_RANK, "RANK", 0, "Only this worker", 0},
-        {0},
-    };
-    const struct argp own = {.options = options,
-                             .parser = parse,
-                             .args_doc = "MODEL",
-                             .doc = "Shows whose gradients had an Inf or a NaN, in which parameter, and how many."};
     struct question question = {0};
-    ampctl_parse(ctl, &own, &question, argc, argv);
+    ampctl_parse(ctl, &ampctl_overflows_verb, &question, argc, argv);
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
@@ -319,3 +367,15 @@ int ampctl_overflows(struct ampctl *ctl, int argc, char **argv)
     ampctl_close(ctl);
     return code;
 }
+
+const struct ampctl_verb ampctl_overflows_verb = {
+    .name = "overflows",
+    .arguments = "MODEL",
+    .summary = "whose gradients had Inf or NaN, and where",
+    .doc = "Shows whose gradients had an Inf or a NaN, in which parameter, and how many.",
+    .examples = "ampctl overflows digits --newest-first --limit 20\n"
+                "ampctl overflows digits --rank 3",
+    .options = overflows_options,
+    .parser = parse,
+    .run = run_overflows,
+};

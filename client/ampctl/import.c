@@ -217,28 +217,19 @@ static int import_values(struct ampctl *ctl, const struct importing *x, bool *al
     return code;
 }
 
-int ampctl_import(struct ampctl *ctl, int argc, char **argv)
+static const struct argp_option import_options[] = {
+    {"full", KEY_FULL, NULL, 0,
+     "All of a file of \"checkpoint export\": also moments, loss scale, step and user states. Training goes on "
+     "after its step",
+     0},
+    {0},
+};
+
+static int run_import(struct ampctl *ctl, int argc, char **argv)
 {
-    static char name[] = "checkpoint import";
-    static const struct argp_option options[] = {
-        {"full", KEY_FULL, NULL, 0,
-         "All of a file of \"checkpoint export\": also moments, loss scale, step and user states. Training goes on "
-         "after its step",
-         0},
-        {0},
-    };
-    const struct argp own = {.options = options,
-                             .parser = parse,
-                             .args_doc = "MODEL FILE",
-                             .doc =
-                                 "Loads the first values of a model that was created and has none yet: each parameter "
-                                 "from the tensor of its name and shape, F32, F16, BF16 or F64. Other tensors of the "
-                                 "file are left alone: moments begin at zero, the loss scale at its first value."};
     struct importing x = {0};
     bool already = false;
-    argv[0] = name;
-    ctl->verb = name;
-    ampctl_parse(ctl, &own, &x, argc, argv);
+    ampctl_parse(ctl, &ampctl_import_verb, &x, argc, argv);
     int code = x.full ? ampctl_import_full(ctl, x.model, x.file, &already) : import_values(ctl, &x, &already);
     if (code == 0 && already) {
         (void)ampctl_print(stderr,
@@ -248,3 +239,17 @@ int ampctl_import(struct ampctl *ctl, int argc, char **argv)
     }
     return code;
 }
+
+const struct ampctl_verb ampctl_import_verb = {
+    .name = "checkpoint import",
+    .arguments = "MODEL FILE",
+    .summary = "values of a model from a safetensors file",
+    .doc = "Loads the first values of a model that was created and has none yet: each parameter "
+           "from the tensor of its name and shape, F32, F16, BF16 or F64. Other tensors of the "
+           "file are left alone: moments begin at zero, the loss scale at its first value.",
+    .examples = "ampctl checkpoint import digits weights.safetensors\n"
+                "ampctl checkpoint import digits digits.safetensors --full",
+    .options = import_options,
+    .parser = parse,
+    .run = run_import,
+};

@@ -24,11 +24,11 @@ struct operation {
     uint64_t epoch, step;
 };
 
-static const struct argp_option operation_options[] = {
-    {"reason", KEY_REASON, "TEXT", 0, "Why; kept in the history", 0},
-    {"request-id", KEY_REQUEST_ID, "ID", 0, "The id of a request whose answer was lost: it is done once", 0},
-    {0},
-};
+#define OPERATION_OPTIONS                                                                                              \
+    {"reason", KEY_REASON, "TEXT", 0, "Why; kept in the history", 0},                                                  \
+    {                                                                                                                  \
+        "request-id", KEY_REQUEST_ID, "ID", 0, "The id of a request whose answer was lost: it is done once", 0         \
+    }
 
 static void take_text(struct argp_state *state, const char *option, const char *arg, char *text, size_t size)
 {
@@ -86,36 +86,36 @@ static int ask(const struct operation *operation, const char *path, int encoded,
 
 /* ---- scale ---- */
 
-static error_t parse_scale(int key, char *arg, struct argp_state *state)
+static error_t parse_scale_set(int key, char *arg, struct argp_state *state)
 {
     struct operation *operation = state->input;
     char *end;
     switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = operation;
-        return 0;
     case ARGP_KEY_ARG:
-        if (state->arg_num == 0 && strcmp(arg, "set") != 0 && strcmp(arg, "reset") != 0)
-            argp_error(state, "\"%.40s\": give set or reset", arg);
         if (state->arg_num == 0) {
-            operation->reset = strcmp(arg, "reset") == 0;
-        } else if (state->arg_num == 1) {
             ampctl_name(state, operation->model, arg);
-        } else if (state->arg_num == 2 && !operation->reset) {
+        } else if (state->arg_num == 1) {
             operation->scale = strtof(arg, &end);
             if (end == arg || *end != 0 || !isfinite(operation->scale))
                 argp_error(state, "the scale is \"%.40s\"; give a finite number", arg);
         } else {
-            argp_error(state, "\"%.40s\" is too much", arg);
+            argp_error(state, "a model and a scale are enough; \"%.40s\" is too much", arg);
         }
         return 0;
     case ARGP_KEY_END:
-        if (state->arg_num < (operation->reset ? 2u : 3u))
-            argp_error(state, "give: set MODEL SCALE, or reset MODEL");
+        if (state->arg_num < 2)
+            argp_error(state, "name the model and give the scale");
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_operation(key, arg, state);
     }
+}
+
+static error_t parse_scale_reset(int key, char *arg, struct argp_state *state)
+{
+    struct operation *operation = state->input;
+    error_t rc = ampctl_one_model(key, arg, state, operation->model);
+    return rc == ARGP_ERR_UNKNOWN ? parse_operation(key, arg, state) : rc;
 }
 
 static int ask_scale(const struct operation *operation, struct ampclient_reply *reply)
@@ -151,32 +151,63 @@ static int print_scale(const struct operation *operation, const struct ampd_msg_
                                       "from_step", (json_int_t)answer->from_step, "request_id", operation->request_id));
 }
 
-int ampctl_scale(struct ampctl *ctl, int argc, char **argv)
+/* The operation has been parsed. */
+static int run_scale(struct operation *operation)
 {
-    static const struct argp common = {.options = operation_options, .parser = parse_operation};
-    static const struct argp_child children[] = {{&common, 0, NULL, 0}, {0}};
-    const struct argp own = {.parser = parse_scale,
-                             .args_doc = "set MODEL SCALE | reset MODEL",
-                             .doc = "Sets the loss scale by hand, or puts it back to the start of its policy, from the "
-                                    "next step on. The history says who, when and why.",
-                             .children = children};
-    struct operation operation = {.ctl = ctl};
-    ampctl_parse(ctl, &own, &operation, argc, argv);
-    int code = make_id(&operation) ? ampctl_open(ctl) : AMPCTL_EXIT_FAILED;
+    int code = make_id(operation) ? ampctl_open(operation->ctl) : AMPCTL_EXIT_FAILED;
     if (code != 0)
         return code;
     struct ampclient_reply reply;
     struct ampd_msg_set_scale_response answer; /* that of a reset has the same fields */
     struct amp_error error = {0};
-    code = ask_scale(&operation, &reply);
+    code = ask_scale(operation, &reply);
     if (code == 0 && ampd_msg_set_scale_response_decode(&answer, reply.body.data, reply.body.size, &error) != 0)
         code = ampctl_bad_answer(&error);
     else if (code == 0)
-        code = print_scale(&operation, &answer);
+        code = print_scale(operation, &answer);
     ampclient_reply_close(&reply);
-    ampctl_close(ctl);
+    ampctl_close(operation->ctl);
     return code;
 }
+
+static int run_scale_set(struct ampctl *ctl, int argc, char **argv)
+{
+    struct operation operation = {.ctl = ctl};
+    ampctl_parse(ctl, &ampctl_scale_set_verb, &operation, argc, argv);
+    return run_scale(&operation);
+}
+
+static int run_scale_reset(struct ampctl *ctl, int argc, char **argv)
+{
+    struct operation operation = {.ctl = ctl, .reset = true};
+    ampctl_parse(ctl, &ampctl_scale_reset_verb, &operation, argc, argv);
+    return run_scale(&operation);
+}
+
+static const struct argp_option scale_options[] = {OPERATION_OPTIONS, {0}};
+
+const struct ampctl_verb ampctl_scale_set_verb = {
+    .name = "scale set",
+    .arguments = "MODEL SCALE",
+    .summary = "sets the loss scale by hand",
+    .doc = "Sets the loss scale by hand, from the next step on. The history says who, when and why.",
+    .examples = "ampctl scale set digits 1024 --reason \"it fell too far\"",
+    .options = scale_options,
+    .parser = parse_scale_set,
+    .run = run_scale_set,
+};
+
+const struct ampctl_verb ampctl_scale_reset_verb = {
+    .name = "scale reset",
+    .arguments = "MODEL",
+    .summary = "puts it back to the start of its policy",
+    .doc = "Puts the loss scale back to the start of its policy, from the next step on. The history says who, when and "
+           "why.",
+    .examples = "ampctl scale reset digits",
+    .options = scale_options,
+    .parser = parse_scale_reset,
+    .run = run_scale_reset,
+};
 
 /* ---- rollback ---- */
 
@@ -187,9 +218,6 @@ static error_t parse_rollback(int key, char *arg, struct argp_state *state)
 {
     struct operation *operation = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = operation;
-        return 0;
     case KEY_EPOCH:
         operation->has_epoch = true;
         operation->epoch = ampctl_number(state, "--epoch", arg);
@@ -207,7 +235,7 @@ static error_t parse_rollback(int key, char *arg, struct argp_state *state)
             argp_error(state, "name the model and the step of a checkpoint; ampctl checkpoints lists them");
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_operation(key, arg, state);
     }
 }
 
@@ -237,23 +265,16 @@ static int roll_back(const struct operation *operation)
     return code;
 }
 
-int ampctl_rollback(struct ampctl *ctl, int argc, char **argv)
+static const struct argp_option rollback_options[] = {
+    {"epoch", KEY_EPOCH, "EPOCH", 0, "Of the checkpoint (the newest of that step)", 0},
+    OPERATION_OPTIONS,
+    {0},
+};
+
+static int run_rollback(struct ampctl *ctl, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        {"epoch", KEY_EPOCH, "EPOCH", 0, "Of the checkpoint (the newest of that step)", 0},
-        {0},
-    };
-    static const struct argp common = {.options = operation_options, .parser = parse_operation};
-    static const struct argp_child children[] = {{&common, 0, NULL, 0}, {0}};
-    const struct argp own = {.options = options,
-                             .parser = parse_rollback,
-                             .args_doc = "MODEL STEP",
-                             .doc =
-                                 "Puts a model back to a checkpoint, under a new epoch. Its workers go on from there; "
-                                 "later checkpoints are given up.",
-                             .children = children};
     struct operation operation = {.ctl = ctl};
-    ampctl_parse(ctl, &own, &operation, argc, argv);
+    ampctl_parse(ctl, &ampctl_rollback_verb, &operation, argc, argv);
     if (ctl->timeout_ms == 0)
         ctl->timeout_ms = ROLLBACK_TIMEOUT_MS;
     int code = make_id(&operation) ? ampctl_open(ctl) : AMPCTL_EXIT_FAILED;
@@ -267,6 +288,19 @@ int ampctl_rollback(struct ampctl *ctl, int argc, char **argv)
     ampctl_close(ctl);
     return code;
 }
+
+const struct ampctl_verb ampctl_rollback_verb = {
+    .name = "rollback",
+    .arguments = "MODEL STEP",
+    .summary = "puts a model back to a checkpoint",
+    .doc = "Puts a model back to a checkpoint, under a new epoch. Its workers go on from there; "
+           "later checkpoints are given up.",
+    .examples = "ampctl checkpoints digits\n"
+                "ampctl rollback digits 1200 --reason \"the loss went up\"",
+    .options = rollback_options,
+    .parser = parse_rollback,
+    .run = run_rollback,
+};
 
 /* ---- delete ---- */
 
@@ -282,18 +316,15 @@ static error_t parse_delete(int key, char *arg, struct argp_state *state)
     }
 }
 
-int ampctl_delete(struct ampctl *ctl, int argc, char **argv)
+static const struct argp_option delete_options[] = {
+    {"force", KEY_FORCE, NULL, 0, "Also while workers hold a lease", 0},
+    {0},
+};
+
+static int run_delete(struct ampctl *ctl, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        {"force", KEY_FORCE, NULL, 0, "Also while workers hold a lease", 0},
-        {0},
-    };
-    const struct argp own = {.options = options,
-                             .parser = parse_delete,
-                             .args_doc = "MODEL",
-                             .doc = "Deletes a model with its history and checkpoints. There is no way back."};
     struct operation operation = {.ctl = ctl};
-    ampctl_parse(ctl, &own, &operation, argc, argv);
+    ampctl_parse(ctl, &ampctl_delete_verb, &operation, argc, argv);
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
@@ -311,3 +342,14 @@ int ampctl_delete(struct ampctl *ctl, int argc, char **argv)
     ampctl_close(ctl);
     return code;
 }
+
+const struct ampctl_verb ampctl_delete_verb = {
+    .name = "delete",
+    .arguments = "MODEL",
+    .summary = "deletes a model, its history and checkpoints",
+    .doc = "Deletes a model with its history and checkpoints. There is no way back.",
+    .examples = "ampctl delete digits",
+    .options = delete_options,
+    .parser = parse_delete,
+    .run = run_delete,
+};

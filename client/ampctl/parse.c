@@ -1,5 +1,8 @@
 /* How ampctl reads its command line: the options that all verbs have, and the arguments that several take. */
+#define _DEFAULT_SOURCE /* argp's flags */
 #include "client/ampctl/parse.h"
+
+#include "base/usage.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +20,7 @@ enum {
     KEY_TOKEN_OVER_PLAINTEXT
 };
 
-static const struct argp_option common_options[] = {
+const struct argp_option ampctl_common_options[] = {
     {"endpoint", KEY_ENDPOINT, "HOST:PORT", 0,
      "Server, also tls://HOST:PORT or unix:PATH; several with commas are tried in turn (AMPCTL_ENDPOINTS, "
      "else " AMPCTL_DEFAULT_ENDPOINT ")",
@@ -33,6 +36,11 @@ static const struct argp_option common_options[] = {
     {"token-over-plaintext", KEY_TOKEN_OVER_PLAINTEXT, NULL, 0, "Send it to other machines without TLS too", 0},
     {0},
 };
+
+#define COMMON_OPTIONS (sizeof ampctl_common_options / sizeof *ampctl_common_options)
+
+/* What a verb does, and its examples. */
+#define DOC_SIZE 2048
 
 /* Above a year a timeout is a mistake. */
 #define TIMEOUT_MAX_S 31536000.0
@@ -90,13 +98,12 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
     }
 }
 
-const struct argp ampctl_common_argp = {.options = common_options, .parser = parse_common};
+const struct argp ampctl_common_argp = {.options = ampctl_common_options, .parser = parse_common};
 
 /* ---- a verb's own ---- */
 
 struct verb_input {
     struct ampctl *ctl;
-    const struct argp *own;
     void *input;
 };
 
@@ -111,13 +118,47 @@ static error_t parse_verb(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-void ampctl_parse(struct ampctl *ctl, const struct argp *own, void *input, int argc, char **argv)
+/* A verb's --help has its own options alone: the others are in that of ampctl. */
+static void hide_common(struct argp_option hidden[COMMON_OPTIONS])
 {
-    const struct argp_child children[] = {{own, 0, NULL, 0}, {&ampctl_common_argp, 0, "Options of all verbs:", 1}, {0}};
-    const struct argp argp = {.parser = parse_verb, .doc = own->doc, .children = children};
-    struct verb_input all = {.ctl = ctl, .own = own, .input = input};
-    char name[64];
-    (void)snprintf(name, sizeof name, "ampctl %s", argv[0]);
+    memcpy(hidden, ampctl_common_options, sizeof ampctl_common_options);
+    for (struct argp_option *option = hidden; option->name != NULL; option++)
+        option->flags |= OPTION_HIDDEN;
+}
+
+/* What stands above the options in --help: what the verb does, then examples. */
+static void write_doc(const struct ampctl_verb *verb, char *text, size_t capacity)
+{
+    size_t size = (size_t)snprintf(text, capacity, "%s\n\nExamples:\n", verb->doc);
+    for (const char *line = verb->examples; *line != 0 && size < capacity;) {
+        size_t length = strcspn(line, "\n");
+        size += (size_t)snprintf(text + size, capacity - size, "  %.*s\n", (int)length, line);
+        line += length + (line[length] != 0);
+    }
+    if (size < capacity)
+        (void)snprintf(text + size, capacity - size,
+                       "\vOptions of all verbs, as --endpoint and --output: ampctl --help");
+}
+
+void ampctl_parse(struct ampctl *ctl, const struct ampctl_verb *verb, void *input, int argc, char **argv)
+{
+    static const struct argp_option none[] = {{0}};
+    struct argp_option hidden[COMMON_OPTIONS];
+    char name[64], doc[DOC_SIZE], wrong[128];
+    hide_common(hidden);
+    write_doc(verb, doc, sizeof doc);
+    (void)snprintf(name, sizeof name, "ampctl %s", verb->name);
+    const struct argp own = {.options = verb->options, .parser = verb->parser, .args_doc = verb->arguments};
+    const struct argp common = {.options = hidden, .parser = parse_common};
+    const struct argp_child children[] = {{&own, 0, NULL, 0}, {&common, 0, NULL, 0}, {0}};
+    const struct argp argp = {.parser = parse_verb, .doc = doc, .children = children};
+    const struct argp_option *const tables[] = {verb->options != NULL ? verb->options : none, ampctl_common_options,
+                                                NULL};
+    struct verb_input all = {.ctl = ctl, .input = input};
+    if (!amp_usage_options_known(argc, argv, tables, true, wrong, sizeof wrong)) {
+        (void)ampctl_print(stderr, "%s: %s See %s --help", name, wrong, name);
+        exit(argp_err_exit_status);
+    }
     argv[0] = name;
     /* Errors, --help and --version end the program inside. */
     (void)argp_parse(&argp, argc, argv, 0, NULL, &all);
@@ -173,17 +214,4 @@ uint64_t ampctl_number(struct argp_state *state, const char *option, const char 
     if (end == value || *end != 0 || number < 0)
         argp_error(state, "%s is \"%.40s\"; give a number that is not negative", option, value);
     return (uint64_t)number;
-}
-
-bool ampctl_takes_next(const char *argument)
-{
-    for (const struct argp_option *option = common_options; option->name != NULL; option++) {
-        if (option->arg == NULL)
-            continue;
-        if (argument[0] == '-' && argument[1] == option->key && argument[2] == 0)
-            return true;
-        if (strncmp(argument, "--", 2) == 0 && strcmp(argument + 2, option->name) == 0)
-            return true;
-    }
-    return false;
 }

@@ -3,6 +3,7 @@
 #define AMPCTL_PARSE_H
 
 #include "client/ampctl/ctl.h"
+#include "client/ampctl/verbs.h"
 
 #include <argp.h>
 #include <stdbool.h>
@@ -13,14 +14,13 @@
 /* The options that come before or after the verb; the input is a struct ampctl. */
 extern const struct argp ampctl_common_argp;
 
-/* Whether an argument is one of them, and its value is the next argument. */
-bool ampctl_takes_next(const char *argument);
+extern const struct argp_option ampctl_common_options[];
 
 /*
- * Parses a verb's arguments: `own` (input: `input`) and the common options. A usage error ends the program with
+ * Parses a verb's arguments: its own options (input: `input`) and the common ones. A usage error ends the program with
  * argp_err_exit_status.
  */
-void ampctl_parse(struct ampctl *ctl, const struct argp *own, void *input, int argc, char **argv);
+void ampctl_parse(struct ampctl *ctl, const struct ampctl_verb *verb, void *input, int argc, char **argv);
 
 /* Copies an argument into a field of a message, or ends the program with a usage error. */
 void ampctl_name(struct argp_state *state, char field[128], const char *value);

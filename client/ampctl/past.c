@@ -122,20 +122,15 @@ static int take_explained(void *arg, const struct amp_buf *body)
     return code;
 }
 
-int ampctl_explain(struct ampctl *ctl, int argc, char **argv)
+static const struct argp_option explain_options[] = {
+    {"epoch", KEY_EPOCH, "EPOCH", 0, "In this epoch (the one in which the step stands)", 0},
+    {0},
+};
+
+static int run_explain(struct ampctl *ctl, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        {"epoch", KEY_EPOCH, "EPOCH", 0, "In this epoch (the one in which the step stands)", 0},
-        {0},
-    };
-    const struct argp own = {
-        .options = options,
-        .parser = parse_explain,
-        .args_doc = "MODEL STEP",
-        .doc = "Tells what happened in a step: whose gradient had an Inf or a NaN, in which parameter, "
-               "and why the scale shrank, grew or stayed."};
     struct explain explain = {.ctl = ctl};
-    ampctl_parse(ctl, &own, &explain, argc, argv);
+    ampctl_parse(ctl, &ampctl_explain_verb, &explain, argc, argv);
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
@@ -146,6 +141,18 @@ int ampctl_explain(struct ampctl *ctl, int argc, char **argv)
     ampctl_close(ctl);
     return code;
 }
+
+const struct ampctl_verb ampctl_explain_verb = {
+    .name = "explain",
+    .arguments = "MODEL STEP",
+    .summary = "what happened in a step, in words",
+    .doc = "Tells what happened in a step: whose gradient had an Inf or a NaN, in which parameter, "
+           "and why the scale shrank, grew or stayed.",
+    .examples = "ampctl explain digits 1042",
+    .options = explain_options,
+    .parser = parse_explain,
+    .run = run_explain,
+};
 
 /* ---- replay ---- */
 
@@ -255,7 +262,7 @@ static int take_replayed(void *arg, const struct amp_buf *body)
     return rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
 }
 
-static int run_replay(struct ampctl *ctl, struct replay *replay)
+static int replay_pages(struct ampctl *ctl, struct replay *replay)
 {
     int code = 0;
     do {
@@ -273,41 +280,48 @@ static int run_replay(struct ampctl *ctl, struct replay *replay)
     return code;
 }
 
-int ampctl_replay(struct ampctl *ctl, int argc, char **argv)
+static const struct argp_option replay_options[] = {
+    {"policy", KEY_POLICY, "POLICY", 0, "The policy to try (dynamic)", 0},
+    {"init-scale", KEY_INIT, "SCALE", 0, "Its first scale (65536)", 0},
+    {"growth-factor", KEY_GROWTH, "FACTOR", 0, "Above 1 (2)", 0},
+    {"backoff-factor", KEY_BACKOFF, "FACTOR", 0, "Between 0 and 1 (0.5)", 0},
+    {"growth-interval", KEY_INTERVAL, "STEPS", 0, "Clean steps before it grows (2000)", 0},
+    {"hysteresis", KEY_HYSTERESIS, "OVERFLOWS", 0, "The overflow of this number shrinks it (2)", 0},
+    {"min-scale", KEY_MIN, "SCALE", 0, "Its floor (1)", 0},
+    {"max-scale", KEY_MAX, "SCALE", 0, "Its cap (16777216)", 0},
+    {"from", KEY_FROM, "STEP", 0, "First step", 0},
+    {"to", KEY_TO, "STEP", 0, "Last step, included", 0},
+    {"epoch", KEY_EPOCH, "EPOCH", 0, "Only this epoch (the steps that stand, over all epochs)", 0},
+    {"changes", KEY_CHANGES, NULL, 0, "Only steps after which the scales differ", 0},
+    {0},
+};
+
+static int run_replay(struct ampctl *ctl, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        {"policy", KEY_POLICY, "POLICY", 0, "The policy to try (dynamic)", 0},
-        {"init-scale", KEY_INIT, "SCALE", 0, "Its first scale (65536)", 0},
-        {"growth-factor", KEY_GROWTH, "FACTOR", 0, "Above 1 (2)", 0},
-        {"backoff-factor", KEY_BACKOFF, "FACTOR", 0, "Between 0 and 1 (0.5)", 0},
-        {"growth-interval", KEY_INTERVAL, "STEPS", 0, "Clean steps before it grows (2000)", 0},
-        {"hysteresis", KEY_HYSTERESIS, "OVERFLOWS", 0, "The overflow of this number shrinks it (2)", 0},
-        {"min-scale", KEY_MIN, "SCALE", 0, "Its floor (1)", 0},
-        {"max-scale", KEY_MAX, "SCALE", 0, "Its cap (16777216)", 0},
-        {"from", KEY_FROM, "STEP", 0, "First step", 0},
-        {"to", KEY_TO, "STEP", 0, "Last step, included", 0},
-        {"epoch", KEY_EPOCH, "EPOCH", 0, "Only this epoch (the steps that stand, over all epochs)", 0},
-        {"changes", KEY_CHANGES, NULL, 0, "Only steps after which the scales differ", 0},
-        {0},
-    };
-    const struct argp own = {.options = options,
-                             .parser = parse_replay,
-                             .args_doc = "MODEL",
-                             .doc =
-                                 "Runs the stored verdicts through another policy: what the scale would have been. How "
-                                 "many steps would have overflowed under it cannot be known."};
     struct replay replay = {.request = {.has_scaler = true, .page_size = AMPD_MSG_ROWS_MAX}};
     replay.request.scaler.policy = AMPD_MSG_SCALER_POLICY_DYNAMIC;
-    ampctl_parse(ctl, &own, &replay, argc, argv);
+    ampctl_parse(ctl, &ampctl_replay_verb, &replay, argc, argv);
     replay.list =
         (struct ampctl_list){.out = stdout, .json = ctl->json, .csv = ctl->csv, .columns = ampctl_replay_columns};
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
-    code = run_replay(ctl, &replay);
+    code = replay_pages(ctl, &replay);
     ampctl_close(ctl);
     return code;
 }
+
+const struct ampctl_verb ampctl_replay_verb = {
+    .name = "replay",
+    .arguments = "MODEL",
+    .summary = "the stored verdicts under another policy",
+    .doc = "Runs the stored verdicts through another policy: what the scale would have been. How "
+           "many steps would have overflowed under it cannot be known.",
+    .examples = "ampctl replay digits --policy megatron --hysteresis 2 --changes",
+    .options = replay_options,
+    .parser = parse_replay,
+    .run = run_replay,
+};
 
 /* ---- checkpoints ---- */
 
@@ -352,19 +366,16 @@ static int take_checkpoints(void *arg, const struct amp_buf *body)
     return rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
 }
 
-int ampctl_checkpoints(struct ampctl *ctl, int argc, char **argv)
+static const struct argp_option checkpoints_options[] = {
+    {"min-scale", KEY_MIN_SCALE, "SCALE", 0, "Only those whose scale was at least this", 0},
+    {"latest", KEY_LATEST, NULL, 0, "Only the latest of them", 0},
+    {0},
+};
+
+static int run_checkpoints(struct ampctl *ctl, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        {"min-scale", KEY_MIN_SCALE, "SCALE", 0, "Only those whose scale was at least this", 0},
-        {"latest", KEY_LATEST, NULL, 0, "Only the latest of them", 0},
-        {0},
-    };
-    const struct argp own = {.options = options,
-                             .parser = parse_checkpoints,
-                             .args_doc = "MODEL",
-                             .doc = "Lists checkpoints, newest first."};
     struct checkpoints checkpoints = {.request = {.page_size = AMPD_MSG_ROWS_MAX}};
-    ampctl_parse(ctl, &own, &checkpoints, argc, argv);
+    ampctl_parse(ctl, &ampctl_checkpoints_verb, &checkpoints, argc, argv);
     if (checkpoints.latest)
         checkpoints.request.page_size = 1;
     checkpoints.list =
@@ -384,3 +395,15 @@ int ampctl_checkpoints(struct ampctl *ctl, int argc, char **argv)
     ampctl_close(ctl);
     return code;
 }
+
+const struct ampctl_verb ampctl_checkpoints_verb = {
+    .name = "checkpoints",
+    .arguments = "MODEL",
+    .summary = "lists checkpoints",
+    .doc = "Lists checkpoints, newest first.",
+    .examples = "ampctl checkpoints digits\n"
+                "ampctl checkpoints digits --latest --min-scale 1024",
+    .options = checkpoints_options,
+    .parser = parse_checkpoints,
+    .run = run_checkpoints,
+};

@@ -46,4 +46,7 @@ void ampctl_plot_add(struct ampctl_plot *plot, uint64_t step, double scale, bool
 /* Appends the picture as lines of text. Without any step: one line that says so. 0 or an error of amp_buf_append. */
 int ampctl_plot_render(const struct ampctl_plot *plot, const struct ampctl_plot_style *style, struct amp_buf *out);
 
+/* Appends the picture as an SVG document in UTF-8, as far as the model's name is. 0 or an error of amp_buf_append. */
+int ampctl_plot_svg(const struct ampctl_plot *plot, const char *model, struct amp_buf *out);
+
 #endif

@@ -21,7 +21,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static bool is_serving(const struct amp_buf *body)
+bool ampctl_is_serving(const struct amp_buf *body)
 {
     return body->size >= 2 && body->data[0] == STATUS_KEY && body->data[1] == STATUS_SERVING;
 }
@@ -33,7 +33,7 @@ static int check(struct ampctl *ctl)
     int code = NO_RESPONSE;
     (void)ampclient_rpc(ctl->link, &request, &reply);
     if (reply.code == 0)
-        code = is_serving(&reply.body) ? ACCEPTING : REJECTING;
+        code = ampctl_is_serving(&reply.body) ? ACCEPTING : REJECTING;
     else if (reply.from_peer)
         code = REJECTING;
     static const char *const words[] = {"accepting", "rejecting", "no response"};
@@ -48,16 +48,23 @@ static int check(struct ampctl *ctl)
     return code;
 }
 
-int ampctl_ready(struct ampctl *ctl, int argc, char **argv)
+static int run_ready(struct ampctl *ctl, int argc, char **argv)
 {
-    const struct argp own = {.parser = parse,
-                             .doc =
-                                 "Tells whether the server accepts work. Ends with 0 if it does, 1 if it is there but "
-                                 "does not, 2 without an answer, 3 after wrong usage."};
-    ampctl_parse(ctl, &own, NULL, argc, argv);
+    ampctl_parse(ctl, &ampctl_ready_verb, NULL, argc, argv);
     if (ampctl_open(ctl) != 0)
         return NO_ATTEMPT;
     int code = check(ctl);
     ampctl_close(ctl);
     return code;
 }
+
+const struct ampctl_verb ampctl_ready_verb = {
+    .name = "ready",
+    .summary = "whether the server accepts work",
+    .doc = "Tells whether the server accepts work. Ends with 0 if it does, 1 if it is there but "
+           "does not, 2 without an answer, 3 after wrong usage.",
+    .examples = "ampctl ready\n"
+                "ampctl -e 10.0.0.7:7420 -t 1 ready && start-workers",
+    .parser = parse,
+    .run = run_ready,
+};

@@ -6,8 +6,26 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- status ---- */
+
+int ampctl_get_status(struct ampctl *ctl, const char model[128], struct ampd_msg_get_status_response *response)
+{
+    struct ampd_msg_get_status_request request = {0};
+    struct amp_buf body;
+    struct ampclient_reply reply;
+    struct amp_error error = {0};
+    memcpy(request.model, model, sizeof request.model);
+    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
+    int code = ampctl_ask(ctl, AMPCLIENT_ADMIN_SERVICE "GetStatus", ampd_msg_get_status_request_encode(&request, &body),
+                          &body, &reply);
+    amp_buf_close(&body);
+    if (code == 0 && ampd_msg_get_status_response_decode(response, reply.body.data, reply.body.size, &error) != 0)
+        code = ampctl_bad_answer(&error);
+    ampclient_reply_close(&reply);
+    return code;
+}
 
 static error_t parse_status(int key, char *arg, struct argp_state *state)
 {
@@ -102,39 +120,38 @@ static int get_spec(struct ampctl *ctl, const struct ampd_msg_get_status_request
     return *spec != NULL ? 0 : AMPCTL_EXIT_FAILED;
 }
 
-int ampctl_status(struct ampctl *ctl, int argc, char **argv)
+static int run_status(struct ampctl *ctl, int argc, char **argv)
 {
-    const struct argp own = {.parser = parse_status,
-                             .args_doc = "[MODEL]",
-                             .doc = "Shows the server and its models; with MODEL also its specification and workers."};
     struct ampd_msg_get_status_request request = {0};
-    ampctl_parse(ctl, &own, &request, argc, argv);
+    ampctl_parse(ctl, &ampctl_status_verb, &request, argc, argv);
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
-    struct amp_buf body;
-    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
-    struct ampclient_reply reply;
-    struct amp_error error = {0};
+    struct ampd_msg_get_status_response status;
     json_t *spec = NULL;
-    code = ampctl_ask(ctl, AMPCLIENT_ADMIN_SERVICE "GetStatus", ampd_msg_get_status_request_encode(&request, &body),
-                      &body, &reply);
+    code = ampctl_get_status(ctl, request.model, &status);
     if (code == 0) {
-        struct ampd_msg_get_status_response status;
-        if (ampd_msg_get_status_response_decode(&status, reply.body.data, reply.body.size, &error) != 0)
-            code = ampctl_bad_answer(&error);
-        else if (request.model[0] != 0 && !ctl->csv)
+        if (request.model[0] != 0 && !ctl->csv)
             code = get_spec(ctl, &request, &spec);
         if (code == 0)
             code = print_status(ctl, &status, spec);
         json_decref(spec);
         ampd_msg_get_status_response_free(&status);
     }
-    ampclient_reply_close(&reply);
-    amp_buf_close(&body);
     ampctl_close(ctl);
     return code;
 }
+
+const struct ampctl_verb ampctl_status_verb = {
+    .name = "status",
+    .arguments = "[MODEL]",
+    .summary = "the server and its models",
+    .doc = "Shows the server and its models; with MODEL also its specification and workers.",
+    .examples = "ampctl status\n"
+                "ampctl -o json status digits",
+    .parser = parse_status,
+    .run = run_status,
+};
 
 /* ---- models ---- */
 
@@ -172,10 +189,9 @@ static int models_page(struct ampctl *ctl, struct ampd_msg_list_models_request *
     return code;
 }
 
-int ampctl_models(struct ampctl *ctl, int argc, char **argv)
+static int run_models(struct ampctl *ctl, int argc, char **argv)
 {
-    const struct argp own = {.parser = parse_models, .doc = "Lists all models of the server."};
-    ampctl_parse(ctl, &own, NULL, argc, argv);
+    ampctl_parse(ctl, &ampctl_models_verb, NULL, argc, argv);
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
@@ -191,3 +207,12 @@ int ampctl_models(struct ampctl *ctl, int argc, char **argv)
     ampctl_close(ctl);
     return code;
 }
+
+const struct ampctl_verb ampctl_models_verb = {
+    .name = "models",
+    .summary = "all models",
+    .doc = "Lists all models of the server.",
+    .examples = "ampctl models",
+    .parser = parse_models,
+    .run = run_models,
+};

@@ -19,7 +19,7 @@ enum { KEY_APPEND = 256, KEY_EXPIRES };
 #define LINE_MAX_SIZE 512
 
 struct token_input {
-    const char *words[3]; /* "new", role, name */
+    const char *words[2]; /* role, name */
     const char *append;
     const char *expires;
 };
@@ -38,10 +38,10 @@ static bool has_form_of_time(const char *text)
 static void check(struct argp_state *state, const struct token_input *input)
 {
     static const char *const roles[] = {"read", "worker", "operator", "peer"};
-    const char *role = input->words[1], *name = input->words[2];
+    const char *role = input->words[0], *name = input->words[1];
     bool known = false;
-    if (name == NULL || strcmp(input->words[0], "new") != 0)
-        argp_error(state, "give \"new\", the role and a name: token new worker alice");
+    if (name == NULL)
+        argp_error(state, "give the role and a name: token new worker alice");
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         known = known || strcmp(role, roles[i]) == 0;
     if (!known)
@@ -66,7 +66,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         input->expires = arg;
         return 0;
     case ARGP_KEY_ARG:
-        if (state->arg_num >= 3)
+        if (state->arg_num >= 2)
             argp_error(state, "\"%.40s\" is too much", arg);
         input->words[state->arg_num] = arg;
         return 0;
@@ -88,7 +88,7 @@ static int make_line(const struct token_input *input, const char *token, char li
     for (size_t i = 0; i < sizeof hash; i++)
         (void)snprintf(hex + 2 * i, 3, "%02x", hash[i]);
     bool ends = input->expires != NULL;
-    (void)snprintf(line, LINE_MAX_SIZE, "token %s %s %s%s%s\n", input->words[1], input->words[2], hex,
+    (void)snprintf(line, LINE_MAX_SIZE, "token %s %s %s%s%s\n", input->words[0], input->words[1], hex,
                    ends ? " expires=" : "", ends ? input->expires : "");
     return 0;
 }
@@ -134,21 +134,17 @@ static int give(const struct ampctl *ctl, const struct token_input *input, const
     return 0;
 }
 
-int ampctl_token(struct ampctl *ctl, int argc, char **argv)
+static const struct argp_option token_options[] = {
+    {"append", KEY_APPEND, "FILE", 0, "Append the line to ampd's token file", 0},
+    {"expires", KEY_EXPIRES, "TIME", 0, "Not good from then on: 2027-01-31 or 2027-01-31T12:00:00Z", 0},
+    {0},
+};
+
+static int run_token(struct ampctl *ctl, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        {"append", KEY_APPEND, "FILE", 0, "Append the line to ampd's token file", 0},
-        {"expires", KEY_EXPIRES, "TIME", 0, "Not good from then on: 2027-01-31 or 2027-01-31T12:00:00Z", 0},
-        {0},
-    };
-    const struct argp own = {.options = options,
-                             .parser = parse,
-                             .args_doc = "new ROLE NAME",
-                             .doc = "Makes a token for a caller with the role read, worker, operator or peer, and the "
-                                    "line by which ampd knows it. The token is printed once and kept nowhere."};
     struct token_input input = {0};
     char token[ARPC_TOKEN_TEXT_SIZE], line[LINE_MAX_SIZE];
-    ampctl_parse(ctl, &own, &input, argc, argv);
+    ampctl_parse(ctl, &ampctl_token_verb, &input, argc, argv);
     if (arpc_token_new(token) != 0 || make_line(&input, token, line) != 0) {
         (void)fprintf(stderr, "ampctl: token: the system gives no random numbers\n");
         return AMPCTL_EXIT_FAILED;
@@ -157,3 +153,16 @@ int ampctl_token(struct ampctl *ctl, int argc, char **argv)
     arpc_token_wipe(token, sizeof token);
     return code;
 }
+
+const struct ampctl_verb ampctl_token_verb = {
+    .name = "token new",
+    .arguments = "ROLE NAME",
+    .summary = "makes a token, and its line for ampd",
+    .doc = "Makes a token for a caller with the role read, worker, operator or peer, and the "
+           "line by which ampd knows it. The token is printed once and kept nowhere.",
+    .examples = "ampctl token new worker alice --append /etc/ampd/tokens > alice.token\n"
+                "ampctl token new read grafana --expires 2027-01-31",
+    .options = token_options,
+    .parser = parse,
+    .run = run_token,
+};

@@ -121,19 +121,15 @@ static int run(struct watch *watch)
     return watch->code != 0 ? watch->code : code;
 }
 
-int ampctl_watch(struct ampctl *ctl, int argc, char **argv)
+static const struct argp_option watch_options[] = {
+    {"from", KEY_FROM, "STEP", 0, "First show the stored steps from this one on", 0},
+    {0},
+};
+
+static int run_watch(struct ampctl *ctl, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        {"from", KEY_FROM, "STEP", 0, "First show the stored steps from this one on", 0},
-        {0},
-    };
-    const struct argp own = {.options = options,
-                             .parser = parse,
-                             .args_doc = "MODEL",
-                             .doc = "Shows steps as they are decided: one line each (with -o json one object a line). "
-                                    "Ends when the model is done."};
     struct watch watch = {.ctl = ctl};
-    ampctl_parse(ctl, &own, &watch, argc, argv);
+    ampctl_parse(ctl, &ampctl_watch_verb, &watch, argc, argv);
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
@@ -141,3 +137,16 @@ int ampctl_watch(struct ampctl *ctl, int argc, char **argv)
     ampctl_close(ctl);
     return code;
 }
+
+const struct ampctl_verb ampctl_watch_verb = {
+    .name = "watch",
+    .arguments = "MODEL",
+    .summary = "steps as they are decided",
+    .doc = "Shows steps as they are decided: one line each (with -o json one object a line). "
+           "Ends when the model is done.",
+    .examples = "ampctl watch digits\n"
+                "ampctl -o json watch digits --from 1",
+    .options = watch_options,
+    .parser = parse,
+    .run = run_watch,
+};

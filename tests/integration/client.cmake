@@ -39,3 +39,19 @@ if(TARGET ampd AND TARGET ampctl AND EXISTS ${PROJECT_SOURCE_DIR}/examples/digit
     COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/test_ampctl.py $<TARGET_FILE_DIR:ampctl>)
   set_tests_properties(test_ampctl PROPERTIES LABELS integration TIMEOUT 1800)
 endif()
+
+# Verbs of ampctl that have a file of their own; python3-crc32c is taken where it is there.
+if(TARGET ampd AND TARGET ampctl)
+  foreach(part tensorboard doctor)
+    add_test(NAME test_ampctl_${part}
+      COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/test_ampctl_${part}.py $<TARGET_FILE_DIR:ampctl>)
+    set_tests_properties(test_ampctl_${part} PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 1800)
+  endforeach()
+endif()
+
+# What ampctl and ampd say of themselves, in --help, manual pages and completion.
+if(TARGET ampd AND TARGET ampctl)
+  add_test(NAME test_ampctl_usage
+    COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/test_ampctl_usage.py ${PROJECT_BINARY_DIR})
+  set_tests_properties(test_ampctl_usage PROPERTIES LABELS integration TIMEOUT 600)
+endif()

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import xml.etree.ElementTree
 
 BIN = pathlib.Path(sys.argv[1]).resolve()
 STEPS = 24
@@ -139,6 +140,22 @@ def the_picture_fits_and_marks_skipped_steps(ampctl):
     assert "2^24" in lines[1] and "\x1b" not in "".join(lines)
 
 
+def the_picture_is_an_svg_file_too(ampctl):
+    skipped = len(ampctl.json("history", "digits", "--skipped")["rows"])
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "scale.svg"
+        assert ampctl("history", "digits", "--svg", file) == ""
+        assert file.read_text(encoding="utf-8") == ampctl("history", "digits", "--svg", "-")
+        root = xml.etree.ElementTree.parse(file).getroot()
+        ampctl("history", "digits", "--svg", file / "nowhere", code=1)
+        assert "cannot be written: Not a directory" in ampctl.stderr, ampctl.stderr
+    name = "{http://www.w3.org/2000/svg}"
+    paths = {path.get("class"): path.get("d") for path in root.iter(f"{name}path")}
+    assert root.tag == f"{name}svg" and paths["skipped"].count("M") == skipped and paths["scale"].count("H") == STEPS, paths
+    texts = [text.text for text in root.iter(f"{name}text")]
+    assert f"digits: loss scale over {STEPS} steps, {skipped} skipped" in texts and f"step {STEPS}" in texts, texts
+
+
 def watch_of_a_model_that_is_done_ends(ampctl):
     rows = [json.loads(line) for line in ampctl("-o", "json", "watch", "digits", "--from", "1").splitlines()]
     assert [row["step"] for row in rows if row["kind"] == "step"] == list(range(1, STEPS + 1))
@@ -255,6 +272,7 @@ TESTS = (
     ready_has_the_exit_codes_of_pg_isready, the_address_comes_from_the_environment_too,
     status_and_models_show_the_model_as_it_stands, history_has_a_row_for_each_step_in_either_direction,
     filters_narrow_the_rows, overflows_name_parameter_and_worker, the_picture_fits_and_marks_skipped_steps,
+    the_picture_is_an_svg_file_too,
     watch_shows_stored_steps_line_by_line, watch_of_a_model_that_is_done_ends,
     explain_names_worker_parameter_and_reason, replay_of_its_own_policy_differs_nowhere,
     checkpoints_are_listed_and_the_latest_of_a_scale_is_found, csv_has_the_rows_of_json, the_level_of_the_log_is_changed,

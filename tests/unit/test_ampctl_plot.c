@@ -162,9 +162,30 @@ static void blocks_and_colour_are_used_only_where_they_show(void **state)
     free(plot);
 }
 
+static void an_svg_file_marks_each_skipped_cell_and_holds_no_name_that_is_markup(void **state)
+{
+    (void)state;
+    struct ampctl_plot *plot = new_plot();
+    struct amp_buf out;
+    amp_buf_init(&out, 1 << 20);
+    assert_int_equal(ampctl_plot_svg(plot, "none", &out), 0); /* no step: a title alone */
+    amp_buf_consume(&out, out.size);
+    for (uint64_t step = 1; step <= 5; step++)
+        ampctl_plot_add(plot, step, ldexp(1, 16), step > 3);
+    assert_int_equal(ampctl_plot_svg(plot, "a<b>&\x1b", &out), 0);
+    assert_int_equal(amp_buf_append(&out, "", 1), 0);
+    const char *text = (const char *)out.data;
+    assert_non_null(strstr(text, ">a&#60;b>&#38;?: loss scale over 5 steps, 2 skipped<"));
+    assert_int_equal(count_of(strstr(text, "class=\"skipped\""), 'M'), 2);
+    assert_int_equal(count_of(strstr(text, "class=\"scale\""), 'H'), 5);
+    amp_buf_close(&out);
+    free(plot);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_svg_file_marks_each_skipped_cell_and_holds_no_name_that_is_markup),
         cmocka_unit_test(the_first_steps_that_back_off_are_drawn_as_stairs),
         cmocka_unit_test(one_step_is_a_picture),
         cmocka_unit_test(no_step_says_so),

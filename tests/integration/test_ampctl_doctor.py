@@ -1,0 +1,182 @@
+#!/usr/bin/python3
+"""ampctl doctor against real servers: what is in order, and each thing that may be wrong, with what to do about it.
+
+    test_ampctl_doctor.py BIN_DIR [NAME ...]
+"""
+import json
+import os
+import shutil
+import signal
+import subprocess
+
+from ampd_testing import CALL_TIMEOUT_S, eventually, fill_disk, run
+from auth_testing import Authority, TlsServer, TokenFile
+from etcd_testing import PROGRAM as ETCD
+from etcd_testing import Cluster as EtcdCluster
+from test_server_shards import Cluster
+
+CHECKS = ["endpoint", "tls", "token", "serving", "versions", "clock", "descriptors", "models", "disk", "etcd", "shards",
+          "ports"]
+SMALL_DISK_KIB = 2048
+
+
+def doctor(context, endpoint, *options, code=0, env=None):
+    """check -> [(verdict, text), ...] in their order."""
+    done = subprocess.run([context.bin_dir / "ampctl", "-t", "5", "-o", "json", "-e", endpoint, "doctor", *options],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", timeout=CALL_TIMEOUT_S,
+                          check=False, env=dict(os.environ, **(env or {})))
+    assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
+    assert done.stderr == "", done.stderr
+    found = {}
+    for row in json.loads(done.stdout)["rows"]:
+        found.setdefault(row["check"], []).append((row["verdict"], row["text"]))
+    return found
+
+
+def wrong(found):
+    """The check that is wrong, and its text; there is one alone."""
+    texts = [(check, text) for check, lines in found.items() for verdict, text in lines if verdict == "wrong"]
+    assert len(texts) == 1, texts
+    return texts[0]
+
+
+def address(server):
+    return f"127.0.0.1:{server.port}"
+
+
+def test_a_sound_server_has_a_line_for_each_check(context):
+    model = context.model()
+    found = doctor(context, address(context.shared))
+    assert list(found) == CHECKS and all(verdict == "ok" for [(verdict, _)] in found.values()), found
+    assert found["token"][0][1] == "who calls without a token has the role operator"
+    assert "ampctl 0" in found["versions"][0][1] and found["models"][0][1].startswith("1, of which 1 waits"), found
+    assert model.api.GetStatus().server_time.seconds > 0
+    text = subprocess.run([context.bin_dir / "ampctl", "-e", address(context.shared), "doctor"], check=True, timeout=60,
+                          stdout=subprocess.PIPE, encoding="utf-8").stdout
+    assert [line.split()[:2] for line in text.splitlines()] == [["ok", check] for check in CHECKS], text
+
+
+def test_without_a_server_there_is_one_line_that_says_so(context):
+    assert wrong(doctor(context, "127.0.0.1:1", code=1)) == \
+        ("endpoint", "cannot connect to 127.0.0.1:1: connection refused; start ampd there, or name another address "
+                     "with --endpoint")
+
+
+def test_a_server_that_stands_still_is_told(context):
+    server = context.server()
+    server.process.send_signal(signal.SIGSTOP)
+    check, text = wrong(doctor(context, address(server), "-t", "0.5", code=1))
+    server.process.send_signal(signal.SIGCONT)
+    assert check == "endpoint" and "within 0.5 s; see whether a firewall" in text, text
+
+
+def test_a_token_has_its_role_and_a_wrong_one_a_remedy(context):
+    tokens = TokenFile(context)
+    files = {role: tokens.client_file(tokens.new(role)) for role in ("read", "worker", "operator", "peer")}
+    server = context.server("--token-file", tokens.path)
+    for role in ("read", "worker", "operator"):
+        found = doctor(context, address(server), "--token-file", files[role])
+        assert found["token"] == [("ok", f"the token has the role {role}")], found
+    check, text = wrong(doctor(context, address(server), "--token-file", files["peer"], code=1))
+    assert check == "token" and "role read, worker or operator is wanted" in text, text
+    check, text = wrong(doctor(context, address(server), code=1))
+    assert check == "token" and "give --token-file" in text, text
+    unknown = tokens.client_file("ampd_" + "x" * 40)
+    check, text = wrong(doctor(context, address(server), "--token-file", unknown, code=1))
+    assert check == "token" and "ampctl token new" in text and "x" * 40 not in text, text
+
+
+def test_tls_that_does_not_fit_is_told(context):
+    context.count += 1
+    authority = Authority(context.work / f"authority-{context.count}")
+    context.count += 1
+    other = Authority(context.work / f"authority-{context.count}")
+    server = TlsServer(context, authority, "--insecure")
+    found = doctor(context, f"tls://{address(server)}", "--cacert", authority.cert)
+    assert list(found) == CHECKS and "the connection is TLS" in found["tls"][0][1], found
+    check, text = wrong(doctor(context, f"tls://{address(server)}", "--cacert", other.cert, code=1))
+    assert check == "tls" and "certificate" in text and "see --cacert and --server-name" in text, text
+    check, text = wrong(doctor(context, f"tls://{address(context.shared)}", code=1))
+    assert check == "tls" and "speaks no TLS" in text, text
+
+
+def test_a_clock_that_is_off_is_told(context):
+    shim = context.bin_dir.parent / "tests" / "integration" / "libshifted_clock.so"
+    if not shim.exists():
+        print("SKIPPED: the clock: libshifted_clock.so was not built")
+        return
+    found = doctor(context, address(context.shared), code=1, env={"LD_PRELOAD": str(shim), "SHIFTED_CLOCK_S": "3600"})
+    check, text = wrong(found)
+    assert check == "clock" and text.startswith("the server's clock is 3"), text
+    assert "behind this one; synchronise" in text, text
+
+
+def test_a_model_that_overflows_again_and_again_is_told(context):
+    server = context.server()
+    worker = context.model("net", server, max_consecutive_overflows=2).worker()
+    for _ in range(2):
+        worker.pull()
+        worker.push({"w": [float("inf")] * 4})
+    check, text = wrong(doctor(context, address(server), code=1))
+    assert (check, text) == ("models", "net overflows in step after step; see ampctl overflows net --newest-first")
+
+
+def test_a_shard_that_is_missing_is_told(context):
+    cluster = Cluster(context, 3)
+    found = doctor(context, cluster.addresses[0])
+    assert found["shards"] == [("ok", "3 of 3 are there")] and len(found["ports"]) == 3, found
+    cluster.kill(1)
+    eventually(lambda: not cluster.api(0).GetCluster().shards[1].up, "shard 0 notices")
+    found = doctor(context, cluster.addresses[0], code=1)
+    told = [text for verdict, text in found["shards"] if verdict == "wrong"]
+    assert len(told) == 1 and "shard 1 is not there; start its ampd at" in told[0], found
+    assert len(found["ports"]) == 2, found
+
+
+def test_an_etcd_that_is_away_is_told(context):
+    if shutil.which(ETCD) is None:
+        print("SKIPPED: etcd: no etcd (package etcd-server)")
+        return
+    cluster = EtcdCluster(context, 1)
+    endpoint = cluster.processes[0].address
+    assert doctor(context, endpoint)["etcd"][0][0] == "ok"
+    cluster.etcd.process.send_signal(signal.SIGSTOP)
+    try:
+        eventually(lambda: "etcd" in cluster.processes[0].api().GetStatus().trouble, "the server notices")
+        found = doctor(context, endpoint, code=1)
+        told = [text for verdict, text in found["etcd"] if verdict == "wrong"]
+        assert len(told) == 1 and "see whether etcd runs (etcdctl endpoint health)" in told[0], found
+    finally:
+        cluster.etcd.process.send_signal(signal.SIGCONT)
+
+
+def test_a_full_disk_is_told(context):
+    disk = context.folder()
+    disk.mkdir()
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK_KIB}k", "none", disk],
+                                           capture_output=True, check=False).returncode != 0:
+        print("SKIPPED: a full disk: nothing can be mounted here")
+        return
+    try:
+        server = context.server(data_dir=disk / "data")
+        model = context.model("net", server)
+        ballast = fill_disk(disk)
+        call = model.api.start("SetScale", model="net", scale=64.0)
+        eventually(lambda: model.api.GetStatus().trouble, "the server notices")
+        check, text = wrong(doctor(context, address(server), code=1))
+        assert check == "disk" and "full" in text and "see its disk (df)" in text, text
+        ballast.unlink()
+        call.result()
+        eventually(lambda: doctor_is_well(context, server), "the trouble is over")
+    finally:
+        context.end_test()
+        subprocess.run(["umount", "-l", disk], check=False)
+
+
+def doctor_is_well(context, server):
+    return subprocess.run([context.bin_dir / "ampctl", "-e", address(server), "doctor"], stdout=subprocess.DEVNULL,
+                          timeout=60, check=False).returncode == 0
+
+
+if __name__ == "__main__":
+    run(globals())

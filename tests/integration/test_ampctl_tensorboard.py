@@ -1,0 +1,325 @@
+#!/usr/bin/python3
+"""ampctl tensorboard against a real ampd: its event files are read back by a parser of this file's own, made by protoc
+from the schema that TensorFlow publishes (tensorflow/core/util/event.proto and what it needs), and compared with the
+history.
+
+    test_ampctl_tensorboard.py BIN_DIR [NAME ...]
+"""
+import importlib
+import json
+import math
+import os
+import pathlib
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+
+import ampd_testing
+from ampd_testing import CALL_TIMEOUT_S, common, eventually, f32, run
+
+try:
+    from crc32c import crc32c
+except ImportError:
+    crc32c = ampd_testing.crc32c
+
+# The fields that any reader needs, with TensorFlow's numbers.
+SCHEMA = """
+syntax = "proto3";
+package tensorflow;
+message SessionLog {
+  enum SessionStatus { STATUS_UNSPECIFIED = 0; START = 1; STOP = 2; CHECKPOINT = 3; }
+  SessionStatus status = 1;
+}
+message TensorShapeProto { message Dim { int64 size = 1; string name = 2; } repeated Dim dim = 2; }
+message TensorProto { int32 dtype = 1; TensorShapeProto tensor_shape = 2; repeated bytes string_val = 8; }
+message SummaryMetadata {
+  message PluginData { string plugin_name = 1; bytes content = 2; }
+  PluginData plugin_data = 1;
+}
+message Summary {
+  message Value {
+    string tag = 1;
+    oneof value { float simple_value = 2; TensorProto tensor = 8; }
+    SummaryMetadata metadata = 9;
+  }
+  repeated Value value = 1;
+}
+message Event {
+  double wall_time = 1;
+  int64 step = 2;
+  oneof what { string file_version = 3; Summary summary = 5; SessionLog session_log = 7; }
+}
+"""
+DT_STRING = 7
+INF = math.inf
+
+
+def load_schema():
+    with tempfile.TemporaryDirectory(prefix="tfevents-") as folder:
+        (pathlib.Path(folder) / "tfevents.proto").write_text(SCHEMA)
+        subprocess.run(["protoc", f"-I{folder}", f"--python_out={folder}", "tfevents.proto"], check=True, timeout=60)
+        sys.path.insert(0, folder)
+        return importlib.import_module("tfevents_pb2")
+
+
+tfevents = load_schema()
+
+
+def masked(data):
+    crc = crc32c(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def records(path):
+    """The events of a file; what is cut off at its end is left out, as TensorBoard does."""
+    data, at = path.read_bytes(), 0
+    while len(data) - at >= 12:
+        size, crc = struct.unpack_from("<QI", data, at)
+        assert crc == masked(data[at:at + 8]), f"{path}: the checksum of a length, at {at}"
+        if len(data) - at < size + 16:
+            return
+        event = data[at + 12:at + 12 + size]
+        assert struct.unpack_from("<I", data, at + 12 + size)[0] == masked(event), f"{path}: a checksum, at {at}"
+        yield tfevents.Event.FromString(event)
+        at += size + 16
+
+
+def shown(folder):
+    """tag -> step -> (value, wall_time), as TensorBoard has it: files by name; a START drops what was at its step or
+    later."""
+    tags = {}
+    for path in sorted(folder.glob("*tfevents*")):
+        events = list(records(path))
+        assert not events or events[0].file_version == "brain.Event:2", path
+        for event in events[1:]:
+            assert event.WhichOneof("what") in ("summary", "session_log") and event.wall_time > 1.7e9, event
+            if event.session_log.status == tfevents.SessionLog.START:
+                for steps in tags.values():
+                    for step in [step for step in steps if step >= event.step]:
+                        del steps[step]
+            for value in event.summary.value:
+                steps = tags.setdefault(value.tag, {})
+                assert event.step not in steps, f"{value.tag} has step {event.step} twice"
+                if value.WhichOneof("value") == "tensor":
+                    assert value.tensor.dtype == DT_STRING and value.metadata.plugin_data.plugin_name == "text", value
+                    assert [dim.size for dim in value.tensor.tensor_shape.dim] == [1], value
+                    steps[event.step] = (value.tensor.string_val[0].decode(), event.wall_time)
+                else:
+                    steps[event.step] = (value.simple_value, event.wall_time)
+    return tags
+
+
+def check(folder, test_model):
+    """Every step that stands, each of its scalars, and nothing else."""
+    tags, rows = shown(folder), test_model.step_rows(page_size=1000)
+    applied = [row for row in rows if row.verdict == common.VERDICT_APPLIED]
+    skipped = [row for row in rows if row.verdict != common.VERDICT_APPLIED]
+
+    def expected(chosen, value):
+        return {row.step: (f32(value(row)), row.decide_time.ToMicroseconds() / 1e6) for row in chosen}
+
+    assert tags["ampd/scale"] == expected(rows, lambda row: row.old_scale), tags["ampd/scale"]
+    assert tags["ampd/epoch"] == expected(rows, lambda row: row.epoch)
+    assert tags["ampd/skipped"] == expected(rows, lambda row: row.verdict != common.VERDICT_APPLIED)
+    for tag, value in (("ampd/norm", lambda row: row.norm), ("ampd/clip", lambda row: row.clip_coefficient),
+                       ("ampd/learning_rate", lambda row: row.learning_rate)):
+        assert tags.get(tag, {}) == expected(applied, value), (tag, tags.get(tag))
+    told = tags.get("ampd/explanation", {})
+    assert sorted(told) == [row.step for row in skipped]
+    for step, (text, _) in told.items():
+        assert text == test_model.api.ExplainStep(model=test_model.name, step=step).explanation
+    assert set(tags) <= {"ampd/model", "ampd/epoch", "ampd/scale", "ampd/skipped", "ampd/norm", "ampd/clip",
+                         "ampd/learning_rate", "ampd/explanation"}, sorted(tags)
+    return rows
+
+
+def command(context, test_model, folder, *options):
+    return [context.bin_dir / "ampctl", "--endpoint", f"127.0.0.1:{test_model.server.port}", "-o", "json",
+            "tensorboard", test_model.name, "--logdir", folder, *options]
+
+
+def write(context, test_model, folder, *options, code=0):
+    """What the command says, on stdout as an object; on stderr where it fails."""
+    done = subprocess.run(command(context, test_model, folder, *options), stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, encoding="utf-8", timeout=CALL_TIMEOUT_S, check=False,
+                          env=dict(os.environ, LC_ALL="C.UTF-8"))
+    assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
+    return json.loads(done.stdout) if code == 0 else done.stderr
+
+
+def has_steps(folder, count):
+    return folder.exists() and len(shown(folder).get("ampd/scale", ())) == count
+
+
+def steps(worker, *values):
+    for value in values:
+        worker.pull()
+        worker.push({"w": [value] * 4})
+
+
+def test_every_scalar_is_that_of_the_history_and_a_skipped_step_is_explained(context):
+    test_model = context.model()
+    folder = context.work / "every"
+    steps(test_model.worker(), 1.0, INF, 0.3, INF, INF, 7.0)
+    said = write(context, test_model, folder)
+    assert said == {"model": test_model.name, "written": 6, "step": 6}, said
+    check(folder, test_model)
+    assert "Inf" in shown(folder)["ampd/explanation"][2][0]
+    text = shown(folder)["ampd/model"][0][0]
+    assert re.fullmatch(re.escape(test_model.name) + r", created 20\d\d-\d\d-\d\dT[\d:.]+Z", text), text
+
+
+def test_a_second_run_goes_on_behind_the_first(context):
+    test_model = context.model()
+    folder = context.work / "second"
+    worker = test_model.worker()
+    assert write(context, test_model, folder)["written"] == 0
+    steps(worker, 1.0, INF)
+    assert write(context, test_model, folder)["written"] == 2
+    assert write(context, test_model, folder)["written"] == 0
+    assert len(list(folder.iterdir())) == 2, "a run without a step makes no file"
+    steps(worker, 0.5, INF, 0.25)
+    assert write(context, test_model, folder) == {"model": test_model.name, "written": 3, "step": 5}
+    check(folder, test_model)
+
+
+def test_a_run_that_was_cut_off_at_any_byte_is_gone_on_behind(context):
+    test_model = context.model()
+    folder = context.work / "cut"
+    steps(test_model.worker(), 1.0, INF, 2.0)
+    write(context, test_model, folder)
+    [first] = folder.glob("*tfevents*")
+    whole = first.read_bytes()
+    for size in sorted({0, 5, 12, 20, len(whole) // 3, len(whole) // 2, len(whole) - 50, len(whole) - 1}):
+        for other in folder.glob("*tfevents*"):
+            other.unlink()
+        first.write_bytes(whole[:size])
+        write(context, test_model, folder)
+        check(folder, test_model)
+
+
+def test_a_rollback_drops_the_steps_that_came_to_nothing(context):
+    test_model = context.model()
+    folder = context.work / "rolled"
+    worker = test_model.worker()
+    steps(worker, 1.0, 2.0)
+    test_model.api.Checkpoint(model=test_model.name, no_wait=True)
+    steps(worker, 3.0)
+    eventually(lambda: test_model.api.ListCheckpoints(model=test_model.name).checkpoints[0].step == 3, "a checkpoint")
+    steps(worker, INF, INF, 4.0)
+    write(context, test_model, folder)
+    rolled = test_model.api.Rollback(model=test_model.name, epoch=1, step=3)
+    said = write(context, test_model, folder)
+    assert (said["written"], said["step"]) == (0, 3), said
+    check(folder, test_model)
+    worker.join()
+    assert (worker.epoch, worker.step) == (rolled.epoch, 4)
+    steps(worker, 5.0, INF)
+    assert write(context, test_model, folder)["written"] == 2
+    rows = check(folder, test_model)
+    assert [row.epoch for row in rows] == [1, 1, 1, 2, 2], rows
+    test_model.api.Rollback(model=test_model.name, epoch=1, step=3)
+    worker.join()
+    steps(worker, *[1.0] * 5)  # beyond what the folder has, before it is looked at again
+    assert write(context, test_model, folder)["written"] == 5
+    assert [row.epoch for row in check(folder, test_model)] == [1, 1, 1, 3, 3, 3, 3, 3]
+
+
+def test_follow_writes_each_step_until_the_model_is_done(context):
+    test_model = context.model(max_steps=6)
+    folder = context.work / "follow"
+    worker = test_model.worker()
+    steps(worker, 1.0)
+    follow = command(context, test_model, folder, "--follow")
+    with subprocess.Popen(follow, stdout=subprocess.PIPE, encoding="utf-8") as follower:
+        killer = threading.Timer(CALL_TIMEOUT_S, follower.kill)
+        killer.start()
+        for count, value in ((1, None), (2, INF), (3, 2.0), (4, INF)):
+            if value is not None:
+                steps(worker, value)
+            eventually(lambda wanted=count: has_steps(folder, wanted), f"step {count}")
+        steps(worker, 3.0, 4.0)
+        said = json.loads(follower.communicate(timeout=CALL_TIMEOUT_S)[0])
+        killer.cancel()
+    assert follower.returncode == 0 and said["step"] == 6, said
+    check(folder, test_model)
+
+
+def test_follow_goes_on_after_the_server_was_killed(context):
+    server = context.server()
+    test_model = context.model("follow-restart", server, max_steps=4, durability=ampd_testing.model.DURABILITY_STEP)
+    folder = context.work / "restart"
+    worker = test_model.worker()
+    steps(worker, 1.0, INF)
+    # The port of a restarted server is another one: the socket in its folder is not.
+    follow = command(context, test_model, folder, "--follow")
+    follow[follow.index("--endpoint") + 1] = f"unix:{server.data_dir / 'ampd.sock'}"
+    with subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") as follower:
+        killer = threading.Timer(CALL_TIMEOUT_S, follower.kill)
+        killer.start()
+        eventually(lambda: has_steps(folder, 2), "two steps")
+        server.kill()
+        assert "tensorboard:" in follower.stderr.readline()
+        server.start()
+        test_model.reconnect()
+        eventually(lambda: not test_model.status().recovering, "the end of recovery")
+        worker.join()
+        steps(worker, 2.0, 3.0)
+        said, more = follower.communicate(timeout=CALL_TIMEOUT_S)
+        killer.cancel()
+    assert follower.returncode == 0 and json.loads(said)["step"] == 4 and more == "", (said, more)
+    check(folder, test_model)
+
+
+def test_a_folder_that_cannot_be_gone_on_with_says_why(context):
+    test_model, other = context.model(), context.model()
+    steps(test_model.worker(), 1.0)
+    folder = context.work / "refused"
+    write(context, test_model, folder)
+    error = write(context, other, folder, code=1)
+    assert f"has the events of {test_model.name}, created" in error and "give another folder" in error, error
+    [file] = folder.glob("*tfevents*")
+    data = bytearray(file.read_bytes())
+    data[20] ^= 1
+    file.write_bytes(data)
+    assert f"{file.name} is damaged at byte 0; move it away" in write(context, test_model, folder, code=1)
+    file.unlink()
+    foreign = folder / "events.out.tfevents.1700000000.host"
+    foreign.write_bytes(b"")
+    assert "is another program's; give a folder of its own" in write(context, test_model, folder, code=1)
+    foreign.unlink()
+    file.write_bytes(b"\0" * 100)
+    assert "is damaged at byte 0" in write(context, test_model, folder, code=1)
+    assert "cannot be made" in write(context, test_model, context.work / "no" / "such", code=1)
+    bare = subprocess.run([context.bin_dir / "ampctl", "tensorboard", "m"], stderr=subprocess.PIPE, encoding="utf-8",
+                          timeout=60, check=False)
+    assert bare.returncode == 2 and "--logdir is missing" in bare.stderr, bare.stderr
+
+
+def test_two_at_once_do_not_write_to_one_folder(context):
+    test_model = context.model()
+    worker = test_model.worker()
+    steps(worker, 1.0)
+    folder = context.work / "locked"
+    with subprocess.Popen(command(context, test_model, folder, "--follow"), stdout=subprocess.DEVNULL) as follower:
+        eventually(lambda: has_steps(folder, 1), "the first step")
+        assert "another ampctl writes to" in write(context, test_model, folder, code=1)
+        follower.kill()
+
+
+def test_a_history_of_several_pages_is_whole(context):
+    test_model = context.model()
+    folder = context.work / "pages"
+    worker = test_model.worker()
+    for number in range(1100):
+        steps(worker, 0.001 * number)
+    assert write(context, test_model, folder)["written"] == 1100
+    tags = shown(folder)
+    assert sorted(tags["ampd/norm"]) == list(range(1, 1101))
+
+
+if __name__ == "__main__":
+    run(globals())

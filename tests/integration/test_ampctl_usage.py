@@ -1,0 +1,210 @@
+#!/usr/bin/python3
+"""What ampctl and ampd say of themselves: --help, manual pages and bash's completion have the same verbs and options,
+and a wrong one names the one that was meant. No server is needed.
+
+    test_ampctl_usage.py BUILD_DIR [NAME ...]
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+BUILD = pathlib.Path(sys.argv[1]).resolve()
+BIN, SHARE = BUILD / "bin", BUILD / "share"
+ARGP = {"--help", "--usage", "--version"}  # argp's own
+WIDTH = 79  # of a terminal, as argp assumes it
+
+
+def run(*command, code=0):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", timeout=60,
+                          check=False, env=dict(os.environ, LC_ALL="C.UTF-8", COLUMNS="80"))
+    assert done.returncode == code, f"{command}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout if code == 0 else done.stderr
+
+
+def ampctl(*arguments, code=0):
+    return run(BIN / "ampctl", *arguments, code=code)
+
+
+def name_of(line):
+    """The verb that a line begins with: small letters, before arguments and what it does."""
+    return re.split(r" {2,}| \[| [A-Z]", line.strip())[0]
+
+
+def verbs():
+    """The lines of the list, as (name, summary)."""
+    listed = re.search(r"^Verbs:\n((?:  .*\n)+)", ampctl("--help"), re.M)[1]
+    return [(name_of(line), line) for line in listed.splitlines()]
+
+
+def options_of(text):
+    """The long options that a --help or a part of a manual page tells of, each on a line of its own."""
+    return set(re.findall(r"^ {2,}(?:-., )?(--[a-z][a-z0-9-]*)", text, re.M)) - ARGP
+
+
+def sections(page, indent):
+    """heading -> text of a part of a page's VERBS."""
+    found, name = {}, None
+    for line in page.split("\nVERBS\n")[1].splitlines():
+        if re.match(r"^ {%d}\S" % indent, line):
+            name = name_of(line)
+            found[name] = ""
+        elif re.match(r"^\S", line):
+            break
+        elif name is not None:
+            found[name] += line + "\n"
+    return found
+
+
+def completed(program, *words):
+    """What bash offers for the last of the words."""
+    script = ('source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _"$1"; '
+              'printf "%s\\n" "${COMPREPLY[@]}"')
+    return set(run("bash", "-c", script, "bash", SHARE / "bash-completion" / "completions" / program, program, *words)
+               .splitlines()) - {""}
+
+
+def page(name):
+    file = SHARE / "man" / f"man{name[-1]}" / name
+    if shutil.which("scdoc") is None and not file.exists():
+        return None
+    assert file.exists(), f"{file} was not built"
+    return run("man", "--no-hyphenation", "-l", file) if shutil.which("man") else run("mandoc", "-T", "utf8", file)
+
+
+# ---- tests ----
+
+def test_help_fits_a_terminal_and_names_each_verb_once():
+    names = [name for name, _ in verbs()]
+    assert len(names) > 15 and len(set(names)) == len(names), names
+    for _, line in verbs():
+        assert re.match(r"  \S.*?  +\S", line) and len(line) <= WIDTH, line
+    for name in names:
+        text = ampctl(*name.split(), "--help")
+        usage, rest = text.split("\n", 1)
+        assert usage.startswith(f"Usage: ampctl {name} "), usage
+        examples = re.search(r"\nExamples:\n((?:  ampctl .*\n)+)\n", rest)
+        assert examples and rest.index("Examples:") < rest.index("--help"), text
+        assert all(f"ampctl {name}" in line or line.startswith("  ampctl ") for line in examples[1].splitlines()), text
+        assert "--endpoint=" not in text, f"{name} --help has an option of all verbs"
+        assert ampctl("help", *name.split()) == text
+
+
+def test_examples_are_what_the_verb_takes():
+    """The verb and the options of each are known; what is not would be told before --help is."""
+    for name, _ in verbs():
+        text = ampctl(*name.split(), "--help")
+        for line in re.search(r"\nExamples:\n((?:  .*\n)+)\n", text)[1].splitlines():
+            words = re.split(r" (?:&&|>|&) ?", line.strip().removesuffix(" &"))[0]
+            words = [word.strip('"') for word in re.findall(r'"[^"]*"|\S+', words)]
+            assert words[0] == "ampctl", line
+            told = run("bash", "-c", '"$@" --help', "bash", BIN / "ampctl", *words[1:])
+            assert told.startswith("Usage: ampctl "), line
+
+
+def test_each_option_of_help_is_in_the_manual_page_and_in_the_completion():
+    manual = page("ampctl.1")
+    common = options_of(ampctl("--help"))
+    assert {"--endpoint", "--output", "--timeout", "--token-file"} <= common, common
+    assert common <= completed("ampctl", "--") and {"history", "checkpoint", "scale"} <= completed("ampctl", "")
+    told = sections(manual, 3) if manual else {}
+    assert manual is None or common == options_of(manual.split("\nVERBS\n")[0]), common
+    for name, _ in verbs():
+        own = options_of(ampctl(*name.split(), "--help"))
+        assert completed("ampctl", *name.split(), "--") == own | common | {"--help"}, name
+        if manual:
+            assert options_of(told[name]) == own, (name, own, options_of(told[name]))
+    assert manual is None or set(told) == {name for name, _ in verbs()}
+    if manual is None:
+        print("SKIPPED: the manual page: no scdoc (package scdoc)")
+
+
+def test_each_option_of_ampd_is_in_its_manual_page_and_in_its_completion():
+    manual, own = page("ampd.8"), options_of(run(BIN / "ampd", "--help"))
+    assert len(own) > 25 and "--data-dir" in own and "--usage-as" not in own
+    assert completed("ampd", "--") == own | {"--help"}
+    if manual is None:
+        print("SKIPPED: the manual page: no scdoc (package scdoc)")
+    else:
+        assert options_of(manual) == own, options_of(manual) ^ own
+
+
+def test_completion_knows_verbs_of_two_words_and_values():
+    assert completed("ampctl", "his") == {"history"} and completed("ampctl", "-e", "h:1", "sc") == {"scale"}
+    assert completed("ampctl", "scale", "") == {"set", "reset"}
+    assert completed("ampctl", "--output", "") == {"table", "json", "csv"}
+    assert completed("ampctl", "history", "--epoch", "") == set(), "a number is not completed"
+    assert completed("ampctl", "history", "m", "--pl") == {"--plot"}
+    assert str(BIN / "ampctl") in completed("ampctl", "history", "m", "--svg", str(BIN / "ampc"))
+    assert completed("ampd", "--shared-memory", "") == {"on", "off"}
+
+
+def test_a_wrong_verb_or_option_names_the_one_that_was_meant():
+    for words, meant in ((("histroy",), '"history"'), (("stat",), '"status"'), (("checkpoint-s",), '"checkpoints"'),
+                         (("scale", "rest"), '"scale reset"'), (("scale",), '"scale set"'),
+                         (("token", "now"), '"token new"'), (("logs-level", "info"), '"log-level"')):
+        error = ampctl(*words, code=2)
+        assert f"did you mean {meant}?" in error and error.count("\n") == 1, error
+    for words, meant in ((("history", "m", "--plto"), "--plot"), (("--endpiont", "h:1", "models"), "--endpoint"),
+                         (("history", "--form=3", "m"), "--from"),
+                         (("create", "m", "f", "--optimiser", "sgd"), "--optimizer"),
+                         (("models", "--ouput", "json"), "--output")):
+        error = ampctl(*words, code=2)
+        assert f"did you mean {meant}?" in error and error.count("\n") == 1, error
+    assert "did you mean" not in ampctl("xyzzy", code=2) + ampctl("history", "m", "--xyzzy", code=2)
+    error = run(BIN / "ampd", "--data-dri", "x", code=2)
+    assert "there is no option --data-dri; did you mean --data-dir?" in error and error.count("\n") == 1, error
+    assert "ampctl ready: there is no option --sson" in ampctl("ready", "--sson", code=3)
+
+
+def test_values_that_look_like_options_are_left_alone():
+    assert "--nonsense" not in ampctl("--timeout", "--nonsense", "models", code=2).split("is \"--nonsense\"")[0]
+    assert "there is no option" not in ampctl("history", "--", "--xyzzy", "m", code=2)
+    assert "ambiguous" in ampctl("models", "--token", code=2)
+
+
+def test_manual_pages_are_clean():
+    """What is left are the empty paragraphs that scdoc itself writes, which no reader sees."""
+    if shutil.which("mandoc") is None:
+        print("SKIPPED: no mandoc (package mandoc)")
+        return
+    files = sorted((SHARE / "man").glob("man*/*"))
+    assert [file.name for file in files] == ["ampctl.1", "libampclient.3", "ampd.conf.5",
+                                              "ampd.8"], files
+    done = subprocess.run(["mandoc", "-T", "lint", "-W", "warning", *files], stdout=subprocess.PIPE, encoding="utf-8",
+                          timeout=60, check=False)
+    bad = [line for line in done.stdout.splitlines() if "WARNING: skipping paragraph macro: PP" not in line]
+    assert not bad, "\n".join(bad)
+
+
+def test_install_puts_pages_and_completion_where_they_are_looked_for():
+    target = BUILD / "usage-install"
+    shutil.rmtree(target, ignore_errors=True)
+    run("cmake", "--install", BUILD, "--prefix", target)
+    wanted = ["share/bash-completion/completions/ampctl", "share/bash-completion/completions/ampd"]
+    if shutil.which("scdoc"):
+        wanted += ["share/man/man1/ampctl.1", "share/man/man8/ampd.8", "share/man/man3/libampclient.3"]
+    missing = [name for name in wanted if not (target / name).is_file()]
+    shutil.rmtree(target)
+    assert not missing, missing
+
+
+def main():
+    failed = 0
+    for name, test in [(name, value) for name, value in globals().items() if name.startswith("test_")]:
+        if sys.argv[2:] and not any(part in name for part in sys.argv[2:]):
+            continue
+        print(f"[ RUN      ] {name[5:]}", flush=True)
+        try:
+            test()
+            print(f"[       OK ] {name[5:]}", flush=True)
+        except (AssertionError, KeyError, TypeError, ValueError, OSError, subprocess.SubprocessError) as error:
+            print(f"[  ERROR   ] {type(error).__name__}: {error}\n[  FAILED  ] {name[5:]}", flush=True)
+            failed += 1
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
