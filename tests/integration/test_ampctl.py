@@ -183,7 +183,7 @@ def csv_has_the_rows_of_json(ampctl):
     rows, wanted = list(csv.DictReader(io.StringIO(text))), ampctl.json("history", "digits")["rows"]
     assert [int(row["step"]) for row in rows] == [row["step"] for row in wanted]
     assert [float(row["scale"]) for row in rows] == [row["scale"] for row in wanted]
-    assert [row["loss"] for row in rows] == ["" if row["loss"] is None else repr(row["loss"]) for row in wanted]
+    assert [float(row["loss"]) if row["loss"] else None for row in rows] == [row["loss"] for row in wanted]
     for arguments in (("overflows", "digits"), ("checkpoints", "digits"), ("models",), ("replay", "digits"), ("status",),
                       ("watch", "digits", "--from", "1")):
         assert len(list(csv.reader(io.StringIO(ampctl("-o", "csv", *arguments))))) > 1, arguments

@@ -163,6 +163,7 @@ def test_history_comes_in_pages_and_has_every_step_once():
         assert last.time.tzinfo is datetime.timezone.utc and rows[0].time <= last.time
         assert abs(last.norm - GRADIENT * 11 ** 0.5) < 1e-9, last.norm
         flat = dataclasses.asdict(last)  # as pandas.DataFrame(list of rows) takes them
+        assert flat.pop("metrics") == {} and last.loss is None and last.loss_workers == 0
         assert all(isinstance(value, (int, float, str, datetime.datetime, type(None))) for value in flat.values())
 
 
