@@ -4,6 +4,7 @@
 #include "client/ampctl/rows.h"
 #include "client/io/methods.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct watch {
@@ -52,18 +53,22 @@ static int print_line(struct watch *watch, const struct ampd_msg_watch_steps_res
     if (row == NULL)
         return -1;
     if (!watch->titled)
-        (void)ampctl_print(stdout, "%6s %8s %-16s %12s %12s %10s %10s", "EPOCH", "STEP", "VERDICT", "SCALE",
-                           "NEW SCALE", "NORM", "INF+NAN");
+        (void)ampctl_print(stdout, "%6s %8s %-16s %12s %12s %10s %10s %10s", "EPOCH", "STEP", "VERDICT", "SCALE",
+                           "NEW SCALE", "NORM", "INF+NAN", "LOSS");
     watch->titled = true;
-    char epoch[32], step[32], verdict[32], old_scale[32], scale[32], norm[32];
+    char epoch[32], step[32], verdict[32], old_scale[32], scale[32], norm[32], loss[32];
+    char *metrics = ampctl_pairs(json_object_get(row, "metrics"), false);
     const json_t *kind = json_object_get(row, "verdict");
     const struct ampd_msg_overflow_totals *totals = &message->row.overflow_totals;
     (void)ampctl_print(
-        stdout, "%6s %8s %-16s %12s %12s %10s %10llu", ampctl_cell(json_object_get(row, "epoch"), epoch),
+        stdout, "%6s %8s %-16s %12s %12s %10s %10llu %10s%s%s", ampctl_cell(json_object_get(row, "epoch"), epoch),
         ampctl_cell(json_object_get(row, "step"), step),
         ampctl_cell(json_is_null(kind) ? json_object_get(row, "kind") : kind, verdict),
         ampctl_cell(json_object_get(row, "old_scale"), old_scale), ampctl_cell(json_object_get(row, "scale"), scale),
-        ampctl_cell(json_object_get(row, "norm"), norm), (unsigned long long)(totals->inf_count + totals->nan_count));
+        ampctl_cell(json_object_get(row, "norm"), norm), (unsigned long long)(totals->inf_count + totals->nan_count),
+        ampctl_cell(json_object_get(row, "loss"), loss), metrics != NULL && metrics[0] != 0 ? " " : "",
+        metrics != NULL ? metrics : "");
+    free(metrics);
     json_decref(row);
     return 0;
 }

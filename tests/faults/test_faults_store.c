@@ -337,6 +337,7 @@ static void add_row(struct text *text, const struct ampd_step_row *row)
         text_add(text, "%d %d ", (int)row->contributors[i].rank, (int)row->contributors[i].incarnation.counter);
     for (uint32_t i = 0; i < row->clips_count; i++)
         text_add(text, "%a ", (double)row->clips[i]);
+    text_bytes(text, &row->metrics, sizeof row->metrics); /* the pads are zero */
     text_add(text, "\n");
 }
 
