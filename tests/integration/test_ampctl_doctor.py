@@ -51,15 +51,15 @@ def test_a_sound_server_has_a_line_for_each_check(context):
     assert found["token"][0][1] == "who calls without a token has the role operator"
     assert "ampctl 0" in found["versions"][0][1] and found["models"][0][1].startswith("1, of which 1 waits"), found
     assert model.api.GetStatus().server_time.seconds > 0
-    text = subprocess.run([context.bin_dir / "ampctl", "-e", address(context.shared), "doctor"], check=True, timeout=60,
-                          stdout=subprocess.PIPE, encoding="utf-8").stdout
-    assert [line.split()[:2] for line in text.splitlines()] == [["ok", check] for check in CHECKS], text
+    command = [context.bin_dir / "ampctl", "-e", address(context.shared), "doctor"]
+    text = subprocess.run(command, check=True, timeout=60, stdout=subprocess.PIPE, encoding="utf-8").stdout
+    assert [line.split()[:2] for line in text.splitlines()] == [["ok", check] for check in CHECKS]
 
 
 def test_without_a_server_there_is_one_line_that_says_so(context):
     assert wrong(doctor(context, "127.0.0.1:1", code=1)) == \
-        ("endpoint", "cannot connect to 127.0.0.1:1: connection refused; start ampd there, or name another address with "
-                     "--endpoint")
+        ("endpoint", "cannot connect to 127.0.0.1:1: connection refused; start ampd there, or name another address "
+                     "with --endpoint")
 
 
 def test_a_server_that_stands_still_is_told(context):
@@ -107,7 +107,8 @@ def test_a_clock_that_is_off_is_told(context):
         return
     found = doctor(context, address(context.shared), code=1, env={"LD_PRELOAD": str(shim), "SHIFTED_CLOCK_S": "3600"})
     check, text = wrong(found)
-    assert check == "clock" and text.startswith("the server's clock is 3") and "behind this one; synchronise" in text, text
+    assert check == "clock" and text.startswith("the server's clock is 3"), text
+    assert "behind this one; synchronise" in text, text
 
 
 def test_a_model_that_overflows_again_and_again_is_told(context):
