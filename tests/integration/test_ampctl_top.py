@@ -229,7 +229,8 @@ def test_without_a_terminal_it_is_one_table(context):
     text = ask("top")
     assert text.split("\n")[1].split()[:4] == ["alpha", "running", "3", "0"] and "\x1b" not in text, text
     [found] = json.loads(ask("-o", "json", "top"))["rows"]
-    assert (found["name"], found["steps_per_second"], found["scale"], found["skipped"]) == ("alpha", 0.0, 512.0, 1), found
+    assert (found["name"], found["steps_per_second"]) == ("alpha", 0.0), found
+    assert (found["scale"], found["skipped"]) == (512.0, 1), found
     [found] = csv.DictReader(io.StringIO(ask("-o", "csv", "top")))
     assert (found["name"], found["workers"], found["world_size"]) == ("alpha", "1", "1"), found
     server.kill()
