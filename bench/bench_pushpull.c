@@ -1,8 +1,8 @@
 /*
  * Our side of the push and pull rows: one fp16 parameter, one worker, a real ampd, through libampclient.
  *
- *     bench_pushpull push|pull|apply|step|run|begin|move|steps HOST:PORT BYTES for each line on stdin moves BYTES and
- *     prints the seconds it took
+ *     bench_pushpull push|pull|apply|step|run|begin|move|place|steps HOST:PORT BYTES for each line on stdin moves BYTES
+ *     and prints the seconds it took
  *
  * push: from handing in the gradient to the verdict. That is more than the peer does: block checksums, the finite test,
  * the vote and the stored verdict are inside. The apply is not: the next step_begin waits for it, outside the time.
@@ -10,8 +10,9 @@
  * process and its block checksums are verified. apply: AdamW, from the verdict to the version that is complete on all
  * shards, as the server's status tells it (every millisecond). step: AdamW, a whole step of the loop that users write:
  * the wait for the apply before, pull, push, verdict. run: the mean of RUN_STEPS of those, behind another one. begin:
- * step_begin of a version that is complete. move: the same and the push, up to the verdict. steps: the mean of STEPS of
- * whole steps, of a model of ten parameters.
+ * step_begin of a version that is complete. move: the same and the push, up to the verdict. place: likewise, but the
+ * gradient has been written where ampclient_gradient says, as backward does, between the two and outside the time.
+ * steps: the mean of STEPS of whole steps, of a model of ten parameters.
  */
 #include "amp/dtype.h"
 #include "base/large.h"
@@ -221,6 +222,26 @@ static double move_once(const struct bench *bench)
     return seconds;
 }
 
+/* As move_once, of a gradient that backward has written to its place: the worker's own work, and so not in the time. */
+static double place_once(const struct bench *bench)
+{
+    struct ampclient_step step = AMPCLIENT_STEP_INIT;
+    struct ampclient_result result = AMPCLIENT_RESULT_INIT;
+    void *place;
+    double begin = bench_now_s();
+    check(bench, ampclient_step_begin(bench->model, &step), "step_begin");
+    double seconds = bench_now_s() - begin;
+    check(bench, ampclient_gradient(bench->model, 0, AMP_F16, &place), "gradient");
+    memcpy(place, bench->gradient, bench->elements * sizeof *bench->gradient);
+    begin = bench_now_s();
+    check(bench, ampclient_push(bench->model, 0, place, AMP_F16), "push");
+    check(bench, ampclient_step_end(bench->model, &result), "step_end");
+    seconds += bench_now_s() - begin;
+    check(bench, result.verdict == AMPCLIENT_APPLIED ? 0 : AMP_ESTATE, "a step was not applied");
+    await_version(bench, result.version);
+    return seconds;
+}
+
 /* As a worker goes round: each step waits for the apply of the one before, the first one's too. */
 static double run_once(const struct bench *bench)
 {
@@ -248,7 +269,8 @@ static const struct {
     {"push", push_round, AMPCLIENT_SGD, 1},    {"pull", pull_once, AMPCLIENT_SGD, 1},
     {"apply", apply_once, AMPCLIENT_ADAMW, 1}, {"step", step_once, AMPCLIENT_ADAMW, 1},
     {"run", run_once, AMPCLIENT_ADAMW, 1},     {"begin", begin_once, AMPCLIENT_SGD, 1},
-    {"move", move_once, AMPCLIENT_SGD, 1},     {"steps", step_many, AMPCLIENT_ADAMW, STEPS_PARAMETERS},
+    {"move", move_once, AMPCLIENT_SGD, 1},     {"place", place_once, AMPCLIENT_SGD, 1},
+    {"steps", step_many, AMPCLIENT_ADAMW, STEPS_PARAMETERS},
 };
 
 int main(int argc, char **argv)
@@ -258,7 +280,8 @@ int main(int argc, char **argv)
         mode++;
     uint64_t bytes = mode < count ? strtoull(argv[3], NULL, 10) : 0;
     if (bytes == 0 || bytes % (sizeof(uint16_t) * modes[mode].parameters) != 0) {
-        (void)fprintf(stderr, "usage: bench_pushpull push|pull|apply|step|run|begin|move|steps HOST:PORT BYTES\n");
+        (void)fprintf(stderr,
+                      "usage: bench_pushpull push|pull|apply|step|run|begin|move|place|steps HOST:PORT BYTES\n");
         return 2;
     }
     struct bench bench = {.optimizer = modes[mode].optimizer, .parameters = modes[mode].parameters};

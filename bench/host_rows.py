@@ -12,8 +12,10 @@ memory for the first time, the slots, the copies and the page tables, and are no
     host_begin     microseconds of step_begin when the version is there: the parameters are mapped; beside the same over
                    a unix socket without shared memory
     host_bytes     GB/s of what a step moves, both ways: the bytes of the gradient and of the parameters, by the time
-                   from step_begin, of a version that is there, to the verdict, SGD; beside the same over TCP. The
-                   ratio is that of GB/s, ours to the peer's; the goal is the least
+                   of step_begin, of a version that is there, and of push and step_end to the verdict, SGD; beside the
+                   same over TCP. On both sides backward has written the gradient where ampclient_gradient says, which
+                   is not in the time. The ratio is that of GB/s, ours to the peer's; the goal is the least
+    host_bytes_copied  the same where the gradient lies in memory of the worker's own and ampclient_push copies it
     host_two, _four    milliseconds of a whole step of two and of four workers, each a process (bench_checkpoint.c, 64
                    parameters), beside the same over TCP: from the common start to the last one's verdict
     host_memory_2, _4  bytes of memory a parameter that the server holds with two and with four workers, more than
@@ -162,10 +164,13 @@ def beside(mode, other, goal, scale=1.0):
     return run
 
 
-def moved(programs, name):
-    with Host(programs, "move", "shared") as ours, Host(programs, "move", "tcp") as peer:
-        rates = [[2 * rate for rate in side] for side in measure(ours.round, peer.round)]
-    row(name, *rates, [rate / other for rate, other in zip(*rates)], BYTES_GOAL, "%.2f", least=True)
+def moved(mode, goal):
+    def run(programs, name):
+        with Host(programs, mode, "shared") as ours, Host(programs, mode, "tcp") as peer:
+            rates = [[2 * rate for rate in side] for side in measure(ours.round, peer.round)]
+        row(name, *rates, [rate / other for rate, other in zip(*rates)], goal, "%.2f", least=True)
+
+    return run
 
 
 def several(workers):
@@ -197,5 +202,5 @@ def memory(workers):
 
 ROWS = (("host_step", step), ("host_step_tcp", beside("run", "tcp", TCP_GOAL)),
         ("host_push", beside("push", "tcp", None)), ("host_begin", beside("begin", "unix", None, 1e3)),
-        ("host_bytes", moved), ("host_two", several(2)), ("host_four", several(4)), ("host_memory_2", memory(2)),
-        ("host_memory_4", memory(4)))
+        ("host_bytes", moved("place", BYTES_GOAL)), ("host_bytes_copied", moved("move", None)),
+        ("host_two", several(2)), ("host_four", several(4)), ("host_memory_2", memory(2)), ("host_memory_4", memory(4)))

@@ -166,6 +166,22 @@ struct ampd_msg_set_log_level_response {
     enum ampd_msg_log_level old_level;
 };
 
+struct ampd_msg_config_value {
+    char name[64];    /* of the option, without dashes */
+    char value[4097]; /* "": nobody gives one, and there is no default */
+    char where[4201]; /* "/etc/ampd/ampd.conf:12", "AMPD_LISTEN", "--listen" or "default" */
+    bool reloads;     /* with SIGHUP */
+};
+
+struct ampd_msg_config_value_list {
+    struct ampd_msg_config_value *items;
+    size_t count;
+};
+
+struct ampd_msg_get_config_response {
+    struct ampd_msg_config_value_list values;
+};
+
 int ampd_msg_get_status_request_encode(const struct ampd_msg_get_status_request *message, struct amp_buf *out);
 int ampd_msg_get_status_request_decode(struct ampd_msg_get_status_request *message, const void *data, size_t size,
                                        struct amp_error *error);
@@ -221,6 +237,11 @@ int ampd_msg_set_log_level_request_decode(struct ampd_msg_set_log_level_request 
 int ampd_msg_set_log_level_response_encode(const struct ampd_msg_set_log_level_response *message, struct amp_buf *out);
 int ampd_msg_set_log_level_response_decode(struct ampd_msg_set_log_level_response *message, const void *data,
                                            size_t size, struct amp_error *error);
+
+int ampd_msg_get_config_response_encode(const struct ampd_msg_get_config_response *message, struct amp_buf *out);
+int ampd_msg_get_config_response_decode(struct ampd_msg_get_config_response *message, const void *data, size_t size,
+                                        struct amp_error *error);
+void ampd_msg_get_config_response_free(struct ampd_msg_get_config_response *message);
 
 int ampd_msg_rollback_request_encode(const struct ampd_msg_rollback_request *message, struct amp_buf *out);
 int ampd_msg_rollback_request_decode(struct ampd_msg_rollback_request *message, const void *data, size_t size,

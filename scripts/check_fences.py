@@ -17,7 +17,8 @@ EVERYTHING = ("",)
 
 # Which folder a file is in: the first prefix that fits. "server/" and "client/" are what stands beside the subfolders:
 # the server's main.c and methods.def, the client's public header.
-FOLDERS = ("base/", "amp/", "proto/", "rpc/", "storage/", "server/core/", "server/io/", "server/", "client/core/",
+FOLDERS = ("base/", "amp/", "proto/", "rpc/", "storage/", "server/core/", "server/io/", "server/config/", "server/",
+         "client/core/",
          "client/io/", "client/ampctl/", "client/", "examples/", "tests/", "bench/")
 
 # What a folder may include: path prefixes, besides its own. The io folders and ampctl see base and amp through the
@@ -31,6 +32,7 @@ MAY_INCLUDE = {
     "storage/": ("base/", "amp/", "proto/spec_fields."),
     "server/core/": ("base/", "amp/", "storage/records", "proto/spec_fields."),
     "server/io/": ("server/", "rpc/", "proto/", "storage/", "base/", "amp/"),
+    "server/config/": ("server/io/", "base/"),
     "server/": ("server/", "rpc/", "proto/", "storage/", "base/", "amp/"),
     "client/core/": ("base/", "amp/"),
     "client/io/": ("client/core/", "client/ampclient.h", "rpc/", "proto/", "base/", "amp/"),

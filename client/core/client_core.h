@@ -116,7 +116,7 @@ int ampclient_core_learning_rate(struct ampclient_core *core, double lr, struct 
 /*
  * The bytes of one block of the push, in its dtype: a view if they lie in one piece, else gathered into
  * scratch (block_elements * 4 bytes). *size gets their number. The result is valid until scratch is used
- * again, and no longer than until STEP_END is done. The block must have been named by PUSH_BLOCK.
+ * again, and no longer than until STEP_END is done. The block must have been named by PUSH_BLOCKS.
  */
 const void *ampclient_core_block(const struct ampclient_core *core, uint64_t block, void *scratch, size_t *size);
 

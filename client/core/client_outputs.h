@@ -13,7 +13,7 @@ enum ampclient_output_type {
     AMPCLIENT_OUT_PULL,           /* u.pull */
     AMPCLIENT_OUT_GET_PUSH_STATE, /* u.push */
     AMPCLIENT_OUT_PUSH,           /* u.push: begin the stream with this header */
-    AMPCLIENT_OUT_PUSH_BLOCK,     /* u.block: send it on that stream (ampclient_core_block gives the bytes) */
+    AMPCLIENT_OUT_PUSH_BLOCKS,    /* u.blocks: send them on that stream (ampclient_core_block gives the bytes) */
     AMPCLIENT_OUT_PUSH_END,       /* u.end: send the trailer and half-close */
     AMPCLIENT_OUT_CANCEL,         /* cancel the call */
     AMPCLIENT_OUT_USER_DONE,      /* u.done: the user's call returns */
@@ -78,7 +78,7 @@ struct ampclient_output {
     union {
         struct ampclient_out_pull pull;
         struct ampclient_out_push push;
-        uint64_t block;
+        struct ampclient_range blocks;
         struct {
             const uint32_t *absent;
             uint32_t absent_count;

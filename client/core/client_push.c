@@ -374,9 +374,18 @@ static void bytes_are_gone(struct ampclient_core *core)
         ampclient_core_void_step(core);
 }
 
+static struct ampclient_range *begin_run(struct ampclient_core *core, uint32_t k, uint64_t first)
+{
+    struct ampclient_output *output = ampclient_core_out(core, AMPCLIENT_OUT_PUSH_BLOCKS, k, 0, NULL);
+    output->call = core->push.calls[k];
+    output->u.blocks = (struct ampclient_range){.first = first};
+    return &output->u.blocks;
+}
+
 static void drive_shard(struct ampclient_core *core, uint32_t k)
 {
     struct ampclient_push *push = &core->push;
+    struct ampclient_range *run = NULL; /* of blocks that follow each other: one output for all of them */
     uint64_t first, end;
     ampclient_core_layout_shard(&core->flat, k, core->config.shards, &first, &end);
     if (push->answered[k] || push->states[k] != 0)
@@ -394,11 +403,11 @@ static void drive_shard(struct ampclient_core *core, uint32_t k)
         }
         if (push->calls[k] == 0)
             open_stream(core, k);
+        if (run == NULL || run->first + run->count != b)
+            run = begin_run(core, k, b);
+        run->count++;
         push->sent[b] = 1;
         push->drained[k] = false;
-        struct ampclient_output *output = ampclient_core_out(core, AMPCLIENT_OUT_PUSH_BLOCK, k, 0, NULL);
-        output->call = push->calls[k];
-        output->u.block = b;
     }
     if (!push->closed || push->ended[k])
         return;

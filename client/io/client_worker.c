@@ -1,4 +1,5 @@
 /* The calls of a worker: join, leave, steps, views, user state. */
+#include "base/large.h"
 #include "client/core/client_memory.h"
 #include "client/io/attach.h"
 #include "client/io/model.h"
@@ -366,8 +367,10 @@ static int find_place(struct ampclient_model *model, uint32_t parameter, enum am
         *place = model->shared->slot + start * size;
         return 0;
     }
-    if (model->places == NULL)
-        model->places = malloc(ampclient_core_blocks(core) * whole * sizeof(float));
+    if (model->places == NULL) {
+        model->places_size = ampclient_core_blocks(core) * whole * sizeof(float);
+        model->places = amp_large_new(model->places_size);
+    }
     if (model->places == NULL)
         return amp_error_set(&model->client->error, AMP_ENOMEM, NULL, "There is no memory for gradients.");
     *place = model->places + start * size;

@@ -1,6 +1,7 @@
 /* The host of a core (see model.h): its outputs, its requests, its life. */
 #include "client/io/model.h"
 
+#include "base/large.h"
 #include "client/io/attach.h"
 #include "client/io/model_call.h"
 
@@ -74,9 +75,9 @@ static void act(struct ampclient_model *model, const struct ampclient_output *ou
     case AMPCLIENT_OUT_PUSH:
         ampclient_call_begin(model, output);
         break;
-    case AMPCLIENT_OUT_PUSH_BLOCK:
+    case AMPCLIENT_OUT_PUSH_BLOCKS:
         if ((call = ampclient_call_find(model, output->call)) != NULL)
-            ampclient_push_block(call, output->u.block);
+            ampclient_push_blocks(call, &output->u.blocks);
         break;
     case AMPCLIENT_OUT_PUSH_END:
         if ((call = ampclient_call_find(model, output->call)) != NULL)
@@ -129,12 +130,24 @@ static bool tell_drained(struct ampclient_model *model)
     return false;
 }
 
+/* What the core has named goes out as far as there is room. */
+static void feed_pushes(struct ampclient_model *model)
+{
+    AMP_LIST_EACH(node, next, &model->calls)
+    {
+        struct ampclient_core_call *call = AMP_CONTAINER(node, struct ampclient_core_call, node);
+        if (call->kind == AMPCLIENT_OUT_PUSH)
+            ampclient_push_feed(call);
+    }
+}
+
 static void drain_locked(struct ampclient_model *model)
 {
     struct ampclient_output output;
     for (;;) {
         while (model->unborn == 0 && ampclient_core_next(model->core, &output))
             act(model, &output);
+        feed_pushes(model);
         struct amp_list *node = amp_list_shift(&model->failed);
         if (node != NULL) {
             struct ampclient_core_call *call = AMP_CONTAINER(node, struct ampclient_core_call, node);
@@ -269,7 +282,7 @@ void ampclient_model_free(struct ampclient_model *model)
 {
     ampclient_core_free(model->core);
     ampclient_attach_free(model);
-    free(model->places);
+    amp_large_free(model->places, model->places_size);
     free(model->parameters);
     free(model->scratch);
     free(model->user_state);

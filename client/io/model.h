@@ -75,6 +75,7 @@ struct ampclient_model {
     struct ampclient_model_overflows told; /* those of the step that step_end has ended */
     uint8_t *user_state; /* what ampclient_user_state gave last; room for AMPCLIENT_USER_STATE_MAX bytes */
     uint8_t *places;     /* for gradients, where no slot is attached: the flat space in fp32's size; NULL: not needed */
+    size_t places_size;
     struct ampclient_incarnation attach_tried; /* who has asked for shared memory last */
     enum amp_dtype attach_dtype;               /* and with room for which gradients */
     uint64_t attach_again_ms;                  /* when that may be tried again; 0: not by this incarnation */

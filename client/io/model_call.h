@@ -29,6 +29,7 @@ struct ampclient_core_call {
         uint64_t *blocks; /* to be sent, in order */
         size_t count, capacity, next;
         bool end;
+        bool telling;           /* that a run is in the slot; the next one is put there once this has left */
         bool untold;            /* blocks were named, and the core has not heard that they have left */
         struct amp_buf trailer; /* the message */
     } push;
@@ -55,8 +56,8 @@ struct ampd_msg_incarnation ampclient_incarnation_message(const struct ampclient
  */
 void ampclient_answer(struct ampclient_core_call *call, struct ampclient_event *event);
 
-/* Push: more blocks, the end, and what a writable stream can take. With the mutex. */
-void ampclient_push_block(struct ampclient_core_call *call, uint64_t block);
+/* Push: more blocks, the end; and sends of these what there is room for. With the mutex. */
+void ampclient_push_blocks(struct ampclient_core_call *call, const struct ampclient_range *blocks);
 void ampclient_push_end(struct ampclient_core_call *call, const uint32_t *absent, uint32_t absent_count);
 void ampclient_push_feed(struct ampclient_core_call *call);
 

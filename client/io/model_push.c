@@ -28,6 +28,59 @@ static int send_block(struct ampclient_core_call *call, uint64_t index)
     return rc;
 }
 
+/* The server is told that blocks are in the slot. */
+struct told {
+    struct ampclient_model *model;
+    uint64_t call;
+    struct amp_buf message;
+};
+
+static void told_free(struct told *told)
+{
+    amp_buf_close(&told->message);
+    free(told);
+}
+
+static void on_told(void *arg)
+{
+    struct told *told = arg;
+    struct ampclient_model *model = told->model;
+    (void)pthread_mutex_lock(&model->client->link->mutex);
+    struct ampclient_core_call *call = ampclient_call_find(model, told->call);
+    if (call != NULL) {
+        call->push.telling = false;
+        ampclient_link_kick(model->client->link); /* not from here: the stream may be in the middle of its own end */
+    }
+    (void)pthread_mutex_unlock(&model->client->link->mutex);
+    told_free(told);
+    ampclient_model_sent(model);
+}
+
+/* So that the server reads these while the next ones are written, it hears of them at once (on_told). */
+static int tell_placed(struct ampclient_core_call *call, const struct ampd_msg_block_range *range)
+{
+    struct told *told = calloc(1, sizeof *told);
+    if (told == NULL)
+        return AMP_ENOMEM;
+    *told = (struct told){.model = call->model, .call = call->number};
+    struct amp_buf body;
+    amp_buf_init(&body, AMPD_BLOCK_PART_MAX);
+    amp_buf_init(&told->message, AMPD_BLOCK_PART_MAX);
+    int rc = ampd_msg_block_range_encode(range, &body);
+    if (rc == 0)
+        rc = ampd_block_part_encode(AMPD_BLOCK_PLACED, &body, &told->message);
+    if (rc == 0)
+        rc = arpc_call_send(call->call, NULL, 0, told->message.data, told->message.size, on_told, told);
+    amp_buf_close(&body);
+    if (rc != 0) {
+        told_free(told);
+        return rc;
+    }
+    call->push.telling = true;
+    call->model->borrowed++;
+    return 0;
+}
+
 /* Puts a run of blocks into the slot, and says so. False: they cannot go there. */
 static bool place_blocks(struct ampclient_core_call *call, int *rc)
 {
@@ -49,16 +102,7 @@ static bool place_blocks(struct ampclient_core_call *call, int *rc)
     }
     if (range.count == 0)
         return false;
-    struct amp_buf body, message;
-    amp_buf_init(&body, AMPD_BLOCK_PART_MAX);
-    amp_buf_init(&message, AMPD_BLOCK_PART_MAX);
-    *rc = ampd_msg_block_range_encode(&range, &body);
-    if (*rc == 0)
-        *rc = ampd_block_part_encode(AMPD_BLOCK_PLACED, &body, &message);
-    if (*rc == 0)
-        *rc = arpc_call_send(call->call, message.data, message.size, NULL, 0, NULL, NULL);
-    amp_buf_close(&body);
-    amp_buf_close(&message);
+    *rc = tell_placed(call, &range);
     return true;
 }
 
@@ -67,7 +111,8 @@ void ampclient_push_feed(struct ampclient_core_call *call)
     int rc = 0;
     if (call->cancelled || call->error.code != 0)
         return;
-    while (rc == 0 && call->push.next < call->push.count && arpc_call_queued(call->call) < ARPC_HIGH_WATER)
+    while (rc == 0 && !call->push.telling && call->push.next < call->push.count &&
+           arpc_call_queued(call->call) < ARPC_HIGH_WATER)
         if (!place_blocks(call, &rc))
             rc = send_block(call, call->push.blocks[call->push.next++]);
     if (rc == 0 && call->push.end && call->push.next == call->push.count) {
@@ -94,12 +139,13 @@ static int append(struct ampclient_core_call *call, uint64_t block)
     return 0;
 }
 
-void ampclient_push_block(struct ampclient_core_call *call, uint64_t block)
+void ampclient_push_blocks(struct ampclient_core_call *call, const struct ampclient_range *blocks)
 {
-    if (append(call, block) != 0)
-        ampclient_call_give_up(call, AMP_ENOMEM, "There is no memory for the list of blocks.");
-    else
-        ampclient_push_feed(call);
+    int rc = 0;
+    for (uint64_t i = 0; rc == 0 && i < blocks->count; i++)
+        rc = append(call, blocks->first + i);
+    if (rc != 0)
+        ampclient_call_give_up(call, rc, "There is no memory for the list of blocks.");
 }
 
 static int encode_trailer(const uint32_t *absent, uint32_t absent_count, struct amp_buf *out)
@@ -126,5 +172,4 @@ void ampclient_push_end(struct ampclient_core_call *call, const uint32_t *absent
         return;
     }
     call->push.end = true;
-    ampclient_push_feed(call);
 }

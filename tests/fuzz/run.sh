@@ -6,7 +6,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 seconds=${1:?usage: run.sh SECONDS [TARGET...]}
 shift
-[ $# -gt 0 ] || set -- http2_server http2_client grpc_frame block_reader messages text peer core etcd
+[ $# -gt 0 ] || set -- http2_server http2_client grpc_frame block_reader messages text peer core etcd config
 
 command -v clang >/dev/null || { echo "SKIPPED: fuzz: no clang (package clang)" && exit 77; }
 runtime=$(clang -print-runtime-dir)/libclang_rt.fuzzer-$(uname -m).a

@@ -24,6 +24,7 @@ import tempfile
 import threading
 import time
 import traceback
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PROTO = ROOT / "proto"
@@ -418,6 +419,13 @@ def refused(function, code, reason=None, words=(), rich=True, metadata=None):
     for key, value in (metadata or {}).items():
         assert refusal.metadata.get(key) == str(value), f"metadata {key} is not {value}: {refusal}"
     return refusal
+
+
+def metric(process, name):
+    """Of its HTTP port."""
+    port = re.search(r"metrics and health\" address=127\.0\.0\.1:(\d+)", process.log())[1]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=CALL_TIMEOUT_S) as answer:
+        return float(re.search(rf"^{name} (\S+)$", answer.read().decode(), re.MULTILINE)[1])
 
 
 def eventually(condition, what, timeout_s=CALL_TIMEOUT_S):

@@ -6,16 +6,14 @@
 import csv
 import io
 import os
-import re
 import shutil
 import signal
 import sqlite3
 import subprocess
 import time
-import urllib.request
 
 import ampd_testing
-from ampd_testing import Code, eventually, grpc, refused, run
+from ampd_testing import Code, eventually, grpc, metric, refused, run
 from etcd_testing import LEASE_S, LOST, Cluster, Etcd, wait_s
 from test_server_shards import STEPS, WORLD, Job, stranger_as_shard_1, undisturbed
 
@@ -25,13 +23,6 @@ LONG_LEASE = "20s"  # nothing waits for its end
 
 def trained(job, first, last):
     return [result for result, _ in job.train([job.join(rank) for rank in range(WORLD)], first, last)]
-
-
-def metric(process, name):
-    """Of its HTTP port."""
-    port = re.search(r"metrics and health\" address=127\.0\.0\.1:(\d+)", process.log())[1]
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
-        return float(re.search(rf"^{name} (\S+)$", answer.read().decode(), re.MULTILINE)[1])
 
 
 def new_job(cluster):

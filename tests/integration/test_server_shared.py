@@ -16,7 +16,7 @@ import threading
 import time
 
 import ampd_testing
-from ampd_testing import DIE_WITH_PARENT, PATIENCE, Code, eventually, refused, run, spec
+from ampd_testing import DIE_WITH_PARENT, PATIENCE, Code, eventually, metric, refused, run, spec
 from shared_testing import holdings
 from test_server_shards import Cluster
 
@@ -412,6 +412,18 @@ def test_where_one_shard_does_not_share_no_slot_of_the_others_is_held(context):
     worker.go_on()
     worker.end()
     assert (worker.sum, worker.seen) == wanted and not any(worker.shared), worker.shared
+
+
+def test_a_metric_tells_the_bytes_of_all_slots(context):
+    server = context.server("--metrics-listen", "127.0.0.1:0")
+    assert metric(server, "ampd_shared_slots_bytes") == 0
+    worker = Run(context, f"unix:{server.data_dir}/ampd.sock", "m", pause="3:half", **SLOT)
+    worker.wait_until_paused()
+    assert metric(server, "ampd_shared_slots_bytes") == BLOCKS * 65536 * 2
+    worker.go_on()
+    worker.end()
+    eventually(lambda: metric(server, "ampd_shared_slots_bytes") == 0, "the slot is gone")
+    assert server.terminate() == 0
 
 
 def needed(context):

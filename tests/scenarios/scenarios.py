@@ -440,6 +440,18 @@ def scenario_SetLogLevel(t):
     t.call("SetLogLevel")
 
 
+def scenario_GetConfig(t):
+    answer = ampd_testing.Api(t.server.channel).GetConfig()
+    assert {value.name: value.where for value in answer.values}["data-dir"] == "--data-dir"
+    t.lines.append("AdminService/GetConfig")
+    t.say(">", METHODS["GetConfig"][1]())
+    for value in list(answer.values):
+        if value.name not in ("log-level", "worker-lease"):
+            answer.values.remove(value)
+    t.say("<", answer)
+    t.note("of the others each has its value, too")
+
+
 # ---- PeerService: of the shards alone ----
 
 def scenario_Session(t):

@@ -146,14 +146,16 @@ static struct sim_call *call_of(struct sim *sim, uint32_t w, uint64_t client_cal
     return NULL;
 }
 
-static void send_block(struct sim *sim, uint32_t w, const struct ampclient_output *output)
+static void send_blocks(struct sim *sim, uint32_t w, const struct ampclient_output *output)
 {
     struct sim_call *call = call_of(sim, w, output->call);
     if (call == NULL || call->over || call->lost)
         return;
-    struct sim_message *message = sim_message_new(SIM_BLOCK);
-    message->block = output->u.block;
-    amp_list_push(&call->up, &message->node);
+    for (uint64_t i = 0; i < output->u.blocks.count; i++) {
+        struct sim_message *message = sim_message_new(SIM_BLOCK);
+        message->block = output->u.blocks.first + i;
+        amp_list_push(&call->up, &message->node);
+    }
 }
 
 /* What a careless client might send where it has no gradient: it must not matter. */
@@ -427,8 +429,8 @@ static void drain(struct sim *sim, uint32_t w)
         case AMPCLIENT_OUT_PUSH:
             send_push(sim, w, &output);
             break;
-        case AMPCLIENT_OUT_PUSH_BLOCK:
-            send_block(sim, w, &output);
+        case AMPCLIENT_OUT_PUSH_BLOCKS:
+            send_blocks(sim, w, &output);
             break;
         case AMPCLIENT_OUT_PUSH_END:
             send_end(sim, w, &output);

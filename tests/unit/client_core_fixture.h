@@ -34,6 +34,12 @@ static inline void drain(void)
             memcpy(absent, output.u.end.absent, absent_count * sizeof *absent);
         }
         outputs[count++] = output;
+        /* One output each, so that tests can name them one by one. */
+        for (uint64_t more = 1; output.type == AMPCLIENT_OUT_PUSH_BLOCKS && more < output.u.blocks.count; more++) {
+            assert_true(count < OUTPUTS_MAX);
+            outputs[count] = output;
+            outputs[count++].u.blocks.first += more;
+        }
     }
 }
 

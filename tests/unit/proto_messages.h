@@ -35,6 +35,7 @@
     L(ampd_v1_ModelStatus, ampd_msg_model_status)                                                                      \
     X(ampd_v1_HeldVersion, ampd_msg_held_version)                                                                      \
     X(ampd_v1_LoadState, ampd_msg_load_state)                                                                          \
+    L(ampd_v1_ConfigValue, ampd_msg_config_value)                                                                      \
     L(ampd_v1_CheckpointInfo, ampd_msg_checkpoint_info)                                                                \
     L(ampd_v1_ScaleHistoryRow, ampd_msg_scale_history_row)                                                             \
     L(ampd_v1_StepContributor, ampd_msg_step_contributor)                                                              \

@@ -16,11 +16,11 @@ static void a_block_goes_out_when_its_parameters_are_pushed(void **state)
     assert_int_equal(5, header.u.push.scale_id);
     assert_int_equal(1, header.u.push.step);
     assert_int_equal(AMP_F16, header.u.push.dtype);
-    assert_int_equal(2, take(AMPCLIENT_OUT_PUSH_BLOCK).u.block);
-    assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_BLOCK));
+    assert_int_equal(2, take(AMPCLIENT_OUT_PUSH_BLOCKS).u.blocks.first);
+    assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_BLOCKS));
     push(0, first);
-    assert_int_equal(0, take(AMPCLIENT_OUT_PUSH_BLOCK).u.block);
-    assert_int_equal(1, take(AMPCLIENT_OUT_PUSH_BLOCK).u.block);
+    assert_int_equal(0, take(AMPCLIENT_OUT_PUSH_BLOCKS).u.blocks.first);
+    assert_int_equal(1, take(AMPCLIENT_OUT_PUSH_BLOCKS).u.blocks.first);
     assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_END));
     request(AMPCLIENT_EVENT_STEP_END);
     assert_int_equal(header.call, take(AMPCLIENT_OUT_PUSH_END).call);
@@ -38,7 +38,7 @@ static void what_is_not_pushed_by_step_end_is_absent(void **state)
     (void)take(AMPCLIENT_OUT_PUSH_END);
     assert_int_equal(1, absent_count);
     assert_int_equal(0, absent[0]);
-    assert_int_equal(1, have(AMPCLIENT_OUT_PUSH_BLOCK));
+    assert_int_equal(1, have(AMPCLIENT_OUT_PUSH_BLOCKS));
 }
 
 static void a_block_in_one_piece_is_a_view_and_others_are_gathered_with_zeros(void **state)
@@ -79,8 +79,8 @@ static void a_push_that_broke_off_asks_what_is_there_and_sends_the_rest(void **s
     send(&event);
     end_with(ask, (struct ampclient_ended){0});
     uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
-    assert_int_equal(1, take(AMPCLIENT_OUT_PUSH_BLOCK).u.block);
-    assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_BLOCK));
+    assert_int_equal(1, take(AMPCLIENT_OUT_PUSH_BLOCKS).u.blocks.first);
+    assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_BLOCKS));
     (void)take(AMPCLIENT_OUT_PUSH_END);
     answer_push(call, 1, 1);
     (void)done(AMPCLIENT_EVENT_STEP_END, 0);
@@ -115,7 +115,7 @@ static void a_process_without_values_is_asked_again_by_who_has_had_them(void **s
     tick(AMPCLIENT_BACKOFF_MS);
     end_with(take(AMPCLIENT_OUT_GET_PUSH_STATE).call, (struct ampclient_ended){0});
     uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
-    assert_int_equal(3, have(AMPCLIENT_OUT_PUSH_BLOCK));
+    assert_int_equal(3, have(AMPCLIENT_OUT_PUSH_BLOCKS));
     answer_push(call, 1, 1);
     (void)done(AMPCLIENT_EVENT_STEP_END, 0);
 }
@@ -138,7 +138,7 @@ static void a_push_that_is_incomplete_by_what_it_was_told_asks_again(void **stat
     event.u.push_state.ranges_count = 1;
     send(&event);
     end_with(ask, (struct ampclient_ended){0});
-    assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_BLOCK));
+    assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_BLOCKS));
     uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
     count = 0;
     fail_call(call, AMP_EINVAL, "INCOMPLETE_PUSH", 0, 0);
@@ -146,7 +146,7 @@ static void a_push_that_is_incomplete_by_what_it_was_told_asks_again(void **stat
     tick(2 * AMPCLIENT_BACKOFF_MS);
     end_with(take(AMPCLIENT_OUT_GET_PUSH_STATE).call, (struct ampclient_ended){0});
     call = take(AMPCLIENT_OUT_PUSH).call;
-    assert_int_equal(3, have(AMPCLIENT_OUT_PUSH_BLOCK));
+    assert_int_equal(3, have(AMPCLIENT_OUT_PUSH_BLOCKS));
     answer_push(call, 1, 1);
     (void)done(AMPCLIENT_EVENT_STEP_END, 0);
 }
@@ -234,7 +234,7 @@ static void a_lease_that_ended_is_mended_and_the_push_begins_anew(void **state)
     answer_join(1, 1, 2);
     struct ampclient_output header = take(AMPCLIENT_OUT_PUSH);
     assert_int_equal(2, header.incarnation.counter);
-    assert_int_equal(3, have(AMPCLIENT_OUT_PUSH_BLOCK));
+    assert_int_equal(3, have(AMPCLIENT_OUT_PUSH_BLOCKS));
     answer_push(header.call, 1, 1);
     (void)done(AMPCLIENT_EVENT_STEP_END, 0);
 }
@@ -482,7 +482,7 @@ static void accumulated_gradients_go_out_once_as_their_fp32_sum(void **state)
     assert_int_equal(0, have(AMPCLIENT_OUT_PUSH));
     push(1, second);
     assert_int_equal(AMP_F32, take(AMPCLIENT_OUT_PUSH).u.push.dtype);
-    assert_int_equal(2, take(AMPCLIENT_OUT_PUSH_BLOCK).u.block);
+    assert_int_equal(2, take(AMPCLIENT_OUT_PUSH_BLOCKS).u.blocks.first);
     float scratch[BLOCK];
     size_t size;
     const float *data = ampclient_core_block(core, 2, scratch, &size);

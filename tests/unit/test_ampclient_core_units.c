@@ -138,7 +138,7 @@ static uint64_t scatter_0(void)
 {
     assert_int_equal(0, scatter(0));
     uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
-    assert_int_equal(0, take(AMPCLIENT_OUT_PUSH_BLOCK).u.block);
+    assert_int_equal(0, take(AMPCLIENT_OUT_PUSH_BLOCKS).u.blocks.first);
     left(call);
     request(AMPCLIENT_EVENT_DRAIN);
     (void)done(AMPCLIENT_EVENT_DRAIN, 0);
@@ -413,8 +413,8 @@ static void a_scatter_is_read_until_it_has_left_and_a_border_waits_in_a_copy(voi
     gradient_0[199] = 0x3c00;
     assert_int_equal(0, scatter(0));
     uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
-    assert_int_equal(0, take(AMPCLIENT_OUT_PUSH_BLOCK).u.block);
-    assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_BLOCK)); /* block 1 waits for unit 1 */
+    assert_int_equal(0, take(AMPCLIENT_OUT_PUSH_BLOCKS).u.blocks.first);
+    assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_BLOCKS)); /* block 1 waits for unit 1 */
     request(AMPCLIENT_EVENT_DRAIN);
     assert_int_equal(0, have(AMPCLIENT_OUT_USER_DONE));
     assert_ptr_equal(gradient_0, ampclient_core_block(core, 0, scratch, &size));
@@ -423,9 +423,9 @@ static void a_scatter_is_read_until_it_has_left_and_a_border_waits_in_a_copy(voi
     gradient_0[199] = 0x4000; /* the user's again */
     gradient_1[0] = 0x4400;
     assert_int_equal(0, scatter(1));
-    assert_int_equal(2, take(AMPCLIENT_OUT_PUSH_BLOCK).u.block); /* parameter 2 is the unit's first */
-    assert_int_equal(3, take(AMPCLIENT_OUT_PUSH_BLOCK).u.block);
-    assert_int_equal(1, take(AMPCLIENT_OUT_PUSH_BLOCK).u.block);
+    assert_int_equal(2, take(AMPCLIENT_OUT_PUSH_BLOCKS).u.blocks.first); /* parameter 2 is the unit's first */
+    assert_int_equal(3, take(AMPCLIENT_OUT_PUSH_BLOCKS).u.blocks.first);
+    assert_int_equal(1, take(AMPCLIENT_OUT_PUSH_BLOCKS).u.blocks.first);
     memset(scratch, 0xff, sizeof scratch);
     assert_ptr_equal(scratch, ampclient_core_block(core, 1, scratch, &size));
     assert_int_equal(0x3c00, scratch[7]);  /* element 199 */
@@ -451,8 +451,8 @@ static void a_gradient_left_out_is_absent_and_its_border_goes_at_the_end(void **
     (void)scatter_0();
     assert_int_equal(0, ampclient_core_scatter(core, now_ms, 1, none, AMP_F16, &said));
     request(AMPCLIENT_EVENT_STEP_END);
-    assert_int_equal(1, take(AMPCLIENT_OUT_PUSH_BLOCK).u.block);
-    assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_BLOCK));
+    assert_int_equal(1, take(AMPCLIENT_OUT_PUSH_BLOCKS).u.blocks.first);
+    assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_BLOCKS));
     (void)take(AMPCLIENT_OUT_PUSH_END);
     assert_int_equal(2, absent_count);
 }
@@ -471,7 +471,7 @@ static void a_server_that_lacks_what_is_gone_makes_the_step_void(void **state)
     assert_int_equal(0, ampclient_core_held(core));
     uint64_t call = scatter_0();
     assert_int_equal(0, scatter(1));
-    assert_int_equal(3, have(AMPCLIENT_OUT_PUSH_BLOCK));
+    assert_int_equal(3, have(AMPCLIENT_OUT_PUSH_BLOCKS));
     request(AMPCLIENT_EVENT_STEP_END);
     answer_push(call, 1, 1);
     assert_int_equal(AMPCLIENT_CORE_APPLIED, done(AMPCLIENT_EVENT_STEP_END, 0).result.verdict);
@@ -487,15 +487,15 @@ static void a_server_that_has_what_is_gone_gets_the_rest(void **state)
     request(AMPCLIENT_EVENT_DRAIN);
     breaks(call, 0, 2);
     call = take(AMPCLIENT_OUT_PUSH).call;
-    assert_int_equal(2, take(AMPCLIENT_OUT_PUSH_BLOCK).u.block);
-    assert_int_equal(3, take(AMPCLIENT_OUT_PUSH_BLOCK).u.block);
+    assert_int_equal(2, take(AMPCLIENT_OUT_PUSH_BLOCKS).u.blocks.first);
+    assert_int_equal(3, take(AMPCLIENT_OUT_PUSH_BLOCKS).u.blocks.first);
     assert_int_equal(0, have(AMPCLIENT_OUT_USER_DONE));
     left(call);
     (void)done(AMPCLIENT_EVENT_DRAIN, 0);
     request(AMPCLIENT_EVENT_STEP_END);
     breaks(call, 0, BLOCKS); /* the trailer alone is missing */
     call = take(AMPCLIENT_OUT_PUSH).call;
-    assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_BLOCK));
+    assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_BLOCKS));
     answer_push(call, 1, 1);
     (void)done(AMPCLIENT_EVENT_STEP_END, 0);
 }
@@ -526,7 +526,7 @@ static void a_new_incarnation_asks_whether_the_step_was_decided(void **state)
     count = 0;
     send(&event);
     end_with(event.call, (struct ampclient_ended){0});
-    assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_BLOCK));
+    assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_BLOCKS));
     (void)take(AMPCLIENT_OUT_PUSH_END);
     answer_push(take(AMPCLIENT_OUT_PUSH).call, 1, 1);
     assert_int_equal(AMPCLIENT_CORE_APPLIED, done(AMPCLIENT_EVENT_STEP_END, 0).result.verdict);
@@ -568,7 +568,7 @@ static void a_drain_that_takes_too_long_lets_streams_go_and_is_asked_again(void 
     uint64_t ask = take(AMPCLIENT_OUT_GET_PUSH_STATE).call;
     end_with(ask, (struct ampclient_ended){0});
     call = take(AMPCLIENT_OUT_PUSH).call;
-    assert_int_equal(0, take(AMPCLIENT_OUT_PUSH_BLOCK).u.block);
+    assert_int_equal(0, take(AMPCLIENT_OUT_PUSH_BLOCKS).u.blocks.first);
     left(call);
     (void)done(AMPCLIENT_EVENT_DRAIN, 0);
 }
@@ -710,7 +710,7 @@ static void a_scatter_that_cannot_be_is_refused_as_a_whole(void **state)
     assert_non_null(strstr(said.text, "as agreed"));
     assert_int_equal(AMP_EINVAL, ampclient_core_scatter(core, now_ms, 1, both, AMP_F32, &said));
     assert_non_null(strstr(said.text, "one dtype"));
-    assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_BLOCK));
+    assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_BLOCKS));
     request(AMPCLIENT_EVENT_STEP_END);
     count = 0;
     assert_int_equal(AMP_ESTATE, scatter(1)); /* step_end is under way */

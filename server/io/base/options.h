@@ -3,6 +3,7 @@
 #define AMPD_IO_OPTIONS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct amp_kernels;
@@ -41,6 +42,14 @@ enum ampd_time {
     AMPD_TIMES_COUNT
 };
 
+/* One option, for who asks the server how it is configured. */
+struct ampd_option_value {
+    const char *name;
+    const char *value; /* "": nobody gives one, and there is no default */
+    const char *where; /* "/etc/ampd/ampd.conf:12", "AMPD_LISTEN", "--listen" or "default" */
+    bool reloads;      /* with SIGHUP */
+};
+
 /* All that is pointed to outlives the server. */
 struct ampd_server_options {
     const char *data_dir;
@@ -64,6 +73,10 @@ struct ampd_server_options {
     const struct amp_kernels *kernels;
     const char *isa;
     struct amp_log *log; /* its write_cb must be safe from any thread; SetLogLevel changes its level */
+    const struct ampd_option_value *values; /* [values_count]; the loop's thread alone reads and changes them */
+    size_t values_count;
+    void (*reload_cb)(void *arg); /* SIGHUP, before all that reads files anew; on the loop. NULL: nothing to do */
+    void *reload_arg;
 };
 
 #endif

@@ -142,6 +142,14 @@ void io_attachments_end(struct ampd_server *server)
                           "the server is ending");
 }
 
+uint64_t io_attachments_bytes(const struct ampd_server *server)
+{
+    uint64_t bytes = 0;
+    AMP_LIST_EACH(node, next, &server->attachments->list)
+    bytes += AMP_CONTAINER(node, struct attachment, node)->slot_bytes;
+    return bytes;
+}
+
 static unsigned count_of(const struct ampd_server *server, const char *model, uint32_t rank)
 {
     unsigned count = 0;

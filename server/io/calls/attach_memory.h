@@ -40,6 +40,9 @@ struct io_server_call *io_attached_slot(const struct ampd_server *server, const 
  */
 int io_slot_read(int fd, void *to, size_t size, uint64_t offset);
 
+/* Bytes of all slots. */
+uint64_t io_attachments_bytes(const struct ampd_server *server);
+
 /* Whether this worker has one. */
 bool io_attached(const struct ampd_server *server, const char *model, uint32_t rank,
                  struct ampd_incarnation incarnation);

@@ -5,6 +5,7 @@
 #include "server/io/base/options.h"
 #include "server/io/base/server.h"
 #include "server/io/base/storage_alert.h"
+#include "server/io/calls/attach_memory.h"
 #include "server/io/cluster/cluster.h"
 #include "server/io/cluster/peers.h"
 #include "server/io/http/http.h"
@@ -60,6 +61,8 @@ static void write_build(const struct ampd_server *server, struct amp_metric_text
                                             "Number of this process among those of its shard; the highest counts"};
     static const struct amp_metric memory = {"ampd_memory_max_bytes", AMP_METRIC_GAUGE,
                                              "What the tensors of all models may take; 0: no bound"};
+    static const struct amp_metric slots = {"ampd_shared_slots_bytes", AMP_METRIC_GAUGE,
+                                            "Memory that workers of this host write their gradients into"};
     const struct amp_metric_label labels[] = {{"version", AMPD_VERSION}, {"isa", server->options->isa}};
     amp_metric_head(text, &build);
     amp_metric_put(text, &build, labels, 2, 1);
@@ -67,6 +70,7 @@ static void write_build(const struct ampd_server *server, struct amp_metric_text
     amp_metric_one(text, &draining, server->life.state >= SERVER_DRAINING);
     amp_metric_one(text, &boots, (double)server->fence.counter);
     amp_metric_one(text, &memory, (double)server->options->memory_max);
+    amp_metric_one(text, &slots, (double)io_attachments_bytes(server));
 }
 
 static void write_cluster(const struct ampd_server *server, struct amp_metric_text *text)

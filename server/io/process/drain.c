@@ -101,6 +101,8 @@ static void on_hup(uv_signal_t *handle, int number)
 {
     struct ampd_server *server = handle->data;
     io_notify_reloading();
+    if (server->options->reload_cb != NULL)
+        server->options->reload_cb(server->options->reload_arg);
     ampd_auth_reload(server->auth);
     io_admit_watch_tokens(server);
     io_peers_reload(server);

@@ -1,4 +1,4 @@
-/* Drain, SetLogLevel. */
+/* Drain, SetLogLevel, GetConfig. */
 #include "server/io/base/handlers.h"
 
 #include "proto/msg.h"
@@ -8,6 +8,7 @@
 #include "server/io/process/drain.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 static const struct io_server_call_ops plain_ops = {NULL, NULL, NULL};
 
@@ -75,3 +76,28 @@ static void level_message(struct arpc_call *rpc, const uint8_t *data, size_t siz
 }
 
 const struct arpc_handler ampd_handle_set_log_level = {.message = level_message, .closed = io_server_call_closed};
+
+/* ---- GetConfig ---- */
+
+static void config_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
+{
+    struct io_server_call *call = io_server_call_open(rpc, sizeof *call, &plain_ops);
+    if (call == NULL)
+        return;
+    const struct ampd_server_options *options = call->server->options;
+    struct ampd_msg_get_config_response response = {
+        .values.items = calloc(options->values_count + 1, sizeof *response.values.items)};
+    for (size_t i = 0; response.values.items != NULL && i < options->values_count; i++) {
+        struct ampd_msg_config_value *value = &response.values.items[response.values.count++];
+        (void)snprintf(value->name, sizeof value->name, "%s", options->values[i].name);
+        (void)snprintf(value->value, sizeof value->value, "%s", options->values[i].value);
+        (void)snprintf(value->where, sizeof value->where, "%s", options->values[i].where);
+        value->reloads = options->values[i].reloads;
+    }
+    struct amp_buf buf = io_message_buf();
+    int rc = response.values.items != NULL ? ampd_msg_get_config_response_encode(&response, &buf) : AMP_ENOMEM;
+    io_server_call_reply_buf(call, &buf, rc);
+    free(response.values.items);
+}
+
+const struct arpc_handler ampd_handle_get_config = {.message = config_message, .closed = io_server_call_closed};

@@ -1,0 +1,231 @@
+#include "server/config/config_file.h"
+
+#include "base/buf.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <yaml.h>
+
+/* Names that have been seen: more than ampd has options. */
+#define NAMES_MAX      128
+#define NAME_MAX_BYTES 64
+#define FAULT_MAX      256
+
+/* Where the reader is: on the document's level, in its one mapping, or behind a name. */
+enum place { PLACE_OUTSIDE, PLACE_NAME, PLACE_VALUE, PLACE_LIST };
+
+struct reading {
+    const struct ampd_config_file_ops *ops;
+    void *arg;
+    enum place place;
+    unsigned skipped; /* depth of a mapping or list that is no value, and has been told */
+    char name[NAME_MAX_BYTES];
+    unsigned line; /* of the name */
+    bool unwanted; /* the value that comes is that of a name that was told */
+    struct amp_buf list;
+    char names[NAMES_MAX][NAME_MAX_BYTES];
+    unsigned lines[NAMES_MAX], names_count;
+};
+
+static unsigned line_of(const yaml_mark_t *mark)
+{
+    return (unsigned)mark->line + 1;
+}
+
+static void fault(struct reading *reading, unsigned line, const char *text)
+{
+    reading->ops->fault_cb(reading->arg, line, text);
+}
+
+/* Whether the name is new; else it is told. */
+static bool is_new(struct reading *reading)
+{
+    char text[FAULT_MAX];
+    for (unsigned i = 0; i < reading->names_count; i++) {
+        if (strcmp(reading->names[i], reading->name) != 0)
+            continue;
+        (void)snprintf(text, sizeof text, "%s is in line %u already; keep one of them", reading->name,
+                       reading->lines[i]);
+        fault(reading, reading->line, text);
+        return false;
+    }
+    if (reading->names_count == NAMES_MAX) {
+        fault(reading, reading->line, "too many names; ampd has fewer options");
+        return false;
+    }
+    memcpy(reading->names[reading->names_count], reading->name, sizeof reading->name);
+    reading->lines[reading->names_count++] = reading->line;
+    return true;
+}
+
+static void take_name(struct reading *reading, const yaml_event_t *event)
+{
+    size_t size = event->data.scalar.length;
+    const char *text = (const char *)event->data.scalar.value;
+    reading->line = line_of(&event->start_mark);
+    reading->place = PLACE_VALUE;
+    if (size == 0 || size >= NAME_MAX_BYTES || memchr(text, 0, size) != NULL) {
+        fault(reading, reading->line, "this is no name of an option; write NAME: VALUE, as in: listen: 127.0.0.1:7420");
+        reading->unwanted = true;
+        return;
+    }
+    memcpy(reading->name, text, size + 1); /* libyaml's texts end with a zero */
+    reading->unwanted = !is_new(reading);
+}
+
+static void take_value(struct reading *reading, const yaml_event_t *event)
+{
+    size_t size = event->data.scalar.length;
+    const char *text = (const char *)event->data.scalar.value;
+    char wrong[FAULT_MAX];
+    bool bad = memchr(text, 0, size) != NULL;
+    if (reading->place == PLACE_LIST) {
+        bad = bad || (reading->list.size > 0 && amp_buf_append(&reading->list, ",", 1) != 0) ||
+              amp_buf_append(&reading->list, text, size) != 0;
+        reading->unwanted = reading->unwanted || bad;
+    } else {
+        reading->place = PLACE_NAME;
+        if (!bad && !reading->unwanted)
+            reading->ops->value_cb(reading->arg, reading->line, reading->name, text);
+    }
+    if (!bad)
+        return;
+    (void)snprintf(wrong, sizeof wrong, "%s: its value cannot be read; write it as plain text", reading->name);
+    fault(reading, line_of(&event->start_mark), wrong);
+}
+
+static void end_list(struct reading *reading)
+{
+    reading->place = PLACE_NAME;
+    if (!reading->unwanted && amp_buf_append(&reading->list, "", 1) == 0)
+        reading->ops->value_cb(reading->arg, reading->line, reading->name, (const char *)reading->list.data);
+}
+
+/* What a configuration has no use for, with all that is in it. */
+static void skip(struct reading *reading, const yaml_event_t *event, const char *what)
+{
+    char text[FAULT_MAX];
+    (void)snprintf(text, sizeof text, "%s; write NAME: VALUE, one option a line", what);
+    fault(reading, line_of(&event->start_mark), text);
+    reading->skipped = 1;
+    reading->unwanted = true; /* a list with such a thing in it is no value */
+}
+
+static void begin_mapping(struct reading *reading, const yaml_event_t *event)
+{
+    if (reading->place == PLACE_OUTSIDE)
+        reading->place = PLACE_NAME;
+    else
+        skip(reading, event, "options have no options of their own");
+}
+
+static void begin_list(struct reading *reading, const yaml_event_t *event)
+{
+    if (reading->place != PLACE_VALUE) {
+        skip(reading, event, reading->place == PLACE_LIST ? "a list in a list" : "a list without a name");
+        return;
+    }
+    reading->place = PLACE_LIST;
+    reading->list.size = 0;
+}
+
+/* In what is skipped nothing counts but where it ends. */
+static void skip_on(struct reading *reading, const yaml_event_t *event)
+{
+    bool begins = event->type == YAML_MAPPING_START_EVENT || event->type == YAML_SEQUENCE_START_EVENT;
+    bool ends = event->type == YAML_MAPPING_END_EVENT || event->type == YAML_SEQUENCE_END_EVENT;
+    reading->skipped += begins ? 1u : 0u;
+    reading->skipped -= ends ? 1u : 0u;
+    if (reading->skipped > 0 || reading->place == PLACE_OUTSIDE || reading->place == PLACE_LIST)
+        return;
+    /* It stood for a value, or for a name, whose value is still to come. */
+    reading->unwanted = true;
+    reading->place = reading->place == PLACE_VALUE ? PLACE_NAME : PLACE_VALUE;
+}
+
+static void take_event(struct reading *reading, const yaml_event_t *event)
+{
+    if (reading->skipped > 0) {
+        skip_on(reading, event);
+        return;
+    }
+    switch (event->type) {
+    case YAML_SCALAR_EVENT:
+        if (reading->place == PLACE_NAME)
+            take_name(reading, event);
+        else if (reading->place != PLACE_OUTSIDE)
+            take_value(reading, event);
+        else if (event->data.scalar.length > 0) /* an empty file is an empty scalar */
+            fault(reading, line_of(&event->start_mark), "this is no option; write NAME: VALUE, one option a line");
+        break;
+    case YAML_ALIAS_EVENT:
+        fault(reading, line_of(&event->start_mark), "an alias has no meaning here; write the value");
+        reading->unwanted = true;
+        if (reading->place != PLACE_LIST)
+            reading->place = reading->place == PLACE_VALUE ? PLACE_NAME : PLACE_VALUE;
+        break;
+    case YAML_MAPPING_START_EVENT:
+        begin_mapping(reading, event);
+        break;
+    case YAML_SEQUENCE_START_EVENT:
+        begin_list(reading, event);
+        break;
+    case YAML_SEQUENCE_END_EVENT:
+        end_list(reading);
+        break;
+    case YAML_MAPPING_END_EVENT:
+        reading->place = PLACE_OUTSIDE;
+        break;
+    default:
+        break;
+    }
+}
+
+static void tell_syntax(struct reading *reading, const yaml_parser_t *parser)
+{
+    char text[FAULT_MAX];
+    (void)snprintf(text, sizeof text, "%s%s%s; what follows was not read", parser->problem,
+                   parser->context != NULL ? " " : "", parser->context != NULL ? parser->context : "");
+    fault(reading, line_of(&parser->problem_mark), text);
+}
+
+static void read_all(struct reading *reading, yaml_parser_t *parser)
+{
+    unsigned documents = 0;
+    for (bool goes_on = true; goes_on;) {
+        yaml_event_t event;
+        if (yaml_parser_parse(parser, &event) == 0) {
+            tell_syntax(reading, parser);
+            return;
+        }
+        goes_on = event.type != YAML_STREAM_END_EVENT;
+        if (event.type == YAML_DOCUMENT_START_EVENT && ++documents > 1) {
+            fault(reading, line_of(&event.start_mark), "a second document; what follows was not read");
+            goes_on = false;
+        } else {
+            take_event(reading, &event);
+        }
+        yaml_event_delete(&event);
+    }
+}
+
+void ampd_config_file_read(const char *text, size_t size, const struct ampd_config_file_ops *ops, void *arg)
+{
+    struct reading reading = {.ops = ops, .arg = arg};
+    yaml_parser_t parser;
+    if (size > AMPD_CONFIG_FILE_MAX) {
+        fault(&reading, 1, "the file is longer than 64 KiB; ampd has no use for so much");
+        return;
+    }
+    if (yaml_parser_initialize(&parser) == 0) {
+        fault(&reading, 1, "out of memory");
+        return;
+    }
+    amp_buf_init(&reading.list, AMPD_CONFIG_FILE_MAX);
+    yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);
+    read_all(&reading, &parser);
+    amp_buf_close(&reading.list);
+    yaml_parser_delete(&parser);
+}

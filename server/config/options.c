@@ -1,0 +1,216 @@
+#include "server/config/options.h"
+
+#include "server/io/cluster/cluster_address.h"
+#include "server/io/http/http.h"
+#include "server/io/process/memory_limit.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LISTEN_DEFAULT "127.0.0.1:7420"
+
+/* The text of a number that a macro names. */
+#define TEXT_OF(number)          TEXT_OF_EXPANDED(number)
+#define TEXT_OF_EXPANDED(number) #number
+
+enum {
+#define OPTION(id, name, letter, arg, kind, at, fallback, group, doc) OPTION_##id,
+#include "server/config/options.def"
+#undef OPTION
+    OPTIONS_COUNT
+};
+
+_Static_assert(OPTIONS_COUNT <= AMPD_OPTIONS_MAX, "AMPD_OPTIONS_MAX holds");
+
+/* Behind the letters. */
+#define FIRST_KEY 256
+
+const struct argp_option ampd_options[] = {
+#define OPTION(id, name, letter, arg, kind, at, fallback, group, doc)                                                  \
+    {name, (letter) != 0 ? (letter) : FIRST_KEY + OPTION_##id, arg, 0, doc, group},
+#include "server/config/options.def"
+#undef OPTION
+    {0},
+};
+
+/* "1073741824", "1048576K", "1024M" and "1G" are the same. */
+static bool parse_bytes(const char *text, uint64_t *bytes)
+{
+    static const char units[] = "KMG";
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (errno != 0 || text[0] < '0' || text[0] > '9' || value == 0)
+        return false;
+    const char *unit = *end != 0 ? strchr(units, *end) : NULL;
+    unsigned shift = unit != NULL ? 10 * (unsigned)(unit - units + 1) : 0;
+    *bytes = (uint64_t)value << shift;
+    return end[unit != NULL] == 0 && *bytes >> shift == value;
+}
+
+/* "1500ms", "90s", "5m" and "2h": at least 1 ms, at most ten years. */
+static bool parse_time(const char *text, int64_t *ms)
+{
+    static const struct {
+        const char *name;
+        int64_t ms;
+    } units[] = {{"ms", 1}, {"s", 1000}, {"m", 60 * 1000}, {"h", 60 * 60 * 1000}};
+    const int64_t most_ms = INT64_C(10) * 365 * 24 * 60 * 60 * 1000;
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (errno != 0 || text[0] < '0' || text[0] > '9' || value < 1)
+        return false;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (strcmp(end, units[i].name) != 0)
+            continue;
+        *ms = value <= most_ms / units[i].ms ? value * units[i].ms : 0;
+        return *ms > 0;
+    }
+    return false;
+}
+
+static bool parse_number(const char *text, uint64_t *number)
+{
+    char *end;
+    errno = 0;
+    *number = strtoull(text, &end, 10);
+    return errno == 0 && text[0] >= '0' && text[0] <= '9' && *end == 0 && *number <= (uint64_t)1 << 62;
+}
+
+static bool parse_level(const char *text, enum amp_log_level *level)
+{
+    static const char *const names[] = {"debug", "info", "warn", "error"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *level = (enum amp_log_level)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* One of two words. */
+static bool parse_choice(const char *text, const char *yes, const char *no, bool *is)
+{
+    *is = strcmp(text, yes) == 0;
+    return *is || strcmp(text, no) == 0;
+}
+
+/* ---- what the options mean ---- */
+
+enum kind {
+    KIND_TEXT,
+    KIND_TRUE,
+    KIND_SHARING,
+    KIND_TIME,
+    KIND_MEMORY,
+    KIND_THREADS,
+    KIND_NUMBER,
+    KIND_LEVEL,
+    KIND_SHARD,
+    KIND_SHARDS
+};
+
+static const struct meaning {
+    enum kind kind;
+    size_t at; /* in struct ampd_arguments */
+    const char *fallback;
+} meanings[] = {
+#define OPTION(id, name, letter, arg, kind, at, fallback, group, doc)                                                  \
+    {KIND_##kind, offsetof(struct ampd_arguments, at), fallback},
+#include "server/config/options.def"
+#undef OPTION
+};
+
+static const struct meaning *meaning_of(const struct argp_option *option)
+{
+    return &meanings[option - ampd_options];
+}
+
+const struct argp_option *ampd_option_find(const char *name)
+{
+    for (const struct argp_option *option = ampd_options; option->name != NULL; option++)
+        if (strcmp(option->name, name) == 0)
+            return option;
+    return NULL;
+}
+
+bool ampd_option_is_flag_only(const struct argp_option *option)
+{
+    return option == &ampd_options[OPTION_CHECK_CONFIG];
+}
+
+bool ampd_option_reloads(const struct argp_option *option)
+{
+    return option == &ampd_options[OPTION_LOG_LEVEL];
+}
+
+const char *ampd_option_default(const struct argp_option *option)
+{
+    const char *text = meaning_of(option)->fallback;
+    return text != NULL ? text : "";
+}
+
+void ampd_arguments_init(struct ampd_arguments *arguments)
+{
+    *arguments = (struct ampd_arguments){.server = {.listen = LISTEN_DEFAULT}, .level = AMP_LOG_INFO};
+    arguments->server.auth = &arguments->auth;
+    arguments->server.etcd = &arguments->etcd;
+}
+
+/* A whole number of `least` to `most`. */
+static bool parse_count(const char *text, unsigned least, unsigned most, uint32_t *count)
+{
+    uint64_t number;
+    bool ok = parse_number(text, &number) && number >= least && number <= most;
+    *count = ok ? (uint32_t)number : least;
+    return ok;
+}
+
+/* NULL: the text was understood; else what to give instead. */
+static const char *set_value(enum kind kind, const char *text, void *at)
+{
+    switch (kind) {
+    case KIND_TEXT:
+        *(const char **)at = text;
+        return NULL;
+    case KIND_TRUE:
+        return text == NULL || parse_choice(text, "true", "false", at) ? NULL : "give true or false";
+    case KIND_SHARING:
+        return parse_choice(text, "off", "on", at) ? NULL : "give on or off";
+    case KIND_TIME:
+        return parse_time(text, at) ? NULL : "give a time of 1ms to ten years, a number with ms, s, m or h";
+    case KIND_MEMORY:
+        return parse_bytes(text, at) && *(uint64_t *)at >= IO_MEMORY_LEAST
+                   ? NULL
+                   : "give 2M or more, which the smallest model needs, in bytes or with K, M or G";
+    case KIND_THREADS:
+        return parse_count(text, 1, AMPD_COMPUTE_THREADS_MAX, at) ? NULL
+                                                                  : "give 1 to " TEXT_OF(AMPD_COMPUTE_THREADS_MAX);
+    case KIND_NUMBER:
+        return parse_number(text, at) ? NULL : "give a number of 0 to 2^62";
+    case KIND_LEVEL:
+        return parse_level(text, at) ? NULL : "give debug, info, warn or error";
+    case KIND_SHARD:
+        return parse_count(text, 0, IO_CLUSTER_SHARDS_MAX - 1, at) ? NULL : "give the index of a shard, 0 to 63";
+    default:
+        return parse_count(text, 1, IO_CLUSTER_SHARDS_MAX, at) ? NULL : "give 1 to " TEXT_OF(IO_CLUSTER_SHARDS_MAX);
+    }
+}
+
+void ampd_option_set(struct ampd_arguments *arguments, const struct argp_option *option, const char *text)
+{
+    const struct meaning *meaning = meaning_of(option);
+    void *at = (char *)arguments + meaning->at;
+    if (meaning->kind == KIND_TRUE && text == NULL)
+        *(bool *)at = true;
+    const char *remedy = set_value(meaning->kind, text, at);
+    if (remedy != NULL && arguments->wrong[0] == 0)
+        (void)snprintf(arguments->wrong, sizeof arguments->wrong, "--%s %.40s: %s", option->name, text, remedy);
+    arguments->has_shard = arguments->has_shard || option == &ampd_options[OPTION_SHARD];
+    arguments->server.refills = arguments->server.refills || option == &ampd_options[OPTION_EPOCH_ABOVE];
+}
