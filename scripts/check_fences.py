@@ -75,6 +75,8 @@ HEADERS = (
     ("nanopb", NANOPB, re.compile(r"^(proto|rpc)/|" + TESTING), "nanopb only in proto and rpc"),
     ("microhttpd", re.compile(r"^microhttpd\.h$"), re.compile(r"^server/io/http/http\.c$|" + TESTING),
      "microhttpd only in server/io/http/http.c"),
+    ("ncurses", re.compile(r"^(ncurses|curses|ncursesw/\w+)\.h$"), re.compile(r"^client/ampctl/top\.c$|" + TESTING),
+     "ncurses only in client/ampctl/top.c"),
     ("zlib", re.compile(r"^zlib\.h$"), re.compile(r"^rpc/wire/inflate\.c$|" + TESTING),
      "zlib only in rpc/wire/inflate.c"),
     ("matrices", re.compile(r"^(cblas|dnnl|oneapi/dnnl/dnnl)\.h$"),

@@ -11,6 +11,7 @@ const struct ampctl_verb *const ampctl_verbs[] = {
     &ampctl_doctor_verb,
     &ampctl_status_verb,
     &ampctl_models_verb,
+    &ampctl_top_verb,
     &ampctl_cluster_verb,
     &ampctl_config_verb,
     &ampctl_history_verb,

@@ -1,6 +1,7 @@
 /* ampctl watch: one line a step, as they are decided, until it is interrupted or the server ends. */
 #include "client/ampctl/ctl.h"
 #include "client/ampctl/parse.h"
+#include "client/ampctl/progress.h"
 #include "client/ampctl/rows.h"
 #include "client/io/methods.h"
 
@@ -12,6 +13,7 @@ struct watch {
     struct ampd_msg_watch_steps_request request;
     bool titled;
     struct ampctl_list csv;
+    struct ampctl_progress progress;
     int code;
 };
 
@@ -52,21 +54,26 @@ static int print_line(struct watch *watch, const struct ampd_msg_watch_steps_res
     json_t *row = ampctl_history_row(&message->row);
     if (row == NULL)
         return -1;
+    bool ends = watch->progress.last_step > 0;
     if (!watch->titled)
-        (void)ampctl_print(stdout, "%6s %8s %-16s %12s %12s %10s %10s %10s", "EPOCH", "STEP", "VERDICT", "SCALE",
-                           "NEW SCALE", "NORM", "INF+NAN", "LOSS");
+        (void)ampctl_print(stdout, "%6s %8s %-16s %12s %12s %10s %10s %10s%s", "EPOCH", "STEP", "VERDICT", "SCALE",
+                           "NEW SCALE", "NORM", "INF+NAN", "LOSS", ends ? "   DONE       LEFT" : "");
     watch->titled = true;
     char epoch[32], step[32], verdict[32], old_scale[32], scale[32], norm[32], loss[32];
+    char done[16], left[24], rest[48] = "";
     char *metrics = ampctl_pairs(json_object_get(row, "metrics"), false);
+    ampctl_progress_text(&watch->progress, done, left);
+    if (ends)
+        (void)snprintf(rest, sizeof rest, " %6s %10s", done, left);
     const json_t *kind = json_object_get(row, "verdict");
     const struct ampd_msg_overflow_totals *totals = &message->row.overflow_totals;
     (void)ampctl_print(
-        stdout, "%6s %8s %-16s %12s %12s %10s %10llu %10s%s%s", ampctl_cell(json_object_get(row, "epoch"), epoch),
+        stdout, "%6s %8s %-16s %12s %12s %10s %10llu %10s%s%s%s", ampctl_cell(json_object_get(row, "epoch"), epoch),
         ampctl_cell(json_object_get(row, "step"), step),
         ampctl_cell(json_is_null(kind) ? json_object_get(row, "kind") : kind, verdict),
         ampctl_cell(json_object_get(row, "old_scale"), old_scale), ampctl_cell(json_object_get(row, "scale"), scale),
         ampctl_cell(json_object_get(row, "norm"), norm), (unsigned long long)(totals->inf_count + totals->nan_count),
-        ampctl_cell(json_object_get(row, "loss"), loss), metrics != NULL && metrics[0] != 0 ? " " : "",
+        ampctl_cell(json_object_get(row, "loss"), loss), rest, metrics != NULL && metrics[0] != 0 ? " " : "",
         metrics != NULL ? metrics : "");
     free(metrics);
     json_decref(row);
@@ -94,6 +101,8 @@ static int on_message(void *arg, const uint8_t *data, size_t size)
         return -1;
     }
     int rc = 0;
+    if (message.has_row && message.row.kind == AMPD_MSG_HISTORY_KIND_STEP)
+        ampctl_progress_add(&watch->progress, message.row.step, message.row.decide_time.us);
     if (message.has_row)
         rc = watch->ctl->json  ? print_object(&message)
              : watch->ctl->csv ? print_csv(watch, &message)
@@ -104,6 +113,18 @@ static int on_message(void *arg, const uint8_t *data, size_t size)
         return 0;
     watch->code = AMPCTL_EXIT_FAILED;
     return -1;
+}
+
+/* The last step of the model, if it has one. */
+static int find_end(struct watch *watch)
+{
+    struct ampd_msg_get_model_response about;
+    int code = ampctl_get_model(watch->ctl, watch->request.model, &about);
+    if (code != 0)
+        return code;
+    watch->progress.last_step = about.spec.max_steps;
+    ampd_msg_get_model_response_free(&about);
+    return 0;
 }
 
 static int run(struct watch *watch)
@@ -138,7 +159,10 @@ static int run_watch(struct ampctl *ctl, int argc, char **argv)
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
-    code = run(&watch);
+    /* How far it is has room in a table alone; other forms have the step and its time. */
+    code = ctl->json || ctl->csv ? 0 : find_end(&watch);
+    if (code == 0)
+        code = run(&watch);
     ampctl_close(ctl);
     return code;
 }
@@ -147,7 +171,8 @@ const struct ampctl_verb ampctl_watch_verb = {
     .name = "watch",
     .arguments = "MODEL",
     .summary = "steps as they are decided",
-    .doc = "Shows steps as they are decided: one line each (with -o json one object a line). "
+    .doc = "Shows steps as they are decided, and how long the rest will take where the model has a last step: one line "
+           "each (with -o json one object a line). "
            "Ends when the model is done.",
     .examples = "ampctl watch digits\n"
                 "ampctl -o json watch digits --from 1",

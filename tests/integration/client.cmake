@@ -40,9 +40,9 @@ if(TARGET ampd AND TARGET ampctl AND EXISTS ${PROJECT_SOURCE_DIR}/examples/digit
   set_tests_properties(test_ampctl PROPERTIES LABELS integration TIMEOUT 1800)
 endif()
 
-# Verbs of ampctl that have a file of their own; python3-crc32c is taken where it is there.
+# Verbs of ampctl that have a file of their own; python3-crc32c and python3-pyte are taken where they are there.
 if(TARGET ampd AND TARGET ampctl)
-  foreach(part tensorboard doctor)
+  foreach(part tensorboard doctor top)
     add_test(NAME test_ampctl_${part}
       COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/test_ampctl_${part}.py $<TARGET_FILE_DIR:ampctl>)
     set_tests_properties(test_ampctl_${part} PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 1800)

@@ -164,6 +164,11 @@ def watch_of_a_model_that_is_done_ends(ampctl):
     rows = [json.loads(line) for line in ampctl("-o", "json", "watch", "digits", "--from", "1").splitlines()]
     assert [row["step"] for row in rows if row["kind"] == "step"] == list(range(1, STEPS + 1))
     assert ampctl("watch", "digits") == ""
+    lines = ampctl("watch", "digits", "--from", "1").splitlines()
+    assert lines[0].split()[-2:] == ["DONE", "LEFT"] and lines[-1].split()[-2:] == ["100%", "0:00:00"], lines
+    steps = [line.split() for line in lines[1:] if "applied" in line or "skipped" in line]
+    assert len(steps) == STEPS and steps[0][-2:] == [f"{100 / STEPS:.0f}%", "-"], steps[0]
+    assert all(re.fullmatch(r"0:\d\d:\d\d", words[-1]) for words in steps[1:]), steps
 
 
 def explain_names_worker_parameter_and_reason(ampctl):

@@ -1,0 +1,183 @@
+/* What ampctl top makes of two looks, the text of its screen, and how far a model is. */
+#include "client/ampctl/progress.h"
+#include "client/ampctl/top_view.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MODELS_MAX 4
+
+/* What a server says of models that have a name and have attempted so many steps. */
+struct said {
+    struct ampd_msg_model_status models[MODELS_MAX];
+    struct ampd_msg_get_status_response status;
+};
+
+static struct said *say(size_t count, const char *const *names, const uint64_t *attempted)
+{
+    struct said *said = calloc(1, sizeof *said);
+    assert_non_null(said);
+    for (size_t i = 0; i < count; i++) {
+        struct ampd_msg_model_status *model = &said->models[i];
+        (void)snprintf(model->name, sizeof model->name, "%s", names[i]);
+        model->epoch = 1;
+        model->world_size = 2;
+        model->has_scale = true;
+        model->scale.scale = ldexpf(1, (int)attempted[i]);
+        model->scale.attempted = attempted[i];
+        model->scale.skipped = i;
+    }
+    said->status.models.items = said->models;
+    said->status.models.count = count;
+    return said;
+}
+
+static void take(struct ampctl_top *top, struct said *said, uint64_t at_ms)
+{
+    assert_int_equal(ampctl_top_take(top, &said->status, at_ms), 0);
+    free(said);
+}
+
+/* The screen, to be freed. */
+static char *screen(const struct ampctl_top *top, int columns, int lines)
+{
+    struct amp_buf out;
+    amp_buf_init(&out, 1 << 20);
+    assert_int_equal(ampctl_top_render(top, columns, lines, &out), 0);
+    assert_int_equal(amp_buf_append(&out, "", 1), 0);
+    return (char *)out.data;
+}
+
+static void a_rate_is_of_two_looks_and_not_of_a_rollback(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"a"};
+    struct ampctl_top top = {0};
+    take(&top, say(1, names, (const uint64_t[]){4}), 1000);
+    assert_true(isnan(top.models[0].rate));
+    take(&top, say(1, names, (const uint64_t[]){9}), 3000);
+    assert_true(top.models[0].rate == 2.5);
+    struct said *rolled = say(1, names, (const uint64_t[]){20});
+    rolled->models[0].epoch = 2;
+    take(&top, rolled, 4000);
+    assert_true(isnan(top.models[0].rate));
+    take(&top, say(1, names, (const uint64_t[]){3}), 5000); /* of an epoch before: another server */
+    assert_true(isnan(top.models[0].rate));
+    take(&top, say(0, names, NULL), 6000);
+    assert_int_equal(top.count, 0);
+    ampctl_top_close(&top);
+}
+
+static void models_are_in_order_and_filtered(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"a", "b", "c"};
+    struct ampctl_top top = {0};
+    take(&top, say(3, names, (const uint64_t[]){1, 1, 1}), 1000);
+    take(&top, say(3, names, (const uint64_t[]){2, 11, 6}), 2000);
+    (void)ampctl_top_key(&top, 's');
+    json_t *rows = ampctl_top_rows(&top);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(rows, 0), "name")), "b");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(rows, 2), "name")), "a");
+    json_decref(rows);
+    for (const char *key = "/c\n"; *key != 0; key++)
+        assert_true(ampctl_top_key(&top, *key));
+    rows = ampctl_top_rows(&top);
+    assert_int_equal(json_array_size(rows), 1);
+    json_decref(rows);
+    for (size_t i = 0; i < 1000; i++) /* a filter has an end */
+        (void)ampctl_top_key(&top, i == 0 ? '/' : 'q');
+    assert_int_equal(strlen(top.filter), AMPCTL_TOP_FILTER_SIZE - 1);
+    assert_true(ampctl_top_key(&top, AMPCTL_TOP_KEY_ESCAPE));
+    assert_false(ampctl_top_key(&top, 'q'));
+    ampctl_top_close(&top);
+}
+
+/* Bars from the lowest to the highest of the looks; a name of others does nothing to the terminal. */
+static void bars_rise_with_the_looks_and_names_are_harmless(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"a\x1b[2J"};
+    struct ampctl_top top = {0};
+    for (uint64_t i = 1; i <= 8; i++)
+        take(&top, say(1, names, (const uint64_t[]){i}), 1000 * i);
+    char *text = screen(&top, 200, 5);
+    assert_non_null(strstr(text, "a\\u001b[2J"));
+    assert_null(strchr(text, '\x1b'));
+    assert_non_null(strstr(text, "_.:-=+*#"));
+    free(text);
+    top.blocks = true;
+    text = screen(&top, 200, 5);
+    assert_non_null(strstr(text, "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"));
+    free(text);
+    ampctl_top_close(&top);
+}
+
+static void a_screen_of_any_size_has_its_lines_and_no_more(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"a", "\xe6\xa8\xa1\xe5\x9e\x8b", "\xff\xfe", "d"};
+    struct ampctl_top top = {0};
+    take(&top, say(4, names, (const uint64_t[]){1, 2, 3, 4}), 1000);
+    for (int help = 0; help < 2; help++, top.help = true)
+        for (int columns = 0; columns < 180; columns += 7)
+            for (int lines = 0; lines < 14; lines++) {
+                char *text = screen(&top, columns, lines);
+                int found = 0;
+                for (const char *at = text; *at != 0; found++) {
+                    size_t size = strcspn(at, "\n");
+                    assert_true(size <= 3 * (size_t)columns); /* bytes of a column */
+                    at += size + 1;
+                }
+                assert_int_equal(found, lines);
+                free(text);
+            }
+    ampctl_top_close(&top);
+}
+
+static void the_rest_is_told_at_the_pace_of_what_was_seen(void **state)
+{
+    (void)state;
+    char done[16], left[24];
+    struct ampctl_progress progress = {.last_step = 1000};
+    ampctl_progress_text(&progress, done, left);
+    assert_string_equal(done, "-");
+    ampctl_progress_add(&progress, 100, 5000000);
+    ampctl_progress_text(&progress, done, left);
+    assert_string_equal(done, "10%");
+    assert_string_equal(left, "-");
+    ampctl_progress_add(&progress, 200, 405000000);
+    assert_true(ampctl_progress_left_s(&progress) == 3200);
+    ampctl_progress_text(&progress, done, left);
+    assert_string_equal(left, "0:53:20");
+    ampctl_progress_add(&progress, 150, 406000000); /* rolled back: the pace is that of what comes */
+    assert_true(ampctl_progress_left_s(&progress) < 0);
+    ampctl_progress_add(&progress, 1000, 407000000);
+    ampctl_progress_text(&progress, done, left);
+    assert_string_equal(done, "100%");
+    assert_string_equal(left, "0:00:00");
+    progress = (struct ampctl_progress){0}; /* a model without an end */
+    ampctl_progress_add(&progress, 1, 1);
+    ampctl_progress_add(&progress, 2, 2);
+    ampctl_progress_text(&progress, done, left);
+    assert_string_equal(left, "-");
+}
+
+int main(void)
+{
+    (void)setlocale(LC_CTYPE, "C.UTF-8");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rate_is_of_two_looks_and_not_of_a_rollback),
+        cmocka_unit_test(models_are_in_order_and_filtered),
+        cmocka_unit_test(bars_rise_with_the_looks_and_names_are_harmless),
+        cmocka_unit_test(a_screen_of_any_size_has_its_lines_and_no_more),
+        cmocka_unit_test(the_rest_is_told_at_the_pace_of_what_was_seen),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
