@@ -9,7 +9,7 @@ import socket
 import sqlite3
 import time
 
-from ampd_testing import CALL_TIMEOUT_S, Api, common, load_messages, params, spec, Layout
+from ampd_testing import CALL_TIMEOUT_S, Api, Layout, common, load_messages, model, params, spec
 
 METRICS_PORT = re.compile(r"metrics and health\" address=127\.0\.0\.1:(\d+)")
 
@@ -79,22 +79,29 @@ class Events:
         self.close()
 
 
-def loaded_at(server, name, step, scale=65536.0, **fields):
+def scaler(**fields):
+    return model.ScalerSpec(init_scale=65536.0, **fields)
+
+
+def loaded_at(server, name, step, scale=65536.0, skipped=0, growth_tracker=0, **fields):
     """A model that goes on after `step`, as one does that comes from elsewhere: its history below is empty."""
     api = Api(server.channel)
     made = api.CreateModel(spec=spec(name, **fields)).spec
     layout = Layout(made)
-    record = common.ScaleRecord(policy=made.scaler.policy, scale=scale, scale_id=9, growth_tracker=5, hysteresis_left=1,
-                                attempted=step, applied=step, steps_since_overflow=step)
-    state = params.LoadState(step=step, version=step, record=record)
-    api.Load(list(load_messages(layout, name, {n: [0.5] * size for n, size in zip(layout.names, layout.sizes)}, load=7,
-                                state=state)))
+    record = common.ScaleRecord(policy=made.scaler.policy, scale=scale, scale_id=9, growth_tracker=growth_tracker,
+                                hysteresis_left=1, total_overflows=skipped, attempted=step,
+                                steps_since_overflow=step if skipped == 0 else 5, applied=step - skipped,
+                                skipped=skipped)
+    tensors = {n: [0.5] * size for n, size in zip(layout.names, layout.sizes)}
+    api.Load(list(load_messages(layout, name, tensors, load=7, state=params.LoadState(
+        step=step, version=step - skipped, record=record))))
     return made
 
 
 COLUMNS = ("model_id,epoch,step,sequence,kind,parent_epoch,parent_step,verdict,tries,contributors_hash,contributors,"
-           "scale,scale_id,after_scale,after_scale_id,growth_tracker,hysteresis_left,consecutive_overflows,total_overflows,"
-           "steps_since_overflow,attempted,applied,skipped,coefficient,norm,clip,lr,version,overflow_params,inf_total,"
+           "scale,scale_id,after_scale,after_scale_id,growth_tracker,hysteresis_left,consecutive_overflows,"
+           "total_overflows,steps_since_overflow,attempted,applied,skipped,coefficient,norm,clip,lr,version,"
+           "overflow_params,inf_total,"
            "nan_total,rows_count,durable_step,cut,superseded,at_us").split(",")
 
 
@@ -111,7 +118,7 @@ def history(rows, seed=1, seconds=0.35, skipped=(), interval=1500):
         at_us -= int(1e6 * seconds * slow * (0.93 + 0.14 * draw.random() + (2.5 if draw.random() < 0.002 else 0)))
     times.reverse()
     for step in range(1, rows + 1):
-        over = step in skipped or scale > 2 ** 21 and draw.random() < 0.02 or draw.random() < 1 / 30000
+        over = step in skipped or scale > 2 ** 18 and draw.random() < 0.02 or draw.random() < 1 / 30000
         before = scale
         if over:
             scale, tracker, overflows = scale / 2, 0, overflows + 1
@@ -131,12 +138,11 @@ def history(rows, seed=1, seconds=0.35, skipped=(), interval=1500):
     return made
 
 
-def put_history(server, name, rows, **more):
-    """Writes a history below the first step of a model that was loaded at rows + 1. The skipped steps."""
-    made = history(rows, **more)
+def put_history(server, name, made):
+    """Writes rows of `history` below the first step of a model that was loaded behind them. The skipped steps."""
     fixed = {"epoch": 1, "sequence": 0, "kind": 1, "parent_epoch": 0, "parent_step": 0, "tries": 1,
-             "contributors_hash": 0, "contributors": b"", "scale_id": 1, "after_scale_id": 1, "hysteresis_left": 1, "steps_since_overflow": 0,
-             "coefficient": 1.0, "durable_step": 0, "cut": 0, "superseded": 0}
+             "contributors_hash": 0, "contributors": b"", "scale_id": 1, "after_scale_id": 1, "hysteresis_left": 1,
+             "steps_since_overflow": 0, "coefficient": 1.0, "durable_step": 0, "cut": 0, "superseded": 0}
     with contextlib.closing(sqlite3.connect(server.data_dir / "ampd.db", timeout=60)) as store, store:
         fixed["model_id"], = store.execute("SELECT id FROM models WHERE name=?", (name,)).fetchone()
         store.executemany(f"INSERT INTO steps({','.join(COLUMNS)}) VALUES({','.join('?' * len(COLUMNS))})",

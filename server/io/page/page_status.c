@@ -193,6 +193,8 @@ static void write_model(const struct ampd_server *server, uint32_t index, const 
     io_json_open(json, NULL, '{');
     io_json_text(json, "name", status.name);
     io_json_text(json, "state", status.recovering ? "recovering" : states[info->state]);
+    io_json_truth(json, "frozen", status.frozen);
+    io_json_truth(json, "unstable", status.unstable);
     io_json_text(json, "waiting_for", status.waiting_for);
     io_json_count(json, "epoch", status.epoch);
     io_json_count(json, "step", status.step);

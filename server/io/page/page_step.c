@@ -33,12 +33,18 @@ struct step {
     struct ampd_history_key last; /* row that was replayed */
     uint64_t from;                /* the first step of the replay; 0: none yet */
     uint32_t rows;                /* of this slice */
+    bool goes_on;
+    struct amp_scaler_state before; /* the first step of the replay, where it goes on from another one */
     struct ampd_step_row replayed;
     struct policy policies[POLICIES]; /* by number, from 1 */
 };
 
 /* ---- the replay ---- */
 
+/*
+ * Each begins as the model began, or else with what stood in the row before the first one. (What it counts towards the
+ * next growth is the model's own policy's, and no worse a guess for another one than zero.)
+ */
 static void begin_policies(struct step *step, const struct ampd_history_point *first)
 {
     step->from = first->key.step;
@@ -49,9 +55,15 @@ static void begin_policies(struct step *step, const struct ampd_history_point *f
             config = (struct amp_scaler_config){.policy = AMP_SCALER_NONE};
         amp_scaler_config_defaults(&config);
         io_replay_init(&step->policies[i].machine, &config);
-        if (first->key.step > 1 && config.policy != AMP_SCALER_NONE)
-            step->policies[i].machine.state.scale = first->scale;
+        struct amp_scaler_state *state = &step->policies[i].machine.state;
+        if (step->goes_on && config.policy != AMP_SCALER_NONE) {
+            state->scale = step->before.scale;
+            state->growth_tracker = step->before.growth_tracker;
+        }
+        if (step->goes_on && config.policy == step->read.spec->scaler.policy)
+            state->hysteresis_left = step->before.hysteresis_left;
     }
+    step->replayed = (struct ampd_step_row){.kind = AMPD_ROW_STEP};
 }
 
 static int take_point(void *arg, const struct ampd_history_point *point)
@@ -77,17 +89,28 @@ static int take_point(void *arg, const struct ampd_history_point *point)
     return 0;
 }
 
+/* The row, and what stood before the first one of the replay. */
+static bool find(struct step *step, struct ampd_store *reader, uint64_t first)
+{
+    const struct ampd_model_spec *spec = step->read.spec;
+    if (io_explain_read(reader, spec, step->epoch, step->step, &step->row, &step->read.error) != 0)
+        return false;
+    step->goes_on = first > 1 && io_explain_read(reader, spec, 0, first - 1, &step->replayed, NULL) == 0;
+    step->before = step->replayed.after;
+    step->found = true;
+    return true;
+}
+
 static void step_run(struct io_page_read *read)
 {
     struct step *step = AMP_CONTAINER(read, struct step, read);
     struct ampd_store *reader = read->page->server->data.reader;
-    if (!step->found && io_explain_read(reader, read->spec, step->epoch, step->step, &step->row, &read->error) != 0)
+    uint64_t first = step->step > REPLAY_ROWS ? step->step - REPLAY_ROWS + 1 : 1;
+    if (!step->found && !find(step, reader, first))
         return;
-    step->found = true;
     struct ampd_history_key from = step->last;
     from.sequence += from.epoch != 0;
     step->rows = 0;
-    uint64_t first = step->step > REPLAY_ROWS ? step->step - REPLAY_ROWS + 1 : 1;
     if (!step->row.superseded && ampd_store_page_points(reader, read->spec->name, &from, first, step->step,
                                                         IO_PAGE_SLICE_ROWS, step, &read->error, take_point) == 0)
         read->more = step->rows == IO_PAGE_SLICE_ROWS;
