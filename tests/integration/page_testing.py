@@ -11,12 +11,12 @@ import time
 
 from ampd_testing import CALL_TIMEOUT_S, Api, Layout, common, load_messages, model, params, spec
 
-METRICS_PORT = re.compile(r"metrics and health\" address=127\.0\.0\.1:(\d+)")
+METRICS_PORT = re.compile(r"metrics and health\" address=[\d.]+:(\d+)")
 
 
-def page_server(context, *options, **more):
+def page_server(context, *options, listen="127.0.0.1:0"):
     """A server with a free port for HTTP, which is its `http_port`."""
-    server = context.server("--metrics-listen", "127.0.0.1:0", *options, **more)
+    server = context.server("--metrics-listen", listen, *options)
     server.http_port = int(METRICS_PORT.search(server.log())[1])
     return server
 

@@ -186,6 +186,7 @@ static void steps_out_of_range_and_values_that_no_plot_has_are_left_out(void **s
     assert_int_equal(thin.rows, 3);
     assert_int_equal(thin.last.step, 14);
     assert_true(thin.buckets[0].any[IO_THIN_NORM] && !thin.buckets[1].any[IO_THIN_NORM]);
+    assert_true(thin.buckets[0].any[IO_THIN_SECONDS]); /* step 9 was before it */
     assert_int_equal(thin.buckets[0].overflows + thin.buckets[1].overflows + thin.buckets[2].overflows, 0);
     io_thin_close(&thin);
 }

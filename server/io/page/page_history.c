@@ -104,7 +104,7 @@ static void history_run(struct io_page_read *read)
     struct ampd_history_key from = history->thin.last;
     struct slice slice = {&history->thin, 0};
     from.sequence += from.epoch != 0;
-    if (ampd_store_page_points(read->page->server->data.reader, read->spec->name, &from, history->thin.from,
+    if (ampd_store_page_points(read->page->server->data.reader, read->spec->name, &from, history->thin.from - 1,
                                history->thin.to, IO_PAGE_SLICE_ROWS, &slice, &read->error, take_point) != 0)
         return;
     /* Steps are bounded by the range; so are slices full of other rows, by what operators may do in one. */

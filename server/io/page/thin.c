@@ -69,12 +69,12 @@ static void add_step(struct io_thin *thin, const struct ampd_history_point *poin
 void io_thin_add(struct io_thin *thin, const struct ampd_history_point *point)
 {
     bool is_step = point->kind == AMPD_ROW_STEP;
+    uint64_t step = is_step ? point->key.step : point->key.step + 1; /* an act is that of the step behind it */
+    bool is_in = step >= thin->from && step <= thin->to + !is_step;
     thin->last = point->key;
-    if (point->key.step < thin->from || point->key.step > thin->to)
-        return;
-    if (is_step)
+    if (is_in && is_step)
         add_step(thin, point);
-    else
+    else if (is_in)
         thin->acts[thin->acts_count++ % IO_THIN_ACTS_MAX] = *point;
     /* A new epoch comes after a pause that is no step's. */
     thin->before_us = is_step ? point->at_us : point->kind == AMPD_ROW_EPOCH ? 0 : thin->before_us;

@@ -44,7 +44,10 @@ struct io_thin {
 int io_thin_init(struct io_thin *thin, uint64_t from, uint64_t to, uint32_t pixels);
 void io_thin_close(struct io_thin *thin);
 
-/* One row, in order. Steps out of range are left out. */
+/*
+ * One row, in order. Steps out of range are left out; the one before the range tells when the first one began, and the
+ * acts before its first step are the plot's.
+ */
 void io_thin_add(struct io_thin *thin, const struct ampd_history_point *point);
 
 /*
