@@ -384,8 +384,9 @@ class Model {
   async fresh() {
     const history = await this.load({ pixels: this.plots.pixels });
     if (!history || this.plots.charts.length === 0) return;
-    this.history = history;
-    this.plots.set(history);
+    this.history = history; // the plots' too: it grows with the events
+    await this.plots.set(history);
+    if (this.plots.charts.length === 0) return; // somebody has gone on meanwhile
     if (this.around) this.plots.look(this.around[0] - this.around[1], this.around[0] + this.around[1]);
     this.around = null;
     this.drawTables();
@@ -424,8 +425,8 @@ class Model {
       else if (data.skipped.length > 0) this.drawTables();
     } else if (event === "reset") {
       this.fresh();
-    } else if (event === "hello" && this.history) {
-      this.fresh(); // what came while nobody listened
+    } else if (event === "hello" && this.history && this.history.to < data.after) {
+      this.fresh(); // there are some between the history and the events
     } else if (event === "gone") {
       location.hash = "#/";
     }

@@ -58,8 +58,15 @@ const join = (a, b) => [a[0].concat(b[0]), a[1].concat(b[1])];
 const NO_CURVE = [[], []];
 const NEAR_PIXELS = 10; // of a mark: a finger is no needle
 
-// The legends are ours; dygraphs' own measures its width by a style attribute, which the page forbids.
-Dygraph.PLUGINS = Dygraph.PLUGINS.filter((plugin) => plugin !== Dygraph.Plugins.Legend);
+// dygraphs is run behind this module, so that the first questions are out by then. The legends are ours: its own one
+// measures its width by a style attribute, which the page forbids.
+const ready = new Promise((resolve) => {
+  const take = () => {
+    Dygraph.PLUGINS = Dygraph.PLUGINS.filter((plugin) => plugin !== Dygraph.Plugins.Legend);
+    resolve();
+  };
+  if (typeof Dygraph === "undefined") document.addEventListener("DOMContentLoaded", take); else take();
+});
 
 // What is plotted. `curves`: the server's names, their words, and how a value is written; `second`: the axis on the right.
 const PLOTS = [
@@ -113,13 +120,14 @@ export class Plots {
 
   get pixels() {
     const width = this.charts.length > 0 ? this.charts[0].canvas.clientWidth : 0;
-    return Math.max(200, Math.min(2000, Math.round(width || 900)));
+    return Math.max(200, Math.min(800, Math.round(width || 800))); // two points each: enough for the widest
   }
 
   // ---- data ----
 
   /** The whole history, anew. */
-  set(history) {
+  async set(history) {
+    await ready;
     this.base = history;
     this.detail = null;
     this.draw();

@@ -181,7 +181,7 @@ def test_events_bring_steps_as_they_are_decided_and_tell_of_a_rollback(context):
     worker = context.model("m", server).worker()
     worker.train({"w": [1.0] * 4})
     with Events(server, "/api/events?model=m") as events:
-        assert events.next()[0] == "hello"
+        assert events.next() == ("hello", {"after": 1})
         assert events.until("status")["models"][0]["decided"] == 1
         assert events.until("model")["workers"][0]["name"] == "a"
         worker.train({"w": [1.0] * 4})

@@ -1,5 +1,5 @@
 /*
- * /api/events[?model=NAME]: server-sent events. Each second every stream hears `status`; one that looks at a model also
+ * /api/events[?model=NAME]: server-sent events. First `hello`: `steps` will be those after this one. Each second every stream hears `status`; one that looks at a model also
  * `model` (workers and checkpoints) and, when there are new steps, `steps`, as /api/history has them; `reset` where the
  * history is another one now: after a rollback, or a restart of a model.
  *
@@ -263,8 +263,12 @@ static void begin(struct io_page_ask *ask, struct io_page_feed *feed)
         feed->refs++;
     if (page->streams++ == 0)
         page->next_tick_ms = uv_now(&page->server->loop) + IO_PAGE_TICK_MS;
-    static const char hello[] = "retry: 1000\nevent: hello\ndata: {}\n\n";
-    (void)amp_buf_append(&ask->queue, hello, sizeof hello - 1); /* without memory the first status is the first event */
+    io_json_init(&json, 64); /* without memory the first status is the first event */
+    io_json_open(&json, NULL, '{');
+    io_json_count(&json, "after", feed != NULL ? feed->last.step : 0);
+    io_json_shut(&json, '}');
+    (void)give(ask, "hello", &json);
+    io_json_close(&json);
     io_page_status_write(page, &json);
     (void)give(ask, "status", &json);
     io_json_close(&json);
