@@ -1,7 +1,7 @@
 """page_rows.py: what it costs a training that people look at its page: ten viewers (page_viewers.py) beside none.
 
     page_step    milliseconds of a whole step of 64 MiB of fp16; the goal is a limit
-    page_small   microseconds of a step of ten small tensors, a thousand a second: as many rows as there can be to tell of
+    page_small   microseconds of a step of ten small tensors, a thousand a second: as many rows to tell of as can be
 
 A viewer reads the history and then hears the model's events, as the page does. Both servers are alive all the time, and
 their workers take turns.

@@ -51,7 +51,7 @@ typedef int ampd_history_cb(void *arg, const struct ampd_history_key *key, const
                             const struct ampd_epoch_record *epoch);
 typedef int ampd_overflows_cb(void *arg, const struct ampd_history_key *key, const struct ampd_overflow_found *found);
 
-/* What a plot needs of a row. Once rows have a loss it belongs here, from where io_thin_add takes it. */
+/* What a plot needs of a row. */
 struct ampd_history_point {
     struct ampd_history_key key;
     enum ampd_row_kind kind;
@@ -59,6 +59,8 @@ struct ampd_history_point {
     float scale, after_scale;
     float clip; /* 0 if skipped, as norm and lr */
     double norm, lr;
+    bool has_loss;
+    float loss; /* any, also Inf and NaN */
     int64_t at_us;
 };
 typedef int ampd_points_cb(void *arg, const struct ampd_history_point *point);

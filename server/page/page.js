@@ -71,6 +71,8 @@ const clockMs = () => Date.now() + state.skewMs; // the server's
 const ago = (ms) => ms ? span(clockMs() - ms) + " ago" : "–";
 const moment = (ms) => ms ? new Date(ms).toISOString().replace("T", " ").slice(0, 19) + " UTC" : "–";
 const share = (part, all) => part === 0 && all > 0 ? "0 %" : all > 0 ? (100 * part / all).toFixed(100 * part / all < 1 ? 2 : 1) + " %" : "–";
+/** Numbers that workers tell of a step, by their names. */
+const told = (metrics) => Object.entries(metrics || {}).map(([name, value]) => name + " " + digits(value)).join(" · ");
 const linkTo = (model, step, how = "step") => "#/model/" + encodeURIComponent(model) + (step ? "/" + how + "/" + step : "");
 
 /** How fast now, and how that compares with an hour (else a day) ago. */
@@ -456,7 +458,7 @@ class Model {
         tile("Loss scale", whole(model.scale), "= " + power(model.scale),
           about.policy && "policy " + about.policy + (about.growth_interval ? ", " + whole(about.growth_tracker) + " of " + whole(about.growth_interval) + " clean steps" : "")),
         tile("Skipped", share(model.skipped, model.attempted), null, whole(model.skipped) + " of " + count(model.attempted, "step")),
-        last && last.loss !== undefined && tile("Loss", digits(last.loss), null),
+        last && (last.loss !== undefined || last.metrics) && tile("Loss", digits(last.loss), null, told(last.metrics)),
         tile("Workers", whole(model.live), "of " + whole(model.world_size),
           model.live < model.world_size ? under(count(model.world_size - model.live, "rank") + " not there", "down") : "all there"),
         tile("Memory", bytes(model.memory_bytes), null, "in this shard")));
@@ -570,7 +572,7 @@ class Step {
           : tile("Not finite", whole(step.totals.inf + step.totals.nan), "values", whole(step.totals.inf) + " Inf, " + whole(step.totals.nan) + " NaN"),
         applied ? tile("Learning rate", digits(step.rate), null)
           : tile("Overflows in a row", whole(step.consecutive_overflows), null, "up to this step"),
-        step.loss !== undefined && tile("Loss", digits(step.loss), null)),
+        (step.loss !== undefined || step.metrics) && tile("Loss", digits(step.loss), null, told(step.metrics))),
       step.overflows.length > 0 && card("Who and where", step.totals.rows > step.overflows.length
         ? "the first " + step.overflows.length + " of " + whole(step.totals.rows) : null,
         table("Who and where", BLAME_COLUMNS, step.overflows, { stack: true })),

@@ -3,6 +3,7 @@
 #include "storage/sqlite/sqlite_ops.h"
 #include "storage/sqlite/sqlite_rows.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Counts are kept as signed: a bound above them is the largest. */
@@ -124,6 +125,9 @@ int store_sqlite_page_points(struct ampd_store *base, const char *model, const s
         point.clip = (float)store_column_f64(&get);
         point.lr = store_column_f64(&get);
         point.at_us = (int64_t)store_column_u64(&get);
+        point.has_loss = store_column_u64(&get) > 0;
+        bool is_nan = sqlite3_column_type(page.statement, get.at) == SQLITE_NULL;
+        point.loss = !point.has_loss ? 0 : is_nan ? NAN : (float)store_column_f64(&get);
         rc = point_cb(arg, &point);
         if (rc != 0)
             break;

@@ -102,10 +102,10 @@ COLUMNS = ("model_id,epoch,step,sequence,kind,parent_epoch,parent_step,verdict,t
            "scale,scale_id,after_scale,after_scale_id,growth_tracker,hysteresis_left,consecutive_overflows,"
            "total_overflows,steps_since_overflow,attempted,applied,skipped,coefficient,norm,clip,lr,version,"
            "overflow_params,inf_total,"
-           "nan_total,rows_count,durable_step,cut,superseded,at_us").split(",")
+           "nan_total,rows_count,durable_step,cut,superseded,at_us,loss_workers,loss").split(",")
 
 
-def history(rows, seed=1, seconds=0.35, skipped=(), interval=1500):
+def history(rows, seed=1, seconds=0.35, skipped=(), interval=1500, losses=True):
     """Rows 1 to `rows` as training with a dynamic scale leaves them: dicts of the columns that differ. Steps of
     `skipped` are skipped, and whichever come where the scale has grown too high. Ends now."""
     draw = random.Random(seed)
@@ -134,7 +134,8 @@ def history(rows, seed=1, seconds=0.35, skipped=(), interval=1500):
                      "attempted": step, "applied": applied, "skipped": overflows, "norm": 0.0 if over else norm,
                      "clip": 0.0 if over else min(1.0, 1.0 / norm), "lr": 0.0 if over else rate, "version": applied,
                      "overflow_params": int(over) * 2, "inf_total": int(over) * 18, "nan_total": int(over) * 3,
-                     "rows_count": int(over) * 2, "at_us": times[step - 1]})
+                     "rows_count": int(over) * 2, "at_us": times[step - 1], "loss_workers": int(losses), "loss":
+                     (2.1 + 8.5 * math.exp(-step / (rows * 0.12))) * math.exp(draw.gauss(0, 0.02)) if losses else None})
     return made
 
 

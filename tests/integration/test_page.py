@@ -102,6 +102,24 @@ def test_status_and_model_follow_a_training(context):
     assert (found["decided"], found["rows"], found["skipped"]) == (3, 3, [[2, 2, 1, 0]]), found
     assert found["curves"]["scale"] == [[1, 2, 3], [1024, 1024, 512]]
     assert found["curves"]["norm"][0] == [1, 3] and len(found["curves"]["seconds"][0]) == 2
+    assert found["curves"]["loss"] == [[], []] and "loss" not in ask(server, "/api/status")["models"][0]["last"]
+
+
+def test_what_workers_tell_of_a_step_is_shown_where_they_tell_it(context):
+    server = page_server(context)
+    worker = context.model("m", server).worker()
+    for loss in (2.5, NAN, 1.25):
+        worker.pull()
+        messages = worker.push_messages({"w": [0.0] * 4})
+        messages[-1].trailer.loss = loss
+        messages[-1].trailer.metrics.add(name="<b>", value=INF)
+        messages[-1].trailer.metrics.add(name="accuracy", value=0.5)
+        worker.step = worker.api.start("Push", messages, CALL_TIMEOUT_S).result().result.step + 1
+    last = ask(server, "/api/status")["models"][0]["last"]
+    assert (last["loss"], last["metrics"]) == (1.25, {"<b>": None, "accuracy": 0.5}), last
+    assert ask(server, "/api/history?model=m")["curves"]["loss"] == [[1, 3], [2.5, 1.25]]
+    step = ask(server, "/api/step?model=m&step=2")
+    assert step["loss"] is None and step["metrics"]["accuracy"] == 0.5, step
 
 
 def test_acts_of_operators_are_told_with_who_and_why(context):

@@ -1,7 +1,8 @@
 /*
- * /api/events[?model=NAME]: server-sent events. First `hello`: `steps` will be those after this one. Each second every stream hears `status`; one that looks at a model also
- * `model` (workers and checkpoints) and, when there are new steps, `steps`, as /api/history has them; `reset` where the
- * history is another one now: after a rollback, or a restart of a model.
+ * /api/events[?model=NAME]: server-sent events. First `hello`: `steps` will be those after this one. Each second every
+ * stream hears `status`; one that looks at a model also `model` (workers and checkpoints) and, when there are new
+ * steps, `steps`, as /api/history has them; `reset` where the history is another one now: after a rollback, or a
+ * restart of a model.
  *
  * What is said is made once, however many listen: status for all, the rest for each model that somebody looks at (its
  * feed). New steps are read from the store, as WatchSteps reads them, and thinned, so that a model of a thousand steps

@@ -167,6 +167,18 @@ static void write_awaited(const struct ampd_server *server, uint32_t index, cons
     io_json_count(json, "open_ms", open_ms != 0 ? now_ms - open_ms : 0);
 }
 
+void io_page_told_write(const struct ampd_metrics *metrics, struct io_json *json)
+{
+    if (metrics->loss_workers > 0)
+        io_json_number(json, "loss", (double)metrics->loss);
+    if (metrics->count == 0)
+        return;
+    io_json_open(json, "metrics", '{');
+    for (uint32_t i = 0; i < metrics->count; i++)
+        io_json_number(json, metrics->items[i].name, (double)metrics->items[i].value);
+    io_json_shut(json, '}');
+}
+
 static void write_last(const struct ampd_step_row *row, struct io_json *json)
 {
     if (row == NULL) {
@@ -178,8 +190,8 @@ static void write_last(const struct ampd_step_row *row, struct io_json *json)
     io_json_truth(json, "applied", row->verdict == AMPD_VERDICT_APPLIED);
     io_json_count(json, "at_ms", (uint64_t)row->at_us / 1000);
     io_json_number(json, "norm", row->norm);
-    io_json_number(json, "rate",
-                   row->lr); /* a loss of the row belongs beside it: the page shows it where it is there */
+    io_json_number(json, "rate", row->lr);
+    io_page_told_write(&row->metrics, json);
     io_json_shut(json, '}');
 }
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const char *const names[IO_THIN_CURVES] = {"scale", "norm", "clip", "rate", "seconds"};
+static const char *const names[IO_THIN_CURVES] = {"scale", "norm", "clip", "rate", "loss", "seconds"};
 
 int io_thin_init(struct io_thin *thin, uint64_t from, uint64_t to, uint32_t pixels)
 {
@@ -55,6 +55,8 @@ static void add_step(struct io_thin *thin, const struct ampd_history_point *poin
     struct io_thin_bucket *bucket = bucket_of(thin, step);
     thin->rows++;
     add_value(bucket, IO_THIN_SCALE, step, (double)point->scale);
+    if (point->has_loss)
+        add_value(bucket, IO_THIN_LOSS, step, (double)point->loss);
     if (point->verdict == AMPD_VERDICT_APPLIED) {
         add_value(bucket, IO_THIN_NORM, step, point->norm);
         add_value(bucket, IO_THIN_CLIP, step, (double)point->clip);

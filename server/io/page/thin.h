@@ -14,8 +14,16 @@
 /* Rows that are no steps: the newest of them are kept. A run has a handful of epochs and acts. */
 #define IO_THIN_ACTS_MAX 64
 
-/* The curves; thin.c has their names. One of the loss has its place behind the learning rate. */
-enum io_thin_curve { IO_THIN_SCALE, IO_THIN_NORM, IO_THIN_CLIP, IO_THIN_RATE, IO_THIN_SECONDS, IO_THIN_CURVES };
+/* The curves; thin.c has their names. */
+enum io_thin_curve {
+    IO_THIN_SCALE,
+    IO_THIN_NORM,
+    IO_THIN_CLIP,
+    IO_THIN_RATE,
+    IO_THIN_LOSS, /* of steps of which workers have told one */
+    IO_THIN_SECONDS,
+    IO_THIN_CURVES
+};
 
 struct io_thin_value {
     uint64_t step;
