@@ -13,6 +13,7 @@ import time
 from ampd_testing import CALL_TIMEOUT_S, common, eventually, run, together
 from auth_testing import TokenFile
 from page_testing import Events, ask, get, history, loaded_at, page_server, put_history, raw, scaler
+from test_server_http import shard_of_two
 
 INF, NAN = float("inf"), float("nan")
 STREAMS_MAX = 32        # IO_PAGE_STREAMS_MAX
@@ -216,6 +217,19 @@ def test_events_bring_steps_as_they_are_decided_and_tell_of_a_rollback(context):
     assert get(server, "/api/events?model=none")[0] == 404
 
 
+def test_each_shard_shows_the_others_and_says_who_knows_the_workers(context):
+    folder = context.folder()
+    with shard_of_two(context, folder, 0) as first:
+        status = ask(first, "/api/status")
+        assert [(shard["index"], shard["up"]) for shard in status["shards"]] == [(0, True), (1, False)], status
+        assert "shard 1" in status["troubles"][0]["text"] and not status["serving"], status["troubles"]
+        with shard_of_two(context, folder, 1) as second:
+            eventually(lambda: get(second, "/readyz")[0] == 200, "both are ready")
+            status = ask(second, "/api/status")
+            assert status["shard"] == 1 and any("known to shard 0" in t["text"] for t in status["troubles"]), status
+            eventually(lambda: ask(first, "/api/status")["troubles"] == [], "shard 0 is content")
+
+
 # ---- who may ask ----
 
 def test_tokens_are_asked_for_with_the_roles_of_the_calls_and_change_nothing(context):
@@ -233,6 +247,9 @@ def test_tokens_are_asked_for_with_the_roles_of_the_calls_and_change_nothing(con
         assert get(server, path, {"Authorization": "Bearer " + peer})[0] == 403, path
     for token in (read, operator):
         assert ask(server, "/api/status", {"Authorization": "Bearer " + token})["models"] == []
+    with raw(server, b"GET /api/status HTTP/1.1\r\nHost: localhost\r\n" +
+             b"Authorization: Bearer %s\r\n" % read.encode() * 2 + b"\r\n") as connection:
+        assert connection.recv(100).startswith(b"HTTP/1.1 401 ")
     assert get(server, "/api/status?token=" + read)[0] == 401 and get(server, "/api/status", {"Cookie": read})[0] == 401
     for path in ("/metrics", "/livez", "/readyz"):
         assert get(server, path)[0] == 200, path
