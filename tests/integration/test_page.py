@@ -17,7 +17,7 @@ from test_server_http import shard_of_two
 
 INF, NAN = float("inf"), float("nan")
 STREAMS_MAX = 32        # IO_PAGE_STREAMS_MAX
-STREAM_BYTES = 128 << 10
+STREAM_BYTES = 193 << 10  # IO_PAGE_STREAM_BYTES
 ASSETS = ("/", "/page.css", "/page.js", "/plots.js", "/icon.svg", "/dygraph.js", "/dygraph.css")
 API = ("/api/status", "/api/model?model=m", "/api/history?model=m", "/api/pace?model=m", "/api/step?model=m&step=1",
        "/api/events")
@@ -228,6 +228,22 @@ def test_each_shard_shows_the_others_and_says_who_knows_the_workers(context):
             status = ask(second, "/api/status")
             assert status["shard"] == 1 and any("known to shard 0" in t["text"] for t in status["troubles"]), status
             eventually(lambda: ask(first, "/api/status")["troubles"] == [], "shard 0 is content")
+
+
+def test_of_many_models_with_long_names_as_many_are_shown_as_there_is_room_for(context):
+    server = page_server(context)
+    names = [f"{at:03}-" + "m" * 123 for at in range(130)]
+    for name in names:
+        context.model(name, server, load=False, parameters=[("w", [1])])
+    status = ask(server, "/api/status")
+    assert 40 < len(status["models"]) <= 100 and status["models_hidden"] == 130 - len(status["models"])
+    with Events(server, "/api/events?model=" + names[0]) as events:
+        assert len(events.until("status")["models"]) == len(status["models"])
+        assert events.until("model")["model"] == names[0]
+    workers = context.model("crowd", server, world_size=256, parameters=[("w", [1])])
+    for rank in range(256):
+        workers.worker(f"{rank:03}" + "<" * 124, rank=rank)
+    assert ask(server, "/api/model?model=crowd")["workers_hidden"]  # as text they are 200 KB
 
 
 # ---- who may ask ----
