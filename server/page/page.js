@@ -7,6 +7,7 @@ import { Plots, digits, power, whole } from "/plots.js";
 const TOKEN = "ampd-token";
 const POLL_MS = 3000; // where no more streams are to be had
 const PACE_MS = 30000;
+const PACE_STEPS = 5; // fewer say nothing of how fast they come
 const LOST_MS = 6000; // a status comes each second
 const AWAITED_MS = 2000; // shorter waits are those of any step
 
@@ -78,7 +79,7 @@ const linkTo = (model, step, how = "step") => "#/model/" + encodeURIComponent(mo
 /** How fast now, and how that compares with an hour (else a day) ago. */
 function pace(model) {
   const known = state.paces.get(model);
-  if (!known || !known.now) return { value: "–", than: "" };
+  if (!known || !known.now || known.now.steps < PACE_STEPS) return { value: "–", than: "" };
   const silentMs = clockMs() - known.now.at_ms;
   if (silentMs > Math.max(60000, 30000 / known.now.per_second)) return { value: "none", than: "no step for " + span(silentMs) };
   const before = known.hour && known.now.at_ms - known.hour.at_ms > 600000 ? [known.hour, "an hour ago"] : null;
@@ -448,20 +449,20 @@ class Model {
     const fresh = h("div", {},
       h("div", { class: "head" }, h("h1", {}, model.name), chip(stateOf(model), STATES[stateOf(model)]),
         h("p", { class: "sentence" }, waits(model) || "", waits(model) ? " · " : "",
-          count(model.parameters, "parameter") + ", " + whole(model.elements) + " elements · epoch " + model.epoch +
+          count(model.parameters, "parameter") + ", " + whole(model.elements) + " elements, " + bytes(model.memory_bytes) +
+          " here · epoch " + model.epoch +
           " · durable up to step " + whole(model.durable))),
       h("dl", { class: "tiles" },
         tile("Step", whole(model.decided), model.max_steps > 0 ? "of " + whole(model.max_steps) : null,
           model.max_steps > 0 && h("progress", { max: model.max_steps, value: model.decided, "aria-label": "Steps done" }),
           last ? "decided " + ago(last.at_ms) : null),
         tile("Pace", value, unit, under(speed.than, speed.kind)),
-        tile("Loss scale", whole(model.scale), "= " + power(model.scale),
-          about.policy && "policy " + about.policy + (about.growth_interval ? ", " + whole(about.growth_tracker) + " of " + whole(about.growth_interval) + " clean steps" : "")),
+        tile("Loss scale", power(model.scale), null, whole(model.scale) + (about.policy ? ", policy " + about.policy : ""),
+          about.growth_interval && whole(about.growth_tracker) + " of " + whole(about.growth_interval) + " clean steps"),
         tile("Skipped", share(model.skipped, model.attempted), null, whole(model.skipped) + " of " + count(model.attempted, "step")),
         last && (last.loss !== undefined || last.metrics) && tile("Loss", digits(last.loss), null, told(last.metrics)),
         tile("Workers", whole(model.live), "of " + whole(model.world_size),
-          model.live < model.world_size ? under(count(model.world_size - model.live, "rank") + " not there", "down") : "all there"),
-        tile("Memory", bytes(model.memory_bytes), null, "in this shard")));
+          model.live < model.world_size ? under(count(model.world_size - model.live, "rank") + " not there", "down") : "all there")));
     this.head.childNodes.length === 2 ? morph(this.head, fresh) : this.head.replaceChildren(...fresh.childNodes);
   }
 

@@ -13,10 +13,11 @@ import time
 from ampd_testing import CALL_TIMEOUT_S, common, eventually, run, together
 from auth_testing import TokenFile
 from page_testing import Events, ask, get, history, loaded_at, page_server, put_history, raw, scaler
+from test_server_http import shard_of_two
 
 INF, NAN = float("inf"), float("nan")
 STREAMS_MAX = 32        # IO_PAGE_STREAMS_MAX
-STREAM_BYTES = 128 << 10
+STREAM_BYTES = 193 << 10  # IO_PAGE_STREAM_BYTES
 ASSETS = ("/", "/page.css", "/page.js", "/plots.js", "/icon.svg", "/dygraph.js", "/dygraph.css")
 API = ("/api/status", "/api/model?model=m", "/api/history?model=m", "/api/pace?model=m", "/api/step?model=m&step=1",
        "/api/events")
@@ -216,6 +217,35 @@ def test_events_bring_steps_as_they_are_decided_and_tell_of_a_rollback(context):
     assert get(server, "/api/events?model=none")[0] == 404
 
 
+def test_each_shard_shows_the_others_and_says_who_knows_the_workers(context):
+    folder = context.folder()
+    with shard_of_two(context, folder, 0) as first:
+        status = ask(first, "/api/status")
+        assert [(shard["index"], shard["up"]) for shard in status["shards"]] == [(0, True), (1, False)], status
+        assert "shard 1" in status["troubles"][0]["text"] and not status["serving"], status["troubles"]
+        with shard_of_two(context, folder, 1) as second:
+            eventually(lambda: get(second, "/readyz")[0] == 200, "both are ready")
+            status = ask(second, "/api/status")
+            assert status["shard"] == 1 and any("known to shard 0" in t["text"] for t in status["troubles"]), status
+            eventually(lambda: ask(first, "/api/status")["troubles"] == [], "shard 0 is content")
+
+
+def test_of_many_models_with_long_names_as_many_are_shown_as_there_is_room_for(context):
+    server = page_server(context)
+    names = [f"{at:03}-" + "m" * 123 for at in range(130)]
+    for name in names:
+        context.model(name, server, load=False, parameters=[("w", [1])])
+    status = ask(server, "/api/status")
+    assert 40 < len(status["models"]) <= 100 and status["models_hidden"] == 130 - len(status["models"])
+    with Events(server, "/api/events?model=" + names[0]) as events:
+        assert len(events.until("status")["models"]) == len(status["models"])
+        assert events.until("model")["model"] == names[0]
+    workers = context.model("crowd", server, world_size=256, parameters=[("w", [1])])
+    for rank in range(256):
+        workers.worker(f"{rank:03}" + "<" * 124, rank=rank)
+    assert ask(server, "/api/model?model=crowd")["workers_hidden"]  # as text they are 200 KB
+
+
 # ---- who may ask ----
 
 def test_tokens_are_asked_for_with_the_roles_of_the_calls_and_change_nothing(context):
@@ -233,6 +263,9 @@ def test_tokens_are_asked_for_with_the_roles_of_the_calls_and_change_nothing(con
         assert get(server, path, {"Authorization": "Bearer " + peer})[0] == 403, path
     for token in (read, operator):
         assert ask(server, "/api/status", {"Authorization": "Bearer " + token})["models"] == []
+    with raw(server, b"GET /api/status HTTP/1.1\r\nHost: localhost\r\n" +
+             b"Authorization: Bearer %s\r\n" % read.encode() * 2 + b"\r\n") as connection:
+        assert connection.recv(100).startswith(b"HTTP/1.1 401 ")
     assert get(server, "/api/status?token=" + read)[0] == 401 and get(server, "/api/status", {"Cookie": read})[0] == 401
     for path in ("/metrics", "/livez", "/readyz"):
         assert get(server, path)[0] == 200, path

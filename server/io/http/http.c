@@ -27,6 +27,7 @@
 #include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -317,6 +318,20 @@ static const char *header_of(struct MHD_Connection *connection, const char *name
     return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
 }
 
+static enum MHD_Result count_authorization(void *arg, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    *(unsigned *)arg += strcasecmp(name, MHD_HTTP_HEADER_AUTHORIZATION) == 0;
+    return MHD_YES;
+}
+
+/* Given twice it is none that anybody could be let in by, as with gRPC. */
+static const char *authorization_of(struct MHD_Connection *connection)
+{
+    unsigned count = 0;
+    (void)MHD_get_connection_values(connection, MHD_HEADER_KIND, count_authorization, &count); /* it counts them, too */
+    return count > 1 ? "twice" : header_of(connection, MHD_HTTP_HEADER_AUTHORIZATION);
+}
+
 /* NULL: out of memory. */
 static struct ask *begin_ask(struct io_http *http, struct MHD_Connection *connection, const char *path)
 {
@@ -330,7 +345,7 @@ static struct ask *begin_ask(struct io_http *http, struct MHD_Connection *connec
     *ask = (struct ask){.http = http, .connection = connection};
     const struct io_page_request request = {.path = path,
                                             .host = header_of(connection, MHD_HTTP_HEADER_HOST),
-                                            .authorization = header_of(connection, MHD_HTTP_HEADER_AUTHORIZATION),
+                                            .authorization = authorization_of(connection),
                                             .site = header_of(connection, "Sec-Fetch-Site"),
                                             .peer = peer,
                                             .arg = connection,

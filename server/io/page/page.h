@@ -40,8 +40,11 @@ struct io_page_ask;
 #define IO_PAGE_FRESH_MS       1000
 /* People who look at once; Prometheus has connections of its own. */
 #define IO_PAGE_STREAMS_MAX 32
-/* Several times what a second brings. */
-#define IO_PAGE_STREAM_BYTES ((size_t)128 << 10)
+/* The longest texts that a second can bring: a status, a model, and steps. */
+#define IO_PAGE_STATUS_BYTES ((size_t)96 << 10)
+#define IO_PAGE_MODEL_BYTES  ((size_t)64 << 10)
+#define IO_PAGE_STEPS_BYTES  ((size_t)32 << 10)
+#define IO_PAGE_STREAM_BYTES (IO_PAGE_STATUS_BYTES + IO_PAGE_MODEL_BYTES + IO_PAGE_STEPS_BYTES + 1024)
 #define IO_PAGE_STREAM_MS    600000
 /* How often something is said on each: also the sign of life. */
 #define IO_PAGE_TICK_MS    1000

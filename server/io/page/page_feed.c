@@ -157,7 +157,7 @@ static void feed_done(struct io_task *task)
     feed->reading = false;
     if (feed->error.code == 0 && feed->rows > 0) {
         feed->last = feed->thin.last;
-        io_json_init(&json, IO_PAGE_STREAM_BYTES / 4);
+        io_json_init(&json, IO_PAGE_STEPS_BYTES);
         io_json_open(&json, NULL, '{');
         io_thin_write(&feed->thin, &json);
         io_json_truth(&json, "acts", feed->thin.acts_count > 0);

@@ -8,8 +8,6 @@
 
 /* Newest first; ampctl checkpoint list has all. */
 #define CHECKPOINTS_SHOWN 20
-/* Beside the status this has to fit a stream's queue: 256 workers with long names are 60 KiB. */
-#define MODEL_BYTES (IO_PAGE_STREAM_BYTES / 2 - 1024)
 
 static void write_worker(const struct ampd_server *server, uint32_t index, uint32_t rank, struct io_json *json)
 {
@@ -63,7 +61,7 @@ static void write_model(const struct ampd_server *server, uint32_t index, bool w
     struct ampd_model_info info;
     ampd_core_model(server->core, index, &info);
     const struct amp_scaler_config *scaler = &info.spec->scaler;
-    io_json_init(json, MODEL_BYTES);
+    io_json_init(json, IO_PAGE_MODEL_BYTES);
     io_json_open(json, NULL, '{');
     io_json_text(json, "model", info.spec->name);
     io_json_count(json, "step", info.step);

@@ -14,17 +14,21 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* That are shown; more are counted. A screen has place for fewer, and ampctl lists all. */
+/*
+ * Models that are shown, while there is room for another one with the longest names; more are counted. A screen has
+ * place for fewer, and ampctl lists all.
+ */
 #define MODELS_SHOWN 100
-/* Sentences; what is wrong first is told first. */
+#define MODEL_ROOM   ((size_t)10 << 10)
+/* Sentences, and how far they may come; what is wrong first is told first. */
 #define TROUBLES_SHOWN 24
-#define STATUS_BYTES   IO_PAGE_STREAM_BYTES / 2
+#define TROUBLES_UP_TO (IO_PAGE_STATUS_BYTES / 2)
 
 /* ---- what is wrong ---- */
 
 struct troubles {
     struct io_json *json;
-    unsigned count;
+    unsigned count, shown;
 };
 
 static void tell(struct troubles *troubles, const char *model, const char *remedy, const char *format, ...)
@@ -33,8 +37,10 @@ static void tell(struct troubles *troubles, const char *model, const char *remed
 {
     char text[AMP_ERROR_TEXT_MAX];
     va_list args;
-    if (troubles->count++ >= TROUBLES_SHOWN)
+    troubles->count++;
+    if (troubles->shown == TROUBLES_SHOWN || troubles->json->buf.size > TROUBLES_UP_TO)
         return;
+    troubles->shown++;
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args); /* a text that is too long is cut */
     va_end(args);
@@ -236,7 +242,7 @@ static void write_models(const struct ampd_server *server, struct io_json *json)
     io_json_open(json, "models", '[');
     for (uint32_t i = 0; i < ampd_core_models_count(server->core); i++) {
         ampd_core_model(server->core, i, &info);
-        if (info.deleted || total++ >= MODELS_SHOWN)
+        if (info.deleted || total++ >= MODELS_SHOWN || json->buf.size > IO_PAGE_STATUS_BYTES - MODEL_ROOM)
             continue;
         shown++;
         write_model(server, i, &info, json);
@@ -247,7 +253,7 @@ static void write_models(const struct ampd_server *server, struct io_json *json)
 
 static void write_troubles(const struct ampd_server *server, struct io_json *json)
 {
-    struct troubles troubles = {json, 0};
+    struct troubles troubles = {.json = json};
     struct ampd_model_info info;
     io_json_open(json, "troubles", '[');
     tell_of_server(server, &troubles);
@@ -257,12 +263,12 @@ static void write_troubles(const struct ampd_server *server, struct io_json *jso
             tell_of_model(server, i, &info, &troubles);
     }
     io_json_shut(json, ']');
-    io_json_count(json, "troubles_hidden", troubles.count > TROUBLES_SHOWN ? troubles.count - TROUBLES_SHOWN : 0);
+    io_json_count(json, "troubles_hidden", troubles.count - troubles.shown);
 }
 
 void io_page_status_write(struct io_page *page, struct io_json *json)
 {
-    io_json_init(json, STATUS_BYTES);
+    io_json_init(json, IO_PAGE_STATUS_BYTES);
     io_json_open(json, NULL, '{');
     write_server(page, json);
     write_shards(page->server, json);
