@@ -8,6 +8,8 @@ const TOKEN = "ampd-token";
 const POLL_MS = 3000; // where no more streams are to be had
 const PACE_MS = 30000;
 const PACE_STEPS = 5; // fewer say nothing of how fast they come
+const BUSY_TRIES = 8;
+const BUSY_MS = 300;
 const LOST_MS = 6000; // a status comes each second
 const AWAITED_MS = 2000; // shorter waits are those of any step
 
@@ -122,7 +124,18 @@ async function request(path, options = {}) {
   throw Object.assign(new Error(text), { status: answer.status });
 }
 
-const ask = async (path) => (await request(path)).json();
+/** Who asks while many do is told to ask again. */
+async function ask(path) {
+  for (let tries = 0; ; tries++) {
+    try {
+      return await (await request(path)).json();
+    } catch (error) {
+      if (error.status !== 503 || tries === BUSY_TRIES) throw error;
+      await new Promise((resume) => setTimeout(resume, BUSY_MS * (1 + Math.random())));
+    }
+  }
+}
+
 const query = (path, values) => path + "?" + new URLSearchParams(values);
 
 // ---- events ----

@@ -7,6 +7,7 @@
  * browser may have its own name resolve to 127.0.0.1 (DNS rebinding): then Host has that name. So Host must be an
  * address or localhost. And whatever asks from another site's page is refused (Sec-Fetch-Site).
  */
+#include "base/assert.h"
 #include "rpc/arpc_peer.h"
 #include "rpc/method.h"
 #include "server/io/auth/auth_gate.h"
@@ -29,8 +30,9 @@ static const struct arpc_method methods[] = {
 static const struct arpc_method *method_of(const char *name)
 {
     size_t i = 0;
-    while (strcmp(methods[i].name, name) != 0) /* the names of paths are there: test_page_access.c looks */
+    while (i < sizeof methods / sizeof *methods && strcmp(methods[i].name, name) != 0)
         i++;
+    AMP_ASSERT(i < sizeof methods / sizeof *methods); /* page.c names them */
     return &methods[i];
 }
 
