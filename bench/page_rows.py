@@ -2,18 +2,21 @@
 
     page_step    milliseconds of a whole step of 64 MiB of fp16; the goal is a limit
     page_small   microseconds of a step of ten small tensors, a thousand a second: as many rows to tell of as can be
+    page_cpu     microseconds of the server's processors for one of those; other work of the machine does not change it
 
 A viewer reads the history and then hears the model's events, as the page does. Both servers are alive all the time, and
-their workers take turns.
+their workers take turns. A round takes a second or more, since that is how often viewers hear something.
 """
 import os
 import re
+import statistics
 import time
 
 from sides import MIB, START_S, Ampd
 
 LARGE, SMALL = 64 * MIB, 10 * 2048
 VIEWERS = 10
+SMALL_ROUNDS, SMALL_STEPS = 6, 200  # 200: STEPS of bench_pushpull.c
 GOAL = 1.02
 APPLY_S = 0.2  # longer than the apply that the other side has left behind
 
@@ -42,14 +45,42 @@ class Alone(Ampd):
             self.line(self.spawn(1, "/usr/bin/python3", script, port, str(self.viewers)), START_S)
         return worker
 
-    def round(self):
+    def one_s(self):
+        """The mean of a step of what the worker does for a line."""
         time.sleep(APPLY_S)
-        return self.size / super().round() / 1e9 * self.per_s
+        return self.size / super().round() / 1e9
+
+    def round(self):
+        return statistics.mean(self.one_s() for _ in range(1 if self.size == LARGE else SMALL_ROUNDS)) * self.per_s
 
 
 class Viewed(Alone):
     viewers = VIEWERS
 
 
+class AloneCpu(Alone):
+    """The server's processor time."""
+
+    def server_s(self):
+        """All threads of ampd, which is what the first process that was spawned has become."""
+        folder = "/proc/%d/task" % self.processes[0].pid
+        total = 0
+        for thread in os.listdir(folder):
+            with open(os.path.join(folder, thread, "schedstat"), encoding="ascii") as file:
+                total += int(file.read().split()[0])
+        return total / 1e9
+
+    def round(self):
+        before = self.server_s()
+        for _ in range(SMALL_ROUNDS):
+            self.one_s()
+        return (self.server_s() - before) / (SMALL_ROUNDS * SMALL_STEPS) * 1e6
+
+
+class ViewedCpu(AloneCpu):
+    viewers = VIEWERS
+
+
 PAIRS_ROWS = (("page_step", (Viewed, LARGE, "run"), ((Alone, LARGE, "run"),), GOAL, True),
-              ("page_small", (Viewed, SMALL, "steps"), ((Alone, SMALL, "steps"),), GOAL, True))
+              ("page_small", (Viewed, SMALL, "steps"), ((Alone, SMALL, "steps"),), GOAL, True),
+              ("page_cpu", (ViewedCpu, SMALL, "steps"), ((AloneCpu, SMALL, "steps"),), GOAL, True))
