@@ -102,8 +102,8 @@ shared() {
 	return "$failed"
 }
 run shared shared
-# 20 times kill -9 of a shard while a model trains and is backed up; the seed is printed. Two minutes.
-run backup env AMPD_ROUNDS=20 /usr/bin/python3 -B tests/integration/test_ampctl_backup.py build/release/bin killed
+# 20 times kill -9 of a shard or of ampctl while a model trains and is backed up; the seed is printed. Two minutes.
+run backup env AMPD_ROUNDS=20 /usr/bin/python3 -B tests/integration/test_ampctl_backup.py build/release/bin after_kills
 # 45 minutes in all, two of the nine targets at a time: 600 s each.
 run fuzz tests/fuzz/run.sh 600
 exit "$broken"
