@@ -30,6 +30,8 @@ struct ampctl {
 };
 
 #define AMPCTL_TIMEOUT_MS 10000
+/* Of verbs that move the tensors of a model, per shard: a file of many GB over a slow network. */
+#define AMPCTL_FILE_TIMEOUT_MS 3600000
 
 /* Connects nowhere yet. 0, or an exit code after a sentence on stderr. */
 int ampctl_open(struct ampctl *ctl);
@@ -71,6 +73,9 @@ int ampctl_find_checkpoint(struct ampctl *ctl, const char model[128], struct amp
 
 /* What the server says of a model: *response is the caller's (ampd_msg_get_model_response_free) when 0 is returned. */
 int ampctl_get_model(struct ampctl *ctl, const char model[128], struct ampd_msg_get_model_response *response);
+
+/* Adds the row (ampctl_model_row) of each model, ordered by name. 0, or an exit code after a sentence on stderr. */
+int ampctl_all_models(struct ampctl *ctl, json_t *rows);
 
 /*
  * What the server says of itself and a model, or of all of them (""): *response is the caller's

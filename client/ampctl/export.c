@@ -10,6 +10,7 @@
 #define _GNU_SOURCE /* renameat2 */
 #include "amp/optim.h"
 #include "client/ampctl/ctl.h"
+#include "client/ampctl/export.h"
 #include "client/ampctl/fetch.h"
 #include "client/ampctl/parse.h"
 #include "client/io/client_spec.h"
@@ -27,9 +28,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* Per shard: a file of many GB over a slow network; --timeout gives another. */
-#define EXPORT_TIMEOUT_MS 3600000
 
 /* Of a whole model, as the server takes them (docs/protocol.md). */
 #define ELEMENTS_MAX ((uint64_t)1 << 40)
@@ -53,6 +51,7 @@ struct exporting {
     uint8_t manifests[AMPCLIENT_CHANNELS_SHARDS_MAX][16];
     float *memory; /* mapped; all tensors end to end, each its masters, m and v */
     size_t memory_size;
+    struct ampctl_exported made;
 };
 
 /*
@@ -206,6 +205,17 @@ static void drop_the_rest(struct ampd_checkpoint_state *state)
     state->optimizer = AMP_OPT_UNSET;
 }
 
+static void remember(struct exporting *x, const struct ampd_checkpoint_state *state)
+{
+    x->made.epoch = x->key.epoch;
+    x->made.step = state->step;
+    x->made.version = state->version;
+    x->made.scaler = state->scaler;
+    x->made.world_size = state->world_size; /* at most AMPD_WORLD_MAX: verified */
+    for (uint32_t rank = 0; rank < state->world_size; rank++)
+        x->made.user_states_sizes[rank] = state->user_states[rank].size;
+}
+
 /* Reads the parts, each tensor verified by its hash, and writes the merged file. */
 static int merge(struct exporting *x)
 {
@@ -229,6 +239,7 @@ static int merge(struct exporting *x)
         const struct ampd_checkpoint_path place = {x->folder, x->model, 0, 1};
         if (x->values_only)
             drop_the_rest(&state);
+        remember(x, &state);
         rc = ampd_checkpoint_write(&place, tensors, count, &state, &stopped, &record, &error);
         ampd_checkpoint_state_clear(&state);
     }
@@ -387,7 +398,7 @@ static int say(const struct exporting *x)
         {"step", "STEP", true},  {"decided_step", "DECIDED", true}, {"tensors", "TENSORS", true},
         {NULL, NULL, false}};
     size_t tensors = x->about.spec.parameters.count * (x->values_only ? 1u : 1u + x->moments);
-    uint64_t next = x->about.status.step, decided = next > 0 ? next - 1 : 0; /* when the export began */
+    uint64_t decided = x->made.decided;
     say_if_older(x, decided);
     if (x->ctl->json || x->ctl->csv)
         return ampctl_print_one(x->ctl, columns,
@@ -422,7 +433,38 @@ static int run(struct exporting *x)
         (void)munmap(x->memory, x->memory_size);
     if (x->folder[0] != 0)
         remove_folder(x);
-    return code == 0 ? say(x) : code;
+    return code;
+}
+
+static int export_model(struct exporting *x)
+{
+    if (x->ctl->timeout_ms == 0)
+        x->ctl->timeout_ms = AMPCTL_FILE_TIMEOUT_MS;
+    int code = ampctl_open(x->ctl);
+    if (code == 0)
+        code = ampctl_get_model(x->ctl, x->model, &x->about);
+    if (code == 0) {
+        const struct ampd_msg_optimizer_spec *optimizer = &x->about.spec.optimizer;
+        struct amp_optim_config config = {.optimizer = (enum amp_optimizer)optimizer->kind,
+                                          .momentum = optimizer->momentum,
+                                          .centered = optimizer->centered};
+        uint64_t next = x->about.status.step;
+        x->made.decided = next > 0 ? next - 1 : 0;
+        x->moments = amp_optim_config_moments(&config);
+        code = run(x);
+    }
+    ampctl_close(x->ctl);
+    return code;
+}
+
+int ampctl_export_full(struct ampctl *ctl, const char model[128], const char *file, struct ampctl_exported *made)
+{
+    struct exporting x = {.ctl = ctl, .file = file};
+    memcpy(x.model, model, sizeof x.model);
+    int code = export_model(&x);
+    *made = x.made;
+    ampd_msg_get_model_response_free(&x.about);
+    return code;
 }
 
 static const struct argp_option export_options[] = {
@@ -438,21 +480,10 @@ static int run_export(struct ampctl *ctl, int argc, char **argv)
 {
     struct exporting x = {.ctl = ctl};
     ampctl_parse(ctl, &ampctl_export_verb, &x, argc, argv);
-    if (ctl->timeout_ms == 0)
-        ctl->timeout_ms = EXPORT_TIMEOUT_MS;
-    int code = ampctl_open(ctl);
+    int code = export_model(&x);
     if (code == 0)
-        code = ampctl_get_model(ctl, x.model, &x.about);
-    if (code == 0) {
-        const struct ampd_msg_optimizer_spec *optimizer = &x.about.spec.optimizer;
-        struct amp_optim_config config = {.optimizer = (enum amp_optimizer)optimizer->kind,
-                                          .momentum = optimizer->momentum,
-                                          .centered = optimizer->centered};
-        x.moments = amp_optim_config_moments(&config);
-        code = run(&x);
-        ampd_msg_get_model_response_free(&x.about);
-    }
-    ampctl_close(ctl);
+        code = say(&x);
+    ampd_msg_get_model_response_free(&x.about);
     return code;
 }
 

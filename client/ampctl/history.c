@@ -3,6 +3,7 @@
  * for.
  */
 #include "client/ampctl/ctl.h"
+#include "client/ampctl/export.h"
 #include "client/ampctl/parse.h"
 #include "client/ampctl/plot.h"
 #include "client/ampctl/rows.h"
@@ -306,6 +307,18 @@ static int print_history(struct ampctl *ctl, struct question *question)
     else if (code == 0 && ampctl_list_end(&walk.list) != 0)
         code = AMPCTL_EXIT_FAILED;
     free(walk.plot);
+    return code;
+}
+
+int ampctl_history_write(struct ampctl *ctl, const char model[128], uint64_t to_step, bool overflows, FILE *out)
+{
+    struct question question = {.has_to = true, .to = to_step, .all = true};
+    struct walk walk = {.ctl = ctl, .question = &question, .list = {.out = out, .json = true}};
+    memcpy(question.model, model, sizeof question.model);
+    int code = overflows ? walk_pages(&walk, AMPCLIENT_SCALE_SERVICE "ListOverflows", encode_overflows, take_overflows)
+                         : walk_pages(&walk, AMPCLIENT_SCALE_SERVICE "ListScaleHistory", encode_history, take_history);
+    if (code == 0 && ampctl_list_end(&walk.list) != 0)
+        code = AMPCTL_EXIT_FAILED;
     return code;
 }
 

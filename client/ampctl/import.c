@@ -10,14 +10,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* Per shard: a file of many GB over a slow network; --timeout gives another. */
-#define IMPORT_TIMEOUT_MS 3600000
 
 /* ---- the file ---- */
 
@@ -127,7 +125,7 @@ int ampctl_client(const struct ampctl *ctl, struct ampclient **client)
     options.token_over_plaintext = secure->token_over_plaintext;
     options.connect_timeout_ms = AMPCTL_TIMEOUT_MS;
     options.reconnect_timeout_ms = AMPCTL_TIMEOUT_MS;
-    options.call_timeout_ms = ctl->timeout_ms != 0 ? ctl->timeout_ms : IMPORT_TIMEOUT_MS;
+    options.call_timeout_ms = ctl->timeout_ms != 0 ? ctl->timeout_ms : AMPCTL_FILE_TIMEOUT_MS;
     if (ctl->timeout_ms != 0 && ctl->timeout_ms < AMPCTL_TIMEOUT_MS)
         options.connect_timeout_ms = options.reconnect_timeout_ms = ctl->timeout_ms;
     struct amp_error error = {0};
@@ -217,6 +215,29 @@ static int import_values(struct ampctl *ctl, const struct importing *x, bool *al
     return code;
 }
 
+/* One row, or a sentence. */
+static int say_full(const struct ampctl *ctl, const struct importing *x, const struct ampctl_imported *made)
+{
+    static const struct ampctl_column columns[] = {
+        {"model", "MODEL", false}, {"file", "FILE", false},      {"step", "STEP", true}, {"applied", "APPLIED", true},
+        {"scale", "SCALE", true},  {"tensors", "TENSORS", true}, {NULL, NULL, false}};
+    if (ctl->json || ctl->csv)
+        return ampctl_print_one(ctl, columns,
+                                json_pack("{s:s, s:s, s:I, s:I, s:f, s:I}", "model", x->model, "file", x->file, "step",
+                                          (json_int_t)made->step, "applied", (json_int_t)made->applied, "scale",
+                                          (double)made->scale, "tensors", (json_int_t)made->tensors));
+    (void)ampctl_print(stdout, "%s: %" PRIu64 " tensors of %s loaded; it goes on after step %" PRIu64, x->model,
+                       made->tensors, x->file, made->step);
+    return 0;
+}
+
+static int import_full(struct ampctl *ctl, const struct importing *x, bool *already)
+{
+    struct ampctl_imported made;
+    int code = ampctl_import_full(ctl, x->model, x->file, &made, already);
+    return code == 0 && !*already ? say_full(ctl, x, &made) : code;
+}
+
 static const struct argp_option import_options[] = {
     {"full", KEY_FULL, NULL, 0,
      "All of a file of \"checkpoint export\": also moments, loss scale, step and user states. Training goes on "
@@ -230,7 +251,9 @@ static int run_import(struct ampctl *ctl, int argc, char **argv)
     struct importing x = {0};
     bool already = false;
     ampctl_parse(ctl, &ampctl_import_verb, &x, argc, argv);
-    int code = x.full ? ampctl_import_full(ctl, x.model, x.file, &already) : import_values(ctl, &x, &already);
+    if (ctl->timeout_ms == 0)
+        ctl->timeout_ms = AMPCTL_FILE_TIMEOUT_MS;
+    int code = x.full ? import_full(ctl, &x, &already) : import_values(ctl, &x, &already);
     if (code == 0 && already) {
         (void)ampctl_print(stderr,
                            "ampctl: %s: %s has values already, and keeps them; create a new model to load others",

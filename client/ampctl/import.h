@@ -31,10 +31,17 @@ int ampctl_client(const struct ampctl *ctl, struct ampclient **client);
 int ampctl_load_values(struct ampctl *ctl, const char model[128], const struct ampctl_tensor_file *file,
                        uint32_t *count, bool *already);
 
+/* What a full import has brought. */
+struct ampctl_imported {
+    uint64_t step, applied, tensors;
+    float scale;
+};
+
 /*
- * Loads all of a checkpoint's file and says so: training goes on after its step. *already: the model has values, and
- * keeps them; nothing is said. 0, or an exit code after a sentence on stderr.
+ * Loads all of a checkpoint's file: training goes on after its step. *already: the model has values, and keeps them.
+ * 0, or an exit code after a sentence on stderr.
  */
-int ampctl_import_full(struct ampctl *ctl, const char model[128], const char *path, bool *already);
+int ampctl_import_full(struct ampctl *ctl, const char model[128], const char *path, struct ampctl_imported *made,
+                       bool *already);
 
 #endif

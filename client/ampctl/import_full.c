@@ -9,7 +9,6 @@
 #include "storage/checkpoint.h"
 #include "storage/records_memory.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -176,26 +175,8 @@ static int load(const struct restoring *x, bool *already)
     return send_full(x, &full, already);
 }
 
-/* ---- the verb ---- */
-
-/* One row, or a sentence. */
-static int say(const struct restoring *x)
-{
-    static const struct ampctl_column columns[] = {
-        {"model", "MODEL", false}, {"file", "FILE", false},      {"step", "STEP", true}, {"applied", "APPLIED", true},
-        {"scale", "SCALE", true},  {"tensors", "TENSORS", true}, {NULL, NULL, false}};
-    json_int_t step = (json_int_t)x->state.step, tensors = (json_int_t)x->count * (1 + x->moments);
-    if (x->ctl->json || x->ctl->csv)
-        return ampctl_print_one(x->ctl, columns,
-                                json_pack("{s:s, s:s, s:I, s:I, s:f, s:I}", "model", x->model, "file", x->file, "step",
-                                          step, "applied", (json_int_t)x->state.scaler.applied, "scale",
-                                          (double)x->state.scaler.scale, "tensors", tensors));
-    (void)ampctl_print(stdout, "%s: %" PRId64 " tensors of %s loaded; it goes on after step %" PRIu64, x->model,
-                       (int64_t)tensors, x->file, x->state.step);
-    return 0;
-}
-
-int ampctl_import_full(struct ampctl *ctl, const char model[128], const char *path, bool *already)
+int ampctl_import_full(struct ampctl *ctl, const char model[128], const char *path, struct ampctl_imported *made,
+                       bool *already)
 {
     struct restoring x = {.ctl = ctl, .model = model, .file = path};
     *already = false;
@@ -210,8 +191,10 @@ int ampctl_import_full(struct ampctl *ctl, const char model[128], const char *pa
         code = read_file(&x);
     if (code == 0)
         code = load(&x, already);
-    if (code == 0 && !*already)
-        code = say(&x);
+    *made = (struct ampctl_imported){.step = x.state.step,
+                                     .applied = x.state.scaler.applied,
+                                     .tensors = (uint64_t)x.count * (1u + x.moments),
+                                     .scale = x.state.scaler.scale};
     close_all(&x);
     return code;
 }

@@ -163,7 +163,8 @@ static error_t parse_models(int key, char *arg, struct argp_state *state)
 }
 
 /* One page; the token of the next goes into request. */
-static int models_page(struct ampctl *ctl, struct ampd_msg_list_models_request *request, struct ampctl_list *list)
+static int models_page(struct ampctl *ctl, struct ampd_msg_list_models_request *request,
+                       int (*take)(void *arg, json_t *rows), void *arg)
 {
     struct amp_buf body;
     amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
@@ -177,7 +178,7 @@ static int models_page(struct ampctl *ctl, struct ampd_msg_list_models_request *
             code = ampctl_bad_answer(&error);
         } else {
             json_t *rows = model_objects(&page.models, false);
-            if (rows == NULL || ampctl_list_page(list, rows) != 0)
+            if (rows == NULL || take(arg, rows) != 0)
                 code = AMPCTL_EXIT_FAILED;
             json_decref(rows);
             (void)snprintf(request->page_token, sizeof request->page_token, "%s", page.next_page_token);
@@ -189,19 +190,39 @@ static int models_page(struct ampctl *ctl, struct ampd_msg_list_models_request *
     return code;
 }
 
+static int walk_models(struct ampctl *ctl, int (*take)(void *arg, json_t *rows), void *arg)
+{
+    struct ampd_msg_list_models_request request = {0};
+    int code;
+    do {
+        code = models_page(ctl, &request, take, arg);
+    } while (code == 0 && request.page_token[0] != 0);
+    return code;
+}
+
+static int print_models(void *arg, json_t *rows)
+{
+    return ampctl_list_page(arg, rows);
+}
+
+static int add_models(void *arg, json_t *rows)
+{
+    return json_array_extend(arg, rows);
+}
+
+int ampctl_all_models(struct ampctl *ctl, json_t *rows)
+{
+    return walk_models(ctl, add_models, rows);
+}
+
 static int run_models(struct ampctl *ctl, int argc, char **argv)
 {
     ampctl_parse(ctl, &ampctl_models_verb, NULL, argc, argv);
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
-    struct ampd_msg_list_models_request request = {0};
     struct ampctl_list list = {.out = stdout, .json = ctl->json, .csv = ctl->csv, .columns = ampctl_model_columns};
-    bool first = true;
-    while (code == 0 && (first || request.page_token[0] != 0)) {
-        code = models_page(ctl, &request, &list);
-        first = false;
-    }
+    code = walk_models(ctl, print_models, &list);
     if (code == 0 && ampctl_list_end(&list) != 0)
         code = AMPCTL_EXIT_FAILED;
     ampctl_close(ctl);

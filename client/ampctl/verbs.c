@@ -25,6 +25,8 @@ const struct ampctl_verb *const ampctl_verbs[] = {
     &ampctl_checkpoints_verb,
     &ampctl_export_verb,
     &ampctl_import_verb,
+    &ampctl_backup_verb,
+    &ampctl_restore_verb,
     &ampctl_rollback_verb,
     &ampctl_scale_set_verb,
     &ampctl_scale_reset_verb,

@@ -42,7 +42,7 @@ endif()
 
 # Verbs of ampctl that have a file of their own; python3-crc32c and python3-pyte are taken where they are there.
 if(TARGET ampd AND TARGET ampctl)
-  foreach(part tensorboard doctor top)
+  foreach(part tensorboard doctor top backup)
     add_test(NAME test_ampctl_${part}
       COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/test_ampctl_${part}.py $<TARGET_FILE_DIR:ampctl>)
     set_tests_properties(test_ampctl_${part} PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 1800)
