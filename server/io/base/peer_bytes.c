@@ -217,7 +217,7 @@ static void note(struct visit *v, struct ampd_note *x)
 
 static void step_row(struct visit *v, struct ampd_step_row *x)
 {
-    CHOICE(v, x->kind, AMPD_ROW_RESET);
+    CHOICE(v, x->kind, AMPD_ROW_EVICT);
     NUMBER(v, x->epoch);
     NUMBER(v, x->step);
     NUMBER(v, x->parent_epoch);
@@ -343,8 +343,9 @@ static void vote(struct visit *v, struct ampd_vote *x)
 
 static void act(struct visit *v, struct ampd_action *x)
 {
-    CHOICE(v, x->kind, AMPD_ROW_RESET);
+    CHOICE(v, x->kind, AMPD_ROW_EVICT);
     NUMBER(v, x->from_step);
+    NUMBER(v, x->rank);
     NUMBER(v, x->scale);
     NUMBER(v, x->scale_id);
     scaler_state(v, &x->after);
